@@ -1,0 +1,37 @@
+/** A flag, a config key or a manifest the user must correct; the command exits with 2 and touches nothing. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError'
+}
+
+/** A source of objects failed (list, watch, file); the source itself retries. */
+export class SourceError extends Error {
+  override readonly name = 'SourceError'
+}
+
+export type KernelErrorKind =
+  'not-found' | 'exists' | 'denied' | 'busy' | 'unsupported' | 'invalid' | 'timed-out' | 'failed'
+
+/**
+ * The kernel, or the tool that speaks to it, refused. Classified once, at the edge, so that
+ * nobody above matches strings. `detail` holds what the tool printed.
+ */
+export class KernelError extends Error {
+  override readonly name = 'KernelError'
+  readonly kind: KernelErrorKind
+  readonly detail: string
+
+  constructor(
+    kind: KernelErrorKind,
+    message: string,
+    options: { cause?: unknown; detail?: string } = {},
+  ) {
+    super(message, { cause: options.cause })
+    this.kind = kind
+    this.detail = options.detail ?? ''
+  }
+}
+
+/** The text of anything that was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

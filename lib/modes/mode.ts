@@ -1,0 +1,137 @@
+import type { DesiredState } from '../state/desired-state.js'
+import type { IpFamily } from '../state/ip.js'
+
+export type ModeName = 'userspace' | 'iptables' | 'ipvs' | 'nftables'
+
+/** One thing a mode needs, and whether this node has it. What `kube-proxy check` prints. */
+export interface Finding {
+  /** What was looked for, such as `kernel module ip_vs`. */
+  readonly what: string
+  readonly ok: boolean
+  /** Without it the mode does not run at all; otherwise it runs with less. */
+  readonly required: boolean
+  /** What was seen: a version, an error. */
+  readonly seen: string
+  /** What the operator can do about it; empty when ok. */
+  readonly fix: string
+}
+
+/** A way to program the node, before it is chosen. The registry holds one per mode. */
+export interface ModeDefinition {
+  readonly name: ModeName
+  /** One line for `--help`, `check` and the README. */
+  readonly summary: string
+  /** Looks at the kernel without changing it for good. */
+  probe(context: ProbeContext): Promise<readonly Finding[]>
+  /** A planner that needs no kernel and no rights: what `render` uses. */
+  planner(settings: ModeSettings): Planner
+  /** A mode ready to apply plans. Throws KernelError when a required finding fails. */
+  create(settings: ModeSettings, context: ModeContext): Promise<Mode>
+  /** Removes everything this mode ever installs, from any earlier run; `not found` is fine. */
+  cleanup(context: ModeContext): Promise<void>
+}
+
+/** The pure half of a mode. A plan belongs to one family: that of the state it was made from. */
+export interface Planner<Plan = unknown> {
+  /** Pure. Unchanged services must keep their part of the plan by reference. */
+  plan(state: DesiredState): Plan
+  /** The whole plan as text for people. */
+  render(plan: Plan): string
+  /** What `apply` would send to get from `previous` (nothing, if undefined) to `plan`. */
+  renderChanges(plan: Plan, previous: Plan | undefined): string
+}
+
+export interface Mode<Plan = unknown> extends Planner<Plan> {
+  readonly name: ModeName
+  /**
+   * Makes the kernel match the plan. `previous` is the plan applied last, or undefined when the
+   * kernel's content is not known: after start, after a failure, or when somebody else touched
+   * it; then everything is written. May be called twice with the same plan. Adds before it
+   * removes. Throws KernelError when nothing or only a part could be applied.
+   */
+  apply(plan: Plan, previous: Plan | undefined): Promise<Applied>
+  /**
+   * Lives until the signal: watches for foreign changes and calls `context.resync` when the
+   * kernel no longer holds what was applied.
+   */
+  run(signal: AbortSignal): Promise<void>
+  /** Lets go of what cannot outlive the process, draining it first. Rules stay (L17). */
+  close(): Promise<void>
+}
+
+export interface Applied {
+  /** Whether the plan was written as a whole rather than as a difference. */
+  readonly full: boolean
+  /** Bytes or messages given to the kernel. */
+  readonly bytes: number
+  /** Kernel objects (rules, elements, servers) written or removed. */
+  readonly objects: number
+  /** Service ports that could not be programmed while the others were; retried at the next sync. */
+  readonly failed: readonly ServiceFailure[]
+}
+
+export interface ServiceFailure {
+  /** `DesiredService.key` */
+  readonly key: string
+  readonly reason: string
+  /** The reason of the Event on the Service, such as `PortConflict`. */
+  readonly event?: string
+}
+
+/** What of the configuration modes read. The same value for every mode; a mode reads its part. */
+export interface ModeSettings {
+  readonly families: readonly IpFamily[]
+  readonly masqueradeBit: number
+  readonly masqueradeAll: boolean
+  readonly localhostNodePorts: boolean
+  readonly syncPeriodMs: number
+  readonly conntrackTcpBeLiberal: boolean
+  readonly ipvs: {
+    readonly scheduler: string
+    readonly excludeCidrs: readonly string[]
+    readonly strictArp: boolean
+    readonly tcpTimeoutMs: number
+    readonly tcpFinTimeoutMs: number
+    readonly udpTimeoutMs: number
+    readonly gracePeriodMs: number
+  }
+  readonly userspace: {
+    readonly bindAddress: string
+    /** Inclusive; undefined lets the kernel pick (US31). */
+    readonly portRange: { readonly from: number; readonly to: number } | undefined
+    readonly udpIdleTimeoutMs: number
+    readonly datapath: 'net' | 'splice' | 'auto'
+    /** 0: as many as there are cores. */
+    readonly workers: number
+    readonly portals: 'iptables' | 'addresses'
+    readonly drainTimeoutMs: number
+    readonly passiveHealth: boolean
+    readonly accessLog: boolean
+  }
+}
+
+export interface ProbeContext {
+  readonly log: Log
+}
+
+export interface ModeContext extends ProbeContext {
+  /** Asks the daemon for a sync; `full` forgets what was applied, `reason` is logged. */
+  resync(reason: string, options: { readonly full: boolean }): void
+  /** Named numbers for /metrics and `top`, see observe/. */
+  readonly meter: Meter
+}
+
+/** The part of a pino logger the rooms below the daemon use. */
+export interface Log {
+  debug(fields: object, message: string): void
+  info(fields: object, message: string): void
+  warn(fields: object, message: string): void
+  error(fields: object, message: string): void
+}
+
+/** Where modes put numbers; the daemon connects it to Prometheus metrics. */
+export interface Meter {
+  count(name: string, labels: Readonly<Record<string, string>>, by?: number): void
+  gauge(name: string, labels: Readonly<Record<string, string>>, value: number): void
+  observe(name: string, labels: Readonly<Record<string, string>>, value: number): void
+}

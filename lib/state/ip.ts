@@ -1,0 +1,176 @@
+/**
+ * Addresses and CIDRs as Kubernetes reads them: no leading zeros in IPv4, no zones, and an
+ * IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) is the IPv4 address it wraps. Everything is kept
+ * as canonical text, so that equal addresses are equal strings.
+ */
+
+export type IpFamily = 'IPv4' | 'IPv6'
+
+export interface Ip {
+  readonly family: IpFamily
+  /** Canonical: dotted IPv4, or RFC 5952 IPv6. */
+  readonly text: string
+  /** 4 or 16 bytes, as a number. */
+  readonly value: bigint
+}
+
+export interface Cidr {
+  readonly family: IpFamily
+  /** Canonical, host bits cleared: `10.0.0.0/8`. */
+  readonly text: string
+  readonly network: bigint
+  readonly prefix: number
+}
+
+const mappedPrefix = 0xffffn << 32n
+
+export function parseIp(text: string): Ip | undefined {
+  const v4 = parseIpv4(text)
+  if (v4 !== undefined) return ipOf('IPv4', v4)
+  const v6 = parseIpv6(text)
+  if (v6 === undefined) return undefined
+  if (v6 >> 32n === 0xffffn) return ipOf('IPv4', v6 - mappedPrefix)
+  return ipOf('IPv6', v6)
+}
+
+export function parseCidr(text: string): Cidr | undefined {
+  const slash = text.indexOf('/')
+  if (slash < 0) return undefined
+  const ip = parseIp(text.slice(0, slash))
+  const digits = text.slice(slash + 1)
+  if (!ip || !/^(0|[1-9]\d{0,2})$/.test(digits)) return undefined
+  const prefix = Number(digits)
+  // A mapped address in a CIDR has two readings of its prefix; refuse to guess.
+  if (ip.family === 'IPv4' && text.includes(':')) return undefined
+  if (prefix > bitsOf(ip.family)) return undefined
+  return cidrOf(ip, prefix)
+}
+
+/** The CIDR of that prefix length around an address. */
+export function cidrOf(ip: Ip, prefix: number): Cidr {
+  const hostBits = BigInt(bitsOf(ip.family) - prefix)
+  const network = (ip.value >> hostBits) << hostBits
+  return {
+    family: ip.family,
+    text: `${formatIp(ip.family, network)}/${prefix}`,
+    network,
+    prefix,
+  }
+}
+
+export function cidrContains(cidr: Cidr, ip: Ip): boolean {
+  if (cidr.family !== ip.family) return false
+  const hostBits = BigInt(bitsOf(cidr.family) - cidr.prefix)
+  return ip.value >> hostBits === cidr.network >> hostBits
+}
+
+export function familyOf(text: string): IpFamily | undefined {
+  return parseIp(text)?.family
+}
+
+export function bitsOf(family: IpFamily): 32 | 128 {
+  return family === 'IPv4' ? 32 : 128
+}
+
+export function isLoopback(ip: Ip): boolean {
+  return ip.family === 'IPv4' ? ip.value >> 24n === 127n : ip.value === 1n
+}
+
+export function isLinkLocal(ip: Ip): boolean {
+  return ip.family === 'IPv4' ? ip.value >> 16n === 0xa9fen : ip.value >> 118n === 0x3fan
+}
+
+export function isUnspecified(ip: Ip): boolean {
+  return ip.value === 0n
+}
+
+/** `10.0.0.1:80` or `[fd00::1]:80`. */
+export function hostPort(ip: string, port: number): string {
+  return ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`
+}
+
+export function formatIp(family: IpFamily, value: bigint): string {
+  return family === 'IPv4' ? formatIpv4(Number(value)) : formatIpv6(value)
+}
+
+function ipOf(family: IpFamily, value: bigint): Ip {
+  return { family, text: formatIp(family, value), value }
+}
+
+function parseIpv4(text: string): bigint | undefined {
+  if (text.length < 7 || text.length > 15) return undefined
+  let value = 0
+  let octet = -1
+  let octets = 0
+  let digits = 0
+  for (let index = 0; index <= text.length; index++) {
+    const code = index < text.length ? text.charCodeAt(index) : 46
+    if (code === 46) {
+      if (digits === 0 || octets === 4) return undefined
+      value = value * 256 + octet
+      octets++
+      octet = -1
+      digits = 0
+    } else if (code >= 48 && code <= 57) {
+      if (digits === 1 && octet === 0) return undefined
+      octet = (digits === 0 ? 0 : octet * 10) + code - 48
+      digits++
+      if (octet > 255) return undefined
+    } else return undefined
+  }
+  return octets === 4 ? BigInt(value) : undefined
+}
+
+function parseIpv6(text: string): bigint | undefined {
+  if (text.length < 2 || text.length > 45) return undefined
+  const halves = text.split('::')
+  if (halves.length > 2) return undefined
+  const head = parseGroups(halves[0] ?? '', halves.length === 1)
+  const tail = halves.length === 2 ? parseGroups(halves[1] ?? '', true) : []
+  if (!head || !tail) return undefined
+  const missing = 8 - head.length - tail.length
+  if (halves.length === 2 ? missing < 1 : missing !== 0) return undefined
+  let value = 0n
+  for (const group of [...head, ...Array<number>(missing).fill(0), ...tail]) {
+    value = (value << 16n) | BigInt(group)
+  }
+  return value
+}
+
+/** 16-bit groups of one side of `::`; the last may be dotted IPv4 where `mayEndDotted`. */
+function parseGroups(text: string, mayEndDotted: boolean): number[] | undefined {
+  if (text === '') return []
+  const groups: number[] = []
+  const parts = text.split(':')
+  for (const [index, part] of parts.entries()) {
+    if (mayEndDotted && index === parts.length - 1 && part.includes('.')) {
+      const v4 = parseIpv4(part)
+      if (v4 === undefined) return undefined
+      groups.push(Number(v4 >> 16n), Number(v4 & 0xffffn))
+    } else if (/^[0-9a-fA-F]{1,4}$/.test(part)) groups.push(Number.parseInt(part, 16))
+    else return undefined
+  }
+  return groups
+}
+
+function formatIpv4(value: number): string {
+  return [24, 16, 8, 0].map((shift) => (value >>> shift) & 255).join('.')
+}
+
+function formatIpv6(value: bigint): string {
+  const groups: number[] = []
+  for (let shift = 112n; shift >= 0n; shift -= 16n) groups.push(Number((value >> shift) & 0xffffn))
+  let start = -1
+  let length = 1
+  for (let index = 0; index < 8; index++) {
+    let end = index
+    while (end < 8 && groups[end] === 0) end++
+    if (end - index > length) {
+      start = index
+      length = end - index
+    }
+  }
+  const hex = (part: number[]) => part.map((group) => group.toString(16)).join(':')
+  if (start < 0) return hex(groups)
+  return `${hex(groups.slice(0, start))}::${hex(groups.slice(start + length))}`
+}
