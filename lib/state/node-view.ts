@@ -1,0 +1,113 @@
+import { cidrContains, cidrOf, bitsOf, isLinkLocal, isLoopback, parseCidr, parseIp } from './ip.js'
+import type { Cidr, Ip, IpFamily } from './ip.js'
+import type { LocalTraffic } from './local-traffic.js'
+import type { NodePortAddresses, NodeView } from './desired-state.js'
+import type { NodeObject } from './objects.js'
+
+/** How the operator wants pod traffic of this node to be recognised (R07). */
+export type DetectLocal =
+  | { readonly mode: 'ClusterCIDR'; readonly cidrs: readonly string[] }
+  | { readonly mode: 'NodeCIDR' }
+  | { readonly mode: 'BridgeInterface'; readonly name: string }
+  | { readonly mode: 'InterfaceNamePrefix'; readonly prefix: string }
+
+export interface NodeSettings {
+  readonly nodeName: string
+  /** Overrides what the Node object says, when an address of the family is in it (L05). */
+  readonly bindAddress: string
+  /** CIDRs, or the single word `primary`; empty means every address. */
+  readonly nodePortAddresses: readonly string[]
+  readonly detectLocal: DetectLocal
+}
+
+export interface NodeInput {
+  readonly node: NodeObject | undefined
+  /** In the order of the interfaces. */
+  readonly localAddresses: readonly string[]
+}
+
+/** This node as one family sees it. */
+export function buildNodeView(
+  family: IpFamily,
+  settings: NodeSettings,
+  input: NodeInput,
+): NodeView {
+  const local = input.localAddresses
+    .map(parseIp)
+    .filter((ip) => ip !== undefined)
+    .filter((ip) => ip.family === family)
+  const primary = primaryIp(family, settings, input, local)
+  return Object.freeze({
+    name: settings.nodeName,
+    primaryIp: primary?.text,
+    localAddresses: texts(local),
+    nodePorts: nodePortAddresses(family, settings, primary, local),
+    localTraffic: localTraffic(family, settings.detectLocal, input.node),
+  })
+}
+
+/** L05; without a Node object the first address that others could reach stands in. */
+function primaryIp(
+  family: IpFamily,
+  settings: NodeSettings,
+  input: NodeInput,
+  local: readonly Ip[],
+): Ip | undefined {
+  const bound = parseIp(settings.bindAddress)
+  if (bound && bound.value !== 0n && bound.family === family) return bound
+  const declared = input.node?.ips.map(parseIp).find((ip) => ip?.family === family)
+  return declared ?? local.find((ip) => !isLoopback(ip) && !isLinkLocal(ip))
+}
+
+/** S23, L06, L07. */
+function nodePortAddresses(
+  family: IpFamily,
+  settings: NodeSettings,
+  primary: Ip | undefined,
+  local: readonly Ip[],
+): NodePortAddresses {
+  if (settings.nodePortAddresses.includes('primary')) {
+    const cidrs = primary && !isLoopback(primary) ? [cidrOf(primary, bitsOf(family))] : []
+    return chosen(cidrs, local)
+  }
+  const cidrs = settings.nodePortAddresses
+    .map(parseCidr)
+    .filter((cidr) => cidr !== undefined)
+    .filter((cidr) => cidr.family === family)
+  if (cidrs.length === 0 || cidrs.some(({ prefix }) => prefix === 0)) {
+    return { matchesAll: true, cidrs: [], addresses: texts(local) }
+  }
+  return chosen(cidrs, local)
+}
+
+function chosen(cidrs: readonly Cidr[], local: readonly Ip[]): NodePortAddresses {
+  const matching = local.filter((ip) => cidrs.some((cidr) => cidrContains(cidr, ip)))
+  return { matchesAll: false, cidrs, addresses: texts(matching) }
+}
+
+/** R07, R08: without a CIDR of this family nothing counts as pod traffic. */
+function localTraffic(
+  family: IpFamily,
+  detect: DetectLocal,
+  node: NodeObject | undefined,
+): LocalTraffic {
+  switch (detect.mode) {
+    case 'BridgeInterface':
+      return { by: 'interface', name: detect.name }
+    case 'InterfaceNamePrefix':
+      return { by: 'interface-prefix', prefix: detect.prefix }
+    case 'ClusterCIDR':
+    case 'NodeCIDR': {
+      const source = detect.mode === 'ClusterCIDR' ? detect.cidrs : (node?.podCidrs ?? [])
+      const cidrs = source
+        .map(parseCidr)
+        .filter((cidr) => cidr !== undefined)
+        .filter((cidr) => cidr.family === family)
+      return cidrs.length > 0 ? { by: 'cidrs', cidrs } : { by: 'none' }
+    }
+  }
+}
+
+function texts(ips: readonly Ip[]): readonly string[] {
+  return ips.map(({ text }) => text).sort()
+}

@@ -1,0 +1,120 @@
+import { asArray, asBoolean, asInteger, asObject, asString, show, strings } from './json.js'
+import { parseIp, type IpFamily } from './ip.js'
+import { MalformedObject, identityOf, readHead } from './parse-object.js'
+import type {
+  EndpointSliceObject,
+  Parsed,
+  SliceEndpointObject,
+  SlicePortObject,
+} from './objects.js'
+import type { Protocol } from './names.js'
+import type { Json } from './json.js'
+
+const serviceNameLabel = 'kubernetes.io/service-name'
+const headlessLabel = 'service.kubernetes.io/headless'
+const triggerTimeAnnotation = 'endpoints.kubernetes.io/last-change-trigger-time'
+const weightAnnotation = 'kube-proxy-ts/weight'
+const maxWeight = 65_535
+
+/** An EndpointSlice as the API or a file gives it, or why it cannot be used. Never throws. */
+export function parseEndpointSlice(raw: unknown): Parsed<EndpointSliceObject> {
+  try {
+    const { identity, metadata, body } = readHead(raw, true)
+    const labels = asObject(metadata.labels)
+    const annotations = asObject(metadata.annotations)
+    if (labels?.[headlessLabel] !== undefined) {
+      return { outcome: 'ignored', identity, reason: `label ${headlessLabel}` }
+    }
+    if (body.addressType === 'FQDN') {
+      return {
+        outcome: 'ignored',
+        identity,
+        reason: 'addressType FQDN has no addresses to send to',
+      }
+    }
+    const service = asString(labels?.[serviceNameLabel])
+    if (service === undefined || service === '') {
+      throw new MalformedObject(`label ${serviceNameLabel} is missing`)
+    }
+    const family = readFamily(body.addressType)
+    const warnings: string[] = []
+    const trigger = Date.parse(asString(annotations?.[triggerTimeAnnotation]) ?? '')
+    const weight = asInteger(Number(annotations?.[weightAnnotation] ?? 1), 0, maxWeight) ?? 1
+    const value: EndpointSliceObject = {
+      ...identity,
+      service,
+      family,
+      ports: readPorts(body, warnings),
+      endpoints: readEndpoints(body, family, weight, warnings),
+      triggerTime: Number.isNaN(trigger) ? undefined : trigger,
+    }
+    return { outcome: 'accepted', value, warnings }
+  } catch (error) {
+    if (!(error instanceof MalformedObject)) throw error
+    return { outcome: 'malformed', identity: identityOf(raw), reason: error.message }
+  }
+}
+
+function readFamily(value: unknown): IpFamily {
+  if (value === 'IPv4' || value === 'IPv6') return value
+  throw new MalformedObject(`addressType ${show(value)} is not IPv4, IPv6 or FQDN`)
+}
+
+/** E03: ports without a name or number are of no use to a proxy. An absent name means ''. */
+function readPorts(body: Json, warnings: string[]): readonly SlicePortObject[] {
+  const found: SlicePortObject[] = []
+  for (const [index, item] of (asArray(body.ports) ?? []).entries()) {
+    const port = asObject(item)
+    const name = port?.name ?? ''
+    const number = asInteger(port?.port, 1, 65_535)
+    const protocol = port?.protocol ?? 'TCP'
+    if (number === undefined || typeof name !== 'string' || !isProtocol(protocol)) {
+      warnings.push(`ports[${index}]: ${show(item)} has no usable name, number and protocol`)
+    } else found.push({ name, protocol, port: number })
+  }
+  return found
+}
+
+function isProtocol(value: unknown): value is Protocol {
+  return value === 'TCP' || value === 'UDP' || value === 'SCTP'
+}
+
+function readEndpoints(
+  body: Json,
+  family: IpFamily,
+  weight: number,
+  warnings: string[],
+): readonly SliceEndpointObject[] {
+  const found: SliceEndpointObject[] = []
+  for (const [index, item] of (asArray(body.endpoints) ?? []).entries()) {
+    const endpoint = asObject(item)
+    // E04: the API keeps further addresses for a purpose that never came.
+    const text = strings(endpoint?.addresses)[0]
+    const ip = text === undefined ? undefined : parseIp(text)
+    if (!endpoint || ip?.family !== family) {
+      warnings.push(`endpoints[${index}]: ${show(text ?? item)} is not an ${family} address`)
+      continue
+    }
+    const conditions = asObject(endpoint.conditions)
+    const hints = asObject(endpoint.hints)
+    const ready = asBoolean(conditions?.ready) ?? true
+    found.push({
+      ip: ip.text,
+      ready,
+      serving: asBoolean(conditions?.serving) ?? true,
+      terminating: asBoolean(conditions?.terminating) ?? false,
+      nodeName: asString(endpoint.nodeName),
+      zoneHints: readHints(hints?.forZones),
+      nodeHints: readHints(hints?.forNodes),
+      weight,
+    })
+  }
+  return found
+}
+
+function readHints(value: unknown): readonly string[] | undefined {
+  const names = (asArray(value) ?? [])
+    .map((item) => asString(asObject(item)?.name))
+    .filter((name) => name !== undefined)
+  return names.length > 0 ? names : undefined
+}

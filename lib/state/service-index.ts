@@ -1,0 +1,132 @@
+import { isEqual } from './equal.js'
+import type { EndpointSliceObject, ServiceObject } from './objects.js'
+import type { IpFamily } from './ip.js'
+
+export interface Dirty {
+  /** Ids (`namespace/name`) of the Services to build again. */
+  readonly dirty: ReadonlySet<string>
+  readonly pending: { readonly services: number; readonly endpoints: number }
+  readonly triggerTimes: ReadonlyMap<IpFamily, readonly number[]>
+}
+
+interface Entry {
+  service: ServiceObject | undefined
+  readonly slices: Map<string, EndpointSliceObject>
+  /** Keys of the service ports built last, by family. */
+  readonly keys: Map<IpFamily, ReadonlySet<string>>
+}
+
+const noKeys: ReadonlySet<string> = new Set()
+
+/** Services with their slices, and which of them were touched since the last sync. */
+export class ServiceIndex {
+  readonly #entries = new Map<string, Entry>()
+  /** Id of the Service that each slice, by its own id, belonged to last. */
+  readonly #serviceOfSlice = new Map<string, string>()
+  #dirty = new Set<string>()
+  #servicesPending = 0
+  #endpointsPending = 0
+  #triggerTimes = new Map<IpFamily, number[]>()
+
+  service(id: string): ServiceObject | undefined {
+    return this.#entries.get(id)?.service
+  }
+
+  slices(id: string): readonly EndpointSliceObject[] {
+    return [...(this.#entries.get(id)?.slices.values() ?? [])]
+  }
+
+  knownKeys(id: string, family: IpFamily): ReadonlySet<string> {
+    return this.#entries.get(id)?.keys.get(family) ?? noKeys
+  }
+
+  setKnownKeys(id: string, family: IpFamily, keys: ReadonlySet<string>): void {
+    if (keys.size > 0) this.#entry(id).keys.set(family, keys)
+    else this.#entries.get(id)?.keys.delete(family)
+    this.#dropIfEmpty(id)
+  }
+
+  setService(service: ServiceObject): void {
+    const id = `${service.namespace}/${service.name}`
+    const entry = this.#entry(id)
+    if (isEqual(entry.service, service)) return
+    entry.service = service
+    this.#touch(id, 'service')
+  }
+
+  removeService(namespace: string, name: string): void {
+    const id = `${namespace}/${name}`
+    const entry = this.#entries.get(id)
+    if (!entry?.service) return
+    entry.service = undefined
+    this.#touch(id, 'service')
+  }
+
+  setSlice(slice: EndpointSliceObject): void {
+    const sliceId = `${slice.namespace}/${slice.name}`
+    const id = `${slice.namespace}/${slice.service}`
+    const before = this.#serviceOfSlice.get(sliceId)
+    if (before !== undefined && before !== id) this.#detach(before, sliceId)
+    const entry = this.#entry(id)
+    const old = entry.slices.get(sliceId)
+    entry.slices.set(sliceId, slice)
+    this.#serviceOfSlice.set(sliceId, id)
+    if (old && isEqual({ ...old, triggerTime: 0 }, { ...slice, triggerTime: 0 })) return
+    this.#touch(id, 'endpoints')
+    if (slice.triggerTime === undefined || slice.triggerTime === old?.triggerTime) return
+    const times = this.#triggerTimes.get(slice.family) ?? []
+    times.push(slice.triggerTime)
+    this.#triggerTimes.set(slice.family, times)
+  }
+
+  removeSlice(namespace: string, name: string): void {
+    const sliceId = `${namespace}/${name}`
+    const id = this.#serviceOfSlice.get(sliceId)
+    if (id !== undefined) this.#detach(id, sliceId)
+  }
+
+  markAll(): void {
+    for (const id of this.#entries.keys()) this.#dirty.add(id)
+  }
+
+  takeDirty(): Dirty {
+    const taken = {
+      dirty: this.#dirty,
+      pending: { services: this.#servicesPending, endpoints: this.#endpointsPending },
+      triggerTimes: this.#triggerTimes,
+    }
+    this.#dirty = new Set()
+    this.#servicesPending = 0
+    this.#endpointsPending = 0
+    this.#triggerTimes = new Map()
+    return taken
+  }
+
+  #detach(id: string, sliceId: string): void {
+    this.#entries.get(id)?.slices.delete(sliceId)
+    this.#serviceOfSlice.delete(sliceId)
+    this.#touch(id, 'endpoints')
+  }
+
+  #touch(id: string, kind: 'service' | 'endpoints'): void {
+    this.#dirty.add(id)
+    if (kind === 'service') this.#servicesPending++
+    else this.#endpointsPending++
+  }
+
+  #entry(id: string): Entry {
+    let entry = this.#entries.get(id)
+    if (!entry) {
+      entry = { service: undefined, slices: new Map(), keys: new Map() }
+      this.#entries.set(id, entry)
+    }
+    return entry
+  }
+
+  #dropIfEmpty(id: string): void {
+    const entry = this.#entries.get(id)
+    if (entry && !entry.service && entry.slices.size === 0 && entry.keys.size === 0) {
+      this.#entries.delete(id)
+    }
+  }
+}

@@ -1,0 +1,111 @@
+import { categorizeEndpoints } from './topology.js'
+import { collectCandidates } from './endpoints.js'
+import { familyOf, parseCidr, type Cidr, type IpFamily } from './ip.js'
+import { keyOf, portNameOf, type ServicePortName } from './names.js'
+import type { DesiredService, Verdict } from './desired-state.js'
+import type { EndpointSliceObject, ServiceObject, ServicePortObject } from './objects.js'
+
+export interface ServicePortContext {
+  readonly family: IpFamily
+  readonly nodeName: string
+  readonly zone: string | undefined
+  /** Feature gate AllowServiceExternalIPs (S09). */
+  readonly allowsExternalIps: boolean
+}
+
+/** The service ports of one Service in one family, endpoints and verdicts included. */
+export function buildServicePorts(
+  service: ServiceObject,
+  slices: readonly EndpointSliceObject[],
+  context: ServicePortContext,
+): readonly DesiredService[] {
+  const clusterIp = service.clusterIps[context.family]
+  if (clusterIp === undefined) return []
+  const ofFamily = (ip: string) => familyOf(ip) === context.family
+  const common = {
+    clusterIp,
+    externalIps: context.allowsExternalIps ? service.externalIps.filter(ofFamily) : [],
+    loadBalancerIps: service.loadBalancerIps.filter(ofFamily),
+    sourceRanges: sourceRangesOf(service, context.family),
+  }
+  const ownSlices = slices.filter(({ family }) => family === context.family)
+  return service.ports.map((port) => buildPort(service, port, ownSlices, context, common))
+}
+
+type Common = Pick<DesiredService, 'clusterIp' | 'externalIps' | 'loadBalancerIps' | 'sourceRanges'>
+
+function buildPort(
+  service: ServiceObject,
+  port: ServicePortObject,
+  slices: readonly EndpointSliceObject[],
+  context: ServicePortContext,
+  common: Common,
+): DesiredService {
+  const { internalPolicyLocal, externalPolicyLocal, namespace } = service
+  const name: ServicePortName = {
+    namespace,
+    name: service.name,
+    port: port.name,
+    protocol: port.protocol,
+  }
+  const externallyAccessible =
+    port.nodePort !== 0 || common.loadBalancerIps.length > 0 || common.externalIps.length > 0
+  const candidates = collectCandidates(slices, port, context.nodeName)
+  const endpoints = categorizeEndpoints({
+    candidates,
+    usesClusterEndpoints: !internalPolicyLocal || externallyAccessible,
+    usesLocalEndpoints: internalPolicyLocal || (externalPolicyLocal && externallyAccessible),
+    nodeName: context.nodeName,
+    zone: context.zone,
+  })
+  const all = candidates.map(({ endpoint }) => endpoint)
+  const { clusterEndpoints, localEndpoints, hasAnyEndpoints } = endpoints
+  const verdict = (isLocal: boolean): Verdict => {
+    if ((isLocal ? localEndpoints : clusterEndpoints).length > 0)
+      return isLocal ? 'local' : 'cluster'
+    return hasAnyEndpoints ? 'drop' : 'reject'
+  }
+  return Object.freeze({
+    key: keyOf(name),
+    name,
+    portName: portNameOf(name),
+    protocol: port.protocol,
+    port: port.port,
+    nodePort: port.nodePort,
+    ...common,
+    affinitySeconds: service.affinitySeconds,
+    internalPolicyLocal,
+    externalPolicyLocal,
+    externallyAccessible,
+    healthCheckNodePort: service.healthCheckNodePort,
+    options: service.options,
+    ...endpoints,
+    servingEndpoints: sameOrFiltered(
+      endpoints.reachableEndpoints,
+      all.filter(({ serving }) => serving),
+    ),
+    readyLocalAddresses: localAddresses(all),
+    internal: verdict(internalPolicyLocal),
+    external: verdict(externalPolicyLocal),
+  })
+}
+
+/** Most lists of serving endpoints equal the reachable ones; sharing the array halves the memory. */
+function sameOrFiltered<T>(shared: readonly T[], own: readonly T[]): readonly T[] {
+  return shared.length === own.length && own.every((item, index) => item === shared[index])
+    ? shared
+    : own
+}
+
+function localAddresses(endpoints: readonly { ip: string; isLocal: boolean; ready: boolean }[]) {
+  const local = endpoints.filter(({ isLocal, ready }) => isLocal && ready)
+  return [...new Set(local.map(({ ip }) => ip))].sort()
+}
+
+/** S12: ranges of the other family do not concern this one. */
+function sourceRangesOf(service: ServiceObject, family: IpFamily): readonly Cidr[] {
+  return service.sourceRanges
+    .map((text) => parseCidr(text))
+    .filter((cidr) => cidr?.family === family)
+    .filter((cidr) => cidr !== undefined)
+}

@@ -1,0 +1,241 @@
+import { buildNodeView, type NodeSettings } from './node-view.js'
+import { buildServicePorts } from './service-ports.js'
+import { isEqual } from './equal.js'
+import { parseCidr, type IpFamily } from './ip.js'
+import { PersistentMap } from './persistent-map.js'
+import { ServiceIndex } from './service-index.js'
+import type { DesiredService, DesiredState } from './desired-state.js'
+import type {
+  EndpointSliceObject,
+  NodeObject,
+  ServiceCidrObject,
+  ServiceObject,
+} from './objects.js'
+
+export interface TrackerSettings extends NodeSettings {
+  readonly families: readonly IpFamily[]
+  readonly allowsExternalIps: boolean
+}
+
+/** What a sync gets: the states, and what it needs to know about the way to them. */
+export interface Taken {
+  readonly states: readonly DesiredState[]
+  /** Keys of service ports that differ from the last time, over all families. */
+  readonly changedServices: number
+  /** A UDP service port changed or went, so stale flows may be about (E20). */
+  readonly hasUdpChanges: boolean
+  /** When the endpoint changes of this batch happened, by family (E10). */
+  readonly triggerTimes: ReadonlyMap<IpFamily, readonly number[]>
+  /** By `namespace/name`: which health-check node ports to serve, and what to say there. */
+  readonly healthChecks: ReadonlyMap<string, HealthCheck>
+  readonly withoutLocalEndpoints: readonly PolicyCount[]
+  readonly pending: { readonly services: number; readonly endpoints: number }
+}
+
+export interface HealthCheck {
+  readonly namespace: string
+  readonly name: string
+  readonly port: number
+  /** Unique ready local addresses over all ports and families (E19). */
+  readonly localEndpoints: number
+}
+
+/** Service ports with a Local policy and no local endpoint. */
+export interface PolicyCount {
+  readonly policy: 'internal' | 'external'
+  readonly family: IpFamily
+  readonly count: number
+}
+
+/**
+ * Collects changes between syncs and turns them into states. The order of events does not
+ * matter, and a change that is taken back before the next `take` leaves no trace (S32).
+ */
+export class Tracker {
+  readonly #settings: TrackerSettings
+  readonly #index = new ServiceIndex()
+  readonly #serviceCidrs = new Map<string, ServiceCidrObject>()
+  #node: NodeObject | undefined
+  #localAddresses: readonly string[] = []
+  #states: readonly DesiredState[]
+  #healthChecks = new Map<string, HealthCheck>()
+  #withoutLocal = new Map<string, number>()
+
+  constructor(settings: TrackerSettings) {
+    this.#settings = settings
+    this.#states = settings.families.map((family) =>
+      Object.freeze({
+        family,
+        services: PersistentMap.empty<DesiredService>(),
+        node: this.#nodeView(family),
+        serviceCidrs: [],
+      }),
+    )
+  }
+
+  upsertService(service: ServiceObject): void {
+    this.#index.setService(service)
+  }
+
+  removeService(namespace: string, name: string): void {
+    this.#index.removeService(namespace, name)
+  }
+
+  upsertEndpointSlice(slice: EndpointSliceObject): void {
+    this.#index.setSlice(slice)
+  }
+
+  removeEndpointSlice(namespace: string, name: string): void {
+    this.#index.removeSlice(namespace, name)
+  }
+
+  upsertServiceCidr(object: ServiceCidrObject): void {
+    this.#serviceCidrs.set(object.name, object)
+  }
+
+  removeServiceCidr(name: string): void {
+    this.#serviceCidrs.delete(name)
+  }
+
+  /** This node's object, or undefined once it is gone. */
+  setNode(node: NodeObject | undefined): void {
+    const zoneChanged = node?.zone !== this.#node?.zone
+    this.#node = node
+    // E18: hints are read through the zone, so every Service may look different now.
+    if (zoneChanged) this.#index.markAll()
+  }
+
+  /** The addresses of this node's interfaces, in the order of the interfaces. */
+  setLocalAddresses(addresses: readonly string[]): void {
+    this.#localAddresses = addresses
+  }
+
+  take(): Taken {
+    const { dirty, pending, triggerTimes } = this.#index.takeDirty()
+    const previous = this.#states
+    this.#states = previous.map((state) => this.#next(state, dirty))
+    let changedServices = 0
+    let hasUdpChanges = false
+    for (const [index, state] of this.#states.entries()) {
+      const { added, changed, removed } = state.services.since(previous[index]?.services)
+      changedServices += added.length + changed.length + removed.length
+      hasUdpChanges ||= [...added, ...changed, ...removed].some(
+        ([, { protocol }]) => protocol === 'UDP',
+      )
+    }
+    for (const id of dirty) this.#updateHealthCheck(id)
+    return {
+      states: this.#states,
+      changedServices,
+      hasUdpChanges,
+      triggerTimes,
+      healthChecks: this.#healthChecks,
+      withoutLocalEndpoints: this.#settings.families.flatMap((family) =>
+        (['internal', 'external'] as const).map((policy) => {
+          const count = this.#withoutLocal.get(`${family}/${policy}`) ?? 0
+          return { policy, family, count }
+        }),
+      ),
+      pending,
+    }
+  }
+
+  #next(state: DesiredState, dirty: ReadonlySet<string>): DesiredState {
+    const { family } = state
+    const node = keepEqual(state.node, this.#nodeView(family))
+    const serviceCidrs = keepEqual(state.serviceCidrs, this.#cidrsOf(family))
+    const services = state.services.update(this.#rebuilt(state, dirty))
+    return services === state.services && node === state.node && serviceCidrs === state.serviceCidrs
+      ? state
+      : Object.freeze({ family, services, node, serviceCidrs })
+  }
+
+  /** The entries of every dirty Service, with the old reference wherever nothing changed. */
+  *#rebuilt(
+    state: DesiredState,
+    dirty: ReadonlySet<string>,
+  ): IterableIterator<[string, DesiredService | undefined]> {
+    const { family } = state
+    const context = {
+      family,
+      nodeName: this.#settings.nodeName,
+      zone: this.#node?.zone,
+      allowsExternalIps: this.#settings.allowsExternalIps,
+    }
+    for (const id of dirty) {
+      const service = this.#index.service(id)
+      const built = service ? buildServicePorts(service, this.#index.slices(id), context) : []
+      const keys = new Set(built.map(({ key }) => key))
+      for (const key of this.#index.knownKeys(id, family)) {
+        if (keys.has(key)) continue
+        this.#countPolicies(state.services.get(key), family, -1)
+        yield [key, undefined]
+      }
+      this.#index.setKnownKeys(id, family, keys)
+      for (const next of built) {
+        const before = state.services.get(next.key)
+        if (before && isEqual(before, next)) continue
+        this.#countPolicies(before, family, -1)
+        this.#countPolicies(next, family, 1)
+        yield [next.key, next]
+      }
+    }
+  }
+
+  #countPolicies(service: DesiredService | undefined, family: IpFamily, by: number): void {
+    const count = (policy: string) => {
+      const key = `${family}/${policy}`
+      this.#withoutLocal.set(key, (this.#withoutLocal.get(key) ?? 0) + by)
+    }
+    if (service?.internalPolicyLocal && service.internal === 'drop') count('internal')
+    if (
+      service?.externalPolicyLocal &&
+      service.externallyAccessible &&
+      service.external === 'drop'
+    ) {
+      count('external')
+    }
+  }
+
+  #updateHealthCheck(id: string): void {
+    const service = this.#index.service(id)
+    const present = this.#healthChecks.get(id)
+    const next = service && this.#healthCheckOf(id, service)
+    if (isEqual(present, next)) return
+    // A fresh map for each change: what was handed out stays as it was.
+    this.#healthChecks = new Map(this.#healthChecks)
+    if (next) this.#healthChecks.set(id, next)
+    else this.#healthChecks.delete(id)
+  }
+
+  #healthCheckOf(id: string, service: ServiceObject): HealthCheck | undefined {
+    if (service.healthCheckNodePort === 0) return undefined
+    const addresses = new Set<string>()
+    for (const state of this.#states) {
+      for (const key of this.#index.knownKeys(id, state.family)) {
+        for (const ip of state.services.get(key)?.readyLocalAddresses ?? []) addresses.add(ip)
+      }
+    }
+    const { namespace, name, healthCheckNodePort: port } = service
+    return { namespace, name, port, localEndpoints: addresses.size }
+  }
+
+  #nodeView(family: IpFamily) {
+    const input = { node: this.#node, localAddresses: this.#localAddresses }
+    return buildNodeView(family, this.#settings, input)
+  }
+
+  /** The union of all ServiceCIDRs: removing one must not remove what another one also holds (R09). */
+  #cidrsOf(family: IpFamily) {
+    const texts = new Set([...this.#serviceCidrs.values()].flatMap(({ cidrs }) => cidrs))
+    return [...texts]
+      .sort()
+      .map((text) => parseCidr(text))
+      .filter((cidr) => cidr !== undefined)
+      .filter((cidr) => cidr.family === family)
+  }
+}
+
+function keepEqual<T>(previous: T, next: T): T {
+  return isEqual(previous, next) ? previous : next
+}
