@@ -1,0 +1,124 @@
+import { AffinityTable } from './affinity.js'
+import { PassiveHealth } from './passive-health.js'
+import type { ListenerSpec, Target } from './datapath.js'
+
+type Choice = Pick<ListenerSpec, 'endpoints' | 'affinityMs'>
+
+export interface BalancerDeps {
+  readonly now: () => number
+  readonly random: () => number
+  readonly passiveHealth: boolean
+}
+
+/**
+ * Decides which endpoint the next connection of one listener gets: strict round robin (US60),
+ * the client's own endpoint first where affinity is on (US62), suspects last.
+ */
+export class Balancer {
+  readonly #deps: BalancerDeps
+  readonly #health: PassiveHealth | undefined
+  #rotation: readonly Target[] = []
+  #next = 0
+  #byKey: ReadonlyMap<string, Target> = new Map()
+  #affinity: AffinityTable | undefined
+
+  constructor(deps: BalancerDeps, choice: Choice) {
+    this.#deps = deps
+    this.#health = deps.passiveHealth ? new PassiveHealth() : undefined
+    this.update(choice)
+  }
+
+  /** Without affinity `pick` does not look at its client, so nobody needs to format an address. */
+  get usesAffinity(): boolean {
+    return this.#affinity !== undefined
+  }
+
+  has(endpoint: string): boolean {
+    return this.#byKey.has(endpoint)
+  }
+
+  /**
+   * Takes new endpoints and affinity. The rotation goes on where it was, survivors in their old
+   * order: starting over at each change, as the original did, favours whoever comes first when
+   * endpoints change often. Newcomers enter at random places, so that the nodes of a cluster do
+   * not march in step.
+   */
+  update({ endpoints, affinityMs }: Choice): void {
+    const previous = this.#byKey
+    this.#byKey = new Map(
+      endpoints.map((target) => [target.key, previous.get(target.key) ?? target]),
+    )
+    const rotation: Target[] = []
+    let next = 0
+    for (const [index, target] of this.#rotation.entries()) {
+      if (!this.#byKey.has(target.key)) continue
+      if (index < this.#next) next++
+      rotation.push(target)
+    }
+    for (const [key, target] of this.#byKey) {
+      if (previous.has(key)) continue
+      const index = Math.floor(this.#deps.random() * (rotation.length + 1))
+      if (index < next) next++
+      rotation.splice(index, 0, target)
+    }
+    this.#rotation = rotation
+    this.#next = next
+    this.#health?.keepOnly(new Set(this.#byKey.keys()))
+    this.#updateAffinity(affinityMs)
+  }
+
+  /**
+   * The endpoint to dial, or undefined if there is none. `tried` holds those this connection has
+   * failed to reach: they are avoided while there are others, and the client's affinity moves to
+   * the endpoint picked instead (US41).
+   */
+  pick(client: string, tried: readonly Target[] = []): Target | undefined {
+    const now = this.#deps.now()
+    const own = tried.length === 0 ? this.#affinity?.find(client, now) : undefined
+    const known = own === undefined ? undefined : this.#byKey.get(own)
+    const target =
+      known && !this.#health?.isSuspect(known.key, now) ? known : this.#rotate(tried, now)
+    if (!target) return undefined
+    this.#health?.probe(target.key, now)
+    this.#affinity?.remember(client, target.key, now)
+    return target
+  }
+
+  dialFailed(target: Target): void {
+    if (this.#byKey.has(target.key)) this.#health?.failed(target.key, this.#deps.now())
+  }
+
+  dialSucceeded(target: Target): void {
+    this.#health?.succeeded(target.key)
+  }
+
+  /** The next in turn that is fit; else the next that was not tried; else simply the next. */
+  #rotate(tried: readonly Target[], now: number): Target | undefined {
+    const count = this.#rotation.length
+    let untried = -1
+    for (let step = 0; step < count; step++) {
+      const index = (this.#next + step) % count
+      const target = this.#rotation[index]
+      if (!target || tried.includes(target)) continue
+      if (!this.#health?.isSuspect(target.key, now)) return this.#take(index)
+      if (untried < 0) untried = index
+    }
+    return this.#take(untried >= 0 ? untried : this.#next % Math.max(count, 1))
+  }
+
+  #take(index: number): Target | undefined {
+    this.#next = (index + 1) % Math.max(this.#rotation.length, 1)
+    return this.#rotation[index]
+  }
+
+  #updateAffinity(ttlMs: number | undefined): void {
+    if (ttlMs === undefined) {
+      // Records of an earlier period must not come back to life (US68).
+      this.#affinity = undefined
+      return
+    }
+    if (!this.#affinity) this.#affinity = new AffinityTable(ttlMs)
+    else if (this.#affinity.ttlMs !== ttlMs) this.#affinity = this.#affinity.withTtl(ttlMs)
+    this.#affinity.keepOnly(new Set(this.#byKey.keys()))
+  }
+}

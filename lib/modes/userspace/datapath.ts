@@ -1,0 +1,99 @@
+import type { DescriptorBudget } from './descriptors.js'
+import type { ListenerCounts } from './traffic.js'
+
+/**
+ * What copies the bytes. A data path lives in one worker thread and owns the listeners the pool
+ * gave to that worker; nothing of it is shared, except the budget of descriptors. There are two:
+ * `net` on Node's own sockets, and `splice` on raw descriptors. Both behave the same.
+ */
+export interface DataPath {
+  readonly name: DataPathName
+  /**
+   * Listens and resolves with the port. Rejects with an error that carries the system's `code`,
+   * such as EADDRINUSE; nothing is left behind then.
+   */
+  open(spec: ListenerSpec): Promise<number>
+  /** New endpoints, affinity or time-outs for an open listener; its socket and port stay. */
+  update(spec: ListenerSpec): void
+  /** Stops listening. TCP connections live on (US45); UDP clients end with their socket (US54). */
+  close(key: string): Promise<void>
+  /**
+   * Stops listening everywhere, lets connections finish and cuts what is left after `graceMs`.
+   * Resolves when no connection is left.
+   */
+  drain(graceMs: number): Promise<void>
+  /** What happened since the last call, for listeners with news. */
+  takeCounts(): readonly ListenerCounts[]
+}
+
+export type DataPathName = 'net' | 'splice'
+
+/** Everything one listener has to know. A plain value: it crosses to the worker as a message. */
+export interface ListenerSpec {
+  /** Unique on the node: family, service port and endpoint list. */
+  readonly key: string
+  /** `namespace/name:port`, for the access log. */
+  readonly service: string
+  readonly protocol: 'TCP' | 'UDP'
+  /** An address, or the wildcard of its family (`::` never takes IPv4 as well). */
+  readonly address: string
+  /** 0: the kernel picks (US31). */
+  readonly port: number
+  /** Empty: a connection that gets here nevertheless is reset at once (US43). */
+  readonly endpoints: readonly Target[]
+  /**
+   * Keys of endpoints whose UDP clients stay although new ones are not sent there: terminating,
+   * but serving (E21). Clients of any other endpoint that left are released (US53).
+   */
+  readonly servingKeys: readonly string[]
+  /** ClientIP affinity (S21, US62); undefined means none. */
+  readonly affinityMs: number | undefined
+  /** Idle time after which a UDP client is forgotten (US51). */
+  readonly udpIdleMs: number
+}
+
+/** An endpoint as far as a data path needs it. */
+export interface Target {
+  /** `ip:port` or `[ip]:port`. */
+  readonly key: string
+  readonly ip: string
+  readonly port: number
+}
+
+export interface DataPathDeps {
+  /** Milliseconds that never jump back. */
+  readonly now: () => number
+  /** From 0 up to 1. */
+  readonly random: () => number
+  readonly descriptors: DescriptorBudget
+  readonly passiveHealth: boolean
+  /** Called at the end of every connection; undefined when nobody wants to know. */
+  readonly accessLog: ((entry: AccessEntry) => void) | undefined
+  /** Rare events that an operator has to see, such as running out of descriptors. */
+  readonly warn: (message: string) => void
+}
+
+/** One finished connection or UDP client. */
+export interface AccessEntry {
+  readonly service: string
+  readonly protocol: 'TCP' | 'UDP'
+  /** `ip:port` as this node saw it. */
+  readonly client: string
+  /** Key of the endpoint, empty when none could be reached. */
+  readonly endpoint: string
+  readonly attempts: number
+  readonly bytesToEndpoint: number
+  readonly bytesToClient: number
+  readonly durationMs: number
+  /** How it ended: `ok`, `no endpoint`, `reset`, or the code of the error. */
+  readonly end: string
+}
+
+/** How long each attempt to reach an endpoint may take; every attempt takes the next one (US40). */
+export const dialTimeoutsMs: readonly number[] = [250, 500, 1000, 2000]
+
+/** UDP clients one worker remembers; the one idle longest makes room for a new one. */
+export const maxUdpClients = 8192
+
+/** The kernel caps it at net.core.somaxconn. */
+export const listenBacklog = 4096

@@ -1,0 +1,77 @@
+/** What happened at one listener since the last report; crosses from the worker as a message. */
+export interface ListenerCounts {
+  readonly key: string
+  /** Connections, or UDP clients, open now. */
+  readonly active: number
+  /** Closed without having reached an endpoint: none there, all dials failed, no descriptors. */
+  readonly refused: number
+  readonly endpoints: readonly EndpointCounts[]
+}
+
+export interface EndpointCounts {
+  /** `Target.key` */
+  readonly endpoint: string
+  readonly connections: number
+  readonly dialErrors: number
+  readonly bytesToEndpoint: number
+  readonly bytesToClient: number
+  /** Some of the times a dial took, in seconds. A sample: a burst must not become a flood of numbers. */
+  readonly dialSeconds: readonly number[]
+}
+
+/** Counters of one endpoint of one listener; data paths add to the fields as bytes go by. */
+export class EndpointTraffic {
+  connections = 0
+  dialErrors = 0
+  bytesToEndpoint = 0
+  bytesToClient = 0
+  #dialSeconds: number[] = []
+
+  dialed(milliseconds: number): void {
+    this.connections++
+    if (this.#dialSeconds.length < dialSampleSize) this.#dialSeconds.push(milliseconds / 1000)
+  }
+
+  get isQuiet(): boolean {
+    return !(this.connections || this.dialErrors || this.bytesToEndpoint || this.bytesToClient)
+  }
+
+  take(endpoint: string): EndpointCounts {
+    const { connections, dialErrors, bytesToEndpoint, bytesToClient } = this
+    const counts = { endpoint, connections, dialErrors, bytesToEndpoint, bytesToClient }
+    this.connections = this.dialErrors = this.bytesToEndpoint = this.bytesToClient = 0
+    const dialSeconds = this.#dialSeconds
+    this.#dialSeconds = []
+    return { ...counts, dialSeconds }
+  }
+}
+
+/** Counters of one listener. */
+export class ListenerTraffic {
+  active = 0
+  refused = 0
+  readonly #endpoints = new Map<string, EndpointTraffic>()
+  #activeReported = 0
+
+  of(endpoint: string): EndpointTraffic {
+    let traffic = this.#endpoints.get(endpoint)
+    if (!traffic) this.#endpoints.set(endpoint, (traffic = new EndpointTraffic()))
+    return traffic
+  }
+
+  /** Undefined when there is no news. Endpoints that left go once they are quiet. */
+  take(key: string, isKnown: (endpoint: string) => boolean): ListenerCounts | undefined {
+    const endpoints: EndpointCounts[] = []
+    for (const [endpoint, traffic] of this.#endpoints) {
+      if (!traffic.isQuiet) endpoints.push(traffic.take(endpoint))
+      else if (this.active === 0 && !isKnown(endpoint)) this.#endpoints.delete(endpoint)
+    }
+    const { active, refused } = this
+    if (endpoints.length === 0 && refused === 0 && active === this.#activeReported) return undefined
+    this.refused = 0
+    this.#activeReported = active
+    return { key, active, refused, endpoints }
+  }
+}
+
+const dialSampleSize = 16
