@@ -1,0 +1,70 @@
+import { systemClock, type Clock } from './clock.js'
+
+export interface SyncLoopOptions {
+  /** One sync; resolves to whether everything went well. A rejection counts as a failure. */
+  readonly sync: () => Promise<boolean>
+  /** Between the end of one sync and the start of the next (R03). */
+  readonly minIntervalMs: number
+  /** A sync runs at least this often, asked for or not. */
+  readonly maxIntervalMs: number
+  /** A failed sync is tried again after this long, asked for or not. */
+  readonly retryIntervalMs: number
+  /** Told about a sync that threw. */
+  readonly onError: (error: unknown) => void
+  readonly clock?: Clock
+}
+
+/** Decides when to sync: soon after a request, never too often, again after a failure (R03, R04). */
+export class SyncLoop {
+  readonly #options: SyncLoopOptions
+  readonly #clock: Clock
+  #isRequested = false
+  #wake = new AbortController()
+
+  constructor(options: SyncLoopOptions) {
+    if (options.maxIntervalMs < options.minIntervalMs) {
+      throw new RangeError('the maximum sync interval is shorter than the minimum')
+    }
+    this.#options = options
+    this.#clock = options.clock ?? systemClock
+  }
+
+  /** Asks for a sync. Many requests before it starts make one sync (R12). */
+  request(): void {
+    this.#isRequested = true
+    this.#wake.abort()
+  }
+
+  /** Syncs until the signal, the first time when first asked; a running sync is finished. */
+  async run(signal: AbortSignal): Promise<void> {
+    await this.#wait(Infinity, signal)
+    while (!signal.aborted) {
+      this.#isRequested = false
+      const succeeded = await this.#syncOnce()
+      const { minIntervalMs, maxIntervalMs, retryIntervalMs } = this.#options
+      await this.#clock.sleep(minIntervalMs, signal)
+      const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
+      await this.#wait(idleMs - minIntervalMs, signal)
+    }
+  }
+
+  async #syncOnce(): Promise<boolean> {
+    try {
+      return await this.#options.sync()
+    } catch (error) {
+      this.#options.onError(error)
+      return false
+    }
+  }
+
+  /** Waits for a request, but not longer than `ms`. */
+  async #wait(ms: number, signal: AbortSignal): Promise<void> {
+    this.#wake = new AbortController()
+    if (this.#isRequested || ms <= 0) return
+    const either = AbortSignal.any([signal, this.#wake.signal])
+    if (ms !== Infinity) await this.#clock.sleep(ms, either)
+    else if (!either.aborted) {
+      await new Promise((resolve) => either.addEventListener('abort', resolve, { once: true }))
+    }
+  }
+}
