@@ -1,0 +1,133 @@
+import t from 'tap'
+import fc from 'fast-check'
+import { isIP } from 'node:net'
+import {
+  bitsOf,
+  cidrContains,
+  formatIp,
+  hostPort,
+  isLinkLocal,
+  isLoopback,
+  parseCidr,
+  parseIp,
+} from '../../lib/state/ip.js'
+
+t.test('addresses are read as Kubernetes reads them, and printed canonically', async (t) => {
+  for (const [text, canonical] of [
+    ['10.0.0.1', '10.0.0.1'],
+    ['255.255.255.255', '255.255.255.255'],
+    ['FD00:0:0:0:0:0:0:1', 'fd00::1'],
+    ['::', '::'],
+    ['::1', '::1'],
+    ['1:0:0:2:0:0:0:3', '1:0:0:2::3'],
+    ['1:0:2:0:3:0:4:0', '1:0:2:0:3:0:4:0'],
+    ['::ffff:10.0.0.1', '10.0.0.1'],
+    ['::ffff:a00:1', '10.0.0.1'],
+    ['64:ff9b::1.2.3.4', '64:ff9b::102:304'],
+  ] as const) {
+    t.equal(parseIp(text)?.text, canonical, text)
+  }
+})
+
+t.test('what is no address is refused: leading zeros, zones, short forms, blanks', async (t) => {
+  const wrong = [
+    '',
+    '1',
+    '1.2.3',
+    '1.2.3.4.5',
+    '010.0.0.1',
+    '1.2.3.04',
+    '256.1.1.1',
+    '1.2.3.',
+    '.1.2.3',
+    ' 1.2.3.4',
+    '1.2.3.4 ',
+    '1.2.3.4\n',
+    'fe80::1%eth0',
+    ':::',
+    '1::2::3',
+    '1:2:3:4:5:6:7',
+    '1:2:3:4:5:6:7:8:9',
+    '1:2:3:4:5:6:7::8:9',
+    '12345::',
+    'g::',
+    '::1.2.3',
+    '1.2.3.4::',
+    '0x1.2.3.4',
+    '::ffff:010.0.0.1',
+  ]
+  for (const text of wrong) t.equal(parseIp(text), undefined, JSON.stringify(text))
+})
+
+t.test(
+  'any text node:net calls an address without a zone is one here, and the reverse',
+  async (t) => {
+    const alphabet = fc.constantFrom(...'0123456789abcdef:.'.split(''))
+    fc.assert(
+      fc.property(
+        fc.oneof(fc.ipV4(), fc.ipV6(), fc.string({ unit: alphabet, maxLength: 20 })),
+        (text) => {
+          const known = isIP(text) !== 0
+          return (parseIp(text) !== undefined) === known
+        },
+      ),
+      { numRuns: 3000 },
+    )
+    t.pass('held for 3000 texts')
+  },
+)
+
+t.test('format and parse are inverse for every value of both families', async (t) => {
+  fc.assert(
+    fc.property(fc.bigInt(0n, 2n ** 128n - 1n), (value) => {
+      const text = formatIp('IPv6', value)
+      const back = parseIp(text)
+      return value >> 32n === 0xffffn
+        ? back?.family === 'IPv4'
+        : back?.value === value && back.text === text
+    }),
+  )
+  fc.assert(
+    fc.property(
+      fc.bigInt(0n, 2n ** 32n - 1n),
+      (value) => parseIp(formatIp('IPv4', value))?.value === value,
+    ),
+  )
+  t.pass('held')
+})
+
+t.test('CIDRs lose their host bits, keep their family, and contain what they should', async (t) => {
+  t.equal(parseCidr('10.1.2.3/8')?.text, '10.0.0.0/8')
+  t.equal(parseCidr('fd00::1/64')?.text, 'fd00::/64')
+  for (const wrong of [
+    '10.0.0.0',
+    '10.0.0.0/33',
+    '10.0.0.0/08',
+    'fd00::/129',
+    '10.0.0.0/',
+    '::ffff:10.0.0.0/104',
+    '10.0.0.0/-1',
+    '10.0.0.0/8 ',
+  ]) {
+    t.equal(parseCidr(wrong), undefined, wrong)
+  }
+  const inside = (cidr: string, ip: string) => cidrContains(parseCidr(cidr)!, parseIp(ip)!)
+  t.ok(inside('10.0.0.0/8', '10.255.255.255'))
+  t.notOk(inside('10.0.0.0/8', '11.0.0.0'))
+  t.notOk(inside('10.0.0.0/8', 'fd00::1'))
+  t.ok(inside('0.0.0.0/0', '1.2.3.4'))
+  t.ok(inside('fd00::/64', 'fd00::ffff'))
+  t.notOk(inside('fd00::/64', 'fd00:0:0:1::'))
+  t.equal(bitsOf('IPv6'), 128)
+})
+
+t.test('loopback and link-local are told apart from the rest', async (t) => {
+  t.ok(isLoopback(parseIp('127.8.9.1')!))
+  t.ok(isLoopback(parseIp('::1')!))
+  t.notOk(isLoopback(parseIp('128.0.0.1')!))
+  t.ok(isLinkLocal(parseIp('169.254.1.1')!))
+  t.ok(isLinkLocal(parseIp('fe80::1')!))
+  t.notOk(isLinkLocal(parseIp('fec0::1')!))
+  t.equal(hostPort('fd00::1', 80), '[fd00::1]:80')
+  t.equal(hostPort('10.0.0.1', 80), '10.0.0.1:80')
+})

@@ -1,0 +1,82 @@
+import t from 'tap'
+import fc from 'fast-check'
+import { PersistentMap } from '../../lib/state/persistent-map.js'
+
+t.test(
+  'behaves like a Map under any sequence of updates, and copies do not see later ones',
+  async (t) => {
+    const change = fc.tuple(
+      fc.string({ maxLength: 2 }),
+      fc.option(fc.integer(), { nil: undefined }),
+    )
+    fc.assert(
+      fc.property(fc.array(fc.array(change)), (batches) => {
+        const model = new Map<string, number>()
+        let map = PersistentMap.empty<number>()
+        for (const batch of batches) {
+          const before = map
+          const beforeEntries = [...map].sort()
+          map = map.update(batch)
+          for (const [key, value] of batch) {
+            if (value === undefined) model.delete(key)
+            else model.set(key, value)
+          }
+          if (JSON.stringify([...before].sort()) !== JSON.stringify(beforeEntries)) return false
+        }
+        return (
+          map.size === model.size &&
+          JSON.stringify([...map].sort()) === JSON.stringify([...model].sort())
+        )
+      }),
+    )
+    t.pass('held')
+  },
+)
+
+t.test('an update that changes nothing gives the same map', async (t) => {
+  const map = PersistentMap.from([['a', 1]])
+  t.equal(
+    map.update([
+      ['a', 1],
+      ['b', undefined],
+    ]),
+    map,
+  )
+  t.equal(map.update([]), map)
+})
+
+t.test('since() names exactly what was added, changed and removed', async (t) => {
+  const one = PersistentMap.from<object>([
+    ['a', t],
+    ['b', t],
+    ['c', t],
+  ])
+  const other = {}
+  const two = one.update([
+    ['a', undefined],
+    ['b', other],
+    ['d', other],
+  ])
+  t.same(two.since(one), {
+    added: [['d', other]],
+    changed: [['b', other, t]],
+    removed: [['a', t]],
+  })
+  t.equal(two.since(undefined).added.length, 3)
+  t.same(two.since(two), { added: [], changed: [], removed: [] })
+})
+
+t.test('derive() keeps the derived value of every entry in an untouched bucket', async (t) => {
+  const entries = Array.from({ length: 3000 }, (_, index) => [`k${index}`, { index }] as const)
+  const map = PersistentMap.from<{ index: number }>(entries)
+  const memo = new WeakMap()
+  let calls = 0
+  const derive = (from: typeof map) => from.derive(memo, ({ index }) => (calls++, { index }))
+  const first = derive(map)
+  t.equal(calls, 3000)
+  const second = derive(map.update([['k7', { index: 8000 }]]))
+  t.ok(calls < 3020, `only the bucket of the change was derived again (${calls - 3000} entries)`)
+  t.equal(second.get('k7')?.index, 8000)
+  t.ok(second.since(first).changed.length < 20)
+  t.equal(second.since(first).added.length, 0)
+})
