@@ -93,6 +93,21 @@ export default tseslint.config(
   ),
   {
     files: ['test/**', 'scripts/**'],
-    rules: { '@typescript-eslint/no-non-null-assertion': 'off', 'max-lines': 'off' },
+    rules: {
+      '@typescript-eslint/no-non-null-assertion': 'off',
+      '@typescript-eslint/require-await': 'off',
+      // tap awaits the tests it is given.
+      '@typescript-eslint/no-floating-promises': [
+        'error',
+        {
+          allowForKnownSafeCalls: [
+            { from: 'package', package: '@tapjs/test', name: 'test' },
+            { from: 'package', package: '@tapjs/core', name: 'test' },
+            { from: 'package', package: 'tap', name: 'test' },
+          ],
+        },
+      ],
+      'max-lines': 'off',
+    },
   },
 )

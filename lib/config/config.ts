@@ -1,0 +1,172 @@
+/**
+ * The whole configuration, as values: what a KubeProxyConfiguration file (v1alpha1) and the
+ * flags say together, defaults filled in. Paths are those of the file, so `iptables.syncPeriod`
+ * means the same in the file, here, in docs/configuration.md and on /configz.
+ */
+
+/** Durations are milliseconds here, and Go durations (`30s`) in files and flags. */
+export type Milliseconds = number
+
+/** Requested mode. Empty means iptables, as upstream; `auto` the best this node can run. */
+export type ProxyMode = '' | 'userspace' | 'iptables' | 'ipvs' | 'nftables' | 'auto'
+
+export type DetectLocalMode =
+  '' | 'ClusterCIDR' | 'NodeCIDR' | 'BridgeInterface' | 'InterfaceNamePrefix'
+
+export interface Config {
+  readonly featureGates: FeatureGates
+  readonly clientConnection: ClientConnection
+  /** Overrides the server address of the kubeconfig. */
+  readonly master: string
+  /** Stands in for the API server when set. */
+  readonly manifests: string
+  readonly logging: Logging
+  readonly hostnameOverride: string
+  /** Hint for the node's address (L05); the real listen address in userspace mode (US30). */
+  readonly bindAddress: string
+  /** `IP:port`, or empty: no health server. */
+  readonly healthzBindAddress: string
+  /** `IP:port`, or empty: no metrics server. */
+  readonly metricsBindAddress: string
+  readonly bindAddressHardFail: boolean
+  readonly enableProfiling: boolean
+  readonly showHiddenMetricsForVersion: string
+  readonly mode: ProxyMode
+  /** What runs instead when this node cannot run the requested mode. */
+  readonly modeFallback: 'userspace' | 'iptables' | 'nftables' | 'none'
+  readonly iptables: IptablesConfig
+  readonly ipvs: IpvsConfig
+  readonly nftables: NftablesConfig
+  readonly userspace: UserspaceConfig
+  readonly winkernel: WinkernelConfig
+  readonly detectLocalMode: DetectLocalMode
+  readonly detectLocal: DetectLocal
+  /** One CIDR, or two of different families with a comma. */
+  readonly clusterCIDR: string
+  /** CIDRs, or the single word `primary`. Empty means every address, in nftables mode `primary`. */
+  readonly nodePortAddresses: readonly string[]
+  readonly oomScoreAdj: number
+  readonly conntrack: ConntrackConfig
+  readonly configSyncPeriod: Milliseconds
+  /** Ports of the userspace listeners: `a-b`, `a+n` or `a`; empty lets the kernel choose. */
+  readonly portRange: string
+  readonly udpIdleTimeout: Milliseconds
+  readonly windowsRunAsService: boolean
+  /** Show the page of the playground over the live daemon here; empty: not. */
+  readonly dashboardAddress: string
+  readonly dryRun: boolean
+  readonly initOnly: boolean
+  /** Take the listeners over from a running process instead of opening them anew. */
+  readonly takeover: boolean
+}
+
+export interface FeatureGates {
+  readonly [gate: string]: boolean
+}
+
+export interface ClientConnection {
+  readonly kubeconfig: string
+  readonly acceptContentTypes: string
+  readonly contentType: string
+  readonly qps: number
+  readonly burst: number
+}
+
+export interface Logging {
+  /** Empty: text on a terminal, JSON otherwise. */
+  readonly format: '' | 'text' | 'json'
+  readonly flushFrequency: Milliseconds
+  readonly verbosity: number
+  readonly vmodule: readonly VModule[]
+  readonly options: {
+    readonly text: LogStream
+    readonly json: LogStream
+  }
+}
+
+export interface VModule {
+  readonly filePattern: string
+  readonly verbosity: number
+}
+
+export interface LogStream {
+  readonly splitStream: boolean
+  /** Bytes. */
+  readonly infoBufferSize: number
+}
+
+export interface IptablesConfig {
+  readonly masqueradeBit: number
+  readonly masqueradeAll: boolean
+  readonly localhostNodePorts: boolean
+  readonly syncPeriod: Milliseconds
+  readonly minSyncPeriod: Milliseconds
+}
+
+export interface IpvsConfig {
+  readonly syncPeriod: Milliseconds
+  readonly minSyncPeriod: Milliseconds
+  readonly scheduler: string
+  readonly excludeCIDRs: readonly string[]
+  readonly strictARP: boolean
+  readonly tcpTimeout: Milliseconds
+  readonly tcpFinTimeout: Milliseconds
+  readonly udpTimeout: Milliseconds
+  /** How long a removed TCP backend may finish its connections; 0: as long as they last. */
+  readonly gracefulPeriod: Milliseconds
+}
+
+export interface NftablesConfig {
+  readonly masqueradeBit: number
+  readonly masqueradeAll: boolean
+  readonly syncPeriod: Milliseconds
+  readonly minSyncPeriod: Milliseconds
+}
+
+export interface UserspaceConfig {
+  readonly datapath: 'net' | 'splice' | 'auto'
+  /** 0: as many as there are cores. */
+  readonly workers: number
+  readonly portals: 'iptables' | 'addresses'
+  readonly drainTimeout: Milliseconds
+  readonly passiveHealth: boolean
+  readonly accessLog: boolean
+}
+
+export interface WinkernelConfig {
+  readonly networkName: string
+  readonly sourceVip: string
+  readonly enableDSR: boolean
+  readonly rootHnsEndpointName: string
+  readonly forwardHealthCheckVip: boolean
+}
+
+export interface DetectLocal {
+  readonly bridgeInterface: string
+  readonly interfaceNamePrefix: string
+}
+
+export interface ConntrackConfig {
+  readonly maxPerCore: number
+  readonly min: number
+  readonly tcpEstablishedTimeout: Milliseconds
+  readonly tcpCloseWaitTimeout: Milliseconds
+  readonly tcpBeLiberal: boolean
+  readonly udpTimeout: Milliseconds
+  readonly udpStreamTimeout: Milliseconds
+}
+
+type Leaf = string | number | boolean | FeatureGates | readonly unknown[]
+
+/** Every dotted path to a value of the configuration. */
+export type ConfigPath<T = Config> = {
+  [K in keyof T & string]: T[K] extends Leaf ? K : `${K}.${ConfigPath<T[K]>}`
+}[keyof T & string]
+
+export type ValueAt<P, T = Config> = P extends keyof T
+  ? T[P]
+  : P extends `${infer K}.${infer Rest}`
+    ? K extends keyof T
+      ? ValueAt<Rest, T[K]>
+      : never
+    : never

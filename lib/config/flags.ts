@@ -1,0 +1,147 @@
+import type { AnyKey } from './keys.js'
+import { keyEntries, retiredFlags } from './keys.js'
+import { boolKind, gatesKind, intKind, listKind, vmoduleKind } from './kinds.js'
+import type { Kind } from './kinds.js'
+import type { Setting, Settings } from './settings.js'
+import { quote, throwProblems } from './settings.js'
+
+/** Flags as they stood on the command line, in their order. */
+export type GivenFlags = readonly (readonly [flag: string, text: string])[]
+
+/** Flags that say what to do rather than how; they are no part of the configuration. */
+export interface Actions {
+  /** Path of the configuration file. */
+  readonly config: string
+  readonly writeConfigTo: string
+  readonly cleanup: boolean
+  /** undefined: not given. Deprecated: the port where the bind address names none. */
+  readonly healthzPort: number | undefined
+  readonly metricsPort: number | undefined
+}
+
+export interface FlagSettings {
+  readonly settings: Settings
+  readonly actions: Actions
+  readonly warnings: readonly string[]
+}
+
+interface ActionFlag {
+  readonly flag: string
+  readonly kind: Kind<string> | Kind<boolean> | Kind<number>
+  readonly doc: string
+}
+
+export const actionFlags: readonly ActionFlag[] = [
+  { flag: 'config', kind: textKind(), doc: 'Configuration file; watched for changes' },
+  { flag: 'write-config-to', kind: textKind(), doc: 'Write the configuration there and exit' },
+  { flag: 'cleanup', kind: boolKind, doc: 'Remove what any mode ever put on this node, and exit' },
+  { flag: 'healthz-port', kind: intKind, doc: 'Deprecated: use --healthz-bind-address; 0: off' },
+  { flag: 'metrics-port', kind: intKind, doc: 'Deprecated: use --metrics-bind-address; 0: off' },
+]
+
+/** Paths of the values that a flag sets; some set one in several sections. */
+const pathsOfFlag = new Map<string, [string, AnyKey][]>()
+for (const [path, key] of keyEntries) {
+  for (const flag of key.flags) {
+    pathsOfFlag.set(flag, [...(pathsOfFlag.get(flag) ?? []), [path, key]])
+  }
+}
+
+/** Flags that may stand without a value. */
+export const bareFlags: ReadonlySet<string> = new Set([
+  ...[...pathsOfFlag].flatMap(([flag, [first]]) => (first?.[1].kind === boolKind ? [flag] : [])),
+  ...actionFlags.filter(({ kind }) => kind === boolKind).map(({ flag }) => flag),
+  'logtostderr',
+  'alsologtostderr',
+  'skip-headers',
+  'skip-log-headers',
+  'add-dir-header',
+  'one-output',
+  'cleanup-ipvs',
+])
+
+/** Repeating one of these adds to what the earlier one said; otherwise the last one counts. */
+const accumulates: ReadonlySet<unknown> = new Set([listKind, gatesKind, vmoduleKind])
+
+/**
+ * The command line in the one form that leaves no doubt: `--name=value`. Takes what Go's flag
+ * parser takes: `-v 2`, `-v=2`, `-v2`, underscores for dashes, switches without a value.
+ */
+export function normalizeArguments(argv: readonly string[]): string[] {
+  const end = argv.indexOf('--')
+  const head = end < 0 ? argv : argv.slice(0, end)
+  const normalized: string[] = []
+  for (const [index, argument] of head.entries()) {
+    const short = /^-v(?:=?(\d+))?$/.exec(argument)
+    const long = /^--([^=]+)(=.*)?$/s.exec(argument)
+    if (short) {
+      normalized.push(short[1] === undefined ? '--v' : `--v=${short[1]}`)
+    } else if (long && takenAsValue(head[index - 1])) {
+      normalized.push(argument)
+    } else if (long) {
+      const name = (long[1] ?? '').replaceAll('_', '-')
+      normalized.push(`--${name}${long[2] ?? (bareFlags.has(name) ? '=true' : '')}`)
+    } else normalized.push(argument)
+  }
+  return end < 0 ? normalized : [...normalized, ...argv.slice(end)]
+}
+
+/** Reads the values of flags. Throws ConfigError naming flag and value. */
+export function parseFlags(given: GivenFlags): FlagSettings {
+  const settings = new Map<string, Setting>()
+  const actions: Record<string, unknown> = {}
+  const warnings: string[] = []
+  const problems: string[] = []
+  for (const [flag, text] of given) {
+    const action = actionFlags.find((entry) => entry.flag === flag)
+    if (action) {
+      const value = action.kind.fromText(text)
+      if (value === undefined) problems.push(wrongValue(flag, text, action.kind))
+      else actions[flag] = value
+    } else if (Object.hasOwn(retiredFlags, flag)) {
+      warnings.push(`--${flag} has no effect: ${retiredFlags[flag] ?? ''}`)
+    }
+    for (const [path, key] of pathsOfFlag.get(flag) ?? []) {
+      const value = key.kind.fromText(text)
+      if (value === undefined) problems.push(wrongValue(flag, text, key.kind))
+      else {
+        const earlier = accumulates.has(key.kind) ? settings.get(path)?.value : undefined
+        settings.set(path, { value: merge(earlier, value), origin: { from: 'flag', flag } })
+      }
+    }
+  }
+  throwProblems([...new Set(problems)])
+  return { settings, actions: actionsOf(actions), warnings }
+}
+
+function actionsOf(values: Readonly<Record<string, unknown>>): Actions {
+  const text = (flag: string) => (typeof values[flag] === 'string' ? values[flag] : '')
+  const port = (flag: string) => (typeof values[flag] === 'number' ? values[flag] : undefined)
+  return {
+    config: text('config'),
+    writeConfigTo: text('write-config-to'),
+    cleanup: values['cleanup'] === true,
+    healthzPort: port('healthz-port'),
+    metricsPort: port('metrics-port'),
+  }
+}
+
+function wrongValue(flag: string, text: string, kind: { readonly name: string }): string {
+  return `--${flag}: ${quote(text)} is not ${kind.name}`
+}
+
+function merge(earlier: unknown, value: unknown): unknown {
+  if (earlier === undefined) return value
+  if (Array.isArray(earlier) && Array.isArray(value)) return (earlier as unknown[]).concat(value)
+  return { ...(earlier as object), ...(value as object) }
+}
+
+/** The argument before this one is a flag that is still waiting for its value. */
+function takenAsValue(previous: string | undefined): boolean {
+  const name = /^--([^=]+)$/.exec(previous ?? '')?.[1]?.replaceAll('_', '-')
+  return name !== undefined && !bareFlags.has(name) && pathsOfFlag.has(name)
+}
+
+function textKind(): Kind<string> {
+  return { name: 'a path', fromYaml: () => undefined, fromText: (text) => text, toYaml: String }
+}

@@ -1,0 +1,141 @@
+import type { ProxyMode } from './config.js'
+import { keysOf } from './key.js'
+
+const second = 1000
+const choosing = keysOf('Mode')
+const iptables = keysOf('iptables')
+const nftables = keysOf('nftables')
+const ipvs = keysOf('ipvs')
+const userspace = keysOf('userspace')
+
+/** Which mode runs, and what each mode reads. */
+export const modeKeys = {
+  mode: choosing.choice<ProxyMode>(
+    ['', 'userspace', 'iptables', 'ipvs', 'nftables', 'auto'],
+    '',
+    'How Services are implemented; empty: iptables; auto: the best this node can run',
+    { flags: ['proxy-mode'] },
+  ),
+  modeFallback: choosing.choice(
+    ['userspace', 'iptables', 'nftables', 'none'],
+    'userspace',
+    'What runs when this node lacks what the mode needs; none: exit instead',
+    { flags: ['proxy-mode-fallback'], known: 'here' },
+  ),
+
+  'iptables.masqueradeBit': iptables.int(
+    14,
+    'Bit of the packet mark that asks for masquerade (iptables and ipvs)',
+    { flags: ['iptables-masquerade-bit'] },
+  ),
+  'iptables.masqueradeAll': iptables.bool(
+    false,
+    'Masquerade everything sent to a ClusterIP (iptables, ipvs, userspace)',
+    { flags: ['masquerade-all'] },
+  ),
+  'iptables.localhostNodePorts': iptables.bool(
+    true,
+    'Let node ports answer on 127.0.0.1 too (sets route_localnet)',
+    { flags: ['iptables-localhost-nodeports'] },
+  ),
+  'iptables.syncPeriod': iptables.duration(
+    30 * second,
+    'Retry interval after a failed sync (iptables, userspace; as a flag nftables too)',
+    { flags: ['iptables-sync-period'], zeroIsDefault: true },
+  ),
+  'iptables.minSyncPeriod': iptables.duration(
+    second,
+    'Least time between two syncs (iptables, userspace; as a flag nftables too)',
+    { flags: ['iptables-min-sync-period'], zeroIsDefault: true },
+  ),
+
+  'nftables.masqueradeBit': nftables.int(14, 'Bit of the packet mark that asks for masquerade'),
+  'nftables.masqueradeAll': nftables.bool(false, 'Masquerade everything sent to a ClusterIP', {
+    flags: ['masquerade-all'],
+  }),
+  'nftables.syncPeriod': nftables.duration(30 * second, 'Retry interval after a failed sync', {
+    flags: ['iptables-sync-period'],
+    zeroIsDefault: true,
+  }),
+  'nftables.minSyncPeriod': nftables.duration(second, 'Least time between two syncs', {
+    flags: ['iptables-min-sync-period'],
+    zeroIsDefault: true,
+  }),
+
+  'ipvs.syncPeriod': ipvs.duration(30 * second, 'Longest time between two syncs', {
+    flags: ['ipvs-sync-period'],
+    zeroIsDefault: true,
+  }),
+  'ipvs.minSyncPeriod': ipvs.duration(0, 'Least time between two syncs; 1s when run by flags', {
+    flags: ['ipvs-min-sync-period'],
+  }),
+  'ipvs.scheduler': ipvs.string('', 'Scheduler: rr, wrr, lc, sh and so on; empty: rr', {
+    flags: ['ipvs-scheduler'],
+  }),
+  'ipvs.excludeCIDRs': ipvs.list('Virtual servers in these CIDRs belong to somebody else', {
+    flags: ['ipvs-exclude-cidrs'],
+  }),
+  'ipvs.strictARP': ipvs.bool(false, 'Answer ARP only for addresses of the asked interface', {
+    flags: ['ipvs-strict-arp'],
+  }),
+  'ipvs.tcpTimeout': ipvs.duration(0, 'Idle time-out of TCP connections; 0 leaves it', {
+    flags: ['ipvs-tcp-timeout'],
+  }),
+  'ipvs.tcpFinTimeout': ipvs.duration(0, 'Time-out of TCP connections after FIN; 0 leaves it', {
+    flags: ['ipvs-tcpfin-timeout'],
+  }),
+  'ipvs.udpTimeout': ipvs.duration(0, 'Time-out of UDP flows; 0 leaves it', {
+    flags: ['ipvs-udp-timeout'],
+  }),
+  'ipvs.gracefulPeriod': ipvs.duration(
+    0,
+    'How long a removed TCP backend may finish its connections; 0: as long as they last',
+    { flags: ['ipvs-graceful-period'], known: 'here' },
+  ),
+
+  portRange: userspace.string(
+    '',
+    'Ports of the listeners: a-b, a+n or a; empty lets the kernel choose',
+    { flags: ['proxy-port-range'] },
+  ),
+  udpIdleTimeout: userspace.duration(250, 'How long an idle UDP client is remembered', {
+    flags: ['udp-timeout'],
+    known: '1.25',
+    zeroIsDefault: true,
+  }),
+  'userspace.datapath': userspace.choice(
+    ['net', 'splice', 'auto'],
+    'auto',
+    'How bytes are copied: Node sockets, the event loop over descriptors, or the better of both',
+    { flags: ['userspace-datapath'], known: 'here' },
+  ),
+  'userspace.workers': userspace.int(0, 'Worker threads that copy; 0: one per core', {
+    flags: ['userspace-workers'],
+    known: 'here',
+  }),
+  'userspace.portals': userspace.choice(
+    ['iptables', 'addresses'],
+    'iptables',
+    'How traffic reaches the listeners: redirected by iptables, or addresses put on this machine',
+    { flags: ['userspace-portals'], known: 'here' },
+  ),
+  'userspace.drainTimeout': userspace.duration(
+    30 * second,
+    'How long open connections may take to finish when the process is told to stop',
+    { flags: ['drain-timeout'], known: 'here' },
+  ),
+  'userspace.passiveHealth': userspace.bool(
+    false,
+    'Leave an endpoint out of the turn for a while after it refused connections',
+    { flags: ['userspace-passive-health'], known: 'here' },
+  ),
+  'userspace.accessLog': userspace.bool(false, 'Log one line for every connection', {
+    flags: ['userspace-access-log'],
+    known: 'here',
+  }),
+  takeover: userspace.bool(
+    false,
+    'Take the listeners over from a running process without refusing a connection',
+    { flags: ['takeover'], known: 'here' },
+  ),
+}

@@ -1,0 +1,81 @@
+import type { VModule } from './config.js'
+import { keysOf } from './key.js'
+import { logDurationKind, quantityKind, vmoduleKind } from './kinds.js'
+
+const health = keysOf('Health and metrics')
+const logging = keysOf('Logging')
+
+const atOnce = 'lines are written at once, to one stream'
+
+/** What can be seen of the running proxy. */
+export const observeKeys = {
+  healthzBindAddress: health.string(
+    '0.0.0.0:10256',
+    'IP:port of /healthz, /livez and /readyz; an empty flag switches them off',
+    { flags: ['healthz-bind-address'], zeroIsDefault: true },
+  ),
+  metricsBindAddress: health.string(
+    '127.0.0.1:10249',
+    'IP:port of /metrics and /configz; an empty flag switches them off',
+    { flags: ['metrics-bind-address'], zeroIsDefault: true },
+  ),
+  bindAddressHardFail: health.bool(
+    false,
+    'Exit when a health or metrics port cannot be opened, instead of trying again',
+    { flags: ['bind-address-hard-fail'] },
+  ),
+  enableProfiling: health.bool(false, 'PUT /debug/flags/v changes the verbosity while running', {
+    flags: ['profiling'],
+  }),
+  showHiddenMetricsForVersion: health.string('', 'Show metrics hidden since this version', {
+    flags: ['show-hidden-metrics-for-version'],
+    idle: 'no metric is hidden',
+  }),
+  dashboardAddress: health.string(
+    '',
+    'IP:port of a read-only page that shows the live state; empty: none',
+    { flags: ['dashboard-address'], known: 'here' },
+  ),
+
+  'logging.format': logging.choice(
+    ['', 'text', 'json'],
+    '',
+    'Form of the log: text or json; empty: text on a terminal, json otherwise',
+    { flags: ['logging-format'], overFile: true },
+  ),
+  'logging.verbosity': logging.int(0, 'How much is logged: 0 events, 2 syncs, 4 details', {
+    flags: ['v'],
+    overFile: true,
+  }),
+  'logging.vmodule': logging.key<readonly VModule[]>(
+    vmoduleKind,
+    [],
+    'Verbosity by source file pattern',
+    { flags: ['vmodule'], overFile: true, idle: 'log lines carry no source file; use -v' },
+  ),
+  'logging.flushFrequency': logging.key(logDurationKind, 5000, 'Longest time a line is kept', {
+    flags: ['log-flush-frequency'],
+    overFile: true,
+    idle: atOnce,
+  }),
+  'logging.options.text.splitStream': logging.bool(false, 'Errors to stderr, the rest to stdout', {
+    flags: ['log-text-split-stream'],
+    overFile: true,
+    idle: atOnce,
+  }),
+  'logging.options.text.infoBufferSize': logging.key(quantityKind, 0, 'Buffer of split streams', {
+    flags: ['log-text-info-buffer-size'],
+    overFile: true,
+    idle: atOnce,
+  }),
+  'logging.options.json.splitStream': logging.bool(false, 'Errors to stderr, the rest to stdout', {
+    flags: ['log-json-split-stream'],
+    overFile: true,
+    idle: atOnce,
+  }),
+  'logging.options.json.infoBufferSize': logging.key(quantityKind, 0, 'Buffer of split streams', {
+    flags: ['log-json-info-buffer-size'],
+    overFile: true,
+    idle: atOnce,
+  }),
+}

@@ -1,0 +1,55 @@
+import type { Key, KeyTable } from './key.js'
+import { modeKeys } from './keys-modes.js'
+import { nodeKeys } from './keys-node.js'
+import { observeKeys } from './keys-observe.js'
+
+/** Every value of the configuration. Parser, flags, help, documents and defaults read this. */
+export const keys: KeyTable = { ...nodeKeys, ...modeKeys, ...observeKeys }
+
+export type AnyKey = Key<unknown>
+
+/** The table as entries, in the order of the files above. */
+export const keyEntries: readonly (readonly [path: string, key: AnyKey])[] = Object.entries(keys)
+
+export function keyAt(path: string): AnyKey | undefined {
+  return Object.hasOwn(keys, path) ? keyEntries.find(([name]) => name === path)?.[1] : undefined
+}
+
+/** Sections such as `iptables` or `logging.options`: paths that hold keys but are none. */
+export const sections: ReadonlySet<string> = new Set(
+  keyEntries.flatMap(([path]) => {
+    const names = path.split('.')
+    return names.slice(1).map((_, index) => names.slice(0, index + 1).join('.'))
+  }),
+)
+
+/** Keys that files of older releases hold; kube-proxy 1.36 does not know them any more. */
+export const retiredKeys: Readonly<Record<string, string>> = {
+  'conntrack.max': 'use conntrack.maxPerCore and conntrack.min',
+  resourceContainer: 'a container runtime sets cgroups',
+}
+
+/** Flags of older releases and of libraries, with what to say about them. */
+export const retiredFlags: Readonly<Record<string, string>> = {
+  'boot-id-file': 'it belonged to a library of kube-proxy',
+  'machine-id-file': 'it belonged to a library of kube-proxy',
+  'conntrack-max': 'use --conntrack-max-per-core and --conntrack-min',
+  'resource-container': 'a container runtime sets cgroups',
+  'cleanup-ipvs': '--cleanup removes what any mode left',
+  'google-json-key': 'it belonged to a library of kube-proxy',
+  ...Object.fromEntries(
+    [
+      'logtostderr',
+      'alsologtostderr',
+      'stderrthreshold',
+      'log-dir',
+      'log-file',
+      'log-file-max-size',
+      'log-backtrace-at',
+      'skip-headers',
+      'skip-log-headers',
+      'add-dir-header',
+      'one-output',
+    ].map((flag) => [flag, 'the log goes to standard error']),
+  ),
+}

@@ -1,0 +1,134 @@
+import type { Config } from './config.js'
+import { appendPort } from './addresses.js'
+import { keyAt, keyEntries } from './keys.js'
+import { parseConfigFile } from './file.js'
+import type { FlagSettings } from './flags.js'
+import { unknownGates } from './feature-gates.js'
+import type { Origin, Setting, Settings } from './settings.js'
+import { placeOf, throwProblems } from './settings.js'
+import { validate } from './validate.js'
+
+export interface LoadedConfig {
+  readonly config: Config
+  /** By path; a path that nobody set is missing. */
+  readonly origins: ReadonlyMap<string, Origin>
+  /** To be logged once: what was ignored, what has no effect here. */
+  readonly warnings: readonly string[]
+}
+
+/**
+ * Flags and the text of the --config file, if any, as one checked configuration. With a file,
+ * only flags marked `overFile` count (section 11), the others are named in a warning.
+ * Throws ConfigError that lists every problem.
+ */
+export function loadConfig(
+  flags: FlagSettings,
+  file: { readonly name: string; readonly text: string } | undefined,
+): LoadedConfig {
+  const parsed = file ? parseConfigFile(file.text, file.name) : undefined
+  const settings = new Map<string, Setting>(parsed?.settings)
+  const ignored = new Set<string>()
+  for (const [path, setting] of flags.settings) {
+    if (!file || keyAt(path)?.overFile === true) settings.set(path, setting)
+    else if (setting.origin.from === 'flag') ignored.add(`--${setting.origin.flag}`)
+  }
+  if (!file) flagOnlyDefaults(settings)
+  applyPorts(settings, flags, file !== undefined, ignored)
+  const config = buildConfig(settings)
+  const place = (path: string) => placeOf(path, settings.get(path)?.origin)
+  const checked = validate(config, place)
+  throwProblems(checked.problems)
+  const warnings = [...(parsed?.warnings ?? []), ...flags.warnings, ...checked.warnings]
+  if (file && ignored.size > 0) {
+    const names = [...ignored].join(', ')
+    warnings.push(`with --config these flags are ignored: ${names}; set them in ${file.name}`)
+  }
+  return {
+    config,
+    origins: new Map([...settings].map(([path, { origin }]) => [path, origin])),
+    warnings: [
+      ...warnings,
+      ...unknownGates(config.featureGates).map((gate) => `${place('featureGates')}: ${gate}`),
+      ...idleSettings(settings, place),
+    ],
+  }
+}
+
+/** The configuration when nobody says anything. */
+export function defaultConfig(): Config {
+  return buildConfig(new Map())
+}
+
+/** A configuration with some values replaced, by path; for tests and embedding. */
+export function configWith(values: Readonly<Record<string, unknown>>): Config {
+  return buildConfig(
+    new Map(
+      Object.entries(values).map(([path, value]) => [path, { value, origin: { from: 'default' } }]),
+    ),
+  )
+}
+
+/** By flags alone, ipvs gets its least interval from the iptables section (section 11). */
+function flagOnlyDefaults(settings: Map<string, Setting>): void {
+  if (!settings.has('ipvs.minSyncPeriod')) {
+    settings.set('ipvs.minSyncPeriod', { value: 1000, origin: { from: 'default' } })
+  }
+}
+
+function applyPorts(
+  settings: Map<string, Setting>,
+  { actions }: FlagSettings,
+  hasFile: boolean,
+  ignored: Set<string>,
+): void {
+  const servers = [
+    ['healthzBindAddress', 'healthz-port', actions.healthzPort, 10256],
+    ['metricsBindAddress', 'metrics-port', actions.metricsPort, 10249],
+  ] as const
+  const bind = settings.get('bindAddress')?.value
+  const ipv6 = typeof bind === 'string' && bind.includes(':')
+  for (const [path, flag, port, usualPort] of servers) {
+    if (port !== undefined && hasFile) ignored.add(`--${flag}`)
+    const given = hasFile ? undefined : port
+    const set = settings.get(path)
+    const origin: Origin = set?.origin ?? {
+      ...(given === undefined ? { from: 'default' } : { from: 'flag', flag }),
+    }
+    const host =
+      path === 'healthzBindAddress' ? (ipv6 ? '::' : '0.0.0.0') : ipv6 ? '::1' : '127.0.0.1'
+    const address = typeof set?.value === 'string' ? set.value : host
+    const value = given === 0 || address === '' ? '' : appendPort(address, given ?? usualPort)
+    settings.set(path, { value, origin })
+  }
+}
+
+function idleSettings(settings: Settings, place: (path: string) => string): string[] {
+  return [...settings].flatMap(([path, { value }]) => {
+    const key = keyAt(path)
+    if (key?.idle === undefined || JSON.stringify(value) === JSON.stringify(key.initial)) return []
+    return [`${place(path)} has no effect here: ${key.idle}`]
+  })
+}
+
+function buildConfig(settings: Settings): Config {
+  const tree: Record<string, unknown> = {}
+  for (const [path, key] of keyEntries) {
+    const names = path.split('.')
+    const last = names.pop() ?? ''
+    let section = tree
+    for (const name of names) {
+      section[name] ??= {}
+      section = section[name] as Record<string, unknown>
+    }
+    section[last] = settings.get(path)?.value ?? key.initial
+  }
+  // KeyTable makes the compiler check that the table holds exactly the paths and types of Config.
+  return freeze(tree) as unknown as Config
+}
+
+function freeze<T extends object>(value: T): T {
+  for (const part of Object.values(value)) {
+    if (typeof part === 'object' && part !== null) freeze(part as object)
+  }
+  return Object.freeze(value)
+}

@@ -1,0 +1,146 @@
+import { parseCidr, parseIp } from '../state/ip.js'
+import { parseHostPort, parsePortRange } from './addresses.js'
+import type { Config } from './config.js'
+import { syncPeriods } from './mode-settings.js'
+import { formatDuration } from './duration.js'
+import { quote } from './settings.js'
+
+export interface Checked {
+  readonly problems: readonly string[]
+  readonly warnings: readonly string[]
+}
+
+/** Previous minor version of the release we equal: the only one VA08 allows. */
+const previousMinor = '1.35'
+
+/**
+ * The rules of section 13 (VA01-VA10). `place` says where a value came from. Only the section of
+ * the mode that runs is checked where upstream does so too: a file valid there is valid here.
+ */
+export function validate(config: Config, place: (path: string) => string): Checked {
+  const problems: string[] = []
+  const check = (ok: boolean, path: string, value: unknown, wanted: string) => {
+    if (!ok) problems.push(`${place(path)}: ${quote(value)} ${wanted}`)
+  }
+  checkPeriods(config, check)
+  checkAddresses(config, check)
+  checkNumbers(config, check)
+  checkLocal(config, check)
+  checkModes(config, check)
+  const warnings: string[] = []
+  if (config.mode !== 'userspace' && parsePortRange(config.portRange) === undefined) {
+    warnings.push(`${place('portRange')}: ${quote(config.portRange)} is no port range; not used`)
+  }
+  return { problems, warnings }
+}
+
+type Check = (ok: boolean, path: string, value: unknown, wanted: string) => void
+
+function checkPeriods(config: Config, check: Check): void {
+  const sections =
+    config.mode === 'auto'
+      ? (['nftables', 'iptables'] as const)
+      : [config.mode === '' || config.mode === 'userspace' ? 'iptables' : config.mode]
+  for (const section of sections) {
+    const { minMs, syncMs } = syncPeriods(config, section)
+    const [min, sync] = [formatDuration(minMs), formatDuration(syncMs)]
+    check(syncMs > 0, `${section}.syncPeriod`, sync, 'must be greater than 0')
+    check(minMs >= 0, `${section}.minSyncPeriod`, min, 'must not be negative')
+    check(minMs <= syncMs, `${section}.minSyncPeriod`, min, `must not exceed syncPeriod ${sync}`)
+  }
+  const period = formatDuration(config.configSyncPeriod)
+  check(config.configSyncPeriod > 0, 'configSyncPeriod', period, 'must be greater than 0')
+  const idle = formatDuration(config.udpIdleTimeout)
+  check(config.udpIdleTimeout > 0, 'udpIdleTimeout', idle, 'must be greater than 0')
+}
+
+function checkAddresses(config: Config, check: Check): void {
+  const { bindAddress, nodePortAddresses } = config
+  check(parseIp(bindAddress) !== undefined, 'bindAddress', bindAddress, 'is not an IP address')
+  for (const path of ['healthzBindAddress', 'metricsBindAddress', 'dashboardAddress'] as const) {
+    const ok = config[path] === '' || parseHostPort(config[path]) !== undefined
+    check(ok, path, config[path], 'is not IP:port with a port of 1-65535, such as 127.0.0.1:10256')
+  }
+  for (const item of nodePortAddresses) {
+    if (item === 'primary') {
+      const alone = nodePortAddresses.length === 1
+      check(alone, 'nodePortAddresses', nodePortAddresses, 'primary must stand alone')
+    } else {
+      const ok = parseCidr(item) !== undefined
+      check(ok, 'nodePortAddresses', item, 'is not a CIDR such as 192.168.0.0/16, nor primary')
+    }
+  }
+}
+
+function checkNumbers(config: Config, check: Check): void {
+  const { conntrack, clientConnection, oomScoreAdj, showHiddenMetricsForVersion: hidden } = config
+  for (const path of ['maxPerCore', 'min'] as const) {
+    check(conntrack[path] >= 0, `conntrack.${path}`, conntrack[path], 'must not be negative')
+  }
+  for (const path of [
+    'tcpEstablishedTimeout',
+    'tcpCloseWaitTimeout',
+    'udpTimeout',
+    'udpStreamTimeout',
+  ] as const) {
+    const text = formatDuration(conntrack[path])
+    check(conntrack[path] >= 0, `conntrack.${path}`, text, 'must not be negative')
+  }
+  const { burst } = clientConnection
+  check(burst >= 0, 'clientConnection.burst', burst, 'must not be negative')
+  const oomOk = oomScoreAdj >= -1000 && oomScoreAdj <= 1000
+  check(oomOk, 'oomScoreAdj', oomScoreAdj, 'is not within -1000..1000')
+  check(
+    hidden === '' || hidden === previousMinor,
+    'showHiddenMetricsForVersion',
+    hidden,
+    `is not the previous minor version, ${previousMinor}`,
+  )
+  const { verbosity } = config.logging
+  check(verbosity >= 0, 'logging.verbosity', verbosity, 'must not be negative')
+}
+
+function checkLocal(config: Config, check: Check): void {
+  const { detectLocalMode, detectLocal, clusterCIDR } = config
+  if (detectLocalMode === 'BridgeInterface') {
+    const name = detectLocal.bridgeInterface
+    check(name !== '', 'detectLocal.bridgeInterface', name, 'must name the bridge of the pods')
+  } else if (detectLocalMode === 'InterfaceNamePrefix') {
+    const prefix = detectLocal.interfaceNamePrefix
+    const path = 'detectLocal.interfaceNamePrefix'
+    check(prefix !== '', path, prefix, 'must say what names of pod interfaces start with')
+  } else if (detectLocalMode !== 'NodeCIDR' && clusterCIDR !== '') {
+    const cidrs = clusterCIDR.split(',').map((text) => parseCidr(text.trim()))
+    const families = new Set(cidrs.map((cidr) => cidr?.family))
+    const ok = !families.has(undefined) && cidrs.length <= 2 && families.size === cidrs.length
+    check(ok, 'clusterCIDR', clusterCIDR, 'is not a CIDR, or two of different families')
+  }
+}
+
+function checkModes(config: Config, check: Check): void {
+  const { ipvs, userspace, portRange } = config
+  const isBit = (value: number) => value >= 0 && value <= 31
+  const bit = config.iptables.masqueradeBit
+  check(isBit(bit), 'iptables.masqueradeBit', bit, 'is not within 0..31')
+  if (config.mode === 'nftables' || config.mode === 'auto') {
+    const own = config.nftables.masqueradeBit
+    check(isBit(own), 'nftables.masqueradeBit', own, 'is not within 0..31')
+  }
+  if (config.mode === 'ipvs') {
+    for (const path of ['tcpTimeout', 'tcpFinTimeout', 'udpTimeout', 'gracefulPeriod'] as const) {
+      check(ipvs[path] >= 0, `ipvs.${path}`, formatDuration(ipvs[path]), 'must not be negative')
+    }
+    for (const cidr of ipvs.excludeCIDRs) {
+      check(parseCidr(cidr) !== undefined, 'ipvs.excludeCIDRs', cidr, 'is not a CIDR')
+    }
+  }
+  if (config.mode === 'userspace') {
+    const ok = parsePortRange(portRange) !== undefined
+    check(ok, 'portRange', portRange, 'is not a port range such as 30000-31000, 30000+99 or 30000')
+  }
+  const { workers, drainTimeout } = userspace
+  const workersOk = workers >= 0 && workers <= 256
+  check(workersOk, 'userspace.workers', workers, 'is not within 0..256')
+  const drain = formatDuration(drainTimeout)
+  check(drainTimeout >= 0, 'userspace.drainTimeout', drain, 'must not be negative')
+}

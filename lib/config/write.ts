@@ -1,0 +1,42 @@
+import { stringify } from 'yaml'
+import type { Config } from './config.js'
+import { apiVersion, kind } from './file.js'
+import { keyEntries } from './keys.js'
+
+/**
+ * The configuration in the shape of its file: durations as text, sections nested. `foreign`:
+ * also keys unknown to kube-proxy that hold their default.
+ */
+export function configObject(
+  config: Config,
+  options: { readonly foreign: boolean } = { foreign: true },
+): Record<string, unknown> {
+  const root: Record<string, unknown> = { apiVersion, kind }
+  for (const [path, key] of [...keyEntries].sort(([left], [right]) => (left < right ? -1 : 1))) {
+    const names = path.split('.')
+    const last = names.pop() ?? ''
+    const value = valueAt(config, path)
+    if (!options.foreign && key.known !== '1.36' && value === key.initial) continue
+    let section = root
+    for (const name of names) {
+      section[name] ??= {}
+      section = section[name] as Record<string, unknown>
+    }
+    section[last] = key.kind.toYaml(value)
+  }
+  return root
+}
+
+/**
+ * What --write-config-to writes (L23). Keys that only we know are left out where they say
+ * nothing new, so that kube-proxy takes the file as well.
+ */
+export function configYaml(config: Config): string {
+  return stringify(configObject(config, { foreign: false }))
+}
+
+export function valueAt(config: Config, path: string): unknown {
+  let value: unknown = config
+  for (const name of path.split('.')) value = (value as Record<string, unknown>)[name]
+  return value
+}

@@ -1,0 +1,408 @@
+import t from 'tap'
+import type { LoadedConfig } from '../../lib/config/load.js'
+import { defaultConfig, loadConfig } from '../../lib/config/load.js'
+import { formatDuration, parseDuration } from '../../lib/config/duration.js'
+import { apiVersion, kind } from '../../lib/config/file.js'
+import { normalizeArguments, parseFlags } from '../../lib/config/flags.js'
+import { keyEntries } from '../../lib/config/keys.js'
+import { modeSettings, nodePortAddresses, syncPeriods } from '../../lib/config/mode-settings.js'
+import { configObject, configYaml } from '../../lib/config/write.js'
+import { ConfigError } from '../../lib/errors.js'
+
+const header = `apiVersion: ${apiVersion}\nkind: ${kind}\n`
+
+/** Loads as the command does: `--name=value` arguments, and the body of a file if given. */
+function load(args: readonly string[], body?: string): LoadedConfig {
+  const given = normalizeArguments(args).map((argument): [string, string] => {
+    const [, flag = '', text = ''] = /^--([^=]+)=?(.*)$/s.exec(argument) ?? []
+    return [flag, text]
+  })
+  const file = body === undefined ? undefined : { name: 'kp.yaml', text: header + body }
+  return loadConfig(parseFlags(given), file)
+}
+
+function problemOf(args: readonly string[], body?: string): string {
+  try {
+    load(args, body)
+  } catch (error) {
+    if (error instanceof ConfigError) return error.message
+    throw error
+  }
+  return 'accepted'
+}
+
+t.test('durations are read and printed as Go does', (t) => {
+  const cases: readonly (readonly [string, number, string])[] = [
+    ['30s', 30_000, '30s'],
+    ['1h', 3_600_000, '1h0m0s'],
+    ['1h30m', 5_400_000, '1h30m0s'],
+    ['1.5s', 1500, '1.5s'],
+    ['250ms', 250, '250ms'],
+    ['0', 0, '0s'],
+    ['-1s', -1000, '-1s'],
+    ['10us', 0.01, '10µs'],
+    ['24h0m0s', 86_400_000, '24h0m0s'],
+    ['90s', 90_000, '1m30s'],
+  ]
+  for (const [text, ms, printed] of cases) {
+    t.equal(parseDuration(text), ms, text)
+    t.equal(formatDuration(ms), printed, printed)
+  }
+  for (const text of ['', '5', 's', '1 s', '1d', '1s ', 'abc', '1h-3m', '--1s']) {
+    t.equal(parseDuration(text), undefined, `${text} is no duration`)
+  }
+  t.end()
+})
+
+t.test('section 11: defaults equal those of kube-proxy 1.36', (t) => {
+  const config = defaultConfig()
+  t.match(config, {
+    bindAddress: '0.0.0.0',
+    healthzBindAddress: '0.0.0.0:10256',
+    metricsBindAddress: '127.0.0.1:10249',
+    mode: '',
+    oomScoreAdj: -999,
+    configSyncPeriod: 900_000,
+    udpIdleTimeout: 250,
+    clientConnection: { contentType: 'application/vnd.kubernetes.protobuf', qps: 5, burst: 10 },
+    iptables: {
+      masqueradeBit: 14,
+      masqueradeAll: false,
+      localhostNodePorts: true,
+      syncPeriod: 30_000,
+      minSyncPeriod: 1000,
+    },
+    ipvs: { syncPeriod: 30_000, minSyncPeriod: 0, tcpTimeout: 0 },
+    nftables: { masqueradeBit: 14, syncPeriod: 30_000, minSyncPeriod: 1000 },
+    conntrack: {
+      maxPerCore: 32768,
+      min: 131072,
+      tcpEstablishedTimeout: 86_400_000,
+      tcpCloseWaitTimeout: 3_600_000,
+    },
+  })
+  t.same(load([], '').config, { ...config }, 'a file that says nothing is the default')
+  t.ok(Object.isFrozen(config.conntrack), 'a configuration cannot be changed')
+  t.end()
+})
+
+t.test('section 11: a zero in a file means the default where Go means it so', (t) => {
+  const { config } = load(
+    [],
+    `bindAddress: ""
+healthzBindAddress: ""
+metricsBindAddress: ""
+clientConnection: {qps: 0, burst: 0, contentType: "", kubeconfig: /k}
+iptables: {minSyncPeriod: 0s, syncPeriod: 0s, masqueradeBit: null}
+ipvs: {minSyncPeriod: 0s, syncPeriod: 0s}
+conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s}
+oomScoreAdj: 0
+`,
+  )
+  t.equal(config.healthzBindAddress, '0.0.0.0:10256', 'cannot be emptied by a file')
+  t.equal(config.metricsBindAddress, '127.0.0.1:10249')
+  t.equal(config.clientConnection.qps, 5)
+  t.equal(config.iptables.minSyncPeriod, 1000, 'immediate is reachable only by flag')
+  t.equal(config.iptables.masqueradeBit, 14, 'null is a key left out')
+  t.equal(config.ipvs.minSyncPeriod, 0)
+  t.equal(config.ipvs.syncPeriod, 30_000)
+  t.equal(config.conntrack.maxPerCore, 0, 'pointers keep their zero')
+  t.equal(config.conntrack.tcpEstablishedTimeout, 0)
+  t.equal(config.oomScoreAdj, 0)
+  t.equal(load(['--iptables-min-sync-period=0s']).config.iptables.minSyncPeriod, 0)
+  t.end()
+})
+
+t.test('a wrong key or value is named with file and line, all at once', (t) => {
+  const message = problemOf(
+    [],
+    `iptables:
+  syncPeriods: 30s
+  masqueradeBit: fourteen
+mode: ipvz
+conntrack: 5
+clusterCDIR: 10.0.0.0/8
+bindAddressHardFail: "true"
+nodePortAddresses: primary
+featureGates: {A: 1}
+configSyncPeriod: 15
+`,
+  )
+  for (const line of [
+    'kp.yaml:4: iptables.syncPeriods: "30s": unknown key; did you mean iptables.syncPeriod?',
+    'kp.yaml:5: iptables.masqueradeBit: "fourteen" is not a whole number',
+    'kp.yaml:6: mode: "ipvz" is not one of "", userspace, iptables, ipvs, nftables, auto',
+    'kp.yaml:7: conntrack: 5 is not a map',
+    'kp.yaml:8: clusterCDIR: "10.0.0.0/8": unknown key; did you mean clusterCIDR?',
+    'kp.yaml:9: bindAddressHardFail: "true" is not true or false',
+    'kp.yaml:10: nodePortAddresses: "primary" is not a list of strings',
+    'kp.yaml:11: featureGates: {"A":1} is not a map of feature gates such as {Name: true}',
+    'kp.yaml:12: configSyncPeriod: 15 is not a duration such as 30s',
+  ]) {
+    t.match(message, line)
+  }
+  t.equal(message.split('\n').length, 9)
+  t.match(problemOf([], 'mode: ipvs\nmode: iptables\n'), /^kp\.yaml:4: .*unique/)
+  t.match(problemOf([], 'mode: [ipvs\n'), /^kp\.yaml:\d+: /)
+  const name = 'x.yaml'
+  const none = parseFlags([])
+  for (const [text, pattern] of [
+    ['', /holds no KubeProxyConfiguration/],
+    ['mode: ipvs\n', /kind is missing; write kind: KubeProxyConfiguration/],
+    ['kind: ConfigMap\n', /this is a ConfigMap; give the text under its key config\.conf/],
+    [header.replace('v1alpha1', 'v1'), /apiVersion is "kubeproxy.config.k8s.io\/v1"; write/],
+  ] as const) {
+    t.throws(() => loadConfig(none, { name, text }), { message: pattern })
+  }
+  t.end()
+})
+
+t.test('YAML 1.1 booleans, JSON and quantities are read as Kubernetes reads them', (t) => {
+  const { config } = load([], 'iptables: {masqueradeAll: yes, localhostNodePorts: off}\n')
+  t.equal(config.iptables.masqueradeAll, true)
+  t.equal(config.iptables.localhostNodePorts, false)
+  const text = JSON.stringify({ apiVersion, kind, mode: 'ipvs', logging: { flushFrequency: 5e9 } })
+  t.equal(loadConfig(parseFlags([]), { name: 'kp.json', text }).config.mode, 'ipvs')
+  const { logging } = load(
+    [],
+    `logging:
+  format: json
+  verbosity: 2
+  vmodule: [{filePattern: proxier, verbosity: 5}]
+  options: {json: {splitStream: true, infoBufferSize: 16Ki}, text: {infoBufferSize: "0"}}
+`,
+  ).config
+  t.equal(logging.options.json.infoBufferSize, 16384)
+  t.same(logging.vmodule, [{ filePattern: 'proxier', verbosity: 5 }])
+  t.end()
+})
+
+t.test('section 12: with --config flags are ignored and named, but those that count count', (t) => {
+  const { config, warnings } = load(
+    [
+      '--proxy-mode=ipvs',
+      '-v=4',
+      '--hostname-override=n1',
+      '--cluster-cidr',
+      '10.0.0.0/8',
+      '--dry-run',
+    ],
+    'mode: nftables\nhostnameOverride: fromfile\nlogging: {verbosity: 1}\n',
+  )
+  t.equal(config.mode, 'nftables')
+  t.equal(config.clusterCIDR, '')
+  t.equal(config.hostnameOverride, 'n1', 'the flag wins over the file')
+  t.equal(config.logging.verbosity, 4)
+  t.equal(config.dryRun, true)
+  t.match(warnings.join('\n'), /ignored: --proxy-mode, --cluster-cidr; set/)
+  t.end()
+})
+
+t.test('section 12: flags in every spelling Go takes', (t) => {
+  t.same(
+    normalizeArguments(['-v', '2', '-v=3', '-v4', '--cluster_cidr=a_b', '--masquerade-all', 'x']),
+    ['--v', '2', '--v=3', '--v=4', '--cluster-cidr=a_b', '--masquerade-all=true', 'x'],
+  )
+  t.same(normalizeArguments(['--oom-score-adj', '-999', '--master', '--cleanup']), [
+    '--oom-score-adj',
+    '-999',
+    '--master',
+    '--cleanup',
+  ])
+  t.same(normalizeArguments(['--', '--cleanup']), ['--', '--cleanup'])
+  const { config, warnings } = load([
+    '--masquerade-all',
+    '--iptables-localhost-nodeports=false',
+    '--iptables-sync-period=1m',
+    '--nodeport-addresses=10.0.0.0/8,fd00::/8',
+    '--nodeport-addresses=127.0.0.0/8',
+    '--feature-gates=A=true,B=false',
+    '--feature-gates=B=true',
+    '--vmodule=a*=2,b=3',
+    '--logtostderr',
+  ])
+  t.same([config.iptables.masqueradeAll, config.nftables.masqueradeAll], [true, true])
+  t.equal(config.iptables.localhostNodePorts, false)
+  t.equal(config.nftables.syncPeriod, 60_000, 'nftables has no flags of its own')
+  t.same(config.nodePortAddresses, ['10.0.0.0/8', 'fd00::/8', '127.0.0.0/8'])
+  t.same(config.featureGates, { A: true, B: true })
+  t.equal(config.logging.vmodule.length, 2)
+  t.equal(config.ipvs.minSyncPeriod, 1000, 'by flags alone')
+  t.match(warnings.join('\n'), /--logtostderr has no effect/)
+  t.match(
+    problemOf(['--masquerade-all=maybe', '--oom-score-adj=x', '--udp-timeout=5']),
+    /--masquerade-all: "maybe" is not true or false\n--oom-score-adj: "x" is .*\n--udp-timeout: "5"/,
+  )
+  t.end()
+})
+
+t.test('the command line of the textbooks works; an unknown gate is a warning (VA09)', (t) => {
+  const { config, warnings } = load([
+    '--kubeconfig=/etc/kubernetes/kube-proxy.conf',
+    '--cluster-cidr=10.240.0.0/12',
+    '--feature-gates=ExperimentalCriticalPodAnnotation=true',
+    '--proxy-mode=iptables',
+  ])
+  t.equal(config.clientConnection.kubeconfig, '/etc/kubernetes/kube-proxy.conf')
+  t.equal(config.mode, 'iptables')
+  t.same(warnings, [
+    '--feature-gates: feature gate ExperimentalCriticalPodAnnotation is not known here and has no effect',
+  ])
+  t.end()
+})
+
+t.test(
+  'section 12: health and metrics addresses, deprecated ports, and switching them off',
+  (t) => {
+    const both = (args: readonly string[], body?: string) => {
+      const { healthzBindAddress, metricsBindAddress } = load(args, body).config
+      return [healthzBindAddress, metricsBindAddress]
+    }
+    t.same(both(['--healthz-bind-address=', '--metrics-bind-address=']), ['', ''])
+    t.same(both(['--healthz-port=0', '--metrics-port=0']), ['', ''])
+    t.same(both(['--healthz-port=1', '--metrics-port=2']), ['0.0.0.0:1', '127.0.0.1:2'])
+    t.same(both(['--healthz-bind-address=1.2.3.4', '--healthz-port=5'])[0], '1.2.3.4:5')
+    t.same(both(['--healthz-bind-address=1.2.3.4:6', '--healthz-port=5'])[0], '1.2.3.4:6')
+    t.same(both([], 'bindAddress: "::"\n'), ['[::]:10256', '[::1]:10249'])
+    t.same(both([], 'healthzBindAddress: fd00::1\nmetricsBindAddress: 0.0.0.0\n'), [
+      '[fd00::1]:10256',
+      '0.0.0.0:10249',
+    ])
+    t.match(load(['--healthz-port=0'], '').warnings.join(), /ignored: --healthz-port/)
+    t.end()
+  },
+)
+
+t.test('section 13: what is refused, by rule', (t) => {
+  const refused: Readonly<Record<string, readonly (readonly [body: string, says: RegExp])[]>> = {
+    VA01: [['mode: kernelspace\n', /kp\.yaml:3: mode/]],
+    VA02: [
+      ['iptables: {syncPeriod: -1s}\n', /iptables\.syncPeriod: "-1s" must be greater than 0/],
+      ['iptables: {minSyncPeriod: 31s}\n', /must not exceed syncPeriod 30s/],
+      ['mode: ipvs\nipvs: {minSyncPeriod: -1s}\n', /kp\.yaml:4: ipvs\.minSyncPeriod/],
+      ['configSyncPeriod: -1s\n', /configSyncPeriod/],
+    ],
+    VA03: [
+      ['bindAddress: localhost\n', /bindAddress: "localhost" is not an IP address/],
+      ['bindAddress: 010.0.0.1\n', /bindAddress/],
+      ['healthzBindAddress: 1.2.3.4:0\n', /healthzBindAddress: "1\.2\.3\.4:0"/],
+      ['healthzBindAddress: 1.2.3.4:65536\n', /healthzBindAddress/],
+      ['metricsBindAddress: host:80\n', /metricsBindAddress/],
+    ],
+    VA04: [
+      ['iptables: {masqueradeBit: 32}\n', /is not within 0\.\.31/],
+      ['mode: ipvs\niptables: {masqueradeBit: -1}\n', /is not within 0\.\.31/],
+      ['mode: nftables\nnftables: {masqueradeBit: 32}\n', /nftables\.masqueradeBit/],
+      ['oomScoreAdj: 1001\n', /is not within -1000\.\.1000/],
+      ['conntrack: {maxPerCore: -1}\n', /conntrack\.maxPerCore/],
+      ['conntrack: {min: -1}\n', /conntrack\.min/],
+      ['conntrack: {tcpCloseWaitTimeout: -1s}\n', /conntrack\.tcpCloseWaitTimeout/],
+      ['conntrack: {udpStreamTimeout: -1s}\n', /conntrack\.udpStreamTimeout/],
+      ['clientConnection: {burst: -1}\n', /clientConnection\.burst/],
+    ],
+    VA05: [
+      ['nodePortAddresses: [primary, 10.0.0.0/8]\n', /primary must stand alone/],
+      ['nodePortAddresses: [10.0.0.1]\n', /"10\.0\.0\.1" is not a CIDR/],
+    ],
+    VA06: [
+      ['mode: ipvs\nipvs: {excludeCIDRs: [x]}\n', /ipvs\.excludeCIDRs: "x" is not a CIDR/],
+      ['mode: ipvs\nipvs: {udpTimeout: -1s}\n', /ipvs\.udpTimeout/],
+    ],
+    VA07: [
+      ['detectLocalMode: Magic\n', /detectLocalMode: "Magic" is not one of/],
+      ['detectLocalMode: BridgeInterface\n', /detectLocal\.bridgeInterface: "" must name/],
+      ['detectLocalMode: InterfaceNamePrefix\n', /detectLocal\.interfaceNamePrefix/],
+      ['clusterCIDR: 10.0.0.0\n', /clusterCIDR: "10\.0\.0\.0" is not a CIDR/],
+      ['clusterCIDR: 10.0.0.0/8,11.0.0.0/8\n', /two of different families/],
+      ['clusterCIDR: "10.0.0.0/8,fd00::/8,fd01::/16"\n', /two of different families/],
+    ],
+    VA08: [['showHiddenMetricsForVersion: "1.20"\n', /is not the previous minor version, 1\.35/]],
+    VA09: [['logging: {format: xml}\n', /logging\.format: "xml" is not one of/]],
+    VA10: [
+      ['udpIdleTimeout: -1s\n', /udpIdleTimeout: "-1s" must be greater than 0/],
+      ['mode: userspace\nportRange: 9-1\n', /portRange: "9-1" is not a port range/],
+    ],
+  }
+  for (const [id, cases] of Object.entries(refused)) {
+    for (const [body, says] of cases) t.match(problemOf([], body), says, `${id}: ${body}`)
+  }
+  t.end()
+})
+
+t.test('section 13: what upstream does not check in this mode is accepted', (t) => {
+  const body = `nftables: {masqueradeBit: 99, syncPeriod: -1s}
+ipvs: {excludeCIDRs: [x], tcpTimeout: -1s}
+detectLocalMode: NodeCIDR
+clusterCIDR: anything
+portRange: anything
+showHiddenMetricsForVersion: "1.35"
+`
+  t.equal(problemOf([], body), 'accepted')
+  t.match(load([], body).warnings.join('\n'), /kp\.yaml:7: portRange.* is no port range; not used/)
+  t.equal(problemOf([], 'clusterCIDR: 10.0.0.0/8,fd00::/8\n'), 'accepted')
+  t.end()
+})
+
+t.test('keys and flags of older releases are accepted with a warning', (t) => {
+  const { warnings } = load([], 'resourceContainer: /kube-proxy\nconntrack: {max: null}\n')
+  t.match(warnings, [/kp\.yaml:3: resourceContainer is no longer known/])
+  t.equal(warnings.length, 1, 'null says nothing')
+  t.end()
+})
+
+t.test('what has no effect here is said once, and only when it was set to something else', (t) => {
+  const { warnings } = load(
+    [],
+    'clientConnection: {qps: 50, burst: 10}\nwinkernel: {sourceVip: ""}\n',
+  )
+  t.equal(warnings.length, 1)
+  t.match(warnings[0], /kp\.yaml:3: clientConnection\.qps has no effect here: /)
+  t.end()
+})
+
+t.test('C: the section of the active mode gives periods and masquerade (section 11)', (t) => {
+  const { config } = load(
+    [],
+    `iptables: {masqueradeAll: true, syncPeriod: 10s, minSyncPeriod: 2s, masqueradeBit: 3}
+ipvs: {syncPeriod: 20s, minSyncPeriod: 3s, scheduler: sh}
+nftables: {syncPeriod: 40s, minSyncPeriod: 4s, masqueradeBit: 5}
+portRange: 30000+9
+`,
+  )
+  t.same(syncPeriods(config, 'iptables'), { minMs: 2000, syncMs: 10_000 })
+  t.same(syncPeriods(config, 'userspace'), { minMs: 2000, syncMs: 10_000 })
+  t.same(syncPeriods(config, 'ipvs'), { minMs: 3000, syncMs: 20_000 })
+  t.same(syncPeriods(config, 'nftables'), { minMs: 4000, syncMs: 40_000 })
+  t.match(modeSettings(config, 'ipvs', ['IPv4']), {
+    masqueradeAll: true,
+    masqueradeBit: 3,
+    syncPeriodMs: 20_000,
+    ipvs: { scheduler: 'sh' },
+    userspace: { portRange: { from: 30000, to: 30009 }, udpIdleTimeoutMs: 250 },
+  })
+  t.match(modeSettings(config, 'nftables', ['IPv4']), { masqueradeAll: false, masqueradeBit: 5 })
+  t.equal(modeSettings(defaultConfig(), 'ipvs', ['IPv4']).ipvs.scheduler, 'rr')
+  t.same(nodePortAddresses(config, 'iptables'), [])
+  t.same(nodePortAddresses(config, 'nftables'), ['primary'])
+  t.end()
+})
+
+t.test('L23: what is written is read again, and kube-proxy would take it', (t) => {
+  const { config } = load(['--proxy-mode=ipvs', '--udp-timeout=1s', '--conntrack-min=7'])
+  const text = configYaml(config)
+  const again = loadConfig(parseFlags([]), { name: 'w.yaml', text })
+  t.same(again.config, config)
+  t.same(again.warnings, [])
+  t.match(text, /udpIdleTimeout: 1s/)
+  t.notMatch(configYaml(defaultConfig()), /udpIdleTimeout|userspace|manifests|modeFallback/)
+  t.match(configObject(config), { conntrack: { min: 7, tcpEstablishedTimeout: '24h0m0s' } })
+  t.end()
+})
+
+t.test('the table: every key is documented, every value survives being written and read', (t) => {
+  for (const [path, key] of keyEntries) {
+    t.ok(key.doc.length > 5 && !key.doc.endsWith('.'), `${path} has a sentence`)
+    t.same(key.kind.fromYaml(key.kind.toYaml(key.initial)), key.initial, path)
+  }
+  t.end()
+})
