@@ -1,0 +1,93 @@
+import { checkChain } from './rule.js'
+import type { Rule } from './rule.js'
+
+export const tables = ['filter', 'nat', 'mangle', 'raw', 'security'] as const
+export type Table = (typeof tables)[number]
+
+interface TableLines {
+  readonly chains: Map<string, string>
+  readonly lines: string[]
+}
+
+/**
+ * The input of one iptables-restore: everything in a table becomes true at once, or nothing does.
+ * Declaring a chain creates or empties it, chains that are not declared stay as they are. The order
+ * of the calls is kept within a table, except that all declarations come first, so that rules may
+ * jump to chains declared later.
+ */
+export class Batch {
+  readonly #tables = new Map<Table, TableLines>()
+  #rules = 0
+
+  /** Creates the chain, or empties it. */
+  chain(table: Table, chain: string): this {
+    this.#of(table).chains.set(checkChain(chain), '-')
+    return this
+  }
+
+  /** Sets the policy of a built-in chain, and empties it. */
+  policy(table: Table, chain: string, policy: 'ACCEPT' | 'DROP'): this {
+    this.#of(table).chains.set(checkChain(chain), policy)
+    return this
+  }
+
+  append(table: Table, chain: string, rule: Rule): this {
+    return this.#line(table, '-A', chain, rule.text)
+  }
+
+  /** At the head of the chain. */
+  prepend(table: Table, chain: string, rule: Rule): this {
+    return this.#line(table, '-I', chain, rule.text)
+  }
+
+  /** The first rule equal to this one; the batch fails where there is none. */
+  delete(table: Table, chain: string, rule: Rule): this {
+    return this.#line(table, '-D', chain, rule.text)
+  }
+
+  /** A rule as iptables-save printed it, whatever it contains. */
+  deleteSaved(table: Table, chain: string, saved: string): this {
+    if (/[\n\r]/.test(saved)) throw new RangeError('saved rule: contains a line break')
+    return this.#line(table, '-D', chain, saved)
+  }
+
+  /** Removes a chain, which must exist, be empty and be jumped to from nowhere by then. */
+  deleteChain(table: Table, chain: string): this {
+    this.#of(table).lines.push(`-X ${checkChain(chain)}`)
+    this.#rules++
+    return this
+  }
+
+  /** Declarations and operations so far. */
+  get size(): number {
+    let size = this.#rules
+    for (const { chains } of this.#tables.values()) size += chains.size
+    return size
+  }
+
+  toString(): string {
+    const out: string[] = []
+    for (const [table, { chains, lines }] of this.#tables) {
+      out.push(`*${table}`)
+      for (const [chain, policy] of chains) out.push(`:${chain} ${policy} [0:0]`)
+      for (const line of lines) out.push(line)
+      out.push('COMMIT')
+    }
+    return out.length === 0 ? '' : `${out.join('\n')}\n`
+  }
+
+  #line(table: Table, verb: string, chain: string, text: string): this {
+    this.#of(table).lines.push(`${verb} ${checkChain(chain)} ${text}`)
+    this.#rules++
+    return this
+  }
+
+  #of(table: Table): TableLines {
+    let lines = this.#tables.get(table)
+    if (!lines) {
+      lines = { chains: new Map(), lines: [] }
+      this.#tables.set(table, lines)
+    }
+    return lines
+  }
+}

@@ -1,0 +1,98 @@
+import { isIptablesError } from './error.js'
+import type { Run } from './command.js'
+
+export type Family = 'IPv4' | 'IPv6'
+
+/** The kernel interface the program speaks: nf_tables, or the older ip_tables. */
+export type Backend = 'nft' | 'legacy'
+
+export type Version = readonly [major: number, minor: number, patch: number]
+
+/** The programs of one family and backend. */
+export interface Programs {
+  readonly command: string
+  readonly save: string
+  readonly restore: string
+}
+
+export interface Installed {
+  readonly backend: Backend
+  readonly version: Version
+  readonly programs: Programs
+}
+
+/** The names of the programs; without a backend, those the system has chosen as default. */
+export function programsOf(family: Family, backend?: Backend): Programs {
+  const base = family === 'IPv4' ? 'iptables' : 'ip6tables'
+  const stem = backend ? `${base}-${backend}` : base
+  return { command: stem, save: `${stem}-save`, restore: `${stem}-restore` }
+}
+
+/** `iptables v1.8.9 (nf_tables)`; before 1.8 nothing stood in brackets and all was legacy. */
+export function parseVersion(
+  text: string,
+): { readonly version: Version; readonly backend: Backend } | undefined {
+  const found = /v(\d+)\.(\d+)(?:\.(\d+))?/.exec(text)
+  if (!found) return undefined
+  const version = [Number(found[1]), Number(found[2]), Number(found[3] ?? 0)] as const
+  return { version, backend: text.includes('nf_tables') ? 'nft' : 'legacy' }
+}
+
+export function isAtLeast(version: Version, wanted: Version): boolean {
+  for (const [index, part] of wanted.entries()) {
+    const have = version[index] ?? 0
+    if (have !== part) return have > part
+  }
+  return true
+}
+
+/** What of one backend (or the default) is installed; undefined where it is not. */
+export async function findInstalled(
+  run: Run,
+  family: Family,
+  backend?: Backend,
+): Promise<Installed | undefined> {
+  const programs = programsOf(family, backend)
+  try {
+    const { code, stdout } = await run(programs.command, ['--version'])
+    const parsed = code === 0 ? parseVersion(stdout) : undefined
+    return parsed && { programs, ...parsed }
+  } catch (error) {
+    if (isIptablesError(error, 'missing')) return undefined
+    throw error
+  }
+}
+
+/** Chains kubelet keeps for exactly this purpose, so that everybody picks the node's flavour. */
+const hintChain = /^:(KUBE-IPTABLES-HINT|KUBE-KUBELET-CANARY) /m
+
+/**
+ * The backend that already holds this node's rules (IT48): the one with kubelet's hint chain, else
+ * the one with more rules. Undefined when nothing speaks for either: then the default holds.
+ */
+export async function backendInUse(
+  run: Run,
+  families: readonly Family[] = ['IPv4', 'IPv6'],
+): Promise<Backend | undefined> {
+  const rules = { nft: 0, legacy: 0 }
+  const saved = async (family: Family, backend: Backend, args: readonly string[]) => {
+    try {
+      return (await run(programsOf(family, backend).save, args, { timeoutMs: 10_000 })).stdout
+    } catch {
+      return ''
+    }
+  }
+  // In this order: nft first, as kubelet writes its hint with the node's own flavour only.
+  for (const backend of ['nft', 'legacy'] as const) {
+    for (const family of families) {
+      if (hintChain.test(await saved(family, backend, ['-t', 'mangle']))) return backend
+    }
+  }
+  for (const backend of ['nft', 'legacy'] as const) {
+    for (const family of families) {
+      rules[backend] += (await saved(family, backend, [])).match(/^-/gm)?.length ?? 0
+    }
+  }
+  if (rules.nft === rules.legacy) return undefined
+  return rules.legacy > rules.nft ? 'legacy' : 'nft'
+}

@@ -1,0 +1,264 @@
+import t from 'tap'
+import {
+  addressType,
+  backendInUse,
+  Batch,
+  bytecode,
+  connectionState,
+  destinationPort,
+  Iptables,
+  IptablesError,
+  markIsNot,
+  not,
+  parseSaved,
+  printableComment,
+  randomly,
+  remember,
+  rule,
+  seenRecently,
+  splitArguments,
+} from '../../lib/kernel/iptables.js'
+import { runProgram } from '../../lib/kernel/iptables/command.js'
+import { classifyFailure } from '../../lib/kernel/iptables/error.js'
+import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
+import type { Backend, Run } from '../../lib/kernel/iptables.js'
+
+const hostile = [
+  'x" -j ACCEPT',
+  'x\\" -j ACCEPT',
+  'a\n-A INPUT -j ACCEPT\nCOMMIT',
+  "$(reboot) `reboot` ; 'reboot' | & > < * ?",
+  '--jump',
+  '!',
+  '',
+  '#',
+  '\\',
+  'trailing\\',
+  'ünïcødé → \u202e\u0000\u001b[2J',
+  'é'.repeat(400),
+  '\ud800 half a pair',
+]
+
+t.test('a rule is one line in the order of iptables-save', async (t) => {
+  const text = rule({
+    protocol: 'tcp',
+    destination: '10.0.0.1/32',
+    source: not('10.1.0.0/16'),
+    comment: 'default/web:http cluster IP',
+    matches: [destinationPort('tcp', 80), randomly(1 / 3)],
+    jump: 'DNAT',
+    jumpArgs: ['--to-destination', '[fd00::1]:80'],
+  }).text
+  t.equal(
+    text,
+    '! -s 10.1.0.0/16 -d 10.0.0.1/32 -p tcp -m comment --comment "default/web:http cluster IP" ' +
+      '-m tcp --dport 80 -m statistic --mode random --probability 0.3333333333 ' +
+      '-j DNAT --to-destination [fd00::1]:80',
+  )
+})
+
+t.test('whatever a comment holds, it comes back as one argument of one line', async (t) => {
+  for (const text of hostile) {
+    const made = rule({ comment: text, jump: 'RETURN' })
+    t.notMatch(made.text, /[\n\r\0]/)
+    const args = splitArguments(made.text)
+    t.same(args.slice(0, 3), ['-m', 'comment', '--comment'])
+    t.same(args.slice(4), ['-j', 'RETURN'], JSON.stringify(text))
+    t.ok(Buffer.byteLength(args[3]!) < 256, 'fits the kernel')
+    t.equal(args[3], printableComment(text))
+  }
+})
+
+t.test('names, addresses and ports that are none are refused when the rule is made', async (t) => {
+  for (const bad of ['', '-j', 'A B', 'x'.repeat(29), 'a\nb', '!', '../x']) {
+    t.throws(() => rule({ jump: bad }), RangeError, `chain ${bad}`)
+    t.throws(() => new Batch().chain('nat', bad), RangeError)
+  }
+  for (const bad of ['10.0.0.1 -j ACCEPT', '!', 'host.example', '10.0.0.0/8,1.1.1.1', '']) {
+    t.throws(() => rule({ source: bad }), RangeError, `address ${bad}`)
+    t.throws(() => rule({ destination: not(bad) }), RangeError)
+  }
+  t.throws(() => rule({ inInterface: 'eth0 -j ACCEPT' }), RangeError)
+  t.throws(() => rule({ protocol: 'tcp -j' }), RangeError)
+  t.throws(() => rule({ matches: [{ name: 'a b', args: [] }] }), RangeError)
+  t.throws(() => rule({ jump: 'LOG', jumpArgs: ['--log-prefix', 'a\nb'] }), RangeError)
+  t.throws(() => destinationPort('tcp', 65536), RangeError)
+  t.throws(() => randomly(0), RangeError)
+  t.throws(() => remember('a/b'), RangeError)
+  t.throws(() => new Batch().deleteSaved('nat', 'X', 'a\nCOMMIT'), RangeError)
+})
+
+t.test(
+  'a batch declares chains first, table by table, and is empty without operations',
+  async (t) => {
+    const batch = new Batch()
+      .append('nat', 'A', rule({ jump: 'B' }))
+      .chain('nat', 'A')
+      .chain('nat', 'B')
+      .deleteChain('filter', 'C')
+      .policy('filter', 'INPUT', 'DROP')
+    t.equal(
+      batch.toString(),
+      '*nat\n:A - [0:0]\n:B - [0:0]\n-A A -j B\nCOMMIT\n' +
+        '*filter\n:INPUT DROP [0:0]\n-X C\nCOMMIT\n',
+    )
+    t.equal(batch.size, 5)
+    t.equal(new Batch().toString(), '')
+  },
+)
+
+t.test('saved tables are read back', async (t) => {
+  const [nat, filter] = parseSaved(
+    '# Generated\n*nat\n:PREROUTING ACCEPT [1:2]\n:X - [0:0]\n-A X -m comment --comment "a b" -j Y\n' +
+      '-A X\nCOMMIT\n*filter\n:INPUT DROP [0:0]\nCOMMIT\n*odd\n:Z - [0:0]\nCOMMIT\n',
+  )
+  t.same(nat?.chains.get('X')?.rules, ['-m comment --comment "a b" -j Y', ''])
+  t.equal(nat?.chains.get('PREROUTING')?.policy, 'ACCEPT')
+  t.equal(filter?.chains.get('INPUT')?.policy, 'DROP')
+})
+
+t.test(
+  'complaints of both backends and several versions are classified, with the line',
+  async (t) => {
+    const of = (stderr: string, input?: string) =>
+      classifyFailure({ action: 'restore', code: 1, stderr, ...(input ? { input } : {}) })
+    const match = of(
+      "iptables-restore v1.8.9 (legacy): Couldn't load match `nosuch':No such file or directory\n\n" +
+        "Error occurred at line: 3\nTry `iptables-restore -h' for more information.\n",
+      '*nat\n:X - [0:0]\n-A X -m nosuch\nCOMMIT\n',
+    )
+    t.match(match, { kind: 'unsupported', line: 3, lineText: '-A X -m nosuch' })
+    t.match(match.message, /couldn't load match/)
+    t.match(
+      of(
+        'iptables-nft-restore v1.8.9 (nf_tables): \nline 3: RULE_APPEND failed (Invalid argument): rule in chain X',
+      ),
+      { line: 3 },
+    )
+    t.match(of('iptables-restore: line 4 failed'), { kind: 'failed', line: 4 })
+    t.match(of('Another app is currently holding the xtables lock. Stopped waiting after 1s.'), {
+      kind: 'locked',
+      line: undefined,
+    })
+    t.match(of('Could not fetch rule set generation id: Permission denied (you must be root)'), {
+      kind: 'denied',
+      message: /CAP_NET_ADMIN/,
+    })
+    t.match(of('iptables: Bad rule (does a matching rule exist in that chain?).'), {
+      kind: 'not-found',
+    })
+    t.match(of(''), { kind: 'failed', message: 'restore: exit code 1' })
+  },
+)
+
+/** A node with both flavours, of which one holds rules. */
+function nodeWith(saves: Partial<Record<string, string>>, version = 'v1.8.9 (nf_tables)'): Run {
+  return (file, args) => {
+    if (args.includes('--version')) {
+      return Promise.resolve({ code: 0, stdout: `iptables ${version}\n`, stderr: '' })
+    }
+    return Promise.resolve({ code: 0, stdout: saves[file] ?? '', stderr: '' })
+  }
+}
+
+t.test('IT48: the flavour that holds the rules is picked, kubelet’s hint first', async (t) => {
+  t.equal(await backendInUse(nodeWith({ 'iptables-legacy-save': '-A a\n-A b\n' })), 'legacy')
+  t.equal(await backendInUse(nodeWith({ 'ip6tables-nft-save': '-A a\n' })), 'nft')
+  t.equal(await backendInUse(nodeWith({})), undefined)
+  const hinted = nodeWith({
+    'iptables-legacy-save': '*mangle\n:KUBE-IPTABLES-HINT - [0:0]\n',
+    'iptables-nft-save': '-A a\n-A b\n',
+  })
+  t.equal(await backendInUse(hinted), 'legacy')
+  const opened = await Iptables.open({ family: 'IPv4', run: hinted })
+  t.equal(opened.capabilities.backend, 'nft', 'the backend is what the program says it is')
+})
+
+t.test('IT47: programs older than 1.6.2 are not given -w nor --random-fully', async (t) => {
+  const seen: string[][] = []
+  const run: Run = (file, args, options) => {
+    seen.push([file, ...args])
+    return nodeWith({}, 'v1.6.1')(file, args, options)
+  }
+  const old = await Iptables.open({ family: 'IPv4', backend: 'legacy', run })
+  await old.restore(new Batch().chain('nat', 'X'))
+  t.same(seen.at(-1), ['iptables-legacy-restore', '--noflush'])
+  t.match(old.capabilities, { randomFully: false, waitsForLock: false, version: [1, 6, 1] })
+})
+
+t.test('IT49: a missing program is a clear error', async (t) => {
+  const run: Run = (file) => Promise.reject(new IptablesError('missing', `run ${file}: ENOENT`))
+  const refusal: unknown = await Iptables.open({ family: 'IPv6', run }).catch(
+    (error: unknown) => error,
+  )
+  t.match(refusal, { kind: 'missing', message: 'find ip6tables: not installed; install iptables' })
+})
+
+for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
+  const skip = netnsSkip || programSkip(`iptables-${backend}`)
+  t.test(`on the kernel, ${backend} backend`, { skip }, async (t) => {
+    const netns = createNetns(`iptables-lib-${backend}`)
+    t.teardown(() => netns.remove())
+    const run: Run = (file, args, options) =>
+      runProgram('ip', ['netns', 'exec', netns.name, file, ...args], options)
+    const open = (family: 'IPv4' | 'IPv6') =>
+      Iptables.open({ family, backend, run, waitSeconds: 1 })
+    const iptables = await open('IPv4')
+
+    t.equal(iptables.capabilities.backend, backend)
+    await iptables.check()
+
+    const comments = hostile.filter((text) => text !== '')
+    const batch = new Batch().chain('nat', 'X').chain('nat', 'Y')
+    for (const comment of comments) batch.append('nat', 'X', rule({ comment, jump: 'Y' }))
+    await iptables.restore(batch)
+    const listed = (await iptables.listChain('nat', 'X'))?.map((line) => splitArguments(line))
+    t.same(
+      listed,
+      comments.map((text) => ['-m', 'comment', '--comment', printableComment(text), '-j', 'Y']),
+      'hostile comments reach the kernel as comments and nothing else',
+    )
+
+    await iptables.restore(new Batch().delete('nat', 'X', rule({ comment: '--jump', jump: 'Y' })))
+    t.equal((await iptables.listChain('nat', 'X'))?.length, comments.length - 1)
+    t.equal(await iptables.listChain('nat', 'NONE'), undefined)
+
+    const bad = new Batch()
+      .chain('nat', 'Z')
+      .append('nat', 'Z', rule({ jump: 'RETURN' }))
+      .append('nat', 'Z', rule({ matches: [{ name: 'nosuch', args: [] }], jump: 'RETURN' }))
+    const refusal: unknown = await iptables.restore(bad).catch((error: unknown) => error)
+    t.match(refusal, { kind: 'unsupported', line: 4, lineText: '-A Z -m nosuch -j RETURN' })
+    t.equal(await iptables.listChain('nat', 'Z'), undefined, 'nothing of a refused batch stays')
+
+    const works = [
+      rule({ matches: [bytecode([[6, 0, 0, 65535]])], jump: 'RETURN' }),
+      rule({ matches: [addressType('dst', 'LOCAL'), markIsNot(0x4000)], jump: 'RETURN' }),
+      rule({ matches: [seenRecently('LIST', 60), connectionState('NEW')], jump: 'RETURN' }),
+      rule({ matches: [remember('LIST')], jump: 'RETURN' }),
+      rule({ protocol: 'sctp', matches: [destinationPort('sctp', [1, 9])], jump: 'RETURN' }),
+    ]
+    for (const one of works) t.equal(await iptables.supports('nat', one), true, one.text)
+    t.equal(
+      await iptables.supports('nat', rule({ matches: [{ name: 'nosuch', args: [] }] })),
+      false,
+    )
+    t.equal(
+      await iptables.listChain('nat', 'IPTABLES-TS-PROBE'),
+      undefined,
+      'a probe leaves nothing',
+    )
+
+    const nat = (await iptables.save('nat')).find(({ table }) => table === 'nat')
+    t.equal(nat?.chains.get('X')?.rules.length, comments.length - 1)
+    t.equal(await backendInUse(run), backend, 'IT48: and its rules are found')
+
+    const ip6tables = await open('IPv6')
+    await ip6tables.restore(
+      new Batch()
+        .chain('nat', 'X')
+        .append('nat', 'X', rule({ destination: 'fd00::1/128', jump: 'RETURN' })),
+    )
+    t.same(await ip6tables.listChain('nat', 'X'), ['-d fd00::1/128 -j RETURN'])
+  })
+}

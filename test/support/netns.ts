@@ -1,0 +1,37 @@
+import { execFileSync, spawnSync } from 'node:child_process'
+
+/** A reason to skip a test that needs its own network namespace, or false. */
+export const netnsSkip: string | false = (() => {
+  if (process.getuid?.() !== 0) return 'needs root for a network namespace'
+  const probe = spawnSync('unshare', ['-n', 'true'])
+  return probe.status === 0 ? false : 'network namespaces are not available here'
+})()
+
+/** A reason to skip a test that runs this program, or false. */
+export function programSkip(program: string): string | false {
+  return spawnSync(program, ['--version']).error ? `${program} is not installed` : false
+}
+
+export interface NetworkNamespace {
+  readonly name: string
+  /** Runs a program inside and returns what it printed; throws when it fails. */
+  exec(file: string, ...args: string[]): string
+  remove(): void
+}
+
+let created = 0
+
+/** A fresh network namespace; the name carries the process, so that test files do not meet. */
+export function createNetns(label: string): NetworkNamespace {
+  const name = `${label}-${process.pid}-${++created}`
+  execFileSync('ip', ['netns', 'add', name])
+  return {
+    name,
+    exec: (file, ...args) =>
+      execFileSync('ip', ['netns', 'exec', name, file, ...args], {
+        encoding: 'utf8',
+        stdio: ['ignore', 'pipe', 'pipe'],
+      }),
+    remove: () => void execFileSync('ip', ['netns', 'delete', name]),
+  }
+}
