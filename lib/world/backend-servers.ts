@@ -1,0 +1,86 @@
+import { createSocket } from 'node:dgram'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import type { Server, Socket } from 'node:net'
+import type { Socket as UdpSocket } from 'node:dgram'
+import type { BackendReply, ServeRequest } from './agent-protocol.js'
+import { openSctpServerSocket } from './sctp.js'
+
+export interface BackendServers {
+  close(): Promise<void>
+}
+
+/** Serves every address and port of the request; each message is answered with name and source. */
+export async function startBackendServers(request: ServeRequest): Promise<BackendServers> {
+  const servers: Server[] = []
+  const udpSockets: UdpSocket[] = []
+  const connections = new Set<Socket>()
+  const starts: Promise<unknown>[] = []
+  for (const host of request.addresses) {
+    for (const port of request.ports) {
+      for (const protocol of request.protocols) {
+        if (protocol === 'UDP') {
+          const socket = serveUdp(request.name, host)
+          udpSockets.push(socket)
+          starts.push(once(socket, 'listening'))
+          socket.bind({ port, address: host })
+        } else {
+          const server = serveStream(request.name, connections)
+          servers.push(server)
+          starts.push(once(server, 'listening'))
+          if (protocol === 'TCP') server.listen({ host, port, ipv6Only: true })
+          else server.listen({ fd: openSctpServerSocket(host, port) })
+        }
+      }
+    }
+  }
+  await Promise.all(starts)
+  return {
+    close: async () => {
+      for (const connection of connections) connection.destroy()
+      for (const socket of udpSockets) socket.close()
+      await Promise.all(servers.map((server) => once(server.close(), 'close')))
+    },
+  }
+}
+
+function serveStream(name: string, connections: Set<Socket>): Server {
+  return createServer({ allowHalfOpen: true }, (socket) => {
+    connections.add(socket)
+    socket.on('close', () => connections.delete(socket))
+    socket.on('error', () => socket.destroy())
+    let pending = ''
+    let owed: number | undefined
+    socket.setEncoding('utf8').on('data', (chunk: string) => {
+      pending += chunk
+      for (let end = pending.indexOf('\n'); end >= 0; end = pending.indexOf('\n')) {
+        const line = pending.slice(0, end)
+        pending = pending.slice(end + 1)
+        // A client that says `end` wants its reply only after it has closed its side.
+        if (line.startsWith('end')) owed = line.length
+        else socket.write(replyText(name, socket.remoteAddress, line.length))
+      }
+    })
+    socket.on('end', () => {
+      if (owed !== undefined) socket.write(replyText(name, socket.remoteAddress, owed))
+      socket.end()
+    })
+  })
+}
+
+function serveUdp(name: string, host: string): UdpSocket {
+  const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4')
+  socket.on('message', (message, peer) => {
+    socket.send(replyText(name, peer.address, message.length), peer.port, peer.address)
+  })
+  // A client that is gone answers with ICMP; that is its business.
+  socket.on('error', () => undefined)
+  return socket
+}
+
+function replyText(name: string, source: string | undefined, size: number): string {
+  const reply: BackendReply = { backend: name, source: source ?? '' }
+  const bare = JSON.stringify(reply)
+  const missing = size - bare.length - '"pad":"",'.length
+  return `${missing > 0 ? JSON.stringify({ ...reply, pad: 'x'.repeat(missing) }) : bare}\n`
+}
