@@ -36,12 +36,20 @@ export function linkCommands(names: NamespaceNames): string[] {
   ]
 }
 
-/** Commands for `ip -n NAMESPACE -batch`, by place: addresses, routes and everything up. */
-export function addressCommands(): ReadonlyMap<Place, readonly string[]> {
+/**
+ * Commands for `ip -n NAMESPACE -batch`, by place: addresses, routes and everything up. In rounds
+ * to be run one after the other, for a bridge is up at once only if its ports already are.
+ */
+export function addressRounds(): readonly ReadonlyMap<Place, readonly string[]>[] {
+  return [
+    new Map([...podCommands(), ['node-2', node2Commands()]]),
+    new Map([['node', nodeCommands()]]),
+    new Map([['outside', outsideCommands()]]),
+  ]
+}
+
+function podCommands(): ReadonlyMap<Place, readonly string[]> {
   const commands = new Map<Place, readonly string[]>()
-  commands.set('node', nodeCommands())
-  commands.set('node-2', node2Commands())
-  commands.set('outside', outsideCommands())
   for (const pod of podsOfNode) {
     commands.set(pod, [
       'link set lo up',
@@ -70,12 +78,12 @@ function nodeCommands(): string[] {
   return [
     'link set lo up',
     `link set ${uplinkName} up`,
-    `link set ${bridgeName} up`,
     // Hairpin lets a pod's packet come back through the port it left by (S24).
     ...podsOfNode.flatMap((pod) => [
       `link set v${pod} master ${bridgeName} up`,
       `link set v${pod} type bridge_slave hairpin on`,
     ]),
+    `link set ${bridgeName} up`,
     ...bothFamilies((family) => [
       ...addAddresses(addresses.node.slice(0, 2), family, uplinkName),
       ...addAddresses(addresses.node.slice(2), family, bridgeName),

@@ -5,7 +5,7 @@ import { runCommand } from '../kernel/command.js'
 import type { CommandOptions, CommandResult } from '../kernel/command.js'
 import { startAgent } from './agent.js'
 import type { Agent } from './agent.js'
-import { addressCommands, linkCommands } from './links.js'
+import { addressRounds, linkCommands } from './links.js'
 import type { NamespaceNames } from './links.js'
 import { ipBatch, namespaceNames, startReaper, sweepWorlds } from './namespaces.js'
 import type { Reaper } from './namespaces.js'
@@ -96,9 +96,11 @@ class NamespaceWorld implements World {
       ),
     )
     await ipBatch(linkCommands(this.namespaces), undefined)
-    await Promise.all(
-      [...addressCommands()].map(([place, commands]) => ipBatch(commands, this.namespaces[place])),
-    )
+    for (const round of addressRounds()) {
+      await Promise.all(
+        [...round].map(([place, commands]) => ipBatch(commands, this.namespaces[place])),
+      )
+    }
     await this.#everywhere((agent, place) =>
       agent.serve({
         name: place,
