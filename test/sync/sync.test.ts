@@ -1,0 +1,253 @@
+import t from 'tap'
+import { KernelError } from '../../lib/errors.js'
+import { SyncLoop } from '../../lib/sync/loop.js'
+import { Syncer } from '../../lib/sync/syncer.js'
+import { PersistentMap } from '../../lib/state/persistent-map.js'
+import type { Applied, Mode } from '../../lib/modes/mode.js'
+import type { Clock } from '../../lib/sync/clock.js'
+import type { DesiredState } from '../../lib/state/desired-state.js'
+
+/** Time that stands still until it is moved. */
+class ManualClock implements Clock {
+  #now = 0
+  #sleepers: { at: number; wake: () => void }[] = []
+
+  now(): number {
+    return this.#now
+  }
+
+  sleep(ms: number, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      if (signal.aborted || ms <= 0) {
+        resolve()
+        return
+      }
+      const sleeper = { at: this.#now + ms, wake: resolve }
+      this.#sleepers.push(sleeper)
+      signal.addEventListener('abort', () => {
+        this.#sleepers = this.#sleepers.filter((other) => other !== sleeper)
+        resolve()
+      })
+    })
+  }
+
+  async advance(ms: number): Promise<void> {
+    const end = this.#now + ms
+    for (;;) {
+      await settle()
+      const next = this.#sleepers.filter(({ at }) => at <= end).sort((a, b) => a.at - b.at)[0]
+      if (!next) break
+      this.#now = next.at
+      this.#sleepers = this.#sleepers.filter((other) => other !== next)
+      next.wake()
+    }
+    this.#now = end
+  }
+}
+
+const settle = () => new Promise((resolve) => setImmediate(resolve))
+
+function loopWith(sync: (at: number) => boolean | Promise<boolean>) {
+  const clock = new ManualClock()
+  const starts: number[] = []
+  const errors: unknown[] = []
+  const stop = new AbortController()
+  const loop = new SyncLoop({
+    sync: async () => {
+      starts.push(clock.now())
+      return sync(clock.now())
+    },
+    minIntervalMs: 1000,
+    maxIntervalMs: 60_000,
+    retryIntervalMs: 5000,
+    onError: (error) => errors.push(error),
+    clock,
+  })
+  const ended = loop.run(stop.signal)
+  return { loop, clock, starts, errors, stop: async () => (stop.abort(), ended) }
+}
+
+t.test(
+  'R01: nothing runs before the first request; R12: many requests make one sync',
+  async (t) => {
+    const { loop, clock, starts, stop } = loopWith(() => true)
+    await clock.advance(100_000)
+    t.same(starts, [])
+    for (let request = 0; request < 100; request++) loop.request()
+    await clock.advance(30_000)
+    t.same(starts, [100_000])
+    await stop()
+  },
+)
+
+t.test('R03: the minimum counts from the end of a sync to the start of the next', async (t) => {
+  const clocks: ManualClock[] = []
+  const { loop, clock, starts, stop } = loopWith(async () => {
+    await clocks[0]?.sleep(3000, new AbortController().signal)
+    return true
+  })
+  clocks.push(clock)
+  loop.request()
+  await clock.advance(500)
+  loop.request()
+  await clock.advance(10_000)
+  t.same(starts, [0, 4000])
+  await clock.advance(10_000)
+  loop.request()
+  await clock.advance(0)
+  t.same(starts, [0, 4000, 20_500], 'after a quiet time a request is served at once')
+  await clock.advance(3000)
+  await stop()
+})
+
+t.test(
+  'R03, R04: a sync runs at the maximum interval, and a failed one again after the retry interval',
+  async (t) => {
+    let good = false
+    const { loop, clock, starts, stop } = loopWith(() => good)
+    loop.request()
+    await clock.advance(5000)
+    t.same(starts, [0, 5000])
+    good = true
+    await clock.advance(5000)
+    t.same(starts, [0, 5000, 10_000])
+    await clock.advance(60_000)
+    t.same(starts, [0, 5000, 10_000, 70_000])
+    await stop()
+  },
+)
+
+t.test('R03: a sync that throws is reported, counts as failed and is retried', async (t) => {
+  const { loop, clock, starts, errors, stop } = loopWith((at) => {
+    if (at === 0) throw new Error('boom')
+    return true
+  })
+  loop.request()
+  await clock.advance(6000)
+  t.same(starts, [0, 5000])
+  t.match(errors, [{ message: 'boom' }])
+  await stop()
+})
+
+t.test('a maximum below the minimum is refused', async (t) => {
+  const options = {
+    sync: () => Promise.resolve(true),
+    retryIntervalMs: 1,
+    onError: () => undefined,
+  }
+  t.throws(() => new SyncLoop({ ...options, minIntervalMs: 2, maxIntervalMs: 1 }), /shorter/)
+})
+
+const state = (family: 'IPv4' | 'IPv6'): DesiredState => ({
+  family,
+  services: PersistentMap.empty(),
+  node: {
+    name: 'n',
+    primaryIp: undefined,
+    localAddresses: [],
+    nodePorts: { matchesAll: true, cidrs: [], addresses: [] },
+    localTraffic: { by: 'none' },
+  },
+  serviceCidrs: [],
+})
+
+function modeWith(apply: (plan: unknown, previous: unknown) => Applied | Promise<Applied>) {
+  const plans = new WeakMap<object, object>()
+  const calls: [plan: unknown, previous: unknown][] = []
+  const mode: Mode = {
+    name: 'nftables',
+    plan: (from) => {
+      const plan = plans.get(from) ?? { family: from.family }
+      plans.set(from, plan)
+      return plan
+    },
+    render: () => '',
+    renderChanges: (plan, previous) => `${previous ? 'from ' : ''}${JSON.stringify(plan)}`,
+    apply: async (plan, previous) => {
+      calls.push([plan, previous])
+      return apply(plan, previous)
+    },
+    run: () => Promise.resolve(),
+    close: () => Promise.resolve(),
+  }
+  return { mode, calls }
+}
+
+const fine: Applied = { full: false, bytes: 1, objects: 1, failed: [] }
+
+t.test(
+  'the plan applied last is handed to the next apply; an unchanged one is not applied again',
+  async (t) => {
+    const { mode, calls } = modeWith(() => fine)
+    const syncer = new Syncer({ mode })
+    const one = state('IPv4')
+    t.equal((await syncer.sync(one)).outcome, 'applied')
+    t.equal((await syncer.sync(one)).outcome, 'unchanged')
+    await syncer.sync(state('IPv4'))
+    t.equal(calls.length, 2)
+    t.same(
+      calls.map(([, previous]) => previous === undefined),
+      [true, false],
+    )
+    t.equal(calls[1]?.[1], calls[0]?.[0])
+  },
+)
+
+t.test(
+  'R11: after a failure the next apply knows nothing; the other family is not touched by it',
+  async (t) => {
+    let broken = false
+    const { mode, calls } = modeWith(() => {
+      if (broken) throw new KernelError('busy', 'restore: lock held', { detail: 'another app' })
+      return fine
+    })
+    const syncer = new Syncer({ mode })
+    const [four, six] = [state('IPv4'), state('IPv6')]
+    await syncer.sync(four)
+    await syncer.sync(six)
+    broken = true
+    const report = await syncer.sync(state('IPv4'))
+    t.match(report, {
+      outcome: 'failed',
+      error: 'restore: lock held',
+      detail: 'another app',
+      full: false,
+    })
+    broken = false
+    t.match(await syncer.sync(four), { outcome: 'applied' })
+    t.equal(calls.at(-1)?.[1], undefined)
+    t.equal((await syncer.sync(six)).outcome, 'unchanged')
+  },
+)
+
+t.test('forget() during an apply makes the next one full too', async (t) => {
+  const syncers: Syncer[] = []
+  const { mode, calls } = modeWith(() => (calls.length === 1 && syncers[0]?.forget(), fine))
+  const syncer = new Syncer({ mode })
+  syncers.push(syncer)
+  const one = state('IPv4')
+  await syncer.sync(one)
+  await syncer.sync(one)
+  t.equal(calls.length, 2)
+  t.equal(calls[1]?.[1], undefined)
+})
+
+t.test('service ports that failed are tried again with the same plan', async (t) => {
+  const failed = [{ key: 'a/b/TCP', reason: 'port taken' }]
+  const { mode, calls } = modeWith(() => ({ ...fine, failed: calls.length === 1 ? failed : [] }))
+  const syncer = new Syncer({ mode })
+  const one = state('IPv4')
+  t.same((await syncer.sync(one)).failed, failed)
+  t.equal((await syncer.sync(one)).outcome, 'applied')
+  t.equal((await syncer.sync(one)).outcome, 'unchanged')
+})
+
+t.test('a dry run shows the changes and applies nothing', async (t) => {
+  const shown: string[] = []
+  const { mode, calls } = modeWith(() => fine)
+  const syncer = new Syncer({ mode, dryRun: (family, text) => shown.push(`${family} ${text}`) })
+  await syncer.sync(state('IPv4'))
+  await syncer.sync(state('IPv4'))
+  t.equal(calls.length, 0)
+  t.same(shown, ['IPv4 {"family":"IPv4"}', 'IPv4 from {"family":"IPv4"}'])
+})
