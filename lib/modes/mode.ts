@@ -129,9 +129,14 @@ export interface Log {
   error(fields: object, message: string): void
 }
 
-/** Where modes put numbers; the daemon connects it to Prometheus metrics. */
+/**
+ * Where modes put numbers; the daemon connects it to Prometheus metrics. Names and labels are
+ * those of observe/metric-table.ts, without `kubeproxy_`; others are lost.
+ */
 export interface Meter {
   count(name: string, labels: Readonly<Record<string, string>>, by?: number): void
   gauge(name: string, labels: Readonly<Record<string, string>>, value: number): void
   observe(name: string, labels: Readonly<Record<string, string>>, value: number): void
+  /** Drops every series of services that carries all of these labels, when a service port left. */
+  forget(labels: Readonly<Record<string, string>>): void
 }

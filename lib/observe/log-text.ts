@@ -1,0 +1,50 @@
+/** Log lines for people. */
+
+const colours: Readonly<Record<string, string>> = {
+  debug: '\u001b[90m',
+  trace: '\u001b[90m',
+  info: '\u001b[32m',
+  warn: '\u001b[33m',
+  error: '\u001b[31m',
+}
+
+/**
+ * One line of pino's JSON as text: time, level, message, fields as `key=value`. Whatever a
+ * hostile name holds is quoted: one event is one line, and no escape sequence reaches a terminal.
+ */
+export function formatLine(json: string, isTerminal: boolean): string {
+  const { level, time, msg, ...fields } = JSON.parse(json) as Record<string, unknown>
+  const when = isTerminal ? show(time).slice(11, 23) : show(time)
+  const name = show(level)
+  const word = name.toUpperCase().padEnd(5)
+  const shown = isTerminal ? `${colours[name] ?? ''}${word}\u001b[0m` : word
+  const rest = Object.entries(fields).map(([key, value]) => ` ${key}=${quoted(show(value))}`)
+  return `${when} ${shown} ${escapeControls(show(msg))}${rest.join('')}\n`
+}
+
+function show(value: unknown): string {
+  if (typeof value === 'string') return value
+  if (isError(value)) return value.stack ?? value.message
+  return value === undefined ? '' : JSON.stringify(value)
+}
+
+function quoted(text: string): string {
+  return /^[\w.,:/@%+[\]-]+$/.test(text) ? text : escapeControls(JSON.stringify(text))
+}
+
+/** Control characters, including those beyond ASCII and the ones that reorder text. */
+function escapeControls(text: string): string {
+  return text.replace(/[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu, (character) => {
+    const code = character.codePointAt(0) ?? 0
+    return character === '\n' ? '\\n' : `\\u${code.toString(16).padStart(4, '0')}`
+  })
+}
+
+function isError(value: unknown): value is { stack?: string; message: string } {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    'message' in value &&
+    typeof value.message === 'string'
+  )
+}

@@ -1,0 +1,46 @@
+import { pino } from 'pino'
+import type { Log } from '../modes/mode.js'
+import { formatLine } from './log-text.js'
+
+/** What everything in the house writes to; the level can be changed while running. */
+export interface Logger extends Log {
+  /** As `-v`: 0 events and syncs, 4 details, 6 everything. */
+  setVerbosity(verbosity: number): void
+}
+
+export interface LoggerOptions {
+  readonly format: 'text' | 'json'
+  readonly verbosity: number
+  /** Colours, and the time of day without the date. */
+  readonly isTerminal: boolean
+  readonly write: (line: string) => void
+}
+
+/** Lines of JSON for machines, or of text for people; both with the same fields. */
+export function createLogger(options: LoggerOptions): Logger {
+  const { format, isTerminal, write } = options
+  const logger = pino(
+    {
+      level: levelOf(options.verbosity),
+      base: null,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (level) => ({ level }) },
+    },
+    { write: format === 'json' ? write : (line) => write(formatLine(line, isTerminal)) },
+  )
+  return {
+    debug: (fields, message) => logger.debug(fields, message),
+    info: (fields, message) => logger.info(fields, message),
+    warn: (fields, message) => logger.warn(fields, message),
+    error: (fields, message) => logger.error(fields, message),
+    setVerbosity: (verbosity) => {
+      logger.level = levelOf(verbosity)
+    },
+  }
+}
+
+/** Upstream's -v 2 is what everybody runs and must not flood; details start at 4 (EV07). */
+export function levelOf(verbosity: number): 'info' | 'debug' | 'trace' {
+  if (verbosity < 4) return 'info'
+  return verbosity < 6 ? 'debug' : 'trace'
+}

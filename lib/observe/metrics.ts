@@ -1,0 +1,100 @@
+import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client'
+import type { Meter, ModeName } from '../modes/mode.js'
+import { fullName, type MetricSpec } from './metric-spec.js'
+import { metricTable } from './metric-table.js'
+
+type Labels = Readonly<Record<string, string>>
+type Metric = Counter | Gauge | Histogram
+
+export interface MetricsOptions {
+  /** Metrics that other modes have are left out, as in kube-proxy. */
+  readonly mode: ModeName
+  /** Whether to add process_* and nodejs_*. */
+  readonly process?: boolean
+  /** Told about a name that the table does not have; such numbers are lost. */
+  readonly onUnknown?: (name: string) => void
+}
+
+/** The numbers of /metrics. Takes them by the names of metric-table.ts, without the prefix. */
+export class Metrics implements Meter {
+  readonly #registry = new Registry()
+  readonly #metrics = new Map<string, { readonly spec: MetricSpec; readonly metric: Metric }>()
+  readonly #onUnknown: (name: string) => void
+  /** Label sets of series in use, so that `forget` finds them. */
+  readonly #series = new Map<string, Map<string, Labels>>()
+
+  constructor(options: MetricsOptions) {
+    this.#onUnknown = options.onUnknown ?? (() => undefined)
+    for (const spec of metricTable) {
+      // Kept although no page shows it: counting must not depend on the mode.
+      const shown = spec.modes?.includes(options.mode) ?? true
+      const metric = this.#create(spec, shown ? [this.#registry] : [])
+      this.#metrics.set(spec.name, { spec, metric })
+    }
+    if (options.process ?? true) collectDefaultMetrics({ register: this.#registry })
+  }
+
+  count(name: string, labels: Labels, by = 1): void {
+    const metric = this.#find(name, labels)
+    if (metric?.metric instanceof Counter) metric.metric.inc(metric.labels, by)
+  }
+
+  gauge(name: string, labels: Labels, value: number): void {
+    const metric = this.#find(name, labels)
+    if (metric?.metric instanceof Gauge) metric.metric.set(metric.labels, value)
+  }
+
+  observe(name: string, labels: Labels, value: number): void {
+    const metric = this.#find(name, labels)
+    if (metric?.metric instanceof Histogram) metric.metric.observe(metric.labels, value)
+  }
+
+  forget(labels: Labels): void {
+    const wanted = Object.entries(labels)
+    for (const [name, series] of this.#series) {
+      for (const [key, present] of series) {
+        if (!wanted.every(([label, value]) => present[label] === value)) continue
+        this.#metrics.get(name)?.metric.remove(present)
+        series.delete(key)
+      }
+    }
+  }
+
+  /** The page, and its content type. */
+  async page(): Promise<{ readonly type: string; readonly body: string }> {
+    return { type: this.#registry.contentType, body: await this.#registry.metrics() }
+  }
+
+  #find(name: string, labels: Labels): { metric: Metric; labels: Labels } | undefined {
+    const known = this.#metrics.get(name)
+    if (!known) {
+      this.#onUnknown(name)
+      return undefined
+    }
+    // prom-client throws on a label it does not know; a number must never stop a sync.
+    const chosen = Object.fromEntries(
+      known.spec.labels.map((label) => [label, labels[label] ?? '']),
+    )
+    if (known.spec.labels.includes('service')) {
+      let series = this.#series.get(name)
+      if (!series) {
+        series = new Map<string, Labels>()
+        this.#series.set(name, series)
+      }
+      series.set(JSON.stringify(Object.values(chosen)), chosen)
+    }
+    return { metric: known.metric, labels: chosen }
+  }
+
+  #create(spec: MetricSpec, registers: Registry[]): Metric {
+    const shared = {
+      name: fullName(spec),
+      help: spec.help,
+      labelNames: [...spec.labels],
+      registers,
+    }
+    if (spec.type === 'counter') return new Counter(shared)
+    if (spec.type === 'gauge') return new Gauge(shared)
+    return new Histogram({ ...shared, ...(spec.buckets ? { buckets: [...spec.buckets] } : {}) })
+  }
+}

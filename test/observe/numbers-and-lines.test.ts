@@ -1,0 +1,127 @@
+import t from 'tap'
+import { createLogger, levelOf } from '../../lib/observe/logger.js'
+import { formatLine } from '../../lib/observe/log-text.js'
+import { fullName } from '../../lib/observe/metric-spec.js'
+import { metricTable } from '../../lib/observe/metric-table.js'
+import { Metrics } from '../../lib/observe/metrics.js'
+
+t.test('section 15: names, types, labels and buckets are those of kube-proxy', async (t) => {
+  const metrics = new Metrics({ mode: 'iptables', process: false })
+  metrics.observe('sync_proxy_rules_duration_seconds', { ip_family: 'IPv4' }, 0.0015)
+  metrics.observe('network_programming_duration_seconds', { ip_family: 'IPv4' }, 0.3)
+  metrics.gauge('sync_proxy_rules_no_local_endpoints_total', labels('internal'), 2)
+  metrics.count('proxy_healthz_total', { code: '200' }, 3)
+  metrics.count('rest_client_requests_total', { code: '200', method: 'GET', host: 'h' })
+  const { body, type } = await metrics.page()
+  t.match(type, /^text\/plain; version=0\.0\.4/)
+  for (const line of [
+    '# TYPE kubeproxy_sync_proxy_rules_duration_seconds histogram',
+    'kubeproxy_sync_proxy_rules_duration_seconds_bucket{le="0.001",ip_family="IPv4"} 0',
+    'kubeproxy_sync_proxy_rules_duration_seconds_bucket{le="0.002",ip_family="IPv4"} 1',
+    'kubeproxy_sync_proxy_rules_duration_seconds_bucket{le="16.384",ip_family="IPv4"} 1',
+    'kubeproxy_network_programming_duration_seconds_bucket{le="0.5",ip_family="IPv4"} 1',
+    'kubeproxy_network_programming_duration_seconds_bucket{le="59",ip_family="IPv4"} 1',
+    'kubeproxy_network_programming_duration_seconds_bucket{le="115",ip_family="IPv4"} 1',
+    'kubeproxy_network_programming_duration_seconds_bucket{le="300",ip_family="IPv4"} 1',
+    'kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy="internal",ip_family="IPv4"} 2',
+    'kubeproxy_proxy_healthz_total{code="200"} 3',
+    'rest_client_requests_total{code="200",method="GET",host="h"} 1',
+  ]) {
+    t.ok(body.includes(`${line}\n`), line)
+  }
+  t.equal(body.match(/kubeproxy_sync_proxy_rules_duration_seconds_bucket/g)?.length, 16)
+  t.equal(body.match(/kubeproxy_network_programming_duration_seconds_bucket/g)?.length, 81)
+  t.match(body, /kubeproxy_sync_proxy_rules_iptables_total/)
+  t.notMatch(body, /nftables|process_/, 'what belongs to other modes is not there')
+})
+
+function labels(policy: string) {
+  return { traffic_policy: policy, ip_family: 'IPv4' }
+}
+
+t.test('a mode that counts strangely never disturbs a sync', async (t) => {
+  const unknown: string[] = []
+  const metrics = new Metrics({ mode: 'ipvs', onUnknown: (name) => unknown.push(name) })
+  metrics.count('no_such_metric', {})
+  metrics.count('proxy_healthz_total', { strange: 'x' })
+  metrics.gauge('proxy_healthz_total', {}, 5)
+  metrics.count('sync_proxy_rules_nftables_sync_failures_total', { ip_family: 'IPv4' })
+  metrics.count('service_refused_connections_total', { service: 'a"b\n', protocol: 'TCP' })
+  const { body } = await metrics.page()
+  t.same(unknown, ['no_such_metric'])
+  t.ok(body.includes('kubeproxy_proxy_healthz_total{code=""} 1\n'))
+  t.ok(body.includes('{service="a\\"b\\n",protocol="TCP"} 1\n'), 'hostile labels are escaped')
+  t.match(body, /process_resident_memory_bytes \d+/)
+})
+
+t.test('a service port that left takes its series along', async (t) => {
+  const metrics = new Metrics({ mode: 'userspace', process: false })
+  const of = (service: string, endpoint: string) => ({ service, protocol: 'TCP', endpoint })
+  metrics.count('service_connections_total', of('d/a:p', '10.0.0.1:80'))
+  metrics.count('service_connections_total', of('d/a:p', '10.0.0.2:80'))
+  metrics.count('service_connections_total', of('d/b', '10.0.0.1:80'))
+  metrics.observe('service_dial_duration_seconds', of('d/a:p', '10.0.0.1:80'), 0.1)
+  metrics.forget({ service: 'd/a:p', protocol: 'TCP', endpoint: '10.0.0.2:80' })
+  t.match((await metrics.page()).body, /d\/a:p/)
+  metrics.forget({ service: 'd/a:p', protocol: 'TCP' })
+  const { body } = await metrics.page()
+  t.notMatch(body, /d\/a:p/)
+  t.match(body, /service_connections_total\{service="d\/b",protocol="TCP",endpoint=/)
+})
+
+t.test('the table: no name twice, every one explained', async (t) => {
+  const names = metricTable.map(fullName)
+  t.equal(new Set(names).size, names.length)
+  for (const spec of metricTable) {
+    t.ok(spec.help.length > 10 && !spec.help.endsWith('.'), spec.name)
+    t.equal(spec.type === 'histogram', spec.buckets !== undefined, `${spec.name}: buckets`)
+  }
+})
+
+t.test('logs: JSON for machines, one line of text for people', async (t) => {
+  const lines: string[] = []
+  const write = (line: string) => lines.push(line)
+  const json = createLogger({ format: 'json', verbosity: 0, isTerminal: false, write })
+  json.info({ mode: 'ipvs', ms: 3 }, 'synced')
+  json.debug({}, 'hidden')
+  t.match(JSON.parse(lines[0]!), { level: 'info', mode: 'ipvs', ms: 3, msg: 'synced' })
+  t.equal(lines.length, 1)
+  const text = createLogger({ format: 'text', verbosity: 4, isTerminal: false, write })
+  text.warn({ service: 'a b', ips: ['1.2.3.4'] }, 'Using iptables Proxier')
+  t.match(
+    lines[1],
+    /^\d{4}-\d\d-\d\dT[\d:.]+Z WARN {2}Using iptables Proxier service="a b" ips=.*1\.2\.3\.4.*\n$/,
+  )
+  text.debug({}, 'seen')
+  t.match(lines[2], /DEBUG seen/)
+  text.setVerbosity(2)
+  text.debug({}, 'hidden')
+  t.equal(lines.length, 3)
+})
+
+t.test('a hostile name stays on its line and sends no escapes to the terminal', async (t) => {
+  const line = formatLine(
+    JSON.stringify({
+      level: 'error',
+      time: '2026-01-02T03:04:05.678Z',
+      msg: 'bad\nname \u001b[2J',
+      name: 'x\u001b]0;t\u0007\r\nINFO forged \u202e',
+    }),
+    true,
+  )
+  t.equal(line.indexOf('\n'), line.length - 1)
+  t.ok(line.startsWith('03:04:05.678 \u001b[31mERROR\u001b[0m bad\\nname \\u001b[2J name="x'))
+  t.notOk(/[\u001b\u0007\r\u202e]/.test(line.slice(line.indexOf('bad'))))
+})
+
+t.test('-v: 0 to 3 events, from 4 on details, from 6 on everything', async (t) => {
+  t.same([0, 2, 3, 4, 5, 6, 10].map(levelOf), [
+    'info',
+    'info',
+    'info',
+    'debug',
+    'debug',
+    'trace',
+    'trace',
+  ])
+})
