@@ -1,0 +1,125 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { parse as parseYaml } from 'yaml'
+import { messageOf } from '../errors.js'
+import { outletOf, type FaultEffect } from './faults.js'
+import type { Json, JsonObject } from './json.js'
+import type { Outlet } from './outlet.js'
+import { ApiError, badRequest, unsupportedMediaType } from './status.js'
+
+/** More than any object the real server takes. */
+const longestBody = 3 * 1024 * 1024
+
+/** One request with its answer. */
+export class Exchange {
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  readonly path: string
+  readonly query: URLSearchParams
+  readonly fault: FaultEffect | undefined
+  readonly #warnings: string[] = []
+
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    options: { readonly url: URL; readonly fault: FaultEffect | undefined },
+  ) {
+    this.request = request
+    this.response = response
+    this.path = options.url.pathname
+    this.query = options.url.searchParams
+    this.fault = options.fault
+  }
+
+  /** Adds a warning that kubectl prints. */
+  readonly warn = (text: string): void => {
+    this.#warnings.push(text)
+  }
+
+  isTrue(parameter: string): boolean {
+    const value = this.query.get(parameter)
+    return value === 'true' || value === '1' || value === ''
+  }
+
+  get isDryRun(): boolean {
+    return this.query.getAll('dryRun').includes('All')
+  }
+
+  get contentType(): string {
+    const header = this.request.headers['content-type'] ?? 'application/json'
+    return header.split(';')[0]?.trim().toLowerCase() ?? ''
+  }
+
+  /** Sends the head and gives the place for the body. */
+  open(code: number, contentType: string): Outlet {
+    if (this.#warnings.length > 0) {
+      const values = this.#warnings.map((text) => `299 - ${JSON.stringify(headerSafe(text))}`)
+      this.response.setHeader('Warning', values)
+    }
+    this.response.writeHead(code, {
+      'Content-Type': contentType,
+      'Cache-Control': 'no-cache, private',
+    })
+    return outletOf(this.response, this.fault)
+  }
+
+  send(code: number, body: JsonObject, contentType = 'application/json'): void {
+    const outlet = this.open(code, contentType)
+    outlet.write(`${JSON.stringify(body)}\n`)
+    outlet.end()
+  }
+
+  sendText(code: number, text: string): void {
+    const outlet = this.open(code, 'text/plain; charset=utf-8')
+    outlet.write(text)
+    outlet.end()
+  }
+
+  sendError(error: ApiError, retryAfterSeconds?: number): void {
+    if (this.response.headersSent) {
+      this.response.destroy()
+      return
+    }
+    if (retryAfterSeconds !== undefined) {
+      this.response.setHeader('Retry-After', String(retryAfterSeconds))
+    }
+    this.send(error.code, error.status)
+  }
+
+  /** The body as JSON, or as YAML where the content type says so. */
+  async readBody(): Promise<Json> {
+    const type = this.contentType
+    if (type.includes('protobuf') || type.includes('cbor')) {
+      throw unsupportedMediaType(type, ['application/json', 'application/yaml'])
+    }
+    const text = await this.#readText()
+    if (text.trim() === '') return {}
+    try {
+      if (!type.includes('yaml')) return JSON.parse(text) as Json
+      return parseYaml(text) as Json
+    } catch (cause) {
+      throw badRequest(`the body cannot be read as ${type}: ${messageOf(cause)}`)
+    }
+  }
+
+  async #readText(): Promise<string> {
+    const chunks: Buffer[] = []
+    let length = 0
+    for await (const chunk of this.request as AsyncIterable<Buffer>) {
+      length += chunk.length
+      if (length > longestBody) {
+        throw new ApiError(
+          413,
+          'RequestEntityTooLarge',
+          `Request entity too large: limit is ${longestBody}`,
+        )
+      }
+      chunks.push(chunk)
+    }
+    return Buffer.concat(chunks).toString('utf8')
+  }
+}
+
+/** Header values hold no line breaks and, for Node, nothing beyond Latin-1. */
+function headerSafe(text: string): string {
+  return text.replace(/[^\x20-\x7e]/g, '?')
+}

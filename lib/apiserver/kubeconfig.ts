@@ -1,0 +1,40 @@
+import { rename, writeFile } from 'node:fs/promises'
+import { stringify } from 'yaml'
+
+export interface KubeconfigOptions {
+  readonly url: string
+  /** PEM; only for https. */
+  readonly certificateAuthority?: string
+  readonly token?: string
+}
+
+/** A kubeconfig for this server: what `kubectl --kubeconfig` and every client library reads. */
+export function kubeconfigOf(options: KubeconfigOptions): string {
+  const authority = options.certificateAuthority
+  const name = 'kube-proxy-ts'
+  return stringify({
+    apiVersion: 'v1',
+    kind: 'Config',
+    'current-context': name,
+    clusters: [
+      {
+        name,
+        cluster: {
+          server: options.url,
+          ...(authority === undefined
+            ? {}
+            : { 'certificate-authority-data': Buffer.from(authority).toString('base64') }),
+        },
+      },
+    ],
+    users: [{ name, user: options.token === undefined ? {} : { token: options.token } }],
+    contexts: [{ name, context: { cluster: name, user: name, namespace: 'default' } }],
+  })
+}
+
+/** Written whole under another name first: whoever waits for the file never reads half of it. */
+export async function writeKubeconfig(path: string, options: KubeconfigOptions): Promise<void> {
+  const draft = `${path}.${process.pid}.tmp`
+  await writeFile(draft, kubeconfigOf(options), { mode: 0o600 })
+  await rename(draft, path)
+}

@@ -1,0 +1,58 @@
+/**
+ * Which lists of the API are maps or sets in disguise, and by what their items are told apart.
+ * A list that is not here is replaced as a whole.
+ */
+
+/** For strategic merge patches; the last names of the path, joined by dots. */
+const mergeKeys: readonly (readonly [path: string, key: string])[] = [
+  ['spec.ports', 'port'],
+  ['containers', 'name'],
+  ['initContainers', 'name'],
+  ['ephemeralContainers', 'name'],
+  ['volumes', 'name'],
+  ['volumeMounts', 'mountPath'],
+  ['volumeDevices', 'devicePath'],
+  ['env', 'name'],
+  ['containers.ports', 'containerPort'],
+  ['initContainers.ports', 'containerPort'],
+  ['imagePullSecrets', 'name'],
+  ['secrets', 'name'],
+  ['hostAliases', 'ip'],
+  ['topologySpreadConstraints', 'topologyKey'],
+  ['conditions', 'type'],
+  ['podIPs', 'ip'],
+  ['hostIPs', 'ip'],
+  ['status.addresses', 'type'],
+  ['ownerReferences', 'uid'],
+  ['subsets.ports', 'port'],
+]
+
+/** Lists of plain values that merge as sets. */
+const primitiveSets: readonly string[] = ['finalizers', 'podCIDRs']
+
+export function mergeKeyOf(path: readonly string[]): string | undefined {
+  return mergeKeys.find(([suffix]) => endsWith(path, suffix))?.[1]
+}
+
+export function isPrimitiveSet(path: readonly string[]): boolean {
+  return primitiveSets.some((suffix) => endsWith(path, suffix))
+}
+
+/** For server-side apply, where the keys are those of the list type, which may be several. */
+const listMapKeys: readonly (readonly [path: string, keys: readonly string[]])[] = [
+  ['spec.ports', ['port', 'protocol']],
+  ['containers.ports', ['containerPort', 'protocol']],
+  ['initContainers.ports', ['containerPort', 'protocol']],
+]
+
+export function listMapKeysOf(path: readonly string[]): readonly string[] | undefined {
+  const several = listMapKeys.find(([suffix]) => endsWith(path, suffix))?.[1]
+  if (several !== undefined) return several
+  const single = mergeKeyOf(path)
+  return single === undefined ? undefined : [single]
+}
+
+function endsWith(path: readonly string[], suffix: string): boolean {
+  const wanted = suffix.split('.')
+  return wanted.every((step, index) => path[path.length - wanted.length + index] === step)
+}

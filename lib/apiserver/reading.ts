@@ -1,0 +1,192 @@
+import type { Exchange } from './exchange.js'
+import { isObject, type JsonObject } from './json.js'
+import type { KubeObject } from './object.js'
+import type { Registry } from './registry.js'
+import type { Target } from './request.js'
+import { apiVersionOf, collectionOf, type ResourceKind } from './resources.js'
+import { parseFieldSelector, parseLabelSelector, type Match } from './selectors.js'
+import { ApiError, badRequest, expired } from './status.js'
+import { partialOf, renderingOf, tableOf, type Rendering, type RowObject } from './table.js'
+
+/** How one client wants to see objects. */
+export interface View {
+  readonly rendering: Rendering
+  readonly rowObject: RowObject
+  readonly matches: Match
+}
+
+export function viewOf(exchange: Exchange, target: Target): View {
+  const labels = parseLabelSelector(exchange.query.get('labelSelector') ?? '')
+  const fields = parseFieldSelector(exchange.query.get('fieldSelector') ?? '')
+  const { namespace, name } = target
+  const includeObject = exchange.query.get('includeObject')
+  return {
+    rendering: renderingOf(exchange.request.headers.accept ?? ''),
+    rowObject: includeObject === 'None' || includeObject === 'Object' ? includeObject : 'Metadata',
+    matches: (object) =>
+      (namespace === undefined || object.metadata.namespace === namespace) &&
+      (name === undefined || object.metadata.name === name) &&
+      labels(object) &&
+      fields(object),
+  }
+}
+
+/** Answers with one object in the form the client asked for. */
+export function sendObject(
+  exchange: Exchange,
+  object: KubeObject,
+  options: { readonly kind: ResourceKind; readonly code: number; readonly now: number },
+): void {
+  const rendering = renderingOf(exchange.request.headers.accept ?? '')
+  exchange.send(options.code, renderOne(object, rendering, options))
+}
+
+function renderOne(
+  object: KubeObject,
+  rendering: Rendering,
+  options: { readonly kind: ResourceKind; readonly now: number },
+): JsonObject {
+  if (rendering === 'object') return object
+  if (rendering === 'metadata') return partialOf(object)
+  return tableOf([object], {
+    columns: options.kind.columns,
+    rowObject: 'Metadata',
+    now: options.now,
+    withColumns: true,
+    listMeta: { resourceVersion: object.metadata.resourceVersion },
+  })
+}
+
+interface Page {
+  readonly items: readonly KubeObject[]
+  readonly listMeta: JsonObject
+}
+
+/** Pages of one list all come from the same moment, which the continue token names. */
+interface ContinueToken {
+  readonly version: number
+  readonly offset: number
+}
+
+export function sendList(exchange: Exchange, target: Target, registry: Registry): void {
+  const view = viewOf(exchange, target)
+  const { items, listMeta } = pageOf(exchange, target.kind, registry, view.matches)
+  if (view.rendering === 'table') {
+    const table = tableOf(items, {
+      columns: target.kind.columns,
+      rowObject: view.rowObject,
+      now: registry.now(),
+      withColumns: true,
+      listMeta,
+    })
+    exchange.send(200, table)
+    return
+  }
+  const isPartial = view.rendering === 'metadata'
+  const head = isPartial
+    ? { kind: 'PartialObjectMetadataList', apiVersion: 'meta.k8s.io/v1' }
+    : { kind: `${target.kind.kind}List`, apiVersion: apiVersionOf(target.kind) }
+  // Item by item, so that a long list never exists as one string.
+  const outlet = exchange.open(200, 'application/json')
+  const opening = JSON.stringify({ ...head, metadata: listMeta }).slice(0, -1)
+  let text = `${opening},"items":[`
+  for (const [index, item] of items.entries()) {
+    text += `${index === 0 ? '' : ','}${JSON.stringify(isPartial ? partialOf(item) : bare(item))}`
+    if (text.length > 64 * 1024) {
+      outlet.write(text)
+      text = ''
+    }
+  }
+  outlet.write(`${text}]}\n`)
+  outlet.end()
+}
+
+/** Items of a list do not repeat kind and version, as the real server leaves them out too. */
+function bare(object: KubeObject): JsonObject {
+  return { ...object, kind: undefined, apiVersion: undefined }
+}
+
+function pageOf(exchange: Exchange, kind: ResourceKind, registry: Registry, matches: Match): Page {
+  const { query } = exchange
+  const limit = Number(query.get('limit') ?? 0)
+  const token = parseToken(query.get('continue') ?? '')
+  const version = token?.version ?? exactVersion(query, registry.store.version)
+  const snapshot =
+    version === registry.store.version
+      ? registry.store.list(collectionOf(kind))
+      : registry.store.listAt(collectionOf(kind), version)
+  if (snapshot === undefined) {
+    throw expired(
+      token === undefined
+        ? `The resourceVersion ${version} is too old`
+        : 'The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.',
+    )
+  }
+  const all = snapshot.filter(matches)
+  const offset = token?.offset ?? 0
+  const items = limit > 0 ? all.slice(offset, offset + limit) : all.slice(offset)
+  const remaining = all.length - offset - items.length
+  const next: ContinueToken = { version, offset: offset + items.length }
+  return {
+    items,
+    listMeta: {
+      resourceVersion: String(version),
+      ...(remaining > 0 ? { continue: encodeToken(next), remainingItemCount: remaining } : {}),
+    },
+  }
+}
+
+/** The moment a list is of: now, unless resourceVersionMatch=Exact asks for an earlier one. */
+function exactVersion(query: URLSearchParams, current: number): number {
+  const text = query.get('resourceVersion') ?? ''
+  const match = query.get('resourceVersionMatch') ?? ''
+  if (match !== '' && match !== 'Exact' && match !== 'NotOlderThan') {
+    throw badRequest(`resourceVersionMatch: unsupported value ${JSON.stringify(match)}`)
+  }
+  if (text === '') {
+    if (match !== '')
+      throw badRequest('resourceVersionMatch is forbidden unless resourceVersion is provided')
+    return current
+  }
+  const version = parseVersion(text)
+  if (version > current) throw tooLargeVersion(version, current)
+  if (match === 'Exact' && version === 0) {
+    throw badRequest('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
+  }
+  return match === 'Exact' ? version : current
+}
+
+export function parseVersion(text: string): number {
+  if (!/^\d{1,15}$/.test(text)) {
+    throw badRequest(`Invalid value: ${JSON.stringify(text)}: resourceVersion is not a number`)
+  }
+  return Number(text)
+}
+
+function tooLargeVersion(version: number, current: number): ApiError {
+  return new ApiError(
+    504,
+    'Timeout',
+    `Too large resource version: ${version}, current: ${current}`,
+    {
+      causes: [{ reason: 'ResourceVersionTooLarge', message: 'Too large resource version' }],
+      retryAfterSeconds: 1,
+    },
+  )
+}
+
+function encodeToken(token: ContinueToken): string {
+  return Buffer.from(JSON.stringify(token)).toString('base64url')
+}
+
+function parseToken(text: string): ContinueToken | undefined {
+  if (text === '') return undefined
+  try {
+    const token: unknown = JSON.parse(Buffer.from(text, 'base64url').toString('utf8'))
+    const { version, offset } = isObject(token as JsonObject) ? (token as JsonObject) : {}
+    if (typeof version === 'number' && typeof offset === 'number') return { version, offset }
+  } catch {
+    // Falls through to the refusal below.
+  }
+  throw badRequest('continue key is not valid: use the token of the previous page unchanged')
+}

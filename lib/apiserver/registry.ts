@@ -1,0 +1,297 @@
+import { randomInt, randomUUID } from 'node:crypto'
+import { equalJson, type Json, type JsonObject } from './json.js'
+import { validateLabels, validateName } from './names.js'
+import { parseObject, type KubeObject, type ObjectMeta } from './object.js'
+import { apiVersionOf, collectionOf, type ResourceKind, type ResourceTable } from './resources.js'
+import {
+  alreadyExists,
+  ApiError,
+  badRequest,
+  conflict,
+  invalid,
+  notFound,
+  staleObject,
+} from './status.js'
+import { collectionKey, type VersionedStore } from './store.js'
+
+/** What is special about writing one kind. */
+export interface Strategy {
+  /** The object as it will be stored: defaulted, validated, allocated; throws ApiError. */
+  prepare(object: KubeObject, previous: KubeObject | undefined): KubeObject
+}
+
+export interface RegistryDeps {
+  readonly store: VersionedStore
+  readonly resources: ResourceTable
+  /** By collection. */
+  readonly strategies: ReadonlyMap<string, Strategy>
+  readonly now: () => number
+}
+
+export interface WriteOptions {
+  readonly dryRun?: boolean
+  /** Only this part of the object is written. */
+  readonly subresource?: 'status'
+  /** Status is taken too, as when seeding: a client cannot do that in one request. */
+  readonly keepStatus?: boolean
+  readonly warn?: (text: string) => void
+}
+
+export interface DeleteOptions {
+  readonly dryRun?: boolean
+  readonly gracePeriodSeconds?: number
+  readonly uid?: string
+  readonly resourceVersion?: string
+}
+
+const suffixAlphabet = 'bcdfghjklmnpqrstvwxz2456789'
+
+/** Reads and writes objects under the API's rules, whoever asks: HTTP, a controller or a test. */
+export class Registry {
+  readonly store: VersionedStore
+  readonly resources: ResourceTable
+  readonly #strategies: ReadonlyMap<string, Strategy>
+  readonly #now: () => number
+
+  constructor(deps: RegistryDeps) {
+    this.store = deps.store
+    this.resources = deps.resources
+    this.#strategies = deps.strategies
+    this.#now = deps.now
+  }
+
+  find(kind: ResourceKind, namespace: string | undefined, name: string): KubeObject | undefined {
+    return this.store.get(collectionOf(kind), collectionKey(namespace, name))
+  }
+
+  get(kind: ResourceKind, namespace: string | undefined, name: string): KubeObject {
+    const found = this.find(kind, namespace, name)
+    if (found === undefined) throw notFound(kind, name)
+    return found
+  }
+
+  create(kind: ResourceKind, input: JsonObject, options: WriteOptions = {}): KubeObject {
+    const parsed = this.#parse(kind, input)
+    const { metadata } = parsed
+    if ((metadata.resourceVersion ?? '') !== '') {
+      throw badRequest('resourceVersion should not be set on objects to be created')
+    }
+    const name = metadata.name || this.#generateName(metadata.generateName ?? '')
+    this.#requireNamespace(kind, metadata.namespace)
+    if (name !== '' && this.find(kind, metadata.namespace, name)) throw alreadyExists(kind, name)
+    const keepsStatus = options.keepStatus === true || !kind.subresources.includes('status')
+    const object: KubeObject = {
+      ...parsed,
+      metadata: {
+        ...withoutFinalizers(metadata, options.warn),
+        name,
+        uid: randomUUID(),
+        creationTimestamp: this.timestamp(),
+        ...(kind.countsGenerations ? { generation: 1 } : {}),
+      },
+      ...(keepsStatus ? {} : { status: undefined }),
+    }
+    return this.#write(kind, object, undefined, options)
+  }
+
+  update(kind: ResourceKind, input: JsonObject, options: WriteOptions = {}): KubeObject {
+    const parsed = this.#parse(kind, input)
+    const { name, namespace } = parsed.metadata
+    const previous = this.get(kind, namespace, name)
+    checkPreconditions(kind, previous, parsed.metadata)
+    if (options.subresource === 'status') {
+      return this.#write(kind, { ...previous, status: parsed['status'] }, previous, options)
+    }
+    const keepsStatus = options.keepStatus === true || !kind.subresources.includes('status')
+    const status = keepsStatus ? parsed['status'] : previous['status']
+    const metadata = {
+      ...withoutFinalizers(parsed.metadata, options.warn),
+      ...serverFields(previous.metadata),
+    }
+    const object = { ...parsed, metadata, status }
+    return this.#write(kind, object, previous, options)
+  }
+
+  /** Creates or replaces, status included: for manifests and for tests. */
+  put(kind: ResourceKind, input: JsonObject): KubeObject {
+    const { name, namespace } = this.#parse(kind, input).metadata
+    return this.find(kind, namespace, name)
+      ? this.update(kind, input, { keepStatus: true })
+      : this.create(kind, input, { keepStatus: true })
+  }
+
+  delete(
+    kind: ResourceKind,
+    namespace: string | undefined,
+    name: string,
+    options: DeleteOptions = {},
+  ): KubeObject {
+    const object = this.get(kind, namespace, name)
+    checkPreconditions(kind, object, options)
+    if (options.dryRun === true) return object
+    const grace = options.gracePeriodSeconds ?? defaultGrace(object)
+    if (kind.kind === 'Pod' && grace > 0 && object['spec'] !== undefined && isScheduled(object)) {
+      return this.#terminate(kind, object, grace)
+    }
+    if (kind.kind === 'Namespace') this.#deleteContent(name)
+    return this.store.remove(collectionOf(kind), object) ?? object
+  }
+
+  timestamp(): string {
+    return `${new Date(this.#now()).toISOString().slice(0, 19)}Z`
+  }
+
+  now(): number {
+    return this.#now()
+  }
+
+  /** A pod that runs somewhere is first marked; who runs it removes it when it has ended. */
+  #terminate(kind: ResourceKind, object: KubeObject, grace: number): KubeObject {
+    if (object.metadata.deletionTimestamp !== undefined) return object
+    const until = new Date(this.#now() + grace * 1000).toISOString()
+    return this.store.put(collectionOf(kind), {
+      ...object,
+      metadata: {
+        ...object.metadata,
+        deletionTimestamp: `${until.slice(0, 19)}Z`,
+        deletionGracePeriodSeconds: grace,
+      },
+    })
+  }
+
+  #deleteContent(namespace: string): void {
+    for (const kind of this.resources.all.filter((each) => each.namespaced)) {
+      for (const object of this.store.list(collectionOf(kind))) {
+        if (object.metadata.namespace === namespace) this.store.remove(collectionOf(kind), object)
+      }
+    }
+  }
+
+  #parse(kind: ResourceKind, input: Json): KubeObject {
+    const object = parseObject(input)
+    const apiVersion = apiVersionOf(kind)
+    if (object.kind !== kind.kind || object.apiVersion !== apiVersion) {
+      throw badRequest(
+        `${object.kind} in version "${object.apiVersion}" cannot be handled as a ${kind.kind} of ${apiVersion}`,
+      )
+    }
+    const { namespace, ...rest } = object.metadata
+    if (!kind.namespaced) return { ...object, metadata: rest }
+    const inNamespace = namespace === undefined || namespace === '' ? 'default' : namespace
+    return { ...object, metadata: { ...rest, namespace: inNamespace } }
+  }
+
+  #write(
+    kind: ResourceKind,
+    object: KubeObject,
+    previous: KubeObject | undefined,
+    options: WriteOptions,
+  ): KubeObject {
+    const causes = [
+      ...validateName('metadata.name', object.metadata.name, kind.nameRule),
+      ...validateLabels('metadata.labels', object.metadata.labels ?? {}),
+    ]
+    if (causes.length > 0) throw invalid(kind, object.metadata.name, causes)
+    const strategy = this.#strategies.get(collectionOf(kind))
+    let prepared = withoutUndefined(strategy?.prepare(object, previous) ?? object)
+    if (previous !== undefined) {
+      if (equalButVersion(prepared, previous)) return previous
+      if (kind.countsGenerations && contentChanged(prepared, previous)) {
+        const generation = (previous.metadata.generation ?? 0) + 1
+        prepared = { ...prepared, metadata: { ...prepared.metadata, generation } }
+      }
+    }
+    return options.dryRun === true ? prepared : this.store.put(collectionOf(kind), prepared)
+  }
+
+  #generateName(prefix: string): string {
+    if (prefix === '') return ''
+    const letters = Array.from(
+      { length: 5 },
+      () => suffixAlphabet[randomInt(suffixAlphabet.length)] ?? 'b',
+    )
+    return prefix.slice(0, 58) + letters.join('')
+  }
+
+  #requireNamespace(kind: ResourceKind, namespace: string | undefined): void {
+    if (namespace === undefined) return
+    if (this.store.get('namespaces', namespace) === undefined) {
+      const subject = this.resources.byKind('v1', 'Namespace') ?? kind
+      throw notFound(subject, namespace)
+    }
+  }
+}
+
+const ownedByServer = [
+  'uid',
+  'creationTimestamp',
+  'generation',
+  'deletionTimestamp',
+  'deletionGracePeriodSeconds',
+] as const
+
+/** What a client cannot change, whatever it sends; `undefined` removes a value it made up. */
+function serverFields(previous: ObjectMeta): JsonObject {
+  return Object.fromEntries(ownedByServer.map((field) => [field, previous[field]]))
+}
+
+function checkPreconditions(
+  kind: ResourceKind,
+  current: KubeObject,
+  wanted: { readonly uid?: string; readonly resourceVersion?: string },
+): void {
+  const { uid = '', resourceVersion = '' } = wanted
+  const { name } = current.metadata
+  if (uid !== '' && uid !== current.metadata.uid) {
+    throw conflict(kind, name, `the UID in the precondition (${uid}) does not match the object`)
+  }
+  if (resourceVersion !== '' && resourceVersion !== current.metadata.resourceVersion) {
+    throw conflict(kind, name, staleObject)
+  }
+}
+
+/** Nothing here ever works off a finalizer, so an object that kept one could never go away. */
+function withoutFinalizers(metadata: ObjectMeta, warn: WriteOptions['warn']): ObjectMeta {
+  const { finalizers, ...rest } = metadata
+  if (!Array.isArray(finalizers) || finalizers.length === 0) return { ...rest, name: metadata.name }
+  warn?.('metadata.finalizers is ignored: this server runs no finalizers')
+  return { ...rest, name: metadata.name }
+}
+
+function defaultGrace(object: KubeObject): number {
+  const spec = object['spec'] as JsonObject | undefined
+  const seconds = spec?.['terminationGracePeriodSeconds']
+  return typeof seconds === 'number' ? seconds : 30
+}
+
+function isScheduled(object: KubeObject): boolean {
+  const spec = object['spec'] as JsonObject | undefined
+  return typeof spec?.['nodeName'] === 'string' && spec['nodeName'] !== ''
+}
+
+function withoutUndefined(object: KubeObject): KubeObject {
+  const strip = <T extends JsonObject>(value: T): T =>
+    Object.values(value).includes(undefined)
+      ? (Object.fromEntries(Object.entries(value).filter(([, each]) => each !== undefined)) as T)
+      : value
+  const metadata = strip(object.metadata)
+  return strip(metadata === object.metadata ? object : { ...object, metadata })
+}
+
+function equalButVersion(next: KubeObject, previous: KubeObject): boolean {
+  const { resourceVersion } = previous.metadata
+  return equalJson({ ...next, metadata: { ...next.metadata, resourceVersion } }, previous)
+}
+
+function contentChanged(next: KubeObject, previous: KubeObject): boolean {
+  return !equalJson(
+    { ...next, metadata: {}, status: undefined },
+    { ...previous, metadata: {}, status: undefined },
+  )
+}
+
+export function asApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error
+  const text = error instanceof Error ? error.message : String(error)
+  return new ApiError(500, 'InternalError', `Internal error occurred: ${text}`)
+}

@@ -1,0 +1,183 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { aggregatedDiscovery, coreVersions, groupList, groupOf, resourceList } from './discovery.js'
+import { Exchange } from './exchange.js'
+import { faultError, type Verb } from './faults.js'
+import type { JsonObject } from './json.js'
+import { openapiIndex, openapiOf } from './openapi.js'
+import { sendList, sendObject } from './reading.js'
+import { asApiError } from './registry.js'
+import { parseTarget, type Target } from './request.js'
+import { methodNotAllowed, noSuchPath, unauthorized } from './status.js'
+import { serveWatch, type WatchDeps } from './watching.js'
+import {
+  sendScale,
+  serveCreate,
+  serveDelete,
+  serveDeleteCollection,
+  servePatch,
+  serveUpdate,
+} from './writing.js'
+
+export interface RouteDeps extends WatchDeps {
+  /** Which bearer tokens are let in; everybody when undefined. */
+  readonly accepts: ((token: string) => boolean) | undefined
+}
+
+/** What clients take for the version of the cluster. */
+const version: JsonObject = {
+  major: '1',
+  minor: '36',
+  gitVersion: 'v1.36.0+kube-proxy-ts',
+  gitCommit: '',
+  gitTreeState: 'clean',
+  buildDate: '1970-01-01T00:00:00Z',
+  goVersion: '',
+  compiler: '',
+  platform: `${process.platform}/${process.arch}`,
+}
+
+/** Answers one request; never throws. */
+export async function serve(
+  request: IncomingMessage,
+  response: ServerResponse,
+  deps: RouteDeps,
+): Promise<void> {
+  const url = new URL(request.url ?? '/', 'http://localhost')
+  const target = parseTarget(url.pathname, deps.registry.resources)
+  const verb = verbOf(request.method ?? 'GET', target, url.searchParams)
+  const fault =
+    target === undefined || verb === undefined
+      ? undefined
+      : deps.faults.take(verb, target.kind.plural)
+  const exchange = new Exchange(request, response, { url, fault })
+  try {
+    if (!isLetIn(request, deps)) throw unauthorized()
+    if (fault !== undefined && 'hang' in fault) return
+    if (fault !== undefined && 'answer' in fault) {
+      exchange.sendError(faultError(fault.answer), fault.retryAfterSeconds)
+    } else if (target === undefined) serveDocument(exchange, deps)
+    else if (verb === undefined) throw methodNotAllowed(request.method ?? '')
+    else await serveResource(exchange, verb, target, deps)
+  } catch (error) {
+    exchange.sendError(asApiError(error))
+  }
+}
+
+function verbOf(
+  method: string,
+  target: Target | undefined,
+  query: URLSearchParams,
+): Verb | undefined {
+  const isNamed = target?.name !== undefined
+  switch (method) {
+    case 'GET': {
+      const watch = query.get('watch')
+      if (watch === 'true' || watch === '1') return 'watch'
+      return isNamed ? 'get' : 'list'
+    }
+    case 'POST':
+      return isNamed ? undefined : 'create'
+    case 'PUT':
+      return isNamed ? 'update' : undefined
+    case 'PATCH':
+      return isNamed ? 'patch' : undefined
+    case 'DELETE':
+      return isNamed ? 'delete' : 'deletecollection'
+    default:
+      return undefined
+  }
+}
+
+async function serveResource(
+  exchange: Exchange,
+  verb: Verb,
+  target: Target,
+  deps: RouteDeps,
+): Promise<void> {
+  const { registry } = deps
+  const { kind, namespace, name, subresource } = target
+  const isKnown = kind.subresources.some((each) => each === subresource)
+  if (subresource !== undefined && !isKnown) throw noSuchPath()
+  if (verb === 'list') {
+    sendList(exchange, target, registry)
+  } else if (verb === 'watch') {
+    serveWatch(exchange, target, deps)
+  } else if (verb === 'create') {
+    await serveCreate(exchange, target, registry)
+  } else if (verb === 'deletecollection') {
+    await serveDeleteCollection(exchange, target, registry)
+  } else if (name !== undefined) {
+    const named = { ...target, name }
+    if (verb === 'update') await serveUpdate(exchange, named, registry)
+    else if (verb === 'patch') await servePatch(exchange, named, registry)
+    else if (verb === 'delete') await serveDelete(exchange, named, registry)
+    else {
+      const object = registry.get(kind, namespace, name)
+      if (subresource === 'scale') sendScale(exchange, object)
+      else sendObject(exchange, object, { kind, code: 200, now: registry.now() })
+    }
+  }
+}
+
+function serveDocument(exchange: Exchange, deps: RouteDeps): void {
+  const resources = deps.registry.resources.all
+  const { path } = exchange
+  if (['/healthz', '/livez', '/readyz'].includes(path)) {
+    exchange.sendText(200, 'ok')
+    return
+  }
+  const parts = path.split('/').filter((part) => part !== '')
+  const [root, first = ''] = parts
+  if (root === 'api' || root === 'apis') {
+    const asked = aggregatedVersion(exchange.request.headers.accept ?? '')
+    if (first === '' && asked !== undefined) {
+      const type = `application/json;g=apidiscovery.k8s.io;v=${asked};as=APIGroupDiscoveryList`
+      exchange.send(200, aggregatedDiscovery(root, asked, resources), type)
+      return
+    }
+  }
+  const document = documentAt(parts, deps)
+  if (document === undefined) throw noSuchPath()
+  exchange.send(200, document)
+}
+
+function documentAt(path: readonly string[], deps: RouteDeps): JsonObject | undefined {
+  const resources = deps.registry.resources.all
+  const [root, first = '', second = '', ...rest] = path
+  switch (root) {
+    case 'api':
+      return first === ''
+        ? coreVersions
+        : second === ''
+          ? resourceList(first, resources)
+          : undefined
+    case 'apis':
+      if (first === '') return groupList(resources)
+      return second === ''
+        ? groupOf(first, resources)
+        : resourceList(`${first}/${second}`, resources)
+    case 'version':
+      return version
+    case 'openapi':
+      if (first !== 'v3') return undefined
+      return second === '' ? openapiIndex(resources) : openapiOf(rest.join('/'), resources)
+    default:
+      return undefined
+  }
+}
+
+/** `v2` or `v2beta1` when the client knows aggregated discovery. */
+function aggregatedVersion(accept: string): 'v2' | 'v2beta1' | undefined {
+  for (const range of accept.split(',')) {
+    if (!range.includes('as=APIGroupDiscoveryList')) continue
+    if (range.includes('v=v2beta1')) return 'v2beta1'
+    if (range.includes('v=v2')) return 'v2'
+  }
+  return undefined
+}
+
+function isLetIn(request: IncomingMessage, deps: RouteDeps): boolean {
+  if (deps.accepts === undefined) return true
+  const [scheme, token = ''] = (request.headers.authorization ?? '').split(' ')
+  return scheme?.toLowerCase() === 'bearer' && deps.accepts(token)
+}

@@ -1,0 +1,180 @@
+import type { KubeObject } from './object.js'
+
+export type EventType = 'ADDED' | 'MODIFIED' | 'DELETED'
+
+export interface StoreEvent {
+  readonly type: EventType
+  /** The resource version this change made. */
+  readonly version: number
+  /** After the change; for a deletion the last content, stamped with the deletion's version. */
+  readonly object: KubeObject
+  readonly previous: KubeObject | undefined
+}
+
+export type StoreListener = (event: StoreEvent) => void
+
+interface Collection {
+  readonly objects: Map<string, KubeObject>
+  readonly listeners: Set<StoreListener>
+  history: StoreEvent[]
+  /** Events up to this version are forgotten. */
+  compactedAt: number
+  /** Sorted by key, made when first asked for after a change; never changed in place. */
+  sorted: readonly KubeObject[] | undefined
+}
+
+/**
+ * All objects with one counter of versions, as etcd has: every write takes the next number and
+ * stays in a bounded history, from which watches resume. Objects are shared by reference and
+ * never changed, so a list is a snapshot for free.
+ */
+export class VersionedStore {
+  readonly #collections = new Map<string, Collection>()
+  readonly #historyLimit: number
+  #version: number
+
+  constructor(options: { readonly historyLimit: number; readonly firstVersion?: number }) {
+    this.#historyLimit = options.historyLimit
+    this.#version = options.firstVersion ?? 1
+  }
+
+  get version(): number {
+    return this.#version
+  }
+
+  get(collection: string, key: string): KubeObject | undefined {
+    return this.#collections.get(collection)?.objects.get(key)
+  }
+
+  /** All objects of a collection, sorted by namespace and name. */
+  list(collection: string): readonly KubeObject[] {
+    const found = this.#open(collection)
+    found.sorted ??= Array.from(found.objects)
+      .sort(([left], [right]) => (left < right ? -1 : 1))
+      .map(([, object]) => object)
+    return found.sorted
+  }
+
+  /** The collection as it was at an earlier version; undefined when that is compacted. */
+  listAt(collection: string, version: number): readonly KubeObject[] | undefined {
+    const found = this.#open(collection)
+    if (version < found.compactedAt) return undefined
+    const objects = new Map(found.objects)
+    for (const event of found.history.toReversed()) {
+      if (event.version <= version) break
+      const key = keyIn(event.object)
+      if (event.previous === undefined) objects.delete(key)
+      else objects.set(key, event.previous)
+    }
+    return Array.from(objects)
+      .sort(([left], [right]) => (left < right ? -1 : 1))
+      .map(([, object]) => object)
+  }
+
+  /** Writes the object under the next version and tells the watchers. */
+  put(collection: string, object: KubeObject): KubeObject {
+    const target = this.#open(collection)
+    const key = keyIn(object)
+    const previous = target.objects.get(key)
+    const stamped = this.#stamp(object)
+    target.objects.set(key, stamped)
+    const type = previous === undefined ? 'ADDED' : 'MODIFIED'
+    this.#record(target, { type, version: this.#version, object: stamped, previous })
+    return stamped
+  }
+
+  remove(collection: string, object: KubeObject): KubeObject | undefined {
+    const target = this.#open(collection)
+    const previous = target.objects.get(keyIn(object))
+    if (previous === undefined) return undefined
+    const last = this.#stamp(previous)
+    target.objects.delete(keyIn(object))
+    this.#record(target, { type: 'DELETED', version: this.#version, object: last, previous })
+    return last
+  }
+
+  /** What happened after a version; undefined when part of that is compacted. */
+  since(collection: string, version: number): readonly StoreEvent[] | undefined {
+    const found = this.#open(collection)
+    if (version < found.compactedAt) return undefined
+    const first = found.history.findIndex((event) => event.version > version)
+    return first < 0 ? [] : found.history.slice(first)
+  }
+
+  /**
+   * Calls back for every later change, in order, until the returned function is called. A
+   * listener must not write to the store before it has returned, or others see the order wrong.
+   */
+  subscribe(collection: string, listener: StoreListener): () => void {
+    const target = this.#open(collection)
+    target.listeners.add(listener)
+    return () => target.listeners.delete(listener)
+  }
+
+  /** Forgets all history, so that resuming from any version before now is answered with 410. */
+  compact(): void {
+    for (const collection of this.#collections.values()) {
+      collection.history = []
+      collection.compactedAt = this.#version
+    }
+  }
+
+  /**
+   * Continues under an unrelated, higher sequence of versions, as after restoring a backup:
+   * versions given out before mean nothing any more.
+   */
+  renumber(): void {
+    this.#version += 1_000_000
+    for (const collection of this.#collections.values()) {
+      for (const [key, object] of collection.objects) {
+        collection.objects.set(key, this.#stamp(object))
+      }
+      collection.sorted = undefined
+    }
+    this.compact()
+  }
+
+  #stamp(object: KubeObject): KubeObject {
+    this.#version++
+    return {
+      ...object,
+      metadata: { ...object.metadata, resourceVersion: String(this.#version) },
+    }
+  }
+
+  #open(name: string): Collection {
+    let collection = this.#collections.get(name)
+    if (collection === undefined) {
+      collection = {
+        objects: new Map(),
+        listeners: new Set(),
+        history: [],
+        compactedAt: 0,
+        sorted: undefined,
+      }
+      this.#collections.set(name, collection)
+    }
+    return collection
+  }
+
+  #record(target: Collection, event: StoreEvent): void {
+    target.sorted = undefined
+    target.history.push(event)
+    // Cut in one go of a quarter: shifting one by one would move the array at every write.
+    if (target.history.length > this.#historyLimit * 1.25) {
+      const dropped = target.history.splice(0, target.history.length - this.#historyLimit)
+      target.compactedAt = dropped.at(-1)?.version ?? target.compactedAt
+    }
+    for (const listener of target.listeners) listener(event)
+  }
+}
+
+function keyIn(object: KubeObject): string {
+  const { namespace, name } = object.metadata
+  return collectionKey(namespace, name)
+}
+
+/** The separator sorts before every character of a name, so namespaces stay together. */
+export function collectionKey(namespace: string | undefined, name: string): string {
+  return namespace === undefined || namespace === '' ? name : `${namespace}\0${name}`
+}

@@ -1,0 +1,211 @@
+import type { Exchange } from './exchange.js'
+import type { Faults, OpenWatch } from './faults.js'
+import type { JsonObject } from './json.js'
+import type { KubeObject } from './object.js'
+import type { Outlet } from './outlet.js'
+import { parseVersion, viewOf, type View } from './reading.js'
+import type { Registry } from './registry.js'
+import type { Target } from './request.js'
+import { apiVersionOf, collectionOf } from './resources.js'
+import { badRequest, expired, type ApiError } from './status.js'
+import type { EventType, StoreEvent } from './store.js'
+import { partialOf, tableOf } from './table.js'
+
+export interface WatchDeps {
+  readonly registry: Registry
+  readonly faults: Faults
+  readonly texts: EventTexts
+  readonly bookmarkEveryMs: number
+}
+
+/** A client this far behind is cut off, as the real server does, instead of eating all memory. */
+const longestBacklog = 64 * 1024 * 1024
+
+const initialEventsEnd = { 'k8s.io/initial-events-end': 'true' }
+
+/** Streams changes until the client leaves, the time is up or somebody ends the watch. */
+export function serveWatch(exchange: Exchange, target: Target, deps: WatchDeps): void {
+  const start = parseStart(exchange.query)
+  const view = viewOf(exchange, target)
+  const outlet = exchange.open(200, 'application/json')
+  exchange.response.flushHeaders()
+  const stream = new WatchStream(exchange, { outlet, view, target, deps })
+  const { store } = deps.registry
+  const collection = collectionOf(target.kind)
+  const missed = start.version === undefined ? undefined : store.since(collection, start.version)
+  if (start.version !== undefined && missed === undefined) {
+    stream.fail(expired(`too old resource version: ${start.version} (${store.version})`))
+    return
+  }
+  if (start.withState) {
+    for (const object of store.list(collection)) {
+      if (view.matches(object)) stream.emit('ADDED', object)
+    }
+  }
+  for (const event of missed ?? []) stream.pass(event)
+  if (start.marksEnd) stream.bookmark(initialEventsEnd)
+  stream.follow(start)
+}
+
+interface Start {
+  /** Resume after this version; undefined: from now on. */
+  readonly version: number | undefined
+  /** All present objects come first, as ADDED. */
+  readonly withState: boolean
+  /** A bookmark tells where the present objects end. */
+  readonly marksEnd: boolean
+  readonly bookmarks: boolean
+  readonly timeoutMs: number
+}
+
+function parseStart(query: URLSearchParams): Start {
+  const text = query.get('resourceVersion') ?? ''
+  const sendsInitial = query.get('sendInitialEvents')
+  const match = query.get('resourceVersionMatch') ?? ''
+  const bookmarks = query.get('allowWatchBookmarks') === 'true'
+  if (sendsInitial !== null && match !== 'NotOlderThan') {
+    throw badRequest('sendInitialEvents requires setting resourceVersionMatch to NotOlderThan')
+  }
+  if (sendsInitial === null && match !== '') {
+    throw badRequest(
+      'resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided',
+    )
+  }
+  const version = text === '' ? 0 : parseVersion(text)
+  const withState = sendsInitial === 'true' || (sendsInitial === null && version === 0)
+  const seconds = Number(query.get('timeoutSeconds') ?? 0)
+  return {
+    version: withState || version === 0 ? undefined : version,
+    withState,
+    marksEnd: sendsInitial === 'true' && bookmarks,
+    bookmarks,
+    // The real server's own limit is a random time from 30 minutes to an hour.
+    timeoutMs: seconds > 0 ? seconds * 1000 : 1_800_000 * (1 + Math.random()),
+  }
+}
+
+class WatchStream implements OpenWatch {
+  readonly resource: string
+  readonly #exchange: Exchange
+  readonly #outlet: Outlet
+  readonly #view: View
+  readonly #target: Target
+  readonly #deps: WatchDeps
+  #sentColumns = false
+
+  constructor(
+    exchange: Exchange,
+    parts: { outlet: Outlet; view: View; target: Target; deps: WatchDeps },
+  ) {
+    this.resource = parts.target.kind.plural
+    this.#exchange = exchange
+    this.#outlet = parts.outlet
+    this.#view = parts.view
+    this.#target = parts.target
+    this.#deps = parts.deps
+  }
+
+  /** Passes on what happens from now on. */
+  follow(start: Start): void {
+    const { registry, faults, bookmarkEveryMs } = this.#deps
+    const unsubscribe = registry.store.subscribe(collectionOf(this.#target.kind), (event) =>
+      this.pass(event),
+    )
+    const timeout = setTimeout(() => {
+      if (start.bookmarks) this.bookmark({})
+      this.end()
+    }, start.timeoutMs)
+    const bookmarks = start.bookmarks
+      ? setInterval(() => this.bookmark({}), bookmarkEveryMs)
+      : undefined
+    faults.watches.add(this)
+    this.#exchange.response.once('close', () => {
+      unsubscribe()
+      clearTimeout(timeout)
+      clearInterval(bookmarks)
+      faults.watches.delete(this)
+    })
+  }
+
+  /** A change as this client's selectors see it: leaving the selection looks like a deletion. */
+  pass(event: StoreEvent): void {
+    const isIn = event.type !== 'DELETED' && this.#view.matches(event.object)
+    const wasIn = event.previous !== undefined && this.#view.matches(event.previous)
+    if (isIn) this.emit(wasIn ? 'MODIFIED' : 'ADDED', event.object)
+    else if (wasIn) this.emit('DELETED', event.object)
+  }
+
+  emit(type: EventType, object: KubeObject): void {
+    this.#line(
+      this.#view.rendering === 'object'
+        ? this.#deps.texts.of(type, object)
+        : this.#rendered(type, object),
+    )
+  }
+
+  bookmark(annotations: JsonObject): void {
+    const { kind } = this.#target
+    const metadata = {
+      name: '',
+      resourceVersion: String(this.#deps.registry.store.version),
+      annotations: annotations as Readonly<Record<string, string>>,
+    }
+    const object = { kind: kind.kind, apiVersion: apiVersionOf(kind), metadata }
+    this.#line(
+      this.#view.rendering === 'object'
+        ? JSON.stringify({ type: 'BOOKMARK', object })
+        : this.#rendered('BOOKMARK', object),
+    )
+  }
+
+  end(): void {
+    this.#outlet.end()
+  }
+
+  cut(): void {
+    this.#exchange.response.write('{"type":"MODIFIED","object":{"kind":"', () =>
+      this.#exchange.response.destroy(),
+    )
+  }
+
+  fail(error: ApiError): void {
+    this.#line(JSON.stringify({ type: 'ERROR', object: error.status }))
+    this.end()
+  }
+
+  #rendered(type: EventType | 'BOOKMARK', object: KubeObject): string {
+    if (this.#view.rendering === 'metadata') {
+      return JSON.stringify({ type, object: partialOf(object) })
+    }
+    const table = tableOf([object], {
+      columns: this.#target.kind.columns,
+      rowObject: this.#view.rowObject,
+      now: this.#deps.registry.now(),
+      withColumns: !this.#sentColumns,
+      listMeta: { resourceVersion: object.metadata.resourceVersion },
+    })
+    this.#sentColumns = true
+    return JSON.stringify({ type, object: table })
+  }
+
+  #line(text: string): void {
+    this.#outlet.write(`${text}\n`)
+    if (this.#outlet.backlog > longestBacklog) this.#exchange.response.destroy()
+  }
+}
+
+/** The text of the latest event, made once for all watchers, who get it one after the other. */
+export class EventTexts {
+  #object: KubeObject | undefined
+  #type: EventType | undefined
+  #text = ''
+
+  of(type: EventType, object: KubeObject): string {
+    if (object !== this.#object || type !== this.#type) {
+      this.#object = object
+      this.#type = type
+      this.#text = JSON.stringify({ type, object })
+    }
+    return this.#text
+  }
+}

@@ -1,0 +1,179 @@
+import type { Exchange } from './exchange.js'
+import { isObject, listAt, numberAt, textAt, type Json, type JsonObject } from './json.js'
+import type { KubeObject } from './object.js'
+import { applyJsonPatch } from './patch/json-patch.js'
+import { applyMergePatch } from './patch/merge-patch.js'
+import { applyStrategicMergePatch } from './patch/strategic-merge.js'
+import { sendObject, viewOf } from './reading.js'
+import type { DeleteOptions, Registry, WriteOptions } from './registry.js'
+import type { Target } from './request.js'
+import { apiVersionOf, collectionOf, type ResourceKind } from './resources.js'
+import { scaleOf, withScale } from './scale.js'
+import { badRequest, noSuchPath, unsupportedMediaType } from './status.js'
+
+/** A target that names one object. */
+export interface NamedTarget extends Target {
+  readonly name: string
+}
+
+export async function serveCreate(
+  exchange: Exchange,
+  target: Target,
+  registry: Registry,
+): Promise<void> {
+  const input = inScope(await exchange.readBody(), target)
+  const object = registry.create(target.kind, input, optionsOf(exchange))
+  sendObject(exchange, object, { kind: target.kind, code: 201, now: registry.now() })
+}
+
+export async function serveUpdate(
+  exchange: Exchange,
+  target: NamedTarget,
+  registry: Registry,
+): Promise<void> {
+  const body = await exchange.readBody()
+  if (target.subresource === 'scale') {
+    const current = registry.get(target.kind, target.namespace, target.name)
+    sendScale(exchange, registry.update(target.kind, withScale(current, body), optionsOf(exchange)))
+    return
+  }
+  const input = inScope(body, target)
+  const object = registry.update(target.kind, input, optionsOf(exchange, target.subresource))
+  sendObject(exchange, object, { kind: target.kind, code: 200, now: registry.now() })
+}
+
+const patches: Readonly<Record<string, (document: Json, patch: Json) => Json>> = {
+  'application/json-patch+json': applyJsonPatch,
+  'application/merge-patch+json': applyMergePatch,
+  'application/strategic-merge-patch+json': applyStrategicMergePatch,
+}
+
+export async function servePatch(
+  exchange: Exchange,
+  target: NamedTarget,
+  registry: Registry,
+): Promise<void> {
+  const apply = patches[exchange.contentType]
+  if (apply === undefined) {
+    throw unsupportedMediaType(exchange.contentType, Object.keys(patches))
+  }
+  const patch = await exchange.readBody()
+  const current = registry.get(target.kind, target.namespace, target.name)
+  if (target.subresource === 'scale') {
+    const scaled = withScale(current, apply(scaleOf(current), patch))
+    sendScale(exchange, registry.update(target.kind, scaled, optionsOf(exchange)))
+    return
+  }
+  const input = inScope(apply(current, patch), target)
+  const object = registry.update(target.kind, input, optionsOf(exchange, target.subresource))
+  sendObject(exchange, object, { kind: target.kind, code: 200, now: registry.now() })
+}
+
+export async function serveDelete(
+  exchange: Exchange,
+  target: NamedTarget,
+  registry: Registry,
+): Promise<void> {
+  const options = await deleteOptionsOf(exchange)
+  const object = registry.delete(target.kind, target.namespace, target.name, options)
+  const isGone = registry.find(target.kind, target.namespace, target.name) === undefined
+  if (!isGone && !exchange.isDryRun) {
+    sendObject(exchange, object, { kind: target.kind, code: 200, now: registry.now() })
+    return
+  }
+  exchange.send(200, {
+    kind: 'Status',
+    apiVersion: 'v1',
+    metadata: {},
+    status: 'Success',
+    details: {
+      name: target.name,
+      ...(target.kind.group === '' ? {} : { group: target.kind.group }),
+      kind: target.kind.plural,
+      uid: object.metadata.uid,
+    },
+  })
+}
+
+export async function serveDeleteCollection(
+  exchange: Exchange,
+  target: Target,
+  registry: Registry,
+): Promise<void> {
+  const options = await deleteOptionsOf(exchange)
+  const { matches } = viewOf(exchange, target)
+  const doomed = registry.store.list(collectionOf(target.kind)).filter(matches)
+  const items = doomed.map(({ metadata }) =>
+    registry.delete(target.kind, metadata.namespace, metadata.name, options),
+  )
+  exchange.send(200, {
+    kind: `${target.kind.kind}List`,
+    apiVersion: apiVersionOf(target.kind),
+    metadata: { resourceVersion: String(registry.store.version) },
+    items,
+  })
+}
+
+export function sendScale(exchange: Exchange, object: KubeObject): void {
+  exchange.send(200, scaleOf(object))
+}
+
+function optionsOf(exchange: Exchange, subresource?: string): WriteOptions {
+  if (subresource !== undefined && subresource !== 'status') throw noSuchPath()
+  return {
+    dryRun: exchange.isDryRun,
+    warn: exchange.warn,
+    ...(subresource === undefined ? {} : { subresource }),
+  }
+}
+
+async function deleteOptionsOf(exchange: Exchange): Promise<DeleteOptions> {
+  const body = await exchange.readBody()
+  const grace =
+    numberAt(body, 'gracePeriodSeconds') ??
+    numberOrNothing(exchange.query.get('gracePeriodSeconds'))
+  const policy = textAt(body, 'propagationPolicy') || exchange.query.get('propagationPolicy')
+  if (policy === 'Foreground') {
+    exchange.warn('propagationPolicy Foreground is served as Background: there are no finalizers')
+  }
+  const uid = textAt(body, 'preconditions', 'uid')
+  const resourceVersion = textAt(body, 'preconditions', 'resourceVersion')
+  return {
+    dryRun: exchange.isDryRun || listAt(body, 'dryRun').includes('All'),
+    ...(grace === undefined ? {} : { gracePeriodSeconds: grace }),
+    ...(uid === '' ? {} : { uid }),
+    ...(resourceVersion === '' ? {} : { resourceVersion }),
+  }
+}
+
+function numberOrNothing(text: string | null): number | undefined {
+  return text === null || !/^\d{1,9}$/.test(text) ? undefined : Number(text)
+}
+
+/** The body with what the path already says: its namespace and name must not contradict. */
+function inScope(body: Json, target: Target): JsonObject {
+  if (!isObject(body)) throw badRequest('the body is not a JSON object; send one API object')
+  const metadata = body['metadata']
+  const given = isObject(metadata) ? metadata : {}
+  check('namespace', textAt(given, 'namespace'), target.namespace)
+  check('name', textAt(given, 'name'), target.name)
+  return {
+    ...named(body, target.kind),
+    metadata: {
+      ...given,
+      ...(target.namespace === undefined ? {} : { namespace: target.namespace }),
+      ...(target.name === undefined ? {} : { name: target.name }),
+    },
+  }
+}
+
+function named(body: JsonObject, kind: ResourceKind): JsonObject {
+  return { apiVersion: apiVersionOf(kind), kind: kind.kind, ...body }
+}
+
+function check(what: string, given: string, wanted: string | undefined): void {
+  if (given === '' || wanted === undefined || given === wanted) return
+  throw badRequest(
+    `the ${what} of the provided object does not match the ${what} sent on the request (${given} instead of ${wanted})`,
+  )
+}

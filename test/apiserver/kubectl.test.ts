@@ -1,0 +1,81 @@
+import t from 'tap'
+import { textAt } from '../../lib/apiserver/json.js'
+import { noKubectl, startServer } from './support/kubectl.js'
+
+const web = `
+apiVersion: v1
+kind: Service
+metadata: { name: web, labels: { app: web } }
+spec:
+  type: NodePort
+  selector: { app: web }
+  ports: [{ name: http, port: 80, targetPort: 8080 }]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: { name: web-1, labels: { kubernetes.io/service-name: web } }
+addressType: IPv4
+ports: [{ name: http, port: 8080, protocol: TCP }]
+endpoints: [{ addresses: [10.0.0.1] }, { addresses: [10.0.0.2] }]
+`
+
+const ref = { apiVersion: 'v1', kind: 'Service', name: 'web' }
+
+void t.test('the real kubectl works unmodified', { skip: noKubectl }, async (t) => {
+  const server = await startServer()
+  t.teardown(() => server.stop())
+
+  await t.test('apply creates, is idempotent, and changes what changed', async (t) => {
+    t.match(await server.ok('apply -f -', web), 'service/web created')
+    t.match(await server.ok('apply -f -', web), 'service/web unchanged')
+    const before = server.api.get(ref)
+    t.match(await server.ok('apply -f -', web.replace('port: 80,', 'port: 81,')), 'web configured')
+    const after = server.api.get(ref)
+    t.match(after, { spec: { ports: [{ port: 81, targetPort: 8080 }] } })
+    t.equal(textAt(after, 'spec', 'clusterIP'), textAt(before, 'spec', 'clusterIP'))
+  })
+
+  await t.test('get prints the columns of a real cluster', async (t) => {
+    const [head = '', row = ''] = (await server.ok('get svc -o wide')).split('\n')
+    t.match(head, /^NAME +TYPE +CLUSTER-IP +EXTERNAL-IP +PORT\(S\) +AGE +SELECTOR$/)
+    t.match(row, /^web +NodePort +10\.96\.\S+ +<none> +81:30\d{3}\/TCP +\d+s +app=web$/)
+    t.match(await server.ok('get endpointslices'), /web-1 +IPv4 +8080 +10\.0\.0\.1,10\.0\.0\.2 /)
+    t.match(await server.ok('get svc web -o jsonpath={.spec.clusterIP}'), /^10\.96\./)
+    t.match(await server.ok('get all -A'), 'service/web')
+  })
+
+  await t.test('describe finds the endpoints', async (t) => {
+    t.match(await server.ok('describe svc web'), /Endpoints: +10\.0\.0\.1:8080,10\.0\.0\.2:8080/)
+  })
+
+  await t.test('patch, label and annotate write by the patch types', async (t) => {
+    await server.ok('patch svc web --type=merge -p {"spec":{"sessionAffinity":"ClientIP"}}')
+    t.match(server.api.get(ref), {
+      spec: { sessionAffinityConfig: { clientIP: { timeoutSeconds: 10_800 } } },
+    })
+    await server.ok('patch svc web -p {"spec":{"ports":[{"port":82,"name":"admin"}]}}')
+    t.match(server.api.get(ref), { spec: { ports: [{ port: 82 }, { port: 81 }] } })
+    await server.ok('patch svc web --type=json -p [{"op":"remove","path":"/spec/ports/0"}]')
+    t.match(server.api.get(ref), { spec: { ports: [{ port: 81 }] } })
+    await server.ok('label svc web tier=front')
+    t.match(server.api.get(ref), { metadata: { labels: { tier: 'front' } } })
+    t.match(await server.ok('get svc -l tier=front -o name'), 'service/web')
+    t.equal(await server.ok('get svc -l tier!=front -o name'), '')
+  })
+
+  await t.test('refusals name the field', async (t) => {
+    const { code, stderr } = await server.kubectl(
+      'patch svc web -p {"spec":{"clusterIP":"10.96.9.9","clusterIPs":["10.96.9.9"]}}',
+    )
+    t.equal(code, 1)
+    t.match(stderr, 'spec.clusterIPs[0]: Invalid value')
+    t.match(stderr, 'may not change once set')
+    t.match((await server.kubectl('get svc nothing')).stderr, 'services "nothing" not found')
+  })
+
+  await t.test('delete removes and waits', async (t) => {
+    t.match(await server.ok('delete svc web'), 'service "web" deleted')
+    t.equal(server.api.get(ref), undefined)
+    t.match(await server.ok('delete -f -', web.split('---')[1]), 'web-1')
+  })
+})
