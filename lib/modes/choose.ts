@@ -1,0 +1,72 @@
+import { KernelError, messageOf } from '../errors.js'
+import { modeLoaders } from './registry.js'
+import type { Finding, Log, ModeDefinition, ModeName } from './mode.js'
+
+export type ModeLoaders = Readonly<Partial<Record<ModeName, () => Promise<ModeDefinition>>>>
+
+export interface ModeRequest {
+  /** Empty means iptables, as upstream; `auto` the best that works. */
+  readonly mode: ModeName | 'auto' | ''
+  readonly fallback: ModeName | 'none'
+}
+
+export interface ChosenMode {
+  readonly definition: ModeDefinition
+  readonly findings: readonly Finding[]
+  /** Modes that were wanted before and cannot run here, with what they miss. */
+  readonly passedOver: readonly PassedOver[]
+}
+
+export interface PassedOver {
+  readonly mode: ModeName
+  readonly missing: readonly Finding[]
+}
+
+/** The order in which `auto` tries: the fewest costs a packet and a change first. */
+const autoOrder: readonly ModeName[] = ['nftables', 'iptables', 'userspace']
+
+/** Picks the mode to run: the one asked for, or else the fallback (US76); throws when none can. */
+export async function chooseMode(
+  request: ModeRequest,
+  log: Log,
+  loaders: ModeLoaders = modeLoaders,
+): Promise<ChosenMode> {
+  const passedOver: PassedOver[] = []
+  for (const mode of candidates(request)) {
+    const load = loaders[mode]
+    if (!load) continue
+    const definition = await load()
+    const findings = await probe(definition, log)
+    const missing = findings.filter(({ ok, required }) => required && !ok)
+    if (missing.length === 0) return { definition, findings, passedOver }
+    passedOver.push({ mode, missing })
+  }
+  const reasons = passedOver.map(({ mode, missing }) => `${mode}: ${describe(missing)}`)
+  throw new KernelError(
+    'unsupported',
+    `choose a proxy mode: none can run here; ${reasons.join('; ')}`,
+  )
+}
+
+/** `kernel module ip_vs (not found): modprobe ip_vs`, for each. */
+export function describe(findings: readonly Finding[]): string {
+  return findings.map(({ what, seen, fix }) => `${what} (${seen}): ${fix}`).join(', ')
+}
+
+function candidates({ mode, fallback }: ModeRequest): readonly ModeName[] {
+  if (mode === 'auto') return autoOrder
+  const wanted = mode === '' ? 'iptables' : mode
+  return fallback === 'none' || fallback === wanted ? [wanted] : [wanted, fallback]
+}
+
+/** A probe that throws has found out that the mode does not run. */
+async function probe(definition: ModeDefinition, log: Log): Promise<readonly Finding[]> {
+  try {
+    return await definition.probe({ log })
+  } catch (error) {
+    const what = `probe of ${definition.name} mode`
+    return [
+      { what, ok: false, required: true, seen: messageOf(error), fix: 'see kube-proxy check' },
+    ]
+  }
+}

@@ -1,0 +1,108 @@
+import { parseEndpointSlice } from '../state/parse-endpoint-slice.js'
+import { parseNode, parseServiceCidr } from '../state/parse-node.js'
+import { parseService } from '../state/parse-service.js'
+import type { Identity, Parsed } from '../state/objects.js'
+import type { ObjectKind, ObjectSink } from './source.js'
+import type { Tracker } from '../state/tracker.js'
+import type { NodeObject } from '../state/objects.js'
+
+/** What the sink tells while objects come in. */
+export interface SinkListener {
+  /** Something arrived that may change what this node should do. */
+  changed(kind: ObjectKind): void
+  /** An object makes no sense; its last good version stays in force. */
+  malformed(kind: ObjectKind, identity: Identity, reason: string): void
+  /** A part of an object was left out, the rest is used. */
+  warned(kind: ObjectKind, identity: Identity, warning: string): void
+  /** This node's object came, changed or went. */
+  nodeChanged(node: NodeObject | undefined): void
+  failed(message: string): void
+}
+
+interface Named {
+  readonly namespace?: string
+  readonly name: string
+}
+
+/** Reads raw objects into the tracker, and knows when enough of them have come to begin (R01). */
+export class TrackerSink implements ObjectSink {
+  readonly #tracker: Tracker
+  readonly #nodeName: string
+  readonly #listener: SinkListener
+  readonly #synced = new Set<ObjectKind>()
+
+  constructor(tracker: Tracker, nodeName: string, listener: SinkListener) {
+    this.#tracker = tracker
+    this.#nodeName = nodeName
+    this.#listener = listener
+  }
+
+  /** All Services and EndpointSlices are known: writing rules cannot take away anything by mistake. */
+  get isComplete(): boolean {
+    return this.#synced.has('Service') && this.#synced.has('EndpointSlice')
+  }
+
+  upsert(kind: ObjectKind, raw: unknown): void {
+    const tracker = this.#tracker
+    switch (kind) {
+      case 'Service':
+        this.#use(kind, parseService(raw), (service) => tracker.upsertService(service))
+        break
+      case 'EndpointSlice':
+        this.#use(kind, parseEndpointSlice(raw), (slice) => tracker.upsertEndpointSlice(slice))
+        break
+      case 'ServiceCIDR':
+        this.#use(kind, parseServiceCidr(raw), (cidr) => tracker.upsertServiceCidr(cidr))
+        break
+      case 'Node':
+        this.#use(kind, parseNode(raw), (node) => {
+          if (node.name === this.#nodeName) this.#setNode(node)
+        })
+    }
+  }
+
+  remove(kind: ObjectKind, namespace: string, name: string): void {
+    switch (kind) {
+      case 'Service':
+        this.#tracker.removeService(namespace, name)
+        break
+      case 'EndpointSlice':
+        this.#tracker.removeEndpointSlice(namespace, name)
+        break
+      case 'ServiceCIDR':
+        this.#tracker.removeServiceCidr(name)
+        break
+      case 'Node':
+        if (name === this.#nodeName) this.#setNode(undefined)
+    }
+    this.#listener.changed(kind)
+  }
+
+  synced(kind: ObjectKind): void {
+    this.#synced.add(kind)
+    this.#listener.changed(kind)
+  }
+
+  failed(message: string): void {
+    this.#listener.failed(message)
+  }
+
+  #use<T extends Named>(kind: ObjectKind, parsed: Parsed<T>, accept: (value: T) => void): void {
+    if (parsed.outcome === 'accepted') {
+      accept(parsed.value)
+      const { namespace = '', name } = parsed.value
+      for (const warning of parsed.warnings) {
+        this.#listener.warned(kind, { namespace, name }, warning)
+      }
+      this.#listener.changed(kind)
+    } else if (parsed.outcome === 'ignored') {
+      // An object that turned into one that is not ours counts as gone (S03, E-headless).
+      this.remove(kind, parsed.identity.namespace, parsed.identity.name)
+    } else this.#listener.malformed(kind, parsed.identity, parsed.reason)
+  }
+
+  #setNode(node: NodeObject | undefined): void {
+    this.#tracker.setNode(node)
+    this.#listener.nodeChanged(node)
+  }
+}

@@ -1,0 +1,93 @@
+import t from 'tap'
+import { chooseMode, type ModeLoaders } from '../../lib/modes/choose.js'
+import type { Log, ModeDefinition, ModeName } from '../../lib/modes/mode.js'
+
+const log: Log = {
+  debug: () => undefined,
+  info: () => undefined,
+  warn: () => undefined,
+  error: () => undefined,
+}
+
+/** Modes of which only the named ones can run. */
+function loaders(runnable: readonly ModeName[], loaded: ModeName[] = []): ModeLoaders {
+  const loader = (name: ModeName) => async (): Promise<ModeDefinition> => {
+    loaded.push(name)
+    return {
+      name,
+      summary: '',
+      probe: async () => {
+        if (name === 'nftables' && !runnable.includes(name)) throw new Error('nft crashed')
+        return [
+          {
+            what: `kernel part of ${name}`,
+            ok: runnable.includes(name),
+            required: true,
+            seen: 'not found',
+            fix: `load ${name}`,
+          },
+          { what: 'a luxury', ok: false, required: false, seen: 'absent', fix: 'none' },
+        ]
+      },
+      planner: () => ({ plan: () => 0, render: () => '', renderChanges: () => '' }),
+      create: () => Promise.reject(new Error('not in this test')),
+      cleanup: () => Promise.resolve(),
+    }
+  }
+  const names = ['userspace', 'iptables', 'ipvs', 'nftables'] as const
+  return Object.fromEntries(names.map((name) => [name, loader(name)]))
+}
+
+t.test('the mode asked for runs when it can, whatever optional things are missing', async (t) => {
+  const loaded: ModeName[] = []
+  const chosen = await chooseMode(
+    { mode: 'ipvs', fallback: 'userspace' },
+    log,
+    loaders(['ipvs'], loaded),
+  )
+  t.equal(chosen.definition.name, 'ipvs')
+  t.same(chosen.passedOver, [])
+  t.same(loaded, ['ipvs'], 'nothing else was loaded')
+})
+
+t.test(
+  'US76: ipvs without IPVS in the kernel falls back to userspace and says what is missing',
+  async (t) => {
+    const chosen = await chooseMode(
+      { mode: 'ipvs', fallback: 'userspace' },
+      log,
+      loaders(['userspace']),
+    )
+    t.equal(chosen.definition.name, 'userspace')
+    t.match(chosen.passedOver, [
+      { mode: 'ipvs', missing: [{ what: 'kernel part of ipvs', fix: 'load ipvs' }] },
+    ])
+    t.equal(chosen.passedOver[0]?.missing.length, 1, 'optional findings are no reason')
+  },
+)
+
+t.test('no mode asked for means iptables; auto tries nftables, iptables, userspace', async (t) => {
+  const choose = async (mode: '' | 'auto', runnable: ModeName[]) =>
+    (await chooseMode({ mode, fallback: 'userspace' }, log, loaders(runnable))).definition.name
+  t.equal(await choose('', ['nftables', 'iptables', 'userspace']), 'iptables')
+  t.equal(await choose('auto', ['nftables', 'iptables', 'userspace']), 'nftables')
+  t.equal(
+    await choose('auto', ['iptables', 'userspace']),
+    'iptables',
+    'a probe that throws counts as a no',
+  )
+  t.equal(await choose('auto', ['userspace']), 'userspace')
+})
+
+t.test(
+  'where nothing can run the error names every mode tried, what it misses and what to do',
+  async (t) => {
+    await t.rejects(chooseMode({ mode: 'ipvs', fallback: 'none' }, log, loaders(['userspace'])), {
+      kind: 'unsupported',
+      message: /ipvs: kernel part of ipvs \(not found\): load ipvs$/,
+    })
+    await t.rejects(chooseMode({ mode: 'nftables', fallback: 'userspace' }, log, loaders([])), {
+      message: /nftables: .*nft crashed.*userspace: kernel part/,
+    })
+  },
+)

@@ -1,0 +1,87 @@
+import t from 'tap'
+import { Tracker } from '../../lib/state/tracker.js'
+import { TrackerSink } from '../../lib/sources/tracker-sink.js'
+import { rawService, rawSlice } from '../state/objects.js'
+
+function sinkWithLog() {
+  const tracker = new Tracker({
+    families: ['IPv4'],
+    nodeName: 'here',
+    bindAddress: '0.0.0.0',
+    nodePortAddresses: [],
+    detectLocal: { mode: 'NodeCIDR' },
+    allowsExternalIps: true,
+  })
+  const said: string[] = []
+  const sink = new TrackerSink(tracker, 'here', {
+    changed: (kind) => said.push(`changed ${kind}`),
+    malformed: (kind, { name }, reason) => said.push(`malformed ${kind} ${name}: ${reason}`),
+    warned: (kind, { namespace, name }, warning) =>
+      said.push(`warned ${kind} ${namespace}/${name}: ${warning}`),
+    nodeChanged: (node) => said.push(`node ${node?.name ?? 'gone'}`),
+    failed: (message) => said.push(message),
+  })
+  const services = () => [...tracker.take().states[0]!.services.keys()]
+  return { sink, said, services }
+}
+
+t.test('R01: complete only once both Services and EndpointSlices are synced', async (t) => {
+  const { sink } = sinkWithLog()
+  sink.synced('Node')
+  sink.synced('EndpointSlice')
+  t.notOk(sink.isComplete)
+  sink.synced('Service')
+  t.ok(sink.isComplete)
+})
+
+t.test('a malformed update is reported and leaves the last good version in force', async (t) => {
+  const { sink, said, services } = sinkWithLog()
+  sink.upsert('Service', rawService())
+  sink.upsert('Service', rawService({ spec: { ports: [{ port: 'eighty' }] } }))
+  t.same(services(), ['default/web:http/TCP'])
+  t.match(said, ['changed Service', /^malformed Service web: spec\.ports\[0\]\.port "eighty"/])
+  sink.upsert('Service', null)
+  t.match(said.at(-1), /^malformed Service : metadata is missing/)
+})
+
+t.test(
+  'S03: a Service that gains the label of another proxy goes away, and returns without it',
+  async (t) => {
+    const { sink, services } = sinkWithLog()
+    sink.upsert('Service', rawService())
+    t.equal(services().length, 1)
+    sink.upsert(
+      'Service',
+      rawService({ labels: { 'service.kubernetes.io/service-proxy-name': 'other' } }),
+    )
+    t.equal(services().length, 0)
+    sink.upsert('Service', rawService())
+    t.equal(services().length, 1)
+  },
+)
+
+t.test(
+  'parts that are left out are named, the rest is used; removal works for every kind',
+  async (t) => {
+    const { sink, said, services } = sinkWithLog()
+    sink.upsert('Service', rawService({ spec: { externalIPs: ['nonsense'] } }))
+    t.match(said[0], /^warned Service default\/web: spec\.externalIPs: "nonsense"/)
+    sink.upsert('EndpointSlice', rawSlice())
+    sink.remove('EndpointSlice', 'default', 'web-1')
+    sink.remove('Service', 'default', 'web')
+    t.same(services(), [])
+  },
+)
+
+t.test('R10: only this node counts, coming and going', async (t) => {
+  const { sink, said } = sinkWithLog()
+  sink.upsert('Node', { metadata: { name: 'there' } })
+  sink.remove('Node', '', 'there')
+  t.notOk(said.some((line) => line.startsWith('node')))
+  sink.upsert('Node', { metadata: { name: 'here' } })
+  sink.remove('Node', '', 'here')
+  t.same(
+    said.filter((line) => line.startsWith('node')),
+    ['node here', 'node gone'],
+  )
+})
