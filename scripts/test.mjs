@@ -1,0 +1,138 @@
+// Runs every tier and adds them up. The last line is `N passed, N failed`.
+//   node scripts/test.mjs [tier …]      tiers: lint unit kernel conformance uml browser
+import { spawn } from 'node:child_process'
+import { readdirSync, existsSync } from 'node:fs'
+import { createInterface } from 'node:readline'
+
+/** Test folders that need root, namespaces or more than a moment. */
+const isKernelTest = (file) =>
+  /\/(kernel|netns|world|conformance|uml|e2e)\//.test(file) || /\.kernel\.test\.js$/.test(file)
+const isUmlTest = (file) => /(\/uml\/|\.uml\.test\.js$)/.test(file)
+const isBrowserTest = (file) => /\.browser\.test\.js$/.test(file)
+
+const files = listTests('build/test')
+const tiers = {
+  lint: () =>
+    commands([
+      ['npx', ['eslint', '--max-warnings=0', 'lib', 'test', 'bench']],
+      [
+        'npx',
+        [
+          'prettier',
+          '--check',
+          '--log-level=warn',
+          'lib',
+          'test',
+          'bench',
+          'scripts',
+          'eslint.config.js',
+        ],
+      ],
+    ]),
+  unit: () =>
+    tap(files.filter((file) => !isKernelTest(file) && !isUmlTest(file) && !isBrowserTest(file))),
+  kernel: () =>
+    tap(
+      files.filter((file) => isKernelTest(file) && !isUmlTest(file) && !isBrowserTest(file)),
+      300,
+    ),
+  conformance: () => conformance(),
+  uml: () => tap(files.filter(isUmlTest), 900),
+  browser: () => tap(files.filter(isBrowserTest), 300),
+}
+
+const chosen = process.argv.slice(2)
+const unknown = chosen.filter((name) => !(name in tiers))
+if (unknown.length > 0) {
+  console.error(`unknown tier ${unknown.join(', ')}; there are: ${Object.keys(tiers).join(', ')}`)
+  process.exit(2)
+}
+
+const total = { passed: 0, failed: 0 }
+const rows = []
+for (const name of chosen.length > 0 ? chosen : Object.keys(tiers)) {
+  console.log(`\n=== ${name}`)
+  const began = Date.now()
+  const result = await tiers[name]()
+  total.passed += result.passed
+  total.failed += result.failed
+  rows.push({ tier: name, ...result, seconds: Math.round((Date.now() - began) / 1000) })
+}
+console.log('')
+console.table(rows)
+console.log(`${total.passed} passed, ${total.failed} failed`)
+process.exitCode = total.failed > 0 || total.passed === 0 ? 1 : 0
+
+function listTests(folder) {
+  return readdirSync(folder, { recursive: true })
+    .map((file) => `${folder}/${file}`)
+    .filter((file) => file.endsWith('.test.js'))
+    .sort()
+}
+
+/** Each command is one check. */
+async function commands(list) {
+  const result = { passed: 0, failed: 0 }
+  for (const [file, args] of list) {
+    const code = await run(file, args, (line) => console.log(line))
+    console.log(`${code === 0 ? 'ok' : 'not ok'} - ${[file, ...args].join(' ')}`)
+    if (code === 0) result.passed++
+    else result.failed++
+  }
+  return result
+}
+
+/** tap counts its own assertions; a file that dies without a count is one failure. */
+async function tap(list, timeoutSeconds = 60) {
+  if (list.length === 0) return { passed: 0, failed: 0 }
+  const result = { passed: 0, failed: 0, skipped: 0 }
+  let recent = []
+  const code = await run(
+    'npx',
+    ['tap', '--reporter=tap', `--timeout=${timeoutSeconds}`, '--jobs=2', ...list],
+    (line) => {
+      const match = /^\s*(not )?ok \d+( - .*)?$/.exec(line)
+      recent = [...recent.slice(-1), line]
+      if (/^\s*(not )?ok .* # (skip|todo)/i.test(line)) {
+        result.skipped++
+        console.log(line.trim())
+      } else if (match?.[1]) {
+        result.failed++
+        console.log(line)
+      } else if (match) result.passed++
+      else if (result.failed > 0 || /^\s*(Bail out|timeout)/.test(line)) console.log(line)
+    },
+  )
+  if (code !== 0 && result.failed === 0) result.failed = 1
+  return result
+}
+
+/** The suite of test/cases over every mode this kernel can run. */
+async function conformance() {
+  if (!existsSync('build/test/conformance/main.js')) return { passed: 0, failed: 0 }
+  let last = { passed: 0, failed: 1 }
+  await run('node', ['build/test/conformance/main.js'], (line) => {
+    console.log(line)
+    const match = /^(\d+) passed, (\d+) failed/.exec(line)
+    if (match) last = { passed: Number(match[1]), failed: Number(match[2]) }
+  })
+  return last
+}
+
+function run(file, args, onLine) {
+  return new Promise((resolve) => {
+    const env = {
+      ...process.env,
+      npm_config_loglevel: 'error',
+      PATH: `${process.env.PATH}:/usr/sbin:/sbin`,
+    }
+    const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
+    for (const stream of [child.stdout, child.stderr])
+      createInterface({ input: stream }).on('line', onLine)
+    child.on('error', (error) => {
+      console.error(`${file}: ${error.message}`)
+      resolve(127)
+    })
+    child.on('close', (code) => resolve(code ?? 1))
+  })
+}
