@@ -1,0 +1,122 @@
+import { LineCounter, parseAllDocuments } from 'yaml'
+import { asArray, asObject, asString, show, type Json } from '../state/json.js'
+import { messageOf } from '../errors.js'
+import type { ObjectKind } from './source.js'
+
+export type ManifestKind = ObjectKind | 'Endpoints'
+
+/** One object of a manifest, as it stands there. */
+export interface ManifestObject<K extends ManifestKind = ManifestKind> {
+  readonly kind: K
+  readonly namespace: string
+  readonly name: string
+  readonly raw: Json
+  /** `file:line` of its document. */
+  readonly place: string
+}
+
+export interface ManifestFile {
+  readonly objects: readonly ManifestObject[]
+  /** `file:line: reason`; with any of these the file as a whole must not be used. */
+  readonly problems: readonly string[]
+}
+
+/** apiVersions that are read, by kind. Other kinds in a manifest are none of our business. */
+const known: Readonly<Record<string, readonly string[]>> = {
+  Service: ['v1'],
+  Endpoints: ['v1'],
+  Node: ['v1'],
+  EndpointSlice: ['discovery.k8s.io/v1'],
+  ServiceCIDR: ['networking.k8s.io/v1', 'networking.k8s.io/v1beta1'],
+}
+
+const withoutNamespace: ReadonlySet<string> = new Set(['Node', 'ServiceCIDR'])
+
+/** Reads YAML (several documents) or JSON, with lists of any kind taken apart. Never throws. */
+export function parseManifest(text: string, file: string): ManifestFile {
+  const objects: ManifestObject[] = []
+  const problems: string[] = []
+  const collect = (value: unknown, place: string) => {
+    const found = readObject(value, place, undefined)
+    for (const item of found) {
+      if (typeof item === 'string') problems.push(item)
+      else objects.push(item)
+    }
+  }
+  const json = parseJson(text)
+  if (json !== undefined) collect(json, `${file}:1`)
+  else readYaml(text, file, collect, problems)
+  return { objects, problems }
+}
+
+/** JSON is read natively: a large cluster's dump takes the YAML reader seconds. */
+function parseJson(text: string): unknown {
+  if (!/^\s*[{[]/.test(text)) return undefined
+  try {
+    return JSON.parse(text) as unknown
+  } catch {
+    // The YAML reader takes JSON as well, and says where it is broken.
+    return undefined
+  }
+}
+
+function readYaml(
+  text: string,
+  file: string,
+  collect: (value: unknown, place: string) => void,
+  problems: string[],
+): void {
+  const lineCounter = new LineCounter()
+  const place = (offset: number) => `${file}:${lineCounter.linePos(offset).line}`
+  const documents = parseAllDocuments(text, { lineCounter, prettyErrors: false, merge: true })
+  if (!Array.isArray(documents)) return
+  for (const document of documents) {
+    for (const error of document.errors) problems.push(`${place(error.pos[0])}: ${error.message}`)
+    if (document.errors.length > 0 || document.contents === null) continue
+    const at = place(document.contents.range[0])
+    try {
+      const value: unknown = document.toJS()
+      if (value !== null) collect(value, at)
+    } catch (error) {
+      // Aliases that would grow without bound.
+      problems.push(`${at}: ${messageOf(error)}`)
+    }
+  }
+}
+
+function readObject(
+  value: unknown,
+  place: string,
+  itemKind: { readonly kind: string; readonly apiVersion: string } | undefined,
+): (ManifestObject | string)[] {
+  const raw = asObject(value)
+  if (!raw) return [`${place}: ${show(value)} is not an object`]
+  const kind = asString(raw.kind) ?? itemKind?.kind
+  const apiVersion = asString(raw.apiVersion) ?? itemKind?.apiVersion
+  if (kind === undefined || apiVersion === undefined) {
+    return [`${place}: apiVersion or kind is missing`]
+  }
+  const items = kind.endsWith('List') ? asArray(raw.items) : undefined
+  if (items) {
+    // Items of a ServiceList do not repeat what they are; those of a plain List do.
+    const of = kind === 'List' ? undefined : { kind: kind.slice(0, -4), apiVersion }
+    return items.flatMap((item) => readObject(item, place, of))
+  }
+  const versions = Object.hasOwn(known, kind) ? known[kind] : undefined
+  if (!versions || !isKind(kind)) return []
+  if (!versions.includes(apiVersion)) {
+    // A Knative Service is not ours either; an old EndpointSlice would be silently lost.
+    return apiVersion.split('/')[0] === versions[0]?.split('/')[0]
+      ? [`${place}: ${kind} of ${show(apiVersion)} is not read; write apiVersion: ${versions[0]}`]
+      : []
+  }
+  const metadata = asObject(raw.metadata)
+  const name = asString(metadata?.name)
+  if (name === undefined) return [`${place}: ${kind}: metadata.name is missing`]
+  const namespace = withoutNamespace.has(kind) ? '' : (asString(metadata?.namespace) ?? 'default')
+  return [{ kind, namespace, name, raw: { ...raw, kind, apiVersion }, place }]
+}
+
+function isKind(kind: string): kind is ManifestKind {
+  return Object.hasOwn(known, kind)
+}

@@ -1,0 +1,125 @@
+import { readFile } from 'node:fs/promises'
+import { messageOf } from '../errors.js'
+import { followPath, scan, type Snapshot } from '../files/follow-path.js'
+import { parseManifest, type ManifestFile, type ManifestObject } from './manifest-file.js'
+import { mirrorEndpoints } from './mirrored-endpoints.js'
+import type { ObjectKind, ObjectSink, Source } from './source.js'
+
+export interface ManifestFolderOptions {
+  /** A file, or a folder whose YAML and JSON files count, folders below included. */
+  readonly path: string
+  readonly settleMs?: number
+  readonly pollMs?: number
+}
+
+interface KnownFile {
+  readonly mark: string
+  /** The last good content. */
+  readonly objects: readonly ManifestObject[]
+}
+
+const kinds: readonly ObjectKind[] = ['Node', 'ServiceCIDR', 'Service', 'EndpointSlice']
+
+/** Objects from files instead of an API server, followed live. */
+export class ManifestFolder implements Source {
+  readonly #options: ManifestFolderOptions
+  readonly #files = new Map<string, KnownFile>()
+  /** What the sink has, by kind/namespace/name, as text to compare with. */
+  readonly #delivered = new Map<string, { object: ManifestObject<ObjectKind>; text: string }>()
+  #isSynced = false
+
+  constructor(options: ManifestFolderOptions) {
+    this.#options = options
+  }
+
+  async run(sink: ObjectSink, signal: AbortSignal): Promise<void> {
+    const { path, settleMs, pollMs } = this.#options
+    await followPath(
+      path,
+      {
+        matches: isManifest,
+        changed: (files) => this.#update(files, sink),
+        ...(settleMs === undefined ? {} : { settleMs }),
+        ...(pollMs === undefined ? {} : { pollMs }),
+      },
+      signal,
+    )
+  }
+
+  /** Reads everything once, for `render`. */
+  async load(sink: ObjectSink): Promise<void> {
+    const { files } = await scan(this.#options.path, isManifest)
+    await this.#update(files, sink)
+  }
+
+  async #update(files: Snapshot, sink: ObjectSink): Promise<void> {
+    // A folder that is gone altogether is a failure, not an empty cluster (R01).
+    if (files.size === 0 && !(await exists(this.#options.path))) {
+      sink.failed(`${this.#options.path}: no such file or folder; waiting for it`)
+      return
+    }
+    let good = 0
+    for (const [file, mark] of files) {
+      const known = this.#files.get(file)
+      if (known?.mark === mark) good++
+      else if (await this.#read(file, mark, sink)) good++
+    }
+    for (const file of this.#files.keys()) if (!files.has(file)) this.#files.delete(file)
+    if (!this.#isSynced && files.size > 0 && good === 0) return
+    this.#deliver(sink)
+    if (this.#isSynced) return
+    this.#isSynced = true
+    for (const kind of kinds) sink.synced(kind)
+  }
+
+  /** Whether the file could be used; if not, its last good content stays. */
+  async #read(file: string, mark: string, sink: ObjectSink): Promise<boolean> {
+    const { objects, problems } = await readManifest(file)
+    for (const problem of problems) sink.failed(problem)
+    const isGood = problems.length === 0
+    this.#files.set(file, {
+      mark,
+      objects: isGood ? objects : (this.#files.get(file)?.objects ?? []),
+    })
+    return isGood
+  }
+
+  #deliver(sink: ObjectSink): void {
+    const wanted = new Map<string, ManifestObject<ObjectKind>>()
+    const all = [...this.#files].sort(([left], [right]) => (left < right ? -1 : 1))
+    for (const object of mirrorEndpoints(all.flatMap(([, { objects }]) => objects))) {
+      const id = `${object.kind}/${object.namespace}/${object.name}`
+      const twin = wanted.get(id)
+      if (twin) sink.failed(`${object.place}: ${id} is in ${twin.place} already; the later counts`)
+      wanted.set(id, object)
+    }
+    for (const [id, { object }] of this.#delivered) {
+      if (wanted.has(id)) continue
+      this.#delivered.delete(id)
+      sink.remove(object.kind, object.namespace, object.name)
+    }
+    for (const [id, object] of wanted) {
+      const text = JSON.stringify(object.raw)
+      if (this.#delivered.get(id)?.text === text) continue
+      this.#delivered.set(id, { object, text })
+      sink.upsert(object.kind, object.raw)
+    }
+  }
+}
+
+async function readManifest(file: string): Promise<ManifestFile> {
+  try {
+    return parseManifest(await readFile(file, 'utf8'), file)
+  } catch (error) {
+    return { objects: [], problems: [`${file}: cannot be read: ${messageOf(error)}`] }
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  const { files, folders } = await scan(path, () => true)
+  return files.size + folders.length > 0
+}
+
+function isManifest(name: string): boolean {
+  return /\.(ya?ml|json)$/i.test(name)
+}

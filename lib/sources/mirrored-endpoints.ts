@@ -1,0 +1,77 @@
+import { asArray, asObject, asString, type Json } from '../state/json.js'
+import { familyOf } from '../state/ip.js'
+import type { ManifestObject } from './manifest-file.js'
+import type { ObjectKind } from './source.js'
+
+const serviceLabel = 'kubernetes.io/service-name'
+
+/**
+ * In a cluster a controller copies Endpoints into EndpointSlices; a folder has none, and people
+ * who start still write Endpoints (E22). Endpoints of a Service that has slices are left out.
+ */
+export function mirrorEndpoints(
+  objects: readonly ManifestObject[],
+): readonly ManifestObject<ObjectKind>[] {
+  const sliced = new Set(
+    objects.flatMap(({ kind, namespace, raw }) => {
+      const service = asObject(asObject(raw.metadata)?.labels)?.[serviceLabel]
+      return kind === 'EndpointSlice' && typeof service === 'string'
+        ? [`${namespace}/${service}`]
+        : []
+    }),
+  )
+  return objects.flatMap((object) => {
+    const { kind } = object
+    if (kind !== 'Endpoints') return [{ ...object, kind }]
+    return sliced.has(`${object.namespace}/${object.name}`) ? [] : slicesOf(object)
+  })
+}
+
+function slicesOf(endpoints: ManifestObject): ManifestObject<ObjectKind>[] {
+  const { namespace, name, raw, place } = endpoints
+  return (asArray(raw.subsets) ?? []).flatMap((subset, index) =>
+    (['IPv4', 'IPv6'] as const).flatMap((addressType): ManifestObject<ObjectKind>[] => {
+      const parts = asObject(subset)
+      const addresses = [
+        ...endpointsOf(parts?.addresses, addressType, true),
+        ...endpointsOf(parts?.notReadyAddresses, addressType, false),
+      ]
+      if (addresses.length === 0) return []
+      const slice = `${name}-${index}-${addressType.toLowerCase()}`
+      const metadata = { name: slice, namespace, labels: { [serviceLabel]: name } }
+      const ports = (asArray(parts?.ports) ?? []).map((port) => ({
+        ...asObject(port),
+        // A slice's port without a name is skipped (E03), one of Endpoints means the empty name.
+        name: asString(asObject(port)?.name) ?? '',
+      }))
+      return [
+        {
+          kind: 'EndpointSlice',
+          namespace,
+          name: slice,
+          place,
+          raw: {
+            apiVersion: 'discovery.k8s.io/v1',
+            kind: 'EndpointSlice',
+            metadata,
+            addressType,
+            ports,
+            endpoints: addresses,
+          },
+        },
+      ]
+    }),
+  )
+}
+
+function endpointsOf(addresses: unknown, addressType: string, ready: boolean): Json[] {
+  return (asArray(addresses) ?? []).flatMap((item) => {
+    const address = asObject(item)
+    const ip = asString(address?.ip)
+    if (ip === undefined || familyOf(ip) !== addressType) return []
+    const nodeName = asString(address?.nodeName)
+    return [
+      { addresses: [ip], conditions: { ready }, ...(nodeName === undefined ? {} : { nodeName }) },
+    ]
+  })
+}

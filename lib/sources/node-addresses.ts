@@ -1,0 +1,51 @@
+import { networkInterfaces, type NetworkInterfaceInfo } from 'node:os'
+import { setTimeout as delay } from 'node:timers/promises'
+import { parseIp } from '../state/ip.js'
+
+export interface NodeAddressesDeps {
+  readonly interfaces: () => NodeJS.Dict<NetworkInterfaceInfo[]>
+  /** Resolves after `ms`, or at once when the signal comes; never rejects. */
+  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
+  readonly pollMs: number
+  /** Interfaces that carry virtual addresses of Services, not addresses of this node. */
+  readonly ignored: readonly string[]
+}
+
+const realDeps: NodeAddressesDeps = {
+  interfaces: networkInterfaces,
+  sleep: (ms, signal) => delay(ms, undefined, { signal }).catch(() => undefined),
+  // Asking costs some 50 us; the reference follows address changes not at all (L09).
+  pollMs: 2000,
+  ignored: ['kube-ipvs0', 'kube-portals0'],
+}
+
+/** The addresses of this node's interfaces, loopback included, in the order of the interfaces. */
+export function nodeAddresses(deps: Partial<NodeAddressesDeps> = {}): readonly string[] {
+  const { interfaces, ignored } = { ...realDeps, ...deps }
+  const found = new Set<string>()
+  for (const [name, addresses] of Object.entries(interfaces())) {
+    if (ignored.includes(name)) continue
+    for (const { address } of addresses ?? []) {
+      const ip = parseIp(address)
+      if (ip) found.add(ip.text)
+    }
+  }
+  return [...found]
+}
+
+/** Tells the addresses at once and after every change, until the signal. */
+export async function followNodeAddresses(
+  changed: (addresses: readonly string[]) => void,
+  signal: AbortSignal,
+  deps: Partial<NodeAddressesDeps> = {},
+): Promise<void> {
+  const { sleep, pollMs } = { ...realDeps, ...deps }
+  let previous: string | undefined
+  while (!signal.aborted) {
+    const addresses = nodeAddresses(deps)
+    const text = addresses.join()
+    if (text !== previous) changed(addresses)
+    previous = text
+    await sleep(pollMs, signal)
+  }
+}

@@ -1,0 +1,253 @@
+import t, { type Test } from 'tap'
+import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { ManifestFolder } from '../../lib/sources/manifest-folder.js'
+import { parseManifest, type ManifestObject } from '../../lib/sources/manifest-file.js'
+import { mirrorEndpoints } from '../../lib/sources/mirrored-endpoints.js'
+import { followNodeAddresses, nodeAddresses } from '../../lib/sources/node-addresses.js'
+import type { ObjectSink } from '../../lib/sources/source.js'
+import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
+
+const service = (name: string, port = 80) =>
+  `apiVersion: v1\nkind: Service\nmetadata: {name: ${name}}\nspec: {clusterIP: 10.0.0.1, ports: [{port: ${port}}]}\n`
+
+/** Writes down what it is told, and lets a test wait for it. */
+class RecordingSink implements ObjectSink {
+  readonly told: string[] = []
+  #waiting: (() => void)[] = []
+  upsert(kind: string, raw: unknown) {
+    const { metadata, spec } = raw as {
+      metadata: { name: string }
+      spec?: { ports?: { port: number }[] }
+    }
+    this.#tell(`+${kind}/${metadata.name}:${spec?.ports?.[0]?.port ?? ''}`)
+  }
+  remove(kind: string, namespace: string, name: string) {
+    this.#tell(`-${kind}/${namespace}/${name}`)
+  }
+  synced(kind: string) {
+    this.#tell(`synced ${kind}`)
+  }
+  failed(message: string) {
+    this.#tell(`failed ${message}`)
+  }
+  /** Resolves once a line matches, and forgets everything told so far. */
+  async saw(pattern: RegExp): Promise<string[]> {
+    while (!this.told.some((line) => pattern.test(line))) {
+      await new Promise<void>((resolve) => this.#waiting.push(resolve))
+    }
+    return this.told.splice(0)
+  }
+  #tell(line: string) {
+    this.told.push(line)
+    for (const wake of this.#waiting.splice(0)) wake()
+  }
+}
+
+t.test(
+  'manifests: several documents, lists of both sorts, JSON, and kinds of others',
+  async (t) => {
+    const yaml = `${service('a')}---
+# nothing but a comment
+---
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Service, metadata: {name: b, namespace: n}}
+- {apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSliceList
+items: [{metadata: {name: s}}]
+---
+{apiVersion: v1, kind: Node, metadata: {name: n1, namespace: ignored}}
+---
+{apiVersion: serving.knative.dev/v1, kind: Service, metadata: {name: k}}
+`
+    const { objects, problems } = parseManifest(yaml, 'f.yaml')
+    t.same(problems, [])
+    t.same(
+      objects.map(({ kind, namespace, name, place }) => [kind, namespace, name, place].join(' ')),
+      [
+        'Service default a f.yaml:1',
+        'Service n b f.yaml:8',
+        'EndpointSlice default s f.yaml:14',
+        'Node  n1 f.yaml:18',
+      ],
+    )
+    t.equal(objects[2]?.raw.kind, 'EndpointSlice', 'items of a typed list get their kind')
+    const json = JSON.stringify({ apiVersion: 'v1', kind: 'Service', metadata: { name: 'j' } })
+    t.match(parseManifest(`\n${json}`, 'f.json').objects, [{ name: 'j' }])
+  },
+)
+
+t.test('manifests: what is wrong is said as file:line: reason', async (t) => {
+  for (const [text, problem] of [
+    [`${service('a')}---\nkind: [\n`, /^f\.yaml:\d+: .*\]/],
+    ['{"apiVersion": "v1"\n "kind": "x"}', /^f\.yaml:2: /],
+    [`${service('a')}---\nfoo: bar\n`, /^f\.yaml:6: apiVersion or kind is missing/],
+    ['just text\n', /^f\.yaml:1: "just text" is not an object/],
+    ['a: 1\na: 2\n', /^f\.yaml:2: .*unique/],
+    ['{apiVersion: v1, kind: Service}', /^f\.yaml:1: Service: metadata\.name is missing/],
+    [
+      '{apiVersion: discovery.k8s.io/v1beta1, kind: EndpointSlice, metadata: {name: x}}',
+      /v1beta1" is not read; write apiVersion: discovery\.k8s\.io\/v1$/,
+    ],
+    [
+      `a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [${'*a,'.repeat(12)}]\nc: &c [${'*b,'.repeat(12)}]\nd: [${'*c,'.repeat(12)}]\n`,
+      /^f\.yaml:1: .*alias/i,
+    ],
+  ] as const) {
+    const { problems } = parseManifest(text, 'f.yaml')
+    t.match(problems[0], problem)
+  }
+  t.same(parseManifest('', 'f.yaml'), { objects: [], problems: [] })
+})
+
+t.test('E22: Endpoints without slices become slices, ready or not, by family', async (t) => {
+  const endpoints = (name: string) => ({
+    kind: 'Endpoints' as const,
+    namespace: 'default',
+    name,
+    place: 'f:1',
+    raw: {
+      subsets: [
+        {
+          addresses: [{ ip: '10.1.0.1', nodeName: 'n1' }, { ip: 'fd00::1' }],
+          notReadyAddresses: [{ ip: '10.1.0.2' }, { ip: 'nonsense' }],
+          ports: [{ port: 8080 }, { name: 'x', port: 53, protocol: 'UDP' }],
+        },
+        {},
+      ],
+    },
+  })
+  const slice: ManifestObject = {
+    kind: 'EndpointSlice',
+    namespace: 'default',
+    name: 'own',
+    place: 'f:2',
+    raw: { metadata: { labels: { 'kubernetes.io/service-name': 'sliced' } } },
+  }
+  const mirrored = mirrorEndpoints([endpoints('web'), endpoints('sliced'), slice])
+  t.same(
+    mirrored.map(({ name }) => name),
+    ['web-0-ipv4', 'web-0-ipv6', 'own'],
+  )
+  t.match(parseEndpointSlice(mirrored[0]?.raw), {
+    outcome: 'accepted',
+    value: {
+      service: 'web',
+      family: 'IPv4',
+      ports: [
+        { name: '', protocol: 'TCP', port: 8080 },
+        { name: 'x', protocol: 'UDP', port: 53 },
+      ],
+      endpoints: [
+        { ip: '10.1.0.1', ready: true, nodeName: 'n1' },
+        { ip: '10.1.0.2', ready: false },
+      ],
+    },
+  })
+})
+
+/** Runs a folder over the directory until the test ends. */
+function follow(t: Test, path: string): RecordingSink {
+  const sink = new RecordingSink()
+  const stop = new AbortController()
+  const running = new ManifestFolder({ path, settleMs: 20, pollMs: 200 }).run(sink, stop.signal)
+  t.teardown(async () => {
+    stop.abort()
+    await running
+  })
+  return sink
+}
+
+t.test('a folder is followed: files come, change, break, recover and go', async (t) => {
+  const folder = t.testdir({ 'a.yaml': service('a'), 'b.yml': service('b'), 'x.txt': 'no' })
+  const sink = follow(t, folder)
+  t.same(await sink.saw(/synced EndpointSlice/), [
+    '+Service/a:80',
+    '+Service/b:80',
+    'synced Node',
+    'synced ServiceCIDR',
+    'synced Service',
+    'synced EndpointSlice',
+  ])
+  writeFileSync(join(folder, 'b.yml'), service('b', 81))
+  t.same(await sink.saw(/Service/), ['+Service/b:81'], 'what did not change is not told again')
+  writeFileSync(join(folder, 'b.yml'), 'kind: [\n')
+  t.match(await sink.saw(/failed/), [/^failed .*b\.yml:\d+: /])
+  rmSync(join(folder, 'a.yaml'))
+  t.same(await sink.saw(/-/), ['-Service/default/a'], 'the last good content of b stays in force')
+  writeFileSync(join(folder, 'b.yml'), service('c'))
+  t.same(await sink.saw(/\+/), ['-Service/default/b', '+Service/c:80'])
+  mkdirSync(join(folder, 'sub'))
+  writeFileSync(
+    join(folder, 'sub', 'd.json'),
+    '{"apiVersion":"v1","kind":"Node","metadata":{"name":"d"}}',
+  )
+  t.same(await sink.saw(/\+/), ['+Node/d:'])
+  renameSync(folder, `${folder}-away`)
+  t.match(await sink.saw(/failed/), [/no such file or folder/], 'nothing is removed (R01)')
+  renameSync(`${folder}-away`, folder)
+})
+
+t.test('the swap of a ConfigMap volume is seen', async (t) => {
+  const folder = t.testdir({
+    '..1': { 'f.yaml': service('old') },
+    '..2': { 'f.yaml': service('new') },
+  })
+  symlinkSync('..1', join(folder, '..data'))
+  symlinkSync('..data/f.yaml', join(folder, 'f.yaml'))
+  const whole = follow(t, folder)
+  const single = follow(t, join(folder, 'f.yaml'))
+  await Promise.all([whole.saw(/synced EndpointSlice/), single.saw(/synced EndpointSlice/)])
+  symlinkSync('..2', join(folder, '..tmp'))
+  renameSync(join(folder, '..tmp'), join(folder, '..data'))
+  const expected = ['-Service/default/old', '+Service/new:80']
+  t.same(await whole.saw(/\+/), expected)
+  t.same(await single.saw(/\+/), expected)
+})
+
+t.test('R01: nothing counts as synced while no file could be read', async (t) => {
+  const folder = t.testdir({ 'a.yaml': 'kind: [\n' })
+  const sink = follow(t, folder)
+  t.match(await sink.saw(/failed/), [/a\.yaml/])
+  writeFileSync(join(folder, 'a.yaml'), service('a'))
+  t.match(await sink.saw(/synced EndpointSlice/), [/^\+Service\/a/])
+  const missing = follow(t, join(folder, 'missing'))
+  t.match(await missing.saw(/failed/), [/missing: no such file or folder; waiting for it/])
+})
+
+t.test('an object in two files: the later file counts, and that is said', async (t) => {
+  const sink = new RecordingSink()
+  const path = t.testdir({ 'a.yaml': service('s', 1), 'b.yaml': service('s', 2) })
+  await new ManifestFolder({ path }).load(sink)
+  t.match(sink.told, [
+    /failed .*b\.yaml:1: Service\/default\/s is in .*a\.yaml:1 already/,
+    '+Service/s:2',
+  ])
+})
+
+t.test('node addresses: in order, canonical, without the virtual ones, and followed', async (t) => {
+  const info = (...addresses: string[]) => addresses.map((address) => ({ address }) as never)
+  let now: Record<string, never[]> = {
+    lo: info('127.0.0.1', '::1'),
+    eth0: info('192.168.1.5', 'FE80::1'),
+    'kube-ipvs0': info('10.0.0.1'),
+  }
+  t.same(nodeAddresses({ interfaces: () => now }), ['127.0.0.1', '::1', '192.168.1.5', 'fe80::1'])
+  const stop = new AbortController()
+  const told: (readonly string[])[] = []
+  let polls = 0
+  await followNodeAddresses((addresses) => told.push(addresses), stop.signal, {
+    interfaces: () => now,
+    sleep: async () => {
+      polls++
+      if (polls === 2) now = { eth0: info('192.168.1.6') }
+      if (polls === 4) stop.abort()
+    },
+  })
+  t.equal(told.length, 2, 'only changes are told')
+  t.same(told[1], ['192.168.1.6'])
+})
