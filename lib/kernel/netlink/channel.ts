@@ -1,0 +1,223 @@
+import { endianness } from 'node:os'
+import { setImmediate, setTimeout } from 'node:timers/promises'
+import { KernelError } from '../../errors.js'
+import {
+  failureFromAck,
+  failureFromDone,
+  failureOf,
+  kernelErrorOf,
+  type NetlinkFailure,
+} from './failure.js'
+import { forEachMessage, type Message } from './message-reader.js'
+import type { MessageWriter } from './message-writer.js'
+import { controlTypes, flags } from './protocol.js'
+import { openSocket, type NetlinkPipe, type OpenPipe, type SocketOptions } from './socket.js'
+
+/** What the kernel said to a datagram of one or more messages. */
+export interface Answer {
+  /** Messages that are not acknowledgements; their bytes are the caller's. */
+  readonly replies: readonly Message[]
+  /** By the index of the message in the datagram. */
+  readonly failures: ReadonlyMap<number, NetlinkFailure>
+  /** How many messages were acknowledged as done. */
+  readonly acknowledged: number
+  /** The kernel had more to say than the socket could hold: failures may be missing. */
+  readonly overrun: boolean
+}
+
+export interface DumpOptions<T> {
+  /** Starts the KernelError's message: `list virtual servers`. */
+  readonly action: string
+  /** Reads one message; undefined leaves it out. The payload is valid during the call only. */
+  readonly parse: (message: Message) => T | undefined
+}
+
+/** Requests and dumps over netlink. The edge everything above is tested against with a fake. */
+export interface NetlinkChannel {
+  /**
+   * Sends all messages of the writer in one system call and reads all answers, without waiting:
+   * the kernel works while `send` runs. Never throws for what the kernel refused.
+   */
+  transact(writer: MessageWriter): Answer
+  /** Sends one message that wants an acknowledgement; throws a KernelError when refused. */
+  request(writer: MessageWriter, action: string): readonly Message[]
+  /**
+   * Lists. The event loop gets its turn between parts, so the table may change meanwhile: where
+   * the kernel notices, the list is read again. Dumps of one channel run one after another.
+   */
+  dump<T>(writer: MessageWriter, options: DumpOptions<T>): Promise<T[]>
+  close(): void
+}
+
+export interface ChannelOptions extends SocketOptions {
+  readonly openPipe?: OpenPipe
+  /** How long a dump may keep the event loop for itself. */
+  readonly sliceMs?: number
+}
+
+const outOfBuffer = 105
+const dumpAttempts = 5
+/** A dump's next part is there at once; this only bounds the wait for a kernel short of memory. */
+const emptyReads = 2000
+
+export function openChannel(protocol: number, options: ChannelOptions = {}): NetlinkChannel {
+  const openPipe = options.openPipe ?? openSocket
+  const pipe = openPipe(protocol, options)
+  // A dump lives across turns of the event loop, so it has a socket of its own. It is opened
+  // here and not on demand, to be in the same network namespace as the first.
+  const dumpPipe = openPipe(protocol, options)
+  let sequence = 1
+  let dumps: Promise<unknown> = Promise.resolve()
+
+  const transact = (writer: MessageWriter): Answer => {
+    const first = sequence
+    sequence = (sequence + writer.messages) >>> 0
+    pipe.send(writer.finish(first))
+    return collectAnswer(pipe, first, writer.messages)
+  }
+
+  return {
+    transact,
+    request(writer, action) {
+      const answer = transact(writer)
+      const failure = answer.failures.get(0)
+      if (failure) throw kernelErrorOf(failure, action)
+      if (answer.overrun) throw kernelErrorOf(failureOf(outOfBuffer), action)
+      if (answer.acknowledged === 0 && answer.replies.length === 0) {
+        throw new KernelError('failed', `${action}: the kernel did not answer`)
+      }
+      return answer.replies
+    },
+    dump(writer, dumpOptions) {
+      const request = Buffer.from(writer.finish(0))
+      const nextSequence = () => sequence++ >>> 0
+      const run = () =>
+        dump(dumpPipe, request, nextSequence, { sliceMs: options.sliceMs ?? 5, ...dumpOptions })
+      const result = dumps.then(run)
+      dumps = result.catch(() => undefined)
+      return result
+    },
+    close() {
+      pipe.close()
+      dumpPipe.close()
+    },
+  }
+}
+
+function collectAnswer(pipe: NetlinkPipe, first: number, count: number): Answer {
+  const replies: Message[] = []
+  const failures = new Map<number, NetlinkFailure>()
+  let acknowledged = 0
+  let overrun = false
+  for (;;) {
+    const received = pipe.receive()
+    if (received.kind === 'nothing') return { replies, failures, acknowledged, overrun }
+    if (received.kind === 'overrun') {
+      overrun = true
+      continue
+    }
+    forEachMessage(received.data, (message) => {
+      const index = (message.sequence - first) >>> 0
+      // Left over from an earlier request that was given up.
+      if (index >= count) return
+      if (message.type === controlTypes.error) {
+        const failure = failureFromAck(message.payload, message.flags)
+        if (failure) failures.set(index, failure)
+        else acknowledged++
+      } else if (message.type >= 16) {
+        replies.push({ ...message, payload: Buffer.from(message.payload) })
+      }
+    })
+  }
+}
+
+interface DumpSettings<T> extends DumpOptions<T> {
+  readonly sliceMs: number
+}
+
+async function dump<T>(
+  pipe: NetlinkPipe,
+  request: Buffer,
+  nextSequence: () => number,
+  settings: DumpSettings<T>,
+): Promise<T[]> {
+  for (let attempt = 0; attempt < dumpAttempts; attempt++) {
+    const sequence = nextSequence()
+    const result = await dumpOnce(pipe, request, sequence, settings)
+    if (result.error !== undefined) throw result.error
+    if (!result.interrupted) return result.items
+  }
+  throw new KernelError(
+    'busy',
+    `${settings.action}: the table changed during each of ${dumpAttempts} attempts to read it`,
+  )
+}
+
+interface DumpResult<T> {
+  readonly items: T[]
+  readonly interrupted: boolean
+  readonly error: Error | undefined
+}
+
+/** Reads one dump to its very end, whatever happens: a dump left half-read blocks the next one. */
+async function dumpOnce<T>(
+  pipe: NetlinkPipe,
+  request: Buffer,
+  sequence: number,
+  settings: DumpSettings<T>,
+): Promise<DumpResult<T>> {
+  const items: T[] = []
+  let interrupted = false
+  let error: Error | undefined
+  let done = false
+  let empty = 0
+  const readMessage = (message: Message) => {
+    if (message.sequence !== sequence || done) return
+    if ((message.flags & flags.dumpInterrupted) !== 0) interrupted = true
+    if (message.type === controlTypes.done || message.type === controlTypes.error) {
+      done = true
+      const failure =
+        message.type === controlTypes.done
+          ? failureFromDone(message.payload)
+          : failureFromAck(message.payload, message.flags)
+      if (failure) error ??= kernelErrorOf(failure, settings.action)
+    } else if (message.type >= 16 && error === undefined) {
+      try {
+        const item = settings.parse(message)
+        if (item !== undefined) items.push(item)
+      } catch (thrown) {
+        error = thrown instanceof Error ? thrown : new Error(String(thrown))
+      }
+    }
+  }
+
+  pipe.send(withSequence(request, sequence))
+  let sliceEnds = performance.now() + settings.sliceMs
+  while (!done) {
+    const received = pipe.receive()
+    if (received.kind === 'datagram') {
+      empty = 0
+      forEachMessage(received.data, readMessage)
+    } else if (received.kind === 'overrun') {
+      interrupted = true
+    } else {
+      if (++empty > emptyReads) {
+        error ??= new KernelError('failed', `${settings.action}: the list has no end`)
+        break
+      }
+      await setTimeout(1)
+    }
+    if (performance.now() > sliceEnds) {
+      await setImmediate()
+      sliceEnds = performance.now() + settings.sliceMs
+    }
+  }
+  return { items, interrupted, error }
+}
+
+function withSequence(request: Buffer, sequence: number): Buffer {
+  const message = Buffer.from(request)
+  if (endianness() === 'LE') message.writeUInt32LE(sequence, 8)
+  else message.writeUInt32BE(sequence, 8)
+  return message
+}

@@ -1,0 +1,30 @@
+/** The numbers of netlink itself, from linux/netlink.h. The families' own numbers live beside their users. */
+
+export const protocols = { route: 0, netfilter: 12, generic: 16 } as const
+
+/** Flags of a request. Several share a bit: their meaning depends on the verb. */
+export const flags = {
+  request: 0x1,
+  multi: 0x2,
+  ack: 0x4,
+  echo: 0x8,
+  dumpInterrupted: 0x10,
+  dump: 0x300,
+  replace: 0x100,
+  excl: 0x200,
+  create: 0x400,
+  append: 0x800,
+} as const
+
+/** Flags of an acknowledgement. */
+export const ackFlags = { capped: 0x100, hasTexts: 0x200 } as const
+
+/** Message types below 16 belong to netlink itself. */
+export const controlTypes = { noop: 1, error: 2, done: 3, overrun: 4 } as const
+
+export const headerBytes = 16
+
+/** Every message and every attribute starts at a multiple of four bytes. */
+export function aligned(length: number): number {
+  return (length + 3) & ~3
+}

@@ -1,0 +1,54 @@
+import { setTimeout } from 'node:timers/promises'
+import { forEachMessage, type Message } from './message-reader.js'
+import { openSocket, type OpenPipe, type SocketOptions } from './socket.js'
+
+export interface SubscriptionOptions extends SocketOptions {
+  readonly groups: readonly number[]
+  /** How often the socket is looked at; each look costs a microsecond. */
+  readonly everyMs: number
+  /** The payload is valid during the call only. */
+  readonly onMessage: (message: Message) => void
+  /** The kernel dropped notifications: whatever they would have said has to be read anew. */
+  readonly onOverrun: () => void
+  readonly openPipe?: OpenPipe
+}
+
+/** Most messages are handled at once; after this many the event loop gets its turn. */
+const datagramsPerLook = 256
+
+/** A socket that has joined multicast groups; it hears everything from the moment it exists. */
+export interface Subscription {
+  /** Delivers notifications until the signal, then closes the socket. */
+  run(signal: AbortSignal): Promise<void>
+}
+
+/**
+ * Listens to multicast groups. Node cannot wait for a netlink socket without giving up a thread
+ * of its pool, so the socket is read at intervals instead, which suits notifications that start
+ * a check and are not data.
+ */
+export function subscribe(protocol: number, options: SubscriptionOptions): Subscription {
+  const pipe = (options.openPipe ?? openSocket)(protocol, options)
+  const look = () => {
+    for (let count = 0; count < datagramsPerLook; count++) {
+      const received = pipe.receive()
+      if (received.kind === 'nothing') return
+      if (received.kind === 'overrun') options.onOverrun()
+      else forEachMessage(received.data, options.onMessage)
+    }
+  }
+  return {
+    async run(signal) {
+      try {
+        while (!signal.aborted) {
+          look()
+          await setTimeout(options.everyMs, undefined, { signal, ref: false }).catch(
+            () => undefined,
+          )
+        }
+      } finally {
+        pipe.close()
+      }
+    },
+  }
+}

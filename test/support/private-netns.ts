@@ -1,0 +1,15 @@
+import koffi from 'koffi'
+
+const newNetworkNamespace = 0x40000000
+
+/**
+ * Moves this test process (its main thread, and every child it starts from now on) into a network
+ * namespace of its own, which vanishes with the process. Returns why that is not possible, or
+ * undefined; `t.plan`-style callers pass the reason to `skip`.
+ */
+export function enterPrivateNetns(): string | undefined {
+  if (process.platform !== 'linux') return 'needs Linux network namespaces'
+  const unshare = koffi.load(null).func('int unshare(int)')
+  if (unshare(newNetworkNamespace) === 0) return undefined
+  return `cannot create a network namespace (errno ${koffi.errno()}); run as root`
+}
