@@ -82,27 +82,29 @@ async function commands(list) {
   return result
 }
 
-/** tap counts its own assertions; a file that dies without a count is one failure. */
+/** Passed and failed are tap's own totals; a run that dies without them is one failure. */
 async function tap(list, timeoutSeconds = 60) {
   if (list.length === 0) return { passed: 0, failed: 0 }
   const result = { passed: 0, failed: 0, skipped: 0 }
-  let recent = []
-  const code = await run(
-    'npx',
-    ['tap', '--reporter=tap', `--timeout=${timeoutSeconds}`, '--jobs=2', ...list],
-    (line) => {
-      const match = /^\s*(not )?ok \d+( - .*)?$/.exec(line)
-      recent = [...recent.slice(-1), line]
-      if (/^\s*(not )?ok .* # (skip|todo)/i.test(line)) {
-        result.skipped++
-        console.log(line.trim())
-      } else if (match?.[1]) {
-        result.failed++
-        console.log(line)
-      } else if (match) result.passed++
-      else if (result.failed > 0 || /^\s*(Bail out|timeout)/.test(line)) console.log(line)
-    },
-  )
+  const args = ['tap', '--reporter=tap', `--timeout=${timeoutSeconds}`, '--jobs=2', ...list]
+  let diagnosticDepth = -1
+  const code = await run('npx', args, (line) => {
+    const totals = /^# \{ total: \d+,(.*)\}$/.exec(line)
+    if (totals) {
+      const count = (name) => Number(new RegExp(`${name}: (\\d+)`).exec(totals[1])?.[1] ?? 0)
+      Object.assign(result, {
+        passed: count('pass'),
+        failed: count('fail'),
+        skipped: count('skip'),
+      })
+    }
+    // A failure is shown with the block that explains it, a skip with its reason.
+    const depth = line.length - line.trimStart().length
+    if (/^\s*not ok /.test(line)) diagnosticDepth = depth
+    else if (diagnosticDepth >= 0 && line.trim() !== '' && depth <= diagnosticDepth)
+      diagnosticDepth = -1
+    if (diagnosticDepth >= 0 || /# skip|^\s*Bail out|timeout!/i.test(line)) console.log(line)
+  })
   if (code !== 0 && result.failed === 0) result.failed = 1
   return result
 }
