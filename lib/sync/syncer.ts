@@ -1,6 +1,6 @@
 import { messageOf, KernelError } from '../errors.js'
 import { systemClock, type Clock } from './clock.js'
-import type { Applied, Mode, ServiceFailure } from '../modes/mode.js'
+import type { Mode, ServiceFailure } from '../modes/mode.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { IpFamily } from '../state/ip.js'
 
@@ -21,9 +21,8 @@ export interface SyncReport {
 }
 
 export interface SyncerOptions {
-  readonly mode: Mode
-  /** Instead of applying, hand the text of the changes here. */
-  readonly dryRun?: (family: IpFamily, changes: string) => void
+  /** A mode, or for a dry run a planner with an `apply` that only shows what it was given. */
+  readonly mode: Pick<Mode, 'plan' | 'apply'>
   readonly clock?: Clock
 }
 
@@ -64,7 +63,7 @@ export class Syncer {
       if (progress && plan === progress.plan && !progress.hasFailures) {
         return { ...idle, outcome: 'unchanged', planMs: planned - started, applyMs: 0 }
       }
-      const applied = await this.#apply(family, plan, progress?.plan)
+      const applied = await this.#options.mode.apply(plan, progress?.plan)
       // A `forget` in the meantime means this result was disturbed: it must not count as known.
       if (generation === this.#generation) {
         this.#applied.set(family, { plan, hasFailures: applied.failed.length > 0 })
@@ -86,13 +85,5 @@ export class Syncer {
         ...(error instanceof KernelError && error.detail !== '' ? { detail: error.detail } : {}),
       }
     }
-  }
-
-  async #apply(family: IpFamily, plan: unknown, previous: unknown): Promise<Applied> {
-    const { mode, dryRun } = this.#options
-    if (!dryRun) return mode.apply(plan, previous)
-    const text = mode.renderChanges(plan, previous)
-    dryRun(family, text)
-    return { full: previous === undefined, bytes: text.length, objects: 0, failed: [] }
   }
 }

@@ -162,7 +162,7 @@ function modeWith(apply: (plan: unknown, previous: unknown) => Applied | Promise
       return plan
     },
     render: () => '',
-    renderChanges: (plan, previous) => `${previous ? 'from ' : ''}${JSON.stringify(plan)}`,
+    renderChanges: () => '',
     apply: async (plan, previous) => {
       calls.push([plan, previous])
       return apply(plan, previous)
@@ -240,14 +240,4 @@ t.test('service ports that failed are tried again with the same plan', async (t)
   t.same((await syncer.sync(one)).failed, failed)
   t.equal((await syncer.sync(one)).outcome, 'applied')
   t.equal((await syncer.sync(one)).outcome, 'unchanged')
-})
-
-t.test('a dry run shows the changes and applies nothing', async (t) => {
-  const shown: string[] = []
-  const { mode, calls } = modeWith(() => fine)
-  const syncer = new Syncer({ mode, dryRun: (family, text) => shown.push(`${family} ${text}`) })
-  await syncer.sync(state('IPv4'))
-  await syncer.sync(state('IPv4'))
-  t.equal(calls.length, 0)
-  t.same(shown, ['IPv4 {"family":"IPv4"}', 'IPv4 from {"family":"IPv4"}'])
 })

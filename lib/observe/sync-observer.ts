@@ -1,0 +1,100 @@
+import type { Log, Meter, ModeName } from '../modes/mode.js'
+import type { IpFamily } from '../state/ip.js'
+import type { SyncReport } from '../sync/syncer.js'
+import type { Taken } from '../state/tracker.js'
+
+export interface SyncObserverOptions {
+  readonly mode: ModeName
+  readonly log: Log
+  readonly meter: Meter
+  readonly now: () => number
+  /** When this process began, in ms since 1970: older triggers are history (E10). */
+  readonly startedAt: number
+}
+
+/** Turns what a sync did into log lines and the numbers of section 15. */
+export class SyncObserver {
+  readonly #options: SyncObserverOptions
+  readonly #syncedOnce = new Set<IpFamily>()
+  /** Trigger times of changes whose sync has not succeeded yet. */
+  readonly #waiting = new Map<IpFamily, number[]>()
+
+  constructor(options: SyncObserverOptions) {
+    this.#options = options
+  }
+
+  /** A sync is about to run on what was taken. */
+  taken(taken: Taken): void {
+    const { meter, startedAt } = this.#options
+    meter.gauge('sync_proxy_rules_endpoint_changes_pending', {}, 0)
+    meter.gauge('sync_proxy_rules_service_changes_pending', {}, 0)
+    meter.count('sync_proxy_rules_endpoint_changes_total', {}, taken.pending.endpoints)
+    meter.count('sync_proxy_rules_service_changes_total', {}, taken.pending.services)
+    for (const { policy, family, count } of taken.withoutLocalEndpoints) {
+      const labels = { traffic_policy: policy, ip_family: family }
+      meter.gauge('sync_proxy_rules_no_local_endpoints_total', labels, count)
+    }
+    for (const { family, services } of taken.states) {
+      meter.gauge('services', { ip_family: family }, services.size)
+    }
+    for (const [family, times] of taken.triggerTimes) {
+      const fresh = times.filter((time) => time >= startedAt)
+      this.#waiting.set(family, [...(this.#waiting.get(family) ?? []), ...fresh])
+    }
+  }
+
+  /** One family is done; `changed` counts the service ports of the batch. */
+  synced(report: SyncReport, changed: number): void {
+    const { mode, log, meter, now } = this.#options
+    const { family, outcome, full, bytes, objects, failed } = report
+    const labels = { ip_family: family }
+    const seconds = (report.planMs + report.applyMs) / 1000
+    const ms = Math.round(seconds * 1000)
+    meter.observe('sync_proxy_rules_duration_seconds', labels, seconds)
+    const kind = full ? 'full' : 'partial'
+    meter.observe(`sync_${kind}_proxy_rules_duration_seconds`, labels, seconds)
+    for (const { key, reason } of failed) {
+      log.warn({ service: key, family, reason }, 'service port could not be programmed, will retry')
+    }
+    if (outcome === 'failed' || failed.length > 0) this.#countFailure(report)
+    if (outcome === 'failed') {
+      const { error, detail } = report
+      const fields = { mode, family, ms, error, ...(detail === undefined ? {} : { detail }) }
+      log.error(fields, 'sync failed, the last good rules stay; will retry')
+      return
+    }
+    meter.gauge('sync_proxy_rules_last_timestamp_seconds', labels, now() / 1000)
+    meter.count('sync_written_bytes_total', labels, bytes)
+    this.#observeLatency(family)
+    if (!this.#syncedOnce.has(family)) {
+      this.#syncedOnce.add(family)
+      meter.gauge('first_sync_seconds', labels, (now() - this.#options.startedAt) / 1000)
+    }
+    const fields = { mode, family, changed, ms, bytes, objects, full }
+    if (outcome === 'applied') log.info(fields, 'SyncProxyRules complete')
+    else log.debug(fields, 'SyncProxyRules complete, nothing to change')
+  }
+
+  #countFailure({ family, full, outcome }: SyncReport): void {
+    const { mode, meter } = this.#options
+    const labels = { ip_family: family }
+    meter.count('sync_failures_total', labels)
+    if (outcome !== 'failed') return
+    if (mode === 'nftables') meter.count('sync_proxy_rules_nftables_sync_failures_total', labels)
+    if (mode !== 'iptables' && mode !== 'ipvs') return
+    meter.count('sync_proxy_rules_iptables_restore_failures_total', labels)
+    if (mode === 'iptables' && !full) {
+      meter.count('sync_proxy_rules_iptables_partial_restore_failures_total', labels)
+    }
+  }
+
+  /** From the change in the cluster to the rule in the kernel (E10). */
+  #observeLatency(family: IpFamily): void {
+    const { meter, now } = this.#options
+    for (const time of this.#waiting.get(family) ?? []) {
+      const seconds = Math.max(0, now() - time) / 1000
+      meter.observe('network_programming_duration_seconds', { ip_family: family }, seconds)
+    }
+    this.#waiting.delete(family)
+  }
+}
