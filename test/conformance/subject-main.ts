@@ -170,7 +170,12 @@ async function createMode(
   const definition = await load()
   return definition.create(modeSettings(config, modeName, families), {
     log,
-    meter: { count: () => undefined, gauge: () => undefined, observe: () => undefined },
+    meter: {
+      count: () => undefined,
+      gauge: () => undefined,
+      observe: () => undefined,
+      forget: () => undefined,
+    },
     resync: (reason, { full }) => {
       log.warn({ full }, reason)
       resync(full)
