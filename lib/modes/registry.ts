@@ -4,4 +4,6 @@ import type { ModeDefinition, ModeName } from './mode.js'
  * The one list of modes: help, `check`, the documents and the tests read it. Loading is lazy, so
  * that a node pays only for the mode it runs.
  */
-export const modeLoaders: Readonly<Partial<Record<ModeName, () => Promise<ModeDefinition>>>> = {}
+export const modeLoaders: Readonly<Partial<Record<ModeName, () => Promise<ModeDefinition>>>> = {
+  nftables: async () => (await import('./nftables/index.js')).mode,
+}

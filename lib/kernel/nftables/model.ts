@@ -108,13 +108,19 @@ export interface Element {
   readonly comment?: string
 }
 
-export type Command =
+export type Command = ObjectCommand | ElementCommand
+
+export type ObjectCommand =
   /** Adding what exists is no error (unless it differs); deleting what does not exist is one. */
   | { readonly do: 'add-table' | 'delete-table' }
   | { readonly do: 'add-chain' | 'flush-chain' | 'delete-chain'; readonly chain: Chain }
   | { readonly do: 'add-rule'; readonly chain: string; readonly rule: Rule }
   | { readonly do: 'add-set' | 'delete-set' | 'flush-set'; readonly set: NftSet }
-  | { readonly do: 'add-element' | 'delete-element'; readonly element: Element }
+
+export interface ElementCommand {
+  readonly do: 'add-element' | 'delete-element'
+  readonly element: Element
+}
 
 /** Commands that take effect together or not at all. */
 export interface Transaction {

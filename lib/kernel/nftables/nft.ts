@@ -35,11 +35,7 @@ export class Nft implements RulesetWriter {
 
   /** Asks nft and the kernel whether they would take the transaction, without keeping it. */
   async check(transaction: Transaction): Promise<void> {
-    await this.#checked(
-      ['-c', '-f', '-'],
-      'try nftables transaction',
-      transactionText(transaction),
-    )
+    await this.#checked(['-c', '-f', '-'], 'try nftables transaction', transactionText(transaction))
   }
 
   async version(): Promise<string> {

@@ -1,5 +1,14 @@
 import { checkedAddress, checkedName, checkedPort, safeComment } from './identifiers.js'
-import type { Chain, Command, Element, KeyType, NftSet, Table, Transaction } from './model.js'
+import type {
+  Chain,
+  Element,
+  ElementCommand,
+  KeyType,
+  NftSet,
+  ObjectCommand,
+  Table,
+  Transaction,
+} from './model.js'
 import { ruleText, verdictText } from './text-statements.js'
 
 /** Elements of one command: enough to make few commands, few enough to keep lines readable. */
@@ -9,7 +18,7 @@ const elementsPerCommand = 256
 export function transactionText({ table, commands }: Transaction): string {
   const lines: string[] = []
   let batch: Element[] = []
-  let batched: Command['do'] | undefined
+  let batched: ElementCommand['do'] | undefined
   const flush = () => {
     const [first] = batch
     if (!first || batched === undefined) return
@@ -19,7 +28,7 @@ export function transactionText({ table, commands }: Transaction): string {
     batch = []
   }
   for (const command of commands) {
-    if (command.do !== 'add-element' && command.do !== 'delete-element') {
+    if (!('element' in command)) {
       flush()
       lines.push(commandText(table, command))
       continue
@@ -34,10 +43,7 @@ export function transactionText({ table, commands }: Transaction): string {
   return lines.length === 0 ? '' : `${lines.join('\n')}\n`
 }
 
-function commandText(
-  table: Table,
-  command: Exclude<Command, { do: 'add-element' | 'delete-element' }>,
-): string {
+function commandText(table: Table, command: ObjectCommand): string {
   const inTable = tableName(table)
   switch (command.do) {
     case 'add-table':

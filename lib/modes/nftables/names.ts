@@ -87,7 +87,7 @@ export const sets = {
     name: 'hairpin-connections',
     key: ['address', 'address', 'inet_proto', 'inet_service'],
     isVerdictMap: false,
-    comment: 'Endpoints that may reach themselves',
+    comment: 'service hairpin connections',
   },
   serviceIps: {
     name: 'service-ips',
@@ -128,9 +128,7 @@ export type Prefix = 'service' | 'local' | 'external' | 'firewall' | 'endpoint' 
 const baseLengthMax = 240
 
 export function serviceBaseName(name: ServicePortName): string {
-  return hashed(
-    `${name.namespace}/${name.name}/${l4ProtocolOf(name.protocol)}/${name.port}`,
-  )
+  return hashed(`${name.namespace}/${name.name}/${l4ProtocolOf(name.protocol)}/${name.port}`)
 }
 
 export function endpointBaseName(name: ServicePortName, ip: string, port: number): string {
