@@ -39,7 +39,7 @@ void t.test(
   async (t) => {
     const text = render(service({ endpoints: 3 }))
     t.match(text, 'dnat ip to numgen random mod 3 map { 0 : 10.180.0.1 . 8080, 1 :')
-    t.notMatch(text, /endpoint-/)
+    t.notMatch(text, / endpoint-/)
     t.match(render(service({ endpoints: 1 })), 'meta l4proto tcp dnat to 10.180.0.1:8080')
   },
 )
