@@ -11,9 +11,8 @@ import { Tracker } from './state/tracker.js'
 import { TrackerSink } from './sources/tracker-sink.js'
 import type { Config } from './config/config.js'
 import type { DetectLocal } from './state/node-view.js'
-import type { IpFamily } from './state/ip.js'
 import type { Logger } from './observe/logger.js'
-import type { Mode, ModeContext, ModeName, ModeSettings } from './modes/mode.js'
+import type { Mode, ModeContext, ModeSettings } from './modes/mode.js'
 import type { Source } from './sources/source.js'
 
 export interface DaemonDeps {

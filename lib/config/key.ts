@@ -24,7 +24,7 @@ export const groups = [
   'Health and metrics',
   'Logging',
   'Process',
-  'Windows (no effect here)',
+  'Windows',
 ] as const
 
 export type Group = (typeof groups)[number]

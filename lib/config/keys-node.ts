@@ -11,7 +11,7 @@ const node = keysOf('This node')
 const local = keysOf('Local traffic')
 const conntrack = keysOf('Connection tracking')
 const proc = keysOf('Process')
-const windows = keysOf('Windows (no effect here)')
+const windows = keysOf('Windows')
 
 const windowsOnly = 'it concerns Windows nodes'
 

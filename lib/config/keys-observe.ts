@@ -43,10 +43,14 @@ export const observeKeys = {
     'Form of the log: text or json; empty: text on a terminal, json otherwise',
     { flags: ['logging-format'], overFile: true },
   ),
-  'logging.verbosity': logging.int(0, 'How much is logged: 0 events, 2 syncs, 4 details', {
-    flags: ['v'],
-    overFile: true,
-  }),
+  'logging.verbosity': logging.int(
+    0,
+    'How much is logged: 0 events and syncs, 4 details, 6 everything',
+    {
+      flags: ['v'],
+      overFile: true,
+    },
+  ),
   'logging.vmodule': logging.key<readonly VModule[]>(
     vmoduleKind,
     [],

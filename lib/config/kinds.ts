@@ -5,6 +5,8 @@ import type { FeatureGates, VModule } from './config.js'
 export interface Kind<V> {
   /** For messages: `a duration such as 30s`. */
   readonly name: string
+  /** The only values there are. */
+  readonly choices?: readonly string[]
   /** undefined: the value is not of this kind. */
   fromYaml(value: unknown): V | undefined
   fromText(text: string): V | undefined
@@ -23,6 +25,7 @@ export const stringKind: Kind<string> = {
 export function choiceKind<V extends string>(choices: readonly V[]): Kind<V> {
   const find = (value: unknown) => choices.find((choice) => choice === value)
   return {
+    choices,
     name: `one of ${choices.map((choice) => (choice === '' ? '""' : choice)).join(', ')}`,
     fromYaml: find,
     fromText: find,

@@ -1,0 +1,70 @@
+import type { Command } from 'commander'
+import { messageOf } from '../errors.js'
+import type { Finding, Log } from '../modes/mode.js'
+import type { ModeLoaders } from '../modes/choose.js'
+import { modeLoaders } from '../modes/registry.js'
+import { defaultConfig } from '../config/load.js'
+import { processLogger } from './logging.js'
+
+export interface ModeCheck {
+  readonly mode: string
+  readonly summary: string
+  readonly runs: boolean
+  readonly findings: readonly Finding[]
+}
+
+/** Adds `kube-proxy check`: which modes this node can run, why not, and what to do about it. */
+export function addCheckCommand(program: Command): void {
+  program
+    .command('check')
+    .description('say which modes this node can run, why not, and what to do')
+    .option('--json', 'as JSON')
+    .action(async ({ json }: { json?: boolean }) => {
+      const checks = await checkModes(processLogger(defaultConfig().logging))
+      const text =
+        json === true ? `${JSON.stringify(checks, undefined, 2)}\n` : formatChecks(checks)
+      process.stdout.write(text)
+      if (!checks.some(({ runs }) => runs)) process.exitCode = 1
+    })
+}
+
+export async function checkModes(
+  log: Log,
+  loaders: ModeLoaders = modeLoaders,
+): Promise<readonly ModeCheck[]> {
+  const checks: ModeCheck[] = []
+  for (const [mode, load] of Object.entries(loaders)) {
+    try {
+      const definition = await load()
+      const findings = await definition.probe({ log })
+      const runs = findings.every(({ ok, required }) => ok || !required)
+      checks.push({ mode, summary: definition.summary, runs, findings })
+    } catch (error) {
+      const finding = { what: `${mode} mode`, ok: false, required: true, seen: messageOf(error) }
+      checks.push({ mode, summary: '', runs: false, findings: [{ ...finding, fix: '' }] })
+    }
+  }
+  return checks
+}
+
+/** A table: a line for each mode, below it a line for each thing it looked for. */
+export function formatChecks(checks: readonly ModeCheck[]): string {
+  const lines: string[] = []
+  for (const { mode, summary, runs, findings } of checks) {
+    lines.push(`${mode.padEnd(10)} ${runs ? 'runs' : 'does not run'}   ${summary}`.trimEnd())
+    const width = Math.max(0, ...findings.map(({ what }) => what.length))
+    for (const { what, ok, required, seen, fix } of findings) {
+      const mark = ok ? 'ok     ' : required ? 'MISSING' : 'without'
+      lines.push(`  ${mark}  ${what.padEnd(width)}  ${seen}`.trimEnd())
+      if (!ok && fix !== '') lines.push(`           ${' '.repeat(width)}→ ${fix}`)
+    }
+  }
+  const best = ['nftables', 'iptables', 'ipvs', 'userspace'].find((name) =>
+    checks.some(({ mode, runs }) => mode === name && runs),
+  )
+  lines.push(
+    '',
+    best === undefined ? 'No mode runs here.' : `--proxy-mode=${best} is the best here.`,
+  )
+  return `${lines.join('\n')}\n`
+}

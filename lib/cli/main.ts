@@ -1,0 +1,41 @@
+#!/usr/bin/env node
+import { CommanderError } from 'commander'
+import { ConfigError, KernelError, SourceError } from '../errors.js'
+import { createProgram } from './program.js'
+
+/** The command. Argv in, exit code out: 0 well, 1 failed, 2 told something wrong. */
+const exitCode = await main(process.argv.slice(2))
+// A worker or a timer that somebody forgot must not keep a finished command alive.
+process.exit(exitCode)
+
+async function main(argv: readonly string[]): Promise<number> {
+  try {
+    const { program, argv: rest } = await createProgram(argv)
+    await program.parseAsync(rest, { from: 'user' })
+    return typeof process.exitCode === 'number' ? process.exitCode : 0
+  } catch (error) {
+    return report(error)
+  }
+}
+
+function report(error: unknown): number {
+  // Commander has said already what is wrong, or has printed the help it was asked for.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
+  if (error instanceof ConfigError) {
+    say(error.message)
+    say('nothing was touched; kube-proxy --help lists the flags, docs/configuration.md the keys')
+    return 2
+  }
+  if (error instanceof KernelError || error instanceof SourceError) {
+    say(error.message)
+    if (error instanceof KernelError && error.detail !== '') say(error.detail.trimEnd())
+    return 1
+  }
+  // Anything else is a defect of ours: the stack says where.
+  say(error instanceof Error ? (error.stack ?? error.message) : String(error))
+  return 1
+}
+
+function say(text: string): void {
+  for (const line of text.split('\n')) process.stderr.write(`kube-proxy: ${line}\n`)
+}

@@ -1,0 +1,114 @@
+import { Command, Option } from 'commander'
+import { actionFlags, bareFlags, normalizeArguments } from '../config/flags.js'
+import { groups } from '../config/key.js'
+import { keyEntries, retiredFlags, type AnyKey } from '../config/keys.js'
+import { boolKind } from '../config/kinds.js'
+import { versionText } from './version.js'
+
+type AddCommand = (program: Command) => void
+
+/** Subcommands. A start pays only for the one that is asked for, so each is loaded by name. */
+const commands: Readonly<Record<string, () => Promise<AddCommand>>> = {
+  render: async () => (await import('./render.js')).addRenderCommand,
+  check: async () => (await import('./check.js')).addCheckCommand,
+  cleanup: async () => (await import('./cleanup.js')).addCleanupCommand,
+  playground: async () => (await import('./playground.js')).addPlaygroundCommand,
+  apiserver: async () => (await import('./apiserver.js')).addApiserverCommand,
+}
+
+const summary =
+  'The Kubernetes Service proxy. Without a subcommand it runs on this node until it is stopped.'
+
+/** The command line as commander knows it, and the arguments in the form it takes without doubt. */
+export async function createProgram(
+  argv: readonly string[],
+): Promise<{ readonly program: Command; readonly argv: readonly string[] }> {
+  const given: [string, string][] = []
+  const program = new Command('kube-proxy')
+    .description(summary)
+    .enablePositionalOptions()
+    .exitOverride()
+    .allowExcessArguments(false)
+    .showSuggestionAfterError(true)
+    .configureHelp({ optionTerm: termOf })
+    .action(async () => (await import('./run.js')).runCommand(given))
+  addFlags(program, given)
+  const [first = ''] = argv
+  const wanted = Object.hasOwn(commands, first) ? [first] : Object.keys(commands)
+  const isSubcommand = Object.hasOwn(commands, first)
+  if (isSubcommand || first === 'help' || argv.includes('--help') || argv.includes('-h')) {
+    for (const name of wanted) {
+      const add = await commands[name]?.()
+      add?.(program)
+    }
+  } else if (first !== '' && !first.startsWith('-')) {
+    program.error(
+      `error: unknown command '${first}'; there are ${Object.keys(commands).join(', ')}`,
+    )
+  }
+  return { program, argv: isSubcommand ? argv : normalizeArguments(argv) }
+}
+
+/** Flags of the run command, from the table of configuration keys, under its headings. */
+function addFlags(program: Command, given: [string, string][]): void {
+  const seen = new Set<string>()
+  const add = (flag: string, description: string, group: string) => {
+    if (seen.has(flag)) return
+    seen.add(flag)
+    const short = flag === 'v' ? '-v, ' : ''
+    const option = new Option(`${short}--${flag} <value>`, description)
+    option.helpGroup(`${group}:`).argParser((text: string) => {
+      given.push([flag, text])
+      return text
+    })
+    program.addOption(option)
+  }
+  for (const { flag, doc } of actionFlags) add(flag, doc, 'Configuration')
+  program.optionsGroup('Configuration:')
+  program.version(versionText(), '--version', 'Print the version')
+  program.helpOption('-h, --help', 'Print this')
+  for (const group of [...groups, idleGroup]) {
+    for (const [, key] of keyEntries) {
+      if ((key.idle === undefined ? key.group : idleGroup) !== group) continue
+      for (const flag of key.flags) add(flag, describe(key), group)
+    }
+  }
+  for (const flag of Object.keys(retiredFlags)) {
+    const option = new Option(`--${flag} <value>`).hideHelp().argParser((text: string) => {
+      given.push([flag, text])
+      return text
+    })
+    program.addOption(option)
+  }
+}
+
+/** Who looks for something that works should not read through these. */
+const idleGroup = 'Accepted, without effect here'
+
+function describe(key: AnyKey): string {
+  const initial = JSON.stringify(key.kind.toYaml(key.initial)).replaceAll('"', '')
+  const isWorthSaying = !['', '0', '0s', '[]', '{}', 'false'].includes(initial)
+  const choices = key.kind.choices?.filter((choice) => choice !== '').join(', ')
+  return [
+    key.doc,
+    choices === undefined ? '' : ` [${choices}]`,
+    isWorthSaying && key.idle === undefined ? ` (default ${initial})` : '',
+  ].join('')
+}
+
+/** `--masquerade-all` rather than `--masquerade-all <value>`, and what a value looks like. */
+function termOf(option: Option): string {
+  const flag = option.long?.slice(2) ?? ''
+  if (bareFlags.has(flag) || !option.required) return option.flags.replace(' <value>', '')
+  const key = keyEntries.find(([, { flags }]) => flags.includes(flag))?.[1]
+  const word = key && key.kind !== boolKind ? metavariable(key) : 'value'
+  return option.flags.replace('<value>', `<${word}>`)
+}
+
+function metavariable(key: AnyKey): string {
+  const { name } = key.kind
+  if (name.startsWith('a duration')) return 'duration'
+  if (name.includes('number')) return 'n'
+  if (name.startsWith('a list of strings')) return 'list'
+  return key.kind.choices ? 'name' : 'value'
+}

@@ -1,0 +1,79 @@
+import { writeFile } from 'node:fs/promises'
+import { ConfigError, messageOf } from '../errors.js'
+import { parseFlags, type GivenFlags } from '../config/flags.js'
+import { loadConfig } from '../config/load.js'
+import { configYaml } from '../config/write.js'
+import { readConfiguration, type CommandConfiguration } from './configuration.js'
+import { processLogger } from './logging.js'
+import { stopSignal } from './stop-signal.js'
+import { versionText } from './version.js'
+import type { Logger } from '../observe/logger.js'
+
+/** `kube-proxy` without a subcommand: what the flags ask for, which mostly is to run. */
+export async function runCommand(given: GivenFlags): Promise<void> {
+  const configuration = await readConfiguration(given)
+  const { loaded, actions } = configuration
+  const log = processLogger(loaded.config.logging)
+  for (const warning of loaded.warnings) log.warn({}, warning)
+  if (actions.writeConfigTo !== '') {
+    await writeConfig(actions.writeConfigTo, configYaml(loaded.config))
+    log.info({ file: actions.writeConfigTo }, 'Wrote configuration')
+  } else if (actions.cleanup) {
+    const { cleanup } = await import('./cleanup.js')
+    await cleanup(log)
+  } else await runUntilStopped(given, configuration, log)
+}
+
+async function runUntilStopped(
+  given: GivenFlags,
+  { loaded, actions }: CommandConfiguration,
+  log: Logger,
+): Promise<void> {
+  const { createDaemon } = await import('../daemon.js')
+  const { watchConfig } = await import('../config/watch.js')
+  log.info({ version: versionText(), pid: process.pid, node: process.version }, 'Starting')
+  const restart = new AbortController()
+  const ended = new AbortController()
+  const stopped = AbortSignal.any([stopSignal(), restart.signal])
+  const print = (text: string) => process.stdout.write(text)
+  const daemon = createDaemon(loaded.config, { log, print })
+  const watching =
+    actions.config === ''
+      ? Promise.resolve()
+      : watchConfig(
+          {
+            file: actions.config,
+            loaded,
+            load: (text) => loadConfig(parseFlags(given), { name: actions.config, text }),
+            invalid: (message) =>
+              log.error({ error: message }, 'new configuration is wrong, the old one stays'),
+            changed: (changes, config) => {
+              for (const { path, from, to } of changes) log.info({ path, from, to }, 'Changed')
+              log.setVerbosity(config.logging.verbosity)
+              if (changes.some(({ isLive }) => !isLive)) restart.abort()
+            },
+          },
+          AbortSignal.any([stopped, ended.signal]),
+        )
+  try {
+    await daemon.run(stopped)
+  } finally {
+    ended.abort()
+    await watching
+  }
+  if (restart.signal.aborted) {
+    // Whoever started this process starts it anew, with the new file (L19).
+    log.info({}, "content of the proxy server's configuration file was updated")
+    process.exitCode = 1
+  }
+}
+
+async function writeConfig(path: string, text: string): Promise<void> {
+  try {
+    await writeFile(path, text)
+  } catch (error) {
+    throw new ConfigError(`--write-config-to: ${path} cannot be written: ${messageOf(error)}`, {
+      cause: error,
+    })
+  }
+}

@@ -1,0 +1,74 @@
+import { readFile } from 'node:fs/promises'
+import { messageOf } from '../errors.js'
+import { followPath } from '../files/follow-path.js'
+import type { Config } from './config.js'
+import { keyEntries } from './keys.js'
+import type { LoadedConfig } from './load.js'
+import { valueAt } from './write.js'
+
+/** A value that a new configuration file changes. */
+export interface ConfigChange {
+  readonly path: string
+  readonly from: unknown
+  readonly to: unknown
+  /** It is in force without a restart. */
+  readonly isLive: boolean
+}
+
+export interface ConfigWatchOptions {
+  readonly file: string
+  readonly loaded: LoadedConfig
+  /** Checks a new text the way the first one was checked; throws ConfigError. */
+  readonly load: (text: string) => LoadedConfig
+  /** The new text cannot be used; the old configuration stays in force. */
+  readonly invalid: (message: string) => void
+  /** The configuration changed; `config` is the new one. */
+  readonly changed: (changes: readonly ConfigChange[], config: Config) => void
+  readonly settleMs?: number
+  readonly pollMs?: number
+}
+
+/** What a running process takes over; everything else needs a restart, as upstream (L19). */
+const live: ReadonlySet<string> = new Set(['logging.verbosity'])
+
+/**
+ * Follows the configuration file until the signal, also through the symlink swap of a ConfigMap
+ * volume (L20). A text that means the same, or nothing at all, changes nothing.
+ */
+export async function watchConfig(options: ConfigWatchOptions, signal: AbortSignal): Promise<void> {
+  const { file, settleMs, pollMs } = options
+  let current = options.loaded.config
+  let seen: string | undefined
+  await followPath(
+    file,
+    {
+      matches: () => false,
+      ...(settleMs === undefined ? {} : { settleMs }),
+      ...(pollMs === undefined ? {} : { pollMs }),
+      changed: async () => {
+        const text = await readFile(file, 'utf8').catch(() => undefined)
+        // A file that is away is being replaced; the old configuration stays until it is back.
+        if (text === undefined || text === seen) return
+        seen = text
+        try {
+          const next = options.load(text).config
+          const changes = configChanges(current, next)
+          current = next
+          if (changes.length > 0) options.changed(changes, next)
+        } catch (error) {
+          options.invalid(messageOf(error))
+        }
+      },
+    },
+    signal,
+  )
+}
+
+export function configChanges(from: Config, to: Config): readonly ConfigChange[] {
+  return keyEntries.flatMap(([path, key]) => {
+    const before = key.kind.toYaml(valueAt(from, path))
+    const after = key.kind.toYaml(valueAt(to, path))
+    if (JSON.stringify(before) === JSON.stringify(after)) return []
+    return [{ path, from: before, to: after, isLive: live.has(path) }]
+  })
+}

@@ -1,0 +1,150 @@
+/**
+ * A small model of nftables: tables, chains, rules as expressions, sets, maps, elements, and the
+ * commands that change them. No text inside: one writer turns it into `nft` input, another into
+ * netlink messages, and both refuse names they cannot carry (see identifiers.ts).
+ */
+
+export type NftFamily = 'ip' | 'ip6'
+
+export interface Table {
+  readonly family: NftFamily
+  readonly name: string
+  readonly comment: string
+}
+
+/** Type of one part of a key; `address` is ipv4_addr or ipv6_addr, as the table's family says. */
+export type KeyType = 'address' | 'inet_proto' | 'inet_service'
+
+export type L4Protocol = 'tcp' | 'udp' | 'sctp'
+
+export interface NftSet {
+  readonly name: string
+  readonly key: readonly KeyType[]
+  /** A verdict map rather than a set. */
+  readonly isVerdictMap: boolean
+  /** Elements are added by rules and forgotten after that many seconds without an update. */
+  readonly timeoutSeconds?: number
+  readonly comment?: string
+}
+
+export interface BaseHook {
+  readonly type: 'filter' | 'nat'
+  readonly hook: 'prerouting' | 'input' | 'forward' | 'output' | 'postrouting'
+  readonly priority: number
+}
+
+export interface Chain {
+  readonly name: string
+  readonly rules: readonly Rule[]
+  /** Where the kernel calls it; undefined for a chain that others jump to. */
+  readonly base?: BaseHook
+  readonly comment?: string
+}
+
+/** Statements from left to right: the first that does not match ends the rule. */
+export interface Rule {
+  readonly statements: readonly Statement[]
+  readonly comment?: string
+}
+
+export type Verdict =
+  | { readonly to: 'drop' }
+  | { readonly to: 'return' }
+  | { readonly to: 'jump' | 'goto'; readonly chain: string }
+
+/** One part of a packet that sets and maps are asked about. */
+export type Field = 'saddr' | 'daddr' | 'l4proto' | 'dport'
+
+export type Statement =
+  /** `saddr != { … }`; CIDRs without overlap, see {@link disjoint}. */
+  | {
+      readonly kind: 'address'
+      readonly field: 'saddr' | 'daddr'
+      readonly not: boolean
+      readonly cidrs: readonly Prefix[]
+    }
+  | { readonly kind: 'member'; readonly fields: readonly Field[]; readonly set: string }
+  /** The address belongs to this host. */
+  | { readonly kind: 'local'; readonly field: 'saddr' | 'daddr' }
+  /** The name of the interface a packet came in by, or, with `prefix`, how it begins. */
+  | {
+      readonly kind: 'interface'
+      readonly not: boolean
+      readonly name: string
+      readonly prefix: boolean
+    }
+  | { readonly kind: 'protocol'; readonly protocol: L4Protocol }
+  | { readonly kind: 'connection'; readonly is: 'new' | 'dnat' }
+  /** Matches when any of the bits is set. */
+  | { readonly kind: 'mark-test'; readonly bits: number }
+  | { readonly kind: 'mark-change'; readonly by: 'or' | 'xor'; readonly bits: number }
+  | { readonly kind: 'verdict-map'; readonly fields: readonly Field[]; readonly map: string }
+  | { readonly kind: 'random-verdict'; readonly verdicts: readonly Verdict[] }
+  /** To one of the targets, each as likely; the rule must match a protocol before. */
+  | { readonly kind: 'dnat'; readonly targets: readonly DnatTarget[] }
+  | { readonly kind: 'masquerade' }
+  | { readonly kind: 'remember'; readonly set: string; readonly field: 'saddr' }
+  | { readonly kind: 'verdict'; readonly verdict: Verdict }
+  | { readonly kind: 'reject' }
+
+/** Part of the address space; structurally a Cidr. */
+export interface Prefix {
+  readonly text: string
+  readonly network: bigint
+  readonly prefix: number
+}
+
+export interface DnatTarget {
+  readonly ip: string
+  readonly port: number
+}
+
+export interface Element {
+  readonly set: NftSet
+  /** One value per part of the set's key. */
+  readonly key: readonly (string | number)[]
+  /** In verdict maps only. */
+  readonly verdict?: Verdict
+  readonly comment?: string
+}
+
+export type Command = ObjectCommand | ElementCommand
+
+export type ObjectCommand =
+  /** Adding what exists is no error (unless it differs); deleting what does not exist is one. */
+  | { readonly do: 'add-table' | 'delete-table' }
+  | { readonly do: 'add-chain' | 'flush-chain' | 'delete-chain'; readonly chain: Chain }
+  | { readonly do: 'add-rule'; readonly chain: string; readonly rule: Rule }
+  | { readonly do: 'add-set' | 'delete-set' | 'flush-set'; readonly set: NftSet }
+
+export interface ElementCommand {
+  readonly do: 'add-element' | 'delete-element'
+  readonly element: Element
+}
+
+/** Commands that take effect together or not at all. */
+export interface Transaction {
+  readonly table: Table
+  readonly commands: readonly Command[]
+}
+
+/** Which table a writer, a listing or an event is about. */
+export type TableRef = Pick<Table, 'family' | 'name'>
+
+/**
+ * The prefixes without those that others contain: what an anonymous set accepts whatever the
+ * user listed. Sorted by network.
+ */
+export function disjoint<P extends Prefix>(prefixes: readonly P[], bits: number): readonly P[] {
+  const sorted = [...prefixes].sort((a, b) =>
+    a.network < b.network ? -1 : a.network > b.network ? 1 : a.prefix - b.prefix,
+  )
+  const kept: P[] = []
+  let end = -1n
+  for (const prefix of sorted) {
+    if (prefix.network <= end) continue
+    kept.push(prefix)
+    end = prefix.network + (1n << BigInt(bits - prefix.prefix)) - 1n
+  }
+  return kept
+}

@@ -1,0 +1,77 @@
+import { KernelError, type KernelErrorKind } from '../../errors.js'
+import { runCommand, type CommandResult, type RunCommand } from '../command.js'
+import type { TableRef, Transaction } from './model.js'
+import { transactionText } from './text.js'
+
+/** Gives transactions to the kernel. Two exist: the `nft` program and nf_tables netlink. */
+export interface RulesetWriter {
+  /** What to call it in logs. */
+  readonly name: string
+  /** Applies everything or, throwing a KernelError, nothing. Returns the bytes it took. */
+  commit(transaction: Transaction): Promise<number>
+}
+
+/** What exists in a table now, by name. */
+export interface TableContent {
+  readonly chains: ReadonlySet<string>
+  readonly sets: ReadonlySet<string>
+}
+
+/** The `nft` program. One call is one process and one atomic transaction (NF21). */
+export class Nft implements RulesetWriter {
+  readonly name = 'nft'
+  readonly #run: RunCommand
+
+  constructor(run: RunCommand = runCommand) {
+    this.#run = run
+  }
+
+  async commit(transaction: Transaction): Promise<number> {
+    const text = transactionText(transaction)
+    if (text === '') return 0
+    await this.#checked(['-f', '-'], 'apply nftables transaction', text)
+    return Buffer.byteLength(text)
+  }
+
+  /** Asks nft and the kernel whether they would take the transaction, without keeping it. */
+  async check(transaction: Transaction): Promise<void> {
+    await this.#checked(['-c', '-f', '-'], 'try nftables transaction', transactionText(transaction))
+  }
+
+  async version(): Promise<string> {
+    const { stdout } = await this.#checked(['--version'], 'ask nft for its version')
+    return stdout
+  }
+
+  async listTables(): Promise<string> {
+    const { stdout } = await this.#checked(['list', 'tables'], 'list nftables tables')
+    return stdout
+  }
+
+  async #checked(args: readonly string[], action: string, stdin?: string): Promise<CommandResult> {
+    const result = await this.#run('nft', args, stdin === undefined ? {} : { stdin })
+    if (result.code === 0) return result
+    throw new KernelError(kindOf(result.stderr), `${action}: ${firstLine(result.stderr)}`, {
+      detail: result.stderr.slice(0, 4096),
+    })
+  }
+}
+
+/** Removes the table, and is content when there is none. */
+export async function dropTable(nft: Nft, { family, name }: TableRef): Promise<void> {
+  const table = { family, name, comment: '' }
+  await nft.commit({ table, commands: [{ do: 'add-table' }, { do: 'delete-table' }] })
+}
+
+/** The one place where words of nft and the kernel are read. */
+function kindOf(stderr: string): KernelErrorKind {
+  if (stderr.includes('Operation not permitted')) return 'denied'
+  if (stderr.includes('No such file or directory')) return 'not-found'
+  if (stderr.includes('File exists')) return 'exists'
+  if (stderr.includes('resource busy')) return 'busy'
+  if (stderr.includes('not supported')) return 'unsupported'
+  if (stderr.includes('syntax error') || stderr.includes('Invalid argument')) return 'invalid'
+  return 'failed'
+}
+
+const firstLine = (text: string) => text.trim().split('\n', 1)[0] ?? ''

@@ -1,0 +1,59 @@
+/** Which nft and which kernel can carry a Service ruleset (NF23, NF30). Pure: text in, verdict out. */
+
+export interface VersionVerdict {
+  readonly ok: boolean
+  readonly seen: string
+  /** What to do about it; empty when ok. */
+  readonly fix: string
+}
+
+const leastNft = [1, 0, 1] as const
+const leastKernel = [5, 13] as const
+
+/** Releases that accept our rules and then crash on them or read them wrongly (NF30). */
+const badNft: Readonly<Record<string, string>> = {
+  '1.0.6.1': 'it crashes on, or misreads, verdict maps that it wrote itself',
+}
+
+/** `output` is what `nft --version` printed. */
+export function checkNftVersion(output: string): VersionVerdict {
+  const text = /\bv(\d+(?:\.\d+)+)/.exec(output)?.[1]
+  if (text === undefined) {
+    return { ok: false, seen: output.trim(), fix: 'install nftables 1.0.1 or newer' }
+  }
+  const bad = badNft[text]
+  if (bad !== undefined) {
+    return {
+      ok: false,
+      seen: text,
+      fix: `nft ${text} is refused: ${bad}; install another release, such as 1.0.9`,
+    }
+  }
+  const ok = atLeast(text, leastNft)
+  return { ok, seen: text, fix: ok ? '' : 'install nftables 1.0.1 or newer' }
+}
+
+export const skipKernelCheckVariable = 'KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK'
+
+/** `release` is what `uname -r` prints; the variable with any value skips the check. */
+export function checkKernelVersion(
+  release: string,
+  env: Readonly<Record<string, string | undefined>>,
+): VersionVerdict {
+  if (env[skipKernelCheckVariable] !== undefined) {
+    return { ok: true, seen: `${release}, check skipped`, fix: '' }
+  }
+  const ok = atLeast(release, leastKernel)
+  const fix = `boot kernel 5.13 or newer, or, if its nf_tables was brought up to date, set ${skipKernelCheckVariable}=1`
+  return { ok, seen: release, fix: ok ? '' : fix }
+}
+
+function atLeast(version: string, least: readonly number[]): boolean {
+  const parts = version.split(/[.-]/).map((part) => Number.parseInt(part, 10))
+  for (const [index, wanted] of least.entries()) {
+    const part = parts[index] ?? 0
+    if (Number.isNaN(part)) return false
+    if (part !== wanted) return part > wanted
+  }
+  return true
+}

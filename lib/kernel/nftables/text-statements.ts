@@ -1,0 +1,91 @@
+import { checkedAddress, checkedInterface, checkedName, checkedPort } from './identifiers.js'
+import type { DnatTarget, Field, NftFamily, Prefix, Rule, Statement, Verdict } from './model.js'
+import { safeComment } from './identifiers.js'
+
+/** A rule as `nft list` would print it, near enough to be read by `nft`. */
+export function ruleText(family: NftFamily, rule: Rule): string {
+  const statements = rule.statements.map((statement) => statementText(family, statement))
+  const comment = rule.comment === undefined ? '' : ` comment "${safeComment(rule.comment)}"`
+  return statements.join(' ') + comment
+}
+
+export function verdictText(verdict: Verdict): string {
+  return verdict.to === 'jump' || verdict.to === 'goto'
+    ? `${verdict.to} ${checkedName(verdict.chain)}`
+    : verdict.to
+}
+
+function statementText(family: NftFamily, statement: Statement): string {
+  switch (statement.kind) {
+    case 'address':
+      return `${family} ${statement.field} ${statement.not ? '!= ' : ''}${prefixesText(statement.cidrs)}`
+    case 'member':
+      return `${fieldsText(family, statement.fields)} @${checkedName(statement.set)}`
+    case 'local':
+      return `fib ${statement.field} type local`
+    case 'interface': {
+      const name = checkedInterface(statement.name)
+      return `iifname ${statement.not ? '!= ' : ''}"${name}${statement.prefix ? '*' : ''}"`
+    }
+    case 'protocol':
+      return `meta l4proto ${statement.protocol}`
+    case 'connection':
+      return statement.is === 'new' ? 'ct state new' : 'ct status dnat'
+    case 'mark-test':
+      return `meta mark & ${hex(statement.bits)} != 0`
+    case 'mark-change':
+      return `meta mark set meta mark ${statement.by === 'or' ? '|' : '^'} ${hex(statement.bits)}`
+    case 'verdict-map':
+      return `${fieldsText(family, statement.fields)} vmap @${checkedName(statement.map)}`
+    case 'random-verdict':
+      return `${randomText(statement.verdicts.length)} vmap { ${numbered(statement.verdicts.map(verdictText))} }`
+    case 'dnat':
+      return dnatText(family, statement.targets)
+    case 'masquerade':
+      return 'masquerade fully-random'
+    case 'remember':
+      return `update @${checkedName(statement.set)} { ${fieldText(family, statement.field)} }`
+    case 'verdict':
+      return verdictText(statement.verdict)
+    case 'reject':
+      return 'reject'
+  }
+}
+
+function dnatText(family: NftFamily, targets: readonly DnatTarget[]): string {
+  const [only] = targets
+  if (targets.length === 1 && only) {
+    const ip = checkedAddress(only.ip)
+    return `dnat to ${family === 'ip6' ? `[${ip}]` : ip}:${checkedPort(only.port)}`
+  }
+  const choices = targets.map(({ ip, port }) => `${checkedAddress(ip)} . ${checkedPort(port)}`)
+  return `dnat ${family} to ${randomText(targets.length)} map { ${numbered(choices)} }`
+}
+
+function prefixesText(prefixes: readonly Prefix[]): string {
+  const texts = prefixes.map(({ text }) => checkedAddress(text))
+  return texts.length === 1 ? texts.join('') : `{ ${texts.join(', ')} }`
+}
+
+function fieldsText(family: NftFamily, fields: readonly Field[]): string {
+  return fields.map((field) => fieldText(family, field)).join(' . ')
+}
+
+function fieldText(family: NftFamily, field: Field): string {
+  switch (field) {
+    case 'saddr':
+    case 'daddr':
+      return `${family} ${field}`
+    case 'l4proto':
+      return 'meta l4proto'
+    case 'dport':
+      return 'th dport'
+  }
+}
+
+const randomText = (choices: number) => `numgen random mod ${choices}`
+
+const numbered = (texts: readonly string[]) =>
+  texts.map((text, index) => `${index} : ${text}`).join(', ')
+
+const hex = (bits: number) => `0x${bits.toString(16).padStart(8, '0')}`

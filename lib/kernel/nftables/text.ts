@@ -1,0 +1,106 @@
+import { checkedAddress, checkedName, checkedPort, safeComment } from './identifiers.js'
+import type {
+  Chain,
+  Element,
+  ElementCommand,
+  KeyType,
+  NftSet,
+  ObjectCommand,
+  Table,
+  Transaction,
+} from './model.js'
+import { ruleText, verdictText } from './text-statements.js'
+
+/** Elements of one command: enough to make few commands, few enough to keep lines readable. */
+const elementsPerCommand = 256
+
+/** The transaction as input of `nft -f -`, which applies it atomically. */
+export function transactionText({ table, commands }: Transaction): string {
+  const lines: string[] = []
+  let batch: Element[] = []
+  let batched: ElementCommand['do'] | undefined
+  const flush = () => {
+    const [first] = batch
+    if (!first || batched === undefined) return
+    const verb = batched === 'add-element' ? 'add' : 'delete'
+    const elements = batch.map((element) => elementText(element, verb === 'add')).join(', ')
+    lines.push(`${verb} element ${tableName(table)} ${checkedName(first.set.name)} { ${elements} }`)
+    batch = []
+  }
+  for (const command of commands) {
+    if (!('element' in command)) {
+      flush()
+      lines.push(commandText(table, command))
+      continue
+    }
+    const { element } = command
+    const fits = batched === command.do && batch[0]?.set.name === element.set.name
+    if (!fits || batch.length === elementsPerCommand) flush()
+    batched = command.do
+    batch.push(element)
+  }
+  flush()
+  return lines.length === 0 ? '' : `${lines.join('\n')}\n`
+}
+
+function commandText(table: Table, command: ObjectCommand): string {
+  const inTable = tableName(table)
+  switch (command.do) {
+    case 'add-table':
+      return `add table ${inTable} { comment "${safeComment(table.comment)}" ; }`
+    case 'delete-table':
+      return `delete table ${inTable}`
+    case 'add-chain':
+      return `add chain ${inTable} ${checkedName(command.chain.name)}${chainBody(command.chain)}`
+    case 'flush-chain':
+      return `flush chain ${inTable} ${checkedName(command.chain.name)}`
+    case 'delete-chain':
+      return `delete chain ${inTable} ${checkedName(command.chain.name)}`
+    case 'add-rule':
+      return `add rule ${inTable} ${checkedName(command.chain)} ${ruleText(table.family, command.rule)}`
+    case 'add-set':
+      return `add ${setText(table, command.set)} { ${setBody(table, command.set)} }`
+    case 'delete-set':
+      return `delete ${setText(table, command.set)}`
+    case 'flush-set':
+      return `flush ${setText(table, command.set)}`
+  }
+}
+
+function chainBody({ base, comment }: Chain): string {
+  const parts: string[] = []
+  if (base) parts.push(`type ${base.type} hook ${base.hook} priority ${base.priority} ;`)
+  if (comment !== undefined) parts.push(`comment "${safeComment(comment)}" ;`)
+  return parts.length === 0 ? '' : ` { ${parts.join(' ')} }`
+}
+
+function setText(table: Table, set: NftSet): string {
+  return `${set.isVerdictMap ? 'map' : 'set'} ${tableName(table)} ${checkedName(set.name)}`
+}
+
+function setBody({ family }: Table, set: NftSet): string {
+  const address = family === 'ip' ? 'ipv4_addr' : 'ipv6_addr'
+  const key = set.key.map((type) => (type === 'address' ? address : type)).join(' . ')
+  const parts = [`type ${key}${set.isVerdictMap ? ' : verdict' : ''} ;`]
+  if (set.timeoutSeconds !== undefined) {
+    parts.push(`flags dynamic, timeout ; timeout ${Math.floor(set.timeoutSeconds)}s ;`)
+  }
+  if (set.comment !== undefined) parts.push(`comment "${safeComment(set.comment)}" ;`)
+  return parts.join(' ')
+}
+
+/** Deleting goes by key alone; nft ignores verdict and comment there only in newer releases. */
+function elementText(element: Element, whole: boolean): string {
+  const parts = element.key.map((value, index) => keyText(element.set.key[index], value))
+  const key = parts.join(' . ')
+  if (!whole) return key
+  const comment = element.comment === undefined ? '' : ` comment "${safeComment(element.comment)}"`
+  return element.verdict ? `${key}${comment} : ${verdictText(element.verdict)}` : `${key}${comment}`
+}
+
+function keyText(type: KeyType | undefined, value: string | number): string {
+  if (type === 'inet_service') return String(checkedPort(Number(value)))
+  return type === 'address' ? checkedAddress(String(value)) : checkedName(String(value))
+}
+
+const tableName = ({ family, name }: Table) => `${family} ${checkedName(name)}`

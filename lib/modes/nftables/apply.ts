@@ -1,0 +1,150 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { KernelError, messageOf } from '../../errors.js'
+import type { Chain, Command, NftSet, Table } from '../../kernel/nftables/model.js'
+import type { RulesetWriter } from '../../kernel/nftables/nft.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { Applied, ModeContext } from '../mode.js'
+import { between, type Retired } from './changes.js'
+import type { NftablesPlan } from './plan.js'
+import { recreation } from './render.js'
+
+/** NF20: how long a chain stays, empty, after the transaction that freed it. */
+const retirementMs = 1000
+const tickMs = 500
+/** So many failed attempts to delete what is unused, and everything is written anew (NF17). */
+const attemptsMax = 3
+
+export interface ApplierDeps {
+  readonly writer: RulesetWriter
+  readonly context: ModeContext
+  readonly now: () => number
+}
+
+/** What is empty and unused in the kernel, and since when. */
+interface Retirement {
+  readonly table: Table
+  readonly chains: Map<string, Chain>
+  readonly sets: Map<string, NftSet>
+  dueAt: number
+  attempts: number
+}
+
+/** Brings plans into the kernel, one transaction at a time. */
+export class NftablesApplier {
+  readonly #deps: ApplierDeps
+  readonly #retired = new Map<IpFamily, Retirement>()
+  #queue: Promise<unknown> = Promise.resolve()
+
+  constructor(deps: ApplierDeps) {
+    this.#deps = deps
+  }
+
+  apply(plan: NftablesPlan, previous: NftablesPlan | undefined): Promise<Applied> {
+    return this.#alone(() => (previous ? this.#update(plan, previous) : this.#recreate(plan)))
+  }
+
+  /** Deletes what has been unused for long enough, until the signal. */
+  async run(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await delay(tickMs, undefined, { signal }).catch(() => undefined)
+      if (signal.aborted) break
+      await this.#alone(() => this.sweep())
+    }
+    await this.idle()
+  }
+
+  /** Resolves when nothing is being written. */
+  async idle(): Promise<void> {
+    await this.#queue
+  }
+
+  /** Deletes what is due (NF20). Public for tests; `run` calls it. */
+  async sweep(): Promise<void> {
+    for (const [family, retired] of this.#retired) {
+      if (retired.dueAt > this.#deps.now()) continue
+      const commands: Command[] = [
+        ...Array.from(retired.chains.values(), (chain): Command => ({ do: 'delete-chain', chain })),
+        ...Array.from(retired.sets.values(), (set): Command => ({ do: 'delete-set', set })),
+      ]
+      try {
+        await this.#deps.writer.commit({ table: retired.table, commands })
+        this.#retired.delete(family)
+      } catch (error) {
+        this.#postpone(family, retired, error)
+      }
+    }
+  }
+
+  async #recreate(plan: NftablesPlan): Promise<Applied> {
+    const transaction = recreation(plan)
+    const bytes = await this.#deps.writer.commit(transaction)
+    this.#retired.delete(plan.family)
+    return { full: true, bytes, objects: transaction.commands.length, failed: [] }
+  }
+
+  async #update(plan: NftablesPlan, previous: NftablesPlan): Promise<Applied> {
+    const { commands, retired } = between(plan, previous)
+    if (commands.length === 0) return { full: false, bytes: 0, objects: 0, failed: [] }
+    const all = [...this.#clearing(plan.family, commands), ...commands]
+    const bytes = await this.#deps.writer.commit({ table: plan.table, commands: all })
+    this.#noteRevived(plan.family, commands)
+    this.#noteRetired(plan, retired)
+    return { full: false, bytes, objects: all.length, failed: [] }
+  }
+
+  /** A set that waits for its deletion and comes back with another timeout has to go first. */
+  #clearing(family: IpFamily, commands: readonly Command[]): readonly Command[] {
+    const waiting = this.#retired.get(family)?.sets
+    if (!waiting) return []
+    return commands.flatMap((command): readonly Command[] => {
+      const old = command.do === 'add-set' ? waiting.get(command.set.name) : undefined
+      return old ? [{ do: 'delete-set', set: old }] : []
+    })
+  }
+
+  #noteRevived(family: IpFamily, commands: readonly Command[]): void {
+    const waiting = this.#retired.get(family)
+    if (!waiting) return
+    for (const command of commands) {
+      if (command.do === 'add-chain') waiting.chains.delete(command.chain.name)
+      else if (command.do === 'add-set') waiting.sets.delete(command.set.name)
+    }
+    if (waiting.chains.size + waiting.sets.size === 0) this.#retired.delete(family)
+  }
+
+  #noteRetired(plan: NftablesPlan, { chains, sets }: Retired): void {
+    if (chains.length + sets.length === 0) return
+    let waiting = this.#retired.get(plan.family)
+    if (!waiting) {
+      waiting = { table: plan.table, chains: new Map(), sets: new Map(), dueAt: 0, attempts: 0 }
+      this.#retired.set(plan.family, waiting)
+    }
+    for (const chain of chains) waiting.chains.set(chain.name, chain)
+    for (const set of sets) waiting.sets.set(set.name, set)
+    waiting.dueAt = this.#deps.now() + retirementMs
+  }
+
+  #postpone(family: IpFamily, retired: Retirement, error: unknown): void {
+    const { context, now } = this.#deps
+    retired.attempts++
+    retired.dueAt = now() + retirementMs
+    const isGone = error instanceof KernelError && error.kind === 'not-found'
+    context.log.warn(
+      { family, attempt: retired.attempts, error: messageOf(error) },
+      'could not delete unused nftables chains, will try again',
+    )
+    if (!isGone && retired.attempts < attemptsMax) return
+    this.#retired.delete(family)
+    const reason = isGone
+      ? 'somebody else removed nftables chains'
+      : 'unused nftables chains could not be deleted'
+    context.resync(reason, { full: true })
+  }
+
+  /** One transaction after the other: differences build on what the one before left. */
+  #alone<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.#queue.then(work)
+    this.#queue = result.catch(() => undefined)
+    return result
+  }
+}

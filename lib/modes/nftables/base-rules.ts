@@ -1,0 +1,187 @@
+import { disjoint } from '../../kernel/nftables/model.js'
+import type { Chain, Field, NftSet, Rule, Statement, Verdict } from '../../kernel/nftables/model.js'
+import { bitsOf, isLoopback, parseCidr, parseIp, type IpFamily } from '../../state/ip.js'
+import type { NodeView } from '../../state/desired-state.js'
+import type { Cidr } from '../../state/ip.js'
+import type { LocalTraffic } from '../../state/local-traffic.js'
+import { baseChains, chains, jumps, sets } from './names.js'
+import { elementOf, type RulesetPart } from './part.js'
+
+/** What of the node and the settings shapes rules. Everything else about a node changes nothing. */
+export interface NodeFacts {
+  readonly family: IpFamily
+  readonly localTraffic: LocalTraffic
+  readonly primaryIp: string | undefined
+  readonly nodePorts: NodeView['nodePorts']
+  readonly serviceCidrs: readonly Cidr[]
+  readonly masqueradeAll: boolean
+  readonly masqueradeMark: number
+}
+
+export const destinationFields: readonly Field[] = ['daddr', 'l4proto', 'dport']
+const nodePortFields: readonly Field[] = ['l4proto', 'dport']
+
+/** The part of the ruleset that is there without any Service. */
+export function basePart(facts: NodeFacts): RulesetPart {
+  const { nodePorts } = facts
+  const ports = nodePorts.matchesAll ? [] : nodePorts.addresses.filter(isNotLoopback)
+  const present: NftSet[] = Object.values(sets)
+  return {
+    chains: [
+      ...baseChains.map(({ name, base }) => ({ name, base, rules: jumpsOf(name) })),
+      ...ownChains(facts),
+    ],
+    sets: nodePorts.matchesAll ? present.filter((set) => set !== sets.nodePortIps) : present,
+    elements: ports.map((ip) => elementOf('', sets.nodePortIps, [ip])),
+  }
+}
+
+export const verdictRule = (...statements: readonly Statement[]): Rule => ({ statements })
+
+export const goTo = (chain: string): Verdict => ({ to: 'goto', chain })
+
+export const jumpTo = (chain: string): Statement => ({
+  kind: 'verdict',
+  verdict: { to: 'jump', chain },
+})
+
+/** Matches packets from pods of this node, or, with `not`, all others; undefined: cannot tell (R08). */
+export function fromPods(
+  { localTraffic, family }: NodeFacts,
+  { not }: { readonly not: boolean },
+): Statement | undefined {
+  switch (localTraffic.by) {
+    case 'none':
+      return undefined
+    case 'cidrs': {
+      const cidrs = disjoint(localTraffic.cidrs, bitsOf(family))
+      return cidrs.length === 0 ? undefined : { kind: 'address', field: 'saddr', not, cidrs }
+    }
+    case 'interface':
+      return { kind: 'interface', not, name: localTraffic.name, prefix: false }
+    case 'interface-prefix':
+      return { kind: 'interface', not, name: localTraffic.prefix, prefix: true }
+  }
+}
+
+function jumpsOf(name: string): readonly Rule[] {
+  return jumps
+    .filter(({ from }) => from === name)
+    .map(({ to, onlyNew }) =>
+      onlyNew
+        ? verdictRule({ kind: 'connection', is: 'new' }, jumpTo(to))
+        : verdictRule(jumpTo(to)),
+    )
+}
+
+function ownChains(facts: NodeFacts): readonly Chain[] {
+  const toNodePort = nodePortDestination(facts)
+  const mark = facts.masqueradeMark
+  return [
+    {
+      name: chains.services,
+      rules: [
+        ...clusterIpMasquerade(facts),
+        verdictRule(lookUp(sets.serviceIps, destinationFields)),
+        verdictRule(...toNodePort, lookUp(sets.serviceNodePorts, nodePortFields)),
+      ],
+    },
+    {
+      name: chains.serviceEndpointsCheck,
+      rules: [verdictRule(lookUp(sets.noEndpointServices, destinationFields))],
+    },
+    {
+      name: chains.nodePortEndpointsCheck,
+      rules: [verdictRule(...toNodePort, lookUp(sets.noEndpointNodePorts, nodePortFields))],
+    },
+    { name: chains.clusterIpsCheck, rules: clusterIpsCheck(facts) },
+    {
+      name: chains.reject,
+      comment: 'helper for @no-endpoint-services / @no-endpoint-nodeports',
+      rules: [verdictRule({ kind: 'reject' })],
+    },
+    {
+      name: chains.firewallCheck,
+      rules: [verdictRule(lookUp(sets.firewallIps, destinationFields))],
+    },
+    {
+      name: chains.markForMasquerade,
+      rules: [verdictRule({ kind: 'mark-change', by: 'or', bits: mark })],
+    },
+    {
+      name: chains.masquerading,
+      rules: [
+        verdictRule(
+          { kind: 'mark-test', bits: mark },
+          { kind: 'mark-change', by: 'xor', bits: mark },
+          { kind: 'masquerade' },
+        ),
+        verdictRule(
+          { kind: 'connection', is: 'dnat' },
+          {
+            kind: 'member',
+            fields: ['saddr', 'daddr', 'l4proto', 'dport'],
+            set: sets.hairpinConnections.name,
+          },
+          { kind: 'masquerade' },
+        ),
+      ],
+    },
+  ]
+}
+
+/** NF12: traffic from outside the cluster to a ClusterIP must come back through this node. */
+function clusterIpMasquerade(facts: NodeFacts): readonly Rule[] {
+  const toClusterIp: Statement = { kind: 'member', fields: ['daddr'], set: sets.clusterIps.name }
+  if (facts.masqueradeAll) return [verdictRule(toClusterIp, jumpTo(chains.markForMasquerade))]
+  const notFromPods = fromPods(facts, { not: true })
+  if (!notFromPods) return []
+  return [verdictRule(toClusterIp, notFromPods, jumpTo(chains.markForMasquerade))]
+}
+
+/** NF10 */
+function clusterIpsCheck({ serviceCidrs, family }: NodeFacts): readonly Rule[] {
+  const rules: Rule[] = [
+    {
+      statements: [
+        { kind: 'member', fields: ['daddr'], set: sets.clusterIps.name },
+        { kind: 'reject' },
+      ],
+      comment: 'Reject traffic to invalid ports of ClusterIPs',
+    },
+  ]
+  const cidrs = disjoint(serviceCidrs, bitsOf(family))
+  if (cidrs.length > 0) {
+    rules.push({
+      statements: [
+        { kind: 'address', field: 'daddr', not: false, cidrs },
+        { kind: 'verdict', verdict: { to: 'drop' } },
+      ],
+      comment: 'Drop traffic to unallocated ClusterIPs',
+    })
+  }
+  return rules
+}
+
+/** NF06: node ports answer on all local addresses but loopback, or on the chosen ones. */
+function nodePortDestination({ family, nodePorts }: NodeFacts): readonly Statement[] {
+  if (!nodePorts.matchesAll) {
+    return [{ kind: 'member', fields: ['daddr'], set: sets.nodePortIps.name }]
+  }
+  const loopback = parseCidr(family === 'IPv4' ? '127.0.0.0/8' : '::1/128')
+  return [
+    { kind: 'local', field: 'daddr' },
+    { kind: 'address', field: 'daddr', not: true, cidrs: loopback ? [loopback] : [] },
+  ]
+}
+
+const lookUp = (map: NftSet, fields: readonly Field[]): Statement => ({
+  kind: 'verdict-map',
+  fields,
+  map: map.name,
+})
+
+function isNotLoopback(text: string): boolean {
+  const ip = parseIp(text)
+  return ip !== undefined && !isLoopback(ip)
+}

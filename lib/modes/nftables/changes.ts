@@ -1,0 +1,133 @@
+import type { Chain, Command, NftFamily, NftSet, Rule } from '../../kernel/nftables/model.js'
+import { ruleText } from '../../kernel/nftables/text-statements.js'
+import type { RulesetPart } from './part.js'
+import type { NftablesPlan } from './plan.js'
+import { sameElement, winnerOf } from './claims.js'
+
+/** How to get from one plan to the next. */
+export interface RulesetChanges {
+  readonly commands: readonly Command[]
+  /**
+   * What is empty and unused afterwards. Kernels before 6.2 refuse to delete a chain in the
+   * transaction that takes its last reference away, so that happens a moment later (NF20).
+   */
+  readonly retired: Retired
+}
+
+export interface Retired {
+  readonly chains: readonly Chain[]
+  readonly sets: readonly NftSet[]
+}
+
+/** Every command of a plan for an empty table. */
+export function creation(plan: NftablesPlan): RulesetChanges {
+  return between(plan, undefined)
+}
+
+/** The difference of two plans, in an order in which every command finds what it refers to. */
+export function between(plan: NftablesPlan, previous: NftablesPlan | undefined): RulesetChanges {
+  const order = new Order(plan.table.family)
+  const parts = plan.parts.since(previous?.parts)
+  for (const [, part] of parts.added) order.part(part, emptyPart)
+  for (const [, part, before] of parts.changed) order.part(part, before)
+  for (const [, before] of parts.removed) order.part(emptyPart, before)
+  const elements = plan.claims.since(previous?.claims)
+  for (const [, claims] of elements.added) order.element(winnerOf(claims), undefined)
+  for (const [, claims, before] of elements.changed) {
+    order.element(winnerOf(claims), winnerOf(before))
+  }
+  for (const [, before] of elements.removed) order.element(undefined, winnerOf(before))
+  return { commands: order.commands(), retired: order.retired }
+}
+
+const emptyPart: RulesetPart = { chains: [], sets: [], elements: [] }
+
+/** Collects commands by kind; `commands` puts the kinds in their order. */
+class Order {
+  readonly #family: NftFamily
+  readonly #addSets: Command[] = []
+  readonly #addChains: Command[] = []
+  readonly #deleteElements: Command[] = []
+  readonly #flushChains: Command[] = []
+  readonly #replaceSets: Command[] = []
+  readonly #addRules: Command[] = []
+  readonly #addElements: Command[] = []
+  readonly retired: { readonly chains: Chain[]; readonly sets: NftSet[] } = { chains: [], sets: [] }
+
+  constructor(family: NftFamily) {
+    this.#family = family
+  }
+
+  part(part: RulesetPart, before: RulesetPart): void {
+    const sets = byName(before.sets)
+    let replaced = false
+    for (const set of part.sets) {
+      const old = sets.get(set.name)
+      sets.delete(set.name)
+      if (!old) this.#addSets.push({ do: 'add-set', set })
+      else if (old.timeoutSeconds !== set.timeoutSeconds) {
+        this.#replaceSets.push({ do: 'delete-set', set: old }, { do: 'add-set', set })
+        replaced = true
+      }
+    }
+    this.retired.sets.push(...sets.values())
+
+    const chains = byName(before.chains)
+    for (const chain of part.chains) {
+      const old = chains.get(chain.name)
+      chains.delete(chain.name)
+      if (!old) this.#addChains.push({ do: 'add-chain', chain })
+      // A set in use cannot be replaced: the rules of the part let go of it and take it again.
+      else if (replaced || !this.#sameRules(chain.rules, old.rules)) {
+        this.#flushChains.push({ do: 'flush-chain', chain })
+      } else continue
+      for (const rule of chain.rules) {
+        this.#addRules.push({ do: 'add-rule', chain: chain.name, rule })
+      }
+    }
+    for (const chain of chains.values()) {
+      this.#flushChains.push({ do: 'flush-chain', chain })
+      this.retired.chains.push(chain)
+    }
+  }
+
+  element(now: ReturnType<typeof winnerOf>, before: ReturnType<typeof winnerOf>): void {
+    if (now && before && sameElement(now, before)) return
+    if (before) this.#deleteElements.push({ do: 'delete-element', element: before })
+    if (now) this.#addElements.push({ do: 'add-element', element: now })
+  }
+
+  commands(): readonly Command[] {
+    return [
+      ...this.#addSets,
+      ...this.#addChains,
+      ...bySet(this.#deleteElements),
+      ...this.#flushChains,
+      ...this.#replaceSets,
+      ...this.#addRules,
+      ...bySet(this.#addElements),
+    ]
+  }
+
+  #sameRules(a: readonly Rule[], b: readonly Rule[]): boolean {
+    return (
+      a === b ||
+      (a.length === b.length &&
+        a.every((rule, index) => {
+          const other = b[index]
+          return (
+            other !== undefined && ruleText(this.#family, rule) === ruleText(this.#family, other)
+          )
+        }))
+    )
+  }
+}
+
+/** Elements of one set side by side, which lets the text writer put many into one command. */
+function bySet(commands: readonly Command[]): readonly Command[] {
+  const name = (command: Command) => ('element' in command ? command.element.set.name : '')
+  return [...commands].sort((a, b) => (name(a) < name(b) ? -1 : name(a) > name(b) ? 1 : 0))
+}
+
+const byName = <T extends { readonly name: string }>(list: readonly T[]) =>
+  new Map(list.map((one) => [one.name, one]))

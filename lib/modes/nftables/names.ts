@@ -1,0 +1,188 @@
+import { createHash } from 'node:crypto'
+import type { BaseHook, NftFamily, NftSet } from '../../kernel/nftables/model.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { Protocol, ServicePortName } from '../../state/names.js'
+
+/** Names and layout of table kube-proxy (NF01-NF09): the words of kube-proxy's own nftables mode. */
+
+export const tableName = 'kube-proxy'
+export const tableComment = 'rules for kube-proxy'
+
+export function nftFamilyOf(family: IpFamily): NftFamily {
+  return family === 'IPv4' ? 'ip' : 'ip6'
+}
+
+/** Priorities of the kernel's hooks; NAT of destinations happens at dstnat, so -110 is before it. */
+const filter = 0
+const dstnat = -100
+const beforeDstnat = dstnat - 10
+const srcnat = 100
+
+/** NF02: where the kernel enters the table. */
+export const baseChains: readonly { readonly name: string; readonly base: BaseHook }[] = [
+  // Before DNAT the packet still carries the address it was sent to: source ranges are checked there.
+  chainAt('filter-prerouting-pre-dnat', 'filter', 'prerouting', beforeDstnat),
+  chainAt('filter-output-pre-dnat', 'filter', 'output', beforeDstnat),
+  // After it, whoever still has a Service address had no endpoint.
+  chainAt('filter-input', 'filter', 'input', filter),
+  chainAt('filter-forward', 'filter', 'forward', filter),
+  chainAt('filter-output', 'filter', 'output', filter),
+  chainAt('nat-prerouting', 'nat', 'prerouting', dstnat),
+  chainAt('nat-output', 'nat', 'output', dstnat),
+  chainAt('nat-postrouting', 'nat', 'postrouting', srcnat),
+]
+
+export const chains = {
+  // dispatch
+  services: 'services',
+  // no endpoints
+  serviceEndpointsCheck: 'service-endpoints-check',
+  nodePortEndpointsCheck: 'nodeport-endpoints-check',
+  clusterIpsCheck: 'cluster-ips-check',
+  reject: 'reject-chain',
+  // source ranges
+  firewallCheck: 'firewall-check',
+  // masquerade
+  markForMasquerade: 'mark-for-masquerade',
+  masquerading: 'masquerading',
+} as const
+
+/** NF03: who jumps where, in order; `onlyNew` looks at the first packet of a connection only. */
+export const jumps: readonly {
+  readonly from: string
+  readonly to: string
+  readonly onlyNew: boolean
+}[] = [
+  { from: 'filter-input', to: chains.nodePortEndpointsCheck, onlyNew: true },
+  { from: 'filter-input', to: chains.serviceEndpointsCheck, onlyNew: true },
+  { from: 'filter-forward', to: chains.serviceEndpointsCheck, onlyNew: true },
+  { from: 'filter-output', to: chains.serviceEndpointsCheck, onlyNew: true },
+  { from: 'filter-prerouting-pre-dnat', to: chains.firewallCheck, onlyNew: true },
+  { from: 'filter-output-pre-dnat', to: chains.firewallCheck, onlyNew: true },
+  { from: 'nat-prerouting', to: chains.services, onlyNew: false },
+  { from: 'nat-output', to: chains.services, onlyNew: false },
+  { from: 'nat-postrouting', to: chains.masquerading, onlyNew: false },
+  { from: 'filter-forward', to: chains.clusterIpsCheck, onlyNew: true },
+  { from: 'filter-output', to: chains.clusterIpsCheck, onlyNew: true },
+]
+
+const destination = ['address', 'inet_proto', 'inet_service'] as const
+const nodePort = ['inet_proto', 'inet_service'] as const
+
+/** NF05-NF09: the sets and maps of every ruleset; affinity sets come and go with endpoints. */
+export const sets = {
+  clusterIps: {
+    name: 'cluster-ips',
+    key: ['address'],
+    isVerdictMap: false,
+    comment: 'Active ClusterIPs',
+  },
+  nodePortIps: {
+    name: 'nodeport-ips',
+    key: ['address'],
+    isVerdictMap: false,
+    comment: 'IPs that accept NodePort traffic',
+  },
+  hairpinConnections: {
+    name: 'hairpin-connections',
+    key: ['address', 'address', 'inet_proto', 'inet_service'],
+    isVerdictMap: false,
+    comment: 'service hairpin connections',
+  },
+  serviceIps: {
+    name: 'service-ips',
+    key: destination,
+    isVerdictMap: true,
+    comment: 'ClusterIP, ExternalIP and LoadBalancer IP traffic',
+  },
+  serviceNodePorts: {
+    name: 'service-nodeports',
+    key: nodePort,
+    isVerdictMap: true,
+    comment: 'NodePort traffic',
+  },
+  noEndpointServices: {
+    name: 'no-endpoint-services',
+    key: destination,
+    isVerdictMap: true,
+    comment: 'vmap to drop or reject packets to services with no endpoints',
+  },
+  noEndpointNodePorts: {
+    name: 'no-endpoint-nodeports',
+    key: nodePort,
+    isVerdictMap: true,
+    comment: 'vmap to drop or reject packets to service nodeports with no endpoints',
+  },
+  firewallIps: {
+    name: 'firewall-ips',
+    key: destination,
+    isVerdictMap: true,
+    comment: 'destinations that are subject to LoadBalancerSourceRanges',
+  },
+} as const satisfies Readonly<Record<string, NftSet>>
+
+/** Prefixes of what belongs to one service port or one endpoint of it (NF13). */
+export type Prefix = 'service' | 'local' | 'external' | 'firewall' | 'endpoint' | 'affinity'
+
+/** Longest name below the prefix; leaves 16 characters of the kernel's 256 for the prefix. */
+const baseLengthMax = 240
+
+export function serviceBaseName(name: ServicePortName): string {
+  return hashed(`${name.namespace}/${name.name}/${l4ProtocolOf(name.protocol)}/${name.port}`)
+}
+
+export function endpointBaseName(name: ServicePortName, ip: string, port: number): string {
+  const service = `${name.namespace}/${name.name}/${l4ProtocolOf(name.protocol)}/${name.port}`
+  return hashed(`${service}__${ip.replaceAll(':', '.')}/${port}`)
+}
+
+export function prefixed(prefix: Prefix, baseName: string): string {
+  return `${prefix}-${baseName}`
+}
+
+export function l4ProtocolOf(protocol: Protocol): 'tcp' | 'udp' | 'sctp' {
+  switch (protocol) {
+    case 'TCP':
+      return 'tcp'
+    case 'UDP':
+      return 'udp'
+    case 'SCTP':
+      return 'sctp'
+  }
+}
+
+/**
+ * The hash, made of the name before anything is replaced or cut, keeps names apart that look
+ * alike afterwards. Characters that nft has no place for in a name become dots.
+ */
+function hashed(name: string): string {
+  const hash = base32(createHash('sha256').update(name).digest(), 8)
+  const full = `${hash}-${name.replace(/[^A-Za-z0-9_./-]/g, '.')}`
+  return full.length > baseLengthMax ? `${full.slice(0, baseLengthMax - 3)}...` : full
+}
+
+const base32Alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'
+
+function base32(bytes: Uint8Array, length: number): string {
+  let text = ''
+  let bits = 0
+  let buffer = 0
+  for (const byte of bytes) {
+    buffer = ((buffer << 8) | byte) & 0xffff
+    bits += 8
+    while (bits >= 5 && text.length < length) {
+      bits -= 5
+      text += base32Alphabet[(buffer >> bits) & 31] ?? ''
+    }
+  }
+  return text
+}
+
+function chainAt(
+  name: string,
+  type: BaseHook['type'],
+  hook: BaseHook['hook'],
+  priority: number,
+): { readonly name: string; readonly base: BaseHook } {
+  return { name, base: { type, hook, priority } }
+}

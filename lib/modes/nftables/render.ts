@@ -1,0 +1,56 @@
+import type { Command, Transaction } from '../../kernel/nftables/model.js'
+import { transactionText } from '../../kernel/nftables/text.js'
+import { between, creation } from './changes.js'
+import type { NftablesPlan } from './plan.js'
+
+/** The whole plan as input of `nft -f`, in the order in which names sort. */
+export function renderPlan(plan: NftablesPlan): string {
+  const { commands } = creation(plan)
+  return transactionText({
+    table: plan.table,
+    commands: [{ do: 'add-table' }, ...[...commands].sort(byKindAndName)],
+  })
+}
+
+/** What `apply` sends to get from `previous` to `plan`. */
+export function renderChanges(plan: NftablesPlan, previous: NftablesPlan | undefined): string {
+  return transactionText(previous ? update(plan, previous) : recreation(plan))
+}
+
+export function update(plan: NftablesPlan, previous: NftablesPlan): Transaction {
+  return { table: plan.table, commands: between(plan, previous).commands }
+}
+
+/**
+ * The table as new, whatever was in it, in one step (NF04): packets see the old ruleset or the
+ * whole new one, and established connections, which live in conntrack, notice nothing.
+ */
+export function recreation(plan: NftablesPlan): Transaction {
+  return {
+    table: plan.table,
+    commands: [
+      { do: 'add-table' },
+      { do: 'delete-table' },
+      { do: 'add-table' },
+      ...creation(plan).commands,
+    ],
+  }
+}
+
+const kinds: readonly Command['do'][] = ['add-set', 'add-chain', 'add-rule', 'add-element']
+
+/** Rules of a chain stay in their order, because sorting is stable. */
+function byKindAndName(a: Command, b: Command): number {
+  const kind = kinds.indexOf(a.do) - kinds.indexOf(b.do)
+  if (kind !== 0) return kind
+  const [nameA, nameB] = [nameOf(a), nameOf(b)]
+  return nameA < nameB ? -1 : nameA > nameB ? 1 : 0
+}
+
+function nameOf(command: Command): string {
+  if ('set' in command) return command.set.name
+  if ('chain' in command) {
+    return typeof command.chain === 'string' ? command.chain : command.chain.name
+  }
+  return 'element' in command ? `${command.element.set.name} ${command.element.key.join(' ')}` : ''
+}

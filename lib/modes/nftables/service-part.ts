@@ -1,0 +1,222 @@
+import { disjoint } from '../../kernel/nftables/model.js'
+import type {
+  Chain,
+  DnatTarget,
+  NftSet,
+  Rule,
+  Statement,
+  Verdict,
+} from '../../kernel/nftables/model.js'
+import type { DesiredService, Endpoint, Verdict as Outcome } from '../../state/desired-state.js'
+import { bitsOf, cidrContains, parseIp } from '../../state/ip.js'
+import { fromPods, goTo, jumpTo, verdictRule, type NodeFacts } from './base-rules.js'
+import { chains, endpointBaseName, l4ProtocolOf, prefixed, serviceBaseName, sets } from './names.js'
+import { elementOf, type Claim, type RulesetPart } from './part.js'
+
+/** Names of the chains of one service port; which of them exist depends on its policies. */
+interface ServiceChains {
+  readonly cluster: string
+  readonly local: string
+  readonly external: string
+  readonly firewall: string
+}
+
+/** Everything one service port puts into the ruleset. Pure, and a function of its arguments only. */
+export function servicePart(service: DesiredService, facts: NodeFacts): RulesetPart {
+  const baseName = serviceBaseName(service.name)
+  const names: ServiceChains = {
+    cluster: prefixed('service', baseName),
+    local: prefixed('local', baseName),
+    external: prefixed('external', baseName),
+    firewall: prefixed('firewall', baseName),
+  }
+  const external = externalRules(service, facts, names)
+  const usesCluster =
+    service.internal === 'cluster' || (external.length > 0 && service.clusterEndpoints.length > 0)
+  const usesLocal = service.internal === 'local' || service.external === 'local'
+  const affinity = affinityOf(service, { usesCluster, usesLocal })
+  const own: Chain[] = [...affinity.chains]
+  if (usesCluster) {
+    own.push({ name: names.cluster, rules: balance(service, service.clusterEndpoints) })
+  }
+  if (usesLocal) own.push({ name: names.local, rules: balance(service, service.localEndpoints) })
+  if (external.length > 0) own.push({ name: names.external, rules: external })
+  if (isFirewalled(service)) {
+    own.push({ name: names.firewall, rules: firewallRules(service, facts) })
+  }
+  return {
+    chains: own,
+    sets: affinity.sets,
+    elements: elementsOf(service, names, external.length > 0),
+  }
+}
+
+/** NF16: the way of packets that come by node port, external or load-balancer address. */
+function externalRules(
+  service: DesiredService,
+  facts: NodeFacts,
+  names: ServiceChains,
+): readonly Rule[] {
+  if (!service.externallyAccessible) return []
+  const toCluster: Statement = { kind: 'verdict', verdict: goTo(names.cluster) }
+  const mark = jumpTo(chains.markForMasquerade)
+  if (!service.externalPolicyLocal) {
+    return service.external === 'cluster' ? [verdictRule(mark), verdictRule(toCluster)] : []
+  }
+  const rules: Rule[] = []
+  if (service.clusterEndpoints.length > 0) {
+    // S18: pods and the node itself do not need the policy's protection of the client address.
+    const pods = fromPods(facts, { not: false })
+    const node: Statement = { kind: 'local', field: 'saddr' }
+    if (pods) rules.push(verdictRule(pods, toCluster))
+    rules.push(verdictRule(node, mark), verdictRule(node, toCluster))
+  }
+  if (service.external === 'local') {
+    rules.push(verdictRule({ kind: 'verdict', verdict: goTo(names.local) }))
+  }
+  return rules
+}
+
+/** NF14 without affinity, NF15 with it. */
+function balance(service: DesiredService, endpoints: readonly Endpoint[]): readonly Rule[] {
+  if (service.affinitySeconds === undefined) return [dnatRule(service, endpoints)]
+  const toEndpoint = endpoints.map((endpoint) => goTo(endpointChain(service, endpoint)))
+  return [
+    ...endpoints.map((endpoint) =>
+      verdictRule(
+        { kind: 'member', fields: ['saddr'], set: affinitySet(service, endpoint) },
+        { kind: 'verdict', verdict: goTo(endpointChain(service, endpoint)) },
+      ),
+    ),
+    verdictRule({ kind: 'random-verdict', verdicts: toEndpoint }),
+  ]
+}
+
+function dnatRule(service: DesiredService, targets: readonly DnatTarget[]): Rule {
+  return verdictRule(
+    { kind: 'protocol', protocol: l4ProtocolOf(service.protocol) },
+    { kind: 'dnat', targets },
+  )
+}
+
+function affinityOf(
+  service: DesiredService,
+  uses: { readonly usesCluster: boolean; readonly usesLocal: boolean },
+): { readonly chains: readonly Chain[]; readonly sets: readonly NftSet[] } {
+  const timeoutSeconds = service.affinitySeconds
+  if (timeoutSeconds === undefined) return { chains: [], sets: [] }
+  const used = [
+    ...(uses.usesCluster ? service.clusterEndpoints : []),
+    ...(uses.usesLocal ? service.localEndpoints : []),
+  ]
+  const endpoints = [...new Map(used.map((endpoint) => [endpoint.key, endpoint])).values()]
+  return {
+    sets: endpoints.map((endpoint) => ({
+      name: affinitySet(service, endpoint),
+      key: ['address'],
+      isVerdictMap: false,
+      timeoutSeconds,
+    })),
+    chains: endpoints.map((endpoint) => ({
+      name: endpointChain(service, endpoint),
+      rules: [
+        verdictRule({
+          kind: 'remember',
+          set: affinitySet(service, endpoint),
+          field: 'saddr',
+        }),
+        dnatRule(service, [endpoint]),
+      ],
+    })),
+  }
+}
+
+/** S12, NF09. Packets that pass go on to the other chains, hence `return` and not `accept`. */
+function firewallRules(service: DesiredService, facts: NodeFacts): readonly Rule[] {
+  const cidrs = disjoint(service.sourceRanges, bitsOf(facts.family))
+  const node = facts.primaryIp === undefined ? undefined : parseIp(facts.primaryIp)
+  const rules: Rule[] = []
+  // S35: where the balancer's address is bound here, the node's own packets may carry it.
+  if (node && cidrs.some((cidr) => cidrContains(cidr, node))) {
+    rules.push(
+      verdictRule(
+        { kind: 'local', field: 'saddr' },
+        { kind: 'verdict', verdict: { to: 'return' } },
+      ),
+    )
+  }
+  rules.push(
+    verdictRule(
+      { kind: 'address', field: 'saddr', not: true, cidrs },
+      { kind: 'verdict', verdict: { to: 'drop' } },
+    ),
+  )
+  return rules
+}
+
+function elementsOf(
+  service: DesiredService,
+  names: ServiceChains,
+  hasExternalChain: boolean,
+): readonly Claim[] {
+  const { key: owner, portName, port, nodePort } = service
+  const protocol = l4ProtocolOf(service.protocol)
+  const claims = new Map<string, Claim>()
+  const claim = (set: NftSet, key: readonly (string | number)[], verdict?: Verdict) => {
+    // The maps of verdicts that name no chain of the service say whose they are.
+    const comment =
+      verdict && set !== sets.serviceIps && set !== sets.serviceNodePorts
+        ? { comment: portName }
+        : {}
+    const made = elementOf(owner, set, key, { ...(verdict ? { verdict } : {}), ...comment })
+    // One service may list an address twice, say as external and as load-balancer address.
+    const id = `${set.name} ${key.join(' ')}`
+    if (!claims.has(id)) claims.set(id, made)
+  }
+  const refusal = refusalOf(service.external)
+  const externalIps = [...service.externalIps, ...service.loadBalancerIps]
+
+  claim(sets.clusterIps, [service.clusterIp])
+  const internal = refusalOf(service.internal)
+  const clusterKey = [service.clusterIp, protocol, port]
+  if (internal) claim(sets.noEndpointServices, clusterKey, internal)
+  else {
+    const chain = service.internal === 'local' ? names.local : names.cluster
+    claim(sets.serviceIps, clusterKey, goTo(chain))
+  }
+  for (const ip of externalIps) {
+    const key = [ip, protocol, port]
+    if (hasExternalChain) claim(sets.serviceIps, key, goTo(names.external))
+    if (refusal) claim(sets.noEndpointServices, key, refusal)
+  }
+  if (nodePort !== 0) {
+    const key = [protocol, nodePort]
+    if (hasExternalChain) claim(sets.serviceNodePorts, key, goTo(names.external))
+    if (refusal) claim(sets.noEndpointNodePorts, key, refusal)
+  }
+  if (isFirewalled(service)) {
+    for (const ip of service.loadBalancerIps) {
+      claim(sets.firewallIps, [ip, protocol, port], goTo(names.firewall))
+    }
+  }
+  // Only a pod of this node can meet itself through this node's rules (S24).
+  for (const { ip, port: target, isLocal } of service.reachableEndpoints) {
+    if (isLocal) claim(sets.hairpinConnections, [ip, ip, protocol, target])
+  }
+  return [...claims.values()]
+}
+
+/** NF08: what the filter chains say when the outcome is not an endpoint. */
+function refusalOf(outcome: Outcome): Verdict | undefined {
+  if (outcome === 'reject') return goTo(chains.reject)
+  return outcome === 'drop' ? { to: 'drop' } : undefined
+}
+
+const isFirewalled = (service: DesiredService) =>
+  service.sourceRanges.length > 0 && service.loadBalancerIps.length > 0
+
+const endpointChain = (service: DesiredService, { ip, port }: Endpoint) =>
+  prefixed('endpoint', endpointBaseName(service.name, ip, port))
+
+const affinitySet = (service: DesiredService, { ip, port }: Endpoint) =>
+  prefixed('affinity', endpointBaseName(service.name, ip, port))

@@ -1,0 +1,82 @@
+import type { Transaction } from '../../kernel/nftables/model.js'
+import type { DesiredService, DesiredState, Endpoint } from '../../state/desired-state.js'
+import type { IpFamily } from '../../state/ip.js'
+import { parseCidr, parseIp } from '../../state/ip.js'
+import { keyOf, portNameOf } from '../../state/names.js'
+import { PersistentMap } from '../../state/persistent-map.js'
+import { nftablesPlanner } from './plan.js'
+import { creation } from './changes.js'
+import { nftFamilyOf } from './names.js'
+
+/** Under a name of its own, so that trying disturbs nobody. */
+const trialTable = 'kube-proxy-trial'
+
+/**
+ * A ruleset with every kind of rule this mode writes, to ask the kernel whether it could take it.
+ * Addresses are of the ranges for documentation.
+ */
+export function trialTransaction(family: IpFamily): Transaction {
+  const plan = nftablesPlanner({ masqueradeAll: false, masqueradeBit: 14 })(trialState(family))
+  const table = { family: nftFamilyOf(family), name: trialTable, comment: 'trial' }
+  return { table, commands: [{ do: 'add-table' }, ...creation(plan).commands] }
+}
+
+function trialState(family: IpFamily): DesiredState {
+  const services = [trialService(family, 'plain'), trialService(family, 'sticky')]
+  return {
+    family,
+    services: PersistentMap.from(services.map((service) => [service.key, service])),
+    node: {
+      name: 'trial',
+      primaryIp: undefined,
+      localAddresses: [],
+      nodePorts: { matchesAll: true, cidrs: [], addresses: [] },
+      localTraffic: { by: 'interface-prefix', prefix: 'trial' },
+    },
+    serviceCidrs: [],
+  }
+}
+
+function trialService(family: IpFamily, name: 'plain' | 'sticky'): DesiredService {
+  const prefix = family === 'IPv4' ? '192.0.2.' : '2001:db8::'
+  const host = name === 'plain' ? 1 : 2
+  const ipOf = (last: number) => parseIp(`${prefix}${last}`)?.text ?? ''
+  const portName = { namespace: 'trial', name, port: 'p', protocol: 'TCP' } as const
+  const endpoints = [ipOf(11), ipOf(12)].map((ip): Endpoint => ({
+    ip,
+    port: 80,
+    key: ip,
+    isLocal: true,
+    ready: true,
+    serving: true,
+    terminating: false,
+    weight: 1,
+  }))
+  const range = parseCidr(family === 'IPv4' ? '198.51.100.0/24' : '2001:db8:1::/48')
+  return {
+    key: keyOf(portName),
+    name: portName,
+    portName: portNameOf(portName),
+    protocol: 'TCP',
+    clusterIp: ipOf(host),
+    port: 80,
+    nodePort: 30000 + host,
+    externalIps: [],
+    loadBalancerIps: [ipOf(20 + host)],
+    sourceRanges: range ? [range] : [],
+    affinitySeconds: name === 'sticky' ? 60 : undefined,
+    internalPolicyLocal: false,
+    externalPolicyLocal: true,
+    externallyAccessible: true,
+    healthCheckNodePort: 0,
+    options: {},
+    clusterEndpoints: endpoints,
+    localEndpoints: endpoints.slice(0, 1),
+    reachableEndpoints: endpoints,
+    servingEndpoints: endpoints,
+    hasAnyEndpoints: true,
+    readyLocalAddresses: [],
+    internal: 'cluster',
+    external: 'local',
+  }
+}

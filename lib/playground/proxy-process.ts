@@ -1,0 +1,37 @@
+import { fileURLToPath } from 'node:url'
+import { once } from 'node:events'
+import type { World } from '../world/world.js'
+
+export interface RunningProxy {
+  isRunning(): boolean
+  /** What it has written so far. */
+  output(): string
+  /** Ends it as an operator would, and waits. */
+  stop(): Promise<void>
+}
+
+const command = fileURLToPath(new URL('../cli/main.js', import.meta.url))
+
+/** Starts the daemon, this very program, on the node of a world. */
+export function runProxy(world: World, args: readonly string[]): RunningProxy {
+  const child = world.spawn('node', [
+    process.execPath,
+    command,
+    ...['--hostname-override', 'node-1', '--cluster-cidr', '10.244.0.0/16,fd00:10:244::/48'],
+    ...['--metrics-bind-address', '127.0.0.1:10249', '--healthz-bind-address', '127.0.0.1:10256'],
+    ...args,
+  ])
+  const chunks: string[] = []
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => chunks.push(text))
+  }
+  const exited = once(child, 'exit')
+  return {
+    isRunning: () => child.exitCode === null && child.signalCode === null,
+    output: () => chunks.join(''),
+    stop: async () => {
+      child.kill('SIGTERM')
+      await exited
+    },
+  }
+}

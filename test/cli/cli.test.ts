@@ -1,0 +1,167 @@
+import t from 'tap'
+import { spawn } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { checkModes, formatChecks } from '../../lib/cli/check.js'
+import { cleanup } from '../../lib/cli/cleanup.js'
+import { groups } from '../../lib/config/key.js'
+import { keyEntries } from '../../lib/config/keys.js'
+import { createProgram } from '../../lib/cli/program.js'
+import type { Finding, Log, ModeDefinition } from '../../lib/modes/mode.js'
+
+const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+
+interface Ended {
+  readonly code: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** Runs the command to its end. */
+function kubeProxy(...args: readonly string[]): Promise<Ended> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, [main, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
+    let stdout = ''
+    let stderr = ''
+    child.stdout.on('data', (data: Buffer) => (stdout += data.toString()))
+    child.stderr.on('data', (data: Buffer) => (stderr += data.toString()))
+    child.on('error', reject)
+    child.on('close', (code) => resolve({ code, stdout, stderr }))
+  })
+}
+
+t.test('a wrong flag, value or file ends with 2 and names what is wrong', async (t) => {
+  const folder = t.testdir({
+    'bad.yaml':
+      'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmoed: x\n',
+  })
+  const cases: readonly (readonly [args: readonly string[], says: RegExp])[] = [
+    [['--proxy-mod=ipvs'], /unknown option '--proxy-mod=?/],
+    [['--proxy-mode=ipvz'], /--proxy-mode: "ipvz" is not one of .*nothing was touched/s],
+    [['--conntrack-min'], /option '--conntrack-min <value>' argument missing/],
+    [['--config', '/does/not/exist'], /--config: \/does\/not\/exist cannot be read/],
+    [[`--config=${folder}/bad.yaml`], /bad\.yaml:3: moed: "x": unknown key; did you mean mode\?/],
+    [['serve'], /unknown command 'serve'; there are render, check/],
+    [['--cleanup', 'extra'], /too many arguments/],
+    [['render', '--mode', 'bogus', '--manifests', 'x'], /--mode <mode>.*invalid/],
+  ]
+  await Promise.all(
+    cases.map(async ([args, says]) => {
+      const { code, stdout, stderr } = await kubeProxy(...args)
+      t.equal(code, 2, args.join(' '))
+      t.match(stderr, says)
+      t.equal(stdout, '')
+    }),
+  )
+})
+
+t.test('L24: --version and --help end with 0', async (t) => {
+  const [version, help] = await Promise.all([kubeProxy('--version'), kubeProxy('--help')])
+  t.match(version, { code: 0, stdout: /^kube-proxy-ts v\d+\.\d+\.\d+ \(behaves as .*v1\.36\)\n$/ })
+  t.equal(help.code, 0)
+  let position = 0
+  // nftables has no flags of its own, and what is for Windows stands with what has no effect.
+  for (const group of groups.filter((name) => name !== 'Windows' && name !== 'nftables')) {
+    const found = help.stdout.indexOf(`\n${group}:\n`)
+    t.ok(found > position, `${group} stands in its place`)
+    position = found
+  }
+  for (const [, { flags }] of keyEntries) {
+    for (const flag of flags) t.ok(help.stdout.includes(` --${flag}`), flag)
+  }
+  t.match(help.stdout, /--masquerade-all {3,}Masq/, 'a switch shows no value')
+  t.match(help.stdout, /--proxy-mode <name> .*\[userspace, iptables, ipvs, nftables, auto\]/)
+  t.notMatch(help.stdout, /logtostderr/, 'what is retired is not advertised')
+  t.match(help.stdout, /\n {2}render .*\n(.*\n)* {2}check /)
+})
+
+t.test('L23: --write-config-to writes what the flags say, and --config takes it', async (t) => {
+  const file = join(t.testdir({}), 'out.yaml')
+  const { code } = await kubeProxy('--write-config-to', file, '--proxy-mode=ipvs', '--logtostderr')
+  t.equal(code, 0)
+  t.match(readFileSync(file, 'utf8'), /\nmode: ipvs\n/)
+  const again = await kubeProxy(`--config=${file}`, `--write-config-to=${file}.2`)
+  t.equal(again.code, 0)
+  t.equal(readFileSync(`${file}.2`, 'utf8'), readFileSync(file, 'utf8'))
+})
+
+t.test('flags reach the run command as they were given, in their order', async (t) => {
+  const { program, argv } = await createProgram([
+    '-v',
+    '2',
+    '--cluster_cidr',
+    '10.0.0.0/8',
+    '--dry-run',
+  ])
+  t.same(argv, ['--v', '2', '--cluster-cidr', '10.0.0.0/8', '--dry-run=true'])
+  t.same(program.commands.length, 0, 'no subcommand is loaded for a start')
+})
+
+const log: Log & { readonly lines: string[] } = {
+  lines: [],
+  debug: () => undefined,
+  info: (_fields, message) => log.lines.push(message),
+  warn: () => undefined,
+  error: () => undefined,
+}
+
+function definition(name: 'ipvs' | 'iptables', findings: readonly Finding[]): ModeDefinition {
+  const refuse = () => Promise.reject(new Error('not in this test'))
+  return {
+    name,
+    summary: `the ${name} mode`,
+    probe: () => Promise.resolve(findings),
+    planner: () => {
+      throw new Error('not in this test')
+    },
+    create: refuse,
+    cleanup: name === 'ipvs' ? refuse : () => Promise.resolve(),
+  }
+}
+
+const ok = { what: 'iptables', ok: true, required: true, seen: 'v1.8.9', fix: '' }
+const missing = {
+  what: 'kernel module ip_vs',
+  ok: false,
+  required: true,
+  seen: 'not found',
+  fix: 'modprobe ip_vs',
+}
+const loaders = {
+  ipvs: () => Promise.resolve(definition('ipvs', [missing])),
+  iptables: () => Promise.resolve(definition('iptables', [ok, { ...missing, required: false }])),
+  nftables: () => Promise.reject(new Error('no koffi')),
+}
+
+t.test('check: what runs, what is missing, what to do, and which mode is best', async (t) => {
+  const checks = await checkModes(log, loaders)
+  t.same(
+    checks.map(({ mode, runs }) => [mode, runs]),
+    [
+      ['ipvs', false],
+      ['iptables', true],
+      ['nftables', false],
+    ],
+  )
+  const text = formatChecks(checks)
+  t.match(
+    text,
+    /^ipvs {7}does not run {3}the ipvs mode\n {2}MISSING {2}kernel module ip_vs {2}not found\n +→ modprobe ip_vs\n/,
+  )
+  t.match(
+    text,
+    /iptables {3}runs {3}the iptables mode\n {2}ok {7}iptables +v1\.8\.9\n {2}without {2}kernel/,
+  )
+  t.match(text, /nftables mode {2}no koffi/)
+  t.match(text, /--proxy-mode=iptables is the best here\.\n$/)
+  t.match(formatChecks([]), /No mode runs here/)
+})
+
+t.test('L15: cleanup goes through every mode, and says at the end which ones failed', async (t) => {
+  await t.rejects(cleanup(log, loaders), {
+    name: 'KernelError',
+    message: 'clean up this node: ipvs: not in this test; nftables: no koffi',
+  })
+  t.same(log.lines, ['Cleaned up'])
+})

@@ -1,0 +1,125 @@
+import type { ModeName } from '../../lib/modes/mode.js'
+import type { DetectLocal } from '../../lib/state/node-view.js'
+import type { IpFamily } from '../../lib/state/ip.js'
+import type { Place } from '../../lib/world/topology.js'
+
+/** One scenario: objects in steps, and what packets must do after each. See test/cases/README.md. */
+export interface Case {
+  /** The file it came from, without the ending: its topic. */
+  readonly topic: string
+  /** A sentence that cites the IDs of behaviour.md. */
+  readonly name: string
+  readonly families: readonly IpFamily[]
+  readonly settings: CaseSettings
+  readonly steps: readonly Step[]
+}
+
+/** How the proxy under test is configured; cases with equal settings share one proxy process. */
+export interface CaseSettings {
+  readonly masqueradeAll: boolean
+  readonly nodePortAddresses: readonly string[]
+  readonly localhostNodePorts: boolean
+  readonly detectLocal: DetectLocal
+}
+
+export interface Step {
+  /** What this step is about, for reports. */
+  readonly title: string
+  /** Shorthand by Service name, merged over the earlier steps'; null removes the Service. */
+  readonly services: Readonly<Record<string, ServiceShorthand | null>>
+  /** The zone label of the node; null takes it away, undefined leaves it. */
+  readonly zone: string | null | undefined
+  /** Ends the proxy and starts it anew before the objects of the step. */
+  readonly restart: boolean
+  /** Lets time pass after the objects and before the flows. */
+  readonly waitMs: number
+  readonly flows: readonly Flow[]
+}
+
+/** What a case says of a Service; objects.ts makes API objects of it. */
+export interface ServiceShorthand {
+  readonly type?: string
+  /** `name: port -> target/PROTOCOL`; name, target and protocol may be left out. */
+  readonly ports?: readonly string[]
+  readonly families?: readonly IpFamily[]
+  readonly nodePort?: boolean
+  readonly loadBalancer?: boolean | { readonly ipMode?: string; readonly hostname?: string }
+  readonly externalIPs?: boolean
+  readonly affinity?: number | null
+  readonly internalTrafficPolicy?: string
+  readonly externalTrafficPolicy?: string
+  /** Places, or CIDRs as they are. */
+  readonly sourceRanges?: readonly string[]
+  /** `pod-1 terminating for-zone=a port=9090`: a place and words about it. */
+  readonly endpoints?: readonly string[]
+  /** Parts of EndpointSlices merged over the generated; places stand for their addresses. */
+  readonly slices?: readonly Readonly<Record<string, unknown>>[]
+  readonly labels?: Readonly<Record<string, string>>
+  readonly annotations?: Readonly<Record<string, string>>
+  readonly sliceLabels?: Readonly<Record<string, string>>
+  /** Merged over the generated Service's spec. */
+  readonly spec?: Readonly<Record<string, unknown>>
+}
+
+export const targets = [
+  'cluster',
+  'node',
+  'node-second',
+  'node-bridge',
+  'localhost',
+  'load-balancer',
+  'external',
+  'endpoint',
+  'unused-cluster-ip',
+] as const
+
+/** The address of a Service that a flow goes to; `endpoint` is a pod's own, without any proxy. */
+export type Target = (typeof targets)[number]
+
+/** Where a flow starts: a place and which of its addresses. */
+export interface Client {
+  readonly place: Place
+  readonly addressIndex: number
+}
+
+/**
+ * Who answers: these backends, all of them and nobody else; or how it fails. `no-reply` is any
+ * failure; `same` is the backend an earlier flow of the kept connection reached.
+ */
+export type Gets =
+  readonly Place[] | 'refused' | 'dropped' | 'closed' | 'unreachable' | 'no-reply' | 'same'
+
+export interface Flow {
+  readonly from: readonly Client[]
+  readonly to: readonly Target[]
+  readonly service: string
+  /** Name of the Service's port; undefined is its first. */
+  readonly port: string | undefined
+  /** A port number instead of the one the target has. */
+  readonly portNumber: number | undefined
+  readonly families: readonly IpFamily[]
+  readonly gets: Gets
+  /** Whether the backend sees the client's address, or one of the node's. */
+  readonly source: 'kept' | 'masqueraded' | undefined
+  /** Every backend gets its share, within five standard deviations. */
+  readonly evenly: boolean
+  /** All connections reach one backend; `same`: the one remembered from an earlier step. */
+  readonly sticky: boolean | 'same'
+  /** Names the connection and keeps it open. */
+  readonly keep: string | undefined
+  /** Sends on a kept connection instead of making one. */
+  readonly use: string | undefined
+  readonly count: number | undefined
+  readonly payloadBytes: number | undefined
+  readonly halfClose: boolean
+  /** What holds instead in some modes. */
+  readonly differs: Readonly<Partial<Record<ModeName, Difference>>>
+}
+
+/** Another expectation in one mode, and why it is right there. */
+export interface Difference {
+  readonly because: string
+  readonly gets?: Gets
+  /** null: nothing is expected of the source. */
+  readonly source?: 'kept' | 'masqueraded' | null
+}

@@ -1,0 +1,271 @@
+import type { ModeName } from '../../lib/modes/mode.js'
+import type { IpFamily } from '../../lib/state/ip.js'
+import type { FlowRequest, FlowResult } from '../../lib/world/agent-protocol.js'
+import { addressOf, placeOf } from '../../lib/world/topology.js'
+import type { World } from '../../lib/world/world.js'
+import type { Client, Flow, Gets, Target } from './case.js'
+import type { CaseService } from './objects.js'
+
+/** One flow of a case, from one client to one target in one family. */
+export interface Check {
+  readonly flow: Flow
+  readonly client: Client
+  readonly target: Target
+  readonly family: IpFamily
+  /** What it says in reports. */
+  readonly label: string
+  readonly host: string
+  readonly port: number
+  readonly protocol: 'TCP' | 'UDP' | 'SCTP'
+  readonly gets: Gets
+  readonly source: Flow['source']
+}
+
+/** What flows remember from step to step of one case. */
+export interface FlowMemory {
+  /** By client, target and family: the backend a sticky client reached. */
+  readonly sticky: Map<string, string>
+  /** By connection name: where it was opened and whom it reached. */
+  readonly kept: Map<string, { readonly client: Client; readonly backend: string | undefined }>
+}
+
+/** Every single check a flow stands for. */
+export function expandFlow(
+  flow: Flow,
+  services: ReadonlyMap<string, CaseService>,
+  mode: ModeName | undefined,
+): readonly Check[] {
+  const service = services.get(flow.service)
+  if (!service) throw new Error(`a flow goes to Service ${flow.service}, which no step made`)
+  const port =
+    flow.port === undefined
+      ? service.ports[0]
+      : service.ports.find(({ name }) => name === flow.port)
+  if (!port) throw new Error(`Service ${flow.service} has no port ${String(flow.port)}`)
+  const difference = mode === undefined ? undefined : flow.differs[mode]
+  const source = difference?.source === undefined ? flow.source : (difference.source ?? undefined)
+  return flow.from.flatMap((client) =>
+    flow.to.flatMap((target) =>
+      flow.families.map((family) => ({
+        flow,
+        client,
+        target,
+        family,
+        host: hostOf(target, family, service, flow),
+        port: flow.portNumber ?? portOf(target, port),
+        protocol: port.protocol,
+        gets: difference?.gets ?? flow.gets,
+        source,
+        label:
+          `${client.place}${client.addressIndex > 0 ? `#${client.addressIndex + 1}` : ''} to ` +
+          `${flow.service}${flow.port === undefined ? '' : `:${flow.port}`} ${target} ` +
+          `${port.protocol} ${family}` +
+          (flow.use === undefined ? '' : ` on kept ${flow.use}`),
+      })),
+    ),
+  )
+}
+
+function hostOf(target: Target, family: IpFamily, service: CaseService, flow: Flow): string {
+  switch (target) {
+    case 'cluster':
+      return service.clusterIps[family]
+    case 'node':
+      return addressOf('node', family, 0)
+    case 'node-second':
+      return addressOf('node', family, 1)
+    case 'node-bridge':
+      return addressOf('node', family, 2)
+    case 'localhost':
+      return family === 'IPv4' ? '127.0.0.1' : '::1'
+    case 'load-balancer':
+      return service.loadBalancerIps[family]
+    case 'external':
+      return service.externalIps[family]
+    case 'endpoint':
+      return addressOf(typeof flow.gets === 'string' ? 'pod-1' : (flow.gets[0] ?? 'pod-1'), family)
+    case 'unused-cluster-ip':
+      return family === 'IPv4' ? '10.96.255.254' : 'fd00:10:96::fffe'
+  }
+}
+
+function portOf(target: Target, port: CaseService['ports'][number]): number {
+  switch (target) {
+    case 'node':
+    case 'node-second':
+    case 'node-bridge':
+    case 'localhost':
+      return port.nodePort
+    case 'endpoint':
+      return port.target
+    default:
+      return port.port
+  }
+}
+
+/** Enough connections that a backend in use is missed once in ten million tries. */
+function enoughFor(backends: number): number {
+  return backends <= 1 ? 2 : Math.ceil(Math.log(1e7 * backends) / -Math.log(1 - 1 / backends))
+}
+
+/** Silence is believed after this long; a reply is waited for longer, as machines can be slow. */
+const silenceMs = 400
+const replyMs = 2500
+
+/** Runs one check; what is wrong about what it saw, or nothing. */
+export async function runCheck(
+  world: World,
+  check: Check,
+  memory: FlowMemory,
+): Promise<readonly string[]> {
+  const { flow } = check
+  if (flow.use !== undefined) return useKept(world, check, `${flow.use}/${check.family}`, memory)
+  const request = requestOf(check)
+  const agent = world.agent(check.client.place)
+  const results = [...(await agent.flow(request))]
+  if (typeof check.gets !== 'string' && flow.keep === undefined && !isFixed(flow)) {
+    const total = enoughFor(check.gets.length)
+    while (results.length < total && !sawAll(results, check.gets)) {
+      results.push(...(await agent.flow(request)))
+    }
+  }
+  if (flow.keep !== undefined) {
+    memory.kept.set(`${flow.keep}/${check.family}`, {
+      client: check.client,
+      backend: results[0]?.backend,
+    })
+  }
+  return verify(world, check, results, memory)
+}
+
+const isFixed = (flow: Flow) => flow.count !== undefined || flow.evenly || flow.sticky !== false
+
+function requestOf(check: Check): FlowRequest {
+  const { flow, client, family } = check
+  const expectsReply = typeof check.gets !== 'string'
+  return {
+    protocol: check.protocol,
+    host: check.host,
+    port: check.port,
+    timeoutMs: expectsReply || check.gets === 'refused' ? replyMs : silenceMs,
+    count: flow.keep === undefined ? countOf(check) : 1,
+    ...(client.addressIndex > 0
+      ? { from: addressOf(client.place, family, client.addressIndex) }
+      : {}),
+    ...(flow.keep === undefined ? {} : { keepAs: `${flow.keep}/${family}` }),
+    ...(flow.payloadBytes === undefined ? {} : { payloadBytes: flow.payloadBytes }),
+    ...(flow.halfClose ? { halfClose: true } : {}),
+  }
+}
+
+function countOf({ flow, gets }: Check): number {
+  if (flow.count !== undefined) return flow.count
+  if (typeof gets === 'string') return 1
+  if (flow.evenly) return 300 * gets.length
+  if (flow.sticky !== false) return 14
+  return gets.length <= 1 ? 2 : 6 * gets.length
+}
+
+function sawAll(results: readonly FlowResult[], expected: readonly string[]): boolean {
+  return expected.every((place) => results.some(({ backend }) => backend === place))
+}
+
+async function useKept(
+  world: World,
+  check: Check,
+  id: string,
+  memory: FlowMemory,
+): Promise<readonly string[]> {
+  const kept = memory.kept.get(id)
+  if (!kept) return [`no connection ${id} was opened`]
+  const waits = check.gets === 'same' || typeof check.gets !== 'string' ? replyMs : silenceMs
+  const result = await world.agent(kept.client.place).send(id, waits)
+  if (check.gets === 'same') {
+    return result.backend === kept.backend && result.outcome === 'reply'
+      ? []
+      : [`expected ${String(kept.backend)} again, got ${seen(result)}`]
+  }
+  return verify(world, check, [result], memory)
+}
+
+function verify(
+  world: World,
+  check: Check,
+  results: readonly FlowResult[],
+  memory: FlowMemory,
+): readonly string[] {
+  const { gets, flow } = check
+  if (typeof gets === 'string') return results.flatMap((result) => verifyFailure(gets, result))
+  const problems = results.flatMap((result) => verifyReply(check, gets, result))
+  if (problems.length > 0) return [...new Set(problems)]
+  const tally = new Map<string, number>()
+  for (const { backend = '' } of results) tally.set(backend, (tally.get(backend) ?? 0) + 1)
+  if (flow.sticky !== false) return verifySticky(check, [...tally.keys()], memory)
+  if (flow.keep !== undefined || flow.use !== undefined || flow.count !== undefined) return []
+  const missing = gets.filter((place) => !tally.has(place))
+  if (missing.length > 0) {
+    return [`${missing.join(', ')} got none of ${results.length} connections`]
+  }
+  return flow.evenly ? verifyEvenness(tally, results.length) : []
+}
+
+function verifyFailure(gets: string, result: FlowResult): readonly string[] {
+  const isRight = gets === 'no-reply' ? result.outcome !== 'reply' : result.outcome === gets
+  return isRight ? [] : [`expected ${gets}, got ${seen(result)}`]
+}
+
+function verifyReply(
+  { source, client, family }: Check,
+  gets: readonly string[],
+  result: FlowResult,
+): readonly string[] {
+  if (result.outcome !== 'reply' || !gets.includes(result.backend ?? '')) {
+    return [`expected ${gets.join(' or ')}, got ${seen(result)}`]
+  }
+  if (source === 'kept') {
+    const own = addressOf(client.place, family, client.addressIndex)
+    // A node is free to choose among its own addresses.
+    const isOwn =
+      result.source === own ||
+      (client.addressIndex === 0 && placeOf(result.source ?? '') === client.place)
+    return isOwn
+      ? []
+      : [`expected source ${own}, ${result.backend ?? ''} saw ${result.source ?? ''}`]
+  }
+  if (source === 'masqueraded' && placeOf(result.source ?? '') !== 'node') {
+    return [`expected a masqueraded source, ${result.backend ?? ''} saw ${result.source ?? ''}`]
+  }
+  return []
+}
+
+function verifySticky(
+  { flow, client, target, family }: Check,
+  backends: readonly string[],
+  memory: FlowMemory,
+): readonly string[] {
+  const [backend = ''] = backends
+  if (backends.length !== 1) return [`expected one backend, got ${backends.join(', ')}`]
+  const key = [flow.service, flow.port, client.place, client.addressIndex, target, family].join('/')
+  const remembered = memory.sticky.get(key)
+  memory.sticky.set(key, backend)
+  return flow.sticky === 'same' && remembered !== backend
+    ? [`expected ${String(remembered)} as before, got ${backend}`]
+    : []
+}
+
+/** Five standard deviations: fails by chance less than once in a million runs. */
+function verifyEvenness(tally: ReadonlyMap<string, number>, total: number): readonly string[] {
+  const share = 1 / tally.size
+  const allowed = 5 * Math.sqrt(total * share * (1 - share))
+  return [...tally]
+    .filter(([, count]) => Math.abs(count - total * share) > allowed)
+    .map(
+      ([backend, count]) => `${backend} got ${count} of ${total}, about ${total * share} is even`,
+    )
+}
+
+function seen(result: FlowResult): string {
+  return result.outcome === 'reply'
+    ? `${result.backend ?? ''} (source ${result.source ?? ''})`
+    : `${result.outcome} (${result.error ?? ''})`
+}

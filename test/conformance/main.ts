@@ -1,0 +1,75 @@
+/** `npm run conformance -- [--mode NAME]... [--only TEXT] [--json FILE] [--list] [--quiet]` */
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import type { ModeName } from '../../lib/modes/mode.js'
+import { modeLoaders } from '../../lib/modes/registry.js'
+import { createWorld } from '../../lib/world/world.js'
+import type { Case } from './case.js'
+import { readCases } from './case-file.js'
+import { skips, withoutSctp } from './mode-profiles.js'
+import { ProcessSubject } from './process-subject.js'
+import { tableText, tapLine, writeSummary } from './report.js'
+import type { ModeResults } from './report.js'
+import { runCases } from './runner.js'
+
+/** The cases lie beside the sources, not the compiled files. */
+export const casesFolder = fileURLToPath(new URL('../../../test/cases', import.meta.url))
+
+const { values } = parseArgs({
+  options: {
+    mode: { type: 'string', multiple: true },
+    only: { type: 'string', multiple: true },
+    json: { type: 'string' },
+    list: { type: 'boolean', default: false },
+    quiet: { type: 'boolean', default: false },
+  },
+})
+
+const isWanted = ({ topic, name }: Case) =>
+  values.only === undefined ||
+  values.only.some((text) => topic === text || `${topic}: ${name}`.includes(text))
+
+const cases = readCases(casesFolder).filter(isWanted)
+if (values.list) {
+  for (const { topic, name } of cases) console.log(`${topic}: ${name}`)
+  console.log(`${cases.length} cases`)
+} else {
+  process.exitCode = await runModes(values.mode ?? Object.keys(modeLoaders))
+}
+
+async function runModes(names: readonly string[]): Promise<number> {
+  const modes: ModeResults[] = []
+  let number = 0
+  console.log('TAP version 14')
+  for (const name of names) {
+    const mode = Object.keys(modeLoaders).find((known) => known === name) as ModeName | undefined
+    const world = await createWorld({ name: name.replace(/[^a-z0-9]/g, '').slice(0, 8) })
+    try {
+      const results = await runCases({
+        world,
+        subject: new ProcessSubject(name),
+        cases,
+        mode: mode ?? 'nftables',
+        skips: [...skips[mode ?? 'nftables'], ...(world.hasSctp ? [] : [withoutSctp])],
+        onResult: (result) => {
+          number++
+          if (!values.quiet || result.outcome === 'failed') {
+            process.stdout.write(tapLine(number, name, result))
+          }
+        },
+      })
+      modes.push({ mode: name, results })
+    } finally {
+      await world.close()
+    }
+  }
+  console.log(`1..${number}`)
+  console.log(
+    tableText(modes)
+      .split('\n')
+      .map((line) => `# ${line}`)
+      .join('\n'),
+  )
+  if (values.json !== undefined) writeSummary(values.json, modes)
+  return modes.some(({ results }) => results.some(({ outcome }) => outcome === 'failed')) ? 1 : 0
+}

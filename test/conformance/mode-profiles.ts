@@ -1,0 +1,39 @@
+import type { ModeName } from '../../lib/modes/mode.js'
+import type { Check } from './flows.js'
+
+/** A kind of flow that a mode does not do, and why. */
+export interface Skip {
+  readonly reason: string
+  readonly flows: (check: Check) => boolean
+}
+
+const toLocalhost = ({ target }: Check) => target === 'localhost'
+
+/** What each mode skips; a case all of whose flows are skipped counts as skipped. */
+export const skips: Readonly<Record<ModeName, readonly Skip[]>> = {
+  nftables: [
+    {
+      reason: 'NF25: nftables mode has no node ports on localhost',
+      flows: toLocalhost,
+    },
+  ],
+  iptables: [
+    {
+      reason: 'IT35: node ports on ::1 cannot be done with IPv6 NAT',
+      flows: (check) => toLocalhost(check) && check.family === 'IPv6',
+    },
+  ],
+  ipvs: [
+    {
+      reason: 'IP21: ipvs mode has no node ports on localhost',
+      flows: toLocalhost,
+    },
+  ],
+  userspace: [],
+}
+
+/** What no mode can do where the kernel lacks it. */
+export const withoutSctp: Skip = {
+  reason: 'this kernel has no SCTP',
+  flows: ({ protocol }) => protocol === 'SCTP',
+}

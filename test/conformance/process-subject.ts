@@ -1,0 +1,60 @@
+import type { ChildProcessWithoutNullStreams } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import type { World } from '../../lib/world/world.js'
+import type { CaseSettings } from './case.js'
+import type { Changes, Subject } from './subject.js'
+
+/** One line of the subject process: ready, or what an apply came to. */
+export interface SubjectAnswer {
+  readonly error?: string
+}
+
+const program = fileURLToPath(new URL('./subject-main.js', import.meta.url))
+
+/** A mode, or the reference proxy, in a process of its own inside the node's namespace. */
+export class ProcessSubject implements Subject {
+  readonly name: string
+  #child: ChildProcessWithoutNullStreams | undefined
+  #lines: AsyncIterator<string> | undefined
+  #errors = ''
+
+  constructor(name: string) {
+    this.name = name
+  }
+
+  async start(world: World, settings: CaseSettings): Promise<void> {
+    const argv = [process.execPath, program, this.name, JSON.stringify(settings)]
+    const child = world.spawn('node', argv)
+    this.#errors = ''
+    child.stderr.on('data', (chunk: Buffer) => {
+      this.#errors = (this.#errors + chunk.toString('utf8')).slice(-8000)
+    })
+    this.#child = child
+    this.#lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
+    await this.#answer('start')
+  }
+
+  async apply(changes: Changes): Promise<void> {
+    this.#child?.stdin.write(`${JSON.stringify(changes)}\n`)
+    await this.#answer('apply')
+  }
+
+  async stop(): Promise<void> {
+    const child = this.#child
+    if (!child || child.exitCode !== null || child.signalCode !== null) return
+    const exited = once(child, 'exit')
+    child.stdin.end()
+    await exited
+  }
+
+  async #answer(action: string): Promise<void> {
+    const next = await this.#lines?.next()
+    if (!next || next.done === true) {
+      throw new Error(`${action} ${this.name}: the process ended: ${this.#errors}`)
+    }
+    const { error } = JSON.parse(next.value) as SubjectAnswer
+    if (error !== undefined) throw new Error(`${action} ${this.name}: ${error}\n${this.#errors}`)
+  }
+}

@@ -1,0 +1,58 @@
+import { writeFileSync } from 'node:fs'
+import type { CaseResult } from './runner.js'
+
+/** What one mode made of the cases. */
+export interface ModeResults {
+  readonly mode: string
+  readonly results: readonly CaseResult[]
+}
+
+/** One case as TAP, with what went wrong as its diagnostic. */
+export function tapLine(number: number, mode: string, result: CaseResult): string {
+  const words = `${number} - ${mode}: ${result.topic}: ${result.name.replaceAll('#', '\\#')}`
+  if (result.outcome === 'skipped') return `ok ${words} # SKIP ${result.skipped.join('; ')}\n`
+  const time = ` # time=${Math.round(result.durationMs)}ms`
+  const notes = result.skipped.map((reason) => `  # flows left out: ${reason}\n`).join('')
+  if (result.outcome === 'passed') return `ok ${words}${time}\n${notes}`
+  const failures = result.failures.map((failure) => `    - ${JSON.stringify(failure)}\n`).join('')
+  return `not ok ${words}${time}\n  ---\n  failures:\n${failures}  ...\n${notes}`
+}
+
+/** Cases x modes: `+` passed, `-` failed, `s` skipped, `.` not run; then counts and reasons. */
+export function tableText(modes: readonly ModeResults[]): string {
+  const names = new Map<string, string>()
+  for (const { results } of modes) {
+    for (const { topic, name } of results) names.set(`${topic}: ${name}`, topic)
+  }
+  const width = Math.max(...modes.map(({ mode }) => mode.length), 1)
+  const columns = (cells: readonly string[]) => cells.map((cell) => cell.padEnd(width)).join('  ')
+  const lines = [`${columns(modes.map(({ mode }) => mode))}  case`]
+  const symbols = { passed: '+', failed: '-', skipped: 's' }
+  for (const name of names.keys()) {
+    const cells = modes.map(({ results }) => {
+      const result = results.find((candidate) => `${candidate.topic}: ${candidate.name}` === name)
+      return result ? symbols[result.outcome] : '.'
+    })
+    lines.push(`${columns(cells)}  ${name}`)
+  }
+  const totals = modes.map(({ mode, results }) => {
+    const count = (outcome: CaseResult['outcome']) =>
+      results.filter((result) => result.outcome === outcome).length
+    const checks = results.reduce((sum, result) => sum + result.checks, 0)
+    return (
+      `${mode}: ${count('passed')} passed, ${count('failed')} failed, ` +
+      `${count('skipped')} skipped of ${results.length} cases (${checks} flows)`
+    )
+  })
+  const reasons = modes.flatMap(({ mode, results }) =>
+    [...new Set(results.flatMap(({ skipped }) => skipped))].map(
+      (reason) => `${mode} leaves out flows: ${reason}`,
+    ),
+  )
+  return [...lines, '', ...totals, ...reasons, ''].join('\n')
+}
+
+/** For scripts: counts and every failure. */
+export function writeSummary(file: string, modes: readonly ModeResults[]): void {
+  writeFileSync(file, `${JSON.stringify({ modes }, null, 2)}\n`)
+}

@@ -1,0 +1,207 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { messageOf } from '../../lib/errors.js'
+import type { ModeName } from '../../lib/modes/mode.js'
+import type { World } from '../../lib/world/world.js'
+import type { Case, Step } from './case.js'
+import { CaseServices } from './case-services.js'
+import { expandFlow, runCheck } from './flows.js'
+import type { Check, FlowMemory } from './flows.js'
+import type { Skip } from './mode-profiles.js'
+import { nodeManifest, serviceCidrManifest, serviceManifest, sliceManifests } from './objects.js'
+import type { CaseService, Manifest } from './objects.js'
+import type { Subject } from './subject.js'
+
+export interface CaseResult {
+  readonly topic: string
+  readonly name: string
+  readonly outcome: 'passed' | 'failed' | 'skipped'
+  readonly checks: number
+  /** Step, flow, and what was wrong. */
+  readonly failures: readonly string[]
+  /** Reasons why flows were left out, without repeats. */
+  readonly skipped: readonly string[]
+  readonly durationMs: number
+}
+
+export interface RunOptions {
+  readonly world: World
+  readonly subject: Subject
+  readonly cases: readonly Case[]
+  /** Chooses the expectations of `differs`; undefined for the reference proxy. */
+  readonly mode: ModeName | undefined
+  readonly skips: readonly Skip[]
+  readonly onResult?: (result: CaseResult) => void
+}
+
+/** At once; more would only make the machine slow enough to look lossy. */
+const parallelChecks = 8
+
+/** Runs cases one after the other in one world; the subject restarts only for other settings. */
+export async function runCases(options: RunOptions): Promise<readonly CaseResult[]> {
+  const run = new Run(options)
+  const results: CaseResult[] = []
+  // Cases with the same settings in a row, so that the proxy is started few times.
+  const bySettings = new Map<string, Case[]>()
+  for (const each of options.cases) {
+    const key = JSON.stringify(each.settings)
+    bySettings.set(key, [...(bySettings.get(key) ?? []), each])
+  }
+  try {
+    for (const cases of bySettings.values()) {
+      for (const each of cases) {
+        const result = await run.case(each)
+        results.push(result)
+        options.onResult?.(result)
+      }
+    }
+  } finally {
+    await options.subject.stop()
+  }
+  return results
+}
+
+class Run {
+  readonly #options: RunOptions
+  /** What the subject has been told and not been told to forget. */
+  #applied = new Map<string, Manifest>()
+  #settings: string | undefined
+  #serial = 0
+
+  constructor(options: RunOptions) {
+    this.#options = options
+  }
+
+  async case(each: Case): Promise<CaseResult> {
+    const started = performance.now()
+    const outcome = { failures: [] as string[], skipped: new Set<string>(), checks: 0 }
+    try {
+      await this.#steps(each, outcome)
+    } catch (error) {
+      outcome.failures.push(messageOf(error))
+      // Whatever state it is in now, the next case deserves a fresh one.
+      await this.#options.subject.stop()
+      this.#settings = undefined
+    }
+    const { failures, skipped, checks } = outcome
+    return {
+      topic: each.topic,
+      name: each.name,
+      outcome: failures.length > 0 ? 'failed' : checks === 0 ? 'skipped' : 'passed',
+      checks,
+      failures,
+      skipped: [...skipped],
+      durationMs: performance.now() - started,
+    }
+  }
+
+  async #steps(
+    each: Case,
+    outcome: { failures: string[]; skipped: Set<string>; checks: number },
+  ): Promise<void> {
+    const services = new CaseServices(() => this.#serial++)
+    const memory: FlowMemory = { sticky: new Map(), kept: new Map() }
+    let zone: string | null | undefined
+    if (this.#plan(each, outcome.skipped).every((checks) => checks.length === 0)) return
+    await this.#start(each)
+    for (const [index, step] of each.steps.entries()) {
+      if (step.restart) await this.#restart(each)
+      if (step.zone !== undefined) zone = step.zone
+      services.take(step)
+      await this.#apply(services.present(), zone)
+      if (step.waitMs > 0) await sleep(step.waitMs)
+      const checks = this.#checks(step, services.known(), outcome.skipped)
+      outcome.checks += checks.length
+      for (const [check, problems] of await this.#runChecks(checks, memory)) {
+        const title = step.title === '' ? `step ${index + 1}` : step.title
+        for (const problem of problems) {
+          outcome.failures.push(`${title}: ${check.label}: ${problem}`)
+        }
+      }
+    }
+    for (const [id, { client }] of memory.kept) {
+      await this.#options.world.agent(client.place).forget(id)
+    }
+    await this.#apply([], undefined)
+  }
+
+  /** The checks of every step, without running anything: is there something left to check? */
+  #plan(each: Case, skipped: Set<string>): readonly (readonly Check[])[] {
+    let serial = 0
+    const services = new CaseServices(() => serial++)
+    return each.steps.map((step) => {
+      services.take(step)
+      return this.#checks(step, services.known(), skipped)
+    })
+  }
+
+  #checks(
+    step: Step,
+    services: ReadonlyMap<string, CaseService>,
+    skipped: Set<string>,
+  ): readonly Check[] {
+    const { mode, skips } = this.#options
+    return step.flows
+      .flatMap((flow) => expandFlow(flow, services, mode))
+      .filter((check) => {
+        const skip = skips.find(({ flows }) => flows(check))
+        if (skip) skipped.add(skip.reason)
+        return !skip
+      })
+  }
+
+  async #runChecks(
+    checks: readonly Check[],
+    memory: FlowMemory,
+  ): Promise<readonly (readonly [Check, readonly string[]])[]> {
+    const results: (readonly [Check, readonly string[]])[] = []
+    const queue = checks.entries()
+    const lane = async () => {
+      for (const [index, check] of queue) {
+        results[index] = [check, await runCheck(this.#options.world, check, memory)]
+      }
+    }
+    await Promise.all(Array.from({ length: parallelChecks }, lane))
+    return results
+  }
+
+  async #start(each: Case): Promise<void> {
+    const settings = JSON.stringify(each.settings)
+    if (settings === this.#settings) return
+    await this.#options.subject.stop()
+    this.#applied = new Map()
+    await this.#options.subject.start(this.#options.world, each.settings)
+    this.#settings = settings
+    await this.#apply([], undefined)
+  }
+
+  async #restart(each: Case): Promise<void> {
+    await this.#options.subject.stop()
+    this.#applied = new Map()
+    await this.#options.subject.start(this.#options.world, each.settings)
+  }
+
+  async #apply(services: readonly CaseService[], zone: string | null | undefined): Promise<void> {
+    const wanted = new Map<string, Manifest>()
+    for (const manifest of [
+      nodeManifest(zone),
+      serviceCidrManifest(),
+      ...services.flatMap((service) => [serviceManifest(service), ...sliceManifests(service)]),
+    ]) {
+      wanted.set(idOf(manifest), manifest)
+    }
+    const upserts = [...wanted]
+      .filter(([id, manifest]) => {
+        const applied = this.#applied.get(id)
+        return applied === undefined || JSON.stringify(applied) !== JSON.stringify(manifest)
+      })
+      .map(([, manifest]) => manifest)
+    const removals = [...this.#applied].filter(([id]) => !wanted.has(id)).map(([, old]) => old)
+    this.#applied = wanted
+    await this.#options.subject.apply({ upserts, removals })
+  }
+}
+
+function idOf(manifest: Manifest): string {
+  const { name } = manifest.metadata as { readonly name: string }
+  return `${String(manifest.kind)}/${name}`
+}

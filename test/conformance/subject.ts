@@ -1,0 +1,20 @@
+import type { World } from '../../lib/world/world.js'
+import type { CaseSettings } from './case.js'
+import type { Manifest } from './objects.js'
+
+/** What happened to objects since the last time. */
+export interface Changes {
+  readonly upserts: readonly Manifest[]
+  readonly removals: readonly Manifest[]
+}
+
+/** A proxy under test. It runs inside the node's namespace. */
+export interface Subject {
+  readonly name: string
+  /** Starts with no objects; resolves once it is ready for some. */
+  start(world: World, settings: CaseSettings): Promise<void>
+  /** Hands over changes and resolves once they are in force. */
+  apply(changes: Changes): Promise<void>
+  /** Ends the process as SIGTERM would; what it left in the kernel stays. */
+  stop(): Promise<void>
+}

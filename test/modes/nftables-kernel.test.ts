@@ -1,0 +1,210 @@
+import t from 'tap'
+import { KernelError } from '../../lib/errors.js'
+import { runCommand, type RunCommand } from '../../lib/kernel/command.js'
+import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
+import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
+import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
+import { probeNftables } from '../../lib/modes/nftables/probe.js'
+import type { ModeContext } from '../../lib/modes/mode.js'
+import type { IpFamily } from '../../lib/state/ip.js'
+import { createNetns, netnsSkip, programSkip, type NetworkNamespace } from '../support/netns.js'
+import { canonicalListing } from '../support/nft-listing.js'
+import { service, states, testSettings, type ServiceSpec, type States } from '../support/states.js'
+
+const skip = netnsSkip || programSkip('nft')
+
+const inNetns =
+  (netns: NetworkNamespace): RunCommand =>
+  (file, args, options) =>
+    runCommand('ip', ['netns', 'exec', netns.name, file, ...args], options)
+
+/** A mode's applier in a namespace of its own, with a clock the test moves. */
+function bench(netns: NetworkNamespace, writer: RulesetWriter = new Nft(inNetns(netns))) {
+  const resyncs: string[] = []
+  const clock = { ms: 0 }
+  const silent = () => undefined
+  const context: ModeContext = {
+    log: { debug: silent, info: silent, warn: silent, error: silent },
+    meter: { count: silent, gauge: silent, observe: silent, forget: silent },
+    resync: (reason) => void resyncs.push(reason),
+  }
+  const applier = new NftablesApplier({ writer, context, now: () => clock.ms })
+  const list = () => canonicalListing(netns.exec('nft', 'list', 'ruleset'))
+  return { applier, resyncs, clock, list }
+}
+
+/** Random, but the same in every run with the same seed. */
+function randomOf(seed: number): (below: number) => number {
+  let state = seed
+  return (below) => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0
+    return Math.floor((state / 2 ** 32) * below)
+  }
+}
+
+/** A Service of a small world in which addresses, node ports and endpoints collide often. */
+function randomService(random: (below: number) => number, ipv6: boolean): ServiceSpec {
+  const pick = <T>(...choices: readonly T[]): T => choices[random(choices.length)]!
+  const ip = (v4: string, v6: string) => (ipv6 ? v6 : v4)
+  const id = random(6)
+  return service({
+    name: `s${id}`,
+    portName: pick('http', 'dns'),
+    protocol: pick('TCP', 'UDP', 'SCTP'),
+    clusterIp: ip(`10.96.0.${id + 1}`, `fd00:96::${id + 1}`),
+    port: pick(53, 80),
+    nodePort: pick(0, 30001, 30002),
+    externalIps: pick([], [ip('203.0.113.1', '2001:db8:5::1')]),
+    loadBalancerIps: pick(
+      [],
+      [ip('203.0.113.1', '2001:db8:5::1')],
+      [ip('203.0.113.2', '2001:db8:5::2')],
+    ),
+    sourceRanges: pick(
+      [],
+      [
+        ip('192.0.2.0/24', '2001:db8::/32'),
+        ip('192.0.2.128/25', '2001:db8:1::/48'),
+        ip('198.51.100.0/23', 'fd01::/61'),
+      ],
+    ),
+    affinitySeconds: pick(undefined, undefined, 10, 20),
+    internalPolicyLocal: pick(true, false, false),
+    externalPolicyLocal: pick(true, false),
+    endpoints: Array.from({ length: random(5) }, () => ({
+      ip: ip(`10.180.0.${1 + random(6)}`, `fd00:180::${1 + random(6)}`),
+      local: pick(true, false),
+      ready: pick(true, true, false),
+      serving: true,
+      terminating: pick(true, false),
+    })),
+  })
+}
+
+function mutate(cluster: States, random: (below: number) => number, ipv6: boolean): void {
+  for (let left = 1 + random(3); left > 0; left--) {
+    if (random(4) === 0) cluster.remove({ namespace: 'default', name: `s${random(6)}` })
+    else cluster.put(randomService(random, ipv6))
+  }
+}
+
+for (const family of ['IPv4', 'IPv6'] as const satisfies readonly IpFamily[]) {
+  void t.test(
+    `after any changes the kernel holds what a full programming would make, ${family}`,
+    { skip },
+    async (t) => {
+      const [stepwise, atOnce] = [createNetns('nftables-a'), createNetns('nftables-b')]
+      t.teardown(() => [stepwise, atOnce].forEach((netns) => netns.remove()))
+      const [a, b] = [bench(stepwise), bench(atOnce)]
+      const random = randomOf(family === 'IPv4' ? 4 : 6)
+      const cluster = states(family)
+      const plan = nftablesPlanner(testSettings)
+      let previous: NftablesPlan | undefined
+      for (let step = 0; step < 30; step++) {
+        mutate(cluster, random, family === 'IPv6')
+        const state = cluster.take()
+        const next = plan(state)
+        await a.applier.apply(next, previous)
+        previous = next
+        a.clock.ms += 400
+        if (step % 3 !== 2) continue
+        a.clock.ms += 1000
+        await a.applier.sweep()
+        await b.applier.apply(nftablesPlanner(testSettings)(state), undefined)
+        if (a.list() !== b.list()) t.equal(a.list(), b.list(), `step ${step}`)
+      }
+      t.equal(a.list(), b.list(), 'byte for byte')
+      t.match(a.list(), /service-ips/)
+      t.same(a.resyncs, [])
+    },
+  )
+}
+
+void t.test(
+  'NF22: a transaction that fails changes nothing, and a full one heals',
+  { skip },
+  async (t) => {
+    const netns = createNetns('nftables-c')
+    t.teardown(() => netns.remove())
+    const { applier, list } = bench(netns)
+    const plan = nftablesPlanner(testSettings)
+    const cluster = states().put(service({ nodePort: 30080 }))
+    const first = plan(cluster.take())
+    await applier.apply(first, undefined)
+    const good = list()
+    netns.exec('nft', 'delete', 'element', 'ip', 'kube-proxy', 'cluster-ips', '{ 10.96.0.10 }')
+    const spoilt = list()
+    const second = plan(cluster.put(service({ clusterIp: '10.96.0.11', nodePort: 30080 })).take())
+    await t.rejects(applier.apply(second, first), KernelError)
+    t.equal(list(), spoilt, 'nothing of it was applied')
+    await applier.apply(second, undefined)
+    t.equal(list(), good.replaceAll('10.96.0.10', '10.96.0.11'))
+    const third = plan(cluster.remove({ namespace: 'default', name: 'web' }).take())
+    await applier.apply(third, second)
+    t.notMatch(list(), /10\.96\.0\.11/)
+  },
+)
+
+void t.test(
+  'NF20: unused chains are emptied at once and deleted a moment later',
+  { skip },
+  async (t) => {
+    const netns = createNetns('nftables-d')
+    t.teardown(() => netns.remove())
+    const { applier, list, clock, resyncs } = bench(netns)
+    const plan = nftablesPlanner(testSettings)
+    const cluster = states().put(service({ affinitySeconds: 60 }))
+    const first = plan(cluster.take())
+    await applier.apply(first, undefined)
+    const second = plan(cluster.remove({ namespace: 'default', name: 'web' }).take())
+    await applier.apply(second, first)
+    await applier.sweep()
+    t.match(list(), /chain service-/, 'still there')
+    t.notMatch(list(), /numgen/, 'but empty')
+    clock.ms = 1000
+    await applier.sweep()
+    t.notMatch(list(), /service-\w{8}-|endpoint-\w{8}-|affinity-/)
+    // Away and back, with another timeout, before anything was deleted.
+    const third = plan(cluster.put(service({ affinitySeconds: 60 })).take())
+    await applier.apply(third, second)
+    const fourth = plan(cluster.remove({ namespace: 'default', name: 'web' }).take())
+    await applier.apply(fourth, third)
+    await applier.apply(plan(cluster.put(service({ affinitySeconds: 90 })).take()), fourth)
+    clock.ms = 3000
+    await applier.sweep()
+    t.match(list(), /timeout 1m30s/)
+    t.same(resyncs, [])
+  },
+)
+
+void t.test(
+  'NF23: the probe tells what works here, and what a program without rights sees',
+  { skip },
+  async (t) => {
+    const netns = createNetns('nftables-e')
+    t.teardown(() => netns.remove())
+    const deps = { kernelRelease: () => '6.1.0', env: {} }
+    const fine = await probeNftables({ ...deps, nft: new Nft(inNetns(netns)) }, ['IPv4', 'IPv6'])
+    t.same(
+      fine.filter(({ ok }) => !ok),
+      [],
+    )
+    t.equal(netns.exec('nft', 'list', 'ruleset'), '', 'nothing is left of the trial')
+    const weak: RunCommand = (file, args, options) =>
+      runCommand(
+        'setpriv',
+        [
+          '--bounding-set=-net_admin',
+          '--inh-caps=-net_admin',
+          '--ambient-caps=-net_admin',
+          '--reuid=65534',
+          '--clear-groups',
+          file,
+          ...args,
+        ],
+        options,
+      )
+    const refused = await probeNftables({ ...deps, nft: new Nft(weak) }, ['IPv4'])
+    t.match(refused.at(-1), { ok: false, seen: /not permitted/, fix: /CAP_NET_ADMIN/ })
+  },
+)

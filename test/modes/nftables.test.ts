@@ -1,0 +1,218 @@
+import t from 'tap'
+import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
+import { renderChanges, renderPlan } from '../../lib/modes/nftables/render.js'
+import { endpointBaseName, serviceBaseName } from '../../lib/modes/nftables/names.js'
+import { service, state, states, testSettings } from '../support/states.js'
+
+const planner = () => nftablesPlanner(testSettings)
+const render = (...specs: Parameters<typeof state>[0]) => renderPlan(planner()(state(specs)))
+const named = (namespace: string, name: string, port = 'p80') =>
+  ({ namespace, name, port, protocol: 'TCP' }) as const
+
+void t.test('NF13: chains are called as kube-proxy calls them', async (t) => {
+  t.equal(serviceBaseName(named('ns1', 'svc1')), 'ULMVA6XW-ns1/svc1/tcp/p80')
+  t.equal(
+    endpointBaseName(named('ns1', 'svc1'), '10.180.0.1', 80),
+    '5OJB2KTY-ns1/svc1/tcp/p80__10.180.0.1/80',
+  )
+  t.match(endpointBaseName(named('ns1', 'svc1'), 'fd00::1', 80), /__fd00\.\.1\/80$/)
+  t.equal(endpointBaseName(named('n'.repeat(200), 's'.repeat(200)), '10.0.0.1', 80).length, 240)
+})
+
+void t.test('hostile names stay inside names and comments', async (t) => {
+  const hostile = 'x" ; } flush ruleset\n add table ip evil {'
+  const text = render(
+    service({ namespace: hostile, name: hostile, portName: hostile, affinitySeconds: 5 }),
+    service({ name: hostile, clusterIp: '10.96.0.11', endpoints: 0 }),
+  )
+  for (const line of text.trim().split('\n')) {
+    t.match(line, /^add (table|set|map|chain|rule|element) ip kube-proxy/)
+    t.equal((line.match(/"/g) ?? []).length % 2, 0)
+  }
+  t.notMatch(text.replace(/"[^"]*"/g, '""'), /flush ruleset|table ip evil/)
+  const [one, other] = ['a b', 'a.b'].map((name) => serviceBaseName(named('ns', name)))
+  t.not(one, other, 'names that look alike afterwards are told apart by the hash')
+})
+
+void t.test(
+  'NF14: without affinity one rule balances and there are no endpoint chains',
+  async (t) => {
+    const text = render(service({ endpoints: 3 }))
+    t.match(text, 'dnat ip to numgen random mod 3 map { 0 : 10.180.0.1 . 8080, 1 :')
+    t.notMatch(text, / endpoint-/)
+    t.match(render(service({ endpoints: 1 })), 'meta l4proto tcp dnat to 10.180.0.1:8080')
+  },
+)
+
+void t.test('NF15: with affinity, sets are asked before chance', async (t) => {
+  const lines = render(service({ affinitySeconds: 10800 })).split('\n')
+  const rules = lines.filter((line) => line.startsWith('add rule ip kube-proxy service-'))
+  t.match(rules, [
+    /ip saddr @affinity-.* goto endpoint-/,
+    /goto endpoint-/,
+    /numgen random mod 2 vmap/,
+  ])
+  t.match(lines.join('\n'), /flags dynamic, timeout ; timeout 10800s/)
+})
+
+void t.test(
+  'S16, S19, NF08: refusals go to the maps that are read in the filter chains',
+  async (t) => {
+    const away = [{ ip: '10.180.0.9', local: false }]
+    const text = render(
+      service({ name: 'none', endpoints: 0, nodePort: 30001, externalIps: ['203.0.113.1'] }),
+      service({
+        name: 'away',
+        clusterIp: '10.96.0.11',
+        internalPolicyLocal: true,
+        endpoints: away,
+      }),
+    )
+    t.match(
+      text,
+      /no-endpoint-services \{[^}]*10\.96\.0\.10 \. tcp \. 80 comment "default\/none:http" : goto reject-chain/,
+    )
+    t.match(
+      text,
+      /no-endpoint-services \{[^}]*203\.0\.113\.1 \. tcp \. 80 comment "default\/none:http" : goto reject-chain/,
+    )
+    t.match(
+      text,
+      /no-endpoint-services \{[^}]*10\.96\.0\.11 \. tcp \. 80 comment "default\/away:http" : drop/,
+    )
+    t.match(text, /no-endpoint-nodeports \{ tcp \. 30001 comment/)
+    t.notMatch(text, /add element ip kube-proxy service-(ips|nodeports)/)
+  },
+)
+
+void t.test(
+  'S17, S18, NF16: policy Local keeps outside clients here, pods and node short-cut',
+  async (t) => {
+    const endpoints = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
+    const text = render(service({ nodePort: 30080, externalPolicyLocal: true, endpoints }))
+    const external = text
+      .split('\n')
+      .filter((line) => line.includes('rule ip kube-proxy external-'))
+    t.match(external, [
+      /ip saddr 10\.180\.0\.0\/16 goto service-/,
+      /fib saddr type local jump mark-for-masquerade/,
+      /fib saddr type local goto service-/,
+      / goto local-/,
+    ])
+    const away = render(
+      service({ nodePort: 30080, externalPolicyLocal: true, endpoints: endpoints.slice(1) }),
+    )
+    t.match(away, /no-endpoint-nodeports \{ tcp \. 30080 comment "default\/web:http" : drop/)
+    t.match(away, /service-nodeports \{ tcp \. 30080 : goto external-/, 'for pods and the node')
+  },
+)
+
+void t.test('S12, S13, S35, NF09: source ranges guard load-balancer addresses only', async (t) => {
+  const guarded = service({
+    nodePort: 30080,
+    externalIps: ['203.0.113.1'],
+    loadBalancerIps: ['203.0.113.2'],
+    sourceRanges: ['198.51.100.0/24', '198.51.100.128/25'],
+  })
+  const text = render(guarded)
+  t.match(text, /ip saddr != 198\.51\.100\.0\/24 drop/)
+  t.match(
+    text,
+    /firewall-ips \{ 203\.0\.113\.2 \. tcp \. 80 comment "default\/web:http" : goto firewall-/,
+  )
+  t.notMatch(text, /fib saddr type local return/)
+  const withNode = render({ ...guarded, sourceRanges: ['192.0.2.0/24'] })
+  t.match(withNode, /fib saddr type local return/, 'the node may, from whatever address it has')
+})
+
+void t.test(
+  'R08, NF12: masquerade by pod source, by interface, always, or not at all',
+  async (t) => {
+    const rules = (settings: object, detectLocal?: object) =>
+      renderPlan(
+        nftablesPlanner({ ...testSettings, ...settings })(
+          states('IPv4', detectLocal ? { detectLocal: detectLocal as never } : {})
+            .put(service())
+            .take(),
+        ),
+      ).match(/rule ip kube-proxy services ip daddr @cluster-ips.*/)?.[0]
+    t.match(rules({}), 'ip saddr != 10.180.0.0/16 jump mark-for-masquerade')
+    t.match(rules({ masqueradeAll: true }), '@cluster-ips jump mark-for-masquerade')
+    const byPrefix = { mode: 'InterfaceNamePrefix', prefix: 'cali' }
+    t.match(rules({}, byPrefix), 'iifname != "cali*" jump mark-for-masquerade')
+  },
+)
+
+void t.test(
+  'places that several service ports want go to the first by key, and outlive it',
+  async (t) => {
+    const cluster = states()
+    const plan = planner()
+    const shared = { nodePort: 30080, externalIps: ['203.0.113.1'] }
+    const a = service({ name: 'a', ...shared })
+    const b = service({ name: 'b', clusterIp: '10.96.0.11', ...shared })
+    const second = service({ name: 'b', portName: 'other', port: 81, clusterIp: '10.96.0.11' })
+    const both = plan(cluster.put(b, a).take())
+    const owner = /service-nodeports \{ tcp \. 30080 : goto external-\w+-default\/(\w)\//
+    t.equal(owner.exec(renderPlan(both))?.[1], 'a')
+    const onlyB = plan(cluster.remove(a).take())
+    const changes = renderChanges(onlyB, both)
+    t.match(changes, /delete element ip kube-proxy service-nodeports \{ tcp \. 30080 \}/)
+    t.equal(owner.exec(changes)?.[1], 'b')
+    t.notMatch(changes, /cluster-ips \{ 10\.96\.0\.11/)
+    const replaced = plan(cluster.put(second).take())
+    t.notMatch(
+      renderChanges(replaced, onlyB),
+      / cluster-ips /,
+      'a ClusterIP stays with its last port',
+    )
+    t.equal(renderPlan(planner()(cluster.take())), renderPlan(replaced), 'a fresh plan is the same')
+  },
+)
+
+void t.test('a change touches its service only, and no change says nothing', async (t) => {
+  const cluster = states()
+  const plan = planner()
+  const many = Array.from({ length: 300 }, (_, index) =>
+    service({ name: `s${index}`, clusterIp: `10.96.${index >> 8}.${index & 255}` }),
+  )
+  const before = plan(cluster.put(...many).take())
+  t.equal(renderChanges(plan(cluster.take()), before), '')
+  const changed = { ...many[7]!, endpoints: [{ ip: '10.180.0.1' }, { ip: '10.180.0.77' }] }
+  const after = plan(cluster.put(changed).take())
+  const lines = renderChanges(after, before).trim().split('\n')
+  t.match(lines, [
+    /^flush chain ip kube-proxy service-\w+-default\/s7\/tcp\/http$/,
+    /^add rule ip kube-proxy service-\w+-default\/s7\/tcp\/http .*10\.180\.0\.77/,
+    /^add element ip kube-proxy hairpin-connections \{ 10\.180\.0\.77 \. 10\.180\.0\.77 \. tcp \. 8080 \}$/,
+  ])
+  t.equal(lines.length, 3, 'and 10.180.0.2 still belongs to the others')
+  t.equal(after.parts.get('default/s8:http/TCP'), before.parts.get('default/s8:http/TCP'))
+  const gone = renderChanges(plan(cluster.remove(many[7]!).take()), after)
+  t.match(gone, /flush chain/)
+  t.notMatch(gone, /delete chain/, 'NF20: later')
+})
+
+void t.test(
+  'a new affinity timeout replaces the set between letting go and taking again',
+  async (t) => {
+    const cluster = states()
+    const plan = planner()
+    const before = plan(cluster.put(service({ affinitySeconds: 10, endpoints: 1 })).take())
+    const after = plan(cluster.put(service({ affinitySeconds: 20, endpoints: 1 })).take())
+    const verbs = renderChanges(after, before)
+      .trim()
+      .split('\n')
+      .map((line) => line.split(' ').slice(0, 2).join(' '))
+    t.same(verbs, [
+      'flush chain',
+      'flush chain',
+      'delete set',
+      'add set',
+      'add rule',
+      'add rule',
+      'add rule',
+      'add rule',
+    ])
+  },
+)
