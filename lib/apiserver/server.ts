@@ -71,12 +71,16 @@ export class ApiServer {
     this.#port = options.port
     this.#store = new VersionedStore({ historyLimit: options.historyLimit })
     const resources = new ResourceTable(options.resources)
-    const allocations = new ServiceAllocations(this.#store, options.nodePorts)
+    const allocations = new ServiceAllocations(this.#store, {
+      cidrs: options.serviceCidrs,
+      ports: options.nodePorts,
+    })
     const strategies = new Map<string, Strategy>([['services', serviceStrategy(allocations)]])
     this.registry = new Registry({ store: this.#store, resources, strategies, now: options.now })
     this.faults = new Faults(this.#store)
     for (const name of firstNamespaces) this.put(namespaceObject(name))
-    this.put(serviceCidrObject(options.serviceCidrs, this.registry.timestamp()))
+    const ranges = serviceCidrObject(options.serviceCidrs, this.registry.timestamp())
+    if (resources.byKind(ranges.apiVersion, ranges.kind)) this.put(ranges)
   }
 
   /** Where clients reach the server, once it listens. */

@@ -92,6 +92,7 @@ class WatchStream implements OpenWatch {
   readonly #target: Target
   readonly #deps: WatchDeps
   #sentColumns = false
+  #stop = (): void => undefined
 
   constructor(
     exchange: Exchange,
@@ -119,12 +120,13 @@ class WatchStream implements OpenWatch {
       ? setInterval(() => this.bookmark({}), bookmarkEveryMs)
       : undefined
     faults.watches.add(this)
-    this.#exchange.response.once('close', () => {
+    this.#stop = () => {
       unsubscribe()
       clearTimeout(timeout)
       clearInterval(bookmarks)
       faults.watches.delete(this)
-    })
+    }
+    this.#exchange.response.once('close', () => this.#stop())
   }
 
   /** A change as this client's selectors see it: leaving the selection looks like a deletion. */
@@ -159,10 +161,13 @@ class WatchStream implements OpenWatch {
   }
 
   end(): void {
+    // Before the connection is closed, or a change in between would be written after the end.
+    this.#stop()
     this.#outlet.end()
   }
 
   cut(): void {
+    this.#stop()
     this.#exchange.response.write('{"type":"MODIFIED","object":{"kind":"', () =>
       this.#exchange.response.destroy(),
     )

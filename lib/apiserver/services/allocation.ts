@@ -28,16 +28,21 @@ export class AllocationRefused extends Error {
 export class ServiceAllocations {
   readonly #store: VersionedStore
   readonly #ports: PortRange
+  readonly #firstCidrs: readonly string[]
   readonly #ipOwners = new Map<string, string>()
   readonly #portOwners = new Map<number, string>()
   /** Where the search goes on: addresses are given out in order and reused late. */
   readonly #cursors = new Map<string, bigint>()
   #nextPort: number
 
-  constructor(store: VersionedStore, ports: PortRange) {
+  constructor(
+    store: VersionedStore,
+    ranges: { readonly cidrs: readonly string[]; readonly ports: PortRange },
+  ) {
     this.#store = store
-    this.#ports = ports
-    this.#nextPort = ports.from
+    this.#firstCidrs = ranges.cidrs
+    this.#ports = ranges.ports
+    this.#nextPort = ranges.ports.from
     store.subscribe('services', ({ type, object, previous }) => {
       if (previous) this.#release(previous)
       if (type !== 'DELETED') this.#hold(object)
@@ -97,12 +102,12 @@ export class ServiceAllocations {
     }
   }
 
-  /** ServiceCIDR objects are the truth, so adding one widens the range at once. */
+  /** The configured ranges, and those of ServiceCIDR objects: adding one widens them at once. */
   #cidrs(): readonly Cidr[] {
-    return this.#store
+    const added = this.#store
       .list('servicecidrs.networking.k8s.io')
-      .toSorted((left, right) => version(left) - version(right))
       .flatMap((object) => textsAt(object, 'spec', 'cidrs'))
+    return [...new Set([...this.#firstCidrs, ...added])]
       .map(parseCidr)
       .filter((cidr) => cidr !== undefined)
   }
@@ -134,10 +139,6 @@ export class ServiceAllocations {
     for (const ip of ipsOf(service)) this.#ipOwners.delete(ip)
     for (const port of portsOf(service)) this.#portOwners.delete(port)
   }
-}
-
-function version(object: KubeObject): number {
-  return Date.parse(object.metadata.creationTimestamp ?? '')
 }
 
 function ownerOf(service: KubeObject): string {

@@ -1,0 +1,148 @@
+import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
+import { request as httpsRequest } from 'node:https'
+import { messageOf, SourceError } from '../errors.js'
+import type { ClusterAccess } from './cluster-access.js'
+
+export interface ApiRequest {
+  readonly method?: 'GET' | 'POST'
+  readonly path: string
+  readonly query?: Readonly<Record<string, string>>
+  /** Sent as JSON. */
+  readonly body?: unknown
+  /** No head of an answer after this: the server hangs. */
+  readonly headTimeoutMs: number
+  /** No byte of the body for this long: the connection is dead. */
+  readonly idleTimeoutMs: number
+  /** The whole body must have come by then. */
+  readonly totalTimeoutMs?: number
+}
+
+/** What the server said: a body to read, or why not. A lost connection throws instead. */
+export type ApiAnswer =
+  | { readonly ok: true; readonly body: AsyncIterable<Buffer> }
+  | {
+      readonly ok: false
+      readonly status: number
+      readonly message: string
+      /** What the server asked for by Retry-After, else 0. */
+      readonly retryAfterMs: number
+    }
+
+const longestErrorText = 4096
+
+/** Requests to one API server, with fresh credentials each. */
+export class ApiClient {
+  readonly #access: ClusterAccess
+  readonly #userAgent: string
+
+  constructor(access: ClusterAccess, userAgent: string) {
+    this.#access = access
+    this.#userAgent = userAgent
+  }
+
+  get server(): string {
+    return this.#access.server
+  }
+
+  async send(request: ApiRequest, signal: AbortSignal): Promise<ApiAnswer> {
+    const response = await this.#open(request, signal)
+    const status = response.statusCode ?? 0
+    if (status >= 200 && status < 300) return { ok: true, body: response }
+    // The server does not know us any more: tokens and certificates are read again next time.
+    if (status === 401) this.#access.forget()
+    const seconds = Number(response.headers['retry-after'] ?? 0)
+    return {
+      ok: false,
+      status,
+      message: await errorText(response, status),
+      retryAfterMs: Number.isFinite(seconds) ? seconds * 1000 : 0,
+    }
+  }
+
+  async #open(request: ApiRequest, signal: AbortSignal): Promise<IncomingMessage> {
+    const credentials = await this.#access.credentials()
+    const url = urlOf(this.#access.server, request)
+    const body = request.body === undefined ? undefined : JSON.stringify(request.body)
+    const options: RequestOptions = {
+      ...credentials,
+      method: request.method ?? 'GET',
+      signal,
+      headers: {
+        ...credentials.headers,
+        Accept: 'application/json',
+        'User-Agent': this.#userAgent,
+        ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
+      },
+    }
+    return new Promise((resolve, reject) => {
+      const send = url.protocol === 'https:' ? httpsRequest : httpRequest
+      const outgoing = send(url, options)
+      const what = `${options.method ?? 'GET'} ${url.origin}${url.pathname}`
+      const silence = (phase: string, ms: number) =>
+        new SourceError(`${what}: ${phase} for ${ms} ms; the API server hangs or is cut off`)
+      const head = setTimeout(
+        () => outgoing.destroy(silence('no answer', request.headTimeoutMs)),
+        request.headTimeoutMs,
+      )
+      outgoing.on('error', (cause) => {
+        clearTimeout(head)
+        reject(new SourceError(`${what}: ${reasonOf(cause)}`, { cause }))
+      })
+      outgoing.on('response', (response) => {
+        clearTimeout(head)
+        const idle = silence('not a byte', request.idleTimeoutMs)
+        // A dead peer would otherwise be noticed only when the kernel gives up on the connection.
+        response.socket.setKeepAlive(true, 15_000)
+        response.setTimeout(request.idleTimeoutMs, () => response.destroy(idle))
+        const { totalTimeoutMs } = request
+        if (totalTimeoutMs !== undefined) {
+          const late = silence('no end of the answer', totalTimeoutMs)
+          const total = setTimeout(() => response.destroy(late), totalTimeoutMs)
+          response.once('close', () => clearTimeout(total))
+        }
+        resolve(response)
+      })
+      outgoing.end(body)
+    })
+  }
+}
+
+function urlOf(server: string, request: ApiRequest): URL {
+  const url = new URL(server)
+  url.pathname = `${url.pathname.replace(/\/$/, '')}${request.path}`
+  for (const [key, value] of Object.entries(request.query ?? {})) url.searchParams.set(key, value)
+  return url
+}
+
+/** A refused connection to a name with several addresses has an empty message of its own. */
+function reasonOf(error: Error): string {
+  if (error instanceof AggregateError && error.message === '') {
+    return error.errors.map(messageOf).join(', ')
+  }
+  return error.message
+}
+
+/** The message of the Status object, or what else was sent. */
+async function errorText(response: IncomingMessage, status: number): Promise<string> {
+  let text = ''
+  try {
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      text += chunk.toString('utf8')
+      if (text.length > longestErrorText) break
+    }
+    const parsed: unknown = JSON.parse(text)
+    if (typeof parsed === 'object' && parsed !== null && 'message' in parsed) {
+      if (typeof parsed.message === 'string' && parsed.message !== '') return parsed.message
+    }
+  } catch {
+    // Not a Status object, or not all of it arrived: the number says enough.
+  }
+  return response.statusMessage || `status ${status}`
+}
+
+/** The whole body as JSON. */
+export async function readJson(body: AsyncIterable<Buffer>): Promise<unknown> {
+  const chunks: Buffer[] = []
+  for await (const chunk of body) chunks.push(chunk)
+  return JSON.parse(Buffer.concat(chunks).toString('utf8')) as unknown
+}

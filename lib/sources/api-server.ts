@@ -1,0 +1,60 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { defaultTiming, ListWatch, type ListWatchTiming, type Selection } from './list-watch.js'
+import type { ApiClient } from './api-client.js'
+import type { ObjectSink, Source } from './source.js'
+
+export interface ApiServerSourceOptions {
+  readonly client: ApiClient
+  /** Of all Nodes only the own one is followed (R10). */
+  readonly nodeName: string
+  readonly timing?: Partial<ListWatchTiming>
+  readonly random?: () => number
+}
+
+/** Follows what the proxy reads from a Kubernetes API server. */
+export function apiServerSource(options: ApiServerSourceOptions): Source {
+  const deps = {
+    client: options.client,
+    timing: { ...defaultTiming, ...options.timing },
+    random: options.random ?? Math.random,
+    sleep,
+    now: Date.now,
+  }
+  return {
+    async run(sink: ObjectSink, signal: AbortSignal): Promise<void> {
+      const selections = selectionsFor(options.nodeName)
+      await Promise.all(
+        selections.map((selection) => new ListWatch(selection, deps, sink).run(signal)),
+      )
+    },
+  }
+}
+
+function selectionsFor(nodeName: string): readonly Selection[] {
+  return [
+    {
+      kind: 'Service',
+      path: '/api/v1/services',
+      // S03: such a Service belongs to another proxy; S04: headless ones never arrive.
+      labelSelector: '!service.kubernetes.io/service-proxy-name',
+      fieldSelector: 'spec.clusterIP!=None',
+    },
+    {
+      kind: 'EndpointSlice',
+      path: '/apis/discovery.k8s.io/v1/endpointslices',
+      // S05: slices of headless Services.
+      labelSelector: '!service.kubernetes.io/headless',
+    },
+    { kind: 'Node', path: '/api/v1/nodes', fieldSelector: `metadata.name=${nodeName}` },
+    {
+      kind: 'ServiceCIDR',
+      path: '/apis/networking.k8s.io/v1/servicecidrs',
+      isOptional: true,
+    },
+  ]
+}
+
+async function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  // Aborted is as good as over; who waits looks at the signal next.
+  await delay(ms, undefined, { signal }).catch(() => undefined)
+}

@@ -1,0 +1,107 @@
+import { readFileSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
+import { parse } from 'yaml'
+import { ConfigError, messageOf } from '../errors.js'
+import { asArray, asObject, asString, show, type Json } from '../state/json.js'
+
+/** A secret or certificate: given as such, or in a file that is read again as it may change. */
+export type Material = { readonly text: string } | { readonly file: string }
+
+/** How a kubeconfig says to reach its current cluster, as far as no helper program is needed. */
+export interface AccessSpec {
+  readonly server: string
+  readonly isInsecure: boolean
+  readonly tlsServerName: string | undefined
+  readonly authority: Material | undefined
+  readonly certificate: Material | undefined
+  readonly key: Material | undefined
+  readonly token: Material | undefined
+  readonly basicAuth: string | undefined
+  readonly impersonate: string | undefined
+}
+
+export interface Kubeconfig {
+  readonly spec: AccessSpec
+  /** The user runs a program (`exec`, `auth-provider`) or the cluster is behind a proxy. */
+  readonly needsLibrary: boolean
+}
+
+/** Reads the current context of a kubeconfig; throws ConfigError naming file and entry. */
+export function readKubeconfig(path: string): Kubeconfig {
+  const root = asObject(parseFile(path))
+  const contextName = asString(root?.['current-context']) ?? ''
+  const context = entry(path, root, { list: 'contexts', name: contextName, part: 'context' })
+  const cluster = entry(path, root, {
+    list: 'clusters',
+    name: asString(context['cluster']) ?? '',
+    part: 'cluster',
+  })
+  const userName = asString(context['user']) ?? ''
+  const user =
+    userName === '' ? {} : entry(path, root, { list: 'users', name: userName, part: 'user' })
+  const server = asString(cluster['server'])
+  if (server === undefined || !/^https?:\/\//.test(server)) {
+    throw new ConfigError(`read ${path}: server ${show(server)} is not an http or https URL`)
+  }
+  const directory = dirname(path)
+  const username = asString(user['username'])
+  return {
+    spec: {
+      server,
+      isInsecure: cluster['insecure-skip-tls-verify'] === true,
+      tlsServerName: asString(cluster['tls-server-name']),
+      authority: material(cluster, 'certificate-authority', directory),
+      certificate: material(user, 'client-certificate', directory),
+      key: material(user, 'client-key', directory),
+      token: tokenOf(user, directory),
+      basicAuth:
+        username === undefined ? undefined : `${username}:${asString(user['password']) ?? ''}`,
+      impersonate: asString(user['as']),
+    },
+    needsLibrary:
+      user['exec'] !== undefined ||
+      user['auth-provider'] !== undefined ||
+      asString(cluster['proxy-url']) !== undefined,
+  }
+}
+
+function parseFile(path: string): unknown {
+  try {
+    return parse(readFileSync(path, 'utf8')) as unknown
+  } catch (cause) {
+    throw new ConfigError(`read kubeconfig ${path}: ${messageOf(cause)}`, { cause })
+  }
+}
+
+/** The entry of that name in a list of the file. */
+function entry(
+  path: string,
+  root: Json | undefined,
+  wanted: { readonly list: string; readonly name: string; readonly part: string },
+): Json {
+  const items = (asArray(root?.[wanted.list]) ?? []).map(asObject)
+  const found = asObject(items.find((item) => item?.['name'] === wanted.name)?.[wanted.part])
+  if (found !== undefined) return found
+  throw new ConfigError(
+    `read kubeconfig ${path}: ${wanted.list} has no entry ${show(wanted.name)}; ` +
+      'check current-context and the names it leads to',
+  )
+}
+
+/** `NAME-data` in base64, or the file that `NAME` points to. */
+function material(source: Json, name: string, directory: string): Material | undefined {
+  const data = asString(source[`${name}-data`])
+  if (data !== undefined && data !== '') {
+    return { text: Buffer.from(data, 'base64').toString('utf8') }
+  }
+  const file = asString(source[name])
+  return file === undefined || file === '' ? undefined : { file: resolve(directory, file) }
+}
+
+/** A file goes first, as in other clients: what is beside it is only its content at some time. */
+function tokenOf(user: Json, directory: string): Material | undefined {
+  const file = asString(user['tokenFile'])
+  if (file !== undefined && file !== '') return { file: resolve(directory, file) }
+  const text = asString(user['token'])
+  return text === undefined || text === '' ? undefined : { text }
+}

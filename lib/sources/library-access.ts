@@ -1,0 +1,44 @@
+import type { RequestOptions } from 'node:https'
+import { KubeConfig } from '@kubernetes/client-node'
+import { ConfigError, messageOf } from '../errors.js'
+import type { ClusterAccess, Credentials } from './cluster-access.js'
+
+/** Access by the official client library: it runs exec plugins and refreshes OIDC tokens. */
+export function libraryAccess(kubeconfig: string, server: string): ClusterAccess {
+  let config = load(kubeconfig, server)
+  return {
+    server,
+    async credentials(): Promise<Credentials> {
+      const options: RequestOptions = {}
+      await config.applyToHTTPSOptions(options)
+      return { ...options, headers: textHeaders(options) }
+    },
+    forget() {
+      // A new instance has no cached tokens, and sees a kubeconfig that was written anew.
+      config = load(kubeconfig, server)
+    },
+  }
+}
+
+function load(kubeconfig: string, server: string): KubeConfig {
+  const config = new KubeConfig()
+  try {
+    config.loadFromFile(kubeconfig)
+  } catch (cause) {
+    throw new ConfigError(`read kubeconfig ${kubeconfig}: ${messageOf(cause)}`, { cause })
+  }
+  const current = config.getCurrentCluster()
+  config.clusters = config.clusters.map((cluster) =>
+    cluster === current
+      ? // The library refuses plain HTTP unless told not to verify what is not there to verify.
+        { ...cluster, server, skipTLSVerify: cluster.skipTLSVerify || server.startsWith('http:') }
+      : cluster,
+  )
+  return config
+}
+
+function textHeaders(options: RequestOptions): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(options.headers ?? {}).map(([name, value]) => [name, String(value)]),
+  )
+}
