@@ -6,8 +6,12 @@ export interface RunningProxy {
   isRunning(): boolean
   /** What it has written so far. */
   output(): string
+  /** Once it has ended by itself. */
+  exitCode(): number | null
   /** Ends it as an operator would, and waits. */
   stop(): Promise<void>
+  /** Ends it at once, as a crash would. */
+  kill(): Promise<void>
 }
 
 const command = fileURLToPath(new URL('../cli/main.js', import.meta.url))
@@ -29,8 +33,13 @@ export function runProxy(world: World, args: readonly string[]): RunningProxy {
   return {
     isRunning: () => child.exitCode === null && child.signalCode === null,
     output: () => chunks.join(''),
+    exitCode: () => child.exitCode,
     stop: async () => {
       child.kill('SIGTERM')
+      await exited
+    },
+    kill: async () => {
+      child.kill('SIGKILL')
       await exited
     },
   }
