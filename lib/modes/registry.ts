@@ -5,5 +5,6 @@ import type { ModeDefinition, ModeName } from './mode.js'
  * that a node pays only for the mode it runs.
  */
 export const modeLoaders: Readonly<Partial<Record<ModeName, () => Promise<ModeDefinition>>>> = {
+  userspace: async () => (await import('./userspace/index.js')).definition,
   nftables: async () => (await import('./nftables/index.js')).mode,
 }

@@ -1,0 +1,78 @@
+import { availableParallelism } from 'node:os'
+import type { Sysctls, SysctlOutcome, SysctlWish } from './sysctl.js'
+
+/** The `conntrack` section of the configuration; 0 or false leaves the kernel's value. */
+export interface ConntrackSettings {
+  readonly maxPerCore: number
+  readonly min: number
+  readonly tcpEstablishedTimeoutSeconds: number
+  readonly tcpCloseWaitTimeoutSeconds: number
+  readonly udpTimeoutSeconds: number
+  readonly udpStreamTimeoutSeconds: number
+  readonly tcpBeLiberal: boolean
+}
+
+/** Upstream's bound for what is computed from the number of cores. */
+const largestComputedMax = 1_048_576
+const entriesPerBucket = 4
+
+/**
+ * Sizes the connection table and sets its time-outs (CT09-CT13). Unlike upstream a failure is an
+ * outcome and not fatal, a larger `min` is honoured, and a larger value that is already there
+ * stays (kubernetes#141943).
+ */
+export function applyConntrackSettings(
+  settings: ConntrackSettings,
+  sysctls: Sysctls,
+): readonly SysctlOutcome[] {
+  const outcomes: SysctlOutcome[] = []
+  const max = wantedMax(settings, cpuCount(sysctls))
+  if (max > 0) {
+    outcomes.push(
+      sysctls.ensure({ name: 'net/netfilter/nf_conntrack_max', value: max, raiseOnly: true }),
+      sysctls.ensureFile('sys/module/nf_conntrack/parameters/hashsize', {
+        name: 'nf_conntrack hashsize',
+        value: Math.ceil(max / entriesPerBucket),
+        raiseOnly: true,
+      }),
+    )
+  }
+  return [...outcomes, ...timeoutWishes(settings).map((wish) => sysctls.ensure(wish))]
+}
+
+/** The size the table should have, or 0 to leave it (CT09). */
+export function wantedMax({ maxPerCore, min }: ConntrackSettings, cpus: number): number {
+  if (maxPerCore <= 0) return 0
+  return Math.max(min, Math.min(maxPerCore * cpus, largestComputedMax))
+}
+
+function timeoutWishes(settings: ConntrackSettings): readonly SysctlWish[] {
+  const seconds: readonly (readonly [name: string, value: number])[] = [
+    ['tcp_timeout_established', settings.tcpEstablishedTimeoutSeconds],
+    ['tcp_timeout_close_wait', settings.tcpCloseWaitTimeoutSeconds],
+    ['udp_timeout', settings.udpTimeoutSeconds],
+    ['udp_timeout_stream', settings.udpStreamTimeoutSeconds],
+  ]
+  const wishes: SysctlWish[] = seconds
+    .filter(([, value]) => value > 0)
+    .map(([name, value]) => ({
+      name: `net/netfilter/nf_conntrack_${name}`,
+      value,
+      raiseOnly: true,
+    }))
+  if (settings.tcpBeLiberal) {
+    wishes.push({ name: 'net/netfilter/nf_conntrack_tcp_be_liberal', value: 1 })
+  }
+  return wishes
+}
+
+/** The machine's CPUs, which a container's CPU mask does not hide (CT11). */
+export function cpuCount(sysctls: Sysctls): number {
+  const online = sysctls.readFile('sys/devices/system/cpu/online') ?? ''
+  let count = 0
+  for (const range of online.split(',')) {
+    const match = /^(\d+)(?:-(\d+))?$/.exec(range)
+    if (match) count += Number(match[2] ?? match[1]) - Number(match[1]) + 1
+  }
+  return count > 0 ? count : availableParallelism()
+}

@@ -1,0 +1,179 @@
+import { setImmediate } from 'node:timers/promises'
+import { KernelError } from '../errors.js'
+import { hostPort, type IpFamily } from '../state/ip.js'
+import { addressFamilies, addressText, protocolNumbers } from './addresses.js'
+import { openChannel, type NetlinkChannel } from './netlink/channel.js'
+import { kernelErrorOf } from './netlink/failure.js'
+import { forEachAttribute } from './netlink/message-reader.js'
+import { MessageWriter } from './netlink/message-writer.js'
+import { flags, protocols } from './netlink/protocol.js'
+
+/** One UDP flow the kernel tracks, as far as Services go. */
+export interface UdpFlow {
+  readonly family: IpFamily
+  /** Where the client sent to, `ip:port`, or `[ip]:port`. */
+  readonly destination: string
+  /** Who answers: the endpoint after DNAT, or the destination itself without. Same form. */
+  readonly answeredBy: string
+  /** What identifies the flow to the kernel: its original tuple, undecoded, and its zone. */
+  readonly tuple: Buffer
+  readonly zone: Buffer | undefined
+}
+
+export interface FlowCleanup {
+  readonly listed: number
+  readonly deleted: number
+  /** Flows left for the next time, because the budget was spent. */
+  readonly left: number
+}
+
+const subsystem = 1 << 8
+const message = { get: subsystem | 1, delete: subsystem | 2 }
+const attribute = { original: 1, reply: 2, zone: 18, filter: 25 }
+const tuple = { ip: 1, protocol: 2 }
+const filter = { originalFlags: 1, matchesProtocol: 1 << 3 }
+const protocolPart = { number: 1, sourcePort: 2, destinationPort: 3 }
+const ipPart = {
+  IPv4: { source: 1, destination: 2 },
+  IPv6: { source: 3, destination: 4 },
+}
+
+const netfilterHeaderBytes = 4
+/** Small enough that the answers fit the socket even if every one is an error. */
+const deletesAtOnce = 100
+
+export interface ConntrackOptions {
+  readonly openChannel?: (protocol: number) => NetlinkChannel
+}
+
+/** The kernel's table of tracked connections, over ctnetlink. */
+export class Conntrack {
+  readonly #channel: NetlinkChannel
+
+  constructor(options: ConntrackOptions = {}) {
+    this.#channel = (
+      options.openChannel ?? ((protocol) => openChannel(protocol, { receiveBufferBytes: 1 << 20 }))
+    )(protocols.netfilter)
+  }
+
+  /**
+   * The UDP flows of one family for which `isWanted` holds. Kernels since 5.8 filter by protocol
+   * themselves; from older ones all flows come, and others than UDP are dropped here.
+   */
+  listUdp(family: IpFamily, isWanted: (flow: UdpFlow) => boolean = () => true): Promise<UdpFlow[]> {
+    const request = new MessageWriter(128).message(message.get, flags.dump, (writer) =>
+      writer
+        .fixed(netfilterHeader(family))
+        .nest(attribute.original, (original) =>
+          original.nest(tuple.protocol, (part) =>
+            part.u8(protocolPart.number, protocolNumbers.UDP),
+          ),
+        )
+        .nest(attribute.filter, (part) => part.u32(filter.originalFlags, filter.matchesProtocol)),
+    )
+    return this.#channel.dump(request, {
+      action: `list tracked ${family} connections`,
+      parse: ({ payload }) => {
+        const flow = parseFlow(family, payload)
+        return flow && isWanted(flow) ? flow : undefined
+      },
+    })
+  }
+
+  /**
+   * Deletes the UDP flows for which `isStale` holds. The event loop gets its turn in between;
+   * after `budgetMs` the rest is left for the next call. Flows gone meanwhile do not count.
+   */
+  async deleteUdp(
+    family: IpFamily,
+    isStale: (flow: UdpFlow) => boolean,
+    budgetMs = 5_000,
+  ): Promise<FlowCleanup> {
+    const started = performance.now()
+    const stale = await this.listUdp(family, isStale)
+    let deleted = 0
+    let tried = 0
+    while (tried < stale.length && (tried === 0 || performance.now() - started < budgetMs)) {
+      const batch = stale.slice(tried, tried + deletesAtOnce)
+      deleted += this.#deleteBatch(family, batch)
+      tried += batch.length
+      await setImmediate()
+    }
+    return { listed: stale.length, deleted, left: stale.length - tried }
+  }
+
+  close(): void {
+    this.#channel.close()
+  }
+
+  #deleteBatch(family: IpFamily, flows: readonly UdpFlow[]): number {
+    const writer = new MessageWriter()
+    for (const flow of flows) {
+      writer.message(message.delete, flags.ack, (part) => {
+        part
+          .fixed(netfilterHeader(family))
+          .nest(attribute.original, (original) => original.fixed(flow.tuple))
+        if (flow.zone) part.bytes(attribute.zone, flow.zone)
+      })
+    }
+    const answer = this.#channel.transact(writer)
+    for (const [index, failure] of answer.failures) {
+      const error = kernelErrorOf(failure, `delete flow to ${flows[index]?.destination ?? '?'}`)
+      if (error.kind !== 'not-found') throw error
+    }
+    if (answer.overrun) throw new KernelError('busy', 'delete stale flows: answers were lost')
+    return answer.acknowledged
+  }
+}
+
+function netfilterHeader(family: IpFamily): Uint8Array {
+  return Uint8Array.of(addressFamilies[family], 0, 0, 0)
+}
+
+function parseFlow(family: IpFamily, payload: Buffer): UdpFlow | undefined {
+  let destination: string | undefined
+  let answeredBy: string | undefined
+  let original: Buffer | undefined
+  let zone: Buffer | undefined
+  forEachAttribute(payload, netfilterHeaderBytes, (type, start, end) => {
+    if (type === attribute.original) {
+      destination = parseSide(family, payload, start, end, 'destination')
+      original = payload.subarray(start, end)
+    } else if (type === attribute.reply) {
+      answeredBy = parseSide(family, payload, start, end, 'source')
+    } else if (type === attribute.zone) zone = Buffer.from(payload.subarray(start, end))
+  })
+  if (destination === undefined || answeredBy === undefined || !original) return undefined
+  // The payload belongs to the socket; what outlives this call is copied.
+  return { family, destination, answeredBy, tuple: Buffer.from(original), zone }
+}
+
+/** One end of a tuple, as text; undefined unless it is UDP. */
+function parseSide(
+  family: IpFamily,
+  payload: Buffer,
+  start: number,
+  end: number,
+  side: 'source' | 'destination',
+): string | undefined {
+  let ip: string | undefined
+  let port: number | undefined
+  let protocol: number | undefined
+  const portPart = side === 'source' ? protocolPart.sourcePort : protocolPart.destinationPort
+  const visitPart = (part: number) => (type: number, from: number) => {
+    if (part === tuple.ip) {
+      if (type === ipPart[family][side]) ip = addressText(family, payload, from)
+    } else if (part === tuple.protocol) {
+      if (type === protocolPart.number) protocol = payload[from]
+      else if (type === portPart) port = payload.readUInt16BE(from)
+    }
+  }
+  forEachAttribute(
+    payload,
+    start,
+    (type, from, to) => forEachAttribute(payload, from, visitPart(type), to),
+    end,
+  )
+  if (protocol !== protocolNumbers.UDP || ip === undefined || port === undefined) return undefined
+  return hostPort(ip, port)
+}

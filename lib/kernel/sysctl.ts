@@ -1,0 +1,78 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { messageOf } from '../errors.js'
+
+/** What became of one kernel setting. */
+export interface SysctlOutcome {
+  /** `net/netfilter/nf_conntrack_max` */
+  readonly name: string
+  readonly wanted: string
+  /** What was there before; undefined when it could not be read. */
+  readonly before: string | undefined
+  readonly result: 'unchanged' | 'written' | 'kept-larger' | 'missing' | 'failed'
+  /** For people, empty when all is well. */
+  readonly reason: string
+}
+
+export interface SysctlWish {
+  readonly name: string
+  readonly value: number
+  /** Leaves a larger value alone: somebody wanted it, and it does no harm. */
+  readonly raiseOnly?: boolean
+}
+
+/**
+ * Kernel settings, read and written as files. Nothing here throws: containers, LXC and rootless
+ * nodes forbid some of these, and proxying works without them, so every outcome is a value.
+ */
+export class Sysctls {
+  readonly #root: string
+
+  /** `root` is where `proc` and `sys` are found; tests give a folder. */
+  constructor(root = '/') {
+    this.#root = root
+  }
+
+  /** The value under /proc/sys, or undefined. */
+  read(name: string): string | undefined {
+    return this.readFile(join('proc/sys', name))
+  }
+
+  ensure(wish: SysctlWish): SysctlOutcome {
+    return this.ensureFile(join('proc/sys', wish.name), wish)
+  }
+
+  /** A file relative to the root, without the line end. */
+  readFile(path: string): string | undefined {
+    try {
+      return readFileSync(join(this.#root, path), 'utf8').trim()
+    } catch {
+      return undefined
+    }
+  }
+
+  /** Like {@link ensure} for any file, such as a module's parameter under sys. */
+  ensureFile(path: string, { name, value, raiseOnly = false }: SysctlWish): SysctlOutcome {
+    const wanted = String(value)
+    const before = this.readFile(path)
+    const outcome = (result: SysctlOutcome['result'], reason = ''): SysctlOutcome => ({
+      name,
+      wanted,
+      before,
+      result,
+      reason,
+    })
+    if (before === undefined) return outcome('missing', `this kernel has no ${name}`)
+    if (before === wanted) return outcome('unchanged')
+    if (raiseOnly && Number(before) > value) return outcome('kept-larger')
+    try {
+      writeFileSync(join(this.#root, path), wanted)
+      return outcome('written')
+    } catch (error) {
+      return outcome(
+        'failed',
+        `set ${name} from ${before} to ${wanted}: ${messageOf(error)}; set it on the host, or leave it out of the configuration`,
+      )
+    }
+  }
+}

@@ -1,0 +1,163 @@
+import type { IpFamily } from '../../state/ip.js'
+import type { Applied, ServiceFailure } from '../mode.js'
+import type { Listeners } from './listeners.js'
+import type { OpenFailure } from './messages.js'
+import { natChains, filterChains } from './names.js'
+import type { NodePortClaim, NodePortClaims } from './node-port-claims.js'
+import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
+import type { Portals } from './portals.js'
+import { placeRules, type PlacedRule } from './render.js'
+
+const nodePortChains: ReadonlySet<string> = new Set([
+  natChains.nodePortContainer,
+  natChains.nodePortHost,
+  filterChains.nonLocal,
+])
+
+/** What one family holds: listeners, claims and rules, in step with the plan applied last. */
+export class FamilyApplier {
+  readonly #family: IpFamily
+  readonly #listeners: Listeners
+  readonly #claims: NodePortClaims
+  readonly #portals: Portals
+  readonly #held = new Map<string, HeldService>()
+  #failed: ReadonlySet<string> = new Set()
+
+  constructor(
+    family: IpFamily,
+    parts: {
+      readonly listeners: Listeners
+      readonly claims: NodePortClaims
+      readonly portals: Portals
+    },
+  ) {
+    this.#family = family
+    this.#listeners = parts.listeners
+    this.#claims = parts.claims
+    this.#portals = parts.portals
+  }
+
+  /**
+   * First the listeners, then the rules that lead to them, and only then the end of what no rule
+   * leads to any more: at no moment does a rule point to a port nobody listens on.
+   */
+  async apply(plan: UserspacePlan, previous: UserspacePlan | undefined): Promise<Applied> {
+    const { services, gone } = this.#difference(plan, previous)
+    const failures = new Map<string, ServiceFailure>()
+    for (const { key, unsupported } of services) {
+      if (unsupported !== undefined) failures.set(key, { key, reason: unsupported })
+    }
+    await this.#listen(services, failures)
+    for (const key of gone) this.#releaseClaim(key)
+    await this.#claimNodePorts(services, failures)
+
+    const rules = new Map<string, readonly PlacedRule[]>()
+    for (const key of gone) if (previous) rules.set(key, [])
+    for (const service of services) rules.set(service.key, this.#placeRules(service))
+    const full = previous === undefined
+    const written = await (full ? this.#portals.replaceAll(rules) : this.#portals.change(rules))
+
+    await this.#closeUnused(services, gone)
+    this.#failed = new Set(failures.keys())
+    return { full, ...written, failed: [...failures.values()] }
+  }
+
+  /** The services to bring up to date, and the keys of those that are no more. */
+  #difference(plan: UserspacePlan, previous: UserspacePlan | undefined) {
+    if (!previous) {
+      const services = [...plan.services.values()]
+      return { services, gone: [...this.#held.keys()].filter((key) => !plan.services.has(key)) }
+    }
+    const { added, changed, removed } = plan.services.since(previous.services)
+    const services = new Map<string, ServicePlan>()
+    for (const [key, service] of added) services.set(key, service)
+    for (const [key, service] of changed) services.set(key, service)
+    // What failed is tried again at each sync, which the original never did (US34).
+    for (const key of this.#failed) {
+      const service = plan.services.get(key)
+      if (service) services.set(key, service)
+    }
+    return { services: [...services.values()], gone: removed.map(([key]) => key) }
+  }
+
+  async #listen(
+    services: readonly ServicePlan[],
+    failures: Map<string, ServiceFailure>,
+  ): Promise<void> {
+    const owners = new Map<string, string>()
+    for (const { key, listeners } of services) {
+      for (const { spec } of listeners) owners.set(spec.key, key)
+    }
+    const specs = services.flatMap(({ listeners }) => listeners.map(({ spec }) => spec))
+    for (const failure of await this.#listeners.ensure(specs)) {
+      const key = owners.get(failure.key) ?? failure.key
+      failures.set(key, { key, ...explain(failure) })
+    }
+  }
+
+  async #claimNodePorts(
+    services: readonly ServicePlan[],
+    failures: Map<string, ServiceFailure>,
+  ): Promise<void> {
+    // Moved ports first: one Service may take over what another gives up in the same sync.
+    for (const { key, nodePort } of services) {
+      if (this.#held.get(key)?.claim?.port !== nodePort) this.#releaseClaim(key)
+    }
+    for (const { key, nodePort: port, protocol } of services) {
+      const held = this.#held.get(key) ?? { listenerKeys: [], claim: undefined }
+      this.#held.set(key, held)
+      if (port === undefined || held.claim) continue
+      const claim = { family: this.#family, protocol, port }
+      const reason = await this.#claims.claim(key, claim)
+      if (reason === undefined) this.#held.set(key, { ...held, claim })
+      else failures.set(key, { key, reason, event: 'PortConflict' })
+    }
+  }
+
+  #releaseClaim(key: string): void {
+    const held = this.#held.get(key)
+    if (!held?.claim) return
+    this.#claims.release(key, held.claim)
+    this.#held.set(key, { ...held, claim: undefined })
+  }
+
+  #placeRules(service: ServicePlan): readonly PlacedRule[] {
+    const ports: Partial<Record<EndpointList, string>> = {}
+    for (const { list, spec } of service.listeners) {
+      const port = this.#listeners.portOf(spec.key)
+      if (port !== undefined) ports[list] = String(port)
+    }
+    const ownsNodePort = this.#held.get(service.key)?.claim !== undefined
+    return placeRules(
+      // A node port somebody else holds stays theirs; the other addresses work.
+      service.rules.filter(({ chain }) => ownsNodePort || !nodePortChains.has(chain)),
+      ports,
+    )
+  }
+
+  async #closeUnused(services: readonly ServicePlan[], gone: readonly string[]): Promise<void> {
+    const close: string[] = []
+    for (const key of gone) {
+      close.push(...(this.#held.get(key)?.listenerKeys ?? []))
+      this.#held.delete(key)
+    }
+    for (const { key, listeners } of services) {
+      const held = this.#held.get(key)
+      if (!held) continue
+      const listenerKeys = listeners.map(({ spec }) => spec.key)
+      close.push(...held.listenerKeys.filter((old) => !listenerKeys.includes(old)))
+      this.#held.set(key, { ...held, listenerKeys })
+    }
+    await this.#listeners.close(close)
+  }
+}
+
+interface HeldService {
+  readonly listenerKeys: readonly string[]
+  readonly claim: NodePortClaim | undefined
+}
+
+function explain({ code, message }: OpenFailure): Omit<ServiceFailure, 'key'> {
+  if (code === 'ERANGE') return { reason: message, event: 'ProxyPortsExhausted' }
+  return { reason: `open a listener: ${message}`, event: 'ListenFailed' }
+}

@@ -1,0 +1,44 @@
+import type { AccessEntry, DataPathName, ListenerSpec } from './datapath.js'
+import type { ListenerCounts } from './traffic.js'
+
+/** What crosses between the thread that plans and the threads that copy. Plain values only. */
+
+export interface WorkerSettings {
+  readonly dataPath: DataPathName | 'auto'
+  readonly passiveHealth: boolean
+  readonly accessLog: boolean
+  /** See DescriptorBudget. */
+  readonly descriptors: SharedArrayBuffer
+}
+
+/** Listeners to open, to give new endpoints, to close; one message per sync and worker. */
+export interface ListenerChanges {
+  readonly open: readonly ListenerSpec[]
+  readonly update: readonly ListenerSpec[]
+  readonly close: readonly string[]
+}
+
+export type ToWorker =
+  | ({ readonly kind: 'change'; readonly id: number } & ListenerChanges)
+  | { readonly kind: 'drain'; readonly id: number; readonly graceMs: number }
+
+/** What became of the listeners to open. */
+export interface OpenOutcome {
+  readonly opened: readonly { readonly key: string; readonly port: number }[]
+  readonly failed: readonly OpenFailure[]
+}
+
+export interface OpenFailure {
+  readonly key: string
+  /** The system's error code, such as EADDRINUSE. */
+  readonly code: string
+  readonly message: string
+}
+
+export type FromWorker =
+  | { readonly kind: 'ready'; readonly dataPath: DataPathName; readonly note: string }
+  | ({ readonly kind: 'changed'; readonly id: number } & OpenOutcome)
+  | { readonly kind: 'drained'; readonly id: number }
+  | { readonly kind: 'counts'; readonly counts: readonly ListenerCounts[] }
+  | { readonly kind: 'access'; readonly entries: readonly AccessEntry[] }
+  | { readonly kind: 'warning'; readonly message: string; readonly repeated: number }

@@ -1,0 +1,28 @@
+/** Every name this mode uses in the kernel. */
+
+/** The original's chains (US01). */
+export const natChains = {
+  portalsContainer: 'KUBE-PORTALS-CONTAINER',
+  portalsHost: 'KUBE-PORTALS-HOST',
+  nodePortContainer: 'KUBE-NODEPORT-CONTAINER',
+  nodePortHost: 'KUBE-NODEPORT-HOST',
+} as const
+
+export const filterChains = {
+  /** Accepts what was redirected to the listener of a node port (US11). */
+  nonLocal: 'KUBE-NODEPORT-NON-LOCAL',
+  /** Ours: answers for virtual IPs that have no endpoints, or none the policy allows. */
+  refuse: 'KUBE-PORTALS-REFUSE',
+  /** Ours: keeps everybody from going to a proxy port directly, around policy and source ranges. */
+  direct: 'KUBE-PORTALS-DIRECT',
+} as const
+
+export type ChainName =
+  (typeof natChains)[keyof typeof natChains] | (typeof filterChains)[keyof typeof filterChains]
+
+export const portalsComment = 'handle ClusterIPs; NOTE: this must be before the NodePort rules'
+export const nodePortComment =
+  'handle service NodePorts; NOTE: this must be the last rule in the chain'
+export const nonLocalComment = 'Ensure that non-local NodePort traffic can flow'
+export const refuseComment = 'kubernetes service portals without endpoints'
+export const directComment = 'kubernetes proxy ports are reached through their services only'

@@ -1,0 +1,150 @@
+import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
+import { isUnspecified, parseIp, type IpFamily } from '../../state/ip.js'
+import { PersistentMap, type DerivedBuckets } from '../../state/persistent-map.js'
+import type { ModeSettings } from '../mode.js'
+import type { ListenerSpec, Target } from './datapath.js'
+import { portalRulesOf, type NodeFacts, type PortalRule } from './portal-rules.js'
+
+/** What one family of the node should hold: listeners, node-port claims and rules. */
+export interface UserspacePlan {
+  readonly family: IpFamily
+  readonly services: PersistentMap<ServicePlan>
+}
+
+export interface ServicePlan {
+  /** `DesiredService.key` */
+  readonly key: string
+  readonly listeners: readonly ListenerPlan[]
+  /** Claimed by a socket so that nobody else on the node takes it (US13); undefined: none. */
+  readonly nodePort: number | undefined
+  readonly protocol: 'TCP' | 'UDP'
+  readonly rules: readonly PortalRule[]
+  /** Why there is nothing of the above. */
+  readonly unsupported: string | undefined
+}
+
+/** Which of the two endpoint lists of a service port a listener balances over (S15). */
+export type EndpointList = 'cluster' | 'local'
+
+export interface ListenerPlan {
+  readonly list: EndpointList
+  /** Its `port` is 0; who opens it decides. */
+  readonly spec: ListenerSpec
+}
+
+/**
+ * Plans a family. A service port has one listener for each endpoint list that its policies ask
+ * for: the rules know how a packet came in, the listener does not, so the rules choose.
+ */
+export class UserspacePlanner {
+  readonly #settings: ModeSettings['userspace']
+  readonly #memories = new Map<IpFamily, Memory>()
+
+  constructor(settings: ModeSettings) {
+    this.#settings = settings.userspace
+  }
+
+  plan(state: DesiredState): UserspacePlan {
+    const { family, services } = state
+    const facts = factsOf(state.node, family, this.#settings)
+    let memory = this.#memories.get(family)
+    const factsKey = JSON.stringify(facts, (_, value: unknown) =>
+      typeof value === 'bigint' ? String(value) : value,
+    )
+    if (memory?.factsKey !== factsKey) {
+      memory = { factsKey, buckets: new WeakMap(), services: new WeakMap(), last: undefined }
+      this.#memories.set(family, memory)
+    }
+    if (memory.last?.services === services) return memory.last.plan
+    const known = memory.services
+    const plan = {
+      family,
+      services: services.derive(memory.buckets, (service) => {
+        let planned = known.get(service)
+        if (!planned) known.set(service, (planned = this.#planService(service, family, facts)))
+        return planned
+      }),
+    }
+    memory.last = { services, plan }
+    return plan
+  }
+
+  #planService(service: DesiredService, family: IpFamily, facts: NodeFacts): ServicePlan {
+    const { key, protocol } = service
+    if (protocol === 'SCTP') {
+      const unsupported = 'userspace mode proxies TCP and UDP only; SCTP needs another mode'
+      const empty = { listeners: [], nodePort: undefined, rules: [] }
+      return { key, protocol: 'TCP', unsupported, ...empty }
+    }
+    const lists = endpointListsOf(service)
+    return {
+      key,
+      listeners: lists.map((list) => ({
+        list,
+        spec: this.#listenerSpec(service, protocol, list, { family, address: facts.listenAddress }),
+      })),
+      nodePort: service.nodePort === 0 ? undefined : service.nodePort,
+      protocol,
+      rules: portalRulesOf(service, protocol, lists, facts),
+      unsupported: undefined,
+    }
+  }
+
+  #listenerSpec(
+    service: DesiredService,
+    protocol: 'TCP' | 'UDP',
+    list: EndpointList,
+    { family, address }: { readonly family: IpFamily; readonly address: string },
+  ): ListenerSpec {
+    const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
+    const { affinitySeconds } = service
+    return {
+      key: `${family} ${service.key} ${list}`,
+      service: service.portName,
+      protocol,
+      address,
+      port: 0,
+      endpoints: endpoints.map(targetOf),
+      servingKeys: protocol === 'UDP' ? service.servingEndpoints.map(({ key }) => key) : [],
+      affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
+      udpIdleMs: this.#settings.udpIdleTimeoutMs,
+    }
+  }
+}
+
+interface Memory {
+  readonly factsKey: string
+  readonly buckets: DerivedBuckets<DesiredService, ServicePlan>
+  readonly services: WeakMap<DesiredService, ServicePlan>
+  last:
+    { readonly services: PersistentMap<DesiredService>; readonly plan: UserspacePlan } | undefined
+}
+
+/**
+ * Decided by the policies, not by today's endpoints, so that a Service that loses its last
+ * endpoint keeps its listener and its port.
+ */
+function endpointListsOf(service: DesiredService): readonly EndpointList[] {
+  const { internalPolicyLocal, externalPolicyLocal, externallyAccessible } = service
+  const lists: EndpointList[] = []
+  if (!internalPolicyLocal || externallyAccessible) lists.push('cluster')
+  if (internalPolicyLocal || (externalPolicyLocal && externallyAccessible)) lists.push('local')
+  return lists
+}
+
+function factsOf(node: NodeView, family: IpFamily, settings: ModeSettings['userspace']): NodeFacts {
+  const bound = parseIp(settings.bindAddress)
+  const isBound = bound?.family === family && !isUnspecified(bound)
+  return {
+    listenAddress: isBound ? bound.text : family === 'IPv4' ? '0.0.0.0' : '::',
+    listensOnWildcard: !isBound,
+    hostIp: node.primaryIp,
+    nodePortCidrs: node.nodePorts.matchesAll ? undefined : node.nodePorts.cidrs,
+    localTraffic: node.localTraffic,
+    guardsEachPort: settings.portRange === undefined,
+  }
+}
+
+function targetOf({ key, ip, port }: Endpoint): Target {
+  return { key, ip, port }
+}

@@ -1,0 +1,168 @@
+import { Worker } from 'node:worker_threads'
+import { KernelError, messageOf } from '../../errors.js'
+import type { AccessEntry, DataPathName, ListenerSpec } from './datapath.js'
+import type {
+  FromWorker,
+  ListenerChanges,
+  OpenFailure,
+  OpenOutcome,
+  ToWorker,
+  WorkerSettings,
+} from './messages.js'
+import type { ListenerCounts } from './traffic.js'
+
+export interface PoolOptions extends WorkerSettings {
+  readonly workers: number
+}
+
+/** Who wants to know what the workers report. */
+export interface PoolObserver {
+  ready(dataPath: DataPathName, note: string): void
+  counts(counts: readonly ListenerCounts[]): void
+  access(entries: readonly AccessEntry[]): void
+  warning(message: string, repeated: number): void
+  /** A worker died and its listeners with it; the pool has already started another. */
+  lost(reason: string, wasThere: (key: string) => boolean): void
+}
+
+/**
+ * The worker threads. A listener belongs to one of them by the hash of its key, so that round
+ * robin and affinity need no shared state, and stays there as long as it lives.
+ */
+export class WorkerPool {
+  readonly #options: PoolOptions
+  readonly #observer: PoolObserver
+  readonly #seats: Seat[]
+  #isClosed = false
+
+  constructor(options: PoolOptions, observer: PoolObserver) {
+    this.#options = options
+    this.#observer = observer
+    this.#seats = Array.from({ length: options.workers }, () => this.#start())
+  }
+
+  /** Throws KernelError when a worker cannot start or dies meanwhile. */
+  async change(changes: ListenerChanges): Promise<OpenOutcome> {
+    const parts = this.#seats.map(() => ({
+      open: [] as ListenerSpec[],
+      update: [] as ListenerSpec[],
+      close: [] as string[],
+    }))
+    const count = parts.length
+    for (const spec of changes.open) parts[seatOf(spec.key, count)]?.open.push(spec)
+    for (const spec of changes.update) parts[seatOf(spec.key, count)]?.update.push(spec)
+    for (const key of changes.close) parts[seatOf(key, count)]?.close.push(key)
+    const outcomes = await Promise.all(
+      this.#seats.flatMap((seat, index) => {
+        const part = parts[index]
+        if (!part || part.open.length + part.update.length + part.close.length === 0) return []
+        return [seat.ask({ kind: 'change', ...part })]
+      }),
+    )
+    const opened: { key: string; port: number }[] = []
+    const failed: OpenFailure[] = []
+    for (const outcome of outcomes) {
+      if (outcome.kind !== 'changed') continue
+      opened.push(...outcome.opened)
+      failed.push(...outcome.failed)
+    }
+    return { opened, failed }
+  }
+
+  /** Lets connections finish, for at most that long, then ends the threads. */
+  async close(graceMs: number): Promise<void> {
+    this.#isClosed = true
+    await Promise.allSettled(this.#seats.map((seat) => seat.ask({ kind: 'drain', graceMs })))
+    await Promise.all(this.#seats.map((seat) => seat.worker.terminate()))
+  }
+
+  #start(): Seat {
+    const { dataPath, passiveHealth, accessLog, descriptors } = this.#options
+    const workerData: WorkerSettings = { dataPath, passiveHealth, accessLog, descriptors }
+    const worker = new Worker(new URL('./worker.js', import.meta.url), { workerData, execArgv: [] })
+    const seat = new Seat(worker, (message) => this.#received(message))
+    let error: unknown
+    worker.on('error', (cause) => (error = cause))
+    worker.on('exit', () => {
+      const reason = `userspace worker ended: ${error ? messageOf(error) : 'exit'}`
+      seat.lost(new KernelError('failed', reason, { cause: error }))
+      // One that never became ready would not do better the second time.
+      if (this.#isClosed || !seat.isReady) return
+      const index = this.#seats.indexOf(seat)
+      this.#seats[index] = this.#start()
+      this.#observer.lost(reason, (key) => seatOf(key, this.#seats.length) === index)
+    })
+    return seat
+  }
+
+  #received(message: FromWorker): void {
+    switch (message.kind) {
+      case 'ready':
+        this.#observer.ready(message.dataPath, message.note)
+        break
+      case 'counts':
+        this.#observer.counts(message.counts)
+        break
+      case 'access':
+        this.#observer.access(message.entries)
+        break
+      case 'warning':
+        this.#observer.warning(message.message, message.repeated)
+        break
+      case 'changed':
+      case 'drained':
+        break
+    }
+  }
+}
+
+/** `Omit` that keeps the alternatives of a union apart. */
+type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
+
+/** One worker, and the questions it has not answered yet. */
+class Seat {
+  readonly worker: Worker
+  isReady = false
+  #lastId = 0
+  #end: KernelError | undefined
+  readonly #waiting = new Map<
+    number,
+    { readonly resolve: (answer: FromWorker) => void; readonly reject: (error: Error) => void }
+  >()
+
+  constructor(worker: Worker, received: (message: FromWorker) => void) {
+    this.worker = worker
+    worker.on('message', (message: FromWorker) => {
+      if (message.kind === 'ready') this.isReady = true
+      if (message.kind === 'changed' || message.kind === 'drained') {
+        this.#waiting.get(message.id)?.resolve(message)
+        this.#waiting.delete(message.id)
+      } else received(message)
+    })
+  }
+
+  /** Asked before the worker is up, the question waits in its port. */
+  ask(question: WithoutId<ToWorker>): Promise<FromWorker> {
+    if (this.#end) return Promise.reject(this.#end)
+    const id = ++this.#lastId
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject })
+      this.worker.postMessage({ ...question, id })
+    })
+  }
+
+  lost(error: KernelError): void {
+    this.#end = error
+    for (const { reject } of this.#waiting.values()) reject(error)
+    this.#waiting.clear()
+  }
+}
+
+/** FNV-1a. */
+function seatOf(key: string, seats: number): number {
+  let hash = 0x811c9dc5
+  for (let index = 0; index < key.length; index++) {
+    hash = Math.imul(hash ^ key.charCodeAt(index), 0x01000193)
+  }
+  return (hash >>> 0) % seats
+}

@@ -1,0 +1,207 @@
+import {
+  addressType,
+  Batch,
+  connectionState,
+  rule,
+  type Match,
+  type Rule,
+  type RuleSpec,
+} from '../../kernel/iptables.js'
+import type { ModeSettings } from '../mode.js'
+import * as names from './names.js'
+import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
+import type { PortalRule } from './portal-rules.js'
+
+const { natChains, filterChains } = names
+
+/** Where a rule goes, and its text. */
+export interface PlacedRule {
+  readonly table: 'nat' | 'filter'
+  readonly chain: string
+  readonly rule: Rule
+}
+
+/** The port each listener of a service port got; text, as `render` has only names for them. */
+export type ProxyPorts = Partial<Readonly<Record<EndpointList, string>>>
+
+/** In `render`, for the ports that are known once the listeners listen. */
+const symbolicPorts: ProxyPorts = { cluster: 'PROXY-PORT', local: 'PROXY-PORT-LOCAL' }
+
+/** The jumps into our chains; `prepend` where the original does (US02-US04). */
+export const jumps: readonly (PlacedRule & { readonly prepend: boolean })[] = [
+  jump('nat', 'PREROUTING', natChains.portalsContainer, names.portalsComment),
+  jump('nat', 'OUTPUT', natChains.portalsHost, names.portalsComment),
+  jump('nat', 'PREROUTING', natChains.nodePortContainer, names.nodePortComment),
+  jump('nat', 'OUTPUT', natChains.nodePortHost, names.nodePortComment),
+  jump('filter', 'INPUT', filterChains.nonLocal, names.nonLocalComment),
+  jump('filter', 'INPUT', filterChains.direct, names.directComment),
+  jump('filter', 'INPUT', filterChains.refuse, names.refuseComment),
+  jump('filter', 'FORWARD', filterChains.refuse, names.refuseComment),
+  jump('filter', 'OUTPUT', filterChains.refuse, names.refuseComment),
+]
+
+/** Rules that belong to no Service. */
+export function fixedRules(range: ModeSettings['userspace']['portRange']): readonly PlacedRule[] {
+  // Most new connections were redirected: one look, and they are through the guards.
+  const redirected = rule({ matches: [connectionState('DNAT')], jump: 'RETURN' })
+  const direct = { table: 'filter', chain: filterChains.direct } as const
+  if (!range) return [{ ...direct, rule: redirected }]
+  const ports = `${range.from}:${range.to}`
+  return [
+    { ...direct, rule: redirected },
+    ...(['tcp', 'udp'] as const).map((protocol) => ({
+      ...direct,
+      rule: rule({ protocol, matches: [portMatch(protocol, ports)], ...rejectOf(protocol) }),
+    })),
+  ]
+}
+
+/** The rules of one service port. */
+export function placeRules(rules: readonly PortalRule[], ports: ProxyPorts): PlacedRule[] {
+  return rules.flatMap((portal) => {
+    const port =
+      typeof portal.destinationPort === 'number'
+        ? String(portal.destinationPort)
+        : ports[portal.destinationPort]
+    const target = targetOf(portal, ports)
+    if (port === undefined || !target) return []
+    return [{ table: portal.table, chain: portal.chain, rule: ruleOf(portal, port, target) }]
+  })
+}
+
+function ruleOf(portal: PortalRule, port: string, target: Pick<RuleSpec, 'jump' | 'jumpArgs'>) {
+  const { source, destination, inInterface, protocol, comment, condition } = portal
+  const matches = [portMatch(protocol, port)]
+  if (condition === 'to local address') matches.push(addressType('dst', 'LOCAL'))
+  if (condition === 'redirected') matches.push(connectionState('DNAT'))
+  return rule({
+    ...(source === undefined ? {} : { source }),
+    ...(destination === undefined ? {} : { destination }),
+    ...(inInterface === undefined ? {} : { inInterface }),
+    protocol,
+    comment,
+    matches,
+    ...target,
+  })
+}
+
+function targetOf(
+  { target, protocol }: PortalRule,
+  ports: ProxyPorts,
+): Pick<RuleSpec, 'jump' | 'jumpArgs'> | undefined {
+  if (target.kind === 'reject') return rejectOf(protocol)
+  if (!('list' in target)) return { jump: target.kind.toUpperCase() }
+  const port = ports[target.list]
+  if (port === undefined) return undefined
+  if (target.kind === 'redirect') return { jump: 'REDIRECT', jumpArgs: ['--to-ports', port] }
+  const to = target.address.includes(':') ? `[${target.address}]` : target.address
+  return { jump: 'DNAT', jumpArgs: ['--to-destination', `${to}:${port}`] }
+}
+
+/** A TCP client understands a reset on every path; ICMP may be filtered or limited on the way. */
+function rejectOf(protocol: 'tcp' | 'udp'): Pick<RuleSpec, 'jump' | 'jumpArgs'> {
+  return { jump: 'REJECT', jumpArgs: protocol === 'tcp' ? ['--reject-with', 'tcp-reset'] : [] }
+}
+
+function portMatch(protocol: 'tcp' | 'udp', port: string): Match {
+  return { name: protocol, args: ['--dport', port] }
+}
+
+function jump(table: 'nat' | 'filter', from: string, to: string, comment: string) {
+  const matches =
+    table === 'filter'
+      ? [connectionState('NEW')]
+      : comment === names.nodePortComment
+        ? [addressType('dst', 'LOCAL')]
+        : []
+  const prepend = comment !== names.nodePortComment
+  return { table, chain: from, prepend, rule: rule({ comment, matches, jump: to }) }
+}
+
+/** The whole plan as text for people: listeners first, then the rules that lead to them. */
+export function renderPlan(plan: UserspacePlan, settings: ModeSettings): string {
+  const services = [...plan.services.values()].sort((a, b) => (a.key < b.key ? -1 : 1))
+  const batch = new Batch()
+  for (const chain of Object.values(natChains)) batch.chain('nat', chain)
+  for (const chain of Object.values(filterChains)) batch.chain('filter', chain)
+  for (const { table, chain, prepend, rule } of jumps) {
+    if (prepend) batch.prepend(table, chain, rule)
+    else batch.append(table, chain, rule)
+  }
+  for (const placed of fixedRules(settings.userspace.portRange)) append(batch, placed)
+  for (const service of services) {
+    for (const placed of placeRules(service.rules, symbolicPorts)) append(batch, placed)
+  }
+  return `${services.map(renderListeners).join('')}\n${batch.toString()}`
+}
+
+/** What changes between two plans, in the same form. */
+export function renderPlanChanges(
+  plan: UserspacePlan,
+  previous: UserspacePlan | undefined,
+  settings: ModeSettings,
+): string {
+  if (!previous) return renderPlan(plan, settings)
+  const { added, changed, removed } = plan.services.since(previous.services)
+  const batch = new Batch()
+  const lines: string[] = []
+  for (const [key, service] of removed) {
+    lines.push(`close ${key}\n`)
+    for (const old of placeRules(service.rules, symbolicPorts)) remove(batch, old)
+  }
+  for (const [, service, before] of changed) {
+    lines.push(renderListeners(service))
+    writeDifference(batch, {
+      before: placeRules(before.rules, symbolicPorts),
+      after: placeRules(service.rules, symbolicPorts),
+    })
+  }
+  for (const [, service] of added) {
+    lines.push(renderListeners(service))
+    for (const placed of placeRules(service.rules, symbolicPorts)) append(batch, placed)
+  }
+  return `${lines.join('')}\n${batch.toString()}`
+}
+
+/** Replaces all rules of a service port, or none: within it their order matters. */
+export function writeDifference(
+  batch: Batch,
+  rules: { readonly before: readonly PlacedRule[]; readonly after: readonly PlacedRule[] },
+): number {
+  const { before, after } = rules
+  if (isSame(before, after)) return 0
+  for (const placed of after) append(batch, placed)
+  for (const placed of before) remove(batch, placed)
+  return before.length + after.length
+}
+
+export function append(batch: Batch, { table, chain, rule }: PlacedRule): void {
+  batch.append(table, chain, rule)
+}
+
+function remove(batch: Batch, { table, chain, rule }: PlacedRule): void {
+  batch.delete(table, chain, rule)
+}
+
+function isSame(before: readonly PlacedRule[], after: readonly PlacedRule[]): boolean {
+  return (
+    before.length === after.length &&
+    before.every(
+      ({ chain, rule }, index) =>
+        chain === after[index]?.chain && rule.text === after[index].rule.text,
+    )
+  )
+}
+
+function renderListeners(service: ServicePlan): string {
+  if (service.unsupported !== undefined) return `# ${service.key}: ${service.unsupported}\n`
+  return service.listeners
+    .map(({ list, spec }) => {
+      const port = symbolicPorts[list]
+      const affinity = spec.affinityMs === undefined ? '' : `, affinity ${spec.affinityMs / 1000} s`
+      const endpoints = spec.endpoints.map(({ key }) => key).join(' ') || 'no endpoints'
+      const at = spec.address.includes(':') ? `[${spec.address}]` : spec.address
+      return `listen ${spec.protocol} ${at}:${port ?? ''} for ${spec.service} (${list}${affinity}): ${endpoints}\n`
+    })
+    .join('')
+}

@@ -1,0 +1,100 @@
+import { connect, type Socket } from 'node:net'
+import type { AccessEntry, Target } from './datapath.js'
+import { hostPort } from '../../state/ip.js'
+
+/** Peers that vanished without a word are found out after this, which the original never did. */
+export const keepAliveDelayMs = 60_000
+
+/** A client, and the endpoint it talks to once one has answered. */
+export class TcpConnection {
+  readonly client: Socket
+  readonly #clientName: string
+  readonly #startedAt: number
+  backend: Socket | undefined
+  target: Target | undefined
+  attempts = 0
+  end = 'ok'
+  #countedToEndpoint = 0
+  #countedToClient = 0
+
+  constructor(client: Socket, startedAt: number, isLogged: boolean) {
+    this.client = client
+    this.#startedAt = startedAt
+    // Asked now, as a closed socket no longer knows.
+    this.#clientName = isLogged ? hostPort(client.remoteAddress ?? '', client.remotePort ?? 0) : ''
+  }
+
+  get isOver(): boolean {
+    return this.client.destroyed && (this.backend === undefined || this.backend.destroyed)
+  }
+
+  /** The first error is the cause; those after it are its echo. */
+  fail(code: string): void {
+    if (this.end === 'ok') this.end = code
+  }
+
+  /** `pipe` stops reading one side while the other is slow, and hands each end on by itself. */
+  join(backend: Socket): void {
+    this.backend = backend
+    this.client.pipe(backend)
+    backend.pipe(this.client)
+  }
+
+  /** A reset, so that neither side takes an accident for an orderly end. */
+  reset(): void {
+    this.backend?.resetAndDestroy()
+    this.client.resetAndDestroy()
+  }
+
+  /** Bytes since the last call. */
+  takeBytes(): { readonly toEndpoint: number; readonly toClient: number } {
+    const toEndpoint = (this.backend?.bytesWritten ?? 0) - this.#countedToEndpoint
+    const toClient = this.client.bytesWritten - this.#countedToClient
+    this.#countedToEndpoint += toEndpoint
+    this.#countedToClient += toClient
+    return { toEndpoint, toClient }
+  }
+
+  /** To be asked after the last `takeBytes`. */
+  entry(service: string, now: number): AccessEntry {
+    return {
+      service,
+      protocol: 'TCP',
+      client: this.#clientName,
+      endpoint: this.target?.key ?? '',
+      attempts: this.attempts,
+      bytesToEndpoint: this.#countedToEndpoint,
+      bytesToClient: this.#countedToClient,
+      durationMs: Math.round(now - this.#startedAt),
+      end: this.end,
+    }
+  }
+}
+
+/** Connects, or tells why not: the code of the error, `ETIMEDOUT` when it took too long. */
+export function dialTcp(target: Target, timeoutMs: number): Promise<Socket | string> {
+  return new Promise((resolve) => {
+    const socket = connect({
+      host: target.ip,
+      port: target.port,
+      allowHalfOpen: true,
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: keepAliveDelayMs,
+    })
+    const timer = setTimeout(() => {
+      socket.destroy()
+      resolve('ETIMEDOUT')
+    }, timeoutMs)
+    const onError = (error: NodeJS.ErrnoException) => {
+      clearTimeout(timer)
+      resolve(error.code ?? 'error')
+    }
+    socket.once('error', onError)
+    socket.once('connect', () => {
+      clearTimeout(timer)
+      socket.off('error', onError)
+      resolve(socket)
+    })
+  })
+}

@@ -1,0 +1,161 @@
+import { once } from 'node:events'
+import { createServer, type Server, type Socket } from 'node:net'
+import { Balancer } from './balancer.js'
+import { dialTimeoutsMs, listenBacklog } from './datapath.js'
+import type { DataPathDeps, ListenerSpec, Target } from './datapath.js'
+import type { Listener } from './net-data-path.js'
+import { dialTcp, keepAliveDelayMs, TcpConnection } from './tcp-connection.js'
+import { ListenerTraffic, type ListenerCounts } from './traffic.js'
+
+/** The client's socket and the endpoint's. */
+const descriptorsPerConnection = 2
+
+/** Our own shortage, not the endpoint's fault: another endpoint would not help. */
+const localShortages: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM'])
+
+/** One listening TCP socket and the connections that came through it. */
+export class TcpListener implements Listener {
+  #spec: ListenerSpec
+  readonly #deps: DataPathDeps
+  readonly #balancer: Balancer
+  readonly #server: Server
+  readonly #traffic = new ListenerTraffic()
+  readonly #connections = new Set<TcpConnection>()
+  #isStopped = false
+  readonly idle: Promise<void>
+  #becomeIdle: () => void = () => undefined
+
+  constructor(spec: ListenerSpec, deps: DataPathDeps) {
+    this.#spec = spec
+    this.#deps = deps
+    this.#balancer = new Balancer(deps, spec)
+    this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
+    this.#server = createServer({
+      // One side may finish sending while the other goes on (US44).
+      allowHalfOpen: true,
+      // What the client sends before an endpoint has answered waits in the kernel.
+      pauseOnConnect: true,
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: keepAliveDelayMs,
+    })
+    this.#server.on('connection', (client) => {
+      this.#accept(client)
+    })
+  }
+
+  async listen(): Promise<number> {
+    const { address, port } = this.#spec
+    this.#server.listen({ host: address, port, ipv6Only: true, backlog: listenBacklog })
+    await once(this.#server, 'listening')
+    this.#server.on('error', (error) => {
+      this.#deps.warn(`accept connections for ${this.#spec.service}: ${error.message}`)
+    })
+    const bound = this.#server.address()
+    return typeof bound === 'object' && bound ? bound.port : port
+  }
+
+  update(spec: ListenerSpec): void {
+    this.#spec = spec
+    this.#balancer.update(spec)
+  }
+
+  stop(): void {
+    this.#isStopped = true
+    this.#server.close()
+    if (this.#connections.size === 0) this.#becomeIdle()
+  }
+
+  cut(): void {
+    for (const connection of this.#connections) connection.reset()
+  }
+
+  takeCounts(): ListenerCounts | undefined {
+    for (const connection of this.#connections) this.#countBytes(connection)
+    return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.has(endpoint))
+  }
+
+  /** Never waits: while one client's endpoint is being dialed, others are accepted (US42). */
+  #accept(client: Socket): void {
+    const { descriptors, now, accessLog, warn } = this.#deps
+    if (!descriptors.tryTake(descriptorsPerConnection)) {
+      this.#traffic.refused++
+      warn('no file descriptors left: refused a connection; raise the limit of open files')
+      client.resetAndDestroy()
+      return
+    }
+    const connection = new TcpConnection(client, now(), accessLog !== undefined)
+    this.#connections.add(connection)
+    this.#traffic.active++
+    client.on('error', (error: NodeJS.ErrnoException) => {
+      connection.fail(error.code ?? 'error')
+      connection.reset()
+    })
+    client.once('close', () => this.#closed(connection))
+    void this.#serve(connection)
+  }
+
+  /** Finds an endpoint that answers, then lets the bytes flow. */
+  async #serve(connection: TcpConnection): Promise<void> {
+    const { client } = connection
+    const address = this.#balancer.usesAffinity ? (client.remoteAddress ?? '') : ''
+    const tried: Target[] = []
+    for (const timeoutMs of dialTimeoutsMs) {
+      const target = this.#balancer.pick(address, tried)
+      if (!target || client.destroyed) break
+      const dialedAt = this.#deps.now()
+      connection.attempts++
+      const outcome = await dialTcp(target, timeoutMs)
+      if (typeof outcome !== 'string') {
+        this.#balancer.dialSucceeded(target)
+        this.#traffic.of(target.key).dialed(this.#deps.now() - dialedAt)
+        this.#join(connection, outcome, target)
+        return
+      }
+      connection.end = outcome
+      if (localShortages.has(outcome)) {
+        this.#deps.warn(`dial an endpoint of ${this.#spec.service}: ${outcome}`)
+        break
+      }
+      this.#balancer.dialFailed(target)
+      this.#traffic.of(target.key).dialErrors++
+      tried.push(target)
+    }
+    if (connection.attempts === 0) connection.fail('no endpoint')
+    this.#traffic.refused++
+    client.resetAndDestroy()
+  }
+
+  #join(connection: TcpConnection, backend: NonNullable<TcpConnection['backend']>, target: Target) {
+    if (connection.client.destroyed) {
+      backend.resetAndDestroy()
+      return
+    }
+    connection.target = target
+    connection.end = 'ok'
+    backend.on('error', (error: NodeJS.ErrnoException) => {
+      connection.fail(error.code ?? 'error')
+      connection.reset()
+    })
+    backend.once('close', () => this.#closed(connection))
+    connection.join(backend)
+  }
+
+  #closed(connection: TcpConnection): void {
+    if (!connection.isOver || !this.#connections.delete(connection)) return
+    this.#countBytes(connection)
+    this.#traffic.active--
+    this.#deps.descriptors.release(descriptorsPerConnection)
+    this.#deps.accessLog?.(connection.entry(this.#spec.service, this.#deps.now()))
+    if (this.#isStopped && this.#connections.size === 0) this.#becomeIdle()
+  }
+
+  #countBytes(connection: TcpConnection): void {
+    if (!connection.target) return
+    const { toEndpoint, toClient } = connection.takeBytes()
+    if (toEndpoint === 0 && toClient === 0) return
+    const traffic = this.#traffic.of(connection.target.key)
+    traffic.bytesToEndpoint += toEndpoint
+    traffic.bytesToClient += toClient
+  }
+}

@@ -1,0 +1,132 @@
+import { execFileSync } from 'node:child_process'
+import { createSocket } from 'node:dgram'
+import { once } from 'node:events'
+import t from 'tap'
+import { Conntrack, type UdpFlow } from '../../lib/kernel/conntrack.js'
+import { addressBytes, addressText } from '../../lib/kernel/addresses.js'
+import { staleFlowTest } from '../../lib/sync/stale-flows.js'
+import { programSkip } from '../support/netns.js'
+import { enterPrivateNetns } from '../support/private-netns.js'
+import { service, states } from '../support/states.js'
+
+const reason = enterPrivateNetns() ?? (programSkip('nft') || undefined)
+const needsNft = reason === undefined ? {} : { skip: reason }
+
+t.test('addresses turn into bytes and back', (t) => {
+  for (const text of ['10.0.255.1', '0.0.0.0']) {
+    t.equal(addressText('IPv4', addressBytes(text)!), text)
+  }
+  for (const text of ['fd00::1', '::', '2001:db8::ffff:0:1']) {
+    t.equal(addressText('IPv6', addressBytes(text)!), text)
+  }
+  t.equal(addressBytes('10.0.0'), undefined)
+  t.end()
+})
+
+/** A client that sends one datagram from `port`, which is how a flow comes into being. */
+async function send(from: number, ip: string, port: number): Promise<void> {
+  const socket = createSocket(ip.includes(':') ? 'udp6' : 'udp4')
+  socket.bind(from)
+  await once(socket, 'listening')
+  await new Promise((resolve) => socket.send('x', port, ip, resolve))
+  socket.close()
+}
+
+function prepareNode(): void {
+  const run = (...args: string[]) => execFileSync('ip', args)
+  run('link', 'set', 'lo', 'up')
+  for (const last of [1, 2]) run('address', 'add', `10.180.0.${last}/32`, 'dev', 'lo')
+  run('address', 'add', '192.0.2.1/32', 'dev', 'lo')
+  run('route', 'add', '10.96.0.0/16', 'dev', 'lo')
+  run('-6', 'address', 'add', 'fd00:180::1/128', 'dev', 'lo', 'nodad')
+  run('-6', 'route', 'add', 'fd00:96::/64', 'dev', 'lo')
+  redirect('10.180.0.1')
+}
+
+/** Sends what goes to the Service, and to UDP 30053 anywhere, to one endpoint. */
+function redirect(endpoint: string): void {
+  const rules = `add table ip t
+    delete table ip t
+    table ip t { chain out { type nat hook output priority -100
+      ip daddr 10.96.0.10 udp dport 53 dnat to ${endpoint}:8080
+      ip daddr 192.0.2.1 udp dport 30053 dnat to ${endpoint}:8080
+      }
+    }
+    add table ip6 t
+    delete table ip6 t
+    table ip6 t { chain out { type nat hook output priority -100
+      ip6 daddr fd00:96::a udp dport 53 dnat to [fd00:180::1]:8080
+      }
+    }`
+  execFileSync('nft', ['-f', '-'], { input: rules })
+}
+
+const dns = { name: 'dns', protocol: 'UDP', port: 53, nodePort: 30053 } as const
+const text = (flow: UdpFlow) => `${flow.destination} <- ${flow.answeredBy}`
+
+t.test('UDP flows of a real kernel, after real DNAT', needsNft, async (t) => {
+  prepareNode()
+  const conntrack = new Conntrack()
+  t.teardown(() => conntrack.close())
+  await send(40001, '10.96.0.10', 53)
+  await send(40002, '192.0.2.1', 30053)
+  await send(40003, '10.180.0.2', 30053)
+  await send(40004, 'fd00:96::a', 53)
+  const server = await import('node:net').then(({ createServer }) => createServer().listen(9000))
+  await once(server, 'listening')
+  await fetch('http://10.180.0.1:9000', { signal: AbortSignal.timeout(100) }).catch(() => undefined)
+  server.close()
+
+  t.strictSame((await conntrack.listUdp('IPv4')).map(text).sort(), [
+    '10.180.0.2:30053 <- 10.180.0.2:30053',
+    '10.96.0.10:53 <- 10.180.0.1:8080',
+    '192.0.2.1:30053 <- 10.180.0.1:8080',
+  ])
+  t.strictSame((await conntrack.listUdp('IPv6')).map(text), [
+    '[fd00:96::a]:53 <- [fd00:180::1]:8080',
+  ])
+
+  const cluster = states('IPv4').put(service({ ...dns, endpoints: ['10.180.0.1'] }))
+  const before = cluster.take()
+  const kept = await conntrack.deleteUdp('IPv4', staleFlowTest(before))
+  t.strictSame(kept, { listed: 0, deleted: 0, left: 0 }, 'flows to a serving endpoint stay')
+
+  // CT03: no endpoint left at all. CT04: the flow to 10.180.0.2:30053 is nobody's node port.
+  const after = cluster.put(service({ ...dns, endpoints: [] })).take()
+  const cleaned = await conntrack.deleteUdp('IPv4', staleFlowTest(after, before))
+  t.strictSame(cleaned, { listed: 2, deleted: 2, left: 0 })
+  t.strictSame((await conntrack.listUdp('IPv4')).map(text), [
+    '10.180.0.2:30053 <- 10.180.0.2:30053',
+  ])
+  t.equal((await conntrack.listUdp('IPv6')).length, 1, 'the other family is untouched')
+})
+
+t.test('CT01: a client that keeps its port moves to the new endpoint', needsNft, async (t) => {
+  const conntrack = new Conntrack()
+  t.teardown(() => conntrack.close())
+  await send(40010, '10.96.0.10', 53)
+  redirect('10.180.0.2')
+  await send(40010, '10.96.0.10', 53)
+  const mine = (flow: UdpFlow) => flow.destination === '10.96.0.10:53'
+  t.strictSame((await conntrack.listUdp('IPv4', mine)).map(text), [
+    '10.96.0.10:53 <- 10.180.0.1:8080',
+  ])
+  const moved = states('IPv4').put(service({ ...dns, endpoints: ['10.180.0.2'] }))
+  await conntrack.deleteUdp('IPv4', staleFlowTest(moved.take()))
+  await send(40010, '10.96.0.10', 53)
+  t.strictSame((await conntrack.listUdp('IPv4', mine)).map(text), [
+    '10.96.0.10:53 <- 10.180.0.2:8080',
+  ])
+})
+
+t.test('a spent budget leaves the rest for the next call', needsNft, async (t) => {
+  const conntrack = new Conntrack()
+  t.teardown(() => conntrack.close())
+  const sockets = 230
+  for (let index = 0; index < sockets; index++) await send(41000 + index, '10.180.0.2', 99)
+  const isMine = (flow: UdpFlow) => flow.destination === '10.180.0.2:99'
+  const first = await conntrack.deleteUdp('IPv4', isMine, 0)
+  t.strictSame(first, { listed: sockets, deleted: 100, left: sockets - 100 })
+  const second = await conntrack.deleteUdp('IPv4', isMine)
+  t.strictSame(second, { listed: sockets - 100, deleted: sockets - 100, left: 0 })
+})

@@ -1,0 +1,257 @@
+import { openSync } from 'node:fs'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { definition } from '../../../lib/modes/userspace/index.js'
+import { joinNetworkNamespace } from '../../../lib/world/join-namespace.js'
+import { addressOf, families, ranges } from '../../../lib/world/topology.js'
+import { createWorld } from '../../../lib/world/world.js'
+import { runCommand } from '../../../lib/kernel/command.js'
+import { service, states, testSettings } from '../../support/states.js'
+import type { Mode, ModeContext } from '../../../lib/modes/mode.js'
+import type { IpFamily } from '../../../lib/state/ip.js'
+import type { Place } from '../../../lib/world/topology.js'
+import type { States } from '../../support/states.js'
+
+const skip = process.getuid?.() === 0 ? false : 'needs root for network namespaces'
+
+const virtual = {
+  cluster: { IPv4: '10.96.0.10', IPv6: 'fd00:10:96::10' },
+  balancer: { IPv4: '203.0.113.10', IPv6: '2001:db8:203::10' },
+  external: { IPv4: '198.51.100.10', IPv6: '2001:db8:198::10' },
+}
+const protocols = ['TCP', 'UDP'] as const
+
+t.test('userspace mode with real packets', { skip }, async (t) => {
+  const world = await createWorld({ name: 'us' })
+  const home = openSync('/proc/self/ns/net', 'r')
+  // Threads and programs started from here on are on the node, and so is the mode.
+  joinNetworkNamespace(world.namespaces.node)
+
+  const log: string[] = []
+  const note = (fields: object, message: string) => log.push(`${message} ${JSON.stringify(fields)}`)
+  let resyncs = 0
+  const context: ModeContext = {
+    log: { debug: note, info: note, warn: note, error: note },
+    resync: () => resyncs++,
+    meter: { count() {}, gauge() {}, observe() {}, forget() {} },
+  }
+  const settings = {
+    ...testSettings,
+    syncPeriodMs: 200,
+    userspace: { ...testSettings.userspace, workers: 2 },
+  }
+  const mode: Mode = await definition.create(settings, context)
+  t.teardown(async () => {
+    // The world ends whoever is still inside.
+    joinNetworkNamespace(`../../proc/self/fd/${home}`)
+    await world.close()
+  })
+  const clusters = new Map(families.map((family) => [family, clusterOf(family)]))
+  const plans = new Map<IpFamily, unknown>()
+  const sync = async (full = false) => {
+    const failed = []
+    for (const [family, cluster] of clusters) {
+      const plan = mode.plan(cluster.take())
+      const applied = await mode.apply(plan, full ? undefined : plans.get(family))
+      plans.set(family, plan)
+      failed.push(...applied.failed)
+    }
+    return failed
+  }
+  const put = (spec: Parameters<typeof serviceOf>[1]) => {
+    for (const [family, cluster] of clusters) cluster.put(...serviceOf(family, spec))
+    return sync()
+  }
+  const flow = async (from: Place, host: string, port: number, extra: object = {}) =>
+    (await world.agent(from).flow({ protocol: 'TCP', host, port, timeoutMs: 700, ...extra })).map(
+      ({ outcome, backend, source }) => ({ outcome, backend, source }),
+    )
+
+  const everywhere = { pods: ['pod-1', 'pod-2', 'pod-4'] as const, nodePort: 30080 }
+
+  await t.test('US01, US07, US08, US22: answers on every address, from everywhere', async (t) => {
+    t.same(await put(everywhere), [])
+    for (const family of families) {
+      for (const protocol of protocols) {
+        const destinations: [Place, string, number][] = [
+          ['client-pod', virtual.cluster[family], 80],
+          ['pod-1', virtual.cluster[family], 80],
+          ['node', virtual.cluster[family], 80],
+          ['client-pod', virtual.balancer[family], 80],
+          ['outside', virtual.balancer[family], 80],
+          ['node', virtual.balancer[family], 80],
+          ['outside', virtual.external[family], 80],
+          ['client-pod', virtual.external[family], 80],
+          ['outside', addressOf('node', family), 30080],
+          ['outside', addressOf('node', family, 1), 30080],
+          ['client-pod', addressOf('node', family), 30080],
+          ['node', addressOf('node', family), 30080],
+          ['node', addressOf('node', family, 2), 30080],
+          ['node', family === 'IPv4' ? '127.0.0.1' : '::1', 30080],
+        ]
+        for (const [from, host, port] of destinations) {
+          const [result] = await flow(from, host, port, { protocol })
+          t.equal(result?.outcome, 'reply', `${protocol} from ${from} to ${host}:${port}`)
+        }
+      }
+    }
+  })
+  await t.test('US60: every endpoint in turn; the client is not seen (US21)', async (t) => {
+    const client = world.agent('client-pod')
+    for (const family of families) {
+      const host = virtual.cluster[family]
+      const results = await client.flow({ protocol: 'TCP', host, port: 80, count: 6 })
+      const counts = new Map<string, number>()
+      for (const { backend = 'none' } of results) {
+        counts.set(backend, (counts.get(backend) ?? 0) + 1)
+      }
+      t.same(Object.fromEntries(counts), { 'pod-1': 2, 'pod-2': 2, 'pod-4': 2 })
+      t.not(results[0]?.source, addressOf('client-pod', family))
+    }
+  })
+
+  await t.test('a proxy port is not a way around the rules', async (t) => {
+    const { stdout } = await runCommand('iptables-save', ['-t', 'nat'])
+    const port = Number(/web-tcp.*--to-ports (\d+)/.exec(stdout)?.[1])
+    t.ok(port > 0)
+    t.match(await flow('outside', addressOf('node', 'IPv4'), port), [{ outcome: 'refused' }])
+  })
+
+  await t.test('S19: without endpoints everybody is refused at once', async (t) => {
+    await put({ ...everywhere, pods: [] })
+    for (const family of families) {
+      for (const protocol of protocols) {
+        const destinations: [Place, string, number][] = [
+          ['client-pod', virtual.cluster[family], 80],
+          ['node', virtual.cluster[family], 80],
+          ['outside', virtual.balancer[family], 80],
+          ['node', virtual.balancer[family], 80],
+          ['outside', addressOf('node', family), 30080],
+          ['node', addressOf('node', family), 30080],
+        ]
+        for (const [from, host, port] of destinations) {
+          const [result] = await flow(from, host, port, { protocol })
+          // A program on the node is told EPERM when it sends by UDP.
+          const expected = from === 'node' && protocol === 'UDP' ? 'unreachable' : 'refused'
+          t.equal(result?.outcome, expected, `${protocol} from ${from} to ${host}:${port}`)
+        }
+      }
+    }
+    await put(everywhere)
+    t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'reply' }])
+  })
+
+  await t.test('S17, S18: external policy Local', async (t) => {
+    for (const pods of [['pod-1', 'pod-4'], ['pod-4']] as const) {
+      await put({ pods, nodePort: 30080, externalPolicyLocal: true })
+      const [own] = pods
+      for (const family of families) {
+        for (const [host, port] of [
+          [virtual.balancer[family], 80],
+          [addressOf('node', family), 30080],
+        ] as const) {
+          const outside = await flow('outside', host, port, { count: 3 })
+          if (own === 'pod-4') t.match(outside, Array(3).fill({ outcome: 'dropped' }), host)
+          else t.match(outside, Array(3).fill({ outcome: 'reply', backend: 'pod-1' }), host)
+          for (const place of ['client-pod', 'node'] as const) {
+            const backends = await flow(place, host, port, { count: pods.length })
+            t.same(backends.map(({ backend }) => backend).sort(), [...pods].sort(), place)
+          }
+        }
+      }
+    }
+  })
+
+  await t.test('S16: internal policy Local', async (t) => {
+    await put({ pods: ['pod-1', 'pod-4'], internalPolicyLocal: true })
+    const host = virtual.cluster.IPv4
+    t.match(await flow('client-pod', host, 80, { count: 2 }), Array(2).fill({ backend: 'pod-1' }))
+    await put({ pods: ['pod-4'], internalPolicyLocal: true })
+    t.match(await flow('client-pod', host, 80), [{ outcome: 'dropped' }])
+  })
+
+  await t.test('S12, S13: load-balancer source ranges', async (t) => {
+    const allowed = [
+      `${addressOf('outside', 'IPv4', 1)}/32`,
+      `${addressOf('outside', 'IPv6', 1)}/128`,
+    ]
+    await put({ ...everywhere, sourceRanges: allowed })
+    for (const family of families) {
+      const host = virtual.balancer[family]
+      const from = addressOf('outside', family, 1)
+      t.match(await flow('outside', host, 80, { from }), [{ outcome: 'reply' }])
+      t.match(await flow('outside', host, 80), [{ outcome: 'dropped' }])
+      t.match(await flow('client-pod', host, 80), [{ outcome: 'dropped' }])
+      t.match(await flow('outside', virtual.external[family], 80), [{ outcome: 'reply' }])
+      t.match(await flow('outside', addressOf('node', family), 30080), [{ outcome: 'reply' }])
+    }
+  })
+
+  await t.test('rules that others flush are noticed and come back', async (t) => {
+    await put(everywhere)
+    const stop = new AbortController()
+    const running = mode.run(stop.signal)
+    await sleep(500)
+    t.equal(resyncs, 0, 'no false alarm')
+    await runCommand('iptables', ['-t', 'nat', '-F', 'KUBE-PORTALS-CONTAINER'])
+    while (resyncs === 0) await sleep(50)
+    stop.abort()
+    await running
+    t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'dropped' }])
+    await sync(true)
+    t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'reply' }])
+  })
+
+  await t.test('US13: a node port that is taken is reported, and taken over later', async (t) => {
+    const squatter = createServer().listen(30081, '0.0.0.0')
+    await once(squatter, 'listening')
+    const failed = await put({ ...everywhere, nodePort: 30081 })
+    t.match(failed, [{ key: 'default/web-tcp:http/TCP', event: 'PortConflict' }])
+    t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'reply' }])
+    squatter.close()
+    await once(squatter, 'close')
+    t.same(await sync(), [], 'tried again without any change')
+    t.match(await flow('outside', addressOf('node', 'IPv4'), 30081), [{ outcome: 'reply' }])
+  })
+
+  await t.test('US19: nothing is left when it ends', async (t) => {
+    await mode.close()
+    for (const program of ['iptables-save', 'ip6tables-save']) {
+      t.notMatch((await runCommand(program, [])).stdout, /KUBE-/)
+    }
+  })
+})
+
+function clusterOf(family: IpFamily): States {
+  return states(
+    family,
+    { detectLocal: { mode: 'ClusterCIDR', cidrs: [ranges.pods[family]] } },
+    [0, 1, 2]
+      .map((index) => addressOf('node', family, index))
+      .concat(family === 'IPv4' ? '127.0.0.1' : '::1'),
+  )
+}
+
+function serviceOf(
+  family: IpFamily,
+  spec: Partial<Parameters<typeof service>[0]> & { readonly pods: readonly Place[] },
+) {
+  const { pods, ...rest } = spec
+  return protocols.map((protocol) =>
+    service({
+      name: `web-${protocol.toLowerCase()}`,
+      protocol,
+      clusterIp: virtual.cluster[family],
+      loadBalancerIps: [virtual.balancer[family]],
+      externalIps: [virtual.external[family]],
+      endpoints: pods.map((pod) => ({
+        ip: addressOf(pod, family),
+        port: 8080,
+        local: !['pod-4', 'pod-5'].includes(pod),
+      })),
+      ...rest,
+    }),
+  )
+}

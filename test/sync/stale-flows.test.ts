@@ -1,0 +1,115 @@
+import t from 'tap'
+import { mayHaveStaleFlows, staleFlows } from '../../lib/sync/stale-flows.js'
+import type { UdpFlow } from '../../lib/kernel/conntrack.js'
+import { service, states, type EndpointSpec } from '../support/states.js'
+
+const flow = (destination: string, answeredBy: string): UdpFlow => ({
+  family: 'IPv4',
+  destination,
+  answeredBy,
+  tuple: Buffer.alloc(0),
+  zone: undefined,
+})
+
+const dns = (...endpoints: EndpointSpec[]) =>
+  service({
+    name: 'dns',
+    protocol: 'UDP',
+    clusterIp: '10.96.0.10',
+    port: 53,
+    nodePort: 30053,
+    externalIps: ['203.0.113.1'],
+    loadBalancerIps: ['203.0.113.2'],
+    endpoints,
+  })
+
+const one = { ip: '10.180.0.1', port: 5353 }
+const two = { ip: '10.180.0.2', port: 5353 }
+const frontends = ['10.96.0.10:53', '203.0.113.1:53', '203.0.113.2:53', '192.0.2.1:30053']
+
+t.test('CT01, CT02: flows of every frontend to an endpoint that is gone are stale', (t) => {
+  const state = states().put(dns(one)).take()
+  const kept = frontends.map((frontend) => flow(frontend, '10.180.0.1:5353'))
+  const gone = frontends.map((frontend) => flow(frontend, '10.180.0.2:5353'))
+  t.strictSame(staleFlows(state, [...kept, ...gone]), gone)
+  t.end()
+})
+
+t.test('CT03: with no serving endpoint every flow is stale, not none', (t) => {
+  const unready = { ...one, ready: false, serving: false }
+  for (const state of [states().put(dns()).take(), states().put(dns(unready)).take()]) {
+    const flows = frontends.map((frontend) => flow(frontend, '10.180.0.1:5353'))
+    t.strictSame(staleFlows(state, flows), flows)
+  }
+  t.end()
+})
+
+t.test('CT04: a node port counts on the addresses of this node only', (t) => {
+  const state = states().put(dns(one)).take()
+  const flows = [flow('198.51.100.7:30053', '198.51.100.7:30053')]
+  t.strictSame(staleFlows(state, flows), [])
+  const narrow = states('IPv4', { nodePortAddresses: ['10.0.0.0/8'] })
+  t.strictSame(
+    staleFlows(narrow.put(dns(one)).take(), [flow('192.0.2.1:30053', '192.0.2.1:30053')]),
+    [],
+    'and only where node ports are served',
+  )
+  t.end()
+})
+
+t.test('CT05: TCP and SCTP Services are nothing to it', (t) => {
+  const tcp = service({ protocol: 'TCP', port: 53, clusterIp: '10.96.0.10', endpoints: [] })
+  const state = states().put(tcp).take()
+  t.strictSame(staleFlows(state, [flow('10.96.0.10:53', '10.180.0.1:5353')]), [])
+  t.end()
+})
+
+t.test('CT06: an endpoint that terminates but serves keeps its flows', (t) => {
+  const draining = { ...one, ready: false, serving: true, terminating: true }
+  const state = states().put(dns(draining, two)).take()
+  t.strictSame(staleFlows(state, [flow('10.96.0.10:53', '10.180.0.1:5353')]), [])
+  t.end()
+})
+
+t.test('CT07, CT08: flows without NAT, and flows to an old target port, are stale', (t) => {
+  const state = states()
+    .put(dns({ ...one, port: 5354 }))
+    .take()
+  const flows = [flow('10.96.0.10:53', '10.96.0.10:53'), flow('192.0.2.1:30053', '10.180.0.1:5353')]
+  t.strictSame(staleFlows(state, flows), flows)
+  t.strictSame(staleFlows(state, [flow('192.0.2.1:30053', '10.180.0.1:5354')]), [])
+  t.end()
+})
+
+t.test('flows to a removed Service and to an address it gave up are stale', (t) => {
+  const cluster = states().put(dns(one))
+  const before = cluster.take()
+  const flows = frontends.map((frontend) => flow(frontend, '10.180.0.1:5353'))
+  const changed = cluster.put({ ...dns(one), externalIps: [], nodePort: 0 }).take()
+  t.strictSame(staleFlows(changed, flows, before), [flows[1], flows[3]])
+  const removed = cluster.remove(dns()).take()
+  t.strictSame(staleFlows(removed, flows, changed), [flows[0], flows[2]])
+  t.strictSame(staleFlows(removed, flows), [], 'without history nobody knows whose they are')
+  t.end()
+})
+
+t.test('an address and port claimed twice keeps the flows of both', (t) => {
+  const other = { ...dns(two), name: 'other', clusterIp: '10.96.0.11', nodePort: 0 }
+  const state = states().put(dns(one), other).take()
+  const flows = [
+    flow('203.0.113.1:53', '10.180.0.1:5353'),
+    flow('203.0.113.1:53', '10.180.0.2:5353'),
+  ]
+  t.strictSame(staleFlows(state, flows), [])
+  t.end()
+})
+
+t.test('E20: only a change of a UDP Service asks for a cleanup', (t) => {
+  const cluster = states().put(dns(one))
+  const first = cluster.take()
+  t.equal(mayHaveStaleFlows(first, undefined), true)
+  const second = cluster.put(service({ name: 'web' })).take()
+  t.equal(mayHaveStaleFlows(second, first), false)
+  t.equal(mayHaveStaleFlows(cluster.put(dns(two)).take(), second), true)
+  t.end()
+})
