@@ -101,7 +101,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     nodeChanged: () => undefined,
     failed: (message) => log.warn({ source: message }, 'source of objects failed, will retry'),
   })
-  const source = await createSource(config)
+  const source = await createSource(config, nodeName)
 
   await together(signal, [
     (inner) => mode.run(inner),
@@ -180,10 +180,15 @@ function dryMode(chosen: ChosenMode, settings: ModeSettings, print: (text: strin
   }
 }
 
-async function createSource(config: Config): Promise<Source> {
+async function createSource(config: Config, nodeName: string): Promise<Source> {
   if (config.manifests !== '') {
     const { ManifestFolder } = await import('./sources/manifest-folder.js')
     return new ManifestFolder({ path: config.manifests })
   }
-  throw new Error('to come')
+  const { openCluster } = await import('./sources/cluster-access.js')
+  const { ApiClient } = await import('./sources/api-client.js')
+  const { apiServerSource } = await import('./sources/api-server.js')
+  const { kubeconfig } = config.clientConnection
+  const access = await openCluster({ kubeconfig, master: config.master })
+  return apiServerSource({ client: new ApiClient(access, 'kube-proxy-ts'), nodeName })
 }
