@@ -1,0 +1,145 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { messageOf } from '../errors.js'
+
+export interface HttpRequest {
+  readonly method: string
+  /** Without the query. */
+  readonly path: string
+  /** Of a PUT; cut after some kilobytes. */
+  readonly body: string
+}
+
+export interface HttpReply {
+  readonly status: number
+  readonly type: string
+  readonly body: string
+  readonly headers?: Readonly<Record<string, string>>
+}
+
+export type HttpHandler = (request: HttpRequest) => HttpReply | Promise<HttpReply>
+
+export interface HttpServerOptions {
+  readonly host: string
+  readonly port: number
+  readonly handler: HttpHandler
+  /** Without it a port that cannot be opened is tried again for ever (L22). */
+  readonly failHard: boolean
+  readonly retryMs: number
+  /** The port could not be opened. */
+  readonly failed: (message: string) => void
+  /** The port is open; it is another one than asked for where 0 was asked for. */
+  readonly listening?: (port: number) => void
+  /** Resolves after `ms`, or at once when the signal comes; never rejects. */
+  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
+}
+
+/** Serves until the signal, and opens the port again when it cannot be had at first. */
+export async function runHttpServer(
+  options: HttpServerOptions,
+  signal: AbortSignal,
+): Promise<void> {
+  const { host, port, failHard, retryMs, failed, sleep } = options
+  while (!signal.aborted) {
+    try {
+      const server = await listen(options)
+      options.listening?.(portOf(server))
+      await closed(server, signal)
+    } catch (error) {
+      failed(`listen on ${host} port ${port}: ${messageOf(error)}`)
+      if (failHard) throw error
+      await sleep(retryMs, signal)
+    }
+  }
+}
+
+const maxBodyBytes = 4096
+const idleMs = 10_000
+
+/** A server that listens. Rejects when the port cannot be opened. */
+export function listen(options: {
+  readonly host: string
+  readonly port: number
+  readonly handler: HttpHandler
+  readonly ipv6Only?: boolean
+}): Promise<Server> {
+  const server = createServer(
+    { requestTimeout: idleMs, headersTimeout: idleMs },
+    (request, reply) => {
+      void answer(options.handler, request, reply)
+    },
+  )
+  server.keepAliveTimeout = idleMs
+  return new Promise((resolve, reject) => {
+    server.once('error', reject)
+    const { host, port, ipv6Only = false } = options
+    server.listen({ host, port, ipv6Only }, () => {
+      server.removeListener('error', reject)
+      resolve(server)
+    })
+  })
+}
+
+/** Closes the server and every connection to it. */
+export function close(server: Server): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve())
+    server.closeAllConnections()
+  })
+}
+
+export function portOf(server: Server): number {
+  const address = server.address()
+  return typeof address === 'object' && address !== null ? address.port : 0
+}
+
+export function text(body: string, status = 200): HttpReply {
+  return { status, type: 'text/plain; charset=utf-8', body }
+}
+
+export function json(value: unknown, status = 200): HttpReply {
+  return { status, type: 'application/json', body: `${JSON.stringify(value, undefined, 2)}\n` }
+}
+
+async function answer(
+  handler: HttpHandler,
+  request: IncomingMessage,
+  reply: ServerResponse,
+): Promise<void> {
+  let result: HttpReply
+  try {
+    const path = (request.url ?? '/').split('?', 1)[0] ?? '/'
+    const method = request.method ?? 'GET'
+    const body = method === 'PUT' ? await readBody(request) : ''
+    result = await handler({ method, path, body })
+  } catch (error) {
+    result = text(`${messageOf(error)}\n`, 500)
+  }
+  reply.writeHead(result.status, {
+    'Content-Type': result.type,
+    'X-Content-Type-Options': 'nosniff',
+    'Content-Length': Buffer.byteLength(result.body),
+    ...result.headers,
+  })
+  reply.end(request.method === 'HEAD' ? undefined : result.body)
+}
+
+async function readBody(request: IncomingMessage): Promise<string> {
+  let body = ''
+  for await (const chunk of request) {
+    body += String(chunk)
+    if (body.length > maxBodyBytes) throw new Error('the body is too long')
+  }
+  return body
+}
+
+function closed(server: Server, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const stop = () => void close(server).then(resolve)
+    if (signal.aborted) stop()
+    else signal.addEventListener('abort', stop, { once: true })
+    server.once('error', (error) => {
+      signal.removeEventListener('abort', stop)
+      void close(server).then(() => reject(error))
+    })
+  })
+}

@@ -1,0 +1,76 @@
+import type { Meter } from '../modes/mode.js'
+import { json, text, type HttpHandler, type HttpReply, type HttpRequest } from './http.js'
+import type { Health, HealthAnswer } from './healthz.js'
+import type { Slis } from './slis.js'
+
+/** What the health server answers (H01-H06). Details go to whoever may reach the port: few. */
+export function healthPages(health: Health, meter: Meter, slis: Slis): HttpHandler {
+  const answers: Readonly<Record<string, () => HealthAnswer>> = {
+    '/healthz': () => health.healthz(),
+    '/livez': () => health.livez(),
+    '/readyz': () => health.readyz(),
+  }
+  return ({ method, path }) => {
+    const page = Object.hasOwn(answers, path) ? answers[path] : undefined
+    if (!page) return notFound
+    if (method !== 'GET' && method !== 'HEAD') return notAllowed('GET')
+    const { code, body } = page()
+    const type = path.slice(1)
+    // kube-proxy has no readyz, and so no number for it (H06).
+    if (type !== 'readyz') meter.count(`proxy_${type}_total`, { code: String(code) })
+    slis.record(type, code === 200)
+    return json(body, code)
+  }
+}
+
+export interface MetricsPages {
+  readonly mode: string
+  readonly metrics: () => Promise<{ readonly type: string; readonly body: string }>
+  /** kubernetes_healthcheck of /metrics/slis. */
+  readonly slis: () => Promise<{ readonly type: string; readonly body: string }>
+  /** The whole configuration, and where its values came from. */
+  readonly configz: () => unknown
+  /** The flags in force; undefined unless the gate ComponentFlagz is on (H09). */
+  readonly flagz: (() => string) | undefined
+  readonly statusz: (() => string) | undefined
+  /** With enableProfiling: sets the verbosity of the log (H08). */
+  readonly setVerbosity: ((verbosity: number) => void) | undefined
+}
+
+/** What the metrics server answers (H07-H09). */
+export function metricsPages(pages: MetricsPages): HttpHandler {
+  const { flagz, statusz, setVerbosity } = pages
+  const routes: Record<string, () => HttpReply | Promise<HttpReply>> = {
+    '/configz': () => json(pages.configz()),
+    '/healthz': () => text('ok'),
+    '/metrics': async () => ({ status: 200, ...(await pages.metrics()) }),
+    '/metrics/slis': async () => ({ status: 200, ...(await pages.slis()) }),
+    '/proxyMode': () => text(pages.mode),
+  }
+  if (flagz) routes['/flagz'] = () => text(flagz())
+  if (statusz) routes['/statusz'] = () => text(statusz())
+  routes['/'] = () => json({ paths: Object.keys(routes).sort() })
+  return (request) => {
+    const { method, path } = request
+    if (path === '/debug/flags/v' && setVerbosity) return changeVerbosity(request, setVerbosity)
+    const page = Object.hasOwn(routes, path) ? routes[path] : undefined
+    if (!page) return notFound
+    return method === 'GET' || method === 'HEAD' ? page() : notAllowed('GET')
+  }
+}
+
+function changeVerbosity(
+  { method, body }: HttpRequest,
+  setVerbosity: (verbosity: number) => void,
+): HttpReply {
+  if (method !== 'PUT') return notAllowed('PUT')
+  if (!/^\d{1,3}$/.test(body.trim())) return text('write a number, such as 4\n', 400)
+  setVerbosity(Number(body))
+  return text(`successfully set verbosity to ${Number(body)}\n`)
+}
+
+const notFound = text('404 page not found\n', 404)
+
+function notAllowed(allow: string): HttpReply {
+  return { ...text('405 method not allowed\n', 405), headers: { Allow: allow } }
+}

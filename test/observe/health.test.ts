@@ -1,0 +1,394 @@
+import t, { type Test } from 'tap'
+import { request } from 'node:http'
+import { createServer } from 'node:net'
+import { defaultConfig, configWith } from '../../lib/config/load.js'
+import { logEvents, type ProxyEvent } from '../../lib/observe/events.js'
+import { Health } from '../../lib/observe/healthz.js'
+import { close, listen, portOf, runHttpServer, text } from '../../lib/observe/http.js'
+import { createLogger } from '../../lib/observe/logger.js'
+import { Metrics } from '../../lib/observe/metrics.js'
+import { healthPages, metricsPages } from '../../lib/observe/pages.js'
+import { runServers } from '../../lib/observe/servers.js'
+import { ServiceHealth, serviceAnswer } from '../../lib/observe/service-health.js'
+import { Slis } from '../../lib/observe/slis.js'
+
+function healthAt(start: number, options: { expectsNode?: boolean } = {}) {
+  const clock = { now: start }
+  const health = new Health({
+    families: ['IPv4', 'IPv6'],
+    timeoutMs: 60_000,
+    expectsNode: options.expectsNode ?? false,
+    now: () => clock.now,
+  })
+  return { clock, health }
+}
+
+const start = Date.parse('2026-01-02T03:04:05Z')
+
+t.test('H02: the body, and lastUpdated is the current time while all is well', async (t) => {
+  const { clock, health } = healthAt(start)
+  health.synced('IPv4')
+  clock.now += 1000
+  t.same(health.healthz(), {
+    code: 200,
+    body: {
+      lastUpdated: '2026-01-02T03:04:06.000Z',
+      currentTime: '2026-01-02T03:04:06.000Z',
+      healthy: true,
+      nodeEligible: true,
+      status: {
+        IPv4: { lastUpdated: '2026-01-02T03:04:05.000Z', healthy: true },
+        IPv6: { lastUpdated: '0001-01-01T00:00:00Z', healthy: true },
+      },
+    },
+  })
+})
+
+t.test('H03: unhealthy once an update waited for 2 x syncPeriod; a sync heals', async (t) => {
+  const { clock, health } = healthAt(start)
+  health.queued()
+  clock.now += 600_000
+  t.equal(health.healthz().code, 200, 'a family that never synced is not judged')
+  health.synced('IPv4')
+  health.synced('IPv6')
+  clock.now += 600_000
+  t.equal(health.healthz().code, 200, 'nothing waits')
+  health.queued()
+  clock.now += 59_999
+  health.queued()
+  t.equal(health.livez().code, 200)
+  clock.now += 1
+  t.match(health.livez(), {
+    code: 503,
+    body: {
+      healthy: false,
+      lastUpdated: '2026-01-02T03:14:05.000Z',
+      status: { IPv4: { healthy: false } },
+    },
+  })
+  health.synced('IPv4')
+  t.match(health.livez(), { code: 503, body: { status: { IPv4: { healthy: true } } } })
+  health.synced('IPv6')
+  t.equal(health.livez().code, 200)
+})
+
+t.test('H04, H05: the node counts for /healthz, not for /livez', async (t) => {
+  const { health } = healthAt(start, { expectsNode: true })
+  const codes = () => [health.healthz().code, health.livez().code]
+  t.same(codes(), [503, 200], 'the Node is unknown')
+  health.setNode({ isBeingDeleted: false, isTaintedForDeletion: false })
+  t.same(codes(), [200, 200])
+  health.setNode({ isBeingDeleted: true, isTaintedForDeletion: false })
+  t.same(codes(), [503, 200])
+  health.setNode({ isBeingDeleted: false, isTaintedForDeletion: true })
+  t.same(codes(), [503, 200])
+  t.match(health.healthz().body, { healthy: false, nodeEligible: false })
+  t.notOk('nodeEligible' in health.livez().body)
+  health.setNode(undefined)
+  t.same(codes(), [503, 200])
+})
+
+t.test('readyz: not before every family was synced once', async (t) => {
+  const { health } = healthAt(start)
+  t.equal(health.readyz().code, 503)
+  health.synced('IPv4')
+  t.equal(health.readyz().code, 503)
+  health.synced('IPv6')
+  t.equal(health.readyz().code, 200)
+})
+
+t.test('H01, H06: the health server answers, counts, and knows nothing else', async (t) => {
+  const { health } = healthAt(start, { expectsNode: true })
+  const metrics = new Metrics({ mode: 'ipvs', process: false })
+  const slis = new Slis()
+  const server = await serving(t, healthPages(health, metrics, slis))
+  const healthz = await server.get('/healthz?x=y')
+  t.equal(healthz.status, 503)
+  t.match(healthz.headers, {
+    'content-type': 'application/json',
+    'x-content-type-options': 'nosniff',
+  })
+  t.match(JSON.parse(healthz.body), { healthy: false, nodeEligible: false })
+  t.equal((await server.get('/livez')).status, 200)
+  t.equal((await server.get('/readyz')).status, 503)
+  t.equal((await server.get('/metrics')).status, 404)
+  t.equal((await server.get('/constructor')).status, 404)
+  t.match(await server.get('/healthz', 'POST'), { status: 405, headers: { allow: 'GET' } })
+  const { body } = await metrics.page()
+  t.ok(body.includes('kubeproxy_proxy_healthz_total{code="503"} 1\n'), 'the POST does not count')
+  t.ok(body.includes('kubeproxy_proxy_livez_total{code="200"} 1\n'))
+  const page = (await slis.page()).body
+  t.ok(page.includes('kubernetes_healthcheck{name="sync",type="livez"} 1\n'))
+  t.ok(
+    page.includes('kubernetes_healthchecks_total{name="sync",type="healthz",status="error"} 1\n'),
+  )
+})
+
+t.test('H07, H08: the pages of the metrics server', async (t) => {
+  const verbosity: number[] = []
+  const page = (body: string) => () => Promise.resolve({ type: 'text/plain', body })
+  const pages = {
+    mode: 'nftables',
+    metrics: page('m'),
+    slis: page('s'),
+    configz: () => ({ 'kubeproxy.config.k8s.io': { mode: '' } }),
+    flagz: undefined,
+    statusz: undefined,
+  }
+  const server = await serving(
+    t,
+    metricsPages({ ...pages, setVerbosity: (level) => verbosity.push(level) }),
+  )
+  const bodies = async (...paths: string[]) =>
+    Promise.all(paths.map(async (path) => (await server.get(path)).body))
+  t.same(await bodies('/proxyMode', '/healthz', '/metrics', '/metrics/slis'), [
+    'nftables',
+    'ok',
+    'm',
+    's',
+  ])
+  t.same(JSON.parse((await server.get('/configz')).body), pages.configz())
+  t.same(JSON.parse((await server.get('/')).body), {
+    paths: ['/', '/configz', '/healthz', '/metrics', '/metrics/slis', '/proxyMode'],
+  })
+  t.equal((await server.get('/flagz')).status, 404, 'H09: only with its gate')
+  t.match(await server.get('/debug/flags/v', 'PUT', '6'), {
+    status: 200,
+    body: /successfully set verbosity to 6/,
+  })
+  t.equal((await server.get('/debug/flags/v', 'PUT', 'lots')).status, 400)
+  t.equal((await server.get('/debug/flags/v')).status, 405)
+  t.equal((await server.get('/debug/flags/v', 'PUT', '9'.repeat(9000))).status, 500)
+  t.same(verbosity, [6])
+  const plain = await serving(t, metricsPages({ ...pages, setVerbosity: undefined }))
+  t.equal((await plain.get('/debug/flags/v', 'PUT', '6')).status, 404)
+})
+
+t.test(
+  'L22: a port that is taken is tried again, or ends the process where that is wanted',
+  async (t) => {
+    const taken = createServer().listen(0, '127.0.0.1')
+    await new Promise((resolve) => taken.once('listening', resolve))
+    const address = taken.address()
+    const port = typeof address === 'object' && address ? address.port : 0
+    const failures: string[] = []
+    const stop = new AbortController()
+    const options = {
+      host: '127.0.0.1',
+      port,
+      handler: () => text('hello'),
+      retryMs: 5000,
+      failed: (message: string) => failures.push(message),
+    }
+    await t.rejects(
+      runHttpServer({ ...options, failHard: true, sleep: () => Promise.resolve() }, stop.signal),
+      { code: 'EADDRINUSE' },
+    )
+    const slept: number[] = []
+    let listening: () => void = () => undefined
+    const opened = new Promise<void>((resolve) => (listening = resolve))
+    const running = runHttpServer(
+      {
+        ...options,
+        failHard: false,
+        listening: () => listening(),
+        sleep: async (ms) => {
+          slept.push(ms)
+          await new Promise((resolve) => taken.close(resolve))
+        },
+      },
+      stop.signal,
+    )
+    await opened
+    t.same(slept, [5000])
+    t.match(failures, [/listen on 127\.0\.0\.1 port \d+: .*EADDRINUSE/, /EADDRINUSE/])
+    t.equal((await get(port, '/')).body, 'hello')
+    stop.abort()
+    await running
+    await t.rejects(get(port, '/'), { code: 'ECONNREFUSED' })
+  },
+)
+
+t.test('H12: what a Service answers', async (t) => {
+  const target = { namespace: 'n', name: 's', port: 30000, localEndpoints: 2 }
+  const reply = serviceAnswer(target, true)
+  t.match(reply, { status: 200, headers: { 'X-Load-Balancing-Endpoint-Weight': '2' } })
+  t.same(JSON.parse(reply.body), {
+    service: { namespace: 'n', name: 's' },
+    localEndpoints: 2,
+    serviceProxyHealthy: true,
+  })
+  t.equal(serviceAnswer(target, false).status, 503)
+  t.equal(serviceAnswer({ ...target, localEndpoints: 0 }, true).status, 503)
+})
+
+t.test(
+  'H11, H13: ports follow the Services; one that is taken is told once and tried again',
+  async (t) => {
+    const [one, two, three] = [await freePort(), await freePort(), await freePort()]
+    const blocker = createServer().listen(two, '127.0.0.1')
+    await new Promise((resolve) => blocker.once('listening', resolve))
+    const failures: string[] = []
+    let tick: () => void = () => undefined
+    let healthy = true
+    let slept: () => void = () => undefined
+    const servers = new ServiceHealth({
+      isHealthy: () => healthy,
+      retryMs: 5000,
+      failed: ({ name }, message) => failures.push(`${name}: ${message}`),
+      sleep: (_ms, signal) =>
+        new Promise((resolve) => {
+          tick = resolve
+          signal.addEventListener('abort', () => resolve())
+          slept()
+        }),
+    })
+    const asleep = () => new Promise<void>((resolve) => (slept = resolve))
+    const target = (name: string, port: number, localEndpoints: number) =>
+      [`d/${name}`, { namespace: 'd', name, port, localEndpoints }] as const
+    servers.set(new Map([target('a', one, 1), target('b', two, 1)]), ['127.0.0.1'])
+    const stop = new AbortController()
+    const first = asleep()
+    const running = servers.run(stop.signal)
+    await first
+    t.match(await get(one, '/any/path'), {
+      status: 200,
+      headers: { 'x-load-balancing-endpoint-weight': '1' },
+    })
+    t.match(failures, [/^b: .*EADDRINUSE/])
+    healthy = false
+    t.match(await get(one, '/'), { status: 503, body: /"serviceProxyHealthy": false/ })
+    healthy = true
+    const second = asleep()
+    tick()
+    await second
+    t.equal(failures.length, 1, 'the same failure is not told again')
+    await new Promise((resolve) => blocker.close(resolve))
+    const third = asleep()
+    servers.set(new Map([target('c', one, 0), target('b', two, 3), target('x', 1e9, 1)]), [
+      '127.0.0.1',
+    ])
+    await third
+    t.match(await get(two, '/'), { headers: { 'x-load-balancing-endpoint-weight': '3' } })
+    t.match(await get(one, '/'), { status: 503, body: /"name": "c"/ }, 'a port changes hands')
+    t.match(failures[1], /^x: .*1000000000/, 'an absurd port fails like a taken one')
+    servers.set(new Map([target('c', three, 1)]), ['127.0.0.1'])
+    while (
+      await get(one, '/').then(
+        () => true,
+        () => false,
+      )
+    );
+    while (
+      !(await get(three, '/').then(
+        () => true,
+        () => false,
+      ))
+    );
+    stop.abort()
+    await running
+    await t.rejects(get(three, '/'), { code: 'ECONNREFUSED' }, 'L18: health ports close')
+  },
+)
+
+t.test('H14: both servers as configured; switched off ones do not disturb', async (t) => {
+  const events: ProxyEvent[] = []
+  const port = await freePort()
+  const log = createLogger({
+    format: 'json',
+    verbosity: 0,
+    isTerminal: false,
+    write: () => undefined,
+  })
+  const { health } = healthAt(Date.now())
+  const options = {
+    origins: new Map([['mode', { from: 'flag' as const, flag: 'proxy-mode' }]]),
+    mode: 'iptables',
+    nodeName: 'n1',
+    version: 'v1',
+    health,
+    metrics: new Metrics({ mode: 'iptables', process: false }),
+    log,
+    events: { record: (event: ProxyEvent) => events.push(event) },
+    startedAt: Date.now(),
+  }
+  const config = configWith({
+    healthzBindAddress: '',
+    metricsBindAddress: `127.0.0.1:${port}`,
+    mode: 'iptables',
+    featureGates: { ComponentFlagz: true, ComponentStatusz: true },
+  })
+  const stop = new AbortController()
+  const running = runServers({ ...options, config }, stop.signal)
+  while (
+    !(await get(port, '/healthz').then(
+      () => true,
+      () => false,
+    ))
+  );
+  const configz = JSON.parse((await get(port, '/configz')).body) as Record<string, unknown>
+  t.match(configz, {
+    'kubeproxy.config.k8s.io': { mode: 'iptables', iptables: { syncPeriod: '30s' } },
+    origins: { mode: '--proxy-mode' },
+  })
+  t.match((await get(port, '/flagz')).body, /\nproxy-mode=iptables\n/)
+  t.match((await get(port, '/statusz')).body, /Mode: iptables/)
+  t.match((await get(port, '/metrics')).body, /kubeproxy_sync_proxy_rules_iptables_total/)
+  const hard = configWith({
+    healthzBindAddress: `127.0.0.1:${port}`,
+    metricsBindAddress: '',
+    bindAddressHardFail: true,
+  })
+  await t.rejects(runServers({ ...options, config: hard }, stop.signal), { code: 'EADDRINUSE' })
+  t.match(events, [
+    { reason: 'FailedToStartProxierHealthcheck', type: 'Warning', regarding: { name: 'n1' } },
+  ])
+  stop.abort()
+  await running
+  t.equal(defaultConfig().healthzBindAddress, '0.0.0.0:10256')
+})
+
+t.test('without an API server events go to the log', async (t) => {
+  const lines: string[] = []
+  const write = (line: string) => lines.push(line)
+  const log = createLogger({ format: 'json', verbosity: 0, isTerminal: false, write })
+  const regarding = { kind: 'Service', namespace: 'n', name: 's' } as const
+  logEvents(log).record({ type: 'Warning', reason: 'R', action: 'A', note: 'why', regarding })
+  logEvents(log).record({ type: 'Normal', reason: 'R', action: 'A', note: 'so', regarding })
+  t.match(JSON.parse(lines[0]!), { level: 'warn', event: 'R', name: 's', msg: 'why' })
+  t.match(JSON.parse(lines[1]!), { level: 'info' })
+})
+
+interface Got {
+  readonly status: number
+  readonly body: string
+  readonly headers: Readonly<Record<string, unknown>>
+}
+
+function get(port: number, path: string, method = 'GET', body = ''): Promise<Got> {
+  return new Promise((resolve, reject) => {
+    const sent = request({ port, path, method, host: '127.0.0.1', agent: false }, (reply) => {
+      let text = ''
+      reply.on('data', (data: Buffer) => (text += data.toString()))
+      reply.on('end', () => {
+        resolve({ status: reply.statusCode ?? 0, body: text, headers: reply.headers })
+      })
+    })
+    sent.on('error', reject)
+    sent.end(body)
+  })
+}
+
+async function serving(t: Test, handler: Parameters<typeof listen>[0]['handler']) {
+  const server = await listen({ host: '127.0.0.1', port: 0, handler })
+  t.teardown(() => close(server))
+  const port = portOf(server)
+  return { get: (path: string, method?: string, body?: string) => get(port, path, method, body) }
+}
+
+async function freePort(): Promise<number> {
+  const server = await listen({ host: '127.0.0.1', port: 0, handler: () => text('') })
+  const port = portOf(server)
+  await close(server)
+  return port
+}
