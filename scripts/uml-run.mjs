@@ -1,0 +1,13 @@
+// Runs one shell command in User Mode Linux, a kernel that has IPVS, on this machine's files:
+//   node scripts/uml-run.mjs 'modprobe ip_vs && ipvsadm -Ln'
+import { runInUml, umlSkip } from '../build/test/support/uml.js'
+
+const [command] = process.argv.slice(2)
+if (command === undefined || umlSkip) {
+  console.error(umlSkip || "usage: node scripts/uml-run.mjs 'COMMAND'")
+  process.exit(2)
+}
+const timeoutMs = Number(process.env.UML_SECONDS ?? 300) * 1000
+const memory = process.env.UML_MEMORY ?? '1G'
+const { code } = await runInUml(command, { timeoutMs, memory, onLine: (line) => console.log(line) })
+process.exitCode = code
