@@ -2,7 +2,9 @@ import { chooseMode, describe, type ChosenMode } from './modes/choose.js'
 import { followNodeAddresses } from './sources/node-addresses.js'
 import { ipFamilies, nodeNameOf, setOomScore } from './node/facts.js'
 import { isEnabled } from './config/feature-gates.js'
+import { logEvents } from './observe/events.js'
 import { Metrics } from './observe/metrics.js'
+import { Observation } from './observe/observation.js'
 import { modeSettings, nodePortAddresses, syncPeriods } from './config/mode-settings.js'
 import { SyncLoop } from './sync/loop.js'
 import { SyncObserver } from './observe/sync-observer.js'
@@ -12,11 +14,15 @@ import { TrackerSink } from './sources/tracker-sink.js'
 import type { Config } from './config/config.js'
 import type { DetectLocal } from './state/node-view.js'
 import type { Logger } from './observe/logger.js'
+import type { Origin } from './config/settings.js'
 import type { Mode, ModeContext, ModeSettings } from './modes/mode.js'
 import type { Source } from './sources/source.js'
 
 export interface DaemonDeps {
   readonly log: Logger
+  /** Where values of the configuration came from, for /configz. */
+  readonly origins?: ReadonlyMap<string, Origin>
+  readonly version?: string
   /** Where a dry run shows what it would do. */
   readonly print: (text: string) => void
 }
@@ -59,11 +65,29 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   })
   const observer = new SyncObserver({ mode: name, log, meter: metrics, now: Date.now, startedAt })
   const periods = syncPeriods(config, name)
+  const observation = new Observation({
+    config,
+    origins: deps.origins ?? new Map<string, Origin>(),
+    mode: name,
+    nodeName,
+    version: deps.version ?? '',
+    families,
+    syncPeriodMs: periods.syncMs,
+    expectsNode: config.manifests === '',
+    metrics,
+    log,
+    events: logEvents(log),
+    startedAt,
+  })
+  const request = () => {
+    observation.queued()
+    loop.request()
+  }
 
   const resync: ModeContext['resync'] = (reason, { full }) => {
     log.info({ reason, full }, 'sync asked for by the mode')
     if (full) syncer.forget()
-    loop.request()
+    request()
   }
   const context: ModeContext = { log, meter: metrics, resync }
   const mode = config.dryRun
@@ -78,10 +102,12 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     sync: async () => {
       const taken = tracker.take()
       observer.taken(taken)
+      observation.taken(taken)
       let succeeded = true
       for (const state of taken.states) {
         const report = await syncer.sync(state)
         observer.synced(report, taken.changedServices)
+        observation.synced(report)
         succeeded &&= report.outcome !== 'failed' && report.failed.length === 0
       }
       return succeeded
@@ -90,15 +116,17 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
 
   const sink = new TrackerSink(tracker, nodeName, {
     changed: () => {
-      if (sink.isComplete) loop.request()
+      if (sink.isComplete) request()
     },
-    malformed: (kind, { namespace, name: object }, reason) => {
+    malformed: (kind, identity, reason) => {
+      const { namespace, name: object } = identity
       metrics.count('malformed_objects_total', { kind })
+      observation.malformed(kind, identity, reason)
       log.warn({ kind, namespace, name: object, reason }, 'object makes no sense and is skipped')
     },
     warned: (kind, { namespace, name: object }, warning) =>
       log.warn({ kind, namespace, name: object, warning }, 'part of an object is left out'),
-    nodeChanged: () => undefined,
+    nodeChanged: (node) => observation.nodeChanged(node),
     failed: (message) => log.warn({ source: message }, 'source of objects failed, will retry'),
   })
   const source = await createSource(config, nodeName)
@@ -109,9 +137,11 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     (inner) =>
       followNodeAddresses((addresses) => {
         tracker.setLocalAddresses(addresses)
-        if (sink.isComplete) loop.request()
+        if (sink.isComplete) request()
       }, inner),
     (inner) => source.run(sink, inner),
+    // A dry run changes nothing, and opening ports is a change; the real proxy may hold them.
+    ...(config.dryRun ? [] : [(inner: AbortSignal) => observation.run(inner)]),
   ])
   log.info({}, 'stopping, rules stay in place')
   await mode.close()

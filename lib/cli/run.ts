@@ -36,7 +36,12 @@ async function runUntilStopped(
   const ended = new AbortController()
   const stopped = AbortSignal.any([stopSignal(), restart.signal])
   const print = (text: string) => process.stdout.write(text)
-  const daemon = createDaemon(loaded.config, { log, print })
+  const daemon = createDaemon(loaded.config, {
+    log,
+    print,
+    origins: loaded.origins,
+    version: versionText(),
+  })
   const watching =
     actions.config === ''
       ? Promise.resolve()

@@ -23,13 +23,11 @@ export interface EventRecorder {
   record(event: ProxyEvent): void
 }
 
-/** Where there is no API server: the log is the only place. */
+/** Where there is no API server. Whoever records an event has logged the matter as well. */
 export function logEvents(log: Log): EventRecorder {
   return {
     record: ({ type, reason, action, note, regarding: { kind, namespace, name } }) => {
-      const fields = { event: reason, action, kind, namespace, name }
-      if (type === 'Warning') log.warn(fields, note)
-      else log.info(fields, note)
+      log.debug({ type, reason, action, kind, namespace, name }, `event: ${note}`)
     },
   }
 }

@@ -5,6 +5,8 @@ import { defaultConfig, configWith } from '../../lib/config/load.js'
 import { logEvents, type ProxyEvent } from '../../lib/observe/events.js'
 import { Health } from '../../lib/observe/healthz.js'
 import { close, listen, portOf, runHttpServer, text } from '../../lib/observe/http.js'
+import { Observation } from '../../lib/observe/observation.js'
+import { Tracker } from '../../lib/state/tracker.js'
 import { createLogger } from '../../lib/observe/logger.js'
 import { Metrics } from '../../lib/observe/metrics.js'
 import { healthPages, metricsPages } from '../../lib/observe/pages.js'
@@ -351,12 +353,98 @@ t.test('H14: both servers as configured; switched off ones do not disturb', asyn
 t.test('without an API server events go to the log', async (t) => {
   const lines: string[] = []
   const write = (line: string) => lines.push(line)
-  const log = createLogger({ format: 'json', verbosity: 0, isTerminal: false, write })
+  const log = createLogger({ format: 'json', verbosity: 4, isTerminal: false, write })
   const regarding = { kind: 'Service', namespace: 'n', name: 's' } as const
   logEvents(log).record({ type: 'Warning', reason: 'R', action: 'A', note: 'why', regarding })
-  logEvents(log).record({ type: 'Normal', reason: 'R', action: 'A', note: 'so', regarding })
-  t.match(JSON.parse(lines[0]!), { level: 'warn', event: 'R', name: 's', msg: 'why' })
-  t.match(JSON.parse(lines[1]!), { level: 'info' })
+  t.match(JSON.parse(lines[0]!), { type: 'Warning', reason: 'R', name: 's', msg: 'event: why' })
+})
+
+t.test('the observation: what the daemon feeds comes out at the ports and as events', async (t) => {
+  const events: ProxyEvent[] = []
+  const port = await freePort()
+  const checkPort = await freePort()
+  const log = createLogger({
+    format: 'json',
+    verbosity: 0,
+    isTerminal: false,
+    write: () => undefined,
+  })
+  const observation = new Observation({
+    config: configWith({ healthzBindAddress: `127.0.0.1:${port}`, metricsBindAddress: '' }),
+    origins: new Map(),
+    mode: 'ipvs',
+    nodeName: 'n1',
+    version: '',
+    metrics: new Metrics({ mode: 'ipvs', process: false }),
+    log,
+    events: { record: (event) => events.push(event) },
+    startedAt: 0,
+    families: ['IPv4'],
+    syncPeriodMs: 30_000,
+    expectsNode: true,
+  })
+  const stop = new AbortController()
+  const running = observation.run(stop.signal)
+  while (
+    !(await get(port, '/livez').then(
+      () => true,
+      () => false,
+    ))
+  );
+  t.equal((await get(port, '/healthz')).status, 503, 'H04: no Node yet')
+  const node = { name: 'n1', ips: [], podCidrs: [], zone: undefined }
+  observation.nodeChanged({ ...node, isBeingDeleted: false, isTaintedForDeletion: false })
+  t.equal((await get(port, '/healthz')).status, 200)
+  t.equal((await get(port, '/readyz')).status, 503)
+  const tracker = new Tracker({
+    families: ['IPv4'],
+    nodeName: 'n1',
+    bindAddress: '',
+    nodePortAddresses: ['127.0.0.0/8'],
+    detectLocal: { mode: 'NodeCIDR' },
+    allowsExternalIps: true,
+  })
+  tracker.setLocalAddresses(['127.0.0.1'])
+  const healthChecks = new Map([
+    ['d/s', { namespace: 'd', name: 's', port: checkPort, localEndpoints: 1 }],
+  ])
+  observation.queued()
+  observation.taken({ ...tracker.take(), healthChecks })
+  const failed = [{ key: 'd/s:http/TCP', reason: 'taken', event: 'PortConflict' }]
+  const report = {
+    family: 'IPv4',
+    full: true,
+    planMs: 1,
+    applyMs: 1,
+    bytes: 1,
+    objects: 1,
+  } as const
+  observation.synced({ ...report, outcome: 'failed', failed: [] })
+  t.equal((await get(port, '/readyz')).status, 503, 'a failed sync makes nobody ready')
+  observation.synced({ ...report, outcome: 'applied', failed })
+  observation.synced({ ...report, outcome: 'unchanged', failed })
+  observation.malformed('Service', { namespace: 'd', name: 'm' }, 'nonsense')
+  observation.malformed('Service', { namespace: '', name: '' }, 'nothing to regard')
+  t.equal((await get(port, '/readyz')).status, 200)
+  while (
+    !(await get(checkPort, '/').then(
+      () => true,
+      () => false,
+    ))
+  );
+  t.equal((await get(checkPort, '/')).headers['x-load-balancing-endpoint-weight'], '1')
+  stop.abort()
+  await running
+  t.match(events, [
+    { type: 'Normal', reason: 'Starting', action: 'StartKubeProxy', regarding: { kind: 'Node' } },
+    {
+      type: 'Warning',
+      reason: 'PortConflict',
+      regarding: { kind: 'Service', namespace: 'd', name: 's' },
+    },
+    { type: 'Warning', reason: 'MalformedObject', regarding: { name: 'm' } },
+  ])
+  t.equal(events.length, 3, 'EV01, and every complaint once')
 })
 
 interface Got {

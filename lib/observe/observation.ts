@@ -1,0 +1,120 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Identity, NodeObject } from '../state/objects.js'
+import type { ObjectKind } from '../sources/source.js'
+import type { SyncReport } from '../sync/syncer.js'
+import type { Taken } from '../state/tracker.js'
+import type { IpFamily } from '../state/ip.js'
+import type { ServiceFailure } from '../modes/mode.js'
+import { Health } from './healthz.js'
+import { runServers, type ServersOptions } from './servers.js'
+import { ServiceHealth } from './service-health.js'
+
+export interface ObservationOptions extends Omit<ServersOptions, 'health'> {
+  readonly families: readonly IpFamily[]
+  /** Retry interval of the mode that runs; twice that is what an update may wait (H03). */
+  readonly syncPeriodMs: number
+  /** Whether there is a cluster, and so a Node that can be unknown or about to go (H04). */
+  readonly expectsNode: boolean
+}
+
+const retryMs = 5000
+
+/** Everything that can be asked from outside: fed by the daemon, never asked by it. */
+export class Observation {
+  readonly #options: ObservationOptions
+  readonly #health: Health
+  readonly #services: ServiceHealth
+  /** Complaints about service ports that were told already, by key and reason. */
+  #told = new Set<string>()
+
+  constructor(options: ObservationOptions) {
+    const { families, syncPeriodMs, expectsNode } = options
+    this.#options = options
+    this.#health = new Health({
+      families,
+      timeoutMs: 2 * syncPeriodMs,
+      expectsNode,
+      now: () => Date.now(),
+    })
+    this.#services = new ServiceHealth({
+      isHealthy: () => this.#health.isHealthy,
+      retryMs,
+      sleep: (ms, signal) => delay(ms, undefined, { signal }).catch(() => undefined),
+      failed: ({ namespace, name, port }, message) => {
+        const note = `node port ${port} for the health check of this Service: ${message}`
+        options.log.warn({ namespace, service: name, port, error: message }, 'no health-check port')
+        this.#warnAbout('Service', { namespace, name }, 'FailedToStartServiceHealthcheck', note)
+      },
+    })
+  }
+
+  /** A sync was asked for. */
+  queued(): void {
+    const { families, metrics } = this.#options
+    this.#health.queued()
+    for (const family of families) {
+      const labels = { ip_family: family }
+      metrics.gauge('sync_proxy_rules_last_queued_timestamp_seconds', labels, Date.now() / 1000)
+    }
+  }
+
+  nodeChanged(node: NodeObject | undefined): void {
+    this.#health.setNode(node)
+  }
+
+  /** What a sync is about to put in force; health-check ports need no sync of the mode. */
+  taken(taken: Taken): void {
+    const addresses = taken.states.flatMap(({ family, node }) =>
+      node.nodePorts.matchesAll ? [family === 'IPv4' ? '0.0.0.0' : '::'] : node.nodePorts.addresses,
+    )
+    this.#services.set(taken.healthChecks, addresses)
+  }
+
+  synced(report: SyncReport): void {
+    if (report.outcome !== 'failed') this.#health.synced(report.family)
+    for (const failure of report.failed) this.#failedService(failure)
+  }
+
+  /** An object was skipped because it makes no sense. */
+  malformed(kind: ObjectKind, identity: Identity, reason: string): void {
+    if (identity.name !== '') this.#warnAbout(kind, identity, 'MalformedObject', reason)
+  }
+
+  /** Opens every port there is, until the signal. Rejects only with bindAddressHardFail. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { events, nodeName, mode } = this.#options
+    events.record({
+      type: 'Normal',
+      reason: 'Starting',
+      action: 'StartKubeProxy',
+      note: `kube-proxy starts in ${mode} mode`,
+      regarding: { kind: 'Node', namespace: '', name: nodeName },
+    })
+    await Promise.all([
+      runServers({ ...this.#options, health: this.#health }, signal),
+      this.#services.run(signal),
+    ])
+  }
+
+  #failedService({ key, reason, event = 'FailedToProgram' }: ServiceFailure): void {
+    const [namespace = '', rest = ''] = key.split('/')
+    const name = rest.split(':', 1)[0] ?? ''
+    this.#warnAbout('Service', { namespace, name }, event, `${key}: ${reason}`)
+  }
+
+  #warnAbout(kind: ObjectKind, identity: Identity, reason: string, note: string): void {
+    const id = JSON.stringify([kind, identity, reason, note])
+    if (this.#told.has(id)) return
+    // Once each is enough; forgetting all from time to time bounds the memory.
+    if (this.#told.size >= 1000) this.#told = new Set()
+    this.#told.add(id)
+    const { events } = this.#options
+    events.record({
+      type: 'Warning',
+      reason,
+      action: reason === 'FailedToStartServiceHealthcheck' ? 'Listen' : 'Sync',
+      note,
+      regarding: { kind, ...identity },
+    })
+  }
+}
