@@ -110,6 +110,9 @@ export class UdpClientTable {
 
   remove(client: UdpClient): void {
     this.#clients.delete(client.key)
+    if (this.#clients.size > 0) return
+    clearTimeout(this.#timer)
+    this.#timer = undefined
   }
 
   evictOldest(): boolean {

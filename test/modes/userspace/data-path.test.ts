@@ -1,0 +1,528 @@
+/** What every data path does, with real sockets on loopback: the same tests for each. */
+import { createSocket } from 'node:dgram'
+import { once } from 'node:events'
+import { connect, createServer, type Server, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Worker } from 'node:worker_threads'
+import t from 'tap'
+import { dataPathLoaders } from '../../../lib/modes/userspace/data-paths.js'
+import { DescriptorBudget } from '../../../lib/modes/userspace/descriptors.js'
+import type { Test } from 'tap'
+import type {
+  AccessEntry,
+  DataPath,
+  DataPathDeps,
+  ListenerSpec,
+  Target,
+} from '../../../lib/modes/userspace/datapath.js'
+import type { ListenerCounts } from '../../../lib/modes/userspace/traffic.js'
+
+const host = '127.0.0.1'
+const budget = 200
+
+for (const [name, load] of Object.entries(dataPathLoaders)) {
+  t.test(`data path ${name}`, async (t) => {
+    const create = await load()
+    tcpTests(t, create)
+    udpTests(t, create)
+  })
+}
+
+type Create = (deps: DataPathDeps) => DataPath
+
+function tcpTests(t: Test, create: Create): void {
+  t.test('US60: connections go to every endpoint in turn', async (t) => {
+    const bench = await openBench(t, create, { tcp: ['a', 'b', 'c'] })
+    const names = []
+    for (let round = 0; round < 9; round++) names.push(await ask(bench.port))
+    t.same(names.slice(0, 3).toSorted(), ['a', 'b', 'c'])
+    t.same(names.slice(3, 6), names.slice(0, 3))
+    t.same(names.slice(6, 9), names.slice(0, 3))
+    await bench.settled()
+    const [counts] = bench.path.takeCounts()
+    t.same(
+      counts?.endpoints.map(({ connections }) => connections),
+      [3, 3, 3],
+    )
+    t.equal(sum(counts, 'bytesToEndpoint'), 9 * 'name?'.length)
+    t.equal(sum(counts, 'bytesToClient'), 9)
+    t.match(bench.entries[0], { end: 'ok', attempts: 1, bytesToEndpoint: 5, bytesToClient: 1 })
+  })
+
+  t.test('US44: either side may end its sending and go on receiving', async (t) => {
+    const upload = await openBench(t, create, {
+      serve: (socket) => {
+        let received = 0
+        socket.on('data', (chunk) => (received += chunk.length))
+        // Answers only when the client has ended, and then with more than any buffer holds.
+        socket.on('end', () => socket.end(Buffer.alloc(received, 'x')))
+      },
+    })
+    const client = dial(upload.port)
+    client.end(Buffer.alloc(3_000_000))
+    t.equal((await readAll(client)).length, 3_000_000)
+
+    let late = ''
+    const download = await openBench(t, create, {
+      serve: (socket) => {
+        socket.end('the end')
+        const chunks: Buffer[] = []
+        socket.on('data', (chunk) => chunks.push(chunk))
+        socket.on('end', () => (late = Buffer.concat(chunks).toString()))
+      },
+    })
+    const other = dial(download.port)
+    t.equal((await readAll(other)).toString(), 'the end')
+    other.end('still here')
+    await until(() => late !== '')
+    t.equal(late, 'still here')
+  })
+
+  t.test('a reset on one side is a reset on the other', async (t) => {
+    const sockets: Socket[] = []
+    const bench = await openBench(t, create, { serve: (socket) => sockets.push(socket) })
+    const client = dial(bench.port)
+    client.write('x')
+    await until(() => sockets.length === 1)
+    sockets[0]?.resetAndDestroy()
+    t.equal(await errorOf(client), 'ECONNRESET')
+
+    const leaving = dial(bench.port)
+    leaving.write('x')
+    await until(() => sockets.length === 2 && (sockets[1]?.bytesRead ?? 0) > 0)
+    const reset = errorOf(sockets[1]!)
+    leaving.resetAndDestroy()
+    t.equal(await reset, 'ECONNRESET')
+    await bench.settled()
+  })
+
+  t.test('a slow reader holds the sender back, and still gets everything', async (t) => {
+    const size = 64_000_000
+    let sender: Socket | undefined
+    const bench = await openBench(t, create, {
+      serve: (socket) => {
+        sender = socket
+        socket.end(Buffer.alloc(size, 'x'))
+      },
+    })
+    const client = dial(bench.port)
+    client.pause()
+    // Both kernels' buffers and ours fill up; then the sender has to wait.
+    let before = -1
+    await until(() => {
+      const stalled = sender !== undefined && before === inFlight(sender, size)
+      before = sender ? inFlight(sender, size) : -1
+      return stalled
+    }, 200)
+    t.ok(before > size / 4, `${before} bytes are still with the sender`)
+    t.equal((await readAll(client)).length, size)
+    client.end()
+    await bench.settled()
+  })
+
+  t.test('US40: a dead endpoint costs a try, not the connection', async (t) => {
+    const bench = await openBench(t, create, { tcp: ['a'], dead: 2 })
+    for (let round = 0; round < 4; round++) t.equal(await ask(bench.port), 'a')
+    const [counts] = bench.path.takeCounts()
+    t.ok(sum(counts, 'dialErrors') >= 2)
+    t.equal(counts?.refused, 0)
+
+    bench.update({ endpoints: bench.dead })
+    const client = dial(bench.port)
+    t.equal(await errorOf(client), 'ECONNRESET', 'nobody answers: the client is told')
+    await bench.settled()
+    t.equal(bench.path.takeCounts()[0]?.refused, 1)
+    t.match(bench.entries.at(-1), { end: 'ECONNREFUSED', attempts: 4, endpoint: '' })
+  })
+
+  t.test('passive health: an endpoint that failed is not tried before others', async (t) => {
+    const bench = await openBench(t, create, { tcp: ['a', 'b'], dead: 1, passiveHealth: true })
+    for (let round = 0; round < 12; round++) await ask(bench.port)
+    await bench.settled()
+    t.equal(bench.entries.filter(({ attempts }) => attempts > 1).length, 1)
+  })
+
+  t.test('US42: who waits for a silent endpoint keeps nobody else waiting', async (t) => {
+    const silent = await openSilent(t)
+    const bench = await openBench(t, create, { tcp: ['a'] })
+    bench.update({ endpoints: [silent, ...bench.spec.endpoints] })
+    const order: string[] = []
+    await Promise.all(
+      [1, 2, 3, 4].map(async (number) => {
+        const name = await ask(bench.port)
+        order.push(`${number}${name}`)
+      }),
+    )
+    await bench.settled()
+    t.equal(order.length, 4, 'each found the endpoint that answers')
+    const attempts = bench.entries.map((entry) => entry.attempts)
+    t.ok(attempts.includes(1) && attempts.includes(2))
+    t.equal(attempts[0], 1, 'the first to finish never waited')
+    t.equal(attempts.at(-1), 2)
+  })
+
+  t.test('US62, US41: affinity holds until the endpoint cannot be reached', async (t) => {
+    const bench = await openBench(t, create, { tcp: ['a', 'b', 'c'], affinityMs: 60_000 })
+    const own = await ask(bench.port)
+    for (let round = 0; round < 5; round++) t.equal(await ask(bench.port), own)
+    await bench.stopServer(own)
+    const other = await ask(bench.port)
+    t.not(other, own)
+    for (let round = 0; round < 5; round++) t.equal(await ask(bench.port), other)
+  })
+
+  t.test('US45, US74: endpoints and listeners change under established connections', async (t) => {
+    const bench = await openBench(t, create, { tcp: ['a', 'b'] })
+    const [first, second] = bench.spec.endpoints
+    bench.update({ endpoints: [first!] })
+    const client = dial(bench.port)
+    client.write('name?')
+    t.equal(String((await once(client, 'data'))[0]), 'a')
+    bench.update({ endpoints: [second!] })
+    t.equal(await ask(bench.port), 'b')
+    await bench.path.close(bench.spec.key)
+    t.equal(await errorOf(dial(bench.port)), 'ECONNREFUSED')
+    client.write('name?')
+    t.equal(String((await once(client, 'data'))[0]), 'a', 'the old one lives on')
+    client.end()
+    await bench.settled()
+  })
+
+  t.test('US43: without endpoints a connection is reset', async (t) => {
+    const bench = await openBench(t, create, { tcp: [] })
+    t.equal(await errorOf(dial(bench.port)), 'ECONNRESET')
+    await bench.settled()
+    t.match(bench.entries, [{ end: 'no endpoint', attempts: 0 }])
+  })
+
+  t.test('a taken port is an error with a code, and leaves nothing behind', async (t) => {
+    const bench = await openBench(t, create, { tcp: ['a'] })
+    const again = { ...bench.spec, key: 'again', port: bench.port }
+    await t.rejects(bench.path.open(again), { code: 'EADDRINUSE' })
+    await bench.path.close(bench.spec.key)
+    t.equal(await bench.path.open(again), bench.port)
+    t.equal(await ask(bench.port), 'a')
+  })
+
+  t.test('drain: no new connections, old ones finish, the last are cut', async (t) => {
+    const bench = await openBench(t, create, { tcp: ['a'] })
+    const quick = dial(bench.port)
+    quick.write('name?')
+    await once(quick, 'data')
+    const stubborn = dial(bench.port)
+    stubborn.write('name?')
+    await once(stubborn, 'data')
+    const cut = errorOf(stubborn)
+    const drained = bench.path.drain(300)
+    t.equal(await errorOf(dial(bench.port)), 'ECONNREFUSED')
+    quick.write('name?')
+    t.equal(String((await once(quick, 'data'))[0]), 'a')
+    quick.end()
+    await drained
+    t.equal(await cut, 'ECONNRESET')
+    t.equal(bench.descriptors.left, budget)
+  })
+
+  t.test('out of descriptors: the established go on, the others wait or are refused', async (t) => {
+    const bench = await openBench(t, create, { tcp: ['a'] })
+    const clients: Socket[] = []
+    for (let number = 0; number < budget / 2; number++) {
+      const client = dial(bench.port)
+      client.write('name?')
+      await once(client, 'data')
+      clients.push(client)
+    }
+    t.ok(bench.descriptors.left < 2)
+    const late = dial(bench.port)
+    late.on('error', () => undefined)
+    await until(() => bench.warnings.length > 0)
+    t.match(bench.warnings[0], /file descriptors/)
+    for (const client of clients) {
+      client.write('name?')
+      t.equal(String((await once(client, 'data'))[0]), 'a')
+      client.destroy()
+    }
+    late.destroy()
+    await bench.settled()
+    t.equal(await ask(bench.port), 'a', 'as soon as there are descriptors again')
+  })
+
+  t.test('a thousand hasty clients leave nothing behind', async (t) => {
+    const bench = await openBench(t, create, { tcp: ['a', 'b'], dead: 1 })
+    for (let round = 0; round < 20; round++) {
+      await Promise.all(
+        Array.from({ length: 50 }, async (_, index) => {
+          if (index % 5 > 0) return ask(bench.port)
+          // Some leave at once, some without a word.
+          const client = dial(bench.port)
+          client.on('error', () => undefined)
+          await once(client, 'connect')
+          if (index % 2) client.resetAndDestroy()
+          else client.destroy()
+          return ''
+        }),
+      )
+    }
+    await bench.settled()
+    t.equal(bench.path.takeCounts()[0]?.active, 0)
+  })
+}
+
+function udpTests(t: Test, create: Create): void {
+  t.test(
+    'US50, US52: answers come from the service port, up to the largest datagram',
+    async (t) => {
+      const bench = await openBench(t, create, { udp: ['a'] })
+      const client = await openUdpClient(t, bench.port)
+      for (const size of [0, 1, 4097, 65_000]) {
+        const reply = await client.ask(Buffer.alloc(size, 'q'))
+        t.equal(reply.length, size + 1, `${size} bytes`)
+      }
+      t.equal(client.repliesFrom.size, 1)
+      const [counts] = bench.path.takeCounts()
+      t.equal(sum(counts, 'connections'), 1)
+      t.equal(sum(counts, 'bytesToEndpoint'), 69_098)
+    },
+  )
+
+  t.test('US51: a client keeps its endpoint until it was idle for the time-out', async (t) => {
+    const bench = await openBench(t, create, { udp: ['a', 'b'], udpIdleMs: 150 })
+    const client = await openUdpClient(t, bench.port)
+    const first = await client.name()
+    for (let round = 0; round < 5; round++) t.equal(await client.name(), first)
+    t.not(await (await openUdpClient(t, bench.port)).name(), first, 'another client, the next one')
+    await bench.settled()
+    t.equal(await client.name(), first, 'after the time-out it is a new client')
+    t.match(bench.entries[0], { protocol: 'UDP', end: 'ok', bytesToClient: 6 })
+  })
+
+  t.test('US53, E21: a client is released when its endpoint leaves', async (t) => {
+    const bench = await openBench(t, create, { udp: ['a', 'b'], udpIdleMs: 60_000 })
+    const client = await openUdpClient(t, bench.port)
+    const first = await client.name()
+    const own = bench.spec.endpoints.find(({ key }) => key === bench.keyOf(first))!
+    const rest = bench.spec.endpoints.filter((target) => target !== own)
+    bench.update({ endpoints: rest, servingKeys: [own.key] })
+    t.equal(await client.name(), first, 'still serving')
+    bench.update({ endpoints: rest, servingKeys: [] })
+    t.not(await client.name(), first)
+    await bench.path.close(bench.spec.key)
+    await bench.settled()
+  })
+
+  t.test('a dead endpoint is left at the next datagram', async (t) => {
+    const bench = await openBench(t, create, { udp: ['a'], deadUdp: 1, udpIdleMs: 60_000 })
+    const client = await openUdpClient(t, bench.port)
+    let name = ''
+    for (let round = 0; round < 20 && name === ''; round++) {
+      name = await Promise.race([client.name(), sleep(100, '')])
+    }
+    t.equal(name, 'a')
+  })
+}
+
+interface BenchOptions {
+  readonly tcp?: readonly string[]
+  readonly udp?: readonly string[]
+  readonly serve?: (socket: Socket) => void
+  /** So many endpoints nobody listens at. */
+  readonly dead?: number
+  readonly deadUdp?: number
+  readonly affinityMs?: number
+  readonly udpIdleMs?: number
+  readonly passiveHealth?: boolean
+}
+
+/** A data path with one listener, its endpoints, and what it reports. */
+async function openBench(t: Test, create: Create, options: BenchOptions) {
+  const descriptors = new DescriptorBudget(DescriptorBudget.allocate(budget))
+  const entries: AccessEntry[] = []
+  const warnings: string[] = []
+  const path = create({
+    now: () => performance.now(),
+    random: Math.random,
+    descriptors,
+    passiveHealth: options.passiveHealth ?? false,
+    accessLog: (entry) => entries.push(entry),
+    warn: (message) => warnings.push(message),
+  })
+  const servers = new Map<string, { readonly target: Target; stop(): Promise<void> }>()
+  for (const name of options.tcp ?? []) servers.set(name, await openTcpServer(t, sayName(name)))
+  if (options.serve) servers.set('serve', await openTcpServer(t, options.serve))
+  for (const name of options.udp ?? []) servers.set(name, await openUdpServer(t, name))
+  const dead = await closedPorts(t, options.dead ?? 0)
+  const isUdp = options.udp !== undefined
+  let spec: ListenerSpec = {
+    key: `IPv4 default/bench/${isUdp ? 'UDP' : 'TCP'} cluster`,
+    service: 'default/bench',
+    protocol: isUdp ? 'UDP' : 'TCP',
+    address: host,
+    port: 0,
+    endpoints: [
+      ...dead,
+      ...(options.deadUdp ? [{ key: `${host}:9`, ip: host, port: 9 }] : []),
+      ...[...servers.values()].map(({ target }) => target),
+    ],
+    servingKeys: [],
+    affinityMs: options.affinityMs,
+    udpIdleMs: options.udpIdleMs ?? 250,
+  }
+  const port = await path.open(spec)
+  t.teardown(() => path.drain(0))
+  return {
+    path,
+    port,
+    dead,
+    entries,
+    warnings,
+    descriptors,
+    get spec() {
+      return spec
+    },
+    update(change: Partial<ListenerSpec>) {
+      spec = { ...spec, ...change }
+      path.update(spec)
+    },
+    keyOf: (name: string) => servers.get(name)?.target.key,
+    stopServer: (name: string) => servers.get(name)?.stop(),
+    /** Every connection is over and every descriptor given back. */
+    settled: () => until(() => descriptors.left === budget),
+  }
+}
+
+function sayName(name: string) {
+  return (socket: Socket) => {
+    socket.on('data', () => socket.write(name))
+    socket.on('end', () => socket.end())
+  }
+}
+
+async function openTcpServer(t: Test, serve: (socket: Socket) => void) {
+  const sockets = new Set<Socket>()
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    sockets.add(socket)
+    socket.on('error', () => undefined)
+    serve(socket)
+  }).listen(0, host)
+  await once(server, 'listening')
+  const stop = async () => {
+    server.close()
+    for (const socket of sockets) socket.destroy()
+    await Promise.resolve()
+  }
+  t.teardown(stop)
+  return { target: targetOf(server), stop }
+}
+
+async function closedPorts(t: Test, count: number): Promise<readonly Target[]> {
+  const targets: Target[] = []
+  for (let number = 0; number < count; number++) {
+    const server = await openTcpServer(t, () => undefined)
+    await server.stop()
+    targets.push(server.target)
+  }
+  return targets
+}
+
+/** Somebody whose kernel takes no more connections and says nothing about it. */
+async function openSilent(t: Test): Promise<Target> {
+  const worker = new Worker(
+    `const { createServer } = require('node:net')
+     const { parentPort } = require('node:worker_threads')
+     const server = createServer().listen({ port: 0, host: '${host}', backlog: 1 }, () => {
+       parentPort.postMessage(server.address().port)
+       // From here on this thread accepts nobody.
+       setTimeout(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0), 50)
+     })`,
+    { eval: true, execArgv: [] },
+  )
+  const [port] = (await once(worker, 'message')) as [number]
+  await sleep(100)
+  const fillers = [1, 2, 3].map(() => dial(port).on('error', () => undefined))
+  t.teardown(async () => {
+    for (const filler of fillers) filler.destroy()
+    await worker.terminate()
+  })
+  await sleep(100)
+  return { key: `${host}:${port}`, ip: host, port }
+}
+
+async function openUdpServer(t: Test, name: string) {
+  const socket = createSocket({ type: 'udp4', recvBufferSize: 1 << 20, sendBufferSize: 1 << 20 })
+  socket.on('message', (datagram, from) => {
+    socket.send(Buffer.concat([datagram, Buffer.from(name)]), from.port, from.address)
+  })
+  socket.bind(0, host)
+  await once(socket, 'listening')
+  const { port } = socket.address()
+  const stop = () => Promise.resolve(void socket.close())
+  t.teardown(stop)
+  return { target: { key: `${host}:${port}`, ip: host, port }, stop }
+}
+
+async function openUdpClient(t: Test, port: number) {
+  const socket = createSocket({ type: 'udp4', recvBufferSize: 1 << 20, sendBufferSize: 1 << 20 })
+  socket.bind(0, host)
+  await once(socket, 'listening')
+  t.teardown(() => void socket.close())
+  const repliesFrom = new Set<string>()
+  const ask = async (datagram: Buffer): Promise<Buffer> => {
+    const reply = once(socket, 'message')
+    socket.send(datagram, port, host)
+    const [data, from] = (await reply) as [Buffer, { address: string; port: number }]
+    repliesFrom.add(`${from.address}:${from.port}`)
+    return data
+  }
+  return { ask, repliesFrom, name: async () => (await ask(Buffer.alloc(0))).toString() }
+}
+
+function dial(port: number): Socket {
+  return connect({ host, port, allowHalfOpen: true })
+}
+
+/** Opens a connection, asks for the name of whoever answers, and ends it. */
+async function ask(port: number): Promise<string> {
+  const socket = dial(port)
+  socket.write('name?')
+  const [name] = (await once(socket, 'data')) as [Buffer]
+  socket.end()
+  await once(socket, 'end')
+  return name.toString()
+}
+
+async function readAll(socket: Socket): Promise<Buffer> {
+  const chunks: Buffer[] = []
+  socket.on('data', (chunk: Buffer) => chunks.push(chunk))
+  socket.resume()
+  await once(socket, 'end')
+  return Buffer.concat(chunks)
+}
+
+async function errorOf(socket: Socket): Promise<string> {
+  socket.resume()
+  return new Promise((resolve) => {
+    socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? ''))
+    socket.once('end', () => resolve('orderly end'))
+  })
+}
+
+async function until(holds: () => boolean, everyMs = 5): Promise<void> {
+  while (!holds()) await sleep(everyMs)
+}
+
+function inFlight(socket: Socket, size: number): number {
+  return size - (socket.bytesWritten - socket.writableLength)
+}
+
+function targetOf(server: Server): Target {
+  const address = server.address()
+  const port = typeof address === 'object' && address ? address.port : 0
+  return { key: `${host}:${port}`, ip: host, port }
+}
+
+function sum(
+  counts: ListenerCounts | undefined,
+  field: 'connections' | 'dialErrors' | 'bytesToEndpoint' | 'bytesToClient',
+): number {
+  return (counts?.endpoints ?? []).reduce((total, endpoint) => total + endpoint[field], 0)
+}
