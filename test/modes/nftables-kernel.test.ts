@@ -1,12 +1,13 @@
 import t from 'tap'
-import { KernelError } from '../../lib/errors.js'
+import { KernelError, type KernelErrorKind } from '../../lib/errors.js'
 import { runCommand, type RunCommand } from '../../lib/kernel/command.js'
 import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
 import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
 import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
 import { probeNftables } from '../../lib/modes/nftables/probe.js'
 import type { ModeContext } from '../../lib/modes/mode.js'
-import type { IpFamily } from '../../lib/state/ip.js'
+import { openNfTables, type NfTables } from '../../lib/kernel/nftables-netlink/nf-tables.js'
+import { inside } from '../support/enter-netns.js'
 import { createNetns, netnsSkip, programSkip, type NetworkNamespace } from '../support/netns.js'
 import { canonicalListing } from '../support/nft-listing.js'
 import { service, states, testSettings, type ServiceSpec, type States } from '../support/states.js'
@@ -18,8 +19,18 @@ const inNetns =
   (file, args, options) =>
     runCommand('ip', ['netns', 'exec', netns.name, file, ...args], options)
 
+type WriterName = 'nft' | 'netlink'
+
+function writerIn(netns: NetworkNamespace, name: WriterName): RulesetWriter {
+  if (name === 'nft') return new Nft(inNetns(netns))
+  const nfTables = inside(netns, () => openNfTables())
+  t.teardown(() => nfTables.close())
+  return nfTables
+}
+
 /** A mode's applier in a namespace of its own, with a clock the test moves. */
-function bench(netns: NetworkNamespace, writer: RulesetWriter = new Nft(inNetns(netns))) {
+function bench(netns: NetworkNamespace, name: WriterName) {
+  const writer = writerIn(netns, name)
   const resyncs: string[] = []
   const clock = { ms: 0 }
   const silent = () => undefined
@@ -88,15 +99,21 @@ function mutate(cluster: States, random: (below: number) => number, ipv6: boolea
   }
 }
 
-for (const family of ['IPv4', 'IPv6'] as const satisfies readonly IpFamily[]) {
+const combinations = [
+  ['IPv4', 'nft', 'netlink'],
+  ['IPv4', 'netlink', 'nft'],
+  ['IPv6', 'netlink', 'nft'],
+] as const
+
+for (const [family, writer, other] of combinations) {
   void t.test(
-    `after any changes the kernel holds what a full programming would make, ${family}`,
+    `after any changes by ${writer} the kernel holds what a full programming by ${other} makes, ${family}`,
     { skip },
     async (t) => {
       const [stepwise, atOnce] = [createNetns('nftables-a'), createNetns('nftables-b')]
       t.teardown(() => [stepwise, atOnce].forEach((netns) => netns.remove()))
-      const [a, b] = [bench(stepwise), bench(atOnce)]
-      const random = randomOf(family === 'IPv4' ? 4 : 6)
+      const [a, b] = [bench(stepwise, writer), bench(atOnce, other)]
+      const random = randomOf(family === 'IPv4' ? writer.length : 6)
       const cluster = states(family)
       const plan = nftablesPlanner(testSettings)
       let previous: NftablesPlan | undefined
@@ -126,7 +143,7 @@ void t.test(
   async (t) => {
     const netns = createNetns('nftables-c')
     t.teardown(() => netns.remove())
-    const { applier, list } = bench(netns)
+    const { applier, list } = bench(netns, 'netlink')
     const plan = nftablesPlanner(testSettings)
     const cluster = states().put(service({ nodePort: 30080 }))
     const first = plan(cluster.take())
@@ -151,7 +168,7 @@ void t.test(
   async (t) => {
     const netns = createNetns('nftables-d')
     t.teardown(() => netns.remove())
-    const { applier, list, clock, resyncs } = bench(netns)
+    const { applier, list, clock, resyncs } = bench(netns, 'netlink')
     const plan = nftablesPlanner(testSettings)
     const cluster = states().put(service({ affinitySeconds: 60 }))
     const first = plan(cluster.take())
@@ -184,27 +201,35 @@ void t.test(
     const netns = createNetns('nftables-e')
     t.teardown(() => netns.remove())
     const deps = { kernelRelease: () => '6.1.0', env: {} }
-    const fine = await probeNftables({ ...deps, nft: new Nft(inNetns(netns)) }, ['IPv4', 'IPv6'])
-    t.same(
-      fine.filter(({ ok }) => !ok),
-      [],
-    )
-    t.equal(netns.exec('nft', 'list', 'ruleset'), '', 'nothing is left of the trial')
     const weak: RunCommand = (file, args, options) =>
-      runCommand(
-        'setpriv',
-        [
-          '--bounding-set=-net_admin',
-          '--inh-caps=-net_admin',
-          '--ambient-caps=-net_admin',
-          '--reuid=65534',
-          '--clear-groups',
-          file,
-          ...args,
-        ],
-        options,
-      )
-    const refused = await probeNftables({ ...deps, nft: new Nft(weak) }, ['IPv4'])
-    t.match(refused.at(-1), { ok: false, seen: /not permitted/, fix: /CAP_NET_ADMIN/ })
+      runCommand('setpriv', ['--reuid=65534', '--clear-groups', file, ...args], options)
+    const refuse = (kind: KernelErrorKind) => () => {
+      throw new KernelError(kind, `open netlink: ${kind}`)
+    }
+    const missing = async (nft: Nft, openNetlink: () => NfTables) => {
+      const { findings, writer, netlink } = await probeNftables({ ...deps, nft, openNetlink }, [
+        'IPv4',
+        'IPv6',
+      ])
+      netlink?.close()
+      return { writer: writer.name, missing: findings.filter((one) => one.required && !one.ok) }
+    }
+    const open = () => inside(netns, () => openNfTables())
+    const gone: RunCommand = () => Promise.reject(new KernelError('not-found', 'run nft: ENOENT'))
+    t.same(await missing(new Nft(gone), open), { writer: 'netlink', missing: [] })
+    t.same(await missing(new Nft(inNetns(netns)), refuse('unsupported')), {
+      writer: 'nft',
+      missing: [],
+    })
+    t.equal(netns.exec('nft', 'list', 'ruleset'), '', 'nothing is left of the trials')
+    t.match(await missing(new Nft(weak), refuse('denied')), {
+      missing: [{ what: /netlink/, fix: /CAP_NET_ADMIN/ }],
+    })
+    t.match(await missing(new Nft(weak), refuse('unsupported')), {
+      missing: [{ seen: /not permitted/, fix: /CAP_NET_ADMIN/ }, {}],
+    })
+    t.match(await missing(new Nft(gone), refuse('unsupported')), {
+      missing: [{ what: /nft 1\.0\.1/, fix: 'install package nftables' }],
+    })
   },
 )

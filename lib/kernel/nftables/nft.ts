@@ -9,12 +9,8 @@ export interface RulesetWriter {
   readonly name: string
   /** Applies everything or, throwing a KernelError, nothing. Returns the bytes it took. */
   commit(transaction: Transaction): Promise<number>
-}
-
-/** What exists in a table now, by name. */
-export interface TableContent {
-  readonly chains: ReadonlySet<string>
-  readonly sets: ReadonlySet<string>
+  /** Asks whether the kernel would take the transaction, without keeping it. */
+  check(transaction: Transaction): Promise<void>
 }
 
 /** The `nft` program. One call is one process and one atomic transaction (NF21). */
@@ -33,18 +29,12 @@ export class Nft implements RulesetWriter {
     return Buffer.byteLength(text)
   }
 
-  /** Asks nft and the kernel whether they would take the transaction, without keeping it. */
   async check(transaction: Transaction): Promise<void> {
     await this.#checked(['-c', '-f', '-'], 'try nftables transaction', transactionText(transaction))
   }
 
   async version(): Promise<string> {
     const { stdout } = await this.#checked(['--version'], 'ask nft for its version')
-    return stdout
-  }
-
-  async listTables(): Promise<string> {
-    const { stdout } = await this.#checked(['list', 'tables'], 'list nftables tables')
     return stdout
   }
 
@@ -58,9 +48,9 @@ export class Nft implements RulesetWriter {
 }
 
 /** Removes the table, and is content when there is none. */
-export async function dropTable(nft: Nft, { family, name }: TableRef): Promise<void> {
+export async function dropTable(writer: RulesetWriter, { family, name }: TableRef): Promise<void> {
   const table = { family, name, comment: '' }
-  await nft.commit({ table, commands: [{ do: 'add-table' }, { do: 'delete-table' }] })
+  await writer.commit({ table, commands: [{ do: 'add-table' }, { do: 'delete-table' }] })
 }
 
 /** The one place where words of nft and the kernel are read. */

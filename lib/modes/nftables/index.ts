@@ -1,5 +1,5 @@
 import { KernelError, messageOf } from '../../errors.js'
-import { dropTable, Nft } from '../../kernel/nftables/nft.js'
+import { dropTable } from '../../kernel/nftables/nft.js'
 import type { Finding, Mode, ModeDefinition, ModeSettings, Planner } from '../mode.js'
 import { NftablesApplier } from './apply.js'
 import { nftFamilyOf, tableName } from './names.js'
@@ -12,31 +12,43 @@ const bothFamilies = ['IPv4', 'IPv6'] as const
 export const mode: ModeDefinition = {
   name: 'nftables',
   summary: 'one table of the kernel per family, changed in place by small transactions',
-  probe: () => probeNftables({ ...probeDefaults, nft: new Nft() }, bothFamilies),
+  probe: async () => {
+    const { findings, netlink } = await probeNftables(probeDefaults(), bothFamilies)
+    netlink?.close()
+    return findings
+  },
   planner,
   create: async (settings, context): Promise<Mode<NftablesPlan>> => {
-    const nft = new Nft()
-    refuseMissing(await probeNftables({ ...probeDefaults, nft }, settings.families))
-    const applier = new NftablesApplier({ writer: nft, context, now: () => performance.now() })
+    const { findings, writer, netlink } = await probeNftables(probeDefaults(), settings.families)
+    refuseMissing(findings)
+    context.log.info({ writer: writer.name }, 'nftables mode writes rules')
+    const applier = new NftablesApplier({ writer, context, now: () => performance.now() })
     return {
       name: 'nftables',
       ...planner(settings),
       apply: (plan, previous) => applier.apply(plan, previous),
       run: (signal) => applier.run(signal),
-      close: () => applier.idle(),
+      close: async () => {
+        await applier.idle()
+        netlink?.close()
+      },
     }
   },
   cleanup: async ({ log }) => {
-    const nft = new Nft()
-    for (const family of bothFamilies) {
-      const table = { family: nftFamilyOf(family), name: tableName }
-      try {
-        await dropTable(nft, table)
-      } catch (error) {
-        // A node without nft, or without the family, has nothing to remove.
-        if (!(error instanceof KernelError) || error.kind === 'denied') throw error
-        log.debug({ family, reason: messageOf(error) }, 'no nftables table to remove')
+    const { writer, netlink } = await probeNftables(probeDefaults(), [])
+    try {
+      for (const family of bothFamilies) {
+        const table = { family: nftFamilyOf(family), name: tableName }
+        try {
+          await dropTable(writer, table)
+        } catch (error) {
+          // A node without nft, or without the family, has nothing to remove.
+          if (!(error instanceof KernelError) || error.kind === 'denied') throw error
+          log.debug({ family, reason: messageOf(error) }, 'no nftables table to remove')
+        }
       }
+    } finally {
+      netlink?.close()
     }
   },
 }

@@ -1,11 +1,12 @@
 import { release } from 'node:os'
-import { messageOf } from '../../errors.js'
-import type { Nft } from '../../kernel/nftables/nft.js'
+import { KernelError, messageOf } from '../../errors.js'
+import { Nft, type RulesetWriter } from '../../kernel/nftables/nft.js'
 import {
   checkKernelVersion,
   checkNftVersion,
   type VersionVerdict,
 } from '../../kernel/nftables/requirements.js'
+import { openNfTables, type NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Finding } from '../mode.js'
 import { nftFamilyOf } from './names.js'
@@ -13,34 +14,62 @@ import { trialTransaction } from './trial.js'
 
 export interface ProbeDeps {
   readonly nft: Nft
+  /** Throws where nf_tables cannot be reached without the program. */
+  readonly openNetlink: () => NfTables
   readonly kernelRelease: () => string
   readonly env: Readonly<Record<string, string | undefined>>
 }
 
-export const probeDefaults = { kernelRelease: release, env: process.env }
+export const probeDefaults = (): ProbeDeps => ({
+  nft: new Nft(),
+  openNetlink: openNfTables,
+  kernelRelease: release,
+  env: process.env,
+})
 
-/** NF23, NF30: what this mode needs, and whether it is there. */
+export interface Probed {
+  readonly findings: readonly Finding[]
+  /** The way to the kernel that will be used. */
+  readonly writer: RulesetWriter
+  /** Undefined where only the program works; the caller closes it. */
+  readonly netlink: NfTables | undefined
+}
+
+/** NF23, NF30: what this mode needs, whether it is there, and which writer works. */
 export async function probeNftables(
   deps: ProbeDeps,
   families: readonly IpFamily[],
-): Promise<readonly Finding[]> {
-  const findings: Finding[] = [await nftFinding(deps.nft)]
+): Promise<Probed> {
+  const direct = openDirect(deps)
+  const writer = direct.netlink ?? deps.nft
   const kernel = checkKernelVersion(deps.kernelRelease(), deps.env)
-  findings.push(finding('kernel 5.13 or newer', kernel))
-  if (findings.some(({ ok }) => !ok)) return findings
-  const tables = await attempt('right to list nftables tables', privilegeFix, () =>
-    deps.nft.listTables(),
-  )
-  findings.push(tables)
-  if (!tables.ok) return findings
-  for (const family of families) {
-    findings.push(
-      await attempt(`nftables rules of family ${nftFamilyOf(family)}`, featureFix, () =>
-        deps.nft.check(trialTransaction(family)),
-      ),
-    )
+  const findings: Finding[] = [
+    finding('kernel 5.13 or newer', true, kernel),
+    direct.finding,
+    // Through netlink no program is run, so its faults cannot hurt.
+    await nftFinding(deps.nft, !direct.netlink),
+  ]
+  if (findings.some(({ ok, required }) => required && !ok)) {
+    return { findings, writer, netlink: direct.netlink }
   }
-  return findings
+  for (const family of families) {
+    findings.push(await trialFinding(writer, family))
+  }
+  return { findings, writer, netlink: direct.netlink }
+}
+
+function openDirect({ openNetlink }: ProbeDeps): { netlink?: NfTables; finding: Finding } {
+  const what = 'nf_tables by netlink'
+  try {
+    return {
+      netlink: openNetlink(),
+      finding: { what, ok: true, required: false, seen: 'works', fix: '' },
+    }
+  } catch (error) {
+    const isDenied = error instanceof KernelError && error.kind === 'denied'
+    const fix = isDenied ? privilegeFix : 'without it the nft program is used, which takes longer'
+    return { finding: { what, ok: false, required: isDenied, seen: messageOf(error), fix } }
+  }
 }
 
 const privilegeFix =
@@ -48,34 +77,28 @@ const privilegeFix =
 const featureFix =
   'load or build the kernel modules nf_tables, nft_nat, nft_masq, nft_fib, nft_numgen, nft_reject and nft_ct'
 
-async function nftFinding(nft: Nft): Promise<Finding> {
+async function nftFinding(nft: Nft, required: boolean): Promise<Finding> {
   const what = 'nft 1.0.1 or newer'
   try {
-    return finding(what, checkNftVersion(await nft.version()))
+    return finding(what, required, checkNftVersion(await nft.version()))
   } catch (error) {
-    return {
-      what,
-      ok: false,
-      required: true,
-      seen: messageOf(error),
-      fix: 'install package nftables',
-    }
+    const fix = 'install package nftables'
+    return { what, ok: false, required, seen: messageOf(error), fix }
   }
 }
 
-const finding = (what: string, { ok, seen, fix }: VersionVerdict): Finding => ({
-  what,
-  ok,
-  required: true,
-  seen,
-  fix,
-})
-
-async function attempt(what: string, fix: string, work: () => Promise<unknown>): Promise<Finding> {
+async function trialFinding(writer: RulesetWriter, family: IpFamily): Promise<Finding> {
+  const what = `nftables rules of family ${nftFamilyOf(family)}`
   try {
-    await work()
-    return { what, ok: true, required: true, seen: 'works', fix: '' }
+    await writer.check(trialTransaction(family))
+    return { what, ok: true, required: true, seen: `works, by ${writer.name}`, fix: '' }
   } catch (error) {
+    const isDenied = error instanceof KernelError && error.kind === 'denied'
+    const fix = isDenied ? privilegeFix : featureFix
     return { what, ok: false, required: true, seen: messageOf(error), fix }
   }
+}
+
+function finding(what: string, required: boolean, { ok, seen, fix }: VersionVerdict): Finding {
+  return { what, ok, required, seen, fix }
 }

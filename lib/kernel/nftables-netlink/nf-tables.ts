@@ -1,0 +1,97 @@
+import { KernelError } from '../../errors.js'
+import { openChannel, type NetlinkChannel } from '../netlink/channel.js'
+import { kernelErrorOf } from '../netlink/failure.js'
+import { attributesOf } from '../netlink/message-reader.js'
+import { MessageWriter } from '../netlink/message-writer.js'
+import { protocols } from '../netlink/protocol.js'
+import type { Command, Transaction } from '../nftables/model.js'
+import type { RulesetWriter } from '../nftables/nft.js'
+import { transactionText } from '../nftables/text.js'
+import { generationId, messages } from './protocol.js'
+import { writeTransaction } from './transaction-writer.js'
+
+/** nf_tables by netlink: what `nft` does, without starting a program. */
+export class NfTables implements RulesetWriter {
+  readonly name = 'netlink'
+  readonly #channel: NetlinkChannel
+
+  constructor(channel: NetlinkChannel) {
+    this.#channel = channel
+  }
+
+  commit(transaction: Transaction): Promise<number> {
+    return new Promise((resolve) => resolve(this.#send(transaction, 'apply', true)))
+  }
+
+  /** Without its end the kernel tries a batch and takes it back. */
+  check(transaction: Transaction): Promise<void> {
+    return new Promise((resolve) => {
+      this.#send(transaction, 'try', false)
+      resolve()
+    })
+  }
+
+  /** Counts the transactions of this network namespace, everybody's (NF19 without listing). */
+  generation(): number {
+    const writer = new MessageWriter(32).message(messages.getGeneration, 0, (message) =>
+      message.fixed(Uint8Array.of(0, 0, 0, 0)),
+    )
+    const [reply] = this.#channel.request(writer, 'ask nf_tables for its generation')
+    const id = reply && attributesOf(reply.payload, 4).get(generationId)
+    if (!id) throw new KernelError('unsupported', 'ask nf_tables for its generation: no answer')
+    return id.readUInt32BE(0)
+  }
+
+  close(): void {
+    this.#channel.close()
+  }
+
+  #send(transaction: Transaction, verb: string, ends: boolean): number {
+    if (transaction.commands.length === 0) return 0
+    const { messages: written, origins } = writeTransaction(transaction, ends)
+    const answer = this.#channel.transact(written)
+    const [failed] = [...answer.failures].sort(([a], [b]) => a - b)
+    if (failed) {
+      const [index, failure] = failed
+      const origin = origins[index]
+      const cause = kernelErrorOf(failure, `${verb} nftables transaction`)
+      throw new KernelError(cause.kind, `${cause.message}${describe(transaction, origin)}`, {
+        cause,
+        detail: failure.code,
+      })
+    }
+    if (answer.acknowledged === 0) {
+      const kind = answer.overrun ? 'busy' : 'failed'
+      throw new KernelError(
+        kind,
+        `${verb} nftables transaction: the kernel did not say how it went`,
+      )
+    }
+    return written.byteLength
+  }
+}
+
+/** Opens nf_tables in this network namespace; throws a KernelError where koffi or the kernel cannot. */
+export function openNfTables(): NfTables {
+  let channel: NetlinkChannel
+  try {
+    channel = openChannel(protocols.netfilter)
+  } catch (cause) {
+    if (cause instanceof KernelError) throw cause
+    throw new KernelError('unsupported', 'open netlink: koffi does not load here', { cause })
+  }
+  const nfTables = new NfTables(channel)
+  try {
+    nfTables.generation()
+  } catch (error) {
+    nfTables.close()
+    throw error
+  }
+  return nfTables
+}
+
+/** The command the kernel stumbled over, as nft would write it. */
+function describe({ table }: Transaction, command: Command | undefined): string {
+  if (!command) return ''
+  return `, at: ${transactionText({ table, commands: [command] }).trim()}`
+}

@@ -1,0 +1,190 @@
+import { checkedPort, safeComment } from '../nftables/identifiers.js'
+import type { DnatTarget, Element, NftFamily, NftSet, Prefix, Verdict } from '../nftables/model.js'
+import type { MessageWriter } from '../netlink/message-writer.js'
+import { writeVerdict } from './expressions.js'
+import {
+  byteOrders,
+  commentBytes,
+  concatenatedType,
+  dataTypes,
+  datum,
+  elementAttributes,
+  intervalEnd,
+  listItem,
+  setAttributes,
+  setFlags,
+  userData,
+  userDataTypes,
+  verdictDataType,
+} from './protocol.js'
+import { addressLength, hostBytes, numberBytes, protocolNumber, writeAddress } from './values.js'
+
+/** A set that belongs to one statement of one rule. */
+export type AnonymousSet =
+  | { readonly kind: 'verdicts'; readonly of: readonly Verdict[] }
+  | { readonly kind: 'targets'; readonly of: readonly DnatTarget[] }
+  | { readonly kind: 'prefixes'; readonly of: readonly Prefix[] }
+
+/** Writes one element as an item of a list. */
+export type WriteItem = (message: MessageWriter) => void
+
+export function writeSet(message: MessageWriter, family: NftFamily, set: NftSet): void {
+  const isAddress = set.key[0] === 'address' && set.key.length === 1
+  const hints = [
+    [userDataTypes.setKeyByteOrder, hostBytes(isAddress ? byteOrders.network : 0)] as const,
+    ...(set.comment === undefined
+      ? []
+      : [[userDataTypes.setComment, commentBytes(safeComment(set.comment))] as const]),
+  ]
+  const flags =
+    (set.isVerdictMap ? setFlags.map : 0) |
+    (set.timeoutSeconds === undefined ? 0 : setFlags.timeout | setFlags.evaluated)
+  message.be32(setAttributes.flags, flags)
+  message.be32(setAttributes.keyType, concatenatedType(set.key.map((key) => typeOf(family, key))))
+  message.be32(setAttributes.keyLength, keyLength(family, set))
+  if (set.isVerdictMap) {
+    message.be32(setAttributes.dataType, verdictDataType).be32(setAttributes.dataLength, 0)
+  }
+  if (set.timeoutSeconds !== undefined) {
+    message.be64(setAttributes.timeout, BigInt(Math.floor(set.timeoutSeconds)) * 1000n)
+  }
+  message.bytes(setAttributes.userData, userData(...hints))
+}
+
+export function elementItem(family: NftFamily, element: Element, whole: boolean): WriteItem {
+  return (message) =>
+    message.nest(listItem, (item) => {
+      item.nest(elementAttributes.key, (key) => key.bytes(datum.value, keyBytes(family, element)))
+      const { verdict, comment } = element
+      if (!whole) return
+      if (verdict) item.nest(elementAttributes.data, (data) => writeVerdict(data, verdict))
+      if (comment !== undefined) {
+        const text = commentBytes(safeComment(comment))
+        item.bytes(elementAttributes.userData, userData([userDataTypes.comment, text]))
+      }
+    })
+}
+
+/** Parts of a concatenation fill whole registers of 4 bytes; a key of one part is as long as it is. */
+export function keyLength(family: NftFamily, { key }: NftSet): number {
+  if (key.length === 1) return singleLength(family, key[0])
+  return key.reduce((sum, type) => sum + (type === 'address' ? addressLength(family) : 4), 0)
+}
+
+export function keyBytes(family: NftFamily, { set, key }: Pick<Element, 'set' | 'key'>): Buffer {
+  const bytes = Buffer.alloc(keyLength(family, set))
+  let at = 0
+  for (const [index, type] of set.key.entries()) {
+    const value = key[index] ?? ''
+    if (type === 'address') writeAddress(bytes, at, family, String(value))
+    else if (type === 'inet_service') bytes.writeUInt16BE(checkedPort(Number(value)), at)
+    else bytes[at] = protocolNumber(String(value))
+    at += type === 'address' ? addressLength(family) : 4
+  }
+  return bytes
+}
+
+/** What an anonymous set is called until the kernel numbers it. */
+export const anonymousName = (set: AnonymousSet) =>
+  set.kind === 'prefixes' ? '__set%d' : '__map%d'
+
+export function writeAnonymousSet(
+  message: MessageWriter,
+  family: NftFamily,
+  set: AnonymousSet,
+  size: number,
+): void {
+  const address = typeOf(family, 'address')
+  const base = setFlags.anonymous | setFlags.constant
+  const flags = set.kind === 'prefixes' ? base | setFlags.interval : base | setFlags.map
+  message.be32(setAttributes.flags, flags)
+  message.be32(setAttributes.keyType, set.kind === 'prefixes' ? address : dataTypes.integer)
+  message.be32(setAttributes.keyLength, set.kind === 'prefixes' ? addressLength(family) : 4)
+  if (set.kind === 'targets') {
+    message.be32(setAttributes.dataType, concatenatedType([address, dataTypes.inet_service]))
+    message.be32(setAttributes.dataLength, addressLength(family) + 4)
+  } else if (set.kind === 'verdicts') {
+    message.be32(setAttributes.dataType, verdictDataType).be32(setAttributes.dataLength, 0)
+  }
+  message.nest(setAttributes.description, (description) => description.be32(1, size))
+  const order = set.kind === 'prefixes' ? byteOrders.network : byteOrders.host
+  message.bytes(
+    setAttributes.userData,
+    set.kind === 'prefixes'
+      ? userData(
+          [userDataTypes.setKeyByteOrder, hostBytes(order)],
+          [userDataTypes.setMergeElements, hostBytes(1)],
+        )
+      : userData([userDataTypes.setKeyByteOrder, hostBytes(order)]),
+  )
+}
+
+export function anonymousItems(family: NftFamily, set: AnonymousSet): readonly WriteItem[] {
+  switch (set.kind) {
+    case 'prefixes':
+      return prefixItems(family, set.of)
+    case 'verdicts':
+      return set.of.map((verdict, index) =>
+        numberedItem(index, (data) => writeVerdict(data, verdict)),
+      )
+    case 'targets':
+      return set.of.map(({ ip, port }, index) =>
+        numberedItem(index, (data) => {
+          const value = Buffer.alloc(addressLength(family) + 4)
+          writeAddress(value, 0, family, ip)
+          value.writeUInt16BE(checkedPort(port), addressLength(family))
+          data.bytes(datum.value, value)
+        }),
+      )
+  }
+}
+
+function numberedItem(index: number, value: WriteItem): WriteItem {
+  return (message) =>
+    message.nest(listItem, (item) => {
+      item.nest(elementAttributes.key, (key) => key.bytes(datum.value, hostBytes(index)))
+      item.nest(elementAttributes.data, value)
+    })
+}
+
+/** An interval set holds where ranges begin and, as elements with a flag, where gaps begin. */
+function prefixItems(family: NftFamily, prefixes: readonly Prefix[]): readonly WriteItem[] {
+  const length = addressLength(family)
+  const end = 1n << BigInt(length * 8)
+  const edges: { at: bigint; isEnd: boolean }[] = [{ at: 0n, isEnd: true }]
+  for (const { network, prefix } of prefixes) {
+    // A range that begins where another ended continues it.
+    if (edges.at(-1)?.at === network) edges.pop()
+    else edges.push({ at: network, isEnd: false })
+    if (edges.length === 0) edges.push({ at: 0n, isEnd: false })
+    const after = network + (1n << BigInt(length * 8 - prefix))
+    if (after < end) edges.push({ at: after, isEnd: true })
+  }
+  const isOpen = edges.at(-1)?.isEnd === false
+  return edges.map(({ at, isEnd }, index) => (message) => {
+    message.nest(listItem, (item) => {
+      if (isEnd) item.be32(elementAttributes.flags, intervalEnd)
+      item.nest(elementAttributes.key, (key) => key.bytes(datum.value, numberBytes(length, at)))
+      // nft marks the range that has no end, to print it as one.
+      if (isOpen && index === edges.length - 1) {
+        item.bytes(elementAttributes.userData, userData([userDataTypes.elementFlags, hostBytes(1)]))
+      }
+    })
+  })
+}
+
+function singleLength(family: NftFamily, type: NftSet['key'][number] | undefined): number {
+  switch (type) {
+    case 'inet_proto':
+      return 1
+    case 'inet_service':
+      return 2
+    default:
+      return addressLength(family)
+  }
+}
+
+function typeOf(family: NftFamily, type: NftSet['key'][number]): number {
+  if (type !== 'address') return dataTypes[type]
+  return family === 'ip' ? dataTypes.ipv4_addr : dataTypes.ipv6_addr
+}
