@@ -1,0 +1,82 @@
+import { messageOf } from '../errors.js'
+import { mayHaveStaleFlows, staleFlowTest } from './stale-flows.js'
+import type { DesiredState } from '../state/desired-state.js'
+import type { FlowCleanup, UdpFlow } from '../kernel/conntrack.js'
+import type { IpFamily } from '../state/ip.js'
+import type { Log, Meter } from '../modes/mode.js'
+
+/** The part of kernel/conntrack.ts that is used here. */
+export interface FlowTable {
+  deleteUdp(family: IpFamily, isStale: (flow: UdpFlow) => boolean): Promise<FlowCleanup>
+}
+
+export interface FlowCleanerOptions {
+  /** Opened when first needed: a node without UDP Services never pays for it. */
+  readonly openTable: () => FlowTable
+  readonly log: Log
+  readonly meter: Meter
+  /** Milliseconds, for durations. */
+  readonly now: () => number
+}
+
+/**
+ * Deletes UDP flows that outlived their endpoint, beside the syncs and never inside one: a busy
+ * table takes its time, and rules must not wait for it. Only the newest state of a family counts.
+ */
+export class FlowCleaner {
+  readonly #options: FlowCleanerOptions
+  #table: FlowTable | undefined
+  /** States whose rules are in the kernel and whose flows are clean. */
+  readonly #cleaned = new Map<IpFamily, DesiredState>()
+  readonly #waiting = new Map<IpFamily, DesiredState>()
+  #running: Promise<void> | undefined
+
+  constructor(options: FlowCleanerOptions) {
+    this.#options = options
+  }
+
+  /** The rules of this state are in force now (IT45: cleaning comes after writing). */
+  applied(state: DesiredState): void {
+    const before = this.#waiting.get(state.family) ?? this.#cleaned.get(state.family)
+    if (!mayHaveStaleFlows(state, before) && !this.#waiting.has(state.family)) {
+      this.#cleaned.set(state.family, state)
+      return
+    }
+    this.#waiting.set(state.family, state)
+    this.#running ??= this.#work().finally(() => (this.#running = undefined))
+  }
+
+  /** Resolves once nothing is under way. */
+  async idle(): Promise<void> {
+    await this.#running
+  }
+
+  async #work(): Promise<void> {
+    for (let next = this.#takeNext(); next; next = this.#takeNext()) await this.#clean(next)
+  }
+
+  #takeNext(): DesiredState | undefined {
+    const [state] = this.#waiting.values()
+    if (state) this.#waiting.delete(state.family)
+    return state
+  }
+
+  async #clean(state: DesiredState): Promise<void> {
+    const { log, meter, now } = this.#options
+    const { family } = state
+    const labels = { ip_family: family }
+    const started = now()
+    try {
+      this.#table ??= this.#options.openTable()
+      const test = staleFlowTest(state, this.#cleaned.get(family))
+      const { deleted, left } = await this.#table.deleteUdp(family, test)
+      if (left === 0) this.#cleaned.set(family, state)
+      else if (!this.#waiting.has(family)) this.#waiting.set(family, state)
+      meter.count('conntrack_reconciler_deleted_entries_total', labels, deleted)
+      if (deleted > 0) log.info({ family, deleted, left }, 'deleted stale UDP flows')
+    } catch (error) {
+      log.warn({ family, error: messageOf(error) }, 'stale UDP flows could not be deleted')
+    }
+    meter.observe('conntrack_reconciler_sync_duration_seconds', labels, (now() - started) / 1000)
+  }
+}
