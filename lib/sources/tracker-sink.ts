@@ -29,7 +29,8 @@ export class TrackerSink implements ObjectSink {
   readonly #tracker: Tracker
   readonly #nodeName: string
   readonly #listener: SinkListener
-  readonly #synced = new Set<ObjectKind>()
+  /** Kinds that must be known as a whole before anything is written. */
+  readonly #missing = new Set<ObjectKind>(['Service', 'EndpointSlice', 'Node'])
 
   constructor(tracker: Tracker, nodeName: string, listener: SinkListener) {
     this.#tracker = tracker
@@ -37,9 +38,19 @@ export class TrackerSink implements ObjectSink {
     this.#listener = listener
   }
 
-  /** All Services and EndpointSlices are known: writing rules cannot take away anything by mistake. */
+  /**
+   * All Services, all EndpointSlices and this node are known: writing rules cannot take away
+   * anything by mistake, nor read policies and hints for the wrong node.
+   */
   get isComplete(): boolean {
-    return this.#synced.has('Service') && this.#synced.has('EndpointSlice')
+    return this.#missing.size === 0
+  }
+
+  /** Stops waiting for a kind that may never come. Returns whether it was still awaited. */
+  doWithout(kind: 'Node'): boolean {
+    const wasAwaited = this.#missing.delete(kind)
+    if (wasAwaited) this.#listener.changed(kind)
+    return wasAwaited
   }
 
   upsert(kind: ObjectKind, raw: unknown): void {
@@ -79,7 +90,7 @@ export class TrackerSink implements ObjectSink {
   }
 
   synced(kind: ObjectKind): void {
-    this.#synced.add(kind)
+    this.#missing.delete(kind)
     this.#listener.changed(kind)
   }
 

@@ -25,13 +25,24 @@ function sinkWithLog() {
   return { sink, said, services }
 }
 
-t.test('R01: complete only once both Services and EndpointSlices are synced', async (t) => {
+t.test('R01: complete only once Services, EndpointSlices and the node are known', async (t) => {
   const { sink } = sinkWithLog()
   sink.synced('Node')
   sink.synced('EndpointSlice')
   t.notOk(sink.isComplete)
   sink.synced('Service')
   t.ok(sink.isComplete)
+})
+
+t.test('L04: a node that never comes is waited for only so long', async (t) => {
+  const { sink, said } = sinkWithLog()
+  sink.synced('Service')
+  sink.synced('EndpointSlice')
+  t.notOk(sink.isComplete)
+  t.ok(sink.doWithout('Node'))
+  t.ok(sink.isComplete)
+  t.equal(said.at(-1), 'changed Node', 'so that the first sync runs')
+  t.notOk(sink.doWithout('Node'))
 })
 
 t.test('a malformed update is reported and leaves the last good version in force', async (t) => {

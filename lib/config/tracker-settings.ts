@@ -1,0 +1,38 @@
+import { isEnabled } from './feature-gates.js'
+import { nodePortAddresses } from './mode-settings.js'
+import type { Config } from './config.js'
+import type { DetectLocal } from '../state/node-view.js'
+import type { IpFamily } from '../state/ip.js'
+import type { ModeName } from '../modes/mode.js'
+import type { TrackerSettings } from '../state/tracker.js'
+
+/** What the state reads of the configuration. */
+export function trackerSettings(
+  config: Config,
+  mode: ModeName,
+  node: { readonly nodeName: string; readonly families: readonly IpFamily[] },
+): TrackerSettings {
+  return {
+    ...node,
+    bindAddress: config.bindAddress,
+    nodePortAddresses: nodePortAddresses(config, mode),
+    detectLocal: detectLocal(config),
+    allowsExternalIps: isEnabled(config.featureGates, 'AllowServiceExternalIPs'),
+  }
+}
+
+function detectLocal(config: Config): DetectLocal {
+  switch (config.detectLocalMode) {
+    case 'NodeCIDR':
+      return { mode: 'NodeCIDR' }
+    case 'BridgeInterface':
+      return { mode: 'BridgeInterface', name: config.detectLocal.bridgeInterface }
+    case 'InterfaceNamePrefix':
+      return { mode: 'InterfaceNamePrefix', prefix: config.detectLocal.interfaceNamePrefix }
+    case '':
+    case 'ClusterCIDR': {
+      const cidrs = config.clusterCIDR.split(',').map((text) => text.trim())
+      return { mode: 'ClusterCIDR', cidrs: cidrs.filter((text) => text !== '') }
+    }
+  }
+}

@@ -1,0 +1,30 @@
+import type { Source } from './source.js'
+import type { ApiClient } from './api-client.js'
+
+export interface SourceOptions {
+  /** A folder or file instead of an API server; empty: none. */
+  readonly manifests: string
+  readonly kubeconfig: string
+  readonly master: string
+  readonly nodeName: string
+}
+
+export interface OpenedSource {
+  readonly source: Source
+  /** For writing Events; undefined without an API server. */
+  readonly client: ApiClient | undefined
+}
+
+/** Where the objects come from. Only what that takes is loaded. */
+export async function openSource(options: SourceOptions): Promise<OpenedSource> {
+  const { manifests, kubeconfig, master, nodeName } = options
+  if (manifests !== '') {
+    const { ManifestFolder } = await import('./manifest-folder.js')
+    return { source: new ManifestFolder({ path: manifests }), client: undefined }
+  }
+  const { openCluster } = await import('./cluster-access.js')
+  const { ApiClient } = await import('./api-client.js')
+  const { apiServerSource } = await import('./api-server.js')
+  const client = new ApiClient(await openCluster({ kubeconfig, master }), 'kube-proxy-ts')
+  return { source: apiServerSource({ client, nodeName }), client }
+}
