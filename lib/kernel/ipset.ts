@@ -1,0 +1,151 @@
+import { KernelError } from '../errors.js'
+import { formatIp, parseCidr, parseIp } from '../state/ip.js'
+import { runCommand, type RunCommand } from './command.js'
+
+/** A set as `ipset create` takes it. */
+export interface IpSet {
+  readonly name: string
+  readonly type: string
+  /** Options in the order in which `ipset save` prints them. */
+  readonly options: string
+}
+
+export interface SavedIpSet extends IpSet {
+  readonly members: ReadonlySet<string>
+}
+
+const nameLimit = 31
+
+/** The lines of one `ipset restore`. Members and names are checked: nothing can add a line. */
+export class IpSetBatch {
+  readonly #lines: string[] = []
+
+  /** Makes the set unless there is one exactly like it; fails where it differs. */
+  create({ name, type, options }: IpSet): this {
+    return this.#push(`create ${checkName(name)} ${type} ${options} -exist`)
+  }
+
+  add(name: string, member: string): this {
+    return this.#push(`add ${checkName(name)} ${checkMember(member)} -exist`)
+  }
+
+  delete(name: string, member: string): this {
+    return this.#push(`del ${checkName(name)} ${checkMember(member)} -exist`)
+  }
+
+  /** Exchanges two sets of the same type, whatever refers to them. */
+  swap(name: string, other: string): this {
+    return this.#push(`swap ${checkName(name)} ${checkName(other)}`)
+  }
+
+  destroy(name: string): this {
+    return this.#push(`destroy ${checkName(name)}`)
+  }
+
+  get size(): number {
+    return this.#lines.length
+  }
+
+  toString(): string {
+    return this.#lines.length === 0 ? '' : `${this.#lines.join('\n')}\n`
+  }
+
+  #push(line: string): this {
+    this.#lines.push(line)
+    return this
+  }
+}
+
+/** The kernel's IP sets, over the ipset program: one process per call, whatever the number of sets. */
+export class IpSets {
+  readonly #run: RunCommand
+
+  constructor(run: RunCommand = runCommand) {
+    this.#run = run
+  }
+
+  /** `v7.22`, or whatever the program calls its version. */
+  async version(): Promise<string> {
+    const { stdout } = await this.#expect(['--version'], 'ask ipset for its version')
+    return /v\d[\d.]*/.exec(stdout)?.[0] ?? stdout.trim()
+  }
+
+  /** Applies the lines in order; what came before a refused line stays. */
+  async restore(batch: IpSetBatch): Promise<void> {
+    if (batch.size > 0) await this.#expect(['restore'], 'restore ipsets', batch.toString())
+  }
+
+  /** Every set of the kernel with its members in canonical form. */
+  async list(): Promise<ReadonlyMap<string, SavedIpSet>> {
+    const { stdout } = await this.#expect(['save'], 'list ipsets')
+    return parseSaved(stdout)
+  }
+
+  async #expect(args: readonly string[], action: string, stdin = '') {
+    const result = await this.#run('ipset', args, { stdin })
+    if (result.code === 0) return result
+    throw classify(action, result.stderr, stdin)
+  }
+}
+
+function classify(action: string, stderr: string, stdin: string): KernelError {
+  const text = stderr.trim()
+  const line = /[Ee]rror in line (\d+)/.exec(text)?.[1]
+  const culprit = line === undefined ? '' : ` (${stdin.split('\n')[Number(line) - 1] ?? ''})`
+  const kind = /permitted|must be root/i.test(text)
+    ? 'denied'
+    : /does not exist/.test(text)
+      ? 'not-found'
+      : /in use/.test(text)
+        ? 'busy'
+        : /already exists/.test(text)
+          ? 'exists'
+          : /protocol|module|not supported/i.test(text)
+            ? 'unsupported'
+            : 'failed'
+  return new KernelError(kind, `${action}: ${text}${culprit}`, { detail: text })
+}
+
+export function parseSaved(text: string): ReadonlyMap<string, SavedIpSet> {
+  const sets = new Map<string, SavedIpSet & { members: Set<string> }>()
+  for (const line of text.split('\n')) {
+    const [verb, name = '', third = '', ...rest] = line.split(' ')
+    if (verb === 'create') {
+      sets.set(name, { name, type: third, options: optionsOf(rest), members: new Set() })
+    } else if (verb === 'add') sets.get(name)?.members.add(canonicalMember(third))
+  }
+  return sets
+}
+
+/** Without what the kernel chose by itself, such as the seed of its hash. */
+function optionsOf(words: readonly string[]): string {
+  const kept: string[] = []
+  for (let index = 0; index < words.length; index += 2) {
+    const [key = '', value = ''] = words.slice(index, index + 2)
+    if (['family', 'maxelem', 'range'].includes(key)) kept.push(key, value)
+  }
+  return kept.join(' ')
+}
+
+/** Members as ipset prints them, with addresses in the form this program uses everywhere. */
+function canonicalMember(member: string): string {
+  return member
+    .split(',')
+    .map((part) => {
+      const ip = parseIp(part)
+      if (ip) return ip.text
+      const cidr = parseCidr(part)
+      return cidr ? `${formatIp(cidr.family, cidr.network)}/${cidr.prefix}` : part
+    })
+    .join(',')
+}
+
+function checkName(name: string): string {
+  if (/^[A-Za-z0-9_.-]+$/.test(name) && name.length <= nameLimit) return name
+  throw new RangeError(`ipset name ${JSON.stringify(name)}: up to ${nameLimit} letters, digits, -`)
+}
+
+function checkMember(member: string): string {
+  if (/^[0-9a-fA-F.:,/a-z]+$/.test(member)) return member
+  throw new RangeError(`ipset member ${JSON.stringify(member)}: addresses, ports, protocols only`)
+}

@@ -1,0 +1,162 @@
+import { setImmediate } from 'node:timers/promises'
+import { KernelError } from '../errors.js'
+import { bitsOf, type IpFamily } from '../state/ip.js'
+import { addressBytes, addressFamilies, addressText } from './addresses.js'
+import { openChannel, type NetlinkChannel } from './netlink/channel.js'
+import { kernelErrorOf } from './netlink/failure.js'
+import { attributesOf, readI32, readU32 } from './netlink/message-reader.js'
+import { MessageWriter } from './netlink/message-writer.js'
+import { flags, protocols } from './netlink/protocol.js'
+
+const verb = {
+  newLink: 16,
+  deleteLink: 17,
+  getLink: 18,
+  newAddress: 20,
+  deleteAddress: 21,
+  getAddress: 22,
+} as const
+const linkAttribute = { name: 3, info: 18, kind: 1 } as const
+const addressAttribute = { address: 1, local: 2 } as const
+const linkHeaderBytes = 16
+const addressHeaderBytes = 8
+const noDuplicateDetection = 0x2
+const addressesAtOnce = 128
+
+/** An address whose device change the kernel refused. */
+export interface AddressFailure {
+  readonly ip: string
+  readonly error: KernelError
+}
+
+/** Network devices and their addresses, over rtnetlink. */
+export class Links {
+  readonly #channel: NetlinkChannel
+
+  constructor(
+    channel: NetlinkChannel = openChannel(protocols.route, { receiveBufferBytes: 1 << 20 }),
+  ) {
+    this.#channel = channel
+  }
+
+  /** The index of a device, or undefined when there is none of that name. */
+  find(name: string): number | undefined {
+    const request = new MessageWriter(64).message(verb.getLink, flags.ack, (writer) =>
+      writer.fixed(new Uint8Array(linkHeaderBytes)).string(linkAttribute.name, name),
+    )
+    try {
+      const [reply] = this.#channel.request(request, `look up device ${name}`)
+      return reply && readI32(reply.payload, 4)
+    } catch (error) {
+      if (error instanceof KernelError && error.kind === 'not-found') return undefined
+      throw error
+    }
+  }
+
+  /** The index of a dummy device, made if need be. It stays down: its addresses are local anyway. */
+  ensureDummy(name: string): number {
+    const known = this.find(name)
+    if (known !== undefined) return known
+    const request = new MessageWriter(128).message(
+      verb.newLink,
+      flags.ack | flags.create | flags.excl,
+      (writer) =>
+        writer
+          .fixed(new Uint8Array(linkHeaderBytes))
+          .string(linkAttribute.name, name)
+          .nest(linkAttribute.info, (info) => info.string(linkAttribute.kind, 'dummy')),
+    )
+    this.#channel.request(request, `create dummy device ${name} (modprobe dummy)`)
+    const index = this.find(name)
+    if (index === undefined) {
+      throw new KernelError('failed', `create dummy device ${name}: it is gone again`)
+    }
+    return index
+  }
+
+  /** Removes a device; false when there is none. */
+  remove(name: string): boolean {
+    const request = new MessageWriter(64).message(verb.deleteLink, flags.ack, (writer) =>
+      writer.fixed(new Uint8Array(linkHeaderBytes)).string(linkAttribute.name, name),
+    )
+    try {
+      this.#channel.request(request, `remove device ${name}`)
+      return true
+    } catch (error) {
+      if (error instanceof KernelError && error.kind === 'not-found') return false
+      throw error
+    }
+  }
+
+  /** The addresses of one family; of one device, or with `except` of all others. */
+  addresses(family: IpFamily, device: { readonly on: number } | { readonly except: number }) {
+    const request = new MessageWriter(64).message(verb.getAddress, flags.dump, (writer) =>
+      writer.fixed(addressHeader(family, 0, 0)),
+    )
+    return this.#channel.dump(request, {
+      action: `list ${family} addresses`,
+      parse: ({ payload }) => {
+        const index = readU32(payload, 4)
+        if ('on' in device ? index !== device.on : index === device.except) return undefined
+        const read = attributesOf(payload, addressHeaderBytes)
+        const address = read.get(addressAttribute.local) ?? read.get(addressAttribute.address)
+        return address && addressText(family, address)
+      },
+    })
+  }
+
+  /** Adds single addresses (/32, /128) to a device; one that is there already is fine. */
+  addAddresses(family: IpFamily, index: number, ips: readonly string[]) {
+    return this.#changeAddresses(verb.newAddress, 'exists', { family, index, ips })
+  }
+
+  /** Removes single addresses from a device; one that is not there is fine. */
+  deleteAddresses(family: IpFamily, index: number, ips: readonly string[]) {
+    return this.#changeAddresses(verb.deleteAddress, 'not-found', { family, index, ips })
+  }
+
+  close(): void {
+    this.#channel.close()
+  }
+
+  async #changeAddresses(
+    type: number,
+    tolerated: 'exists' | 'not-found',
+    change: { readonly family: IpFamily; readonly index: number; readonly ips: readonly string[] },
+  ): Promise<readonly AddressFailure[]> {
+    const { family, index, ips } = change
+    const failures: AddressFailure[] = []
+    const isAdd = type === verb.newAddress
+    const header = addressHeader(family, index, bitsOf(family))
+    for (let start = 0; start < ips.length; start += addressesAtOnce) {
+      if (start > 0) await setImmediate()
+      const batch = ips.slice(start, start + addressesAtOnce)
+      const writer = new MessageWriter()
+      for (const ip of batch) {
+        const bytes = addressBytes(ip) ?? Buffer.alloc(0)
+        writer.message(type, flags.ack | (isAdd ? flags.create | flags.excl : 0), (message) =>
+          message
+            .fixed(header)
+            .bytes(addressAttribute.local, bytes)
+            .bytes(addressAttribute.address, bytes),
+        )
+      }
+      for (const [at, failure] of this.#channel.transact(writer).failures) {
+        const ip = batch[at] ?? ''
+        const error = kernelErrorOf(failure, `${isAdd ? 'add' : 'remove'} address ${ip}`)
+        if (error.kind !== tolerated) failures.push({ ip, error })
+      }
+    }
+    return failures
+  }
+}
+
+/** An ifaddrmsg. */
+function addressHeader(family: IpFamily, index: number, prefix: number): Uint8Array {
+  const header = Buffer.alloc(addressHeaderBytes)
+  header[0] = addressFamilies[family]
+  header[1] = prefix
+  header[2] = family === 'IPv6' ? noDuplicateDetection : 0
+  new Uint32Array(header.buffer, header.byteOffset + 4, 1)[0] = index
+  return header
+}
