@@ -1,0 +1,77 @@
+import { allocateNative, type NativeMemory } from './native-memory.js'
+import type { Libc } from './libc.js'
+import { SystemCallError } from './errno.js'
+
+export const interest = {
+  readable: 0x1,
+  urgent: 0x2,
+  writable: 0x4,
+  error: 0x8,
+  hangup: 0x10,
+  /** The peer has finished sending. */
+  peerFinished: 0x2000,
+  /** Tells each change once, instead of the same state again and again. */
+  edgeTriggered: 0x80000000,
+} as const
+
+const cloexec = 0o2000000
+const add = 1
+const remove = 2
+const modify = 3
+
+/** One epoll instance, and the buffer its events arrive in. */
+export class Epoll {
+  readonly fd: number
+  readonly #libc: Libc
+  readonly #eventSize = process.arch === 'x64' ? 12 : 16
+  readonly #dataOffset = process.arch === 'x64' ? 4 : 8
+  readonly #request: NativeMemory
+  readonly #events: NativeMemory
+  readonly #capacity: number
+
+  constructor(libc: Libc, capacity: number) {
+    this.#libc = libc
+    this.#capacity = capacity
+    this.#request = allocateNative(libc, this.#eventSize)
+    this.#events = allocateNative(libc, this.#eventSize * capacity)
+    this.fd = libc.epoll_create1(cloexec)
+    if (this.fd < 0) throw new SystemCallError('create an epoll instance', this.fd)
+  }
+
+  /** 0, or the negative error. */
+  add(fd: number, events: number): number {
+    return this.#control(add, fd, events)
+  }
+
+  modify(fd: number, events: number): number {
+    return this.#control(modify, fd, events)
+  }
+
+  /** Not needed before a close, which removes by itself. */
+  remove(fd: number): number {
+    return this.#control(remove, fd, 0)
+  }
+
+  /** How many descriptors have news; see {@link Epoll.fdAt} and {@link Epoll.eventsAt}. */
+  wait(timeoutMs: number): number {
+    return this.#libc.epoll_wait(this.fd, this.#events.address, this.#capacity, timeoutMs)
+  }
+
+  fdAt(index: number): number {
+    return this.#events.view.getInt32(index * this.#eventSize + this.#dataOffset, true)
+  }
+
+  eventsAt(index: number): number {
+    return this.#events.view.getUint32(index * this.#eventSize, true)
+  }
+
+  close(): void {
+    this.#libc.close(this.fd)
+  }
+
+  #control(operation: number, fd: number, events: number): number {
+    this.#request.view.setUint32(0, events, true)
+    this.#request.view.setInt32(this.#dataOffset, fd, true)
+    return this.#libc.epoll_ctl(this.fd, operation, fd, this.#request.address)
+  }
+}

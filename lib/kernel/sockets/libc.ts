@@ -1,0 +1,118 @@
+import { endianness } from 'node:os'
+import { KernelError, messageOf } from '../../errors.js'
+
+/**
+ * The system calls of the `splice` data path, as the C library exports them. Every call returns
+ * what the kernel would: a result, or the negative error number. Pointers are plain numbers, see
+ * {@link NativeMemory}; 0 is NULL.
+ */
+export interface Libc {
+  socket(family: number, type: number, protocol: number): number
+  bind(fd: number, address: number, length: number): number
+  listen(fd: number, backlog: number): number
+  accept4(fd: number, address: number, length: number, flags: number): number
+  connect(fd: number, address: number, length: number): number
+  getsockname(fd: number, address: number, length: number): number
+  setsockopt(fd: number, level: number, name: number, value: number, length: number): number
+  getsockopt(fd: number, level: number, name: number, value: number, length: number): number
+  shutdown(fd: number, how: number): number
+  close(fd: number): number
+  recv(fd: number, buffer: number, length: number, flags: number): number
+  send(fd: number, buffer: number, length: number, flags: number): number
+  fcntl(fd: number, command: number, argument: number): number
+  pipe2(fds: number, flags: number): number
+  splice(
+    from: number,
+    offset: number,
+    to: number,
+    at: number,
+    length: number,
+    flags: number,
+  ): number
+  epoll_create1(flags: number): number
+  epoll_ctl(epoll: number, operation: number, fd: number, event: number): number
+  epoll_wait(epoll: number, events: number, count: number, timeoutMs: number): number
+  recvmmsg(fd: number, messages: number, count: number, flags: number, timeout: number): number
+  sendmmsg(fd: number, messages: number, count: number, flags: number): number
+  recvmsg(fd: number, message: number, flags: number): number
+  sendmsg(fd: number, message: number, flags: number): number
+  addressOf(memory: ArrayBuffer): number
+  /**
+   * Calls back whenever the descriptor is readable, from Node's own loop, until closed. Does not
+   * keep the thread alive. The handle has to be held: it stops when it is collected as garbage.
+   */
+  watch(fd: number, onReadable: () => void): { close(): void }
+}
+
+/**
+ * Binds the C library of this process, glibc or musl: it is loaded already. Throws a KernelError
+ * that says what is missing where that cannot work.
+ */
+export async function loadLibc(): Promise<Libc> {
+  // The layouts of this folder are those of 64-bit little-endian Linux: x64, arm64, riscv64, …
+  if (process.platform !== 'linux' || endianness() !== 'LE' || !/64/.test(process.arch)) {
+    throw new KernelError(
+      'unsupported',
+      `use raw sockets on ${process.platform}/${process.arch}: only 64-bit little-endian Linux ` +
+        'is supported; use the net data path',
+    )
+  }
+  try {
+    return bind(await importKoffi())
+  } catch (cause) {
+    throw new KernelError(
+      'unsupported',
+      `load the C library with koffi: ${messageOf(cause)}; use the net data path`,
+      { cause },
+    )
+  }
+}
+
+type Koffi = (typeof import('koffi'))['default']
+type Call = (...values: number[]) => number
+
+async function importKoffi(): Promise<Koffi> {
+  return (await import('koffi')).default
+}
+
+function bind(koffi: Koffi): Libc {
+  const library = koffi.load(null)
+  // `int` is wide enough for every result and length used here.
+  const call = (name: string, types: string): Call => {
+    const native: Call = library.func(name, 'int', types.split(' '))
+    return (...values) => {
+      const result = native(...values)
+      return result < 0 ? -koffi.errno() : result
+    }
+  }
+  return {
+    socket: call('socket', 'int int int'),
+    bind: call('bind', 'int uintptr_t int'),
+    listen: call('listen', 'int int'),
+    accept4: call('accept4', 'int uintptr_t uintptr_t int'),
+    connect: call('connect', 'int uintptr_t int'),
+    getsockname: call('getsockname', 'int uintptr_t uintptr_t'),
+    setsockopt: call('setsockopt', 'int int int uintptr_t int'),
+    getsockopt: call('getsockopt', 'int int int uintptr_t uintptr_t'),
+    shutdown: call('shutdown', 'int int'),
+    close: call('close', 'int'),
+    recv: call('recv', 'int uintptr_t size_t int'),
+    send: call('send', 'int uintptr_t size_t int'),
+    fcntl: call('fcntl', 'int int long'),
+    pipe2: call('pipe2', 'uintptr_t int'),
+    splice: call('splice', 'int uintptr_t int uintptr_t size_t int'),
+    epoll_create1: call('epoll_create1', 'int'),
+    epoll_ctl: call('epoll_ctl', 'int int int uintptr_t'),
+    epoll_wait: call('epoll_wait', 'int uintptr_t int int'),
+    recvmmsg: call('recvmmsg', 'int uintptr_t int int uintptr_t'),
+    sendmmsg: call('sendmmsg', 'int uintptr_t int int'),
+    recvmsg: call('recvmsg', 'int uintptr_t int'),
+    sendmsg: call('sendmsg', 'int uintptr_t int'),
+    addressOf: (memory) => Number(koffi.address(memory)),
+    watch: (fd, onReadable) => {
+      const handle = koffi.node.poll(fd, { readable: true }, onReadable)
+      handle.unref()
+      return handle
+    },
+  }
+}

@@ -1,0 +1,52 @@
+import { formatIp, parseIp } from '../../state/ip.js'
+
+/** Linux AF_INET and AF_INET6. */
+export const addressFamily = { IPv4: 2, IPv6: 10 } as const
+
+/** Bytes of `struct sockaddr_in6`, the longer of the two. */
+export const maxAddressLength = 28
+
+export interface SocketAddress {
+  readonly ip: string
+  readonly port: number
+}
+
+/** The bytes of `struct sockaddr_in` or `sockaddr_in6`; throws RangeError for what is no address. */
+export function encodeAddress({ ip, port }: SocketAddress): Uint8Array {
+  const parsed = parseIp(ip)
+  if (!parsed || !Number.isInteger(port) || port < 0 || port > 65535) {
+    throw new RangeError(`encode socket address: ${ip} port ${port} is not one`)
+  }
+  const bytes = new Uint8Array(parsed.family === 'IPv4' ? 16 : maxAddressLength)
+  const view = new DataView(bytes.buffer)
+  view.setUint16(0, addressFamily[parsed.family], true)
+  view.setUint16(2, port)
+  if (parsed.family === 'IPv4') view.setUint32(4, Number(parsed.value))
+  else {
+    view.setBigUint64(8, parsed.value >> 64n)
+    view.setBigUint64(16, BigInt.asUintN(64, parsed.value))
+  }
+  return bytes
+}
+
+/** Reads what the kernel wrote at `offset`; undefined for another family. */
+export function decodeAddress(view: DataView, offset: number): SocketAddress | undefined {
+  const family = view.getUint16(offset, true)
+  const port = view.getUint16(offset + 2)
+  if (family === addressFamily.IPv4) {
+    const ip = [4, 5, 6, 7].map((at) => view.getUint8(offset + at)).join('.')
+    return { ip, port }
+  }
+  if (family !== addressFamily.IPv6) return undefined
+  const value = (view.getBigUint64(offset + 8) << 64n) | view.getBigUint64(offset + 16)
+  return { ip: formatIp('IPv6', value), port }
+}
+
+/**
+ * A key by which to find the sender again: 48 bits of IPv4 address and port as one number, which
+ * is far cheaper than text; the raw bytes as text for IPv6.
+ */
+export function addressKey(bytes: Buffer, offset: number): number | string {
+  if (bytes[offset] === addressFamily.IPv4) return bytes.readUIntBE(offset + 2, 6)
+  return bytes.toString('latin1', offset + 2, offset + maxAddressLength)
+}

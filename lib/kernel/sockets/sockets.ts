@@ -1,0 +1,173 @@
+import { SystemCallError } from './errno.js'
+import type { Libc } from './libc.js'
+import { allocateNative, type NativeMemory } from './native-memory.js'
+import {
+  addressFamily,
+  decodeAddress,
+  encodeAddress,
+  maxAddressLength,
+  type SocketAddress,
+} from './socket-address.js'
+
+export type SocketKind = 'stream' | 'datagram'
+
+const types = { stream: 1, datagram: 2 } as const
+const nonBlockingCloexec = 0o4000 | 0o2000000
+const shutdownWrite = 1
+/** A peer that is gone must answer with an error, not with a signal. */
+const noSignal = 0x4000
+
+const level = { socket: 1, tcp: 6, ipv6: 41 } as const
+const option = {
+  reuseAddress: 2,
+  error: 4,
+  sendBuffer: 7,
+  receiveBuffer: 8,
+  keepAlive: 9,
+  linger: 13,
+  tcpNoDelay: 1,
+  tcpKeepIdle: 4,
+  tcpKeepInterval: 5,
+  tcpKeepCount: 6,
+  ipv6Only: 26,
+} as const
+
+export interface ListenOptions extends SocketAddress {
+  readonly kind: SocketKind
+  /** Of TCP sockets: connections that wait for `accept`. */
+  readonly backlog?: number
+}
+
+/**
+ * Non-blocking, close-on-exec sockets by number. Calls on the path of every connection return a
+ * result or the negative error; those made once throw.
+ */
+export class Sockets {
+  readonly #libc: Libc
+  readonly #address: NativeMemory
+  readonly #length: NativeMemory
+  readonly #value: NativeMemory
+
+  constructor(libc: Libc) {
+    this.#libc = libc
+    this.#address = allocateNative(libc, maxAddressLength)
+    this.#length = allocateNative(libc, 4)
+    this.#value = allocateNative(libc, 8)
+  }
+
+  /** A bound socket, listening if it is of the stream kind; closed again if that fails. */
+  listen(options: ListenOptions): number {
+    const { ip, port, kind } = options
+    const what = `listen on ${ip} port ${port}`
+    const encoded = encodeAddress(options)
+    const family = encoded.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
+    const fd = this.#check(what, this.open(family, kind))
+    try {
+      // Connections of an earlier listener in TIME_WAIT must not block the port; for datagrams
+      // the same option would let two processes share it.
+      if (kind === 'stream') this.setOption(fd, level.socket, option.reuseAddress, 1)
+      if (family === addressFamily.IPv6) this.setOption(fd, level.ipv6, option.ipv6Only, 1)
+      this.#address.bytes.set(encoded)
+      this.#check(what, this.#libc.bind(fd, this.#address.address, encoded.length))
+      if (kind === 'stream') this.#check(what, this.#libc.listen(fd, options.backlog ?? 511))
+      return fd
+    } catch (error) {
+      this.#libc.close(fd)
+      throw error
+    }
+  }
+
+  open(family: number, kind: SocketKind): number {
+    return this.#libc.socket(family, types[kind] | nonBlockingCloexec, 0)
+  }
+
+  /** The next waiting connection; {@link Sockets.peer} tells from where. */
+  accept(listener: number): number {
+    this.#length.view.setInt32(0, maxAddressLength, true)
+    const { address } = this.#address
+    return this.#libc.accept4(listener, address, this.#length.address, nonBlockingCloexec)
+  }
+
+  /** Whom the last {@link Sockets.accept} brought. Formatting costs, so only who asks pays. */
+  peer(): SocketAddress {
+    return decodeAddress(this.#address.view, 0) ?? { ip: '', port: 0 }
+  }
+
+  connect(fd: number, encoded: Uint8Array): number {
+    this.#address.bytes.set(encoded)
+    return this.#libc.connect(fd, this.#address.address, encoded.length)
+  }
+
+  localAddress(fd: number): SocketAddress {
+    this.#length.view.setInt32(0, maxAddressLength, true)
+    const { address } = this.#address
+    this.#check('read a local address', this.#libc.getsockname(fd, address, this.#length.address))
+    return this.peer()
+  }
+
+  /** The negative error that waits on a socket, 0 if none; reading clears it. */
+  takeError(fd: number): number {
+    this.#length.view.setInt32(0, 4, true)
+    const { address } = this.#value
+    const result = this.#libc.getsockopt(
+      fd,
+      level.socket,
+      option.error,
+      address,
+      this.#length.address,
+    )
+    return result < 0 ? result : -this.#value.view.getInt32(0, true)
+  }
+
+  noDelay(fd: number): void {
+    this.setOption(fd, level.tcp, option.tcpNoDelay, 1)
+  }
+
+  /** As Node does it: ten probes, one a second, after that time of silence. */
+  keepAlive(fd: number, idleSeconds: number): void {
+    this.setOption(fd, level.socket, option.keepAlive, 1)
+    this.setOption(fd, level.tcp, option.tcpKeepIdle, idleSeconds)
+    this.setOption(fd, level.tcp, option.tcpKeepInterval, 1)
+    this.setOption(fd, level.tcp, option.tcpKeepCount, 10)
+  }
+
+  /** Room for a burst; the kernel caps it at net.core.rmem_max and wmem_max. */
+  bufferSizes(fd: number, bytes: number): void {
+    this.setOption(fd, level.socket, option.sendBuffer, bytes)
+    this.setOption(fd, level.socket, option.receiveBuffer, bytes)
+  }
+
+  /** Bytes received, 0 at the end of the stream, or the negative error. */
+  receive(fd: number, address: number, length: number): number {
+    return this.#libc.recv(fd, address, length, 0)
+  }
+
+  send(fd: number, address: number, length: number): number {
+    return this.#libc.send(fd, address, length, noSignal)
+  }
+
+  close(fd: number): void {
+    this.#libc.close(fd)
+  }
+
+  /** No more bytes from us; the peer may go on. */
+  finishSending(fd: number): number {
+    return this.#libc.shutdown(fd, shutdownWrite)
+  }
+
+  /** Makes the coming close a reset, so that the peer does not take it for an orderly end. */
+  resetOnClose(fd: number): void {
+    this.#value.view.setInt32(4, 0, true)
+    this.setOption(fd, level.socket, option.linger, 1, 8)
+  }
+
+  setOption(fd: number, at: number, name: number, value: number, length = 4): number {
+    this.#value.view.setInt32(0, value, true)
+    return this.#libc.setsockopt(fd, at, name, this.#value.address, length)
+  }
+
+  #check(what: string, result: number): number {
+    if (result < 0) throw new SystemCallError(what, result)
+    return result
+  }
+}

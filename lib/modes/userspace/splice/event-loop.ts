@@ -1,0 +1,108 @@
+import { Epoll } from '../../../kernel/sockets/epoll.js'
+import type { Libc } from '../../../kernel/sockets/libc.js'
+
+/** Whatever waits for news of a descriptor. */
+export interface Watcher {
+  ready(events: number): void
+}
+
+/** Work put off until the events at hand are dealt with. */
+export interface Task {
+  run(): void
+}
+
+/**
+ * Events of raw descriptors, by one epoll instance that Node's own loop watches in turn: one
+ * wake-up of Node brings a batch of events, and messages and timers of the worker go on as usual.
+ */
+export class EventLoop {
+  readonly #libc: Libc
+  readonly #epoll: Epoll
+  readonly #watch: { close(): void }
+  /** By descriptor. */
+  readonly #watchers: (Watcher | undefined)[] = []
+  #tasks: Task[] = []
+  #closing: number[] = []
+  #isScheduled = false
+  #isTurning = false
+
+  constructor(libc: Libc) {
+    this.#libc = libc
+    this.#epoll = new Epoll(libc, eventsPerRound)
+    this.#watch = libc.watch(this.#epoll.fd, () => this.#turn())
+  }
+
+  /** 0, or the negative error. */
+  add(fd: number, events: number, watcher: Watcher): number {
+    const result = this.#epoll.add(fd, events)
+    if (result === 0) this.#watchers[fd] = watcher
+    return result
+  }
+
+  modify(fd: number, events: number): void {
+    this.#epoll.modify(fd, events)
+  }
+
+  /** Runs the task once the events at hand are dealt with; before the next ones are asked for. */
+  later(task: Task): void {
+    this.#tasks.push(task)
+    if (!this.#isTurning) this.#schedule()
+  }
+
+  /**
+   * Forgets the descriptor at once, and closes it after this round: until then its number cannot
+   * come back, so an event still at hand never reaches the wrong watcher.
+   */
+  close(fd: number): void {
+    this.#watchers[fd] = undefined
+    if (this.#isTurning) this.#closing.push(fd)
+    else this.#libc.close(fd)
+  }
+
+  /** Ends the loop; every descriptor has to be closed already. */
+  end(): void {
+    this.#watch.close()
+    this.#epoll.close()
+  }
+
+  #turn(): void {
+    this.#isTurning = true
+    for (let round = 0; round < roundsPerTurn; round++) {
+      const count = this.#epoll.wait(0)
+      for (let index = 0; index < count; index++) {
+        this.#watchers[this.#epoll.fdAt(index)]?.ready(this.#epoll.eventsAt(index))
+      }
+      const isQuiet = count <= 0 && this.#tasks.length === 0
+      this.#runTasks()
+      this.#closeDescriptors()
+      if (isQuiet) break
+    }
+    this.#isTurning = false
+    if (this.#tasks.length > 0) this.#schedule()
+  }
+
+  #runTasks(): void {
+    if (this.#tasks.length === 0) return
+    const tasks = this.#tasks
+    this.#tasks = []
+    for (const task of tasks) task.run()
+  }
+
+  #closeDescriptors(): void {
+    for (const fd of this.#closing) this.#libc.close(fd)
+    this.#closing.length = 0
+  }
+
+  #schedule(): void {
+    if (this.#isScheduled) return
+    this.#isScheduled = true
+    setImmediate(() => {
+      this.#isScheduled = false
+      this.#turn()
+    })
+  }
+}
+
+const eventsPerRound = 256
+/** Enough to spare most trips through Node's loop, few enough to let its timers be on time. */
+const roundsPerTurn = 8

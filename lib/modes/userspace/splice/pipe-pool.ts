@@ -1,0 +1,47 @@
+import type { Pipe, Pipes } from '../../../kernel/sockets/pipe.js'
+import type { DescriptorBudget } from '../descriptors.js'
+
+/** Both ends. */
+const descriptorsPerPipe = 2
+/** What a pipe holds; the page of user-mode memory that a copy would take is not touched at all. */
+export const pipeBytes = 1 << 20
+/** More would be kept for a burst that is over. */
+const maxIdle = 16
+
+/** Pipes for bulk. Only a direction with bytes under way holds one. */
+export class PipePool {
+  readonly #pipes: Pipes
+  readonly #descriptors: DescriptorBudget
+  readonly #idle: Pipe[] = []
+
+  constructor(pipes: Pipes, descriptors: DescriptorBudget) {
+    this.#pipes = pipes
+    this.#descriptors = descriptors
+  }
+
+  /** An empty pipe; undefined when there is none to be had, and bytes have to be copied. */
+  take(): Pipe | undefined {
+    const idle = this.#idle.pop()
+    if (idle) return idle
+    if (!this.#descriptors.tryTake(descriptorsPerPipe)) return undefined
+    const pipe = this.#pipes.open(pipeBytes)
+    if (!pipe) this.#descriptors.release(descriptorsPerPipe)
+    return pipe
+  }
+
+  giveBack(pipe: Pipe): void {
+    if (this.#idle.length < maxIdle) this.#idle.push(pipe)
+    else this.discard(pipe)
+  }
+
+  /** For a pipe with bytes left in it. */
+  discard(pipe: Pipe): void {
+    this.#pipes.close(pipe)
+    this.#descriptors.release(descriptorsPerPipe)
+  }
+
+  close(): void {
+    for (const pipe of this.#idle) this.discard(pipe)
+    this.#idle.length = 0
+  }
+}
