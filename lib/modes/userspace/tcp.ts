@@ -3,7 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net'
 import { Balancer } from './balancer.js'
 import { dialTimeoutsMs, listenBacklog } from './datapath.js'
 import type { DataPathDeps, ListenerSpec, Target } from './datapath.js'
-import type { Listener } from './net-data-path.js'
+import type { Listener } from './listener.js'
 import { dialTcp, keepAliveDelayMs, TcpConnection } from './tcp-connection.js'
 import { ListenerTraffic, type ListenerCounts } from './traffic.js'
 

@@ -3,7 +3,7 @@ import type { RemoteInfo, Socket } from 'node:dgram'
 import { hostPort } from '../../state/ip.js'
 import { Balancer } from './balancer.js'
 import type { DataPathDeps, ListenerSpec } from './datapath.js'
-import type { Listener } from './net-data-path.js'
+import type { Listener } from './listener.js'
 import { ListenerTraffic, type ListenerCounts } from './traffic.js'
 import { createLiteralSocket, UdpClient, type UdpClientTable } from './udp-clients.js'
 

@@ -62,9 +62,8 @@ async function createDataPath(): Promise<{ readonly path: DataPath; readonly not
   const notes: string[] = []
   for (const name of wanted) {
     try {
-      const create = await dataPathLoaders[name]?.()
-      if (create) return { path: create(deps), note: notes.join('; ') }
-      notes.push(`no data path ${name}`)
+      const create = await dataPathLoaders[name]()
+      return { path: create(deps), note: notes.join('; ') }
     } catch (error) {
       notes.push(`data path ${name}: ${messageOf(error)}`)
     }

@@ -2,10 +2,10 @@ import { interest } from '../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../kernel/sockets/errno.js'
 import { Balancer } from '../balancer.js'
 import { listenBacklog, type ListenerSpec } from '../datapath.js'
+import type { Listener } from '../listener.js'
 
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'
-import type { Listener } from './listener.js'
 import type { Watcher } from './event-loop.js'
 import { keepAliveSeconds, TcpConnection, type ConnectionOwner } from './tcp-connection.js'
 

@@ -8,10 +8,10 @@ import {
 } from '../../../kernel/sockets/socket-address.js'
 import { Balancer } from '../balancer.js'
 import type { ListenerSpec, Target } from '../datapath.js'
+import type { Listener } from '../listener.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'
 import type { Watcher } from './event-loop.js'
-import type { Listener } from './listener.js'
 import { UdpClient, type UdpClientOwner } from './udp-client.js'
 
 /** One UDP service socket: receives from clients, and answers them from the same port (US50). */

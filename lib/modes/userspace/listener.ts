@@ -1,0 +1,65 @@
+import type { DataPath, DataPathName, ListenerSpec } from './datapath.js'
+import type { ListenerCounts } from './traffic.js'
+
+/** One open listener: what both data paths, and both protocols, have in common. */
+export interface Listener {
+  listen(): Promise<number>
+  update(spec: ListenerSpec): void
+  /** Stops listening; what is under way may go on. */
+  stop(): void
+  /** Ends what is still under way. */
+  cut(): void
+  /** Resolves when nothing is under way any more. */
+  readonly idle: Promise<void>
+  takeCounts(): ListenerCounts | undefined
+}
+
+/** A data path, made of a way to make its listeners. */
+export function dataPathOf(
+  name: DataPathName,
+  create: (spec: ListenerSpec) => Listener,
+  drained: () => void = () => undefined,
+): DataPath {
+  const open = new Map<string, Listener>()
+  /** Stopped ones whose connections go on; they still have bytes to report. */
+  const stopping = new Set<Listener>()
+
+  const stop = (listener: Listener) => {
+    listener.stop()
+    stopping.add(listener)
+    void listener.idle.then(() => stopping.delete(listener))
+  }
+
+  return {
+    name,
+    async open(spec) {
+      const listener = create(spec)
+      const port = await listener.listen()
+      open.set(spec.key, listener)
+      return port
+    },
+    update(spec) {
+      open.get(spec.key)?.update(spec)
+    },
+    close(key) {
+      const listener = open.get(key)
+      open.delete(key)
+      if (listener) stop(listener)
+      return Promise.resolve()
+    },
+    async drain(graceMs) {
+      for (const listener of open.values()) stop(listener)
+      open.clear()
+      const draining = [...stopping]
+      const timer = setTimeout(() => {
+        for (const listener of draining) listener.cut()
+      }, graceMs)
+      await Promise.all(draining.map((listener) => listener.idle))
+      clearTimeout(timer)
+      drained()
+    },
+    takeCounts() {
+      return [...open.values(), ...stopping].flatMap((listener) => listener.takeCounts() ?? [])
+    },
+  }
+}
