@@ -50,24 +50,19 @@ export function addressRounds(): readonly ReadonlyMap<Place, readonly string[]>[
 
 function podCommands(): ReadonlyMap<Place, readonly string[]> {
   const commands = new Map<Place, readonly string[]>()
-  for (const pod of podsOfNode) {
+  const pods = [
+    ...podsOfNode.map((pod) => ({ pod, gateway: ['node', 2] as const })),
+    ...podsOfNode2.map((pod) => ({ pod, gateway: ['node-2', 1] as const })),
+  ]
+  for (const { pod, gateway } of pods) {
     commands.set(pod, [
       'link set lo up',
       `link set ${uplinkName} up`,
-      ...bothFamilies((family) => [
-        ...addAddresses(addresses[pod], family, uplinkName),
-        `route add default via ${addressOf('node', family, 2)}`,
-      ]),
-    ])
-  }
-  for (const pod of podsOfNode2) {
-    commands.set(pod, [
-      'link set lo up',
-      `link set ${uplinkName} up`,
+      // Neighbours of a pod are reached through its node, or replies would bypass the proxy's NAT.
       ...bothFamilies((family) => [
         addAddress(addressOf(pod, family), bitsOf(family), uplinkName),
-        `route add ${addressOf('node-2', family, 1)} dev ${uplinkName}`,
-        `route add default via ${addressOf('node-2', family, 1)} dev ${uplinkName}`,
+        `route add ${addressOf(gateway[0], family, gateway[1])} dev ${uplinkName}`,
+        `route add default via ${addressOf(gateway[0], family, gateway[1])} dev ${uplinkName}`,
       ]),
     ])
   }

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process'
 import type { ChildProcessWithoutNullStreams } from 'node:child_process'
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import { runCommand } from '../kernel/command.js'
 import type { CommandOptions, CommandResult } from '../kernel/command.js'
 import { startAgent } from './agent.js'
@@ -38,6 +39,8 @@ export const backendPorts: readonly number[] = [8080, 8081, 9090]
 
 /** For every place: no address checks that take a second, no limits that hide an answer. */
 const everywhere = {
+  '/proc/sys/net/ipv6/conf/all/accept_redirects': '0',
+  '/proc/sys/net/ipv6/conf/default/accept_redirects': '0',
   '/proc/sys/net/ipv6/conf/all/accept_dad': '0',
   '/proc/sys/net/ipv6/conf/default/accept_dad': '0',
   '/proc/sys/net/ipv4/icmp_ratelimit': '0',
@@ -51,6 +54,12 @@ const forwarding = {
   '/proc/sys/net/ipv6/conf/default/forwarding': '1',
   '/proc/sys/net/ipv4/conf/all/send_redirects': '0',
   '/proc/sys/net/ipv4/conf/default/send_redirects': '0',
+}
+
+/** Only where the kernel has it: frames between pods are no business of the node's IP rules. */
+const bridging = {
+  '/proc/sys/net/bridge/bridge-nf-call-iptables': '0',
+  '/proc/sys/net/bridge/bridge-nf-call-ip6tables': '0',
 }
 
 /**
@@ -69,6 +78,11 @@ export async function createWorld(options: WorldOptions): Promise<World> {
     await world.close()
     throw error
   }
+}
+
+function nodeValues(): Readonly<Record<string, string>> {
+  const bridgingValues = existsSync('/proc/sys/net/bridge') ? bridging : {}
+  return { ...everywhere, ...forwarding, ...bridgingValues }
 }
 
 class NamespaceWorld implements World {
@@ -91,9 +105,7 @@ class NamespaceWorld implements World {
     for (const place of places) this.#agents.set(place, startAgent(this.namespaces[place]))
     // Interfaces inherit the defaults when they are made, so these come first.
     await this.#everywhere((agent, place) =>
-      agent.write(
-        place === 'node' || place === 'node-2' ? { ...everywhere, ...forwarding } : everywhere,
-      ),
+      agent.write(place === 'node' || place === 'node-2' ? nodeValues() : everywhere),
     )
     await ipBatch(linkCommands(this.namespaces), undefined)
     for (const round of addressRounds()) {

@@ -44,7 +44,7 @@ function parseCase(topic: string, raw: unknown): Case {
   const families = optionalFamilies(source.families) ?? ['IPv4', 'IPv6']
   // A case of one step says it at once.
   const steps = source.steps === undefined ? [without(source)] : list(source.steps, where)
-  if (!/^([A-Z]{1,2}\d\d[a-z]?[ ,:])+ ?\S/.test(String(source.case))) {
+  if (!/^(([A-Z]{1,2}\d\d|e2e \w+\.go:\d+) ?)+: \S/.test(String(source.case))) {
     throw new Error(`${where}: a case's name starts with the IDs it covers and a colon`)
   }
   const parsed = steps.map((step, index) =>
@@ -137,7 +137,10 @@ function parseFlow(where: string, raw: unknown, families: readonly IpFamily[]): 
     gets: parseGets(where, source.gets),
     source: parseSource(where, source.source),
     evenly: source.evenly === true,
-    sticky: source.sticky === 'same' ? 'same' : source.sticky === true,
+    sticky:
+      source.sticky === 'same' || source.sticky === 'some-moved'
+        ? source.sticky
+        : source.sticky === true,
     keep: text(source.keep),
     use: text(source.use),
     count: number(source.count),

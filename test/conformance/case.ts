@@ -44,7 +44,8 @@ export interface ServiceShorthand {
   readonly families?: readonly IpFamily[]
   readonly nodePort?: boolean
   readonly loadBalancer?: boolean | { readonly ipMode?: string; readonly hostname?: string }
-  readonly externalIPs?: boolean
+  /** `both`: of both families, whatever the Service has. */
+  readonly externalIPs?: boolean | 'both'
   readonly affinity?: number | null
   readonly internalTrafficPolicy?: string
   readonly externalTrafficPolicy?: string
@@ -103,8 +104,11 @@ export interface Flow {
   readonly source: 'kept' | 'masqueraded' | undefined
   /** Every backend gets its share, within five standard deviations. */
   readonly evenly: boolean
-  /** All connections reach one backend; `same`: the one remembered from an earlier step. */
-  readonly sticky: boolean | 'same'
+  /**
+   * All connections reach one backend; `same`: the one remembered from an earlier step;
+   * `some-moved`: of all clients of this flow at least one meets another than before.
+   */
+  readonly sticky: boolean | 'same' | 'some-moved'
   /** Names the connection and keeps it open. */
   readonly keep: string | undefined
   /** Sends on a kept connection instead of making one. */

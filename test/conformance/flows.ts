@@ -25,6 +25,8 @@ export interface Check {
 export interface FlowMemory {
   /** By client, target and family: the backend a sticky client reached. */
   readonly sticky: Map<string, string>
+  /** Flows of which some client met another backend than before. */
+  readonly moved: Set<Flow>
   /** By connection name: where it was opened and whom it reached. */
   readonly kept: Map<string, { readonly client: Client; readonly backend: string | undefined }>
 }
@@ -248,6 +250,7 @@ function verifySticky(
   const key = [flow.service, flow.port, client.place, client.addressIndex, target, family].join('/')
   const remembered = memory.sticky.get(key)
   memory.sticky.set(key, backend)
+  if (remembered !== undefined && remembered !== backend) memory.moved.add(flow)
   return flow.sticky === 'same' && remembered !== backend
     ? [`expected ${String(remembered)} as before, got ${backend}`]
     : []

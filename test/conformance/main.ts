@@ -4,13 +4,15 @@ import { parseArgs } from 'node:util'
 import type { ModeName } from '../../lib/modes/mode.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
 import { createWorld } from '../../lib/world/world.js'
+import type { World } from '../../lib/world/world.js'
 import type { Case } from './case.js'
 import { readCases } from './case-file.js'
 import { skips, withoutSctp } from './mode-profiles.js'
-import { ProcessSubject } from './process-subject.js'
+import { ProcessSubject, subjectProgram } from './process-subject.js'
 import { tableText, tapLine, writeSummary } from './report.js'
 import type { ModeResults } from './report.js'
 import { runCases } from './runner.js'
+import type { CaseResult } from './runner.js'
 
 /** The cases lie beside the sources, not the compiled files. */
 export const casesFolder = fileURLToPath(new URL('../../../test/cases', import.meta.url))
@@ -43,8 +45,13 @@ async function runModes(names: readonly string[]): Promise<number> {
   console.log('TAP version 14')
   for (const name of names) {
     const mode = Object.keys(modeLoaders).find((known) => known === name) as ModeName | undefined
-    const world = await createWorld({ name: name.replace(/[^a-z0-9]/g, '').slice(0, 8) })
+    const world: World = await createWorld({ name: name.replace(/[^a-z0-9]/g, '').slice(0, 8) })
     try {
+      const missing = await missingFor(world, name)
+      if (missing.length > 0) {
+        console.log(`# ${name} cannot run on this kernel: ${missing.join('; ')}`)
+        continue
+      }
       const results = await runCases({
         world,
         subject: new ProcessSubject(name),
@@ -70,6 +77,15 @@ async function runModes(names: readonly string[]): Promise<number> {
       .map((line) => `# ${line}`)
       .join('\n'),
   )
+  const count = (outcome: CaseResult['outcome']) =>
+    modes.flatMap(({ results }) => results).filter((result) => result.outcome === outcome).length
+  console.log(`${count('passed')} passed, ${count('failed')} failed`)
   if (values.json !== undefined) writeSummary(values.json, modes)
-  return modes.some(({ results }) => results.some(({ outcome }) => outcome === 'failed')) ? 1 : 0
+  return count('failed') > 0 ? 1 : 0
+}
+
+async function missingFor(world: World, name: string): Promise<readonly string[]> {
+  const result = await world.exec('node', [process.execPath, subjectProgram, name, 'probe'])
+  if (result.code !== 0) throw new Error(`ask what ${name} needs: ${result.stderr}`)
+  return JSON.parse(result.stdout) as readonly string[]
 }

@@ -29,6 +29,8 @@ export interface CaseService {
 
 export const namespace = 'cases'
 
+const bothFamilies: readonly IpFamily[] = ['IPv4', 'IPv6']
+
 /**
  * Gives a Service its addresses. No two Services of a run share one, so that what an earlier case
  * left in the kernel's connection table cannot be mistaken for this one's.
@@ -109,9 +111,13 @@ export function serviceManifest(service: CaseService): Manifest {
         targetPort: target,
         ...(nodePort === 0 || type === 'ClusterIP' ? {} : { nodePort }),
       })),
-      ...(shorthand.externalIPs === true
-        ? { externalIPs: families.map((family) => service.externalIps[family]) }
-        : {}),
+      ...(shorthand.externalIPs === undefined || shorthand.externalIPs === false
+        ? {}
+        : {
+            externalIPs: (shorthand.externalIPs === 'both' ? bothFamilies : families).map(
+              (family) => service.externalIps[family],
+            ),
+          }),
       ...(affinity === undefined
         ? { sessionAffinity: 'None' }
         : {

@@ -11,7 +11,7 @@ export interface SubjectAnswer {
   readonly error?: string
 }
 
-const program = fileURLToPath(new URL('./subject-main.js', import.meta.url))
+export const subjectProgram = fileURLToPath(new URL('./subject-main.js', import.meta.url))
 
 /** A mode, or the reference proxy, in a process of its own inside the node's namespace. */
 export class ProcessSubject implements Subject {
@@ -25,7 +25,7 @@ export class ProcessSubject implements Subject {
   }
 
   async start(world: World, settings: CaseSettings): Promise<void> {
-    const argv = [process.execPath, program, this.name, JSON.stringify(settings)]
+    const argv = [process.execPath, subjectProgram, this.name, JSON.stringify(settings)]
     const child = world.spawn('node', argv)
     this.#errors = ''
     child.stderr.on('data', (chunk: Buffer) => {

@@ -99,7 +99,7 @@ class Run {
     outcome: { failures: string[]; skipped: Set<string>; checks: number },
   ): Promise<void> {
     const services = new CaseServices(() => this.#serial++)
-    const memory: FlowMemory = { sticky: new Map(), kept: new Map() }
+    const memory: FlowMemory = { sticky: new Map(), kept: new Map(), moved: new Set() }
     let zone: string | null | undefined
     if (this.#plan(each, outcome.skipped).every((checks) => checks.length === 0)) return
     await this.#start(each)
@@ -115,6 +115,11 @@ class Run {
         const title = step.title === '' ? `step ${index + 1}` : step.title
         for (const problem of problems) {
           outcome.failures.push(`${title}: ${check.label}: ${problem}`)
+        }
+      }
+      for (const flow of new Set(checks.map((check) => check.flow))) {
+        if (flow.sticky === 'some-moved' && !memory.moved.has(flow)) {
+          outcome.failures.push(`step ${index + 1}: every client met the backend it had before`)
         }
       }
     }

@@ -1,9 +1,8 @@
 /**
  * The process of a proxy under test: `subject-main.js MODE SETTINGS`, inside the node's namespace.
  * Takes changes as JSON lines and answers each once it is in force. MODE is a mode's name, or
- * `reference`, or `reference:FLAW`.
+ * `reference`, or `reference:FLAW`. With `probe` for SETTINGS it tells what MODE misses here.
  */
-import { networkInterfaces } from 'node:os'
 import { createInterface } from 'node:readline'
 import { configWith } from '../../lib/config/load.js'
 import { modeSettings } from '../../lib/config/mode-settings.js'
@@ -11,10 +10,10 @@ import { KernelError, messageOf } from '../../lib/errors.js'
 import type { Log, Mode, ModeName } from '../../lib/modes/mode.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
 import type { IpFamily } from '../../lib/state/ip.js'
-import type { Parsed } from '../../lib/state/objects.js'
-import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
-import { parseNode, parseServiceCidr } from '../../lib/state/parse-node.js'
-import { parseService } from '../../lib/state/parse-service.js'
+import { nodeAddresses } from '../../lib/sources/node-addresses.js'
+import type { ObjectKind } from '../../lib/sources/source.js'
+import { TrackerSink } from '../../lib/sources/tracker-sink.js'
+import { identityOf } from '../../lib/state/parse-object.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { Syncer } from '../../lib/sync/syncer.js'
 import type { CaseSettings } from './case.js'
@@ -38,6 +37,7 @@ const log: Log = {
 
 class SubjectProcess {
   readonly #tracker: Tracker
+  readonly #sink: TrackerSink
   readonly #mode: Mode
   readonly #syncer: Syncer
   /** Syncs run one after the other, whoever asked for them. */
@@ -54,11 +54,14 @@ class SubjectProcess {
       nodePortAddresses: settings.nodePortAddresses,
       detectLocal: settings.detectLocal,
     })
-    this.#tracker.setLocalAddresses(
-      Object.values(networkInterfaces()).flatMap((list) =>
-        (list ?? []).map(({ address }) => address),
-      ),
-    )
+    this.#tracker.setLocalAddresses(nodeAddresses())
+    this.#sink = new TrackerSink(this.#tracker, 'node', {
+      changed: () => undefined,
+      malformed: (kind, identity, reason) => log.warn({ kind, ...identity, reason }, 'malformed'),
+      warned: (kind, identity, warning) => log.warn({ kind, ...identity, warning }, 'left out'),
+      nodeChanged: () => undefined,
+      failed: () => undefined,
+    })
   }
 
   static async start(name: string, settings: CaseSettings): Promise<SubjectProcess> {
@@ -77,8 +80,11 @@ class SubjectProcess {
   }
 
   async apply(changes: Changes): Promise<void> {
-    for (const manifest of changes.removals) this.#remove(manifest)
-    for (const manifest of changes.upserts) this.#upsert(manifest)
+    for (const manifest of changes.removals) {
+      const { namespace, name } = identityOf(manifest)
+      this.#sink.remove(kindOf(manifest), namespace, name)
+    }
+    for (const manifest of changes.upserts) this.#sink.upsert(kindOf(manifest), manifest)
     await this.#sync()
   }
 
@@ -104,49 +110,6 @@ class SubjectProcess {
       }
       for (const failure of report.failed) log.warn(failure, 'service port not programmed')
     }
-  }
-
-  #upsert(manifest: Manifest): void {
-    switch (manifest.kind) {
-      case 'Service':
-        this.#take(
-          parseService(manifest),
-          (service) => this.#tracker.upsertService(service),
-          ({ namespace, name }) => this.#tracker.removeService(namespace, name),
-        )
-        break
-      case 'EndpointSlice':
-        this.#take(
-          parseEndpointSlice(manifest),
-          (slice) => this.#tracker.upsertEndpointSlice(slice),
-          ({ namespace, name }) => this.#tracker.removeEndpointSlice(namespace, name),
-        )
-        break
-      case 'Node':
-        this.#take(parseNode(manifest), (node) => this.#tracker.setNode(node))
-        break
-      case 'ServiceCIDR':
-        this.#take(parseServiceCidr(manifest), (cidr) => this.#tracker.upsertServiceCidr(cidr))
-        break
-    }
-  }
-
-  #take<T>(
-    parsed: Parsed<T>,
-    accept: (value: T) => void,
-    forget?: (identity: { readonly namespace: string; readonly name: string }) => void,
-  ): void {
-    if (parsed.outcome === 'accepted') accept(parsed.value)
-    else if (parsed.outcome === 'ignored') forget?.(parsed.identity)
-    else log.warn(parsed, 'malformed object')
-  }
-
-  #remove(manifest: Manifest): void {
-    const { name, namespace = '' } = manifest.metadata as { name: string; namespace?: string }
-    if (manifest.kind === 'Service') this.#tracker.removeService(namespace, name)
-    else if (manifest.kind === 'EndpointSlice') this.#tracker.removeEndpointSlice(namespace, name)
-    else if (manifest.kind === 'ServiceCIDR') this.#tracker.removeServiceCidr(name)
-    else this.#tracker.setNode(undefined)
   }
 }
 
@@ -183,10 +146,31 @@ async function createMode(
   })
 }
 
+function kindOf({ kind }: Manifest): ObjectKind {
+  if (kind === 'Service' || kind === 'EndpointSlice' || kind === 'Node' || kind === 'ServiceCIDR') {
+    return kind
+  }
+  throw new Error(`objects of kind ${String(kind)} are not for a proxy`)
+}
+
 const answer = (result: SubjectAnswer) => process.stdout.write(`${JSON.stringify(result)}\n`)
+
+/** What the mode needs and this kernel lacks, in words; nothing when it can run. */
+async function missingFor(name: string): Promise<readonly string[]> {
+  const modeName = Object.keys(modeLoaders).find((known) => known === name) as ModeName | undefined
+  const definition = await (modeName && modeLoaders[modeName])?.()
+  const findings = (await definition?.probe({ log })) ?? []
+  return findings
+    .filter(({ ok, required }) => required && !ok)
+    .map(({ what, seen }) => `${what}: ${seen}`)
+}
 
 const [, , name = '', settingsText = '{}'] = process.argv
 const stop = new AbortController()
+if (settingsText === 'probe') {
+  process.stdout.write(`${JSON.stringify(await missingFor(name))}\n`)
+  process.exit()
+}
 try {
   const subject = await SubjectProcess.start(name, JSON.parse(settingsText) as CaseSettings)
   const running = subject.run(stop.signal)
