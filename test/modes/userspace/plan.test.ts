@@ -1,0 +1,372 @@
+import t from 'tap'
+import fc from 'fast-check'
+import { AffinityTable } from '../../../lib/modes/userspace/affinity.js'
+import { Balancer } from '../../../lib/modes/userspace/balancer.js'
+import { DescriptorBudget, descriptorLimit } from '../../../lib/modes/userspace/descriptors.js'
+import { Listeners } from '../../../lib/modes/userspace/listeners.js'
+import { definition } from '../../../lib/modes/userspace/index.js'
+import { PassiveHealth } from '../../../lib/modes/userspace/passive-health.js'
+import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import { PortAllocator } from '../../../lib/modes/userspace/port-allocator.js'
+import { TrafficMeter } from '../../../lib/modes/userspace/traffic-meter.js'
+import { service, state, states, testSettings } from '../../support/states.js'
+import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath.js'
+import type { ListenerChanges } from '../../../lib/modes/userspace/messages.js'
+import type { ModeSettings } from '../../../lib/modes/mode.js'
+
+const nowhere = {
+  count: () => undefined,
+  gauge: () => undefined,
+  observe: () => undefined,
+  forget: () => undefined,
+}
+const target = (name: string): Target => ({ key: name, ip: '10.0.0.1', port: 80 })
+const targets = (...names: string[]) => names.map(target)
+
+function balancer(
+  names: readonly string[],
+  options: { affinityMs?: number; passiveHealth?: boolean } = {},
+) {
+  const clock = { now: 0 }
+  const made = new Balancer(
+    { now: () => clock.now, random: () => 0.999, passiveHealth: options.passiveHealth ?? false },
+    { endpoints: names.map(target), affinityMs: options.affinityMs },
+  )
+  return {
+    clock,
+    balancer: made,
+    pick: (client = '', tried: readonly Target[] = []) => made.pick(client, tried)?.key,
+  }
+}
+
+t.test('round robin', async (t) => {
+  t.test('US60: in turn, and no endpoints is no endpoint', async (t) => {
+    const { pick } = balancer(['a', 'b', 'c'])
+    t.same([pick(), pick(), pick(), pick()], ['a', 'b', 'c', 'a'])
+    t.equal(balancer([]).pick(), undefined)
+  })
+
+  t.test('US60: goes on where it was when endpoints change', async (t) => {
+    const { balancer: made, pick } = balancer(['a', 'b', 'c'])
+    t.same([pick(), pick()], ['a', 'b'])
+    made.update({ endpoints: targets('a', 'c', 'd'), affinityMs: undefined })
+    t.same([pick(), pick(), pick()], ['c', 'd', 'a'])
+    made.update({ endpoints: targets('a', 'c', 'd'), affinityMs: undefined })
+    t.same([pick(), pick()], ['c', 'd'], 'an equal list changes nothing')
+  })
+
+  t.test('every endpoint gets its share whatever changes', async (t) => {
+    const names = fc.uniqueArray(fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f'), { minLength: 1 })
+    fc.assert(
+      fc.property(fc.array(names, { minLength: 1, maxLength: 8 }), fc.nat(20), (lists, picks) => {
+        const { balancer: made, pick } = balancer([])
+        for (const list of lists) {
+          made.update({ endpoints: list.map(target), affinityMs: undefined })
+          const counts = new Map<string, number>(list.map((name) => [name, 0]))
+          for (let index = 0; index < list.length * picks; index++) {
+            const name = pick() ?? ''
+            counts.set(name, (counts.get(name) ?? 0) + 1)
+          }
+          for (const [name, count] of counts) {
+            if (count !== picks) throw new Error(`${name} got ${count} of ${picks}`)
+          }
+        }
+      }),
+    )
+    t.pass('equal shares')
+  })
+
+  t.test('US40: a second try avoids what was tried, while there is anything else', async (t) => {
+    const { pick } = balancer(['a', 'b'])
+    t.equal(pick('', targets()), 'a')
+    const [a, b] = ['a', 'b'].map(target)
+    const { balancer: made } = balancer(['a', 'b'])
+    const first = made.pick('')!
+    t.equal(made.pick('', [first])?.key, 'b')
+    t.ok(a && b && made.pick('', [first, made.pick('', [first])!]), 'rather twice than not at all')
+  })
+})
+
+t.test('affinity', async (t) => {
+  t.test('US62: the record slides, and is gone when its time is over', async (t) => {
+    const { clock, pick } = balancer(['a', 'b', 'c'], { affinityMs: 1000 })
+    t.equal(pick('x'), 'a')
+    clock.now = 999
+    t.equal(pick('x'), 'a')
+    clock.now = 1998
+    t.equal(pick('x'), 'a', 'renewed by the last use')
+    t.equal(pick('y'), 'b', 'others have their own')
+    clock.now = 2998
+    t.equal(pick('x'), 'c')
+  })
+
+  t.test('US41: a failed dial moves the client for good', async (t) => {
+    const { balancer: made, pick } = balancer(['a', 'b', 'c'], { affinityMs: 1000 })
+    const first = made.pick('x')!
+    t.equal(pick('x', [first]), 'b')
+    t.equal(pick('x'), 'b')
+  })
+
+  t.test('US63, US64: the time-out of the Service counts, also when only it changes', async (t) => {
+    const { balancer: made, clock, pick } = balancer(['a', 'b'], { affinityMs: 1000 })
+    t.equal(pick('x'), 'a')
+    made.update({ endpoints: targets('a', 'b'), affinityMs: 50 })
+    clock.now = 49
+    t.equal(pick('x'), 'a', 'the record is kept')
+    clock.now = 99
+    t.equal(pick('x'), 'b')
+  })
+
+  t.test('US65, US68: records go with their endpoint, and with affinity itself', async (t) => {
+    const { balancer: made, pick } = balancer(['a', 'b'], { affinityMs: 1000 })
+    t.equal(pick('x'), 'a')
+    made.update({ endpoints: targets('b'), affinityMs: 1000 })
+    made.update({ endpoints: targets('b', 'a'), affinityMs: 1000 })
+    t.equal(pick('x'), 'b')
+    made.update({ endpoints: targets('b', 'a'), affinityMs: undefined })
+    t.notOk(made.usesAffinity)
+    made.update({ endpoints: targets('b', 'a'), affinityMs: 1000 })
+    t.equal(pick('x'), 'a', 'nothing comes back to life')
+  })
+
+  t.test('a flood of addresses is bounded, the latest stay', async (t) => {
+    const table = new AffinityTable(1e9)
+    for (let client = 0; client < 140_000; client++) table.remember(String(client), 'a', client)
+    t.equal(table.size, 131_072)
+    t.equal(table.find('139999', 140_000), 'a')
+    t.equal(table.find('0', 140_000), undefined)
+  })
+})
+
+t.test('passive health', async (t) => {
+  t.test('a failed endpoint comes last, longer each time, until it answers', async (t) => {
+    const { balancer: made, clock, pick } = balancer(['a', 'b'], { passiveHealth: true })
+    const a = made.pick('')!
+    made.dialFailed(a)
+    t.same([pick(), pick(), pick()], ['b', 'b', 'b'])
+    clock.now = 1000
+    t.equal(pick(), 'a', 'its time is over: one connection tries')
+    t.same([pick(), pick()], ['b', 'b'], 'the others wait for that one')
+    made.dialFailed(a)
+    clock.now = 2999
+    t.same([pick(), pick()], ['b', 'b'], 'twice as long')
+    clock.now = 3000
+    t.equal(pick(), 'a')
+    made.dialSucceeded(a)
+    t.same([pick(), pick(), pick()], ['b', 'a', 'b'])
+  })
+
+  t.test('when all have failed, all are tried', async (t) => {
+    const { balancer: made, pick } = balancer(['a', 'b'], { passiveHealth: true })
+    made.dialFailed(made.pick('')!)
+    made.dialFailed(made.pick('')!)
+    t.same([pick(), pick(), pick()].toSorted(), ['a', 'a', 'b'])
+  })
+
+  t.test('the penalty has a cap', async (t) => {
+    const health = new PassiveHealth()
+    for (let now = 0; now < 40; now++) health.failed('a', now * 100_000)
+    t.ok(health.isSuspect('a', 3_900_000 + 29_999))
+    t.notOk(health.isSuspect('a', 3_900_000 + 30_000))
+  })
+})
+
+const plans = (settings: Partial<ModeSettings['userspace']> = {}) =>
+  new UserspacePlanner({ ...testSettings, userspace: { ...testSettings.userspace, ...settings } })
+const planner = (settings: Partial<ModeSettings['userspace']> = {}) =>
+  definition.planner({
+    ...testSettings,
+    userspace: { ...testSettings.userspace, ...settings },
+  })
+/** The rules of one chain, as text. */
+const rulesOf = (
+  specs: Parameters<typeof state>[0],
+  chain: string,
+  settings: Partial<ModeSettings['userspace']> = {},
+) => {
+  const made = planner(settings)
+  return made
+    .render(made.plan(state(specs)))
+    .split('\n')
+    .filter((line) => line.startsWith(`-A ${chain} `))
+    .map((line) => line.slice(chain.length + 4))
+}
+
+t.test('plan', async (t) => {
+  t.test('US06, US07, US08: redirect for pods, DNAT to the node for the node', async (t) => {
+    t.same(rulesOf([service()], 'KUBE-PORTALS-CONTAINER'), [
+      '-d 10.96.0.10 -p tcp -m comment --comment default/web:http -m tcp --dport 80 -j REDIRECT --to-ports PROXY-PORT',
+    ])
+    t.same(rulesOf([service()], 'KUBE-PORTALS-HOST'), [
+      '-d 10.96.0.10 -p tcp -m comment --comment default/web:http -m tcp --dport 80 -j DNAT --to-destination 192.0.2.1:PROXY-PORT',
+    ])
+    const bound = { bindAddress: '192.0.2.7' }
+    t.match(rulesOf([service()], 'KUBE-PORTALS-CONTAINER', bound)[0], /DNAT.*192\.0\.2\.7:PROXY/)
+    t.match(rulesOf([service()], 'KUBE-PORTALS-HOST', bound)[0], /DNAT.*192\.0\.2\.7:PROXY/)
+  })
+
+  t.test('US30: a loopback address cannot be the address of Services', async (t) => {
+    t.throws(() => planner({ bindAddress: '127.0.0.1' }), { name: 'ConfigError' })
+    t.throws(() => planner({ bindAddress: '::1' }), { name: 'ConfigError' })
+  })
+
+  t.test('S16, S17: the endpoint lists decide which listeners there are', async (t) => {
+    const lists = (spec: Parameters<typeof service>[0]) =>
+      [
+        ...plans()
+          .plan(state([service(spec)]))
+          .services.values(),
+      ].flatMap(({ listeners }) =>
+        listeners.map(({ list, spec }) => `${list} ${spec.endpoints.length}`),
+      )
+    const endpoints = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
+    t.same(lists({ endpoints }), ['cluster 2'])
+    t.same(lists({ endpoints, internalPolicyLocal: true }), ['local 1'])
+    t.same(lists({ endpoints, nodePort: 30080, externalPolicyLocal: true }), [
+      'cluster 2',
+      'local 1',
+    ])
+    t.same(lists({ endpoints: [] }), ['cluster 0'], 'one that has none keeps its port')
+  })
+
+  t.test('S13: pods and source ranges meet in the smaller CIDR', async (t) => {
+    const spec = service({
+      loadBalancerIps: ['203.0.113.1'],
+      sourceRanges: ['10.0.0.0/8', '10.180.7.0/24', '198.51.100.0/24'],
+      externalPolicyLocal: true,
+      endpoints: [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }],
+    })
+    const rules = rulesOf([spec], 'KUBE-PORTALS-CONTAINER').filter((rule) => rule.includes('203.'))
+    t.same(
+      rules.map((rule) => /^-s (\S+) .* --to-ports (\S+)$/.exec(rule)?.slice(1)),
+      [
+        ['10.180.0.0/16', 'PROXY-PORT'],
+        ['10.180.7.0/24', 'PROXY-PORT'],
+        ['10.0.0.0/8', 'PROXY-PORT-LOCAL'],
+        ['10.180.7.0/24', 'PROXY-PORT-LOCAL'],
+        ['198.51.100.0/24', 'PROXY-PORT-LOCAL'],
+      ],
+    )
+    t.match(rulesOf([spec], 'KUBE-PORTALS-REFUSE').at(-1), /^-d 203\.0\.113\.1 .* -j DROP$/)
+  })
+
+  t.test('S35: a range with the node in it lets the address itself in', async (t) => {
+    const spec = service({ loadBalancerIps: ['203.0.113.1'], sourceRanges: ['192.0.2.0/24'] })
+    const rules = rulesOf([spec], 'KUBE-PORTALS-HOST').filter((rule) => rule.includes('-d 203.'))
+    t.match(rules, [/^-s 192\.0\.2\.0\/24 /, /^-s 203\.0\.113\.1 /])
+  })
+
+  t.test('US37: SCTP is reported, not proxied', async (t) => {
+    const plan = plans().plan(state([service({ protocol: 'SCTP' })]))
+    t.match([...plan.services.values()], [{ listeners: [], rules: [], unsupported: /SCTP/ }])
+  })
+
+  t.test('a port range is guarded by two rules, whatever the number of Services', async (t) => {
+    const specs = [1, 2, 3].map((number) =>
+      service({ name: `web-${number}`, clusterIp: `10.96.1.${number}` }),
+    )
+    t.equal(rulesOf(specs, 'KUBE-PORTALS-DIRECT').length, 4)
+    const guarded = rulesOf(specs, 'KUBE-PORTALS-DIRECT', { portRange: { from: 1, to: 9 } })
+    t.match(guarded, [/--ctstate DNAT -j RETURN/, /tcp --dport 1:9/, /udp --dport 1:9/])
+  })
+
+  t.test(
+    'an unchanged Service keeps its part of the plan, and an equal state the plan',
+    async (t) => {
+      const cluster = states()
+      const specs = [1, 2].map((number) =>
+        service({ name: `web-${number}`, clusterIp: `10.96.1.${number}` }),
+      )
+      const made = plans()
+      const first = made.plan(cluster.put(...specs).take())
+      t.equal(made.plan(cluster.take()), first)
+      const second = made.plan(cluster.put({ ...specs[0]!, port: 81 }).take())
+      const { changed, added, removed } = second.services.since(first.services)
+      t.same([changed.length, added.length, removed.length], [1, 0, 0])
+      t.match(planner().renderChanges(second, first), /-A KUBE-PORTALS-CONTAINER .* 81 /)
+      t.match(planner().renderChanges(second, first), /-D KUBE-PORTALS-CONTAINER .* 80 /)
+    },
+  )
+
+  t.test('hostile names stay inside their comment', async (t) => {
+    const [rule] = rulesOf([service({ portName: 'x" -j ACCEPT\n-A INPUT' })], 'KUBE-PORTALS-HOST')
+    t.match(rule, '--comment "default/web:x\\" -j ACCEPT?-A INPUT" -m tcp')
+  })
+})
+
+t.test('ports and descriptors', async (t) => {
+  t.test('US32: a range is used up to its last port, and says so when it is empty', async (t) => {
+    const ports = new PortAllocator({ from: 10, to: 12 })
+    const none = new Set<number>()
+    const taken = [ports.take(none), ports.take(none), ports.take(none)]
+    t.same(taken.toSorted(), [10, 11, 12])
+    t.equal(ports.take(none), undefined)
+    ports.release(11)
+    t.equal(ports.take(none), 11)
+  })
+
+  t.test('US34: ports that others hold are passed over, and failures are told', async (t) => {
+    const spec = (key: string): ListenerSpec => ({
+      key,
+      service: key,
+      protocol: 'TCP',
+      address: '0.0.0.0',
+      port: 0,
+      endpoints: [],
+      servingKeys: [],
+      affinityMs: undefined,
+      udpIdleMs: 250,
+    })
+    const closed: string[] = []
+    const listeners = new Listeners(
+      {
+        change: ({ open }: ListenerChanges) =>
+          Promise.resolve({
+            opened: open.filter(({ port }) => port !== 20).map(({ key, port }) => ({ key, port })),
+            failed: open
+              .filter(({ port }) => port === 20)
+              .map(({ key }) => ({ key, code: 'EADDRINUSE', message: 'in use' })),
+          }),
+      },
+      { range: { from: 20, to: 22 }, meter: nowhere, closed: (key) => closed.push(key) },
+    )
+    const failures = await listeners.ensure([spec('a'), spec('b'), spec('c')])
+    t.match(failures, [{ code: 'ERANGE' }])
+    const open = ['a', 'b', 'c'].filter((key) => listeners.portOf(key) !== undefined)
+    t.same(open.map((key) => listeners.portOf(key)).toSorted(), [21, 22])
+    await listeners.close(open)
+    t.same(closed, open)
+  })
+
+  t.test('a budget never goes below zero, and keeps a reserve', async (t) => {
+    const shared = DescriptorBudget.allocate(3)
+    const [one, two] = [new DescriptorBudget(shared), new DescriptorBudget(shared)]
+    t.ok(one.tryTake(2))
+    t.notOk(two.tryTake(2))
+    t.ok(two.tryTake(1))
+    one.release(2)
+    t.equal(two.left, 2)
+    t.equal(descriptorLimit('Max open files            1024                 4096     files'), 896)
+    t.equal(descriptorLimit('Max open files            64                   64       files'), 48)
+  })
+})
+
+t.test('metrics are bounded, and go with their service port', async (t) => {
+  const endpoints = new Set<string>()
+  const forgotten: unknown[] = []
+  const meter = new TrafficMeter({
+    ...nowhere,
+    count: (_, labels) => void endpoints.add(labels['endpoint'] ?? ''),
+    forget: (labels) => void forgotten.push(labels),
+  })
+  const key = 'IPv4 default/web:http/TCP cluster'
+  const counts = { connections: 1, dialErrors: 0, bytesToEndpoint: 0, bytesToClient: 0 }
+  for (let number = 0; number < 5000; number++) {
+    const endpoint = { endpoint: String(number), ...counts, dialSeconds: [] }
+    meter.record([{ key, active: 0, refused: 0, endpoints: [endpoint] }])
+  }
+  t.equal(endpoints.size, 4097)
+  t.ok(endpoints.has('other'))
+  meter.closed(key)
+  t.same(forgotten, [{ service: 'default/web:http', protocol: 'TCP' }])
+})
