@@ -59,6 +59,7 @@ export const observeKeys = {
   ),
   'logging.flushFrequency': logging.key(logDurationKind, 5000, 'Longest time a line is kept', {
     flags: ['log-flush-frequency'],
+    zeroIsDefault: true,
     overFile: true,
     idle: atOnce,
   }),

@@ -1,0 +1,77 @@
+import { groups, type Key } from './key.js'
+import { keyEntries, retiredFlags, retiredKeys } from './keys.js'
+import { actionFlags } from './flags.js'
+import { apiVersion, kind } from './file.js'
+
+const introduction = `# Configuration
+
+<!-- Written by \`npm run docs\` from lib/config/keys-*.ts; change it there. -->
+
+Every value can be set by a flag or in the file given by \`--config\`, a \`${kind}\` of
+\`${apiVersion}\`. A file that is valid for kube-proxy 1.36 is accepted as it is.
+
+- **Strict.** An unknown key, a key that stands twice or a value of the wrong type ends the start
+  with exit code 2 and \`file:line: key: value\`; nothing is touched.
+- **With \`--config\`, flags do not count**, as in kube-proxy; those that nevertheless do are marked
+  *over the file*. The log names the flags that were ignored.
+- **Empty and zero.** Where a file says \`""\` or \`0\` for a value marked *0 = default*, the default
+  is meant, as in kube-proxy. An empty \`--healthz-bind-address=\` or \`--metrics-bind-address=\`
+  switches that server off.
+- **Changes** of the file are noticed, also through a ConfigMap volume. They are checked first: a
+  file that is wrong is reported and changes nothing. \`logging.verbosity\` is taken over at once,
+  any other change ends the process with exit code 1, so that whoever started it starts it anew.
+- \`/configz\` on the metrics port shows the values in force and where each of them came from.
+- Durations are written as in Go: \`250ms\`, \`30s\`, \`1h30m\`.
+`
+
+/** docs/configuration.md. */
+export function configurationMarkdown(): string {
+  const sections = groups.flatMap((group) => {
+    const rows = keyEntries.filter(([, key]) => key.group === group)
+    return [`\n## ${group}\n`, table(rows.map(([path, key]) => row(path, key)))]
+  })
+  return [
+    introduction,
+    '\n## What to do\n',
+    list(actionFlags.map(({ flag, doc }) => `\`--${flag}\`: ${doc}.`)),
+    ...sections,
+    '\n## Accepted from older releases\n',
+    'These have no effect; the log says so.\n\n',
+    list([
+      ...Object.entries(retiredKeys).map(([path, advice]) => `\`${path}\` in the file: ${advice}.`),
+      ...Object.entries(retiredFlags).map(([flag, advice]) => `\`--${flag}\`: ${advice}.`),
+    ]),
+  ].join('')
+}
+
+function row(path: string, key: Key<unknown>): readonly string[] {
+  const notes = [
+    `${key.doc}.`,
+    key.kind.choices ? `One of ${key.kind.choices.map((choice) => code(choice)).join(', ')}.` : '',
+    key.known === '1.25' ? 'From kube-proxy 1.25.' : '',
+    key.known === 'here' ? 'Only here.' : '',
+    key.overFile ? '*Over the file.*' : '',
+    key.zeroIsDefault ? '*0 = default.*' : '',
+    key.idle === undefined ? '' : `**No effect here:** ${key.idle}.`,
+  ]
+  const flags = key.flags.map((flag) => code(`--${flag}`)).join(', ')
+  const initial = key.kind.toYaml(key.initial)
+  const shown = typeof initial === 'string' ? initial : JSON.stringify(initial)
+  return [code(path), flags, code(shown), notes.filter((note) => note !== '').join(' ')]
+}
+
+function table(rows: readonly (readonly string[])[]): string {
+  const head = ['Key', 'Flag', 'Default', 'Meaning']
+  const lines = [head, head.map(() => '---'), ...rows].map((cells) => {
+    return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`
+  })
+  return `\n${lines.join('\n')}\n`
+}
+
+function list(items: readonly string[]): string {
+  return `\n${items.map((item) => `- ${item}`).join('\n')}\n`
+}
+
+function code(text: string): string {
+  return text === '' ? '`""`' : `\`${text}\``
+}
