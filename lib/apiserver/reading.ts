@@ -3,7 +3,7 @@ import { isObject, type JsonObject } from './json.js'
 import type { KubeObject } from './object.js'
 import type { Registry } from './registry.js'
 import type { Target } from './request.js'
-import { apiVersionOf, collectionOf, type ResourceKind } from './resources.js'
+import { apiVersionOf, collectionOf, shownAs, type ResourceKind } from './resources.js'
 import { parseFieldSelector, parseLabelSelector, type Match } from './selectors.js'
 import { ApiError, badRequest, expired } from './status.js'
 import { partialOf, renderingOf, tableOf, type Rendering, type RowObject } from './table.js'
@@ -27,7 +27,7 @@ export function viewOf(exchange: Exchange, target: Target): View {
       (namespace === undefined || object.metadata.namespace === namespace) &&
       (name === undefined || object.metadata.name === name) &&
       labels(object) &&
-      fields(object),
+      fields(shownAs(target.kind, object)),
   }
 }
 
@@ -46,7 +46,7 @@ function renderOne(
   rendering: Rendering,
   options: { readonly kind: ResourceKind; readonly now: number },
 ): JsonObject {
-  if (rendering === 'object') return object
+  if (rendering === 'object') return shownAs(options.kind, object)
   if (rendering === 'metadata') return partialOf(object)
   return tableOf([object], {
     columns: options.kind.columns,
@@ -91,7 +91,7 @@ export function sendList(exchange: Exchange, target: Target, registry: Registry)
   const opening = JSON.stringify({ ...head, metadata: listMeta }).slice(0, -1)
   let text = `${opening},"items":[`
   for (const [index, item] of items.entries()) {
-    text += `${index === 0 ? '' : ','}${JSON.stringify(isPartial ? partialOf(item) : bare(item))}`
+    text += `${index === 0 ? '' : ','}${JSON.stringify(isPartial ? partialOf(item) : bare(shownAs(target.kind, item)))}`
     if (text.length > 64 * 1024) {
       outlet.write(text)
       text = ''

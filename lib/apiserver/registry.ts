@@ -178,7 +178,8 @@ export class Registry {
     const { namespace, ...rest } = object.metadata
     if (!kind.namespaced) return { ...object, metadata: rest }
     const inNamespace = namespace === undefined || namespace === '' ? 'default' : namespace
-    return { ...object, metadata: { ...rest, namespace: inNamespace } }
+    const placed = { ...object, metadata: { ...rest, namespace: inNamespace } }
+    return kind.storedForm ? kind.storedForm.toStored(placed) : placed
   }
 
   #write(

@@ -1,6 +1,8 @@
 import * as columns from './columns.js'
 import type { Column } from './columns.js'
+import { eventForm, type StoredForm } from './events.js'
 import type { NameRule } from './names.js'
+import type { KubeObject } from './object.js'
 
 /** One served resource: everything generic about a kind is read from here. */
 export interface ResourceKind {
@@ -18,6 +20,8 @@ export interface ResourceKind {
   readonly countsGenerations: boolean
   readonly nameRule: NameRule
   readonly columns: readonly Column[]
+  /** The kind is another view of objects that are stored in this form. */
+  readonly storedForm?: StoredForm
 }
 
 type Extra = Partial<Omit<ResourceKind, 'group' | 'version' | 'kind' | 'plural'>>
@@ -106,6 +110,7 @@ export const defaultResources: readonly ResourceKind[] = [
   resource('v1', 'Event', 'events', { shortNames: ['ev'], columns: columns.eventColumns }),
   resource('events.k8s.io/v1', 'Event', 'events', {
     shortNames: ['ev'],
+    storedForm: eventForm,
     columns: columns.eventColumns,
   }),
   // Only stored, so that ordinary manifests apply; no controller looks at them.
@@ -152,7 +157,13 @@ export function apiVersionOf(kind: ResourceKind): string {
 
 /** The name of a kind's collection in the store. */
 export function collectionOf(kind: ResourceKind): string {
+  if (kind.storedForm) return kind.storedForm.collection
   return kind.group === '' ? kind.plural : `${kind.plural}.${kind.group}`
+}
+
+/** A stored object as this kind shows it. */
+export function shownAs(kind: ResourceKind, object: KubeObject): KubeObject {
+  return kind.storedForm ? kind.storedForm.fromStored(object) : object
 }
 
 /** The served kinds, found by path or by object. */

@@ -1,5 +1,11 @@
 import { createServer, type Server } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
+import type { Controller } from './controllers/controller.js'
+import { deploymentController } from './controllers/deployments.js'
+import { endpointSliceController } from './controllers/endpoint-slices.js'
+import { garbageCollector } from './controllers/garbage.js'
+import { fakeRuntime, type PodRuntime } from './controllers/pod-runtime.js'
+import { PodController } from './controllers/pods.js'
 import { Faults } from './faults.js'
 import { writeKubeconfig } from './kubeconfig.js'
 import type { KubeObject, NewObject } from './object.js'
@@ -11,6 +17,7 @@ import { serviceStrategy } from './services/service-strategy.js'
 import { badRequest } from './status.js'
 import { VersionedStore, type StoreListener } from './store.js'
 import { EventTexts } from './watching.js'
+import { deploymentStrategy, endpointSliceStrategy, podStrategy } from './workloads.js'
 
 export interface ApiServerOptions {
   readonly host: string
@@ -28,6 +35,10 @@ export interface ApiServerOptions {
   readonly historyLimit: number
   readonly bookmarkEveryMs: number
   readonly now: () => number
+  /** What brings pods to life; undefined: no controller runs at all, objects are only stored. */
+  readonly runtime: PodRuntime | undefined
+  /** A step of a controller failed; it tries again at the next change. */
+  readonly onControllerError: (error: unknown) => void
 }
 
 export interface ObjectRef {
@@ -37,7 +48,7 @@ export interface ObjectRef {
   readonly name: string
 }
 
-const defaults: ApiServerOptions = {
+const defaults: Omit<ApiServerOptions, 'runtime'> = {
   host: '127.0.0.1',
   port: 0,
   tls: undefined,
@@ -48,12 +59,18 @@ const defaults: ApiServerOptions = {
   historyLimit: 4000,
   bookmarkEveryMs: 60_000,
   now: Date.now,
+  onControllerError: () => undefined,
 }
 
 const firstNamespaces = ['default', 'kube-node-lease', 'kube-public', 'kube-system']
 
 export function createApiServer(options: Partial<ApiServerOptions> = {}): ApiServer {
-  return new ApiServer({ ...defaults, ...options })
+  const runtime = fakeRuntime({
+    podCidrs: ['10.244.0.0/16', 'fd00:10:244::/64'],
+    readyAfterMs: 50,
+    endAfterMs: 50,
+  })
+  return new ApiServer({ ...defaults, runtime, ...options })
 }
 
 /** A Kubernetes API server in memory: over HTTP for clients, by method calls for this process. */
@@ -75,7 +92,12 @@ export class ApiServer {
       cidrs: options.serviceCidrs,
       ports: options.nodePorts,
     })
-    const strategies = new Map<string, Strategy>([['services', serviceStrategy(allocations)]])
+    const strategies = new Map<string, Strategy>([
+      ['services', serviceStrategy(allocations)],
+      ['endpointslices.discovery.k8s.io', endpointSliceStrategy],
+      ['pods', podStrategy],
+      ['deployments.apps', deploymentStrategy],
+    ])
     this.registry = new Registry({ store: this.#store, resources, strategies, now: options.now })
     this.faults = new Faults(this.#store)
     for (const name of firstNamespaces) this.put(namespaceObject(name))
@@ -99,9 +121,10 @@ export class ApiServer {
     try {
       await listen(server, this.#options.host, this.#port)
       this.#opened(server)
-      await new Promise<void>((resolve) => {
-        signal.addEventListener('abort', () => resolve(), { once: true })
-      })
+      await Promise.all([
+        aborted(signal),
+        ...this.#controllers().map((controller) => controller.run(signal)),
+      ])
     } finally {
       this.#url = undefined
       await close(server)
@@ -154,6 +177,18 @@ export class ApiServer {
       ...(tls === undefined ? {} : { certificateAuthority: tls.certificate }),
       ...(token === undefined ? {} : { token }),
     })
+  }
+
+  #controllers(): readonly Controller[] {
+    const { runtime, onControllerError } = this.#options
+    if (runtime === undefined) return []
+    const deps = { registry: this.registry, onError: onControllerError }
+    return [
+      new PodController({ ...deps, runtime }),
+      deploymentController(deps),
+      endpointSliceController(deps),
+      garbageCollector(deps),
+    ]
   }
 
   #createServer(): Server {
@@ -225,6 +260,12 @@ function serviceCidrObject(cidrs: readonly string[], since: string): NewObject {
       ],
     },
   }
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    signal.addEventListener('abort', () => resolve(), { once: true })
+  })
 }
 
 function listen(server: Server, host: string, port: number): Promise<void> {

@@ -6,7 +6,7 @@ import type { Outlet } from './outlet.js'
 import { parseVersion, viewOf, type View } from './reading.js'
 import type { Registry } from './registry.js'
 import type { Target } from './request.js'
-import { apiVersionOf, collectionOf } from './resources.js'
+import { apiVersionOf, collectionOf, shownAs } from './resources.js'
 import { badRequest, expired, type ApiError } from './status.js'
 import type { EventType, StoreEvent } from './store.js'
 import { partialOf, tableOf } from './table.js'
@@ -140,7 +140,7 @@ class WatchStream implements OpenWatch {
   emit(type: EventType, object: KubeObject): void {
     this.#line(
       this.#view.rendering === 'object'
-        ? this.#deps.texts.of(type, object)
+        ? this.#deps.texts.of(type, shownAs(this.#target.kind, object))
         : this.#rendered(type, object),
     )
   }

@@ -7,7 +7,7 @@ import { applyStrategicMergePatch } from './patch/strategic-merge.js'
 import { sendObject, viewOf } from './reading.js'
 import type { DeleteOptions, Registry, WriteOptions } from './registry.js'
 import type { Target } from './request.js'
-import { apiVersionOf, collectionOf, type ResourceKind } from './resources.js'
+import { apiVersionOf, collectionOf, shownAs, type ResourceKind } from './resources.js'
 import { scaleOf, withScale } from './scale.js'
 import { badRequest, noSuchPath, unsupportedMediaType } from './status.js'
 
@@ -64,7 +64,7 @@ export async function servePatch(
     sendScale(exchange, registry.update(target.kind, scaled, optionsOf(exchange)))
     return
   }
-  const input = inScope(apply(current, patch), target)
+  const input = inScope(apply(shownAs(target.kind, current), patch), target)
   const object = registry.update(target.kind, input, optionsOf(exchange, target.subresource))
   sendObject(exchange, object, { kind: target.kind, code: 200, now: registry.now() })
 }
@@ -110,7 +110,7 @@ export async function serveDeleteCollection(
     kind: `${target.kind.kind}List`,
     apiVersion: apiVersionOf(target.kind),
     metadata: { resourceVersion: String(registry.store.version) },
-    items,
+    items: items.map((object) => shownAs(target.kind, object)),
   })
 }
 

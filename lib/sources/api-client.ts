@@ -59,6 +59,15 @@ export class ApiClient {
     }
   }
 
+  /** Creates an object; a refusal throws. */
+  async create(path: string, body: object, signal: AbortSignal): Promise<void> {
+    const limits = { headTimeoutMs: 10_000, idleTimeoutMs: 10_000 }
+    const answer = await this.send({ method: 'POST', path, body, ...limits }, signal)
+    if (!answer.ok) throw new SourceError(`create ${path}: ${answer.status} ${answer.message}`)
+    // Read to its end, so that the connection serves the next request.
+    await readJson(answer.body)
+  }
+
   async #open(request: ApiRequest, signal: AbortSignal): Promise<IncomingMessage> {
     const credentials = await this.#access.credentials()
     const url = urlOf(this.#access.server, request)
