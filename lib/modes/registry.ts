@@ -6,5 +6,6 @@ import type { ModeDefinition, ModeName } from './mode.js'
  */
 export const modeLoaders: Readonly<Partial<Record<ModeName, () => Promise<ModeDefinition>>>> = {
   userspace: async () => (await import('./userspace/index.js')).definition,
+  iptables: async () => (await import('./iptables/index.js')).mode,
   nftables: async () => (await import('./nftables/index.js')).mode,
 }

@@ -178,9 +178,17 @@ export const testSettings: ModeSettings = {
 }
 
 function serviceObject(spec: ServiceSpec, family: IpFamily): ServiceObject {
-  const { portName, protocol, port, nodePort, clusterIp, endpoints: _, ...rest } = spec
+  const { portName, protocol, port, nodePort, clusterIp } = spec
   return Object.freeze({
-    ...rest,
+    namespace: spec.namespace,
+    name: spec.name,
+    externalIps: spec.externalIps,
+    loadBalancerIps: spec.loadBalancerIps,
+    affinitySeconds: spec.affinitySeconds,
+    internalPolicyLocal: spec.internalPolicyLocal,
+    externalPolicyLocal: spec.externalPolicyLocal,
+    healthCheckNodePort: spec.healthCheckNodePort,
+    options: spec.options,
     sourceRanges: spec.sourceRanges.map((text) => parseCidr(text)?.text ?? text),
     clusterIps: { [family]: clusterIp },
     ports: [{ name: portName, protocol, port, nodePort }],

@@ -51,6 +51,13 @@ export class Batch {
     return this.#line(table, '-D', chain, saved)
   }
 
+  /** Empties a chain at this point of the batch; declaring it would do so at the beginning. */
+  flush(table: Table, chain: string): this {
+    this.#of(table).lines.push(`-F ${checkChain(chain)}`)
+    this.#rules++
+    return this
+  }
+
   /** Removes a chain, which must exist, be empty and be jumped to from nowhere by then. */
   deleteChain(table: Table, chain: string): this {
     this.#of(table).lines.push(`-X ${checkChain(chain)}`)

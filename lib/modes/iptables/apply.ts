@@ -1,0 +1,198 @@
+import { isIptablesError } from '../../kernel/iptables.js'
+import { changeBatch } from './render.js'
+import { findRefused, ownerOf } from './refused.js'
+import { foundIn, fullBatch } from './full-sync.js'
+import { kernelError } from './kernel-error.js'
+import type { Applied, Log } from '../mode.js'
+import type { Content } from './render.js'
+import type { FixedRules } from './fixed-rules.js'
+import type { Found } from './full-sync.js'
+import type { Batch, Iptables, IptablesError, Table } from '../../kernel/iptables.js'
+import type { IptablesPlan } from './plan.js'
+import type { PersistentMap } from '../../state/persistent-map.js'
+import type { Refusal } from './refused.js'
+import type { ServiceRules } from './service-rules.js'
+
+const ownTables: readonly Table[] = ['nat', 'filter', 'mangle']
+
+export interface FamilyRulesOptions {
+  readonly iptables: Iptables
+  readonly log: Log
+  /** After so long, refused Services are tried again. */
+  readonly retryMs: number
+  readonly now?: () => number
+}
+
+interface Written extends Omit<Applied, 'failed'> {
+  readonly services: PersistentMap<ServiceRules>
+}
+
+/** Writes the plans of one family, and knows what the kernel then holds. */
+export class FamilyRules {
+  readonly #iptables: Iptables
+  readonly #log: Log
+  readonly #now: () => number
+  readonly #retryMs: number
+  /** Not tried again before their rules change or some time has passed; by Service key. */
+  readonly #refused = new Map<string, Refusal>()
+  #refusedAt = 0
+  /** What is in the kernel; not always what was planned, for some Services may be refused. */
+  #content: Content | undefined
+  #plan: IptablesPlan | undefined
+  /** One at a time: a check of the kernel and a sync must not meet. */
+  #queue: Promise<unknown> = Promise.resolve()
+
+  constructor(options: FamilyRulesOptions) {
+    this.#iptables = options.iptables
+    this.#log = options.log
+    this.#now = options.now ?? (() => performance.now())
+    this.#retryMs = options.retryMs
+  }
+
+  get iptables(): Iptables {
+    return this.#iptables
+  }
+
+  /** What the kernel holds once no sync is under way; undefined when nobody knows. */
+  async settled(): Promise<Content | undefined> {
+    await this.#queue
+    return this.#content
+  }
+
+  get plan(): IptablesPlan | undefined {
+    return this.#plan
+  }
+
+  apply(plan: IptablesPlan, previous: IptablesPlan | undefined): Promise<Applied> {
+    const done = this.#queue.then(() => this.#apply(plan, previous))
+    this.#queue = done.catch(() => undefined)
+    return done
+  }
+
+  async #apply(plan: IptablesPlan, previous: IptablesPlan | undefined): Promise<Applied> {
+    const known = previous && previous === this.#plan ? this.#content : undefined
+    const isTimeToRetry = !known || this.#now() - this.#refusedAt >= this.#retryMs
+    // Whatever happens now, an error leaves the kernel in a state nobody vouches for.
+    this.#content = undefined
+    this.#plan = undefined
+    if (isTimeToRetry) this.#refused.clear()
+    try {
+      const { services, ...applied } =
+        (known && (await this.#applyChanges(plan, known))) ?? (await this.#applyFully(plan, known))
+      this.#content = { fixed: plan.fixed, services }
+      this.#plan = plan
+      const failed = [...this.#refused.values()].map(({ failure }) => failure)
+      return { ...applied, failed }
+    } catch (error) {
+      throw kernelError(error, `program iptables rules for ${plan.family}`)
+    }
+  }
+
+  /** Undefined when the kernel refused some of it: then parts may be written and parts not. */
+  async #applyChanges(plan: IptablesPlan, known: Content): Promise<Written | undefined> {
+    const services = this.#acceptable(plan, known)
+    try {
+      const batch = changeBatch({ fixed: plan.fixed, services }, known)
+      return { full: false, services, ...(await this.#restore(batch)) }
+    } catch (error) {
+      if (!isRefusal(error)) throw error
+      this.#log.warn(
+        { family: plan.family, line: error.lineText, reason: error.message },
+        'a change of rules was refused; writing all of them',
+      )
+      const { added, changed } = services.since(known.services)
+      await this.#findRefused(
+        plan.fixed,
+        [...added, ...changed].map(([, service]) => service),
+        error,
+      )
+      return undefined
+    }
+  }
+
+  async #applyFully(plan: IptablesPlan, known: Content | undefined): Promise<Written> {
+    const found = await this.#find()
+    const undeletable = new Set<string>()
+    let searches = 0
+    for (;;) {
+      // Refused once more, it is the rules it had that no longer work.
+      const services = this.#acceptable(plan, searches < 2 ? known : undefined)
+      const { fixed, usesLocalnet } = plan
+      const batch = fullBatch({ fixed, services, usesLocalnet, found, undeletable })
+      try {
+        return { full: true, services, ...(await this.#restore(batch)) }
+      } catch (error) {
+        const busy = busyChain(error)
+        if (busy !== undefined && !undeletable.has(busy)) {
+          this.#log.warn({ chain: busy }, 'a stale chain stays: other rules jump to it')
+          undeletable.add(busy)
+          continue
+        }
+        if (!isRefusal(error) || ++searches > 2) throw error
+        // Nobody in particular: then it is about all of them, and the error says more.
+        if (!(await this.#findRefused(fixed, [...services.values()], error))) throw error
+      }
+    }
+  }
+
+  /** A Service whose new rules are refused keeps those it had; one that is new gets none. */
+  #acceptable(plan: IptablesPlan, known: Content | undefined): PersistentMap<ServiceRules> {
+    for (const [key, { rules }] of this.#refused) {
+      if (plan.services.get(key) !== rules) this.#refused.delete(key)
+    }
+    return plan.services.update(
+      [...this.#refused.keys()].map((key) => [key, known?.services.get(key)]),
+    )
+  }
+
+  async #find(): Promise<Found> {
+    const saved = []
+    for (const table of ownTables) saved.push(...(await this.#iptables.save(table)))
+    return foundIn(saved)
+  }
+
+  /** Whether there are any; they are left out from now on. */
+  async #findRefused(
+    fixed: FixedRules,
+    services: readonly ServiceRules[],
+    error: unknown,
+  ): Promise<boolean> {
+    const failed = await findRefused(services, {
+      fixed,
+      attempt: async (batch) => {
+        await this.#iptables.restore(batch)
+      },
+      firstSuspect: ownerOf(services, error),
+    })
+    this.#refusedAt = this.#now()
+    for (const { rules, failure } of failed) {
+      this.#refused.set(failure.key, { rules, failure })
+      this.#log.error(
+        { service: failure.key, reason: failure.reason },
+        'the kernel refuses the rules of a Service',
+      )
+    }
+    return failed.length > 0
+  }
+
+  async #restore(batch: Batch): Promise<{ bytes: number; objects: number }> {
+    const text = batch.toString()
+    await this.#iptables.restore(text)
+    return { bytes: text.length, objects: batch.size }
+  }
+}
+
+/** Errors about rules, as opposed to errors about the whole. */
+function isRefusal(error: unknown): error is IptablesError {
+  return (
+    isIptablesError(error) &&
+    error.line !== undefined &&
+    ['failed', 'invalid', 'unsupported', 'not-found'].includes(error.kind)
+  )
+}
+
+/** The chain that could not be removed because something jumps to it. */
+function busyChain(error: unknown): string | undefined {
+  if (!isIptablesError(error)) return undefined
+  return /^-X (\S+)$/.exec(error.lineText ?? '')?.[1]
+}

@@ -1,0 +1,68 @@
+import { Batch, Iptables, isIptablesError } from '../../kernel/iptables.js'
+import { chains, isServiceChain } from './names.js'
+import { foundIn, targetOf, type Found } from './full-sync.js'
+import { kernelError } from './kernel-error.js'
+import { messageOf } from '../../errors.js'
+import type { Backend, Family, Run } from '../../kernel/iptables.js'
+import type { Log } from '../mode.js'
+
+/** Everything but the chain that kubelet owns too. */
+const fixedNames: ReadonlySet<string> = new Set(
+  Object.values(chains).filter((name) => name !== chains.kubeletFirewall),
+)
+
+function isOurs(chain: string): boolean {
+  return fixedNames.has(chain) || isServiceChain(chain)
+}
+
+/**
+ * The batch that removes everything this mode, or kube-proxy in its iptables mode, has ever put
+ * into these tables: the jumps of whatever wording, then the chains (IT50). A chain to which
+ * somebody else's rule jumps is emptied and stays.
+ */
+export function cleanupBatch(found: Found): Batch {
+  const batch = new Batch()
+  for (const [table, inTable] of found) {
+    const wanted = new Set<string>()
+    const ours = [...inTable.keys()].filter(isOurs)
+    for (const { name, policy, rules } of inTable.values()) {
+      if (isOurs(name)) continue
+      for (const saved of rules) {
+        const target = targetOf(saved)
+        if (target === undefined || !isOurs(target)) continue
+        // Jumps stand in built-in chains; a rule in somebody's own chain is theirs to remove.
+        if (policy === '-') wanted.add(target)
+        else batch.deleteSaved(table, name, saved)
+      }
+    }
+    for (const chain of ours) batch.chain(table, chain)
+    for (const chain of ours) if (!wanted.has(chain)) batch.deleteChain(table, chain)
+  }
+  return batch
+}
+
+/** Cleans both flavours and both families, as far as they are there. */
+export async function cleanupAll(log: Log, run?: Run): Promise<void> {
+  const failures: unknown[] = []
+  for (const backend of ['nft', 'legacy'] as const) {
+    for (const family of ['IPv4', 'IPv6'] as const) {
+      try {
+        await cleanupOne(family, backend, run)
+      } catch (error) {
+        log.warn({ family, backend, error: messageOf(error) }, 'iptables rules not cleaned up')
+        failures.push(error)
+      }
+    }
+  }
+  if (failures.length > 0) throw kernelError(failures[0], 'clean up iptables rules')
+}
+
+async function cleanupOne(family: Family, backend: Backend, run: Run | undefined): Promise<void> {
+  try {
+    const iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
+    // Only tables that exist: asking the legacy flavour for a table would create it.
+    await iptables.restore(cleanupBatch(foundIn(await iptables.save())))
+  } catch (error) {
+    if (!isIptablesError(error, 'missing')) throw error
+  }
+}

@@ -1,0 +1,235 @@
+import {
+  addressType,
+  bytecode,
+  connectionState,
+  hex,
+  markIs,
+  markIsNot,
+  not,
+  notConnectionState,
+  rule,
+} from '../../kernel/iptables.js'
+import { chains } from './names.js'
+import { podSources } from './service-rules.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { Match, Rule, Table } from '../../kernel/iptables.js'
+import type { NodeView } from '../../state/desired-state.js'
+import type { ChainRules, DispatchRule } from './service-rules.js'
+
+/** How a pod that reaches itself is noticed (S24). */
+export type HairpinTest =
+  /** One rule that compares source and destination: for every endpoint, at constant cost. */
+  | { readonly by: 'bpf' }
+  /** A rule for each address, where the kernel has no `bpf` match: endpoints of this node. */
+  | { readonly by: 'addresses'; readonly addresses: readonly string[] }
+
+export interface FixedContext {
+  readonly family: IpFamily
+  readonly node: NodeView
+  readonly masqueradeBit: number
+  readonly randomFully: boolean
+  readonly dropsInvalid: boolean
+  readonly localhostNodePorts: boolean
+  readonly hairpin: HairpinTest
+}
+
+/** Rules that do not depend on any Service. */
+export interface FixedRules {
+  /** Chains with a content of their own. */
+  readonly chains: readonly ChainRules[]
+  /** The end of nat KUBE-SERVICES: on to the node ports (IT33). */
+  readonly tail: readonly Rule[]
+}
+
+export function fixedRules(context: FixedContext): FixedRules {
+  const hairpin = hairpinMatches(context)
+  return {
+    chains: [
+      ...(['nat', 'filter', 'mangle'] as const).map((table) => chain(table, chains.canary, [])),
+      chain('nat', chains.markMasquerade, [
+        rule({ jump: 'MARK', jumpArgs: ['--or-mark', hex(maskOf(context))] }),
+      ]),
+      ...markNonPods(context),
+      chain('nat', chains.postrouting, postrouting(context, hairpin)),
+      chain('filter', chains.forward, forward(context, hairpin)),
+    ],
+    tail: nodePortJumps(context),
+  }
+}
+
+/** Shared chains whose rules come from the Services. */
+export const dispatchChains: readonly Pick<DispatchRule, 'table' | 'chain'>[] = [
+  { table: 'nat', chain: chains.services },
+  { table: 'nat', chain: chains.nodePorts },
+  { table: 'filter', chain: chains.services },
+  { table: 'filter', chain: chains.externalServices },
+  { table: 'filter', chain: chains.nodePorts },
+  { table: 'filter', chain: chains.proxyFirewall },
+]
+
+/** A jump from a built-in chain, put at its head (IT04). */
+export interface Jump {
+  readonly table: Table
+  readonly from: string
+  readonly to: string
+  readonly rule: Rule
+}
+
+function jump(table: Table, from: string, to: string, comment: string, onlyNew = false): Jump {
+  const matches = onlyNew ? [connectionState('NEW')] : []
+  // The order in which kube-proxy has always written it, so that both recognise the rule.
+  const text = { name: 'comment', args: ['--comment', comment] }
+  const all = comment === '' ? matches : [...matches, text]
+  return { table, from, to, rule: rule({ matches: all, jump: to }) }
+}
+
+const portals = 'kubernetes service portals'
+const external = 'kubernetes externally-visible service portals'
+const firewall = 'kubernetes load balancer firewall'
+
+export const jumps: readonly Jump[] = [
+  jump('filter', 'INPUT', chains.externalServices, external, true),
+  jump('filter', 'FORWARD', chains.externalServices, external, true),
+  jump('filter', 'INPUT', chains.nodePorts, 'kubernetes health check service ports'),
+  jump('filter', 'FORWARD', chains.services, portals, true),
+  jump('filter', 'OUTPUT', chains.services, portals, true),
+  jump('filter', 'FORWARD', chains.forward, 'kubernetes forwarding rules'),
+  jump('filter', 'INPUT', chains.proxyFirewall, firewall, true),
+  jump('filter', 'OUTPUT', chains.proxyFirewall, firewall, true),
+  jump('filter', 'FORWARD', chains.proxyFirewall, firewall, true),
+  jump('nat', 'OUTPUT', chains.services, portals),
+  jump('nat', 'PREROUTING', chains.services, portals),
+  jump('nat', 'POSTROUTING', chains.postrouting, 'kubernetes postrouting rules'),
+]
+
+/** Jumps to the chain shared with kubelet; not ours to remove. */
+export const kubeletJumps: readonly Jump[] = [
+  jump('filter', 'INPUT', chains.kubeletFirewall, ''),
+  jump('filter', 'OUTPUT', chains.kubeletFirewall, ''),
+]
+
+/** IT11: with route_localnet on, 127.0.0.1 must stay out of reach from outside (CVE-2020-8558). */
+export const localnetGuard: Rule = rule({
+  source: not('127.0.0.0/8'),
+  destination: '127.0.0.0/8',
+  comment: 'block incoming localnet connections',
+  matches: [notConnectionState('RELATED', 'ESTABLISHED', 'DNAT')],
+  jump: 'DROP',
+})
+
+function maskOf({ masqueradeBit }: FixedContext): number {
+  return 2 ** masqueradeBit
+}
+
+/** With several pod CIDRs "not a pod" is no single match: whoever is not let off gets the mark. */
+function markNonPods(context: FixedContext): ChainRules[] {
+  const pods = podSources(context.node.localTraffic)
+  if (pods.length < 2) return []
+  const rules = pods.map((from) => rule({ ...from, jump: 'RETURN' }))
+  return [chain('nat', chains.markNonPods, [...rules, rule({ jump: chains.markMasquerade })])]
+}
+
+/** IT08, with the hairpin first: it gets the mark like everything that needs a new source. */
+function postrouting(context: FixedContext, hairpin: readonly (readonly Match[])[]): Rule[] {
+  const mask = maskOf(context)
+  return [
+    ...hairpin.map((matches) =>
+      rule({
+        comment: 'kubernetes service traffic of an endpoint to itself',
+        matches,
+        jump: chains.markMasquerade,
+      }),
+    ),
+    rule({ matches: [markIsNot(mask)], jump: 'RETURN' }),
+    // The mark must not be there when the packet comes by again, as one inside a tunnel does.
+    rule({ jump: 'MARK', jumpArgs: ['--xor-mark', hex(mask)] }),
+    rule({
+      comment: 'kubernetes service traffic requiring SNAT',
+      jump: 'MASQUERADE',
+      jumpArgs: context.randomFully ? ['--random-fully'] : [],
+    }),
+  ]
+}
+
+/** IT09, in this order. */
+function forward(context: FixedContext, hairpin: readonly (readonly Match[])[]): Rule[] {
+  const comment = 'kubernetes forwarding rules'
+  return [
+    // A packet conntrack cannot place would leave without its address translated back and make
+    // the client reset the connection (#74839).
+    ...(context.dropsInvalid
+      ? [rule({ matches: [connectionState('INVALID')], jump: 'DROP' })]
+      : []),
+    rule({ comment, matches: [markIs(maskOf(context))], jump: 'ACCEPT' }),
+    rule({
+      comment: 'kubernetes forwarding conntrack rule',
+      matches: [connectionState('RELATED', 'ESTABLISHED')],
+      jump: 'ACCEPT',
+    }),
+    ...hairpin.map((matches) => rule({ comment, matches, jump: 'ACCEPT' })),
+  ]
+}
+
+/** IT33: must stay last in nat KUBE-SERVICES, else it hides external addresses that are local. */
+function nodePortJumps({ family, node, localhostNodePorts }: FixedContext): Rule[] {
+  const comment = 'kubernetes service nodeports; NOTE: this must be the last rule in this chain'
+  const loopback = family === 'IPv4' ? '127.0.0.0/8' : '::1/128'
+  const withLoopback = family === 'IPv4' && localhostNodePorts
+  if (node.nodePorts.matchesAll) {
+    return [
+      rule({
+        ...(withLoopback ? {} : { destination: not(loopback) }),
+        comment,
+        matches: [addressType('dst', 'LOCAL')],
+        jump: chains.nodePorts,
+      }),
+    ]
+  }
+  const isLoopback = (ip: string) => ip === '::1' || ip.startsWith('127.')
+  return node.nodePorts.addresses
+    .filter((ip) => withLoopback || !isLoopback(ip))
+    .map((ip) =>
+      rule({
+        destination: `${ip}/${family === 'IPv4' ? 32 : 128}`,
+        comment,
+        jump: chains.nodePorts,
+      }),
+    )
+}
+
+function hairpinMatches({ family, hairpin }: FixedContext): (readonly Match[])[] {
+  const wasDnated = connectionState('DNAT')
+  if (hairpin.by === 'bpf') return [[wasDnated, sourceIsDestination(family)]]
+  return hairpin.addresses.map((ip) => {
+    const range = `${ip}-${ip}`
+    // As a match rather than as -s and -d: the order of all matches then stays as in the bpf rule.
+    return [wasDnated, { name: 'iprange', args: ['--src-range', range, '--dst-range', range] }]
+  })
+}
+
+const load = 0x20
+const toX = 0x07
+const jumpIfX = 0x1d
+const answer = 0x06
+
+/** Compares the two addresses of the IP header word by word. */
+function sourceIsDestination(family: IpFamily): Match {
+  const [source, words] = family === 'IPv4' ? [12, 1] : [8, 4]
+  const destination = source + words * 4
+  const program: [number, number, number, number][] = []
+  for (let word = 0; word < words; word++) {
+    // On a difference: over the words left and the first answer, to the second.
+    const skip = (words - 1 - word) * 4 + 1
+    program.push(
+      [load, 0, 0, source + word * 4],
+      [toX, 0, 0, 0],
+      [load, 0, 0, destination + word * 4],
+      [jumpIfX, 0, skip, 0],
+    )
+  }
+  return bytecode([...program, [answer, 0, 0, 65535], [answer, 0, 0, 0]])
+}
+
+function chain(table: Table, name: string, rules: readonly Rule[]): ChainRules {
+  return { table, chain: name, rules }
+}

@@ -1,0 +1,186 @@
+import { dispatchChains, fixedRules } from './fixed-rules.js'
+import { serviceRules } from './service-rules.js'
+import type { DerivedBuckets, PersistentMap } from '../../state/persistent-map.js'
+import type { DesiredService, DesiredState, NodeView } from '../../state/desired-state.js'
+import type { FixedRules, HairpinTest } from './fixed-rules.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { Rule } from '../../kernel/iptables.js'
+import type { RuleContext, ServiceRules } from './service-rules.js'
+
+/** All rules of one family. */
+export interface IptablesPlan {
+  readonly family: IpFamily
+  readonly fixed: FixedRules
+  /** By `DesiredService.key`; the same reference as long as neither Service nor node changed. */
+  readonly services: PersistentMap<ServiceRules>
+  /** 127.0.0.1 answers on node ports, so the guard against outsiders is needed (IT11, IT34). */
+  readonly usesLocalnet: boolean
+}
+
+/** What the settings and this kernel decide, for all plans of a run. */
+export interface PlanSettings {
+  readonly masqueradeBit: number
+  readonly masqueradeAll: boolean
+  readonly localhostNodePorts: boolean
+  readonly randomFully: boolean
+  readonly dropsInvalid: boolean
+  /** The kernel has the `bpf` match. */
+  readonly hasBpf: boolean
+}
+
+/** From so many endpoints on, rules carry no comments (IT42). */
+export const largeCluster = 1000
+
+/** Remembers what it made of each Service: a new state costs what changed in it. */
+export class IptablesPlanner {
+  readonly #settings: PlanSettings
+  readonly #families = new Map<IpFamily, Memory>()
+
+  constructor(settings: PlanSettings) {
+    this.#settings = settings
+  }
+
+  plan(state: DesiredState): IptablesPlan {
+    const memory = this.#families.get(state.family)
+    if (memory && memory.services === state.services && memory.node === state.node) {
+      return memory.plan
+    }
+    const endpointCount = countEndpoints(state.services, memory)
+    const context = this.#context(state, endpointCount > largeCluster)
+    const contextKey = JSON.stringify(context, (_, value: unknown) =>
+      typeof value === 'bigint' ? value.toString() : value,
+    )
+    const kept = memory?.contextKey === contextKey ? memory : undefined
+    const derived = kept?.derived ?? { buckets: new WeakMap(), services: new WeakMap() }
+    const services = state.services.derive(derived.buckets, (service) => {
+      const known = derived.services.get(service)
+      if (known) return known
+      const made = serviceRules(service, context)
+      const before = kept?.plan.services.get(service.key)
+      // Not every difference between two Services is one between their rules.
+      const rules = before && isSameRules(before, made) ? before : made
+      derived.services.set(service, rules)
+      return rules
+    })
+    const hairpin = this.#hairpin(state)
+    const fixedKey = JSON.stringify([keyOfNode(state.node), hairpin])
+    const fixed = kept?.fixedKey === fixedKey ? kept.plan.fixed : this.#fixed(state, hairpin)
+    const usesLocalnet = this.#usesLocalnet(state)
+    const plan: IptablesPlan = Object.freeze({
+      family: state.family,
+      fixed,
+      services,
+      usesLocalnet,
+    })
+    const { services: from, node } = state
+    this.#families.set(state.family, {
+      ...{ services: from, node, endpointCount, contextKey, derived, fixedKey },
+      // Addresses that came and went without a rule for them are no new plan.
+      plan: memory && isSamePlan(memory.plan, plan) ? memory.plan : plan,
+    })
+    return this.#families.get(state.family)?.plan ?? plan
+  }
+
+  #context(state: DesiredState, isLarge: boolean): RuleContext {
+    const { localTraffic, primaryIp } = state.node
+    const { masqueradeAll } = this.#settings
+    return { family: state.family, localTraffic, primaryIp, masqueradeAll, hasComments: !isLarge }
+  }
+
+  #fixed({ family, node }: DesiredState, hairpin: HairpinTest): FixedRules {
+    const { masqueradeBit, randomFully, dropsInvalid, localhostNodePorts } = this.#settings
+    const settings = { masqueradeBit, randomFully, dropsInvalid, localhostNodePorts }
+    return fixedRules({ family, node, hairpin, ...settings })
+  }
+
+  #hairpin(state: DesiredState): HairpinTest {
+    if (this.#settings.hasBpf) return { by: 'bpf' }
+    const addresses = new Set<string>()
+    for (const { reachableEndpoints } of state.services.values()) {
+      for (const { ip, isLocal } of reachableEndpoints) if (isLocal) addresses.add(ip)
+    }
+    return { by: 'addresses', addresses: [...addresses].sort() }
+  }
+
+  /** IT34, IT35. */
+  #usesLocalnet({ family, node }: DesiredState): boolean {
+    const { matchesAll, addresses } = node.nodePorts
+    if (family === 'IPv6' || !this.#settings.localhostNodePorts) return false
+    return matchesAll || addresses.some((ip) => ip.startsWith('127.'))
+  }
+}
+
+interface Memory {
+  readonly services: PersistentMap<DesiredService>
+  readonly node: NodeView
+  readonly endpointCount: number
+  readonly contextKey: string
+  readonly derived: {
+    readonly buckets: DerivedBuckets<DesiredService, ServiceRules>
+    readonly services: WeakMap<DesiredService, ServiceRules>
+  }
+  readonly fixedKey: string
+  readonly plan: IptablesPlan
+}
+
+/** How many rules there are in the kernel once the plan is applied. */
+export function countRules(plan: IptablesPlan): { nat: number; filter: number } {
+  const count = { nat: plan.fixed.tail.length, filter: 0, mangle: 0, raw: 0, security: 0 }
+  for (const { table, rules } of plan.fixed.chains) count[table] += rules.length
+  for (const { chains, dispatch } of plan.services.values()) {
+    for (const { table, rules } of chains) count[table] += rules.length
+    for (const { table } of dispatch) count[table]++
+  }
+  return { nat: count.nat, filter: count.filter }
+}
+
+/** How many chains, the canaries among them. */
+export function countChains(plan: IptablesPlan): number {
+  let count = plan.fixed.chains.length + dispatchChains.length
+  for (const { chains } of plan.services.values()) count += chains.length
+  return count
+}
+
+function countEndpoints(services: PersistentMap<DesiredService>, memory: Memory | undefined) {
+  const { added, changed, removed } = services.since(memory?.services)
+  let count = memory?.endpointCount ?? 0
+  for (const [, now] of added) count += now.reachableEndpoints.length
+  for (const [, now, before] of changed) {
+    count += now.reachableEndpoints.length - before.reachableEndpoints.length
+  }
+  for (const [, before] of removed) count -= before.reachableEndpoints.length
+  return count
+}
+
+/** What of the node the fixed rules read. */
+function keyOfNode({ nodePorts, localTraffic }: NodeView): unknown {
+  const pods =
+    localTraffic.by === 'cidrs' ? localTraffic.cidrs.map(({ text }) => text) : localTraffic
+  return [nodePorts.matchesAll || nodePorts.addresses, pods]
+}
+
+/** Whether two lists of rules would be the same text. */
+export function hasSameText(a: readonly Rule[], b: readonly Rule[]): boolean {
+  return a === b || (a.length === b.length && a.every(({ text }, index) => text === b[index]?.text))
+}
+
+function isSameRules(a: ServiceRules, b: ServiceRules): boolean {
+  return (
+    a.chains.length === b.chains.length &&
+    a.dispatch.length === b.dispatch.length &&
+    a.chains.every(({ chain, rules }, index) => {
+      const other = b.chains[index]
+      return chain === other?.chain && hasSameText(rules, other.rules)
+    }) &&
+    a.dispatch.every(({ table, chain, rule }, index) => {
+      const other = b.dispatch[index]
+      return table === other?.table && chain === other.chain && rule.text === other.rule.text
+    })
+  )
+}
+
+function isSamePlan(a: IptablesPlan, b: IptablesPlan): boolean {
+  if (a.fixed !== b.fixed || a.usesLocalnet !== b.usesLocalnet) return false
+  const { added, changed, removed } = b.services.since(a.services)
+  return added.length + changed.length + removed.length === 0
+}

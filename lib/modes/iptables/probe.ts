@@ -1,0 +1,84 @@
+import {
+  addressType,
+  bytecode,
+  connectionState,
+  Iptables,
+  isIptablesError,
+  markIs,
+  randomly,
+  remember,
+  rule,
+} from '../../kernel/iptables.js'
+import { messageOf } from '../../errors.js'
+import type { Backend, Family, Match, Run } from '../../kernel/iptables.js'
+import type { Finding } from '../mode.js'
+
+interface Need {
+  readonly what: string
+  readonly match: Match
+  /** Without it there are no Services at all, or not all of what they promise. */
+  readonly required: boolean
+  readonly fix: string
+}
+
+/** The matches the rules are made of. */
+const needs: readonly Need[] = [
+  {
+    what: 'comment',
+    match: { name: 'comment', args: ['--comment', 'probe'] },
+    required: true,
+    fix: 'xt_comment',
+  },
+  { what: 'conntrack', match: connectionState('NEW'), required: true, fix: 'xt_conntrack' },
+  { what: 'statistic', match: randomly(0.5), required: true, fix: 'xt_statistic' },
+  { what: 'addrtype', match: addressType('dst', 'LOCAL'), required: true, fix: 'xt_addrtype' },
+  { what: 'mark', match: markIs(1), required: true, fix: 'xt_mark' },
+  {
+    what: 'recent',
+    match: remember('PROBE'),
+    required: false,
+    fix: 'xt_recent; without it Services with session affinity are refused',
+  },
+  {
+    what: 'bpf',
+    match: bytecode([[6, 0, 0, 0]]),
+    required: false,
+    fix: 'xt_bpf; without it hairpin traffic takes a rule for each endpoint of the node',
+  },
+]
+
+export interface ProbeDeps {
+  readonly run?: Run
+  readonly backend?: Backend
+}
+
+export async function probeFamily(family: Family, deps: ProbeDeps): Promise<Finding[]> {
+  const program = family === 'IPv4' ? 'iptables' : 'ip6tables'
+  // One family is enough to run: the other is then left alone (IT49).
+  const required = family === 'IPv4'
+  try {
+    const iptables = await Iptables.open({ family, ...deps })
+    const { backend, version } = iptables.capabilities
+    const seen = `${version.join('.')}, ${backend === 'nft' ? 'nf_tables' : 'legacy'}`
+    await iptables.check()
+    const findings: Finding[] = [{ what: program, ok: true, required, seen, fix: '' }]
+    for (const need of needs) {
+      const ok = await iptables.supports('nat', rule({ matches: [need.match], jump: 'RETURN' }))
+      findings.push({
+        what: `${program} match ${need.what}`,
+        ok,
+        required: required && need.required,
+        seen: ok ? 'works' : 'refused',
+        fix: ok ? '' : `load kernel module ${need.fix}`,
+      })
+    }
+    return findings
+  } catch (error) {
+    const fix = isIptablesError(error, 'denied')
+      ? 'run as root or with CAP_NET_ADMIN'
+      : isIptablesError(error, 'missing')
+        ? 'install iptables'
+        : 'see the message'
+    return [{ what: program, ok: false, required, seen: messageOf(error), fix }]
+  }
+}

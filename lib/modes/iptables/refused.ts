@@ -1,0 +1,112 @@
+import { Batch, isIptablesError } from '../../kernel/iptables.js'
+import { messageOf } from '../../errors.js'
+import { writeChain } from './render.js'
+import type { FixedRules } from './fixed-rules.js'
+import type { ServiceFailure } from '../mode.js'
+import type { ServiceRules } from './service-rules.js'
+
+/** A Service the kernel does not take, with the rules it refused. */
+export interface Refusal {
+  readonly rules: ServiceRules
+  readonly failure: ServiceFailure
+}
+
+export interface Search {
+  /** Chains to which the rules of Services jump. */
+  readonly fixed: FixedRules
+  /** Hands a batch to the kernel; throws where it is refused. */
+  attempt(batch: Batch): Promise<void>
+  /** The Service in whose rules the first error fell, if it told. */
+  readonly firstSuspect: ServiceRules | undefined
+}
+
+/** A search that long means that something is wrong with the node rather than with a Service. */
+const mostAttempts = 150
+
+/**
+ * Finds the Services whose rules the kernel does not take, so that the others can be programmed.
+ * The nft flavour names the line it refuses, the legacy flavour does not: then halves are tried.
+ * An attempt writes the chains of the Services, to which nothing jumps yet or which hold what is
+ * about to be written anyway.
+ */
+export async function findRefused(
+  services: readonly ServiceRules[],
+  search: Search,
+): Promise<Refusal[]> {
+  const failed: Refusal[] = []
+  let attempts = 0
+  const refusalOf = async (group: readonly ServiceRules[]): Promise<unknown> => {
+    if (++attempts > mostAttempts) {
+      throw new Error(`more than ${failed.length} Services are refused, such as ${list(failed)}`)
+    }
+    try {
+      await search.attempt(trialBatch(search.fixed, group))
+      return undefined
+    } catch (error) {
+      if (!isIptablesError(error) || error.line === undefined) throw error
+      return error
+    }
+  }
+  const examine = async (group: readonly ServiceRules[]): Promise<void> => {
+    let left = group
+    for (;;) {
+      const error = left.length === 0 ? undefined : await refusalOf(left)
+      if (error === undefined) return
+      const [only] = left
+      const culprit = left.length === 1 ? only : ownerOf(left, error)
+      if (!culprit) {
+        const middle = left.length >> 1
+        await examine(left.slice(0, middle))
+        return examine(left.slice(middle))
+      }
+      const failure = { key: culprit.key, reason: messageOf(error), event: 'RulesRefused' }
+      failed.push({ rules: culprit, failure })
+      left = left.filter((service) => service !== culprit)
+    }
+  }
+  const { firstSuspect } = search
+  if (firstSuspect) await examine([firstSuspect])
+  await examine(services.filter((service) => service !== firstSuspect))
+  return failed
+}
+
+/** To which Service the line belongs that an error names. */
+export function ownerOf(
+  services: readonly ServiceRules[],
+  error: unknown,
+): ServiceRules | undefined {
+  const text = isIptablesError(error) ? error.lineText : undefined
+  const found = /^-[AI] (\S+) (.*)$/.exec(text ?? '')
+  const [, chain, rule] = found ?? []
+  if (chain === undefined || rule === undefined) return undefined
+  return services.find(
+    (service) =>
+      service.chains.some((one) => one.chain === chain) ||
+      service.dispatch.some((one) => one.rule.text === rule),
+  )
+}
+
+/** Everything of these Services, with their rules for shared chains in chains nobody jumps to. */
+function trialBatch(fixed: FixedRules, services: readonly ServiceRules[]): Batch {
+  const batch = new Batch()
+  const trial = 'KUBE-PROXY-TRIAL'
+  const tables = new Set<'nat' | 'filter'>()
+  for (const one of fixed.chains) writeChain(batch, one)
+  for (const { chains, dispatch } of services) {
+    for (const one of chains) writeChain(batch, one)
+    for (const { table, rule } of dispatch) {
+      if (table !== 'nat' && table !== 'filter') continue
+      tables.add(table)
+      batch.chain(table, trial).append(table, trial, rule)
+    }
+  }
+  for (const table of tables) batch.flush(table, trial).deleteChain(table, trial)
+  return batch
+}
+
+function list(failed: readonly Refusal[]): string {
+  return failed
+    .slice(0, 3)
+    .map(({ rules }) => rules.key)
+    .join(', ')
+}

@@ -1,0 +1,179 @@
+import { Batch } from '../../kernel/iptables.js'
+import { chains } from './names.js'
+import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
+import { hasSameText } from './plan.js'
+import type { ChainRules, DispatchRule, ServiceRules } from './service-rules.js'
+import type { FixedRules } from './fixed-rules.js'
+import type { IptablesPlan } from './plan.js'
+import type { PersistentMap } from '../../state/persistent-map.js'
+import type { Rule, Table } from '../../kernel/iptables.js'
+
+/** The whole plan as one iptables-restore input, jumps from the built-in chains included. */
+export function renderPlan(plan: IptablesPlan): string {
+  const batch = new Batch()
+  for (const jump of jumps) batch.append(jump.table, jump.from, jump.rule)
+  if (plan.usesLocalnet) {
+    for (const jump of kubeletJumps) batch.append(jump.table, jump.from, jump.rule)
+    batch.chain('filter', chains.kubeletFirewall)
+    batch.append('filter', chains.kubeletFirewall, localnetGuard)
+  }
+  const services = [...plan.services.values()].sort((a, b) => (a.key < b.key ? -1 : 1))
+  writeAll(batch, plan.fixed, services)
+  return batch.toString()
+}
+
+export function renderChanges(plan: IptablesPlan, previous: IptablesPlan | undefined): string {
+  if (!previous) return renderPlan(plan)
+  return changeBatch({ fixed: plan.fixed, services: plan.services }, previous).toString()
+}
+
+/** Writes every chain in full; chains that exist are emptied first. */
+export function writeAll(batch: Batch, fixed: FixedRules, services: Iterable<ServiceRules>): void {
+  for (const one of fixed.chains) writeChain(batch, one)
+  for (const { table, chain } of dispatchChains) batch.chain(table, chain)
+  for (const service of services) {
+    for (const { table, chain, rule } of service.dispatch) batch.append(table, chain, rule)
+    for (const one of service.chains) writeChain(batch, one)
+  }
+  for (const rule of fixed.tail) batch.append('nat', chains.services, rule)
+}
+
+export interface Content {
+  readonly fixed: FixedRules
+  readonly services: PersistentMap<ServiceRules>
+}
+
+/**
+ * So many rules taken out of one shared chain, and it is written anew instead: the tool looks for
+ * each rule to delete from the head of the chain.
+ */
+const mostDeletions = 32
+
+/**
+ * From one content of the kernel to another: new and changed chains in full, single rules in and
+ * out of the shared chains. New rules go to the head, where their order does not matter and
+ * KUBE-SERVICES keeps its last rule last.
+ */
+export function changeBatch(next: Content, previous: Content): Batch {
+  const batch = new Batch()
+  const { added, changed, removed } = next.services.since(previous.services)
+  const shared = new SharedChanges()
+  const gone: ChainRules[] = []
+  writeFixedChanges(batch, next.fixed, previous.fixed, shared, gone)
+  for (const [, service] of added) {
+    for (const one of service.chains) writeChain(batch, one)
+    shared.add(service.dispatch)
+  }
+  for (const [, service, before] of changed) {
+    const old = new Map(before.chains.map((one) => [one.chain, one]))
+    for (const one of service.chains) {
+      const present = old.get(one.chain)
+      if (!present || !hasSameText(present.rules, one.rules)) writeChain(batch, one)
+      old.delete(one.chain)
+    }
+    gone.push(...old.values())
+    shared.replace(service.dispatch, before.dispatch)
+  }
+  for (const [, before] of removed) {
+    gone.push(...before.chains)
+    shared.remove(before.dispatch)
+  }
+  shared.write(batch, next)
+  for (const { table, chain } of gone) batch.chain(table, chain)
+  for (const { table, chain } of gone) batch.deleteChain(table, chain)
+  return batch
+}
+
+function writeFixedChanges(
+  batch: Batch,
+  next: FixedRules,
+  previous: FixedRules,
+  shared: SharedChanges,
+  gone: ChainRules[],
+): void {
+  if (next === previous) return
+  const old = new Map(previous.chains.map((one) => [`${one.table} ${one.chain}`, one]))
+  for (const one of next.chains) {
+    const key = `${one.table} ${one.chain}`
+    const present = old.get(key)
+    if (!present || !hasSameText(present.rules, one.rules)) writeChain(batch, one)
+    old.delete(key)
+  }
+  gone.push(...old.values())
+  if (!hasSameText(next.tail, previous.tail)) shared.replaceTail(next.tail, previous.tail)
+}
+
+/** Collects what enters and leaves the shared chains, chain by chain. */
+class SharedChanges {
+  readonly #chains = new Map<
+    string,
+    { table: Table; chain: string; added: Rule[]; removed: Rule[] }
+  >()
+  #tail: { readonly added: readonly Rule[]; readonly removed: readonly Rule[] } | undefined
+
+  add(rules: readonly DispatchRule[]): void {
+    for (const one of rules) this.#of(one).added.push(one.rule)
+  }
+
+  remove(rules: readonly DispatchRule[]): void {
+    for (const one of rules) this.#of(one).removed.push(one.rule)
+  }
+
+  replace(next: readonly DispatchRule[], previous: readonly DispatchRule[]): void {
+    const id = ({ table, chain, rule }: DispatchRule) => `${table} ${chain} ${rule.text}`
+    const before = new Set(previous.map(id))
+    const now = new Set(next.map(id))
+    this.add(next.filter((one) => !before.has(id(one))))
+    this.remove(previous.filter((one) => !now.has(id(one))))
+  }
+
+  replaceTail(added: readonly Rule[], removed: readonly Rule[]): void {
+    this.#tail = { added, removed }
+  }
+
+  write(batch: Batch, next: Content): void {
+    const rewritten = new Set<string>()
+    for (const [id, { table, chain, added, removed }] of this.#chains) {
+      if (removed.length > mostDeletions) {
+        rewritten.add(id)
+        continue
+      }
+      for (const rule of added) batch.prepend(table, chain, rule)
+      for (const rule of removed) batch.delete(table, chain, rule)
+    }
+    const services = `nat ${chains.services}`
+    if (this.#tail && !rewritten.has(services)) {
+      for (const rule of this.#tail.added) batch.append('nat', chains.services, rule)
+      for (const rule of this.#tail.removed) batch.delete('nat', chains.services, rule)
+    }
+    if (rewritten.size > 0) this.#rewrite(batch, next, rewritten)
+  }
+
+  #rewrite(batch: Batch, next: Content, rewritten: ReadonlySet<string>): void {
+    for (const { table, chain } of dispatchChains) {
+      if (rewritten.has(`${table} ${chain}`)) batch.chain(table, chain)
+    }
+    for (const { dispatch } of next.services.values()) {
+      for (const { table, chain, rule } of dispatch) {
+        if (rewritten.has(`${table} ${chain}`)) batch.append(table, chain, rule)
+      }
+    }
+    if (!rewritten.has(`nat ${chains.services}`)) return
+    for (const rule of next.fixed.tail) batch.append('nat', chains.services, rule)
+  }
+
+  #of({ table, chain }: DispatchRule) {
+    const id = `${table} ${chain}`
+    let changes = this.#chains.get(id)
+    if (!changes) {
+      changes = { table, chain, added: [], removed: [] }
+      this.#chains.set(id, changes)
+    }
+    return changes
+  }
+}
+
+export function writeChain(batch: Batch, { table, chain, rules }: ChainRules): void {
+  batch.chain(table, chain)
+  for (const rule of rules) batch.append(table, chain, rule)
+}

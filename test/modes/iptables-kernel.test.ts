@@ -1,0 +1,400 @@
+import t, { type Test } from 'tap'
+import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
+import { iptablesMode } from '../../lib/modes/iptables/index.js'
+import { runProgram } from '../../lib/kernel/iptables/command.js'
+import { service, states, testSettings } from '../support/states.js'
+import type { Applied, Mode, ModeContext } from '../../lib/modes/mode.js'
+import type { Backend, Run } from '../../lib/kernel/iptables.js'
+import type { NetworkNamespace } from '../support/netns.js'
+import type { States } from '../support/states.js'
+
+interface Logged {
+  readonly level: string
+  readonly message: string
+  readonly fields: Record<string, unknown>
+}
+
+/** A node of its own, with the mode on one backend and the calls it makes. */
+class TestNode {
+  readonly netns: NetworkNamespace
+  readonly backend: Backend
+  readonly calls: { file: string; args: readonly string[]; stdin: string }[] = []
+  readonly logged: Logged[] = []
+  readonly resyncs: string[] = []
+  /** What to put before a program: to take rights away, to hold a lock. */
+  prefix: readonly string[] = []
+  /** Changes the text of a restore on its way to the kernel. */
+  tamper: (stdin: string) => string = (stdin) => stdin
+  localnet = '0'
+
+  constructor(backend: Backend) {
+    this.backend = backend
+    this.netns = createNetns(`iptables-mode-${backend}`)
+  }
+
+  get context(): ModeContext {
+    const log = (level: string) => (fields: object, message: string) =>
+      void this.logged.push({ level, message, fields: { ...fields } })
+    return {
+      log: { debug: log('debug'), info: log('info'), warn: log('warn'), error: log('error') },
+      meter: {
+        count: () => undefined,
+        gauge: () => undefined,
+        observe: () => undefined,
+        forget: () => undefined,
+      },
+      resync: (reason) => void this.resyncs.push(reason),
+    }
+  }
+
+  readonly run: Run = (file, args, options = {}) => {
+    const stdin = this.tamper(options.stdin ?? '')
+    this.calls.push({ file, args, stdin })
+    const argv = ['netns', 'exec', this.netns.name, ...this.prefix, file, ...args]
+    return runProgram('ip', argv, { ...options, stdin })
+  }
+
+  get definition() {
+    return iptablesMode({
+      run: this.run,
+      backend: this.backend,
+      readSysctl: () => Promise.resolve(this.localnet),
+      writeSysctl: (_, value) => {
+        this.localnet = value
+        return Promise.resolve()
+      },
+    })
+  }
+
+  create(settings: Partial<typeof testSettings> = {}): Promise<Mode> {
+    return this.definition.create(
+      { ...testSettings, families: ['IPv4'], ...settings },
+      this.context,
+    )
+  }
+
+  /** The rules of all tables, without counters and dates. */
+  save(program = 'iptables'): string {
+    return this.netns
+      .exec(`${program}-${this.backend}-save`)
+      .split('\n')
+      .filter((line) => !line.startsWith('#'))
+      .map((line) => line.replace(/\[\d+:\d+\]/, '[0:0]'))
+      .join('\n')
+  }
+
+  restore(text: string): Promise<unknown> {
+    return runProgram(
+      'ip',
+      ['netns', 'exec', this.netns.name, `iptables-${this.backend}-restore`, '--noflush'],
+      { stdin: text },
+    )
+  }
+}
+
+const web = (endpoints: number) => service({ name: 'web', nodePort: 30080, endpoints })
+const sticky = service({ name: 'sticky', clusterIp: '10.96.0.20', affinitySeconds: 60 })
+const empty = service({ name: 'empty', clusterIp: '10.96.0.30', endpoints: 0 })
+
+/** Takes the state and applies it, as the syncer does. */
+class Sync {
+  #mode: Mode
+  #cluster: States
+  #plan: unknown
+
+  constructor(mode: Mode, cluster: States) {
+    this.#mode = mode
+    this.#cluster = cluster
+  }
+
+  async once(options: { readonly full?: boolean } = {}): Promise<Applied> {
+    const plan = this.#mode.plan(this.#cluster.take())
+    const previous = options.full ? undefined : this.#plan
+    this.#plan = undefined
+    const applied = await this.#mode.apply(plan, previous)
+    this.#plan = plan
+    return applied
+  }
+}
+
+for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
+  const skip = netnsSkip || programSkip(`iptables-${backend}`)
+  t.test(`${backend} backend`, { skip }, async (t) => {
+    const onNode = (name: string, body: (t: Test, node: TestNode) => Promise<void>) =>
+      t.test(name, async (t) => {
+        const node = new TestNode(backend)
+        try {
+          await body(t, node)
+        } finally {
+          node.netns.remove()
+        }
+      })
+
+    await onNode(
+      'IT40 IT41: full, partial and restarted syncs end in the same rules',
+      async (t, node) => {
+        const mode = await node.create()
+        const cluster = states().put(web(2), sticky, empty)
+        const sync = new Sync(mode, cluster)
+        t.match(await sync.once(), { full: true, failed: [] })
+        t.equal(node.localnet, '1', 'IT34')
+        node.calls.length = 0
+        t.match(await sync.once(), { full: false })
+        t.equal(node.calls.length, 0, 'nothing to do, nothing run')
+
+        cluster.put(web(3), { ...sticky, endpoints: sticky.endpoints.slice(1) })
+        cluster.remove(empty)
+        t.match(await sync.once(), { full: false, failed: [] })
+        t.same(
+          node.calls.map(({ file }) => file),
+          [`iptables-${backend}-restore`],
+          'one process and no listing',
+        )
+        const partial = node.save()
+        const fresh = new Sync(await node.create(), cluster)
+        t.match(await fresh.once(), { full: true })
+        t.same(
+          sorted(node.save()),
+          sorted(partial),
+          'L18: a restart finds nothing to add or remove',
+        )
+      },
+    )
+
+    await onNode('IT46: flushed rules are noticed and repaired', async (t, node) => {
+      const mode = await node.create({ syncPeriodMs: 200 })
+      const sync = new Sync(mode, states().put(web(2), sticky))
+      await sync.once()
+      const good = node.save()
+      const stop = new AbortController()
+      const running = mode.run(stop.signal)
+      const svc = /KUBE-SVC-[A-Z2-7]{16}/.exec(good)?.[0] ?? ''
+      const attacks: [string, () => unknown][] = [
+        ['all flushed and gone', () => node.restore('*nat\nCOMMIT\n').then(() => flush(node))],
+        [
+          'rules flushed, chains left',
+          () => node.netns.exec(`iptables-${backend}`, '-t', 'nat', '-F'),
+        ],
+        [
+          'one rule deleted',
+          () => node.netns.exec(`iptables-${backend}`, '-t', 'nat', '-D', svc, '1'),
+        ],
+        ['a jump deleted', () => node.netns.exec(`iptables-${backend}`, '-D', 'FORWARD', '1')],
+      ]
+      for (const [what, attack] of attacks) {
+        node.resyncs.length = 0
+        await attack()
+        await until(() => node.resyncs.length > 0)
+        t.match(node.resyncs[0], /IPv4 iptables rules were changed/, what)
+        await sync.once({ full: true })
+        t.same(sorted(node.save()), sorted(good), `${what}: repaired`)
+      }
+      node.calls.length = 0
+      await until(() => node.calls.filter(({ args }) => args.includes('mangle')).length > 8)
+      t.same(node.resyncs.length, 1, 'and left alone nothing is reported')
+      stop.abort()
+      await running
+    })
+
+    await onNode(
+      'another program has edited a shared chain: the next change repairs it',
+      async (t, node) => {
+        const mode = await node.create()
+        const cluster = states().put(web(2), sticky)
+        const sync = new Sync(mode, cluster)
+        await sync.once()
+        node.netns.exec(`iptables-${backend}`, '-t', 'nat', '-F', 'KUBE-SERVICES')
+        cluster.remove(sticky)
+        t.match(await sync.once(), { full: true, failed: [] })
+        t.match(node.save(), /-A KUBE-SERVICES -d 10.96.0.10\/32/)
+        t.match(
+          node.logged.find(({ message }) => message.includes('writing all of them'))?.fields.line,
+          backend === 'nft' ? /^-D KUBE-SERVICES/ : /./,
+          'IT44: the failing line is in the log',
+        )
+      },
+    )
+
+    await onNode(
+      'a rule the kernel refuses: its Service is named, the others are programmed',
+      async (t, node) => {
+        // A kernel without xt_recent, to all appearances.
+        node.tamper = (stdin) => stdin.replaceAll('-m recent', '-m nosuch')
+        const mode = await node.create()
+        const cluster = states().put(web(2), sticky)
+        const sync = new Sync(mode, cluster)
+        const first = await sync.once()
+        t.match(first.failed, [{ key: 'default/sticky:http/TCP', reason: /nosuch/ }])
+        t.match(node.save(), /-A KUBE-SERVICES -d 10.96.0.10\/32/)
+        t.notMatch(node.save(), '10.96.0.20')
+
+        cluster.put(web(3))
+        node.calls.length = 0
+        const second = await sync.once()
+        t.match(second, { full: false, failed: [{ key: 'default/sticky:http/TCP' }] })
+        t.equal(node.calls.length, 1, 'it is not tried again with every change')
+        t.match(node.save(), '10.180.0.3:8080')
+
+        node.tamper = (stdin) => stdin
+        cluster.put({ ...sticky, affinitySeconds: 61 })
+        t.match(await sync.once(), { failed: [] }, 'changed, it is')
+        t.match(node.save(), '--seconds 61')
+
+        node.tamper = (stdin) => stdin.replaceAll('--seconds 62', '--nosuch')
+        cluster.put({ ...sticky, affinitySeconds: 62 })
+        t.match(await sync.once(), { failed: [{ key: 'default/sticky:http/TCP' }] })
+        t.match(node.save(), '10.96.0.20', 'a Service that worked is not taken away')
+      },
+    )
+
+    await onNode('L15 IT50: cleanup leaves the tables as they were', async (t, node) => {
+      const other =
+        '*nat\n:DOCKER - [0:0]\n-A POSTROUTING -j DOCKER\nCOMMIT\n' +
+        '*filter\n:FORWARD DROP [0:0]\nCOMMIT\n*mangle\n:INPUT ACCEPT [0:0]\nCOMMIT\n'
+      await node.restore(other)
+      // Listing makes the tables, each with all its built-in chains.
+      for (const table of ['nat', 'filter', 'mangle']) {
+        node.netns.exec(`iptables-${backend}`, '-t', table, '-L', '-n')
+      }
+      const before = node.save()
+      const mode = await node.create({ localhostNodePorts: false })
+      await new Sync(mode, states().put(web(2), sticky, empty)).once()
+      t.not(node.save(), before)
+      await node.definition.cleanup(node.context)
+      t.same(sorted(node.save()), sorted(before))
+      await node.definition.cleanup(node.context)
+    })
+
+    await onNode('L18: taking over from kube-proxy, and giving back', async (t, node) => {
+      await node.restore(kubeProxyRules)
+      const mode = await node.create()
+      const cluster = states().put(web(2))
+      await new Sync(mode, cluster).once()
+      const after = node.save()
+      t.notMatch(after, 'KUBE-SEP-', 'its endpoint chains are gone')
+      t.notMatch(after, 'KUBE-SVC-OLDOLDOLDOLDOLDO')
+      t.match(after, '-j DOCKER')
+      t.equal(after.match(/-A PREROUTING .*KUBE-SERVICES/g)?.length, 1, 'one jump, not two')
+      t.equal(after.match(/-A INPUT .*KUBE-NODEPORTS/g)?.length, 1)
+    })
+
+    await onNode('no CAP_NET_ADMIN is said in so many words', async (t, node) => {
+      node.prefix = ['setpriv', '--bounding-set=-net_admin', '--inh-caps=-net_admin']
+      await t.rejects(node.create(), /CAP_NET_ADMIN/)
+      const findings = await node.definition.probe(node.context)
+      t.match(findings[0], { ok: false, required: true, fix: /CAP_NET_ADMIN/ })
+    })
+
+    await onNode('probe finds what the rules are made of, and leaves nothing', async (t, node) => {
+      const before = node.save()
+      const findings = await node.definition.probe(node.context)
+      t.same(
+        findings.filter(({ ok }) => !ok),
+        [],
+      )
+      t.ok(findings.some(({ what }) => what === 'iptables match bpf'))
+      t.same(ruleLines(node.save()), ruleLines(before))
+    })
+
+    await onNode('IT49: without ip6tables the other family works on', async (t, node) => {
+      const { run } = node
+      const without = iptablesMode({
+        backend,
+        run: (file, args, options) =>
+          file.startsWith('ip6')
+            ? runProgram('/nonexistent/ip6tables', [])
+            : run(file, args, options),
+        readSysctl: () => Promise.resolve('1'),
+      })
+      const mode = await without.create({ ...testSettings }, node.context)
+      t.match(node.logged.find(({ level }) => level === 'warn')?.fields, { family: 'IPv6' })
+      t.match(await new Sync(mode, states().put(web(2))).once(), { full: true })
+      const six = states('IPv6').put(service({ clusterIp: 'fd00:96::1' }))
+      t.match(await new Sync(mode, six).once(), { objects: 0, failed: [] })
+    })
+
+    await onNode('IPv6 rules load', async (t, node) => {
+      const mode = await node.create({ families: ['IPv6'] })
+      const six = states('IPv6').put(
+        service({ clusterIp: 'fd00:96::1', nodePort: 30080, endpoints: 2 }),
+        service({ name: 's', clusterIp: 'fd00:96::2', affinitySeconds: 60, endpoints: 2 }),
+        service({ name: 'e', clusterIp: 'fd00:96::3', endpoints: 0 }),
+      )
+      t.match(await new Sync(mode, six).once(), { failed: [] })
+      t.match(node.save('ip6tables'), '--to-destination [fd00:180::1]:8080')
+    })
+
+    const lockTest = backend === 'legacy' ? onNode : undefined
+    await lockTest?.(
+      'IT47: a lock that is held makes the sync fail as busy, and nothing is lost',
+      async (t, node) => {
+        const mode = await node.create()
+        const cluster = states().put(web(2))
+        const sync = new Sync(mode, cluster)
+        await sync.once()
+        cluster.put(web(3))
+        node.prefix = [
+          'unshare',
+          '-m',
+          'sh',
+          '-c',
+          'mount -t tmpfs none /run && touch /run/xtables.lock && exec flock /run/xtables.lock sh -c \'exec 9>&-; "$0" "$@"\' "$0" "$@"',
+        ]
+        t.match(await sync.once().catch((error: unknown) => error), { kind: 'busy' })
+        node.prefix = []
+        t.match(await sync.once(), { full: true, failed: [] }, 'afterwards everything is written')
+        t.match(node.save(), '10.180.0.3:8080')
+      },
+    )
+  })
+}
+
+function sorted(text: string): string[] {
+  return text.split('\n').sort()
+}
+
+/** Without tables and built-in chains, which reading may bring about. */
+function ruleLines(text: string): string[] {
+  return text.split('\n').filter((line) => /^(-A|:.* - )/.test(line))
+}
+
+function flush(node: TestNode): void {
+  for (const table of ['nat', 'filter', 'mangle']) {
+    node.netns.exec(`iptables-${node.backend}`, '-t', table, '-F')
+    node.netns.exec(`iptables-${node.backend}`, '-t', table, '-X')
+  }
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 5))
+}
+
+/** As kube-proxy 1.36 leaves a node: jumps, endpoint chains, a Service that is no more. */
+const kubeProxyRules = `*mangle
+:KUBE-PROXY-CANARY - [0:0]
+COMMIT
+*nat
+:KUBE-PROXY-CANARY - [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-SVC-OLDOLDOLDOLDOLDO - [0:0]
+:KUBE-SEP-OLDOLDOLDOLDOLDO - [0:0]
+:DOCKER - [0:0]
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
+-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A KUBE-SERVICES -m comment --comment "default/old cluster IP" -m tcp -p tcp -d 10.96.0.99 --dport 80 -j KUBE-SVC-OLDOLDOLDOLDOLDO
+-A KUBE-SVC-OLDOLDOLDOLDOLDO -m comment --comment "default/old -> 10.180.0.9:80" -j KUBE-SEP-OLDOLDOLDOLDOLDO
+-A KUBE-SEP-OLDOLDOLDOLDOLDO -s 10.180.0.9 -j KUBE-MARK-MASQ
+-A KUBE-SEP-OLDOLDOLDOLDOLDO -m tcp -p tcp -j DNAT --to-destination 10.180.0.9:80
+-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000
+COMMIT
+*filter
+:KUBE-PROXY-CANARY - [0:0]
+:KUBE-NODEPORTS - [0:0]
+-A INPUT -m comment --comment "kubernetes health check service ports" -j KUBE-NODEPORTS
+COMMIT
+`

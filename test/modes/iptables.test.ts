@@ -1,0 +1,545 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import t from 'tap'
+import { Batch } from '../../lib/kernel/iptables.js'
+import { changeBatch } from '../../lib/modes/iptables/render.js'
+import { cleanupBatch } from '../../lib/modes/iptables/cleanup.js'
+import { countChains, countRules, IptablesPlanner } from '../../lib/modes/iptables/plan.js'
+import { endpointChainName, serviceChainNames } from '../../lib/modes/iptables/names.js'
+import { findRefused, ownerOf } from '../../lib/modes/iptables/refused.js'
+import { foreignChange } from '../../lib/modes/iptables/verify.js'
+import { foundIn, fullBatch } from '../../lib/modes/iptables/full-sync.js'
+import { IptablesError, parseSaved } from '../../lib/kernel/iptables.js'
+import { mode } from '../../lib/modes/iptables/index.js'
+import { PersistentMap } from '../../lib/state/persistent-map.js'
+import { renderPlan } from '../../lib/modes/iptables/render.js'
+import { service, state, states, testSettings } from '../support/states.js'
+import { Tracker } from '../../lib/state/tracker.js'
+import { ManifestFolder } from '../../lib/sources/manifest-folder.js'
+import { TrackerSink } from '../../lib/sources/tracker-sink.js'
+import type { Baseline } from '../../lib/modes/iptables/verify.js'
+import type { IpFamily } from '../../lib/state/ip.js'
+import type { IptablesPlan, PlanSettings } from '../../lib/modes/iptables/plan.js'
+import type { ServiceRules } from '../../lib/modes/iptables/service-rules.js'
+import type { ServiceSpec } from '../support/states.js'
+
+const settings: PlanSettings = {
+  masqueradeBit: 14,
+  masqueradeAll: false,
+  localhostNodePorts: true,
+  randomFully: true,
+  dropsInvalid: true,
+  hasBpf: true,
+}
+
+function planOf(
+  specs: readonly ServiceSpec[],
+  changed: Partial<PlanSettings> = {},
+  family: IpFamily = 'IPv4',
+): IptablesPlan {
+  return new IptablesPlanner({ ...settings, ...changed }).plan(state(specs, family))
+}
+
+/** The rendered lines, hashes replaced by what they stand for: SVC, SVL, EXT, FW, SEP. */
+function lines(plan: IptablesPlan): string[] {
+  return renderPlan(plan)
+    .replace(/KUBE-(SVC|SVL|EXT|FW|SEP)-[A-Z2-7]{16}/g, '$1')
+    .split('\n')
+    .filter((line) => line.startsWith('-A'))
+}
+
+const web = (spec: Parameters<typeof service>[0] = {}) => service({ name: 'web', ...spec })
+
+/** The rules about one kind of chain, without the comments. */
+function rulesOf(plan: IptablesPlan, chain: string): string[] {
+  return lines(plan)
+    .filter((line) => line.startsWith(`-A ${chain} `))
+    .map((line) => line.slice(chain.length + 4).replace(/-m comment --comment ("[^"]*"|\S+) /, ''))
+}
+
+t.test('IT02: chain names are the ones everybody knows', async (t) => {
+  t.match(serviceChainNames('default/kubernetes:https', 'TCP'), {
+    cluster: 'KUBE-SVC-NPX46M4PTMTKRN6Y',
+    local: 'KUBE-SVL-NPX46M4PTMTKRN6Y',
+    external: 'KUBE-EXT-NPX46M4PTMTKRN6Y',
+    firewall: 'KUBE-FW-NPX46M4PTMTKRN6Y',
+  })
+  t.equal(serviceChainNames('kube-system/kube-dns:dns', 'UDP').cluster, 'KUBE-SVC-TCOU7JCQXEZGVUNU')
+  t.equal(
+    serviceChainNames('kube-system/kube-dns:dns-tcp', 'TCP').cluster,
+    'KUBE-SVC-ERIFXISQEP7F7OF4',
+  )
+  t.match(
+    endpointChainName('ns/n', 'TCP', '10.0.0.1:80'),
+    /^KUBE-SEP-[A-Z2-7]{16}$/,
+    'IT03: 25 characters',
+  )
+})
+
+t.test('IT20 IT31: a ClusterIP jumps to its chain, which picks one of n by chance', async (t) => {
+  const plan = planOf([web({ endpoints: 3 })])
+  t.ok(rulesOf(plan, 'KUBE-SERVICES').includes('-d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j SVC'))
+  t.same(rulesOf(plan, 'SVC'), [
+    '! -s 10.180.0.0/16 -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ',
+    '-p tcp -m statistic --mode random --probability 0.3333333333 -j DNAT --to-destination 10.180.0.1:8080',
+    '-p tcp -m statistic --mode random --probability 0.5000000000 -j DNAT --to-destination 10.180.0.2:8080',
+    '-p tcp -j DNAT --to-destination 10.180.0.3:8080',
+  ])
+  t.notMatch(renderPlan(plan), /KUBE-SEP-/, 'no chain for each endpoint')
+})
+
+t.test('IT20 S16 S19: no endpoints reject, none under the policy drop', async (t) => {
+  const none = planOf([web({ endpoints: 0, nodePort: 30080, externalIps: ['203.0.113.1'] })])
+  t.same(rulesOf(none, 'KUBE-EXTERNAL-SERVICES'), [
+    '-d 203.0.113.1/32 -p tcp -m tcp --dport 80 -j REJECT',
+    '-p tcp -m addrtype --dst-type LOCAL -m tcp --dport 30080 -j REJECT',
+  ])
+  t.ok(
+    rulesOf(none, 'KUBE-SERVICES').includes('-d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j REJECT'),
+  )
+  const elsewhere = [{ ip: '10.180.9.1', local: false }]
+  const local = planOf([
+    web({
+      endpoints: elsewhere,
+      internalPolicyLocal: true,
+      externalPolicyLocal: true,
+      loadBalancerIps: ['203.0.113.1'],
+    }),
+  ])
+  t.ok(
+    rulesOf(local, 'KUBE-SERVICES').includes('-d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DROP'),
+  )
+  t.same(rulesOf(local, 'KUBE-EXTERNAL-SERVICES'), [
+    '-d 203.0.113.1/32 -p tcp -m tcp --dport 80 -j DROP',
+  ])
+  t.same(
+    rulesOf(local, 'EXT'),
+    [
+      '-s 10.180.0.0/16 -j SVC',
+      '-m addrtype --src-type LOCAL -j KUBE-MARK-MASQ',
+      '-m addrtype --src-type LOCAL -j SVC',
+    ],
+    'S18: pods and the node itself still reach the endpoints elsewhere',
+  )
+})
+
+t.test('IT21: who is masqueraded on the way to a ClusterIP', async (t) => {
+  const first = (plan: IptablesPlan) => rulesOf(plan, 'SVC')[0]
+  t.equal(
+    first(planOf([web()], { masqueradeAll: true })),
+    '-d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ',
+  )
+  const detecting = (detectLocal: Parameters<typeof states>[1] & object) =>
+    new IptablesPlanner(settings).plan(states('IPv4', detectLocal).put(web()).take())
+  t.match(
+    first(detecting({ detectLocal: { mode: 'BridgeInterface', name: 'cbr0' } })),
+    / ! -i cbr0 -p tcp .*-j KUBE-MARK-MASQ/,
+  )
+  t.match(
+    first(detecting({ detectLocal: { mode: 'InterfaceNamePrefix', prefix: 'veth' } })),
+    / ! -i veth\+ -p tcp .*-j KUBE-MARK-MASQ/,
+  )
+  t.match(
+    first(detecting({ detectLocal: { mode: 'ClusterCIDR', cidrs: [] } })),
+    /DNAT/,
+    'R08: nobody, when nothing tells who is a pod',
+  )
+  const several = detecting({
+    detectLocal: { mode: 'ClusterCIDR', cidrs: ['10.1.0.0/16', '10.2.0.0/16'] },
+  })
+  t.match(first(several), /-j KUBE-MARK-NONPOD$/)
+  t.same(rulesOf(several, 'KUBE-MARK-NONPOD'), [
+    '-s 10.1.0.0/16 -j RETURN',
+    '-s 10.2.0.0/16 -j RETURN',
+    '-j KUBE-MARK-MASQ',
+  ])
+})
+
+t.test('IT22-IT29 S35: external addresses, node ports and source ranges', async (t) => {
+  const plan = planOf([
+    web({
+      nodePort: 30080,
+      externalIps: ['198.51.100.1'],
+      loadBalancerIps: ['203.0.113.1'],
+      sourceRanges: ['192.0.2.0/24', '10.0.0.0/8'],
+    }),
+  ])
+  const services = rulesOf(plan, 'KUBE-SERVICES')
+  t.ok(services.includes('-d 198.51.100.1/32 -p tcp -m tcp --dport 80 -j EXT'))
+  t.ok(services.includes('-d 203.0.113.1/32 -p tcp -m tcp --dport 80 -j FW'))
+  t.same(rulesOf(plan, 'KUBE-NODEPORTS'), ['-p tcp -m tcp --dport 30080 -j EXT'])
+  t.same(rulesOf(plan, 'EXT'), ['-j KUBE-MARK-MASQ', '-j SVC'])
+  t.same(
+    rulesOf(plan, 'FW'),
+    ['-s 192.0.2.0/24 -j EXT', '-s 10.0.0.0/8 -j EXT', '-s 203.0.113.1/32 -j EXT'],
+    'the last one because the node is in a range',
+  )
+  t.same(rulesOf(plan, 'KUBE-PROXY-FIREWALL'), [
+    '-d 203.0.113.1/32 -p tcp -m tcp --dport 80 -j DROP',
+  ])
+  t.match(services.at(-1), /-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS$/, 'IT33: last')
+})
+
+t.test('IT26: health-check node ports get in', async (t) => {
+  const plan = planOf([
+    web({
+      externalPolicyLocal: true,
+      loadBalancerIps: ['203.0.113.1'],
+      healthCheckNodePort: 31000,
+    }),
+  ])
+  t.match(rulesOf(plan, 'KUBE-NODEPORTS'), ['-p tcp -m tcp --dport 31000 -j ACCEPT'])
+})
+
+t.test('IT30: affinity remembers in endpoint chains, before chance decides', async (t) => {
+  const plan = planOf([web({ affinitySeconds: 60 })])
+  const [first, second] = ['10.180.0.1:8080', '10.180.0.2:8080'].map((endpoint) =>
+    endpointChainName('default/web:http', 'TCP', endpoint),
+  )
+  const svc = renderPlan(plan)
+    .split('\n')
+    .filter((line) => line.startsWith('-A KUBE-SVC-'))
+    .map((line) => line.replace(/.*?-m comment --comment "[^"]*" /, ''))
+  t.same(svc.slice(1), [
+    `-m recent --rcheck --seconds 60 --reap --name ${first} -j ${first}`,
+    `-m recent --rcheck --seconds 60 --reap --name ${second} -j ${second}`,
+    `-m statistic --mode random --probability 0.5000000000 -j ${first}`,
+    `-j ${second}`,
+  ])
+  t.same(
+    rulesOf(plan, 'SEP').map((line) => line.replace(/--name \S+/, '--name')),
+    [
+      '-p tcp -m recent --set --name -j DNAT --to-destination 10.180.0.1:8080',
+      '-p tcp -m recent --set --name -j DNAT --to-destination 10.180.0.2:8080',
+    ],
+  )
+})
+
+t.test('IT07-IT09 IT11: the fixed chains', async (t) => {
+  const plan = planOf([], { masqueradeBit: 15 })
+  t.same(rulesOf(plan, 'KUBE-MARK-MASQ'), ['-j MARK --or-mark 0x8000'])
+  t.same(rulesOf(plan, 'KUBE-POSTROUTING').slice(1), [
+    '-m mark ! --mark 0x8000/0x8000 -j RETURN',
+    '-j MARK --xor-mark 0x8000',
+    '-j MASQUERADE --random-fully',
+  ])
+  t.equal(rulesOf(plan, 'KUBE-FORWARD')[0], '-m conntrack --ctstate INVALID -j DROP')
+  t.match(rulesOf(planOf([], { dropsInvalid: false }), 'KUBE-FORWARD')[0], /ACCEPT/)
+  t.match(rulesOf(planOf([], { randomFully: false }), 'KUBE-POSTROUTING').at(-1), /MASQUERADE$/)
+  t.equal(rulesOf(plan, 'KUBE-FIREWALL').length, 1, 'CVE-2020-8558')
+  t.equal(rulesOf(planOf([], { localhostNodePorts: false }), 'KUBE-FIREWALL').length, 0)
+  t.equal(rulesOf(planOf([], {}, 'IPv6'), 'KUBE-FIREWALL').length, 0, 'IT35')
+  t.match(
+    renderPlan(planOf([], { localhostNodePorts: false })),
+    /! -d 127.0.0.0\/8 .* -j KUBE-NODEPORTS/,
+  )
+})
+
+t.test('IT33 L07: node ports answer on the chosen addresses only', async (t) => {
+  const chosen = states('IPv4', { nodePortAddresses: ['192.0.2.0/24'] })
+  const plan = new IptablesPlanner(settings).plan(chosen.put(web({ nodePort: 30080 })).take())
+  t.match(rulesOf(plan, 'KUBE-SERVICES').at(-1), /^-d 192.0.2.1\/32 .*-j KUBE-NODEPORTS$/)
+  t.equal(rulesOf(plan, 'KUBE-FIREWALL').length, 0, 'IT34: loopback is not among them')
+})
+
+t.test('IPv6 has the same rules in its own words', async (t) => {
+  const plan = planOf([web({ clusterIp: 'fd00:96::10', nodePort: 30080 })], {}, 'IPv6')
+  const text = renderPlan(plan)
+  t.match(text, /-d fd00:96::10\/128 -p tcp/)
+  t.match(text, /DNAT --to-destination \[fd00:180::1\]:8080/)
+  t.match(text, /! -s fd00:180::\/64/)
+  t.match(rulesOf(plan, 'KUBE-SERVICES').at(-1), /^! -d ::1\/128 .*-j KUBE-NODEPORTS$/)
+})
+
+t.test('without the bpf match hairpin takes a rule for each local endpoint', async (t) => {
+  const endpoints = [{ ip: '10.180.0.1' }, { ip: '10.180.9.9', local: false }]
+  const plan = planOf([web({ endpoints })], { hasBpf: false })
+  t.match(
+    rulesOf(plan, 'KUBE-POSTROUTING')[0],
+    '--ctstate DNAT -m iprange --src-range 10.180.0.1-10.180.0.1 --dst-range 10.180.0.1-10.180.0.1 -j KUBE-MARK-MASQ',
+  )
+  t.notMatch(renderPlan(plan), '10.180.9.9-')
+})
+
+t.test('IT42: from 1,000 endpoints on no comments, and back', async (t) => {
+  const planner = new IptablesPlanner(settings)
+  const cluster = states()
+  const small = planner.plan(cluster.put(web({ endpoints: 1000 })).take())
+  t.equal(rulesOf(small, 'SVC').length, 1001)
+  t.match(renderPlan(small), '"default/web:http -> 10.180.0.1:8080"')
+  const large = planner.plan(cluster.put(web({ endpoints: 1001 })).take())
+  t.notMatch(renderPlan(large), 'default/web')
+  const again = planner.plan(cluster.put(web({ endpoints: 3 })).take())
+  t.match(renderPlan(again), 'default/web')
+})
+
+t.test('hostile names stay inside one quoted comment', async (t) => {
+  const name = 'x" -j ACCEPT\n-A INPUT -j ACCEPT'
+  const text = renderPlan(planOf([web({ name, portName: '`reboot`', nodePort: 30080 })]))
+  const clean = renderPlan(planOf([web({ nodePort: 30080 })]))
+  t.equal(text.split('\n').length, clean.split('\n').length, 'as many lines as with a tame name')
+  for (const line of text
+    .split('\n')
+    .filter((one) => one.includes('ACCEPT\\') || one.includes('reboot'))) {
+    t.match(line, /--comment ".*x\\" -j ACCEPT\?-A INPUT -j ACCEPT.*" -[mj]/)
+  }
+})
+
+t.test(
+  'an unchanged Service keeps its rules by reference, and changes cost what changed',
+  async (t) => {
+    const planner = new IptablesPlanner(settings)
+    const other = service({ name: 'other', clusterIp: '10.96.0.11' })
+    const cluster = states().put(web(), other)
+    const first = planner.plan(cluster.take())
+    t.equal(planner.plan(cluster.take()), first, 'nothing changed, same plan')
+    const second = planner.plan(cluster.put(web({ endpoints: 3 })).take())
+    t.equal(
+      second.services.get('default/other:http/TCP'),
+      first.services.get('default/other:http/TCP'),
+    )
+    t.equal(second.fixed, first.fixed)
+    const changes = changeBatch(second, first).toString()
+    t.notMatch(changes, 'KUBE-SERVICES', 'IT41: an endpoint change leaves the shared chains alone')
+    t.equal(changes.split('\n').filter((line) => line.startsWith(':')).length, 1)
+    const third = planner.plan(
+      cluster
+        .put(web({ port: 81, endpoints: 3 }))
+        .remove(other)
+        .take(),
+    )
+    t.match(
+      changeBatch(third, second).toString(),
+      /-I KUBE-SERVICES .*--dport 81.*\n-D KUBE-SERVICES .*--dport 80.*\n-D KUBE-SERVICES .*\n.*-X KUBE-SVC/s,
+    )
+    t.equal(
+      planner.plan(cluster.setLocalAddresses(['127.0.0.1', '192.0.2.1', '192.0.2.7']).take()),
+      third,
+    )
+  },
+)
+
+t.test(
+  'many Services gone at once rewrite a shared chain instead of picking it apart',
+  async (t) => {
+    const planner = new IptablesPlanner(settings)
+    const specs = Array.from({ length: 40 }, (_, index) =>
+      service({ name: `s${index}`, clusterIp: `10.96.1.${index}`, endpoints: 1 }),
+    )
+    const cluster = states().put(web(), ...specs)
+    const before = planner.plan(cluster.take())
+    const after = planner.plan(cluster.remove(...specs).take())
+    const text = changeBatch(after, before).toString()
+    t.match(text, ':KUBE-SERVICES - [0:0]')
+    t.notMatch(text, '-D KUBE-SERVICES')
+    t.match(text, '-j KUBE-NODEPORTS', 'with its last rule')
+  },
+)
+
+t.test('rules and chains for Services x endpoints: the cost of a change of mind', async (t) => {
+  const table = [
+    [0, 0],
+    [1, 0],
+    [1, 1],
+    [10, 10],
+    [100, 2],
+    [500, 2],
+  ] as const
+  const counted = table.map(([services, endpoints]) => {
+    const plan = planOf(
+      Array.from({ length: services }, (_, index) =>
+        service({ name: `s${index}`, clusterIp: `10.96.${index >> 8}.${index & 255}`, endpoints }),
+      ),
+    )
+    return { services, endpoints, ...countRules(plan), chains: countChains(plan) }
+  })
+  t.same(counted, [
+    { services: 0, endpoints: 0, nat: 6, filter: 4, chains: 12 },
+    { services: 1, endpoints: 0, nat: 6, filter: 5, chains: 12 },
+    { services: 1, endpoints: 1, nat: 9, filter: 4, chains: 13 },
+    { services: 10, endpoints: 10, nat: 126, filter: 4, chains: 22 },
+    { services: 100, endpoints: 2, nat: 406, filter: 4, chains: 112 },
+    { services: 500, endpoints: 2, nat: 2006, filter: 4, chains: 512 },
+  ])
+})
+
+const saved = (text: string) => foundIn(parseSaved(text))
+
+t.test('IT43: chains of Services that are gone go, in the layout of any version', async (t) => {
+  const found = saved(`*nat
+:PREROUTING ACCEPT [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-XLB-AAAAAAAAAAAAAAAA - [0:0]
+:DOCKER - [0:0]
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A PREROUTING -m comment --comment "an older wording" -j KUBE-SERVICES
+-A PREROUTING -j DOCKER
+COMMIT
+`)
+  const { fixed, services } = planOf([web()])
+  const undeletable = new Set(['KUBE-XLB-AAAAAAAAAAAAAAAA'])
+  const text = fullBatch({ fixed, services, usesLocalnet: true, found, undeletable }).toString()
+  t.match(text, '-X KUBE-SVC-AAAAAAAAAAAAAAAA')
+  t.match(text, '-X KUBE-SEP-AAAAAAAAAAAAAAAA')
+  t.match(text, ':KUBE-XLB-AAAAAAAAAAAAAAAA - [0:0]')
+  t.notMatch(text, '-X KUBE-XLB', 'somebody jumps to it')
+  t.notMatch(text, '-I PREROUTING', 'IT04: the jump is there')
+  t.match(text, '-D PREROUTING -m comment --comment "an older wording" -j KUBE-SERVICES')
+  t.match(text, '-I OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES')
+  t.notMatch(text, 'DOCKER')
+  const kubelet = saved(
+    '*filter\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:KUBE-FIREWALL - [0:0]\n' +
+      '-A INPUT -j KUBE-FIREWALL\n-A OUTPUT -j KUBE-FIREWALL\n' +
+      '-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" ' +
+      '-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP\nCOMMIT\n',
+  )
+  const beside = fullBatch({ fixed, services, usesLocalnet: true, found: kubelet, undeletable })
+  t.notMatch(
+    beside.toString(),
+    'KUBE-FIREWALL',
+    'IT11: kubelet’s chain is complete, nothing to add',
+  )
+})
+
+t.test('IT50: cleanup removes what kube-proxy wrote, and nothing else', async (t) => {
+  const text = cleanupBatch(
+    saved(`*nat
+:POSTROUTING ACCEPT [0:0]
+:CNI - [0:0]
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A POSTROUTING -j CNI
+-A CNI -j KUBE-MARK-MASQ
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:KUBE-FIREWALL - [0:0]
+-A INPUT -j KUBE-FIREWALL
+COMMIT
+`),
+  ).toString()
+  t.equal(
+    text,
+    `*nat
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+-D POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-X KUBE-POSTROUTING
+-X KUBE-SEP-AAAAAAAAAAAAAAAA
+COMMIT
+`,
+  )
+})
+
+t.test(
+  'a refused Service is found among many, whether the tool names the line or not',
+  async (t) => {
+    const specs = Array.from({ length: 50 }, (_, index) =>
+      service({ name: `s${index}`, clusterIp: `10.96.1.${index}`, endpoints: 1 }),
+    )
+    const { fixed, services } = planOf(specs)
+    const all = [...services.values()]
+    const bad = new Set([all[7]!, all[33]!, all[34]!])
+    for (const namesLine of [true, false]) {
+      let attempts = 0
+      const attempt = (batch: Batch) => {
+        attempts++
+        const input = batch.toString().split('\n')
+        const at = input.findIndex((line) => ownedBy(line, bad))
+        if (at < 0) return Promise.resolve()
+        const line = namesLine ? at : input.indexOf('COMMIT')
+        const error = new IptablesError('failed', 'refused', {
+          line: line + 1,
+          lineText: input[line],
+        })
+        return Promise.reject(error)
+      }
+      const failed = await findRefused(all, { fixed, attempt, firstSuspect: undefined })
+      t.same(new Set(failed.map(({ rules }) => rules)), bad)
+      t.ok(attempts < 30, `${attempts} attempts`)
+    }
+    const everything = () => Promise.reject(new IptablesError('failed', 'refused', { line: 1 }))
+    await t.rejects(
+      findRefused(all.concat(all, all), { fixed, attempt: everything, firstSuspect: undefined }),
+    )
+  },
+)
+
+function ownedBy(line: string, services: ReadonlySet<ServiceRules>): boolean {
+  const error = new IptablesError('failed', '', { line: 1, lineText: line })
+  return ownerOf([...services], error) !== undefined
+}
+
+t.test('foreign changes are told from our own', async (t) => {
+  const plan = planOf([web()])
+  const text = renderPlan(plan)
+  const check = (kernel: string, baseline: Baseline = new Map()) =>
+    foreignChange({
+      found: saved(withBuiltins(kernel)),
+      usesLocalnet: plan.usesLocalnet,
+      before: plan,
+      after: plan,
+      baseline,
+    })
+  t.equal(check(text), undefined)
+  t.match(
+    check(text.replace(/-A KUBE-SVC-.*DNAT.*\n/, '')),
+    /KUBE-SVC-\S+ has 2 rules instead of 3/,
+  )
+  t.match(check(text.replace(/-A PREROUTING.*\n/, '')), 'no jump nat PREROUTING to KUBE-SERVICES')
+  t.match(
+    check(text.replace(/-A KUBE-SERVICES -d.*\n/, '')),
+    'nat KUBE-SERVICES has 1 rules instead of 2',
+  )
+  t.match(check(text.replace(/.*KUBE-MARK-MASQ.*\n/g, '')), 'no chain nat KUBE-MARK-MASQ')
+  const baseline: Baseline = new Map()
+  t.equal(check(text, baseline), undefined)
+  t.match(check(text.replace('10.180.0.2:8080\n', '6.6.6.6:1\n'), baseline), 'was edited')
+})
+
+/** What iptables-save shows besides what a restore declares. */
+function withBuiltins(text: string): string {
+  return text
+    .replace('*nat\n', '*nat\n:PREROUTING ACCEPT\n:OUTPUT ACCEPT\n:POSTROUTING ACCEPT\n')
+    .replace('*filter\n', '*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\n')
+}
+
+t.test('PersistentMap content of an empty kernel gives every rule of a plan', async (t) => {
+  const plan = planOf([web()])
+  const empty = { fixed: { chains: [], tail: [] }, services: PersistentMap.empty<ServiceRules>() }
+  const text = changeBatch(plan, empty).toString()
+  const { nat, filter } = countRules(plan)
+  t.equal(text.split('\n').filter((line) => /^-[AI] /.test(line)).length, nat + filter)
+})
+
+t.test('the examples, rendered: what iptables-restore would be given', async (t) => {
+  const tracker = new Tracker({
+    families: ['IPv4', 'IPv6'],
+    nodeName: 'node-1',
+    bindAddress: '0.0.0.0',
+    nodePortAddresses: [],
+    detectLocal: { mode: 'ClusterCIDR', cidrs: ['10.244.0.0/16', 'fd00:244::/56'] },
+    allowsExternalIps: true,
+  })
+  tracker.setLocalAddresses(['127.0.0.1', '192.0.2.1', '::1', '2001:db8::1'])
+  const sink = new TrackerSink(tracker, 'node-1', {
+    changed: () => undefined,
+    malformed: () => t.fail('an example makes no sense'),
+    warned: () => undefined,
+    nodeChanged: () => undefined,
+    failed: (message) => t.fail(message),
+  })
+  await new ManifestFolder({ path: 'examples' }).load(sink)
+  const planner = mode.planner(testSettings)
+  const text = tracker
+    .take()
+    .states.map((one) => `# ${one.family}\n${planner.render(planner.plan(one))}`)
+    .join('\n')
+  const file = 'test/modes/iptables-examples.rules'
+  if (process.env.UPDATE_SNAPSHOTS) writeFileSync(file, text)
+  t.equal(text, readFileSync(file, 'utf8'), 'UPDATE_SNAPSHOTS=1 writes it anew')
+})
