@@ -21,6 +21,11 @@ export async function runCommand(given: GivenFlags): Promise<void> {
   } else if (actions.cleanup) {
     const { cleanup } = await import('./cleanup.js')
     await cleanup(log)
+  } else if (loaded.config.initOnly) {
+    // A second start may then do with less than full privileges (L14).
+    const { applyNodeSettings } = await import('../node/settings.js')
+    applyNodeSettings(loaded.config, log)
+    log.info({}, 'Initialized this node (--init-only)')
   } else await runUntilStopped(given, configuration, log)
 }
 

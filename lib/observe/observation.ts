@@ -5,6 +5,7 @@ import type { SyncReport } from '../sync/syncer.js'
 import type { Taken } from '../state/tracker.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ServiceFailure } from '../modes/mode.js'
+import { featureGates, isEnabled } from '../config/feature-gates.js'
 import { Health } from './healthz.js'
 import { runServers, type ServersOptions } from './servers.js'
 import { ServiceHealth } from './service-health.js'
@@ -30,6 +31,7 @@ export class Observation {
   constructor(options: ObservationOptions) {
     const { families, syncPeriodMs, expectsNode } = options
     this.#options = options
+    describeBuild(options)
     this.#health = new Health({
       families,
       timeoutMs: 2 * syncPeriodMs,
@@ -116,5 +118,25 @@ export class Observation {
       note,
       regarding: { kind, ...identity },
     })
+  }
+}
+
+/** What every Kubernetes component says of itself. */
+function describeBuild({ metrics, version, config }: ObservationOptions): void {
+  const [, major = '', minor = ''] = / v(\d+)\.(\d+)\)?$/.exec(version) ?? []
+  metrics.gauge(
+    'kubernetes_build_info',
+    {
+      git_version: version,
+      major,
+      minor,
+      platform: `${process.platform}/${process.arch}`,
+      compiler: `node ${process.version}`,
+    },
+    1,
+  )
+  for (const name of Object.keys(featureGates)) {
+    const value = isEnabled(config.featureGates, name) ? 1 : 0
+    metrics.gauge('kubernetes_feature_enabled', { name, stage: '' }, value)
   }
 }

@@ -1,0 +1,150 @@
+import t, { type Test } from 'tap'
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { apiVersion, kind } from '../../lib/config/file.js'
+import { enterPrivateNetns } from '../support/private-netns.js'
+
+/** The command as an operator runs it, in a network namespace of its own. */
+
+const skip = enterPrivateNetns() ?? false
+if (skip === false) execFileSync('ip', ['link', 'set', 'lo', 'up'])
+const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+
+function start(t: Test, ...args: readonly string[]) {
+  const child = spawn(process.execPath, [main, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => (output += text))
+  }
+  const exited = once(child, 'exit').then(([code]: unknown[]) => code)
+  const stop = async () => {
+    if (child.exitCode === null) child.kill('SIGTERM')
+    return exited
+  }
+  t.teardown(stop)
+  return { output: () => output, exited, stop }
+}
+
+/** Waits for something to become true; what was seen last explains why it did not. */
+async function until(what: string, seen: () => Promise<unknown>, pattern: RegExp) {
+  let last: unknown
+  for (let tries = 0; tries < 400; tries++) {
+    last = await seen().catch((error: unknown) => error)
+    if (pattern.test(String(last))) return
+    await delay(25)
+  }
+  throw new Error(`waited in vain for ${what}; last seen: ${String(last)}`)
+}
+
+async function code(url: string): Promise<string> {
+  return String((await fetch(url)).status)
+}
+
+async function body(url: string): Promise<string> {
+  return (await fetch(url)).text()
+}
+
+async function post(url: string, object: unknown): Promise<void> {
+  const headers = { 'Content-Type': 'application/json' }
+  const reply = await fetch(url, { method: 'POST', headers, body: JSON.stringify(object) })
+  if (!reply.ok) throw new Error(`${url}: ${reply.status} ${await reply.text()}`)
+}
+
+const ruleset = () => execFileSync('nft', ['list', 'ruleset'], { encoding: 'utf8' })
+const healthz = 'http://127.0.0.1:10256'
+
+t.test(
+  'the command line of the textbook, against an API server that is down at first',
+  { skip },
+  async (t) => {
+    const folder = t.testdir({
+      kubeconfig: JSON.stringify({
+        apiVersion: 'v1',
+        kind: 'Config',
+        clusters: [{ name: 'c', cluster: { server: 'http://127.0.0.1:8001' } }],
+        users: [{ name: 'u', user: {} }],
+        contexts: [{ name: 'x', context: { cluster: 'c', user: 'u' } }],
+        'current-context': 'x',
+      }),
+    })
+    const proxy = start(
+      t,
+      `--kubeconfig=${folder}/kubeconfig`,
+      '--cluster-cidr=10.240.0.0/12',
+      '--feature-gates=ExperimentalCriticalPodAnnotation=true',
+      '--proxy-mode=iptables',
+      '--hostname-override=n1',
+    )
+    const output = () => Promise.resolve(proxy.output())
+    await until('the mode', output, /Using \w+ Proxier/)
+    t.match(proxy.output(), /feature gate ExperimentalCriticalPodAnnotation is not known here/)
+    await until('a complaint about the API', output, /source of objects failed, will retry/)
+    await until('healthz', () => code(`${healthz}/healthz`), /503/)
+    await until('readyz', () => code(`${healthz}/readyz`), /503/)
+    t.equal(await code(`${healthz}/livez`), '200', 'restarting would not help')
+    t.notMatch(ruleset(), /KUBE-|kube-proxy/, 'the kernel is untouched')
+
+    const api = start(t, 'apiserver', '--listen', '127.0.0.1:8001')
+    await until('the API server', () => Promise.resolve(api.output()), /serving the Kubernetes API/)
+    const nodes = 'http://127.0.0.1:8001/api/v1/nodes'
+    await post(nodes, { apiVersion: 'v1', kind: 'Node', metadata: { name: 'n1' } })
+    await until('readyz', () => code(`${healthz}/readyz`), /200/)
+    await until('healthz', () => code(`${healthz}/healthz`), /200/)
+    t.match(ruleset(), /KUBE-/, 'H07: rules are there')
+    t.match(await body('http://127.0.0.1:10249/proxyMode'), /^(iptables|userspace)$/)
+    const metrics = await body('http://127.0.0.1:10249/metrics')
+    t.match(metrics, /kubernetes_build_info\{git_version=".*",major="1",minor="36"/)
+    await fetch(`${nodes}/n1`, { method: 'DELETE' })
+    await until('healthz after the Node went', () => code(`${healthz}/healthz`), /503/)
+    t.equal(await code(`${healthz}/livez`), '200', 'H05')
+    t.equal(await proxy.stop(), 0, 'SIGTERM ends it well')
+  },
+)
+
+t.test('the configuration file is followed while running (L19)', { skip }, async (t) => {
+  const folder = t.testdir({ manifests: {} })
+  const file = join(folder, 'kp.yaml')
+  const write = (text: string) =>
+    writeFileSync(file, `apiVersion: ${apiVersion}\nkind: ${kind}\nmode: userspace\n${text}`)
+  write('')
+  const proxy = start(t, '--config', file, '--manifests', `${folder}/manifests`, '--mode=ipvs')
+  t.equal(await proxy.exited, 2, '--mode is no flag of ours')
+  const again = start(t, '--config', file, '--manifests', `${folder}/manifests`, '--cleanup=false')
+  const output = () => Promise.resolve(again.output())
+  await until('readyz', () => code(`${healthz}/readyz`), /200/)
+  write('syncPeriod: 5s\n')
+  await until('a complaint', output, /new configuration is wrong, the old one stays/)
+  t.match(again.output(), /kp\.yaml:4: syncPeriod/)
+  write('logging: {verbosity: 4}\n')
+  await until('the change', output, /"path":"logging.verbosity","from":0,"to":4/)
+  t.equal(await code(`${healthz}/livez`), '200', 'still there')
+  write('logging: {verbosity: 4}\niptables: {syncPeriod: 20s}\n')
+  t.equal(await again.exited, 1)
+  t.match(again.output(), /content of the proxy server's configuration file was updated/)
+})
+
+t.test('L22: a taken port ends the process where that is wanted', { skip }, async (t) => {
+  const folder = t.testdir({})
+  const common = ['--proxy-mode=userspace', `--manifests=${folder}`, '--metrics-bind-address=']
+  const first = start(t, ...common)
+  await until('readyz', () => code(`${healthz}/readyz`), /200/)
+  const second = start(t, ...common, '--bind-address-hard-fail')
+  t.equal(await second.exited, 1)
+  t.match(second.output(), /listen .*EADDRINUSE/)
+  t.equal(await first.stop(), 0)
+})
+
+t.test('L14: --init-only prepares the node and ends', { skip }, async (t) => {
+  const before = ruleset()
+  const limit = '/proc/sys/net/netfilter/nf_conntrack_max'
+  const value = readFileSync(limit, 'utf8')
+  const run = start(t, '--init-only', '--conntrack-max-per-core=0', '--oom-score-adj=0')
+  t.equal(await run.exited, 0, run.output())
+  t.match(run.output(), /Initialized this node/)
+  t.equal(ruleset(), before)
+  t.equal(readFileSync(limit, 'utf8'), value)
+})
