@@ -7,7 +7,8 @@ import { createInterface } from 'node:readline'
 import { configWith } from '../../lib/config/load.js'
 import { modeSettings } from '../../lib/config/mode-settings.js'
 import { KernelError, messageOf } from '../../lib/errors.js'
-import type { Log, Mode, ModeName } from '../../lib/modes/mode.js'
+import { Conntrack } from '../../lib/kernel/conntrack.js'
+import type { Log, Meter, Mode, ModeName } from '../../lib/modes/mode.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import { nodeAddresses } from '../../lib/sources/node-addresses.js'
@@ -15,6 +16,7 @@ import type { ObjectKind } from '../../lib/sources/source.js'
 import { TrackerSink } from '../../lib/sources/tracker-sink.js'
 import { identityOf } from '../../lib/state/parse-object.js'
 import { Tracker } from '../../lib/state/tracker.js'
+import { FlowCleaner } from '../../lib/sync/flow-cleaner.js'
 import { Syncer } from '../../lib/sync/syncer.js'
 import type { CaseSettings } from './case.js'
 import type { Manifest } from './objects.js'
@@ -35,16 +37,32 @@ const log: Log = {
   error: print('error'),
 }
 
+const meter: Meter = {
+  count: () => undefined,
+  gauge: () => undefined,
+  observe: () => undefined,
+  forget: () => undefined,
+}
+
 class SubjectProcess {
   readonly #tracker: Tracker
   readonly #sink: TrackerSink
   readonly #mode: Mode
   readonly #syncer: Syncer
+  readonly #flows = new FlowCleaner({
+    openTable: () => new Conntrack(),
+    log,
+    meter,
+    now: () => performance.now(),
+  })
+  /** As in the daemon: in userspace mode flows end at sockets of the proxy. */
+  readonly #hasFlows: boolean
   /** Syncs run one after the other, whoever asked for them. */
   #last: Promise<void> = Promise.resolve()
 
   private constructor(mode: Mode, settings: CaseSettings) {
     this.#mode = mode
+    this.#hasFlows = mode.name !== 'userspace'
     this.#syncer = new Syncer({ mode })
     this.#tracker = new Tracker({
       families,
@@ -86,6 +104,7 @@ class SubjectProcess {
     }
     for (const manifest of changes.upserts) this.#sink.upsert(kindOf(manifest), manifest)
     await this.#sync()
+    await this.#flows.idle()
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -108,6 +127,7 @@ class SubjectProcess {
           detail: report.detail ?? '',
         })
       }
+      if (this.#hasFlows) this.#flows.applied(state)
       for (const failure of report.failed) log.warn(failure, 'service port not programmed')
     }
   }
@@ -133,12 +153,7 @@ async function createMode(
   const definition = await load()
   return definition.create(modeSettings(config, modeName, families), {
     log,
-    meter: {
-      count: () => undefined,
-      gauge: () => undefined,
-      observe: () => undefined,
-      forget: () => undefined,
-    },
+    meter,
     resync: (reason, { full }) => {
       log.warn({ full }, reason)
       resync(full)
@@ -181,7 +196,7 @@ try {
       answer({})
     } catch (error) {
       const detail = error instanceof KernelError ? error.detail : ''
-      answer({ error: `${messageOf(error)} ${detail}` })
+      answer({ error: `${messageOf(error)} ${detail}`.slice(0, 600) })
     }
   }
   stop.abort()
