@@ -240,13 +240,16 @@ void t.test('the netlink writer refuses names as the text writer does', async (t
   ]
   for (const command of commands('a b')) {
     t.throws(
-      () => writeTransaction({ table: tableOf('ip'), commands: [command] }),
+      () => writeTransaction({ table: tableOf('ip'), commands: [command] }, () => '__map1'),
       /not one that nft/,
     )
   }
   for (const command of commands('a/b'))
-    writeTransaction({ table: tableOf('ip'), commands: [command] })
+    writeTransaction({ table: tableOf('ip'), commands: [command] }, () => '__map1')
   const bad = { kind: 'dnat', targets: [{ ip: 'what', port: 1 }] } as const
   const rule = { do: 'add-rule', chain: 'c', rule: { statements: [bad] } } as const
-  t.throws(() => writeTransaction({ table: tableOf('ip'), commands: [rule] }), /no address/)
+  t.throws(
+    () => writeTransaction({ table: tableOf('ip'), commands: [rule] }, () => '__map1'),
+    /no address/,
+  )
 })

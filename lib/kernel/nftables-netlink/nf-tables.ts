@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { KernelError } from '../../errors.js'
 import { openChannel, type NetlinkChannel } from '../netlink/channel.js'
 import { kernelErrorOf } from '../netlink/failure.js'
@@ -8,15 +9,18 @@ import type { Command, Transaction } from '../nftables/model.js'
 import type { RulesetWriter } from '../nftables/nft.js'
 import { transactionText } from '../nftables/text.js'
 import { generationId, messages } from './protocol.js'
-import { writeTransaction } from './transaction-writer.js'
+import { uniqueSetNames, writeTransaction, type NameSet } from './transaction-writer.js'
 
 /** nf_tables by netlink: what `nft` does, without starting a program. */
 export class NfTables implements RulesetWriter {
   readonly name = 'netlink'
   readonly #channel: NetlinkChannel
+  readonly #nameSet: NameSet
 
-  constructor(channel: NetlinkChannel) {
+  /** `token` must differ from that of every other process that wrote to the same tables. */
+  constructor(channel: NetlinkChannel, token: string) {
     this.#channel = channel
+    this.#nameSet = uniqueSetNames(token)
   }
 
   commit(transaction: Transaction): Promise<number> {
@@ -48,7 +52,7 @@ export class NfTables implements RulesetWriter {
 
   #send(transaction: Transaction, verb: string, ends: boolean): number {
     if (transaction.commands.length === 0) return 0
-    const { messages: written, origins } = writeTransaction(transaction, ends)
+    const { messages: written, origins } = writeTransaction(transaction, this.#nameSet, ends)
     const answer = this.#channel.transact(written)
     const [failed] = [...answer.failures].sort(([a], [b]) => a - b)
     if (failed) {
@@ -80,7 +84,7 @@ export function openNfTables(): NfTables {
     if (cause instanceof KernelError) throw cause
     throw new KernelError('unsupported', 'open netlink: koffi does not load here', { cause })
   }
-  const nfTables = new NfTables(channel)
+  const nfTables = new NfTables(channel, randomUUID().slice(0, 8))
   try {
     nfTables.generation()
   } catch (error) {

@@ -84,10 +84,6 @@ export function keyBytes(family: NftFamily, { set, key }: Pick<Element, 'set' | 
   return bytes
 }
 
-/** What an anonymous set is called until the kernel numbers it. */
-export const anonymousName = (set: AnonymousSet) =>
-  set.kind === 'prefixes' ? '__set%d' : '__map%d'
-
 export function writeAnonymousSet(
   message: MessageWriter,
   family: NftFamily,
