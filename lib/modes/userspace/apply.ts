@@ -2,17 +2,11 @@ import type { IpFamily } from '../../state/ip.js'
 import type { Applied, ServiceFailure } from '../mode.js'
 import type { Listeners } from './listeners.js'
 import type { OpenFailure } from './messages.js'
-import { natChains, filterChains } from './names.js'
-import type { NodePortClaim, NodePortClaims } from './node-port-claims.js'
+import { isSameClaim, type NodePortClaim, type NodePortClaims } from './node-port-claims.js'
 import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
 import type { Portals } from './portals.js'
+import type { Redirections, UdpFlowCleaner } from './udp-flow-cleaner.js'
 import { placeRules, type PlacedRule } from './render.js'
-
-const nodePortChains: ReadonlySet<string> = new Set([
-  natChains.nodePortContainer,
-  natChains.nodePortHost,
-  filterChains.nonLocal,
-])
 
 /** What one family holds: listeners, claims and rules, in step with the plan applied last. */
 export class FamilyApplier {
@@ -20,6 +14,7 @@ export class FamilyApplier {
   readonly #listeners: Listeners
   readonly #claims: NodePortClaims
   readonly #portals: Portals
+  readonly #flows: UdpFlowCleaner
   readonly #held = new Map<string, HeldService>()
   #failed: ReadonlySet<string> = new Set()
 
@@ -29,12 +24,14 @@ export class FamilyApplier {
       readonly listeners: Listeners
       readonly claims: NodePortClaims
       readonly portals: Portals
+      readonly flows: UdpFlowCleaner
     },
   ) {
     this.#family = family
     this.#listeners = parts.listeners
     this.#claims = parts.claims
     this.#portals = parts.portals
+    this.#flows = parts.flows
   }
 
   /**
@@ -56,10 +53,12 @@ export class FamilyApplier {
     for (const service of services) rules.set(service.key, this.#placeRules(service))
     const full = previous === undefined
     const written = await (full ? this.#portals.replaceAll(rules) : this.#portals.change(rules))
+    this.#flows.clean(this.#family, this.#redirections(written.changed, plan, previous))
 
     await this.#closeUnused(services, gone)
     this.#failed = new Set(failures.keys())
-    return { full, ...written, failed: [...failures.values()] }
+    const { bytes, objects } = written
+    return { full, bytes, objects, failed: [...failures.values()] }
   }
 
   /** The services to bring up to date, and the keys of those that are no more. */
@@ -101,13 +100,12 @@ export class FamilyApplier {
   ): Promise<void> {
     // Moved ports first: one Service may take over what another gives up in the same sync.
     for (const { key, nodePort } of services) {
-      if (this.#held.get(key)?.claim?.port !== nodePort) this.#releaseClaim(key)
+      if (!isSameClaim(this.#held.get(key)?.claim, nodePort)) this.#releaseClaim(key)
     }
-    for (const { key, nodePort: port, protocol } of services) {
+    for (const { key, nodePort: claim } of services) {
       const held = this.#held.get(key) ?? { listenerKeys: [], claim: undefined }
       this.#held.set(key, held)
-      if (port === undefined || held.claim) continue
-      const claim = { family: this.#family, protocol, port }
+      if (!claim || held.claim) continue
       const reason = await this.#claims.claim(key, claim)
       if (reason === undefined) this.#held.set(key, { ...held, claim })
       else failures.set(key, { key, reason, event: 'PortConflict' })
@@ -130,8 +128,34 @@ export class FamilyApplier {
     const ownsNodePort = this.#held.get(service.key)?.claim !== undefined
     return placeRules(
       // A node port somebody else holds stays theirs; the other addresses work.
-      service.rules.filter(({ chain }) => ownsNodePort || !nodePortChains.has(chain)),
+      service.rules.filter(({ isNodePort = false }) => ownsNodePort || !isNodePort),
       ports,
+    )
+  }
+
+  /** What UDP clients of services with new rules send to, and the proxy ports that leads to now. */
+  #redirections(
+    keys: readonly string[],
+    plan: UserspacePlan,
+    previous: UserspacePlan | undefined,
+  ): Redirections {
+    const redirections = new Map<string, Set<number>>()
+    for (const key of keys) {
+      const service = plan.services.get(key)
+      const before = previous?.services.get(key)?.udpFrontends ?? []
+      const ports = service ? this.#portsInUse(service) : []
+      for (const frontend of [...before, ...(service?.udpFrontends ?? [])]) {
+        redirections.set(frontend, new Set([...(redirections.get(frontend) ?? []), ...ports]))
+      }
+    }
+    return redirections
+  }
+
+  /** Ports of those listeners that rules of today lead to. */
+  #portsInUse({ listeners, rules }: ServicePlan): readonly number[] {
+    const lists = new Set(rules.map(({ target }) => ('list' in target ? target.list : undefined)))
+    return listeners.flatMap(({ list, spec }) =>
+      lists.has(list) ? (this.#listeners.portOf(spec.key) ?? []) : [],
     )
   }
 

@@ -7,6 +7,8 @@ export interface NodePortClaim {
   readonly family: IpFamily
   readonly protocol: 'TCP' | 'UDP'
   readonly port: number
+  /** Undefined: the wildcard. */
+  readonly addresses: readonly string[] | undefined
 }
 
 /**
@@ -15,23 +17,30 @@ export interface NodePortClaim {
  * get here, on an address that node ports do not answer on, is reset at once (US14).
  */
 export class NodePortClaims {
-  readonly #held = new Map<string, { readonly owner: string; readonly socket: Server | Socket }>()
+  readonly #held = new Map<string, { readonly owner: string; readonly sockets: readonly Held[] }>()
 
   /** Undefined when the owner holds the port now; else why not. */
   async claim(owner: string, claim: NodePortClaim): Promise<string | undefined> {
     const name = nameOf(claim)
     const held = this.#held.get(name)
     if (held) return held.owner === owner ? undefined : `${name} is held by ${held.owner}`
-    try {
-      const socket = claim.protocol === 'TCP' ? await holdTcp(claim) : await holdUdp(claim)
-      this.#held.set(name, { owner, socket })
-      return undefined
-    } catch (error) {
-      const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
-      return code === 'EADDRINUSE'
-        ? `node port ${claim.port}/${claim.protocol} is in use by another program on this node`
-        : `hold node port ${claim.port}/${claim.protocol}: ${code}`
+    const wildcard = claim.family === 'IPv4' ? '0.0.0.0' : '::'
+    const sockets: Held[] = []
+    for (const address of claim.addresses ?? [wildcard]) {
+      try {
+        sockets.push(await (claim.protocol === 'TCP' ? holdTcp : holdUdp)(address, claim.port))
+      } catch (error) {
+        const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
+        // An address that has just left the node needs no holding.
+        if (code === 'EADDRNOTAVAIL') continue
+        for (const socket of sockets) socket.close()
+        return code === 'EADDRINUSE'
+          ? `${name} is in use by another program on this node`
+          : `hold ${name}: ${code}`
+      }
     }
+    this.#held.set(name, { owner, sockets })
+    return undefined
   }
 
   /** Does nothing where the owner holds no such port (US15). */
@@ -40,36 +49,42 @@ export class NodePortClaims {
     const held = this.#held.get(name)
     if (held?.owner !== owner) return
     this.#held.delete(name)
-    held.socket.close()
+    for (const socket of held.sockets) socket.close()
   }
 
   close(): void {
-    for (const { socket } of this.#held.values()) socket.close()
+    for (const { sockets } of this.#held.values()) for (const socket of sockets) socket.close()
     this.#held.clear()
   }
+}
+
+type Held = Server | Socket
+
+export function isSameClaim(one: NodePortClaim | undefined, other: NodePortClaim | undefined) {
+  if (!one || !other) return one === other
+  return nameOf(one) === nameOf(other) && one.addresses?.join() === other.addresses?.join()
 }
 
 function nameOf({ family, protocol, port }: NodePortClaim): string {
   return `${family} node port ${port}/${protocol}`
 }
 
-async function holdTcp({ family, port }: NodePortClaim): Promise<Server> {
+async function holdTcp(host: string, port: number): Promise<Server> {
   const server = createServer({ pauseOnConnect: true }, (socket) => {
     socket.on('error', () => undefined)
     socket.resetAndDestroy()
   })
-  server.listen({ host: family === 'IPv4' ? '0.0.0.0' : '::', port, ipv6Only: true })
+  server.listen({ host, port, ipv6Only: true })
   await once(server, 'listening')
   server.on('error', () => undefined)
   return server.unref()
 }
 
-async function holdUdp({ family, port }: NodePortClaim): Promise<Socket> {
-  const socket = createSocket(
-    family === 'IPv4' ? { type: 'udp4' } : { type: 'udp6', ipv6Only: true },
-  )
+async function holdUdp(address: string, port: number): Promise<Socket> {
+  const isIpv6 = address.includes(':')
+  const socket = createSocket(isIpv6 ? { type: 'udp6', ipv6Only: true } : { type: 'udp4' })
   socket.on('message', () => undefined)
-  socket.bind({ port })
+  socket.bind({ address, port })
   try {
     await once(socket, 'listening')
   } catch (error) {

@@ -1,8 +1,9 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
-import { isUnspecified, parseIp, type IpFamily } from '../../state/ip.js'
+import { hostPort, isLinkLocal, isUnspecified, parseIp, type IpFamily } from '../../state/ip.js'
 import { PersistentMap, type DerivedBuckets } from '../../state/persistent-map.js'
 import type { ModeSettings } from '../mode.js'
 import type { ListenerSpec, Target } from './datapath.js'
+import type { NodePortClaim } from './node-port-claims.js'
 import { portalRulesOf, type NodeFacts, type PortalRule } from './portal-rules.js'
 
 /** What one family of the node should hold: listeners, node-port claims and rules. */
@@ -15,9 +16,10 @@ export interface ServicePlan {
   /** `DesiredService.key` */
   readonly key: string
   readonly listeners: readonly ListenerPlan[]
-  /** Claimed by a socket so that nobody else on the node takes it (US13); undefined: none. */
-  readonly nodePort: number | undefined
-  readonly protocol: 'TCP' | 'UDP'
+  /** Held by sockets so that nobody else on the node takes it (US13). */
+  readonly nodePort: NodePortClaim | undefined
+  /** `ip:port` of everything it answers to by UDP: the kernel remembers where packets to them went. */
+  readonly udpFrontends: readonly string[]
   readonly rules: readonly PortalRule[]
   /** Why there is nothing of the above. */
   readonly unsupported: string | undefined
@@ -73,8 +75,14 @@ export class UserspacePlanner {
     const { key, protocol } = service
     if (protocol === 'SCTP') {
       const unsupported = 'userspace mode proxies TCP and UDP only; SCTP needs another mode'
-      const empty = { listeners: [], nodePort: undefined, rules: [] }
-      return { key, protocol: 'TCP', unsupported, ...empty }
+      return {
+        key,
+        listeners: [],
+        nodePort: undefined,
+        udpFrontends: [],
+        rules: [],
+        unsupported,
+      }
     }
     const lists = endpointListsOf(service)
     return {
@@ -83,8 +91,11 @@ export class UserspacePlanner {
         list,
         spec: this.#listenerSpec(service, protocol, list, { family, address: facts.listenAddress }),
       })),
-      nodePort: service.nodePort === 0 ? undefined : service.nodePort,
-      protocol,
+      nodePort:
+        service.nodePort === 0
+          ? undefined
+          : { family, protocol, port: service.nodePort, addresses: facts.claimAddresses },
+      udpFrontends: protocol === 'UDP' ? frontendsOf(service, facts) : [],
       rules: portalRulesOf(service, protocol, lists, facts),
       unsupported: undefined,
     }
@@ -140,9 +151,26 @@ function factsOf(node: NodeView, family: IpFamily, settings: ModeSettings['users
     listensOnWildcard: !isBound,
     hostIp: node.primaryIp,
     nodePortCidrs: node.nodePorts.matchesAll ? undefined : node.nodePorts.cidrs,
+    nodePortAddresses: node.nodePorts.addresses,
+    claimAddresses: node.nodePorts.matchesAll
+      ? undefined
+      : node.nodePorts.addresses.filter((address) => !isScoped(address)),
     localTraffic: node.localTraffic,
     guardsEachPort: settings.portRange === undefined,
   }
+}
+
+function frontendsOf(service: DesiredService, facts: NodeFacts): readonly string[] {
+  const { clusterIp, externalIps, loadBalancerIps, port, nodePort } = service
+  const virtual = [clusterIp, ...externalIps, ...loadBalancerIps].map((ip) => hostPort(ip, port))
+  if (nodePort === 0) return virtual
+  return [...virtual, ...facts.nodePortAddresses.map((ip) => hostPort(ip, nodePort))]
+}
+
+/** A link-local address means nothing to a socket that is not told the interface. */
+function isScoped(address: string): boolean {
+  const ip = parseIp(address)
+  return ip?.family === 'IPv6' && isLinkLocal(ip)
 }
 
 function targetOf({ key, ip, port }: Endpoint): Target {

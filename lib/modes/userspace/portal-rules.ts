@@ -12,6 +12,10 @@ export interface NodeFacts {
   readonly hostIp: string | undefined
   /** Undefined: node ports answer on every local address. */
   readonly nodePortCidrs: readonly Cidr[] | undefined
+  /** Those there are now. */
+  readonly nodePortAddresses: readonly string[]
+  /** Where sockets hold node ports; undefined: on the wildcard. */
+  readonly claimAddresses: readonly string[] | undefined
   readonly localTraffic: LocalTraffic
   /** Without a port range each listener needs its own rule against direct access. */
   readonly guardsEachPort: boolean
@@ -29,6 +33,8 @@ export interface PortalRule {
   /** A port, or the proxy port of that list. */
   readonly destinationPort: number | EndpointList
   readonly condition?: 'to local address' | 'redirected'
+  /** Left out while another program holds the node port. */
+  readonly isNodePort?: true
   readonly target: PortalTarget
 }
 
@@ -116,7 +122,7 @@ class RuleWriter {
     const fromNode = this.#fromInside()
     const places = nodePortCidrs?.map((cidr) => ({ destination: cidr.text })) ?? [{}]
     for (const destination of places) {
-      const place = { ...destination, destinationPort: nodePort }
+      const place = { ...destination, destinationPort: nodePort, isNodePort: true } as const
       for (const sender of this.#fromPods([{}])) {
         const from = { ...place, ...sender }
         this.#nat(natChains.nodePortContainer, from, this.#containerTarget('cluster'))
@@ -133,6 +139,7 @@ class RuleWriter {
     for (const list of this.#listsOfNodePort()) {
       this.#filter(filterChains.nonLocal, {
         destinationPort: list,
+        isNodePort: true,
         condition: 'redirected',
         target: { kind: 'accept' },
       })
@@ -222,7 +229,7 @@ class RuleWriter {
 }
 
 type Place = Pick<PortalRule, 'destinationPort'> &
-  Partial<Pick<PortalRule, 'destination' | 'condition' | 'source' | 'inInterface'>>
+  Partial<Pick<PortalRule, 'destination' | 'condition' | 'source' | 'inInterface' | 'isNodePort'>>
 
 /** CIDRs are nested or disjoint: their intersection is the smaller one, or nothing. */
 function intersect(source: string | undefined, cidr: Cidr): Sender | undefined {

@@ -12,6 +12,8 @@ import { append, jumps, writeDifference, type PlacedRule } from './render.js'
 export interface WrittenPortals {
   readonly bytes: number
   readonly objects: number
+  /** Keys of the services whose rules differ now. */
+  readonly changed: readonly string[]
 }
 
 const ourChains: readonly (readonly [table: 'nat' | 'filter', chain: string])[] = [
@@ -31,10 +33,6 @@ export class Portals {
     this.#fixed = fixed
   }
 
-  keys(): Iterable<string> {
-    return this.#written.keys()
-  }
-
   /** Writes everything in one transaction, whatever our chains hold now. */
   async replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WrittenPortals> {
     const batch = new Batch()
@@ -46,25 +44,27 @@ export class Portals {
     }
     for (const placed of this.#fixed) append(batch, placed)
     for (const placed of rules.values()) for (const one of placed) append(batch, one)
+    const changed = [...rules.keys(), ...this.#written.keys()]
     const written = await this.#restore(batch)
     this.#written = new Map(rules)
-    return written
+    return { ...written, changed }
   }
 
   /** Writes what differs from what was written before; a service without rules is removed. */
   async change(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WrittenPortals> {
     const batch = new Batch()
-    let objects = 0
+    const changed: string[] = []
     for (const [key, after] of rules) {
-      objects += writeDifference(batch, { before: this.#written.get(key) ?? [], after })
+      const before = this.#written.get(key) ?? []
+      if (writeDifference(batch, { before, after }) > 0) changed.push(key)
     }
-    if (objects === 0) return { bytes: 0, objects: 0 }
+    if (changed.length === 0) return { bytes: 0, objects: 0, changed }
     const written = await this.#restore(batch)
     for (const [key, placed] of rules) {
       if (placed.length > 0) this.#written.set(key, placed)
       else this.#written.delete(key)
     }
-    return written
+    return { ...written, changed }
   }
 
   /** Whether the kernel still holds every jump and as many rules as were written. */
@@ -112,7 +112,7 @@ export class Portals {
     }
   }
 
-  async #restore(batch: Batch): Promise<WrittenPortals> {
+  async #restore(batch: Batch): Promise<Omit<WrittenPortals, 'changed'>> {
     try {
       await this.#iptables.restore(batch)
     } catch (error) {

@@ -9,6 +9,7 @@ import { DescriptorBudget, descriptorLimit } from './descriptors.js'
 import { Listeners } from './listeners.js'
 import { NodePortClaims } from './node-port-claims.js'
 import { UserspacePlanner, type UserspacePlan } from './plan.js'
+import { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import { WorkerPool } from './pool.js'
 import { kernelErrorOf, Portals } from './portals.js'
 import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
@@ -52,11 +53,17 @@ export class UserspaceMode implements Mode<UserspacePlan> {
         traffic.closed(key)
       },
     })
+    const flows = new UdpFlowCleaner({
+      log: context.log,
+      meter: context.meter,
+      // It speaks netlink through koffi, which not every node can load.
+      openTable: async () => new (await import('../../kernel/conntrack.js')).Conntrack(),
+    })
     const fixed = fixedRules(settings.userspace.portRange)
     this.#families = new Map(
       iptables.map((programs) => {
         const portals = new Portals(programs, fixed)
-        const parts = { listeners, claims: this.#claims, portals }
+        const parts = { listeners, claims: this.#claims, portals, flows }
         const applier = new FamilyApplier(programs.family, parts)
         return [programs.family, { portals, applier }]
       }),

@@ -1,0 +1,68 @@
+import { messageOf } from '../../errors.js'
+import type { Conntrack, UdpFlow } from '../../kernel/conntrack.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { Log, Meter } from '../mode.js'
+
+/** For addresses that UDP clients send to, `ip:port`: the proxy ports their packets may go to. */
+export type Redirections = ReadonlyMap<string, ReadonlySet<number>>
+
+export interface UdpFlowCleanerDeps {
+  readonly log: Log
+  readonly meter: Meter
+  readonly openTable: () => Promise<Pick<Conntrack, 'deleteUdp'>>
+}
+
+/**
+ * The kernel sends every packet of a UDP flow where its first one went, and looks at no rule
+ * again while packets keep coming. So when the rules of a Service change, flows that lead to a
+ * listener that is gone, or to none at all, are deleted (US55, CT07). Beside the syncs: a large
+ * table takes its time.
+ */
+export class UdpFlowCleaner {
+  readonly #deps: UdpFlowCleanerDeps
+  #table: Promise<Pick<Conntrack, 'deleteUdp'>> | undefined
+  readonly #waiting = new Map<IpFamily, Redirections>()
+  #running: Promise<void> | undefined
+
+  constructor(deps: UdpFlowCleanerDeps) {
+    this.#deps = deps
+  }
+
+  clean(family: IpFamily, redirections: Redirections): void {
+    if (redirections.size === 0) return
+    this.#waiting.set(family, new Map([...(this.#waiting.get(family) ?? []), ...redirections]))
+    this.#running ??= this.#work().finally(() => (this.#running = undefined))
+  }
+
+  /** Resolves once nothing is under way. */
+  async idle(): Promise<void> {
+    await this.#running
+  }
+
+  async #work(): Promise<void> {
+    for (const [family, redirections] of this.#waiting) {
+      this.#waiting.delete(family)
+      await this.#delete(family, redirections)
+    }
+  }
+
+  async #delete(family: IpFamily, redirections: Redirections): Promise<void> {
+    const { log, meter, openTable } = this.#deps
+    try {
+      this.#table ??= openTable()
+      const table = await this.#table
+      const { deleted } = await table.deleteUdp(family, (flow) => isStale(flow, redirections))
+      meter.count('conntrack_reconciler_deleted_entries_total', { ip_family: family }, deleted)
+      if (deleted > 0) log.info({ family, deleted }, 'deleted stale UDP flows')
+    } catch (error) {
+      log.warn({ family, error: messageOf(error) }, 'stale UDP flows could not be deleted')
+    }
+  }
+}
+
+function isStale({ destination, answeredBy }: UdpFlow, redirections: Redirections): boolean {
+  const ports = redirections.get(destination)
+  return (
+    ports !== undefined && !ports.has(Number(answeredBy.slice(answeredBy.lastIndexOf(':') + 1)))
+  )
+}
