@@ -1,0 +1,70 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { tmpdir } from 'node:os'
+import { stringify } from 'yaml'
+import { addressOf, type Place } from '../../lib/world/topology.js'
+import { createWorld, type World } from '../../lib/world/world.js'
+import type { RunningProxy } from '../../lib/playground/proxy-process.js'
+import { endpoint, rawService, rawSlice } from '../state/objects.js'
+
+/** What the tests of the whole program share: a world, a folder, one Service, patience. */
+
+export const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
+export const clusterIp = '10.96.0.10'
+
+export interface Stage {
+  readonly world: World
+  readonly folder: string
+}
+
+export async function withStage(name: string, act: (stage: Stage) => Promise<void>): Promise<void> {
+  const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-e2e-'))
+  const world = await createWorld({ name })
+  try {
+    await act({ world, folder })
+  } finally {
+    await world.close()
+    await rm(folder, { recursive: true })
+  }
+}
+
+export function write(folder: string, file: string, ...objects: object[]): Promise<void> {
+  return writeFile(join(folder, file), objects.map((object) => stringify(object)).join('---\n'))
+}
+
+export const service = rawService({ spec: { clusterIP: clusterIp, clusterIPs: [clusterIp] } })
+export const sliceOf = (...places: Place[]) =>
+  rawSlice({
+    endpoints: places.map((place) => endpoint(addressOf(place, 'IPv4'), { node: 'node-1' })),
+  })
+
+export async function ask(world: World): Promise<string> {
+  const request = { protocol: 'TCP', host: clusterIp, port: 80, timeoutMs: 500 } as const
+  const [result] = await world.agent('client-pod').flow(request)
+  return result?.backend ?? result?.outcome ?? 'nothing'
+}
+
+export async function until(
+  what: string,
+  condition: () => boolean | Promise<boolean>,
+): Promise<void> {
+  for (let tries = 0; tries < 200; tries++) {
+    if (await condition()) return
+    await delay(50)
+  }
+  throw new Error(`waited 10 s in vain: ${what}`)
+}
+
+/** Everything a daemon says and does not say belongs to the failure message. */
+export async function stopping(proxy: RunningProxy, act: () => Promise<void>): Promise<void> {
+  try {
+    await act()
+  } catch (error) {
+    throw new Error(`${String(error)}\n${proxy.output()}`)
+  } finally {
+    await proxy.stop()
+  }
+}
+
+export const nftables = ['--proxy-mode', 'nftables', '--iptables-min-sync-period', '0s']
