@@ -1,8 +1,6 @@
 /** `npm run conformance -- [--mode NAME]... [--only TEXT] [--json FILE] [--list] [--quiet]` */
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import type { ModeName } from '../../lib/modes/mode.js'
-import { modeLoaders } from '../../lib/modes/registry.js'
 import { createWorld } from '../../lib/world/world.js'
 import type { World } from '../../lib/world/world.js'
 import type { Case } from './case.js'
@@ -12,6 +10,7 @@ import { ProcessSubject, subjectProgram } from './process-subject.js'
 import { tableText, tapLine, writeSummary } from './report.js'
 import type { ModeResults } from './report.js'
 import { runCases } from './runner.js'
+import { variantNames, variantOf } from './variants.js'
 import type { CaseResult } from './runner.js'
 
 /** The cases lie beside the sources, not the compiled files. */
@@ -36,7 +35,7 @@ if (values.list) {
   for (const { topic, name } of cases) console.log(`${topic}: ${name}`)
   console.log(`${cases.length} cases`)
 } else {
-  process.exitCode = await runModes(values.mode ?? Object.keys(modeLoaders))
+  process.exitCode = await runModes(values.mode ?? variantNames)
 }
 
 async function runModes(names: readonly string[]): Promise<number> {
@@ -44,7 +43,7 @@ async function runModes(names: readonly string[]): Promise<number> {
   let number = 0
   console.log('TAP version 14')
   for (const name of names) {
-    const mode = Object.keys(modeLoaders).find((known) => known === name) as ModeName | undefined
+    const mode = variantOf(name)?.mode
     const world: World = await createWorld({ name: name.replace(/[^a-z0-9]/g, '').slice(0, 8) })
     try {
       const missing = await missingFor(world, name)

@@ -8,8 +8,7 @@ import { configWith } from '../../lib/config/load.js'
 import { modeSettings } from '../../lib/config/mode-settings.js'
 import { KernelError, messageOf } from '../../lib/errors.js'
 import { Conntrack } from '../../lib/kernel/conntrack.js'
-import type { Log, Meter, Mode, ModeName } from '../../lib/modes/mode.js'
-import { modeLoaders } from '../../lib/modes/registry.js'
+import type { Log, Meter, Mode } from '../../lib/modes/mode.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import { nodeAddresses } from '../../lib/sources/node-addresses.js'
 import type { ObjectKind } from '../../lib/sources/source.js'
@@ -23,6 +22,7 @@ import type { Manifest } from './objects.js'
 import type { SubjectAnswer } from './process-subject.js'
 import { createReferenceProxy, flaws } from './reference-proxy.js'
 import type { Changes } from './subject.js'
+import { variantOf } from './variants.js'
 
 const families: readonly IpFamily[] = ['IPv4', 'IPv6']
 
@@ -142,16 +142,15 @@ async function createMode(
   if (kind === 'reference') {
     return createReferenceProxy(flaws.find((candidate) => candidate === flaw))
   }
-  const modeName = Object.keys(modeLoaders).find((known) => known === name) as ModeName | undefined
-  const load = modeName && modeLoaders[modeName]
-  if (!load) throw new Error(`no mode is called ${name}`)
+  const variant = variantOf(name)
+  if (!variant) throw new Error(`no mode is called ${name}`)
   const config = configWith({
     'iptables.masqueradeAll': settings.masqueradeAll,
     'nftables.masqueradeAll': settings.masqueradeAll,
     'iptables.localhostNodePorts': settings.localhostNodePorts,
   })
-  const definition = await load()
-  return definition.create(modeSettings(config, modeName, families), {
+  const definition = await variant.load()
+  return definition.create(modeSettings(config, variant.mode, families), {
     log,
     meter,
     resync: (reason, { full }) => {
@@ -172,8 +171,7 @@ const answer = (result: SubjectAnswer) => process.stdout.write(`${JSON.stringify
 
 /** What the mode needs and this kernel lacks, in words; nothing when it can run. */
 async function missingFor(name: string): Promise<readonly string[]> {
-  const modeName = Object.keys(modeLoaders).find((known) => known === name) as ModeName | undefined
-  const definition = await (modeName && modeLoaders[modeName])?.()
+  const definition = await variantOf(name)?.load()
   const findings = (await definition?.probe({ log })) ?? []
   return findings
     .filter(({ ok, required }) => required && !ok)
