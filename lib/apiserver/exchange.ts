@@ -4,6 +4,7 @@ import { messageOf } from '../errors.js'
 import { outletOf, type FaultEffect } from './faults.js'
 import type { Json, JsonObject } from './json.js'
 import type { Outlet } from './outlet.js'
+import { decodeProtobuf, protobufType } from './protobuf/decode.js'
 import { ApiError, badRequest, unsupportedMediaType } from './status.js'
 
 /** More than any object the real server takes. */
@@ -36,8 +37,7 @@ export class Exchange {
   }
 
   isTrue(parameter: string): boolean {
-    const value = this.query.get(parameter)
-    return value === 'true' || value === '1' || value === ''
+    return ['true', '1'].includes(this.query.get(parameter) ?? '')
   }
 
   get isDryRun(): boolean {
@@ -88,10 +88,12 @@ export class Exchange {
   /** The body as JSON, or as YAML where the content type says so. */
   async readBody(): Promise<Json> {
     const type = this.contentType
+    const bytes = await this.#readBytes()
+    if (type === protobufType) return decodeProtobuf(bytes)
     if (type.includes('protobuf') || type.includes('cbor')) {
-      throw unsupportedMediaType(type, ['application/json', 'application/yaml'])
+      throw unsupportedMediaType(type, ['application/json', 'application/yaml', protobufType])
     }
-    const text = await this.#readText()
+    const text = bytes.toString('utf8')
     if (text.trim() === '') return {}
     try {
       if (!type.includes('yaml')) return JSON.parse(text) as Json
@@ -101,7 +103,7 @@ export class Exchange {
     }
   }
 
-  async #readText(): Promise<string> {
+  async #readBytes(): Promise<Buffer> {
     const chunks: Buffer[] = []
     let length = 0
     for await (const chunk of this.request as AsyncIterable<Buffer>) {
@@ -115,7 +117,7 @@ export class Exchange {
       }
       chunks.push(chunk)
     }
-    return Buffer.concat(chunks).toString('utf8')
+    return Buffer.concat(chunks)
   }
 }
 

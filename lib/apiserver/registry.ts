@@ -2,6 +2,7 @@ import { randomInt, randomUUID } from 'node:crypto'
 import { equalJson, type Json, type JsonObject } from './json.js'
 import { validateLabels, validateName } from './names.js'
 import { parseObject, type KubeObject, type ObjectMeta } from './object.js'
+import { afterUpdate } from './patch/managed-fields.js'
 import { apiVersionOf, collectionOf, type ResourceKind, type ResourceTable } from './resources.js'
 import {
   alreadyExists,
@@ -35,6 +36,8 @@ export interface WriteOptions {
   /** Status is taken too, as when seeding: a client cannot do that in one request. */
   readonly keepStatus?: boolean
   readonly warn?: (text: string) => void
+  /** Who is recorded as the owner of the fields that change. */
+  readonly fieldManager?: string
 }
 
 export interface DeleteOptions {
@@ -194,7 +197,8 @@ export class Registry {
     ]
     if (causes.length > 0) throw invalid(kind, object.metadata.name, causes)
     const strategy = this.#strategies.get(collectionOf(kind))
-    let prepared = withoutUndefined(strategy?.prepare(object, previous) ?? object)
+    const owned = this.#owned(object, previous, options)
+    let prepared = withoutUndefined(strategy?.prepare(owned, previous) ?? owned)
     if (previous !== undefined) {
       if (equalButVersion(prepared, previous)) return previous
       if (kind.countsGenerations && contentChanged(prepared, previous)) {
@@ -203,6 +207,18 @@ export class Registry {
       }
     }
     return options.dryRun === true ? prepared : this.store.put(collectionOf(kind), prepared)
+  }
+
+  #owned(
+    object: KubeObject,
+    previous: KubeObject | undefined,
+    { fieldManager, subresource }: WriteOptions,
+  ): KubeObject {
+    if (fieldManager === undefined || subresource !== undefined) {
+      const managedFields = object.metadata['managedFields'] ?? previous?.metadata['managedFields']
+      return { ...object, metadata: { ...object.metadata, managedFields } }
+    }
+    return afterUpdate(object, previous, { name: fieldManager, time: this.timestamp() })
   }
 
   #generateName(prefix: string): string {

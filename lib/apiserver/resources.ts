@@ -137,6 +137,7 @@ export const defaultResources: readonly ResourceKind[] = [
     countsGenerations: true,
     columns: columns.replicaSetColumns,
   }),
+  resource('coordination.k8s.io/v1', 'Lease', 'leases'),
   resource(rbac, 'ClusterRole', 'clusterroles', {
     ...cluster,
     ...rbacName,

@@ -17,7 +17,12 @@ import { serviceStrategy } from './services/service-strategy.js'
 import { badRequest } from './status.js'
 import { VersionedStore, type StoreListener } from './store.js'
 import { EventTexts } from './watching.js'
-import { deploymentStrategy, endpointSliceStrategy, podStrategy } from './workloads.js'
+import {
+  deploymentStrategy,
+  endpointSliceStrategy,
+  podStrategy,
+  secretStrategy,
+} from './workloads.js'
 
 export interface ApiServerOptions {
   readonly host: string
@@ -97,6 +102,7 @@ export class ApiServer {
       ['endpointslices.discovery.k8s.io', endpointSliceStrategy],
       ['pods', podStrategy],
       ['deployments.apps', deploymentStrategy],
+      ['secrets', secretStrategy],
     ])
     this.registry = new Registry({ store: this.#store, resources, strategies, now: options.now })
     this.faults = new Faults(this.#store)

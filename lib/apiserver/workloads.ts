@@ -1,11 +1,20 @@
-import { isObject, listAt, numberAt, objectAt, textAt, type Json, type JsonObject } from './json.js'
+import {
+  isObject,
+  listAt,
+  numberAt,
+  objectAt,
+  textAt,
+  textMapAt,
+  type Json,
+  type JsonObject,
+} from './json.js'
 import { parseIp } from '../state/ip.js'
 import type { KubeObject } from './object.js'
 import type { Strategy } from './registry.js'
 import { matchesSelector } from './selectors.js'
 import { invalid, invalidValue, notSupported, required, type Cause } from './status.js'
 
-/** How pods, Deployments and EndpointSlices are written: the few defaults and rules that matter here. */
+/** How pods, Deployments, slices and Secrets are written: the few defaults and rules that matter here. */
 
 const deploymentSubject = { group: 'apps', plural: 'deployments', kind: 'Deployment' }
 const podSubject = { group: '', plural: 'pods', kind: 'Pod' }
@@ -59,6 +68,18 @@ export const endpointSliceStrategy: Strategy = {
       isObject(port) ? { name: '', protocol: 'TCP', ...port } : port,
     )
     return { ...object, endpoints: listAt(object, 'endpoints'), ports }
+  },
+}
+
+export const secretStrategy: Strategy = {
+  prepare(object) {
+    const { stringData: _written, ...rest } = object
+    const encoded = Object.entries(textMapAt(object, 'stringData')).map(
+      ([key, text]) => [key, Buffer.from(text).toString('base64')] as const,
+    )
+    const { apiVersion, kind, metadata } = object
+    const data = { ...objectAt(object, 'data'), ...Object.fromEntries(encoded) }
+    return { ...rest, apiVersion, kind, metadata, type: textAt(object, 'type') || 'Opaque', data }
   },
 }
 

@@ -1,8 +1,9 @@
 import type { Exchange } from './exchange.js'
 import { isObject, listAt, numberAt, textAt, type Json, type JsonObject } from './json.js'
-import type { KubeObject } from './object.js'
+import { parseObject, type KubeObject } from './object.js'
 import { applyJsonPatch } from './patch/json-patch.js'
 import { applyMergePatch } from './patch/merge-patch.js'
+import { applyServerSide } from './patch/server-side-apply.js'
 import { applyStrategicMergePatch } from './patch/strategic-merge.js'
 import { sendObject, viewOf } from './reading.js'
 import type { DeleteOptions, Registry, WriteOptions } from './registry.js'
@@ -48,14 +49,48 @@ const patches: Readonly<Record<string, (document: Json, patch: Json) => Json>> =
   'application/strategic-merge-patch+json': applyStrategicMergePatch,
 }
 
+const applyTypes = ['application/apply-patch+yaml', 'application/apply-patch+json']
+
+/** Server-side apply: creates what is not there. */
+async function serveApply(
+  exchange: Exchange,
+  target: NamedTarget,
+  registry: Registry,
+): Promise<void> {
+  const { kind, namespace, name, subresource } = target
+  const manager = exchange.query.get('fieldManager') ?? ''
+  if (manager === '') throw badRequest('fieldManager is required for apply patch')
+  const applied = parseObject(inScope(await exchange.readBody(), target))
+  if (applied.metadata['managedFields'] !== undefined) {
+    throw badRequest('metadata.managedFields must be nil')
+  }
+  const current = registry.find(kind, namespace, name)
+  const applier = { name: manager, time: registry.timestamp(), force: exchange.isTrue('force') }
+  const object = applyServerSide(current && shownAs(kind, current), applied, applier)
+  const { fieldManager: _tracked, ...options } = optionsOf(exchange, subresource)
+  const written =
+    current === undefined
+      ? registry.create(kind, object, options)
+      : registry.update(kind, object, options)
+  sendObject(exchange, written, {
+    kind,
+    code: current === undefined ? 201 : 200,
+    now: registry.now(),
+  })
+}
+
 export async function servePatch(
   exchange: Exchange,
   target: NamedTarget,
   registry: Registry,
 ): Promise<void> {
+  if (applyTypes.includes(exchange.contentType)) {
+    await serveApply(exchange, target, registry)
+    return
+  }
   const apply = patches[exchange.contentType]
   if (apply === undefined) {
-    throw unsupportedMediaType(exchange.contentType, Object.keys(patches))
+    throw unsupportedMediaType(exchange.contentType, [...Object.keys(patches), ...applyTypes])
   }
   const patch = await exchange.readBody()
   const current = registry.get(target.kind, target.namespace, target.name)
@@ -123,8 +158,15 @@ function optionsOf(exchange: Exchange, subresource?: string): WriteOptions {
   return {
     dryRun: exchange.isDryRun,
     warn: exchange.warn,
+    fieldManager: managerOf(exchange),
     ...(subresource === undefined ? {} : { subresource }),
   }
+}
+
+/** Who writes: what the request says, else the first part of the client's name. */
+function managerOf(exchange: Exchange): string {
+  const agent = exchange.request.headers['user-agent'] ?? 'unknown'
+  return exchange.query.get('fieldManager') ?? agent.split('/')[0] ?? agent
 }
 
 async function deleteOptionsOf(exchange: Exchange): Promise<DeleteOptions> {

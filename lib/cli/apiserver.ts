@@ -1,8 +1,11 @@
+import { hostname } from 'node:os'
 import { InvalidArgumentError, type Command } from 'commander'
-import { createApiServer } from '../apiserver/server.js'
+import { seedFrom } from '../apiserver/manifests.js'
+import { createApiServer, type ApiServer } from '../apiserver/server.js'
 
 interface ApiServerFlags {
   readonly listen: { readonly host: string; readonly port: number }
+  readonly manifests?: string
   readonly writeKubeconfig?: string
 }
 
@@ -11,9 +14,12 @@ export function addApiserverCommand(program: Command): void {
   program
     .command('apiserver')
     .description('serve the Kubernetes API from memory, so that kubectl works without a cluster')
-    .option('--listen <host:port>', 'where to serve', parseListen, parseListen('127.0.0.1:8001'))
+    .option('--listen <host:port>', 'where to serve (default 127.0.0.1:8001)', parseListen)
+    .option('--manifests <path>', 'a file or folder of YAML or JSON with the first objects')
     .option('--write-kubeconfig <file>', 'write a kubeconfig once the server answers')
-    .action(serveUntilSignal)
+    .action((flags: Partial<ApiServerFlags>) =>
+      serveUntilSignal({ listen: { host: '127.0.0.1', port: 8001 }, ...flags }),
+    )
 }
 
 async function serveUntilSignal(flags: ApiServerFlags): Promise<void> {
@@ -21,22 +27,37 @@ async function serveUntilSignal(flags: ApiServerFlags): Promise<void> {
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.once(signal, () => controller.abort())
   }
-  const api = createApiServer(flags.listen)
+  const api = createApiServer({ ...flags.listen, onControllerError: (error) => say(String(error)) })
+  if (flags.manifests !== undefined) await seedFrom(flags.manifests, api)
+  if (api.list({ apiVersion: 'v1', kind: 'Node' }).length === 0) addNode(api)
   const running = api.run(controller.signal)
   // A server that cannot listen never announces itself; its own promise says why.
-  await Promise.race([running, announce()])
+  await Promise.race([running, announce(api, flags.writeKubeconfig)])
   await running
-
-  async function announce(): Promise<void> {
-    const url = await api.listening()
-    process.stdout.write(`serving the Kubernetes API at ${url}\n`)
-    if (flags.writeKubeconfig === undefined) return
-    await api.writeKubeconfig(flags.writeKubeconfig)
-    process.stdout.write(`try: kubectl --kubeconfig ${flags.writeKubeconfig} get svc -A\n`)
-  }
 }
 
-function parseListen(text: string): { readonly host: string; readonly port: number } {
+async function announce(api: ApiServer, kubeconfig: string | undefined): Promise<void> {
+  say(`serving the Kubernetes API at ${await api.listening()}`)
+  if (kubeconfig === undefined) return
+  await api.writeKubeconfig(kubeconfig)
+  say(`try: kubectl --kubeconfig ${kubeconfig} get all -A`)
+}
+
+/** Without a node no pod finds a place: this machine stands in. */
+function addNode(api: ApiServer): void {
+  const since = new Date().toISOString()
+  api.put({
+    apiVersion: 'v1',
+    kind: 'Node',
+    metadata: { name: hostname().toLowerCase() },
+    status: {
+      addresses: [{ type: 'InternalIP', address: '127.0.0.1' }],
+      conditions: [{ type: 'Ready', status: 'True', lastTransitionTime: since }],
+    },
+  })
+}
+
+function parseListen(text: string): ApiServerFlags['listen'] {
   const found = /^(?:\[([^\]]+)\]|([^:]*)):(\d{1,5})$/.exec(text)
   const port = Number(found?.[3])
   if (found === null || port > 65_535) {
@@ -44,4 +65,8 @@ function parseListen(text: string): { readonly host: string; readonly port: numb
   }
   const host = found[1] ?? found[2] ?? ''
   return { host: host === '' ? '127.0.0.1' : host, port }
+}
+
+function say(text: string): void {
+  process.stdout.write(`${text}\n`)
 }

@@ -1,0 +1,86 @@
+import { equalJson, isObject, listAt, textAt, type Json, type JsonObject } from '../json.js'
+import type { KubeObject } from '../object.js'
+import { fieldsOf, fromFieldsV1, isWithin, toFieldsV1, type FieldSet } from './field-set.js'
+
+/** Who owns which fields of an object, and by what kind of request. */
+export interface FieldManager {
+  readonly name: string
+  readonly operation: 'Apply' | 'Update'
+  readonly apiVersion: string
+  readonly time: string
+  readonly fields: FieldSet
+}
+
+export function managersOf(object: JsonObject): readonly FieldManager[] {
+  return listAt(object, 'metadata', 'managedFields')
+    .filter(isObject)
+    .map((entry) => ({
+      name: textAt(entry, 'manager'),
+      operation: textAt(entry, 'operation') === 'Apply' ? 'Apply' : 'Update',
+      apiVersion: textAt(entry, 'apiVersion'),
+      time: textAt(entry, 'time'),
+      fields: fromFieldsV1(entry['fieldsV1']),
+    }))
+}
+
+export function withManagers(object: KubeObject, managers: readonly FieldManager[]): KubeObject {
+  const managedFields = managers
+    .filter((manager) => manager.fields.size > 0)
+    .map((manager): Json => ({
+      manager: manager.name,
+      operation: manager.operation,
+      apiVersion: manager.apiVersion,
+      time: manager.time,
+      fieldsType: 'FieldsV1',
+      fieldsV1: toFieldsV1(manager.fields),
+    }))
+  return { ...object, metadata: { ...object.metadata, managedFields } }
+}
+
+/**
+ * The object with the fields that an ordinary write changed now owned by its author, and by
+ * nobody else. An author who sends managedFields of their own has the last word.
+ */
+export function afterUpdate(
+  object: KubeObject,
+  previous: KubeObject | undefined,
+  author: { readonly name: string; readonly time: string },
+): KubeObject {
+  const sent = object.metadata['managedFields']
+  const kept = previous?.metadata['managedFields']
+  if (sent !== undefined && !equalJson(sent, kept)) return object
+  const before = previous === undefined ? new Map<string, Json>() : fieldsOf(previous)
+  const after = fieldsOf(object)
+  const changed = [...after].filter(
+    ([path, value]) => !before.has(path) || !equalJson(before.get(path), value),
+  )
+  const gone = [...before.keys()].filter((path) => !after.has(path))
+  const managers = managersOf(previous ?? {})
+  if (changed.length === 0 && gone.length === 0) return withManagers(object, managers)
+  const lost = new Set([...changed.map(([path]) => path), ...gone])
+  const isOwn = ({ name, operation }: FieldManager) =>
+    name === author.name && operation === 'Update'
+  const own = managers.find(isOwn)
+  const fields = new Set([...(own?.fields ?? []), ...changed.map(([path]) => path)])
+  const others = managers
+    .filter((manager) => !isOwn(manager))
+    .map((manager) => ({ ...manager, fields: without(manager.fields, lost) }))
+  const { apiVersion } = object
+  const entry = { ...author, operation: 'Update' as const, apiVersion, fields: only(fields, after) }
+  return withManagers(object, [...others, entry])
+}
+
+export function without(fields: FieldSet, lost: FieldSet): FieldSet {
+  return new Set([...fields].filter((path) => !lost.has(path)))
+}
+
+function only(fields: FieldSet, present: ReadonlyMap<string, Json>): FieldSet {
+  return new Set([...fields].filter((path) => present.has(path)))
+}
+
+/** Somebody owns the path or something below it. */
+export function isOwned(path: string, managers: readonly FieldManager[]): boolean {
+  return managers.some(({ fields }) =>
+    [...fields].some((each) => each === path || isWithin(each, path)),
+  )
+}

@@ -1,0 +1,155 @@
+import { equalJson, isList, isObject, type Json, type JsonObject } from '../json.js'
+import type { KubeObject } from '../object.js'
+import { ApiError } from '../status.js'
+import { fieldsOf, itemStep, printPath, stepsOf, valueStep } from './field-set.js'
+import { isPrimitiveSet, listMapKeysOf } from './list-keys.js'
+import { isOwned, managersOf, without, withManagers, type FieldManager } from './managed-fields.js'
+
+export interface Applier {
+  readonly name: string
+  readonly time: string
+  /** Takes over fields that others own instead of failing. */
+  readonly force: boolean
+}
+
+/**
+ * What the author applied, laid over what is there: fields they give are theirs, fields they gave
+ * last time and not now are removed unless somebody else owns them too, all others stay.
+ */
+export function applyServerSide(
+  current: KubeObject | undefined,
+  applied: KubeObject,
+  applier: Applier,
+): KubeObject {
+  const given = fieldsOf(applied)
+  const managers = current === undefined ? [] : managersOrFirst(current)
+  const isOwn = (manager: FieldManager) =>
+    manager.name === applier.name && manager.operation === 'Apply'
+  const own = managers.find(isOwn)
+  const others = managers.filter((manager) => !isOwn(manager))
+  const contested = conflicts(current, given, others)
+  if (contested.length > 0 && !applier.force) throw conflictError(contested)
+
+  const lost = new Set(contested.map(({ path }) => path))
+  const left = others.map((manager) => ({ ...manager, fields: without(manager.fields, lost) }))
+  const fields = new Set(given.keys())
+  const isUnchanged =
+    own !== undefined &&
+    own.fields.size === fields.size &&
+    [...fields].every((path) => own.fields.has(path))
+  const entry: FieldManager = {
+    name: applier.name,
+    operation: 'Apply',
+    apiVersion: applied.apiVersion,
+    time: isUnchanged ? own.time : applier.time,
+    fields,
+  }
+  const merged = mergeObject(current ?? {}, applied, [])
+  const dropped = [...(own?.fields ?? [])].filter(
+    (path) => !fields.has(path) && !isOwned(path, [...left, entry]),
+  )
+  const result = dropped.reduce((object, path) => drop(object, stepsOf(path), []), merged)
+  return withManagers(result as KubeObject, [...left, entry])
+}
+
+/** An object that nobody managed belongs, as a whole, to whoever came before. */
+function managersOrFirst(current: KubeObject): readonly FieldManager[] {
+  const managers = managersOf(current)
+  if (managers.length > 0) return managers
+  const { apiVersion } = current
+  const time = current.metadata.creationTimestamp ?? ''
+  const fields = new Set(fieldsOf(current).keys())
+  return [{ name: 'before-first-apply', operation: 'Update', apiVersion, time, fields }]
+}
+
+interface Conflict {
+  readonly path: string
+  readonly manager: FieldManager
+}
+
+function conflicts(
+  current: KubeObject | undefined,
+  given: ReadonlyMap<string, Json>,
+  others: readonly FieldManager[],
+): readonly Conflict[] {
+  if (current === undefined) return []
+  const present = fieldsOf(current)
+  return [...given].flatMap(([path, value]) => {
+    if (equalJson(present.get(path), value)) return []
+    const manager = others.find(({ fields }) => fields.has(path))
+    return manager === undefined ? [] : [{ path, manager }]
+  })
+}
+
+function conflictError(found: readonly Conflict[]): ApiError {
+  const causes = found.map(({ path, manager }) => ({
+    reason: 'FieldManagerConflict',
+    message: `conflict with "${manager.name}" using ${manager.apiVersion}`,
+    field: printPath(path),
+  }))
+  const list = causes.map(({ message, field }) => `${message}: ${field}`).join(', ')
+  const count = `${causes.length} conflict${causes.length === 1 ? '' : 's'}`
+  return new ApiError(409, 'Conflict', `Apply failed with ${count}: ${list}`, { causes })
+}
+
+function mergeObject(
+  present: JsonObject,
+  applied: JsonObject,
+  names: readonly string[],
+): JsonObject {
+  const result = new Map(Object.entries(present))
+  for (const [name, value] of Object.entries(applied)) {
+    if (value === undefined) continue
+    if (value === null) result.delete(name)
+    else result.set(name, mergeValue(result.get(name), value, [...names, name]))
+  }
+  return Object.fromEntries(result)
+}
+
+function mergeValue(present: Json | undefined, applied: Json, names: readonly string[]): Json {
+  if (isObject(applied)) return mergeObject(isObject(present) ? present : {}, applied, names)
+  if (!isList(applied)) return applied
+  const list = isList(present) ? present : []
+  const keys = listMapKeysOf(names)
+  if (keys !== undefined && applied.every(isObject)) {
+    const old = new Map(list.filter(isObject).map((item) => [itemStep(item, keys), item]))
+    const items = applied.map((item) => {
+      const step = itemStep(item, keys)
+      const merged = mergeObject(old.get(step) ?? {}, item, names)
+      old.delete(step)
+      return merged
+    })
+    return [...items, ...old.values()]
+  }
+  if (!isPrimitiveSet(names)) return applied
+  return [...list, ...applied.filter((item) => !list.includes(item))]
+}
+
+/** The object without the field at the path. */
+function drop(object: JsonObject, steps: readonly string[], names: readonly string[]): JsonObject {
+  const [step, ...rest] = steps
+  if (step?.startsWith('f:') !== true) return object
+  const name = step.slice(2)
+  const value = object[name]
+  if (value === undefined) return object
+  const next = rest.length === 0 ? undefined : dropIn(value, rest, [...names, name])
+  const others = Object.entries(object).filter(([each]) => each !== name)
+  return Object.fromEntries(next === undefined ? others : [...others, [name, next]])
+}
+
+function dropIn(value: Json, steps: readonly string[], names: readonly string[]): Json | undefined {
+  if (isObject(value)) {
+    const left = drop(value, steps, names)
+    // An object that only held what was dropped goes with it.
+    return Object.keys(left).length === 0 ? undefined : left
+  }
+  if (!isList(value)) return value
+  const [step = '', ...rest] = steps
+  const keys = listMapKeysOf(names) ?? []
+  const isMeant = (item: Json) =>
+    step.startsWith('v:')
+      ? valueStep(item) === step
+      : isObject(item) && itemStep(item, keys) === step
+  if (rest.length === 0) return value.filter((item) => !isMeant(item))
+  return value.map((item) => (isMeant(item) && isObject(item) ? drop(item, rest, names) : item))
+}

@@ -1,0 +1,151 @@
+import { numberAt, textAt, textMapAt, type Json, type JsonObject } from '../json.js'
+import { badRequest, unsupportedMediaType } from '../status.js'
+import { messages } from './messages.js'
+
+export const protobufType = 'application/vnd.kubernetes.protobuf'
+
+/** What every body of that type begins with. */
+const magic = Buffer.from('k8s\0', 'latin1')
+
+/**
+ * The object in a protobuf body, as JSON: kubectl's `create` commands and Go clients that are
+ * configured so send it. Answers are always JSON, which all of them accept.
+ */
+export function decodeProtobuf(body: Buffer): JsonObject {
+  if (!body.subarray(0, magic.length).equals(magic)) {
+    throw badRequest('the body is no Kubernetes protobuf: it does not begin with k8s\\0')
+  }
+  try {
+    const envelope = decodeMessage(body.subarray(magic.length), 'Unknown')
+    const apiVersion = textAt(envelope, 'typeMeta', 'apiVersion')
+    const kind = textAt(envelope, 'typeMeta', 'kind')
+    const raw = Buffer.from(textAt(envelope, 'raw'), 'base64')
+    const message = Object.hasOwn(messages, `${apiVersion}/${kind}`)
+      ? `${apiVersion}/${kind}`
+      : kind
+    if (!Object.hasOwn(messages, message)) {
+      throw unsupportedMediaType(`${protobufType} of ${kind}`, ['application/json'])
+    }
+    return { apiVersion, kind, ...decodeMessage(raw, message) }
+  } catch (cause) {
+    if (cause instanceof RangeError) throw badRequest('the protobuf body is cut or broken')
+    throw cause
+  }
+}
+
+function decodeMessage(bytes: Buffer, name: string): JsonObject {
+  const fields = messages[name] ?? {}
+  const reader = new Reader(bytes)
+  const result = new Map<string, Json>()
+  while (!reader.isAtEnd) {
+    const tag = reader.varint()
+    const wire = tag & 7
+    const [field, type = ''] = (fields[tag >>> 3] ?? '').split(':')
+    const value = reader.value(wire)
+    if (field === undefined || field === '' || value === undefined) continue
+    add(result, field, { type, value })
+  }
+  return Object.fromEntries(result)
+}
+
+interface Wired {
+  readonly type: string
+  readonly value: number | Buffer
+}
+
+function add(result: Map<string, Json>, field: string, { type, value }: Wired): void {
+  const present = result.get(field)
+  if (type.endsWith('[]')) {
+    const item = decodeValue(value, type.slice(0, -2))
+    result.set(field, [...(Array.isArray(present) ? (present as Json[]) : []), item])
+  } else if (type === 'textMap' || type === 'bytesMap') {
+    const [key, entry] = decodeEntry(value, type)
+    result.set(field, { ...textMapAt(present), [key]: entry })
+  } else {
+    const decoded = decodeValue(value, type)
+    // Go writes the zero value of every field that is no pointer; JSON leaves it out.
+    if (decoded !== '' && decoded !== 0 && decoded !== false && decoded !== null) {
+      result.set(field, decoded)
+    }
+  }
+}
+
+function decodeValue(value: number | Buffer, type: string): Json {
+  if (typeof value === 'number') return type === 'bool' ? value !== 0 : value
+  switch (type) {
+    case 'text':
+      return value.toString('utf8')
+    case 'bytes':
+      return value.toString('base64')
+    case 'IntOrString': {
+      const { type: kind, intVal, strVal } = decodeMessage(value, type)
+      return (kind === 1 ? strVal : intVal) ?? null
+    }
+    case 'time': {
+      const time = decodeMessage(value, 'Timestamp')
+      const seconds = numberAt(time, 'seconds') ?? 0
+      const micros = Math.floor((numberAt(time, 'nanos') ?? 0) / 1000)
+      const head = new Date(seconds * 1000).toISOString().slice(0, 19)
+      return seconds === 0 ? null : `${head}.${String(micros).padStart(6, '0')}Z`
+    }
+    default:
+      return decodeMessage(value, type)
+  }
+}
+
+/** A map is a list of messages of a key and a value. */
+function decodeEntry(value: number | Buffer, type: string): readonly [string, string] {
+  if (typeof value === 'number') throw new RangeError('a map entry is no message')
+  const reader = new Reader(value)
+  let key = ''
+  let content = ''
+  while (!reader.isAtEnd) {
+    const tag = reader.varint()
+    const bytes = reader.bytes()
+    if (tag >>> 3 === 1) key = bytes.toString('utf8')
+    else content = bytes.toString(type === 'bytesMap' ? 'base64' : 'utf8')
+  }
+  return [key, content]
+}
+
+/** Protobuf's wire format; throws RangeError where the bytes end too early. */
+class Reader {
+  readonly #bytes: Buffer
+  #at = 0
+
+  constructor(bytes: Buffer) {
+    this.#bytes = bytes
+  }
+
+  get isAtEnd(): boolean {
+    return this.#at >= this.#bytes.length
+  }
+
+  varint(): number {
+    let value = 0n
+    for (let shift = 0n; shift < 70n; shift += 7n) {
+      const byte = this.#bytes.readUInt8(this.#at++)
+      value |= BigInt(byte & 0x7f) << shift
+      if (byte < 0x80) return Number(BigInt.asIntN(64, value))
+    }
+    throw new RangeError('a number does not end')
+  }
+
+  bytes(): Buffer {
+    const length = this.varint()
+    const end = this.#at + length
+    if (length < 0 || end > this.#bytes.length) throw new RangeError('a field is cut')
+    const found = this.#bytes.subarray(this.#at, end)
+    this.#at = end
+    return found
+  }
+
+  /** A value that JSON has a form for; fixed-width ones, which no field here is, are skipped. */
+  value(wire: number): number | Buffer | undefined {
+    if (wire === 0) return this.varint()
+    if (wire === 2) return this.bytes()
+    if (wire !== 1 && wire !== 5) throw new RangeError(`unknown wire type ${wire}`)
+    this.#at += wire === 1 ? 8 : 4
+    return undefined
+  }
+}
