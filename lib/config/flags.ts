@@ -60,6 +60,15 @@ export const bareFlags: ReadonlySet<string> = new Set([
   'cleanup-ipvs',
 ])
 
+/** Flags that take the next argument when they stand without `=`. */
+const valueFlags: ReadonlySet<string> = new Set(
+  [
+    ...pathsOfFlag.keys(),
+    ...actionFlags.map(({ flag }) => flag),
+    ...Object.keys(retiredFlags),
+  ].filter((flag) => !bareFlags.has(flag)),
+)
+
 /** Repeating one of these adds to what the earlier one said; otherwise the last one counts. */
 const accumulates: ReadonlySet<unknown> = new Set([listKind, gatesKind, vmoduleKind])
 
@@ -139,7 +148,7 @@ function merge(earlier: unknown, value: unknown): unknown {
 /** The argument before this one is a flag that is still waiting for its value. */
 function takenAsValue(previous: string | undefined): boolean {
   const name = /^--([^=]+)$/.exec(previous ?? '')?.[1]?.replaceAll('_', '-')
-  return name !== undefined && !bareFlags.has(name) && pathsOfFlag.has(name)
+  return name !== undefined && valueFlags.has(name)
 }
 
 function textKind(): Kind<string> {

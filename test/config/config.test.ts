@@ -1,6 +1,20 @@
 import t from 'tap'
 import type { LoadedConfig } from '../../lib/config/load.js'
 import { defaultConfig, loadConfig } from '../../lib/config/load.js'
+import { parseHostPort, parsePortRange } from '../../lib/config/addresses.js'
+import { isEnabled } from '../../lib/config/feature-gates.js'
+import {
+  durationKind,
+  floatKind,
+  gatesKind,
+  intKind,
+  listKind,
+  logDurationKind,
+  quantityKind,
+  vmoduleKind,
+  type Kind,
+} from '../../lib/config/kinds.js'
+import { nearest, originText, quote } from '../../lib/config/settings.js'
 import { formatDuration, parseDuration } from '../../lib/config/duration.js'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { normalizeArguments, parseFlags } from '../../lib/config/flags.js'
@@ -405,4 +419,160 @@ t.test('the table: every key is documented, every value survives being written a
     t.same(key.kind.fromYaml(key.kind.toYaml(key.initial)), key.initial, path)
   }
   t.end()
+})
+
+t.test('kinds: what YAML and flags may hold, value by value', async (t) => {
+  const cases: readonly (readonly [Kind<unknown>, unknown, unknown])[] = [
+    [intKind, 2 ** 31 - 1, 2 ** 31 - 1],
+    [intKind, 2 ** 31, undefined],
+    [intKind, -(2 ** 31), -(2 ** 31)],
+    [intKind, -(2 ** 31) - 1, undefined],
+    [intKind, 1.5, undefined],
+    [intKind, null, undefined],
+    [floatKind, 1.5, 1.5],
+    [floatKind, Infinity, undefined],
+    [floatKind, '1.5', undefined],
+    [listKind, ['a', 1], undefined],
+    [listKind, 'a', undefined],
+    [listKind, [], []],
+    [gatesKind, null, undefined],
+    [gatesKind, [], undefined],
+    [gatesKind, 'A=true', undefined],
+    [gatesKind, {}, {}],
+    [vmoduleKind, [{ filePattern: 'a', verbosity: 0 }], [{ filePattern: 'a', verbosity: 0 }]],
+    [vmoduleKind, [{ filePattern: 'a' }], undefined],
+    [vmoduleKind, [{ verbosity: 1 }], undefined],
+    [vmoduleKind, [{ filePattern: '', verbosity: 1 }], undefined],
+    [vmoduleKind, [{ filePattern: 'a', verbosity: -1 }], undefined],
+    [vmoduleKind, [{ filePattern: 'a', verbosity: 1, more: 1 }], undefined],
+    [vmoduleKind, [null], undefined],
+    [vmoduleKind, {}, undefined],
+    [logDurationKind, 1_500_000, 1.5],
+    [logDurationKind, '2s', 2000],
+    [durationKind, 5, undefined],
+    [quantityKind, 7, 7],
+    [quantityKind, 1.5, undefined],
+    [quantityKind, '2Mi', 2 ** 21],
+    [quantityKind, '2MB', undefined],
+    [quantityKind, true, undefined],
+  ]
+  for (const [kind, value, read] of cases) {
+    t.strictSame(kind.fromYaml(value), read, `${kind.name}: ${JSON.stringify(value)}`)
+  }
+  t.equal(floatKind.fromText('2.5'), 2.5)
+  t.equal(floatKind.fromText(' '), undefined)
+  t.equal(floatKind.fromText('x'), undefined)
+  t.equal(intKind.fromText('+7'), 7)
+  t.equal(vmoduleKind.fromText('a=x'), undefined)
+  t.same(gatesKind.fromText('A=true,,B=F'), { A: true, B: false })
+  t.equal(gatesKind.fromText('A'), undefined)
+  t.equal(gatesKind.fromText('=true'), undefined)
+})
+
+t.test('addresses and port ranges at their edges', async (t) => {
+  for (const [text, range] of [
+    ['', 'any'],
+    ['0', 'any'],
+    ['0-0', 'any'],
+    ['0-5', { from: 0, to: 5 }],
+    ['80', { from: 80, to: 80 }],
+    ['80-80', { from: 80, to: 80 }],
+    ['80-79', undefined],
+    ['65535', { from: 65535, to: 65535 }],
+    ['65536', undefined],
+    ['1-65536', undefined],
+    ['65000+999', { from: 65000, to: 65535 }],
+    ['a-b', undefined],
+    ['1-', undefined],
+  ] as const) {
+    t.same(parsePortRange(text), range, text)
+  }
+  for (const [text, parsed] of [
+    ['1.2.3.4:1', { host: '1.2.3.4', port: 1 }],
+    ['1.2.3.4:65535', { host: '1.2.3.4', port: 65535 }],
+    ['1.2.3.4:0', undefined],
+    ['[::1]:80', { host: '::1', port: 80 }],
+    ['::1:80', undefined],
+    ['[1.2.3.4:80', undefined],
+    [':80', undefined],
+  ] as const) {
+    t.same(parseHostPort(text), parsed, text)
+  }
+})
+
+t.test('section 13: the edges themselves are allowed', async (t) => {
+  for (const body of [
+    'iptables: {masqueradeBit: 0}\n',
+    'iptables: {masqueradeBit: 31}\n',
+    'mode: nftables\nnftables: {masqueradeBit: 0}\n',
+    'iptables: {syncPeriod: 2s, minSyncPeriod: 2s}\n',
+    'oomScoreAdj: -1000\n',
+    'oomScoreAdj: 1000\n',
+    'conntrack: {maxPerCore: 0, min: 0, udpTimeout: 0s}\n',
+    'nodePortAddresses: [primary]\n',
+    'nodePortAddresses: [0.0.0.0/0, "::/0"]\n',
+    'userspace: {drainTimeout: 0s, workers: 256}\n',
+  ]) {
+    t.equal(problemOf([], body), 'accepted', body)
+  }
+  t.match(problemOf(['--iptables-sync-period=0s']), /--iptables-sync-period: "0s" must be greater/)
+  t.match(problemOf(['--kube-api-burst=-1']), /--kube-api-burst: -1 must not be negative/)
+  t.match(problemOf([], 'userspace: {workers: 257}\n'), /is not within 0\.\.256/)
+  t.match(problemOf(['--proxy-mode=auto', '--iptables-sync-period=-1s']), /iptables-sync-period/)
+})
+
+t.test('what to do is read apart from how', async (t) => {
+  const none = { config: '', writeConfigTo: '', cleanup: false }
+  t.same(parseFlags([]).actions, { ...none, healthzPort: undefined, metricsPort: undefined })
+  t.same(
+    parseFlags([
+      ['config', 'a'],
+      ['write-config-to', 'b'],
+      ['cleanup', 'true'],
+      ['healthz-port', '1'],
+      ['metrics-port', '0'],
+    ]).actions,
+    { config: 'a', writeConfigTo: 'b', cleanup: true, healthzPort: 1, metricsPort: 0 },
+  )
+  t.match(problemOf(['--cleanup=perhaps']), /--cleanup: "perhaps" is not true or false/)
+  t.same(normalizeArguments(['--cleanup', '--init-only', '--takeover']), [
+    '--cleanup=true',
+    '--init-only=true',
+    '--takeover=true',
+  ])
+  t.same(normalizeArguments(['--config', '--cleanup']), ['--config', '--cleanup'])
+})
+
+t.test('every value knows where it came from', async (t) => {
+  const { origins } = load(['-v=2'], 'mode: ipvs\n')
+  t.equal(originText(origins.get('mode')), 'kp.yaml:3')
+  t.equal(originText(origins.get('logging.verbosity')), '--v')
+  t.equal(originText(origins.get('clusterCIDR')), 'default')
+  t.equal(
+    originText(load(['--healthz-port=7']).origins.get('healthzBindAddress')),
+    '--healthz-port',
+  )
+  const wrong = { name: 'x', text: '# comment\nkind: Pod\napiVersion: v1\n' }
+  t.throws(() => loadConfig(parseFlags([]), wrong), { message: /x:2: kind is "Pod".*\nx:3: apiV/ })
+})
+
+t.test('names that are near are proposed, others are not', async (t) => {
+  const names = ['iptables.syncPeriod', 'mode', 'ipvs']
+  t.equal(nearest('iptables.syncperiods', names), 'iptables.syncPeriod')
+  t.equal(nearest('mod', names), 'mode')
+  t.equal(nearest('ab', names), undefined)
+  t.equal(nearest('completely.different', names), undefined)
+  t.equal(quote('x'.repeat(100)).length, 78)
+  t.equal(quote('x'.repeat(78)).length, 80)
+})
+
+t.test('section 19: gates have the defaults of Kubernetes', async (t) => {
+  t.equal(isEnabled({}, 'AllowServiceExternalIPs'), true)
+  t.equal(isEnabled({ AllowServiceExternalIPs: false }, 'AllowServiceExternalIPs'), false)
+  t.same(
+    ['ComponentFlagz', 'ComponentStatusz', 'AllAlpha', 'Unknown'].map((gate) =>
+      isEnabled({}, gate),
+    ),
+    [false, false, false, false],
+  )
 })
