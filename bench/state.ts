@@ -47,8 +47,8 @@ async function measure(services: number) {
     accept(parseEndpointSlice(raw), (value) => tracker.upsertEndpointSlice(value))
     const next = tracker.take()
     times.push(performance.now() - began)
-    if (next.changedServices !== 1)
-      throw new Error(`expected one change, got ${next.changedServices}`)
+    const changed = next.changed.get('IPv4')
+    if (changed !== 1) throw new Error(`expected one change, got ${String(changed)}`)
     state = next.states[0]
   }
   if (state?.services.size !== services) throw new Error('services are missing')

@@ -108,7 +108,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const syncer = new Syncer({ mode: running })
 
   const afterSync = (report: SyncReport, taken: Taken) => {
-    observer.synced(report, taken.changedServices)
+    observer.synced(report, taken.changed.get(report.family) ?? 0)
     observation.synced(report)
     if (report.outcome === 'failed') return false
     // In userspace mode flows end at our own sockets, which no endpoint list names.

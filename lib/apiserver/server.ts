@@ -91,7 +91,12 @@ export class ApiServer {
   constructor(options: ApiServerOptions) {
     this.#options = options
     this.#port = options.port
-    this.#store = new VersionedStore({ historyLimit: options.historyLimit })
+    this.#store = new VersionedStore({
+      historyLimit: options.historyLimit,
+      // A restarted server goes on above the versions of the last, so that a client of that one
+      // is told to list again instead of waiting for changes it seems to know already.
+      firstVersion: options.now(),
+    })
     const resources = new ResourceTable(options.resources)
     const allocations = new ServiceAllocations(this.#store, {
       cidrs: options.serviceCidrs,

@@ -94,6 +94,12 @@ export function expired(message: string): ApiError {
   return new ApiError(410, 'Expired', message)
 }
 
+/** The client knows a later history than this server: the server was restored, or replaced. */
+export function versionTooLarge(wanted: number, present: number): ApiError {
+  const message = `Too large resource version: ${wanted}, current: ${present}`
+  return new ApiError(504, 'Timeout', message)
+}
+
 export function unsupportedMediaType(sent: string, accepted: readonly string[]): ApiError {
   return new ApiError(
     415,

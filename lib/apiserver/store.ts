@@ -32,10 +32,13 @@ export class VersionedStore {
   readonly #collections = new Map<string, Collection>()
   readonly #historyLimit: number
   #version: number
+  /** Nothing is known from before this process began. */
+  readonly #firstVersion: number
 
   constructor(options: { readonly historyLimit: number; readonly firstVersion?: number }) {
     this.#historyLimit = options.historyLimit
     this.#version = options.firstVersion ?? 1
+    this.#firstVersion = this.#version
   }
 
   get version(): number {
@@ -149,7 +152,7 @@ export class VersionedStore {
         objects: new Map(),
         listeners: new Set(),
         history: [],
-        compactedAt: 0,
+        compactedAt: this.#firstVersion,
         sorted: undefined,
       }
       this.#collections.set(name, collection)

@@ -7,7 +7,7 @@ import { parseVersion, viewOf, type View } from './reading.js'
 import type { Registry } from './registry.js'
 import type { Target } from './request.js'
 import { apiVersionOf, collectionOf, shownAs } from './resources.js'
-import { badRequest, expired, type ApiError } from './status.js'
+import { badRequest, expired, versionTooLarge, type ApiError } from './status.js'
 import type { EventType, StoreEvent } from './store.js'
 import { partialOf, tableOf } from './table.js'
 
@@ -35,6 +35,10 @@ export function serveWatch(exchange: Exchange, target: Target, deps: WatchDeps):
   const missed = start.version === undefined ? undefined : store.since(collection, start.version)
   if (start.version !== undefined && missed === undefined) {
     stream.fail(expired(`too old resource version: ${start.version} (${store.version})`))
+    return
+  }
+  if (start.version !== undefined && start.version > store.version) {
+    stream.fail(versionTooLarge(start.version, store.version))
     return
   }
   if (start.withState) {

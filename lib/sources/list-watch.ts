@@ -66,6 +66,15 @@ class Setback extends SourceError {
 
 const gone = 410
 
+/**
+ * What a server says whose history ends before ours: it was restored from a backup, or another
+ * one took its place. Waiting for it to catch up could take for ever.
+ */
+const isFromTheFuture = (error: unknown) =>
+  error instanceof Setback &&
+  error.status === 504 &&
+  /too large resource version/i.test(error.message)
+
 /** A watch that lasted this long worked, even if nothing happened in it. */
 const lastingMs = 1000
 
@@ -124,6 +133,7 @@ export class ListWatch {
       if (this.#version === undefined) this.#pageSize = 0
       this.#version = undefined
     } else {
+      if (isFromTheFuture(error)) this.#version = undefined
       this.#fail(error)
     }
     await sleep(Math.max(wait, error instanceof Setback ? error.retryAfterMs : 0), signal)

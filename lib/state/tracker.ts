@@ -20,8 +20,8 @@ export interface TrackerSettings extends NodeSettings {
 /** What a sync gets: the states, and what it needs to know about the way to them. */
 export interface Taken {
   readonly states: readonly DesiredState[]
-  /** Keys of service ports that differ from the last time, over all families. */
-  readonly changedServices: number
+  /** How many service ports differ from the last time. */
+  readonly changed: ReadonlyMap<IpFamily, number>
   /** A UDP service port changed or went, so stale flows may be about (E20). */
   readonly hasUdpChanges: boolean
   /** When the endpoint changes of this batch happened, by family (E10). */
@@ -114,11 +114,11 @@ export class Tracker {
     const { dirty, pending, triggerTimes } = this.#index.takeDirty()
     const previous = this.#states
     this.#states = previous.map((state) => this.#next(state, dirty))
-    let changedServices = 0
+    const changes = new Map<IpFamily, number>()
     let hasUdpChanges = false
     for (const [index, state] of this.#states.entries()) {
       const { added, changed, removed } = state.services.since(previous[index]?.services)
-      changedServices += added.length + changed.length + removed.length
+      changes.set(state.family, added.length + changed.length + removed.length)
       hasUdpChanges ||= [...added, ...changed, ...removed].some(
         ([, { protocol }]) => protocol === 'UDP',
       )
@@ -126,7 +126,7 @@ export class Tracker {
     for (const id of dirty) this.#updateHealthCheck(id)
     return {
       states: this.#states,
-      changedServices,
+      changed: changes,
       hasUdpChanges,
       triggerTimes,
       healthChecks: this.#healthChecks,

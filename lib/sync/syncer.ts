@@ -27,6 +27,7 @@ export interface SyncerOptions {
 }
 
 interface Progress {
+  readonly state: DesiredState
   /** The plan the kernel holds. */
   readonly plan: unknown
   readonly hasFailures: boolean
@@ -56,17 +57,17 @@ export class Syncer {
     const generation = this.#generation
     const started = this.#clock.now()
     let planned = started
+    if (progress?.state === state && !progress.hasFailures) {
+      const idle = { planMs: 0, applyMs: 0, bytes: 0, objects: 0, failed: [] }
+      return { family, outcome: 'unchanged', full: false, ...idle }
+    }
     try {
       const plan = this.#options.mode.plan(state)
       planned = this.#clock.now()
-      const idle = { family, full: false, bytes: 0, objects: 0, failed: [] }
-      if (progress && plan === progress.plan && !progress.hasFailures) {
-        return { ...idle, outcome: 'unchanged', planMs: planned - started, applyMs: 0 }
-      }
       const applied = await this.#options.mode.apply(plan, progress?.plan)
       // A `forget` in the meantime means this result was disturbed: it must not count as known.
       if (generation === this.#generation) {
-        this.#applied.set(family, { plan, hasFailures: applied.failed.length > 0 })
+        this.#applied.set(family, { state, plan, hasFailures: applied.failed.length > 0 })
       }
       const applyMs = this.#clock.now() - planned
       return { family, outcome: 'applied', planMs: planned - started, applyMs, ...applied }

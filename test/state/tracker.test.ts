@@ -349,7 +349,7 @@ t.test(
     })
     feed.service()
     const taken = feed.tracker.take()
-    t.equal(taken.changedServices, 0)
+    t.same([...taken.changed.values()], [0, 0])
     t.equal(taken.states[0], before)
   },
 )
