@@ -187,7 +187,7 @@ export class Ipvs {
 }
 
 /** `10.96.0.10:80/TCP` */
-export function serverText({ ip, port, protocol }: ServerAddress): string {
+function serverText({ ip, port, protocol }: ServerAddress): string {
   return `${ip.includes(':') ? `[${ip}]` : ip}:${port}/${protocol}`
 }
 

@@ -8,4 +8,5 @@ export const modeLoaders: Readonly<Partial<Record<ModeName, () => Promise<ModeDe
   userspace: async () => (await import('./userspace/index.js')).definition,
   iptables: async () => (await import('./iptables/index.js')).mode,
   nftables: async () => (await import('./nftables/index.js')).mode,
+  ipvs: async () => (await import('./ipvs/index.js')).mode,
 }

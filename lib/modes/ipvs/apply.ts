@@ -1,0 +1,264 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { messageOf } from '../../errors.js'
+import { IpSetBatch, type IpSets } from '../../kernel/ipset.js'
+import type { Ipvs, IpvsChange, IpvsFailure, VirtualServer } from '../../kernel/ipvs.js'
+import type { Links } from '../../kernel/links.js'
+import type { Cidr, IpFamily } from '../../state/ip.js'
+import type { Applied, ModeContext, ServiceFailure } from '../mode.js'
+import { between, countChanges, ownerOf, type Changes } from './changes.js'
+import { DrainingServers } from './draining.js'
+import { compare, readKernel, type CompareOptions } from './kernel-view.js'
+import { deviceName } from './names.js'
+import type { IpvsPlan } from './plan.js'
+import { serverText } from './resource.js'
+import type { Rules } from './rules.js'
+import { SchedulerFallback } from './scheduler-fallback.js'
+import { setBatch } from './set-batch.js'
+
+export interface ApplierDeps {
+  readonly ipvs: Pick<Ipvs, 'change' | 'listServers' | 'listRealServers'>
+  readonly links: Pick<
+    Links,
+    'find' | 'ensureDummy' | 'addresses' | 'addAddresses' | 'deleteAddresses'
+  >
+  readonly sets: Pick<IpSets, 'restore' | 'list'>
+  readonly rules: Pick<Rules, 'write' | 'arePresent'>
+  readonly context: ModeContext
+  readonly now: () => number
+  readonly gracePeriodMs: number
+  readonly excluded: readonly Cidr[]
+  /** How often the kernel is compared with what was written. */
+  readonly verifyMs: number
+  /** How often connections of draining servers are counted. */
+  readonly sweepMs: number
+}
+
+/** Brings plans into the kernel: ipsets, rules, virtual servers, addresses, in this order. */
+export class IpvsApplier {
+  readonly #deps: ApplierDeps
+  readonly #draining: DrainingServers
+  readonly #fallback: SchedulerFallback
+  readonly #applied = new Map<IpFamily, IpvsPlan>()
+  /** Families of which a part could not be written: the next time everything is compared. */
+  readonly #doubtful = new Set<IpFamily>()
+  #queue: Promise<unknown> = Promise.resolve()
+  #generation = 0
+
+  constructor(deps: ApplierDeps) {
+    this.#deps = deps
+    this.#draining = new DrainingServers(deps)
+    this.#fallback = new SchedulerFallback(deps.context.log)
+  }
+
+  apply(plan: IpvsPlan, previous: IpvsPlan | undefined): Promise<Applied> {
+    return this.#alone(async () => {
+      const { family } = plan
+      this.#generation++
+      const isKnown = previous !== undefined && !this.#doubtful.has(family)
+      this.#doubtful.add(family)
+      const applied = isKnown ? await this.#update(plan, previous) : await this.#reconcile(plan)
+      if (applied.failed.length === 0) this.#doubtful.delete(family)
+      this.#applied.set(family, plan)
+      this.#report()
+      return applied
+    })
+  }
+
+  /** Lets connections drain and compares the kernel with what was written, until the signal. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { sweepMs, verifyMs, now } = this.#deps
+    let verified = now()
+    for (;;) {
+      await delay(sweepMs, undefined, { signal, ref: false }).catch(() => undefined)
+      if (signal.aborted) break
+      if (this.#draining.isActive) await this.#alone(() => this.sweep())
+      if (now() - verified < verifyMs) continue
+      await this.verify()
+      verified = now()
+    }
+    await this.idle()
+  }
+
+  /** Resolves when nothing is being written. */
+  async idle(): Promise<void> {
+    await this.#queue
+  }
+
+  /** Public for tests; `run` calls it. */
+  async sweep(): Promise<void> {
+    try {
+      await this.#draining.sweep()
+      this.#report()
+    } catch (error) {
+      this.#deps.context.log.warn({ error: messageOf(error) }, 'could not look after draining')
+    }
+  }
+
+  /** Asks for a sync when somebody else changed what was applied. */
+  async verify(): Promise<void> {
+    const { context, rules } = this.#deps
+    for (const [family, plan] of this.#applied) {
+      const generation = this.#generation
+      try {
+        const wrong = compare(plan, await readKernel(family, this.#deps), this.#options())
+        const hasRules = await rules.arePresent(family, plan.chains)
+        // Something was applied while the kernel was read, so the comparison means nothing.
+        if (generation !== this.#generation) continue
+        const count = countChanges(wrong) + (hasRules ? 0 : 1)
+        if (count === 0) continue
+        this.#doubtful.add(family)
+        const reason = `${count} differences from what was written to ${family} ipvs tables`
+        context.resync(reason, { full: true })
+      } catch (error) {
+        context.log.warn({ family, error: messageOf(error) }, 'could not verify ipvs tables')
+      }
+    }
+  }
+
+  /** Everything, by comparing with what the kernel holds: nothing right is touched. */
+  async #reconcile(plan: IpvsPlan): Promise<Applied> {
+    const { sets, links } = this.#deps
+    this.#fallback.forget()
+    links.ensureDummy(deviceName)
+    const view = await readKernel(plan.family, this.#deps)
+    const changes = compare(plan, view, this.#options())
+    const batch = setBatch(plan, changes, view.sets)
+    await sets.restore(batch)
+    return this.#write(plan, { ...changes, chains: plan.chains }, batch, true)
+  }
+
+  async #update(plan: IpvsPlan, previous: IpvsPlan): Promise<Applied> {
+    const changes = between(plan, previous)
+    const batch = setBatch(plan, changes)
+    await this.#deps.sets.restore(batch)
+    return this.#write(plan, changes, batch, false)
+  }
+
+  async #write(
+    plan: IpvsPlan,
+    changes: Changes,
+    batch: IpSetBatch,
+    full: boolean,
+  ): Promise<Applied> {
+    const { rules, links } = this.#deps
+    const { family } = plan
+    let bytes = batch.toString().length
+    if (changes.chains) bytes += await rules.write(family, changes.chains)
+    const failures = await this.#changeServers(plan, this.#additions(changes))
+    const device = links.ensureDummy(deviceName)
+    const refused = await links.addAddresses(family, device, changes.addAddresses)
+    const leaving = await this.#draining.retire(changes.removeReals)
+    const removals = changes.removeServers.map((server): IpvsChange => ({
+      do: 'delete-server',
+      server,
+    }))
+    failures.push(...(await this.#changeServers(plan, [...leaving, ...removals])))
+    await links.deleteAddresses(family, device, changes.removeAddresses)
+    return {
+      full,
+      bytes,
+      objects: countChanges(changes),
+      failed: [
+        ...failures,
+        ...refused.map(({ ip, error }) => ({
+          key: plan.claims.get(`address ${ip}`)?.[0]?.owner ?? '',
+          reason: error.message,
+        })),
+      ],
+    }
+  }
+
+  #additions(changes: Changes): readonly IpvsChange[] {
+    const effective = (server: VirtualServer) => this.#fallback.effective(server)
+    const list: IpvsChange[] = [
+      ...changes.addServers.map((server) => ({ do: 'add-server' as const, server })),
+      ...changes.setServers.map((server) => ({ do: 'set-server' as const, server })),
+    ].map(({ do: verb, server }) => ({ do: verb, server: effective(server) }))
+    for (const change of changes.addReals) {
+      const { server, real } = change
+      // One that was on its way out still has its place, and its connections.
+      const verb = this.#draining.has(change) ? 'set-real' : 'add-real'
+      this.#draining.forget(change)
+      list.push({ do: verb, server, real })
+    }
+    for (const change of changes.setReals) {
+      this.#draining.forget(change)
+      list.push({ do: 'set-real', server: change.server, real: change.real })
+    }
+    return list
+  }
+
+  /** Makes the changes; what fails for a reason that can be met is tried once more differently. */
+  async #changeServers(plan: IpvsPlan, list: readonly IpvsChange[]): Promise<ServiceFailure[]> {
+    const { ipvs } = this.#deps
+    const failures: IpvsFailure[] = []
+    const retries: IpvsChange[] = []
+    const replaced = new Set<string>()
+    for (const failure of await ipvs.change(list)) {
+      const { change, error } = failure
+      const other = this.#otherWay(plan, failure)
+      if (other) {
+        retries.push(other)
+        if (change.do === 'add-server' && error.kind === 'not-found') {
+          replaced.add(serverText(change.server))
+        }
+      } else if (change.do === 'add-real' && replaced.has(serverText(change.server))) {
+        // Refused only because its server was.
+        retries.push(change)
+      } else if (!isDone(failure)) failures.push(failure)
+    }
+    if (retries.length > 0) failures.push(...(await ipvs.change(retries)))
+    return failures.map(({ change, error }) => ({
+      key: ownerOf(plan, change.server),
+      reason: error.message,
+    }))
+  }
+
+  /** The change that does instead what was wanted, if there is one. */
+  #otherWay(plan: IpvsPlan, { change, error }: IpvsFailure): IpvsChange | undefined {
+    const exists = error.kind === 'exists'
+    // The kernel says ENOENT for a real server or scheduler it does not know, ESRCH for a server.
+    const isUnknown = error.detail === 'ENOENT'
+    switch (change.do) {
+      case 'add-server':
+      case 'set-server': {
+        if (exists) return { do: 'set-server', server: change.server }
+        const server = isUnknown ? this.#fallback.replace(change.server, plan.scheduler) : undefined
+        return server && { do: change.do, server }
+      }
+      case 'add-real':
+        return exists ? { ...change, do: 'set-real' } : undefined
+      case 'set-real':
+        return isUnknown ? { ...change, do: 'add-real' } : undefined
+      default:
+        return undefined
+    }
+  }
+
+  #options(): CompareOptions {
+    return {
+      excluded: this.#deps.excluded,
+      isDraining: (server, key) => this.#draining.has({ server, key }),
+      effective: (server) => this.#fallback.effective(server),
+    }
+  }
+
+  #report(): void {
+    for (const family of this.#applied.keys()) {
+      const count = this.#draining.count(family)
+      this.#deps.context.meter.gauge('ipvs_draining_servers', { family }, count)
+    }
+  }
+
+  /** One after the other: differences build on what the one before left. */
+  #alone<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.#queue.then(work)
+    this.#queue = result.catch(() => undefined)
+    return result
+  }
+}
+
+/** Deleting what is gone already is a success. */
+function isDone({ change, error }: IpvsFailure): boolean {
+  return change.do.startsWith('delete') && error.kind === 'not-found'
+}

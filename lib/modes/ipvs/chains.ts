@@ -1,0 +1,255 @@
+import {
+  addressType,
+  Batch,
+  connectionState,
+  hex,
+  markIs,
+  markIsNot,
+  not,
+  rule,
+  type Match,
+  type Rule,
+  type RuleSpec,
+  type Table,
+} from '../../kernel/iptables.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { LocalTraffic } from '../../state/local-traffic.js'
+import { chains, setNameOf, type SetName } from './names.js'
+
+export interface ChainFacts {
+  readonly family: IpFamily
+  readonly localTraffic: LocalTraffic
+  readonly masqueradeAll: boolean
+  readonly masqueradeMark: number
+  readonly dropsInvalid: boolean
+}
+
+export interface ChainRule {
+  readonly table: Table
+  readonly chain: string
+  readonly rule: Rule
+}
+
+/** The constant part of the ruleset: what varies with Services lives in ipsets (IP09). */
+export interface ChainPlan {
+  readonly declared: readonly (readonly [Table, string])[]
+  /** Jumps from the kernel's own chains, which are shared with others. */
+  readonly jumps: readonly ChainRule[]
+  readonly rules: readonly ChainRule[]
+}
+
+/** Where packets enter our chains. The jumps of one chain stand in this order, first of all. */
+export const jumps: readonly (readonly [Table, from: string, to: string])[] = [
+  // Before IPVS sees what the node itself sends, which is before the filter table.
+  ['mangle', 'OUTPUT', chains.outFilter],
+  ['nat', 'PREROUTING', chains.services],
+  ['nat', 'OUTPUT', chains.services],
+  ['nat', 'POSTROUTING', chains.postrouting],
+  ['filter', 'INPUT', chains.nodePort],
+  ['filter', 'INPUT', chains.firewall],
+  ['filter', 'INPUT', chains.shield],
+  ['filter', 'FORWARD', chains.firewall],
+  ['filter', 'FORWARD', chains.forward],
+]
+
+export const declared: readonly (readonly [Table, string])[] = [
+  ['mangle', chains.outFilter],
+  ['nat', chains.services],
+  ['nat', chains.postrouting],
+  ['nat', chains.markMasquerade],
+  ['nat', chains.nodePort],
+  ['nat', chains.loadBalancer],
+  ['filter', chains.nodePort],
+  ['filter', chains.firewall],
+  ['filter', chains.sourceRanges],
+  ['filter', chains.shield],
+  ['filter', chains.forward],
+]
+
+export function chainsOf(facts: ChainFacts): ChainPlan {
+  const rules: ChainRule[] = []
+  const to = (table: Table, chain: string) => (spec: RuleSpec) => {
+    rules.push({ table, chain, rule: rule(spec) })
+  }
+  const match = (set: SetName, sides: string): Match => ({
+    name: 'set',
+    args: ['--match-set', setNameOf(facts.family, set), sides],
+  })
+  writeNat(facts, to, match)
+  writeFilter(facts, to, match)
+  return {
+    declared,
+    jumps: jumps.map(([table, chain, jump]) => ({
+      table,
+      chain,
+      rule: rule({ comment: jumpComment, jump }),
+    })),
+    rules,
+  }
+}
+
+export const jumpComment = 'kubernetes service portals'
+
+type To = (table: Table, chain: string) => (spec: RuleSpec) => void
+type MatchSet = (set: SetName, sides: string) => Match
+
+function writeNat(facts: ChainFacts, to: To, match: MatchSet): void {
+  const { masqueradeMark: mark, family } = facts
+  const services = to('nat', chains.services)
+  services({ source: family === 'IPv4' ? '127.0.0.0/8' : '::1/128', jump: 'RETURN' })
+  services({
+    comment: 'load balancer addresses',
+    matches: [match('KUBE-LOAD-BALANCER', 'dst,dst')],
+    jump: chains.loadBalancer,
+  })
+  for (const spec of clusterIpRules(facts, match)) services(spec)
+  services({
+    comment: 'external addresses are masqueraded, as the answer has to come back here',
+    matches: [match('KUBE-EXTERNAL-IP', 'dst,dst')],
+    jump: chains.markMasquerade,
+  })
+  services({ matches: [addressType('dst', 'LOCAL')], jump: chains.nodePort })
+  // Nobody after us shall rewrite what IPVS is going to take.
+  for (const set of acceptedSets) services({ matches: [match(set, 'dst,dst')], jump: 'ACCEPT' })
+
+  const balancer = to('nat', chains.loadBalancer)
+  balancer({ matches: [match('KUBE-LOAD-BALANCER-LOCAL', 'dst,dst')], jump: 'RETURN' })
+  balancer({ jump: chains.markMasquerade })
+
+  const nodePort = to('nat', chains.nodePort)
+  for (const protocol of ['TCP', 'UDP'] as const) {
+    const common = { protocol: protocol.toLowerCase() }
+    const local = match(`KUBE-NODE-PORT-LOCAL-${protocol}`, 'dst')
+    nodePort({ ...common, matches: [local], jump: 'RETURN' })
+    const every = match(`KUBE-NODE-PORT-${protocol}`, 'dst')
+    nodePort({ ...common, matches: [every], jump: chains.markMasquerade })
+  }
+  const localSctp = match('KUBE-NODE-PORT-LOCAL-SCTP-HASH', 'dst,dst')
+  nodePort({ protocol: 'sctp', matches: [localSctp], jump: 'RETURN' })
+  const sctp = match('KUBE-NODE-PORT-SCTP-HASH', 'dst,dst')
+  nodePort({ protocol: 'sctp', matches: [sctp], jump: chains.markMasquerade })
+
+  const markArgs = ['--or-mark', hex(mark)]
+  to('nat', chains.markMasquerade)({ jump: 'MARK', jumpArgs: markArgs })
+
+  const postrouting = to('nat', chains.postrouting)
+  postrouting({
+    comment: 'a pod that reached itself',
+    matches: [match('KUBE-LOOP-BACK', 'dst,dst,src')],
+    jump: 'MASQUERADE',
+  })
+  postrouting({ matches: [markIsNot(mark)], jump: 'RETURN' })
+  postrouting({ jump: 'MARK', jumpArgs: ['--xor-mark', hex(mark)] })
+  postrouting({ jump: 'MASQUERADE', jumpArgs: ['--random-fully'] })
+}
+
+const acceptedSets = [
+  'KUBE-CLUSTER-IP',
+  'KUBE-LOAD-BALANCER',
+  'KUBE-EXTERNAL-IP',
+  'KUBE-EXTERNAL-IP-LOCAL',
+] as const
+
+/** Who reaches a ClusterIP from where answers would not come back here (IP11). */
+function* clusterIpRules(
+  { masqueradeAll, localTraffic }: ChainFacts,
+  match: MatchSet,
+): Iterable<RuleSpec> {
+  const toClusterIp = [match('KUBE-CLUSTER-IP', 'dst,dst')]
+  const masquerade = {
+    comment: 'traffic from outside the cluster to a ClusterIP',
+    matches: toClusterIp,
+    jump: chains.markMasquerade,
+  }
+  if (masqueradeAll) {
+    yield masquerade
+    return
+  }
+  switch (localTraffic.by) {
+    case 'cidrs': {
+      const [only, second] = localTraffic.cidrs
+      if (only && !second) yield { ...masquerade, source: not(only.text) }
+      else {
+        for (const { text } of localTraffic.cidrs) {
+          yield { source: text, matches: toClusterIp, jump: 'ACCEPT' }
+        }
+        yield masquerade
+      }
+      return
+    }
+    case 'interface':
+      yield { ...masquerade, inInterface: not(localTraffic.name) }
+      return
+    case 'interface-prefix':
+      yield { ...masquerade, inInterface: not(`${localTraffic.prefix}+`) }
+      return
+    case 'none':
+      // What the node itself sends has the ClusterIP as source, since the address is its own.
+      yield { ...masquerade, matches: [match('KUBE-CLUSTER-IP', 'src,dst')] }
+  }
+}
+
+function writeFilter(facts: ChainFacts, to: To, match: MatchSet): void {
+  const mark = facts.masqueradeMark
+  to(
+    'filter',
+    chains.nodePort,
+  )({
+    comment: 'health check node ports',
+    protocol: 'tcp',
+    matches: [match('KUBE-HEALTH-CHECK-NODE-PORT', 'dst')],
+    jump: 'ACCEPT',
+  })
+
+  to(
+    'filter',
+    chains.firewall,
+  )({
+    comment: 'load balancers with source ranges',
+    matches: [match('KUBE-LOAD-BALANCER-FW', 'dst,dst')],
+    jump: chains.sourceRanges,
+  })
+  const allowed = [
+    match('KUBE-LOAD-BALANCER-SOURCE-CIDR', 'dst,dst,src'),
+    match('KUBE-LOAD-BALANCER-SOURCE-IP', 'dst,dst,src'),
+  ]
+  const ranges = to('filter', chains.sourceRanges)
+  for (const source of allowed) ranges({ matches: [source], jump: 'RETURN' })
+  ranges({ jump: 'DROP' })
+
+  // The same for the node's own packets (IP23). IPVS takes them before the filter table.
+  const toGuarded = match('KUBE-LOAD-BALANCER-FW', 'dst,dst')
+  const out = to('mangle', chains.outFilter)
+  for (const source of allowed) out({ matches: [source], jump: 'RETURN' })
+  out({ matches: [toGuarded], jump: 'DROP' })
+
+  const shield = to('filter', chains.shield)
+  for (const set of acceptedSets) shield({ matches: [match(set, 'dst,dst')], jump: 'RETURN' })
+  shield({
+    protocol: 'tcp',
+    matches: [match('KUBE-HEALTH-CHECK-NODE-PORT', 'dst')],
+    jump: 'RETURN',
+  })
+  // Service addresses answer a ping in this mode, and always did (S31).
+  shield({ protocol: facts.family === 'IPv4' ? 'icmp' : 'ipv6-icmp', jump: 'RETURN' })
+  shield({
+    comment: 'ports of this host are not ports of a Service',
+    matches: [connectionState('NEW'), match('KUBE-IPVS-IPS', 'dst')],
+    jump: 'REJECT',
+  })
+
+  const forward = to('filter', chains.forward)
+  if (facts.dropsInvalid) forward({ matches: [connectionState('INVALID')], jump: 'DROP' })
+  forward({ matches: [markIs(mark)], jump: 'ACCEPT' })
+  forward({ matches: [connectionState('RELATED', 'ESTABLISHED')], jump: 'ACCEPT' })
+}
+
+/** All rules as one input of iptables-restore; `missing` are the jumps that are not there yet. */
+export function chainBatch(plan: ChainPlan, missing: readonly ChainRule[]): Batch {
+  const batch = new Batch()
+  for (const [table, chain] of plan.declared) batch.chain(table, chain)
+  for (const { table, chain, rule: one } of plan.rules) batch.append(table, chain, one)
+  // Each is put in front of the one before: the last of a chain is written first.
+  for (const { table, chain, rule: one } of missing.toReversed()) batch.prepend(table, chain, one)
+  return batch
+}

@@ -1,0 +1,136 @@
+import type { RealServer, ServerAddress, VirtualServer } from '../../kernel/ipvs.js'
+import { winnerOf } from './claims.js'
+import type { IpvsPlan } from './plan.js'
+import {
+  isSameServer,
+  resourceId,
+  type PlannedMember,
+  type PlannedServer,
+  type Resource,
+} from './resource.js'
+import type { ChainPlan } from './chains.js'
+
+export interface RealChange {
+  readonly server: ServerAddress
+  /** `Endpoint.key` */
+  readonly key: string
+  readonly real: RealServer
+}
+
+/** What has to be done to the kernel, in the order of its fields. */
+export interface Changes {
+  readonly addMembers: PlannedMember[]
+  readonly removeMembers: PlannedMember[]
+  /** Present when the rules have to be written. */
+  chains: ChainPlan | undefined
+  readonly addServers: VirtualServer[]
+  readonly setServers: VirtualServer[]
+  readonly addReals: RealChange[]
+  readonly setReals: RealChange[]
+  readonly addAddresses: string[]
+  /** Real servers of servers that stay: they may have connections to finish. */
+  readonly removeReals: RealChange[]
+  readonly removeServers: ServerAddress[]
+  readonly removeAddresses: string[]
+}
+
+export function noChanges(): Changes {
+  return {
+    addMembers: [],
+    removeMembers: [],
+    chains: undefined,
+    addServers: [],
+    setServers: [],
+    addReals: [],
+    setReals: [],
+    addAddresses: [],
+    removeReals: [],
+    removeServers: [],
+    removeAddresses: [],
+  }
+}
+
+export function countChanges({ chains, ...lists }: Changes): number {
+  const rules = chains ? chains.rules.length + chains.jumps.length : 0
+  return Object.values(lists).reduce((sum, list) => sum + list.length, rules)
+}
+
+/** From one plan to the next; only what changed between them is looked at. */
+export function between(plan: IpvsPlan, previous: IpvsPlan): Changes {
+  const changes = noChanges()
+  if (plan.chains !== previous.chains) changes.chains = plan.chains
+  const { added, changed, removed } = plan.claims.since(previous.claims)
+  for (const [, claims] of added) addResource(changes, winnerOf(claims))
+  for (const [, claims, before] of changed) {
+    changeResource(changes, winnerOf(claims), winnerOf(before))
+  }
+  for (const [, claims] of removed) removeResource(changes, winnerOf(claims))
+  return changes
+}
+
+export function addResource(changes: Changes, resource: Resource | undefined): void {
+  if (!resource) return
+  switch (resource.kind) {
+    case 'server':
+      changes.addServers.push(resource.server)
+      for (const [key, real] of resource.reals) {
+        changes.addReals.push({ server: resource.server, key, real })
+      }
+      return
+    case 'address':
+      changes.addAddresses.push(resource.ip)
+      return
+    case 'member':
+      changes.addMembers.push(resource)
+  }
+}
+
+export function changeResource(
+  changes: Changes,
+  resource: Resource | undefined,
+  previous: Resource | undefined,
+): void {
+  // Addresses and members are their id: with the same id nothing can differ.
+  if (resource?.kind !== 'server' || previous?.kind !== 'server') return
+  if (!isSameServer(resource.server, previous.server)) changes.setServers.push(resource.server)
+  changeReals(changes, resource, previous.reals)
+}
+
+export function changeReals(
+  changes: Changes,
+  { server, reals }: PlannedServer,
+  previous: ReadonlyMap<string, RealServer>,
+): void {
+  for (const [key, real] of reals) {
+    const before = previous.get(key)
+    if (!before) changes.addReals.push({ server, key, real })
+    else if (before.weight !== real.weight) changes.setReals.push({ server, key, real })
+  }
+  for (const [key, real] of previous) {
+    if (!reals.has(key)) changes.removeReals.push({ server, key, real })
+  }
+}
+
+function removeResource(changes: Changes, resource: Resource | undefined): void {
+  if (!resource) return
+  switch (resource.kind) {
+    case 'server':
+      changes.removeServers.push(resource.server)
+      return
+    case 'address':
+      changes.removeAddresses.push(resource.ip)
+      return
+    case 'member':
+      changes.removeMembers.push(resource)
+  }
+}
+
+/** The owner to be told when the kernel refuses a server. */
+export function ownerOf(plan: IpvsPlan, server: VirtualServer | ServerAddress): string {
+  const id = resourceId({
+    kind: 'server',
+    server: { scheduler: '', schedulerFlags: 0, persistenceSeconds: 0, ...server },
+    reals: new Map(),
+  })
+  return plan.claims.get(id)?.[0]?.owner ?? ''
+}

@@ -1,0 +1,70 @@
+import { KernelError, messageOf } from '../../errors.js'
+import { IpSetBatch, type IpSets } from '../../kernel/ipset.js'
+import type { Ipvs } from '../../kernel/ipvs.js'
+import type { Links } from '../../kernel/links.js'
+import type { Cidr } from '../../state/ip.js'
+import type { Log } from '../mode.js'
+import { isOurs, readKernel } from './kernel-view.js'
+import { deviceName, setNameOf, setNames } from './names.js'
+import type { Rules } from './rules.js'
+
+export interface CleanupDeps {
+  /** Undefined where the kernel has no IPVS; nothing is loaded just to clean up (IP35). */
+  readonly ipvs: Ipvs | undefined
+  readonly links: Links
+  readonly sets: IpSets
+  readonly rules: Rules
+  readonly excluded: readonly Cidr[]
+  readonly log: Log
+}
+
+const families = ['IPv4', 'IPv6'] as const
+
+/**
+ * Removes what this mode, or upstream's, has left: in the order in which one refers to another,
+ * and only what is known to be ours. Other software's virtual servers stay (against IP35), and
+ * the IPv6 sets go too.
+ */
+export async function cleanUp(deps: CleanupDeps): Promise<void> {
+  const { ipvs, links, rules, log } = deps
+  for (const family of families) {
+    if (ipvs) await tolerate(log, () => removeServers(deps, ipvs, family))
+    await tolerate(log, () => rules.remove(family))
+  }
+  await tolerate(log, () => removeSets(deps.sets))
+  if (links.remove(deviceName)) log.info({ device: deviceName }, 'removed')
+}
+
+async function removeServers(
+  deps: CleanupDeps,
+  ipvs: Ipvs,
+  family: (typeof families)[number],
+): Promise<void> {
+  const view = await readKernel(family, { ...deps, ipvs })
+  const ours = [...view.servers.values()].filter(({ server }) =>
+    isOurs(view, server, deps.excluded),
+  )
+  await ipvs.change(ours.map(({ server }) => ({ do: 'delete-server', server })))
+}
+
+async function removeSets(sets: IpSets): Promise<void> {
+  const present = await sets.list()
+  const batch = new IpSetBatch()
+  for (const family of families) {
+    for (const set of setNames) {
+      const name = setNameOf(family, set)
+      if (present.has(name)) batch.destroy(name)
+    }
+  }
+  await sets.restore(batch)
+}
+
+/** A node without the tool or the kernel part has nothing of ours in it. */
+async function tolerate(log: Log, work: () => Promise<unknown>): Promise<void> {
+  try {
+    await work()
+  } catch (error) {
+    if (!(error instanceof KernelError) || error.kind === 'denied') throw error
+    log.debug({ reason: messageOf(error) }, 'part of ipvs cleanup left out')
+  }
+}

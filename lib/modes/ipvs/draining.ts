@@ -1,0 +1,123 @@
+import type { Ipvs, IpvsChange, RealServer } from '../../kernel/ipvs.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { RealChange } from './changes.js'
+import { serverText } from './resource.js'
+
+/** A real server with weight 0 that still has connections. */
+interface Draining extends RealChange {
+  readonly since: number
+}
+
+export interface DrainingDeps {
+  readonly ipvs: Pick<Ipvs, 'listRealServers' | 'change'>
+  readonly now: () => number
+  /** After this long connections are cut; 0 lets them last, as upstream (IP26). */
+  readonly gracePeriodMs: number
+}
+
+/**
+ * Graceful termination (IP26-IP28): a removed TCP real server gets weight 0, so no new
+ * connection, and is deleted when the last one has gone. UDP and SCTP go at once: their flows
+ * have no end to wait for. A real server that returns is simply given its weight back, which
+ * keeps its connections; upstream deletes it first.
+ */
+export class DrainingServers {
+  readonly #deps: DrainingDeps
+  readonly #entries = new Map<string, Draining>()
+
+  constructor(deps: DrainingDeps) {
+    this.#deps = deps
+  }
+
+  get isActive(): boolean {
+    return this.#entries.size > 0
+  }
+
+  count(family: IpFamily): number {
+    let count = 0
+    for (const { server } of this.#entries.values()) if (server.family === family) count++
+    return count
+  }
+
+  has(change: Pick<RealChange, 'server' | 'key'>): boolean {
+    return this.#entries.has(idOf(change))
+  }
+
+  /** It serves again, or it is gone together with its server. */
+  forget(change: Pick<RealChange, 'server' | 'key'>): void {
+    this.#entries.delete(idOf(change))
+  }
+
+  /** The changes that take real servers out of service: at once, or slowly where there is need. */
+  async retire(removed: readonly RealChange[]): Promise<readonly IpvsChange[]> {
+    const changes: IpvsChange[] = []
+    for (const [, group] of groupByServer(removed)) {
+      const isTcp = group[0]?.server.protocol === 'TCP'
+      const busy = isTcp ? await this.#busy(group) : new Set<string>()
+      for (const change of group) {
+        const { server, real } = change
+        if (!busy.has(change.key)) {
+          this.forget(change)
+          changes.push({ do: 'delete-real', server, real })
+        } else if (!this.has(change)) {
+          this.#entries.set(idOf(change), { ...change, since: this.#deps.now() })
+          if (real.weight !== 0) {
+            changes.push({ do: 'set-real', server, real: { ...real, weight: 0 } })
+          }
+        }
+      }
+    }
+    return changes
+  }
+
+  /** Deletes those whose connections have ended, or whose time is over. */
+  async sweep(): Promise<number> {
+    const done: IpvsChange[] = []
+    for (const [, group] of groupByServer([...this.#entries.values()])) {
+      const busy = await this.#busy(group)
+      for (const entry of group) {
+        if (busy.has(entry.key) && !this.#isOver(entry)) continue
+        // It may have been called back into service while the list was read.
+        if (this.#entries.get(idOf(entry)) !== entry) continue
+        this.#entries.delete(idOf(entry))
+        done.push({ do: 'delete-real', server: entry.server, real: entry.real })
+      }
+    }
+    // Failures mean it is gone already, or will be found by the next verification.
+    await this.#deps.ipvs.change(done)
+    return done.length
+  }
+
+  #isOver({ since }: Draining): boolean {
+    const { gracePeriodMs, now } = this.#deps
+    return gracePeriodMs > 0 && now() - since >= gracePeriodMs
+  }
+
+  /** The keys of the group that have connections now. */
+  async #busy(group: readonly RealChange[]): Promise<ReadonlySet<string>> {
+    const [first] = group
+    if (!first) return new Set()
+    const listed = await this.#deps.ipvs.listRealServers(first.server)
+    const connections = new Map(
+      listed.map((real) => [addressOf(real), real.activeConnections + real.inactiveConnections]),
+    )
+    const isBusy = ({ real }: RealChange) => (connections.get(addressOf(real)) ?? 0) > 0
+    return new Set(group.filter(isBusy).map(({ key }) => key))
+  }
+}
+
+function groupByServer<T extends RealChange>(changes: readonly T[]): ReadonlyMap<string, T[]> {
+  const groups = new Map<string, T[]>()
+  for (const change of changes) {
+    const id = serverText(change.server)
+    const group = groups.get(id)
+    if (group) group.push(change)
+    else groups.set(id, [change])
+  }
+  return groups
+}
+
+const addressOf = ({ ip, port }: RealServer): string => `${ip} ${port}`
+
+const idOf = ({ server, key }: Pick<RealChange, 'server' | 'key'>): string =>
+  `${serverText(server)} ${key}`

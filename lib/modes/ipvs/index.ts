@@ -1,0 +1,99 @@
+import { release } from 'node:os'
+import { KernelError } from '../../errors.js'
+import { IpSets } from '../../kernel/ipset.js'
+import { Ipvs } from '../../kernel/ipvs.js'
+import { Links } from '../../kernel/links.js'
+import { Sysctls } from '../../kernel/sysctl.js'
+import { parseCidr } from '../../state/ip.js'
+import type { Finding, Log, Mode, ModeDefinition, ModeSettings, Planner } from '../mode.js'
+import { IpvsApplier } from './apply.js'
+import { cleanUp } from './cleanup.js'
+import { ipvsPlanner, type IpvsPlan } from './plan.js'
+import { openLoaded, probeDefaults, probeIpvs } from './probe.js'
+import { renderChanges, renderPlan } from './render.js'
+import { Rules } from './rules.js'
+import { sysctlWishes, timeoutsOf } from './settings.js'
+
+/** Comparing reads every table, so it is not done more often than this, whatever the sync period. */
+const shortestVerifyMs = 10_000
+const sweepMs = 5_000
+
+export const mode: ModeDefinition = {
+  name: 'ipvs',
+  summary: 'the kernel’s IP Virtual Server: schedulers, weights, graceful termination',
+  probe: () => probeIpvs(),
+  planner,
+  create: async (settings, context): Promise<Mode<IpvsPlan>> => {
+    const { ipvs: own, syncPeriodMs } = settings
+    refuseMissing(await probeIpvs(probeDefaults, own.scheduler === '' ? 'rr' : own.scheduler))
+    const ipvs = await openLoaded(probeDefaults)
+    const links = new Links()
+    setKernelUp(settings, ipvs, context.log)
+    const applier = new IpvsApplier({
+      ipvs,
+      links,
+      sets: new IpSets(),
+      rules: new Rules(),
+      context,
+      now: () => performance.now(),
+      gracePeriodMs: own.gracePeriodMs,
+      excluded: own.excludeCidrs.flatMap((text) => parseCidr(text) ?? []),
+      verifyMs: Math.max(syncPeriodMs, shortestVerifyMs),
+      sweepMs,
+    })
+    return {
+      name: 'ipvs',
+      ...planner(settings),
+      apply: (plan, previous) => applier.apply(plan, previous),
+      run: (signal) => applier.run(signal),
+      close: async () => {
+        await applier.idle()
+        ipvs.close()
+        links.close()
+      },
+    }
+  },
+  cleanup: async ({ log }) => {
+    const links = new Links()
+    const ipvs = openIfLoaded()
+    try {
+      const shared = { sets: new IpSets(), rules: new Rules(), excluded: [] }
+      await cleanUp({ ...shared, ipvs, links, log })
+    } finally {
+      ipvs?.close()
+      links.close()
+    }
+  },
+}
+
+function planner(settings: ModeSettings): Planner<IpvsPlan> {
+  return { plan: ipvsPlanner(settings), render: renderPlan, renderChanges }
+}
+
+/** Settings a container may not change are told and not fatal: most nodes have them already. */
+function setKernelUp(settings: ModeSettings, ipvs: Ipvs, log: Log): void {
+  const sysctls = new Sysctls()
+  for (const wish of sysctlWishes(release(), settings.ipvs)) {
+    const { name, wanted, before, result, reason } = sysctls.ensure(wish)
+    if (result === 'failed' || result === 'missing') log.warn({ name, wanted, reason }, 'sysctl')
+    else log.debug({ name, wanted, before, result }, 'sysctl')
+  }
+  const timeouts = timeoutsOf(settings.ipvs)
+  if (timeouts) ipvs.setTimeouts(timeouts)
+}
+
+function openIfLoaded(): Ipvs | undefined {
+  try {
+    return Ipvs.open()
+  } catch (error) {
+    if (error instanceof KernelError && error.kind !== 'denied') return undefined
+    throw error
+  }
+}
+
+function refuseMissing(findings: readonly Finding[]): void {
+  const missing = findings.filter(({ ok, required }) => required && !ok)
+  if (missing.length === 0) return
+  const reasons = missing.map(({ what, seen, fix }) => `${what}: ${seen}; ${fix}`)
+  throw new KernelError('unsupported', `use ipvs mode: ${reasons.join('; ')}`)
+}

@@ -1,0 +1,139 @@
+import type { IpSets, SavedIpSet } from '../../kernel/ipset.js'
+import type { Ipvs, RealServer, ServerAddress, VirtualServer } from '../../kernel/ipvs.js'
+import type { Links } from '../../kernel/links.js'
+import { cidrContains, hostPort, parseIp, type Cidr, type IpFamily } from '../../state/ip.js'
+import { addResource, changeReals, noChanges, type Changes } from './changes.js'
+import { winnerOf } from './claims.js'
+import { deviceName, frontendSets, nodePortSets, setNameOf, setNames, setOf } from './names.js'
+import type { IpvsPlan } from './plan.js'
+import { isSameServer, serverText, type PlannedServer } from './resource.js'
+
+/** What the kernel holds of one family. */
+export interface KernelView {
+  /** By {@link serverText}. */
+  readonly servers: ReadonlyMap<string, PlannedServer>
+  /** On the dummy device. */
+  readonly addresses: ReadonlySet<string>
+  /** By kernel name. */
+  readonly sets: ReadonlyMap<string, SavedIpSet>
+}
+
+export interface ViewSources {
+  readonly ipvs: Pick<Ipvs, 'listServers' | 'listRealServers'>
+  readonly links: Pick<Links, 'find' | 'addresses'>
+  readonly sets: Pick<IpSets, 'list'>
+}
+
+/** Reads everything, in slices; a second for ten thousand servers, most of it spent waiting. */
+export async function readKernel(family: IpFamily, sources: ViewSources): Promise<KernelView> {
+  const { ipvs, links, sets } = sources
+  const device = links.find(deviceName)
+  const on = device === undefined ? [] : await links.addresses(family, { on: device })
+  const servers = new Map<string, PlannedServer>()
+  for (const server of await ipvs.listServers(family)) {
+    const reals = new Map<string, RealServer>()
+    for (const real of await ipvs.listRealServers(server)) {
+      reals.set(hostPort(real.ip, real.port), real)
+    }
+    servers.set(serverText(server), { kind: 'server', server, reals })
+  }
+  return { servers, addresses: new Set(on), sets: await sets.list() }
+}
+
+export interface CompareOptions {
+  /** Virtual servers in these ranges are never deleted (IP29). */
+  readonly excluded: readonly Cidr[]
+  /** Whether this real server is on its way out, and so neither wrong nor to be removed. */
+  readonly isDraining: (server: ServerAddress, key: string) => boolean
+  /** What the server looks like in the kernel, where its scheduler is missing. */
+  readonly effective: (server: VirtualServer) => VirtualServer
+}
+
+/** What has to be done to make the kernel match. Chains are not part of the view. */
+export function compare(plan: IpvsPlan, view: KernelView, options: CompareOptions): Changes {
+  const changes = noChanges()
+  const wanted = new Set<string>()
+  for (const claims of plan.claims.values()) {
+    const resource = winnerOf(claims)
+    if (resource?.kind === 'server') {
+      const id = serverText(resource.server)
+      wanted.add(id)
+      compareServer(changes, resource, view.servers.get(id), options)
+    } else if (resource?.kind === 'address') {
+      wanted.add(resource.ip)
+      if (!view.addresses.has(resource.ip)) addResource(changes, resource)
+    } else if (resource) {
+      const name = setNameOf(plan.family, resource.set)
+      wanted.add(`${name} ${resource.member}`)
+      if (!hasMember(plan.family, view, resource)) addResource(changes, resource)
+    }
+  }
+  for (const ip of view.addresses) if (!wanted.has(ip)) changes.removeAddresses.push(ip)
+  for (const [id, { server }] of view.servers) {
+    if (!wanted.has(id) && isOurs(view, server, options.excluded)) {
+      changes.removeServers.push(server)
+    }
+  }
+  for (const set of setNames) {
+    const name = setNameOf(plan.family, set)
+    for (const member of view.sets.get(name)?.members ?? []) {
+      if (!wanted.has(`${name} ${member}`)) {
+        changes.removeMembers.push({ kind: 'member', set, member })
+      }
+    }
+  }
+  return changes
+}
+
+function compareServer(
+  changes: Changes,
+  wanted: PlannedServer,
+  present: PlannedServer | undefined,
+  options: CompareOptions,
+): void {
+  if (!present) {
+    addResource(changes, wanted)
+    return
+  }
+  const { server } = wanted
+  if (!isSameServer(options.effective(server), present.server)) changes.setServers.push(server)
+  const reals = new Map(present.reals)
+  for (const key of present.reals.keys()) {
+    if (!wanted.reals.has(key) && options.isDraining(server, key)) reals.delete(key)
+  }
+  changeReals(changes, wanted, reals)
+}
+
+function hasMember(
+  family: IpFamily,
+  view: KernelView,
+  { set, member }: { readonly set: (typeof setNames)[number]; readonly member: string },
+): boolean {
+  const saved = view.sets.get(setNameOf(family, set))
+  const wanted = setOf(family, set)
+  // A set of another shape, such as upstream's with its lower limit, is replaced as a whole.
+  if (saved?.type !== wanted.type || saved.options !== wanted.options) return false
+  return saved.members.has(member)
+}
+
+/**
+ * Whether a virtual server is one of kube-proxy's (ours, or an earlier one's): its address is on
+ * the dummy device, or one of the ipsets names it, which survive a restart just as it does.
+ * Everything else on this node belongs to others and stays (against IP30).
+ */
+export function isOurs(
+  { addresses, sets }: KernelView,
+  server: ServerAddress,
+  excluded: readonly Cidr[],
+): boolean {
+  const { ip, port, protocol, family } = server
+  const address = parseIp(ip)
+  if (!address || excluded.some((cidr) => cidrContains(cidr, address))) return false
+  if (addresses.has(ip)) return true
+  const members = (name: Parameters<typeof setNameOf>[1]) =>
+    sets.get(setNameOf(family, name))?.members
+  const member = `${ip},${protocol.toLowerCase()}:${port}`
+  if (frontendSets.some((name) => members(name)?.has(member))) return true
+  if (protocol === 'SCTP') return false
+  return nodePortSets[protocol].some((name) => members(name)?.has(String(port)))
+}

@@ -1,0 +1,113 @@
+import { KernelError, messageOf } from '../../errors.js'
+import { runCommand, type RunCommand } from '../../kernel/command.js'
+import { Iptables } from '../../kernel/iptables.js'
+import { IpSets } from '../../kernel/ipset.js'
+import { Ipvs, type VirtualServer } from '../../kernel/ipvs.js'
+import { Links } from '../../kernel/links.js'
+import type { Finding } from '../mode.js'
+import { deviceName } from './names.js'
+
+export interface ProbeDeps {
+  readonly run: RunCommand
+  readonly openIpvs: () => Ipvs
+  readonly openLinks: () => Links
+  readonly sets: Pick<IpSets, 'version' | 'list'>
+  readonly checkIptables: () => Promise<void>
+}
+
+export const probeDefaults: ProbeDeps = {
+  run: runCommand,
+  openIpvs: () => Ipvs.open(),
+  openLinks: () => new Links(),
+  sets: new IpSets(),
+  checkIptables: async () => (await Iptables.open({ family: 'IPv4' })).check(),
+}
+
+const kernelHint =
+  'load it, install the package with your kernel’s modules, or use a kernel with CONFIG_IP_VS'
+
+/** An address for documentation, where no Service can be (IP31). */
+const trial: VirtualServer = {
+  family: 'IPv4',
+  protocol: 'TCP',
+  ip: '198.51.100.0',
+  port: 20000,
+  scheduler: 'rr',
+  schedulerFlags: 0,
+  persistenceSeconds: 0,
+}
+
+/** IP31: what this mode needs, and whether it is there, by doing it once and undoing it. */
+export async function probeIpvs(
+  deps: ProbeDeps = probeDefaults,
+  scheduler = 'rr',
+): Promise<readonly Finding[]> {
+  const module = await attempt('kernel module ip_vs', `modprobe ip_vs: ${kernelHint}`, async () => {
+    const ipvs = await openLoaded(deps)
+    ipvs.close()
+    return 'answers on generic netlink'
+  })
+  const tools = [
+    await attempt('ipset and kernel module ip_set', 'apt-get install ipset; modprobe ip_set', () =>
+      deps.sets.list().then(() => deps.sets.version()),
+    ),
+    await attempt('dummy network devices', 'modprobe dummy', () => tryDummy(deps)),
+    await attempt('iptables with table nat', 'apt-get install iptables; modprobe ip_tables', () =>
+      deps.checkIptables().then(() => 'readable'),
+    ),
+  ]
+  if (!module.ok) return [module, ...tools]
+  const what = `scheduler ${scheduler}`
+  const fix = `modprobe ip_vs_${scheduler}, or choose another --ipvs-scheduler`
+  return [module, await attempt(what, fix, () => tryScheduler(deps, scheduler)), ...tools]
+}
+
+/** Opens IPVS, loading its module where that is possible and needed. */
+export async function openLoaded(deps: Pick<ProbeDeps, 'run' | 'openIpvs'>): Promise<Ipvs> {
+  try {
+    return deps.openIpvs()
+  } catch (error) {
+    if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
+    const loaded = await deps.run('modprobe', ['ip_vs']).catch((cause: unknown) => ({
+      code: 1,
+      stderr: messageOf(cause),
+    }))
+    if (loaded.code === 0) return deps.openIpvs()
+    throw new KernelError('unsupported', `not in this kernel; modprobe: ${loaded.stderr.trim()}`, {
+      cause: error,
+    })
+  }
+}
+
+async function tryScheduler(deps: ProbeDeps, scheduler: string): Promise<string> {
+  const ipvs = deps.openIpvs()
+  try {
+    const server = { ...trial, scheduler }
+    const [failure] = await ipvs.change([{ do: 'add-server', server }])
+    if (failure && failure.error.kind !== 'exists') throw failure.error
+    await ipvs.change([{ do: 'delete-server', server }])
+    return 'a virtual server was made and removed'
+  } finally {
+    ipvs.close()
+  }
+}
+
+function tryDummy(deps: ProbeDeps): Promise<string> {
+  const links = deps.openLinks()
+  try {
+    if (links.find(deviceName) !== undefined) return Promise.resolve(`${deviceName} exists`)
+    links.ensureDummy(deviceName)
+    links.remove(deviceName)
+    return Promise.resolve('one was made and removed')
+  } finally {
+    links.close()
+  }
+}
+
+async function attempt(what: string, fix: string, work: () => Promise<string>): Promise<Finding> {
+  try {
+    return { what, ok: true, required: true, seen: await work(), fix: '' }
+  } catch (error) {
+    return { what, ok: false, required: true, seen: messageOf(error), fix }
+  }
+}

@@ -1,0 +1,84 @@
+import { setBatch } from './set-batch.js'
+import { between, noChanges, addResource, type Changes } from './changes.js'
+import { chainBatch } from './chains.js'
+import { winnerOf } from './claims.js'
+import { deviceName } from './names.js'
+import type { IpvsPlan } from './plan.js'
+import { serverText, type RealServer, type VirtualServer } from './resource.js'
+
+/** The plan as the commands a person would type, in the forms ipset, iptables and ipvsadm restore. */
+export function renderPlan(plan: IpvsPlan): string {
+  const changes = noChanges()
+  const claims = [...plan.claims].sort(([a], [b]) => (a < b ? -1 : 1))
+  for (const [, list] of claims) addResource(changes, winnerOf(list))
+  changes.chains = plan.chains
+  return renderSteps(plan, changes, new Map())
+}
+
+/** What `apply` would do to get from one plan to the next. */
+export function renderChanges(plan: IpvsPlan, previous: IpvsPlan | undefined): string {
+  return previous ? renderSteps(plan, between(plan, previous)) : renderPlan(plan)
+}
+
+function renderSteps(
+  plan: IpvsPlan,
+  changes: Changes,
+  present?: Parameters<typeof setBatch>[2],
+): string {
+  const sets = setBatch(plan, changes, present).toString()
+  const rules = changes.chains ? chainBatch(changes.chains, changes.chains.jumps).toString() : ''
+  const restore = plan.family === 'IPv4' ? 'iptables-restore' : 'ip6tables-restore'
+  return [
+    section('ipset restore', sets),
+    section(`${restore} --noflush`, rules),
+    section('ipvsadm --restore', serverLines(changes)),
+    section('addresses, by rtnetlink', addressLines(plan, changes)),
+  ].join('')
+}
+
+function section(title: string, text: string): string {
+  return text === '' ? '' : `# ${title}\n${text}\n`
+}
+
+/** In the notation of `ipvsadm -Sn`; over netlink each line is one message. */
+function serverLines(changes: Changes): string {
+  const lines = [
+    ...changes.addServers.map((server) => `-A ${addressOf(server)} ${optionsOf(server)}`),
+    ...changes.setServers.map((server) => `-E ${addressOf(server)} ${optionsOf(server)}`),
+    ...changes.addReals.map(
+      ({ server, key, real }) => `-a ${addressOf(server)} -r ${key} -m -w ${weightOf(real)}`,
+    ),
+    ...changes.setReals.map(
+      ({ server, key, real }) => `-e ${addressOf(server)} -r ${key} -m -w ${weightOf(real)}`,
+    ),
+    ...changes.removeReals.map(({ server, key }) =>
+      server.protocol === 'TCP'
+        ? `-e ${addressOf(server)} -r ${key} -m -w 0  # then -d, when its connections have ended`
+        : `-d ${addressOf(server)} -r ${key}`,
+    ),
+    ...changes.removeServers.map((server) => `-D ${addressOf(server)}`),
+  ]
+  return lines.map((line) => `${line}\n`).join('')
+}
+
+const protocolOptions = { TCP: '-t', UDP: '-u', SCTP: '--sctp-service' } as const
+
+function addressOf(server: Pick<VirtualServer, 'ip' | 'port' | 'protocol' | 'family'>): string {
+  const [address = ''] = serverText(server).split('/')
+  return `${protocolOptions[server.protocol]} ${address}`
+}
+
+function optionsOf({ scheduler, persistenceSeconds, schedulerFlags }: VirtualServer): string {
+  const persistence = persistenceSeconds > 0 ? ` -p ${persistenceSeconds}` : ''
+  return `-s ${scheduler}${persistence}${schedulerFlags > 0 ? ' -b mh-fallback,mh-port' : ''}`
+}
+
+const weightOf = ({ weight }: RealServer): number => weight
+
+function addressLines({ family }: IpvsPlan, changes: Changes): string {
+  const bits = family === 'IPv4' ? 32 : 128
+  return [
+    ...changes.addAddresses.map((ip) => `ip address add ${ip}/${bits} dev ${deviceName}\n`),
+    ...changes.removeAddresses.map((ip) => `ip address del ${ip}/${bits} dev ${deviceName}\n`),
+  ].join('')
+}

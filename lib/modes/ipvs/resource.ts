@@ -1,0 +1,70 @@
+import type { RealServer, ServerAddress, VirtualServer } from '../../kernel/ipvs.js'
+import { hostPort } from '../../state/ip.js'
+import type { SetName } from './names.js'
+
+export type { RealServer, ServerAddress, VirtualServer }
+
+/** A virtual server with those who serve behind it. */
+export interface PlannedServer {
+  readonly kind: 'server'
+  readonly server: VirtualServer
+  /** By `Endpoint.key`. */
+  readonly reals: ReadonlyMap<string, RealServer>
+}
+
+/** A Service address on the dummy device. */
+export interface PlannedAddress {
+  readonly kind: 'address'
+  readonly ip: string
+}
+
+export interface PlannedMember {
+  readonly kind: 'member'
+  readonly set: SetName
+  readonly member: string
+}
+
+/** Something in the kernel that one or more service ports want to be there. */
+export type Resource = PlannedServer | PlannedAddress | PlannedMember
+
+/** What one service port asks for. */
+export interface ServicePart {
+  readonly owner: string
+  readonly resources: ReadonlyMap<string, Resource>
+}
+
+/** Equal for resources that are one thing to the kernel. */
+export function resourceId(resource: Resource): string {
+  switch (resource.kind) {
+    case 'server': {
+      const { ip, port, protocol } = resource.server
+      return `server ${ip} ${port} ${protocol}`
+    }
+    case 'address':
+      return `address ${resource.ip}`
+    case 'member':
+      return `member ${resource.set} ${resource.member}`
+  }
+}
+
+/** Whether two resources with the same id leave the kernel the same. */
+export function isSameResource(a: Resource, b: Resource): boolean {
+  if (a === b) return true
+  if (a.kind !== 'server' || b.kind !== 'server') return a.kind === b.kind
+  if (!isSameServer(a.server, b.server) || a.reals.size !== b.reals.size) return false
+  for (const [key, { weight }] of a.reals) if (b.reals.get(key)?.weight !== weight) return false
+  return true
+}
+
+export function isSameServer(a: VirtualServer, b: VirtualServer): boolean {
+  return (
+    a.scheduler === b.scheduler &&
+    a.schedulerFlags === b.schedulerFlags &&
+    a.persistenceSeconds === b.persistenceSeconds
+  )
+}
+
+/** `10.96.0.10:80/TCP`, unique in a family. */
+export function serverText({ ip, port, protocol }: ServerAddress): string {
+  return `${hostPort(ip, port)}/${protocol}`
+}

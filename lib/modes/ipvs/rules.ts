@@ -1,0 +1,129 @@
+import { KernelError, messageOf, type KernelErrorKind } from '../../errors.js'
+import { Batch, Iptables, isIptablesError, splitArguments } from '../../kernel/iptables.js'
+import type { SavedTable, Table } from '../../kernel/iptables.js'
+import type { IpFamily } from '../../state/ip.js'
+import { chainBatch, declared, type ChainPlan, type ChainRule } from './chains.js'
+import { chains, setNameOf } from './names.js'
+
+export interface RulesDeps {
+  readonly open: (family: IpFamily) => Promise<Pick<Iptables, 'save' | 'restore'>>
+}
+
+export const realRules: RulesDeps = { open: (family) => Iptables.open({ family }) }
+
+/** The fixed iptables rules of one family in the kernel. */
+export class Rules {
+  readonly #deps: RulesDeps
+
+  constructor(deps: RulesDeps = realRules) {
+    this.#deps = deps
+  }
+
+  /** Writes all rules in one restore, with those jumps that are not there; returns its bytes. */
+  write(family: IpFamily, plan: ChainPlan): Promise<number> {
+    return asKernelError(`write ${family} rules`, async () => {
+      const tool = await this.#deps.open(family)
+      const text = chainBatch(plan, missingJumps(await tool.save(), plan)).toString()
+      await tool.restore(text)
+      return text.length
+    })
+  }
+
+  /** Whether the chains have as many rules as planned, and are jumped to. */
+  arePresent(family: IpFamily, plan: ChainPlan): Promise<boolean> {
+    return asKernelError(`read ${family} rules`, async () => {
+      const tool = await this.#deps.open(family)
+      const saved = await tool.save()
+      if (missingJumps(saved, plan).length > 0) return false
+      return plan.declared.every(([table, chain]) => {
+        const wanted = plan.rules.filter((one) => one.table === table && one.chain === chain)
+        return chainOf(saved, table, chain)?.length === wanted.length
+      })
+    })
+  }
+
+  /**
+   * Removes the chains and the jumps to them. Some names are shared with iptables mode: those go
+   * only where this mode wrote them last, which its ipsets in the rules tell.
+   */
+  remove(family: IpFamily): Promise<boolean> {
+    return asKernelError(`remove ${family} rules`, async () => {
+      const tool = await this.#deps.open(family)
+      const saved = await tool.save()
+      const isWriter = chainOf(saved, 'nat', chains.services)?.some((text) =>
+        text.includes(setNameOf(family, 'KUBE-CLUSTER-IP')),
+      )
+      const doomed = declared.filter(
+        ([table, chain]) =>
+          chainOf(saved, table, chain) && (isWriter === true || !sharedChains.includes(chain)),
+      )
+      const batch = removal(saved, doomed)
+      await tool.restore(batch)
+      return batch.size > 0
+    })
+  }
+}
+
+/** Chains that iptables mode has too, under the same names. */
+const sharedChains: readonly string[] = [
+  chains.services,
+  chains.postrouting,
+  chains.markMasquerade,
+  chains.forward,
+  chains.firewall,
+]
+
+function removal(
+  saved: readonly SavedTable[],
+  doomed: readonly (readonly [Table, string])[],
+): Batch {
+  const batch = new Batch()
+  for (const [table, chain] of doomed) batch.chain(table, chain)
+  for (const { table, chains: present } of saved) {
+    const targets = new Set(doomed.filter(([own]) => own === table).map(([, chain]) => chain))
+    for (const { name, rules } of present.values()) {
+      if (targets.has(name)) continue
+      for (const text of rules) {
+        if (targets.has(jumpOf(text) ?? '')) batch.deleteSaved(table, name, text)
+      }
+    }
+  }
+  for (const [table, chain] of doomed) batch.deleteChain(table, chain)
+  return batch
+}
+
+function missingJumps(saved: readonly SavedTable[], plan: ChainPlan): readonly ChainRule[] {
+  return plan.jumps.filter(({ table, chain, rule }) => {
+    const wanted = rule.args.join(' ')
+    const present = chainOf(saved, table, chain) ?? []
+    return !present.some((text) => splitArguments(text).join(' ') === wanted)
+  })
+}
+
+function chainOf(
+  saved: readonly SavedTable[],
+  table: Table,
+  chain: string,
+): readonly string[] | undefined {
+  return saved.find((one) => one.table === table)?.chains.get(chain)?.rules
+}
+
+function jumpOf(text: string): string | undefined {
+  const args = splitArguments(text)
+  const at = args.indexOf('-j')
+  return at < 0 ? undefined : args[at + 1]
+}
+
+async function asKernelError<T>(action: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    throw new KernelError(kindOf(error), `${action}: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+function kindOf(error: unknown): KernelErrorKind {
+  if (isIptablesError(error, 'denied')) return 'denied'
+  if (isIptablesError(error, 'missing')) return 'not-found'
+  return isIptablesError(error, 'unsupported') ? 'unsupported' : 'failed'
+}

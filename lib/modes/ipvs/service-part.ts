@@ -1,0 +1,142 @@
+import { schedulerFlag, type RealServer, type VirtualServer } from '../../kernel/ipvs.js'
+import type { DesiredService, Endpoint, Verdict } from '../../state/desired-state.js'
+import { bitsOf, cidrContains, parseIp, type IpFamily } from '../../state/ip.js'
+import { nodePortSets, schedulerOption, schedulers, type SetName } from './names.js'
+import { resourceId, type Resource, type ServicePart } from './resource.js'
+
+/** What every part depends on beside its Service. */
+export interface PartFacts {
+  readonly family: IpFamily
+  readonly scheduler: string
+  readonly primaryIp: string | undefined
+  /** Where node ports answer; never loopback (IP21). */
+  readonly nodePortAddresses: readonly string[]
+  /** Addresses the node has anyway: a Service that names one does not get it bound again (IP02). */
+  readonly ownAddresses: ReadonlySet<string>
+}
+
+/** Everything one service port asks of the kernel (IP01, IP02, IP10-IP18). */
+export function servicePart(service: DesiredService, facts: PartFacts): ServicePart {
+  const resources = new Map<string, Resource>()
+  const add = (resource: Resource) => resources.set(resourceId(resource), resource)
+  const member = (set: SetName, text: string) => add({ kind: 'member', set, member: text })
+  const server = (ip: string, port: number, endpoints: readonly Endpoint[]) =>
+    add({ kind: 'server', server: serverOf(service, facts, ip, port), reals: realsOf(endpoints) })
+  const bind = (ip: string) => {
+    if (facts.ownAddresses.has(ip)) return
+    add({ kind: 'address', ip })
+    member('KUBE-IPVS-IPS', ip)
+  }
+
+  const protocol = service.protocol.toLowerCase()
+  const at = (ip: string) => `${ip},${protocol}:${service.port}`
+  const internal = endpointsFor(service, service.internal, service.internalPolicyLocal)
+  const external = endpointsFor(service, service.external, service.externalPolicyLocal)
+
+  bind(service.clusterIp)
+  server(service.clusterIp, service.port, internal)
+  member('KUBE-CLUSTER-IP', at(service.clusterIp))
+  for (const ip of service.externalIps) {
+    bind(ip)
+    server(ip, service.port, external)
+    member(service.externalPolicyLocal ? 'KUBE-EXTERNAL-IP-LOCAL' : 'KUBE-EXTERNAL-IP', at(ip))
+  }
+  for (const ip of service.loadBalancerIps) {
+    bind(ip)
+    server(ip, service.port, external)
+    member('KUBE-LOAD-BALANCER', at(ip))
+    if (service.externalPolicyLocal) member('KUBE-LOAD-BALANCER-LOCAL', at(ip))
+    for (const [set, text] of sourceRangeMembers(service, facts, ip, at(ip))) member(set, text)
+  }
+  if (service.nodePort > 0) {
+    for (const ip of facts.nodePortAddresses) server(ip, service.nodePort, external)
+    for (const [set, text] of nodePortMembers(service, facts)) member(set, text)
+  }
+  if (service.healthCheckNodePort > 0) {
+    member('KUBE-HEALTH-CHECK-NODE-PORT', String(service.healthCheckNodePort))
+  }
+  for (const { ip, port, isLocal } of service.reachableEndpoints) {
+    // Only a pod of this node can meet itself here, and needs masquerading then (S24).
+    if (isLocal) member('KUBE-LOOP-BACK', `${ip},${protocol}:${port},${ip}`)
+  }
+  return { owner: service.key, resources }
+}
+
+/**
+ * The endpoints behind an address. Where the policy wants local ones and there are none, all are
+ * used (IP25): the table of this mode has no way to drop a packet, and pods of this node shall
+ * still reach the load balancer's address.
+ */
+function endpointsFor(
+  service: DesiredService,
+  verdict: Verdict,
+  isLocalPolicy: boolean,
+): readonly Endpoint[] {
+  if (verdict === 'reject') return []
+  if (isLocalPolicy && verdict === 'local') return service.localEndpoints
+  if (service.clusterEndpoints.length > 0) return service.clusterEndpoints
+  const ready = service.servingEndpoints.filter((endpoint) => endpoint.ready)
+  return ready.length > 0 ? ready : service.servingEndpoints
+}
+
+function serverOf(
+  service: DesiredService,
+  facts: PartFacts,
+  ip: string,
+  port: number,
+): VirtualServer {
+  const chosen = service.options[schedulerOption]
+  // A typing error in an annotation must not cost the Service: unknown names mean the default.
+  const scheduler = chosen !== undefined && schedulers.includes(chosen) ? chosen : facts.scheduler
+  return {
+    family: facts.family,
+    protocol: service.protocol,
+    ip,
+    port,
+    scheduler,
+    // As upstream: a new connection of the same client may go elsewhere, and dead ones are passed over.
+    schedulerFlags: scheduler === 'mh' ? schedulerFlag.port | schedulerFlag.fallback : 0,
+    persistenceSeconds: service.affinitySeconds ?? 0,
+  }
+}
+
+function realsOf(endpoints: readonly Endpoint[]): ReadonlyMap<string, RealServer> {
+  return new Map(endpoints.map(({ key, ip, port, weight }) => [key, { ip, port, weight }]))
+}
+
+function* sourceRangeMembers(
+  service: DesiredService,
+  { family, primaryIp }: PartFacts,
+  ip: string,
+  target: string,
+): Iterable<readonly [SetName, string]> {
+  if (service.sourceRanges.length === 0) return
+  yield ['KUBE-LOAD-BALANCER-FW', target]
+  const node = primaryIp === undefined ? undefined : parseIp(primaryIp)
+  let allowsNode = false
+  for (const range of service.sourceRanges) {
+    const isSingle = range.prefix === bitsOf(family)
+    // ipset prints single addresses without their prefix, and so do we, to compare as text.
+    const text = isSingle ? range.text.slice(0, range.text.indexOf('/')) : range.text
+    yield ['KUBE-LOAD-BALANCER-SOURCE-CIDR', `${target},${text}`]
+    if (node && cidrContains(range, node)) allowsNode = true
+  }
+  // The node's own packets to an address bound here carry that very address as source (S35).
+  if (allowsNode) yield ['KUBE-LOAD-BALANCER-SOURCE-IP', `${target},${ip}`]
+}
+
+function* nodePortMembers(
+  { protocol, nodePort, externalPolicyLocal }: DesiredService,
+  { nodePortAddresses }: PartFacts,
+): Iterable<readonly [SetName, string]> {
+  if (protocol !== 'SCTP') {
+    const [every, local] = nodePortSets[protocol]
+    yield [every, String(nodePort)]
+    if (externalPolicyLocal) yield [local, String(nodePort)]
+    return
+  }
+  for (const ip of nodePortAddresses) {
+    yield ['KUBE-NODE-PORT-SCTP-HASH', `${ip},sctp:${nodePort}`]
+    if (externalPolicyLocal) yield ['KUBE-NODE-PORT-LOCAL-SCTP-HASH', `${ip},sctp:${nodePort}`]
+  }
+}

@@ -1,0 +1,42 @@
+import type { IpvsTimeouts } from '../../kernel/ipvs.js'
+import type { SysctlWish } from '../../kernel/sysctl.js'
+import type { ModeSettings } from '../mode.js'
+
+/** The kernel settings this mode works with (IP06, IP07). */
+export function sysctlWishes(
+  kernelRelease: string,
+  { strictArp }: Pick<ModeSettings['ipvs'], 'strictArp'>,
+): readonly SysctlWish[] {
+  const wishes: SysctlWish[] = [
+    // Without it masquerading does not see what IPVS forwards.
+    { name: 'net/ipv4/vs/conntrack', value: 1 },
+    { name: 'net/ipv4/vs/expire_nodest_conn', value: 1 },
+    { name: 'net/ipv4/vs/expire_quiescent_template', value: 1 },
+    { name: 'net/ipv4/ip_forward', value: 1 },
+  ]
+  const [major = 0, minor = 0] = kernelRelease.split('.').map(Number)
+  const version = major * 1000 + minor
+  // From 5.9 on a reused port goes to another server without the second of delay (pains 15).
+  if (version >= 4001 && version < 5009) {
+    wishes.push({ name: 'net/ipv4/vs/conn_reuse_mode', value: 0 })
+  }
+  if (strictArp) {
+    // Addresses on the dummy device are not announced by other devices; MetalLB needs that.
+    wishes.push(
+      { name: 'net/ipv4/conf/all/arp_ignore', value: 1 },
+      { name: 'net/ipv4/conf/all/arp_announce', value: 2 },
+    )
+  }
+  return wishes
+}
+
+/** The time-outs to set, or undefined when none is configured (IP08). */
+export function timeoutsOf(ipvs: ModeSettings['ipvs']): IpvsTimeouts | undefined {
+  const seconds = (ms: number) => Math.ceil(ms / 1000)
+  const timeouts = {
+    tcp: seconds(ipvs.tcpTimeoutMs),
+    tcpFin: seconds(ipvs.tcpFinTimeoutMs),
+    udp: seconds(ipvs.udpTimeoutMs),
+  }
+  return timeouts.tcp + timeouts.tcpFin + timeouts.udp > 0 ? timeouts : undefined
+}
