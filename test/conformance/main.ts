@@ -1,6 +1,7 @@
-/** `npm run conformance -- [--mode NAME]... [--only TEXT] [--json FILE] [--list] [--quiet]` */
+/** `npm run conformance -- [--mode NAME]... [--only TEXT] [--json FILE] [--list] [--quiet] [--in-uml]` */
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { quoted, runInUml, umlSkip } from '../support/uml.js'
 import { createWorld } from '../../lib/world/world.js'
 import type { World } from '../../lib/world/world.js'
 import type { Case } from './case.js'
@@ -23,6 +24,8 @@ const { values } = parseArgs({
     json: { type: 'string' },
     list: { type: 'boolean', default: false },
     quiet: { type: 'boolean', default: false },
+    /** In User Mode Linux, for the modes this machine's kernel has not. */
+    'in-uml': { type: 'boolean', default: false },
   },
 })
 
@@ -34,8 +37,23 @@ const cases = readCases(casesFolder).filter(isWanted)
 if (values.list) {
   for (const { topic, name } of cases) console.log(`${topic}: ${name}`)
   console.log(`${cases.length} cases`)
+} else if (values['in-uml']) {
+  process.exitCode = await runAgainInUml()
 } else {
   process.exitCode = await runModes(values.mode ?? variantNames)
+}
+
+/** The same command line, inside; its lines come out as they are printed. */
+async function runAgainInUml(): Promise<number> {
+  if (umlSkip) {
+    console.log(`# left out: ${umlSkip}`)
+    return 0
+  }
+  const own = process.argv.slice(2).filter((argument) => argument !== '--in-uml')
+  const command = [process.execPath, fileURLToPath(import.meta.url), ...own].map(quoted).join(' ')
+  const timeoutMs = 1_200_000
+  const { code } = await runInUml(command, { timeoutMs, onLine: (line) => console.log(line) })
+  return code
 }
 
 async function runModes(names: readonly string[]): Promise<number> {
