@@ -1,0 +1,54 @@
+/**
+ * The userspace mode's worker pool with listeners for the load server's ports, without iptables.
+ * Usage: proxy-under-test.js DATAPATH WORKERS LISTEN-ADDRESS SERVER-ADDRESS
+ */
+import { DescriptorBudget, descriptorLimit } from '../../lib/modes/userspace/descriptors.js'
+import type { DataPathName, ListenerSpec } from '../../lib/modes/userspace/datapath.js'
+import { WorkerPool } from '../../lib/modes/userspace/pool.js'
+import { ports } from './services.js'
+
+const [name = 'splice', workers = '1', address = '', server = ''] = process.argv.slice(2)
+const dataPath: DataPathName = name === 'net' ? 'net' : 'splice'
+const pool = new WorkerPool(
+  {
+    workers: Number(workers),
+    dataPath,
+    passiveHealth: true,
+    accessLog: false,
+    descriptors: DescriptorBudget.allocate(descriptorLimit()),
+  },
+  {
+    ready: () => undefined,
+    counts: () => undefined,
+    access: () => undefined,
+    warning: (message) => process.stderr.write(`${message}\n`),
+    lost: (reason) => process.stderr.write(`${reason}\n`),
+  },
+)
+
+/** The short service has several endpoints, which a proxy takes in turn. */
+function specOf(port: number, protocol: 'TCP' | 'UDP', endpoints: readonly number[]): ListenerSpec {
+  return {
+    key: `${protocol} ${port}`,
+    service: `bench/load:${port}`,
+    protocol,
+    address,
+    port,
+    endpoints: endpoints.map((to) => ({ key: `${server}:${to}`, ip: server, port: to })),
+    servingKeys: [],
+    affinityMs: undefined,
+    udpIdleMs: 10_000,
+  }
+}
+
+const outcome = await pool.change({
+  open: [
+    specOf(ports.short[0], 'TCP', ports.short),
+    ...[ports.echo, ports.sink, ports.source].map((port) => specOf(port, 'TCP', [port])),
+    specOf(ports.udp, 'UDP', [ports.udp]),
+  ],
+  update: [],
+  close: [],
+})
+if (outcome.failed.length > 0) throw new Error(JSON.stringify(outcome.failed))
+process.stdout.write('ready\n')

@@ -1,0 +1,51 @@
+import { Epoll, interest } from '../../lib/kernel/sockets/epoll.js'
+import { loadLibc, type Libc } from '../../lib/kernel/sockets/libc.js'
+import { allocateNative, type NativeMemory } from '../../lib/kernel/sockets/native-memory.js'
+import { Sockets } from '../../lib/kernel/sockets/sockets.js'
+
+export const edgeTriggered =
+  (interest.readable | interest.writable | interest.peerFinished | interest.edgeTriggered) >>> 0
+
+/**
+ * The cheapest event loop there is in this process, for both ends of a load: on a machine of two
+ * cores they would otherwise be what is measured. It blocks the thread, which does nothing else.
+ */
+export class RawLoop {
+  readonly sockets: Sockets
+  readonly buffer: NativeMemory
+  readonly #epoll: Epoll
+  readonly #handlers: ((events: number) => void)[] = []
+  readonly #libc: Libc
+
+  static async load(bufferBytes = 1 << 18): Promise<RawLoop> {
+    return new RawLoop(await loadLibc(), bufferBytes)
+  }
+
+  constructor(libc: Libc, bufferBytes: number) {
+    this.#libc = libc
+    this.sockets = new Sockets(libc)
+    this.buffer = allocateNative(libc, bufferBytes)
+    this.#epoll = new Epoll(libc, 512)
+  }
+
+  get libc(): Libc {
+    return this.#libc
+  }
+
+  add(fd: number, events: number, handler: (events: number) => void): void {
+    this.#handlers[fd] = handler
+    this.#epoll.add(fd, events)
+  }
+
+  close(fd: number): void {
+    this.#libc.close(fd)
+  }
+
+  /** Serves events; returns after at most that long without any. */
+  turn(timeoutMs: number): void {
+    const count = this.#epoll.wait(timeoutMs)
+    for (let index = 0; index < count; index++) {
+      this.#handlers[this.#epoll.fdAt(index)]?.(this.#epoll.eventsAt(index))
+    }
+  }
+}
