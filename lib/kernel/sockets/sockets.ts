@@ -16,6 +16,7 @@ const nonBlockingCloexec = 0o4000 | 0o2000000
 const shutdownWrite = 1
 /** A peer that is gone must answer with an error, not with a signal. */
 const noSignal = 0x4000
+const moreFollows = 0x8000
 
 const level = { socket: 1, tcp: 6, ipv6: 41 } as const
 const option = {
@@ -142,8 +143,14 @@ export class Sockets {
     return this.#libc.recv(fd, address, length, 0)
   }
 
+  /** Bytes taken, or the negative error. */
   send(fd: number, address: number, length: number): number {
     return this.#libc.send(fd, address, length, noSignal)
+  }
+
+  /** For the last bytes before {@link Sockets.finishSending}: the FIN then rides on them. */
+  sendLast(fd: number, address: number, length: number): number {
+    return this.#libc.send(fd, address, length, noSignal | moreFollows)
   }
 
   close(fd: number): void {

@@ -100,7 +100,7 @@ export class Flow {
     if (!this.#to.mayWrite) return -errno.EAGAIN
     const { scratch } = this.#tools
     scratch.bytes.set(rest)
-    const sent = this.#send(rest.length)
+    const sent = this.#send(rest.length, false)
     if (sent < 0) return sent
     this.#rest = sent < rest.length ? rest.subarray(sent) : undefined
     if (!this.#rest) return 0
@@ -122,7 +122,7 @@ export class Flow {
       if (from.hasFinished) from.isDrained = true
       else from.mayRead = false
     }
-    const sent = this.#send(count)
+    const sent = this.#send(count, from.isDrained)
     if (sent < 0 && sent !== -errno.EAGAIN) return sent
     const delivered = Math.max(sent, 0)
     if (delivered < count) {
@@ -135,7 +135,7 @@ export class Flow {
   }
 
   /** Sends from the scratch buffer; bytes taken by the kernel, or the negative error. */
-  #send(length: number): number {
+  #send(length: number, isLast: boolean): number {
     const { sockets, scratch } = this.#tools
     const to = this.#to
     if (this.#hasSent && !to.isWithoutDelay) {
@@ -143,7 +143,10 @@ export class Flow {
       sockets.noDelay(to.fd)
     }
     this.#hasSent = true
-    const sent = sockets.send(to.fd, scratch.address, length)
+    const { address } = scratch
+    const sent = isLast
+      ? sockets.sendLast(to.fd, address, length)
+      : sockets.send(to.fd, address, length)
     if (sent > 0) this.bytes += sent
     else if (sent === -errno.EAGAIN) to.awaitWritable()
     return sent
