@@ -125,8 +125,8 @@ export const modeKeys = {
     { flags: ['drain-timeout'], known: 'here' },
   ),
   'userspace.passiveHealth': userspace.bool(
-    false,
-    'Leave an endpoint out of the turn for a while after it refused connections',
+    true,
+    'Try an endpoint last for a while after it could not be reached',
     { flags: ['userspace-passive-health'], known: 'here' },
   ),
   'userspace.accessLog': userspace.bool(false, 'Log one line for every connection', {

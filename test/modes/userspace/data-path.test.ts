@@ -19,6 +19,8 @@ import type { ListenerCounts } from '../../../lib/modes/userspace/traffic.js'
 
 const host = '127.0.0.1'
 const budget = 200
+/** Descriptors a data path may keep for the next connections, until it drains. */
+const keeps: Readonly<Record<string, number>> = { splice: 32 }
 
 for (const [name, load] of Object.entries(dataPathLoaders)) {
   t.test(`data path ${name}`, async (t) => {
@@ -385,8 +387,8 @@ async function openBench(t: Test, create: Create, options: BenchOptions) {
     },
     keyOf: (name: string) => servers.get(name)?.target.key,
     stopServer: (name: string) => servers.get(name)?.stop(),
-    /** Every connection is over and every descriptor given back. */
-    settled: () => until(() => descriptors.left === budget),
+    /** Every connection is over and its descriptors were given back. */
+    settled: () => until(() => descriptors.left >= budget - (isUdp ? 0 : (keeps[path.name] ?? 0))),
   }
 }
 
