@@ -6,6 +6,7 @@ import { createWorld } from '../../lib/world/world.js'
 import type { World } from '../../lib/world/world.js'
 import type { Case } from './case.js'
 import { readCases } from './case-file.js'
+import { casesFolder } from './cases-folder.js'
 import { skips, withoutSctp } from './mode-profiles.js'
 import { ProcessSubject, subjectProgram } from './process-subject.js'
 import { tableText, tapLine, writeSummary } from './report.js'
@@ -13,9 +14,6 @@ import type { ModeResults } from './report.js'
 import { runCases } from './runner.js'
 import { variantNames, variantOf } from './variants.js'
 import type { CaseResult } from './runner.js'
-
-/** The cases lie beside the sources, not the compiled files. */
-export const casesFolder = fileURLToPath(new URL('../../../test/cases', import.meta.url))
 
 const { values } = parseArgs({
   options: {

@@ -16,6 +16,8 @@ export const flaws = [
   'no-affinity',
   'ignores-local-policy',
   'no-ranges',
+  'no-external-ips',
+  'keeps-stale-flows',
 ] as const
 
 export type Flaw = (typeof flaws)[number]
@@ -91,7 +93,8 @@ function serviceText(
   const protocol = service.protocol.toLowerCase()
   const to = (address: string) => `${ip} daddr ${address} ${protocol} dport ${service.port}`
   const internal = to(service.clusterIp)
-  const external = [...service.externalIps, ...service.loadBalancerIps].map(to)
+  const externalIps = flaw === 'no-external-ips' ? [] : service.externalIps
+  const external = [...externalIps, ...service.loadBalancerIps].map(to)
   if (service.nodePort !== 0) {
     const local = state.node.nodePorts.addresses.join(', ')
     external.push(`${ip} daddr { ${local} } ${protocol} dport ${service.nodePort}`)

@@ -60,9 +60,9 @@ class SubjectProcess {
   /** Syncs run one after the other, whoever asked for them. */
   #last: Promise<void> = Promise.resolve()
 
-  private constructor(mode: Mode, settings: CaseSettings) {
+  private constructor(name: string, mode: Mode, settings: CaseSettings) {
     this.#mode = mode
-    this.#hasFlows = mode.name !== 'userspace'
+    this.#hasFlows = mode.name !== 'userspace' && name !== 'reference:keeps-stale-flows'
     this.#syncer = new Syncer({ mode })
     this.#tracker = new Tracker({
       families,
@@ -92,7 +92,7 @@ class SubjectProcess {
         })
       }
     })
-    const subject = new SubjectProcess(mode, settings)
+    const subject = new SubjectProcess(name, mode, settings)
     subjects.push(subject)
     return subject
   }
