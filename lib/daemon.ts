@@ -1,4 +1,5 @@
 import { applyNodeSettings } from './node/settings.js'
+import { cleanLeftovers } from './modes/leftovers.js'
 import { chooseMode, describe, type ChosenMode } from './modes/choose.js'
 import { Conntrack } from './kernel/conntrack.js'
 import { dryMode } from './modes/dry-mode.js'
@@ -116,6 +117,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     if (state && mode !== 'userspace' && !config.dryRun) flows.applied(state)
     return report.failed.length === 0
   }
+  let leftovers: Promise<void> | undefined
   const loop = new SyncLoop({
     minIntervalMs: periods.minMs,
     retryIntervalMs: periods.syncMs,
@@ -129,6 +131,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
       for (const state of taken.states) {
         succeeded = afterSync(await syncer.sync(state), taken) && succeeded
       }
+      if (succeeded && !config.dryRun) leftovers ??= cleanLeftovers(mode, context)
       return succeeded
     },
   })
@@ -169,6 +172,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   log.info({}, 'stopping; rules of the kernel stay in place')
   await running.close()
   await flows.idle()
+  await leftovers
 }
 
 /** The line that `kubectl logs … | grep Using` looks for, and why it is not the mode asked for. */

@@ -1,11 +1,9 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
-import { join } from 'node:path'
-import { tmpdir } from 'node:os'
-import { addressOf, type Place } from '../world/topology.js'
-import { backendPorts, createWorld, type World } from '../world/world.js'
-import { runProxy, type RunningProxy } from './proxy-process.js'
+import { textAt } from '../apiserver/json.js'
+import { Scene } from './scene.js'
+import type { KubeObject } from '../apiserver/object.js'
 import type { ModeName } from '../modes/mode.js'
+import type { RunningProxy } from './proxy-process.js'
 
 export interface TourOptions {
   /** Modes to show, one after the other; each was probed and can run here. */
@@ -13,131 +11,137 @@ export interface TourOptions {
   readonly print: (line: string) => void
 }
 
-const clusterIp = '10.96.0.10'
-const port = 80
-const backends: readonly Place[] = ['pod-1', 'pod-2']
 const calls = 6
+const replicas = 2
+const app = { app: 'web' }
 
 /**
- * Shows Services at work on this machine alone: a small cluster of network namespaces, the
- * daemon in it, and requests through a ClusterIP. Resolves to whether everything answered.
+ * Shows Services at work on this machine alone: an API server, a small cluster of network
+ * namespaces, the daemon in it, and requests through a ClusterIP. Resolves to whether everybody
+ * answered as they should.
  */
 export async function runTour(options: TourOptions, signal: AbortSignal): Promise<boolean> {
   const { print } = options
-  print('Building a node with pods out of network namespaces ...')
-  const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-tour-'))
-  const world = await createWorld({ name: 'tour' })
+  print('Building two nodes with pods out of network namespaces, and an API server ...')
+  const scene = await Scene.create('tour')
   try {
+    print(`   from another terminal: kubectl --kubeconfig ${scene.kubeconfig} get all`)
+    const service = createWeb(scene)
+    const clusterIp = textAt(service, 'spec', 'clusterIP')
+    print(`   Deployment web with ${replicas} pods, Service web at ${clusterIp}:80`)
+    const guide = new Guide(scene, clusterIp, print)
     let isFine = true
     for (const mode of options.modes) {
       if (signal.aborted) break
-      isFine = (await showMode(mode, { world, folder, print })) && isFine
+      isFine = (await guide.show(mode)) && isFine
     }
     return isFine
   } finally {
-    await world.close()
-    await rm(folder, { recursive: true })
+    await scene.close()
   }
 }
 
-interface Stage {
-  readonly world: World
-  readonly folder: string
-  readonly print: (line: string) => void
-}
+class Guide {
+  readonly #scene: Scene
+  readonly #clusterIp: string
+  readonly #print: (line: string) => void
 
-async function showMode(mode: ModeName, stage: Stage): Promise<boolean> {
-  const { world, folder, print } = stage
-  print('')
-  print(`-- mode ${mode}: kube-proxy --proxy-mode=${mode} --manifests=${folder}`)
-  await writeService(folder, backends)
-  const proxy = runProxy(world, ['--proxy-mode', mode, '--manifests', folder])
-  try {
-    if (!(await answers(world, proxy))) {
+  constructor(scene: Scene, clusterIp: string, print: (line: string) => void) {
+    this.#scene = scene
+    this.#clusterIp = clusterIp
+    this.#print = print
+  }
+
+  async show(mode: ModeName): Promise<boolean> {
+    const print = this.#print
+    print('')
+    print(`-- kube-proxy --proxy-mode=${mode}`)
+    const proxy = await this.#scene.useMode(mode)
+    if (!(await this.#answers(proxy))) {
       print(`   the Service did not answer; the daemon said:\n${proxy.output()}`)
       return false
     }
-    print(`   ${calls} requests from a pod to the ClusterIP ${clusterIp}:${port}:`)
-    const both = await call(stage, backends.length)
-    await writeService(folder, ['pod-2'])
-    await gone(world, 'pod-1')
-    print('   pod-1 is no longer ready; the same requests again:')
-    const one = await call(stage, 1)
-    return both.size === backends.length && one.size === 1 && one.has('pod-2')
-  } finally {
-    await proxy.stop()
+    print(`   ${calls} requests from a pod to ${this.#clusterIp}:80, answered by`)
+    const before = await this.#call()
+    const [victim] = before
+    if (before.size !== replicas || victim === undefined) return false
+    print(`   kubectl delete pod ${victim}   (its Deployment makes another one)`)
+    deletePod(this.#scene, victim)
+    await this.#untilGone(victim)
+    const after = await this.#call()
+    return after.size === replicas && !after.has(victim)
   }
-}
 
-/** Who answered how often, drawn as rows of names. */
-async function call(
-  { world, print }: Stage,
-  expected: number,
-): Promise<ReadonlyMap<string, number>> {
-  const counts = new Map<string, number>()
-  // Selection is random in the kernel modes: ask until everybody had a fair chance.
-  for (let round = 0; round < 4; round++) {
-    const results = await ask(world, calls)
-    const row = results.map((backend) => backend ?? '(no answer)')
-    print(`   ${row.join('  ')}`)
-    for (const backend of results) {
-      if (backend !== undefined) counts.set(backend, (counts.get(backend) ?? 0) + 1)
+  /** Who answers, drawn as rows of names. */
+  async #call(): Promise<ReadonlySet<string>> {
+    const seen = new Set<string>()
+    // Selection is random in the kernel modes: ask until everybody had a fair chance.
+    for (let round = 0; round < 20 && seen.size < replicas; round++) {
+      const row = await this.#turns()
+      if (round === 0 || row.some((pod) => pod !== undefined && !seen.has(pod))) {
+        this.#print(`      ${row.map((pod) => pod ?? '(no answer)').join('  ')}`)
+      }
+      for (const pod of row) if (pod !== undefined) seen.add(pod)
     }
-    if (counts.size === expected) break
+    return seen
   }
-  return counts
+
+  /** One after the other, as a person would, so that taking turns shows. */
+  async #turns(): Promise<readonly (string | undefined)[]> {
+    const row: (string | undefined)[] = []
+    while (row.length < calls) row.push(...(await this.#ask(1)))
+    return row
+  }
+
+  async #ask(count: number): Promise<readonly (string | undefined)[]> {
+    const agent = this.#scene.world.agent('client-pod')
+    const request = { protocol: 'TCP', host: this.#clusterIp, port: 80, count } as const
+    return (await agent.flow(request)).map(({ backend }) => backend)
+  }
+
+  async #answers(proxy: RunningProxy): Promise<boolean> {
+    for (let tries = 0; tries < patience && proxy.isRunning(); tries++) {
+      const names = await this.#ask(calls)
+      if (names.every((name) => name !== undefined)) return true
+      await delay(pauseMs)
+    }
+    return false
+  }
+
+  /** Until nobody reaches the pod any more, and its successor serves. */
+  async #untilGone(pod: string): Promise<void> {
+    for (let tries = 0; tries < patience; tries++) {
+      const names = new Set(await this.#ask(calls * 2))
+      if (!names.has(pod) && names.size === replicas) return
+      await delay(pauseMs)
+    }
+  }
 }
 
-async function ask(world: World, count: number): Promise<readonly (string | undefined)[]> {
-  const results = await world
-    .agent('client-pod')
-    .flow({ protocol: 'TCP', host: clusterIp, port, count })
-  return results.map(({ backend }) => backend)
-}
-
-const patienceMs = 20_000
+const patience = 200
 const pauseMs = 50
 
-async function answers(world: World, proxy: RunningProxy): Promise<boolean> {
-  for (let waited = 0; waited < patienceMs && proxy.isRunning(); waited += pauseMs) {
-    const [backend] = await ask(world, 1)
-    if (backend !== undefined) return true
-    await delay(pauseMs)
+function createWeb({ api }: Scene): KubeObject {
+  const template = {
+    metadata: { labels: app },
+    spec: { containers: [{ name: 'web', image: 'built-in' }] },
   }
-  return false
-}
-
-/** Waits until nobody reaches the place any more. */
-async function gone(world: World, place: Place): Promise<void> {
-  for (let waited = 0; waited < patienceMs; waited += pauseMs) {
-    if (!(await ask(world, calls * 2)).includes(place)) return
-    await delay(pauseMs)
-  }
-}
-
-async function writeService(folder: string, ready: readonly Place[]): Promise<void> {
-  const service = {
+  api.put({
+    apiVersion: 'apps/v1',
+    kind: 'Deployment',
+    metadata: { name: 'web', namespace: 'default' },
+    spec: { replicas, selector: { matchLabels: app }, template },
+  })
+  return api.put({
     apiVersion: 'v1',
     kind: 'Service',
     metadata: { name: 'web', namespace: 'default' },
-    spec: { clusterIP: clusterIp, clusterIPs: [clusterIp], ports: [{ name: 'http', port }] },
-  }
-  const slice = {
-    apiVersion: 'discovery.k8s.io/v1',
-    kind: 'EndpointSlice',
-    metadata: {
-      name: 'web-ipv4',
-      namespace: 'default',
-      labels: { 'kubernetes.io/service-name': 'web' },
-    },
-    addressType: 'IPv4',
-    ports: [{ name: 'http', protocol: 'TCP', port: backendPorts[0] }],
-    endpoints: ready.map((place) => ({
-      addresses: [addressOf(place, 'IPv4')],
-      conditions: { ready: true },
-      nodeName: 'node-1',
-    })),
-  }
-  const list = { apiVersion: 'v1', kind: 'List', items: [service, slice] }
-  await writeFile(join(folder, 'web.json'), JSON.stringify(list, null, 2))
+    spec: { selector: app, ports: [{ name: 'http', port: 80, targetPort: 8080 }] },
+  })
+}
+
+/** As `kubectl delete pod` does: the pod may end in peace. */
+function deletePod({ api }: Scene, name: string): void {
+  const kind = api.registry.resources.byKind('v1', 'Pod')
+  if (kind) api.registry.delete(kind, 'default', name, {})
 }

@@ -1,0 +1,14 @@
+/** The part of a bridge that lives in a worker thread inside its namespace. */
+import { parentPort, workerData } from 'node:worker_threads'
+import { forward } from './forward.js'
+import { joinNetworkNamespace } from './join-namespace.js'
+import type { BridgeEnd, BridgeRequest } from './bridge.js'
+
+const { namespace, from, to } = workerData as BridgeRequest
+joinNetworkNamespace(namespace)
+await forward(optionsOf(from), optionsOf(to))
+parentPort?.postMessage('listening')
+
+function optionsOf(end: BridgeEnd) {
+  return 'path' in end ? { path: end.path } : { host: '127.0.0.1', port: end.port }
+}
