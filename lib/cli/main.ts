@@ -3,6 +3,11 @@ import { CommanderError } from 'commander'
 import { ConfigError, KernelError, SourceError } from '../errors.js'
 import { createProgram } from './program.js'
 
+// `kube-proxy render … | head` closes the pipe early; that is no failure.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  process.exit(error.code === 'EPIPE' ? 0 : 1)
+})
+
 /** The command. Argv in, exit code out: 0 well, 1 failed, 2 told something wrong. */
 const exitCode = await main(process.argv.slice(2))
 // A worker or a timer that somebody forgot must not keep a finished command alive.

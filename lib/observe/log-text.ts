@@ -24,7 +24,8 @@ export function formatLine(json: string, isTerminal: boolean): string {
 
 function show(value: unknown): string {
   if (typeof value === 'string') return value
-  if (isError(value)) return value.stack ?? value.message
+  if (isError(value))
+    return value.stack !== undefined && value.stack !== '' ? value.stack : value.message
   return value === undefined ? '' : JSON.stringify(value)
 }
 

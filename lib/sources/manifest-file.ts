@@ -113,8 +113,12 @@ function readObject(
   const metadata = asObject(raw.metadata)
   const name = asString(metadata?.name)
   if (name === undefined) return [`${place}: ${kind}: metadata.name is missing`]
-  const namespace = withoutNamespace.has(kind) ? '' : (asString(metadata?.namespace) ?? 'default')
-  return [{ kind, namespace, name, raw: { ...raw, kind, apiVersion }, place }]
+  if (withoutNamespace.has(kind)) {
+    return [{ kind, namespace: '', name, raw: { ...raw, kind, apiVersion }, place }]
+  }
+  const namespace = asString(metadata?.namespace) ?? 'default'
+  const complete = { ...raw, kind, apiVersion, metadata: { namespace, ...metadata } }
+  return [{ kind, namespace, name, raw: complete, place }]
 }
 
 function isKind(kind: string): kind is ManifestKind {

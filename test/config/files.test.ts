@@ -1,4 +1,5 @@
 import t from 'tap'
+import fc from 'fast-check'
 import { readFileSync, readdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -10,6 +11,7 @@ import { keyEntries } from '../../lib/config/keys.js'
 import { loadConfig } from '../../lib/config/load.js'
 import { watchConfig, type ConfigChange } from '../../lib/config/watch.js'
 import { defaultConfig } from '../../lib/config/load.js'
+import { ConfigError } from '../../lib/errors.js'
 import { metricsMarkdown } from '../../lib/observe/document.js'
 
 const root = fileURLToPath(new URL('../../../', import.meta.url))
@@ -117,4 +119,40 @@ t.test('L20: the symlink swap of a ConfigMap volume is noticed', async (t) => {
   symlinkSync('..2', join(folder, '..tmp'))
   renameSync(join(folder, '..tmp'), join(folder, '..data'))
   t.match((await next()).changes, [{ path: 'mode', from: 'ipvs', to: 'iptables' }])
+})
+
+t.test('any text whatsoever is accepted or refused with a ConfigError', async (t) => {
+  const paths = keyEntries.map(([path]) => path)
+  const anything = fc.oneof(fc.jsonValue(), fc.double(), fc.constantFrom('30s', '10.0.0.0/8', -1))
+  const files = fc.oneof(
+    fc.string(),
+    fc.string({ unit: 'binary' }).map((text) => body(text)),
+    fc
+      .dictionary(fc.constantFrom(...paths, 'x', '__proto__', 'constructor'), anything)
+      .map((flat) => {
+        const tree: Record<string, unknown> = { apiVersion, kind }
+        for (const [path, value] of Object.entries(flat)) {
+          const [section = '', ...rest] = path.split('.')
+          Object.defineProperty(tree, section, {
+            value: rest.length > 0 ? { [rest.join('.')]: value } : value,
+            enumerable: true,
+            configurable: true,
+          })
+        }
+        return JSON.stringify(tree)
+      }),
+  )
+  t.doesNotThrow(() => {
+    fc.assert(
+      fc.property(files, (text) => {
+        try {
+          load('any.yaml', text)
+        } catch (error) {
+          if (!(error instanceof ConfigError)) throw error
+          if (!error.message.startsWith('any.yaml')) throw new Error(`no place: ${error.message}`)
+        }
+      }),
+      { numRuns: 500 },
+    )
+  })
 })

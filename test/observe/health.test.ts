@@ -1,6 +1,7 @@
 import t, { type Test } from 'tap'
 import { request } from 'node:http'
-import { createServer } from 'node:net'
+import { connect, createServer } from 'node:net'
+import { once } from 'node:events'
 import { defaultConfig, configWith } from '../../lib/config/load.js'
 import { logEvents, type ProxyEvent } from '../../lib/observe/events.js'
 import { Health } from '../../lib/observe/healthz.js'
@@ -154,6 +155,8 @@ t.test('H07, H08: the pages of the metrics server', async (t) => {
     paths: ['/', '/configz', '/healthz', '/metrics', '/metrics/slis', '/proxyMode'],
   })
   t.equal((await server.get('/flagz')).status, 404, 'H09: only with its gate')
+  t.equal((await server.get('/metrics', 'DELETE')).status, 405)
+  t.match(await server.get('/metrics', 'HEAD'), { status: 200, body: '' })
   t.match(await server.get('/debug/flags/v', 'PUT', '6'), {
     status: 200,
     body: /successfully set verbosity to 6/,
@@ -293,6 +296,45 @@ t.test(
   },
 )
 
+t.test('H11: both families on one port; what stays wanted is not disturbed', async (t) => {
+  const [one, two] = [await freePort(), await freePort()]
+  let sleeps = 0
+  const servers = new ServiceHealth({
+    isHealthy: () => true,
+    retryMs: 5000,
+    failed: (_target, message) => t.fail(message),
+    sleep: () => {
+      sleeps++
+      return Promise.resolve()
+    },
+  })
+  const target = (name: string, port: number, localEndpoints: number) =>
+    [`d/${name}`, { namespace: 'd', name, port, localEndpoints }] as const
+  const everywhere = ['0.0.0.0', '::']
+  servers.set(new Map([target('a', one, 1)]), everywhere)
+  const stop = new AbortController()
+  const running = servers.run(stop.signal)
+  const answers = (port: number, host?: string) =>
+    get(port, '/', 'GET', '', host).then(
+      () => true,
+      () => false,
+    )
+  while (!(await answers(one)));
+  while (!(await answers(one, '::1')));
+  const held = connect(one, '127.0.0.1')
+  await once(held, 'connect')
+  let isCut = false
+  held.on('close', () => (isCut = true))
+  servers.set(new Map([target('a', one, 5), target('b', two, 1)]), everywhere)
+  while (!(await answers(two, '::1')));
+  t.equal((await get(one, '/')).headers['x-load-balancing-endpoint-weight'], '5')
+  t.equal(isCut, false, 'a connection to a port that stays is not cut')
+  t.equal(sleeps, 0, 'with every port open there is nothing to wait for')
+  stop.abort()
+  await running
+  t.equal(await answers(one), false)
+})
+
 t.test('H14: both servers as configured; switched off ones do not disturb', async (t) => {
   const events: ProxyEvent[] = []
   const port = await freePort()
@@ -400,7 +442,7 @@ t.test('the observation: what the daemon feeds comes out at the ports and as eve
     families: ['IPv4'],
     nodeName: 'n1',
     bindAddress: '',
-    nodePortAddresses: ['127.0.0.0/8'],
+    nodePortAddresses: [],
     detectLocal: { mode: 'NodeCIDR' },
     allowsExternalIps: true,
   })
@@ -433,6 +475,7 @@ t.test('the observation: what the daemon feeds comes out at the ports and as eve
     ))
   );
   t.equal((await get(checkPort, '/')).headers['x-load-balancing-endpoint-weight'], '1')
+  t.equal((await get(checkPort, '/', 'GET', '', '127.0.0.2')).status, 200, 'L07: all addresses')
   stop.abort()
   await running
   t.match(events, [
@@ -453,9 +496,15 @@ interface Got {
   readonly headers: Readonly<Record<string, unknown>>
 }
 
-function get(port: number, path: string, method = 'GET', body = ''): Promise<Got> {
+function get(
+  port: number,
+  path: string,
+  method = 'GET',
+  body = '',
+  host = '127.0.0.1',
+): Promise<Got> {
   return new Promise((resolve, reject) => {
-    const sent = request({ port, path, method, host: '127.0.0.1', agent: false }, (reply) => {
+    const sent = request({ port, path, method, host, agent: false }, (reply) => {
       let text = ''
       reply.on('data', (data: Buffer) => (text += data.toString()))
       reply.on('end', () => {

@@ -1,4 +1,5 @@
 import t, { type Test } from 'tap'
+import fc from 'fast-check'
 import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ManifestFolder } from '../../lib/sources/manifest-folder.js'
@@ -250,4 +251,38 @@ t.test('node addresses: in order, canonical, without the virtual ones, and follo
   })
   t.equal(told.length, 2, 'only changes are told')
   t.same(told[1], ['192.168.1.6'])
+})
+
+t.test('any text whatsoever is a manifest or a list of problems', async (t) => {
+  const texts = fc.oneof(
+    fc.string({ unit: 'binary' }),
+    fc.json(),
+    fc
+      .array(
+        fc.constantFrom(
+          'kind: Service\n',
+          '---\n',
+          '- ',
+          '{',
+          '}',
+          '&a ',
+          '*a',
+          'metadata: ',
+          '"',
+          '\t',
+          '<<: ',
+        ),
+      )
+      .map((parts) => parts.join('')),
+  )
+  t.doesNotThrow(() => {
+    fc.assert(
+      fc.property(texts, (text) => {
+        const { objects, problems } = parseManifest(text, 'f')
+        for (const problem of problems) if (!/^f:\d+: /.test(problem)) throw new Error(problem)
+        mirrorEndpoints(objects)
+      }),
+      { numRuns: 500 },
+    )
+  })
 })
