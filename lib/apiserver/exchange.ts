@@ -103,22 +103,28 @@ export class Exchange {
     }
   }
 
-  async #readBytes(): Promise<Buffer> {
-    const chunks: Buffer[] = []
-    let length = 0
-    for await (const chunk of this.request as AsyncIterable<Buffer>) {
-      length += chunk.length
-      if (length > longestBody) {
-        throw new ApiError(
-          413,
-          'RequestEntityTooLarge',
-          `Request entity too large: limit is ${longestBody}`,
-        )
-      }
-      chunks.push(chunk)
-    }
-    return Buffer.concat(chunks)
+  #readBytes(): Promise<Buffer> {
+    return new Promise((resolve, reject) => {
+      const chunks: Buffer[] = []
+      let length = 0
+      this.request.on('data', (chunk: Buffer) => {
+        length += chunk.length
+        // Read on and throw away: who still sends does not hear an answer. But not for ever.
+        if (length <= longestBody) chunks.push(chunk)
+        else if (length > 8 * longestBody) this.request.destroy(tooLarge())
+      })
+      this.request.on('end', () => {
+        if (length > longestBody) reject(tooLarge())
+        else resolve(Buffer.concat(chunks))
+      })
+      this.request.on('error', reject)
+    })
   }
+}
+
+function tooLarge(): ApiError {
+  const message = `Request entity too large: limit is ${longestBody}`
+  return new ApiError(413, 'RequestEntityTooLarge', message)
 }
 
 /** Header values hold no line breaks and, for Node, nothing beyond Latin-1. */

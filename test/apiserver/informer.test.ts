@@ -1,0 +1,62 @@
+/* eslint-disable @typescript-eslint/no-unsafe-class-instance-assignment -- the library's own documentation passes literals */
+import { setTimeout as delay } from 'node:timers/promises'
+import {
+  CoreV1Api,
+  KubeConfig,
+  makeInformer,
+  PatchStrategy,
+  setHeaderOptions,
+} from '@kubernetes/client-node'
+import t from 'tap'
+import { startServer } from './support/kubectl.js'
+
+async function until(what: () => boolean): Promise<void> {
+  while (!what()) await delay(5)
+}
+
+void t.test("@kubernetes/client-node's informers and typed calls work unmodified", async (t) => {
+  const server = await startServer()
+  t.teardown(() => server.stop())
+  const config = new KubeConfig()
+  config.loadFromFile(server.kubeconfig)
+  const core = config.makeApiClient(CoreV1Api)
+  const seen: string[] = []
+  const list = () => core.listServiceForAllNamespaces()
+  const informer = makeInformer(config, '/api/v1/services', list)
+  informer.on('add', (service) => seen.push(`add ${service.metadata?.name ?? ''}`))
+  informer.on('update', (service) => seen.push(`update ${service.metadata?.name ?? ''}`))
+  informer.on('delete', (service) => seen.push(`delete ${service.metadata?.name ?? ''}`))
+  const spec = { ports: [{ port: 80 }] }
+  const namespace = 'default'
+  await core.createNamespacedService({ namespace, body: { metadata: { name: 'a' }, spec } })
+  await informer.start()
+  t.teardown(() => informer.stop())
+  await until(() => seen.includes('add a'))
+
+  const created = await core.createNamespacedService({
+    namespace,
+    body: { metadata: { generateName: 'b-' }, spec },
+  })
+  const name = created.metadata?.name ?? ''
+  t.match(name, /^b-[a-z0-9]{5}$/)
+  t.match(created.spec, { clusterIP: /^10\.96\./, type: 'ClusterIP', sessionAffinity: 'None' })
+  await until(() => seen.includes(`add ${name}`))
+
+  await core.patchNamespacedService(
+    { name, namespace, body: { metadata: { labels: { x: 'y' } } } },
+    setHeaderOptions('Content-Type', PatchStrategy.MergePatch),
+  )
+  await until(() => seen.includes(`update ${name}`))
+
+  // Optimistic concurrency: the version it was created with is an old one by now.
+  await t.rejects(core.replaceNamespacedService({ name, namespace, body: created }), { code: 409 })
+  await core.deleteNamespacedService({ name, namespace })
+  await until(() => seen.includes(`delete ${name}`))
+
+  // Its one defence against a forgotten version is a 410, after which it lists again.
+  server.api.faults.compact()
+  server.api.faults.failWatches(410)
+  await core.createNamespacedService({ namespace, body: { metadata: { name: 'c' }, spec } })
+  await until(() => seen.includes('add c'))
+  t.equal(informer.list().length, 2)
+})
