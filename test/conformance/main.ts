@@ -1,4 +1,4 @@
-/** `npm run conformance -- [--mode NAME]... [--only TEXT] [--json FILE] [--list] [--quiet] [--in-uml]` */
+/** `npm run conformance -- [--mode NAME]... [--only TEXT] [--json FILE] [--list] [--quiet] [--in-uml] [--daemon]` */
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { quoted, runInUml, umlSkip } from '../support/uml.js'
@@ -7,6 +7,7 @@ import type { World } from '../../lib/world/world.js'
 import type { Case } from './case.js'
 import { readCases } from './case-file.js'
 import { casesFolder } from './cases-folder.js'
+import { DaemonSubject } from './daemon-subject.js'
 import { skips, withoutSctp } from './mode-profiles.js'
 import { ProcessSubject, subjectProgram } from './process-subject.js'
 import { tableText, tapLine, writeSummary } from './report.js'
@@ -22,6 +23,8 @@ const { values } = parseArgs({
     json: { type: 'string' },
     list: { type: 'boolean', default: false },
     quiet: { type: 'boolean', default: false },
+    /** The whole command with a folder of manifests, instead of tracker and mode alone. */
+    daemon: { type: 'boolean', default: false },
     /** In User Mode Linux, for the modes this machine's kernel has not. */
     'in-uml': { type: 'boolean', default: false },
   },
@@ -69,7 +72,7 @@ async function runModes(names: readonly string[]): Promise<number> {
       }
       const results = await runCases({
         world,
-        subject: new ProcessSubject(name),
+        subject: values.daemon && mode ? new DaemonSubject(mode) : new ProcessSubject(name),
         cases,
         mode: mode ?? 'nftables',
         skips: [...skips[mode ?? 'nftables'], ...(world.hasSctp ? [] : [withoutSctp])],

@@ -7,6 +7,12 @@ import type { ServiceShorthand } from './case.js'
 /** A Kubernetes object as a file or the API would give it. */
 export type Manifest = Readonly<Record<string, unknown>>
 
+/** `Kind/name`, unique among the objects of a case. */
+export function idOf(manifest: Manifest): string {
+  const { name } = manifest.metadata as { readonly name: string }
+  return `${String(manifest.kind)}/${name}`
+}
+
 /** A port of a Service, as far as the shorthand says. */
 export interface CasePort {
   readonly name: string

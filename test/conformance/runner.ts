@@ -7,7 +7,13 @@ import { CaseServices } from './case-services.js'
 import { expandFlow, runCheck } from './flows.js'
 import type { Check, FlowMemory } from './flows.js'
 import type { Skip } from './mode-profiles.js'
-import { nodeManifest, serviceCidrManifest, serviceManifest, sliceManifests } from './objects.js'
+import {
+  idOf,
+  nodeManifest,
+  serviceCidrManifest,
+  serviceManifest,
+  sliceManifests,
+} from './objects.js'
 import type { CaseService, Manifest } from './objects.js'
 import type { Subject } from './subject.js'
 
@@ -204,9 +210,4 @@ class Run {
     this.#applied = wanted
     await this.#options.subject.apply({ upserts, removals })
   }
-}
-
-function idOf(manifest: Manifest): string {
-  const { name } = manifest.metadata as { readonly name: string }
-  return `${String(manifest.kind)}/${name}`
 }
