@@ -1,3 +1,4 @@
+import { apiEvents } from './observe/api-events.js'
 import { applyNodeSettings } from './node/settings.js'
 import { cleanLeftovers } from './modes/leftovers.js'
 import { chooseMode, describe, type ChosenMode } from './modes/choose.js'
@@ -86,7 +87,10 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     syncPeriodMs: periods.syncMs,
     expectsNode: client !== undefined,
     metrics,
-    events: logEvents(log),
+    events:
+      client === undefined || config.dryRun
+        ? logEvents(log)
+        : apiEvents({ post: (path, body) => client.create(path, body, signal), nodeName, log }),
     startedAt,
   })
 

@@ -1,0 +1,200 @@
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import t, { type Test } from 'tap'
+import { stringify } from 'yaml'
+import { ConfigError, SourceError } from '../../lib/errors.js'
+import { createApiServer } from '../../lib/apiserver/server.js'
+import { ApiClient } from '../../lib/sources/api-client.js'
+import { openCluster } from '../../lib/sources/cluster-access.js'
+import { readJsonLines } from '../../lib/sources/json-lines.js'
+
+const base64 = (text: string) => Buffer.from(text).toString('base64')
+
+async function folder(t: Test) {
+  const directory = await mkdtemp(join(tmpdir(), 'kpts-access-'))
+  t.teardown(() => rm(directory, { recursive: true }))
+  return directory
+}
+
+async function kubeconfig(directory: string, cluster: object, user: object): Promise<string> {
+  const path = join(directory, 'kubeconfig')
+  const text = stringify({
+    apiVersion: 'v1',
+    kind: 'Config',
+    'current-context': 'here',
+    contexts: [{ name: 'here', context: { cluster: 'c', user: 'u' } }],
+    clusters: [{ name: 'c', cluster: { server: 'https://10.0.0.1:6443', ...cluster } }],
+    users: [{ name: 'u', user }],
+  })
+  await writeFile(path, text)
+  return path
+}
+
+void t.test(
+  'a kubeconfig gives server and credentials, inline or in files beside it',
+  async (t) => {
+    const directory = await folder(t)
+    const open = async (cluster: object, user: object, master = '') => {
+      const path = await kubeconfig(directory, cluster, user)
+      const access = await openCluster({ kubeconfig: path, master })
+      return { server: access.server, ...(await access.credentials()) }
+    }
+    t.same(await open({ 'certificate-authority-data': base64('CA') }, { token: 'secret' }), {
+      server: 'https://10.0.0.1:6443',
+      ca: 'CA',
+      headers: { Authorization: 'Bearer secret' },
+    })
+    for (const name of ['ca', 'cert', 'key', 'token']) {
+      await writeFile(join(directory, name), `${name} text`)
+    }
+    t.same(
+      await open(
+        { 'certificate-authority': 'ca', 'tls-server-name': 'api' },
+        {
+          'client-certificate': 'cert',
+          'client-key': join(directory, 'key'),
+          tokenFile: 'token',
+          token: 'old',
+        },
+      ),
+      {
+        server: 'https://10.0.0.1:6443',
+        ca: 'ca text',
+        cert: 'cert text',
+        key: 'key text',
+        servername: 'api',
+        headers: { Authorization: 'Bearer token text' },
+      },
+    )
+    t.same(
+      await open(
+        { 'insecure-skip-tls-verify': true },
+        { username: 'u', password: 'p', as: 'other' },
+      ),
+      {
+        server: 'https://10.0.0.1:6443',
+        rejectUnauthorized: false,
+        headers: { Authorization: `Basic ${base64('u:p')}`, 'Impersonate-User': 'other' },
+      },
+    )
+    t.equal((await open({}, {}, 'https://other:6443')).server, 'https://other:6443')
+  },
+)
+
+void t.test('files are read again after a minute, and at once after a refusal', async (t) => {
+  const directory = await folder(t)
+  const path = await kubeconfig(directory, {}, { tokenFile: 'token' })
+  const token = join(directory, 'token')
+  let time = 0
+  const access = await openCluster({ kubeconfig: path, master: '' }, { env: {}, now: () => time })
+  await t.rejects(access.credentials(), SourceError, 'not there yet')
+  await writeFile(token, 'one')
+  const now = async () => (await access.credentials()).headers['Authorization']
+  t.equal(await now(), 'Bearer one')
+  await writeFile(token, 'two')
+  t.equal(await now(), 'Bearer one')
+  time = 60_000
+  t.equal(await now(), 'Bearer two')
+  await writeFile(token, 'three')
+  access.forget()
+  t.equal(await now(), 'Bearer three')
+})
+
+void t.test(
+  'without a kubeconfig: --master, else the account of the pod, else a clear error',
+  async (t) => {
+    const open = (master: string, env: Record<string, string> = {}) =>
+      openCluster({ kubeconfig: '', master }, { env, now: Date.now })
+    t.equal((await open('http://127.0.0.1:8001')).server, 'http://127.0.0.1:8001')
+    t.equal((await open('127.0.0.1:8001')).server, 'http://127.0.0.1:8001')
+    const pod = { KUBERNETES_SERVICE_HOST: 'fd00::1', KUBERNETES_SERVICE_PORT: '443' }
+    t.equal((await open('', pod)).server, 'https://[fd00::1]:443')
+    await t.rejects(open(''), /neither --kubeconfig nor --master/)
+    await t.rejects(open('http://[::1'), ConfigError)
+  },
+)
+
+void t.test('a kubeconfig that leads nowhere is named, with the entry', async (t) => {
+  const directory = await folder(t)
+  const path = join(directory, 'broken')
+  const fails = async (text: string, expected: RegExp) => {
+    await writeFile(path, text)
+    await t.rejects(openCluster({ kubeconfig: path, master: '' }), expected)
+    await t.rejects(openCluster({ kubeconfig: path, master: '' }), ConfigError)
+  }
+  await t.rejects(openCluster({ kubeconfig: join(directory, 'none'), master: '' }), /ENOENT/)
+  await fails('{', /broken/)
+  await fails('', /contexts has no entry ""/)
+  await fails('current-context: a', /contexts has no entry "a"/)
+  await fails(
+    '{current-context: a, contexts: [{name: a, context: {cluster: b}}]}',
+    /clusters has no entry "b"/,
+  )
+  await fails(
+    '{current-context: a, contexts: [{name: a, context: {cluster: b}}], clusters: [{name: b, cluster: {server: "ftp://x"}}]}',
+    /server "ftp:\/\/x" is not an http or https URL/,
+  )
+})
+
+void t.test('an exec plugin gives the token, and is asked again after a refusal', async (t) => {
+  const directory = await folder(t)
+  let valid = 'first'
+  const api = createApiServer({ runtime: undefined, accepts: (token) => token === valid })
+  const controller = new AbortController()
+  const running = api.run(controller.signal)
+  t.teardown(async () => {
+    controller.abort()
+    await running
+  })
+  const plugin = join(directory, 'plugin')
+  const answer = (token: string) =>
+    writeFile(
+      plugin,
+      `#!/bin/sh\necho '${JSON.stringify({
+        apiVersion: 'client.authentication.k8s.io/v1',
+        kind: 'ExecCredential',
+        status: { token, expirationTimestamp: '2999-01-01T00:00:00Z' },
+      })}'\n`,
+    )
+  await answer('first')
+  await chmod(plugin, 0o755)
+  const exec = {
+    apiVersion: 'client.authentication.k8s.io/v1',
+    command: plugin,
+    interactiveMode: 'Never',
+  }
+  const path = await kubeconfig(directory, { server: await api.listening() }, { exec })
+  const client = new ApiClient(await openCluster({ kubeconfig: path, master: '' }), 'test')
+  const get = async () => {
+    const limits = { headTimeoutMs: 5000, idleTimeoutMs: 5000 }
+    const answered = await client.send({ path: '/api/v1/services', ...limits }, controller.signal)
+    return answered.ok ? 200 : answered.status
+  }
+  t.equal(await get(), 200)
+  valid = 'second'
+  await answer('second')
+  t.equal(await get(), 401, 'the plugin said its token was good for long')
+  t.equal(await get(), 200)
+})
+
+void t.test('event lines: cut anywhere, unfinished at the end, or no JSON at all', async (t) => {
+  const read = async (...chunks: readonly string[]) => {
+    const lines: unknown[] = []
+    for await (const line of readJsonLines(
+      Readable.from(chunks.map((chunk) => Buffer.from(chunk))),
+    )) {
+      lines.push(line)
+    }
+    return lines
+  }
+  t.same(await read('{"a":', '1}\n{"b"', ':2}\n\n{"c":3'), [{ a: 1 }, { b: 2 }])
+  const umlaut = Buffer.from('{"a":"ü"}\n')
+  const lines: unknown[] = []
+  const halves = Readable.from([umlaut.subarray(0, 7), umlaut.subarray(7)])
+  for await (const line of readJsonLines(halves)) lines.push(line)
+  t.same(lines, [{ a: 'ü' }], 'a character cut in two is whole again')
+  await t.rejects(read('{"a":1}\noops\n'), /a line is not JSON/)
+  await t.rejects(read(...Array<string>(40).fill('x'.repeat(1024 * 1024))), /longer than/)
+})
