@@ -1,4 +1,5 @@
-/** `npm run conformance -- [--mode NAME]... [--only TEXT] [--json FILE] [--list] [--quiet] [--in-uml] [--daemon]` */
+/** `npm run conformance -- [--mode NAME]... [--only TEXT] [--json FILE] [--list] [--quiet] [--in-uml] [--daemon] [--jobs N]` */
+import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { quoted, runInUml, umlSkip } from '../support/uml.js'
@@ -21,6 +22,8 @@ const { values } = parseArgs({
     mode: { type: 'string', multiple: true },
     only: { type: 'string', multiple: true },
     json: { type: 'string' },
+    /** Modes at once. */
+    jobs: { type: 'string', default: String(Math.min(2, availableParallelism())) },
     list: { type: 'boolean', default: false },
     quiet: { type: 'boolean', default: false },
     /** The whole command with a folder of manifests, instead of tracker and mode alone. */
@@ -61,45 +64,54 @@ async function runModes(names: readonly string[]): Promise<number> {
   const modes: ModeResults[] = []
   let number = 0
   console.log('TAP version 14')
-  for (const name of names) {
-    const mode = variantOf(name)?.mode
-    const world: World = await createWorld({ name: name.replace(/[^a-z0-9]/g, '').slice(0, 8) })
-    try {
-      const missing = await missingFor(world, name)
-      if (missing.length > 0) {
-        console.log(`# ${name} cannot run on this kernel: ${missing.join('; ')}`)
-        continue
-      }
-      const results = await runCases({
-        world,
-        subject: values.daemon && mode ? new DaemonSubject(mode) : new ProcessSubject(name),
-        cases,
-        mode: mode ?? 'nftables',
-        skips: [...skips[mode ?? 'nftables'], ...(world.hasSctp ? [] : [withoutSctp])],
-        onResult: (result) => {
-          number++
-          if (!values.quiet || result.outcome === 'failed') {
-            process.stdout.write(tapLine(number, name, result))
-          }
-        },
+  const queue = names.values()
+  // Worlds do not hear of each other, and most of a run is waiting for silence.
+  const lane = async () => {
+    for (const name of queue) {
+      const results = await runMode(name, (result) => {
+        number++
+        if (!values.quiet || result.outcome === 'failed') {
+          process.stdout.write(tapLine(number, name, result))
+        }
       })
-      modes.push({ mode: name, results })
-    } finally {
-      await world.close()
+      if (results) modes.push({ mode: name, results })
     }
   }
+  await Promise.all(Array.from({ length: Number(values.jobs) }, lane))
+  modes.sort((one, other) => names.indexOf(one.mode) - names.indexOf(other.mode))
   console.log(`1..${number}`)
-  console.log(
-    tableText(modes)
-      .split('\n')
-      .map((line) => `# ${line}`)
-      .join('\n'),
-  )
+  console.log(tableText(modes).replaceAll(/^/gm, '# '))
   const count = (outcome: CaseResult['outcome']) =>
     modes.flatMap(({ results }) => results).filter((result) => result.outcome === outcome).length
   console.log(`${count('passed')} passed, ${count('failed')} failed`)
   if (values.json !== undefined) writeSummary(values.json, modes)
   return count('failed') > 0 ? 1 : 0
+}
+
+/** The results of one mode in a world of its own, or nothing where this kernel lacks what it needs. */
+async function runMode(
+  name: string,
+  onResult: (result: CaseResult) => void,
+): Promise<readonly CaseResult[] | undefined> {
+  const mode = variantOf(name)?.mode
+  const world = await createWorld({ name: name.replace(/[^a-z0-9]/g, '').slice(0, 16) })
+  try {
+    const missing = await missingFor(world, name)
+    if (missing.length > 0) {
+      console.log(`# ${name} cannot run on this kernel: ${missing.join('; ')}`)
+      return undefined
+    }
+    return await runCases({
+      world,
+      subject: values.daemon && mode ? new DaemonSubject(mode) : new ProcessSubject(name),
+      cases,
+      mode: mode ?? 'nftables',
+      skips: [...skips[mode ?? 'nftables'], ...(world.hasSctp ? [] : [withoutSctp])],
+      onResult,
+    })
+  } finally {
+    await world.close()
+  }
 }
 
 async function missingFor(world: World, name: string): Promise<readonly string[]> {
