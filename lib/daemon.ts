@@ -60,6 +60,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     kubeconfig: config.clientConnection.kubeconfig,
     master: config.master,
     nodeName,
+    answered: (request) => observation.answered(request),
   })
   const chosen = await chooseMode({ mode: config.mode, fallback: config.modeFallback }, log)
   const mode = chosen.definition.name

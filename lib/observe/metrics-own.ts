@@ -96,13 +96,6 @@ export const ownMetrics: readonly MetricSpec[] = [
     help: 'Listeners that could not be opened, by the code of the error',
   },
   {
-    name: 'userspace_descriptors_exhausted_total',
-    type: 'counter',
-    labels: [],
-    modes: ['userspace'],
-    help: 'Times that no file descriptor was left for a connection',
-  },
-  {
     name: 'ipvs_draining_servers',
     type: 'gauge',
     labels: family,

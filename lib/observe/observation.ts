@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Identity, NodeObject } from '../state/objects.js'
+import type { AnsweredRequest } from '../sources/api-client.js'
 import type { ObjectKind } from '../sources/source.js'
 import type { SyncReport } from '../sync/syncer.js'
 import type { Taken } from '../state/tracker.js'
@@ -75,6 +76,13 @@ export class Observation {
   synced(report: SyncReport): void {
     if (report.outcome !== 'failed') this.#health.synced(report.family)
     for (const failure of report.failed) this.#failedService(failure)
+  }
+
+  /** The API server answered a request. */
+  answered({ method, status, host, seconds }: AnsweredRequest): void {
+    const { metrics } = this.#options
+    metrics.count('rest_client_requests_total', { code: String(status), method, host })
+    metrics.observe('rest_client_request_duration_seconds', { verb: method, host }, seconds)
   }
 
   /** An object was skipped because it makes no sense. */

@@ -28,16 +28,31 @@ export type ApiAnswer =
       readonly retryAfterMs: number
     }
 
+/** One answered request, for those who count. */
+export interface AnsweredRequest {
+  readonly method: string
+  readonly status: number
+  readonly host: string
+  /** Until the head of the answer. */
+  readonly seconds: number
+}
+
 const longestErrorText = 4096
 
 /** Requests to one API server, with fresh credentials each. */
 export class ApiClient {
   readonly #access: ClusterAccess
   readonly #userAgent: string
+  readonly #answered: (request: AnsweredRequest) => void
 
-  constructor(access: ClusterAccess, userAgent: string) {
+  constructor(
+    access: ClusterAccess,
+    userAgent: string,
+    answered: (request: AnsweredRequest) => void = () => undefined,
+  ) {
     this.#access = access
     this.#userAgent = userAgent
+    this.#answered = answered
   }
 
   get server(): string {
@@ -45,8 +60,15 @@ export class ApiClient {
   }
 
   async send(request: ApiRequest, signal: AbortSignal): Promise<ApiAnswer> {
+    const began = performance.now()
     const response = await this.#open(request, signal)
     const status = response.statusCode ?? 0
+    this.#answered({
+      method: request.method ?? 'GET',
+      status,
+      host: new URL(this.#access.server).host,
+      seconds: (performance.now() - began) / 1000,
+    })
     if (status >= 200 && status < 300) return { ok: true, body: response }
     // The server does not know us any more: tokens and certificates are read again next time.
     if (status === 401) this.#access.forget()

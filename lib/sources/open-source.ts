@@ -1,5 +1,5 @@
 import type { Source } from './source.js'
-import type { ApiClient } from './api-client.js'
+import type { AnsweredRequest, ApiClient } from './api-client.js'
 
 export interface SourceOptions {
   /** A folder or file instead of an API server; empty: none. */
@@ -7,6 +7,8 @@ export interface SourceOptions {
   readonly kubeconfig: string
   readonly master: string
   readonly nodeName: string
+  /** The API server answered something. */
+  readonly answered: (request: AnsweredRequest) => void
 }
 
 export interface OpenedSource {
@@ -17,7 +19,7 @@ export interface OpenedSource {
 
 /** Where the objects come from. Only what that takes is loaded. */
 export async function openSource(options: SourceOptions): Promise<OpenedSource> {
-  const { manifests, kubeconfig, master, nodeName } = options
+  const { manifests, kubeconfig, master, nodeName, answered } = options
   if (manifests !== '') {
     const { ManifestFolder } = await import('./manifest-folder.js')
     return { source: new ManifestFolder({ path: manifests }), client: undefined }
@@ -25,6 +27,7 @@ export async function openSource(options: SourceOptions): Promise<OpenedSource> 
   const { openCluster } = await import('./cluster-access.js')
   const { ApiClient } = await import('./api-client.js')
   const { apiServerSource } = await import('./api-server.js')
-  const client = new ApiClient(await openCluster({ kubeconfig, master }), 'kube-proxy-ts')
+  const access = await openCluster({ kubeconfig, master })
+  const client = new ApiClient(access, 'kube-proxy-ts', answered)
   return { source: apiServerSource({ client, nodeName }), client }
 }

@@ -1,4 +1,7 @@
 import t from 'tap'
+import { readFileSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { createLogger, levelOf } from '../../lib/observe/logger.js'
 import { formatLine } from '../../lib/observe/log-text.js'
 import { fullName } from '../../lib/observe/metric-spec.js'
@@ -75,6 +78,25 @@ t.test('the table: no name twice, every one explained', async (t) => {
   for (const spec of metricTable) {
     t.ok(spec.help.length > 10 && !spec.help.endsWith('.'), spec.name)
     t.equal(spec.type === 'histogram', spec.buckets !== undefined, `${spec.name}: buckets`)
+  }
+})
+
+t.test('the table: every metric is counted somewhere', async (t) => {
+  const lib = fileURLToPath(new URL('../../../lib/', import.meta.url))
+  const sources = readdirSync(lib, { recursive: true, encoding: 'utf8' })
+    .filter((file) => file.endsWith('.ts') && !/metrics-(own|upstream)/.test(file))
+    .map((file) => readFileSync(join(lib, file), 'utf8'))
+    .join('\n')
+  // Names built from a word at run time, such as `proxy_${type}_total`.
+  const built = [
+    /^proxy_(healthz|livez)_total$/,
+    /^sync_(full|partial)_proxy_rules_duration_seconds$/,
+  ]
+  // Stale chains go in the transaction of the sync: there is no cleanup that could fail by itself.
+  const never = ['sync_proxy_rules_nftables_cleanup_failures_total']
+  for (const { name } of metricTable) {
+    if (never.includes(name) || built.some((pattern) => pattern.test(name))) continue
+    t.ok(sources.includes(`'${name}'`), name)
   }
 })
 
