@@ -1,0 +1,155 @@
+import t from 'tap'
+import { SyncObserver } from '../../lib/observe/sync-observer.js'
+import type { Log, Meter, ModeName } from '../../lib/modes/mode.js'
+import type { SyncReport } from '../../lib/sync/syncer.js'
+import type { Taken } from '../../lib/state/tracker.js'
+
+function observing(mode: ModeName = 'iptables') {
+  const numbers: string[] = []
+  const lines: { level: string; fields: object; message: string }[] = []
+  const note = (verb: string) => (name: string, labels: object, value?: number) => {
+    const shown = Object.values(labels).join(',')
+    numbers.push(`${verb} ${name}{${shown}} ${value ?? 1}`)
+  }
+  const meter: Meter = {
+    count: note('count'),
+    gauge: note('gauge'),
+    observe: note('observe'),
+    forget: () => undefined,
+  }
+  const say = (level: string) => (fields: object, message: string) =>
+    lines.push({ level, fields, message })
+  const log: Log = {
+    debug: say('debug'),
+    info: say('info'),
+    warn: say('warn'),
+    error: say('error'),
+  }
+  const observer = new SyncObserver({ mode, log, meter, now: () => 60_000, startedAt: 10_000 })
+  return { observer, numbers, lines }
+}
+
+const report: SyncReport = {
+  family: 'IPv4',
+  outcome: 'applied',
+  full: false,
+  planMs: 1,
+  applyMs: 4,
+  bytes: 100,
+  objects: 3,
+  failed: [],
+}
+
+const taken: Taken = {
+  states: [],
+  changed: new Map(),
+  hasUdpChanges: false,
+  triggerTimes: new Map([['IPv4', [5000, 57_000]]]),
+  healthChecks: new Map(),
+  withoutLocalEndpoints: [{ policy: 'external', family: 'IPv4', count: 2 }],
+  pending: { services: 3, endpoints: 4 },
+}
+
+t.test(
+  'one line a sync, with mode, family, changes, time and bytes; nothing changed is a detail',
+  async (t) => {
+    const { observer, lines } = observing()
+    observer.synced(report, 7)
+    t.match(lines, [
+      {
+        level: 'info',
+        fields: { mode: 'iptables', family: 'IPv4', changed: 7, ms: 5, bytes: 100 },
+      },
+    ])
+    observer.synced({ ...report, outcome: 'unchanged' }, 0)
+    t.equal(lines[1]?.level, 'debug')
+  },
+)
+
+t.test('section 15: changes, partial and full durations, policies without endpoints', async (t) => {
+  const { observer, numbers } = observing()
+  observer.taken(taken)
+  observer.synced(report, 1)
+  observer.synced({ ...report, full: true }, 1)
+  for (const number of [
+    'count sync_proxy_rules_endpoint_changes_total{} 4',
+    'count sync_proxy_rules_service_changes_total{} 3',
+    'gauge sync_proxy_rules_no_local_endpoints_total{external,IPv4} 2',
+    'observe sync_proxy_rules_duration_seconds{IPv4} 0.005',
+    'observe sync_partial_proxy_rules_duration_seconds{IPv4} 0.005',
+    'observe sync_full_proxy_rules_duration_seconds{IPv4} 0.005',
+    'gauge sync_proxy_rules_last_timestamp_seconds{IPv4} 60',
+    'gauge first_sync_seconds{IPv4} 50',
+  ]) {
+    t.ok(numbers.includes(number), number)
+  }
+  t.equal(
+    numbers.filter((number) => number.includes('first_sync')).length,
+    1,
+    'only the first is first',
+  )
+})
+
+t.test(
+  'E10: latency counts from the trigger, not for history, and only once it is in force',
+  async (t) => {
+    const { observer, numbers } = observing()
+    const latencies = () => numbers.filter((number) => number.includes('network_programming'))
+    observer.taken(taken)
+    observer.synced({ ...report, outcome: 'failed', error: 'no' }, 1)
+    t.same(latencies(), [], 'a failed sync puts nothing in force')
+    observer.synced(report, 1)
+    t.same(latencies(), ['observe network_programming_duration_seconds{IPv4} 3'])
+    observer.synced(report, 1)
+    t.equal(latencies().length, 1)
+  },
+)
+
+t.test(
+  'failures are counted by mode, as upstream does, and logged with what the tool said',
+  async (t) => {
+    const failed: SyncReport = {
+      ...report,
+      outcome: 'failed',
+      error: 'restore: refused',
+      detail: 'line 3 failed',
+    }
+    const counts = (mode: ModeName, of: SyncReport) => {
+      const { observer, numbers, lines } = observing(mode)
+      observer.synced(of, 1)
+      t.match(lines, [
+        { level: 'error', fields: { error: 'restore: refused', detail: 'line 3 failed' } },
+      ])
+      return numbers
+        .filter((number) => number.includes('failures'))
+        .map((number) => number.split(/[ {]/)[1])
+    }
+    t.same(counts('iptables', failed), [
+      'sync_failures_total',
+      'sync_proxy_rules_iptables_restore_failures_total',
+      'sync_proxy_rules_iptables_partial_restore_failures_total',
+    ])
+    t.same(counts('iptables', { ...failed, full: true }), [
+      'sync_failures_total',
+      'sync_proxy_rules_iptables_restore_failures_total',
+    ])
+    t.same(counts('nftables', failed), [
+      'sync_failures_total',
+      'sync_proxy_rules_nftables_sync_failures_total',
+    ])
+    t.same(counts('userspace', failed), ['sync_failures_total'])
+  },
+)
+
+t.test(
+  'a service port that failed is named with its reason, and the sync counts as a failure',
+  async (t) => {
+    const { observer, numbers, lines } = observing('userspace')
+    observer.synced({ ...report, failed: [{ key: 'a/b:c/TCP', reason: 'port 80 is taken' }] }, 1)
+    t.match(lines[0], {
+      level: 'warn',
+      fields: { service: 'a/b:c/TCP', reason: 'port 80 is taken' },
+    })
+    t.ok(numbers.includes('count sync_failures_total{IPv4} 1'))
+  },
+)

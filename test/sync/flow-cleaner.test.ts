@@ -1,0 +1,91 @@
+import t from 'tap'
+import { setImmediate as turn } from 'node:timers/promises'
+import { FlowCleaner, type FlowTable } from '../../lib/sync/flow-cleaner.js'
+import type { Log, Meter } from '../../lib/modes/mode.js'
+import { service, states } from '../support/states.js'
+
+const log: Log = {
+  debug: () => undefined,
+  info: () => undefined,
+  warn: () => undefined,
+  error: () => undefined,
+}
+const meter: Meter = {
+  count: () => undefined,
+  gauge: () => undefined,
+  observe: () => undefined,
+  forget: () => undefined,
+}
+
+/** A table whose cleanings are let through one by one. */
+function cleanerWith(answers: (number | Error)[] = []) {
+  const cleanings: string[] = []
+  const gates: (() => void)[] = []
+  let opened = 0
+  const table: FlowTable = {
+    deleteUdp: async (family) => {
+      cleanings.push(family)
+      await new Promise<void>((resolve) => gates.push(resolve))
+      const answer = answers.shift() ?? 0
+      if (answer instanceof Error) throw answer
+      return { listed: answer, deleted: 0, left: answer }
+    },
+  }
+  const cleaner = new FlowCleaner({ openTable: () => (opened++, table), log, meter, now: () => 0 })
+  const pass = async () => {
+    gates.shift()?.()
+    for (let turns = 0; turns < 5; turns++) await turn()
+  }
+  return { cleaner, cleanings, pass, opened: () => opened }
+}
+
+const udp = (name: string, endpoints = 2) => service({ name, protocol: 'UDP', endpoints })
+const tcp = (name: string) => service({ name, protocol: 'TCP' })
+
+t.test(
+  'CT01, E20: the first state is cleaned, later ones only when a UDP Service changed',
+  async (t) => {
+    const { cleaner, cleanings, pass, opened } = cleanerWith()
+    const cluster = states()
+    cleaner.applied(cluster.put(udp('dns')).take())
+    t.same(cleanings, ['IPv4'], 'flows from before this process may be stale')
+    await pass()
+    cleaner.applied(cluster.put(tcp('web')).take())
+    t.equal(cleanings.length, 1)
+    cleaner.applied(cluster.put(udp('dns', 1)).take())
+    t.equal(cleanings.length, 2)
+    await pass()
+    await cleaner.idle()
+    t.equal(opened(), 1)
+  },
+)
+
+t.test('states that come while one is cleaned are cleaned once, the newest of them', async (t) => {
+  const { cleaner, cleanings, pass } = cleanerWith()
+  const cluster = states()
+  for (const name of ['a', 'b', 'c']) cleaner.applied(cluster.put(udp(name)).take())
+  await pass()
+  t.equal(cleanings.length, 2)
+  await pass()
+  await cleaner.idle()
+  t.equal(cleanings.length, 2)
+})
+
+t.test(
+  'what the budget left over is gone on with; an error is survived and tried at the next change',
+  async (t) => {
+    const { cleaner, cleanings, pass } = cleanerWith([5, 0, new Error('EPERM')])
+    const cluster = states()
+    cleaner.applied(cluster.put(udp('a')).take())
+    await pass()
+    t.equal(cleanings.length, 2, 'again at once, as five were left')
+    await pass()
+    cleaner.applied(cluster.put(udp('b')).take())
+    await pass()
+    await cleaner.idle()
+    cleaner.applied(cluster.put(tcp('other')).take())
+    t.equal(cleanings.length, 4, 'the change of b has not been cleaned yet')
+    await pass()
+    await cleaner.idle()
+  },
+)
