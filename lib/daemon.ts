@@ -13,6 +13,7 @@ import { modeSettings, syncPeriods } from './config/mode-settings.js'
 import { Observation } from './observe/observation.js'
 import { openSource } from './sources/open-source.js'
 import { systemClock } from './sync/clock.js'
+import { startWarnings } from './config/start-check.js'
 import { SyncLoop } from './sync/loop.js'
 import { SyncObserver } from './observe/sync-observer.js'
 import { Syncer, type SyncReport } from './sync/syncer.js'
@@ -65,6 +66,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const chosen = await chooseMode({ mode: config.mode, fallback: config.modeFallback }, log)
   const mode = chosen.definition.name
   announce(chosen, config, log)
+  for (const warning of startWarnings(config, mode, families)) log.warn({}, warning)
   if (!config.dryRun) applyNodeSettings(config, log)
 
   const settings = modeSettings(config, mode, families)

@@ -1,6 +1,6 @@
 import t from 'tap'
 import type { LoadedConfig } from '../../lib/config/load.js'
-import { defaultConfig, loadConfig } from '../../lib/config/load.js'
+import { configWith, defaultConfig, loadConfig } from '../../lib/config/load.js'
 import { parseHostPort, parsePortRange } from '../../lib/config/addresses.js'
 import { isEnabled } from '../../lib/config/feature-gates.js'
 import {
@@ -21,6 +21,9 @@ import { normalizeArguments, parseFlags } from '../../lib/config/flags.js'
 import { keyEntries } from '../../lib/config/keys.js'
 import { modeSettings, nodePortAddresses, syncPeriods } from '../../lib/config/mode-settings.js'
 import { configObject, configYaml } from '../../lib/config/write.js'
+import { startWarnings } from '../../lib/config/start-check.js'
+import type { ModeName } from '../../lib/modes/mode.js'
+import type { IpFamily } from '../../lib/state/ip.js'
 import { ConfigError } from '../../lib/errors.js'
 
 const header = `apiVersion: ${apiVersion}\nkind: ${kind}\n`
@@ -575,4 +578,29 @@ t.test('section 19: gates have the defaults of Kubernetes', async (t) => {
     ),
     [false, false, false, false],
   )
+})
+
+t.test('L11, L12, R08: what is judged once mode and families are known', async (t) => {
+  const both = ['IPv4', 'IPv6'] as const
+  const quiet = { clusterCIDR: '10.0.0.0/8,fd00::/8', nodePortAddresses: ['primary'] }
+  const warnings = (values: object, families: readonly IpFamily[], mode: ModeName = 'iptables') =>
+    startWarnings(configWith({ ...quiet, ...values }), mode, families).join('\n')
+  t.equal(warnings({}, both), '')
+  t.match(warnings({ clusterCIDR: '' }, both), /^clusterCIDR is not set/, 'R08')
+  t.equal(warnings({ clusterCIDR: '', detectLocalMode: 'NodeCIDR' }, both), '')
+  t.match(warnings({ clusterCIDR: '', detectLocalMode: 'ClusterCIDR' }, both), /not set/)
+  t.match(warnings({ clusterCIDR: '10.0.0.0/8' }, both), /^clusterCIDR has no IPv6 range/)
+  t.equal(warnings({ clusterCIDR: '10.0.0.0/8' }, ['IPv4']), '')
+  t.throws(() => warnings({ clusterCIDR: 'fd00::/8' }, ['IPv4']), {
+    name: 'ConfigError',
+    message: 'clusterCIDR: "fd00::/8" holds no IPv4 range, which is all this node has',
+  })
+  t.match(warnings({ nodePortAddresses: [] }, both), /^nodePortAddresses is not set/, 'L12')
+  t.equal(warnings({ nodePortAddresses: [] }, both, 'nftables'), '', 'primary by default')
+  t.match(
+    warnings({ nodePortAddresses: ['10.0.0.0/8'] }, both),
+    /^nodePortAddresses has no IPv6 range: all IPv6 addresses count$/,
+    'L07',
+  )
+  t.match(warnings({ bindAddress: 'fd00::1' }, ['IPv4']), /^bindAddress fd00::1 is IPv6/)
 })

@@ -286,3 +286,9 @@ t.test('any text whatsoever is a manifest or a list of problems', async (t) => {
     )
   })
 })
+
+t.test('an empty folder is an empty cluster', async (t) => {
+  const sink = new RecordingSink()
+  await new ManifestFolder({ path: t.testdir({}) }).load(sink)
+  t.same(sink.told, ['synced Node', 'synced ServiceCIDR', 'synced Service', 'synced EndpointSlice'])
+})
