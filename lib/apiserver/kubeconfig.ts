@@ -12,6 +12,8 @@ export interface KubeconfigOptions {
 export function kubeconfigOf(options: KubeconfigOptions): string {
   const authority = options.certificateAuthority
   const name = 'kube-proxy-ts'
+  // Over TLS kubectl asks people for a password when it has nothing to show.
+  const token = options.token ?? (authority === undefined ? undefined : 'anonymous')
   return stringify({
     apiVersion: 'v1',
     kind: 'Config',
@@ -28,7 +30,7 @@ export function kubeconfigOf(options: KubeconfigOptions): string {
         },
       },
     ],
-    users: [{ name, user: options.token === undefined ? {} : { token: options.token } }],
+    users: [{ name, user: token === undefined ? {} : { token } }],
     contexts: [{ name, context: { cluster: name, user: name, namespace: 'default' } }],
   })
 }

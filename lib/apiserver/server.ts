@@ -1,5 +1,7 @@
 import { createServer, type Server } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
+import { ConfigError } from '../errors.js'
+import type { Certificate } from './certificate.js'
 import type { Controller } from './controllers/controller.js'
 import { deploymentController } from './controllers/deployments.js'
 import { endpointSliceController } from './controllers/endpoint-slices.js'
@@ -29,7 +31,7 @@ export interface ApiServerOptions {
   /** 0 lets the system choose; a later run listens on the same port again. */
   readonly port: number
   /** PEM; plain HTTP when absent. */
-  readonly tls: { readonly certificate: string; readonly key: string } | undefined
+  readonly tls: Certificate | undefined
   /** From which ClusterIPs come; the first one's family is the cluster's primary. */
   readonly serviceCidrs: readonly string[]
   readonly nodePorts: PortRange
@@ -281,9 +283,11 @@ function aborted(signal: AbortSignal): Promise<void> {
 
 function listen(server: Server, host: string, port: number): Promise<void> {
   return new Promise((resolve, reject) => {
-    server.once('error', reject)
+    const refused = (cause: Error) =>
+      reject(new ConfigError(`listen on ${host} port ${port}: ${cause.message}`, { cause }))
+    server.once('error', refused)
     server.listen({ host, port }, () => {
-      server.off('error', reject)
+      server.off('error', refused)
       resolve()
     })
   })

@@ -1,5 +1,6 @@
 import { hostname } from 'node:os'
 import { InvalidArgumentError, type Command } from 'commander'
+import { selfSigned } from '../apiserver/certificate.js'
 import { seedFrom } from '../apiserver/manifests.js'
 import { createApiServer, type ApiServer } from '../apiserver/server.js'
 
@@ -7,6 +8,7 @@ interface ApiServerFlags {
   readonly listen: { readonly host: string; readonly port: number }
   readonly manifests?: string
   readonly writeKubeconfig?: string
+  readonly tls?: boolean
 }
 
 /** Adds `kube-proxy apiserver`: the Kubernetes API in memory, to try things without a cluster. */
@@ -17,6 +19,10 @@ export function addApiserverCommand(program: Command): void {
     .option('--listen <host:port>', 'where to serve (default 127.0.0.1:8001)', parseListen)
     .option('--manifests <path>', 'a file or folder of YAML or JSON with the first objects')
     .option('--write-kubeconfig <file>', 'write a kubeconfig once the server answers')
+    .option(
+      '--tls',
+      'serve HTTPS with a certificate made on the spot, which the kubeconfig carries',
+    )
     .action((flags: Partial<ApiServerFlags>) =>
       serveUntilSignal({ listen: { host: '127.0.0.1', port: 8001 }, ...flags }),
     )
@@ -27,7 +33,14 @@ async function serveUntilSignal(flags: ApiServerFlags): Promise<void> {
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.once(signal, () => controller.abort())
   }
-  const api = createApiServer({ ...flags.listen, onControllerError: (error) => say(String(error)) })
+  const hosts = ['127.0.0.1', '::1', 'localhost', hostname(), flags.listen.host]
+  const api = createApiServer({
+    ...flags.listen,
+    onControllerError: (error) => say(String(error)),
+    ...(flags.tls === true
+      ? { tls: selfSigned({ hosts: [...new Set(hosts)], now: Date.now(), validDays: 365 }) }
+      : {}),
+  })
   if (flags.manifests !== undefined) await seedFrom(flags.manifests, api)
   if (api.list({ apiVersion: 'v1', kind: 'Node' }).length === 0) addNode(api)
   const running = api.run(controller.signal)

@@ -1,5 +1,7 @@
+import { writeFile } from 'node:fs/promises'
 import t from 'tap'
-import { textAt } from '../../lib/apiserver/json.js'
+import { selfSigned } from '../../lib/apiserver/certificate.js'
+import { listAt, textAt } from '../../lib/apiserver/json.js'
 import { noKubectl, startServer } from './support/kubectl.js'
 
 const web = `
@@ -20,6 +22,53 @@ endpoints: [{ addresses: [10.0.0.1] }, { addresses: [10.0.0.2] }]
 `
 
 const ref = { apiVersion: 'v1', kind: 'Service', name: 'web' }
+
+void t.test(
+  'kubectl over TLS trusts the certificate of the kubeconfig',
+  { skip: noKubectl },
+  async (t) => {
+    const tls = selfSigned({ hosts: ['127.0.0.1', '::1'], now: Date.now(), validDays: 1 })
+    const server = await startServer({ tls, host: '::1' })
+    t.teardown(() => server.stop())
+    t.match(server.url, /^https:\/\/\[::1\]:/)
+    t.match(await server.ok('get namespaces'), 'kube-system')
+    const other = selfSigned({ hosts: ['::1'], now: Date.now(), validDays: 1 })
+    const file = `${server.kubeconfig}.crt`
+    await writeFile(file, other.certificate)
+    const wrong = await server.kubectl(`get namespaces --certificate-authority=${file}`)
+    t.match(wrong.stderr, 'certificate')
+  },
+)
+
+void t.test(
+  'server-side apply: owners, conflicts and force, by kubectl',
+  { skip: noKubectl },
+  async (t) => {
+    const server = await startServer()
+    t.teardown(() => server.stop())
+    const text = web.split('---')[0] ?? ''
+    await server.ok('apply --server-side -f -', text)
+    t.match(await server.ok('apply --server-side -f -', text), 'serverside-applied')
+    await server.ok('patch svc web -p {"spec":{"selector":{"app":"other"}}}')
+    const conflict = await server.kubectl('apply --server-side -f -', text)
+    t.match(conflict.stderr, 'conflict with "kubectl-patch" using v1: .spec.selector.app')
+    await server.ok('apply --server-side --force-conflicts -f -', text)
+    t.match(server.api.get(ref), { spec: { selector: { app: 'web' } } })
+    // What a manager no longer gives goes away; what the server gave stays.
+    await server.ok('apply --server-side -f -', text.replace('labels: { app: web }', 'labels: {}'))
+    t.match(server.api.get(ref), {
+      metadata: { labels: undefined },
+      spec: { clusterIP: /^10\./, ports: [{ nodePort: /^30/ }] },
+    })
+    // From client-side apply, kubectl moves its own fields over.
+    await server.ok('delete svc web')
+    await server.ok('apply -f -', text)
+    await server.ok('apply --server-side -f -', text)
+    await server.ok('apply --server-side -f -', text.replace('port: 80', 'port: 81'))
+    t.match(server.api.get(ref), { spec: { ports: [{ port: 81 }] } })
+    t.equal(listAt(server.api.get(ref), 'spec', 'ports').length, 1)
+  },
+)
 
 void t.test('the real kubectl works unmodified', { skip: noKubectl }, async (t) => {
   const server = await startServer()
@@ -61,6 +110,15 @@ void t.test('the real kubectl works unmodified', { skip: noKubectl }, async (t) 
     t.match(server.api.get(ref), { metadata: { labels: { tier: 'front' } } })
     t.match(await server.ok('get svc -l tier=front -o name'), 'service/web')
     t.equal(await server.ok('get svc -l tier!=front -o name'), '')
+  })
+
+  await t.test('edit writes what the editor left', async (t) => {
+    await server.ok(
+      'patch svc web --type=merge -p {"spec":{"sessionAffinity":"None","sessionAffinityConfig":null}}',
+    )
+    process.env['KUBE_EDITOR'] = 'sed -i "s/sessionAffinity: None/sessionAffinity: ClientIP/"'
+    t.match(await server.ok('edit svc web'), 'service/web edited')
+    t.match(server.api.get(ref), { spec: { sessionAffinity: 'ClientIP' } })
   })
 
   await t.test('refusals name the field', async (t) => {

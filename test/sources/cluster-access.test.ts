@@ -5,6 +5,7 @@ import { Readable } from 'node:stream'
 import t, { type Test } from 'tap'
 import { stringify } from 'yaml'
 import { ConfigError, SourceError } from '../../lib/errors.js'
+import { selfSigned } from '../../lib/apiserver/certificate.js'
 import { createApiServer } from '../../lib/apiserver/server.js'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
@@ -177,6 +178,33 @@ void t.test('an exec plugin gives the token, and is asked again after a refusal'
   await answer('second')
   t.equal(await get(), 401, 'the plugin said its token was good for long')
   t.equal(await get(), 200)
+})
+
+void t.test('TLS: the authority of the kubeconfig is what counts', async (t) => {
+  const directory = await folder(t)
+  const tls = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
+  const api = createApiServer({ runtime: undefined, tls })
+  const controller = new AbortController()
+  const running = api.run(controller.signal)
+  t.teardown(async () => {
+    controller.abort()
+    await running
+  })
+  const server = await api.listening()
+  const get = async (authority: object) => {
+    const access = await openCluster({
+      kubeconfig: await kubeconfig(directory, { server, ...authority }, {}),
+      master: '',
+    })
+    const limits = { headTimeoutMs: 5000, idleTimeoutMs: 5000 }
+    const request = { path: '/api/v1/services', ...limits }
+    return (await new ApiClient(access, 'test').send(request, controller.signal)).ok
+  }
+  t.ok(await get({ 'certificate-authority-data': base64(tls.certificate) }))
+  t.ok(await get({ 'insecure-skip-tls-verify': true }))
+  await t.rejects(get({}), /self-signed certificate/)
+  const other = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
+  await t.rejects(get({ 'certificate-authority-data': base64(other.certificate) }), SourceError)
 })
 
 void t.test('event lines: cut anywhere, unfinished at the end, or no JSON at all', async (t) => {
