@@ -81,6 +81,8 @@ async function boot(scratch: string, marker: string, options: UmlOptions): Promi
     'con0=fd:0,fd:1',
     'con1=null',
     'quiet',
+    // IPVS complains on the console about every connection it cannot place.
+    'loglevel=2',
     // A panic or an oops ends the machine at once and is an error, not a silence.
     'panic=-1',
     'oops=panic',

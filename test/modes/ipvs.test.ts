@@ -1,0 +1,514 @@
+import t from 'tap'
+import { parseCidr } from '../../lib/state/ip.js'
+import { cleanUp } from '../../lib/modes/ipvs/cleanup.js'
+import { ipvsPlanner } from '../../lib/modes/ipvs/plan.js'
+import { renderChanges, renderPlan } from '../../lib/modes/ipvs/render.js'
+import { sysctlWishes, timeoutsOf } from '../../lib/modes/ipvs/settings.js'
+import { FakeIpvsKernel } from '../support/fake-ipvs-kernel.js'
+import { FakeNode } from '../support/fake-ipvs-node.js'
+import { ipvsBehaviour } from '../support/ipvs-behaviour.js'
+import { service, states, testSettings, type ServiceSpec } from '../support/states.js'
+
+const silent = {
+  debug: () => undefined,
+  info: () => undefined,
+  warn: () => undefined,
+  error: () => undefined,
+}
+const web = service({ endpoints: ['10.180.0.1', '10.180.0.2'] })
+const planner = () => ipvsPlanner(testSettings)
+
+void t.test('the fake kernel behaves as real ones do (see test/uml)', (t) =>
+  ipvsBehaviour(t, new FakeIpvsKernel()),
+)
+
+void t.test('what a Service asks for', async (t) => {
+  const rendered = (...specs: readonly ServiceSpec[]) =>
+    renderPlan(
+      planner()(
+        states()
+          .put(...specs)
+          .take(),
+      ),
+    )
+  const loud = service({
+    nodePort: 30080,
+    externalIps: ['203.0.113.1', '192.0.2.1'],
+    loadBalancerIps: ['203.0.113.2'],
+    affinitySeconds: 600,
+    endpoints: ['10.180.0.1', { ip: '10.180.1.2', local: false, weight: 5 }],
+  })
+
+  await t.test('IP01, IP05: a server per address, affinity as persistence', (t) => {
+    const text = rendered(loud)
+    for (const address of [
+      '10.96.0.10:80',
+      '203.0.113.1:80',
+      '203.0.113.2:80',
+      '192.0.2.1:30080',
+    ]) {
+      t.match(text, `-A -t ${address} -s rr -p 600\n`)
+      t.match(text, `-a -t ${address} -r 10.180.0.1:8080 -m -w 1\n`)
+      t.match(text, `-a -t ${address} -r 10.180.1.2:8080 -m -w 5\n`)
+    }
+    t.notMatch(text, '127.0.0.1:30080', 'IP21: no node port on loopback')
+    t.end()
+  })
+
+  await t.test('IP02, IP18: addresses are bound, but not those the node has anyway', (t) => {
+    const text = rendered(loud)
+    for (const ip of ['10.96.0.10', '203.0.113.1', '203.0.113.2']) {
+      t.match(text, `ip address add ${ip}/32 dev kube-ipvs0`)
+      t.match(text, `add KUBE-IPVS-IPS ${ip} `)
+    }
+    t.notMatch(text, 'add 192.0.2.1/32')
+    t.notMatch(text, 'KUBE-IPVS-IPS 192.0.2.1 ')
+    t.end()
+  })
+
+  await t.test('IP10-IP16: members of the sets', (t) => {
+    const text = rendered(loud, service({ name: 's', protocol: 'SCTP', nodePort: 30090 }))
+    for (const member of [
+      'KUBE-CLUSTER-IP 10.96.0.10,tcp:80',
+      'KUBE-EXTERNAL-IP 203.0.113.1,tcp:80',
+      'KUBE-LOAD-BALANCER 203.0.113.2,tcp:80',
+      'KUBE-NODE-PORT-TCP 30080',
+      'KUBE-NODE-PORT-SCTP-HASH 192.0.2.1,sctp:30090',
+      'KUBE-LOOP-BACK 10.180.0.1,tcp:8080,10.180.0.1',
+    ]) {
+      t.match(text, `add ${member} -exist\n`)
+    }
+    t.notMatch(text, 'KUBE-LOOP-BACK 10.180.1.2', 'a remote endpoint cannot meet itself here')
+    t.notMatch(text, 'add KUBE-LOAD-BALANCER-FW')
+    t.end()
+  })
+
+  await t.test('IP14, S35: source ranges; the node counts when its address is in one', (t) => {
+    const guarded = (...sourceRanges: string[]) =>
+      rendered(service({ loadBalancerIps: ['203.0.113.2'], sourceRanges }))
+    const text = guarded('198.51.100.0/24', '198.51.101.7/32')
+    t.match(text, 'add KUBE-LOAD-BALANCER-FW 203.0.113.2,tcp:80 ')
+    t.match(text, 'add KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.2,tcp:80,198.51.100.0/24 ')
+    t.match(text, 'add KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.2,tcp:80,198.51.101.7 ')
+    t.notMatch(text, 'add KUBE-LOAD-BALANCER-SOURCE-IP')
+    const own = 'add KUBE-LOAD-BALANCER-SOURCE-IP 203.0.113.2,tcp:80,203.0.113.2 '
+    t.match(guarded('192.0.2.0/24'), own)
+    t.end()
+  })
+
+  await t.test('IP12, IP15, IP17, IP25: policy Local', (t) => {
+    const local = {
+      externalPolicyLocal: true,
+      nodePort: 30080,
+      externalIps: ['203.0.113.1'],
+      loadBalancerIps: ['203.0.113.2'],
+      healthCheckNodePort: 32000,
+    }
+    const remote = { ip: '10.180.1.2', local: false }
+    const text = rendered(service({ ...local, endpoints: ['10.180.0.1', remote] }))
+    t.match(text, 'add KUBE-EXTERNAL-IP-LOCAL 203.0.113.1,tcp:80')
+    t.match(text, 'add KUBE-LOAD-BALANCER-LOCAL 203.0.113.2,tcp:80')
+    t.match(text, 'add KUBE-NODE-PORT-LOCAL-TCP 30080')
+    t.match(text, 'add KUBE-HEALTH-CHECK-NODE-PORT 32000')
+    t.notMatch(text, '-t 203.0.113.2:80 -r 10.180.1.2')
+    t.match(text, '-t 10.96.0.10:80 -r 10.180.1.2')
+    const fallback = rendered(service({ ...local, endpoints: [remote] }))
+    t.match(fallback, '-t 203.0.113.2:80 -r 10.180.1.2', 'all are used where none is local')
+    const inside = rendered(service({ internalPolicyLocal: true, endpoints: [remote] }))
+    t.match(inside, '-t 10.96.0.10:80 -r 10.180.1.2')
+    t.end()
+  })
+
+  await t.test('S19: without endpoints there is a server that refuses', (t) => {
+    const text = rendered(service({ endpoints: [] }))
+    t.match(text, '-A -t 10.96.0.10:80 -s rr\n')
+    t.notMatch(text, '-a -t')
+    t.end()
+  })
+
+  await t.test('IP03: scheduler of the node, or of the annotation if it is one', (t) => {
+    const chosen = (value: string) => rendered(service({ options: { 'ipvs-scheduler': value } }))
+    t.match(chosen('lc'), '-A -t 10.96.0.10:80 -s lc\n')
+    t.match(chosen('mh'), '-A -t 10.96.0.10:80 -s mh -b mh-fallback,mh-port\n')
+    for (const nonsense of ['nonsense', 'rr\n-A -t 1.2.3.4:1', '']) {
+      t.match(chosen(nonsense), '-A -t 10.96.0.10:80 -s rr\n')
+    }
+    const plan = ipvsPlanner({ ...testSettings, ipvs: { ...testSettings.ipvs, scheduler: 'wlc' } })
+    t.match(renderPlan(plan(states().put(web).take())), '-A -t 10.96.0.10:80 -s wlc\n')
+    t.end()
+  })
+
+  await t.test('IP19: IPv6 sets have names of their own, cut to 31 characters', (t) => {
+    const six = service({
+      clusterIp: 'fd00:96::a',
+      loadBalancerIps: ['2001:db8:1::1'],
+      sourceRanges: ['2001:db8::/32'],
+    })
+    const text = renderPlan(planner()(states('IPv6').put(six).take()))
+    t.match(text, 'create KUBE-6-LOAD-BALANCER-SOURCE-CID hash:ip,port,net family inet6 ')
+    t.match(text, 'add KUBE-6-CLUSTER-IP fd00:96::a,tcp:80 ')
+    t.match(text, '-A -t [fd00:96::a]:80 -s rr\n')
+    t.match(text, '-a -t [fd00:96::a]:80 -r [fd00:180::1]:8080 -m -w 1')
+    t.match(text, 'ip address add fd00:96::a/128')
+    t.match(text, '-s ::1/128 -j RETURN')
+    t.end()
+  })
+
+  await t.test('IP09: the rules are the same for no Service and for many', (t) => {
+    const rules = (text: string) => text.split('# ').find((part) => part.startsWith('iptables'))
+    t.equal(rules(rendered(loud, web)), rules(renderPlan(planner()(states().take()))))
+    t.end()
+  })
+})
+
+void t.test('IP11: who is masqueraded on the way to a ClusterIP', (t) => {
+  const rulesFor = (detectLocal: object, settings = {}) => {
+    const plan = ipvsPlanner({ ...testSettings, ...settings })
+    const cluster = states('IPv4', { detectLocal } as never)
+    return renderPlan(plan(cluster.take()))
+      .split('\n')
+      .filter((line) => line.includes('KUBE-CLUSTER-IP') && line.includes('MARK-MASQ'))
+  }
+  t.match(
+    rulesFor({ mode: 'ClusterCIDR', cidrs: ['10.0.0.0/8'] })[0],
+    /! -s 10\.0\.0\.0\/8 .* dst,dst/,
+  )
+  t.match(rulesFor({ mode: 'BridgeInterface', name: 'cni0' })[0], /! -i cni0 .* dst,dst/)
+  t.match(rulesFor({ mode: 'InterfaceNamePrefix', prefix: 'veth' })[0], /! -i veth\+ .* dst,dst/)
+  t.match(rulesFor({ mode: 'ClusterCIDR', cidrs: [] })[0], /src,dst/)
+  const all = rulesFor({ mode: 'BridgeInterface', name: 'cni0' }, { masqueradeAll: true })[0]
+  t.notMatch(all, '-i cni0')
+  t.match(all, 'dst,dst')
+  t.end()
+})
+
+void t.test('the first apply reads the kernel and writes only what is missing', async (t) => {
+  const node = new FakeNode()
+  const state = states()
+    .put(web, service({ name: 'np', clusterIp: '10.96.0.11', nodePort: 30080 }))
+    .take()
+  const plan = planner()(state)
+  const applied = await node.applier().apply(plan, undefined)
+  t.match(applied, { full: true, failed: [] })
+  t.strictSame(await node.servers(), [
+    '10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1',
+    '10.96.0.11:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1',
+    '192.0.2.1:30080/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1',
+  ])
+  t.strictSame(node.sets.members('KUBE-IPVS-IPS'), ['10.96.0.10', '10.96.0.11'])
+  t.match(
+    node.tables.IPv4.text(),
+    '-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES',
+  )
+
+  node.takeChanges()
+  node.sets.restores.length = 0
+  const rules = node.tables.IPv4.text()
+  await node.applier().apply(planner()(state), undefined)
+  t.strictSame(node.takeChanges(), [], 'a restart finds everything in place')
+  t.strictSame(node.sets.restores, [])
+  t.equal(node.tables.IPv4.text(), rules, 'and no jump comes twice')
+})
+
+void t.test('a change of one endpoint is one message', async (t) => {
+  const node = new FakeNode()
+  const cluster = states().put(web, service({ name: 'other', clusterIp: '10.96.0.11' }))
+  const plan = planner()
+  const applier = node.applier()
+  const first = plan(cluster.take())
+  await applier.apply(first, undefined)
+  node.takeChanges()
+  const restores = node.sets.restores.length
+  const remote = { ip: '10.180.1.3', local: false }
+  const second = plan(cluster.put({ ...web, endpoints: [...web.endpoints, remote] }).take())
+  t.match(await applier.apply(second, first), { full: false, objects: 1 })
+  t.strictSame(node.takeChanges(), ['add-real'])
+  t.equal(node.sets.restores.length, restores, 'no process for sets that stay the same')
+  t.equal(node.tables.IPv4.restores, 1, 'and none for rules')
+  t.equal(
+    renderChanges(second, first),
+    '# ipvsadm --restore\n-a -t 10.96.0.10:80 -r 10.180.1.3:8080 -m -w 1\n\n',
+  )
+  t.equal(plan(cluster.take()), second, 'no change gives the same plan')
+  const third = plan(cluster.put(web).take())
+  await applier.apply(third, second)
+  t.strictSame(node.takeChanges(), ['delete-real'])
+})
+
+void t.test('a Service that goes takes its server, address and members along', async (t) => {
+  const node = new FakeNode()
+  const cluster = states().put(web, service({ name: 'dns', port: 53 }))
+  const plan = planner()
+  const applier = node.applier()
+  const both = plan(cluster.take())
+  await applier.apply(both, undefined)
+  const one = plan(cluster.remove({ namespace: 'default', name: 'dns' }).take())
+  await applier.apply(one, both)
+  t.same(await node.servers(), ['10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1'])
+  t.strictSame(node.sets.members('KUBE-IPVS-IPS'), ['10.96.0.10'], 'the address has another user')
+  const none = plan(cluster.remove({ namespace: 'default', name: 'web' }).take())
+  await applier.apply(none, one)
+  t.same(await node.servers(), [])
+  t.strictSame(node.sets.members('KUBE-IPVS-IPS'), [])
+  t.equal(node.kernel.devices.get('kube-ipvs0')?.size, 0)
+})
+
+const foreign = {
+  family: 'IPv4',
+  protocol: 'TCP',
+  ip: '198.51.100.9',
+  port: 443,
+  scheduler: 'lc',
+  schedulerFlags: 0,
+  persistenceSeconds: 0,
+} as const
+
+void t.test('IP30, IP35: only what is ours is deleted, at a sync and at cleanup', async (t) => {
+  const node = new FakeNode()
+  const { ipvs, links } = node.edge
+  const np = service({ name: 'np', clusterIp: '10.96.0.11', nodePort: 30080 })
+  await node.applier().apply(planner()(states().put(web, np).take()), undefined)
+  await ipvs.change([
+    { do: 'add-server', server: foreign },
+    { do: 'add-server', server: { ...foreign, ip: '192.0.2.1', port: 8443 } },
+  ])
+  const theirs = ['192.0.2.1:8443/TCP lc:', '198.51.100.9:443/TCP lc:']
+  // A new process with another state: np is gone, and its node port is known by the ipset only.
+  await node.applier().apply(planner()(states().put(web).take()), undefined)
+  t.same(await node.servers(), [
+    '10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1',
+    ...theirs,
+  ])
+  const deps = { ipvs, links, sets: node.sets.tool, rules: node.rules, excluded: [], log: silent }
+  node.sets.sets.set('theirs', { header: 'hash:ip family inet', members: new Set() })
+  await cleanUp(deps)
+  t.same(await node.servers(), theirs)
+  t.equal(node.kernel.devices.has('kube-ipvs0'), false)
+  t.strictSame([...node.sets.sets.keys()], ['theirs'])
+  t.notMatch(node.tables.IPv4.text(), 'KUBE-')
+  await cleanUp(deps)
+  t.pass('a second cleanup finds nothing and is fine')
+})
+
+void t.test('IP29: servers in excluded ranges stay', async (t) => {
+  const node = new FakeNode()
+  await node.applier().apply(planner()(states().put(web).take()), undefined)
+  const excluded = [parseCidr('10.96.0.0/16')!]
+  await node.applier({ excluded }).apply(planner()(states().take()), undefined)
+  t.equal((await node.servers()).length, 1)
+  await node.applier().apply(planner()(states().take()), undefined)
+  t.equal((await node.servers()).length, 1, 'and without its address it is nobody’s we know')
+})
+
+void t.test('cleanup leaves the shared chains of iptables mode alone', async (t) => {
+  const node = new FakeNode()
+  const tables = node.tables.IPv4
+  await tables.tool.restore(
+    '*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d 10.96.0.1 -j KUBE-SVC-X\nCOMMIT\n',
+  )
+  const before = tables.text()
+  await cleanUp({
+    ...node.edge,
+    sets: node.sets.tool,
+    rules: node.rules,
+    excluded: [],
+    log: silent,
+  })
+  t.equal(tables.text(), before)
+})
+
+void t.test('graceful termination', async (t) => {
+  const begin = async (protocol: 'TCP' | 'UDP' | 'SCTP', gracePeriodMs = 0) => {
+    const node = new FakeNode()
+    const spec = { ...web, protocol }
+    const cluster = states().put(spec)
+    const plan = planner()
+    const applier = node.applier({ gracePeriodMs })
+    let last = plan(cluster.take())
+    await applier.apply(last, undefined)
+    node.kernel.connect(2, 3)
+    const endpoints = async (...ips: string[]) => {
+      node.takeChanges()
+      const next = plan(cluster.put({ ...spec, endpoints: ips.map((ip) => ({ ip })) }).take())
+      await applier.apply(next, last)
+      last = next
+      return node.takeChanges()
+    }
+    return { node, applier, endpoints }
+  }
+
+  await t.test('IP26: with connections weight 0 until they have ended', async (t) => {
+    const { node, applier, endpoints } = await begin('TCP')
+    t.strictSame(await endpoints('10.180.0.1'), ['set-real'])
+    const draining = ['10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*0']
+    t.same(await node.servers(), draining)
+    t.equal(node.gauges.get('ipvs_draining_servers'), 1)
+    node.now = 1e9
+    await applier.sweep()
+    t.same(await node.servers(), draining, 'however long it takes')
+    node.kernel.connect(2, 0)
+    await applier.sweep()
+    t.same(await node.servers(), ['10.96.0.10:80/TCP rr: 10.180.0.1:8080*1'])
+    t.equal(node.gauges.get('ipvs_draining_servers'), 0)
+  })
+
+  await t.test('without connections it is deleted at once', async (t) => {
+    const { endpoints } = await begin('TCP')
+    t.strictSame(await endpoints('10.180.0.2'), ['delete-real'])
+  })
+
+  await t.test('after the grace period connections are cut', async (t) => {
+    const { node, applier, endpoints } = await begin('TCP', 60_000)
+    await endpoints('10.180.0.1')
+    node.now = 59_000
+    await applier.sweep()
+    t.match((await node.servers())[0], '10.180.0.2:8080*0')
+    node.now = 60_000
+    await applier.sweep()
+    t.notMatch((await node.servers())[0], '10.180.0.2')
+  })
+
+  await t.test('IP28: one that returns gets its weight back and is not deleted', async (t) => {
+    const { node, applier, endpoints } = await begin('TCP', 60_000)
+    await endpoints('10.180.0.1')
+    t.strictSame(await endpoints('10.180.0.1', '10.180.0.2'), ['set-real'])
+    node.now = 1e9
+    await applier.sweep()
+    t.match((await node.servers())[0], '10.180.0.2:8080*1')
+  })
+
+  await t.test('IP27: UDP and SCTP go at once', async (t) => {
+    for (const protocol of ['UDP', 'SCTP'] as const) {
+      const { endpoints } = await begin(protocol)
+      t.strictSame(await endpoints('10.180.0.1'), ['delete-real'])
+    }
+  })
+
+  await t.test('a restart goes on with what was draining', async (t) => {
+    const { node, endpoints } = await begin('TCP')
+    await endpoints('10.180.0.1')
+    const applier = node.applier()
+    const plan = planner()(
+      states()
+        .put({ ...web, endpoints: [{ ip: '10.180.0.1' }] })
+        .take(),
+    )
+    node.takeChanges()
+    await applier.apply(plan, undefined)
+    t.strictSame(node.takeChanges(), [])
+    await applier.verify()
+    t.strictSame(node.resyncs, [], 'draining is nothing foreign')
+    node.kernel.connect(2, 0)
+    await applier.sweep()
+    t.notMatch((await node.servers())[0], '10.180.0.2')
+  })
+})
+
+void t.test('a missing scheduler is replaced by the node’s, with its real servers', async (t) => {
+  const node = new FakeNode()
+  const chosen = { ...web, options: { 'ipvs-scheduler': 'sed' } }
+  const applier = node.applier()
+  const plan = planner()(states().put(chosen).take())
+  t.strictSame((await applier.apply(plan, undefined)).failed, [])
+  t.same(await node.servers(), ['10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1'])
+  t.match(node.warnings, [{ scheduler: 'sed', instead: 'rr' }])
+  await applier.verify()
+  t.strictSame(node.resyncs, [], 'which is not a foreign change')
+  node.kernel.schedulers.add('sed')
+  await applier.apply(plan, undefined)
+  t.match((await node.servers())[0], /TCP sed:/, 'once the module is there it is used')
+})
+
+void t.test('what the kernel refuses is told by Service and tried again', async (t) => {
+  const node = new FakeNode()
+  node.kernel.schedulers.delete('rr')
+  const applier = node.applier()
+  const plan = planner()(states().put(web).take())
+  const { failed } = await applier.apply(plan, undefined)
+  t.match(failed[0], { key: 'default/web:http/TCP', reason: /scheduler rr \(modprobe ip_vs_rr\)/ })
+  node.kernel.schedulers.add('rr')
+  const again = await applier.apply(plan, plan)
+  t.match(again, { full: true, failed: [] }, 'even if the caller says that all is known')
+  t.equal((await node.servers()).length, 1)
+})
+
+void t.test('foreign changes are found and repaired', async (t) => {
+  const node = new FakeNode()
+  const applier = node.applier()
+  const plan = planner()(states().put(web).take())
+  await applier.apply(plan, undefined)
+  await applier.verify()
+  t.strictSame(node.resyncs, [])
+  const disturbances: (() => unknown)[] = [
+    () => node.kernel.servers.clear(),
+    () => node.kernel.devices.get('kube-ipvs0')!.clear(),
+    () => node.sets.sets.get('KUBE-CLUSTER-IP')!.members.clear(),
+    () => node.tables.IPv4.tables.get('nat')!.set('KUBE-SERVICES', []),
+    () => node.tables.IPv4.tables.get('nat')!.set('PREROUTING', []),
+    () => node.kernel.devices.delete('kube-ipvs0'),
+  ]
+  for (const disturb of disturbances) {
+    disturb()
+    await applier.verify()
+    t.match(node.resyncs.shift(), /differences? from what was written to IPv4/)
+    await applier.apply(plan, plan)
+    await applier.verify()
+    t.strictSame(node.resyncs, [], 'repaired')
+  }
+})
+
+void t.test('IP20: a set with upstream’s lower limit is replaced in place', async (t) => {
+  const node = new FakeNode()
+  node.sets.sets.set('KUBE-CLUSTER-IP', {
+    header: 'hash:ip,port family inet maxelem 65536',
+    members: new Set(['10.96.0.99,tcp:1']),
+  })
+  await node.applier().apply(planner()(states().put(web).take()), undefined)
+  t.equal(node.sets.sets.get('KUBE-CLUSTER-IP')!.header, 'hash:ip,port family inet maxelem 1048576')
+  t.strictSame(node.sets.members('KUBE-CLUSTER-IP'), ['10.96.0.10,tcp:80'])
+  t.notOk(node.sets.sets.has('KUBE-TMP'))
+})
+
+void t.test(
+  'an address and port claimed twice belongs to the first, then to the other',
+  async (t) => {
+    const node = new FakeNode()
+    const a = service({
+      name: 'a',
+      clusterIp: '10.96.0.1',
+      externalIps: ['203.0.113.1'],
+      endpoints: ['10.180.0.1'],
+    })
+    const b = service({
+      name: 'b',
+      clusterIp: '10.96.0.2',
+      externalIps: ['203.0.113.1'],
+      endpoints: ['10.180.0.2'],
+    })
+    const cluster = states().put(b, a)
+    const plan = planner()
+    const applier = node.applier()
+    const both = plan(cluster.take())
+    await applier.apply(both, undefined)
+    const shared = async () => (await node.servers()).find((text) => text.startsWith('203'))
+    t.equal(await shared(), '203.0.113.1:80/TCP rr: 10.180.0.1:8080*1')
+    await applier.apply(plan(cluster.remove({ namespace: 'default', name: 'a' }).take()), both)
+    t.equal(await shared(), '203.0.113.1:80/TCP rr: 10.180.0.2:8080*1')
+  },
+)
+
+void t.test('IP06-IP08: sysctls by kernel version, time-outs only when set', (t) => {
+  const names = (version: string, strictArp = false) =>
+    sysctlWishes(version, { strictArp }).map(({ name, value }) => `${name}=${value}`)
+  t.ok(names('5.4.0-100-generic').includes('net/ipv4/vs/conn_reuse_mode=0'))
+  t.notOk(names('5.10.0').join().includes('conn_reuse_mode'))
+  t.notOk(names('6.1.176').join().includes('arp'))
+  t.match(names('6.1.176', true).join(), 'arp_ignore=1,net/ipv4/conf/all/arp_announce=2')
+  t.equal(timeoutsOf(testSettings.ipvs), undefined)
+  t.strictSame(timeoutsOf({ ...testSettings.ipvs, udpTimeoutMs: 1500 }), {
+    tcp: 0,
+    tcpFin: 0,
+    udp: 2,
+  })
+  t.end()
+})

@@ -1,0 +1,180 @@
+import { KernelError } from '../../lib/errors.js'
+import { IpSets } from '../../lib/kernel/ipset.js'
+import { parseSaved as parseTables, type Iptables } from '../../lib/kernel/iptables.js'
+import { IpvsApplier, type ApplierDeps } from '../../lib/modes/ipvs/apply.js'
+import { Rules } from '../../lib/modes/ipvs/rules.js'
+import type { IpFamily } from '../../lib/state/ip.js'
+import { FakeIpvsKernel } from './fake-ipvs-kernel.js'
+import { openEdge } from './ipvs-behaviour.js'
+
+/** `ipset restore` and `ipset save`, in memory. */
+export class FakeIpSets {
+  readonly sets = new Map<string, { header: string; members: Set<string> }>()
+  /** The inputs of `ipset restore`. */
+  readonly restores: string[] = []
+
+  readonly tool = new IpSets((_file, args, options) => {
+    const [verb] = args
+    try {
+      const stdout = verb === 'restore' ? this.#restore(String(options?.stdin)) : this.save()
+      return Promise.resolve({
+        code: 0,
+        stdout: verb === '--version' ? 'ipset v7.17' : stdout,
+        stderr: '',
+      })
+    } catch (error) {
+      return Promise.resolve({ code: 1, stdout: '', stderr: (error as Error).message })
+    }
+  })
+
+  save(): string {
+    return Array.from(this.sets, ([name, { header, members }]) =>
+      [
+        `create ${name} ${header}`,
+        ...Array.from(members, (member) => `add ${name} ${member}`),
+      ].join('\n'),
+    ).join('\n')
+  }
+
+  members(name: string): readonly string[] {
+    return [...(this.sets.get(name)?.members ?? [])].sort()
+  }
+
+  #restore(text: string): string {
+    this.restores.push(text)
+    for (const line of text.trim().split('\n')) {
+      const [verb, name = '', third = '', ...rest] = line.replace(' -exist', '').split(' ')
+      const set = this.sets.get(name)
+      if (verb === 'create') this.#create(name, [third, ...rest].join(' '))
+      else if (!set) throw new Error(`The set with the given name does not exist: ${name}`)
+      else if (verb === 'add') set.members.add(third)
+      else if (verb === 'del') set.members.delete(third)
+      else if (verb === 'destroy') this.sets.delete(name)
+      else if (verb === 'swap') {
+        this.sets.set(name, this.sets.get(third)!)
+        this.sets.set(third, set)
+      }
+    }
+    return ''
+  }
+
+  #create(name: string, header: string): void {
+    const present = this.sets.get(name)
+    if (!present) this.sets.set(name, { header, members: new Set() })
+    else if (present.header !== header) throw new Error('set with the same name already exists')
+  }
+}
+
+/** Just enough of iptables-save and iptables-restore --noflush. */
+export class FakeTables {
+  readonly tables = new Map<string, Map<string, string[]>>()
+  restores = 0
+
+  readonly tool: Pick<Iptables, 'save' | 'restore'> = {
+    save: () => Promise.resolve(parseTables(this.text())),
+    restore: (batch) => {
+      this.#restore(batch.toString())
+      return Promise.resolve()
+    },
+  }
+
+  text(): string {
+    return Array.from(this.tables, ([table, chains]) =>
+      [
+        `*${table}`,
+        ...Array.from(chains.keys(), (chain) => `:${chain} - [0:0]`),
+        ...Array.from(chains, ([chain, rules]) =>
+          rules.map((rule) => `-A ${chain} ${rule}`),
+        ).flat(),
+        'COMMIT',
+      ].join('\n'),
+    ).join('\n')
+  }
+
+  #restore(text: string): void {
+    this.restores++
+    let chains = new Map<string, string[]>()
+    for (const line of text.split('\n')) {
+      const [, verb, chain = '', rule = ''] = /^(\*|:|-[AIDX] )(\S+) ?(.*)$/.exec(line) ?? []
+      const rules = chains.get(chain) ?? []
+      if (verb === '*') {
+        chains = this.tables.get(chain) ?? new Map<string, string[]>()
+        this.tables.set(chain, chains)
+      } else if (verb === ':') chains.set(chain, [])
+      else if (verb === '-X ') chains.delete(chain)
+      else if (verb === '-A ') chains.set(chain, [...rules, rule])
+      else if (verb === '-I ') chains.set(chain, [rule, ...rules])
+      else if (verb === '-D ') {
+        if (!rules.includes(rule)) throw new KernelError('not-found', `no rule ${rule}`)
+        chains.set(
+          chain,
+          rules.filter((one) => one !== rule),
+        )
+      }
+    }
+  }
+}
+
+/** A node for ipvs mode without any kernel. */
+export class FakeNode {
+  readonly kernel = new FakeIpvsKernel()
+  readonly sets = new FakeIpSets()
+  readonly tables: Readonly<Record<IpFamily, FakeTables>> = {
+    IPv4: new FakeTables(),
+    IPv6: new FakeTables(),
+  }
+  readonly resyncs: string[] = []
+  readonly warnings: object[] = []
+  readonly gauges = new Map<string, number>()
+  now = 0
+  readonly edge = openEdge(this.kernel)
+  readonly rules = new Rules({ open: (family) => Promise.resolve(this.tables[family].tool) })
+
+  /** A mode's applier; another one is what a restart makes. */
+  applier(more: Partial<ApplierDeps> = {}): IpvsApplier {
+    const nothing = () => undefined
+    return new IpvsApplier({
+      ...this.edge,
+      sets: this.sets.tool,
+      rules: this.rules,
+      context: {
+        log: {
+          debug: nothing,
+          info: nothing,
+          error: nothing,
+          warn: (fields) => void this.warnings.push(fields),
+        },
+        meter: {
+          count: nothing,
+          observe: nothing,
+          forget: nothing,
+          gauge: (name, _labels, value) => void this.gauges.set(name, value),
+        },
+        resync: (reason) => void this.resyncs.push(reason),
+      },
+      now: () => this.now,
+      gracePeriodMs: 0,
+      excluded: [],
+      verifyMs: 1000,
+      sweepMs: 1000,
+      ...more,
+    })
+  }
+
+  /** Forgets which changes were made so far. */
+  takeChanges(): readonly string[] {
+    return this.kernel.changes.splice(0)
+  }
+
+  /** `10.96.0.10:80/TCP rr: 10.180.0.1:8080*1` for each server of a family, sorted. */
+  async servers(family: IpFamily = 'IPv4'): Promise<readonly string[]> {
+    const lines: string[] = []
+    for (const server of await this.edge.ipvs.listServers(family)) {
+      const reals = await this.edge.ipvs.listRealServers(server)
+      const texts = reals.map(({ ip, port, weight }) => `${ip}:${port}*${weight}`).sort()
+      const { ip, port, protocol, scheduler } = server
+      lines.push(`${ip}:${port}/${protocol} ${scheduler}: ${texts.join(' ')}`.trim())
+    }
+    return lines.sort()
+  }
+}
