@@ -156,7 +156,7 @@ function parseFlow(where: string, raw: unknown, families: readonly IpFamily[]): 
 }
 
 function parseDifference(where: string, raw: unknown): Difference {
-  const source = known(raw, where, ['because', 'gets', 'source'])
+  const source = known(raw, where, ['because', 'gets', 'source', 'sticky'])
   if (typeof source.because !== 'string') throw new Error(`${where}: a difference needs a reason`)
   return {
     because: source.because,
@@ -164,6 +164,7 @@ function parseDifference(where: string, raw: unknown): Difference {
     ...(source.source === undefined
       ? {}
       : { source: source.source === null ? null : (parseSource(where, source.source) ?? null) }),
+    ...(source.sticky === undefined ? {} : { sticky: source.sticky === true }),
   }
 }
 

@@ -126,4 +126,5 @@ export interface Difference {
   readonly gets?: Gets
   /** null: nothing is expected of the source. */
   readonly source?: 'kept' | 'masqueraded' | null
+  readonly sticky?: boolean
 }

@@ -46,10 +46,11 @@ export function expandFlow(
   if (!port) throw new Error(`Service ${flow.service} has no port ${String(flow.port)}`)
   const difference = mode === undefined ? undefined : flow.differs[mode]
   const source = difference?.source === undefined ? flow.source : (difference.source ?? undefined)
+  const expected = difference?.sticky === undefined ? flow : { ...flow, sticky: difference.sticky }
   return flow.from.flatMap((client) =>
     flow.to.flatMap((target) =>
       flow.families.map((family) => ({
-        flow,
+        flow: expected,
         client,
         target,
         family,
@@ -112,7 +113,7 @@ function enoughFor(backends: number): number {
 
 /** Silence is believed after this long; a reply is waited for longer, as machines can be slow. */
 const silenceMs = 400
-const replyMs = 2500
+const replyMs = 2500 * Number(process.env.CONFORMANCE_PATIENCE ?? 1)
 
 /** Runs one check; what is wrong about what it saw, or nothing. */
 export async function runCheck(

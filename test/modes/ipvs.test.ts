@@ -126,6 +126,26 @@ void t.test('what a Service asks for', async (t) => {
     t.end()
   })
 
+  await t.test('E21: what terminates but still serves keeps its place with weight 0', (t) => {
+    const leaving = { ip: '10.180.0.9', ready: false, serving: true, terminating: true }
+    const gone = { ip: '10.180.0.8', ready: false, serving: false, terminating: true }
+    const draining = (scheduler: string) =>
+      rendered(
+        service({
+          protocol: 'UDP',
+          options: { 'ipvs-scheduler': scheduler },
+          endpoints: ['10.180.0.1', leaving, gone],
+        }),
+      )
+    t.match(draining('rr'), '-a -u 10.96.0.10:80 -r 10.180.0.9:8080 -m -w 0\n')
+    t.notMatch(draining('rr'), '10.180.0.8')
+    t.match(draining('sh'), '-s sh -b sh-fallback\n', 'which sh passes over')
+    t.notMatch(draining('dh'), '10.180.0.9', 'and dh cannot')
+    const last = rendered(service({ endpoints: [leaving] }))
+    t.match(last, '-r 10.180.0.9:8080 -m -w 1\n', 'E11: the last ones are used all the same')
+    t.end()
+  })
+
   await t.test('IP03: scheduler of the node, or of the annotation if it is one', (t) => {
     const chosen = (value: string) => rendered(service({ options: { 'ipvs-scheduler': value } }))
     t.match(chosen('lc'), '-A -t 10.96.0.10:80 -s lc\n')

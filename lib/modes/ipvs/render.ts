@@ -70,7 +70,11 @@ function addressOf(server: Pick<VirtualServer, 'ip' | 'port' | 'protocol' | 'fam
 
 function optionsOf({ scheduler, persistenceSeconds, schedulerFlags }: VirtualServer): string {
   const persistence = persistenceSeconds > 0 ? ` -p ${persistenceSeconds}` : ''
-  return `-s ${scheduler}${persistence}${schedulerFlags > 0 ? ' -b mh-fallback,mh-port' : ''}`
+  const flags = [
+    ...(schedulerFlags & 0x8 ? [`${scheduler}-fallback`] : []),
+    ...(schedulerFlags & 0x10 ? [`${scheduler}-port`] : []),
+  ]
+  return `-s ${scheduler}${persistence}${flags.length > 0 ? ` -b ${flags.join()}` : ''}`
 }
 
 const weightOf = ({ weight }: RealServer): number => weight

@@ -1,6 +1,6 @@
-import { schedulerFlag, type VirtualServer } from '../../kernel/ipvs.js'
 import type { Log } from '../mode.js'
-import { serverText } from './resource.js'
+import { serverText, type VirtualServer } from './resource.js'
+import { flagsOf } from './scheduler-flags.js'
 
 /**
  * A Service may choose a scheduler whose module this kernel does not have. It then gets the
@@ -40,6 +40,5 @@ export class SchedulerFallback {
 }
 
 function withScheduler(server: VirtualServer, scheduler: string): VirtualServer {
-  const schedulerFlags = scheduler === 'mh' ? schedulerFlag.port | schedulerFlag.fallback : 0
-  return { ...server, scheduler, schedulerFlags }
+  return { ...server, scheduler, schedulerFlags: flagsOf(scheduler) }
 }

@@ -1,8 +1,9 @@
-import { schedulerFlag, type RealServer, type VirtualServer } from '../../kernel/ipvs.js'
 import type { DesiredService, Endpoint, Verdict } from '../../state/desired-state.js'
 import { bitsOf, cidrContains, parseIp, type IpFamily } from '../../state/ip.js'
 import { nodePortSets, schedulerOption, schedulers, type SetName } from './names.js'
-import { resourceId, type Resource, type ServicePart } from './resource.js'
+import { resourceId, type RealServer, type Resource } from './resource.js'
+import type { ServicePart, VirtualServer } from './resource.js'
+import { flagsOf } from './scheduler-flags.js'
 
 /** What every part depends on beside its Service. */
 export interface PartFacts {
@@ -20,18 +21,19 @@ export function servicePart(service: DesiredService, facts: PartFacts): ServiceP
   const resources = new Map<string, Resource>()
   const add = (resource: Resource) => resources.set(resourceId(resource), resource)
   const member = (set: SetName, text: string) => add({ kind: 'member', set, member: text })
-  const server = (ip: string, port: number, endpoints: readonly Endpoint[]) =>
-    add({ kind: 'server', server: serverOf(service, facts, ip, port), reals: realsOf(endpoints) })
+  const server = (ip: string, port: number, reals: ReadonlyMap<string, RealServer>) =>
+    add({ kind: 'server', server: { ...kind, ip, port }, reals })
   const bind = (ip: string) => {
     if (facts.ownAddresses.has(ip)) return
     add({ kind: 'address', ip })
     member('KUBE-IPVS-IPS', ip)
   }
 
+  const kind = kindOf(service, facts)
   const protocol = service.protocol.toLowerCase()
   const at = (ip: string) => `${ip},${protocol}:${service.port}`
-  const internal = endpointsFor(service, service.internal, service.internalPolicyLocal)
-  const external = endpointsFor(service, service.external, service.externalPolicyLocal)
+  const internal = realsFor(service, kind.scheduler, service.internal, service.internalPolicyLocal)
+  const external = realsFor(service, kind.scheduler, service.external, service.externalPolicyLocal)
 
   bind(service.clusterIp)
   server(service.clusterIp, service.port, internal)
@@ -79,29 +81,41 @@ function endpointsFor(
   return ready.length > 0 ? ready : service.servingEndpoints
 }
 
-function serverOf(
+/**
+ * The endpoints with their weights, and with weight 0 those that are terminating but still serve:
+ * they get nothing new and keep what they have, whatever the protocol (E21).
+ */
+function realsFor(
   service: DesiredService,
-  facts: PartFacts,
-  ip: string,
-  port: number,
-): VirtualServer {
+  scheduler: string,
+  verdict: Verdict,
+  isLocalPolicy: boolean,
+): ReadonlyMap<string, RealServer> {
+  const chosen = endpointsFor(service, verdict, isLocalPolicy)
+  const reals = new Map(chosen.map(({ key, ip, port, weight }) => [key, { ip, port, weight }]))
+  if (scheduler === weightless) return reals
+  const isLocalOnly = isLocalPolicy && verdict === 'local'
+  for (const { key, ip, port, terminating, isLocal } of service.servingEndpoints) {
+    if (!terminating || reals.has(key) || (isLocalOnly && !isLocal)) continue
+    reals.set(key, { ip, port, weight: 0 })
+  }
+  return reals
+}
+
+/** `dh` knows no weights: it would send its share of clients into a server of weight 0. */
+const weightless = 'dh'
+
+function kindOf(service: DesiredService, facts: PartFacts): Omit<VirtualServer, 'ip' | 'port'> {
   const chosen = service.options[schedulerOption]
   // A typing error in an annotation must not cost the Service: unknown names mean the default.
   const scheduler = chosen !== undefined && schedulers.includes(chosen) ? chosen : facts.scheduler
   return {
     family: facts.family,
     protocol: service.protocol,
-    ip,
-    port,
     scheduler,
-    // As upstream: a new connection of the same client may go elsewhere, and dead ones are passed over.
-    schedulerFlags: scheduler === 'mh' ? schedulerFlag.port | schedulerFlag.fallback : 0,
+    schedulerFlags: flagsOf(scheduler),
     persistenceSeconds: service.affinitySeconds ?? 0,
   }
-}
-
-function realsOf(endpoints: readonly Endpoint[]): ReadonlyMap<string, RealServer> {
-  return new Map(endpoints.map(({ key, ip, port, weight }) => [key, { ip, port, weight }]))
 }
 
 function* sourceRangeMembers(
