@@ -3,7 +3,7 @@ import type { DescriptorBudget } from '../descriptors.js'
 
 /** Both ends. */
 const descriptorsPerPipe = 2
-/** What a pipe holds; the page of user-mode memory that a copy would take is not touched at all. */
+/** What one splice may move; the largest that ordinary users may have. */
 export const pipeBytes = 1 << 20
 /** More would be kept for a burst that is over. */
 const maxIdle = 16
@@ -40,8 +40,11 @@ export class PipePool {
     this.#descriptors.release(descriptorsPerPipe)
   }
 
-  close(): void {
+  /** Lets idle pipes go; whether there were any. */
+  shed(): boolean {
+    const { length } = this.#idle
     for (const pipe of this.#idle) this.discard(pipe)
     this.#idle.length = 0
+    return length > 0
   }
 }

@@ -17,7 +17,7 @@ export async function loadSpliceDataPath(): Promise<(deps: DataPathDeps) => Data
       'splice',
       (spec) =>
         spec.protocol === 'TCP' ? new TcpListener(spec, context) : new UdpListener(spec, context),
-      () => context.flowTools.pool.close(),
+      () => context.flowTools.pool.shed(),
     )
   }
 }

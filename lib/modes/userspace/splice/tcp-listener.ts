@@ -95,7 +95,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   #admit(client: number): void {
     const { sockets, deps } = this.#context
-    if (!deps.descriptors.tryTake(descriptorsPerConnection)) {
+    if (!this.#takeDescriptors()) {
       deps.warn('no file descriptors left: refused a connection; raise the limit of open files')
       this.#refuse(client)
       return
@@ -106,6 +106,13 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     this.#connections.add(connection)
     this.traffic.active++
     connection.dial()
+  }
+
+  /** A connection is worth more than idle pipes. */
+  #takeDescriptors(): boolean {
+    const { deps, flowTools } = this.#context
+    if (deps.descriptors.tryTake(descriptorsPerConnection)) return true
+    return flowTools.pool.shed() && deps.descriptors.tryTake(descriptorsPerConnection)
   }
 
   /**

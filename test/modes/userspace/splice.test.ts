@@ -1,0 +1,226 @@
+/** What only the `splice` data path has; what both have is in data-path.test.ts. */
+import { spawn } from 'node:child_process'
+import { createHash, randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { connect, createServer, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { loadLibc } from '../../../lib/kernel/sockets/libc.js'
+import { allocateNative } from '../../../lib/kernel/sockets/native-memory.js'
+import { encodeAddress, addressFamily } from '../../../lib/kernel/sockets/socket-address.js'
+import { Sockets } from '../../../lib/kernel/sockets/sockets.js'
+import { DescriptorBudget } from '../../../lib/modes/userspace/descriptors.js'
+import { RecencyList, type Recent } from '../../../lib/modes/userspace/splice/recency-list.js'
+import { loadSpliceDataPath } from '../../../lib/modes/userspace/splice/splice-data-path.js'
+import { TimeoutQueue } from '../../../lib/modes/userspace/splice/timeout-queue.js'
+import type { ListenerSpec } from '../../../lib/modes/userspace/datapath.js'
+
+const ip = '127.0.0.1'
+const create = await loadSpliceDataPath()
+
+function open(endpointPort: number) {
+  const descriptors = new DescriptorBudget(DescriptorBudget.allocate(1000))
+  const path = create({
+    now: () => performance.now(),
+    random: () => 0,
+    descriptors,
+    passiveHealth: true,
+    accessLog: undefined,
+    warn: () => undefined,
+  })
+  const spec: ListenerSpec = {
+    key: 'test',
+    service: 'default/test:p',
+    protocol: 'TCP',
+    address: ip,
+    port: 0,
+    endpoints: [{ key: `${ip}:${endpointPort}`, ip, port: endpointPort }],
+    servingKeys: [],
+    affinityMs: undefined,
+    udpIdleMs: 250,
+  }
+  return { path, descriptors, port: path.open(spec) }
+}
+
+/** Everything a socket receives until its end, as a hash; stops reading now and then if slow. */
+async function digest(socket: Socket, isSlow: boolean): Promise<string> {
+  const hash = createHash('sha1')
+  let chunks = 0
+  for await (const chunk of socket) {
+    hash.update(chunk as Buffer)
+    if (isSlow && ++chunks % 16 === 0) await sleep(1)
+  }
+  return hash.digest('hex')
+}
+
+t.test('bulk both ways at once arrives whole, whoever is slow', async (t) => {
+  const up = randomBytes(24 << 20)
+  const down = randomBytes(16 << 20)
+  const sha1 = (data: Buffer) => createHash('sha1').update(data).digest('hex')
+  const results: Promise<string>[] = []
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    socket.end(down)
+    results.push(digest(socket, results.length === 0))
+  }).listen(0, ip)
+  await once(server, 'listening')
+  const address = server.address()
+  const { path, descriptors, port } = open(
+    typeof address === 'object' && address ? address.port : 0,
+  )
+  for (const isSlow of [true, false]) {
+    const client = connect({ host: ip, port: await port, allowHalfOpen: true })
+    client.end(up)
+    t.equal(await digest(client, isSlow), sha1(down))
+  }
+  t.same(await Promise.all(results), [sha1(up), sha1(up)])
+  server.close()
+  await path.drain(1000)
+  t.equal(descriptors.left, 1000, 'sockets and pipes are given back')
+})
+
+t.test('urgent data does not stop the flow', async (t) => {
+  const libc = await loadLibc()
+  const sockets = new Sockets(libc)
+  const memory = allocateNative(libc, 64)
+  let text = ''
+  const server = createServer((socket) => {
+    socket.on('data', (chunk: Buffer) => (text += chunk.toString()))
+    socket.on('end', () => socket.end())
+  }).listen(0, ip)
+  await once(server, 'listening')
+  const address = server.address()
+  const { path, port } = open(typeof address === 'object' && address ? address.port : 0)
+  const fd = sockets.open(addressFamily.IPv4, 'stream')
+  sockets.connect(fd, encodeAddress({ ip, port: await port }))
+  const urgent = 1
+  const say = async (words: string, flags: number) => {
+    memory.bytes.write(words)
+    t.equal(libc.send(fd, memory.address, words.length, flags), words.length)
+    await sleep(20)
+  }
+  await sleep(20)
+  await say('before', 0)
+  // The byte out of band is lost, as it is on its way through any relay that does not ask for it.
+  memory.bytes.write('abcX')
+  libc.send(fd, memory.address, 4, urgent)
+  memory.bytes.write('after')
+  libc.send(fd, memory.address, 5, 0)
+  sockets.finishSending(fd)
+  while (!text.endsWith('after')) await sleep(5)
+  t.equal(text, 'beforeabcafter')
+  sockets.close(fd)
+  server.close()
+  await path.drain(1000)
+})
+
+t.test('without any descriptor left clients are refused, and the established go on', async (t) => {
+  // A process of its own, with a low limit that the budget does not know of.
+  const script = `
+    const { loadSpliceDataPath } = await import(process.argv[1] + '/splice/splice-data-path.js')
+    const { DescriptorBudget } = await import(process.argv[1] + '/descriptors.js')
+    const path = (await loadSpliceDataPath())({
+      now: () => performance.now(), random: Math.random, passiveHealth: false, accessLog: undefined,
+      descriptors: new DescriptorBudget(DescriptorBudget.allocate(10000)),
+      warn: (message) => process.stderr.write(message + '\\n'),
+    })
+    const port = Number(process.argv[2])
+    const endpoints = [{ key: 'e', ip: '${ip}', port }]
+    process.stdout.write(String(await path.open({ key: 'k', service: 's', protocol: 'TCP',
+      address: '${ip}', port: 0, endpoints, servingKeys: [], udpIdleMs: 250 })))
+    setInterval(() => undefined, 1000)`
+  const server = createServer((socket) => socket.pipe(socket)).listen(0, ip)
+  await once(server, 'listening')
+  const address = server.address()
+  const folder = new URL('../../../lib/modes/userspace', import.meta.url).pathname
+  const child = spawn(
+    'sh',
+    [
+      ...['-c', 'ulimit -n 80 && exec "$@"', 'sh', process.execPath, '--input-type=module'],
+      ...['-e', script, '--', folder],
+      String(typeof address === 'object' && address ? address.port : 0),
+    ],
+    { stdio: ['ignore', 'pipe', 'pipe'] },
+  )
+  let warnings = ''
+  child.stderr.on('data', (chunk: Buffer) => (warnings += chunk.toString()))
+  const [output] = (await once(child.stdout, 'data')) as [Buffer]
+  const port = Number(output.toString())
+
+  /** Whether the connection answers. */
+  const ask = (socket: Socket) =>
+    new Promise<boolean>((resolve) => {
+      socket.once('data', () => resolve(true))
+      socket.once('close', () => resolve(false))
+      socket.once('error', () => resolve(false))
+      socket.write('hello')
+    })
+  const clients = Array.from({ length: 60 }, () => connect({ host: ip, port }))
+  const answered = await Promise.all(clients.map(ask))
+  const served = clients.filter((_, index) => answered[index])
+  t.ok(served.length > 5 && served.length < 40, `some were served: ${served.length}`)
+  t.match(warnings, /EMFILE/, 'the operator is told')
+  t.ok((await Promise.all(served.map(ask))).every(Boolean), 'the established still answer')
+  for (const client of served) client.destroy()
+  // The listener pauses after a shortage, so a newcomer may have to wait, not to fail.
+  let isServedAgain = false
+  while (!isServedAgain) {
+    await sleep(20)
+    const late = connect({ host: ip, port })
+    isServedAgain = await ask(late)
+    late.destroy()
+  }
+  t.ok(isServedAgain, 'there is room again')
+  child.kill('SIGKILL')
+  server.close()
+})
+
+t.test('a timeout queue expires in order, and forgets who left', async (t) => {
+  const clock = t.clock
+  clock.enter()
+  t.teardown(() => clock.exit())
+  const expired: string[] = []
+  const queue = new TimeoutQueue<{ name: string; deadline: number }>(
+    100,
+    () => clock.now(),
+    (item) => expired.push(item.name),
+  )
+  const [a, b, c] = ['a', 'b', 'c'].map((name) => ({ name, deadline: 0 }))
+  if (!a || !b || !c) throw new Error('unreachable')
+  queue.add(a)
+  clock.advance(60)
+  queue.add(b)
+  queue.add(c)
+  queue.delete(b)
+  clock.advance(39)
+  t.same(expired, [])
+  clock.advance(1)
+  t.same(expired, ['a'])
+  clock.advance(60)
+  t.same(expired, ['a', 'c'])
+  queue.add(a)
+  clock.advance(100)
+  t.same(expired, ['a', 'c', 'a'], 'works again after it was empty')
+})
+
+t.test('a recency list knows who was used longest ago', async (t) => {
+  class Item implements Recent<Item> {
+    older: Item | undefined
+    newer: Item | undefined
+  }
+  const [a, b, c] = [new Item(), new Item(), new Item()]
+  const list = new RecencyList<Item>()
+  for (const item of [a, b, c]) list.add(item)
+  t.equal(list.oldest, a)
+  list.use(a)
+  t.equal(list.oldest, b)
+  list.use(c)
+  t.equal(list.oldest, b)
+  list.remove(b)
+  t.equal(list.oldest, a)
+  list.remove(a)
+  list.remove(c)
+  t.equal(list.oldest, undefined)
+  t.equal(list.size, 0)
+  list.add(b)
+  t.equal(list.oldest, b)
+})
