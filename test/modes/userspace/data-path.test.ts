@@ -187,6 +187,7 @@ function tcpTests(t: Test, create: Create): void {
     client.write('name?')
     t.equal(String((await once(client, 'data'))[0]), 'a', 'the old one lives on')
     client.end()
+    await once(client, 'end')
     await bench.settled()
   })
 
