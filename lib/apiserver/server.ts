@@ -5,6 +5,7 @@ import type { Certificate } from './certificate.js'
 import type { Controller } from './controllers/controller.js'
 import { deploymentController } from './controllers/deployments.js'
 import { endpointSliceController } from './controllers/endpoint-slices.js'
+import { endpointsController } from './controllers/endpoints-objects.js'
 import { garbageCollector } from './controllers/garbage.js'
 import { fakeRuntime, type PodRuntime } from './controllers/pod-runtime.js'
 import { PodController } from './controllers/pods.js'
@@ -200,6 +201,7 @@ export class ApiServer {
       new PodController({ ...deps, runtime }),
       deploymentController(deps),
       endpointSliceController(deps),
+      endpointsController(deps),
       garbageCollector(deps),
     ]
   }

@@ -197,6 +197,58 @@ void t.test('a runtime brings pods to life and decides when they have ended', as
   await until(() => server.api.list(pods).length === 0)
 })
 
+void t.test('Endpoints: written for selectors, mirrored where a person wrote them', async (t) => {
+  const server = await startServer()
+  t.teardown(() => server.stop())
+  const { api } = server
+  const put = (kind: string, name: string, rest: object) =>
+    api.put({ apiVersion: 'v1', kind, metadata: { name, labels: { app: name } }, ...rest })
+  put('Node', 'n1', {})
+  put('Service', 'web', { spec: { selector: { app: 'web' }, ports: [{ port: 80 }] } })
+  put('Pod', 'web', { spec: { containers: [{ name: 'c', image: 'i' }] } })
+  const endpointsOf = (name: string) => api.get({ apiVersion: 'v1', kind: 'Endpoints', name })
+  await until(() =>
+    listAt(endpointsOf('web'), 'subsets').some((each) => at(each, 'addresses') !== undefined),
+  )
+  t.match(endpointsOf('web'), {
+    subsets: [
+      { addresses: [{ ip: /^10\.244\./, targetRef: { name: 'web' } }], ports: [{ port: 80 }] },
+    ],
+  })
+
+  // The textbooks' external database: a Service without selector, and Endpoints by hand.
+  put('Service', 'db', { spec: { ports: [{ port: 5432 }] } })
+  put('Endpoints', 'db', {
+    subsets: [
+      { addresses: [{ ip: '192.0.2.7' }, { ip: '2001:db8::7' }], ports: [{ port: 5432 }] },
+      { notReadyAddresses: [{ ip: '192.0.2.8' }], ports: [{ port: 5433 }] },
+    ],
+  })
+  const mirrors = () =>
+    api
+      .list(slices)
+      .filter((slice) => slice.metadata.labels?.['kubernetes.io/service-name'] === 'db')
+  await until(() => mirrors().length === 3)
+  const facts = mirrors().map((slice) =>
+    [
+      textAt(slice, 'addressType'),
+      numberAt(listAt(slice, 'ports')[0], 'port'),
+      textsAt(listAt(slice, 'endpoints')[0], 'addresses').join(),
+      at(listAt(slice, 'endpoints')[0], 'conditions', 'ready') === true ? 'ready' : 'unready',
+    ].join(' '),
+  )
+  t.strictSame(facts.sort(), [
+    'IPv4 5432 192.0.2.7 ready',
+    'IPv4 5433 192.0.2.8 unready',
+    'IPv6 5432 2001:db8::7 ready',
+  ])
+  put('Endpoints', 'db', { subsets: [{ addresses: [{ ip: '192.0.2.9' }], ports: [{ port: 1 }] }] })
+  await until(() => mirrors().length === 1)
+  t.match(mirrors(), [{ endpoints: [{ addresses: ['192.0.2.9'] }] }])
+  api.remove({ apiVersion: 'v1', kind: 'Endpoints', name: 'db' })
+  await until(() => mirrors().length === 0)
+})
+
 void t.test('get -w prints changes as they come', { skip: noKubectl }, async (t) => {
   const server = await startServer()
   t.teardown(() => server.stop())
