@@ -77,6 +77,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const observer = new SyncObserver({ mode, log, meter: metrics, now: Date.now, startedAt })
   const flows = new FlowCleaner({
     openTable: () => new Conntrack(),
+    answering: mode === 'userspace' ? 'proxy' : 'endpoints',
     log,
     meter: metrics,
     now: () => performance.now(),
@@ -119,9 +120,8 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     observer.synced(report, taken.changed.get(report.family) ?? 0)
     observation.synced(report)
     if (report.outcome === 'failed') return false
-    // In userspace mode flows end at our own sockets, which no endpoint list names.
     const state = taken.states.find(({ family }) => family === report.family)
-    if (state && mode !== 'userspace' && !config.dryRun) flows.applied(state)
+    if (state && !config.dryRun) flows.applied(state)
     return report.failed.length === 0
   }
   let leftovers: Promise<void> | undefined

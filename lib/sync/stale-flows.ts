@@ -2,8 +2,18 @@ import type { UdpFlow } from '../kernel/conntrack.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
 import { hostPort } from '../state/ip.js'
 
+/**
+ * Who answers a flow that is in order: an endpoint, or a socket of ours on whatever port. Of the
+ * latter it is only known that it is not the Service address itself.
+ */
+export type Answering = 'endpoints' | 'proxy'
+
 /** What stands behind an address and port: the endpoints flows to it may have. */
-type Frontends = ReadonlyMap<string, ReadonlySet<string>>
+interface Frontend {
+  readonly endpoints: Set<string>
+  /** Some Service has this address and port now. */
+  readonly isLive: boolean
+}
 
 /**
  * Tells which UDP flows have outlived their endpoint. The kernel sends every packet of a tracked
@@ -19,12 +29,15 @@ type Frontends = ReadonlyMap<string, ReadonlySet<string>>
 export function staleFlowTest(
   state: DesiredState,
   previous?: DesiredState,
+  answering: Answering = 'endpoints',
 ): (flow: UdpFlow) => boolean {
   const frontends = frontendsOf(state, previous)
-  return (flow) => {
-    if (flow.family !== state.family) return false
-    const endpoints = frontends.get(flow.destination)
-    return endpoints !== undefined && !endpoints.has(flow.answeredBy)
+  return ({ family, destination, answeredBy }) => {
+    const frontend = family === state.family ? frontends.get(destination) : undefined
+    if (!frontend) return false
+    return answering === 'proxy' && frontend.isLive
+      ? answeredBy === destination
+      : !frontend.endpoints.has(answeredBy)
   }
 }
 
@@ -47,16 +60,17 @@ export function mayHaveStaleFlows(
   return [...added, ...changed, ...removed].some(([, service]) => service.protocol === 'UDP')
 }
 
-function frontendsOf(state: DesiredState, previous: DesiredState | undefined): Frontends {
-  const frontends = new Map<string, Set<string>>()
+function frontendsOf(state: DesiredState, previous: DesiredState | undefined) {
+  const frontends = new Map<string, Frontend>()
   const add = (service: DesiredService, nodeAddresses: readonly string[], isLive: boolean) => {
     if (service.protocol !== 'UDP') return
     const endpoints = isLive ? service.servingEndpoints : []
     for (const destination of destinationsOf(service, nodeAddresses)) {
       const known = frontends.get(destination)
       // Two Services may claim one address and port; whoever really got it, its flows are kept.
-      if (known) for (const { key } of endpoints) known.add(key)
-      else frontends.set(destination, new Set(endpoints.map(({ key }) => key)))
+      if (known) for (const { key } of endpoints) known.endpoints.add(key)
+      else
+        frontends.set(destination, { endpoints: new Set(endpoints.map(({ key }) => key)), isLive })
     }
   }
   for (const service of state.services.values()) add(service, state.node.nodePorts.addresses, true)

@@ -49,20 +49,23 @@ class SubjectProcess {
   readonly #sink: TrackerSink
   readonly #mode: Mode
   readonly #syncer: Syncer
-  readonly #flows = new FlowCleaner({
-    openTable: () => new Conntrack(),
-    log,
-    meter,
-    now: () => performance.now(),
-  })
-  /** As in the daemon: in userspace mode flows end at sockets of the proxy. */
-  readonly #hasFlows: boolean
+  /** Undefined only for the proxy that is to be caught without one. */
+  readonly #flows: FlowCleaner | undefined
   /** Syncs run one after the other, whoever asked for them. */
   #last: Promise<void> = Promise.resolve()
 
   private constructor(name: string, mode: Mode, settings: CaseSettings) {
     this.#mode = mode
-    this.#hasFlows = mode.name !== 'userspace' && name !== 'reference:keeps-stale-flows'
+    this.#flows =
+      name === 'reference:keeps-stale-flows'
+        ? undefined
+        : new FlowCleaner({
+            openTable: () => new Conntrack(),
+            answering: mode.name === 'userspace' ? 'proxy' : 'endpoints',
+            log,
+            meter,
+            now: () => performance.now(),
+          })
     this.#syncer = new Syncer({ mode })
     this.#tracker = new Tracker({
       families,
@@ -104,7 +107,7 @@ class SubjectProcess {
     }
     for (const manifest of changes.upserts) this.#sink.upsert(kindOf(manifest), manifest)
     await this.#sync()
-    await this.#flows.idle()
+    await this.#flows?.idle()
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -127,7 +130,7 @@ class SubjectProcess {
           detail: report.detail ?? '',
         })
       }
-      if (this.#hasFlows) this.#flows.applied(state)
+      this.#flows?.applied(state)
       for (const failure of report.failed) log.warn(failure, 'service port not programmed')
     }
   }

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { mayHaveStaleFlows, staleFlows } from '../../lib/sync/stale-flows.js'
+import { mayHaveStaleFlows, staleFlows, staleFlowTest } from '../../lib/sync/stale-flows.js'
 import type { UdpFlow } from '../../lib/kernel/conntrack.js'
 import { service, states, type EndpointSpec } from '../support/states.js'
 
@@ -41,6 +41,17 @@ t.test('CT03: with no serving endpoint every flow is stale, not none', (t) => {
     const flows = frontends.map((frontend) => flow(frontend, '10.180.0.1:5353'))
     t.strictSame(staleFlows(state, flows), flows)
   }
+  t.end()
+})
+
+t.test('US55, CT07: where the proxy itself answers, only flows that met no rule are stale', (t) => {
+  const before = states().put(dns(one)).take()
+  const state = states().take()
+  const test = staleFlowTest(before, undefined, 'proxy')
+  const proxied = frontends.map((frontend) => flow(frontend, '192.0.2.1:41234'))
+  const untouched = frontends.map((frontend) => flow(frontend, frontend))
+  t.strictSame([...proxied, ...untouched].filter(test), untouched)
+  t.strictSame(proxied.filter(staleFlowTest(state, before, 'proxy')), proxied, 'the Service went')
   t.end()
 })
 
