@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 import { CommanderError } from 'commander'
 import { ConfigError, KernelError, SourceError } from '../errors.js'
-import { createProgram } from './program.js'
+import { createProgram, nearestFlag } from './program.js'
 
 // `kube-proxy render … | head` closes the pipe early; that is no failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -25,7 +25,11 @@ async function main(argv: readonly string[]): Promise<number> {
 
 function report(error: unknown): number {
   // Commander has said already what is wrong, or has printed the help it was asked for.
-  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
+  if (error instanceof CommanderError) {
+    const near = nearestFlag(error.message)
+    if (near !== undefined) say(`did you mean ${near}?`)
+    return error.exitCode === 0 ? 0 : 2
+  }
   if (error instanceof ConfigError) {
     say(error.message)
     say('nothing was touched; kube-proxy --help lists the flags, docs/configuration.md the keys')

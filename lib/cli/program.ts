@@ -3,6 +3,7 @@ import { actionFlags, bareFlags, normalizeArguments } from '../config/flags.js'
 import { groups } from '../config/key.js'
 import { keyEntries, retiredFlags, type AnyKey } from '../config/keys.js'
 import { boolKind } from '../config/kinds.js'
+import { nearest } from '../config/settings.js'
 import { versionText } from './version.js'
 
 type AddCommand = (program: Command) => void
@@ -29,7 +30,7 @@ export async function createProgram(
     .enablePositionalOptions()
     .exitOverride()
     .allowExcessArguments(false)
-    .showSuggestionAfterError(true)
+    .showSuggestionAfterError(false)
     .configureHelp({ optionTerm: termOf })
     .action(async () => (await import('./run.js')).runCommand(given))
   addFlags(program, given)
@@ -47,6 +48,15 @@ export async function createProgram(
     )
   }
   return { program, argv: isSubcommand ? argv : normalizeArguments(argv) }
+}
+
+/** The flag that was meant, for a message about an unknown one. Commander trips over `=value`. */
+export function nearestFlag(message: string): string | undefined {
+  const flag = /unknown option '--([^=']+)/.exec(message)?.[1]
+  if (flag === undefined) return undefined
+  const flags = [...keyEntries.flatMap(([, key]) => key.flags), ...actionFlags.map((of) => of.flag)]
+  const near = nearest(flag, flags)
+  return near === undefined ? undefined : `--${near}`
 }
 
 /** Flags of the run command, from the table of configuration keys, under its headings. */

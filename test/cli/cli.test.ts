@@ -37,7 +37,7 @@ t.test('a wrong flag, value or file ends with 2 and names what is wrong', async 
       'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmoed: x\n',
   })
   const cases: readonly (readonly [args: readonly string[], says: RegExp])[] = [
-    [['--proxy-mod=ipvs'], /unknown option '--proxy-mod=?/],
+    [['--proxy-mod=ipvs'], /unknown option '--proxy-mod=?.*did you mean --proxy-mode\?/s],
     [['--proxy-mode=ipvz'], /--proxy-mode: "ipvz" is not one of .*nothing was touched/s],
     [['--conntrack-min'], /option '--conntrack-min <value>' argument missing/],
     [['--config', '/does/not/exist'], /--config: \/does\/not\/exist cannot be read/],
@@ -72,6 +72,8 @@ t.test('L24: --version and --help end with 0', async (t) => {
   }
   t.match(help.stdout, /--masquerade-all {3,}Masq/, 'a switch shows no value')
   t.match(help.stdout, /--proxy-mode <name> .*\[userspace, iptables, ipvs, nftables, auto\]/)
+  t.match(help.stdout, /--iptables-masquerade-bit <n> .*\(default 14\)/)
+  t.match(help.stdout, /--conntrack-udp-timeout <duration> +[^(\n]*\n/, 'zero is no news')
   t.notMatch(help.stdout, /logtostderr/, 'what is retired is not advertised')
   t.match(help.stdout, /\n {2}render .*\n(.*\n)* {2}check /)
 })
@@ -164,4 +166,5 @@ t.test('L15: cleanup goes through every mode, and says at the end which ones fai
     message: 'clean up this node: ipvs: not in this test; nftables: no koffi',
   })
   t.same(log.lines, ['Cleaned up'])
+  await cleanup(log, { iptables: loaders.iptables })
 })

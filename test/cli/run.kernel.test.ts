@@ -152,3 +152,19 @@ t.test('L14: --init-only prepares the node and ends', { skip }, async (t) => {
   t.equal(ruleset(), before)
   t.equal(readFileSync(limit, 'utf8'), value)
 })
+
+t.test('check and cleanup say what they found, for people and as JSON', { skip }, async (t) => {
+  const table = start(t, 'check')
+  const code = await table.exited
+  t.match(table.output(), /^userspace +(runs|does not run) /)
+  t.match(table.output(), /\n(--proxy-mode=\w+ is the best here|No mode runs here)\.\n$/)
+  const json = start(t, 'check', '--json')
+  t.equal(await json.exited, code)
+  const checks = JSON.parse(json.output()) as { mode: string; runs: boolean }[]
+  t.equal(checks.some(({ runs }) => runs) ? 0 : 1, code)
+  t.same(checks.map(({ mode }) => mode).sort(), ['iptables', 'ipvs', 'nftables', 'userspace'])
+  const cleanup = start(t, '--cleanup')
+  t.equal(await cleanup.exited, 0, cleanup.output())
+  // KUBE-FIREWALL is kubelet's as much as ours; it stays.
+  t.notMatch(ruleset(), /KUBE-(?!FIREWALL)|kube-proxy/, 'what the runs before left is gone')
+})

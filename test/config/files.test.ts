@@ -60,6 +60,7 @@ interface Told {
 /** Watches a file, and hands out what is told, one by one. */
 function watching(t: { teardown(act: () => Promise<void>): void }, file: string) {
   const told: Told[] = []
+  const texts: string[] = []
   let wake: () => void = () => undefined
   const tell = (item: Told) => {
     told.push(item)
@@ -70,7 +71,11 @@ function watching(t: { teardown(act: () => Promise<void>): void }, file: string)
     {
       file,
       loaded: load(file, readFileSync(file, 'utf8')),
-      load: (text) => load('kp.yaml', text),
+      load: (text) => {
+        texts.push(text)
+        wake()
+        return load('kp.yaml', text)
+      },
       invalid: (invalid) => tell({ changes: [], config: undefined, invalid }),
       changed: (changes, config) => tell({ changes, config, invalid: '' }),
       settleMs: 20,
@@ -84,6 +89,12 @@ function watching(t: { teardown(act: () => Promise<void>): void }, file: string)
   })
   return {
     told,
+    /** Resolves once a text with this in it was looked at. */
+    looked: async (part: string): Promise<void> => {
+      while (!texts.some((text) => text.includes(part))) {
+        await new Promise<void>((resolve) => (wake = resolve))
+      }
+    },
     next: async (): Promise<Told> => {
       while (told.length === 0) await new Promise<void>((resolve) => (wake = resolve))
       return told.shift()!
@@ -93,10 +104,11 @@ function watching(t: { teardown(act: () => Promise<void>): void }, file: string)
 
 t.test('L19: a change is checked first and told value by value', async (t) => {
   const file = join(t.testdir({ 'kp.yaml': body('mode: ipvs\n') }), 'kp.yaml')
-  const { told, next } = watching(t, file)
+  const { told, next, looked } = watching(t, file)
   writeFileSync(file, body('mode: ipvz\n'))
   t.match((await next()).invalid, /^kp\.yaml:3: mode: "ipvz"/)
   writeFileSync(file, body('# only a comment\nmode: ipvs\n'))
+  await looked('only a comment')
   writeFileSync(file, body('mode: ipvs\nlogging: {verbosity: 4}\n'))
   t.same((await next()).changes, [{ path: 'logging.verbosity', from: 0, to: 4, isLive: true }])
   rmSync(file)
