@@ -37,7 +37,12 @@ export async function followPath(
       watchers.delete(folder)
     }
     for (const folder of wanted) {
-      const watcher = watchers.has(folder) ? undefined : tryWatch(folder, () => wake.abort())
+      if (watchers.has(folder)) continue
+      // Beside the path itself, its folder may hold what is none of our business, such as /tmp.
+      const only = folder === dirname(path) ? basename(path) : undefined
+      const watcher = tryWatch(folder, (name) => {
+        if (concerns(name, only)) wake.abort()
+      })
       if (watcher) watchers.set(folder, watcher)
     }
   }
@@ -46,13 +51,16 @@ export async function followPath(
     follow([dirname(path), path])
     while (!signal.aborted) {
       wake = new AbortController()
+      const began = performance.now()
       const { files, folders } = await scan(path, options.matches)
       follow([dirname(path), ...folders])
       if (!previous || !isSame(previous, files)) {
         previous = files
         await options.changed(files)
       }
-      await quiet(pollMs, AbortSignal.any([signal, wake.signal]))
+      // Looking must stay cheap, however many files there are.
+      const pause = Math.max(pollMs, pollsPerScan * (performance.now() - began))
+      await quiet(pause, AbortSignal.any([signal, wake.signal]))
       if (wake.signal.aborted) await quiet(settleMs, signal)
     }
   } finally {
@@ -61,6 +69,16 @@ export async function followPath(
 }
 
 const maxDepth = 8
+const pollsPerScan = 50
+
+/**
+ * Whether an event in a folder can matter. Hidden files do not, but for names that start with two
+ * dots: through `..data` a ConfigMap volume swaps everything at once. No name: it is not known.
+ */
+function concerns(name: string | null, only: string | undefined): boolean {
+  if (name === null || name.startsWith('..')) return true
+  return only === undefined ? !name.startsWith('.') : name === only
+}
 
 interface Found {
   readonly files: Snapshot
@@ -96,9 +114,9 @@ function quiet(ms: number, signal: AbortSignal): Promise<void> {
   return delay(ms, undefined, { signal }).catch(() => undefined)
 }
 
-function tryWatch(folder: string, onEvent: () => void): FSWatcher | undefined {
+function tryWatch(folder: string, onEvent: (name: string | null) => void): FSWatcher | undefined {
   try {
-    const watcher = watch(folder, { persistent: false }, onEvent)
+    const watcher = watch(folder, { persistent: false }, (_type, name) => onEvent(name))
     // The folder went away; polling notices, and watches it again when it is back.
     watcher.on('error', () => watcher.close())
     return watcher

@@ -99,8 +99,11 @@ export class ManifestFolder implements Source {
       sink.remove(object.kind, object.namespace, object.name)
     }
     for (const [id, object] of wanted) {
+      const delivered = this.#delivered.get(id)
+      // Objects of files that did not change are the same; the others may still say the same.
+      if (delivered?.object.raw === object.raw) continue
       const text = JSON.stringify(object.raw)
-      if (this.#delivered.get(id)?.text === text) continue
+      if (delivered?.text === text) continue
       this.#delivered.set(id, { object, text })
       sink.upsert(object.kind, object.raw)
     }

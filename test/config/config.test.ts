@@ -17,8 +17,8 @@ import {
 import { nearest, originText, quote } from '../../lib/config/settings.js'
 import { formatDuration, parseDuration } from '../../lib/config/duration.js'
 import { apiVersion, kind } from '../../lib/config/file.js'
-import { normalizeArguments, parseFlags } from '../../lib/config/flags.js'
-import { keyEntries } from '../../lib/config/keys.js'
+import { actionFlags, normalizeArguments, parseFlags } from '../../lib/config/flags.js'
+import { keyEntries, retiredFlags } from '../../lib/config/keys.js'
 import { modeSettings, nodePortAddresses, syncPeriods } from '../../lib/config/mode-settings.js'
 import { configObject, configYaml } from '../../lib/config/write.js'
 import { startWarnings } from '../../lib/config/start-check.js'
@@ -603,4 +603,32 @@ t.test('L11, L12, R08: what is judged once mode and families are known', async (
     'L07',
   )
   t.match(warnings({ bindAddress: 'fd00::1' }, ['IPv4']), /^bindAddress fd00::1 is IPv6/)
+})
+
+t.test('section 12: every flag of kube-proxy 1.36 and 1.25 is taken', async (t) => {
+  const flags =
+    `config= write-config-to= cleanup init-only feature-gates=AllAlpha=false kubeconfig=k
+    master=m kube-api-content-type=json kube-api-burst=1 kube-api-qps=1.5 hostname-override=h
+    bind-address=:: healthz-bind-address=1.2.3.4:5 metrics-bind-address=1.2.3.4 profiling
+    bind-address-hard-fail show-hidden-metrics-for-version=1.35 proxy-mode=ipvs
+    iptables-masquerade-bit=1 masquerade-all iptables-localhost-nodeports=false
+    iptables-sync-period=1m iptables-min-sync-period=0s ipvs-sync-period=1m
+    ipvs-min-sync-period=1s ipvs-scheduler=sh ipvs-exclude-cidrs=10.0.0.0/8 ipvs-strict-arp
+    ipvs-tcp-timeout=1s ipvs-tcpfin-timeout=1s ipvs-udp-timeout=1s
+    detect-local-mode=BridgeInterface pod-bridge-interface=b pod-interface-name-prefix=p
+    cluster-cidr=10.0.0.0/8 nodeport-addresses=primary oom-score-adj=0 conntrack-max-per-core=0
+    conntrack-min=0 conntrack-tcp-timeout-established=0s conntrack-tcp-timeout-close-wait=0s
+    conntrack-tcp-be-liberal conntrack-udp-timeout=1s conntrack-udp-timeout-stream=1s
+    config-sync-period=1m healthz-port=1 metrics-port=1 logging-format=text
+    log-flush-frequency=1s v=1 vmodule=a=1 log-text-split-stream log-text-info-buffer-size=1Ki
+    log-json-split-stream log-json-info-buffer-size=1Ki boot-id-file=x machine-id-file=x
+    windows-service source-vip=1.2.3.4 network-name=n enable-dsr root-hnsendpoint-name=r
+    forward-healthcheck-vip udp-timeout=1s proxy-port-range=1-2`.split(/\s+/)
+  const known = new Set([
+    ...keyEntries.flatMap(([, key]) => key.flags),
+    ...actionFlags.map(({ flag }) => flag),
+    ...Object.keys(retiredFlags),
+  ])
+  for (const flag of flags) t.ok(known.has(flag.split('=')[0]!), flag)
+  t.equal(problemOf(flags.map((flag) => `--${flag}`)), 'accepted')
 })
