@@ -1,0 +1,279 @@
+/** ipvs mode on a real kernel, in this machine's first and only namespace. Prints TAP. */
+import { execSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createConnection, createServer, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { IpSets, IpSetBatch } from '../../../lib/kernel/ipset.js'
+import { mode } from '../../../lib/modes/ipvs/index.js'
+import { probeDefaults, probeIpvs } from '../../../lib/modes/ipvs/probe.js'
+import type { Mode, ModeContext, ModeSettings } from '../../../lib/modes/mode.js'
+import { ipvsBehaviour } from '../../support/ipvs-behaviour.js'
+import { service, states, testSettings } from '../../support/states.js'
+
+const sh = (command: string) => execSync(command, { encoding: 'utf8', stdio: 'pipe' })
+const table = () => sh('ipvsadm -Sn').trim().split('\n').filter(Boolean)
+
+const warnings: object[] = []
+const resyncs: string[] = []
+const nothing = () => undefined
+const context: ModeContext = {
+  log: {
+    debug: nothing,
+    info: nothing,
+    warn: (fields) => void warnings.push(fields),
+    error: nothing,
+  },
+  meter: { count: nothing, gauge: nothing, observe: nothing, forget: nothing },
+  resync: (reason) => void resyncs.push(reason),
+}
+
+/** Creates the mode as the daemon does; another one is what a restart makes. */
+const create = (ipvs: Partial<ModeSettings['ipvs']> = {}): Promise<Mode> =>
+  mode.create({ ...testSettings, ipvs: { ...testSettings.ipvs, ...ipvs } }, context)
+
+const six = service({ name: 'six', clusterIp: 'fd00:96::a', endpoints: ['fd00:180::1'] })
+const web = service({
+  nodePort: 30080,
+  loadBalancerIps: ['203.0.113.2'],
+  sourceRanges: ['198.51.100.0/24'],
+  endpoints: ['10.180.0.1', '10.180.0.2'],
+})
+
+sh('ip address add 192.0.2.1/32 dev lo')
+for (const last of [1, 2]) sh(`ip address add 10.180.0.${last}/32 dev lo`)
+
+await t.test('IP31: before anything is loaded the probe loads, tries and tidies up', async (t) => {
+  for (const finding of await probeIpvs())
+    t.equal(finding.ok, true, `${finding.what}: ${finding.seen}`)
+  t.strictSame(table(), [])
+  t.throws(() => sh('ip link show kube-ipvs0'))
+  const missing = await probeIpvs(probeDefaults, 'twos')
+  t.match(
+    missing.filter(({ ok }) => !ok),
+    [{ what: 'scheduler twos', fix: /modprobe ip_vs_twos/ }],
+  )
+})
+
+await t.test('the kernel behaves as the fake does', (t) => ipvsBehaviour(t, {}))
+
+await t.test(
+  'a state becomes servers, sets, rules and addresses, and all of it goes',
+  async (t) => {
+    const before = { rules: sh('iptables-save -t filter | grep -c KUBE || true') }
+    const running = await create()
+    const plan = running.plan(states().put(web).take())
+    t.match(await running.apply(plan, undefined), { full: true, failed: [] })
+    const planSix = running.plan(states('IPv6').put(six).take())
+    t.match(await running.apply(planSix, undefined), { full: true, failed: [] })
+    t.match(table().join('\n'), '-a -t 192.0.2.1:30080 -r 10.180.0.2:8080 -m -w 1')
+    t.match(table().join('\n'), '-a -t [fd00:96::a]:80 -r [fd00:180::1]:8080 -m -w 1')
+    t.match(sh('ip address show dev kube-ipvs0'), /203\.0\.113\.2\/32[^]*fd00:96::a\/128/)
+    t.match(sh('ipset list KUBE-LOAD-BALANCER-SOURCE-CIDR'), '203.0.113.2,tcp:80,198.51.100.0/24')
+    t.match(sh('iptables-save'), /-A KUBE-IPVS-FILTER .*KUBE-IPVS-IPS dst -j REJECT/)
+    for (const name of ['conntrack', 'expire_nodest_conn', 'expire_quiescent_template']) {
+      t.equal(sh(`cat /proc/sys/net/ipv4/vs/${name}`), '1\n')
+    }
+    await running.close()
+
+    const again = await create()
+    const objects = await again.apply(again.plan(states().put(web).take()), undefined)
+    t.match(objects, { full: true, failed: [] }, 'a restart applies the same without complaint')
+    await again.close()
+    t.strictSame(resyncs, [])
+
+    sh('ipvsadm -A -t 198.51.100.9:443 -s rr; ipset create theirs hash:ip')
+    await mode.cleanup(context)
+    t.strictSame(table(), ['-A -t 198.51.100.9:443 -s rr'], 'IP35: of others nothing goes')
+    t.equal(sh('ipset list -n'), 'theirs\n')
+    t.equal(sh('iptables-save -t filter | grep -c KUBE || true'), before.rules)
+    t.notMatch(sh('iptables-save; ip6tables-save'), 'KUBE-')
+    t.throws(() => sh('ip link show kube-ipvs0'))
+    sh('ipvsadm -C; ipset destroy')
+  },
+)
+
+/** A server that greets by its address, and stays. */
+async function listen(ip: string): Promise<void> {
+  const sockets = new Set<Socket>()
+  const server = createServer((socket) => {
+    sockets.add(socket)
+    socket.on('error', nothing)
+    socket.on('data', () => socket.write(ip))
+  })
+  server.listen(8080, ip)
+  await once(server, 'listening')
+  t.teardown(() => {
+    server.close()
+    // Where the virtual server went first, the client's end of the connection is never told.
+    for (const socket of sockets) socket.destroy()
+  })
+}
+
+async function ask(socket: Socket): Promise<string> {
+  socket.write('?')
+  const [answer] = (await once(socket, 'data', { signal: AbortSignal.timeout(3000) })) as [Buffer]
+  return answer.toString()
+}
+
+async function connect(): Promise<Socket> {
+  const socket = createConnection(80, '10.96.0.10')
+  socket.on('error', nothing)
+  await once(socket, 'connect')
+  return socket
+}
+
+await t.test('IP26: a real connection drains, across a restart, and IP28: returns', async (t) => {
+  await listen('10.180.0.1')
+  await listen('10.180.0.2')
+  let running = await create()
+  const cluster = states().put(web)
+  let last = running.plan(cluster.take())
+  await running.apply(last, undefined)
+  const socket = await connect()
+  const served = await ask(socket)
+  const other = served === '10.180.0.1' ? '10.180.0.2' : '10.180.0.1'
+  const real = () => table().find((line) => line.includes(`10.96.0.10:80 -r ${served}:`))
+
+  const only = { ...web, endpoints: [{ ip: other }] }
+  const next = running.plan(cluster.put(only).take())
+  await running.apply(next, last)
+  t.match(real(), '-w 0')
+  t.equal(await ask(socket), served, 'the connection lives')
+  const fresh = await connect()
+  t.equal(await ask(fresh), other, 'new ones go elsewhere')
+  fresh.destroy()
+
+  last = running.plan(cluster.put(web).take())
+  await running.apply(last, next)
+  t.match(real(), '-w 1')
+  t.equal(await ask(socket), served, 'and lives on when the endpoint returns')
+
+  await running.apply(running.plan(cluster.put(only).take()), last)
+  await running.close()
+  running = await create({ gracePeriodMs: 1 })
+  await running.apply(running.plan(cluster.take()), undefined)
+  t.match(real(), '-w 0', 'a restart leaves it draining')
+  t.equal(await ask(socket), served)
+  const stop = new AbortController()
+  const done = running.run(stop.signal)
+  const keepAlive = setInterval(nothing, 100)
+  for (let tries = 0; real() !== undefined && tries < 200; tries++) await sleep(100)
+  t.equal(real(), undefined, 'after the grace period it is removed')
+  stop.abort()
+  await done
+  clearInterval(keepAlive)
+  socket.destroy()
+  await running.close()
+  await mode.cleanup(context)
+})
+
+await t.test('kill -9 and a new process: connections live', async (t) => {
+  const program = `
+    const { mode } = await import(${JSON.stringify(new URL('../../../lib/modes/ipvs/index.js', import.meta.url).href)})
+    const { service, states, testSettings } = await import(${JSON.stringify(new URL('../../support/states.js', import.meta.url).href)})
+    const nothing = () => undefined
+    const log = { debug: nothing, info: nothing, warn: nothing, error: nothing }
+    const meter = { count: nothing, gauge: nothing, observe: nothing, forget: nothing }
+    const running = await mode.create(testSettings, { log, meter, resync: nothing })
+    const spec = service({ endpoints: ['10.180.0.1', '10.180.0.2'] })
+    await running.apply(running.plan(states().put(spec).take()), undefined)
+    console.log('applied')
+    setInterval(nothing, 1000)`
+  const start = async () => {
+    const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    await once(child.stdout, 'data')
+    return child
+  }
+  const first = await start()
+  const socket = await connect()
+  const served = await ask(socket)
+  first.kill('SIGKILL')
+  await once(first, 'exit')
+  t.equal(await ask(socket), served, 'while there is no process')
+  const second = await start()
+  t.equal(await ask(socket), served, 'and under the next')
+  second.kill('SIGKILL')
+  socket.destroy()
+  await mode.cleanup(context)
+})
+
+await t.test('a Service whose scheduler this kernel lacks gets the node’s', async (t) => {
+  const running = await create({ scheduler: 'wlc' })
+  const specs = ['sed', 'sh', 'mh', 'twos'].map((scheduler, index) =>
+    service({
+      name: scheduler,
+      clusterIp: `10.96.1.${index}`,
+      options: { 'ipvs-scheduler': scheduler },
+      endpoints: [{ ip: '10.180.0.1', weight: 3 }],
+    }),
+  )
+  t.strictSame(
+    (
+      await running.apply(
+        running.plan(
+          states()
+            .put(...specs)
+            .take(),
+        ),
+        undefined,
+      )
+    ).failed,
+    [],
+  )
+  t.strictSame(
+    table().filter((line) => line.startsWith('-A')),
+    [
+      '-A -t 10.96.1.0:80 -s sed',
+      '-A -t 10.96.1.1:80 -s sh -b sh-fallback',
+      '-A -t 10.96.1.2:80 -s mh -b mh-fallback,mh-port',
+      '-A -t 10.96.1.3:80 -s wlc',
+    ],
+  )
+  t.match(
+    table().filter((line) => line.endsWith('-w 3')),
+    { length: 4 },
+  )
+  t.match(warnings, [{ scheduler: 'twos', instead: 'wlc' }])
+  await running.close()
+  await mode.cleanup(context)
+})
+
+await t.test('IP07, IP08: strictARP and time-outs', async (t) => {
+  const running = await create({ strictArp: true, tcpTimeoutMs: 700_000 })
+  t.equal(sh('cat /proc/sys/net/ipv4/conf/all/arp_ignore'), '1\n')
+  t.equal(sh('cat /proc/sys/net/ipv4/conf/all/arp_announce'), '2\n')
+  t.match(sh('ipvsadm -L --timeout'), '700 120 300')
+  await running.close()
+})
+
+await t.test('ipset: what restore is given, list tells again', async (t) => {
+  const sets = new IpSets()
+  const batch = new IpSetBatch()
+    .create({ name: 'T-NET', type: 'hash:ip,port,net', options: 'family inet6 maxelem 100' })
+    .add('T-NET', 'fd00::1,sctp:80,fd00::/16')
+    .add('T-NET', 'fd00::1,sctp:80,fd00::1')
+    .create({ name: 'T-PORT', type: 'bitmap:port', options: 'range 0-65535' })
+    .add('T-PORT', '30080')
+  await sets.restore(batch)
+  await sets.restore(batch)
+  const listed = await sets.list()
+  t.match(listed.get('T-NET'), { type: 'hash:ip,port,net', options: 'family inet6 maxelem 100' })
+  t.strictSame([...listed.get('T-NET')!.members].sort(), [
+    'fd00::1,sctp:80,fd00::/16',
+    'fd00::1,sctp:80,fd00::1',
+  ])
+  t.strictSame([...listed.get('T-PORT')!.members], ['30080'])
+  const other = new IpSetBatch().create({ name: 'T-PORT', type: 'hash:ip', options: 'family inet' })
+  const notFound = { name: 'KernelError', kind: 'not-found' }
+  await t.rejects(sets.restore(other), {
+    name: 'KernelError',
+    kind: 'exists',
+    message: /create T-PORT hash:ip/,
+  })
+  await t.rejects(sets.restore(new IpSetBatch().destroy('T-NONE')), notFound)
+  t.throws(() => new IpSetBatch().add('T-PORT', '1\ndestroy x'), RangeError)
+  await sets.restore(new IpSetBatch().destroy('T-NET').destroy('T-PORT'))
+})
