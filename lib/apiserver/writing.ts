@@ -1,4 +1,5 @@
 import type { Exchange } from './exchange.js'
+import { checkFields } from './field-validation.js'
 import { isObject, listAt, numberAt, textAt, type Json, type JsonObject } from './json.js'
 import { parseObject, type KubeObject } from './object.js'
 import { applyJsonPatch } from './patch/json-patch.js'
@@ -23,6 +24,7 @@ export async function serveCreate(
   registry: Registry,
 ): Promise<void> {
   const input = inScope(await exchange.readBody(), target)
+  checkFields(input, target.kind.kind, exchange)
   const object = registry.create(target.kind, input, optionsOf(exchange))
   sendObject(exchange, object, { kind: target.kind, code: 201, now: registry.now() })
 }
@@ -39,6 +41,7 @@ export async function serveUpdate(
     return
   }
   const input = inScope(body, target)
+  checkFields(input, target.kind.kind, exchange)
   const object = registry.update(target.kind, input, optionsOf(exchange, target.subresource))
   sendObject(exchange, object, { kind: target.kind, code: 200, now: registry.now() })
 }
@@ -61,6 +64,7 @@ async function serveApply(
   const manager = exchange.query.get('fieldManager') ?? ''
   if (manager === '') throw badRequest('fieldManager is required for apply patch')
   const applied = parseObject(inScope(await exchange.readBody(), target))
+  checkFields(applied, kind.kind, exchange)
   if (applied.metadata['managedFields'] !== undefined) {
     throw badRequest('metadata.managedFields must be nil')
   }
@@ -100,6 +104,7 @@ export async function servePatch(
     return
   }
   const input = inScope(apply(shownAs(target.kind, current), patch), target)
+  checkFields(input, target.kind.kind, exchange)
   const object = registry.update(target.kind, input, optionsOf(exchange, target.subresource))
   sendObject(exchange, object, { kind: target.kind, code: 200, now: registry.now() })
 }

@@ -26,6 +26,7 @@ export interface ListWatchDeps {
 }
 
 export interface ListWatchTiming {
+  /** Smaller than usual: a page is parsed in one go, and connections of clients wait for that. */
   readonly pageSize: number
   readonly headTimeoutMs: number
   /** Servers send bookmarks about every minute; silence for longer means a dead connection. */
@@ -42,7 +43,7 @@ export interface ListWatchTiming {
 }
 
 export const defaultTiming: ListWatchTiming = {
-  pageSize: 500,
+  pageSize: 250,
   headTimeoutMs: 30_000,
   idleTimeoutMs: 150_000,
   pageTimeoutMs: 120_000,

@@ -121,6 +121,15 @@ void t.test('the real kubectl works unmodified', { skip: noKubectl }, async (t) 
     t.match(server.api.get(ref), { spec: { sessionAffinity: 'ClientIP' } })
   })
 
+  await t.test('a mistyped field is refused by name', async (t) => {
+    const typed = web.split('---')[0]?.replace('targetPort', 'targetport') ?? ''
+    const { code, stderr } = await server.kubectl('apply -f -', typed)
+    t.equal(code, 1)
+    t.match(stderr, 'strict decoding error: unknown field "spec.ports[0].targetport"')
+    const warned = await server.kubectl('apply --validate=warn -f -', typed)
+    t.match(warned.stderr, 'Warning: unknown field "spec.ports[0].targetport"')
+  })
+
   await t.test('refusals name the field', async (t) => {
     const { code, stderr } = await server.kubectl(
       'patch svc web -p {"spec":{"clusterIP":"10.96.9.9","clusterIPs":["10.96.9.9"]}}',

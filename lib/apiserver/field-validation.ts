@@ -1,0 +1,51 @@
+import type { Exchange } from './exchange.js'
+import { isList, isObject, textAt, type Json, type JsonObject } from './json.js'
+import { messages } from './protobuf/messages.js'
+import { badRequest } from './status.js'
+
+/** Kinds whose fields are all known here, so that a mistyped one can be told. */
+const checked: ReadonlySet<string> = new Set(['Service', 'ConfigMap', 'Deployment'])
+
+/** Messages of which only a part is known: what is inside them passes. */
+const partly: ReadonlySet<string> = new Set(['ObjectMeta', 'PodSpec', 'DeploymentStrategy'])
+
+/** Fields that exist and that nobody sends when creating, so the table of messages lacks them. */
+const alsoKnown: ReadonlySet<string> = new Set(['apiVersion', 'kind', 'status'])
+
+/** What kubectl asks for by `fieldValidation`: refuse unknown fields, warn about them, or neither. */
+export function checkFields(body: JsonObject, kind: string, exchange: Exchange): void {
+  const mode = exchange.query.get('fieldValidation') ?? 'Warn'
+  if (mode === 'Ignore' || !checked.has(kind)) return
+  const unknown = unknownFields(body, kind, '')
+  if (unknown.length === 0) return
+  const texts = unknown.map((path) => `unknown field ${JSON.stringify(path)}`)
+  if (mode === 'Strict') {
+    throw badRequest(
+      `${kind} in version "${textAt(body, 'apiVersion')}" cannot be handled as a ${kind}: strict decoding error: ${texts.join(', ')}`,
+    )
+  }
+  for (const text of texts) exchange.warn(text)
+}
+
+function unknownFields(object: JsonObject, message: string, path: string): readonly string[] {
+  if (partly.has(message)) return []
+  const fields = new Map(
+    Object.values(messages[message] ?? {}).map((field) => field.split(':', 2) as [string, string]),
+  )
+  return Object.entries(object).flatMap(([name, value]) => {
+    const at = path === '' ? name : `${path}.${name}`
+    const type = fields.get(name)
+    if (type !== undefined) return within(value, type, at)
+    return path === '' && alsoKnown.has(name) ? [] : [at]
+  })
+}
+
+function within(value: Json | undefined, type: string, path: string): readonly string[] {
+  const message = type.replace('[]', '')
+  if (!Object.hasOwn(messages, message)) return []
+  if (isObject(value)) return unknownFields(value, message, path)
+  if (!isList(value)) return []
+  return value.flatMap((item, index) =>
+    isObject(item) ? unknownFields(item, message, `${path}[${index}]`) : [],
+  )
+}
