@@ -50,7 +50,8 @@ function parseCase(topic: string, raw: unknown): Case {
   const parsed = steps.map((step, index) =>
     parseStep(`${where}, step ${index + 1}`, step, families),
   )
-  if (!parsed.some((step) => step.flows.length > 0)) throw new Error(`${where}: expects no flow`)
+  if (!parsed.some((step) => step.flows.length + step.meanwhile.length > 0))
+    throw new Error(`${where}: expects no flow`)
   return {
     topic,
     name: String(source.case),
@@ -60,19 +61,28 @@ function parseCase(topic: string, raw: unknown): Case {
   }
 }
 
-const stepKeys = ['title', 'services', 'zone', 'restart', 'wait', 'flows']
+const stepKeys = [
+  ...['title', 'services', 'zone', 'restart', 'flush', 'wait', 'within', 'meanwhile', 'flows'],
+]
 
 function without(source: Raw): Raw {
   return Object.fromEntries(Object.entries(source).filter(([key]) => stepKeys.includes(key)))
 }
 
 function parseSettings(where: string, raw: unknown): CaseSettings {
-  const keys = ['masqueradeAll', 'nodePortAddresses', 'localhostNodePorts', 'detectLocal']
+  const keys = [
+    'masqueradeAll',
+    'nodePortAddresses',
+    'localhostNodePorts',
+    'detectLocal',
+    'externalIPs',
+  ]
   const source = known(raw ?? {}, where, keys)
   return {
     masqueradeAll: source.masqueradeAll === true,
     nodePortAddresses: list(source.nodePortAddresses ?? [], where).map(String),
     localhostNodePorts: source.localhostNodePorts !== false,
+    allowsExternalIps: source.externalIPs !== false,
     detectLocal: detectLocal(where, source.detectLocal ?? 'node-cidr'),
   }
 }
@@ -105,6 +115,11 @@ function parseStep(where: string, raw: unknown, families: readonly IpFamily[]): 
     services: services as Record<string, ServiceShorthand | null>,
     zone: source.zone === undefined || source.zone === null ? source.zone : scalar(source.zone),
     restart: source.restart === true,
+    flush: source.flush === true,
+    withinMs: Number(source.within ?? 0),
+    meanwhile: list(source.meanwhile ?? [], where).map((flow, index) =>
+      parseFlow(`${where}, meanwhile ${index + 1}`, flow, families),
+    ),
     waitMs: Number(source.wait ?? 0),
     flows: list(source.flows ?? [], where).map((flow, index) =>
       parseFlow(`${where}, flow ${index + 1}`, flow, families),
@@ -200,6 +215,7 @@ function parseGets(where: string, value: unknown): Gets {
     case 'unreachable':
     case 'no-reply':
     case 'same':
+    case 'whatever':
       return value
     default:
       if (value === undefined) throw new Error(`${where}: says nothing about what it gets`)

@@ -19,6 +19,8 @@ export interface CaseSettings {
   readonly masqueradeAll: boolean
   readonly nodePortAddresses: readonly string[]
   readonly localhostNodePorts: boolean
+  /** The feature gate AllowServiceExternalIPs. */
+  readonly allowsExternalIps: boolean
   readonly detectLocal: DetectLocal
 }
 
@@ -31,6 +33,12 @@ export interface Step {
   readonly zone: string | null | undefined
   /** Ends the proxy and starts it anew before the objects of the step. */
   readonly restart: boolean
+  /** Somebody else deletes the proxy's rules before the objects of the step. */
+  readonly flush: boolean
+  /** The flows may take so long to become right; 0: they are right once the proxy says so. */
+  readonly withinMs: number
+  /** Flows that go on all the time from before this step's changes until after them. */
+  readonly meanwhile: readonly Flow[]
   /** Lets time pass after the objects and before the flows. */
   readonly waitMs: number
   readonly flows: readonly Flow[]
@@ -43,7 +51,8 @@ export interface ServiceShorthand {
   readonly ports?: readonly string[]
   readonly families?: readonly IpFamily[]
   readonly nodePort?: boolean
-  readonly loadBalancer?: boolean | { readonly ipMode?: string; readonly hostname?: string }
+  readonly loadBalancer?:
+    boolean | { readonly ipMode?: string; readonly hostname?: string; readonly onLan?: boolean }
   /** `both`: of both families, whatever the Service has. */
   readonly externalIPs?: boolean | 'both'
   readonly affinity?: number | null
@@ -85,10 +94,18 @@ export interface Client {
 
 /**
  * Who answers: these backends, all of them and nobody else; or how it fails. `no-reply` is any
- * failure; `same` is the backend an earlier flow of the kept connection reached.
+ * failure; `same` is the backend an earlier flow of the kept connection reached; `whatever` is for
+ * modes of which nothing is expected.
  */
 export type Gets =
-  readonly Place[] | 'refused' | 'dropped' | 'closed' | 'unreachable' | 'no-reply' | 'same'
+  | readonly Place[]
+  | 'refused'
+  | 'dropped'
+  | 'closed'
+  | 'unreachable'
+  | 'no-reply'
+  | 'same'
+  | 'whatever'
 
 export interface Flow {
   readonly from: readonly Client[]

@@ -108,6 +108,8 @@ function flagsOf(mode: ModeName, settings: CaseSettings): readonly string[] {
     '--logging-format=json',
     '-v=4',
     `--${mode === 'ipvs' ? 'ipvs' : 'iptables'}-min-sync-period=10ms`,
+    `--${mode === 'ipvs' ? 'ipvs' : 'iptables'}-sync-period=1s`,
+    `--feature-gates=AllowServiceExternalIPs=${settings.allowsExternalIps}`,
     `--masquerade-all=${settings.masqueradeAll}`,
     `--iptables-localhost-nodeports=${settings.localhostNodePorts}`,
     // Unlike an empty list this means every address in every mode.

@@ -115,6 +115,32 @@ function enoughFor(backends: number): number {
 const silenceMs = 400
 const replyMs = 2500 * Number(process.env.CONFORMANCE_PATIENCE ?? 1)
 
+/**
+ * Makes connections one after the other until told to stop; what is wrong about any of them. At
+ * least one is made after the stop, so that the new state is met too.
+ */
+export async function runThroughout(
+  world: World,
+  check: Check,
+  stopped: () => boolean,
+): Promise<readonly string[]> {
+  const problems = new Map<string, number>()
+  const { gets } = check
+  let total = 0
+  for (let isLast = false; !isLast;) {
+    isLast = stopped()
+    const results = await world.agent(check.client.place).flow({ ...requestOf(check), count: 2 })
+    total += results.length
+    if (gets === 'whatever') continue
+    for (const result of results) {
+      const found =
+        typeof gets === 'string' ? verifyFailure(gets, result) : verifyReply(check, gets, result)
+      for (const problem of found) problems.set(problem, (problems.get(problem) ?? 0) + 1)
+    }
+  }
+  return [...problems].map(([problem, count]) => `${count} of ${total} meanwhile: ${problem}`)
+}
+
 /** Runs one check; what is wrong about what it saw, or nothing. */
 export async function runCheck(
   world: World,
@@ -122,6 +148,7 @@ export async function runCheck(
   memory: FlowMemory,
 ): Promise<readonly string[]> {
   const { flow } = check
+  if (check.gets === 'whatever') return []
   if (flow.use !== undefined) return useKept(world, check, `${flow.use}/${check.family}`, memory)
   const request = requestOf(check)
   const agent = world.agent(check.client.place)

@@ -62,9 +62,16 @@ export function buildCaseService(
       IPv4: `10.96.${1 + Math.floor(serial / 250)}.${visible}`,
       IPv6: `fd00:10:96::${hex}`,
     },
-    loadBalancerIps: { IPv4: `203.0.113.${visible}`, IPv6: `2001:db8:203::${hex}` },
+    loadBalancerIps: isOnLan(shorthand)
+      ? { IPv4: `192.168.50.${200 + (serial % 50)}`, IPv6: `fd00:50::${hex}:1` }
+      : { IPv4: `203.0.113.${visible}`, IPv6: `2001:db8:203::${hex}` },
     externalIps: { IPv4: `198.51.100.${visible}`, IPv6: `2001:db8:198::${hex}` },
   }
+}
+
+/** An address of the nodes' own network, as announcers on layer 2 choose them. */
+function isOnLan({ loadBalancer }: ServiceShorthand): boolean {
+  return typeof loadBalancer === 'object' && loadBalancer.onLan === true
 }
 
 /** A port with the same number in the other protocol gets the same node port too (S25). */
@@ -169,7 +176,11 @@ function ingressOf({ shorthand, families, loadBalancerIps }: CaseService): reado
   if (wanted === undefined || wanted === false) return []
   const options = wanted === true ? {} : wanted
   if (options.hostname !== undefined) return [{ hostname: options.hostname }]
-  return families.map((family) => ({ ip: loadBalancerIps[family], ...options }))
+  const { ipMode } = options
+  return families.map((family) => ({
+    ip: loadBalancerIps[family],
+    ...(ipMode === undefined ? {} : { ipMode }),
+  }))
 }
 
 /** The slices of a Service: one a family and set of target ports, as the controller makes them. */

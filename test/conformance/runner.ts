@@ -2,9 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { messageOf } from '../../lib/errors.js'
 import type { ModeName } from '../../lib/modes/mode.js'
 import type { World } from '../../lib/world/world.js'
-import type { Case, Step } from './case.js'
+import type { Case, Flow, Step } from './case.js'
 import { CaseServices } from './case-services.js'
-import { expandFlow, runCheck } from './flows.js'
+import { expandFlow, runCheck, runThroughout } from './flows.js'
+import { flushRules } from './flush.js'
 import type { Check, FlowMemory } from './flows.js'
 import type { Skip } from './mode-profiles.js'
 import {
@@ -66,6 +67,9 @@ export async function runCases(options: RunOptions): Promise<readonly CaseResult
   return results
 }
 
+/** A check and what was wrong. */
+type CheckResult = readonly [Check, readonly string[]]
+
 class Run {
   readonly #options: RunOptions
   /** What the subject has been told and not been told to forget. */
@@ -110,22 +114,28 @@ class Run {
     if (this.#plan(each, outcome.skipped).every((checks) => checks.length === 0)) return
     await this.#start(each)
     for (const [index, step] of each.steps.entries()) {
+      const title = step.title === '' ? `step ${index + 1}` : step.title
+      const fail = (check: Check, problem: string) =>
+        outcome.failures.push(`${title}: ${check.label}: ${problem}`)
+      const meanwhile = this.#startMeanwhile(step, services.known(), outcome.skipped)
+      if (step.flush) await flushRules(this.#options.world)
       if (step.restart) await this.#restart(each)
       if (step.zone !== undefined) zone = step.zone
       services.take(step)
       await this.#apply(services.present(), zone)
+      const disturbed = await meanwhile.stop()
       if (step.waitMs > 0) await sleep(step.waitMs)
-      const checks = this.#checks(step, services.known(), outcome.skipped)
-      outcome.checks += checks.length
-      for (const [check, problems] of await this.#runChecks(checks, memory)) {
-        const title = step.title === '' ? `step ${index + 1}` : step.title
-        for (const problem of problems) {
-          outcome.failures.push(`${title}: ${check.label}: ${problem}`)
-        }
+      const checks = this.#checks(step.flows, services.known(), outcome.skipped)
+      outcome.checks += checks.length + disturbed.length
+      for (const [check, problems] of [
+        ...disturbed,
+        ...(await this.#runChecksWithin(checks, memory, step.withinMs)),
+      ]) {
+        for (const problem of problems) fail(check, problem)
       }
       for (const flow of new Set(checks.map((check) => check.flow))) {
         if (flow.sticky === 'some-moved' && !memory.moved.has(flow)) {
-          outcome.failures.push(`step ${index + 1}: every client met the backend it had before`)
+          outcome.failures.push(`${title}: every client met the backend it had before`)
         }
       }
     }
@@ -141,17 +151,17 @@ class Run {
     const services = new CaseServices(() => serial++)
     return each.steps.map((step) => {
       services.take(step)
-      return this.#checks(step, services.known(), skipped)
+      return this.#checks([...step.meanwhile, ...step.flows], services.known(), skipped)
     })
   }
 
   #checks(
-    step: Step,
+    flows: readonly Flow[],
     services: ReadonlyMap<string, CaseService>,
     skipped: Set<string>,
   ): readonly Check[] {
     const { mode, skips } = this.#options
-    return step.flows
+    return flows
       .flatMap((flow) => expandFlow(flow, services, mode))
       .filter((check) => {
         const skip = skips.find(({ flows }) => flows(check))
@@ -160,11 +170,44 @@ class Run {
       })
   }
 
-  async #runChecks(
+  /** Starts the flows that must not notice what the step does. */
+  #startMeanwhile(
+    { meanwhile }: Step,
+    services: ReadonlyMap<string, CaseService>,
+    skipped: Set<string>,
+  ): { stop(): Promise<readonly CheckResult[]> } {
+    let isStopped = false
+    const running = this.#checks(meanwhile, services, skipped).map(
+      async (check): Promise<CheckResult> => [
+        check,
+        await runThroughout(this.#options.world, check, () => isStopped),
+      ],
+    )
+    return {
+      stop: () => {
+        isStopped = true
+        return Promise.all(running)
+      },
+    }
+  }
+
+  /** Again and again until all is right or the time is over. */
+  async #runChecksWithin(
     checks: readonly Check[],
     memory: FlowMemory,
-  ): Promise<readonly (readonly [Check, readonly string[]])[]> {
-    const results: (readonly [Check, readonly string[]])[] = []
+    withinMs: number,
+  ): Promise<readonly CheckResult[]> {
+    const deadline = performance.now() + withinMs
+    for (;;) {
+      const results = await this.#runChecks(checks, memory)
+      const isRight = results.every(([, problems]) => problems.length === 0)
+      if (isRight || performance.now() >= deadline) return results
+      await sleep(200)
+    }
+  }
+
+  async #runChecks(checks: readonly Check[], memory: FlowMemory): Promise<readonly CheckResult[]> {
+    const results: CheckResult[] = []
     const queue = checks.entries()
     const lane = async () => {
       for (const [index, check] of queue) {

@@ -69,7 +69,7 @@ class SubjectProcess {
     this.#syncer = new Syncer({ mode })
     this.#tracker = new Tracker({
       families,
-      allowsExternalIps: true,
+      allowsExternalIps: settings.allowsExternalIps,
       nodeName: 'node',
       bindAddress: '0.0.0.0',
       nodePortAddresses: settings.nodePortAddresses,
@@ -151,6 +151,10 @@ async function createMode(
     'iptables.masqueradeAll': settings.masqueradeAll,
     'nftables.masqueradeAll': settings.masqueradeAll,
     'iptables.localhostNodePorts': settings.localhostNodePorts,
+    // How often a mode looks after its rules; the default would make tests wait.
+    'iptables.syncPeriod': 1000,
+    'nftables.syncPeriod': 1000,
+    'ipvs.syncPeriod': 1000,
   })
   const definition = await variant.load()
   return definition.create(modeSettings(config, variant.mode, families), {

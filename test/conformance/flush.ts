@@ -1,0 +1,19 @@
+import type { World } from '../../lib/world/world.js'
+
+/** Every way a mode may have left rules; what the node does not have fails and does not matter. */
+const commands: readonly (readonly string[])[] = [
+  ['nft', 'delete', 'table', 'ip', 'kube-proxy'],
+  ['nft', 'delete', 'table', 'ip6', 'kube-proxy'],
+  ...['iptables', 'ip6tables', 'iptables-legacy', 'ip6tables-legacy'].flatMap((tool) =>
+    ['nat', 'filter', 'mangle'].flatMap((table) => [
+      [tool, '-w', '-t', table, '-F'],
+      [tool, '-w', '-t', table, '-X'],
+    ]),
+  ),
+  ['ipvsadm', '-C'],
+]
+
+/** Deletes all rules of the node, as a careless administrator or a restarting firewall does. */
+export async function flushRules(world: World): Promise<void> {
+  for (const command of commands) await world.exec('node', command).catch(() => undefined)
+}
