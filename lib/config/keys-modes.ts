@@ -136,6 +136,6 @@ export const modeKeys = {
   takeover: userspace.bool(
     false,
     'Take the listeners over from a running process without refusing a connection',
-    { flags: ['takeover'], known: 'here' },
+    { flags: ['takeover'], known: 'here', idle: 'it is not built yet' },
   ),
 }

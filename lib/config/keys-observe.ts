@@ -34,7 +34,7 @@ export const observeKeys = {
   dashboardAddress: health.string(
     '',
     'IP:port of a read-only page that shows the live state; empty: none',
-    { flags: ['dashboard-address'], known: 'here' },
+    { flags: ['dashboard-address'], known: 'here', idle: 'it is not built yet' },
   ),
 
   'logging.format': logging.choice(
