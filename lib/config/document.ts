@@ -22,6 +22,8 @@ Every value can be set by a flag or in the file given by \`--config\`, a \`${kin
   any other change ends the process with exit code 1, so that whoever started it starts it anew.
 - \`/configz\` on the metrics port shows the values in force and where each of them came from.
 - Durations are written as in Go: \`250ms\`, \`30s\`, \`1h30m\`.
+- **Exit codes:** 0 done, or stopped by SIGTERM or SIGINT; 1 failed, or the configuration file
+  changed; 2 a flag, a file or an argument is wrong.
 `
 
 /** docs/configuration.md. */

@@ -45,6 +45,8 @@ t.test('a wrong flag, value or file ends with 2 and names what is wrong', async 
     [['serve'], /unknown command 'serve'; there are render, check/],
     [['--cleanup', 'extra'], /too many arguments/],
     [['render', '--mode', 'bogus', '--manifests', 'x'], /--mode <mode>.*invalid/],
+    [['render', '--manifests', 'x', '--cluster-cidr', 'y'], /--cluster-cidr: "y" is not a CIDR/],
+    [['render', '--manifests', 'x', '--config', `${folder}/bad.yaml`], /bad\.yaml:3: moed/],
   ]
   await Promise.all(
     cases.map(async ([args, says]) => {

@@ -1,6 +1,7 @@
 import t from 'tap'
 import { fileURLToPath } from 'node:url'
 import { render } from '../../lib/cli/render.js'
+import { configWith } from '../../lib/config/load.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
 import type { ModeName } from '../../lib/modes/mode.js'
 
@@ -15,7 +16,7 @@ function request(mode: ModeName, manifests: string) {
     manifests,
     families: ['IPv4'] as const,
     nodeName: 'node-1',
-    clusterCidr: '10.244.0.0/16',
+    config: configWith({ mode, clusterCIDR: '10.244.0.0/16' }),
     addresses: ['192.0.2.1', '127.0.0.1'],
   }
 }
@@ -66,4 +67,12 @@ t.test('render: what cannot be read is said; a part that makes no sense is left 
   const { warnings } = await render(request(mode, half))
   t.match(warnings.join('\n'), /a\.yaml:\d+: /)
   t.match(warnings.join('\n'), /Service default\/web is skipped: .*"x" is not an IP address/)
+})
+
+t.test('render: the configuration counts as it would on the node', async (t) => {
+  const path = t.testdir({ 'web.yaml': web })
+  const masquerade = configWith({ 'iptables.masqueradeBit': 3, 'iptables.masqueradeAll': true })
+  const { text } = await render({ ...request('iptables', path), config: masquerade })
+  t.match(text, /0x8\/0x8|0x00000008/, 'the mark')
+  t.not(text, (await render(request('iptables', path))).text)
 })
