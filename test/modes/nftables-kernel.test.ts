@@ -2,6 +2,8 @@ import t from 'tap'
 import { KernelError, type KernelErrorKind } from '../../lib/errors.js'
 import { runCommand, type RunCommand } from '../../lib/kernel/command.js'
 import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
+import { watchCommits } from '../../lib/kernel/nftables-netlink/commit-watch.js'
+import { Guard } from '../../lib/modes/nftables/guard.js'
 import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
 import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
 import { probeNftables } from '../../lib/modes/nftables/probe.js'
@@ -28,17 +30,22 @@ function writerIn(netns: NetworkNamespace, name: WriterName): RulesetWriter {
   return nfTables
 }
 
-/** A mode's applier in a namespace of its own, with a clock the test moves. */
-function bench(netns: NetworkNamespace, name: WriterName) {
-  const writer = writerIn(netns, name)
+function contextOf() {
   const resyncs: string[] = []
-  const clock = { ms: 0 }
   const silent = () => undefined
   const context: ModeContext = {
     log: { debug: silent, info: silent, warn: silent, error: silent },
     meter: { count: silent, gauge: silent, observe: silent, forget: silent },
     resync: (reason) => void resyncs.push(reason),
   }
+  return { context, resyncs }
+}
+
+/** A mode's applier in a namespace of its own, with a clock the test moves. */
+function bench(netns: NetworkNamespace, name: WriterName) {
+  const writer = writerIn(netns, name)
+  const { context, resyncs } = contextOf()
+  const clock = { ms: 0 }
   const applier = new NftablesApplier({ writer, context, now: () => clock.ms })
   const list = () => canonicalListing(netns.exec('nft', 'list', 'ruleset'))
   return { applier, resyncs, clock, list }
@@ -233,3 +240,100 @@ void t.test(
     })
   },
 )
+
+void t.test(
+  'what others do to the table is noticed, and what they do elsewhere is not',
+  { skip },
+  async (t) => {
+    const netns = createNetns('nftables-f')
+    const nfTables = inside(netns, () => openNfTables())
+    t.teardown(() => {
+      nfTables.close()
+      netns.remove()
+    })
+    const { context, resyncs } = contextOf()
+    const guard = inside(
+      netns,
+      () =>
+        new Guard({
+          context,
+          applied: () => applier.applied,
+          reader: nfTables.reader,
+          watch: (handlers) =>
+            watchCommits({
+              tables: [{ family: 'ip', name: 'kube-proxy' }],
+              generation: () => nfTables.generation(),
+              ...handlers,
+            }),
+          tickMs: 100,
+          verifyEveryMs: 1_000_000,
+        }),
+    )
+    const applier: NftablesApplier = new NftablesApplier({
+      writer: guard.guarded(nfTables),
+      context,
+      now: () => 0,
+    })
+    const plan = nftablesPlanner(testSettings)
+    const cluster = states()
+    const many = Array.from({ length: 400 }, (_, index) =>
+      service({ name: `s${index}`, clusterIp: `10.96.${index >> 8}.${index & 255}` }),
+    )
+    const odd = randomOf(3)
+    const first = plan(
+      cluster.put(...many, ...many.slice(0, 20).map(() => randomService(odd, false))).take(),
+    )
+    await applier.apply(first, undefined)
+    await guard.verify()
+    t.same(resyncs, [], 'the kernel holds the plan')
+
+    const end = new AbortController()
+    const running = guard.run(end.signal)
+    netns.exec('nft', 'add', 'table', 'ip', 'other')
+    const changed = { ...many[1]!, endpoints: [{ ip: '10.180.0.9' }] }
+    const second = plan(cluster.put(changed).take())
+    await applier.apply(second, first)
+    await seen(() => false, 1500)
+    t.same(resyncs, [], 'neither our own changes nor other tables')
+
+    netns.exec('nft', 'add', 'rule', 'ip', 'kube-proxy', 'services', 'counter')
+    await seen(() => resyncs.length > 0, 5000)
+    t.match(resyncs, ['somebody else changed table kube-proxy'])
+    end.abort()
+    await running
+
+    const faults: readonly (readonly [readonly string[], RegExp])[] = [
+      [['add', 'rule', 'ip', 'kube-proxy', 'masquerading', 'drop'], /masquerading has other rules/],
+      [['flush', 'chain', 'ip', 'kube-proxy', 'services'], /services has other rules/],
+      [['flush', 'set', 'ip', 'kube-proxy', 'cluster-ips'], /cluster-ips is missing/],
+      [
+        ['add', 'element', 'ip', 'kube-proxy', 'service-ips', '{ 1.2.3.4 . tcp . 5 : drop }'],
+        /service-ips has other elements/,
+      ],
+      [['delete', 'table', 'ip', 'kube-proxy'], /missing|incomplete/],
+    ]
+    for (const [args, reason] of faults) {
+      await applier.apply(second, undefined)
+      resyncs.length = 0
+      netns.exec('nft', ...args)
+      await guard.verify()
+      t.match(resyncs, [reason])
+    }
+    await applier.apply(second, undefined)
+    resyncs.length = 0
+    const chain = ['ip', 'kube-proxy', 'mark-for-masquerade']
+    const handle = /mark set .*handle (\d+)/.exec(
+      netns.exec('nft', '-a', 'list', 'chain', ...chain),
+    )
+    const other = ['meta', 'mark', 'set', 'meta', 'mark', 'or', '0x8000']
+    netns.exec('nft', 'replace', 'rule', ...chain, 'handle', handle?.[1] ?? '', ...other)
+    await guard.verify()
+    t.match(resyncs, [/mark-for-masquerade has a changed rule/])
+  },
+)
+
+/** Waits until it is so, or for the time given. */
+async function seen(isSo: () => boolean, ms: number): Promise<void> {
+  const end = performance.now() + ms
+  while (!isSo() && performance.now() < end) await new Promise((resolve) => setTimeout(resolve, 50))
+}

@@ -7,19 +7,23 @@ import { MessageWriter } from '../netlink/message-writer.js'
 import { protocols } from '../netlink/protocol.js'
 import type { Command, Transaction } from '../nftables/model.js'
 import type { RulesetWriter } from '../nftables/nft.js'
+import type { RulesetReader } from '../nftables/reader.js'
 import { transactionText } from '../nftables/text.js'
 import { generationId, messages } from './protocol.js'
+import { TableReader } from './table-reader.js'
 import { uniqueSetNames, writeTransaction, type NameSet } from './transaction-writer.js'
 
 /** nf_tables by netlink: what `nft` does, without starting a program. */
 export class NfTables implements RulesetWriter {
   readonly name = 'netlink'
+  readonly reader: RulesetReader
   readonly #channel: NetlinkChannel
   readonly #nameSet: NameSet
 
   /** `token` must differ from that of every other process that wrote to the same tables. */
   constructor(channel: NetlinkChannel, token: string) {
     this.#channel = channel
+    this.reader = new TableReader(channel)
     this.#nameSet = uniqueSetNames(token)
   }
 

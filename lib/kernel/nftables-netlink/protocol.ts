@@ -129,3 +129,7 @@ export const commentBytes = (text: string) => Buffer.from(`${text}\0`)
 function type(message: number): number {
   return (subsystem << 8) | message
 }
+
+export function isTablesMessage(messageType: number): boolean {
+  return messageType >> 8 === subsystem
+}

@@ -33,14 +33,25 @@ interface Retirement {
 export class NftablesApplier {
   readonly #deps: ApplierDeps
   readonly #retired = new Map<IpFamily, Retirement>()
+  readonly #applied = new Map<IpFamily, NftablesPlan>()
   #queue: Promise<unknown> = Promise.resolve()
 
   constructor(deps: ApplierDeps) {
     this.#deps = deps
   }
 
+  /** What the kernel should hold: nothing is known of a family after a failure. */
+  get applied(): ReadonlyMap<IpFamily, NftablesPlan> {
+    return this.#applied
+  }
+
   apply(plan: NftablesPlan, previous: NftablesPlan | undefined): Promise<Applied> {
-    return this.#alone(() => (previous ? this.#update(plan, previous) : this.#recreate(plan)))
+    return this.#alone(async () => {
+      this.#applied.delete(plan.family)
+      const applied = await (previous ? this.#update(plan, previous) : this.#recreate(plan))
+      this.#applied.set(plan.family, plan)
+      return applied
+    })
   }
 
   /** Deletes what has been unused for long enough, until the signal. */

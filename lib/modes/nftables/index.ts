@@ -1,7 +1,10 @@
 import { KernelError, messageOf } from '../../errors.js'
 import { dropTable } from '../../kernel/nftables/nft.js'
+import { watchCommits } from '../../kernel/nftables-netlink/commit-watch.js'
+import type { NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { Finding, Mode, ModeDefinition, ModeSettings, Planner } from '../mode.js'
 import { NftablesApplier } from './apply.js'
+import { Guard, type GuardDeps } from './guard.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { probeDefaults, probeNftables } from './probe.js'
@@ -22,12 +25,19 @@ export const mode: ModeDefinition = {
     const { findings, writer, netlink } = await probeNftables(probeDefaults(), settings.families)
     refuseMissing(findings)
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')
-    const applier = new NftablesApplier({ writer, context, now: () => performance.now() })
+    const guard = netlink && guardOf(netlink, { settings, context, applied: () => applier.applied })
+    const applier: NftablesApplier = new NftablesApplier({
+      writer: guard ? guard.guarded(writer) : writer,
+      context,
+      now: () => performance.now(),
+    })
     return {
       name: 'nftables',
       ...planner(settings),
       apply: (plan, previous) => applier.apply(plan, previous),
-      run: (signal) => applier.run(signal),
+      run: async (signal) => {
+        await Promise.all([applier.run(signal), guard?.run(signal)])
+      },
       close: async () => {
         await applier.idle()
         netlink?.close()
@@ -51,6 +61,33 @@ export const mode: ModeDefinition = {
       netlink?.close()
     }
   },
+}
+
+/** The least and the usual time between comparisons with the kernel, see Guard. */
+const verifyTickMs = 5_000
+const syncPeriodsPerVerify = 10
+
+function guardOf(
+  netlink: NfTables,
+  {
+    settings,
+    context,
+    applied,
+  }: Pick<GuardDeps, 'context' | 'applied'> & { readonly settings: ModeSettings },
+): Guard {
+  const tables = settings.families.map((family) => ({
+    family: nftFamilyOf(family),
+    name: tableName,
+  }))
+  return new Guard({
+    context,
+    applied,
+    reader: netlink.reader,
+    watch: (handlers) =>
+      watchCommits({ tables, generation: () => netlink.generation(), ...handlers }),
+    tickMs: verifyTickMs,
+    verifyEveryMs: settings.syncPeriodMs * syncPeriodsPerVerify,
+  })
 }
 
 function planner(settings: ModeSettings): Planner<NftablesPlan> {

@@ -1,0 +1,107 @@
+import { forEachAttribute, readString, type Message } from '../netlink/message-reader.js'
+import { protocols } from '../netlink/protocol.js'
+import { subscribe, type SubscriptionOptions } from '../netlink/subscription.js'
+import type { TableRef } from '../nftables/model.js'
+import { families, generationId, isTablesMessage, messages } from './protocol.js'
+
+/** NFNLGRP_NFTABLES */
+const group = 7
+const everyMs = 500
+const tableAttribute = 1
+const genericBytes = 4
+/** Events arrive within a look or two; numbers older than this many commits are forgotten. */
+const ownMax = 4096
+
+export interface CommitWatchOptions {
+  readonly tables: readonly TableRef[]
+  /** Counts the transactions of the namespace, see NfTables. */
+  readonly generation: () => number
+  /** Somebody else's transaction touched one of the tables. */
+  readonly onForeign: () => void
+  /** Somebody else may have touched them: events were lost, so it is not known. */
+  readonly onUnclear: () => void
+  readonly openPipe?: SubscriptionOptions['openPipe']
+}
+
+export interface CommitWatch {
+  /** Does a transaction of ours, so that its events are known as such. */
+  around<T>(commit: () => Promise<T>): Promise<T>
+  run(signal: AbortSignal): Promise<void>
+}
+
+/**
+ * Tells foreign transactions from our own. The kernel numbers transactions (generations), and
+ * each event carries the lower half of its transaction's number: ours are the numbers that came
+ * up while we were committing. Nothing is listed.
+ */
+export function watchCommits(options: CommitWatchOptions): CommitWatch {
+  const own = new Set<number>()
+  // The newest generation about which everything is known.
+  let known = options.generation()
+  let reported = -1
+
+  const onMessage = ({ type, payload }: Message) => {
+    if (!isTablesMessage(type)) return
+    if (type === messages.newGeneration) {
+      known = Math.max(known, generationOf(payload))
+      return
+    }
+    const id = payload.readUInt16BE(2)
+    if (own.has(id) || id === reported || !concerns(payload, options.tables)) return
+    reported = id
+    options.onForeign()
+  }
+
+  const subscription = subscribe(protocols.netfilter, {
+    groups: [group],
+    everyMs,
+    onMessage,
+    onOverrun: () => {
+      // A large transaction of ours overflows the socket; harmless if nobody else was there.
+      const now = options.generation()
+      if (now !== known) options.onUnclear()
+      known = now
+    },
+    ...(options.openPipe ? { openPipe: options.openPipe } : {}),
+  })
+
+  return {
+    async around(commit) {
+      const before = options.generation()
+      try {
+        return await commit()
+      } finally {
+        const after = options.generation()
+        if (after === before + 1) remember(own, after & 0xffff)
+        else if (after !== before) options.onUnclear()
+        // Where others committed before us, their events are still to be read.
+        if (before === known) known = after
+      }
+    },
+    run: (signal) => subscription.run(signal),
+  }
+}
+
+function remember(own: Set<number>, id: number): void {
+  own.delete(id)
+  own.add(id)
+  if (own.size <= ownMax) return
+  const [oldest] = own
+  if (oldest !== undefined) own.delete(oldest)
+}
+
+function concerns(payload: Buffer, tables: readonly TableRef[]): boolean {
+  let name = ''
+  forEachAttribute(payload, genericBytes, (type, start, end) => {
+    if (type === tableAttribute) name = readString(payload.subarray(start, end))
+  })
+  return tables.some((table) => families[table.family] === payload[0] && table.name === name)
+}
+
+function generationOf(payload: Buffer): number {
+  let id = -1
+  forEachAttribute(payload, genericBytes, (type, start) => {
+    if (type === generationId) id = payload.readUInt32BE(start)
+  })
+  return id
+}

@@ -1,0 +1,151 @@
+import { KernelError } from '../../errors.js'
+import { formatIp } from '../../state/ip.js'
+import type { NetlinkChannel } from '../netlink/channel.js'
+import { attributesOf, forEachAttribute, readString } from '../netlink/message-reader.js'
+import { MessageWriter } from '../netlink/message-writer.js'
+import { flags } from '../netlink/protocol.js'
+import type { Element, NftFamily, NftSet, TableRef } from '../nftables/model.js'
+import type { ListedElements, ListedRule, Remembered, RulesetReader } from '../nftables/reader.js'
+import {
+  chainAttributes,
+  datum,
+  elementAttributes,
+  elementListAttributes,
+  families,
+  messages,
+  ruleAttributes,
+  verdictCodes,
+} from './protocol.js'
+import { isSameRule } from './rule-match.js'
+import { keyBytes } from './sets.js'
+
+/** Bytes of nfgenmsg before a message's attributes. */
+const genericBytes = 4
+
+/** Reads tables by netlink dumps, which leave the event loop its turns. */
+export class TableReader implements RulesetReader {
+  readonly #channel: NetlinkChannel
+
+  constructor(channel: NetlinkChannel) {
+    this.#channel = channel
+  }
+
+  async chains(table: TableRef): Promise<ReadonlyMap<string, readonly ListedRule[]>> {
+    const chains = new Map<string, ListedRule[]>()
+    for (const name of await this.#chainNames(table)) chains.set(name, [])
+    const request = this.#request(table.family, messages.getRule, (message) =>
+      message.string(ruleAttributes.table, table.name),
+    )
+    const rules = await this.#channel.dump(request, {
+      action: `list rules of nftables table ${table.name}`,
+      parse: ({ payload }) => {
+        const attributes = attributesOf(payload, genericBytes)
+        const chain = attributes.get(ruleAttributes.chain)
+        const expressions = attributes.get(ruleAttributes.expressions)
+        if (!chain || !isOf(table, attributes.get(ruleAttributes.table))) return undefined
+        return { chain: readString(chain), expressions: Buffer.from(expressions ?? []) }
+      },
+    })
+    for (const { chain, expressions } of rules) {
+      chains.get(chain)?.push({
+        isLike: (rule) => isSameRule(table.family, rule, expressions),
+      })
+    }
+    return chains
+  }
+
+  async elements(table: TableRef, set: NftSet): Promise<ListedElements> {
+    const request = this.#request(table.family, messages.getElement, (message) => {
+      message.string(elementListAttributes.table, table.name)
+      message.string(elementListAttributes.set, set.name)
+    })
+    const lists = await this.#channel.dump(request, {
+      action: `list elements of nftables set ${set.name}`,
+      parse: ({ payload }) => itemsOf(payload),
+    })
+    return listed(table.family, lists.flat())
+  }
+
+  #chainNames(table: TableRef): Promise<readonly string[]> {
+    const request = this.#request(table.family, messages.getChain, () => undefined)
+    return this.#channel.dump(request, {
+      action: `list chains of nftables table ${table.name}`,
+      parse: ({ payload }) => {
+        const attributes = attributesOf(payload, genericBytes)
+        const name = attributes.get(chainAttributes.name)
+        return name && isOf(table, attributes.get(chainAttributes.table))
+          ? readString(name)
+          : undefined
+      },
+    })
+  }
+
+  #request(family: NftFamily, type: number, body: (message: MessageWriter) => void): MessageWriter {
+    return new MessageWriter(512).message(type, flags.dump, (message) => {
+      message.fixed(Uint8Array.of(families[family], 0, 0, 0))
+      body(message)
+    })
+  }
+}
+
+interface ListedElement {
+  /** The key's bytes, as a text of one character each. */
+  readonly key: string
+  readonly verdict: { readonly code: number; readonly chain: string } | undefined
+  readonly expiresMs: number
+}
+
+function itemsOf(payload: Buffer): readonly ListedElement[] {
+  const items: ListedElement[] = []
+  const list = attributesOf(payload, genericBytes).get(elementListAttributes.elements)
+  if (!list) return items
+  forEachAttribute(list, 0, (_, start, end) => {
+    const attributes = attributesOf(list.subarray(start, end))
+    const key = attributesOf(attributes.get(elementAttributes.key) ?? Buffer.alloc(0))
+    const data = attributesOf(attributes.get(elementAttributes.data) ?? Buffer.alloc(0))
+    const verdict = data.get(datum.verdict)
+    items.push({
+      key: key.get(datum.value)?.toString('latin1') ?? '',
+      verdict: verdict && verdictOf(verdict),
+      expiresMs: Number(attributes.get(elementAttributes.expiration)?.readBigUInt64BE() ?? 0n),
+    })
+  })
+  return items
+}
+
+function verdictOf(bytes: Buffer): { code: number; chain: string } {
+  const attributes = attributesOf(bytes)
+  const chain = attributes.get(datum.verdictChain)
+  return {
+    code: attributes.get(datum.verdictCode)?.readInt32BE() ?? 0,
+    chain: chain ? readString(chain) : '',
+  }
+}
+
+function listed(family: NftFamily, items: readonly ListedElement[]): ListedElements {
+  const byKey = new Map(items.map((item) => [item.key, item]))
+  return {
+    size: byKey.size,
+    has: (element: Element) => {
+      const found = byKey.get(keyBytes(family, element).toString('latin1'))
+      if (!found) return false
+      const { verdict } = element
+      if (!verdict) return true
+      const chain = 'chain' in verdict ? verdict.chain : ''
+      return found.verdict?.code === verdictCodes[verdict.to] && found.verdict.chain === chain
+    },
+    remembered: () =>
+      items.map(({ key, expiresMs }): Remembered => {
+        const bytes = Buffer.from(key, 'latin1')
+        if (bytes.length !== (family === 'ip' ? 4 : 16)) {
+          throw new KernelError('failed', 'list remembered clients: the set holds no addresses')
+        }
+        const value = BigInt(`0x${bytes.toString('hex')}`)
+        return { address: formatIp(family === 'ip' ? 'IPv4' : 'IPv6', value), expiresMs }
+      }),
+  }
+}
+
+function isOf(table: TableRef, name: Buffer | undefined): boolean {
+  return name !== undefined && readString(name) === table.name
+}

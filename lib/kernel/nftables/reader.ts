@@ -1,0 +1,27 @@
+import type { Element, NftSet, Rule, TableRef } from './model.js'
+
+/** What the kernel holds, to compare it with what it should. Lists in the background, in parts. */
+export interface RulesetReader {
+  /** The rules of each chain of the table, by the chain's name. */
+  chains(table: TableRef): Promise<ReadonlyMap<string, readonly ListedRule[]>>
+  /** What is in one set; throws a KernelError of kind `not-found` when there is no such set. */
+  elements(table: TableRef, set: NftSet): Promise<ListedElements>
+}
+
+export interface ListedRule {
+  /** Whether this is what that rule becomes in the kernel. */
+  isLike(rule: Rule): boolean
+}
+
+export interface ListedElements {
+  readonly size: number
+  /** Whether the element is there with its verdict. */
+  has(element: Element): boolean
+  /** Addresses with the time they have left, for sets of one address with a timeout. */
+  remembered(): readonly Remembered[]
+}
+
+export interface Remembered {
+  readonly address: string
+  readonly expiresMs: number
+}

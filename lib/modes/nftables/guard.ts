@@ -1,0 +1,89 @@
+import { setImmediate, setTimeout as delay } from 'node:timers/promises'
+import { KernelError, messageOf } from '../../errors.js'
+import type { RulesetWriter } from '../../kernel/nftables/nft.js'
+import type { RulesetReader } from '../../kernel/nftables/reader.js'
+import type { CommitWatch } from '../../kernel/nftables-netlink/commit-watch.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { ModeContext } from '../mode.js'
+import type { NftablesPlan } from './plan.js'
+import { differenceFrom } from './verify.js'
+
+export interface GuardDeps {
+  readonly context: ModeContext
+  readonly reader: RulesetReader
+  /** Calls what `onForeign` and `onUnclear` stand for when others commit. */
+  readonly watch: (handlers: { onForeign: () => void; onUnclear: () => void }) => CommitWatch
+  /** What the kernel should hold, per family. */
+  readonly applied: () => ReadonlyMap<IpFamily, NftablesPlan>
+  /** The shortest time between two comparisons. */
+  readonly tickMs: number
+  /** Even when nothing looks wrong, everything is compared this often. */
+  readonly verifyEveryMs: number
+}
+
+/**
+ * Notices when somebody else changes our tables. Foreign transactions are seen as they happen
+ * and answered with a full sync; where events were lost, and now and then in any case, the kernel
+ * is compared with the plan.
+ */
+export class Guard {
+  readonly #deps: GuardDeps
+  readonly #watch: CommitWatch
+  #isUnclear = false
+
+  constructor(deps: GuardDeps) {
+    this.#deps = deps
+    this.#watch = deps.watch({
+      onForeign: () => this.#resync('somebody else changed table kube-proxy'),
+      onUnclear: () => (this.#isUnclear = true),
+    })
+  }
+
+  /** A writer whose transactions are known to be ours. */
+  guarded(writer: RulesetWriter): RulesetWriter {
+    return {
+      name: writer.name,
+      commit: (transaction) => this.#watch.around(() => writer.commit(transaction)),
+      check: (transaction) => writer.check(transaction),
+    }
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    await Promise.all([this.#watch.run(signal), this.#verifyNowAndThen(signal)])
+  }
+
+  /** Compares kernel and plans once; asks for a full sync when they differ. */
+  async verify(): Promise<void> {
+    const { applied, reader, context } = this.#deps
+    for (const [family, plan] of applied()) {
+      try {
+        const difference = await differenceFrom(plan, { reader, pause: () => setImmediate() })
+        // A sync meanwhile makes the comparison worthless, not wrong: it is done again later.
+        if (applied().get(family) !== plan) this.#isUnclear = true
+        else if (difference !== undefined) this.#resync(difference)
+      } catch (error) {
+        this.#isUnclear = true
+        const kind = error instanceof KernelError ? error.kind : 'failed'
+        context.log.debug({ family, kind, error: messageOf(error) }, 'could not verify nftables')
+      }
+    }
+  }
+
+  async #verifyNowAndThen(signal: AbortSignal): Promise<void> {
+    let sinceMs = 0
+    for (;;) {
+      await delay(this.#deps.tickMs, undefined, { signal }).catch(() => undefined)
+      if (signal.aborted) return
+      sinceMs += this.#deps.tickMs
+      if (!this.#isUnclear && sinceMs < this.#deps.verifyEveryMs) continue
+      this.#isUnclear = false
+      sinceMs = 0
+      await this.verify()
+    }
+  }
+
+  #resync(reason: string): void {
+    this.#deps.context.log.warn({ reason }, 'nftables rules were changed by somebody else')
+    this.#deps.context.resync(reason, { full: true })
+  }
+}
