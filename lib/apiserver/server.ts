@@ -7,6 +7,7 @@ import { deploymentController } from './controllers/deployments.js'
 import { endpointSliceController } from './controllers/endpoint-slices.js'
 import { endpointsController } from './controllers/endpoints-objects.js'
 import { garbageCollector } from './controllers/garbage.js'
+import { eventExpiry } from './controllers/event-expiry.js'
 import { fakeRuntime, type PodRuntime } from './controllers/pod-runtime.js'
 import { PodController } from './controllers/pods.js'
 import { Faults } from './faults.js'
@@ -87,6 +88,7 @@ export class ApiServer {
   readonly faults: Faults
   readonly #options: ApiServerOptions
   readonly #store: VersionedStore
+  readonly #controllers: readonly Controller[]
   readonly #waiting: ((url: string) => void)[] = []
   #port: number
   #url: string | undefined
@@ -114,6 +116,7 @@ export class ApiServer {
     ])
     this.registry = new Registry({ store: this.#store, resources, strategies, now: options.now })
     this.faults = new Faults(this.#store)
+    this.#controllers = controllersOf(this.registry, options)
     for (const name of firstNamespaces) this.put(namespaceObject(name))
     const ranges = serviceCidrObject(options.serviceCidrs, this.registry.timestamp())
     if (resources.byKind(ranges.apiVersion, ranges.kind)) this.put(ranges)
@@ -137,7 +140,7 @@ export class ApiServer {
       this.#opened(server)
       await Promise.all([
         aborted(signal),
-        ...this.#controllers().map((controller) => controller.run(signal)),
+        ...this.#controllers.map((controller) => controller.run(signal)),
       ])
     } finally {
       this.#url = undefined
@@ -193,19 +196,6 @@ export class ApiServer {
     })
   }
 
-  #controllers(): readonly Controller[] {
-    const { runtime, onControllerError } = this.#options
-    if (runtime === undefined) return []
-    const deps = { registry: this.registry, onError: onControllerError }
-    return [
-      new PodController({ ...deps, runtime }),
-      deploymentController(deps),
-      endpointSliceController(deps),
-      endpointsController(deps),
-      garbageCollector(deps),
-    ]
-  }
-
   #createServer(): Server {
     const deps: RouteDeps = {
       registry: this.registry,
@@ -241,6 +231,20 @@ export class ApiServer {
     }
     return kind
   }
+}
+
+function controllersOf(registry: Registry, options: ApiServerOptions): readonly Controller[] {
+  const { runtime, onControllerError } = options
+  if (runtime === undefined) return []
+  const deps = { registry, onError: onControllerError }
+  return [
+    new PodController({ ...deps, runtime }),
+    deploymentController(deps),
+    endpointSliceController(deps),
+    endpointsController(deps),
+    garbageCollector(deps),
+    eventExpiry(deps),
+  ]
 }
 
 function namespaceOf(kind: ResourceKind, ref: ObjectRef): string | undefined {

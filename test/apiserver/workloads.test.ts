@@ -4,6 +4,7 @@ import t from 'tap'
 import { at, listAt, numberAt, textAt, textsAt } from '../../lib/apiserver/json.js'
 import type { KubeObject } from '../../lib/apiserver/object.js'
 import type { PodLife } from '../../lib/apiserver/controllers/pod-runtime.js'
+import { createApiServer } from '../../lib/apiserver/server.js'
 import { noKubectl, startServer, type TestServer } from './support/kubectl.js'
 
 const manifests = `
@@ -195,6 +196,55 @@ void t.test('a runtime brings pods to life and decides when they have ended', as
   t.match(endpoints(server)[0], { conditions: { ready: false, serving: true, terminating: true } })
   life.end()
   await until(() => server.api.list(pods).length === 0)
+})
+
+void t.test('a server that pauses brings its own pods back, and leaves others alone', async (t) => {
+  const started: string[] = []
+  const api = createApiServer({
+    runtime: {
+      run: async (pod, { report, killed }) => {
+        started.push(pod.metadata.name)
+        report({ ips: ['10.1.0.1'], ready: true })
+        await new Promise((resolve) => killed.addEventListener('abort', resolve))
+      },
+    },
+  })
+  const pod = (name: string, status: Record<string, string>) =>
+    api.put({
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name },
+      spec: { nodeName: 'n1', containers: [{ name: 'c', image: 'i' }] },
+      status,
+    })
+  pod('ours', {})
+  pod('theirs', { podIP: '10.1.0.2' })
+  for (const wanted of [1, 2]) {
+    const controller = new AbortController()
+    const running = api.run(controller.signal)
+    await until(() => started.length === wanted)
+    controller.abort()
+    await running
+  }
+  t.strictSame(started, ['ours', 'ours'])
+})
+
+void t.test('only the newest events are kept', async (t) => {
+  const server = await startServer()
+  t.teardown(() => server.stop())
+  const { api } = server
+  for (let index = 0; index < 1100; index++) {
+    api.put({
+      apiVersion: 'v1',
+      kind: 'Event',
+      metadata: { name: `e${index}` },
+      message: `${index}`,
+    })
+  }
+  const events = () => api.list({ apiVersion: 'v1', kind: 'Event' })
+  await until(() => events().length === 1000)
+  t.notOk(events().some((event) => event['message'] === '99'))
+  t.ok(events().some((event) => event['message'] === '100'))
 })
 
 void t.test('Endpoints: written for selectors, mirrored where a person wrote them', async (t) => {

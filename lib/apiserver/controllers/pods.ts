@@ -28,6 +28,8 @@ interface RunningPod {
 export class PodController implements Controller {
   readonly #deps: PodControllerDeps
   readonly #running = new Map<string, RunningPod>()
+  /** Uids of the pods it has ever run: after a pause those are started again, address or not. */
+  readonly #own = new Set<string>()
 
   constructor(deps: PodControllerDeps) {
     this.#deps = deps
@@ -59,6 +61,7 @@ export class PodController implements Controller {
     if (pod === undefined || (running !== undefined && running.uid !== pod.metadata.uid)) {
       running?.terminating.abort()
       running?.killed.abort()
+      if (running) this.#own.delete(running.uid)
       if (pod === undefined) return
     }
     if (pod.metadata.deletionTimestamp !== undefined) {
@@ -66,10 +69,14 @@ export class PodController implements Controller {
       else this.#terminate(running, pod)
     } else if (textAt(pod, 'spec', 'nodeName') === '') {
       this.#schedule(pods, nodes, pod)
-    } else if (running === undefined && textAt(pod, 'status', 'podIP') === '') {
+    } else if (running === undefined && this.#isOurs(pod)) {
       // A pod that came with an address is somebody else's to run.
       this.#start(pods, pod, store.get(collectionOf(nodes), textAt(pod, 'spec', 'nodeName')))
     }
+  }
+
+  #isOurs(pod: KubeObject): boolean {
+    return textAt(pod, 'status', 'podIP') === '' || this.#own.has(pod.metadata.uid ?? '')
   }
 
   #schedule(pods: ResourceKind, nodes: ResourceKind, pod: KubeObject): void {
@@ -114,6 +121,7 @@ export class PodController implements Controller {
           if (last !== undefined) this.#start(pods, last, node)
         } else if (last?.metadata.deletionTimestamp !== undefined) this.#remove(pods, last)
       })
+    this.#own.add(pod.metadata.uid ?? '')
     this.#running.set(key, { uid: pod.metadata.uid ?? '', terminating, killed, ended })
   }
 
@@ -128,6 +136,7 @@ export class PodController implements Controller {
   #remove(pods: ResourceKind, pod: KubeObject): void {
     const { namespace, name, uid } = pod.metadata
     if (this.#deps.registry.find(pods, namespace, name)?.metadata.uid !== uid) return
+    this.#own.delete(uid ?? '')
     this.#deps.registry.delete(pods, namespace, name, { gracePeriodSeconds: 0 })
   }
 
