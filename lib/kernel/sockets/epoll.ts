@@ -16,7 +16,6 @@ export const interest = {
 
 const cloexec = 0o2000000
 const add = 1
-const remove = 2
 const modify = 3
 
 /** One epoll instance, and the buffer its events arrive in. */
@@ -38,27 +37,29 @@ export class Epoll {
     if (this.fd < 0) throw new SystemCallError('create an epoll instance', this.fd)
   }
 
-  /** 0, or the negative error. */
-  add(fd: number, events: number): number {
-    return this.#control(add, fd, events)
+  /**
+   * 0, or the negative error. Events come with the tag, by which a caller can tell those of an
+   * earlier descriptor of the same number. Closing a descriptor removes it.
+   */
+  add(fd: number, events: number, tag = 0): number {
+    return this.#control(add, fd, events, tag)
   }
 
-  modify(fd: number, events: number): number {
-    return this.#control(modify, fd, events)
+  modify(fd: number, events: number, tag = 0): number {
+    return this.#control(modify, fd, events, tag)
   }
 
-  /** Not needed before a close, which removes by itself. */
-  remove(fd: number): number {
-    return this.#control(remove, fd, 0)
-  }
-
-  /** How many descriptors have news; see {@link Epoll.fdAt} and {@link Epoll.eventsAt}. */
+  /** How many descriptors have news; the other methods tell which, by index. */
   wait(timeoutMs: number): number {
     return this.#libc.epoll_wait(this.fd, this.#events.address, this.#capacity, timeoutMs)
   }
 
   fdAt(index: number): number {
     return this.#events.view.getInt32(index * this.#eventSize + this.#dataOffset, true)
+  }
+
+  tagAt(index: number): number {
+    return this.#events.view.getInt32(index * this.#eventSize + this.#dataOffset + 4, true)
   }
 
   eventsAt(index: number): number {
@@ -69,9 +70,10 @@ export class Epoll {
     this.#libc.close(this.fd)
   }
 
-  #control(operation: number, fd: number, events: number): number {
+  #control(operation: number, fd: number, events: number, tag: number): number {
     this.#request.view.setUint32(0, events, true)
     this.#request.view.setInt32(this.#dataOffset, fd, true)
+    this.#request.view.setInt32(this.#dataOffset + 4, tag, true)
     return this.#libc.epoll_ctl(this.fd, operation, fd, this.#request.address)
   }
 }
