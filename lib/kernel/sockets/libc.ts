@@ -37,11 +37,16 @@ export interface Libc {
   recvmsg(fd: number, message: number, flags: number): number
   sendmsg(fd: number, message: number, flags: number): number
   addressOf(memory: ArrayBuffer): number
-  /**
-   * Calls back whenever the descriptor is readable, from Node's own loop, until closed. Does not
-   * keep the thread alive. The handle has to be held: it stops when it is collected as garbage.
-   */
-  watch(fd: number, onReadable: () => void): { close(): void }
+  /** Watches a descriptor from Node's own loop; does not keep the thread alive. */
+  watch(fd: number, onReadable: () => void): Watch
+}
+
+/** Has to be held: it stops when it is collected as garbage. */
+export interface Watch {
+  /** Calls back again and again while the descriptor is readable. */
+  start(): void
+  stop(): void
+  close(): void
 }
 
 /**
@@ -112,7 +117,11 @@ function bind(koffi: Koffi): Libc {
     watch: (fd, onReadable) => {
       const handle = koffi.node.poll(fd, { readable: true }, onReadable)
       handle.unref()
-      return handle
+      return {
+        start: () => handle.start({ readable: true }, onReadable),
+        stop: () => handle.stop(),
+        close: () => handle.close(),
+      }
     },
   }
 }

@@ -1,5 +1,5 @@
 import { Epoll } from '../../../kernel/sockets/epoll.js'
-import type { Libc } from '../../../kernel/sockets/libc.js'
+import type { Libc, Watch } from '../../../kernel/sockets/libc.js'
 
 /** Whatever waits for news of a descriptor. */
 export interface Watcher {
@@ -14,11 +14,13 @@ export interface Task {
 /**
  * Events of raw descriptors, by one epoll instance that Node's own loop watches in turn: one
  * wake-up of Node brings a batch of events, and messages and timers of the worker go on as usual.
+ * To be watched costs a little for every event, so a busy loop stops that, and waits for its
+ * events itself, a moment at a time, with a trip through Node's loop in between.
  */
 export class EventLoop {
   readonly #libc: Libc
   readonly #epoll: Epoll
-  readonly #watch: { close(): void }
+  readonly #watch: Watch
   /** By descriptor, as are the tags. */
   readonly #watchers: (Watcher | undefined)[] = []
   readonly #tags: number[] = []
@@ -26,6 +28,7 @@ export class EventLoop {
   #tasks: Task[] = []
   #isScheduled = false
   #isTurning = false
+  #isBusy = false
 
   constructor(libc: Libc) {
     this.#libc = libc
@@ -70,24 +73,48 @@ export class EventLoop {
 
   #turn(): void {
     this.#isTurning = true
+    let events = 0
     for (let round = 0; round < roundsPerTurn; round++) {
-      const count = this.#epoll.wait(0)
-      for (let index = 0; index < count; index++) {
-        const fd = this.#epoll.fdAt(index)
-        // An event of a descriptor that was closed since must not reach its successor.
-        if (this.#tags[fd] !== this.#epoll.tagAt(index)) continue
-        this.#watchers[fd]?.ready(this.#epoll.eventsAt(index))
-      }
-      const isQuiet = count <= 0 && this.#tasks.length === 0
+      const count = this.#epoll.wait(
+        this.#isBusy && round === 0 && !this.#hasTasks ? busyWaitMs : 0,
+      )
+      this.#dispatch(count)
+      const isQuiet = count <= 0 && !this.#hasTasks
       this.#runTasks()
       if (isQuiet) break
+      events += Math.max(count, 0)
     }
     this.#isTurning = false
-    if (this.#tasks.length > 0) this.#schedule()
+    this.#settle(events)
+  }
+
+  #dispatch(count: number): void {
+    for (let index = 0; index < count; index++) {
+      const fd = this.#epoll.fdAt(index)
+      // An event of a descriptor that was closed since must not reach its successor.
+      if (this.#tags[fd] !== this.#epoll.tagAt(index)) continue
+      this.#watchers[fd]?.ready(this.#epoll.eventsAt(index))
+    }
+  }
+
+  /** Decides who waits for the next events: this loop while it is busy, otherwise Node's. */
+  #settle(events: number): void {
+    if (!this.#isBusy && events >= busyEvents) {
+      this.#isBusy = true
+      this.#watch.stop()
+    } else if (this.#isBusy && events === 0 && !this.#hasTasks) {
+      this.#isBusy = false
+      this.#watch.start()
+    }
+    if (this.#isBusy || this.#hasTasks) this.#schedule()
+  }
+
+  get #hasTasks(): boolean {
+    return this.#tasks.length > 0
   }
 
   #runTasks(): void {
-    if (this.#tasks.length === 0) return
+    if (!this.#hasTasks) return
     const tasks = this.#tasks
     this.#tasks = []
     for (const task of tasks) task.run()
@@ -106,3 +133,7 @@ export class EventLoop {
 const eventsPerRound = 256
 /** Enough to spare most trips through Node's loop, few enough to let its timers be on time. */
 const roundsPerTurn = 8
+/** Events in one turn that make a loop a busy one. */
+const busyEvents = 32
+/** Timers of Node may be late by as much. */
+const busyWaitMs = 1

@@ -27,6 +27,7 @@ export class SocketEnd implements Watcher {
   hasUrgent = false
   /** Nagle's algorithm is off, or does not matter yet. */
   isWithoutDelay: boolean
+  #isWatched = false
   #awaitsWritable = false
 
   constructor(options: SocketEndOptions) {
@@ -48,13 +49,10 @@ export class SocketEnd implements Watcher {
     if ((events & interest.urgent) !== 0) this.hasUrgent = true
   }
 
-  watchReading(): number {
-    return this.#loop.add(this.fd, reading >>> 0, this)
-  }
-
-  watchBoth(): number {
-    this.#awaitsWritable = true
-    return this.#loop.add(this.fd, both >>> 0, this)
+  /** 0, or the negative error. What came before is told as well. */
+  watch(): number {
+    this.#isWatched = true
+    return this.#loop.add(this.fd, (this.#awaitsWritable ? both : reading) >>> 0, this)
   }
 
   /** The peer is slow: most never are, so only now do we ask to hear when there is room again. */
@@ -62,7 +60,7 @@ export class SocketEnd implements Watcher {
     this.mayWrite = false
     if (this.#awaitsWritable) return
     this.#awaitsWritable = true
-    this.#loop.modify(this.fd, both >>> 0)
+    if (this.#isWatched) this.#loop.modify(this.fd, both >>> 0)
   }
 
   close(): void {

@@ -26,7 +26,7 @@ const localShortages: ReadonlySet<number> = new Set(
 )
 
 /** Peers that vanished without a word are found out after this, which the original never did. */
-export const keepAliveSeconds = 60
+const keepAliveSeconds = 60
 
 const nothingTried: readonly Target[] = []
 
@@ -94,9 +94,11 @@ export class TcpConnection implements EndOwner, Timed, Task {
     this.#dialAgain(-errno.ETIMEDOUT)
   }
 
-  /** Old enough that the endpoint may have vanished; the client's socket inherited it. */
+  /** Old enough that either side may have vanished without a word. */
   cameOfAge(): void {
-    if (this.#backend) this.#context.sockets.keepAlive(this.#backend.fd, keepAliveSeconds)
+    for (const end of [this.#client, this.#backend]) {
+      if (end) this.#context.sockets.keepAlive(end.fd, keepAliveSeconds)
+    }
   }
 
   endReady(end: SocketEnd, events: number): void {
@@ -144,7 +146,8 @@ export class TcpConnection implements EndOwner, Timed, Task {
     const result = sockets.connect(fd, address)
     // With nothing sent before, Nagle's algorithm holds nothing back: noDelay can wait.
     const end = new SocketEnd({ fd, loop, owner: this, isWithoutDelay: false })
-    const watched = result === 0 || result === -errno.EINPROGRESS ? end.watchBoth() : result
+    end.awaitWritable()
+    const watched = result === 0 || result === -errno.EINPROGRESS ? end.watch() : result
     if (watched < 0) {
       loop.close(fd)
       return watched
@@ -185,9 +188,10 @@ export class TcpConnection implements EndOwner, Timed, Task {
     this.#toClient = new Flow(flowTools, backend, this.#client)
     // What the client sent in the meantime is there already, so try before epoll says so.
     this.#client.mayRead = this.#client.mayWrite = true
-    const watched = this.#client.watchReading()
+    this.#pump()
+    if (this.#isOver) return
+    const watched = this.#client.watch()
     if (watched < 0) this.#fail(watched)
-    else this.#pump()
   }
 
   #pump(): void {

@@ -7,7 +7,7 @@ import type { Listener } from '../listener.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'
 import type { Watcher } from './event-loop.js'
-import { keepAliveSeconds, TcpConnection, type ConnectionOwner } from './tcp-connection.js'
+import { TcpConnection, type ConnectionOwner } from './tcp-connection.js'
 
 /** The client's socket and the endpoint's. */
 const descriptorsPerConnection = 2
@@ -42,9 +42,8 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     // Synchronous, but callers of either data path expect a promise that rejects.
     return Promise.resolve().then(() => {
       this.#fd = sockets.listen({ ip, port, kind: 'stream', backlog: listenBacklog })
-      // Accepted sockets inherit both, which saves the calls for each connection.
+      // Accepted sockets inherit it, which saves a call for each.
       sockets.noDelay(this.#fd)
-      sockets.keepAlive(this.#fd, keepAliveSeconds)
       loop.add(this.#fd, interest.readable, this)
       return sockets.localAddress(this.#fd).port
     })
