@@ -1,0 +1,48 @@
+import type { IpFamily } from '../state/ip.js'
+import type { Protocol } from '../state/names.js'
+
+/** The first packet of a connection, as it is at one point of its way. A value. */
+export interface Packet {
+  readonly family: IpFamily
+  readonly protocol: Protocol
+  readonly source: string
+  readonly destination: string
+  readonly port: number
+  /** The interface it came in by; undefined for packets of the node itself. */
+  readonly inInterface: string | undefined
+  readonly mark: number
+  /** Its destination was changed, so the kernel will change answers back. */
+  readonly isDnated: boolean
+  readonly isMasqueraded: boolean
+}
+
+/** One thing that happened to the packet, and why. */
+export interface Hop {
+  /** Hook, table and chain, such as `nat PREROUTING > KUBE-SERVICES`. */
+  readonly where: string
+  /** The rule as the kernel's tool prints it; empty where there is none, as in a listener. */
+  readonly rule: string
+  /** One plain sentence. */
+  readonly why: string
+}
+
+/** One way the packet may go; all probabilities of an explanation add up to 1. */
+export interface Way {
+  readonly probability: number
+  readonly hops: readonly Hop[]
+  /** The packet as it leaves, or as it was when it ended. */
+  readonly packet: Packet
+  readonly end: WayEnd
+}
+
+/**
+ * - `sent`: leaves for `packet.destination`
+ * - `local`: taken by a socket of this node
+ * - `dropped`, `rejected`: by the last hop
+ */
+export type WayEnd = 'sent' | 'local' | 'dropped' | 'rejected'
+
+/** What of the node the kernel asks while it walks: routing, not rules. */
+export interface NodeSurroundings {
+  readonly localAddresses: ReadonlySet<string>
+}

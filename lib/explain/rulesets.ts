@@ -1,0 +1,85 @@
+import { dispatchChains, jumps as iptablesJumps } from '../modes/iptables/fixed-rules.js'
+import {
+  fixedRules as userspaceFixed,
+  jumps as userspaceJumps,
+  placeRules,
+} from '../modes/userspace/render.js'
+import { winnerOf } from '../modes/nftables/claims.js'
+import type { Chain, Element } from '../kernel/nftables/model.js'
+import type { IptablesPlan } from '../modes/iptables/plan.js'
+import type { IptablesRuleset } from './iptables-walk.js'
+import type { ListenerPlan, UserspacePlan } from '../modes/userspace/plan.js'
+import type { NftablesPlan } from '../modes/nftables/plan.js'
+import type { NftablesRuleset } from './nftables-walk.js'
+
+type Collected = Map<string, string[]>
+
+function append(rules: Collected, table: string, chain: string, text: string): void {
+  const key = `${table} ${chain}`
+  const list = rules.get(key)
+  if (list) list.push(text)
+  else rules.set(key, [text])
+}
+
+/** All rules of an iptables plan, built-in chains included. */
+export function iptablesRuleset(plan: IptablesPlan): IptablesRuleset {
+  const rules: Collected = new Map(
+    dispatchChains.map(({ table, chain }) => [`${table} ${chain}`, []]),
+  )
+  for (const { table, from, rule } of iptablesJumps) append(rules, table, from, rule.text)
+  for (const { table, chain, rules: own } of plan.fixed.chains) {
+    for (const { text } of own) append(rules, table, chain, text)
+  }
+  for (const { chains, dispatch } of plan.services.values()) {
+    for (const { table, chain, rules: own } of chains) {
+      for (const { text } of own) append(rules, table, chain, text)
+    }
+    for (const { table, chain, rule } of dispatch) append(rules, table, chain, rule.text)
+  }
+  for (const { text } of plan.fixed.tail) append(rules, 'nat', 'KUBE-SERVICES', text)
+  return rules
+}
+
+/** Portal rules, and the listeners behind their ports. */
+export interface UserspaceRuleset {
+  readonly rules: IptablesRuleset
+  /** By the number that stands in the rules for the port of a listener. */
+  readonly listeners: ReadonlyMap<number, ListenerPlan>
+}
+
+/** Above every real port, so that nothing is taken for a listener by mistake. */
+const firstSymbolicPort = 100_000
+
+/** Ports exist only once something listens, so each listener gets a number in their place. */
+export function userspaceRuleset(plan: UserspacePlan): UserspaceRuleset {
+  const rules: Collected = new Map()
+  const listeners = new Map<number, ListenerPlan>()
+  for (const { table, chain, rule } of [...userspaceJumps, ...userspaceFixed(undefined)]) {
+    append(rules, table, chain, rule.text)
+  }
+  for (const service of plan.services.values()) {
+    const named: Partial<Record<ListenerPlan['list'], string>> = {}
+    for (const listener of service.listeners) {
+      const port = firstSymbolicPort + listeners.size
+      listeners.set(port, listener)
+      named[listener.list] = String(port)
+    }
+    for (const { table, chain, rule } of placeRules(service.rules, named)) {
+      append(rules, table, chain, rule.text)
+    }
+  }
+  return { rules, listeners }
+}
+
+/** The table that an nftables plan makes. */
+export function nftablesRuleset(plan: NftablesPlan): NftablesRuleset {
+  const chains = new Map<string, Chain>()
+  for (const part of plan.parts.values())
+    for (const chain of part.chains) chains.set(chain.name, chain)
+  const elements = new Map<string, Element>()
+  for (const [id, claims] of plan.claims) {
+    const winner = winnerOf(claims)
+    if (winner) elements.set(id, winner)
+  }
+  return { family: plan.table.family, chains, elements }
+}
