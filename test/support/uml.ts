@@ -116,10 +116,12 @@ async function boot(scratch: string, marker: string, options: UmlOptions): Promi
     wait.isOver = true
     killGroup(machine.pid)
   }, timeoutMs)
+  const forgetSignals = dieWithUs(machine.pid)
   const death = await new Promise<string>((resolve) => {
     machine.on('error', (error) => resolve(error.message))
     machine.on('close', (status, signal) => resolve(signal ?? `status ${status ?? '?'}`))
   })
+  forgetSignals()
   clearTimeout(timer)
   killGroup(machine.pid)
   if (end.code !== undefined) return { code: end.code, output: lines.slice(started).join('\n') }
@@ -129,6 +131,24 @@ async function boot(scratch: string, marker: string, options: UmlOptions): Promi
       : `User Mode Linux died before the command had ended (${death})`,
     lines,
   )
+}
+
+/** In a group of its own the machine would outlive a runner that is told to stop. */
+function dieWithUs(pid: number | undefined): () => void {
+  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+  const onSignal = (signal: NodeJS.Signals) => {
+    killGroup(pid)
+    forget()
+    process.kill(process.pid, signal)
+  }
+  const onExit = () => killGroup(pid)
+  const forget = () => {
+    for (const signal of signals) process.off(signal, onSignal)
+    process.off('exit', onExit)
+  }
+  for (const signal of signals) process.on(signal, onSignal)
+  process.on('exit', onExit)
+  return forget
 }
 
 function killGroup(pid: number | undefined): void {
