@@ -137,6 +137,6 @@ export interface Meter {
   count(name: string, labels: Readonly<Record<string, string>>, by?: number): void
   gauge(name: string, labels: Readonly<Record<string, string>>, value: number): void
   observe(name: string, labels: Readonly<Record<string, string>>, value: number): void
-  /** Drops every series of services that carries all of these labels, when a service port left. */
+  /** Drops the series of a service port that left: all that carry these labels, `service` among them. */
   forget(labels: Readonly<Record<string, string>>): void
 }

@@ -18,7 +18,7 @@ export function metricsMarkdown(): string {
     introduction,
     '\n## As in kube-proxy\n',
     table([...commonMetrics, ...kernelModeMetrics]),
-    '\n## Only here\n\n`service` is `namespace/name:port`, `endpoint` is `address:port`.\n',
+    '\n## Only here\n\n`service` is `namespace/name:port`, `endpoint` is `address:port`.\nOf a metric with 10,000 such series, further ones are summed under `other`.\n',
     table(ownMetrics),
     '\n## As in every Kubernetes component\n',
     table(componentMetrics),

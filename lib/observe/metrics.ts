@@ -2,8 +2,8 @@ import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom
 import type { Meter, ModeName } from '../modes/mode.js'
 import { fullName, type MetricSpec } from './metric-spec.js'
 import { metricTable } from './metric-table.js'
+import { ServiceSeries, type Labels } from './service-series.js'
 
-type Labels = Readonly<Record<string, string>>
 type Metric = Counter | Gauge | Histogram
 
 export interface MetricsOptions {
@@ -11,6 +11,8 @@ export interface MetricsOptions {
   readonly mode: ModeName
   /** Whether to add process_* and nodejs_*. */
   readonly process?: boolean
+  /** How many series of services one metric may have; what is beyond counts as `other`. */
+  readonly maxServiceSeries?: number
   /** Told about a name that the table does not have; such numbers are lost. */
   readonly onUnknown?: (name: string) => void
 }
@@ -20,11 +22,11 @@ export class Metrics implements Meter {
   readonly #registry = new Registry()
   readonly #metrics = new Map<string, { readonly spec: MetricSpec; readonly metric: Metric }>()
   readonly #onUnknown: (name: string) => void
-  /** Label sets of series in use, so that `forget` finds them. */
-  readonly #series = new Map<string, Map<string, Labels>>()
+  readonly #series: ServiceSeries
 
   constructor(options: MetricsOptions) {
     this.#onUnknown = options.onUnknown ?? (() => undefined)
+    this.#series = new ServiceSeries(options.maxServiceSeries ?? 10_000)
     for (const spec of metricTable) {
       // Kept although no page shows it: counting must not depend on the mode.
       const shown = spec.modes?.includes(options.mode) ?? true
@@ -53,13 +55,8 @@ export class Metrics implements Meter {
   }
 
   forget(labels: Labels): void {
-    const wanted = Object.entries(labels)
-    for (const [name, series] of this.#series) {
-      for (const [key, present] of series) {
-        if (!wanted.every(([label, value]) => present[label] === value)) continue
-        this.#metrics.get(name)?.metric.remove(present)
-        series.delete(key)
-      }
+    for (const series of this.#series.take(labels)) {
+      this.#metrics.get(series.metric)?.metric.remove(series.labels)
     }
   }
 
@@ -78,15 +75,11 @@ export class Metrics implements Meter {
     const chosen = Object.fromEntries(
       known.spec.labels.map((label) => [label, labels[label] ?? '']),
     )
-    if (known.spec.labels.includes('service')) {
-      let series = this.#series.get(name)
-      if (!series) {
-        series = new Map<string, Labels>()
-        this.#series.set(name, series)
-      }
-      series.set(JSON.stringify(Object.values(chosen)), chosen)
+    const isOfService = known.spec.labels.includes('service')
+    return {
+      metric: known.metric,
+      labels: isOfService ? this.#series.admit(name, chosen) : chosen,
     }
-    return { metric: known.metric, labels: chosen }
   }
 
   #create(spec: MetricSpec, registers: Registry[]): Metric {

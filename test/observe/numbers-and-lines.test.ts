@@ -72,6 +72,36 @@ t.test('a service port that left takes its series along', async (t) => {
   t.match(body, /service_connections_total\{service="d\/b",protocol="TCP",endpoint=/)
 })
 
+t.test('a huge cluster does not fill the memory with series: the rest is summed', async (t) => {
+  const metrics = new Metrics({ mode: 'userspace', process: false, maxServiceSeries: 2 })
+  const count = (service: string, endpoint: string) =>
+    metrics.count('service_connections_total', { service, protocol: 'TCP', endpoint })
+  for (const service of ['d/a', 'd/b', 'd/c', 'd/d', 'd/a']) count(service, '10.0.0.1:80')
+  metrics.count('service_refused_connections_total', { service: 'd/c', protocol: 'UDP' })
+  const lines = async () => {
+    const { body } = await metrics.page()
+    return body.split('\n').filter((line) => /^kubeproxy_service_(conn|ref)/.test(line))
+  }
+  const line = (service: string, endpoint: string, value: number) =>
+    `kubeproxy_service_connections_total{service="${service}",protocol="TCP",endpoint="${endpoint}"} ${value}`
+  t.same(await lines(), [
+    line('d/a', '10.0.0.1:80', 2),
+    line('d/b', '10.0.0.1:80', 1),
+    line('other', 'other', 2),
+    'kubeproxy_service_refused_connections_total{service="d/c",protocol="UDP"} 1',
+  ])
+  metrics.forget({ service: 'd/b', protocol: 'UDP' })
+  metrics.forget({ service: 'd/unknown', protocol: 'TCP' })
+  count('d/e', '10.0.0.1:80')
+  metrics.forget({ service: 'd/b', protocol: 'TCP' })
+  count('d/f', '10.0.0.1:80')
+  t.same((await lines()).slice(0, 3), [
+    line('d/a', '10.0.0.1:80', 2),
+    line('other', 'other', 3),
+    line('d/f', '10.0.0.1:80', 1),
+  ])
+})
+
 t.test('the table: no name twice, every one explained', async (t) => {
   const names = metricTable.map(fullName)
   t.equal(new Set(names).size, names.length)
