@@ -117,7 +117,7 @@ export const modeKeys = {
     ['iptables', 'addresses'],
     'iptables',
     'How traffic reaches the listeners: redirected by iptables, or addresses put on this machine',
-    { flags: ['userspace-portals'], known: 'here' },
+    { flags: ['userspace-portals'], known: 'here', idle: 'only iptables is built yet' },
   ),
   'userspace.drainTimeout': userspace.duration(
     30 * second,

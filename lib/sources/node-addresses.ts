@@ -16,7 +16,7 @@ const realDeps: NodeAddressesDeps = {
   sleep: (ms, signal) => delay(ms, undefined, { signal }).catch(() => undefined),
   // Asking costs some 50 us; the reference follows address changes not at all (L09).
   pollMs: 2000,
-  ignored: ['kube-ipvs0', 'kube-portals0'],
+  ignored: ['kube-ipvs0'],
 }
 
 /** The addresses of this node's interfaces, loopback included, in the order of the interfaces. */

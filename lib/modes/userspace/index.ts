@@ -44,7 +44,7 @@ async function probeIptables(family: IpFamily): Promise<readonly Finding[]> {
     ;[iptables] = await openIptables([family])
     await iptables?.check()
   } catch (error) {
-    const fix = 'install iptables and run with NET_ADMIN, or use --userspace-portals=addresses'
+    const fix = 'install iptables, and run with the right to change it (NET_ADMIN)'
     return [{ what, ok: false, required: true, seen: messageOf(error), fix }]
   }
   if (!iptables) return []
