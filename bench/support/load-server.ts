@@ -29,13 +29,15 @@ for (const port of ports.short) {
 }
 
 /** Sends back whatever comes. */
-serve(ports.echo, (fd) => {
-  loop.add(fd, (interest.readable | interest.edgeTriggered) >>> 0, () => {
-    const count = sockets.receive(fd, buffer.address, buffer.bytes.length)
-    if (count > 0) sockets.send(fd, buffer.address, count)
-    else if (count === 0) loop.close(fd)
+for (const port of [ports.echo, ports.echo2]) {
+  serve(port, (fd) => {
+    loop.add(fd, (interest.readable | interest.edgeTriggered) >>> 0, () => {
+      const count = sockets.receive(fd, buffer.address, buffer.bytes.length)
+      if (count > 0) sockets.send(fd, buffer.address, count)
+      else if (count === 0) loop.close(fd)
+    })
   })
-})
+}
 
 /** Takes everything. */
 serve(ports.sink, (fd) => {

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 
 /** CPU milliseconds a process has used, all its threads together. */
 export function cpuMilliseconds(pid: number): number {
@@ -9,4 +9,8 @@ export function cpuMilliseconds(pid: number): number {
 export function residentMib(pid: number): number {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8')
   return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1] ?? NaN) / 1024
+}
+
+export function openDescriptors(pid: number): number {
+  return readdirSync(`/proc/${pid}/fd`).length
 }

@@ -1,13 +1,15 @@
 /**
  * The userspace mode's worker pool with listeners for the load server's ports, without iptables.
- * Usage: proxy-under-test.js DATAPATH WORKERS LISTEN-ADDRESS SERVER-ADDRESS
+ * Usage: proxy-under-test.js DATAPATH WORKERS LISTEN-ADDRESS SERVER-ADDRESS [CHANGES-PER-SECOND]
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { DescriptorBudget, descriptorLimit } from '../../lib/modes/userspace/descriptors.js'
 import type { DataPathName, ListenerSpec } from '../../lib/modes/userspace/datapath.js'
 import { WorkerPool } from '../../lib/modes/userspace/pool.js'
 import { ports } from './services.js'
 
-const [name = 'splice', workers = '1', address = '', server = ''] = process.argv.slice(2)
+const [name = 'splice', workers = '1', address = '', server = '', changesPerSecond = '0'] =
+  process.argv.slice(2)
 const dataPath: DataPathName = name === 'net' ? 'net' : 'splice'
 const pool = new WorkerPool(
   {
@@ -52,3 +54,14 @@ const outcome = await pool.change({
 })
 if (outcome.failed.length > 0) throw new Error(JSON.stringify(outcome.failed))
 process.stdout.write('ready\n')
+
+/** Endpoints come and go, also while connections to them are open; those have to live on. */
+while (Number(changesPerSecond) > 0) {
+  await sleep(1000 / Number(changesPerSecond))
+  const some = ports.short.filter(() => Math.random() < 0.5)
+  const update = [
+    specOf(ports.short[0], 'TCP', some.length > 0 ? some : ports.short),
+    specOf(ports.echo, 'TCP', Math.random() < 0.5 ? [ports.echo] : [ports.echo, ports.echo2]),
+  ]
+  await pool.change({ open: [], update, close: [] })
+}

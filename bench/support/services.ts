@@ -3,6 +3,7 @@ export const ports = {
   /** Several, so that source ports do not run out: a proxy connects from one address only. */
   short: [7001, 7002, 7003, 7004],
   echo: 7100,
+  echo2: 7101,
   sink: 7200,
   source: 7201,
   udp: 7300,

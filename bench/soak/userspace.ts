@@ -1,0 +1,99 @@
+/**
+ * Mixed traffic through a userspace data path while endpoints change 20 times a second: no errors,
+ * flat memory, no descriptor lost. `npm run soak`; SOAK_SECONDS and SOAK_DATAPATH change it.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import {
+  lane,
+  nodeAddresses,
+  runLoad,
+  serverAddress,
+  startIn,
+  stop,
+  withLane,
+} from '../support/lane.js'
+import { openDescriptors, residentMib } from '../support/process-usage.js'
+import { ports } from '../support/services.js'
+
+const seconds = Number(process.env['SOAK_SECONDS'] ?? 600)
+const dataPath = process.env['SOAK_DATAPATH'] ?? 'splice'
+const workers = 2
+const sliceSeconds = Math.min(10, Math.max(1, seconds / 10))
+/** Idle pipes a worker of `splice` may keep, both ends. */
+const keptDescriptors = workers * 32
+
+interface Mix {
+  readonly load: string
+  readonly port: number
+  readonly n: number
+}
+
+/** Well below saturation: what is looked for are errors, not speed. */
+const mixes: readonly Mix[] = [
+  { load: 'rate', port: ports.short[0], n: 500 },
+  { load: 'connections', port: ports.short[0], n: 4 },
+  { load: 'pingpong', port: ports.echo, n: 16 },
+  { load: 'bulk', port: ports.sink, n: 2 },
+  { load: 'bulk', port: ports.source, n: 2 },
+  { load: 'udp', port: ports.udp, n: 16 },
+]
+
+const total = { connections: 0, errors: 0, lost: 0, gigabytes: 0 }
+
+/** One kind of traffic, slice by slice: each slice opens its connections anew. */
+async function keepGoing(mix: Mix, until: number): Promise<void> {
+  while (performance.now() < until) {
+    try {
+      const address = nodeAddresses.splice
+      const report = await runLoad([mix.load, address, mix.port, sliceSeconds, mix.n])
+      if (mix.load === 'rate' || mix.load === 'connections') {
+        total.connections += (report['perSecond'] ?? 0) * sliceSeconds
+      }
+      total.errors += report['failed'] ?? 0
+      total.lost += report['lost'] ?? 0
+      total.gigabytes += ((report['gigabitsPerSecond'] ?? 0) * sliceSeconds) / 8
+    } catch (error) {
+      total.errors++
+      console.error(error)
+    }
+  }
+}
+
+await withLane(async () => {
+  const script = (name: string) => new URL(`../support/${name}.js`, import.meta.url).pathname
+  const node = process.execPath
+  const server = await startIn(lane.servers, [node, script('load-server'), serverAddress])
+  const argv = [node, script('proxy-under-test'), dataPath, String(workers)]
+  const changes = [nodeAddresses.splice, serverAddress, '20']
+  const proxy = await startIn(lane.node, [...argv, ...changes])
+  const pid = proxy.pid ?? 0
+  try {
+    await sleep(1000)
+    const atFirst = openDescriptors(pid)
+    const until = performance.now() + seconds * 1000
+    const traffic = Promise.all(mixes.map((mix) => keepGoing(mix, until)))
+    const memory: number[] = []
+    while (performance.now() < until) {
+      await sleep(sliceSeconds * 1000)
+      memory.push(residentMib(pid))
+      const now = { MiB: Math.round(residentMib(pid)), descriptors: openDescriptors(pid) }
+      console.log(JSON.stringify({ ...now, ...total }))
+    }
+    await traffic
+    await sleep(2000)
+    const left = openDescriptors(pid) - atFirst
+    // The first slices warm the process up.
+    const half = memory.slice(Math.floor(memory.length / 2))
+    const growth = (half.at(-1) ?? 0) - (half[0] ?? 0)
+    const isGood = total.errors === 0 && left <= keptDescriptors && growth < 20
+    console.log(
+      `${dataPath}: ${Math.round(total.connections)} connections, ${total.gigabytes.toFixed(0)} GB, ` +
+        `${total.errors} errors, ${total.lost} datagrams lost, ${left} descriptors more than at first ` +
+        `(up to ${keptDescriptors} are kept on purpose), ${growth.toFixed(1)} MiB growth in the second half`,
+    )
+    if (!isGood) process.exitCode = 1
+  } finally {
+    await stop(proxy)
+    await stop(server)
+  }
+})
