@@ -16,9 +16,7 @@ export function bulk({ loop, target, seconds, n }: Load): object {
     const fd = sockets.open(addressFamily.IPv4, 'stream')
     sockets.connect(fd, target)
     const move = () =>
-      isDownload
-        ? sockets.receive(fd, buffer.address, buffer.bytes.length)
-        : sockets.send(fd, buffer.address, buffer.bytes.length)
+      isDownload ? loop.discard(fd) : sockets.send(fd, buffer.address, buffer.bytes.length)
     loop.add(fd, edgeTriggered, (events) => {
       if ((events & interest.error) !== 0) throw new Error('a bulk stream broke')
       for (let count = move(); performance.now() < deadline; count = move()) {

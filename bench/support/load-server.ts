@@ -42,8 +42,7 @@ for (const port of [ports.echo, ports.echo2]) {
 /** Takes everything. */
 serve(ports.sink, (fd) => {
   loop.add(fd, interest.readable, () => {
-    const count = sockets.receive(fd, buffer.address, buffer.bytes.length)
-    if (count === 0) loop.close(fd)
+    if (loop.discard(fd) === 0) loop.close(fd)
   })
 })
 
