@@ -1,3 +1,4 @@
+import type { JsonObject } from './json.js'
 import { invalidValue, required, type Cause } from './status.js'
 
 export type NameRule = 'subdomain' | 'label' | 'service' | 'path'
@@ -49,16 +50,13 @@ export function isPortName(text: string): boolean {
   return text.length <= 15 && label.test(text) && /[a-z]/.test(text) && !text.includes('--')
 }
 
-export function validateLabels(
-  field: string,
-  labels: Readonly<Record<string, string>>,
-): readonly Cause[] {
+export function validateLabels(field: string, labels: JsonObject): readonly Cause[] {
   return Object.entries(labels).flatMap(([key, value]) => {
     const causes: Cause[] = []
     if (!isQualifiedName(key)) {
       causes.push(invalidValue(field, key, 'a label key is an optional DNS prefix and a name'))
     }
-    if (value.length > 63 || !labelValue.test(value)) {
+    if (typeof value !== 'string' || value.length > 63 || !labelValue.test(value)) {
       causes.push(
         invalidValue(
           field,

@@ -1,5 +1,5 @@
 import { randomInt, randomUUID } from 'node:crypto'
-import { equalJson, type Json, type JsonObject } from './json.js'
+import { equalJson, numberAt, textAt, type Json, type JsonObject } from './json.js'
 import { validateLabels, validateName } from './names.js'
 import { parseObject, type KubeObject, type ObjectMeta } from './object.js'
 import { afterUpdate } from './patch/managed-fields.js'
@@ -133,7 +133,7 @@ export class Registry {
     checkPreconditions(kind, object, options)
     if (options.dryRun === true) return object
     const grace = options.gracePeriodSeconds ?? defaultGrace(object)
-    if (kind.kind === 'Pod' && grace > 0 && object['spec'] !== undefined && isScheduled(object)) {
+    if (kind.kind === 'Pod' && grace > 0 && isScheduled(object)) {
       return this.#terminate(kind, object, grace)
     }
     if (kind.kind === 'Namespace') this.#deleteContent(name)
@@ -276,14 +276,11 @@ function withoutFinalizers(metadata: ObjectMeta, warn: WriteOptions['warn']): Ob
 }
 
 function defaultGrace(object: KubeObject): number {
-  const spec = object['spec'] as JsonObject | undefined
-  const seconds = spec?.['terminationGracePeriodSeconds']
-  return typeof seconds === 'number' ? seconds : 30
+  return numberAt(object, 'spec', 'terminationGracePeriodSeconds') ?? 30
 }
 
 function isScheduled(object: KubeObject): boolean {
-  const spec = object['spec'] as JsonObject | undefined
-  return typeof spec?.['nodeName'] === 'string' && spec['nodeName'] !== ''
+  return textAt(object, 'spec', 'nodeName') !== ''
 }
 
 function withoutUndefined(object: KubeObject): KubeObject {

@@ -36,7 +36,7 @@ export function validateService(service: KubeObject): readonly Cause[] {
     ...validateAffinity(spec),
     ...validateAddresses(spec),
     ...validatePolicies(spec),
-    ...validateLabels('spec.selector', objectAt(spec, 'selector') as Record<string, string>),
+    ...validateLabels('spec.selector', objectAt(spec, 'selector')),
     ...validateExternal(spec),
   ]
 }
