@@ -1,5 +1,5 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import { messageOf } from '../errors.js'
+import { KernelError, messageOf } from '../errors.js'
 
 export interface HttpRequest {
   readonly method: string
@@ -45,8 +45,12 @@ export async function runHttpServer(
       options.listening?.(portOf(server))
       await closed(server, signal)
     } catch (error) {
-      failed(`listen on ${host} port ${port}: ${messageOf(error)}`)
-      if (failHard) throw error
+      const message = `listen on ${host} port ${port}: ${messageOf(error)}`
+      failed(message)
+      if (failHard) {
+        const advice = 'free the port, choose another, or leave out --bind-address-hard-fail'
+        throw new KernelError('busy', `${message}; ${advice}`, { cause: error })
+      }
       await sleep(retryMs, signal)
     }
   }

@@ -138,7 +138,7 @@ t.test('L22: a taken port ends the process where that is wanted', { skip }, asyn
   await until('readyz', () => code(`${healthz}/readyz`), /200/)
   const second = start(t, ...common, '--bind-address-hard-fail')
   t.equal(await second.exited, 1)
-  t.match(second.output(), /listen .*EADDRINUSE/)
+  t.match(second.output(), /\nkube-proxy: listen .*EADDRINUSE.*; free the port, choose another/)
   t.equal(await first.stop(), 0)
 })
 
