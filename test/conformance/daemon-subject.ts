@@ -109,6 +109,7 @@ function flagsOf(mode: ModeName, settings: CaseSettings): readonly string[] {
     '-v=4',
     `--${mode === 'ipvs' ? 'ipvs' : 'iptables'}-min-sync-period=10ms`,
     `--${mode === 'ipvs' ? 'ipvs' : 'iptables'}-sync-period=1s`,
+    '--drain-timeout=500ms',
     `--feature-gates=AllowServiceExternalIPs=${settings.allowsExternalIps}`,
     `--masquerade-all=${settings.masqueradeAll}`,
     `--iptables-localhost-nodeports=${settings.localhostNodePorts}`,

@@ -1,10 +1,12 @@
 /** A few cases of every topic through the whole command: flags, manifest folder, sync loop, mode. */
 import t from 'tap'
+import { addressOf } from '../../lib/world/topology.js'
 import { createWorld } from '../../lib/world/world.js'
 import { readCases } from './case-file.js'
 import { casesFolder } from './cases-folder.js'
 import { DaemonSubject } from './daemon-subject.js'
 import { skips, withoutSctp } from './mode-profiles.js'
+import { buildCaseService, nodeManifest, serviceManifest, sliceManifests } from './objects.js'
 import { runCases } from './runner.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
@@ -32,9 +34,10 @@ for (const mode of modes) {
     t.equal(cases.length, sample.length, 'every chosen case is there')
     const world = await createWorld({ name: `daemon${mode}` })
     t.teardown(() => world.close())
+    const subject = new DaemonSubject(mode)
     await runCases({
       world,
-      subject: new DaemonSubject(mode),
+      subject,
       cases,
       mode,
       skips: [...skips[mode], withoutSctp],
@@ -44,3 +47,35 @@ for (const mode of modes) {
     })
   })
 }
+
+await t.test('S20, E19: the health check node port counts local endpoints', { skip }, async (t) => {
+  const world = await createWorld({ name: 'daemonhealth' })
+  t.teardown(() => world.close())
+  const subject = new DaemonSubject('nftables')
+  const [any] = readCases(casesFolder)
+  await subject.start(world, any!.settings)
+  t.teardown(() => subject.stop())
+  const ask = async () => {
+    const url = `http://${addressOf('node', 'IPv4')}:32760/`
+    const script =
+      `const answer = await fetch('${url}');` +
+      'console.log(JSON.stringify({ status: answer.status, body: await answer.json() }))'
+    const argv = [process.execPath, '--input-type=module', '-e', script]
+    const { stdout, stderr } = await world.exec('outside', argv)
+    return JSON.parse(stdout || JSON.stringify({ error: stderr })) as object
+  }
+  const shorthand = {
+    families: ['IPv4' as const],
+    loadBalancer: true,
+    externalTrafficPolicy: 'Local',
+  }
+  const apply = (endpoints: readonly string[]) => {
+    const service = buildCaseService('web', { ...shorthand, endpoints }, 1)
+    const upserts = [nodeManifest(null), serviceManifest(service), ...sliceManifests(service)]
+    return subject.apply({ upserts, removals: [] })
+  }
+  await apply(['pod-1', 'pod-2', 'pod-4'])
+  t.match(await ask(), { status: 200, body: { localEndpoints: 2 } })
+  await apply(['pod-1 terminating', 'pod-2 unready', 'pod-4'])
+  t.match(await ask(), { status: 503, body: { localEndpoints: 0 } })
+})

@@ -155,6 +155,8 @@ async function createMode(
     'iptables.syncPeriod': 1000,
     'nftables.syncPeriod': 1000,
     'ipvs.syncPeriod': 1000,
+    // Connections that a case keeps open would hold up every restart.
+    'userspace.drainTimeout': 500,
   })
   const definition = await variant.load()
   return definition.create(modeSettings(config, variant.mode, families), {
