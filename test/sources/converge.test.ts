@@ -1,0 +1,150 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import fc from 'fast-check'
+import t from 'tap'
+import { createApiServer, type ApiServer } from '../../lib/apiserver/server.js'
+import { ApiClient } from '../../lib/sources/api-client.js'
+import { apiServerSource } from '../../lib/sources/api-server.js'
+import { openCluster } from '../../lib/sources/cluster-access.js'
+import type { ObjectKind, ObjectSink } from '../../lib/sources/source.js'
+import { identityOf } from '../../lib/state/parse-object.js'
+
+/** What the sink holds of Services: name and version. */
+class Mirror implements ObjectSink {
+  readonly services = new Map<string, string>()
+  /** Removals of what was still there when they came (R01). */
+  readonly mistakes: string[] = []
+  readonly #api: ApiServer
+
+  constructor(api: ApiServer) {
+    this.#api = api
+  }
+
+  upsert(kind: ObjectKind, raw: unknown): void {
+    if (kind !== 'Service') return
+    const { resourceVersion } = (raw as { metadata: { resourceVersion: string } }).metadata
+    this.services.set(identityOf(raw).name, resourceVersion)
+  }
+
+  remove(kind: ObjectKind, _namespace: string, name: string): void {
+    if (kind !== 'Service') return
+    this.services.delete(name)
+    // Names of this kind are never deleted in the runs below.
+    if (name.startsWith('stays') && contentOf(this.#api).has(name)) this.mistakes.push(name)
+  }
+
+  synced(): void {
+    // The content is what is compared.
+  }
+
+  failed(): void {
+    // Failures are the point of the test.
+  }
+}
+
+function contentOf(api: ApiServer): ReadonlyMap<string, string> {
+  const all = api.list({ apiVersion: 'v1', kind: 'Service' })
+  return new Map(all.map(({ metadata }) => [metadata.name, metadata.resourceVersion ?? '']))
+}
+
+const names = ['a', 'b', 'c', 'd', 'stays-1', 'stays-2', 'stays-3']
+
+type Step = (api: ApiServer) => void
+
+const write = fc.tuple(fc.constantFrom(...names), fc.integer({ min: 1, max: 65_535 })).map(
+  ([name, port]): Step =>
+    (api) =>
+      void api.put({
+        apiVersion: 'v1',
+        kind: 'Service',
+        metadata: { name },
+        spec: { ports: [{ port }] },
+      }),
+)
+const remove = fc.constantFrom('a', 'b', 'c', 'd').map(
+  (name): Step =>
+    (api) =>
+      void api.remove({ apiVersion: 'v1', kind: 'Service', name }),
+)
+const disturb = fc.constantFrom<Step>(
+  (api) => api.faults.dropWatches(),
+  (api) => api.faults.cutWatches(),
+  (api) => api.faults.failWatches(410),
+  (api) => api.faults.failWatches(500),
+  (api) => api.faults.compact(),
+  (api) => api.faults.restart(),
+)
+const fault = fc
+  .record({
+    verbs: fc.constantFrom<('list' | 'watch')[]>(['list'], ['watch'], ['list', 'watch']),
+    effect: fc.constantFrom(
+      { answer: 410 as const },
+      { answer: 429 as const },
+      { answer: 500 as const },
+      { cut: true as const },
+      { hang: true as const },
+      { drip: { bytes: 7, everyMs: 1 } },
+    ),
+    times: fc.integer({ min: 1, max: 3 }),
+  })
+  .map(
+    (given): Step =>
+      (api) =>
+        void api.faults.inject(given),
+  )
+
+const steps = fc.array(
+  fc.oneof(
+    { weight: 5, arbitrary: write },
+    { weight: 2, arbitrary: remove },
+    { weight: 2, arbitrary: disturb },
+    { weight: 2, arbitrary: fault },
+    // Undefined is a pause, in which the source gets somewhere.
+    { weight: 3, arbitrary: fc.constant(undefined) },
+  ),
+  { minLength: 10, maxLength: 40 },
+)
+
+async function converges(given: readonly (Step | undefined)[]): Promise<readonly string[]> {
+  const api = createApiServer({ runtime: undefined })
+  const controller = new AbortController()
+  const running = api.run(controller.signal)
+  const access = await openCluster({ kubeconfig: '', master: await api.listening() })
+  const mirror = new Mirror(api)
+  const following = new AbortController()
+  const source = apiServerSource({
+    client: new ApiClient(access, 'test'),
+    nodeName: 'n',
+    timing: {
+      pageSize: 2,
+      headTimeoutMs: 30,
+      idleTimeoutMs: 200,
+      pageTimeoutMs: 100,
+      firstRetryMs: 1,
+      longestConnectRetryMs: 10,
+      longestErrorRetryMs: 10,
+    },
+  }).run(mirror, following.signal)
+  for (const step of given) {
+    if (step === undefined) await delay(8)
+    else step(api)
+  }
+  api.faults.clear()
+  const wanted = () => JSON.stringify([...contentOf(api)].sort())
+  while (JSON.stringify([...mirror.services].sort()) !== wanted()) await delay(5)
+  following.abort()
+  await source
+  controller.abort()
+  await running
+  return mirror.mistakes
+}
+
+void t.test(
+  'R01: whatever fails in whatever order, the sink ends up with what the server has',
+  async (t) => {
+    await fc.assert(
+      fc.asyncProperty(steps, async (given) => (await converges(given)).length === 0),
+      { numRuns: 25, endOnFailure: true },
+    )
+    t.pass('25 runs')
+  },
+)
