@@ -1,6 +1,6 @@
 import { apiEvents } from './observe/api-events.js'
 import { applyNodeSettings } from './node/settings.js'
-import { cleanLeftovers } from './modes/leftovers.js'
+import { runLeftoverCleanup } from './modes/leftovers.js'
 import { chooseMode, describe, type ChosenMode } from './modes/choose.js'
 import { Conntrack } from './kernel/conntrack.js'
 import { dryMode } from './modes/dry-mode.js'
@@ -124,7 +124,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     if (state && !config.dryRun) flows.applied(state)
     return report.failed.length === 0
   }
-  let leftovers: Promise<void> | undefined
+  const inForce = new AbortController()
   const loop = new SyncLoop({
     minIntervalMs: periods.minMs,
     retryIntervalMs: periods.syncMs,
@@ -134,11 +134,15 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
       const taken = tracker.take()
       observer.taken(taken)
       observation.taken(taken)
+      let isInForce = true
       let succeeded = true
       for (const state of taken.states) {
-        succeeded = afterSync(await syncer.sync(state), taken) && succeeded
+        const report = await syncer.sync(state)
+        isInForce &&= report.outcome !== 'failed'
+        succeeded = afterSync(report, taken) && succeeded
       }
-      if (succeeded && !config.dryRun) leftovers ??= cleanLeftovers(mode, context)
+      // Some service ports may have failed; what is left of another mode would not help them.
+      if (isInForce) inForce.abort()
       return succeeded
     },
   })
@@ -174,12 +178,16 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
         if (sink.isComplete) requestSync()
       }, inner),
     // A dry run changes nothing, and opening ports is a change; the real proxy may hold them.
-    ...(config.dryRun ? [] : [(inner: AbortSignal) => observation.run(inner)]),
+    ...(config.dryRun
+      ? []
+      : [
+          (inner: AbortSignal) => observation.run(inner),
+          (inner: AbortSignal) => runLeftoverCleanup(mode, context, inForce.signal, inner),
+        ]),
   ])
   log.info({}, 'stopping; rules of the kernel stay in place')
   await running.close()
   await flows.idle()
-  await leftovers
 }
 
 /** The line that `kubectl logs … | grep Using` looks for, and why it is not the mode asked for. */

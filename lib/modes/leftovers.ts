@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf } from '../errors.js'
 import { modeLoaders } from './registry.js'
 import type { ModeContext, ModeName } from './mode.js'
@@ -9,24 +11,46 @@ const sharesChainsWith: Readonly<Partial<Record<ModeName, ModeName>>> = {
   ipvs: 'iptables',
 }
 
+/** Time between tries: the lock of iptables may be held by somebody for a while. */
+const retryMs = [1000, 2000, 5000, 10_000, 30_000, 60_000]
+
+/** Cleans once `inForce` is aborted, and tries again while something is in the way. */
+export async function runLeftoverCleanup(
+  current: ModeName,
+  context: ModeContext,
+  inForce: AbortSignal,
+  signal: AbortSignal,
+): Promise<void> {
+  const either = AbortSignal.any([inForce, signal])
+  if (!either.aborted) await once(either, 'abort')
+  for (const pause of retryMs) {
+    if (signal.aborted || (await cleanLeftovers(current, context))) return
+    await delay(pause, undefined, { signal }).catch(() => undefined)
+  }
+}
+
 /**
  * Removes what an earlier run in another mode left (L16). Unlike upstream this happens once the
  * rules of the present mode are in force, so that a switch leaves no gap. Rules that would send
  * packets to listeners that died with their process are why it must not wait any longer.
+ * Resolves to whether everything is gone.
  */
 export async function cleanLeftovers(
   current: ModeName,
   context: ModeContext,
   loaders: ModeLoaders = modeLoaders,
-): Promise<void> {
+): Promise<boolean> {
+  let isClean = true
   for (const load of Object.values(loaders)) {
     const definition = await load()
     if (definition.name === current || definition.name === sharesChainsWith[current]) continue
     try {
       await definition.cleanup(context)
     } catch (error) {
+      isClean = false
       const fields = { mode: definition.name, error: messageOf(error) }
-      context.log.warn(fields, 'what an earlier run in this mode left could not be removed')
+      context.log.warn(fields, 'what an earlier run in this mode left could not be removed yet')
     }
   }
+  return isClean
 }

@@ -16,7 +16,7 @@ t.test(
     t.ok(isFine, lines.join('\n'))
     for (const mode of modes) t.ok(lines.includes(`-- kube-proxy --proxy-mode=${mode}`), mode)
     const rows = lines.filter((line) => /^ {6}web-/.test(line))
-    t.ok(rows.length >= 2 * modes.length)
+    t.ok(rows.length >= 2 * modes.length, lines.join('\n'))
     const first = rows[0]?.trim().split(/ +/) ?? []
     t.same(first.slice(2), first.slice(0, -2), 'strict turn-taking in the original design')
     t.equal(new Set(first).size, 2)

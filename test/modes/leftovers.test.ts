@@ -1,0 +1,57 @@
+import t from 'tap'
+import { cleanLeftovers } from '../../lib/modes/leftovers.js'
+import type { ModeLoaders } from '../../lib/modes/choose.js'
+import type { ModeContext, ModeDefinition, ModeName } from '../../lib/modes/mode.js'
+
+const names: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
+
+function cleaning(failing?: ModeName) {
+  const cleaned: ModeName[] = []
+  const warned: string[] = []
+  const loaders: ModeLoaders = Object.fromEntries(
+    names.map((name) => {
+      const definition: Pick<ModeDefinition, 'name' | 'cleanup'> = {
+        name,
+        cleanup: async () => {
+          if (name === failing) throw new Error('lock held')
+          cleaned.push(name)
+        },
+      }
+      return [name, async () => definition as ModeDefinition]
+    }),
+  )
+  const log = {
+    debug: () => undefined,
+    info: () => undefined,
+    error: () => undefined,
+    warn: (fields: object) => warned.push(JSON.stringify(fields)),
+  }
+  const context = { log } as unknown as ModeContext
+  return { cleaned, warned, run: (current: ModeName) => cleanLeftovers(current, context, loaders) }
+}
+
+t.test(
+  'L16: every other mode is cleaned, but iptables and ipvs leave each other alone',
+  async (t) => {
+    for (const [current, expected] of [
+      ['userspace', ['iptables', 'ipvs', 'nftables']],
+      ['iptables', ['userspace', 'nftables']],
+      ['ipvs', ['userspace', 'nftables']],
+      ['nftables', ['userspace', 'iptables', 'ipvs']],
+    ] as const) {
+      const { cleaned, run } = cleaning()
+      t.ok(await run(current))
+      t.same(cleaned, expected, current)
+    }
+  },
+)
+
+t.test(
+  'a mode that cannot be cleaned now is named, the others are cleaned, and it is to be tried again',
+  async (t) => {
+    const { cleaned, warned, run } = cleaning('iptables')
+    t.notOk(await run('nftables'))
+    t.same(cleaned, ['userspace', 'ipvs'])
+    t.match(warned, [/"mode":"iptables".*lock held/])
+  },
+)
