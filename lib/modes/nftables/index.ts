@@ -5,6 +5,7 @@ import type { NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { Finding, Mode, ModeDefinition, ModeSettings, Planner } from '../mode.js'
 import { NftablesApplier } from './apply.js'
 import { Guard, type GuardDeps } from './guard.js'
+import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { probeDefaults, probeNftables } from './probe.js'
@@ -31,14 +32,21 @@ export const mode: ModeDefinition = {
       context,
       now: () => performance.now(),
     })
+    const localhost = settings.localhostNodePorts
+      ? new LocalhostPorts({ log: context.log, random: Math.random })
+      : undefined
     return {
       name: 'nftables',
       ...planner(settings),
-      apply: (plan, previous) => applier.apply(plan, previous),
+      apply: async (plan, previous) => {
+        const applied = await applier.apply(plan, previous)
+        return localhost ? { ...applied, failed: await localhost.update(plan) } : applied
+      },
       run: async (signal) => {
         await Promise.all([applier.run(signal), guard?.run(signal)])
       },
       close: async () => {
+        localhost?.close()
         await applier.idle()
         netlink?.close()
       },

@@ -1,0 +1,175 @@
+import { connect, createServer, type Server, type Socket } from 'node:net'
+import { messageOf } from '../../errors.js'
+import type { DesiredService, Endpoint } from '../../state/desired-state.js'
+import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
+import type { Log, ServiceFailure } from '../mode.js'
+import { winnerOf } from './claims.js'
+import { sets } from './names.js'
+import { elementId } from './part.js'
+import type { NftablesPlan } from './plan.js'
+
+/** Endpoints tried for one connection before it is given up. */
+const attempts = 4
+
+export interface LocalhostPortsDeps {
+  readonly log: Log
+  readonly random: () => number
+}
+
+interface Listener {
+  readonly server: Server
+  readonly connections: Set<Socket>
+}
+
+/**
+ * TCP node ports on 127.0.0.1 and ::1. A packet to loopback cannot be sent on by NAT without
+ * opening the host to its neighbours (route_localnet, CVE-2020-8558), so this one case of node
+ * ports is a listener that connects to an endpoint itself. The node's own traffic is not bound
+ * by externalTrafficPolicy (S18), so any endpoint may get it.
+ */
+export class LocalhostPorts {
+  readonly #deps: LocalhostPortsDeps
+  readonly #plans = new Map<IpFamily, NftablesPlan>()
+  readonly #listeners = new Map<string, Listener>()
+  readonly #failed = new Map<string, ServiceFailure>()
+
+  constructor(deps: LocalhostPortsDeps) {
+    this.#deps = deps
+  }
+
+  /** Opens and closes listeners to match the plan; returns the ports that are taken. */
+  async update(plan: NftablesPlan): Promise<readonly ServiceFailure[]> {
+    const previous = this.#plans.get(plan.family)
+    this.#plans.set(plan.family, plan)
+    const host = loopbackOf(plan)
+    const changed = portsToLookAt(
+      plan,
+      previous && loopbackOf(previous) === host ? previous : undefined,
+    )
+    // What failed before is tried again at every sync.
+    for (const id of this.#failed.keys()) {
+      if (id.startsWith(`${plan.family} `)) changed.add(Number(id.split(' ')[1]))
+    }
+    for (const port of changed) {
+      const id = `${plan.family} ${port}`
+      const owner = host === undefined ? undefined : ownerOf(plan, port)
+      if (host === undefined || !owner) this.#closeOne(id)
+      else if (!this.#listeners.has(id)) await this.#open(id, { host, port, owner, plan })
+    }
+    return [...this.#failed.values()]
+  }
+
+  close(): void {
+    for (const id of [...this.#listeners.keys()]) this.#closeOne(id)
+  }
+
+  async #open(
+    id: string,
+    { host, port, owner, plan }: { host: string; port: number; owner: string; plan: NftablesPlan },
+  ): Promise<void> {
+    const connections = new Set<Socket>()
+    const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (client) =>
+      this.#serve(client, connections, plan.family, port),
+    )
+    try {
+      await new Promise<void>((resolve, reject) => {
+        server.once('error', reject)
+        server.listen({ host, port, ipv6Only: true }, resolve)
+      })
+    } catch (error) {
+      const reason = `listen on ${host} port ${port} for node port: ${messageOf(error)}`
+      this.#failed.set(id, { key: owner, reason, event: 'PortConflict' })
+      return
+    }
+    server.on('error', (error) =>
+      this.#deps.log.warn({ port, error: messageOf(error) }, 'localhost node port failed'),
+    )
+    this.#failed.delete(id)
+    this.#listeners.set(id, { server, connections })
+  }
+
+  #closeOne(id: string): void {
+    this.#failed.delete(id)
+    const listener = this.#listeners.get(id)
+    if (!listener) return
+    this.#listeners.delete(id)
+    listener.server.close()
+    for (const socket of listener.connections) socket.destroy()
+  }
+
+  #serve(client: Socket, connections: Set<Socket>, family: IpFamily, port: number): void {
+    const plan = this.#plans.get(family)
+    const owner = plan && ownerOf(plan, port)
+    const service = owner === undefined ? undefined : plan?.state.services.get(owner)
+    connections.add(client)
+    client.on('close', () => connections.delete(client))
+    // Whoever fails first takes the other side with it, see `join`.
+    client.on('error', () => undefined)
+    const order = service ? this.#shuffled(service) : []
+    const tryNext = (left: readonly Endpoint[]) => {
+      const [endpoint, ...rest] = left
+      if (!endpoint || client.destroyed) {
+        client.resetAndDestroy()
+        return
+      }
+      const upstream = connect({ host: endpoint.ip, port: endpoint.port, allowHalfOpen: true })
+      upstream.once('error', () => tryNext(rest))
+      upstream.once('connect', () => {
+        upstream.removeAllListeners('error')
+        join(client, upstream)
+      })
+    }
+    tryNext(order)
+  }
+
+  /** Endpoints to try, in random order. */
+  #shuffled({ clusterEndpoints }: DesiredService): readonly Endpoint[] {
+    const left = [...clusterEndpoints]
+    const order: Endpoint[] = []
+    while (left.length > 0 && order.length < attempts) {
+      order.push(...left.splice(Math.floor(this.#deps.random() * left.length), 1))
+    }
+    return order
+  }
+}
+
+/** Carries both directions, each until its own end; an error ends both at once. */
+function join(client: Socket, upstream: Socket): void {
+  client.on('error', () => upstream.resetAndDestroy())
+  upstream.on('error', () => client.resetAndDestroy())
+  client.on('close', () => upstream.destroy())
+  upstream.on('close', () => client.destroy())
+  client.pipe(upstream)
+  upstream.pipe(client)
+}
+
+/** The address to listen on, where node ports are asked for on loopback. */
+function loopbackOf({ state }: NftablesPlan): string | undefined {
+  const canonical = state.family === 'IPv4' ? '127.0.0.1' : '::1'
+  const isAsked = state.node.nodePorts.addresses.some((text) => {
+    const ip = parseIp(text)
+    return ip !== undefined && isLoopback(ip) && text === canonical
+  })
+  return isAsked ? canonical : undefined
+}
+
+function portsToLookAt(plan: NftablesPlan, previous: NftablesPlan | undefined): Set<number> {
+  const { added, changed, removed } = plan.claims.since(previous?.claims)
+  const ports = new Set<number>()
+  for (const [id] of [...added, ...changed, ...removed]) {
+    const port = portOf(id)
+    if (port !== undefined) ports.add(port)
+  }
+  return ports
+}
+
+const tcpPorts = elementId({ set: sets.serviceNodePorts, key: ['tcp', ''] })
+
+function portOf(id: string): number | undefined {
+  return id.startsWith(tcpPorts) ? Number(id.slice(tcpPorts.length)) : undefined
+}
+
+/** The service port that has the node port, if it has somewhere to send a connection. */
+function ownerOf(plan: NftablesPlan, port: number): string | undefined {
+  return winnerOf(plan.claims.get(`${tcpPorts}${port}`))?.owner
+}

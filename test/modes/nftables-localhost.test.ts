@@ -1,0 +1,96 @@
+import { connect, createServer, type AddressInfo, type Server } from 'node:net'
+import t from 'tap'
+import { LocalhostPorts } from '../../lib/modes/nftables/localhost-ports.js'
+import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
+import { service, states, testSettings } from '../support/states.js'
+
+const silent = () => undefined
+const log = { debug: silent, info: silent, warn: silent, error: silent }
+
+/** A server that answers each client, after its end, with its own name and what it got. */
+async function namedServer(name: string): Promise<{ server: Server; port: number }> {
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    let got = ''
+    socket.on('data', (data) => (got += data.toString()))
+    socket.on('end', () => socket.end(`${name} ${got}`))
+    socket.on('error', silent)
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  return { server, port: (server.address() as AddressInfo).port }
+}
+
+/** What a client gets that sends a text and ends its side; or the error's code. */
+function ask(host: string, port: number, text: string): Promise<string> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port, allowHalfOpen: true })
+    let answer = ''
+    socket.on('data', (data) => (answer += data.toString()))
+    socket.on('end', () => resolve(answer))
+    socket.on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? 'error'))
+    socket.end(text)
+  })
+}
+
+void t.test('S23, NF25: TCP node ports answer on localhost where loopback is chosen', async (t) => {
+  const { server, port } = await namedServer('a')
+  const free = await namedServer('free')
+  const nodePort = free.port
+  await new Promise((resolve) => free.server.close(resolve))
+  const ports = new LocalhostPorts({ log, random: () => 0 })
+  t.teardown(() => {
+    server.close()
+    ports.close()
+  })
+  const cluster = states('IPv4', { nodePortAddresses: ['127.0.0.0/8'] })
+  const plan = nftablesPlanner(testSettings)
+  const web = service({
+    nodePort,
+    externalPolicyLocal: true,
+    endpoints: [{ ip: '127.0.0.1', port, local: false }],
+  })
+  const update = () => ports.update(plan(cluster.take()))
+
+  cluster.put(web)
+  t.same(await update(), [])
+  t.equal(await ask('127.0.0.1', nodePort, 'hello'), 'a hello', 'half-close is kept, S18 holds')
+
+  cluster.put({ ...web, endpoints: [{ ip: '127.0.0.1', port: 1 }] })
+  await update()
+  t.equal(await ask('127.0.0.1', nodePort, 'hello'), 'ECONNRESET', 'nobody there')
+
+  cluster.put({
+    ...web,
+    endpoints: [
+      { ip: '127.0.0.2', port },
+      { ip: '127.0.0.1', port },
+    ],
+  })
+  await update()
+  t.equal(await ask('127.0.0.1', nodePort, 'x'), 'a x', 'another endpoint is tried')
+
+  cluster.put({ ...web, endpoints: [] })
+  await update()
+  t.equal(await ask('127.0.0.1', nodePort, 'hello'), 'ECONNREFUSED', 'S19')
+
+  const taken = { ...web, nodePort: port }
+  cluster.put(taken)
+  t.match(await update(), [
+    { key: 'default/web:http/TCP', event: 'PortConflict', reason: /EADDRINUSE/ },
+  ])
+  await new Promise((resolve) => server.close(resolve))
+  t.same(await update(), [], 'tried again at the next sync')
+  cluster.remove(web)
+  await update()
+  t.equal(await ask('127.0.0.1', port, ''), 'ECONNREFUSED')
+})
+
+void t.test('L06: without loopback in nodePortAddresses nothing listens', async (t) => {
+  const ports = new LocalhostPorts({ log, random: () => 0 })
+  const free = await namedServer('free')
+  await new Promise((resolve) => free.server.close(resolve))
+  const cluster = states('IPv4', { nodePortAddresses: ['primary'] })
+  cluster.put(service({ nodePort: free.port }))
+  await ports.update(nftablesPlanner(testSettings)(cluster.take()))
+  t.equal(await ask('127.0.0.1', free.port, ''), 'ECONNREFUSED')
+  ports.close()
+})
