@@ -32,11 +32,14 @@ export function apiEvents(options: ApiEventsOptions): EventRecorder {
   const { log, nodeName, post, now = Date.now, burst = 25, perMinute = 12 } = options
   let tokens = burst
   let refilledAt = now()
+  /** One at a time: a burst of them should not become a burst of connections. */
+  let last = Promise.resolve()
+  let waiting = 0
   const allows = () => {
     const time = now()
     tokens = Math.min(burst, tokens + ((time - refilledAt) / 60_000) * perMinute)
     refilledAt = time
-    if (tokens < 1) return false
+    if (tokens < 1 || waiting >= burst) return false
     tokens--
     return true
   }
@@ -49,12 +52,16 @@ export function apiEvents(options: ApiEventsOptions): EventRecorder {
       }
       const body = bodyOf(event, nodeName, new Date(now()))
       const path = `/apis/events.k8s.io/v1/namespaces/${body.metadata.namespace}/events`
-      post(path, body).catch((error: unknown) =>
-        log.debug(
-          { event: event.reason, namespace, name, error: messageOf(error) },
-          'event not sent',
-        ),
-      )
+      waiting++
+      last = last
+        .then(() => post(path, body))
+        .catch((error: unknown) => {
+          const fields = { event: event.reason, namespace, name, error: messageOf(error) }
+          log.debug(fields, 'event not sent')
+        })
+        .finally(() => {
+          waiting--
+        })
     },
   }
 }

@@ -78,12 +78,31 @@ void t.test('a refused event is logged and forgotten; too many are not even sent
     perMinute: 2,
   })
   for (let count = 0; count < 5; count++) events.record(starting)
-  await delay(0)
+  while (lines.length < 5) await delay(1)
   t.equal(sent.length, 3)
   t.equal(lines.filter((line) => line.includes('no right to do so')).length, 3)
   t.equal(lines.filter((line) => line.includes('too many events')).length, 2)
   time = 30_000
   events.record(starting)
   events.record(starting)
+  while (lines.length < 7) await delay(1)
   t.equal(sent.length, 4, 'two a minute come back')
 })
+
+void t.test(
+  'events go one after the other, and a server that hangs does not pile them up',
+  async (t) => {
+    const ends: (() => void)[] = []
+    const { lines, log } = recorder()
+    const post = () => new Promise<void>((resolve) => ends.push(resolve))
+    const events = apiEvents({ post, nodeName: 'n', log, burst: 2, perMinute: 1e9, now: Date.now })
+    for (let count = 0; count < 4; count++) {
+      events.record(starting)
+      await delay(1)
+    }
+    t.equal(ends.length, 1, 'the second waits for the first')
+    t.equal(lines.filter((line) => line.includes('too many events')).length, 2)
+    ends[0]?.()
+    while (ends.length < 2) await delay(1)
+  },
+)
