@@ -9,8 +9,10 @@ import { mock } from 'node:test'
 import { loadLibc } from '../../../lib/kernel/sockets/libc.js'
 import { allocateNative } from '../../../lib/kernel/sockets/native-memory.js'
 import { encodeAddress, addressFamily } from '../../../lib/kernel/sockets/socket-address.js'
+import { Pipes } from '../../../lib/kernel/sockets/pipe.js'
 import { Sockets } from '../../../lib/kernel/sockets/sockets.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/descriptors.js'
+import { PipePool } from '../../../lib/modes/userspace/splice/pipe-pool.js'
 import { RecencyList, type Recent } from '../../../lib/modes/userspace/splice/recency-list.js'
 import { loadSpliceDataPath } from '../../../lib/modes/userspace/splice/splice-data-path.js'
 import { TimeoutQueue } from '../../../lib/modes/userspace/splice/timeout-queue.js'
@@ -19,8 +21,8 @@ import type { ListenerSpec } from '../../../lib/modes/userspace/datapath.js'
 const ip = '127.0.0.1'
 const create = await loadSpliceDataPath()
 
-function open(endpointPort: number) {
-  const descriptors = new DescriptorBudget(DescriptorBudget.allocate(1000))
+function open(endpointPort: number, limit = 1000) {
+  const descriptors = new DescriptorBudget(DescriptorBudget.allocate(limit))
   const path = create({
     now: () => performance.now(),
     random: () => 0,
@@ -58,29 +60,54 @@ async function digest(socket: Socket, isSlow: boolean): Promise<string> {
   return hash.digest('hex')
 }
 
-t.test('bulk both ways at once arrives whole, whoever is slow', async (t) => {
-  const up = randomBytes(24 << 20)
-  const down = randomBytes(16 << 20)
-  const sha1 = (data: Buffer) => createHash('sha1').update(data).digest('hex')
-  const results: Promise<string>[] = []
-  const server = createServer({ allowHalfOpen: true }, (socket) => {
-    socket.end(down)
-    results.push(digest(socket, results.length === 0))
-  }).listen(0, ip)
-  await once(server, 'listening')
-  const address = server.address()
-  const { path, descriptors, port } = open(
-    typeof address === 'object' && address ? address.port : 0,
-  )
-  for (const isSlow of [true, false]) {
-    const client = connect({ host: ip, port: await port, allowHalfOpen: true })
-    client.end(up)
-    t.equal(await digest(client, isSlow), sha1(down))
-  }
-  t.same(await Promise.all(results), [sha1(up), sha1(up)])
-  server.close()
-  await path.drain(1000)
-  t.equal(descriptors.left, 1000, 'sockets and pipes are given back')
+for (const { limit, slowness, way } of [
+  { limit: 1000, slowness: [true, false], way: 'spliced' },
+  { limit: 2, slowness: [true], way: 'copied, where no descriptor is left for a pipe' },
+]) {
+  t.test(`bulk both ways at once arrives whole, whoever is slow: ${way}`, async (t) => {
+    const up = randomBytes(24 << 20)
+    const down = randomBytes(16 << 20)
+    const sha1 = (data: Buffer) => createHash('sha1').update(data).digest('hex')
+    const results: Promise<string>[] = []
+    const server = createServer({ allowHalfOpen: true }, (socket) => {
+      socket.end(down)
+      results.push(digest(socket, results.length === 0))
+    }).listen(0, ip)
+    await once(server, 'listening')
+    const address = server.address()
+    const { path, descriptors, port } = open(
+      typeof address === 'object' && address ? address.port : 0,
+      limit,
+    )
+    for (const isSlow of slowness) {
+      const client = connect({ host: ip, port: await port, allowHalfOpen: true })
+      client.end(up)
+      t.equal(await digest(client, isSlow), sha1(down))
+    }
+    t.same(
+      await Promise.all(results),
+      slowness.map(() => sha1(up)),
+    )
+    server.close()
+    await path.drain(1000)
+    t.equal(descriptors.left, limit, 'sockets and pipes are given back')
+  })
+}
+
+t.test('pipes are bounded, and counted as descriptors', async (t) => {
+  const descriptors = new DescriptorBudget(DescriptorBudget.allocate(1000))
+  const pool = new PipePool(new Pipes(await loadLibc()), descriptors)
+  const pipes = Array.from({ length: 100 }, () => pool.take()).filter((pipe) => pipe !== undefined)
+  // Slow readers keep theirs full, a mebibyte each.
+  t.equal(pipes.length, 64)
+  t.equal(descriptors.left, 1000 - 64 * 2)
+  for (const pipe of pipes.slice(0, 32)) pool.giveBack(pipe)
+  for (const pipe of pipes.slice(32)) pool.discard(pipe)
+  t.equal(descriptors.left, 1000 - 16 * 2, 'a few idle ones are kept')
+  t.ok(pool.take())
+  t.ok(pool.shed())
+  t.notOk(pool.shed(), 'only once')
+  t.equal(descriptors.left, 1000 - 2, 'the one in use is not shed')
 })
 
 t.test('urgent data does not stop the flow', async (t) => {

@@ -5,6 +5,11 @@ import type { DescriptorBudget } from '../descriptors.js'
 const descriptorsPerPipe = 2
 /** What one splice may move; the largest that ordinary users may have. */
 export const pipeBytes = 1 << 20
+/**
+ * Slow readers keep their pipes full: 64 MiB of kernel memory a worker is enough for them. Who
+ * comes too late has its bytes copied, and waits with one buffer of them.
+ */
+const maxOpen = 64
 /** More would be kept for a burst that is over. */
 const maxIdle = 16
 
@@ -13,6 +18,7 @@ export class PipePool {
   readonly #pipes: Pipes
   readonly #descriptors: DescriptorBudget
   readonly #idle: Pipe[] = []
+  #open = 0
 
   constructor(pipes: Pipes, descriptors: DescriptorBudget) {
     this.#pipes = pipes
@@ -23,9 +29,10 @@ export class PipePool {
   take(): Pipe | undefined {
     const idle = this.#idle.pop()
     if (idle) return idle
-    if (!this.#descriptors.tryTake(descriptorsPerPipe)) return undefined
+    if (this.#open >= maxOpen || !this.#descriptors.tryTake(descriptorsPerPipe)) return undefined
     const pipe = this.#pipes.open(pipeBytes)
-    if (!pipe) this.#descriptors.release(descriptorsPerPipe)
+    if (pipe) this.#open++
+    else this.#descriptors.release(descriptorsPerPipe)
     return pipe
   }
 
@@ -37,6 +44,7 @@ export class PipePool {
   /** For a pipe with bytes left in it. */
   discard(pipe: Pipe): void {
     this.#pipes.close(pipe)
+    this.#open--
     this.#descriptors.release(descriptorsPerPipe)
   }
 
