@@ -13,8 +13,8 @@ const toLocalhost = ({ target }: Check) => target === 'localhost'
 export const skips: Readonly<Record<ModeName, readonly Skip[]>> = {
   nftables: [
     {
-      reason: 'NF25: nftables mode has no node ports on localhost',
-      flows: toLocalhost,
+      reason: 'NF25: node ports on localhost are a listener, for TCP only',
+      flows: (check) => toLocalhost(check) && check.protocol !== 'TCP',
     },
   ],
   iptables: [

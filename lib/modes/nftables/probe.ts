@@ -20,6 +20,9 @@ export interface ProbeDeps {
   readonly env: Readonly<Record<string, string | undefined>>
 }
 
+/** With `nft`, the program is used even where netlink works: to compare, or to get by a fault. */
+export const writerVariable = 'KUBE_PROXY_NFTABLES_WRITER'
+
 export const probeDefaults = (): ProbeDeps => ({
   nft: new Nft(),
   openNetlink: openNfTables,
@@ -58,8 +61,12 @@ export async function probeNftables(
   return { findings, writer, netlink: direct.netlink }
 }
 
-function openDirect({ openNetlink }: ProbeDeps): { netlink?: NfTables; finding: Finding } {
+function openDirect({ openNetlink, env }: ProbeDeps): { netlink?: NfTables; finding: Finding } {
   const what = 'nf_tables by netlink'
+  if (env[writerVariable] === 'nft') {
+    const seen = `switched off by ${writerVariable}=nft`
+    return { finding: { what, ok: true, required: false, seen, fix: '' } }
+  }
   try {
     return {
       netlink: openNetlink(),
