@@ -5,11 +5,11 @@ import { modeLoaders } from './registry.js'
 import type { ModeContext, ModeName } from './mode.js'
 import type { ModeLoaders } from './choose.js'
 
-/** iptables and ipvs keep chains of the same names, each writes them anew; neither may clean them. */
-const sharesChainsWith: Readonly<Partial<Record<ModeName, ModeName>>> = {
-  iptables: 'ipvs',
-  ipvs: 'iptables',
-}
+/**
+ * ipvs mode has chains of the same names as iptables mode, whose cleanup would take them away; it
+ * removes the rest itself when it writes its rules. The other way round it can tell them apart.
+ */
+const sharesChainsWith: Readonly<Partial<Record<ModeName, ModeName>>> = { ipvs: 'iptables' }
 
 /** Time between tries: the lock of iptables may be held by somebody for a while. */
 const retryMs = [1000, 2000, 5000, 10_000, 30_000, 60_000]

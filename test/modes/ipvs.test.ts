@@ -320,6 +320,32 @@ void t.test('IP29: servers in excluded ranges stay', async (t) => {
   t.equal((await node.servers()).length, 1, 'and without its address it is nobody’s we know')
 })
 
+void t.test('chains of iptables mode go in the restore that brings ours', async (t) => {
+  const node = new FakeNode()
+  const tables = node.tables.IPv4
+  const old = [
+    '*nat',
+    ':PREROUTING ACCEPT [0:0]',
+    ':KUBE-SERVICES - [0:0]',
+    ':KUBE-SVC-ABCDEFGHIJKLMNOP - [0:0]',
+    ':KUBE-NODEPORTS - [0:0]',
+    ':KUBE-THEIRS - [0:0]',
+    '-A PREROUTING -j KUBE-THEIRS',
+    '-A KUBE-SERVICES -d 10.96.0.1 -j KUBE-SVC-ABCDEFGHIJKLMNOP',
+    'COMMIT',
+    '*filter',
+    ':INPUT ACCEPT [0:0]',
+    ':KUBE-EXTERNAL-SERVICES - [0:0]',
+    '-A INPUT -m conntrack --ctstate NEW -j KUBE-EXTERNAL-SERVICES',
+    'COMMIT',
+  ]
+  await tables.tool.restore(old.join('\n'))
+  await node.applier().apply(planner()(states().put(web).take()), undefined)
+  t.equal(tables.restores, 2)
+  t.notMatch(tables.text(), /KUBE-SVC-|KUBE-NODEPORTS|KUBE-EXTERNAL-SERVICES/)
+  t.match(tables.text(), '-A PREROUTING -j KUBE-THEIRS')
+})
+
 void t.test('cleanup leaves the shared chains of iptables mode alone', async (t) => {
   const node = new FakeNode()
   const tables = node.tables.IPv4

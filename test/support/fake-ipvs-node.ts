@@ -65,6 +65,8 @@ export class FakeIpSets {
   }
 }
 
+const builtIn = new Set(['PREROUTING', 'INPUT', 'FORWARD', 'OUTPUT', 'POSTROUTING'])
+
 /** Just enough of iptables-save and iptables-restore --noflush. */
 export class FakeTables {
   readonly tables = new Map<string, Map<string, string[]>>()
@@ -82,7 +84,10 @@ export class FakeTables {
     return Array.from(this.tables, ([table, chains]) =>
       [
         `*${table}`,
-        ...Array.from(chains.keys(), (chain) => `:${chain} - [0:0]`),
+        ...Array.from(
+          chains.keys(),
+          (chain) => `:${chain} ${builtIn.has(chain) ? 'ACCEPT' : '-'} [0:0]`,
+        ),
         ...Array.from(chains, ([chain, rules]) =>
           rules.map((rule) => `-A ${chain} ${rule}`),
         ).flat(),

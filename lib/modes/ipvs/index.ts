@@ -15,7 +15,7 @@ import { Rules } from './rules.js'
 import { sysctlWishes, timeoutsOf } from './settings.js'
 
 /** Comparing reads every table, so it is not done more often than this, whatever the sync period. */
-const shortestVerifyMs = 10_000
+const shortestVerifyMs = 2_000
 const sweepMs = 5_000
 
 export const mode: ModeDefinition = {

@@ -1,8 +1,15 @@
 import { KernelError, messageOf, type KernelErrorKind } from '../../errors.js'
-import { Batch, Iptables, isIptablesError, splitArguments } from '../../kernel/iptables.js'
+import { Batch, Iptables, isIptablesError, rule, splitArguments } from '../../kernel/iptables.js'
 import type { SavedTable, Table } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
-import { chainBatch, declared, type ChainPlan, type ChainRule } from './chains.js'
+import {
+  chainBatch,
+  declared,
+  jumpComment,
+  jumps,
+  type ChainPlan,
+  type ChainRule,
+} from './chains.js'
 import { chains, setNameOf } from './names.js'
 
 export interface RulesDeps {
@@ -23,7 +30,11 @@ export class Rules {
   write(family: IpFamily, plan: ChainPlan): Promise<number> {
     return asKernelError(`write ${family} rules`, async () => {
       const tool = await this.#deps.open(family)
-      const text = chainBatch(plan, missingJumps(await tool.save(), plan)).toString()
+      const saved = await tool.save()
+      const batch = chainBatch(plan, missingJumps(saved, plan))
+      // In the same restore, so that there is no moment without the one and the other.
+      removeChains(batch, saved, chainsOfIptablesMode(saved))
+      const text = batch.toString()
       await tool.restore(text)
       return text.length
     })
@@ -57,7 +68,9 @@ export class Rules {
         ([table, chain]) =>
           chainOf(saved, table, chain) && (isWriter === true || !sharedChains.includes(chain)),
       )
-      const batch = removal(saved, doomed)
+      const batch = new Batch()
+      removeChains(batch, saved, doomed)
+      if (isWriter !== true) removeOwnJumps(batch, saved)
       await tool.restore(batch)
       return batch.size > 0
     })
@@ -73,23 +86,50 @@ const sharedChains: readonly string[] = [
   chains.firewall,
 ]
 
-function removal(
+/** What a run in iptables mode, ours or upstream's, left beside the chains we write anew. */
+function chainsOfIptablesMode(saved: readonly SavedTable[]): readonly (readonly [Table, string])[] {
+  return saved.flatMap(({ table, chains: present }) =>
+    Array.from(present.keys())
+      .filter((name) => iptablesModeChain.test(name) || isRejectChain(table, name))
+      .map((name) => [table, name] as const),
+  )
+}
+
+/** Our KUBE-SERVICES is in nat; that in filter refuses what iptables mode had no endpoints for. */
+const isRejectChain = (table: Table, name: string) => table === 'filter' && name === chains.services
+
+const iptablesModeChain =
+  /^KUBE-((SVC|SVL|EXT|FW|SEP)-[A-Z2-7]{16}|NODEPORTS|EXTERNAL-SERVICES|PROXY-CANARY)$/
+
+/** Empties and deletes chains, with the jumps to them from chains that stay. */
+function removeChains(
+  batch: Batch,
   saved: readonly SavedTable[],
   doomed: readonly (readonly [Table, string])[],
-): Batch {
-  const batch = new Batch()
+): void {
   for (const [table, chain] of doomed) batch.chain(table, chain)
   for (const { table, chains: present } of saved) {
     const targets = new Set(doomed.filter(([own]) => own === table).map(([, chain]) => chain))
-    for (const { name, rules } of present.values()) {
-      if (targets.has(name)) continue
+    for (const { name, policy, rules } of present.values()) {
+      // Only the kernel's own chains keep their rules; ours are emptied or deleted themselves.
+      if (policy === '-') continue
       for (const text of rules) {
         if (targets.has(jumpOf(text) ?? '')) batch.deleteSaved(table, name, text)
       }
     }
   }
   for (const [table, chain] of doomed) batch.deleteChain(table, chain)
-  return batch
+}
+
+/** Jumps to shared chains that only this mode makes: iptables mode jumps from filter differently. */
+function removeOwnJumps(batch: Batch, saved: readonly SavedTable[]): void {
+  for (const [table, from, to] of jumps) {
+    if (table !== 'filter' || !sharedChains.includes(to)) continue
+    const own = rule({ comment: jumpComment, jump: to }).args.join(' ')
+    for (const text of chainOf(saved, table, from) ?? []) {
+      if (splitArguments(text).join(' ') === own) batch.deleteSaved(table, from, text)
+    }
+  }
 }
 
 function missingJumps(saved: readonly SavedTable[], plan: ChainPlan): readonly ChainRule[] {

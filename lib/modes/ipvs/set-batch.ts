@@ -16,6 +16,8 @@ export function setBatch(
   const batch = new IpSetBatch()
   const replaced = new Set<SetName>()
   if (present) {
+    // A run that was killed in the middle may have left it.
+    if (present.has(temporarySet)) batch.destroy(temporarySet)
     for (const set of setNames) {
       const wanted = setOf(family, set)
       const saved = present.get(wanted.name)
@@ -34,16 +36,17 @@ export function setBatch(
   return batch
 }
 
+const temporarySet = 'KUBE-TMP'
+
 /** Builds the set anew beside the old one and exchanges them, since rules may refer to it. */
 function replaceSet(
   batch: IpSetBatch,
   set: ReturnType<typeof setOf>,
   members: readonly PlannedMember[],
 ): void {
-  const other = 'KUBE-TMP'
-  batch.create({ ...set, name: other })
-  for (const { member } of members) batch.add(other, member)
-  batch.swap(other, set.name).destroy(other)
+  batch.create({ ...set, name: temporarySet })
+  for (const { member } of members) batch.add(temporarySet, member)
+  batch.swap(temporarySet, set.name).destroy(temporarySet)
 }
 
 /** With another shape every wanted member counts as missing, so the additions are all of them. */

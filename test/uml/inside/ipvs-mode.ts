@@ -5,7 +5,9 @@ import { createConnection, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { IpSets, IpSetBatch } from '../../../lib/kernel/ipset.js'
+import { mode as iptables } from '../../../lib/modes/iptables/index.js'
 import { mode } from '../../../lib/modes/ipvs/index.js'
+import { cleanLeftovers } from '../../../lib/modes/leftovers.js'
 import { probeDefaults, probeIpvs } from '../../../lib/modes/ipvs/probe.js'
 import type { Mode, ModeContext, ModeSettings } from '../../../lib/modes/mode.js'
 import { ipvsBehaviour } from '../../support/ipvs-behaviour.js'
@@ -247,6 +249,44 @@ await t.test('IP07, IP08: strictARP and time-outs', async (t) => {
   t.equal(sh('cat /proc/sys/net/ipv4/conf/all/arp_announce'), '2\n')
   t.match(sh('ipvsadm -L --timeout'), '700 120 300')
   await running.close()
+})
+
+await t.test('ipvs, then iptables, then ipvs: nothing is left of the other', async (t) => {
+  const state = states().put(web).take()
+  const useIpvs = async () => {
+    const running = await create()
+    await running.apply(running.plan(state), undefined)
+    await running.close()
+    await cleanLeftovers('ipvs', context)
+  }
+  const useIptables = async () => {
+    const running = await iptables.create(testSettings, context)
+    await running.apply(running.plan(state), undefined)
+    await running.close()
+    await cleanLeftovers('iptables', context)
+  }
+  // Without the counters, times and order of what is equal.
+  const rules = () =>
+    sh('iptables-save')
+      .replace(/^#.*$|\[\d+:\d+\]/gm, '')
+      .split('\n')
+      .sort()
+  await useIptables()
+  const onlyIptables = rules()
+  await useIpvs()
+  const onlyIpvs = rules()
+  t.notMatch(onlyIpvs.join('\n'), /KUBE-(SVC|SEP|EXT)-|KUBE-EXTERNAL-SERVICES/)
+  t.equal(table().length, 9)
+  await useIptables()
+  t.strictSame(rules(), onlyIptables)
+  t.strictSame(table(), [])
+  t.equal(sh('ipset list -n'), '')
+  t.throws(() => sh('ip link show kube-ipvs0'))
+  await useIpvs()
+  t.strictSame(rules(), onlyIpvs)
+  await mode.cleanup(context)
+  // KUBE-FIREWALL is the kubelet's as well.
+  t.notMatch(sh('iptables-save'), /KUBE-(?!FIREWALL)/)
 })
 
 await t.test('ipset: what restore is given, list tells again', async (t) => {
