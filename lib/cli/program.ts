@@ -11,6 +11,7 @@ type AddCommand = (program: Command) => void
 /** Subcommands. A start pays only for the one that is asked for, so each is loaded by name. */
 const commands: Readonly<Record<string, () => Promise<AddCommand>>> = {
   render: async () => (await import('./render.js')).addRenderCommand,
+  explain: async () => (await import('./explain.js')).addExplainCommand,
   check: async () => (await import('./check.js')).addCheckCommand,
   cleanup: async () => (await import('./cleanup.js')).addCleanupCommand,
   playground: async () => (await import('./playground.js')).addPlaygroundCommand,

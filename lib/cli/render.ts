@@ -1,26 +1,11 @@
 import { Option, type Command } from 'commander'
 import { ConfigError } from '../errors.js'
-import type { Config } from '../config/config.js'
 import { modeSettings } from '../config/mode-settings.js'
-import { trackerSettings } from '../config/tracker-settings.js'
 import { readConfiguration } from './configuration.js'
+import { readManifestStates, type ManifestStatesRequest } from './manifest-states.js'
 import { modeLoaders } from '../modes/registry.js'
-import { nodeAddresses } from '../sources/node-addresses.js'
-import { ManifestFolder } from '../sources/manifest-folder.js'
-import { TrackerSink } from '../sources/tracker-sink.js'
 import type { ModeName, Planner } from '../modes/mode.js'
 import type { IpFamily } from '../state/ip.js'
-import { Tracker } from '../state/tracker.js'
-
-export interface RenderRequest {
-  readonly mode: ModeName
-  readonly manifests: string
-  readonly families: readonly IpFamily[]
-  readonly nodeName: string
-  readonly config: Config
-  /** Of the node that is pretended; empty: those of this machine. */
-  readonly addresses: readonly string[]
-}
 
 interface RenderFlags {
   readonly mode?: string
@@ -63,7 +48,7 @@ export function addRenderCommand(program: Command): void {
 /** Reads the configuration as the daemon would. Throws ConfigError. */
 async function requestOf(
   flags: RenderFlags,
-): Promise<{ readonly request: RenderRequest; readonly warnings: readonly string[] }> {
+): Promise<{ readonly request: ManifestStatesRequest; readonly warnings: readonly string[] }> {
   const given: [string, string][] = []
   if (flags.config !== undefined) given.push(['config', flags.config])
   const podCidr = flags.clusterCidr ?? (flags.config === undefined ? usualPodCidr : undefined)
@@ -95,31 +80,14 @@ const modeNames: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftabl
 
 /** The whole way through the house, but for the last step. Throws ConfigError without manifests. */
 export async function render(
-  request: RenderRequest,
+  request: ManifestStatesRequest,
 ): Promise<{ readonly text: string; readonly warnings: readonly string[] }> {
-  const { mode, families, nodeName, config } = request
+  const { mode, families, config } = request
   const load = modeLoaders[mode]
   if (!load) throw new ConfigError(`--mode: ${mode} is not built in`)
-  const warnings: string[] = []
-  const tracker = new Tracker(trackerSettings(config, mode, { nodeName, families }))
-  tracker.setLocalAddresses(request.addresses.length > 0 ? request.addresses : nodeAddresses())
-  const sink = new TrackerSink(tracker, nodeName, {
-    changed: () => undefined,
-    nodeChanged: () => undefined,
-    malformed: (kind, { namespace, name }, reason) => {
-      warnings.push(`${kind} ${namespace}/${name} is skipped: ${reason}`)
-    },
-    warned: (kind, { namespace, name }, warning) => {
-      warnings.push(`${kind} ${namespace}/${name}: ${warning}`)
-    },
-    failed: (message) => warnings.push(message),
-  })
-  await new ManifestFolder({ path: request.manifests }).load(sink)
-  if (!sink.isComplete) {
-    throw new ConfigError(['--manifests: nothing can be read there', ...warnings].join('\n'))
-  }
+  const { states, warnings } = await readManifestStates(request)
   const planner: Planner = (await load()).planner(modeSettings(config, mode, families))
-  const texts = tracker.take().states.map((state) => {
+  const texts = states.map((state) => {
     const title = families.length > 1 ? `# ${state.family}\n` : ''
     return title + planner.render(planner.plan(state))
   })

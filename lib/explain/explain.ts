@@ -56,6 +56,12 @@ function walkUserspace(
     const listener = listeners.get(way.packet.port)
     if (!listener || way.end === 'dropped' || way.end === 'rejected') return [way]
     const { spec, list } = listener
+    const symbol = (text: string) => text.replaceAll(String(way.packet.port), 'PROXY-PORT')
+    const toListener = way.hops.map((hop) => ({
+      ...hop,
+      rule: symbol(hop.rule),
+      why: symbol(hop.why),
+    }))
     const where = 'listener of this process'
     if (spec.endpoints.length === 0) {
       const hop = { where, rule: '', why: `${spec.service}: no ${list} endpoints, so it is closed` }
@@ -65,7 +71,7 @@ function walkUserspace(
       const turn = `endpoint ${key} in its turn, one of ${spec.endpoints.length}`
       const why = `${spec.service}: ${turn}; a connection of this node's own is made to it`
       return finished(
-        way,
+        { ...way, hops: toListener },
         { where, rule: '', why },
         {
           probability: way.probability / spec.endpoints.length,

@@ -112,7 +112,7 @@ class Walker {
         return done({ packet: { ...packet, destination: here, port, isDnated: true } }, true)
       }
       default: {
-        const inside = withHop(branch, hop)
+        const inside = withHop(branch, { ...hop, into: target })
         return this.#chain(inside, table, target, `${where} > ${target}`)
       }
     }

@@ -131,7 +131,8 @@ class Walker {
             return this.#verdict(withHop({ ...changed, probability }, hop), verdict, where)
           })
         case 'verdict': {
-          const hop = { where, rule: text, why: whyOf(statement.verdict, rule.comment) }
+          const why = whyOf(statement.verdict, rule.comment)
+          const hop = { where, rule: text, why, ...leadingInto(statement.verdict) }
           return this.#verdict(withHop(changed, hop), statement.verdict, where)
         }
         case 'verdict-map': {
@@ -141,7 +142,7 @@ class Walker {
           const why = `${key} stands in map ${statement.map}: ${whyOf(found.verdict, found.comment)}`
           const element = `element ${statement.map} { ${key} : ${verdictText(found.verdict)} }`
           return this.#verdict(
-            withHop(changed, { where, rule: element, why }),
+            withHop(changed, { where, rule: element, why, ...leadingInto(found.verdict) }),
             found.verdict,
             where,
           )
@@ -215,4 +216,8 @@ function whyOf(verdict: Verdict, comment: string | undefined): string {
   if (verdict.to === 'drop') return `${prefix}thrown away without a word`
   if (verdict.to === 'return') return `${prefix}nothing to do here`
   return `${prefix}on to chain ${verdict.chain}`
+}
+
+function leadingInto(verdict: Verdict): { readonly into?: string } {
+  return 'chain' in verdict ? { into: verdict.chain } : {}
 }

@@ -24,6 +24,8 @@ export interface Hop {
   readonly rule: string
   /** One plain sentence. */
   readonly why: string
+  /** The chain it leads into. */
+  readonly into?: string
 }
 
 /** One way the packet may go; all probabilities of an explanation add up to 1. */

@@ -30,7 +30,12 @@ export function finish(branches: readonly Branch[], isLocal: (packet: Packet) =>
   return branches.map(({ probability, packet, hops, end }) => ({
     probability,
     packet,
-    hops,
+    hops: hops.filter((hop, index) => !isIdle(hop, hops[index + 1])),
     end: end ?? (isLocal(packet) ? 'local' : 'sent'),
   }))
+}
+
+/** A jump into a chain where nothing happened to this packet. */
+function isIdle({ where, into }: Hop, next: Hop | undefined): boolean {
+  return into !== undefined && next?.where.startsWith(`${where} > ${into}`) !== true
 }

@@ -1,0 +1,66 @@
+import t from 'tap'
+import { fileURLToPath } from 'node:url'
+import { runCommand } from '../../lib/kernel/command.js'
+
+const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+const examples = fileURLToPath(new URL('../../../examples/services', import.meta.url))
+
+async function explain(...args: string[]) {
+  const node = ['--manifests', examples, '--addresses', '192.0.2.1,127.0.0.1', '--node', 'node-1']
+  return runCommand(process.execPath, [main, 'explain', ...args, ...node])
+}
+
+t.test(
+  'explain tells the rules a packet meets, who may answer, and whom that one sees',
+  async (t) => {
+    const { stdout, code } = await explain('web', '--mode', 'iptables', '--from', 'outside')
+    t.equal(code, 0)
+    t.match(stdout, /nat PREROUTING > KUBE-SERVICES\n +-d 10\.96\.0\.10\/32 .* -j KUBE-SVC-/)
+    t.match(stdout, / 50\.0 % {2}sent to 10\.244\.1\.11:8080, which sees an address of this node/)
+    t.match(stdout, /10\.244\.1\.12:8080 {2}in use, on this node/)
+    const fromPod = await explain('web', '--mode', 'nftables')
+    t.match(fromPod.stdout, /element service-ips \{ 10\.96\.0\.10 \. tcp \. 80 : goto service-/)
+    t.match(fromPod.stdout, /sent to 10\.244\.1\.11:8080, which sees the sender/)
+    t.match((await explain('web', '--mode', 'userspace')).stdout, /REDIRECT --to-ports PROXY-PORT/)
+  },
+)
+
+t.test(
+  'explain says who refuses or throws away, and which endpoints a policy leaves out',
+  async (t) => {
+    t.match((await explain('closed')).stdout, /has no endpoints.*\n.*\n\nSo it is refused/)
+    const shop = await explain('203.0.113.20:443', '--from', 'outside', '--mode', 'nftables')
+    t.match(shop.stdout, /ip saddr != 198\.51\.100\.0\/24 drop\n.*\n\nSo it is thrown away/)
+    t.match(shop.stdout, /10\.244\.2\.21:8443 .*not for traffic with policy Local/)
+    t.match(
+      (await explain('8.8.8.8:53')).stdout,
+      /no address of a Service.*\n\n\nSo it is sent on to 8\.8\.8\.8:53/s,
+    )
+  },
+)
+
+t.test(
+  'explain --json carries the same, for programs; a wrong question ends with 2 and says what there is',
+  async (t) => {
+    const { stdout } = await explain('192.0.2.1:30080', '--from', '198.51.100.7', '--json')
+    const { service, ways } = JSON.parse(stdout) as {
+      service: string
+      ways: { probability: number; end: string }[]
+    }
+    t.equal(service, 'default/web:http')
+    t.same(
+      ways.map(({ probability, end }) => [probability, end]),
+      [
+        [0.5, 'sent'],
+        [0.5, 'sent'],
+      ],
+    )
+    const wrong = await explain('nothing')
+    t.equal(wrong.code, 2)
+    t.match(wrong.stderr, /no Service port "nothing"; there are: default\/closed:http/)
+    t.match(
+      (await explain('web', '--from', 'mars')).stderr,
+      /--from: "mars" is not pod, node, outside/,
+    )
+  },
+)
