@@ -13,7 +13,7 @@ import {
 import { cpuMilliseconds, residentMib } from './support/process-usage.js'
 import { ports } from './support/services.js'
 
-type Contestant = 'direct' | 'haproxy' | 'splice' | 'net'
+type Contestant = 'direct' | 'haproxy' | 'splice' | 'net' | 'changing'
 
 interface Pattern {
   readonly title: string
@@ -24,12 +24,15 @@ interface Pattern {
   readonly metric: string
   readonly unit: string
   readonly contestants: readonly Contestant[]
+  /** What the issue asks for. */
+  readonly target: string
 }
 
 const all: readonly Contestant[] = ['direct', 'haproxy', 'splice', 'net']
 const patterns: readonly Pattern[] = [
   {
     title: 'new connections, 64 at a time',
+    target: 'splice >= 1.0 of haproxy, net >= 0.5',
     load: 'connections',
     port: ports.short[0],
     n: 64,
@@ -39,15 +42,18 @@ const patterns: readonly Pattern[] = [
   },
   {
     title: 'new connections, 3,000 a second: p99',
+    target:
+      'splice <= 1 of haproxy; changing (1,000 other Services, twice a second) <= 1.2 of splice',
     load: 'rate',
     port: ports.short[0],
     n: 3000,
     metric: 'p99',
     unit: 'ms',
-    contestants: all,
+    contestants: [...all, 'changing'],
   },
   {
     title: 'ping-pong, 64 clients',
+    target: 'splice >= 0.9 of haproxy',
     load: 'pingpong',
     port: ports.echo,
     n: 64,
@@ -57,6 +63,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     title: 'ping-pong, 1 client',
+    target: 'none',
     load: 'pingpong',
     port: ports.echo,
     n: 1,
@@ -66,6 +73,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     title: 'one bulk stream up',
+    target: 'splice >= 1.8 of haproxy',
     load: 'bulk',
     port: ports.sink,
     n: 1,
@@ -75,6 +83,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     title: 'one bulk stream down',
+    target: 'splice >= 1.8 of haproxy',
     load: 'bulk',
     port: ports.source,
     n: 1,
@@ -84,6 +93,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     title: 'UDP echo, 64 clients',
+    target: 'splice >= 0.5 of direct',
     load: 'udp',
     port: ports.udp,
     n: 64,
@@ -107,20 +117,18 @@ export async function run(): Promise<void> {
     ]
     const directory = mkdtempSync(join(tmpdir(), 'bench-userspace-'))
     try {
-      const proxy = async (name: 'splice' | 'net') => {
-        const argv = [
-          process.execPath,
-          script('proxy-under-test'),
-          name,
-          '2',
-          nodeAddresses[name],
-          serverAddress,
-        ]
-        const child = await startIn(lane.node, argv)
+      const proxy = async (name: 'splice' | 'net', address: string, ...more: string[]) => {
+        const argv = [process.execPath, script('proxy-under-test'), name, '2', address]
+        const child = await startIn(lane.node, [...argv, serverAddress, ...more])
         children.push(child)
         return child.pid ?? 0
       }
-      const pids = { splice: await proxy('splice'), net: await proxy('net'), haproxy: 0 }
+      const pids = {
+        splice: await proxy('splice', nodeAddresses.splice),
+        net: await proxy('net', nodeAddresses.net),
+        changing: 0,
+        haproxy: 0,
+      }
       const config = join(directory, 'haproxy.cfg')
       writeFileSync(config, haproxyConfig())
       const haproxy = await startIn(lane.node, ['haproxy', '-db', '-f', config], false)
@@ -128,7 +136,14 @@ export async function run(): Promise<void> {
       pids.haproxy = haproxy.pid ?? 0
       await new Promise((resolve) => setTimeout(resolve, 500))
       for (const pattern of patterns) {
-        if (!only || pattern.title.includes(only)) await compare(pattern, pids)
+        if (only && !pattern.title.includes(only)) continue
+        // Only now and only as long as it is measured, as it is never idle.
+        if (pattern.contestants.includes('changing')) {
+          pids.changing = await proxy('splice', nodeAddresses.changing, '2', '1000')
+        }
+        await compare(pattern, pids)
+        const changing = children.find(({ pid }) => pid === pids.changing)
+        if (changing) await stop(changing)
       }
       if (!only || only === 'idle') await idleMemory(pids)
     } finally {
@@ -138,7 +153,7 @@ export async function run(): Promise<void> {
   })
 }
 
-type Pids = Readonly<Record<'splice' | 'net' | 'haproxy', number>>
+type Pids = Readonly<Record<'splice' | 'net' | 'haproxy' | 'changing', number>>
 
 async function compare(pattern: Pattern, pids: Pids): Promise<void> {
   const results = new Map<
@@ -159,8 +174,8 @@ async function compare(pattern: Pattern, pids: Pids): Promise<void> {
       if (pid) row.cpuMs.push(cpuMilliseconds(pid) - before)
     }
   }
+  console.log(`\n${pattern.title} (target: ${pattern.target})`)
   const value = (contestant: Contestant) => median(results.get(contestant)?.values ?? [])
-  console.log(`\n${pattern.title}`)
   console.table(
     Object.fromEntries(
       [...results].map(([contestant, row]) => [
@@ -201,7 +216,7 @@ async function idleMemory(pids: Pids): Promise<void> {
     }
     await stop(client)
   }
-  console.log(`\n${idleConnections} idle connections`)
+  console.log(`\n${idleConnections} idle connections (target: splice <= 60 MiB more per 10,000)`)
   console.table(rows)
 }
 

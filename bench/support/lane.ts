@@ -15,6 +15,8 @@ export const nodeAddresses = {
   splice: '10.81.1.1',
   net: '10.81.1.3',
   haproxy: '10.81.1.4',
+  /** Splice as well, while 1,000 other Services change. */
+  changing: '10.81.1.5',
 } as const
 
 async function ip(...args: string[]): Promise<void> {
@@ -31,8 +33,10 @@ export async function withLane(use: () => Promise<void>): Promise<void> {
     }
     await connect('c0', lane.clients, '10.81.1.2/24', 'p0', '10.81.1.1/24')
     await connect('s0', lane.servers, `${serverAddress}/24`, 'p1', '10.81.2.1/24')
-    await ip('-n', lane.node, 'address', 'add', `${nodeAddresses.net}/24`, 'dev', 'p0')
-    await ip('-n', lane.node, 'address', 'add', `${nodeAddresses.haproxy}/24`, 'dev', 'p0')
+    for (const address of Object.values(nodeAddresses)) {
+      if (address === nodeAddresses.splice) continue
+      await ip('-n', lane.node, 'address', 'add', `${address}/24`, 'dev', 'p0')
+    }
     await ip('-n', lane.clients, 'route', 'add', 'default', 'via', '10.81.1.1')
     await ip('-n', lane.servers, 'route', 'add', 'default', 'via', '10.81.2.1')
     for (const name of Object.values(lane)) {
