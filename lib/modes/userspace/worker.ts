@@ -1,4 +1,5 @@
 /** The thread that copies bytes: one data path, told by messages what to listen on. */
+import { setImmediate } from 'node:timers/promises'
 import { parentPort, workerData } from 'node:worker_threads'
 import { messageOf } from '../../errors.js'
 import { dataPathLoaders } from './data-paths.js'
@@ -7,6 +8,7 @@ import { DescriptorBudget } from './descriptors.js'
 import type { FromWorker, OpenFailure, ToWorker, WorkerSettings } from './messages.js'
 
 const countsEveryMs = 1000
+const updatesPerTurn = 32
 const accessLogEveryMs = 100
 const warnEveryMs = 5000
 
@@ -80,7 +82,11 @@ async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change
     openKeys.delete(key)
     await path.close(key)
   }
-  for (const spec of message.update) path.update(spec)
+  for (const [index, spec] of message.update.entries()) {
+    // A change of a thousand Services must not hold up the connections of this worker.
+    if (index % updatesPerTurn === updatesPerTurn - 1) await setImmediate()
+    path.update(spec)
+  }
   const opened: { key: string; port: number }[] = []
   const failed: OpenFailure[] = []
   await Promise.all(
