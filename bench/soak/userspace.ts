@@ -80,7 +80,8 @@ await withLane(async () => {
       console.log(JSON.stringify({ ...now, ...total }))
     }
     await traffic
-    await sleep(2000)
+    // UDP clients are forgotten after 10 s of silence.
+    await sleep(12_000)
     const left = openDescriptors(pid) - atFirst
     // The first slices warm the process up.
     const half = memory.slice(Math.floor(memory.length / 2))
