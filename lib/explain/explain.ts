@@ -37,13 +37,29 @@ export function explainPacket(
       const planner = new IptablesPlanner({ ...settings, ...facts })
       return walkIptables(iptablesRuleset(planner.plan(state)), packet, node)
     }
-    case 'nftables':
-      return walkNftables(nftablesRuleset(nftablesPlanner(settings)(state)), packet, node)
+    case 'nftables': {
+      const ways = walkNftables(nftablesRuleset(nftablesPlanner(settings)(state)), packet, node)
+      return settings.localhostNodePorts
+        ? ways.flatMap((way) => throughLocalhost(way, state))
+        : ways
+    }
     case 'userspace': {
       const ruleset = userspaceRuleset(new UserspacePlanner(settings).plan(state))
       return walkUserspace(ruleset, packet, node)
     }
   }
+}
+
+/** TCP node ports on the loopback address: no rule, but a listener of the mode answers there. */
+function throughLocalhost(way: Way, { services, node }: DesiredState): readonly Way[] {
+  const { destination, port, protocol, family } = way.packet
+  const loopback = family === 'IPv4' ? '127.0.0.1' : '::1'
+  const isAsked = destination === loopback && node.nodePorts.addresses.includes(loopback)
+  if (way.end !== 'local' || protocol !== 'TCP' || !isAsked) return [way]
+  const service = [...services.values()].find(
+    (each) => each.nodePort === port && each.protocol === 'TCP',
+  )
+  return service ? viaListener(way, service.portName, service.clusterEndpoints) : [way]
 }
 
 /** The rules lead to a listener; who is asked next is decided there. */
@@ -62,25 +78,34 @@ function walkUserspace(
       rule: symbol(hop.rule),
       why: symbol(hop.why),
     }))
-    const where = 'listener of this process'
-    if (spec.endpoints.length === 0) {
-      const hop = { where, rule: '', why: `${spec.service}: no ${list} endpoints, so it is closed` }
-      return [finished(way, hop, { end: 'rejected' })]
-    }
-    return spec.endpoints.map(({ ip, port, key }) => {
-      const turn = `endpoint ${key} in its turn, one of ${spec.endpoints.length}`
-      const why = `${spec.service}: ${turn}; a connection of this node's own is made to it`
-      return finished(
-        { ...way, hops: toListener },
-        { where, rule: '', why },
-        {
-          probability: way.probability / spec.endpoints.length,
-          // The backend sees this node, whoever asked (US21).
-          packet: { ...way.packet, destination: ip, port, isMasqueraded: true },
-          end: 'sent',
-        },
-      )
-    })
+    return viaListener({ ...way, hops: toListener }, `${spec.service} (${list})`, spec.endpoints)
+  })
+}
+
+/** A listener of this process takes the connection, and makes one of its own to an endpoint. */
+function viaListener(
+  way: Way,
+  service: string,
+  endpoints: readonly { readonly ip: string; readonly port: number; readonly key: string }[],
+): readonly Way[] {
+  const where = 'listener of this process'
+  if (endpoints.length === 0) {
+    const hop = { where, rule: '', why: `${service}: no endpoints, so it is closed` }
+    return [finished(way, hop, { end: 'rejected' })]
+  }
+  return endpoints.map(({ ip, port, key }) => {
+    const turn = `endpoint ${key} in its turn, one of ${endpoints.length}`
+    const why = `${service}: ${turn}; a connection of this node's own is made to it`
+    return finished(
+      way,
+      { where, rule: '', why },
+      {
+        probability: way.probability / endpoints.length,
+        // The backend sees this node, whoever asked (US21).
+        packet: { ...way.packet, destination: ip, port, isDnated: true, isMasqueraded: true },
+        end: 'sent',
+      },
+    )
   })
 }
 

@@ -69,7 +69,9 @@ export class IpvsApplier {
     const { sweepMs, verifyMs, now } = this.#deps
     let verified = now()
     for (;;) {
-      await delay(Math.min(sweepMs, verifyMs), undefined, { signal, ref: false }).catch(() => undefined)
+      await delay(Math.min(sweepMs, verifyMs), undefined, { signal, ref: false }).catch(
+        () => undefined,
+      )
       if (signal.aborted) break
       if (this.#draining.isActive) await this.#alone(() => this.sweep())
       if (now() - verified < verifyMs) continue
