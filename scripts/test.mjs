@@ -42,6 +42,7 @@ const tiers = {
   kernel: () => tap(files.filter(isKernelTest), 300),
   conformance: () => conformance(),
   uml: () => tap(files.filter(isUmlTest), 1500),
+  browser: () => tap(files.filter(isBrowserTest), 300),
 }
 
 const chosen = process.argv.slice(2)

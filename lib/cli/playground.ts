@@ -5,6 +5,7 @@ import { checkModes } from './check.js'
 import { defaultConfig } from '../config/load.js'
 import { stopSignal } from './stop-signal.js'
 import { modeLoaders } from '../modes/registry.js'
+import { runLivePage } from '../playground/live-page.js'
 import { runTour } from '../playground/tour.js'
 import type { ModeName } from '../modes/mode.js'
 
@@ -16,10 +17,22 @@ export function addPlaygroundCommand(program: Command): void {
     .command('playground')
     .description('show Services at work on this machine alone, without a cluster; needs root')
     .option('--mode <name>', 'show this mode only')
-    .action((flags: { mode?: string }) => play(flags.mode))
+    .option('--once', 'the tour only, without the page; exit code 0 when everything answered')
+    .option('--port <number>', 'of the page on 127.0.0.1; the next one where it is taken', '8383')
+    .action(play)
 }
 
-async function play(only: string | undefined): Promise<void> {
+interface PlaygroundFlags {
+  readonly mode?: string
+  readonly once?: boolean
+  readonly port: string
+}
+
+async function play(flags: PlaygroundFlags): Promise<void> {
+  const port = Number(flags.port)
+  if (!/^\d+$/.test(flags.port) || port > 65_535) {
+    throw new ConfigError(`--port: ${JSON.stringify(flags.port)} is no port; give 0 to 65535`)
+  }
   if (process.getuid?.() !== 0) {
     throw new KernelError(
       'denied',
@@ -27,11 +40,20 @@ async function play(only: string | undefined): Promise<void> {
     )
   }
   const say = (line: string) => process.stdout.write(`${line}\n`)
-  const modes = await runnableModes(only, say)
-  const isFine = await runTour({ modes, print: say }, stopSignal())
+  const modes = await runnableModes(flags.mode, say)
+  const signal = stopSignal()
+  const isFine = await runTour({ modes, print: say }, signal)
   say('')
   say(isFine ? 'Everything answered as it should.' : 'Something did not answer, see above.')
   if (!isFine) process.exitCode = 1
+  const [first, ...others] = modes
+  if (flags.once === true || first === undefined || signal.aborted) return
+  const opened = ({ url, kubeconfig }: { url: string; kubeconfig: string }) => {
+    say(`Open ${url} to try it yourself; Ctrl-C ends it and removes everything.`)
+    say(`   from another terminal: kubectl --kubeconfig ${kubeconfig} get all`)
+  }
+  await runLivePage({ modes: [first, ...others], port, opened }, signal)
+  process.exitCode = 0
 }
 
 /** Modes this kernel can run; the others are named with what they miss. */

@@ -19,7 +19,8 @@ export function explanationText(question: Question, mode: string, ways: readonly
   ].join('\n')
 }
 
-function sharedHops(ways: readonly Way[]): readonly Hop[] {
+/** The beginning that all ways have in common. */
+export function sharedHops(ways: readonly Way[]): readonly Hop[] {
   const [first] = ways
   if (!first) return []
   let length = 0

@@ -1,0 +1,122 @@
+import { addresses, addressOf, bridgeName, uplinkName } from '../world/topology.js'
+import { configWith } from '../config/load.js'
+import { explainedModes, explainPacket } from '../explain/explain.js'
+import { modeLoaders } from '../modes/registry.js'
+import { modeSettings } from '../config/mode-settings.js'
+import { PersistentMap } from '../state/persistent-map.js'
+import { sharedHops, verdictOf } from '../explain/text.js'
+import { Tracker } from '../state/tracker.js'
+import { trackerSettings } from '../config/tracker-settings.js'
+import { TrackerSink } from '../sources/tracker-sink.js'
+import type { DesiredService, DesiredState } from '../state/desired-state.js'
+import type { ModeName, ModeSettings } from '../modes/mode.js'
+import type { ObjectKind } from '../sources/source.js'
+import type { HopView, PathView, Sender, WayView } from './view.js'
+import type { Registry } from '../apiserver/registry.js'
+
+export const clusterCidr = '10.244.0.0/16'
+
+const collections: readonly (readonly [ObjectKind, collection: string])[] = [
+  ['Service', 'services'],
+  ['EndpointSlice', 'endpointslices.discovery.k8s.io'],
+  ['Node', 'nodes'],
+]
+
+/** The objects of the API server as the daemon on node-1 understands them, IPv4 only. */
+export function stateOf(registry: Registry, mode: ModeName): DesiredState | undefined {
+  const node = { nodeName: 'node-1', families: ['IPv4'] } as const
+  const tracker = new Tracker(trackerSettings(configWith({ clusterCIDR: clusterCidr }), mode, node))
+  tracker.setLocalAddresses(['127.0.0.1', ...addresses.node.map(({ IPv4 }) => IPv4)])
+  const sink = new TrackerSink(tracker, node.nodeName, {
+    changed: () => undefined,
+    malformed: () => undefined,
+    warned: () => undefined,
+    nodeChanged: () => undefined,
+    failed: () => undefined,
+  })
+  for (const [kind, collection] of collections) {
+    for (const object of registry.store.list(collection)) sink.upsert(kind, object)
+  }
+  return tracker.take().states[0]
+}
+
+function settingsOf(mode: ModeName): ModeSettings {
+  return modeSettings(configWith({ clusterCIDR: clusterCidr }), mode, ['IPv4'])
+}
+
+/** The lines that a mode needs for one Service, beyond those it needs without any. */
+export async function rulesOf(
+  state: DesiredState,
+  mode: ModeName,
+  service: DesiredService,
+): Promise<readonly string[]> {
+  const definition = await modeLoaders[mode]?.()
+  if (!definition) return []
+  const planner = definition.planner(settingsOf(mode))
+  const linesWith = (services: DesiredState['services']) =>
+    planner.render(planner.plan({ ...state, services })).split('\n')
+  const empty = PersistentMap.empty<DesiredService>()
+  const [key] = [...state.services].find(([, each]) => each === service) ?? []
+  if (key === undefined) return []
+  const without = new Set(linesWith(empty))
+  return linesWith(PersistentMap.from([[key, service]])).filter(
+    (line) => line !== '' && !without.has(line),
+  )
+}
+
+export interface Connection {
+  readonly sender: Sender
+  readonly destination: string
+  readonly port: number
+  /** Name of the pod at an address. */
+  readonly podAt: (ip: string) => string | undefined
+}
+
+/** The path of a connection of the scene, drawn from the rules that the mode makes. */
+export function pathOf(state: DesiredState, mode: ModeName, connection: Connection): PathView {
+  const explained = explainedModes.find((name) => name === mode)
+  if (!explained) {
+    const note = `The way through ${mode} is not drawn; the rules below are those it makes.`
+    return { shared: [], ways: [], note }
+  }
+  const { sender, destination, port, podAt } = connection
+  const ways = explainPacket(explained, state, settingsOf(mode), {
+    family: 'IPv4',
+    protocol: 'TCP',
+    source: addressOf(sender, 'IPv4'),
+    destination,
+    port,
+    inInterface: interfaces[sender],
+    mark: 0,
+    isDnated: false,
+    isMasqueraded: false,
+  })
+  const shared = sharedHops(ways)
+  return {
+    note: '',
+    shared: shared.map(plainHop),
+    ways: ways.map((way): WayView => {
+      const pod = way.end === 'sent' ? (podAt(way.packet.destination) ?? '') : ''
+      const isStopped = way.end === 'dropped' || way.end === 'rejected'
+      return {
+        probability: way.probability,
+        verdict: verdictOf(way),
+        end: isStopped ? 'stopped' : pod === '' ? 'elsewhere' : 'pod',
+        pod,
+        isMasqueraded: way.packet.isMasqueraded,
+        hops: way.hops.slice(shared.length).map(plainHop),
+      }
+    }),
+  }
+}
+
+/** Without what only the walk needs. */
+function plainHop({ where, rule, why }: HopView): HopView {
+  return { where, rule, why }
+}
+
+const interfaces: Readonly<Record<Sender, string | undefined>> = {
+  'client-pod': bridgeName,
+  node: undefined,
+  outside: uplinkName,
+}
