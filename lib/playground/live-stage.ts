@@ -245,4 +245,5 @@ const noService: View['service'] = {
 const askReady = `
 const ask = () => fetch('http://127.0.0.1:10256/readyz').then(({ ok }) => ok, () => false)
 while (!(await ask())) await new Promise((resolve) => setTimeout(resolve, 30))
+process.exit(0)
 `

@@ -80,15 +80,27 @@ export class PageServer {
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     // A name that somebody else's DNS points here must not reach this page (DNS rebinding).
-    if (!this.#isOurs(request.headers.host)) { reply(response, 403, 'foreign Host header'); return; }
+    if (!this.#isOurs(request.headers.host)) {
+      reply(response, 403, 'foreign Host header')
+      return
+    }
     const { pathname } = new URL(request.url ?? '/', this.url)
     if (request.method === 'POST' && pathname === '/command') {
       return this.#command(request, response)
     }
-    if (request.method !== 'GET') { reply(response, 405, 'only GET, and POST /command'); return; }
-    if (pathname === '/events') { this.#events(response); return; }
+    if (request.method !== 'GET') {
+      reply(response, 405, 'only GET, and POST /command')
+      return
+    }
+    if (pathname === '/events') {
+      this.#events(response)
+      return
+    }
     const asset = Object.hasOwn(assets, pathname) ? assets[pathname] : undefined
-    if (!asset) { reply(response, 404, 'no such page'); return; }
+    if (!asset) {
+      reply(response, 404, 'no such page')
+      return
+    }
     const [file, type] = asset
     const content = await readFile(new URL(`page/${file}`, import.meta.url))
     response.writeHead(200, { ...headers, 'content-type': type }).end(content)
@@ -101,19 +113,27 @@ export class PageServer {
   async #command(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { origin } = request.headers
     if (origin !== undefined && !this.#isOurs(origin.replace(/^http:\/\//, ''))) {
-      reply(response, 403, 'foreign Origin header'); return;
+      reply(response, 403, 'foreign Origin header')
+      return
     }
     // Forms of other sites cannot send this type without asking first.
     if (request.headers['content-type'] !== 'application/json') {
-      reply(response, 415, 'send application/json'); return;
+      reply(response, 415, 'send application/json')
+      return
     }
     let body = ''
     for await (const chunk of request.setEncoding('utf8')) {
       body += String(chunk)
-      if (body.length > maximumBody) { reply(response, 413, 'the command is too long'); return; }
+      if (body.length > maximumBody) {
+        reply(response, 413, 'the command is too long')
+        return
+      }
     }
     const command = parsePageCommand(body)
-    if (!command) { reply(response, 400, 'this is no command of the page'); return; }
+    if (!command) {
+      reply(response, 400, 'this is no command of the page')
+      return
+    }
     try {
       await this.#stage.perform(command)
       reply(response, 200, '')

@@ -82,7 +82,7 @@ function show(view: View): void {
   redraw('path', path, () => showPath(view))
   redraw('answers', view.answers, () => showAnswers(view))
   redraw('pods', pods, () => byId('pods').replaceChildren(...pods.map(podRow)))
-  redraw('log', view.log[0]?.number ?? 0, () => showLog(view))
+  redraw('log', view.log[0] ?? null, () => showLog(view))
   redraw('rules', [view.rules, view.lastChange, service.name], () => showRules(view))
   const lines = [`export KUBECONFIG=${view.kubeconfig}`, view.kubectl]
   redraw('kubectl', lines, () => byId('kubectl').replaceChildren(lines.join('\n')))

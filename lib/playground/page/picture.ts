@@ -144,7 +144,7 @@ function branch(from: Point, to: Point, way: WayView, { isNarrow }: Layout): SVG
     line(from, to, 1.5 + 6 * way.probability),
     drawn(
       'text',
-      { x: label.x + 4, y: label.y - 6, 'text-anchor': 'middle', class: 'soft' },
+      { x: label.x, y: label.y + 4, 'text-anchor': 'middle', class: 'soft share' },
       percent(way.probability),
     ),
   ]
