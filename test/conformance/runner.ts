@@ -25,6 +25,8 @@ export interface CaseResult {
   readonly checks: number
   /** Step, flow, and what was wrong. */
   readonly failures: readonly string[]
+  /** What the first of two tries said. */
+  readonly firstTry?: readonly string[]
   /** Reasons why flows were left out, without repeats. */
   readonly skipped: readonly string[]
   readonly durationMs: number
@@ -37,6 +39,8 @@ export interface RunOptions {
   /** Chooses the expectations of `differs`; undefined for the reference proxy. */
   readonly mode: ModeName | undefined
   readonly skips: readonly Skip[]
+  /** Runs a failed case once more; what the first try said stays in its result. */
+  readonly secondTry?: boolean
   readonly onResult?: (result: CaseResult) => void
 }
 
@@ -56,7 +60,10 @@ export async function runCases(options: RunOptions): Promise<readonly CaseResult
   try {
     for (const cases of bySettings.values()) {
       for (const each of cases) {
-        const result = await run.case(each)
+        let result = await run.case(each)
+        if (result.outcome === 'failed' && options.secondTry === true) {
+          result = { ...(await run.case(each)), firstTry: result.failures }
+        }
         results.push(result)
         options.onResult?.(result)
       }

@@ -26,7 +26,8 @@ export async function tapInUml(t: Test, command: string, options: UmlOptions = {
     } else if (plan) {
       flush()
       seen.planned = Number(plan[1])
-    } else failure?.lines.push(line)
+    } else if (line.includes('# second try')) t.comment(line.trim())
+    else failure?.lines.push(line)
   }
   const { code, output } = await runInUml(command, { ...options, onLine })
   flush()
