@@ -48,7 +48,10 @@ export class LiveStage implements Stage {
     let isStale = true
     const subscriptions = watched.map((name) => store.subscribe(name, () => (isStale = true)))
     try {
-      await this.#useMode(this.#mode)
+      await this.#useMode(this.#mode).catch((error: unknown) => {
+        // Who leaves while the daemon starts does not want to hear that it did not.
+        if (!signal.aborted) throw error
+      })
       while (!signal.aborted) {
         if (isStale) {
           isStale = false

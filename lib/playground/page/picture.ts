@@ -41,7 +41,7 @@ const narrow: Layout = {
   width: 360,
   height: 590,
   node: [4, 96, 352, 366],
-  node2: [60, 478, 240, 100],
+  node2: [4, 478, 352, 100],
   senders: {
     outside: { x: 180, y: 44 },
     'client-pod': { x: 90, y: 165 },
@@ -49,7 +49,7 @@ const narrow: Layout = {
   },
   service: { x: 180, y: 305 },
   pod: (node, index) =>
-    node === 'node-1' ? { x: 65 + index * 115, y: 425 } : { x: 122 + index * 116, y: 542 },
+    node === 'node-1' ? { x: 65 + index * 115, y: 425 } : { x: 65 + index * 230, y: 542 },
   isNarrow: true,
 }
 
