@@ -325,6 +325,65 @@ t.test(
   },
 )
 
+t.test(
+  'L08, L09: pod CIDRs and addresses of the node are followed live, without a restart',
+  async (t) => {
+    const addresses = (address: string) => ({ addresses: [{ type: 'InternalIP', address }] })
+    const feed = new Feed({ detectLocal: { mode: 'NodeCIDR' } })
+    t.same(feed.state().node.localTraffic, { by: 'none' }, 'nothing is known before the node is')
+    feed.node(undefined, { podCIDRs: ['10.244.3.0/24'] }, addresses('192.168.0.1'))
+    const before = feed.state()
+    t.match(before.node, {
+      primaryIp: '192.168.0.1',
+      localTraffic: { cidrs: [{ text: '10.244.3.0/24' }] },
+    })
+    feed.node(undefined, { podCIDRs: ['10.244.4.0/24'] }, addresses('192.168.0.2'))
+    const after = feed.state()
+    t.match(after.node, {
+      primaryIp: '192.168.0.2',
+      localTraffic: { cidrs: [{ text: '10.244.4.0/24' }] },
+    })
+    t.match(before.node, { primaryIp: '192.168.0.1' }, 'what was handed out stays as it was')
+  },
+)
+
+t.test('R05: one change of a dual-stack Service reaches the state of both families', async (t) => {
+  const spec = { clusterIPs: ['10.96.0.10', 'fd00:96::10'] }
+  const feed = new Feed().service({ spec })
+  t.same(
+    [...feed.tracker.take().changed],
+    [
+      ['IPv4', 1],
+      ['IPv6', 1],
+    ],
+  )
+  feed.slice()
+  t.same(
+    [...feed.tracker.take().changed],
+    [
+      ['IPv4', 1],
+      ['IPv6', 0],
+    ],
+    'a slice is of one family',
+  )
+})
+
+t.test(
+  'S33: a port that a Service no longer has leaves, the others keep their reference',
+  async (t) => {
+    const http = { name: 'http', port: 80 }
+    const feed = new Feed().service({
+      spec: { ports: [http, { name: 'dns', protocol: 'UDP', port: 53 }] },
+    })
+    const kept = feed.get()
+    feed.service({ spec: { ports: [http] } })
+    const taken = feed.tracker.take()
+    t.ok(taken.hasUdpChanges, 'flows of the UDP port have to go')
+    t.same([...taken.states[0]!.services.keys()], ['default/web:http/TCP'])
+    t.equal(taken.states[0]!.services.get('default/web:http/TCP'), kept)
+  },
+)
+
 t.test('R09: a CIDR that two ServiceCIDRs hold stays while one of them lives', async (t) => {
   const feed = new Feed()
   feed.tracker.upsertServiceCidr({ name: 'a', cidrs: ['10.96.0.0/12', 'fd00::/108'] })
