@@ -1,3 +1,4 @@
+import { aborted } from '../aborted.js'
 import { createServer, type Server } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import { ConfigError } from '../errors.js'
@@ -279,12 +280,6 @@ function serviceCidrObject(cidrs: readonly string[], since: string): NewObject {
       ],
     },
   }
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    signal.addEventListener('abort', () => resolve(), { once: true })
-  })
 }
 
 function listen(server: Server, host: string, port: number): Promise<void> {

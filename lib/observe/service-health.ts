@@ -1,3 +1,4 @@
+import { aborted } from '../aborted.js'
 import type { Server } from 'node:http'
 import { messageOf } from '../errors.js'
 import { close, json, listen, type HttpHandler, type HttpReply } from './http.js'
@@ -132,11 +133,4 @@ export function serviceAnswer(target: HealthCheckTarget, isHealthy: boolean): Ht
 function gone(id: string): HealthCheckTarget {
   const [namespace = '', name = ''] = id.split('/')
   return { namespace, name, port: 0, localEndpoints: 0 }
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve()
-    else signal.addEventListener('abort', () => resolve(), { once: true })
-  })
 }

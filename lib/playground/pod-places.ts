@@ -1,3 +1,4 @@
+import { aborted } from '../aborted.js'
 import type { PodLife, PodRuntime } from '../apiserver/controllers/pod-runtime.js'
 import type { KubeObject } from '../apiserver/object.js'
 import { addresses, podsOfNode, podsOfNode2, type Place } from '../world/topology.js'
@@ -70,11 +71,4 @@ const lingerMs = 1500
 
 function lingering(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, lingerMs))
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve()
-  return new Promise((resolve) => {
-    signal.addEventListener('abort', () => resolve(), { once: true })
-  })
 }

@@ -1,3 +1,4 @@
+import { aborted } from '../../aborted.js'
 import { setTimeout as delay } from 'node:timers/promises'
 import { bitsOf, formatIp, parseCidr, type Cidr } from '../../state/ip.js'
 import type { KubeObject } from '../object.js'
@@ -63,11 +64,4 @@ function take(cidr: Cidr, used: Set<bigint>): bigint {
 
 async function pause(ms: number, signal: AbortSignal): Promise<void> {
   await delay(ms, undefined, { signal }).catch(() => undefined)
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve()
-  return new Promise((resolve) => {
-    signal.addEventListener('abort', () => resolve(), { once: true })
-  })
 }
