@@ -2,6 +2,7 @@ import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { Agent, request } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
+import type { BenchResults } from './support/results.js'
 
 const services = 10_000
 const watchers = 5
@@ -12,7 +13,7 @@ const paths = ['/api/v1/services', '/apis/discovery.k8s.io/v1/endpointslices'] a
 const agent = new Agent({ keepAlive: true, maxSockets: 16 })
 
 /** The embedded API server with 10,000 Services and as many slices, and 5 watchers of both. */
-export async function run(): Promise<void> {
+export async function run(): Promise<BenchResults> {
   const { child, url } = await startServer()
   try {
     const loadMs = await timed(() => load(url))
@@ -25,7 +26,15 @@ export async function run(): Promise<void> {
     const { sent, peakMib } = await change(url, child)
     await delay(500)
     stop.abort()
-    report({ loadMs, loadedMib, listMs, peakMib, sent, arrivals, cpu: cpuMs(child) - before })
+    return report({
+      loadMs,
+      loadedMib,
+      listMs,
+      peakMib,
+      sent,
+      arrivals,
+      cpu: cpuMs(child) - before,
+    })
   } finally {
     child.kill('SIGTERM')
     agent.destroy()
@@ -42,7 +51,7 @@ interface Result {
   readonly cpu: number
 }
 
-function report({ loadMs, loadedMib, listMs, peakMib, sent, arrivals, cpu }: Result): void {
+function report({ loadMs, loadedMib, listMs, peakMib, sent, arrivals, cpu }: Result): BenchResults {
   const complete = [...sent].filter(([mark]) => arrivals.get(mark)?.length === watchers)
   const latencies = complete
     .map(([mark, at]) => Math.max(...(arrivals.get(mark) ?? [])) - at)
@@ -62,6 +71,23 @@ function report({ loadMs, loadedMib, listMs, peakMib, sent, arrivals, cpu }: Res
     },
   ])
   console.log(`target: ${changesPerSecond} changes/s to ${watchers} watchers within 300 MiB`)
+  const rate = complete.length / seconds
+  return [
+    {
+      name: `changes seen by ${watchers} watchers`,
+      value: rate,
+      unit: '/s',
+      target: `>= ${changesPerSecond}`,
+    },
+    {
+      name: '10,000 Services and slices: memory at the peak',
+      value: peakMib,
+      unit: 'MiB',
+      target: '<= 300',
+    },
+    { name: 'a change until the last watcher has it, p50', value: quantile(0.5), unit: 'ms' },
+    { name: 'a change until the last watcher has it, p99', value: quantile(0.99), unit: 'ms' },
+  ]
 }
 
 async function startServer(): Promise<{ child: ChildProcessWithoutNullStreams; url: string }> {

@@ -11,6 +11,7 @@ import {
   withLane,
 } from './support/lane.js'
 import { cpuMilliseconds, residentMib } from './support/process-usage.js'
+import type { BenchResult, BenchResults } from './support/results.js'
 import { ports } from './support/services.js'
 
 type Contestant = 'direct' | 'haproxy' | 'splice' | 'net' | 'changing'
@@ -24,24 +25,34 @@ interface Pattern {
   readonly metric: string
   readonly unit: string
   readonly contestants: readonly Contestant[]
+  /** What is handed on: a contestant as a ratio of another, and what was promised of it. */
+  readonly ratios: readonly (readonly [Contestant, Contestant, string?])[]
   /** What the issue asks for. */
   readonly target: string
 }
 
-const all: readonly Contestant[] = ['direct', 'haproxy', 'splice', 'net']
+const everybody: readonly Contestant[] = ['direct', 'haproxy', 'splice', 'net']
 const patterns: readonly Pattern[] = [
   {
     title: 'new connections, 64 at a time',
+    ratios: [
+      ['splice', 'haproxy', '>= 1'],
+      ['net', 'haproxy', '>= 0.5'],
+    ],
     target: 'splice >= 1.0 of haproxy, net >= 0.5',
     load: 'connections',
     port: ports.short[0],
     n: 64,
     metric: 'perSecond',
     unit: '/s',
-    contestants: all,
+    contestants: everybody,
   },
   {
     title: 'new connections, 3,000 a second: p99',
+    ratios: [
+      ['splice', 'haproxy', '<= 1'],
+      ['changing', 'splice', '<= 1.2'],
+    ],
     target:
       'splice <= 1 of haproxy; changing (1,000 other Services, twice a second) <= 1.2 of splice',
     load: 'rate',
@@ -49,50 +60,55 @@ const patterns: readonly Pattern[] = [
     n: 3000,
     metric: 'p99',
     unit: 'ms',
-    contestants: [...all, 'changing'],
+    contestants: [...everybody, 'changing'],
   },
   {
     title: 'ping-pong, 64 clients',
+    ratios: [['splice', 'haproxy', '>= 0.9']],
     target: 'splice >= 0.9 of haproxy',
     load: 'pingpong',
     port: ports.echo,
     n: 64,
     metric: 'perSecond',
     unit: '/s',
-    contestants: all,
+    contestants: everybody,
   },
   {
     title: 'ping-pong, 1 client',
+    ratios: [['splice', 'haproxy']],
     target: 'none',
     load: 'pingpong',
     port: ports.echo,
     n: 1,
     metric: 'perSecond',
     unit: '/s',
-    contestants: all,
+    contestants: everybody,
   },
   {
     title: 'one bulk stream up',
+    ratios: [['splice', 'haproxy', '>= 1.8']],
     target: 'splice >= 1.8 of haproxy',
     load: 'bulk',
     port: ports.sink,
     n: 1,
     metric: 'gigabitsPerSecond',
     unit: 'Gbit/s',
-    contestants: all,
+    contestants: everybody,
   },
   {
     title: 'one bulk stream down',
+    ratios: [['splice', 'haproxy', '>= 1.8']],
     target: 'splice >= 1.8 of haproxy',
     load: 'bulk',
     port: ports.source,
     n: 1,
     metric: 'gigabitsPerSecond',
     unit: 'Gbit/s',
-    contestants: all,
+    contestants: everybody,
   },
   {
     title: 'UDP echo, 64 clients',
+    ratios: [['splice', 'direct', '>= 0.5']],
     target: 'splice >= 0.5 of direct',
     load: 'udp',
     port: ports.udp,
@@ -109,7 +125,8 @@ const only = process.env['BENCH_ONLY']
 const idleConnections = 9000
 
 /** The userspace data paths beside direct access and HAProxy, in turns, in one run. */
-export async function run(): Promise<void> {
+export async function run(): Promise<BenchResults> {
+  const all: BenchResult[] = []
   await withLane(async () => {
     const script = (name: string) => new URL(`./support/${name}.js`, import.meta.url).pathname
     const children = [
@@ -141,21 +158,22 @@ export async function run(): Promise<void> {
         if (pattern.contestants.includes('changing')) {
           pids.changing = await proxy('splice', nodeAddresses.changing, '2', '1000')
         }
-        await compare(pattern, pids)
+        all.push(...(await compare(pattern, pids)))
         const changing = children.find(({ pid }) => pid === pids.changing)
         if (changing) await stop(changing)
       }
-      if (!only || only === 'idle') await idleMemory(pids)
+      if (!only || only === 'idle') all.push(...(await idleMemory(pids)))
     } finally {
       for (const child of children) await stop(child)
       rmSync(directory, { recursive: true })
     }
   })
+  return all
 }
 
 type Pids = Readonly<Record<'splice' | 'net' | 'haproxy' | 'changing', number>>
 
-async function compare(pattern: Pattern, pids: Pids): Promise<void> {
+async function compare(pattern: Pattern, pids: Pids): Promise<BenchResults> {
   const results = new Map<
     Contestant,
     { values: number[]; p99: number[]; cpuMs: number[]; failed: number }
@@ -191,10 +209,24 @@ async function compare(pattern: Pattern, pids: Pids): Promise<void> {
       ]),
     ),
   )
+  return [
+    ...pattern.ratios.map(([contestant, peer, target]) => ({
+      name: `${pattern.title}: ${contestant} against ${peer}`,
+      value: value(contestant) / value(peer),
+      unit: 'x',
+      ...(target === undefined ? {} : { target }),
+    })),
+    ...[...results.keys()].map((contestant) => ({
+      name: `${pattern.title}: ${contestant}`,
+      value: value(contestant),
+      unit: pattern.unit,
+    })),
+  ]
 }
 
-async function idleMemory(pids: Pids): Promise<void> {
+async function idleMemory(pids: Pids): Promise<BenchResults> {
   const rows: Record<string, object> = {}
+  const results: BenchResult[] = []
   for (const name of ['haproxy', 'splice', 'net'] as const) {
     const before = residentMib(pids[name])
     const script = new URL('./support/load-client.js', import.meta.url).pathname
@@ -214,10 +246,17 @@ async function idleMemory(pids: Pids): Promise<void> {
       'MiB more': round3(mib),
       'per 10,000': round3((mib * 10_000) / idleConnections),
     }
+    results.push({
+      name: `10,000 idle connections: ${name}`,
+      value: (mib * 10_000) / idleConnections,
+      unit: 'MiB',
+      ...(name === 'splice' ? { target: '<= 60' } : {}),
+    })
     await stop(client)
   }
   console.log(`\n${idleConnections} idle connections (target: splice <= 60 MiB more per 10,000)`)
   console.table(rows)
+  return results
 }
 
 function haproxyConfig(): string {
