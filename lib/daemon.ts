@@ -1,5 +1,6 @@
 import { apiEvents } from './observe/api-events.js'
 import { applyNodeSettings } from './node/settings.js'
+import { newsOnly } from './observe/news-only.js'
 import { runLeftoverCleanup } from './modes/leftovers.js'
 import { chooseMode, describe, type ChosenMode } from './modes/choose.js'
 import { Conntrack } from './kernel/conntrack.js'
@@ -16,11 +17,12 @@ import { systemClock } from './sync/clock.js'
 import { startWarnings } from './config/start-check.js'
 import { SyncLoop } from './sync/loop.js'
 import { SyncObserver } from './observe/sync-observer.js'
-import { Syncer, type SyncReport } from './sync/syncer.js'
+import { Syncer } from './sync/syncer.js'
+import { syncRound } from './sync/sync-round.js'
 import { together } from './sync/together.js'
-import { Tracker, type Taken } from './state/tracker.js'
+import { Tracker } from './state/tracker.js'
 import { trackerSettings } from './config/tracker-settings.js'
-import { TrackerSink } from './sources/tracker-sink.js'
+import { TrackerSink, type SinkListener } from './sources/tracker-sink.js'
 import type { Config } from './config/config.js'
 import type { Logger } from './observe/logger.js'
 import type { ModeContext } from './modes/mode.js'
@@ -48,6 +50,9 @@ export function createDaemon(config: Config, deps: DaemonDeps): Daemon {
 /** The longest time between two syncs of the modes that need no periodic one (R04). */
 const fullSyncPeriodMs = 3_600_000
 
+/** While the API server is away four lists fail every few seconds; each is told this often. */
+const repeatedFailureMs = 30_000
+
 /** L04: how long the first rules wait for this node's object. */
 const nodePatienceMs = 30_000
 
@@ -56,9 +61,14 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const startedAt = Date.now()
   const nodeName = nodeNameOf(config.hostnameOverride)
   const families = ipFamilies()
+  const { kubeconfig } = config.clientConnection
+  if (config.manifests === '' && kubeconfig === '' && config.master === '') {
+    // L03: what a kube-proxy without either has always said.
+    log.info({}, 'Neither --kubeconfig nor --master was given; using the in-cluster configuration')
+  }
   const { source, client } = await openSource({
     manifests: config.manifests,
-    kubeconfig: config.clientConnection.kubeconfig,
+    kubeconfig,
     master: config.master,
     nodeName,
     answered: (request) => observation.answered(request),
@@ -116,50 +126,29 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     : await chosen.definition.create(settings, context)
   const syncer = new Syncer({ mode: running })
 
-  const afterSync = (report: SyncReport, taken: Taken) => {
-    observer.synced(report, taken.changed.get(report.family) ?? 0)
-    observation.synced(report)
-    if (report.outcome === 'failed') return false
-    const state = taken.states.find(({ family }) => family === report.family)
-    if (state && !config.dryRun) flows.applied(state)
-    return report.failed.length === 0
-  }
   const inForce = new AbortController()
   const loop = new SyncLoop({
     minIntervalMs: periods.minMs,
     retryIntervalMs: periods.syncMs,
     maxIntervalMs: Math.max(periods.minMs, mode === 'ipvs' ? periods.syncMs : fullSyncPeriodMs),
     onError: (error) => log.error({ err: error }, 'sync threw'),
-    sync: async () => {
-      const taken = tracker.take()
-      observer.taken(taken)
-      observation.taken(taken)
-      let isInForce = true
-      let succeeded = true
-      for (const state of taken.states) {
-        const report = await syncer.sync(state)
-        isInForce &&= report.outcome !== 'failed'
-        succeeded = afterSync(report, taken) && succeeded
-      }
-      // Some service ports may have failed; what is left of another mode would not help them.
-      if (isInForce) inForce.abort()
-      return succeeded
-    },
+    sync: () =>
+      syncRound({
+        tracker,
+        syncer,
+        witnesses: [observer, observation],
+        applied: (state) => {
+          // A dry run touches no connection either.
+          if (!config.dryRun) flows.applied(state)
+        },
+        inForce: () => inForce.abort(),
+      }),
   })
-
-  const sink = new TrackerSink(tracker, nodeName, {
+  const sink: TrackerSink = new TrackerSink(tracker, nodeName, {
+    ...objectNews({ log, metrics, observation }),
     changed: () => {
       if (sink.isComplete) requestSync()
     },
-    malformed: (kind, identity, reason) => {
-      metrics.count('malformed_objects_total', { kind })
-      log.warn({ kind, ...identity, reason }, 'object makes no sense and is skipped')
-      observation.malformed(kind, identity, reason)
-    },
-    warned: (kind, { namespace, name }, warning) =>
-      log.warn({ kind, namespace, name, warning }, 'part of an object is left out'),
-    nodeChanged: (node) => observation.nodeChanged(node),
-    failed: (message) => log.warn({ reason: message }, 'source of objects failed, will retry'),
   })
 
   await together(signal, [
@@ -188,6 +177,32 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   log.info({}, 'stopping; rules of the kernel stay in place')
   await running.close()
   await flows.idle()
+}
+
+interface NewsDeps {
+  readonly log: Logger
+  readonly metrics: Metrics
+  readonly observation: Observation
+}
+
+/** What is said about objects as they come in. */
+function objectNews({ log, metrics, observation }: NewsDeps): Omit<SinkListener, 'changed'> {
+  const isNews = newsOnly({ forMs: repeatedFailureMs, now: Date.now })
+  return {
+    malformed: (kind, identity, reason) => {
+      metrics.count('malformed_objects_total', { kind })
+      log.warn({ kind, ...identity, reason }, 'object makes no sense and is skipped')
+      observation.malformed(kind, identity, reason)
+    },
+    warned: (kind, { namespace, name }, warning) =>
+      log.warn({ kind, namespace, name, warning }, 'part of an object is left out'),
+    nodeChanged: (node) => observation.nodeChanged(node),
+    failed: (message) => {
+      const text = 'source of objects failed, will retry'
+      if (isNews(message)) log.warn({ reason: message }, text)
+      else log.debug({ reason: message }, text)
+    },
+  }
 }
 
 /** The line that `kubectl logs … | grep Using` looks for, and why it is not the mode asked for. */

@@ -93,13 +93,14 @@ export class Observation {
   /** Opens every port there is, until the signal. Rejects only with bindAddressHardFail. */
   async run(signal: AbortSignal): Promise<void> {
     const { events, nodeName, mode } = this.#options
-    events.record({
-      type: 'Normal',
-      reason: 'Starting',
-      action: 'StartKubeProxy',
-      note: `kube-proxy starts in ${mode} mode`,
-      regarding: { kind: 'Node', namespace: '', name: nodeName },
-    })
+    const regarding = { kind: 'Node', namespace: '', name: nodeName } as const
+    const action = 'StartKubeProxy'
+    const note = `kube-proxy starts in ${mode} mode`
+    events.record({ type: 'Normal', reason: 'Starting', action, note, regarding })
+    if (mode === 'ipvs') {
+      const note = 'Kubernetes deprecates ipvs mode (KEP-5495); nftables mode takes its place'
+      events.record({ type: 'Warning', reason: 'IPVSDeprecation', action, note, regarding })
+    }
     await Promise.all([
       runServers({ ...this.#options, health: this.#health }, signal),
       this.#services.run(signal),

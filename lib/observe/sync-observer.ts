@@ -1,6 +1,7 @@
 import type { Log, Meter, ModeName } from '../modes/mode.js'
 import type { IpFamily } from '../state/ip.js'
 import type { SyncReport } from '../sync/syncer.js'
+import type { DesiredState } from '../state/desired-state.js'
 import type { Taken } from '../state/tracker.js'
 
 export interface SyncObserverOptions {
@@ -16,6 +17,7 @@ export interface SyncObserverOptions {
 export class SyncObserver {
   readonly #options: SyncObserverOptions
   readonly #syncedOnce = new Set<IpFamily>()
+  readonly #taken = new Map<IpFamily, DesiredState>()
   /** Trigger times of changes whose sync has not succeeded yet. */
   readonly #waiting = new Map<IpFamily, number[]>()
 
@@ -34,8 +36,9 @@ export class SyncObserver {
       const labels = { traffic_policy: policy, ip_family: family }
       meter.gauge('sync_proxy_rules_no_local_endpoints_total', labels, count)
     }
-    for (const { family, services } of taken.states) {
-      meter.gauge('services', { ip_family: family }, services.size)
+    for (const state of taken.states) {
+      meter.gauge('services', { ip_family: state.family }, state.services.size)
+      this.#tellServices(state)
     }
     for (const [family, times] of taken.triggerTimes) {
       const fresh = times.filter((time) => time >= startedAt)
@@ -73,6 +76,22 @@ export class SyncObserver {
     const fields = { mode, family, changed, ms, bytes, objects, full }
     if (outcome === 'applied') log.info(fields, 'SyncProxyRules complete')
     else log.debug(fields, 'SyncProxyRules complete, nothing to change')
+  }
+
+  /** EV07: what came and went, for those who ask for details. */
+  #tellServices(state: DesiredState): void {
+    const { log } = this.#options
+    const { family, services } = state
+    const before = this.#taken.get(family)
+    this.#taken.set(family, state)
+    if (before?.services === services) return
+    const { added, changed, removed } = services.since(before?.services)
+    const tell = (message: string, ports: readonly (readonly [string, ...unknown[]])[]) => {
+      for (const [service] of ports) log.debug({ service, family }, message)
+    }
+    tell('Adding new service port', added)
+    tell('Updating existing service port', changed)
+    tell('Removing service port', removed)
   }
 
   #countFailure({ family, full, outcome }: SyncReport): void {

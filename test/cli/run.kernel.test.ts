@@ -142,6 +142,21 @@ t.test('L22: a taken port ends the process where that is wanted', { skip }, asyn
   t.equal(await first.stop(), 0)
 })
 
+t.test('L01: what cannot work ends before anything is touched or opened', { skip }, async (t) => {
+  const folder = t.testdir({ 'web.yaml': '', 'kp.yaml': 'mode: magic\n' })
+  const before = ruleset()
+  const wrong = start(t, `--config=${folder}/kp.yaml`, `--manifests=${folder}`, '--cleanup')
+  t.equal(await wrong.exited, 2)
+  t.match(wrong.output(), /kp\.yaml/)
+  const nowhere = start(t, '--proxy-mode=nftables')
+  t.equal(await nowhere.exited, 2, 'L03: no cluster to be in')
+  const lines = nowhere.output()
+  t.match(lines, /Neither --kubeconfig nor --master was given; using the in-cluster configuration/)
+  t.match(lines, /KUBERNETES_SERVICE_HOST is not set/)
+  t.notMatch(lines, /Using nftables Proxier|Setting/, 'nothing else was begun')
+  t.equal(ruleset(), before)
+})
+
 t.test('L14: --init-only prepares the node and ends', { skip }, async (t) => {
   const before = ruleset()
   const limit = '/proc/sys/net/netfilter/nf_conntrack_max'

@@ -7,6 +7,7 @@ import { runProxy } from '../../lib/playground/proxy-process.js'
 import type { World } from '../../lib/world/world.js'
 import {
   ask,
+  get,
   nftables,
   service,
   skip,
@@ -45,12 +46,6 @@ async function kubectl(world: World, kubeconfig: string, ...args: string[]): Pro
   ])
   if (code !== 0) throw new Error(`kubectl ${args.join(' ')}: ${stderr}`)
   return stdout
-}
-
-async function get(world: World, url: string): Promise<{ status: number; body: string }> {
-  const script = `fetch(process.argv[1]).then(async (r) => console.log(JSON.stringify({ status: r.status, body: await r.text() })))`
-  const { stdout } = await world.exec('node', [process.execPath, '-e', script, url])
-  return JSON.parse(stdout) as { status: number; body: string }
 }
 
 const node = {

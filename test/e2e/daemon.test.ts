@@ -2,9 +2,12 @@ import t from 'tap'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
+import { addressOf } from '../../lib/world/topology.js'
+import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { runProxy } from '../../lib/playground/proxy-process.js'
 import {
   ask,
+  get,
   nftables,
   service,
   skip,
@@ -92,4 +95,36 @@ t.test('wrong flags end with 2, name the flag and touch nothing', { skip }, (t) 
     t.match(proxy.output(), /--proxy-mode.*magic/)
     t.equal(proxy.exitCode(), 2)
   }),
+)
+
+t.test(
+  'H15: userspace says its name, and serves health-check node ports, which upstream never did',
+  { skip },
+  (t) =>
+    withStage('health', async ({ world, folder }) => {
+      const nodePort = 30080
+      const port = 30999
+      const web = rawService({
+        spec: {
+          type: 'LoadBalancer',
+          externalTrafficPolicy: 'Local',
+          healthCheckNodePort: port,
+          ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort }],
+        },
+      })
+      const elsewhere = rawSlice({
+        endpoints: [endpoint(addressOf('pod-4', 'IPv4'), { node: 'node-2' })],
+      })
+      await write(folder, 'all.yaml', web, sliceOf('pod-1', 'pod-2'))
+      const proxy = runProxy(world, ['--proxy-mode', 'userspace', '--manifests', folder])
+      await stopping(proxy, async () => {
+        await until('first answer', async () => /^pod-/.test(await ask(world)))
+        t.equal((await get(world, 'http://127.0.0.1:10249/proxyMode')).body, 'userspace')
+        const health = `http://${addressOf('node', 'IPv4')}:${port}/`
+        await until('the health port', async () => (await get(world, health)).status === 200)
+        t.match(JSON.parse((await get(world, health)).body), { localEndpoints: 2 })
+        await write(folder, 'all.yaml', web, elsewhere)
+        await until('nobody local', async () => (await get(world, health)).status === 503)
+      })
+    }),
 )

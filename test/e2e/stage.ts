@@ -45,6 +45,13 @@ export async function ask(world: World): Promise<string> {
   return result?.backend ?? result?.outcome ?? 'nothing'
 }
 
+/** What a server on the node itself answers to the node. */
+export async function get(world: World, url: string): Promise<{ status: number; body: string }> {
+  const script = `fetch(process.argv[1]).then(async (r) => console.log(JSON.stringify({ status: r.status, body: await r.text() })))`
+  const { stdout } = await world.exec('node', [process.execPath, '-e', script, url])
+  return JSON.parse(stdout) as { status: number; body: string }
+}
+
 export async function until(
   what: string,
   condition: () => boolean | Promise<boolean>,

@@ -335,62 +335,87 @@ t.test('H11: both families on one port; what stays wanted is not disturbed', asy
   t.equal(await answers(one), false)
 })
 
-t.test('H14: both servers as configured; switched off ones do not disturb', async (t) => {
-  const events: ProxyEvent[] = []
-  const port = await freePort()
-  const log = createLogger({
-    format: 'json',
-    verbosity: 0,
-    isTerminal: false,
-    write: () => undefined,
-  })
-  const { health } = healthAt(Date.now())
-  const options = {
-    origins: new Map([['mode', { from: 'flag' as const, flag: 'proxy-mode' }]]),
-    mode: 'iptables',
-    nodeName: 'n1',
-    version: 'v1',
-    health,
-    metrics: new Metrics({ mode: 'iptables', process: false }),
-    log,
-    events: { record: (event: ProxyEvent) => events.push(event) },
-    startedAt: Date.now(),
-  }
-  const config = configWith({
-    healthzBindAddress: '',
-    metricsBindAddress: `127.0.0.1:${port}`,
-    mode: 'iptables',
-    featureGates: { ComponentFlagz: true, ComponentStatusz: true },
-  })
-  const stop = new AbortController()
-  const running = runServers({ ...options, config }, stop.signal)
-  while (
-    !(await get(port, '/healthz').then(
-      () => true,
-      () => false,
-    ))
-  );
-  const configz = JSON.parse((await get(port, '/configz')).body) as Record<string, unknown>
-  t.match(configz, {
-    'kubeproxy.config.k8s.io': { mode: 'iptables', iptables: { syncPeriod: '30s' } },
-    origins: { mode: '--proxy-mode' },
-  })
-  t.match((await get(port, '/flagz')).body, /\nproxy-mode=iptables\n/)
-  t.match((await get(port, '/statusz')).body, /Mode: iptables/)
-  t.match((await get(port, '/metrics')).body, /kubeproxy_sync_proxy_rules_iptables_total/)
-  const hard = configWith({
-    healthzBindAddress: `127.0.0.1:${port}`,
-    metricsBindAddress: '',
-    bindAddressHardFail: true,
-  })
-  await t.rejects(runServers({ ...options, config: hard }, stop.signal), { name: 'KernelError' })
-  t.match(events, [
-    { reason: 'FailedToStartProxierHealthcheck', type: 'Warning', regarding: { name: 'n1' } },
-  ])
-  stop.abort()
-  await running
-  t.equal(defaultConfig().healthzBindAddress, '0.0.0.0:10256')
-})
+t.test(
+  'H14, EV02, EV03: both servers as configured; switched off ones do not disturb',
+  async (t) => {
+    const events: ProxyEvent[] = []
+    const port = await freePort()
+    const log = createLogger({
+      format: 'json',
+      verbosity: 0,
+      isTerminal: false,
+      write: () => undefined,
+    })
+    const { health } = healthAt(Date.now())
+    const options = {
+      origins: new Map([['mode', { from: 'flag' as const, flag: 'proxy-mode' }]]),
+      mode: 'iptables',
+      nodeName: 'n1',
+      version: 'v1',
+      health,
+      metrics: new Metrics({ mode: 'iptables', process: false }),
+      log,
+      events: { record: (event: ProxyEvent) => events.push(event) },
+      startedAt: Date.now(),
+    }
+    const config = configWith({
+      healthzBindAddress: '',
+      metricsBindAddress: `127.0.0.1:${port}`,
+      mode: 'iptables',
+      featureGates: { ComponentFlagz: true, ComponentStatusz: true },
+    })
+    const stop = new AbortController()
+    const running = runServers({ ...options, config }, stop.signal)
+    while (
+      !(await get(port, '/healthz').then(
+        () => true,
+        () => false,
+      ))
+    );
+    const configz = JSON.parse((await get(port, '/configz')).body) as Record<string, unknown>
+    t.match(configz, {
+      'kubeproxy.config.k8s.io': { mode: 'iptables', iptables: { syncPeriod: '30s' } },
+      origins: { mode: '--proxy-mode' },
+    })
+    t.match((await get(port, '/flagz')).body, /\nproxy-mode=iptables\n/)
+    t.match((await get(port, '/statusz')).body, /Mode: iptables/)
+    t.match((await get(port, '/metrics')).body, /kubeproxy_sync_proxy_rules_iptables_total/)
+    const hard = configWith({
+      healthzBindAddress: `127.0.0.1:${port}`,
+      metricsBindAddress: '',
+      bindAddressHardFail: true,
+    })
+    await t.rejects(runServers({ ...options, config: hard }, stop.signal), { name: 'KernelError' })
+    const hardMetrics = configWith({
+      healthzBindAddress: '',
+      metricsBindAddress: `127.0.0.1:${port}`,
+      bindAddressHardFail: true,
+    })
+    await t.rejects(runServers({ ...options, config: hardMetrics }, stop.signal), {
+      message: /EADDRINUSE/,
+    })
+    const about = { type: 'Warning', action: 'StartKubeProxy', note: /EADDRINUSE/ }
+    const regarding = { kind: 'Node', name: 'n1' }
+    t.match(
+      events,
+      [
+        { ...about, reason: 'FailedToStartProxierHealthcheck', regarding },
+        { ...about, reason: 'FailedToStartMetricServer', regarding },
+      ],
+      'EV02, EV03',
+    )
+    stop.abort()
+    await running
+  },
+)
+
+t.test(
+  'H10: metrics are for this node alone unless told otherwise, health is for all',
+  async (t) => {
+    t.equal(defaultConfig().metricsBindAddress, '127.0.0.1:10249')
+    t.equal(defaultConfig().healthzBindAddress, '0.0.0.0:10256')
+  },
+)
 
 t.test('without an API server events go to the log', async (t) => {
   const lines: string[] = []
@@ -401,94 +426,106 @@ t.test('without an API server events go to the log', async (t) => {
   t.match(JSON.parse(lines[0]!), { type: 'Warning', reason: 'R', name: 's', msg: 'event: why' })
 })
 
-t.test('the observation: what the daemon feeds comes out at the ports and as events', async (t) => {
-  const events: ProxyEvent[] = []
-  const port = await freePort()
-  const checkPort = await freePort()
-  const log = createLogger({
-    format: 'json',
-    verbosity: 0,
-    isTerminal: false,
-    write: () => undefined,
-  })
-  const observation = new Observation({
-    config: configWith({ healthzBindAddress: `127.0.0.1:${port}`, metricsBindAddress: '' }),
-    origins: new Map(),
-    mode: 'ipvs',
-    nodeName: 'n1',
-    version: '',
-    metrics: new Metrics({ mode: 'ipvs', process: false }),
-    log,
-    events: { record: (event) => events.push(event) },
-    startedAt: 0,
-    families: ['IPv4'],
-    syncPeriodMs: 30_000,
-    expectsNode: true,
-  })
-  const stop = new AbortController()
-  const running = observation.run(stop.signal)
-  while (
-    !(await get(port, '/livez').then(
-      () => true,
-      () => false,
-    ))
-  );
-  t.equal((await get(port, '/healthz')).status, 503, 'H04: no Node yet')
-  const node = { name: 'n1', ips: [], podCidrs: [], zone: undefined }
-  observation.nodeChanged({ ...node, isBeingDeleted: false, isTaintedForDeletion: false })
-  t.equal((await get(port, '/healthz')).status, 200)
-  t.equal((await get(port, '/readyz')).status, 503)
-  const tracker = new Tracker({
-    families: ['IPv4'],
-    nodeName: 'n1',
-    bindAddress: '',
-    nodePortAddresses: [],
-    detectLocal: { mode: 'NodeCIDR' },
-    allowsExternalIps: true,
-  })
-  tracker.setLocalAddresses(['127.0.0.1'])
-  const healthChecks = new Map([
-    ['d/s', { namespace: 'd', name: 's', port: checkPort, localEndpoints: 1 }],
-  ])
-  observation.queued()
-  observation.taken({ ...tracker.take(), healthChecks })
-  const failed = [{ key: 'd/s:http/TCP', reason: 'taken', event: 'PortConflict' }]
-  const report = {
-    family: 'IPv4',
-    full: true,
-    planMs: 1,
-    applyMs: 1,
-    bytes: 1,
-    objects: 1,
-  } as const
-  observation.synced({ ...report, outcome: 'failed', failed: [] })
-  t.equal((await get(port, '/readyz')).status, 503, 'a failed sync makes nobody ready')
-  observation.synced({ ...report, outcome: 'applied', failed })
-  observation.synced({ ...report, outcome: 'unchanged', failed })
-  observation.malformed('Service', { namespace: 'd', name: 'm' }, 'nonsense')
-  observation.malformed('Service', { namespace: '', name: '' }, 'nothing to regard')
-  t.equal((await get(port, '/readyz')).status, 200)
-  while (
-    !(await get(checkPort, '/').then(
-      () => true,
-      () => false,
-    ))
-  );
-  t.equal((await get(checkPort, '/')).headers['x-load-balancing-endpoint-weight'], '1')
-  t.equal((await get(checkPort, '/', 'GET', '', '127.0.0.2')).status, 200, 'L07: all addresses')
-  stop.abort()
-  await running
-  t.match(events, [
-    { type: 'Normal', reason: 'Starting', action: 'StartKubeProxy', regarding: { kind: 'Node' } },
-    {
-      type: 'Warning',
-      reason: 'PortConflict',
-      regarding: { kind: 'Service', namespace: 'd', name: 's' },
-    },
-    { type: 'Warning', reason: 'MalformedObject', regarding: { name: 'm' } },
-  ])
-  t.equal(events.length, 3, 'EV01, and every complaint once')
-})
+t.test(
+  'EV01, EV04, EV05: what the daemon feeds comes out at the ports and as events',
+  async (t) => {
+    const events: ProxyEvent[] = []
+    const port = await freePort()
+    const checkPort = await freePort()
+    const log = createLogger({
+      format: 'json',
+      verbosity: 0,
+      isTerminal: false,
+      write: () => undefined,
+    })
+    const observation = new Observation({
+      config: configWith({ healthzBindAddress: `127.0.0.1:${port}`, metricsBindAddress: '' }),
+      origins: new Map(),
+      mode: 'ipvs',
+      nodeName: 'n1',
+      version: '',
+      metrics: new Metrics({ mode: 'ipvs', process: false }),
+      log,
+      events: { record: (event) => events.push(event) },
+      startedAt: 0,
+      families: ['IPv4'],
+      syncPeriodMs: 30_000,
+      expectsNode: true,
+    })
+    const stop = new AbortController()
+    const running = observation.run(stop.signal)
+    while (
+      !(await get(port, '/livez').then(
+        () => true,
+        () => false,
+      ))
+    );
+    t.equal((await get(port, '/healthz')).status, 503, 'H04: no Node yet')
+    const node = { name: 'n1', ips: [], podCidrs: [], zone: undefined }
+    observation.nodeChanged({ ...node, isBeingDeleted: false, isTaintedForDeletion: false })
+    t.equal((await get(port, '/healthz')).status, 200)
+    t.equal((await get(port, '/readyz')).status, 503)
+    const tracker = new Tracker({
+      families: ['IPv4'],
+      nodeName: 'n1',
+      bindAddress: '',
+      nodePortAddresses: [],
+      detectLocal: { mode: 'NodeCIDR' },
+      allowsExternalIps: true,
+    })
+    tracker.setLocalAddresses(['127.0.0.1'])
+    const healthChecks = new Map([
+      ['d/s', { namespace: 'd', name: 's', port: checkPort, localEndpoints: 1 }],
+      ['d/taken', { namespace: 'd', name: 'taken', port, localEndpoints: 1 }],
+    ])
+    observation.queued()
+    observation.taken({ ...tracker.take(), healthChecks })
+    const failed = [{ key: 'd/s:http/TCP', reason: 'taken', event: 'PortConflict' }]
+    const report = {
+      family: 'IPv4',
+      full: true,
+      planMs: 1,
+      applyMs: 1,
+      bytes: 1,
+      objects: 1,
+    } as const
+    observation.synced({ ...report, outcome: 'failed', failed: [] })
+    t.equal((await get(port, '/readyz')).status, 503, 'a failed sync makes nobody ready')
+    observation.synced({ ...report, outcome: 'applied', failed })
+    observation.synced({ ...report, outcome: 'unchanged', failed })
+    observation.malformed('Service', { namespace: 'd', name: 'm' }, 'nonsense')
+    observation.malformed('Service', { namespace: '', name: '' }, 'nothing to regard')
+    t.equal((await get(port, '/readyz')).status, 200)
+    while (
+      !(await get(checkPort, '/').then(
+        () => true,
+        () => false,
+      ))
+    );
+    t.equal((await get(checkPort, '/')).headers['x-load-balancing-endpoint-weight'], '1')
+    t.equal((await get(checkPort, '/', 'GET', '', '127.0.0.2')).status, 200, 'L07: all addresses')
+    stop.abort()
+    await running
+    t.match(events, [
+      { type: 'Normal', reason: 'Starting', action: 'StartKubeProxy', regarding: { kind: 'Node' } },
+      { type: 'Warning', reason: 'IPVSDeprecation', regarding: { kind: 'Node', name: 'n1' } },
+      {
+        type: 'Warning',
+        reason: 'FailedToStartServiceHealthcheck',
+        action: 'Listen',
+        regarding: { kind: 'Service', namespace: 'd', name: 'taken' },
+        note: /EADDRINUSE/,
+      },
+      {
+        type: 'Warning',
+        reason: 'PortConflict',
+        regarding: { kind: 'Service', namespace: 'd', name: 's' },
+      },
+      { type: 'Warning', reason: 'MalformedObject', regarding: { name: 'm' } },
+    ])
+    t.equal(events.length, 5, 'EV01, and every complaint once')
+  },
+)
 
 interface Got {
   readonly status: number

@@ -1,5 +1,6 @@
 import t from 'tap'
 import { SyncObserver } from '../../lib/observe/sync-observer.js'
+import { service, states } from '../support/states.js'
 import type { Log, Meter, ModeName } from '../../lib/modes/mode.js'
 import type { SyncReport } from '../../lib/sync/syncer.js'
 import type { Taken } from '../../lib/state/tracker.js'
@@ -65,6 +66,27 @@ t.test(
     t.equal(lines[1]?.level, 'debug')
   },
 )
+
+t.test('EV07: service ports that come, change and go are told as details', async (t) => {
+  const { observer, lines } = observing()
+  const cluster = states().put(service())
+  const told = () => {
+    observer.taken({ ...taken, states: [cluster.take()] })
+    return lines
+      .splice(0)
+      .map(({ level, fields, message }) => [level, message, Object.values(fields)[0] as string])
+      .sort(([, one], [, two]) => String(one).localeCompare(String(two)))
+  }
+  t.same(told(), [['debug', 'Adding new service port', 'default/web:http/TCP']])
+  t.same(told(), [], 'nothing new, nothing told')
+  cluster.put(service({ endpoints: 3 }), service({ name: 'api', clusterIp: '10.96.0.11' }))
+  t.same(told(), [
+    ['debug', 'Adding new service port', 'default/api:http/TCP'],
+    ['debug', 'Updating existing service port', 'default/web:http/TCP'],
+  ])
+  cluster.remove(service())
+  t.same(told(), [['debug', 'Removing service port', 'default/web:http/TCP']])
+})
 
 t.test('section 15: changes, partial and full durations, policies without endpoints', async (t) => {
   const { observer, numbers } = observing()

@@ -104,7 +104,7 @@ void t.test('files are read again after a minute, and at once after a refusal', 
 })
 
 void t.test(
-  'without a kubeconfig: --master, else the account of the pod, else a clear error',
+  'L03: without a kubeconfig: --master, else the account of the pod, else a clear error',
   async (t) => {
     const open = (master: string, env: Record<string, string> = {}) =>
       openCluster({ kubeconfig: '', master }, { env, now: Date.now })

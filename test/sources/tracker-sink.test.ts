@@ -22,7 +22,7 @@ function sinkWithLog() {
     failed: (message) => said.push(message),
   })
   const services = () => [...tracker.take().states[0]!.services.keys()]
-  return { sink, said, services }
+  return { sink, said, services, tracker }
 }
 
 t.test('R01: complete only once Services, EndpointSlices and the node are known', async (t) => {
@@ -95,4 +95,16 @@ t.test('R10: only this node counts, coming and going', async (t) => {
     said.filter((line) => line.startsWith('node')),
     ['node here', 'node gone'],
   )
+})
+
+t.test('R02: what is delivered again changes no reference, so nothing is written', async (t) => {
+  const { sink, tracker } = sinkWithLog()
+  const deliver = () => {
+    sink.upsert('Service', rawService())
+    sink.upsert('EndpointSlice', rawSlice())
+    return tracker.take().states[0]?.services
+  }
+  const first = deliver()
+  t.equal(first?.size, 1)
+  t.equal(deliver(), first)
 })

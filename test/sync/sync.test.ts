@@ -1,6 +1,8 @@
 import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
 import { SyncLoop } from '../../lib/sync/loop.js'
+import { syncRound } from '../../lib/sync/sync-round.js'
+import { Tracker, type TrackerSettings } from '../../lib/state/tracker.js'
 import { Syncer } from '../../lib/sync/syncer.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
 import type { Applied, Mode } from '../../lib/modes/mode.js'
@@ -138,6 +140,15 @@ t.test('a maximum below the minimum is refused', async (t) => {
   t.throws(() => new SyncLoop({ ...options, minIntervalMs: 2, maxIntervalMs: 1 }), /shorter/)
 })
 
+const trackerSettings: TrackerSettings = {
+  families: ['IPv4', 'IPv6'],
+  nodeName: 'n',
+  bindAddress: '',
+  nodePortAddresses: [],
+  detectLocal: { mode: 'NodeCIDR' },
+  allowsExternalIps: true,
+}
+
 const state = (family: 'IPv4' | 'IPv6'): DesiredState => ({
   family,
   services: PersistentMap.empty(),
@@ -240,4 +251,34 @@ t.test('service ports that failed are tried again with the same plan', async (t)
   t.same((await syncer.sync(one)).failed, failed)
   t.equal((await syncer.sync(one)).outcome, 'applied')
   t.equal((await syncer.sync(one)).outcome, 'unchanged')
+})
+
+t.test('R05, R06: a family that fails keeps the other from nothing', async (t) => {
+  const fails = new Set(['IPv4'])
+  const { mode, calls } = modeWith((plan) => {
+    if (fails.has((plan as { family: string }).family)) throw new Error('no such table')
+    return fine
+  })
+  const told: string[] = []
+  const taken = { ...new Tracker(trackerSettings).take(), states: [state('IPv4'), state('IPv6')] }
+  const syncer = new Syncer({ mode })
+  const round = () =>
+    syncRound({
+      tracker: { take: () => taken },
+      syncer,
+      witnesses: [
+        {
+          taken: () => told.push('taken'),
+          synced: ({ family, outcome }) => told.push(`${family} ${outcome}`),
+        },
+      ],
+      applied: ({ family }) => told.push(`${family} in force`),
+      inForce: () => told.push('all in force'),
+    })
+  t.notOk(await round(), 'so the loop tries again')
+  t.same(told.splice(0), ['taken', 'IPv4 failed', 'IPv6 applied', 'IPv6 in force'])
+  t.equal(calls.length, 2)
+  fails.clear()
+  t.ok(await round())
+  t.match(told.join(', '), /IPv4 applied, IPv4 in force, IPv6 \w+, IPv6 in force, all in force/)
 })
