@@ -53,7 +53,7 @@ export function resourceList(
         kind: kind.kind,
         verbs,
         shortNames: kind.shortNames,
-        ...(kind.inAll ? { categories: ['all'] } : {}),
+        ...(kind.categories.length > 0 ? { categories: kind.categories } : {}),
       },
       ...kind.subresources.map((subresource) => ({
         name: `${kind.plural}/${subresource}`,
@@ -100,7 +100,7 @@ function discoveryOf(kind: ResourceKind): JsonObject {
     singularResource: kind.singular,
     verbs,
     shortNames: kind.shortNames,
-    ...(kind.inAll ? { categories: ['all'] } : {}),
+    ...(kind.categories.length > 0 ? { categories: kind.categories } : {}),
     subresources: kind.subresources.map((subresource) => ({
       subresource,
       responseKind:
@@ -126,5 +126,17 @@ function groupsOf(resources: readonly ResourceKind[]): readonly string[] {
 
 function versionsOf(group: string, resources: readonly ResourceKind[]): readonly string[] {
   const ofGroup = resources.filter((kind) => kind.group === group)
-  return [...new Set(ofGroup.map((kind) => kind.version))]
+  return [...new Set(ofGroup.map((kind) => kind.version))].sort(byMaturity)
+}
+
+/** v2, v1, v1beta2, v1alpha1: clients take the first one. */
+function byMaturity(left: string, right: string): number {
+  const stages = ['alpha', 'beta', undefined]
+  const rankOf = (version: string): readonly [number, number, number] => {
+    const [, major, stage, minor = 0] = /^v(\d+)(?:(alpha|beta)(\d+))?$/.exec(version) ?? []
+    return major === undefined ? [-1, 0, 0] : [stages.indexOf(stage), Number(major), Number(minor)]
+  }
+  const ranks = rankOf(right)
+  const difference = rankOf(left).map((rank, index) => (ranks[index] ?? 0) - rank)
+  return difference.find((each) => each !== 0) ?? left.localeCompare(right)
 }

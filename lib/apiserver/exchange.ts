@@ -74,6 +74,11 @@ export class Exchange {
     outlet.end()
   }
 
+  sendBytes(bytes: Buffer, contentType: string): void {
+    this.response.writeHead(200, { 'Content-Type': contentType })
+    this.response.end(bytes)
+  }
+
   sendError(error: ApiError, retryAfterSeconds?: number): void {
     if (this.response.headersSent) {
       this.response.destroy()

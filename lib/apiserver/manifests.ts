@@ -13,7 +13,7 @@ export interface ManifestObject {
 }
 
 /** What others live in, or need to be there, comes first. */
-const firstKinds = ['Namespace', 'Node', 'ServiceCIDR']
+const firstKinds = ['Namespace', 'CustomResourceDefinition', 'Node', 'ServiceCIDR']
 
 /** Puts all objects of a file or folder into a server; throws ConfigError at the first bad one. */
 export async function seedFrom(path: string, api: ApiServer): Promise<void> {

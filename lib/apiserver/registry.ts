@@ -1,24 +1,27 @@
-import { randomInt, randomUUID } from 'node:crypto'
-import { equalJson, numberAt, textAt, type Json, type JsonObject } from './json.js'
+import { randomUUID } from 'node:crypto'
+import { numberAt, textAt, type Json, type JsonObject } from './json.js'
 import { validateLabels, validateName } from './names.js'
-import { parseObject, type KubeObject, type ObjectMeta } from './object.js'
+import { parseObject, type KubeObject } from './object.js'
 import { afterUpdate } from './patch/managed-fields.js'
 import { apiVersionOf, collectionOf, type ResourceKind, type ResourceTable } from './resources.js'
-import {
-  alreadyExists,
-  ApiError,
-  badRequest,
-  conflict,
-  invalid,
-  notFound,
-  staleObject,
-} from './status.js'
+import { alreadyExists, badRequest, invalid, notFound } from './status.js'
 import { collectionKey, type VersionedStore } from './store.js'
+import {
+  checkPreconditions,
+  contentChanged,
+  equalButVersion,
+  generateName,
+  serverFields,
+  withoutFinalizers,
+  withoutUndefined,
+} from './write-rules.js'
 
 /** What is special about writing one kind. */
 export interface Strategy {
   /** The object as it will be stored: defaulted, validated, allocated; throws ApiError. */
   prepare(object: KubeObject, previous: KubeObject | undefined): KubeObject
+  /** Takes along what cannot be without the object. */
+  beforeRemoval?(object: KubeObject, registry: Registry): void
 }
 
 export interface RegistryDeps {
@@ -46,8 +49,6 @@ export interface DeleteOptions {
   readonly uid?: string
   readonly resourceVersion?: string
 }
-
-const suffixAlphabet = 'bcdfghjklmnpqrstvwxz2456789'
 
 /** Reads and writes objects under the API's rules, whoever asks: HTTP, a controller or a test. */
 export class Registry {
@@ -79,9 +80,10 @@ export class Registry {
     if ((metadata.resourceVersion ?? '') !== '') {
       throw badRequest('resourceVersion should not be set on objects to be created')
     }
-    const name = metadata.name || this.#generateName(metadata.generateName ?? '')
+    const name = metadata.name || generateName(metadata.generateName ?? '')
     this.#requireNamespace(kind, metadata.namespace)
     if (name !== '' && this.find(kind, metadata.namespace, name)) throw alreadyExists(kind, name)
+    if (kind.caution !== undefined) options.warn?.(`${kind.kind} ${name} ${kind.caution}`)
     const keepsStatus = options.keepStatus === true || !kind.subresources.includes('status')
     const object: KubeObject = {
       ...parsed,
@@ -136,7 +138,7 @@ export class Registry {
     if (kind.kind === 'Pod' && grace > 0 && isScheduled(object)) {
       return this.#terminate(kind, object, grace)
     }
-    if (kind.kind === 'Namespace') this.#deleteContent(name)
+    this.#strategies.get(collectionOf(kind))?.beforeRemoval?.(object, this)
     return this.store.remove(collectionOf(kind), object) ?? object
   }
 
@@ -160,14 +162,6 @@ export class Registry {
         deletionGracePeriodSeconds: grace,
       },
     })
-  }
-
-  #deleteContent(namespace: string): void {
-    for (const kind of this.resources.all.filter((each) => each.namespaced)) {
-      for (const object of this.store.list(collectionOf(kind))) {
-        if (object.metadata.namespace === namespace) this.store.remove(collectionOf(kind), object)
-      }
-    }
   }
 
   #parse(kind: ResourceKind, input: Json): KubeObject {
@@ -221,15 +215,6 @@ export class Registry {
     return afterUpdate(object, previous, { name: fieldManager, time: this.timestamp() })
   }
 
-  #generateName(prefix: string): string {
-    if (prefix === '') return ''
-    const letters = Array.from(
-      { length: 5 },
-      () => suffixAlphabet[randomInt(suffixAlphabet.length)] ?? 'b',
-    )
-    return prefix.slice(0, 58) + letters.join('')
-  }
-
   #requireNamespace(kind: ResourceKind, namespace: string | undefined): void {
     if (namespace === undefined) return
     if (this.store.get('namespaces', namespace) === undefined) {
@@ -239,73 +224,10 @@ export class Registry {
   }
 }
 
-const ownedByServer = [
-  'uid',
-  'creationTimestamp',
-  'generation',
-  'deletionTimestamp',
-  'deletionGracePeriodSeconds',
-] as const
-
-/** What a client cannot change, whatever it sends; `undefined` removes a value it made up. */
-function serverFields(previous: ObjectMeta): JsonObject {
-  return Object.fromEntries(ownedByServer.map((field) => [field, previous[field]]))
-}
-
-function checkPreconditions(
-  kind: ResourceKind,
-  current: KubeObject,
-  wanted: { readonly uid?: string; readonly resourceVersion?: string },
-): void {
-  const { uid = '', resourceVersion = '' } = wanted
-  const { name } = current.metadata
-  if (uid !== '' && uid !== current.metadata.uid) {
-    throw conflict(kind, name, `the UID in the precondition (${uid}) does not match the object`)
-  }
-  if (resourceVersion !== '' && resourceVersion !== current.metadata.resourceVersion) {
-    throw conflict(kind, name, staleObject)
-  }
-}
-
-/** Nothing here ever works off a finalizer, so an object that kept one could never go away. */
-function withoutFinalizers(metadata: ObjectMeta, warn: WriteOptions['warn']): ObjectMeta {
-  const { finalizers, ...rest } = metadata
-  if (!Array.isArray(finalizers) || finalizers.length === 0) return { ...rest, name: metadata.name }
-  warn?.('metadata.finalizers is ignored: this server runs no finalizers')
-  return { ...rest, name: metadata.name }
-}
-
 function defaultGrace(object: KubeObject): number {
   return numberAt(object, 'spec', 'terminationGracePeriodSeconds') ?? 30
 }
 
 function isScheduled(object: KubeObject): boolean {
   return textAt(object, 'spec', 'nodeName') !== ''
-}
-
-function withoutUndefined(object: KubeObject): KubeObject {
-  const strip = <T extends JsonObject>(value: T): T =>
-    Object.values(value).includes(undefined)
-      ? (Object.fromEntries(Object.entries(value).filter(([, each]) => each !== undefined)) as T)
-      : value
-  const metadata = strip(object.metadata)
-  return strip(metadata === object.metadata ? object : { ...object, metadata })
-}
-
-function equalButVersion(next: KubeObject, previous: KubeObject): boolean {
-  const { resourceVersion } = previous.metadata
-  return equalJson({ ...next, metadata: { ...next.metadata, resourceVersion } }, previous)
-}
-
-function contentChanged(next: KubeObject, previous: KubeObject): boolean {
-  return !equalJson(
-    { ...next, metadata: {}, status: undefined },
-    { ...previous, metadata: {}, status: undefined },
-  )
-}
-
-export function asApiError(error: unknown): ApiError {
-  if (error instanceof ApiError) return error
-  const text = error instanceof Error ? error.message : String(error)
-  return new ApiError(500, 'InternalError', `Internal error occurred: ${text}`)
 }

@@ -3,11 +3,11 @@ import { aggregatedDiscovery, coreVersions, groupList, groupOf, resourceList } f
 import { Exchange } from './exchange.js'
 import { faultError, type Verb } from './faults.js'
 import type { JsonObject } from './json.js'
+import { openapiV2, openapiV2AsProtobuf, openapiV2Protobuf } from './openapi-v2.js'
 import { openapiIndex, openapiOf } from './openapi.js'
 import { sendList, sendObject } from './reading.js'
-import { asApiError } from './registry.js'
 import { parseTarget, type Target } from './request.js'
-import { methodNotAllowed, noSuchPath, unauthorized } from './status.js'
+import { asApiError, methodNotAllowed, noSuchPath, unauthorized } from './status.js'
 import { serveWatch, type WatchDeps } from './watching.js'
 import {
   sendScale,
@@ -126,15 +126,20 @@ function serveDocument(exchange: Exchange, deps: RouteDeps): void {
     exchange.sendText(200, 'ok')
     return
   }
+  const accept = exchange.request.headers.accept ?? ''
   const parts = path.split('/').filter((part) => part !== '')
   const [root, first = ''] = parts
   if (root === 'api' || root === 'apis') {
-    const asked = aggregatedVersion(exchange.request.headers.accept ?? '')
+    const asked = aggregatedVersion(accept)
     if (first === '' && asked !== undefined) {
       const type = `application/json;g=apidiscovery.k8s.io;v=${asked};as=APIGroupDiscoveryList`
       exchange.send(200, aggregatedDiscovery(root, asked, resources), type)
       return
     }
+  }
+  if (exchange.path === '/openapi/v2' && openapiV2Protobuf.asked.test(accept)) {
+    exchange.sendBytes(openapiV2AsProtobuf(resources), openapiV2Protobuf.answered)
+    return
   }
   const document = documentAt(parts, deps)
   if (document === undefined) throw noSuchPath()
@@ -153,12 +158,15 @@ function documentAt(path: readonly string[], deps: RouteDeps): JsonObject | unde
           : undefined
     case 'apis':
       if (first === '') return groupList(resources)
+      // A path that goes on below a known version names a resource that is not served.
+      if (rest.length > 0) return undefined
       return second === ''
         ? groupOf(first, resources)
         : resourceList(`${first}/${second}`, resources)
     case 'version':
       return version
     case 'openapi':
+      if (first === 'v2' && second === '') return openapiV2(resources)
       if (first !== 'v3') return undefined
       return second === '' ? openapiIndex(resources) : openapiOf(rest.join('/'), resources)
     default:

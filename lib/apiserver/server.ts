@@ -15,7 +15,10 @@ import { Faults } from './faults.js'
 import { writeKubeconfig } from './kubeconfig.js'
 import type { KubeObject, NewObject } from './object.js'
 import { Registry, type Strategy } from './registry.js'
-import { collectionOf, defaultResources, ResourceTable, type ResourceKind } from './resources.js'
+import { definitionStrategy, serveCustomResources } from './custom-resources.js'
+import { defaultResources } from './default-resources.js'
+import { firstNamespaces, namespaceObject, namespaceStrategy } from './namespaces.js'
+import { collectionOf, ResourceTable, type ResourceKind } from './resources.js'
 import { serve, type RouteDeps } from './routes.js'
 import { ServiceAllocations, type PortRange } from './services/allocation.js'
 import { serviceStrategy } from './services/service-strategy.js'
@@ -72,8 +75,6 @@ const defaults: Omit<ApiServerOptions, 'runtime'> = {
   onControllerError: () => undefined,
 }
 
-const firstNamespaces = ['default', 'kube-node-lease', 'kube-public', 'kube-system']
-
 export function createApiServer(options: Partial<ApiServerOptions> = {}): ApiServer {
   const runtime = fakeRuntime({
     podCidrs: ['10.244.0.0/16', 'fd00:10:244::/64'],
@@ -114,7 +115,10 @@ export class ApiServer {
       ['pods', podStrategy],
       ['deployments.apps', deploymentStrategy],
       ['secrets', secretStrategy],
+      ['namespaces', namespaceStrategy],
+      ['customresourcedefinitions.apiextensions.k8s.io', definitionStrategy(resources)],
     ])
+    serveCustomResources(this.#store, resources)
     this.registry = new Registry({ store: this.#store, resources, strategies, now: options.now })
     this.faults = new Faults(this.#store)
     this.#controllers = controllersOf(this.registry, options)
@@ -228,7 +232,9 @@ export class ApiServer {
   #kindOf(object: { readonly apiVersion: string; readonly kind: string }): ResourceKind {
     const kind = this.registry.resources.byKind(object.apiVersion, object.kind)
     if (kind === undefined) {
-      throw badRequest(`no kind ${object.kind} in ${object.apiVersion} is served here`)
+      throw badRequest(
+        `no kind ${object.kind} in ${object.apiVersion} is served here; add its CustomResourceDefinition first`,
+      )
     }
     return kind
   }
@@ -250,16 +256,6 @@ function controllersOf(registry: Registry, options: ApiServerOptions): readonly 
 
 function namespaceOf(kind: ResourceKind, ref: ObjectRef): string | undefined {
   return kind.namespaced ? (ref.namespace ?? 'default') : undefined
-}
-
-function namespaceObject(name: string): NewObject {
-  return {
-    apiVersion: 'v1',
-    kind: 'Namespace',
-    metadata: { name, labels: { 'kubernetes.io/metadata.name': name } },
-    spec: { finalizers: ['kubernetes'] },
-    status: { phase: 'Active' },
-  }
 }
 
 function serviceCidrObject(cidrs: readonly string[], since: string): NewObject {

@@ -43,6 +43,12 @@ export class ApiError extends Error {
   }
 }
 
+export function asApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error
+  const text = error instanceof Error ? error.message : String(error)
+  return new ApiError(500, 'InternalError', `Internal error occurred: ${text}`)
+}
+
 export function badRequest(message: string): ApiError {
   return new ApiError(400, 'BadRequest', message)
 }

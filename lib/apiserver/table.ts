@@ -1,4 +1,4 @@
-import type { Column } from './columns.js'
+import type { Column } from './columns/column.js'
 import type { JsonObject } from './json.js'
 import type { KubeObject } from './object.js'
 import { ApiError } from './status.js'

@@ -46,10 +46,11 @@ export async function serveUpdate(
   sendObject(exchange, object, { kind: target.kind, code: 200, now: registry.now() })
 }
 
+const strategicMergeType = 'application/strategic-merge-patch+json'
 const patches: Readonly<Record<string, (document: Json, patch: Json) => Json>> = {
   'application/json-patch+json': applyJsonPatch,
   'application/merge-patch+json': applyMergePatch,
-  'application/strategic-merge-patch+json': applyStrategicMergePatch,
+  [strategicMergeType]: applyStrategicMergePatch,
 }
 
 const applyTypes = ['application/apply-patch+yaml', 'application/apply-patch+json']
@@ -93,7 +94,9 @@ export async function servePatch(
     return
   }
   const apply = patches[exchange.contentType]
-  if (apply === undefined) {
+  const isUnknownMerge =
+    target.kind.isCustom === true && exchange.contentType === strategicMergeType
+  if (apply === undefined || isUnknownMerge) {
     throw unsupportedMediaType(exchange.contentType, [...Object.keys(patches), ...applyTypes])
   }
   const patch = await exchange.readBody()

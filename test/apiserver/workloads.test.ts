@@ -78,6 +78,8 @@ void t.test(
         targetRef: { kind: 'Pod', name: /^web-/ },
       })
       t.match(await server.ok('get deployment web'), /web +2\/2 +2 +2 /)
+      const [one, two] = readyAddresses(server)
+      t.match(await server.ok('describe svc web'), `${one}:8080,${two}:8080`)
     })
 
     await t.test('scale changes the number of endpoints, in both directions', async () => {

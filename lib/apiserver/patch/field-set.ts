@@ -1,5 +1,5 @@
-import { isList, isObject, type Json, type JsonObject } from '../json.js'
-import { isPrimitiveSet, listMapKeysOf } from './list-keys.js'
+import { isList, isObject, textAt, type Json, type JsonObject } from '../json.js'
+import { listRulesOf, type ListRules } from './list-keys.js'
 
 /**
  * Sets of fields as server-side apply speaks of them: paths of steps such as `f:spec`,
@@ -32,7 +32,8 @@ const unmanaged: ReadonlySet<string> = new Set([
 /** Every field that an object gives a value, down to the leaves. */
 export function fieldsOf(object: JsonObject): Map<string, Json> {
   const fields = new Map<string, Json>()
-  collect(object, { steps: [], names: [] }, fields)
+  const lists = listRulesOf(textAt(object, 'apiVersion'))
+  collect(object, { steps: [], names: [], lists }, fields)
   return fields
 }
 
@@ -40,6 +41,7 @@ interface Place {
   readonly steps: readonly string[]
   /** The same without list items, as the tables of list keys know it. */
   readonly names: readonly string[]
+  readonly lists: ListRules
 }
 
 function collect(value: Json, place: Place, fields: Map<string, Json>): void {
@@ -50,19 +52,19 @@ function collect(value: Json, place: Place, fields: Map<string, Json>): void {
     for (const [name, each] of entries) {
       const names = [...place.names, name]
       if (each === undefined || unmanaged.has(names.join('.'))) continue
-      collect(each, { steps: [...place.steps, `f:${name}`], names }, fields)
+      collect(each, { ...place, steps: [...place.steps, `f:${name}`], names }, fields)
     }
     return
   }
-  const keys = isList(value) ? listMapKeysOf(place.names) : undefined
+  const keys = isList(value) ? place.lists.listMapKeysOf(place.names) : undefined
   if (isList(value) && keys !== undefined && value.every(isObject)) {
     for (const item of value) {
       const steps = [...place.steps, itemStep(item, keys)]
       // The item itself is a field too: owning it means that it stays.
       fields.set(steps.join(joint), null)
-      collect(item, { steps, names: place.names }, fields)
+      collect(item, { ...place, steps }, fields)
     }
-  } else if (isList(value) && isPrimitiveSet(place.names)) {
+  } else if (isList(value) && place.lists.isPrimitiveSet(place.names)) {
     for (const item of value) fields.set([...place.steps, valueStep(item)].join(joint), item)
   } else add()
 }

@@ -34,7 +34,7 @@ export function mergeKeyOf(path: readonly string[]): string | undefined {
   return mergeKeys.find(([suffix]) => endsWith(path, suffix))?.[1]
 }
 
-export function isPrimitiveSet(path: readonly string[]): boolean {
+function isPrimitiveSet(path: readonly string[]): boolean {
   return primitiveSets.some((suffix) => endsWith(path, suffix))
 }
 
@@ -45,11 +45,43 @@ const listMapKeys: readonly (readonly [path: string, keys: readonly string[]])[]
   ['initContainers.ports', ['containerPort', 'protocol']],
 ]
 
-export function listMapKeysOf(path: readonly string[]): readonly string[] | undefined {
+function listMapKeysOf(path: readonly string[]): readonly string[] | undefined {
   const several = listMapKeys.find(([suffix]) => endsWith(path, suffix))?.[1]
   if (several !== undefined) return several
   const single = mergeKeyOf(path)
   return single === undefined ? undefined : [single]
+}
+
+/** What is known about the lists of one object. */
+export interface ListRules {
+  /** The lists in which an item is told from others by these keys. */
+  readonly listMapKeysOf: (path: readonly string[]) => readonly string[] | undefined
+  readonly isPrimitiveSet: (path: readonly string[]) => boolean
+}
+
+export const knownLists: ListRules = { listMapKeysOf, isPrimitiveSet }
+
+/** Of a custom resource only the metadata is known; whatever else is a list changes as a whole. */
+const metadataLists: ListRules = {
+  listMapKeysOf: (path) => (path[0] === 'metadata' ? listMapKeysOf(path) : undefined),
+  isPrimitiveSet: (path) => path[0] === 'metadata' && isPrimitiveSet(path),
+}
+
+const knownGroups = [
+  'apps',
+  'autoscaling',
+  'batch',
+  'coordination.k8s.io',
+  'discovery.k8s.io',
+  'events.k8s.io',
+  'networking.k8s.io',
+  'policy',
+  'rbac.authorization.k8s.io',
+]
+
+export function listRulesOf(apiVersion: string): ListRules {
+  const [group = '', version] = apiVersion.split('/')
+  return version === undefined || knownGroups.includes(group) ? knownLists : metadataLists
 }
 
 function endsWith(path: readonly string[], suffix: string): boolean {

@@ -2,7 +2,7 @@ import { equalJson, isList, isObject, type Json, type JsonObject } from '../json
 import type { KubeObject } from '../object.js'
 import { ApiError } from '../status.js'
 import { fieldsOf, itemStep, printPath, stepsOf, valueStep } from './field-set.js'
-import { isPrimitiveSet, listMapKeysOf } from './list-keys.js'
+import { listRulesOf, type ListRules } from './list-keys.js'
 import { isOwned, managersOf, without, withManagers, type FieldManager } from './managed-fields.js'
 
 export interface Applier {
@@ -44,11 +44,12 @@ export function applyServerSide(
     time: isUnchanged ? own.time : applier.time,
     fields,
   }
-  const merged = mergeObject(current ?? {}, applied, [])
+  const root: Place = { names: [], lists: listRulesOf(applied.apiVersion) }
+  const merged = mergeObject(current ?? {}, applied, root)
   const dropped = [...(own?.fields ?? [])].filter(
     (path) => !fields.has(path) && !isOwned(path, [...left, entry]),
   )
-  const result = dropped.reduce((object, path) => drop(object, stepsOf(path), []), merged)
+  const result = dropped.reduce((object, path) => drop(object, stepsOf(path), root), merged)
   return withManagers(result as KubeObject, [...left, entry])
 }
 
@@ -92,64 +93,70 @@ function conflictError(found: readonly Conflict[]): ApiError {
   return new ApiError(409, 'Conflict', `Apply failed with ${count}: ${list}`, { causes })
 }
 
-function mergeObject(
-  present: JsonObject,
-  applied: JsonObject,
-  names: readonly string[],
-): JsonObject {
+/** Where in the object a value is. */
+interface Place {
+  readonly names: readonly string[]
+  readonly lists: ListRules
+}
+
+function within(place: Place, name: string): Place {
+  return { ...place, names: [...place.names, name] }
+}
+
+function mergeObject(present: JsonObject, applied: JsonObject, place: Place): JsonObject {
   const result = new Map(Object.entries(present))
   for (const [name, value] of Object.entries(applied)) {
     if (value === undefined) continue
     if (value === null) result.delete(name)
-    else result.set(name, mergeValue(result.get(name), value, [...names, name]))
+    else result.set(name, mergeValue(result.get(name), value, within(place, name)))
   }
   return Object.fromEntries(result)
 }
 
-function mergeValue(present: Json | undefined, applied: Json, names: readonly string[]): Json {
-  if (isObject(applied)) return mergeObject(isObject(present) ? present : {}, applied, names)
+function mergeValue(present: Json | undefined, applied: Json, place: Place): Json {
+  if (isObject(applied)) return mergeObject(isObject(present) ? present : {}, applied, place)
   if (!isList(applied)) return applied
   const list = isList(present) ? present : []
-  const keys = listMapKeysOf(names)
+  const keys = place.lists.listMapKeysOf(place.names)
   if (keys !== undefined && applied.every(isObject)) {
     const old = new Map(list.filter(isObject).map((item) => [itemStep(item, keys), item]))
     const items = applied.map((item) => {
       const step = itemStep(item, keys)
-      const merged = mergeObject(old.get(step) ?? {}, item, names)
+      const merged = mergeObject(old.get(step) ?? {}, item, place)
       old.delete(step)
       return merged
     })
     return [...items, ...old.values()]
   }
-  if (!isPrimitiveSet(names)) return applied
+  if (!place.lists.isPrimitiveSet(place.names)) return applied
   return [...list, ...applied.filter((item) => !list.includes(item))]
 }
 
 /** The object without the field at the path. */
-function drop(object: JsonObject, steps: readonly string[], names: readonly string[]): JsonObject {
+function drop(object: JsonObject, steps: readonly string[], place: Place): JsonObject {
   const [step, ...rest] = steps
   if (step?.startsWith('f:') !== true) return object
   const name = step.slice(2)
   const value = object[name]
   if (value === undefined) return object
-  const next = rest.length === 0 ? undefined : dropIn(value, rest, [...names, name])
+  const next = rest.length === 0 ? undefined : dropIn(value, rest, within(place, name))
   const others = Object.entries(object).filter(([each]) => each !== name)
   return Object.fromEntries(next === undefined ? others : [...others, [name, next]])
 }
 
-function dropIn(value: Json, steps: readonly string[], names: readonly string[]): Json | undefined {
+function dropIn(value: Json, steps: readonly string[], place: Place): Json | undefined {
   if (isObject(value)) {
-    const left = drop(value, steps, names)
+    const left = drop(value, steps, place)
     // An object that only held what was dropped goes with it.
     return Object.keys(left).length === 0 ? undefined : left
   }
   if (!isList(value)) return value
   const [step = '', ...rest] = steps
-  const keys = listMapKeysOf(names) ?? []
+  const keys = place.lists.listMapKeysOf(place.names) ?? []
   const isMeant = (item: Json) =>
     step.startsWith('v:')
       ? valueStep(item) === step
       : isObject(item) && itemStep(item, keys) === step
   if (rest.length === 0) return value.filter((item) => !isMeant(item))
-  return value.map((item) => (isMeant(item) && isObject(item) ? drop(item, rest, names) : item))
+  return value.map((item) => (isMeant(item) && isObject(item) ? drop(item, rest, place) : item))
 }

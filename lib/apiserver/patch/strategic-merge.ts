@@ -1,6 +1,6 @@
 import { equalJson, isList, isObject, type Json, type JsonObject } from '../json.js'
 import { badRequest } from '../status.js'
-import { isPrimitiveSet, mergeKeyOf } from './list-keys.js'
+import { knownLists, mergeKeyOf } from './list-keys.js'
 
 const orderPrefix = '$setElementOrder/'
 const deletePrefix = '$deleteFromPrimitiveList/'
@@ -34,7 +34,7 @@ function mergeValue(present: Json | undefined, value: Json, path: readonly strin
   const list = isList(present) ? present : []
   const key = mergeKeyOf(path)
   if (key !== undefined && value.every(isObject)) return mergeList(list, value, { key, path })
-  if (!isPrimitiveSet(path)) return value
+  if (!knownLists.isPrimitiveSet(path)) return value
   return [...list, ...value.filter((item) => !list.includes(item))]
 }
 

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,12 +9,16 @@ import {
   type ApiServerOptions,
 } from '../../../lib/apiserver/server.js'
 
+const asked = spawnSync('kubectl', ['version', '--client', '-o', 'json'], { encoding: 'utf8' })
+
 /** Why tests with the real kubectl are skipped, or false when it is there. */
-export const noKubectl: string | false = ['/usr/bin/kubectl', '/usr/local/bin/kubectl'].some(
-  (path) => existsSync(path),
-)
-  ? false
-  : 'no kubectl on this machine (Debian: apt-get install kubernetes-client)'
+export const noKubectl: string | false =
+  asked.error === undefined
+    ? false
+    : 'no kubectl on this machine (Debian: apt-get install kubernetes-client)'
+
+/** 20 for kubectl 1.20, which Debian 12 has: some things only a later one does. */
+export const kubectlMinor = Number(/"minor": "(\d+)/.exec(asked.stdout)?.[1] ?? 0)
 
 export interface TestServer {
   readonly api: ApiServer

@@ -1,0 +1,93 @@
+import { age } from '../age.js'
+import { at, isObject, listAt, objectAt, textAt } from '../json.js'
+import type { KubeObject } from '../object.js'
+import { ageColumn, column, nameColumn, wide, type Column } from './column.js'
+
+export const namespaceColumns: readonly Column[] = [
+  nameColumn,
+  column('Status', (object) => textAt(object, 'status', 'phase')),
+  ageColumn,
+]
+
+export const nodeColumns: readonly Column[] = [
+  nameColumn,
+  column('Status', nodeStatus),
+  column('Roles', nodeRoles),
+  ageColumn,
+  column('Version', (object) => textAt(object, 'status', 'nodeInfo', 'kubeletVersion')),
+  wide('Internal-IP', (object) => nodeAddress(object, 'InternalIP')),
+  wide('External-IP', (object) => nodeAddress(object, 'ExternalIP')),
+  ...['osImage', 'kernelVersion', 'containerRuntimeVersion'].map((field, index) =>
+    wide(
+      ['OS-Image', 'Kernel-Version', 'Container-Runtime'][index] ?? field,
+      (object) => textAt(object, 'status', 'nodeInfo', field) || '<unknown>',
+    ),
+  ),
+]
+
+export const eventColumns: readonly Column[] = [
+  column('Last Seen', (object, now) =>
+    age(textAt(object, 'lastTimestamp') || textAt(object, 'eventTime'), now),
+  ),
+  column('Type', (object) => textAt(object, 'type')),
+  column('Reason', (object) => textAt(object, 'reason')),
+  column('Object', (object) => {
+    const about = objectAt(object, 'involvedObject')
+    return `${textAt(about, 'kind').toLowerCase()}/${textAt(about, 'name')}`
+  }),
+  column('Message', (object) => textAt(object, 'message').trim()),
+  wide('Name', (object) => object.metadata.name),
+]
+
+export const configMapColumns: readonly Column[] = [nameColumn, column('Data', dataSize), ageColumn]
+
+export const secretColumns: readonly Column[] = [
+  nameColumn,
+  column('Type', (object) => textAt(object, 'type')),
+  column('Data', dataSize),
+  ageColumn,
+]
+
+export const serviceAccountColumns: readonly Column[] = [
+  nameColumn,
+  column('Secrets', (object) => listAt(object, 'secrets').length),
+  ageColumn,
+]
+
+export const bindingColumns: readonly Column[] = [
+  nameColumn,
+  column(
+    'Role',
+    (object) => `${textAt(object, 'roleRef', 'kind')}/${textAt(object, 'roleRef', 'name')}`,
+  ),
+  ageColumn,
+]
+
+function dataSize(object: KubeObject): number {
+  return Object.keys(objectAt(object, 'data')).length
+}
+
+function nodeStatus(object: KubeObject): string {
+  const ready = listAt(object, 'status', 'conditions').find(
+    (condition) => textAt(condition, 'type') === 'Ready',
+  )
+  const words =
+    ready === undefined ? ['Unknown'] : [textAt(ready, 'status') === 'True' ? 'Ready' : 'NotReady']
+  if (at(object, 'spec', 'unschedulable') === true) words.push('SchedulingDisabled')
+  return words.join(',')
+}
+
+function nodeRoles(object: KubeObject): string {
+  const prefix = 'node-role.kubernetes.io/'
+  const roles = Object.keys(object.metadata.labels ?? {})
+    .filter((label) => label.startsWith(prefix))
+    .map((label) => label.slice(prefix.length))
+  return roles.length === 0 ? '<none>' : roles.sort().join(',')
+}
+
+function nodeAddress(object: KubeObject, type: string): string {
+  const found = listAt(object, 'status', 'addresses').find(
+    (address) => isObject(address) && address['type'] === type,
+  )
+  return textAt(found, 'address') || '<none>'
+}

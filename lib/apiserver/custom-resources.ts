@@ -1,0 +1,188 @@
+import { age } from './age.js'
+import { column, defaultColumns, nameColumn, type Column } from './columns/column.js'
+import type { StoredForm } from './events.js'
+import {
+  at,
+  isObject,
+  listAt,
+  objectAt,
+  textAt,
+  textsAt,
+  type Json,
+  type JsonObject,
+} from './json.js'
+import { isLabelName, isSubdomain } from './names.js'
+import type { KubeObject } from './object.js'
+import type { Registry, Strategy } from './registry.js'
+import { apiVersionOf, resource, type ResourceKind, type ResourceTable } from './resources.js'
+import { invalid, invalidValue, required, type Cause } from './status.js'
+import type { VersionedStore } from './store.js'
+
+/**
+ * CustomResourceDefinitions: a kind is served as soon as its definition is stored, and no longer
+ * once that is removed. Objects are stored as they come; their schema is not looked at.
+ */
+
+const collection = 'customresourcedefinitions.apiextensions.k8s.io'
+const subject = {
+  group: 'apiextensions.k8s.io',
+  plural: 'customresourcedefinitions',
+  kind: 'CustomResourceDefinition',
+}
+
+/** Keeps the served kinds as the stored definitions say. */
+export function serveCustomResources(store: VersionedStore, resources: ResourceTable): void {
+  store.subscribe(collection, ({ type, object, previous }) => {
+    for (const kind of previous ? kindsOf(previous) : []) resources.remove(kind)
+    for (const kind of type === 'DELETED' ? [] : kindsOf(object)) resources.add(kind)
+  })
+}
+
+export function definitionStrategy(resources: ResourceTable): Strategy {
+  return {
+    prepare(object) {
+      const causes = [...validate(object), ...collisions(object, resources)]
+      if (causes.length > 0) throw invalid(subject, object.metadata.name, causes)
+      return withStatus(object)
+    },
+    beforeRemoval(definition, registry) {
+      const [kind] = kindsOf(definition)
+      if (kind !== undefined) removeAll(kind, registry)
+    },
+  }
+}
+
+function removeAll(kind: ResourceKind, registry: Registry): void {
+  const stored = collectionName(kind)
+  for (const object of registry.store.list(stored)) registry.store.remove(stored, object)
+}
+
+const collectionName = ({ plural, group }: ResourceKind) => `${plural}.${group}`
+
+/** One kind for each served version, all of them views of one set of objects. */
+export function kindsOf(definition: KubeObject): readonly ResourceKind[] {
+  const spec = objectAt(definition, 'spec')
+  const names = objectAt(spec, 'names')
+  const group = textAt(spec, 'group')
+  const versions = listAt(spec, 'versions')
+  const storage = versions.find((version) => at(version, 'storage') === true)
+  const form = storedForm(`${textAt(names, 'plural')}.${group}`, group, textAt(storage, 'name'))
+  return versions
+    .filter((version) => at(version, 'served') === true)
+    .map((version) => {
+      const apiVersion = `${group}/${textAt(version, 'name')}`
+      const kind = textAt(names, 'kind')
+      return resource(apiVersion, kind, textAt(names, 'plural'), {
+        singular: textAt(names, 'singular') || kind.toLowerCase(),
+        shortNames: textsAt(names, 'shortNames'),
+        categories: textsAt(names, 'categories'),
+        namespaced: textAt(spec, 'scope') !== 'Cluster',
+        subresources: isObject(at(version, 'subresources', 'status')) ? ['status'] : [],
+        countsGenerations: true,
+        isCustom: true,
+        columns: columnsOf(version),
+        ...(version === storage ? {} : { storedForm: form(apiVersion) }),
+      })
+    })
+}
+
+/** Conversion as `strategy: None` does it: only the version's name differs. */
+function storedForm(name: string, group: string, storage: string) {
+  return (shown: string): StoredForm => ({
+    collection: name,
+    toStored: (object) => ({ ...object, apiVersion: `${group}/${storage}` }),
+    fromStored: (object) => ({ ...object, apiVersion: shown }),
+  })
+}
+
+function columnsOf(version: Json): readonly Column[] {
+  const given = listAt(version, 'additionalPrinterColumns').flatMap((each) => {
+    // Plain paths only; a column with a filter in it is left out.
+    const path = /^(?:\.[\w-]+)+$/.exec(textAt(each, 'jsonPath'))?.[0].slice(1).split('.')
+    const isDate = textAt(each, 'type') === 'date'
+    if (path === undefined) return []
+    return [
+      column(textAt(each, 'name'), (object, now) => {
+        const value = at(object, ...path) ?? ''
+        const text = typeof value === 'object' ? JSON.stringify(value) : String(value)
+        return isDate ? age(text, now) : text
+      }),
+    ]
+  })
+  return given.length === 0 ? defaultColumns : [nameColumn, ...given]
+}
+
+function validate(definition: KubeObject): readonly Cause[] {
+  const spec = objectAt(definition, 'spec')
+  const group = textAt(spec, 'group')
+  const plural = textAt(spec, 'names', 'plural')
+  const kind = textAt(spec, 'names', 'kind')
+  const versions = listAt(spec, 'versions')
+  const causes: Cause[] = []
+  if (!isSubdomain(group) || !group.includes('.')) {
+    causes.push(invalidValue('spec.group', group, 'should be a domain with at least one dot'))
+  }
+  if (!isLabelName(plural)) {
+    causes.push(invalidValue('spec.names.plural', plural, 'must be a DNS label'))
+  }
+  if (!isLabelName(kind.toLowerCase())) {
+    causes.push(invalidValue('spec.names.kind', kind, 'must be a DNS label but for its case'))
+  }
+  if (definition.metadata.name !== `${plural}.${group}`) {
+    const why = 'must be spec.names.plural+"."+spec.group'
+    causes.push(invalidValue('metadata.name', definition.metadata.name, why))
+  }
+  if (!['Namespaced', 'Cluster'].includes(textAt(spec, 'scope'))) {
+    causes.push(required('spec.scope', 'Namespaced or Cluster'))
+  }
+  versions.forEach((version, index) => {
+    const name = textAt(version, 'name')
+    if (isLabelName(name)) return
+    causes.push(invalidValue(`spec.versions[${index}].name`, name, 'must be a DNS label'))
+  })
+  if (versions.filter((version) => at(version, 'storage') === true).length !== 1) {
+    const why = 'must have exactly one version marked as storage version'
+    causes.push(invalidValue('spec.versions', versions.length, why))
+  }
+  return causes
+}
+
+/** A definition takes no path and no name from a kind that the server itself knows. */
+function collisions(definition: KubeObject, resources: ResourceTable): readonly Cause[] {
+  return kindsOf(definition).flatMap((kind) => {
+    const version = apiVersionOf(kind)
+    const present = resources.byPath(version, kind.plural) ?? resources.byKind(version, kind.kind)
+    const isFree =
+      present === undefined || (present.isCustom === true && present.plural === kind.plural)
+    return isFree
+      ? []
+      : [invalidValue('spec.names.kind', kind.kind, `${version} has it already, as built in`)]
+  })
+}
+
+function withStatus(definition: KubeObject): KubeObject {
+  const names = objectAt(definition, 'spec', 'names')
+  const kind = textAt(names, 'kind')
+  const acceptedNames = { singular: kind.toLowerCase(), listKind: `${kind}List`, ...names }
+  const condition = (type: string, reason: string): JsonObject => ({
+    type,
+    status: 'True',
+    reason,
+    message: '',
+    lastTransitionTime: definition.metadata.creationTimestamp,
+  })
+  const storage = listAt(definition, 'spec', 'versions').find(
+    (each) => at(each, 'storage') === true,
+  )
+  return {
+    ...definition,
+    status: {
+      acceptedNames,
+      conditions: [
+        condition('NamesAccepted', 'NoConflicts'),
+        condition('Established', 'InitialNamesAccepted'),
+      ],
+      storedVersions: [textAt(storage, 'name')],
+    },
+  }
+}

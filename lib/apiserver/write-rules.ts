@@ -1,0 +1,79 @@
+import { randomInt } from 'node:crypto'
+import { equalJson, type JsonObject } from './json.js'
+import type { KubeObject, ObjectMeta } from './object.js'
+import type { ResourceKind } from './resources.js'
+import { conflict, staleObject } from './status.js'
+
+/** What holds for a write of any kind. */
+
+const suffixAlphabet = 'bcdfghjklmnpqrstvwxz2456789'
+
+/** A name that begins so; the empty prefix asks for none. */
+export function generateName(prefix: string): string {
+  if (prefix === '') return ''
+  const letters = Array.from(
+    { length: 5 },
+    () => suffixAlphabet[randomInt(suffixAlphabet.length)] ?? 'b',
+  )
+  return prefix.slice(0, 58) + letters.join('')
+}
+
+const ownedByServer = [
+  'uid',
+  'creationTimestamp',
+  'generation',
+  'deletionTimestamp',
+  'deletionGracePeriodSeconds',
+] as const
+
+/** What a client cannot change, whatever it sends; `undefined` removes a value it made up. */
+export function serverFields(previous: ObjectMeta): JsonObject {
+  return Object.fromEntries(ownedByServer.map((field) => [field, previous[field]]))
+}
+
+export function checkPreconditions(
+  kind: ResourceKind,
+  current: KubeObject,
+  wanted: { readonly uid?: string; readonly resourceVersion?: string },
+): void {
+  const { uid = '', resourceVersion = '' } = wanted
+  const { name } = current.metadata
+  if (uid !== '' && uid !== current.metadata.uid) {
+    throw conflict(kind, name, `the UID in the precondition (${uid}) does not match the object`)
+  }
+  if (resourceVersion !== '' && resourceVersion !== current.metadata.resourceVersion) {
+    throw conflict(kind, name, staleObject)
+  }
+}
+
+/** Nothing here ever works off a finalizer, so an object that kept one could never go away. */
+export function withoutFinalizers(
+  metadata: ObjectMeta,
+  warn: ((text: string) => void) | undefined,
+): ObjectMeta {
+  const { finalizers, ...rest } = metadata
+  if (!Array.isArray(finalizers) || finalizers.length === 0) return { ...rest, name: metadata.name }
+  warn?.('metadata.finalizers is ignored: this server runs no finalizers')
+  return { ...rest, name: metadata.name }
+}
+
+export function withoutUndefined(object: KubeObject): KubeObject {
+  const strip = <T extends JsonObject>(value: T): T =>
+    Object.values(value).includes(undefined)
+      ? (Object.fromEntries(Object.entries(value).filter(([, each]) => each !== undefined)) as T)
+      : value
+  const metadata = strip(object.metadata)
+  return strip(metadata === object.metadata ? object : { ...object, metadata })
+}
+
+export function equalButVersion(next: KubeObject, previous: KubeObject): boolean {
+  const { resourceVersion } = previous.metadata
+  return equalJson({ ...next, metadata: { ...next.metadata, resourceVersion } }, previous)
+}
+
+export function contentChanged(next: KubeObject, previous: KubeObject): boolean {
+  return !equalJson(
+    { ...next, metadata: {}, status: undefined },
+    { ...previous, metadata: {}, status: undefined },
+  )
+}
