@@ -22,9 +22,8 @@ export async function runCommand(given: GivenFlags): Promise<void> {
     const { cleanup } = await import('./cleanup.js')
     await cleanup(log)
   } else if (loaded.config.initOnly) {
-    // A second start may then do with less than full privileges (L14).
-    const { applyNodeSettings } = await import('../node/settings.js')
-    applyNodeSettings(loaded.config, log)
+    const { prepareNode } = await import('../node/prepare.js')
+    await prepareNode(loaded.config, log)
     log.info({}, 'Initialized this node (--init-only)')
   } else await runUntilStopped(given, configuration, log)
 }

@@ -25,6 +25,8 @@ export interface ModeDefinition {
   probe(context: ProbeContext): Promise<readonly Finding[]>
   /** A planner that needs no kernel and no rights: what `render` uses. */
   planner(settings: ModeSettings): Planner
+  /** Does what needs rights that the daemon can do without afterwards: modules, sysctls (L14). */
+  prepare?(settings: ModeSettings, context: ProbeContext): Promise<void>
   /** A mode ready to apply plans. Throws KernelError when a required finding fails. */
   create(settings: ModeSettings, context: ModeContext): Promise<Mode>
   /** Removes everything this mode ever installs, from any earlier run; `not found` is fine. */

@@ -23,6 +23,11 @@ export const mode: ModeDefinition = {
   summary: 'the kernel’s IP Virtual Server: schedulers, weights, graceful termination',
   probe: () => probeIpvs(),
   planner,
+  prepare: async (settings, { log }) => {
+    const ipvs = await openLoaded(probeDefaults)
+    setKernelUp(settings, ipvs, log)
+    ipvs.close()
+  },
   create: async (settings, context): Promise<Mode<IpvsPlan>> => {
     const { ipvs: own, syncPeriodMs } = settings
     refuseMissing(await probeIpvs(probeDefaults, own.scheduler === '' ? 'rr' : own.scheduler))

@@ -1,0 +1,253 @@
+import { readFile } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import t, { type Test } from 'tap'
+import { parseAllDocuments } from 'yaml'
+import { parseFlags } from '../../lib/config/flags.js'
+import { loadConfig } from '../../lib/config/load.js'
+import { fullName } from '../../lib/observe/metric-spec.js'
+import { metricTable } from '../../lib/observe/metric-table.js'
+import { runCommand } from '../../lib/kernel/command.js'
+import { noKubectl, startServer } from '../apiserver/support/kubectl.js'
+import { problems, shapes } from './shapes.js'
+
+const folder = fileURLToPath(new URL('../../../examples/kubernetes', import.meta.url))
+const modes = ['userspace', 'iptables', 'nftables', 'ipvs'] as const
+const monitoring = `${folder}/components/monitoring`
+
+interface Manifest {
+  readonly apiVersion: string
+  readonly kind: string
+  readonly metadata: { readonly name: string; readonly namespace?: string }
+  readonly data?: Readonly<Record<string, string>>
+  readonly spec?: Spec
+}
+
+interface Spec {
+  readonly template: { readonly spec: PodSpec; readonly metadata: { readonly labels: object } }
+  readonly selector: { readonly matchLabels: object }
+  readonly groups: readonly { readonly rules: readonly { alert: string; expr: string }[] }[]
+}
+
+interface PodSpec {
+  readonly serviceAccountName: string
+  readonly initContainers: readonly Container[]
+  readonly containers: readonly Container[]
+  readonly volumes: readonly { readonly name: string; readonly configMap?: { name: string } }[]
+}
+
+interface Container {
+  readonly name: string
+  readonly args: readonly string[]
+  readonly ports?: readonly { readonly name: string; readonly containerPort: number }[]
+  readonly envFrom?: readonly { readonly configMapRef: { readonly name: string } }[]
+  readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string }[]
+  readonly securityContext: object
+  readonly livenessProbe?: { readonly httpGet: { readonly path: string; readonly port: string } }
+  readonly readinessProbe?: { readonly httpGet: { readonly path: string; readonly port: string } }
+}
+
+const parse = (text: string) =>
+  parseAllDocuments(text).map((document) => document.toJS() as Manifest)
+
+async function rendered(path: string): Promise<{ text: string; manifests: readonly Manifest[] }> {
+  const { code, stdout, stderr } = await runCommand('kubectl', ['kustomize', path])
+  if (code !== 0) throw new Error(stderr)
+  return { text: stdout, manifests: parse(stdout) }
+}
+
+function one(manifests: readonly Manifest[], kind: string, name = ''): Manifest {
+  const found = manifests.filter((of) => of.kind === kind && of.metadata.name.startsWith(name))
+  const [first] = found
+  if (first === undefined || found.length > 1) throw new Error(`${found.length} of kind ${kind}`)
+  return first
+}
+
+function podSpecOf(manifests: readonly Manifest[]): PodSpec {
+  const spec = one(manifests, 'DaemonSet').spec?.template.spec
+  if (spec === undefined) throw new Error('the DaemonSet has no pods')
+  return spec
+}
+
+for (const mode of modes) {
+  void t.test(`overlay ${mode}`, { skip: noKubectl }, async (t) => {
+    const { text, manifests } = await rendered(`${folder}/overlays/${mode}`)
+    const pod = podSpecOf(manifests)
+    const [daemon] = pod.containers
+    const config = one(manifests, 'ConfigMap', 'kube-proxy-ts-config')
+
+    await t.test('has no field that its kinds do not know', async (t) => {
+      for (const { apiVersion, kind, ...rest } of manifests) {
+        const shape = shapes[`${apiVersion} ${kind}`]
+        t.same(shape ? problems(rest, shape, kind) : ['unknown kind'], [], kind)
+      }
+    })
+
+    await t.test('has a configuration that this program takes, for this mode', async (t) => {
+      const file = { name: 'config.conf', text: config.data?.['config.conf'] ?? '' }
+      for (const { args } of [...pod.initContainers, ...pod.containers]) {
+        const pairs = args.map((arg) => arg.replace('--', '').split('=') as [string, string?])
+        const flags = parseFlags(pairs.map(([name, value = 'true']) => [name, value] as const))
+        const { config, warnings } = loadConfig(flags, file)
+        t.equal(config.mode, mode)
+        t.same(warnings, [])
+        t.equal(config.metricsBindAddress, '127.0.0.1:10249', 'nobody else reads the metrics')
+        const health = daemon?.ports?.find(({ name }) => name === 'healthz')?.containerPort
+        t.equal(config.healthzBindAddress, `0.0.0.0:${health}`, 'probes ask the right port')
+      }
+    })
+
+    await t.test('refers to what is there', async (t) => {
+      const maps = manifests.filter(({ kind }) => kind === 'ConfigMap')
+      const names = new Set(maps.map(({ metadata }) => metadata.name))
+      for (const { configMap } of pod.volumes) if (configMap) t.ok(names.has(configMap.name))
+      for (const { configMapRef } of daemon?.envFrom ?? []) t.ok(names.has(configMapRef.name))
+      const volumes = new Set(pod.volumes.map(({ name }) => name))
+      for (const { volumeMounts } of [...pod.initContainers, ...pod.containers]) {
+        for (const { name } of volumeMounts) t.ok(volumes.has(name), `volume ${name}`)
+      }
+      t.equal(pod.serviceAccountName, one(manifests, 'ServiceAccount').metadata.name)
+      const { selector, template } = one(manifests, 'DaemonSet').spec ?? {}
+      t.match(template?.metadata.labels, selector?.matchLabels ?? {})
+    })
+
+    await t.test('RB04: the daemon has two capabilities and cannot write its own files', (t) => {
+      t.same(daemon?.securityContext, {
+        privileged: false,
+        allowPrivilegeEscalation: false,
+        readOnlyRootFilesystem: true,
+        capabilities: { drop: ['ALL'], add: ['NET_ADMIN', 'NET_RAW'] },
+      })
+      t.equal(daemon?.livenessProbe?.httpGet.path, '/livez', 'H05')
+      t.equal(daemon?.readinessProbe?.httpGet.path, '/readyz')
+      t.end()
+    })
+
+    await t.test('applies to the API server, and a second time changes nothing', async (t) => {
+      const server = await startServer()
+      t.teardown(() => server.stop())
+      const applied = await server.ok('apply -f -', text)
+      t.equal(applied.match(/ created$/gm)?.length, manifests.length, applied)
+      const again = await server.ok('apply -f -', text)
+      t.equal(again.match(/ unchanged$/gm)?.length, manifests.length, again)
+      const [row = ''] = (await server.ok('get daemonset -n kube-system --no-headers')).split('\n')
+      t.match(row, /^kube-proxy-ts /)
+    })
+  })
+}
+
+void t.test(
+  'another mode changes the configuration of the same DaemonSet',
+  { skip: noKubectl },
+  async (t) => {
+    const server = await startServer()
+    t.teardown(() => server.stop())
+    const volumes: string[] = []
+    for (const mode of modes) {
+      const { text } = await rendered(`${folder}/overlays/${mode}`)
+      await server.ok('apply -f -', text)
+      const live = server.api.get({
+        apiVersion: 'apps/v1',
+        kind: 'DaemonSet',
+        namespace: 'kube-system',
+        name: 'kube-proxy-ts',
+      }) as unknown as Manifest
+      const name = podSpecOf([live]).volumes.find(({ configMap }) => configMap)?.configMap?.name
+      volumes.push(name ?? '')
+    }
+    t.equal(new Set(volumes).size, modes.length, 'a name of its own each, so that pods roll')
+    const maps = await server.ok('get configmap -n kube-system -o name')
+    for (const name of volumes) t.match(maps, name, 'what a rollback needs is still there')
+  },
+)
+
+/** Names that are not from the tables: of Prometheus itself and of the process. */
+const foreign = /^(up|process_(start_time_seconds|resident_memory_bytes|cpu_seconds_total))$/
+
+/** Each metric of an expression, with the labels it is asked by. */
+function metricsOf(expression: string): readonly { name: string; labels: readonly string[] }[] {
+  const outside = expression.replace(/\b(by|on|without) \([^)]*\)/g, '')
+  return [...outside.matchAll(/\b([a-z_]+)\b(?:\{([^}]*)\})?(?=$|[\s)[\]>=<\-+*/,])/g)]
+    .map(([, name = '', labels = '']) => ({
+      name,
+      labels: [...labels.matchAll(/([a-z_]+)(?:=|!)/g)].map(([, label = '']) => label),
+    }))
+    .filter(({ name }) => /^(kubeproxy|process|up$)/.test(name))
+}
+
+const tabled = new Map(
+  metricTable.flatMap((spec) => {
+    const name = fullName(spec)
+    if (spec.type !== 'histogram') return [[name, spec.labels] as const]
+    return ['_bucket', '_sum', '_count'].map((end) => [name + end, [...spec.labels, 'le']] as const)
+  }),
+)
+/** What the PodMonitor adds to every series. */
+const scrapeLabels = ['node', 'job', 'instance']
+
+function checkExpression(t: Test, expression: string, where: string): number {
+  const used = metricsOf(expression)
+  for (const { name, labels } of used) {
+    const known = foreign.test(name) ? [] : tabled.get(name)
+    if (!t.ok(known, `${where}: ${name} is a metric of the tables`)) continue
+    const unknown = labels.filter((label) => ![...(known ?? []), ...scrapeLabels].includes(label))
+    t.same(unknown, [], `${where}: labels of ${name}`)
+  }
+  const grouped = [...expression.matchAll(/\bby \(([^)]*)\)/g)].flatMap(([, list = '']) =>
+    list.split(',').map((label) => label.trim()),
+  )
+  const known = [...scrapeLabels, ...used.flatMap(({ name }) => tabled.get(name) ?? [])]
+  t.same(
+    grouped.filter((label) => !known.includes(label)),
+    [],
+    `${where}: grouped by`,
+  )
+  return used.length
+}
+
+void t.test('every metric of the alerts and of the dashboard is one that is served', async (t) => {
+  const rules = parse(await readFile(`${monitoring}/alerts.yaml`, 'utf8'))[0]?.spec?.groups ?? []
+  const alerts = rules.flatMap((group) => group.rules)
+  t.ok(alerts.length >= 8)
+  for (const { alert, expr } of alerts) t.ok(checkExpression(t, expr, alert) > 0, `${alert} asks`)
+
+  const dashboard = JSON.parse(await readFile(`${monitoring}/dashboard.json`, 'utf8')) as {
+    readonly panels: readonly {
+      readonly id: number
+      readonly title: string
+      readonly gridPos: { readonly x: number; readonly w: number }
+      readonly targets: readonly { readonly expr: string }[]
+    }[]
+  }
+  t.ok(dashboard.panels.length >= 12)
+  t.equal(new Set(dashboard.panels.map(({ id }) => id)).size, dashboard.panels.length)
+  for (const { title, targets, gridPos } of dashboard.panels) {
+    t.ok(gridPos.x + gridPos.w <= 24, `${title} fits`)
+    for (const { expr } of targets) t.ok(checkExpression(t, expr, title) > 0, `${title} asks`)
+  }
+})
+
+void t.test(
+  'the monitoring component has no field that its kinds do not know',
+  { skip: noKubectl },
+  async (t) => {
+    for (const file of ['pod-monitor.yaml', 'alerts.yaml']) {
+      for (const { apiVersion, kind, ...rest } of parse(
+        await readFile(`${monitoring}/${file}`, 'utf8'),
+      )) {
+        const shape = shapes[`${apiVersion} ${kind}`]
+        t.same(shape ? problems(rest, shape, kind) : ['unknown kind'], [])
+      }
+    }
+  },
+)
+
+void t.test('the check of fields finds a mistyped, a missing and a wrong one', (t) => {
+  const shape = shapes['v1 ServiceAccount']
+  if (shape === undefined) throw new Error('no such shape')
+  t.same(problems({ metadata: { nam: 'x', labels: { a: 1 } } }, shape, 'x'), [
+    'x.metadata.name is missing',
+    'x.metadata.nam is unknown',
+    'x.metadata.labels: {"a":1} is not texts',
+  ])
+  t.end()
+})
