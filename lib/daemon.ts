@@ -100,6 +100,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     families,
     syncPeriodMs: periods.syncMs,
     expectsNode: client !== undefined,
+    serviceManager: await serviceManager(),
     metrics,
     events:
       client === undefined || config.dryRun
@@ -203,6 +204,13 @@ function objectNews({ log, metrics, observation }: NewsDeps): Omit<SinkListener,
       else log.debug({ reason: message }, text)
     },
   }
+}
+
+/** Under systemd: whoever is told that the rules are in force. Nobody else pays for loading it. */
+async function serviceManager() {
+  if (process.env['NOTIFY_SOCKET'] === undefined) return undefined
+  const { serviceManagerOf } = await import('./kernel/service-manager.js')
+  return serviceManagerOf(process.env)
 }
 
 /** The line that `kubectl logs … | grep Using` looks for, and why it is not the mode asked for. */

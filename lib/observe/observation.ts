@@ -8,6 +8,7 @@ import type { IpFamily } from '../state/ip.js'
 import type { ServiceFailure } from '../modes/mode.js'
 import { featureGates, isEnabled } from '../config/feature-gates.js'
 import { Health } from './healthz.js'
+import { ServiceNotes, type Notified } from './service-notes.js'
 import { runServers, type ServersOptions } from './servers.js'
 import { ServiceHealth } from './service-health.js'
 
@@ -17,6 +18,8 @@ export interface ObservationOptions extends Omit<ServersOptions, 'health'> {
   readonly syncPeriodMs: number
   /** Whether there is a cluster, and so a Node that can be unknown or about to go (H04). */
   readonly expectsNode: boolean
+  /** Who started this process and wants to hear how it does. */
+  readonly serviceManager?: Notified | undefined
 }
 
 const retryMs = 5000
@@ -26,6 +29,7 @@ export class Observation {
   readonly #options: ObservationOptions
   readonly #health: Health
   readonly #services: ServiceHealth
+  readonly #notes: ServiceNotes | undefined
   /** Complaints about service ports that were told already, by key and reason. */
   #told = new Set<string>()
 
@@ -39,10 +43,17 @@ export class Observation {
       expectsNode,
       now: () => Date.now(),
     })
+    const sleep = (ms: number, signal: AbortSignal) =>
+      delay(ms, undefined, { signal }).catch(() => undefined)
+    const { serviceManager, log } = options
+    if (serviceManager) {
+      const isHealthy = () => this.#health.isHealthy
+      this.#notes = new ServiceNotes({ manager: serviceManager, isHealthy, log, sleep })
+    }
     this.#services = new ServiceHealth({
       isHealthy: () => this.#health.isHealthy,
       retryMs,
-      sleep: (ms, signal) => delay(ms, undefined, { signal }).catch(() => undefined),
+      sleep,
       failed: ({ namespace, name, port }, message) => {
         const note = `node port ${port} for the health check of this Service: ${message}`
         options.log.warn({ namespace, service: name, port, error: message }, 'no health-check port')
@@ -75,6 +86,8 @@ export class Observation {
 
   synced(report: SyncReport): void {
     if (report.outcome !== 'failed') this.#health.synced(report.family)
+    if (this.#health.isReady)
+      this.#notes?.ready(`Services are served in ${this.#options.mode} mode`)
     for (const failure of report.failed) this.#failedService(failure)
   }
 
@@ -104,6 +117,7 @@ export class Observation {
     await Promise.all([
       runServers({ ...this.#options, health: this.#health }, signal),
       this.#services.run(signal),
+      this.#notes?.run(signal),
     ])
   }
 

@@ -87,14 +87,12 @@ t.test('RB01: the ClusterRole grants what the daemon asks for, and nothing else'
         status: { addresses: [{ type: 'InternalIP', address: addressOf('node', 'IPv4') }] },
       })
       // Its health-check port is taken by the node's own server: that is told by an Event.
-      await world
-        .agent('node')
-        .serve({
-          name: 'node',
-          addresses: [addressOf('node', 'IPv4')],
-          ports: [busyPort],
-          protocols: ['TCP'],
-        })
+      await world.agent('node').serve({
+        name: 'node',
+        addresses: [addressOf('node', 'IPv4')],
+        ports: [busyPort],
+        protocols: ['TCP'],
+      })
       api.put({
         apiVersion: 'v1',
         kind: 'Service',

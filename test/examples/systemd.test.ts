@@ -1,0 +1,86 @@
+import { spawnSync } from 'node:child_process'
+import { copyFile, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { parseFlags } from '../../lib/config/flags.js'
+import { loadConfig } from '../../lib/config/load.js'
+import { runCommand } from '../../lib/kernel/command.js'
+import { listenForDatagrams } from '../support/datagram-socket.js'
+import { ask, nftables, service, skip, sliceOf, until, withStage, write } from '../e2e/stage.js'
+
+const unit = fileURLToPath(new URL('../../../examples/systemd/kube-proxy.service', import.meta.url))
+const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+const noSystemd = spawnSync('systemd-analyze', ['--version']).error
+  ? 'systemd-analyze is not installed (Debian package systemd)'
+  : false
+
+t.test('the unit says nothing that systemd does not understand', { skip: noSystemd }, async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'unit-'))
+  try {
+    const copy = join(folder, 'kube-proxy.service')
+    // The programs it starts need not be installed here.
+    const text = await readFile(unit, 'utf8')
+    t.match(text, /^Type=notify$/m)
+    await copyFile(unit, copy)
+    const { stderr } = await runCommand('systemd-analyze', ['verify', '--man=no', copy])
+    const complaints = stderr.split('\n').filter((line) => line.includes('kube-proxy.service'))
+    t.same(
+      complaints.filter((line) => !/is not executable/.test(line)),
+      [],
+    )
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+})
+
+t.test('the commands of the unit are ones this program takes', async (t) => {
+  const lines = (await readFile(unit, 'utf8')).matchAll(/^ExecStart(?:Pre)?=\S+ \S+ (.*)$/gm)
+  const commands = [...lines].map(([, flags = '']) => flags.split(' '))
+  t.equal(commands.length, 2)
+  for (const flags of commands) {
+    const pairs = flags.map((flag) => flag.replace('--', '').split('='))
+    const given = pairs.map(([name = '', value = 'true']) => [name, value] as const)
+    t.same(loadConfig(parseFlags(given), undefined).warnings, [])
+  }
+})
+
+t.test(
+  'Type=notify: ready once packets find their way, then signs of life, then stopping',
+  { skip },
+  (t) =>
+    withStage('systemd', async ({ world, folder }) => {
+      const path = join(folder, 'notify')
+      const socket = listenForDatagrams(path)
+      const told: string[] = []
+      const listen = () => told.push(...socket.received())
+      await write(folder, 'web.yaml', service, sliceOf('pod-1'))
+      const env = ['env', `NOTIFY_SOCKET=${path}`, 'WATCHDOG_USEC=200000']
+      const flags = [
+        ...nftables,
+        '--manifests',
+        join(folder, 'web.yaml'),
+        '--hostname-override=node-1',
+      ]
+      const proxy = world.spawn('node', [...env, process.execPath, command, ...flags])
+      try {
+        await until('it says that it is ready', () => {
+          listen()
+          return told.some((text) => /^READY=1\nSTATUS=.*nftables/.test(text))
+        })
+        t.equal(await ask(world), 'pod-1', 'and so it is')
+        const before = told.length
+        await until('three signs of life', () => listen() - before >= 3)
+        t.equal(told.filter((text) => text.startsWith('READY')).length, 1)
+        proxy.kill('SIGTERM')
+        await until('it says that it stops', () => {
+          listen()
+          return told.at(-1) === 'STOPPING=1'
+        })
+      } finally {
+        proxy.kill('SIGKILL')
+        socket.close()
+      }
+    }),
+)
