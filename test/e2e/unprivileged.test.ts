@@ -1,0 +1,55 @@
+import { spawnSync } from 'node:child_process'
+import { chmod } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { ask, service, skip, sliceOf, until, withStage, write } from './stage.js'
+
+/** The daemon as a user without any right but two capabilities, in a kernel that checks. */
+
+const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+
+const capabilities = '+net_admin,+net_raw'
+const unprivileged = [
+  ...['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups', '--no-new-privs'],
+  ...[`--inh-caps=-all,${capabilities}`, `--ambient-caps=-all,${capabilities}`],
+  `--bounding-set=-all,${capabilities}`,
+]
+
+const skipUnprivileged =
+  skip ||
+  (spawnSync('setpriv', ['--version']).error
+    ? 'setpriv is not installed (Debian package util-linux)'
+    : spawnSync('setpriv', ['--reuid=65534', '--clear-groups', 'test', '-r', command]).status !== 0
+      ? 'other users may not read this folder'
+      : false)
+
+for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
+  t.test(`RB04: ${mode} mode serves as an unprivileged user`, { skip: skipUnprivileged }, (t) =>
+    withStage(`unprivileged-${mode}`, async ({ world, folder }) => {
+      await chmod(folder, 0o755)
+      await write(folder, 'web.yaml', service, sliceOf('pod-1'))
+      const proxy = world.spawn('node', [
+        ...unprivileged,
+        ...['env', 'XTABLES_LOCKFILE=/dev/null', process.execPath, command],
+        ...['--proxy-mode', mode, '--proxy-mode-fallback=none', '--hostname-override=node-1'],
+        ...['--cluster-cidr=10.244.0.0/16', '--manifests', folder, '--logging-format=text'],
+      ])
+      let output = ''
+      for (const stream of [proxy.stdout, proxy.stderr]) {
+        stream.setEncoding('utf8').on('data', (text: string) => (output += text))
+      }
+      try {
+        const answered = until('an answer', async () => (await ask(world)) === 'pod-1')
+        await answered.catch((error: unknown) => {
+          throw new Error(`${String(error)}\n${output}`)
+        })
+        t.notMatch(output, /ERROR|EPERM|not permitted/)
+        await write(folder, 'web.yaml', service, sliceOf('pod-2'))
+        await until('the change arrives', async () => (await ask(world)) === 'pod-2')
+      } finally {
+        t.comment(output)
+        proxy.kill('SIGKILL')
+      }
+    }),
+  )
+}
