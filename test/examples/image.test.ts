@@ -1,0 +1,181 @@
+import { spawnSync } from 'node:child_process'
+import { lstatSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t, { type Test } from 'tap'
+import { runCommand } from '../../lib/kernel/command.js'
+import { ask, service, skip, sliceOf, until, withStage, write } from '../e2e/stage.js'
+import type { World } from '../../lib/world/world.js'
+
+const root = fileURLToPath(new URL('../../..', import.meta.url))
+
+interface Instruction {
+  readonly word: string
+  readonly rest: string
+}
+
+/** Line ends that are escaped continue the line; comments are left out. */
+function instructionsOf(text: string): readonly Instruction[] {
+  const lines = text
+    .replace(/^\s*#.*\n/gm, '')
+    .replaceAll('\\\n', ' ')
+    .split('\n')
+  return lines
+    .filter((line) => line.trim() !== '')
+    .map((line) => {
+      const [word = '', ...rest] = line.trim().split(/\s+/)
+      return { word, rest: rest.join(' ') }
+    })
+}
+
+const dockerfile = readFileSync(join(root, 'Dockerfile'), 'utf8')
+const instructions = instructionsOf(dockerfile)
+const all = (word: string) => instructions.filter((of) => of.word === word).map(({ rest }) => rest)
+const lastStage = instructions.slice(instructions.findLastIndex(({ word }) => word === 'FROM'))
+
+t.test('the Dockerfile is pinned, repeatable, and copies nothing it does not need', (t) => {
+  const [build, final] = all('FROM')
+  t.match(build, /^node:\d+\.\d+\.\d+-\w+-slim AS build$/, 'the base to the patch version')
+  t.equal(final, 'scratch', 'and nothing of it in the image')
+  t.same(all('ADD'), [])
+  t.notMatch(all('COPY').join('\n'), /^\. /m, 'never the whole folder')
+  const runs = all('RUN').join('\n')
+  t.match(runs, 'npm ci')
+  t.match(runs, '--no-install-recommends')
+  t.match(runs, 'rm -rf /var/lib/apt/lists')
+  t.notMatch(runs, /curl|wget|latest|npm install/)
+  for (const copied of all('COPY').filter((rest) => !rest.startsWith('--from')))
+    for (const source of copied.split(' ').slice(0, -1)) t.ok(lstatSync(join(root, source)), source)
+  t.end()
+})
+
+t.test(
+  'the image says as whom it runs and why, what starts, and how one sees that it lives',
+  (t) => {
+    t.same(
+      lastStage.map(({ word }) => word),
+      ['FROM', 'COPY', 'ENV', 'USER', 'HEALTHCHECK', 'ENTRYPOINT'],
+    )
+    t.match(dockerfile, /# Root, of whose rights[^]*\nUSER 0:0/, 'root has its reason')
+    // There is no shell in it that could run the other form.
+    t.ok(Array.isArray(JSON.parse(all('ENTRYPOINT')[0] ?? '')))
+    t.ok(Array.isArray(healthCheck()))
+    t.end()
+  },
+)
+
+function healthCheck(): readonly string[] {
+  return JSON.parse(/CMD (\[.*\])/.exec(all('HEALTHCHECK')[0] ?? '')?.[1] ?? '') as string[]
+}
+
+const missing = ['capsh', 'unshare', 'xtables-legacy-multi', 'nft', 'ipset', 'dpkg'].filter(
+  (program) => spawnSync(program, ['--version'], { env: searchPath() }).error,
+)
+const skipImage =
+  skip || (missing.length > 0 ? `not installed: ${missing.join(', ')} (Debian packages)` : false)
+
+function searchPath() {
+  return { ...process.env, PATH: `${process.env['PATH'] ?? ''}:/usr/sbin:/sbin` }
+}
+
+/** Mounts what a container runtime mounts, the image read-only, and goes in with two capabilities. */
+const enter = `
+set -e
+mount --bind "$1" "$1"
+mount --rbind /dev "$1/dev"
+mount -t proc proc "$1/proc"
+mount -t sysfs -o ro sysfs "$1/sys"
+mount --bind "$2" "$1/etc/kube-proxy"
+mount -o remount,bind,ro "$1"
+mount -o remount,bind,ro "$1/etc/kube-proxy"
+image=$1
+rights=$3
+path=$4
+shift 4
+exec env -i "$path" /usr/sbin/capsh --chroot="$image" $rights --no-new-privs --shell=/usr/bin/node -- "$@"
+`
+const asRoot = (() => {
+  const lastCapability = 40
+  const kept = new Set([12, 13])
+  const dropped = Array.from({ length: lastCapability + 1 }, (_, number) => number)
+  return `--drop=${dropped.filter((number) => !kept.has(number)).join(',')}`
+})()
+
+async function image(t: Test, act: (folder: string) => Promise<void>): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), 'image-'))
+  try {
+    const { code, stderr } = await runCommand(join(root, 'scripts/rootfs'), [folder])
+    if (code !== 0) throw new Error(stderr)
+    const { stdout } = await runCommand('du', ['-sm', folder])
+    t.comment(`${parseInt(stdout)} MiB`)
+    t.ok(parseInt(stdout) < 170, 'no more than what README says, and a little')
+    await act(folder)
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+function inImage(world: World, folder: string, manifests: string, args: readonly string[]) {
+  const argv = [
+    'unshare',
+    '-m',
+    'sh',
+    '-c',
+    enter,
+    'enter',
+    folder,
+    manifests,
+    asRoot,
+    ...all('ENV'),
+    ...args,
+  ]
+  const child = world.spawn('node', argv)
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => (output += text))
+  }
+  return { child, output: () => output }
+}
+
+t.test(
+  'the root file system serves: read-only, two capabilities, no shell',
+  { skip: skipImage },
+  (t) =>
+    image(t, async (folder) => {
+      const programs = ['bin', 'sbin'].flatMap((of) => readdirSync(join(folder, 'usr', of)))
+      t.notOk(programs.some((name) => /^(sh|bash|dash|busybox|apt|dpkg|npm)$/.test(name)))
+      for (const mode of ['nftables', 'iptables', 'userspace']) {
+        await t.test(mode, (t) =>
+          withStage(`image-${mode}`, async ({ world, folder: manifests }) => {
+            await write(manifests, 'web.yaml', service, sliceOf('pod-1'))
+            const [, program = ''] = JSON.parse(all('ENTRYPOINT')[0] ?? '[]') as string[]
+            const { child, output } = inImage(world, folder, manifests, [
+              program,
+              ...[
+                '--manifests=/etc/kube-proxy',
+                `--proxy-mode=${mode}`,
+                '--proxy-mode-fallback=none',
+              ],
+              ...['--hostname-override=node-1', '--cluster-cidr=10.244.0.0/16'],
+            ])
+            try {
+              await until('an answer', async () => (await ask(world)) === 'pod-1').catch(
+                (error: unknown) => {
+                  throw new Error(`${String(error)}\n${output()}`)
+                },
+              )
+              const healthy = inImage(world, folder, manifests, healthCheck().slice(1))
+              await until('the health check ends', () => healthy.child.exitCode !== null)
+              t.equal(healthy.child.exitCode, 0, 'HEALTHCHECK')
+              t.notMatch(output(), /EROFS|EACCES|ENOENT/)
+              const rights = readFileSync(`/proc/${child.pid}/status`, 'utf8')
+              t.match(rights, /^CapEff:\t0000000000003000$/m, 'NET_ADMIN and NET_RAW')
+            } finally {
+              child.kill('SIGKILL')
+            }
+          }),
+        )
+      }
+    }),
+)
