@@ -278,10 +278,13 @@ void t.test('a list that fails is tried again, whatever the failure', async (t) 
       const { api, sink, follow } = await rig(t)
       api.put(service('a'))
       api.faults.inject({ verbs: ['list'], resources: ['services'], effect, times: 3 })
-      await follow({ headTimeoutMs: 50, pageTimeoutMs: 50 })
+      // Short patience only where it has to end: a busy machine may need its time for the good answer.
+      const isSlow = 'hang' in effect || 'drip' in effect
+      await follow(isSlow ? { headTimeoutMs: 100, pageTimeoutMs: 100 } : {})
       await until(() => sink.count('synced Service') === 1)
       t.strictSame(sink.names('Service'), ['a'])
-      t.equal(sink.failures.length, 3)
+      if (isSlow) t.ok(sink.failures.length >= 3)
+      else t.equal(sink.failures.length, 3)
     })
   }
 })
