@@ -10,7 +10,7 @@ export function parseNode(raw: unknown): Parsed<NodeObject> {
   return parsed(raw, (body, metadata, name) => {
     const spec = asObject(body.spec)
     const podCidrs = strings(spec?.podCIDRs)
-    const single = strings([spec?.podCIDR]).filter((text) => text !== '')
+    const single = strings([spec?.podCIDR])
     return {
       name,
       ips: readNodeIps(body),

@@ -106,6 +106,5 @@ function localAddresses(endpoints: readonly { ip: string; isLocal: boolean; read
 function sourceRangesOf(service: ServiceObject, family: IpFamily): readonly Cidr[] {
   return service.sourceRanges
     .map((text) => parseCidr(text))
-    .filter((cidr) => cidr?.family === family)
-    .filter((cidr) => cidr !== undefined)
+    .filter((cidr): cidr is Cidr => cidr?.family === family)
 }

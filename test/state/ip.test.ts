@@ -121,6 +121,13 @@ t.test('CIDRs lose their host bits, keep their family, and contain what they sho
   t.equal(bitsOf('IPv6'), 128)
 })
 
+t.test('the longest prefixes are single addresses, longer ones are nothing', async (t) => {
+  t.match(parseCidr('10.0.0.1/32'), { text: '10.0.0.1/32', prefix: 32 })
+  t.match(parseCidr('fd00::1/128'), { text: 'fd00::1/128', prefix: 128 })
+  t.equal(parseCidr('10.0.0.1/33'), undefined)
+  t.equal(parseCidr('fd00::1/129'), undefined)
+})
+
 t.test('loopback and link-local are told apart from the rest', async (t) => {
   t.ok(isLoopback(parseIp('127.8.9.1')!))
   t.ok(isLoopback(parseIp('::1')!))

@@ -114,6 +114,7 @@ t.test('S21: affinity time-outs, with the default where none or nonsense is give
   t.equal(accepted(affinity(7)).affinitySeconds, 7)
   t.equal(accepted(affinity(86_401)).affinitySeconds, 10_800)
   t.equal(warnings(affinity(0)).length, 1)
+  t.same(warnings(affinity(null)), [], 'null is what a client writes that has nothing to say')
   t.equal(accepted(service({ sessionAffinity: 'None' })).affinitySeconds, undefined)
 })
 
@@ -215,9 +216,48 @@ t.test('options come from our annotations only, and long ones are left out', asy
     'kube-proxy-ts/a': 'x',
     other: 'y',
     'kube-proxy-ts/b': 'z'.repeat(257),
+    'kube-proxy-ts/longest': 'z'.repeat(256),
     'kube-proxy-ts/c': 3,
   }
-  t.same(accepted(parseService(rawService({ annotations }))).options, { a: 'x' })
+  t.same(accepted(parseService(rawService({ annotations }))).options, {
+    a: 'x',
+    longest: 'z'.repeat(256),
+  })
+})
+
+t.test('E03: slice ports of all three protocols and of no other', async (t) => {
+  const ports = ['TCP', 'UDP', 'SCTP', 'ICMP', undefined].map((protocol, index) => ({
+    name: `p${index}`,
+    port: 80,
+    protocol,
+  }))
+  const parsed = parseEndpointSlice(rawSlice({ ports }))
+  t.same(
+    accepted(parsed).ports.map(({ name, protocol }) => `${name} ${protocol}`),
+    ['p0 TCP', 'p1 UDP', 'p2 SCTP', 'p4 TCP'],
+  )
+  t.match(warnings(parsed), [/^ports\[3\]: .*ICMP/])
+})
+
+t.test('the weight of a slice is its annotation, 1 without or with nonsense', async (t) => {
+  const weight = (text?: string) => {
+    const annotations = text === undefined ? {} : { 'kube-proxy-ts/weight': text }
+    return accepted(parseEndpointSlice(rawSlice({ annotations }))).endpoints[0]?.weight
+  }
+  t.same([weight(), weight('0'), weight('7'), weight('65535')], [1, 0, 7, 65_535])
+  t.same([weight('65536'), weight('-1'), weight('1.5'), weight('heavy')], [1, 1, 1, 1])
+})
+
+t.test('a namespace is a DNS name; objects without one are in default', async (t) => {
+  const of = (namespace: unknown) => {
+    const raw = rawService()
+    return parseService({ ...raw, metadata: { ...raw.metadata, namespace } })
+  }
+  t.equal(accepted(of(undefined)).namespace, 'default')
+  t.equal(accepted(of('a.b-c')).namespace, 'a.b-c')
+  for (const bad of ['', 'A', '-a', 'a_b', 'a b', '$(id)', 7, {}, 'x'.repeat(254)]) {
+    t.match(of(bad), { outcome: 'malformed', reason: /metadata\.namespace/ })
+  }
 })
 
 /** Real objects with random parts replaced by random JSON: nearer to trouble than pure noise. */

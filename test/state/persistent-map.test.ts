@@ -33,6 +33,11 @@ t.test(
   },
 )
 
+t.test('has() knows what is there, and what is not there', async (t) => {
+  const map = PersistentMap.from([['a', 1]])
+  t.same([map.has('a'), map.has('b')], [true, false])
+})
+
 t.test('an update that changes nothing gives the same map', async (t) => {
   const map = PersistentMap.from([['a', 1]])
   t.equal(

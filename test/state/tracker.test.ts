@@ -101,6 +101,35 @@ t.test('S07, S08: each family sees its own addresses and endpoints only', async 
   t.equal(new Feed().service().state('IPv6').services.size, 0)
 })
 
+t.test('S10: load-balancer addresses, too, go to the state of their family only', async (t) => {
+  const feed = new Feed()
+    .service({
+      spec: { type: 'LoadBalancer', clusterIPs: ['10.96.0.10', 'fd00::10'] },
+      status: { loadBalancer: { ingress: [{ ip: '192.0.2.1' }, { ip: '2001:db8::1' }] } },
+    })
+    .slice()
+  t.same(feed.get().loadBalancerIps, ['192.0.2.1'])
+  t.same(feed.get(undefined, 'IPv6').loadBalancerIps, ['2001:db8::1'])
+})
+
+t.test('E07: a slice port serves the Service port of its name and its protocol', async (t) => {
+  const feed = new Feed()
+    .service({
+      spec: {
+        ports: [
+          { name: 'dns', protocol: 'TCP', port: 53 },
+          { name: 'dns', protocol: 'UDP', port: 53 },
+          { name: 'web', protocol: 'TCP', port: 80 },
+        ],
+      },
+    })
+    .slice({ ports: [{ name: 'dns', protocol: 'UDP', port: 5353 }] })
+  const keysOf = (key: string) => feed.get(key).clusterEndpoints.map((one) => one.key)
+  t.same(keysOf('default/web:dns/UDP'), ['10.244.0.1:5353'])
+  t.same(keysOf('default/web:dns/TCP'), [])
+  t.same(keysOf('default/web:web/TCP'), [])
+})
+
 t.test('S09: external IPs vanish when the gate is off; S14 follows', async (t) => {
   const spec = { externalIPs: ['192.0.2.9'] }
   t.ok(new Feed().service({ spec }).get().externallyAccessible)
@@ -291,6 +320,7 @@ t.test('S23, L06, L07: node port addresses: all, by CIDR, primary', async (t) =>
     addresses: ['10.0.0.1', '127.0.0.1'],
   })
   t.match(view(['0.0.0.0/0']).nodePorts, { matchesAll: true })
+  t.match(view(['192.0.2.0/24', '0.0.0.0/0']).nodePorts, { matchesAll: true }, 'one is enough')
   t.match(
     view(['10.0.0.0/8'], 'IPv6').nodePorts,
     { matchesAll: true },
