@@ -2,7 +2,15 @@ import { ruleText, verdictText } from '../kernel/nftables/text-statements.js'
 import { cidrContains, parseIp } from '../state/ip.js'
 import { isLocal } from './iptables-rule.js'
 import { finish, start, through, withHop, type Branch } from './ways.js'
-import type { Chain, Element, Field, Rule, Statement, Verdict } from '../kernel/nftables/model.js'
+import type {
+  Chain,
+  DnatTarget,
+  Element,
+  Field,
+  Rule,
+  Statement,
+  Verdict,
+} from '../kernel/nftables/model.js'
 import type { NftFamily } from '../kernel/nftables/model.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
 
@@ -104,17 +112,14 @@ class Walker {
             { branch: withHop(changed, { where, rule: text, why }, { packet }), isDecided: true },
           ]
         }
+        case 'dnat-by-map': {
+          const isMeant = this.#matches({ ...statement, kind: 'protocol' }, packet)
+          const targets = isMeant ? this.#numbered(statement, packet) : []
+          if (targets.length === 0) return [{ branch: changed, isDecided: false }]
+          return toTargets(changed, packet, { where, rule: text, targets })
+        }
         case 'dnat':
-          return statement.targets.map(({ ip, port }) => {
-            const share = changed.probability / statement.targets.length
-            const to = { ...packet, destination: ip, port, isDnated: true }
-            const why = `one of ${statement.targets.length} endpoints by chance: ${ip} port ${port}`
-            const hop = { where, rule: text, why }
-            return {
-              branch: withHop({ ...changed, probability: share }, hop, { packet: to }),
-              isDecided: true,
-            }
-          })
+          return toTargets(changed, packet, { where, rule: text, targets: statement.targets })
         case 'reject': {
           const why = 'refused, and the sender is told'
           return [
@@ -168,6 +173,16 @@ class Walker {
     return this.#rules.elements.get(`${set} ${key}`)
   }
 
+  /** All that a map of targets has for the packet. */
+  #numbered(
+    { map, choices }: Extract<Statement, { kind: 'dnat-by-map' }>,
+    { destination, port }: Packet,
+  ): readonly DnatTarget[] {
+    return Array.from({ length: choices }, (_, index) =>
+      this.#rules.elements.get(`${map} ${destination} ${port} ${index}`),
+    ).flatMap((element) => element?.target ?? [])
+  }
+
   #matches(statement: Statement, packet: Packet): boolean {
     switch (statement.kind) {
       case 'address': {
@@ -196,6 +211,22 @@ class Walker {
         return true
     }
   }
+}
+
+function toTargets(
+  branch: Branch,
+  packet: Packet,
+  { targets, ...at }: { where: string; rule: string; targets: readonly DnatTarget[] },
+): readonly Passed[] {
+  return targets.map(({ ip, port }) => {
+    const probability = branch.probability / targets.length
+    const to = { ...packet, destination: ip, port, isDnated: true }
+    const why = `one of ${targets.length} endpoints by chance: ${ip} port ${port}`
+    return {
+      branch: withHop({ ...branch, probability }, { ...at, why }, { packet: to }),
+      isDecided: true,
+    }
+  })
 }
 
 function valueOf(field: Field, packet: Packet): string {

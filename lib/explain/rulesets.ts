@@ -4,7 +4,8 @@ import {
   jumps as userspaceJumps,
   placeRules,
 } from '../modes/userspace/render.js'
-import { winnerOf } from '../modes/nftables/claims.js'
+import { endpointElements, winnerOf } from '../modes/nftables/claims.js'
+import { elementId } from '../modes/nftables/part.js'
 import type { Chain, Element } from '../kernel/nftables/model.js'
 import type { IptablesPlan } from '../modes/iptables/plan.js'
 import type { IptablesRuleset } from './iptables-walk.js'
@@ -79,7 +80,9 @@ export function nftablesRuleset(plan: NftablesPlan): NftablesRuleset {
   const elements = new Map<string, Element>()
   for (const [id, claims] of plan.claims) {
     const winner = winnerOf(claims)
-    if (winner) elements.set(id, winner)
+    if (!winner) continue
+    elements.set(id, winner)
+    for (const element of endpointElements(winner)) elements.set(elementId(element), element)
   }
   return { family: plan.table.family, chains, elements }
 }

@@ -6,6 +6,7 @@ import {
   disjoint,
   type Command,
   type NftFamily,
+  type NftSet,
   type Statement,
 } from '../../lib/kernel/nftables/model.js'
 import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
@@ -32,14 +33,21 @@ function everything(family: NftFamily): readonly Command[] {
     cidrs: cidrs(...texts),
   })
   const key = ['address', 'inet_proto', 'inet_service'] as const
-  const single = { name: 'single', key: ['address'], isVerdictMap: false, comment: 'c' } as const
-  const ports = { name: 'ports', key: ['inet_proto', 'inet_service'], isVerdictMap: true } as const
-  const map = { name: 'svc-map', key, isVerdictMap: true, comment: 'x'.repeat(200) } as const
-  const pairs = { name: 'pairs', key: ['address', ...key], isVerdictMap: false } as const
+  const single = { name: 'single', key: ['address'], holds: 'keys', comment: 'c' } as const
+  const ports = { name: 'ports', key: ['inet_proto', 'inet_service'], holds: 'verdicts' } as const
+  const map = { name: 'svc-map', key, holds: 'verdicts', comment: 'x'.repeat(200) } as const
+  const pairs = { name: 'pairs', key: ['address', ...key], holds: 'keys' } as const
+  const numbered = (['tcp', 'udp', 'sctp'] as const).map((protocol): NftSet => ({
+    name: `numbered-${protocol}`,
+    key: ['address', 'inet_service', 'number'],
+    holds: 'targets',
+    protocol,
+    comment: 'by chance',
+  }))
   const sticky = {
     name: 'sticky',
     key: ['address'],
-    isVerdictMap: false,
+    holds: 'keys',
     timeoutSeconds: 10800,
   } as const
   const chain = (name: string) => ({ name, rules: [] })
@@ -86,6 +94,9 @@ function everything(family: NftFamily): readonly Command[] {
     [{ kind: 'mark-change', by: 'or', bits: 0x80000000 }],
     [{ kind: 'verdict-map', fields: destination, map: 'svc-map' }],
     [{ kind: 'verdict-map', fields: ['l4proto', 'dport'], map: 'ports' }],
+    ...(['tcp', 'udp', 'sctp'] as const).map((protocol): readonly Statement[] => [
+      { kind: 'dnat-by-map', protocol, choices: 300, map: `numbered-${protocol}` },
+    ]),
     [
       {
         kind: 'random-verdict',
@@ -112,7 +123,10 @@ function everything(family: NftFamily): readonly Command[] {
     { do: 'add-table' },
     { do: 'delete-table' },
     { do: 'add-table' },
-    ...[single, ports, map, pairs, sticky].map((set): Command => ({ do: 'add-set', set })),
+    ...[single, ports, map, pairs, ...numbered, sticky].map((set): Command => ({
+      do: 'add-set',
+      set,
+    })),
     {
       do: 'add-chain',
       chain: { ...chain('chain-post'), base: { type: 'nat', hook: 'postrouting', priority: 100 } },
@@ -157,6 +171,14 @@ function everything(family: NftFamily): readonly Command[] {
         verdict: { to: 'goto', chain: 'chain-last' },
       },
     },
+    ...numbered.map((set): Command => ({
+      do: 'add-element',
+      element: {
+        set,
+        key: [ip('10.9.8.7', '::1'), 53, 299],
+        target: { ip: ip('10.0.0.1', 'fd00::1'), port: 5353 },
+      },
+    })),
     {
       do: 'add-element',
       element: {
@@ -195,7 +217,7 @@ for (const family of ['ip', 'ip6'] as const) {
       t.same(netlink.toSorted(), text.toSorted())
       t.ok(text.length > 60, 'and there is something to compare')
 
-      const set = { name: 'single', key: ['address'], isVerdictMap: false } as const
+      const set = { name: 'single', key: ['address'], holds: 'keys' } as const
       const element = { set, key: [family === 'ip' ? '10.0.0.99' : 'fd00::99'] }
       const before = netns.exec('nft', 'list', 'ruleset')
       const failing = nfTables.commit({
@@ -236,7 +258,7 @@ void t.test('the netlink writer refuses names as the text writer does', async (t
       rule: { statements: [{ kind: 'verdict', verdict: { to: 'goto', chain: name } }] },
     },
     { do: 'add-chain', chain: { name, rules: [] } },
-    { do: 'delete-set', set: { name, key: ['address'], isVerdictMap: false } },
+    { do: 'delete-set', set: { name, key: ['address'], holds: 'keys' } },
   ]
   for (const command of commands('a b')) {
     t.throws(

@@ -68,7 +68,7 @@ void t.test('CIDRs inside others are dropped, so that a set has no overlap', asy
 })
 
 void t.test('elements of one set share a command', async (t) => {
-  const set = { name: 's', key: ['address', 'inet_service'], isVerdictMap: true } as const
+  const set = { name: 's', key: ['address', 'inet_service'], holds: 'verdicts' } as const
   const add = (ip: string): Command => ({
     do: 'add-element',
     element: { set, key: [ip, 80], verdict: { to: 'drop' }, comment: 'why' },

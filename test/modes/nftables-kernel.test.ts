@@ -184,7 +184,8 @@ void t.test(
     await applier.apply(second, first)
     await applier.sweep()
     t.match(list(), /chain service-/, 'still there')
-    t.notMatch(list(), /numgen/, 'but empty')
+    t.match(list(), /chain service-\S+ \{\n(?!\S.* goto )/, 'but empty')
+    t.notMatch(list(), /vmap \{/)
     clock.ms = 1000
     await applier.sweep()
     t.notMatch(list(), /service-\w{8}-|endpoint-\w{8}-|affinity-/)

@@ -37,12 +37,54 @@ void t.test('hostile names stay inside names and comments', async (t) => {
 void t.test(
   'NF14: without affinity one rule balances and there are no endpoint chains',
   async (t) => {
-    const text = render(service({ endpoints: 3 }))
+    const text = render(service({ endpoints: 3, nodePort: 30080 }))
     t.match(text, 'dnat ip to numgen random mod 3 map { 0 : 10.180.0.1 . 8080, 1 :')
-    t.notMatch(text, / endpoint-/)
-    t.match(render(service({ endpoints: 1 })), 'meta l4proto tcp dnat to 10.180.0.1:8080')
+    t.notMatch(text, / endpoint-|one-of/)
+    const one = render(service({ endpoints: 1, nodePort: 30080 }))
+    t.match(one, 'meta l4proto tcp dnat to 10.180.0.1:8080')
   },
 )
+
+void t.test(
+  'Services reached by ClusterIP alone share a chain with all that have as many endpoints',
+  async (t) => {
+    const dns = { name: 'dns', protocol: 'UDP', port: 53, clusterIp: '10.96.0.11' } as const
+    const lines = (...specs: Parameters<typeof state>[0]) => render(...specs).split('\n')
+    const some = lines(service({ name: 'a' }), service({ name: 'b', clusterIp: '10.96.0.12' }))
+    t.equal(some.filter((line) => line.endsWith(' goto tcp-one-of-2')).length, 2)
+    t.match(
+      some.filter((line) => line.includes('rule ip kube-proxy tcp-one-of-2')),
+      [
+        /dnat ip to ip daddr \. tcp dport \. numgen random mod 2 map @tcp-endpoints$/,
+        /map @tcp-endpoints comment "once more"$/,
+      ],
+    )
+    t.match(some.join('\n'), '10.96.0.10 . 80 . 0 : 10.180.0.1 . 8080')
+    t.match(lines(service(dns)).join('\n'), '10.96.0.11 . 53 . 1 : 10.180.0.2 . 8080')
+    const here = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
+    const local = lines(service({ internalPolicyLocal: true, endpoints: here })).join('\n')
+    t.match(local, / local-\S+ goto tcp-one-of-1\n/)
+    t.notMatch(local, '10.180.1.1 . 8080', 'policy Local: endpoints of this node only')
+    for (const other of [{ nodePort: 30080 }, { externalIps: ['203.0.113.1'] }]) {
+      t.notMatch(render(service(other)), 'one-of', 'packets to other addresses have other keys')
+    }
+  },
+)
+
+void t.test('the last Service of so many endpoints takes their chain along', async (t) => {
+  const cluster = states()
+  const plan = planner()
+  const [a, b] = [service({ name: 'a' }), service({ name: 'b', clusterIp: '10.96.0.11' })]
+  const both = plan(cluster.put(a, b).take())
+  const one = plan(cluster.remove(a).take())
+  t.notMatch(renderChanges(one, both), 'one-of')
+  t.equal(one.parts.get('tcp-one-of-2'), both.parts.get('tcp-one-of-2'))
+  const three = plan(cluster.put(service({ ...b, endpoints: 3 })).take())
+  t.match(renderChanges(three, one), 'flush chain ip kube-proxy tcp-one-of-2')
+  t.match(renderChanges(three, one), 'add chain ip kube-proxy tcp-one-of-3')
+  t.notOk(three.parts.get('tcp-one-of-2'))
+  t.equal(renderPlan(planner()(cluster.take())), renderPlan(three), 'a fresh plan is the same')
+})
 
 void t.test('NF15: with affinity, sets are asked before chance', async (t) => {
   const lines = render(service({ affinitySeconds: 10800 })).split('\n')
@@ -182,11 +224,11 @@ void t.test('a change touches its service only, and no change says nothing', asy
   const after = plan(cluster.put(changed).take())
   const lines = renderChanges(after, before).trim().split('\n')
   t.match(lines, [
-    /^flush chain ip kube-proxy service-\w+-default\/s7\/tcp\/http$/,
-    /^add rule ip kube-proxy service-\w+-default\/s7\/tcp\/http .*10\.180\.0\.77/,
+    /^delete element ip kube-proxy tcp-endpoints \{ 10\.96\.0\.7 \. 80 \. 1 \}$/,
     /^add element ip kube-proxy hairpin-connections \{ 10\.180\.0\.77 \. 10\.180\.0\.77 \. tcp \. 8080 \}$/,
+    /^add element ip kube-proxy tcp-endpoints \{ 10\.96\.0\.7 \. 80 \. 1 : 10\.180\.0\.77 \. 8080 \}$/,
   ])
-  t.equal(lines.length, 3, 'and 10.180.0.2 still belongs to the others')
+  t.equal(lines.length, 3, 'no rule; and 10.180.0.2 still belongs to the others')
   t.equal(after.parts.get('default/s8:http/TCP'), before.parts.get('default/s8:http/TCP'))
   const gone = renderChanges(plan(cluster.remove(many[7]!).take()), after)
   t.match(gone, /flush chain/)

@@ -49,12 +49,15 @@ export function loadAddress(
   loadPayload(message, { register: registerAt(offset), base: bases.network, at, length })
 }
 
-/** Loads fields side by side, as the key of a set of that shape; the key starts in register 1. */
+/**
+ * Loads fields side by side, as the key of a set of that shape; the key starts in register 1.
+ * Returns the register behind it.
+ */
 export function loadFields(
   message: MessageWriter,
   family: NftFamily,
   fields: readonly Field[],
-): void {
+): number {
   let offset = 0
   for (const field of fields) {
     if (field === 'l4proto') loadMeta(message, metaKeys.l4proto, registerAt(offset))
@@ -68,6 +71,7 @@ export function loadFields(
     } else loadAddress(message, family, field, { offset })
     offset += field === 'saddr' || field === 'daddr' ? addressLength(family) : 4
   }
+  return registerAt(offset)
 }
 
 function loadPayload(
@@ -97,9 +101,9 @@ export function loadAddressType(message: MessageWriter, field: 'saddr' | 'daddr'
   )
 }
 
-export function loadRandom(message: MessageWriter, below: number): void {
+export function loadRandom(message: MessageWriter, below: number, register = 1): void {
   expression(message, 'numgen', (data) =>
-    data.be32(1, 1).be32(2, below).be32(3, randomNumbers).be32(4, 0),
+    data.be32(1, register).be32(2, below).be32(3, randomNumbers).be32(4, 0),
   )
 }
 

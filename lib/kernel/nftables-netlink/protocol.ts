@@ -116,6 +116,7 @@ export const userDataTypes = {
   comment: 0,
   elementFlags: 1,
   setKeyByteOrder: 0,
+  setDataByteOrder: 1,
   setMergeElements: 2,
   setComment: 7,
 } as const

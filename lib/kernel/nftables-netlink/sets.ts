@@ -2,6 +2,7 @@ import { checkedPort, safeComment } from '../nftables/identifiers.js'
 import type { DnatTarget, Element, NftFamily, NftSet, Prefix, Verdict } from '../nftables/model.js'
 import type { MessageWriter } from '../netlink/message-writer.js'
 import { writeVerdict } from './expressions.js'
+import { targetMapHints } from './typeof-hints.js'
 import {
   byteOrders,
   commentBytes,
@@ -32,19 +33,20 @@ export function writeSet(message: MessageWriter, family: NftFamily, set: NftSet)
   const isAddress = set.key[0] === 'address' && set.key.length === 1
   const hints = [
     [userDataTypes.setKeyByteOrder, hostBytes(isAddress ? byteOrders.network : 0)] as const,
+    ...(set.protocol ? targetMapHints(family, set.protocol) : []),
     ...(set.comment === undefined
       ? []
       : [[userDataTypes.setComment, commentBytes(safeComment(set.comment))] as const]),
   ]
   const flags =
-    (set.isVerdictMap ? setFlags.map : 0) |
+    (set.holds === 'keys' ? 0 : setFlags.map) |
     (set.timeoutSeconds === undefined ? 0 : setFlags.timeout | setFlags.evaluated)
   message.be32(setAttributes.flags, flags)
   message.be32(setAttributes.keyType, concatenatedType(set.key.map((key) => typeOf(family, key))))
   message.be32(setAttributes.keyLength, keyLength(family, set))
-  if (set.isVerdictMap) {
+  if (set.holds === 'verdicts') {
     message.be32(setAttributes.dataType, verdictDataType).be32(setAttributes.dataLength, 0)
-  }
+  } else if (set.holds === 'targets') writeTargetType(message, family)
   if (set.timeoutSeconds !== undefined) {
     message.be64(setAttributes.timeout, BigInt(Math.floor(set.timeoutSeconds)) * 1000n)
   }
@@ -55,9 +57,13 @@ export function elementItem(family: NftFamily, element: Element, whole: boolean)
   return (message) =>
     message.nest(listItem, (item) => {
       item.nest(elementAttributes.key, (key) => key.bytes(datum.value, keyBytes(family, element)))
-      const { verdict, comment } = element
+      const { verdict, target, comment } = element
       if (!whole) return
       if (verdict) item.nest(elementAttributes.data, (data) => writeVerdict(data, verdict))
+      if (target) {
+        const bytes = targetBytes(family, target)
+        item.nest(elementAttributes.data, (data) => data.bytes(datum.value, bytes))
+      }
       if (comment !== undefined) {
         const text = commentBytes(safeComment(comment))
         item.bytes(elementAttributes.userData, userData([userDataTypes.comment, text]))
@@ -78,6 +84,7 @@ export function keyBytes(family: NftFamily, { set, key }: Pick<Element, 'set' | 
     const value = key[index] ?? ''
     if (type === 'address') writeAddress(bytes, at, family, String(value))
     else if (type === 'inet_service') bytes.writeUInt16BE(checkedPort(Number(value)), at)
+    else if (type === 'number') bytes.set(hostBytes(Number(value)), at)
     else bytes[at] = protocolNumber(String(value))
     at += type === 'address' ? addressLength(family) : 4
   }
@@ -96,10 +103,8 @@ export function writeAnonymousSet(
   message.be32(setAttributes.flags, flags)
   message.be32(setAttributes.keyType, set.kind === 'prefixes' ? address : dataTypes.integer)
   message.be32(setAttributes.keyLength, set.kind === 'prefixes' ? addressLength(family) : 4)
-  if (set.kind === 'targets') {
-    message.be32(setAttributes.dataType, concatenatedType([address, dataTypes.inet_service]))
-    message.be32(setAttributes.dataLength, addressLength(family) + 4)
-  } else if (set.kind === 'verdicts') {
+  if (set.kind === 'targets') writeTargetType(message, family)
+  else if (set.kind === 'verdicts') {
     message.be32(setAttributes.dataType, verdictDataType).be32(setAttributes.dataLength, 0)
   }
   message.nest(setAttributes.description, (description) => description.be32(1, size))
@@ -124,15 +129,24 @@ export function anonymousItems(family: NftFamily, set: AnonymousSet): readonly W
         numberedItem(index, (data) => writeVerdict(data, verdict)),
       )
     case 'targets':
-      return set.of.map(({ ip, port }, index) =>
-        numberedItem(index, (data) => {
-          const value = Buffer.alloc(addressLength(family) + 4)
-          writeAddress(value, 0, family, ip)
-          value.writeUInt16BE(checkedPort(port), addressLength(family))
-          data.bytes(datum.value, value)
-        }),
+      return set.of.map((target, index) =>
+        numberedItem(index, (data) => data.bytes(datum.value, targetBytes(family, target))),
       )
   }
+}
+
+function writeTargetType(message: MessageWriter, family: NftFamily): void {
+  const types = [typeOf(family, 'address'), dataTypes.inet_service]
+  message.be32(setAttributes.dataType, concatenatedType(types))
+  message.be32(setAttributes.dataLength, addressLength(family) + 4)
+}
+
+/** An address and a port side by side, as a map holds them. */
+export function targetBytes(family: NftFamily, { ip, port }: DnatTarget): Buffer {
+  const bytes = Buffer.alloc(addressLength(family) + 4)
+  writeAddress(bytes, 0, family, ip)
+  bytes.writeUInt16BE(checkedPort(port), addressLength(family))
+  return bytes
 }
 
 function numberedItem(index: number, value: WriteItem): WriteItem {
@@ -175,12 +189,15 @@ function singleLength(family: NftFamily, type: NftSet['key'][number] | undefined
       return 1
     case 'inet_service':
       return 2
+    case 'number':
+      return 4
     default:
       return addressLength(family)
   }
 }
 
 function typeOf(family: NftFamily, type: NftSet['key'][number]): number {
+  if (type === 'number') return dataTypes.integer
   if (type !== 'address') return dataTypes[type]
   return family === 'ip' ? dataTypes.ipv4_addr : dataTypes.ipv6_addr
 }

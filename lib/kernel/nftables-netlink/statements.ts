@@ -1,5 +1,5 @@
 import { checkedInterface, checkedName, checkedPort } from '../nftables/identifiers.js'
-import type { DnatTarget, NftFamily, Prefix, Statement } from '../nftables/model.js'
+import type { DnatTarget, L4Protocol, NftFamily, Prefix, Statement } from '../nftables/model.js'
 import type { MessageWriter } from '../netlink/message-writer.js'
 import * as code from './expressions.js'
 import type { AnonymousSet } from './sets.js'
@@ -50,8 +50,7 @@ export function writeStatement(
       code.compare(message, statement.not, interfaceBytes(statement))
       return
     case 'protocol':
-      code.loadMeta(message, code.metaKeys.l4proto)
-      code.compare(message, false, Uint8Array.of(protocolNumber(statement.protocol)))
+      writeProtocol(message, statement.protocol)
       return
     case 'connection':
       code.loadConnection(message, code.connectionKeys[statement.is === 'new' ? 'state' : 'status'])
@@ -81,6 +80,15 @@ export function writeStatement(
     case 'dnat':
       writeDnat(message, family, statement.targets, set)
       return
+    case 'dnat-by-map': {
+      writeProtocol(message, statement.protocol)
+      const next = code.loadFields(message, family, ['daddr', 'dport'])
+      code.loadRandom(message, statement.choices, next)
+      code.lookUp(message, { set: checkedName(statement.map), into: 1 })
+      const port = registerAt(addressLength(family))
+      code.destinationTo(message, family, { port, isFixed: false })
+      return
+    }
     case 'masquerade':
       code.masquerade(message)
       return
@@ -94,6 +102,11 @@ export function writeStatement(
     case 'reject':
       code.reject(message, family)
   }
+}
+
+function writeProtocol(message: MessageWriter, protocol: L4Protocol): void {
+  code.loadMeta(message, code.metaKeys.l4proto)
+  code.compare(message, false, Uint8Array.of(protocolNumber(protocol)))
 }
 
 /** Whole bytes are compared as they are; other lengths need a mask. As nft does, so that it lists the same. */

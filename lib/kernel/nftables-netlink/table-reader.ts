@@ -17,7 +17,7 @@ import {
   verdictCodes,
 } from './protocol.js'
 import { isSameRule } from './rule-match.js'
-import { keyBytes } from './sets.js'
+import { keyBytes, targetBytes } from './sets.js'
 
 /** Bytes of nfgenmsg before a message's attributes. */
 const genericBytes = 4
@@ -92,6 +92,7 @@ interface ListedElement {
   /** The key's bytes, as a text of one character each. */
   readonly key: string
   readonly verdict: { readonly code: number; readonly chain: string } | undefined
+  readonly target: Buffer | undefined
   readonly expiresMs: number
 }
 
@@ -107,6 +108,7 @@ function itemsOf(payload: Buffer): readonly ListedElement[] {
     items.push({
       key: key.get(datum.value)?.toString('latin1') ?? '',
       verdict: verdict && verdictOf(verdict),
+      target: data.get(datum.value),
       expiresMs: Number(attributes.get(elementAttributes.expiration)?.readBigUInt64BE() ?? 0n),
     })
   })
@@ -129,7 +131,8 @@ function listed(family: NftFamily, items: readonly ListedElement[]): ListedEleme
     has: (element: Element) => {
       const found = byKey.get(keyBytes(family, element).toString('latin1'))
       if (!found) return false
-      const { verdict } = element
+      const { verdict, target } = element
+      if (target) return found.target?.equals(targetBytes(family, target)) ?? false
       if (!verdict) return true
       const chain = 'chain' in verdict ? verdict.chain : ''
       return found.verdict?.code === verdictCodes[verdict.to] && found.verdict.chain === chain

@@ -12,16 +12,21 @@ export interface Table {
   readonly comment: string
 }
 
-/** Type of one part of a key; `address` is ipv4_addr or ipv6_addr, as the table's family says. */
-export type KeyType = 'address' | 'inet_proto' | 'inet_service'
+/**
+ * Type of one part of a key; `address` is ipv4_addr or ipv6_addr, as the table's family says, and
+ * `number` what a rule drew by chance.
+ */
+export type KeyType = 'address' | 'inet_proto' | 'inet_service' | 'number'
 
 export type L4Protocol = 'tcp' | 'udp' | 'sctp'
 
 export interface NftSet {
   readonly name: string
   readonly key: readonly KeyType[]
-  /** A verdict map rather than a set. */
-  readonly isVerdictMap: boolean
+  /** Keys alone, or a map from keys to verdicts or to addresses with ports. */
+  readonly holds: 'keys' | 'verdicts' | 'targets'
+  /** Of a map of targets: whose ports they are. */
+  readonly protocol?: L4Protocol
   /** Elements are added by rules and forgotten after that many seconds without an update. */
   readonly timeoutSeconds?: number
   readonly comment?: string
@@ -82,6 +87,16 @@ export type Statement =
   | { readonly kind: 'random-verdict'; readonly verdicts: readonly Verdict[] }
   /** To one of the targets, each as likely; the rule must match a protocol before. */
   | { readonly kind: 'dnat'; readonly targets: readonly DnatTarget[] }
+  /**
+   * To what a map has for destination, port and a number below `choices`. Packets of another
+   * protocol, or for which it has nothing, do not match.
+   */
+  | {
+      readonly kind: 'dnat-by-map'
+      readonly protocol: L4Protocol
+      readonly choices: number
+      readonly map: string
+    }
   | { readonly kind: 'masquerade' }
   | { readonly kind: 'remember'; readonly set: string; readonly field: 'saddr' }
   | { readonly kind: 'verdict'; readonly verdict: Verdict }
@@ -103,8 +118,10 @@ export interface Element {
   readonly set: NftSet
   /** One value per part of the set's key. */
   readonly key: readonly (string | number)[]
-  /** In verdict maps only. */
+  /** In maps of verdicts only. */
   readonly verdict?: Verdict
+  /** In maps of targets only. */
+  readonly target?: DnatTarget
   readonly comment?: string
 }
 

@@ -41,6 +41,8 @@ function statementText(family: NftFamily, statement: Statement): string {
       return `${randomText(statement.verdicts.length)} vmap { ${numbered(statement.verdicts.map(verdictText))} }`
     case 'dnat':
       return dnatText(family, statement.targets)
+    case 'dnat-by-map':
+      return `dnat ${family} to ${family} daddr . ${statement.protocol} dport . ${randomText(statement.choices)} map @${checkedName(statement.map)}`
     case 'masquerade':
       return 'masquerade fully-random'
     case 'remember':
@@ -52,13 +54,18 @@ function statementText(family: NftFamily, statement: Statement): string {
   }
 }
 
+/** An address and a port as a map holds them. */
+export function targetText({ ip, port }: DnatTarget): string {
+  return `${checkedAddress(ip)} . ${checkedPort(port)}`
+}
+
 function dnatText(family: NftFamily, targets: readonly DnatTarget[]): string {
   const [only] = targets
   if (targets.length === 1 && only) {
     const ip = checkedAddress(only.ip)
     return `dnat to ${family === 'ip6' ? `[${ip}]` : ip}:${checkedPort(only.port)}`
   }
-  const choices = targets.map(({ ip, port }) => `${checkedAddress(ip)} . ${checkedPort(port)}`)
+  const choices = targets.map(targetText)
   return `dnat ${family} to ${randomText(targets.length)} map { ${numbered(choices)} }`
 }
 

@@ -4,12 +4,14 @@ import type {
   Element,
   ElementCommand,
   KeyType,
+  L4Protocol,
+  NftFamily,
   NftSet,
   ObjectCommand,
   Table,
   Transaction,
 } from './model.js'
-import { ruleText, verdictText } from './text-statements.js'
+import { ruleText, targetText, verdictText } from './text-statements.js'
 
 /** Elements of one command: enough to make few commands, few enough to keep lines readable. */
 const elementsPerCommand = 256
@@ -75,18 +77,31 @@ function chainBody({ base, comment }: Chain): string {
 }
 
 function setText(table: Table, set: NftSet): string {
-  return `${set.isVerdictMap ? 'map' : 'set'} ${tableName(table)} ${checkedName(set.name)}`
+  return `${set.holds === 'keys' ? 'set' : 'map'} ${tableName(table)} ${checkedName(set.name)}`
 }
 
 function setBody({ family }: Table, set: NftSet): string {
-  const address = family === 'ip' ? 'ipv4_addr' : 'ipv6_addr'
-  const key = set.key.map((type) => (type === 'address' ? address : type)).join(' . ')
-  const parts = [`type ${key}${set.isVerdictMap ? ' : verdict' : ''} ;`]
+  const parts = [set.protocol ? targetMapType(family, set.protocol) : typeText(family, set)]
   if (set.timeoutSeconds !== undefined) {
     parts.push(`flags dynamic, timeout ; timeout ${Math.floor(set.timeoutSeconds)}s ;`)
   }
   if (set.comment !== undefined) parts.push(`comment "${safeComment(set.comment)}" ;`)
   return parts.join(' ')
+}
+
+function typeText(family: NftFamily, { key, holds }: NftSet): string {
+  const address = family === 'ip' ? 'ipv4_addr' : 'ipv6_addr'
+  const types = key.map((type) => (type === 'address' ? address : type)).join(' . ')
+  return `type ${types}${holds === 'verdicts' ? ' : verdict' : ''} ;`
+}
+
+/**
+ * Numbers have no length as a type, so these maps are described by expressions that could stand
+ * there. `th dport` would fit every protocol, but nft 1.0.6 cannot use a map it described so.
+ */
+function targetMapType(family: NftFamily, protocol: L4Protocol): string {
+  const target = `${family} daddr . ${protocol} dport`
+  return `typeof ${target} . numgen random mod 2 : ${target} ;`
 }
 
 /** Deleting goes by key alone; nft ignores verdict and comment there only in newer releases. */
@@ -95,11 +110,13 @@ function elementText(element: Element, whole: boolean): string {
   const key = parts.join(' . ')
   if (!whole) return key
   const comment = element.comment === undefined ? '' : ` comment "${safeComment(element.comment)}"`
-  return element.verdict ? `${key}${comment} : ${verdictText(element.verdict)}` : `${key}${comment}`
+  if (element.verdict) return `${key}${comment} : ${verdictText(element.verdict)}`
+  return element.target ? `${key} : ${targetText(element.target)}` : `${key}${comment}`
 }
 
 function keyText(type: KeyType | undefined, value: string | number): string {
   if (type === 'inet_service') return String(checkedPort(Number(value)))
+  if (type === 'number') return String(Number(value))
   return type === 'address' ? checkedAddress(String(value)) : checkedName(String(value))
 }
 

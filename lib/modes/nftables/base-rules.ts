@@ -4,7 +4,7 @@ import { bitsOf, isLoopback, parseCidr, parseIp, type IpFamily } from '../../sta
 import type { NodeView } from '../../state/desired-state.js'
 import type { Cidr } from '../../state/ip.js'
 import type { LocalTraffic } from '../../state/local-traffic.js'
-import { baseChains, chains, jumps, sets } from './names.js'
+import { baseChains, chains, endpointMaps, jumps, sets } from './names.js'
 import { elementOf, type RulesetPart } from './part.js'
 
 /** What of the node and the settings shapes rules. Everything else about a node changes nothing. */
@@ -25,7 +25,7 @@ const nodePortFields: readonly Field[] = ['l4proto', 'dport']
 export function basePart(facts: NodeFacts): RulesetPart {
   const { nodePorts } = facts
   const ports = nodePorts.matchesAll ? [] : nodePorts.addresses.filter(isNotLoopback)
-  const present: NftSet[] = Object.values(sets)
+  const present: NftSet[] = [...Object.values(sets), ...Object.values(endpointMaps)]
   return {
     chains: [
       ...baseChains.map(({ name, base }) => ({ name, base, rules: jumpsOf(name) })),

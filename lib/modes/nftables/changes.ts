@@ -1,8 +1,8 @@
 import type { Chain, Command, NftFamily, NftSet, Rule } from '../../kernel/nftables/model.js'
 import { ruleText } from '../../kernel/nftables/text-statements.js'
-import type { RulesetPart } from './part.js'
+import type { Claim, RulesetPart } from './part.js'
 import type { NftablesPlan } from './plan.js'
-import { sameElement, winnerOf } from './claims.js'
+import { endpointElements, sameElement, sameTarget, winnerOf } from './claims.js'
 
 /** How to get from one plan to the next. */
 export interface RulesetChanges {
@@ -91,10 +91,24 @@ class Order {
     }
   }
 
-  element(now: ReturnType<typeof winnerOf>, before: ReturnType<typeof winnerOf>): void {
+  element(now: Claim | undefined, before: Claim | undefined): void {
+    this.#endpoints(now, before)
     if (now && before && sameElement(now, before)) return
     if (before) this.#deleteElements.push({ do: 'delete-element', element: before })
     if (now) this.#addElements.push({ do: 'add-element', element: now })
+  }
+
+  /** Numbers that mean another endpoint now. This alone makes no rule, see README. */
+  #endpoints(now: Claim | undefined, before: Claim | undefined): void {
+    const [after, old] = [now, before].map((claim) => (claim ? endpointElements(claim) : []))
+    for (const [index, element] of old?.entries() ?? []) {
+      if (sameTarget(element.target, after?.[index]?.target)) continue
+      this.#deleteElements.push({ do: 'delete-element', element })
+    }
+    for (const [index, element] of after?.entries() ?? []) {
+      if (sameTarget(element.target, old?.[index]?.target)) continue
+      this.#addElements.push({ do: 'add-element', element })
+    }
   }
 
   commands(): readonly Command[] {

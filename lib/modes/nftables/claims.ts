@@ -1,4 +1,6 @@
 import type { MapChanges, PersistentMap } from '../../state/persistent-map.js'
+import type { DnatTarget, Element } from '../../kernel/nftables/model.js'
+import { endpointMaps } from './names.js'
 import { elementId, type Claim, type RulesetPart } from './part.js'
 
 /**
@@ -22,7 +24,7 @@ export function updateClaims(claims: Claims, changes: MapChanges<RulesetPart>): 
     const present = now(id)
     const own = present.find(({ owner }) => owner === claim.owner)
     // An equal claim keeps its reference, so that nobody looks at it again.
-    if (own && sameElement(own, claim)) return
+    if (own && sameClaim(own, claim)) return
     fresh.set(
       id,
       [...present.filter((other) => other !== own), claim].sort((a, b) =>
@@ -49,13 +51,35 @@ export function updateClaims(claims: Claims, changes: MapChanges<RulesetPart>): 
   )
 }
 
-/** Whether the kernel would hold the same element for both. */
+/** Whether the kernel would hold the same for both. */
+function sameClaim(a: Claim, b: Claim): boolean {
+  const [some, others] = [a.endpoints ?? [], b.endpoints ?? []]
+  return (
+    sameElement(a, b) &&
+    some.length === others.length &&
+    some.every((target, index) => sameTarget(target, others[index]))
+  )
+}
+
+/** Whether the element itself is the same, whatever endpoints belong to it. */
 export function sameElement(a: Claim, b: Claim): boolean {
   return (
     a.comment === b.comment &&
     a.verdict?.to === b.verdict?.to &&
     chainOf(a.verdict) === chainOf(b.verdict)
   )
+}
+
+export function sameTarget(a: DnatTarget | undefined, b: DnatTarget | undefined): boolean {
+  return a?.ip === b?.ip && a?.port === b?.port
+}
+
+/** The elements of a map of endpoints that come with a claim. */
+export function endpointElements({ key, endpoints }: Claim): readonly Element[] {
+  const [address, protocol, port] = key
+  const set = Object.values(endpointMaps).find((map) => map.protocol === protocol)
+  if (!endpoints || !set || address === undefined || port === undefined) return []
+  return endpoints.map((target, index) => ({ set, key: [address, port, index], target }))
 }
 
 const chainOf = (verdict: Claim['verdict']) =>

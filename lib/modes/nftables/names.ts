@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import type { BaseHook, NftFamily, NftSet } from '../../kernel/nftables/model.js'
+import type { BaseHook, L4Protocol, NftFamily, NftSet } from '../../kernel/nftables/model.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Protocol, ServicePortName } from '../../state/names.js'
 
@@ -74,52 +74,79 @@ export const sets = {
   clusterIps: {
     name: 'cluster-ips',
     key: ['address'],
-    isVerdictMap: false,
+    holds: 'keys',
     comment: 'Active ClusterIPs',
   },
   nodePortIps: {
     name: 'nodeport-ips',
     key: ['address'],
-    isVerdictMap: false,
+    holds: 'keys',
     comment: 'IPs that accept NodePort traffic',
   },
   hairpinConnections: {
     name: 'hairpin-connections',
     key: ['address', 'address', 'inet_proto', 'inet_service'],
-    isVerdictMap: false,
+    holds: 'keys',
     comment: 'service hairpin connections',
   },
   serviceIps: {
     name: 'service-ips',
     key: destination,
-    isVerdictMap: true,
+    holds: 'verdicts',
     comment: 'ClusterIP, ExternalIP and LoadBalancer IP traffic',
   },
   serviceNodePorts: {
     name: 'service-nodeports',
     key: nodePort,
-    isVerdictMap: true,
+    holds: 'verdicts',
     comment: 'NodePort traffic',
   },
   noEndpointServices: {
     name: 'no-endpoint-services',
     key: destination,
-    isVerdictMap: true,
+    holds: 'verdicts',
     comment: 'vmap to drop or reject packets to services with no endpoints',
   },
   noEndpointNodePorts: {
     name: 'no-endpoint-nodeports',
     key: nodePort,
-    isVerdictMap: true,
+    holds: 'verdicts',
     comment: 'vmap to drop or reject packets to service nodeports with no endpoints',
   },
   firewallIps: {
     name: 'firewall-ips',
     key: destination,
-    isVerdictMap: true,
+    holds: 'verdicts',
     comment: 'destinations that are subject to LoadBalancerSourceRanges',
   },
 } as const satisfies Readonly<Record<string, NftSet>>
+
+/** Endpoints of Services that are reached by ClusterIP alone, numbered from 0. */
+export const endpointMaps: Readonly<Record<L4Protocol, NftSet>> = {
+  tcp: endpointMap('tcp'),
+  udp: endpointMap('udp'),
+  sctp: endpointMap('sctp'),
+}
+
+function endpointMap(protocol: L4Protocol): NftSet {
+  return {
+    name: `${protocol}-endpoints`,
+    key: ['address', 'inet_service', 'number'],
+    holds: 'targets',
+    protocol,
+    comment: 'endpoints of services that have no address but their ClusterIP',
+  }
+}
+
+/** The chain that chooses one of so many numbered endpoints, for every Service that has as many. */
+export function choiceChain({ protocol, endpoints }: Choice): string {
+  return `${protocol}-one-of-${endpoints}`
+}
+
+export interface Choice {
+  readonly protocol: L4Protocol
+  readonly endpoints: number
+}
 
 /** Prefixes of what belongs to one service port or one endpoint of it (NF13). */
 export type Prefix = 'service' | 'local' | 'external' | 'firewall' | 'endpoint' | 'affinity'
@@ -140,7 +167,7 @@ export function prefixed(prefix: Prefix, baseName: string): string {
   return `${prefix}-${baseName}`
 }
 
-export function l4ProtocolOf(protocol: Protocol): 'tcp' | 'udp' | 'sctp' {
+export function l4ProtocolOf(protocol: Protocol): L4Protocol {
   switch (protocol) {
     case 'TCP':
       return 'tcp'

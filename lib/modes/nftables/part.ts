@@ -1,4 +1,5 @@
-import type { Chain, Element, NftSet } from '../../kernel/nftables/model.js'
+import type { Choice } from './names.js'
+import type { Chain, DnatTarget, Element, NftSet } from '../../kernel/nftables/model.js'
 
 /** The share of one service port, or of the node itself, in the ruleset. */
 export interface RulesetPart {
@@ -7,19 +8,23 @@ export interface RulesetPart {
   readonly sets: readonly NftSet[]
   /** Other parts may claim the same keys, see claims.ts. */
   readonly elements: readonly Claim[]
+  /** Its rules choose an endpoint in a chain shared by all parts that have as many. */
+  readonly choice?: Choice
 }
 
 /** An element that a service port wants; the smallest owner gets it when several do. */
 export interface Claim extends Element {
   /** `DesiredService.key`; empty for the node's own. */
   readonly owner: string
+  /** Numbered, in `endpointMaps`, for the same address and port: whose place it is sends there. */
+  readonly endpoints?: readonly DnatTarget[]
 }
 
 export function elementOf(
   owner: string,
   set: NftSet,
   key: readonly (string | number)[],
-  rest: Pick<Element, 'verdict' | 'comment'> = {},
+  rest: Pick<Claim, 'verdict' | 'comment' | 'endpoints'> = {},
 ): Claim {
   return { owner, set, key, ...rest }
 }

@@ -1,19 +1,20 @@
 import type { Table } from '../../kernel/nftables/model.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
-import { PersistentMap, type DerivedBuckets } from '../../state/persistent-map.js'
+import { PersistentMap, type DerivedBuckets, type MapChanges } from '../../state/persistent-map.js'
 import type { ModeSettings } from '../mode.js'
 import { basePart, type NodeFacts } from './base-rules.js'
 import { updateClaims, type Claims } from './claims.js'
-import { nftFamilyOf, tableComment, tableName } from './names.js'
+import { choiceChain, nftFamilyOf, tableComment, tableName } from './names.js'
 import type { RulesetPart } from './part.js'
+import { choicePart } from './balance.js'
 import { servicePart } from './service-part.js'
 
 /** The whole ruleset of one family, cut into parts that change with one service port each. */
 export interface NftablesPlan {
   readonly family: IpFamily
   readonly table: Table
-  /** By `DesiredService.key`; the node's own part has the empty key. */
+  /** By `DesiredService.key`; the node's own part has the empty key, shared chains their name. */
   readonly parts: PersistentMap<RulesetPart>
   readonly claims: Claims
   /** The state it was made of, for what lives beside the ruleset (localhost node ports). */
@@ -30,7 +31,21 @@ interface Memory {
   readonly base: RulesetPart
   readonly buckets: DerivedBuckets<DesiredService, RulesetPart>
   readonly parts: WeakMap<DesiredService, RulesetPart>
-  last: NftablesPlan | undefined
+  last: LastPlan | undefined
+}
+
+/** A chain that several parts share, and how many. */
+interface SharedChoice {
+  readonly part: RulesetPart
+  readonly users: number
+}
+
+interface LastPlan {
+  /** The parts without those that several share. */
+  readonly own: PersistentMap<RulesetPart>
+  /** By the chain in which they choose. */
+  readonly choices: ReadonlyMap<string, SharedChoice>
+  readonly claims: Claims
 }
 
 /**
@@ -50,17 +65,41 @@ export function nftablesPlanner(settings: PlanSettings): (state: DesiredState) =
       }
       return part
     })
-    const parts = services.update([['', memory.base]])
-    const plan: NftablesPlan = {
+    const own = services.update([['', memory.base]])
+    const changes = own.since(last?.own)
+    const choices = countChoices(last?.choices ?? new Map(), changes)
+    const claims = updateClaims(last?.claims ?? PersistentMap.empty(), changes)
+    memory.last = { own, choices, claims }
+    return {
       family: state.family,
       table: { family: nftFamilyOf(state.family), name: tableName, comment: tableComment },
-      parts,
-      claims: updateClaims(last?.claims ?? PersistentMap.empty(), parts.since(last?.parts)),
+      parts: own.update(Array.from(choices, ([name, { part }]) => [name, part] as const)),
+      claims,
       state,
     }
-    memory.last = plan
-    return plan
   }
+}
+
+/** Work is proportional to the changes and to how many different numbers there are. */
+function countChoices(
+  before: ReadonlyMap<string, SharedChoice>,
+  { added, changed, removed }: MapChanges<RulesetPart>,
+): ReadonlyMap<string, SharedChoice> {
+  const choices = new Map(before)
+  const add = ({ choice }: RulesetPart, by: number) => {
+    if (!choice) return
+    const name = choiceChain(choice)
+    const present = choices.get(name)
+    const users = (present?.users ?? 0) + by
+    // By reference, so that one that is still used is no change.
+    if (users > 0) choices.set(name, { part: present?.part ?? choicePart(choice), users })
+    else choices.delete(name)
+  }
+  // More users before fewer, so that none is counted below zero.
+  for (const [, part] of [...added, ...changed]) add(part, 1)
+  for (const [, , previous] of changed) add(previous, -1)
+  for (const [, previous] of removed) add(previous, -1)
+  return choices
 }
 
 function memoryFor(

@@ -10,7 +10,8 @@ import type {
 import type { DesiredService, Endpoint, Verdict as Outcome } from '../../state/desired-state.js'
 import { bitsOf, cidrContains, parseIp } from '../../state/ip.js'
 import { fromPods, goTo, jumpTo, verdictRule, type NodeFacts } from './base-rules.js'
-import { chains, endpointBaseName, l4ProtocolOf, prefixed, serviceBaseName, sets } from './names.js'
+import { affinityOf, balance, choiceOf, sharedChoice } from './balance.js'
+import { chains, l4ProtocolOf, prefixed, serviceBaseName, sets } from './names.js'
 import { elementOf, type Claim, type RulesetPart } from './part.js'
 
 /** Names of the chains of one service port; which of them exist depends on its policies. */
@@ -35,11 +36,14 @@ export function servicePart(service: DesiredService, facts: NodeFacts): RulesetP
     service.internal === 'cluster' || (external.length > 0 && service.clusterEndpoints.length > 0)
   const usesLocal = service.internal === 'local' || service.external === 'local'
   const affinity = affinityOf(service, { usesCluster, usesLocal })
+  const shared = sharedChoice(service)
   const own: Chain[] = [...affinity.chains]
   if (usesCluster) {
-    own.push({ name: names.cluster, rules: balance(service, service.clusterEndpoints) })
+    own.push({ name: names.cluster, rules: balance(service, service.clusterEndpoints, shared) })
   }
-  if (usesLocal) own.push({ name: names.local, rules: balance(service, service.localEndpoints) })
+  if (usesLocal) {
+    own.push({ name: names.local, rules: balance(service, service.localEndpoints, shared) })
+  }
   if (external.length > 0) own.push({ name: names.external, rules: external })
   if (isFirewalled(service)) {
     own.push({ name: names.firewall, rules: firewallRules(service, facts) })
@@ -47,7 +51,8 @@ export function servicePart(service: DesiredService, facts: NodeFacts): RulesetP
   return {
     chains: own,
     sets: affinity.sets,
-    elements: elementsOf(service, names, external.length > 0),
+    elements: elementsOf(service, names, { hasExternalChain: external.length > 0, shared }),
+    ...(shared ? { choice: choiceOf(service, shared) } : {}),
   }
 }
 
@@ -77,60 +82,6 @@ function externalRules(
   return rules
 }
 
-/** NF14 without affinity, NF15 with it. */
-function balance(service: DesiredService, endpoints: readonly Endpoint[]): readonly Rule[] {
-  if (service.affinitySeconds === undefined) return [dnatRule(service, endpoints)]
-  const toEndpoint = endpoints.map((endpoint) => goTo(endpointChain(service, endpoint)))
-  return [
-    ...endpoints.map((endpoint) =>
-      verdictRule(
-        { kind: 'member', fields: ['saddr'], set: affinitySet(service, endpoint) },
-        { kind: 'verdict', verdict: goTo(endpointChain(service, endpoint)) },
-      ),
-    ),
-    verdictRule({ kind: 'random-verdict', verdicts: toEndpoint }),
-  ]
-}
-
-function dnatRule(service: DesiredService, targets: readonly DnatTarget[]): Rule {
-  return verdictRule(
-    { kind: 'protocol', protocol: l4ProtocolOf(service.protocol) },
-    { kind: 'dnat', targets },
-  )
-}
-
-function affinityOf(
-  service: DesiredService,
-  uses: { readonly usesCluster: boolean; readonly usesLocal: boolean },
-): { readonly chains: readonly Chain[]; readonly sets: readonly NftSet[] } {
-  const timeoutSeconds = service.affinitySeconds
-  if (timeoutSeconds === undefined) return { chains: [], sets: [] }
-  const used = [
-    ...(uses.usesCluster ? service.clusterEndpoints : []),
-    ...(uses.usesLocal ? service.localEndpoints : []),
-  ]
-  const endpoints = [...new Map(used.map((endpoint) => [endpoint.key, endpoint])).values()]
-  return {
-    sets: endpoints.map((endpoint) => ({
-      name: affinitySet(service, endpoint),
-      key: ['address'],
-      isVerdictMap: false,
-      timeoutSeconds,
-    })),
-    chains: endpoints.map((endpoint) => ({
-      name: endpointChain(service, endpoint),
-      rules: [
-        verdictRule({
-          kind: 'remember',
-          set: affinitySet(service, endpoint),
-          field: 'saddr',
-        }),
-        dnatRule(service, [endpoint]),
-      ],
-    })),
-  }
-}
-
 /** S12, NF09. Packets that pass go on to the other chains, hence `return` and not `accept`. */
 function firewallRules(service: DesiredService, facts: NodeFacts): readonly Rule[] {
   const cidrs = disjoint(service.sourceRanges, bitsOf(facts.family))
@@ -157,18 +108,30 @@ function firewallRules(service: DesiredService, facts: NodeFacts): readonly Rule
 function elementsOf(
   service: DesiredService,
   names: ServiceChains,
-  hasExternalChain: boolean,
+  {
+    hasExternalChain,
+    shared,
+  }: { readonly hasExternalChain: boolean; readonly shared: readonly Endpoint[] | undefined },
 ): readonly Claim[] {
   const { key: owner, portName, port, nodePort } = service
   const protocol = l4ProtocolOf(service.protocol)
   const claims = new Map<string, Claim>()
-  const claim = (set: NftSet, key: readonly (string | number)[], verdict?: Verdict) => {
+  const claim = (
+    set: NftSet,
+    key: readonly (string | number)[],
+    verdict?: Verdict,
+    endpoints?: readonly DnatTarget[],
+  ) => {
     // The maps of verdicts that name no chain of the service say whose they are.
     const comment =
       verdict && set !== sets.serviceIps && set !== sets.serviceNodePorts
         ? { comment: portName }
         : {}
-    const made = elementOf(owner, set, key, { ...(verdict ? { verdict } : {}), ...comment })
+    const made = elementOf(owner, set, key, {
+      ...(verdict ? { verdict } : {}),
+      ...(endpoints ? { endpoints } : {}),
+      ...comment,
+    })
     // One service may list an address twice, say as external and as load-balancer address.
     const id = `${set.name} ${key.join(' ')}`
     if (!claims.has(id)) claims.set(id, made)
@@ -182,7 +145,7 @@ function elementsOf(
   if (internal) claim(sets.noEndpointServices, clusterKey, internal)
   else {
     const chain = service.internal === 'local' ? names.local : names.cluster
-    claim(sets.serviceIps, clusterKey, goTo(chain))
+    claim(sets.serviceIps, clusterKey, goTo(chain), shared)
   }
   for (const ip of externalIps) {
     const key = [ip, protocol, port]
@@ -214,9 +177,3 @@ function refusalOf(outcome: Outcome): Verdict | undefined {
 
 const isFirewalled = (service: DesiredService) =>
   service.sourceRanges.length > 0 && service.loadBalancerIps.length > 0
-
-const endpointChain = (service: DesiredService, { ip, port }: Endpoint) =>
-  prefixed('endpoint', endpointBaseName(service.name, ip, port))
-
-const affinitySet = (service: DesiredService, { ip, port }: Endpoint) =>
-  prefixed('affinity', endpointBaseName(service.name, ip, port))

@@ -1,8 +1,8 @@
 import { KernelError } from '../../errors.js'
 import type { NftSet } from '../../kernel/nftables/model.js'
 import type { RulesetReader } from '../../kernel/nftables/reader.js'
-import { winnerOf } from './claims.js'
-import { sets } from './names.js'
+import { endpointElements, winnerOf } from './claims.js'
+import { endpointMaps, sets } from './names.js'
 import type { NftablesPlan } from './plan.js'
 
 /** Comparing is fast, but a whole cluster of it at once would be felt: turns in between. */
@@ -60,16 +60,18 @@ async function elementDifference(
   for (const set of present) listed.set(set.name, await reader.elements(plan.table, set))
   let compared = 0
   for (const claims of plan.claims.values()) {
-    const element = winnerOf(claims)
-    if (!element) continue
-    counts.set(element.set, (counts.get(element.set) ?? 0) + 1)
-    if (!listed.get(element.set.name)?.has(element)) {
-      return `element ${element.key.join(' . ')} of ${element.set.name} is missing or changed`
+    const winner = winnerOf(claims)
+    if (!winner) continue
+    for (const element of [winner, ...endpointElements(winner)]) {
+      counts.set(element.set, (counts.get(element.set) ?? 0) + 1)
+      if (!listed.get(element.set.name)?.has(element)) {
+        return `element ${element.key.join(' . ')} of ${element.set.name} is missing or changed`
+      }
     }
     if (++compared % (stepSize * 10) === 0) await pause()
   }
   // These decide about packets by being looked up: one element too many is a fault, too.
-  for (const set of Object.values(sets)) {
+  for (const set of [...Object.values(sets), ...Object.values(endpointMaps)]) {
     const there = listed.get(set.name)
     if (there && there.size !== (counts.get(set) ?? 0)) return `${set.name} has other elements`
   }

@@ -1,0 +1,43 @@
+import type { L4Protocol, NftFamily } from '../nftables/model.js'
+import { userData, userDataTypes } from './protocol.js'
+import { hostBytes } from './values.js'
+
+/**
+ * What a `typeof` declaration leaves in the user data of a map. The kernel keeps it unread; `nft`
+ * needs it to print the map, and to know how long the number in its key is. Kinds of expressions,
+ * headers and their fields are numbers of nft's own.
+ */
+const kinds = { payload: 7, concatenation: 13, random: 23 } as const
+const headers = { udp: 6, tcp: 8, sctp: 10, ip: 12, ip6: 13 } as const
+const destinationAddress = { ip: 12, ip6: 9 } as const
+const destinationPort = 2
+const hint = { kind: 0, content: 1 } as const
+const keyHint = 3
+const dataHint = 4
+const dataIntervalHint = 6
+
+type Hint = readonly [type: number, value: Uint8Array]
+
+export function targetMapHints(family: NftFamily, protocol: L4Protocol): readonly Hint[] {
+  const address = described(kinds.payload, numbers(headers[family], destinationAddress[family]))
+  const port = described(kinds.payload, numbers(headers[protocol], destinationPort))
+  // `numgen random mod 2`, with no offset.
+  const number = described(kinds.random, numbers(1, 2, 0))
+  return [
+    [userDataTypes.setDataByteOrder, hostBytes(0)],
+    [keyHint, concatenated(address, port, number)],
+    [dataHint, concatenated(address, port)],
+    [dataIntervalHint, hostBytes(0)],
+  ]
+}
+
+const described = (kind: number, content: Uint8Array) =>
+  userData([hint.kind, hostBytes(kind)], [hint.content, content])
+
+const concatenated = (...parts: readonly Uint8Array[]) =>
+  described(kinds.concatenation, listed(parts))
+
+const numbers = (...values: readonly number[]) => listed(values.map(hostBytes))
+
+const listed = (values: readonly Uint8Array[]) =>
+  userData(...values.map((value, index): Hint => [index, value]))
