@@ -1,0 +1,17 @@
+import t from 'tap'
+import { takeover } from '../support/takeover.js'
+import { skip } from './stage.js'
+
+for (const [from, to] of [
+  ['iptables', 'iptables'],
+  ['iptables', 'nftables'],
+  ['iptables', 'userspace'],
+  ['nftables', 'nftables'],
+  ['nftables', 'iptables'],
+] as const) {
+  t.test(
+    `L16: kube-proxy in ${from} mode hands over to ${to} mode and back, and no connection notices`,
+    { skip },
+    (t) => takeover(t, from, to),
+  )
+}

@@ -1,0 +1,183 @@
+import { join } from 'node:path'
+import type { Test } from 'tap'
+import { addressOf } from '../../lib/world/topology.js'
+import { runProxy } from '../../lib/playground/proxy-process.js'
+import type { ModeName } from '../../lib/modes/mode.js'
+import type { World } from '../../lib/world/world.js'
+import { rawService, rawSlice, endpoint } from '../state/objects.js'
+import {
+  cleanAsUpstream,
+  upstreamService,
+  writeUpstreamRules,
+  type UpstreamMode,
+} from './upstream-rules.js'
+import { setTimeout as delay } from 'node:timers/promises'
+import { withStage, write } from '../e2e/stage.js'
+
+/** A node changes hands, with connections open all the while. */
+
+const { clusterIp, nodePort, udpPort } = upstreamService
+const web = rawService({
+  spec: {
+    type: 'NodePort',
+    clusterIP: clusterIp,
+    clusterIPs: [clusterIp],
+    ports: [
+      { name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort },
+      { name: 'dns', protocol: 'UDP', port: udpPort, targetPort: 8080, nodePort: 30_053 },
+    ],
+  },
+})
+const slice = rawSlice({
+  ports: [
+    { name: 'http', protocol: 'TCP', port: 8080 },
+    { name: 'dns', protocol: 'UDP', port: 8080 },
+  ],
+  endpoints: (['pod-1', 'pod-2'] as const).map((pod) =>
+    endpoint(addressOf(pod, 'IPv4'), { node: 'node-1' }),
+  ),
+})
+
+const node = {
+  apiVersion: 'v1',
+  kind: 'Node',
+  metadata: { name: 'node-1' },
+  status: { addresses: [{ type: 'InternalIP', address: addressOf('node', 'IPv4') }] },
+}
+
+interface Kept {
+  readonly place: 'client-pod' | 'outside' | 'node'
+  readonly id: string
+  readonly backend: string
+}
+
+/** One connection of each kind, to be found alive again and again. */
+async function open(world: World): Promise<readonly Kept[]> {
+  const node = addressOf('node', 'IPv4')
+  const wanted = [
+    ['client-pod', 'TCP', clusterIp, 80],
+    ['node', 'TCP', clusterIp, 80],
+    ['outside', 'TCP', node, nodePort],
+    ['client-pod', 'UDP', clusterIp, udpPort],
+  ] as const
+  const kept: Kept[] = []
+  for (const [place, protocol, host, port] of wanted) {
+    const id = `${place} ${protocol}`
+    const [result] = await world.agent(place).flow({ protocol, host, port, keepAs: id })
+    if (result?.backend === undefined) throw new Error(`${id}: ${JSON.stringify(result)}`)
+    kept.push({ place, id, backend: result.backend })
+  }
+  return kept
+}
+
+async function stillOpen(
+  t: Test,
+  world: World,
+  kept: readonly Kept[],
+  when: string,
+): Promise<void> {
+  for (const { place, id, backend } of kept) {
+    const result = await world.agent(place).send(id)
+    t.match(result, { outcome: 'reply', backend }, `${when}: ${id}`)
+  }
+}
+
+/** New connections reach both endpoints, at the latest after a moment: User Mode Linux is slow. */
+async function serves(t: Test, world: World, when: string): Promise<void> {
+  for (const [place, protocol, host, port] of [
+    ['client-pod', 'TCP', clusterIp, 80],
+    ['node', 'TCP', clusterIp, 80],
+    ['outside', 'TCP', addressOf('node', 'IPv4'), nodePort],
+    ['client-pod', 'UDP', clusterIp, udpPort],
+  ] as const) {
+    let seen: readonly string[] = []
+    for (let tries = 0; tries < 5 && seen.join() !== 'pod-1,pod-2'; tries++) {
+      const results = await world.agent(place).flow({ protocol, host, port, count: 20 })
+      seen = [...new Set(results.map(({ outcome, backend }) => backend ?? outcome))].sort()
+    }
+    t.same(seen, ['pod-1', 'pod-2'], `${when}: ${place} ${protocol}`)
+  }
+}
+
+async function until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
+  for (const deadline = Date.now() + 60_000; Date.now() < deadline; await delay(100)) {
+    if (await condition()) return
+  }
+  throw new Error(`waited a minute in vain: ${what}`)
+}
+
+/** Chains of each table, without those of the kernel. */
+async function chainsOf(world: World): Promise<readonly string[]> {
+  const { stdout } = await world.exec('node', ['iptables-save'])
+  let table = ''
+  return stdout.split('\n').flatMap((line) => {
+    if (line.startsWith('*')) table = line.slice(1)
+    const name = /^:(KUBE-\S+)/.exec(line)?.[1]
+    return name === undefined ? [] : [`${table} ${name}`]
+  })
+}
+
+const kubelets = ['filter KUBE-FIREWALL', 'mangle KUBE-IPTABLES-HINT', 'mangle KUBE-KUBELET-CANARY']
+
+const hasNftTable = async (world: World) =>
+  (await world.exec('node', ['nft', 'list', 'tables'])).stdout.includes('table ip kube-proxy')
+
+/** From kube-proxy in one mode to this program in another and back; docs/migrate.md rests on this. */
+export function takeover(t: Test, from: UpstreamMode, to: ModeName): Promise<void> {
+  return withStage(`take-${from}-${to}`, async ({ world, folder }) => {
+    await write(folder, 'web.yaml', node, web, slice)
+    await writeUpstreamRules(world, from)
+    await serves(t, world, 'kube-proxy')
+    const opened = await open(world)
+    // A proxy of user space takes part in every UDP conversation, so that one begins anew.
+    // What IPVS connected only IPVS can go on with: that is so whoever takes over from it.
+    const kept =
+      from === 'ipvs' && to !== 'ipvs'
+        ? []
+        : opened.filter(({ id }) => to !== 'userspace' || !id.endsWith('UDP'))
+    const chainsBefore = await chainsOf(world)
+
+    const proxy = runProxy(world, [
+      ...['--proxy-mode', to, '--proxy-mode-fallback=none'],
+      ...['--manifests', join(folder, 'web.yaml')],
+    ])
+    try {
+      await until('its rules are in force', () =>
+        /SyncProxyRules complete[^]*IPv6/.test(proxy.output()),
+      )
+      const isClean = async () =>
+        to === 'nftables'
+          ? (await chainsOf(world)).every((chain) => kubelets.includes(chain))
+          : from === to || !(await hasNftTable(world))
+      await until('what it does not use is gone', isClean)
+      await stillOpen(t, world, kept, 'taken over')
+      await serves(t, world, 'taken over')
+      if (from === 'iptables' && to === 'iptables') {
+        const unused = (await chainsOf(world)).filter((chain) => chain.includes('KUBE-SEP-'))
+        t.same(unused, [], 'no chain is left that nobody uses')
+      }
+      if (from === 'iptables') {
+        const chains = await chainsOf(world)
+        t.same(
+          kubelets.filter((chain) => !chains.includes(chain)),
+          [],
+          "kubelet's stay",
+        )
+      }
+      await proxy.stop()
+      await stillOpen(t, world, kept, 'stopped')
+
+      await cleanAsUpstream(world, from)
+      await writeUpstreamRules(world, from)
+      await stillOpen(t, world, kept, 'given back')
+      const chains = await chainsOf(world)
+      const residue = chains.filter((chain) => !chainsBefore.includes(chain))
+      t.same(residue, [], 'given back: not a chain more than before')
+      await serves(t, world, 'given back')
+    } catch (error) {
+      throw new Error(`${String(error)}\n${proxy.output()}`)
+    } finally {
+      await proxy.stop()
+    }
+  })
+}
