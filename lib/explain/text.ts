@@ -1,3 +1,4 @@
+import { printable } from '../state/printable.js'
 import { hostPort } from '../state/ip.js'
 import type { DesiredService } from '../state/desired-state.js'
 import type { Hop, Way } from './packet.js'
@@ -16,7 +17,9 @@ export function explanationText(question: Question, mode: string, ways: readonly
     ...verdictLines(ways, common.length),
     ...(service ? ['', ...endpointLines(service)] : []),
     '',
-  ].join('\n')
+  ]
+    .map(printable)
+    .join('\n')
 }
 
 /** The beginning that all ways have in common. */

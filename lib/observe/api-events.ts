@@ -51,7 +51,9 @@ export function apiEvents(options: ApiEventsOptions): EventRecorder {
         return
       }
       const body = bodyOf(event, nodeName, new Date(now()))
-      const path = `/apis/events.k8s.io/v1/namespaces/${body.metadata.namespace}/events`
+      // Of a malformed object nobody has checked the namespace; half a character cannot be encoded.
+      const inPath = encodeURIComponent(Buffer.from(body.metadata.namespace).toString())
+      const path = `/apis/events.k8s.io/v1/namespaces/${inPath}/events`
       waiting++
       last = last
         .then(() => post(path, body))

@@ -1,3 +1,5 @@
+import { printable } from '../state/printable.js'
+
 /** Log lines for people. */
 
 const colours: Readonly<Record<string, string>> = {
@@ -19,7 +21,7 @@ export function formatLine(json: string, isTerminal: boolean): string {
   const word = name.toUpperCase().padEnd(5)
   const shown = isTerminal ? `${colours[name] ?? ''}${word}\u001b[0m` : word
   const rest = Object.entries(fields).map(([key, value]) => ` ${key}=${quoted(show(value))}`)
-  return `${when} ${shown} ${escapeControls(show(msg))}${rest.join('')}\n`
+  return `${when} ${shown} ${printable(show(msg))}${rest.join('')}\n`
 }
 
 function show(value: unknown): string {
@@ -30,15 +32,7 @@ function show(value: unknown): string {
 }
 
 function quoted(text: string): string {
-  return /^[\w.,:/@%+[\]-]+$/.test(text) ? text : escapeControls(JSON.stringify(text))
-}
-
-/** Control characters, including those beyond ASCII and the ones that reorder text. */
-function escapeControls(text: string): string {
-  return text.replace(/[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu, (character) => {
-    const code = character.codePointAt(0) ?? 0
-    return character === '\n' ? '\\n' : `\\u${code.toString(16).padStart(4, '0')}`
-  })
+  return /^[\w.,:/@%+[\]-]+$/.test(text) ? text : printable(JSON.stringify(text))
 }
 
 function isError(value: unknown): value is { stack?: string; message: string } {

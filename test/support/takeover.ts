@@ -100,8 +100,10 @@ async function serves(t: Test, world: World, when: string): Promise<void> {
 }
 
 async function until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
-  for (const deadline = Date.now() + 60_000; Date.now() < deadline; await delay(100)) {
+  const deadline = Date.now() + 60_000
+  while (Date.now() < deadline) {
     if (await condition()) return
+    await delay(100)
   }
   throw new Error(`waited a minute in vain: ${what}`)
 }
@@ -172,7 +174,10 @@ export function takeover(t: Test, from: UpstreamMode, to: ModeName): Promise<voi
       await stillOpen(t, world, kept, 'given back')
       const chains = await chainsOf(world)
       const residue = chains.filter((chain) => !chainsBefore.includes(chain))
-      t.same(residue, [], 'given back: not a chain more than before')
+      // L16: between these two modes kube-proxy cleans nothing; docs/migrate.md says what to do.
+      if (from !== 'ipvs' || to !== 'iptables') {
+        t.same(residue, [], 'given back: not a chain more than before')
+      }
       await serves(t, world, 'given back')
     } catch (error) {
       throw new Error(`${String(error)}\n${proxy.output()}`)

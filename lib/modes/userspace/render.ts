@@ -1,3 +1,4 @@
+import { printable } from '../../state/printable.js'
 import {
   addressType,
   Batch,
@@ -146,7 +147,7 @@ export function renderPlanChanges(
   const batch = new Batch()
   const lines: string[] = []
   for (const [key, service] of removed) {
-    lines.push(`close ${key}\n`)
+    lines.push(`close ${printable(key)}\n`)
     for (const old of placeRules(service.rules, symbolicPorts)) remove(batch, old)
   }
   for (const [, service, before] of changed) {
@@ -194,14 +195,16 @@ function isSame(before: readonly PlacedRule[], after: readonly PlacedRule[]): bo
 }
 
 function renderListeners(service: ServicePlan): string {
-  if (service.unsupported !== undefined) return `# ${service.key}: ${service.unsupported}\n`
+  if (service.unsupported !== undefined) {
+    return `# ${printable(service.key)}: ${service.unsupported}\n`
+  }
   return service.listeners
     .map(({ list, spec }) => {
       const port = symbolicPorts[list]
       const affinity = spec.affinityMs === undefined ? '' : `, affinity ${spec.affinityMs / 1000} s`
       const endpoints = spec.endpoints.map(({ key }) => key).join(' ') || 'no endpoints'
       const at = spec.address.includes(':') ? `[${spec.address}]` : spec.address
-      return `listen ${spec.protocol} ${at}:${port ?? ''} for ${spec.service} (${list}${affinity}): ${endpoints}\n`
+      return `listen ${spec.protocol} ${at}:${port ?? ''} for ${printable(spec.service)} (${list}${affinity}): ${endpoints}\n`
     })
     .join('')
 }

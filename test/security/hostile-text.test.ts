@@ -1,0 +1,326 @@
+import { spawnSync } from 'node:child_process'
+import fc from 'fast-check'
+import t from 'tap'
+import { explainedModes, explainPacket } from '../../lib/explain/explain.js'
+import { understand } from '../../lib/explain/question.js'
+import { explanationText } from '../../lib/explain/text.js'
+import { modeLoaders } from '../../lib/modes/registry.js'
+import type { ModeName } from '../../lib/modes/mode.js'
+import { apiEvents } from '../../lib/observe/api-events.js'
+import { formatLine } from '../../lib/observe/log-text.js'
+import { Metrics } from '../../lib/observe/metrics.js'
+import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
+import { parseService } from '../../lib/state/parse-service.js'
+import { Tracker } from '../../lib/state/tracker.js'
+import { rawService, rawSlice } from '../state/objects.js'
+import { service, states, testSettings, type ServiceSpec } from '../support/states.js'
+
+/**
+ * Whoever may create a Service chooses texts that end up in rules, logs and pages. Parsers refuse
+ * most of them; here every renderer is tried without that first line of defence. What it makes of
+ * a hostile text has to have the shape of what it makes of a harmless one.
+ */
+
+const nasty = [
+  '"',
+  "'",
+  '`id`',
+  '$(reboot)',
+  '; flush ruleset',
+  '\n-A INPUT -j ACCEPT',
+  '\nCOMMIT\n*nat\n',
+  '\r\n',
+  '\0',
+  '\\',
+  '\\"',
+  '" } ; add rule ip kube-proxy services accept ; #',
+  '{{',
+  '}',
+  '\u001b[2J\u001b]0;owned\u0007',
+  '\u202e',
+  '\u2028',
+  '</script><script>alert(1)</script>',
+  '-j DROP',
+  '--comment',
+  '%s%n',
+  '../../etc/passwd',
+  '__proto__',
+  'x'.repeat(300),
+  '🚀',
+  '\ud800',
+]
+const hostile = fc.oneof(
+  fc.constantFrom(...nasty),
+  fc
+    .array(fc.oneof(fc.constantFrom(...nasty), fc.string({ unit: 'binary' })), { maxLength: 4 })
+    .map((parts) => parts.join('')),
+)
+
+const spec = (texts: {
+  namespace: string
+  name: string
+  portName: string
+  option: string
+}): ServiceSpec =>
+  service({
+    namespace: texts.namespace,
+    name: texts.name,
+    portName: texts.portName,
+    options: { scheduler: texts.option, 'kube-proxy-ts/ipvs-scheduler': texts.option },
+    nodePort: 30_080,
+    externalIps: ['198.51.100.1'],
+    loadBalancerIps: ['203.0.113.1'],
+    sourceRanges: ['192.0.2.0/24'],
+    affinitySeconds: 60,
+    externalPolicyLocal: true,
+    endpoints: [{ ip: '10.180.0.1' }, { ip: '10.99.0.1', local: false }],
+  })
+const harmless = spec({ namespace: 'shop', name: 'web', portName: 'http', option: '' })
+const texts = fc.record({ namespace: hostile, name: hostile, portName: hostile, option: hostile })
+
+/** Rules without what may differ: hashes, names made of hashes, and quoted comments. */
+const shapeOf: Readonly<Record<ModeName, (rendered: string) => string>> = {
+  iptables: restoreShape,
+  ipvs: restoreShape,
+  userspace: restoreShape,
+  nftables: (rendered) =>
+    rendered
+      .replace(/"[^"\n]*"/g, '"…"')
+      .replace(/\b(service|external|local|firewall|endpoint|affinity)-[A-Z2-7]{8}-[\w./-]*/g, '$1')
+      .replace(/^(#.*)$/gm, '#'),
+}
+
+function restoreShape(rendered: string): string {
+  return rendered
+    .replace(/ for .* \((cluster|local)/g, ' for … ($1')
+    .replace(/--comment (?:"(?:\\.|[^"\\\n])*"|[^\s"'\\]+)/g, '--comment …')
+    .replace(/\b(KUBE-[A-Z]{2,4})-[A-Z2-7]{16}\b/g, '$1')
+    .replace(/^(#.*)$/gm, '#')
+}
+
+for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'] as const) {
+  t.test(
+    `no text of a Service changes what ${mode} mode writes, but for names and comments`,
+    async (t) => {
+      const definition = await modeLoaders[mode]?.()
+      if (definition === undefined) throw new Error('no such mode')
+      const render = (of: ServiceSpec) => {
+        const planner = definition.planner(testSettings)
+        return planner.render(planner.plan(states().put(of).take()))
+      }
+      const expected = sorted(shapeOf[mode](render(harmless)))
+      fc.assert(
+        fc.property(texts, (of) => {
+          const rendered = render(spec(of))
+          t.notMatch(rendered, /[\0\r\u001b]/)
+          t.equal(sorted(shapeOf[mode](rendered)), expected)
+        }),
+        {
+          numRuns: 200,
+          examples: nasty.map((text) => [
+            { namespace: text, name: text, portName: text, option: text },
+          ]),
+        },
+      )
+    },
+  )
+}
+
+/** Names decide about the order of chains. */
+const sorted = (text: string) => text.split('\n').sort().join('\n')
+
+const skipKernel =
+  process.getuid?.() !== 0
+    ? 'network namespaces need root'
+    : spawnSync('nft', ['--version']).error
+      ? 'nft is not installed'
+      : false
+
+t.test(
+  'nft and iptables-restore take hostile texts for what they are',
+  { skip: skipKernel },
+  async (t) => {
+    const check = (argv: readonly string[], input: string) =>
+      spawnSync('unshare', ['-n', ...argv], { input, encoding: 'utf8' })
+    const all = nasty.map((text, index) => ({
+      ...spec({ namespace: text, name: `${text}${index}`, portName: text, option: text }),
+      clusterIp: `10.96.1.${index + 1}`,
+      nodePort: 30_100 + index,
+      externalIps: [],
+      loadBalancerIps: [],
+    }))
+    const rendered = async (mode: ModeName) => {
+      const definition = await modeLoaders[mode]?.()
+      const planner = definition?.planner(testSettings)
+      return (
+        planner?.render(
+          planner.plan(
+            states()
+              .put(...all)
+              .take(),
+          ),
+        ) ?? ''
+      )
+    }
+    const nft = check(['nft', '-c', '-f', '-'], await rendered('nftables'))
+    t.equal(nft.status, 0, nft.stderr)
+    const iptables = check(['iptables-nft-restore', '--test'], await rendered('iptables'))
+    t.equal(iptables.status, 0, iptables.stderr)
+  },
+)
+
+t.test('objects with hostile texts in every place never throw, and leave only clean names', (t) => {
+  const anything = fc.record({ text: hostile, key: hostile })
+  fc.assert(
+    fc.property(anything, ({ text, key }) => {
+      const service = parseService(
+        rawService({
+          name: text,
+          namespace: key,
+          labels: { [key]: text },
+          annotations: { [key]: text, 'kube-proxy-ts/ipvs-scheduler': text },
+          spec: {
+            clusterIP: text,
+            externalIPs: [text],
+            loadBalancerSourceRanges: [text],
+            ports: [{ name: text, port: 80, protocol: text, targetPort: text }],
+            selector: { [key]: text },
+          },
+        }),
+      )
+      t.notMatch(service, { outcome: 'accepted' })
+      // Labels, annotations and selectors may hold what they like: nothing is made of them.
+      const labelled = parseService(
+        rawService({
+          labels: { [key]: text },
+          annotations: { [key]: text, 'kube-proxy-ts/ipvs-scheduler': text },
+        }),
+      )
+      const slice = parseEndpointSlice(
+        rawSlice({
+          labels: { [key]: text },
+          annotations: { [key]: text },
+          endpoints: [{ addresses: [text], nodeName: text, zone: text }],
+        }),
+      )
+      const tracker = new Tracker({
+        families: ['IPv4'],
+        nodeName: 'node-1',
+        bindAddress: '0.0.0.0',
+        nodePortAddresses: [],
+        detectLocal: { mode: 'ClusterCIDR', cidrs: [] },
+        allowsExternalIps: true,
+      })
+      if (labelled.outcome === 'accepted') tracker.upsertService(labelled.value)
+      if (slice.outcome === 'accepted') tracker.upsertEndpointSlice(slice.value)
+      for (const { services } of tracker.take().states) {
+        for (const { portName } of services.values()) t.equal(portName, 'default/web:http')
+      }
+    }),
+  )
+  t.end()
+})
+
+// What moves the cursor, ends the line or turns the direction of what follows.
+const unprintable =
+  /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/
+
+t.test('explain says as many clean lines about a hostile Service as about a harmless one', (t) => {
+  for (const mode of explainedModes) {
+    const explain = (of: ServiceSpec) => {
+      const state = states().put(of).take()
+      const question = understand(
+        { target: `${of.clusterIp}:80`, from: 'pod', protocol: undefined },
+        [state],
+      )
+      if (typeof question === 'string') throw new Error(question)
+      return explanationText(
+        question,
+        mode,
+        explainPacket(mode, state, testSettings, question.packet),
+      )
+    }
+    const lines = explain(harmless).split('\n').length
+    fc.assert(
+      fc.property(texts, (of) => {
+        const text = explain(spec(of))
+        t.notMatch(text, unprintable)
+        t.equal(text.split('\n').length, lines)
+      }),
+      {
+        numRuns: 50,
+        examples: nasty.map((text) => [
+          { namespace: text, name: text, portName: text, option: text },
+        ]),
+      },
+    )
+  }
+  t.end()
+})
+
+t.test('a hostile label value is one value of one series on /metrics', async (t) => {
+  const metrics = new Metrics({ mode: 'userspace', process: false })
+  const labels = (service: string) => ({ service, protocol: 'TCP', endpoint: service })
+  for (const text of nasty) metrics.count('service_connections_total', labels(text))
+  const { body } = await metrics.page()
+  const series = body
+    .split('\n')
+    .filter((line) => line.startsWith('kubeproxy_service_connections_total'))
+  t.equal(series.length, nasty.length)
+  for (const line of series) {
+    t.match(
+      line,
+      /^kubeproxy_service_connections_total\{service="(?:\\["\\n]|[^"\\])*",protocol="TCP",endpoint="(?:\\["\\n]|[^"\\])*"\} 1$/,
+    )
+  }
+})
+
+t.test('a hostile text is part of one line of the log, as JSON and as text', (t) => {
+  fc.assert(
+    fc.property(hostile, hostile, (text, key) => {
+      const json = JSON.stringify({
+        level: 'warn',
+        time: 'now',
+        msg: text,
+        service: text,
+        fields: { [key]: text },
+      })
+      t.notMatch(json, '\n')
+      const line = formatLine(json, false)
+      t.equal(line.indexOf('\n'), line.length - 1)
+      t.notMatch(line.slice(0, -1), unprintable)
+    }),
+  )
+  t.end()
+})
+
+t.test('an Event about a hostile name is one object at a path of its own', async (t) => {
+  const posted: { path: string; body: object }[] = []
+  const nothing = () => undefined
+  const events = apiEvents({
+    post: async (path, body) => void posted.push({ path, body }),
+    nodeName: 'node-1',
+    log: { debug: nothing, info: nothing, warn: nothing, error: nothing },
+    burst: 1000,
+  })
+  for (const text of nasty) {
+    events.record({
+      type: 'Warning',
+      reason: 'MalformedObject',
+      action: 'Sync',
+      note: text.repeat(50),
+      regarding: { kind: 'Service', namespace: text, name: text },
+    })
+  }
+  for (let tries = 0; tries < 100 && posted.length < nasty.length; tries++)
+    await new Promise((resolve) => setImmediate(resolve))
+  t.equal(posted.length, nasty.length)
+  for (const { path, body } of posted) {
+    t.ok(JSON.stringify(body).length < 8000)
+    t.match(
+      new URL(path, 'http://api').pathname,
+      /^\/apis\/events\.k8s\.io\/v1\/namespaces\/[^/]*\/events$/,
+      path,
+    )
+  }
+})

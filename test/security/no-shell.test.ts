@@ -1,0 +1,73 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+
+const root = fileURLToPath(new URL('../../..', import.meta.url))
+
+const sources = readdirSync(join(root, 'lib'), { recursive: true, encoding: 'utf8' })
+  .filter((file) => file.endsWith('.ts') && !file.endsWith('.d.ts'))
+  .map((file) => ({ file: join('lib', file), text: readFileSync(join(root, 'lib', file), 'utf8') }))
+
+/**
+ * The one shell there is: it takes the namespaces of a test world or a playground away when their
+ * owner is gone. Its text is constant, and the names are arguments.
+ */
+const reaper = 'lib/world/namespaces.ts'
+
+t.test('nothing is ever run through a shell', (t) => {
+  t.ok(sources.length > 200)
+  for (const { file, text } of sources) {
+    const code = text.replace(/\/\*[^]*?\*\/|\/\/.*$/gm, '')
+    t.notMatch(code, /\bshell:(?!\s*false)/, file)
+    t.notMatch(code, /(?<!\.)\bexec(Sync)?\(\s*[`'"]/, file)
+    t.notMatch(code, /import \{[^}]*\bexec(Sync)?\b[^}]*\} from 'node:child_process'/, file)
+    if (file !== reaper) t.notMatch(code, /spawn(Sync)?\(\s*['"`](\/bin\/)?(ba|da)?sh['"`]/, file)
+    t.notMatch(code, /\beval\(|new Function\(|node:vm/, file)
+  }
+  t.end()
+})
+
+t.test('processes are started in few places, by a list of arguments', (t) => {
+  const starting = sources.filter(({ text }) => text.includes("'node:child_process'"))
+  const known = [
+    'lib/kernel/command.ts',
+    'lib/kernel/iptables/command.ts',
+    reaper,
+    'lib/world/world.ts',
+  ]
+  t.same(
+    starting.map(({ file }) => file).filter((file) => !known.includes(file)),
+    [],
+  )
+  t.end()
+})
+
+t.test('the daemon has nothing to do with the playground and its shell', (t) => {
+  const reached = new Set<string>()
+  const visit = (file: string) => {
+    if (reached.has(file)) return
+    reached.add(file)
+    const text = readFileSync(join(root, file), 'utf8')
+    for (const [, target = ''] of text.matchAll(/(?:from|import\()\s*'(\.[^']+)\.js'/g)) {
+      visit(`${normalize(join(dirname(file), target))}.ts`)
+    }
+  }
+  visit('lib/daemon.ts')
+  t.ok(reached.size > 100, 'its imports are followed')
+  t.same(
+    [...reached].filter((file) => /^lib\/(world|playground|apiserver)\//.test(file)),
+    [],
+  )
+  t.end()
+})
+
+t.test('pages are built of elements, never of text that could be markup', (t) => {
+  const page = readdirSync(join(root, 'lib/playground/page')).filter((file) => file.endsWith('.ts'))
+  t.ok(page.length > 0)
+  for (const file of page) {
+    const text = readFileSync(join(root, 'lib/playground/page', file), 'utf8')
+    t.notMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc/, file)
+  }
+  t.end()
+})

@@ -1,0 +1,75 @@
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { spawnSync } from 'node:child_process'
+import t from 'tap'
+
+const root = fileURLToPath(new URL('../../..', import.meta.url))
+
+interface Entry {
+  readonly version?: string
+  readonly resolved?: string
+  readonly integrity?: string
+  readonly dev?: boolean
+  readonly optional?: boolean
+  readonly hasInstallScript?: boolean
+}
+
+const lock = JSON.parse(readFileSync(`${root}/package-lock.json`, 'utf8')) as {
+  readonly packages: Readonly<Record<string, Entry>>
+}
+const packages = Object.entries(lock.packages).filter(([folder]) => folder !== '')
+
+t.test('package-lock.json pins every package by its content', (t) => {
+  t.ok(packages.length > 100)
+  for (const [folder, { integrity, version }] of packages) {
+    t.match(integrity, /^sha512-[A-Za-z0-9+/]{86}==$/, folder)
+    t.match(version, /^\d+\.\d+\.\d+/, folder)
+  }
+  t.end()
+})
+
+t.test('of the packages that run, only koffi may run a script when it is installed', (t) => {
+  const scripted = packages.filter(([, entry]) => entry.hasInstallScript && !entry.dev)
+  t.same(
+    scripted.map(([folder]) => folder),
+    ['node_modules/koffi'],
+  )
+  t.end()
+})
+
+t.test('npm run sbom lists every package that runs, as CycloneDX', (t) => {
+  const run = spawnSync(process.execPath, [`${root}/scripts/sbom.mjs`], { encoding: 'utf8' })
+  t.equal(run.status, 0, run.stderr)
+  const sbom = JSON.parse(run.stdout) as {
+    readonly bomFormat: string
+    readonly specVersion: string
+    readonly metadata: { readonly component: { readonly name: string } }
+    readonly components: readonly {
+      readonly purl: string
+      readonly hashes: readonly { readonly alg: string; readonly content: string }[]
+    }[]
+    readonly dependencies: readonly {
+      readonly ref: string
+      readonly dependsOn: readonly string[]
+    }[]
+  }
+  t.match(sbom, { bomFormat: 'CycloneDX', specVersion: '1.5' })
+  t.equal(sbom.metadata.component.name, 'kube-proxy-ts')
+  const running = packages.filter(([, { dev }]) => dev !== true)
+  t.equal(
+    sbom.components.length,
+    new Set(
+      running.map(
+        ([folder, { version }]) => `${folder.replace(/^.*node_modules\//, '')}@${version}`,
+      ),
+    ).size,
+  )
+  for (const { purl, hashes } of sbom.components) {
+    t.match(purl, /^pkg:npm\/(%40[\w.-]+\/)?[\w.-]+@[\w.+-]+$/)
+    t.match(hashes, [{ alg: 'SHA-512', content: /^[0-9a-f]{128}$/ }])
+  }
+  const known = new Set(sbom.components.map(({ purl }) => purl))
+  for (const { dependsOn } of sbom.dependencies)
+    for (const ref of dependsOn) t.ok(known.has(ref), ref)
+  t.end()
+})
