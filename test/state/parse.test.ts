@@ -184,7 +184,7 @@ t.test(
         metadata: { name: 'n', labels: { 'topology.kubernetes.io/zone': 'a' } },
         spec: {
           podCIDRs: ['10.244.1.0/24', 'bad'],
-          taints: [{ key: 'ToBeDeletedByClusterAutoscaler' }],
+          taints: [{ key: 'other' }, { key: 'ToBeDeletedByClusterAutoscaler' }],
         },
         status: {
           addresses: [
@@ -210,6 +210,14 @@ t.test(
     )
   },
 )
+
+t.test('L11: podCIDR alone, as an old Node has it, is the list', async (t) => {
+  const node = (spec: object) => accepted(parseNode({ metadata: { name: 'n' }, spec }))
+  t.same(node({ podCIDR: '10.244.1.0/24' }).podCidrs, ['10.244.1.0/24'])
+  t.same(node({ podCIDR: '10.244.1.0/24', podCIDRs: ['fd00::/64'] }).podCidrs, ['fd00::/64'])
+  t.same(node({ podCIDR: '' }).podCidrs, [])
+  t.notOk(node({ taints: [{ key: 'other' }] }).isTaintedForDeletion)
+})
 
 t.test('options come from our annotations only, and long ones are left out', async (t) => {
   const annotations = {

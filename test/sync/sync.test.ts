@@ -1,6 +1,7 @@
 import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
 import { SyncLoop } from '../../lib/sync/loop.js'
+import { together } from '../../lib/sync/together.js'
 import { syncRound } from '../../lib/sync/sync-round.js'
 import { Tracker, type TrackerSettings } from '../../lib/state/tracker.js'
 import { Syncer } from '../../lib/sync/syncer.js'
@@ -260,7 +261,11 @@ t.test('R05, R06: a family that fails keeps the other from nothing', async (t) =
     return fine
   })
   const told: string[] = []
-  const taken = { ...new Tracker(trackerSettings).take(), states: [state('IPv4'), state('IPv6')] }
+  const taken = {
+    ...new Tracker(trackerSettings).take(),
+    states: [state('IPv4'), state('IPv6')],
+    changed: new Map([['IPv6', 2]] as const),
+  }
   const syncer = new Syncer({ mode })
   const round = () =>
     syncRound({
@@ -269,16 +274,38 @@ t.test('R05, R06: a family that fails keeps the other from nothing', async (t) =
       witnesses: [
         {
           taken: () => told.push('taken'),
-          synced: ({ family, outcome }) => told.push(`${family} ${outcome}`),
+          synced: ({ family, outcome }, changed) => told.push(`${family} ${outcome} ${changed}`),
         },
       ],
       applied: ({ family }) => told.push(`${family} in force`),
       inForce: () => told.push('all in force'),
     })
   t.notOk(await round(), 'so the loop tries again')
-  t.same(told.splice(0), ['taken', 'IPv4 failed', 'IPv6 applied', 'IPv6 in force'])
+  t.same(told.splice(0), ['taken', 'IPv4 failed 0', 'IPv6 applied 2', 'IPv6 in force'])
   t.equal(calls.length, 2)
   fails.clear()
   t.ok(await round())
-  t.match(told.join(', '), /IPv4 applied, IPv4 in force, IPv6 \w+, IPv6 in force, all in force/)
+  t.match(told.join(', '), /IPv4 applied 0, IPv4 in force, IPv6 \w+ 2, IPv6 in force, all in force/)
+})
+
+t.test('together: one that fails stops the others, and its reason is what is told', async (t) => {
+  const stopped: string[] = []
+  const patient = (name: string) => (signal: AbortSignal) =>
+    new Promise<void>((resolve) => {
+      signal.addEventListener('abort', () => {
+        stopped.push(name)
+        resolve()
+      })
+    })
+  const never = new AbortController()
+  const broken = () => Promise.reject(new Error('out of ports'))
+  await t.rejects(together(never.signal, [patient('a'), broken, patient('b')]), {
+    message: 'out of ports',
+  })
+  t.same(stopped, ['a', 'b'])
+  const stop = new AbortController()
+  const ended = together(stop.signal, [patient('c')])
+  stop.abort()
+  await ended
+  t.same(stopped, ['a', 'b', 'c'])
 })
