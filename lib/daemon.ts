@@ -110,6 +110,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   })
 
   const requestSync = () => {
+    log.debug({}, 'change seen, sync asked for')
     observation.queued()
     loop.request()
   }

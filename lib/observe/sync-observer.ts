@@ -73,6 +73,7 @@ export class SyncObserver {
       this.#syncedOnce.add(family)
       meter.gauge('first_sync_seconds', labels, (now() - this.#options.startedAt) / 1000)
     }
+    log.debug({ family, planMs: report.planMs, applyMs: report.applyMs }, 'sync measured')
     const fields = { mode, family, changed, ms, bytes, objects, full }
     if (outcome === 'applied') log.info(fields, 'SyncProxyRules complete')
     else log.debug(fields, 'SyncProxyRules complete, nothing to change')

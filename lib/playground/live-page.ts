@@ -6,6 +6,8 @@ import type { ModeName } from '../modes/mode.js'
 export interface LivePageOptions {
   /** Modes that can run here; the page starts in the first. */
   readonly modes: readonly [ModeName, ...ModeName[]]
+  /** How the scene came to its rights, for the line under the title. */
+  readonly where: string
   /** 0 lets the system choose; one that is taken makes way for the next. */
   readonly port: number
   /** Called once the page can be opened. */
@@ -16,7 +18,7 @@ export interface LivePageOptions {
 export async function runLivePage(options: LivePageOptions, signal: AbortSignal): Promise<void> {
   const scene = await Scene.create('page')
   try {
-    const stage = new LiveStage(scene, options.modes)
+    const stage = new LiveStage(scene, options)
     const page = await PageServer.listen(stage, options.port)
     try {
       options.opened({ url: page.url, kubeconfig: scene.kubeconfig })

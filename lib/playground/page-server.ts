@@ -3,23 +3,34 @@ import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { messageOf } from '../errors.js'
 import { parsePageCommand } from './page-commands.js'
-import type { PageCommand, View } from './view.js'
+import type { ObjectLine, PageCommand, View } from './view.js'
 
-/** What the page shows and steers. */
+/**
+ * What the page shows and steers. This is the seam for a page over something else than the
+ * playground: a source of views without `perform` (and with `isReadOnly` in its views) is served
+ * with every control hidden, and whoever sends a command is refused.
+ */
 export interface Stage {
   view(): View
-  /** Resolves once it is under way; rejects with what the learner should read. */
-  perform(command: PageCommand): Promise<void>
   /** Calls back after every change until the returned function is called. */
   subscribe(listener: () => void): () => void
+  /** Resolves once it is done; rejects with what the learner should read. */
+  perform?(command: PageCommand): Promise<void>
+  /** An object as YAML; undefined when there is none. */
+  yaml?(line: ObjectLine): string | undefined
 }
+
+const scripts = [
+  ...['page', 'controls', 'element', 'picture', 'picture-layout', 'packets', 'path-panel'],
+  ...['traffic-panel', 'rules-panel', 'timeline-panel', 'lessons-panel', 'yaml-panel', 'send'],
+]
 
 const assets: Readonly<Record<string, readonly [file: string, type: string]>> = {
   '/': ['index.html', 'text/html; charset=utf-8'],
   '/style.css': ['style.css', 'text/css; charset=utf-8'],
-  '/page.js': ['page.js', 'text/javascript; charset=utf-8'],
-  '/picture.js': ['picture.js', 'text/javascript; charset=utf-8'],
-  '/element.js': ['element.js', 'text/javascript; charset=utf-8'],
+  ...Object.fromEntries(
+    scripts.map((name) => [`/${name}.js`, [`${name}.js`, 'text/javascript; charset=utf-8']]),
+  ),
 }
 
 const headers = {
@@ -31,7 +42,7 @@ const headers = {
 } as const
 
 const host = '127.0.0.1'
-const maximumBody = 16_384
+const maximumBody = 131_072
 /** Traffic changes the view all the time; nobody reads faster. */
 const frameMs = 100
 
@@ -84,7 +95,7 @@ export class PageServer {
       reply(response, 403, 'foreign Host header')
       return
     }
-    const { pathname } = new URL(request.url ?? '/', this.url)
+    const { pathname, searchParams } = new URL(request.url ?? '/', this.url)
     if (request.method === 'POST' && pathname === '/command') {
       return this.#command(request, response)
     }
@@ -94,6 +105,14 @@ export class PageServer {
     }
     if (pathname === '/events') {
       this.#events(response)
+      return
+    }
+    if (pathname === '/object') {
+      const part = (key: string) => searchParams.get(key) ?? ''
+      const [apiVersion, kind] = [part('apiVersion'), part('kind')]
+      const line = { apiVersion, kind, namespace: part('namespace'), name: part('name') }
+      const yaml = this.#stage.yaml?.(line)
+      reply(response, yaml === undefined ? 404 : 200, yaml ?? `there is no ${kind} ${line.name}`)
       return
     }
     const asset = Object.hasOwn(assets, pathname) ? assets[pathname] : undefined
@@ -111,6 +130,10 @@ export class PageServer {
   }
 
   async #command(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (!this.#stage.perform) {
+      reply(response, 405, 'this page only shows')
+      return
+    }
     const { origin } = request.headers
     if (origin !== undefined && !this.#isOurs(origin.replace(/^http:\/\//, ''))) {
       reply(response, 403, 'foreign Origin header')
@@ -145,9 +168,17 @@ export class PageServer {
   #events(response: ServerResponse): void {
     response.writeHead(200, { ...headers, 'content-type': 'text/event-stream' })
     let timer: NodeJS.Timeout | undefined
+    /** What this reader knows already: only parts that differ are sent again. */
+    const sent = new Map<string, string>()
     const send = () => {
       timer = undefined
-      response.write(`data: ${JSON.stringify(this.#stage.view())}\n\n`)
+      const fresh = Object.entries(this.#stage.view()).flatMap(([key, value]) => {
+        const text = JSON.stringify(value)
+        if (sent.get(key) === text) return []
+        sent.set(key, text)
+        return [`${JSON.stringify(key)}:${text}`]
+      })
+      if (fresh.length > 0) response.write(`data: {${fresh.join(',')}}\n\n`)
     }
     send()
     const unsubscribe = this.#stage.subscribe(() => (timer ??= setTimeout(send, frameMs)))

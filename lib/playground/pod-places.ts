@@ -1,8 +1,10 @@
 import { aborted } from '../aborted.js'
-import type { PodLife, PodRuntime } from '../apiserver/controllers/pod-runtime.js'
-import type { KubeObject } from '../apiserver/object.js'
 import { addresses, podsOfNode, podsOfNode2, type Place } from '../world/topology.js'
 import { backendPorts, type World } from '../world/world.js'
+import { podWishOf } from './pod-state.js'
+import type { KubeObject } from '../apiserver/object.js'
+import type { PodLife, PodRuntime } from '../apiserver/controllers/pod-runtime.js'
+import type { VersionedStore } from '../apiserver/store.js'
 
 const placesOfNode: Readonly<Record<string, readonly Place[]>> = {
   'node-1': podsOfNode.filter((place) => place !== 'client-pod'),
@@ -15,9 +17,15 @@ export class PodPlaces implements PodRuntime {
   /** Who lives where. */
   readonly #tenants = new Map<Place, string>()
   #vacancy = new AbortController()
+  #store: VersionedStore | undefined
 
   constructor(world: World) {
     this.#world = world
+  }
+
+  /** From where the wishes of learners come: annotations of the pods. */
+  follow(store: VersionedStore): void {
+    this.#store = store
   }
 
   /** Where a pod lives, by its name. */
@@ -29,26 +37,60 @@ export class PodPlaces implements PodRuntime {
     const { name } = pod.metadata
     const place = await this.#moveIn(name, life)
     if (place === undefined) return
-    const agent = this.#world.agent(place)
     const [pair] = addresses[place]
     const ips = [pair.IPv4, pair.IPv6]
     try {
       life.report({ ips, ready: false })
-      await agent.serve({
+      await this.#live(pod, place, life)
+      // Those who were sent here a moment ago still get their answer.
+      await Promise.race([aborted(life.killed), pause(lingerMs)])
+      await this.#world.agent(place).stopServing()
+    } finally {
+      this.#tenants.delete(place)
+      this.#vacancy.abort()
+      this.#vacancy = new AbortController()
+    }
+  }
+
+  /** Serves, stops and gets unready as its annotations say, until it shall end. */
+  async #live(pod: KubeObject, place: Place, life: PodLife): Promise<void> {
+    const agent = this.#world.agent(place)
+    const [pair] = addresses[place]
+    const ips = [pair.IPv4, pair.IPv6]
+    const { name, uid } = pod.metadata
+    const start = () =>
+      agent.serve({
         name,
         addresses: ips,
         ports: backendPorts,
         protocols: this.#world.hasSctp ? ['TCP', 'UDP', 'SCTP'] : ['TCP', 'UDP'],
       })
-      life.report({ ips, ready: true })
-      await aborted(life.terminating)
-      // Those who were sent here a moment ago still get their answer.
-      await Promise.race([aborted(life.killed), lingering()])
-      await agent.stopServing()
+    let wish = podWishOf(pod)
+    let changed = new AbortController()
+    const unsubscribe = this.#store?.subscribe('pods', ({ object }) => {
+      if (object.metadata.uid !== uid) return
+      wish = podWishOf(object)
+      changed.abort()
+    })
+    let runs = false
+    try {
+      while (!life.terminating.aborted) {
+        changed = new AbortController()
+        const { runs: shallRun, isReady } = wish
+        if (shallRun !== runs) {
+          if (shallRun) await start()
+          else {
+            await agent.stopServing()
+            // As long as a kubelet takes to notice that nobody answers its probe.
+            await Promise.race([aborted(life.terminating), pause(probeMs)])
+          }
+          runs = shallRun
+        }
+        life.report({ ips, ready: isReady })
+        await aborted(AbortSignal.any([life.terminating, changed.signal]))
+      }
     } finally {
-      this.#tenants.delete(place)
-      this.#vacancy.abort()
-      this.#vacancy = new AbortController()
+      unsubscribe?.()
     }
   }
 
@@ -68,7 +110,8 @@ export class PodPlaces implements PodRuntime {
 }
 
 const lingerMs = 1500
+const probeMs = 1500
 
-function lingering(): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, lingerMs))
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms))
 }

@@ -1,4 +1,5 @@
 import { fileURLToPath } from 'node:url'
+import { createInterface } from 'node:readline'
 import { once } from 'node:events'
 import type { World } from '../world/world.js'
 
@@ -17,7 +18,11 @@ export interface RunningProxy {
 const command = fileURLToPath(new URL('../cli/main.js', import.meta.url))
 
 /** Starts the daemon, this very program, on the node of a world. */
-export function runProxy(world: World, args: readonly string[]): RunningProxy {
+export function runProxy(
+  world: World,
+  args: readonly string[],
+  onLine: (line: string) => void = () => undefined,
+): RunningProxy {
   const child = world.spawn('node', [
     process.execPath,
     command,
@@ -26,8 +31,14 @@ export function runProxy(world: World, args: readonly string[]): RunningProxy {
     ...args,
   ])
   const chunks: string[] = []
+  const keep = (text: string) => {
+    chunks.push(text)
+    // The latest is what explains a failure; a page may be open for days.
+    if (chunks.length > 2000) chunks.splice(0, 1000)
+  }
   for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding('utf8').on('data', (text: string) => chunks.push(text))
+    stream.setEncoding('utf8').on('data', (text: string) => keep(text))
+    createInterface({ input: stream }).on('line', onLine)
   }
   const exited = once(child, 'exit')
   return {

@@ -1,4 +1,4 @@
-import { addresses, addressOf, bridgeName, uplinkName } from '../world/topology.js'
+import { addresses, addressOf, bridgeName, uplinkName, type Place } from '../world/topology.js'
 import { configWith } from '../config/load.js'
 import { explainedModes, explainPacket } from '../explain/explain.js'
 import { modeLoaders } from '../modes/registry.js'
@@ -40,32 +40,40 @@ export function stateOf(registry: Registry, mode: ModeName): DesiredState | unde
   return tracker.take().states[0]
 }
 
-function settingsOf(mode: ModeName): ModeSettings {
-  return modeSettings(configWith({ clusterCIDR: clusterCidr }), mode, ['IPv4'])
+/** What a mode is told; the scheduler is read by ipvs only. */
+export function settingsOf(mode: ModeName, scheduler = 'rr'): ModeSettings {
+  const settings = modeSettings(configWith({ clusterCIDR: clusterCidr }), mode, ['IPv4'])
+  return { ...settings, ipvs: { ...settings.ipvs, scheduler } }
 }
 
-/** The lines that a mode needs for one Service, beyond those it needs without any. */
+/** The state with nothing in it but the ports of one Service, by `namespace/name`. */
+export function onlyService(state: DesiredState, service: string): DesiredState {
+  const own = [...state.services].filter(
+    ([, { name }]) => `${name.namespace}/${name.name}` === service,
+  )
+  return { ...state, services: PersistentMap.from(own) }
+}
+
+/** The lines that a mode needs for the Services of a state, beyond those it needs without any. */
 export async function rulesOf(
   state: DesiredState,
   mode: ModeName,
-  service: DesiredService,
+  scheduler: string,
 ): Promise<readonly string[]> {
   const definition = await modeLoaders[mode]?.()
-  if (!definition) return []
-  const planner = definition.planner(settingsOf(mode))
+  if (!definition || state.services.size === 0) return []
+  const planner = definition.planner(settingsOf(mode, scheduler))
   const linesWith = (services: DesiredState['services']) =>
     planner.render(planner.plan({ ...state, services })).split('\n')
-  const empty = PersistentMap.empty<DesiredService>()
-  const [key] = [...state.services].find(([, each]) => each === service) ?? []
-  if (key === undefined) return []
-  const without = new Set(linesWith(empty))
-  return linesWith(PersistentMap.from([[key, service]])).filter(
-    (line) => line !== '' && !without.has(line),
-  )
+  const without = new Set(linesWith(PersistentMap.empty<DesiredService>()))
+  return linesWith(state.services).filter((line) => line !== '' && !without.has(line))
 }
 
 export interface Connection {
   readonly sender: Sender
+  /** Where the sender is; undefined when there is nobody to send. */
+  readonly place: Place | undefined
+  readonly protocol: 'TCP' | 'UDP'
   readonly destination: string
   readonly port: number
   /** Name of the pod at an address. */
@@ -79,11 +87,12 @@ export function pathOf(state: DesiredState, mode: ModeName, connection: Connecti
     const note = `The way through ${mode} is not drawn; the rules below are those it makes.`
     return { shared: [], ways: [], note }
   }
-  const { sender, destination, port, podAt } = connection
+  const { sender, place, protocol, destination, port, podAt } = connection
+  if (place === undefined) return { shared: [], ways: [], note: 'There is no pod to send from.' }
   const ways = explainPacket(explained, state, settingsOf(mode), {
     family: 'IPv4',
-    protocol: 'TCP',
-    source: addressOf(sender, 'IPv4'),
+    protocol,
+    source: addressOf(place, 'IPv4'),
     destination,
     port,
     inInterface: interfaces[sender],
@@ -119,4 +128,5 @@ const interfaces: Readonly<Record<Sender, string | undefined>> = {
   'client-pod': bridgeName,
   node: undefined,
   outside: uplinkName,
+  backend: bridgeName,
 }

@@ -1,3 +1,4 @@
+import { rmSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import type { Server } from 'node:net'
 import { join } from 'node:path'
@@ -9,7 +10,16 @@ import { addressOf, places, ranges } from '../world/topology.js'
 import { createWorld, type World } from '../world/world.js'
 import { PodPlaces } from './pod-places.js'
 import { runProxy, type RunningProxy } from './proxy-process.js'
+import { followLoadBalancers } from './load-balancers.js'
+import { NodeGauge } from './node-gauge.js'
 import type { ModeName } from '../modes/mode.js'
+
+export interface ModeOptions {
+  /** Of ipvs mode. */
+  readonly scheduler?: string
+  /** Told every line of the daemon's log, which then is JSON with details. */
+  readonly onLine?: (line: string) => void
+}
 
 /** Where the daemon on the node finds the API server. */
 const apiPortOnNode = 6443
@@ -24,7 +34,11 @@ export class Scene {
   readonly pods: PodPlaces
   /** For kubectl on this machine. */
   readonly kubeconfig: string
+  /** Reads numbers on the node. */
+  readonly gauge: NodeGauge
   readonly #folder: string
+  readonly #stopLoadBalancers: () => void
+  readonly #removeFolder: () => void
   readonly #stop = new AbortController()
   readonly #serving: Promise<void>
   #door: Server | undefined
@@ -35,8 +49,14 @@ export class Scene {
     this.world = world
     this.#folder = folder
     this.kubeconfig = join(folder, 'kubeconfig')
+    // Whoever insists on leaving (a second Ctrl-C) does not wait for `close`.
+    this.#removeFolder = () => rmSync(folder, { recursive: true, force: true })
+    process.on('exit', this.#removeFolder)
     this.pods = new PodPlaces(world)
     this.api = createApiServer({ runtime: this.pods })
+    this.pods.follow(this.api.registry.store)
+    this.gauge = new NodeGauge(world.namespaces.node)
+    this.#stopLoadBalancers = followLoadBalancers(this.api.registry)
     for (const node of nodes) this.api.put(node)
     this.#serving = this.api.run(this.#stop.signal)
   }
@@ -59,10 +79,15 @@ export class Scene {
   }
 
   /** Runs the daemon in this mode from now on; a running one ends first. */
-  async useMode(mode: ModeName): Promise<RunningProxy> {
+  async useMode(mode: ModeName, options: ModeOptions = {}): Promise<RunningProxy> {
     await this.stopProxy()
-    const master = `http://127.0.0.1:${apiPortOnNode}`
-    this.#proxy = runProxy(this.world, ['--proxy-mode', mode, '--master', master])
+    const { scheduler, onLine } = options
+    const args = [
+      ...['--proxy-mode', mode, '--master', `http://127.0.0.1:${apiPortOnNode}`],
+      ...(scheduler === undefined ? [] : ['--ipvs-scheduler', scheduler]),
+      ...(onLine ? ['--logging-format', 'json', '-v', '4'] : []),
+    ]
+    this.#proxy = runProxy(this.world, args, onLine)
     return this.#proxy
   }
 
@@ -73,12 +98,14 @@ export class Scene {
 
   async close(): Promise<void> {
     await this.stopProxy()
+    this.#stopLoadBalancers()
     this.#stop.abort()
-    await this.#bridge?.close()
+    await Promise.all([this.#bridge?.close(), this.gauge.close()])
     this.#door?.close()
     await this.#serving
     await this.world.close()
     await rm(this.#folder, { recursive: true, force: true })
+    process.off('exit', this.#removeFolder)
   }
 
   /** The API server lives outside of the namespaces; a socket file leads from the node to it. */

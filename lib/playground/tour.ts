@@ -29,7 +29,7 @@ export async function runTour(options: TourOptions, signal: AbortSignal): Promis
     const service = createWeb(scene)
     const clusterIp = textAt(service, 'spec', 'clusterIP')
     print(`   Deployment web with ${replicas} pods, Service web at ${clusterIp}:80`)
-    const guide = new Guide(scene, clusterIp, print)
+    const guide = new Guide({ scene, clusterIp, print, signal })
     let isFine = true
     for (const mode of options.modes) {
       if (signal.aborted) break
@@ -41,15 +41,24 @@ export async function runTour(options: TourOptions, signal: AbortSignal): Promis
   }
 }
 
+interface GuideDeps {
+  readonly scene: Scene
+  readonly clusterIp: string
+  readonly print: (line: string) => void
+  readonly signal: AbortSignal
+}
+
 class Guide {
   readonly #scene: Scene
   readonly #clusterIp: string
   readonly #print: (line: string) => void
+  readonly #signal: AbortSignal
 
-  constructor(scene: Scene, clusterIp: string, print: (line: string) => void) {
+  constructor({ scene, clusterIp, print, signal }: GuideDeps) {
     this.#scene = scene
     this.#clusterIp = clusterIp
     this.#print = print
+    this.#signal = signal
   }
 
   async show(mode: ModeName): Promise<boolean> {
@@ -109,7 +118,7 @@ class Guide {
 
   async #answers(proxy: RunningProxy): Promise<boolean> {
     const deadline = Date.now() + patienceMs
-    while (Date.now() < deadline && proxy.isRunning()) {
+    while (Date.now() < deadline && proxy.isRunning() && !this.#signal.aborted) {
       const names = await this.#ask(calls)
       if (names.every((name) => name !== undefined)) return true
       await delay(pauseMs)
@@ -120,7 +129,7 @@ class Guide {
   /** Until nobody reaches the pod any more, and its successor serves. */
   async #untilGone(pod: string): Promise<void> {
     const deadline = Date.now() + patienceMs
-    while (Date.now() < deadline) {
+    while (Date.now() < deadline && !this.#signal.aborted) {
       const names = new Set(await this.#ask(calls * 2))
       if (!names.has(pod) && names.size === replicas) return
       await delay(pauseMs)

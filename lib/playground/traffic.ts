@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { addresses, type Place } from '../world/topology.js'
 import type { FlowResult } from '../world/agent-protocol.js'
 import type { LogEntry, Sender } from './view.js'
 import type { World } from '../world/world.js'
@@ -6,28 +7,39 @@ import type { World } from '../world/world.js'
 export interface Aim {
   readonly mode: string
   readonly sender: Sender
+  /** Where the sender is; undefined when there is nobody to send. */
+  readonly place: Place | undefined
+  readonly protocol: 'TCP' | 'UDP'
   readonly destination: string
   readonly port: number
+}
+
+export interface TrafficListener {
+  readonly changed: () => void
+  /** After every request, oldest first. */
+  readonly recorded: (entry: LogEntry) => void
 }
 
 const logLength = 60
 const batch = 10
 const timeoutMs = 1000
 const pauseMs = 200
+/** A UDP client that keeps its socket, as resolvers do: the kernel takes that for one flow. */
+const udpClientPort = 40_007
 
 /** Sends requests in the scene and keeps who answered. */
 export class Traffic {
   readonly #world: World
-  readonly #changed: () => void
+  readonly #listener: TrafficListener
   readonly #answers = new Map<string, number>()
   #log: readonly LogEntry[] = []
   #asked = 0
   #continuous: AbortController | undefined
   #running: Promise<void> = Promise.resolve()
 
-  constructor(world: World, changed: () => void) {
+  constructor(world: World, listener: TrafficListener) {
     this.#world = world
-    this.#changed = changed
+    this.#listener = listener
   }
 
   get answers(): ReadonlyMap<string, number> {
@@ -47,7 +59,12 @@ export class Traffic {
   }
 
   async send(count: number, aim: () => Aim): Promise<void> {
-    for (let left = count; left > 0; left -= batch) await this.#ask(Math.min(batch, left), aim())
+    for (let left = count; left > 0;) {
+      const now = aim()
+      const size = now.protocol === 'UDP' ? 1 : Math.min(batch, left)
+      await this.#ask(size, now)
+      left -= size
+    }
   }
 
   /** Sends one after the other until told otherwise. */
@@ -83,18 +100,21 @@ export class Traffic {
   }
 
   async #ask(count: number, aim: Aim): Promise<void> {
-    const { sender, destination, port } = aim
+    const { place, protocol, destination, port } = aim
+    if (place === undefined || destination === '') return
+    const from = protocol === 'UDP' ? { fromPort: udpClientPort } : {}
     const results = await this.#world
-      .agent(sender)
-      .flow({ protocol: 'TCP', host: destination, port, count, timeoutMs })
-    for (const result of results) this.#record(aim, result)
-    this.#changed()
+      .agent(place)
+      .flow({ protocol, host: destination, port, count, timeoutMs, ...from })
+    for (const result of results) this.#record(aim, place, result)
+    this.#listener.changed()
   }
 
-  #record({ mode, sender, destination, port }: Aim, result: FlowResult): void {
+  #record({ mode, sender, destination, port }: Aim, place: Place, result: FlowResult): void {
     const answer = result.backend ?? result.outcome
     this.#asked++
     this.#answers.set(answer, (this.#answers.get(answer) ?? 0) + 1)
+    const source = result.source ?? ''
     const entry: LogEntry = {
       number: this.#asked,
       sender,
@@ -102,9 +122,11 @@ export class Traffic {
       mode,
       answer,
       isAnswered: result.backend !== undefined,
-      source: result.source ?? '',
+      source,
+      isSourceKept: addresses[place].some(({ IPv4, IPv6 }) => source === IPv4 || source === IPv6),
       milliseconds: Math.round(result.latencyMs * 10) / 10,
     }
     this.#log = [entry, ...this.#log.slice(0, logLength - 1)]
+    this.#listener.recorded(entry)
   }
 }

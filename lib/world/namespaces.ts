@@ -42,6 +42,23 @@ export async function ipBatch(
   )
 }
 
+/**
+ * Makes the namespaces: in one process, or where that may not return to the namespace it came
+ * from (in a user namespace) with a process for each.
+ */
+export async function addNamespaces(names: readonly string[]): Promise<void> {
+  const commands = names.map((name) => `netns add ${name}`)
+  try {
+    await ipBatch(commands, undefined)
+  } catch (error) {
+    if (!(error instanceof KernelError && error.detail.includes('setns'))) throw error
+    const made = new Set(listNamespaces())
+    for (const name of names) {
+      if (!made.has(name)) await runCommand('ip', ['netns', 'add', name])
+    }
+  }
+}
+
 /** Ends the processes inside the namespaces given as arguments, then removes the namespaces. */
 const removeScript =
   'cat >/dev/null; for n; do ip netns pids "$n" 2>/dev/null | xargs -r kill -9; done; ' +

@@ -8,7 +8,7 @@ import { startAgent } from './agent.js'
 import type { Agent } from './agent.js'
 import { addressRounds, linkCommands } from './links.js'
 import type { NamespaceNames } from './links.js'
-import { ipBatch, namespaceNames, startReaper, sweepWorlds } from './namespaces.js'
+import { addNamespaces, ipBatch, namespaceNames, startReaper, sweepWorlds } from './namespaces.js'
 import type { Reaper } from './namespaces.js'
 import { hasSctp } from './sctp.js'
 import { addresses, places } from './topology.js'
@@ -98,16 +98,14 @@ class NamespaceWorld implements World {
   }
 
   async build(ports: readonly number[]): Promise<void> {
-    await ipBatch(
-      places.map((place) => `netns add ${this.namespaces[place]}`),
-      undefined,
-    )
+    await addNamespaces(places.map((place) => this.namespaces[place]))
     for (const place of places) this.#agents.set(place, startAgent(this.namespaces[place]))
     // Interfaces inherit the defaults when they are made, so these come first.
     await this.#everywhere((agent, place) =>
       agent.write(place === 'node' || place === 'node-2' ? nodeValues() : everywhere),
     )
-    await ipBatch(linkCommands(this.namespaces), undefined)
+    // From inside, as in a user namespace nobody has rights outside of it.
+    await ipBatch(linkCommands(this.namespaces), this.namespaces.node)
     for (const round of addressRounds()) {
       await Promise.all(
         [...round].map(([place, commands]) => ipBatch(commands, this.namespaces[place])),

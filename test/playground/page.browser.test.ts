@@ -42,7 +42,12 @@ t.test('the page shows the way of a connection and what its controls do', { skip
   let announce: (url: string) => void = () => undefined
   const opened = new Promise<string>((resolve) => (announce = resolve))
   const running = runLivePage(
-    { modes: ['iptables', 'nftables', 'userspace'], port: 0, opened: ({ url }) => announce(url) },
+    {
+      modes: ['iptables', 'nftables', 'userspace'],
+      where: 'as root',
+      port: 0,
+      opened: ({ url }) => announce(url),
+    },
     stop.signal,
   )
   const url = await Promise.race([opened, running.then(() => '')])

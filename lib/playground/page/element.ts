@@ -13,6 +13,15 @@ export function element(tag: string, className = '', ...content: (string | Node)
   return made
 }
 
+export function button(words: string, act: () => void, label = words): HTMLButtonElement {
+  const made = document.createElement('button')
+  made.type = 'button'
+  made.textContent = words
+  if (label !== words) made.setAttribute('aria-label', label)
+  made.addEventListener('click', act)
+  return made
+}
+
 export function drawn(
   tag: string,
   attributes: Readonly<Record<string, string | number>>,
@@ -22,4 +31,41 @@ export function drawn(
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value))
   if (text !== '') made.textContent = text
   return made
+}
+
+/** Parts are drawn again only when what they show has changed. */
+const shown = new Map<string, string>()
+
+export function redraw(part: string, value: unknown, draw: () => void): void {
+  const key = JSON.stringify(value)
+  if (shown.get(part) === key) return
+  shown.set(part, key)
+  draw()
+}
+
+/**
+ * Replaces a list and keeps the focus where it was: a keyboard user must not fall back to the
+ * top of the page because a pod got ready. What is kept has the same `data-key`.
+ */
+export function replaceKept(list: HTMLElement, ...content: Node[]): void {
+  const focused = document.activeElement
+  const key = focused instanceof HTMLElement && list.contains(focused) ? keyOf(focused) : undefined
+  list.replaceChildren(...content)
+  if (key === undefined) return
+  const again = [...list.querySelectorAll<HTMLElement>('[data-key]')]
+  again.find((each) => keyOf(each) === key)?.focus()
+}
+
+function keyOf(of: HTMLElement): string | undefined {
+  return of.dataset['key']
+}
+
+/** The part of a pod's name that tells it from its siblings. */
+export function shortName(name: string): string {
+  return name.replace(/^(.+)-[0-9a-f]{6,10}-([a-z0-9]{5})$/, '$1-$2')
+}
+
+export function percent(probability: number): string {
+  const value = probability * 100
+  return `${Number.isInteger(value) ? value : value.toFixed(1)} %`
 }

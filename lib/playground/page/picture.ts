@@ -1,62 +1,27 @@
-import { byId, drawn } from './element.js'
+import { byId, drawn, percent, shortName } from './element.js'
+import { narrow, placePods, smooth, wide } from './picture-layout.js'
+import type { Frame, Layout, Point } from './picture-layout.js'
 import type { PodView, Sender, View, WayView } from '../view.js'
-
-interface Point {
-  readonly x: number
-  readonly y: number
-}
-
-interface Layout {
-  readonly width: number
-  readonly height: number
-  /** Frames of the two nodes: x, y, width, height. */
-  readonly node: readonly [number, number, number, number]
-  readonly node2: readonly [number, number, number, number]
-  readonly senders: Readonly<Record<Sender, Point>>
-  readonly service: Point
-  readonly pod: (node: string, index: number) => Point
-  readonly isNarrow: boolean
-}
-
-const boxWidth = 104
-const boxHeight = 44
-
-const wide: Layout = {
-  width: 760,
-  height: 350,
-  node: [150, 12, 598, 218],
-  node2: [478, 246, 270, 92],
-  senders: {
-    outside: { x: 62, y: 200 },
-    'client-pod': { x: 220, y: 80 },
-    node: { x: 220, y: 170 },
-  },
-  service: { x: 425, y: 125 },
-  pod: (node, index) =>
-    node === 'node-1' ? { x: 680, y: 65 + index * 64 } : { x: 548 + index * 126, y: 305 },
-  isNarrow: false,
-}
-
-const narrow: Layout = {
-  width: 360,
-  height: 590,
-  node: [4, 96, 352, 366],
-  node2: [4, 478, 352, 100],
-  senders: {
-    outside: { x: 180, y: 44 },
-    'client-pod': { x: 90, y: 165 },
-    node: { x: 270, y: 165 },
-  },
-  service: { x: 180, y: 305 },
-  pod: (node, index) =>
-    node === 'node-1' ? { x: 65 + index * 115, y: 425 } : { x: 65 + index * 230, y: 542 },
-  isNarrow: true,
-}
 
 const senderWords: Readonly<Record<Sender, string>> = {
   'client-pod': 'client pod',
   node: 'node process',
   outside: 'outside',
+  backend: 'a pod of the Service',
+}
+
+/** What does the work in each mode, in a few words. */
+const machinery: Readonly<Record<string, string>> = {
+  userspace: 'rules hand it to kube-proxy',
+  iptables: 'iptables, table nat',
+  ipvs: 'IPVS virtual server',
+  nftables: 'nftables maps',
+}
+
+/** What packets travel along, by pod; empty: the way ends at the Service. */
+export interface Routes {
+  readonly toService: string
+  readonly toPod: ReadonlyMap<string, string>
 }
 
 /** Draws who is where, and the way that a connection takes under the rules of now. */
@@ -66,27 +31,49 @@ export function drawPicture(view: View, isNarrow: boolean): void {
   picture.setAttribute('viewBox', `0 0 ${layout.width} ${layout.height}`)
   picture.setAttribute('aria-label', describe(view))
   const places = placePods(view.pods, layout)
-  picture.replaceChildren(
-    ...frame(layout.node, `node-1, kube-proxy in ${view.mode} mode`),
-    ...frame(layout.node2, 'node-2'),
+  const parts = [
+    ...frame(layout.node, 'node-1'),
+    ...frame(layout.node2, 'node-2', { align: 'end' }),
+    ...frame(layout.kernel, 'kernel', { look: 'kernel', below: layout.kernelTitle }),
     ...wires(view, layout, places),
-    ...(Object.keys(layout.senders) as Sender[]).flatMap((sender) =>
-      box(layout.senders[sender], senderWords[sender], '', sender === view.sender ? 'on' : ''),
-    ),
-    ...box(layout.service, 'Service web', view.target.address, 'on', 158),
-    ...view.pods.flatMap((pod) => {
-      const place = places.get(pod.name)
-      if (!place) return []
-      const used = view.path.ways.some((way) => way.pod === pod.name)
-      const look = pod.state === 'ready' ? (used ? 'on' : '') : 'bad'
-      return box(place, shortName(pod.name), pod.ip || pod.state, look)
-    }),
-  )
+    ...hopNumbers(view, layout),
+    ...senderBoxes(view, layout),
+    ...proxyBox(view, layout),
+    ...serviceBox(view, layout),
+    ...view.pods.flatMap((pod) => podBox(pod, view, places.get(pod.name), layout)),
+    drawn('g', { id: 'packets' }),
+  ]
+  picture.replaceChildren(...parts)
 }
 
-/** The part of a pod's name that tells it from its siblings. */
-export function shortName(name: string): string {
-  return name.replace(/^(web)-[0-9a-f]+-/, '$1-')
+export function routesOf(view: View, isNarrow: boolean): Routes {
+  const layout = isNarrow ? narrow : wide
+  const places = placePods(view.pods, layout)
+  const toService = senderRoute(view, layout, places)
+  const toPod = new Map<string, string>()
+  for (const pod of view.pods) {
+    const place = places.get(pod.name)
+    if (!place) continue
+    const isFar = pod.node === 'node-2'
+    const legs =
+      view.mode === 'userspace'
+        ? [smooth(layout.toProxy, true), smooth(layout.proxyToPod(place, isFar), layout.isNarrow)]
+        : [smooth(layout.toPod(place, isFar), layout.isNarrow)]
+    toPod.set(pod.name, [toService, ...legs].join(' '))
+  }
+  return { toService, toPod }
+}
+
+function senderRoute(view: View, layout: Layout, places: ReadonlyMap<string, Point>): string {
+  const isOutside = view.sender === 'outside'
+  if (view.sender === 'backend') {
+    const own = view.pods.find(({ state, node }) => state === 'ready' && node === 'node-1')
+    const place = own && places.get(own.name)
+    if (!place) return ''
+    // Back along the way that leads to it.
+    return smooth([...layout.toPod(place, false)].reverse(), layout.isNarrow)
+  }
+  return smooth(layout.fromSender(layout.senders[view.sender], isOutside), layout.isNarrow)
 }
 
 function describe({ path, sender, target }: View): string {
@@ -96,90 +83,131 @@ function describe({ path, sender, target }: View): string {
   return `From ${senderWords[sender]} to ${target.address}: ${ends.join(', ') || path.note}`
 }
 
-export function percent(probability: number): string {
-  const value = probability * 100
-  return `${Number.isInteger(value) ? value : value.toFixed(1)} %`
-}
-
-function placePods(pods: readonly PodView[], layout: Layout): ReadonlyMap<string, Point> {
-  const counts = new Map<string, number>()
-  const places = new Map<string, Point>()
-  for (const { name, node, ip } of pods) {
-    // A pod without an address waits for a place of its own.
-    if (ip === '') continue
-    const index = counts.get(node) ?? 0
-    counts.set(node, index + 1)
-    places.set(name, layout.pod(node, index))
-  }
-  return places
-}
-
 function wires(view: View, layout: Layout, places: ReadonlyMap<string, Point>): SVGElement[] {
-  const { ways, shared } = view.path
-  if (ways.length === 0) return []
-  const from = layout.senders[view.sender]
-  const { service } = layout
-  const parts: SVGElement[] = [line(from, service, 4)]
-  for (const way of ways) {
+  const { ways } = view.path
+  const usesProxy = view.mode === 'userspace'
+  const parts: SVGElement[] = []
+  const byProxy = smooth([...layout.toProxy].reverse(), true)
+  if (!usesProxy) parts.push(drawn('path', { d: byProxy, class: 'writes' }))
+  if (ways.length === 0) return parts
+  parts.push(wire(senderRoute(view, layout, places), 4))
+  const ends = ways.filter((way) => places.has(way.pod))
+  if (usesProxy && ends.length > 0) parts.push(wire(smooth(layout.toProxy, true), 4))
+  const labels: SVGElement[] = []
+  for (const way of ends) {
     const place = places.get(way.pod)
-    if (place) parts.push(...branch(service, place, way, layout))
+    const isFar = view.pods.some(({ name, node }) => name === way.pod && node === 'node-2')
+    if (!place) continue
+    const points = usesProxy ? layout.proxyToPod(place, isFar) : layout.toPod(place, isFar)
+    parts.push(wire(smooth(points, layout.isNarrow), 1.5 + 5 * way.probability))
+    labels.push(...share(place, isFar, way, layout))
   }
-  // Only the visible part of the line, between the two boxes, carries the numbers.
-  const [start, end] = layout.isNarrow ? [0.3, 0.74] : [0.3, 0.58]
-  shared.forEach((_, index) => {
-    const share = shared.length === 1 ? 0.5 : index / (shared.length - 1)
-    parts.push(...dot(between(from, service, start + (end - start) * share), index + 1))
+  return [...parts, ...labels]
+}
+
+function wire(d: string, width: number): SVGElement {
+  return drawn('path', { d, class: 'wire', 'stroke-width': width })
+}
+
+/** How likely a way is, on a small plate just before its pod. */
+function share(pod: Point, isFar: boolean, way: WayView, layout: Layout): SVGElement[] {
+  const isAbove = isFar || layout.isNarrow
+  const x = isAbove ? pod.x : pod.x - layout.box.width / 2 - 34
+  const y = isAbove ? pod.y - layout.box.height / 2 - 15 : pod.y
+  const width = 52
+  const plate = { x: x - width / 2, y: y - 10, width, height: 20, rx: 10, class: 'plate' }
+  const words = percent(way.probability)
+  return [
+    drawn('rect', plate),
+    drawn('text', { x, y: y + 4, 'text-anchor': 'middle', class: 'share' }, words),
+  ]
+}
+
+/** The rules that all connections pass, numbered as in the list beside the picture. */
+function hopNumbers({ path }: View, { hops }: Layout): SVGElement[] {
+  const count = path.shared.length
+  const step = Math.min(26, 150 / Math.max(1, count - 1))
+  return path.shared.flatMap((_, index) => {
+    const x = hops.x + (index - (count - 1) / 2) * step
+    return [
+      drawn('circle', { cx: x, cy: hops.y, r: 9.5, class: 'hop' }),
+      drawn('text', { x, y: hops.y + 4, 'text-anchor': 'middle', class: 'number' }, `${index + 1}`),
+    ]
   })
-  const stopped = ways.find(({ end }) => end === 'stopped')
-  if (stopped) {
-    const at = { 'text-anchor': 'middle', x: service.x, y: service.y + 44, class: 'stop' }
-    parts.push(drawn('text', at, stopped.verdict.split(':')[0] ?? ''))
+}
+
+function frame(
+  [x, y, width, height]: Frame,
+  title: string,
+  { look = 'node', align = 'start', below = 20 } = {},
+): SVGElement[] {
+  const at = { x: align === 'end' ? x + width - 12 : x + 12, y: y + below, 'text-anchor': align }
+  return [
+    drawn('rect', { x, y, width, height, rx: 12, class: look }),
+    drawn('text', { ...at, class: 'soft' }, title),
+  ]
+}
+
+function senderBoxes(view: View, layout: Layout): SVGElement[] {
+  return (['outside', 'client-pod', 'node'] as const).flatMap((sender) =>
+    box(layout.senders[sender], [senderWords[sender]], sender === view.sender ? 'on' : '', layout),
+  )
+}
+
+function proxyBox({ mode }: View, layout: Layout): SVGElement[] {
+  const isInTheWay = mode === 'userspace'
+  const below = isInTheWay ? 'in the way' : 'writes the rules'
+  const width = layout.isNarrow ? layout.box.width : 150
+  return box(layout.proxy, ['kube-proxy', below], isInTheWay ? 'on' : 'quiet', layout, width)
+}
+
+function serviceBox({ service, target, mode, path }: View, layout: Layout): SVGElement[] {
+  const { x, y } = layout.service
+  const stopped = path.ways.find(({ end }) => end === 'stopped')
+  const verdict = stopped?.verdict.split(':')[0]
+  const place = {
+    x: x - layout.serviceWidth / 2,
+    y: y - 34,
+    width: layout.serviceWidth,
+    height: 68,
   }
-  return parts
-}
-
-function branch(from: Point, to: Point, way: WayView, { isNarrow }: Layout): SVGElement[] {
-  const label = between(from, to, isNarrow ? 0.5 : 0.55)
+  const middle = { x, 'text-anchor': 'middle' }
+  const name = cut(`Service ${service.name.replace(/^default\//, '')}`, 26)
   return [
-    line(from, to, 1.5 + 6 * way.probability),
-    drawn(
-      'text',
-      { x: label.x, y: label.y + 4, 'text-anchor': 'middle', class: 'soft share' },
-      percent(way.probability),
-    ),
+    drawn('rect', { ...place, rx: 10, class: `box ${verdict === undefined ? 'on' : 'bad'}` }),
+    drawn('text', { ...middle, y: y - 14, class: 'strong' }, name),
+    drawn('text', { ...middle, y: y + 5 }, target.address),
+    verdict === undefined
+      ? drawn('text', { ...middle, y: y + 24, class: 'soft' }, machinery[mode] ?? mode)
+      : drawn('text', { ...middle, y: y + 24, class: 'stop' }, verdict),
   ]
 }
 
-function line(from: Point, to: Point, width: number): SVGElement {
-  const place = { x1: from.x, y1: from.y, x2: to.x, y2: to.y }
-  return drawn('line', { ...place, class: 'wire', 'stroke-width': width })
+function podBox(pod: PodView, view: View, place: Point | undefined, layout: Layout): SVGElement[] {
+  if (!place) return []
+  const isUsed = view.path.ways.some((way) => way.pod === pod.name)
+  const look = pod.state === 'ready' ? (isUsed ? 'on' : '') : 'bad'
+  const below = pod.state === 'ready' ? pod.ip : pod.state
+  return box(place, [cut(shortName(pod.name), 14), below], look, layout)
 }
 
-function between(from: Point, to: Point, share: number): Point {
-  return { x: from.x + (to.x - from.x) * share, y: from.y + (to.y - from.y) * share }
-}
-
-function dot({ x, y }: Point, number: number): SVGElement[] {
-  return [
-    drawn('circle', { cx: x, cy: y, r: 9, class: 'hop' }),
-    drawn('text', { x, y: y + 4, 'text-anchor': 'middle', class: 'number' }, String(number)),
-  ]
-}
-
-function frame([x, y, width, height]: Layout['node'], title: string): SVGElement[] {
-  return [
-    drawn('rect', { x, y, width, height, rx: 12, class: 'node' }),
-    drawn('text', { x: x + 12, y: y + 20, class: 'soft' }, title),
-  ]
-}
-
-function box(at: Point, title: string, below: string, look: string, width = boxWidth) {
-  const { x, y } = at
-  const place = { x: x - width / 2, y: y - boxHeight / 2, width, height: boxHeight, rx: 8 }
-  const middle = below === '' ? 5 : -3
+function box(
+  { x, y }: Point,
+  [title = '', below]: readonly string[],
+  look: string,
+  layout: Layout,
+  width = layout.box.width,
+): SVGElement[] {
+  const { height } = layout.box
+  const place = { x: x - width / 2, y: y - height / 2, width, height, rx: 8 }
+  const middle = { x, 'text-anchor': 'middle' }
   return [
     drawn('rect', { ...place, class: `box ${look}` }),
-    drawn('text', { x, y: y + middle, 'text-anchor': 'middle' }, title),
-    drawn('text', { x, y: y + 14, 'text-anchor': 'middle', class: 'soft' }, below),
+    drawn('text', { ...middle, y: y + (below === undefined ? 5 : -3) }, title),
+    ...(below === undefined ? [] : [drawn('text', { ...middle, y: y + 14, class: 'soft' }, below)]),
   ]
+}
+
+function cut(text: string, length: number): string {
+  return text.length > length ? `${text.slice(0, length - 1)}…` : text
 }

@@ -1,0 +1,63 @@
+import { Worker } from 'node:worker_threads'
+
+/** What is read in the network namespace of the node. */
+export type GaugeQuestion =
+  { readonly ask: 'ready' } | { readonly ask: 'count'; readonly mode: string }
+
+/** Raw answers; counters.ts reads them. */
+export interface GaugeAnswer {
+  readonly isReady?: boolean
+  /** `iptables-save -c` */
+  readonly iptables?: string
+  /** `/proc/net/nf_conntrack` */
+  readonly conntrack?: string
+  /** `ipvsadm -Ln --stats` */
+  readonly ipvs?: string
+  /** The daemon's own /metrics. */
+  readonly metrics?: string
+}
+
+export interface GaugeWorkerMessage extends GaugeAnswer {
+  readonly number: number
+}
+
+/** A worker thread inside the node's namespace: asking takes no process of its own. */
+export class NodeGauge {
+  readonly #worker: Worker
+  readonly #waiting = new Map<number, (answer: GaugeAnswer) => void>()
+  #numbers = 0
+  #hasEnded = false
+
+  constructor(namespace: string) {
+    this.#worker = new Worker(new URL('./node-gauge-worker.js', import.meta.url), {
+      workerData: namespace,
+      execArgv: [],
+    })
+    this.#worker.on('message', ({ number, ...answer }: GaugeWorkerMessage) => {
+      this.#waiting.get(number)?.(answer)
+      this.#waiting.delete(number)
+    })
+    const end = () => {
+      this.#hasEnded = true
+      for (const resolve of this.#waiting.values()) resolve({})
+      this.#waiting.clear()
+    }
+    this.#worker.on('error', end)
+    this.#worker.on('exit', end)
+    this.#worker.unref()
+  }
+
+  /** An empty answer when nothing could be read. */
+  ask(question: GaugeQuestion): Promise<GaugeAnswer> {
+    if (this.#hasEnded) return Promise.resolve({})
+    const number = this.#numbers++
+    return new Promise((resolve) => {
+      this.#waiting.set(number, resolve)
+      this.#worker.postMessage({ number, ...question })
+    })
+  }
+
+  async close(): Promise<void> {
+    await this.#worker.terminate()
+  }
+}

@@ -1,0 +1,165 @@
+import { button, byId, element, redraw, replaceKept, shortName } from './element.js'
+import { send } from './send.js'
+import type { PageCommand, PodAction, PodView, ServiceType, View } from '../view.js'
+
+type Choice = readonly [value: string, words: string]
+
+/** Buttons of which one is pressed; kept while they stay the same, or focus would be lost. */
+export function choices(
+  id: string,
+  names: readonly Choice[],
+  current: string,
+  choose: (value: string) => PageCommand | undefined,
+): void {
+  const group = byId(id)
+  redraw(`choices ${id}`, names, () => {
+    const made = names.map(([value, words]) => {
+      const one = button(words, () => {
+        const command = choose(value)
+        if (command) void send(command)
+      })
+      one.dataset['value'] = value
+      one.dataset['key'] = value
+      return one
+    })
+    const legend = [...group.children].filter((child) => !(child instanceof HTMLButtonElement))
+    replaceKept(group, ...legend, ...made)
+  })
+  for (const one of group.querySelectorAll('button')) {
+    one.setAttribute('aria-pressed', String(one.dataset['value'] === current))
+  }
+}
+
+const senders = [
+  ['client-pod', 'a pod'],
+  ['node', 'the node'],
+  ['outside', 'outside'],
+  ['backend', 'a pod of the Service'],
+] as const
+const types: readonly ServiceType[] = ['ClusterIP', 'NodePort', 'LoadBalancer']
+const schedulers = ['rr', 'lc', 'sh', 'wrr'] as const
+
+export function showControls(view: View): void {
+  const { service } = view
+  const named = (names: readonly string[]) => names.map((name): Choice => [name, name])
+  choices('modes', named(view.modes), view.mode, (mode) => ({ do: 'mode', mode }))
+  for (const one of byId('modes').querySelectorAll('button')) {
+    one.disabled = view.busy !== ''
+    one.classList.add('mode', one.dataset['value'] ?? '')
+  }
+  choices('senders', senders, view.sender, (value) => {
+    const sender = senders.find(([name]) => name === value)?.[0]
+    return sender && { do: 'sender', sender }
+  })
+  const targets = view.targets.map(({ name, address }): Choice => [name, `${name} ${address}`])
+  choices('targets', targets, view.target.name, (value) => {
+    const target = view.targets.find(({ name }) => name === value)?.name
+    return target && { do: 'target', target }
+  })
+  choices('types', named(types), service.type, (value) => {
+    const type = types.find((name) => name === value)
+    return type && { do: 'type', type }
+  })
+  const isIpvs = view.mode === 'ipvs' || view.rules.mode === 'ipvs'
+  byId('schedulers').hidden = !isIpvs
+  choices('schedulers', named(schedulers), view.scheduler, (scheduler) => ({
+    do: 'scheduler',
+    scheduler,
+  }))
+  byId('continuous').setAttribute('aria-pressed', String(view.continuous))
+  byId('replicas').textContent = String(view.replicas)
+  byId('fewer').toggleAttribute('disabled', view.replicas <= 0)
+  byId('more').toggleAttribute('disabled', view.replicas >= 5)
+  setChecked('affinity', service.affinity)
+  setChecked('internal', service.internalPolicy === 'Local')
+  setChecked('external', service.externalPolicy === 'Local')
+  byId('external').toggleAttribute('disabled', service.type === 'ClusterIP')
+  byId('ranges-row').hidden = service.type !== 'LoadBalancer'
+  const ranges = byId('ranges')
+  if (ranges instanceof HTMLInputElement && document.activeElement !== ranges) {
+    ranges.value = service.sourceRanges.join(', ')
+  }
+  redraw('pods', view.pods, () => replaceKept(byId('pods'), ...view.pods.map(podRow)))
+}
+
+/** What can be done to a pod in each state. */
+const actions: Readonly<Record<PodView['state'], readonly (readonly [PodAction, string])[]>> = {
+  ready: [
+    ['unready', 'not ready'],
+    ['kill', 'kill'],
+    ['terminate', 'terminate'],
+  ],
+  'not ready': [
+    ['ready', 'ready'],
+    ['kill', 'kill'],
+    ['terminate', 'terminate'],
+  ],
+  stopped: [
+    ['revive', 'revive'],
+    ['terminate', 'terminate'],
+  ],
+  starting: [['terminate', 'terminate']],
+  terminating: [],
+}
+
+function podRow(pod: PodView): Node {
+  const { name, ip, node, state } = pod
+  const label = element('span', 'name', shortName(name))
+  label.title = name
+  const buttons = actions[state].map(([action, words]) => {
+    const one = button(words, () => void send({ do: 'pod', pod: name, action }), `${words} ${name}`)
+    one.dataset['key'] = `${name} ${action}`
+    one.dataset['action'] = action
+    one.className = 'small control'
+    return one
+  })
+  const where = element('span', 'where-is', `${ip || 'no address yet'} · ${node}`)
+  const row = element(
+    'li',
+    '',
+    label,
+    element('span', `state ${state.replace(' ', '-')}`, state),
+    where,
+    element('span', 'actions', ...buttons),
+  )
+  row.dataset['pod'] = name
+  return row
+}
+
+function setChecked(id: string, isOn: boolean): void {
+  const box = byId(id)
+  if (box instanceof HTMLInputElement) box.checked = isOn
+}
+
+function onClick(id: string, command: () => PageCommand): void {
+  byId(id).addEventListener('click', () => void send(command()))
+}
+
+function onToggle(id: string, command: (isOn: boolean) => PageCommand): void {
+  const box = byId(id)
+  box.addEventListener('change', () => {
+    if (box instanceof HTMLInputElement) void send(command(box.checked))
+  })
+}
+
+/** Once; `latest` tells what is shown when somebody clicks. */
+export function connectControls(latest: () => View | undefined): void {
+  onClick('send-1', () => ({ do: 'send', count: 1 }))
+  onClick('send-100', () => ({ do: 'send', count: 100 }))
+  onClick('continuous', () => ({ do: 'continuous', on: latest()?.continuous !== true }))
+  const count = (by: number) => Math.min(5, Math.max(0, (latest()?.replicas ?? 1) + by))
+  onClick('fewer', () => ({ do: 'replicas', count: count(-1) }))
+  onClick('more', () => ({ do: 'replicas', count: count(1) }))
+  onClick('clear', () => ({ do: 'clear' }))
+  onToggle('affinity', (on) => ({ do: 'affinity', on }))
+  const policy = (on: boolean) => (on ? 'Local' : 'Cluster')
+  onToggle('internal', (on) => ({ do: 'policy', side: 'internal', value: policy(on) }))
+  onToggle('external', (on) => ({ do: 'policy', side: 'external', value: policy(on) }))
+  byId('ranges-row').addEventListener('submit', (event) => {
+    event.preventDefault()
+    const box = byId('ranges')
+    const text = box instanceof HTMLInputElement ? box.value : ''
+    const ranges = text.split(/[\s,]+/).filter((range) => range !== '')
+    void send({ do: 'ranges', ranges })
+  })
+}

@@ -1,0 +1,54 @@
+import { button, byId, element, redraw, replaceKept } from './element.js'
+import { send } from './send.js'
+import type { LessonView, View } from '../view.js'
+
+/** The list of lessons, or the one under way with its tasks. */
+export function showLessons({ lessons }: View): void {
+  byId('lessons-card').hidden = lessons.length === 0
+  redraw('lessons', lessons, () => {
+    const done = lessons.filter(({ isDone }) => isDone).length
+    byId('lessons-done').textContent = `${done} of ${lessons.length} done`
+    const active = lessons.find(({ isActive }) => isActive)
+    replaceKept(
+      byId('lessons'),
+      ...(active ? lessonPart(active, lessons) : lessons.map(lessonLine)),
+    )
+  })
+}
+
+function lessonLine({ id, title, isDone }: LessonView, index: number): Node {
+  const one = button('', () => void send({ do: 'lesson', id }), `Lesson ${index + 1}: ${title}`)
+  one.append(
+    element('span', 'lesson-number', isDone ? '✓' : String(index + 1)),
+    element('span', '', title),
+  )
+  one.className = `lesson${isDone ? ' done' : ''}`
+  one.dataset['key'] = id
+  return one
+}
+
+function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly Node[] {
+  const number = all.indexOf(lesson) + 1
+  const current = lesson.tasks.findIndex(({ isDone }) => !isDone)
+  const tasks = lesson.tasks.map(({ words, isDone }, index) => {
+    const mark = element('span', 'mark', isDone ? '✓' : String(index + 1))
+    const part = element('li', isDone ? 'done' : index === current ? 'current' : '', mark, words)
+    if (isDone) part.setAttribute('aria-label', `done: ${words}`)
+    return part
+  })
+  const next = all[number]
+  const end = button('all lessons', () => void send({ do: 'lesson', id: '' }))
+  end.dataset['key'] = 'all'
+  const onward =
+    lesson.isDone && next
+      ? [button(`next: ${next.title}`, () => void send({ do: 'lesson', id: next.id }))]
+      : []
+  for (const one of onward) one.className = 'primary'
+  return [
+    element('h3', '', `${number}. ${lesson.title}`),
+    element('p', 'story', lesson.story),
+    element('ol', 'tasks', ...tasks),
+    ...(lesson.isDone ? [element('p', 'moral', lesson.moral)] : []),
+    element('p', 'lesson-buttons', ...onward, end),
+  ]
+}

@@ -1,0 +1,51 @@
+import { byId, element, percent, redraw, shortName } from './element.js'
+import type { HopView, View, WayView } from '../view.js'
+
+/** The way, hop by hop, with what was counted at each. */
+export function showPath(view: View): void {
+  const { path } = view
+  redraw('path', path, () => {
+    byId('hops').replaceChildren(...path.shared.map((hop) => element('li', '', ...hopParts(hop))))
+    byId('ways').replaceChildren(
+      ...(path.note === '' ? [] : [element('p', 'hint', path.note)]),
+      ...path.ways.map((way, index) => wayPart(way, index === 0)),
+    )
+  })
+  showCounters(view)
+}
+
+/** Numbers change all the time; what they stand beside stays. */
+function showCounters({ counters }: View): void {
+  for (const place of document.querySelectorAll<HTMLElement>('.count')) {
+    const count = counters.rules[place.dataset['rule'] ?? '']
+    const text = count === undefined ? '' : `${count} packets`
+    if (place.textContent !== text) place.textContent = text
+  }
+  const parts = Object.entries(counters.endpoints).map(
+    ([endpoint, count]) => `${endpoint}: ${count}`,
+  )
+  const words = parts.length === 0 ? '' : ` Connections: ${parts.join(', ')}.`
+  byId('counters').textContent = `${counters.note}${words}`
+}
+
+function hopParts(hop: HopView): readonly Node[] {
+  const { where, rule, why } = hop
+  const count = element('span', 'count')
+  count.dataset['rule'] = `${where} ${rule}`
+  return [
+    element('div', 'where', element('span', '', where), count),
+    ...(rule === '' ? [] : [element('code', '', rule)]),
+    element('p', 'why', why),
+  ]
+}
+
+function wayPart(way: WayView, isOpen: boolean): Node {
+  const name = way.pod === '' ? '' : `${shortName(way.pod)}: `
+  const share = element('strong', '', percent(way.probability))
+  const title = ` ${name}${way.verdict}`
+  if (way.hops.length === 0) return element('p', 'way', share, title)
+  const part = element('details', 'way', element('summary', '', share, title))
+  part.toggleAttribute('open', isOpen)
+  part.append(element('ul', '', ...way.hops.map((hop) => element('li', '', ...hopParts(hop)))))
+  return part
+}

@@ -1,0 +1,182 @@
+import type { PodView, Sender } from '../view.js'
+
+export interface Point {
+  readonly x: number
+  readonly y: number
+}
+
+/** x, y, width, height. */
+export type Frame = readonly [number, number, number, number]
+
+/** Where everything stands; one for wide screens, one for narrow ones. */
+export interface Layout {
+  readonly width: number
+  readonly height: number
+  readonly node: Frame
+  readonly node2: Frame
+  readonly kernel: Frame
+  /** From the top of the frame to its title. */
+  readonly kernelTitle: number
+  readonly box: { readonly width: number; readonly height: number }
+  readonly senders: Readonly<Record<Exclude<Sender, 'backend'>, Point>>
+  readonly proxy: Point
+  readonly service: Point
+  readonly serviceWidth: number
+  /** The row of numbers: rules that every connection passes. */
+  readonly hops: Point
+  readonly pod: (node: string, index: number) => Point | undefined
+  /** Points that a wire goes through on its way, and how it leaves and arrives. */
+  readonly fromSender: (sender: Point, isOutside: boolean) => readonly Point[]
+  readonly toPod: (pod: Point, isFar: boolean) => readonly Point[]
+  readonly toProxy: readonly Point[]
+  readonly proxyToPod: (pod: Point, isFar: boolean) => readonly Point[]
+  readonly isNarrow: boolean
+}
+
+const wideService = { x: 478, y: 212 }
+const wideProxy = { x: 478, y: 62 }
+
+export const wide: Layout = {
+  width: 900,
+  height: 404,
+  node: [146, 10, 744, 276],
+  node2: [528, 300, 264, 96],
+  kernel: [348, 128, 260, 138],
+  kernelTitle: 130,
+  box: { width: 112, height: 44 },
+  senders: {
+    outside: { x: 66, y: 222 },
+    'client-pod': { x: 226, y: 76 },
+    node: { x: 226, y: 146 },
+  },
+  proxy: wideProxy,
+  service: wideService,
+  serviceWidth: 216,
+  hops: { x: 478, y: 150 },
+  pod: (node, index) =>
+    node === 'node-2'
+      ? index < 2
+        ? { x: 596 + index * 128, y: 350 }
+        : undefined
+      : index < 3
+        ? { x: 814, y: 66 + index * 78 }
+        : undefined,
+  fromSender: (sender) => [
+    { x: sender.x + 56, y: sender.y },
+    { x: wideService.x - 108, y: wideService.y },
+  ],
+  toPod: (pod, isFar) => [
+    { x: wideService.x + 108, y: wideService.y },
+    isFar ? { x: pod.x, y: pod.y - 22 } : { x: pod.x - 56, y: pod.y },
+  ],
+  toProxy: [
+    { x: wideService.x, y: wideService.y - 34 },
+    { x: wideProxy.x, y: wideProxy.y + 22 },
+  ],
+  proxyToPod: (pod, isFar) => [
+    { x: wideProxy.x + 75, y: wideProxy.y },
+    isFar ? { x: pod.x, y: pod.y - 22 } : { x: pod.x - 56, y: pod.y },
+  ],
+  isNarrow: false,
+}
+
+const narrowService = { x: 180, y: 250 }
+const narrowProxy = { x: 294, y: 122 }
+
+export const narrow: Layout = {
+  width: 360,
+  height: 574,
+  node: [5, 66, 350, 386],
+  node2: [5, 466, 350, 102],
+  kernel: [20, 176, 308, 116],
+  kernelTitle: 22,
+  box: { width: 104, height: 44 },
+  senders: {
+    outside: { x: 180, y: 32 },
+    'client-pod': { x: 66, y: 122 },
+    node: { x: 180, y: 122 },
+  },
+  proxy: narrowProxy,
+  service: narrowService,
+  serviceWidth: 216,
+  hops: { x: 180, y: 195 },
+  pod: (node, index) =>
+    node === 'node-2'
+      ? index < 2
+        ? { x: 123 + index * 114, y: 528 }
+        : undefined
+      : index < 3
+        ? { x: 66 + index * 114, y: 412 }
+        : undefined,
+  fromSender: (sender, isOutside) =>
+    isOutside
+      ? [
+          { x: sender.x, y: sender.y + 22 },
+          { x: 123, y: 100 },
+          { x: 123, y: 146 },
+          { x: narrowService.x, y: narrowService.y - 34 },
+        ]
+      : [
+          { x: sender.x, y: sender.y + 22 },
+          { x: narrowService.x, y: narrowService.y - 34 },
+        ],
+  toPod: (pod, isFar) => [
+    { x: narrowService.x, y: narrowService.y + 34 },
+    ...(isFar
+      ? [
+          { x: pod.x, y: 372 },
+          { x: pod.x, y: 440 },
+        ]
+      : []),
+    { x: pod.x, y: pod.y - 22 },
+  ],
+  toProxy: [
+    { x: narrowService.x + 108, y: narrowService.y },
+    { x: narrowProxy.x, y: narrowProxy.y + 22 },
+  ],
+  proxyToPod: (pod, isFar) => [
+    { x: narrowProxy.x + 46, y: narrowProxy.y + 22 },
+    { x: 342, y: 200 },
+    { x: 342, y: 290 },
+    ...(isFar
+      ? [
+          { x: pod.x, y: 372 },
+          { x: pod.x, y: 440 },
+        ]
+      : []),
+    { x: pod.x, y: pod.y - 22 },
+  ],
+  isNarrow: true,
+}
+
+export function placePods(pods: readonly PodView[], layout: Layout): ReadonlyMap<string, Point> {
+  const counts = new Map<string, number>()
+  const places = new Map<string, Point>()
+  for (const { name, node, ip } of pods) {
+    // A pod without an address waits for a place of its own.
+    if (ip === '') continue
+    const index = counts.get(node) ?? 0
+    const place = layout.pod(node, index)
+    counts.set(node, index + 1)
+    if (place) places.set(name, place)
+  }
+  return places
+}
+
+/** A smooth line through points; it leaves and arrives along the longer of the two axes. */
+export function smooth(points: readonly Point[], isUpright: boolean): string {
+  const [first, ...rest] = points
+  if (!first) return ''
+  let from = first
+  let path = `M${first.x} ${first.y}`
+  for (const [index, to] of rest.entries()) {
+    const { x: dx, y: dy } = { x: to.x - from.x, y: to.y - from.y }
+    const last = index === rest.length - 1
+    const endsDown = isUpright || (last && Math.abs(dy) > Math.abs(dx) && !isUpright)
+    const a = isUpright ? `${from.x} ${from.y + dy * 0.5}` : `${from.x + dx * 0.5} ${from.y}`
+    const b = endsDown ? `${to.x} ${to.y - dy * 0.5}` : `${to.x - dx * 0.5} ${to.y}`
+    path += `C${a} ${b} ${to.x} ${to.y}`
+    from = to
+  }
+  return path
+}

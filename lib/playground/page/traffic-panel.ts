@@ -1,0 +1,50 @@
+import { byId, element, redraw, shortName } from './element.js'
+import type { View } from '../view.js'
+
+/** Who answered, and the latest requests one by one. */
+export function showTraffic(view: View): void {
+  redraw('answers', [view.answers, view.asked], () => showAnswers(view))
+  redraw('log', [view.log[0] ?? null, view.log.length], () => showLog(view))
+}
+
+function showAnswers({ answers, asked, pods }: View): void {
+  byId('asked').textContent = asked === 0 ? '' : `to ${asked} requests`
+  const rows = answers.map(({ name, count }) => {
+    const bar = document.createElement('progress')
+    bar.max = asked
+    bar.value = count
+    bar.setAttribute('aria-label', `${name}: ${count} of ${asked}`)
+    const label = element(
+      'span',
+      pods.some((pod) => pod.name === name) ? '' : 'gone',
+      shortName(name),
+    )
+    label.title = name
+    return element('div', 'bar', label, bar, element('span', '', String(count)))
+  })
+  const hint = element('p', 'hint', 'Nothing sent yet. Send a request and see who answers.')
+  byId('bars').replaceChildren(...(rows.length > 0 ? rows : [hint]))
+}
+
+function showLog({ log }: View): void {
+  byId('log').replaceChildren(
+    ...log.map((entry) =>
+      element(
+        'tr',
+        '',
+        element('td', '', String(entry.number)),
+        element('td', `in ${entry.mode}`, entry.mode),
+        element('td', '', `${entry.sender} → ${entry.target}`),
+        element('td', entry.isAnswered ? '' : 'lost', shortName(entry.answer)),
+        element('td', '', entry.source),
+        element('td', entry.isSourceKept ? 'kept' : 'lost', keptWords(entry)),
+        element('td', '', entry.milliseconds.toFixed(1)),
+      ),
+    ),
+  )
+}
+
+function keptWords({ isAnswered, isSourceKept }: View['log'][number]): string {
+  if (!isAnswered) return ''
+  return isSourceKept ? 'kept' : 'lost'
+}

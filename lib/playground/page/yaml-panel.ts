@@ -1,0 +1,91 @@
+import { button, byId, element, redraw, replaceKept } from './element.js'
+import { send } from './send.js'
+import type { ObjectLine, ServiceLine, View } from '../view.js'
+
+let chosen: ObjectLine | undefined
+
+/** The objects as YAML, the Services to choose from, and the same things on a command line. */
+export function showObjects(view: View): void {
+  byId('yaml-card').hidden = view.objects.length === 0
+  redraw('objects', view.objects, () => {
+    const options = view.objects.map((line, index) => {
+      const option = document.createElement('option')
+      option.value = String(index)
+      option.textContent = `${line.kind} ${line.namespace === '' ? '' : `${line.namespace}/`}${line.name}`
+      option.selected = chosen !== undefined && sameObject(line, chosen)
+      return option
+    })
+    byId('object').replaceChildren(...options)
+    objects = view.objects
+    if (!chosen) void show(view.objects[0])
+  })
+  redraw('services', [view.services, view.service.name, filterText()], () => drawServices(view))
+  const lines = [`export KUBECONFIG=${view.kubeconfig}`, view.kubectl]
+  redraw('kubectl', lines, () => byId('kubectl').replaceChildren(lines.join('\n')))
+}
+
+let objects: readonly ObjectLine[] = []
+
+function sameObject(one: ObjectLine, other: ObjectLine): boolean {
+  return one.kind === other.kind && one.namespace === other.namespace && one.name === other.name
+}
+
+async function show(line: ObjectLine | undefined): Promise<void> {
+  if (!line) return
+  chosen = line
+  const query = new URLSearchParams({ ...line })
+  const response = await fetch(`/object?${query.toString()}`).catch(() => undefined)
+  const box = byId('yaml')
+  if (box instanceof HTMLTextAreaElement && response) box.value = await response.text()
+  const resource = line.kind.toLowerCase()
+  const namespace =
+    line.namespace === '' || line.namespace === 'default' ? '' : ` -n ${line.namespace}`
+  byId('yaml-kubectl').textContent = `kubectl get ${resource} ${line.name}${namespace} -o yaml`
+}
+
+function filterText(): string {
+  const box = byId('filter')
+  return box instanceof HTMLInputElement ? box.value.trim().toLowerCase() : ''
+}
+
+function drawServices({ services, service }: View): void {
+  const wanted = filterText()
+  byId('services-count').textContent = String(services.length)
+  byId('filter').hidden = services.length < 8
+  const rows = services
+    .filter(({ key, clusterIp }) => `${key} ${clusterIp}`.toLowerCase().includes(wanted))
+    .map((line) => serviceRow(line, line.key === service.name))
+  replaceKept(byId('services'), ...rows)
+}
+
+function serviceRow({ key, type, clusterIp, ports }: ServiceLine, isShown: boolean): Node {
+  const one = button('', () => void send({ do: 'select', service: key }), `Show Service ${key}`)
+  one.append(
+    element('span', 'name', key.replace(/^default\//, '')),
+    element('span', 'soft', `${type} ${clusterIp} ${ports}`),
+  )
+  one.dataset['key'] = key
+  one.setAttribute('aria-pressed', String(isShown))
+  return element('li', '', one)
+}
+
+/** Once. */
+export function connectObjects(latest: () => View | undefined): void {
+  const box = byId('object')
+  box.addEventListener('change', () => {
+    if (box instanceof HTMLSelectElement) void show(objects[Number(box.value)])
+  })
+  byId('yaml-read').addEventListener('click', () => void show(chosen))
+  byId('yaml-apply').addEventListener('click', () => {
+    const text = byId('yaml')
+    if (!(text instanceof HTMLTextAreaElement)) return
+    void send({ do: 'apply', yaml: text.value }).then((isFine) => {
+      byId('yaml-said').textContent = isFine ? 'applied' : 'refused, see the top of the page'
+      return isFine ? show(chosen) : undefined
+    })
+  })
+  byId('filter').addEventListener('input', () => {
+    const view = latest()
+    if (view) showObjects(view)
+  })
+}

@@ -1,0 +1,87 @@
+import { percent } from './words.js'
+
+/** One option of a rule with its values, as iptables prints it. */
+export interface Condition {
+  readonly option: string
+  readonly values: readonly string[]
+  readonly isNot: boolean
+}
+
+/** Who is meant by all conditions of a rule, empty for everybody; undefined when one is not known. */
+export function conditionWords(conditions: readonly Condition[]): string | undefined {
+  const words = conditions.map((condition) => wordsOf(condition, conditions))
+  if (words.includes(undefined)) return undefined
+  return words.flatMap((each) => each ?? []).join(', ')
+}
+
+function wordsOf(
+  { option, values, isNot }: Condition,
+  all: readonly Condition[],
+): readonly string[] | undefined {
+  const [value = '', second = ''] = values
+  const not = isNot ? 'not ' : ''
+  switch (option) {
+    case '-s':
+      return [`${not}from ${value}`]
+    case '-d':
+      return [`${not}to ${value}`]
+    case '-i':
+      return [`${not}coming in by ${value}`]
+    case '-p': {
+      const port = all.find((each) => each.option === '--dport')?.values[0]
+      return [value.toUpperCase() + (port === undefined ? '' : ` port ${port}`)]
+    }
+    case '--src-type':
+      return [isNot ? 'sent by somebody else' : 'sent by this node itself']
+    case '--dst-type':
+      return [isNot ? 'not for an address of this node' : 'for an address of this node']
+    case '--ctstate':
+      return [stateWords(value, isNot)]
+    case '--mark':
+      return [isNot ? 'not marked' : 'marked']
+    case '--probability':
+      return [`by chance ${percent(Number(value))} of those that come this far`]
+    case '--rcheck':
+      return [`whose sender was here in the last ${valueOf('--seconds', all)} s`]
+    case '--set':
+      return ['(and the sender is remembered)']
+    case '--bytecode':
+      return ['whose source and destination are the same address']
+    case '--match-set':
+      return [`${not}standing in set ${value} by ${dimensionWords(second)}`]
+    case '--src-range':
+    case '--dst-range':
+      return [`${not}${option === '--src-range' ? 'from' : 'to'} ${value}`]
+    // Told with another option, or without meaning by themselves.
+    case '--dport':
+    case '--mode':
+    case '--seconds':
+    case '--reap':
+    case '--name':
+      return []
+    default:
+      return undefined
+  }
+}
+
+function valueOf(option: string, all: readonly Condition[]): string {
+  return all.find((each) => each.option === option)?.values[0] ?? ''
+}
+
+function stateWords(states: string, isNot: boolean): string {
+  if (states === 'NEW') return 'the first packet of a connection'
+  if (states === 'INVALID') return 'what fits no connection the kernel knows'
+  if (states === 'DNAT') return 'whose destination was rewritten'
+  if (states === 'RELATED,ESTABLISHED') return 'what belongs to a connection that was let in'
+  return `${isNot ? 'not ' : ''}of a connection in state ${states}`
+}
+
+const dimensions: Readonly<Record<string, string>> = {
+  'dst,dst': 'destination and port',
+  'dst,dst,src': 'destination, port and source',
+  dst: 'destination',
+}
+
+function dimensionWords(text: string): string {
+  return dimensions[text] ?? text
+}

@@ -1,0 +1,215 @@
+import { splitArguments } from '../../kernel/iptables.js'
+import { conditionWords, type Condition } from './iptables-conditions.js'
+import { endpointWords, fixedOf, serviceOf } from './words.js'
+import type { LineWords, Surroundings } from './words.js'
+
+/** A line `-A CHAIN … -j TARGET …` taken apart. */
+interface RuleLine {
+  readonly chain: string
+  readonly isFirst: boolean
+  readonly conditions: readonly Condition[]
+  readonly comment: string
+  readonly target: string
+  readonly targetArgs: readonly string[]
+}
+
+/** Explains what `iptables-restore` reads, each line by itself and by what others say of its chain. */
+export function iptablesWords(
+  mode: string,
+  lines: readonly string[],
+  surroundings: Surroundings,
+): (line: string) => LineWords | undefined {
+  const owners = ownersOf(lines)
+  const ownerOf = (chain: string) => owners.get(hashOf(chain) ?? '')
+  return (line) => {
+    const table = /^\*(\w+)$/.exec(line)?.[1]
+    if (table !== undefined) return fixed(mode, tableWords[table] ?? `table ${table}`)
+    if (line === 'COMMIT')
+      return fixed(mode, 'the end of this table: the kernel takes it as a whole')
+    const declared = /^:(\S+) /.exec(line)?.[1]
+    if (declared !== undefined) {
+      const portName = ownerOf(declared)
+      const words = `makes chain ${declared}: ${chainWords(declared)}`
+      return portName === undefined ? fixed(mode, words) : { words, object: serviceOf(portName) }
+    }
+    const rule = parseLine(line)
+    if (!rule) return undefined
+    const words = sentence(rule, surroundings)
+    if (words === undefined) return undefined
+    const portName = portNameIn(rule.comment) ?? ownerOf(rule.chain)
+    return {
+      words,
+      object: portName === undefined ? fixedOf(mode) : serviceOf(portName, fieldOf(rule)),
+    }
+  }
+}
+
+function fixed(mode: string, words: string): LineWords {
+  return { words, object: fixedOf(mode) }
+}
+
+const tableWords: Readonly<Record<string, string>> = {
+  filter: 'table filter: what may pass',
+  nat: 'table nat: where addresses are rewritten, once for each connection',
+  mangle: 'table mangle: before anything else looks at a packet',
+}
+
+/** Which Service a chain belongs to: its hash is that of the port name that comments tell. */
+function ownersOf(lines: readonly string[]): ReadonlyMap<string, string> {
+  const owners = new Map<string, string>()
+  for (const line of lines) {
+    const rule = parseLine(line)
+    const portName = rule && portNameIn(rule.comment)
+    if (!rule || portName === undefined) continue
+    for (const chain of [rule.chain, rule.target]) {
+      const hash = hashOf(chain)
+      if (hash !== undefined && !owners.has(hash)) owners.set(hash, portName)
+    }
+  }
+  return owners
+}
+
+function hashOf(chain: string): string | undefined {
+  return /^KUBE-(?:SVC|SVL|EXT|FW|SEP)-([A-Z2-7]{16})$/.exec(chain)?.[1]
+}
+
+/** Comments of a Service begin with, or contain, `namespace/name:port`. */
+function portNameIn(comment: string): string | undefined {
+  return /(?:^| )([a-z0-9][-a-z0-9.]*\/[a-z0-9][-a-z0-9.]*(?::[-a-z0-9]+)?)(?= |$)/.exec(
+    comment,
+  )?.[1]
+}
+
+function parseLine(line: string): RuleLine | undefined {
+  if (!/^-[AI] /.test(line)) return undefined
+  const [verb, chain = '', ...args] = splitArguments(line)
+  const conditions: Condition[] = []
+  let comment = ''
+  let isNot = false
+  for (let index = 0; index < args.length; index++) {
+    const option = args[index] ?? ''
+    if (option === '!') {
+      isNot = true
+      continue
+    }
+    if (option === '-j') {
+      const [target = '', ...targetArgs] = args.slice(index + 1)
+      return { chain, isFirst: verb === '-I', conditions, comment, target, targetArgs }
+    }
+    const takes = option === '--match-set' ? 2 : bare.has(option) ? 0 : 1
+    const values = args.slice(index + 1, index + 1 + takes)
+    index += takes
+    if (option === '--comment') comment = values[0] ?? ''
+    else if (option !== '-m') conditions.push({ option, values, isNot })
+    isNot = false
+  }
+  return { chain, isFirst: verb === '-I', conditions, comment, target: '', targetArgs: [] }
+}
+
+const bare = new Set(['--rcheck', '--set', '--reap'])
+
+function sentence(rule: RuleLine, surroundings: Surroundings): string | undefined {
+  const conditions = conditionWords(rule.conditions)
+  if (conditions === undefined) return undefined
+  const whom = conditions === '' ? 'everything' : conditions
+  const hook = rule.chain.startsWith('KUBE-') ? '' : `at ${hookWords[rule.chain] ?? rule.chain}, `
+  return `${hook}${whom}: ${targetWords(rule, surroundings)}`
+}
+
+const hookWords: Readonly<Record<string, string>> = {
+  PREROUTING: 'PREROUTING (a packet comes in, before routing)',
+  INPUT: 'INPUT (a packet is for this node)',
+  FORWARD: 'FORWARD (a packet passes through this node)',
+  OUTPUT: 'OUTPUT (a process of this node sends)',
+  POSTROUTING: 'POSTROUTING (a packet leaves)',
+}
+
+function targetWords(rule: RuleLine, surroundings: Surroundings): string {
+  const { target, targetArgs, comment } = rule
+  const [option = '', value = ''] = targetArgs
+  switch (target) {
+    case '':
+      return 'only counted'
+    case 'ACCEPT':
+      return 'let through'
+    case 'RETURN':
+      return 'back to where the chain was called from'
+    case 'DROP':
+      return 'thrown away, the sender hears nothing'
+    case 'REJECT':
+      return option === '--reject-with'
+        ? `refused at once, with ${value}`
+        : `refused at once, the sender is told${/no endpoints/.test(comment) ? '; there is nobody to send it to' : ''}`
+    case 'MARK':
+      return option === '--xor-mark'
+        ? 'the mark has done its work and is taken off'
+        : 'marked, so that POSTROUTING gives it an address of this node as source'
+    case 'MASQUERADE':
+      return 'the source becomes an address of this node, so that the answer comes back here'
+    case 'DNAT':
+      return value.startsWith(':') || value.endsWith('PROXY-PORT') || value.endsWith('-LOCAL')
+        ? `handed to the port of kube-proxy at ${value}`
+        : `the destination becomes ${endpointWords(value, surroundings)}`
+    case 'REDIRECT':
+      return `handed to the port ${value} of kube-proxy on this node`
+    default:
+      return `go to chain ${target}: ${chainWords(target)}`
+  }
+}
+
+const knownChains: Readonly<Record<string, string>> = {
+  'KUBE-SERVICES': 'which Service is it for?',
+  'KUBE-NODEPORTS': 'which node port is it for?',
+  'KUBE-EXTERNAL-SERVICES': 'external addresses that have nobody to send to',
+  'KUBE-MARK-MASQ': 'marks what shall get an address of this node as source',
+  'KUBE-POSTROUTING': 'gives marked packets an address of this node as source',
+  'KUBE-FORWARD': 'lets traffic of Services pass',
+  'KUBE-PROXY-FIREWALL': 'load balancers that only some may use',
+  'KUBE-PROXY-CANARY': 'empty; when it is gone, somebody flushed the rules',
+  'KUBE-FIREWALL': 'keeps others out of 127.0.0.0/8',
+  'KUBE-PORTALS-CONTAINER': 'ClusterIPs, for packets from pods and from outside',
+  'KUBE-PORTALS-HOST': 'ClusterIPs, for packets of this node itself',
+  'KUBE-NODEPORT-CONTAINER': 'node ports, for packets from pods and from outside',
+  'KUBE-NODEPORT-HOST': 'node ports, for packets of this node itself',
+  'KUBE-NODEPORT-NON-LOCAL': 'lets connections that were redirected reach the proxy',
+  'KUBE-PORTALS-REFUSE': 'Services that have nobody to send to',
+  'KUBE-PORTALS-DIRECT': 'keeps others from calling the ports of the proxy directly',
+  'KUBE-NODE-PORT': 'which node port is it for?',
+  'KUBE-LOAD-BALANCER': 'load-balancer addresses: masquerade, unless the policy is Local',
+  'KUBE-SOURCE-RANGES-FIREWALL': 'who is in the source ranges of its load balancer?',
+  'KUBE-IPVS-FILTER': 'what may reach the addresses of kube-ipvs0',
+  'KUBE-IPVS-OUT-FILTER': 'source ranges, for packets of this node itself',
+}
+
+function chainWords(chain: string): string {
+  const known = knownChains[chain]
+  if (known !== undefined) return known
+  if (chain.startsWith('KUBE-SVC-')) return 'the endpoints of this Service, one by chance'
+  if (chain.startsWith('KUBE-SVL-'))
+    return 'the endpoints of this Service on this node, one by chance'
+  if (chain.startsWith('KUBE-EXT-')) return 'traffic that came to an external address or node port'
+  if (chain.startsWith('KUBE-FW-')) return 'who may use the load balancer of this Service?'
+  if (chain.startsWith('KUBE-SEP-')) return 'one endpoint, which remembers its clients'
+  return 'a chain of its own'
+}
+
+/** The field of the Service, or the EndpointSlice entry, that made the rule. */
+function fieldOf({ chain, comment, conditions, target }: RuleLine): string {
+  const has = (option: string) => conditions.some((each) => each.option === option)
+  const endpoint = / -> (\S+)$/.exec(comment)?.[1]
+  if (has('--rcheck') || has('--set')) return 'spec.sessionAffinity'
+  if (endpoint !== undefined) return `${endpoint} in its EndpointSlice`
+  if (/no endpoints/.test(comment)) return 'nothing ready in its EndpointSlices'
+  if (/health check/.test(comment)) return 'spec.healthCheckNodePort'
+  if (chain.startsWith('KUBE-FW-') || chain === 'KUBE-PROXY-FIREWALL') {
+    return 'spec.loadBalancerSourceRanges'
+  }
+  if (/NODE-?PORT/.test(chain)) return 'spec.ports[].nodePort'
+  if (/external IP$/.test(comment)) return 'spec.externalIPs'
+  if (/loadbalancer IP$/.test(comment)) return 'status.loadBalancer.ingress'
+  if (/external destinations$/.test(comment) || chain.startsWith('KUBE-EXT-')) {
+    return 'spec.externalTrafficPolicy'
+  }
+  if (chain === 'KUBE-PORTALS-DIRECT' || target === 'ACCEPT') return ''
+  return /cluster IP$/.test(comment) ? 'spec.clusterIP' : ''
+}

@@ -1,0 +1,138 @@
+import { endpointWords, fixedOf, serviceOf } from './words.js'
+import type { LineWords, Surroundings } from './words.js'
+
+/** Listeners of userspace mode, as `render` prints them. */
+export function listenerWords(line: string, around: Surroundings): LineWords | undefined {
+  const match =
+    /^listen (\w+) (\S+) for (\S+) \((cluster|local)(?:, affinity (\d+) s)?\): (.*)$/.exec(line)
+  if (!match) return undefined
+  const [, protocol = '', address = '', portName = '', list, affinity, endpoints = ''] = match
+  const isEmpty = endpoints === 'no endpoints'
+  const whom = isEmpty
+    ? 'nobody, as nothing is ready'
+    : endpoints
+        .split(' ')
+        .map((each) => endpointWords(each, around))
+        .join(', then ')
+  const stays =
+    affinity === undefined ? '' : `; who was here in the last ${affinity} s gets the same again`
+  const only = list === 'local' ? ', only those on this node' : ''
+  return {
+    words: `kube-proxy itself listens at ${address} (${protocol}) and connects on to ${whom}, in turn${only}${stays}`,
+    object: serviceOf(
+      portName,
+      isEmpty ? 'nothing ready in its EndpointSlices' : 'its EndpointSlices',
+    ),
+  }
+}
+
+const ipsets: Readonly<Record<string, readonly [words: string, field: string]>> = {
+  'KUBE-LOOP-BACK': ['pods that may reach themselves through their Service', 'its EndpointSlices'],
+  'KUBE-CLUSTER-IP': ['ClusterIPs with their ports', 'spec.clusterIP'],
+  'KUBE-EXTERNAL-IP': ['external addresses with their ports', 'spec.externalIPs'],
+  'KUBE-EXTERNAL-IP-LOCAL': ['external addresses of policy Local', 'spec.externalTrafficPolicy'],
+  'KUBE-LOAD-BALANCER': ['load-balancer addresses', 'status.loadBalancer.ingress'],
+  'KUBE-LOAD-BALANCER-FW': [
+    'load balancers that only some may use',
+    'spec.loadBalancerSourceRanges',
+  ],
+  'KUBE-LOAD-BALANCER-LOCAL': ['load balancers of policy Local', 'spec.externalTrafficPolicy'],
+  'KUBE-LOAD-BALANCER-SOURCE-IP': [
+    'load-balancer addresses that may call themselves',
+    'spec.loadBalancerSourceRanges',
+  ],
+  'KUBE-LOAD-BALANCER-SOURCE-CIDR': [
+    'who may use which load balancer',
+    'spec.loadBalancerSourceRanges',
+  ],
+  'KUBE-HEALTH-CHECK-NODE-PORT': [
+    'ports on which load balancers ask for health',
+    'spec.healthCheckNodePort',
+  ],
+  'KUBE-IPVS-IPS': ['every address on kube-ipvs0', 'its addresses'],
+}
+
+function ipsetOf(fullName: string): readonly [words: string, field: string] | undefined {
+  // The sets of IPv6 have the same names, with a 6.
+  const name = fullName.replace(/^KUBE-6-/, 'KUBE-')
+  if (name.startsWith('KUBE-NODE-PORT-LOCAL-'))
+    return ['node ports of policy Local', 'spec.externalTrafficPolicy']
+  if (name.startsWith('KUBE-NODE-PORT-')) return ['node ports', 'spec.ports[].nodePort']
+  return ipsets[name]
+}
+
+const schedulers: Readonly<Record<string, string>> = {
+  rr: 'one after the other (round robin)',
+  wrr: 'one after the other, by weight',
+  lc: 'whoever has the fewest connections',
+  wlc: 'whoever has the fewest connections, by weight',
+  sh: 'by the address of the client (source hashing)',
+  dh: 'by the destination (destination hashing)',
+  sed: 'whoever will be done first',
+  nq: 'whoever is idle, else who will be done first',
+  mh: 'by the client, moving as few as possible when endpoints change',
+}
+
+/** What ipvs mode has beside its iptables rules: sets, virtual servers, addresses. */
+export function ipvsWords(
+  lines: readonly string[],
+  around: Surroundings,
+): (line: string) => LineWords | undefined {
+  const counts = new Map<string, number>()
+  for (const line of lines) {
+    const server = /^-a (-[tu]|--sctp-service) (\S+) /.exec(line)?.[2]
+    if (server !== undefined) counts.set(server, (counts.get(server) ?? 0) + 1)
+  }
+  return (line) => {
+    const [verb, set = '', entry = ''] = line.split(' ')
+    if (verb === 'create') {
+      const found = ipsetOf(set)
+      return found && { words: `makes the set ${set}: ${found[0]}`, object: fixedOf('ipvs') }
+    }
+    if (verb === 'add') {
+      const found = ipsetOf(set)
+      return (
+        found && {
+          words: `${entry} stands in set ${set}: ${found[0]}`,
+          object: `a Service: ${found[1]}`,
+        }
+      )
+    }
+    return serverWords(line, counts, around) ?? addressWords(line)
+  }
+}
+
+function serverWords(
+  line: string,
+  counts: ReadonlyMap<string, number>,
+  around: Surroundings,
+): LineWords | undefined {
+  const server = /^-A (-[tu]|--sctp-service) (\S+) -s (\w+)(.*)$/.exec(line)
+  if (server) {
+    const [, , address = '', scheduler = '', more = ''] = server
+    const stays = /-p (\d+)/.exec(more)?.[1]
+    const keeps = stays === undefined ? '' : `; a client keeps its endpoint for ${stays} s`
+    const count = counts.get(address) ?? 0
+    return {
+      words: `virtual server ${address}, ${count} endpoints: ${schedulers[scheduler] ?? scheduler}${keeps}`,
+      object: `the Service at ${address}${stays === undefined ? '' : ': spec.sessionAffinity'}`,
+    }
+  }
+  const real = /^-a (-[tu]|--sctp-service) (\S+) -r (\S+) -m -w (\d+)/.exec(line)
+  if (!real) return undefined
+  const [, , address = '', endpoint = '', weight = ''] = real
+  return {
+    words: `${endpointWords(endpoint, around)} is one of the servers behind ${address}, with weight ${weight}; -m: by rewriting addresses`,
+    object: `the Service at ${address}: ${endpoint} in its EndpointSlice`,
+  }
+}
+
+function addressWords(line: string): LineWords | undefined {
+  const address = /^ip (?:-6 )?address add (\S+?)\/\d+ dev kube-ipvs0$/.exec(line)?.[1]
+  return address === undefined
+    ? undefined
+    : {
+        words: `${address} is put on this node's interface kube-ipvs0, so that the kernel takes packets for it in`,
+        object: `the Service at ${address}`,
+      }
+}

@@ -1,0 +1,119 @@
+import t from 'tap'
+import { hasReady, readyPods, withPlayer, type Player } from './played-stage.js'
+import type { LessonView } from '../../lib/playground/view.js'
+import { lessons } from '../../lib/playground/lessons.js'
+
+const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
+
+/** What a learner does, lesson by lesson. */
+const solutions: Readonly<Record<string, (player: Player) => Promise<void>>> = {
+  'cluster-ip': async (player) => {
+    await untilDone(player, 1, async () => void (await player.send(100)))
+    const [first = ''] = readyPods(player.stage.view())
+    await player.do({ do: 'pod', pod: first, action: 'terminate' })
+    await untilDone(player, 2, async () => void (await player.send(100)))
+  },
+  userspace: async (player) => {
+    await mode(player, 'userspace')
+    await player.see('three pods', hasReady(3))
+    await untilDone(player, 2, async () => void (await player.send()))
+    await player.send()
+  },
+  iptables: async (player) => {
+    await mode(player, 'userspace')
+    await player.send(100)
+    await mode(player, 'iptables')
+    await player.send(100)
+    await player.send()
+  },
+  statistics: async (player) => {
+    await mode(player, 'iptables')
+    await player.see('three pods', hasReady(3))
+    await untilDone(player, 1, async () => void (await player.send(100)))
+    await player.do({ do: 'replicas', count: 2 })
+    await player.see('two pods', hasReady(2))
+    await untilDone(player, 2, async () => void (await player.send(100)))
+  },
+  ipvs: async (player) => {
+    await player.do({ do: 'rules', mode: 'ipvs' }, { do: 'scheduler', scheduler: 'sh' })
+    if (!player.stage.view().modes.includes('ipvs')) return
+    await mode(player, 'ipvs')
+    for (let count = 0; count < 6; count++) await player.send()
+  },
+  nftables: async (player) => {
+    await mode(player, 'nftables')
+    await player.do({ do: 'replicas', count: 5 })
+    await player.see('five pods', hasReady(5))
+    await untilDone(player, 2, async () => undefined)
+    await untilDone(player, 3, async () => void (await player.send(100)))
+  },
+  outside: async (player) => {
+    await player.do({ do: 'sender', sender: 'outside' }, { do: 'target', target: 'NodePort' })
+    await untilDone(player, 1, async () => void (await player.send()))
+    await player.do({ do: 'policy', side: 'external', value: 'Local' })
+    await untilDone(player, 2, async () => void (await player.send()))
+    await player.do({ do: 'type', type: 'LoadBalancer' })
+    await player.do({ do: 'ranges', ranges: ['10.0.0.0/8'] })
+    await player.see('an address', ({ service }) => service.loadBalancerIp !== '')
+    await player.do({ do: 'target', target: 'LoadBalancer' })
+    await untilDone(player, 3, async () => void (await player.send()))
+    await player.do({ do: 'ranges', ranges: ['192.168.50.0/24'] })
+    await untilDone(player, 4, async () => void (await player.send()))
+    await player.do({ do: 'sender', sender: 'client-pod' }, { do: 'target', target: 'ClusterIP' })
+  },
+  trouble: async (player) => {
+    await player.do({ do: 'replicas', count: 0 })
+    await player.see('no pods', hasReady(0))
+    await untilDone(player, 1, async () => void (await player.send()))
+    await player.do({ do: 'replicas', count: 1 }, { do: 'sender', sender: 'backend' })
+    await player.see('one pod', hasReady(1))
+    await untilDone(player, 2, async () => void (await player.send()))
+    await player.do({ do: 'sender', sender: 'client-pod' }, { do: 'replicas', count: 2 })
+    await player.do({ do: 'select', service: 'default/echo' })
+    await player.see('two pods', hasReady(2))
+    let answered: string | undefined
+    await untilDone(player, 2, async () => undefined)
+    while (!readyPods(player.stage.view()).includes(answered ?? '')) {
+      answered = (await player.send())[0]?.answer
+    }
+    await player.do({ do: 'pod', pod: answered ?? '', action: 'terminate' })
+    await untilDone(player, 3, async () => void (await player.send()))
+  },
+}
+
+function mode(player: Player, name: string): Promise<void> {
+  return player.do({ do: 'mode', mode: name })
+}
+
+function active(player: Player): LessonView | undefined {
+  return player.stage.view().lessons.find(({ isActive }) => isActive)
+}
+
+/** Acts until so many tasks of the lesson are done. */
+async function untilDone(player: Player, count: number, act: () => Promise<void>): Promise<void> {
+  for (let tries = 0; tries < 60; tries++) {
+    const done = active(player)?.tasks.filter(({ isDone }) => isDone).length ?? 0
+    if (done >= count) return
+    await act()
+    await new Promise((resolve) => setTimeout(resolve, 100))
+  }
+}
+
+t.test('every lesson sees when its tasks are done, and not before', { skip }, async (t) => {
+  await withPlayer('lessons', ['iptables', 'nftables', 'userspace'], async (player) => {
+    await player.see('three pods', hasReady(3))
+    for (const { id } of lessons) {
+      await player.do({ do: 'lesson', id })
+      const fresh = active(player)
+      t.equal(fresh?.id, id)
+      t.notOk(fresh?.isDone, `${id}: not done before anything was done`)
+      await solutions[id]?.(player)
+      const result = player.stage.view().lessons.find((lesson) => lesson.id === id)
+      t.ok(result?.isDone, `${id}: ${JSON.stringify(result?.tasks.map(({ isDone }) => isDone))}`)
+    }
+    await player.do({ do: 'lesson', id: '' })
+    t.equal(active(player), undefined, 'the list of lessons is back')
+    t.equal(player.stage.view().lessons.filter(({ isDone }) => isDone).length, 8)
+    await t.rejects(player.do({ do: 'lesson', id: 'none' }), /there is none of that name/)
+  })
+})
