@@ -1,14 +1,18 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { countersOf, noCounters, type Counted } from './counters.js'
 import type { CountersView } from './view.js'
 import type { NodeGauge } from './node-gauge.js'
 
 /** Reading takes a process in some modes; nobody reads numbers faster than this. */
 const pauseMs = 400
+/** Some numbers arrive late: a proxy's workers report theirs about once a second. */
+const lateMs = 1200
 
 /** Keeps what was counted on the node about as new as what is shown beside it. */
 export class Counting {
   readonly #gauge: NodeGauge
   readonly #changed: () => void
+  readonly #stop = new AbortController()
   #view: CountersView = noCounters
   #wanted: Counted | undefined
   #reading: Promise<void> | undefined
@@ -25,25 +29,35 @@ export class Counting {
   /** Something has moved: read soon. Many calls make one reading. */
   refresh(counted: Counted): void {
     this.#wanted = counted
-    this.#reading ??= this.#read().finally(() => (this.#reading = undefined))
+    this.#reading ??= this.#read()
   }
 
-  async settled(): Promise<void> {
-    this.#wanted = undefined
+  async close(): Promise<void> {
+    this.#stop.abort()
     await this.#reading
   }
 
   async #read(): Promise<void> {
-    while (this.#wanted) {
+    const { signal } = this.#stop
+    const pause = (ms: number) => delay(ms, undefined, { signal }).catch(() => undefined)
+    while (this.#wanted && !signal.aborted) {
       const wanted = this.#wanted
-      this.#wanted = undefined
-      const raw = await this.#gauge.ask({ ask: 'count', mode: wanted.mode })
-      const next = countersOf(wanted, raw)
-      if (JSON.stringify(next) !== JSON.stringify(this.#view)) {
-        this.#view = next
-        this.#changed()
-      }
-      await new Promise((resolve) => setTimeout(resolve, pauseMs))
+      await this.#readOnce(wanted)
+      await pause(pauseMs)
+      if (this.#wanted !== wanted) continue
+      await pause(lateMs)
+      if (this.#wanted !== wanted) continue
+      await this.#readOnce(wanted)
+      if (this.#wanted === wanted) this.#wanted = undefined
     }
+    this.#reading = undefined
+  }
+
+  async #readOnce(wanted: Counted): Promise<void> {
+    const raw = await this.#gauge.ask({ ask: 'count', mode: wanted.mode })
+    const next = countersOf(wanted, raw)
+    if (JSON.stringify(next) === JSON.stringify(this.#view)) return
+    this.#view = next
+    this.#changed()
   }
 }

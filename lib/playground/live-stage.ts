@@ -99,7 +99,7 @@ export class LiveStage implements Stage {
       for (const unsubscribe of subscriptions) unsubscribe()
       this.#stop.abort()
       await this.#traffic.close()
-      await this.#counting.settled()
+      await this.#counting.close()
     }
   }
 

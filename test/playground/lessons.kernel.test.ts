@@ -8,15 +8,15 @@ const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 /** What a learner does, lesson by lesson. */
 const solutions: Readonly<Record<string, (player: Player) => Promise<void>>> = {
   'cluster-ip': async (player) => {
-    await untilDone(player, 1, async () => void (await player.send(100)))
+    await untilDone(player, 1, () => player.send(100))
     const [first = ''] = readyPods(player.stage.view())
     await player.do({ do: 'pod', pod: first, action: 'terminate' })
-    await untilDone(player, 2, async () => void (await player.send(100)))
+    await untilDone(player, 2, () => player.send(100))
   },
   userspace: async (player) => {
     await mode(player, 'userspace')
     await player.see('three pods', hasReady(3))
-    await untilDone(player, 2, async () => void (await player.send()))
+    await untilDone(player, 2, () => player.send())
     await player.send()
   },
   iptables: async (player) => {
@@ -29,10 +29,10 @@ const solutions: Readonly<Record<string, (player: Player) => Promise<void>>> = {
   statistics: async (player) => {
     await mode(player, 'iptables')
     await player.see('three pods', hasReady(3))
-    await untilDone(player, 1, async () => void (await player.send(100)))
+    await untilDone(player, 1, () => player.send(100))
     await player.do({ do: 'replicas', count: 2 })
     await player.see('two pods', hasReady(2))
-    await untilDone(player, 2, async () => void (await player.send(100)))
+    await untilDone(player, 2, () => player.send(100))
   },
   ipvs: async (player) => {
     await player.do({ do: 'rules', mode: 'ipvs' }, { do: 'scheduler', scheduler: 'sh' })
@@ -44,40 +44,40 @@ const solutions: Readonly<Record<string, (player: Player) => Promise<void>>> = {
     await mode(player, 'nftables')
     await player.do({ do: 'replicas', count: 5 })
     await player.see('five pods', hasReady(5))
-    await untilDone(player, 2, async () => undefined)
-    await untilDone(player, 3, async () => void (await player.send(100)))
+    await untilDone(player, 2, () => Promise.resolve())
+    await untilDone(player, 3, () => player.send(100))
   },
   outside: async (player) => {
     await player.do({ do: 'sender', sender: 'outside' }, { do: 'target', target: 'NodePort' })
-    await untilDone(player, 1, async () => void (await player.send()))
+    await untilDone(player, 1, () => player.send())
     await player.do({ do: 'policy', side: 'external', value: 'Local' })
-    await untilDone(player, 2, async () => void (await player.send()))
+    await untilDone(player, 2, () => player.send())
     await player.do({ do: 'type', type: 'LoadBalancer' })
     await player.do({ do: 'ranges', ranges: ['10.0.0.0/8'] })
     await player.see('an address', ({ service }) => service.loadBalancerIp !== '')
     await player.do({ do: 'target', target: 'LoadBalancer' })
-    await untilDone(player, 3, async () => void (await player.send()))
+    await untilDone(player, 3, () => player.send())
     await player.do({ do: 'ranges', ranges: ['192.168.50.0/24'] })
-    await untilDone(player, 4, async () => void (await player.send()))
+    await untilDone(player, 4, () => player.send())
     await player.do({ do: 'sender', sender: 'client-pod' }, { do: 'target', target: 'ClusterIP' })
   },
   trouble: async (player) => {
     await player.do({ do: 'replicas', count: 0 })
     await player.see('no pods', hasReady(0))
-    await untilDone(player, 1, async () => void (await player.send()))
+    await untilDone(player, 1, () => player.send())
     await player.do({ do: 'replicas', count: 1 }, { do: 'sender', sender: 'backend' })
     await player.see('one pod', hasReady(1))
-    await untilDone(player, 2, async () => void (await player.send()))
+    await untilDone(player, 2, () => player.send())
     await player.do({ do: 'sender', sender: 'client-pod' }, { do: 'replicas', count: 2 })
     await player.do({ do: 'select', service: 'default/echo' })
     await player.see('two pods', hasReady(2))
     let answered: string | undefined
-    await untilDone(player, 2, async () => undefined)
+    await untilDone(player, 2, () => Promise.resolve())
     while (!readyPods(player.stage.view()).includes(answered ?? '')) {
       answered = (await player.send())[0]?.answer
     }
     await player.do({ do: 'pod', pod: answered ?? '', action: 'terminate' })
-    await untilDone(player, 3, async () => void (await player.send()))
+    await untilDone(player, 3, () => player.send())
   },
 }
 
@@ -90,7 +90,11 @@ function active(player: Player): LessonView | undefined {
 }
 
 /** Acts until so many tasks of the lesson are done. */
-async function untilDone(player: Player, count: number, act: () => Promise<void>): Promise<void> {
+async function untilDone(
+  player: Player,
+  count: number,
+  act: () => Promise<unknown>,
+): Promise<void> {
   for (let tries = 0; tries < 60; tries++) {
     const done = active(player)?.tasks.filter(({ isDone }) => isDone).length ?? 0
     if (done >= count) return

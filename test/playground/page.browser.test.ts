@@ -1,121 +1,156 @@
-import { existsSync } from 'node:fs'
-import { mkdir } from 'node:fs/promises'
-import { get } from 'node:http'
-import { chromium, type Page } from 'playwright-core'
 import t from 'tap'
-import { runLivePage } from '../../lib/playground/live-page.js'
+import { picture, skip, withOpenedPage } from './opened-page.js'
 
-const browserPath = '/usr/bin/chromium'
-const skip =
-  process.getuid?.() !== 0
-    ? 'network namespaces need root'
-    : existsSync(browserPath)
-      ? false
-      : `there is no ${browserPath}; apt-get install chromium`
+t.test('the page shows the way of a connection in every mode', { skip }, async (t) => {
+  await withOpenedPage(['iptables', 'nftables', 'userspace'], async (opened) => {
+    const { page, see, press, complaints, answers } = opened
+    const inThirds = () => page.locator('#ways .way', { hasText: '33.3 %' }).nth(2).waitFor()
+    const wiresToPods = () => page.locator('#picture .plate').count()
 
-const flags = [
-  ...['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
-  ...['--disable-component-update', '--disable-sync'],
-]
+    await inThirds()
+    await see('#hops', 'KUBE-SERVICES')
+    t.equal((await answers()).size, 3, 'every pod answered')
+    t.equal(await wiresToPods(), 3, 'the picture has a way to each pod')
+    await see('.count', /^[1-9]\d* packets$/)
+    t.equal(await page.locator('#picture .writes').count(), 1, 'kube-proxy only writes the rules')
+    await see('#rules .why', 'by chance 33.3 % of those that come this far')
+    await see('#rules .object', 'because of Service default/web, port http: spec.clusterIP')
+    await picture(page, 'iptables')
 
-/** Set to keep screenshots, as for docs/images. */
-const pictures = process.env['PLAYGROUND_PICTURES']
+    await press('nftables')
+    await see('#status', 'running in nftables mode')
+    await see('#hops', 'service-ips')
+    await inThirds()
+    t.equal((await answers()).size, 3)
+    await see('#counters', /Rules of nftables mode carry no counters.*Connections: 10\.244/)
 
-async function picture(page: Page, name: string): Promise<void> {
-  if (pictures === undefined) return
-  await mkdir(pictures, { recursive: true })
-  await page.screenshot({ path: `${pictures}/${name}.png`, fullPage: true })
-}
-
-/** The status of a request with a Host header of choice. */
-function statusFor(url: string, host: string): Promise<number> {
-  return new Promise((resolve, reject) => {
-    get(url, { headers: { host } }, (response) => {
-      response.resume()
-      resolve(response.statusCode ?? 0)
-    }).on('error', reject)
+    await press('userspace')
+    await see('#status', 'running in userspace mode')
+    await see('#ways', 'listener of this process')
+    t.equal(await page.locator('#picture .writes').count(), 0, 'now kube-proxy is in the way')
+    const shares = [...(await answers()).values()].sort()
+    t.ok(
+      shares.every((share) => share === 33 || share === 34),
+      `exact turns: ${shares.join(' ')}`,
+    )
+    await see('#counters', /exact.*Connections: 10\.244\.\d\.\d+:8080: \d+/)
+    const source = await page.locator('#log tr td').nth(4).innerText()
+    t.match(source, /^(10\.244\.1\.1|192\.168\.50\.1)$/, 'US21: the pod saw the node')
+    await see('#log tr td.lost', 'lost')
+    t.same(complaints, [], 'no error in the console')
   })
-}
+})
 
-t.test('the page shows the way of a connection and what its controls do', { skip }, async (t) => {
-  const stop = new AbortController()
-  let announce: (url: string) => void = () => undefined
-  const opened = new Promise<string>((resolve) => (announce = resolve))
-  const running = runLivePage(
-    {
-      modes: ['iptables', 'nftables', 'userspace'],
-      where: 'as root',
-      port: 0,
-      opened: ({ url }) => announce(url),
-    },
-    stop.signal,
-  )
-  const url = await Promise.race([opened, running.then(() => '')])
-  const browser = await chromium.launch({ executablePath: browserPath, args: flags })
-  t.teardown(async () => {
-    await browser.close()
-    stop.abort()
-    await running
+t.test('each control does what it says, seen by packets', { skip }, async (t) => {
+  await withOpenedPage(['nftables', 'iptables'], async (opened) => {
+    const { page, see, press, complaints, answersLike, sendUntil } = opened
+    const pod = async (state: string) => {
+      const row = page.locator('#pods li', { hasText: state }).first()
+      await row.waitFor()
+      return row.locator('.name').innerText()
+    }
+    const ready = async (count: number) => {
+      await page
+        .locator('#pods .state.ready')
+        .nth(count - 1)
+        .waitFor()
+      await page.locator('#pods .state:not(.ready)').first().waitFor({ state: 'detached' })
+    }
+    const act = (action: string) => page.locator(`#pods [data-action=${action}]`).first().click()
+    await ready(3)
+
+    await page.getByLabel('session affinity').check()
+    await see('#kubectl', '"sessionAffinity":"ClientIP"')
+    await see('#rules .added', 'affinity')
+    t.ok(await answersLike((names) => names.length === 1), 'affinity: one pod answered them all')
+    await page.getByLabel('session affinity').uncheck()
+    await see('#kubectl', '"sessionAffinity":"None"')
+    await see('#rules .removed', 'affinity')
+
+    await act('unready')
+    const unready = await pod('not ready')
+    await page.locator('#ways .way', { hasText: '50 %' }).nth(1).waitFor()
+    t.ok(
+      await answersLike((names) => !names.includes(unready) && names.length > 1),
+      'a pod that is not ready gets nothing',
+    )
+    await page.locator('#pods li', { hasText: 'not ready' }).locator('[data-action=ready]').click()
+    await ready(3)
+    t.ok(
+      await answersLike((names) => names.includes(unready)),
+      'and gets its share again once it is',
+    )
+
+    await act('kill')
+    const killed = await pod('stopped')
+    await page.locator('#ways .way', { hasText: '50 %' }).nth(1).waitFor()
+    t.ok(
+      await answersLike((names) => !names.includes(killed) && names.length > 1),
+      'a killed pod gets nothing once that is noticed',
+    )
+    await page.locator('#pods [data-action=revive]').click()
+    await ready(3)
+    t.ok(await answersLike((names) => names.includes(killed)), 'a revived one answers again')
+
+    await press('One replica fewer')
+    await see('#kubectl', 'kubectl scale deployment web --replicas=2')
+    await ready(2)
+    await page.locator('#ways .way', { hasText: '50 %' }).nth(1).waitFor()
+    await press('One replica more')
+    await ready(3)
+    await page.locator('#timeline .step', { hasText: 'first connection' }).waitFor()
+    t.equal(await page.locator('#timeline li').count(), 7, 'every part of the change is measured')
+    const times = (await page.locator('#timeline .ms').allInnerTexts()).map(Number.parseFloat)
+    t.same(
+      [...times].sort((a, b) => a - b),
+      times,
+      'and nothing happens before its cause',
+    )
+    await picture(page, 'nftables')
+
+    const gone = await page.locator('#pods .name').first().innerText()
+    await act('terminate')
+    await page.locator('#pods li', { hasText: gone }).waitFor({ state: 'detached' })
+    await ready(3)
+    t.ok(
+      await answersLike((names) => !names.includes(gone) && names.length > 1),
+      'a terminated pod is replaced',
+    )
+
+    await press('outside')
+    await page.locator('#targets button', { hasText: 'NodePort' }).click()
+    t.ok(await sendUntil(/outside[^]*lost/), 'policy Cluster: the pod saw the node')
+    await page.getByLabel('external policy Local').check()
+    await see('#kubectl', '"externalTrafficPolicy":"Local"')
+    t.ok(await sendUntil(/outside[^]*192\.168\.50\.10\d[^]*kept/), 'Local: it saw who asked')
+
+    await page.locator('#types button', { hasText: 'LoadBalancer' }).click()
+    await page.locator('#targets button', { hasText: 'LoadBalancer 203.0.113.' }).click()
+    t.ok(await sendUntil(/203\.0\.113\.\d+:80[^]*kept/), 'the load balancer answers')
+    await page.getByLabel('source ranges').fill('10.0.0.0/8')
+    await press('set')
+    await see('#picture .stop', 'thrown away')
+    await picture(page, 'refused')
+    t.ok(
+      await sendUntil(/203\.0\.113\.\d+:80[^]*dropped/),
+      'who is in no source range is not heard',
+    )
+    await page.getByLabel('source ranges').fill('not a range')
+    await press('set')
+    await see('#error', /loadBalancerSourceRanges/)
+    await page.getByLabel('source ranges').fill('')
+    await press('set')
+
+    await page.locator('#types button', { hasText: 'ClusterIP' }).click()
+    await page.locator('#targets button', { hasText: 'NodePort' }).waitFor({ state: 'detached' })
+    await press('a pod')
+    t.ok(await answersLike((names) => names.length === 3), 'a ClusterIP is left, and it answers')
+    await press('a pod of the Service')
+    t.ok(await sendUntil(/backend[^]*web-/), 'a pod reaches its own Service')
+    t.same(
+      complaints.filter((text) => !/status of 409/.test(text)),
+      [],
+      'no error in the console',
+    )
   })
-  const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
-  page.setDefaultTimeout(25_000)
-  const complaints: string[] = []
-  page.on('pageerror', ({ message }) => complaints.push(message))
-  page.on('console', (line) => line.type() === 'error' && complaints.push(line.text()))
-  await page.goto(url)
-  const see = (selector: string, text: string) =>
-    page.locator(selector, { hasText: text }).first().waitFor()
-  const press = (name: string) => page.getByRole('button', { name, exact: true }).click()
-
-  await see('#status', 'Running in iptables mode')
-  const inThirds = () => page.locator('#ways .way', { hasText: '33.3 %' }).nth(2).waitFor()
-  await inThirds()
-  await see('#hops', 'KUBE-SERVICES')
-  await press('100')
-  await see('#asked', 'to 100 requests')
-  t.equal(await page.locator('#bars .bar').count(), 3, 'every pod answered')
-  await picture(page, 'playground-1280')
-
-  await press('nftables')
-  await see('#status', 'Running in nftables mode')
-  await see('#hops', 'service-ips')
-  await inThirds()
-  await press('userspace')
-  await see('#status', 'Running in userspace mode')
-  await see('#ways', 'listener of this process')
-  await press('clear')
-  await press('1 request')
-  await see('#asked', 'to 1 requests')
-  const source = await page.locator('#log tr td').nth(3).innerText()
-  t.match(source, /^(10\.244\.1\.1|192\.168\.50\.1)$/, 'US21: the pod saw the node, not the client')
-
-  await press('One replica fewer')
-  await see('#replicas', '2')
-  await page.locator('#ways .way', { hasText: '50 %' }).nth(1).waitFor()
-  await see('#rules .removed', '- ')
-  await see('#kubectl', 'kubectl scale deployment web --replicas=2')
-
-  await page.getByLabel('session affinity').check()
-  await see('#kubectl', '"sessionAffinity":"ClientIP"')
-  await see('#rules .added', 'affinity')
-  await press('clear')
-  await press('100')
-  await see('#asked', 'to 100 requests')
-  t.equal(await page.locator('#bars .bar').count(), 1, 'affinity: one pod answered them all')
-
-  await page.setViewportSize({ width: 390, height: 844 })
-  const overflow = await page.evaluate('document.documentElement.scrollWidth - innerWidth')
-  t.equal(overflow, 0, 'nothing sticks out at 390 px')
-  await picture(page, 'playground-390')
-
-  const killed = await page.locator('#pods li span').first().innerText()
-  await page.locator('#pods li button').first().click()
-  await page.locator('#pods li', { hasText: killed }).waitFor({ state: 'detached' })
-
-  t.same(complaints, [], 'no error in the console')
-  t.equal(await statusFor(url, 'evil.example'), 403, 'a foreign Host header is refused')
-  const body = JSON.stringify({ do: 'replicas', count: 1e9 })
-  const json = { 'content-type': 'application/json' }
-  const refused = await fetch(`${url}/command`, { method: 'POST', headers: json, body })
-  t.equal(refused.status, 400, 'a command out of range is refused')
 })
