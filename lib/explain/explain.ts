@@ -32,6 +32,7 @@ export function explainPacket(
       const facts = {
         randomFully: true,
         hasBpf: true,
+        hasAccounting: false,
         dropsInvalid: !settings.conntrackTcpBeLiberal,
       }
       const planner = new IptablesPlanner({ ...settings, ...facts })

@@ -6,13 +6,15 @@ import { Batch } from './iptables/batch.js'
 import { runProgram } from './iptables/command.js'
 import { classifyFailure, IptablesError, isIptablesError } from './iptables/error.js'
 import { backendInUse, findInstalled, isAtLeast, programsOf } from './iptables/flavour.js'
-import { parseSaved } from './iptables/saved.js'
+import { SavedReader, SavedTables } from './iptables/saved.js'
 import { checkChain } from './iptables/rule.js'
+import { lockHolder, runLocked } from './iptables/lock.js'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Table } from './iptables/batch.js'
-import type { CommandOutput, Run } from './iptables/command.js'
+import type { CommandOutput, Run, RunOptions } from './iptables/command.js'
 import type { Backend, Family, Installed, Programs, Version } from './iptables/flavour.js'
 import type { Rule } from './iptables/rule.js'
-import type { SavedTable } from './iptables/saved.js'
+import type { SavedTable, SavedVisitor } from './iptables/saved.js'
 
 export { Batch, tables } from './iptables/batch.js'
 export { IptablesError, isIptablesError } from './iptables/error.js'
@@ -21,19 +23,29 @@ export { checkChain, not, printableComment, rule, Rule, splitArguments } from '.
 export * from './iptables/matches.js'
 export { parseSaved } from './iptables/saved.js'
 export type { Table } from './iptables/batch.js'
-export type { CommandOutput, Run } from './iptables/command.js'
+export type { CommandOutput, Run, RunOptions } from './iptables/command.js'
 export type { IptablesErrorKind } from './iptables/error.js'
 export type { Backend, Family, Version } from './iptables/flavour.js'
 export type { Match, Not, RuleSpec } from './iptables/rule.js'
-export type { SavedChain, SavedTable } from './iptables/saved.js'
+export type { SavedChain, SavedTable, SavedVisitor } from './iptables/saved.js'
 
 export interface OpenOptions {
   readonly family: Family
   /** `auto`, the default: whichever already holds the node's rules, else the system's default. */
   readonly backend?: Backend | 'auto'
-  /** How long a restore waits for the xtables lock; 5 s. */
+  /** How long a program waits for the xtables lock; 5 s. */
   readonly waitSeconds?: number
+  /** Asked when that time is over: whether to wait as long again. Without it that is an error. */
+  readonly onLocked?: (locked: Locked) => boolean | Promise<boolean>
   readonly run?: Run
+}
+
+/** Another program holds the xtables lock. */
+export interface Locked {
+  readonly action: string
+  readonly waitedMs: number
+  /** Such as `iptables (pid 4711)`, where it can be seen. */
+  readonly holder: string | undefined
 }
 
 export interface RestoreOptions {
@@ -46,28 +58,40 @@ export interface RestoreOptions {
 export interface Capabilities {
   readonly backend: Backend
   readonly version: Version
-  /** `-w` of iptables-restore, since 1.6.2; before that it waits for nobody. */
+  /** `-w` of iptables-restore, since 1.6.2; before that we take the locks for it. */
   readonly waitsForLock: boolean
   /** `--random-fully` of MASQUERADE, since 1.6.2. */
   readonly randomFully: boolean
 }
+
+const leastWaitMs = 500
 
 /** The iptables programs of one family and one backend. */
 export class Iptables {
   readonly family: Family
   readonly capabilities: Capabilities
   readonly #programs: Programs
-  readonly #wait: readonly string[]
+  /** Of iptables, and of iptables-restore. */
+  readonly #wait: { readonly command: readonly string[]; readonly restore: readonly string[] }
+  readonly #waitSeconds: number
+  readonly #onLocked: NonNullable<OpenOptions['onLocked']>
   readonly #run: Run
   readonly #timeoutMs: number
 
-  constructor(family: Family, installed: Installed, run: Run, waitSeconds = 5) {
+  private constructor(installed: Installed, options: OpenOptions) {
     const { backend, version, programs } = installed
+    const { family, waitSeconds = 5, run = runProgram, onLocked = () => false } = options
     const since162 = isAtLeast(version, [1, 6, 2])
+    const wait = ['-w', String(waitSeconds)]
     this.family = family
     this.capabilities = { backend, version, waitsForLock: since162, randomFully: since162 }
     this.#programs = programs
-    this.#wait = since162 ? ['-w', String(waitSeconds)] : []
+    this.#wait = {
+      command: isAtLeast(version, [1, 4, 22]) ? wait : isAtLeast(version, [1, 4, 20]) ? ['-w'] : [],
+      restore: since162 ? wait : [],
+    }
+    this.#waitSeconds = waitSeconds
+    this.#onLocked = onLocked
     this.#run = run
     this.#timeoutMs = (waitSeconds + 120) * 1000
   }
@@ -79,34 +103,42 @@ export class Iptables {
     const installed =
       (await findInstalled(run, family, wanted)) ??
       (backend === 'auto' && wanted ? await findInstalled(run, family) : undefined)
-    if (installed) return new Iptables(family, installed, run, options.waitSeconds)
+    if (installed) return new Iptables(installed, options)
     const { command } = programsOf(family, wanted)
     throw new IptablesError('missing', `find ${command}: not installed; install iptables`)
   }
 
-  /** The tables that exist now, or one of them. */
-  async save(table?: Table): Promise<SavedTable[]> {
-    return parseSaved(await this.saveText(table))
+  /** The tables that exist now, or one of them; with the rules of all chains, or of those wanted. */
+  async save(table?: Table, wants?: (chain: string) => boolean): Promise<SavedTable[]> {
+    const saved = new SavedTables(wants)
+    await this.visit(saved, table)
+    return saved.all
   }
 
-  async saveText(table?: Table): Promise<string> {
+  /** Reads the tables that exist now, or one of them, without ever holding all of their text. */
+  async visit(visitor: SavedVisitor, table?: Table): Promise<void> {
+    const reader = new SavedReader(visitor)
+    const options = { onOutput: (text: string) => reader.push(text) }
     const args = table ? ['-t', table] : []
-    return (await this.#expect(`save ${table ?? 'all tables'}`, this.#programs.save, args)).stdout
+    const action = `save ${table ?? 'all tables'}`
+    const { stdout } = await this.#expect(action, this.#programs.save, args, options)
+    // A `run` of the caller's need not hand out pieces.
+    reader.push(stdout)
   }
 
   /** Applies the batch: each of its tables as a whole or not at all. */
   async restore(batch: Batch | string, options: RestoreOptions = {}): Promise<void> {
     const input = batch.toString()
     if (input === '') return
-    const args = [...this.#wait]
+    const args = [...this.#wait.restore]
     if (options.noFlush ?? true) args.push('--noflush')
     if (options.test ?? false) args.push('--test')
-    await this.#expect('restore', this.#programs.restore, args, input)
+    await this.#expect('restore', this.#programs.restore, args, { stdin: input })
   }
 
   /** The rules of one chain as `iptables -S` prints them, or undefined when there is no such chain. */
   async listChain(table: Table, chain: string): Promise<readonly string[] | undefined> {
-    const args = [...this.#wait, '-t', table, '-S', checkChain(chain)]
+    const args = [...this.#wait.command, '-t', table, '-S', checkChain(chain)]
     try {
       const { stdout } = await this.#expect(`list ${table} ${chain}`, this.#programs.command, args)
       const prefix = `-A ${chain} `
@@ -133,7 +165,7 @@ export class Iptables {
 
   /** Throws IptablesError when the rules cannot even be read: no rights, or no table `nat`. */
   async check(): Promise<void> {
-    const args = [...this.#wait, '-t', 'nat', '-S', 'POSTROUTING']
+    const args = [...this.#wait.command, '-t', 'nat', '-S', 'POSTROUTING']
     await this.#expect('list nat POSTROUTING', this.#programs.command, args)
   }
 
@@ -141,20 +173,31 @@ export class Iptables {
     action: string,
     file: string,
     args: readonly string[],
-    stdin?: string,
+    options: RunOptions = {},
   ): Promise<CommandOutput> {
-    const timeoutMs = this.#timeoutMs
-    const result = await this.#run(
-      file,
-      args,
-      stdin === undefined ? { timeoutMs } : { stdin, timeoutMs },
-    )
-    if (result.code === 0) return result
-    throw classifyFailure({
-      action: `${file}: ${action}`,
-      code: result.code,
-      stderr: result.stderr,
-      ...(stdin === undefined ? {} : { input: stdin }),
-    })
+    const began = performance.now()
+    for (;;) {
+      const tried = performance.now()
+      const result = await this.#runOnce(file, args, { timeoutMs: this.#timeoutMs, ...options })
+      if (result.code === 0) return result
+      const error = classifyFailure({
+        action: `${file}: ${action}`,
+        code: result.code,
+        stderr: result.stderr,
+        ...(options.stdin === undefined ? {} : { input: options.stdin }),
+      })
+      if (error.kind !== 'locked') throw error
+      const waitedMs = performance.now() - began
+      const holder = await lockHolder()
+      if (!(await this.#onLocked({ action, waitedMs, holder }))) throw error
+      // A program that does not wait itself must not be started again at once.
+      await sleep(Math.max(0, tried + leastWaitMs - performance.now()))
+    }
+  }
+
+  #runOnce(file: string, args: readonly string[], options: RunOptions): Promise<CommandOutput> {
+    const takesNoLock = file === this.#programs.restore && !this.capabilities.waitsForLock
+    if (!takesNoLock) return this.#run(file, args, options)
+    return runLocked(this.#run, { file, args, options, waitSeconds: this.#waitSeconds })
   }
 }

@@ -90,7 +90,7 @@ const iptables: readonly ModeName[] = ['iptables']
 const rules: readonly ModeName[] = ['iptables', 'nftables']
 const tracked: readonly ModeName[] = ['iptables', 'ipvs', 'nftables']
 
-/** Of the kernel modes, as kube-proxy 1.36 has them, but for its two counters of nfacct. */
+/** Of the kernel modes, as kube-proxy 1.36 has them. */
 export const kernelModeMetrics: readonly MetricSpec[] = [
   {
     name: 'sync_full_proxy_rules_duration_seconds',
@@ -135,6 +135,20 @@ export const kernelModeMetrics: readonly MetricSpec[] = [
     labels: ['table', ...family],
     modes: iptables,
     help: 'Rules written by the last sync',
+  },
+  {
+    name: 'iptables_ct_state_invalid_dropped_packets_total',
+    type: 'counter',
+    labels: [],
+    modes: iptables,
+    help: 'Packets dropped because conntrack cannot place them; 0 where the kernel has no nfacct',
+  },
+  {
+    name: 'iptables_localhost_nodeports_accepted_packets_total',
+    type: 'counter',
+    labels: [],
+    modes: iptables,
+    help: 'New connections to node ports on 127.0.0.1; 0 where the kernel has no nfacct',
   },
   {
     name: 'sync_proxy_rules_nftables_sync_failures_total',

@@ -1,4 +1,6 @@
 import { modeLoaders } from '../../lib/modes/registry.js'
+import { runProgram, type Run } from '../../lib/kernel/iptables/command.js'
+import type { Backend } from '../../lib/kernel/iptables.js'
 import type { ModeDefinition, ModeName } from '../../lib/modes/mode.js'
 
 /** A mode under test; `iptables-legacy` is iptables mode with the older of its two backends. */
@@ -7,16 +9,32 @@ export interface Variant {
   readonly load: () => Promise<ModeDefinition>
 }
 
+/** What the programs say where the kernel has no xt_bpf. */
+const withoutBpf: Run = (file, args, options) =>
+  options?.stdin?.includes('-m bpf')
+    ? Promise.resolve({ code: 2, stdout: '', stderr: `${file}: Couldn't load match \`bpf'` })
+    : runProgram(file, args, options)
+
+const ofIptables = (backend: Backend, run?: Run): Variant => ({
+  mode: 'iptables',
+  load: async () => {
+    const { iptablesMode } = await import('../../lib/modes/iptables/index.js')
+    return iptablesMode({ backend, ...(run ? { run } : {}) })
+  },
+})
+
+/** Variants that the whole suite leaves to a test of their own, for few cases tell them apart. */
+const special: Readonly<Record<string, Variant>> = {
+  'iptables-without-bpf': ofIptables('nft', withoutBpf),
+  'iptables-legacy-without-bpf': ofIptables('legacy', withoutBpf),
+}
+
 export function variantOf(name: string): Variant | undefined {
-  if (name === 'iptables-legacy') {
-    const load = async () =>
-      (await import('../../lib/modes/iptables/index.js')).iptablesMode({ backend: 'legacy' })
-    return { mode: 'iptables', load }
-  }
+  if (name === 'iptables-legacy') return ofIptables('legacy')
   for (const [mode, load] of Object.entries(modeLoaders)) {
     if (mode === name) return { mode: mode as ModeName, load }
   }
-  return undefined
+  return special[name]
 }
 
 export const variantNames: readonly string[] = [...Object.keys(modeLoaders), 'iptables-legacy']

@@ -1,3 +1,9 @@
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { once } from 'node:events'
+import { spawn } from 'node:child_process'
+import { tmpdir } from 'node:os'
 import t from 'tap'
 import {
   addressType,
@@ -21,7 +27,7 @@ import {
 import { runProgram } from '../../lib/kernel/iptables/command.js'
 import { classifyFailure } from '../../lib/kernel/iptables/error.js'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
-import type { Backend, Run } from '../../lib/kernel/iptables.js'
+import type { Backend, Locked, Run } from '../../lib/kernel/iptables.js'
 
 const hostile = [
   'x" -j ACCEPT',
@@ -174,16 +180,109 @@ t.test('IT48: the flavour that holds the rules is picked, kubelet’s hint first
   t.equal(opened.capabilities.backend, 'nft', 'the backend is what the program says it is')
 })
 
-t.test('IT47: programs older than 1.6.2 are not given -w nor --random-fully', async (t) => {
-  const seen: string[][] = []
-  const run: Run = (file, args, options) => {
-    seen.push([file, ...args])
-    return nodeWith({}, 'v1.6.1')(file, args, options)
+t.test('IT47: each version is told to wait in the way it knows', async (t) => {
+  const seen: string[] = []
+  const argsOf = async (version: string) => {
+    const run: Run = (file, args, options) => {
+      seen.push([file, ...args].join(' '))
+      return nodeWith({}, version)(file, args, options)
+    }
+    const tool = await Iptables.open({ family: 'IPv4', backend: 'legacy', run })
+    seen.length = 0
+    await tool.check()
+    await tool.restore(new Batch().chain('nat', 'X'))
+    return { seen: [...seen], ...tool.capabilities }
   }
-  const old = await Iptables.open({ family: 'IPv4', backend: 'legacy', run })
-  await old.restore(new Batch().chain('nat', 'X'))
-  t.same(seen.at(-1), ['iptables-legacy-restore', '--noflush'])
-  t.match(old.capabilities, { randomFully: false, waitsForLock: false, version: [1, 6, 1] })
+  const list = (wait: string) => `iptables-legacy${wait} -t nat -S POSTROUTING`
+  const restore = 'iptables-legacy-restore'
+  const locked = `flock -w 5 -E 75 ${process.env.XTABLES_LOCKFILE ?? '/run/xtables.lock'} ${restore}`
+  const now = await argsOf('v1.8.9 (legacy)')
+  t.same(now.seen, [list(' -w 5'), `${restore} -w 5 --noflush`])
+  t.match(now, { randomFully: true, waitsForLock: true, version: [1, 8, 9] })
+  const before162 = await argsOf('v1.6.1')
+  t.same(before162.seen, [list(' -w 5'), `${locked} --noflush`], 'the restore waits for nobody')
+  t.match(before162, { randomFully: false, waitsForLock: false, version: [1, 6, 1] })
+  t.same((await argsOf('v1.4.21')).seen, [list(' -w'), `${locked} --noflush`])
+  t.same((await argsOf('v1.4.19')).seen, [list(''), `${locked} --noflush`])
+})
+
+const lockSkip = netnsSkip || programSkip('iptables-legacy') || programSkip('flock')
+t.test('IT47: the xtables lock', { skip: lockSkip }, async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'xtables-lock-'))
+  t.teardown(() => rmSync(folder, { recursive: true }))
+  const lockFile = join(folder, 'lock')
+  const netns = createNetns('iptables-lock')
+  t.teardown(() => netns.remove())
+  const inside: Run = (file, args, options) =>
+    runProgram('ip', ['netns', 'exec', netns.name, file, ...args], options)
+  const batch = new Batch().chain('nat', 'X')
+  process.env.XTABLES_LOCKFILE = lockFile
+  t.teardown(() => delete process.env.XTABLES_LOCKFILE)
+
+  await t.test(
+    'held by another program, it is waited for as long as the caller likes',
+    async (t) => {
+      const asked: Locked[] = []
+      const holder = spawn('flock', [lockFile, 'cat'], { stdio: ['pipe', 'pipe', 'inherit'] })
+      holder.stdin.write('held\n')
+      await once(holder.stdout, 'data')
+      const open = (onLocked?: (locked: Locked) => boolean) =>
+        Iptables.open({
+          ...{ family: 'IPv4', backend: 'legacy', run: inside, waitSeconds: 1 },
+          ...(onLocked ? { onLocked } : {}),
+        })
+      const impatient: unknown = await (
+        await open()
+      )
+        .restore(batch)
+        .catch((error: unknown) => error)
+      t.match(impatient, { kind: 'locked', message: /another program holds the xtables lock/ })
+
+      const patient = await open((locked) => {
+        asked.push(locked)
+        if (asked.length === 2) holder.stdin.end()
+        return true
+      })
+      await patient.restore(batch)
+      t.ok(await patient.listChain('nat', 'X'), 'and then it is written')
+      t.ok(asked.length >= 2)
+      t.match(asked[0], { action: 'restore', holder: `flock (pid ${holder.pid})` })
+      t.ok(asked[1]!.waitedMs > asked[0]!.waitedMs)
+    },
+  )
+
+  await t.test('is taken for restores before 1.6.2, which do not take it', async (t) => {
+    const tries: string[] = []
+    // The real restore of today would wait for the lock that we hold for it, so it gets another.
+    const old: Run = async (file, args, options) => {
+      if (args.includes('--version')) return nodeWith({}, 'v1.6.1')(file, args, options)
+      if (file !== 'flock') return inside(file, args, options)
+      const script = 'flock -n "$XTABLES_LOCKFILE" true && echo free || echo held; exec "$@"'
+      const restore = args.slice(args.indexOf('iptables-legacy-restore'))
+      const env = ['env', `XTABLES_LOCKFILE=${lockFile}.other`, ...restore]
+      const wrapped = ['sh', '-c', script, 'sh', 'ip', 'netns', 'exec', netns.name, ...env]
+      const result = await runProgram(
+        file,
+        [...args.slice(0, -restore.length), ...wrapped],
+        options,
+      )
+      tries.push(result.stdout.trim())
+      return result
+    }
+    const socketTaken = createServer().listen('\0xtables')
+    await once(socketTaken, 'listening')
+    const tool = await Iptables.open({
+      ...{ family: 'IPv4', backend: 'legacy', run: old, waitSeconds: 1 },
+      onLocked: () => {
+        tries.push('asked')
+        socketTaken.close()
+        return true
+      },
+    })
+    await tool.restore(new Batch().chain('nat', 'OLD'))
+    t.same(tries, ['asked', 'held'], 'the socket of 1.4 is respected, the file is locked')
+    t.match(netns.exec('iptables-legacy', '-t', 'nat', '-S', 'OLD'), '-N OLD')
+  })
 })
 
 t.test('IT49: a missing program is a clear error', async (t) => {

@@ -1,4 +1,9 @@
 import t, { type Test } from 'tap'
+import { join } from 'node:path'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { once } from 'node:events'
+import { spawn } from 'node:child_process'
+import { tmpdir } from 'node:os'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
@@ -12,6 +17,11 @@ interface Logged {
   readonly level: string
   readonly message: string
   readonly fields: Record<string, unknown>
+}
+
+/** This process is in no node's namespace, so it must not speak netlink for one. */
+const elsewhere = () => {
+  throw new Error('of another namespace')
 }
 
 /** A node of its own, with the mode on one backend and the calls it makes. */
@@ -58,6 +68,8 @@ class TestNode {
     return iptablesMode({
       run: this.run,
       backend: this.backend,
+      openAccounts: elsewhere,
+      openGeneration: elsewhere,
       readSysctl: () => Promise.resolve(this.localnet),
       writeSysctl: (_, value) => {
         this.localnet = value
@@ -304,6 +316,8 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
           file.startsWith('ip6')
             ? runProgram('/nonexistent/ip6tables', [])
             : run(file, args, options),
+        openAccounts: elsewhere,
+        openGeneration: elsewhere,
         readSysctl: () => Promise.resolve('1'),
       })
       const mode = await without.create({ ...testSettings }, node.context)
@@ -325,27 +339,43 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     })
 
     const lockTest = backend === 'legacy' ? onNode : undefined
-    await lockTest?.(
-      'IT47: a lock that is held makes the sync fail as busy, and nothing is lost',
-      async (t, node) => {
-        const mode = await node.create()
+    await lockTest?.('IT47: the xtables lock held by another program', async (t, node) => {
+      const folder = mkdtempSync(join(tmpdir(), 'xtables-lock-'))
+      const lockFile = join(folder, 'lock')
+      process.env.XTABLES_LOCKFILE = lockFile
+      try {
+        const mode = await node.create({ syncPeriodMs: 30_000 })
         const cluster = states().put(web(2))
         const sync = new Sync(mode, cluster)
         await sync.once()
         cluster.put(web(3))
-        node.prefix = [
-          'unshare',
-          '-m',
-          'sh',
-          '-c',
-          'mount -t tmpfs none /run && touch /run/xtables.lock && exec flock /run/xtables.lock sh -c \'exec 9>&-; "$0" "$@"\' "$0" "$@"',
-        ]
-        t.match(await sync.once().catch((error: unknown) => error), { kind: 'busy' })
-        node.prefix = []
-        t.match(await sync.once(), { full: true, failed: [] }, 'afterwards everything is written')
+        const release = await holdLock(lockFile)
+        setTimeout(() => void release(), 7000)
+        let ticks = 0
+        const ticking = setInterval(() => ticks++, 100)
+        t.match(await sync.once(), { full: false, failed: [] }, 'is waited for')
+        clearInterval(ticking)
+        t.ok(ticks > 20, 'and everything else goes on')
+        t.match(node.logged.at(-1), {
+          level: 'warn',
+          message: /the xtables lock is held, waiting/,
+          fields: { holder: /^flock \(pid \d+\)$/ },
+        })
         t.match(node.save(), '10.180.0.3:8080')
-      },
-    )
+
+        const impatient = await node.create({ syncPeriodMs: 100 })
+        const other = new Sync(impatient, cluster)
+        const releaseLate = await holdLock(lockFile)
+        cluster.put(web(4))
+        t.match(await other.once().catch((error: unknown) => error), { kind: 'busy' })
+        await releaseLate()
+        t.match(await other.once(), { full: true, failed: [] }, 'nothing is lost')
+        t.match(node.save(), '10.180.0.4:8080')
+      } finally {
+        delete process.env.XTABLES_LOCKFILE
+        rmSync(folder, { recursive: true })
+      }
+    })
   })
 }
 
@@ -356,6 +386,17 @@ function sorted(text: string): string[] {
 /** Without tables and built-in chains, which reading may bring about. */
 function ruleLines(text: string): string[] {
   return text.split('\n').filter((line) => /^(-A|:.* - )/.test(line))
+}
+
+/** Another program that has the lock until it is told to let go. */
+async function holdLock(lockFile: string): Promise<() => Promise<unknown>> {
+  const holder = spawn('flock', [lockFile, 'cat'], { stdio: ['pipe', 'pipe', 'inherit'] })
+  holder.stdin.write('held\n')
+  await once(holder.stdout, 'data')
+  return () => {
+    holder.stdin.end()
+    return once(holder, 'exit')
+  }
 }
 
 function flush(node: TestNode): void {

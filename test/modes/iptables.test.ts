@@ -3,12 +3,14 @@ import t from 'tap'
 import { Batch } from '../../lib/kernel/iptables.js'
 import { changeBatch } from '../../lib/modes/iptables/render.js'
 import { cleanupBatch } from '../../lib/modes/iptables/cleanup.js'
-import { countChains, countRules, IptablesPlanner } from '../../lib/modes/iptables/plan.js'
+import { countChains, RuleCounter } from '../../lib/modes/iptables/count.js'
+import { IptablesPlanner } from '../../lib/modes/iptables/plan.js'
 import { endpointChainName, serviceChainNames } from '../../lib/modes/iptables/names.js'
 import { findRefused, ownerOf } from '../../lib/modes/iptables/refused.js'
-import { foreignChange } from '../../lib/modes/iptables/verify.js'
-import { foundIn, fullBatch } from '../../lib/modes/iptables/full-sync.js'
+import { Verification } from '../../lib/modes/iptables/verify.js'
+import { foundIn, fullBatches, type Found } from '../../lib/modes/iptables/full-sync.js'
 import { IptablesError, parseSaved } from '../../lib/kernel/iptables.js'
+import { SavedReader } from '../../lib/kernel/iptables/saved.js'
 import { mode } from '../../lib/modes/iptables/index.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
 import { renderPlan } from '../../lib/modes/iptables/render.js'
@@ -16,8 +18,8 @@ import { service, state, states, testSettings } from '../support/states.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { ManifestFolder } from '../../lib/sources/manifest-folder.js'
 import { TrackerSink } from '../../lib/sources/tracker-sink.js'
-import type { Baseline } from '../../lib/modes/iptables/verify.js'
 import type { IpFamily } from '../../lib/state/ip.js'
+import type { Content } from '../../lib/modes/iptables/render.js'
 import type { IptablesPlan, PlanSettings } from '../../lib/modes/iptables/plan.js'
 import type { ServiceRules } from '../../lib/modes/iptables/service-rules.js'
 import type { ServiceSpec } from '../support/states.js'
@@ -29,6 +31,7 @@ const settings: PlanSettings = {
   randomFully: true,
   dropsInvalid: true,
   hasBpf: true,
+  hasAccounting: false,
 }
 
 function planOf(
@@ -42,6 +45,7 @@ function planOf(
 /** The rendered lines, hashes replaced by what they stand for: SVC, SVL, EXT, FW, SEP. */
 function lines(plan: IptablesPlan): string[] {
   return renderPlan(plan)
+    .replaceAll('KUBE-SVC-MARKNONPODSOURCE', 'NONPOD')
     .replace(/KUBE-(SVC|SVL|EXT|FW|SEP)-[A-Z2-7]{16}/g, '$1')
     .split('\n')
     .filter((line) => line.startsWith('-A'))
@@ -146,8 +150,8 @@ t.test('IT21: who is masqueraded on the way to a ClusterIP', async (t) => {
   const several = detecting({
     detectLocal: { mode: 'ClusterCIDR', cidrs: ['10.1.0.0/16', '10.2.0.0/16'] },
   })
-  t.match(first(several), /-j KUBE-MARK-NONPOD$/)
-  t.same(rulesOf(several, 'KUBE-MARK-NONPOD'), [
+  t.match(first(several), /-j NONPOD$/)
+  t.same(rulesOf(several, 'NONPOD'), [
     '-s 10.1.0.0/16 -j RETURN',
     '-s 10.2.0.0/16 -j RETURN',
     '-j KUBE-MARK-MASQ',
@@ -350,7 +354,7 @@ t.test('rules and chains for Services x endpoints: the cost of a change of mind'
         service({ name: `s${index}`, clusterIp: `10.96.${index >> 8}.${index & 255}`, endpoints }),
       ),
     )
-    return { services, endpoints, ...countRules(plan), chains: countChains(plan) }
+    return { services, endpoints, ...new RuleCounter().count(plan), chains: countChains(plan) }
   })
   t.same(counted, [
     { services: 0, endpoints: 0, nat: 6, filter: 4, chains: 12 },
@@ -360,6 +364,25 @@ t.test('rules and chains for Services x endpoints: the cost of a change of mind'
     { services: 100, endpoints: 2, nat: 406, filter: 4, chains: 112 },
     { services: 500, endpoints: 2, nat: 2006, filter: 4, chains: 512 },
   ])
+})
+
+t.test('IT51: rules are counted from what changed, and end at the same number', async (t) => {
+  const planner = new IptablesPlanner(settings)
+  const counter = new RuleCounter()
+  const other = service({ name: 'other', clusterIp: '10.96.0.11', affinitySeconds: 60 })
+  const cluster = states().put(web())
+  const afresh = (plan: IptablesPlan) => new RuleCounter().count(plan)
+  const steps = [
+    () => cluster,
+    () => cluster.put(other, service({ name: 'none', clusterIp: '10.96.0.12', endpoints: 0 })),
+    () => cluster.put(web({ endpoints: 5, nodePort: 30080 })),
+    () => cluster.remove(other),
+    () => cluster.setLocalAddresses(['127.0.0.1']),
+  ]
+  for (const step of steps) {
+    const plan = planner.plan(step().take())
+    t.same(counter.count(plan), afresh(plan))
+  }
 })
 
 const saved = (text: string) => foundIn(parseSaved(text))
@@ -379,7 +402,12 @@ COMMIT
 `)
   const { fixed, services } = planOf([web()])
   const undeletable = new Set(['KUBE-XLB-AAAAAAAAAAAAAAAA'])
-  const text = fullBatch({ fixed, services, usesLocalnet: true, found, undeletable }).toString()
+  const full = (kernel: Found) =>
+    fullBatches({
+      ...{ fixed, services, usesLocalnet: true, undeletable },
+      ...{ found: kernel, rulesPerTransaction: Infinity },
+    }).join('')
+  const text = full(found)
   t.match(text, '-X KUBE-SVC-AAAAAAAAAAAAAAAA')
   t.match(text, '-X KUBE-SEP-AAAAAAAAAAAAAAAA')
   t.match(text, ':KUBE-XLB-AAAAAAAAAAAAAAAA - [0:0]')
@@ -394,13 +422,98 @@ COMMIT
       '-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" ' +
       '-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP\nCOMMIT\n',
   )
-  const beside = fullBatch({ fixed, services, usesLocalnet: true, found: kubelet, undeletable })
-  t.notMatch(
-    beside.toString(),
-    'KUBE-FIREWALL',
-    'IT11: kubelet’s chain is complete, nothing to add',
-  )
+  t.notMatch(full(kubelet), 'KUBE-FIREWALL', 'IT11: kubelet’s chain is complete, nothing to add')
 })
+
+/** What other versions of kube-proxy and kubelet leave, beside what stands in the tests above. */
+const olderVersions = `*mangle
+:PREROUTING ACCEPT [0:0]
+:KUBE-IPTABLES-HINT - [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+:KUBE-PROXY-CANARY - [0:0]
+COMMIT
+*nat
+:PREROUTING ACCEPT [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+:KUBE-MARK-DROP - [0:0]
+:KUBE-FW-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-XLB-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SVC-MARKNONPODSOURCE - [0:0]
+-A KUBE-FW-AAAAAAAAAAAAAAAA -j KUBE-MARK-DROP
+-A KUBE-XLB-AAAAAAAAAAAAAAAA -j KUBE-MARK-DROP
+-A KUBE-SVC-MARKNONPODSOURCE -s 10.1.0.0/16 -j RETURN
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:KUBE-FIREWALL - [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-PROXY-FIREWALL - [0:0]
+-A INPUT -j KUBE-FIREWALL
+-A INPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP
+COMMIT
+`
+
+t.test('L18 IT50: chains of older versions go, those of kubelet stay', async (t) => {
+  const found = saved(olderVersions)
+  const { fixed, services } = planOf([web()])
+  const undeletable = new Set<string>()
+  const kept = { fixed, services, usesLocalnet: false, undeletable, rulesPerTransaction: Infinity }
+  for (const text of [cleanupBatch(found).toString(), fullBatches({ ...kept, found }).join('')]) {
+    for (const name of ['FW-AAAAAAAAAAAAAAAA', 'XLB-AAAAAAAAAAAAAAAA', 'SVC-MARKNONPODSOURCE']) {
+      t.match(text, `-X KUBE-${name}`)
+    }
+    t.match(text, '-X KUBE-MARK-DROP', 'kube-proxy made it, nobody filled it')
+    t.match(text, '-D INPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES')
+    t.notMatch(text, /KUBELET|HINT|KUBE-FIREWALL/)
+  }
+  const filled = olderVersions.replace(
+    '-A KUBE-FW-',
+    '-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000\n-A KUBE-FW-',
+  )
+  t.notMatch(cleanupBatch(saved(filled)).toString(), 'MARK-DROP', 'kubelet filled it')
+  t.notMatch(fullBatches({ ...kept, found: saved(filled) }).join(''), 'MARK-DROP')
+})
+
+t.test(
+  'a full sync of many rules is cut between Services, with what jumps to them last',
+  async (t) => {
+    const specs = Array.from({ length: 10 }, (_, index) =>
+      service({
+        name: `s${index}`,
+        clusterIp: `10.96.1.${index}`,
+        affinitySeconds: 60,
+        nodePort: 30000 + index,
+      }),
+    )
+    const { fixed, services } = planOf(specs)
+    const all = {
+      fixed,
+      services,
+      usesLocalnet: true,
+      undeletable: new Set<string>(),
+      found: new Map(),
+    }
+    const one = fullBatches({ ...all, rulesPerTransaction: Infinity })
+    const cut = fullBatches({ ...all, rulesPerTransaction: 20 })
+    t.equal(one.length, 1)
+    t.ok(cut.length > 3)
+    const sortedLines = (text: string) => [...new Set(text.split('\n'))].sort()
+    t.same(sortedLines(cut.join('')), sortedLines(one.join('')), 'in all, the same')
+    t.match(cut[0]?.toString(), ':KUBE-MARK-MASQ', 'what Services jump to comes first')
+    for (const [index, batch] of cut.entries()) {
+      const text = batch.toString()
+      const isLast = index === cut.length - 1
+      t.equal(text.includes(':KUBE-SERVICES'), isLast)
+      t.equal(text.includes('PREROUTING'), isLast)
+      const declared = new Set(text.match(/^:KUBE-S[VE][CP]-\S+/gm)?.map((line) => line.slice(1)))
+      for (const [, target = ''] of text.matchAll(/-j (KUBE-(?:SVC|SEP)-\S+)$/gm)) {
+        if (!isLast) t.ok(declared.has(target), 'nothing jumps to what comes later')
+      }
+    }
+  },
+)
 
 t.test('IT50: cleanup removes what kube-proxy wrote, and nothing else', async (t) => {
   const text = cleanupBatch(
@@ -474,31 +587,75 @@ function ownedBy(line: string, services: ReadonlySet<ServiceRules>): boolean {
   return ownerOf([...services], error) !== undefined
 }
 
-t.test('foreign changes are told from our own', async (t) => {
-  const plan = planOf([web()])
-  const text = renderPlan(plan)
-  const check = (kernel: string, baseline: Baseline = new Map()) =>
-    foreignChange({
-      found: saved(withBuiltins(kernel)),
-      usesLocalnet: plan.usesLocalnet,
-      before: plan,
-      after: plan,
-      baseline,
-    })
-  t.equal(check(text), undefined)
-  t.match(
-    check(text.replace(/-A KUBE-SVC-.*DNAT.*\n/, '')),
-    /KUBE-SVC-\S+ has 2 rules instead of 3/,
+t.test('IT46: any edit of our rules is told from what iptables words differently', async (t) => {
+  const plan = planOf([web({ nodePort: 30080 }), service({ name: 'w', clusterIp: '10.96.0.11' })])
+  const text = withBuiltins(renderPlan(plan))
+  const check = (kernel: string, after: Content = plan) => {
+    const verification = new Verification(plan, plan.usesLocalnet)
+    new SavedReader(verification).push(kernel)
+    return verification.differences(after).map(({ chain, what }) => `${chain} ${what}`)
+  }
+  t.same(check(text), [])
+  const asSaved = text
+    .replaceAll('--or-mark 0x4000', '--set-xmark 0x4000/0x4000')
+    .replaceAll('--xor-mark 0x4000', '--set-xmark 0x4000/0x0')
+    .replaceAll('--comment default/web:http', '--comment "default/web:http"')
+    .replaceAll('0.3333333333', '0.33333333349')
+  t.not(asSaved, text)
+  t.same(check(asSaved), [], 'the words of iptables-save')
+  const svc = /KUBE-SVC-\S+/.exec(text)?.[0] ?? ''
+  const lastOfSvc = new RegExp(`-A ${svc} -p tcp -m comment --comment \\S+ \\S+ \\S+ -j DNAT.*\n`)
+  const edits: [RegExp, string, string | RegExp][] = [
+    [/-A KUBE-SVC-.*-j DNAT.*\n/, '', /^nat KUBE-SVC-\S+ has .*, not .*--probability/],
+    [/-A PREROUTING.*\n/, '', /^nat PREROUTING lacks .*-j KUBE-SERVICES/],
+    [/(-A PREROUTING) (.*\n)/, '$1 -s 192.0.2.1/32 $2', /^nat PREROUTING lacks/],
+    [/-A KUBE-SERVICES -d.*\n/, '', /^nat KUBE-SERVICES lacks -d 10.96.0.1/],
+    [/(-A KUBE-SERVICES) -d 10.96.0.10\/32/, '$1 -d 10.96.0.66/32', /^nat KUBE-SERVICES lacks/],
+    [
+      /(?=-A KUBE-SERVICES -d)/,
+      '-A KUBE-SERVICES -j RETURN\n',
+      /KUBE-SERVICES has one more: -j RET/,
+    ],
+    [lastOfSvc, `$&-A ${svc} -j RETURN\n`, `nat ${svc} has one more: -j RETURN`],
+    [/(-A KUBE-SERVICES -m .*\n)/, '', /^nat KUBE-SERVICES lacks .*-j KUBE-NODEPORTS/],
+    [/10\.180\.0\.2:8080\n/, '6.6.6.6:1\n', /^nat KUBE-SVC-\S+ has .* 6.6.6.6:1, not/],
+    [/probability 0.5/, 'probability 0.4', /^nat KUBE-SVC-\S+ has .* 0.4/],
+    [/:KUBE-FORWARD.*\n/, '', 'filter KUBE-FORWARD is gone'],
+    [/:KUBE-PROXY-FIREWALL.*\n/, '', 'filter KUBE-PROXY-FIREWALL is gone'],
+    [/-A KUBE-FIREWALL.*\n/, '', /^filter KUBE-FIREWALL lacks ! -s 127.0.0.0\/8/],
+  ]
+  for (const [what, by, expected] of edits) {
+    const edited = text.replace(what, by)
+    t.not(edited, text)
+    const [first] = check(edited)
+    t.match(first, expected, String(what))
+  }
+  const tail = /-A KUBE-SERVICES -m .*\n/.exec(text)?.[0] ?? ''
+  const moved = text.replace(tail, '').replace('-A KUBE-SERVICES', `${tail}-A KUBE-SERVICES`)
+  t.match(check(moved)[0], /^nat KUBE-SERVICES does not end with/, 'IT33')
+})
+
+t.test('a sync that comes while the rules are read is no foreign change', async (t) => {
+  const planner = new IptablesPlanner(settings)
+  const other = service({ name: 'other', clusterIp: '10.96.0.11' })
+  const cluster = states().put(web(), other)
+  const before = planner.plan(cluster.take())
+  const late = service({ name: 'late', clusterIp: '10.96.0.12' })
+  const after = planner.plan(
+    cluster
+      .put(web({ endpoints: 3 }), late)
+      .remove(other)
+      .take(),
   )
-  t.match(check(text.replace(/-A PREROUTING.*\n/, '')), 'no jump nat PREROUTING to KUBE-SERVICES')
-  t.match(
-    check(text.replace(/-A KUBE-SERVICES -d.*\n/, '')),
-    'nat KUBE-SERVICES has 1 rules instead of 2',
-  )
-  t.match(check(text.replace(/.*KUBE-MARK-MASQ.*\n/g, '')), 'no chain nat KUBE-MARK-MASQ')
-  const baseline: Baseline = new Map()
-  t.equal(check(text, baseline), undefined)
-  t.match(check(text.replace('10.180.0.2:8080\n', '6.6.6.6:1\n'), baseline), 'was edited')
+  const check = (kernel: string) => {
+    const verification = new Verification(before, before.usesLocalnet)
+    new SavedReader(verification).push(withBuiltins(kernel))
+    return verification.differences(after).map(({ chain }) => chain)
+  }
+  t.same(check(renderPlan(before)), [])
+  t.same(check(renderPlan(after)), [])
+  const edited = renderPlan(after).replace(/-A KUBE-SERVICES -d 10.96.0.10.*\n/, '')
+  t.same(check(edited), ['nat KUBE-SERVICES'], 'but what was there all the time must be there')
 })
 
 /** What iptables-save shows besides what a restore declares. */
@@ -512,7 +669,7 @@ t.test('PersistentMap content of an empty kernel gives every rule of a plan', as
   const plan = planOf([web()])
   const empty = { fixed: { chains: [], tail: [] }, services: PersistentMap.empty<ServiceRules>() }
   const text = changeBatch(plan, empty).toString()
-  const { nat, filter } = countRules(plan)
+  const { nat, filter } = new RuleCounter().count(plan)
   t.equal(text.split('\n').filter((line) => /^-[AI] /.test(line)).length, nat + filter)
 })
 

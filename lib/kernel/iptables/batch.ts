@@ -7,6 +7,8 @@ export type Table = (typeof tables)[number]
 interface TableLines {
   readonly chains: Map<string, string>
   readonly lines: string[]
+  /** How many of the lines put a rule in. */
+  written: number
 }
 
 /**
@@ -65,6 +67,16 @@ export class Batch {
     return this
   }
 
+  /** The tables with anything in them: so many transactions the restore will be. */
+  get tables(): readonly Table[] {
+    return [...this.#tables.keys()]
+  }
+
+  /** Rules put into a table so far. */
+  rulesWritten(table: Table): number {
+    return this.#tables.get(table)?.written ?? 0
+  }
+
   /** Declarations and operations so far. */
   get size(): number {
     let size = this.#rules
@@ -83,8 +95,10 @@ export class Batch {
     return out.length === 0 ? '' : `${out.join('\n')}\n`
   }
 
-  #line(table: Table, verb: string, chain: string, text: string): this {
-    this.#of(table).lines.push(`${verb} ${checkChain(chain)} ${text}`)
+  #line(table: Table, verb: '-A' | '-I' | '-D', chain: string, text: string): this {
+    const lines = this.#of(table)
+    lines.lines.push(`${verb} ${checkChain(chain)} ${text}`)
+    if (verb !== '-D') lines.written++
     this.#rules++
     return this
   }
@@ -92,7 +106,7 @@ export class Batch {
   #of(table: Table): TableLines {
     let lines = this.#tables.get(table)
     if (!lines) {
-      lines = { chains: new Map(), lines: [] }
+      lines = { chains: new Map(), lines: [], written: 0 }
       this.#tables.set(table, lines)
     }
     return lines

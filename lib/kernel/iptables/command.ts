@@ -11,8 +11,15 @@ export interface CommandOutput {
 export type Run = (
   file: string,
   args: readonly string[],
-  options?: { readonly stdin?: string; readonly timeoutMs?: number },
+  options?: RunOptions,
 ) => Promise<CommandOutput>
+
+export interface RunOptions {
+  readonly stdin?: string
+  readonly timeoutMs?: number
+  /** Takes what the program prints, piece by piece, instead of keeping all of it in `stdout`. */
+  readonly onOutput?: (text: string) => void
+}
 
 export const runProgram: Run = (file, args, options = {}) =>
   new Promise((resolve, reject) => {
@@ -29,7 +36,9 @@ export const runProgram: Run = (file, args, options = {}) =>
       timedOut = true
       child.kill('SIGKILL')
     }, timeoutMs)
-    child.stdout.on('data', (chunk: Buffer) => stdout.push(chunk))
+    const { onOutput } = options
+    if (onOutput) child.stdout.setEncoding('utf8').on('data', onOutput)
+    else child.stdout.on('data', (chunk: Buffer) => stdout.push(chunk))
     child.stderr.on('data', (chunk: Buffer) => stderr.push(chunk))
     // A program that exits before it has read everything closes the pipe; its exit code says why.
     child.stdin.on('error', () => undefined)

@@ -59,6 +59,11 @@ export function remember(list: string): Match {
   return { name: 'recent', args: ['--set', '--name', checkList(list)] }
 }
 
+/** Always true; counts the packet in an nfacct object, which must exist. */
+export function accounted(object: string): Match {
+  return { name: 'nfacct', args: ['--nfacct-name', checkList(object)] }
+}
+
 /** A classic BPF program over the packet from its network header on. */
 export function bytecode(program: readonly (readonly [number, number, number, number])[]): Match {
   const code = program.map((instruction) => instruction.join(' '))
@@ -77,5 +82,5 @@ function checkPort(port: number): string {
 
 function checkList(name: string): string {
   if (/^[A-Za-z0-9_.-]{1,200}$/.test(name)) return name
-  throw new RangeError(`list name ${JSON.stringify(name)}: letters, digits, - _ . only`)
+  throw new RangeError(`name ${JSON.stringify(name)}: letters, digits, - _ . only`)
 }

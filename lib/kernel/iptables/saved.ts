@@ -15,23 +15,77 @@ export interface SavedTable {
   readonly chains: ReadonlyMap<string, SavedChain>
 }
 
-/** Reads the output of iptables-save. Lines it does not know are skipped, they are comments. */
-export function parseSaved(text: string): SavedTable[] {
-  const saved: SavedTable[] = []
-  let chains = new Map<string, { name: string; policy: string; rules: string[] }>()
-  for (const line of text.split('\n')) {
+/** Is told what iptables-save prints, in its order: all chains of a table, then their rules. */
+export interface SavedVisitor {
+  chain(table: Table, name: string, policy: string): void
+  rule(table: Table, chain: string, rule: string): void
+}
+
+/** Reads the output of iptables-save piece by piece. Lines it does not know are skipped, they are comments. */
+export class SavedReader {
+  readonly #visitor: SavedVisitor
+  #table: Table | undefined
+  #rest = ''
+
+  constructor(visitor: SavedVisitor) {
+    this.#visitor = visitor
+  }
+
+  push(text: string): void {
+    const whole = this.#rest + text
+    let start = 0
+    for (let end = whole.indexOf('\n'); end >= 0; end = whole.indexOf('\n', start)) {
+      this.#line(whole.slice(start, end))
+      start = end + 1
+    }
+    this.#rest = whole.slice(start)
+  }
+
+  #line(line: string): void {
+    if (line.startsWith('*')) this.#table = tables.find((known) => known === line.slice(1).trim())
+    if (!this.#table) return
     if (line.startsWith('-A ')) {
       const end = line.indexOf(' ', 3)
-      const name = line.slice(3, end < 0 ? undefined : end)
-      chains.get(name)?.rules.push(end < 0 ? '' : line.slice(end + 1))
+      const chain = line.slice(3, end < 0 ? undefined : end)
+      this.#visitor.rule(this.#table, chain, end < 0 ? '' : line.slice(end + 1))
     } else if (line.startsWith(':')) {
       const [name = '', policy = '-'] = line.slice(1).split(' ')
-      chains.set(name, { name, policy, rules: [] })
-    } else if (line.startsWith('*')) {
-      const table = tables.find((known) => known === line.slice(1).trim())
-      chains = new Map()
-      if (table) saved.push({ table, chains })
+      this.#visitor.chain(this.#table, name, policy)
     }
   }
-  return saved
+}
+
+type MutableChain = SavedChain & { readonly rules: string[] }
+
+/** Keeps what it is told, but for the rules of chains nobody asked for. */
+export class SavedTables implements SavedVisitor {
+  readonly #tables = new Map<Table, Map<string, MutableChain>>()
+  readonly #wants: (chain: string) => boolean
+
+  constructor(wants: (chain: string) => boolean = () => true) {
+    this.#wants = wants
+  }
+
+  chain(table: Table, name: string, policy: string): void {
+    let chains = this.#tables.get(table)
+    if (!chains) {
+      chains = new Map()
+      this.#tables.set(table, chains)
+    }
+    chains.set(name, { name, policy, rules: [] })
+  }
+
+  rule(table: Table, chain: string, rule: string): void {
+    if (this.#wants(chain)) this.#tables.get(table)?.get(chain)?.rules.push(rule)
+  }
+
+  get all(): SavedTable[] {
+    return [...this.#tables].map(([table, chains]) => ({ table, chains }))
+  }
+}
+
+export function parseSaved(text: string): SavedTable[] {
+  const saved = new SavedTables()
+  new SavedReader(saved).push(`${text}\n`)
+  return saved.all
 }

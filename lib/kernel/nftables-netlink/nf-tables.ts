@@ -2,14 +2,12 @@ import { randomUUID } from 'node:crypto'
 import { KernelError } from '../../errors.js'
 import { openChannel, type NetlinkChannel } from '../netlink/channel.js'
 import { kernelErrorOf } from '../netlink/failure.js'
-import { attributesOf } from '../netlink/message-reader.js'
-import { MessageWriter } from '../netlink/message-writer.js'
 import { protocols } from '../netlink/protocol.js'
 import type { Command, Transaction } from '../nftables/model.js'
 import type { RulesetWriter } from '../nftables/nft.js'
 import type { RulesetReader } from '../nftables/reader.js'
 import { transactionText } from '../nftables/text.js'
-import { generationId, messages } from './protocol.js'
+import { readGeneration } from './generation.js'
 import { TableReader } from './table-reader.js'
 import { uniqueSetNames, writeTransaction, type NameSet } from './transaction-writer.js'
 
@@ -41,13 +39,7 @@ export class NfTables implements RulesetWriter {
 
   /** Counts the transactions of this network namespace, everybody's (NF19 without listing). */
   generation(): number {
-    const writer = new MessageWriter(32).message(messages.getGeneration, 0, (message) =>
-      message.fixed(Uint8Array.of(0, 0, 0, 0)),
-    )
-    const [reply] = this.#channel.request(writer, 'ask nf_tables for its generation')
-    const id = reply && attributesOf(reply.payload, 4).get(generationId)
-    if (!id) throw new KernelError('unsupported', 'ask nf_tables for its generation: no answer')
-    return id.readUInt32BE(0)
+    return readGeneration(this.#channel)
   }
 
   close(): void {

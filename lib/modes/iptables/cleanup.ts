@@ -1,19 +1,12 @@
 import { Batch, Iptables, isIptablesError } from '../../kernel/iptables.js'
-import { chains, isServiceChain } from './names.js'
-import { foundIn, targetOf, type Found } from './full-sync.js'
+import { accounts, isOwnChain, markDrop } from './names.js'
+import { foundIn, isEmptyMarkDrop, isOfInterest, targetOf, type Found } from './full-sync.js'
 import { kernelError } from './kernel-error.js'
 import { messageOf } from '../../errors.js'
 import type { Backend, Family, Run } from '../../kernel/iptables.js'
 import type { Log } from '../mode.js'
-
-/** Everything but the chain that kubelet owns too. */
-const fixedNames: ReadonlySet<string> = new Set(
-  Object.values(chains).filter((name) => name !== chains.kubeletFirewall),
-)
-
-function isOurs(chain: string): boolean {
-  return fixedNames.has(chain) || isServiceChain(chain)
-}
+import type { OpenDeps } from './open.js'
+import type { PacketAccounts } from '../../kernel/nfacct.js'
 
 /**
  * The batch that removes everything this mode, or kube-proxy in its iptables mode, has ever put
@@ -24,12 +17,13 @@ export function cleanupBatch(found: Found): Batch {
   const batch = new Batch()
   for (const [table, inTable] of found) {
     const wanted = new Set<string>()
-    const ours = [...inTable.keys()].filter(isOurs)
+    const ours = new Set([...inTable.keys()].filter(isOwnChain))
+    if (isEmptyMarkDrop(table, inTable)) ours.add(markDrop)
     for (const { name, policy, rules } of inTable.values()) {
-      if (isOurs(name)) continue
+      if (ours.has(name)) continue
       for (const saved of rules) {
         const target = targetOf(saved)
-        if (target === undefined || !isOurs(target)) continue
+        if (target === undefined || !ours.has(target)) continue
         // Jumps stand in built-in chains; a rule in somebody's own chain is theirs to remove.
         if (policy === '-') wanted.add(target)
         else batch.deleteSaved(table, name, saved)
@@ -42,7 +36,10 @@ export function cleanupBatch(found: Found): Batch {
 }
 
 /** Cleans both flavours and both families, as far as they are there. */
-export async function cleanupAll(log: Log, run?: Run): Promise<void> {
+export async function cleanupAll(
+  log: Log,
+  { run, openAccounts }: Pick<OpenDeps, 'run' | 'openAccounts'>,
+): Promise<void> {
   const failures: unknown[] = []
   for (const backend of ['nft', 'legacy'] as const) {
     for (const family of ['IPv4', 'IPv6'] as const) {
@@ -54,6 +51,7 @@ export async function cleanupAll(log: Log, run?: Run): Promise<void> {
       }
     }
   }
+  removeAccounts(openAccounts, log)
   if (failures.length > 0) throw kernelError(failures[0], 'clean up iptables rules')
 }
 
@@ -61,8 +59,19 @@ async function cleanupOne(family: Family, backend: Backend, run: Run | undefined
   try {
     const iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
     // Only tables that exist: asking the legacy flavour for a table would create it.
-    await iptables.restore(cleanupBatch(foundIn(await iptables.save())))
+    await iptables.restore(cleanupBatch(foundIn(await iptables.save(undefined, isOfInterest))))
   } catch (error) {
     if (!isIptablesError(error, 'missing')) throw error
+  }
+}
+
+/** Once no rule counts with them any more. */
+function removeAccounts(open: () => PacketAccounts, log: Log): void {
+  try {
+    const opened = open()
+    for (const name of Object.values(accounts)) opened.remove(name)
+    opened.close()
+  } catch (error) {
+    log.debug({ reason: messageOf(error) }, 'no nfacct objects to remove')
   }
 }

@@ -1,4 +1,5 @@
 import {
+  accounted,
   addressType,
   bytecode,
   connectionState,
@@ -9,8 +10,8 @@ import {
   notConnectionState,
   rule,
 } from '../../kernel/iptables.js'
-import { chains } from './names.js'
-import { podSources } from './service-rules.js'
+import { accounts, chains } from './names.js'
+import { podSources } from './port-words.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Match, Rule, Table } from '../../kernel/iptables.js'
 import type { NodeView } from '../../state/desired-state.js'
@@ -31,6 +32,8 @@ export interface FixedContext {
   readonly dropsInvalid: boolean
   readonly localhostNodePorts: boolean
   readonly hairpin: HairpinTest
+  /** The kernel has nfacct objects, so dropped packets are counted (IT10). */
+  readonly counts: boolean
 }
 
 /** Rules that do not depend on any Service. */
@@ -158,7 +161,7 @@ function forward(context: FixedContext, hairpin: readonly (readonly Match[])[]):
     // A packet conntrack cannot place would leave without its address translated back and make
     // the client reset the connection (#74839).
     ...(context.dropsInvalid
-      ? [rule({ matches: [connectionState('INVALID')], jump: 'DROP' })]
+      ? [rule({ matches: [connectionState('INVALID'), ...counted(context)], jump: 'DROP' })]
       : []),
     rule({ comment, matches: [markIs(maskOf(context))], jump: 'ACCEPT' }),
     rule({
@@ -168,6 +171,10 @@ function forward(context: FixedContext, hairpin: readonly (readonly Match[])[]):
     }),
     ...hairpin.map((matches) => rule({ comment, matches, jump: 'ACCEPT' })),
   ]
+}
+
+function counted({ counts }: FixedContext): Match[] {
+  return counts ? [accounted(accounts.invalidDropped)] : []
 }
 
 /** IT33: must stay last in nat KUBE-SERVICES, else it hides external addresses that are local. */

@@ -1,13 +1,18 @@
 import { Batch, splitArguments } from '../../kernel/iptables.js'
-import { chains, isServiceChain } from './names.js'
+import { chains, isOwnChain, isServiceChain, markDrop } from './names.js'
+import { isSameRule } from './wording.js'
 import { jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
-import { writeAll } from './render.js'
+import { writeChain, writeShared } from './render.js'
 import type { Content } from './render.js'
 import type { Jump } from './fixed-rules.js'
-import type { Rule, SavedTable, Table } from '../../kernel/iptables.js'
+import type { ServiceRules } from './service-rules.js'
+import type { SavedTable, Table } from '../../kernel/iptables.js'
 
 /** What a full sync found in the kernel, whoever wrote it. */
 export type Found = ReadonlyMap<Table, SavedTable['chains']>
+
+/** Of the chains a full sync writes anyway, the name is enough. */
+export const isOfInterest = (chain: string): boolean => !isServiceChain(chain)
 
 export function foundIn(saved: readonly SavedTable[]): Found {
   return new Map(saved.map(({ table, chains: inTable }) => [table, inTable]))
@@ -18,34 +23,58 @@ export interface FullSync extends Content {
   readonly found: Found
   /** Stale chains somebody else's rules jump to: they are emptied but stay. */
   readonly undeletable: ReadonlySet<string>
+  /** After so many rules of Services a new transaction begins. */
+  readonly rulesPerTransaction: number
 }
 
 /**
  * Writes everything, makes sure the built-in chains jump to it, and removes the chains of
  * Services that are no more, in the layout of any version of kube-proxy (IT40, IT43): in one
- * transaction for each table, so no packet meets half of it.
+ * transaction for each table, so no packet meets half of it. Large clusters take several, each
+ * with whole Services: what jumps to their chains, and what removes others, comes with the last.
  */
-export function fullBatch({ found, usesLocalnet, undeletable, ...content }: FullSync): Batch {
-  const batch = new Batch()
+export function fullBatches({ found, usesLocalnet, undeletable, ...content }: FullSync): Batch[] {
+  const { fixed } = content
   const services = [...content.services.values()]
-  writeAll(batch, content.fixed, services)
+  let batch = new Batch()
+  const batches = [batch]
+  for (const one of fixed.chains) writeChain(batch, one)
+  for (const service of services) {
+    if (batch.rulesWritten('nat') >= content.rulesPerTransaction) {
+      batch = new Batch()
+      batches.push(batch)
+    }
+    for (const one of service.chains) writeChain(batch, one)
+  }
+  writeShared(batch, fixed, services)
   for (const jump of jumps) ensureJump(batch, found, jump)
+  removeOldJumps(batch, found)
   if (usesLocalnet) ensureLocalnetGuard(batch, found)
+  removeStale(batch, found, { fixed, services, undeletable })
+  return batches
+}
+
+function removeStale(
+  batch: Batch,
+  found: Found,
+  kept: Pick<FullSync, 'fixed' | 'undeletable'> & { readonly services: readonly ServiceRules[] },
+): void {
   const wanted = new Set([
-    ...content.fixed.chains.map(({ table, chain }) => `${table} ${chain}`),
-    ...services.flatMap((service) => service.chains.map(({ table, chain }) => `${table} ${chain}`)),
+    ...kept.fixed.chains.map(({ table, chain }) => `${table} ${chain}`),
+    ...kept.services.flatMap(({ chains: own }) =>
+      own.map(({ table, chain }) => `${table} ${chain}`),
+    ),
   ])
   const stale = [...found].flatMap(([table, inTable]) =>
     [...inTable.keys()]
-      .filter((chain) => isServiceChain(chain) || chain === chains.markNonPods)
+      .filter((chain) => isServiceChain(chain) || isEmptyMarkDrop(table, inTable, chain))
       .filter((chain) => !wanted.has(`${table} ${chain}`))
       .map((chain) => ({ table, chain })),
   )
   for (const { table, chain } of stale) batch.chain(table, chain)
   for (const { table, chain } of stale) {
-    if (!undeletable.has(chain)) batch.deleteChain(table, chain)
+    if (!kept.undeletable.has(chain)) batch.deleteChain(table, chain)
   }
-  return batch
 }
 
 /** One jump, worded as ours; older wordings and duplicates go. */
@@ -53,23 +82,47 @@ function ensureJump(batch: Batch, found: Found, { table, from, to, rule }: Jump)
   const present = (found.get(table)?.get(from)?.rules ?? []).filter(
     (saved) => targetOf(saved) === to,
   )
-  const exact = present.indexOf(rule.text)
+  const exact = present.findIndex((saved) => isSameRule(saved, rule.text))
   if (exact < 0) batch.prepend(table, from, rule)
   for (const [index, saved] of present.entries()) {
     if (index !== exact) batch.deleteSaved(table, from, saved)
   }
 }
 
+/** Older versions jumped from elsewhere too, such as from filter INPUT to KUBE-SERVICES. */
+function removeOldJumps(batch: Batch, found: Found): void {
+  for (const [table, inTable] of found) {
+    for (const { name, policy, rules } of inTable.values()) {
+      if (policy === '-') continue
+      const ours = jumps.filter((jump) => jump.table === table && jump.from === name)
+      for (const saved of rules) {
+        const target = targetOf(saved)
+        if (target === undefined || !isOwnChain(target)) continue
+        if (!ours.some(({ to }) => to === target)) batch.deleteSaved(table, name, saved)
+      }
+    }
+  }
+}
+
+/** What kube-proxy left of a chain that it made for kubelet to fill. */
+export function isEmptyMarkDrop(
+  table: Table,
+  inTable: SavedTable['chains'],
+  chain: string = markDrop,
+): boolean {
+  return table === 'nat' && chain === markDrop && inTable.get(chain)?.rules.length === 0
+}
+
 /** IT11: the rule is kubelet's too, so it is added where missing and nothing else is touched. */
 function ensureLocalnetGuard(batch: Batch, found: Found): void {
   const present = found.get('filter')?.get(chains.kubeletFirewall)
   if (!present) batch.chain('filter', chains.kubeletFirewall)
-  if (!present?.rules.some((saved) => isSameRule(saved, localnetGuard))) {
+  if (!present?.rules.some((saved) => isSameRule(saved, localnetGuard.text))) {
     batch.append('filter', chains.kubeletFirewall, localnetGuard)
   }
   for (const jump of kubeletJumps) {
     const rules = found.get(jump.table)?.get(jump.from)?.rules ?? []
-    if (!rules.some((saved) => isSameRule(saved, jump.rule))) {
+    if (!rules.some((saved) => isSameRule(saved, jump.rule.text))) {
       batch.prepend(jump.table, jump.from, jump.rule)
     }
   }
@@ -80,8 +133,4 @@ export function targetOf(saved: string): string | undefined {
   const args = splitArguments(saved)
   const at = args.findIndex((arg) => arg === '-j' || arg === '-g')
   return at < 0 ? undefined : args[at + 1]
-}
-
-function isSameRule(saved: string, rule: Rule): boolean {
-  return splitArguments(saved).join('\n') === rule.args.join('\n')
 }

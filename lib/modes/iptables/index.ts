@@ -1,22 +1,23 @@
 import { readFile, writeFile } from 'node:fs/promises'
-import { bytecode, Iptables, isIptablesError, rule } from '../../kernel/iptables.js'
-import { countRules, IptablesPlanner } from './plan.js'
 import { cleanupAll } from './cleanup.js'
-import { FamilyRules } from './apply.js'
-import { kernelError } from './kernel-error.js'
+import { IptablesPlanner } from './plan.js'
 import { messageOf } from '../../errors.js'
+import { openChannel } from '../../kernel/netlink/channel.js'
+import { openFamilies, type KernelFacts, type OpenDeps, type Opened } from './open.js'
+import { openPacketAccounts } from '../../kernel/nfacct.js'
+import { PacketCounters } from './packet-counters.js'
 import { probeFamily } from './probe.js'
+import { protocols } from '../../kernel/netlink/protocol.js'
+import { readGeneration } from '../../kernel/nftables-netlink/generation.js'
 import { renderChanges, renderPlan } from './render.js'
 import { watchRules } from './watch.js'
 import type { Applied, Mode, ModeContext, ModeDefinition, ModeSettings, Planner } from '../mode.js'
-import type { Backend, Run } from '../../kernel/iptables.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
-import type { IptablesPlan, PlanSettings } from './plan.js'
+import type { IptablesPlan } from './plan.js'
+import type { RuleCounts } from './count.js'
 
-export interface IptablesDeps {
-  readonly run?: Run
-  readonly backend?: Backend
+export interface IptablesDeps extends Partial<OpenDeps> {
   readonly readSysctl?: (name: string) => Promise<string>
   readonly writeSysctl?: (name: string, value: string) => Promise<void>
 }
@@ -25,20 +26,34 @@ export interface IptablesDeps {
 const readSysctl = async (name: string) => (await readFile(`/proc/sys/${name}`, 'utf8')).trim()
 const writeSysctl = (name: string, value: string) => writeFile(`/proc/sys/${name}`, value)
 
-export function iptablesMode(deps: IptablesDeps = {}): ModeDefinition {
+const openGeneration = () => {
+  const channel = openChannel(protocols.netfilter)
+  return () => readGeneration(channel)
+}
+
+/** What `render` takes for given. */
+const offlineFacts: KernelFacts = { hasBpf: true, hasAccounting: false, randomFully: true }
+
+export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
+  const deps = { openAccounts: openPacketAccounts, openGeneration, ...given }
   return {
     name: 'iptables',
     summary: 'iptables rules as everybody knows them; works wherever iptables does',
-    probe: async () => [...(await probeFamily('IPv4', deps)), ...(await probeFamily('IPv6', deps))],
-    planner: (settings) => new RuleTexts(settings, { hasBpf: true, randomFully: true }),
-    create: (settings, context) => createMode(settings, context, deps),
-    cleanup: (context) => cleanupAll(context.log, deps.run),
+    probe: async () => [
+      ...(await probeFamily('IPv4', given)),
+      ...(await probeFamily('IPv6', given)),
+    ],
+    planner: (settings) => new RuleTexts(settings, offlineFacts),
+    create: async (settings, context) =>
+      new IptablesMode({
+        ...{ settings, context, deps: given },
+        opened: await openFamilies(settings, context.log, deps),
+      }),
+    cleanup: (context) => cleanupAll(context.log, deps),
   }
 }
 
 export const mode: ModeDefinition = iptablesMode()
-
-type KernelFacts = Pick<PlanSettings, 'hasBpf' | 'randomFully'>
 
 /** The planner with its two texts. */
 class RuleTexts implements Planner<IptablesPlan> {
@@ -67,57 +82,55 @@ class RuleTexts implements Planner<IptablesPlan> {
   }
 }
 
+interface ModeParts {
+  readonly opened: Opened
+  readonly settings: ModeSettings
+  readonly context: ModeContext
+  readonly deps: Pick<IptablesDeps, 'readSysctl' | 'writeSysctl'>
+}
+
 class IptablesMode extends RuleTexts implements Mode<IptablesPlan> {
   readonly name = 'iptables'
-  readonly #families: ReadonlyMap<IpFamily, FamilyRules>
+  readonly #opened: Opened
   readonly #settings: ModeSettings
   readonly #context: ModeContext
-  readonly #deps: IptablesDeps
+  readonly #deps: ModeParts['deps']
+  readonly #counters: PacketCounters | undefined
   #hasSetLocalnet = false
 
-  constructor(
-    families: ReadonlyMap<IpFamily, FamilyRules>,
-    facts: KernelFacts,
-    settings: ModeSettings,
-    context: ModeContext,
-    deps: IptablesDeps,
-  ) {
-    super(settings, facts)
-    this.#families = families
+  constructor({ opened, settings, context, deps }: ModeParts) {
+    super(settings, opened.facts)
+    this.#opened = opened
     this.#settings = settings
     this.#context = context
     this.#deps = deps
+    if (opened.accounts) this.#counters = new PacketCounters(opened.accounts, context)
   }
 
   async apply(plan: IptablesPlan, previous: IptablesPlan | undefined): Promise<Applied> {
-    const rules = this.#families.get(plan.family)
+    const rules = this.#opened.families.get(plan.family)
     if (!rules) return { full: false, bytes: 0, objects: 0, failed: [] }
-    const applied = await rules.apply(plan, previous)
+    const { written, total, ...applied } = await rules.apply(plan, previous)
     // The guard is in place by now, so 127.0.0.1 may become reachable by route.
     if (plan.usesLocalnet) await this.#setLocalnet()
-    this.#measure(plan, applied)
+    this.#measure(plan.family, written, total)
     return applied
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    await Promise.all(
-      [...this.#families].map(([family, rules]) =>
-        watchRules(
-          {
-            rules,
-            log: this.#context.log,
-            periodMs: this.#settings.syncPeriodMs,
-            changed: (what) => {
-              this.#context.resync(`${family} iptables rules were changed: ${what}`, { full: true })
-            },
-          },
-          signal,
-        ),
-      ),
-    )
+    const { log } = this.#context
+    const { families, foreign } = this.#opened
+    const watching = [...families].map(([family, rules]) => {
+      const changed = (what: string) =>
+        this.#context.resync(`${family} iptables rules were changed: ${what}`, { full: true })
+      const { syncPeriodMs: periodMs } = this.#settings
+      return watchRules({ rules, foreign, log, periodMs, changed }, signal)
+    })
+    await Promise.all([...watching, this.#counters?.run(signal)])
   }
 
   close(): Promise<void> {
+    this.#counters?.close()
     return Promise.resolve()
   }
 
@@ -141,48 +154,13 @@ class IptablesMode extends RuleTexts implements Mode<IptablesPlan> {
     }
   }
 
-  #measure(plan: IptablesPlan, applied: Applied): void {
-    const labels = { ip_family: plan.family }
+  /** IT51: counted by us, not read from the kernel. */
+  #measure(family: IpFamily, written: RuleCounts, total: RuleCounts): void {
     const { meter } = this.#context
-    if (!applied.full) {
-      meter.gauge('sync_proxy_rules_iptables_last', { ...labels, table: 'all' }, applied.objects)
-      return
-    }
-    for (const [table, count] of Object.entries(countRules(plan))) {
-      meter.gauge('sync_proxy_rules_iptables_total', { ...labels, table }, count)
-      meter.gauge('sync_proxy_rules_iptables_last', { ...labels, table }, count)
+    for (const table of ['nat', 'filter'] as const) {
+      const labels = { ip_family: family, table }
+      meter.gauge('sync_proxy_rules_iptables_total', labels, total[table])
+      meter.gauge('sync_proxy_rules_iptables_last', labels, written[table])
     }
   }
-}
-
-async function createMode(
-  settings: ModeSettings,
-  context: ModeContext,
-  deps: IptablesDeps,
-): Promise<Mode> {
-  const families = new Map<IpFamily, FamilyRules>()
-  const failures: unknown[] = []
-  let facts: KernelFacts = { hasBpf: true, randomFully: true }
-  for (const family of settings.families) {
-    try {
-      const { run, backend = 'auto' } = deps
-      const iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
-      await iptables.check()
-      const probe = rule({ matches: [bytecode([[6, 0, 0, 0]])], jump: 'RETURN' })
-      facts = {
-        hasBpf: facts.hasBpf && (await iptables.supports('nat', probe)),
-        randomFully: facts.randomFully && iptables.capabilities.randomFully,
-      }
-      const options = { iptables, log: context.log, retryMs: settings.syncPeriodMs * 0.9 }
-      families.set(family, new FamilyRules(options))
-      context.log.info({ family, ...iptables.capabilities }, 'using iptables')
-    } catch (error) {
-      failures.push(error)
-      // IT49: the other family may still do.
-      const hint = isIptablesError(error, 'missing') ? 'not installed' : messageOf(error)
-      context.log.warn({ family, reason: hint }, 'no iptables for this IP family, leaving it out')
-    }
-  }
-  if (families.size === 0) throw kernelError(failures[0], 'start iptables mode')
-  return new IptablesMode(families, facts, settings, context, deps)
 }

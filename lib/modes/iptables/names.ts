@@ -14,12 +14,33 @@ export const chains = {
   forward: 'KUBE-FORWARD',
   postrouting: 'KUBE-POSTROUTING',
   markMasquerade: 'KUBE-MARK-MASQ',
-  /** nat, ours: marks what does not come from pods, when several CIDRs say who is a pod. */
-  markNonPods: 'KUBE-MARK-NONPOD',
+  /**
+   * nat, ours: marks what does not come from pods, when several CIDRs say who is a pod. Named so
+   * that kube-proxy takes it for a Service that is no more, and removes it when it takes over.
+   */
+  markNonPods: 'KUBE-SVC-MARKNONPODSOURCE',
   /** In mangle, nat and filter: gone when somebody flushed the tables (IT46). */
   canary: 'KUBE-PROXY-CANARY',
   /** Shared with kubelet: never flushed, never removed (IT11). */
   kubeletFirewall: 'KUBE-FIREWALL',
+} as const
+
+/** nat: kubelet filled it before 1.28; kube-proxy before 1.25 made it, empty, to jump to. */
+export const markDrop = 'KUBE-MARK-DROP'
+
+/** Chains that are ours, or kube-proxy's, whole and alone. */
+export function isOwnChain(name: string): boolean {
+  return fixedNames.has(name) || isServiceChain(name)
+}
+
+const fixedNames: ReadonlySet<string> = new Set(
+  Object.values(chains).filter((name) => name !== chains.kubeletFirewall),
+)
+
+/** nfacct objects that count packets for /metrics (IT10, IT25). */
+export const accounts = {
+  invalidDropped: 'ct_state_invalid_dropped_pkts',
+  localhostNodePorts: 'localhost_nps_accepted_pkts',
 } as const
 
 /** Every prefix a chain of a service port or endpoint has had in any version (IT02, IT50). */

@@ -1,11 +1,12 @@
-import { dispatchChains, fixedRules } from './fixed-rules.js'
+import { fixedRules } from './fixed-rules.js'
 import { serviceRules } from './service-rules.js'
 import type { DerivedBuckets, PersistentMap } from '../../state/persistent-map.js'
 import type { DesiredService, DesiredState, NodeView } from '../../state/desired-state.js'
 import type { FixedRules, HairpinTest } from './fixed-rules.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Rule } from '../../kernel/iptables.js'
-import type { RuleContext, ServiceRules } from './service-rules.js'
+import type { RuleContext } from './port-words.js'
+import type { ServiceRules } from './service-rules.js'
 
 /** All rules of one family. */
 export interface IptablesPlan {
@@ -26,6 +27,8 @@ export interface PlanSettings {
   readonly dropsInvalid: boolean
   /** The kernel has the `bpf` match. */
   readonly hasBpf: boolean
+  /** The kernel has the `nfacct` match and the objects it counts with. */
+  readonly hasAccounting: boolean
 }
 
 /** From so many endpoints on, rules carry no comments (IT42). */
@@ -83,14 +86,18 @@ export class IptablesPlanner {
 
   #context(state: DesiredState, isLarge: boolean): RuleContext {
     const { localTraffic, primaryIp } = state.node
-    const { masqueradeAll } = this.#settings
-    return { family: state.family, localTraffic, primaryIp, masqueradeAll, hasComments: !isLarge }
+    const { masqueradeAll, hasAccounting } = this.#settings
+    const countsLocalhost = hasAccounting && this.#usesLocalnet(state)
+    const { family } = state
+    return {
+      ...{ family, localTraffic, primaryIp, masqueradeAll, countsLocalhost },
+      hasComments: !isLarge,
+    }
   }
 
   #fixed({ family, node }: DesiredState, hairpin: HairpinTest): FixedRules {
-    const { masqueradeBit, randomFully, dropsInvalid, localhostNodePorts } = this.#settings
-    const settings = { masqueradeBit, randomFully, dropsInvalid, localhostNodePorts }
-    return fixedRules({ family, node, hairpin, ...settings })
+    const { hasAccounting: counts, ...settings } = this.#settings
+    return fixedRules({ ...settings, family, node, hairpin, counts })
   }
 
   #hairpin(state: DesiredState): HairpinTest {
@@ -121,24 +128,6 @@ interface Memory {
   }
   readonly fixedKey: string
   readonly plan: IptablesPlan
-}
-
-/** How many rules there are in the kernel once the plan is applied. */
-export function countRules(plan: IptablesPlan): { nat: number; filter: number } {
-  const count = { nat: plan.fixed.tail.length, filter: 0, mangle: 0, raw: 0, security: 0 }
-  for (const { table, rules } of plan.fixed.chains) count[table] += rules.length
-  for (const { chains, dispatch } of plan.services.values()) {
-    for (const { table, rules } of chains) count[table] += rules.length
-    for (const { table } of dispatch) count[table]++
-  }
-  return { nat: count.nat, filter: count.filter }
-}
-
-/** How many chains, the canaries among them. */
-export function countChains(plan: IptablesPlan): number {
-  let count = plan.fixed.chains.length + dispatchChains.length
-  for (const { chains } of plan.services.values()) count += chains.length
-  return count
 }
 
 function countEndpoints(services: PersistentMap<DesiredService>, memory: Memory | undefined) {

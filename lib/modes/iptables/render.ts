@@ -18,7 +18,14 @@ export function renderPlan(plan: IptablesPlan): string {
     batch.append('filter', chains.kubeletFirewall, localnetGuard)
   }
   const services = [...plan.services.values()].sort((a, b) => (a.key < b.key ? -1 : 1))
-  writeAll(batch, plan.fixed, services)
+  for (const one of plan.fixed.chains) writeChain(batch, one)
+  for (const { table, chain } of dispatchChains) batch.chain(table, chain)
+  for (const service of services) {
+    // Beside the chains they jump to, for whoever reads it.
+    writeDispatch(batch, service.dispatch)
+    for (const one of service.chains) writeChain(batch, one)
+  }
+  for (const rule of plan.fixed.tail) batch.append('nat', chains.services, rule)
   return batch.toString()
 }
 
@@ -27,15 +34,19 @@ export function renderChanges(plan: IptablesPlan, previous: IptablesPlan | undef
   return changeBatch({ fixed: plan.fixed, services: plan.services }, previous).toString()
 }
 
-/** Writes every chain in full; chains that exist are emptied first. */
-export function writeAll(batch: Batch, fixed: FixedRules, services: Iterable<ServiceRules>): void {
-  for (const one of fixed.chains) writeChain(batch, one)
+/** Writes the chains that all Services share. */
+export function writeShared(
+  batch: Batch,
+  fixed: FixedRules,
+  services: readonly ServiceRules[],
+): void {
   for (const { table, chain } of dispatchChains) batch.chain(table, chain)
-  for (const service of services) {
-    for (const { table, chain, rule } of service.dispatch) batch.append(table, chain, rule)
-    for (const one of service.chains) writeChain(batch, one)
-  }
+  for (const { dispatch } of services) writeDispatch(batch, dispatch)
   for (const rule of fixed.tail) batch.append('nat', chains.services, rule)
+}
+
+function writeDispatch(batch: Batch, dispatch: readonly DispatchRule[]): void {
+  for (const { table, chain, rule } of dispatch) batch.append(table, chain, rule)
 }
 
 export interface Content {
@@ -138,7 +149,8 @@ class SharedChanges {
         rewritten.add(id)
         continue
       }
-      for (const rule of added) batch.prepend(table, chain, rule)
+      // From the last to the first, so that a Service's rules stay in their order.
+      for (const rule of added.reverse()) batch.prepend(table, chain, rule)
       for (const rule of removed) batch.delete(table, chain, rule)
     }
     const services = `nat ${chains.services}`

@@ -1,15 +1,15 @@
 import { chains } from './names.js'
-import { foreignChange, type Baseline } from './verify.js'
-import { foundIn } from './full-sync.js'
 import { isIptablesError } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Verification, type Difference } from './verify.js'
 import type { FamilyRules } from './apply.js'
+import type { ForeignCommits } from './foreign-commits.js'
 import type { Log } from '../mode.js'
-import type { SavedTable } from '../../kernel/iptables.js'
 
 export interface WatchOptions {
   readonly rules: FamilyRules
+  readonly foreign: ForeignCommits
   readonly log: Log
   /** A foreign change must be repaired within this time. */
   readonly periodMs: number
@@ -20,24 +20,44 @@ export interface WatchOptions {
 const tables = ['nat', 'filter', 'mangle'] as const
 /** A look at the canaries is so much cheaper than reading all rules. */
 const looksPerReading = 4
+/** Reading is repeated when syncs came in between and something seems wrong. */
+const mostReadings = 3
 
 /**
  * Looks after the rules until the signal: often whether the canary chains still live, which tells
  * of a flush, and once in a period at all rules. It reads only, and waits for no sync (IT46).
+ * Where the kernel counts transactions, nothing is read before somebody else made one.
  */
 export async function watchRules(options: WatchOptions, signal: AbortSignal): Promise<void> {
-  const { rules, log, changed } = options
-  const baseline: Baseline = new Map()
+  const { rules, foreign, log, changed } = options
+  const reported = new Reported(log)
   // A little early, so that the repair too falls within the period.
   const pauseMs = (options.periodMs * 0.9) / looksPerReading
+  /** What was in force when all of it was last found right. */
+  let verified: string | undefined
+  let reading = looksPerReading
   for (let look = 1; await pause(pauseMs, signal); look++) {
     if (!rules.plan) continue
     try {
-      const isReading = look % looksPerReading === 0
-      const what = isReading ? await readAll(rules, baseline) : await lookAtCanaries(rules)
-      if (what === undefined) continue
-      baseline.clear()
-      changed(what)
+      const mark = foreign.mark
+      const present = mark === undefined ? undefined : `${mark} ${rules.fullSyncs}`
+      if (present !== undefined && present === verified) continue
+      if (look < reading) {
+        const gone = await lookAtCanaries(rules)
+        if (gone !== undefined) changed(gone)
+        continue
+      }
+      reading = look + looksPerReading
+      const differences = await readAll(rules)
+      if (!differences) continue
+      const fresh = reported.fresh(differences, rules.fullSyncs)
+      const [first] = fresh
+      verified = first ? undefined : present
+      if (!first) continue
+      // The next look tells whether the repair has helped.
+      reading = look + 1
+      const others = fresh.length > 1 ? `, and ${fresh.length - 1} more chains` : ''
+      changed(`${first.chain} ${first.what}${others}`)
     } catch (error) {
       const level = isIptablesError(error, 'locked') ? 'debug' : 'warn'
       log[level]({ error: messageOf(error) }, 'could not look after the iptables rules')
@@ -54,15 +74,47 @@ async function lookAtCanaries({ iptables }: FamilyRules): Promise<string | undef
   return undefined
 }
 
-async function readAll(rules: FamilyRules, baseline: Baseline): Promise<string | undefined> {
-  const before = await rules.settled()
-  const usesLocalnet = rules.plan?.usesLocalnet ?? false
-  const saved: SavedTable[] = []
-  for (const table of tables) saved.push(...(await rules.iptables.save(table)))
-  const after = await rules.settled()
-  // A sync that failed meanwhile explains everything, and will be followed by a full one.
-  if (!before || !after) return undefined
-  return foreignChange({ found: foundIn(saved), usesLocalnet, before, after, baseline })
+/** Undefined while nobody knows what should be there: then a full sync is about to follow. */
+async function readAll(rules: FamilyRules): Promise<Difference[] | undefined> {
+  for (let count = 1; ; count++) {
+    const before = await rules.settled()
+    if (!before || !rules.plan) return undefined
+    const verification = new Verification(before, rules.plan.usesLocalnet)
+    for (const table of tables) await rules.iptables.visit(verification, table)
+    const after = await rules.settled()
+    if (!after) return undefined
+    const differences = verification.differences(after)
+    // A rule may have come and gone while the chain was read.
+    if (differences.length === 0 || before === after || count === mostReadings) return differences
+  }
+}
+
+/**
+ * A difference that is still the same after everything was written anew is none: this version of
+ * iptables has its own words for some rule. Said once, and let be.
+ */
+class Reported {
+  readonly #log: Log
+  #chains = new Map<string, { readonly fingerprint: string; readonly fullSyncs: number }>()
+
+  constructor(log: Log) {
+    this.#log = log
+  }
+
+  /** Those to be repaired. */
+  fresh(differences: readonly Difference[], fullSyncs: number): Difference[] {
+    const before = this.#chains
+    this.#chains = new Map()
+    return differences.filter(({ chain, what, fingerprint }) => {
+      const known = before.get(chain)
+      const isBack = known?.fingerprint === fingerprint && known.fullSyncs < fullSyncs
+      this.#chains.set(chain, { fingerprint, fullSyncs: isBack ? -1 : fullSyncs })
+      if (isBack && known.fullSyncs >= 0) {
+        this.#log.warn({ chain, what }, 'a chain reads otherwise than written, even when new')
+      }
+      return !isBack
+    })
+  }
 }
 
 /** False when the signal came first. */

@@ -1,0 +1,50 @@
+import { dispatchChains } from './fixed-rules.js'
+import type { Content } from './render.js'
+import type { PersistentMap } from '../../state/persistent-map.js'
+import type { ServiceRules } from './service-rules.js'
+
+/** Rules in the two tables that have any; jumps of built-in chains are not counted. */
+export interface RuleCounts {
+  readonly nat: number
+  readonly filter: number
+}
+
+/** Counts rules without reading the kernel (IT51), and only what changed since it last did. */
+export class RuleCounter {
+  #services: PersistentMap<ServiceRules> | undefined
+  readonly #ofServices = { nat: 0, filter: 0 }
+
+  /** How many rules there are once this is in force. */
+  count({ fixed, services }: Content): RuleCounts {
+    const { added, changed, removed } = services.since(this.#services)
+    for (const [, service] of added) this.#add(service, 1)
+    for (const [, service, before] of changed) {
+      this.#add(service, 1)
+      this.#add(before, -1)
+    }
+    for (const [, service] of removed) this.#add(service, -1)
+    this.#services = services
+    const total = { nat: this.#ofServices.nat + fixed.tail.length, filter: this.#ofServices.filter }
+    for (const { table, rules } of fixed.chains) {
+      if (table === 'nat' || table === 'filter') total[table] += rules.length
+    }
+    return total
+  }
+
+  #add({ chains, dispatch }: ServiceRules, sign: 1 | -1): void {
+    const counts = this.#ofServices
+    for (const { table, rules } of chains) {
+      if (table === 'nat' || table === 'filter') counts[table] += sign * rules.length
+    }
+    for (const { table } of dispatch) {
+      if (table === 'nat' || table === 'filter') counts[table] += sign
+    }
+  }
+}
+
+/** How many chains, the canaries among them. */
+export function countChains({ fixed, services }: Content): number {
+  let count = fixed.chains.length + dispatchChains.length
+  for (const { chains } of services.values()) count += chains.length
+  return count
+}

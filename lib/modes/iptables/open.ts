@@ -1,0 +1,108 @@
+import { accounted, bytecode, Iptables, isIptablesError, rule } from '../../kernel/iptables.js'
+import { accounts } from './names.js'
+import { ensureAccounts } from './packet-counters.js'
+import { FamilyRules } from './apply.js'
+import { ForeignCommits } from './foreign-commits.js'
+import { kernelError } from './kernel-error.js'
+import { messageOf } from '../../errors.js'
+import type { Backend, Locked, Run } from '../../kernel/iptables.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { Log, ModeSettings } from '../mode.js'
+import type { PacketAccounts } from '../../kernel/nfacct.js'
+import type { PlanSettings } from './plan.js'
+
+/** What this kernel and this iptables offer beyond the common. */
+export type KernelFacts = Pick<PlanSettings, 'hasBpf' | 'hasAccounting' | 'randomFully'>
+
+export interface OpenDeps {
+  readonly run?: Run
+  readonly backend?: Backend
+  /** nfacct objects of the network namespace iptables works in. Throws where there are none. */
+  readonly openAccounts: () => PacketAccounts
+  /** The count of nf_tables transactions of that namespace. Throws where there is none. */
+  readonly openGeneration: () => () => number
+}
+
+export interface Opened {
+  readonly families: ReadonlyMap<IpFamily, FamilyRules>
+  readonly facts: KernelFacts
+  readonly foreign: ForeignCommits
+  readonly accounts: PacketAccounts | undefined
+}
+
+/** Opens iptables for each family that has it; throws when none has (IT49). */
+export async function openFamilies(
+  settings: ModeSettings,
+  log: Log,
+  deps: OpenDeps,
+): Promise<Opened> {
+  const families = new Map<IpFamily, FamilyRules>()
+  const failures: unknown[] = []
+  const packetAccounts = ensureAccounts(deps.openAccounts, log)
+  let hasBpf = true
+  let randomFully = true
+  let hasAccounting = packetAccounts !== undefined
+  let foreign: ForeignCommits | undefined
+  for (const family of settings.families) {
+    try {
+      // So long a sync goes on waiting for the xtables lock before it counts as failed.
+      const patienceMs = settings.syncPeriodMs * 2
+      const iptables = await openIptables(family, { log, patienceMs }, deps)
+      const { backend } = iptables.capabilities
+      const probe = rule({ matches: [bytecode([[6, 0, 0, 0]])], jump: 'RETURN' })
+      hasBpf &&= await iptables.supports('nat', probe)
+      hasAccounting &&= await supportsAccounting(iptables)
+      randomFully &&= iptables.capabilities.randomFully
+      foreign ??= new ForeignCommits(backend === 'nft' ? openGeneration(deps) : undefined)
+      const options = { iptables, log, foreign, retryMs: settings.syncPeriodMs * 0.9 }
+      families.set(family, new FamilyRules(options))
+      log.info({ family, ...iptables.capabilities }, 'using iptables')
+    } catch (error) {
+      failures.push(error)
+      // IT49: the other family may still do.
+      const hint = isIptablesError(error, 'missing') ? 'not installed' : messageOf(error)
+      log.warn({ family, reason: hint }, 'no iptables for this IP family, leaving it out')
+    }
+  }
+  if (families.size === 0) {
+    packetAccounts?.close()
+    throw kernelError(failures[0], 'start iptables mode')
+  }
+  const facts = { hasBpf, hasAccounting, randomFully }
+  return {
+    ...{ families, facts, accounts: packetAccounts },
+    foreign: foreign ?? new ForeignCommits(),
+  }
+}
+
+async function openIptables(
+  family: IpFamily,
+  { log, patienceMs }: { readonly log: Log; readonly patienceMs: number },
+  deps: OpenDeps,
+): Promise<Iptables> {
+  const { run, backend = 'auto' } = deps
+  const onLocked = ({ action, waitedMs, holder = 'another program' }: Locked) => {
+    const isPatient = waitedMs < patienceMs
+    const fields = { family, action, holder, waitedSeconds: Math.round(waitedMs / 1000) }
+    log.warn(fields, `the xtables lock is held, ${isPatient ? 'waiting' : 'giving up'}`)
+    return isPatient
+  }
+  const iptables = await Iptables.open({ family, backend, onLocked, ...(run ? { run } : {}) })
+  await iptables.check()
+  return iptables
+}
+
+function supportsAccounting(iptables: Iptables): Promise<boolean> {
+  const matches = [accounted(accounts.invalidDropped)]
+  return iptables.supports('filter', rule({ matches, jump: 'RETURN' }))
+}
+
+function openGeneration(deps: OpenDeps): (() => number) | undefined {
+  try {
+    const generation = deps.openGeneration()
+    generation()
+    return generation
+  } catch {
+    return undefined
+  }
+}

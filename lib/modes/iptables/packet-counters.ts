@@ -1,0 +1,74 @@
+import { accounts } from './names.js'
+import { messageOf } from '../../errors.js'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Log, Meter } from '../mode.js'
+import type { PacketAccounts } from '../../kernel/nfacct.js'
+
+/** The metric of each nfacct object (IT10, IT25). */
+const metrics = [
+  [accounts.invalidDropped, 'iptables_ct_state_invalid_dropped_packets_total'],
+  [accounts.localhostNodePorts, 'iptables_localhost_nodeports_accepted_packets_total'],
+] as const
+
+/** Oftener than anybody scrapes, and next to nothing: one question to the kernel for each. */
+const everyMs = 5000
+
+export interface PacketCountersDeps {
+  readonly meter: Meter
+  readonly log: Log
+  readonly everyMs?: number
+}
+
+/** Carries what the kernel counts to /metrics. */
+export class PacketCounters {
+  readonly #accounts: PacketAccounts
+  readonly #deps: PacketCountersDeps
+  readonly #seen = new Map<string, bigint>()
+
+  constructor(packetAccounts: PacketAccounts, deps: PacketCountersDeps) {
+    this.#accounts = packetAccounts
+    this.#deps = deps
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    try {
+      for (;;) {
+        this.read()
+        await sleep(this.#deps.everyMs ?? everyMs, undefined, { signal })
+      }
+    } catch (error) {
+      if (signal.aborted) return
+      const { log } = this.#deps
+      log.warn({ error: messageOf(error) }, 'cannot read the packet counters any more')
+    }
+  }
+
+  /** The objects outlive a restart, so the first reading brings all they have counted. */
+  read(): void {
+    for (const [object, metric] of metrics) {
+      const now = this.#accounts.packets(object) ?? 0n
+      const before = this.#seen.get(object) ?? 0n
+      // Fewer than before: somebody has made the object anew.
+      this.#deps.meter.count(metric, {}, Number(now < before ? now : now - before))
+      this.#seen.set(object, now)
+    }
+  }
+
+  close(): void {
+    this.#accounts.close()
+  }
+}
+
+/** The objects our rules count with; undefined where the kernel has none. */
+export function ensureAccounts(open: () => PacketAccounts, log: Log): PacketAccounts | undefined {
+  let opened: PacketAccounts | undefined
+  try {
+    opened = open()
+    for (const name of Object.values(accounts)) opened.ensure(name)
+    return opened
+  } catch (error) {
+    opened?.close()
+    log.debug({ reason: messageOf(error) }, 'no nfacct objects, so two metrics stay at zero')
+    return undefined
+  }
+}
