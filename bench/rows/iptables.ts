@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import koffi from 'koffi'
 import { enterPrivateNetns } from '../../test/support/private-netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
 import { service, states, testSettings, type ServiceSpec } from '../../test/support/states.js'
@@ -44,7 +43,6 @@ async function measure(backend: Backend, services: number) {
     'p99 ms': at(times, 0.99),
     'CPU ms a change': cpuPerChange.toFixed(1),
     'process MiB': (process.memoryUsage.rss() / 2 ** 20).toFixed(0),
-    'largest child MiB': largestChildMib().toFixed(0),
   }
 }
 
@@ -112,14 +110,6 @@ function cpuMs(): number {
     .split(' ')
   const ticks = [11, 12, 13, 14].map((field) => Number(fields[field]))
   return ticks.reduce((sum, value) => sum + value, 0) * 10
-}
-
-function largestChildMib(): number {
-  const ofChildren = -1
-  const usage = Buffer.alloc(144)
-  const getrusage = koffi.load(null).func('int getrusage(int, _Out_ uint8_t *)')
-  getrusage(ofChildren, usage)
-  return Number(usage.readBigInt64LE(32)) / 1024
 }
 
 function at(sorted: readonly number[], share: number): string {
