@@ -690,7 +690,7 @@ t.test('the examples, rendered: what iptables-restore would be given', async (t)
     nodeChanged: () => undefined,
     failed: (message) => t.fail(message),
   })
-  await new ManifestFolder({ path: 'examples' }).load(sink)
+  await new ManifestFolder({ path: 'examples/services' }).load(sink)
   const planner = mode.planner(testSettings)
   const text = tracker
     .take()
