@@ -23,7 +23,8 @@ export function keepsTarget({ value, target }: BenchResult): boolean | undefined
     if (target === undefined) return undefined
     throw new Error(`a target is "<= 15" or ">= 0.5", not ${JSON.stringify(target)}`)
   }
-  // A number that could not be had keeps no promise.
+  // A number that could not be had (null, once it was JSON) keeps no promise.
+  if (!Number.isFinite(value)) return false
   return comparison === '<=' ? value <= Number(limit) : value >= Number(limit)
 }
 
