@@ -1,0 +1,33 @@
+import t from 'tap'
+import { parseFlags } from '../../lib/config/flags.js'
+import { loadConfig } from '../../lib/config/load.js'
+import { trackerSettings } from '../../lib/config/tracker-settings.js'
+import { modeLoaders } from '../../lib/modes/registry.js'
+import { service, states, testSettings } from '../support/states.js'
+
+const external = '198.51.100.7'
+const web = service({ externalIps: [external], endpoints: 2 })
+
+/** What a flag says about external IPs, the whole way from the command line to the state. */
+function settingsOf(...flags: readonly (readonly [string, string])[]) {
+  const { config } = loadConfig(parseFlags(flags), undefined)
+  const { allowsExternalIps } = trackerSettings(config, 'nftables', {
+    nodeName: 'node-1',
+    families: ['IPv4'],
+  })
+  return { allowsExternalIps }
+}
+
+for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'] as const) {
+  t.test(`S09, CVE-2020-8554: ${mode} mode leaves external IPs alone when told so`, async (t) => {
+    const definition = await modeLoaders[mode]?.()
+    const rendered = (settings: { allowsExternalIps: boolean }) => {
+      const planner = definition?.planner(testSettings)
+      return planner?.render(planner.plan(states('IPv4', settings).put(web).take())) ?? ''
+    }
+    t.match(rendered(settingsOf()), external, 'served by default, as in kube-proxy 1.36')
+    const off = rendered(settingsOf(['feature-gates', 'AllowServiceExternalIPs=false']))
+    t.notMatch(off, external)
+    t.match(off, web.clusterIp, 'the rest of the Service is served')
+  })
+}
