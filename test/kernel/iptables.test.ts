@@ -1,6 +1,6 @@
 import { createServer } from 'node:net'
 import { join } from 'node:path'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
 import { spawn } from 'node:child_process'
 import { tmpdir } from 'node:os'
@@ -361,3 +361,21 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     t.same(await ip6tables.listChain('nat', 'X'), ['-d fd00::1/128 -j RETURN'])
   })
 }
+
+t.test('the example of the README runs as it stands', { skip: netnsSkip }, async (t) => {
+  const readme = readFileSync('lib/kernel/iptables/README.md', 'utf8')
+  const example = /```ts\n([^]*?)```/.exec(readme)?.[1] ?? ''
+  // Below the package, where its own name leads to what it exports.
+  const folder = mkdtempSync(join('build', 'readme-'))
+  const netns = createNetns('iptables-readme')
+  t.teardown(() => {
+    netns.remove()
+    rmSync(folder, { recursive: true })
+  })
+  const file = join(folder, 'example.mjs')
+  writeFileSync(file, `const anything = ${JSON.stringify(hostile[0])}\n${example}`)
+  netns.exec(process.execPath, file)
+  const rules = netns.exec('iptables', '-t', 'nat', '-S', 'WEB')
+  t.match(rules, '-p tcp -m comment --comment "x\\" -j ACCEPT" -m tcp --dport 80 -j DNAT')
+  t.match(rules, '--to-destination 10.0.0.7:8080')
+})

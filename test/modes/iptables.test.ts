@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import t from 'tap'
 import { Batch } from '../../lib/kernel/iptables.js'
 import { changeBatch } from '../../lib/modes/iptables/render.js'
@@ -60,7 +60,59 @@ function rulesOf(plan: IptablesPlan, chain: string): string[] {
     .map((line) => line.slice(chain.length + 4).replace(/-m comment --comment ("[^"]*"|\S+) /, ''))
 }
 
-t.test('IT02: chain names are the ones everybody knows', async (t) => {
+t.test('IT01 IT04: the chains everybody knows, and who jumps to them', async (t) => {
+  const text = renderPlan(planOf([]))
+  const inTables = [...text.matchAll(/^\*(\S+)\n([^]*?)^COMMIT$/gm)].map(
+    ([, table = '', body = '']) => ({
+      table,
+      chains: body.match(/^:\S+/gm)?.map((name) => name.slice(1)),
+      jumps: [...body.matchAll(/^-A ([A-Z]+) (.*)$/gm)]
+        .map(([, from = '', rule = '']) => {
+          const isNew = rule.includes('--ctstate NEW') ? ' (NEW)' : ''
+          return `${from} > ${/-j (\S+)/.exec(rule)?.[1] ?? ''}${isNew}`
+        })
+        .sort(),
+    }),
+  )
+  t.same(inTables.find(({ table }) => table === 'nat')?.jumps, [
+    'OUTPUT > KUBE-SERVICES',
+    'POSTROUTING > KUBE-POSTROUTING',
+    'PREROUTING > KUBE-SERVICES',
+  ])
+  t.same(inTables.find(({ table }) => table === 'filter')?.jumps, [
+    'FORWARD > KUBE-EXTERNAL-SERVICES (NEW)',
+    'FORWARD > KUBE-FORWARD',
+    'FORWARD > KUBE-PROXY-FIREWALL (NEW)',
+    'FORWARD > KUBE-SERVICES (NEW)',
+    'INPUT > KUBE-EXTERNAL-SERVICES (NEW)',
+    'INPUT > KUBE-FIREWALL',
+    'INPUT > KUBE-NODEPORTS',
+    'INPUT > KUBE-PROXY-FIREWALL (NEW)',
+    'OUTPUT > KUBE-FIREWALL',
+    'OUTPUT > KUBE-PROXY-FIREWALL (NEW)',
+    'OUTPUT > KUBE-SERVICES (NEW)',
+  ])
+  const chainsIn = (name: string) => inTables.find(({ table }) => table === name)?.chains?.sort()
+  t.same(chainsIn('mangle'), ['KUBE-PROXY-CANARY'])
+  t.same(chainsIn('nat'), [
+    'KUBE-MARK-MASQ',
+    'KUBE-NODEPORTS',
+    'KUBE-POSTROUTING',
+    'KUBE-PROXY-CANARY',
+    'KUBE-SERVICES',
+  ])
+  t.same(chainsIn('filter'), [
+    'KUBE-EXTERNAL-SERVICES',
+    'KUBE-FIREWALL',
+    'KUBE-FORWARD',
+    'KUBE-NODEPORTS',
+    'KUBE-PROXY-CANARY',
+    'KUBE-PROXY-FIREWALL',
+    'KUBE-SERVICES',
+  ])
+})
+
+t.test('IT02 IT03: chain names are the ones everybody knows', async (t) => {
   t.match(serviceChainNames('default/kubernetes:https', 'TCP'), {
     cluster: 'KUBE-SVC-NPX46M4PTMTKRN6Y',
     local: 'KUBE-SVL-NPX46M4PTMTKRN6Y',
@@ -75,7 +127,7 @@ t.test('IT02: chain names are the ones everybody knows', async (t) => {
   t.match(
     endpointChainName('ns/n', 'TCP', '10.0.0.1:80'),
     /^KUBE-SEP-[A-Z2-7]{16}$/,
-    'IT03: 25 characters',
+    '25 characters',
   )
 })
 
@@ -194,7 +246,7 @@ t.test('IT26: health-check node ports get in', async (t) => {
   t.match(rulesOf(plan, 'KUBE-NODEPORTS'), ['-p tcp -m tcp --dport 31000 -j ACCEPT'])
 })
 
-t.test('IT30: affinity remembers in endpoint chains, before chance decides', async (t) => {
+t.test('IT30 IT32: affinity remembers in endpoint chains, before chance decides', async (t) => {
   const plan = planOf([web({ affinitySeconds: 60 })])
   const [first, second] = ['10.180.0.1:8080', '10.180.0.2:8080'].map((endpoint) =>
     endpointChainName('default/web:http', 'TCP', endpoint),
@@ -218,7 +270,7 @@ t.test('IT30: affinity remembers in endpoint chains, before chance decides', asy
   )
 })
 
-t.test('IT07-IT09 IT11: the fixed chains', async (t) => {
+t.test('IT07-IT09 IT11 IT35: the fixed chains', async (t) => {
   const plan = planOf([], { masqueradeBit: 15 })
   t.same(rulesOf(plan, 'KUBE-MARK-MASQ'), ['-j MARK --or-mark 0x8000'])
   t.same(rulesOf(plan, 'KUBE-POSTROUTING').slice(1), [
@@ -238,7 +290,7 @@ t.test('IT07-IT09 IT11: the fixed chains', async (t) => {
   )
 })
 
-t.test('IT33 L07: node ports answer on the chosen addresses only', async (t) => {
+t.test('IT33 IT34 L07: node ports answer on the chosen addresses only', async (t) => {
   const chosen = states('IPv4', { nodePortAddresses: ['192.0.2.0/24'] })
   const plan = new IptablesPlanner(settings).plan(chosen.put(web({ nodePort: 30080 })).take())
   t.match(rulesOf(plan, 'KUBE-SERVICES').at(-1), /^-d 192.0.2.1\/32 .*-j KUBE-NODEPORTS$/)
@@ -387,8 +439,10 @@ t.test('IT51: rules are counted from what changed, and end at the same number', 
 
 const saved = (text: string) => foundIn(parseSaved(text))
 
-t.test('IT43: chains of Services that are gone go, in the layout of any version', async (t) => {
-  const found = saved(`*nat
+t.test(
+  'IT04 IT43: chains of Services that are gone go, in the layout of any version',
+  async (t) => {
+    const found = saved(`*nat
 :PREROUTING ACCEPT [0:0]
 :KUBE-SERVICES - [0:0]
 :KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]
@@ -400,30 +454,31 @@ t.test('IT43: chains of Services that are gone go, in the layout of any version'
 -A PREROUTING -j DOCKER
 COMMIT
 `)
-  const { fixed, services } = planOf([web()])
-  const undeletable = new Set(['KUBE-XLB-AAAAAAAAAAAAAAAA'])
-  const full = (kernel: Found) =>
-    fullBatches({
-      ...{ fixed, services, usesLocalnet: true, undeletable },
-      ...{ found: kernel, rulesPerTransaction: Infinity },
-    }).join('')
-  const text = full(found)
-  t.match(text, '-X KUBE-SVC-AAAAAAAAAAAAAAAA')
-  t.match(text, '-X KUBE-SEP-AAAAAAAAAAAAAAAA')
-  t.match(text, ':KUBE-XLB-AAAAAAAAAAAAAAAA - [0:0]')
-  t.notMatch(text, '-X KUBE-XLB', 'somebody jumps to it')
-  t.notMatch(text, '-I PREROUTING', 'IT04: the jump is there')
-  t.match(text, '-D PREROUTING -m comment --comment "an older wording" -j KUBE-SERVICES')
-  t.match(text, '-I OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES')
-  t.notMatch(text, 'DOCKER')
-  const kubelet = saved(
-    '*filter\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:KUBE-FIREWALL - [0:0]\n' +
-      '-A INPUT -j KUBE-FIREWALL\n-A OUTPUT -j KUBE-FIREWALL\n' +
-      '-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" ' +
-      '-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP\nCOMMIT\n',
-  )
-  t.notMatch(full(kubelet), 'KUBE-FIREWALL', 'IT11: kubelet’s chain is complete, nothing to add')
-})
+    const { fixed, services } = planOf([web()])
+    const undeletable = new Set(['KUBE-XLB-AAAAAAAAAAAAAAAA'])
+    const full = (kernel: Found) =>
+      fullBatches({
+        ...{ fixed, services, usesLocalnet: true, undeletable },
+        ...{ found: kernel, rulesPerTransaction: Infinity },
+      }).join('')
+    const text = full(found)
+    t.match(text, '-X KUBE-SVC-AAAAAAAAAAAAAAAA')
+    t.match(text, '-X KUBE-SEP-AAAAAAAAAAAAAAAA')
+    t.match(text, ':KUBE-XLB-AAAAAAAAAAAAAAAA - [0:0]')
+    t.notMatch(text, '-X KUBE-XLB', 'somebody jumps to it')
+    t.notMatch(text, '-I PREROUTING', 'IT04: the jump is there')
+    t.match(text, '-D PREROUTING -m comment --comment "an older wording" -j KUBE-SERVICES')
+    t.match(text, '-I OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES')
+    t.notMatch(text, 'DOCKER')
+    const kubelet = saved(
+      '*filter\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:KUBE-FIREWALL - [0:0]\n' +
+        '-A INPUT -j KUBE-FIREWALL\n-A OUTPUT -j KUBE-FIREWALL\n' +
+        '-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" ' +
+        '-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP\nCOMMIT\n',
+    )
+    t.notMatch(full(kubelet), 'KUBE-FIREWALL', 'IT11: kubelet’s chain is complete, nothing to add')
+  },
+)
 
 /** What other versions of kube-proxy and kubelet leave, beside what stands in the tests above. */
 const olderVersions = `*mangle
@@ -700,3 +755,31 @@ t.test('the examples, rendered: what iptables-restore would be given', async (t)
   if (process.env.UPDATE_SNAPSHOTS) writeFileSync(file, text)
   t.equal(text, readFileSync(file, 'utf8'), 'UPDATE_SNAPSHOTS=1 writes it anew')
 })
+
+t.test('every behaviour of iptables mode has a test or a case of its name', async (t) => {
+  const folders = ['test/modes', 'test/kernel', 'test/cases', 'test/observe']
+  const names = folders
+    .flatMap((folder) => readdirSync(folder).map((file) => `${folder}/${file}`))
+    .filter((file) => /(iptables.*|observer)\.test\.ts$|\.yaml$/.test(file))
+    .flatMap((file) => readFileSync(file, 'utf8').match(nameOfTest) ?? [])
+    .join('\n')
+  const named = new Set<number>()
+  for (const [, from = '', to = from] of names.matchAll(/\bIT(\d\d)(?:-IT(\d\d))?\b/g)) {
+    for (let id = Number(from); id <= Number(to); id++) named.add(id)
+  }
+  const behaviours = [
+    [1, 11],
+    [20, 35],
+    [40, 51],
+  ].flatMap(([first = 0, last = 0]) =>
+    Array.from({ length: last - first + 1 }, (_, index) => first + index),
+  )
+  t.same(
+    behaviours.filter((id) => !named.has(id)),
+    [],
+    'none without',
+  )
+})
+
+/** The name of a test or of a case, but no message of an assertion. */
+const nameOfTest = /(?:\.test|onNode|lockTest\?\.)\(\s*'[^']*'|^\s*-? ?name: .*$/gm

@@ -175,3 +175,20 @@ t.test(
     t.ok(numbers.includes('count sync_failures_total{IPv4} 1'))
   },
 )
+
+t.test(
+  'IT45: latency and time stamp come after a good restore, never after a failed one',
+  async (t) => {
+    const { observer, numbers } = observing()
+    const wanted = [
+      'network_programming_duration_seconds',
+      'sync_proxy_rules_last_timestamp_seconds',
+    ]
+    const seen = () => wanted.filter((name) => numbers.some((line) => line.includes(` ${name}{`)))
+    observer.taken(taken)
+    observer.synced({ ...report, outcome: 'failed', error: 'refused' }, 1)
+    t.same(seen(), [])
+    observer.synced(report, 1)
+    t.same(seen(), wanted)
+  },
+)

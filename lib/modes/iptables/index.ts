@@ -39,9 +39,9 @@ export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
   return {
     name: 'iptables',
     summary: 'iptables rules as everybody knows them; works wherever iptables does',
-    probe: async () => [
-      ...(await probeFamily('IPv4', given)),
-      ...(await probeFamily('IPv6', given)),
+    probe: async ({ log }) => [
+      ...(await probeFamily('IPv4', log, given)),
+      ...(await probeFamily('IPv6', log, given)),
     ],
     planner: (settings) => new RuleTexts(settings, offlineFacts),
     create: async (settings, context) =>

@@ -5,6 +5,7 @@ import { FamilyRules } from './apply.js'
 import { ForeignCommits } from './foreign-commits.js'
 import { kernelError } from './kernel-error.js'
 import { messageOf } from '../../errors.js'
+import { waitForLock } from './lock-patience.js'
 import type { Backend, Locked, Run } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Log, ModeSettings } from '../mode.js'
@@ -39,15 +40,15 @@ export async function openFamilies(
   const families = new Map<IpFamily, FamilyRules>()
   const failures: unknown[] = []
   const packetAccounts = ensureAccounts(deps.openAccounts, log)
+  // So long a sync goes on waiting before it counts as failed.
+  const onLocked = waitForLock(log, settings.syncPeriodMs * 2)
   let hasBpf = true
   let randomFully = true
   let hasAccounting = packetAccounts !== undefined
   let foreign: ForeignCommits | undefined
   for (const family of settings.families) {
     try {
-      // So long a sync goes on waiting for the xtables lock before it counts as failed.
-      const patienceMs = settings.syncPeriodMs * 2
-      const iptables = await openIptables(family, { log, patienceMs }, deps)
+      const iptables = await openIptables(family, onLocked, deps)
       const { backend } = iptables.capabilities
       const probe = rule({ matches: [bytecode([[6, 0, 0, 0]])], jump: 'RETURN' })
       hasBpf &&= await iptables.supports('nat', probe)
@@ -77,16 +78,10 @@ export async function openFamilies(
 
 async function openIptables(
   family: IpFamily,
-  { log, patienceMs }: { readonly log: Log; readonly patienceMs: number },
+  onLocked: (locked: Locked) => boolean,
   deps: OpenDeps,
 ): Promise<Iptables> {
   const { run, backend = 'auto' } = deps
-  const onLocked = ({ action, waitedMs, holder = 'another program' }: Locked) => {
-    const isPatient = waitedMs < patienceMs
-    const fields = { family, action, holder, waitedSeconds: Math.round(waitedMs / 1000) }
-    log.warn(fields, `the xtables lock is held, ${isPatient ? 'waiting' : 'giving up'}`)
-    return isPatient
-  }
   const iptables = await Iptables.open({ family, backend, onLocked, ...(run ? { run } : {}) })
   await iptables.check()
   return iptables

@@ -10,8 +10,9 @@ import {
   rule,
 } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
+import { waitForLock } from './lock-patience.js'
 import type { Backend, Family, Match, Run } from '../../kernel/iptables.js'
-import type { Finding } from '../mode.js'
+import type { Finding, Log } from '../mode.js'
 
 interface Need {
   readonly what: string
@@ -52,12 +53,16 @@ export interface ProbeDeps {
   readonly backend?: Backend
 }
 
-export async function probeFamily(family: Family, deps: ProbeDeps): Promise<Finding[]> {
+/** A program that holds the lock for long is no reason to run in another mode, or not at all. */
+const lockPatienceMs = 60_000
+
+export async function probeFamily(family: Family, log: Log, deps: ProbeDeps): Promise<Finding[]> {
   const program = family === 'IPv4' ? 'iptables' : 'ip6tables'
   // One family is enough to run: the other is then left alone (IT49).
   const required = family === 'IPv4'
   try {
-    const iptables = await Iptables.open({ family, ...deps })
+    const onLocked = waitForLock(log, lockPatienceMs)
+    const iptables = await Iptables.open({ family, onLocked, ...deps })
     const { backend, version } = iptables.capabilities
     const seen = `${version.join('.')}, ${backend === 'nft' ? 'nf_tables' : 'legacy'}`
     await iptables.check()
