@@ -131,7 +131,7 @@ class Guide {
     const deadline = Date.now() + patienceMs
     while (Date.now() < deadline && !this.#signal.aborted) {
       const names = new Set(await this.#ask(calls * 2))
-      if (!names.has(pod) && names.size === replicas) return
+      if (!names.has(pod) && !names.has(undefined) && names.size === replicas) return
       await delay(pauseMs)
     }
   }
