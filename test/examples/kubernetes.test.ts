@@ -142,7 +142,7 @@ for (const mode of modes) {
 
 void t.test(
   'another mode changes the configuration of the same DaemonSet',
-  { skip: noKubectl },
+  { skip: noKustomize },
   async (t) => {
     const server = await startServer()
     t.teardown(() => server.stop())
