@@ -1,4 +1,5 @@
-import { readFile } from 'node:fs/promises'
+import { cp, readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { parseAllDocuments } from 'yaml'
@@ -256,3 +257,49 @@ void t.test('the check of fields finds a mistyped, a missing and a wrong one', (
   ])
   t.end()
 })
+
+const customKinds = [
+  ['PodMonitor', 'podmonitors'],
+  ['PrometheusRule', 'prometheusrules'],
+].map(([kind, plural]) => ({
+  apiVersion: 'apiextensions.k8s.io/v1',
+  kind: 'CustomResourceDefinition',
+  metadata: { name: `${plural}.monitoring.coreos.com` },
+  spec: {
+    group: 'monitoring.coreos.com',
+    scope: 'Namespaced',
+    names: { kind, plural, singular: kind?.toLowerCase(), listKind: `${kind}List` },
+    versions: [
+      {
+        name: 'v1',
+        served: true,
+        storage: true,
+        schema: {
+          openAPIV3Schema: { type: 'object', 'x-kubernetes-preserve-unknown-fields': true },
+        },
+      },
+    ],
+  },
+}))
+
+void t.test(
+  'an overlay with the monitoring component applies where the operator is',
+  { skip: noKubectl },
+  async (t) => {
+    const server = await startServer()
+    t.teardown(() => server.stop())
+    for (const definition of customKinds) await server.ok('apply -f -', JSON.stringify(definition))
+    const copy = t.testdir({})
+    await cp(folder, copy, { recursive: true })
+    const file = join(copy, 'overlays/nftables/kustomization.yaml')
+    const text = await readFile(file, 'utf8')
+    t.match(text, /^# components:\n#   - /m)
+    await writeFile(file, text.replace('# components:\n#   - ', 'components:\n  - '))
+    const { text: all } = await rendered(join(copy, 'overlays/nftables'))
+    const applied = await server.ok('apply -f -', all)
+    for (const kind of ['podmonitor', 'prometheusrule', 'configmap/kube-proxy-ts-dashboard']) {
+      t.match(applied, new RegExp(`${kind}.* created`))
+    }
+    t.match(await server.ok('get prometheusrules -n kube-system -o name'), 'kube-proxy-ts')
+  },
+)
