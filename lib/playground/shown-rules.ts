@@ -61,7 +61,7 @@ export class ShownRules {
     const explained = explainRules(
       mode,
       changed.map(({ text }) => text),
-      { podAt },
+      { podAt, ...(names[0] === undefined ? {} : { owner: names[0] }) },
     )
     this.#view = {
       mode,

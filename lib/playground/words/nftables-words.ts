@@ -19,7 +19,10 @@ export function nftablesWords(surroundings: Surroundings): (line: string) => Lin
       case 'chain':
         return { words: `makes chain ${name}: ${chainWords(name, content)}`, object: ownerOf(name) }
       case 'element':
-        return { words: elementWords(name, content), object: elementOwner(name, content) }
+        return {
+          words: elementWords(name, content, surroundings),
+          object: elementOwner(name, content, surroundings),
+        }
       case 'rule': {
         const words = ruleWords(content, surroundings)
         return words === undefined ? undefined : { words, object: ownerOf(name, content) }
@@ -62,6 +65,8 @@ const sets: Readonly<Record<string, string>> = {
 
 function setWords(name: string): string {
   if (name.startsWith('affinity-')) return 'clients this endpoint remembers, each for a while'
+  if (name.endsWith('-endpoints'))
+    return 'endpoints by ClusterIP, port and a number drawn by chance'
   return sets[name] ?? 'a set of its own'
 }
 
@@ -89,6 +94,9 @@ function chainWords(name: string, content = ''): string {
   if (hook !== undefined) return `the kernel calls it ${hooks[hook] ?? hook}`
   const known = chains[name]
   if (known !== undefined) return known
+  const count = /-one-of-(\d+)$/.exec(name)?.[1]
+  if (count !== undefined)
+    return `one of ${count} endpoints by chance, for every Service that has as many`
   const [, kind, , , , , ip, port] = owned.exec(name) ?? []
   switch (kind) {
     case 'service':
@@ -106,11 +114,19 @@ function chainWords(name: string, content = ''): string {
   }
 }
 
-function elementWords(set: string, content: string): string {
+function elementWords(set: string, content: string, around: Surroundings): string {
   const elements = content.replace(/^\{ | \}$/g, '').split(', ')
   const [first = ''] = elements
   const [key = '', verdict] = first.split(' : ')
   const plainKey = key.replace(/ comment ".*"$/, '')
+  if (set.endsWith('-endpoints')) {
+    const entries = elements.map((element) => {
+      const [at = '', endpoint = ''] = element.split(' : ')
+      const [address, port, number] = at.split(' . ')
+      return `${address} port ${port} number ${number} is ${endpointWords(endpoint.replace(' . ', ':'), around)}`
+    })
+    return `in ${set} (${setWords(set)}): ${entries.join(', ')}`
+  }
   const more = elements.length > 1 ? `, and ${elements.length - 1} more like it` : ''
   const chain = verdict === undefined ? undefined : /(?:goto|jump) (\S+)/.exec(verdict)?.[1]
   const then =
@@ -122,10 +138,11 @@ function elementWords(set: string, content: string): string {
   return `${plainKey} stands in ${set} (${setWords(set)})${then}${more}`
 }
 
-function elementOwner(set: string, content: string): string {
+function elementOwner(set: string, content: string, { owner }: Surroundings): string {
   const byComment = /comment "([^"]+)"/.exec(content)?.[1]
   const chain = /(?:goto|jump) (\S+)/.exec(content)?.[1]
   const field: Readonly<Record<string, string>> = {
+    'cluster-ips': 'spec.clusterIP',
     'service-ips': 'spec.clusterIP, spec.externalIPs and status.loadBalancer',
     'service-nodeports': 'spec.ports[].nodePort',
     'firewall-ips': 'spec.loadBalancerSourceRanges',
@@ -139,6 +156,8 @@ function elementOwner(set: string, content: string): string {
     const portName = `${namespace}/${service}${port === '' ? '' : `:${port}`}`
     return `${serviceOf(portName, field[set])}${isMany ? ', and others' : ''}`
   }
+  if (owner !== undefined) return serviceOf(owner, field[set] ?? 'its EndpointSlices')
+  if (set.endsWith('-endpoints')) return 'every EndpointSlice of Services with a ClusterIP only'
   if (set === 'cluster-ips') return 'every Service: spec.clusterIP'
   if (set === 'hairpin-connections') return 'every EndpointSlice: endpoints on this node'
   return set === 'nodeport-ips' ? 'the addresses of this node' : fixedOf('nftables')
@@ -191,6 +210,11 @@ const phrases: readonly Phrase[] = [
     /^dnat ip6? to numgen random mod (\d+) map \{ ([^}]*) \}/,
     ([, count = '', map = ''], around) =>
       `one of ${count} endpoints by chance (${percent(1 / Number(count))} each): ${targets(map, around)}`,
+  ],
+  [
+    /^dnat ip6? to ip6? daddr \. \w+ dport \. numgen random mod (\d+) map @(\S+)/,
+    ([, count = '', map = '']) =>
+      `one of ${count} endpoints by chance (${percent(1 / Number(count))} each), looked up by destination, port and a number drawn by chance in map ${map}`,
   ],
   [
     /^dnat (?:ip6? )?to (\S+)/,

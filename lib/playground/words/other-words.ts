@@ -53,8 +53,8 @@ const ipsets: Readonly<Record<string, readonly [words: string, field: string]>> 
 }
 
 function ipsetOf(fullName: string): readonly [words: string, field: string] | undefined {
-  // The sets of IPv6 have the same names, with a 6.
-  const name = fullName.replace(/^KUBE-6-/, 'KUBE-')
+  // The sets of IPv6 have the same names with a 6, cut where the kernel's limit is.
+  const name = fullName.replace(/^KUBE-6-/, 'KUBE-').replace(/-SOURCE-CID$/, '-SOURCE-CIDR')
   if (name.startsWith('KUBE-NODE-PORT-LOCAL-'))
     return ['node ports of policy Local', 'spec.externalTrafficPolicy']
   if (name.startsWith('KUBE-NODE-PORT-')) return ['node ports', 'spec.ports[].nodePort']
@@ -94,11 +94,11 @@ export function ipvsWords(
       return (
         found && {
           words: `${entry} stands in set ${set}: ${found[0]}`,
-          object: `a Service: ${found[1]}`,
+          object: `${ownerWords(around)}: ${found[1]}`,
         }
       )
     }
-    return serverWords(line, counts, around) ?? addressWords(line)
+    return serverWords(line, counts, around) ?? addressWords(line, around)
   }
 }
 
@@ -115,7 +115,7 @@ function serverWords(
     const count = counts.get(address) ?? 0
     return {
       words: `virtual server ${address}, ${count} endpoints: ${schedulers[scheduler] ?? scheduler}${keeps}`,
-      object: `the Service at ${address}${stays === undefined ? '' : ': spec.sessionAffinity'}`,
+      object: `${ownerWords(around, address)}${stays === undefined ? '' : ': spec.sessionAffinity'}`,
     }
   }
   const real = /^-a (-[tu]|--sctp-service) (\S+) -r (\S+) -m -w (\d+)/.exec(line)
@@ -123,16 +123,22 @@ function serverWords(
   const [, , address = '', endpoint = '', weight = ''] = real
   return {
     words: `${endpointWords(endpoint, around)} is one of the servers behind ${address}, with weight ${weight}; -m: by rewriting addresses`,
-    object: `the Service at ${address}: ${endpoint} in its EndpointSlice`,
+    object: `${ownerWords(around, address)}: ${endpoint} in its EndpointSlice`,
   }
 }
 
-function addressWords(line: string): LineWords | undefined {
+function addressWords(line: string, around: Surroundings): LineWords | undefined {
   const address = /^ip (?:-6 )?address add (\S+?)\/\d+ dev kube-ipvs0$/.exec(line)?.[1]
   return address === undefined
     ? undefined
     : {
         words: `${address} is put on this node's interface kube-ipvs0, so that the kernel takes packets for it in`,
-        object: `the Service at ${address}`,
+        object: ownerWords(around, address),
       }
+}
+
+/** The Service whose line this is, by name where that is known. */
+function ownerWords({ owner }: Surroundings, address = ''): string {
+  if (owner !== undefined) return `Service ${owner}`
+  return address === '' ? 'a Service' : `the Service at ${address}`
 }

@@ -10,6 +10,8 @@ export interface LineWords {
 export interface Surroundings {
   /** Name of the pod at an address. */
   readonly podAt: (ip: string) => string | undefined
+  /** `namespace/name` of the Service whose lines these are, where they are of one only. */
+  readonly owner?: string
 }
 
 export const nobodyKnown: Surroundings = { podAt: () => undefined }
