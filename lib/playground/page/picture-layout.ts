@@ -40,7 +40,7 @@ export const wide: Layout = {
   width: 900,
   height: 404,
   node: [146, 10, 744, 276],
-  node2: [528, 300, 264, 96],
+  node2: [520, 300, 300, 96],
   kernel: [348, 128, 260, 138],
   kernelTitle: 130,
   box: { width: 112, height: 44 },

@@ -1,0 +1,272 @@
+import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { get } from 'node:http'
+import { promisify } from 'node:util'
+import t from 'tap'
+import { skip, withOpenedPage, type OpenedPage } from './opened-page.js'
+
+const run = promisify(execFile)
+const kubectlPath = '/usr/bin/kubectl'
+
+/** The status of a request with a Host header of choice. */
+function statusFor(url: string, host: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    get(url, { headers: { host } }, (response) => {
+      response.resume()
+      resolve(response.statusCode ?? 0)
+    }).on('error', reject)
+  })
+}
+
+/** Waits until the editor holds a text; the page's policy lets nobody evaluate a condition in it. */
+async function holds({ page }: OpenedPage, text: string): Promise<void> {
+  for (let tries = 0; tries < 100; tries++) {
+    if ((await page.locator('#yaml').inputValue()).includes(text)) return
+    await page.waitForTimeout(50)
+  }
+  throw new Error(`the editor never held ${text}`)
+}
+
+/** Runs the line that the page shows, as somebody would in another terminal. */
+async function runShownLine({ page }: OpenedPage): Promise<string> {
+  const lines = await page.locator('#kubectl').innerText()
+  const { stdout } = await run('bash', ['-c', lines])
+  return stdout
+}
+
+t.test('every object is YAML that goes through the API server', { skip }, async (t) => {
+  await withOpenedPage(['nftables'], async (opened) => {
+    const { page, see, press, complaints, answersLike, url } = opened
+    const yaml = page.locator('#yaml')
+    await page.locator('#pods .state.ready').nth(2).waitFor()
+    await page.locator('#object').selectOption({ label: 'Service default/web' })
+    await holds(opened, 'name: web')
+    const text = await yaml.inputValue()
+    await yaml.fill(text.replace('sessionAffinity: None', 'sessionAffinity: ClientIP'))
+    await press('apply')
+    await see('#yaml-said', 'applied')
+    t.ok(await page.getByLabel('session affinity').isChecked(), 'the page shows what was applied')
+    t.ok(await answersLike((names) => names.length === 1), 'and packets do it')
+
+    const wrong = async (change: (yaml: string) => string, answer: RegExp) => {
+      await page.getByRole('button', { name: 'read again' }).click()
+      await page.waitForTimeout(200)
+      await yaml.fill(change(await yaml.inputValue()))
+      await press('apply')
+      await see('#error', answer)
+    }
+    await wrong(
+      (old) => old.replace(/port: 80\n/, 'port: 80000\n'),
+      /Error from server: Service "web" is invalid: spec\.ports\[0\]\.port.*between 1 and 65535/,
+    )
+    await wrong((old) => `${old}wrong: [`, /read the YAML/)
+    await wrong(
+      (old) => old.replace('spec:', 'spec:\n  sesionAffinity: None'),
+      /unknown field "spec\.sesionAffinity"/,
+    )
+    await wrong(
+      (old) => old.replace(/resourceVersion: .*/, 'resourceVersion: "1"'),
+      /the object has been modified/,
+    )
+    await wrong(
+      (old) => old.replace('kind: Service', 'kind: Servant'),
+      /no matches for kind "Servant"/,
+    )
+
+    if (existsSync(kubectlPath)) {
+      await page.getByLabel('session affinity').uncheck()
+      await see('#kubectl', 'patch service web')
+      t.match(await runShownLine(opened), /service\/web patched \(no change\)/)
+      await press('One replica fewer')
+      await see('#kubectl', 'scale')
+      t.match(await runShownLine(opened), /deployment\.apps\/web scaled/)
+      await page.locator('#pods [data-action=unready]').first().click()
+      await see('#kubectl', 'annotate')
+      t.match(await runShownLine(opened), /pod\/web-\S+ annotated/)
+      await page.locator('#object').selectOption({ label: 'Service default/web' })
+      await page.getByRole('button', { name: 'read again' }).click()
+      await page.waitForTimeout(200)
+      await press('apply')
+      await see('#kubectl', 'replace -f -')
+      t.match(await runShownLine(opened), /service\/web replaced/)
+      const shown = await page.locator('#yaml-kubectl').innerText()
+      const { stdout } = await run('bash', ['-c', `KUBECONFIG=${opened.kubeconfig} ${shown}`])
+      t.match(stdout, /kind: Service[^]*name: web/)
+      const change = `create service clusterip other --tcp=80:8080`
+      await run('kubectl', ['--kubeconfig', opened.kubeconfig, ...change.split(' ')])
+      await see('#services', 'other')
+    } else t.comment(`kubectl lines are not run: there is no ${kubectlPath}`)
+
+    const object = new URLSearchParams({
+      apiVersion: 'v1',
+      kind: 'Service',
+      namespace: 'default',
+      name: 'none',
+    })
+    t.equal((await fetch(`${url}/object?${object.toString()}`)).status, 404)
+    t.same(
+      complaints.filter((each) => !/status of 409/.test(each)),
+      [],
+      'no error in the console',
+    )
+  })
+})
+
+t.test('strangers get nothing, and hostile names stay text', { skip }, async (t) => {
+  await withOpenedPage(['nftables'], async (opened) => {
+    const { page, url, see, complaints } = opened
+    t.equal(await statusFor(url, 'evil.example'), 403, 'a foreign Host header is refused')
+    const json = { 'content-type': 'application/json' }
+    const post = (body: object, headers: Record<string, string> = json) =>
+      fetch(`${url}/command`, { method: 'POST', headers, body: JSON.stringify(body) })
+    t.equal((await post({ do: 'replicas', count: 1e9 })).status, 400, 'out of range')
+    t.equal((await post({ do: 'pod', pod: 'x', action: 'explode' })).status, 400, 'unknown action')
+    t.equal((await post({ do: 'clear' }, { ...json, origin: 'http://evil.example' })).status, 403)
+    t.equal((await post({ do: 'clear' }, { 'content-type': 'text/plain' })).status, 415)
+    const policy = (await fetch(url)).headers.get('content-security-policy') ?? ''
+    t.match(policy, /default-src 'none'/)
+    t.notMatch(policy, /unsafe/, 'nothing inline runs')
+    const wanted = new Set<string>()
+    page.on('request', (request) => wanted.add(new URL(request.url()).origin))
+    await page.reload()
+    await see('#status', 'running')
+    t.same([...wanted], [url], 'nothing comes from elsewhere')
+
+    const hostile = '<img src=x onerror=document.title="owned">'
+    await post({
+      do: 'apply',
+      yaml: JSON.stringify({
+        apiVersion: 'v1',
+        kind: 'Service',
+        metadata: { name: 'web', namespace: 'default' },
+        spec: { ports: [{ port: hostile }] },
+      }),
+    })
+    await post({
+      do: 'apply',
+      yaml: JSON.stringify({
+        apiVersion: 'v1',
+        kind: 'Service',
+        metadata: { name: 'odd', namespace: 'default', annotations: { note: hostile }, labels: {} },
+        spec: { ports: [{ port: 80 }], selector: { app: 'web' } },
+      }),
+    })
+    const refusal = await post({ do: 'select', service: hostile })
+    t.equal(refusal.status, 409)
+    await page.evaluate(
+      `document.getElementById('filter').hidden = false;
+       fetch('/command', { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{}' })`,
+    )
+    await see('#services', 'odd')
+    await page.locator('#object').selectOption({ label: 'Service default/odd' })
+    await holds(opened, 'onerror')
+    // What the API refuses is shown with the name in it.
+    await page
+      .locator('#yaml')
+      .fill(`{"apiVersion": "v1", "kind": ${JSON.stringify(hostile)}, "metadata": {"name": "x"}}`)
+    await page.getByRole('button', { name: 'apply', exact: true }).click()
+    await see('#error', '<img src=x onerror=')
+    t.equal(await page.locator('img').count(), 0, 'no element came of it')
+    t.equal(await page.title(), 'kube-proxy playground')
+    t.same(
+      complaints.filter((each) => !/status of 40\d/.test(each)),
+      [],
+    )
+  })
+})
+
+t.test('by keyboard alone, at both widths, and with 200 Services', { skip }, async (t) => {
+  await withOpenedPage(['iptables', 'userspace'], async (opened) => {
+    const { page, see, url } = opened
+    await page.locator('#pods .state.ready').nth(2).waitFor()
+
+    // Every control can be reached, and shows that it is.
+    const all = (await page.evaluate(`(() => {
+      const shown = [...document.querySelectorAll('button, input, select, textarea, summary, [tabindex="0"]')]
+        .filter((each) => each.checkVisibility() && !each.disabled)
+      shown.forEach((each, index) => (each.dataset.nth = String(index)))
+      return shown.length
+    })()`)) as number
+    t.ok(all > 40, `there are ${all} controls`)
+    const reached = new Set<string>()
+    const unseen: string[] = []
+    await page.locator('h1').click()
+    for (let presses = 0; presses < all + 10; presses++) {
+      await page.keyboard.press('Tab')
+      const [nth, name, outline] = (await page.evaluate(`(() => {
+        const own = document.activeElement
+        return [own?.dataset?.nth ?? '', own?.id || own?.textContent || '', getComputedStyle(own).outlineStyle]
+      })()`)) as [string, string, string]
+      if (nth === '') continue
+      reached.add(nth)
+      if (outline === 'none') unseen.push(name)
+    }
+    t.equal(reached.size, all, 'Tab reaches every one of them')
+    t.same(unseen, [], 'and the focus is always to be seen')
+
+    // A whole lesson, and the mode, without a mouse.
+    const focus = (selector: string) => page.locator(selector).first().focus()
+    await focus('#modes [data-value=userspace]')
+    await page.keyboard.press('Enter')
+    await see('#status', 'running in userspace mode')
+    await focus('#lessons [data-key=cluster-ip]')
+    await page.keyboard.press('Enter')
+    await see('#lessons h3', '1. What a ClusterIP is')
+    await focus('#send-100')
+    await page.keyboard.press('Space')
+    await page.locator('#lessons .tasks li.done').first().waitFor()
+    const kept = () => page.evaluate('document.activeElement.id')
+    t.equal(await kept(), 'send-100', 'the focus stays where it was while the page changes')
+    await focus('#pods [data-action=terminate]')
+    await page.keyboard.press('Enter')
+    await page.locator('#pods .state.terminating').waitFor()
+    await page.locator('#pods .state.terminating').waitFor({ state: 'detached' })
+    await page.locator('#pods .state.ready').nth(2).waitFor()
+    await focus('#send-100')
+    for (let tries = 0; tries < 10; tries++) {
+      await page.keyboard.press('Enter')
+      if ((await page.locator('#lessons .moral').count()) > 0) break
+      await page.waitForTimeout(300)
+    }
+    await see('#lessons .moral', 'One address')
+
+    const overflow = async () =>
+      page.evaluate('document.documentElement.scrollWidth - document.documentElement.clientWidth')
+    for (const width of [1280, 768, 390]) {
+      await page.setViewportSize({ width, height: 844 })
+      await page.waitForTimeout(100)
+      t.equal(await overflow(), 0, `nothing sticks out at ${width} px`)
+      const clashes = await page.evaluate(overlaps)
+      t.same(clashes, [], `no label of the picture lies over another at ${width} px`)
+    }
+
+    // As many Services as a small cluster has.
+    await page.setViewportSize({ width: 1280, height: 900 })
+    const service = (index: number) =>
+      `{apiVersion: v1, kind: Service, metadata: {name: many-${index}}, spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}}`
+    const yaml = Array.from({ length: 200 }, (_, index) => service(index)).join('\n---\n')
+    const body = JSON.stringify({ do: 'apply', yaml })
+    const headers = { 'content-type': 'application/json' }
+    t.equal((await fetch(`${url}/command`, { method: 'POST', headers, body })).status, 200)
+    await see('#services-count', '202')
+    await page.getByLabel('Filter Services').fill('many-199')
+    t.equal(await page.locator('#services li').count(), 1)
+    await page.locator('#services button').click()
+    await see('#picture', 'Service many-199')
+    await see('#ways', 'web-')
+    await page.locator('#send-1').click()
+    await see('#log tr', 'web-')
+  })
+})
+
+/** Texts of the picture whose boxes lie over each other; runs in the browser. */
+const overlaps = `(() => {
+  const texts = [...document.querySelectorAll('#picture text')].filter((each) => each.textContent !== '')
+  const boxes = texts.map((each) => ({ words: each.textContent, box: each.getBoundingClientRect() }))
+  return boxes.flatMap(({ words, box }, index) =>
+    boxes.slice(index + 1).filter((other) =>
+      box.left < other.box.right - 1 && other.box.left < box.right - 1 &&
+      box.top < other.box.bottom - 3 && other.box.top < box.bottom - 3,
+    ).map((other) => words + ' / ' + other.words),
+  )
+})()`
