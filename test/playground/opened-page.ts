@@ -42,7 +42,10 @@ export async function withOpenedPage(
   const stop = new AbortController()
   let announce: (found: { url: string; kubeconfig: string }) => void = () => undefined
   const opened = new Promise<{ url: string; kubeconfig: string }>((resolve) => (announce = resolve))
-  const running = runLivePage({ modes, where: 'in a test', port: 0, opened: announce }, stop.signal)
+  const running = runLivePage(
+    { modes, where: 'in network namespaces, as root', port: 0, opened: announce },
+    stop.signal,
+  )
   const nowhere = { url: '', kubeconfig: '' }
   const { url, kubeconfig } = await Promise.race([opened, running.then(() => nowhere)])
   const browser = await chromium.launch({ executablePath: browserPath, args: flags })
@@ -125,11 +128,18 @@ export async function picture(page: Page, name: string): Promise<void> {
       [390, 844],
     ] as const) {
       await page.setViewportSize({ width, height })
-      await page.waitForTimeout(250)
+      // A picture shows more with a packet under way.
+      if ((await page.locator('#picture .stop').count()) === 0) {
+        await page.locator('#send-1').click()
+      }
+      await page.waitForTimeout(500)
       const suffix = colorScheme === 'dark' ? '-dark' : ''
       await page.screenshot({ path: `${pictures}/playground-${name}-${width}${suffix}.png` })
     }
   }
   await page.emulateMedia({ colorScheme: 'light' })
   await page.setViewportSize({ width: 1280, height: 900 })
+  await page
+    .locator('section.rules')
+    .screenshot({ path: `${pictures}/playground-${name}-rules.png` })
 }

@@ -37,6 +37,7 @@ t.test('the page shows the way of a connection in every mode', { skip }, async (
     const source = await page.locator('#log tr td').nth(4).innerText()
     t.match(source, /^(10\.244\.1\.1|192\.168\.50\.1)$/, 'US21: the pod saw the node')
     await see('#log tr td.lost', 'lost')
+    await picture(page, 'userspace')
     t.same(complaints, [], 'no error in the console')
   })
 })

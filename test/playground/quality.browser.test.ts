@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { get } from 'node:http'
 import { promisify } from 'node:util'
 import t from 'tap'
-import { skip, withOpenedPage, type OpenedPage } from './opened-page.js'
+import { picture, skip, withOpenedPage, type OpenedPage } from './opened-page.js'
 
 const run = promisify(execFile)
 const kubectlPath = '/usr/bin/kubectl'
@@ -45,7 +45,7 @@ t.test('every object is YAML that goes through the API server', { skip }, async 
     await yaml.fill(text.replace('sessionAffinity: None', 'sessionAffinity: ClientIP'))
     await press('apply')
     await see('#yaml-said', 'applied')
-    t.ok(await page.getByLabel('session affinity').isChecked(), 'the page shows what was applied')
+    await page.locator('#affinity:checked').waitFor()
     t.ok(await answersLike((names) => names.length === 1), 'and packets do it')
 
     const wrong = async (change: (yaml: string) => string, answer: RegExp) => {
@@ -181,22 +181,22 @@ t.test('by keyboard alone, at both widths, and with 200 Services', { skip }, asy
     await page.locator('#pods .state.ready').nth(2).waitFor()
 
     // Every control can be reached, and shows that it is.
-    const all = (await page.evaluate(`(() => {
+    const all = await page.evaluate<number>(`(() => {
       const shown = [...document.querySelectorAll('button, input, select, textarea, summary, [tabindex="0"]')]
         .filter((each) => each.checkVisibility() && !each.disabled)
       shown.forEach((each, index) => (each.dataset.nth = String(index)))
       return shown.length
-    })()`)) as number
+    })()`)
     t.ok(all > 40, `there are ${all} controls`)
     const reached = new Set<string>()
     const unseen: string[] = []
     await page.locator('h1').click()
     for (let presses = 0; presses < all + 10; presses++) {
       await page.keyboard.press('Tab')
-      const [nth, name, outline] = (await page.evaluate(`(() => {
+      const [nth, name, outline] = await page.evaluate<[string, string, string]>(`(() => {
         const own = document.activeElement
         return [own?.dataset?.nth ?? '', own?.id || own?.textContent || '', getComputedStyle(own).outlineStyle]
-      })()`)) as [string, string, string]
+      })()`)
       if (nth === '') continue
       reached.add(nth)
       if (outline === 'none') unseen.push(name)
@@ -229,6 +229,7 @@ t.test('by keyboard alone, at both widths, and with 200 Services', { skip }, asy
       await page.waitForTimeout(300)
     }
     await see('#lessons .moral', 'One address')
+    await picture(page, 'lesson')
 
     const overflow = async () =>
       page.evaluate('document.documentElement.scrollWidth - document.documentElement.clientWidth')

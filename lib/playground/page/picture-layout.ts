@@ -163,16 +163,15 @@ export function placePods(pods: readonly PodView[], layout: Layout): ReadonlyMap
   return places
 }
 
-/** A smooth line through points; it leaves and arrives along the longer of the two axes. */
-export function smooth(points: readonly Point[], isUpright: boolean): string {
+/** A smooth line through points, upright or level; one that drops arrives from above all the same. */
+export function smooth(points: readonly Point[], isUpright: boolean, drops = false): string {
   const [first, ...rest] = points
   if (!first) return ''
   let from = first
   let path = `M${first.x} ${first.y}`
   for (const [index, to] of rest.entries()) {
     const { x: dx, y: dy } = { x: to.x - from.x, y: to.y - from.y }
-    const last = index === rest.length - 1
-    const endsDown = isUpright || (last && Math.abs(dy) > Math.abs(dx) && !isUpright)
+    const endsDown = isUpright || (drops && index === rest.length - 1)
     const a = isUpright ? `${from.x} ${from.y + dy * 0.5}` : `${from.x + dx * 0.5} ${from.y}`
     const b = endsDown ? `${to.x} ${to.y - dy * 0.5}` : `${to.x - dx * 0.5} ${to.y}`
     path += `C${a} ${b} ${to.x} ${to.y}`

@@ -57,8 +57,11 @@ export function routesOf(view: View, isNarrow: boolean): Routes {
     const isFar = pod.node === 'node-2'
     const legs =
       view.mode === 'userspace'
-        ? [smooth(layout.toProxy, true), smooth(layout.proxyToPod(place, isFar), layout.isNarrow)]
-        : [smooth(layout.toPod(place, isFar), layout.isNarrow)]
+        ? [
+            smooth(layout.toProxy, true),
+            smooth(layout.proxyToPod(place, isFar), layout.isNarrow, isFar),
+          ]
+        : [smooth(layout.toPod(place, isFar), layout.isNarrow, isFar)]
     toPod.set(pod.name, [toService, ...legs].join(' '))
   }
   return { toService, toPod }
@@ -99,7 +102,7 @@ function wires(view: View, layout: Layout, places: ReadonlyMap<string, Point>): 
     const isFar = view.pods.some(({ name, node }) => name === way.pod && node === 'node-2')
     if (!place) continue
     const points = usesProxy ? layout.proxyToPod(place, isFar) : layout.toPod(place, isFar)
-    parts.push(wire(smooth(points, layout.isNarrow), 1.5 + 5 * way.probability))
+    parts.push(wire(smooth(points, layout.isNarrow, isFar), 1.5 + 5 * way.probability))
     labels.push(...share(place, isFar, way, layout))
   }
   return [...parts, ...labels]
