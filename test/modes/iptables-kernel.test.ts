@@ -373,6 +373,20 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
       t.equal(after.match(/-A INPUT .*KUBE-NODEPORTS/g)?.length, 1)
     })
 
+    await onNode('IT48: Service rules in the other backend too are told', async (t, node) => {
+      const warnings = () => node.logged.filter(({ level }) => level === 'warn')
+      await node.create()
+      t.same(warnings(), [])
+      const other = backend === 'nft' ? 'legacy' : 'nft'
+      node.netns.exec(`iptables-${other}`, '-t', 'nat', '-N', 'KUBE-SERVICES')
+      await node.create()
+      t.match(warnings(), [{ message: /kube-proxy cleanup/, fields: { alsoIn: other } }])
+      await node.definition.cleanup(node.context)
+      node.logged.length = 0
+      await node.create()
+      t.same(warnings(), [], 'and that does remove them')
+    })
+
     await onNode('no CAP_NET_ADMIN is said in so many words', async (t, node) => {
       node.prefix = ['setpriv', '--bounding-set=-net_admin', '--inh-caps=-net_admin']
       await t.rejects(node.create(), /CAP_NET_ADMIN/)

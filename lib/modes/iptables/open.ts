@@ -6,6 +6,7 @@ import { ForeignCommits } from './foreign-commits.js'
 import { kernelError } from './kernel-error.js'
 import { messageOf } from '../../errors.js'
 import { waitForLock } from './lock-patience.js'
+import { warnOfOtherBackend } from './other-backend.js'
 import type { Backend, Locked, Run } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Log, ModeSettings } from '../mode.js'
@@ -58,6 +59,7 @@ export async function openFamilies(
       const options = { iptables, log, foreign, retryMs: settings.syncPeriodMs * 0.9 }
       families.set(family, new FamilyRules(options))
       log.info({ family, ...iptables.capabilities }, 'using iptables')
+      await warnOfOtherBackend(family, backend, { log, run: deps.run })
     } catch (error) {
       failures.push(error)
       // IT49: the other family may still do.
