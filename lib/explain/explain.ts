@@ -1,10 +1,13 @@
 import {
   iptablesRuleset,
+  ipvsRuleset,
   nftablesRuleset,
   userspaceRuleset,
   type UserspaceRuleset,
 } from './rulesets.js'
+import { ipvsPlanner } from '../modes/ipvs/plan.js'
 import { walkIptables } from './iptables-walk.js'
+import { walkIpvs } from './ipvs-walk.js'
 import { walkNftables } from './nftables-walk.js'
 import { IptablesPlanner } from '../modes/iptables/plan.js'
 import { nftablesPlanner } from '../modes/nftables/plan.js'
@@ -15,9 +18,14 @@ import type { ModeName, ModeSettings } from '../modes/mode.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
 
 /** The modes whose rules can be walked. */
-export type ExplainedMode = Exclude<ModeName, 'ipvs'>
+export type ExplainedMode = ModeName
 
-export const explainedModes: readonly ExplainedMode[] = ['userspace', 'iptables', 'nftables']
+export const explainedModes: readonly ExplainedMode[] = [
+  'userspace',
+  'iptables',
+  'ipvs',
+  'nftables',
+]
 
 /** Which ways the first packet of a connection may take under the rules of a mode. */
 export function explainPacket(
@@ -44,6 +52,8 @@ export function explainPacket(
         ? ways.flatMap((way) => throughLocalhost(way, state))
         : ways
     }
+    case 'ipvs':
+      return walkIpvs(ipvsRuleset(ipvsPlanner(settings)(state)), packet, node)
     case 'userspace': {
       const ruleset = userspaceRuleset(new UserspacePlanner(settings).plan(state))
       return walkUserspace(ruleset, packet, node)

@@ -1,6 +1,6 @@
 import { cidrContains, cidrOf, bitsOf, parseCidr, parseIp } from '../state/ip.js'
 import { splitArguments } from '../kernel/iptables.js'
-import type { NodeSurroundings, Packet } from './packet.js'
+import type { IpSetContent, NodeSurroundings, Packet } from './packet.js'
 
 /** A rule taken apart: what it asks, and what it does to those who match. */
 export interface ParsedRule {
@@ -32,15 +32,16 @@ export function parseRule(text: string): ParsedRule {
       const target = args[index + 1] ?? ''
       return { text, tests, probability, comment, target, targetArgs: args.slice(index + 2) }
     }
+    const sides = option === '--match-set' ? (args[index + 2] ?? '') : ''
     const value = args[index + 1] ?? ''
     const takesValue = !flagsWithoutValue.has(option)
-    if (takesValue) index++
+    if (takesValue) index += sides === '' ? 1 : 2
     if (option === '--comment') comment = value
     else if (option === '--probability') probability = Number(value)
     else if (!ignored.has(option)) {
       const make = testMakers[option]
       if (!make) throw new RangeError(`explain rule ${text}: option ${option} is not known`)
-      const test = make(value)
+      const test = make(value, sides)
       tests.push(isNegated ? (packet, node) => !test(packet, node) : test)
     }
     isNegated = false
@@ -53,7 +54,7 @@ const flagsWithoutValue = new Set(['--rcheck', '--set', '--reap'])
 /** Parts of a match that say nothing by themselves. */
 const ignored = new Set(['-m', '--mode', '--seconds', '--reap', '--name', '--set'])
 
-const testMakers: Readonly<Record<string, (value: string) => Test>> = {
+const testMakers: Readonly<Record<string, (value: string, sides: string) => Test>> = {
   '-s': (value) => inside(value, ({ source }) => source),
   '-d': (value) => inside(value, ({ destination }) => destination),
   '-i': (value) => (packet) => isInterface(packet.inInterface, value),
@@ -81,6 +82,33 @@ const testMakers: Readonly<Record<string, (value: string) => Test>> = {
       source === destination,
   // A client that has never been here is on no list.
   '--rcheck': () => () => false,
+  '--match-set': (name, sides) => (packet, node) => {
+    const set = node.ipSets?.get(name)
+    return set !== undefined && isMember(set, packet, sides.split(','))
+  },
+}
+
+/** A set's type names the parts of its members; the sides say whose part is looked up. */
+function isMember(
+  { type, members }: IpSetContent,
+  { source, destination, protocol, port }: Packet,
+  sides: readonly string[],
+): boolean {
+  const parts = (type.split(':')[1] ?? '').split(',')
+  const address = (index: number) => (sides[index] === 'src' ? source : destination)
+  // Sets of ports alone know no protocol.
+  if (parts.length === 1 && parts[0] === 'port') return members.has(String(port))
+  const key = parts.map((part, index) =>
+    part === 'port' ? `${protocol.toLowerCase()}:${port}` : address(index),
+  )
+  if (members.has(key.join())) return true
+  if (parts.at(-1) !== 'net') return false
+  const prefix = `${key.slice(0, -1).join()},`
+  const ip = parseIp(key.at(-1) ?? '')
+  return [...members].some((member) => {
+    const cidr = member.startsWith(prefix) ? parseCidr(member.slice(prefix.length)) : undefined
+    return cidr !== undefined && ip !== undefined && cidrContains(cidr, ip)
+  })
 }
 
 function inside(text: string, of: (packet: Packet) => string): Test {

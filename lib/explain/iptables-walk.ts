@@ -11,7 +11,7 @@ export function walkIptables(
   packet: Packet,
   node: NodeSurroundings,
 ): readonly Way[] {
-  const walker = new Walker(rules, node)
+  const walker = new IptablesWalker(rules, node)
   const local = ({ destination }: Packet) => isLocal(destination, node)
   const isOwn = packet.inInterface === undefined
   let branches = walker.table(start(packet), 'nat', isOwn ? 'OUTPUT' : 'PREROUTING')
@@ -35,7 +35,8 @@ interface Passed {
   readonly isDecided: boolean
 }
 
-class Walker {
+/** Leads packets through chains; a mode says through which, and in which order. */
+export class IptablesWalker {
   readonly #rules: IptablesRuleset
   readonly #node: NodeSurroundings
   readonly #parsed = new Map<string, readonly ParsedRule[]>()

@@ -47,4 +47,12 @@ export type WayEnd = 'sent' | 'local' | 'dropped' | 'rejected'
 /** What of the node the kernel asks while it walks: routing, not rules. */
 export interface NodeSurroundings {
   readonly localAddresses: ReadonlySet<string>
+  /** By kernel name; rules of ipvs mode ask them. */
+  readonly ipSets?: ReadonlyMap<string, IpSetContent>
+}
+
+export interface IpSetContent {
+  /** Such as `hash:ip,port`. */
+  readonly type: string
+  readonly members: ReadonlySet<string>
 }

@@ -6,9 +6,14 @@ import {
 } from '../modes/userspace/render.js'
 import { endpointElements, winnerOf } from '../modes/nftables/claims.js'
 import { elementId } from '../modes/nftables/part.js'
+import { setNameOf, setNames, setOf } from '../modes/ipvs/names.js'
+import { winnerOf as resourceOf } from '../modes/ipvs/claims.js'
 import type { Chain, Element } from '../kernel/nftables/model.js'
 import type { IptablesPlan } from '../modes/iptables/plan.js'
 import type { IptablesRuleset } from './iptables-walk.js'
+import type { IpvsPlan } from '../modes/ipvs/plan.js'
+import type { IpvsRuleset } from './ipvs-walk.js'
+import type { PlannedServer } from '../modes/ipvs/resource.js'
 import type { ListenerPlan, UserspacePlan } from '../modes/userspace/plan.js'
 import type { NftablesPlan } from '../modes/nftables/plan.js'
 import type { NftablesRuleset } from './nftables-walk.js'
@@ -85,4 +90,28 @@ export function nftablesRuleset(plan: NftablesPlan): NftablesRuleset {
     for (const element of endpointElements(winner)) elements.set(elementId(element), element)
   }
   return { family: plan.table.family, chains, elements }
+}
+
+/** Fixed rules, and what the claims put into sets, virtual servers and the dummy device. */
+export function ipvsRuleset({ family, chains, claims }: IpvsPlan): IpvsRuleset {
+  const rules: Collected = new Map()
+  for (const { table, chain, rule } of [...chains.jumps, ...chains.rules]) {
+    append(rules, table, chain, rule.text)
+  }
+  const members = new Map(setNames.map((name) => [name, new Set<string>()]))
+  const servers = new Map<string, PlannedServer>()
+  const addresses = new Set<string>()
+  for (const [id, list] of claims) {
+    const resource = resourceOf(list)
+    if (resource?.kind === 'server') servers.set(id, resource)
+    else if (resource?.kind === 'address') addresses.add(resource.ip)
+    else if (resource) members.get(resource.set)?.add(resource.member)
+  }
+  const sets = new Map(
+    Array.from(members, ([name, list]) => [
+      setNameOf(family, name),
+      { type: setOf(family, name).type, members: list },
+    ]),
+  )
+  return { rules, sets, servers, addresses }
 }
