@@ -1,38 +1,46 @@
 import { Option, type Command } from 'commander'
-import { ConfigError } from '../errors.js'
-import { explainedModes, explainPacket } from '../explain/explain.js'
-import { explanationText, verdictOf } from '../explain/text.js'
+import { annotate, LiveCheck } from '../explain/live.js'
+import { ConfigError, KernelError, messageOf } from '../errors.js'
+import { endpointReasons } from '../explain/endpoint-reasons.js'
+import { explainPacket } from '../explain/explain.js'
+import { explanationText, verdictOf, type Explanation } from '../explain/text.js'
+import { modeLoaders } from '../modes/registry.js'
 import { modeSettings } from '../config/mode-settings.js'
 import { readConfiguration } from './configuration.js'
-import { readManifestStates } from './manifest-states.js'
-import { understand } from '../explain/question.js'
+import { readManifestStates } from './node-states.js'
+import { addNodeOptions, modeNames, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
+import { understand, type Question } from '../explain/question.js'
 import type { Protocol } from '../state/names.js'
 
-interface ExplainFlags {
-  readonly manifests: string
-  readonly mode: string
+interface ExplainFlags extends NodeFlags {
   readonly from: string
   readonly protocol?: string
-  readonly node: string
-  readonly clusterCidr: string
   readonly addresses?: string
+  readonly live?: boolean
   readonly json?: boolean
 }
 
+const usage = `
+Where the objects come from:
+  --manifests alone          a node is pretended; nothing of this machine is asked, no root needed
+  --kubeconfig, --config …   the cluster as this node's proxy sees it, hop by hop against the kernel
+  none of them               the same, as the proxy that runs here is configured`
+
 /** Adds `kube-proxy explain`: the way of a connection through the rules of a mode, in words. */
 export function addExplainCommand(program: Command): void {
-  program
-    .command('explain')
-    .description('tell the way of a connection through the rules of a mode; needs no root')
-    .argument('<target>', 'NAMESPACE/NAME[:PORT], NAME[:PORT], or IP:PORT')
-    .requiredOption('--manifests <path>', 'file or folder of YAML or JSON')
-    .addOption(new Option('--mode <mode>', 'the mode').choices(explainedModes).default('iptables'))
+  addNodeOptions(
+    program
+      .command('explain')
+      .description('tell the way of a connection through the rules of a mode, hop by hop')
+      .argument('<target>', 'NAMESPACE/NAME[:PORT], NAME[:PORT], or IP:PORT'),
+  )
     .option('--from <sender>', 'pod, node, outside, or an address', 'pod')
     .addOption(new Option('--protocol <name>', 'where a port has several').choices(protocols))
-    .option('--node <name>', 'name of the node that is pretended', 'node-1')
-    .option('--cluster-cidr <cidr>', 'CIDR of the pods', '10.244.0.0/16')
-    .option('--addresses <list>', "addresses of the node; without it, this machine's")
+    .option('--addresses <list>', 'addresses of a pretended node')
+    .option('--live', 'with --manifests alone, too: this node is meant, ask its kernel')
+    .option('--no-live', 'do not ask the kernel')
     .option('--json', 'as JSON')
+    .addHelpText('after', usage)
     .action(explain)
 }
 
@@ -40,27 +48,71 @@ const protocols: readonly Protocol[] = ['TCP', 'UDP', 'SCTP']
 const families = ['IPv4', 'IPv6'] as const
 
 async function explain(target: string, flags: ExplainFlags): Promise<void> {
-  const mode = explainedModes.find((name) => name === flags.mode) ?? 'iptables'
-  const { config } = (await readConfiguration([['cluster-cidr', flags.clusterCidr]])).loaded
-  const { states, warnings } = await readManifestStates({
-    mode,
-    manifests: flags.manifests,
-    families,
-    nodeName: flags.node,
-    config,
-    addresses: flags.addresses?.split(',') ?? [],
-  })
-  for (const warning of warnings) process.stderr.write(`${warning}\n`)
+  const isPretended =
+    flags.manifests !== undefined && flags.config === undefined && flags.live !== true
+  const seen = isPretended ? await pretendNode(flags, flags.manifests) : await seeNode(flags)
+  for (const warning of seen.warnings) process.stderr.write(`${warning}\n`)
   const protocol = protocols.find((name) => name === flags.protocol)
-  const question = understand({ target, from: flags.from, protocol }, states)
+  const question = understand({ target, from: flags.from, protocol }, seen.states)
   if (typeof question === 'string') throw new ConfigError(question)
-  const settings = modeSettings(config, mode, families)
-  const ways = explainPacket(mode, question.state, settings, question.packet)
-  const { packet, sender, service } = question
-  const shown = ways.map((way) => ({ ...way, verdict: verdictOf(way) }))
+  const explanation = await explained(question, seen, !isPretended && flags.live !== false)
   process.stdout.write(
     flags.json === true
-      ? `${JSON.stringify({ mode, sender, service: service?.portName, packet, ways: shown }, undefined, 2)}\n`
-      : explanationText(question, mode, ways),
+      ? `${JSON.stringify(forPrograms(question, explanation), undefined, 2)}\n`
+      : explanationText(question, explanation),
   )
+}
+
+async function explained(
+  question: Question,
+  { mode, settings, slicesOf, nodeName, zone }: SeenNode,
+  asksKernel: boolean,
+): Promise<Explanation> {
+  const { state, service, packet } = question
+  const endpoints = service
+    ? endpointReasons(service, {
+        family: state.family,
+        slices: slicesOf(service.name.namespace, service.name.name),
+        nodeName,
+        zone,
+      })
+    : []
+  const ways = explainPacket(mode, state, settings, packet)
+  const planned = { mode, ways, endpoints, live: undefined, notAsked: '' }
+  if (!asksKernel) return planned
+  try {
+    const differences = await (await modeLoaders[mode]?.())?.differences(state, settings)
+    const check = new LiveCheck(differences ?? [])
+    const lacks = check.lacks.bind(check)
+    const live = explainPacket(mode, state, settings, packet, lacks)
+    return { ...planned, ways: annotate(ways, check), live }
+  } catch (error) {
+    // The plan can be explained all the same.
+    const isDenied = error instanceof KernelError && error.kind === 'denied'
+    return { ...planned, notAsked: `${messageOf(error)}${isDenied ? '; run it as root' : ''}` }
+  }
+}
+
+function forPrograms(question: Question, explanation: Explanation) {
+  const { packet, sender, service } = question
+  const { mode, ways, endpoints, live, notAsked } = explanation
+  const shown = (list: Explanation['ways']) =>
+    list.map((way) => ({ ...way, verdict: verdictOf(way) }))
+  return {
+    ...{ mode, sender, service: service?.portName, packet, endpoints, ways: shown(ways) },
+    ...(live ? { live: shown(live) } : {}),
+    ...(notAsked === '' ? {} : { notAsked }),
+  }
+}
+
+/** A node that exists nowhere, in front of manifests. */
+async function pretendNode(flags: ExplainFlags, manifests = ''): Promise<SeenNode> {
+  const mode = modeNames.find((name) => name === flags.mode) ?? 'iptables'
+  const cidr = flags.clusterCidr ?? '10.244.0.0/16'
+  const { config } = (await readConfiguration([['cluster-cidr', cidr]])).loaded
+  const nodeName = flags.node ?? 'node-1'
+  const addresses = flags.addresses?.split(',') ?? []
+  const request = { mode, manifests, families, nodeName, config, addresses }
+  const settings = modeSettings(config, mode, families)
+  return { ...(await readManifestStates(request)), config, mode, nodeName, settings }
 }

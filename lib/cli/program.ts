@@ -12,6 +12,9 @@ type AddCommand = (program: Command) => void
 const commands: Readonly<Record<string, () => Promise<AddCommand>>> = {
   render: async () => (await import('./render.js')).addRenderCommand,
   explain: async () => (await import('./explain.js')).addExplainCommand,
+  diff: async () => (await import('./diff.js')).addDiffCommand,
+  trace: async () => (await import('./trace.js')).addTraceCommand,
+  top: async () => (await import('./top.js')).addTopCommand,
   check: async () => (await import('./check.js')).addCheckCommand,
   cleanup: async () => (await import('./cleanup.js')).addCleanupCommand,
   playground: async () => (await import('./playground.js')).addPlaygroundCommand,

@@ -1,8 +1,12 @@
 import {
+  iptablesPresent,
   iptablesRuleset,
+  ipvsPresent,
   ipvsRuleset,
+  nftablesPresent,
   nftablesRuleset,
   userspaceRuleset,
+  type Lacks,
   type UserspaceRuleset,
 } from './rulesets.js'
 import { ipvsPlanner } from '../modes/ipvs/plan.js'
@@ -27,12 +31,16 @@ export const explainedModes: readonly ExplainedMode[] = [
   'nftables',
 ]
 
-/** Which ways the first packet of a connection may take under the rules of a mode. */
+/**
+ * Which ways the first packet of a connection may take under the rules of a mode, or under those
+ * of them that the kernel has.
+ */
 export function explainPacket(
   mode: ExplainedMode,
   state: DesiredState,
   settings: ModeSettings,
   packet: Packet,
+  lacks: Lacks = () => false,
 ): readonly Way[] {
   const node = { localAddresses: new Set(state.node.localAddresses) }
   switch (mode) {
@@ -44,19 +52,23 @@ export function explainPacket(
         dropsInvalid: !settings.conntrackTcpBeLiberal,
       }
       const planner = new IptablesPlanner({ ...settings, ...facts })
-      return walkIptables(iptablesRuleset(planner.plan(state)), packet, node)
+      const rules = iptablesPresent(iptablesRuleset(planner.plan(state)), lacks)
+      return walkIptables(rules, packet, node)
     }
     case 'nftables': {
-      const ways = walkNftables(nftablesRuleset(nftablesPlanner(settings)(state)), packet, node)
+      const ruleset = nftablesRuleset(nftablesPlanner(settings)(state))
+      const ways = walkNftables(nftablesPresent(ruleset, lacks), packet, node)
       return settings.localhostNodePorts
         ? ways.flatMap((way) => throughLocalhost(way, state))
         : ways
     }
     case 'ipvs':
-      return walkIpvs(ipvsRuleset(ipvsPlanner(settings)(state)), packet, node)
+      return walkIpvs(ipvsPresent(ipvsRuleset(ipvsPlanner(settings)(state)), lacks), packet, node)
     case 'userspace': {
       const ruleset = userspaceRuleset(new UserspacePlanner(settings).plan(state))
-      return walkUserspace(ruleset, packet, node)
+      const symbol = (text: string) => text.replace(/\b1\d{5}\b/g, 'PROXY-PORT')
+      const has = iptablesPresent(ruleset.rules, (place, text) => lacks(place, symbol(text)))
+      return walkUserspace({ ...ruleset, rules: has }, packet, node)
     }
   }
 }

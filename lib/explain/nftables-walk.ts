@@ -1,4 +1,5 @@
 import { ruleText, verdictText } from '../kernel/nftables/text-statements.js'
+import { elementText } from '../modes/nftables/differences.js'
 import { cidrContains, parseIp } from '../state/ip.js'
 import { isLocal } from './iptables-rule.js'
 import { finish, start, through, withHop, type Branch } from './ways.js'
@@ -116,10 +117,12 @@ class Walker {
           const isMeant = this.#matches({ ...statement, kind: 'protocol' }, packet)
           const targets = isMeant ? this.#numbered(statement, packet) : []
           if (targets.length === 0) return [{ branch: changed, isDecided: false }]
-          return toTargets(changed, packet, { where, rule: text, targets })
+          return toTargets(changed, packet, { where, targets })
         }
-        case 'dnat':
-          return toTargets(changed, packet, { where, rule: text, targets: statement.targets })
+        case 'dnat': {
+          const targets = statement.targets.map((target) => ({ target, rule: text }))
+          return toTargets(changed, packet, { where, targets })
+        }
         case 'reject': {
           const why = 'refused, and the sender is told'
           return [
@@ -177,10 +180,13 @@ class Walker {
   #numbered(
     { map, choices }: Extract<Statement, { kind: 'dnat-by-map' }>,
     { destination, port }: Packet,
-  ): readonly DnatTarget[] {
+  ): readonly ChosenTarget[] {
     return Array.from({ length: choices }, (_, index) =>
       this.#rules.elements.get(`${map} ${destination} ${port} ${index}`),
-    ).flatMap((element) => element?.target ?? [])
+    ).flatMap((element) => {
+      if (!element?.target) return []
+      return [{ target: element.target, rule: `element ${map} { ${elementText(element)} }` }]
+    })
   }
 
   #matches(statement: Statement, packet: Packet): boolean {
@@ -213,17 +219,23 @@ class Walker {
   }
 }
 
+/** A target, and the rule or element that names it. */
+interface ChosenTarget {
+  readonly target: DnatTarget
+  readonly rule: string
+}
+
 function toTargets(
   branch: Branch,
   packet: Packet,
-  { targets, ...at }: { where: string; rule: string; targets: readonly DnatTarget[] },
+  { targets, where }: { where: string; targets: readonly ChosenTarget[] },
 ): readonly Passed[] {
-  return targets.map(({ ip, port }) => {
+  return targets.map(({ rule, target: { ip, port } }) => {
     const probability = branch.probability / targets.length
     const to = { ...packet, destination: ip, port, isDnated: true }
     const why = `one of ${targets.length} endpoints by chance: ${ip} port ${port}`
     return {
-      branch: withHop({ ...branch, probability }, { ...at, why }, { packet: to }),
+      branch: withHop({ ...branch, probability }, { where, rule, why }, { packet: to }),
       isDecided: true,
     }
   })

@@ -26,6 +26,8 @@ export interface Hop {
   readonly why: string
   /** The chain it leads into. */
   readonly into?: string
+  /** How the kernel differs from it, where it was asked. */
+  readonly notes?: readonly string[]
 }
 
 /** One way the packet may go; all probabilities of an explanation add up to 1. */

@@ -78,7 +78,8 @@ function isNamed({ name, portName, protocol }: DesiredService, asked: Asked): bo
   return wanted === portName || wanted === `${name.namespace}/${name.name}`
 }
 
-function answersAt(
+/** Whether a service port answers at an address of its own, or at a node port here. */
+export function answersAt(
   service: DesiredService,
   state: DesiredState,
   ip: string,

@@ -6,7 +6,11 @@ import {
 } from '../modes/userspace/render.js'
 import { endpointElements, winnerOf } from '../modes/nftables/claims.js'
 import { elementId } from '../modes/nftables/part.js'
-import { setNameOf, setNames, setOf } from '../modes/ipvs/names.js'
+import { addressOf, optionsOf } from '../modes/ipvs/render.js'
+import { deviceName, setNameOf, setNames, setOf } from '../modes/ipvs/names.js'
+import { elementText, setPlace } from '../modes/nftables/differences.js'
+import { ruleText } from '../kernel/nftables/text-statements.js'
+import { serverText } from '../modes/ipvs/resource.js'
 import { winnerOf as resourceOf } from '../modes/ipvs/claims.js'
 import type { Chain, Element } from '../kernel/nftables/model.js'
 import type { IptablesPlan } from '../modes/iptables/plan.js'
@@ -114,4 +118,57 @@ export function ipvsRuleset({ family, chains, claims }: IpvsPlan): IpvsRuleset {
     ]),
   )
   return { rules, sets, servers, addresses }
+}
+
+/** Whether the kernel lacks a planned rule or element; the place as a difference tells it. */
+export type Lacks = (place: string, text: string) => boolean
+
+/** What of the rules the kernel has. */
+export function iptablesPresent(rules: IptablesRuleset, lacks: Lacks): IptablesRuleset {
+  return new Map(
+    Array.from(rules, ([chain, texts]) => [chain, texts.filter((text) => !lacks(chain, text))]),
+  )
+}
+
+export function nftablesPresent(ruleset: NftablesRuleset, lacks: Lacks): NftablesRuleset {
+  const { family, chains, elements } = ruleset
+  const isThere = (chain: Chain) => ({
+    ...chain,
+    rules: chain.rules.filter((rule) => !lacks(`chain ${chain.name}`, ruleText(family, rule))),
+  })
+  return {
+    family,
+    chains: new Map(Array.from(chains, ([name, chain]) => [name, isThere(chain)])),
+    elements: new Map(
+      [...elements].filter(([, element]) => !lacks(setPlace(element.set), elementText(element))),
+    ),
+  }
+}
+
+export function ipvsPresent(ruleset: IpvsRuleset, lacks: Lacks): IpvsRuleset {
+  const { rules, sets, servers, addresses } = ruleset
+  return {
+    rules: iptablesPresent(rules, lacks),
+    sets: new Map(
+      Array.from(sets, ([name, { type, members }]) => [
+        name,
+        { type, members: new Set([...members].filter((one) => !lacks(`ipset ${name}`, one))) },
+      ]),
+    ),
+    servers: new Map([...servers].flatMap(([id, server]) => presentServer(id, server, lacks))),
+    addresses: new Set([...addresses].filter((ip) => !lacks(`device ${deviceName}`, ip))),
+  }
+}
+
+function presentServer(
+  id: string,
+  planned: PlannedServer,
+  lacks: Lacks,
+): [string, PlannedServer][] {
+  const place = `virtual server ${serverText(planned.server)}`
+  if (lacks(place, `-A ${addressOf(planned.server)} ${optionsOf(planned.server)}`)) return []
+  const reals = [...planned.reals].filter(
+    ([key, { weight }]) => !lacks(place, `-r ${key} -m -w ${weight}`),
+  )
+  return [[id, { ...planned, reals: new Map(reals) }]]
 }

@@ -1,11 +1,23 @@
 import { printable } from '../state/printable.js'
 import { hostPort } from '../state/ip.js'
-import type { DesiredService } from '../state/desired-state.js'
+import type { EndpointReason } from './endpoint-reasons.js'
 import type { Hop, Way } from './packet.js'
 import type { Question } from './question.js'
 
+export interface Explanation {
+  readonly mode: string
+  readonly ways: readonly Way[]
+  /** Every endpoint of the Service asked about, and what becomes of it here. */
+  readonly endpoints: readonly EndpointReason[]
+  /** The ways through what the kernel has of the rules; undefined where nobody asked it. */
+  readonly live: readonly Way[] | undefined
+  /** Why the kernel was not asked; empty where it was, or where it was not to be. */
+  readonly notAsked: string
+}
+
 /** An explanation for people: the way all packets share, then where they part. */
-export function explanationText(question: Question, mode: string, ways: readonly Way[]): string {
+export function explanationText(question: Question, explanation: Explanation): string {
+  const { mode, ways, endpoints } = explanation
   const { packet, sender, service } = question
   const to = hostPort(packet.destination, packet.port)
   const of = service ? `, an address of ${service.portName}` : ', which is no address of a Service'
@@ -15,7 +27,8 @@ export function explanationText(question: Question, mode: string, ways: readonly
     '',
     ...common.flatMap((hop, index) => hopLines(hop, `${index + 1}.`)),
     ...verdictLines(ways, common.length),
-    ...(service ? ['', ...endpointLines(service)] : []),
+    ...liveLines(explanation),
+    ...(service ? ['', ...endpointLines(service.portName, endpoints)] : []),
     '',
   ]
     .map(printable)
@@ -40,10 +53,32 @@ function isSame(a: Hop | undefined, b: Hop | undefined): boolean {
   return a?.where === b?.where && a?.rule === b?.rule && a?.why === b?.why
 }
 
-function hopLines({ where, rule, why }: Hop, number: string): readonly string[] {
+function hopLines({ where, rule, why, notes = [] }: Hop, number: string): readonly string[] {
   const indent = ' '.repeat(number.length + 1)
-  return [`${number} ${where}`, ...(rule === '' ? [] : [`${indent}${rule}`]), `${indent}=> ${why}`]
+  return [
+    `${number} ${where}`,
+    ...(rule === '' ? [] : [`${indent}${rule}`]),
+    `${indent}=> ${why}`,
+    ...notes.map((note) => `${indent}!! ${note}`),
+  ]
 }
+
+/** What the kernel has to say, where it was asked. */
+function liveLines({ ways, live, notAsked }: Explanation): readonly string[] {
+  if (notAsked !== '') return ['', `Not compared with the kernel: ${notAsked}`]
+  if (!live) return []
+  const isFlagged = ways.some(({ hops }) => hops.some(({ notes }) => notes !== undefined))
+  const ends = (list: readonly Way[]) => list.map((way) => percent(way) + verdictOf(way)).join()
+  if (!isFlagged && ends(ways) === ends(live)) return ['', 'The kernel has every rule and element of this way.']
+  const now = live.map((way) => `${percent(way)} ${verdictOf(way)}`)
+  return [
+    '',
+    'The kernel differs (!! above; `kube-proxy diff` shows all). With what it has of these rules now:',
+    ...now,
+  ]
+}
+
+const percent = ({ probability }: Way) => `${(probability * 100).toFixed(1).padStart(5)} %`
 
 function verdictLines(ways: readonly Way[], shared: number): readonly string[] {
   const [only] = ways
@@ -53,7 +88,7 @@ function verdictLines(ways: readonly Way[], shared: number): readonly string[] {
     'Then, by chance or in turn:',
     ...ways.flatMap((way) => [
       '',
-      `${(way.probability * 100).toFixed(1).padStart(5)} %  ${verdictOf(way)}`,
+      `${percent(way)}  ${verdictOf(way)}`,
       ...way.hops.slice(shared).flatMap((hop) => hopLines(hop, '    -')),
     ]),
   ]
@@ -78,24 +113,13 @@ export function verdictOf({ end, packet }: Way): string {
   }
 }
 
-function endpointLines(service: DesiredService): readonly string[] {
-  const { reachableEndpoints, servingEndpoints, localEndpoints } = service
-  const used = new Set(reachableEndpoints.map(({ key }) => key))
-  const local = new Set(localEndpoints.map(({ key }) => key))
-  const lines = reachableEndpoints.map(({ key, isLocal, terminating }) => {
-    const words = [
-      isLocal ? 'on this node' : 'on another node',
-      ...(terminating ? ['terminating'] : []),
-    ]
-    const only = local.size > 0 && !local.has(key) ? ', not for traffic with policy Local' : ''
-    return `  ${key}  in use, ${words.join(', ')}${only}`
-  })
-  for (const { key } of servingEndpoints) {
-    if (!used.has(key))
-      lines.push(`  ${key}  serves, but policy or topology hints leave it out here`)
-  }
+function endpointLines(portName: string, endpoints: readonly EndpointReason[]): readonly string[] {
+  const width = Math.max(0, ...endpoints.map(({ key }) => key.length))
   return [
-    `Endpoints of ${service.portName}:`,
-    ...(lines.length > 0 ? lines : ['  none that serves']),
+    `Endpoints of ${portName}:`,
+    ...endpoints.map(
+      ({ key, isUsed, reason }) => `  ${isUsed ? 'used' : 'out '}  ${key.padEnd(width)}  ${reason}`,
+    ),
+    ...(endpoints.length > 0 ? [] : ['  none; its EndpointSlices name nobody']),
   ]
 }

@@ -6,7 +6,7 @@ import { Batch } from './iptables/batch.js'
 import { runProgram } from './iptables/command.js'
 import { classifyFailure, IptablesError, isIptablesError } from './iptables/error.js'
 import { backendInUse, findInstalled, isAtLeast, programsOf } from './iptables/flavour.js'
-import { SavedReader, SavedTables } from './iptables/saved.js'
+import { parseCounters, SavedReader, SavedTables } from './iptables/saved.js'
 import { checkChain } from './iptables/rule.js'
 import { lockHolder, runLocked } from './iptables/lock.js'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -14,9 +14,11 @@ import type { Table } from './iptables/batch.js'
 import type { CommandOutput, Run, RunOptions } from './iptables/command.js'
 import type { Backend, Family, Installed, Programs, Version } from './iptables/flavour.js'
 import type { Rule } from './iptables/rule.js'
-import type { SavedTable, SavedVisitor } from './iptables/saved.js'
+import type { CountedRule, SavedTable, SavedVisitor } from './iptables/saved.js'
 
 export { Batch, tables } from './iptables/batch.js'
+export { canonicalRule } from './iptables/canonical.js'
+export { compareChain } from './iptables/compare.js'
 export { IptablesError, isIptablesError } from './iptables/error.js'
 export { backendInUse } from './iptables/flavour.js'
 export { checkChain, not, printableComment, rule, Rule, splitArguments } from './iptables/rule.js'
@@ -24,10 +26,11 @@ export * from './iptables/matches.js'
 export { parseSaved } from './iptables/saved.js'
 export type { Table } from './iptables/batch.js'
 export type { CommandOutput, Run, RunOptions } from './iptables/command.js'
+export type { RuleDifference, WantedRule } from './iptables/compare.js'
 export type { IptablesErrorKind } from './iptables/error.js'
 export type { Backend, Family, Version } from './iptables/flavour.js'
 export type { Match, Not, RuleSpec } from './iptables/rule.js'
-export type { SavedChain, SavedTable, SavedVisitor } from './iptables/saved.js'
+export type { CountedRule, SavedChain, SavedTable, SavedVisitor } from './iptables/saved.js'
 
 export interface OpenOptions {
   readonly family: Family
@@ -124,6 +127,13 @@ export class Iptables {
     const { stdout } = await this.#expect(action, this.#programs.save, args, options)
     // A `run` of the caller's need not hand out pieces.
     reader.push(stdout)
+  }
+
+  /** The rules of a table with the packets they have matched so far. */
+  async counters(table: Table): Promise<readonly CountedRule[]> {
+    const args = ['-c', '-t', table]
+    const { stdout } = await this.#expect(`count ${table}`, this.#programs.save, args)
+    return parseCounters(stdout)
   }
 
   /** Applies the batch: each of its tables as a whole or not at all. */

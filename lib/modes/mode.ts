@@ -1,3 +1,4 @@
+import type { Difference } from './difference.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { IpFamily } from '../state/ip.js'
 
@@ -29,6 +30,8 @@ export interface ModeDefinition {
   prepare?(settings: ModeSettings, context: ProbeContext): Promise<void>
   /** A mode ready to apply plans. Throws KernelError when a required finding fails. */
   create(settings: ModeSettings, context: ModeContext): Promise<Mode>
+  /** Compares what the kernel holds with what it should hold for a state. Changes nothing. */
+  differences(state: DesiredState, settings: ModeSettings): Promise<readonly Difference[]>
   /** Removes everything this mode ever installs, from any earlier run; `not found` is fine. */
   cleanup(context: ModeContext): Promise<void>
 }

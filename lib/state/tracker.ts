@@ -110,6 +110,16 @@ export class Tracker {
     this.#localAddresses = addresses
   }
 
+  /** What was said about the endpoints of a Service, for whoever explains why one is not used. */
+  endpointSlices(namespace: string, name: string): readonly EndpointSliceObject[] {
+    return this.#index.slices(`${namespace}/${name}`)
+  }
+
+  /** The zone of this node, as far as its object says. */
+  get zone(): string | undefined {
+    return this.#node?.zone
+  }
+
   take(): Taken {
     const { dirty, pending, triggerTimes } = this.#index.takeDirty()
     const previous = this.#states

@@ -120,6 +120,7 @@ function definition(name: 'ipvs' | 'iptables', findings: readonly Finding[]): Mo
       throw new Error('not in this test')
     },
     create: refuse,
+    differences: refuse,
     cleanup: name === 'ipvs' ? refuse : () => Promise.resolve(),
   }
 }

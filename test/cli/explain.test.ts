@@ -17,7 +17,7 @@ t.test(
     t.equal(code, 0)
     t.match(stdout, /nat PREROUTING > KUBE-SERVICES\n +-d 10\.96\.0\.10\/32 .* -j KUBE-SVC-/)
     t.match(stdout, / 50\.0 % {2}sent to 10\.244\.1\.11:8080, which sees an address of this node/)
-    t.match(stdout, /10\.244\.1\.12:8080 {2}in use, on this node/)
+    t.match(stdout, /used {2}10\.244\.1\.12:8080 {2}ready, on this node/)
     const fromPod = await explain('web', '--mode', 'nftables')
     t.match(fromPod.stdout, /element service-ips \{ 10\.96\.0\.10 \. tcp \. 80 : goto service-/)
     t.match(fromPod.stdout, /sent to 10\.244\.1\.11:8080, which sees the sender/)
@@ -31,7 +31,7 @@ t.test(
     t.match((await explain('closed')).stdout, /has no endpoints.*\n.*\n\nSo it is refused/)
     const shop = await explain('203.0.113.20:443', '--from', 'outside', '--mode', 'nftables')
     t.match(shop.stdout, /ip saddr != 198\.51\.100\.0\/24 drop\n.*\n\nSo it is thrown away/)
-    t.match(shop.stdout, /10\.244\.2\.21:8443 .*not for traffic with policy Local/)
+    t.match(shop.stdout, /10\.244\.2\.21:8443 .*not for traffic from outside \(policy Local\)/)
     t.match(
       (await explain('8.8.8.8:53')).stdout,
       /no address of a Service.*\n\n\nSo it is sent on to 8\.8\.8\.8:53/s,

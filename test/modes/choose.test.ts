@@ -31,6 +31,7 @@ function loaders(runnable: readonly ModeName[], loaded: ModeName[] = []): ModeLo
       },
       planner: () => ({ plan: () => 0, render: () => '', renderChanges: () => '' }),
       create: () => Promise.reject(new Error('not in this test')),
+      differences: () => Promise.resolve([]),
       cleanup: () => Promise.resolve(),
     }
   }

@@ -89,3 +89,20 @@ export function parseSaved(text: string): SavedTable[] {
   new SavedReader(saved).push(`${text}\n`)
   return saved.all
 }
+
+/** A rule and how many packets it has matched. */
+export interface CountedRule {
+  readonly chain: string
+  readonly rule: string
+  readonly packets: number
+}
+
+/** Reads the output of `iptables-save -c`. */
+export function parseCounters(text: string): CountedRule[] {
+  return text.split('\n').flatMap((line) => {
+    const found = /^\[(\d+):\d+\] -A (\S+) ?(.*)$/.exec(line)
+    if (!found) return []
+    const [, packets = '', chain = '', rule = ''] = found
+    return [{ chain, rule, packets: Number(packets) }]
+  })
+}

@@ -1,5 +1,7 @@
+import { formatIp } from '../../state/ip.js'
 import { checkedPort, safeComment } from '../nftables/identifiers.js'
 import type { DnatTarget, Element, NftFamily, NftSet, Prefix, Verdict } from '../nftables/model.js'
+import { readU32 } from '../netlink/message-reader.js'
 import type { MessageWriter } from '../netlink/message-writer.js'
 import { writeVerdict } from './expressions.js'
 import { targetMapHints } from './typeof-hints.js'
@@ -18,7 +20,14 @@ import {
   userDataTypes,
   verdictDataType,
 } from './protocol.js'
-import { addressLength, hostBytes, numberBytes, protocolNumber, writeAddress } from './values.js'
+import {
+  addressLength,
+  hostBytes,
+  numberBytes,
+  protocolName,
+  protocolNumber,
+  writeAddress,
+} from './values.js'
 
 /** A set that belongs to one statement of one rule. */
 export type AnonymousSet =
@@ -89,6 +98,23 @@ export function keyBytes(family: NftFamily, { set, key }: Pick<Element, 'set' | 
     at += type === 'address' ? addressLength(family) : 4
   }
   return bytes
+}
+
+/** The inverse: a key as `nft` prints it. */
+export function keyText(family: NftFamily, set: NftSet, bytes: Buffer): string {
+  const parts: string[] = []
+  let at = 0
+  for (const type of set.key) {
+    const length = type === 'address' ? addressLength(family) : 4
+    if (type === 'address') {
+      const value = BigInt(`0x${bytes.toString('hex', at, at + length)}`)
+      parts.push(formatIp(family === 'ip' ? 'IPv4' : 'IPv6', value))
+    } else if (type === 'inet_service') parts.push(String(bytes.readUInt16BE(at)))
+    else if (type === 'number') parts.push(String(readU32(bytes, at)))
+    else parts.push(protocolName(bytes[at] ?? 0))
+    at += length
+  }
+  return parts.join(' . ')
 }
 
 export function writeAnonymousSet(

@@ -17,7 +17,7 @@ import {
   verdictCodes,
 } from './protocol.js'
 import { isSameRule } from './rule-match.js'
-import { keyBytes, targetBytes } from './sets.js'
+import { keyBytes, keyText, targetBytes } from './sets.js'
 
 /** Bytes of nfgenmsg before a message's attributes. */
 const genericBytes = 4
@@ -63,7 +63,7 @@ export class TableReader implements RulesetReader {
       action: `list elements of nftables set ${set.name}`,
       parse: ({ payload }) => itemsOf(payload),
     })
-    return listed(table.family, lists.flat())
+    return listed(table.family, set, lists.flat())
   }
 
   #chainNames(table: TableRef): Promise<readonly string[]> {
@@ -124,7 +124,7 @@ function verdictOf(bytes: Buffer): { code: number; chain: string } {
   }
 }
 
-function listed(family: NftFamily, items: readonly ListedElement[]): ListedElements {
+function listed(family: NftFamily, set: NftSet, items: readonly ListedElement[]): ListedElements {
   const byKey = new Map(items.map((item) => [item.key, item]))
   return {
     size: byKey.size,
@@ -136,6 +136,12 @@ function listed(family: NftFamily, items: readonly ListedElement[]): ListedEleme
       if (!verdict) return true
       const chain = 'chain' in verdict ? verdict.chain : ''
       return found.verdict?.code === verdictCodes[verdict.to] && found.verdict.chain === chain
+    },
+    others: (known) => {
+      const keys = new Set(Array.from(known, (one) => keyBytes(family, one).toString('latin1')))
+      return [...byKey.keys()]
+        .filter((key) => !keys.has(key))
+        .map((key) => keyText(family, set, Buffer.from(key, 'latin1')))
     },
     remembered: () =>
       items.map(({ key, expiresMs }): Remembered => {

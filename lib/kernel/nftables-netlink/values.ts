@@ -59,6 +59,11 @@ export function protocolNumber(name: string): number {
   throw new KernelError('invalid', `write nftables rules: ${JSON.stringify(name)} is no protocol`)
 }
 
+export function protocolName(number: number): string {
+  const known = Object.entries(protocolNumbers).find(([, value]) => value === number)
+  return known?.[0] ?? String(number)
+}
+
 /** Registers of marks and states are numbers of this machine, not of the network. */
 export function hostBytes(value: number): Buffer {
   const bytes = new Uint32Array([value])

@@ -47,6 +47,23 @@ export class Nft implements RulesetWriter {
   }
 }
 
+/** The rules in what `nft list chain` printed, one text each, however many lines it took. */
+export function listedRules(listing: string): readonly string[] {
+  const lines = listing.split('\n').map((line) => line.trim())
+  const start = lines.findIndex((line) => line.startsWith('chain '))
+  const body = lines
+    .slice(start + 1, lines.indexOf('}', start))
+    .filter((line) => !/^(type .* hook |comment ")/.test(line))
+  const rules: string[] = []
+  let open = 0
+  for (const line of body) {
+    if (open > 0) rules.push(`${rules.pop() ?? ''} ${line}`)
+    else rules.push(line)
+    open += (line.match(/\{/g)?.length ?? 0) - (line.match(/\}/g)?.length ?? 0)
+  }
+  return rules
+}
+
 /** Removes the table, and is content when there is none. */
 export async function dropTable(writer: RulesetWriter, { family, name }: TableRef): Promise<void> {
   const table = { family, name, comment: '' }

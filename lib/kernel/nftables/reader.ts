@@ -17,6 +17,8 @@ export interface ListedElements {
   readonly size: number
   /** Whether the element is there with its verdict. */
   has(element: Element): boolean
+  /** Keys of elements that are none of these, as `nft` prints them. */
+  others(known: Iterable<Element>): readonly string[]
   /** Addresses with the time they have left, for sets of one address with a timeout. */
   remembered(): readonly Remembered[]
 }

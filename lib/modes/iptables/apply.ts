@@ -15,7 +15,7 @@ import type { PersistentMap } from '../../state/persistent-map.js'
 import type { Refusal } from './refused.js'
 import type { ServiceRules } from './service-rules.js'
 
-const ownTables: readonly Table[] = ['nat', 'filter', 'mangle']
+export const ownTables: readonly Table[] = ['nat', 'filter', 'mangle']
 
 /**
  * So many rules in one transaction of the nft backend: its tool takes 1.4 kB of memory for each,

@@ -1,6 +1,7 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { cleanupAll } from './cleanup.js'
 import { IptablesPlanner } from './plan.js'
+import { readDifferences } from './differences-read.js'
 import { messageOf } from '../../errors.js'
 import { openChannel } from '../../kernel/netlink/channel.js'
 import { openFamilies, type KernelFacts, type OpenDeps, type Opened } from './open.js'
@@ -49,6 +50,7 @@ export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
         ...{ settings, context, deps: given },
         opened: await openFamilies(settings, context.log, deps),
       }),
+    differences: (state, settings) => readDifferences(state, settings, given),
     cleanup: (context) => cleanupAll(context.log, deps),
   }
 }

@@ -7,6 +7,8 @@ import { Sysctls } from '../../kernel/sysctl.js'
 import { parseCidr } from '../../state/ip.js'
 import type { Finding, Log, Mode, ModeDefinition, ModeSettings, Planner } from '../mode.js'
 import { IpvsApplier } from './apply.js'
+import { ipvsDifferences } from './differences.js'
+import { readKernel } from './kernel-view.js'
 import { cleanUp } from './cleanup.js'
 import { ipvsPlanner, type IpvsPlan } from './plan.js'
 import { openLoaded, probeDefaults, probeIpvs } from './probe.js'
@@ -56,6 +58,19 @@ export const mode: ModeDefinition = {
         ipvs.close()
         links.close()
       },
+    }
+  },
+  differences: async (state, settings) => {
+    const ipvs = Ipvs.open()
+    const links = new Links()
+    try {
+      const view = await readKernel(state.family, { ipvs, links, sets: new IpSets() })
+      const excluded = settings.ipvs.excludeCidrs.flatMap((text) => parseCidr(text) ?? [])
+      const tables = await new Rules().read(state.family)
+      return ipvsDifferences(ipvsPlanner(settings)(state), { view, tables, excluded })
+    } finally {
+      ipvs.close()
+      links.close()
     }
   },
   cleanup: async ({ log }) => {

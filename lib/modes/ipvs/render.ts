@@ -63,12 +63,18 @@ function serverLines(changes: Changes): string {
 
 const protocolOptions = { TCP: '-t', UDP: '-u', SCTP: '--sctp-service' } as const
 
-function addressOf(server: Pick<VirtualServer, 'ip' | 'port' | 'protocol' | 'family'>): string {
+export function addressOf(
+  server: Pick<VirtualServer, 'ip' | 'port' | 'protocol' | 'family'>,
+): string {
   const [address = ''] = serverText(server).split('/')
   return `${protocolOptions[server.protocol]} ${address}`
 }
 
-function optionsOf({ scheduler, persistenceSeconds, schedulerFlags }: VirtualServer): string {
+export function optionsOf({
+  scheduler,
+  persistenceSeconds,
+  schedulerFlags,
+}: VirtualServer): string {
   const persistence = persistenceSeconds > 0 ? ` -p ${persistenceSeconds}` : ''
   const flags = [
     ...(schedulerFlags & 0x8 ? [`${scheduler}-fallback`] : []),

@@ -40,6 +40,11 @@ export class Rules {
     })
   }
 
+  /** Every table of the family, whoever wrote it. */
+  read(family: IpFamily): Promise<readonly SavedTable[]> {
+    return asKernelError(`read ${family} rules`, async () => (await this.#deps.open(family)).save())
+  }
+
   /** Whether the chains have as many rules as planned, and are jumped to. */
   arePresent(family: IpFamily, plan: ChainPlan): Promise<boolean> {
     return asKernelError(`read ${family} rules`, async () => {

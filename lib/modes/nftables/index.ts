@@ -1,14 +1,18 @@
+import { setImmediate } from 'node:timers/promises'
 import { KernelError, messageOf } from '../../errors.js'
-import { dropTable } from '../../kernel/nftables/nft.js'
+import { runCommand } from '../../kernel/command.js'
+import { dropTable, listedRules } from '../../kernel/nftables/nft.js'
 import { watchCommits } from '../../kernel/nftables-netlink/commit-watch.js'
 import type { NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { Finding, Mode, ModeDefinition, ModeSettings, Planner } from '../mode.js'
 import { NftablesApplier } from './apply.js'
+import { nftablesDifferences } from './differences.js'
 import { Guard, type GuardDeps } from './guard.js'
 import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { probeDefaults, probeNftables } from './probe.js'
+import type { Difference } from '../difference.js'
 import { renderChanges, renderPlan } from './render.js'
 
 const bothFamilies = ['IPv4', 'IPv6'] as const
@@ -52,6 +56,28 @@ export const mode: ModeDefinition = {
       },
     }
   },
+  differences: async (state, settings) => {
+    const { findings, netlink } = await probeNftables(probeDefaults(), [state.family])
+    if (!netlink) {
+      const why = findings.find(({ ok }) => !ok)
+      throw new KernelError('unsupported', `read nftables: ${why?.seen ?? ''}; ${why?.fix ?? ''}`)
+    }
+    try {
+      const plan = nftablesPlanner(settings)(state)
+      const deps = { reader: netlink.reader, pause: () => setImmediate(), show: shownBy(plan) }
+      const differences: Difference[] = []
+      for await (const each of nftablesDifferences(plan, deps)) differences.push(each)
+      return differences
+    } catch (error) {
+      if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
+      const { family, name } = { family: nftFamilyOf(state.family), name: tableName }
+      return [
+        { where: `table ${family} ${name}`, expected: 'the table', found: undefined, owner: '' },
+      ]
+    } finally {
+      netlink.close()
+    }
+  },
   cleanup: async ({ log }) => {
     const { writer, netlink } = await probeNftables(probeDefaults(), [])
     try {
@@ -70,6 +96,15 @@ export const mode: ModeDefinition = {
     }
   },
 }
+
+/** Rules in the words of `nft`, where it is installed. */
+const shownBy =
+  ({ table }: NftablesPlan) =>
+  async (chain: string): Promise<readonly string[] | undefined> => {
+    const argv = ['-s', 'list', 'chain', table.family, table.name, chain]
+    const listed = await runCommand('nft', argv).catch(() => undefined)
+    return listed?.code === 0 ? listedRules(listed.stdout) : undefined
+  }
 
 /** The least and the usual time between comparisons with the kernel, see Guard. */
 const verifyTickMs = 5_000

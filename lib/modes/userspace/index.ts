@@ -1,10 +1,12 @@
 import { messageOf } from '../../errors.js'
 import { connectionState, rule, type Iptables } from '../../kernel/iptables.js'
+import { listeningPorts } from '../../kernel/sockets/listening.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Finding, ModeDefinition } from '../mode.js'
 import { UserspacePlanner, type UserspacePlan } from './plan.js'
-import { Portals } from './portals.js'
-import { renderPlan, renderPlanChanges } from './render.js'
+import { userspaceDifferences } from './differences.js'
+import { Portals, readPortals } from './portals.js'
+import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
 import { checkBindAddress, openIptables, UserspaceMode } from './userspace-mode.js'
 import type { Planner } from '../mode.js'
 
@@ -28,6 +30,15 @@ export const definition: ModeDefinition = {
   },
 
   create: (settings, context) => UserspaceMode.create(settings, context),
+
+  async differences(state, settings) {
+    const [iptables] = await openIptables([state.family])
+    if (!iptables) return []
+    const plan = new UserspacePlanner(settings).plan(state)
+    const tables = await readPortals(iptables)
+    const listing = { tables, listening: await listeningPorts() }
+    return userspaceDifferences(plan, fixedRules(settings.userspace.portRange), listing)
+  },
 
   async cleanup() {
     for (const family of ['IPv4', 'IPv6'] as const) {

@@ -16,7 +16,7 @@ export interface WrittenPortals {
   readonly changed: readonly string[]
 }
 
-const ourChains: readonly (readonly [table: 'nat' | 'filter', chain: string])[] = [
+export const ourChains: readonly (readonly [table: 'nat' | 'filter', chain: string])[] = [
   ...Object.values(natChains).map((chain) => ['nat', chain] as const),
   ...Object.values(filterChains).map((chain) => ['filter', chain] as const),
 ]
@@ -104,12 +104,8 @@ export class Portals {
     this.#written.clear()
   }
 
-  async #save(): Promise<readonly SavedTable[]> {
-    try {
-      return [...(await this.#iptables.save('nat')), ...(await this.#iptables.save('filter'))]
-    } catch (error) {
-      throw kernelErrorOf(error)
-    }
+  #save(): Promise<readonly SavedTable[]> {
+    return readPortals(this.#iptables)
   }
 
   async #restore(batch: Batch): Promise<Omit<WrittenPortals, 'changed'>> {
@@ -119,6 +115,15 @@ export class Portals {
       throw kernelErrorOf(error)
     }
     return { bytes: batch.toString().length, objects: batch.size }
+  }
+}
+
+/** The tables our rules are in, with everything in them. */
+export async function readPortals(iptables: Iptables): Promise<readonly SavedTable[]> {
+  try {
+    return [...(await iptables.save('nat')), ...(await iptables.save('filter'))]
+  } catch (error) {
+    throw kernelErrorOf(error)
   }
 }
 
@@ -133,7 +138,7 @@ function removeJumps(batch: Batch, { table, chains }: SavedTable): void {
   }
 }
 
-function jumpTargetOf(rule: string): string | undefined {
+export function jumpTargetOf(rule: string): string | undefined {
   return / -j (\S+)$/.exec(` ${rule}`)?.[1]
 }
 

@@ -26,7 +26,7 @@ export interface PlacedRule {
 export type ProxyPorts = Partial<Readonly<Record<EndpointList, string>>>
 
 /** In `render`, for the ports that are known once the listeners listen. */
-const symbolicPorts: ProxyPorts = { cluster: 'PROXY-PORT', local: 'PROXY-PORT-LOCAL' }
+export const symbolicPorts: ProxyPorts = { cluster: 'PROXY-PORT', local: 'PROXY-PORT-LOCAL' }
 
 /** The jumps into our chains; `prepend` where the original does (US02-US04). */
 export const jumps: readonly (PlacedRule & { readonly prepend: boolean })[] = [

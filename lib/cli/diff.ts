@@ -1,0 +1,51 @@
+import type { Command } from 'commander'
+import { ConfigError, KernelError, messageOf, SourceError } from '../errors.js'
+import { differencesText, type FamilyDifferences } from '../diff/text.js'
+import { addNodeOptions, seeNode, type NodeFlags } from './seen-node.js'
+import { modeLoaders } from '../modes/registry.js'
+
+/** Adds `kube-proxy diff`: what the kernel has against what should be there. */
+export function addDiffCommand(program: Command): void {
+  addNodeOptions(
+    program
+      .command('diff')
+      .description('compare what the kernel holds with what it should hold; needs root'),
+  )
+    .option('--json', 'as JSON')
+    .addHelpText('after', '\nExit code: 0 no difference, 1 some, 2 it could not be found out.')
+    .action(diff)
+}
+
+async function diff(flags: NodeFlags & { readonly json?: boolean }): Promise<void> {
+  const seen = await seeNode(flags).catch((error: unknown) => {
+    throw error instanceof SourceError ? new ConfigError(error.message, { cause: error }) : error
+  })
+  const { mode, settings, states, warnings } = seen
+  for (const warning of warnings) process.stderr.write(`${warning}\n`)
+  const definition = await modeLoaders[mode]?.()
+  if (!definition) throw new ConfigError(`--mode: ${mode} is not built in`)
+  const families: FamilyDifferences[] = []
+  for (const state of states) {
+    try {
+      const differences = await definition.differences(state, settings)
+      families.push({ family: state.family, services: state.services.size, differences })
+    } catch (error) {
+      throw unreadable(error, mode)
+    }
+  }
+  process.stdout.write(
+    flags.json === true
+      ? `${JSON.stringify({ mode, families }, undefined, 2)}\n`
+      : differencesText(mode, families),
+  )
+  if (families.some(({ differences }) => differences.length > 0)) process.exitCode = 1
+}
+
+/** 1 means a difference here, so what stops the comparison ends with 2. */
+export function unreadable(error: unknown, mode: string): ConfigError {
+  const isDenied = error instanceof KernelError && error.kind === 'denied'
+  const advice = isDenied
+    ? '; run it as root, or with CAP_NET_ADMIN'
+    : `; \`kube-proxy check\` says whether this node can run ${mode} mode`
+  return new ConfigError(`${messageOf(error)}${advice}`, { cause: error })
+}

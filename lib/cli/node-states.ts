@@ -1,0 +1,120 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { ConfigError, SourceError } from '../errors.js'
+import { ManifestFolder } from '../sources/manifest-folder.js'
+import { nodeAddresses } from '../sources/node-addresses.js'
+import { openSource } from '../sources/open-source.js'
+import { Tracker } from '../state/tracker.js'
+import { TrackerSink } from '../sources/tracker-sink.js'
+import { trackerSettings } from '../config/tracker-settings.js'
+import type { Config } from '../config/config.js'
+import type { DesiredState } from '../state/desired-state.js'
+import type { EndpointSliceObject } from '../state/objects.js'
+import type { IpFamily } from '../state/ip.js'
+import type { ModeName } from '../modes/mode.js'
+
+/** A node, and what it should serve. */
+export interface NodeStatesRequest {
+  readonly mode: ModeName
+  readonly families: readonly IpFamily[]
+  readonly nodeName: string
+  readonly config: Config
+  /** Of the node; empty: this machine's. */
+  readonly addresses: readonly string[]
+}
+
+/** A node that is pretended, in front of a file or folder. */
+export interface ManifestStatesRequest extends NodeStatesRequest {
+  readonly manifests: string
+}
+
+export interface NodeStates {
+  readonly states: readonly DesiredState[]
+  /** What was skipped or left out, and why. */
+  readonly warnings: readonly string[]
+  /** What the objects say about the endpoints of a Service, used here or not. */
+  readonly slicesOf: (namespace: string, name: string) => readonly EndpointSliceObject[]
+  readonly zone: string | undefined
+}
+
+/** Manifests as the state they make on that node. Throws ConfigError when there is nothing to read. */
+export async function readManifestStates(request: ManifestStatesRequest): Promise<NodeStates> {
+  const collected = collect(request)
+  await new ManifestFolder({ path: request.manifests }).load(collected.sink)
+  if (!collected.sink.isComplete) {
+    throw new ConfigError(
+      ['--manifests: nothing can be read there', ...collected.warnings].join('\n'),
+    )
+  }
+  return collected.taken()
+}
+
+/** How long objects may take to come, and this node's own, which may not exist. */
+const patienceMs = 20_000
+const nodePatienceMs = 2_000
+
+/** The objects of the API server (or folder) that the configuration names, read once. */
+export async function readClusterStates(request: NodeStatesRequest): Promise<NodeStates> {
+  const { config, nodeName } = request
+  const collected = collect(request)
+  const { source } = await openSource({
+    manifests: config.manifests,
+    kubeconfig: config.clientConnection.kubeconfig,
+    master: config.master,
+    nodeName,
+    answered: () => undefined,
+  })
+  const done = new AbortController()
+  const running = source.run(collected.sink, done.signal)
+  try {
+    await Promise.race([running, untilComplete(collected)])
+  } finally {
+    done.abort()
+    await running.catch(() => undefined)
+  }
+  if (!collected.sink.isComplete) {
+    const why = collected.warnings.length > 0 ? `: ${collected.warnings.join('; ')}` : ''
+    throw new SourceError(
+      `read Services and EndpointSlices: not complete after ${patienceMs / 1000} s${why}; --kubeconfig, --master or --manifests say where they are`,
+    )
+  }
+  return collected.taken()
+}
+
+async function untilComplete({ sink }: Collected): Promise<void> {
+  for (let waited = 0; waited < patienceMs && !sink.isComplete; waited += pollMs) {
+    if (waited >= nodePatienceMs) sink.doWithout('Node')
+    await delay(pollMs)
+  }
+}
+
+const pollMs = 20
+
+interface Collected {
+  readonly sink: TrackerSink
+  readonly warnings: readonly string[]
+  readonly taken: () => NodeStates
+}
+
+function collect({ mode, families, nodeName, config, addresses }: NodeStatesRequest): Collected {
+  const warnings: string[] = []
+  const tracker = new Tracker(trackerSettings(config, mode, { nodeName, families }))
+  tracker.setLocalAddresses(addresses.length > 0 ? addresses : nodeAddresses())
+  const sink = new TrackerSink(tracker, nodeName, {
+    changed: () => undefined,
+    nodeChanged: () => undefined,
+    malformed: (kind, { namespace, name }, reason) => {
+      warnings.push(`${kind} ${namespace}/${name} is skipped: ${reason}`)
+    },
+    warned: (kind, { namespace, name }, warning) => {
+      warnings.push(`${kind} ${namespace}/${name}: ${warning}`)
+    },
+    failed: (message) => warnings.push(message),
+  })
+  const taken = () => ({
+    states: tracker.take().states,
+    warnings,
+    slicesOf: (namespace: string, name: string) => tracker.endpointSlices(namespace, name),
+    zone: tracker.zone,
+  })
+  return { sink, warnings, taken }
+}

@@ -1,0 +1,137 @@
+import { Option, type Command } from 'commander'
+import { ConfigError, messageOf } from '../errors.js'
+import { ipFamilies, nodeNameOf } from '../node/facts.js'
+import { loadConfig } from '../config/load.js'
+import { modeLoaders } from '../modes/registry.js'
+import { modeSettings } from '../config/mode-settings.js'
+import { parseFlags, type GivenFlags } from '../config/flags.js'
+import { readClusterStates, type NodeStates } from './node-states.js'
+import { readConfiguration } from './configuration.js'
+import type { Config } from '../config/config.js'
+import type { ModeName, ModeSettings } from '../modes/mode.js'
+
+/** What the commands about a live node understand alike. */
+export interface NodeFlags {
+  readonly mode?: string
+  readonly manifests?: string
+  readonly kubeconfig?: string
+  readonly master?: string
+  readonly config?: string
+  readonly node?: string
+  readonly clusterCidr?: string
+  readonly daemon: string
+}
+
+/** This node: how its proxy is configured, and what it should serve. */
+export interface SeenNode extends NodeStates {
+  readonly config: Config
+  readonly mode: ModeName
+  readonly settings: ModeSettings
+  readonly nodeName: string
+}
+
+export const defaultDaemon = '127.0.0.1:10249'
+
+export const modeNames = Object.keys(modeLoaders).filter(
+  (name): name is ModeName => name in modeLoaders,
+)
+
+export function addNodeOptions(command: Command): Command {
+  return command
+    .addOption(
+      new Option('--mode <mode>', 'the mode; without it, that of the running proxy').choices(
+        modeNames,
+      ),
+    )
+    .option('--kubeconfig <file>', 'ask this API server, as the proxy would')
+    .option('--master <url>', 'ask the API server there')
+    .option('--manifests <path>', 'read Services and EndpointSlices from a file or folder')
+    .option('--config <file>', "the proxy's configuration file")
+    .option('--node <name>', 'name of this node in the cluster')
+    .option('--cluster-cidr <cidr>', 'CIDR of the pods')
+    .addOption(
+      new Option(
+        '--daemon <address>',
+        'IP:port of the metrics of the running proxy, which tells its configuration',
+      ).default(defaultDaemon),
+    )
+}
+
+/**
+ * The configuration comes from the flags where they name a source of objects, else from the proxy
+ * that runs here. Throws ConfigError that says what to do.
+ */
+export async function configurationOf(
+  flags: NodeFlags,
+): Promise<{ readonly config: Config; readonly mode: ModeName }> {
+  const isTold = [flags.config, flags.manifests, flags.kubeconfig, flags.master].some(
+    (value) => value !== undefined,
+  )
+  const asked = isTold ? undefined : await askDaemon(flags.daemon)
+  const config = asked?.config ?? (await readConfiguration(givenFlags(flags))).loaded.config
+  const wanted = flags.mode ?? asked?.mode ?? (config.mode === '' ? 'iptables' : config.mode)
+  const mode = modeNames.find((name) => name === wanted)
+  if (!mode) throw new ConfigError(`--mode: say which of ${modeNames.join(', ')} runs here`)
+  return { config, mode }
+}
+
+export async function seeNode(flags: NodeFlags): Promise<SeenNode> {
+  const { config, mode } = await configurationOf(flags)
+  const families = ipFamilies()
+  const nodeName = nodeNameOf(flags.node ?? config.hostnameOverride)
+  const states = await readClusterStates({ mode, families, nodeName, config, addresses: [] })
+  return { ...states, config, mode, nodeName, settings: modeSettings(config, mode, families) }
+}
+
+function givenFlags(flags: NodeFlags): GivenFlags {
+  const named = {
+    config: flags.config,
+    manifests: flags.manifests,
+    kubeconfig: flags.kubeconfig,
+    master: flags.master,
+    'cluster-cidr': flags.clusterCidr,
+  }
+  return Object.entries(named).flatMap(([flag, text]) =>
+    text === undefined ? [] : [[flag, text] as const],
+  )
+}
+
+const answerMs = 3_000
+
+interface DaemonAnswer {
+  readonly config: Config
+  readonly mode: string
+}
+
+/** What the proxy that runs on this node says of itself on its metrics port. */
+export async function askDaemon(address: string): Promise<DaemonAnswer> {
+  const [configz, mode] = [await get(address, '/configz'), await get(address, '/proxyMode')]
+  const document = parseDocument(configz)
+  const text = JSON.stringify(document)
+  const name = `http://${address}/configz`
+  const { config } = loadConfig(parseFlags([]), { name, text })
+  return { config, mode: mode.trim() }
+}
+
+export async function get(address: string, path: string): Promise<string> {
+  const url = `http://${address}${path}`
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(answerMs) })
+    if (!response.ok) throw new Error(`HTTP ${response.status}`)
+    return await response.text()
+  } catch (error) {
+    const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
+    throw new ConfigError(
+      `no proxy answers on ${url}: ${messageOf(cause)}; start kube-proxy, say --daemon IP:port if its metrics are elsewhere, or say --config, --kubeconfig or --manifests`,
+      { cause: error },
+    )
+  }
+}
+
+function parseDocument(text: string): unknown {
+  const answer: unknown = JSON.parse(text)
+  const key = 'kubeproxy.config.k8s.io'
+  return typeof answer === 'object' && answer !== null && key in answer
+    ? (answer as Record<string, unknown>)[key]
+    : answer
+}

@@ -1,0 +1,142 @@
+import type { Command } from 'commander'
+import { readFile } from 'node:fs/promises'
+import { setTimeout as delay } from 'node:timers/promises'
+import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
+import { ConfigError, KernelError, messageOf } from '../errors.js'
+import { daemonNumbers } from '../top/daemon-numbers.js'
+import { rowsOfDaemon, rowsOfKernel, type ServiceNumbers } from '../top/rows.js'
+import { stopSignal } from './stop-signal.js'
+import { topText, withRates, type Look } from '../top/table.js'
+
+interface TopFlags extends NodeFlags {
+  readonly once?: boolean
+  readonly json?: boolean
+  readonly interval: string
+}
+
+const usage = `
+userspace mode counts every connection itself (its metrics must be on); the other modes show what
+the kernel tracks and what rules (iptables) or virtual servers (ipvs) have counted. "-": nobody counts it.`
+
+/** Adds `kube-proxy top`: Services by connections, bytes and errors. */
+export function addTopCommand(program: Command): void {
+  addNodeOptions(
+    program
+      .command('top')
+      .description('show Services by connections, bytes and errors, again and again'),
+  )
+    .option('--once', 'look once and end')
+    .option('--json', 'look once, as JSON')
+    .option('--interval <seconds>', 'time between two looks', '2')
+    .addHelpText('after', usage)
+    .action(top)
+}
+
+async function top(flags: TopFlags): Promise<void> {
+  const seconds = Number(flags.interval)
+  if (!(seconds >= 0.1)) {
+    throw new ConfigError(
+      `--interval: ${JSON.stringify(flags.interval)} is not 0.1 seconds or more`,
+    )
+  }
+  const isOnce = flags.once === true || flags.json === true || !process.stdout.isTTY
+  const first = await look(flags)
+  if (isOnce) {
+    const rows = withRates(first, undefined)
+    const options = { columns: process.stdout.columns || 80, lines: undefined, hasRates: false }
+    process.stdout.write(
+      flags.json === true
+        ? `${JSON.stringify({ mode: first.mode, note: first.note, services: rows }, undefined, 2)}\n`
+        : `${topText(rows, { ...options, title: titleOf(first) })}\n`,
+    )
+    return
+  }
+  await follow(flags, first, seconds * 1000)
+}
+
+interface NodeLook extends Look {
+  readonly mode: string
+  /** What is not counted, and how it would be; empty when everything is. */
+  readonly note: string
+}
+
+const clear = '\u001B[H\u001B[J'
+const enter = '\u001B[?1049h\u001B[?25l'
+const leave = '\u001B[?25h\u001B[?1049l'
+
+/** On the other screen of the terminal, so that nothing is lost of what was there. */
+async function follow(flags: TopFlags, first: NodeLook, intervalMs: number): Promise<void> {
+  const stop = stopSignal()
+  let now = first
+  let before: NodeLook | undefined
+  let trouble = ''
+  const draw = () => {
+    const { columns, rows: lines } = process.stdout
+    const title = trouble === '' ? titleOf(now) : trouble
+    const options = { title, columns, lines, hasRates: before !== undefined }
+    process.stdout.write(`${clear}${topText(withRates(now, before), options)}`)
+  }
+  process.stdout.write(enter)
+  process.stdout.on('resize', draw)
+  try {
+    while (!stop.aborted) {
+      draw()
+      await delay(intervalMs, undefined, { signal: stop }).catch(() => undefined)
+      if (stop.aborted) return
+      try {
+        const next = await look(flags)
+        before = now
+        now = next
+        trouble = ''
+      } catch (error) {
+        // The proxy may be starting anew: the last numbers stay, with the reason above.
+        trouble = messageOf(error)
+      }
+    }
+  } finally {
+    process.stdout.off('resize', draw)
+    process.stdout.write(leave)
+  }
+}
+
+function titleOf({ mode, rows, note }: NodeLook): string {
+  const ports = `${rows.length} service port${rows.length === 1 ? '' : 's'}`
+  const head = `kube-proxy top: ${mode} mode, ${ports}`
+  return note === '' ? head : `${head}\n${note}`
+}
+
+async function look(flags: TopFlags): Promise<NodeLook> {
+  const seen = await seeNode(flags)
+  const { mode, states } = seen
+  if (mode === 'userspace') {
+    const rows = rowsOfDaemon(states, daemonNumbers(await get(flags.daemon, '/metrics')))
+    return { at: Date.now(), mode, rows, note: '' }
+  }
+  try {
+    const rows = await kernelRows(seen)
+    return { at: Date.now(), mode, rows, note: await countingNote() }
+  } catch (error) {
+    if (!(error instanceof KernelError) || error.kind !== 'denied') throw error
+    throw new KernelError('denied', `${error.message}; run it as root, or with CAP_NET_ADMIN`, {
+      cause: error,
+    })
+  }
+}
+
+async function kernelRows({
+  mode,
+  states,
+  settings,
+}: SeenNode): Promise<readonly ServiceNumbers[]> {
+  const { listTrackedFlows } = await import('../kernel/tracked-flows.js')
+  const { kernelCounters } = await import('../top/counters.js')
+  const flows = []
+  for (const { family } of states) flows.push(...(await listTrackedFlows(family)))
+  return rowsOfKernel(states, flows, await kernelCounters(mode, states, settings))
+}
+
+async function countingNote(): Promise<string> {
+  const acct = await readFile('/proc/sys/net/netfilter/nf_conntrack_acct', 'utf8').catch(() => '')
+  if (acct.trim() === '1') return ''
+  return 'Bytes are not counted here; sysctl -w net.netfilter.nf_conntrack_acct=1 counts them.'
+}

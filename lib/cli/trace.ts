@@ -1,0 +1,230 @@
+import { connect } from 'node:net'
+import { createSocket } from 'node:dgram'
+import { Option, type Command } from 'commander'
+import { setTimeout as delay } from 'node:timers/promises'
+import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
+import { chainOwners, ownerInName } from '../trace/chain-owners.js'
+import { ConfigError, KernelError, messageOf } from '../errors.js'
+import { connectionsIn } from '../top/daemon-numbers.js'
+import { followTraces, type TraceTarget } from '../trace/trace-rule.js'
+import { answersAt } from '../explain/question.js'
+import { hostPort, parseIp } from '../state/ip.js'
+import { Iptables } from '../kernel/iptables.js'
+import { listTrackedFlows } from '../kernel/tracked-flows.js'
+import { stopSignal } from './stop-signal.js'
+import { storyOf, storyText, type TraceStory } from '../trace/story.js'
+import type { Protocol } from '../state/names.js'
+import type { TraceEvent } from '../trace/events.js'
+
+interface TraceFlags extends NodeFlags {
+  readonly protocol: Protocol
+  readonly timeout: string
+  readonly count: string
+  readonly send?: boolean
+  readonly json?: boolean
+}
+
+const protocols: readonly Protocol[] = ['TCP', 'UDP', 'SCTP']
+
+/** Adds `kube-proxy trace`: follows a real connection through the rules. */
+export function addTraceCommand(program: Command): void {
+  addNodeOptions(
+    program
+      .command('trace')
+      .description('follow a real connection through the rules of the kernel; needs root and nft')
+      .argument('<target>', 'IP:PORT'),
+  )
+    .addOption(
+      new Option('--protocol <name>', 'of the connection').choices(protocols).default('TCP'),
+    )
+    .option('--send', 'make the connection from here, instead of waiting for one')
+    .option('--count <n>', 'end after so many connections', '1')
+    .option('--timeout <seconds>', 'end when none came for so long', '60')
+    .option('--json', 'as JSON, one line each')
+    .addHelpText('after', usage)
+    .action(trace)
+}
+
+const usage = `
+nftables, and iptables over nf_tables, are followed rule by rule; iptables-legacy cannot be.
+The rule that asks for it lives in a table that the kernel removes with this process.`
+
+async function trace(text: string, flags: TraceFlags): Promise<void> {
+  const target = targetOf(text, flags.protocol)
+  const count = positive('--count', flags.count)
+  const timeoutMs = positive('--timeout', flags.timeout) * 1000
+  const note = (line: string) => void process.stderr.write(`${line}\n`)
+  // Who made the rules is good to know, but packets can be followed without.
+  const seen = await seeNode(flags).catch((error: unknown) => {
+    note(`chains are not told by their Services: ${messageOf(error)}`)
+    return undefined
+  })
+  if (seen?.mode !== 'nftables') await refuseLegacy(target)
+  const before = await daemonConnections(seen, flags)
+  const stories = new Collector(count)
+  const stop = AbortSignal.any([stopSignal(), stories.signal])
+  const ready = () => {
+    note(`waiting for a connection to ${text} …`)
+    if (flags.send === true)
+      void send(target, count).catch((error: unknown) => note(messageOf(error)))
+    void delay(timeoutMs, undefined, { signal: stop }).then(
+      () => stories.end(),
+      () => undefined,
+    )
+  }
+  await followTraces(target, { ready, event: (event) => stories.add(event) }, stop)
+  const owners = seen ? chainOwners(seen.mode, seen.states, seen.settings) : ownerInName
+  for (const events of stories.finished()) {
+    const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: ownerAt(seen, target) })
+    const afterwards = await whatCameOfIt(story, target, { seen, flags, before })
+    process.stdout.write(
+      flags.json === true
+        ? `${JSON.stringify({ ...story, afterwards })}\n`
+        : storyText(story, afterwards),
+    )
+  }
+  if (stories.finished().length > 0) return
+  throw new KernelError(
+    'timed-out',
+    `follow a connection to ${text}: none came within ${flags.timeout} s; --send makes one from this node`,
+  )
+}
+
+/** Gathers events by packet; the story of one is over a moment after its last event. */
+class Collector {
+  readonly #count: number
+  readonly #done = new AbortController()
+  readonly #events = new Map<string, TraceEvent[]>()
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(count: number) {
+    this.#count = count
+  }
+
+  get signal(): AbortSignal {
+    return this.#done.signal
+  }
+
+  add(event: TraceEvent): void {
+    const known = this.#events.get(event.id)
+    if (known) known.push(event)
+    else if (this.#events.size < this.#count) this.#events.set(event.id, [event])
+    else return
+    if (this.#events.size < this.#count) return
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(() => this.end(), settleMs)
+  }
+
+  end(): void {
+    clearTimeout(this.#timer)
+    this.#done.abort()
+  }
+
+  finished(): readonly (readonly TraceEvent[])[] {
+    return [...this.#events.values()]
+  }
+}
+
+const settleMs = 300
+
+function targetOf(text: string, protocol: Protocol): TraceTarget {
+  const found = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(text)
+  const ip = parseIp(found?.[1] ?? found?.[2] ?? '')
+  const port = Number(found?.[3])
+  if (!ip || !(port > 0 && port < 65_536)) {
+    throw new ConfigError(
+      `${JSON.stringify(text)} is not IP:PORT, such as 10.96.0.10:80 or [fd00::10]:80; \`kube-proxy explain NAME\` tells the addresses of a Service`,
+    )
+  }
+  return { family: ip.family, ip: ip.text, port, protocol }
+}
+
+function positive(flag: string, text: string): number {
+  const number = Number(text)
+  if (Number.isInteger(number) && number > 0) return number
+  throw new ConfigError(`${flag}: ${JSON.stringify(text)} is not a whole number above 0`)
+}
+
+/** The Service that answers at an address. */
+function ownerAt(seen: SeenNode | undefined, { family, ip, port, protocol }: TraceTarget): string {
+  const state = seen?.states.find((one) => one.family === family)
+  for (const service of state?.services.values() ?? []) {
+    if (state && service.protocol === protocol && answersAt(service, state, ip, port)) {
+      return service.portName
+    }
+  }
+  return ''
+}
+
+async function refuseLegacy({ family }: TraceTarget): Promise<void> {
+  const iptables = await Iptables.open({ family }).catch(() => undefined)
+  if (iptables?.capabilities.backend !== 'legacy') return
+  throw new KernelError(
+    'unsupported',
+    "follow packets: the rules of this node are iptables-legacy's, which tell of a packet in the kernel log only; `kube-proxy explain IP:PORT --live` checks its way rule by rule instead",
+  )
+}
+
+async function send({ ip, port, protocol, family }: TraceTarget, count: number): Promise<void> {
+  for (let sent = 0; sent < count; sent++) {
+    if (protocol === 'UDP') {
+      const socket = createSocket(family === 'IPv4' ? 'udp4' : 'udp6')
+      await new Promise<void>((resolve) => socket.send('', port, ip, () => resolve()))
+      socket.close()
+    } else if (protocol === 'TCP') {
+      const socket = connect({ host: ip, port, timeout: settleMs })
+      for (const event of ['connect', 'error', 'timeout'])
+        socket.once(event, () => socket.destroy())
+      await new Promise<void>((resolve) => socket.once('close', () => resolve()))
+    } else
+      throw new ConfigError('--send: makes TCP and UDP connections only; let a client make one')
+  }
+}
+
+interface Context {
+  readonly seen: SeenNode | undefined
+  readonly flags: TraceFlags
+  readonly before: ReadonlyMap<string, number>
+}
+
+/** What rules do not tell: who answers, and whom a listener or IPVS chose. */
+async function whatCameOfIt(
+  { from, end }: TraceStory,
+  { family, ip, port, protocol }: TraceTarget,
+  { seen, flags, before }: Context,
+): Promise<readonly string[]> {
+  if (end !== 'sent') return []
+  if (seen?.mode === 'userspace') {
+    const after = await daemonConnections(seen, flags)
+    const risen = [...after].filter(([endpoint, count]) => count > (before.get(endpoint) ?? 0))
+    if (risen.length === 0) return ['The proxy has not reached an endpoint for it yet.']
+    return [`The proxy connected to ${risen.map(([endpoint]) => endpoint).join(' or ')}.`]
+  }
+  const flows = await listTrackedFlows(family).catch(() => [])
+  const flow = flows.find(
+    (one) =>
+      one.protocol === protocol &&
+      one.destination.ip === ip &&
+      one.destination.port === port &&
+      hostPort(one.source.ip, one.source.port) === from,
+  )
+  if (!flow) return []
+  const { answeredBy, answeredTo } = flow
+  const by = hostPort(answeredBy.ip, answeredBy.port)
+  return [
+    `The kernel expects the answer from ${by}, to ${hostPort(answeredTo.ip, answeredTo.port)}.`,
+  ]
+}
+
+/** Connections so far by `service endpoint`, of a proxy that counts them itself. */
+async function daemonConnections(
+  seen: SeenNode | undefined,
+  { daemon }: TraceFlags,
+): Promise<ReadonlyMap<string, number>> {
+  if (seen?.mode !== 'userspace') return new Map()
+  // The workers report every second.
+  await delay(reportMs)
+  return get(daemon, '/metrics').then(connectionsIn, () => new Map<string, number>())
+}
+
+const reportMs = 1_500

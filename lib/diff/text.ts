@@ -1,0 +1,51 @@
+import type { Difference } from '../modes/difference.js'
+import type { IpFamily } from '../state/ip.js'
+import type { ModeName } from '../modes/mode.js'
+
+/** What one family of the kernel holds against what it should. */
+export interface FamilyDifferences {
+  readonly family: IpFamily
+  /** Service ports that were compared. */
+  readonly services: number
+  readonly differences: readonly Difference[]
+}
+
+/** For people: place by place, `-` what should be there and is not, `+` what is there and should not. */
+export function differencesText(mode: ModeName, families: readonly FamilyDifferences[]): string {
+  const lines: string[] = []
+  for (const { family, services, differences } of families) {
+    const head = `${family}, ${mode} mode, ${count(services, 'service port')}`
+    if (differences.length === 0) {
+      lines.push(`${head}: the kernel holds what it should.`)
+      continue
+    }
+    lines.push(`${head}: ${count(differences.length, 'difference')}.`)
+    for (const [where, group] of byPlace(differences)) {
+      const owners = [...new Set(group.map(({ owner }) => owner))].filter((owner) => owner !== '')
+      const belongs = owners.length === 0 ? '' : ` (${owners.join(', ')})`
+      lines.push('', `${where}${belongs}`)
+      for (const { expected, found } of group) {
+        for (const line of textLines(expected)) lines.push(`  - ${line}`)
+        for (const line of textLines(found)) lines.push(`  + ${line}`)
+      }
+    }
+    lines.push('')
+  }
+  if (families.some(({ differences }) => differences.length > 0)) lines.push(legend)
+  return `${lines.join('\n')}\n`
+}
+
+const legend =
+  '- should be there and is not; + is there and should not be. A running proxy repairs this by itself within a sync period; if not, its log says why.'
+
+function byPlace(differences: readonly Difference[]): ReadonlyMap<string, Difference[]> {
+  const places = new Map<string, Difference[]>()
+  for (const each of differences) places.set(each.where, [...(places.get(each.where) ?? []), each])
+  return places
+}
+
+const textLines = (text: string | undefined) => (text === undefined ? [] : text.split('\n'))
+
+function count(number: number, noun: string): string {
+  return `${number} ${noun}${number === 1 ? '' : 's'}`
+}

@@ -1,0 +1,65 @@
+import { canonicalRule } from './canonical.js'
+import { splitArguments } from './rule.js'
+
+/** A rule as it should stand in a chain, and whose it is. */
+export interface WantedRule {
+  readonly text: string
+  readonly owner: string
+}
+
+export interface ChainWish {
+  readonly rules: readonly WantedRule[]
+  /** Whether their order decides about packets. */
+  readonly isOrdered: boolean
+}
+
+export interface RuleDifference {
+  readonly expected: string | undefined
+  readonly found: string | undefined
+  readonly owner: string
+}
+
+/** What a chain lacks and what it has too much; `saved` is undefined where there is no chain. */
+export function compareChain(
+  { rules, isOrdered }: ChainWish,
+  saved: readonly string[] | undefined,
+): readonly RuleDifference[] {
+  const left = new Map<string, string[]>()
+  for (const text of saved ?? []) {
+    const key = canonicalRule(text)
+    left.set(key, [...(left.get(key) ?? []), text])
+  }
+  const missing: RuleDifference[] = []
+  for (const { text, owner } of rules) {
+    const same = left.get(canonicalRule(text))
+    if (same?.pop() === undefined) missing.push({ expected: text, found: undefined, owner })
+  }
+  const extra = [...left.values()].flat().map((text) => ({
+    expected: undefined,
+    found: text,
+    owner: ownerInComment(text),
+  }))
+  if (missing.length > 0 || extra.length > 0) return [...missing, ...extra]
+  return isOrdered ? orderDifference(rules, saved ?? []) : []
+}
+
+/** The first rule that does not stand where it should, though all are there. */
+function orderDifference(
+  rules: readonly WantedRule[],
+  saved: readonly string[],
+): readonly RuleDifference[] {
+  for (const [index, { text, owner }] of rules.entries()) {
+    const there = saved[index] ?? ''
+    if (canonicalRule(there) === canonicalRule(text)) continue
+    return [{ expected: `rule ${index + 1}: ${text}`, found: `rule ${index + 1}: ${there}`, owner }]
+  }
+  return []
+}
+
+/** Comments of Service rules begin with the service port; anything else tells nothing. */
+export function ownerInComment(text: string): string {
+  const args = splitArguments(text)
+  const at = args.indexOf('--comment')
+  const [first = ''] = (at < 0 ? '' : (args[at + 1] ?? '')).split(' ')
+  return /^[^/\s]+\/[^/\s]+$/.test(first) ? first : ''
+}

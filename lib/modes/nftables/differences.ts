@@ -1,0 +1,137 @@
+import type { ListedRule, RulesetReader } from '../../kernel/nftables/reader.js'
+import { ruleText, targetText, verdictText } from '../../kernel/nftables/text-statements.js'
+import type { Chain, Element, NftSet } from '../../kernel/nftables/model.js'
+import { ownerText, type Difference } from '../difference.js'
+import { endpointElements, winnerOf } from './claims.js'
+import { endpointMaps, sets } from './names.js'
+import type { NftablesPlan } from './plan.js'
+
+export interface ComparisonDeps {
+  readonly reader: RulesetReader
+  /** Lets others work. */
+  readonly pause: () => Promise<void>
+  /** The rules of a chain as the kernel's tool prints them; undefined where there is no tool. */
+  readonly show?: (chain: string) => Promise<readonly string[] | undefined>
+}
+
+/** Comparing is fast, but a whole cluster of it at once would be felt: turns in between. */
+const stepSize = 200
+
+/**
+ * Everything of our table that is not as the plan wants, as it is found: whoever needs the first
+ * only stops there. Chains nobody jumps to do no harm, and come last.
+ */
+export async function* nftablesDifferences(
+  plan: NftablesPlan,
+  deps: ComparisonDeps,
+): AsyncGenerator<Difference & { readonly isHarmless?: true }> {
+  const listed = await deps.reader.chains(plan.table)
+  const wanted = new Set<string>()
+  let compared = 0
+  for (const [key, part] of plan.parts) {
+    for (const chain of part.chains) {
+      wanted.add(chain.name)
+      yield* chainDifferences(plan, chain, { deps, there: listed.get(chain.name), key })
+      if (++compared % stepSize === 0) await deps.pause()
+    }
+  }
+  yield* elementDifferences(plan, deps)
+  for (const [name, rules] of listed) {
+    if (wanted.has(name)) continue
+    const found = `a chain of ${rules.length} rules that nothing here asks for`
+    yield {
+      where: `chain ${name}`,
+      expected: undefined,
+      found,
+      owner: '',
+      isHarmless: true,
+    }
+  }
+}
+
+interface ChainThere {
+  readonly deps: ComparisonDeps
+  readonly there: readonly ListedRule[] | undefined
+  /** Of the part it belongs to. */
+  readonly key: string
+}
+
+async function* chainDifferences(
+  { table }: NftablesPlan,
+  { name, rules }: Chain,
+  { deps, there, key }: ChainThere,
+): AsyncGenerator<Difference> {
+  const owner = ownerText(key)
+  const where = `chain ${name}`
+  const texts = () => rules.map((rule) => ruleText(table.family, rule))
+  if (!there) {
+    yield { where, expected: wholeChain, found: undefined, owner }
+    for (const text of texts()) yield { where, expected: text, found: undefined, owner }
+    return
+  }
+  if (there.length === rules.length && rules.every((rule, index) => there[index]?.isLike(rule))) {
+    return
+  }
+  const shown = await deps.show?.(name)
+  const left = new Map(there.entries())
+  const missing = rules.filter((rule) => {
+    for (const [index, one] of left) if (one.isLike(rule)) return !left.delete(index)
+    return true
+  })
+  for (const rule of missing) {
+    yield { where, expected: ruleText(table.family, rule), found: undefined, owner }
+  }
+  for (const index of left.keys()) {
+    const found = shown?.[index] ?? `rule ${index + 1} of the chain`
+    yield { where, expected: undefined, found, owner }
+  }
+  if (missing.length > 0 || left.size > 0) return
+  const expected = texts().map((text, index) => `rule ${index + 1}: ${text}`)
+  yield { where, expected: expected.join('\n'), found: 'these in another order', owner }
+}
+
+async function* elementDifferences(
+  plan: NftablesPlan,
+  { reader, pause }: ComparisonDeps,
+): AsyncGenerator<Difference> {
+  const present = plan.parts.get('')?.sets ?? []
+  const wanted = new Map<string, Element[]>()
+  const listed = new Map<string, Awaited<ReturnType<RulesetReader['elements']>>>()
+  for (const set of present) listed.set(set.name, await reader.elements(plan.table, set))
+  let compared = 0
+  for (const claims of plan.claims.values()) {
+    const winner = winnerOf(claims)
+    if (!winner) continue
+    const owner = ownerText(winner.owner)
+    for (const element of [winner, ...endpointElements(winner)]) {
+      const { set } = element
+      const ofSet = wanted.get(set.name) ?? []
+      ofSet.push(element)
+      wanted.set(set.name, ofSet)
+      if (listed.get(set.name)?.has(element)) continue
+      yield { where: setPlace(set), expected: elementText(element), found: undefined, owner }
+    }
+    if (++compared % (stepSize * 10) === 0) await pause()
+  }
+  // These decide about packets by being looked up: one element too many is a fault, too.
+  for (const set of [...Object.values(sets), ...Object.values(endpointMaps)]) {
+    const there = listed.get(set.name)
+    const ofSet = wanted.get(set.name) ?? []
+    if (!there || there.size === ofSet.length) continue
+    for (const found of there.others(ofSet)) {
+      yield { where: setPlace(set), expected: undefined, found, owner: '' }
+    }
+  }
+}
+
+/** The set or map, as a difference tells its place. */
+export const setPlace = ({ name, holds }: NftSet) => `${holds === 'keys' ? 'set' : 'map'} ${name}`
+
+/** What is expected where a whole chain is missing. */
+const wholeChain = 'the chain'
+
+export function elementText({ key, verdict, target }: Element): string {
+  const text = key.join(' . ')
+  if (target) return `${text} : ${targetText(target)}`
+  return verdict ? `${text} : ${verdictText(verdict)}` : text
+}

@@ -1,0 +1,106 @@
+import { canonicalRule, compareChain, type SavedTable } from '../../kernel/iptables.js'
+import type { WantedRule } from '../../kernel/iptables.js'
+import { ownerText, type Difference } from '../difference.js'
+import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
+import { jumpTargetOf, ourChains } from './portals.js'
+import { jumps, placeRules, symbolicPorts, type PlacedRule, type ProxyPorts } from './render.js'
+
+/** What the kernel holds: rules, and the ports somebody listens on, as `tcp 40000`. */
+export interface UserspaceListing {
+  readonly tables: readonly SavedTable[]
+  readonly listening: ReadonlySet<string>
+}
+
+/**
+ * Everything that is not as the plan wants. Proxy ports are chosen by the process that listens,
+ * so they are read off the rules: all rules for one listener have to name the same one, and
+ * somebody has to listen there.
+ */
+export function userspaceDifferences(
+  plan: UserspacePlan,
+  fixed: readonly PlacedRule[],
+  { tables, listening }: UserspaceListing,
+): readonly Difference[] {
+  const saved = (table: string, chain: string) =>
+    tables.find((one) => one.table === table)?.chains.get(chain)?.rules
+  const differences: Difference[] = []
+  const wanted = new Map(
+    ourChains.map(([table, chain]) => [`${table} ${chain}`, [] as WantedRule[]]),
+  )
+  const want = ({ table, chain, rule }: PlacedRule, owner: string) =>
+    wanted.get(`${table} ${chain}`)?.push({ text: rule.text, owner })
+  for (const placed of fixed) want(placed, '')
+  for (const service of plan.services.values()) {
+    const owner = ownerText(service.key)
+    const ports = portsInRules(service, saved)
+    for (const placed of placeRules(service.rules, { ...symbolicPorts, ...ports })) {
+      want(placed, owner)
+    }
+    differences.push(...silentListeners(service, ports, listening))
+  }
+  for (const [table, chain] of ourChains) {
+    const where = `${table} ${chain}`
+    const present = saved(table, chain)
+    if (!present) differences.push({ where, expected: 'the chain', found: undefined, owner: '' })
+    const wish = { rules: wanted.get(where) ?? [], isOrdered: false }
+    for (const each of compareChain(wish, present)) differences.push({ where, ...each })
+  }
+  for (const { table, chain, rule } of jumps) {
+    const target = rule.args.at(-1)
+    const present = (saved(table, chain) ?? []).filter((text) => jumpTargetOf(text) === target)
+    const wish = { rules: [{ text: rule.text, owner: '' }], isOrdered: false }
+    for (const each of compareChain(wish, present)) {
+      differences.push({ where: `${table} ${chain}`, ...each })
+    }
+  }
+  return differences
+}
+
+/** The proxy port of each listener, as most of the rules that lead there have it. */
+function portsInRules(
+  { rules }: ServicePlan,
+  saved: (table: string, chain: string) => readonly string[] | undefined,
+): ProxyPorts {
+  const seen: Record<EndpointList, Map<string, number>> = { cluster: new Map(), local: new Map() }
+  // What leads to a listener tells its port best; one without endpoints has its guard only.
+  const leading = rules.filter(({ target }) => 'list' in target)
+  for (const portal of leading.length > 0 ? leading : rules) {
+    const list = 'list' in portal.target ? portal.target.list : portal.destinationPort
+    if (typeof list === 'number') continue
+    for (const { table, chain, rule } of placeRules([portal], { [list]: placeholder })) {
+      const pattern = patternOf(canonicalRule(rule.text))
+      for (const text of saved(table, chain) ?? []) {
+        const port = pattern.exec(canonicalRule(text))?.[1]
+        if (port !== undefined) seen[list].set(port, (seen[list].get(port) ?? 0) + 1)
+      }
+    }
+  }
+  const ports: { -readonly [L in EndpointList]?: string } = {}
+  for (const list of ['cluster', 'local'] as const) {
+    const [most] = [...seen[list]].sort(([, a], [, b]) => b - a)
+    if (most) ports[list] = most[0]
+  }
+  return ports
+}
+
+const placeholder = 'PROXY-PORT'
+
+function patternOf(canonical: string): RegExp {
+  const escaped = canonical.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
+  return new RegExp(`^${escaped.replaceAll(placeholder, '(\\d+)')}$`)
+}
+
+/** Rules that lead to a port where nobody listens. */
+function silentListeners(
+  { key, listeners }: ServicePlan,
+  ports: ProxyPorts,
+  listening: ReadonlySet<string>,
+): readonly Difference[] {
+  return listeners.flatMap(({ list, spec }) => {
+    const port = ports[list]
+    const protocol = spec.protocol.toLowerCase()
+    if (port === undefined || listening.has(`${protocol} ${port}`)) return []
+    const expected = `somebody listens on ${protocol} port ${port}, where the rules lead`
+    return [{ where: 'listeners', expected, found: undefined, owner: ownerText(key) }]
+  })
+}

@@ -1,0 +1,74 @@
+/** One line of the text format of Prometheus. */
+interface Sample {
+  readonly name: string
+  readonly labels: ReadonlyMap<string, string>
+  readonly value: number
+}
+
+/** What a proxy that sees every connection counts of a service port. */
+export interface DaemonNumbers {
+  open: number
+  connections: number
+  bytesIn: number
+  bytesOut: number
+  errors: number
+}
+
+const prefix = 'kubeproxy_'
+
+/** By `namespace/name:port/PROTOCOL`, from a page of /metrics. */
+export function daemonNumbers(page: string): ReadonlyMap<string, DaemonNumbers> {
+  const services = new Map<string, DaemonNumbers>()
+  for (const { name, labels, value } of samples(page)) {
+    const service = labels.get('service')
+    if (service === undefined || !name.startsWith(`${prefix}service_`)) continue
+    const key = `${service}/${labels.get('protocol') ?? 'TCP'}`
+    const numbers = services.get(key) ?? {
+      ...{ open: 0, connections: 0, bytesIn: 0, bytesOut: 0, errors: 0 },
+    }
+    services.set(key, numbers)
+    switch (name.slice(prefix.length)) {
+      case 'service_active_connections':
+        numbers.open += value
+        break
+      case 'service_connections_total':
+        numbers.connections += value
+        break
+      case 'service_bytes_total':
+        if (labels.get('direction') === 'to_endpoint') numbers.bytesIn += value
+        else numbers.bytesOut += value
+        break
+      case 'service_dial_errors_total':
+      case 'service_refused_connections_total':
+        numbers.errors += value
+    }
+  }
+  return services
+}
+
+/** Connections so far, by `service endpoint`. */
+export function connectionsIn(page: string): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>()
+  for (const { name, labels, value } of samples(page)) {
+    if (name !== `${prefix}service_connections_total`) continue
+    counts.set(`${labels.get('endpoint') ?? ''} for ${labels.get('service') ?? ''}`, value)
+  }
+  return counts
+}
+
+function* samples(page: string): Iterable<Sample> {
+  for (const line of page.split('\n')) {
+    const found = /^([a-z_]+)\{(.*)\} (\S+)$/.exec(line)
+    if (!found) continue
+    const [, name = '', labels = '', value = ''] = found
+    const pairs = labels.matchAll(/([a-z_]+)="((?:[^"\\]|\\.)*)"/g)
+    yield {
+      name,
+      labels: new Map(Array.from(pairs, ([, key = '', text = '']) => [key, unescape(text)])),
+      value: Number(value),
+    }
+  }
+}
+
+const unescape = (text: string) =>
+  text.replace(/\\(.)/g, (_, char: string) => (char === 'n' ? '\n' : char))

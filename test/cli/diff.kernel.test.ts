@@ -1,0 +1,171 @@
+import t, { type Test } from 'tap'
+import { execFileSync } from 'node:child_process'
+import { enterPrivateNetns } from '../support/private-netns.js'
+import { kubeProxy, sourceFlags, startDaemon } from '../support/live-daemon.js'
+import { programSkip } from '../support/netns.js'
+
+/** `diff` and the live part of `explain` over rules that the daemon wrote and somebody spoilt. */
+
+const skip = enterPrivateNetns() ?? false
+if (skip === false) {
+  execFileSync('ip', ['link', 'set', 'lo', 'up'])
+  execFileSync('ip', ['address', 'add', '192.0.2.1/24', 'dev', 'lo'])
+}
+
+const run = (file: string, ...args: string[]) =>
+  execFileSync(file, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] })
+
+interface Difference {
+  readonly where: string
+  readonly expected?: string
+  readonly found?: string
+  readonly owner: string
+}
+
+/** Each difference as one line: `where | expected | found | owner`. */
+async function differences(mode: string): Promise<readonly string[]> {
+  const { stdout, stderr } = await kubeProxy('diff', '--mode', mode, ...sourceFlags, '--json')
+  if (stdout === '') throw new Error(stderr)
+  const { families } = JSON.parse(stdout) as { families: { differences: Difference[] }[] }
+  return families.flatMap(({ differences: list }) =>
+    list.map(({ where, expected = '', found = '', owner }) =>
+      [where, expected, found, owner].join(' | '),
+    ),
+  )
+}
+
+async function expectClean(t: Test): Promise<void> {
+  const { code, stdout } = await kubeProxy('diff')
+  t.equal(code, 0, 'the daemon tells how it is configured')
+  t.match(stdout, /5 service ports: the kernel holds what it should\./)
+}
+
+t.test(
+  'diff names each rule and element of nftables mode that somebody changed',
+  { skip },
+  async (t) => {
+    const daemon = await startDaemon(t, 'nftables')
+    await expectClean(t)
+    await daemon.end('SIGKILL')
+    run('nft', 'flush', 'chain', 'ip', 'kube-proxy', 'mark-for-masquerade')
+    run('nft', 'delete', 'element', 'ip', 'kube-proxy', 'service-ips', '{ 10.96.0.10 . tcp . 80 }')
+    run('nft', 'add', 'element', 'ip', 'kube-proxy', 'cluster-ips', '{ 10.9.9.9 }')
+    run('nft', 'add', 'rule', 'ip', 'kube-proxy', 'services', 'ip daddr 1.2.3.4 drop')
+    run('nft', 'add', 'chain', 'ip', 'kube-proxy', 'stray')
+    t.same(await differences('nftables'), [
+      'chain services |  | ip daddr 1.2.3.4 drop | ',
+      'chain mark-for-masquerade | meta mark set meta mark | 0x00004000 |  | ',
+      'map service-ips | 10.96.0.10 . tcp . 80 : goto service-SUSTUHLJ-default/web/tcp/http |  | default/web:http',
+      'set cluster-ips |  | 10.9.9.9 | ',
+      'chain stray |  | a chain of 0 rules that nothing here asks for | ',
+    ])
+    const text = await kubeProxy('diff', '--mode', 'nftables', ...sourceFlags)
+    t.equal(text.code, 1)
+    t.match(
+      text.stdout,
+      /map service-ips \(default\/web:http\)\n {2}- 10\.96\.0\.10 \. tcp \. 80 : goto/,
+    )
+
+    const explain = ['explain', 'web', '--mode', 'nftables', ...sourceFlags, '--live']
+    const told = await kubeProxy(...explain)
+    t.match(
+      told.stdout,
+      /element service-ips .*\n.*\n +!! MISSING: the kernel does not have this now/,
+    )
+    t.match(told.stdout, /With what it has of these rules now:\n100\.0 % refused/)
+    t.match(told.stdout, /!! NOT OURS: the kernel has here too: ip daddr 1\.2\.3\.4 drop/)
+    run('nft', 'delete', 'table', 'ip', 'kube-proxy')
+    t.ok((await differences('nftables')).includes('table ip kube-proxy | the table |  | '))
+    t.match((await kubeProxy(...explain)).stdout, /100\.0 % sent on to 10\.96\.0\.10:80 as it is/)
+    await kubeProxy('cleanup')
+  },
+)
+
+for (const backend of ['nft', 'legacy'] as const) {
+  const without = skip || programSkip(`iptables-${backend}`)
+  t.test(
+    `diff names each rule of iptables mode (${backend}) that somebody changed`,
+    { skip: without },
+    async (t) => {
+      const iptables = (...args: string[]) => run(`iptables-${backend}`, '-t', 'nat', ...args)
+      // What kubelet leaves to tell the node's flavour.
+      run(`iptables-${backend}`, '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT')
+      const daemon = await startDaemon(t, 'iptables')
+      await expectClean(t)
+      const explain = ['explain', 'web', '--mode', 'iptables', ...sourceFlags, '--live']
+      t.match(
+        (await kubeProxy(...explain)).stdout,
+        /The kernel has every rule and element of this way\./,
+      )
+      await daemon.end('SIGKILL')
+      iptables('-D', 'PREROUTING', '1')
+      iptables('-R', 'KUBE-MARK-MASQ', '1', '-j', 'MARK', '--set-xmark', '0x8000/0x8000')
+      const web = 'KUBE-SVC-CDGGSHYLG3RE2FKL'
+      const [first = ''] = iptables('-S', web)
+        .split('\n')
+        .filter((line) => line.startsWith('-A'))
+      iptables('-D', web, '1')
+      run('sh', '-c', `iptables-${backend} -t nat ${first}`)
+      iptables('-N', 'KUBE-SVC-AAAAAAAAAAAAAAAA')
+      const seen = await differences('iptables')
+      t.same(
+        seen.map((line) => line.replace(/ \| .*/, '')),
+        [
+          'nat PREROUTING',
+          'nat KUBE-MARK-MASQ',
+          'nat KUBE-MARK-MASQ',
+          `nat ${web}`,
+          'nat KUBE-SVC-AAAAAAAAAAAAAAAA',
+        ],
+      )
+      t.match(seen[1], /-j MARK --or-mark 0x4000/)
+      t.match(seen[3], /rule 1: .* \| rule 1: .* \| default\/web:http$/)
+      const told = (await kubeProxy(...explain)).stdout
+      t.match(told, /1\. nat PREROUTING\n.*\n.*\n +!! MISSING/)
+      t.match(told, /sent on to 10\.96\.0\.10:80 as it is/, 'nobody jumps to the rules')
+      await kubeProxy('cleanup')
+      run(`iptables-${backend}`, '-t', 'mangle', '-X', 'KUBE-IPTABLES-HINT')
+    },
+  )
+}
+
+t.test(
+  'diff in userspace mode looks for portals and for who listens behind them',
+  { skip },
+  async (t) => {
+    const daemon = await startDaemon(t, 'userspace')
+    await expectClean(t)
+    process.kill(daemon.pid, 'SIGSTOP')
+    run('iptables', '-t', 'nat', '-D', 'KUBE-PORTALS-CONTAINER', '1')
+    const lead = [
+      '-p',
+      'tcp',
+      '-d',
+      '1.2.3.4',
+      '--dport',
+      '80',
+      '-j',
+      'REDIRECT',
+      '--to-ports',
+      '1234',
+    ]
+    run('iptables', '-t', 'nat', '-A', 'KUBE-PORTALS-CONTAINER', ...lead)
+    const seen = await differences('userspace')
+    t.equal(seen.length, 2)
+    t.match(seen[0], /^nat KUBE-PORTALS-CONTAINER \| .* --to-ports \d+ \|  \| \S+\/\S+:\S+$/)
+    t.match(seen[1], /^nat KUBE-PORTALS-CONTAINER \|  \| .* --to-ports 1234 \| $/)
+    await daemon.end('SIGKILL')
+    const later = await differences('userspace')
+    t.ok(later.some((line) => /^listeners \| somebody listens on tcp port \d+/.test(line)))
+    await kubeProxy('cleanup')
+  },
+)
+
+t.test('diff ends with 2 and advice where it cannot find out', { skip }, async (t) => {
+  const none = await kubeProxy('diff')
+  t.equal(none.code, 2)
+  t.match(none.stderr, /no proxy answers on http:\/\/127\.0\.0\.1:10249\/configz.*start kube-proxy/)
+  const ipvs = await kubeProxy('diff', '--mode', 'ipvs', ...sourceFlags)
+  t.equal(ipvs.code, 2)
+  t.match(ipvs.stderr, /kube-proxy check/)
+})

@@ -1,0 +1,53 @@
+import type { Test } from 'tap'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { setTimeout as delay } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { runCommand } from '../../lib/kernel/command.js'
+
+/** The daemon as an operator runs it, in the namespace of this test, and commands beside it. */
+
+const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+export const examples = fileURLToPath(new URL('../../../examples/services', import.meta.url))
+
+/** What tells commands of this node without the daemon. */
+export const sourceFlags = [
+  ...['--manifests', examples, '--cluster-cidr', '10.244.0.0/16,fd00:10:244::/48'],
+  ...['--node', 'node-1'],
+]
+
+export const kubeProxy = (...args: readonly string[]) =>
+  runCommand(process.execPath, [main, ...args])
+
+export interface LiveDaemon {
+  readonly pid: number
+  readonly output: () => string
+  /** `SIGKILL` leaves everything as it is; nothing repairs it then. */
+  end(signal: 'SIGKILL' | 'SIGTERM'): Promise<void>
+}
+
+export async function startDaemon(t: Test, mode: string, ...args: string[]): Promise<LiveDaemon> {
+  const flags = [
+    ...['--proxy-mode', mode, '--manifests', examples, '--hostname-override', 'node-1'],
+    ...['--cluster-cidr', '10.244.0.0/16,fd00:10:244::/48'],
+    ...args,
+  ]
+  const child = spawn(process.execPath, [main, ...flags], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const exited = once(child, 'exit')
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => (output += text))
+  }
+  const end = async (signal: NodeJS.Signals) => {
+    if (child.exitCode === null && child.signalCode === null) child.kill(signal)
+    await exited
+  }
+  t.teardown(() => end('SIGKILL'))
+  for (let tries = 0; tries < 400; tries++) {
+    if (child.exitCode !== null) throw new Error(`the daemon ended: ${output}`)
+    const ready = await fetch('http://127.0.0.1:10256/readyz').catch(() => undefined)
+    if (ready?.ok === true) return { pid: child.pid ?? 0, output: () => output, end }
+    await delay(25)
+  }
+  throw new Error(`the daemon did not get ready: ${output}`)
+}
