@@ -25,8 +25,8 @@ export async function followTraces(
   on: { readonly ready: () => void; readonly event: (event: TraceEvent) => void },
   signal: AbortSignal,
 ): Promise<void> {
-  const monitor = start(['monitor', 'trace'])
-  const owner = start(['-i'])
+  const monitor = start([...(await withParent()), 'nft', 'monitor', 'trace'])
+  const owner = start(['nft', '-i'])
   const children = [monitor, owner]
   const ended = children.map(({ exit }) => exit)
   try {
@@ -64,6 +64,14 @@ function tableText({ family, ip, port, protocol }: TraceTarget): string {
   return `${lines.join('\n')}\n`
 }
 
+/** What to put before a program that shall not outlive this one, however that ends. */
+async function withParent(): Promise<readonly string[]> {
+  const wrapper = ['setpriv', '--pdeathsig', 'TERM'] as const
+  const [file, ...args] = wrapper
+  const tried = await runCommand(file, [...args, 'true']).catch(() => undefined)
+  return tried?.code === 0 ? wrapper : []
+}
+
 interface Running {
   readonly child: ChildProcess
   readonly stdin: NonNullable<ChildProcess['stdin']>
@@ -72,8 +80,8 @@ interface Running {
   readonly exit: Promise<never>
 }
 
-function start(args: readonly string[]): Running {
-  const child = spawn('nft', args, {
+function start([file = 'nft', ...args]: readonly string[]): Running {
+  const child = spawn(file, args, {
     stdio: ['pipe', 'pipe', 'pipe'],
     env: { ...process.env, LC_ALL: 'C' },
   })
@@ -90,7 +98,7 @@ function start(args: readonly string[]): Running {
       const isDenied = complaint.includes('not permitted')
       const kind = isDenied ? 'denied' : 'failed'
       const advice = isDenied ? '; run it as root, or with CAP_NET_ADMIN' : ''
-      reject(new KernelError(kind, `follow packets with nft ${args.join(' ')}: ${why}${advice}`))
+      reject(new KernelError(kind, `follow packets with nft: ${why}${advice}`))
     })
   })
   exit.catch(() => undefined)

@@ -99,7 +99,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
 
 t.test('a trace that is killed leaves nothing in the kernel', { skip }, async (t) => {
   await withStage('trace-kill', async ({ world }) => {
-    const argv = [process.execPath, main, 'trace', `${clusterIp}:80`, '--manifests', '/nowhere']
+    const argv = [process.execPath, main, 'trace', `${clusterIp}:80`]
     const child = world.spawn('node', argv)
     let said = ''
     child.stderr.setEncoding('utf8').on('data', (text: string) => (said += text))
@@ -108,6 +108,8 @@ t.test('a trace that is killed leaves nothing in the kernel', { skip }, async (t
     t.match(await tables(), /inet kube-proxy-trace-\d+/)
     child.kill('SIGKILL')
     await until('the kernel removed its table', async () => !(await tables()).includes('trace'))
+    const pids = async () => (await world.exec('node', ['pgrep', '-f', '^nft monitor'])).stdout
+    await until('nobody listens any more', async () => (await pids()) === '')
   })
 })
 
