@@ -21,6 +21,12 @@ const commands: Readonly<Record<string, () => Promise<AddCommand>>> = {
   apiserver: async () => (await import('./apiserver.js')).addApiserverCommand,
 }
 
+/** Headings of the help, and the subcommands below each. */
+const commandGroups: Readonly<Record<string, readonly string[]>> = {
+  'Without a cluster:': ['render', 'playground', 'apiserver'],
+  'On a live node:': ['explain', 'diff', 'trace', 'top', 'check', 'cleanup'],
+}
+
 const summary =
   'The Kubernetes Service proxy. Without a subcommand it runs on this node until it is stopped.'
 
@@ -45,6 +51,11 @@ export async function createProgram(
     for (const name of wanted) {
       const add = await commands[name]?.()
       add?.(program)
+    }
+    for (const command of program.commands) {
+      const names = Object.entries(commandGroups)
+      const [heading] = names.find(([, group]) => group.includes(command.name())) ?? []
+      if (heading !== undefined) command.helpGroup(heading)
     }
   } else if (first !== '' && !first.startsWith('-')) {
     program.error(

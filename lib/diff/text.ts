@@ -1,3 +1,4 @@
+import { printable } from '../state/printable.js'
 import type { Difference } from '../modes/difference.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ModeName } from '../modes/mode.js'
@@ -44,7 +45,9 @@ function byPlace(differences: readonly Difference[]): ReadonlyMap<string, Differ
   return places
 }
 
-const textLines = (text: string | undefined) => (text === undefined ? [] : text.split('\n'))
+/** What stands in the kernel may be anybody's. */
+const textLines = (text: string | undefined) =>
+  text === undefined ? [] : text.split('\n').map(printable)
 
 function count(number: number, noun: string): string {
   return `${number} ${noun}${number === 1 ? '' : 's'}`

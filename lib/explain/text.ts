@@ -59,17 +59,18 @@ function hopLines({ where, rule, why, notes = [] }: Hop, number: string): readon
     `${number} ${where}`,
     ...(rule === '' ? [] : [`${indent}${rule}`]),
     `${indent}=> ${why}`,
-    ...notes.map((note) => `${indent}!! ${note}`),
+    ...notes.map((note) => `${indent}!! ${printable(note)}`),
   ]
 }
 
 /** What the kernel has to say, where it was asked. */
 function liveLines({ ways, live, notAsked }: Explanation): readonly string[] {
-  if (notAsked !== '') return ['', `Not compared with the kernel: ${notAsked}`]
+  if (notAsked !== '') return ['', `Not compared with the kernel: ${printable(notAsked)}`]
   if (!live) return []
   const isFlagged = ways.some(({ hops }) => hops.some(({ notes }) => notes !== undefined))
   const ends = (list: readonly Way[]) => list.map((way) => percent(way) + verdictOf(way)).join()
-  if (!isFlagged && ends(ways) === ends(live)) return ['', 'The kernel has every rule and element of this way.']
+  if (!isFlagged && ends(ways) === ends(live))
+    return ['', 'The kernel has every rule and element of this way.']
   const now = live.map((way) => `${percent(way)} ${verdictOf(way)}`)
   return [
     '',
@@ -118,7 +119,8 @@ function endpointLines(portName: string, endpoints: readonly EndpointReason[]): 
   return [
     `Endpoints of ${portName}:`,
     ...endpoints.map(
-      ({ key, isUsed, reason }) => `  ${isUsed ? 'used' : 'out '}  ${key.padEnd(width)}  ${reason}`,
+      ({ key, isUsed, reason }) =>
+        `  ${isUsed ? 'used' : 'out '}  ${key.padEnd(width)}  ${printable(reason)}`,
     ),
     ...(endpoints.length > 0 ? [] : ['  none; its EndpointSlices name nobody']),
   ]

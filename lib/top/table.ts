@@ -1,3 +1,4 @@
+import { printable } from '../state/printable.js'
 import type { ServiceNumbers } from './rows.js'
 
 /** One look at all Services. */
@@ -99,8 +100,7 @@ export function bytes(value: number | undefined): string {
   return `${unit === 0 || left >= 100 ? left.toFixed(0) : left.toFixed(1)}${units[unit] ?? ''}`
 }
 
-/** Names are hostile text: what a terminal would obey is shown as `?`. */
 function cut(text: string, columns: number): string {
-  const safe = text.replace(/\p{Cc}/gu, '?')
+  const safe = printable(text)
   return safe.length <= columns ? safe : `${safe.slice(0, columns - 1)}…`
 }

@@ -1,4 +1,5 @@
 import { hostPort } from '../state/ip.js'
+import { printable } from '../state/printable.js'
 import type { TracedPacket, TraceEvent } from './events.js'
 
 /** One rule that a real packet met. */
@@ -124,7 +125,7 @@ export function storyText(story: TraceStory, afterwards: readonly string[]): str
     const number = `${index + 1}.`
     const indent = ' '.repeat(number.length + 1)
     lines.push(`${number} ${where}${owner === '' ? '' : ` (${owner})`}`)
-    lines.push(`${indent}${rule}`, `${indent}=> ${why}`)
+    lines.push(`${indent}${printable(rule)}`, `${indent}=> ${why}`)
   }
   if (hops.length === 0) lines.push('No rule matched it.')
   const source = isMasqueraded ? ', with an address of this node as the sender' : ''

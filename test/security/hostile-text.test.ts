@@ -234,11 +234,10 @@ t.test('explain says as many clean lines about a hostile Service as about a harm
         [state],
       )
       if (typeof question === 'string') throw new Error(question)
-      return explanationText(
-        question,
-        mode,
-        explainPacket(mode, state, testSettings, question.packet),
-      )
+      const ways = explainPacket(mode, state, testSettings, question.packet)
+      const reason = `ready, on ${of.name}`
+      const endpoints = [{ key: '10.0.0.1:80', isUsed: true, reason }]
+      return explanationText(question, { mode, ways, endpoints, live: ways, notAsked: '' })
     }
     const lines = explain(harmless).split('\n').length
     fc.assert(
