@@ -13,7 +13,7 @@ import { ipvsPlanner } from '../modes/ipvs/plan.js'
 import { walkIptables } from './iptables-walk.js'
 import { walkIpvs } from './ipvs-walk.js'
 import { walkNftables } from './nftables-walk.js'
-import { IptablesPlanner } from '../modes/iptables/plan.js'
+import { offlinePlanner } from '../modes/iptables/plan.js'
 import { nftablesPlanner } from '../modes/nftables/plan.js'
 import { UserspacePlanner } from '../modes/userspace/plan.js'
 import { withHop } from './ways.js'
@@ -45,14 +45,8 @@ export function explainPacket(
   const node = { localAddresses: new Set(state.node.localAddresses) }
   switch (mode) {
     case 'iptables': {
-      const facts = {
-        randomFully: true,
-        hasBpf: true,
-        hasAccounting: false,
-        dropsInvalid: !settings.conntrackTcpBeLiberal,
-      }
-      const planner = new IptablesPlanner({ ...settings, ...facts })
-      const rules = iptablesPresent(iptablesRuleset(planner.plan(state)), lacks)
+      const plan = offlinePlanner(settings).plan(state)
+      const rules = iptablesPresent(iptablesRuleset(plan), lacks)
       return walkIptables(rules, packet, node)
     }
     case 'nftables': {

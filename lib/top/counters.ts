@@ -1,6 +1,6 @@
 import { canonicalRule, Iptables } from '../kernel/iptables.js'
 import { ipvsPlanner } from '../modes/ipvs/plan.js'
-import { IptablesPlanner } from '../modes/iptables/plan.js'
+import { offlinePlanner } from '../modes/iptables/plan.js'
 import { ownerOf } from '../modes/ipvs/changes.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { KernelCounters } from './rows.js'
@@ -36,10 +36,7 @@ async function iptablesCounters(
   states: readonly DesiredState[],
   settings: ModeSettings,
 ): Promise<ReadonlyMap<string, KernelCounters>> {
-  const planner = new IptablesPlanner({
-    ...settings,
-    ...{ hasBpf: true, randomFully: true, dropsInvalid: !settings.conntrackTcpBeLiberal },
-  })
+  const planner = offlinePlanner(settings)
   const sums: Sums = new Map()
   for (const state of states) {
     const owners = new Map<string, string>()

@@ -1,4 +1,4 @@
-import { IptablesPlanner } from '../modes/iptables/plan.js'
+import { offlinePlanner } from '../modes/iptables/plan.js'
 import { nftablesPlanner } from '../modes/nftables/plan.js'
 import { ownerText } from '../modes/difference.js'
 import type { DesiredState } from '../state/desired-state.js'
@@ -14,10 +14,7 @@ export function chainOwners(
   const owners = new Map<string, string>()
   for (const state of states) {
     if (mode === 'iptables') {
-      const planner = new IptablesPlanner({
-        ...settings,
-        ...{ hasBpf: true, randomFully: true, dropsInvalid: !settings.conntrackTcpBeLiberal },
-      })
+      const planner = offlinePlanner(settings)
       for (const { key, chains } of planner.plan(state).services.values()) {
         for (const { chain } of chains) owners.set(chain, ownerText(key))
       }

@@ -6,25 +6,24 @@ import { iptablesDifferences } from './differences.js'
 import { foundIn, isOfInterest } from './full-sync.js'
 import { kernelError } from './kernel-error.js'
 import { ownTables } from './apply.js'
-import { IptablesPlanner } from './plan.js'
+import { offlinePlanner } from './plan.js'
 import type { OpenDeps } from './open.js'
 
 /** What the kernel holds against what it should hold. Reads only. */
 export async function readDifferences(
   state: DesiredState,
   settings: ModeSettings,
-  { run, backend = 'auto' }: Partial<OpenDeps>,
+  deps: Partial<OpenDeps>,
 ): Promise<readonly Difference[]> {
   const { family } = state
+  const { run, backend = 'auto' } = deps
   try {
     const iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
     await iptables.check()
     const saved = []
     for (const table of ownTables) saved.push(...(await iptables.save(table, isOfInterest)))
     const probe = rule({ matches: [bytecode([[6, 0, 0, 0]])], jump: 'RETURN' })
-    const planner = new IptablesPlanner({
-      ...settings,
-      dropsInvalid: !settings.conntrackTcpBeLiberal,
+    const planner = offlinePlanner(settings, {
       hasBpf: await iptables.supports('nat', probe),
       randomFully: iptables.capabilities.randomFully,
       // Whoever wrote the rules has made the objects they count with; asking would make them, too.

@@ -3,6 +3,7 @@ import { serviceRules } from './service-rules.js'
 import type { DerivedBuckets, PersistentMap } from '../../state/persistent-map.js'
 import type { DesiredService, DesiredState, NodeView } from '../../state/desired-state.js'
 import type { FixedRules, HairpinTest } from './fixed-rules.js'
+import type { ModeSettings } from '../mode.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Rule } from '../../kernel/iptables.js'
 import type { RuleContext } from './port-words.js'
@@ -29,6 +30,19 @@ export interface PlanSettings {
   readonly hasBpf: boolean
   /** The kernel has the `nfacct` match and the objects it counts with. */
   readonly hasAccounting: boolean
+}
+
+/** For whoever asks no kernel: as if it had all but objects that somebody has to make first. */
+export function offlinePlanner(
+  settings: Omit<ModeSettings, 'families'>,
+  facts: Partial<PlanSettings> = {},
+): IptablesPlanner {
+  return new IptablesPlanner({
+    ...settings,
+    dropsInvalid: !settings.conntrackTcpBeLiberal,
+    ...{ hasBpf: true, hasAccounting: false, randomFully: true },
+    ...facts,
+  })
 }
 
 /** From so many endpoints on, rules carry no comments (IT42). */
