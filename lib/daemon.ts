@@ -12,6 +12,7 @@ import { logEvents } from './observe/events.js'
 import { Metrics } from './observe/metrics.js'
 import { modeSettings, syncPeriods } from './config/mode-settings.js'
 import { Observation } from './observe/observation.js'
+import { parseHostPort } from './config/addresses.js'
 import { openSource } from './sources/open-source.js'
 import { systemClock } from './sync/clock.js'
 import { startWarnings } from './config/start-check.js'
@@ -23,6 +24,7 @@ import { together } from './sync/together.js'
 import { Tracker } from './state/tracker.js'
 import { trackerSettings } from './config/tracker-settings.js'
 import { TrackerSink, type SinkListener } from './sources/tracker-sink.js'
+import type { DashboardOptions } from './dashboard/run.js'
 import type { Config } from './config/config.js'
 import type { Logger } from './observe/logger.js'
 import type { ModeContext } from './modes/mode.js'
@@ -128,6 +130,10 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     : await chosen.definition.create(settings, context)
   const syncer = new Syncer({ mode: running })
 
+  const dashboard = await dashboardOf(config, {
+    ...{ mode, settings, nodeName, metrics, log },
+    planner: chosen.definition.planner(settings),
+  })
   const inForce = new AbortController()
   const loop = new SyncLoop({
     minIntervalMs: periods.minMs,
@@ -138,7 +144,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
       syncRound({
         tracker,
         syncer,
-        witnesses: [observer, observation],
+        witnesses: [observer, observation, ...(dashboard ? [dashboard] : [])],
         applied: (state) => {
           // A dry run touches no connection either.
           if (!config.dryRun) flows.applied(state)
@@ -173,6 +179,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
       ? []
       : [
           (inner: AbortSignal) => observation.run(inner),
+          ...(dashboard ? [(inner: AbortSignal) => dashboard.run(inner)] : []),
           (inner: AbortSignal) => runLeftoverCleanup(mode, context, inForce.signal, inner),
         ]),
   ])
@@ -205,6 +212,19 @@ function objectNews({ log, metrics, observation }: NewsDeps): Omit<SinkListener,
       else log.debug({ reason: message }, text)
     },
   }
+}
+
+/** The page over this daemon; nobody else pays for loading it. */
+async function dashboardOf(config: Config, parts: Omit<DashboardOptions, 'address' | 'files'>) {
+  const address = parseHostPort(config.dashboardAddress)
+  if (!address || config.dryRun) return undefined
+  const { openDashboard } = await import('./dashboard/run.js')
+  const files = {
+    tokenFile: config.dashboardTokenFile,
+    tlsCertFile: config.dashboardTLSCertFile,
+    tlsKeyFile: config.dashboardTLSKeyFile,
+  }
+  return openDashboard({ ...parts, address, files })
 }
 
 /** Under systemd: whoever is told that the rules are in force. Nobody else pays for loading it. */

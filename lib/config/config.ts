@@ -54,6 +54,10 @@ export interface Config {
   readonly windowsRunAsService: boolean
   /** Show the page of the playground over the live daemon here; empty: not. */
   readonly dashboardAddress: string
+  /** File with the token that viewers must say; empty: nobody is asked. */
+  readonly dashboardTokenFile: string
+  readonly dashboardTLSCertFile: string
+  readonly dashboardTLSKeyFile: string
   readonly dryRun: boolean
   readonly initOnly: boolean
   /** Take the listeners over from a running process instead of opening them anew. */

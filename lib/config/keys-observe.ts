@@ -34,8 +34,21 @@ export const observeKeys = {
   dashboardAddress: health.string(
     '',
     'IP:port of a read-only page that shows the live state; empty: none',
-    { flags: ['dashboard-address'], known: 'here', idle: 'it is not built yet' },
+    { flags: ['dashboard-address'], known: 'here' },
   ),
+  dashboardTokenFile: health.string(
+    '',
+    'File with the token that viewers of the page must say; needed where others can reach it',
+    { flags: ['dashboard-token-file'], known: 'here' },
+  ),
+  dashboardTLSCertFile: health.string('', 'Certificate (PEM) of the page, for HTTPS', {
+    flags: ['dashboard-tls-cert-file'],
+    known: 'here',
+  }),
+  dashboardTLSKeyFile: health.string('', 'Its private key (PEM)', {
+    flags: ['dashboard-tls-key-file'],
+    known: 'here',
+  }),
 
   'logging.format': logging.choice(
     ['', 'text', 'json'],

@@ -1,4 +1,4 @@
-import { parseCidr, parseIp } from '../state/ip.js'
+import { isLoopback, parseCidr, parseIp } from '../state/ip.js'
 import { parseHostPort, parsePortRange } from './addresses.js'
 import type { Config } from './config.js'
 import { syncPeriods } from './mode-settings.js'
@@ -61,6 +61,7 @@ function checkAddresses(config: Config, check: Check): void {
     const ok = config[path] === '' || parseHostPort(config[path]) !== undefined
     check(ok, path, config[path], 'is not IP:port with a port of 1-65535, such as 127.0.0.1:10256')
   }
+  checkDashboard(config, check)
   for (const item of nodePortAddresses) {
     if (item === 'primary') {
       const alone = nodePortAddresses.length === 1
@@ -70,6 +71,18 @@ function checkAddresses(config: Config, check: Check): void {
       check(ok, 'nodePortAddresses', item, 'is not a CIDR such as 192.168.0.0/16, nor primary')
     }
   }
+}
+
+function checkDashboard(config: Config, check: Check): void {
+  const { dashboardAddress: address, dashboardTokenFile: token } = config
+  const host = parseIp(parseHostPort(address)?.host ?? '')
+  const isGuarded = !host || isLoopback(host) || token !== ''
+  const advice =
+    'can be reached from other machines; give --dashboard-token-file, or use 127.0.0.1 and a tunnel'
+  check(isGuarded, 'dashboardAddress', address, advice)
+  const { dashboardTLSCertFile: cert, dashboardTLSKeyFile: key } = config
+  const isPair = (cert === '') === (key === '')
+  check(isPair, 'dashboardTLSCertFile', cert, 'and dashboardTLSKeyFile go together')
 }
 
 function checkNumbers(config: Config, check: Check): void {

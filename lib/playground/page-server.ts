@@ -1,6 +1,8 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
+import { hostPort, parseIp } from '../state/ip.js'
 import { messageOf } from '../errors.js'
 import { parsePageCommand } from './page-commands.js'
 import type { ObjectLine, PageCommand, View } from './view.js'
@@ -41,7 +43,30 @@ const headers = {
   'cache-control': 'no-store',
 } as const
 
-const host = '127.0.0.1'
+/** Who may open the page, and how; the playground's is for this machine alone. */
+export interface PageAccess {
+  readonly host: string
+  /** Whether to take the next port where one is taken. */
+  readonly fallsForward: boolean
+  /** Certificate and key; undefined: plain HTTP. */
+  readonly tls: { readonly cert: Buffer; readonly key: Buffer } | undefined
+  /** What to answer to whoever may not read; undefined for all who may. */
+  refusal(request: IncomingMessage): Refusal | undefined
+}
+
+export interface Refusal {
+  readonly status: number
+  readonly text: string
+  readonly headers?: Readonly<Record<string, string>>
+}
+
+const thisMachine: PageAccess = {
+  host: '127.0.0.1',
+  fallsForward: true,
+  tls: undefined,
+  refusal: () => undefined,
+}
+
 const maximumBody = 131_072
 /** Traffic changes the view all the time; nobody reads faster. */
 const frameMs = 100
@@ -49,37 +74,41 @@ const frameMs = 100
 /** Serves the page on loopback from `port` on, or from the next one that is free; to its URL. */
 export class PageServer {
   readonly #stage: Stage
+  readonly #access: PageAccess
   readonly #server: Server
   #port = 0
 
-  private constructor(stage: Stage) {
+  private constructor(stage: Stage, access: PageAccess) {
     this.#stage = stage
-    this.#server = createServer((request, response) => {
+    this.#access = access
+    const answer = (request: IncomingMessage, response: ServerResponse) => {
       this.#answer(request, response).catch((error: unknown) => {
         if (response.headersSent) response.end()
         else reply(response, 500, messageOf(error))
       })
-    })
+    }
+    this.#server = access.tls ? createTlsServer(access.tls, answer) : createServer(answer)
   }
 
-  static async listen(stage: Stage, port: number): Promise<PageServer> {
-    const page = new PageServer(stage)
+  static async listen(stage: Stage, port: number, access = thisMachine): Promise<PageServer> {
+    const page = new PageServer(stage, access)
     for (let tried = 0; ; tried++) {
       try {
-        page.#server.listen(port === 0 ? 0 : port + tried, host)
+        page.#server.listen(port === 0 ? 0 : port + tried, access.host)
         await once(page.#server, 'listening')
         const address = page.#server.address()
         page.#port = typeof address === 'object' && address ? address.port : port
         return page
       } catch (error) {
         const isTaken = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE'
-        if (!isTaken || tried >= 20) throw error
+        if (!isTaken || !access.fallsForward || tried >= 20) throw error
       }
     }
   }
 
   get url(): string {
-    return `http://${host}:${this.#port}`
+    const { tls, host } = this.#access
+    return `${tls ? 'https' : 'http'}://${hostPort(host, this.#port)}`
   }
 
   async close(): Promise<void> {
@@ -93,6 +122,11 @@ export class PageServer {
     // A name that somebody else's DNS points here must not reach this page (DNS rebinding).
     if (!this.#isOurs(request.headers.host)) {
       reply(response, 403, 'foreign Host header')
+      return
+    }
+    const refusal = this.#access.refusal(request)
+    if (refusal) {
+      reply(response, refusal.status, refusal.text, refusal.headers)
       return
     }
     const { pathname, searchParams } = new URL(request.url ?? '/', this.url)
@@ -126,7 +160,12 @@ export class PageServer {
   }
 
   #isOurs(name: string | undefined): boolean {
-    return name === `${host}:${this.#port}` || name === `localhost:${this.#port}`
+    const { host } = this.#access
+    const isLocal = host === '127.0.0.1' || host === '::1'
+    // Whoever listens everywhere is reached by addresses only; a name may be anybody's.
+    const [, address = ''] = /^\[?([0-9a-fA-F.:]+?)\]?(?::\d+)?$/.exec(name ?? '') ?? []
+    if (host === '0.0.0.0' || host === '::') return parseIp(address) !== undefined
+    return name === hostPort(host, this.#port) || (isLocal && name === `localhost:${this.#port}`)
   }
 
   async #command(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -135,7 +174,7 @@ export class PageServer {
       return
     }
     const { origin } = request.headers
-    if (origin !== undefined && !this.#isOurs(origin.replace(/^http:\/\//, ''))) {
+    if (origin !== undefined && !this.#isOurs(origin.replace(/^https?:\/\//, ''))) {
       reply(response, 403, 'foreign Origin header')
       return
     }
@@ -189,6 +228,12 @@ export class PageServer {
   }
 }
 
-function reply(response: ServerResponse, status: number, text: string): void {
-  response.writeHead(status, { ...headers, 'content-type': 'text/plain; charset=utf-8' }).end(text)
+function reply(
+  response: ServerResponse,
+  status: number,
+  text: string,
+  more: Readonly<Record<string, string>> = {},
+): void {
+  const type = 'text/plain; charset=utf-8'
+  response.writeHead(status, { ...headers, 'content-type': type, ...more }).end(text)
 }

@@ -9,7 +9,8 @@ import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
 import { TrackerSink } from '../sources/tracker-sink.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
-import type { ModeName, ModeSettings } from '../modes/mode.js'
+import type { Way } from '../explain/packet.js'
+import type { ModeName, ModeSettings, Planner } from '../modes/mode.js'
 import type { ObjectKind } from '../sources/source.js'
 import type { HopView, PathView, Sender, WayView } from './view.js'
 import type { Registry } from '../apiserver/registry.js'
@@ -62,7 +63,11 @@ export async function rulesOf(
 ): Promise<readonly string[]> {
   const definition = await modeLoaders[mode]?.()
   if (!definition || state.services.size === 0) return []
-  const planner = definition.planner(settingsOf(mode, scheduler))
+  return ownLines(definition.planner(settingsOf(mode, scheduler)), state)
+}
+
+/** What a planner makes of the Services of a state, beyond what it makes without any. */
+export function ownLines(planner: Planner, state: DesiredState): readonly string[] {
   const linesWith = (services: DesiredState['services']) =>
     planner.render(planner.plan({ ...state, services })).split('\n')
   const without = new Set(linesWith(PersistentMap.empty<DesiredService>()))
@@ -100,12 +105,20 @@ export function pathOf(state: DesiredState, mode: ModeName, connection: Connecti
     isDnated: false,
     isMasqueraded: false,
   })
+  return pathView(ways, podAt)
+}
+
+/** Ways as the page draws them. */
+export function pathView(
+  ways: readonly Way[],
+  podAt: (ip: string, port: number) => string | undefined,
+): PathView {
   const shared = sharedHops(ways)
   return {
     note: '',
     shared: shared.map(plainHop),
     ways: ways.map((way): WayView => {
-      const pod = way.end === 'sent' ? (podAt(way.packet.destination) ?? '') : ''
+      const pod = way.end === 'sent' ? (podAt(way.packet.destination, way.packet.port) ?? '') : ''
       const isStopped = way.end === 'dropped' || way.end === 'rejected'
       return {
         probability: way.probability,

@@ -26,6 +26,8 @@ export interface View {
   readonly service: ServiceView
   /** The pods of the Service. */
   readonly pods: readonly PodView[]
+  /** What to call the node and all others; a pod's `node` says which of the two. */
+  readonly nodeNames?: readonly [here: string, elsewhere: string]
   readonly replicas: number
   readonly sender: Sender
   readonly target: TargetView

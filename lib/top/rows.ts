@@ -93,7 +93,8 @@ function perService(states: readonly DesiredState[]): readonly DesiredService[] 
   return [...services.values()]
 }
 
-function* frontends(service: DesiredService, { node }: DesiredState): Iterable<string> {
+/** Where a service port is asked on this node, as `TCP 10.96.0.10 80`. */
+export function* frontends(service: DesiredService, { node }: DesiredState): Iterable<string> {
   const { protocol, port, clusterIp, externalIps, loadBalancerIps, nodePort } = service
   for (const ip of [clusterIp, ...externalIps, ...loadBalancerIps])
     yield `${protocol} ${ip} ${port}`

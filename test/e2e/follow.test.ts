@@ -1,5 +1,6 @@
 import t from 'tap'
 import { fileURLToPath } from 'node:url'
+import { setTimeout as delay } from 'node:timers/promises'
 import { runProxy } from '../../lib/playground/proxy-process.js'
 import type { World } from '../../lib/world/world.js'
 import {
@@ -40,11 +41,11 @@ interface Story {
 async function traced(world: World): Promise<Story> {
   const running = kubeProxy(world, 'trace', `${clusterIp}:80`, '--timeout', '20', '--json')
   let isDone = false
-  void running.finally(() => (isDone = true))
-  await until('a connection was followed', async () => {
+  void running.catch(() => undefined).then(() => (isDone = true))
+  while (!isDone) {
     await ask(world)
-    return isDone
-  })
+    await delay(100)
+  }
   const { code, stdout, stderr } = await running
   if (code !== 0) throw new Error(stderr)
   return JSON.parse(stdout) as Story

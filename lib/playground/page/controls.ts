@@ -79,7 +79,9 @@ export function showControls(view: View): void {
   if (ranges instanceof HTMLInputElement && document.activeElement !== ranges) {
     ranges.value = service.sourceRanges.join(', ')
   }
-  redraw('pods', view.pods, () => replaceKept(byId('pods'), ...view.pods.map(podRow)))
+  redraw('pods', [view.pods, view.nodeNames ?? null], () =>
+    replaceKept(byId('pods'), ...view.pods.map((pod) => podRow(pod, view.nodeNames))),
+  )
 }
 
 /** What can be done to a pod in each state. */
@@ -102,8 +104,9 @@ const actions: Readonly<Record<PodView['state'], readonly (readonly [PodAction, 
   terminating: [],
 }
 
-function podRow(pod: PodView): Node {
-  const { name, ip, node, state } = pod
+function podRow(pod: PodView, nodeNames: View['nodeNames']): Node {
+  const { name, ip, state } = pod
+  const node = nodeNames?.[pod.node === 'node-1' ? 0 : 1] ?? pod.node
   const label = element('span', 'name', shortName(name))
   label.title = name
   const buttons = actions[state].map(([action, words]) => {

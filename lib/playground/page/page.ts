@@ -20,6 +20,8 @@ function show(view: View): void {
   byId('where').textContent = view.where
   document.body.dataset['mode'] = mode
   document.body.classList.toggle('read-only', view.isReadOnly)
+  if (view.isReadOnly) document.title = 'kube-proxy'
+  byId('title').textContent = view.isReadOnly ? 'kube-proxy' : 'kube-proxy playground'
   showControls(view)
   const { path, pods, sender, target, service } = view
   redraw('picture', [mode, path, pods, sender, target, service, narrowScreen.matches], () =>

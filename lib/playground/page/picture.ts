@@ -32,8 +32,8 @@ export function drawPicture(view: View, isNarrow: boolean): void {
   picture.setAttribute('aria-label', describe(view))
   const places = placePods(view.pods, layout)
   const parts = [
-    ...frame(layout.node, 'node-1'),
-    ...frame(layout.node2, 'node-2', { align: 'end' }),
+    ...frame(layout.node, view.nodeNames?.[0] ?? 'node-1'),
+    ...frame(layout.node2, view.nodeNames?.[1] ?? 'node-2', { align: 'end' }),
     ...frame(layout.kernel, 'kernel', { look: 'kernel', below: layout.kernelTitle }),
     ...wires(view, layout, places),
     ...hopNumbers(view, layout),

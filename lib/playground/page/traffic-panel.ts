@@ -7,8 +7,9 @@ export function showTraffic(view: View): void {
   redraw('log', [view.log[0] ?? null, view.log.length], () => showLog(view))
 }
 
-function showAnswers({ answers, asked, pods }: View): void {
-  byId('asked').textContent = asked === 0 ? '' : `to ${asked} requests`
+function showAnswers({ answers, asked, pods, isReadOnly }: View): void {
+  const words = isReadOnly ? `${asked} connections` : `to ${asked} requests`
+  byId('asked').textContent = asked === 0 ? '' : words
   const rows = answers.map(({ name, count }) => {
     const bar = document.createElement('progress')
     bar.max = asked
@@ -22,7 +23,10 @@ function showAnswers({ answers, asked, pods }: View): void {
     label.title = name
     return element('div', 'bar', label, bar, element('span', '', String(count)))
   })
-  const hint = element('p', 'hint', 'Nothing sent yet. Send a request and see who answers.')
+  const nothing = isReadOnly
+    ? 'Nobody has a connection to this Service now.'
+    : 'Nothing sent yet. Send a request and see who answers.'
+  const hint = element('p', 'hint', nothing)
   byId('bars').replaceChildren(...(rows.length > 0 ? rows : [hint]))
 }
 

@@ -20,7 +20,10 @@ export function showObjects(view: View): void {
     if (!chosen) void show(view.objects[0])
   })
   redraw('services', [view.services, view.service.name, filterText()], () => drawServices(view))
-  const lines = [`export KUBECONFIG=${view.kubeconfig}`, view.kubectl]
+  const lines = [
+    ...(view.kubeconfig === '' ? [] : [`export KUBECONFIG=${view.kubeconfig}`]),
+    view.kubectl,
+  ]
   redraw('kubectl', lines, () => byId('kubectl').replaceChildren(lines.join('\n')))
 }
 

@@ -1,0 +1,61 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { dashboardAccess, type DashboardFiles } from './access.js'
+import { DashboardStage } from './stage.js'
+import { endpointCounts } from './endpoint-counts.js'
+import { messageOf } from '../errors.js'
+import { PageServer } from '../playground/page-server.js'
+import type { HostPort } from '../config/addresses.js'
+import type { Log, ModeName, ModeSettings, Planner } from '../modes/mode.js'
+import type { Metrics } from '../observe/metrics.js'
+import type { SyncWitness } from '../sync/sync-round.js'
+
+export interface DashboardOptions {
+  readonly address: HostPort
+  readonly files: DashboardFiles
+  readonly mode: ModeName
+  readonly settings: ModeSettings
+  readonly nodeName: string
+  readonly planner: Planner
+  readonly metrics: Metrics
+  readonly log: Log
+}
+
+/** A daemon with a page: it has to be told about syncs, and runs until the signal. */
+export interface Dashboard extends SyncWitness {
+  run(signal: AbortSignal): Promise<void>
+}
+
+const countEveryMs = 2_000
+
+/** Rejects with ConfigError where token or certificate cannot be read. */
+export async function openDashboard(options: DashboardOptions): Promise<Dashboard> {
+  const { address, files, metrics, mode, log } = options
+  const access = await dashboardAccess(address, files)
+  const page = async () => (await metrics.page()).body
+  const stage = new DashboardStage({ ...options, count: endpointCounts(mode, page) })
+  return {
+    taken: ({ states }) => stage.changed(states[0]),
+    synced: () => undefined,
+    run: async (signal) => {
+      let server: PageServer
+      try {
+        server = await PageServer.listen(stage, address.port, access)
+      } catch (error) {
+        // A page is no reason to stop serving connections.
+        log.error({ error: messageOf(error), ...address }, 'the dashboard cannot be opened')
+        return
+      }
+      log.info({ url: server.url }, 'dashboard')
+      try {
+        while (!signal.aborted) {
+          await delay(countEveryMs, undefined, { signal }).catch(() => undefined)
+          await stage.count().catch((error: unknown) => {
+            log.debug({ error: messageOf(error) }, 'the dashboard cannot count connections')
+          })
+        }
+      } finally {
+        await server.close()
+      }
+    },
+  }
+}

@@ -1,0 +1,149 @@
+import t from 'tap'
+import { execFileSync } from 'node:child_process'
+import { request as httpRequest } from 'node:http'
+import { request as httpsRequest } from 'node:https'
+import { join } from 'node:path'
+import { selfSigned } from '../../lib/apiserver/certificate.js'
+import { enterPrivateNetns } from '../support/private-netns.js'
+import { kubeProxy, startDaemon } from '../support/live-daemon.js'
+
+/** The page over a daemon that runs: what it shows, what it refuses, and to whom. */
+
+const skip = enterPrivateNetns() ?? false
+if (skip === false) {
+  execFileSync('ip', ['link', 'set', 'lo', 'up'])
+  execFileSync('ip', ['address', 'add', '192.0.2.1/24', 'dev', 'lo'])
+}
+
+interface Asked {
+  readonly path?: string
+  readonly headers?: Readonly<Record<string, string>>
+  readonly command?: object
+  readonly tls?: boolean
+}
+
+interface Answered {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>
+  readonly body: string
+}
+
+/** One request; of an endless answer the first piece. */
+function ask({ path = '/', headers = {}, command, tls = false }: Asked = {}): Promise<Answered> {
+  return new Promise((resolve, reject) => {
+    const post = command ? { 'content-type': 'application/json' } : {}
+    const options = {
+      ...{ host: '127.0.0.1', port: 8383, path, method: command ? 'POST' : 'GET' },
+      ...{ headers: { ...post, ...headers }, rejectUnauthorized: false, agent: false },
+    }
+    const sent = (tls ? httpsRequest : httpRequest)(options, (response) => {
+      const done = (body: string) => {
+        resolve({ status: response.statusCode ?? 0, headers: response.headers, body })
+        sent.destroy()
+      }
+      response
+        .setEncoding('utf8')
+        .once('data', done)
+        .once('end', () => done(''))
+    })
+    sent.once('error', reject)
+    sent.end(command && JSON.stringify(command))
+  })
+}
+
+interface Seen {
+  readonly isReadOnly: boolean
+  readonly mode: string
+  readonly services: readonly { readonly key: string }[]
+  readonly service: { readonly name: string }
+  readonly path: { readonly ways: readonly { readonly pod: string }[] }
+  readonly rules: { readonly lines: readonly unknown[] }
+}
+
+async function view(): Promise<Seen> {
+  const { body } = await ask({ path: '/events' })
+  return JSON.parse(body.replace(/^data: /, '')) as Seen
+}
+
+for (const mode of ['nftables', 'userspace'] as const) {
+  t.test(
+    `the dashboard shows the state of a daemon in ${mode} mode, and changes nothing`,
+    { skip },
+    async (t) => {
+      const daemon = await startDaemon(t, mode, '--dashboard-address', '127.0.0.1:8383')
+      const page = await ask()
+      t.equal(page.status, 200)
+      t.match(page.headers['content-security-policy'], /default-src 'none'/)
+      t.match(await view(), { isReadOnly: true, mode })
+      t.equal((await ask({ command: { do: 'select', service: 'default/web:http' } })).status, 200)
+      const seen = await view()
+      t.equal(seen.services.length, 5)
+      t.equal(seen.service.name, 'default/web:http')
+      t.same(
+        seen.path.ways.map(({ pod }) => pod),
+        ['10.244.1.11:8080', '10.244.1.12:8080'],
+      )
+      t.ok(seen.rules.lines.length > 3)
+      const refused = await ask({ command: { do: 'replicas', count: 1 } })
+      t.match(refused, { status: 409, body: /only shows/ })
+      const foreign = await ask({ headers: { host: 'evil.example:8383' } })
+      t.match(foreign, { status: 403, body: /foreign Host/ })
+      const other = { origin: 'http://evil.example' }
+      t.equal((await ask({ headers: other, command: { do: 'select', service: 'x' } })).status, 403)
+      await daemon.end('SIGTERM')
+      await kubeProxy('cleanup')
+    },
+  )
+}
+
+t.test(
+  'the dashboard is off unless asked for, and only with a token where others can come',
+  { skip },
+  async (t) => {
+    const daemon = await startDaemon(t, 'nftables')
+    await t.rejects(ask(), { code: 'ECONNREFUSED' })
+    await daemon.end('SIGTERM')
+    const open = await kubeProxy('--dashboard-address', '0.0.0.0:8383', '--manifests', '/nowhere')
+    t.equal(open.code, 2)
+    t.match(open.stderr, /can be reached from other machines; give --dashboard-token-file/)
+    const folder = t.testdir({ short: 'abc\n' })
+    const flags = ['--dashboard-address', '0.0.0.0:8383', '--manifests', folder]
+    const short = await kubeProxy(...flags, '--dashboard-token-file', join(folder, 'short'))
+    t.equal(short.code, 2)
+    t.match(short.stderr, /holds no token of 16 characters or more/)
+  },
+)
+
+t.test(
+  'a token opens the dashboard as a bearer or as a cookie, by TLS where there is a certificate',
+  { skip },
+  async (t) => {
+    const token = 'correct-horse-battery'
+    const made = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
+    const files = { 'cert.pem': made.certificate, 'key.pem': made.key }
+    const folder = t.testdir({ token: `${token}\n`, ...files })
+    const daemon = await startDaemon(
+      t,
+      'nftables',
+      ...['--dashboard-address', '0.0.0.0:8383', '--dashboard-token-file', join(folder, 'token')],
+      ...['--dashboard-tls-cert-file', join(folder, 'cert.pem')],
+      ...['--dashboard-tls-key-file', join(folder, 'key.pem')],
+    )
+    const tls = true
+    t.equal((await ask({ tls })).status, 401)
+    t.equal((await ask({ tls, path: '/events' })).status, 401)
+    t.equal((await ask({ tls, path: '/?token=wrong' })).status, 401)
+    t.equal((await ask({ tls, headers: { authorization: `Bearer ${token}` } })).status, 200)
+    const letIn = await ask({ tls, path: `/?token=${token}` })
+    t.match(letIn, { status: 303, headers: { location: '/' } })
+    const [cookie = ''] = letIn.headers['set-cookie'] ?? []
+    t.match(cookie, /HttpOnly; SameSite=Strict; Path=\/; Secure$/)
+    t.notMatch(cookie, token)
+    const [kept = ''] = cookie.split(';')
+    t.equal((await ask({ tls, headers: { cookie: kept } })).status, 200)
+    const named = { host: 'node.example:8383', cookie: kept }
+    t.equal((await ask({ tls, headers: named })).status, 403, 'a name may be anybody’s')
+    await daemon.end('SIGTERM')
+    await kubeProxy('cleanup')
+  },
+)
