@@ -79,7 +79,7 @@ async function follow(flags: TopFlags, first: NodeLook, intervalMs: number): Pro
   process.stdout.write(enter)
   process.stdout.on('resize', draw)
   try {
-    while (!stop.aborted) {
+    for (;;) {
       draw()
       await delay(intervalMs, undefined, { signal: stop }).catch(() => undefined)
       if (stop.aborted) return

@@ -3,7 +3,7 @@ import type { DesiredState } from '../../state/desired-state.js'
 import type { Difference } from '../difference.js'
 import type { ModeSettings } from '../mode.js'
 import { iptablesDifferences } from './differences.js'
-import { foundIn, isOfInterest } from './full-sync.js'
+import { foundIn } from './full-sync.js'
 import { kernelError } from './kernel-error.js'
 import { ownTables } from './apply.js'
 import { offlinePlanner } from './plan.js'
@@ -21,7 +21,7 @@ export async function readDifferences(
     const iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
     await iptables.check()
     const saved = []
-    for (const table of ownTables) saved.push(...(await iptables.save(table, isOfInterest)))
+    for (const table of ownTables) saved.push(...(await iptables.save(table)))
     const probe = rule({ matches: [bytecode([[6, 0, 0, 0]])], jump: 'RETURN' })
     const planner = offlinePlanner(settings, {
       hasBpf: await iptables.supports('nat', probe),

@@ -128,7 +128,7 @@ async function* elementDifferences(
 export const setPlace = ({ name, holds }: NftSet) => `${holds === 'keys' ? 'set' : 'map'} ${name}`
 
 /** What is expected where a whole chain is missing. */
-const wholeChain = 'the chain'
+export const wholeChain = 'the chain'
 
 export function elementText({ key, verdict, target }: Element): string {
   const text = key.join(' . ')

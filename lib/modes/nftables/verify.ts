@@ -1,5 +1,5 @@
 import { KernelError } from '../../errors.js'
-import { nftablesDifferences, type ComparisonDeps } from './differences.js'
+import { nftablesDifferences, wholeChain, type ComparisonDeps } from './differences.js'
 import type { NftablesPlan } from './plan.js'
 
 export type VerifyDeps = Pick<ComparisonDeps, 'reader' | 'pause'>
@@ -16,6 +16,7 @@ export async function differenceFrom(
     for await (const difference of nftablesDifferences(plan, deps)) {
       const { where, expected, found, isHarmless = false } = difference
       if (isHarmless) return undefined
+      if (expected === wholeChain) return `${where} is missing`
       if (expected === undefined) return `${where} has more than it should: ${found ?? ''}`
       return `${where} lacks ${expected}`
     }
