@@ -332,7 +332,7 @@ void t.test(
     const other = ['meta', 'mark', 'set', 'meta', 'mark', 'or', '0x8000']
     netns.exec('nft', 'replace', 'rule', ...chain, 'handle', handle?.[1] ?? '', ...other)
     await guard.verify()
-    t.match(resyncs, [/mark-for-masquerade has a changed rule/])
+    t.match(resyncs, [/chain mark-for-masquerade lacks meta mark set/])
   },
 )
 
