@@ -29,8 +29,9 @@ interface Answered {
 }
 
 /** One request; of an endless answer the first piece. */
-function ask({ path = '/', headers = {}, command, tls = false }: Asked = {}): Promise<Answered> {
+function ask({ headers = {}, command, tls = false, ...asked }: Asked = {}): Promise<Answered> {
   return new Promise((resolve, reject) => {
+    const { path = command ? '/command' : '/' } = asked
     const post = command ? { 'content-type': 'application/json' } : {}
     const options = {
       ...{ host: '127.0.0.1', port: 8383, path, method: command ? 'POST' : 'GET' },
