@@ -1,5 +1,6 @@
 import { aborted } from '../aborted.js'
 import type { Server } from 'node:http'
+import type { IpFamily } from '../state/ip.js'
 import { messageOf } from '../errors.js'
 import { close, json, listen, type HttpHandler, type HttpReply } from './http.js'
 
@@ -8,7 +9,8 @@ export interface HealthCheckTarget {
   readonly namespace: string
   readonly name: string
   readonly port: number
-  readonly localEndpoints: number
+  /** For each family the Service has; the port is open on addresses of these only. */
+  readonly localEndpoints: Readonly<Partial<Record<IpFamily, number>>>
 }
 
 export interface ServiceHealthOptions {
@@ -72,8 +74,9 @@ export class ServiceHealth {
   /** Closes first: a port may go from one Service to another. */
   async #reconcile(): Promise<boolean> {
     const wanted = new Map<string, Omit<Listener, 'server'>>()
-    for (const [id, { port }] of this.#targets) {
+    for (const [id, { port, localEndpoints }] of this.#targets) {
       for (const address of this.#addresses) {
+        if (localEndpoints[familyOf(address)] === undefined) continue
         wanted.set(`${id} ${address} ${port}`, { id, address, port })
       }
     }
@@ -95,7 +98,7 @@ export class ServiceHealth {
       const server = await listen({
         host: address,
         port,
-        handler: this.#answerFor(id),
+        handler: this.#answerFor(id, familyOf(address)),
         // `::` must leave IPv4 to the listener on 0.0.0.0.
         ipv6Only: true,
       })
@@ -111,17 +114,18 @@ export class ServiceHealth {
     }
   }
 
-  #answerFor(id: string): HttpHandler {
+  #answerFor(id: string, family: IpFamily): HttpHandler {
     return () => {
-      const target = this.#targets.get(id)
-      return serviceAnswer(target ?? gone(id), this.#options.isHealthy())
+      // 0 for the moment in which a port is still open although its Service has left.
+      const count = this.#targets.get(id)?.localEndpoints[family] ?? 0
+      return serviceAnswer(id, count, this.#options.isHealthy())
     }
   }
 }
 
 /** H12, for any path and method. */
-export function serviceAnswer(target: HealthCheckTarget, isHealthy: boolean): HttpReply {
-  const { namespace, name, localEndpoints } = target
+export function serviceAnswer(id: string, localEndpoints: number, isHealthy: boolean): HttpReply {
+  const [namespace = '', name = ''] = id.split('/')
   const reply = json(
     { service: { namespace, name }, localEndpoints, serviceProxyHealthy: isHealthy },
     isHealthy && localEndpoints > 0 ? 200 : 503,
@@ -129,8 +133,6 @@ export function serviceAnswer(target: HealthCheckTarget, isHealthy: boolean): Ht
   return { ...reply, headers: { 'X-Load-Balancing-Endpoint-Weight': String(localEndpoints) } }
 }
 
-/** For the moment in which a port is still open although its Service has left. */
-function gone(id: string): HealthCheckTarget {
-  const [namespace = '', name = ''] = id.split('/')
-  return { namespace, name, port: 0, localEndpoints: 0 }
+function familyOf(address: string): IpFamily {
+  return address.includes(':') ? 'IPv6' : 'IPv4'
 }

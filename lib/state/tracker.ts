@@ -36,8 +36,11 @@ export interface HealthCheck {
   readonly namespace: string
   readonly name: string
   readonly port: number
-  /** Unique ready local addresses over all ports and families (E19). */
-  readonly localEndpoints: number
+  /**
+   * Unique ready local addresses over all ports (E19), for each family the Service has: who asks
+   * over one family is told what traffic of that family would find.
+   */
+  readonly localEndpoints: Readonly<Partial<Record<IpFamily, number>>>
 }
 
 /** Service ports with a Local policy and no local endpoint. */
@@ -220,14 +223,13 @@ export class Tracker {
 
   #healthCheckOf(id: string, service: ServiceObject): HealthCheck | undefined {
     if (service.healthCheckNodePort === 0) return undefined
-    const addresses = new Set<string>()
-    for (const state of this.#states) {
-      for (const key of this.#index.knownKeys(id, state.family)) {
-        for (const ip of state.services.get(key)?.readyLocalAddresses ?? []) addresses.add(ip)
-      }
-    }
+    const counts = this.#states.flatMap(({ family, services }) => {
+      const ports = [...this.#index.knownKeys(id, family)].flatMap((key) => services.get(key) ?? [])
+      const addresses = new Set(ports.flatMap((each) => each.readyLocalAddresses))
+      return ports.length === 0 ? [] : [[family, addresses.size] as const]
+    })
     const { namespace, name, healthCheckNodePort: port } = service
-    return { namespace, name, port, localEndpoints: addresses.size }
+    return { namespace, name, port, localEndpoints: Object.fromEntries(counts) }
   }
 
   #nodeView(family: IpFamily) {

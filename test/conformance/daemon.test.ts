@@ -1,5 +1,6 @@
 /** A few cases of every topic through the whole command: flags, manifest folder, sync loop, mode. */
 import t from 'tap'
+import { hostPort, type IpFamily } from '../../lib/state/ip.js'
 import { addressOf } from '../../lib/world/topology.js'
 import { createWorld } from '../../lib/world/world.js'
 import { readCases } from './case-file.js'
@@ -55,8 +56,8 @@ await t.test('S20, E19: the health check node port counts local endpoints', { sk
   const [any] = readCases(casesFolder)
   await subject.start(world, any!.settings)
   t.teardown(() => subject.stop())
-  const ask = async () => {
-    const url = `http://${addressOf('node', 'IPv4')}:32760/`
+  const ask = async (family: IpFamily = 'IPv4') => {
+    const url = `http://${hostPort(addressOf('node', family), 32_760)}/`
     const script =
       `const answer = await fetch('${url}');` +
       'console.log(JSON.stringify({ status: answer.status, body: await answer.json() }))'
@@ -65,12 +66,11 @@ await t.test('S20, E19: the health check node port counts local endpoints', { sk
     return JSON.parse(stdout || JSON.stringify({ error: stderr })) as object
   }
   const shorthand = {
-    families: ['IPv4' as const],
     loadBalancer: true,
     externalTrafficPolicy: 'Local',
   }
-  const apply = (endpoints: readonly string[]) => {
-    const service = buildCaseService('web', { ...shorthand, endpoints }, 1)
+  const apply = (endpoints: readonly string[], families: readonly IpFamily[] = ['IPv4']) => {
+    const service = buildCaseService('web', { ...shorthand, endpoints, families }, 1)
     const upserts = [nodeManifest(null), serviceManifest(service), ...sliceManifests(service)]
     return subject.apply({ upserts, removals: [] })
   }
@@ -78,4 +78,9 @@ await t.test('S20, E19: the health check node port counts local endpoints', { sk
   t.match(await ask(), { status: 200, body: { localEndpoints: 2 } })
   await apply(['pod-1 terminating', 'pod-2 unready', 'pod-4'])
   t.match(await ask(), { status: 503, body: { localEndpoints: 0 } })
+  t.match(await ask('IPv6'), { error: /ECONNREFUSED/ }, 'the Service has no IPv6')
+  await apply(['pod-1', 'pod-4'], ['IPv4', 'IPv6'])
+  for (const family of ['IPv4', 'IPv6'] as const) {
+    t.match(await ask(family), { status: 200, body: { localEndpoints: 1 } }, family)
+  }
 })

@@ -215,16 +215,15 @@ t.test(
 )
 
 t.test('H12: what a Service answers', async (t) => {
-  const target = { namespace: 'n', name: 's', port: 30000, localEndpoints: 2 }
-  const reply = serviceAnswer(target, true)
+  const reply = serviceAnswer('n/s', 2, true)
   t.match(reply, { status: 200, headers: { 'X-Load-Balancing-Endpoint-Weight': '2' } })
   t.same(JSON.parse(reply.body), {
     service: { namespace: 'n', name: 's' },
     localEndpoints: 2,
     serviceProxyHealthy: true,
   })
-  t.equal(serviceAnswer(target, false).status, 503)
-  t.equal(serviceAnswer({ ...target, localEndpoints: 0 }, true).status, 503)
+  t.equal(serviceAnswer('n/s', 2, false).status, 503)
+  t.equal(serviceAnswer('n/s', 0, true).status, 503)
 })
 
 t.test(
@@ -249,8 +248,8 @@ t.test(
         }),
     })
     const asleep = () => new Promise<void>((resolve) => (slept = resolve))
-    const target = (name: string, port: number, localEndpoints: number) =>
-      [`d/${name}`, { namespace: 'd', name, port, localEndpoints }] as const
+    const target = (name: string, port: number, local: number) =>
+      [`d/${name}`, { namespace: 'd', name, port, localEndpoints: { IPv4: local } }] as const
     servers.set(new Map([target('a', one, 1), target('b', two, 1)]), ['127.0.0.1'])
     const stop = new AbortController()
     const first = asleep()
@@ -308,8 +307,8 @@ t.test('H11: both families on one port; what stays wanted is not disturbed', asy
       return Promise.resolve()
     },
   })
-  const target = (name: string, port: number, localEndpoints: number) =>
-    [`d/${name}`, { namespace: 'd', name, port, localEndpoints }] as const
+  const target = (name: string, port: number, IPv4: number) =>
+    [`d/${name}`, { namespace: 'd', name, port, localEndpoints: { IPv4, IPv6: 1 } }] as const
   const everywhere = ['0.0.0.0', '::']
   servers.set(new Map([target('a', one, 1)]), everywhere)
   const stop = new AbortController()
@@ -327,8 +326,15 @@ t.test('H11: both families on one port; what stays wanted is not disturbed', asy
   held.on('close', () => (isCut = true))
   servers.set(new Map([target('a', one, 5), target('b', two, 1)]), everywhere)
   while (!(await answers(two, '::1')));
-  t.equal((await get(one, '/')).headers['x-load-balancing-endpoint-weight'], '5')
+  const weightAt = async (host: string) =>
+    (await get(one, '/', 'GET', '', host)).headers['x-load-balancing-endpoint-weight']
+  t.equal(await weightAt('127.0.0.1'), '5')
+  t.equal(await weightAt('::1'), '1', 'E19: each family is told of its own endpoints')
   t.equal(isCut, false, 'a connection to a port that stays is not cut')
+  const single = { namespace: 'd', name: 'a', port: one, localEndpoints: { IPv6: 2 } }
+  servers.set(new Map([['d/a', single]]), everywhere)
+  while (await answers(one));
+  t.equal(await weightAt('::1'), '2', 'a Service of one family is answered for on that one')
   t.equal(sleeps, 0, 'with every port open there is nothing to wait for')
   stop.abort()
   await running
@@ -475,8 +481,8 @@ t.test(
     })
     tracker.setLocalAddresses(['127.0.0.1'])
     const healthChecks = new Map([
-      ['d/s', { namespace: 'd', name: 's', port: checkPort, localEndpoints: 1 }],
-      ['d/taken', { namespace: 'd', name: 'taken', port, localEndpoints: 1 }],
+      ['d/s', { namespace: 'd', name: 's', port: checkPort, localEndpoints: { IPv4: 1 } }],
+      ['d/taken', { namespace: 'd', name: 'taken', port, localEndpoints: { IPv4: 1 } }],
     ])
     observation.queued()
     observation.taken({ ...tracker.take(), healthChecks })

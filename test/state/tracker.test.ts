@@ -479,7 +479,7 @@ t.test('E10, E20: trigger times and UDP changes are told once, with the batch', 
 })
 
 t.test(
-  'E19, S20: health checks count unique ready local addresses over ports and families',
+  'E19, S20: health checks count unique ready local addresses over all ports, by family',
   async (t) => {
     const spec = {
       type: 'LoadBalancer',
@@ -502,14 +502,14 @@ t.test(
       name: 'six',
       addressType: 'IPv6',
       ports,
-      endpoints: [endpoint('fd00:244::1', local)],
+      endpoints: [endpoint('fd00:244::1', local), endpoint('fd00:244::2', local)],
     })
     const first = feed.tracker.take().healthChecks
     t.same(first.get('default/web'), {
       namespace: 'default',
       name: 'web',
       port: 32000,
-      localEndpoints: 2,
+      localEndpoints: { IPv4: 1, IPv6: 2 },
     })
     feed.tracker.removeService('default', 'web')
     t.equal(feed.tracker.take().healthChecks.size, 0)
