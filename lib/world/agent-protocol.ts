@@ -1,8 +1,10 @@
 import type { Protocol } from '../state/names.js'
+import type { StrayRequest } from './stray-segment.js'
 
 /** One or more conversations with a destination, each on a connection of its own. */
 export interface FlowRequest {
-  readonly protocol: Protocol
+  /** ICMP: an echo request; the port does not matter. */
+  readonly protocol: Protocol | 'ICMP'
   readonly host: string
   readonly port: number
   /** Source address; the kernel's choice if absent. */
@@ -35,6 +37,7 @@ export interface FlowResult {
   readonly backend?: string
   /** The address the backend saw as the client's. */
   readonly source?: string
+  readonly sourcePort?: number
   readonly latencyMs: number
   /** The system's words for an outcome that is not a reply. */
   readonly error?: string
@@ -53,6 +56,7 @@ export interface ServeRequest {
 export interface BackendReply {
   readonly backend: string
   readonly source: string
+  readonly port: number
   readonly pad?: string
 }
 
@@ -63,6 +67,7 @@ export type AgentCommand =
   | { readonly op: 'flow'; readonly request: FlowRequest }
   | { readonly op: 'send'; readonly id: string; readonly timeoutMs: number }
   | { readonly op: 'forget'; readonly id: string }
+  | { readonly op: 'stray'; readonly request: StrayRequest }
 
 /** The answer to a command of the same number; `error` when it failed. */
 export interface AgentAnswer {

@@ -9,6 +9,7 @@ import type { BackendServers } from './backend-servers.js'
 import { openConversation } from './client-flows.js'
 import type { Conversation } from './client-flows.js'
 import { joinNetworkNamespace } from './join-namespace.js'
+import { sendStraySegment } from './stray-segment.js'
 
 /** More at once would make a slow machine look like one that drops packets. */
 const maximumParallel = 12
@@ -37,6 +38,9 @@ async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
     case 'forget':
       kept.get(command.id)?.close()
       kept.delete(command.id)
+      return []
+    case 'stray':
+      await sendStraySegment(command.request)
       return []
   }
 }

@@ -8,6 +8,7 @@ import type {
   NumberedCommand,
   ServeRequest,
 } from './agent-protocol.js'
+import type { StrayRequest } from './stray-segment.js'
 
 /** Somebody inside a namespace who serves as a backend and makes connections as a client. */
 export interface Agent {
@@ -18,6 +19,8 @@ export interface Agent {
   /** Closes a kept connection; an unknown name is fine. */
   forget(id: string): Promise<void>
   serve(request: ServeRequest): Promise<void>
+  /** Answers the next segment of a connection to here with one that fits no window. */
+  stray(request: StrayRequest): Promise<void>
   /** Ends every server of this agent, and the connections they hold. */
   stopServing(): Promise<void>
   /** Writes files as seen from the namespace: its `/proc/sys/net`. */
@@ -85,6 +88,9 @@ export function startAgent(namespace: string): Agent {
     },
     serve: async (request) => {
       await ask({ op: 'serve', request })
+    },
+    stray: async (request) => {
+      await ask({ op: 'stray', request })
     },
     stopServing: async () => {
       await ask({ op: 'stop-serving' })

@@ -58,11 +58,11 @@ function serveStream(name: string, connections: Set<Socket>): Server {
         pending = pending.slice(end + 1)
         // A client that says `end` wants its reply only after it has closed its side.
         if (line.startsWith('end')) owed = line.length
-        else socket.write(replyText(name, socket.remoteAddress, line.length))
+        else socket.write(replyText(name, peerOf(socket), line.length))
       }
     })
     socket.on('end', () => {
-      if (owed !== undefined) socket.write(replyText(name, socket.remoteAddress, owed))
+      if (owed !== undefined) socket.write(replyText(name, peerOf(socket), owed))
       socket.end()
     })
   })
@@ -71,15 +71,24 @@ function serveStream(name: string, connections: Set<Socket>): Server {
 function serveUdp(name: string, host: string): UdpSocket {
   const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4')
   socket.on('message', (message, peer) => {
-    socket.send(replyText(name, peer.address, message.length), peer.port, peer.address)
+    socket.send(replyText(name, peer, message.length), peer.port, peer.address)
   })
   // A client that is gone answers with ICMP; that is its business.
   socket.on('error', () => undefined)
   return socket
 }
 
-function replyText(name: string, source: string | undefined, size: number): string {
-  const reply: BackendReply = { backend: name, source: source ?? '' }
+interface Peer {
+  readonly address: string
+  readonly port: number
+}
+
+function peerOf(socket: Socket): Peer {
+  return { address: socket.remoteAddress ?? '', port: socket.remotePort ?? 0 }
+}
+
+function replyText(name: string, peer: Peer, size: number): string {
+  const reply: BackendReply = { backend: name, source: peer.address, port: peer.port }
   const bare = JSON.stringify(reply)
   const missing = size - bare.length - '"pad":"",'.length
   return `${missing > 0 ? JSON.stringify({ ...reply, pad: 'x'.repeat(missing) }) : bare}\n`

@@ -1,7 +1,9 @@
 import { createSocket } from 'node:dgram'
 import { Socket } from 'node:net'
+import { messageOf } from '../errors.js'
 import type { BackendReply, FlowOutcome, FlowRequest, FlowResult } from './agent-protocol.js'
-import { bindSctpSocket, openSctpSocket } from './sctp.js'
+import { ping } from './ping.js'
+import { openSctpSocket } from './sctp.js'
 
 /** One open connection or UDP socket to a destination. */
 export interface Conversation {
@@ -17,6 +19,7 @@ export interface AskOptions {
 }
 
 export function openConversation(request: FlowRequest): Conversation {
+  if (request.protocol === 'ICMP') return pingConversation(request)
   return request.protocol === 'UDP' ? udpConversation(request) : streamConversation(request)
 }
 
@@ -95,9 +98,9 @@ function streamConversation(request: FlowRequest): Conversation {
 }
 
 function sctpClient(request: FlowRequest): number {
-  const descriptor = openSctpSocket(request.host)
-  if (request.from !== undefined) bindSctpSocket(descriptor, request.from, request.fromPort ?? 0)
-  return descriptor
+  const socket = openSctpSocket(request.host)
+  if (request.from !== undefined) socket.bind(request.from, request.fromPort ?? 0)
+  return socket.descriptor
 }
 
 function udpConversation(request: FlowRequest): Conversation {
@@ -132,6 +135,23 @@ function udpConversation(request: FlowRequest): Conversation {
   }
 }
 
+/** An echo has no content that says who answered, so the backend stays unnamed. */
+function pingConversation({ host }: FlowRequest): Conversation {
+  return {
+    ask: async ({ timeoutMs }) => {
+      const { answered, settle } = ask(timeoutMs)
+      try {
+        const isAnswered = await ping(host, timeoutMs)
+        settle(isAnswered ? { outcome: 'reply' } : { outcome: 'dropped', error: 'no echo' })
+      } catch (error) {
+        settle({ outcome: 'unreachable', error: messageOf(error) })
+      }
+      return answered
+    },
+    close: () => undefined,
+  }
+}
+
 function requestText(word: 'ask' | 'end', payloadBytes = 0): string {
   return word.padEnd(payloadBytes, 'x')
 }
@@ -143,5 +163,6 @@ function outcomeOf(error: NodeJS.ErrnoException): FlowOutcome {
 
 function replyOf(text: string): Answer {
   const reply = JSON.parse(text) as BackendReply
-  return { outcome: 'reply', backend: reply.backend, source: reply.source }
+  const { backend, source, port } = reply
+  return { outcome: 'reply', backend, source, sourcePort: port }
 }

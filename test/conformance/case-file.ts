@@ -5,7 +5,7 @@ import type { DetectLocal } from '../../lib/state/node-view.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import { bridgeName, places, ranges } from '../../lib/world/topology.js'
 import type { Place } from '../../lib/world/topology.js'
-import { targets } from './case.js'
+import { serviceRanges, targets } from './case.js'
 import type {
   Case,
   CaseSettings,
@@ -13,6 +13,7 @@ import type {
   Difference,
   Flow,
   Gets,
+  ServiceRange,
   ServiceShorthand,
   Step,
   Target,
@@ -62,7 +63,8 @@ function parseCase(topic: string, raw: unknown): Case {
 }
 
 const stepKeys = [
-  ...['title', 'services', 'zone', 'restart', 'flush', 'wait', 'within', 'meanwhile', 'flows'],
+  ...['title', 'services', 'serviceCidrs', 'zone', 'restart', 'flush', 'wait', 'within'],
+  ...['meanwhile', 'flows'],
 ]
 
 function without(source: Raw): Raw {
@@ -108,12 +110,18 @@ function parseStep(where: string, raw: unknown, families: readonly IpFamily[]): 
   const source = known(raw, where, stepKeys)
   const services = record(source.services ?? {}, where)
   for (const [name, service] of Object.entries(services)) {
-    if (service !== null) known(service, `${where}, service ${name}`, serviceKeys)
+    if (service === null) continue
+    const { range } = known(service, `${where}, service ${name}`, serviceKeys)
+    if (range !== undefined) parseRange(where, range)
   }
   return {
     title: scalar(source.title ?? ''),
     services: services as Record<string, ServiceShorthand | null>,
     zone: source.zone === undefined || source.zone === null ? source.zone : scalar(source.zone),
+    serviceCidrs:
+      source.serviceCidrs === undefined
+        ? undefined
+        : list(source.serviceCidrs, where).map((word) => parseRange(where, word)),
     restart: source.restart === true,
     flush: source.flush === true,
     withinMs: Number(source.within ?? 0),
@@ -128,14 +136,14 @@ function parseStep(where: string, raw: unknown, families: readonly IpFamily[]): 
 }
 
 const serviceKeys = [
-  ...['type', 'ports', 'families', 'nodePort', 'loadBalancer', 'externalIPs', 'affinity'],
+  ...['type', 'ports', 'families', 'range', 'nodePort', 'loadBalancer', 'externalIPs', 'affinity'],
   ...['internalTrafficPolicy', 'externalTrafficPolicy', 'sourceRanges', 'endpoints', 'slices'],
   ...['labels', 'annotations', 'sliceLabels', 'spec'],
 ]
 
 const flowKeys = [
   ...['from', 'to', 'service', 'port', 'portNumber', 'families', 'gets', 'source', 'evenly'],
-  ...['sticky', 'keep', 'use', 'count', 'payload', 'halfClose', 'differs'],
+  ...['sticky', 'keep', 'use', 'stray', 'ping', 'count', 'payload', 'halfClose', 'differs'],
 ]
 
 function parseFlow(where: string, raw: unknown, families: readonly IpFamily[]): Flow {
@@ -158,6 +166,8 @@ function parseFlow(where: string, raw: unknown, families: readonly IpFamily[]): 
         : source.sticky === true,
     keep: text(source.keep),
     use: text(source.use),
+    stray: source.stray === true,
+    ping: source.ping === true,
     count: number(source.count),
     payloadBytes: number(source.payload),
     halfClose: source.halfClose === true,
@@ -207,6 +217,12 @@ function parseTarget(where: string, word: string): Target {
   return target
 }
 
+function parseRange(where: string, word: unknown): ServiceRange {
+  const range = serviceRanges.find((candidate) => candidate === word)
+  if (!range) throw new Error(`${where}: no range of Services is called ${String(word)}`)
+  return range
+}
+
 function parseGets(where: string, value: unknown): Gets {
   switch (value) {
     case 'refused':
@@ -214,6 +230,7 @@ function parseGets(where: string, value: unknown): Gets {
     case 'closed':
     case 'unreachable':
     case 'no-reply':
+    case 'answered':
     case 'same':
     case 'whatever':
       return value

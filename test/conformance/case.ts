@@ -35,6 +35,8 @@ export interface Step {
   readonly restart: boolean
   /** Somebody else deletes the proxy's rules before the objects of the step. */
   readonly flush: boolean
+  /** The ServiceCIDRs from now on; undefined leaves them. */
+  readonly serviceCidrs: readonly ServiceRange[] | undefined
   /** The flows may take so long to become right; 0: they are right once the proxy says so. */
   readonly withinMs: number
   /** Flows that go on all the time from before this step's changes until after them. */
@@ -44,12 +46,18 @@ export interface Step {
   readonly flows: readonly Flow[]
 }
 
+/** The ranges that ClusterIPs come from. */
+export const serviceRanges = ['first', 'second'] as const
+
+export type ServiceRange = (typeof serviceRanges)[number]
+
 /** What a case says of a Service; objects.ts makes API objects of it. */
 export interface ServiceShorthand {
   readonly type?: string
   /** `name: port -> target/PROTOCOL`; name, target and protocol may be left out. */
   readonly ports?: readonly string[]
   readonly families?: readonly IpFamily[]
+  readonly range?: ServiceRange
   readonly nodePort?: boolean
   readonly loadBalancer?:
     boolean | { readonly ipMode?: string; readonly hostname?: string; readonly onLan?: boolean }
@@ -93,8 +101,8 @@ export interface Client {
 }
 
 /**
- * Who answers: these backends, all of them and nobody else; or how it fails. `no-reply` is any
- * failure; `same` is the backend an earlier flow of the kept connection reached; `whatever` is for
+ * Who answers: these backends, all of them and nobody else; or how it fails. `answered` is
+ * anybody, as with an echo, which does not say who sends it; `no-reply` is any failure; `same` is the backend an earlier flow of the kept connection reached; `whatever` is for
  * modes of which nothing is expected.
  */
 export type Gets =
@@ -104,6 +112,7 @@ export type Gets =
   | 'closed'
   | 'unreachable'
   | 'no-reply'
+  | 'answered'
   | 'same'
   | 'whatever'
 
@@ -130,6 +139,10 @@ export interface Flow {
   readonly keep: string | undefined
   /** Sends on a kept connection instead of making one. */
   readonly use: string | undefined
+  /** Before that, the backend answers a segment of the connection with one that fits no window. */
+  readonly stray: boolean
+  /** An ICMP echo instead of a connection. */
+  readonly ping: boolean
   readonly count: number | undefined
   readonly payloadBytes: number | undefined
   readonly halfClose: boolean

@@ -14,7 +14,7 @@ import type { Manifest } from './objects.js'
 import type { Changes, Subject } from './subject.js'
 
 const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
-const patienceMs = 15_000
+const patienceMs = 15_000 * Number(process.env.CONFORMANCE_PATIENCE ?? 1)
 /** So long after a sync no other has followed: the daemon has seen everything. */
 const quietMs = 200
 
@@ -34,9 +34,10 @@ export class DaemonSubject implements Subject {
     this.#mode = mode
   }
 
-  async start(world: World, settings: CaseSettings): Promise<void> {
+  async start(world: World, settings: CaseSettings, objects: readonly Manifest[]): Promise<void> {
     this.#folder = mkdtempSync(join(tmpdir(), 'conformance-'))
     this.#objects.clear()
+    for (const manifest of objects) this.#objects.set(idOf(manifest), manifest)
     this.#write()
     this.#log = []
     this.#syncs = { count: 0, lastAt: 0 }

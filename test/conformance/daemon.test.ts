@@ -1,4 +1,6 @@
 /** A few cases of every topic through the whole command: flags, manifest folder, sync loop, mode. */
+import { once } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { hostPort, type IpFamily } from '../../lib/state/ip.js'
 import { addressOf } from '../../lib/world/topology.js'
@@ -7,7 +9,8 @@ import { readCases } from './case-file.js'
 import { casesFolder } from './cases-folder.js'
 import { DaemonSubject } from './daemon-subject.js'
 import { skips, withoutSctp } from './mode-profiles.js'
-import { buildCaseService, nodeManifest, serviceManifest, sliceManifests } from './objects.js'
+import { nodeManifest } from './cluster-objects.js'
+import { buildCaseService, serviceManifest, sliceManifests } from './objects.js'
 import { runCases } from './runner.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
@@ -54,7 +57,7 @@ await t.test('S20, E19: the health check node port counts local endpoints', { sk
   t.teardown(() => world.close())
   const subject = new DaemonSubject('nftables')
   const [any] = readCases(casesFolder)
-  await subject.start(world, any!.settings)
+  await subject.start(world, any!.settings, [])
   t.teardown(() => subject.stop())
   const ask = async (family: IpFamily = 'IPv4') => {
     const url = `http://${hostPort(addressOf('node', family), 32_760)}/`
@@ -84,3 +87,39 @@ await t.test('S20, E19: the health check node port counts local endpoints', { sk
     t.match(await ask(family), { status: 200, body: { localEndpoints: 1 } }, family)
   }
 })
+
+await t.test(
+  'CT12 e2e kube_proxy.go:74: a connection that one side has ended is remembered for an hour',
+  { skip },
+  async (t) => {
+    const world = await createWorld({ name: 'daemonwait' })
+    t.teardown(() => world.close())
+    const subject = new DaemonSubject('nftables')
+    const [any] = readCases(casesFolder)
+    const service = buildCaseService('web', { ports: ['80 -> 9999/TCP'], endpoints: ['pod-1'] }, 1)
+    const objects = [nodeManifest(null), serviceManifest(service), ...sliceManifests(service)]
+    await subject.start(world, any!.settings, objects)
+    t.teardown(() => subject.stop())
+    // The server never ends its side.
+    const net = "const net = require('net');"
+    const server = `net.createServer({ allowHalfOpen: true }).listen(9999, () => console.log('up'))`
+    const client = `net.connect(80, '${service.clusterIps.IPv4}').end().resume()`
+    const listening = world.spawn('pod-1', [process.execPath, '-e', `${net} ${server}`])
+    await once(listening.stdout, 'data')
+    world.spawn('client-pod', [process.execPath, '-e', `${net} ${client}`])
+    for (let tries = 0; ; tries++) {
+      const { stdout, code } = await world.exec('node', ['cat', '/proc/net/nf_conntrack'])
+      if (code !== 0) {
+        t.pass('skipped: this kernel does not list its connection table in /proc')
+        return
+      }
+      const seconds = Number(/ (\d+) CLOSE_WAIT .*dport=80 /.exec(stdout)?.[1] ?? 0)
+      if (seconds > 0) {
+        t.ok(seconds > 3500 && seconds <= 3600, `${seconds} s left`)
+        return
+      }
+      if (tries > 50) throw new Error(`no connection waits to be closed:\n${stdout}`)
+      await sleep(100)
+    }
+  },
+)

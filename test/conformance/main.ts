@@ -40,7 +40,10 @@ const isWanted = ({ topic, name }: Case) =>
   values.only.some((text) => topic === text || `${topic}: ${name}`.includes(text))
 
 const cases = readCases(casesFolder).filter(isWanted)
-if (values.list) {
+if (cases.length === 0) {
+  console.error(`no case matches --only ${(values.only ?? []).join(' --only ')}; see --list`)
+  process.exitCode = 2
+} else if (values.list) {
   for (const { topic, name } of cases) console.log(`${topic}: ${name}`)
   console.log(`${cases.length} cases`)
 } else if (values['in-uml']) {
@@ -115,7 +118,7 @@ async function runMode(
       world,
       subject: values.daemon && mode ? new DaemonSubject(mode) : new ProcessSubject(name),
       cases,
-      mode: mode ?? 'nftables',
+      mode,
       skips: [...skips[mode ?? 'nftables'], ...(world.hasSctp ? [] : [withoutSctp])],
       secondTry: values['second-try'],
       onResult,

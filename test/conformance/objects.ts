@@ -1,6 +1,6 @@
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { Protocol } from '../../lib/state/names.js'
-import { addressOf, addresses, places, podsOfNode, ranges } from '../../lib/world/topology.js'
+import { addressOf, addresses, places, podsOfNode } from '../../lib/world/topology.js'
 import type { Place } from '../../lib/world/topology.js'
 import type { ServiceShorthand } from './case.js'
 
@@ -28,6 +28,8 @@ export interface CaseService {
   readonly ports: readonly CasePort[]
   readonly families: readonly IpFamily[]
   readonly clusterIps: Readonly<Record<IpFamily, string>>
+  /** Of the same range, and nobody's. */
+  readonly unusedClusterIps: Readonly<Record<IpFamily, string>>
   readonly loadBalancerIps: Readonly<Record<IpFamily, string>>
   readonly externalIps: Readonly<Record<IpFamily, string>>
   readonly shorthand: ServiceShorthand
@@ -59,14 +61,23 @@ export function buildCaseService(
       return { ...port, nodePort: hasNodePorts ? nodePortOf(serial, index, port, shorthand) : 0 }
     }),
     clusterIps: {
-      IPv4: `10.96.${1 + Math.floor(serial / 250)}.${visible}`,
-      IPv6: `fd00:10:96::${hex}`,
+      IPv4: `10.${secondOf(shorthand)}.${1 + Math.floor(serial / 250)}.${visible}`,
+      IPv6: `fd00:10:${secondOf(shorthand)}::${hex}`,
+    },
+    unusedClusterIps: {
+      IPv4: `10.${secondOf(shorthand)}.255.254`,
+      IPv6: `fd00:10:${secondOf(shorthand)}::fffe`,
     },
     loadBalancerIps: isOnLan(shorthand)
       ? { IPv4: `192.168.50.${200 + (serial % 50)}`, IPv6: `fd00:50::${hex}:1` }
       : { IPv4: `203.0.113.${visible}`, IPv6: `2001:db8:203::${hex}` },
     externalIps: { IPv4: `198.51.100.${visible}`, IPv6: `2001:db8:198::${hex}` },
   }
+}
+
+/** What tells the ranges of ClusterIPs apart. */
+function secondOf({ range }: ServiceShorthand): number {
+  return range === 'second' ? 97 : 96
 }
 
 /** An address of the nodes' own network, as announcers on layer 2 choose them. */
@@ -286,31 +297,4 @@ function withAddresses(endpoint: Manifest, family: IpFamily): Manifest {
 
 function nodeOf(place: Place): string {
   return place === 'node' || podsOfNode.some((pod) => pod === place) ? 'node' : 'node-2'
-}
-
-export function nodeManifest(zone: string | null | undefined): Manifest {
-  return {
-    apiVersion: 'v1',
-    kind: 'Node',
-    metadata: {
-      name: 'node',
-      labels: zone === null || zone === undefined ? {} : { 'topology.kubernetes.io/zone': zone },
-    },
-    spec: { podCIDR: ranges.pods.IPv4, podCIDRs: Object.values(ranges.pods) },
-    status: {
-      addresses: Object.values(addresses.node[0]).map((address) => ({
-        type: 'InternalIP',
-        address: String(address),
-      })),
-    },
-  }
-}
-
-export function serviceCidrManifest(): Manifest {
-  return {
-    apiVersion: 'networking.k8s.io/v1',
-    kind: 'ServiceCIDR',
-    metadata: { name: 'kubernetes' },
-    spec: { cidrs: Object.values(ranges.services) },
-  }
 }

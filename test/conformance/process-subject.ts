@@ -4,6 +4,7 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import type { World } from '../../lib/world/world.js'
 import type { CaseSettings } from './case.js'
+import type { Manifest } from './objects.js'
 import type { Changes, Subject } from './subject.js'
 
 /** One line of the subject process: ready, or what an apply came to. */
@@ -24,7 +25,7 @@ export class ProcessSubject implements Subject {
     this.name = name
   }
 
-  async start(world: World, settings: CaseSettings): Promise<void> {
+  async start(world: World, settings: CaseSettings, objects: readonly Manifest[]): Promise<void> {
     const argv = [process.execPath, subjectProgram, this.name, JSON.stringify(settings)]
     const child = world.spawn('node', argv)
     this.#errors = ''
@@ -34,6 +35,7 @@ export class ProcessSubject implements Subject {
     this.#child = child
     this.#lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
     await this.#answer('start')
+    await this.apply({ upserts: objects, removals: [] })
   }
 
   async apply(changes: Changes): Promise<void> {

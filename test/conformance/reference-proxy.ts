@@ -18,6 +18,7 @@ export const flaws = [
   'no-ranges',
   'no-external-ips',
   'keeps-stale-flows',
+  'forwards-invalid',
 ] as const
 
 export type Flaw = (typeof flaws)[number]
@@ -65,6 +66,10 @@ chain services {
 ${all('dispatch')}}
 chain refuse-in { type filter hook prerouting priority -110; ct state new jump verdicts; }
 chain refuse-out { type filter hook output priority -110; ct state new jump verdicts; }
+chain forward {
+type filter hook forward priority filter
+${flaw === 'forwards-invalid' ? '' : 'ct state invalid drop'}
+}
 chain nat-in { type nat hook prerouting priority dstnat; jump services; }
 chain nat-out { type nat hook output priority -100; jump services; }
 chain nat-post {

@@ -2,19 +2,14 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { messageOf } from '../../lib/errors.js'
 import type { ModeName } from '../../lib/modes/mode.js'
 import type { World } from '../../lib/world/world.js'
-import type { Case, Flow, Step } from './case.js'
+import type { Case, Flow, ServiceRange, Step } from './case.js'
 import { CaseServices } from './case-services.js'
 import { expandFlow, runCheck, runThroughout } from './flows.js'
 import { flushRules } from './flush.js'
 import type { Check, FlowMemory } from './flows.js'
 import type { Skip } from './mode-profiles.js'
-import {
-  idOf,
-  nodeManifest,
-  serviceCidrManifest,
-  serviceManifest,
-  sliceManifests,
-} from './objects.js'
+import { nodeManifest, serviceCidrManifest } from './cluster-objects.js'
+import { idOf, serviceManifest, sliceManifests } from './objects.js'
 import type { CaseService, Manifest } from './objects.js'
 import type { Subject } from './subject.js'
 
@@ -74,13 +69,33 @@ export async function runCases(options: RunOptions): Promise<readonly CaseResult
   return results
 }
 
+/** What a case says besides Services. */
+interface Cluster {
+  readonly zone: string | null
+  readonly serviceCidrs: readonly ServiceRange[]
+}
+
+const initialCluster: Cluster = { zone: null, serviceCidrs: ['first'] }
+
+/** By `idOf`. */
+type Objects = ReadonlyMap<string, Manifest>
+
+function objectsOf(services: readonly CaseService[], cluster: Cluster): Objects {
+  const manifests = [
+    nodeManifest(cluster.zone),
+    ...cluster.serviceCidrs.map(serviceCidrManifest),
+    ...services.flatMap((service) => [serviceManifest(service), ...sliceManifests(service)]),
+  ]
+  return new Map(manifests.map((manifest) => [idOf(manifest), manifest]))
+}
+
 /** A check and what was wrong. */
 type CheckResult = readonly [Check, readonly string[]]
 
 class Run {
   readonly #options: RunOptions
   /** What the subject has been told and not been told to forget. */
-  #applied = new Map<string, Manifest>()
+  #applied: Objects = new Map()
   #settings: string | undefined
   #serial = 0
 
@@ -117,7 +132,7 @@ class Run {
   ): Promise<void> {
     const services = new CaseServices(() => this.#serial++)
     const memory: FlowMemory = { sticky: new Map(), kept: new Map(), moved: new Set() }
-    let zone: string | null | undefined
+    let cluster = initialCluster
     if (this.#plan(each, outcome.skipped).every((checks) => checks.length === 0)) return
     await this.#start(each)
     for (const [index, step] of each.steps.entries()) {
@@ -126,10 +141,12 @@ class Run {
         outcome.failures.push(`${title}: ${check.label}: ${problem}`)
       const meanwhile = this.#startMeanwhile(step, services.known(), outcome.skipped)
       if (step.flush) await flushRules(this.#options.world)
-      if (step.restart) await this.#restart(each)
-      if (step.zone !== undefined) zone = step.zone
+      if (step.zone !== undefined) cluster = { ...cluster, zone: step.zone }
+      if (step.serviceCidrs) cluster = { ...cluster, serviceCidrs: step.serviceCidrs }
       services.take(step)
-      await this.#apply(services.present(), zone)
+      const objects = objectsOf(services.present(), cluster)
+      if (step.restart) await this.#restart(each, objects)
+      else await this.#apply(objects)
       const disturbed = await meanwhile.stop()
       if (step.waitMs > 0) await sleep(step.waitMs)
       const checks = this.#checks(step.flows, services.known(), outcome.skipped)
@@ -149,7 +166,7 @@ class Run {
     for (const [id, { client }] of memory.kept) {
       await this.#options.world.agent(client.place).forget(id)
     }
-    await this.#apply([], undefined)
+    await this.#apply(objectsOf([], initialCluster))
   }
 
   /** The checks of every step, without running anything: is there something left to check? */
@@ -228,28 +245,18 @@ class Run {
   async #start(each: Case): Promise<void> {
     const settings = JSON.stringify(each.settings)
     if (settings === this.#settings) return
-    await this.#options.subject.stop()
-    this.#applied = new Map()
-    await this.#options.subject.start(this.#options.world, each.settings)
+    await this.#restart(each, objectsOf([], initialCluster))
     this.#settings = settings
-    await this.#apply([], undefined)
   }
 
-  async #restart(each: Case): Promise<void> {
-    await this.#options.subject.stop()
-    this.#applied = new Map()
-    await this.#options.subject.start(this.#options.world, each.settings)
+  async #restart({ settings }: Case, objects: Objects): Promise<void> {
+    const { subject, world } = this.#options
+    await subject.stop()
+    await subject.start(world, settings, [...objects.values()])
+    this.#applied = objects
   }
 
-  async #apply(services: readonly CaseService[], zone: string | null | undefined): Promise<void> {
-    const wanted = new Map<string, Manifest>()
-    for (const manifest of [
-      nodeManifest(zone),
-      serviceCidrManifest(),
-      ...services.flatMap((service) => [serviceManifest(service), ...sliceManifests(service)]),
-    ]) {
-      wanted.set(idOf(manifest), manifest)
-    }
+  async #apply(wanted: Objects): Promise<void> {
     const upserts = [...wanted]
       .filter(([id, manifest]) => {
         const applied = this.#applied.get(id)

@@ -29,6 +29,8 @@ const telltales: Readonly<Record<Flaw, string>> = {
   'no-external-ips': "e2e service.go:1313: an external IP that is not the node's is served",
   'keeps-stale-flows':
     'CT01 CT15 e2e conntrack.go:140: UDP: a client of a ClusterIP moves on when its endpoint is replaced',
+  'forwards-invalid':
+    'CT16 e2e conntrack.go:552: a packet that fits no window does not reset its connection',
 }
 
 await t.test('the suite catches wrong proxies', { skip }, async (t) => {

@@ -11,8 +11,8 @@ export interface Changes {
 /** A proxy under test. It runs inside the node's namespace. */
 export interface Subject {
   readonly name: string
-  /** Starts with no objects; resolves once it is ready for some. */
-  start(world: World, settings: CaseSettings): Promise<void>
+  /** Starts with these objects; resolves once they are in force. */
+  start(world: World, settings: CaseSettings, objects: readonly Manifest[]): Promise<void>
   /** Hands over changes and resolves once they are in force. */
   apply(changes: Changes): Promise<void>
   /** Ends the process as SIGTERM would; what it left in the kernel stays. */

@@ -14,20 +14,14 @@ import {
   uplinkName,
 } from '../../lib/world/topology.js'
 import { backendPorts } from '../../lib/world/world.js'
-import type { Case, Client } from '../conformance/case.js'
+import type { Case, Client, ServiceRange } from '../conformance/case.js'
 import { CaseServices } from '../conformance/case-services.js'
 import { readCases } from '../conformance/case-file.js'
 import { casesFolder } from '../conformance/cases-folder.js'
 import { expandFlow, type Check } from '../conformance/flows.js'
 import { skips, withoutSctp } from '../conformance/mode-profiles.js'
-import {
-  idOf,
-  nodeManifest,
-  serviceCidrManifest,
-  serviceManifest,
-  sliceManifests,
-  type Manifest,
-} from '../conformance/objects.js'
+import { nodeManifest, serviceCidrManifest } from '../conformance/cluster-objects.js'
+import { idOf, serviceManifest, sliceManifests, type Manifest } from '../conformance/objects.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 
 /** What `explain` says against what packets really did: the flows of the conformance suite. */
@@ -106,6 +100,8 @@ function disagreement(
   each: Case,
 ): string | undefined {
   const { client, family, protocol, host, port, gets, source } = check
+  // Nothing is said here about what has no ports.
+  if (protocol === 'ICMP') return undefined
   const settings = modeSettings(
     configWith({
       'iptables.masqueradeAll': each.settings.masqueradeAll,
@@ -170,13 +166,15 @@ for (const mode of explainedModes) {
       const services = new CaseServices(() => serial++)
       const state = new CaseState(each)
       let zone: string | null | undefined
+      let serviceCidrs: readonly ServiceRange[] = ['first']
       for (const step of each.steps) {
         if (step.zone !== undefined) zone = step.zone
+        serviceCidrs = step.serviceCidrs ?? serviceCidrs
         services.take(step)
         const present = services.present()
         const states = state.apply([
           nodeManifest(zone ?? undefined),
-          serviceCidrManifest(),
+          ...serviceCidrs.map(serviceCidrManifest),
           ...present.flatMap((service) => [serviceManifest(service), ...sliceManifests(service)]),
         ])
         for (const flow of step.flows) {

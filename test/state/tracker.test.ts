@@ -203,7 +203,7 @@ t.test(
 )
 
 t.test(
-  'E11, E12: terminating endpoints serve only while none is ready, decided per list',
+  'E11-E13: terminating endpoints serve only while none is ready, decided per list',
   async (t) => {
     const dying = { ready: false, serving: true, terminating: true }
     const gone = { ready: false, serving: false, terminating: true }
