@@ -1,7 +1,6 @@
 import { aborted } from '../aborted.js'
 import { createServer, type Server } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
-import { ConfigError } from '../errors.js'
 import type { Certificate } from './certificate.js'
 import type { Controller } from './controllers/controller.js'
 import { deploymentController } from './controllers/deployments.js'
@@ -13,6 +12,7 @@ import { fakeRuntime, type PodRuntime } from './controllers/pod-runtime.js'
 import { PodController } from './controllers/pods.js'
 import { Faults } from './faults.js'
 import { writeKubeconfig } from './kubeconfig.js'
+import { close, listen } from './listening.js'
 import type { KubeObject, NewObject } from './object.js'
 import { Registry, type Strategy } from './registry.js'
 import { definitionStrategy, serveCustomResources } from './custom-resources.js'
@@ -276,28 +276,4 @@ function serviceCidrObject(cidrs: readonly string[], since: string): NewObject {
       ],
     },
   }
-}
-
-function listen(server: Server, host: string, port: number): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const refused = (cause: Error) =>
-      reject(new ConfigError(`listen on ${host} port ${port}: ${cause.message}`, { cause }))
-    server.once('error', refused)
-    server.listen({ host, port }, () => {
-      server.off('error', refused)
-      resolve()
-    })
-  })
-}
-
-function close(server: Server): Promise<void> {
-  return new Promise((resolve) => {
-    if (!server.listening) {
-      resolve()
-      return
-    }
-    server.close(() => resolve())
-    // Watches never end by themselves, and nobody keeps data that a broken answer could lose.
-    server.closeAllConnections()
-  })
 }

@@ -58,9 +58,23 @@ export function keyOf(object: KubeObject): string {
   return collectionKey(object.metadata.namespace, object.metadata.name)
 }
 
-/** A kind that a controller cannot do without; undefined when this server does not serve it. */
-export function kindOf(registry: Registry, apiVersion: string, kind: string) {
-  return registry.resources.byKind(apiVersion, kind)
+/** The kinds a controller works with, by a name each; undefined when this server lacks one. */
+export function kindsOf<Name extends string>(
+  { resources }: Registry,
+  wanted: Readonly<Record<Name, readonly [apiVersion: string, kind: string]>>,
+): Readonly<Record<Name, ResourceKind>> | undefined {
+  const found = new Map<string, ResourceKind>()
+  for (const [name, [apiVersion, kind]] of Object.entries<readonly [string, string]>(wanted)) {
+    const resource = resources.byKind(apiVersion, kind)
+    if (resource === undefined) return undefined
+    found.set(name, resource)
+  }
+  return Object.fromEntries(found) as Record<Name, ResourceKind>
+}
+
+/** The key of what changed. */
+export function ownKey({ object }: StoreEvent): readonly string[] {
+  return [keyOf(object)]
 }
 
 /** The reference with which a controller marks what it made. */

@@ -5,9 +5,9 @@ import { collectionOf, type ResourceKind } from '../resources.js'
 import type { StoreEvent } from '../store.js'
 import {
   isOwnedBy,
-  keyOf,
-  kindOf,
+  kindsOf,
   ownerReference,
+  ownKey,
   runController,
   type Controller,
   type ControllerDeps,
@@ -15,21 +15,25 @@ import {
 
 const hashLabel = 'pod-template-hash'
 
+const needed = { deployments: ['apps/v1', 'Deployment'], pods: ['v1', 'Pod'] } as const
+
+type Kinds = Readonly<Record<keyof typeof needed, ResourceKind>>
+
 /** Deployments make pods without a ReplicaSet in between, and replace them one by one. */
 export function deploymentController(deps: ControllerDeps): Controller {
   const { registry } = deps
   return {
     async run(signal) {
-      const deployments = kindOf(registry, 'apps/v1', 'Deployment')
-      const pods = kindOf(registry, 'v1', 'Pod')
-      if (deployments === undefined || pods === undefined) return
+      const kinds = kindsOf(registry, needed)
+      if (kinds === undefined) return
+      const { deployments, pods } = kinds
       const watched = [
-        { kind: deployments, keysOf: ({ object }: StoreEvent) => [keyOf(object)] },
+        { kind: deployments, keysOf: ownKey },
         { kind: pods, keysOf: ({ object }: StoreEvent) => ownersOf(object) },
       ]
       const reconcile = (key: string) => {
         const deployment = registry.store.get(collectionOf(deployments), key)
-        if (deployment) scale(deps, { deployments, pods }, deployment)
+        if (deployment) scale(deps, kinds, deployment)
       }
       await runController(deps, watched, reconcile, signal)
     },
@@ -41,11 +45,6 @@ function ownersOf(pod: KubeObject): readonly string[] {
   return ownerReferences
     .filter((owner) => owner.kind === 'Deployment')
     .map((owner) => `${namespace ?? ''}\0${owner.name}`)
-}
-
-interface Kinds {
-  readonly deployments: ResourceKind
-  readonly pods: ResourceKind
 }
 
 function scale({ registry }: ControllerDeps, kinds: Kinds, deployment: KubeObject): void {

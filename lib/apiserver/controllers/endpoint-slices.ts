@@ -2,17 +2,17 @@ import { familyOf, type IpFamily } from '../../state/ip.js'
 import { equalJson, listAt, textAt, textMapAt, type Json, type JsonObject } from '../json.js'
 import type { KubeObject } from '../object.js'
 import { collectionOf, type ResourceKind } from '../resources.js'
-import { matchesLabels } from '../selectors.js'
 import { collectionKey, type StoreEvent } from '../store.js'
 import {
   keyOf,
-  kindOf,
+  kindsOf,
   ownerReference,
+  ownKey,
   runController,
   type Controller,
   type ControllerDeps,
 } from './controller.js'
-import { endpointOf, portsOf, type EndpointContext } from './endpoints.js'
+import { endpointOf, portsOf, selecting, selects, type EndpointContext } from './endpoints.js'
 
 const managedBy = 'endpointslice.kubernetes.io/managed-by'
 const managerName = 'endpointslice-controller.k8s.io'
@@ -23,28 +23,27 @@ const triggerTime = 'endpoints.kubernetes.io/last-change-trigger-time'
 /** The real controller's default. */
 const longestSlice = 100
 
-interface Kinds {
-  readonly services: ResourceKind
-  readonly slices: ResourceKind
-  readonly pods: ResourceKind
-  readonly nodes: ResourceKind
-}
+const needed = {
+  services: ['v1', 'Service'],
+  slices: ['discovery.k8s.io/v1', 'EndpointSlice'],
+  pods: ['v1', 'Pod'],
+  nodes: ['v1', 'Node'],
+} as const
+
+type Kinds = Readonly<Record<keyof typeof needed, ResourceKind>>
 
 /** Service selector + pods -> EndpointSlices. */
 export function endpointSliceController(deps: ControllerDeps): Controller {
   const { registry } = deps
   return {
     async run(signal) {
-      const services = kindOf(registry, 'v1', 'Service')
-      const slices = kindOf(registry, 'discovery.k8s.io/v1', 'EndpointSlice')
-      const pods = kindOf(registry, 'v1', 'Pod')
-      const nodes = kindOf(registry, 'v1', 'Node')
-      if (!services || !slices || !pods || !nodes) return
-      const kinds = { services, slices, pods, nodes }
+      const kinds = kindsOf(registry, needed)
+      if (kinds === undefined) return
+      const { services, slices, pods, nodes } = kinds
       const managed = new ManagedSlices()
       const watched = [
-        { kind: services, keysOf: ({ object }: StoreEvent) => [keyOf(object)] },
-        { kind: pods, keysOf: (event: StoreEvent) => selecting(deps, services, event) },
+        { kind: services, keysOf: ownKey },
+        { kind: pods, keysOf: (event: StoreEvent) => selecting(registry, services, event) },
         // Whoever deletes or edits a slice by hand gets it back.
         { kind: slices, keysOf: (event: StoreEvent) => managed.follow(event) },
         { kind: nodes, keysOf: (event: StoreEvent) => ifZoneChanged(deps, services, event) },
@@ -59,15 +58,6 @@ export function endpointSliceController(deps: ControllerDeps): Controller {
 }
 
 /** Services that had or have the pod in their selection. */
-function selecting(deps: ControllerDeps, services: ResourceKind, event: StoreEvent) {
-  const { object, previous } = event
-  return deps.registry.store
-    .list(collectionOf(services))
-    .filter((service) => service.metadata.namespace === object.metadata.namespace)
-    .filter((service) => selects(service, object) || (previous && selects(service, previous)))
-    .map(keyOf)
-}
-
 /** The slices this controller made, by Service: looking through all at each change would not scale. */
 class ManagedSlices {
   readonly #keys = new Map<string, Set<string>>()
@@ -98,11 +88,6 @@ function ifZoneChanged(deps: ControllerDeps, services: ResourceKind, event: Stor
     node?.metadata.labels?.['topology.kubernetes.io/zone']
   if (event.type !== 'DELETED' && zone(event.object) === zone(event.previous)) return []
   return deps.registry.store.list(collectionOf(services)).map(keyOf)
-}
-
-function selects(service: KubeObject, pod: KubeObject): boolean {
-  const selector = textMapAt(service, 'spec', 'selector')
-  return Object.keys(selector).length > 0 && matchesLabels(pod, selector)
 }
 
 function publish(
@@ -178,7 +163,6 @@ function slicesOf(deps: ControllerDeps, kinds: Kinds, service: KubeObject): read
   const { store } = deps.registry
   const pods = store
     .list(collectionOf(kinds.pods))
-    .filter((pod) => pod.metadata.namespace === service.metadata.namespace)
     .filter((pod) => selects(service, pod))
     .filter((pod) => !['Succeeded', 'Failed'].includes(textAt(pod, 'status', 'phase')))
   const context: EndpointContext = {

@@ -2,18 +2,17 @@ import { familyOf, type IpFamily } from '../../state/ip.js'
 import { at, equalJson, listAt, textAt, textMapAt, type Json, type JsonObject } from '../json.js'
 import type { KubeObject } from '../object.js'
 import { collectionOf, type ResourceKind } from '../resources.js'
-import { matchesLabels } from '../selectors.js'
 import type { StoreEvent } from '../store.js'
 import {
   isOwnedBy,
-  keyOf,
-  kindOf,
+  kindsOf,
   ownerReference,
+  ownKey,
   runController,
   type Controller,
   type ControllerDeps,
 } from './controller.js'
-import { portsOf } from './endpoints.js'
+import { portsOf, selecting, selects } from './endpoints.js'
 import { isPodReady } from './deployments.js'
 
 const serviceName = 'kubernetes.io/service-name'
@@ -22,12 +21,14 @@ const mirrorName = 'endpointslicemirroring-controller.k8s.io'
 /** On Endpoints that this controller wrote: those need no mirror, their Service has slices. */
 const skipMirror = 'endpointslice.kubernetes.io/skip-mirror'
 
-interface Kinds {
-  readonly services: ResourceKind
-  readonly endpoints: ResourceKind
-  readonly slices: ResourceKind
-  readonly pods: ResourceKind
-}
+const needed = {
+  services: ['v1', 'Service'],
+  endpoints: ['v1', 'Endpoints'],
+  slices: ['discovery.k8s.io/v1', 'EndpointSlice'],
+  pods: ['v1', 'Pod'],
+} as const
+
+type Kinds = Readonly<Record<keyof typeof needed, ResourceKind>>
 
 /**
  * The old Endpoints objects, both ways: written for Services with a selector, and mirrored to
@@ -37,35 +38,17 @@ export function endpointsController(deps: ControllerDeps): Controller {
   const { registry } = deps
   return {
     async run(signal) {
-      const services = kindOf(registry, 'v1', 'Service')
-      const endpoints = kindOf(registry, 'v1', 'Endpoints')
-      const slices = kindOf(registry, 'discovery.k8s.io/v1', 'EndpointSlice')
-      const pods = kindOf(registry, 'v1', 'Pod')
-      if (!services || !endpoints || !slices || !pods) return
-      const kinds = { services, endpoints, slices, pods }
-      const own = ({ object }: StoreEvent) => [keyOf(object)]
-      const selecting = ({ object, previous }: StoreEvent) =>
-        registry.store
-          .list(collectionOf(services))
-          .filter((service) => selects(service, object) || (previous && selects(service, previous)))
-          .map(keyOf)
+      const kinds = kindsOf(registry, needed)
+      if (kinds === undefined) return
+      const { services, endpoints, pods } = kinds
       const watched = [
-        { kind: services, keysOf: own },
-        { kind: endpoints, keysOf: own },
-        { kind: pods, keysOf: selecting },
+        { kind: services, keysOf: ownKey },
+        { kind: endpoints, keysOf: ownKey },
+        { kind: pods, keysOf: (event: StoreEvent) => selecting(registry, services, event) },
       ]
       await runController(deps, watched, (key) => reconcile(deps, kinds, key), signal)
     },
   }
-}
-
-function selects(service: KubeObject, pod: KubeObject): boolean {
-  const selector = textMapAt(service, 'spec', 'selector')
-  return (
-    service.metadata.namespace === pod.metadata.namespace &&
-    Object.keys(selector).length > 0 &&
-    matchesLabels(pod, selector)
-  )
 }
 
 function reconcile(deps: ControllerDeps, kinds: Kinds, key: string): void {

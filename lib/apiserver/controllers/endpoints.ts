@@ -1,5 +1,10 @@
-import { at, listAt, numberAt, textAt, type Json, type JsonObject } from '../json.js'
+import { at, listAt, numberAt, textAt, textMapAt, type Json, type JsonObject } from '../json.js'
 import type { KubeObject } from '../object.js'
+import type { Registry } from '../registry.js'
+import { collectionOf, type ResourceKind } from '../resources.js'
+import { matchesLabels } from '../selectors.js'
+import type { StoreEvent } from '../store.js'
+import { keyOf } from './controller.js'
 import { isPodReady } from './deployments.js'
 
 export interface EndpointContext {
@@ -66,4 +71,23 @@ function targetOf(port: Json, pod: KubeObject | undefined): number | undefined {
         (textAt(each, 'protocol') || 'TCP') === (textAt(port, 'protocol') || 'TCP'),
     )
   return numberAt(named, 'containerPort')
+}
+
+/** The Services that a pod belongs to, or belonged to before the change. */
+export function selecting(
+  { store }: Registry,
+  services: ResourceKind,
+  { object, previous }: StoreEvent,
+): readonly string[] {
+  return store
+    .list(collectionOf(services))
+    .filter((service) => selects(service, object) || (previous && selects(service, previous)))
+    .map(keyOf)
+}
+
+/** A Service without a selector selects nobody. */
+export function selects(service: KubeObject, pod: KubeObject): boolean {
+  if (service.metadata.namespace !== pod.metadata.namespace) return false
+  const selector = textMapAt(service, 'spec', 'selector')
+  return Object.keys(selector).length > 0 && matchesLabels(pod, selector)
 }

@@ -1,6 +1,12 @@
 import { collectionOf } from '../resources.js'
 import type { StoreEvent } from '../store.js'
-import { keyOf, kindOf, runController, type Controller, type ControllerDeps } from './controller.js'
+import {
+  keyOf,
+  kindsOf,
+  runController,
+  type Controller,
+  type ControllerDeps,
+} from './controller.js'
 
 /** A real server forgets Events after an hour; here their number is what must not grow. */
 const longest = 1000
@@ -10,7 +16,7 @@ export function eventExpiry(deps: ControllerDeps): Controller {
   const { registry } = deps
   return {
     async run(signal) {
-      const events = kindOf(registry, 'v1', 'Event')
+      const events = kindsOf(registry, { events: ['v1', 'Event'] })?.events
       if (events === undefined) return
       const collection = collectionOf(events)
       /** Keys in the order of arrival. */

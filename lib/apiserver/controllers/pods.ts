@@ -10,7 +10,14 @@ import {
 import type { KubeObject } from '../object.js'
 import { collectionOf, type ResourceKind } from '../resources.js'
 import { matchesLabels } from '../selectors.js'
-import { runController, keyOf, kindOf, type Controller, type ControllerDeps } from './controller.js'
+import {
+  runController,
+  keyOf,
+  kindsOf,
+  ownKey,
+  type Controller,
+  type ControllerDeps,
+} from './controller.js'
 import type { PodRuntime, PodState } from './pod-runtime.js'
 
 export interface PodControllerDeps extends ControllerDeps {
@@ -36,11 +43,11 @@ export class PodController implements Controller {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const pods = kindOf(this.#deps.registry, 'v1', 'Pod')
-    const nodes = kindOf(this.#deps.registry, 'v1', 'Node')
-    if (pods === undefined || nodes === undefined) return
+    const kinds = kindsOf(this.#deps.registry, { pods: ['v1', 'Pod'], nodes: ['v1', 'Node'] })
+    if (kinds === undefined) return
+    const { pods, nodes } = kinds
     const watched = [
-      { kind: pods, keysOf: ({ object }: { object: KubeObject }) => [keyOf(object)] },
+      { kind: pods, keysOf: ownKey },
       // A new node may take what found no place before.
       { kind: nodes, keysOf: () => this.#unbound(pods) },
     ]
