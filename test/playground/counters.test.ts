@@ -103,7 +103,7 @@ t.test('commands of the page are taken word by word, or not at all', async (t) =
     null,
     'mode',
   ]) {
-    t.equal(parse(wrong), undefined, JSON.stringify(wrong)?.slice(0, 60))
+    t.equal(parse(wrong), undefined, JSON.stringify(wrong).slice(0, 60))
   }
   t.equal(parsePageCommand('{'), undefined)
 })
