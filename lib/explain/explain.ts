@@ -16,6 +16,7 @@ import { walkNftables } from './nftables-walk.js'
 import { offlinePlanner } from '../modes/iptables/plan.js'
 import { nftablesPlanner } from '../modes/nftables/plan.js'
 import { UserspacePlanner } from '../modes/userspace/plan.js'
+import { cidrContains, hostPort, parseIp } from '../state/ip.js'
 import { withHop } from './ways.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { ModeName, ModeSettings } from '../modes/mode.js'
@@ -57,13 +58,50 @@ export function explainPacket(
         : ways
     }
     case 'ipvs':
-      return walkIpvs(ipvsPresent(ipvsRuleset(ipvsPlanner(settings)(state)), lacks), packet, node)
+      return markedAnswers(
+        walkIpvs(ipvsPresent(ipvsRuleset(ipvsPlanner(settings)(state)), lacks), packet, node),
+        { state, packet },
+      )
     case 'userspace': {
       const ruleset = userspaceRuleset(new UserspacePlanner(settings).plan(state))
       const symbol = (text: string) => text.replace(/\b1\d{5}\b/g, 'PROXY-PORT')
       const has = iptablesPresent(ruleset.rules, (place, text) => lacks(place, symbol(text)))
       return walkUserspace({ ...ruleset, rules: has }, packet, node)
     }
+  }
+}
+
+/** Only this mode sends strangers on to other nodes as they are. */
+function markedAnswers(
+  ways: readonly Way[],
+  { state, packet }: { readonly state: DesiredState; readonly packet: Packet },
+): readonly Way[] {
+  if (packet.inInterface === undefined || isFromPod(packet, state)) return ways
+  const elsewhere = new Set<string>()
+  for (const { servingEndpoints } of state.services.values()) {
+    for (const { key, isLocal } of servingEndpoints) if (!isLocal) elsewhere.add(key)
+  }
+  return ways.map((way) => {
+    const { destination, port, isDnated, isMasqueraded } = way.packet
+    const isPast = way.end === 'sent' && isDnated && !isMasqueraded
+    return isPast && elsewhere.has(hostPort(destination, port))
+      ? { ...way, isAnsweredPast: true as const }
+      : way
+  })
+}
+
+function isFromPod({ source, inInterface = '' }: Packet, { node }: DesiredState): boolean {
+  const pods = node.localTraffic
+  const ip = parseIp(source)
+  switch (pods.by) {
+    case 'cidrs':
+      return ip !== undefined && pods.cidrs.some((cidr) => cidrContains(cidr, ip))
+    case 'interface':
+      return inInterface === pods.name
+    case 'interface-prefix':
+      return inInterface.startsWith(pods.prefix)
+    case 'none':
+      return false
   }
 }
 

@@ -37,6 +37,11 @@ export interface Way {
   /** The packet as it leaves, or as it was when it ended. */
   readonly packet: Packet
   readonly end: WayEnd
+  /**
+   * The endpoint is on another node and sees a stranger, so it answers past this node, from an
+   * address the stranger never asked (IP25).
+   */
+  readonly isAnsweredPast?: true
 }
 
 /**

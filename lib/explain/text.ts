@@ -95,7 +95,7 @@ function verdictLines(ways: readonly Way[], shared: number): readonly string[] {
   ]
 }
 
-export function verdictOf({ end, packet }: Way): string {
+export function verdictOf({ end, packet, isAnsweredPast }: Way): string {
   const to = hostPort(packet.destination, packet.port)
   switch (end) {
     case 'dropped':
@@ -105,6 +105,9 @@ export function verdictOf({ end, packet }: Way): string {
     case 'local':
       return `for this node itself, ${to}: whoever listens there answers`
     case 'sent': {
+      if (isAnsweredPast) {
+        return `sent to ${to} on another node, which answers past this one: the sender discards it`
+      }
       if (!packet.isDnated) return `sent on to ${to} as it is: no rule is about it`
       const source = packet.isMasqueraded
         ? 'which sees an address of this node as the sender'

@@ -61,12 +61,13 @@ export function topText(rows: readonly TopRow[], options: TableOptions): string 
   const titles = heads.map((head) => (head === 'IN' || head === 'OUT' ? head + per : head))
   const head = 'SERVICE'.padEnd(nameWidth) + titles.map((text) => text.padStart(width)).join('')
   const titleLines = title.split('\n').map((line) => cut(line, columns))
-  const taken = titleLines.length + 2
-  const room = lines === undefined ? rows.length : Math.max(1, lines - taken)
-  const shown = rows.slice(0, room).map((row) => lineOf(row, nameWidth, hasRates))
+  const room = lines === undefined ? rows.length : Math.max(1, lines - titleLines.length - 1)
+  // The last line of a full screen says what does not fit.
+  const shown = rows.length <= room ? rows : rows.slice(0, room - 1)
   const rest = rows.length - shown.length
   const more = rest > 0 ? [`… and ${rest} more; a taller terminal or --once shows them`] : []
-  return [...titleLines, head, ...(rest > 0 ? shown.slice(0, -1) : shown), ...more].join('\n')
+  const body = shown.map((row) => lineOf(row, nameWidth, hasRates))
+  return [...titleLines, head, ...body, ...more].join('\n')
 }
 
 function lineOf(row: TopRow, nameWidth: number, hasRates: boolean): string {

@@ -2,7 +2,7 @@ import t from 'tap'
 import { configWith } from '../../lib/config/load.js'
 import { modeSettings } from '../../lib/config/mode-settings.js'
 import { explainedModes, explainPacket, type ExplainedMode } from '../../lib/explain/explain.js'
-import type { Packet, Way } from '../../lib/explain/packet.js'
+import type { Way } from '../../lib/explain/packet.js'
 import { TrackerSink } from '../../lib/sources/tracker-sink.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import {
@@ -78,20 +78,15 @@ function wayIn({ place }: Client): string | undefined {
 }
 
 /** Whom a way reaches, or how it fails, in the words of the cases. */
-function outcomeOf({ end, packet }: Way, client: Client): string {
+function outcomeOf({ end, packet, isAnsweredPast }: Way): string {
   if (end === 'dropped') return 'dropped'
   if (end === 'rejected') return 'refused'
   const place = placeOf(packet.destination)
-  const isElsewhere = place !== undefined && !(podsOfNode as readonly string[]).includes(place)
-  // The answer goes to the client directly, from an address it never asked.
-  if (isElsewhere && isPastNode(packet) && client.place === 'outside') return 'no-reply'
+  if (isAnsweredPast) return 'no-reply'
   if (place && backendPorts.includes(packet.port)) return place
   // Nobody listens there on this node; elsewhere nobody has the address.
   return end === 'local' ? 'refused' : 'no-reply'
 }
-
-const isPastNode = ({ isDnated, isMasqueraded, destination }: Packet) =>
-  isDnated && !isMasqueraded && placeOf(destination) !== 'node'
 
 function disagreement(
   mode: ExplainedMode,
@@ -128,9 +123,7 @@ function disagreement(
   const total = ways.reduce((sum, { probability }) => sum + probability, 0)
   if (Math.abs(total - 1) > 1e-6) return `probabilities add up to ${total}`
   const outcomes = [
-    ...new Set(
-      ways.filter(({ probability }) => probability > 0).map((way) => outcomeOf(way, client)),
-    ),
+    ...new Set(ways.filter(({ probability }) => probability > 0).map(outcomeOf)),
   ].sort()
   if (gets === 'same') return undefined
   if (typeof gets === 'string') {
