@@ -42,10 +42,13 @@ async function diff(flags: NodeFlags & { readonly json?: boolean }): Promise<voi
 }
 
 /** 1 means a difference here, so what stops the comparison ends with 2. */
-export function unreadable(error: unknown, mode: string): ConfigError {
+function unreadable(error: unknown, mode: string): ConfigError {
   const isDenied = error instanceof KernelError && error.kind === 'denied'
-  const advice = isDenied
-    ? '; run it as root, or with CAP_NET_ADMIN'
-    : `; \`kube-proxy check\` says whether this node can run ${mode} mode`
+  const isAdvised = messageOf(error).includes('as root')
+  const advice = isAdvised
+    ? ''
+    : isDenied
+      ? '; run it as root, or with CAP_NET_ADMIN'
+      : `; \`kube-proxy check\` says whether this node can run ${mode} mode`
   return new ConfigError(`${messageOf(error)}${advice}`, { cause: error })
 }

@@ -25,6 +25,7 @@ export function differencesText(mode: ModeName, families: readonly FamilyDiffere
       const owners = [...new Set(group.map(({ owner }) => owner))].filter((owner) => owner !== '')
       const belongs = owners.length === 0 ? '' : ` (${owners.join(', ')})`
       lines.push('', `${where}${belongs}`)
+      if (where.startsWith('table ')) lines.push(`  ${noTable}`)
       for (const { expected, found } of group) {
         for (const line of textLines(expected)) lines.push(`  - ${line}`)
         for (const line of textLines(found)) lines.push(`  + ${line}`)
@@ -35,6 +36,8 @@ export function differencesText(mode: ModeName, families: readonly FamilyDiffere
   if (families.some(({ differences }) => differences.length > 0)) lines.push(legend)
   return `${lines.join('\n')}\n`
 }
+
+const noTable = 'No proxy in this mode has written it, or somebody deleted it.'
 
 const legend =
   '- should be there and is not; + is there and should not be. A running proxy repairs this by itself within a sync period; if not, its log says why.'

@@ -1,0 +1,92 @@
+import t from 'tap'
+import { ipvsDifferences } from '../../lib/modes/ipvs/differences.js'
+import { ipvsPlanner } from '../../lib/modes/ipvs/plan.js'
+import { setNameOf, setNames, setOf } from '../../lib/modes/ipvs/names.js'
+import { serverText, type PlannedServer } from '../../lib/modes/ipvs/resource.js'
+import { parseSaved, type SavedTable } from '../../lib/kernel/iptables.js'
+import { winnerOf } from '../../lib/modes/ipvs/claims.js'
+import { service, states, testSettings } from '../support/states.js'
+import type { IpvsPlan } from '../../lib/modes/ipvs/plan.js'
+
+/** A kernel that holds just what the plan wants, to be spoilt by a test. */
+function kernelOf(plan: IpvsPlan) {
+  const servers = new Map<string, PlannedServer>()
+  const addresses = new Set<string>()
+  const members = new Map(setNames.map((name) => [name, new Set<string>()]))
+  for (const claims of plan.claims.values()) {
+    const resource = winnerOf(claims)
+    if (resource?.kind === 'server') servers.set(serverText(resource.server), resource)
+    else if (resource?.kind === 'address') addresses.add(resource.ip)
+    else if (resource) members.get(resource.set)?.add(resource.member)
+  }
+  const sets = new Map(
+    Array.from(members, ([name, list]) => [
+      setNameOf(plan.family, name),
+      { ...setOf(plan.family, name), members: list },
+    ]),
+  )
+  return { servers, addresses, sets, tables: tablesOf(plan) }
+}
+
+function tablesOf({ chains }: IpvsPlan): SavedTable[] {
+  const lines = ['mangle', 'nat', 'filter'].flatMap((table) => {
+    const here = [...chains.jumps, ...chains.rules].filter((one) => one.table === table)
+    const own = chains.declared.filter(([name]) => name === table).map(([, chain]) => chain)
+    const all = new Set([...own, ...here.map(({ chain }) => chain)])
+    return [
+      `*${table}`,
+      ...[...all].map((chain) => `:${chain} - [0:0]`),
+      ...here.map(({ chain, rule }) => `-A ${chain} ${rule.text}`),
+    ]
+  })
+  return parseSaved(lines.join('\n'))
+}
+
+t.test(
+  'a comparison in ipvs mode names what is missing, changed or too much, and whose it is',
+  (t) => {
+    const web = service({ name: 'web', clusterIp: '10.96.0.10', nodePort: 30080, endpoints: 2 })
+    const plan = ipvsPlanner(testSettings)(states().put(web).take())
+    const { tables, ...view } = kernelOf(plan)
+    const compare = (saved = tables) =>
+      ipvsDifferences(plan, { view, tables: saved, excluded: [] }).map(
+        ({ where, expected = '', found = '', owner }) =>
+          [where, expected, found, owner].join(' | '),
+      )
+    t.same(compare(), [], 'as planned')
+
+    const at = '10.96.0.10:80/TCP'
+    const server = view.servers.get(at)
+    if (!server) throw new Error('no virtual server')
+    const [[first = '', real] = []] = server.reals
+    if (!real) throw new Error('no real server')
+    const reals = new Map(server.reals)
+    reals.set(first, { ...real, weight: 7 })
+    reals.set('10.9.9.9:80', { ip: '10.9.9.9', port: 80, weight: 1 })
+    // One that finishes its connections is nothing to repair.
+    reals.set('10.9.9.8:80', { ip: '10.9.9.8', port: 80, weight: 0 })
+    view.servers.set(at, { ...server, server: { ...server.server, scheduler: 'lc' }, reals })
+    view.addresses.delete('10.96.0.10')
+    view.sets.get('KUBE-CLUSTER-IP')?.members.add('10.9.9.9,tcp:80')
+    const owner = 'default/web:http'
+    t.same(compare(), [
+      'ipset KUBE-CLUSTER-IP |  | 10.9.9.9,tcp:80 | ',
+      `virtual server ${at} | -A -t 10.96.0.10:80 -s rr | -A -t 10.96.0.10:80 -s lc | ${owner}`,
+      `virtual server ${at} | -r ${first} -m -w 1 | -r ${first} -m -w 7 | ${owner}`,
+      `virtual server ${at} |  | -r 10.9.9.9:80 -m -w 1 | ${owner}`,
+      `device kube-ipvs0 | 10.96.0.10 |  | ${owner}`,
+    ])
+
+    const spoilt = tables.map((table) => ({
+      ...table,
+      chains: new Map(
+        Array.from(table.chains, ([name, chain]) => [
+          name,
+          name === 'KUBE-MARK-MASQ' ? { ...chain, rules: [] } : chain,
+        ]),
+      ),
+    }))
+    t.match(compare(spoilt).at(-1), /^nat KUBE-MARK-MASQ \| -j MARK --or-mark 0x4000 \|/)
+    t.end()
+  },
+)
