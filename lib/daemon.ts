@@ -89,7 +89,6 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const observer = new SyncObserver({ mode, log, meter: metrics, now: Date.now, startedAt })
   const flows = new FlowCleaner({
     openTable: () => new Conntrack(),
-    answering: mode === 'userspace' ? 'proxy' : 'endpoints',
     log,
     meter: metrics,
     now: () => performance.now(),
@@ -111,6 +110,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     startedAt,
   })
 
+  const ending = new AbortController()
   const requestSync = () => {
     log.debug({}, 'change seen, sync asked for')
     observation.queued()
@@ -123,6 +123,10 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
       log.info({ reason, full }, 'sync asked for by the mode')
       if (full) syncer.forget()
       requestSync()
+    },
+    stop: (reason) => {
+      log.info({ reason }, 'the mode asks to end')
+      ending.abort()
     },
   }
   const running = config.dryRun
@@ -147,7 +151,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
         witnesses: [observer, observation, ...(dashboard ? [dashboard] : [])],
         applied: (state) => {
           // A dry run touches no connection either.
-          if (!config.dryRun) flows.applied(state)
+          if (!config.dryRun && !running.cleansFlows) flows.applied(state)
         },
         inForce: () => inForce.abort(),
       }),
@@ -159,7 +163,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     },
   })
 
-  await together(signal, [
+  await together(AbortSignal.any([signal, ending.signal]), [
     async (inner) => {
       await systemClock.sleep(nodePatienceMs, inner)
       if (!inner.aborted && sink.doWithout('Node')) {
@@ -183,7 +187,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
           (inner: AbortSignal) => runLeftoverCleanup(mode, context, inForce.signal, inner),
         ]),
   ])
-  log.info({}, 'stopping; rules of the kernel stay in place')
+  log.info({}, 'stopping')
   await running.close()
   await flows.idle()
 }

@@ -1,6 +1,7 @@
 /**
  * Mixed traffic through a userspace data path while endpoints change 20 times a second: no errors,
  * flat memory, no descriptor lost. `npm run soak`; SOAK_SECONDS and SOAK_DATAPATH change it.
+ * With SOAK_CONNECTIONS=1000000 it makes so many short connections instead, as fast as it can.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
@@ -17,6 +18,7 @@ import { ports } from '../support/services.js'
 
 const seconds = Number(process.env['SOAK_SECONDS'] ?? 600)
 const dataPath = process.env['SOAK_DATAPATH'] ?? 'splice'
+const connections = Number(process.env['SOAK_CONNECTIONS'] ?? 0)
 const workers = 2
 const sliceSeconds = Math.min(10, Math.max(1, seconds / 10))
 /** Idle pipes a worker of `splice` may keep, both ends. */
@@ -38,11 +40,13 @@ const mixes: readonly Mix[] = [
   { load: 'udp', port: ports.udp, n: 16 },
 ]
 
+const hurry: readonly Mix[] = [{ load: 'connections', port: ports.short[0], n: 64 }]
+
 const total = { connections: 0, errors: 0, lost: 0, gigabytes: 0 }
 
 /** One kind of traffic, slice by slice: each slice opens its connections anew. */
-async function keepGoing(mix: Mix, until: number): Promise<void> {
-  while (performance.now() < until) {
+async function keepGoing(mix: Mix, isOver: () => boolean): Promise<void> {
+  while (!isOver()) {
     try {
       const address = nodeAddresses.splice
       const report = await runLoad([mix.load, address, mix.port, sliceSeconds, mix.n])
@@ -71,9 +75,12 @@ await withLane(async () => {
     await sleep(1000)
     const atFirst = openDescriptors(pid)
     const until = performance.now() + seconds * 1000
-    const traffic = Promise.all(mixes.map((mix) => keepGoing(mix, until)))
+    const isOver = () =>
+      connections > 0 ? total.connections >= connections : performance.now() >= until
+    const chosen = connections > 0 ? hurry : mixes
+    const traffic = Promise.all(chosen.map((mix) => keepGoing(mix, isOver)))
     const memory: number[] = []
-    while (performance.now() < until) {
+    while (!isOver()) {
       await sleep(sliceSeconds * 1000)
       memory.push(residentMib(pid))
       const now = { MiB: Math.round(residentMib(pid)), descriptors: openDescriptors(pid) }

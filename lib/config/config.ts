@@ -131,10 +131,13 @@ export interface UserspaceConfig {
   readonly datapath: 'net' | 'splice' | 'auto'
   /** 0: as many as there are cores. */
   readonly workers: number
-  readonly portals: 'iptables' | 'addresses'
+  readonly portals: 'auto' | 'iptables' | 'addresses'
   readonly drainTimeout: Milliseconds
   readonly passiveHealth: boolean
   readonly accessLog: boolean
+  readonly accessLogLevel: 'debug' | 'info' | 'warn'
+  /** Where a process waits for the one that takes its listeners over. */
+  readonly takeoverFolder: string
 }
 
 export interface WinkernelConfig {

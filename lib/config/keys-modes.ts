@@ -114,10 +114,11 @@ export const modeKeys = {
     known: 'here',
   }),
   'userspace.portals': userspace.choice(
-    ['iptables', 'addresses'],
-    'iptables',
-    'How traffic reaches the listeners: redirected by iptables, or addresses put on this machine',
-    { flags: ['userspace-portals'], known: 'here', idle: 'only iptables is built yet' },
+    ['auto', 'iptables', 'addresses'],
+    'auto',
+    'How traffic reaches the listeners: redirected by iptables, or, for traffic of this machine ' +
+      'only, by its own addresses; auto: iptables where it works',
+    { flags: ['userspace-portals'], known: 'here' },
   ),
   'userspace.drainTimeout': userspace.duration(
     30 * second,
@@ -133,9 +134,20 @@ export const modeKeys = {
     flags: ['userspace-access-log'],
     known: 'here',
   }),
+  'userspace.accessLogLevel': userspace.choice(
+    ['debug', 'info', 'warn'],
+    'info',
+    'Level of those lines; debug shows them from -v 4 on',
+    { flags: ['userspace-access-log-level'], known: 'here' },
+  ),
   takeover: userspace.bool(
     false,
-    'Take the listeners over from a running process without refusing a connection',
-    { flags: ['takeover'], known: 'here', idle: 'it is not built yet' },
+    'Take the listeners over from a running process without refusing a connection; that one ends',
+    { flags: ['takeover'], known: 'here' },
+  ),
+  'userspace.takeoverFolder': userspace.string(
+    '/run/kube-proxy-ts',
+    'Folder in which a process can be asked for its listeners; both must see it; empty: nowhere',
+    { flags: ['takeover-folder'], known: 'here' },
   ),
 }

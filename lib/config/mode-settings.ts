@@ -37,7 +37,9 @@ export function modeSettings(
       portals: userspace.portals,
       drainTimeoutMs: userspace.drainTimeout,
       passiveHealth: userspace.passiveHealth,
-      accessLog: userspace.accessLog,
+      accessLog: userspace.accessLog ? userspace.accessLogLevel : undefined,
+      takeover: config.takeover,
+      takeoverFolder: userspace.takeoverFolder,
     },
   }
 }

@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf } from '../errors.js'
 import { modeLoaders } from './registry.js'
@@ -21,11 +22,27 @@ export async function runLeftoverCleanup(
   inForce: AbortSignal,
   signal: AbortSignal,
 ): Promise<void> {
+  if (!mayChangeRules()) {
+    context.log.info({}, 'without NET_ADMIN nothing is done about what other modes may have left')
+    return
+  }
   const either = AbortSignal.any([inForce, signal])
   if (!either.aborted) await once(either, 'abort')
   for (const pause of retryMs) {
     if (signal.aborted || (await cleanLeftovers(current, context))) return
     await delay(pause, undefined, { signal }).catch(() => undefined)
+  }
+}
+
+/** Bit 12 of the capabilities; where they cannot be read, trying tells. */
+function mayChangeRules(): boolean {
+  try {
+    const effective = /^CapEff:\s*([0-9a-f]+)$/m.exec(
+      readFileSync('/proc/self/status', 'utf8'),
+    )?.[1]
+    return effective === undefined || (BigInt(`0x${effective}`) & (1n << 12n)) !== 0n
+  } catch {
+    return true
   }
 }
 

@@ -48,6 +48,8 @@ export interface Planner<Plan = unknown> {
 
 export interface Mode<Plan = unknown> extends Planner<Plan> {
   readonly name: ModeName
+  /** It deletes stale UDP flows itself, as they lead to sockets that only it knows. */
+  readonly cleansFlows?: true
   /**
    * Makes the kernel match the plan. `previous` is the plan applied last, or undefined when the
    * kernel's content is not known: after start, after a failure, or when somebody else touched
@@ -108,10 +110,14 @@ export interface ModeSettings {
     readonly datapath: 'net' | 'splice' | 'auto'
     /** 0: as many as there are cores. */
     readonly workers: number
-    readonly portals: 'iptables' | 'addresses'
+    /** `auto`: iptables where it works. */
+    readonly portals: 'auto' | 'iptables' | 'addresses'
     readonly drainTimeoutMs: number
     readonly passiveHealth: boolean
-    readonly accessLog: boolean
+    /** The level of a line for each connection; undefined: none. */
+    readonly accessLog: 'debug' | 'info' | 'warn' | undefined
+    readonly takeover: boolean
+    readonly takeoverFolder: string
   }
 }
 
@@ -122,6 +128,8 @@ export interface ProbeContext {
 export interface ModeContext extends ProbeContext {
   /** Asks the daemon for a sync; `full` forgets what was applied, `reason` is logged. */
   resync(reason: string, options: { readonly full: boolean }): void
+  /** Asks the daemon to end in good order; without it the mode can only wait to be told. */
+  stop?(reason: string): void
   /** Named numbers for /metrics and `top`, see observe/. */
   readonly meter: Meter
 }

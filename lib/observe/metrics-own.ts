@@ -96,6 +96,13 @@ export const ownMetrics: readonly MetricSpec[] = [
     help: 'Listeners that could not be opened, by the code of the error',
   },
   {
+    name: 'userspace_descriptors_exhausted_total',
+    type: 'counter',
+    labels: [],
+    modes: ['userspace'],
+    help: 'Times that new connections had to wait, or datagrams were dropped, as no file descriptor was left',
+  },
+  {
     name: 'ipvs_draining_servers',
     type: 'gauge',
     labels: family,

@@ -69,7 +69,8 @@ async function serve(options: ServersOptions, signal: AbortSignal, served: Serve
     {
       ...address,
       handler,
-      failHard: config.bindAddressHardFail,
+      // During a take-over the port is still the other process's for a moment.
+      failHard: config.bindAddressHardFail && !config.takeover,
       retryMs,
       sleep: (ms, inner) => delay(ms, undefined, { signal: inner }).catch(() => undefined),
       listening: () => log.debug({ address: served.address }, `${what} server listens`),

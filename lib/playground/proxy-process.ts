@@ -17,13 +17,15 @@ export interface RunningProxy {
 
 const command = fileURLToPath(new URL('../cli/main.js', import.meta.url))
 
-/** Starts the daemon, this very program, on the node of a world. */
+/** Starts the daemon, this very program, on the node of a world; by another program if need be. */
 export function runProxy(
   world: World,
   args: readonly string[],
   onLine: (line: string) => void = () => undefined,
+  by: readonly string[] = [],
 ): RunningProxy {
   const child = world.spawn('node', [
+    ...by,
     process.execPath,
     command,
     ...['--hostname-override', 'node-1', '--cluster-cidr', '10.244.0.0/16,fd00:10:244::/48'],

@@ -1,5 +1,5 @@
 import { messageOf } from '../errors.js'
-import { mayHaveStaleFlows, staleFlowTest, type Answering } from './stale-flows.js'
+import { mayHaveStaleFlows, staleFlowTest } from './stale-flows.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { FlowCleanup, UdpFlow } from '../kernel/conntrack.js'
 import type { IpFamily } from '../state/ip.js'
@@ -13,8 +13,6 @@ export interface FlowTable {
 export interface FlowCleanerOptions {
   /** Opened when first needed: a node without UDP Services never pays for it. */
   readonly openTable: () => FlowTable
-  /** Userspace mode answers from sockets of its own; `endpoints` if absent. */
-  readonly answering?: Answering
   readonly log: Log
   readonly meter: Meter
   /** Milliseconds, for durations. */
@@ -64,13 +62,13 @@ export class FlowCleaner {
   }
 
   async #clean(state: DesiredState): Promise<void> {
-    const { log, meter, now, answering } = this.#options
+    const { log, meter, now } = this.#options
     const { family } = state
     const labels = { ip_family: family }
     const started = now()
     try {
       this.#table ??= this.#options.openTable()
-      const test = staleFlowTest(state, this.#cleaned.get(family), answering)
+      const test = staleFlowTest(state, this.#cleaned.get(family))
       const { deleted, left } = await this.#table.deleteUdp(family, test)
       if (left === 0) this.#cleaned.set(family, state)
       else if (!this.#waiting.has(family)) this.#waiting.set(family, state)

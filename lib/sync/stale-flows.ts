@@ -3,19 +3,6 @@ import type { DesiredService, DesiredState } from '../state/desired-state.js'
 import { hostPort } from '../state/ip.js'
 
 /**
- * Who answers a flow that is in order: an endpoint, or a socket of ours on whatever port. Of the
- * latter it is only known that it is not the Service address itself.
- */
-export type Answering = 'endpoints' | 'proxy'
-
-/** What stands behind an address and port: the endpoints flows to it may have. */
-interface Frontend {
-  readonly endpoints: Set<string>
-  /** Some Service has this address and port now. */
-  readonly isLive: boolean
-}
-
-/**
  * Tells which UDP flows have outlived their endpoint. The kernel sends every packet of a tracked
  * flow where its first one went, and a chatty client keeps its flow alive for good, so flows to a
  * Service whose endpoint is no longer serving have to be deleted (CT01). Terminating endpoints
@@ -29,15 +16,11 @@ interface Frontend {
 export function staleFlowTest(
   state: DesiredState,
   previous?: DesiredState,
-  answering: Answering = 'endpoints',
 ): (flow: UdpFlow) => boolean {
   const frontends = frontendsOf(state, previous)
   return ({ family, destination, answeredBy }) => {
-    const frontend = family === state.family ? frontends.get(destination) : undefined
-    if (!frontend) return false
-    return answering === 'proxy' && frontend.isLive
-      ? answeredBy === destination
-      : !frontend.endpoints.has(answeredBy)
+    const endpoints = family === state.family ? frontends.get(destination) : undefined
+    return endpoints !== undefined && !endpoints.has(answeredBy)
   }
 }
 
@@ -60,17 +43,17 @@ export function mayHaveStaleFlows(
   return [...added, ...changed, ...removed].some(([, service]) => service.protocol === 'UDP')
 }
 
+/** Of each address and port: the endpoints that flows to it may have. */
 function frontendsOf(state: DesiredState, previous: DesiredState | undefined) {
-  const frontends = new Map<string, Frontend>()
+  const frontends = new Map<string, Set<string>>()
   const add = (service: DesiredService, nodeAddresses: readonly string[], isLive: boolean) => {
     if (service.protocol !== 'UDP') return
     const endpoints = isLive ? service.servingEndpoints : []
     for (const destination of destinationsOf(service, nodeAddresses)) {
       const known = frontends.get(destination)
       // Two Services may claim one address and port; whoever really got it, its flows are kept.
-      if (known) for (const { key } of endpoints) known.endpoints.add(key)
-      else
-        frontends.set(destination, { endpoints: new Set(endpoints.map(({ key }) => key)), isLive })
+      if (known) for (const { key } of endpoints) known.add(key)
+      else frontends.set(destination, new Set(endpoints.map(({ key }) => key)))
     }
   }
   for (const service of state.services.values()) add(service, state.node.nodePorts.addresses, true)

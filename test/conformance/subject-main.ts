@@ -49,7 +49,7 @@ class SubjectProcess {
   readonly #sink: TrackerSink
   readonly #mode: Mode
   readonly #syncer: Syncer
-  /** Undefined only for the proxy that is to be caught without one. */
+  /** Undefined for modes that clean themselves, and for the proxy that is to be caught without. */
   readonly #flows: FlowCleaner | undefined
   /** Syncs run one after the other, whoever asked for them. */
   #last: Promise<void> = Promise.resolve()
@@ -57,11 +57,10 @@ class SubjectProcess {
   private constructor(name: string, mode: Mode, settings: CaseSettings) {
     this.#mode = mode
     this.#flows =
-      name === 'reference:keeps-stale-flows'
+      name === 'reference:keeps-stale-flows' || mode.cleansFlows
         ? undefined
         : new FlowCleaner({
             openTable: () => new Conntrack(),
-            answering: mode.name === 'userspace' ? 'proxy' : 'endpoints',
             log,
             meter,
             now: () => performance.now(),

@@ -173,7 +173,9 @@ export const testSettings: ModeSettings = {
     portals: 'iptables',
     drainTimeoutMs: 0,
     passiveHealth: false,
-    accessLog: false,
+    accessLog: undefined,
+    takeover: false,
+    takeoverFolder: '',
   },
 }
 

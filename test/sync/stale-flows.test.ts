@@ -44,17 +44,6 @@ t.test('CT03: with no serving endpoint every flow is stale, not none', (t) => {
   t.end()
 })
 
-t.test('US55, CT07: where the proxy itself answers, only flows that met no rule are stale', (t) => {
-  const before = states().put(dns(one)).take()
-  const state = states().take()
-  const test = staleFlowTest(before, undefined, 'proxy')
-  const proxied = frontends.map((frontend) => flow(frontend, '192.0.2.1:41234'))
-  const untouched = frontends.map((frontend) => flow(frontend, frontend))
-  t.strictSame([...proxied, ...untouched].filter(test), untouched)
-  t.strictSame(proxied.filter(staleFlowTest(state, before, 'proxy')), proxied, 'the Service went')
-  t.end()
-})
-
 t.test('CT04: a node port counts on the addresses of this node only', (t) => {
   const state = states().put(dns(one)).take()
   const flows = [flow('198.51.100.7:30053', '198.51.100.7:30053')]

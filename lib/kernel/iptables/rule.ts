@@ -147,8 +147,8 @@ function push(
 }
 
 function checkAddress(text: string): string {
-  if (/^[0-9a-fA-F:.]{2,45}(\/\d{1,3})?$/.test(text)) return text
-  throw new RangeError(`address ${JSON.stringify(text)}: not an IP address or CIDR`)
+  if (/^[0-9a-fA-F:.]{2,45}(\/(\d{1,3}|[0-9a-fA-F:.]{2,45}))?$/.test(text)) return text
+  throw new RangeError(`address ${JSON.stringify(text)}: not an IP address, CIDR or masked address`)
 }
 
 function checkInterface(text: string): string {

@@ -8,8 +8,24 @@ export const maxDatagram = 65_536
 const headerSize = 64
 const vectorSize = 16
 const vectorLength = 8
-const header = { name: 0, nameLength: 8, vector: 16, vectorCount: 24, length: 56 }
+const header = {
+  name: 0,
+  nameLength: 8,
+  vector: 16,
+  vectorCount: 24,
+  control: 32,
+  controlLength: 40,
+  length: 56,
+} as const
 const nameStride = 32
+/** Room for the address a datagram was sent to: `cmsghdr` and `in6_pktinfo`, the longer one. */
+const controlStride = 40
+const ipv4Control = 32
+/** Offsets in a `cmsghdr` with `in_pktinfo` or `in6_pktinfo`. */
+const packetInfo = {
+  IPv4: { device: 16, addresses: 20, end: 28 },
+  IPv6: { addresses: 16, end: 32, device: 32 },
+} as const
 
 /**
  * Datagrams that are received or sent by one call: `struct mmsghdr`, each with one buffer and
@@ -21,6 +37,7 @@ export class DatagramBatch {
   readonly #headers: NativeMemory
   readonly #vectors: NativeMemory
   readonly #names: NativeMemory
+  readonly #controls: NativeMemory
   readonly #data: NativeMemory
 
   constructor(libc: Libc, capacity: number) {
@@ -29,6 +46,7 @@ export class DatagramBatch {
     this.#headers = allocateNative(libc, capacity * headerSize)
     this.#vectors = allocateNative(libc, capacity * vectorSize)
     this.#names = allocateNative(libc, capacity * nameStride)
+    this.#controls = allocateNative(libc, capacity * controlStride)
     // Pages are only taken by the kernel once they are used.
     this.#data = allocateNative(libc, capacity * maxDatagram)
     for (let index = 0; index < capacity; index++) this.#layOut(index)
@@ -56,17 +74,46 @@ export class DatagramBatch {
   /** Receives up to `count` at `first` and behind: how many came, or the negative error. */
   receive(fd: number, first: number, count: number): number {
     for (let index = first; index < first + count; index++) {
-      this.#headers.view.setUint32(index * headerSize + header.nameLength, maxAddressLength, true)
+      const at = index * headerSize
+      this.#headers.view.setUint32(at + header.nameLength, maxAddressLength, true)
+      this.#headers.view.setUint32(at + header.controlLength, controlStride, true)
       this.#vectors.view.setUint32(index * vectorSize + vectorLength, maxDatagram, true)
     }
     return this.#libc.recvmmsg(fd, this.#headers.address + first * headerSize, count, 0, 0)
   }
 
-  /** Makes one datagram ready to send: its bytes are in place already. */
-  prepare(index: number, length: number, to: Uint8Array): void {
+  /**
+   * The address of ours that a received datagram was sent to, in the form in which `prepare` takes
+   * it: empty when the socket was not asked to tell.
+   */
+  destination(index: number): Uint8Array {
+    const start = index * controlStride
+    const length = this.#headers.view.getUint32(index * headerSize + header.controlLength, true)
+    const control = Uint8Array.from(this.#controls.bytes.subarray(start, start + length))
+    // The way back may lead through another device than the way here, unless the scope is the link.
+    const { addresses, device } = length > ipv4Control ? packetInfo.IPv6 : packetInfo.IPv4
+    const isLinkLocal = length > ipv4Control && control[addresses] === 0xfe
+    if (!isLinkLocal) control.fill(0, device, device + 4)
+    return control
+  }
+
+  /** Whether a datagram was sent to where another one came from by `destination`. */
+  hasDestination(index: number, known: Uint8Array): boolean {
+    if (known.length === 0) return true
+    const { addresses, end } = known.length > ipv4Control ? packetInfo.IPv6 : packetInfo.IPv4
+    const start = index * controlStride
+    const { bytes } = this.#controls
+    for (let at = addresses; at < end; at++) if (bytes[start + at] !== known[at]) return false
+    return true
+  }
+
+  /** Makes one datagram ready to send: its bytes are in place already. Empty: the kernel chooses. */
+  prepare(index: number, length: number, to: Uint8Array, from: Uint8Array = nowhere): void {
     this.#vectors.view.setUint32(index * vectorSize + vectorLength, length, true)
     this.#headers.view.setUint32(index * headerSize + header.nameLength, to.length, true)
+    this.#headers.view.setUint32(index * headerSize + header.controlLength, from.length, true)
     this.#names.bytes.set(to, index * nameStride)
+    if (from.length > 0) this.#controls.bytes.set(from, index * controlStride)
   }
 
   /** Sends those from `first` up to, not including, `end`; how many went, or the negative error. */
@@ -81,7 +128,11 @@ export class DatagramBatch {
     view.setBigUint64(at + header.name, BigInt(this.#names.address + index * nameStride), true)
     view.setBigUint64(at + header.vector, BigInt(vector), true)
     view.setBigUint64(at + header.vectorCount, 1n, true)
+    const control = this.#controls.address + index * controlStride
+    view.setBigUint64(at + header.control, BigInt(control), true)
     const vectors = this.#vectors.view
     vectors.setBigUint64(index * vectorSize, BigInt(this.dataAddress(index)), true)
   }
 }
+
+const nowhere = new Uint8Array(0)

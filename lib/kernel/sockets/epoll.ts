@@ -16,6 +16,7 @@ export const interest = {
 
 const cloexec = 0o2000000
 const add = 1
+const remove = 2
 const modify = 3
 
 /** One epoll instance, and the buffer its events arrive in. */
@@ -39,7 +40,8 @@ export class Epoll {
 
   /**
    * 0, or the negative error. Events come with the tag, by which a caller can tell those of an
-   * earlier descriptor of the same number. Closing a descriptor removes it.
+   * earlier descriptor of the same number. Closing a descriptor removes it, unless a copy of it is
+   * open somewhere.
    */
   add(fd: number, events: number, tag = 0): number {
     return this.#control(add, fd, events, tag)
@@ -47,6 +49,10 @@ export class Epoll {
 
   modify(fd: number, events: number, tag = 0): number {
     return this.#control(modify, fd, events, tag)
+  }
+
+  remove(fd: number): number {
+    return this.#control(remove, fd, 0, 0)
   }
 
   /** How many descriptors have news; the other methods tell which, by index. */

@@ -18,7 +18,7 @@ const shutdownWrite = 1
 const noSignal = 0x4000
 const moreFollows = 0x8000
 
-const level = { socket: 1, tcp: 6, ipv6: 41 } as const
+const level = { ip: 0, socket: 1, tcp: 6, ipv6: 41 } as const
 const option = {
   reuseAddress: 2,
   error: 4,
@@ -31,6 +31,8 @@ const option = {
   tcpKeepInterval: 5,
   tcpKeepCount: 6,
   ipv6Only: 26,
+  packetInfo: 8,
+  ipv6ReceivePacketInfo: 49,
 } as const
 
 export interface ListenOptions extends SocketAddress {
@@ -136,6 +138,12 @@ export class Sockets {
   bufferSizes(fd: number, bytes: number): void {
     this.setOption(fd, level.socket, option.sendBuffer, bytes)
     this.setOption(fd, level.socket, option.receiveBuffer, bytes)
+  }
+
+  /** Datagrams then come with the address of ours that they were sent to. */
+  tellDestination(fd: number, isIpv6: boolean): void {
+    if (isIpv6) this.setOption(fd, level.ipv6, option.ipv6ReceivePacketInfo, 1)
+    else this.setOption(fd, level.ip, option.packetInfo, 1)
   }
 
   /** Bytes received, 0 at the end of the stream, or the negative error. */

@@ -4,16 +4,16 @@ import type { Listeners } from './listeners.js'
 import type { OpenFailure } from './messages.js'
 import { isSameClaim, type NodePortClaim, type NodePortClaims } from './node-port-claims.js'
 import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
-import type { Portals } from './portals.js'
 import type { Redirections, UdpFlowCleaner } from './udp-flow-cleaner.js'
 import { placeRules, type PlacedRule } from './render.js'
+import type { Ways } from './ways.js'
 
 /** What one family holds: listeners, claims and rules, in step with the plan applied last. */
 export class FamilyApplier {
   readonly #family: IpFamily
   readonly #listeners: Listeners
   readonly #claims: NodePortClaims
-  readonly #portals: Portals
+  readonly #ways: Ways
   readonly #flows: UdpFlowCleaner
   readonly #held = new Map<string, HeldService>()
   #failed: ReadonlySet<string> = new Set()
@@ -23,20 +23,21 @@ export class FamilyApplier {
     parts: {
       readonly listeners: Listeners
       readonly claims: NodePortClaims
-      readonly portals: Portals
+      readonly ways: Ways
       readonly flows: UdpFlowCleaner
     },
   ) {
     this.#family = family
     this.#listeners = parts.listeners
     this.#claims = parts.claims
-    this.#portals = parts.portals
+    this.#ways = parts.ways
     this.#flows = parts.flows
   }
 
   /**
    * First the listeners, then the rules that lead to them, and only then the end of what no rule
-   * leads to any more: at no moment does a rule point to a port nobody listens on.
+   * leads to any more: at no moment does a rule point to a port nobody listens on. Listeners on
+   * the addresses of Services have no rules; there, the old one makes room for the new one.
    */
   async apply(plan: UserspacePlan, previous: UserspacePlan | undefined): Promise<Applied> {
     const { services, gone } = this.#difference(plan, previous)
@@ -44,18 +45,25 @@ export class FamilyApplier {
     for (const { key, unsupported } of services) {
       if (unsupported !== undefined) failures.set(key, { key, reason: unsupported })
     }
-    await this.#listen(services, failures)
+    const full = previous === undefined
+    if (this.#ways.listensDirectly) await this.#closeUnused(services, gone)
+    for (const failure of await this.#ways.prepare(services, { gone, full })) {
+      failures.set(failure.key, failure)
+    }
+    await this.#listen(
+      services.filter(({ key }) => !failures.has(key)),
+      failures,
+    )
     for (const key of gone) this.#releaseClaim(key)
     await this.#claimNodePorts(services, failures)
 
     const rules = new Map<string, readonly PlacedRule[]>()
     for (const key of gone) if (previous) rules.set(key, [])
     for (const service of services) rules.set(service.key, this.#placeRules(service))
-    const full = previous === undefined
-    const written = await (full ? this.#portals.replaceAll(rules) : this.#portals.change(rules))
-    this.#flows.clean(this.#family, this.#redirections(written.changed, plan, previous))
+    const written = await (full ? this.#ways.replaceAll(rules) : this.#ways.change(rules))
+    await this.#flows.clean(this.#family, this.#redirections(written.changed, plan, previous))
 
-    await this.#closeUnused(services, gone)
+    if (!this.#ways.listensDirectly) await this.#closeUnused(services, gone)
     this.#failed = new Set(failures.keys())
     const { bytes, objects } = written
     return { full, bytes, objects, failed: [...failures.values()] }
@@ -112,6 +120,11 @@ export class FamilyApplier {
     }
   }
 
+  /** The sockets that hold node ports are gone, and have to be opened anew. */
+  forgetClaims(): void {
+    for (const [key, held] of this.#held) this.#held.set(key, { ...held, claim: undefined })
+  }
+
   #releaseClaim(key: string): void {
     const held = this.#held.get(key)
     if (!held?.claim) return
@@ -166,8 +179,7 @@ export class FamilyApplier {
       this.#held.delete(key)
     }
     for (const { key, listeners } of services) {
-      const held = this.#held.get(key)
-      if (!held) continue
+      const held = this.#held.get(key) ?? { listenerKeys: [], claim: undefined }
       const listenerKeys = listeners.map(({ spec }) => spec.key)
       close.push(...held.listenerKeys.filter((old) => !listenerKeys.includes(old)))
       this.#held.set(key, { ...held, listenerKeys })
@@ -183,5 +195,10 @@ interface HeldService {
 
 function explain({ code, message }: OpenFailure): Omit<ServiceFailure, 'key'> {
   if (code === 'ERANGE') return { reason: message, event: 'ProxyPortsExhausted' }
+  if (code === 'EACCES') {
+    const advice =
+      'ordinary users may not; see net.ipv4.ip_unprivileged_port_start or CAP_NET_BIND_SERVICE'
+    return { reason: `open a listener: ${message}; ${advice}`, event: 'ListenFailed' }
+  }
   return { reason: `open a listener: ${message}`, event: 'ListenFailed' }
 }

@@ -13,10 +13,17 @@ export interface DataPath {
    * such as EADDRINUSE; nothing is left behind then.
    */
   open(spec: ListenerSpec): Promise<number>
+  /** The number of the listener's socket, for whoever takes it over; undefined when unknown. */
+  descriptorOf(key: string): number | undefined
   /** New endpoints, affinity or time-outs for an open listener; its socket and port stay. */
   update(spec: ListenerSpec): void
   /** Stops listening. TCP connections live on (US45); UDP clients end with their socket (US54). */
   close(key: string): Promise<void>
+  /**
+   * As `close`, for a listener whose socket another process holds as well: UDP clients keep it
+   * for the answers they wait for, until they are idle.
+   */
+  handOver(key: string): void
   /**
    * Stops listening everywhere, lets connections finish and cuts what is left after `graceMs`.
    * Resolves when no connection is left.
@@ -39,6 +46,8 @@ export interface ListenerSpec {
   readonly address: string
   /** 0: the kernel picks (US31). */
   readonly port: number
+  /** An open socket to go on with, instead of a new one; it belongs to the data path from then on. */
+  readonly descriptor?: number
   /** Empty: a connection that gets here nevertheless is reset at once (US43). */
   readonly endpoints: readonly Target[]
   /**

@@ -1,13 +1,16 @@
+import { existsSync } from 'node:fs'
 import { messageOf } from '../../errors.js'
-import { connectionState, rule, type Iptables } from '../../kernel/iptables.js'
 import { listeningPorts } from '../../kernel/sockets/listening.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Finding, ModeDefinition } from '../mode.js'
+import { withoutBranches } from './branches.js'
+import { deviceName } from './names.js'
 import { UserspacePlanner, type UserspacePlan } from './plan.js'
 import { userspaceDifferences } from './differences.js'
 import { Portals, readPortals } from './portals.js'
 import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
-import { checkBindAddress, openIptables, UserspaceMode } from './userspace-mode.js'
+import { isMissing, openIptables } from './open-ways.js'
+import { checkBindAddress, UserspaceMode } from './userspace-mode.js'
 import type { Planner } from '../mode.js'
 
 export const definition: ModeDefinition = {
@@ -15,11 +18,17 @@ export const definition: ModeDefinition = {
   summary: 'a listener in this process for every service port, behind iptables redirects',
 
   async probe() {
-    return [...(await probeIptables('IPv4')), await probeKoffi()]
+    const families: readonly IpFamily[] = existsSync('/proc/net/if_inet6')
+      ? ['IPv4', 'IPv6']
+      : ['IPv4']
+    const findings = await Promise.all(families.map(probeIptables))
+    return [...findings, await probeKoffi()]
   },
 
   planner(settings) {
-    checkBindAddress(settings.userspace.bindAddress)
+    if (settings.userspace.portals !== 'addresses') {
+      checkBindAddress(settings.userspace.bindAddress)
+    }
     const planner = new UserspacePlanner(settings)
     const typed: Planner<UserspacePlan> = {
       plan: (state) => planner.plan(state),
@@ -32,52 +41,46 @@ export const definition: ModeDefinition = {
   create: (settings, context) => UserspaceMode.create(settings, context),
 
   async differences(state, settings) {
-    const [iptables] = await openIptables([state.family])
-    if (!iptables) return []
+    // Without rules there is nothing to compare.
+    if (settings.userspace.portals === 'addresses') return []
+    const iptables = await openIptables(state.family)
     const plan = new UserspacePlanner(settings).plan(state)
-    const tables = await readPortals(iptables)
+    const tables = withoutBranches(await readPortals(iptables))
     const listing = { tables, listening: await listeningPorts() }
     return userspaceDifferences(plan, fixedRules(settings.userspace.portRange), listing)
   },
 
-  async cleanup() {
+  async cleanup(context) {
     for (const family of ['IPv4', 'IPv6'] as const) {
-      const iptables = await openIptables([family]).catch(() => [])
-      for (const programs of iptables) await new Portals(programs, []).remove()
+      try {
+        await new Portals(await openIptables(family), { fixed: [], guardsEachPort: true }).remove()
+      } catch (error) {
+        if (!isMissing(error)) throw error
+      }
+    }
+    try {
+      const links = new (await import('../../kernel/links.js')).Links()
+      links.remove(deviceName)
+      links.close()
+    } catch (error) {
+      const fields = { device: deviceName, reason: messageOf(error) }
+      context.log.info(fields, 'not removed: the device for addresses of Services')
     }
   },
 }
 
-async function probeIptables(family: IpFamily): Promise<readonly Finding[]> {
-  const what = 'iptables'
-  let iptables: Iptables | undefined
+/** None of it is required: without rules, addresses of this machine serve its own programs. */
+async function probeIptables(family: IpFamily): Promise<Finding> {
+  const what = family === 'IPv4' ? 'iptables' : 'ip6tables'
   try {
-    ;[iptables] = await openIptables([family])
-    await iptables?.check()
+    const { backend, version } = (await openIptables(family)).capabilities
+    return { what, ok: true, required: false, seen: `${version.join('.')} ${backend}`, fix: '' }
   } catch (error) {
-    const fix = 'install iptables, and run with the right to change it (NET_ADMIN)'
-    return [{ what, ok: false, required: true, seen: messageOf(error), fix }]
+    const fix =
+      'install iptables, load xt_nat and xt_conntrack, and run with the right to change rules ' +
+      '(NET_ADMIN); without it only programs on this machine are served (--userspace-portals=addresses)'
+    return { what, ok: false, required: false, seen: messageOf(error), fix }
   }
-  if (!iptables) return []
-  const { backend, version } = iptables.capabilities
-  const found = { what, ok: true, required: true, seen: `${version.join('.')} ${backend}`, fix: '' }
-  const probes = [
-    ['nat target REDIRECT', 'nat', rule({ protocol: 'tcp', jump: 'REDIRECT' })],
-    ['match conntrack', 'filter', rule({ matches: [connectionState('DNAT')] })],
-  ] as const
-  const findings: Finding[] = [found]
-  for (const [what, table, wanted] of probes) {
-    const ok = await iptables.supports(table, wanted).catch(() => false)
-    const seen = ok ? 'works' : 'refused by iptables-restore --test'
-    findings.push({
-      what,
-      ok,
-      required: true,
-      seen,
-      fix: ok ? '' : 'load the kernel module xt_nat',
-    })
-  }
-  return findings
 }
 
 async function probeKoffi(): Promise<Finding> {

@@ -7,10 +7,14 @@ export interface Listener {
   update(spec: ListenerSpec): void
   /** Stops listening; what is under way may go on. */
   stop(): void
+  /** Stops listening, with the socket kept open as long as anything under way needs it. */
+  handOver(): void
   /** Ends what is still under way. */
   cut(): void
   /** Resolves when nothing is under way any more. */
   readonly idle: Promise<void>
+  /** Of its socket; undefined when unknown. */
+  readonly descriptor: number | undefined
   takeCounts(): ListenerCounts | undefined
 }
 
@@ -24,8 +28,8 @@ export function dataPathOf(
   /** Stopped ones whose connections go on; they still have bytes to report. */
   const stopping = new Set<Listener>()
 
-  const stop = (listener: Listener) => {
-    listener.stop()
+  const stop = (listener: Listener, how: 'stop' | 'handOver' = 'stop') => {
+    listener[how]()
     stopping.add(listener)
     void listener.idle.then(() => stopping.delete(listener))
   }
@@ -38,6 +42,7 @@ export function dataPathOf(
       open.set(spec.key, listener)
       return port
     },
+    descriptorOf: (key) => open.get(key)?.descriptor,
     update(spec) {
       open.get(spec.key)?.update(spec)
     },
@@ -46,6 +51,11 @@ export function dataPathOf(
       open.delete(key)
       if (listener) stop(listener)
       return Promise.resolve()
+    },
+    handOver(key) {
+      const listener = open.get(key)
+      open.delete(key)
+      if (listener) stop(listener, 'handOver')
     },
     async drain(graceMs) {
       for (const listener of open.values()) stop(listener)

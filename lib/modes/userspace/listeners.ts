@@ -1,11 +1,21 @@
 import type { ListenerSpec } from './datapath.js'
-import type { ListenerChanges, OpenFailure, OpenOutcome } from './messages.js'
+import type { HeldDescriptor, ListenerChanges, OpenFailure, OpenOutcome } from './messages.js'
 import type { Meter } from '../mode.js'
 import { PortAllocator } from './port-allocator.js'
 
 /** The part of the pool that listeners need. */
 export interface ListenerHost {
   change(changes: ListenerChanges): Promise<OpenOutcome>
+  descriptors(keys: readonly string[]): Promise<readonly HeldDescriptor[]>
+}
+
+/** An open socket on its way from one process to the next. */
+export interface GivenListener {
+  readonly key: string
+  readonly protocol: string
+  readonly address: string
+  readonly port: number
+  readonly descriptor: number
 }
 
 interface OpenListener {
@@ -30,6 +40,8 @@ export class Listeners {
   readonly #options: ListenersOptions
   readonly #ports: PortAllocator | undefined
   readonly #open = new Map<string, OpenListener>()
+  /** Taken over from another process, and not yet in use here. */
+  readonly #given = new Map<string, GivenListener>()
 
   constructor(host: ListenerHost, options: ListenersOptions) {
     this.#host = host
@@ -70,7 +82,9 @@ export class Listeners {
         if (spec) this.#open.set(key, { spec, port })
       }
       const ports = new Map(numbered.map(({ key, port }) => [key, port]))
-      const again = failed.filter(({ code }) => code === 'EADDRINUSE' && this.#ports)
+      const again = failed.filter(
+        ({ code, key }) => code === 'EADDRINUSE' && this.#ports && byKey.get(key)?.port === 0,
+      )
       failures.push(...failed.filter((failure) => !again.includes(failure)))
       for (const { key } of failed) this.#ports?.release(ports.get(key) ?? 0)
       for (const { key } of again) avoid.add(ports.get(key) ?? 0)
@@ -99,14 +113,61 @@ export class Listeners {
     this.#options.meter.gauge('userspace_listeners', {}, this.#open.size)
   }
 
+  /**
+   * Lets go of every listener, for another process to go on with. `copy` keeps a socket open that
+   * its worker closes. Established connections stay where they are.
+   */
+  async give(copy: (descriptor: number) => number): Promise<readonly GivenListener[]> {
+    const keys = [...this.#open.keys()]
+    const copies = new Map<string, number>()
+    for (const { key, descriptor } of await this.#host.descriptors(keys)) {
+      const copied = copy(descriptor)
+      if (copied >= 0) copies.set(key, copied)
+    }
+    const given: GivenListener[] = []
+    for (const [key, { spec, port }] of this.#open) {
+      const descriptor = copies.get(key)
+      if (descriptor === undefined) continue
+      given.push({ key, protocol: spec.protocol, address: spec.address, port, descriptor })
+      this.#ports?.release(port)
+    }
+    for (const { key } of given) this.#open.delete(key)
+    const handOver = given.map(({ key }) => key)
+    await this.#host.change({ open: [], update: [], close: [], handOver })
+    return given
+  }
+
+  /** Sockets for the next `ensure`, which goes on with them where key and address fit. */
+  receive(given: readonly GivenListener[]): void {
+    for (const listener of given) this.#given.set(listener.key, listener)
+  }
+
+  /** Those nobody wanted, for the caller to close. */
+  unused(): readonly GivenListener[] {
+    const unused = [...this.#given.values()]
+    this.#given.clear()
+    return unused
+  }
+
+  #fromGiven(spec: ListenerSpec): ListenerSpec | undefined {
+    const given = this.#given.get(spec.key)
+    if (given?.protocol !== spec.protocol || given.address !== spec.address) return undefined
+    if (spec.port !== 0 && spec.port !== given.port) return undefined
+    if (this.#ports?.keep(given.port) === false) return undefined
+    this.#given.delete(spec.key)
+    return { ...spec, port: given.port, descriptor: given.descriptor }
+  }
+
   #number(
     specs: readonly ListenerSpec[],
     avoid: ReadonlySet<number>,
     failures: OpenFailure[],
   ): readonly ListenerSpec[] {
     const ports = this.#ports
-    if (!ports) return specs
     return specs.flatMap((spec) => {
+      const known = this.#fromGiven(spec)
+      if (known) return known
+      if (!ports || spec.port !== 0) return spec
       const port = ports.take(avoid)
       if (port !== undefined) return { ...spec, port }
       const message = 'no port of --proxy-port-range is free; widen the range'

@@ -16,16 +16,25 @@ export interface ListenerChanges {
   readonly open: readonly ListenerSpec[]
   readonly update: readonly ListenerSpec[]
   readonly close: readonly string[]
+  /** See DataPath. */
+  readonly handOver?: readonly string[]
 }
 
 export type ToWorker =
   | ({ readonly kind: 'change'; readonly id: number } & ListenerChanges)
+  | { readonly kind: 'descriptors'; readonly id: number; readonly keys: readonly string[] }
   | { readonly kind: 'drain'; readonly id: number; readonly graceMs: number }
 
 /** What became of the listeners to open. */
 export interface OpenOutcome {
   readonly opened: readonly { readonly key: string; readonly port: number }[]
   readonly failed: readonly OpenFailure[]
+}
+
+/** The number of a listener's socket in this process. */
+export interface HeldDescriptor {
+  readonly key: string
+  readonly descriptor: number
 }
 
 export interface OpenFailure {
@@ -38,6 +47,11 @@ export interface OpenFailure {
 export type FromWorker =
   | { readonly kind: 'ready'; readonly dataPath: DataPathName; readonly note: string }
   | ({ readonly kind: 'changed'; readonly id: number } & OpenOutcome)
+  | {
+      readonly kind: 'descriptors'
+      readonly id: number
+      readonly descriptors: readonly HeldDescriptor[]
+    }
   | { readonly kind: 'drained'; readonly id: number }
   | { readonly kind: 'counts'; readonly counts: readonly ListenerCounts[] }
   | { readonly kind: 'access'; readonly entries: readonly AccessEntry[] }

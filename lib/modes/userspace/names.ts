@@ -26,3 +26,6 @@ export const nodePortComment =
 export const nonLocalComment = 'Ensure that non-local NodePort traffic can flow'
 export const refuseComment = 'kubernetes service portals without endpoints'
 export const directComment = 'kubernetes proxy ports are reached through their services only'
+
+/** Holds the addresses of Services where there are no rules. */
+export const deviceName = 'kube-portals0'

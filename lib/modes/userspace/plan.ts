@@ -2,6 +2,7 @@ import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../sta
 import { hostPort, isLinkLocal, isUnspecified, parseIp, type IpFamily } from '../../state/ip.js'
 import { PersistentMap, type DerivedBuckets } from '../../state/persistent-map.js'
 import type { ModeSettings } from '../mode.js'
+import { directPlacesOf, virtualAddressesOf } from './address-plan.js'
 import type { ListenerSpec, Target } from './datapath.js'
 import type { NodePortClaim } from './node-port-claims.js'
 import { portalRulesOf, type NodeFacts, type PortalRule } from './portal-rules.js'
@@ -21,6 +22,8 @@ export interface ServicePlan {
   /** `ip:port` of everything it answers to by UDP: the kernel remembers where packets to them went. */
   readonly udpFrontends: readonly string[]
   readonly rules: readonly PortalRule[]
+  /** Virtual IPs this machine itself has to have, where there are no rules. */
+  readonly addresses: readonly string[]
   /** Why there is nothing of the above. */
   readonly unsupported: string | undefined
 }
@@ -30,7 +33,7 @@ export type EndpointList = 'cluster' | 'local'
 
 export interface ListenerPlan {
   readonly list: EndpointList
-  /** Its `port` is 0; who opens it decides. */
+  /** Its `port` is 0, as who opens it decides, except for a listener on an address of the Service. */
   readonly spec: ListenerSpec
 }
 
@@ -40,10 +43,16 @@ export interface ListenerPlan {
  */
 export class UserspacePlanner {
   readonly #settings: ModeSettings['userspace']
+  readonly #direct: ReadonlySet<IpFamily>
   readonly #memories = new Map<IpFamily, Memory>()
 
-  constructor(settings: ModeSettings) {
+  /** `direct`: the families without rules. */
+  constructor(
+    settings: ModeSettings,
+    direct = new Set(settings.userspace.portals === 'addresses' ? ipFamilies : []),
+  ) {
     this.#settings = settings.userspace
+    this.#direct = direct
   }
 
   plan(state: DesiredState): UserspacePlan {
@@ -81,22 +90,58 @@ export class UserspacePlanner {
         nodePort: undefined,
         udpFrontends: [],
         rules: [],
+        addresses: [],
         unsupported,
       }
     }
+    if (this.#direct.has(family)) return this.#planDirect(service, protocol, family, facts)
     const lists = endpointListsOf(service)
+    const place = protocol === 'UDP' ? onHostIp(facts) : facts
     return {
       key,
       listeners: lists.map((list) => ({
         list,
-        spec: this.#listenerSpec(service, protocol, list, { family, address: facts.listenAddress }),
+        spec: this.#listenerSpec(service, protocol, list, {
+          // A listener cannot move: on another address it is another one.
+          key: `${family} ${key} ${list} ${place.listenAddress}`,
+          address: place.listenAddress,
+          port: 0,
+        }),
       })),
       nodePort:
         service.nodePort === 0
           ? undefined
           : { family, protocol, port: service.nodePort, addresses: facts.claimAddresses },
       udpFrontends: protocol === 'UDP' ? frontendsOf(service, facts) : [],
-      rules: portalRulesOf(service, protocol, lists, facts),
+      rules: portalRulesOf(service, protocol, lists, place),
+      addresses: [],
+      unsupported: undefined,
+    }
+  }
+
+  /** Without rules: a listener on every address, see address-plan.ts. */
+  #planDirect(
+    service: DesiredService,
+    protocol: 'TCP' | 'UDP',
+    family: IpFamily,
+    facts: NodeFacts,
+  ): ServicePlan {
+    const { key } = service
+    const places = directPlacesOf(service, facts)
+    return {
+      key,
+      listeners: places.map(({ list, address, port, name }) => ({
+        list,
+        spec: this.#listenerSpec(service, protocol, list, {
+          key: `${family} ${key} ${list} ${name}`,
+          address,
+          port,
+        }),
+      })),
+      nodePort: undefined,
+      udpFrontends: [],
+      rules: [],
+      addresses: virtualAddressesOf(service, places),
       unsupported: undefined,
     }
   }
@@ -105,16 +150,14 @@ export class UserspacePlanner {
     service: DesiredService,
     protocol: 'TCP' | 'UDP',
     list: EndpointList,
-    { family, address }: { readonly family: IpFamily; readonly address: string },
+    place: Pick<ListenerSpec, 'key' | 'address' | 'port'>,
   ): ListenerSpec {
     const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
     const { affinitySeconds } = service
     return {
-      key: `${family} ${service.key} ${list}`,
+      ...place,
       service: service.portName,
       protocol,
-      address,
-      port: 0,
       endpoints: endpoints.map(targetOf),
       servingKeys: protocol === 'UDP' ? service.servingEndpoints.map(({ key }) => key) : [],
       affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
@@ -122,6 +165,8 @@ export class UserspacePlanner {
     }
   }
 }
+
+const ipFamilies: readonly IpFamily[] = ['IPv4', 'IPv6']
 
 interface Memory {
   readonly factsKey: string
@@ -158,6 +203,17 @@ function factsOf(node: NodeView, family: IpFamily, settings: ModeSettings['users
     localTraffic: node.localTraffic,
     guardsEachPort: settings.portRange === undefined,
   }
+}
+
+/**
+ * The kernel chooses where answers of a wildcard UDP socket come from, and to a program on this
+ * node with a second address that is another address than it asked at. So these sockets stand on
+ * the node's main address.
+ */
+function onHostIp(facts: NodeFacts): NodeFacts {
+  const { hostIp, listensOnWildcard } = facts
+  if (!listensOnWildcard || hostIp === undefined) return facts
+  return { ...facts, listenAddress: hostIp, listensOnWildcard: false }
 }
 
 function frontendsOf(service: DesiredService, facts: NodeFacts): readonly string[] {

@@ -3,6 +3,7 @@ import { KernelError, messageOf } from '../../errors.js'
 import type { AccessEntry, DataPathName, ListenerSpec } from './datapath.js'
 import type {
   FromWorker,
+  HeldDescriptor,
   ListenerChanges,
   OpenFailure,
   OpenOutcome,
@@ -47,15 +48,17 @@ export class WorkerPool {
       open: [] as ListenerSpec[],
       update: [] as ListenerSpec[],
       close: [] as string[],
+      handOver: [] as string[],
     }))
     const count = parts.length
     for (const spec of changes.open) parts[seatOf(spec.key, count)]?.open.push(spec)
     for (const spec of changes.update) parts[seatOf(spec.key, count)]?.update.push(spec)
     for (const key of changes.close) parts[seatOf(key, count)]?.close.push(key)
+    for (const key of changes.handOver ?? []) parts[seatOf(key, count)]?.handOver.push(key)
     const outcomes = await Promise.all(
       this.#seats.flatMap((seat, index) => {
         const part = parts[index]
-        if (!part || part.open.length + part.update.length + part.close.length === 0) return []
+        if (!part || Object.values(part).every(({ length }) => length === 0)) return []
         return [seat.ask({ kind: 'change', ...part })]
       }),
     )
@@ -67,6 +70,19 @@ export class WorkerPool {
       failed.push(...outcome.failed)
     }
     return { opened, failed }
+  }
+
+  /** The sockets of these listeners, as far as they are known. */
+  async descriptors(keys: readonly string[]): Promise<readonly HeldDescriptor[]> {
+    const answers = await Promise.all(
+      this.#seats.map((seat, index) =>
+        seat.ask({
+          kind: 'descriptors',
+          keys: keys.filter((key) => seatOf(key, this.#seats.length) === index),
+        }),
+      ),
+    )
+    return answers.flatMap((answer) => (answer.kind === 'descriptors' ? answer.descriptors : []))
   }
 
   /** Lets connections finish, for at most that long, then ends the threads. */
@@ -110,6 +126,7 @@ export class WorkerPool {
         this.#observer.warning(message.message, message.repeated)
         break
       case 'changed':
+      case 'descriptors':
       case 'drained':
         break
     }
@@ -134,7 +151,7 @@ class Seat {
     this.worker = worker
     worker.on('message', (message: FromWorker) => {
       if (message.kind === 'ready') this.isReady = true
-      if (message.kind === 'changed' || message.kind === 'drained') {
+      if ('id' in message) {
         this.#waiting.get(message.id)?.resolve(message)
         this.#waiting.delete(message.id)
       } else received(message)

@@ -23,6 +23,13 @@ export class PortAllocator {
     return undefined
   }
 
+  /** Takes a port that is in use already; false when it is not of the range. */
+  keep(port: number): boolean {
+    if (port < this.#from || port >= this.#from + this.#size) return false
+    this.#taken.add(port)
+    return true
+  }
+
   release(port: number): void {
     this.#taken.delete(port)
   }

@@ -1,6 +1,7 @@
 import type { DesiredService, Verdict } from '../../state/desired-state.js'
 import { cidrContains, parseIp, type Cidr } from '../../state/ip.js'
 import type { LocalTraffic } from '../../state/local-traffic.js'
+import { listFromInside } from './address-plan.js'
 import { filterChains, natChains, type ChainName } from './names.js'
 import type { EndpointList } from './plan.js'
 
@@ -57,6 +58,7 @@ export function portalRulesOf(
   for (const ip of service.externalIps) writer.externalAddress(ip, [])
   for (const ip of service.loadBalancerIps) writer.externalAddress(ip, service.sourceRanges)
   if (service.nodePort !== 0) writer.nodePort()
+  if (service.healthCheckNodePort !== 0) writer.healthCheck()
   if (facts.guardsEachPort) writer.guards(lists)
   return writer.rules
 }
@@ -98,7 +100,7 @@ class RuleWriter {
     const place = { destination: ip, destinationPort: this.#service.port }
     const allowed = this.#allowedSenders(ip, ranges)
     const { external } = this.#service
-    const fromNode = this.#fromInside()
+    const fromNode = listFromInside(this.#service)
     for (const sender of this.#fromPods(allowed)) {
       this.#nat(
         natChains.portalsContainer,
@@ -119,7 +121,7 @@ class RuleWriter {
   nodePort(): void {
     const { nodePort, external } = this.#service
     const { nodePortCidrs, listensOnWildcard, listenAddress } = this.#facts
-    const fromNode = this.#fromInside()
+    const fromNode = listFromInside(this.#service)
     const places = nodePortCidrs?.map((cidr) => ({ destination: cidr.text })) ?? [{}]
     for (const destination of places) {
       const place = { ...destination, destinationPort: nodePort, isNodePort: true } as const
@@ -146,6 +148,16 @@ class RuleWriter {
     }
   }
 
+  /** Load balancers ask there whether this node has endpoints (S20), also past a closed INPUT. */
+  healthCheck(): void {
+    this.#filter(filterChains.nonLocal, {
+      protocol: 'tcp',
+      comment: `${this.#service.portName} health check node port`,
+      destinationPort: this.#service.healthCheckNodePort,
+      target: { kind: 'accept' },
+    })
+  }
+
   guards(lists: readonly EndpointList[]): void {
     for (const list of lists) {
       this.#filter(filterChains.direct, {
@@ -153,13 +165,6 @@ class RuleWriter {
         target: { kind: 'reject' },
       })
     }
-  }
-
-  /** The list for packets of this node itself to an external address (S18). */
-  #fromInside(): EndpointList | undefined {
-    const { external, externalPolicyLocal, clusterEndpoints } = this.#service
-    if (externalPolicyLocal && clusterEndpoints.length > 0) return 'cluster'
-    return external === 'cluster' || external === 'local' ? external : undefined
   }
 
   #listsOfNodePort(): ReadonlySet<EndpointList> {
@@ -223,7 +228,10 @@ class RuleWriter {
     this.#filter(filterChains.refuse, { ...place, target: { kind: verdict } })
   }
 
-  #filter(chain: ChainName, rule: Place & Pick<PortalRule, 'target'>): void {
+  #filter(
+    chain: ChainName,
+    rule: Place & Pick<PortalRule, 'target'> & Partial<Pick<PortalRule, 'protocol' | 'comment'>>,
+  ): void {
     this.rules.push({ table: 'filter', chain, ...this.#common, ...rule })
   }
 }

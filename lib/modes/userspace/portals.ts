@@ -6,15 +6,10 @@ import {
   type IptablesErrorKind,
   type SavedTable,
 } from '../../kernel/iptables.js'
+import { branchFrom, branchings, branchName, isBranch } from './branches.js'
 import { filterChains, natChains } from './names.js'
 import { append, jumps, writeDifference, type PlacedRule } from './render.js'
-
-export interface WrittenPortals {
-  readonly bytes: number
-  readonly objects: number
-  /** Keys of the services whose rules differ now. */
-  readonly changed: readonly string[]
-}
+import type { Ways, Written } from './ways.js'
 
 export const ourChains: readonly (readonly [table: 'nat' | 'filter', chain: string])[] = [
   ...Object.values(natChains).map((chain) => ['nat', chain] as const),
@@ -22,48 +17,78 @@ export const ourChains: readonly (readonly [table: 'nat' | 'filter', chain: stri
 ]
 
 /** The rules of one family as they were written, and the way to change them. */
-export class Portals {
+export class Portals implements Ways {
+  readonly listensDirectly = false
   readonly #iptables: Iptables
   readonly #fixed: readonly PlacedRule[]
+  readonly #branchings: readonly PlacedRule[]
   /** By service key. */
   #written = new Map<string, readonly PlacedRule[]>()
+  /** Rules of Services. */
+  #count = 0
+  #isBranched = false
 
-  constructor(iptables: Iptables, fixed: readonly PlacedRule[]) {
+  constructor(
+    iptables: Iptables,
+    options: { readonly fixed: readonly PlacedRule[]; readonly guardsEachPort: boolean },
+  ) {
     this.#iptables = iptables
-    this.#fixed = fixed
+    this.#fixed = options.fixed
+    this.#branchings = branchings(iptables.family, options.guardsEachPort)
+  }
+
+  /** Rules need nothing of their own before the listeners listen. */
+  prepare(): Promise<readonly []> {
+    return Promise.resolve([])
   }
 
   /** Writes everything in one transaction, whatever our chains hold now. */
-  async replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WrittenPortals> {
+  async replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<Written> {
+    const count = countOf(rules.values())
+    this.#isBranched ||= count >= branchFrom
     const batch = new Batch()
-    for (const [table, chain] of ourChains) batch.chain(table, chain)
-    for (const saved of await this.#save()) removeJumps(batch, saved)
+    for (const [table, chain] of this.#chains()) batch.chain(table, chain)
+    const saved = await this.#save()
+    for (const table of saved) removeJumps(batch, table)
     for (const { table, chain, rule, prepend } of jumps) {
       if (prepend) batch.prepend(table, chain, rule)
       else batch.append(table, chain, rule)
     }
-    for (const placed of this.#fixed) append(batch, placed)
-    for (const placed of rules.values()) for (const one of placed) append(batch, one)
+    for (const placed of this.#standing()) append(batch, placed)
+    for (const placed of rules.values()) {
+      for (const one of placed) append(batch, this.#placed(one))
+    }
+    if (!this.#isBranched) for (const table of saved) removeBranches(batch, table)
     const changed = [...rules.keys(), ...this.#written.keys()]
     const written = await this.#restore(batch)
     this.#written = new Map(rules)
+    this.#count = count
     return { ...written, changed }
   }
 
   /** Writes what differs from what was written before; a service without rules is removed. */
-  async change(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WrittenPortals> {
+  async change(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<Written> {
     const batch = new Batch()
     const changed: string[] = []
+    const placed = (one: PlacedRule) => this.#placed(one)
     for (const [key, after] of rules) {
       const before = this.#written.get(key) ?? []
-      if (writeDifference(batch, { before, after }) > 0) changed.push(key)
+      const difference = { before: before.map(placed), after: after.map(placed) }
+      if (writeDifference(batch, difference) > 0) changed.push(key)
     }
     if (changed.length === 0) return { bytes: 0, objects: 0, changed }
+    const growth =
+      countOf(rules.values()) - countOf([...rules.keys()].map((key) => this.#written.get(key)))
+    // Once, when the chains have grown too large; they stay branched as long as the process lives.
+    if (!this.#isBranched && this.#count + growth >= branchFrom) {
+      return { ...(await this.replaceAll(new Map([...this.#written, ...rules]))), changed }
+    }
     const written = await this.#restore(batch)
-    for (const [key, placed] of rules) {
-      if (placed.length > 0) this.#written.set(key, placed)
+    for (const [key, after] of rules) {
+      if (after.length > 0) this.#written.set(key, after)
       else this.#written.delete(key)
     }
+    this.#count += growth
     return { ...written, changed }
   }
 
@@ -71,12 +96,14 @@ export class Portals {
   async isIntact(): Promise<boolean> {
     const expected = new Map<string, number>()
     const count = ({ chain }: PlacedRule) => expected.set(chain, (expected.get(chain) ?? 0) + 1)
-    this.#fixed.forEach(count)
-    for (const placed of this.#written.values()) placed.forEach(count)
+    this.#standing().forEach(count)
+    for (const rules of this.#written.values()) {
+      for (const one of rules) count(this.#placed(one))
+    }
     const tables = await this.#save()
     const chainsOf = (table: string) => tables.find((saved) => saved.table === table)?.chains
     return (
-      ourChains.every(
+      this.#chains().every(
         ([table, chain]) =>
           chainsOf(table)?.get(chain)?.rules.length === (expected.get(chain) ?? 0),
       ) &&
@@ -99,16 +126,37 @@ export class Portals {
         batch.chain(table, chain)
         batch.deleteChain(table, chain)
       }
+      removeBranches(batch, saved)
     }
     await this.#restore(batch)
     this.#written.clear()
+    this.#count = 0
+  }
+
+  /** Rules that belong to no Service. */
+  #standing(): readonly PlacedRule[] {
+    return this.#isBranched ? [...this.#fixed, ...this.#branchings] : this.#fixed
+  }
+
+  #chains(): readonly (readonly [table: 'nat' | 'filter', chain: string])[] {
+    if (!this.#isBranched) return ourChains
+    const leaves = new Map(
+      this.#branchings.map(({ table, rule }) => [rule.args.at(-1) ?? '', table]),
+    )
+    return [...ourChains, ...[...leaves].map(([chain, table]) => [table, chain] as const)]
+  }
+
+  #placed(placed: PlacedRule): PlacedRule {
+    const { chain, branch } = placed
+    if (!this.#isBranched || branch === undefined) return placed
+    return { ...placed, chain: branchName(chain, branch) }
   }
 
   #save(): Promise<readonly SavedTable[]> {
     return readPortals(this.#iptables)
   }
 
-  async #restore(batch: Batch): Promise<Omit<WrittenPortals, 'changed'>> {
+  async #restore(batch: Batch): Promise<Omit<Written, 'changed'>> {
     try {
       await this.#iptables.restore(batch)
     } catch (error) {
@@ -124,6 +172,22 @@ export async function readPortals(iptables: Iptables): Promise<readonly SavedTab
     return [...(await iptables.save('nat')), ...(await iptables.save('filter'))]
   } catch (error) {
     throw kernelErrorOf(error)
+  }
+}
+
+function countOf(rules: Iterable<readonly PlacedRule[] | undefined>): number {
+  let count = 0
+  for (const placed of rules) count += placed?.length ?? 0
+  return count
+}
+
+/** Nothing leads to them any more. */
+function removeBranches(batch: Batch, { table, chains }: SavedTable): void {
+  if (table !== 'nat' && table !== 'filter') return
+  for (const chain of chains.keys()) {
+    if (!isBranch(table, chain)) continue
+    batch.chain(table, chain)
+    batch.deleteChain(table, chain)
   }
 }
 

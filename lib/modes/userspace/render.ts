@@ -9,6 +9,7 @@ import {
   type RuleSpec,
 } from '../../kernel/iptables.js'
 import type { ModeSettings } from '../mode.js'
+import { branchOf } from './branches.js'
 import * as names from './names.js'
 import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
 import type { PortalRule } from './portal-rules.js'
@@ -20,6 +21,8 @@ export interface PlacedRule {
   readonly table: 'nat' | 'filter'
   readonly chain: string
   readonly rule: Rule
+  /** Where it goes once its chain is too large, see branches.ts. */
+  readonly branch?: number | undefined
 }
 
 /** The port each listener of a service port got; text, as `render` has only names for them. */
@@ -66,7 +69,9 @@ export function placeRules(rules: readonly PortalRule[], ports: ProxyPorts): Pla
         : ports[portal.destinationPort]
     const target = targetOf(portal, ports)
     if (port === undefined || !target) return []
-    return [{ table: portal.table, chain: portal.chain, rule: ruleOf(portal, port, target) }]
+    const { table, chain, destination } = portal
+    const branch = branchOf(chain, destination, port)
+    return [{ table, chain, branch, rule: ruleOf(portal, port, target) }]
   })
 }
 
@@ -122,6 +127,8 @@ function jump(table: 'nat' | 'filter', from: string, to: string, comment: string
 /** The whole plan as text for people: listeners first, then the rules that lead to them. */
 export function renderPlan(plan: UserspacePlan, settings: ModeSettings): string {
   const services = [...plan.services.values()].sort((a, b) => (a.key < b.key ? -1 : 1))
+  const listeners = services.map(renderListeners).join('')
+  if (settings.userspace.portals === 'addresses') return `${listeners}\n`
   const batch = new Batch()
   for (const chain of Object.values(natChains)) batch.chain('nat', chain)
   for (const chain of Object.values(filterChains)) batch.chain('filter', chain)
@@ -133,7 +140,7 @@ export function renderPlan(plan: UserspacePlan, settings: ModeSettings): string 
   for (const service of services) {
     for (const placed of placeRules(service.rules, symbolicPorts)) append(batch, placed)
   }
-  return `${services.map(renderListeners).join('')}\n${batch.toString()}`
+  return `${listeners}\n${batch.toString()}`
 }
 
 /** What changes between two plans, in the same form. */
@@ -198,13 +205,15 @@ function renderListeners(service: ServicePlan): string {
   if (service.unsupported !== undefined) {
     return `# ${printable(service.key)}: ${service.unsupported}\n`
   }
-  return service.listeners
+  const addresses = service.addresses.map((ip) => `address ${ip} on this machine\n`).join('')
+  const listeners = service.listeners
     .map(({ list, spec }) => {
-      const port = symbolicPorts[list]
+      const port = spec.port === 0 ? symbolicPorts[list] : String(spec.port)
       const affinity = spec.affinityMs === undefined ? '' : `, affinity ${spec.affinityMs / 1000} s`
       const endpoints = spec.endpoints.map(({ key }) => key).join(' ') || 'no endpoints'
       const at = spec.address.includes(':') ? `[${spec.address}]` : spec.address
       return `listen ${spec.protocol} ${at}:${port ?? ''} for ${printable(spec.service)} (${list}${affinity}): ${endpoints}\n`
     })
     .join('')
+  return addresses + listeners
 }

@@ -2,10 +2,13 @@ import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { Balancer } from './balancer.js'
 import { dialTimeoutsMs, listenBacklog } from './datapath.js'
+import { shortageAdvice } from './descriptors.js'
 import type { DataPathDeps, ListenerSpec, Target } from './datapath.js'
 import type { Listener } from './listener.js'
+import { descriptorOf } from './socket-descriptor.js'
 import { dialTcp, keepAliveDelayMs, TcpConnection } from './tcp-connection.js'
 import { ListenerTraffic, type ListenerCounts } from './traffic.js'
+import { WaitingRoom } from './waiting-room.js'
 
 /** The client's socket and the endpoint's. */
 const descriptorsPerConnection = 2
@@ -21,6 +24,7 @@ export class TcpListener implements Listener {
   readonly #server: Server
   readonly #traffic = new ListenerTraffic()
   readonly #connections = new Set<TcpConnection>()
+  readonly #waiting: WaitingRoom
   #isStopped = false
   readonly idle: Promise<void>
   #becomeIdle: () => void = () => undefined
@@ -30,6 +34,11 @@ export class TcpListener implements Listener {
     this.#deps = deps
     this.#balancer = new Balancer(deps, spec)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
+    this.#waiting = new WaitingRoom(deps.descriptors, (client) => {
+      if (!deps.descriptors.tryTake(descriptorsPerConnection)) return false
+      this.#admit(client)
+      return true
+    })
     this.#server = createServer({
       // One side may finish sending while the other goes on (US44).
       allowHalfOpen: true,
@@ -44,9 +53,14 @@ export class TcpListener implements Listener {
     })
   }
 
+  get descriptor(): number | undefined {
+    return descriptorOf(this.#server)
+  }
+
   async listen(): Promise<number> {
-    const { address, port } = this.#spec
-    this.#server.listen({ host: address, port, ipv6Only: true, backlog: listenBacklog })
+    const { address, port, descriptor } = this.#spec
+    const at = descriptor === undefined ? { host: address, port } : { fd: descriptor }
+    this.#server.listen({ ...at, ipv6Only: true, backlog: listenBacklog })
     await once(this.#server, 'listening')
     this.#server.on('error', (error) => {
       this.#deps.warn(`accept connections for ${this.#spec.service}: ${error.message}`)
@@ -63,7 +77,12 @@ export class TcpListener implements Listener {
   stop(): void {
     this.#isStopped = true
     this.#server.close()
+    this.#waiting.empty()
     if (this.#connections.size === 0) this.#becomeIdle()
+  }
+
+  handOver(): void {
+    this.stop()
   }
 
   cut(): void {
@@ -77,13 +96,21 @@ export class TcpListener implements Listener {
 
   /** Never waits: while one client's endpoint is being dialed, others are accepted (US42). */
   #accept(client: Socket): void {
-    const { descriptors, now, accessLog, warn } = this.#deps
-    if (!descriptors.tryTake(descriptorsPerConnection)) {
-      this.#traffic.refused++
-      warn('no file descriptors left: refused a connection; raise the limit of open files')
-      client.resetAndDestroy()
+    const { descriptors, warn } = this.#deps
+    if (!this.#waiting.hasClients && descriptors.tryTake(descriptorsPerConnection)) {
+      this.#admit(client)
       return
     }
+    descriptors.wasShort()
+    warn(shortageAdvice)
+    if (this.#waiting.add(client)) return
+    this.#traffic.refused++
+    client.resetAndDestroy()
+  }
+
+  /** Its descriptors are taken. */
+  #admit(client: Socket): void {
+    const { now, accessLog } = this.#deps
     const connection = new TcpConnection(client, now(), accessLog !== undefined)
     this.#connections.add(connection)
     this.#traffic.active++

@@ -1,11 +1,15 @@
 import { createSocket, type Socket } from 'node:dgram'
-import { maxUdpClients, type Target } from './datapath.js'
+import type { Target } from './datapath.js'
+import type { TableClient } from './udp-client-table.js'
 
 /**
  * One address that sent datagrams, and the connected socket that stands for it at the endpoint
  * (US50): replies find their way back because only the endpoint can send to that socket.
  */
-export class UdpClient {
+export class UdpClient implements TableClient<UdpClient> {
+  older: UdpClient | undefined
+  newer: UdpClient | undefined
+  awaitsReply = true
   readonly key: string
   readonly address: string
   readonly port: number
@@ -59,7 +63,7 @@ export class UdpClient {
 }
 
 export interface UdpClientOptions {
-  /** Unique among the clients of all listeners of one data path. */
+  /** Unique among the clients of its listener. */
   readonly key: string
   readonly address: string
   readonly port: number
@@ -67,74 +71,6 @@ export interface UdpClientOptions {
   readonly now: number
   readonly reply: (client: UdpClient, datagram: Buffer) => void
   readonly ended: (client: UdpClient, reason: string) => void
-}
-
-/**
- * The clients of all UDP listeners of one data path, in order of last use, so that both the
- * idle ones and the one to give up when the table is full are at its front.
- */
-export class UdpClientTable {
-  readonly #now: () => number
-  readonly #capacity: number
-  readonly #clients = new Map<string, UdpClient>()
-  #timer: NodeJS.Timeout | undefined
-  #idleMs = Infinity
-
-  constructor(now: () => number, capacity = maxUdpClients) {
-    this.#now = now
-    this.#capacity = capacity
-  }
-
-  get size(): number {
-    return this.#clients.size
-  }
-
-  find(key: string): UdpClient | undefined {
-    return this.#clients.get(key)
-  }
-
-  add(client: UdpClient, idleMs: number): void {
-    while (this.#clients.size >= this.#capacity) if (!this.evictOldest()) break
-    this.#clients.set(client.key, client)
-    this.#idleMs = idleMs
-    this.#timer ??= setTimeout(() => this.#sweep(), idleMs)
-  }
-
-  /** A datagram went by, in either direction (US51). */
-  touch(client: UdpClient): void {
-    client.usedAt = this.#now()
-    if (this.#clients.size === 1 || client.isEnded) return
-    this.#clients.delete(client.key)
-    this.#clients.set(client.key, client)
-  }
-
-  remove(client: UdpClient): void {
-    this.#clients.delete(client.key)
-    if (this.#clients.size > 0) return
-    clearTimeout(this.#timer)
-    this.#timer = undefined
-  }
-
-  evictOldest(): boolean {
-    for (const client of this.#clients.values()) {
-      client.end('evicted')
-      return true
-    }
-    return false
-  }
-
-  #sweep(): void {
-    this.#timer = undefined
-    const now = this.#now()
-    for (const client of this.#clients.values()) {
-      const left = this.#idleMs - (now - client.usedAt)
-      if (left > 0) {
-        this.#timer = setTimeout(() => this.#sweep(), Math.max(left, shortestSweepMs))
-        return
-      }
-      client.end('ok')
-    }
-  }
 }
 
 /** A socket for addresses only: node:dgram would otherwise ask the resolver for each datagram. */
@@ -150,6 +86,5 @@ export function createLiteralSocket(ip: string): Socket {
 }
 
 const maxEarly = 64
-const shortestSweepMs = 20
 /** Room for a burst; the kernel caps it at net.core.{r,w}mem_max. */
 const socketBufferBytes = 1 << 20

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { messageOf } from '../../errors.js'
 import type { Conntrack, UdpFlow } from '../../kernel/conntrack.js'
 import type { IpFamily } from '../../state/ip.js'
@@ -15,8 +16,8 @@ export interface UdpFlowCleanerDeps {
 /**
  * The kernel sends every packet of a UDP flow where its first one went, and looks at no rule
  * again while packets keep coming. So when the rules of a Service change, flows that lead to a
- * listener that is gone, or to none at all, are deleted (US55, CT07). Beside the syncs: a large
- * table takes its time.
+ * listener that is gone, or to none at all, are deleted (US55, CT07). A sync waits for that, but
+ * not for long: a large table takes its time.
  */
 export class UdpFlowCleaner {
   readonly #deps: UdpFlowCleanerDeps
@@ -28,15 +29,15 @@ export class UdpFlowCleaner {
     this.#deps = deps
   }
 
-  clean(family: IpFamily, redirections: Redirections): void {
+  /** Resolves when it is done, or after a while, with the rest under way. */
+  async clean(family: IpFamily, redirections: Redirections): Promise<void> {
     if (redirections.size === 0) return
     this.#waiting.set(family, new Map([...(this.#waiting.get(family) ?? []), ...redirections]))
     this.#running ??= this.#work().finally(() => (this.#running = undefined))
-  }
-
-  /** Resolves once nothing is under way. */
-  async idle(): Promise<void> {
-    await this.#running
+    const waited = new AbortController()
+    const patience = sleep(patienceMs, undefined, { signal: waited.signal, ref: false })
+    await Promise.race([this.#running, patience.catch(() => undefined)])
+    waited.abort()
   }
 
   async #work(): Promise<void> {
@@ -59,6 +60,8 @@ export class UdpFlowCleaner {
     }
   }
 }
+
+const patienceMs = 250
 
 function isStale({ destination, answeredBy }: UdpFlow, redirections: Redirections): boolean {
   const ports = redirections.get(destination)

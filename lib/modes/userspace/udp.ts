@@ -4,23 +4,26 @@ import { hostPort } from '../../state/ip.js'
 import { Balancer } from './balancer.js'
 import type { DataPathDeps, ListenerSpec } from './datapath.js'
 import type { Listener } from './listener.js'
+import { descriptorOf, stopReceiving } from './socket-descriptor.js'
 import { ListenerTraffic, type ListenerCounts } from './traffic.js'
-import { createLiteralSocket, UdpClient, type UdpClientTable } from './udp-clients.js'
+import type { UdpClientTable } from './udp-client-table.js'
+import { createLiteralSocket, UdpClient } from './udp-clients.js'
 
 /** One UDP service socket: receives from clients, and answers them from the same port (US50). */
 export class UdpListener implements Listener {
   #spec: ListenerSpec
   readonly #deps: DataPathDeps
   readonly #balancer: Balancer
-  readonly #table: UdpClientTable
+  readonly #table: UdpClientTable<UdpClient>
   readonly #socket: Socket
   readonly #traffic = new ListenerTraffic()
-  readonly #clients = new Set<UdpClient>()
+  readonly #clients = new Map<string, UdpClient>()
   #isStopped = false
+  #isHandedOver = false
   readonly idle: Promise<void>
   #becomeIdle: () => void = () => undefined
 
-  constructor(spec: ListenerSpec, deps: DataPathDeps, table: UdpClientTable) {
+  constructor(spec: ListenerSpec, deps: DataPathDeps, table: UdpClientTable<UdpClient>) {
     this.#spec = spec
     this.#deps = deps
     this.#balancer = new Balancer(deps, spec)
@@ -30,10 +33,15 @@ export class UdpListener implements Listener {
     this.#socket.on('message', (datagram, from) => this.#received(datagram, from))
   }
 
+  get descriptor(): number | undefined {
+    return descriptorOf(this.#socket)
+  }
+
   async listen(): Promise<number> {
     // Asked first: without a resolver in between it listens before `bind` returns.
     const listening = once(this.#socket, 'listening')
-    this.#socket.bind({ address: this.#spec.address, port: this.#spec.port })
+    const { address, port, descriptor } = this.#spec
+    this.#socket.bind(descriptor === undefined ? { address, port } : { fd: descriptor })
     try {
       await listening
     } catch (error) {
@@ -50,17 +58,22 @@ export class UdpListener implements Listener {
     this.#spec = spec
     this.#balancer.update(spec)
     const serving = new Set(spec.servingKeys)
-    for (const client of this.#clients) {
+    for (const client of this.#clients.values()) {
       const { key } = client.target
       if (!this.#balancer.has(key) && !serving.has(key)) client.end('endpoint removed')
     }
+  }
+
+  handOver(): void {
+    this.#isHandedOver = stopReceiving(this.#socket)
+    if (!this.#isHandedOver || this.#clients.size === 0) this.stop()
   }
 
   /** Without the service socket there is no way back to the clients (US54). */
   stop(): void {
     if (this.#isStopped) return
     this.#isStopped = true
-    for (const client of this.#clients) client.end('listener closed')
+    for (const client of this.#clients.values()) client.end('listener closed')
     this.#socket.close()
     this.#becomeIdle()
   }
@@ -74,10 +87,10 @@ export class UdpListener implements Listener {
   }
 
   #received(datagram: Buffer, from: RemoteInfo): void {
-    const key = `${this.#spec.key} ${from.address} ${from.port}`
-    const client = this.#table.find(key) ?? this.#admit(key, from)
+    const key = `${from.address} ${from.port}`
+    const client = this.#clients.get(key) ?? this.#admit(key, from)
     if (!client) return
-    this.#table.touch(client)
+    this.#table.asked(client)
     this.#traffic.of(client.target.key).bytesToEndpoint += datagram.length
     client.send(datagram)
   }
@@ -92,6 +105,7 @@ export class UdpListener implements Listener {
     while (!descriptors.tryTake(1)) {
       if (this.#table.evictOldest()) continue
       this.#traffic.refused++
+      descriptors.wasShort()
       warn('no file descriptors left: dropped a datagram; raise the limit of open files')
       return undefined
     }
@@ -102,22 +116,22 @@ export class UdpListener implements Listener {
       target,
       now: now(),
       reply: (to, reply) => {
-        this.#table.touch(to)
+        if (!to.isEnded) this.#table.answered(to)
         this.#traffic.of(target.key).bytesToClient += reply.length
         this.#socket.send(reply, to.port, to.address)
       },
       ended: (ended, reason) => this.#ended(ended, reason),
     })
     this.#table.add(client, this.#spec.udpIdleMs)
-    this.#clients.add(client)
+    this.#clients.set(key, client)
     this.#traffic.active++
     this.#traffic.of(target.key).connections++
     return client
   }
 
   #ended(client: UdpClient, reason: string): void {
+    if (!this.#clients.delete(client.key)) return
     this.#table.remove(client)
-    if (!this.#clients.delete(client)) return
     this.#deps.descriptors.release(1)
     this.#traffic.active--
     if (reason === 'ECONNREFUSED') {
@@ -135,5 +149,6 @@ export class UdpListener implements Listener {
       durationMs: Math.round(this.#deps.now() - client.startedAt),
       end: reason,
     })
+    if (this.#isHandedOver && this.#clients.size === 0) this.stop()
   }
 }

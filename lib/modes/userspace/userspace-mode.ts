@@ -1,44 +1,57 @@
 import { cpus } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ConfigError } from '../../errors.js'
-import { Iptables, type Run } from '../../kernel/iptables.js'
+import type { Run } from '../../kernel/iptables.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import type { Applied, Mode, ModeContext, ModeSettings } from '../mode.js'
 import { FamilyApplier } from './apply.js'
-import { DescriptorBudget, descriptorLimit } from './descriptors.js'
+import { DescriptorBudget, descriptorLimit, waitingSeats } from './descriptors.js'
 import { Listeners } from './listeners.js'
 import { NodePortClaims } from './node-port-claims.js'
+import { openWays, type WaysByFamily } from './open-ways.js'
 import { UserspacePlanner, type UserspacePlan } from './plan.js'
 import { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import { WorkerPool } from './pool.js'
-import { kernelErrorOf, Portals } from './portals.js'
-import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
+import { renderPlan, renderPlanChanges } from './render.js'
+import { Giver, type HandOver } from './takeover/giver.js'
+import { Taker } from './takeover/taker.js'
 import { TrafficMeter } from './traffic-meter.js'
+import type { Ways } from './ways.js'
 
 /** How often the kernel is asked whether our rules are still there; at most, see `syncPeriod`. */
 const longestCheckMs = 10_000
 
 interface Family {
-  readonly portals: Portals
+  readonly ways: Ways
   readonly applier: FamilyApplier
 }
 
-/** The live mode: worker threads that listen, and iptables rules that lead to them. */
+/** The live mode: worker threads that listen, and rules or addresses that lead to them. */
 export class UserspaceMode implements Mode<UserspacePlan> {
   readonly name = 'userspace'
+  readonly cleansFlows = true
   readonly #settings: ModeSettings
   readonly #context: ModeContext
   readonly #planner: UserspacePlanner
   readonly #pool: WorkerPool
   readonly #claims = new NodePortClaims()
+  readonly #listeners: Listeners
   readonly #families: ReadonlyMap<IpFamily, Family>
-  /** One thing at a time: applies of both families, checks, the end. */
+  /** Families whose first plan is not yet applied. */
+  readonly #starting: Set<IpFamily>
+  #taker: Taker | undefined
+  #giver: Giver | undefined
+  /** The listeners are another process's now, or are about to close. */
+  #isLeaving = false
+  #isHandedOver = false
+  /** One thing at a time: applies of both families, checks, a take-over, the end. */
   #turn: Promise<unknown> = Promise.resolve()
 
-  private constructor(settings: ModeSettings, context: ModeContext, iptables: readonly Iptables[]) {
+  private constructor(settings: ModeSettings, context: ModeContext, ways: WaysByFamily) {
     this.#settings = settings
     this.#context = context
-    this.#planner = new UserspacePlanner(settings)
+    const direct = [...ways].filter(([, { listensDirectly }]) => listensDirectly)
+    this.#planner = new UserspacePlanner(settings, new Set(direct.map(([family]) => family)))
     const traffic = new TrafficMeter(context.meter)
     this.#pool = createPool(settings, context, {
       traffic,
@@ -53,21 +66,22 @@ export class UserspaceMode implements Mode<UserspacePlan> {
         traffic.closed(key)
       },
     })
+    this.#listeners = listeners
     const flows = new UdpFlowCleaner({
       log: context.log,
       meter: context.meter,
       // It speaks netlink through koffi, which not every node can load.
       openTable: async () => new (await import('../../kernel/conntrack.js')).Conntrack(),
     })
-    const fixed = fixedRules(settings.userspace.portRange)
     this.#families = new Map(
-      iptables.map((programs) => {
-        const portals = new Portals(programs, fixed)
-        const parts = { listeners, claims: this.#claims, portals, flows }
-        const applier = new FamilyApplier(programs.family, parts)
-        return [programs.family, { portals, applier }]
+      [...ways].map(([family, way]) => {
+        const parts = { listeners, claims: this.#claims, ways: way, flows }
+        return [family, { ways: way, applier: new FamilyApplier(family, parts) }]
       }),
     )
+    this.#starting = new Set(this.#families.keys())
+    const { takeover, takeoverFolder } = settings.userspace
+    if (takeover) this.#taker = new Taker(takeoverFolder, context.log)
   }
 
   static async create(
@@ -75,8 +89,11 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     context: ModeContext,
     run?: Run,
   ): Promise<UserspaceMode> {
-    checkBindAddress(settings.userspace.bindAddress)
-    return new UserspaceMode(settings, context, await openIptables(settings.families, run))
+    const ways = await openWays(settings, context.log, run)
+    if ([...ways.values()].some(({ listensDirectly }) => !listensDirectly)) {
+      checkBindAddress(settings.userspace.bindAddress)
+    }
+    return new UserspaceMode(settings, context, ways)
   }
 
   plan(...args: Parameters<UserspacePlanner['plan']>): UserspacePlan {
@@ -95,7 +112,11 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     return this.#inTurn(async () => {
       const family = this.#families.get(plan.family)
       if (!family) throw new ConfigError(`apply ${plan.family}: the mode was not made for it`)
-      return family.applier.apply(plan, previous)
+      if (this.#isHandedOver) return { full: false, bytes: 0, objects: 0, failed: [] }
+      if (this.#taker) this.#listeners.receive(await this.#taker.take())
+      const applied = await family.applier.apply(plan, previous)
+      if (this.#starting.delete(plan.family) && this.#starting.size === 0) await this.#started()
+      return applied
     })
   }
 
@@ -113,12 +134,16 @@ export class UserspaceMode implements Mode<UserspacePlan> {
 
   /**
    * Takes the rules away, so that nobody new is sent here, and lets connections finish. Unlike
-   * the kernel modes' rules (L17), these lead to a process that is about to end.
+   * the kernel modes' rules (L17), these lead to a process that is about to end; unless another
+   * process has taken the listeners over, which the rules lead to now.
    */
   close(): Promise<void> {
+    this.#isLeaving = true
+    this.#giver?.close()
+    this.#taker?.close()
     return this.#inTurn(async () => {
-      for (const { portals } of this.#families.values()) {
-        await portals.remove().catch((error: unknown) => {
+      for (const { ways } of this.#isHandedOver ? [] : this.#families.values()) {
+        await ways.remove().catch((error: unknown) => {
           this.#context.log.warn({ err: error }, 'remove the rules of userspace mode')
         })
       }
@@ -127,11 +152,39 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     })
   }
 
+  /** Everything is in force: whoever was here before may go, and whoever comes next may ask. */
+  async #started(): Promise<void> {
+    await this.#taker?.done(this.#listeners.unused())
+    this.#taker = undefined
+    const { takeoverFolder } = this.#settings.userspace
+    if (takeoverFolder === '' || this.#isLeaving) return
+    const handOver: HandOver = (...args) => this.#handOver(...args)
+    this.#giver = await Giver.open(takeoverFolder, handOver, this.#context.log)
+  }
+
+  /** Nothing else happens until the new process works or has given up. */
+  #handOver(...[copy, hand]: Parameters<HandOver>): Promise<void> {
+    return this.#inTurn(async () => {
+      if (this.#isLeaving || this.#isHandedOver) return
+      const given = await this.#listeners.give(copy)
+      this.#claims.close()
+      if ((await hand(given)) || this.#isLeaving) {
+        this.#isHandedOver = true
+        this.#context.stop?.('another process has taken the listeners over')
+        return
+      }
+      for (const { applier } of this.#families.values()) applier.forgetClaims()
+      this.#listeners.receive(given)
+      const reason = 'the process that took the listeners over has ended; taking them back'
+      this.#context.resync(reason, { full: true })
+    })
+  }
+
   async #check(): Promise<void> {
-    for (const [family, { portals }] of this.#families) {
+    for (const [family, { ways }] of this.#families) {
       try {
-        if (await this.#inTurn(() => portals.isIntact())) continue
-        const reason = `${family} rules of userspace mode were changed by somebody else`
+        if (await this.#inTurn(async () => this.#isHandedOver || (await ways.isIntact()))) continue
+        const reason = `what leads to the ${family} listeners was changed by somebody else`
         this.#context.resync(reason, { full: true })
         return
       } catch (error) {
@@ -144,19 +197,6 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     const result = this.#turn.then(action)
     this.#turn = result.catch(() => undefined)
     return result
-  }
-}
-
-export async function openIptables(
-  families: readonly IpFamily[],
-  run?: Run,
-): Promise<readonly Iptables[]> {
-  try {
-    return await Promise.all(
-      families.map((family) => Iptables.open({ family, ...(run ? { run } : {}) })),
-    )
-  } catch (error) {
-    throw kernelErrorOf(error)
   }
 }
 
@@ -179,12 +219,18 @@ function createPool(
   },
 ): WorkerPool {
   const { log } = context
+  const limit = descriptorLimit()
+  const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingSeats(limit)))
+  const countShortages = () => {
+    const shortages = budget.takeShortages()
+    if (shortages > 0) context.meter.count('userspace_descriptors_exhausted_total', {}, shortages)
+  }
   const options = {
     workers: userspace.workers === 0 ? cpus().length : userspace.workers,
     dataPath: userspace.datapath,
     passiveHealth: userspace.passiveHealth,
-    accessLog: userspace.accessLog,
-    descriptors: DescriptorBudget.allocate(descriptorLimit()),
+    accessLog: userspace.accessLog !== undefined,
+    descriptors: budget.shared,
   }
   return new WorkerPool(options, {
     ready: (dataPath, note) => {
@@ -192,11 +238,13 @@ function createPool(
     },
     counts: (counts) => {
       on.traffic.record(counts)
+      countShortages()
     },
     access: (entries) => {
-      for (const entry of entries) log.info(entry, 'connection')
+      for (const entry of entries) log[userspace.accessLog ?? 'info'](entry, 'connection')
     },
     warning: (message, repeated) => {
+      countShortages()
       log.warn(repeated === 0 ? {} : { repeated }, message)
     },
     lost: (reason, isGone) => {

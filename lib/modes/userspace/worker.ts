@@ -82,6 +82,10 @@ async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change
     openKeys.delete(key)
     await path.close(key)
   }
+  for (const key of message.handOver ?? []) {
+    openKeys.delete(key)
+    path.handOver(key)
+  }
   for (const [index, spec] of message.update.entries()) {
     // A change of a thousand Services must not hold up the connections of this worker.
     if (index % updatesPerTurn === updatesPerTurn - 1) await setImmediate()
@@ -110,6 +114,14 @@ parentPort?.on('message', (message: ToWorker) => {
   previous = previous.then(async () => {
     if (message.kind === 'change') {
       await change(path, message)
+      return
+    }
+    if (message.kind === 'descriptors') {
+      const descriptors = message.keys.flatMap((key) => {
+        const descriptor = path.descriptorOf(key)
+        return descriptor === undefined ? [] : [{ key, descriptor }]
+      })
+      post({ kind: 'descriptors', id: message.id, descriptors })
       return
     }
     await path.drain(message.graceMs)

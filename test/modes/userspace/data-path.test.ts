@@ -299,6 +299,38 @@ function udpTests(t: Test, create: Create): void {
     t.match(bench.entries[0], { protocol: 'UDP', end: 'ok', bytesToClient: 6 })
   })
 
+  t.test('an answer that takes longer than the idle time is not lost', async (t) => {
+    const bench = await openBench(t, create, { udp: ['a'], udpIdleMs: 100, udpDelayMs: 500 })
+    const client = await openUdpClient(t, bench.port)
+    t.equal(await client.name(), 'a')
+    await bench.settled()
+    t.match(bench.entries, [{ end: 'ok', bytesToClient: 1 }])
+    t.ok((bench.entries[0]?.durationMs ?? 0) < 2000, 'and then it is idle as others are')
+  })
+
+  t.test('a flood of clients is bounded, and who was silent longest goes first', async (t) => {
+    const bench = await openBench(t, create, { udp: ['a'], udpIdleMs: 60_000 })
+    const first = await openUdpClient(t, bench.port)
+    await first.name()
+    const flood = 40
+    for (let number = 1; number < budget; number++) {
+      const client = await openUdpClient(t, bench.port)
+      t.equal(await client.name(), 'a')
+    }
+    t.equal(bench.descriptors.left, 0)
+    await first.name()
+    const latest = []
+    for (let number = 0; number < flood; number++) {
+      latest.push(await openUdpClient(t, bench.port))
+      t.equal(await latest[number]?.name(), 'a')
+    }
+    t.equal(bench.path.takeCounts()[0]?.active, budget)
+    t.equal(bench.entries.length, flood)
+    t.match(bench.entries, Array(flood).fill({ end: 'evicted' }))
+    t.equal(await first.name(), 'a')
+    t.equal(bench.entries.length, flood, 'it had spoken meanwhile, so it was not among them')
+  })
+
   t.test('US53, E21: a client is released when its endpoint leaves', async (t) => {
     const bench = await openBench(t, create, { udp: ['a', 'b'], udpIdleMs: 60_000 })
     const client = await openUdpClient(t, bench.port)
@@ -333,6 +365,7 @@ interface BenchOptions {
   readonly deadUdp?: number
   readonly affinityMs?: number
   readonly udpIdleMs?: number
+  readonly udpDelayMs?: number
   readonly passiveHealth?: boolean
 }
 
@@ -352,7 +385,8 @@ async function openBench(t: Test, create: Create, options: BenchOptions) {
   const servers = new Map<string, { readonly target: Target; stop(): Promise<void> }>()
   for (const name of options.tcp ?? []) servers.set(name, await openTcpServer(t, sayName(name)))
   if (options.serve) servers.set('serve', await openTcpServer(t, options.serve))
-  for (const name of options.udp ?? []) servers.set(name, await openUdpServer(t, name))
+  for (const name of options.udp ?? [])
+    servers.set(name, await openUdpServer(t, name, options.udpDelayMs))
   const dead = await closedPorts(t, options.dead ?? 0)
   const isUdp = options.udp !== undefined
   let spec: ListenerSpec = {
@@ -450,10 +484,13 @@ async function openSilent(t: Test): Promise<Target> {
   return { key: `${host}:${port}`, ip: host, port }
 }
 
-async function openUdpServer(t: Test, name: string) {
+async function openUdpServer(t: Test, name: string, delayMs = 0) {
   const socket = createSocket({ type: 'udp4', recvBufferSize: 1 << 20, sendBufferSize: 1 << 20 })
   socket.on('message', (datagram, from) => {
-    socket.send(Buffer.concat([datagram, Buffer.from(name)]), from.port, from.address)
+    const answer = () =>
+      socket.send(Buffer.concat([datagram, Buffer.from(name)]), from.port, from.address)
+    if (delayMs > 0) setTimeout(answer, delayMs)
+    else answer()
   })
   socket.bind(0, host)
   await once(socket, 'listening')

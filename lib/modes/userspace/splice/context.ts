@@ -8,10 +8,10 @@ import { dialTimeoutsMs, type DataPathDeps, type Target } from '../datapath.js'
 import { EventLoop } from './event-loop.js'
 import { scratchBytes, type FlowTools } from './flow.js'
 import { PipePool } from './pipe-pool.js'
-import { SpareDescriptor } from './spare-descriptor.js'
 import type { TcpConnection } from './tcp-connection.js'
 import { TimeoutQueue } from './timeout-queue.js'
-import { UdpClientTable } from './udp-clients.js'
+import { UdpClientTable } from '../udp-client-table.js'
+import type { UdpClient } from './udp-client.js'
 import { UdpOutbox } from './udp-outbox.js'
 
 /** What all listeners and connections of one worker share. */
@@ -25,8 +25,7 @@ export interface SpliceContext {
   readonly dialing: readonly TimeoutQueue<TcpConnection>[]
   /** Connections too young to be worth the calls that turn keep-alive on. */
   readonly young: TimeoutQueue<TcpConnection>
-  readonly spare: SpareDescriptor
-  readonly udpClients: UdpClientTable
+  readonly udpClients: UdpClientTable<UdpClient>
   /** Datagrams from clients, while they are handed on. */
   readonly inbox: DatagramBatch
   readonly outbox: UdpOutbox
@@ -55,8 +54,7 @@ export function createContext(deps: DataPathDeps, libc: Libc): SpliceContext {
         new TimeoutQueue(durationMs, deps.now, (connection) => connection.dialTimedOut()),
     ),
     young: new TimeoutQueue(youthMs, deps.now, (connection) => connection.cameOfAge()),
-    spare: new SpareDescriptor(sockets),
-    udpClients: new UdpClientTable(deps.now),
+    udpClients: new UdpClientTable<UdpClient>(deps.now),
     inbox: new DatagramBatch(libc, inboxCapacity),
     outbox: new UdpOutbox(libc, loop),
     addressOf(target) {

@@ -65,6 +65,18 @@ export class EventLoop {
     this.#libc.close(fd)
   }
 
+  /** Watches it no longer. */
+  forget(fd: number): void {
+    this.#epoll.remove(fd)
+    this.#watchers[fd] = undefined
+  }
+
+  /** For sockets that another process may hold as well: their events would go on coming. */
+  closeShared(fd: number): void {
+    this.forget(fd)
+    this.close(fd)
+  }
+
   /** Ends the loop; every descriptor has to be closed already. */
   end(): void {
     this.#watch.close()

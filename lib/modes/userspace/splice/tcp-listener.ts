@@ -2,6 +2,7 @@ import { interest } from '../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../kernel/sockets/errno.js'
 import { Balancer } from '../balancer.js'
 import { listenBacklog, type ListenerSpec } from '../datapath.js'
+import { shortageAdvice } from '../descriptors.js'
 import type { Listener } from '../listener.js'
 
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
@@ -36,12 +37,16 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     return this.#spec.service
   }
 
+  get descriptor(): number {
+    return this.#fd
+  }
+
   listen(): Promise<number> {
     const { sockets, loop } = this.#context
-    const { address: ip, port } = this.#spec
+    const { address: ip, port, descriptor } = this.#spec
     // Synchronous, but callers of either data path expect a promise that rejects.
     return Promise.resolve().then(() => {
-      this.#fd = sockets.listen({ ip, port, kind: 'stream', backlog: listenBacklog })
+      this.#fd = descriptor ?? sockets.listen({ ip, port, kind: 'stream', backlog: listenBacklog })
       // Accepted sockets inherit it, which saves a call for each.
       sockets.noDelay(this.#fd)
       loop.add(this.#fd, interest.readable, this)
@@ -58,8 +63,12 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     if (this.#isStopped) return
     this.#isStopped = true
     clearTimeout(this.#pause)
-    this.#context.loop.close(this.#fd)
+    this.#context.loop.closeShared(this.#fd)
     if (this.#connections.size === 0) this.#becomeIdle()
+  }
+
+  handOver(): void {
+    this.stop()
   }
 
   cut(): void {
@@ -72,13 +81,24 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   /** Never waits: while one client's endpoint is being dialed, others are accepted (US42). */
   ready(): void {
+    const { sockets, deps } = this.#context
     for (let count = 0; count < acceptsPerRound && !this.#isStopped; count++) {
-      const client = this.#context.sockets.accept(this.#fd)
-      if (client >= 0) this.#admit(client)
-      else if (shortages.has(client)) {
-        this.#backOff(client)
+      if (!this.#takeDescriptors()) {
+        // Only the first is known to wait; epoll tells if there is another.
+        if (count === 0) this.#backOff(shortageAdvice)
         return
-      } else if (client === -errno.EAGAIN) return
+      }
+      const client = sockets.accept(this.#fd)
+      if (client >= 0) {
+        this.#admit(client)
+        continue
+      }
+      deps.descriptors.release(descriptorsPerConnection)
+      if (shortages.has(client)) {
+        this.#backOff(`accept connections for ${this.service}: ${errnoName(client)}; pausing`)
+        return
+      }
+      if (client === -errno.EAGAIN) return
       // Any other error belongs to a connection that died while it waited; the next may live.
     }
   }
@@ -94,11 +114,6 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   #admit(client: number): void {
     const { sockets, deps } = this.#context
-    if (!this.#takeDescriptors()) {
-      deps.warn('no file descriptors left: refused a connection; raise the limit of open files')
-      this.#refuse(client)
-      return
-    }
     const isPeerWanted = this.balancer.usesAffinity || deps.accessLog !== undefined
     const peer = isPeerWanted ? sockets.peer() : undefined
     const connection = new TcpConnection({ context: this.#context, owner: this, client, peer })
@@ -115,31 +130,20 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   }
 
   /**
-   * Descriptors ran out although the budget had some: others in this process took them. A spare
-   * one lets us turn the waiting clients away rather than leave them hanging; then the listener
-   * pauses, since epoll would report it again at once, forever.
+   * Whoever comes waits in the kernel until there are descriptors again. The listener pauses
+   * meanwhile, since epoll would report it again at once, forever.
    */
-  #backOff(error: number): void {
-    const { sockets, loop, deps, spare } = this.#context
-    deps.warn(`accept connections for ${this.service}: ${errnoName(error)}; pausing`)
-    spare.lend(() => {
-      const client = sockets.accept(this.#fd)
-      if (client >= 0) this.#refuse(client)
-      return client >= 0
-    })
+  #backOff(why: string): void {
+    const { loop, deps } = this.#context
+    deps.descriptors.wasShort()
+    deps.warn(why)
     loop.modify(this.#fd, 0)
     this.#pause = setTimeout(() => loop.modify(this.#fd, interest.readable), pauseMs)
-  }
-
-  #refuse(client: number): void {
-    this.traffic.refused++
-    this.#context.sockets.resetOnClose(client)
-    this.#context.libc.close(client)
   }
 }
 
 const acceptsPerRound = 64
-const pauseMs = 100
+const pauseMs = 50
 const shortages: ReadonlySet<number> = new Set(
   [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM].map((code) => -code),
 )

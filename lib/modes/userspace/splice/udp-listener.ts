@@ -24,6 +24,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   #spec: ListenerSpec
   #fd = -1
   #isStopped = false
+  #isHandedOver = false
   #becomeIdle: () => void = () => undefined
 
   constructor(spec: ListenerSpec, context: SpliceContext) {
@@ -33,12 +34,18 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
   }
 
+  get descriptor(): number {
+    return this.#fd
+  }
+
   listen(): Promise<number> {
     const { sockets, loop } = this.#context
-    const { address: ip, port } = this.#spec
+    const { address: ip, port, descriptor } = this.#spec
     return Promise.resolve().then(() => {
-      this.#fd = sockets.listen({ ip, port, kind: 'datagram' })
+      this.#fd = descriptor ?? sockets.listen({ ip, port, kind: 'datagram' })
       sockets.bufferSizes(this.#fd, socketBufferBytes)
+      // On the wildcard the kernel would answer from the address that it likes best.
+      sockets.tellDestination(this.#fd, ip.includes(':'))
       loop.add(this.#fd, interest.readable, this)
       return sockets.localAddress(this.#fd).port
     })
@@ -55,13 +62,19 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     }
   }
 
+  handOver(): void {
+    this.#isHandedOver = true
+    this.#context.loop.forget(this.#fd)
+    if (this.#clients.size === 0) this.stop()
+  }
+
   /** Without the service socket there is no way back to the clients (US54). */
   stop(): void {
     if (this.#isStopped) return
     this.#isStopped = true
     this.#context.outbox.flush(this.#fd)
     for (const client of this.#clients.values()) this.end(client, 'listener closed')
-    this.#context.loop.close(this.#fd)
+    this.#context.loop.closeShared(this.#fd)
     this.#becomeIdle()
   }
 
@@ -101,7 +114,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     }
     client.bytesToClient += bytes
     client.traffic.bytesToClient += bytes
-    udpClients.touch(client, deps.now())
+    udpClients.answered(client, deps.now())
   }
 
   refused(client: UdpClient): void {
@@ -127,6 +140,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
       durationMs: Math.round(deps.now() - client.startedAt),
       end: reason,
     })
+    if (this.#isHandedOver && this.#clients.size === 0) this.stop()
   }
 
   #keyAt(index: number): number | string {
@@ -138,6 +152,8 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     const { inbox, udpClients, sockets } = this.#context
     let bytes = 0
     for (let index = first; index < end; index++) bytes += inbox.length(index)
+    // One who asks at another address of ours wants its answers from there.
+    if (!inbox.hasDestination(first, client.asked)) client.asked = inbox.destination(first)
     let sent
     if (end === first + 1) sent = sockets.send(client.fd, inbox.dataAddress(first), bytes)
     else {
@@ -146,7 +162,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
       }
       sent = inbox.send(client.fd, first, end)
     }
-    udpClients.touch(client, now)
+    udpClients.asked(client, now)
     client.bytesToEndpoint += bytes
     client.traffic.bytesToEndpoint += bytes
     if (sent === -errno.ECONNREFUSED) this.#failed(client, sent)
@@ -169,6 +185,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
       fd,
       key,
       address: Uint8Array.from(inbox.names.bytes.subarray(offset, offset + length)),
+      asked: inbox.destination(index),
       target,
       traffic: this.#traffic.of(target.key),
       now: deps.now(),
@@ -186,6 +203,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     const { deps, udpClients } = this.#context
     while (!deps.descriptors.tryTake(1)) {
       if (udpClients.evictOldest()) continue
+      deps.descriptors.wasShort()
       deps.warn('no file descriptors left: dropped a datagram; raise the limit of open files')
       return false
     }
@@ -201,6 +219,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     if (result >= 0) return fd
     if (fd >= 0) sockets.close(fd)
     deps.descriptors.release(1)
+    if (result === -errno.EMFILE || result === -errno.ENFILE) deps.descriptors.wasShort()
     this.#traffic.of(target.key).dialErrors++
     deps.warn(`open a socket to an endpoint of ${this.#spec.service}: ${errnoName(result)}`)
     return result

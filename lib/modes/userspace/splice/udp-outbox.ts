@@ -35,7 +35,7 @@ export class UdpOutbox implements Task {
     let bytes = 0
     for (let index = first; index < this.#count; index++) {
       const length = this.#batch.length(index)
-      this.#batch.prepare(index, length, client.address)
+      this.#batch.prepare(index, length, client.address, client.asked)
       bytes += length
     }
     return bytes

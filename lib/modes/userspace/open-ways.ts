@@ -1,0 +1,82 @@
+import { KernelError, messageOf, type KernelErrorKind } from '../../errors.js'
+import { Batch, connectionState, Iptables, rule, type Run } from '../../kernel/iptables.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { Log, ModeSettings } from '../mode.js'
+import { AddressPortals } from './address-portals.js'
+import { kernelErrorOf, Portals } from './portals.js'
+import { fixedRules } from './render.js'
+import type { Ways } from './ways.js'
+
+export type WaysByFamily = ReadonlyMap<IpFamily, Ways>
+
+/** Rules where iptables works; addresses of this machine where they were asked for or must do. */
+export async function openWays(settings: ModeSettings, log: Log, run?: Run): Promise<WaysByFamily> {
+  const ways = await Promise.all(
+    settings.families.map(async (family) => {
+      const opened = await openFamily(family, { settings: settings.userspace, log, run })
+      return [family, opened] as const
+    }),
+  )
+  return new Map(ways)
+}
+
+async function openFamily(
+  family: IpFamily,
+  { settings, log, run }: { settings: ModeSettings['userspace']; log: Log; run: Run | undefined },
+): Promise<Ways> {
+  if (settings.portals !== 'addresses') {
+    try {
+      return new Portals(await openIptables(family, run), {
+        fixed: fixedRules(settings.portRange),
+        guardsEachPort: settings.portRange === undefined,
+      })
+    } catch (error) {
+      if (settings.portals === 'iptables' || !isMissing(error)) throw error
+      log.warn(
+        { family, reason: messageOf(error) },
+        'iptables cannot be used: only traffic that starts on this machine is served, by addresses ' +
+          'of its own; other nodes, and pods with a network of their own, are not',
+      )
+    }
+  }
+  // It speaks netlink through koffi, which loopback addresses do without.
+  const openLinks = async () => new (await import('../../kernel/links.js')).Links()
+  return new AddressPortals(family, { openLinks, log })
+}
+
+/** What this mode's rules are made of beyond the simplest. */
+const needed = [
+  ['nat', rule({ protocol: 'tcp', jump: 'REDIRECT' })],
+  ['filter', rule({ matches: [connectionState('DNAT')] })],
+] as const
+
+/** Throws KernelError where iptables is missing, refuses to be looked at, or lacks what we need. */
+export async function openIptables(family: IpFamily, run?: Run): Promise<Iptables> {
+  try {
+    const iptables = await Iptables.open({ family, ...(run ? { run } : {}) })
+    // Without the right to use it the programs are there all the same.
+    await iptables.check()
+    const batch = new Batch()
+    for (const [table, wanted] of needed) {
+      batch.chain(table, probeChain).append(table, probeChain, wanted)
+    }
+    await iptables.restore(batch, { test: true })
+    return iptables
+  } catch (error) {
+    throw kernelErrorOf(error)
+  }
+}
+
+/** A lock that somebody holds, or a time-out, is no reason to serve less for good. */
+export function isMissing(error: unknown): boolean {
+  return error instanceof KernelError && missing.has(error.kind)
+}
+
+const missing: ReadonlySet<KernelErrorKind> = new Set([
+  'not-found',
+  'denied',
+  'unsupported',
+  'invalid',
+])
+/** Only ever tested, never made. */
+const probeChain = 'KUBE-PORTALS-PROBE'

@@ -1,0 +1,32 @@
+import type { Socket } from 'node:dgram'
+import type { Server } from 'node:net'
+
+/**
+ * The number of the descriptor behind one of Node's sockets. Node takes such numbers
+ * (`listen({ fd })`, `bind({ fd })`) but does not document how to ask for one, so an answer
+ * that looks different from what we know is none.
+ */
+export function descriptorOf(socket: Server | Socket): number | undefined {
+  const descriptor = field(handleOf(socket), 'fd')
+  return typeof descriptor === 'number' && descriptor >= 0 ? descriptor : undefined
+}
+
+/** Leaves what comes from now on to another process with the same socket; false where it cannot. */
+export function stopReceiving(socket: Socket): boolean {
+  const handle = handleOf(socket)
+  const stop = field(handle, 'recvStop')
+  if (typeof stop !== 'function') return false
+  Reflect.apply(stop, handle, [])
+  return true
+}
+
+function handleOf(socket: Server | Socket): unknown {
+  const state = Object.getOwnPropertySymbols(socket).find(
+    ({ description }) => description === 'state symbol',
+  )
+  return state ? field(field(socket, state), 'handle') : field(socket, '_handle')
+}
+
+function field(of: unknown, name: string | symbol): unknown {
+  return typeof of === 'object' && of !== null ? Reflect.get(of, name) : undefined
+}

@@ -1,0 +1,115 @@
+import { mkdirSync, rmSync } from 'node:fs'
+import { messageOf } from '../../../errors.js'
+import { SystemCallError } from '../../../kernel/sockets/errno.js'
+import { loadLibc, type Libc } from '../../../kernel/sockets/libc.js'
+import { PacketServer, PacketSocket } from '../../../kernel/sockets/packet-socket.js'
+import type { Log } from '../../mode.js'
+import type { GivenListener } from '../listeners.js'
+import { read, say, sendListeners, takeoverPath, version } from './protocol.js'
+
+/**
+ * Calls `hand` with copies of all sockets while nothing else happens. When that resolves to false
+ * the mode goes on with the copies; else it leaves.
+ */
+export type HandOver = (
+  copy: (descriptor: number) => number,
+  hand: (given: readonly GivenListener[]) => Promise<boolean>,
+) => Promise<void>
+
+const copyCloseOnExec = 1030
+
+/** The old process' side of a take-over: waits to be asked for its listeners. */
+export class Giver {
+  readonly #libc: Libc
+  readonly #path: string
+  readonly #server: PacketServer
+  readonly #handOver: HandOver
+  readonly #log: Log
+  readonly #sockets = new Set<PacketSocket>()
+  #isGone = false
+
+  private constructor(libc: Libc, path: string, handOver: HandOver, log: Log) {
+    this.#libc = libc
+    this.#path = path
+    this.#handOver = handOver
+    this.#log = log
+    this.#server = new PacketServer(libc, path, (socket) => {
+      this.#sockets.add(socket)
+      void this.#serve(socket).finally(() => this.#sockets.delete(socket))
+    })
+  }
+
+  /** Undefined where that cannot work, which is worth a line in the log and no more. */
+  static async open(folder: string, handOver: HandOver, log: Log): Promise<Giver | undefined> {
+    try {
+      const libc = await loadLibc()
+      mkdirSync(folder, { recursive: true, mode: 0o700 })
+      const path = takeoverPath(folder)
+      if (isServed(libc, path)) throw new Error(`another process waits at ${path}`)
+      rmSync(path, { force: true })
+      return new Giver(libc, path, handOver, log)
+    } catch (error) {
+      log.info({ reason: messageOf(error) }, 'a later process cannot take these listeners over')
+      return undefined
+    }
+  }
+
+  close(): void {
+    this.#leave()
+    for (const socket of this.#sockets) socket.close()
+  }
+
+  #leave(): void {
+    if (this.#isGone) return
+    this.#isGone = true
+    this.#server.close()
+    rmSync(this.#path, { force: true })
+  }
+
+  async #serve(socket: PacketSocket): Promise<void> {
+    try {
+      const packet = await socket.receive()
+      if (!packet) return
+      const message = read(packet)
+      if (message.want !== 'listeners' || message.version !== version) {
+        await say(socket, { refused: `this process speaks version ${version} of the take-over` })
+        return
+      }
+      this.#log.info({}, 'another process takes the listeners over')
+      const copy = (descriptor: number) => this.#libc.fcntl(descriptor, copyCloseOnExec, 0)
+      await this.#handOver(copy, (given) => this.#hand(socket, given))
+    } catch (error) {
+      this.#log.warn({ reason: messageOf(error) }, 'hand listeners over')
+    } finally {
+      socket.close()
+    }
+  }
+
+  /** Whether the new process works. It has as long as it lives: nobody may serve twice. */
+  async #hand(socket: PacketSocket, given: readonly GivenListener[]): Promise<boolean> {
+    let isDone = false
+    try {
+      await sendListeners(socket, given)
+      const answer = await socket.receive()
+      isDone = answer !== undefined && read(answer).done === true
+    } catch (error) {
+      this.#log.warn({ reason: messageOf(error) }, 'hand listeners over')
+    }
+    if (!isDone) return false
+    for (const { descriptor } of given) this.#libc.close(descriptor)
+    // The new process will wait here for its own successor.
+    this.#leave()
+    await say(socket, { bye: true }).catch(() => undefined)
+    return true
+  }
+}
+
+function isServed(libc: Libc, path: string): boolean {
+  try {
+    PacketSocket.connect(libc, path).close()
+    return true
+  } catch (error) {
+    if (error instanceof SystemCallError) return false
+    throw error
+  }
+}

@@ -1,0 +1,80 @@
+import { statSync } from 'node:fs'
+import { join } from 'node:path'
+import { messageOf } from '../../../errors.js'
+import {
+  maxDescriptors,
+  type Packet,
+  type PacketSocket,
+} from '../../../kernel/sockets/packet-socket.js'
+import type { GivenListener } from '../listeners.js'
+
+/*
+ * What two processes say to each other, each line a packet of JSON:
+ *   new: { version: 1, want: 'listeners' }
+ *   old: { listeners: [...] } with as many descriptors, again and again; { complete: true }
+ *   new: { done: true }, once its own rules are written
+ *   old: { bye: true }, once its place is free
+ * Whoever closes before that has died or changed its mind.
+ */
+
+export const version = 1
+
+export interface Message {
+  readonly version?: number
+  readonly want?: 'listeners'
+  readonly listeners?: readonly Omit<GivenListener, 'descriptor'>[]
+  readonly complete?: true
+  readonly refused?: string
+  readonly done?: true
+  readonly bye?: true
+}
+
+/** Every network namespace has listeners of its own, and so a place of its own. */
+export function takeoverPath(folder: string): string {
+  return join(folder, `userspace-${statSync('/proc/thread-self/ns/net').ino}.sock`)
+}
+
+export function say(
+  socket: PacketSocket,
+  message: Message,
+  descriptors: readonly number[] = [],
+): Promise<void> {
+  return socket.send(JSON.stringify(message), descriptors)
+}
+
+export async function sendListeners(
+  socket: PacketSocket,
+  given: readonly GivenListener[],
+): Promise<void> {
+  for (let start = 0; start < given.length; start += maxDescriptors) {
+    const part = given.slice(start, start + maxDescriptors)
+    const listeners = part.map(({ key, protocol, address, port }) => {
+      return { key, protocol, address, port }
+    })
+    await say(
+      socket,
+      { listeners },
+      part.map(({ descriptor }) => descriptor),
+    )
+  }
+  await say(socket, { complete: true })
+}
+
+/** Empty when it makes no sense: the two may be of different versions. */
+export function read({ text }: Packet): Message {
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === 'object' && value !== null ? value : {}
+  } catch (error) {
+    return { refused: messageOf(error) }
+  }
+}
+
+/** The listeners of one packet; descriptors without a name are left for the caller to close. */
+export function readListeners(packet: Packet): readonly GivenListener[] {
+  const { listeners = [] } = read(packet)
+  return listeners.flatMap((listener, index) => {
+    const descriptor = packet.descriptors[index]
+    return descriptor === undefined ? [] : [{ ...listener, descriptor }]
+  })
+}

@@ -1,0 +1,91 @@
+import { messageOf } from '../../../errors.js'
+import { SystemCallError } from '../../../kernel/sockets/errno.js'
+import { loadLibc, type Libc } from '../../../kernel/sockets/libc.js'
+import { PacketSocket } from '../../../kernel/sockets/packet-socket.js'
+import type { Log } from '../../mode.js'
+import type { GivenListener } from '../listeners.js'
+import { read, readListeners, say, takeoverPath, version } from './protocol.js'
+
+/** The new process' side of a take-over. */
+export class Taker {
+  readonly #folder: string
+  readonly #log: Log
+  #libc: Libc | undefined
+  #socket: PacketSocket | undefined
+  #hasAsked = false
+
+  constructor(folder: string, log: Log) {
+    this.#folder = folder
+    this.#log = log
+  }
+
+  /**
+   * The listeners of the process that runs now, which stops accepting and keeps everything as it is
+   * until {@link Taker.done}. None when there is nobody: then this is an ordinary start. And none
+   * for whoever asks again.
+   */
+  async take(): Promise<readonly GivenListener[]> {
+    if (this.#hasAsked) return []
+    this.#hasAsked = true
+    const path = takeoverPath(this.#folder)
+    try {
+      this.#libc = await loadLibc()
+      this.#socket = PacketSocket.connect(this.#libc, path)
+    } catch (error) {
+      const isNobody =
+        error instanceof SystemCallError && ['ENOENT', 'ECONNREFUSED'].includes(error.code)
+      const fields = { path, reason: messageOf(error) }
+      if (isNobody) this.#log.info(fields, 'no process to take listeners over from')
+      else this.#log.warn(fields, 'take over listeners: going on without')
+      return []
+    }
+    const given = await this.#receive(this.#socket)
+    this.#log.info({ path, listeners: given.length }, 'took listeners over')
+    return given
+  }
+
+  /** Everything here works: the old process may go. Resolves once it has made room. */
+  async done(unused: readonly GivenListener[]): Promise<void> {
+    for (const { descriptor } of unused) this.#libc?.close(descriptor)
+    const socket = this.#socket
+    if (!socket) return
+    this.#socket = undefined
+    try {
+      await say(socket, { done: true })
+      await socket.receive()
+    } catch (error) {
+      this.#log.warn({ reason: messageOf(error) }, 'the old process ended during the take-over')
+    }
+    socket.close()
+  }
+
+  /** Gives up: the old process takes its listeners back. */
+  close(): void {
+    this.#socket?.close()
+    this.#socket = undefined
+  }
+
+  async #receive(socket: PacketSocket): Promise<readonly GivenListener[]> {
+    const given: GivenListener[] = []
+    try {
+      await say(socket, { version, want: 'listeners' })
+      for (;;) {
+        const packet = await socket.receive()
+        if (!packet) {
+          // What has arrived is ours all the same: nobody else listens there any more.
+          this.#log.warn({}, 'the old process ended in the middle of the take-over')
+          return given
+        }
+        const { complete, refused } = read(packet)
+        given.push(...readListeners(packet))
+        if (complete) return given
+        if (refused === undefined) continue
+        this.#log.warn({ reason: refused }, 'the old process keeps its listeners')
+        return given
+      }
+    } catch (error) {
+      this.#log.warn({ reason: messageOf(error) }, 'take over listeners: going on without')
+      return given
+    }
+  }
+}

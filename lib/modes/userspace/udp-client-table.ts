@@ -1,0 +1,115 @@
+import { maxUdpClients } from './datapath.js'
+import { RecencyList, type Recent } from './recency-list.js'
+
+/** What the table has to know of a client. */
+export interface TableClient<T> extends Recent<T> {
+  usedAt: number
+  /** It has asked, and its endpoint has not answered since. */
+  awaitsReply: boolean
+  end(reason: string): void
+}
+
+/**
+ * The clients of all UDP listeners of one worker: bounded, and forgotten when idle (US51). Who
+ * still waits for an answer is kept longer: the original lost every answer that took more than
+ * the idle time. Each list is in order of last use, so what is due is at its front.
+ */
+export class UdpClientTable<T extends TableClient<T>> {
+  readonly #now: () => number
+  readonly #capacity: number
+  readonly #waiting = new RecencyList<T>()
+  readonly #answered = new RecencyList<T>()
+  #timer: NodeJS.Timeout | undefined
+  #dueAt = 0
+  #idleMs = 0
+
+  constructor(now: () => number, capacity = maxUdpClients) {
+    this.#now = now
+    this.#capacity = capacity
+  }
+
+  get size(): number {
+    return this.#waiting.size + this.#answered.size
+  }
+
+  /** A client that has just asked. */
+  add(client: T, idleMs: number): void {
+    while (this.size >= this.#capacity) if (!this.evictOldest()) break
+    client.awaitsReply = true
+    this.#waiting.add(client)
+    this.#idleMs = idleMs
+    if (!this.#timer) this.#arm(idleMs)
+  }
+
+  asked(client: T, now = this.#now()): void {
+    this.#use(client, now, true)
+  }
+
+  answered(client: T, now = this.#now()): void {
+    this.#use(client, now, false)
+  }
+
+  remove(client: T): void {
+    this.#listOf(client).remove(client)
+    if (this.size > 0) return
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+  }
+
+  /** Gives up who was silent longest; false when there is nobody. */
+  evictOldest(): boolean {
+    const [one, other] = [this.#waiting.oldest, this.#answered.oldest]
+    const oldest = one && other ? (one.usedAt < other.usedAt ? one : other) : (one ?? other)
+    oldest?.end('evicted')
+    return oldest !== undefined
+  }
+
+  #use(client: T, now: number, awaitsReply: boolean): void {
+    client.usedAt = now
+    if (client.awaitsReply === awaitsReply) {
+      this.#listOf(client).use(client)
+      return
+    }
+    this.#listOf(client).remove(client)
+    client.awaitsReply = awaitsReply
+    this.#listOf(client).add(client)
+    // Its time is shorter now than what the timer may be set to.
+    if (!awaitsReply && this.#dueAt > now + this.#idleMs) this.#arm(this.#idleMs)
+  }
+
+  #listOf(client: T): RecencyList<T> {
+    return client.awaitsReply ? this.#waiting : this.#answered
+  }
+
+  #arm(delayMs: number): void {
+    clearTimeout(this.#timer)
+    this.#dueAt = this.#now() + delayMs
+    this.#timer = setTimeout(() => this.#sweep(), Math.max(delayMs, shortestSweepMs))
+    this.#timer.unref()
+  }
+
+  #sweep(): void {
+    this.#timer = undefined
+    const now = this.#now()
+    const patienceMs = Math.max(this.#idleMs, replyPatienceMs)
+    const left = Math.min(
+      expire(this.#answered, now - this.#idleMs),
+      expire(this.#waiting, now - patienceMs),
+    )
+    if (left < Infinity) this.#arm(left)
+  }
+}
+
+/** Ends who was last used before that; resolves to the time until the next one is due. */
+function expire<T extends TableClient<T>>(list: RecencyList<T>, before: number): number {
+  for (let client = list.oldest; client; client = list.oldest) {
+    const left = client.usedAt - before
+    if (left > 0) return left
+    client.end('ok')
+  }
+  return Infinity
+}
+
+/** As long as resolvers wait for an answer. */
+const replyPatienceMs = 5000
+const shortestSweepMs = 20

@@ -1,0 +1,151 @@
+import t from 'tap'
+import { once } from 'node:events'
+import { setTimeout as delay } from 'node:timers/promises'
+import { runProxy, type RunningProxy } from '../../lib/playground/proxy-process.js'
+import { addressOf, type Place } from '../../lib/world/topology.js'
+import { endpoint, rawService, rawSlice } from '../state/objects.js'
+import { skip, stopping, until, withStage, write } from './stage.js'
+import type { World } from '../../lib/world/world.js'
+
+/** A new process takes the listeners of userspace mode over while clients come without a pause. */
+
+const clusterIps = ['10.96.0.10', 'fd00:10:96::10'] as const
+const nodePort = 30_080
+const protocols = ['TCP', 'UDP'] as const
+const families = ['IPv4', 'IPv6'] as const
+
+const service = rawService({
+  spec: {
+    type: 'NodePort',
+    clusterIP: clusterIps[0],
+    clusterIPs: clusterIps,
+    ipFamilies: families,
+    ipFamilyPolicy: 'RequireDualStack',
+    ports: protocols.map((protocol) => ({
+      ...{ name: protocol.toLowerCase(), protocol, port: 80, targetPort: 8080 },
+      nodePort,
+    })),
+  },
+})
+const slices = families.map((family) =>
+  rawSlice({
+    name: `web-${family.toLowerCase()}`,
+    addressType: family,
+    ports: protocols.map((protocol) => ({ name: protocol.toLowerCase(), protocol, port: 8080 })),
+    endpoints: (['pod-1', 'pod-2'] as const).map((place) =>
+      endpoint(addressOf(place, family), { node: 'node-1' }),
+    ),
+  }),
+)
+
+type Destination = readonly [from: Place, protocol: 'TCP' | 'UDP', host: string, port: number]
+
+const destinations: readonly Destination[] = protocols.flatMap((protocol) =>
+  families.flatMap((family, index): Destination[] => [
+    ['client-pod', protocol, clusterIps[index === 0 ? 0 : 1], 80],
+    ['outside', protocol, addressOf('node', family), nodePort],
+    ['node', protocol, clusterIps[index === 0 ? 0 : 1], 80],
+  ]),
+)
+
+/** Asks without a pause until told to stop; what came of it, by outcome. */
+async function hammer(world: World, destination: Destination, isOver: () => boolean) {
+  const [from, protocol, host, port] = destination
+  const outcomes = new Map<string, number>()
+  while (!isOver()) {
+    const results = await world.agent(from).flow({ protocol, host, port, timeoutMs: 3000 })
+    for (const { outcome, error = '' } of results) {
+      const what = outcome === 'reply' ? 'reply' : `${outcome} ${error}`
+      outcomes.set(what, (outcomes.get(what) ?? 0) + 1)
+    }
+  }
+  return outcomes
+}
+
+const proxyPorts = async (world: World) =>
+  (await world.exec('node', ['iptables-save', '-t', 'nat'])).stdout.match(/--to\S* \S+/g)?.sort()
+
+for (const [before, after] of [
+  ['splice', 'splice'],
+  ['net', 'net'],
+  ['splice', 'net'],
+  ['net', 'splice'],
+] as const) {
+  t.test(`--takeover from ${before} to ${after}: nobody is refused`, { skip }, (t) =>
+    withStage('takeover', async ({ world, folder }) => {
+      await write(folder, 'all.yaml', service, ...slices)
+      const start = (dataPath: string, ...more: string[]): RunningProxy =>
+        runProxy(world, [
+          ...['--proxy-mode', 'userspace', '--manifests', folder, '--takeover-folder', folder],
+          ...['--userspace-datapath', dataPath, '--drain-timeout', '20s', '-v', '2', ...more],
+        ])
+      const first = start(before)
+      let isOver = false
+      await stopping(first, async () => {
+        await until('the first answer', async () => {
+          const flow = { protocol: 'TCP', host: clusterIps[1], port: 80 } as const
+          const [result] = await world.agent('client-pod').flow({ ...flow, timeoutMs: 300 })
+          return result?.outcome === 'reply'
+        })
+        const ports = await proxyPorts(world)
+        const kept = { protocol: 'TCP', host: clusterIps[0], port: 80 } as const
+        await world.agent('client-pod').flow({ ...kept, keepAs: 'long' })
+        const clients = destinations.map((one) => hammer(world, one, () => isOver))
+        await delay(500)
+        const second = start(after, '--takeover')
+        await stopping(second, async () => {
+          await until('the first leaves', () => /taken the listeners over/.test(first.output()))
+          t.match(second.output(), /took listeners over/)
+          await delay(1000)
+          isOver = true
+          for (const [index, client] of clients.entries()) {
+            const outcomes = await client
+            t.same([...outcomes.keys()], ['reply'], `${destinations[index]?.join(' ') ?? ''}`)
+          }
+          t.same(await proxyPorts(world), ports, 'the same ports, and no rule was missed')
+          t.ok(first.isRunning(), 'it stays for its connection')
+          const late = await world.agent('client-pod').send('long', 1000)
+          t.equal(late.outcome, 'reply', 'which goes on')
+          await world.agent('client-pod').forget('long')
+          await until('the first ends', () => !first.isRunning())
+          t.equal(first.exitCode(), 0)
+        })
+      }).finally(() => (isOver = true))
+    }),
+  )
+}
+
+t.test('a process that dies while it takes over gives everything back', { skip }, (t) =>
+  withStage('takeback', async ({ world, folder }) => {
+    await write(folder, 'all.yaml', service, ...slices)
+    const args = ['--proxy-mode', 'userspace', '--manifests', folder, '--takeover-folder', folder]
+    const first = runProxy(world, args)
+    const ask = async () => {
+      const flow = {
+        protocol: 'TCP',
+        host: clusterIps[0],
+        port: 80,
+        timeoutMs: 3000,
+      } as const
+      return (await world.agent('client-pod').flow(flow))[0]?.outcome
+    }
+    await stopping(first, async () => {
+      await until('a place to ask', async () => {
+        const { stdout } = await world.exec('node', ['ls', folder])
+        return stdout.includes('.sock')
+      })
+      // Asks for everything and dies with it.
+      const thief = world.spawn('node', [
+        process.execPath,
+        new URL('./listener-thief.js', import.meta.url).pathname,
+        folder,
+      ])
+      const [text] = (await once(thief.stdout, 'data')) as [Buffer]
+      t.equal(Number(String(text)), 4, 'TCP and UDP of two families')
+      thief.kill('SIGKILL')
+      t.equal(await ask(), 'reply', 'a client that came meanwhile waited')
+      await until('it says so', () => /taking them back/.test(first.output()))
+      t.equal(await ask(), 'reply')
+    })
+  }),
+)

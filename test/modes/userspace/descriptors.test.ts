@@ -1,0 +1,106 @@
+/** A whole process with far too few descriptors: nothing established ends, and nobody crashes. */
+import { once } from 'node:events'
+import { spawn } from 'node:child_process'
+import { connect, createServer, type Socket } from 'node:net'
+import { createInterface } from 'node:readline'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+
+const host = '127.0.0.1'
+const clientsPerListener = 30
+const script = new URL('./small-proxy.js', import.meta.url).pathname
+
+interface News {
+  readonly ports?: readonly number[]
+  readonly shortages?: number
+  readonly warning?: string
+  readonly lost?: string
+}
+
+for (const dataPath of ['net', 'splice']) {
+  t.test(`US36: ${dataPath} with 128 descriptors lets new clients wait`, async (t) => {
+    const endpoint = createServer((socket) => {
+      socket.on('error', () => undefined)
+      socket.pipe(socket)
+    }).listen(0, host)
+    await once(endpoint, 'listening')
+    const address = endpoint.address()
+    const port = typeof address === 'object' && address ? address.port : 0
+    const proxy = spawn('prlimit', [
+      ...['--nofile=128:128', process.execPath, script],
+      ...[dataPath, String(port)],
+    ])
+    const news: News[] = []
+    let complaints = ''
+    proxy.stderr.on('data', (chunk) => (complaints += String(chunk)))
+    createInterface({ input: proxy.stdout }).on('line', (line) => {
+      news.push(JSON.parse(line) as News)
+    })
+    t.teardown(() => {
+      proxy.kill()
+      endpoint.close()
+    })
+    const listeners = await until(() => news.find(({ ports }) => ports)?.ports)
+
+    const clients = listeners.flatMap((to) =>
+      Array.from({ length: clientsPerListener }, () => new Client(to)),
+    )
+    await sleep(1500)
+    const served = clients.filter(({ isServed }) => isServed)
+    const waiting = clients.filter(({ isServed, isOver }) => !isServed && !isOver)
+    t.ok(served.length >= 20, `${served.length} served at once`)
+    t.ok(waiting.length > 0, `${waiting.length} wait, the rest was refused`)
+    if (dataPath === 'splice') t.equal(served.length + waiting.length, clients.length)
+    t.ok(news.some(({ warning }) => /descriptors|EMFILE/.test(warning ?? '')))
+    t.ok(news.reduce((sum, { shortages = 0 }) => sum + shortages, 0) > 0, 'counted')
+
+    for (const client of served) client.say('again')
+    await until(() => served.every(({ heard }) => heard === 'helloagain'))
+    t.pass('every established connection goes on')
+    for (const client of served) client.socket.destroy()
+    await until(() => {
+      // Whoever was served makes room for the next.
+      for (const { isServed, socket } of waiting) if (isServed) socket.destroy()
+      return waiting.every(({ isServed }) => isServed)
+    })
+    t.pass('and who waited is served')
+    const late = new Client(listeners[0] ?? 0)
+    await until(() => late.isServed)
+    t.equal(proxy.exitCode, null)
+    t.notOk(news.some(({ lost }) => lost))
+    t.equal(complaints, '')
+    late.socket.destroy()
+  })
+}
+
+class Client {
+  readonly socket: Socket
+  heard = ''
+  isOver = false
+
+  constructor(port: number) {
+    this.socket = connect({ host, port })
+    this.socket.on('data', (chunk) => (this.heard += String(chunk)))
+    this.socket.on('error', () => undefined)
+    this.socket.on('close', () => (this.isOver = true))
+    this.say('hello')
+  }
+
+  get isServed(): boolean {
+    return this.heard.startsWith('hello')
+  }
+
+  say(text: string): void {
+    this.socket.write(text)
+  }
+}
+
+/** Asks again and again, for at most ten seconds. */
+async function until<T>(ask: () => T | undefined | false): Promise<T> {
+  for (let tries = 0; tries < 500; tries++) {
+    const answer = ask()
+    if (answer) return answer
+    await sleep(20)
+  }
+  throw new Error(`waited 10 s in vain for ${ask.toString()}`)
+}

@@ -1,0 +1,82 @@
+/** The rules of many Services in a real kernel: they move into branches and out again. */
+import { spawnSync } from 'node:child_process'
+import t from 'tap'
+import { Iptables } from '../../../lib/kernel/iptables.js'
+import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import { Portals } from '../../../lib/modes/userspace/portals.js'
+import { fixedRules, placeRules, type PlacedRule } from '../../../lib/modes/userspace/render.js'
+import { enterPrivateNetns } from '../../support/private-netns.js'
+import { service, states, testSettings } from '../../support/states.js'
+import type { IpFamily } from '../../../lib/state/ip.js'
+
+const skip = enterPrivateNetns() ?? false
+const settings = { ...testSettings, families: ['IPv4', 'IPv6'] as const }
+/** Three rules each. */
+const many = 400
+
+function rulesOf(family: IpFamily, count: number): Map<string, readonly PlacedRule[]> {
+  const cluster = states(family)
+  for (let number = 0; number < count; number++) {
+    const last = (number + 1).toString(16)
+    const high = 96 + (number >> 8)
+    cluster.put(
+      service({
+        name: `web-${number}`,
+        clusterIp: family === 'IPv4' ? `10.${high}.0.${number & 255}` : `fd00:10:96::${last}`,
+        endpoints: ['ready'].map(() => ({
+          ip: family === 'IPv4' ? '10.180.0.1' : 'fd00:180::1',
+          port: 8080,
+        })),
+      }),
+    )
+  }
+  const plan = new UserspacePlanner(settings).plan(cluster.take())
+  const rules = new Map<string, readonly PlacedRule[]>()
+  let port = 33_000
+  for (const [key, { rules: portal }] of plan.services) {
+    rules.set(key, placeRules(portal, { cluster: String(port++) }))
+  }
+  return rules
+}
+
+for (const backend of ['nft', 'legacy'] as const) {
+  for (const family of ['IPv4', 'IPv6'] as const) {
+    t.test(`${family} rules of ${many} Services, iptables-${backend}`, { skip }, async (t) => {
+      const iptables = await Iptables.open({ family, backend })
+      const options = { fixed: fixedRules(undefined), guardsEachPort: true }
+      const portals = new Portals(iptables, options)
+      const save = async () => (await iptables.saveText()).replace(/ \[\d+:\d+\]/g, '')
+      const few = rulesOf(family, 5)
+      await portals.replaceAll(few)
+      t.match(await save(), /-A KUBE-PORTALS-CONTAINER -d \S+ -p tcp .*web-1/, 'as the original')
+      t.ok(await portals.isIntact())
+
+      const all = rulesOf(family, many)
+      await portals.change(all)
+      const text = await save()
+      t.notMatch(text, /-A KUBE-PORTALS-CONTAINER -d \S+ -p tcp/)
+      t.equal(text.match(/^-A KUBE-PORTALS-CONTAINER-[0-9A-F]{2} .*REDIRECT/gm)?.length, many)
+      t.equal(text.match(/^-A KUBE-PORTALS-HOST-[0-9A-F]{2} .*DNAT/gm)?.length, many)
+      t.equal(text.match(/^-A KUBE-PORTALS-DIRECT-[0-9A-F]{2} .*REJECT/gm)?.length, many)
+      t.ok(await portals.isIntact())
+      const [first = ''] = all.keys()
+      await portals.change(new Map([[first, []]]))
+      t.ok(await portals.isIntact())
+      t.equal((await save()).match(/REDIRECT/g)?.length, many - 1)
+
+      const program = family === 'IPv4' ? 'iptables' : 'ip6tables'
+      const [, chain = ''] = /^-A (KUBE-PORTALS-HOST-\S+)/m.exec(text) ?? []
+      t.equal(spawnSync(`${program}-${backend}`, ['-t', 'nat', '-F', chain]).status, 0)
+      t.notOk(await portals.isIntact(), 'a flushed branch is seen')
+      await portals.replaceAll(all)
+      t.ok(await portals.isIntact())
+
+      const restarted = new Portals(iptables, options)
+      await restarted.replaceAll(few)
+      t.notMatch(await save(), /KUBE-PORTALS-\w+-/, 'branches of an earlier run go')
+      await restarted.change(all)
+      await new Portals(iptables, options).remove()
+      t.notMatch(await save(), /KUBE-/, 'and so does everything at the end')
+    })
+  }
+}

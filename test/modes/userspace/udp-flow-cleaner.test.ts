@@ -1,0 +1,64 @@
+import t from 'tap'
+import { UdpFlowCleaner } from '../../../lib/modes/userspace/udp-flow-cleaner.js'
+import type { UdpFlow } from '../../../lib/kernel/conntrack.js'
+
+const flow = (destination: string, answeredBy: string): UdpFlow => ({
+  family: 'IPv4',
+  destination,
+  answeredBy,
+  tuple: Buffer.alloc(0),
+  zone: undefined,
+})
+
+function cleaner(flows: readonly UdpFlow[], delayMs = 0) {
+  const deleted: UdpFlow[] = []
+  const warnings: string[] = []
+  const note = (_fields: object, message: string) => void warnings.push(message)
+  return {
+    deleted,
+    warnings,
+    cleaner: new UdpFlowCleaner({
+      log: { debug() {}, info() {}, warn: note, error: note },
+      meter: { count() {}, gauge() {}, observe() {}, forget() {} },
+      openTable: async () => {
+        await new Promise((resolve) => setTimeout(resolve, delayMs))
+        return {
+          deleteUdp: (family, isStale) => {
+            deleted.push(...flows.filter((one) => one.family === family && isStale(one)))
+            return Promise.resolve({ listed: flows.length, deleted: deleted.length, left: 0 })
+          },
+        }
+      },
+    }),
+  }
+}
+
+t.test('US55, CT07: flows to ports that no rule leads to any more are stale', async (t) => {
+  const [kept, moved, untouched, gone, foreign] = [
+    flow('10.96.0.10:53', '192.0.2.1:41234'),
+    flow('10.96.0.10:53', '192.0.2.1:40000'),
+    flow('10.96.0.10:53', '10.96.0.10:53'),
+    flow('10.96.0.11:53', '192.0.2.1:41234'),
+    flow('192.0.2.9:53', '192.0.2.9:53'),
+  ]
+  const bench = cleaner([kept, moved, untouched, gone, foreign])
+  await bench.cleaner.clean(
+    'IPv4',
+    new Map([
+      ['10.96.0.10:53', new Set([41_234])],
+      ['10.96.0.11:53', new Set<number>()],
+    ]),
+  )
+  t.strictSame(bench.deleted, [moved, untouched, gone])
+})
+
+t.test('a sync waits for a slow table for a moment only', async (t) => {
+  const stale = flow('10.96.0.10:53', '10.96.0.10:53')
+  const bench = cleaner([stale], 600)
+  const started = performance.now()
+  await bench.cleaner.clean('IPv4', new Map([['10.96.0.10:53', new Set([1])]]))
+  t.ok(performance.now() - started < 500)
+  t.strictSame(bench.deleted, [])
+  await new Promise((resolve) => setTimeout(resolve, 500))
+  t.strictSame(bench.deleted, [stale], 'and it is done all the same')
+})
