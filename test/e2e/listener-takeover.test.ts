@@ -100,7 +100,7 @@ for (const [before, after] of [
           isOver = true
           for (const [index, client] of clients.entries()) {
             const outcomes = await client
-            t.same([...outcomes.keys()], ['reply'], `${destinations[index]?.join(' ') ?? ''}`)
+            t.same([...outcomes.keys()], ['reply'], destinations[index]?.join(' ') ?? '')
           }
           t.same(await proxyPorts(world), ports, 'the same ports, and no rule was missed')
           t.ok(first.isRunning(), 'it stays for its connection')

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { mayHaveStaleFlows, staleFlows, staleFlowTest } from '../../lib/sync/stale-flows.js'
+import { mayHaveStaleFlows, staleFlows } from '../../lib/sync/stale-flows.js'
 import type { UdpFlow } from '../../lib/kernel/conntrack.js'
 import { service, states, type EndpointSpec } from '../support/states.js'
 

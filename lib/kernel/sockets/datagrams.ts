@@ -84,7 +84,7 @@ export class DatagramBatch {
 
   /**
    * The address of ours that a received datagram was sent to, in the form in which `prepare` takes
-   * it: empty when the socket was not asked to tell.
+   * it: empty when the socket was not asked to tell, or not yet when the datagram came.
    */
   destination(index: number): Uint8Array {
     const start = index * controlStride
@@ -92,6 +92,8 @@ export class DatagramBatch {
     const control = Uint8Array.from(this.#controls.bytes.subarray(start, start + length))
     // The way back may lead through another device than the way here, unless the scope is the link.
     const { addresses, device } = length > ipv4Control ? packetInfo.IPv6 : packetInfo.IPv4
+    const isUnknown = control.subarray(addresses, addresses + 4).every((byte) => byte === 0)
+    if (length === ipv4Control && isUnknown) return nowhere
     const isLinkLocal = length > ipv4Control && control[addresses] === 0xfe
     if (!isLinkLocal) control.fill(0, device, device + 4)
     return control

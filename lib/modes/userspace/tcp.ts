@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Balancer } from './balancer.js'
 import { dialTimeoutsMs, listenBacklog } from './datapath.js'
 import { shortageAdvice } from './descriptors.js'
@@ -12,6 +13,8 @@ import { WaitingRoom } from './waiting-room.js'
 
 /** The client's socket and the endpoint's. */
 const descriptorsPerConnection = 2
+
+const shortagePauseMs = 50
 
 /** Our own shortage, not the endpoint's fault: another endpoint would not help. */
 const localShortages: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM'])
@@ -132,7 +135,7 @@ export class TcpListener implements Listener {
       if (!target || client.destroyed) break
       const dialedAt = this.#deps.now()
       connection.attempts++
-      const outcome = await dialTcp(target, timeoutMs)
+      const outcome = await this.#dial(client, target, timeoutMs)
       if (typeof outcome !== 'string') {
         this.#balancer.dialSucceeded(target)
         this.#traffic.of(target.key).dialed(this.#deps.now() - dialedAt)
@@ -140,10 +143,6 @@ export class TcpListener implements Listener {
         return
       }
       connection.end = outcome
-      if (localShortages.has(outcome)) {
-        this.#deps.warn(`dial an endpoint of ${this.#spec.service}: ${outcome}`)
-        break
-      }
       this.#balancer.dialFailed(target)
       this.#traffic.of(target.key).dialErrors++
       tried.push(target)
@@ -151,6 +150,19 @@ export class TcpListener implements Listener {
     if (connection.attempts === 0) connection.fail('no endpoint')
     this.#traffic.refused++
     client.resetAndDestroy()
+  }
+
+  /** The client has its descriptor; while there is none for the endpoint, it waits. */
+  async #dial(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
+    const { descriptors, warn } = this.#deps
+    for (;;) {
+      const outcome = await dialTcp(target, timeoutMs)
+      const isShort = typeof outcome === 'string' && localShortages.has(outcome)
+      if (!isShort || client.destroyed) return outcome
+      descriptors.wasShort()
+      warn(`dial an endpoint of ${this.#spec.service}: ${outcome}; trying again`)
+      await sleep(shortagePauseMs)
+    }
   }
 
   #join(connection: TcpConnection, backend: NonNullable<TcpConnection['backend']>, target: Target) {

@@ -165,10 +165,10 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   /** Nothing else happens until the new process works or has given up. */
   #handOver(...[copy, hand]: Parameters<HandOver>): Promise<void> {
     return this.#inTurn(async () => {
-      if (this.#isLeaving || this.#isHandedOver) return
+      if (this.#hasGivenUp()) return
       const given = await this.#listeners.give(copy)
       this.#claims.close()
-      if ((await hand(given)) || this.#isLeaving) {
+      if ((await hand(given)) || this.#hasGivenUp()) {
         this.#isHandedOver = true
         this.#context.stop?.('another process has taken the listeners over')
         return
@@ -178,6 +178,10 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       const reason = 'the process that took the listeners over has ended; taking them back'
       this.#context.resync(reason, { full: true })
     })
+  }
+
+  #hasGivenUp(): boolean {
+    return this.#isLeaving || this.#isHandedOver
   }
 
   async #check(): Promise<void> {

@@ -207,12 +207,12 @@ t.test('an ordinary user serves Services on 127.0.0.0/8', { skip }, (t) =>
   withStage('rootless', async ({ world, folder }) => {
     await chmod(folder, 0o755)
     await write(folder, 'all.yaml', ...objectsOf(['127.96.0.10']))
-    const proxy = runProxy(
-      world,
-      ['--proxy-mode', 'userspace', '--manifests', folder],
-      undefined,
-      ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'],
-    )
+    const proxy = runProxy(world, ['--proxy-mode', 'userspace', '--manifests', folder], undefined, [
+      'setpriv',
+      '--reuid=65534',
+      '--regid=65534',
+      '--clear-groups',
+    ])
     await stopping(proxy, async () => {
       await until('the first answer', async () => (await ask(world, '127.96.0.10')) === 'reply')
       t.equal(await ask(world, '127.96.0.10', 'UDP'), 'reply')

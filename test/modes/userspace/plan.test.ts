@@ -205,6 +205,44 @@ t.test('plan', async (t) => {
     t.match(rulesOf([service()], 'KUBE-PORTALS-HOST', bound)[0], /DNAT.*192\.0\.2\.7:PROXY/)
   })
 
+  t.test(
+    'US07: UDP stands on the address of the node, so that answers come from there',
+    async (t) => {
+      const udp = service({ protocol: 'UDP', nodePort: 30_080 })
+      for (const chain of [
+        'PORTALS-CONTAINER',
+        'PORTALS-HOST',
+        'NODEPORT-CONTAINER',
+        'NODEPORT-HOST',
+      ]) {
+        t.match(rulesOf([udp], `KUBE-${chain}`), [
+          /-j DNAT --to-destination 192\.0\.2\.1:PROXY-PORT/,
+        ])
+      }
+      const [plan] = plans()
+        .plan(state([udp]))
+        .services.values()
+      t.match(plan?.listeners, [{ spec: { address: '192.0.2.1' } }])
+    },
+  )
+
+  t.test('S20: a health-check node port is let through a closed INPUT chain', async (t) => {
+    const balanced = service({
+      loadBalancerIps: ['203.0.113.10'],
+      nodePort: 30_080,
+      externalPolicyLocal: true,
+      healthCheckNodePort: 32_000,
+    })
+    t.match(rulesOf([balanced], 'KUBE-NODEPORT-NON-LOCAL').join('\n'), /--dport 32000 -j ACCEPT/)
+  })
+
+  t.test('render shows addresses instead of rules', async (t) => {
+    const made = planner({ portals: 'addresses' })
+    const text = made.render(made.plan(state([service()])))
+    t.match(text, /^address 10\.96\.0\.10 on this machine\nlisten TCP 10\.96\.0\.10:80 for/)
+    t.notMatch(text, /KUBE-/)
+  })
+
   t.test('US30: a loopback address cannot be the address of Services', async (t) => {
     t.throws(() => planner({ bindAddress: '127.0.0.1' }), { name: 'ConfigError' })
     t.throws(() => planner({ bindAddress: '::1' }), { name: 'ConfigError' })

@@ -28,6 +28,8 @@ const localShortages: ReadonlySet<number> = new Set(
 /** Peers that vanished without a word are found out after this, which the original never did. */
 const keepAliveSeconds = 60
 
+const shortagePauseMs = 50
+
 const nothingTried: readonly Target[] = []
 
 /** A client and the endpoint it talks to: dials, then moves bytes both ways until both ended. */
@@ -48,6 +50,7 @@ export class TcpConnection implements EndOwner, Timed, Task {
   #toEndpoint: Flow | undefined
   #toClient: Flow | undefined
   #isPaused = false
+  #shortage: NodeJS.Timeout | undefined
   #isOver = false
   #end = 'ok'
 
@@ -79,8 +82,8 @@ export class TcpConnection implements EndOwner, Timed, Task {
       if (result >= 0) return
       this.#end = errnoName(result)
       if (localShortages.has(result)) {
-        this.#context.deps.warn(`dial an endpoint of ${this.#owner.service}: ${this.#end}`)
-        break
+        this.#waitForDescriptors()
+        return
       }
       this.#dialFailed(target)
     }
@@ -88,6 +91,15 @@ export class TcpConnection implements EndOwner, Timed, Task {
     traffic.refused++
     this.#target = undefined
     this.#close(true)
+  }
+
+  /** The client has its descriptor; what it needs another for will be tried again. */
+  #waitForDescriptors(): void {
+    const { deps } = this.#context
+    deps.descriptors.wasShort()
+    deps.warn(`dial an endpoint of ${this.#owner.service}: ${this.#end}; trying again`)
+    this.#attempts--
+    this.#shortage = setTimeout(() => this.dial(), shortagePauseMs)
   }
 
   dialTimedOut(): void {
@@ -229,6 +241,7 @@ export class TcpConnection implements EndOwner, Timed, Task {
 
   #close(withReset: boolean): void {
     this.#isOver = true
+    clearTimeout(this.#shortage)
     const { sockets, dialing, young } = this.#context
     if (this.#toClient) young.delete(this)
     else dialing[this.#attempts - 1]?.delete(this)

@@ -45,7 +45,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
       this.#fd = descriptor ?? sockets.listen({ ip, port, kind: 'datagram' })
       sockets.bufferSizes(this.#fd, socketBufferBytes)
       // On the wildcard the kernel would answer from the address that it likes best.
-      sockets.tellDestination(this.#fd, ip.includes(':'))
+      if (ip === '0.0.0.0' || ip === '::') sockets.tellDestination(this.#fd, ip === '::')
       loop.add(this.#fd, interest.readable, this)
       return sockets.localAddress(this.#fd).port
     })
