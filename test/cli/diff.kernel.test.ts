@@ -152,7 +152,10 @@ t.test(
     run('iptables', '-t', 'nat', '-A', 'KUBE-PORTALS-CONTAINER', ...lead)
     const seen = await differences('userspace')
     t.equal(seen.length, 2)
-    t.match(seen[0], /^nat KUBE-PORTALS-CONTAINER \| .* --to-ports \d+ \|  \| \S+\/\S+:\S+$/)
+    t.match(
+      seen[0],
+      /^nat KUBE-PORTALS-CONTAINER \| .* --to-(ports |destination \S+:)\d+ \|  \| \S+\/\S+:\S+$/,
+    )
     t.match(seen[1], /^nat KUBE-PORTALS-CONTAINER \|  \| .* --to-ports 1234 \| $/)
     await daemon.end('SIGKILL')
     const later = await differences('userspace')

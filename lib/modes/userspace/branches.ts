@@ -76,7 +76,9 @@ export function withoutBranches(tables: readonly SavedTable[]): readonly SavedTa
     const merged = new Map<string, SavedChain>()
     for (const [name, chain] of chains) {
       if (isBranch(table, name)) continue
-      const rules = chain.rules.filter((text) => !isBranch(table, text.slice(text.lastIndexOf(' ') + 1)))
+      const rules = chain.rules.filter(
+        (text) => !isBranch(table, text.slice(text.lastIndexOf(' ') + 1)),
+      )
       merged.set(name, { ...chain, rules })
     }
     for (const [name, chain] of chains) {

@@ -3,7 +3,8 @@ import { spawnSync } from 'node:child_process'
 import t from 'tap'
 import { Iptables } from '../../../lib/kernel/iptables.js'
 import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
-import { Portals } from '../../../lib/modes/userspace/portals.js'
+import { withoutBranches } from '../../../lib/modes/userspace/branches.js'
+import { Portals, readPortals } from '../../../lib/modes/userspace/portals.js'
 import { fixedRules, placeRules, type PlacedRule } from '../../../lib/modes/userspace/render.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
 import { service, states, testSettings } from '../../support/states.js'
@@ -60,6 +61,10 @@ for (const backend of ['nft', 'legacy'] as const) {
       t.equal(text.match(/^-A KUBE-PORTALS-HOST-[0-9A-F]{2} .*DNAT/gm)?.length, many)
       t.equal(text.match(/^-A KUBE-PORTALS-DIRECT-[0-9A-F]{2} .*REJECT/gm)?.length, many)
       t.ok(await portals.isIntact())
+      const flat = withoutBranches(await readPortals(iptables))
+      const chains = flat.find(({ table }) => table === 'nat')?.chains
+      t.equal(chains?.get('KUBE-PORTALS-HOST')?.rules.length, many, 'who compares sees one chain')
+      t.notOk([...(chains?.keys() ?? [])].some((name) => /-[0-9A-F]{2}$/.test(name)))
       const [first = ''] = all.keys()
       await portals.change(new Map([[first, []]]))
       t.ok(await portals.isIntact())
