@@ -4,15 +4,16 @@ import { chromium, type Page } from 'playwright-core'
 import { runLivePage } from '../../lib/playground/live-page.js'
 import type { ModeName } from '../../lib/modes/mode.js'
 
-const browserPath = '/usr/bin/chromium'
+export const browserPath = '/usr/bin/chromium'
+export const hasBrowser = existsSync(browserPath)
 export const skip =
   process.getuid?.() !== 0
     ? 'network namespaces need root'
-    : existsSync(browserPath)
+    : hasBrowser
       ? false
       : `there is no ${browserPath}; apt-get install chromium`
 
-const flags = [
+export const browserFlags = [
   ...['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
   ...['--disable-component-update', '--disable-sync'],
 ]
@@ -48,7 +49,7 @@ export async function withOpenedPage(
   )
   const nowhere = { url: '', kubeconfig: '' }
   const { url, kubeconfig } = await Promise.race([opened, running.then(() => nowhere)])
-  const browser = await chromium.launch({ executablePath: browserPath, args: flags })
+  const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
   try {
     const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
     page.setDefaultTimeout(25_000)

@@ -241,6 +241,16 @@ t.test('by keyboard alone, at both widths, and with 200 Services', { skip }, asy
       t.same(clashes, [], `no label of the picture lies over another at ${width} px`)
     }
 
+    // Text can be read in both colours and in the colour of every mode.
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme })
+      for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables']) {
+        const faint = await page.evaluate(`(${faintTexts})('${mode}')`)
+        t.same(faint, [], `contrast of 4.5 and more, ${colorScheme}, ${mode}`)
+      }
+    }
+    await page.emulateMedia({ colorScheme: 'light' })
+
     // As many Services as a small cluster has.
     await page.setViewportSize({ width: 1280, height: 900 })
     const service = (index: number) =>
@@ -271,3 +281,43 @@ const overlaps = `(() => {
     ).map((other) => words + ' / ' + other.words),
   )
 })()`
+
+/** Colours of text against what is behind it; runs in the browser. */
+const faintTexts = `(mode) => {
+  document.body.dataset.mode = mode
+  const channels = (colour) => colour.match(/[\\d.]+/g).map(Number)
+  const light = (colour) => {
+    const [r, g, b] = channels(colour).map((each) => {
+      const part = each / 255
+      return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4
+    })
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+  }
+  const contrast = (one, other) => {
+    const [high, low] = [light(one), light(other)].sort((a, b) => b - a)
+    return (high + 0.05) / (low + 0.05)
+  }
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor
+      if (channels(colour)[3] !== 0) return colour
+    }
+    return getComputedStyle(document.body).backgroundColor
+  }
+  const hasText = (element) => [...element.childNodes].some((each) => each.nodeType === 3 && each.data.trim() !== '')
+  const faint = [...document.querySelectorAll('body *:not(svg *):not(option)')]
+    .filter((each) => each.checkVisibility() && hasText(each) && !each.disabled)
+    .filter((each) => contrast(getComputedStyle(each).color, behind(each)) < 4.5)
+    .map((each) => each.tagName + ' ' + each.className + ' ' + each.textContent.slice(0, 30))
+  const probe = document.createElement('i')
+  document.body.append(probe)
+  const token = (name) => {
+    probe.style.color = 'var(--' + name + ')'
+    return getComputedStyle(probe).color
+  }
+  const drawn = [['text', 'card'], ['text', 'node'], ['soft', 'node'], ['soft', 'kernel'], ['soft', 'card'],
+    ['on-accent', 'accent'], ['bad', 'card'], ['good', 'card'], ['soft', 'added'], ['soft', 'removed']]
+  const pale = drawn.filter(([over, under]) => contrast(token(over), token(under)) < 4.5).map((pair) => pair.join(' on '))
+  probe.remove()
+  return [...faint, ...pale]
+}`
