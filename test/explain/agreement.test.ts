@@ -3,74 +3,19 @@ import { configWith } from '../../lib/config/load.js'
 import { modeSettings } from '../../lib/config/mode-settings.js'
 import { explainedModes, explainPacket, type ExplainedMode } from '../../lib/explain/explain.js'
 import type { Way } from '../../lib/explain/packet.js'
-import { TrackerSink } from '../../lib/sources/tracker-sink.js'
-import { Tracker } from '../../lib/state/tracker.js'
-import {
-  addresses,
-  addressOf,
-  bridgeName,
-  placeOf,
-  podsOfNode,
-  uplinkName,
-} from '../../lib/world/topology.js'
+import { addressOf, bridgeName, placeOf, podsOfNode, uplinkName } from '../../lib/world/topology.js'
 import { backendPorts } from '../../lib/world/world.js'
-import type { Case, Client, ServiceRange } from '../conformance/case.js'
-import { CaseServices } from '../conformance/case-services.js'
+import type { Case, Client } from '../conformance/case.js'
+import { caseStates } from '../conformance/case-states.js'
 import { readCases } from '../conformance/case-file.js'
 import { casesFolder } from '../conformance/cases-folder.js'
 import { expandFlow, type Check } from '../conformance/flows.js'
 import { skips, withoutSctp } from '../conformance/mode-profiles.js'
-import { nodeManifest, serviceCidrManifest } from '../conformance/cluster-objects.js'
-import { idOf, serviceManifest, sliceManifests, type Manifest } from '../conformance/objects.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 
 /** What `explain` says against what packets really did: the flows of the conformance suite. */
 
 const families = ['IPv4', 'IPv6'] as const
-
-/** The objects of a case, step by step, as the state they make. */
-class CaseState {
-  readonly #tracker: Tracker
-  readonly #sink: TrackerSink
-  #present = new Map<string, Manifest>()
-
-  constructor({ settings }: Case) {
-    this.#tracker = new Tracker({
-      families,
-      allowsExternalIps: settings.allowsExternalIps,
-      nodeName: 'node',
-      bindAddress: '0.0.0.0',
-      nodePortAddresses: settings.nodePortAddresses,
-      detectLocal: settings.detectLocal,
-    })
-    const own = addresses.node.flatMap(({ IPv4, IPv6 }) => [IPv4, IPv6])
-    this.#tracker.setLocalAddresses(['127.0.0.1', '::1', ...own])
-    const ignore = () => undefined
-    const listener = {
-      changed: ignore,
-      malformed: ignore,
-      warned: ignore,
-      nodeChanged: ignore,
-      failed: ignore,
-    }
-    this.#sink = new TrackerSink(this.#tracker, 'node', listener)
-  }
-
-  apply(manifests: readonly Manifest[]): readonly DesiredState[] {
-    const next = new Map(manifests.map((manifest) => [idOf(manifest), manifest]))
-    for (const [id, manifest] of this.#present) {
-      if (!next.has(id)) this.#sink.remove(kindOf(manifest), 'cases', id.split('/')[1] ?? '')
-    }
-    for (const manifest of next.values()) this.#sink.upsert(kindOf(manifest), manifest)
-    this.#present = next
-    return this.#tracker.take().states
-  }
-}
-
-function kindOf({ kind }: Manifest): 'Service' | 'EndpointSlice' | 'Node' | 'ServiceCIDR' {
-  if (kind === 'Service' || kind === 'EndpointSlice' || kind === 'Node') return kind
-  return 'ServiceCIDR'
-}
 
 function wayIn({ place }: Client): string | undefined {
   if (place === 'node') return undefined
@@ -156,20 +101,7 @@ for (const mode of explainedModes) {
     const wrong: string[] = []
     let serial = 0
     for (const each of readCases(casesFolder)) {
-      const services = new CaseServices(() => serial++)
-      const state = new CaseState(each)
-      let zone: string | null | undefined
-      let serviceCidrs: readonly ServiceRange[] = ['first']
-      for (const step of each.steps) {
-        if (step.zone !== undefined) zone = step.zone
-        serviceCidrs = step.serviceCidrs ?? serviceCidrs
-        services.take(step)
-        const present = services.present()
-        const states = state.apply([
-          nodeManifest(zone ?? undefined),
-          ...serviceCidrs.map(serviceCidrManifest),
-          ...present.flatMap((service) => [serviceManifest(service), ...sliceManifests(service)]),
-        ])
+      for (const { step, states, services } of caseStates(each, () => serial++)) {
         for (const flow of step.flows) {
           // What an earlier connection left behind decides about these, not the rules.
           if (flow.use !== undefined || flow.sticky !== false || flow.keep !== undefined) continue

@@ -1,9 +1,11 @@
+import { spawn } from 'node:child_process'
 import t from 'tap'
 import { KernelError, type KernelErrorKind } from '../../lib/errors.js'
 import { runCommand, type RunCommand } from '../../lib/kernel/command.js'
-import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
+import { dropTable, Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
 import { watchCommits } from '../../lib/kernel/nftables-netlink/commit-watch.js'
-import { Guard } from '../../lib/modes/nftables/guard.js'
+import { NftMonitor } from '../../lib/kernel/nftables/monitor.js'
+import { Guard, guardedBy } from '../../lib/modes/nftables/guard.js'
 import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
 import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
 import { probeNftables } from '../../lib/modes/nftables/probe.js'
@@ -170,6 +172,55 @@ void t.test(
 )
 
 void t.test(
+  'NF04, NF15: a table written anew keeps the clients of session affinity',
+  { skip },
+  async (t) => {
+    const netns = createNetns('nftables-g')
+    t.teardown(() => netns.remove())
+    const nfTables = inside(netns, () => openNfTables())
+    t.teardown(() => nfTables.close())
+    const { context } = contextOf()
+    const applier = () =>
+      new NftablesApplier({ writer: nfTables, reader: nfTables.reader, context, now: () => 0 })
+    const plan = nftablesPlanner(testSettings)
+    const cluster = states().put(service({ affinitySeconds: 600, endpoints: 2 }))
+    const first = plan(cluster.take())
+    await applier().apply(first, undefined)
+    const nameOf = (ip: string) =>
+      new RegExp(`set (affinity-\\S+__${ip}/8080)`).exec(netns.exec('nft', 'list', 'ruleset'))?.[1]
+    const [one, two] = ['10.180.0.1', '10.180.0.2'].map((ip) => nameOf(ip) ?? '')
+    const add = (set: string, element: string) =>
+      netns.exec('nft', 'add', 'element', 'ip', 'kube-proxy', set, `{ ${element} }`)
+    add(one ?? '', '192.0.2.7 expires 100s')
+    add(one ?? '', '192.0.2.9')
+    add(two ?? '', '192.0.2.8')
+    // Base chains elsewhere than ours are: they are replaced as well.
+    netns.exec(
+      'nft',
+      'add',
+      'chain',
+      'ip',
+      'kube-proxy',
+      'odd',
+      '{ type nat hook input priority 5; }',
+    )
+    const clients = (set: string | undefined) =>
+      /elements = \{ ([^}]*) \}/.exec(
+        netns.exec('nft', 'list', 'set', 'ip', 'kube-proxy', set ?? ''),
+      )?.[1]
+    await applier().apply(first, undefined)
+    t.match(clients(one), /192\.0\.2\.7[^,]* expires 1m3[0-9]s|192\.0\.2\.7[^,]* expires 1m40s/)
+    t.match(clients(one), /192\.0\.2\.9[^,]* expires 9m5/)
+    t.match(clients(two), /192\.0\.2\.8/)
+    t.notMatch(netns.exec('nft', 'list', 'ruleset'), 'chain odd')
+    const shorter = service({ affinitySeconds: 60, endpoints: 1 })
+    await applier().apply(nftablesPlanner(testSettings)(cluster.put(shorter).take()), undefined)
+    t.match(clients(one), /192\.0\.2\.9[^,]* expires (1m|5\ds)/, 'never longer than the set does')
+    t.notOk(nameOf('10.180.0.2'), 'an endpoint that is gone takes its clients along')
+  },
+)
+
+void t.test(
   'NF20: unused chains are emptied at once and deleted a moment later',
   { skip },
   async (t) => {
@@ -243,7 +294,7 @@ void t.test(
 )
 
 void t.test(
-  'what others do to the table is noticed, and what they do elsewhere is not',
+  'NF29: what others do to the table is noticed, and what they do elsewhere is not',
   { skip },
   async (t) => {
     const netns = createNetns('nftables-f')
@@ -333,6 +384,126 @@ void t.test(
     netns.exec('nft', 'replace', 'rule', ...chain, 'handle', handle?.[1] ?? '', ...other)
     await guard.verify()
     t.match(resyncs, [/chain mark-for-masquerade lacks meta mark set/])
+  },
+)
+
+void t.test(
+  'NF29: without netlink, too, what others do to the table is noticed, and nothing else',
+  { skip },
+  async (t) => {
+    const netns = createNetns('nftables-h')
+    t.teardown(() => netns.remove())
+    const { context } = contextOf()
+    let foreign = 0
+    const monitor = new NftMonitor({
+      tables: [{ family: 'ip', name: 'kube-proxy' }],
+      onForeign: () => foreign++,
+      start: () => inside(netns, () => spawn('nft', ['monitor'], { stdio: ['ignore', 'pipe', 2] })),
+    })
+    const writer = guardedBy(monitor, new Nft(inNetns(netns)))
+    const applier = new NftablesApplier({ writer, context, now: () => 0 })
+    const end = new AbortController()
+    const running = monitor.run(end.signal)
+    await seen(() => false, 700)
+    const plan = nftablesPlanner(testSettings)
+    const cluster = states().put(service())
+    let last = plan(cluster.take())
+    await applier.apply(last, undefined)
+    for (let count = 1; count < 6; count++) {
+      const next = plan(cluster.put(service({ endpoints: count })).take())
+      await applier.apply(next, last)
+      last = next
+      netns.exec('nft', 'add', 'table', 'ip', `kube-proxy-${count}`)
+    }
+    await seen(() => foreign > 0, 2500)
+    t.equal(foreign, 0, 'neither our own changes nor other tables')
+    netns.exec('nft', 'flush', 'chain', 'ip', 'kube-proxy', 'services')
+    await seen(() => foreign > 0, 10_000)
+    t.equal(foreign, 1)
+    await applier.apply(last, undefined)
+    await seen(() => false, 2500)
+    t.equal(foreign, 1, 'and the repair is ours again')
+    netns.exec('nft', 'delete', 'table', 'ip', 'kube-proxy')
+    await seen(() => foreign > 1, 10_000)
+    t.equal(foreign, 2)
+    end.abort()
+    await running
+  },
+)
+
+void t.test('NF19, NF21: an ordinary sync is one transaction and lists nothing', async (t) => {
+  const { context } = contextOf()
+  const calls: (readonly string[])[] = []
+  const writer = new Nft((_, args) => {
+    calls.push(args)
+    return Promise.resolve({ code: 0, stdout: '', stderr: '' })
+  })
+  const refuse = () => Promise.reject(new Error('must not read'))
+  let isStarted = false
+  const reader = {
+    chains: refuse,
+    elements: () => (isStarted ? refuse() : Promise.reject(new KernelError('not-found', 'none'))),
+  }
+  const applier = new NftablesApplier({ writer, reader, context, now: () => 0 })
+  const plan = nftablesPlanner(testSettings)
+  const cluster = states().put(service({ affinitySeconds: 60 }))
+  const first = plan(cluster.take())
+  await applier.apply(first, undefined)
+  isStarted = true
+  await applier.apply(
+    plan(cluster.put(service({ affinitySeconds: 60, endpoints: 4 })).take()),
+    first,
+  )
+  t.same(calls, [
+    ['-f', '-'],
+    ['-f', '-'],
+  ])
+})
+
+void t.test(
+  'NF17: chains that cannot be deleted for long are answered with a full sync',
+  async (t) => {
+    const { context, resyncs } = contextOf()
+    let isBroken = false
+    const writer: RulesetWriter = {
+      name: 'fake',
+      commit: () =>
+        isBroken
+          ? Promise.reject(new KernelError('busy', 'delete chain: busy'))
+          : Promise.resolve(1),
+      check: () => Promise.resolve(),
+    }
+    const clock = { ms: 0 }
+    const applier = new NftablesApplier({ writer, context, now: () => clock.ms })
+    const plan = nftablesPlanner(testSettings)
+    const cluster = states().put(service())
+    const first = plan(cluster.take())
+    await applier.apply(first, undefined)
+    await applier.apply(plan(cluster.remove({ namespace: 'default', name: 'web' }).take()), first)
+    isBroken = true
+    for (let attempt = 0; attempt < 3; attempt++) {
+      t.same(resyncs, [], 'tried again first')
+      clock.ms += 1000
+      await applier.sweep()
+    }
+    t.same(resyncs, ['unused nftables chains could not be deleted'])
+  },
+)
+
+void t.test(
+  'NF28: cleaning up takes the tables away, and other tables stay',
+  { skip },
+  async (t) => {
+    const netns = createNetns('nftables-i')
+    t.teardown(() => netns.remove())
+    const { applier } = bench(netns, 'netlink')
+    netns.exec('nft', 'add', 'table', 'ip', 'other')
+    await applier.apply(nftablesPlanner(testSettings)(states().put(service()).take()), undefined)
+    for (const name of ['netlink', 'nft'] as const) {
+      const table = { family: 'ip', name: 'kube-proxy' } as const
+      await dropTable(writerIn(netns, name), table)
+      t.equal(netns.exec('nft', 'list', 'tables').trim(), 'table ip other')
+    }
   },
 )
 

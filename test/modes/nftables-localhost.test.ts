@@ -1,11 +1,14 @@
-import { connect, createServer, type AddressInfo, type Server } from 'node:net'
+import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net'
 import t from 'tap'
+import { Admission } from '../../lib/modes/nftables/admission.js'
 import { LocalhostPorts } from '../../lib/modes/nftables/localhost-ports.js'
 import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
 import { service, states, testSettings } from '../support/states.js'
 
 const silent = () => undefined
 const log = { debug: silent, info: silent, warn: silent, error: silent }
+
+const admission = (limit = 1000) => new Admission({ log, now: () => 0, limit })
 
 /** A server that answers each client, after its end, with its own name and what it got. */
 async function namedServer(name: string): Promise<{ server: Server; port: number }> {
@@ -36,7 +39,7 @@ void t.test('S23, NF25: TCP node ports answer on localhost where loopback is cho
   const free = await namedServer('free')
   const nodePort = free.port
   await new Promise((resolve) => free.server.close(resolve))
-  const ports = new LocalhostPorts({ log, random: () => 0 })
+  const ports = new LocalhostPorts({ log, random: () => 0, admission: admission() })
   t.teardown(() => {
     server.close()
     ports.close()
@@ -85,7 +88,7 @@ void t.test('S23, NF25: TCP node ports answer on localhost where loopback is cho
 })
 
 void t.test('L06: without loopback in nodePortAddresses nothing listens', async (t) => {
-  const ports = new LocalhostPorts({ log, random: () => 0 })
+  const ports = new LocalhostPorts({ log, random: () => 0, admission: admission() })
   const free = await namedServer('free')
   await new Promise((resolve) => free.server.close(resolve))
   const cluster = states('IPv4', { nodePortAddresses: ['primary'] })
@@ -94,3 +97,62 @@ void t.test('L06: without loopback in nodePortAddresses nothing listens', async 
   t.equal(await ask('127.0.0.1', free.port, ''), 'ECONNREFUSED')
   ports.close()
 })
+
+void t.test(
+  'NF25: connections beyond the limit are refused at once, and later ones served',
+  async (t) => {
+    const { server, port } = await namedServer('a')
+    const free = await namedServer('free')
+    const nodePort = free.port
+    await new Promise((resolve) => free.server.close(resolve))
+    const ports = new LocalhostPorts({ log, random: () => 0, admission: admission(2) })
+    t.teardown(() => {
+      server.close()
+      ports.close()
+    })
+    const cluster = states('IPv4', { nodePortAddresses: ['127.0.0.0/8'] })
+    cluster.put(service({ nodePort, endpoints: [{ ip: '127.0.0.1', port }] }))
+    await ports.update(nftablesPlanner(testSettings)(cluster.take()))
+    const held = await Promise.all([0, 1].map(() => opened(nodePort)))
+    t.equal(await ask('127.0.0.1', nodePort, 'x'), 'ECONNRESET')
+    held[0]?.destroy()
+    let answer = ''
+    for (let left = 100; left > 0 && answer !== 'a x'; left--) {
+      answer = await ask('127.0.0.1', nodePort, 'x')
+    }
+    t.equal(answer, 'a x')
+    held[1]?.destroy()
+  },
+)
+
+void t.test(
+  'without descriptors nobody enters for a second, and the log says so once',
+  async (t) => {
+    const clock = { ms: 0 }
+    const lines: object[] = []
+    const door = new Admission({
+      log: { ...log, warn: (fields) => void lines.push(fields) },
+      now: () => clock.ms,
+      limit: 2,
+    })
+    const failure = (code: string) => Object.assign(new Error(code), { code })
+    t.notOk(door.noteExhaustion(failure('ECONNREFUSED')))
+    t.ok(door.tryEnter())
+    t.ok(door.noteExhaustion(failure('EMFILE')))
+    t.notOk(door.tryEnter())
+    t.notOk(door.tryEnter())
+    clock.ms = 1000
+    t.ok(door.tryEnter())
+    t.notOk(door.tryEnter(), 'two are inside')
+    door.leave()
+    t.ok(door.tryEnter())
+    t.same(lines, [{ refused: 1, open: 1 }])
+  },
+)
+
+function opened(port: number): Promise<Socket> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: '127.0.0.1', port }, () => resolve(socket))
+    socket.on('error', silent)
+  })
+}

@@ -1,4 +1,6 @@
+import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
+import { parseCidr } from '../../lib/state/ip.js'
 import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
 import { renderChanges, renderPlan } from '../../lib/modes/nftables/render.js'
 import { endpointBaseName, serviceBaseName } from '../../lib/modes/nftables/names.js'
@@ -212,7 +214,7 @@ void t.test(
   },
 )
 
-void t.test('a change touches its service only, and no change says nothing', async (t) => {
+void t.test('NF18: a change touches its service only, and no change says nothing', async (t) => {
   const cluster = states()
   const plan = planner()
   const many = Array.from({ length: 300 }, (_, index) =>
@@ -258,3 +260,123 @@ void t.test(
     ])
   },
 )
+
+void t.test(
+  'NF01, NF02, NF03, NF05, NF06, NF07: one table with the base chains, jumps, maps and sets',
+  async (t) => {
+    const lines = render(service({ nodePort: 30080 }))
+      .trim()
+      .split('\n')
+    for (const line of lines) t.match(line, /^add \w+ ip kube-proxy\b/, 'NF01')
+    const bases = lines.flatMap(
+      (line) => / (\S+) \{ type (\S+ hook .*) ;/.exec(line)?.slice(1).join(': ') ?? [],
+    )
+    t.same(
+      bases.sort(),
+      [
+        'filter-forward: filter hook forward priority 0',
+        'filter-input: filter hook input priority 0',
+        'filter-output-pre-dnat: filter hook output priority -110',
+        'filter-output: filter hook output priority 0',
+        'filter-prerouting-pre-dnat: filter hook prerouting priority -110',
+        'nat-output: nat hook output priority -100',
+        'nat-postrouting: nat hook postrouting priority 100',
+        'nat-prerouting: nat hook prerouting priority -100',
+      ],
+      'NF02',
+    )
+    const jumps = lines.flatMap(
+      (line) => /rule ip kube-proxy ((?:filter|nat)-.*)/.exec(line)?.slice(1) ?? [],
+    )
+    t.same(
+      jumps.sort(),
+      [
+        'filter-forward ct state new jump cluster-ips-check',
+        'filter-forward ct state new jump service-endpoints-check',
+        'filter-input ct state new jump nodeport-endpoints-check',
+        'filter-input ct state new jump service-endpoints-check',
+        'filter-output ct state new jump cluster-ips-check',
+        'filter-output ct state new jump service-endpoints-check',
+        'filter-output-pre-dnat ct state new jump firewall-check',
+        'filter-prerouting-pre-dnat ct state new jump firewall-check',
+        'nat-output jump services',
+        'nat-postrouting jump masquerading',
+        'nat-prerouting jump services',
+      ],
+      'NF03',
+    )
+    const text = lines.join('\n')
+    t.match(
+      text,
+      /add map ip kube-proxy service-ips \{ type ipv4_addr \. inet_proto \. inet_service : verdict/,
+    )
+    t.match(text, /service-ips \{ 10\.96\.0\.10 \. tcp \. 80 : goto service-/, 'NF05')
+    t.match(
+      text,
+      /map ip kube-proxy service-nodeports \{ type inet_proto \. inet_service : verdict/,
+    )
+    t.match(
+      text,
+      'fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto . th dport vmap @service-nodeports',
+    )
+    t.match(text, /set ip kube-proxy cluster-ips \{ type ipv4_addr/)
+    t.match(
+      text,
+      /set ip kube-proxy hairpin-connections \{ type ipv4_addr \. ipv4_addr \. inet_proto \. inet_service/,
+    )
+    t.notMatch(text, 'nodeport-ips', 'NF07: only where addresses are chosen')
+    const chosen = renderPlan(
+      planner()(
+        states('IPv4', { nodePortAddresses: ['192.0.2.0/24'] })
+          .put(service({ nodePort: 30080 }))
+          .take(),
+      ),
+    )
+    t.match(chosen, 'nodeport-ips { 192.0.2.1 }')
+    t.match(chosen, 'ip daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports')
+  },
+)
+
+void t.test('NF11: a changed ServiceCIDR is a rule at once', async (t) => {
+  const plan = planner()
+  const before = states().put(service()).take()
+  const first = plan(before)
+  const cidr = parseCidr('10.96.0.0/12')!
+  const changes = renderChanges(plan({ ...before, serviceCidrs: [cidr] }), first)
+  t.match(changes, 'cluster-ips-check ip daddr 10.96.0.0/12 drop')
+  t.notMatch(changes, 'service-', 'and nothing else is touched')
+})
+
+void t.test(
+  'NF26, NF27: nothing is dropped for being invalid, and nothing is accepted',
+  async (t) => {
+    const text = render(
+      service({
+        nodePort: 30080,
+        loadBalancerIps: ['203.0.113.2'],
+        sourceRanges: ['192.0.2.0/24'],
+      }),
+      service({ name: 'none', clusterIp: '10.96.0.11', endpoints: 0 }),
+    )
+    t.notMatch(text, /invalid(?! ports)|\baccept\b/)
+  },
+)
+
+void t.test('every behaviour of this mode is named by a test or a case', async (t) => {
+  const folders = ['test/modes', 'test/kernel', 'test/cases', 'test/conformance']
+  const texts = folders.flatMap((folder) =>
+    readdirSync(folder)
+      .filter((file) => /^nftables.*\.test\.ts$|\.yaml$/.test(file))
+      .map((file) => readFileSync(`${folder}/${file}`, 'utf8')),
+  )
+  // Only what stands in a name counts: of a test, or of a case.
+  const names = texts.flatMap(
+    (text) => text.match(/^.*(?:t\.test\(|- case: ).*$|^ {2}['`].*NF\d\d.*$/gm) ?? [],
+  )
+  const named = new Set(names.flatMap((name) => name.match(/\bNF\d\d\b/g) ?? []))
+  const all = Array.from({ length: 30 }, (_, index) => `NF${String(index + 1).padStart(2, '0')}`)
+  t.same(
+    all.filter((id) => !named.has(id)),
+    [],
+  )
+})

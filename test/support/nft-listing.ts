@@ -33,3 +33,14 @@ function sortElements(lines: readonly string[]): string {
     .split(', ')
   return [...lines.slice(0, start), ...elements.sort()].join('\n')
 }
+
+/**
+ * The listing as it is but for the order of elements: that of a hash with a seed of the kernel's,
+ * another one for each set. nft breaks the lines of long lists; so elements stand in one.
+ */
+export function withElementsSorted(listing: string): string {
+  return listing.replace(
+    /elements = \{ ([^}]*) \}/g,
+    (_, elements: string) => `elements = { ${elements.split(/,\s+/).sort().join(', ')} }`,
+  )
+}

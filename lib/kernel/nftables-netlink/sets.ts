@@ -66,8 +66,11 @@ export function elementItem(family: NftFamily, element: Element, whole: boolean)
   return (message) =>
     message.nest(listItem, (item) => {
       item.nest(elementAttributes.key, (key) => key.bytes(datum.value, keyBytes(family, element)))
-      const { verdict, target, comment } = element
+      const { verdict, target, expiresMs, comment } = element
       if (!whole) return
+      if (expiresMs !== undefined) {
+        item.be64(elementAttributes.expiration, BigInt(Math.ceil(expiresMs)))
+      }
       if (verdict) item.nest(elementAttributes.data, (data) => writeVerdict(data, verdict))
       if (target) {
         const bytes = targetBytes(family, target)

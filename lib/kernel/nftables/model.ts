@@ -122,6 +122,8 @@ export interface Element {
   readonly verdict?: Verdict
   /** In maps of targets only. */
   readonly target?: DnatTarget
+  /** In sets with a timeout: the time left, where it is not all of it. */
+  readonly expiresMs?: number
   readonly comment?: string
 }
 

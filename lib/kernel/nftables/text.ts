@@ -109,6 +109,7 @@ function elementText(element: Element, whole: boolean): string {
   const parts = element.key.map((value, index) => keyText(element.set.key[index], value))
   const key = parts.join(' . ')
   if (!whole) return key
+  if (element.expiresMs !== undefined) return `${key} expires ${Math.ceil(element.expiresMs)}ms`
   const comment = element.comment === undefined ? '' : ` comment "${safeComment(element.comment)}"`
   if (element.verdict) return `${key}${comment} : ${verdictText(element.verdict)}`
   return element.target ? `${key} : ${targetText(element.target)}` : `${key}${comment}`

@@ -2,10 +2,12 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { KernelError, messageOf } from '../../errors.js'
 import type { Chain, Command, NftSet, Table } from '../../kernel/nftables/model.js'
 import type { RulesetWriter } from '../../kernel/nftables/nft.js'
+import type { RulesetReader } from '../../kernel/nftables/reader.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Applied, ModeContext } from '../mode.js'
 import { between, type Retired } from './changes.js'
 import type { NftablesPlan } from './plan.js'
+import { rememberedClients } from './remembered.js'
 import { recreation } from './render.js'
 
 /** NF20: how long a chain stays, empty, after the transaction that freed it. */
@@ -16,6 +18,8 @@ const attemptsMax = 3
 
 export interface ApplierDeps {
   readonly writer: RulesetWriter
+  /** Where the kernel can be read, clients keep their endpoints when the table is written anew. */
+  readonly reader?: RulesetReader
   readonly context: ModeContext
   readonly now: () => number
 }
@@ -87,10 +91,23 @@ export class NftablesApplier {
   }
 
   async #recreate(plan: NftablesPlan): Promise<Applied> {
-    const transaction = recreation(plan)
-    const bytes = await this.#deps.writer.commit(transaction)
+    const { table, commands } = recreation(plan)
+    const all = [...commands, ...(await this.#remembered(plan))]
+    const bytes = await this.#deps.writer.commit({ table, commands: all })
     this.#retired.delete(plan.family)
-    return { full: true, bytes, objects: transaction.commands.length, failed: [] }
+    return { full: true, bytes, objects: all.length, failed: [] }
+  }
+
+  async #remembered(plan: NftablesPlan): Promise<readonly Command[]> {
+    const { reader, context } = this.#deps
+    if (!reader) return []
+    try {
+      return await rememberedClients(plan, reader)
+    } catch (error) {
+      // Whoever damaged the table may have damaged its sets: rules matter more than affinity.
+      context.log.warn({ error: messageOf(error) }, 'session affinity starts anew')
+      return []
+    }
   }
 
   async #update(plan: NftablesPlan, previous: NftablesPlan): Promise<Applied> {

@@ -21,12 +21,19 @@ export interface GuardDeps {
   readonly verifyEveryMs: number
 }
 
+/** Notices what others do to our tables while a mode lives. */
+export interface Watcher {
+  /** A writer whose transactions are known to be ours. */
+  guarded(writer: RulesetWriter): RulesetWriter
+  run(signal: AbortSignal): Promise<void>
+}
+
 /**
  * Notices when somebody else changes our tables. Foreign transactions are seen as they happen
  * and answered with a full sync; where events were lost, and now and then in any case, the kernel
  * is compared with the plan.
  */
-export class Guard {
+export class Guard implements Watcher {
   readonly #deps: GuardDeps
   readonly #watch: CommitWatch
   #isUnclear = false
@@ -39,13 +46,8 @@ export class Guard {
     })
   }
 
-  /** A writer whose transactions are known to be ours. */
   guarded(writer: RulesetWriter): RulesetWriter {
-    return {
-      name: writer.name,
-      commit: (transaction) => this.#watch.around(() => writer.commit(transaction)),
-      check: (transaction) => writer.check(transaction),
-    }
+    return guardedBy(this.#watch, writer)
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -83,7 +85,22 @@ export class Guard {
   }
 
   #resync(reason: string): void {
-    this.#deps.context.log.warn({ reason }, 'nftables rules were changed by somebody else')
-    this.#deps.context.resync(reason, { full: true })
+    reportForeign(this.#deps.context, reason)
   }
+}
+
+export function guardedBy(
+  watch: Pick<CommitWatch, 'around'>,
+  writer: RulesetWriter,
+): RulesetWriter {
+  return {
+    name: writer.name,
+    commit: (transaction) => watch.around(() => writer.commit(transaction)),
+    check: (transaction) => writer.check(transaction),
+  }
+}
+
+export function reportForeign(context: ModeContext, reason: string): void {
+  context.log.warn({ reason }, 'nftables rules were changed by somebody else')
+  context.resync(reason, { full: true })
 }

@@ -1,13 +1,15 @@
 import { setImmediate } from 'node:timers/promises'
 import { KernelError, messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
+import { NftMonitor } from '../../kernel/nftables/monitor.js'
 import { dropTable, listedRules } from '../../kernel/nftables/nft.js'
 import { watchCommits } from '../../kernel/nftables-netlink/commit-watch.js'
 import type { NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
-import type { Finding, Mode, ModeDefinition, ModeSettings, Planner } from '../mode.js'
+import type { Finding, Mode, ModeContext, ModeDefinition, ModeSettings, Planner } from '../mode.js'
+import { Admission } from './admission.js'
 import { NftablesApplier } from './apply.js'
 import { nftablesDifferences } from './differences.js'
-import { Guard, type GuardDeps } from './guard.js'
+import { Guard, guardedBy, reportForeign, type GuardDeps, type Watcher } from './guard.js'
 import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
@@ -30,14 +32,21 @@ export const mode: ModeDefinition = {
     const { findings, writer, netlink } = await probeNftables(probeDefaults(), settings.families)
     refuseMissing(findings)
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')
-    const guard = netlink && guardOf(netlink, { settings, context, applied: () => applier.applied })
+    const guard: Watcher = netlink
+      ? guardOf(netlink, { settings, context, applied: () => applier.applied })
+      : monitored(settings, context)
     const applier: NftablesApplier = new NftablesApplier({
-      writer: guard ? guard.guarded(writer) : writer,
+      writer: guard.guarded(writer),
+      ...(netlink ? { reader: netlink.reader } : {}),
       context,
       now: () => performance.now(),
     })
     const localhost = settings.localhostNodePorts
-      ? new LocalhostPorts({ log: context.log, random: Math.random })
+      ? new LocalhostPorts({
+          log: context.log,
+          random: Math.random,
+          admission: new Admission({ log: context.log, now: () => performance.now() }),
+        })
       : undefined
     return {
       name: 'nftables',
@@ -47,7 +56,7 @@ export const mode: ModeDefinition = {
         return localhost ? { ...applied, failed: await localhost.update(plan) } : applied
       },
       run: async (signal) => {
-        await Promise.all([applier.run(signal), guard?.run(signal)])
+        await Promise.all([applier.run(signal), guard.run(signal)])
       },
       close: async () => {
         localhost?.close()
@@ -106,6 +115,9 @@ const shownBy =
     return listed?.code === 0 ? listedRules(listed.stdout) : undefined
   }
 
+const tablesOf = ({ families }: ModeSettings) =>
+  families.map((family) => ({ family: nftFamilyOf(family), name: tableName }))
+
 /** The least and the usual time between comparisons with the kernel, see Guard. */
 const verifyTickMs = 5_000
 const syncPeriodsPerVerify = 10
@@ -118,10 +130,7 @@ function guardOf(
     applied,
   }: Pick<GuardDeps, 'context' | 'applied'> & { readonly settings: ModeSettings },
 ): Guard {
-  const tables = settings.families.map((family) => ({
-    family: nftFamilyOf(family),
-    name: tableName,
-  }))
+  const tables = tablesOf(settings)
   return new Guard({
     context,
     applied,
@@ -131,6 +140,18 @@ function guardOf(
     tickMs: verifyTickMs,
     verifyEveryMs: settings.syncPeriodMs * syncPeriodsPerVerify,
   })
+}
+
+/** Without netlink the program tells what others do; what the kernel holds is not compared. */
+function monitored(settings: ModeSettings, context: ModeContext): Watcher {
+  const monitor = new NftMonitor({
+    tables: tablesOf(settings),
+    onForeign: () => reportForeign(context, 'somebody else changed table kube-proxy'),
+  })
+  return {
+    guarded: (writer) => guardedBy(monitor, writer),
+    run: (signal) => monitor.run(signal),
+  }
 }
 
 function planner(settings: ModeSettings): Planner<NftablesPlan> {

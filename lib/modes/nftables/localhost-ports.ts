@@ -3,6 +3,7 @@ import { messageOf } from '../../errors.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import type { Log, ServiceFailure } from '../mode.js'
+import type { Admission } from './admission.js'
 import { winnerOf } from './claims.js'
 import { sets } from './names.js'
 import { elementId } from './part.js'
@@ -14,6 +15,7 @@ const attempts = 4
 export interface LocalhostPortsDeps {
   readonly log: Log
   readonly random: () => number
+  readonly admission: Admission
 }
 
 interface Listener {
@@ -81,9 +83,10 @@ export class LocalhostPorts {
       this.#failed.set(id, { key: owner, reason, event: 'PortConflict' })
       return
     }
-    server.on('error', (error) =>
-      this.#deps.log.warn({ port, error: messageOf(error) }, 'localhost node port failed'),
-    )
+    server.on('error', (error) => {
+      if (this.#deps.admission.noteExhaustion(error)) return
+      this.#deps.log.warn({ port, error: messageOf(error) }, 'localhost node port failed')
+    })
     this.#failed.delete(id)
     this.#listeners.set(id, { server, connections })
   }
@@ -98,11 +101,20 @@ export class LocalhostPorts {
   }
 
   #serve(client: Socket, connections: Set<Socket>, family: IpFamily, port: number): void {
+    const { admission } = this.#deps
+    if (!admission.tryEnter()) {
+      client.on('error', () => undefined)
+      client.resetAndDestroy()
+      return
+    }
     const plan = this.#plans.get(family)
     const owner = plan && ownerOf(plan, port)
     const service = owner === undefined ? undefined : plan?.state.services.get(owner)
     connections.add(client)
-    client.on('close', () => connections.delete(client))
+    client.on('close', () => {
+      connections.delete(client)
+      admission.leave()
+    })
     // Whoever fails first takes the other side with it, see `join`.
     client.on('error', () => undefined)
     const order = service ? this.#shuffled(service) : []
@@ -113,7 +125,8 @@ export class LocalhostPorts {
         return
       }
       const upstream = connect({ host: endpoint.ip, port: endpoint.port, allowHalfOpen: true })
-      upstream.once('error', () => tryNext(rest))
+      // Without descriptors no other endpoint is reached either.
+      upstream.once('error', (error) => tryNext(admission.noteExhaustion(error) ? [] : rest))
       upstream.once('connect', () => {
         upstream.removeAllListeners('error')
         join(client, upstream)

@@ -1,0 +1,113 @@
+import { spawn, type ChildProcess } from 'node:child_process'
+import { createInterface } from 'node:readline'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { TableRef } from './model.js'
+
+const tickMs = 500
+const restartMs = 5_000
+/** So long after our last transaction its events are given up. */
+const lostTicks = 60
+
+/** Starts `nft monitor`, the seam at which tests enter a namespace. */
+export type StartMonitor = () => ChildProcess
+
+export interface MonitorOptions {
+  readonly tables: readonly TableRef[]
+  /** Somebody else's transaction touched one of the tables. */
+  readonly onForeign: () => void
+  readonly start?: StartMonitor
+}
+
+const startMonitor: StartMonitor = () =>
+  spawn('nft', ['monitor'], {
+    stdio: ['ignore', 'pipe', 'ignore'],
+    env: { ...process.env, LC_ALL: 'C' },
+  })
+
+/**
+ * Tells foreign transactions from our own where only the program works: `nft monitor` says what
+ * every transaction did, and when it was over. Each of ours explains one of them; what is left
+ * unexplained when none of ours is on its way was somebody else's.
+ */
+export class NftMonitor {
+  readonly #options: MonitorOptions
+  readonly #mentions: readonly string[]
+  #touched = false
+  #seen = 0
+  #own = 0
+  #inFlight = 0
+
+  constructor(options: MonitorOptions) {
+    this.#options = options
+    this.#mentions = options.tables.map(({ family, name }) => ` ${family} ${name}`)
+  }
+
+  /** Does a transaction of ours, so that its events are known as such. */
+  async around<T>(commit: () => Promise<T>): Promise<T> {
+    this.#inFlight++
+    try {
+      const result = await commit()
+      this.#own++
+      return result
+    } finally {
+      this.#inFlight--
+    }
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    await Promise.all([this.#judge(signal), this.#listen(signal)])
+  }
+
+  async #listen(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const child = (this.#options.start ?? startMonitor)()
+      const stop = () => child.kill()
+      signal.addEventListener('abort', stop, { once: true })
+      const ended = new Promise((resolve) => {
+        child.once('close', resolve)
+        child.once('error', resolve)
+      })
+      if (child.stdout) {
+        createInterface({ input: child.stdout }).on('line', (line) => this.#read(line))
+      }
+      await ended
+      signal.removeEventListener('abort', stop)
+      await delay(restartMs, undefined, { signal }).catch(() => undefined)
+    }
+  }
+
+  #read(line: string): void {
+    if (!line.startsWith('# new generation')) {
+      this.#touched ||= this.#mentions.some((text) => isAbout(line, text))
+      return
+    }
+    if (this.#touched) this.#seen++
+    this.#touched = false
+  }
+
+  async #judge(signal: AbortSignal): Promise<void> {
+    let before = ''
+    let calmTicks = 0
+    for (;;) {
+      await delay(tickMs, undefined, { signal }).catch(() => undefined)
+      if (signal.aborted) return
+      // An event may come before we are told that our transaction is over, and the other way
+      // round: numbers count once they stood still from one look to the next.
+      const now = `${this.#seen} ${this.#own}`
+      calmTicks = now === before && this.#inFlight === 0 ? calmTicks + 1 : 0
+      before = now
+      if (calmTicks === 0) continue
+      if (this.#seen > this.#own) this.#options.onForeign()
+      // The program needs a while to tell about a large one of ours; what it never tells was lost.
+      else if (this.#seen < this.#own && calmTicks < lostTicks) continue
+      this.#seen = this.#own = calmTicks = 0
+    }
+  }
+}
+
+/** `add rule ip kube-proxy services …`, but not `add rule ip kube-proxy-other …`. */
+function isAbout(line: string, text: string): boolean {
+  const at = line.indexOf(text)
+  const after = line[at + text.length]
+  return at > 0 && (after === undefined || after === ' ')
+}

@@ -1,0 +1,84 @@
+import t from 'tap'
+import { configWith } from '../../lib/config/load.js'
+import { modeSettings } from '../../lib/config/mode-settings.js'
+import { runCommand, type RunCommand } from '../../lib/kernel/command.js'
+import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
+import { openNfTables } from '../../lib/kernel/nftables-netlink/nf-tables.js'
+import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
+import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
+import type { IpFamily } from '../../lib/state/ip.js'
+import type { Case } from '../conformance/case.js'
+import { readCases } from '../conformance/case-file.js'
+import { caseStates } from '../conformance/case-states.js'
+import { casesFolder } from '../conformance/cases-folder.js'
+import { inside } from '../support/enter-netns.js'
+import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
+import { withElementsSorted } from '../support/nft-listing.js'
+
+/** A namespace that one of the writers programs. */
+function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
+  const netns = createNetns(name)
+  t.teardown(() => netns.remove())
+  // The program starts where this thread is: quicker than `ip netns exec`.
+  const run: RunCommand = (file, args, options) =>
+    inside(netns, () => runCommand(file, args, options))
+  const writer = inside(netns, () => writerOf(run))
+  const silent = () => undefined
+  return {
+    newApplier: () =>
+      new NftablesApplier({
+        writer,
+        now: () => 0,
+        context: {
+          log: { debug: silent, info: silent, warn: silent, error: silent },
+          meter: { count: silent, gauge: silent, observe: silent, forget: silent },
+          resync: silent,
+        },
+      }),
+    list: async () => withElementsSorted((await run('nft', ['list', 'ruleset'])).stdout),
+  }
+}
+
+void t.test(
+  'NF21: by nft and by netlink every step of every case makes the same ruleset, byte for byte',
+  { skip: netnsSkip || programSkip('nft') },
+  async (t) => {
+    const byText = place('nftables-text', (run) => new Nft(run))
+    const byNetlink = place('nftables-link', () => {
+      const nfTables = openNfTables()
+      t.teardown(() => nfTables.close())
+      return nfTables
+    })
+    const different: string[] = []
+    let serial = 0
+    let compared = 0
+    let bytes = 0
+    for (const each of readCases(casesFolder)) {
+      const appliers = [byText.newApplier(), byNetlink.newApplier()]
+      const plan = nftablesPlanner(settingsOf(each))
+      const previous = new Map<IpFamily, NftablesPlan>()
+      for (const { states } of caseStates(each, () => serial++)) {
+        for (const state of states) {
+          const next = plan(state)
+          const before = previous.get(state.family)
+          await Promise.all(appliers.map((applier) => applier.apply(next, before)))
+          previous.set(state.family, next)
+        }
+        const [text, netlink] = await Promise.all([byText.list(), byNetlink.list()])
+        compared++
+        bytes += text.length
+        if (text === netlink) continue
+        different.push(`${each.topic}: ${each.name}`)
+        if (different.length === 1) t.equal(netlink, text, `${each.topic}: ${each.name}`)
+      }
+    }
+    t.same(different, [])
+    t.ok(compared > 250, `${compared} steps compared`)
+    t.ok(bytes / compared > 3000, `of ${Math.round(bytes / compared)} bytes`)
+  },
+)
+
+function settingsOf({ settings }: Case) {
+  const config = configWith({ 'nftables.masqueradeAll': settings.masqueradeAll })
+  return modeSettings(config, 'nftables', ['IPv4', 'IPv6'])
+}
