@@ -114,7 +114,7 @@ async function look(flags: TopFlags): Promise<NodeLook> {
   }
   try {
     const rows = await kernelRows(seen)
-    return { at: Date.now(), mode, rows, note: await countingNote() }
+    return { at: Date.now(), mode, rows, note: await countingNote(mode) }
   } catch (error) {
     if (!(error instanceof KernelError) || error.kind !== 'denied') throw error
     throw new KernelError('denied', `${error.message}; run it as root, or with CAP_NET_ADMIN`, {
@@ -135,7 +135,9 @@ async function kernelRows({
   return rowsOfKernel(states, flows, await kernelCounters(mode, states, settings))
 }
 
-async function countingNote(): Promise<string> {
+async function countingNote(mode: string): Promise<string> {
+  // Virtual servers count their bytes themselves.
+  if (mode === 'ipvs') return ''
   const acct = await readFile('/proc/sys/net/netfilter/nf_conntrack_acct', 'utf8').catch(() => '')
   if (acct.trim() === '1') return ''
   return 'Bytes are not counted here; sysctl -w net.netfilter.nf_conntrack_acct=1 counts them.'

@@ -125,6 +125,12 @@ t.test(
       const wrong = await kubeProxy(world, 'trace', 'web')
       t.equal(wrong.code, 2)
       t.match(wrong.stderr, /is not IP:PORT, such as 10\.96\.0\.10:80/)
+      // What kubelet leaves to tell the node's flavour.
+      const hint = ['iptables-legacy', '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT']
+      await world.exec('node', hint)
+      const legacy = await kubeProxy(world, 'trace', `${clusterIp}:80`)
+      t.equal(legacy.code, 1)
+      t.match(legacy.stderr, /iptables-legacy's, .*explain IP:PORT --live/)
     })
   },
 )
