@@ -42,8 +42,8 @@ export function choicePart(choice: Choice): RulesetPart {
     choices: endpoints,
     map: endpointMaps[protocol].name,
   }
-  // Kernels may, for the blink of an eye, find neither of two elements while one replaces the
-  // other: looking up and committing do not wait for each other. So who found nothing draws again.
+  // Looking up and committing do not wait for each other, so a packet might find neither of two
+  // elements while one replaces the other. A precaution: who found nothing draws again.
   const rules = [verdictRule(choose), { statements: [choose], comment: 'once more' }]
   return { chains: [{ name: choiceChain(choice), rules }], sets: [], elements: [] }
 }
