@@ -1,0 +1,131 @@
+/** What was kept of the original design, and what of its behaviour was mended, one by one. */
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import t from 'tap'
+import { AffinityTable } from '../../../lib/modes/userspace/affinity.js'
+import { definition } from '../../../lib/modes/userspace/index.js'
+import { NodePortClaims } from '../../../lib/modes/userspace/node-port-claims.js'
+import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import { PortAllocator } from '../../../lib/modes/userspace/port-allocator.js'
+import { service, state, states, testSettings } from '../../support/states.js'
+
+function rulesOf(...specs: Parameters<typeof state>[0][number][]): readonly string[] {
+  const planner = definition.planner(testSettings)
+  return planner.render(planner.plan(state(specs))).split('\n')
+}
+const reachable = service({
+  externalIps: ['198.51.100.10'],
+  loadBalancerIps: ['203.0.113.10'],
+  nodePort: 30_080,
+})
+
+t.test('US02, US03, US04: the jumps, their order and their comments', async (t) => {
+  const jumps = rulesOf().filter((line) => / -j KUBE-/.test(line))
+  const portals = '"handle ClusterIPs; NOTE: this must be before the NodePort rules"'
+  const last = '"handle service NodePorts; NOTE: this must be the last rule in the chain"'
+  const local = '-m addrtype --dst-type LOCAL'
+  t.same(
+    jumps.filter((line) => /PREROUTING|OUTPUT .*(PORTALS-HOST|NODEPORT)|NON-LOCAL/.test(line)),
+    [
+      `-I PREROUTING -m comment --comment ${portals} -j KUBE-PORTALS-CONTAINER`,
+      `-I OUTPUT -m comment --comment ${portals} -j KUBE-PORTALS-HOST`,
+      `-A PREROUTING -m comment --comment ${last} ${local} -j KUBE-NODEPORT-CONTAINER`,
+      `-A OUTPUT -m comment --comment ${last} ${local} -j KUBE-NODEPORT-HOST`,
+      '-I INPUT -m comment --comment "Ensure that non-local NodePort traffic can flow" -m conntrack --ctstate NEW -j KUBE-NODEPORT-NON-LOCAL',
+    ],
+  )
+})
+
+t.test(
+  'US09, US10: external and load-balancer addresses are portals as ClusterIPs are',
+  async (t) => {
+    for (const chain of ['KUBE-PORTALS-CONTAINER', 'KUBE-PORTALS-HOST']) {
+      const caught = rulesOf(reachable).filter((line) => line.startsWith(`-A ${chain} `))
+      t.same(
+        caught.map((line) => / -d (\S+) /.exec(line)?.[1]),
+        ['10.96.0.10', '198.51.100.10', '203.0.113.10'],
+      )
+    }
+  },
+)
+
+t.test(
+  'US11: a node port has a rule for pods, one for the node, and one that accepts',
+  async (t) => {
+    const lines = rulesOf(reachable)
+    const of = (chain: string) => lines.filter((line) => line.startsWith(`-A ${chain} `))
+    t.match(of('KUBE-NODEPORT-CONTAINER'), [/--dport 30080 -j REDIRECT --to-ports PROXY-PORT/])
+    t.match(of('KUBE-NODEPORT-HOST'), [/--dport 30080 -j DNAT --to-destination :PROXY-PORT/])
+    t.match(of('KUBE-NODEPORT-NON-LOCAL'), [/--dport PROXY-PORT .*-j ACCEPT/])
+  },
+)
+
+t.test('US31, US71: the kernel picks proxy ports, and each family has listeners', async (t) => {
+  for (const family of ['IPv4', 'IPv6'] as const) {
+    const ip = family === 'IPv4' ? '10.96.0.10' : 'fd00:10:96::10'
+    const plan = new UserspacePlanner(testSettings).plan(
+      states(family)
+        .put(service({ clusterIp: ip }))
+        .take(),
+    )
+    const [planned] = plan.services.values()
+    const wildcard = family === 'IPv4' ? '0.0.0.0' : '::'
+    t.match(planned?.listeners, [{ spec: { port: 0, address: wildcard } }])
+  }
+})
+
+t.test('US33: giving back a port that was never given out does no harm', async (t) => {
+  const ports = new PortAllocator({ from: 20, to: 20 })
+  ports.release(99)
+  t.equal(ports.take(new Set()), 20)
+  t.equal(ports.take(new Set()), undefined)
+  ports.release(20)
+  t.equal(ports.take(new Set()), 20)
+})
+
+t.test('US70: a changed Service keeps its listener', async (t) => {
+  const cluster = states()
+  const planner = new UserspacePlanner(testSettings)
+  const keys = () =>
+    [...planner.plan(cluster.take()).services.values()].flatMap(({ listeners }) =>
+      listeners.map(({ spec }) => spec.key),
+    )
+  cluster.put(service())
+  const before = keys()
+  cluster.put(service({ nodePort: 30_080, externalIps: ['198.51.100.10'], affinitySeconds: 10 }))
+  t.same(keys(), before)
+})
+
+t.test(
+  'US66, US67: expired records go as others come; ports of a client do not count',
+  async (t) => {
+    const table = new AffinityTable(1000)
+    table.remember('192.0.2.1', 'a', 0)
+    table.remember('192.0.2.2', 'b', 500)
+    t.equal(table.size, 2)
+    table.remember('192.0.2.3', 'c', 1200)
+    t.equal(table.size, 2, 'no timer, and yet the oldest is gone')
+    t.equal(table.find('192.0.2.1', 1200), undefined)
+  },
+)
+
+t.test('US13, US14, US15: who holds node ports, and what becomes of strays', async (t) => {
+  const claims = new NodePortClaims()
+  t.teardown(() => claims.close())
+  const claim = {
+    family: 'IPv4',
+    protocol: 'TCP',
+    port: 30_080 + (process.pid % 2000),
+    addresses: ['127.0.0.1'],
+  } as const
+  t.equal(await claims.claim('a', claim), undefined)
+  t.equal(await claims.claim('a', claim), undefined, 'twice by the same')
+  t.match(await claims.claim('b', claim), /is held by a/)
+  claims.release('b', claim)
+  t.match(await claims.claim('b', claim), /is held by a/, 'not theirs to give up')
+  const stray = connect({ host: '127.0.0.1', port: claim.port })
+  const [error] = (await once(stray, 'error')) as [NodeJS.ErrnoException]
+  t.equal(error.code, 'ECONNRESET', 'not left hanging')
+  claims.release('a', claim)
+  t.equal(await claims.claim('b', claim), undefined)
+})
