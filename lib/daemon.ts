@@ -132,6 +132,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const running = config.dryRun
     ? dryMode(chosen.definition, settings, deps.print)
     : await chosen.definition.create(settings, context)
+  metrics.beforePage(() => running.countTraffic?.())
   const syncer = new Syncer({ mode: running })
 
   const dashboard = await dashboardOf(config, {

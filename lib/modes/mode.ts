@@ -62,6 +62,8 @@ export interface Mode<Plan = unknown> extends Planner<Plan> {
    * kernel no longer holds what was applied.
    */
   run(signal: AbortSignal): Promise<void>
+  /** Brings metrics up to date that only the kernel counts: called before they are shown. */
+  countTraffic?(): Promise<void>
   /** Lets go of what cannot outlive the process, draining it first. Rules stay (L17). */
   close(): Promise<void>
 }

@@ -4,6 +4,9 @@ const family = ['ip_family']
 const service = ['service', 'protocol']
 const endpoint = ['service', 'protocol', 'endpoint']
 
+/** Modes that know what they carried: by their own sockets, or from the kernel's counters. */
+const carriers = ['userspace', 'ipvs'] as const
+
 const dialBuckets = [0.0005, 0.002, 0.01, 0.05, 0.25, 1, 5]
 
 /** Ours: what an operator asks for and kube-proxy does not tell. `service` is `namespace/name:port`. */
@@ -48,30 +51,42 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_connections_total',
     type: 'counter',
     labels: endpoint,
+    modes: carriers,
     help: 'Connections, or UDP clients, that reached the endpoint',
   },
   {
     name: 'service_active_connections',
     type: 'gauge',
     labels: service,
+    modes: carriers,
     help: 'Connections, or UDP clients, open now',
   },
   {
     name: 'service_bytes_total',
     type: 'counter',
     labels: [...endpoint, 'direction'],
+    modes: carriers,
     help: 'Bytes carried; direction is to_endpoint or to_client',
+  },
+  {
+    name: 'service_packets_total',
+    type: 'counter',
+    labels: [...endpoint, 'direction'],
+    modes: ['ipvs'],
+    help: 'Packets carried; direction is to_endpoint or to_client',
   },
   {
     name: 'service_dial_errors_total',
     type: 'counter',
     labels: endpoint,
+    modes: ['userspace'],
     help: 'Attempts to reach the endpoint that failed',
   },
   {
     name: 'service_dial_duration_seconds',
     type: 'histogram',
     labels: endpoint,
+    modes: ['userspace'],
     buckets: dialBuckets,
     help: 'Time to reach the endpoint; a sample',
   },
@@ -79,6 +94,7 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_refused_connections_total',
     type: 'counter',
     labels: service,
+    modes: ['userspace'],
     help: 'Connections closed without having reached an endpoint',
   },
   {

@@ -23,6 +23,7 @@ export class Metrics implements Meter {
   readonly #metrics = new Map<string, { readonly spec: MetricSpec; readonly metric: Metric }>()
   readonly #onUnknown: (name: string) => void
   readonly #series: ServiceSeries
+  #beforePage: () => Promise<void> | undefined = () => undefined
 
   constructor(options: MetricsOptions) {
     this.#onUnknown = options.onUnknown ?? (() => undefined)
@@ -60,8 +61,14 @@ export class Metrics implements Meter {
     }
   }
 
+  /** For numbers that are read only when somebody wants to see them. */
+  beforePage(work: () => Promise<void> | undefined): void {
+    this.#beforePage = work
+  }
+
   /** The page, and its content type. */
   async page(): Promise<{ readonly type: string; readonly body: string }> {
+    await this.#beforePage()
     return { type: this.#registry.contentType, body: await this.#registry.metrics() }
   }
 

@@ -50,11 +50,14 @@ t.test('a mode that counts strangely never disturbs a sync', async (t) => {
   metrics.count('proxy_healthz_total', { strange: 'x' })
   metrics.gauge('proxy_healthz_total', {}, 5)
   metrics.count('sync_proxy_rules_nftables_sync_failures_total', { ip_family: 'IPv4' })
-  metrics.count('service_refused_connections_total', { service: 'a"b\n', protocol: 'TCP' })
+  metrics.count('service_connections_total', { service: 'a"b\n', protocol: 'TCP' })
   const { body } = await metrics.page()
   t.same(unknown, ['no_such_metric'])
   t.ok(body.includes('kubeproxy_proxy_healthz_total{code=""} 1\n'))
-  t.ok(body.includes('{service="a\\"b\\n",protocol="TCP"} 1\n'), 'hostile labels are escaped')
+  t.ok(
+    body.includes('{service="a\\"b\\n",protocol="TCP",endpoint=""} 1\n'),
+    'hostile labels are escaped',
+  )
   t.match(body, /process_resident_memory_bytes \d+/)
 })
 

@@ -81,6 +81,11 @@ export class IpvsApplier {
     await this.idle()
   }
 
+  /** What the kernel holds, a plan for each family. */
+  get applied(): readonly IpvsPlan[] {
+    return [...this.#applied.values()]
+  }
+
   /** Resolves when nothing is being written. */
   async idle(): Promise<void> {
     await this.#queue

@@ -15,6 +15,7 @@ import { openLoaded, probeDefaults, probeIpvs } from './probe.js'
 import { renderChanges, renderPlan } from './render.js'
 import { Rules } from './rules.js'
 import { sysctlWishes, timeoutsOf } from './settings.js'
+import { Traffic } from './traffic.js'
 
 /** Comparing reads every table, so it is not done more often than this, whatever the sync period. */
 const shortestVerifyMs = 2_000
@@ -48,11 +49,13 @@ export const mode: ModeDefinition = {
       verifyMs: Math.max(syncPeriodMs, shortestVerifyMs),
       sweepMs,
     })
+    const traffic = new Traffic({ ipvs, context })
     return {
       name: 'ipvs',
       ...planner(settings),
       apply: (plan, previous) => applier.apply(plan, previous),
       run: (signal) => applier.run(signal),
+      countTraffic: () => traffic.read(applier.applied),
       close: async () => {
         await applier.idle()
         ipvs.close()

@@ -1,0 +1,151 @@
+import { messageOf } from '../../errors.js'
+import type { Ipvs, ListedServer, TrafficStats } from '../../kernel/ipvs.js'
+import { hostPort } from '../../state/ip.js'
+import type { ModeContext } from '../mode.js'
+import type { IpvsPlan } from './plan.js'
+import { resourceId, serverText } from './resource.js'
+
+export interface TrafficDeps {
+  readonly ipvs: Pick<Ipvs, 'listServers' | 'listRealServers'>
+  readonly context: Pick<ModeContext, 'meter' | 'log'>
+}
+
+/** What was read of a virtual server the last time. */
+interface Counted {
+  readonly family: string
+  readonly service: string
+  readonly protocol: string
+  total: TrafficStats
+  active: number
+  reals: ReadonlyMap<string, TrafficStats>
+}
+
+/**
+ * Traffic by service port and endpoint, as the kernel counts it; all addresses of a service port
+ * add up. Read when somebody asks for the numbers, and then in detail only where a virtual server
+ * had traffic since the last time: most of a big cluster is idle at any moment.
+ */
+export class Traffic {
+  readonly #deps: TrafficDeps
+  /** By {@link serverText}; servers that nobody used yet are left out. */
+  readonly #counted = new Map<string, Counted>()
+  #reading: Promise<void> | undefined
+
+  constructor(deps: TrafficDeps) {
+    this.#deps = deps
+  }
+
+  /** Brings the metrics up to date. Never throws; who asks meanwhile waits for the same reading. */
+  read(plans: readonly IpvsPlan[]): Promise<void> {
+    this.#reading ??= this.#readAll(plans)
+      .catch((error: unknown) => {
+        const reason = messageOf(error)
+        this.#deps.context.log.warn({ error: reason }, 'could not read the traffic of ipvs servers')
+      })
+      .finally(() => (this.#reading = undefined))
+    return this.#reading
+  }
+
+  async #readAll(plans: readonly IpvsPlan[]): Promise<void> {
+    for (const plan of plans) {
+      const listed = await this.#deps.ipvs.listServers(plan.family)
+      const present = new Set<string>()
+      for (const server of listed) {
+        present.add(serverText(server))
+        await this.#readServer(plan, server)
+      }
+      this.#forgetGone(plan.family, present)
+    }
+    this.#reportActive()
+  }
+
+  async #readServer(plan: IpvsPlan, server: ListedServer): Promise<void> {
+    const id = resourceId({ kind: 'server', server, reals: new Map() })
+    const owner = plan.claims.get(id)?.[0]?.owner
+    if (owner === undefined) return
+    const text = serverText(server)
+    const slash = owner.lastIndexOf('/')
+    const service = owner.slice(0, slash)
+    const protocol = owner.slice(slash + 1)
+    let counted = this.#counted.get(text)
+    const isIdle = isSame(counted?.total ?? none, server.stats)
+    if (isIdle && (counted?.active ?? 0) === 0) return
+    if (counted?.service !== service) {
+      counted = { family: plan.family, service, protocol, total: none, active: 0, reals: new Map() }
+      this.#counted.set(text, counted)
+    }
+    const reals = new Map<string, TrafficStats>()
+    counted.active = 0
+    for (const real of await this.#deps.ipvs.listRealServers(server)) {
+      const endpoint = hostPort(real.ip, real.port)
+      reals.set(endpoint, real.stats)
+      // What has no states is always inactive to the kernel.
+      counted.active += protocol === 'UDP' ? real.inactiveConnections : real.activeConnections
+      this.#count({ service, protocol, endpoint }, counted.reals.get(endpoint), real.stats)
+    }
+    counted.total = server.stats
+    counted.reals = reals
+  }
+
+  #count(
+    labels: Readonly<Record<string, string>>,
+    before: TrafficStats | undefined,
+    now: TrafficStats,
+  ): void {
+    // A real server that was removed and came back counts from zero again.
+    const base = before && !isLess(now, before) ? before : none
+    const { meter } = this.#deps.context
+    const count = (name: string, field: keyof TrafficStats, direction?: string) => {
+      const by = Number(now[field] - base[field])
+      if (by > 0) meter.count(name, direction === undefined ? labels : { ...labels, direction }, by)
+    }
+    count('service_connections_total', 'connections')
+    count('service_packets_total', 'inPackets', 'to_endpoint')
+    count('service_packets_total', 'outPackets', 'to_client')
+    count('service_bytes_total', 'inBytes', 'to_endpoint')
+    count('service_bytes_total', 'outBytes', 'to_client')
+  }
+
+  /** A service port's numbers go with its last virtual server. */
+  #forgetGone(family: string, present: ReadonlySet<string>): void {
+    const gone = [...this.#counted].filter(
+      ([text, counted]) => counted.family === family && !present.has(text),
+    )
+    if (gone.length === 0) return
+    for (const [text] of gone) this.#counted.delete(text)
+    const left = new Set([...this.#counted.values()].map(nameOf))
+    for (const [, counted] of gone) {
+      const { service, protocol } = counted
+      if (!left.has(nameOf(counted))) this.#deps.context.meter.forget({ service, protocol })
+    }
+  }
+
+  #reportActive(): void {
+    const sums = new Map<string, { service: string; protocol: string; active: number }>()
+    for (const counted of this.#counted.values()) {
+      const { service, protocol, active } = counted
+      const sum = sums.get(nameOf(counted)) ?? { service, protocol, active: 0 }
+      sum.active += active
+      sums.set(nameOf(counted), sum)
+    }
+    for (const { active, ...labels } of sums.values()) {
+      this.#deps.context.meter.gauge('service_active_connections', labels, active)
+    }
+  }
+}
+
+const none: TrafficStats = {
+  connections: 0n,
+  inPackets: 0n,
+  outPackets: 0n,
+  inBytes: 0n,
+  outBytes: 0n,
+}
+
+const fields = ['connections', 'inPackets', 'outPackets', 'inBytes', 'outBytes'] as const
+
+const isSame = (a: TrafficStats, b: TrafficStats) => fields.every((field) => a[field] === b[field])
+
+const isLess = (a: TrafficStats, b: TrafficStats) => fields.some((field) => a[field] < b[field])
+
+const nameOf = ({ service, protocol }: Counted) => `${service}/${protocol}`
