@@ -113,8 +113,7 @@ async function tap(list, timeoutSeconds = 60) {
     if (/^\s*not ok /.test(line)) diagnosticDepth = depth
     else if (diagnosticDepth >= 0 && line.trim() !== '' && depth <= diagnosticDepth)
       diagnosticDepth = -1
-    if (diagnosticDepth >= 0 || /# skip|# second try|^\s*Bail out|timeout!/i.test(line))
-      console.log(line)
+    if (diagnosticDepth >= 0 || /# skip|^\s*Bail out|timeout!/i.test(line)) console.log(line)
   })
   if (code !== 0 && result.failed === 0) result.failed = 1
   return result

@@ -16,6 +16,8 @@ const maximumParallel = 12
 
 const kept = new Map<string, Conversation>()
 const serving: BackendServers[] = []
+const clientPorts = { first: 32_768, last: 60_999 }
+let lastPort = clientPorts.first
 
 async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
   switch (command.op) {
@@ -56,7 +58,8 @@ async function flow(request: FlowRequest): Promise<readonly FlowResult[]> {
 }
 
 async function converse(request: FlowRequest): Promise<FlowResult> {
-  const conversation = openConversation(request)
+  const isTcp = request.protocol === 'TCP'
+  const conversation = openConversation(isTcp ? { fromPort: freshPort(), ...request } : request)
   const result = await conversation.ask({
     timeoutMs: request.timeoutMs ?? 2000,
     payloadBytes: request.payloadBytes,
@@ -68,6 +71,16 @@ async function converse(request: FlowRequest): Promise<FlowResult> {
     kept.set(request.keepAs, conversation)
   }
   return result
+}
+
+/**
+ * The port that was used the longest time ago. Left to itself the kernel gives one port to
+ * connections to several addresses at once, and IPVS mixes up the answers where one real server
+ * is behind two of them: it knows the connection of an answer by client and real server only.
+ */
+function freshPort(): number {
+  lastPort = lastPort < clientPorts.last ? lastPort + 1 : clientPorts.first
+  return lastPort
 }
 
 if (parentPort) {

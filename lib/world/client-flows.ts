@@ -81,8 +81,9 @@ function streamConversation(request: FlowRequest): Conversation {
   socket.connect({
     host: request.host,
     port: request.port,
+    ...(request.protocol === 'TCP' ? { localPort: request.fromPort ?? 0 } : {}),
     ...(request.protocol === 'TCP' && request.from !== undefined
-      ? { localAddress: request.from, localPort: request.fromPort ?? 0 }
+      ? { localAddress: request.from }
       : {}),
   })
   return {

@@ -26,8 +26,6 @@ const { values } = parseArgs({
     jobs: { type: 'string', default: String(Math.min(2, availableParallelism())) },
     list: { type: 'boolean', default: false },
     quiet: { type: 'boolean', default: false },
-    /** Runs a failed case once more, and says so. */
-    'second-try': { type: 'boolean', default: false },
     /** The whole command with a folder of manifests, instead of tracker and mode alone. */
     daemon: { type: 'boolean', default: false },
     /** In User Mode Linux, for the modes this machine's kernel has not. */
@@ -120,7 +118,6 @@ async function runMode(
       cases,
       mode,
       skips: [...skips[mode ?? 'nftables'], ...(world.hasSctp ? [] : [withoutSctp])],
-      secondTry: values['second-try'],
       onResult,
     })
   } finally {

@@ -12,10 +12,7 @@ export function tapLine(number: number, mode: string, result: CaseResult): strin
   const words = `${number} - ${mode}: ${result.topic}: ${result.name.replaceAll('#', '\\#')}`
   if (result.outcome === 'skipped') return `ok ${words} # SKIP ${result.skipped.join('; ')}\n`
   const time = ` # time=${Math.round(result.durationMs)}ms`
-  const notes = [
-    ...result.skipped.map((reason) => `  # flows left out: ${reason}\n`),
-    ...(result.firstTry ?? []).map((said) => `  # second try; the first said: ${said}\n`),
-  ].join('')
+  const notes = result.skipped.map((reason) => `  # flows left out: ${reason}\n`).join('')
   if (result.outcome === 'passed') return `ok ${words}${time}\n${notes}`
   const failures = result.failures.map((failure) => `    - ${JSON.stringify(failure)}\n`).join('')
   return `not ok ${words}${time}\n  ---\n  failures:\n${failures}  ...\n${notes}`

@@ -20,8 +20,6 @@ export interface CaseResult {
   readonly checks: number
   /** Step, flow, and what was wrong. */
   readonly failures: readonly string[]
-  /** What the first of two tries said. */
-  readonly firstTry?: readonly string[]
   /** Reasons why flows were left out, without repeats. */
   readonly skipped: readonly string[]
   readonly durationMs: number
@@ -34,8 +32,6 @@ export interface RunOptions {
   /** Chooses the expectations of `differs`; undefined for the reference proxy. */
   readonly mode: ModeName | undefined
   readonly skips: readonly Skip[]
-  /** Runs a failed case once more; what the first try said stays in its result. */
-  readonly secondTry?: boolean
   readonly onResult?: (result: CaseResult) => void
 }
 
@@ -55,10 +51,7 @@ export async function runCases(options: RunOptions): Promise<readonly CaseResult
   try {
     for (const cases of bySettings.values()) {
       for (const each of cases) {
-        let result = await run.case(each)
-        if (result.outcome === 'failed' && options.secondTry === true) {
-          result = { ...(await run.case(each)), firstTry: result.failures }
-        }
+        const result = await run.case(each)
         results.push(result)
         options.onResult?.(result)
       }

@@ -174,6 +174,34 @@ void t.test('what a Service asks for', async (t) => {
     t.end()
   })
 
+  await t.test('IP13: load balancer addresses, with source ranges and with policy Local', (t) => {
+    const balanced = service({
+      ...{ loadBalancerIps: ['203.0.113.2'], externalPolicyLocal: true },
+      ...{ sourceRanges: ['198.51.100.0/24'], endpoints: ['10.180.0.1'] },
+    })
+    const text = rendered(balanced)
+    for (const set of ['', '-FW', '-LOCAL']) {
+      t.match(text, `add KUBE-LOAD-BALANCER${set} 203.0.113.2,tcp:80 -exist\n`)
+    }
+    t.end()
+  })
+
+  await t.test('IP24: loopback is left alone before any set is looked at', (t) => {
+    const first = (text: string) => /^-A KUBE-SERVICES .*$/m.exec(text)?.[0]
+    t.equal(first(rendered(loud)), '-A KUBE-SERVICES -s 127.0.0.0/8 -j RETURN')
+    const six = renderPlan(planner()(states('IPv6').take()))
+    t.equal(first(six), '-A KUBE-SERVICES -s ::1/128 -j RETURN')
+    t.end()
+  })
+
+  await t.test('IP23: source ranges bind what the node sends too, before IPVS takes it', (t) => {
+    const text = rendered(loud)
+    const out = text.split('\n').filter((line) => line.startsWith('-A KUBE-IPVS-OUT-FILTER'))
+    t.match(out, [/SOURCE-CIDR .*RETURN$/, /SOURCE-IP .*RETURN$/, /LOAD-BALANCER-FW .*DROP$/])
+    t.match(text, /-I OUTPUT .*-j KUBE-IPVS-OUT-FILTER/)
+    t.end()
+  })
+
   await t.test('IP09: the rules are the same for no Service and for many', (t) => {
     const rules = (text: string) => text.split('# ').find((part) => part.startsWith('iptables'))
     t.equal(rules(rendered(loud, web)), rules(renderPlan(planner()(states().take()))))
@@ -465,7 +493,7 @@ void t.test('a missing scheduler is replaced by the node’s, with its real serv
   t.match((await node.servers())[0], /TCP sed:/, 'once the module is there it is used')
 })
 
-void t.test('what the kernel refuses is told by Service and tried again', async (t) => {
+void t.test('IP32: what the kernel refuses is told by Service and tried again', async (t) => {
   const node = new FakeNode()
   node.kernel.schedulers.delete('rr')
   const applier = node.applier()
@@ -478,7 +506,7 @@ void t.test('what the kernel refuses is told by Service and tried again', async 
   t.equal((await node.servers()).length, 1)
 })
 
-void t.test('foreign changes are found and repaired', async (t) => {
+void t.test('IP33: foreign changes are found and repaired', async (t) => {
   const node = new FakeNode()
   const applier = node.applier()
   const plan = planner()(states().put(web).take())

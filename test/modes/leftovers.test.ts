@@ -31,7 +31,7 @@ function cleaning(failing?: ModeName) {
 }
 
 t.test(
-  'L16: every other mode is cleaned, but ipvs takes over the chains of iptables by itself',
+  'L16, IP36: every other mode is cleaned, but ipvs takes over the chains of iptables by itself',
   async (t) => {
     for (const [current, expected] of [
       ['userspace', ['iptables', 'ipvs', 'nftables']],

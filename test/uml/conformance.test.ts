@@ -5,15 +5,9 @@ import { tapInUml } from '../support/uml-tap.js'
 
 const suite = fileURLToPath(new URL('../conformance/main.js', import.meta.url))
 
-// ipvs mode is known to lose a connection attempt in some thousand (docs/testing.md), so a failed
-// case gets a second try, which the output names; one that fails twice is a failure.
 t.test('conformance of ipvs mode', umlSkip ? { skip: umlSkip } : {}, (t) =>
   // A kernel that is itself a process can be slow for a moment.
-  tapInUml(
-    t,
-    `CONFORMANCE_PATIENCE=4 ${quoted(process.execPath)} ${quoted(suite)} --mode ipvs --second-try`,
-    {
-      timeoutMs: 1_200_000,
-    },
-  ),
+  tapInUml(t, `CONFORMANCE_PATIENCE=4 ${quoted(process.execPath)} ${quoted(suite)} --mode ipvs`, {
+    timeoutMs: 1_200_000,
+  }),
 )

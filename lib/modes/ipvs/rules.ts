@@ -66,16 +66,20 @@ export class Rules {
     return asKernelError(`remove ${family} rules`, async () => {
       const tool = await this.#deps.open(family)
       const saved = await tool.save()
-      const isWriter = chainOf(saved, 'nat', chains.services)?.some((text) =>
-        text.includes(setNameOf(family, 'KUBE-CLUSTER-IP')),
-      )
+      const services = chainOf(saved, 'nat', chains.services)
+      // Without that chain nobody is left who could use the shared ones, should ours be there.
+      const isWriter = services
+        ? services.some((text) => text.includes(setNameOf(family, 'KUBE-CLUSTER-IP')))
+        : declared.some(
+            ([table, chain]) => !sharedChains.includes(chain) && chainOf(saved, table, chain),
+          )
       const doomed = declared.filter(
         ([table, chain]) =>
-          chainOf(saved, table, chain) && (isWriter === true || !sharedChains.includes(chain)),
+          chainOf(saved, table, chain) && (isWriter || !sharedChains.includes(chain)),
       )
       const batch = new Batch()
       removeChains(batch, saved, doomed)
-      if (isWriter !== true) removeOwnJumps(batch, saved)
+      if (!isWriter) removeOwnJumps(batch, saved)
       await tool.restore(batch)
       return batch.size > 0
     })

@@ -84,7 +84,9 @@ export class Traffic {
       this.#count({ service, protocol, endpoint }, counted.reals.get(endpoint), real.stats)
     }
     counted.total = server.stats
-    counted.reals = reals
+    // The kernel may go on counting where one that left and came back had stopped.
+    const gone = [...counted.reals].filter(([endpoint]) => !reals.has(endpoint))
+    counted.reals = new Map([...gone.slice(-reals.size - maxGone), ...reals])
   }
 
   #count(
@@ -133,6 +135,9 @@ export class Traffic {
     }
   }
 }
+
+/** So many real servers that left are remembered, beyond as many as there are. */
+const maxGone = 16
 
 const none: TrafficStats = {
   connections: 0n,

@@ -1,61 +1,42 @@
-/** ipvs mode on a real kernel, in this machine's first and only namespace. Prints TAP. */
-import { execSync, spawn } from 'node:child_process'
+/** ipvs mode on a real kernel: probe, tables, draining, restarts. */
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { createConnection, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { IpSets, IpSetBatch } from '../../../lib/kernel/ipset.js'
-import { mode as iptables } from '../../../lib/modes/iptables/index.js'
 import { mode } from '../../../lib/modes/ipvs/index.js'
-import { cleanLeftovers } from '../../../lib/modes/leftovers.js'
 import { probeDefaults, probeIpvs } from '../../../lib/modes/ipvs/probe.js'
-import type { Mode, ModeContext, ModeSettings } from '../../../lib/modes/mode.js'
 import { ipvsBehaviour } from '../../support/ipvs-behaviour.js'
-import { service, states, testSettings } from '../../support/states.js'
-
-const sh = (command: string) => execSync(command, { encoding: 'utf8', stdio: 'pipe' })
-const table = () => sh('ipvsadm -Sn').trim().split('\n').filter(Boolean)
-
-const warnings: object[] = []
-const resyncs: string[] = []
-const nothing = () => undefined
-const context: ModeContext = {
-  log: {
-    debug: nothing,
-    info: nothing,
-    warn: (fields) => void warnings.push(fields),
-    error: nothing,
-  },
-  meter: { count: nothing, gauge: nothing, observe: nothing, forget: nothing },
-  resync: (reason) => void resyncs.push(reason),
-}
-
-/** Creates the mode as the daemon does; another one is what a restart makes. */
-const create = (ipvs: Partial<ModeSettings['ipvs']> = {}): Promise<Mode> =>
-  mode.create({ ...testSettings, ipvs: { ...testSettings.ipvs, ...ipvs } }, context)
+import { service, states } from '../../support/states.js'
+import {
+  ask,
+  connect,
+  context,
+  create,
+  nothing,
+  resyncs,
+  sh,
+  table,
+  warnings,
+  web,
+} from './node.js'
 
 const six = service({ name: 'six', clusterIp: 'fd00:96::a', endpoints: ['fd00:180::1'] })
-const web = service({
-  nodePort: 30080,
-  loadBalancerIps: ['203.0.113.2'],
-  sourceRanges: ['198.51.100.0/24'],
-  endpoints: ['10.180.0.1', '10.180.0.2'],
-})
 
-sh('ip address add 192.0.2.1/32 dev lo')
-for (const last of [1, 2]) sh(`ip address add 10.180.0.${last}/32 dev lo`)
-
-await t.test('IP31: before anything is loaded the probe loads, tries and tidies up', async (t) => {
-  for (const finding of await probeIpvs())
-    t.equal(finding.ok, true, `${finding.what}: ${finding.seen}`)
-  t.strictSame(table(), [])
-  t.throws(() => sh('ip link show kube-ipvs0'))
-  const missing = await probeIpvs(probeDefaults, 'twos')
-  t.match(
-    missing.filter(({ ok }) => !ok),
-    [{ what: 'scheduler twos', fix: /modprobe ip_vs_twos/ }],
-  )
-})
+await t.test(
+  'IP04, IP31: before anything is loaded the probe loads, tries and tidies up',
+  async (t) => {
+    for (const finding of await probeIpvs())
+      t.equal(finding.ok, true, `${finding.what}: ${finding.seen}`)
+    t.strictSame(table(), [])
+    t.throws(() => sh('ip link show kube-ipvs0'))
+    const missing = await probeIpvs(probeDefaults, 'twos')
+    t.match(
+      missing.filter(({ ok }) => !ok),
+      [{ what: 'scheduler twos', fix: /modprobe ip_vs_twos/ }],
+    )
+  },
+)
 
 await t.test('the kernel behaves as the fake does', (t) => ipvsBehaviour(t, {}))
 
@@ -95,39 +76,7 @@ await t.test(
   },
 )
 
-/** A server that greets by its address, and stays. */
-async function listen(ip: string): Promise<void> {
-  const sockets = new Set<Socket>()
-  const server = createServer((socket) => {
-    sockets.add(socket)
-    socket.on('error', nothing)
-    socket.on('data', () => socket.write(ip))
-  })
-  server.listen(8080, ip)
-  await once(server, 'listening')
-  t.teardown(() => {
-    server.close()
-    // Where the virtual server went first, the client's end of the connection is never told.
-    for (const socket of sockets) socket.destroy()
-  })
-}
-
-async function ask(socket: Socket): Promise<string> {
-  socket.write('?')
-  const [answer] = (await once(socket, 'data', { signal: AbortSignal.timeout(3000) })) as [Buffer]
-  return answer.toString()
-}
-
-async function connect(): Promise<Socket> {
-  const socket = createConnection(80, '10.96.0.10')
-  socket.on('error', nothing)
-  await once(socket, 'connect')
-  return socket
-}
-
 await t.test('IP26: a real connection drains, across a restart, and IP28: returns', async (t) => {
-  await listen('10.180.0.1')
-  await listen('10.180.0.2')
   let running = await create()
   const cluster = states().put(web)
   let last = running.plan(cluster.take())
@@ -249,44 +198,6 @@ await t.test('IP07, IP08: strictARP and time-outs', async (t) => {
   t.equal(sh('cat /proc/sys/net/ipv4/conf/all/arp_announce'), '2\n')
   t.match(sh('ipvsadm -L --timeout'), '700 120 300')
   await running.close()
-})
-
-await t.test('ipvs, then iptables, then ipvs: nothing is left of the other', async (t) => {
-  const state = states().put(web).take()
-  const useIpvs = async () => {
-    const running = await create()
-    await running.apply(running.plan(state), undefined)
-    await running.close()
-    await cleanLeftovers('ipvs', context)
-  }
-  const useIptables = async () => {
-    const running = await iptables.create(testSettings, context)
-    await running.apply(running.plan(state), undefined)
-    await running.close()
-    await cleanLeftovers('iptables', context)
-  }
-  // Without the counters, times and order of what is equal.
-  const rules = () =>
-    sh('iptables-save')
-      .replace(/^#.*$|\[\d+:\d+\]/gm, '')
-      .split('\n')
-      .sort()
-  await useIptables()
-  const onlyIptables = rules()
-  await useIpvs()
-  const onlyIpvs = rules()
-  t.notMatch(onlyIpvs.join('\n'), /KUBE-(SVC|SEP|EXT)-|KUBE-EXTERNAL-SERVICES/)
-  t.equal(table().length, 9)
-  await useIptables()
-  t.strictSame(rules(), onlyIptables)
-  t.strictSame(table(), [])
-  t.equal(sh('ipset list -n'), '')
-  t.throws(() => sh('ip link show kube-ipvs0'))
-  await useIpvs()
-  t.strictSame(rules(), onlyIpvs)
-  await mode.cleanup(context)
-  // KUBE-FIREWALL is the kubelet's as well.
-  t.notMatch(sh('iptables-save'), /KUBE-(?!FIREWALL)/)
 })
 
 await t.test('ipset: what restore is given, list tells again', async (t) => {

@@ -1,0 +1,72 @@
+/** What the tests inside share: a node with two servers, and the mode as the daemon makes it. */
+import { execSync } from 'node:child_process'
+import { once } from 'node:events'
+import { createConnection, createServer, type Socket } from 'node:net'
+import t from 'tap'
+import { mode } from '../../../lib/modes/ipvs/index.js'
+import type { Mode, ModeContext, ModeSettings } from '../../../lib/modes/mode.js'
+import { service, testSettings } from '../../support/states.js'
+
+export const sh = (command: string) => execSync(command, { encoding: 'utf8', stdio: 'pipe' })
+export const table = () => sh('ipvsadm -Sn').trim().split('\n').filter(Boolean)
+
+export const warnings: object[] = []
+export const resyncs: string[] = []
+export const nothing = () => undefined
+export const context: ModeContext = {
+  log: {
+    debug: nothing,
+    info: nothing,
+    warn: (fields) => void warnings.push(fields),
+    error: nothing,
+  },
+  meter: { count: nothing, gauge: nothing, observe: nothing, forget: nothing },
+  resync: (reason) => void resyncs.push(reason),
+}
+
+/** Creates the mode as the daemon does; another one is what a restart makes. */
+export const create = (ipvs: Partial<ModeSettings['ipvs']> = {}): Promise<Mode> =>
+  mode.create({ ...testSettings, ipvs: { ...testSettings.ipvs, ...ipvs } }, context)
+
+export const web = service({
+  nodePort: 30080,
+  loadBalancerIps: ['203.0.113.2'],
+  sourceRanges: ['198.51.100.0/24'],
+  endpoints: ['10.180.0.1', '10.180.0.2'],
+})
+
+/** A server that greets by its address, and stays. */
+async function listen(ip: string): Promise<void> {
+  const sockets = new Set<Socket>()
+  const server = createServer((socket) => {
+    sockets.add(socket)
+    socket.on('error', nothing)
+    socket.on('data', () => socket.write(ip))
+  })
+  server.listen(8080, ip)
+  await once(server, 'listening')
+  t.teardown(() => {
+    server.close()
+    // Where the virtual server went first, the client's end of the connection is never told.
+    for (const socket of sockets) socket.destroy()
+  })
+}
+
+export async function ask(socket: Socket): Promise<string> {
+  socket.write('?')
+  const [answer] = (await once(socket, 'data', { signal: AbortSignal.timeout(3000) })) as [Buffer]
+  return answer.toString()
+}
+
+export async function connect(): Promise<Socket> {
+  const socket = createConnection(80, '10.96.0.10')
+  socket.on('error', nothing)
+  await once(socket, 'connect')
+  return socket
+}
+
+sh('ip address replace 192.0.2.1/32 dev lo')
+for (const last of [1, 2]) {
+  sh(`ip address replace 10.180.0.${last}/32 dev lo`)
+  await listen(`10.180.0.${last}`)
+}

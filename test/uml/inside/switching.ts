@@ -1,0 +1,77 @@
+/** From ipvs mode to another and back: nothing of the one is left in the other. */
+import t from 'tap'
+import { messageOf } from '../../../lib/errors.js'
+import { modeLoaders } from '../../../lib/modes/registry.js'
+import { mode } from '../../../lib/modes/ipvs/index.js'
+import { cleanLeftovers } from '../../../lib/modes/leftovers.js'
+import type { ModeDefinition, ModeName } from '../../../lib/modes/mode.js'
+import { states, testSettings } from '../../support/states.js'
+import { context, sh, table, web } from './node.js'
+
+const state = states().put(web).take()
+
+async function load(name: ModeName): Promise<ModeDefinition> {
+  const definition = await modeLoaders[name]?.()
+  if (!definition) throw new Error(`there is no mode ${name}`)
+  return definition
+}
+
+async function use(name: ModeName): Promise<void> {
+  const definition = await load(name)
+  const running = await definition.create(testSettings, context)
+  await running.apply(running.plan(state), undefined)
+  // The process of the next mode cleans up after this one, which then is long gone.
+  await running.close()
+  await cleanLeftovers(name, context)
+}
+
+/** All rules, without the counters, times and order of what is equal. */
+const rules = () =>
+  sh('iptables-save; ip6tables-save')
+    .replace(/^#.*$|\[\d+:\d+\]/gm, '')
+    .split('\n')
+    .sort()
+
+/** What only ipvs mode has. */
+const ipvsOnly = () => ({
+  servers: table(),
+  sets: sh('ipset list -n'),
+  devices: sh('ip -o link').match(/kube-ipvs0/g),
+  chains: rules().filter((line) => /IPVS|KUBE-(6-)?CLUSTER-IP/.test(line)),
+})
+
+const nothingOfIpvs = { servers: [], sets: '', devices: null, chains: [] }
+
+const refusesNftables = (() => {
+  try {
+    sh('nft add table ip kpts-try && nft delete table ip kpts-try')
+    return false
+  } catch (error) {
+    const said = messageOf(error).split('\n').slice(1).join(' ').trim()
+    return `this kernel has no nf_tables for IPv4 (CONFIG_NF_TABLES_IPV4): ${said}`
+  }
+})()
+
+for (const other of ['iptables', 'userspace', 'nftables'] as const) {
+  const skip = other === 'nftables' ? refusesNftables : false
+  await t.test(`L16: ${other}, then ipvs, and so again: nothing is left`, { skip }, async (t) => {
+    await use(other)
+    const onlyOther = rules()
+    t.strictSame(ipvsOnly(), nothingOfIpvs)
+    await use('ipvs')
+    const onlyIpvs = rules()
+    t.notMatch(onlyIpvs.join('\n'), /KUBE-(SVC|SEP|EXT)-|KUBE-EXTERNAL-SERVICES|KUBE-PORTALS/)
+    t.equal(table().length, 9)
+    await use(other)
+    t.strictSame(rules(), onlyOther)
+    t.strictSame(ipvsOnly(), nothingOfIpvs)
+    await use('ipvs')
+    t.strictSame(rules(), onlyIpvs)
+    t.equal(table().length, 9)
+    await mode.cleanup(context)
+    await (await load(other)).cleanup(context)
+    t.strictSame(ipvsOnly(), nothingOfIpvs)
+    // KUBE-FIREWALL is the kubelet's as well.
+    t.notMatch(sh('iptables-save; ip6tables-save'), /KUBE-(?!FIREWALL)/)
+  })
+}
