@@ -16,7 +16,8 @@ const maximumParallel = 12
 
 const kept = new Map<string, Conversation>()
 const serving: BackendServers[] = []
-const clientPorts = { first: 32_768, last: 60_999 }
+/** Below node ports and what the kernel gives away, so that nobody listens there. */
+const clientPorts = { first: 11_000, last: 29_999 }
 let lastPort = clientPorts.first
 
 async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
