@@ -1,6 +1,7 @@
 /** What schedulers, weights, removals and counters do to connections and packets. */
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { mode } from '../../../lib/modes/ipvs/index.js'
 import { Metrics } from '../../../lib/observe/metrics.js'
@@ -126,10 +127,11 @@ await t.test('traffic is told by Service port and endpoint, over a restart', asy
   const connections = (last: number) =>
     `connections_total{service="default/web:http",protocol="TCP",endpoint="10.180.0.${last}:8080"}`
   const before = await begin()
-  const ofBoth = async ({ value }: typeof before) => [
-    await value(connections(1)),
-    await value(connections(2)),
-  ]
+  const ofBoth = async ({ value }: typeof before) => {
+    // The kernel adds up its counters every two seconds.
+    await sleep(5000)
+    return [await value(connections(1)), await value(connections(2))]
+  }
   // The kernel remembers real servers for a while, with what they have counted.
   await tally(2)
   const [first = NaN, second = NaN] = await ofBoth(before)
