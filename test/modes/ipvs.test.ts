@@ -391,6 +391,20 @@ void t.test('cleanup leaves the shared chains of iptables mode alone', async (t)
   t.equal(tables.text(), before)
 })
 
+void t.test(
+  'cleanup takes the shared chains too where iptables mode’s cleanup came first',
+  async (t) => {
+    const node = new FakeNode()
+    await node.applier().apply(planner()(states().put(web).take()), undefined)
+    // That cleanup cannot delete what chains of this mode still jump to.
+    const nat = node.tables.IPv4.tables.get('nat')!
+    nat.delete('KUBE-SERVICES')
+    nat.set('KUBE-MARK-MASQ', [])
+    await node.rules.remove('IPv4')
+    t.notMatch(node.tables.IPv4.text(), /:KUBE-/)
+  },
+)
+
 void t.test('graceful termination', async (t) => {
   const begin = async (protocol: 'TCP' | 'UDP' | 'SCTP', gracePeriodMs = 0) => {
     const node = new FakeNode()

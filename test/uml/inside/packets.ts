@@ -1,10 +1,8 @@
-/** What schedulers, weights, removals and counters do to connections and packets. */
+/** What schedulers, weights and removals do to connections and packets. */
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
-import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { mode } from '../../../lib/modes/ipvs/index.js'
-import { Metrics } from '../../../lib/observe/metrics.js'
 import { service, states, type EndpointSpec } from '../../support/states.js'
 import { ask, connect, context, create, nothing, table } from './node.js'
 
@@ -104,52 +102,5 @@ await t.test('IP27: a UDP endpoint goes at once, and its client is served elsewh
   const next = await send().catch(send)
   t.equal(next, left[0]?.ip)
   await running.close()
-  await mode.cleanup(context)
-})
-
-await t.test('traffic is told by Service port and endpoint, over a restart', async (t) => {
-  const spec = service({ endpoints: ['10.180.0.1', '10.180.0.2'] })
-  const begin = async () => {
-    const metrics = new Metrics({ mode: 'ipvs', process: false })
-    const running = await mode.create((await import('../../support/states.js')).testSettings, {
-      ...context,
-      meter: metrics,
-    })
-    metrics.beforePage(() => running.countTraffic?.())
-    await running.apply(running.plan(states().put(spec).take()), undefined)
-    const value = async (start: string) => {
-      const { body } = await metrics.page()
-      const line = body.split('\n').find((each) => each.startsWith(`kubeproxy_service_${start}`))
-      return Number(line?.split(' ').at(-1))
-    }
-    return { running, value }
-  }
-  const connections = (last: number) =>
-    `connections_total{service="default/web:http",protocol="TCP",endpoint="10.180.0.${last}:8080"}`
-  const before = await begin()
-  const ofBoth = async ({ value }: typeof before) => {
-    // The kernel adds up its counters every two seconds.
-    await sleep(5000)
-    return [await value(connections(1)), await value(connections(2))]
-  }
-  // The kernel remembers real servers for a while, with what they have counted.
-  await tally(2)
-  const [first = NaN, second = NaN] = await ofBoth(before)
-  await tally(10)
-  const open = await connect()
-  await ask(open)
-  const [one = NaN, two = NaN] = await ofBoth(before)
-  t.equal(one - first + two - second, 11)
-  t.ok(Math.abs(one - first - (two - second)) === 1, 'rr')
-  t.equal(await before.value('active_connections'), 1)
-  const packets = await before.value('packets_total')
-  t.ok(packets >= one * 4, `${packets} packets to the first endpoint`)
-  t.ok((await before.value('bytes_total')) > packets * 40)
-  await before.running.close()
-  await tally(2)
-  const after = await begin()
-  t.strictSame(await ofBoth(after), [one + 1, two + 1], 'counted while no proxy ran')
-  open.destroy()
-  await after.running.close()
   await mode.cleanup(context)
 })

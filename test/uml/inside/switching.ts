@@ -52,7 +52,7 @@ const refusesNftables = (() => {
   }
 })()
 
-for (const other of ['iptables', 'userspace', 'nftables'] as const) {
+for (const other of ['iptables', 'nftables'] as const) {
   const skip = other === 'nftables' ? refusesNftables : false
   await t.test(`L16: ${other}, then ipvs, and so again: nothing is left`, { skip }, async (t) => {
     await use(other)
