@@ -14,9 +14,10 @@ import type { Manifest } from './objects.js'
 import type { Changes, Subject } from './subject.js'
 
 const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
-const patienceMs = 15_000 * Number(process.env.CONFORMANCE_PATIENCE ?? 1)
+const patience = Number(process.env.CONFORMANCE_PATIENCE ?? 1)
+const patienceMs = 15_000 * patience
 /** So long after a sync no other has followed: the daemon has seen everything. */
-const quietMs = 200
+const quietMs = 200 * patience
 
 /** The whole command, as an operator runs it, fed by a folder of manifests. */
 export class DaemonSubject implements Subject {
