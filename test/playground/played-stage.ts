@@ -57,7 +57,7 @@ export async function withPlayer(
 }
 
 /** A machine under load is slow, and waiting costs nothing on others. */
-const patienceMs = 20_000
+const patienceMs = 60_000
 
 export function readyPods(view: View): readonly string[] {
   return view.pods.filter(({ state }) => state === 'ready').map(({ name }) => name)
