@@ -3,7 +3,7 @@ import t from 'tap'
 import { takeover } from '../../support/takeover.js'
 
 await t.test(
-  'L16: kube-proxy in ipvs mode hands over to ipvs mode and back, and no connection notices',
+  'L16: kube-proxy in ipvs mode hands over to ipvs mode, and no connection notices',
   (t) => takeover(t, 'ipvs', 'ipvs'),
 )
 for (const to of ['iptables', 'userspace'] as const) {
