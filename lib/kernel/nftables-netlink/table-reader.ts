@@ -96,6 +96,8 @@ interface ListedElement {
   readonly expiresMs: number
 }
 
+const copyOf = (bytes: Buffer | undefined) => bytes && Buffer.from(bytes)
+
 function itemsOf(payload: Buffer): readonly ListedElement[] {
   const items: ListedElement[] = []
   const list = attributesOf(payload, genericBytes).get(elementListAttributes.elements)
@@ -108,7 +110,8 @@ function itemsOf(payload: Buffer): readonly ListedElement[] {
     items.push({
       key: key.get(datum.value)?.toString('latin1') ?? '',
       verdict: verdict && verdictOf(verdict),
-      target: data.get(datum.value),
+      // A copy: the next receive writes over the message.
+      target: copyOf(data.get(datum.value)),
       expiresMs: Number(attributes.get(elementAttributes.expiration)?.readBigUInt64BE() ?? 0n),
     })
   })
