@@ -5,7 +5,7 @@ import { configWith } from '../../lib/config/load.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
 import type { ModeName } from '../../lib/modes/mode.js'
 
-const examples = fileURLToPath(new URL('../../../examples/', import.meta.url))
+const examples = fileURLToPath(new URL('../../../examples/services/', import.meta.url))
 const modes = (['userspace', 'iptables', 'ipvs', 'nftables'] as const).filter(
   (mode) => modeLoaders[mode] !== undefined,
 )
