@@ -168,7 +168,9 @@ t.test(
               const healthy = inImage(world, folder, manifests, healthCheck().slice(1))
               await until('the health check ends', () => healthy.child.exitCode !== null)
               t.equal(healthy.child.exitCode, 0, 'HEALTHCHECK')
-              t.notMatch(output(), /EROFS|EACCES|ENOENT/)
+              // A read-only root has no place to hand listeners over; userspace mode says so and goes on.
+              const rest = output().replace(/.*cannot take these listeners over.*/g, '')
+              t.notMatch(rest, /EROFS|EACCES|ENOENT/)
               const rights = readFileSync(`/proc/${child.pid}/status`, 'utf8')
               t.match(rights, /^CapEff:\t0000000000003000$/m, 'NET_ADMIN and NET_RAW')
             } finally {

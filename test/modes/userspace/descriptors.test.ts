@@ -26,9 +26,10 @@ for (const dataPath of ['net', 'splice']) {
     await once(endpoint, 'listening')
     const address = endpoint.address()
     const port = typeof address === 'object' && address ? address.port : 0
-    const proxy = spawn('prlimit', [
-      ...['--nofile=128:128', process.execPath, script],
-      ...[dataPath, String(port)],
+    // Nothing of the test runner goes along: what it loads into every process opens files too.
+    const proxy = spawn('env', [
+      ...['-i', `PATH=${process.env['PATH'] ?? ''}`, 'prlimit', '--nofile=128:128'],
+      ...[process.execPath, script, dataPath, String(port)],
     ])
     const news: News[] = []
     let complaints = ''
