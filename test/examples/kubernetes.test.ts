@@ -220,6 +220,36 @@ function checkExpression(t: Test, expression: string, where: string): number {
   return used.length
 }
 
+void t.test(
+  'RB02, RB03, RB05: the pod stands where a node needs it, before any Service works',
+  async (t) => {
+    const base = async (file: string) => parse(await readFile(`${folder}/base/${file}`, 'utf8'))
+    const account = { kind: 'ServiceAccount', name: 'kube-proxy-ts', namespace: 'kube-system' }
+    t.match(one(await base('rbac.yaml'), 'ClusterRoleBinding'), {
+      roleRef: { kind: 'ClusterRole', name: 'kube-proxy-ts' },
+      subjects: [account],
+    })
+    const pod = podSpecOf(await base('daemon-set.yaml'))
+    t.match(pod, {
+      hostNetwork: true,
+      priorityClassName: 'system-node-critical',
+      serviceAccountName: account.name,
+      tolerations: [{ operator: 'Exists' }],
+    })
+    const [daemon] = pod.containers
+    t.match(daemon, {
+      env: [{ name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } }],
+      envFrom: [{ configMapRef: { name: 'kube-proxy-ts-api-server' } }],
+    })
+    t.ok(daemon?.args.includes('--hostname-override=$(NODE_NAME)'))
+    const hostPath = (name: string) => pod.volumes.find((volume) => volume.name === name)
+    t.match(hostPath('xtables-lock'), {
+      hostPath: { path: '/run/xtables.lock', type: 'FileOrCreate' },
+    })
+    t.match(hostPath('modules'), { hostPath: { path: '/lib/modules' } })
+  },
+)
+
 void t.test('every metric of the alerts and of the dashboard is one that is served', async (t) => {
   const rules = parse(await readFile(`${monitoring}/alerts.yaml`, 'utf8'))[0]?.spec?.groups ?? []
   const alerts = rules.flatMap((group) => group.rules)
