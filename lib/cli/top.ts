@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { readFile } from 'node:fs/promises'
-import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../pause.js'
 import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { daemonNumbers } from '../top/daemon-numbers.js'
@@ -81,7 +81,7 @@ async function follow(flags: TopFlags, first: NodeLook, intervalMs: number): Pro
   try {
     for (;;) {
       draw()
-      await delay(intervalMs, undefined, { signal: stop }).catch(() => undefined)
+      await pause(intervalMs, stop)
       if (stop.aborted) return
       try {
         const next = await look(flags)

@@ -82,7 +82,10 @@ function checkDashboard(config: Config, check: Check): void {
   check(isGuarded, 'dashboardAddress', address, advice)
   const { dashboardTLSCertFile: cert, dashboardTLSKeyFile: key } = config
   const isPair = (cert === '') === (key === '')
-  check(isPair, 'dashboardTLSCertFile', cert, 'and dashboardTLSKeyFile go together')
+  // The one that was given has a place to name.
+  if (cert !== '')
+    check(isPair, 'dashboardTLSCertFile', cert, 'and dashboardTLSKeyFile go together')
+  else check(isPair, 'dashboardTLSKeyFile', key, 'and dashboardTLSCertFile go together')
 }
 
 function checkNumbers(config: Config, check: Check): void {

@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../pause.js'
 import { dashboardAccess, type DashboardFiles } from './access.js'
 import { DashboardStage } from './stage.js'
 import { endpointCounts } from './endpoint-counts.js'
@@ -48,7 +48,7 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
       log.info({ url: server.url }, 'dashboard')
       try {
         while (!signal.aborted) {
-          await delay(countEveryMs, undefined, { signal }).catch(() => undefined)
+          await pause(countEveryMs, signal)
           await stage.count().catch((error: unknown) => {
             log.debug({ error: messageOf(error) }, 'the dashboard cannot count connections')
           })

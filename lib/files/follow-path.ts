@@ -1,7 +1,7 @@
+import { pause } from '../pause.js'
 import { watch, type FSWatcher } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 
 /** Files by path, each with a text that changes whenever the content may have changed. */
 export type Snapshot = ReadonlyMap<string, string>
@@ -59,9 +59,9 @@ export async function followPath(
         await options.changed(files)
       }
       // Looking must stay cheap, however many files there are.
-      const pause = Math.max(pollMs, pollsPerScan * (performance.now() - began))
-      await quiet(pause, AbortSignal.any([signal, wake.signal]))
-      if (wake.signal.aborted) await quiet(settleMs, signal)
+      const restMs = Math.max(pollMs, pollsPerScan * (performance.now() - began))
+      await pause(restMs, AbortSignal.any([signal, wake.signal]))
+      if (wake.signal.aborted) await pause(settleMs, signal)
     }
   } finally {
     follow([])
@@ -107,11 +107,6 @@ export async function scan(path: string, matches: (name: string) => boolean): Pr
 
 function isSame(left: Snapshot, right: Snapshot): boolean {
   return left.size === right.size && [...left].every(([file, mark]) => right.get(file) === mark)
-}
-
-/** Waits, or less when the signal comes; never rejects. */
-function quiet(ms: number, signal: AbortSignal): Promise<void> {
-  return delay(ms, undefined, { signal }).catch(() => undefined)
 }
 
 function tryWatch(folder: string, onEvent: (name: string | null) => void): FSWatcher | undefined {

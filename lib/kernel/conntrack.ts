@@ -1,7 +1,17 @@
 import { setImmediate } from 'node:timers/promises'
 import { KernelError } from '../errors.js'
 import { hostPort, type IpFamily } from '../state/ip.js'
-import { addressFamilies, addressText, protocolNumbers } from './addresses.js'
+import { addressText, protocolNumbers } from './addresses.js'
+import {
+  flowHeader,
+  flowHeaderBytes,
+  flowMessage,
+  flowTuple,
+  protocolPart,
+  readTuple,
+  tuplePart,
+  type Tuple,
+} from './conntrack-tuple.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { kernelErrorOf } from './netlink/failure.js'
 import { forEachAttribute } from './netlink/message-reader.js'
@@ -27,18 +37,9 @@ export interface FlowCleanup {
   readonly left: number
 }
 
-const subsystem = 1 << 8
-const message = { get: subsystem | 1, delete: subsystem | 2 }
-const attribute = { original: 1, reply: 2, zone: 18, filter: 25 }
-const tuple = { ip: 1, protocol: 2 }
+const attribute = { ...flowTuple, zone: 18, filter: 25 }
 const filter = { originalFlags: 1, matchesProtocol: 1 << 3 }
-const protocolPart = { number: 1, sourcePort: 2, destinationPort: 3 }
-const ipPart = {
-  IPv4: { source: 1, destination: 2 },
-  IPv6: { source: 3, destination: 4 },
-}
 
-const netfilterHeaderBytes = 4
 /** Small enough that the answers fit the socket even if every one is an error. */
 const deletesAtOnce = 100
 
@@ -61,11 +62,11 @@ export class Conntrack {
    * themselves; from older ones all flows come, and others than UDP are dropped here.
    */
   listUdp(family: IpFamily, isWanted: (flow: UdpFlow) => boolean = () => true): Promise<UdpFlow[]> {
-    const request = new MessageWriter(128).message(message.get, flags.dump, (writer) =>
+    const request = new MessageWriter(128).message(flowMessage.get, flags.dump, (writer) =>
       writer
-        .fixed(netfilterHeader(family))
+        .fixed(flowHeader(family))
         .nest(attribute.original, (original) =>
-          original.nest(tuple.protocol, (part) =>
+          original.nest(tuplePart.protocol, (part) =>
             part.u8(protocolPart.number, protocolNumbers.UDP),
           ),
         )
@@ -109,9 +110,9 @@ export class Conntrack {
   #deleteBatch(family: IpFamily, flows: readonly UdpFlow[]): number {
     const writer = new MessageWriter()
     for (const flow of flows) {
-      writer.message(message.delete, flags.ack, (part) => {
+      writer.message(flowMessage.delete, flags.ack, (part) => {
         part
-          .fixed(netfilterHeader(family))
+          .fixed(flowHeader(family))
           .nest(attribute.original, (original) => original.fixed(flow.tuple))
         if (flow.zone) part.bytes(attribute.zone, flow.zone)
       })
@@ -126,21 +127,17 @@ export class Conntrack {
   }
 }
 
-function netfilterHeader(family: IpFamily): Uint8Array {
-  return Uint8Array.of(addressFamilies[family], 0, 0, 0)
-}
-
 function parseFlow(family: IpFamily, payload: Buffer): UdpFlow | undefined {
   let destination: string | undefined
   let answeredBy: string | undefined
   let original: Buffer | undefined
   let zone: Buffer | undefined
-  forEachAttribute(payload, netfilterHeaderBytes, (type, start, end) => {
+  forEachAttribute(payload, flowHeaderBytes, (type, start, end) => {
     if (type === attribute.original) {
-      destination = parseSide(family, payload, start, end, 'destination')
+      destination = udpEnd(family, payload, readTuple(family, payload, start, end), 'destination')
       original = payload.subarray(start, end)
     } else if (type === attribute.reply) {
-      answeredBy = parseSide(family, payload, start, end, 'source')
+      answeredBy = udpEnd(family, payload, readTuple(family, payload, start, end), 'source')
     } else if (type === attribute.zone) zone = Buffer.from(payload.subarray(start, end))
   })
   if (destination === undefined || answeredBy === undefined || !original) return undefined
@@ -149,31 +146,15 @@ function parseFlow(family: IpFamily, payload: Buffer): UdpFlow | undefined {
 }
 
 /** One end of a tuple, as text; undefined unless it is UDP. */
-function parseSide(
+function udpEnd(
   family: IpFamily,
   payload: Buffer,
-  start: number,
-  end: number,
+  tuple: Tuple,
   side: 'source' | 'destination',
 ): string | undefined {
-  let ip: string | undefined
-  let port: number | undefined
-  let protocol: number | undefined
-  const portPart = side === 'source' ? protocolPart.sourcePort : protocolPart.destinationPort
-  const visitPart = (part: number) => (type: number, from: number) => {
-    if (part === tuple.ip) {
-      if (type === ipPart[family][side]) ip = addressText(family, payload, from)
-    } else if (part === tuple.protocol) {
-      if (type === protocolPart.number) protocol = payload[from]
-      else if (type === portPart) port = payload.readUInt16BE(from)
-    }
+  const { at, port } = tuple[side]
+  if (tuple.protocol !== protocolNumbers.UDP || at === undefined || port === undefined) {
+    return undefined
   }
-  forEachAttribute(
-    payload,
-    start,
-    (type, from, to) => forEachAttribute(payload, from, visitPart(type), to),
-    end,
-  )
-  if (protocol !== protocolNumbers.UDP || ip === undefined || port === undefined) return undefined
-  return hostPort(ip, port)
+  return hostPort(addressText(family, payload, at), port)
 }

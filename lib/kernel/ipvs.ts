@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import type { KernelError } from '../errors.js'
-import type { IpFamily } from '../state/ip.js'
+import { hostPort, type IpFamily } from '../state/ip.js'
 import { protocols, flags } from './netlink/protocol.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { kernelErrorOf, type NetlinkFailure } from './netlink/failure.js'
@@ -188,7 +188,7 @@ export class Ipvs {
 
 /** `10.96.0.10:80/TCP` */
 function serverText({ ip, port, protocol }: ServerAddress): string {
-  return `${ip.includes(':') ? `[${ip}]` : ip}:${port}/${protocol}`
+  return `${hostPort(ip, port)}/${protocol}`
 }
 
 function errorOf(change: IpvsChange, failure: NetlinkFailure): KernelError {

@@ -1,7 +1,7 @@
-import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { setTimeout as delay } from 'node:timers/promises'
+import { aborted } from '../aborted.js'
 import { messageOf } from '../errors.js'
+import { pause } from '../pause.js'
 import { modeLoaders } from './registry.js'
 import type { ModeContext, ModeName } from './mode.js'
 import type { ModeLoaders } from './choose.js'
@@ -26,11 +26,10 @@ export async function runLeftoverCleanup(
     context.log.info({}, 'without NET_ADMIN nothing is done about what other modes may have left')
     return
   }
-  const either = AbortSignal.any([inForce, signal])
-  if (!either.aborted) await once(either, 'abort')
-  for (const pause of retryMs) {
+  await aborted(AbortSignal.any([inForce, signal]))
+  for (const waitMs of retryMs) {
     if (signal.aborted || (await cleanLeftovers(current, context))) return
-    await delay(pause, undefined, { signal }).catch(() => undefined)
+    await pause(waitMs, signal)
   }
 }
 

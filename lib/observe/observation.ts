@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../pause.js'
 import type { Identity, NodeObject } from '../state/objects.js'
 import type { AnsweredRequest } from '../sources/api-client.js'
 import type { ObjectKind } from '../sources/source.js'
@@ -43,17 +43,15 @@ export class Observation {
       expectsNode,
       now: () => Date.now(),
     })
-    const sleep = (ms: number, signal: AbortSignal) =>
-      delay(ms, undefined, { signal }).catch(() => undefined)
     const { serviceManager, log } = options
     if (serviceManager) {
       const isHealthy = () => this.#health.isHealthy
-      this.#notes = new ServiceNotes({ manager: serviceManager, isHealthy, log, sleep })
+      this.#notes = new ServiceNotes({ manager: serviceManager, isHealthy, log, sleep: pause })
     }
     this.#services = new ServiceHealth({
       isHealthy: () => this.#health.isHealthy,
       retryMs,
-      sleep,
+      sleep: pause,
       failed: ({ namespace, name, port }, message) => {
         const note = `node port ${port} for the health check of this Service: ${message}`
         options.log.warn({ namespace, service: name, port, error: message }, 'no health-check port')

@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../pause.js'
 import { parseHostPort } from '../config/addresses.js'
 import type { Config } from '../config/config.js'
 import { isEnabled } from '../config/feature-gates.js'
@@ -72,7 +72,7 @@ async function serve(options: ServersOptions, signal: AbortSignal, served: Serve
       // During a take-over the port is still the other process's for a moment.
       failHard: config.bindAddressHardFail && !config.takeover,
       retryMs,
-      sleep: (ms, inner) => delay(ms, undefined, { signal: inner }).catch(() => undefined),
+      sleep: pause,
       listening: () => log.debug({ address: served.address }, `${what} server listens`),
       failed: (message) => {
         log.error({ error: message }, `${what} server cannot start, will retry`)

@@ -1,6 +1,6 @@
 import { aborted } from '../aborted.js'
 import type { Server } from 'node:http'
-import type { IpFamily } from '../state/ip.js'
+import { familyOf, type IpFamily } from '../state/ip.js'
 import { messageOf } from '../errors.js'
 import { close, json, listen, type HttpHandler, type HttpReply } from './http.js'
 
@@ -26,6 +26,7 @@ export interface ServiceHealthOptions {
 interface Listener {
   readonly id: string
   readonly address: string
+  readonly family: IpFamily
   readonly port: number
   readonly server: Server
 }
@@ -76,8 +77,9 @@ export class ServiceHealth {
     const wanted = new Map<string, Omit<Listener, 'server'>>()
     for (const [id, { port, localEndpoints }] of this.#targets) {
       for (const address of this.#addresses) {
-        if (localEndpoints[familyOf(address)] === undefined) continue
-        wanted.set(`${id} ${address} ${port}`, { id, address, port })
+        const family = familyOf(address)
+        if (family === undefined || localEndpoints[family] === undefined) continue
+        wanted.set(`${id} ${address} ${port}`, { id, address, family, port })
       }
     }
     for (const [key, { server }] of this.#open) {
@@ -93,16 +95,19 @@ export class ServiceHealth {
     return isComplete
   }
 
-  async #listen(key: string, { id, address, port }: Omit<Listener, 'server'>): Promise<boolean> {
+  async #listen(
+    key: string,
+    { id, address, family, port }: Omit<Listener, 'server'>,
+  ): Promise<boolean> {
     try {
       const server = await listen({
         host: address,
         port,
-        handler: this.#answerFor(id, familyOf(address)),
+        handler: this.#answerFor(id, family),
         // `::` must leave IPv4 to the listener on 0.0.0.0.
         ipv6Only: true,
       })
-      this.#open.set(key, { id, address, port, server })
+      this.#open.set(key, { id, address, family, port, server })
       this.#complaints.delete(key)
       return true
     } catch (error) {
@@ -131,8 +136,4 @@ export function serviceAnswer(id: string, localEndpoints: number, isHealthy: boo
     isHealthy && localEndpoints > 0 ? 200 : 503,
   )
   return { ...reply, headers: { 'X-Load-Balancing-Endpoint-Weight': String(localEndpoints) } }
-}
-
-function familyOf(address: string): IpFamily {
-  return address.includes(':') ? 'IPv6' : 'IPv4'
 }

@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../pause.js'
 import { countersOf, noCounters, type Counted } from './counters.js'
 import type { CountersView } from './view.js'
 import type { NodeGauge } from './node-gauge.js'
@@ -39,13 +39,12 @@ export class Counting {
 
   async #read(): Promise<void> {
     const { signal } = this.#stop
-    const pause = (ms: number) => delay(ms, undefined, { signal }).catch(() => undefined)
     while (this.#wanted && !signal.aborted) {
       const wanted = this.#wanted
       await this.#readOnce(wanted)
-      await pause(pauseMs)
+      await pause(pauseMs, signal)
       if (this.#wanted !== wanted) continue
-      await pause(lateMs)
+      await pause(lateMs, signal)
       if (this.#wanted !== wanted) continue
       await this.#readOnce(wanted)
       if (this.#wanted === wanted) this.#wanted = undefined

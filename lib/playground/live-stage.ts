@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../pause.js'
 import { Aiming } from './aiming.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { Counting } from './counting.js'
@@ -93,7 +94,7 @@ export class LiveStage implements Stage {
           isStale = false
           await this.#refresh()
         }
-        await delay(refreshMs, undefined, { signal }).catch(() => undefined)
+        await pause(refreshMs, signal)
       }
     } finally {
       for (const unsubscribe of subscriptions) unsubscribe()

@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../pause.js'
 import { addresses, type Place } from '../world/topology.js'
 import type { FlowResult } from '../world/agent-protocol.js'
 import type { LogEntry, Sender } from './view.js'
@@ -95,7 +95,7 @@ export class Traffic {
   async #keepSending(signal: AbortSignal, aim: () => Aim): Promise<void> {
     while (!signal.aborted) {
       await this.#ask(1, aim())
-      await delay(pauseMs, undefined, { signal }).catch(() => undefined)
+      await pause(pauseMs, signal)
     }
   }
 

@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../pause.js'
 import { defaultTiming, ListWatch, type ListWatchTiming, type Selection } from './list-watch.js'
 import type { ApiClient } from './api-client.js'
 import type { ObjectSink, Source } from './source.js'
@@ -17,7 +17,7 @@ export function apiServerSource(options: ApiServerSourceOptions): Source {
     client: options.client,
     timing: { ...defaultTiming, ...options.timing },
     random: options.random ?? Math.random,
-    sleep,
+    sleep: pause,
     now: Date.now,
   }
   return {
@@ -52,9 +52,4 @@ function selectionsFor(nodeName: string): readonly Selection[] {
       isOptional: true,
     },
   ]
-}
-
-async function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  // Aborted is as good as over; who waits looks at the signal next.
-  await delay(ms, undefined, { signal }).catch(() => undefined)
 }

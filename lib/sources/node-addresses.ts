@@ -1,5 +1,5 @@
 import { networkInterfaces, type NetworkInterfaceInfo } from 'node:os'
-import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../pause.js'
 import { parseIp } from '../state/ip.js'
 
 export interface NodeAddressesDeps {
@@ -13,7 +13,7 @@ export interface NodeAddressesDeps {
 
 const realDeps: NodeAddressesDeps = {
   interfaces: networkInterfaces,
-  sleep: (ms, signal) => delay(ms, undefined, { signal }).catch(() => undefined),
+  sleep: pause,
   // Asking costs some 50 us; the reference follows address changes not at all (L09).
   pollMs: 2000,
   ignored: ['kube-ipvs0'],

@@ -1,3 +1,5 @@
+import { pause } from '../pause.js'
+
 /** Time as the loops see it; tests give one that they move by hand. */
 export interface Clock {
   /** Milliseconds since 1970. */
@@ -6,20 +8,4 @@ export interface Clock {
   sleep(ms: number, signal: AbortSignal): Promise<void>
 }
 
-export const systemClock: Clock = {
-  now: () => Date.now(),
-  sleep: (ms, signal) =>
-    new Promise((resolve) => {
-      if (signal.aborted) {
-        resolve()
-        return
-      }
-      const done = () => {
-        clearTimeout(timer)
-        signal.removeEventListener('abort', done)
-        resolve()
-      }
-      const timer = setTimeout(done, ms)
-      signal.addEventListener('abort', done)
-    }),
-}
+export const systemClock: Clock = { now: () => Date.now(), sleep: pause }

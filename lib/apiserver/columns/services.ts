@@ -1,3 +1,4 @@
+import { hostPort } from '../../state/ip.js'
 import { listAt, numberAt, textAt, textMapAt, textsAt, type Json } from '../json.js'
 import type { KubeObject } from '../object.js'
 import { ageColumn, column, nameColumn, pairs, wide, type Column } from './column.js'
@@ -56,7 +57,7 @@ function subsetEndpoints(subset: Json): readonly string[] {
   return listAt(subset, 'addresses').flatMap((address) => {
     const ip = textAt(address, 'ip')
     if (ports.length === 0) return [ip]
-    return ports.map((port) => (ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`))
+    return ports.map((port) => hostPort(ip, port))
   })
 }
 

@@ -1,5 +1,5 @@
+import { pause } from '../../pause.js'
 import { aborted } from '../../aborted.js'
-import { setTimeout as delay } from 'node:timers/promises'
 import { bitsOf, formatIp, parseCidr, type Cidr } from '../../state/ip.js'
 import type { KubeObject } from '../object.js'
 
@@ -60,8 +60,4 @@ function take(cidr: Cidr, used: Set<bigint>): bigint {
   while (used.has(offset) && offset < last) offset++
   used.add(offset)
   return offset
-}
-
-async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  await delay(ms, undefined, { signal }).catch(() => undefined)
 }

@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { createInterface } from 'node:readline'
-import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../../pause.js'
 import type { TableRef } from './model.js'
 
 const tickMs = 500
@@ -72,7 +72,7 @@ export class NftMonitor {
       }
       await ended
       signal.removeEventListener('abort', stop)
-      await delay(restartMs, undefined, { signal }).catch(() => undefined)
+      await pause(restartMs, signal)
     }
   }
 
@@ -89,7 +89,7 @@ export class NftMonitor {
     let before = ''
     let calmTicks = 0
     for (;;) {
-      await delay(tickMs, undefined, { signal }).catch(() => undefined)
+      await pause(tickMs, signal)
       if (signal.aborted) return
       // An event may come before we are told that our transaction is over, and the other way
       // round: numbers count once they stood still from one look to the next.

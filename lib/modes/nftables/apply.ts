@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../../pause.js'
 import { KernelError, messageOf } from '../../errors.js'
 import type { Chain, Command, NftSet, Table } from '../../kernel/nftables/model.js'
 import type { RulesetWriter } from '../../kernel/nftables/nft.js'
@@ -61,7 +61,7 @@ export class NftablesApplier {
   /** Deletes what has been unused for long enough, until the signal. */
   async run(signal: AbortSignal): Promise<void> {
     for (;;) {
-      await delay(tickMs, undefined, { signal }).catch(() => undefined)
+      await pause(tickMs, signal)
       if (signal.aborted) break
       await this.#alone(() => this.sweep())
     }

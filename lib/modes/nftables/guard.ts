@@ -1,4 +1,5 @@
-import { setImmediate, setTimeout as delay } from 'node:timers/promises'
+import { setImmediate } from 'node:timers/promises'
+import { pause } from '../../pause.js'
 import { KernelError, messageOf } from '../../errors.js'
 import type { RulesetWriter } from '../../kernel/nftables/nft.js'
 import type { RulesetReader } from '../../kernel/nftables/reader.js'
@@ -74,7 +75,7 @@ export class Guard implements Watcher {
   async #verifyNowAndThen(signal: AbortSignal): Promise<void> {
     let sinceMs = 0
     for (;;) {
-      await delay(this.#deps.tickMs, undefined, { signal }).catch(() => undefined)
+      await pause(this.#deps.tickMs, signal)
       if (signal.aborted) return
       sinceMs += this.#deps.tickMs
       if (!this.#isUnclear && sinceMs < this.#deps.verifyEveryMs) continue

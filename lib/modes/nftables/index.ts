@@ -79,10 +79,8 @@ export const mode: ModeDefinition = {
       return differences
     } catch (error) {
       if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
-      const { family, name } = { family: nftFamilyOf(state.family), name: tableName }
-      return [
-        { where: `table ${family} ${name}`, expected: 'the table', found: undefined, owner: '' },
-      ]
+      const where = `table ${nftFamilyOf(state.family)} ${tableName}`
+      return [{ where, expected: 'the table', found: undefined, owner: '' }]
     } finally {
       netlink.close()
     }

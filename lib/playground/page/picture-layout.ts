@@ -33,6 +33,11 @@ export interface Layout {
   readonly isNarrow: boolean
 }
 
+/** Places for the pods of this node, and of the other. */
+function podsIn(near: readonly Point[], far: readonly Point[]): Layout['pod'] {
+  return (node, index) => (node === 'node-2' ? far : near)[index]
+}
+
 const wideService = { x: 478, y: 212 }
 const wideProxy = { x: 478, y: 62 }
 
@@ -53,14 +58,10 @@ export const wide: Layout = {
   service: wideService,
   serviceWidth: 216,
   hops: { x: 478, y: 150 },
-  pod: (node, index) =>
-    node === 'node-2'
-      ? index < 2
-        ? { x: 596 + index * 128, y: 350 }
-        : undefined
-      : index < 3
-        ? { x: 814, y: 66 + index * 78 }
-        : undefined,
+  pod: podsIn(
+    [66, 144, 222].map((y) => ({ x: 814, y })),
+    [596, 724].map((x) => ({ x, y: 350 })),
+  ),
   fromSender: (sender) => [
     { x: sender.x + 56, y: sender.y },
     { x: wideService.x - 108, y: wideService.y },
@@ -82,6 +83,11 @@ export const wide: Layout = {
 
 const narrowService = { x: 180, y: 250 }
 const narrowProxy = { x: 294, y: 122 }
+/** The way to the other node, down past the pods of this one. */
+const betweenPods = ({ x }: Point): readonly Point[] => [
+  { x, y: 372 },
+  { x, y: 440 },
+]
 
 export const narrow: Layout = {
   width: 360,
@@ -100,14 +106,10 @@ export const narrow: Layout = {
   service: narrowService,
   serviceWidth: 216,
   hops: { x: 180, y: 195 },
-  pod: (node, index) =>
-    node === 'node-2'
-      ? index < 2
-        ? { x: 123 + index * 114, y: 528 }
-        : undefined
-      : index < 3
-        ? { x: 66 + index * 114, y: 412 }
-        : undefined,
+  pod: podsIn(
+    [66, 180, 294].map((x) => ({ x, y: 412 })),
+    [123, 237].map((x) => ({ x, y: 528 })),
+  ),
   fromSender: (sender, isOutside) =>
     isOutside
       ? [
@@ -122,12 +124,7 @@ export const narrow: Layout = {
         ],
   toPod: (pod, isFar) => [
     { x: narrowService.x, y: narrowService.y + 34 },
-    ...(isFar
-      ? [
-          { x: pod.x, y: 372 },
-          { x: pod.x, y: 440 },
-        ]
-      : []),
+    ...(isFar ? betweenPods(pod) : []),
     { x: pod.x, y: pod.y - 22 },
   ],
   toProxy: [
@@ -138,12 +135,7 @@ export const narrow: Layout = {
     { x: narrowProxy.x + 46, y: narrowProxy.y + 22 },
     { x: 342, y: 200 },
     { x: 342, y: 290 },
-    ...(isFar
-      ? [
-          { x: pod.x, y: 372 },
-          { x: pod.x, y: 440 },
-        ]
-      : []),
+    ...(isFar ? betweenPods(pod) : []),
     { x: pod.x, y: pod.y - 22 },
   ],
   isNarrow: true,
