@@ -45,8 +45,10 @@ export function liveView(facts: LiveFacts): View {
   return {
     isReadOnly: true,
     where: `node ${nodeName}, as its proxy sees it; nothing can be changed here`,
+    limits: [],
     mode,
     modes: [mode],
+    listensItself: settings.userspace.portals === 'addresses',
     scheduler: settings.ipvs.scheduler,
     busy: state ? '' : 'waiting for Services and EndpointSlices',
     services: serviceLines(state),
@@ -55,6 +57,7 @@ export function liveView(facts: LiveFacts): View {
     nodeNames: [nodeName, 'other nodes'],
     replicas: service?.servingEndpoints.length ?? 0,
     sender: selection.sender,
+    senders: ['client-pod', 'node', 'outside', 'backend'],
     target: target ?? { name: 'ClusterIP', address: '' },
     targets,
     path: pathOf(facts, service, target),

@@ -7,7 +7,6 @@ import {
   nftablesRuleset,
   userspaceRuleset,
   type Lacks,
-  type UserspaceRuleset,
 } from './rulesets.js'
 import { ipvsPlanner } from '../modes/ipvs/plan.js'
 import { walkIptables } from './iptables-walk.js'
@@ -17,10 +16,10 @@ import { offlinePlanner } from '../modes/iptables/plan.js'
 import { nftablesPlanner } from '../modes/nftables/plan.js'
 import { UserspacePlanner } from '../modes/userspace/plan.js'
 import { cidrContains, hostPort, parseIp } from '../state/ip.js'
-import { withHop } from './ways.js'
+import { viaListener, walkListeners, walkUserspace } from './listeners.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { ModeName, ModeSettings } from '../modes/mode.js'
-import type { NodeSurroundings, Packet, Way } from './packet.js'
+import type { Packet, Way } from './packet.js'
 
 /** The modes whose rules can be walked. */
 export type ExplainedMode = ModeName
@@ -63,7 +62,12 @@ export function explainPacket(
         { state, packet },
       )
     case 'userspace': {
-      const ruleset = userspaceRuleset(new UserspacePlanner(settings).plan(state))
+      const plan = new UserspacePlanner(settings).plan(state)
+      // Where no rule leads to the listeners, they are found at the addresses of Services.
+      if (settings.userspace.portals === 'addresses' && packet.inInterface === undefined) {
+        return walkListeners(plan, state, packet)
+      }
+      const ruleset = userspaceRuleset(plan)
       const symbol = (text: string) => text.replace(/\b1\d{5}\b/g, 'PROXY-PORT')
       const has = iptablesPresent(ruleset.rules, (place, text) => lacks(place, symbol(text)))
       return walkUserspace({ ...ruleset, rules: has }, packet, node)
@@ -115,56 +119,4 @@ function throughLocalhost(way: Way, { services, node }: DesiredState): readonly 
     (each) => each.nodePort === port && each.protocol === 'TCP',
   )
   return service ? viaListener(way, service.portName, service.clusterEndpoints) : [way]
-}
-
-/** The rules lead to a listener; who is asked next is decided there. */
-function walkUserspace(
-  { rules, listeners }: UserspaceRuleset,
-  packet: Packet,
-  node: NodeSurroundings,
-): readonly Way[] {
-  return walkIptables(rules, packet, node).flatMap((way): readonly Way[] => {
-    const listener = listeners.get(way.packet.port)
-    if (!listener || way.end === 'dropped' || way.end === 'rejected') return [way]
-    const { spec, list } = listener
-    const symbol = (text: string) => text.replaceAll(String(way.packet.port), 'PROXY-PORT')
-    const toListener = way.hops.map((hop) => ({
-      ...hop,
-      rule: symbol(hop.rule),
-      why: symbol(hop.why),
-    }))
-    return viaListener({ ...way, hops: toListener }, `${spec.service} (${list})`, spec.endpoints)
-  })
-}
-
-/** A listener of this process takes the connection, and makes one of its own to an endpoint. */
-function viaListener(
-  way: Way,
-  service: string,
-  endpoints: readonly { readonly ip: string; readonly port: number; readonly key: string }[],
-): readonly Way[] {
-  const where = 'listener of this process'
-  if (endpoints.length === 0) {
-    const hop = { where, rule: '', why: `${service}: no endpoints, so it is closed` }
-    return [finished(way, hop, { end: 'rejected' })]
-  }
-  return endpoints.map(({ ip, port, key }) => {
-    const turn = `endpoint ${key} in its turn, one of ${endpoints.length}`
-    const why = `${service}: ${turn}; a connection of this node's own is made to it`
-    return finished(
-      way,
-      { where, rule: '', why },
-      {
-        probability: way.probability / endpoints.length,
-        // The backend sees this node, whoever asked (US21).
-        packet: { ...way.packet, destination: ip, port, isDnated: true, isMasqueraded: true },
-        end: 'sent',
-      },
-    )
-  })
-}
-
-function finished(way: Way, hop: Way['hops'][number], change: Partial<Way>): Way {
-  const { hops } = withHop({ ...way, end: undefined }, hop)
-  return { ...way, ...change, hops }
 }

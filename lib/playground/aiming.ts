@@ -1,9 +1,11 @@
-import { addressOf, type Place } from '../world/topology.js'
+import { addressIn, type Site } from './site.js'
 import { firstService } from './web-app.js'
 import type { Aim } from './traffic.js'
+import type { Place } from '../world/topology.js'
 import type { PodView, Sender, ServiceView, TargetView } from './view.js'
 
 export interface AimingDeps {
+  readonly site: Site
   readonly service: () => ServiceView | undefined
   readonly pods: () => readonly PodView[]
   readonly placeOf: (pod: string) => Place | undefined
@@ -56,7 +58,7 @@ export class Aiming {
       case 'ClusterIP':
         return { destination: clusterIp, port }
       case 'NodePort':
-        return { destination: addressOf('node', 'IPv4'), port: nodePort }
+        return { destination: addressIn(this.#deps.site, 'node'), port: nodePort }
       case 'LoadBalancer':
         return { destination: loadBalancerIp, port }
     }

@@ -28,7 +28,7 @@ export function countersOf(counted: Counted, raw: GaugeAnswer): CountersView {
       return {
         rules: ruleCounts(path, raw.iptables ?? '', mode),
         endpoints: metricCounts(counted.service, raw.metrics ?? ''),
-        note: 'Connections by endpoint are exact: the proxy makes them itself. Rules: as iptables counts them.',
+        note: `Connections by endpoint are exact: the proxy makes them itself.${raw.iptables === undefined ? '' : ' Rules: as iptables counts them.'}`,
       }
     case 'ipvs':
       return {

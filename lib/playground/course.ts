@@ -1,7 +1,7 @@
 import { ConfigError } from '../errors.js'
 import { lessons, type Lesson } from './lessons.js'
 import type { LessonFacts } from './lesson-checks.js'
-import type { LessonView, LogEntry } from './view.js'
+import type { LessonView, LogEntry, Sender } from './view.js'
 
 /** More than any task asks for. */
 const entriesKept = 1000
@@ -12,6 +12,7 @@ export type Circumstances = Omit<LessonFacts, 'entries' | 'podsAtStart'>
 /** Where the learner is: one lesson at a time, its tasks one after the other. */
 export class Course {
   readonly #modes: readonly string[]
+  readonly #senders: readonly Sender[]
   /** How many tasks of each lesson are done. */
   readonly #done = new Map<string, number>()
   #active: Lesson | undefined
@@ -19,8 +20,9 @@ export class Course {
   #entries: LogEntry[] = []
   #view: readonly LessonView[]
 
-  constructor(modes: readonly string[]) {
+  constructor(modes: readonly string[], senders: readonly Sender[]) {
     this.#modes = modes
+    this.#senders = senders
     this.#view = this.#draw()
   }
 
@@ -73,10 +75,21 @@ export class Course {
         title,
         story,
         moral,
+        missing: missingWords(lesson, [...this.#modes, ...this.#senders]),
         tasks: tasks.map(({ words }, index) => ({ words, isDone: index < done })),
         isActive: lesson === this.#active,
         isDone: done === tasks.length,
       }
     })
   }
+}
+
+/** What of the needs of a lesson is not here. */
+function missingWords({ needs }: Lesson, here: readonly string[]): string {
+  const words = needs
+    .filter((group) => !group.some((one) => here.includes(one)))
+    .map((group) =>
+      group.includes('outside') ? 'a sender from outside' : `${group.join(' or ')} mode`,
+    )
+  return words.length === 0 ? '' : `needs ${words.join(' and ')}`
 }

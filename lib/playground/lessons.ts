@@ -1,5 +1,6 @@
 import * as check from './lesson-checks.js'
 import type { LessonFacts } from './lesson-checks.js'
+import type { ModeName } from '../modes/mode.js'
 
 /** One thing to do, and how the playground sees that it was done. */
 export interface Task {
@@ -11,7 +12,9 @@ export interface Lesson {
   readonly id: string
   readonly title: string
   readonly story: string
-  /** `modes`: those this kernel can run. */
+  /** For each of these, one of the group has to be here. */
+  readonly needs: readonly (readonly (ModeName | 'outside')[])[]
+  /** `modes`: those that can run here. */
   readonly tasks: (modes: readonly string[]) => readonly Task[]
   readonly moral: string
 }
@@ -23,6 +26,7 @@ export const lessons: readonly Lesson[] = [
     title: 'What a ClusterIP is',
     story:
       'Pods come and go, and their addresses with them. A Service has one address that stays. No interface anywhere has it: the node of whoever asks turns it into the address of a pod.',
+    needs: [],
     tasks: () => [
       {
         words: 'Send from a pod to the ClusterIP until every ready pod has answered.',
@@ -40,6 +44,7 @@ export const lessons: readonly Lesson[] = [
     title: 'Userspace, the original',
     story:
       'The first kube-proxy was a proxy in the plain sense: rules hand every connection to a port of its own, and it makes a second one to a pod.',
+    needs: [['userspace']],
     tasks: () => [
       { words: 'Switch to userspace mode.', isDone: check.runsIn('userspace') },
       {
@@ -58,6 +63,7 @@ export const lessons: readonly Lesson[] = [
     title: 'Why iptables replaced it',
     story:
       'iptables can do the translation inside the kernel. kube-proxy then only writes rules, and no packet ever passes through it.',
+    needs: [['userspace'], ['iptables']],
     tasks: () => [
       {
         words: 'In userspace mode send 100 requests, and look at the milliseconds.',
@@ -79,6 +85,7 @@ export const lessons: readonly Lesson[] = [
     title: '1/3, 1/2, 1',
     story:
       'iptables has no list to choose from, only rules one after the other. With three pods the first rule takes 1/3 of the connections, the second 1/2 of the rest, the last one all that are left: a third each.',
+    needs: [['iptables']],
     tasks: () => [
       {
         words: 'In iptables mode, with 3 pods ready, send 100: each gets about a third.',
@@ -96,6 +103,7 @@ export const lessons: readonly Lesson[] = [
     title: 'IPVS and its schedulers',
     story:
       'IPVS is a load balancer in the kernel: a table of virtual servers with the pods behind each, and a scheduler that chooses. kube-proxy fills the table.',
+    needs: [],
     tasks: (modes) => [
       {
         words: 'Show the rules as ipvs mode would make them.',
@@ -122,6 +130,7 @@ export const lessons: readonly Lesson[] = [
     title: 'nftables and its maps',
     story:
       'nftables has maps: one rule looks up address, protocol and port, and finds the chain of the Service, be there ten or ten thousand. Another map holds the endpoints.',
+    needs: [['nftables']],
     tasks: () => [
       { words: 'Switch to nftables mode.', isDone: check.runsIn('nftables') },
       {
@@ -137,6 +146,7 @@ export const lessons: readonly Lesson[] = [
     title: 'NodePort, LoadBalancer and source addresses',
     story:
       'The outside has no way to a ClusterIP. A node port opens every node; a load balancer points at the nodes. The price may be the source address: an answer has to go back the way it came.',
+    needs: [['iptables', 'nftables'], ['outside']],
     tasks: () => [
       {
         words:
@@ -164,6 +174,7 @@ export const lessons: readonly Lesson[] = [
     title: 'What goes wrong',
     story:
       'Three classics: nobody is behind the Service; a pod calls its own Service and meets itself; a UDP client keeps its socket while the pod behind it goes away.',
+    needs: [],
     tasks: () => [
       {
         words:

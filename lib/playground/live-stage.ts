@@ -1,9 +1,10 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { pause } from '../pause.js'
 import { Aiming } from './aiming.js'
-import { ConfigError, KernelError, messageOf } from '../errors.js'
+import { changeCluster } from './cluster-changes.js'
 import { Counting } from './counting.js'
 import { Course } from './course.js'
+import { ModeSwitch } from './mode-switch.js'
+import { ConfigError } from '../errors.js'
 import { onlyService, pathOf, stateOf } from './rules-view.js'
 import { parseDaemonLine, Timeline } from './timeline.js'
 import { ShownRules } from './shown-rules.js'
@@ -35,13 +36,11 @@ export class LiveStage implements Stage {
   readonly #timeline: Timeline
   readonly #course: Course
   readonly #counting: Counting
-  readonly #rules = new ShownRules()
+  readonly #rules: ShownRules
   readonly #aiming: Aiming
+  readonly #switch: ModeSwitch
   readonly #listeners = new Set<() => void>()
   readonly #stop = new AbortController()
-  #mode: ModeName
-  #scheduler = 'rr'
-  #busy = 'starting'
   #path: PathView = { shared: [], ways: [], note: 'Starting.' }
   #pods: readonly PodView[] = []
   #objects: readonly ObjectLine[] = []
@@ -51,33 +50,46 @@ export class LiveStage implements Stage {
   constructor(scene: Scene, options: LiveStageOptions) {
     this.#scene = scene
     this.#options = options
-    this.#mode = options.modes[0]
+    const { site, gauge } = scene.ground
+    this.#rules = new ShownRules(site)
     this.#app = new WebApp(scene.api.registry)
     this.#aiming = new Aiming({
+      site,
       service: () => this.#app.service(),
       pods: () => this.#pods,
       placeOf: (pod) => scene.pods.placeOf(pod),
     })
     this.#yaml = new YamlObjects(scene.api)
-    this.#course = new Course(options.modes)
-    this.#counting = new Counting(scene.gauge, () => this.#tell())
-    this.#traffic = new Traffic(scene.world, {
+    this.#course = new Course(options.modes, site.senders)
+    this.#counting = new Counting(gauge, () => this.#tell())
+    this.#traffic = new Traffic(scene.ground, {
       changed: () => this.#moved(),
       recorded: (entry) => this.#course.recorded(entry),
     })
     this.#timeline = new Timeline({
       store: scene.api.registry.store,
       now: () => performance.timeOrigin + performance.now(),
-      isIdle: () => this.#busy === '',
+      isIdle: () => this.#switch.busy === '',
       reach: (pod) => this.#reach(pod),
       changed: () => this.#tell(),
+    })
+    this.#switch = new ModeSwitch(scene, options.modes, {
+      changed: () => this.#tell(),
+      said: (text) => {
+        const line = parseDaemonLine(text)
+        if (line) this.#timeline.daemonSaid(line)
+      },
+      started: (mode) => {
+        this.#rules.show(mode, mode)
+        return this.#refresh()
+      },
     })
   }
 
   /** Lives until the signal; the page may be served all the while. */
   async run(signal: AbortSignal): Promise<void> {
     signal.addEventListener('abort', () => this.#stop.abort(), { once: true })
-    this.#app.create(firstReplicas)
+    this.#app.create(firstReplicas, this.#scene.ground.site.ports)
     const { store } = this.#scene.api.registry
     let isStale = true
     const subscriptions = [
@@ -85,7 +97,7 @@ export class LiveStage implements Stage {
       this.#timeline.follow(),
     ]
     try {
-      await this.#useMode(this.#mode).catch((error: unknown) => {
+      await this.#use(this.#switch.mode).catch((error: unknown) => {
         // Who leaves while the daemon starts does not want to hear that it did not.
         if (!signal.aborted) throw error
       })
@@ -111,18 +123,23 @@ export class LiveStage implements Stage {
 
   view(): View {
     const { answers, asked, log, isContinuous } = this.#traffic
+    const { mode, scheduler, busy } = this.#switch
+    const { senders, limits, config } = this.#scene.ground.site
     return {
       isReadOnly: false,
       where: this.#options.where,
-      mode: this.#mode,
+      limits,
+      mode,
       modes: this.#options.modes,
-      scheduler: this.#scheduler,
-      busy: this.#busy,
+      listensItself: config['userspace.portals'] === 'addresses',
+      scheduler,
+      busy,
       services: this.#services,
       service: this.#aiming.service(),
       pods: this.#pods,
       replicas: this.#app.replicas(),
       sender: this.#aiming.sender,
+      senders,
       target: this.#aiming.target(),
       targets: this.#aiming.targets(),
       path: this.#path,
@@ -146,31 +163,30 @@ export class LiveStage implements Stage {
 
   async perform(command: PageCommand): Promise<void> {
     switch (command.do) {
-      case 'mode': {
-        const mode = this.#options.modes.find((name) => name === command.mode)
-        if (!mode) throw new ConfigError(`use mode ${command.mode}: this kernel cannot run it`)
-        return this.#whenIdle(`use mode ${mode}`, () => this.#useMode(mode))
-      }
+      case 'mode':
+        return this.#use(command.mode)
       case 'scheduler':
-        this.#scheduler = command.scheduler
-        if (this.#mode !== 'ipvs') return this.#refresh()
-        return this.#whenIdle(`use ${command.scheduler}`, () => this.#useMode(this.#mode))
+        this.#switch.scheduler = command.scheduler
+        return this.#switch.mode === 'ipvs' ? this.#use('ipvs') : this.#refresh()
       case 'select':
         this.#kubectl = `kubectl ${this.#app.select(command.service)}`
         return this.#refresh()
       case 'sender':
+        if (!this.#scene.ground.site.senders.includes(command.sender)) {
+          throw new ConfigError(`send from ${command.sender}: nobody is there in this scene`)
+        }
         this.#aiming.sender = command.sender
         return this.#refresh()
       case 'target':
         this.#aiming.wanted = command.target
         return this.#refresh()
       case 'rules':
-        this.#rules.show(command.mode, this.#mode)
+        this.#rules.show(command.mode, this.#switch.mode)
         return this.#refresh()
       case 'send':
-        return this.#traffic.send(command.count, () => this.#aiming.aim(this.#mode))
+        return this.#traffic.send(command.count, () => this.#aiming.aim(this.#switch.mode))
       case 'continuous':
-        this.#traffic.setContinuous(command.on, () => this.#aiming.aim(this.#mode))
+        this.#traffic.setContinuous(command.on, () => this.#aiming.aim(this.#switch.mode))
         break
       case 'clear':
         this.#traffic.clear()
@@ -179,67 +195,17 @@ export class LiveStage implements Stage {
         this.#course.begin(command.id, this.#circumstances())
         break
       default:
-        this.#did(await this.#change(command))
+        this.#did(await changeCluster(command, { app: this.#app, yaml: this.#yaml }))
     }
     this.#tell()
   }
 
-  /** What goes through the API server; to the words behind `kubectl` that do the same. */
-  #change(command: ChangeCommand): string | Promise<string> {
-    switch (command.do) {
-      case 'replicas':
-        return this.#app.scale(command.count)
-      case 'pod':
-        return this.#app.act(command.pod, command.action)
-      case 'affinity':
-        return this.#app.setAffinity(command.on)
-      case 'policy':
-        return this.#app.setPolicy(command.side, command.value)
-      case 'type':
-        return this.#app.setType(command.type)
-      case 'ranges':
-        return this.#app.setSourceRanges(command.ranges)
-      case 'apply':
-        return this.#yaml.apply(command.yaml)
-    }
-  }
-
-  async #whenIdle(what: string, act: () => Promise<void>): Promise<void> {
-    if (this.#busy !== '') throw new ConfigError(`${what}: wait, ${this.#busy}`)
-    return act()
-  }
-
-  async #useMode(mode: ModeName): Promise<void> {
-    this.#busy = `switching to ${mode}`
-    this.#tell()
+  async #use(mode: string): Promise<void> {
     try {
-      await this.#scene.useMode(mode, {
-        scheduler: this.#scheduler,
-        onLine: (text) => {
-          const line = parseDaemonLine(text)
-          if (line) this.#timeline.daemonSaid(line)
-        },
-      })
-      this.#mode = mode
-      this.#rules.show(mode, mode)
-      await this.#refresh()
-      await this.#untilReady()
-    } catch (error) {
-      throw new KernelError('failed', `use mode ${mode}: ${messageOf(error)}`, { cause: error })
+      await this.#switch.use(mode, this.#stop.signal)
     } finally {
-      this.#busy = ''
       this.#moved()
     }
-  }
-
-  /** Rules of the last mode may still answer, so only the daemon can tell. */
-  async #untilReady(): Promise<void> {
-    const deadline = Date.now() + startMs
-    while (Date.now() < deadline && !this.#stop.signal.aborted) {
-      if ((await this.#scene.gauge.ask({ ask: 'ready' })).isReady === true) return
-      await delay(askMs, undefined, { signal: this.#stop.signal })
-    }
-    throw new KernelError('failed', 'start the daemon: it did not get ready')
   }
 
   /** For the timeline: connections of its own, which are not among those that are shown. */
@@ -248,8 +214,8 @@ export class LiveStage implements Stage {
     const { protocol } = this.#aiming.service()
     const { destination: host, port } = this.#aiming.addressOf('ClusterIP')
     while (Date.now() < deadline && !this.#stop.signal.aborted) {
-      const agent = this.#scene.world.agent('client-pod')
-      const [result] = await agent.flow({ protocol, host, port, timeoutMs: 200 })
+      const request = { protocol, host, port, timeoutMs: 200 }
+      const [result] = await this.#scene.ground.flow('client-pod', request)
       if (result?.backend === pod) return true
     }
     return false
@@ -261,23 +227,24 @@ export class LiveStage implements Stage {
   }
 
   async #refresh(): Promise<void> {
-    const mode = this.#mode
+    const { mode, scheduler, busy } = this.#switch
+    const { site } = this.#scene.ground
     this.#pods = this.#app.pods()
     this.#objects = this.#yaml.list()
     this.#services = this.#app.services()
     const service = this.#aiming.service()
     const podAt = (ip: string) => this.#pods.find((pod) => pod.ip === ip)?.name
     const own = (of: ModeName) => {
-      const state = stateOf(this.#scene.api.registry, of)
+      const state = stateOf(this.#scene.api.registry, of, site)
       return state && onlyService(state, service.name)
     }
     const state = own(mode)
     if (!state || state.services.size === 0) {
       this.#path = { shared: [], ways: [], note: `There is no Service ${service.name}.` }
     } else {
-      this.#path = pathOf(state, mode, { ...this.#aiming.aim(mode), podAt })
+      this.#path = pathOf(state, mode, { site, ...this.#aiming.aim(mode), podAt })
     }
-    await this.#rules.refresh(own(this.#rules.view.mode), this.#scheduler, podAt, this.#busy === '')
+    await this.#rules.refresh(own(this.#rules.view.mode), scheduler, podAt, busy === '')
     this.#moved()
   }
 
@@ -285,7 +252,7 @@ export class LiveStage implements Stage {
   #moved(): void {
     this.#course.look(this.#circumstances())
     this.#counting.refresh({
-      mode: this.#mode,
+      mode: this.#switch.mode,
       service: this.#aiming.service().name,
       path: this.#path,
       addresses: this.#aiming.targets().map(({ address }) => address),
@@ -295,8 +262,8 @@ export class LiveStage implements Stage {
 
   #circumstances(): Circumstances {
     return {
-      mode: this.#mode,
-      scheduler: this.#scheduler,
+      mode: this.#switch.mode,
+      scheduler: this.#switch.scheduler,
       service: this.#aiming.service(),
       pods: this.#pods,
       replicas: this.#app.replicas(),
@@ -312,12 +279,5 @@ export class LiveStage implements Stage {
   }
 }
 
-type ChangeCommand = Extract<
-  PageCommand,
-  { readonly do: 'replicas' | 'pod' | 'affinity' | 'policy' | 'type' | 'ranges' | 'apply' }
->
-
 const refreshMs = 50
-const askMs = 30
-const startMs = 60_000
 const reachMs = 3000

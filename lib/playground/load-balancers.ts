@@ -7,9 +7,9 @@ const lastAddress = 250
 
 /**
  * Gives Services of type LoadBalancer an address and takes it back, as a cloud does. The
- * outside of the world sends 203.0.113.0/24 to the node. Returns how to stop.
+ * outside of the scene sends all that begin with `prefix` to the node. Returns how to stop.
  */
-export function followLoadBalancers(registry: Registry): () => void {
+export function followLoadBalancers(registry: Registry, prefix: string): () => void {
   const kind = registry.resources.byKind('v1', 'Service')
   if (!kind) return () => undefined
   const settle = () => {
@@ -19,7 +19,7 @@ export function followLoadBalancers(registry: Registry): () => void {
       const wants = textAt(service, 'spec', 'type') === 'LoadBalancer'
       const has = addressOf(service) !== ''
       if (wants === has) continue
-      const ip = wants ? freeAddress(taken) : ''
+      const ip = wants ? freeAddress(prefix, taken) : ''
       taken.add(ip)
       const status = wants ? { loadBalancer: { ingress: [{ ip }] } } : { loadBalancer: {} }
       registry.update(kind, withAt(service, ['status'], status), { subresource: 'status' })
@@ -34,9 +34,9 @@ function addressOf(service: KubeObject): string {
   return textAt(ingress, 'ip')
 }
 
-function freeAddress(taken: ReadonlySet<string>): string {
+function freeAddress(prefix: string, taken: ReadonlySet<string>): string {
   for (let last = firstAddress; last < lastAddress; last++) {
-    const ip = `203.0.113.${last}`
+    const ip = `${prefix}${last}`
     if (!taken.has(ip)) return ip
   }
   return ''

@@ -3,22 +3,26 @@ import { readFileSync } from 'node:fs'
 import { parentPort, workerData } from 'node:worker_threads'
 import { joinNetworkNamespace } from '../world/join-namespace.js'
 import { runCommand } from '../kernel/command.js'
-import type { GaugeAnswer, GaugeQuestion, GaugeWorkerMessage } from './node-gauge.js'
+import type { GaugeAnswer, GaugePlace, GaugeQuestion, GaugeWorkerMessage } from './node-gauge.js'
 
 /** The backend that holds the rules is whichever shows chains of ours. */
 const savers = ['iptables-save', 'iptables-nft-save', 'iptables-legacy-save']
 let saver: string | undefined
 
-async function answer(question: GaugeQuestion): Promise<GaugeAnswer> {
+async function answer(question: GaugeQuestion, place: GaugePlace): Promise<GaugeAnswer> {
+  const { urls, namespace } = place
   if (question.ask === 'ready') {
-    const response = await fetch('http://127.0.0.1:10256/readyz')
+    const response = await fetch(`${urls.health}/readyz`)
     return { isReady: response.ok }
   }
   switch (question.mode) {
     case 'iptables':
       return { iptables: await savedRules() }
-    case 'userspace':
-      return { iptables: await savedRules(), metrics: await text('http://127.0.0.1:10249/metrics') }
+    case 'userspace': {
+      const metrics = await text(`${urls.metrics}/metrics`)
+      // Rules of this machine's own are none of ours.
+      return namespace === undefined ? { metrics } : { iptables: await savedRules(), metrics }
+    }
     case 'ipvs':
       return { ipvs: (await runCommand('ipvsadm', ['-Ln', '--stats'])).stdout }
     default:
@@ -44,10 +48,11 @@ async function text(url: string): Promise<string> {
 
 if (parentPort) {
   const port = parentPort
-  joinNetworkNamespace(String(workerData))
+  const place = workerData as GaugePlace
+  if (place.namespace !== undefined) joinNetworkNamespace(place.namespace)
   port.on('message', (question: GaugeQuestion & { readonly number: number }) => {
     const { number } = question
-    answer(question).then(
+    answer(question, place).then(
       (found) => port.postMessage({ number, ...found } satisfies GaugeWorkerMessage),
       // Whoever cannot be asked now is asked again soon.
       () => port.postMessage({ number } satisfies GaugeWorkerMessage),

@@ -21,16 +21,27 @@ export interface GaugeWorkerMessage extends GaugeAnswer {
   readonly number: number
 }
 
-/** A worker thread inside the node's namespace: asking takes no process of its own. */
+/** Where the daemon answers, as seen from the node. */
+export interface DaemonUrls {
+  readonly metrics: string
+  readonly health: string
+}
+
+export interface GaugePlace {
+  readonly urls: DaemonUrls
+  readonly namespace: string | undefined
+}
+
+/** A worker thread inside the node's namespace, if it has one: asking takes no process of its own. */
 export class NodeGauge {
   readonly #worker: Worker
   readonly #waiting = new Map<number, (answer: GaugeAnswer) => void>()
   #numbers = 0
   #hasEnded = false
 
-  constructor(namespace: string) {
+  constructor(urls: DaemonUrls, namespace?: string) {
     this.#worker = new Worker(new URL('./node-gauge-worker.js', import.meta.url), {
-      workerData: namespace,
+      workerData: { urls, namespace } satisfies GaugePlace,
       execArgv: [],
     })
     this.#worker.on('message', ({ number, ...answer }: GaugeWorkerMessage) => {

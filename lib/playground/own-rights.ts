@@ -13,12 +13,14 @@ const insideVariable = 'KUBE_PROXY_TS_INSIDE'
 const prepare = 'mount -t tmpfs tmpfs /run && mkdir /run/netns && exec "$@"'
 const unshareArgs = ['--user', '--map-root-user', '--mount', 'sh', '-c', prepare, 'sh']
 
-/** How this process came to its rights; undefined when it has none. */
-export function rightsOf(): string | undefined {
+/** How this process came to its rights over networks; undefined when it has none. */
+export async function rightsOf(): Promise<string | undefined> {
   if (process.getuid?.() !== 0) return undefined
-  return isInUserNamespace()
-    ? 'without root, in a user namespace'
-    : 'in network namespaces, as root'
+  if (isInUserNamespace()) return 'without root, in a user namespace'
+  // In a container root may be root of very little.
+  return (await refusalOf(['--net', '--mount', 'true'])) === undefined
+    ? 'in network namespaces, as root'
+    : undefined
 }
 
 export function isInUserNamespace(): boolean {
@@ -30,9 +32,13 @@ export function isInUserNamespace(): boolean {
 }
 
 /** Whether the system lets ordinary users have user namespaces; if not, what it said. */
-export async function refusalOfUserNamespace(): Promise<string | undefined> {
+export function refusalOfUserNamespace(): Promise<string | undefined> {
+  return refusalOf([...unshareArgs, 'true'])
+}
+
+async function refusalOf(args: readonly string[]): Promise<string | undefined> {
   try {
-    const { code, stderr } = await runCommand('unshare', [...unshareArgs, 'true'])
+    const { code, stderr } = await runCommand('unshare', args)
     return code === 0 ? undefined : stderr.trim()
   } catch (error) {
     return error instanceof Error ? error.message : String(error)

@@ -1,7 +1,7 @@
 import { aborted } from '../aborted.js'
-import { addresses, podsOfNode, podsOfNode2, type Place } from '../world/topology.js'
-import { backendPorts, type World } from '../world/world.js'
+import { podsOfNode, podsOfNode2, type Place } from '../world/topology.js'
 import { podWishOf } from './pod-state.js'
+import type { Ground } from './ground.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { PodLife, PodRuntime } from '../apiserver/controllers/pod-runtime.js'
 import type { VersionedStore } from '../apiserver/store.js'
@@ -11,16 +11,16 @@ const placesOfNode: Readonly<Record<string, readonly Place[]>> = {
   'node-2': podsOfNode2.filter((place) => place !== 'remote-pod'),
 }
 
-/** Runs the pods of the API server in the places of a world, as backends that tell their name. */
+/** Runs the pods of the API server in the places of a scene, as backends that tell their name. */
 export class PodPlaces implements PodRuntime {
-  readonly #world: World
+  readonly #ground: Ground
   /** Who lives where. */
   readonly #tenants = new Map<Place, string>()
   #vacancy = new AbortController()
   #store: VersionedStore | undefined
 
-  constructor(world: World) {
-    this.#world = world
+  constructor(ground: Ground) {
+    this.#ground = ground
   }
 
   /** From where the wishes of learners come: annotations of the pods. */
@@ -37,14 +37,13 @@ export class PodPlaces implements PodRuntime {
     const { name } = pod.metadata
     const place = await this.#moveIn(name, life)
     if (place === undefined) return
-    const [pair] = addresses[place]
-    const ips = [pair.IPv4, pair.IPv6]
+    const ips = this.#ground.site.addresses[place]
     try {
       life.report({ ips, ready: false })
       await this.#live(pod, place, life)
       // Those who were sent here a moment ago still get their answer.
       await Promise.race([aborted(life.killed), pause(lingerMs)])
-      await this.#world.agent(place).stopServing()
+      await this.#ground.stopServing(place)
     } finally {
       this.#tenants.delete(place)
       this.#vacancy.abort()
@@ -54,17 +53,9 @@ export class PodPlaces implements PodRuntime {
 
   /** Serves, stops and gets unready as its annotations say, until it shall end. */
   async #live(pod: KubeObject, place: Place, life: PodLife): Promise<void> {
-    const agent = this.#world.agent(place)
-    const [pair] = addresses[place]
-    const ips = [pair.IPv4, pair.IPv6]
+    const ground = this.#ground
+    const ips = ground.site.addresses[place]
     const { name, uid } = pod.metadata
-    const start = () =>
-      agent.serve({
-        name,
-        addresses: ips,
-        ports: backendPorts,
-        protocols: this.#world.hasSctp ? ['TCP', 'UDP', 'SCTP'] : ['TCP', 'UDP'],
-      })
     let wish = podWishOf(pod)
     let changed = new AbortController()
     const unsubscribe = this.#store?.subscribe('pods', ({ object }) => {
@@ -78,9 +69,9 @@ export class PodPlaces implements PodRuntime {
         changed = new AbortController()
         const { runs: shallRun, isReady } = wish
         if (shallRun !== runs) {
-          if (shallRun) await start()
+          if (shallRun) await ground.serve(place, name)
           else {
-            await agent.stopServing()
+            await ground.stopServing(place)
             // As long as a kubelet takes to notice that nobody answers its probe.
             await Promise.race([aborted(life.terminating), pause(probeMs)])
           }

@@ -1,6 +1,7 @@
 import { fileURLToPath } from 'node:url'
 import { createInterface } from 'node:readline'
 import { once } from 'node:events'
+import type { ChildProcessWithoutNullStreams } from 'node:child_process'
 import type { World } from '../world/world.js'
 
 export interface RunningProxy {
@@ -17,21 +18,30 @@ export interface RunningProxy {
 
 const command = fileURLToPath(new URL('../cli/main.js', import.meta.url))
 
-/** Starts the daemon, this very program, on the node of a world; by another program if need be. */
+/** The daemon, this very program, as a command line. */
+export function proxyCommand(args: readonly string[]): readonly string[] {
+  return [process.execPath, command, ...args]
+}
+
+/** Starts the daemon on the node of a world; by another program if need be. */
 export function runProxy(
   world: World,
   args: readonly string[],
-  onLine: (line: string) => void = () => undefined,
+  onLine?: (line: string) => void,
   by: readonly string[] = [],
 ): RunningProxy {
-  const child = world.spawn('node', [
-    ...by,
-    process.execPath,
-    command,
+  const flags = [
     ...['--hostname-override', 'node-1', '--cluster-cidr', '10.244.0.0/16,fd00:10:244::/48'],
     ...['--metrics-bind-address', '127.0.0.1:10249', '--healthz-bind-address', '127.0.0.1:10256'],
-    ...args,
-  ])
+  ]
+  return watchProxy(world.spawn('node', [...by, ...proxyCommand([...flags, ...args])]), onLine)
+}
+
+/** A daemon that was just started. */
+export function watchProxy(
+  child: ChildProcessWithoutNullStreams,
+  onLine: (line: string) => void = () => undefined,
+): RunningProxy {
   const chunks: string[] = []
   const keep = (text: string) => {
     chunks.push(text)
@@ -43,17 +53,15 @@ export function runProxy(
     createInterface({ input: stream }).on('line', onLine)
   }
   const exited = once(child, 'exit')
+  const end = async (signal: NodeJS.Signals) => {
+    child.kill(signal)
+    await exited
+  }
   return {
     isRunning: () => child.exitCode === null && child.signalCode === null,
     output: () => chunks.join(''),
     exitCode: () => child.exitCode,
-    stop: async () => {
-      child.kill('SIGTERM')
-      await exited
-    },
-    kill: async () => {
-      child.kill('SIGKILL')
-      await exited
-    },
+    stop: () => end('SIGTERM'),
+    kill: () => end('SIGKILL'),
   }
 }

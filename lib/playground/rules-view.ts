@@ -1,4 +1,4 @@
-import { addresses, addressOf, bridgeName, uplinkName, type Place } from '../world/topology.js'
+import { addressIn, type Site } from './site.js'
 import { configWith } from '../config/load.js'
 import { explainedModes, explainPacket } from '../explain/explain.js'
 import { modeLoaders } from '../modes/registry.js'
@@ -9,13 +9,12 @@ import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
 import { TrackerSink } from '../sources/tracker-sink.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
+import type { Place } from '../world/topology.js'
 import type { Way } from '../explain/packet.js'
 import type { ModeName, ModeSettings, Planner } from '../modes/mode.js'
 import type { ObjectKind } from '../sources/source.js'
 import type { HopView, PathView, Sender, WayView } from './view.js'
 import type { Registry } from '../apiserver/registry.js'
-
-export const clusterCidr = '10.244.0.0/16'
 
 const collections: readonly (readonly [ObjectKind, collection: string])[] = [
   ['Service', 'services'],
@@ -24,10 +23,10 @@ const collections: readonly (readonly [ObjectKind, collection: string])[] = [
 ]
 
 /** The objects of the API server as the daemon on node-1 understands them, IPv4 only. */
-export function stateOf(registry: Registry, mode: ModeName): DesiredState | undefined {
+export function stateOf(registry: Registry, mode: ModeName, site: Site): DesiredState | undefined {
   const node = { nodeName: 'node-1', families: ['IPv4'] } as const
-  const tracker = new Tracker(trackerSettings(configWith({ clusterCIDR: clusterCidr }), mode, node))
-  tracker.setLocalAddresses(['127.0.0.1', ...addresses.node.map(({ IPv4 }) => IPv4)])
+  const tracker = new Tracker(trackerSettings(configWith(site.config), mode, node))
+  tracker.setLocalAddresses([...new Set(['127.0.0.1', ...site.addresses.node])])
   const sink = new TrackerSink(tracker, node.nodeName, {
     changed: () => undefined,
     malformed: () => undefined,
@@ -42,8 +41,8 @@ export function stateOf(registry: Registry, mode: ModeName): DesiredState | unde
 }
 
 /** What a mode is told; the scheduler is read by ipvs only. */
-export function settingsOf(mode: ModeName, scheduler = 'rr'): ModeSettings {
-  const settings = modeSettings(configWith({ clusterCIDR: clusterCidr }), mode, ['IPv4'])
+export function settingsOf(mode: ModeName, site: Site, scheduler = 'rr'): ModeSettings {
+  const settings = modeSettings(configWith(site.config), mode, ['IPv4'])
   return { ...settings, ipvs: { ...settings.ipvs, scheduler } }
 }
 
@@ -59,11 +58,11 @@ export function onlyService(state: DesiredState, service: string): DesiredState 
 export async function rulesOf(
   state: DesiredState,
   mode: ModeName,
-  scheduler: string,
+  { site, scheduler }: { readonly site: Site; readonly scheduler: string },
 ): Promise<readonly string[]> {
   const definition = await modeLoaders[mode]?.()
   if (!definition || state.services.size === 0) return []
-  return ownLines(definition.planner(settingsOf(mode, scheduler)), state)
+  return ownLines(definition.planner(settingsOf(mode, site, scheduler)), state)
 }
 
 /** What a planner makes of the Services of a state, beyond what it makes without any. */
@@ -75,6 +74,7 @@ export function ownLines(planner: Planner, state: DesiredState): readonly string
 }
 
 export interface Connection {
+  readonly site: Site
   readonly sender: Sender
   /** Where the sender is; undefined when there is nobody to send. */
   readonly place: Place | undefined
@@ -92,15 +92,15 @@ export function pathOf(state: DesiredState, mode: ModeName, connection: Connecti
     const note = `The way through ${mode} is not drawn; the rules below are those it makes.`
     return { shared: [], ways: [], note }
   }
-  const { sender, place, protocol, destination, port, podAt } = connection
+  const { site, sender, place, protocol, destination, port, podAt } = connection
   if (place === undefined) return { shared: [], ways: [], note: 'There is no pod to send from.' }
-  const ways = explainPacket(explained, state, settingsOf(mode), {
+  const ways = explainPacket(explained, state, settingsOf(mode, site), {
     family: 'IPv4',
     protocol,
-    source: addressOf(place, 'IPv4'),
+    source: addressIn(site, place),
     destination,
     port,
-    inInterface: interfaces[sender],
+    inInterface: site.interfaces[sender],
     mark: 0,
     isDnated: false,
     isMasqueraded: false,
@@ -135,11 +135,4 @@ export function pathView(
 /** Without what only the walk needs. */
 function plainHop({ where, rule, why }: HopView): HopView {
   return { where, rule, why }
-}
-
-const interfaces: Readonly<Record<Sender, string | undefined>> = {
-  'client-pod': bridgeName,
-  node: undefined,
-  outside: uplinkName,
-  backend: bridgeName,
 }

@@ -5,11 +5,13 @@ import { rulesOf } from './rules-view.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { ModeName } from '../modes/mode.js'
 import type { RulesView } from './view.js'
+import type { Site } from './site.js'
 
 const modes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
 
 /** The rules of one Service in one mode, with the difference that the last change made. */
 export class ShownRules {
+  readonly #site: Site
   #mode: ModeName = 'iptables'
   #before: { readonly key: string; readonly lines: readonly string[] } | undefined
   #because = ''
@@ -18,6 +20,10 @@ export class ShownRules {
     modes,
     lines: [],
     lastChange: '',
+  }
+
+  constructor(site: Site) {
+    this.#site = site
   }
 
   get view(): RulesView & { readonly mode: ModeName } {
@@ -46,7 +52,7 @@ export class ShownRules {
     isSettled: boolean,
   ): Promise<void> {
     const mode = this.#mode
-    const lines = state ? await rulesOf(state, mode, scheduler) : []
+    const lines = state ? await rulesOf(state, mode, { site: this.#site, scheduler }) : []
     const names = [...(state?.services.values() ?? [])].map(
       ({ portName }) => portName.split(':')[0],
     )

@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { textAt } from '../apiserver/json.js'
 import { Scene } from './scene.js'
 import type { KubeObject } from '../apiserver/object.js'
+import type { LayGround } from './ground.js'
 import type { ModeName } from '../modes/mode.js'
 import type { RunningProxy } from './proxy-process.js'
 
@@ -9,6 +10,8 @@ export interface TourOptions {
   /** Modes to show, one after the other; each was probed and can run here. */
   readonly modes: readonly ModeName[]
   readonly print: (line: string) => void
+  /** What to build the scene of; network namespaces unless told otherwise. */
+  readonly lay?: LayGround
 }
 
 const calls = 6
@@ -21,14 +24,16 @@ const app = { app: 'web' }
  * answered as they should.
  */
 export async function runTour(options: TourOptions, signal: AbortSignal): Promise<boolean> {
-  const { print } = options
-  print('Building two nodes with pods out of network namespaces, and an API server ...')
-  const scene = await Scene.create('tour')
+  const { print, lay } = options
+  const scene = await Scene.create('tour', lay)
   try {
+    print(`Built ${scene.ground.site.built}, and an API server.`)
     print(`   from another terminal: kubectl --kubeconfig ${scene.kubeconfig} get all`)
     const service = createWeb(scene)
     const clusterIp = textAt(service, 'spec', 'clusterIP')
-    print(`   Deployment web with ${replicas} pods, Service web at ${clusterIp}:80`)
+    print(
+      `   Deployment web with ${replicas} pods, Service web at ${clusterIp}:${scene.ground.site.ports.web}`,
+    )
     const guide = new Guide({ scene, clusterIp, print, signal })
     let isFine = true
     for (const mode of options.modes) {
@@ -70,7 +75,7 @@ class Guide {
       print(`   the Service did not answer; the daemon said:\n${proxy.output()}`)
       return false
     }
-    print(`   ${calls} requests from a pod to ${this.#clusterIp}:80, answered by`)
+    print(`   ${calls} requests from a pod to ${this.#clusterIp}:${this.#port}, answered by`)
     const before = await this.#call()
     const [victim] = before
     if (before.size !== replicas || victim === undefined) return false
@@ -81,6 +86,10 @@ class Guide {
     const isFine = after.size === replicas && !after.has(victim)
     if (!isFine) print(`   that is not as it should be; the daemon said:\n${proxy.output()}`)
     return isFine
+  }
+
+  get #port(): number {
+    return this.#scene.ground.site.ports.web
   }
 
   /** Who answers, drawn as rows of names. */
@@ -105,15 +114,14 @@ class Guide {
   }
 
   async #ask(count: number): Promise<readonly (string | undefined)[]> {
-    const agent = this.#scene.world.agent('client-pod')
-    const request = {
+    const answers = await this.#scene.ground.flow('client-pod', {
       protocol: 'TCP',
       host: this.#clusterIp,
-      port: 80,
+      port: this.#port,
       count,
       timeoutMs: 5000,
-    } as const
-    return (await agent.flow(request)).map(({ backend }) => backend)
+    })
+    return answers.map(({ backend }) => backend)
   }
 
   async #answers(proxy: RunningProxy): Promise<boolean> {
@@ -141,7 +149,7 @@ class Guide {
 const patienceMs = 60_000
 const pauseMs = 50
 
-function createWeb({ api }: Scene): KubeObject {
+function createWeb({ api, ground }: Scene): KubeObject {
   const template = {
     metadata: { labels: app },
     spec: { containers: [{ name: 'web', image: 'built-in' }] },
@@ -156,7 +164,10 @@ function createWeb({ api }: Scene): KubeObject {
     apiVersion: 'v1',
     kind: 'Service',
     metadata: { name: 'web', namespace: 'default' },
-    spec: { selector: app, ports: [{ name: 'http', port: 80, targetPort: 8080 }] },
+    spec: {
+      selector: app,
+      ports: [{ name: 'http', port: ground.site.ports.web, targetPort: 8080 }],
+    },
   })
 }
 

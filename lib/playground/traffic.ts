@@ -1,8 +1,8 @@
 import { pause } from '../pause.js'
-import { addresses, type Place } from '../world/topology.js'
 import type { FlowResult } from '../world/agent-protocol.js'
+import type { Ground } from './ground.js'
 import type { LogEntry, Sender } from './view.js'
-import type { World } from '../world/world.js'
+import type { Place } from '../world/topology.js'
 
 export interface Aim {
   readonly mode: string
@@ -29,7 +29,7 @@ const udpClientPort = 40_007
 
 /** Sends requests in the scene and keeps who answered. */
 export class Traffic {
-  readonly #world: World
+  readonly #ground: Ground
   readonly #listener: TrafficListener
   readonly #answers = new Map<string, number>()
   #log: readonly LogEntry[] = []
@@ -37,8 +37,8 @@ export class Traffic {
   #continuous: AbortController | undefined
   #running: Promise<void> = Promise.resolve()
 
-  constructor(world: World, listener: TrafficListener) {
-    this.#world = world
+  constructor(ground: Ground, listener: TrafficListener) {
+    this.#ground = ground
     this.#listener = listener
   }
 
@@ -103,9 +103,8 @@ export class Traffic {
     const { place, protocol, destination, port } = aim
     if (place === undefined || destination === '') return
     const from = protocol === 'UDP' ? { fromPort: udpClientPort } : {}
-    const results = await this.#world
-      .agent(place)
-      .flow({ protocol, host: destination, port, count, timeoutMs, ...from })
+    const request = { protocol, host: destination, port, count, timeoutMs, ...from }
+    const results = await this.#ground.flow(place, request)
     for (const result of results) this.#record(aim, place, result)
     this.#listener.changed()
   }
@@ -123,7 +122,7 @@ export class Traffic {
       answer,
       isAnswered: result.backend !== undefined,
       source,
-      isSourceKept: addresses[place].some(({ IPv4, IPv6 }) => source === IPv4 || source === IPv6),
+      isSourceKept: this.#ground.site.addresses[place].includes(source),
       milliseconds: Math.round(result.latencyMs * 10) / 10,
     }
     this.#log = [entry, ...this.#log.slice(0, logLength - 1)]

@@ -12,10 +12,14 @@ export interface View {
   readonly isReadOnly: boolean
   /** How the scene came to its rights, such as `as root`; one line under the title. */
   readonly where: string
+  /** What cannot be shown where this runs, and why; a sentence each. */
+  readonly limits: readonly string[]
   /** What the daemon runs in. */
   readonly mode: string
-  /** Modes this kernel can run. */
+  /** Modes that can run here. */
   readonly modes: readonly string[]
+  /** In userspace mode: it listens at the addresses of Services, and no rule leads to it. */
+  readonly listensItself: boolean
   /** Of ipvs. */
   readonly scheduler: string
   /** A switch of mode or a run of requests is under way. */
@@ -30,6 +34,8 @@ export interface View {
   readonly nodeNames?: readonly [here: string, elsewhere: string]
   readonly replicas: number
   readonly sender: Sender
+  /** Who can be sent from. */
+  readonly senders: readonly Sender[]
   readonly target: TargetView
   readonly targets: readonly TargetView[]
   readonly path: PathView
@@ -182,6 +188,8 @@ export interface LessonView {
   readonly title: string
   /** Why it matters, in two or three sentences. */
   readonly story: string
+  /** Such as `needs iptables mode`, where that is not here; empty when nothing is missing. */
+  readonly missing: string
   readonly tasks: readonly TaskView[]
   readonly isActive: boolean
   readonly isDone: boolean

@@ -4,6 +4,7 @@ import { podStateOf, processAnnotation, readyAnnotation } from './pod-state.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { PodAction, PodView, Policy, ServiceLine, ServiceType, ServiceView } from './view.js'
 import type { Registry } from '../apiserver/registry.js'
+import type { Site } from './site.js'
 
 const labels = { app: 'web' }
 
@@ -29,7 +30,7 @@ export class WebApp {
   }
 
   /** Makes web (TCP, with a node port so that the outside has a way in) and echo (UDP). */
-  create(replicas: number): void {
+  create(replicas: number, at: Site['ports']): void {
     const template = {
       metadata: { labels },
       spec: { containers: [{ name: 'web', image: 'built-in' }] },
@@ -47,9 +48,9 @@ export class WebApp {
       spec: { selector: labels, ...spec },
     })
     const services = this.#kind('v1', 'Service')
-    const ports = [{ name: 'http', port: 80, targetPort: 8080 }]
+    const ports = [{ name: 'http', port: at.web, targetPort: 8080 }]
     this.#registry.put(services, service('web', { type: 'NodePort', ports }))
-    const udp = [{ name: 'echo', port: 7, targetPort: 8080, protocol: 'UDP' }]
+    const udp = [{ name: 'echo', port: at.echo, targetPort: 8080, protocol: 'UDP' }]
     this.#registry.put(services, service('echo', { ports: udp }))
   }
 

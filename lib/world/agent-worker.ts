@@ -86,7 +86,7 @@ function freshPort(): number {
 
 if (parentPort) {
   const port = parentPort
-  joinNetworkNamespace(String(workerData))
+  if (typeof workerData === 'string') joinNetworkNamespace(workerData)
   port.on('message', ({ number, command }: NumberedCommand) => {
     perform(command).then(
       (results) => port.postMessage({ number, results } satisfies AgentAnswer),

@@ -35,14 +35,15 @@ interface Waiting {
 
 /**
  * Starts an agent as a worker thread: a thread may be in a network namespace of its own, so a
- * world of ten places costs one process.
+ * world of ten places costs one process. Without a namespace it is where this process is.
  */
-export function startAgent(namespace: string): Agent {
+export function startAgent(namespace?: string): Agent {
   const worker = new Worker(new URL('./agent-worker.js', import.meta.url), {
     workerData: namespace,
     // What instruments the process (coverage, loaders) would cost every thread its start time.
     execArgv: [],
   })
+  const where = namespace ?? 'the network of this process'
   const waiting = new Map<number, Waiting>()
   let numbers = 0
   let ended: Error | undefined
@@ -56,7 +57,7 @@ export function startAgent(namespace: string): Agent {
     waiting.delete(answer.number)
   })
   worker.on('error', (cause: Error) => end(cause))
-  worker.on('exit', () => end(new Error(`agent in ${namespace} has ended`)))
+  worker.on('exit', () => end(new Error(`agent in ${where} has ended`)))
   // Only a question under way keeps the process alive, as with a socket.
   worker.unref()
 
@@ -70,7 +71,7 @@ export function startAgent(namespace: string): Agent {
         worker.postMessage({ number, command } satisfies NumberedCommand)
       })
       if (error !== undefined) {
-        throw new KernelError('failed', `${command.op} in ${namespace}: ${error}`)
+        throw new KernelError('failed', `${command.op} in ${where}: ${error}`)
       }
       return results ?? []
     } finally {

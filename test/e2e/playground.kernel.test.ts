@@ -1,57 +1,13 @@
-import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readdirSync } from 'node:fs'
+import { existsSync, readdirSync, rmSync } from 'node:fs'
 import { createServer } from 'node:net'
-import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import t from 'tap'
+import { ordinaryUser, play, playWithoutRights } from '../support/played.js'
 import { runCommand } from '../../lib/kernel/command.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
-const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
-/** Nobody in particular: an ordinary user without any right. */
-const ordinaryUser = ['--reuid', '12345', '--regid', '12345', '--clear-groups']
-
-interface Played {
-  readonly pid: number
-  readonly output: () => string
-  readonly ended: Promise<number | null>
-  readonly signal: (name: NodeJS.Signals) => void
-  readonly said: (text: RegExp) => Promise<RegExpExecArray>
-}
-
-function play(args: readonly string[], wrapper: readonly string[] = []): Played {
-  const [file = process.execPath, ...rest] = [
-    ...wrapper,
-    process.execPath,
-    command,
-    'playground',
-    ...args,
-  ]
-  const child = spawn(file, rest, { stdio: ['ignore', 'pipe', 'pipe'] })
-  const chunks: string[] = []
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding('utf8').on('data', (text: string) => chunks.push(text))
-  }
-  const output = () => chunks.join('')
-  const ended = once(child, 'exit').then(([code]) => code as number | null)
-  const said = async (text: RegExp) => {
-    for (let tries = 0; tries < 1200; tries++) {
-      const match = text.exec(output())
-      if (match) return match
-      await new Promise((resolve) => setTimeout(resolve, 50))
-    }
-    throw new Error(`never said ${text.source}:\n${output()}`)
-  }
-  return {
-    pid: child.pid ?? 0,
-    output,
-    ended,
-    signal: (name) => void child.kill(name),
-    said,
-  }
-}
-
 /** Folders of playgrounds and their kubeconfigs. */
 function folders(): ReadonlySet<string> {
   return new Set(readdirSync(tmpdir()).filter((name) => name.startsWith('kube-proxy-playground-')))
@@ -119,9 +75,6 @@ t.test('an ordinary user plays inside a user namespace', { skip }, async (t) => 
   ]).catch(() => undefined)
   if (trial?.code !== 0) {
     t.comment('not tried: this system refuses user namespaces, or has no setpriv')
-    const refused = play(['--once', '--mode', 'nftables'], ['setpriv', ...ordinaryUser])
-    t.equal(await refused.ended, 1)
-    t.match(refused.output(), /refuses user namespaces|not found/)
     return
   }
   const wrapper = ['setpriv', ...ordinaryUser, 'env', `HOME=${tmpdir()}`]
@@ -140,6 +93,57 @@ t.test('an ordinary user plays inside a user namespace', { skip }, async (t) => 
   t.equal(await played.ended, 0, played.output())
   await until('no folder is left', () => [...folders()].every((name) => before.has(name)))
 })
+
+t.test('without any rights there is userspace mode on 127.0.0.0/8', { skip }, async (t) => {
+  const once1 = await playWithoutRights(['--once'])
+  t.equal(await once1.ended, 0, once1.output())
+  t.match(once1.output(), /this system refuses user namespaces:\n {3}unshare: .*No space left/)
+  t.match(once1.output(), /Mode nftables cannot run here: it needs rights over a network/)
+  t.match(once1.output(), /Playing without any rights, on 127\.0\.0\.0\/8 of this machine/)
+  const rows = once1.output().match(/^ {6}web-.*$/gm) ?? []
+  t.equal(rows.length, 2, once1.output())
+  const [first = [], after = []] = rows.map((row) => row.trim().split(/ +/))
+  t.equal(new Set(first).size, 2, 'two pods answered')
+  t.same(first.slice(2), first.slice(0, -2), 'in turn')
+  t.equal(new Set([...first, ...after]).size, 3, 'and later the successor of the one that went')
+  t.match(once1.output(), /Everything answered as it should/)
+
+  const kernelMode = await playWithoutRights(['--once', '--mode', 'nftables'])
+  t.equal(await kernelMode.ended, 1)
+  t.match(kernelMode.output(), /No mode is left to show/)
+})
+
+t.test('nor does a playground without rights leave anything', { skip }, async (t) => {
+  for (const signal of ['SIGINT', 'SIGKILL'] as const) {
+    const [foldersBefore, networksBefore] = [folders(), await hostNetworks()]
+    const played = await playWithoutRights(['--port', '0'])
+    const [, url = ''] = await played.said(/Open (http:\/\/127\.0\.0\.1:\d+)/)
+    t.equal((await fetch(url)).status, 200)
+    await played.said(/answered by/)
+    const used = (await hostNetworks()).filter((network) => !networksBefore.includes(network))
+    t.equal(used.length, 2, 'the page and the tour have addresses of their own')
+    played.signal(signal)
+    t.equal(await played.ended, signal === 'SIGINT' ? 0 : null)
+    await until('nobody listens there any more', async () => {
+      const now = await hostNetworks()
+      return !used.some((network) => now.includes(network))
+    })
+    await until('no daemon is left', async () => {
+      const { stdout } = await runCommand('ps', ['-eo', 'args'])
+      return !used.some((network) => stdout.includes(`--master http://${network}`))
+    })
+    const left = [...folders()].filter((name) => !foldersBefore.has(name))
+    if (signal === 'SIGINT') t.same(left, [], 'no folder is left')
+    // Nobody can clean up after a SIGKILL but whoever sent it.
+    else for (const name of left) rmSync(join(tmpdir(), name), { recursive: true })
+  }
+})
+
+/** The networks of 127.0.0.0/8 beyond the first, `127.x.`, at which somebody listens. */
+async function hostNetworks(): Promise<readonly string[]> {
+  const { stdout } = await runCommand('ss', ['-Htuln'])
+  return [...new Set(stdout.match(/\b127\.(?!0\.)\d+\./g))]
+}
 
 t.test('who asks for nonsense is told what there is', { skip }, async (t) => {
   const port = play(['--port', 'many'])

@@ -48,7 +48,27 @@ export async function withOpenedPage(
     stop.signal,
   )
   const nowhere = { url: '', kubeconfig: '' }
-  const { url, kubeconfig } = await Promise.race([opened, running.then(() => nowhere)])
+  const found = await Promise.race([opened, running.then(() => nowhere)])
+  try {
+    await withBrowser({ ...found, mode: modes[0] }, act)
+  } finally {
+    stop.abort()
+    await running
+  }
+}
+
+export interface ServedPage {
+  readonly url: string
+  readonly kubeconfig: string
+  /** The one it starts in. */
+  readonly mode: ModeName
+}
+
+/** A real browser over a page that is served. */
+export async function withBrowser(
+  { url, kubeconfig, mode }: ServedPage,
+  act: (opened: OpenedPage) => Promise<void>,
+): Promise<void> {
   const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
   try {
     const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
@@ -96,7 +116,7 @@ export async function withOpenedPage(
         }),
       )
     }
-    await see('#status', `running in ${modes[0]} mode`)
+    await see('#status', `running in ${mode} mode`)
     await act({
       page,
       url,
@@ -110,8 +130,6 @@ export async function withOpenedPage(
     })
   } finally {
     await browser.close()
-    stop.abort()
-    await running
   }
 }
 

@@ -3,6 +3,7 @@ import t from 'tap'
 import { createApiServer } from '../../lib/apiserver/server.js'
 import { onlyService, pathOf, stateOf } from '../../lib/playground/rules-view.js'
 import { PageServer } from '../../lib/playground/page-server.js'
+import { worldSite } from '../../lib/playground/site.js'
 import { addressOf, type Place } from '../../lib/world/topology.js'
 import { browserFlags, browserPath, hasBrowser } from './opened-page.js'
 import type { ModeName } from '../../lib/modes/mode.js'
@@ -50,9 +51,10 @@ function path(mode: ModeName, sender: Exclude<Sender, 'backend'>, spec: object =
       conditions: { ready: true },
     })),
   })
-  const state = stateOf(api.registry, mode)
+  const state = stateOf(api.registry, mode, worldSite)
   if (!state) throw new Error('there is no state')
   return pathOf(onlyService(state, 'default/web'), mode, {
+    site: worldSite,
     sender,
     place: sender,
     protocol: 'TCP',
@@ -88,8 +90,10 @@ function viewOf(mode: ModeName): View {
   return {
     isReadOnly: true,
     where: 'unit data',
+    limits: [],
     mode,
     modes: [...modes],
+    listensItself: false,
     scheduler: 'rr',
     busy: '',
     services: [{ key: 'default/web', type: 'ClusterIP', clusterIp, ports: '80/TCP' }],
@@ -109,6 +113,7 @@ function viewOf(mode: ModeName): View {
     pods,
     replicas: 3,
     sender: 'client-pod',
+    senders: worldSite.senders,
     target: { name: 'ClusterIP', address: `${clusterIp}:80` },
     targets: [{ name: 'ClusterIP', address: `${clusterIp}:80` }],
     path: path(mode, 'client-pod'),

@@ -47,7 +47,8 @@ export function showControls(view: View): void {
     one.disabled = view.busy !== ''
     one.classList.add('mode', one.dataset['value'] ?? '')
   }
-  choices('senders', senders, view.sender, (value) => {
+  const here = senders.filter(([name]) => view.senders.includes(name))
+  choices('senders', here, view.sender, (value) => {
     const sender = senders.find(([name]) => name === value)?.[0]
     return sender && { do: 'sender', sender }
   })

@@ -16,11 +16,11 @@ export function showLessons({ lessons }: View): void {
   })
 }
 
-function lessonLine({ id, title, isDone }: LessonView, index: number): Node {
+function lessonLine({ id, title, isDone, missing }: LessonView, index: number): Node {
   const one = button('', () => void send({ do: 'lesson', id }), `Lesson ${index + 1}: ${title}`)
   one.append(
     element('span', 'lesson-number', isDone ? '✓' : String(index + 1)),
-    element('span', '', title),
+    element('span', '', title, ...(missing === '' ? [] : [element('span', 'soft', missing)])),
   )
   one.className = `lesson${isDone ? ' done' : ''}`
   one.dataset['key'] = id
@@ -47,6 +47,9 @@ function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly No
   return [
     element('h3', '', `${number}. ${lesson.title}`),
     element('p', 'story', lesson.story),
+    ...(lesson.missing === ''
+      ? []
+      : [element('p', 'missing', `This lesson ${lesson.missing}, which is not to be had here.`)]),
     element('ol', 'tasks', ...tasks),
     ...(lesson.isDone ? [element('p', 'moral', lesson.moral)] : []),
     element('p', 'lesson-buttons', ...onward, end),

@@ -1,5 +1,5 @@
 import { animatePackets } from './packets.js'
-import { byId, redraw } from './element.js'
+import { byId, element, redraw } from './element.js'
 import { connectControls, showControls } from './controls.js'
 import { connectObjects, showObjects } from './yaml-panel.js'
 import { drawPicture } from './picture.js'
@@ -22,10 +22,16 @@ function show(view: View): void {
   document.body.classList.toggle('read-only', view.isReadOnly)
   if (view.isReadOnly) document.title = 'kube-proxy'
   byId('title').textContent = view.isReadOnly ? 'kube-proxy' : 'kube-proxy playground'
+  redraw('limits', view.limits, () => {
+    byId('limits').hidden = view.limits.length === 0
+    byId('limits').replaceChildren(...view.limits.map((words) => element('p', '', words)))
+  })
   showControls(view)
-  const { path, pods, sender, target, service } = view
-  redraw('picture', [mode, path, pods, sender, target, service, narrowScreen.matches], () =>
-    drawPicture(view, narrowScreen.matches),
+  const { path, pods, sender, senders, target, service } = view
+  redraw(
+    'picture',
+    [mode, path, pods, sender, senders, target, service, narrowScreen.matches],
+    () => drawPicture(view, narrowScreen.matches),
   )
   showTraffic(view)
   animatePackets(view, narrowScreen.matches)

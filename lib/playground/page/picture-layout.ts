@@ -12,6 +12,8 @@ export type Frame = readonly [number, number, number, number]
 export interface Layout {
   readonly width: number
   readonly height: number
+  /** What may be cut off where nobody is outside. */
+  readonly outer: Point
   readonly node: Frame
   readonly node2: Frame
   readonly kernel: Frame
@@ -44,6 +46,7 @@ const wideProxy = { x: 478, y: 62 }
 export const wide: Layout = {
   width: 900,
   height: 404,
+  outer: { x: 138, y: 0 },
   node: [146, 10, 744, 276],
   node2: [520, 300, 300, 96],
   kernel: [348, 128, 260, 138],
@@ -92,6 +95,7 @@ const betweenPods = ({ x }: Point): readonly Point[] => [
 export const narrow: Layout = {
   width: 360,
   height: 574,
+  outer: { x: 0, y: 58 },
   node: [5, 66, 350, 386],
   node2: [5, 466, 350, 102],
   kernel: [20, 176, 308, 116],

@@ -28,7 +28,9 @@ export interface Routes {
 export function drawPicture(view: View, isNarrow: boolean): void {
   const layout = isNarrow ? narrow : wide
   const picture = byId('picture')
-  picture.setAttribute('viewBox', `0 0 ${layout.width} ${layout.height}`)
+  const { width, height } = layout
+  const edge = view.senders.includes('outside') ? { x: 0, y: 0 } : layout.outer
+  picture.setAttribute('viewBox', `${edge.x} ${edge.y} ${width - edge.x} ${height - edge.y}`)
   picture.setAttribute('aria-label', describe(view))
   const places = placePods(view.pods, layout)
   const parts = [
@@ -152,7 +154,10 @@ function frame(
 }
 
 function senderBoxes(view: View, layout: Layout): SVGElement[] {
-  return (['outside', 'client-pod', 'node'] as const).flatMap((sender) =>
+  const here = (['outside', 'client-pod', 'node'] as const).filter((sender) =>
+    view.senders.includes(sender),
+  )
+  return here.flatMap((sender) =>
     box(layout.senders[sender], [senderWords[sender]], sender === view.sender ? 'on' : '', layout),
   )
 }
@@ -164,8 +169,10 @@ function proxyBox({ mode }: View, layout: Layout): SVGElement[] {
   return box(layout.proxy, ['kube-proxy', below], isInTheWay ? 'on' : 'quiet', layout, width)
 }
 
-function serviceBox({ service, target, mode, path }: View, layout: Layout): SVGElement[] {
+function serviceBox(view: View, layout: Layout): SVGElement[] {
+  const { service, target, mode, path, listensItself } = view
   const { x, y } = layout.service
+  const does = listensItself && mode === 'userspace' ? 'kube-proxy listens at it' : machinery[mode]
   const stopped = path.ways.find(({ end }) => end === 'stopped')
   const verdict = stopped?.verdict.split(':')[0]
   const place = {
@@ -181,7 +188,7 @@ function serviceBox({ service, target, mode, path }: View, layout: Layout): SVGE
     drawn('text', { ...middle, y: y - 14, class: 'strong' }, name),
     drawn('text', { ...middle, y: y + 5 }, target.address),
     verdict === undefined
-      ? drawn('text', { ...middle, y: y + 24, class: 'soft' }, machinery[mode] ?? mode)
+      ? drawn('text', { ...middle, y: y + 24, class: 'soft' }, does ?? mode)
       : drawn('text', { ...middle, y: y + 24, class: 'stop' }, verdict),
   ]
 }

@@ -1,0 +1,63 @@
+import { join } from 'node:path'
+import { backendPorts, createWorld } from '../world/world.js'
+import { forward } from '../world/forward.js'
+import { NodeGauge } from './node-gauge.js'
+import { openBridge, type Bridge } from '../world/bridge.js'
+import { places } from '../world/topology.js'
+import { runProxy } from './proxy-process.js'
+import { worldSite } from './site.js'
+import type { Ground } from './ground.js'
+import type { Server } from 'node:net'
+
+/** Where the daemon on the node finds the API server. */
+const apiPortOnNode = 6443
+
+/** A small cluster of network namespaces. Needs root, if only that of a user namespace. */
+export async function layNamespaces(name: string, folder: string): Promise<Ground> {
+  const world = await createWorld({ name })
+  const gauge = new NodeGauge(
+    { metrics: 'http://127.0.0.1:10249', health: 'http://127.0.0.1:10256' },
+    world.namespaces.node,
+  )
+  let door: Server | undefined
+  let bridge: Bridge | undefined
+  const protocols = world.hasSctp ? (['TCP', 'UDP', 'SCTP'] as const) : (['TCP', 'UDP'] as const)
+  const ground: Ground = {
+    site: worldSite,
+    gauge,
+    flow: (place, request) => world.agent(place).flow(request),
+    serve: (place, backend) =>
+      world.agent(place).serve({
+        name: backend,
+        addresses: worldSite.addresses[place],
+        ports: backendPorts,
+        protocols,
+      }),
+    stopServing: (place) => world.agent(place).stopServing(),
+    // The API server lives outside of the namespaces; a socket file leads from the node to it.
+    openApi: async ({ hostname, port }) => {
+      const path = join(folder, 'api.sock')
+      door = await forward({ path }, { host: hostname, port: Number(port) })
+      bridge = await openBridge({
+        namespace: world.namespaces.node,
+        from: { port: apiPortOnNode },
+        to: { path },
+      })
+      return `http://127.0.0.1:${apiPortOnNode}`
+    },
+    startProxy: (args, onLine) => runProxy(world, args, onLine),
+    close: async () => {
+      await Promise.all([bridge?.close(), gauge.close()])
+      door?.close()
+      await world.close()
+    },
+  }
+  try {
+    // Every place serves from the start; here only pods shall.
+    await Promise.all(places.map((place) => ground.stopServing(place)))
+    return ground
+  } catch (error) {
+    await ground.close()
+    throw error
+  }
+}

@@ -1,0 +1,71 @@
+import { spawn, type ChildProcessByStdio } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { readlinkSync, writeFileSync } from 'node:fs'
+import type { Readable, Writable } from 'node:stream'
+
+/** The playground as somebody starts it in a terminal. */
+
+const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+
+/** Nobody in particular: an ordinary user without any right. */
+export const ordinaryUser = ['--reuid', '12345', '--regid', '12345', '--clear-groups']
+
+export interface Played {
+  readonly pid: number
+  readonly output: () => string
+  readonly ended: Promise<number | null>
+  readonly signal: (name: NodeJS.Signals) => void
+  readonly said: (text: RegExp) => Promise<RegExpExecArray>
+}
+
+export function play(args: readonly string[], wrapper: readonly string[] = []): Played {
+  return followed(start([...wrapper, process.execPath, command, 'playground', ...args]))
+}
+
+/**
+ * As an ordinary user whom the kernel refuses user namespaces: inside of one that allows no
+ * further ones, which limits nobody else on this machine.
+ */
+export async function playWithoutRights(args: readonly string[]): Promise<Played> {
+  const limit = 'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv "$@"'
+  const child = start([
+    ...['unshare', '--user', 'sh', '-c', `read -r _ && exec sh -c '${limit}' sh "$@"`, 'sh'],
+    ...[...ordinaryUser, process.execPath, command, 'playground', ...args],
+  ])
+  const own = readlinkSync('/proc/self/ns/user')
+  while (readlinkSync(`/proc/${child.pid}/ns/user`) === own) {
+    await new Promise((resolve) => setTimeout(resolve, 5))
+  }
+  for (const map of ['uid_map', 'gid_map']) writeFileSync(`/proc/${child.pid}/${map}`, '0 0 65536')
+  child.stdin.end('\n')
+  return followed(child)
+}
+
+function start([file = '', ...rest]: readonly string[]) {
+  return spawn(file, rest, { stdio: ['pipe', 'pipe', 'pipe'] })
+}
+
+function followed(child: ChildProcessByStdio<Writable, Readable, Readable>): Played {
+  const chunks: string[] = []
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => chunks.push(text))
+  }
+  const output = () => chunks.join('')
+  const ended = once(child, 'exit').then(([code]) => code as number | null)
+  const said = async (text: RegExp) => {
+    for (let tries = 0; tries < 1200; tries++) {
+      const match = text.exec(output())
+      if (match) return match
+      await new Promise((resolve) => setTimeout(resolve, 50))
+    }
+    throw new Error(`never said ${text.source}:\n${output()}`)
+  }
+  return {
+    pid: child.pid ?? 0,
+    output,
+    ended,
+    signal: (name) => void child.kill(name),
+    said,
+  }
+}
