@@ -1,0 +1,103 @@
+import t from 'tap'
+import { skip, withOpenedPage, type OpenedPage } from './opened-page.js'
+
+/** Names of the pods as the page has them, by node. */
+async function podsOf({ page }: OpenedPage, node: string): Promise<readonly string[]> {
+  return page
+    .locator('#pods li', { has: page.locator('.where-is', { hasText: node }) })
+    .locator('.name')
+    .allInnerTexts()
+}
+
+function isSame(names: readonly string[], others: readonly string[]): boolean {
+  return names.length === others.length && names.every((name) => others.includes(name))
+}
+
+t.test('internal policy Local: only pods of the node of whoever asks', { skip }, async (t) => {
+  await withOpenedPage(['nftables', 'iptables', 'userspace'], async (opened) => {
+    const { page, see, press, answersLike, sendUntil, complaints } = opened
+    await page.locator('#pods .state.ready').nth(2).waitFor()
+    const [here, elsewhere] = [await podsOf(opened, 'node-1'), await podsOf(opened, 'node-2')]
+    t.equal(here.length, 2)
+    t.equal(elsewhere.length, 1)
+    for (const mode of ['nftables', 'iptables', 'userspace']) {
+      await press(mode)
+      await see('#status', `running in ${mode} mode`)
+      const all = [...here, ...elsewhere]
+      t.ok(await answersLike((names) => isSame(names, all)), `${mode}, Cluster: all pods`)
+      await page.getByLabel('internal policy Local').check()
+      await see('#kubectl', '"internalTrafficPolicy":"Local"')
+      await page.locator('#ways .way', { hasText: '50 %' }).nth(1).waitFor()
+      t.equal(await page.locator('#picture .plate').count(), 2, 'two ways in the picture')
+      t.ok(await answersLike((names) => isSame(names, here)), `${mode}, Local: those of node-1`)
+
+      for (const name of here) {
+        const row = page.locator('#pods li', { hasText: name })
+        await row.locator('[data-action=unready]').click()
+        await row.locator('.state.not-ready').waitFor()
+      }
+      await see('#picture .stop', 'thrown away')
+      t.ok(await sendUntil(/dropped/), 'without one here nobody answers, though one is elsewhere')
+      await page.getByLabel('internal policy Local').uncheck()
+      t.ok(await answersLike((names) => isSame(names, elsewhere)), 'Cluster: that one answers')
+      for (const name of here) {
+        const row = page.locator('#pods li', { hasText: name })
+        await row.locator('[data-action=ready]').click()
+        await row.locator('.state.ready').waitFor()
+      }
+    }
+    t.same(complaints, [], 'no error in the console')
+  })
+})
+
+t.test('continuously: goes on until it is stopped, and then stops', { skip }, async (t) => {
+  await withOpenedPage(['iptables', 'nftables'], async (opened) => {
+    const { page, see, press, complaints } = opened
+    await page.locator('#pods .state.ready').nth(2).waitFor()
+    const asked = async () => Number.parseInt((await page.locator('#asked').innerText()).slice(3))
+    const counted = async () => {
+      const words = await page.locator('#counters').innerText()
+      return [...words.matchAll(/:8080: (\d+)/g)].reduce((sum, [, count]) => sum + Number(count), 0)
+    }
+    const until = async (what: string, condition: () => Promise<boolean>) => {
+      for (let tries = 0; tries < 200; tries++) {
+        if (await condition()) return
+        await page.waitForTimeout(50)
+      }
+      throw new Error(`waited in vain: ${what}`)
+    }
+    await press('continuously')
+    await page.locator('#continuous[aria-pressed=true]').waitFor()
+    await see('#asked', /to \d+ requests/)
+    await until('ten requests', async () => (await asked()) >= 10)
+    await until('counters of endpoints', async () => (await counted()) >= 5)
+    const [askedThen, countedThen] = [await asked(), await counted()]
+    await until('more of them', async () => (await asked()) >= askedThen + 5)
+    await until('moving counters', async () => (await counted()) >= countedThen + 5)
+    await until('moving dots', async () => (await page.locator('#packets circle').count()) > 0)
+
+    await press('nftables')
+    await see('#status', 'running in nftables mode')
+    await until('an answer in the new mode', async () =>
+      /nftables[^]*web-/.test(await page.locator('#log tr').first().innerText()),
+    )
+    await press('outside')
+    await page.locator('#targets button', { hasText: 'NodePort' }).click()
+    await until('requests from the new sender', async () =>
+      /outside → 192\.168\.50\.1:\d+[^]*web-/.test(
+        await page.locator('#log tr').first().innerText(),
+      ),
+    )
+
+    await press('continuously')
+    await page.locator('#continuous[aria-pressed=false]').waitFor()
+    // What was under way may still arrive.
+    await page.waitForTimeout(300)
+    const stopped = await asked()
+    await page.waitForTimeout(1500)
+    t.equal(await asked(), stopped, 'nothing is sent any more')
+    await press('1 request')
+    await see('#asked', `to ${stopped + 1} requests`)
+    t.same(complaints, [], 'no error in the console')
+  })
+})
