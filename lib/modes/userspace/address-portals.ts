@@ -93,16 +93,18 @@ export class AddressPortals implements Ways {
     return [...this.#held].every((ip) => present.has(ip))
   }
 
-  async remove(): Promise<void> {
+  async remove(): Promise<ReadonlySet<number>> {
+    const ports: ReadonlySet<number> = new Set()
     this.#wanted.clear()
-    if (this.#held.size === 0) return
+    if (this.#held.size === 0) return ports
     await this.#delete([...this.#held])
-    if (await this.#isOnLoopback()) return
+    if (await this.#isOnLoopback()) return ports
     const links = await this.#open()
     const on = { on: this.#device ?? 0 }
     const left = [...(await links.addresses('IPv4', on)), ...(await links.addresses('IPv6', on))]
     if (left.every(isAutomatic)) links.remove(deviceName)
     this.#device = undefined
+    return ports
   }
 
   /** What could not be added, and why. */

@@ -10,6 +10,7 @@ import { userspaceDifferences } from './differences.js'
 import { Portals, readPortals } from './portals.js'
 import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
 import { isMissing, openIptables } from './open-ways.js'
+import { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import { checkBindAddress, UserspaceMode } from './userspace-mode.js'
 import type { Planner } from '../mode.js'
 
@@ -51,9 +52,12 @@ export const definition: ModeDefinition = {
   },
 
   async cleanup(context) {
+    const flows = new UdpFlowCleaner(context)
     for (const family of ['IPv4', 'IPv6'] as const) {
       try {
-        await new Portals(await openIptables(family), { fixed: [], guardsEachPort: true }).remove()
+        const iptables = await openIptables(family)
+        const ports = await new Portals(iptables, { fixed: [], guardsEachPort: true }).remove()
+        await flows.forget(family, ports)
       } catch (error) {
         if (!isMissing(error)) throw error
       }

@@ -115,9 +115,9 @@ export class Portals implements Ways {
     )
   }
 
-  /** Takes everything away, from this run or an earlier one (US19). */
-  async remove(): Promise<void> {
+  async remove(): Promise<ReadonlySet<number>> {
     const tables = await this.#save()
+    const ports = new Set(tables.flatMap(udpPortsOf))
     const batch = new Batch()
     for (const saved of tables) {
       removeJumps(batch, saved)
@@ -131,6 +131,7 @@ export class Portals implements Ways {
     await this.#restore(batch)
     this.#written.clear()
     this.#count = 0
+    return ports
   }
 
   /** Rules that belong to no Service. */
@@ -200,6 +201,22 @@ function removeJumps(batch: Batch, { table, chains }: SavedTable): void {
       if (targets.has(jumpTargetOf(text))) batch.deleteSaved(table, name, text)
     }
   }
+}
+
+/** The proxy ports that rules of ours lead UDP packets to. */
+function udpPortsOf({ table, chains }: SavedTable): readonly number[] {
+  const ours = [...chains.values()].filter(
+    ({ name }) =>
+      ourChains.some((each) => each.join() === `${table},${name}`) || isBranch(table, name),
+  )
+  return ours.flatMap(({ rules }) =>
+    rules.flatMap((text) => {
+      const port = / -p udp .* -j (?:REDIRECT --to-ports |DNAT --to-destination \S*:)(\d+)$/.exec(
+        ` ${text}`,
+      )?.[1]
+      return port === undefined ? [] : Number(port)
+    }),
+  )
 }
 
 export function jumpTargetOf(rule: string): string | undefined {

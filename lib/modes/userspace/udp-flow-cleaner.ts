@@ -10,7 +10,7 @@ export type Redirections = ReadonlyMap<string, ReadonlySet<number>>
 export interface UdpFlowCleanerDeps {
   readonly log: Log
   readonly meter: Meter
-  readonly openTable: () => Promise<Pick<Conntrack, 'deleteUdp'>>
+  readonly openTable?: () => Promise<Pick<Conntrack, 'deleteUdp'>>
 }
 
 /**
@@ -40,19 +40,32 @@ export class UdpFlowCleaner {
     waited.abort()
   }
 
+  /**
+   * Once no rule leads to these ports any more, and soon nobody listens there: a client that keeps
+   * its socket would be refused as long as it keeps trying.
+   */
+  async forget(family: IpFamily, proxyPorts: ReadonlySet<number>): Promise<void> {
+    await this.#running
+    if (proxyPorts.size === 0) return
+    await this.#delete(
+      family,
+      (flow) => flow.answeredBy !== flow.destination && proxyPorts.has(portOf(flow)),
+    )
+  }
+
   async #work(): Promise<void> {
     for (const [family, redirections] of this.#waiting) {
       this.#waiting.delete(family)
-      await this.#delete(family, redirections)
+      await this.#delete(family, (flow) => isStale(flow, redirections))
     }
   }
 
-  async #delete(family: IpFamily, redirections: Redirections): Promise<void> {
-    const { log, meter, openTable } = this.#deps
+  async #delete(family: IpFamily, isWanted: (flow: UdpFlow) => boolean): Promise<void> {
+    const { log, meter, openTable = openConntrack } = this.#deps
     try {
       this.#table ??= openTable()
       const table = await this.#table
-      const { deleted } = await table.deleteUdp(family, (flow) => isStale(flow, redirections))
+      const { deleted } = await table.deleteUdp(family, isWanted)
       meter.count('conntrack_reconciler_deleted_entries_total', { ip_family: family }, deleted)
       if (deleted > 0) log.info({ family, deleted }, 'deleted stale UDP flows')
     } catch (error) {
@@ -63,9 +76,16 @@ export class UdpFlowCleaner {
 
 const patienceMs = 250
 
-function isStale({ destination, answeredBy }: UdpFlow, redirections: Redirections): boolean {
-  const ports = redirections.get(destination)
-  return (
-    ports !== undefined && !ports.has(Number(answeredBy.slice(answeredBy.lastIndexOf(':') + 1)))
-  )
+/** It speaks netlink through koffi, which not every node can load. */
+async function openConntrack(): Promise<Conntrack> {
+  return new (await import('../../kernel/conntrack.js')).Conntrack()
+}
+
+function isStale(flow: UdpFlow, redirections: Redirections): boolean {
+  const ports = redirections.get(flow.destination)
+  return ports !== undefined && !ports.has(portOf(flow))
+}
+
+function portOf({ answeredBy }: UdpFlow): number {
+  return Number(answeredBy.slice(answeredBy.lastIndexOf(':') + 1))
 }

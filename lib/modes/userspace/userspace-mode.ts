@@ -36,6 +36,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   readonly #pool: WorkerPool
   readonly #claims = new NodePortClaims()
   readonly #listeners: Listeners
+  readonly #flows: UdpFlowCleaner
   readonly #families: ReadonlyMap<IpFamily, Family>
   /** Families whose first plan is not yet applied. */
   readonly #starting: Set<IpFamily>
@@ -67,12 +68,8 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       },
     })
     this.#listeners = listeners
-    const flows = new UdpFlowCleaner({
-      log: context.log,
-      meter: context.meter,
-      // It speaks netlink through koffi, which not every node can load.
-      openTable: async () => new (await import('../../kernel/conntrack.js')).Conntrack(),
-    })
+    const flows = new UdpFlowCleaner(context)
+    this.#flows = flows
     this.#families = new Map(
       [...ways].map(([family, way]) => {
         const parts = { listeners, claims: this.#claims, ways: way, flows }
@@ -142,10 +139,12 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#giver?.close()
     this.#taker?.close()
     return this.#inTurn(async () => {
-      for (const { ways } of this.#isHandedOver ? [] : this.#families.values()) {
-        await ways.remove().catch((error: unknown) => {
-          this.#context.log.warn({ err: error }, 'remove the rules of userspace mode')
-        })
+      for (const [family, { ways }] of this.#isHandedOver ? [] : this.#families) {
+        try {
+          await this.#flows.forget(family, await ways.remove())
+        } catch (error) {
+          this.#context.log.warn({ err: error, family }, 'remove the rules of userspace mode')
+        }
       }
       this.#claims.close()
       await this.#pool.close(this.#settings.userspace.drainTimeoutMs)

@@ -17,8 +17,11 @@ export interface Ways {
   change(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<Written>
   /** Whether everything that was written is still there. */
   isIntact(): Promise<boolean>
-  /** Takes everything away, from this run or an earlier one (US19). */
-  remove(): Promise<void>
+  /**
+   * Takes everything away, from this run or an earlier one (US19). Resolves to the ports that UDP
+   * packets were sent to until now.
+   */
+  remove(): Promise<ReadonlySet<number>>
 }
 
 export interface Written {

@@ -1,6 +1,7 @@
 /** What every data path does, with real sockets on loopback: the same tests for each. */
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
@@ -191,11 +192,32 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('US43: without endpoints a connection is reset', async (t) => {
+  t.test('US43, US61: without endpoints a connection is reset, and counted', async (t) => {
     const bench = await openBench(t, create, { tcp: [] })
     t.equal(await errorOf(dial(bench.port)), 'ECONNRESET')
     await bench.settled()
     t.match(bench.entries, [{ end: 'no endpoint', attempts: 0 }])
+    t.match(bench.path.takeCounts(), [{ refused: 1, active: 0, endpoints: [] }])
+  })
+
+  t.test('US46: after a minute of silence either side is asked if it is there', async (t) => {
+    const bench = await openBench(t, create, { tcp: ['a'] })
+    const client = dial(bench.port)
+    client.write('name?')
+    await once(client, 'data')
+    const [endpoint] = bench.spec.endpoints
+    const ours = () => [
+      ...keepAliveSeconds({ localPort: bench.port }),
+      ...keepAliveSeconds({ remotePort: endpoint?.port ?? 0 }),
+    ]
+    // Until everything is acknowledged it is another timer that runs, and `splice` leaves
+    // connections alone as long as they are young.
+    await until(() => ours().every((seconds) => seconds !== undefined), 50)
+    t.equal(ours().length, 2)
+    for (const seconds of ours()) t.ok(seconds && seconds > 30 && seconds <= 60, `${seconds} s`)
+    client.end()
+    await once(client, 'end')
+    await bench.settled()
   })
 
   t.test('a taken port is an error with a code, and leaves nothing behind', async (t) => {
@@ -345,14 +367,44 @@ function udpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('a dead endpoint is left at the next datagram', async (t) => {
+  t.test('US56: a dead endpoint costs one datagram, and the next goes elsewhere', async (t) => {
     const bench = await openBench(t, create, { udp: ['a'], deadUdp: 1, udpIdleMs: 60_000 })
-    const client = await openUdpClient(t, bench.port)
-    let name = ''
-    for (let round = 0; round < 20 && name === ''; round++) {
-      name = await Promise.race([client.name(), sleep(100, '')])
+    // Of two clients one begins with the dead endpoint.
+    for (const client of [await openUdpClient(t, bench.port), await openUdpClient(t, bench.port)]) {
+      let name = ''
+      for (let round = 0; round < 20 && name === ''; round++) {
+        name = await Promise.race([client.name(), sleep(100, '')])
+      }
+      t.equal(name, 'a')
     }
-    t.equal(name, 'a')
+    // To connect a UDP socket proves nothing, so there is nothing to dial again.
+    const refused = { end: 'ECONNREFUSED', attempts: 1, endpoint: `${host}:9` }
+    t.ok(bench.entries.length > 0)
+    t.match(bench.entries, Array(bench.entries.length).fill(refused))
+    t.equal(sum(bench.path.takeCounts()[0], 'dialErrors'), bench.entries.length)
+  })
+
+  t.test('US61: a datagram that nobody serves is dropped, and counted', async (t) => {
+    const bench = await openBench(t, create, { udp: [] })
+    const client = await openUdpClient(t, bench.port)
+    void client.name()
+    let counts: readonly ListenerCounts[] = []
+    await until(() => (counts = bench.path.takeCounts()).length > 0)
+    t.match(counts, [{ refused: 1, active: 0, endpoints: [] }])
+    t.equal(bench.descriptors.left, budget)
+    t.same(bench.entries, [])
+  })
+
+  t.test('US54: clients end with their listener, and so do answers on their way', async (t) => {
+    const bench = await openBench(t, create, { udp: ['a'], udpIdleMs: 60_000, udpDelayMs: 200 })
+    const client = await openUdpClient(t, bench.port)
+    void client.name()
+    await until(() => bench.descriptors.left < budget)
+    await bench.path.close(bench.spec.key)
+    t.match(bench.entries, [{ end: 'listener closed', bytesToClient: 0 }])
+    await bench.settled()
+    await sleep(400)
+    t.equal(client.repliesFrom.size, 0)
   })
 }
 
@@ -548,6 +600,27 @@ async function errorOf(socket: Socket): Promise<string> {
 
 async function until(holds: () => boolean, everyMs = 5): Promise<void> {
   while (!holds()) await sleep(everyMs)
+}
+
+/**
+ * Of established sockets of this machine: after how many seconds the peer is asked whether it is
+ * still there; undefined where nobody is going to ask.
+ */
+function keepAliveSeconds(socket: { readonly localPort?: number; readonly remotePort?: number }) {
+  const portOf = (address = '') => parseInt(address.split(':')[1] ?? '', 16)
+  return readFileSync('/proc/net/tcp', 'utf8')
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/))
+    .filter(
+      ([, local, remote, state]) =>
+        state === '01' &&
+        [socket.localPort ?? portOf(local), socket.remotePort ?? portOf(remote)].join() ===
+          [portOf(local), portOf(remote)].join(),
+    )
+    .map(([, , , , , timer = '']) => {
+      const [kind, left = ''] = timer.split(':')
+      return kind === '02' ? parseInt(left, 16) / 100 : undefined
+    })
 }
 
 function inFlight(socket: Socket, size: number): number {

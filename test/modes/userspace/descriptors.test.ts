@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process'
 import { connect, createServer, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
-import t from 'tap'
+import t, { type Test } from 'tap'
 
 const host = '127.0.0.1'
 const clientsPerListener = 30
@@ -12,6 +12,7 @@ const script = new URL('./small-proxy.js', import.meta.url).pathname
 
 interface News {
   readonly ports?: readonly number[]
+  readonly left?: number
   readonly shortages?: number
   readonly warning?: string
   readonly lost?: string
@@ -26,21 +27,8 @@ for (const dataPath of ['net', 'splice']) {
     await once(endpoint, 'listening')
     const address = endpoint.address()
     const port = typeof address === 'object' && address ? address.port : 0
-    // Nothing of the test runner goes along: what it loads into every process opens files too.
-    const proxy = spawn('env', [
-      ...['-i', `PATH=${process.env['PATH'] ?? ''}`, 'prlimit', '--nofile=128:128'],
-      ...[process.execPath, script, dataPath, String(port)],
-    ])
-    const news: News[] = []
-    let complaints = ''
-    proxy.stderr.on('data', (chunk) => (complaints += String(chunk)))
-    createInterface({ input: proxy.stdout }).on('line', (line) => {
-      news.push(JSON.parse(line) as News)
-    })
-    t.teardown(() => {
-      proxy.kill()
-      endpoint.close()
-    })
+    const { proxy, news, complaints } = startProxy(t, dataPath, { port, limits: '128:128' })
+    t.teardown(() => void endpoint.close())
     const listeners = await until(() => news.find(({ ports }) => ports)?.ports)
 
     const clients = listeners.flatMap((to) =>
@@ -71,9 +59,37 @@ for (const dataPath of ['net', 'splice']) {
     await until(() => late.isServed)
     t.equal(proxy.exitCode, null)
     t.notOk(news.some(({ lost }) => lost))
-    t.equal(complaints, '')
+    t.equal(complaints(), '')
     late.socket.destroy()
   })
+}
+
+t.test('US35: it lives with the limit it is given, up to the hard one', async (t) => {
+  const { news, proxy } = startProxy(t, 'net', { port: 9, limits: '100:700' })
+  await until(() => news.find(({ ports }) => ports)?.ports)
+  t.equal(news.find(({ left }) => left !== undefined)?.left, 700 - 128, 'but for a reserve')
+  t.equal(proxy.exitCode, null)
+})
+
+/** With so many descriptors, soft and hard. */
+function startProxy(
+  t: Test,
+  dataPath: string,
+  { port, limits }: { readonly port: number; readonly limits: string },
+) {
+  // Nothing of the test runner goes along: what it loads into every process opens files too.
+  const proxy = spawn('env', [
+    ...['-i', `PATH=${process.env['PATH'] ?? ''}`, 'prlimit', `--nofile=${limits}`],
+    ...[process.execPath, script, dataPath, String(port)],
+  ])
+  const news: News[] = []
+  let complaints = ''
+  proxy.stderr.on('data', (chunk) => (complaints += String(chunk)))
+  createInterface({ input: proxy.stdout }).on('line', (line) => {
+    news.push(JSON.parse(line) as News)
+  })
+  t.teardown(() => void proxy.kill())
+  return { proxy, news, complaints: () => complaints }
 }
 
 class Client {

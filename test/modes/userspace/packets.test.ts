@@ -189,17 +189,26 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
     }
   })
 
-  await t.test('rules that others flush are noticed and come back', async (t) => {
+  await t.test('US16, US17: what others flush comes back, what they add goes', async (t) => {
     await put(everywhere)
     const stop = new AbortController()
     const running = mode.run(stop.signal)
     await sleep(500)
     t.equal(resyncs, 0, 'no false alarm')
-    await runCommand('iptables', ['-t', 'nat', '-F', 'KUBE-PORTALS-CONTAINER'])
+    const chain = 'KUBE-PORTALS-CONTAINER'
+    await runCommand('iptables', ['-t', 'nat', '-F', chain])
     while (resyncs === 0) await sleep(50)
+    t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'dropped' }])
+    await sync(true)
+    t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'reply' }])
+    // First in its chain, it leads everybody to where nobody listens.
+    const stray = ['-I', chain, '-p', 'tcp', '-d', virtual.cluster.IPv4, '-j', 'REDIRECT']
+    await runCommand('iptables', ['-t', 'nat', ...stray, '--to-ports', '9'])
+    const before = resyncs
+    while (resyncs === before) await sleep(50)
     stop.abort()
     await running
-    t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'dropped' }])
+    t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'refused' }])
     await sync(true)
     t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'reply' }])
   })

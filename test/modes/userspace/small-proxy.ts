@@ -49,4 +49,4 @@ const specOf = (name: string): ListenerSpec => ({
 // One in either worker.
 const names = ['a', 'b', 'c', 'd']
 const { opened, failed } = await pool.change({ open: names.map(specOf), update: [], close: [] })
-say({ ports: opened.map(({ port }) => port), failed })
+say({ ports: opened.map(({ port }) => port), failed, left: budget.left })

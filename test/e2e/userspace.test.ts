@@ -1,0 +1,164 @@
+/** Userspace mode as an operator runs it: when it syncs, and what it tells about itself. */
+import { chmod, mkdir, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import t from 'tap'
+import { runProxy } from '../../lib/playground/proxy-process.js'
+import { ask, get, service, skip, sliceOf, stopping, until, withStage, write } from './stage.js'
+import { addressOf, type Place } from '../../lib/world/topology.js'
+import { endpoint, rawService, rawSlice } from '../state/objects.js'
+import type { World } from '../../lib/world/world.js'
+
+const args = ['--proxy-mode', 'userspace', '--takeover-folder', '']
+
+/** The value of one series of /metrics; NaN where there is none. */
+async function metric(world: World, series: RegExp): Promise<number> {
+  const { body } = await get(world, 'http://127.0.0.1:10249/metrics')
+  const line = body.split('\n').find((text) => series.test(text))
+  return Number(line?.split(' ').at(-1))
+}
+
+t.test('US73: a sync a second at most, and none for nothing', { skip }, (t) =>
+  withStage('us-sync', async ({ world, folder }) => {
+    await write(folder, 'all.yaml', service, sliceOf('pod-1'))
+    const proxy = runProxy(world, [...args, '--manifests', folder])
+    const syncs = () => metric(world, /^kubeproxy_sync_proxy_rules_duration_seconds_count/)
+    const lastAt = () => metric(world, /^kubeproxy_sync_proxy_rules_last_timestamp_seconds/)
+    await stopping(proxy, async () => {
+      await until('the first answer', async () => (await ask(world)) === 'pod-1')
+      await delay(1500)
+      const before = await syncs()
+      t.ok(before > 0)
+      await write(folder, 'all.yaml', service, sliceOf('pod-1'))
+      await delay(1500)
+      t.equal(await syncs(), before, 'the same again is no change')
+
+      await write(folder, 'all.yaml', service, sliceOf('pod-2'))
+      await until('the first change', async () => (await ask(world)) === 'pod-2')
+      const first = await lastAt()
+      await write(folder, 'all.yaml', service, sliceOf('pod-3'))
+      await until('the second change', async () => (await ask(world)) === 'pod-3')
+      const second = await lastAt()
+      t.ok(second - first >= 1, `${second - first} s between the two`)
+    })
+  }),
+)
+
+t.test('US75: it counts, and it is not healthy while its rules wait', { skip }, (t) =>
+  withStage('us-health', async ({ world, folder }) => {
+    // Programs that fail while a certain file is there, as iptables does while others hold its lock.
+    const [programs, manifests] = [join(folder, 'programs'), join(folder, 'manifests')]
+    const lock = join(folder, 'lock')
+    for (const path of [programs, manifests]) await mkdir(path)
+    for (const program of ['iptables-restore', 'iptables-nft-restore']) {
+      const script = `#!/bin/sh\n[ -e ${lock} ] && exit 4\nexec /usr/sbin/${program} "$@"\n`
+      await writeFile(join(programs, program), script)
+      await chmod(join(programs, program), 0o755)
+    }
+    await write(manifests, 'all.yaml', service, sliceOf('pod-1'))
+    const path = `PATH=${programs}:${process.env['PATH'] ?? ''}`
+    const daemon = [...args, '--iptables-sync-period', '1s', '--manifests', manifests]
+    const proxy = runProxy(world, daemon, undefined, ['env', path])
+    const health = async () => (await get(world, 'http://127.0.0.1:10256/healthz')).status
+    await stopping(proxy, async () => {
+      await until('the first answer', async () => (await ask(world)) === 'pod-1')
+      t.equal(await health(), 200)
+      const ofWeb = 'service="default/web:http",protocol="TCP"'
+      const connections = new RegExp(`^kubeproxy_service_connections_total\\{.*${ofWeb}`)
+      await until('the connection is counted', async () => (await metric(world, connections)) > 0)
+      t.ok((await metric(world, /^kubeproxy_userspace_listeners/)) > 0)
+      t.ok((await metric(world, /^kubeproxy_sync_proxy_rules_duration_seconds_count/)) > 0)
+
+      await writeFile(lock, '')
+      const spec = { clusterIP: '10.96.0.11', clusterIPs: ['10.96.0.11'] }
+      await write(manifests, 'all.yaml', rawService({ spec }), sliceOf('pod-1'))
+      await until('503', async () => (await health()) === 503)
+      await rm(lock)
+      await until('200', async () => (await health()) === 200)
+    })
+  }),
+)
+
+const families = ['IPv4', 'IPv6'] as const
+const dnsIps = { IPv4: '10.96.0.53', IPv6: 'fd00:10:96::53' }
+const udp = [{ name: 'dns', protocol: 'UDP', port: 53, targetPort: 8080 }]
+
+function dnsOn(pod: Place): readonly object[] {
+  const clusterIPs = Object.values(dnsIps)
+  const spec = { clusterIP: clusterIPs[0], clusterIPs, ipFamilies: families, ports: udp }
+  return [
+    rawService({ name: 'dns', spec }),
+    ...families.map((family) =>
+      rawSlice({
+        name: `dns-${family.toLowerCase()}`,
+        service: 'dns',
+        addressType: family,
+        ports: [{ name: 'dns', protocol: 'UDP', port: 8080 }],
+        endpoints: [endpoint(addressOf(pod, family), { node: 'node-1' })],
+      }),
+    ),
+  ]
+}
+
+for (const end of ['stop', 'kill'] as const) {
+  t.test(
+    `US54, US55: a UDP client that keeps its socket goes on in iptables mode after ${end}`,
+    { skip },
+    (t) =>
+      withStage(`us-udp-${end}`, async ({ world, folder }) => {
+        await write(folder, 'all.yaml', ...dnsOn('pod-1'))
+        const client = world.agent('client-pod')
+        const first = runProxy(world, [...args, '--manifests', folder])
+        let isDone = false
+        const latest = new Map<string, string>()
+        const asking: Promise<void>[] = []
+        await stopping(first, async () => {
+          for (const family of families) {
+            const flow = { protocol: 'UDP', host: dnsIps[family], port: 53 } as const
+            const isServed = async () =>
+              (await client.flow({ ...flow, timeoutMs: 300 }))[0]?.outcome === 'reply'
+            await until(`the first answer by ${family}`, isServed)
+            await client.flow({ ...flow, keepAs: family })
+            asking.push(
+              (async () => {
+                while (!isDone) {
+                  latest.set(family, (await client.send(family, 100)).outcome)
+                  // The kernel tells so many refusals a second.
+                  await delay(20)
+                }
+              })(),
+            )
+          }
+          await first[end]()
+        })
+        await delay(500)
+        const led = await ledFlows(world)
+        if (end === 'kill') t.not(led, 0, 'nobody could clean up')
+        else t.equal(led, 0, 'the kernel has forgotten where they went')
+        const second = ['--proxy-mode', 'iptables', '--manifests', folder]
+        await stopping(runProxy(world, second), async () => {
+          const areServed = () => families.every((family) => latest.get(family) === 'reply')
+          await until('answers to the same sockets', areServed)
+          // Nor does it end once what the first has left is cleared away.
+          await delay(1500)
+          t.ok(areServed())
+        })
+        isDone = true
+        await Promise.all(asking)
+      }),
+  )
+}
+
+/** How many UDP flows to Services the kernel leads somewhere else. */
+async function ledFlows(world: World): Promise<number> {
+  const conntrack = new URL('../../lib/kernel/conntrack.js', import.meta.url).href
+  const script = `
+    const { Conntrack } = await import(process.argv[1])
+    const table = new Conntrack()
+    const isLed = ({ destination, answeredBy }) => destination !== answeredBy
+    const flows = [await table.listUdp('IPv4', isLed), await table.listUdp('IPv6', isLed)]
+    console.log(flows.flat().length)
+    table.close()`
+  const argv = [process.execPath, '--input-type=module', '-e', script, conntrack]
+  return Number((await world.exec('node', argv)).stdout)
+}

@@ -1,0 +1,182 @@
+/** How the rules of the mode come and go, in a kernel of its own, with programs of the node as clients. */
+import { execFileSync } from 'node:child_process'
+import { once } from 'node:events'
+import { connect, createServer } from 'node:net'
+import { setImmediate } from 'node:timers/promises'
+import t from 'tap'
+import { KernelError } from '../../../lib/errors.js'
+import { UserspaceMode } from '../../../lib/modes/userspace/userspace-mode.js'
+import { runProgram } from '../../../lib/kernel/iptables/command.js'
+import { enterPrivateNetns } from '../../support/private-netns.js'
+import { service, states, testSettings } from '../../support/states.js'
+import type { Run } from '../../../lib/kernel/iptables.js'
+import type { ModeContext } from '../../../lib/modes/mode.js'
+import type { UserspacePlan } from '../../../lib/modes/userspace/plan.js'
+import type { Test } from 'tap'
+
+const skip = enterPrivateNetns() ?? false
+const nodeIp = '192.0.2.1'
+const otherIp = '192.0.2.2'
+const clusterIp = '10.96.0.10'
+const settings = { ...testSettings, families: ['IPv4'] as const }
+
+if (skip === false) {
+  const ip = (...args: string[]) => execFileSync('ip', args)
+  ip('link', 'set', 'lo', 'up')
+  for (const address of [nodeIp, otherIp]) ip('address', 'add', `${address}/32`, 'dev', 'lo')
+  ip('route', 'add', 'default', 'dev', 'lo')
+}
+
+/** Without the numbers of packets and the date. */
+const rules = () =>
+  execFileSync('iptables-save', { encoding: 'utf8' })
+    .replaceAll(/^#.*\n/gm, '')
+    .replaceAll(/\[\d+:\d+\]/g, '')
+
+/** One endpoint that says its name. */
+async function openEndpoint(t: Test, name: string) {
+  const server = createServer((socket) => {
+    socket.on('error', () => undefined)
+    socket.end(name)
+  }).listen(0, otherIp)
+  await once(server, 'listening')
+  t.teardown(() => void server.close())
+  const address = server.address()
+  return { ip: otherIp, port: typeof address === 'object' && address ? address.port : 0 }
+}
+
+/** What a program of this node hears at an address, or the code of the error. */
+async function ask(host: string, port = 80): Promise<string> {
+  const socket = connect({ host, port, timeout: 2000 })
+  socket.on('timeout', () => socket.destroy(new Error('no answer')))
+  let heard = ''
+  socket.on('data', (chunk) => (heard += String(chunk)))
+  return new Promise((resolve) => {
+    socket.on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message))
+    socket.on('close', () => resolve(heard))
+  })
+}
+
+/** The mode, with what it runs and counts on show. */
+async function openMode(t: Test, run: Run = runProgram) {
+  const gauges = new Map<string, number>()
+  const quiet = () => undefined
+  const context: ModeContext = {
+    log: { debug: quiet, info: quiet, warn: quiet, error: quiet },
+    resync: quiet,
+    meter: {
+      count: quiet,
+      gauge: (name, _labels, value) => void gauges.set(name, value),
+      observe: quiet,
+      forget: quiet,
+    },
+  }
+  const restores: string[] = []
+  const spying: Run = (file, args, options) => {
+    if (file.endsWith('-restore') && !args.includes('--test')) {
+      restores.push(options?.stdin ?? '')
+    }
+    return run(file, args, options)
+  }
+  const mode = await UserspaceMode.create(settings, context, spying)
+  let isClosed = false
+  const close = async () => {
+    if (!isClosed) await mode.close()
+    isClosed = true
+  }
+  t.teardown(close)
+  let previous: UserspacePlan | undefined
+  const cluster = states('IPv4', {}, ['127.0.0.1', nodeIp, otherIp])
+  return {
+    cluster,
+    restores,
+    close,
+    listeners: () => gauges.get('userspace_listeners'),
+    async sync() {
+      const plan = mode.plan(cluster.take())
+      const last = previous
+      // As the syncer does it: after a failure nothing counts as written.
+      previous = undefined
+      const { failed } = await mode.apply(plan, last)
+      previous = plan
+      return failed
+    },
+  }
+}
+
+t.test('US05: a start leaves the rules alone until it can replace them', { skip }, async (t) => {
+  const web = service({ clusterIp, endpoints: [await openEndpoint(t, 'web')] })
+  const first = await openMode(t)
+  first.cluster.put(web)
+  t.same(await first.sync(), [])
+  const before = rules()
+  t.equal(await ask(clusterIp), 'web')
+
+  const second = await openMode(t)
+  t.equal(rules(), before, 'the original flushed its chains here')
+  second.cluster.put(web)
+  const heard: string[] = []
+  let isDone = false
+  const asking = (async () => {
+    while (!isDone) {
+      heard.push(await ask(clusterIp))
+      await setImmediate()
+    }
+  })()
+  t.same(await second.sync(), [])
+  isDone = true
+  await asking
+  t.equal(second.restores.length, 1, 'one transaction')
+  t.not(rules(), before, 'other ports')
+  t.same(new Set(heard), new Set(['web']), `${heard.length} clients meanwhile`)
+  await first.close()
+})
+
+t.test(
+  'US12, US18: a portal on an address of the node is served from the first sync on, and not bound',
+  { skip },
+  async (t) => {
+    const mode = await openMode(t)
+    const endpoints = [await openEndpoint(t, 'web')]
+    mode.cluster.put(service({ clusterIp, externalIps: [nodeIp, otherIp], endpoints }))
+    t.same(await mode.sync(), [])
+    for (const host of [clusterIp, nodeIp, otherIp]) t.equal(await ask(host), 'web', host)
+    const own = createServer((socket) => socket.end('not the Service')).listen(80, otherIp)
+    await once(own, 'listening')
+    t.teardown(() => void own.close())
+    t.equal(await ask(otherIp), 'web', 'who has the port all the same is not asked')
+    t.equal(await ask(otherIp, endpoints[0]?.port), 'web', 'other ports of it are nothing special')
+    await mode.close()
+    t.equal(await ask(otherIp), 'not the Service')
+  },
+)
+
+t.test(
+  'US72: a listener whose rules could not be removed is not forgotten',
+  { skip },
+  async (t) => {
+    let isLocked = false
+    const mode = await openMode(t, (file, args, options) =>
+      isLocked && file.endsWith('-restore')
+        ? Promise.resolve({
+            code: 4,
+            stdout: '',
+            stderr: 'Another app is holding the xtables lock',
+          })
+        : runProgram(file, args, options),
+    )
+    const web = service({ clusterIp, endpoints: [await openEndpoint(t, 'web')] })
+    mode.cluster.put(web)
+    await mode.sync()
+    t.equal(mode.listeners(), 1)
+    isLocked = true
+    mode.cluster.remove(web)
+    await t.rejects(mode.sync(), KernelError)
+    t.equal(mode.listeners(), 1)
+    t.equal(await ask(clusterIp), 'web', 'the rule still leads to somebody')
+    isLocked = false
+    t.same(await mode.sync(), [])
+    t.equal(mode.listeners(), 0)
+    t.notMatch(rules(), clusterIp)
+  },
+)
