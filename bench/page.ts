@@ -1,6 +1,10 @@
 import { existsSync } from 'node:fs'
 import { chromium, type Page } from 'playwright-core'
+import { addressOf } from '../lib/world/topology.js'
+import { dashboardUrl, withDashboard } from '../test/dashboard/opened-dashboard.js'
+import { endpoint, rawService, rawSlice } from '../test/state/objects.js'
 import { runLivePage } from '../lib/playground/live-page.js'
+import { withStage, write } from '../test/e2e/stage.js'
 import type { BenchResults } from './support/results.js'
 
 const browserPath = '/usr/bin/chromium'
@@ -12,12 +16,16 @@ const services = 200
 const loads = 5
 const watchedMs = 5000
 
-/** The playground's page: how soon it shows something, and how smooth it stays with 200 Services. */
+/** The page, over the playground and over a daemon: how soon it shows something, and how smooth it stays. */
 export async function run(): Promise<BenchResults> {
   if (process.getuid?.() !== 0 || !existsSync(browserPath)) {
     console.log(`skipped: needs root and ${browserPath}`)
     return []
   }
+  return [...(await playground()), ...(await dashboard())]
+}
+
+async function playground(): Promise<BenchResults> {
   const stop = new AbortController()
   let announce: (url: string) => void = () => undefined
   const opened = new Promise<string>((resolve) => (announce = resolve))
@@ -46,18 +54,76 @@ export async function run(): Promise<BenchResults> {
       [`${services} Services, traffic: longest frame of ${watchedMs} ms`, worst, '<= 100'],
       [`${services} Services, traffic: tasks over 50 ms`, longTasks, '<= 0'],
     ] as const
-    console.table(rows.map(([what, value, target]) => ({ what, value: value.toFixed(1), target })))
-    return rows.map(([name, value, target]) => ({
-      name,
-      value,
-      unit: name.includes('tasks') ? '' : 'ms',
-      target,
-    }))
+    return results(rows)
   } finally {
     await browser.close()
     stop.abort()
     await running
   }
+}
+
+/** With connections coming in and endpoints coming and going all the while. */
+async function dashboard(): Promise<BenchResults> {
+  let rows: readonly (readonly [string, number, string])[] = []
+  await withStage('dashboard', async (stage) => {
+    const { world, folder } = stage
+    await write(
+      folder,
+      'many.yaml',
+      ...Array.from({ length: services }, (_, index) => many(index)).flat(),
+    )
+    const args = ['--proxy-mode', 'nftables', '--iptables-min-sync-period', '0s']
+    await withDashboard(stage, args, async ({ page }) => {
+      const { paint, picture } = await paints(page, dashboardUrl)
+      const stop = new AbortController()
+      const busy = (async () => {
+        for (let round = 0; !stop.signal.aborted; round++) {
+          await write(folder, 'one.yaml', ...many(services, 1 + (round % 3)))
+          const request = { protocol: 'TCP', host: ipOf(0), port: 80, count: 10 } as const
+          await world.agent('client-pod').flow(request)
+          await new Promise((resolve) => setTimeout(resolve, 200))
+        }
+      })()
+      const { worst, longTasks, median } = await page.evaluate<Smoothness>(watchFrames)
+      stop.abort()
+      await busy
+      rows = [
+        [`dashboard, first paint, ${services} Services`, paint, '<= 1000'],
+        [`dashboard, first picture, ${services} Services`, picture, '<= 1000'],
+        [`dashboard, ${services} Services, changes: frame, median`, median, '<= 17'],
+        [`dashboard, ${services} Services, changes: longest frame`, worst, '<= 100'],
+        [`dashboard, ${services} Services, changes: tasks over 50 ms`, longTasks, '<= 0'],
+      ]
+    })
+  })
+  return results(rows)
+}
+
+const ipOf = (index: number) => `10.96.${1 + Math.floor(index / 250)}.${1 + (index % 250)}`
+
+function many(index: number, endpoints = 3): readonly object[] {
+  const name = `many-${index}`
+  const places = (['pod-1', 'pod-2', 'pod-4'] as const).slice(0, endpoints)
+  return [
+    rawService({ name, spec: { clusterIP: ipOf(index), clusterIPs: [ipOf(index)] } }),
+    rawSlice({
+      name: `${name}-1`,
+      service: name,
+      endpoints: places.map((place) => endpoint(addressOf(place, 'IPv4'), { node: 'node-1' })),
+    }),
+  ]
+}
+
+function results(
+  rows: readonly (readonly [name: string, value: number, target: string])[],
+): BenchResults {
+  console.table(rows.map(([what, value, target]) => ({ what, value: value.toFixed(1), target })))
+  return rows.map(([name, value, target]) => ({
+    name,
+    value,
+    unit: name.includes('tasks') ? '' : 'ms',
+    target,
+  }))
 }
 
 /** Medians of several loads, from navigation on. */

@@ -173,7 +173,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     },
     (inner) => running.run(inner),
     (inner) => loop.run(inner),
-    (inner) => source.run(sink, inner),
+    (inner) => source.run(dashboard?.readingAlong(sink) ?? sink, inner),
     (inner) =>
       followNodeAddresses((addresses) => {
         tracker.setLocalAddresses(addresses)

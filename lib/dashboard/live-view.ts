@@ -1,5 +1,5 @@
 import { explainPacket } from '../explain/explain.js'
-import { hostPort } from '../state/ip.js'
+import { hostPort, type IpFamily } from '../state/ip.js'
 import { noCounters } from '../playground/counters.js'
 import { pathView } from '../playground/rules-view.js'
 import { understand } from '../explain/question.js'
@@ -23,22 +23,29 @@ export interface Selection {
   readonly service: string
   readonly sender: Sender
   readonly target: TargetView['name']
+  /** The one it has, where it has only one. */
+  readonly family: IpFamily
 }
 
 export interface LiveFacts {
   readonly mode: ModeName
   readonly settings: ModeSettings
   readonly nodeName: string
-  readonly state: DesiredState | undefined
+  /** One a family. */
+  readonly states: readonly DesiredState[]
   readonly selection: Selection
+  /** Names of the pods of the Service that is shown, by address. */
+  readonly podNames: ReadonlyMap<string, string>
   readonly rules: RulesView
   readonly answers: readonly AnswerCount[]
 }
 
 /** The page of the playground over a live daemon. Pure. */
 export function liveView(facts: LiveFacts): View {
-  const { mode, nodeName, state, selection, rules, answers, settings } = facts
-  const service = selectedService(state, selection.service)
+  const { mode, nodeName, states, selection, rules, answers, settings } = facts
+  const shown = selected(states, selection)
+  const { state, service } = shown ?? {}
+  const nameOf = endpointNames(service, facts.podNames)
   const targets = service && state ? targetsOf(service, state) : []
   const target = targets.find(({ name }) => name === selection.target) ?? targets[0]
   const [namespace, name] = (service?.portName ?? '').split(/[/:]/)
@@ -50,20 +57,22 @@ export function liveView(facts: LiveFacts): View {
     modes: [mode],
     listensItself: settings.userspace.portals === 'addresses',
     scheduler: settings.ipvs.scheduler,
-    busy: state ? '' : 'waiting for Services and EndpointSlices',
-    services: serviceLines(state),
+    busy: states.length > 0 ? '' : 'waiting for Services and EndpointSlices',
+    families: shown?.families ?? [],
+    family: shown?.state.family ?? '',
+    services: serviceLines(states),
     service: service ? serviceView(service) : noService,
-    pods: (service?.servingEndpoints ?? []).map(podView),
+    pods: (service?.servingEndpoints ?? []).map((endpoint) => podView(endpoint, nameOf)),
     nodeNames: [nodeName, 'other nodes'],
     replicas: service?.servingEndpoints.length ?? 0,
     sender: selection.sender,
     senders: ['client-pod', 'node', 'outside', 'backend'],
     target: target ?? { name: 'ClusterIP', address: '' },
     targets,
-    path: pathOf(facts, service, target),
+    path: pathOf(facts, shown, target, nameOf),
     counters: noCounters,
     continuous: false,
-    answers,
+    answers: answers.map(({ name, count }) => ({ name: nameOf(name), count })),
     asked: answers.reduce((sum, { count }) => sum + count, 0),
     log: [],
     rules,
@@ -75,23 +84,57 @@ export function liveView(facts: LiveFacts): View {
   }
 }
 
-export function selectedService(
-  state: DesiredState | undefined,
-  wanted: string,
-): DesiredService | undefined {
-  const services = [...(state?.services.values() ?? [])]
-  const byName = services.toSorted((a, b) => (a.portName < b.portName ? -1 : 1))
-  return services.find(({ portName }) => portName === wanted) ?? byName[0]
+export interface Shown {
+  readonly state: DesiredState
+  readonly service: DesiredService
+  /** In which the Service has addresses. */
+  readonly families: readonly IpFamily[]
 }
 
-function serviceLines(state: DesiredState | undefined): readonly ServiceLine[] {
-  const lines = [...(state?.services.values() ?? [])].map((service) => ({
-    key: service.portName,
-    type: typeOf(service),
-    clusterIp: service.clusterIp,
-    ports: `${service.port}/${service.protocol}`,
-  }))
-  return lines.sort((a, b) => (a.key < b.key ? -1 : 1))
+/** The Service to show, the first by name where none was chosen, in the family of choice if it can. */
+export function selected(
+  states: readonly DesiredState[],
+  { service: wanted, family }: Selection,
+): Shown | undefined {
+  const names = states.flatMap(({ services }) =>
+    [...services.values()].map(({ portName }) => portName),
+  )
+  const name = names.includes(wanted) ? wanted : names.sort()[0]
+  const found = states.flatMap((state) => {
+    const service = [...state.services.values()].find(({ portName }) => portName === name)
+    return service ? [{ state, service }] : []
+  })
+  const chosen = found.find(({ state }) => state.family === family) ?? found[0]
+  return chosen && { ...chosen, families: found.map(({ state }) => state.family) }
+}
+
+/** A pod's name where it is known and nobody else's, or `ip:port`; for a key of an endpoint. */
+function endpointNames(
+  service: DesiredService | undefined,
+  podNames: ReadonlyMap<string, string>,
+): (key: string) => string {
+  const names = new Map<string, string>()
+  for (const { key, ip } of service?.servingEndpoints ?? []) {
+    const name = podNames.get(ip)
+    if (name !== undefined && ![...names.values()].includes(name)) names.set(key, name)
+  }
+  return (key) => names.get(key) ?? key
+}
+
+/** One line a service port, with its addresses of all families. */
+function serviceLines(states: readonly DesiredState[]): readonly ServiceLine[] {
+  const lines = new Map<string, ServiceLine>()
+  for (const service of states.flatMap(({ services }) => [...services.values()])) {
+    const { portName, clusterIp, port, protocol } = service
+    const known = lines.get(portName)
+    lines.set(portName, {
+      key: portName,
+      type: typeOf(service),
+      clusterIp: known ? `${known.clusterIp}, ${clusterIp}` : clusterIp,
+      ports: `${port}/${protocol}`,
+    })
+  }
+  return [...lines.values()].sort((a, b) => (a.key < b.key ? -1 : 1))
 }
 
 function typeOf({ loadBalancerIps, nodePort }: DesiredService): string {
@@ -120,10 +163,13 @@ const noService: ServiceView = {
   ...{ internalPolicy: 'Cluster', externalPolicy: 'Cluster', sourceRanges: [] },
 }
 
-/** The objects name endpoints by address; the page draws two places, here and elsewhere. */
-function podView({ key, ip, isLocal, ready, terminating }: DesiredService['servingEndpoints'][0]) {
+/** The page draws two places, here and elsewhere. */
+function podView(
+  { key, ip, isLocal, ready, terminating }: DesiredService['servingEndpoints'][0],
+  nameOf: (key: string) => string,
+) {
   const state = ready ? 'ready' : terminating ? 'terminating' : 'not ready'
-  const pod: PodView = { name: key, ip, node: isLocal ? 'node-1' : 'node-2', state }
+  const pod: PodView = { name: nameOf(key), ip, node: isLocal ? 'node-1' : 'node-2', state }
   return pod
 }
 
@@ -143,12 +189,14 @@ function targetsOf(service: DesiredService, { node }: DesiredState): readonly Ta
 }
 
 function pathOf(
-  { mode, settings, state, selection }: LiveFacts,
-  service: DesiredService | undefined,
+  { mode, settings, selection }: LiveFacts,
+  shown: Shown | undefined,
   target: TargetView | undefined,
+  nameOf: (key: string) => string,
 ): PathView {
   const none = (note: string) => ({ shared: [], ways: [], note })
-  if (!state || !service || !target) return none('There is no Service to show.')
+  if (!shown || !target) return none('There is no Service to show.')
+  const { state, service } = shown
   const ownPod = service.reachableEndpoints.find(({ isLocal }) => isLocal)
   const from = { 'client-pod': 'pod', node: 'node', outside: 'outside', backend: ownPod?.ip }[
     selection.sender
@@ -161,6 +209,6 @@ function pathOf(
   const keys = new Set(service.servingEndpoints.map(({ key }) => key))
   return pathView(ways, (ip, port) => {
     const key = hostPort(ip, port)
-    return keys.has(key) ? key : undefined
+    return keys.has(key) ? nameOf(key) : undefined
   })
 }

@@ -3,10 +3,12 @@ import { dashboardAccess, type DashboardFiles } from './access.js'
 import { DashboardStage } from './stage.js'
 import { endpointCounts } from './endpoint-counts.js'
 import { messageOf } from '../errors.js'
+import { PodNames } from './pod-names.js'
 import { PageServer } from '../playground/page-server.js'
 import type { HostPort } from '../config/addresses.js'
 import type { Log, ModeName, ModeSettings, Planner } from '../modes/mode.js'
 import type { Metrics } from '../observe/metrics.js'
+import type { ObjectSink } from '../sources/source.js'
 import type { SyncWitness } from '../sync/sync-round.js'
 
 export interface DashboardOptions {
@@ -20,8 +22,10 @@ export interface DashboardOptions {
   readonly log: Log
 }
 
-/** A daemon with a page: it has to be told about syncs, and runs until the signal. */
+/** A daemon with a page: it has to be told about syncs and objects, and runs until the signal. */
 export interface Dashboard extends SyncWitness {
+  /** Reads names along with whoever takes the objects. */
+  readingAlong(sink: ObjectSink): ObjectSink
   run(signal: AbortSignal): Promise<void>
 }
 
@@ -32,9 +36,11 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
   const { address, files, metrics, mode, log } = options
   const access = await dashboardAccess(address, files)
   const page = async () => (await metrics.page()).body
-  const stage = new DashboardStage({ ...options, count: endpointCounts(mode, page) })
+  const podNames = new PodNames()
+  const stage = new DashboardStage({ ...options, podNames, count: endpointCounts(mode, page) })
   return {
-    taken: ({ states }) => stage.changed(states[0]),
+    readingAlong: (sink) => podNames.readingAlong(sink),
+    taken: ({ states }) => stage.changed(states),
     synced: () => undefined,
     run: async (signal) => {
       let server: PageServer

@@ -1,12 +1,13 @@
 import { changedLines } from '../playground/changed-lines.js'
 import { ConfigError } from '../errors.js'
 import { explainRules } from '../playground/words/explain-rules.js'
-import { liveView, selectedService, type Selection } from './live-view.js'
+import { liveView, selected, type Selection, type Shown } from './live-view.js'
 import { ownLines } from '../playground/rules-view.js'
 import { PersistentMap } from '../state/persistent-map.js'
 import type { AnswerCount, PageCommand, RulesView, View } from '../playground/view.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { ModeName, ModeSettings, Planner } from '../modes/mode.js'
+import type { PodNames } from './pod-names.js'
 import type { Stage } from '../playground/page-server.js'
 
 export interface DashboardDeps {
@@ -14,6 +15,7 @@ export interface DashboardDeps {
   readonly settings: ModeSettings
   readonly nodeName: string
   readonly planner: Planner
+  readonly podNames: PodNames
   /** Connections so far, by endpoint of a service port. */
   readonly count: (state: DesiredState, service: string) => Promise<readonly AnswerCount[]>
 }
@@ -22,11 +24,17 @@ export interface DashboardDeps {
 export class DashboardStage implements Stage {
   readonly #deps: DashboardDeps
   readonly #listeners = new Set<() => void>()
-  #selection: Selection = { service: '', sender: 'client-pod', target: 'ClusterIP' }
-  #state: DesiredState | undefined
+  #selection: Selection = {
+    service: '',
+    sender: 'client-pod',
+    target: 'ClusterIP',
+    family: 'IPv4',
+  }
+  #states: readonly DesiredState[] = []
   #answers: readonly AnswerCount[] = []
   #rules: RulesView
-  #before: { readonly service: string; readonly lines: readonly string[] } | undefined
+  #before:
+    { readonly of: string; readonly lines: readonly string[]; readonly known: string } | undefined
   #view: View | undefined
 
   constructor(deps: DashboardDeps) {
@@ -35,18 +43,20 @@ export class DashboardStage implements Stage {
   }
 
   /** The objects have changed. Costs next to nothing while nobody looks. */
-  changed(state: DesiredState | undefined): void {
-    this.#state = state
+  changed(states: readonly DesiredState[]): void {
+    this.#states = states
     this.#tell()
   }
 
   view(): View {
     if (this.#view) return this.#view
     const { mode, settings, nodeName } = this.#deps
-    this.#refreshRules()
+    const shown = selected(this.#states, this.#selection)
+    const podNames = shown ? this.#namesOf(shown) : new Map<string, string>()
+    if (shown) this.#refreshRules(shown, podNames)
     this.#view = liveView({
-      ...{ mode, settings, nodeName, state: this.#state, selection: this.#selection },
-      ...{ rules: this.#rules, answers: this.#answers },
+      ...{ mode, settings, nodeName, states: this.#states, selection: this.#selection },
+      ...{ rules: this.#rules, answers: this.#answers, podNames },
     })
     return this.#view
   }
@@ -68,6 +78,10 @@ export class DashboardStage implements Stage {
       case 'target':
         this.#selection = { ...this.#selection, target: command.target }
         break
+      case 'family':
+        this.#selection = { ...this.#selection, family: command.family }
+        this.#answers = []
+        break
       default:
         return Promise.reject(new ConfigError('this page only shows; use kubectl to change'))
     }
@@ -77,26 +91,32 @@ export class DashboardStage implements Stage {
 
   /** Counts while somebody looks. */
   async count(): Promise<void> {
-    const service = selectedService(this.#state, this.#selection.service)
-    if (this.#listeners.size === 0 || !this.#state || !service) return
-    const answers = await this.#deps.count(this.#state, service.key)
+    if (this.#listeners.size === 0) return
+    const shown = selected(this.#states, this.#selection)
+    if (!shown) return
+    const answers = await this.#deps.count(shown.state, shown.service.key)
     if (JSON.stringify(answers) === JSON.stringify(this.#answers)) return
     this.#answers = answers
     this.#tell()
   }
 
-  #refreshRules(): void {
+  #namesOf({ service }: Shown): ReadonlyMap<string, string> {
+    const { namespace, name } = service.name
+    return this.#deps.podNames.of(`${namespace}/${name}`)
+  }
+
+  #refreshRules({ state, service }: Shown, podNames: ReadonlyMap<string, string>): void {
     const { mode, planner } = this.#deps
-    const service = selectedService(this.#state, this.#selection.service)
-    if (!this.#state || !service) return
-    const only = { ...this.#state, services: PersistentMap.from([[service.key, service]]) }
+    const only = { ...state, services: PersistentMap.from([[service.key, service]]) }
     const lines = ownLines(planner, only)
-    const before = this.#before?.service === service.key ? this.#before.lines : lines
-    if (this.#before?.service === service.key && lines.join('\n') === before.join('\n')) return
-    this.#before = { service: service.key, lines }
+    const of = `${state.family} ${service.key}`
+    const known = JSON.stringify([lines, ...podNames])
+    if (this.#before?.of === of && this.#before.known === known) return
+    const before = this.#before?.of === of ? this.#before.lines : lines
+    this.#before = { of, lines, known }
     const changed = changedLines(before, lines)
     const texts = changed.map(({ text }) => text)
-    const words = explainRules(mode, texts, { podAt: (ip) => ip })
+    const words = explainRules(mode, texts, { podAt: (ip) => podNames.get(ip) })
     this.#rules = {
       ...this.#rules,
       lines: changed.map((line, index) => ({

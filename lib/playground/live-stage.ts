@@ -134,6 +134,8 @@ export class LiveStage implements Stage {
       listensItself: config['userspace.portals'] === 'addresses',
       scheduler,
       busy,
+      families: [],
+      family: '',
       services: this.#services,
       service: this.#aiming.service(),
       pods: this.#pods,
@@ -180,6 +182,8 @@ export class LiveStage implements Stage {
       case 'target':
         this.#aiming.wanted = command.target
         return this.#refresh()
+      case 'family':
+        throw new ConfigError('show another family: the playground sends over IPv4 only')
       case 'rules':
         this.#rules.show(command.mode, this.#switch.mode)
         return this.#refresh()

@@ -69,6 +69,10 @@ export function parsePageCommand(text: string): PageCommand | undefined {
       const target = read('target', ['ClusterIP', 'NodePort', 'LoadBalancer'] as const)
       return target && { do: 'target', target }
     }
+    case 'family': {
+      const family = read('family', ['IPv4', 'IPv6'] as const)
+      return family && { do: 'family', family }
+    }
     case 'send': {
       const count = read('count', [1, 100] as const)
       return count && { do: 'send', count }

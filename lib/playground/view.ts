@@ -24,6 +24,9 @@ export interface View {
   readonly scheduler: string
   /** A switch of mode or a run of requests is under way. */
   readonly busy: string
+  /** IP families of the Service, where there is a choice; then which one is shown. */
+  readonly families: readonly IpFamily[]
+  readonly family: IpFamily | ''
   /** All Services, by `namespace/name`. */
   readonly services: readonly ServiceLine[]
   /** The one that everything below is about. */
@@ -54,6 +57,8 @@ export interface View {
   readonly kubectl: string
   readonly kubeconfig: string
 }
+
+export type IpFamily = 'IPv4' | 'IPv6'
 
 export interface ServiceLine {
   readonly key: string
@@ -225,6 +230,7 @@ export type PageCommand =
   | { readonly do: 'ranges'; readonly ranges: readonly string[] }
   | { readonly do: 'sender'; readonly sender: Sender }
   | { readonly do: 'target'; readonly target: TargetView['name'] }
+  | { readonly do: 'family'; readonly family: IpFamily }
   | { readonly do: 'send'; readonly count: 1 | 100 }
   | { readonly do: 'continuous'; readonly on: boolean }
   | { readonly do: 'clear' }

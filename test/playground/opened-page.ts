@@ -134,7 +134,7 @@ export async function withBrowser(
 }
 
 /** Set to keep screenshots, as for docs/images. */
-const pictures = process.env['PLAYGROUND_PICTURES']
+export const pictures = process.env['PLAYGROUND_PICTURES']
 
 /** Keeps what the page looks like, at both widths and in both colours, where somebody asked for it. */
 export async function picture(page: Page, name: string): Promise<void> {

@@ -96,6 +96,8 @@ function viewOf(mode: ModeName): View {
     listensItself: false,
     scheduler: 'rr',
     busy: '',
+    families: [],
+    family: '',
     services: [{ key: 'default/web', type: 'ClusterIP', clusterIp, ports: '80/TCP' }],
     service: {
       name: 'default/web',

@@ -57,6 +57,11 @@ export function showControls(view: View): void {
     const target = view.targets.find(({ name }) => name === value)?.name
     return target && { do: 'target', target }
   })
+  byId('families').hidden = view.families.length < 2
+  choices('families', named(view.families), view.family, (value) => {
+    const family = view.families.find((each) => each === value)
+    return family && { do: 'family', family }
+  })
   choices('types', named(types), service.type, (value) => {
     const type = types.find((name) => name === value)
     return type && { do: 'type', type }

@@ -20,7 +20,11 @@ function show(view: View): void {
   byId('where').textContent = view.where
   document.body.dataset['mode'] = mode
   document.body.classList.toggle('read-only', view.isReadOnly)
-  if (view.isReadOnly) document.title = 'kube-proxy'
+  if (view.isReadOnly && document.title !== 'kube-proxy') {
+    document.title = 'kube-proxy'
+    // With nothing to learn or to change, choosing a Service comes first.
+    byId('side').prepend(byId('services-card'))
+  }
   byId('title').textContent = view.isReadOnly ? 'kube-proxy' : 'kube-proxy playground'
   redraw('limits', view.limits, () => {
     byId('limits').hidden = view.limits.length === 0

@@ -27,6 +27,8 @@ export interface Layout {
   /** The row of numbers: rules that every connection passes. */
   readonly hops: Point
   readonly pod: (node: string, index: number) => Point | undefined
+  /** Where it says how many pods have found no place. */
+  readonly more: Readonly<Record<'here' | 'elsewhere', Point>>
   /** Points that a wire goes through on its way, and how it leaves and arrives. */
   readonly fromSender: (sender: Point, isOutside: boolean) => readonly Point[]
   readonly toPod: (pod: Point, isFar: boolean) => readonly Point[]
@@ -65,6 +67,7 @@ export const wide: Layout = {
     [66, 144, 222].map((y) => ({ x: 814, y })),
     [596, 724].map((x) => ({ x, y: 350 })),
   ),
+  more: { here: { x: 814, y: 268 }, elsewhere: { x: 660, y: 389 } },
   fromSender: (sender) => [
     { x: sender.x + 56, y: sender.y },
     { x: wideService.x - 108, y: wideService.y },
@@ -114,6 +117,7 @@ export const narrow: Layout = {
     [66, 180, 294].map((x) => ({ x, y: 412 })),
     [123, 237].map((x) => ({ x, y: 528 })),
   ),
+  more: { here: { x: 180, y: 448 }, elsewhere: { x: 180, y: 564 } },
   fromSender: (sender, isOutside) =>
     isOutside
       ? [

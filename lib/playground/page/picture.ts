@@ -43,6 +43,7 @@ export function drawPicture(view: View, isNarrow: boolean): void {
     ...proxyBox(view, layout),
     ...serviceBox(view, layout),
     ...view.pods.flatMap((pod) => podBox(pod, view, places.get(pod.name), layout)),
+    ...morePods(view, layout, places),
     drawn('g', { id: 'packets' }),
   ]
   picture.replaceChildren(...parts)
@@ -197,8 +198,32 @@ function podBox(pod: PodView, view: View, place: Point | undefined, layout: Layo
   if (!place) return []
   const isUsed = view.path.ways.some((way) => way.pod === pod.name)
   const look = pod.state === 'ready' ? (isUsed ? 'on' : '') : 'bad'
-  const below = pod.state === 'ready' ? pod.ip : pod.state
-  return box(place, [cut(shortName(pod.name), 14), below], look, layout)
+  // Where nobody knows a name, it is the address with its port.
+  const [title, below] =
+    pod.ip !== '' && pod.name.includes(pod.ip)
+      ? [pod.ip, `port ${pod.name.split(':').at(-1) ?? ''}`]
+      : [shortName(pod.name), pod.ip]
+  return box(place, [cut(title, 15), pod.state === 'ready' ? below : pod.state], look, layout)
+}
+
+/** A real node may have more pods of a Service than a picture has room for. */
+function morePods(
+  { pods, path }: View,
+  layout: Layout,
+  places: ReadonlyMap<string, Point>,
+): SVGElement[] {
+  const left = pods.filter(({ name, ip }) => ip !== '' && !places.has(name))
+  return (['here', 'elsewhere'] as const).flatMap((where) => {
+    const names = left
+      .filter(({ node }) => (node === 'node-2') === (where === 'elsewhere'))
+      .map(({ name }) => name)
+    if (names.length === 0) return []
+    const chance = path.ways
+      .filter(({ pod }) => names.includes(pod))
+      .reduce((sum, { probability }) => sum + probability, 0)
+    const words = `and ${names.length} more: ${percent(Math.round(chance * 1000) / 1000)}`
+    return [drawn('text', { ...layout.more[where], 'text-anchor': 'middle', class: 'soft' }, words)]
+  })
 }
 
 function box(
