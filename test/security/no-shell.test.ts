@@ -38,6 +38,8 @@ t.test('processes are started in few places, by a list of arguments', (t) => {
     'lib/world/world.ts',
     // `kube-proxy trace` and a playground without root: constant programs, no text of an object.
     'lib/trace/trace-rule.ts',
+    'lib/trace/legacy-trace.ts',
+    'lib/playground/host-ground.ts',
     'lib/playground/own-rights.ts',
   ]
   t.same(

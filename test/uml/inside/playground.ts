@@ -1,9 +1,108 @@
-/** The playground's tour in ipvs mode, in a kernel that has it. Prints TAP. */
+/** The playground in ipvs mode, in a kernel that has it: its tour, and its page as a browser asks it. Prints TAP. */
 import t from 'tap'
+import { get } from 'node:http'
+import { PageServer } from '../../../lib/playground/page-server.js'
+import { hasReady, withPlayer } from '../../playground/played-stage.js'
 import { runTour } from '../../../lib/playground/tour.js'
+import type { PageCommand, View } from '../../../lib/playground/view.js'
 
 await t.test('the tour answers in ipvs mode', async (t) => {
   const lines: string[] = []
   const print = (line: string) => lines.push(line)
   t.ok(await runTour({ modes: ['ipvs'], print }, new AbortController().signal), lines.join('\n'))
 })
+
+/** The page's own two ways to the server: events with views come in, commands go out. */
+async function openPage(url: string) {
+  let view = {} as View
+  const events = get(`${url}/events`, (response) => {
+    let pending = ''
+    response.setEncoding('utf8').on('data', (chunk: string) => {
+      pending += chunk
+      for (let end = pending.indexOf('\n\n'); end >= 0; end = pending.indexOf('\n\n')) {
+        view = { ...view, ...(JSON.parse(pending.slice('data: '.length, end)) as View) }
+        pending = pending.slice(end + 2)
+      }
+    })
+  })
+  events.on('error', () => undefined)
+  return {
+    command: async (command: PageCommand) => {
+      const headers = { 'content-type': 'application/json' }
+      const body = JSON.stringify(command)
+      const response = await fetch(`${url}/command`, { method: 'POST', headers, body })
+      if (!response.ok) throw new Error(`${body}: ${response.status} ${await response.text()}`)
+    },
+    see: async (what: string, condition: (view: View) => boolean): Promise<View> => {
+      for (let tries = 0; tries < 1200; tries++) {
+        if (condition(view)) return view
+        await new Promise((resolve) => setTimeout(resolve, 50))
+      }
+      throw new Error(`waited in vain: ${what}\n${JSON.stringify(view, undefined, 1)}`)
+    },
+    close: () => events.destroy(),
+  }
+}
+
+await t.test('the page in ipvs mode: way, counters, schedulers and the whole lesson', (t) =>
+  withPlayer('ipvs-page', ['iptables', 'ipvs'], async ({ stage }) => {
+    const server = await PageServer.listen(stage, 0)
+    const { command, see, close } = await openPage(server.url)
+    try {
+      await see('three pods', (view) => view.busy === '' && hasReady(3)(view))
+      await command({ do: 'lesson', id: 'ipvs' })
+      const lesson = ({ lessons }: View) => lessons.find(({ isActive }) => isActive)
+      const done = (view: View) => lesson(view)?.tasks.filter(({ isDone }) => isDone).length ?? 0
+      const begun = await see('the lesson', (view) => lesson(view)?.id === 'ipvs')
+      t.equal(lesson(begun)?.tasks.length, 3, 'its third task is there where the kernel has ipvs')
+      t.equal(lesson(begun)?.missing, '')
+      await command({ do: 'rules', mode: 'ipvs' })
+      await command({ do: 'scheduler', scheduler: 'sh' })
+      await see('two tasks done by reading', (view) => done(view) === 2)
+
+      await command({ do: 'mode', mode: 'ipvs' })
+      const running = await see('ipvs', ({ mode, busy }) => mode === 'ipvs' && busy === '')
+      const hops = running.path.shared.map(({ where, why }) => `${where} ${why}`).join('\n')
+      t.match(
+        hops + JSON.stringify(running.path.ways),
+        /virtual server/i,
+        'the way leads through it',
+      )
+      t.equal(running.path.ways.length, 3, 'to every pod')
+      for (let count = 0; count < 6; count++) await command({ do: 'send', count: 1 })
+      const finished = await see('the whole lesson', (view) => done(view) === 3)
+      t.equal(finished.answers.length, 1, 'source hashing: one pod got them all')
+      t.ok(
+        finished.log.every(({ isSourceKept }) => isSourceKept),
+        'and saw who asked',
+      )
+      const sum = ({ counters }: View) =>
+        Object.values(counters.endpoints).reduce((total, count) => total + count, 0)
+      const counted = await see('counters of IPVS', (view) => sum(view) >= 6)
+      t.match(counted.counters.note, /as IPVS counts them/)
+
+      await command({ do: 'scheduler', scheduler: 'rr' })
+      await see('ipvs again', ({ scheduler, busy }) => scheduler === 'rr' && busy === '')
+      await command({ do: 'clear' })
+      await command({ do: 'send', count: 100 })
+      const shares = await see('a hundred answers', ({ asked }) => asked === 100)
+      const counts = shares.answers.map(({ count }) => count).sort()
+      t.same(counts, [33, 33, 34], 'round robin: exactly in turn')
+      await command({ do: 'policy', side: 'internal', value: 'Local' })
+      await see('two ways', ({ path }) => path.ways.length === 2)
+      const here = shares.pods.filter(({ node }) => node === 'node-1').map(({ name }) => name)
+      const local = async (): Promise<readonly string[]> => {
+        await command({ do: 'clear' })
+        await command({ do: 'send', count: 100 })
+        const view = await see('a hundred answers', ({ asked }) => asked === 100)
+        return view.answers.map(({ name }) => name).sort()
+      }
+      let names = await local()
+      for (let tries = 0; tries < 10 && names.length !== here.length; tries++) names = await local()
+      t.same(names, [...here].sort(), 'policy Local: the pods of this node answer')
+    } finally {
+      close()
+      await server.close()
+    }
+  }),
+)
