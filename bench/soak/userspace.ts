@@ -1,9 +1,12 @@
 /**
  * Mixed traffic through a userspace data path while endpoints change 20 times a second: no errors,
- * flat memory, no descriptor lost. `npm run soak`; SOAK_SECONDS and SOAK_DATAPATH change it.
+ * flat memory, no descriptor lost, and no datagram but those whose endpoint was removed while they
+ * were on their way. `npm run soak`; SOAK_SECONDS and SOAK_DATAPATH change it.
  * With SOAK_CONNECTIONS=1000000 it makes so many short connections instead, as fast as it can.
  */
+import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { runCommand } from '../../lib/kernel/command.js'
 import {
   lane,
   nodeAddresses,
@@ -42,7 +45,7 @@ const mixes: readonly Mix[] = [
 
 const hurry: readonly Mix[] = [{ load: 'connections', port: ports.short[0], n: 64 }]
 
-const total = { connections: 0, errors: 0, lost: 0, gigabytes: 0 }
+const total = { connections: 0, errors: 0, gigabytes: 0, datagrams: 0, late: 0, lost: 0 }
 
 /** One kind of traffic, slice by slice: each slice opens its connections anew. */
 async function keepGoing(mix: Mix, isOver: () => boolean): Promise<void> {
@@ -54,6 +57,8 @@ async function keepGoing(mix: Mix, isOver: () => boolean): Promise<void> {
         total.connections += (report['perSecond'] ?? 0) * sliceSeconds
       }
       total.errors += report['failed'] ?? 0
+      total.datagrams += report['sent'] ?? 0
+      total.late += report['late'] ?? 0
       total.lost += report['lost'] ?? 0
       total.gigabytes += ((report['gigabitsPerSecond'] ?? 0) * sliceSeconds) / 8
     } catch (error) {
@@ -63,13 +68,63 @@ async function keepGoing(mix: Mix, isOver: () => boolean): Promise<void> {
   }
 }
 
+/** How the UDP clients of the proxy ended: what it tells every second. */
+type UdpEnds = Readonly<Record<string, { readonly asked: number; readonly answered: number }>>
+
+/** Where the datagrams went that never came back, by what either side has counted. */
+function lossesByCause(udpEnds: UdpEnds) {
+  const ends = Object.entries(udpEnds)
+  const sum = (field: 'asked' | 'answered') => ends.reduce((all, [, end]) => all + end[field], 0)
+  const received = total.datagrams - total.lost
+  const causes: Record<string, number> = {
+    'before the proxy': total.datagrams - sum('asked'),
+    'after the proxy': sum('answered') - received,
+  }
+  for (const [end, { asked, answered }] of ends) causes[`client ended: ${end}`] = asked - answered
+  const { 'client ended: endpoint removed': removed = 0, ...rest } = causes
+  return { causes, ours: Object.values(rest).reduce((all, count) => all + count, 0), removed }
+}
+
+/** Datagrams that sockets had no room for, by namespace. */
+async function kernelDrops(): Promise<Readonly<Record<string, number>>> {
+  const drops: Record<string, number> = {}
+  for (const [place, name] of Object.entries(lane)) {
+    const argv = ['netns', 'exec', name, 'cat', '/proc/net/snmp']
+    const { stdout } = await runCommand('ip', argv)
+    const [names = [], values = []] = stdout
+      .split('\n')
+      .filter((line) => line.startsWith('Udp:'))
+      .map((line) => line.split(' '))
+    for (const counter of ['RcvbufErrors', 'SndbufErrors', 'MemErrors']) {
+      drops[`${place} ${counter}`] = Number(values[names.indexOf(counter)] ?? 0)
+    }
+  }
+  return drops
+}
+
+function differences(
+  before: Readonly<Record<string, number>>,
+  after: Readonly<Record<string, number>>,
+): Readonly<Record<string, number>> {
+  return Object.fromEntries(
+    Object.entries(after)
+      .map(([name, count]) => [name, count - (before[name] ?? 0)] as const)
+      .filter(([, count]) => count !== 0),
+  )
+}
+
 await withLane(async () => {
   const script = (name: string) => new URL(`../support/${name}.js`, import.meta.url).pathname
   const node = process.execPath
   const server = await startIn(lane.servers, [node, script('load-server'), serverAddress])
   const argv = [node, script('proxy-under-test'), dataPath, String(workers)]
-  const changes = [nodeAddresses.splice, serverAddress, '20']
+  const changes = [nodeAddresses.splice, serverAddress, '20', '0', 'udp-ends']
   const proxy = await startIn(lane.node, [...argv, ...changes])
+  let udpEnds: UdpEnds = {}
+  createInterface({ input: proxy.stdout ?? process.stdin }).on('line', (line) => {
+    udpEnds = JSON.parse(line) as UdpEnds
+  })
+  const dropsBefore = await kernelDrops()
   const pid = proxy.pid ?? 0
   try {
     await sleep(1000)
@@ -87,17 +142,23 @@ await withLane(async () => {
       console.log(JSON.stringify({ ...now, ...total }))
     }
     await traffic
-    // UDP clients are forgotten after 10 s of silence.
-    await sleep(12_000)
+    // UDP clients are forgotten after 10 s of silence, and counted up to 2 s later.
+    await sleep(14_000)
     const left = openDescriptors(pid) - atFirst
     // The first slices warm the process up.
     const half = memory.slice(Math.floor(memory.length / 2))
     const growth = (half.at(-1) ?? 0) - (half[0] ?? 0)
-    const isGood = total.errors === 0 && left <= keptDescriptors && growth < 20
+    const losses = lossesByCause(udpEnds)
+    const isGood = total.errors === 0 && losses.ours === 0 && left <= keptDescriptors && growth < 20
     console.log(
       `${dataPath}: ${Math.round(total.connections)} connections, ${total.gigabytes.toFixed(0)} GB, ` +
-        `${total.errors} errors, ${total.lost} datagrams lost, ${left} descriptors more than at first ` +
+        `${total.errors} errors, ${left} descriptors more than at first ` +
         `(up to ${keptDescriptors} are kept on purpose), ${growth.toFixed(1)} MiB growth in the second half`,
+    )
+    console.log(
+      `${total.datagrams} datagrams, ${total.late} answers late, ${total.lost} lost: ` +
+        `${JSON.stringify(losses.causes)}; dropped by sockets: ` +
+        JSON.stringify(differences(dropsBefore, await kernelDrops())),
     )
     if (!isGood) process.exitCode = 1
   } finally {

@@ -4,25 +4,38 @@ import type { Load } from './load-client.js'
 import { requestBytes } from './services.js'
 import { summarize } from './summary.js'
 
-/** N clients that each wait for the echo of one datagram; a lost one is sent again after a while. */
+/** After so long a client asks again; what comes later still is late, not lost. */
+const patienceMs = 200
+
+/** N clients that each wait for the echo of one numbered datagram. */
 export function datagrams({ loop, target, seconds, n }: Load): object {
   const { sockets, buffer } = loop
   const times: number[] = []
   const fds: number[] = []
   const sentAt = new Float64Array(n)
-  let lost = 0
+  const numbers = new Uint32Array(n)
+  let sent = 0
+  let late = 0
   const send = (index: number) => {
     sentAt[index] = performance.now()
-    sockets.send(fds[index] ?? -1, buffer.address, requestBytes)
+    const number = (numbers[index] ?? 0) + 1
+    numbers[index] = number
+    buffer.view.setUint32(0, number)
+    if (sockets.send(fds[index] ?? -1, buffer.address, requestBytes) > 0) sent++
   }
+  let isOver = false
   for (let index = 0; index < n; index++) {
     const fd = sockets.open(addressFamily.IPv4, 'datagram')
     fds.push(fd)
     sockets.connect(fd, target)
     loop.add(fd, interest.readable, () => {
       if (sockets.receive(fd, buffer.address, 4096) <= 0) return
+      if (buffer.view.getUint32(0) !== numbers[index]) {
+        late++
+        return
+      }
       times.push(performance.now() - (sentAt[index] ?? 0))
-      send(index)
+      if (!isOver) send(index)
     })
   }
   for (let index = 0; index < n; index++) send(index)
@@ -31,13 +44,15 @@ export function datagrams({ loop, target, seconds, n }: Load): object {
   while (performance.now() < startedAt + seconds * 1000) {
     loop.turn(50)
     const now = performance.now()
-    if (now - checkedAt < 200) continue
+    if (now - checkedAt < patienceMs) continue
     checkedAt = now
     for (let index = 0; index < n; index++) {
-      if (now - (sentAt[index] ?? 0) < 200) continue
-      lost++
-      send(index)
+      if (now - (sentAt[index] ?? 0) >= patienceMs) send(index)
     }
   }
-  return { perSecond: times.length / seconds, lost, ...summarize(times) }
+  isOver = true
+  const stragglersUntil = performance.now() + 2 * patienceMs
+  while (performance.now() < stragglersUntil) loop.turn(50)
+  const lost = sent - times.length - late
+  return { perSecond: times.length / seconds, sent, late, lost, ...summarize(times) }
 }

@@ -57,17 +57,19 @@ serve(ports.source, (fd) => {
   })
 })
 
-const udp = sockets.listen({ ip, port: ports.udp, kind: 'datagram' })
-sockets.bufferSizes(udp, 1 << 20)
-const batch = new DatagramBatch(loop.libc, 64)
-loop.add(udp, interest.readable, () => {
-  const count = batch.receive(udp, 0, 64)
-  for (let index = 0; index < count; index++) {
-    const offset = batch.nameOffset(index)
-    batch.prepare(index, batch.length(index), batch.names.bytes.subarray(offset, offset + 16))
-  }
-  if (count > 0) batch.send(udp, 0, count)
-})
+for (const port of [ports.udp, ports.udp2]) {
+  const udp = sockets.listen({ ip, port, kind: 'datagram' })
+  sockets.bufferSizes(udp, 1 << 20)
+  const batch = new DatagramBatch(loop.libc, 64)
+  loop.add(udp, interest.readable, () => {
+    const count = batch.receive(udp, 0, 64)
+    for (let index = 0; index < count; index++) {
+      const offset = batch.nameOffset(index)
+      batch.prepare(index, batch.length(index), batch.names.bytes.subarray(offset, offset + 16))
+    }
+    if (count > 0) batch.send(udp, 0, count)
+  })
+}
 
 process.stdout.write('ready\n')
 for (;;) loop.turn(1000)

@@ -1,13 +1,14 @@
 /**
  * The userspace mode's worker pool with listeners for the load server's ports, without iptables.
- * Usage: proxy-under-test.js DATAPATH WORKERS LISTEN-ADDRESS SERVER-ADDRESS [CHANGES-PER-SECOND [OTHERS]]
- * Others are Services without traffic, with 10 endpoints each, which change as well.
+ * Usage: proxy-under-test.js DATAPATH WORKERS LISTEN-ADDRESS SERVER-ADDRESS [CHANGES-PER-SECOND [OTHERS [udp-ends]]]
+ * Others are Services without traffic, with 10 endpoints each, which change as well. With `udp-ends`
+ * UDP endpoints change too, and every second a line of JSON tells how UDP clients have ended so far.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { DescriptorBudget, descriptorLimit } from '../../lib/modes/userspace/descriptors.js'
 import type { DataPathName, ListenerSpec } from '../../lib/modes/userspace/datapath.js'
 import { WorkerPool } from '../../lib/modes/userspace/pool.js'
-import { ports } from './services.js'
+import { ports, requestBytes } from './services.js'
 
 const [
   name = 'splice',
@@ -16,20 +17,30 @@ const [
   server = '',
   changesPerSecond = '0',
   others = '0',
+  tells = '',
 ] = process.argv.slice(2)
+/** By the reason of the end: datagrams that clients sent to endpoints, and got back from them. */
+const udpEnds: Record<string, { asked: number; answered: number }> = {}
 const dataPath: DataPathName = name === 'net' ? 'net' : 'splice'
 const pool = new WorkerPool(
   {
     workers: Number(workers),
     dataPath,
     passiveHealth: true,
-    accessLog: false,
+    accessLog: tells !== '',
     descriptors: DescriptorBudget.allocate(descriptorLimit()),
   },
   {
     ready: () => undefined,
     counts: () => undefined,
-    access: () => undefined,
+    access: (entries) => {
+      for (const { protocol, end, bytesToEndpoint, bytesToClient } of entries) {
+        if (protocol !== 'UDP') continue
+        const sum = (udpEnds[end] ??= { asked: 0, answered: 0 })
+        sum.asked += bytesToEndpoint / requestBytes
+        sum.answered += bytesToClient / requestBytes
+      }
+    },
     warning: (message) => process.stderr.write(`${message}\n`),
     lost: (reason) => process.stderr.write(`${reason}\n`),
   },
@@ -70,6 +81,7 @@ const outcome = await pool.change({
 })
 if (outcome.failed.length > 0) throw new Error(JSON.stringify(outcome.failed))
 process.stdout.write('ready\n')
+if (tells !== '') setInterval(() => console.log(JSON.stringify(udpEnds)), 1000)
 
 /** Endpoints come and go, also while connections to them are open; those have to live on. */
 while (Number(changesPerSecond) > 0) {
@@ -80,5 +92,9 @@ while (Number(changesPerSecond) > 0) {
     specOf(ports.short[0], 'TCP', some.length > 0 ? some : ports.short),
     specOf(ports.echo, 'TCP', Math.random() < 0.5 ? [ports.echo] : [ports.echo, ports.echo2]),
   ]
+  if (tells !== '') {
+    const one = Math.random() < 0.5 ? ports.udp : ports.udp2
+    update.push(specOf(ports.udp, 'UDP', Math.random() < 0.5 ? [one] : [ports.udp, ports.udp2]))
+  }
   await pool.change({ open: [], update, close: [] })
 }

@@ -7,6 +7,7 @@ export const ports = {
   sink: 7200,
   source: 7201,
   udp: 7300,
+  udp2: 7301,
 } as const
 
 export const requestBytes = 64

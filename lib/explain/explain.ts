@@ -63,10 +63,9 @@ export function explainPacket(
       )
     case 'userspace': {
       const plan = new UserspacePlanner(settings).plan(state)
-      // Where no rule leads to the listeners, they are found at the addresses of Services.
-      if (settings.userspace.portals === 'addresses' && packet.inInterface === undefined) {
-        return walkListeners(plan, state, packet)
-      }
+      // Where no rule leads to the listeners, they are found at the addresses of Services, by
+      // whoever sends to this machine.
+      if (settings.userspace.portals === 'addresses') return walkListeners(plan, state, packet)
       const ruleset = userspaceRuleset(plan)
       const symbol = (text: string) => text.replace(/\b1\d{5}\b/g, 'PROXY-PORT')
       const has = iptablesPresent(ruleset.rules, (place, text) => lacks(place, symbol(text)))

@@ -1,4 +1,5 @@
 import { hostPort } from '../state/ip.js'
+import { isLocal } from './iptables-rule.js'
 import { walkIptables } from './iptables-walk.js'
 import { withHop } from './ways.js'
 import type { DesiredState } from '../state/desired-state.js'
@@ -35,7 +36,7 @@ export function walkListeners(
   const { protocol, destination, port } = packet
   const node = { localAddresses: new Set(state.node.localAddresses) }
   const isThere = (address: string) =>
-    address === destination || (isUnspecified(address) && node.localAddresses.has(destination))
+    address === destination || (isUnspecified(address) && isLocal(destination, node))
   const found = [...plan.services.values()]
     .flatMap(({ listeners }) => listeners)
     .find(({ spec }) => spec.protocol === protocol && spec.port === port && isThere(spec.address))

@@ -17,7 +17,7 @@ const verb = {
   getAddress: 22,
 } as const
 const linkAttribute = { name: 3, info: 18, kind: 1 } as const
-const addressAttribute = { address: 1, local: 2 } as const
+const addressAttribute = { address: 1, local: 2, metric: 9 } as const
 const linkHeaderBytes = 16
 const addressHeaderBytes = 8
 const noDuplicateDetection = 0x2
@@ -88,8 +88,14 @@ export class Links {
     }
   }
 
-  /** The addresses of one family; of one device, or with `except` of all others. */
-  addresses(family: IpFamily, device: { readonly on: number } | { readonly except: number }) {
+  /**
+   * The addresses of one family; of one device, or with `except` of all others; with `metric`
+   * only those that were added with it.
+   */
+  addresses(
+    family: IpFamily,
+    device: { readonly on: number; readonly metric?: number } | { readonly except: number },
+  ) {
     const request = new MessageWriter(64).message(verb.getAddress, flags.dump, (writer) =>
       writer.fixed(addressHeader(family, 0, 0)),
     )
@@ -99,15 +105,22 @@ export class Links {
         const index = readU32(payload, 4)
         if ('on' in device ? index !== device.on : index === device.except) return undefined
         const read = attributesOf(payload, addressHeaderBytes)
+        if ('metric' in device) {
+          const metric = read.get(addressAttribute.metric)
+          if (!metric || readU32(metric, 0) !== device.metric) return undefined
+        }
         const address = read.get(addressAttribute.local) ?? read.get(addressAttribute.address)
         return address && addressText(family, address)
       },
     })
   }
 
-  /** Adds single addresses (/32, /128) to a device; one that is there already is fine. */
-  addAddresses(family: IpFamily, index: number, ips: readonly string[]) {
-    return this.#changeAddresses(verb.newAddress, 'exists', { family, index, ips })
+  /**
+   * Adds single addresses (/32, /128) to a device; one that is there already is fine. A metric
+   * means nothing for single addresses, so it may serve as a mark.
+   */
+  addAddresses(family: IpFamily, index: number, ips: readonly string[], metric?: number) {
+    return this.#changeAddresses(verb.newAddress, 'exists', { family, index, ips, metric })
   }
 
   /** Removes single addresses from a device; one that is not there is fine. */
@@ -122,9 +135,14 @@ export class Links {
   async #changeAddresses(
     type: number,
     tolerated: 'exists' | 'not-found',
-    change: { readonly family: IpFamily; readonly index: number; readonly ips: readonly string[] },
+    change: {
+      readonly family: IpFamily
+      readonly index: number
+      readonly ips: readonly string[]
+      readonly metric?: number | undefined
+    },
   ): Promise<readonly AddressFailure[]> {
-    const { family, index, ips } = change
+    const { family, index, ips, metric } = change
     const failures: AddressFailure[] = []
     const isAdd = type === verb.newAddress
     const header = addressHeader(family, index, bitsOf(family))
@@ -134,12 +152,13 @@ export class Links {
       const writer = new MessageWriter()
       for (const ip of batch) {
         const bytes = addressBytes(ip) ?? Buffer.alloc(0)
-        writer.message(type, flags.ack | (isAdd ? flags.create | flags.excl : 0), (message) =>
+        writer.message(type, flags.ack | (isAdd ? flags.create | flags.excl : 0), (message) => {
           message
             .fixed(header)
             .bytes(addressAttribute.local, bytes)
-            .bytes(addressAttribute.address, bytes),
-        )
+            .bytes(addressAttribute.address, bytes)
+          if (metric !== undefined) message.u32(addressAttribute.metric, metric)
+        })
       }
       for (const [at, failure] of this.#channel.transact(writer).failures) {
         const ip = batch[at] ?? ''

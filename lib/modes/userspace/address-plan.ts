@@ -1,5 +1,5 @@
 import type { DesiredService, Verdict } from '../../state/desired-state.js'
-import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
+import { hostPort } from '../../state/ip.js'
 import type { EndpointList } from './plan.js'
 import type { NodeFacts } from './portal-rules.js'
 
@@ -13,8 +13,9 @@ export interface DirectPlace {
 }
 
 /**
- * Every address of a service port gets a listener of its own, for traffic that starts on this
- * machine. Where rules would refuse or drop there is no listener, and the kernel refuses.
+ * Every address of a service port gets a listener of its own. Where rules would refuse or drop
+ * there is no listener, and the kernel refuses. A listener cannot tell where its clients come in,
+ * and cannot turn away those whom source ranges shut out: with any it does not stand there.
  */
 export function directPlacesOf(service: DesiredService, facts: NodeFacts): readonly DirectPlace[] {
   const { clusterIp, externalIps, loadBalancerIps, port, nodePort, internal, external } = service
@@ -25,24 +26,27 @@ export function directPlacesOf(service: DesiredService, facts: NodeFacts): reado
   }
   listen(listOf(internal), clusterIp, port)
   const inside = listFromInside(service)
-  for (const ip of externalIps) listen(inside, ip, port)
-  for (const ip of loadBalancerIps) if (mayNodeUse(service, facts)) listen(inside, ip, port)
+  const open = service.sourceRanges.length === 0 ? loadBalancerIps : []
+  for (const ip of [...externalIps, ...open]) listen(inside, ip, port)
   if (nodePort !== 0) {
     // These are reached from outside as well, and a listener cannot tell: the stricter list.
-    for (const address of facts.claimAddresses ?? [facts.listenAddress]) {
+    for (const address of nodePortAddressesOf(service, facts)) {
       listen(listOf(external), address, nodePort)
     }
   }
   return [...places.values()]
 }
 
-/** Addresses that this machine has to have for that. */
-export function virtualAddressesOf(
-  service: DesiredService,
-  places: readonly DirectPlace[],
-): readonly string[] {
-  const virtual = [service.clusterIp, ...service.externalIps, ...service.loadBalancerIps]
-  return virtual.filter((ip) => places.some(({ address }) => address === ip))
+/** Never the wildcard for UDP, whose answers would come from the address the kernel likes best. */
+function nodePortAddressesOf({ protocol }: DesiredService, facts: NodeFacts): readonly string[] {
+  const { claimAddresses, bindableAddresses, listenAddress, listensOnWildcard } = facts
+  if (claimAddresses) return claimAddresses
+  return protocol === 'UDP' && listensOnWildcard ? bindableAddresses : [listenAddress]
+}
+
+/** Addresses that this machine has to have for that, or else nobody would refuse. */
+export function virtualAddressesOf(service: DesiredService): readonly string[] {
+  return [...new Set([service.clusterIp, ...service.externalIps, ...service.loadBalancerIps])]
 }
 
 /** The list for packets of this node itself to an external address (S18). */
@@ -54,10 +58,4 @@ export function listFromInside(service: DesiredService): EndpointList | undefine
 
 function listOf(verdict: Verdict): EndpointList | undefined {
   return verdict === 'cluster' || verdict === 'local' ? verdict : undefined
-}
-
-function mayNodeUse({ sourceRanges }: DesiredService, { hostIp }: NodeFacts): boolean {
-  const ip = hostIp === undefined ? undefined : parseIp(hostIp)
-  if (sourceRanges.length === 0) return true
-  return ip !== undefined && sourceRanges.some((range) => cidrContains(range, ip))
 }

@@ -2,7 +2,7 @@ import { KernelError, messageOf } from '../../errors.js'
 import type { AddressFailure } from '../../kernel/links.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import type { Log, ServiceFailure } from '../mode.js'
-import { deviceName } from './names.js'
+import { addressMark, deviceName } from './names.js'
 import type { ServicePlan } from './plan.js'
 import type { Ways, Written } from './ways.js'
 
@@ -13,12 +13,13 @@ export interface AddressLinks {
   remove(name: string): boolean
   addresses(
     family: IpFamily,
-    device: { readonly on: number } | { readonly except: number },
+    device: { readonly on: number; readonly metric?: number } | { readonly except: number },
   ): Promise<readonly string[]>
   addAddresses(
     family: IpFamily,
     index: number,
     ips: readonly string[],
+    metric?: number,
   ): Promise<readonly AddressFailure[]>
   deleteAddresses(
     family: IpFamily,
@@ -69,11 +70,11 @@ export class AddressPortals implements Ways {
   }
 
   async replaceAll(): Promise<Written> {
-    if (this.#device !== undefined && !(await this.#isOnLoopback())) {
-      const links = await this.#open()
-      for (const ip of await links.addresses(this.#family, { on: this.#device })) {
-        if (!isAutomatic(ip)) this.#held.add(ip)
-      }
+    const links = await this.#openIfPossible()
+    if (links) {
+      const { failures, kept } = await removeAddresses(links, this.#family, this.#device)
+      this.#warn(failures)
+      for (const ip of kept) this.#held.add(ip)
     }
     return this.change()
   }
@@ -94,17 +95,14 @@ export class AddressPortals implements Ways {
   }
 
   async remove(): Promise<ReadonlySet<number>> {
-    const ports: ReadonlySet<number> = new Set()
     this.#wanted.clear()
-    if (this.#held.size === 0) return ports
-    await this.#delete([...this.#held])
-    if (await this.#isOnLoopback()) return ports
-    const links = await this.#open()
-    const on = { on: this.#device ?? 0 }
-    const left = [...(await links.addresses('IPv4', on)), ...(await links.addresses('IPv6', on))]
-    if (left.every(isAutomatic)) links.remove(deviceName)
+    if (this.#held.size > 0) {
+      const { failures } = await removeAddresses(await this.#open(), this.#family)
+      this.#warn(failures)
+    }
+    this.#held.clear()
     this.#device = undefined
-    return ports
+    return new Set()
   }
 
   /** What could not be added, and why. */
@@ -113,12 +111,14 @@ export class AddressPortals implements Ways {
     try {
       const links = await this.#open()
       const device = await this.#ensureDevice()
-      const elsewhere = new Set(await links.addresses(this.#family, { except: device }))
+      const ours = new Set(await oursOn(links, this.#family, device))
+      const onDevice = await links.addresses(this.#family, { on: device })
+      const elsewhere = await links.addresses(this.#family, { except: device })
+      const others = new Set([...elsewhere, ...onDevice].filter((ip) => !ours.has(ip)))
       // An address of the node, such as an external IP, works where it is, and stays when we go.
-      const own = ips.filter((ip) => !elsewhere.has(ip))
-      for (const { ip, error } of await links.addAddresses(this.#family, device, own)) {
-        failed.set(ip, explain(ip, error))
-      }
+      const own = ips.filter((ip) => !others.has(ip))
+      const refused = await links.addAddresses(this.#family, device, own, addressMark)
+      for (const { ip, error } of refused) failed.set(ip, explain(ip, error))
       for (const ip of own) if (!failed.has(ip)) this.#held.add(ip)
     } catch (error) {
       for (const ip of ips) failed.set(ip, explain(ip, error))
@@ -131,8 +131,21 @@ export class AddressPortals implements Ways {
     const links = await this.#open()
     const failures = await links.deleteAddresses(this.#family, this.#device, ips)
     for (const ip of ips) this.#held.delete(ip)
+    this.#warn(failures)
+  }
+
+  #warn(failures: readonly AddressFailure[]): void {
     for (const { ip, error } of failures) {
       this.#log.warn({ ip, error: error.message }, 'remove the address of a Service')
+    }
+  }
+
+  /** Where netlink cannot be spoken nobody has put anything anywhere. */
+  async #openIfPossible(): Promise<AddressLinks | undefined> {
+    try {
+      return await this.#open()
+    } catch {
+      return undefined
     }
   }
 
@@ -153,10 +166,41 @@ export class AddressPortals implements Ways {
     }
     return this.#device
   }
+}
 
-  async #isOnLoopback(): Promise<boolean> {
-    return this.#device !== undefined && this.#device === (await this.#open()).find('lo')
+/**
+ * Removes the addresses that any process of ours has put on this machine, but for those on one
+ * device, which it tells. Our own device goes with its last address.
+ */
+export async function removeAddresses(
+  links: AddressLinks,
+  family: IpFamily,
+  keptDevice?: number,
+): Promise<{ readonly failures: readonly AddressFailure[]; readonly kept: readonly string[] }> {
+  const failures: AddressFailure[] = []
+  const kept: string[] = []
+  const own = links.find(deviceName)
+  for (const index of [own, links.find('lo')]) {
+    if (index === undefined) continue
+    const ips = await oursOn(links, family, index)
+    if (index === keptDevice) kept.push(...ips)
+    else failures.push(...(await links.deleteAddresses(family, index, ips)))
   }
+  if (own !== undefined && own !== keptDevice) {
+    const [on4, on6] = [links.addresses('IPv4', { on: own }), links.addresses('IPv6', { on: own })]
+    if ([...(await on4), ...(await on6)].every(isAutomatic)) links.remove(deviceName)
+  }
+  return { failures, kept }
+}
+
+/** All on our own device, and those with our mark on `lo`. */
+async function oursOn(
+  links: AddressLinks,
+  family: IpFamily,
+  index: number,
+): Promise<readonly string[]> {
+  if (index === links.find('lo')) return links.addresses(family, { on: index, metric: addressMark })
+  return (await links.addresses(family, { on: index })).filter((ip) => !isAutomatic(ip))
 }
 
 /** All of 127.0.0.0/8 is on `lo`, of IPv6 only ::1. */

@@ -4,12 +4,11 @@ import { listeningPorts } from '../../kernel/sockets/listening.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Finding, ModeDefinition } from '../mode.js'
 import { withoutBranches } from './branches.js'
-import { deviceName } from './names.js'
 import { UserspacePlanner, type UserspacePlan } from './plan.js'
 import { userspaceDifferences } from './differences.js'
-import { Portals, readPortals } from './portals.js'
+import { readPortals } from './portals.js'
 import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
-import { isMissing, openIptables } from './open-ways.js'
+import { openIptables, removeAddressesOf, removeRules } from './open-ways.js'
 import { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import { checkBindAddress, UserspaceMode } from './userspace-mode.js'
 import type { Planner } from '../mode.js'
@@ -53,25 +52,17 @@ export const definition: ModeDefinition = {
 
   async cleanup(context) {
     const flows = new UdpFlowCleaner(context)
-    for (const family of ['IPv4', 'IPv6'] as const) {
-      try {
-        const iptables = await openIptables(family)
-        const ports = await new Portals(iptables, { fixed: [], guardsEachPort: true }).remove()
-        await flows.forget(family, ports)
-      } catch (error) {
-        if (!isMissing(error)) throw error
-      }
-    }
+    for (const family of families) await removeRules(family, flows)
     try {
-      const links = new (await import('../../kernel/links.js')).Links()
-      links.remove(deviceName)
-      links.close()
+      await removeAddressesOf(families, context.log)
     } catch (error) {
-      const fields = { device: deviceName, reason: messageOf(error) }
-      context.log.info(fields, 'not removed: the device for addresses of Services')
+      const fields = { reason: messageOf(error) }
+      context.log.info(fields, 'not looked for: addresses of Services on this machine')
     }
   },
 }
+
+const families: readonly IpFamily[] = ['IPv4', 'IPv6']
 
 /** None of it is required: without rules, addresses of this machine serve its own programs. */
 async function probeIptables(family: IpFamily): Promise<Finding> {

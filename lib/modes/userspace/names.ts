@@ -29,3 +29,5 @@ export const directComment = 'kubernetes proxy ports are reached through their s
 
 /** Holds the addresses of Services where there are no rules. */
 export const deviceName = 'kube-portals0'
+/** The metric of such addresses: on `lo` it tells them from those of others, also after a crash. */
+export const addressMark = 27_504

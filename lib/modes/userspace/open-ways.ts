@@ -2,9 +2,11 @@ import { KernelError, messageOf, type KernelErrorKind } from '../../errors.js'
 import { Batch, connectionState, Iptables, rule, type Run } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Log, ModeSettings } from '../mode.js'
-import { AddressPortals } from './address-portals.js'
+import type { Links } from '../../kernel/links.js'
+import { AddressPortals, removeAddresses } from './address-portals.js'
 import { kernelErrorOf, Portals } from './portals.js'
 import { fixedRules } from './render.js'
+import type { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import type { Ways } from './ways.js'
 
 export type WaysByFamily = ReadonlyMap<IpFamily, Ways>
@@ -34,14 +36,42 @@ async function openFamily(
       if (settings.portals === 'iptables' || !isMissing(error)) throw error
       log.warn(
         { family, reason: messageOf(error) },
-        'iptables cannot be used: only traffic that starts on this machine is served, by addresses ' +
-          'of its own; other nodes, and pods with a network of their own, are not',
+        'iptables cannot be used: Services are served at addresses of this machine, to its programs ' +
+          'and to pods whose packets pass it; other machines do not find them there',
       )
     }
   }
-  // It speaks netlink through koffi, which loopback addresses do without.
-  const openLinks = async () => new (await import('../../kernel/links.js')).Links()
   return new AddressPortals(family, { openLinks, log })
+}
+
+/** Removes rules of this mode, whoever has left them; where iptables is missing there are none. */
+export async function removeRules(family: IpFamily, flows: UdpFlowCleaner, run?: Run) {
+  try {
+    const iptables = await openIptables(family, run)
+    const ports = await new Portals(iptables, { fixed: [], guardsEachPort: true }).remove()
+    await flows.forget(family, ports)
+  } catch (error) {
+    if (!isMissing(error)) throw error
+  }
+}
+
+/** Removes addresses that this mode has put on this machine, whoever has left them. */
+export async function removeAddressesOf(families: readonly IpFamily[], log: Log): Promise<void> {
+  const links = await openLinks()
+  try {
+    for (const family of families) {
+      for (const { ip, error } of (await removeAddresses(links, family)).failures) {
+        log.warn({ ip, error: error.message }, 'remove the address of a Service')
+      }
+    }
+  } finally {
+    links.close()
+  }
+}
+
+/** It speaks netlink through koffi, which not every node can load, and loopback addresses do without. */
+async function openLinks(): Promise<Links> {
+  return new (await import('../../kernel/links.js')).Links()
 }
 
 /** What this mode's rules are made of beyond the simplest. */

@@ -57,7 +57,11 @@ export class UserspacePlanner {
 
   plan(state: DesiredState): UserspacePlan {
     const { family, services } = state
-    const facts = factsOf(state.node, family, this.#settings)
+    const facts = factsOf(
+      this.#direct.has(family) ? own(state) : state.node,
+      family,
+      this.#settings,
+    )
     let memory = this.#memories.get(family)
     const factsKey = JSON.stringify(facts, (_, value: unknown) =>
       typeof value === 'bigint' ? String(value) : value,
@@ -141,7 +145,7 @@ export class UserspacePlanner {
       nodePort: undefined,
       udpFrontends: [],
       rules: [],
-      addresses: virtualAddressesOf(service, places),
+      addresses: virtualAddressesOf(service),
       unsupported: undefined,
     }
   }
@@ -190,6 +194,7 @@ function endpointListsOf(service: DesiredService): readonly EndpointList[] {
 
 function factsOf(node: NodeView, family: IpFamily, settings: ModeSettings['userspace']): NodeFacts {
   const bound = parseIp(settings.bindAddress)
+  const bindableAddresses = node.nodePorts.addresses.filter((address) => !isScoped(address))
   const isBound = bound?.family === family && !isUnspecified(bound)
   return {
     listenAddress: isBound ? bound.text : family === 'IPv4' ? '0.0.0.0' : '::',
@@ -197,18 +202,25 @@ function factsOf(node: NodeView, family: IpFamily, settings: ModeSettings['users
     hostIp: node.primaryIp,
     nodePortCidrs: node.nodePorts.matchesAll ? undefined : node.nodePorts.cidrs,
     nodePortAddresses: node.nodePorts.addresses,
-    claimAddresses: node.nodePorts.matchesAll
-      ? undefined
-      : node.nodePorts.addresses.filter((address) => !isScoped(address)),
+    bindableAddresses,
+    claimAddresses: node.nodePorts.matchesAll ? undefined : bindableAddresses,
     localTraffic: node.localTraffic,
     guardsEachPort: settings.portRange === undefined,
   }
 }
 
+/** The node without the ClusterIPs that this mode itself may have put on one of its devices. */
+function own({ node, services }: DesiredState): NodeView {
+  const virtual = new Set<string>()
+  for (const { clusterIp } of services.values()) virtual.add(clusterIp)
+  const addresses = node.nodePorts.addresses.filter((address) => !virtual.has(address))
+  return { ...node, nodePorts: { ...node.nodePorts, addresses } }
+}
+
 /**
  * The kernel chooses where answers of a wildcard UDP socket come from, and to a program on this
  * node with a second address that is another address than it asked at. So these sockets stand on
- * the node's main address.
+ * the node's main address, unless it has none in this family but loopback and link-local ones.
  */
 function onHostIp(facts: NodeFacts): NodeFacts {
   const { hostIp, listensOnWildcard } = facts

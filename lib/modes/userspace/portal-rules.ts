@@ -15,6 +15,8 @@ export interface NodeFacts {
   readonly nodePortCidrs: readonly Cidr[] | undefined
   /** Those there are now. */
   readonly nodePortAddresses: readonly string[]
+  /** Those of them that a socket can stand on. */
+  readonly bindableAddresses: readonly string[]
   /** Where sockets hold node ports; undefined: on the wildcard. */
   readonly claimAddresses: readonly string[] | undefined
   readonly localTraffic: LocalTraffic

@@ -1,6 +1,6 @@
 import { cpus } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { ConfigError } from '../../errors.js'
+import { ConfigError, messageOf } from '../../errors.js'
 import type { Run } from '../../kernel/iptables.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import type { Applied, Mode, ModeContext, ModeSettings } from '../mode.js'
@@ -8,7 +8,7 @@ import { FamilyApplier } from './apply.js'
 import { DescriptorBudget, descriptorLimit, waitingSeats } from './descriptors.js'
 import { Listeners } from './listeners.js'
 import { NodePortClaims } from './node-port-claims.js'
-import { openWays, type WaysByFamily } from './open-ways.js'
+import { openWays, removeAddressesOf, removeRules, type WaysByFamily } from './open-ways.js'
 import { UserspacePlanner, type UserspacePlan } from './plan.js'
 import { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import { WorkerPool } from './pool.js'
@@ -33,6 +33,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   readonly #settings: ModeSettings
   readonly #context: ModeContext
   readonly #planner: UserspacePlanner
+  readonly #run: Run | undefined
   readonly #pool: WorkerPool
   readonly #claims = new NodePortClaims()
   readonly #listeners: Listeners
@@ -48,7 +49,13 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   /** One thing at a time: applies of both families, checks, a take-over, the end. */
   #turn: Promise<unknown> = Promise.resolve()
 
-  private constructor(settings: ModeSettings, context: ModeContext, ways: WaysByFamily) {
+  private constructor(
+    settings: ModeSettings,
+    context: ModeContext,
+    ways: WaysByFamily,
+    run: Run | undefined,
+  ) {
+    this.#run = run
     this.#settings = settings
     this.#context = context
     const direct = [...ways].filter(([, { listensDirectly }]) => listensDirectly)
@@ -90,7 +97,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     if ([...ways.values()].some(({ listensDirectly }) => !listensDirectly)) {
       checkBindAddress(settings.userspace.bindAddress)
     }
-    return new UserspaceMode(settings, context, ways)
+    return new UserspaceMode(settings, context, ways, run)
   }
 
   plan(...args: Parameters<UserspacePlanner['plan']>): UserspacePlan {
@@ -112,6 +119,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       if (this.#isHandedOver) return { full: false, bytes: 0, objects: 0, failed: [] }
       if (this.#taker) this.#listeners.receive(await this.#taker.take())
       const applied = await family.applier.apply(plan, previous)
+      if (this.#starting.has(plan.family)) await this.#removeOtherWay(plan.family, family.ways)
       if (this.#starting.delete(plan.family) && this.#starting.size === 0) await this.#started()
       return applied
     })
@@ -149,6 +157,17 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       this.#claims.close()
       await this.#pool.close(this.#settings.userspace.drainTimeoutMs)
     })
+  }
+
+  /** What an earlier process has left that did not lead traffic the same way. */
+  async #removeOtherWay(family: IpFamily, { listensDirectly }: Ways): Promise<void> {
+    try {
+      if (listensDirectly) await removeRules(family, this.#flows, this.#run)
+      else await removeAddressesOf([family], this.#context.log)
+    } catch (error) {
+      const fields = { family, reason: messageOf(error) }
+      this.#context.log.info(fields, 'not removed: what an earlier run may have left')
+    }
   }
 
   /** Everything is in force: whoever was here before may go, and whoever comes next may ask. */

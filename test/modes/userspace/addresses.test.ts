@@ -1,14 +1,17 @@
 /** Services on addresses of this machine, for nodes without netfilter. */
-import { chmod } from 'node:fs/promises'
+import { chmod, mkdtemp } from 'node:fs/promises'
+import { join } from 'node:path'
 import t from 'tap'
 import { AddressPortals, type AddressLinks } from '../../../lib/modes/userspace/address-portals.js'
 import { KernelError } from '../../../lib/errors.js'
 import { runProxy } from '../../../lib/playground/proxy-process.js'
-import { addressOf } from '../../../lib/world/topology.js'
+import { addressOf, type Place } from '../../../lib/world/topology.js'
+import { explainPacket } from '../../../lib/explain/explain.js'
 import { UserspacePlanner, type ServicePlan } from '../../../lib/modes/userspace/plan.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
 import { service, states, testSettings } from '../../support/states.js'
 import { skip, stopping, until, withStage, write } from '../../e2e/stage.js'
+import type { IpFamily } from '../../../lib/state/ip.js'
 import type { World } from '../../../lib/world/world.js'
 
 const settings = {
@@ -40,96 +43,121 @@ t.test('every address of a Service gets a listener, and no rule', async (t) => {
     'cluster 203.0.113.10 80',
     'cluster 0.0.0.0 30080',
   ])
+  const udp = planOf({ protocol: 'UDP', nodePort: 30_080, endpoints: [{ ip: '10.180.0.1' }] })
+  t.same(places(udp).slice(1), ['cluster 127.0.0.1 30080', 'cluster 192.0.2.1 30080'])
   t.same(plan.addresses.slice(1), ['198.51.100.10', '203.0.113.10'])
   t.same([plan.rules, plan.nodePort], [[], undefined])
   t.equal(new Set(plan.listeners.map(({ spec }) => spec.key)).size, 4)
 })
 
-t.test('S19: without endpoints nobody listens, so the kernel refuses', async (t) => {
-  t.same(places(planOf({ endpoints: [], nodePort: 30_080 })), [])
+t.test('S19: without endpoints nobody listens, and the kernel refuses', async (t) => {
+  const plan = planOf({ endpoints: [], nodePort: 30_080, externalIps: ['198.51.100.10'] })
+  t.same(places(plan), [])
+  t.same(plan.addresses, ['10.96.0.10', '198.51.100.10'], 'as it has the addresses')
 })
 
-t.test('S13: a range without this node shuts it out', async (t) => {
+t.test('S13: where ranges shut anybody out nobody is let in', async (t) => {
   const spec = { loadBalancerIps: ['203.0.113.10'], endpoints: [{ ip: '10.180.0.1', port: 80 }] }
-  t.equal(places(planOf({ ...spec, sourceRanges: ['198.51.100.0/24'] })).length, 1)
-  t.equal(places(planOf({ ...spec, sourceRanges: ['0.0.0.0/0'] })).length, 2)
+  t.equal(places(planOf({ ...spec, sourceRanges: ['192.0.2.0/24'] })).length, 1)
+  t.equal(places(planOf(spec)).length, 2)
 })
 
-/** Devices and addresses in memory. */
+const lo = 1
+const dummy = 7
+
+/** Devices and addresses in memory, each with its metric. */
 class FakeLinks implements AddressLinks {
-  readonly onDevice = new Set<string>()
-  hasDummy = true
-  removed: string[] = []
-  find = (name: string) => (name === 'lo' ? 1 : undefined)
+  readonly on = new Map([[lo, new Map<string, number>()]])
+  canMakeDummy = true
+  find = (name: string) => (name === 'lo' ? lo : this.on.has(dummy) ? dummy : undefined)
   ensureDummy = () => {
-    if (this.hasDummy) return 7
-    throw new KernelError('unsupported', 'create dummy device: unknown device type')
+    if (!this.canMakeDummy) {
+      throw new KernelError('unsupported', 'create dummy device: unknown device type')
+    }
+    if (!this.on.has(dummy)) this.on.set(dummy, new Map())
+    return dummy
   }
-  remove = (name: string) => this.removed.push(name) > 0
-  addresses = (_family: string, device: { on: number } | { except: number }) =>
-    Promise.resolve('on' in device ? [...this.onDevice] : ['192.0.2.1'])
-  addAddresses = (_family: string, _index: number, ips: readonly string[]) => {
+  remove = () => this.on.delete(dummy)
+  addresses = (
+    _family: string,
+    device: { readonly on: number; readonly metric?: number } | { readonly except: number },
+  ) => {
+    if ('except' in device) return Promise.resolve(['192.0.2.1'])
+    const all = [...(this.on.get(device.on) ?? [])]
+    const wanted = all.filter(
+      ([, metric]) => device.metric === undefined || device.metric === metric,
+    )
+    return Promise.resolve(wanted.map(([ip]) => ip))
+  }
+  addAddresses = (_family: string, index: number, ips: readonly string[], metric = 0) => {
     const denied = (ip: string) => ({ ip, error: new KernelError('denied', `add ${ip}: EPERM`) })
-    for (const ip of ips) if (!ip.startsWith('203.')) this.onDevice.add(ip)
+    for (const ip of ips) if (!ip.startsWith('203.')) this.on.get(index)?.set(ip, metric)
     return Promise.resolve(ips.filter((ip) => ip.startsWith('203.')).map(denied))
   }
-  deleteAddresses = (_family: string, _index: number, ips: readonly string[]) => {
-    for (const ip of ips) this.onDevice.delete(ip)
+  deleteAddresses = (_family: string, index: number, ips: readonly string[]) => {
+    for (const ip of ips) this.on.get(index)?.delete(ip)
     return Promise.resolve([])
   }
+  listed = (index: number) => [...(this.on.get(index)?.keys() ?? [])]
 }
+
+const portalsOn = (links: FakeLinks) =>
+  new AddressPortals('IPv4', { openLinks: () => Promise.resolve(links), log: quiet })
 
 const wanting = (key: string, ...addresses: string[]) => ({ ...planOf({}), key, addresses })
 
 t.test('addresses come before listeners, go after them, and the node keeps its own', async (t) => {
   const links = new FakeLinks()
-  const portals = new AddressPortals('IPv4', {
-    openLinks: () => Promise.resolve(links),
-    log: quiet,
-  })
+  const portals = portalsOn(links)
   const a = wanting('a', '10.96.0.10', '192.0.2.1', '127.96.0.1')
   const b = wanting('b', '10.96.0.10', '10.96.0.11')
   t.same(await portals.prepare([a, b], { gone: [], full: true }), [])
-  t.same([...links.onDevice], ['10.96.0.10', '10.96.0.11'])
+  t.same(links.listed(dummy), ['10.96.0.10', '10.96.0.11'])
   await portals.prepare([], { gone: ['b'], full: false })
-  t.same([...links.onDevice], ['10.96.0.10', '10.96.0.11'], 'its listener is still open')
+  t.same(links.listed(dummy), ['10.96.0.10', '10.96.0.11'], 'its listener is still open')
   await portals.change()
-  t.same([...links.onDevice], ['10.96.0.10'], 'shared ones stay')
+  t.same(links.listed(dummy), ['10.96.0.10'], 'shared ones stay')
   t.ok(await portals.isIntact())
-  links.onDevice.clear()
+  links.on.get(dummy)?.clear()
   t.notOk(await portals.isIntact(), 'somebody flushed them')
   await portals.prepare([a], { gone: [], full: true })
-  t.same([...links.onDevice], ['10.96.0.10'])
-  links.onDevice.add('10.96.0.99')
+  t.same(links.listed(dummy), ['10.96.0.10'])
+  await links.addAddresses('IPv4', dummy, ['10.96.0.99'])
   await portals.replaceAll()
-  t.same([...links.onDevice], ['10.96.0.10'], 'left by an earlier run')
+  t.same(links.listed(dummy), ['10.96.0.10'], 'left by an earlier run')
   await portals.remove()
-  t.same([[...links.onDevice], links.removed], [[], ['kube-portals0']])
+  t.notOk(links.on.has(dummy))
 })
 
 t.test('without a dummy device they go on lo, and others there are left alone', async (t) => {
   const links = new FakeLinks()
-  links.hasDummy = false
-  links.onDevice.add('127.0.0.1')
-  const portals = new AddressPortals('IPv4', {
-    openLinks: () => Promise.resolve(links),
-    log: quiet,
-  })
-  await portals.prepare([wanting('a', '10.96.0.10')], { gone: [], full: true })
-  await portals.replaceAll()
-  t.same([...links.onDevice], ['127.0.0.1', '10.96.0.10'])
-  await portals.remove()
-  t.same([[...links.onDevice], links.removed], [['127.0.0.1'], []])
+  links.canMakeDummy = false
+  await links.addAddresses('IPv4', lo, ['127.0.0.1', '10.96.0.11'])
+  const first = portalsOn(links)
+  const both = wanting('a', '10.96.0.10', '10.96.0.11')
+  t.same(await first.prepare([both], { gone: [], full: true }), [])
+  await first.replaceAll()
+  t.same(links.listed(lo), ['127.0.0.1', '10.96.0.11', '10.96.0.10'])
+
+  // That one was killed; the next knows what is its own, and what it need not add.
+  const second = portalsOn(links)
+  await second.prepare([wanting('a', '10.96.0.11')], { gone: [], full: true })
+  await second.replaceAll()
+  t.same(links.listed(lo), ['127.0.0.1', '10.96.0.11'])
+
+  await first.prepare([both], { gone: [], full: true })
+  links.canMakeDummy = true
+  const third = portalsOn(links)
+  await third.prepare([both], { gone: [], full: true })
+  await third.replaceAll()
+  t.same(links.listed(lo), ['127.0.0.1', '10.96.0.11'], 'it has a device of its own by now')
+  await third.remove()
+  t.same([links.listed(lo), links.on.has(dummy)], [['127.0.0.1', '10.96.0.11'], false])
 })
 
 t.test('what may not be added is reported for its Service, with what to do', async (t) => {
-  const links = new FakeLinks()
-  const portals = new AddressPortals('IPv4', {
-    openLinks: () => Promise.resolve(links),
-    log: quiet,
-  })
   const plans = [wanting('a', '10.96.0.10'), wanting('b', '203.0.113.1')]
-  const failed = await portals.prepare(plans, { gone: [], full: true })
+  const failed = await portalsOn(new FakeLinks()).prepare(plans, { gone: [], full: true })
   t.match(failed, [{ key: 'b', event: 'AddressFailed', reason: /203\.0\.113\.1.*NET_ADMIN/ }])
 })
 
@@ -168,38 +196,137 @@ function objectsOf(clusterIps: readonly string[], spec: object = {}) {
   ]
 }
 
-const ask = async (world: World, host: string, protocol: 'TCP' | 'UDP' = 'TCP', port = 8080) => {
-  const [result] = await world.agent('node').flow({ protocol, host, port, timeoutMs: 700 })
+const ask = async (
+  world: World,
+  host: string,
+  { from = 'node', protocol = 'TCP', port = 8080 }: Partial<Asked> = {},
+) => {
+  const [result] = await world.agent(from).flow({ protocol, host, port, timeoutMs: 700 })
   return result?.outcome
 }
 
-t.test('programs of the node reach Services without a single rule', { skip }, (t) =>
-  withStage('addresses', async ({ world, folder }) => {
-    const virtual = ['10.96.0.10', 'fd00:10:96::10']
-    const spec = { type: 'NodePort', ports: ports.map((port) => ({ ...port, nodePort: 30_080 })) }
-    await write(folder, 'all.yaml', ...objectsOf(virtual, spec))
-    const args = ['--proxy-mode', 'userspace', '--manifests', folder, '--takeover-folder', '']
-    const proxy = runProxy(world, [...args, '--userspace-portals', 'addresses'])
-    const addresses = async () => (await world.exec('node', ['ip', 'address'])).stdout
-    await stopping(proxy, async () => {
-      await until('the first answer', async () => (await ask(world, '10.96.0.10')) === 'reply')
-      for (const protocol of protocols) {
-        for (const [index, host] of virtual.entries()) {
-          const family = families[index] ?? 'IPv4'
-          t.equal(await ask(world, host, protocol), 'reply', `${protocol} ${host}`)
-          for (const own of [addressOf('node', family), addressOf('node', family, 1)]) {
-            t.equal(await ask(world, own, protocol, 30_080), 'reply', `${protocol} ${own}`)
+interface Asked {
+  readonly from: Place
+  readonly protocol: 'TCP' | 'UDP'
+  readonly port: number
+}
+
+const virtual = { IPv4: '10.96.0.10', IPv6: 'fd00:10:96::10' }
+const byAddresses = ['--proxy-mode', 'userspace', '--userspace-portals', 'addresses']
+const apart = ['--takeover-folder', '']
+
+for (const dataPath of ['net', 'splice']) {
+  t.test(`Services without a single rule, by data path ${dataPath}`, { skip }, (t) =>
+    withStage(`addresses-${dataPath}`, async ({ world, folder }) => {
+      const spec = { type: 'NodePort', ports: ports.map((port) => ({ ...port, nodePort: 30_080 })) }
+      await write(folder, 'all.yaml', ...objectsOf(Object.values(virtual), spec))
+      const args = [...byAddresses, ...apart, '--manifests', folder]
+      const proxy = runProxy(world, [...args, '--userspace-datapath', dataPath])
+      const addresses = async () => (await world.exec('node', ['ip', 'address'])).stdout
+      await stopping(proxy, async () => {
+        await until('the first answer', async () => (await ask(world, virtual.IPv4)) === 'reply')
+        for (const family of families) {
+          const explained = explainerOf(family)
+          for (const from of ['node', 'client-pod', 'outside'] as const) {
+            // A client by UDP hears only whom it asked, so answers come from that very address.
+            const destinations: [string, number][] = [
+              [virtual[family], 8080],
+              [virtual[family], 8081],
+              ...[0, 1, 2].map((index) => [addressOf('node', family, index), 30_080] as const),
+              ...(from === 'node' ? [[loopback[family], 30_080] as const] : []),
+            ].map(([host = '', port = 0]) => [String(host), Number(port)])
+            for (const protocol of protocols) {
+              for (const [host, port] of destinations) {
+                const outcome = await ask(world, host, { from, protocol, port })
+                const name = `${protocol} from ${from} to ${host} ${port}`
+                t.equal(outcome, port === 8081 ? 'refused' : 'reply', name)
+                t.equal(explained(from, protocol, host, port), outcome, `explain: ${name}`)
+              }
+            }
           }
         }
-      }
-      t.match(await addresses(), /10\.96\.0\.10\/32/)
-      t.notMatch((await world.exec('node', ['iptables-save'])).stdout, /KUBE-PORTALS/)
-      await write(folder, 'all.yaml', ...objectsOf(['10.96.0.11']))
-      await until('the new address', async () => (await ask(world, '10.96.0.11')) === 'reply')
-      t.not(await ask(world, '10.96.0.10'), 'reply')
-      t.notMatch(await addresses(), /10\.96\.0\.10\/32/)
+        t.match(await addresses(), /10\.96\.0\.10\/32/)
+        t.notMatch((await world.exec('node', ['iptables-save'])).stdout, /KUBE-PORTALS/)
+        const [service] = objectsOf([virtual.IPv4])
+        await write(folder, 'all.yaml', service ?? {})
+        const isRefused = async () => (await ask(world, virtual.IPv4)) === 'refused'
+        await until('S19: a refusal, without endpoints', isRefused)
+        await write(folder, 'all.yaml', ...objectsOf(['10.96.0.11']))
+        await until('the new address', async () => (await ask(world, '10.96.0.11')) === 'reply')
+        t.not(await ask(world, virtual.IPv4), 'reply')
+        t.notMatch(await addresses(), /10\.96\.0\.10\/32/)
+      })
+      t.notMatch(await addresses(), /10\.96\.0/, 'nothing is left')
+    }),
+  )
+}
+
+const loopback = { IPv4: '127.0.0.1', IPv6: '::1' }
+
+/** What `explain` says of the Service above, in the words of a flow's outcome. */
+function explainerOf(family: IpFamily) {
+  const cluster = states(
+    family,
+    {},
+    [0, 1, 2].map((index) => addressOf('node', family, index)).concat(loopback[family]),
+  )
+  const endpoints = [{ ip: addressOf('pod-1', family), port: 8080 }]
+  for (const protocol of protocols) {
+    const [name, clusterIp] = [`web-${protocol.toLowerCase()}`, virtual[family]]
+    cluster.put(service({ name, protocol, clusterIp, port: 8080, nodePort: 30_080, endpoints }))
+  }
+  const state = cluster.take()
+  return (from: Place, protocol: 'TCP' | 'UDP', destination: string, port: number) => {
+    const ways = explainPacket('userspace', state, settings, {
+      ...{ family, protocol, destination, port, mark: 0, isDnated: false, isMasqueraded: false },
+      source: addressOf(from, family),
+      inInterface: from === 'node' ? undefined : 'eth0',
     })
-    t.notMatch(await addresses(), /10\.96\.0/, 'nothing is left')
+    const isServed = ways.every(
+      ({ end, packet }) => end === 'sent' && packet.destination === addressOf('pod-1', family),
+    )
+    return isServed ? 'reply' : ways.every(({ end }) => end === 'rejected') ? 'refused' : 'unclear'
+  }
+}
+
+t.test('addresses outlive SIGKILL, until whatever is run next', { skip }, (t) =>
+  withStage('left-behind', async ({ world, folder }) => {
+    const foreign = '198.51.100.77/32'
+    await world.exec('node', ['ip', 'address', 'add', foreign, 'dev', 'lo'])
+    await write(folder, 'all.yaml', ...objectsOf(Object.values(virtual)))
+    const empty = await mkdtemp(join(folder, 'empty-'))
+    const addresses = async () => (await world.exec('node', ['ip', 'address'])).stdout
+    const areLeft = async () => /10\.96\.0\.10|fd00:10:96::10/.test(await addresses())
+    const nexts = {
+      'the same way, with other Services': [...byAddresses, ...apart, '--manifests', empty],
+      'by rules': ['--proxy-mode', 'userspace', ...apart, '--manifests', empty],
+      'another mode': ['--proxy-mode', 'nftables', '--manifests', empty],
+      '--cleanup': ['--cleanup'],
+    }
+    for (const [name, args] of Object.entries(nexts)) {
+      const first = runProxy(world, [...byAddresses, ...apart, '--manifests', folder])
+      await stopping(first, async () => {
+        await until('the first answer', async () => (await ask(world, virtual.IPv4)) === 'reply')
+        await first.kill()
+      })
+      t.ok(await areLeft())
+      const next = runProxy(world, args)
+      await stopping(next, () => until(name, async () => !(await areLeft())))
+      t.match(await addresses(), foreign, `${name}: those of others stay`)
+    }
+    const rules = async () => (await world.exec('node', ['iptables-save'])).stdout
+    const byRules = ['--proxy-mode', 'userspace', ...apart, '--manifests', folder]
+    const ruled = runProxy(world, byRules)
+    await stopping(ruled, async () => {
+      await until('the first answer', async () => (await ask(world, virtual.IPv4)) === 'reply')
+      await ruled.kill()
+    })
+    t.match(await rules(), /KUBE-PORTALS/)
+    const unruled = runProxy(world, [...byAddresses, ...apart, '--manifests', folder])
+    await stopping(unruled, async () => {
+      await until('no rules', async () => !/KUBE-PORTALS/.test(await rules()))
+      await until('an answer', async () => (await ask(world, virtual.IPv4)) === 'reply')
+    })
   }),
 )
 
@@ -215,8 +342,11 @@ t.test('an ordinary user serves Services on 127.0.0.0/8', { skip }, (t) =>
     ])
     await stopping(proxy, async () => {
       await until('the first answer', async () => (await ask(world, '127.96.0.10')) === 'reply')
-      t.equal(await ask(world, '127.96.0.10', 'UDP'), 'reply')
-      t.match(proxy.output(), /iptables cannot be used: only traffic that starts on this machine/)
+      t.equal(await ask(world, '127.96.0.10', { protocol: 'UDP' }), 'reply')
+      t.match(
+        proxy.output(),
+        /iptables cannot be used: Services are served at addresses of this machine/,
+      )
       await write(folder, 'all.yaml', ...objectsOf(['10.96.0.10']))
       await until('the reason', () => /NET_ADMIN, without which only/.test(proxy.output()))
     })
