@@ -6,10 +6,12 @@ import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './s
 import { chainOwners, ownerInName } from '../trace/chain-owners.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { connectionsIn } from '../top/daemon-numbers.js'
+import { followLegacyTraces } from '../trace/legacy-trace.js'
 import { followTraces, type TraceTarget } from '../trace/trace-rule.js'
 import { answersAt } from '../explain/question.js'
 import { hostPort, parseIp } from '../state/ip.js'
 import { Iptables } from '../kernel/iptables.js'
+import { listIpvsConnections } from '../kernel/ipvs/connections.js'
 import { listTrackedFlows } from '../kernel/tracked-flows.js'
 import { stopSignal } from './stop-signal.js'
 import { storyOf, storyText, type TraceStory } from '../trace/story.js'
@@ -31,7 +33,7 @@ export function addTraceCommand(program: Command): void {
   addNodeOptions(
     program
       .command('trace')
-      .description('follow a real connection through the rules of the kernel; needs root and nft')
+      .description('follow a real connection through the rules of the kernel; needs root')
       .argument('<target>', 'IP:PORT'),
   )
     .addOption(
@@ -46,8 +48,8 @@ export function addTraceCommand(program: Command): void {
 }
 
 const usage = `
-nftables, and iptables over nf_tables, are followed rule by rule; iptables-legacy cannot be.
-The rule that asks for it lives in a table that the kernel removes with this process.`
+Rules of nftables and of both kinds of iptables are followed one by one; in ipvs mode IPVS tells
+which endpoint it chose. What asks the kernel for it goes with this process, however that ends.`
 
 async function trace(text: string, flags: TraceFlags): Promise<void> {
   const target = targetOf(text, flags.protocol)
@@ -59,7 +61,7 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
     note(`chains are not told by their Services: ${messageOf(error)}`)
     return undefined
   })
-  if (seen?.mode !== 'nftables') await refuseLegacy(target)
+  const legacy = seen?.mode === 'nftables' ? undefined : await legacyOf(target)
   const before = await daemonConnections(seen, flags)
   const stories = new Collector(count)
   const stop = AbortSignal.any([stopSignal(), stories.signal])
@@ -72,7 +74,8 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
       () => undefined,
     )
   }
-  await followTraces(target, { ready, event: (event) => stories.add(event) }, stop)
+  const on = { ready, event: (event: TraceEvent) => stories.add(event) }
+  await (legacy ? followLegacyTraces(target, legacy, on, stop) : followTraces(target, on, stop))
   const owners = seen ? chainOwners(seen.mode, seen.states, seen.settings) : ownerInName
   for (const events of stories.finished()) {
     const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: ownerAt(seen, target) })
@@ -156,13 +159,10 @@ function ownerAt(seen: SeenNode | undefined, { family, ip, port, protocol }: Tra
   return ''
 }
 
-async function refuseLegacy({ family }: TraceTarget): Promise<void> {
+/** Where the rules of this node are iptables-legacy's. */
+async function legacyOf({ family }: TraceTarget): Promise<Iptables | undefined> {
   const iptables = await Iptables.open({ family }).catch(() => undefined)
-  if (iptables?.capabilities.backend !== 'legacy') return
-  throw new KernelError(
-    'unsupported',
-    "follow packets: the rules of this node are iptables-legacy's, which tell of a packet in the kernel log only; `kube-proxy explain IP:PORT --live` checks its way rule by rule instead",
-  )
+  return iptables?.capabilities.backend === 'legacy' ? iptables : undefined
 }
 
 async function send({ ip, port, protocol, family }: TraceTarget, count: number): Promise<void> {
@@ -200,6 +200,7 @@ async function whatCameOfIt(
     if (risen.length === 0) return ['The proxy has not reached an endpoint for it yet.']
     return [`The proxy connected to ${risen.map(([endpoint]) => endpoint).join(' or ')}.`]
   }
+  const chosen = seen?.mode === 'ipvs' ? ipvsChoice(from, { family, ip, port, protocol }) : []
   const flows = await listTrackedFlows(family).catch(() => [])
   const flow = flows.find(
     (one) =>
@@ -208,12 +209,21 @@ async function whatCameOfIt(
       one.destination.port === port &&
       hostPort(one.source.ip, one.source.port) === from,
   )
-  if (!flow) return []
+  if (!flow) return chosen
   const { answeredBy, answeredTo } = flow
   const by = hostPort(answeredBy.ip, answeredBy.port)
   return [
+    ...chosen,
     `The kernel expects the answer from ${by}, to ${hostPort(answeredTo.ip, answeredTo.port)}.`,
   ]
+}
+
+/** Whom IPVS gave the connection: its rules only let it through. */
+function ipvsChoice(from: string, { ip, port, protocol }: TraceTarget): readonly string[] {
+  const found = listIpvsConnections().find(
+    (one) => one.protocol === protocol && one.client === from && one.virtual === hostPort(ip, port),
+  )
+  return found ? [`IPVS gave it to ${found.real}; its state there is ${found.state}.`] : []
 }
 
 /** Connections so far by `service endpoint`, of a proxy that counts them itself. */

@@ -1,7 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { createInterface } from 'node:readline'
 import { once } from 'node:events'
-import type { ChildProcessWithoutNullStreams } from 'node:child_process'
 import type { World } from '../world/world.js'
 
 export interface RunningProxy {
@@ -39,7 +38,7 @@ export function runProxy(
 
 /** A daemon that was just started. */
 export function watchProxy(
-  child: ChildProcessWithoutNullStreams,
+  child: ReturnType<World['spawn']>,
   onLine: (line: string) => void = () => undefined,
 ): RunningProxy {
   const chunks: string[] = []

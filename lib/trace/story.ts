@@ -56,11 +56,12 @@ export function storyOf(
   const isDropped = events.some(
     ({ kind, ...event }) => 'verdict' in event && kind !== 'packet' && event.verdict === 'drop',
   )
-  const isRejected = rules.some(({ rule }) => /\breject\b/.test(rule))
-  const rewritten = rules.findLast(({ rule }) => /\bdnat\b/.test(rule))
-  const target = /\bdnat (?:ip6? )?to (\[[^\]]+\]:\d+|[\d.]+:\d+)\b(?! map)/.exec(
-    rewritten?.rule ?? '',
-  )
+  const isRejected = rules.some(({ rule }) => /\breject\b/i.test(rule))
+  const rewritten = rules.findLast(({ rule }) => /\bdnat\b/i.test(rule))
+  const target =
+    /(?:\bdnat (?:ip6? )?to|--to-destination) (\[[^\]]+\]:\d+|[\d.]+:\d+)\b(?! map)/.exec(
+      rewritten?.rule ?? '',
+    )
   return {
     from: hostPort(first.source, first.sourcePort),
     to: hostPort(first.destination, first.destinationPort),
@@ -77,7 +78,9 @@ const firstKnown = (...names: readonly string[]) => names.find((name) => name !=
 /** A rule that names the address asked for, or the node port. */
 function isAbout(rule: string, { ip, port }: StoryContext['target']): boolean {
   const words = rule.split(' ')
-  return words.includes(ip) || (rule.includes(`dport ${port} `) && !rule.includes('daddr'))
+  const isNamed = words.some((word) => word === ip || word === `${ip}/32` || word === `${ip}/128`)
+  const names = / (?:daddr|-d) /.test(` ${rule}`)
+  return isNamed || (`${rule} `.includes(`dport ${port} `) && !names)
 }
 
 const unseen: TracedPacket = {
@@ -105,13 +108,13 @@ function whyOf(rule: string, verdict: string): string {
   if (/\bmasquerade\b/i.test(rule)) {
     return 'the source becomes an address of this node, so that answers come back through it'
   }
-  if (/\breject\b/.test(rule)) return 'refused, and the sender is told'
+  if (/\breject\b/i.test(rule)) return 'refused, and the sender is told'
   if (verdict === 'drop') return 'thrown away without a word'
-  const redirect = /\bredirect to :(\d+)/.exec(rule)?.[1]
+  const redirect = /(?:\bredirect to :|-j REDIRECT --to-ports )(\d+)/.exec(rule)?.[1]
   if (redirect !== undefined) return `handed to a listener of this node, port ${redirect}`
   if (verdict === 'return') return 'back to the chain before'
-  if (/\bdnat\b/.test(rule)) return 'the destination becomes that of an endpoint'
-  if (/\bmark set\b/.test(rule)) return 'marked, for a rule further on'
+  if (/\bdnat\b/i.test(rule)) return 'the destination becomes that of an endpoint'
+  if (/\bmark set\b|-j MARK\b/.test(rule)) return 'marked, for a rule further on'
   if (verdict === 'accept') return 'let through'
   return 'looked at, and passed on'
 }

@@ -1,6 +1,5 @@
 import t from 'tap'
-import { fileURLToPath } from 'node:url'
-import { setTimeout as delay } from 'node:timers/promises'
+import { kubeProxy, main, traced } from '../support/traced.js'
 import { runProxy } from '../../lib/playground/proxy-process.js'
 import type { World } from '../../lib/world/world.js'
 import {
@@ -16,40 +15,6 @@ import {
 } from './stage.js'
 
 /** `trace` and `top` beside a daemon, over connections that pods really make. */
-
-const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
-const kubeProxy = (world: World, ...args: string[]) =>
-  world.exec('node', [process.execPath, main, ...args])
-
-interface Hop {
-  readonly where: string
-  readonly rule: string
-  readonly owner: string
-}
-
-interface Story {
-  readonly from: string
-  readonly to: string
-  readonly inInterface: string
-  readonly end: string
-  readonly destination: string
-  readonly hops: readonly Hop[]
-  readonly afterwards: readonly string[]
-}
-
-/** Asks again and again while the command waits for a connection. */
-async function traced(world: World): Promise<Story> {
-  const running = kubeProxy(world, 'trace', `${clusterIp}:80`, '--timeout', '20', '--json')
-  let isDone = false
-  void running.catch(() => undefined).then(() => (isDone = true))
-  while (!isDone) {
-    await ask(world)
-    await delay(100)
-  }
-  const { code, stdout, stderr } = await running
-  if (code !== 0) throw new Error(stderr)
-  return JSON.parse(stdout) as Story
-}
 
 for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
   t.test(`trace follows a connection through the rules of ${mode} mode`, { skip }, async (t) => {
@@ -98,6 +63,75 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
   })
 }
 
+/** What kubelet leaves to tell the node's flavour. */
+async function useLegacy(world: World): Promise<void> {
+  for (const program of ['iptables-legacy', 'ip6tables-legacy']) {
+    await world.exec('node', [program, '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT'])
+  }
+}
+
+/** What a trace of iptables-legacy changes: marks in table raw, and who is told of them. */
+async function legacyMarks(world: World): Promise<string> {
+  const rules = await world.exec('node', ['iptables-legacy-save', '-t', 'raw'])
+  const logger = await world.exec('node', ['cat', '/proc/sys/net/netfilter/nf_log/2'])
+  return `${rules.stdout.match(/^-A.*$/gm)?.join('\n') ?? 'no rule'}, ${logger.stdout.trim()}`
+}
+
+for (const mode of ['iptables', 'userspace'] as const) {
+  t.test(
+    `trace follows a connection through the iptables-legacy rules of ${mode} mode`,
+    { skip },
+    (t) =>
+      withStage(`legacy-${mode}`, async ({ world, folder }) => {
+        await useLegacy(world)
+        const before = await legacyMarks(world)
+        t.match(before, /^no rule, /)
+        await write(folder, 'web.yaml', service, sliceOf('pod-1'))
+        const proxy = runProxy(world, ['--proxy-mode', mode, '--manifests', folder])
+        await stopping(proxy, async () => {
+          await until('the Service answers', async () => (await ask(world)) === 'pod-1')
+          const story = await traced(world)
+          t.match(story.from, /^10\.244\.1\.10:\d+$/)
+          t.equal(story.to, `${clusterIp}:80`)
+          t.equal(story.inInterface, 'cbr0')
+          t.equal(story.end, 'sent')
+          const rules = story.hops.map(({ where, rule, owner }) => `${where} (${owner}): ${rule}`)
+          if (mode === 'iptables') {
+            t.match(
+              rules.join('\n'),
+              /ip nat KUBE-SERVICES \(default\/web:http\): .*-d 10\.96\.0\.10/,
+            )
+            t.match(rules.join('\n'), /ip nat KUBE-SVC-\S+ \(default\/web:http\): .*-j DNAT/)
+            t.equal(story.destination, '10.244.1.21:8080')
+            t.match(story.afterwards[0], /expects the answer from 10\.244\.1\.21:8080/)
+          } else {
+            t.match(rules.join('\n'), /ip nat KUBE-PORTALS-CONTAINER .*-j REDIRECT --to-ports \d+/)
+            t.match(story.afterwards[0], /^The proxy connected to 10\.244\.1\.21:8080/)
+          }
+          t.notMatch(rules.join('\n'), /TRACE/, 'its own mark is no part of the story')
+          t.equal(await legacyMarks(world), before, 'nothing of it stays')
+        })
+      }),
+  )
+}
+
+t.test('a trace of iptables-legacy that is killed leaves nothing either', { skip }, async (t) => {
+  await withStage('legacy-kill', async ({ world }) => {
+    await useLegacy(world)
+    const before = await legacyMarks(world)
+    const child = world.spawn('node', [process.execPath, main, 'trace', `${clusterIp}:80`])
+    let said = ''
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (said += text))
+    await until('it waits', () => said.includes('waiting for a connection'))
+    t.match(await legacyMarks(world), /-d 10\.96\.0\.10\/32 .*-j TRACE[^]*, nfnetlink_log$/)
+    const second = await kubeProxy(world, 'trace', `${clusterIp}:80`, '--timeout', '1')
+    t.equal(second.code, 1)
+    t.match(second.stderr, /another program, such as ulogd, listens to NFLOG group 0 here/)
+    child.kill('SIGKILL')
+    await until('the marks are gone', async () => (await legacyMarks(world)) === before)
+  })
+})
+
 t.test('a trace that is killed leaves nothing in the kernel', { skip }, async (t) => {
   await withStage('trace-kill', async ({ world }) => {
     const argv = [process.execPath, main, 'trace', `${clusterIp}:80`]
@@ -125,12 +159,6 @@ t.test(
       const wrong = await kubeProxy(world, 'trace', 'web')
       t.equal(wrong.code, 2)
       t.match(wrong.stderr, /is not IP:PORT, such as 10\.96\.0\.10:80/)
-      // What kubelet leaves to tell the node's flavour.
-      const hint = ['iptables-legacy', '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT']
-      await world.exec('node', hint)
-      const legacy = await kubeProxy(world, 'trace', `${clusterIp}:80`)
-      t.equal(legacy.code, 1)
-      t.match(legacy.stderr, /iptables-legacy's, .*explain IP:PORT --live/)
     })
   },
 )

@@ -1,0 +1,40 @@
+import { fileURLToPath } from 'node:url'
+import { setTimeout as delay } from 'node:timers/promises'
+import { ask, clusterIp } from '../e2e/stage.js'
+import type { World } from '../../lib/world/world.js'
+
+/** `kube-proxy trace` on the node of a world, over a connection that a pod really makes. */
+
+export const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+export const kubeProxy = (world: World, ...args: string[]) =>
+  world.exec('node', [process.execPath, main, ...args])
+
+interface Hop {
+  readonly where: string
+  readonly rule: string
+  readonly owner: string
+}
+
+export interface Story {
+  readonly from: string
+  readonly to: string
+  readonly inInterface: string
+  readonly end: string
+  readonly destination: string
+  readonly hops: readonly Hop[]
+  readonly afterwards: readonly string[]
+}
+
+/** Asks again and again while the command waits for a connection. */
+export async function traced(world: World): Promise<Story> {
+  const running = kubeProxy(world, 'trace', `${clusterIp}:80`, '--timeout', '20', '--json')
+  let isDone = false
+  void running.catch(() => undefined).then(() => (isDone = true))
+  while (!isDone) {
+    await ask(world)
+    await delay(100)
+  }
+  const { code, stdout, stderr } = await running
+  if (code !== 0) throw new Error(stderr)
+  return JSON.parse(stdout) as Story
+}
