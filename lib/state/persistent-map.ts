@@ -1,14 +1,19 @@
 /**
- * An immutable map from string to object whose copies share almost everything: `with` and
- * `without` copy one bucket of some entries, and comparing two generations skips every bucket
- * they share. That is what makes the cost of a change independent of the size of the cluster.
+ * An immutable map from string to object whose copies share almost everything: `update` copies one
+ * bucket of some entries and the branch it hangs on, and comparing two generations skips every
+ * branch and bucket they share. That is what makes the cost of a change independent of the size of
+ * the cluster, and what keeps it from making garbage.
  */
 
-const bucketCount = 1024
+const branchSize = 32
+const bucketCount = branchSize * branchSize
 
 type Bucket<V> = ReadonlyMap<string, V>
 
+type Branch<V> = readonly Bucket<V>[]
+
 const emptyBucket: Bucket<never> = new Map<string, never>()
+const emptyBranch: Branch<never> = Array.from({ length: branchSize }, () => emptyBucket)
 
 export interface MapChanges<V> {
   readonly added: readonly (readonly [key: string, value: V])[]
@@ -16,21 +21,23 @@ export interface MapChanges<V> {
   readonly removed: readonly (readonly [key: string, previous: V])[]
 }
 
-/** Remembers what was derived from which bucket, see {@link PersistentMap.derive}. */
-export type DerivedBuckets<V, W> = WeakMap<Bucket<V>, Bucket<W>>
+/** Remembers what was derived last, and from what, see {@link PersistentMap.derive}. */
+export interface Derivation<V, W> {
+  last?: { readonly from: PersistentMap<V>; readonly to: PersistentMap<W> }
+}
 
 export class PersistentMap<V> {
-  readonly #buckets: readonly Bucket<V>[]
+  readonly #branches: readonly Branch<V>[]
   readonly size: number
 
-  private constructor(buckets: readonly Bucket<V>[], size: number) {
-    this.#buckets = buckets
+  private constructor(branches: readonly Branch<V>[], size: number) {
+    this.#branches = branches
     this.size = size
   }
 
   static empty<V>(): PersistentMap<V> {
     return new PersistentMap<V>(
-      Array.from({ length: bucketCount }, () => emptyBucket),
+      Array.from({ length: branchSize }, () => emptyBranch),
       0,
     )
   }
@@ -40,11 +47,11 @@ export class PersistentMap<V> {
   }
 
   get(key: string): V | undefined {
-    return this.#buckets[bucketOf(key)]?.get(key)
+    return this.#bucket(bucketOf(key)).get(key)
   }
 
   has(key: string): boolean {
-    return this.#buckets[bucketOf(key)]?.has(key) ?? false
+    return this.#bucket(bucketOf(key)).has(key)
   }
 
   /** A copy with the entries set; a value of `undefined` removes its key. Same map when nothing differs. */
@@ -54,10 +61,10 @@ export class PersistentMap<V> {
     for (const [key, value] of entries) {
       const index = bucketOf(key)
       let bucket = fresh.get(index)
-      const present = bucket ?? this.#buckets[index]
-      if (present?.get(key) === value && (value !== undefined || !present?.has(key))) continue
+      const present = bucket ?? this.#bucket(index)
+      if (present.get(key) === value && (value !== undefined || !present.has(key))) continue
       if (!bucket) {
-        bucket = new Map(this.#buckets[index])
+        bucket = new Map(present)
         fresh.set(index, bucket)
       }
       if (bucket.has(key)) size--
@@ -68,21 +75,28 @@ export class PersistentMap<V> {
       }
     }
     if (fresh.size === 0) return this
-    const buckets = this.#buckets.slice()
-    for (const [index, bucket] of fresh) buckets[index] = bucket
-    return new PersistentMap(buckets, size)
+    const branches = this.#branches.slice()
+    const copies = new Map<number, Bucket<V>[]>()
+    for (const [index, bucket] of fresh) {
+      const at = Math.floor(index / branchSize)
+      const branch = copies.get(at) ?? branches[at]?.slice() ?? []
+      branch[index % branchSize] = bucket
+      copies.set(at, branch)
+      branches[at] = branch
+    }
+    return new PersistentMap(branches, size)
   }
 
   *entries(): IterableIterator<[string, V]> {
-    for (const bucket of this.#buckets) if (bucket.size > 0) yield* bucket
+    for (const bucket of this.#filled()) yield* bucket
   }
 
   *keys(): IterableIterator<string> {
-    for (const bucket of this.#buckets) if (bucket.size > 0) yield* bucket.keys()
+    for (const bucket of this.#filled()) yield* bucket.keys()
   }
 
   *values(): IterableIterator<V> {
-    for (const bucket of this.#buckets) if (bucket.size > 0) yield* bucket.values()
+    for (const bucket of this.#filled()) yield* bucket.values()
   }
 
   [Symbol.iterator](): IterableIterator<[string, V]> {
@@ -90,21 +104,26 @@ export class PersistentMap<V> {
   }
 
   /**
-   * The map with every value replaced by `fn(value)`. Buckets seen before are taken from `memo`,
-   * and within a changed bucket `fn` should memoize by the identity of its argument, so that
-   * unchanged values keep their derived references.
+   * The map with every value replaced by `fn(value)`. Buckets that are as they were the last time
+   * are taken from `memo`, and within a changed bucket `fn` should memoize by the identity of its
+   * argument, so that unchanged values keep their derived references.
    */
-  derive<W>(memo: DerivedBuckets<V, W>, fn: (value: V, key: string) => W): PersistentMap<W> {
-    const buckets = this.#buckets.map((bucket) => {
-      if (bucket.size === 0) return emptyBucket
-      let derived = memo.get(bucket)
-      if (!derived) {
-        derived = new Map(Array.from(bucket, ([key, value]) => [key, fn(value, key)]))
-        memo.set(bucket, derived)
-      }
-      return derived
+  derive<W>(memo: Derivation<V, W>, fn: (value: V, key: string) => W): PersistentMap<W> {
+    const { last } = memo
+    if (last?.from === this) return last.to
+    const branches = this.#branches.map((branch, at): Branch<W> => {
+      const [from, to] = last ? [last.from.#branches[at], last.to.#branches[at]] : []
+      if (to && branch === from) return to
+      return branch.map((bucket, index) => {
+        const same = bucket === from?.[index] ? to?.[index] : undefined
+        if (same) return same
+        if (bucket.size === 0) return emptyBucket
+        return new Map(Array.from(bucket, ([key, value]) => [key, fn(value, key)]))
+      })
     })
-    return new PersistentMap<W>(buckets, this.size)
+    const to = new PersistentMap<W>(branches, this.size)
+    memo.last = { from: this, to }
+    return to
   }
 
   /** What changed since `previous`, by reference; shared buckets cost nothing. */
@@ -112,10 +131,7 @@ export class PersistentMap<V> {
     const added: [string, V][] = []
     const changed: [string, V, V][] = []
     const removed: [string, V][] = []
-    for (let index = 0; index < bucketCount; index++) {
-      const now = this.#buckets[index] ?? emptyBucket
-      const before = (previous ? previous.#buckets[index] : undefined) ?? emptyBucket
-      if (now === before) continue
+    for (const [now, before] of this.#differing(previous)) {
       for (const [key, value] of now) {
         const old = before.get(key)
         if (old === undefined) added.push([key, value])
@@ -124,6 +140,30 @@ export class PersistentMap<V> {
       for (const [key, old] of before) if (!now.has(key)) removed.push([key, old])
     }
     return { added, changed, removed }
+  }
+
+  #bucket(index: number): Bucket<V> {
+    return this.#branches[Math.floor(index / branchSize)]?.[index % branchSize] ?? emptyBucket
+  }
+
+  *#filled(): IterableIterator<Bucket<V>> {
+    for (const branch of this.#branches) {
+      if (branch === emptyBranch) continue
+      for (const bucket of branch) if (bucket.size > 0) yield bucket
+    }
+  }
+
+  *#differing(
+    previous: PersistentMap<V> | undefined,
+  ): IterableIterator<[now: Bucket<V>, before: Bucket<V>]> {
+    for (const [at, branch] of this.#branches.entries()) {
+      const before = (previous ? previous.#branches[at] : undefined) ?? emptyBranch
+      if (branch === before) continue
+      for (const [index, bucket] of branch.entries()) {
+        const old = before[index] ?? emptyBucket
+        if (bucket !== old) yield [bucket, old]
+      }
+    }
   }
 }
 

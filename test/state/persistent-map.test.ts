@@ -1,6 +1,6 @@
 import t from 'tap'
 import fc from 'fast-check'
-import { PersistentMap, type DerivedBuckets } from '../../lib/state/persistent-map.js'
+import { PersistentMap, type Derivation } from '../../lib/state/persistent-map.js'
 
 t.test(
   'behaves like a Map under any sequence of updates, and copies do not see later ones',
@@ -74,7 +74,7 @@ t.test('since() names exactly what was added, changed and removed', async (t) =>
 t.test('derive() keeps the derived value of every entry in an untouched bucket', async (t) => {
   const entries = Array.from({ length: 3000 }, (_, index) => [`k${index}`, { index }] as const)
   const map = PersistentMap.from<{ index: number }>(entries)
-  const memo: DerivedBuckets<{ index: number }, { index: number }> = new WeakMap()
+  const memo: Derivation<{ index: number }, { index: number }> = {}
   let calls = 0
   const derive = (from: typeof map) => from.derive(memo, ({ index }) => (calls++, { index }))
   const first = derive(map)

@@ -1,6 +1,6 @@
 import { fixedRules } from './fixed-rules.js'
 import { serviceRules } from './service-rules.js'
-import type { DerivedBuckets, PersistentMap } from '../../state/persistent-map.js'
+import type { Derivation, PersistentMap } from '../../state/persistent-map.js'
 import type { DesiredService, DesiredState, NodeView } from '../../state/desired-state.js'
 import type { FixedRules, HairpinTest } from './fixed-rules.js'
 import type { ModeSettings } from '../mode.js'
@@ -68,7 +68,7 @@ export class IptablesPlanner {
       typeof value === 'bigint' ? value.toString() : value,
     )
     const kept = memory?.contextKey === contextKey ? memory : undefined
-    const derived = kept?.derived ?? { buckets: new WeakMap(), services: new WeakMap() }
+    const derived = kept?.derived ?? { buckets: {}, services: new WeakMap() }
     const services = state.services.derive(derived.buckets, (service) => {
       const known = derived.services.get(service)
       if (known) return known
@@ -137,7 +137,7 @@ interface Memory {
   readonly endpointCount: number
   readonly contextKey: string
   readonly derived: {
-    readonly buckets: DerivedBuckets<DesiredService, ServiceRules>
+    readonly buckets: Derivation<DesiredService, ServiceRules>
     readonly services: WeakMap<DesiredService, ServiceRules>
   }
   readonly fixedKey: string

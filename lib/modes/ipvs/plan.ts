@@ -1,6 +1,6 @@
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
-import { PersistentMap, type DerivedBuckets } from '../../state/persistent-map.js'
+import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import type { ModeSettings } from '../mode.js'
 import { chainsOf, type ChainPlan } from './chains.js'
 import { updateClaims, type Claims } from './claims.js'
@@ -26,7 +26,7 @@ interface Memory {
   readonly factsText: string
   readonly facts: PartFacts
   readonly chains: ChainPlan
-  readonly buckets: DerivedBuckets<DesiredService, ServicePart>
+  readonly buckets: Derivation<DesiredService, ServicePart>
   readonly parts: WeakMap<DesiredService, ServicePart>
   last: { readonly parts: PersistentMap<ServicePart>; readonly plan: IpvsPlan } | undefined
 }
@@ -82,7 +82,7 @@ function memoryFor(
       masqueradeMark: 2 ** settings.masqueradeBit,
       dropsInvalid: !settings.conntrackTcpBeLiberal,
     }),
-    buckets: new WeakMap(),
+    buckets: {},
     parts: new WeakMap(),
     last: known?.last,
   }

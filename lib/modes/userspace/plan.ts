@@ -1,6 +1,6 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
 import { hostPort, isLinkLocal, isUnspecified, parseIp, type IpFamily } from '../../state/ip.js'
-import { PersistentMap, type DerivedBuckets } from '../../state/persistent-map.js'
+import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import type { ModeSettings } from '../mode.js'
 import { directPlacesOf, virtualAddressesOf } from './address-plan.js'
 import type { ListenerSpec, Target } from './datapath.js'
@@ -67,7 +67,7 @@ export class UserspacePlanner {
       typeof value === 'bigint' ? String(value) : value,
     )
     if (memory?.factsKey !== factsKey) {
-      memory = { factsKey, buckets: new WeakMap(), services: new WeakMap(), last: undefined }
+      memory = { factsKey, buckets: {}, services: new WeakMap(), last: undefined }
       this.#memories.set(family, memory)
     }
     if (memory.last?.services === services) return memory.last.plan
@@ -174,7 +174,7 @@ const ipFamilies: readonly IpFamily[] = ['IPv4', 'IPv6']
 
 interface Memory {
   readonly factsKey: string
-  readonly buckets: DerivedBuckets<DesiredService, ServicePlan>
+  readonly buckets: Derivation<DesiredService, ServicePlan>
   readonly services: WeakMap<DesiredService, ServicePlan>
   last:
     { readonly services: PersistentMap<DesiredService>; readonly plan: UserspacePlan } | undefined
