@@ -2,8 +2,9 @@ import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
 import type { RunCommand } from '../../lib/kernel/command.js'
 import { checkedName, safeComment } from '../../lib/kernel/nftables/identifiers.js'
-import { disjoint, type Command, type Table } from '../../lib/kernel/nftables/model.js'
+import { disjoint, type Command, type NftSet, type Table } from '../../lib/kernel/nftables/model.js'
 import { Nft } from '../../lib/kernel/nftables/nft.js'
+import { rememberedIn } from '../../lib/kernel/nftables/remembered-json.js'
 import { checkKernelVersion, checkNftVersion } from '../../lib/kernel/nftables/requirements.js'
 import { transactionText } from '../../lib/kernel/nftables/text.js'
 import { parseCidr } from '../../lib/state/ip.js'
@@ -124,4 +125,29 @@ void t.test('what nft prints becomes a kind of error, and the text is kept', asy
   }
   const calm = new Nft(() => Promise.reject(new Error('must not run')))
   t.equal(await calm.commit({ table, commands: [] }), 0, 'nothing to say runs nothing')
+})
+
+void t.test('NF15: clients are read from what nft lists, and nothing else is', async (t) => {
+  const set = (name: string): NftSet => ({ name, key: ['address'], holds: 'keys' })
+  const elem = [
+    { elem: { val: '192.0.2.1', expires: 7 } },
+    { elem: { val: 'eth0', expires: 7 } },
+    { elem: { val: 'fd00::1', expires: 7 } },
+    { elem: { val: '192.0.2.2' } },
+    '192.0.2.3',
+    null,
+  ]
+  const listing = JSON.stringify({
+    nftables: [{ metainfo: {} }, { set: { name: 'a', elem } }, { set: { name: 'b' } }, { set: 1 }],
+  })
+  const sets = [set('a'), set('b'), set('c')]
+  t.same(
+    [...rememberedIn(listing, 'ip', sets)],
+    [
+      ['a', [{ address: '192.0.2.1', expiresMs: 7000 }]],
+      ['b', []],
+    ],
+  )
+  t.same(rememberedIn(listing, 'ip6', sets).get('a'), [{ address: 'fd00::1', expiresMs: 7000 }])
+  t.equal(rememberedIn('{}', 'ip', sets).size, 0)
 })

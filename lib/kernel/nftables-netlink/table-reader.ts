@@ -55,6 +55,27 @@ export class TableReader implements RulesetReader {
   }
 
   async elements(table: TableRef, set: NftSet): Promise<ListedElements> {
+    return listed(table.family, set, await this.#items(table, set))
+  }
+
+  async remembered(
+    table: TableRef,
+    sets: readonly NftSet[],
+  ): Promise<ReadonlyMap<string, readonly Remembered[]>> {
+    const found = new Map<string, readonly Remembered[]>()
+    // At the first start there is no table: nothing to ask for set by set.
+    if ((await this.#chainNames(table)).length === 0) return found
+    for (const set of sets) {
+      try {
+        found.set(set.name, rememberedOf(table.family, await this.#items(table, set)))
+      } catch (error) {
+        if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
+      }
+    }
+    return found
+  }
+
+  async #items(table: TableRef, set: NftSet): Promise<readonly ListedElement[]> {
     const request = this.#request(table.family, messages.getElement, (message) => {
       message.string(elementListAttributes.table, table.name)
       message.string(elementListAttributes.set, set.name)
@@ -63,7 +84,7 @@ export class TableReader implements RulesetReader {
       action: `list elements of nftables set ${set.name}`,
       parse: ({ payload }) => itemsOf(payload),
     })
-    return listed(table.family, set, lists.flat())
+    return lists.flat()
   }
 
   #chainNames(table: TableRef): Promise<readonly string[]> {
@@ -146,16 +167,18 @@ function listed(family: NftFamily, set: NftSet, items: readonly ListedElement[])
         .filter((key) => !keys.has(key))
         .map((key) => keyText(family, set, Buffer.from(key, 'latin1')))
     },
-    remembered: () =>
-      items.map(({ key, expiresMs }): Remembered => {
-        const bytes = Buffer.from(key, 'latin1')
-        if (bytes.length !== (family === 'ip' ? 4 : 16)) {
-          throw new KernelError('failed', 'list remembered clients: the set holds no addresses')
-        }
-        const value = BigInt(`0x${bytes.toString('hex')}`)
-        return { address: formatIp(family === 'ip' ? 'IPv4' : 'IPv6', value), expiresMs }
-      }),
   }
+}
+
+function rememberedOf(family: NftFamily, items: readonly ListedElement[]): readonly Remembered[] {
+  return items.map(({ key, expiresMs }) => {
+    const bytes = Buffer.from(key, 'latin1')
+    if (bytes.length !== (family === 'ip' ? 4 : 16)) {
+      throw new KernelError('failed', 'list remembered clients: the set holds no addresses')
+    }
+    const value = BigInt(`0x${bytes.toString('hex')}`)
+    return { address: formatIp(family === 'ip' ? 'IPv4' : 'IPv6', value), expiresMs }
+  })
 }
 
 function isOf(table: TableRef, name: Buffer | undefined): boolean {

@@ -1,6 +1,8 @@
 import { KernelError, type KernelErrorKind } from '../../errors.js'
 import { runCommand, type CommandResult, type RunCommand } from '../command.js'
-import type { TableRef, Transaction } from './model.js'
+import type { NftSet, TableRef, Transaction } from './model.js'
+import type { ClientReader, Remembered } from './reader.js'
+import { rememberedIn } from './remembered-json.js'
 import { transactionText } from './text.js'
 
 /** Gives transactions to the kernel. Two exist: the `nft` program and nf_tables netlink. */
@@ -14,7 +16,7 @@ export interface RulesetWriter {
 }
 
 /** The `nft` program. One call is one process and one atomic transaction (NF21). */
-export class Nft implements RulesetWriter {
+export class Nft implements RulesetWriter, ClientReader {
   readonly name = 'nft'
   readonly #run: RunCommand
 
@@ -36,6 +38,20 @@ export class Nft implements RulesetWriter {
   async version(): Promise<string> {
     const { stdout } = await this.#checked(['--version'], 'ask nft for its version')
     return stdout
+  }
+
+  async remembered(
+    { family, name }: TableRef,
+    sets: readonly NftSet[],
+  ): Promise<ReadonlyMap<string, readonly Remembered[]>> {
+    try {
+      const argv = ['-j', 'list', 'sets', 'table', family, name]
+      const { stdout } = await this.#checked(argv, `list sets of nftables table ${name}`)
+      return rememberedIn(stdout, family, sets)
+    } catch (error) {
+      if (error instanceof KernelError && error.kind === 'not-found') return new Map()
+      throw error
+    }
   }
 
   async #checked(args: readonly string[], action: string, stdin?: string): Promise<CommandResult> {

@@ -1,7 +1,15 @@
 import type { Element, NftSet, Rule, TableRef } from './model.js'
 
+export interface ClientReader {
+  /** What sets of one address with a timeout hold, by name; those that are not there are left out. */
+  remembered(
+    table: TableRef,
+    sets: readonly NftSet[],
+  ): Promise<ReadonlyMap<string, readonly Remembered[]>>
+}
+
 /** What the kernel holds, to compare it with what it should. Lists in the background, in parts. */
-export interface RulesetReader {
+export interface RulesetReader extends ClientReader {
   /** The rules of each chain of the table, by the chain's name. */
   chains(table: TableRef): Promise<ReadonlyMap<string, readonly ListedRule[]>>
   /** What is in one set; throws a KernelError of kind `not-found` when there is no such set. */
@@ -19,11 +27,10 @@ export interface ListedElements {
   has(element: Element): boolean
   /** Keys of elements that are none of these, as `nft` prints them. */
   others(known: Iterable<Element>): readonly string[]
-  /** Addresses with the time they have left, for sets of one address with a timeout. */
-  remembered(): readonly Remembered[]
 }
 
 export interface Remembered {
   readonly address: string
+  /** The time it has left. */
   readonly expiresMs: number
 }

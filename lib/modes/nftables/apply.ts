@@ -2,7 +2,7 @@ import { pause } from '../../pause.js'
 import { KernelError, messageOf } from '../../errors.js'
 import type { Chain, Command, NftSet, Table } from '../../kernel/nftables/model.js'
 import type { RulesetWriter } from '../../kernel/nftables/nft.js'
-import type { RulesetReader } from '../../kernel/nftables/reader.js'
+import type { ClientReader } from '../../kernel/nftables/reader.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Applied, ModeContext } from '../mode.js'
 import { between, type Retired } from './changes.js'
@@ -18,8 +18,8 @@ const attemptsMax = 3
 
 export interface ApplierDeps {
   readonly writer: RulesetWriter
-  /** Where the kernel can be read, clients keep their endpoints when the table is written anew. */
-  readonly reader?: RulesetReader
+  /** With it, clients keep their endpoints when the table is written anew. */
+  readonly reader?: ClientReader
   readonly context: ModeContext
   readonly now: () => number
 }

@@ -29,7 +29,8 @@ export const mode: ModeDefinition = {
   },
   planner,
   create: async (settings, context): Promise<Mode<NftablesPlan>> => {
-    const { findings, writer, netlink } = await probeNftables(probeDefaults(), settings.families)
+    const probed = await probeNftables(probeDefaults(), settings.families)
+    const { findings, writer, clients, netlink } = probed
     refuseMissing(findings)
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')
     const guard: Watcher = netlink
@@ -37,7 +38,7 @@ export const mode: ModeDefinition = {
       : monitored(settings, context)
     const applier: NftablesApplier = new NftablesApplier({
       writer: guard.guarded(writer),
-      ...(netlink ? { reader: netlink.reader } : {}),
+      reader: clients,
       context,
       now: () => performance.now(),
     })

@@ -7,6 +7,7 @@ import {
   type VersionVerdict,
 } from '../../kernel/nftables/requirements.js'
 import { openNfTables, type NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
+import type { ClientReader } from '../../kernel/nftables/reader.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Finding } from '../mode.js'
 import { nftFamilyOf } from './names.js'
@@ -34,6 +35,7 @@ export interface Probed {
   readonly findings: readonly Finding[]
   /** The way to the kernel that will be used. */
   readonly writer: RulesetWriter
+  readonly clients: ClientReader
   /** Undefined where only the program works; the caller closes it. */
   readonly netlink: NfTables | undefined
 }
@@ -44,21 +46,22 @@ export async function probeNftables(
   families: readonly IpFamily[],
 ): Promise<Probed> {
   const direct = openDirect(deps)
-  const writer = direct.netlink ?? deps.nft
+  const { netlink } = direct
+  const way = { writer: netlink ?? deps.nft, clients: netlink?.reader ?? deps.nft, netlink }
   const kernel = checkKernelVersion(deps.kernelRelease(), deps.env)
   const findings: Finding[] = [
     finding('kernel 5.13 or newer', true, kernel),
     direct.finding,
     // Through netlink no program is run, so its faults cannot hurt.
-    await nftFinding(deps.nft, !direct.netlink),
+    await nftFinding(deps.nft, !netlink),
   ]
   if (findings.some(({ ok, required }) => required && !ok)) {
-    return { findings, writer, netlink: direct.netlink }
+    return { findings, ...way }
   }
   for (const family of families) {
-    findings.push(await trialFinding(writer, family))
+    findings.push(await trialFinding(way.writer, family))
   }
-  return { findings, writer, netlink: direct.netlink }
+  return { findings, ...way }
 }
 
 function openDirect({ openNetlink, env }: ProbeDeps): { netlink?: NfTables; finding: Finding } {

@@ -1,7 +1,5 @@
-import { KernelError } from '../../errors.js'
-import type { Command, NftSet } from '../../kernel/nftables/model.js'
-import type { ListedElements, RulesetReader } from '../../kernel/nftables/reader.js'
-import { sets } from './names.js'
+import type { Command } from '../../kernel/nftables/model.js'
+import type { ClientReader } from '../../kernel/nftables/reader.js'
 import type { NftablesPlan } from './plan.js'
 
 /**
@@ -10,36 +8,21 @@ import type { NftablesPlan } from './plan.js'
  */
 export async function rememberedClients(
   plan: NftablesPlan,
-  reader: RulesetReader,
+  reader: ClientReader,
 ): Promise<readonly Command[]> {
-  const list = (set: NftSet) => listed(reader, plan, set)
-  // Most often there is nothing to remember: at the first start no table, else no affinity.
   const affinity = [...plan.parts.values()].flatMap((part) =>
     part.sets.filter(({ timeoutSeconds }) => timeoutSeconds !== undefined),
   )
-  if (affinity.length === 0 || !(await list(sets.clusterIps))) return []
+  if (affinity.length === 0) return []
+  const remembered = await reader.remembered(plan.table, affinity)
   const commands: Command[] = []
   for (const set of affinity) {
     // The kernel refuses to remember longer than the set does.
     const longest = Math.floor(set.timeoutSeconds ?? 0) * 1000
-    for (const { address, expiresMs } of (await list(set))?.remembered() ?? []) {
+    for (const { address, expiresMs } of remembered.get(set.name) ?? []) {
       const element = { set, key: [address], expiresMs: Math.min(expiresMs, longest) }
       if (expiresMs > 0) commands.push({ do: 'add-element', element })
     }
   }
   return commands
-}
-
-/** Undefined where there is no such set, or one that could not have been ours. */
-async function listed(
-  reader: RulesetReader,
-  { table }: NftablesPlan,
-  set: NftSet,
-): Promise<ListedElements | undefined> {
-  try {
-    return await reader.elements(table, set)
-  } catch (error) {
-    if (error instanceof KernelError && error.kind === 'not-found') return undefined
-    throw error
-  }
 }

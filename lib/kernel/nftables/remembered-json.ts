@@ -1,0 +1,42 @@
+import { parseIp } from '../../state/ip.js'
+import type { NftFamily, NftSet } from './model.js'
+import type { Remembered } from './reader.js'
+
+/**
+ * What `nft -j list sets` says that sets with a timeout hold, by name. The rest is left out, and so
+ * is what such a set cannot hold: then it is somebody else's, under the name of ours.
+ */
+export function rememberedIn(
+  json: string,
+  family: NftFamily,
+  sets: readonly NftSet[],
+): ReadonlyMap<string, readonly Remembered[]> {
+  const wanted = new Set(sets.map(({ name }) => name))
+  const found = new Map<string, readonly Remembered[]>()
+  for (const item of listOf(fieldOf(JSON.parse(json), 'nftables'))) {
+    const set = fieldOf(item, 'set')
+    const name = fieldOf(set, 'name')
+    if (typeof name !== 'string' || !wanted.has(name)) continue
+    found.set(
+      name,
+      listOf(fieldOf(set, 'elem')).flatMap((item) => rememberedOf(family, item)),
+    )
+  }
+  return found
+}
+
+function rememberedOf(family: NftFamily, item: unknown): readonly Remembered[] {
+  const element = fieldOf(item, 'elem')
+  const [address, seconds] = [fieldOf(element, 'val'), fieldOf(element, 'expires')]
+  if (typeof address !== 'string' || typeof seconds !== 'number') return []
+  if (parseIp(address)?.family !== (family === 'ip' ? 'IPv4' : 'IPv6')) return []
+  return [{ address, expiresMs: seconds * 1000 }]
+}
+
+const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [])
+
+function fieldOf(value: unknown, field: string): unknown {
+  return value !== null && typeof value === 'object' && Object.hasOwn(value, field)
+    ? (value as Record<string, unknown>)[field]
+    : undefined
+}
