@@ -1,4 +1,4 @@
-import { ruleText, verdictText } from '../kernel/nftables/text-statements.js'
+import { ruleText, targetText, verdictText } from '../kernel/nftables/text-statements.js'
 import { elementText } from '../modes/nftables/differences.js'
 import { cidrContains, parseIp } from '../state/ip.js'
 import { isLocal } from './iptables-rule.js'
@@ -176,17 +176,20 @@ class Walker {
     return this.#rules.elements.get(`${set} ${key}`)
   }
 
-  /** All that a map of targets has for the packet. */
+  /** All that a map of targets has for the packet, which is each as often: empty places are drawn again. */
   #numbered(
     { map, choices }: Extract<Statement, { kind: 'dnat-by-map' }>,
     { destination, port }: Packet,
   ): readonly ChosenTarget[] {
-    return Array.from({ length: choices }, (_, index) =>
-      this.#rules.elements.get(`${map} ${destination} ${port} ${index}`),
-    ).flatMap((element) => {
-      if (!element?.target) return []
-      return [{ target: element.target, rule: `element ${map} { ${elementText(element)} }` }]
-    })
+    const found = new Map<string, ChosenTarget>()
+    for (let index = 0; index < choices; index++) {
+      const element = this.#rules.elements.get(`${map} ${destination} ${port} ${index}`)
+      if (!element?.target) continue
+      const rule = `element ${map} { ${elementText(element)} }`
+      const text = targetText(element.target)
+      if (!found.has(text)) found.set(text, { target: element.target, rule })
+    }
+    return [...found.values()]
   }
 
   #matches(statement: Statement, packet: Packet): boolean {

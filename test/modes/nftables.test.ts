@@ -3,7 +3,10 @@ import t from 'tap'
 import { parseCidr } from '../../lib/state/ip.js'
 import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
 import { renderChanges, renderPlan } from '../../lib/modes/nftables/render.js'
+import { between } from '../../lib/modes/nftables/changes.js'
 import { endpointBaseName, serviceBaseName } from '../../lib/modes/nftables/names.js'
+import { trialTransaction } from '../../lib/modes/nftables/trial.js'
+import type { Statement } from '../../lib/kernel/nftables/model.js'
 import { service, state, states, testSettings } from '../support/states.js'
 
 const planner = () => nftablesPlanner(testSettings)
@@ -41,51 +44,116 @@ void t.test(
   async (t) => {
     const text = render(service({ endpoints: 3, nodePort: 30080 }))
     t.match(text, 'dnat ip to numgen random mod 3 map { 0 : 10.180.0.1 . 8080, 1 :')
-    t.notMatch(text, / endpoint-|one-of/)
+    t.notMatch(text, / endpoint-|up-to/)
     const one = render(service({ endpoints: 1, nodePort: 30080 }))
     t.match(one, 'meta l4proto tcp dnat to 10.180.0.1:8080')
   },
 )
 
 void t.test(
-  'Services reached by ClusterIP alone share a chain with all that have as many endpoints',
+  'Services reached by ClusterIP alone share chains with all of about as many endpoints',
   async (t) => {
     const dns = { name: 'dns', protocol: 'UDP', port: 53, clusterIp: '10.96.0.11' } as const
     const lines = (...specs: Parameters<typeof state>[0]) => render(...specs).split('\n')
     const some = lines(service({ name: 'a' }), service({ name: 'b', clusterIp: '10.96.0.12' }))
-    t.equal(some.filter((line) => line.endsWith(' goto tcp-one-of-2')).length, 2)
+    t.equal(some.filter((line) => line.endsWith(' goto tcp-up-to-4')).length, 2)
     t.match(
-      some.filter((line) => line.includes('rule ip kube-proxy tcp-one-of-2')),
+      some.filter((line) => line.includes('rule ip kube-proxy tcp-up-to-4')),
       [
-        /dnat ip to ip daddr \. tcp dport \. numgen random mod 2 map @tcp-endpoints$/,
-        /map @tcp-endpoints comment "once more"$/,
+        ...Array.from({ length: 4 }, () => /jump tcp-draw-4$/),
+        /dnat ip to ip daddr \. tcp dport \. numgen random mod 1 map @tcp-endpoints comment "/,
       ],
+    )
+    t.match(
+      some.filter((line) => line.includes('rule ip kube-proxy tcp-draw-4')),
+      Array.from(
+        { length: 4 },
+        () => /dnat ip to ip daddr \. tcp dport \. numgen random mod 4 map @tcp-endpoints$/,
+      ),
     )
     t.match(some.join('\n'), '10.96.0.10 . 80 . 0 : 10.180.0.1 . 8080')
     t.match(lines(service(dns)).join('\n'), '10.96.0.11 . 53 . 1 : 10.180.0.2 . 8080')
     const here = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
     const local = lines(service({ internalPolicyLocal: true, endpoints: here })).join('\n')
-    t.match(local, / local-\S+ goto tcp-one-of-1\n/)
+    t.match(local, / local-\S+ goto tcp-up-to-4\n/)
     t.notMatch(local, '10.180.1.1 . 8080', 'policy Local: endpoints of this node only')
     for (const other of [{ nodePort: 30080 }, { externalIps: ['203.0.113.1'] }]) {
-      t.notMatch(render(service(other)), 'one-of', 'packets to other addresses have other keys')
+      t.notMatch(render(service(other)), 'up-to', 'packets to other addresses have other keys')
     }
   },
 )
 
-void t.test('the last Service of so many endpoints takes their chain along', async (t) => {
+void t.test(
+  'NF14: endpoints in shared chains have places alike, and a draw is bound to hit',
+  async (t) => {
+    for (const endpoints of [1, 2, 3, 4, 5, 9, 16, 17, 33, 64, 65, 129, 1000]) {
+      const text = render(service({ endpoints }))
+      const places = Number(/tcp-up-to-(\d+)/.exec(text)?.[1])
+      const draws = text.match(/jump tcp-draw/g)?.length ?? 0
+      const each = text.match(new RegExp(`numgen random mod ${places} map`, 'g'))?.length ?? 0
+      const counts = new Map<string, number>()
+      const numbers = new Set<number>()
+      for (const [, number, target] of text.matchAll(/10\.96\.0\.10 \. 80 \. (\d+) : (\S+)/g)) {
+        counts.set(target ?? '', (counts.get(target ?? '') ?? 0) + 1)
+        numbers.add(Number(number))
+      }
+      t.equal(counts.size, endpoints)
+      t.equal(new Set(counts.values()).size, 1, `${endpoints} endpoints, each as often`)
+      t.ok(numbers.has(0), 'what the last rule takes is there')
+      t.ok(Math.max(...numbers) < places)
+      const misses = (1 - numbers.size / places) ** (draws * each)
+      t.ok(misses <= 2 ** -32, `${endpoints} of ${places}: ${misses}`)
+    }
+  },
+)
+
+void t.test('another number of endpoints changes elements only, up to the next size', async (t) => {
+  const cluster = states()
+  const plan = planner()
+  const other = service({ name: 'other', clusterIp: '10.96.0.11', endpoints: 5 })
+  const commands = (before: number, after: number) => {
+    const old = plan(cluster.put(other, service({ endpoints: before })).take())
+    const now = plan(cluster.put(service({ endpoints: after })).take())
+    return new Set(between(now, old).commands.map((command) => command.do))
+  }
+  for (const [before, after] of [
+    [1, 2],
+    [4, 3],
+    [5, 6],
+    [16, 7],
+  ] as const) {
+    const done = commands(before, after)
+    const others = [...done].filter((verb) => !verb.endsWith('-element'))
+    t.same([done.size > 0, others], [true, []], `${before} to ${after}`)
+  }
+  t.ok(commands(4, 5).has('add-rule'), 'the next size has a chain of its own')
+})
+
+void t.test('the last Service of about as many endpoints takes their chains along', async (t) => {
   const cluster = states()
   const plan = planner()
   const [a, b] = [service({ name: 'a' }), service({ name: 'b', clusterIp: '10.96.0.11' })]
   const both = plan(cluster.put(a, b).take())
   const one = plan(cluster.remove(a).take())
-  t.notMatch(renderChanges(one, both), 'one-of')
-  t.equal(one.parts.get('tcp-one-of-2'), both.parts.get('tcp-one-of-2'))
-  const three = plan(cluster.put(service({ ...b, endpoints: 3 })).take())
-  t.match(renderChanges(three, one), 'flush chain ip kube-proxy tcp-one-of-2')
-  t.match(renderChanges(three, one), 'add chain ip kube-proxy tcp-one-of-3')
-  t.notOk(three.parts.get('tcp-one-of-2'))
-  t.equal(renderPlan(planner()(cluster.take())), renderPlan(three), 'a fresh plan is the same')
+  t.notMatch(renderChanges(one, both), /up-to|draw/)
+  t.equal(one.parts.get('tcp-up-to-4'), both.parts.get('tcp-up-to-4'))
+  const five = plan(cluster.put(service({ ...b, endpoints: 5 })).take())
+  t.match(renderChanges(five, one), 'flush chain ip kube-proxy tcp-draw-4')
+  t.match(renderChanges(five, one), 'add chain ip kube-proxy tcp-up-to-16')
+  t.notOk(five.parts.get('tcp-up-to-4'))
+  t.equal(renderPlan(planner()(cluster.take())), renderPlan(five), 'a fresh plan is the same')
+})
+
+void t.test('NF23: what the kernel is asked to try has every kind of statement', async (t) => {
+  const source = readFileSync('lib/kernel/nftables/model.ts', 'utf8')
+  const kinds = [...source.matchAll(/kind: '([a-z0-9-]+)'/g)].map(([, kind]) => kind ?? '')
+  t.ok(kinds.length > 10)
+  const tried = new Set(
+    trialTransaction('IPv4').commands.flatMap((command) =>
+      command.do === 'add-rule' ? command.rule.statements.map(({ kind }) => kind) : [],
+    ),
+  )
+  t.same([...kinds].filter((kind) => !tried.has(kind as Statement['kind'])).sort(), [])
 })
 
 void t.test('NF15: with affinity, sets are asked before chance', async (t) => {
@@ -226,9 +294,9 @@ void t.test('NF18: a change touches its service only, and no change says nothing
   const after = plan(cluster.put(changed).take())
   const lines = renderChanges(after, before).trim().split('\n')
   t.match(lines, [
-    /^delete element ip kube-proxy tcp-endpoints \{ 10\.96\.0\.7 \. 80 \. 1 \}$/,
+    /^delete element ip kube-proxy tcp-endpoints \{ 10\.96\.0\.7 \. 80 \. 1, 10\.96\.0\.7 \. 80 \. 3 \}$/,
     /^add element ip kube-proxy hairpin-connections \{ 10\.180\.0\.77 \. 10\.180\.0\.77 \. tcp \. 8080 \}$/,
-    /^add element ip kube-proxy tcp-endpoints \{ 10\.96\.0\.7 \. 80 \. 1 : 10\.180\.0\.77 \. 8080 \}$/,
+    /^add element ip kube-proxy tcp-endpoints \{ 10\.96\.0\.7 \. 80 \. 1 : 10\.180\.0\.77 \. 8080, 10\.96\.0\.7 \. 80 \. 3 : 10\.180\.0\.77 \. 8080 \}$/,
   ])
   t.equal(lines.length, 3, 'no rule; and 10.180.0.2 still belongs to the others')
   t.equal(after.parts.get('default/s8:http/TCP'), before.parts.get('default/s8:http/TCP'))
@@ -371,7 +439,7 @@ void t.test('every behaviour of this mode is named by a test or a case', async (
   )
   // Only what stands in a name counts: of a test, or of a case.
   const names = texts.flatMap(
-    (text) => text.match(/^.*(?:t\.test\(|- case: ).*$|^ {2}['`].*NF\d\d.*$/gm) ?? [],
+    (text) => text.match(/^.*(?:t\.test\(|- case: ).*$|^(?: {2}['`]| {4}`)NF.*$/gm) ?? [],
   )
   const named = new Set(names.flatMap((name) => name.match(/\bNF\d\d\b/g) ?? []))
   const all = Array.from({ length: 30 }, (_, index) => `NF${String(index + 1).padStart(2, '0')}`)

@@ -74,6 +74,21 @@ t.test('lines say who is meant, what happens to them and which object is the rea
       object: 'Service default/web, port http: its EndpointSlices',
     },
   )
+  const nftables = (line: string) => words('nftables', `add ${line}`)
+  t.match(nftables('rule ip kube-proxy service-SUSTUHLJ-default/web/tcp/http goto tcp-up-to-4'), {
+    words: /one endpoint by chance, for every Service of up to 4/,
+    object: 'Service default/web, port http',
+  })
+  t.match(nftables('rule ip kube-proxy tcp-up-to-4 jump tcp-draw-4'), {
+    words: /who draws an empty one draws again/,
+  })
+  const drawn = 'dnat ip to ip daddr . tcp dport . numgen random mod'
+  t.match(nftables(`rule ip kube-proxy tcp-draw-4 ${drawn} 4 map @tcp-endpoints`), {
+    words: /one of 4 places by chance/,
+  })
+  t.match(nftables(`rule ip kube-proxy tcp-up-to-4 ${drawn} 1 map @tcp-endpoints`), {
+    words: /the first endpoint that map tcp-endpoints has/,
+  })
   t.match(
     words(
       'userspace',

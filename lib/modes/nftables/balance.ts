@@ -1,8 +1,9 @@
 import type { Chain, NftSet, DnatTarget, Rule, Statement } from '../../kernel/nftables/model.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
-import { goTo, verdictRule } from './base-rules.js'
+import { goTo, jumpTo, verdictRule } from './base-rules.js'
 import {
   choiceChain,
+  drawingChain,
   endpointBaseName,
   endpointMaps,
   l4ProtocolOf,
@@ -12,51 +13,78 @@ import {
 import type { RulesetPart } from './part.js'
 
 /**
- * The endpoints of a Service that is reached by its ClusterIP alone: they are elements of one
- * large map, found by the address the packet carries, and chosen in a chain shared by all
- * Services of as many endpoints. So replacing one makes no rule, see README. Packets that come by
- * another address of the Service would not be found there.
+ * The endpoints of a Service that is reached by its ClusterIP alone, each in its places: they are
+ * elements of one large map, found by the address the packet carries, and drawn in chains shared by
+ * all Services of about as many. So another endpoint makes no rule, see README. Packets that come
+ * by another address of the Service would not be found there.
  */
-export function sharedChoice(service: DesiredService): readonly Endpoint[] | undefined {
+export function sharedChoice(service: DesiredService): SharedChoice | undefined {
   const { nodePort, externalIps, loadBalancerIps, affinitySeconds, internal } = service
   const isClusterIpOnly = nodePort === 0 && externalIps.length + loadBalancerIps.length === 0
   if (!isClusterIpOnly || affinitySeconds !== undefined) return undefined
-  if (internal === 'cluster') return service.clusterEndpoints
-  return internal === 'local' ? service.localEndpoints : undefined
+  if (internal !== 'cluster' && internal !== 'local') return undefined
+  const endpoints = internal === 'cluster' ? service.clusterEndpoints : service.localEndpoints
+  const places = placesFor(endpoints.length)
+  const times = Math.floor(places / endpoints.length)
+  return {
+    choice: { protocol: l4ProtocolOf(service.protocol), places },
+    placed: Array.from({ length: times }, () => endpoints).flat(),
+  }
 }
 
-export const choiceOf = (
-  { protocol }: DesiredService,
-  { length }: readonly Endpoint[],
-): Choice => ({
-  protocol: l4ProtocolOf(protocol),
-  endpoints: length,
-})
+export interface SharedChoice {
+  readonly choice: Choice
+  /** Every endpoint as often as the others, so that chance is even; places left over stay empty. */
+  readonly placed: readonly Endpoint[]
+}
 
-/** What {@link sharedChoice} needs besides: one chain per number of endpoints. */
+/** A power of four: few Services change it when they scale, and more than half of it is filled. */
+function placesFor(endpoints: number): number {
+  let places = 4
+  while (places < endpoints) places *= 4
+  return places
+}
+
+/**
+ * What {@link sharedChoice} needs besides. Who draws an empty place draws again. That all draws were
+ * in vain is as unlikely as the kernel's random numbers are coarse, 1 in 2^32, and the first place
+ * is never empty.
+ */
 export function choicePart(choice: Choice): RulesetPart {
-  const { protocol, endpoints } = choice
-  const choose: Statement = {
+  const { protocol, places } = choice
+  const dnatTo = (choices: number): Statement => ({
     kind: 'dnat-by-map',
     protocol,
-    choices: endpoints,
+    choices,
     map: endpointMaps[protocol].name,
+  })
+  const emptyAtMost = places / 2 - 1
+  const draws = 32 / Math.log2(places / emptyAtMost)
+  const side = Math.ceil(Math.sqrt(draws))
+  const times = (rule: Rule) => Array.from({ length: side }, () => rule)
+  return {
+    chains: [
+      {
+        name: choiceChain(choice),
+        rules: [
+          ...times(verdictRule(jumpTo(drawingChain(choice)))),
+          { statements: [dnatTo(1)], comment: `${side * side} times an empty place` },
+        ],
+      },
+      { name: drawingChain(choice), rules: times(verdictRule(dnatTo(places))) },
+    ],
+    sets: [],
+    elements: [],
   }
-  // Looking up and committing do not wait for each other, so a packet might find neither of two
-  // elements while one replaces the other. A precaution: who found nothing draws again.
-  const rules = [verdictRule(choose), { statements: [choose], comment: 'once more' }]
-  return { chains: [{ name: choiceChain(choice), rules }], sets: [], elements: [] }
 }
 
 /** NF14 without affinity, NF15 with it. */
 export function balance(
   service: DesiredService,
   endpoints: readonly Endpoint[],
-  shared: readonly Endpoint[] | undefined,
+  shared: SharedChoice | undefined,
 ): readonly Rule[] {
-  if (shared) {
-    return [verdictRule({ kind: 'verdict', verdict: goTo(choiceChain(choiceOf(service, shared))) })]
-  }
+  if (shared) return [verdictRule({ kind: 'verdict', verdict: goTo(choiceChain(shared.choice)) })]
   if (service.affinitySeconds === undefined) return [dnatRule(service, endpoints)]
   const toEndpoint = endpoints.map((endpoint) => goTo(endpointChain(service, endpoint)))
   return [

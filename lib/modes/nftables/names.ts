@@ -138,15 +138,16 @@ function endpointMap(protocol: L4Protocol): NftSet {
   }
 }
 
-/** The chain that chooses one of so many numbered endpoints, for every Service that has as many. */
-export function choiceChain({ protocol, endpoints }: Choice): string {
-  return `${protocol}-one-of-${endpoints}`
-}
-
+/** How a Service's endpoints are chosen in chains that others of about its size use as well. */
 export interface Choice {
   readonly protocol: L4Protocol
-  readonly endpoints: number
+  /** So many numbers are drawn from, and so many endpoints a Service may have. */
+  readonly places: number
 }
+
+export const choiceChain = ({ protocol, places }: Choice) => `${protocol}-up-to-${places}`
+
+export const drawingChain = ({ protocol, places }: Choice) => `${protocol}-draw-${places}`
 
 /** Prefixes of what belongs to one service port or one endpoint of it (NF13). */
 export type Prefix = 'service' | 'local' | 'external' | 'firewall' | 'endpoint' | 'affinity'

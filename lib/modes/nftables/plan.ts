@@ -1,7 +1,7 @@
 import type { Table } from '../../kernel/nftables/model.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
-import { PersistentMap, type DerivedBuckets, type MapChanges } from '../../state/persistent-map.js'
+import { PersistentMap, type Derivation, type MapChanges } from '../../state/persistent-map.js'
 import type { ModeSettings } from '../mode.js'
 import { basePart, type NodeFacts } from './base-rules.js'
 import { updateClaims, type Claims } from './claims.js'
@@ -29,13 +29,13 @@ interface Memory {
   readonly factsText: string
   readonly facts: NodeFacts
   readonly base: RulesetPart
-  readonly buckets: DerivedBuckets<DesiredService, RulesetPart>
+  readonly buckets: Derivation<DesiredService, RulesetPart>
   readonly parts: WeakMap<DesiredService, RulesetPart>
   last: LastPlan | undefined
 }
 
-/** A chain that several parts share, and how many. */
-interface SharedChoice {
+/** The chains that several parts share, and how many. */
+interface UsedChoice {
   readonly part: RulesetPart
   readonly users: number
 }
@@ -44,7 +44,7 @@ interface LastPlan {
   /** The parts without those that several share. */
   readonly own: PersistentMap<RulesetPart>
   /** By the chain in which they choose. */
-  readonly choices: ReadonlyMap<string, SharedChoice>
+  readonly choices: ReadonlyMap<string, UsedChoice>
   readonly claims: Claims
 }
 
@@ -82,9 +82,9 @@ export function nftablesPlanner(settings: PlanSettings): (state: DesiredState) =
 
 /** Work is proportional to the changes and to how many different numbers there are. */
 function countChoices(
-  before: ReadonlyMap<string, SharedChoice>,
+  before: ReadonlyMap<string, UsedChoice>,
   { added, changed, removed }: MapChanges<RulesetPart>,
-): ReadonlyMap<string, SharedChoice> {
+): ReadonlyMap<string, UsedChoice> {
   const choices = new Map(before)
   const add = ({ choice }: RulesetPart, by: number) => {
     if (!choice) return
@@ -115,7 +115,7 @@ function memoryFor(
     factsText,
     facts,
     base: basePart(facts),
-    buckets: new WeakMap(),
+    buckets: {},
     parts: new WeakMap(),
     last: known?.last,
   }

@@ -7,10 +7,10 @@ import type {
   Statement,
   Verdict,
 } from '../../kernel/nftables/model.js'
-import type { DesiredService, Endpoint, Verdict as Outcome } from '../../state/desired-state.js'
+import type { DesiredService, Verdict as Outcome } from '../../state/desired-state.js'
 import { bitsOf, cidrContains, parseIp } from '../../state/ip.js'
 import { fromPods, goTo, jumpTo, verdictRule, type NodeFacts } from './base-rules.js'
-import { affinityOf, balance, choiceOf, sharedChoice } from './balance.js'
+import { affinityOf, balance, sharedChoice, type SharedChoice } from './balance.js'
 import { chains, l4ProtocolOf, prefixed, serviceBaseName, sets } from './names.js'
 import { elementOf, type Claim, type RulesetPart } from './part.js'
 
@@ -52,7 +52,7 @@ export function servicePart(service: DesiredService, facts: NodeFacts): RulesetP
     chains: own,
     sets: affinity.sets,
     elements: elementsOf(service, names, { hasExternalChain: external.length > 0, shared }),
-    ...(shared ? { choice: choiceOf(service, shared) } : {}),
+    ...(shared ? { choice: shared.choice } : {}),
   }
 }
 
@@ -111,7 +111,7 @@ function elementsOf(
   {
     hasExternalChain,
     shared,
-  }: { readonly hasExternalChain: boolean; readonly shared: readonly Endpoint[] | undefined },
+  }: { readonly hasExternalChain: boolean; readonly shared: SharedChoice | undefined },
 ): readonly Claim[] {
   const { key: owner, portName, port, nodePort } = service
   const protocol = l4ProtocolOf(service.protocol)
@@ -145,7 +145,7 @@ function elementsOf(
   if (internal) claim(sets.noEndpointServices, clusterKey, internal)
   else {
     const chain = service.internal === 'local' ? names.local : names.cluster
-    claim(sets.serviceIps, clusterKey, goTo(chain), shared)
+    claim(sets.serviceIps, clusterKey, goTo(chain), shared?.placed)
   }
   for (const ip of externalIps) {
     const key = [ip, protocol, port]

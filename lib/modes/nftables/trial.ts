@@ -22,7 +22,12 @@ export function trialTransaction(family: IpFamily): Transaction {
 }
 
 function trialState(family: IpFamily): DesiredState {
-  const services = [trialService(family, 'plain'), trialService(family, 'sticky')]
+  const plain = trialService(family, 'plain')
+  const services = [
+    plain,
+    trialService(family, 'sticky'),
+    { ...plain, ...withoutOutside, key: 'inner', clusterIp: trialIp(family, 3) },
+  ]
   return {
     family,
     services: PersistentMap.from(services.map((service) => [service.key, service])),
@@ -37,10 +42,20 @@ function trialState(family: IpFamily): DesiredState {
   }
 }
 
+/** Its endpoints are chosen in shared chains. */
+const withoutOutside = {
+  name: { namespace: 'trial', name: 'inner', port: 'p', protocol: 'TCP' },
+  nodePort: 0,
+  loadBalancerIps: [],
+  externallyAccessible: false,
+} as const
+
+const trialIp = (family: IpFamily, last: number) =>
+  parseIp(`${family === 'IPv4' ? '192.0.2.' : '2001:db8::'}${last}`)?.text ?? ''
+
 function trialService(family: IpFamily, name: 'plain' | 'sticky'): DesiredService {
-  const prefix = family === 'IPv4' ? '192.0.2.' : '2001:db8::'
   const host = name === 'plain' ? 1 : 2
-  const ipOf = (last: number) => parseIp(`${prefix}${last}`)?.text ?? ''
+  const ipOf = (last: number) => trialIp(family, last)
   const portName = { namespace: 'trial', name, port: 'p', protocol: 'TCP' } as const
   const endpoints = [ipOf(11), ipOf(12)].map((ip): Endpoint => ({
     ip,

@@ -94,9 +94,10 @@ function chainWords(name: string, content = ''): string {
   if (hook !== undefined) return `the kernel calls it ${hooks[hook] ?? hook}`
   const known = chains[name]
   if (known !== undefined) return known
-  const count = /-one-of-(\d+)$/.exec(name)?.[1]
-  if (count !== undefined)
-    return `one of ${count} endpoints by chance, for every Service that has as many`
+  const [, shared, places] = /-(up-to|draw)-(\d+)$/.exec(name) ?? []
+  if (shared === 'up-to')
+    return `one endpoint by chance, for every Service of up to ${places} that has its ClusterIP alone`
+  if (shared === 'draw') return `draws one of ${places} places; who draws an empty one draws again`
   const [, kind, , , , , ip, port] = owned.exec(name) ?? []
   switch (kind) {
     case 'service':
@@ -214,7 +215,9 @@ const phrases: readonly Phrase[] = [
   [
     /^dnat ip6? to ip6? daddr \. \w+ dport \. numgen random mod (\d+) map @(\S+)/,
     ([, count = '', map = '']) =>
-      `one of ${count} endpoints by chance (${percent(1 / Number(count))} each), looked up by destination, port and a number drawn by chance in map ${map}`,
+      count === '1'
+        ? `the first endpoint that map ${map} has for destination and port`
+        : `one of ${count} places by chance, looked up by destination, port and its number in map ${map}; goes on where that is empty`,
   ],
   [
     /^dnat (?:ip6? )?to (\S+)/,
