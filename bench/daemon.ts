@@ -11,9 +11,11 @@ import { forward } from '../lib/world/forward.js'
 import { openBridge } from '../lib/world/bridge.js'
 import { addressOf } from '../lib/world/topology.js'
 import { createWorld, type World } from '../lib/world/world.js'
+import type { ChangeCosts } from './support/change-costs.js'
 import { argumentsOf, type Peer } from './support/peers.js'
 import { cpuMilliseconds, residentMib } from './support/process-usage.js'
 import type { BenchResult, BenchResults } from './support/results.js'
+import { summarize } from './support/summary.js'
 
 const services = Number(process.env['BENCH_SERVICES'] ?? 1000)
 const changes = Number(process.env['BENCH_CHANGES'] ?? 30)
@@ -37,7 +39,7 @@ const ours: Peer = {
 export async function run(peers: readonly Peer[] = []): Promise<BenchResults> {
   const results: BenchResult[] = []
   for (const mode of modes) {
-    let own: Measured | undefined
+    let own: ChangeCosts | undefined
     for (const peer of [ours, ...peers]) {
       const measured = await measure(peer, mode)
       if (typeof measured === 'string') console.log(`${peer.name}, ${mode}: ${measured}`)
@@ -47,14 +49,6 @@ export async function run(peers: readonly Peer[] = []): Promise<BenchResults> {
     }
   }
   return results
-}
-
-interface Measured {
-  readonly startMs: number
-  readonly p50Ms: number
-  readonly p99Ms: number
-  readonly cpuMs: number
-  readonly memoryMib: number
 }
 
 const rows = [
@@ -68,8 +62,8 @@ const rows = [
 function resultsOf(
   name: string,
   mode: string,
-  measured: Measured | string,
-  own: Measured | undefined,
+  measured: ChangeCosts | string,
+  own: ChangeCosts | undefined,
 ): BenchResults {
   const at = `${name}, ${mode}, ${services.toLocaleString('en-US')} Services x 10`
   if (typeof measured === 'string') {
@@ -84,7 +78,7 @@ function resultsOf(
 }
 
 /** A text says why it could not be measured. */
-async function measure(peer: Peer, mode: string): Promise<Measured | string> {
+async function measure(peer: Peer, mode: string): Promise<ChangeCosts | string> {
   const folder = mkdtempSync(join(tmpdir(), 'bench-daemon-'))
   const world = await createWorld({ name: 'bench' })
   const api = createApiServer()
@@ -118,7 +112,7 @@ async function watch(
   world: World,
   api: ApiServer,
   argv: readonly string[],
-): Promise<Measured | string> {
+): Promise<ChangeCosts | string> {
   const began = performance.now()
   const child = spawn('ip', ['netns', 'exec', world.namespaces.node, ...argv], {
     stdio: ['ignore', 'ignore', 'pipe'],
@@ -146,10 +140,9 @@ async function watch(
       times.push(performance.now() - changed)
       await delay(20)
     }
-    times.sort((a, b) => a - b)
-    const at = (share: number) => times[Math.floor((times.length - 1) * share)] ?? NaN
+    const { p50: p50Ms, p99: p99Ms } = summarize(times)
     const cpuMs = (cpuMilliseconds(pid) - before) / changes
-    return { startMs, p50Ms: at(0.5), p99Ms: at(0.99), cpuMs, memoryMib: residentMib(pid) }
+    return { startMs, p50Ms, p99Ms, cpuMs, memoryMib: residentMib(pid) }
   } finally {
     child.kill('SIGKILL')
     await exited
