@@ -439,7 +439,7 @@ void t.test('every behaviour of this mode is named by a test or a case', async (
   )
   // Only what stands in a name counts: of a test, or of a case.
   const names = texts.flatMap(
-    (text) => text.match(/^.*(?:t\.test\(|- case: ).*$|^(?: {2}['`]| {4}`)NF.*$/gm) ?? [],
+    (text) => text.match(/^.*(?:t\.test\(|- case: ).*$|^(?: {2}['`]| {4}`).*NF\d\d.*$/gm) ?? [],
   )
   const named = new Set(names.flatMap((name) => name.match(/\bNF\d\d\b/g) ?? []))
   const all = Array.from({ length: 30 }, (_, index) => `NF${String(index + 1).padStart(2, '0')}`)
