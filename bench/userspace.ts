@@ -1,3 +1,4 @@
+import type { ChildProcess } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -13,111 +14,7 @@ import {
 import { cpuMilliseconds, residentMib } from './support/process-usage.js'
 import type { BenchResult, BenchResults } from './support/results.js'
 import { ports } from './support/services.js'
-
-type Contestant = 'direct' | 'haproxy' | 'splice' | 'net' | 'changing'
-
-interface Pattern {
-  readonly title: string
-  readonly load: string
-  readonly port: number
-  readonly n: number
-  /** What is compared, and whether more is better. */
-  readonly metric: string
-  readonly unit: string
-  readonly contestants: readonly Contestant[]
-  /** What is handed on: a contestant as a ratio of another, and what was promised of it. */
-  readonly ratios: readonly (readonly [Contestant, Contestant, string?])[]
-  /** What the issue asks for. */
-  readonly target: string
-}
-
-const everybody: readonly Contestant[] = ['direct', 'haproxy', 'splice', 'net']
-const patterns: readonly Pattern[] = [
-  {
-    title: 'new connections, 64 at a time',
-    ratios: [
-      ['splice', 'haproxy', '>= 1'],
-      ['net', 'haproxy', '>= 0.5'],
-    ],
-    target: 'splice >= 1.0 of haproxy, net >= 0.5',
-    load: 'connections',
-    port: ports.short[0],
-    n: 64,
-    metric: 'perSecond',
-    unit: '/s',
-    contestants: everybody,
-  },
-  {
-    title: 'new connections, 3,000 a second: p99',
-    ratios: [
-      ['splice', 'haproxy', '<= 1'],
-      ['changing', 'splice', '<= 1.2'],
-    ],
-    target:
-      'splice <= 1 of haproxy; changing (1,000 other Services, twice a second) <= 1.2 of splice',
-    load: 'rate',
-    port: ports.short[0],
-    n: 3000,
-    metric: 'p99',
-    unit: 'ms',
-    contestants: [...everybody, 'changing'],
-  },
-  {
-    title: 'ping-pong, 64 clients',
-    ratios: [['splice', 'haproxy', '>= 0.9']],
-    target: 'splice >= 0.9 of haproxy',
-    load: 'pingpong',
-    port: ports.echo,
-    n: 64,
-    metric: 'perSecond',
-    unit: '/s',
-    contestants: everybody,
-  },
-  {
-    title: 'ping-pong, 1 client',
-    ratios: [['splice', 'haproxy']],
-    target: 'none',
-    load: 'pingpong',
-    port: ports.echo,
-    n: 1,
-    metric: 'perSecond',
-    unit: '/s',
-    contestants: everybody,
-  },
-  {
-    title: 'one bulk stream up',
-    ratios: [['splice', 'haproxy', '>= 1.8']],
-    target: 'splice >= 1.8 of haproxy',
-    load: 'bulk',
-    port: ports.sink,
-    n: 1,
-    metric: 'gigabitsPerSecond',
-    unit: 'Gbit/s',
-    contestants: everybody,
-  },
-  {
-    title: 'one bulk stream down',
-    ratios: [['splice', 'haproxy', '>= 1.8']],
-    target: 'splice >= 1.8 of haproxy',
-    load: 'bulk',
-    port: ports.source,
-    n: 1,
-    metric: 'gigabitsPerSecond',
-    unit: 'Gbit/s',
-    contestants: everybody,
-  },
-  {
-    title: 'UDP echo, 64 clients',
-    ratios: [['splice', 'direct', '>= 0.5']],
-    target: 'splice >= 0.5 of direct',
-    load: 'udp',
-    port: ports.udp,
-    n: 64,
-    metric: 'perSecond',
-    unit: '/s',
-    contestants: ['direct', 'splice', 'net'],
-  },
-]
+import { patterns, type Contestant, type Pattern } from './support/userspace-patterns.js'
 
 const seconds = Number(process.env['BENCH_SECONDS'] ?? 2)
 const rounds = Number(process.env['BENCH_ROUNDS'] ?? 3)
@@ -138,31 +35,36 @@ export async function run(): Promise<BenchResults> {
         const argv = [process.execPath, script('proxy-under-test'), name, '2', address]
         const child = await startIn(lane.node, [...argv, serverAddress, ...more])
         children.push(child)
-        return child.pid ?? 0
+        return child
       }
-      const pids = {
-        splice: await proxy('splice', nodeAddresses.splice),
-        net: await proxy('net', nodeAddresses.net),
-        changing: 0,
-        haproxy: 0,
-      }
+      const splice = await proxy('splice', nodeAddresses.splice)
+      const net = await proxy('net', nodeAddresses.net)
+      const crowded = await proxy('splice', nodeAddresses.crowded, '2', '1000')
+      const pauseOrGoOn = () => crowded.stdin?.write('\n')
+      pauseOrGoOn()
       const config = join(directory, 'haproxy.cfg')
       writeFileSync(config, haproxyConfig())
       const haproxy = await startIn(lane.node, ['haproxy', '-db', '-f', config], false)
       children.push(haproxy)
-      pids.haproxy = haproxy.pid ?? 0
+      const contestants: Contestants = {
+        direct: { address: serverAddress },
+        haproxy: { address: nodeAddresses.haproxy, proxy: haproxy },
+        splice: { address: nodeAddresses.splice, proxy: splice },
+        net: { address: nodeAddresses.net, proxy: net },
+        resting: { address: nodeAddresses.crowded, proxy: crowded },
+        changing: {
+          address: nodeAddresses.crowded,
+          proxy: crowded,
+          begin: pauseOrGoOn,
+          end: pauseOrGoOn,
+        },
+      }
       await new Promise((resolve) => setTimeout(resolve, 500))
       for (const pattern of patterns) {
         if (only && !pattern.title.includes(only)) continue
-        // Only now and only as long as it is measured, as it is never idle.
-        if (pattern.contestants.includes('changing')) {
-          pids.changing = await proxy('splice', nodeAddresses.changing, '2', '1000')
-        }
-        all.push(...(await compare(pattern, pids)))
-        const changing = children.find(({ pid }) => pid === pids.changing)
-        if (changing) await stop(changing)
+        all.push(...(await compare(pattern, contestants)))
       }
-      if (!only || only === 'idle') all.push(...(await idleMemory(pids)))
+      if (!only || only === 'idle') all.push(...(await idleMemory(contestants)))
     } finally {
       for (const child of children) await stop(child)
       rmSync(directory, { recursive: true })
@@ -171,19 +73,32 @@ export async function run(): Promise<BenchResults> {
   return all
 }
 
-type Pids = Readonly<Record<'splice' | 'net' | 'haproxy' | 'changing', number>>
+type Contestants = Readonly<
+  Record<
+    Contestant,
+    {
+      readonly address: string
+      readonly proxy?: ChildProcess
+      /** Called around each measurement. */
+      readonly begin?: () => void
+      readonly end?: () => void
+    }
+  >
+>
 
-async function compare(pattern: Pattern, pids: Pids): Promise<BenchResults> {
+async function compare(pattern: Pattern, contestants: Contestants): Promise<BenchResults> {
   const results = new Map<
     Contestant,
     { values: number[]; p99: number[]; cpuMs: number[]; failed: number }
   >()
   for (let round = 0; round < rounds; round++) {
     for (const contestant of pattern.contestants) {
-      const address = contestant === 'direct' ? serverAddress : nodeAddresses[contestant]
-      const pid = contestant === 'direct' ? 0 : pids[contestant]
+      const { address, proxy, begin, end } = contestants[contestant]
+      const pid = proxy?.pid ?? 0
+      begin?.()
       const before = pid ? cpuMilliseconds(pid) : 0
       const report = await runLoad([pattern.load, address, pattern.port, seconds, pattern.n])
+      end?.()
       const row = results.get(contestant) ?? { values: [], p99: [], cpuMs: [], failed: 0 }
       results.set(contestant, row)
       row.values.push(report[pattern.metric] ?? NaN)
@@ -224,23 +139,25 @@ async function compare(pattern: Pattern, pids: Pids): Promise<BenchResults> {
   ]
 }
 
-async function idleMemory(pids: Pids): Promise<BenchResults> {
+async function idleMemory(contestants: Contestants): Promise<BenchResults> {
   const rows: Record<string, object> = {}
   const results: BenchResult[] = []
   for (const name of ['haproxy', 'splice', 'net'] as const) {
-    const before = residentMib(pids[name])
+    const { address, proxy } = contestants[name]
+    const resident = () => residentMib(proxy?.pid ?? 0)
+    const before = resident()
     const script = new URL('./support/load-client.js', import.meta.url).pathname
     const argv = [
       process.execPath,
       script,
       'idle',
-      nodeAddresses[name],
+      address,
       String(ports.echo),
       '0',
       String(idleConnections),
     ]
     const client = await startIn(lane.clients, argv)
-    const mib = residentMib(pids[name]) - before
+    const mib = resident() - before
     rows[name] = {
       'MiB idle process': round3(before),
       'MiB more': round3(mib),

@@ -15,8 +15,8 @@ export const nodeAddresses = {
   splice: '10.81.1.1',
   net: '10.81.1.3',
   haproxy: '10.81.1.4',
-  /** Splice as well, while 1,000 other Services change. */
-  changing: '10.81.1.5',
+  /** Splice as well, beside 1,000 other Services. */
+  crowded: '10.81.1.5',
 } as const
 
 async function ip(...args: string[]): Promise<void> {

@@ -2,7 +2,8 @@
  * The userspace mode's worker pool with listeners for the load server's ports, without iptables.
  * Usage: proxy-under-test.js DATAPATH WORKERS LISTEN-ADDRESS SERVER-ADDRESS [CHANGES-PER-SECOND [OTHERS [udp-ends]]]
  * Others are Services without traffic, with 10 endpoints each, which change as well. With `udp-ends`
- * UDP endpoints change too, and every second a line of JSON tells how UDP clients have ended so far.
+ * UDP endpoints change too, and every second a line of JSON tells how UDP clients have ended so far. A
+ * line on stdin makes the changes pause, or go on.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { DescriptorBudget, descriptorLimit } from '../../lib/modes/userspace/descriptors.js'
@@ -61,7 +62,6 @@ function specOf(port: number, protocol: 'TCP' | 'UDP', endpoints: readonly numbe
   }
 }
 
-/** Every second one ready endpoint fewer, and back. */
 function otherSpecs(endpoints: number): ListenerSpec[] {
   const targets = Array.from({ length: endpoints }, (_, index) => 8000 + index)
   return Array.from({ length: Number(others) }, (_, index) =>
@@ -69,9 +69,12 @@ function otherSpecs(endpoints: number): ListenerSpec[] {
   )
 }
 
+/** They lose an endpoint and get it back, in turns. */
+const [fewer, all] = [otherSpecs(9), otherSpecs(10)]
+let next = fewer
 const outcome = await pool.change({
   open: [
-    ...otherSpecs(10),
+    ...all,
     specOf(ports.short[0], 'TCP', ports.short),
     ...[ports.echo, ports.sink, ports.source].map((port) => specOf(port, 'TCP', [port])),
     specOf(ports.udp, 'UDP', [ports.udp]),
@@ -83,12 +86,16 @@ if (outcome.failed.length > 0) throw new Error(JSON.stringify(outcome.failed))
 process.stdout.write('ready\n')
 if (tells !== '') setInterval(() => console.log(JSON.stringify(udpEnds)), 1000)
 
+const changes = { arePaused: false }
+process.stdin.on('data', () => (changes.arePaused = !changes.arePaused))
+
 /** Endpoints come and go, also while connections to them are open; those have to live on. */
 while (Number(changesPerSecond) > 0) {
   await sleep(1000 / Number(changesPerSecond))
+  if (changes.arePaused) continue
   const some = ports.short.filter(() => Math.random() < 0.5)
   const update = [
-    ...otherSpecs(Math.random() < 0.5 ? 10 : 9),
+    ...next,
     specOf(ports.short[0], 'TCP', some.length > 0 ? some : ports.short),
     specOf(ports.echo, 'TCP', Math.random() < 0.5 ? [ports.echo] : [ports.echo, ports.echo2]),
   ]
@@ -96,5 +103,6 @@ while (Number(changesPerSecond) > 0) {
     const one = Math.random() < 0.5 ? ports.udp : ports.udp2
     update.push(specOf(ports.udp, 'UDP', Math.random() < 0.5 ? [one] : [ports.udp, ports.udp2]))
   }
+  next = next === fewer ? all : fewer
   await pool.change({ open: [], update, close: [] })
 }

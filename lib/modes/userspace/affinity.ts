@@ -36,9 +36,9 @@ export class AffinityTable {
   }
 
   /** Drops the records of endpoints that left (US65). */
-  keepOnly(endpoints: ReadonlySet<string>): void {
+  forget(endpoints: ReadonlySet<string>): void {
     for (const [client, record] of this.#records) {
-      if (!endpoints.has(record.endpoint)) this.#records.delete(client)
+      if (endpoints.has(record.endpoint)) this.#records.delete(client)
     }
   }
 

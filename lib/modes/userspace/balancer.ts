@@ -1,8 +1,10 @@
 import { AffinityTable } from './affinity.js'
 import { PassiveHealth } from './passive-health.js'
-import type { ListenerSpec, Target } from './datapath.js'
+import type { EndpointChoice, Target } from './datapath.js'
+import type { EndpointChanges } from './endpoint-changes.js'
 
-type Choice = Pick<ListenerSpec, 'endpoints' | 'affinityMs'>
+type Choice = Pick<EndpointChoice, 'endpoints' | 'affinityMs'>
+type Changes = Pick<EndpointChanges, 'removed' | 'added' | 'affinityMs'>
 
 export interface BalancerDeps {
   readonly now: () => number
@@ -17,15 +19,15 @@ export interface BalancerDeps {
 export class Balancer {
   readonly #deps: BalancerDeps
   readonly #health: PassiveHealth | undefined
-  #rotation: readonly Target[] = []
+  #rotation: Target[] = []
   #next = 0
-  #byKey: ReadonlyMap<string, Target> = new Map()
+  readonly #byKey = new Map<string, Target>()
   #affinity: AffinityTable | undefined
 
-  constructor(deps: BalancerDeps, choice: Choice) {
+  constructor(deps: BalancerDeps, { endpoints, affinityMs }: Choice) {
     this.#deps = deps
     this.#health = deps.passiveHealth ? new PassiveHealth() : undefined
-    this.update(choice)
+    this.update({ removed: [], added: endpoints, affinityMs })
   }
 
   /** Without affinity `pick` does not look at its client, so nobody needs to format an address. */
@@ -43,28 +45,25 @@ export class Balancer {
    * endpoints change often. Newcomers enter at random places, so that the nodes of a cluster do
    * not march in step.
    */
-  update({ endpoints, affinityMs }: Choice): void {
-    const previous = this.#byKey
-    this.#byKey = new Map(
-      endpoints.map((target) => [target.key, previous.get(target.key) ?? target]),
-    )
-    const rotation: Target[] = []
-    let next = 0
-    for (const [index, target] of this.#rotation.entries()) {
-      if (!this.#byKey.has(target.key)) continue
-      if (index < this.#next) next++
-      rotation.push(target)
+  update({ removed, added, affinityMs }: Changes): void {
+    const gone = new Set(removed.filter((key) => this.#byKey.delete(key)))
+    if (gone.size > 0) this.#remove(gone)
+    for (const target of added) {
+      if (this.#byKey.has(target.key)) continue
+      this.#byKey.set(target.key, target)
+      const index = Math.floor(this.#deps.random() * (this.#rotation.length + 1))
+      if (index < this.#next) this.#next++
+      this.#rotation.splice(index, 0, target)
     }
-    for (const [key, target] of this.#byKey) {
-      if (previous.has(key)) continue
-      const index = Math.floor(this.#deps.random() * (rotation.length + 1))
-      if (index < next) next++
-      rotation.splice(index, 0, target)
-    }
-    this.#rotation = rotation
-    this.#next = next
-    this.#health?.keepOnly(new Set(this.#byKey.keys()))
     this.#updateAffinity(affinityMs)
+  }
+
+  #remove(gone: ReadonlySet<string>): void {
+    const before = this.#rotation.slice(0, this.#next)
+    this.#next -= before.filter(({ key }) => gone.has(key)).length
+    this.#rotation = this.#rotation.filter(({ key }) => !gone.has(key))
+    this.#health?.forget(gone)
+    this.#affinity?.forget(gone)
   }
 
   /**
@@ -119,6 +118,5 @@ export class Balancer {
     }
     if (!this.#affinity) this.#affinity = new AffinityTable(ttlMs)
     else if (this.#affinity.ttlMs !== ttlMs) this.#affinity = this.#affinity.withTtl(ttlMs)
-    this.#affinity.keepOnly(new Set(this.#byKey.keys()))
   }
 }

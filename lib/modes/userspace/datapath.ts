@@ -1,4 +1,5 @@
 import type { DescriptorBudget } from './descriptors.js'
+import type { EndpointChanges } from './endpoint-changes.js'
 import type { ListenerCounts } from './traffic.js'
 
 /**
@@ -15,8 +16,8 @@ export interface DataPath {
   open(spec: ListenerSpec): Promise<number>
   /** The number of the listener's socket, for whoever takes it over; undefined when unknown. */
   descriptorOf(key: string): number | undefined
-  /** New endpoints, affinity or time-outs for an open listener; its socket and port stay. */
-  update(spec: ListenerSpec): void
+  /** New endpoints or affinity for an open listener; its socket and port stay. */
+  update(key: string, changes: EndpointChanges): void
   /** Stops listening. TCP connections live on (US45); UDP clients end with their socket (US54). */
   close(key: string): Promise<void>
   /**
@@ -36,7 +37,7 @@ export interface DataPath {
 export type DataPathName = 'net' | 'splice'
 
 /** Everything one listener has to know. A plain value: it crosses to the worker as a message. */
-export interface ListenerSpec {
+export interface ListenerSpec extends EndpointChoice {
   /** Unique on the node: family, service port and endpoint list. */
   readonly key: string
   /** `namespace/name:port`, for the access log. */
@@ -48,6 +49,12 @@ export interface ListenerSpec {
   readonly port: number
   /** An open socket to go on with, instead of a new one; it belongs to the data path from then on. */
   readonly descriptor?: number
+  /** Idle time after which a UDP client is forgotten (US51). */
+  readonly udpIdleMs: number
+}
+
+/** The part of a listener's spec that changes while it is open. */
+export interface EndpointChoice {
   /** Empty: a connection that gets here nevertheless is reset at once (US43). */
   readonly endpoints: readonly Target[]
   /**
@@ -57,8 +64,6 @@ export interface ListenerSpec {
   readonly servingKeys: readonly string[]
   /** ClientIP affinity (S21, US62); undefined means none. */
   readonly affinityMs: number | undefined
-  /** Idle time after which a UDP client is forgotten (US51). */
-  readonly udpIdleMs: number
 }
 
 /** An endpoint as far as a data path needs it. */

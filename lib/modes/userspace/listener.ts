@@ -1,10 +1,11 @@
 import type { DataPath, DataPathName, ListenerSpec } from './datapath.js'
+import type { EndpointChanges } from './endpoint-changes.js'
 import type { ListenerCounts } from './traffic.js'
 
 /** One open listener: what both data paths, and both protocols, have in common. */
 export interface Listener {
   listen(): Promise<number>
-  update(spec: ListenerSpec): void
+  update(changes: EndpointChanges): void
   /** Stops listening; what is under way may go on. */
   stop(): void
   /** Stops listening, with the socket kept open as long as anything under way needs it. */
@@ -43,8 +44,8 @@ export function dataPathOf(
       return port
     },
     descriptorOf: (key) => open.get(key)?.descriptor,
-    update(spec) {
-      open.get(spec.key)?.update(spec)
+    update(key, changes) {
+      open.get(key)?.update(changes)
     },
     close(key) {
       const listener = open.get(key)

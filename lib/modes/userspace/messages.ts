@@ -1,4 +1,5 @@
 import type { AccessEntry, DataPathName, ListenerSpec } from './datapath.js'
+import type { EndpointChanges } from './endpoint-changes.js'
 import type { ListenerCounts } from './traffic.js'
 
 /** What crosses between the thread that plans and the threads that copy. Plain values only. */
@@ -11,6 +12,17 @@ export interface WorkerSettings {
   readonly descriptors: SharedArrayBuffer
 }
 
+/** JSON of a plain value. */
+export type Packed<T> = string & { readonly packs?: T }
+
+export function pack<T>(value: T): Packed<T> {
+  return JSON.stringify(value)
+}
+
+export function unpack<T>(text: Packed<T>): T {
+  return JSON.parse(text) as T
+}
+
 /** Listeners to open, to give new endpoints, to close; one message per sync and worker. */
 export interface ListenerChanges {
   readonly open: readonly ListenerSpec[]
@@ -20,8 +32,19 @@ export interface ListenerChanges {
   readonly handOver?: readonly string[]
 }
 
+/**
+ * The same on its way to a worker, as text that is read when its turn has come: objects would all
+ * be unpacked at once, and a thousand of them hold up the worker's connections.
+ */
+export interface PackedChanges {
+  readonly open: readonly Packed<ListenerSpec>[]
+  readonly update: readonly Packed<readonly [key: string, changes: EndpointChanges]>[]
+  readonly close: readonly string[]
+  readonly handOver: readonly string[]
+}
+
 export type ToWorker =
-  | ({ readonly kind: 'change'; readonly id: number } & ListenerChanges)
+  | ({ readonly kind: 'change'; readonly id: number } & PackedChanges)
   | { readonly kind: 'descriptors'; readonly id: number; readonly keys: readonly string[] }
   | { readonly kind: 'drain'; readonly id: number; readonly graceMs: number }
 

@@ -1,10 +1,11 @@
 import { KernelError, messageOf, type KernelErrorKind } from '../../errors.js'
 import { Batch, connectionState, Iptables, rule, type Run } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
+import { kernelError } from '../iptables-error.js'
 import type { Log, ModeSettings } from '../mode.js'
 import type { Links } from '../../kernel/links.js'
 import { AddressPortals, removeAddresses } from './address-portals.js'
-import { kernelErrorOf, Portals } from './portals.js'
+import { Portals } from './portals.js'
 import { fixedRules } from './render.js'
 import type { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import type { Ways } from './ways.js'
@@ -93,7 +94,7 @@ export async function openIptables(family: IpFamily, run?: Run): Promise<Iptable
     await iptables.restore(batch, { test: true })
     return iptables
   } catch (error) {
-    throw kernelErrorOf(error)
+    throw kernelError(error, `try ${family} iptables`)
   }
 }
 

@@ -39,10 +39,8 @@ export class PassiveHealth {
     if (this.#failing.size > 0) this.#failing.delete(endpoint)
   }
 
-  keepOnly(endpoints: ReadonlySet<string>): void {
-    for (const endpoint of this.#failing.keys()) {
-      if (!endpoints.has(endpoint)) this.#failing.delete(endpoint)
-    }
+  forget(endpoints: ReadonlySet<string>): void {
+    for (const endpoint of endpoints) this.#failing.delete(endpoint)
   }
 }
 

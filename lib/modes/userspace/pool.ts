@@ -1,14 +1,16 @@
 import { Worker } from 'node:worker_threads'
 import { KernelError, messageOf } from '../../errors.js'
-import type { AccessEntry, DataPathName, ListenerSpec } from './datapath.js'
-import type {
-  FromWorker,
-  HeldDescriptor,
-  ListenerChanges,
-  OpenFailure,
-  OpenOutcome,
-  ToWorker,
-  WorkerSettings,
+import type { AccessEntry, DataPathName, Target } from './datapath.js'
+import { endpointChanges } from './endpoint-changes.js'
+import {
+  pack,
+  type FromWorker,
+  type HeldDescriptor,
+  type ListenerChanges,
+  type OpenFailure,
+  type OpenOutcome,
+  type ToWorker,
+  type WorkerSettings,
 } from './messages.js'
 import type { ListenerCounts } from './traffic.js'
 
@@ -44,22 +46,18 @@ export class WorkerPool {
 
   /** Throws KernelError when a worker cannot start or dies meanwhile. */
   async change(changes: ListenerChanges): Promise<OpenOutcome> {
-    const parts = this.#seats.map(() => ({
-      open: [] as ListenerSpec[],
-      update: [] as ListenerSpec[],
-      close: [] as string[],
-      handOver: [] as string[],
-    }))
-    const count = parts.length
-    for (const spec of changes.open) parts[seatOf(spec.key, count)]?.open.push(spec)
-    for (const spec of changes.update) parts[seatOf(spec.key, count)]?.update.push(spec)
-    for (const key of changes.close) parts[seatOf(key, count)]?.close.push(key)
-    for (const key of changes.handOver ?? []) parts[seatOf(key, count)]?.handOver.push(key)
+    const { open, update, close, handOver = [] } = changes
     const outcomes = await Promise.all(
       this.#seats.flatMap((seat, index) => {
-        const part = parts[index]
-        if (!part || Object.values(part).every(({ length }) => length === 0)) return []
-        return [seat.ask({ kind: 'change', ...part })]
+        const isHere = (key: string) => seatOf(key, this.#seats.length) === index
+        const part = {
+          open: open.filter(({ key }) => isHere(key)),
+          update: update.filter(({ key }) => isHere(key)),
+          close: close.filter(isHere),
+          handOver: handOver.filter(isHere),
+        }
+        if (Object.values(part).every(({ length }) => length === 0)) return []
+        return [seat.change(part)]
       }),
     )
     const opened: { key: string; port: number }[] = []
@@ -136,10 +134,12 @@ export class WorkerPool {
 /** `Omit` that keeps the alternatives of a union apart. */
 type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
 
-/** One worker, and the questions it has not answered yet. */
+/** One worker, what it was told, and the questions it has not answered yet. */
 class Seat {
   readonly worker: Worker
   isReady = false
+  /** The endpoints of its listeners, as they are when all its messages are worked off. */
+  readonly #endpoints = new Map<string, readonly Target[]>()
   #lastId = 0
   #end: KernelError | undefined
   readonly #waiting = new Map<
@@ -156,6 +156,17 @@ class Seat {
         this.#waiting.delete(message.id)
       } else received(message)
     })
+  }
+
+  /** Tells the worker what is new to it. */
+  change({ open, update, close, handOver = [] }: ListenerChanges): Promise<FromWorker> {
+    for (const key of [...close, ...handOver]) this.#endpoints.delete(key)
+    const updates = update.map((spec) => {
+      const changes = endpointChanges(this.#endpoints.get(spec.key) ?? [], spec)
+      return pack([spec.key, changes] as const)
+    })
+    for (const { key, endpoints } of [...open, ...update]) this.#endpoints.set(key, endpoints)
+    return this.ask({ kind: 'change', open: open.map(pack), update: updates, close, handOver })
   }
 
   /** Asked before the worker is up, the question waits in its port. */

@@ -1,11 +1,5 @@
-import { KernelError, type KernelErrorKind } from '../../errors.js'
-import {
-  Batch,
-  isIptablesError,
-  type Iptables,
-  type IptablesErrorKind,
-  type SavedTable,
-} from '../../kernel/iptables.js'
+import { Batch, type Iptables, type SavedTable } from '../../kernel/iptables.js'
+import { kernelError } from '../iptables-error.js'
 import { branchFrom, branchings, branchName, isBranch } from './branches.js'
 import { filterChains, natChains } from './names.js'
 import { append, jumps, writeDifference, type PlacedRule } from './render.js'
@@ -161,7 +155,7 @@ export class Portals implements Ways {
     try {
       await this.#iptables.restore(batch)
     } catch (error) {
-      throw kernelErrorOf(error)
+      throw kernelError(error, `write the rules of userspace mode`)
     }
     return { bytes: batch.toString().length, objects: batch.size }
   }
@@ -172,7 +166,7 @@ export async function readPortals(iptables: Iptables): Promise<readonly SavedTab
   try {
     return [...(await iptables.save('nat')), ...(await iptables.save('filter'))]
   } catch (error) {
-    throw kernelErrorOf(error)
+    throw kernelError(error, `read the rules of userspace mode`)
   }
 }
 
@@ -221,23 +215,4 @@ function udpPortsOf({ table, chains }: SavedTable): readonly number[] {
 
 export function jumpTargetOf(rule: string): string | undefined {
   return / -j (\S+)$/.exec(` ${rule}`)?.[1]
-}
-
-const kernelErrorKinds: Readonly<Record<IptablesErrorKind, KernelErrorKind>> = {
-  missing: 'not-found',
-  denied: 'denied',
-  locked: 'busy',
-  unsupported: 'unsupported',
-  'not-found': 'not-found',
-  invalid: 'invalid',
-  'timed-out': 'timed-out',
-  failed: 'failed',
-}
-
-export function kernelErrorOf(error: unknown): unknown {
-  if (!isIptablesError(error)) return error
-  return new KernelError(kernelErrorKinds[error.kind], error.message, {
-    cause: error,
-    detail: error.detail,
-  })
 }

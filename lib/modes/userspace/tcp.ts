@@ -5,6 +5,7 @@ import { Balancer } from './balancer.js'
 import { dialTimeoutsMs, listenBacklog } from './datapath.js'
 import { shortageAdvice } from './descriptors.js'
 import type { DataPathDeps, ListenerSpec, Target } from './datapath.js'
+import type { EndpointChanges } from './endpoint-changes.js'
 import type { Listener } from './listener.js'
 import { descriptorOf } from './socket-descriptor.js'
 import { dialTcp, keepAliveDelayMs, TcpConnection } from './tcp-connection.js'
@@ -21,7 +22,7 @@ const localShortages: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUF
 
 /** One listening TCP socket and the connections that came through it. */
 export class TcpListener implements Listener {
-  #spec: ListenerSpec
+  readonly #spec: ListenerSpec
   readonly #deps: DataPathDeps
   readonly #balancer: Balancer
   readonly #server: Server
@@ -72,9 +73,8 @@ export class TcpListener implements Listener {
     return typeof bound === 'object' && bound ? bound.port : port
   }
 
-  update(spec: ListenerSpec): void {
-    this.#spec = spec
-    this.#balancer.update(spec)
+  update(changes: EndpointChanges): void {
+    this.#balancer.update(changes)
   }
 
   stop(): void {

@@ -3,6 +3,7 @@ import type { RemoteInfo, Socket } from 'node:dgram'
 import { hostPort } from '../../state/ip.js'
 import { Balancer } from './balancer.js'
 import type { DataPathDeps, ListenerSpec } from './datapath.js'
+import type { EndpointChanges } from './endpoint-changes.js'
 import type { Listener } from './listener.js'
 import { descriptorOf, stopReceiving } from './socket-descriptor.js'
 import { ListenerTraffic, type ListenerCounts } from './traffic.js'
@@ -11,7 +12,7 @@ import { createLiteralSocket, UdpClient } from './udp-clients.js'
 
 /** One UDP service socket: receives from clients, and answers them from the same port (US50). */
 export class UdpListener implements Listener {
-  #spec: ListenerSpec
+  readonly #spec: ListenerSpec
   readonly #deps: DataPathDeps
   readonly #balancer: Balancer
   readonly #table: UdpClientTable<UdpClient>
@@ -54,10 +55,9 @@ export class UdpListener implements Listener {
   }
 
   /** Clients of endpoints that left are released, unless those still serve (US53, E21). */
-  update(spec: ListenerSpec): void {
-    this.#spec = spec
-    this.#balancer.update(spec)
-    const serving = new Set(spec.servingKeys)
+  update(changes: EndpointChanges): void {
+    this.#balancer.update(changes)
+    const serving = new Set(changes.servingKeys)
     for (const client of this.#clients.values()) {
       const { key } = client.target
       if (!this.#balancer.has(key) && !serving.has(key)) client.end('endpoint removed')

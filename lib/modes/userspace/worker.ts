@@ -5,10 +5,16 @@ import { messageOf } from '../../errors.js'
 import { dataPathLoaders } from './data-paths.js'
 import type { AccessEntry, DataPath, DataPathDeps, DataPathName } from './datapath.js'
 import { DescriptorBudget } from './descriptors.js'
-import type { FromWorker, OpenFailure, ToWorker, WorkerSettings } from './messages.js'
+import {
+  unpack,
+  type FromWorker,
+  type OpenFailure,
+  type ToWorker,
+  type WorkerSettings,
+} from './messages.js'
 
 const countsEveryMs = 1000
-const updatesPerTurn = 32
+const changesPerTurn = 32
 const accessLogEveryMs = 100
 const warnEveryMs = 5000
 
@@ -76,35 +82,40 @@ async function createDataPath(): Promise<{ readonly path: DataPath; readonly not
 const openKeys = new Set<string>()
 
 async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change' }>) {
-  // When another worker failed in the middle of a change, the pool asks for everything again.
-  const again = message.open.map(({ key }) => key).filter((key) => openKeys.has(key))
-  for (const key of [...message.close, ...again]) {
-    openKeys.delete(key)
-    await path.close(key)
-  }
-  for (const key of message.handOver ?? []) {
+  await inTurns(message.close, (key) => close(path, key))
+  await inTurns(message.handOver, (key) => {
     openKeys.delete(key)
     path.handOver(key)
-  }
-  for (const [index, spec] of message.update.entries()) {
-    // A change of a thousand Services must not hold up the connections of this worker.
-    if (index % updatesPerTurn === updatesPerTurn - 1) await setImmediate()
-    path.update(spec)
-  }
+  })
+  await inTurns(message.update, (packed) => path.update(...unpack(packed)))
   const opened: { key: string; port: number }[] = []
   const failed: OpenFailure[] = []
-  await Promise.all(
-    message.open.map(async (spec) => {
-      try {
-        opened.push({ key: spec.key, port: await path.open(spec) })
-        openKeys.add(spec.key)
-      } catch (error) {
-        const code = error instanceof Error && 'code' in error ? String(error.code) : 'EFAILED'
-        failed.push({ key: spec.key, code, message: messageOf(error) })
-      }
-    }),
-  )
+  await inTurns(message.open, async (packed) => {
+    const spec = unpack(packed)
+    // When another worker failed in the middle of a change, the pool asks for everything again.
+    if (openKeys.has(spec.key)) await close(path, spec.key)
+    try {
+      opened.push({ key: spec.key, port: await path.open(spec) })
+      openKeys.add(spec.key)
+    } catch (error) {
+      const code = error instanceof Error && 'code' in error ? String(error.code) : 'EFAILED'
+      failed.push({ key: spec.key, code, message: messageOf(error) })
+    }
+  })
   post({ kind: 'changed', id: message.id, opened, failed })
+}
+
+async function close(path: DataPath, key: string): Promise<void> {
+  openKeys.delete(key)
+  await path.close(key)
+}
+
+/** A change of a thousand Services must not hold up the connections of this worker. */
+async function inTurns<T>(items: readonly T[], act: (item: T) => unknown): Promise<void> {
+  for (let start = 0; start < items.length; start += changesPerTurn) {
+    if (start > 0) await setImmediate()
+    await Promise.all(items.slice(start, start + changesPerTurn).map(act))
+  }
 }
 
 const { path, note } = await createDataPath()

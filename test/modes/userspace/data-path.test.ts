@@ -8,6 +8,7 @@ import { Worker } from 'node:worker_threads'
 import t from 'tap'
 import { dataPathLoaders } from '../../../lib/modes/userspace/data-paths.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/descriptors.js'
+import { endpointChanges } from '../../../lib/modes/userspace/endpoint-changes.js'
 import type { Test } from 'tap'
 import type {
   AccessEntry,
@@ -469,8 +470,9 @@ async function openBench(t: Test, create: Create, options: BenchOptions) {
       return spec
     },
     update(change: Partial<ListenerSpec>) {
+      const before = spec.endpoints
       spec = { ...spec, ...change }
-      path.update(spec)
+      path.update(spec.key, endpointChanges(before, spec))
     },
     keyOf: (name: string) => servers.get(name)?.target.key,
     stopServer: (name: string) => servers.get(name)?.stop(),

@@ -17,17 +17,19 @@ t.test('a worker that dies is replaced, and its listeners are opened again', asy
   const address = endpoint.address()
   const port = typeof address === 'object' && address ? address.port : 0
   const target = { key: `${host}:${port}`, ip: host, port }
-  const specs = ['a', 'b', 'c', 'd'].map((name): ListenerSpec => ({
-    key: `IPv4 default/${name}:tcp/TCP cluster`,
+  const specOf = (name: string, protocol: 'TCP' | 'UDP'): ListenerSpec => ({
+    key: `IPv4 default/${name}/${protocol} cluster`,
     service: `default/${name}`,
-    protocol: 'TCP',
+    protocol,
     address: host,
     port: 0,
     endpoints: [target],
     servingKeys: [],
     affinityMs: undefined,
     udpIdleMs: 250,
-  }))
+  })
+  const specs = ['a', 'b', 'c', 'd'].map((name) => specOf(name, 'TCP'))
+  const udp = specOf('e', 'UDP')
   const lost: string[] = []
   const pool = new WorkerPool(
     {
@@ -53,12 +55,12 @@ t.test('a worker that dies is replaced, and its listeners are opened again', asy
     await pool.close(0)
     endpoint.close()
   })
-  t.same(await listeners.ensure(specs), [])
+  t.same(await listeners.ensure([...specs, udp]), [])
   const ports = () => specs.map(({ key }) => listeners.portOf(key) ?? 0)
   t.same(await Promise.all(ports().map(ask)), ['here', 'here', 'here', 'here'])
 
   // Nothing that is planned looks like this; it stands for any mistake of ours.
-  const poison = { ...specs[0], endpoints: undefined } as unknown as ListenerSpec
+  const poison = { ...udp, servingKeys: 1 } as unknown as ListenerSpec
   await t.rejects(pool.change({ open: [], update: [poison], close: [] }), KernelError)
   t.ok(lost.length > 0 && lost.length < specs.length, `${lost.length} listeners went with it`)
   const survivors = specs.filter(({ key }) => !lost.includes(key))

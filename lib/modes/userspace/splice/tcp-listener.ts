@@ -2,6 +2,7 @@ import { interest } from '../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../kernel/sockets/errno.js'
 import { Balancer } from '../balancer.js'
 import { listenBacklog, type ListenerSpec } from '../datapath.js'
+import type { EndpointChanges } from '../endpoint-changes.js'
 import { shortageAdvice } from '../descriptors.js'
 import type { Listener } from '../listener.js'
 
@@ -20,7 +21,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   readonly idle: Promise<void>
   readonly #context: SpliceContext
   readonly #connections = new Set<TcpConnection>()
-  #spec: ListenerSpec
+  readonly #spec: ListenerSpec
   #fd = -1
   #becomeIdle: () => void = () => undefined
   #isStopped = false
@@ -54,9 +55,8 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     })
   }
 
-  update(spec: ListenerSpec): void {
-    this.#spec = spec
-    this.balancer.update(spec)
+  update(changes: EndpointChanges): void {
+    this.balancer.update(changes)
   }
 
   stop(): void {

@@ -8,6 +8,7 @@ import {
 } from '../../../kernel/sockets/socket-address.js'
 import { Balancer } from '../balancer.js'
 import type { ListenerSpec, Target } from '../datapath.js'
+import type { EndpointChanges } from '../endpoint-changes.js'
 import type { Listener } from '../listener.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'
@@ -21,7 +22,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   readonly #balancer: Balancer
   readonly #traffic = new ListenerTraffic()
   readonly #clients = new Map<number | string, UdpClient>()
-  #spec: ListenerSpec
+  readonly #spec: ListenerSpec
   #fd = -1
   #isStopped = false
   #isHandedOver = false
@@ -52,10 +53,9 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   }
 
   /** Clients of endpoints that left are released, unless those still serve (US53, E21). */
-  update(spec: ListenerSpec): void {
-    this.#spec = spec
-    this.#balancer.update(spec)
-    const serving = new Set(spec.servingKeys)
+  update(changes: EndpointChanges): void {
+    this.#balancer.update(changes)
+    const serving = new Set(changes.servingKeys)
     for (const client of this.#clients.values()) {
       const { key } = client.target
       if (!this.#balancer.has(key) && !serving.has(key)) this.end(client, 'endpoint removed')

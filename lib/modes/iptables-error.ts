@@ -1,7 +1,7 @@
-import { KernelError, messageOf } from '../../errors.js'
-import { isIptablesError } from '../../kernel/iptables.js'
-import type { IptablesErrorKind } from '../../kernel/iptables.js'
-import type { KernelErrorKind } from '../../errors.js'
+import { KernelError, messageOf } from '../errors.js'
+import { isIptablesError } from '../kernel/iptables.js'
+import type { IptablesErrorKind } from '../kernel/iptables.js'
+import type { KernelErrorKind } from '../errors.js'
 
 /** The library speaks of locks and programs, the rest of the house of the kernel. */
 const kinds: Record<IptablesErrorKind, KernelErrorKind> = {
