@@ -39,7 +39,8 @@ export async function run(): Promise<BenchResults> {
       }
       const splice = await proxy('splice', nodeAddresses.splice)
       const net = await proxy('net', nodeAddresses.net)
-      const crowded = await proxy('splice', nodeAddresses.crowded, '2', '1000')
+      // Syncs of a live proxy are a second apart, too (minSyncPeriod).
+      const crowded = await proxy('splice', nodeAddresses.crowded, '1', '1000')
       const pauseOrGoOn = () => crowded.stdin?.write('\n')
       pauseOrGoOn()
       const config = join(directory, 'haproxy.cfg')

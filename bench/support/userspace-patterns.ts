@@ -42,7 +42,7 @@ export const patterns: readonly Pattern[] = [
       ['changing', 'resting', '<= 1.2'],
     ],
     target:
-      'splice <= 1 of haproxy; changing (1,000 other Services, twice a second) <= 1.2 of resting',
+      'splice <= 1 of haproxy; changing (1,000 other Services, every second) <= 1.2 of resting',
     load: 'rate',
     port: ports.short[0],
     n: 3000,

@@ -12,18 +12,7 @@ export interface WorkerSettings {
   readonly descriptors: SharedArrayBuffer
 }
 
-/** JSON of a plain value. */
-export type Packed<T> = string & { readonly packs?: T }
-
-export function pack<T>(value: T): Packed<T> {
-  return JSON.stringify(value)
-}
-
-export function unpack<T>(text: Packed<T>): T {
-  return JSON.parse(text) as T
-}
-
-/** Listeners to open, to give new endpoints, to close; one message per sync and worker. */
+/** Listeners to open, to give new endpoints, to close. */
 export interface ListenerChanges {
   readonly open: readonly ListenerSpec[]
   readonly update: readonly ListenerSpec[]
@@ -32,19 +21,16 @@ export interface ListenerChanges {
   readonly handOver?: readonly string[]
 }
 
-/**
- * The same on its way to a worker, as text that is read when its turn has come: objects would all
- * be unpacked at once, and a thousand of them hold up the worker's connections.
- */
-export interface PackedChanges {
-  readonly open: readonly Packed<ListenerSpec>[]
-  readonly update: readonly Packed<readonly [key: string, changes: EndpointChanges]>[]
+/** As much of that as a worker does in one go. */
+export interface Portion {
+  readonly open: readonly ListenerSpec[]
+  readonly update: readonly (readonly [key: string, changes: EndpointChanges])[]
   readonly close: readonly string[]
   readonly handOver: readonly string[]
 }
 
 export type ToWorker =
-  | ({ readonly kind: 'change'; readonly id: number } & PackedChanges)
+  | ({ readonly kind: 'change'; readonly id: number } & Portion)
   | { readonly kind: 'descriptors'; readonly id: number; readonly keys: readonly string[] }
   | { readonly kind: 'drain'; readonly id: number; readonly graceMs: number }
 

@@ -1,17 +1,14 @@
 import { Worker } from 'node:worker_threads'
 import { KernelError, messageOf } from '../../errors.js'
-import type { AccessEntry, DataPathName, Target } from './datapath.js'
-import { endpointChanges } from './endpoint-changes.js'
-import {
-  pack,
-  type FromWorker,
-  type HeldDescriptor,
-  type ListenerChanges,
-  type OpenFailure,
-  type OpenOutcome,
-  type ToWorker,
-  type WorkerSettings,
+import type { AccessEntry, DataPathName, ListenerSpec } from './datapath.js'
+import type {
+  FromWorker,
+  HeldDescriptor,
+  ListenerChanges,
+  OpenOutcome,
+  WorkerSettings,
 } from './messages.js'
+import { merged, Seat } from './seat.js'
 import type { ListenerCounts } from './traffic.js'
 
 export interface PoolOptions extends WorkerSettings {
@@ -46,28 +43,24 @@ export class WorkerPool {
 
   /** Throws KernelError when a worker cannot start or dies meanwhile. */
   async change(changes: ListenerChanges): Promise<OpenOutcome> {
-    const { open, update, close, handOver = [] } = changes
+    const parts = this.#seats.map(() => ({
+      open: [] as ListenerSpec[],
+      update: [] as ListenerSpec[],
+      close: [] as string[],
+      handOver: [] as string[],
+    }))
+    const count = parts.length
+    for (const spec of changes.open) parts[seatOf(spec.key, count)]?.open.push(spec)
+    for (const spec of changes.update) parts[seatOf(spec.key, count)]?.update.push(spec)
+    for (const key of changes.close) parts[seatOf(key, count)]?.close.push(key)
+    for (const key of changes.handOver ?? []) parts[seatOf(key, count)]?.handOver.push(key)
     const outcomes = await Promise.all(
       this.#seats.flatMap((seat, index) => {
-        const isHere = (key: string) => seatOf(key, this.#seats.length) === index
-        const part = {
-          open: open.filter(({ key }) => isHere(key)),
-          update: update.filter(({ key }) => isHere(key)),
-          close: close.filter(isHere),
-          handOver: handOver.filter(isHere),
-        }
-        if (Object.values(part).every(({ length }) => length === 0)) return []
-        return [seat.change(part)]
+        const part = parts[index]
+        return part ? [seat.change(part)] : []
       }),
     )
-    const opened: { key: string; port: number }[] = []
-    const failed: OpenFailure[] = []
-    for (const outcome of outcomes) {
-      if (outcome.kind !== 'changed') continue
-      opened.push(...outcome.opened)
-      failed.push(...outcome.failed)
-    }
-    return { opened, failed }
+    return merged(outcomes)
   }
 
   /** The sockets of these listeners, as far as they are known. */
@@ -128,61 +121,6 @@ export class WorkerPool {
       case 'drained':
         break
     }
-  }
-}
-
-/** `Omit` that keeps the alternatives of a union apart. */
-type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
-
-/** One worker, what it was told, and the questions it has not answered yet. */
-class Seat {
-  readonly worker: Worker
-  isReady = false
-  /** The endpoints of its listeners, as they are when all its messages are worked off. */
-  readonly #endpoints = new Map<string, readonly Target[]>()
-  #lastId = 0
-  #end: KernelError | undefined
-  readonly #waiting = new Map<
-    number,
-    { readonly resolve: (answer: FromWorker) => void; readonly reject: (error: Error) => void }
-  >()
-
-  constructor(worker: Worker, received: (message: FromWorker) => void) {
-    this.worker = worker
-    worker.on('message', (message: FromWorker) => {
-      if (message.kind === 'ready') this.isReady = true
-      if ('id' in message) {
-        this.#waiting.get(message.id)?.resolve(message)
-        this.#waiting.delete(message.id)
-      } else received(message)
-    })
-  }
-
-  /** Tells the worker what is new to it. */
-  change({ open, update, close, handOver = [] }: ListenerChanges): Promise<FromWorker> {
-    for (const key of [...close, ...handOver]) this.#endpoints.delete(key)
-    const updates = update.map((spec) => {
-      const changes = endpointChanges(this.#endpoints.get(spec.key) ?? [], spec)
-      return pack([spec.key, changes] as const)
-    })
-    for (const { key, endpoints } of [...open, ...update]) this.#endpoints.set(key, endpoints)
-    return this.ask({ kind: 'change', open: open.map(pack), update: updates, close, handOver })
-  }
-
-  /** Asked before the worker is up, the question waits in its port. */
-  ask(question: WithoutId<ToWorker>): Promise<FromWorker> {
-    if (this.#end) return Promise.reject(this.#end)
-    const id = ++this.#lastId
-    return new Promise((resolve, reject) => {
-      this.#waiting.set(id, { resolve, reject })
-      this.worker.postMessage({ ...question, id })
-    })
-  }
-
-  lost(error: KernelError): void {
-    this.#end = error
-    for (const { reject } of this.#waiting.values()) reject(error)
-    this.#waiting.clear()
   }
 }
 

@@ -1,20 +1,12 @@
 /** The thread that copies bytes: one data path, told by messages what to listen on. */
-import { setImmediate } from 'node:timers/promises'
 import { parentPort, workerData } from 'node:worker_threads'
 import { messageOf } from '../../errors.js'
 import { dataPathLoaders } from './data-paths.js'
 import type { AccessEntry, DataPath, DataPathDeps, DataPathName } from './datapath.js'
 import { DescriptorBudget } from './descriptors.js'
-import {
-  unpack,
-  type FromWorker,
-  type OpenFailure,
-  type ToWorker,
-  type WorkerSettings,
-} from './messages.js'
+import type { FromWorker, OpenFailure, ToWorker, WorkerSettings } from './messages.js'
 
 const countsEveryMs = 1000
-const changesPerTurn = 32
 const accessLogEveryMs = 100
 const warnEveryMs = 5000
 
@@ -82,40 +74,32 @@ async function createDataPath(): Promise<{ readonly path: DataPath; readonly not
 const openKeys = new Set<string>()
 
 async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change' }>) {
-  await inTurns(message.close, (key) => close(path, key))
-  await inTurns(message.handOver, (key) => {
+  const close = (key: string) => {
+    openKeys.delete(key)
+    return path.close(key)
+  }
+  for (const key of message.close) await close(key)
+  for (const key of message.handOver) {
     openKeys.delete(key)
     path.handOver(key)
-  })
-  await inTurns(message.update, (packed) => path.update(...unpack(packed)))
+  }
+  for (const [key, changes] of message.update) path.update(key, changes)
   const opened: { key: string; port: number }[] = []
   const failed: OpenFailure[] = []
-  await inTurns(message.open, async (packed) => {
-    const spec = unpack(packed)
-    // When another worker failed in the middle of a change, the pool asks for everything again.
-    if (openKeys.has(spec.key)) await close(path, spec.key)
-    try {
-      opened.push({ key: spec.key, port: await path.open(spec) })
-      openKeys.add(spec.key)
-    } catch (error) {
-      const code = error instanceof Error && 'code' in error ? String(error.code) : 'EFAILED'
-      failed.push({ key: spec.key, code, message: messageOf(error) })
-    }
-  })
+  await Promise.all(
+    message.open.map(async (spec) => {
+      // When another worker failed in the middle of a change, the pool asks for everything again.
+      if (openKeys.has(spec.key)) await close(spec.key)
+      try {
+        opened.push({ key: spec.key, port: await path.open(spec) })
+        openKeys.add(spec.key)
+      } catch (error) {
+        const code = error instanceof Error && 'code' in error ? String(error.code) : 'EFAILED'
+        failed.push({ key: spec.key, code, message: messageOf(error) })
+      }
+    }),
+  )
   post({ kind: 'changed', id: message.id, opened, failed })
-}
-
-async function close(path: DataPath, key: string): Promise<void> {
-  openKeys.delete(key)
-  await path.close(key)
-}
-
-/** A change of a thousand Services must not hold up the connections of this worker. */
-async function inTurns<T>(items: readonly T[], act: (item: T) => unknown): Promise<void> {
-  for (let start = 0; start < items.length; start += changesPerTurn) {
-    if (start > 0) await setImmediate()
-    await Promise.all(items.slice(start, start + changesPerTurn).map(act))
-  }
 }
 
 const { path, note } = await createDataPath()
