@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import type { ModeName } from '../../lib/modes/mode.js'
+import type { Variant } from './variants.js'
 import type { World } from '../../lib/world/world.js'
 import type { CaseSettings } from './case.js'
 import { idOf } from './objects.js'
@@ -22,7 +22,7 @@ const quietMs = 200 * patience
 /** The whole command, as an operator runs it, fed by a folder of manifests. */
 export class DaemonSubject implements Subject {
   readonly name: string
-  readonly #mode: ModeName
+  readonly #subject: Pick<Variant, 'mode' | 'dataPath'>
   readonly #objects = new Map<string, Manifest>()
   #folder: string | undefined
   #child: ChildProcessWithoutNullStreams | undefined
@@ -30,9 +30,9 @@ export class DaemonSubject implements Subject {
   /** How many syncs of the second family have ended, and when the last did. */
   #syncs = { count: 0, lastAt: 0 }
 
-  constructor(mode: ModeName) {
-    this.name = `kube-proxy --proxy-mode=${mode}`
-    this.#mode = mode
+  constructor(subject: Pick<Variant, 'mode' | 'dataPath'>) {
+    this.name = `kube-proxy --proxy-mode=${subject.mode}`
+    this.#subject = subject
   }
 
   async start(world: World, settings: CaseSettings, objects: readonly Manifest[]): Promise<void> {
@@ -42,7 +42,7 @@ export class DaemonSubject implements Subject {
     this.#write()
     this.#log = []
     this.#syncs = { count: 0, lastAt: 0 }
-    const flags = ['--manifests', this.#folder, ...flagsOf(this.#mode, settings)]
+    const flags = ['--manifests', this.#folder, ...flagsOf(this.#subject, settings)]
     const child = world.spawn('node', [process.execPath, command, ...flags])
     this.#child = child
     for (const stream of [child.stdout, child.stderr]) {
@@ -101,7 +101,10 @@ export class DaemonSubject implements Subject {
   }
 }
 
-function flagsOf(mode: ModeName, settings: CaseSettings): readonly string[] {
+function flagsOf(
+  { mode, dataPath }: Pick<Variant, 'mode' | 'dataPath'>,
+  settings: CaseSettings,
+): readonly string[] {
   const { detectLocal } = settings
   return [
     `--proxy-mode=${mode}`,
@@ -112,6 +115,7 @@ function flagsOf(mode: ModeName, settings: CaseSettings): readonly string[] {
     `--${mode === 'ipvs' ? 'ipvs' : 'iptables'}-min-sync-period=10ms`,
     `--${mode === 'ipvs' ? 'ipvs' : 'iptables'}-sync-period=1s`,
     '--drain-timeout=500ms',
+    ...(dataPath ? [`--userspace-datapath=${dataPath}`] : []),
     `--feature-gates=AllowServiceExternalIPs=${settings.allowsExternalIps}`,
     `--masquerade-all=${settings.masqueradeAll}`,
     `--iptables-localhost-nodeports=${settings.localhostNodePorts}`,

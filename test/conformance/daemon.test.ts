@@ -38,7 +38,7 @@ for (const mode of modes) {
     t.equal(cases.length, sample.length, 'every chosen case is there')
     const world = await createWorld({ name: `daemon${mode}` })
     t.teardown(() => world.close())
-    const subject = new DaemonSubject(mode)
+    const subject = new DaemonSubject({ mode })
     await runCases({
       world,
       subject,
@@ -55,7 +55,7 @@ for (const mode of modes) {
 await t.test('S20, E19: the health check node port counts local endpoints', { skip }, async (t) => {
   const world = await createWorld({ name: 'daemonhealth' })
   t.teardown(() => world.close())
-  const subject = new DaemonSubject('nftables')
+  const subject = new DaemonSubject({ mode: 'nftables' })
   const [any] = readCases(casesFolder)
   await subject.start(world, any!.settings, [])
   t.teardown(() => subject.stop())
@@ -94,7 +94,7 @@ await t.test(
   async (t) => {
     const world = await createWorld({ name: 'daemonwait' })
     t.teardown(() => world.close())
-    const subject = new DaemonSubject('nftables')
+    const subject = new DaemonSubject({ mode: 'nftables' })
     const [any] = readCases(casesFolder)
     const service = buildCaseService('web', { ports: ['80 -> 9999/TCP'], endpoints: ['pod-1'] }, 1)
     const objects = [nodeManifest(null), serviceManifest(service), ...sliceManifests(service)]

@@ -104,7 +104,8 @@ async function runMode(
   name: string,
   onResult: (result: CaseResult) => void,
 ): Promise<readonly CaseResult[] | undefined> {
-  const mode = variantOf(name)?.mode
+  const variant = variantOf(name)
+  const mode = variant?.mode
   const world = await createWorld({ name: name.replace(/[^a-z0-9]/g, '').slice(0, 16) })
   try {
     const missing = await missingFor(world, name)
@@ -114,7 +115,7 @@ async function runMode(
     }
     return await runCases({
       world,
-      subject: values.daemon && mode ? new DaemonSubject(mode) : new ProcessSubject(name),
+      subject: values.daemon && variant ? new DaemonSubject(variant) : new ProcessSubject(name),
       cases,
       mode,
       skips: [...skips[mode ?? 'nftables'], ...(world.hasSctp ? [] : [withoutSctp])],

@@ -156,6 +156,7 @@ async function createMode(
     'ipvs.syncPeriod': 1000,
     // Connections that a case keeps open would hold up every restart.
     'userspace.drainTimeout': 500,
+    ...(variant.dataPath ? { 'userspace.datapath': variant.dataPath } : {}),
   })
   const definition = await variant.load()
   return definition.create(modeSettings(config, variant.mode, families), {

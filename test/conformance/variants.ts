@@ -3,9 +3,13 @@ import { runProgram, type Run } from '../../lib/kernel/iptables/command.js'
 import type { Backend } from '../../lib/kernel/iptables.js'
 import type { ModeDefinition, ModeName } from '../../lib/modes/mode.js'
 
-/** A mode under test; `iptables-legacy` is iptables mode with the older of its two backends. */
+/**
+ * A mode under test; `iptables-legacy` is iptables mode with the older of its two backends, and
+ * `userspace-net` userspace mode with the data path that it takes where the faster one does not load.
+ */
 export interface Variant {
   readonly mode: ModeName
+  readonly dataPath?: 'net'
   readonly load: () => Promise<ModeDefinition>
 }
 
@@ -23,6 +27,12 @@ const ofIptables = (backend: Backend, run?: Run): Variant => ({
   },
 })
 
+const userspaceByNet: Variant = {
+  mode: 'userspace',
+  dataPath: 'net',
+  load: async () => (await import('../../lib/modes/userspace/index.js')).definition,
+}
+
 /** Variants that the whole suite leaves to a test of their own, for few cases tell them apart. */
 const special: Readonly<Record<string, Variant>> = {
   'iptables-without-bpf': ofIptables('nft', withoutBpf),
@@ -31,10 +41,15 @@ const special: Readonly<Record<string, Variant>> = {
 
 export function variantOf(name: string): Variant | undefined {
   if (name === 'iptables-legacy') return ofIptables('legacy')
+  if (name === 'userspace-net') return userspaceByNet
   for (const [mode, load] of Object.entries(modeLoaders)) {
     if (mode === name) return { mode: mode as ModeName, load }
   }
   return special[name]
 }
 
-export const variantNames: readonly string[] = [...Object.keys(modeLoaders), 'iptables-legacy']
+export const variantNames: readonly string[] = [
+  ...Object.keys(modeLoaders),
+  'iptables-legacy',
+  'userspace-net',
+]

@@ -1,4 +1,5 @@
 import { connect, createServer, type Server, type Socket } from 'node:net'
+import { resetSocket } from '../../kernel/reset-socket.js'
 import { messageOf } from '../../errors.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
@@ -104,7 +105,7 @@ export class LocalhostPorts {
     const { admission } = this.#deps
     if (!admission.tryEnter()) {
       client.on('error', () => undefined)
-      client.resetAndDestroy()
+      resetSocket(client)
       return
     }
     const plan = this.#plans.get(family)
@@ -121,7 +122,7 @@ export class LocalhostPorts {
     const tryNext = (left: readonly Endpoint[]) => {
       const [endpoint, ...rest] = left
       if (!endpoint || client.destroyed) {
-        client.resetAndDestroy()
+        resetSocket(client)
         return
       }
       const upstream = connect({ host: endpoint.ip, port: endpoint.port, allowHalfOpen: true })
@@ -148,8 +149,8 @@ export class LocalhostPorts {
 
 /** Carries both directions, each until its own end; an error ends both at once. */
 function join(client: Socket, upstream: Socket): void {
-  client.on('error', () => upstream.resetAndDestroy())
-  upstream.on('error', () => client.resetAndDestroy())
+  client.on('error', () => resetSocket(upstream))
+  upstream.on('error', () => resetSocket(client))
   client.on('close', () => upstream.destroy())
   upstream.on('close', () => client.destroy())
   client.pipe(upstream)

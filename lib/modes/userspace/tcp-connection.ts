@@ -1,4 +1,5 @@
 import { connect, type Socket } from 'node:net'
+import { resetSocket } from '../../kernel/reset-socket.js'
 import type { AccessEntry, Target } from './datapath.js'
 import { hostPort } from '../../state/ip.js'
 
@@ -33,17 +34,16 @@ export class TcpConnection {
     if (this.end === 'ok') this.end = code
   }
 
-  /** `pipe` stops reading one side while the other is slow, and hands each end on by itself. */
   join(backend: Socket): void {
     this.backend = backend
-    this.client.pipe(backend)
-    backend.pipe(this.client)
+    lead(this.client, backend)
+    lead(backend, this.client)
   }
 
   /** A reset, so that neither side takes an accident for an orderly end. */
   reset(): void {
-    this.backend?.resetAndDestroy()
-    this.client.resetAndDestroy()
+    if (this.backend) resetSocket(this.backend)
+    resetSocket(this.client)
   }
 
   /** Bytes since the last call. */
@@ -69,6 +69,21 @@ export class TcpConnection {
       end: this.end,
     }
   }
+}
+
+/** `pipe` stops reading one side while the other is slow. */
+function lead(from: Socket, to: Socket): void {
+  from.pipe(to, { end: false })
+  from.once('end', () => {
+    // libuv takes a reset behind the last bytes for an end; whoever writes, be it nothing, is told.
+    // Behind other data that would have to wait, and so would the end.
+    if (from.writableEnded || from.writableLength > 0) to.end()
+    else {
+      from.write('', (error) => {
+        if (!error) to.end()
+      })
+    }
+  })
 }
 
 /** Connects, or tells why not: the code of the error, `ETIMEDOUT` when it took too long. */

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net'
+import { resetSocket } from '../../kernel/reset-socket.js'
 import type { DescriptorBudget } from './descriptors.js'
 
 const lookEveryMs = 50
@@ -36,7 +37,7 @@ export class WaitingRoom {
 
   /** Nobody will be admitted any more. */
   empty(): void {
-    for (const client of this.#clients) client.resetAndDestroy()
+    for (const client of this.#clients) resetSocket(client)
   }
 
   #look(): void {

@@ -10,7 +10,7 @@ import { runProgram } from '../../../lib/kernel/iptables/command.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
 import { service, states, testSettings } from '../../support/states.js'
 import type { Run } from '../../../lib/kernel/iptables.js'
-import type { ModeContext } from '../../../lib/modes/mode.js'
+import type { ModeContext, ModeSettings } from '../../../lib/modes/mode.js'
 import type { UserspacePlan } from '../../../lib/modes/userspace/plan.js'
 import type { Test } from 'tap'
 
@@ -58,7 +58,11 @@ async function ask(host: string, port = 80): Promise<string> {
 }
 
 /** The mode, with what it runs and counts on show. */
-async function openMode(t: Test, run: Run = runProgram) {
+async function openMode(
+  t: Test,
+  run: Run = runProgram,
+  own: Partial<ModeSettings['userspace']> = {},
+) {
   const gauges = new Map<string, number>()
   const quiet = () => undefined
   const context: ModeContext = {
@@ -78,7 +82,8 @@ async function openMode(t: Test, run: Run = runProgram) {
     }
     return run(file, args, options)
   }
-  const mode = await UserspaceMode.create(settings, context, spying)
+  const chosen = { ...settings, userspace: { ...settings.userspace, ...own } }
+  const mode = await UserspaceMode.create(chosen, context, spying)
   let isClosed = false
   const close = async () => {
     if (!isClosed) await mode.close()
@@ -180,3 +185,40 @@ t.test(
     t.notMatch(rules(), clusterIp)
   },
 )
+
+for (const datapath of ['net', 'splice'] as const) {
+  t.test(
+    `US32, US34: more Services than proxy ports, data path ${datapath}`,
+    { skip },
+    async (t) => {
+      const portRange = { from: 36_000, to: 36_001 }
+      const mode = await openMode(t, runProgram, { portRange, datapath })
+      const taken = createServer().listen(36_000, '0.0.0.0')
+      await once(taken, 'listening')
+      const services = ['a', 'b', 'c'].map(async (name, index) =>
+        service({
+          name,
+          clusterIp: `10.96.1.${index}`,
+          endpoints: [await openEndpoint(t, name)],
+        }),
+      )
+      const [a, b, c] = await Promise.all(services)
+      if (!a || !b || !c) throw new Error('no services')
+      mode.cluster.put(a, b, c)
+      const failed = await mode.sync()
+      t.match(failed, [{ event: 'ProxyPortsExhausted' }, { event: 'ProxyPortsExhausted' }])
+      const names = async () => Promise.all([a, b, c].map(({ clusterIp: ip }) => ask(ip)))
+      t.equal((await names()).filter((name) => /^[abc]$/.test(name)).length, 1, 'one has a port')
+      taken.close()
+      await once(taken, 'close')
+      t.match(await mode.sync(), [{ event: 'ProxyPortsExhausted' }], 'tried again, unasked')
+      const heard = await names()
+      t.equal(heard.filter((name) => /^[abc]$/.test(name)).length, 2)
+      const [served] = [a, b, c].filter((_, index) => /^[abc]$/.test(heard[index] ?? ''))
+      if (served) mode.cluster.remove(served)
+      // What is removed is closed last, so its port is for the sync after that.
+      await mode.sync()
+      t.same(await mode.sync(), [])
+    },
+  )
+}
