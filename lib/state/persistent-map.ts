@@ -104,9 +104,8 @@ export class PersistentMap<V> {
   }
 
   /**
-   * The map with every value replaced by `fn(value)`. Buckets that are as they were the last time
-   * are taken from `memo`, and within a changed bucket `fn` should memoize by the identity of its
-   * argument, so that unchanged values keep their derived references.
+   * The map with every value replaced by `fn(value)`. What is as it was the last time is taken
+   * from `memo`, so that unchanged values keep their derived references and cost nothing.
    */
   derive<W>(memo: Derivation<V, W>, fn: (value: V, key: string) => W): PersistentMap<W> {
     const { last } = memo
@@ -115,10 +114,15 @@ export class PersistentMap<V> {
       const [from, to] = last ? [last.from.#branches[at], last.to.#branches[at]] : []
       if (to && branch === from) return to
       return branch.map((bucket, index) => {
-        const same = bucket === from?.[index] ? to?.[index] : undefined
-        if (same) return same
+        const [before, derived] = [from?.[index], to?.[index]]
+        if (derived && bucket === before) return derived
         if (bucket.size === 0) return emptyBucket
-        return new Map(Array.from(bucket, ([key, value]) => [key, fn(value, key)]))
+        return new Map(
+          Array.from(bucket, ([key, value]) => {
+            const known = before?.get(key) === value ? derived?.get(key) : undefined
+            return [key, known ?? fn(value, key)]
+          }),
+        )
       })
     })
     const to = new PersistentMap<W>(branches, this.size)

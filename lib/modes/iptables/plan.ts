@@ -68,16 +68,12 @@ export class IptablesPlanner {
       typeof value === 'bigint' ? value.toString() : value,
     )
     const kept = memory?.contextKey === contextKey ? memory : undefined
-    const derived = kept?.derived ?? { buckets: {}, services: new WeakMap() }
-    const services = state.services.derive(derived.buckets, (service) => {
-      const known = derived.services.get(service)
-      if (known) return known
+    const derivation = kept?.derivation ?? {}
+    const services = state.services.derive(derivation, (service) => {
       const made = serviceRules(service, context)
       const before = kept?.plan.services.get(service.key)
       // Not every difference between two Services is one between their rules.
-      const rules = before && isSameRules(before, made) ? before : made
-      derived.services.set(service, rules)
-      return rules
+      return before && isSameRules(before, made) ? before : made
     })
     const hairpin = this.#hairpin(state)
     const fixedKey = JSON.stringify([keyOfNode(state.node), hairpin])
@@ -91,7 +87,7 @@ export class IptablesPlanner {
     })
     const { services: from, node } = state
     this.#families.set(state.family, {
-      ...{ services: from, node, endpointCount, contextKey, derived, fixedKey },
+      ...{ services: from, node, endpointCount, contextKey, derivation, fixedKey },
       // Addresses that came and went without a rule for them are no new plan.
       plan: memory && isSamePlan(memory.plan, plan) ? memory.plan : plan,
     })
@@ -136,10 +132,7 @@ interface Memory {
   readonly node: NodeView
   readonly endpointCount: number
   readonly contextKey: string
-  readonly derived: {
-    readonly buckets: Derivation<DesiredService, ServiceRules>
-    readonly services: WeakMap<DesiredService, ServiceRules>
-  }
+  readonly derivation: Derivation<DesiredService, ServiceRules>
   readonly fixedKey: string
   readonly plan: IptablesPlan
 }

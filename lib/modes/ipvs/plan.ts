@@ -26,8 +26,7 @@ interface Memory {
   readonly factsText: string
   readonly facts: PartFacts
   readonly chains: ChainPlan
-  readonly buckets: Derivation<DesiredService, ServicePart>
-  readonly parts: WeakMap<DesiredService, ServicePart>
+  readonly derivation: Derivation<DesiredService, ServicePart>
   last: { readonly parts: PersistentMap<ServicePart>; readonly plan: IpvsPlan } | undefined
 }
 
@@ -40,14 +39,7 @@ export function ipvsPlanner(settings: PlanSettings): (state: DesiredState) => Ip
   return (state) => {
     const memory = memoryFor(memories, state, settings)
     const { last, facts, chains } = memory
-    const parts = state.services.derive(memory.buckets, (service) => {
-      let part = memory.parts.get(service)
-      if (!part) {
-        part = servicePart(service, facts)
-        memory.parts.set(service, part)
-      }
-      return part
-    })
+    const parts = state.services.derive(memory.derivation, (service) => servicePart(service, facts))
     const claims = updateClaims(
       last?.plan.claims ?? PersistentMap.empty(),
       parts.since(last?.parts),
@@ -82,8 +74,7 @@ function memoryFor(
       masqueradeMark: 2 ** settings.masqueradeBit,
       dropsInvalid: !settings.conntrackTcpBeLiberal,
     }),
-    buckets: {},
-    parts: new WeakMap(),
+    derivation: {},
     last: known?.last,
   }
   memories.set(state.family, memory)

@@ -29,8 +29,7 @@ interface Memory {
   readonly factsText: string
   readonly facts: NodeFacts
   readonly base: RulesetPart
-  readonly buckets: Derivation<DesiredService, RulesetPart>
-  readonly parts: WeakMap<DesiredService, RulesetPart>
+  readonly derivation: Derivation<DesiredService, RulesetPart>
   last: LastPlan | undefined
 }
 
@@ -57,14 +56,9 @@ export function nftablesPlanner(settings: PlanSettings): (state: DesiredState) =
   return (state) => {
     const memory = memoryFor(memories, state, settings)
     const { last, facts } = memory
-    const services = state.services.derive(memory.buckets, (service) => {
-      let part = memory.parts.get(service)
-      if (!part) {
-        part = servicePart(service, facts)
-        memory.parts.set(service, part)
-      }
-      return part
-    })
+    const services = state.services.derive(memory.derivation, (service) =>
+      servicePart(service, facts),
+    )
     const own = services.update([['', memory.base]])
     const changes = own.since(last?.own)
     const choices = countChoices(last?.choices ?? new Map(), changes)
@@ -115,8 +109,7 @@ function memoryFor(
     factsText,
     facts,
     base: basePart(facts),
-    buckets: {},
-    parts: new WeakMap(),
+    derivation: {},
     last: known?.last,
   }
   memories.set(state.family, memory)

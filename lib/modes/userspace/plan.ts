@@ -67,21 +67,15 @@ export class UserspacePlanner {
       typeof value === 'bigint' ? String(value) : value,
     )
     if (memory?.factsKey !== factsKey) {
-      memory = { factsKey, buckets: {}, services: new WeakMap(), last: undefined }
+      memory = { factsKey, derivation: {}, plan: undefined }
       this.#memories.set(family, memory)
     }
-    if (memory.last?.services === services) return memory.last.plan
-    const known = memory.services
-    const plan = {
-      family,
-      services: services.derive(memory.buckets, (service) => {
-        let planned = known.get(service)
-        if (!planned) known.set(service, (planned = this.#planService(service, family, facts)))
-        return planned
-      }),
-    }
-    memory.last = { services, plan }
-    return plan
+    const planned = services.derive(memory.derivation, (service) =>
+      this.#planService(service, family, facts),
+    )
+    // The same plan again tells whoever applies plans that there is nothing to do.
+    if (memory.plan?.services !== planned) memory.plan = { family, services: planned }
+    return memory.plan
   }
 
   #planService(service: DesiredService, family: IpFamily, facts: NodeFacts): ServicePlan {
@@ -174,10 +168,8 @@ const ipFamilies: readonly IpFamily[] = ['IPv4', 'IPv6']
 
 interface Memory {
   readonly factsKey: string
-  readonly buckets: Derivation<DesiredService, ServicePlan>
-  readonly services: WeakMap<DesiredService, ServicePlan>
-  last:
-    { readonly services: PersistentMap<DesiredService>; readonly plan: UserspacePlan } | undefined
+  readonly derivation: Derivation<DesiredService, ServicePlan>
+  plan: UserspacePlan | undefined
 }
 
 /**
