@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { at, listAt, textAt, textsAt, type Json } from '../apiserver/json.js'
 import { podStateOf } from './pod-state.js'
 import type { KubeObject } from '../apiserver/object.js'
@@ -28,7 +29,13 @@ interface Running {
   readonly pod: string
   readonly ip: string
   readonly startedAt: number
-  steps: readonly TimelineStep[]
+  /** When its controller listed the pod as ready. */
+  listedAt: number | undefined
+  /** When the daemon heard of changes since then. */
+  readonly heard: number[]
+  /** What the daemon has brought into force since then. */
+  readonly syncs: DaemonLine[]
+  landedAt: number | undefined
 }
 
 export const changeSeen = 'change seen, sync asked for'
@@ -63,17 +70,14 @@ export class Timeline {
   /** The daemon says what it does in its log. */
   daemonSaid(line: DaemonLine): void {
     const running = this.#running
-    if (!running || !has(running, 'EndpointSlice')) return
-    if (line.message === changeSeen && !has(running, 'watch event')) {
-      this.#step('watch event', 'kube-proxy hears of the EndpointSlice', line.at)
-    }
-    if (line.message !== syncMeasured || line.family !== 'IPv4') return
-    if (!has(running, 'watch event') || has(running, 'kernel')) return
-    const began = line.at - line.planMs - line.applyMs
-    this.#step('sync', 'kube-proxy begins; changes of a while are taken together', began)
-    this.#step('plan', 'what the kernel should hold is worked out', began + line.planMs)
-    this.#step('kernel', 'the difference is written and in force', line.at)
-    void this.#connect(running)
+    // Lines about what was before arrive late.
+    if (running?.listedAt === undefined || line.at < running.listedAt - clockMs) return
+    if (line.message === changeSeen) running.heard.push(line.at)
+    else if (line.message === syncMeasured && line.family === 'IPv4') {
+      running.syncs.push(line)
+      if (running.syncs.length === 1) void this.#connect(running)
+    } else return
+    this.#draw(running)
   }
 
   #pod({ object, previous }: StoreEvent): void {
@@ -84,52 +88,82 @@ export class Timeline {
     if (this.#running && now - this.#running.startedAt < patienceMs) return
     const { name } = object.metadata
     const ip = textAt(object, 'status', 'podIP')
-    this.#running = { pod: name, ip, startedAt: now, steps: [] }
-    this.#step('pod ready', `the kubelet reports ${name} as ready`, now)
+    const [listedAt, landedAt] = [undefined, undefined]
+    this.#running = { pod: name, ip, startedAt: now, listedAt, heard: [], syncs: [], landedAt }
+    this.#draw(this.#running)
   }
 
   #slice(slice: KubeObject): void {
     const running = this.#running
-    if (!running || has(running, 'EndpointSlice')) return
+    if (!running || running.listedAt !== undefined) return
     const isIn = listAt(slice, 'endpoints').some(
       (endpoint) =>
         textsAt(endpoint, 'addresses').includes(running.ip) && isReadyEndpoint(endpoint),
     )
-    if (isIn) this.#step('EndpointSlice', 'its controller lists the pod as ready', this.#deps.now())
+    if (!isIn) return
+    running.listedAt = this.#deps.now()
+    this.#draw(running)
   }
 
   async #connect(running: Running): Promise<void> {
     const isReached = await this.#deps.reach(running.pod)
     if (this.#running !== running) return
-    if (isReached) {
-      this.#step('first connection', `a new connection lands at ${running.pod}`, this.#deps.now())
-      this.#running = undefined
-      return
-    }
+    if (isReached) running.landedAt = this.#deps.now()
+    // The daemon's words about what was in force by then may still be on their way.
+    await delay(lineMs)
+    this.#draw(running)
     this.#running = undefined
-    if (!this.#view) return
+    if (isReached || !this.#view) return
     const note = 'No new connection landed at the pod: affinity or a policy keeps them elsewhere.'
     this.#view = { ...this.#view, note }
     this.#deps.changed()
   }
 
-  #step(name: string, what: string, when: number): void {
-    const running = this.#running
-    if (!running) return
-    // Clocks of two processes agree to a millisecond, not better: nothing goes back in time.
-    const earliest = running.steps.at(-1)?.atMs ?? 0
-    const atMs = Math.max(earliest, Math.round((when - running.startedAt) * 10) / 10)
-    running.steps = [...running.steps, { name, what, atMs }]
-    this.#view = { title: `Pod ${running.pod} becomes ready`, steps: running.steps, note: '' }
+  #draw(running: Running): void {
+    const { pod, startedAt, listedAt, landedAt } = running
+    const steps: TimelineStep[] = []
+    const step = (name: string, what: string, when: number | undefined) => {
+      if (when === undefined) return
+      // Clocks of two processes agree to a millisecond, not better: nothing goes back in time.
+      const earliest = steps.at(-1)?.atMs ?? 0
+      steps.push({ name, what, atMs: Math.max(earliest, Math.round((when - startedAt) * 10) / 10) })
+    }
+    step('pod ready', `the kubelet reports ${pod} as ready`, startedAt)
+    step('EndpointSlice', 'its controller lists the pod as ready', listedAt)
+    const sync = effective(running)
+    const began = sync && beginningOf(sync)
+    step('watch event', 'kube-proxy hears of the EndpointSlice', heardBefore(running, began))
+    step('sync', 'kube-proxy begins; changes of a while are taken together', began)
+    step('plan', 'what the kernel should hold is worked out', sync && sync.at - sync.applyMs)
+    // A tool may still be on its way out while its rules are used already.
+    const inForce = sync && Math.min(sync.at, landedAt ?? Infinity)
+    step('kernel', 'the difference is written and in force', inForce)
+    step('first connection', `a new connection lands at ${pod}`, landedAt)
+    this.#view = { title: `Pod ${pod} becomes ready`, steps, note: '' }
     this.#deps.changed()
   }
 }
 
-const patienceMs = 8000
-
-function has({ steps }: Running, name: string): boolean {
-  return steps.some((step) => step.name === name)
+/**
+ * The sync that made it: the last one that began before the first connection. One may have begun
+ * a moment too early to know of the pod, for another change that came just before.
+ */
+function effective({ syncs, landedAt = Infinity }: Running): DaemonLine | undefined {
+  return syncs.findLast((sync) => beginningOf(sync) <= landedAt + clockMs) ?? syncs[0]
 }
+
+function beginningOf({ at, planMs, applyMs }: DaemonLine): number {
+  return at - planMs - applyMs
+}
+
+function heardBefore({ heard }: Running, began = Infinity): number | undefined {
+  return heard.findLast((at) => at <= began + clockMs) ?? heard[0]
+}
+
+/** Log lines have whole milliseconds. */
+const clockMs = 1
+const lineMs = 150
+const patienceMs = 8000
 
 function isReadyEndpoint(endpoint: Json): boolean {
   return at(endpoint, 'conditions', 'ready') !== false

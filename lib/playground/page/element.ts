@@ -66,6 +66,6 @@ export function shortName(name: string): string {
 }
 
 export function percent(probability: number): string {
-  const value = probability * 100
+  const value = Math.round(probability * 1000) / 10
   return `${Number.isInteger(value) ? value : value.toFixed(1)} %`
 }

@@ -18,7 +18,7 @@ export function showPath(view: View): void {
 function showCounters({ counters }: View): void {
   for (const place of document.querySelectorAll<HTMLElement>('.count')) {
     const count = counters.rules[place.dataset['rule'] ?? '']
-    const text = count === undefined ? '' : `${count} packets`
+    const text = count === undefined ? '' : `${count} packet${count === 1 ? '' : 's'}`
     if (place.textContent !== text) place.textContent = text
   }
   const parts = Object.entries(counters.endpoints).map(

@@ -221,7 +221,7 @@ function morePods(
     const chance = path.ways
       .filter(({ pod }) => names.includes(pod))
       .reduce((sum, { probability }) => sum + probability, 0)
-    const words = `and ${names.length} more: ${percent(Math.round(chance * 1000) / 1000)}`
+    const words = `and ${names.length} more: ${percent(chance)}`
     return [drawn('text', { ...layout.more[where], 'text-anchor': 'middle', class: 'soft' }, words)]
   })
 }

@@ -8,6 +8,8 @@ let chosen: ObjectLine | undefined
 export function showObjects(view: View): void {
   byId('yaml-card').hidden = view.objects.length === 0
   redraw('objects', view.objects, () => {
+    const isFirst = chosen === undefined
+    chosen ??= objectOf(view) ?? view.objects[0]
     const options = view.objects.map((line, index) => {
       const option = document.createElement('option')
       option.value = String(index)
@@ -17,7 +19,7 @@ export function showObjects(view: View): void {
     })
     byId('object').replaceChildren(...options)
     objects = view.objects
-    if (!chosen) void show(view.objects[0])
+    if (isFirst) void show(chosen)
   })
   redraw('services', [view.services, view.service.name, filterText()], () => drawServices(view))
   const lines = [
@@ -28,6 +30,13 @@ export function showObjects(view: View): void {
 }
 
 let objects: readonly ObjectLine[] = []
+
+/** The Service that everything else on the page is about. */
+function objectOf({ objects: all, service }: View): ObjectLine | undefined {
+  return all.find(
+    ({ kind, namespace, name }) => kind === 'Service' && `${namespace}/${name}` === service.name,
+  )
+}
 
 function sameObject(one: ObjectLine, other: ObjectLine): boolean {
   return one.kind === other.kind && one.namespace === other.namespace && one.name === other.name
