@@ -229,6 +229,11 @@ t.test('by keyboard alone, at both widths, and with 200 Services', { skip }, asy
       await page.waitForTimeout(300)
     }
     await see('#lessons .moral', 'One address')
+    t.equal(await page.locator('#task').isVisible(), false, 'the lesson is beside the controls')
+    await page.setViewportSize({ width: 390, height: 844 })
+    await see('#task', 'What a ClusterIP is: One address')
+    t.ok(await page.locator('#task').isVisible(), 'on a narrow screen its task is, too')
+    await page.setViewportSize({ width: 1280, height: 900 })
     await picture(page, 'lesson')
 
     const overflow = async () =>

@@ -9,11 +9,21 @@ export function showLessons({ lessons }: View): void {
     const done = lessons.filter(({ isDone }) => isDone).length
     byId('lessons-done').textContent = `${done} of ${lessons.length} done`
     const active = lessons.find(({ isActive }) => isActive)
+    showTask(active)
     replaceKept(
       byId('lessons'),
       ...(active ? lessonPart(active, lessons) : lessons.map(lessonLine)),
     )
   })
+}
+
+/** What to do now, again beside the controls: on a narrow screen the lesson is far below them. */
+function showTask(active: LessonView | undefined): void {
+  const place = byId('task')
+  place.hidden = active === undefined
+  if (!active) return
+  const words = active.tasks.find(({ isDone }) => !isDone)?.words ?? active.moral
+  place.replaceChildren(element('strong', '', `${active.title}: `), words)
 }
 
 function lessonLine({ id, title, isDone, missing }: LessonView, index: number): Node {
