@@ -9,7 +9,7 @@ import { Guard, guardedBy } from '../../lib/modes/nftables/guard.js'
 import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
 import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
 import { probeNftables } from '../../lib/modes/nftables/probe.js'
-import type { ModeContext } from '../../lib/modes/mode.js'
+import { contextOf } from '../support/mode-context.js'
 import { NfTables, openNfTables } from '../../lib/kernel/nftables-netlink/nf-tables.js'
 import { inside } from '../support/enter-netns.js'
 import { createNetns, netnsSkip, programSkip, type NetworkNamespace } from '../support/netns.js'
@@ -30,17 +30,6 @@ function writerIn(netns: NetworkNamespace, name: WriterName): RulesetWriter {
   const nfTables = inside(netns, () => openNfTables())
   t.teardown(() => nfTables.close())
   return nfTables
-}
-
-function contextOf() {
-  const resyncs: string[] = []
-  const silent = () => undefined
-  const context: ModeContext = {
-    log: { debug: silent, info: silent, warn: silent, error: silent },
-    meter: { count: silent, gauge: silent, observe: silent, forget: silent },
-    resync: (reason) => void resyncs.push(reason),
-  }
-  return { context, resyncs }
 }
 
 /** A mode's applier in a namespace of its own, with a clock the test moves. */
@@ -454,64 +443,6 @@ void t.test(
     t.equal(foreign, 2)
     end.abort()
     await running
-  },
-)
-
-void t.test('NF19, NF21: an ordinary sync is one transaction and lists nothing', async (t) => {
-  const { context } = contextOf()
-  const calls: (readonly string[])[] = []
-  const writer = new Nft((_, args) => {
-    calls.push(args)
-    return Promise.resolve({ code: 0, stdout: '', stderr: '' })
-  })
-  const refuse = () => Promise.reject(new Error('must not read'))
-  let isStarted = false
-  const reader = {
-    remembered: () => (isStarted ? refuse() : Promise.resolve(new Map())),
-  }
-  const applier = new NftablesApplier({ writer, reader, context, now: () => 0 })
-  const plan = nftablesPlanner(testSettings)
-  const cluster = states().put(service({ affinitySeconds: 60 }))
-  const first = plan(cluster.take())
-  await applier.apply(first, undefined)
-  isStarted = true
-  await applier.apply(
-    plan(cluster.put(service({ affinitySeconds: 60, endpoints: 4 })).take()),
-    first,
-  )
-  t.same(calls, [
-    ['-f', '-'],
-    ['-f', '-'],
-  ])
-})
-
-void t.test(
-  'NF17: chains that cannot be deleted for long are answered with a full sync',
-  async (t) => {
-    const { context, resyncs } = contextOf()
-    let isBroken = false
-    const writer: RulesetWriter = {
-      name: 'fake',
-      commit: () =>
-        isBroken
-          ? Promise.reject(new KernelError('busy', 'delete chain: busy'))
-          : Promise.resolve(1),
-      check: () => Promise.resolve(),
-    }
-    const clock = { ms: 0 }
-    const applier = new NftablesApplier({ writer, context, now: () => clock.ms })
-    const plan = nftablesPlanner(testSettings)
-    const cluster = states().put(service())
-    const first = plan(cluster.take())
-    await applier.apply(first, undefined)
-    await applier.apply(plan(cluster.remove({ namespace: 'default', name: 'web' }).take()), first)
-    isBroken = true
-    for (let attempt = 0; attempt < 3; attempt++) {
-      t.same(resyncs, [], 'tried again first')
-      clock.ms += 1000
-      await applier.sweep()
-    }
-    t.same(resyncs, ['unused nftables chains could not be deleted'])
   },
 )
 

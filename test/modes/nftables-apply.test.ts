@@ -1,0 +1,206 @@
+import t from 'tap'
+import { KernelError, type KernelErrorKind } from '../../lib/errors.js'
+import type { Command, Transaction } from '../../lib/kernel/nftables/model.js'
+import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
+import type { ClientReader } from '../../lib/kernel/nftables/reader.js'
+import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
+import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
+import { contextOf } from '../support/mode-context.js'
+import { service, states, testSettings } from '../support/states.js'
+
+/** An applier whose transactions go to a list, and a Service of the name `web` that comes and goes. */
+function applying(spec: Parameters<typeof service>[0] = {}) {
+  const { context, resyncs } = contextOf()
+  const committed: (readonly Command[])[] = []
+  const clock = { ms: 0 }
+  const fault: { kind?: KernelErrorKind } = {}
+  const writer: RulesetWriter = {
+    name: 'fake',
+    commit: ({ commands }) => {
+      if (fault.kind) return Promise.reject(new KernelError(fault.kind, `fake: ${fault.kind}`))
+      committed.push(commands)
+      return Promise.resolve(1)
+    },
+    check: () => Promise.resolve(),
+  }
+  const applier = new NftablesApplier({ writer, context, now: () => clock.ms })
+  const plan = nftablesPlanner(testSettings)
+  const cluster = states()
+  return {
+    applier,
+    resyncs,
+    committed,
+    clock,
+    fault,
+    present: (more: typeof spec = {}) => plan(cluster.put(service({ ...spec, ...more })).take()),
+    absent: () => plan(cluster.remove({ namespace: 'default', name: 'web' }).take()),
+  }
+}
+
+void t.test(
+  'NF17, NF20: chains that are gone already are answered with a full sync at once',
+  async (t) => {
+    const { applier, resyncs, clock, fault, present, absent } = applying()
+    const first = present()
+    await applier.apply(first, undefined)
+    await applier.apply(absent(), first)
+    fault.kind = 'not-found'
+    clock.ms += 1000
+    await applier.sweep()
+    t.same(resyncs, ['somebody else removed nftables chains'])
+    await applier.sweep()
+    t.equal(resyncs.length, 1, 'and not tried again')
+  },
+)
+
+void t.test(
+  'NF20: what waits to be deleted is forgotten when the table is written anew',
+  async (t) => {
+    const { applier, resyncs, committed, clock, present, absent } = applying()
+    const first = present()
+    await applier.apply(first, undefined)
+    const second = absent()
+    await applier.apply(second, first)
+    await applier.apply(second, undefined)
+    clock.ms += 1000
+    const before = committed.length
+    await applier.sweep()
+    t.same([committed.length - before, resyncs], [0, []])
+  },
+)
+
+void t.test(
+  'a set that waits to be deleted and comes back with another timeout goes first',
+  async (t) => {
+    const { applier, committed, present, absent } = applying({ affinitySeconds: 60, endpoints: 1 })
+    const first = present()
+    await applier.apply(first, undefined)
+    const second = absent()
+    await applier.apply(second, first)
+    await applier.apply(present({ affinitySeconds: 90 }), second)
+    const sets = committed.at(-1)?.flatMap((command) => ('set' in command ? [command.do] : []))
+    t.same(sets, ['delete-set', 'add-set'])
+  },
+)
+
+void t.test(
+  'NF21: one transaction after the other, in the order they were asked for',
+  async (t) => {
+    const { context } = contextOf()
+    const seen: string[] = []
+    const slow: RulesetWriter = {
+      name: 'slow',
+      commit: async ({ commands }: Transaction) => {
+        seen.push(`${commands.length} begin`)
+        await new Promise((resolve) => setTimeout(resolve, 20))
+        seen.push(`${commands.length} end`)
+        return 1
+      },
+      check: () => Promise.resolve(),
+    }
+    const applier = new NftablesApplier({ writer: slow, context, now: () => 0 })
+    const { present } = applying()
+    const first = present()
+    const second = present({ endpoints: 3 })
+    await Promise.all([applier.apply(first, undefined), applier.apply(second, first)])
+    t.equal(seen.length, 4)
+    t.same([seen[1], seen[3]], [seen[0]?.replace('begin', 'end'), seen[2]?.replace('begin', 'end')])
+  },
+)
+
+void t.test(
+  'NF15: clients that cannot be read do not keep the table from being written',
+  async (t) => {
+    const { context } = contextOf()
+    const texts: string[] = []
+    const writer = new Nft((_, args, options) => {
+      if (args[0] === '-j') return Promise.resolve({ code: 0, stdout: 'no JSON', stderr: '' })
+      texts.push(String(options?.stdin))
+      return Promise.resolve({ code: 0, stdout: '', stderr: '' })
+    })
+    const applier = new NftablesApplier({ writer, reader: writer, context, now: () => 0 })
+    await applier.apply(applying({ affinitySeconds: 60 }).present(), undefined)
+    t.match(texts, [/add map ip kube-proxy service-ips/])
+  },
+)
+
+void t.test('NF19, NF21: an ordinary sync is one transaction and lists nothing', async (t) => {
+  const { context } = contextOf()
+  const calls: (readonly string[])[] = []
+  const writer = new Nft((_, args) => {
+    calls.push(args)
+    return Promise.resolve({ code: 0, stdout: '', stderr: '' })
+  })
+  const refuse = () => Promise.reject(new Error('must not read'))
+  let isStarted = false
+  const reader = {
+    remembered: () => (isStarted ? refuse() : Promise.resolve(new Map())),
+  }
+  const applier = new NftablesApplier({ writer, reader, context, now: () => 0 })
+  const plan = nftablesPlanner(testSettings)
+  const cluster = states().put(service({ affinitySeconds: 60 }))
+  const first = plan(cluster.take())
+  await applier.apply(first, undefined)
+  isStarted = true
+  await applier.apply(
+    plan(cluster.put(service({ affinitySeconds: 60, endpoints: 4 })).take()),
+    first,
+  )
+  t.same(calls, [
+    ['-f', '-'],
+    ['-f', '-'],
+  ])
+})
+
+void t.test(
+  'NF17: chains that cannot be deleted for long are answered with a full sync',
+  async (t) => {
+    const { context, resyncs } = contextOf()
+    let isBroken = false
+    const writer: RulesetWriter = {
+      name: 'fake',
+      commit: () =>
+        isBroken
+          ? Promise.reject(new KernelError('busy', 'delete chain: busy'))
+          : Promise.resolve(1),
+      check: () => Promise.resolve(),
+    }
+    const clock = { ms: 0 }
+    const applier = new NftablesApplier({ writer, context, now: () => clock.ms })
+    const plan = nftablesPlanner(testSettings)
+    const cluster = states().put(service())
+    const first = plan(cluster.take())
+    await applier.apply(first, undefined)
+    await applier.apply(plan(cluster.remove({ namespace: 'default', name: 'web' }).take()), first)
+    isBroken = true
+    for (let attempt = 0; attempt < 3; attempt++) {
+      t.same(resyncs, [], 'tried again first')
+      clock.ms += 1000
+      await applier.sweep()
+    }
+    t.same(resyncs, ['unused nftables chains could not be deleted'])
+  },
+)
+
+void t.test('NF15: a client whose time is over is not remembered again', async (t) => {
+  const { context } = contextOf()
+  const committed: Command[] = []
+  const writer: RulesetWriter = {
+    name: 'fake',
+    commit: ({ commands }) => Promise.resolve(committed.push(...commands)),
+    check: () => Promise.resolve(),
+  }
+  const left = [
+    { address: '192.0.2.1', expiresMs: 0 },
+    { address: '192.0.2.2', expiresMs: 1 },
+  ]
+  const reader: ClientReader = {
+    remembered: (_, sets) => Promise.resolve(new Map(sets.map(({ name }) => [name, left]))),
+  }
+  const applier = new NftablesApplier({ writer, reader, context, now: () => 0 })
+  await applier.apply(applying({ affinitySeconds: 60, endpoints: 1 }).present(), undefined)
+  const kept = committed.flatMap((command) =>
+    'element' in command && command.element.expiresMs !== undefined ? command.element.key : [],
+  )
+  t.same(kept, ['192.0.2.2'])
+})
