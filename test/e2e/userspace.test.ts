@@ -1,5 +1,6 @@
 /** Userspace mode as an operator runs it: when it syncs, and what it tells about itself. */
 import { chmod, mkdir, rm, writeFile } from 'node:fs/promises'
+import { once } from 'node:events'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
@@ -162,3 +163,31 @@ async function ledFlows(world: World): Promise<number> {
   const argv = [process.execPath, '--input-type=module', '-e', script, conntrack]
   return Number((await world.exec('node', argv)).stdout)
 }
+
+t.test('US13: a node port that another program has: told, counted, tried again', { skip }, (t) =>
+  withStage('us-taken', async ({ world, folder }) => {
+    const listen = `require('net').createServer().listen(30080, '0.0.0.0', () => console.log('listening'))`
+    const other = world.spawn('node', [process.execPath, '-e', listen])
+    await once(other.stdout, 'data')
+    const ports = [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort: 30_080 }]
+    const spec = { type: 'NodePort', ports }
+    await write(folder, 'all.yaml', rawService({ spec }), sliceOf('pod-1'))
+    const proxy = runProxy(world, [
+      ...args,
+      ...['--iptables-sync-period', '1s', '--manifests', folder],
+    ])
+    const askNodePort = async () => {
+      const host = addressOf('node', 'IPv4')
+      const flow = { protocol: 'TCP', host, port: 30_080, timeoutMs: 500 } as const
+      return (await world.agent('outside').flow(flow))[0]?.backend
+    }
+    await stopping(proxy, async () => {
+      await until('the ClusterIP', async () => (await ask(world)) === 'pod-1')
+      t.equal(await askNodePort(), undefined)
+      t.match(proxy.output(), /node port 30080\/TCP is in use by another program.*will retry/)
+      t.ok((await metric(world, /^kubeproxy_sync_failures_total\{ip_family="IPv4"/)) > 0)
+      other.kill('SIGKILL')
+      await until('the node port', async () => (await askNodePort()) === 'pod-1')
+    })
+  }),
+)

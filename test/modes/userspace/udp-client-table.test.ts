@@ -1,0 +1,57 @@
+import t from 'tap'
+import { UdpClientTable } from '../../../lib/modes/userspace/udp-client-table.js'
+
+class Client {
+  older: Client | undefined
+  newer: Client | undefined
+  awaitsReply = true
+  usedAt: number
+  ended = ''
+  readonly #table: UdpClientTable<Client>
+
+  constructor(table: UdpClientTable<Client>, now: number) {
+    this.#table = table
+    this.usedAt = now
+  }
+
+  end(reason: string): void {
+    this.ended = reason
+    this.#table.remove(this)
+  }
+}
+
+t.test('a full table gives up who was silent longest, whether it waits or not', async (t) => {
+  let now = 0
+  const table = new UdpClientTable<Client>(() => now, 3)
+  const add = () => {
+    const client = new Client(table, ++now)
+    table.add(client, 60_000)
+    return client
+  }
+  const [a, b, c] = [add(), add(), add()]
+  now++
+  table.answered(a)
+  const d = add()
+  t.same([a.ended, b.ended, c.ended, d.ended], ['', 'evicted', '', ''], 'b asked first of the rest')
+  now++
+  table.asked(c)
+  const e = add()
+  t.same([a.ended, c.ended, d.ended, e.ended], ['evicted', '', '', ''], 'a is older than d')
+  t.equal(table.size, 3)
+  for (const client of [c, d, e]) client.end('done')
+  t.equal(table.size, 0)
+})
+
+t.test('US51: idle clients go by themselves, those that wait later', async (t) => {
+  const table = new UdpClientTable<Client>(() => performance.now())
+  const [waiting, answered] = [
+    new Client(table, performance.now()),
+    new Client(table, performance.now()),
+  ]
+  table.add(waiting, 50)
+  table.add(answered, 50)
+  table.answered(answered)
+  while (answered.ended === '') await new Promise((resolve) => setTimeout(resolve, 5))
+  t.equal(waiting.ended, '')
+  waiting.end('done')
+})
