@@ -1,4 +1,6 @@
 import t from 'tap'
+import { addressOf } from '../../lib/world/topology.js'
+import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { kubeProxy, main, traced } from '../support/traced.js'
 import { runProxy } from '../../lib/playground/proxy-process.js'
 import type { World } from '../../lib/world/world.js'
@@ -114,6 +116,38 @@ for (const mode of ['iptables', 'userspace'] as const) {
       }),
   )
 }
+
+t.test('trace follows UDP over IPv6 through iptables-legacy, new flows only', { skip }, (t) =>
+  withStage('legacy-udp', async ({ world, folder }) => {
+    await useLegacy(world)
+    const ip = 'fd00:10:96::10'
+    const ports = [{ name: 'echo', protocol: 'UDP', port: 7, targetPort: 8080 }]
+    const spec = { clusterIP: ip, clusterIPs: [ip], ipFamilies: ['IPv6'], ports }
+    const slice = rawSlice({
+      addressType: 'IPv6',
+      ports: [{ name: 'echo', protocol: 'UDP', port: 8080 }],
+      endpoints: [endpoint(addressOf('pod-1', 'IPv6'), { node: 'node-1' })],
+    })
+    await write(folder, 'echo.yaml', rawService({ name: 'web', spec }), slice)
+    const proxy = runProxy(world, ['--proxy-mode', 'iptables', '--manifests', folder])
+    await stopping(proxy, async () => {
+      const request = { protocol: 'UDP', host: ip, port: 7, timeoutMs: 500 } as const
+      const agent = world.agent('client-pod')
+      const known = { ...request, fromPort: 40_001 }
+      await until('an answer', async () => (await agent.flow(known))[0]?.backend === 'pod-1')
+      let count = 0
+      // The flow of the first has its entry in the connection table, and meets no rule of table nat.
+      const story = await traced(world, [`[${ip}]:7`, '--protocol', 'UDP'], () =>
+        agent.flow(count++ < 3 ? known : request),
+      )
+      t.not(story.from, `[${addressOf('client-pod', 'IPv6')}]:40001`)
+      t.match(story.from, `[${addressOf('client-pod', 'IPv6')}]:`)
+      t.equal(story.to, `[${ip}]:7`)
+      t.equal(story.destination, `[${addressOf('pod-1', 'IPv6')}]:8080`)
+      t.match(story.afterwards[0], /expects the answer from \[fd00:10:244:1::21\]:8080/)
+    })
+  }),
+)
 
 t.test('a trace of iptables-legacy that is killed leaves nothing either', { skip }, async (t) => {
   await withStage('legacy-kill', async ({ world }) => {

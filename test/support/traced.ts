@@ -26,12 +26,16 @@ export interface Story {
 }
 
 /** Asks again and again while the command waits for a connection. */
-export async function traced(world: World): Promise<Story> {
-  const running = kubeProxy(world, 'trace', `${clusterIp}:80`, '--timeout', '20', '--json')
+export async function traced(
+  world: World,
+  target: readonly string[] = [`${clusterIp}:80`],
+  send: () => Promise<unknown> = () => ask(world),
+): Promise<Story> {
+  const running = kubeProxy(world, 'trace', ...target, '--timeout', '20', '--json')
   let isDone = false
   void running.catch(() => undefined).then(() => (isDone = true))
   while (!isDone) {
-    await ask(world)
+    await send()
     await delay(100)
   }
   const { code, stdout, stderr } = await running
