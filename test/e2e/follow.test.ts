@@ -135,11 +135,11 @@ t.test('trace follows UDP over IPv6 through iptables-legacy, new flows only', { 
       const agent = world.agent('client-pod')
       const known = { ...request, fromPort: 40_001 }
       await until('an answer', async () => (await agent.flow(known))[0]?.backend === 'pod-1')
-      let count = 0
       // The flow of the first has its entry in the connection table, and meets no rule of table nat.
-      const story = await traced(world, [`[${ip}]:7`, '--protocol', 'UDP'], () =>
-        agent.flow(count++ < 3 ? known : request),
-      )
+      const story = await traced(world, [`[${ip}]:7`, '--protocol', 'UDP'], async () => {
+        for (let count = 0; count < 5; count++) await agent.flow(known)
+        await agent.flow(request)
+      })
       t.not(story.from, `[${addressOf('client-pod', 'IPv6')}]:40001`)
       t.match(story.from, `[${addressOf('client-pod', 'IPv6')}]:`)
       t.equal(story.to, `[${ip}]:7`)
