@@ -380,6 +380,7 @@ void t.test(
         ['add', 'element', 'ip', 'kube-proxy', 'service-ips', '{ 1.2.3.4 . tcp . 5 : drop }'],
         /map service-ips has more than it should: 1\.2\.3\.4 \. tcp \. 5/,
       ],
+      [['delete', 'map', 'ip', 'kube-proxy', 'sctp-endpoints'], /incomplete/],
       [['delete', 'table', 'ip', 'kube-proxy'], /missing|incomplete/],
     ]
     for (const [args, reason] of faults) {

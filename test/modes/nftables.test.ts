@@ -118,6 +118,7 @@ void t.test('another number of endpoints changes elements only, up to the next s
   }
   for (const [before, after] of [
     [1, 2],
+    [3, 4],
     [4, 3],
     [5, 6],
     [16, 7],

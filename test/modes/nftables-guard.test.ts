@@ -1,0 +1,103 @@
+import t from 'tap'
+import { KernelError } from '../../lib/errors.js'
+import { Guard } from '../../lib/modes/nftables/guard.js'
+import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
+import type { IpFamily } from '../../lib/state/ip.js'
+import { contextOf } from '../support/mode-context.js'
+import { service, states, testSettings } from '../support/states.js'
+
+/** A guard over a kernel that holds nothing, which every comparison finds out at its first chain. */
+function guarding({ verifyEveryMs = 1_000_000 } = {}) {
+  const { context, resyncs } = contextOf()
+  const planner = nftablesPlanner(testSettings)
+  const cluster = states()
+  const plan = (endpoints: number) => planner(cluster.put(service({ endpoints })).take())
+  const applied = new Map<IpFamily, NftablesPlan>([['IPv4', plan(1)]])
+  const seen: { unclear?: () => void; comparisons: number } = { comparisons: 0 }
+  const next: { chains: () => void } = { chains: () => undefined }
+  const guard = new Guard({
+    context,
+    applied: () => applied,
+    reader: {
+      chains: () => {
+        seen.comparisons++
+        next.chains()
+        return Promise.resolve(new Map())
+      },
+      elements: () => Promise.reject(new Error('not asked for')),
+      remembered: () => Promise.resolve(new Map()),
+    },
+    watch: ({ onUnclear }) => {
+      seen.unclear = onUnclear
+      return { around: (commit) => commit(), run: () => Promise.resolve() }
+    },
+    tickMs: 10,
+    verifyEveryMs,
+  })
+  return { guard, resyncs, seen, next, applied, plan }
+}
+
+async function running(guard: Guard, during: () => Promise<void>): Promise<void> {
+  const end = new AbortController()
+  const done = guard.run(end.signal)
+  await during()
+  end.abort()
+  await done
+}
+
+const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms))
+
+async function until(isSo: () => boolean): Promise<void> {
+  for (let left = 200; !isSo() && left > 0; left--) await pause(10)
+}
+
+void t.test('NF19: nothing is listed while nothing looks wrong', async (t) => {
+  const { guard, seen } = guarding()
+  await running(guard, () => pause(100))
+  t.equal(seen.comparisons, 0)
+})
+
+void t.test('NF29: where events were lost, the kernel is compared at the next look', async (t) => {
+  const { guard, seen, resyncs } = guarding()
+  await running(guard, async () => {
+    seen.unclear?.()
+    await until(() => resyncs.length > 0)
+    await pause(50)
+  })
+  t.match(resyncs, [/is missing$/])
+  t.equal(seen.comparisons, 1, 'once')
+})
+
+void t.test('NF29: now and then it is compared in any case', async (t) => {
+  const { guard, resyncs } = guarding({ verifyEveryMs: 30 })
+  await running(guard, () => until(() => resyncs.length > 1))
+  t.ok(resyncs.length > 1)
+})
+
+void t.test('a comparison that a sync overtook says nothing and is done again', async (t) => {
+  const { guard, seen, next, resyncs, applied, plan } = guarding()
+  next.chains = () => {
+    next.chains = () => undefined
+    applied.set('IPv4', plan(3))
+  }
+  await running(guard, async () => {
+    seen.unclear?.()
+    await until(() => seen.comparisons > 0)
+    t.same(resyncs, [])
+    await until(() => resyncs.length > 0)
+  })
+  t.equal(seen.comparisons, 2)
+})
+
+void t.test('a kernel that cannot be read is asked again', async (t) => {
+  const { guard, seen, next, resyncs } = guarding()
+  next.chains = () => {
+    next.chains = () => undefined
+    throw new KernelError('busy', 'list rules: busy')
+  }
+  await running(guard, async () => {
+    seen.unclear?.()
+    await until(() => resyncs.length > 0)
+  })
+  t.equal(seen.comparisons, 2)
+})
