@@ -1,5 +1,7 @@
 import t from 'tap'
 import { once } from 'node:events'
+import { mkdtemp } from 'node:fs/promises'
+import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { runProxy, type RunningProxy } from '../../lib/playground/proxy-process.js'
 import { addressOf, type Place } from '../../lib/world/topology.js'
@@ -62,6 +64,24 @@ async function hammer(world: World, destination: Destination, isOver: () => bool
   return outcomes
 }
 
+const inFolder = (folder: string, manifests = folder): readonly string[] => [
+  ...['--proxy-mode', 'userspace', '--manifests', manifests, '--takeover-folder', folder],
+]
+
+const hasPlace = async (world: World, folder: string) =>
+  (await world.exec('node', ['ls', folder])).stdout.includes('.sock')
+
+/** Metrics and health. */
+const isOwn = (port: number) => port === 10_249 || port === 10_256
+
+/** Ports of listening TCP sockets and of all UDP sockets of the node. */
+async function listeningOn(world: World): Promise<readonly number[]> {
+  const files = ['tcp', 'tcp6', 'udp', 'udp6'].map((name) => `/proc/net/${name}`)
+  const { stdout } = await world.exec('node', ['cat', ...files])
+  const sockets = stdout.matchAll(/^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F:]+ (?:0A|07) /gm)
+  return [...sockets].map(([, port = '']) => parseInt(port, 16))
+}
+
 const proxyPorts = async (world: World) =>
   (await world.exec('node', ['iptables-save', '-t', 'nat'])).stdout.match(/--to\S* \S+/g)?.sort()
 
@@ -118,8 +138,7 @@ for (const [before, after] of [
 t.test('a process that dies while it takes over gives everything back', { skip }, (t) =>
   withStage('takeback', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
-    const args = ['--proxy-mode', 'userspace', '--manifests', folder, '--takeover-folder', folder]
-    const first = runProxy(world, args)
+    const first = runProxy(world, inFolder(folder))
     const ask = async () => {
       const flow = {
         protocol: 'TCP',
@@ -130,10 +149,7 @@ t.test('a process that dies while it takes over gives everything back', { skip }
       return (await world.agent('client-pod').flow(flow))[0]?.outcome
     }
     await stopping(first, async () => {
-      await until('a place to ask', async () => {
-        const { stdout } = await world.exec('node', ['ls', folder])
-        return stdout.includes('.sock')
-      })
+      await until('a place to ask', () => hasPlace(world, folder))
       // Asks for everything and dies with it.
       const thief = world.spawn('node', [
         process.execPath,
@@ -146,6 +162,47 @@ t.test('a process that dies while it takes over gives everything back', { skip }
       t.equal(await ask(), 'reply', 'a client that came meanwhile waited')
       await until('it says so', () => /taking them back/.test(first.output()))
       t.equal(await ask(), 'reply')
+    })
+  }),
+)
+
+t.test('a process that was not asked to take over leaves the place to the first', { skip }, (t) =>
+  withStage('bystander', async ({ world, folder }) => {
+    await write(folder, 'all.yaml', service, ...slices)
+    const first = runProxy(world, inFolder(folder))
+    await stopping(first, async () => {
+      await until('a place to ask', () => hasPlace(world, folder))
+      const second = runProxy(world, inFolder(folder))
+      await stopping(second, () =>
+        until('it sees the other', () => /another process waits at/.test(second.output())),
+      )
+      t.ok(await hasPlace(world, folder), 'also after that one has gone')
+      t.ok(first.isRunning())
+    })
+    t.notOk(await hasPlace(world, folder))
+  }),
+)
+
+t.test('sockets of Services that are no more are closed by whoever took them', { skip }, (t) =>
+  withStage('unwanted', async ({ world, folder }) => {
+    await write(folder, 'all.yaml', service, ...slices)
+    const others = await listeningOn(world)
+    const first = runProxy(world, inFolder(folder))
+    await stopping(first, async () => {
+      await until('a place to ask', () => hasPlace(world, folder))
+      const before = (await listeningOn(world)).filter((port) => !others.includes(port))
+      const nothing = await mkdtemp(join(folder, 'nothing-'))
+      const second = runProxy(world, [...inFolder(folder, nothing), '--takeover'])
+      await stopping(second, async () => {
+        await until('the first ends', () => !first.isRunning())
+        t.ok(await hasPlace(world, folder), 'the next one may ask')
+        t.match(second.output(), /"listeners":4|listeners.*4/)
+        const after = await listeningOn(world)
+        t.same(
+          after.filter((port) => before.includes(port) && !isOwn(port)),
+          [],
+        )
+      })
     })
   }),
 )
