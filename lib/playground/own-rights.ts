@@ -16,11 +16,11 @@ const unshareArgs = ['--user', '--map-root-user', '--mount', 'sh', '-c', prepare
 /** How this process came to its rights over networks; undefined when it has none. */
 export async function rightsOf(): Promise<string | undefined> {
   if (process.getuid?.() !== 0) return undefined
-  if (isInUserNamespace()) return 'without root, in a user namespace'
   // In a container root may be root of very little.
-  return (await refusalOf(['--net', '--mount', 'true'])) === undefined
-    ? 'in network namespaces, as root'
-    : undefined
+  if ((await refusalOf(['--net', '--mount', 'true'])) !== undefined) return undefined
+  return isInUserNamespace()
+    ? 'without root, in a user namespace'
+    : 'in network namespaces, as root'
 }
 
 export function isInUserNamespace(): boolean {

@@ -4,7 +4,7 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import t from 'tap'
-import { ordinaryUser, play, playWithoutRights } from '../support/played.js'
+import { ordinaryUser, play, playWithoutRights, powerlessRoot } from '../support/played.js'
 import { runCommand } from '../../lib/kernel/command.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
@@ -107,6 +107,10 @@ t.test('without any rights there is userspace mode on 127.0.0.0/8', { skip }, as
   t.same(first.slice(2), first.slice(0, -2), 'in turn')
   t.equal(new Set([...first, ...after]).size, 3, 'and later the successor of the one that went')
   t.match(once1.output(), /Everything answered as it should/)
+
+  const asRoot = await playWithoutRights(['--once'], powerlessRoot)
+  t.equal(await asRoot.ended, 0, asRoot.output())
+  t.match(asRoot.output(), /Playing without any rights.*\n[^]*Everything answered as it should/)
 
   const kernelMode = await playWithoutRights(['--once', '--mode', 'nftables'])
   t.equal(await kernelMode.ended, 1)

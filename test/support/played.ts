@@ -11,6 +11,9 @@ const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 /** Nobody in particular: an ordinary user without any right. */
 export const ordinaryUser = ['--reuid', '12345', '--regid', '12345', '--clear-groups']
 
+/** Root of a container, who is called so and may do nothing. */
+export const powerlessRoot = ['--bounding-set', '-all', '--inh-caps', '-all']
+
 export interface Played {
   readonly pid: number
   readonly output: () => string
@@ -24,14 +27,17 @@ export function play(args: readonly string[], wrapper: readonly string[] = []): 
 }
 
 /**
- * As an ordinary user whom the kernel refuses user namespaces: inside of one that allows no
+ * As somebody (an ordinary user, unless told otherwise) whom the kernel refuses user namespaces: inside of one that allows no
  * further ones, which limits nobody else on this machine.
  */
-export async function playWithoutRights(args: readonly string[]): Promise<Played> {
+export async function playWithoutRights(
+  args: readonly string[],
+  who: readonly string[] = ordinaryUser,
+): Promise<Played> {
   const limit = 'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv "$@"'
   const child = start([
     ...['unshare', '--user', 'sh', '-c', `read -r _ && exec sh -c '${limit}' sh "$@"`, 'sh'],
-    ...[...ordinaryUser, process.execPath, command, 'playground', ...args],
+    ...[...who, process.execPath, command, 'playground', ...args],
   ])
   const own = readlinkSync('/proc/self/ns/user')
   while (readlinkSync(`/proc/${child.pid}/ns/user`) === own) {
