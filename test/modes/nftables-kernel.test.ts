@@ -8,7 +8,7 @@ import { NftMonitor } from '../../lib/kernel/nftables/monitor.js'
 import { Guard, guardedBy } from '../../lib/modes/nftables/guard.js'
 import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
 import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
-import { probeNftables } from '../../lib/modes/nftables/probe.js'
+import { probeNftables, writerVariable } from '../../lib/modes/nftables/probe.js'
 import { contextOf } from '../support/mode-context.js'
 import { NfTables, openNfTables } from '../../lib/kernel/nftables-netlink/nf-tables.js'
 import { inside } from '../support/enter-netns.js'
@@ -288,6 +288,16 @@ void t.test(
       missing: [],
     })
     t.equal(netns.exec('nft', 'list', 'ruleset'), '', 'nothing is left of the trials')
+    const chosen = await probeNftables(
+      {
+        ...deps,
+        env: { [writerVariable]: 'nft' },
+        nft: new Nft(inNetns(netns)),
+        openNetlink: open,
+      },
+      ['IPv4'],
+    )
+    t.same([chosen.writer.name, chosen.netlink], ['nft', undefined])
     t.match(await missing(new Nft(weak), refuse('denied')), {
       missing: [{ what: /netlink/, fix: /CAP_NET_ADMIN/ }],
     })
@@ -369,6 +379,18 @@ void t.test(
     end.abort()
     await running
 
+    const instead = (map: string, key: string, value: string) =>
+      `delete element ip kube-proxy ${map} { ${key} } ; add element ip kube-proxy ${map} { ${key} : ${value} }`
+    const chainOfOne = second.parts.get('default/s200:http/TCP')?.chains[0]?.name ?? ''
+    const withMore = [
+      'flush chain ip kube-proxy mark-for-masquerade',
+      'add rule ip kube-proxy mark-for-masquerade meta mark set meta mark | 0x4000 drop',
+    ].join(' ; ')
+    const inOtherOrder = [
+      'flush chain ip kube-proxy filter-forward',
+      'add rule ip kube-proxy filter-forward ct state new jump cluster-ips-check',
+      'add rule ip kube-proxy filter-forward ct state new jump service-endpoints-check',
+    ].join(' ; ')
     const faults: readonly (readonly [readonly string[], RegExp])[] = [
       [
         ['add', 'rule', 'ip', 'kube-proxy', 'masquerading', 'drop'],
@@ -381,6 +403,21 @@ void t.test(
         /map service-ips has more than it should: 1\.2\.3\.4 \. tcp \. 5/,
       ],
       [['delete', 'map', 'ip', 'kube-proxy', 'sctp-endpoints'], /incomplete/],
+      [[instead('service-ips', '10.96.0.200 . tcp . 80', 'drop')], /map service-ips lacks /],
+      [
+        [instead('service-ips', '10.96.0.200 . tcp . 80', `jump ${chainOfOne}`)],
+        /map service-ips lacks .* : goto service-/,
+      ],
+      [
+        [instead('service-ips', '10.96.0.200 . tcp . 80', 'goto tcp-draw-4')],
+        /map service-ips lacks 10\.96\.0\.200/,
+      ],
+      [
+        [instead('tcp-endpoints', '10.96.0.200 . 80 . 1', '192.0.2.1 . 80')],
+        /map tcp-endpoints lacks 10\.96\.0\.200 \. 80 \. 1/,
+      ],
+      [[withMore], /chain mark-for-masquerade lacks meta mark set/],
+      [[inOtherOrder], /chain filter-forward lacks rule 1: ct state new jump service-/],
       [['delete', 'table', 'ip', 'kube-proxy'], /missing|incomplete/],
     ]
     for (const [args, reason] of faults) {
