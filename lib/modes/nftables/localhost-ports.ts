@@ -1,5 +1,4 @@
 import { connect, createServer, type Server, type Socket } from 'node:net'
-import { resetSocket } from '../../kernel/reset-socket.js'
 import { messageOf } from '../../errors.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
@@ -105,7 +104,7 @@ export class LocalhostPorts {
     const { admission } = this.#deps
     if (!admission.tryEnter()) {
       client.on('error', () => undefined)
-      resetSocket(client)
+      client.resetAndDestroy()
       return
     }
     const plan = this.#plans.get(family)
@@ -122,7 +121,7 @@ export class LocalhostPorts {
     const tryNext = (left: readonly Endpoint[]) => {
       const [endpoint, ...rest] = left
       if (!endpoint || client.destroyed) {
-        resetSocket(client)
+        client.resetAndDestroy()
         return
       }
       const upstream = connect({ host: endpoint.ip, port: endpoint.port, allowHalfOpen: true })
@@ -149,8 +148,8 @@ export class LocalhostPorts {
 
 /** Carries both directions, each until its own end; an error ends both at once. */
 function join(client: Socket, upstream: Socket): void {
-  client.on('error', () => resetSocket(upstream))
-  upstream.on('error', () => resetSocket(client))
+  client.on('error', () => upstream.resetAndDestroy())
+  upstream.on('error', () => client.resetAndDestroy())
   client.on('close', () => upstream.destroy())
   upstream.on('close', () => client.destroy())
   client.pipe(upstream)

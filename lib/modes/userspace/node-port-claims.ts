@@ -1,7 +1,6 @@
 import { createSocket, type Socket } from 'node:dgram'
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:net'
-import { resetSocket } from '../../kernel/reset-socket.js'
 import type { IpFamily } from '../../state/ip.js'
 
 export interface NodePortClaim {
@@ -73,7 +72,7 @@ function nameOf({ family, protocol, port }: NodePortClaim): string {
 async function holdTcp(host: string, port: number): Promise<Server> {
   const server = createServer({ pauseOnConnect: true }, (socket) => {
     socket.on('error', () => undefined)
-    resetSocket(socket)
+    socket.resetAndDestroy()
   })
   server.listen({ host, port, ipv6Only: true })
   await once(server, 'listening')

@@ -1,5 +1,4 @@
 import { connect, type Socket } from 'node:net'
-import { resetSocket } from '../../kernel/reset-socket.js'
 import type { AccessEntry, Target } from './datapath.js'
 import { hostPort } from '../../state/ip.js'
 
@@ -42,8 +41,8 @@ export class TcpConnection {
 
   /** A reset, so that neither side takes an accident for an orderly end. */
   reset(): void {
-    if (this.backend) resetSocket(this.backend)
-    resetSocket(this.client)
+    this.backend?.resetAndDestroy()
+    this.client.resetAndDestroy()
   }
 
   /** Bytes since the last call. */

@@ -1,7 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { resetSocket } from '../../kernel/reset-socket.js'
 import { Balancer } from './balancer.js'
 import { dialTimeoutsMs, listenBacklog } from './datapath.js'
 import { shortageAdvice } from './descriptors.js'
@@ -109,7 +108,7 @@ export class TcpListener implements Listener {
     warn(shortageAdvice)
     if (this.#waiting.add(client)) return
     this.#traffic.refused++
-    resetSocket(client)
+    client.resetAndDestroy()
   }
 
   /** Its descriptors are taken. */
@@ -150,7 +149,7 @@ export class TcpListener implements Listener {
     }
     if (connection.attempts === 0) connection.fail('no endpoint')
     this.#traffic.refused++
-    resetSocket(client)
+    client.resetAndDestroy()
   }
 
   /** The client has its descriptor; while there is none for the endpoint, it waits. */
@@ -168,7 +167,7 @@ export class TcpListener implements Listener {
 
   #join(connection: TcpConnection, backend: NonNullable<TcpConnection['backend']>, target: Target) {
     if (connection.client.destroyed) {
-      resetSocket(backend)
+      backend.resetAndDestroy()
       return
     }
     connection.target = target

@@ -1,5 +1,4 @@
 import type { Socket } from 'node:net'
-import { resetSocket } from '../../kernel/reset-socket.js'
 import type { DescriptorBudget } from './descriptors.js'
 
 const lookEveryMs = 50
@@ -37,7 +36,7 @@ export class WaitingRoom {
 
   /** Nobody will be admitted any more. */
   empty(): void {
-    for (const client of this.#clients) resetSocket(client)
+    for (const client of this.#clients) client.resetAndDestroy()
   }
 
   #look(): void {
