@@ -1,7 +1,7 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { chromium, type Page } from 'playwright-core'
-import { browserFlags, browserPath } from '../playground/opened-page.js'
+import { browserFlags, browserPath, pageIn } from '../playground/opened-page.js'
 import { runProxy } from '../../lib/playground/proxy-process.js'
 import { stopping, until, type Stage } from '../e2e/stage.js'
 import type { World } from '../../lib/world/world.js'
@@ -29,13 +29,7 @@ export async function withDashboard(
       args: browserFlags,
     })
     try {
-      const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
-      page.setDefaultTimeout(25_000)
-      const complaints: string[] = []
-      page.on('pageerror', ({ message }) => complaints.push(message))
-      page.on('console', (line) => line.type() === 'error' && complaints.push(line.text()))
-      await page.goto(dashboardUrl)
-      await act({ page, complaints })
+      await act(await pageIn(browser, dashboardUrl))
     } finally {
       await browser.close()
     }

@@ -1,7 +1,7 @@
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { addressOf } from '../../lib/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import { kubeProxy, main, traced } from '../support/traced.js'
+import { kubeProxy, main, traced, type Story } from '../support/traced.js'
 import { runProxy } from '../../lib/playground/proxy-process.js'
 import type { World } from '../../lib/world/world.js'
 import {
@@ -26,11 +26,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
       await stopping(proxy, async () => {
         await until('the Service answers', async () => (await ask(world)) === 'pod-1')
         const story = await traced(world)
-        t.match(story.from, /^10\.244\.1\.10:\d+$/)
-        t.equal(story.to, `${clusterIp}:80`)
-        t.equal(story.inInterface, 'cbr0')
-        t.equal(story.end, 'sent')
-        const rules = story.hops.map(({ where, rule, owner }) => `${where} (${owner}): ${rule}`)
+        const rules = rulesOfSent(t, story)
         if (mode === 'nftables') {
           t.match(
             rules.join('\n'),
@@ -79,6 +75,15 @@ async function legacyMarks(world: World): Promise<string> {
   return `${rules.stdout.match(/^-A.*$/gm)?.join('\n') ?? 'no rule'}, ${logger.stdout.trim()}`
 }
 
+/** The pod's connection got to an endpoint; by these rules. */
+function rulesOfSent(t: Test, story: Story): readonly string[] {
+  t.match(story.from, /^10\.244\.1\.10:\d+$/)
+  t.equal(story.to, `${clusterIp}:80`)
+  t.equal(story.inInterface, 'cbr0')
+  t.equal(story.end, 'sent')
+  return story.hops.map(({ where, rule, owner }) => `${where} (${owner}): ${rule}`)
+}
+
 for (const mode of ['iptables', 'userspace'] as const) {
   t.test(
     `trace follows a connection through the iptables-legacy rules of ${mode} mode`,
@@ -93,11 +98,7 @@ for (const mode of ['iptables', 'userspace'] as const) {
         await stopping(proxy, async () => {
           await until('the Service answers', async () => (await ask(world)) === 'pod-1')
           const story = await traced(world)
-          t.match(story.from, /^10\.244\.1\.10:\d+$/)
-          t.equal(story.to, `${clusterIp}:80`)
-          t.equal(story.inInterface, 'cbr0')
-          t.equal(story.end, 'sent')
-          const rules = story.hops.map(({ where, rule, owner }) => `${where} (${owner}): ${rule}`)
+          const rules = rulesOfSent(t, story)
           if (mode === 'iptables') {
             t.match(
               rules.join('\n'),

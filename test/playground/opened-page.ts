@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
-import { chromium, type Page } from 'playwright-core'
+import { chromium, type Browser, type Page } from 'playwright-core'
 import { runLivePage } from '../../lib/playground/live-page.js'
 import type { ModeName } from '../../lib/modes/mode.js'
 
@@ -64,6 +64,17 @@ export interface ServedPage {
   readonly mode: ModeName
 }
 
+/** A page in that browser, and whatever it complains about. */
+export async function pageIn(browser: Browser, url: string) {
+  const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
+  page.setDefaultTimeout(25_000)
+  const complaints: string[] = []
+  page.on('pageerror', ({ message }) => complaints.push(message))
+  page.on('console', (line) => line.type() === 'error' && complaints.push(line.text()))
+  await page.goto(url)
+  return { page, complaints }
+}
+
 /** A real browser over a page that is served. */
 export async function withBrowser(
   { url, kubeconfig, mode }: ServedPage,
@@ -71,12 +82,7 @@ export async function withBrowser(
 ): Promise<void> {
   const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
   try {
-    const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
-    page.setDefaultTimeout(25_000)
-    const complaints: string[] = []
-    page.on('pageerror', ({ message }) => complaints.push(message))
-    page.on('console', (line) => line.type() === 'error' && complaints.push(line.text()))
-    await page.goto(url)
+    const { page, complaints } = await pageIn(browser, url)
     const see = (selector: string, text: string | RegExp) =>
       page.locator(selector, { hasText: text }).first().waitFor()
     const press = (name: string) => page.getByRole('button', { name, exact: true }).first().click()
