@@ -7,11 +7,12 @@ export function isEqual(a: unknown, b: unknown): boolean {
       Array.isArray(b) && a.length === b.length && a.every((item, index) => isEqual(item, b[index]))
     )
   }
-  const left = Object.entries(a)
-  const right: Readonly<Record<string, unknown>> = { ...b }
+  const left = a as Readonly<Record<string, unknown>>
+  const right = b as Readonly<Record<string, unknown>>
+  const keys = Object.keys(left)
   return (
     !Array.isArray(b) &&
-    left.length === Object.keys(right).length &&
-    left.every(([key, value]) => key in right && isEqual(value, right[key]))
+    keys.length === Object.keys(right).length &&
+    keys.every((key) => Object.hasOwn(right, key) && isEqual(left[key], right[key]))
   )
 }

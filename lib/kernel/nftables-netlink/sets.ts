@@ -27,6 +27,7 @@ import {
   protocolName,
   protocolNumber,
   writeAddress,
+  zeros,
 } from './values.js'
 
 /** A set that belongs to one statement of one rule. */
@@ -90,7 +91,7 @@ export function keyLength(family: NftFamily, { key }: NftSet): number {
 }
 
 export function keyBytes(family: NftFamily, { set, key }: Pick<Element, 'set' | 'key'>): Buffer {
-  const bytes = Buffer.alloc(keyLength(family, set))
+  const bytes = zeros(keyLength(family, set))
   let at = 0
   for (const [index, type] of set.key.entries()) {
     const value = key[index] ?? ''
@@ -172,7 +173,7 @@ function writeTargetType(message: MessageWriter, family: NftFamily): void {
 
 /** An address and a port side by side, as a map holds them. */
 export function targetBytes(family: NftFamily, { ip, port }: DnatTarget): Buffer {
-  const bytes = Buffer.alloc(addressLength(family) + 4)
+  const bytes = zeros(addressLength(family) + 4)
   writeAddress(bytes, 0, family, ip)
   bytes.writeUInt16BE(checkedPort(port), addressLength(family))
   return bytes

@@ -1,8 +1,11 @@
+import { endianness } from 'node:os'
 import { KernelError } from '../../errors.js'
 import { parseIp } from '../../state/ip.js'
 import type { L4Protocol, NftFamily } from '../nftables/model.js'
 
 /** Values as the kernel holds them in keys and data: network byte order, padded to 4 bytes. */
+
+const isLittleEndian = endianness() === 'LE'
 
 const protocolNumbers: Readonly<Record<L4Protocol, number>> = { tcp: 6, udp: 17, sctp: 132 }
 
@@ -43,13 +46,13 @@ export function writeNumber(into: Buffer, at: number, length: number, value: big
 }
 
 export function numberBytes(length: number, value: bigint): Buffer {
-  const bytes = Buffer.alloc(length)
+  const bytes = zeros(length)
   writeNumber(bytes, 0, length, value)
   return bytes
 }
 
 export function addressBytes(family: NftFamily, text: string): Buffer {
-  const bytes = Buffer.alloc(addressLength(family))
+  const bytes = zeros(addressLength(family))
   writeAddress(bytes, 0, family, text)
   return bytes
 }
@@ -66,6 +69,13 @@ export function protocolName(number: number): string {
 
 /** Registers of marks and states are numbers of this machine, not of the network. */
 export function hostBytes(value: number): Buffer {
-  const bytes = new Uint32Array([value])
-  return Buffer.from(bytes.buffer)
+  const bytes = zeros(4)
+  if (isLittleEndian) bytes.writeUInt32LE(value >>> 0)
+  else bytes.writeUInt32BE(value >>> 0)
+  return bytes
+}
+
+/** Out of Node's pool: memory of their own costs a few bytes ten times as much garbage. */
+export function zeros(length: number): Buffer {
+  return Buffer.allocUnsafe(length).fill(0)
 }

@@ -101,14 +101,14 @@ class Order {
   /** Numbers that mean another endpoint now. This alone makes no rule, see README. */
   #endpoints(now: Claim | undefined, before: Claim | undefined): void {
     const [after, old] = [now, before].map((claim) => (claim ? endpointElements(claim) : []))
-    for (const [index, element] of old?.entries() ?? []) {
-      if (sameTarget(element.target, after?.[index]?.target)) continue
+    old?.forEach((element, index) => {
+      if (sameTarget(element.target, after?.[index]?.target)) return
       this.#deleteElements.push({ do: 'delete-element', element })
-    }
-    for (const [index, element] of after?.entries() ?? []) {
-      if (sameTarget(element.target, old?.[index]?.target)) continue
+    })
+    after?.forEach((element, index) => {
+      if (sameTarget(element.target, old?.[index]?.target)) return
       this.#addElements.push({ do: 'add-element', element })
-    }
+    })
   }
 
   commands(): readonly Command[] {
