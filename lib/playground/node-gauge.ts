@@ -36,6 +36,8 @@ export interface GaugePlace {
 export class NodeGauge {
   readonly #worker: Worker
   readonly #waiting = new Map<number, (answer: GaugeAnswer) => void>()
+  /** The worker works, or is no more. */
+  readonly #isUp: Promise<void>
   #numbers = 0
   #hasEnded = false
 
@@ -48,7 +50,11 @@ export class NodeGauge {
       this.#waiting.get(number)?.(answer)
       this.#waiting.delete(number)
     })
+    let up: () => void = () => undefined
+    this.#isUp = new Promise((resolve) => (up = resolve))
+    this.#worker.once('message', up)
     const end = () => {
+      up()
       this.#hasEnded = true
       for (const resolve of this.#waiting.values()) resolve({})
       this.#waiting.clear()
@@ -61,14 +67,16 @@ export class NodeGauge {
   /** An empty answer when nothing could be read. */
   ask(question: GaugeQuestion): Promise<GaugeAnswer> {
     if (this.#hasEnded) return Promise.resolve({})
-    const number = this.#numbers++
+    const number = ++this.#numbers
     return new Promise((resolve) => {
       this.#waiting.set(number, resolve)
       this.#worker.postMessage({ number, ...question })
     })
   }
 
+  /** Node aborts when a thread is ended while it loads a native module, such as koffi. */
   async close(): Promise<void> {
+    await this.#isUp
     await this.#worker.terminate()
   }
 }
