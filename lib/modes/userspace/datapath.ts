@@ -106,6 +106,12 @@ export interface AccessEntry {
 /** How long each attempt to reach an endpoint may take; every attempt takes the next one (US40). */
 export const dialTimeoutsMs: readonly number[] = [250, 500, 1000, 2000]
 
+/** Peers that vanished without a word are found out after this, which the original never did. */
+export const keepAliveDelayMs = 60_000
+
+/** Most connections end sooner, and are spared the calls that turn keep-alive on. */
+export const youthMs = 15_000
+
 /** UDP clients one worker remembers; the one idle longest makes room for a new one. */
 export const maxUdpClients = 8192
 

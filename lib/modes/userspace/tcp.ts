@@ -8,7 +8,8 @@ import type { DataPathDeps, ListenerSpec, Target } from './datapath.js'
 import type { EndpointChanges } from './endpoint-changes.js'
 import type { Listener } from './listener.js'
 import { descriptorOf } from './socket-descriptor.js'
-import { dialTcp, keepAliveDelayMs, TcpConnection } from './tcp-connection.js'
+import { dialTcp, TcpConnection } from './tcp-connection.js'
+import type { TimeoutQueue } from './timeout-queue.js'
 import { ListenerTraffic, type ListenerCounts } from './traffic.js'
 import { WaitingRoom } from './waiting-room.js'
 
@@ -24,6 +25,7 @@ const localShortages: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUF
 export class TcpListener implements Listener {
   readonly #spec: ListenerSpec
   readonly #deps: DataPathDeps
+  readonly #young: TimeoutQueue<TcpConnection>
   readonly #balancer: Balancer
   readonly #server: Server
   readonly #traffic = new ListenerTraffic()
@@ -33,9 +35,10 @@ export class TcpListener implements Listener {
   readonly idle: Promise<void>
   #becomeIdle: () => void = () => undefined
 
-  constructor(spec: ListenerSpec, deps: DataPathDeps) {
+  constructor(spec: ListenerSpec, deps: DataPathDeps, young: TimeoutQueue<TcpConnection>) {
     this.#spec = spec
     this.#deps = deps
+    this.#young = young
     this.#balancer = new Balancer(deps, spec)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
     this.#waiting = new WaitingRoom(deps.descriptors, (client) => {
@@ -49,8 +52,6 @@ export class TcpListener implements Listener {
       // What the client sends before an endpoint has answered waits in the kernel.
       pauseOnConnect: true,
       noDelay: true,
-      keepAlive: true,
-      keepAliveInitialDelay: keepAliveDelayMs,
     })
     this.#server.on('connection', (client) => {
       this.#accept(client)
@@ -178,12 +179,14 @@ export class TcpListener implements Listener {
     })
     backend.once('close', () => this.#closed(connection))
     connection.join(backend)
+    this.#young.add(connection)
   }
 
   #closed(connection: TcpConnection): void {
     if (!connection.isOver || !this.#connections.delete(connection)) return
     this.#countBytes(connection)
     this.#traffic.active--
+    this.#young.delete(connection)
     this.#deps.descriptors.release(descriptorsPerConnection)
     this.#deps.accessLog?.(connection.entry(this.#spec.service, this.#deps.now()))
     if (this.#isStopped && this.#connections.size === 0) this.#becomeIdle()

@@ -15,7 +15,7 @@ import { DescriptorBudget } from '../../../lib/modes/userspace/descriptors.js'
 import { PipePool } from '../../../lib/modes/userspace/splice/pipe-pool.js'
 import { RecencyList, type Recent } from '../../../lib/modes/userspace/recency-list.js'
 import { loadSpliceDataPath } from '../../../lib/modes/userspace/splice/splice-data-path.js'
-import { TimeoutQueue } from '../../../lib/modes/userspace/splice/timeout-queue.js'
+import { TimeoutQueue } from '../../../lib/modes/userspace/timeout-queue.js'
 import type { ListenerSpec } from '../../../lib/modes/userspace/datapath.js'
 
 const ip = '127.0.0.1'

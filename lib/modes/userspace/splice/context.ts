@@ -4,12 +4,12 @@ import { allocateNative } from '../../../kernel/sockets/native-memory.js'
 import { Pipes } from '../../../kernel/sockets/pipe.js'
 import { encodeAddress } from '../../../kernel/sockets/socket-address.js'
 import { Sockets } from '../../../kernel/sockets/sockets.js'
-import { dialTimeoutsMs, type DataPathDeps, type Target } from '../datapath.js'
+import { dialTimeoutsMs, youthMs, type DataPathDeps, type Target } from '../datapath.js'
 import { EventLoop } from './event-loop.js'
 import { scratchBytes, type FlowTools } from './flow.js'
 import { PipePool } from './pipe-pool.js'
 import type { TcpConnection } from './tcp-connection.js'
-import { TimeoutQueue } from './timeout-queue.js'
+import { TimeoutQueue } from '../timeout-queue.js'
 import { UdpClientTable } from '../udp-client-table.js'
 import type { UdpClient } from './udp-client.js'
 import { UdpOutbox } from './udp-outbox.js'
@@ -65,5 +65,4 @@ export function createContext(deps: DataPathDeps, libc: Libc): SpliceContext {
   }
 }
 
-const youthMs = 15_000
 const inboxCapacity = 64

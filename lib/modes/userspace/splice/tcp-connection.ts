@@ -3,13 +3,13 @@ import { interest } from '../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../kernel/sockets/errno.js'
 import { addressFamily, type SocketAddress } from '../../../kernel/sockets/socket-address.js'
 import type { Balancer } from '../balancer.js'
-import type { AccessEntry, Target } from '../datapath.js'
+import { keepAliveDelayMs, type AccessEntry, type Target } from '../datapath.js'
 import type { EndpointTraffic, ListenerTraffic } from '../traffic.js'
 import type { SpliceContext } from './context.js'
 import type { Task } from './event-loop.js'
 import { Flow, flowState } from './flow.js'
 import { SocketEnd, type EndOwner } from './socket-end.js'
-import type { Timed } from './timeout-queue.js'
+import type { Timed } from '../timeout-queue.js'
 
 /** The listener a connection came through. */
 export interface ConnectionOwner {
@@ -24,9 +24,6 @@ export interface ConnectionOwner {
 const localShortages: ReadonlySet<number> = new Set(
   [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM].map((code) => -code),
 )
-
-/** Peers that vanished without a word are found out after this, which the original never did. */
-const keepAliveSeconds = 60
 
 const shortagePauseMs = 50
 
@@ -109,7 +106,7 @@ export class TcpConnection implements EndOwner, Timed, Task {
   /** Old enough that either side may have vanished without a word. */
   cameOfAge(): void {
     for (const end of [this.#client, this.#backend]) {
-      if (end) this.#context.sockets.keepAlive(end.fd, keepAliveSeconds)
+      if (end) this.#context.sockets.keepAlive(end.fd, keepAliveDelayMs / 1000)
     }
   }
 
