@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Worker } from 'node:worker_threads'
 import type { KernelError } from '../../errors.js'
 import type { ListenerSpec, Target } from './datapath.js'
@@ -33,7 +34,8 @@ export class Seat {
 
   /**
    * Tells the worker what is new to it, a portion when it is done with the one before: a thousand
-   * Services at once would hold up its connections.
+   * Services at once would hold up its connections. Listeners that change have connections, so
+   * there is a moment for these in between.
    */
   async change({ open, update, close, handOver = [] }: ListenerChanges): Promise<OpenOutcome> {
     const outcomes: FromWorker[] = []
@@ -49,7 +51,10 @@ export class Seat {
       for (const key of keys) this.#endpoints.delete(key)
       await tell({ handOver: keys })
     }
-    for (const specs of portionsOf(update)) await tell({ update: specs.map(this.#update) })
+    for (const [index, specs] of [...portionsOf(update)].entries()) {
+      if (index > 0) await sleep(betweenUpdatesMs)
+      await tell({ update: specs.map(this.#update) })
+    }
     for (const specs of portionsOf(open)) {
       for (const { key, endpoints } of specs) this.#endpoints.set(key, endpoints)
       await tell({ open: specs })
@@ -93,5 +98,6 @@ function* portionsOf<T>(items: readonly T[]): Iterable<readonly T[]> {
   }
 }
 
-/** Some 50 us of the worker's time. */
-const listenersPerPortion = 16
+/** Some 80 us of the worker's time. */
+const listenersPerPortion = 32
+const betweenUpdatesMs = 1
