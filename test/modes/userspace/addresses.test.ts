@@ -224,6 +224,10 @@ for (const dataPath of ['net', 'splice']) {
       const proxy = runProxy(world, [...args, '--userspace-datapath', dataPath])
       const addresses = async () => (await world.exec('node', ['ip', 'address'])).stdout
       await stopping(proxy, async () => {
+        // Families are programmed one after the other.
+        const isProgrammed = (family: IpFamily) =>
+          new RegExp(`"family":"${family}".*SyncProxyRules complete`).test(proxy.output())
+        await until('all are programmed', () => families.every(isProgrammed))
         await until('the first answer', async () => (await ask(world, virtual.IPv4)) === 'reply')
         for (const family of families) {
           const explained = explainerOf(family)
