@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import type { Rule, Table } from '../lib/kernel/nftables/model.js'
 import { Nft, type RulesetWriter } from '../lib/kernel/nftables/nft.js'
@@ -26,7 +27,15 @@ interface Row {
   readonly changes: number
   /** Milliseconds between the starts of two changes; 0: one after the other. */
   readonly everyMs: number
+  /**
+   * Changes before those that are measured, one after the other. V8 compiles what a change runs
+   * again and again over its first 2,000, and whenever its threads get the processor of ours, one
+   * of them takes 3 ms longer.
+   */
+  readonly warmUp: number
 }
+
+const warmUp = 2000
 
 interface Measured extends ChangeCosts {
   /** The least any new rule costs here, see {@link bareRuleMs}. */
@@ -45,8 +54,8 @@ export async function run(): Promise<BenchResults> {
     services: number,
     kind: Kind,
     changes: number,
-    everyMs = 0,
-  ): Row => ({ writer, services, kind, changes, everyMs })
+    pace: Partial<Pick<Row, 'everyMs' | 'warmUp'>> = {},
+  ): Row => ({ writer, services, kind, changes, everyMs: 0, warmUp: 0, ...pace })
   const rows: readonly Row[] = [
     row('nft', 5_000, 'replaced', 40),
     row('nft', 5_000, 'scaled', 40),
@@ -55,15 +64,16 @@ export async function run(): Promise<BenchResults> {
     ...[1_000, 10_000].flatMap((services) =>
       kinds.map((kind) => row('netlink', services, kind, 300)),
     ),
-    row('netlink', 5_000, 'replaced', 1200, 50),
-    row('netlink', 5_000, 'scaled', 1200, 50),
+    row('netlink', 5_000, 'replaced', 1200, { everyMs: 50 }),
+    row('netlink', 5_000, 'replaced', 1200, { everyMs: 50, warmUp }),
+    row('netlink', 5_000, 'scaled', 1200, { everyMs: 50, warmUp }),
   ]
   const results = rows.map((one) => ({ ...one, ...inNamespace(one) }))
   console.table(
     results.map((row) => ({
       writer: row.writer,
       'services x 10': row.services,
-      endpoint: row.kind + (row.everyMs > 0 ? `, ${1000 / row.everyMs}/s for a minute` : ''),
+      endpoint: row.kind + paceOf(row),
       'start ms': row.startMs.toFixed(0),
       'change p50 ms': row.p50Ms.toFixed(2),
       'change p99 ms': row.p99Ms.toFixed(2),
@@ -94,16 +104,25 @@ function growthOf(results: readonly (Row & Measured)[], kind: Kind): BenchResult
   }
 }
 
+function paceOf({ everyMs, warmUp }: Row): string {
+  if (everyMs === 0) return ''
+  return `, ${1000 / everyMs}/s for ${warmUp > 0 ? 'a minute' : 'the first minute'}`
+}
+
 /** What was promised is for 5,000 Services. */
 function resultsOf(row: Row & Measured): BenchResults {
-  const pace = row.everyMs > 0 ? `, ${1000 / row.everyMs}/s for a minute` : ''
   const services = row.services.toLocaleString('en-US')
-  const at = `${row.writer}, ${services} Services x 10, endpoint ${row.kind}${pace}`
+  const at = `${row.writer}, ${services} Services x 10, endpoint ${row.kind}${paceOf(row)}`
   const change = `${at}: change`
   if (row.everyMs > 0) {
     return [
       { name: `${change} p50`, value: row.p50Ms, unit: 'ms' },
-      { name: `${change} p99 / p50`, value: row.p99Ms / row.p50Ms, unit: 'x', target: '<= 3' },
+      {
+        name: `${change} p99 / p50`,
+        value: row.p99Ms / row.p50Ms,
+        unit: 'x',
+        ...(row.warmUp > 0 ? { target: '<= 3' } : { note: 'V8 still compiles' }),
+      },
       { name: `${change}, last tenth / first`, value: row.drift, unit: 'x' },
     ]
   }
@@ -185,12 +204,18 @@ async function measure(row: Row): Promise<Measured> {
   const startMs = performance.now()
 
   const times: number[] = []
-  const cpuBefore = cpuMs()
-  const firstAt = performance.now()
-  for (let change = 0; change < changes; change++) {
+  let cpuBefore = cpuMs()
+  let firstAt = performance.now()
+  for (let change = 0; change < row.warmUp + changes; change++) {
+    if (change === row.warmUp) {
+      times.length = 0
+      cpuBefore = cpuMs()
+      firstAt = performance.now()
+    }
     const raw = changedSlice(row.kind, (change * 37) % services, change)
-    const early = firstAt + change * row.everyMs - performance.now()
-    if (early > 0) await new Promise((resolve) => setTimeout(resolve, early))
+    const early = firstAt + (change - row.warmUp) * row.everyMs - performance.now()
+    if (early > 0) await sleep(early)
+    else if (change % 20 === 0) await sleep(0)
     const began = performance.now()
     accept(parseEndpointSlice(raw), (value) => tracker.upsertEndpointSlice(value))
     const next = take()

@@ -3,12 +3,14 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import {
+  controlCongestion,
   lane,
   nodeAddresses,
   runLoad,
   serverAddress,
   startIn,
   stop,
+  usualControl,
   withLane,
 } from './support/lane.js'
 import { cpuMilliseconds, residentMib } from './support/process-usage.js'
@@ -63,7 +65,7 @@ export async function run(): Promise<BenchResults> {
       await new Promise((resolve) => setTimeout(resolve, 500))
       for (const pattern of patterns) {
         if (only && !pattern.title.includes(only)) continue
-        all.push(...(await compare(pattern, contestants)))
+        all.push(...(await measure(pattern, contestants)))
       }
       if (!only || only === 'idle') all.push(...(await idleMemory(contestants)))
     } finally {
@@ -87,12 +89,26 @@ type Contestants = Readonly<
   >
 >
 
+async function measure(pattern: Pattern, contestants: Contestants): Promise<BenchResults> {
+  const { congestionControl, title } = pattern
+  if (!congestionControl) return compare(pattern, contestants)
+  try {
+    await controlCongestion(congestionControl)
+  } catch (error) {
+    console.log(`\n${title}: skipped, as this machine does not allow it: ${String(error)}`)
+    return []
+  }
+  const results = await compare(pattern, contestants)
+  await controlCongestion(usualControl)
+  return results
+}
+
 async function compare(pattern: Pattern, contestants: Contestants): Promise<BenchResults> {
   const results = new Map<
     Contestant,
     { values: number[]; p99: number[]; cpuMs: number[]; failed: number }
   >()
-  for (let round = 0; round < rounds; round++) {
+  for (let round = 0; round < rounds * (pattern.times ?? 1); round++) {
     for (const contestant of pattern.contestants) {
       const { address, proxy, begin, end } = contestants[contestant]
       const pid = proxy?.pid ?? 0

@@ -43,9 +43,23 @@ export async function withLane(use: () => Promise<void>): Promise<void> {
       await sysctl(name, 'net.ipv4.ip_forward', '1')
       await sysctl(name, 'net.ipv4.ip_local_port_range', '10000 65000')
     }
+    await controlCongestion(usualControl)
     await use()
   } finally {
     for (const name of Object.values(lane)) await runCommand('ip', ['netns', 'delete', name])
+  }
+}
+
+/**
+ * As cubic, the default of Linux, it sends what the window allows; cubic itself is refused to a
+ * namespace unless the machine allows it. What the machine has chosen does not matter then.
+ */
+export const usualControl = 'reno'
+
+/** How connections opened from now on find their pace; throws where the machine does not allow it. */
+export async function controlCongestion(algorithm: string): Promise<void> {
+  for (const name of Object.values(lane)) {
+    await sysctl(name, 'net.ipv4.tcp_congestion_control', algorithm)
   }
 }
 
@@ -59,7 +73,9 @@ async function connect(a: string, at: string, aAddress: string, b: string, bAddr
 }
 
 async function sysctl(name: string, key: string, value: string): Promise<void> {
-  await runCommand('ip', ['netns', 'exec', name, 'sysctl', '-qw', `${key}=${value}`])
+  const argv = ['netns', 'exec', name, 'sysctl', '-qw', `${key}=${value}`]
+  const { code, stderr } = await runCommand('ip', argv)
+  if (code !== 0) throw new Error(`${key}=${value} in ${name}: ${stderr.trim()}`)
 }
 
 /** Starts a program in a namespace; resolves once it has printed a line, or at once if it never will. */
