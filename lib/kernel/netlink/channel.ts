@@ -1,5 +1,5 @@
-import { endianness } from 'node:os'
 import { setImmediate, setTimeout } from 'node:timers/promises'
+import { isLittleEndian } from '../byte-order.js'
 import { KernelError } from '../../errors.js'
 import {
   failureFromAck,
@@ -217,7 +217,7 @@ async function dumpOnce<T>(
 
 function withSequence(request: Buffer, sequence: number): Buffer {
   const message = Buffer.from(request)
-  if (endianness() === 'LE') message.writeUInt32LE(sequence, 8)
+  if (isLittleEndian) message.writeUInt32LE(sequence, 8)
   else message.writeUInt32BE(sequence, 8)
   return message
 }

@@ -1,7 +1,5 @@
-import { endianness } from 'node:os'
+import { isLittleEndian } from '../byte-order.js'
 import { aligned, headerBytes } from './protocol.js'
-
-const littleEndian = endianness() === 'LE'
 
 /** Bits 14 and 15 of an attribute's type say how it is coded, not what it is. */
 const attributeTypeMask = 0x3fff
@@ -15,19 +13,19 @@ export interface Message {
 }
 
 export function readU16(buffer: Buffer, at: number): number {
-  return littleEndian ? buffer.readUInt16LE(at) : buffer.readUInt16BE(at)
+  return isLittleEndian ? buffer.readUInt16LE(at) : buffer.readUInt16BE(at)
 }
 
 export function readU32(buffer: Buffer, at: number): number {
-  return littleEndian ? buffer.readUInt32LE(at) : buffer.readUInt32BE(at)
+  return isLittleEndian ? buffer.readUInt32LE(at) : buffer.readUInt32BE(at)
 }
 
 export function readI32(buffer: Buffer, at: number): number {
-  return littleEndian ? buffer.readInt32LE(at) : buffer.readInt32BE(at)
+  return isLittleEndian ? buffer.readInt32LE(at) : buffer.readInt32BE(at)
 }
 
 export function readU64(buffer: Buffer, at: number): bigint {
-  return littleEndian ? buffer.readBigUInt64LE(at) : buffer.readBigUInt64BE(at)
+  return isLittleEndian ? buffer.readBigUInt64LE(at) : buffer.readBigUInt64BE(at)
 }
 
 /** The text of a string attribute, with or without its closing zero. */

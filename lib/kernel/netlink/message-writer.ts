@@ -1,7 +1,6 @@
-import { endianness } from 'node:os'
+import { isLittleEndian } from '../byte-order.js'
 import { aligned, flags, headerBytes } from './protocol.js'
 
-const littleEndian = endianness() === 'LE'
 const nestedBit = 0x8000
 
 /**
@@ -70,7 +69,7 @@ export class MessageWriter {
 
   u64(type: number, value: bigint): this {
     const start = this.#attribute(type, 8)
-    if (littleEndian) this.#buffer.writeBigUInt64LE(value, start)
+    if (isLittleEndian) this.#buffer.writeBigUInt64LE(value, start)
     else this.#buffer.writeBigUInt64BE(value, start)
     return this
   }
@@ -168,16 +167,16 @@ export class MessageWriter {
   }
 
   #put16(at: number, value: number): void {
-    if (littleEndian) this.#buffer.writeUInt16LE(value & 0xffff, at)
+    if (isLittleEndian) this.#buffer.writeUInt16LE(value & 0xffff, at)
     else this.#buffer.writeUInt16BE(value & 0xffff, at)
   }
 
   #put32(at: number, value: number): void {
-    if (littleEndian) this.#buffer.writeUInt32LE(value >>> 0, at)
+    if (isLittleEndian) this.#buffer.writeUInt32LE(value >>> 0, at)
     else this.#buffer.writeUInt32BE(value >>> 0, at)
   }
 
   #get32(at: number): number {
-    return littleEndian ? this.#buffer.readUInt32LE(at) : this.#buffer.readUInt32BE(at)
+    return isLittleEndian ? this.#buffer.readUInt32LE(at) : this.#buffer.readUInt32BE(at)
   }
 }

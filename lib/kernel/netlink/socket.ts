@@ -1,4 +1,4 @@
-import { endianness } from 'node:os'
+import { isLittleEndian } from '../byte-order.js'
 import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from './failure.js'
 import { openLibc, type Libc } from './libc.js'
@@ -64,7 +64,7 @@ export function openSocket(
   const address = Buffer.alloc(12)
   address.set(
     int32(addressFamily)
-      .subarray(endianness() === 'LE' ? 0 : 2)
+      .subarray(isLittleEndian ? 0 : 2)
       .subarray(0, 2),
   )
   if (libc.bind(fd, address, address.length) !== 0) {
@@ -122,7 +122,7 @@ export function openSocket(
 
 function int32(value: number): Buffer {
   const bytes = Buffer.alloc(4)
-  if (endianness() === 'LE') bytes.writeInt32LE(value)
+  if (isLittleEndian) bytes.writeInt32LE(value)
   else bytes.writeInt32BE(value)
   return bytes
 }

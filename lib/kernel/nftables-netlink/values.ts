@@ -1,11 +1,9 @@
-import { endianness } from 'node:os'
+import { isLittleEndian } from '../byte-order.js'
 import { KernelError } from '../../errors.js'
 import { parseIp } from '../../state/ip.js'
 import type { L4Protocol, NftFamily } from '../nftables/model.js'
 
 /** Values as the kernel holds them in keys and data: network byte order, padded to 4 bytes. */
-
-const isLittleEndian = endianness() === 'LE'
 
 const protocolNumbers: Readonly<Record<L4Protocol, number>> = { tcp: 6, udp: 17, sctp: 132 }
 

@@ -1,4 +1,4 @@
-import { endianness } from 'node:os'
+import { isLittleEndian } from '../byte-order.js'
 import { KernelError, messageOf } from '../../errors.js'
 
 /**
@@ -55,7 +55,7 @@ export interface Watch {
  */
 export async function loadLibc(): Promise<Libc> {
   // The layouts of this folder are those of 64-bit little-endian Linux: x64, arm64, riscv64, …
-  if (process.platform !== 'linux' || endianness() !== 'LE' || !/64/.test(process.arch)) {
+  if (process.platform !== 'linux' || !isLittleEndian || !/64/.test(process.arch)) {
     throw new KernelError(
       'unsupported',
       `use raw sockets on ${process.platform}/${process.arch}: only 64-bit little-endian Linux ` +
