@@ -10,6 +10,8 @@ import { readConfiguration } from './configuration.js'
 import { readManifestStates } from './node-states.js'
 import { addNodeOptions, modeNames, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { understand, type Question } from '../explain/question.js'
+import type { ModeName, ModeSettings } from '../modes/mode.js'
+import type { IpFamily } from '../state/ip.js'
 import type { Protocol } from '../state/names.js'
 
 interface ExplainFlags extends NodeFlags {
@@ -65,10 +67,11 @@ async function explain(target: string, flags: ExplainFlags): Promise<void> {
 
 async function explained(
   question: Question,
-  { mode, settings, slicesOf, nodeName, zone }: SeenNode,
+  { mode, settings: wanted, slicesOf, nodeName, zone }: SeenNode,
   asksKernel: boolean,
 ): Promise<Explanation> {
   const { state, service, packet } = question
+  const settings = asksKernel ? await settledHere(mode, wanted, state.family) : wanted
   const endpoints = service
     ? endpointReasons(service, {
         family: state.family,
@@ -91,6 +94,18 @@ async function explained(
     const isDenied = error instanceof KernelError && error.kind === 'denied'
     return { ...planned, notAsked: `${messageOf(error)}${isDenied ? '; run it as root' : ''}` }
   }
+}
+
+/** What is left to the machine, as the proxy of this one has decided it. */
+async function settledHere(
+  mode: ModeName,
+  settings: ModeSettings,
+  family: IpFamily,
+): Promise<ModeSettings> {
+  if (mode !== 'userspace') return settings
+  const { settledPortals } = await import('../modes/userspace/open-ways.js')
+  const portals = await settledPortals(settings.userspace.portals, family)
+  return { ...settings, userspace: { ...settings.userspace, portals } }
 }
 
 function forPrograms(question: Question, explanation: Explanation) {

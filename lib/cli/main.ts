@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-import { CommanderError } from 'commander'
+import { CommanderError, type Command } from 'commander'
 import { ConfigError, KernelError, SourceError } from '../errors.js'
-import { createProgram, nearestFlag } from './program.js'
+import { createProgram, hintAbout } from './program.js'
 
 // `kube-proxy render … | head` closes the pipe early; that is no failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -14,22 +14,23 @@ const exitCode = await main(process.argv.slice(2))
 process.exit(exitCode)
 
 async function main(argv: readonly string[]): Promise<number> {
+  let commands: readonly Command[] = []
   try {
     const { program, argv: rest } = await createProgram(argv)
+    commands = program.commands
     await program.parseAsync(rest, { from: 'user' })
     return typeof process.exitCode === 'number' ? process.exitCode : 0
   } catch (error) {
-    return report(error)
+    if (!(error instanceof CommanderError)) return report(error)
+    // Commander has said already what is wrong, or has printed the help it was asked for.
+    const called = commands.find((command) => command.name() === argv[0])
+    const hint = hintAbout(error.message, called)
+    if (hint !== undefined) say(hint)
+    return error.exitCode === 0 ? 0 : 2
   }
 }
 
 function report(error: unknown): number {
-  // Commander has said already what is wrong, or has printed the help it was asked for.
-  if (error instanceof CommanderError) {
-    const near = nearestFlag(error.message)
-    if (near !== undefined) say(`did you mean ${near}?`)
-    return error.exitCode === 0 ? 0 : 2
-  }
   if (error instanceof ConfigError) {
     say(error.message)
     say('nothing was touched; kube-proxy --help lists the flags, docs/configuration.md the keys')

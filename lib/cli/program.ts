@@ -65,13 +65,20 @@ export async function createProgram(
   return { program, argv: isSubcommand ? argv : normalizeArguments(argv) }
 }
 
-/** The flag that was meant, for a message about an unknown one. Commander trips over `=value`. */
-export function nearestFlag(message: string): string | undefined {
+/** What was meant, for a message about an unknown flag. Commander trips over `=value`. */
+export function hintAbout(message: string, command: Command | undefined): string | undefined {
   const flag = /unknown option '--([^=']+)/.exec(message)?.[1]
   if (flag === undefined) return undefined
   const flags = [...keyEntries.flatMap(([, key]) => key.flags), ...actionFlags.map((of) => of.flag)]
-  const near = nearest(flag, flags)
-  return near === undefined ? undefined : `--${near}`
+  const known = command?.options.flatMap(({ long }) => long?.slice('--'.length) ?? []) ?? flags
+  if (command && flags.includes(flag)) {
+    const elsewhere = known.includes('config')
+      ? '; its key in the file of --config counts here'
+      : ''
+    return `--${flag} is for running the proxy, not for ${command.name()}${elsewhere}`
+  }
+  const near = nearest(flag, known)
+  return near === undefined ? undefined : `did you mean --${near}?`
 }
 
 /** Flags of the run command, from the table of configuration keys, under its headings. */

@@ -38,6 +38,14 @@ t.test('a wrong flag, value or file ends with 2 and names what is wrong', async 
   })
   const cases: readonly (readonly [args: readonly string[], says: RegExp])[] = [
     [['--proxy-mod=ipvs'], /unknown option '--proxy-mod=?.*did you mean --proxy-mode\?/s],
+    [
+      ['explain', 'x', '--manifest', 'y'],
+      /unknown option '--manifest'.*did you mean --manifests\?/s,
+    ],
+    [
+      ['explain', 'x', '--userspace-portals=auto'],
+      /--userspace-portals is for running the proxy, not for explain; its key .* --config counts/,
+    ],
     [['--proxy-mode=ipvz'], /--proxy-mode: "ipvz" is not one of .*nothing was touched/s],
     [['--conntrack-min'], /option '--conntrack-min <value>' argument missing/],
     [['--config', '/does/not/exist'], /--config: \/does\/not\/exist cannot be read/],

@@ -26,6 +26,18 @@ t.test(
 )
 
 t.test(
+  'where portals are left to a machine without iptables, addresses are explained',
+  async (t) => {
+    const question = ['explain', 'web', '--mode', 'userspace', '--manifests', examples, '--live']
+    const argv = [process.execPath, main, ...question, '--node', 'node-1']
+    const { stdout, code } = await runCommand('env', ['PATH=/nowhere', ...argv])
+    t.equal(code, 0)
+    t.match(stdout, /address of this machine/)
+    t.notMatch(stdout, /REDIRECT|KUBE-/)
+  },
+)
+
+t.test(
   'explain says who refuses or throws away, and which endpoints a policy leaves out',
   async (t) => {
     t.match((await explain('closed')).stdout, /has no endpoints.*\n.*\n\nSo it is refused/)

@@ -98,6 +98,22 @@ export async function openIptables(family: IpFamily, run?: Run): Promise<Iptable
   }
 }
 
+/** What `auto` comes to on this machine. Who may not look at rules cannot tell, and gets them explained. */
+export async function settledPortals(
+  portals: ModeSettings['userspace']['portals'],
+  family: IpFamily,
+  run?: Run,
+): Promise<ModeSettings['userspace']['portals']> {
+  if (portals !== 'auto') return portals
+  try {
+    await openIptables(family, run)
+    return 'iptables'
+  } catch (error) {
+    const isDenied = error instanceof KernelError && error.kind === 'denied'
+    return isMissing(error) && !isDenied ? 'addresses' : 'iptables'
+  }
+}
+
 /** A lock that somebody holds, or a time-out, is no reason to serve less for good. */
 export function isMissing(error: unknown): boolean {
   return error instanceof KernelError && missing.has(error.kind)
