@@ -497,6 +497,19 @@ function udpTests(t: Test, create: Create): void {
     t.equal(sum(bench.path.takeCounts()[0], 'dialErrors'), bench.entries.length)
   })
 
+  t.test('a dead UDP endpoint is left alone for a while', async (t) => {
+    const bench = await openBench(t, create, {
+      ...{ udp: ['a'], deadUdp: 1, udpIdleMs: 60_000, passiveHealth: true },
+    })
+    const answers: string[] = []
+    for (let client = 0; client < 6; client++) {
+      const { name } = await openUdpClient(t, bench.port)
+      answers.push(await Promise.race([name(), sleep(100, '')]))
+    }
+    // In turn three of them would be sent there.
+    t.equal(answers.filter((answer) => answer === '').length, 1, answers.join())
+  })
+
   t.test('US61: a datagram that nobody serves is dropped, and counted', async (t) => {
     const bench = await openBench(t, create, { udp: [] })
     const client = await openUdpClient(t, bench.port)
