@@ -62,7 +62,7 @@ export async function run(): Promise<BenchResults> {
     row('netlink', 5_000, 'replaced', 300),
     row('netlink', 5_000, 'scaled', 300),
     ...[1_000, 10_000].flatMap((services) =>
-      kinds.map((kind) => row('netlink', services, kind, 300)),
+      kinds.map((kind) => row('netlink', services, kind, 300, { warmUp })),
     ),
     row('netlink', 5_000, 'replaced', 1200, { everyMs: 50 }),
     row('netlink', 5_000, 'replaced', 1200, { everyMs: 50, warmUp }),
