@@ -102,11 +102,10 @@ export async function openIptables(family: IpFamily, run?: Run): Promise<Iptable
 export async function settledPortals(
   portals: ModeSettings['userspace']['portals'],
   family: IpFamily,
-  run?: Run,
 ): Promise<ModeSettings['userspace']['portals']> {
   if (portals !== 'auto') return portals
   try {
-    await openIptables(family, run)
+    await openIptables(family)
     return 'iptables'
   } catch (error) {
     const isDenied = error instanceof KernelError && error.kind === 'denied'

@@ -504,7 +504,7 @@ function udpTests(t: Test, create: Create): void {
     const answers: string[] = []
     for (let client = 0; client < 6; client++) {
       const { name } = await openUdpClient(t, bench.port)
-      answers.push(await Promise.race([name(), sleep(100, '')]))
+      answers.push(await Promise.race([name(), sleep(300, '')]))
     }
     // In turn three of them would be sent there.
     t.equal(answers.filter((answer) => answer === '').length, 1, answers.join())
