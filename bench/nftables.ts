@@ -295,12 +295,15 @@ function rawSlice(index: number, generation: number, count = endpointsPerService
     addressType: 'IPv4',
     ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
     endpoints: Array.from({ length: count }, (_, endpoint) => {
-      const number =
-        index * endpointsPerService + endpoint + (endpoint === 0 ? generation << 17 : 0)
+      const serial = index * endpointsPerService + endpoint
+      // What replaces the first endpoint stands anywhere among the others, whatever the size of the
+      // cluster: endpoints have an order, and whose place in it changes is written, too.
+      const place = endpoint === 0 ? (generation * 53) % 128 : endpoint * 12
+      const number = (place << 17) + serial
       return {
         addresses: [`10.${(number >> 16) & 255}.${(number >> 8) & 255}.${number & 255}`],
         conditions: { ready: true, serving: true, terminating: false },
-        nodeName: `node-${index * endpointsPerService + endpoint < 1000 ? 1 : 2}`,
+        nodeName: `node-${serial < 1000 ? 1 : 2}`,
       }
     }),
   }

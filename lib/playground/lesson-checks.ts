@@ -91,11 +91,21 @@ export function onePodOnly(count: number): Check {
   }
 }
 
-export function ruleFor(count: number): Check {
-  return (facts) =>
-    readyPods(facts).length === count &&
-    facts.rulesMode === 'nftables' &&
-    facts.rules.some((line) => line.includes(`numgen random mod ${count} `))
+/** In a rule of the Service or, where it has its ClusterIP alone, in the map that all share. */
+export function endpointsInRules(count: number): Check {
+  return (facts) => {
+    const { rules, rulesMode, service } = facts
+    if (rulesMode !== 'nftables' || readyPods(facts).length !== count) return false
+    const places = rules
+      .filter((line) => /^add element ip6? kube-proxy \w+-endpoints /.test(line))
+      .flatMap((line) => line.split(/ \{ |, | \}/))
+      .filter((element) => element.startsWith(`${service.clusterIp} . ${service.port} . `))
+    const endpoints = new Set(places.map((element) => element.split(' : ')[1]))
+    return (
+      endpoints.size === count ||
+      rules.some((line) => line.includes(`numgen random mod ${count} map {`))
+    )
+  }
 }
 
 export function outsideSource(isKept: boolean): Check {

@@ -129,13 +129,14 @@ export const lessons: readonly Lesson[] = [
     id: 'nftables',
     title: 'nftables and its maps',
     story:
-      'nftables has maps: one rule looks up address, protocol and port, and finds the chain of the Service, be there ten or ten thousand. Another map holds the endpoints.',
+      'nftables has maps: one rule looks up address, protocol and port, and finds where to go on, be there ten Services or ten thousand.',
     needs: [['nftables']],
     tasks: () => [
       { words: 'Switch to nftables mode.', isDone: check.runsIn('nftables') },
       {
-        words: 'Scale to 5 pods and wait until all are ready: it is still one rule, with mod 5.',
-        isDone: check.ruleFor(5),
+        words:
+          'Scale to 5 pods and wait until all are ready: no rule more, the map of endpoints is larger.',
+        isDone: check.endpointsInRules(5),
       },
       { words: 'Send 100: all five answer.', isDone: check.everybodyAnswered },
     ],

@@ -50,7 +50,7 @@ export function storyOf(
     owner: firstKnown(
       ownerOf(targetOf(verdict) ?? ''),
       ownerOf(chain),
-      isAbout(rule, asked) ? ownerOfTarget : '',
+      isAbout(rule, asked) || looksUpTarget(table, rule) ? ownerOfTarget : '',
     ),
   }))
   const isDropped = events.some(
@@ -82,6 +82,10 @@ function isAbout(rule: string, { ip, port }: StoryContext['target']): boolean {
   const names = / (?:daddr|-d) /.test(` ${rule}`)
   return isNamed || (`${rule} `.includes(`dport ${port} `) && !names)
 }
+
+/** Our maps are read by the address a packet was sent to; those of others by who knows what. */
+const looksUpTarget = (table: string, rule: string) =>
+  /^ip6? kube-proxy$/.test(table) && / v?map @/.test(rule)
 
 const unseen: TracedPacket = {
   inInterface: '',

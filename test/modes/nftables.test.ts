@@ -56,7 +56,12 @@ void t.test(
     const dns = { name: 'dns', protocol: 'UDP', port: 53, clusterIp: '10.96.0.11' } as const
     const lines = (...specs: Parameters<typeof state>[0]) => render(...specs).split('\n')
     const some = lines(service({ name: 'a' }), service({ name: 'b', clusterIp: '10.96.0.12' }))
-    t.equal(some.filter((line) => line.endsWith(' goto tcp-up-to-4')).length, 2)
+    t.match(
+      some.find((line) => line.startsWith('add element ip kube-proxy service-ips ')),
+      '{ 10.96.0.10 . tcp . 80 comment "default/a:http" : goto tcp-up-to-4, ' +
+        '10.96.0.12 . tcp . 80 comment "default/b:http" : goto tcp-up-to-4 }',
+    )
+    t.notMatch(some.join('\n'), /chain ip kube-proxy (?:service|local)-[A-Z2-7]{8}/)
     t.match(
       some.filter((line) => line.includes('rule ip kube-proxy tcp-up-to-4')),
       [
@@ -75,7 +80,7 @@ void t.test(
     t.match(lines(service(dns)).join('\n'), '10.96.0.11 . 53 . 1 : 10.180.0.2 . 8080')
     const here = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
     const local = lines(service({ internalPolicyLocal: true, endpoints: here })).join('\n')
-    t.match(local, / local-\S+ goto tcp-up-to-4\n/)
+    t.match(local, '10.96.0.10 . tcp . 80 comment "default/web:http" : goto tcp-up-to-4')
     t.notMatch(local, '10.180.1.1 . 8080', 'policy Local: endpoints of this node only')
     for (const other of [{ nodePort: 30080 }, { externalIps: ['203.0.113.1'] }]) {
       t.notMatch(render(service(other)), 'up-to', 'packets to other addresses have other keys')
@@ -107,28 +112,34 @@ void t.test(
   },
 )
 
-void t.test('another number of endpoints changes elements only, up to the next size', async (t) => {
-  const cluster = states()
-  const plan = planner()
-  const other = service({ name: 'other', clusterIp: '10.96.0.11', endpoints: 5 })
-  const commands = (before: number, after: number) => {
-    const old = plan(cluster.put(other, service({ endpoints: before })).take())
-    const now = plan(cluster.put(service({ endpoints: after })).take())
-    return new Set(between(now, old).commands.map((command) => command.do))
-  }
-  for (const [before, after] of [
-    [1, 2],
-    [3, 4],
-    [4, 3],
-    [5, 6],
-    [16, 7],
-  ] as const) {
-    const done = commands(before, after)
-    const others = [...done].filter((verb) => !verb.endsWith('-element'))
-    t.same([done.size > 0, others], [true, []], `${before} to ${after}`)
-  }
-  t.ok(commands(4, 5).has('add-rule'), 'the next size has a chain of its own')
-})
+void t.test(
+  'another number of endpoints changes elements only, but for the first of a size',
+  async (t) => {
+    const cluster = states()
+    const plan = planner()
+    const others = [1, 5].map((endpoints) =>
+      service({ name: `other-${endpoints}`, clusterIp: `10.96.0.1${endpoints}`, endpoints }),
+    )
+    const commands = (before: number, after: number) => {
+      const old = plan(cluster.put(...others, service({ endpoints: before })).take())
+      const now = plan(cluster.put(service({ endpoints: after })).take())
+      return new Set(between(now, old).commands.map((command) => command.do))
+    }
+    for (const [before, after] of [
+      [1, 2],
+      [3, 4],
+      [4, 3],
+      [4, 5],
+      [5, 6],
+      [16, 7],
+    ] as const) {
+      const done = commands(before, after)
+      const rest = [...done].filter((verb) => !verb.endsWith('-element'))
+      t.same([done.size > 0, rest], [true, []], `${before} to ${after}`)
+    }
+    t.ok(commands(16, 17).has('add-chain'), 'the first of a size brings its chains')
+  },
+)
 
 void t.test('the last Service of about as many endpoints takes their chains along', async (t) => {
   const cluster = states()
@@ -301,8 +312,11 @@ void t.test('NF18: a change touches its service only, and no change says nothing
   ])
   t.equal(lines.length, 3, 'no rule; and 10.180.0.2 still belongs to the others')
   t.equal(after.parts.get('default/s8:http/TCP'), before.parts.get('default/s8:http/TCP'))
-  const gone = renderChanges(plan(cluster.remove(many[7]!).take()), after)
-  t.match(gone, /flush chain/)
+  const without = plan(cluster.remove(many[7]!).take())
+  t.notMatch(renderChanges(without, after), 'chain', 'what it had were elements')
+  const rich = plan(cluster.put(service({ nodePort: 30080 })).take())
+  const gone = renderChanges(plan(cluster.remove(service()).take()), rich)
+  t.match(gone, /flush chain ip kube-proxy service-/)
   t.notMatch(gone, /delete chain/, 'NF20: later')
 })
 

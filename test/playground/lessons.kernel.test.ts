@@ -121,3 +121,14 @@ t.test('every lesson sees when its tasks are done, and not before', { skip }, as
     await t.rejects(player.do({ do: 'lesson', id: 'none' }), /there is none of that name/)
   })
 })
+
+t.test('the lesson of nftables finds endpoints in a shared map, too', { skip }, async (t) => {
+  await withPlayer('lesson-map', ['nftables', 'iptables'], async (player) => {
+    await player.do({ do: 'type', type: 'ClusterIP' }, { do: 'lesson', id: 'nftables' })
+    await solutions['nftables']?.(player)
+    t.match(active(player)?.tasks, [{ isDone: true }, { isDone: true }, { isDone: true }])
+    await player.see('elements', ({ rules }) =>
+      rules.lines.some(({ text }) => text.includes('element ip kube-proxy tcp-endpoints {')),
+    )
+  })
+})

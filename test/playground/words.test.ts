@@ -75,9 +75,11 @@ t.test('lines say who is meant, what happens to them and which object is the rea
     },
   )
   const nftables = (line: string) => words('nftables', `add ${line}`)
-  t.match(nftables('rule ip kube-proxy service-SUSTUHLJ-default/web/tcp/http goto tcp-up-to-4'), {
-    words: /one endpoint by chance, for every Service of up to 4/,
-    object: 'Service default/web, port http',
+  const goTo = '{ 10.96.0.10 . tcp . 80 comment "default/web:http" : goto tcp-up-to-4 }'
+  t.match(nftables(`element ip kube-proxy service-ips ${goTo}`), {
+    words:
+      /^10\.96\.0\.10 \. tcp \. 80 stands.*one endpoint by chance, for every Service of up to 4/,
+    object: /^Service default\/web, port http: spec\.clusterIP/,
   })
   t.match(nftables('rule ip kube-proxy tcp-up-to-4 jump tcp-draw-4'), {
     words: /who draws an empty one draws again/,

@@ -79,12 +79,7 @@ export function choicePart(choice: Choice): RulesetPart {
 }
 
 /** NF14 without affinity, NF15 with it. */
-export function balance(
-  service: DesiredService,
-  endpoints: readonly Endpoint[],
-  shared: SharedChoice | undefined,
-): readonly Rule[] {
-  if (shared) return [verdictRule({ kind: 'verdict', verdict: goTo(choiceChain(shared.choice)) })]
+export function balance(service: DesiredService, endpoints: readonly Endpoint[]): readonly Rule[] {
   if (service.affinitySeconds === undefined) return [dnatRule(service, endpoints)]
   const toEndpoint = endpoints.map((endpoint) => goTo(endpointChain(service, endpoint)))
   return [

@@ -8,7 +8,7 @@ export interface RulesetPart {
   readonly sets: readonly NftSet[]
   /** Other parts may claim the same keys, see claims.ts. */
   readonly elements: readonly Claim[]
-  /** Its rules choose an endpoint in a chain shared by all parts that have as many. */
+  /** Instead of chains of its own: those it shares with all parts that have about as many endpoints. */
   readonly choice?: Choice
 }
 

@@ -11,7 +11,7 @@ import type { DesiredService, Verdict as Outcome } from '../../state/desired-sta
 import { bitsOf, cidrContains, parseIp } from '../../state/ip.js'
 import { fromPods, goTo, jumpTo, verdictRule, type NodeFacts } from './base-rules.js'
 import { affinityOf, balance, sharedChoice, type SharedChoice } from './balance.js'
-import { chains, l4ProtocolOf, prefixed, serviceBaseName, sets } from './names.js'
+import { chains, choiceChain, l4ProtocolOf, prefixed, serviceBaseName, sets } from './names.js'
 import { elementOf, type Claim, type RulesetPart } from './part.js'
 
 /** Names of the chains of one service port; which of them exist depends on its policies. */
@@ -22,8 +22,26 @@ interface ServiceChains {
   readonly firewall: string
 }
 
+/** Where packets to a service port go, by the kind of address they carry. */
+interface Entrances {
+  readonly clusterIp: string
+  readonly external?: string
+  readonly firewall?: string
+  /** The endpoints, in their places, where `clusterIp` is a chain shared with other Services. */
+  readonly placed?: SharedChoice['placed']
+}
+
 /** Everything one service port puts into the ruleset. Pure, and a function of its arguments only. */
 export function servicePart(service: DesiredService, facts: NodeFacts): RulesetPart {
+  const shared = sharedChoice(service)
+  if (!shared) return partWithChains(service, facts)
+  // No chain of its own: any transaction, anybody's, looks at every chain there is.
+  const { choice, placed } = shared
+  const elements = elementsOf(service, { clusterIp: choiceChain(choice), placed })
+  return { chains: [], sets: [], elements, choice }
+}
+
+function partWithChains(service: DesiredService, facts: NodeFacts): RulesetPart {
   const baseName = serviceBaseName(service.name)
   const names: ServiceChains = {
     cluster: prefixed('service', baseName),
@@ -36,24 +54,23 @@ export function servicePart(service: DesiredService, facts: NodeFacts): RulesetP
     service.internal === 'cluster' || (external.length > 0 && service.clusterEndpoints.length > 0)
   const usesLocal = service.internal === 'local' || service.external === 'local'
   const affinity = affinityOf(service, { usesCluster, usesLocal })
-  const shared = sharedChoice(service)
   const own: Chain[] = [...affinity.chains]
   if (usesCluster) {
-    own.push({ name: names.cluster, rules: balance(service, service.clusterEndpoints, shared) })
+    own.push({ name: names.cluster, rules: balance(service, service.clusterEndpoints) })
   }
   if (usesLocal) {
-    own.push({ name: names.local, rules: balance(service, service.localEndpoints, shared) })
+    own.push({ name: names.local, rules: balance(service, service.localEndpoints) })
   }
   if (external.length > 0) own.push({ name: names.external, rules: external })
   if (isFirewalled(service)) {
     own.push({ name: names.firewall, rules: firewallRules(service, facts) })
   }
-  return {
-    chains: own,
-    sets: affinity.sets,
-    elements: elementsOf(service, names, { hasExternalChain: external.length > 0, shared }),
-    ...(shared ? { choice: shared.choice } : {}),
-  }
+  const elements = elementsOf(service, {
+    clusterIp: service.internal === 'local' ? names.local : names.cluster,
+    ...(external.length > 0 ? { external: names.external } : {}),
+    ...(isFirewalled(service) ? { firewall: names.firewall } : {}),
+  })
+  return { chains: own, sets: affinity.sets, elements }
 }
 
 /** NF16: the way of packets that come by node port, external or load-balancer address. */
@@ -107,11 +124,7 @@ function firewallRules(service: DesiredService, facts: NodeFacts): readonly Rule
 
 function elementsOf(
   service: DesiredService,
-  names: ServiceChains,
-  {
-    hasExternalChain,
-    shared,
-  }: { readonly hasExternalChain: boolean; readonly shared: SharedChoice | undefined },
+  { clusterIp, external, firewall, placed }: Entrances,
 ): readonly Claim[] {
   const { key: owner, portName, port, nodePort } = service
   const protocol = l4ProtocolOf(service.protocol)
@@ -122,11 +135,9 @@ function elementsOf(
     verdict?: Verdict,
     endpoints?: readonly DnatTarget[],
   ) => {
-    // The maps of verdicts that name no chain of the service say whose they are.
-    const comment =
-      verdict && set !== sets.serviceIps && set !== sets.serviceNodePorts
-        ? { comment: portName }
-        : {}
+    // Verdicts that name no chain of the service say whose they are.
+    const namesService = !placed && (set === sets.serviceIps || set === sets.serviceNodePorts)
+    const comment = verdict && !namesService ? { comment: portName } : {}
     const made = elementOf(owner, set, key, {
       ...(verdict ? { verdict } : {}),
       ...(endpoints ? { endpoints } : {}),
@@ -143,23 +154,20 @@ function elementsOf(
   const internal = refusalOf(service.internal)
   const clusterKey = [service.clusterIp, protocol, port]
   if (internal) claim(sets.noEndpointServices, clusterKey, internal)
-  else {
-    const chain = service.internal === 'local' ? names.local : names.cluster
-    claim(sets.serviceIps, clusterKey, goTo(chain), shared?.placed)
-  }
+  else claim(sets.serviceIps, clusterKey, goTo(clusterIp), placed)
   for (const ip of externalIps) {
     const key = [ip, protocol, port]
-    if (hasExternalChain) claim(sets.serviceIps, key, goTo(names.external))
+    if (external !== undefined) claim(sets.serviceIps, key, goTo(external))
     if (refusal) claim(sets.noEndpointServices, key, refusal)
   }
   if (nodePort !== 0) {
     const key = [protocol, nodePort]
-    if (hasExternalChain) claim(sets.serviceNodePorts, key, goTo(names.external))
+    if (external !== undefined) claim(sets.serviceNodePorts, key, goTo(external))
     if (refusal) claim(sets.noEndpointNodePorts, key, refusal)
   }
-  if (isFirewalled(service)) {
+  if (firewall !== undefined) {
     for (const ip of service.loadBalancerIps) {
-      claim(sets.firewallIps, [ip, protocol, port], goTo(names.firewall))
+      claim(sets.firewallIps, [ip, protocol, port], goTo(firewall))
     }
   }
   // Only a pod of this node can meet itself through this node's rules (S24).
