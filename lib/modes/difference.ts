@@ -10,7 +10,7 @@ export interface Difference {
   readonly owner: string
 }
 
-/** `default/web:http` of `default/web:http/TCP`, as operators know it. */
+/** `default/web:http` of `default/web:http/TCP`, as operators know it; empty for any other key. */
 export function ownerText(key: string): string {
-  return key.replace(/\/(TCP|UDP|SCTP)$/, '')
+  return /^(.*)\/(?:TCP|UDP|SCTP)$/.exec(key)?.[1] ?? ''
 }

@@ -28,10 +28,12 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
         const story = await traced(world)
         const rules = rulesOfSent(t, story)
         if (mode === 'nftables') {
-          t.match(
-            rules.join('\n'),
-            /ip kube-proxy services \(default\/web:http\): .*vmap @service-ips/,
-          )
+          for (const rule of ['services', 'tcp-draw-4']) {
+            t.match(
+              rules.join('\n'),
+              new RegExp(`ip kube-proxy ${rule} \\(default/web:http\\): .*map @`),
+            )
+          }
         } else if (mode === 'iptables') {
           t.match(rules.join('\n'), /ip nat KUBE-SERVICES \(default\/web:http\): .*10\.96\.0\.10/)
           t.match(rules.join('\n'), /ip nat KUBE-SVC-\S+ \(default\/web:http\): .*dnat/)

@@ -84,10 +84,11 @@ void t.test('elements of one set share a command', async (t) => {
   )
 })
 
-void t.test('NF23, NF30: nft 1.0.1 and newer, but not the releases that misread', async (t) => {
+void t.test('NF23, NF30: nft 1.0.3 and newer, but not the releases that misread', async (t) => {
   t.match(checkNftVersion('nftables v1.0.6 (Lester Gooch #5)'), { ok: true, seen: '1.0.6' })
   t.match(checkNftVersion('nftables v1.1.3 (Commodore Bullmoose #4)'), { ok: true })
-  t.match(checkNftVersion('nftables v1.0.0 (Fearless Fosdick)'), { ok: false, fix: /1\.0\.1/ })
+  t.match(checkNftVersion('nftables v1.0.3 (Lester Gooch #2)'), { ok: true })
+  t.match(checkNftVersion('nftables v1.0.2 (Lester Gooch)'), { ok: false, fix: /1\.0\.3/ })
   t.match(checkNftVersion('nftables v0.9.8 (E.D.S.)'), { ok: false })
   t.match(checkNftVersion('nftables v1.0.6.1 (Lester Gooch #5)'), { ok: false, fix: /refused/ })
   t.match(checkNftVersion('what?'), { ok: false, seen: 'what?' })
@@ -115,6 +116,7 @@ void t.test('what nft prints becomes a kind of error, and the text is kept', asy
     ['Error: syntax error, unexpected newline', 'invalid'],
     ['Error: Could not process rule: Device or resource busy', 'busy'],
     ['Error: Could not process rule: Operation not supported', 'unsupported'],
+    ['', 'denied'],
     ['killed', 'failed'],
   ] as const
   for (const [stderr, kind] of cases) {
@@ -123,6 +125,8 @@ void t.test('what nft prints becomes a kind of error, and the text is kept', asy
       .catch((thrown: unknown) => thrown)
     t.match(error, { name: 'KernelError', kind, detail: stderr })
   }
+  const silent = nft('').commit(transaction)
+  await t.rejects(silent, { message: /: nft ended with 1 and said nothing$/ })
   const calm = new Nft(() => Promise.reject(new Error('must not run')))
   t.equal(await calm.commit({ table, commands: [] }), 0, 'nothing to say runs nothing')
 })
@@ -150,4 +154,21 @@ void t.test('NF15: clients are read from what nft lists, and nothing else is', a
   )
   t.same(rememberedIn(listing, 'ip6', sets).get('a'), [{ address: 'fd00::1', expiresMs: 7000 }])
   t.equal(rememberedIn('{}', 'ip', sets).size, 0)
+})
+
+void t.test('NF15: where nft lists sets without elements, the table is listed', async (t) => {
+  const full = {
+    nftables: [{ set: { name: 'a', elem: [{ elem: { val: '192.0.2.1', expires: 7 } }] } }],
+  }
+  const asked: string[] = []
+  const run: RunCommand = (_file, args) => {
+    asked.push(args.join(' '))
+    const isTable = args[2] === 'table'
+    const stdout = JSON.stringify(isTable ? full : { nftables: [{ set: { name: 'a' } }] })
+    return Promise.resolve({ code: 0, stdout, stderr: '' })
+  }
+  const affinity: NftSet = { name: 'a', key: ['address'], holds: 'keys', timeoutSeconds: 10 }
+  const found = await new Nft(run).remembered({ family: 'ip', name: 'kube-proxy' }, [affinity])
+  t.same([...found], [['a', [{ address: '192.0.2.1', expiresMs: 7000 }]]])
+  t.same(asked, ['-j list sets table ip kube-proxy', '-j list table ip kube-proxy'])
 })

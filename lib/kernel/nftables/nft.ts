@@ -44,10 +44,15 @@ export class Nft implements RulesetWriter, ClientReader {
     { family, name }: TableRef,
     sets: readonly NftSet[],
   ): Promise<ReadonlyMap<string, readonly Remembered[]>> {
+    const listing = async (...what: readonly string[]) => {
+      const argv = ['-j', 'list', ...what, family, name]
+      return (await this.#checked(argv, `list sets of nftables table ${name}`)).stdout
+    }
     try {
-      const argv = ['-j', 'list', 'sets', 'table', family, name]
-      const { stdout } = await this.#checked(argv, `list sets of nftables table ${name}`)
-      return rememberedIn(stdout, family, sets)
+      const listed = await listing('sets', 'table')
+      // Before 1.0.6 the elements are told with the whole table only.
+      const hasElements = listed.includes('"elem":')
+      return rememberedIn(hasElements ? listed : await listing('table'), family, sets)
     } catch (error) {
       if (error instanceof KernelError && error.kind === 'not-found') return new Map()
       throw error
@@ -57,7 +62,8 @@ export class Nft implements RulesetWriter, ClientReader {
   async #checked(args: readonly string[], action: string, stdin?: string): Promise<CommandResult> {
     const result = await this.#run('nft', args, stdin === undefined ? {} : { stdin })
     if (result.code === 0) return result
-    throw new KernelError(kindOf(result.stderr), `${action}: ${firstLine(result.stderr)}`, {
+    const said = firstLine(result.stderr) || `nft ended with ${result.code} and said nothing`
+    throw new KernelError(kindOf(result.stderr), `${action}: ${said}`, {
       detail: result.stderr.slice(0, 4096),
     })
   }
@@ -88,7 +94,8 @@ export async function dropTable(writer: RulesetWriter, { family, name }: TableRe
 
 /** The one place where words of nft and the kernel are read. */
 function kindOf(stderr: string): KernelErrorKind {
-  if (stderr.includes('Operation not permitted')) return 'denied'
+  // Before 1.0.5 nft says nothing when it may not even read the ruleset.
+  if (stderr.includes('Operation not permitted') || stderr.trim() === '') return 'denied'
   if (stderr.includes('No such file or directory')) return 'not-found'
   if (stderr.includes('File exists')) return 'exists'
   if (stderr.includes('resource busy')) return 'busy'

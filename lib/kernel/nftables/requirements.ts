@@ -7,7 +7,12 @@ export interface VersionVerdict {
   readonly fix: string
 }
 
-const leastNft = [1, 0, 1] as const
+/**
+ * kube-proxy takes 1.0.1, but before 1.0.3 nft refuses a number in the key of a map, which those of
+ * endpoints have. Netlink does not need the program at all.
+ */
+const leastNft = [1, 0, 3] as const
+const nftFix = `install nftables ${leastNft.join('.')} or newer`
 const leastKernel = [5, 13] as const
 
 /** Releases that accept our rules and then crash on them or read them wrongly (NF30). */
@@ -19,7 +24,7 @@ const badNft: Readonly<Record<string, string>> = {
 export function checkNftVersion(output: string): VersionVerdict {
   const text = /\bv(\d+(?:\.\d+)+)/.exec(output)?.[1]
   if (text === undefined) {
-    return { ok: false, seen: output.trim(), fix: 'install nftables 1.0.1 or newer' }
+    return { ok: false, seen: output.trim(), fix: nftFix }
   }
   const bad = badNft[text]
   if (bad !== undefined) {
@@ -30,7 +35,7 @@ export function checkNftVersion(output: string): VersionVerdict {
     }
   }
   const ok = atLeast(text, leastNft)
-  return { ok, seen: text, fix: ok ? '' : 'install nftables 1.0.1 or newer' }
+  return { ok, seen: text, fix: ok ? '' : nftFix }
 }
 
 export const skipKernelCheckVariable = 'KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK'

@@ -88,7 +88,7 @@ const featureFix =
   'load or build the kernel modules nf_tables, nft_nat, nft_masq, nft_fib, nft_numgen, nft_reject and nft_ct'
 
 async function nftFinding(nft: Nft, required: boolean): Promise<Finding> {
-  const what = 'nft 1.0.1 or newer'
+  const what = 'nft 1.0.3 or newer'
   try {
     return finding(what, required, checkNftVersion(await nft.version()))
   } catch (error) {
