@@ -60,6 +60,8 @@ export class Tracker {
   readonly #serviceCidrs = new Map<string, ServiceCidrObject>()
   #node: NodeObject | undefined
   #localAddresses: readonly string[] = []
+  /** Whether what all Services have in common may differ from the last states. */
+  #nodeChanged = false
   #states: readonly DesiredState[]
   #healthChecks = new Map<string, HealthCheck>()
   #withoutLocal = new Map<string, number>()
@@ -94,16 +96,19 @@ export class Tracker {
 
   upsertServiceCidr(object: ServiceCidrObject): void {
     this.#serviceCidrs.set(object.name, object)
+    this.#nodeChanged = true
   }
 
   removeServiceCidr(name: string): void {
     this.#serviceCidrs.delete(name)
+    this.#nodeChanged = true
   }
 
   /** This node's object, or undefined once it is gone. */
   setNode(node: NodeObject | undefined): void {
     const zoneChanged = node?.zone !== this.#node?.zone
     this.#node = node
+    this.#nodeChanged = true
     // E18: hints are read through the zone, so every Service may look different now.
     if (zoneChanged) this.#index.markAll()
   }
@@ -111,6 +116,7 @@ export class Tracker {
   /** The addresses of this node's interfaces, in the order of the interfaces. */
   setLocalAddresses(addresses: readonly string[]): void {
     this.#localAddresses = addresses
+    this.#nodeChanged = true
   }
 
   /** What was said about the endpoints of a Service, for whoever explains why one is not used. */
@@ -126,7 +132,8 @@ export class Tracker {
   take(): Taken {
     const { dirty, pending, triggerTimes } = this.#index.takeDirty()
     const previous = this.#states
-    this.#states = previous.map((state) => this.#next(state, dirty))
+    this.#states = previous.map((state) => this.#next(this.#withNode(state), dirty))
+    this.#nodeChanged = false
     const changes = new Map<IpFamily, number>()
     let hasUdpChanges = false
     for (const [index, state] of this.#states.entries()) {
@@ -153,14 +160,18 @@ export class Tracker {
     }
   }
 
-  #next(state: DesiredState, dirty: ReadonlySet<string>): DesiredState {
-    const { family } = state
-    const node = keepEqual(state.node, this.#nodeView(family))
-    const serviceCidrs = keepEqual(state.serviceCidrs, this.#cidrsOf(family))
-    const services = state.services.update(this.#rebuilt(state, dirty))
-    return services === state.services && node === state.node && serviceCidrs === state.serviceCidrs
+  #withNode(state: DesiredState): DesiredState {
+    if (!this.#nodeChanged) return state
+    const node = keepEqual(state.node, this.#nodeView(state.family))
+    const serviceCidrs = keepEqual(state.serviceCidrs, this.#cidrsOf(state.family))
+    return node === state.node && serviceCidrs === state.serviceCidrs
       ? state
-      : Object.freeze({ family, services, node, serviceCidrs })
+      : Object.freeze({ ...state, node, serviceCidrs })
+  }
+
+  #next(state: DesiredState, dirty: ReadonlySet<string>): DesiredState {
+    const services = state.services.update(this.#rebuilt(state, dirty))
+    return services === state.services ? state : Object.freeze({ ...state, services })
   }
 
   /** The entries of every dirty Service, with the old reference wherever nothing changed. */

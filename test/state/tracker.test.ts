@@ -418,6 +418,7 @@ t.test('R09: a CIDR that two ServiceCIDRs hold stays while one of them lives', a
   const feed = new Feed()
   feed.tracker.upsertServiceCidr({ name: 'a', cidrs: ['10.96.0.0/12', 'fd00::/108'] })
   feed.tracker.upsertServiceCidr({ name: 'b', cidrs: ['10.96.0.0/12'] })
+  t.equal(feed.state().serviceCidrs.length, 1, 'a range that comes later')
   feed.tracker.removeServiceCidr('a')
   t.same(
     feed.state().serviceCidrs.map(({ text }) => text),
