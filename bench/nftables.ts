@@ -98,8 +98,8 @@ export async function run(): Promise<BenchResults> {
   return [...results.flatMap(resultsOf), ...kinds.map((kind) => growthOf(results, kind))]
 }
 
-/** Any new rule makes the kernel validate the table, see docs/nftables.md. */
-const ruleNote = 'the Service goes to another chain: a new rule'
+/** Any new rule or `goto` makes the kernel validate the table, see docs/nftables.md. */
+const gotoNote = 'the Service goes to another chain: a new goto'
 
 function growthOf(results: readonly (Row & Measured)[], kind: Kind): BenchResult {
   const [small, large] = [1_000, 10_000].map((services) =>
@@ -109,7 +109,7 @@ function growthOf(results: readonly (Row & Measured)[], kind: Kind): BenchResult
     name: `endpoint ${kind}, 10,000 against 1,000`,
     value: (large?.p50Ms ?? NaN) / (small?.p50Ms ?? NaN),
     unit: 'x',
-    ...(kind === 'scaled past 16' ? { note: ruleNote } : { target: '<= 1.5' }),
+    ...(kind === 'scaled past 16' ? { note: gotoNote } : { target: '<= 1.5' }),
   }
 }
 
