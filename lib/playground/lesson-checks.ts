@@ -91,22 +91,18 @@ export function onePodOnly(count: number): Check {
   }
 }
 
-/** In a rule of the Service or, where it has its ClusterIP alone, in the map that all share. */
+/** Drawn from by a rule of the Service or, where it has its ClusterIP alone, elements of the shared map. */
 export function endpointsInRules(count: number): Check {
-  return (facts) => {
-    const { rules, rulesMode, service } = facts
-    if (rulesMode !== 'nftables' || readyPods(facts).length !== count) return false
-    const places = rules
-      .filter((line) => /^add element ip6? kube-proxy \w+-endpoints /.test(line))
-      .flatMap((line) => line.split(/ \{ |, | \}/))
-      .filter((element) => element.startsWith(`${service.clusterIp} . ${service.port} . `))
-    const endpoints = new Set(places.map((element) => element.split(' : ')[1]))
-    return (
-      endpoints.size === count ||
-      rules.some((line) => line.includes(`numgen random mod ${count} map {`))
+  return (facts) =>
+    readyPods(facts).length === count &&
+    facts.rulesMode === 'nftables' &&
+    facts.rules.some(
+      (line) => line.includes(`numgen random mod ${count} `) || targetsIn(line).size === count,
     )
-  }
 }
+
+const targetsIn = (line: string) =>
+  new Set(Array.from(line.matchAll(/ : (\S+) \. \d+/g), ([, ip]) => ip))
 
 export function outsideSource(isKept: boolean): Check {
   return (facts) =>

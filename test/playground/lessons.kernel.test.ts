@@ -1,6 +1,7 @@
 import t from 'tap'
 import { hasReady, readyPods, withPlayer, type Player } from './played-stage.js'
 import type { LessonView } from '../../lib/playground/view.js'
+import { endpointsInRules, type LessonFacts } from '../../lib/playground/lesson-checks.js'
 import { lessons } from '../../lib/playground/lessons.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
@@ -131,4 +132,28 @@ t.test('the lesson of nftables finds endpoints in a shared map, too', { skip }, 
       rules.lines.some(({ text }) => text.includes('element ip kube-proxy tcp-endpoints {')),
     )
   })
+})
+
+t.test('the lesson of nftables counts endpoints wherever rules have them', (t) => {
+  const pods = [1, 2].map((number) => ({ state: 'ready', name: `web-${number}` }))
+  const isDone = (rule: string, count = 2) =>
+    endpointsInRules(count)({
+      pods,
+      rulesMode: 'nftables',
+      rules: [rule],
+    } as unknown as LessonFacts)
+  const elements = (...ips: string[]) =>
+    ips.map((ip, index) => `10.96.0.10 . 80 . ${index} : ${ip} . 8080`).join(', ')
+  const map = 'add element ip kube-proxy tcp-endpoints'
+  t.ok(isDone(`${map} { ${elements('10.1.0.1', '10.1.0.2', '10.1.0.1', '10.1.0.2')} }`))
+  t.notOk(isDone(`${map} { ${elements('10.1.0.1', '10.1.0.1')} }`))
+  t.notOk(isDone(`${map} { ${elements('10.1.0.1', '10.1.0.2', '10.1.0.3')} }`))
+  t.ok(isDone('… dnat ip to numgen random mod 2 map { 0 : 10.1.0.1 . 80, 1 : 10.1.0.2 . 80 }'))
+  t.ok(
+    isDone('… numgen random mod 2 vmap { 0 : goto endpoint-a, 1 : goto endpoint-b }'),
+    'affinity',
+  )
+  t.notOk(isDone('… dnat ip to ip daddr . tcp dport . numgen random mod 4 map @tcp-endpoints'))
+  t.notOk(isDone(`${map} { ${elements('10.1.0.1')} }`, 1), 'as many pods are ready')
+  t.end()
 })

@@ -12,7 +12,9 @@ export interface VersionVerdict {
  * endpoints have. Netlink does not need the program at all.
  */
 const leastNft = [1, 0, 3] as const
-const nftFix = `install nftables ${leastNft.join('.')} or newer`
+/** What to ask for. */
+export const leastNftText = `${leastNft.join('.')} or newer`
+const nftFix = `install nftables ${leastNftText}`
 const leastKernel = [5, 13] as const
 
 /** Releases that accept our rules and then crash on them or read them wrongly (NF30). */

@@ -4,6 +4,7 @@ import { Nft, type RulesetWriter } from '../../kernel/nftables/nft.js'
 import {
   checkKernelVersion,
   checkNftVersion,
+  leastNftText,
   type VersionVerdict,
 } from '../../kernel/nftables/requirements.js'
 import { openNfTables, type NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
@@ -88,7 +89,7 @@ const featureFix =
   'load or build the kernel modules nf_tables, nft_nat, nft_masq, nft_fib, nft_numgen, nft_reject and nft_ct'
 
 async function nftFinding(nft: Nft, required: boolean): Promise<Finding> {
-  const what = 'nft 1.0.3 or newer'
+  const what = `nft ${leastNftText}`
   try {
     return finding(what, required, checkNftVersion(await nft.version()))
   } catch (error) {
