@@ -1,12 +1,12 @@
 import { execFileSync } from 'node:child_process'
-import { readdirSync, readFileSync } from 'node:fs'
-import { cpus } from 'node:os'
+import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import type { Rule, Table } from '../lib/kernel/nftables/model.js'
 import { Nft, type RulesetWriter } from '../lib/kernel/nftables/nft.js'
 import { openNfTables } from '../lib/kernel/nftables-netlink/nf-tables.js'
 import { NftablesApplier } from '../lib/modes/nftables/apply.js'
+import { compileLate } from '../lib/modes/nftables/compile-late.js'
 import { nftablesPlanner } from '../lib/modes/nftables/plan.js'
 import { parseEndpointSlice } from '../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../lib/state/parse-service.js'
@@ -17,7 +17,7 @@ import { summarize } from './support/summary.js'
 
 const endpointsPerService = 10
 
-/** What changes: an endpoint for another, or how many there are, which may need another chain. */
+/** What changes: an endpoint for another, or how many there are, which may be another size. */
 const kinds = ['replaced', 'scaled', 'scaled past 16'] as const
 type Kind = (typeof kinds)[number]
 
@@ -28,17 +28,8 @@ interface Row {
   readonly changes: number
   /** Milliseconds between the starts of two changes; 0: one after the other. */
   readonly everyMs: number
-  /**
-   * Changes before those that are measured, one after the other. V8 compiles what a change runs
-   * again and again over its first 2,000, and whenever its threads get the processor of ours, one
-   * of them takes 3 ms longer.
-   */
+  /** Changes before those that are measured, one after the other: what V8 does changes with time. */
   readonly warmUp: number
-  /**
-   * Whether V8's threads are kept off our processor. A virtual machine's kernel does not always let
-   * them run elsewhere although it could, see docs/nftables.md.
-   */
-  readonly apart: boolean
 }
 
 const warmUp = 2000
@@ -60,8 +51,8 @@ export async function run(): Promise<BenchResults> {
     services: number,
     kind: Kind,
     changes: number,
-    pace: Partial<Pick<Row, 'everyMs' | 'warmUp' | 'apart'>> = {},
-  ): Row => ({ writer, services, kind, changes, everyMs: 0, warmUp: 0, apart: false, ...pace })
+    pace: Partial<Pick<Row, 'everyMs' | 'warmUp'>> = {},
+  ): Row => ({ writer, services, kind, changes, everyMs: 0, warmUp: 0, ...pace })
   const rows: readonly Row[] = [
     row('nft', 5_000, 'replaced', 40),
     row('nft', 5_000, 'scaled', 40),
@@ -70,10 +61,9 @@ export async function run(): Promise<BenchResults> {
     ...[1_000, 10_000].flatMap((services) =>
       kinds.map((kind) => row('netlink', services, kind, 300, { warmUp })),
     ),
-    row('netlink', 5_000, 'replaced', 1200, { everyMs: 50 }),
     ...(['replaced', 'scaled'] as const).flatMap((kind) =>
-      (cpus().length > 1 ? [false, true] : [false]).map((apart) => {
-        return row('netlink', 5_000, kind, 1200, { everyMs: 50, warmUp, apart })
+      [0, warmUp].map((before) => {
+        return row('netlink', 5_000, kind, 1200, { everyMs: 50, warmUp: before })
       }),
     ),
   ]
@@ -98,9 +88,6 @@ export async function run(): Promise<BenchResults> {
   return [...results.flatMap(resultsOf), ...kinds.map((kind) => growthOf(results, kind))]
 }
 
-/** Any new rule or `goto` makes the kernel validate the table, see docs/nftables.md. */
-const gotoNote = 'the Service goes to another chain: a new goto'
-
 function growthOf(results: readonly (Row & Measured)[], kind: Kind): BenchResult {
   const [small, large] = [1_000, 10_000].map((services) =>
     results.find((one) => one.services === services && one.kind === kind),
@@ -109,14 +96,13 @@ function growthOf(results: readonly (Row & Measured)[], kind: Kind): BenchResult
     name: `endpoint ${kind}, 10,000 against 1,000`,
     value: (large?.p50Ms ?? NaN) / (small?.p50Ms ?? NaN),
     unit: 'x',
-    ...(kind === 'scaled past 16' ? { note: gotoNote } : { target: '<= 1.5' }),
+    target: '<= 1.5',
   }
 }
 
-function paceOf({ everyMs, warmUp, apart }: Row): string {
+function paceOf({ everyMs, warmUp }: Row): string {
   if (everyMs === 0) return ''
-  const minute = warmUp > 0 ? 'a minute' : 'the first minute'
-  return `, ${1000 / everyMs}/s for ${minute}${apart ? ", V8's threads apart" : ''}`
+  return `, ${1000 / everyMs}/s for ${warmUp > 0 ? 'a later minute' : 'the first minute'}`
 }
 
 /** What was promised is for 5,000 Services. */
@@ -131,7 +117,7 @@ function resultsOf(row: Row & Measured): BenchResults {
         name: `${change} p99 / p50`,
         value: row.p99Ms / row.p50Ms,
         unit: 'x',
-        ...targetOfTail(row),
+        target: '<= 3',
       },
       { name: `${change}, last tenth / first`, value: row.drift, unit: 'x' },
     ]
@@ -147,11 +133,6 @@ function resultsOf(row: Row & Measured): BenchResults {
     { name: `${at}: process`, value: row.memoryMib, unit: 'MiB', ...promised('<= 220') },
     { name: `${at}: a bare rule`, value: row.bareRuleMs, unit: 'ms' },
   ]
-}
-
-function targetOfTail({ warmUp, apart }: Row): Pick<BenchResult, 'target' | 'note'> {
-  if (warmUp === 0) return { note: 'V8 still compiles' }
-  return apart ? { note: 'what of it is ours' } : { target: '<= 3' }
 }
 
 function inNamespace(row: Row): Measured {
@@ -183,7 +164,8 @@ export async function measureAndPrint(): Promise<void> {
 
 async function measure(row: Row): Promise<Measured> {
   const { services, changes } = row
-  if (row.apart) keepThreadsApart()
+  // As the mode does it.
+  compileLate()
   const tracker = new Tracker({
     families: ['IPv4'],
     nodeName: 'node-1',
@@ -253,15 +235,6 @@ async function measure(row: Row): Promise<Measured> {
     cpuMs: cpu,
     memoryMib,
     drift,
-  }
-}
-
-/** This thread on the first processor, those that V8 has for its own work on the others. */
-function keepThreadsApart(): void {
-  const others = `1-${cpus().length - 1}`
-  for (const thread of readdirSync('/proc/self/task')) {
-    const processors = thread === String(process.pid) ? '0' : others
-    execFileSync('taskset', ['--pid', '--cpu-list', processors, thread])
   }
 }
 

@@ -85,7 +85,7 @@ function isAbout(rule: string, { ip, port }: StoryContext['target']): boolean {
 
 /** Our maps are read by the address a packet was sent to; those of others by who knows what. */
 const looksUpTarget = (table: string, rule: string) =>
-  /^ip6? kube-proxy$/.test(table) && / v?map @/.test(rule)
+  /^ip6? kube-proxy$/.test(table) && / (?:v?map|dport) @/.test(rule)
 
 const unseen: TracedPacket = {
   inInterface: '',

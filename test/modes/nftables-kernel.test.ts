@@ -404,8 +404,8 @@ void t.test(
       [['delete', 'map', 'ip', 'kube-proxy', 'sctp-endpoints'], /incomplete/],
       [[instead('service-ips', '10.96.0.200 . tcp . 80', 'drop')], /map service-ips lacks /],
       [
-        [instead('service-ips', '10.96.0.200 . tcp . 80', 'jump tcp-up-to-4')],
-        /map service-ips lacks .* : goto tcp-up-to-4/,
+        [instead('service-ips', '10.96.0.200 . tcp . 80', 'jump tcp-services')],
+        /map service-ips lacks .* : goto tcp-services/,
       ],
       [
         [instead('service-ips', '10.96.0.200 . tcp . 80', 'goto tcp-draw-4')],

@@ -58,8 +58,12 @@ void t.test(
     const some = lines(service({ name: 'a' }), service({ name: 'b', clusterIp: '10.96.0.12' }))
     t.match(
       some.find((line) => line.startsWith('add element ip kube-proxy service-ips ')),
-      '{ 10.96.0.10 . tcp . 80 comment "default/a:http" : goto tcp-up-to-4, ' +
-        '10.96.0.12 . tcp . 80 comment "default/b:http" : goto tcp-up-to-4 }',
+      '{ 10.96.0.10 . tcp . 80 comment "default/a:http" : goto tcp-services, ' +
+        '10.96.0.12 . tcp . 80 comment "default/b:http" : goto tcp-services }',
+    )
+    t.match(
+      some.filter((line) => line.includes('rule ip kube-proxy tcp-services')),
+      [/ goto tcp-up-to-4$/],
     )
     t.notMatch(some.join('\n'), /chain ip kube-proxy (?:service|local)-[A-Z2-7]{8}/)
     t.match(
@@ -80,7 +84,7 @@ void t.test(
     t.match(lines(service(dns)).join('\n'), '10.96.0.11 . 53 . 1 : 10.180.0.2 . 8080')
     const here = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
     const local = lines(service({ internalPolicyLocal: true, endpoints: here })).join('\n')
-    t.match(local, '10.96.0.10 . tcp . 80 comment "default/web:http" : goto tcp-up-to-4')
+    t.match(local, '10.96.0.10 . tcp . 80 comment "default/web:http" : goto tcp-services')
     t.notMatch(local, '10.180.1.1 . 8080', 'policy Local: endpoints of this node only')
     for (const other of [{ nodePort: 30080 }, { externalIps: ['203.0.113.1'] }]) {
       t.notMatch(render(service(other)), 'up-to', 'packets to other addresses have other keys')
@@ -88,14 +92,46 @@ void t.test(
   },
 )
 
+void t.test('the larger of them stand in a set of their size, which is asked first', async (t) => {
+  const of = (endpoints: number, clusterIp = '10.96.0.10') =>
+    service({ name: `of-${endpoints}`, clusterIp, endpoints })
+  const text = render(of(4), of(5, '10.96.0.11'), of(17, '10.96.0.12'), of(64, '10.96.0.13'))
+  t.match(
+    text.split('\n').filter((line) => line.includes('rule ip kube-proxy tcp-services')),
+    [
+      / ip daddr \. th dport @tcp-up-to-64 goto tcp-up-to-64$/,
+      / ip daddr \. th dport @tcp-up-to-16 goto tcp-up-to-16$/,
+      / tcp-services goto tcp-up-to-4$/,
+    ],
+    'no set of 4: whoever is missed by a lookup finds places there that are filled',
+  )
+  t.match(text, 'element ip kube-proxy tcp-up-to-16 { 10.96.0.11 . 80 }\n')
+  t.match(text, 'element ip kube-proxy tcp-up-to-64 { 10.96.0.12 . 80, 10.96.0.13 . 80 }\n')
+  t.notMatch(text, 'add set ip kube-proxy tcp-up-to-4 ')
+})
+
+void t.test('who has the address and port has the size, too', async (t) => {
+  const cluster = states()
+  const plan = planner()
+  const a = service({ name: 'a', endpoints: 2 })
+  const b = service({ name: 'b', endpoints: 5 })
+  const both = plan(cluster.put(a, b).take())
+  t.notMatch(renderPlan(both), 'add element ip kube-proxy tcp-up-to-16')
+  const onlyB = plan(cluster.remove(a).take())
+  const changes = renderChanges(onlyB, both)
+  t.match(changes, 'add element ip kube-proxy tcp-up-to-16 { 10.96.0.10 . 80 }')
+  t.equal(renderPlan(onlyB), renderPlan(planner()(cluster.take())), 'a fresh plan is the same')
+})
+
 void t.test(
   'NF14: endpoints in shared chains have places alike, and a draw is bound to hit',
   async (t) => {
     for (const endpoints of [1, 2, 3, 4, 5, 9, 16, 17, 33, 64, 65, 129, 1000]) {
       const text = render(service({ endpoints }))
-      const places = Number(/tcp-up-to-(\d+)/.exec(text)?.[1])
-      const draws = text.match(/jump tcp-draw/g)?.length ?? 0
-      const each = text.match(new RegExp(`numgen random mod ${places} map`, 'g'))?.length ?? 0
+      const places = Number(/add element ip kube-proxy tcp-up-to-(\d+)/.exec(text)?.[1] ?? 4)
+      const count = (words: string) => text.split(words).length - 1
+      const draws = count(`jump tcp-draw-${places}\n`)
+      const each = count(`numgen random mod ${places} map`)
       const counts = new Map<string, number>()
       const numbers = new Set<number>()
       for (const [, number, target] of text.matchAll(/10\.96\.0\.10 \. 80 \. (\d+) : (\S+)/g)) {
@@ -113,7 +149,7 @@ void t.test(
 )
 
 void t.test(
-  'another number of endpoints changes elements only, but for the first of a size',
+  'another number of endpoints changes elements without a verdict only, but for the first of a size',
   async (t) => {
     const cluster = states()
     const plan = planner()
@@ -123,7 +159,7 @@ void t.test(
     const commands = (before: number, after: number) => {
       const old = plan(cluster.put(...others, service({ endpoints: before })).take())
       const now = plan(cluster.put(service({ endpoints: after })).take())
-      return new Set(between(now, old).commands.map((command) => command.do))
+      return between(now, old).commands
     }
     for (const [before, after] of [
       [1, 2],
@@ -132,12 +168,14 @@ void t.test(
       [4, 5],
       [5, 6],
       [16, 7],
+      [7, 2],
     ] as const) {
       const done = commands(before, after)
-      const rest = [...done].filter((verb) => !verb.endsWith('-element'))
-      t.same([done.size > 0, rest], [true, []], `${before} to ${after}`)
+      const rest = done.filter((one) => !('element' in one) || one.element.verdict !== undefined)
+      t.same([done.length > 0, rest], [true, []], `${before} to ${after}`)
     }
-    t.ok(commands(16, 17).has('add-chain'), 'the first of a size brings its chains')
+    const first = commands(16, 17).map((command) => command.do)
+    t.ok(first.includes('add-chain'), 'the first of a size brings its chains')
   },
 )
 
@@ -148,12 +186,21 @@ void t.test('the last Service of about as many endpoints takes their chains alon
   const both = plan(cluster.put(a, b).take())
   const one = plan(cluster.remove(a).take())
   t.notMatch(renderChanges(one, both), /up-to|draw/)
-  t.equal(one.parts.get('tcp-up-to-4'), both.parts.get('tcp-up-to-4'))
+  t.equal(one.parts.get('tcp-services'), both.parts.get('tcp-services'))
   const five = plan(cluster.put(service({ ...b, endpoints: 5 })).take())
-  t.match(renderChanges(five, one), 'flush chain ip kube-proxy tcp-draw-4')
   t.match(renderChanges(five, one), 'add chain ip kube-proxy tcp-up-to-16')
-  t.notOk(five.parts.get('tcp-up-to-4'))
+  t.match(renderChanges(five, one), 'add set ip kube-proxy tcp-up-to-16')
   t.equal(renderPlan(planner()(cluster.take())), renderPlan(five), 'a fresh plan is the same')
+  const four = plan(cluster.put(service({ ...b, endpoints: 4 })).take())
+  t.match(renderChanges(four, five), 'flush chain ip kube-proxy tcp-draw-16')
+  t.same(
+    between(four, five).retired.sets.map(({ name }) => name),
+    ['tcp-up-to-16'],
+  )
+  t.equal(renderPlan(planner()(cluster.take())), renderPlan(four), 'a fresh plan is the same')
+  const none = plan(cluster.remove(b).take())
+  t.match(renderChanges(none, four), 'flush chain ip kube-proxy tcp-services')
+  t.notOk(none.parts.get('tcp-services'))
 })
 
 void t.test('NF23: what the kernel is asked to try has every kind of statement', async (t) => {

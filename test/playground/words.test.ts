@@ -75,11 +75,21 @@ t.test('lines say who is meant, what happens to them and which object is the rea
     },
   )
   const nftables = (line: string) => words('nftables', `add ${line}`)
-  const goTo = '{ 10.96.0.10 . tcp . 80 comment "default/web:http" : goto tcp-up-to-4 }'
+  const goTo = '{ 10.96.0.10 . tcp . 80 comment "default/web:http" : goto tcp-services }'
   t.match(nftables(`element ip kube-proxy service-ips ${goTo}`), {
     words:
-      /^10\.96\.0\.10 \. tcp \. 80 stands.*one endpoint by chance, for every Service of up to 4/,
+      /^10\.96\.0\.10 \. tcp \. 80 stands.*: go to chain tcp-services, Services that have their ClusterIP alone/,
     object: /^Service default\/web, port http: spec\.clusterIP/,
+  })
+  const bySize = 'ip daddr . th dport @tcp-up-to-16 goto tcp-up-to-16'
+  t.match(nftables(`rule ip kube-proxy tcp-services ${bySize}`), {
+    words:
+      'destination and port in tcp-up-to-16 (Services of more than 4 endpoints and up to 16), ' +
+      'go to chain tcp-up-to-16: one endpoint by chance, for every Service of up to 16',
+  })
+  t.match(nftables('element ip kube-proxy tcp-up-to-16 { 10.96.0.10 . 80 }'), {
+    words: '10.96.0.10 . 80 stands in tcp-up-to-16 (Services of more than 4 endpoints and up to 16)',
+    object: 'every EndpointSlice of Services with a ClusterIP only',
   })
   t.match(nftables('rule ip kube-proxy tcp-up-to-4 jump tcp-draw-4'), {
     words: /who draws an empty one draws again/,

@@ -45,20 +45,21 @@ t.test('trace: a story says whose rules a packet met, and where it went', (t) =>
     ['default/web:http', 'default/web:http'],
   )
   t.match(storyText(sent, []), /=> on to chain service-\S+\n.*\n.*\n +=> the destination becomes/)
-  const draw = 'dnat ip to ip daddr . tcp dport . numgen random mod 4 map @tcp-endpoints'
+  const draw = 'dnat ip to ip daddr . tcp dport . numgen random mod 16 map @tcp-endpoints'
   const shared = storyOf(
     read(
       `ip kube-proxy nat-prerouting ${packet('10.96.0.10', 80)}`,
-      'ip kube-proxy services rule ip daddr . meta l4proto . th dport vmap @service-ips (verdict goto tcp-up-to-4)',
-      'ip kube-proxy tcp-up-to-4 rule jump tcp-draw-4 (verdict jump tcp-draw-4)',
-      `ip kube-proxy tcp-draw-4 rule ${draw} (verdict accept)`,
+      'ip kube-proxy services rule ip daddr . meta l4proto . th dport vmap @service-ips (verdict goto tcp-services)',
+      'ip kube-proxy tcp-services rule ip daddr . th dport @tcp-up-to-16 goto tcp-up-to-16 (verdict goto tcp-up-to-16)',
+      'ip kube-proxy tcp-up-to-16 rule jump tcp-draw-16 (verdict jump tcp-draw-16)',
+      `ip kube-proxy tcp-draw-16 rule ${draw} (verdict accept)`,
       'ip other chain rule ip saddr vmap @some (verdict accept)',
     ),
     context,
   )
   t.same(
     shared.hops.map(({ owner }) => owner),
-    ['default/web:http', '', 'default/web:http', ''],
+    ['default/web:http', 'default/web:http', '', 'default/web:http', ''],
     'chains that many Services share are told by what was asked for',
   )
   const dropped = storyOf(

@@ -1,4 +1,11 @@
-import type { Chain, NftSet, DnatTarget, Rule, Statement } from '../../kernel/nftables/model.js'
+import type {
+  Chain,
+  DnatTarget,
+  L4Protocol,
+  NftSet,
+  Rule,
+  Statement,
+} from '../../kernel/nftables/model.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
 import { goTo, jumpTo, verdictRule } from './base-rules.js'
 import {
@@ -8,9 +15,12 @@ import {
   endpointMaps,
   l4ProtocolOf,
   prefixed,
+  sharingChain,
+  sizeSet,
+  smallestSize,
   type Choice,
 } from './names.js'
-import type { RulesetPart } from './part.js'
+import type { RulesetPart, SharedChoice } from './part.js'
 
 /**
  * The endpoints of a Service that is reached by its ClusterIP alone, each in its places: they are
@@ -32,25 +42,48 @@ export function sharedChoice(service: DesiredService): SharedChoice | undefined 
   }
 }
 
-export interface SharedChoice {
-  readonly choice: Choice
-  /** Every endpoint as often as the others, so that chance is even; places left over stay empty. */
-  readonly placed: readonly Endpoint[]
-}
-
 /** A power of four: few Services change it when they scale, and more than half of it is filled. */
 function placesFor(endpoints: number): number {
-  let places = 4
+  let places = smallestSize
   while (places < endpoints) places *= 4
   return places
 }
 
 /**
- * What {@link sharedChoice} needs besides. Who draws an empty place draws again. That all draws were
- * in vain is as unlikely as the kernel's random numbers are coarse, 1 in 2^32, and the first place
- * is never empty.
+ * What {@link sharedChoice} needs besides, for all sizes that Services of a protocol have. Who is in
+ * no set of a size has the smallest. So a lookup that misses an element, because a transaction moves
+ * it to another set just then, still draws from places that are filled.
  */
-export function choicePart(choice: Choice): RulesetPart {
+export function sharedPart(protocol: L4Protocol, sizes: Iterable<number>): RulesetPart {
+  const choices = [...new Set([...sizes, smallestSize])]
+    .sort((a, b) => b - a)
+    .map((places): Choice => ({ protocol, places }))
+  const sets = choices.map(sizeSet)
+  return {
+    chains: [
+      {
+        name: sharingChain(protocol),
+        rules: choices.map((choice, index) => toChoice(choice, sets[index])),
+      },
+      ...choices.flatMap(choiceChains),
+    ],
+    sets: sets.filter((set) => set !== undefined),
+    elements: [],
+  }
+}
+
+function toChoice(choice: Choice, set: NftSet | undefined): Rule {
+  const isInSet: readonly Statement[] = set
+    ? [{ kind: 'member', fields: ['daddr', 'dport'], set: set.name }]
+    : []
+  return verdictRule(...isInSet, { kind: 'verdict', verdict: goTo(choiceChain(choice)) })
+}
+
+/**
+ * Who draws an empty place draws again. That all draws were in vain is as unlikely as the kernel's
+ * random numbers are coarse, 1 in 2^32, and the first place is never empty.
+ */
+function choiceChains(choice: Choice): readonly Chain[] {
   const { protocol, places } = choice
   const dnatTo = (choices: number): Statement => ({
     kind: 'dnat-by-map',
@@ -62,20 +95,16 @@ export function choicePart(choice: Choice): RulesetPart {
   const draws = 32 / Math.log2(places / emptyAtMost)
   const side = Math.ceil(Math.sqrt(draws))
   const times = (rule: Rule) => Array.from({ length: side }, () => rule)
-  return {
-    chains: [
-      {
-        name: choiceChain(choice),
-        rules: [
-          ...times(verdictRule(jumpTo(drawingChain(choice)))),
-          { statements: [dnatTo(1)], comment: `${side * side} times an empty place` },
-        ],
-      },
-      { name: drawingChain(choice), rules: times(verdictRule(dnatTo(places))) },
-    ],
-    sets: [],
-    elements: [],
-  }
+  return [
+    {
+      name: choiceChain(choice),
+      rules: [
+        ...times(verdictRule(jumpTo(drawingChain(choice)))),
+        { statements: [dnatTo(1)], comment: `${side * side} times an empty place` },
+      ],
+    },
+    { name: drawingChain(choice), rules: times(verdictRule(dnatTo(places))) },
+  ]
 }
 
 /** NF14 without affinity, NF15 with it. */

@@ -1,8 +1,15 @@
-import type { Chain, Command, NftFamily, NftSet, Rule } from '../../kernel/nftables/model.js'
+import type {
+  Chain,
+  Command,
+  Element,
+  NftFamily,
+  NftSet,
+  Rule,
+} from '../../kernel/nftables/model.js'
 import { ruleText } from '../../kernel/nftables/text-statements.js'
 import type { Claim, RulesetPart } from './part.js'
 import type { NftablesPlan } from './plan.js'
-import { endpointElements, sameElement, sameTarget, winnerOf } from './claims.js'
+import { endpointElements, sameElement, sameTarget, sizeElement, winnerOf } from './claims.js'
 
 /** How to get from one plan to the next. */
 export interface RulesetChanges {
@@ -93,7 +100,12 @@ class Order {
 
   element(now: Claim | undefined, before: Claim | undefined): void {
     this.#endpoints(now, before)
-    if (now && before && sameElement(now, before)) return
+    const [size, oldSize] = [now && sizeElement(now), before && sizeElement(before)]
+    if (size?.set.name !== oldSize?.set.name) this.#replace(size, oldSize)
+    if (!now || !before || !sameElement(now, before)) this.#replace(now, before)
+  }
+
+  #replace(now: Element | undefined, before: Element | undefined): void {
     if (before) this.#deleteElements.push({ do: 'delete-element', element: before })
     if (now) this.#addElements.push({ do: 'add-element', element: now })
   }

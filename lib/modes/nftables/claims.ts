@@ -1,6 +1,6 @@
 import type { MapChanges, PersistentMap } from '../../state/persistent-map.js'
 import type { DnatTarget, Element } from '../../kernel/nftables/model.js'
-import { endpointMaps } from './names.js'
+import { endpointMaps, sizeSet } from './names.js'
 import { elementId, type Claim, type RulesetPart } from './part.js'
 
 /**
@@ -53,9 +53,10 @@ export function updateClaims(claims: Claims, changes: MapChanges<RulesetPart>): 
 
 /** Whether the kernel would hold the same for both. */
 function sameClaim(a: Claim, b: Claim): boolean {
-  const [some, others] = [a.endpoints ?? [], b.endpoints ?? []]
+  const [some, others] = [a.shared?.placed ?? [], b.shared?.placed ?? []]
   return (
     sameElement(a, b) &&
+    a.shared?.choice.places === b.shared?.choice.places &&
     some.length === others.length &&
     some.every((target, index) => sameTarget(target, others[index]))
   )
@@ -75,11 +76,20 @@ export function sameTarget(a: DnatTarget | undefined, b: DnatTarget | undefined)
 }
 
 /** The elements of a map of endpoints that come with a claim. */
-export function endpointElements({ key, endpoints }: Claim): readonly Element[] {
-  const [address, protocol, port] = key
-  const set = Object.values(endpointMaps).find((map) => map.protocol === protocol)
-  if (!endpoints || !set || address === undefined || port === undefined) return []
-  return endpoints.map((target, index) => ({ set, key: [address, port, index], target }))
+export function endpointElements({ key, shared }: Claim): readonly Element[] {
+  const [address, , port] = key
+  if (!shared || address === undefined || port === undefined) return []
+  const set = endpointMaps[shared.choice.protocol]
+  return shared.placed.map((target, index) => ({ set, key: [address, port, index], target }))
+}
+
+/** What tells the kernel of how many places to draw, where that are not the fewest. */
+export function sizeElement({ key, shared }: Claim): Element | undefined {
+  const [address, , port] = key
+  const set = shared && sizeSet(shared.choice)
+  return set && address !== undefined && port !== undefined
+    ? { set, key: [address, port] }
+    : undefined
 }
 
 const chainOf = (verdict: Claim['verdict']) =>

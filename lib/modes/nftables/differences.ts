@@ -2,8 +2,7 @@ import type { ListedRule, RulesetReader } from '../../kernel/nftables/reader.js'
 import { ruleText, targetText, verdictText } from '../../kernel/nftables/text-statements.js'
 import type { Chain, Element, NftSet } from '../../kernel/nftables/model.js'
 import { ownerText, type Difference } from '../difference.js'
-import { endpointElements, winnerOf } from './claims.js'
-import { endpointMaps, sets } from './names.js'
+import { endpointElements, sizeElement, winnerOf } from './claims.js'
 import type { NftablesPlan } from './plan.js'
 
 export interface ComparisonDeps {
@@ -94,7 +93,10 @@ async function* elementDifferences(
   plan: NftablesPlan,
   { reader, pause }: ComparisonDeps,
 ): AsyncGenerator<Difference> {
-  const present = plan.parts.get('')?.sets ?? []
+  // Who is remembered for session affinity is the kernel's own knowledge.
+  const present = [...plan.parts.values()].flatMap((part) =>
+    part.sets.filter(({ timeoutSeconds }) => timeoutSeconds === undefined),
+  )
   const wanted = new Map<string, Element[]>()
   const listed = new Map<string, Awaited<ReturnType<RulesetReader['elements']>>>()
   for (const set of present) listed.set(set.name, await reader.elements(plan.table, set))
@@ -103,7 +105,8 @@ async function* elementDifferences(
     const winner = winnerOf(claims)
     if (!winner) continue
     const owner = ownerText(winner.owner)
-    for (const element of [winner, ...endpointElements(winner)]) {
+    const size = sizeElement(winner)
+    for (const element of [winner, ...(size ? [size] : []), ...endpointElements(winner)]) {
       const { set } = element
       const ofSet = wanted.get(set.name) ?? []
       ofSet.push(element)
@@ -114,7 +117,7 @@ async function* elementDifferences(
     if (++compared % (stepSize * 10) === 0) await pause()
   }
   // These decide about packets by being looked up: one element too many is a fault, too.
-  for (const set of [...Object.values(sets), ...Object.values(endpointMaps)]) {
+  for (const set of present) {
     const there = listed.get(set.name)
     const ofSet = wanted.get(set.name) ?? []
     if (!there || there.size === ofSet.length) continue

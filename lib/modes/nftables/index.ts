@@ -8,6 +8,7 @@ import type { NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { Finding, Mode, ModeContext, ModeDefinition, ModeSettings, Planner } from '../mode.js'
 import { Admission } from './admission.js'
 import { NftablesApplier } from './apply.js'
+import { compileLate } from './compile-late.js'
 import { nftablesDifferences } from './differences.js'
 import { Guard, guardedBy, reportForeign, type GuardDeps, type Watcher } from './guard.js'
 import { LocalhostPorts } from './localhost-ports.js'
@@ -32,6 +33,7 @@ export const mode: ModeDefinition = {
     const probed = await probeNftables(probeDefaults(), settings.families)
     const { findings, writer, clients, netlink } = probed
     refuseMissing(findings)
+    compileLate()
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')
     const guard: Watcher = netlink
       ? guardOf(netlink, { settings, context, applied: () => applier.applied })

@@ -145,7 +145,24 @@ export interface Choice {
   readonly places: number
 }
 
+/** Where all Services go whose endpoints are in {@link endpointMaps}. */
+export const sharingChain = (protocol: L4Protocol) => `${protocol}-services`
+
 export const choiceChain = ({ protocol, places }: Choice) => `${protocol}-up-to-${places}`
+
+/** Places of Services that are in no {@link sizeSet}. */
+export const smallestSize = 4
+
+/** Who is sent to a chain of the same name. */
+export function sizeSet(choice: Choice): NftSet | undefined {
+  if (choice.places === smallestSize) return undefined
+  return {
+    name: choiceChain(choice),
+    key: ['address', 'inet_service'],
+    holds: 'keys',
+    comment: `services of ${choice.places / 4 + 1} to ${choice.places} endpoints`,
+  }
+}
 
 export const drawingChain = ({ protocol, places }: Choice) => `${protocol}-draw-${places}`
 

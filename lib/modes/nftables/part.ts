@@ -1,5 +1,5 @@
-import type { Choice } from './names.js'
 import type { Chain, DnatTarget, Element, NftSet } from '../../kernel/nftables/model.js'
+import type { Choice } from './names.js'
 
 /** The share of one service port, or of the node itself, in the ruleset. */
 export interface RulesetPart {
@@ -8,23 +8,30 @@ export interface RulesetPart {
   readonly sets: readonly NftSet[]
   /** Other parts may claim the same keys, see claims.ts. */
   readonly elements: readonly Claim[]
-  /** Instead of chains of its own: those it shares with all parts that have about as many endpoints. */
+  /** Instead of chains of its own: those it shares with all that have about as many endpoints. */
   readonly choice?: Choice
+}
+
+/** Where the endpoints of a service port stand, and of how many places one is drawn. */
+export interface SharedChoice {
+  readonly choice: Choice
+  /** Every endpoint as often as the others, so that chance is even; places left over stay empty. */
+  readonly placed: readonly DnatTarget[]
 }
 
 /** An element that a service port wants; the smallest owner gets it when several do. */
 export interface Claim extends Element {
   /** `DesiredService.key`; empty for the node's own. */
   readonly owner: string
-  /** Numbered, in `endpointMaps`, for the same address and port: whose place it is sends there. */
-  readonly endpoints?: readonly DnatTarget[]
+  /** In elements of their own, for the same address and port: whose place it is sends there. */
+  readonly shared?: SharedChoice
 }
 
 export function elementOf(
   owner: string,
   set: NftSet,
   key: readonly (string | number)[],
-  rest: Pick<Claim, 'verdict' | 'comment' | 'endpoints'> = {},
+  rest: Pick<Claim, 'verdict' | 'comment' | 'shared'> = {},
 ): Claim {
   return { owner, set, key, ...rest }
 }

@@ -1,20 +1,20 @@
-import type { Table } from '../../kernel/nftables/model.js'
+import type { L4Protocol, Table } from '../../kernel/nftables/model.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation, type MapChanges } from '../../state/persistent-map.js'
 import type { ModeSettings } from '../mode.js'
 import { basePart, type NodeFacts } from './base-rules.js'
 import { updateClaims, type Claims } from './claims.js'
-import { choiceChain, nftFamilyOf, tableComment, tableName } from './names.js'
+import { nftFamilyOf, sharingChain, tableComment, tableName } from './names.js'
 import type { RulesetPart } from './part.js'
-import { choicePart } from './balance.js'
+import { sharedPart } from './balance.js'
 import { servicePart } from './service-part.js'
 
 /** The whole ruleset of one family, cut into parts that change with one service port each. */
 export interface NftablesPlan {
   readonly family: IpFamily
   readonly table: Table
-  /** By `DesiredService.key`; the node's own part has the empty key, shared chains their name. */
+  /** By `DesiredService.key`; the node's own part has the empty key, what others share its chain. */
   readonly parts: PersistentMap<RulesetPart>
   readonly claims: Claims
   /** The state it was made of, for what lives beside the ruleset (localhost node ports). */
@@ -33,17 +33,17 @@ interface Memory {
   last: LastPlan | undefined
 }
 
-/** The chains that several parts share, and how many. */
-interface UsedChoice {
+/** What service ports of one protocol share. */
+interface Shared {
+  /** How many draw from so many places. */
+  readonly users: ReadonlyMap<number, number>
   readonly part: RulesetPart
-  readonly users: number
 }
 
 interface LastPlan {
   /** The parts without those that several share. */
   readonly own: PersistentMap<RulesetPart>
-  /** By the chain in which they choose. */
-  readonly choices: ReadonlyMap<string, UsedChoice>
+  readonly shared: ReadonlyMap<L4Protocol, Shared>
   readonly claims: Claims
 }
 
@@ -61,40 +61,52 @@ export function nftablesPlanner(settings: PlanSettings): (state: DesiredState) =
     )
     const own = services.update([['', memory.base]])
     const changes = own.since(last?.own)
-    const choices = countChoices(last?.choices ?? new Map(), changes)
+    const shared = sharedBy(last?.shared ?? new Map(), changes)
     const claims = updateClaims(last?.claims ?? PersistentMap.empty(), changes)
-    memory.last = { own, choices, claims }
+    memory.last = { own, shared, claims }
     return {
       family: state.family,
       table: { family: nftFamilyOf(state.family), name: tableName, comment: tableComment },
-      parts: own.update(Array.from(choices, ([name, { part }]) => [name, part] as const)),
+      parts: own.update(
+        Array.from(shared, ([protocol, { part }]) => [sharingChain(protocol), part] as const),
+      ),
       claims,
       state,
     }
   }
 }
 
-/** Work is proportional to the changes and to how many different numbers there are. */
-function countChoices(
-  before: ReadonlyMap<string, UsedChoice>,
+/** Work is proportional to the changes and to how many sizes there are. */
+function sharedBy(
+  before: ReadonlyMap<L4Protocol, Shared>,
   { added, changed, removed }: MapChanges<RulesetPart>,
-): ReadonlyMap<string, UsedChoice> {
-  const choices = new Map(before)
+): ReadonlyMap<L4Protocol, Shared> {
+  const counts = new Map<L4Protocol, Map<number, number>>()
   const add = ({ choice }: RulesetPart, by: number) => {
     if (!choice) return
-    const name = choiceChain(choice)
-    const present = choices.get(name)
-    const users = (present?.users ?? 0) + by
-    // By reference, so that one that is still used is no change.
-    if (users > 0) choices.set(name, { part: present?.part ?? choicePart(choice), users })
-    else choices.delete(name)
+    const users = counts.get(choice.protocol) ?? new Map(before.get(choice.protocol)?.users)
+    counts.set(choice.protocol, users.set(choice.places, (users.get(choice.places) ?? 0) + by))
   }
-  // More users before fewer, so that none is counted below zero.
-  for (const [, part] of [...added, ...changed]) add(part, 1)
-  for (const [, , previous] of changed) add(previous, -1)
+  for (const [, part] of added) add(part, 1)
+  for (const [, part, previous] of changed) {
+    add(part, 1)
+    add(previous, -1)
+  }
   for (const [, previous] of removed) add(previous, -1)
-  return choices
+  const shared = new Map(before)
+  for (const [protocol, users] of counts) {
+    for (const [places, count] of users) if (count === 0) users.delete(places)
+    const old = before.get(protocol)
+    if (users.size === 0) shared.delete(protocol)
+    // By reference, so that what serves the same sizes is no change.
+    else if (old && sameKeys(old.users, users)) shared.set(protocol, { users, part: old.part })
+    else shared.set(protocol, { users, part: sharedPart(protocol, users.keys()) })
+  }
+  return shared
 }
+
+const sameKeys = (a: ReadonlyMap<number, number>, b: ReadonlyMap<number, number>) =>
+  a.size === b.size && [...a.keys()].every((key) => b.has(key))
 
 function memoryFor(
   memories: Map<IpFamily, Memory>,

@@ -1,18 +1,11 @@
 import { disjoint } from '../../kernel/nftables/model.js'
-import type {
-  Chain,
-  DnatTarget,
-  NftSet,
-  Rule,
-  Statement,
-  Verdict,
-} from '../../kernel/nftables/model.js'
+import type { Chain, NftSet, Rule, Statement, Verdict } from '../../kernel/nftables/model.js'
 import type { DesiredService, Verdict as Outcome } from '../../state/desired-state.js'
 import { bitsOf, cidrContains, parseIp } from '../../state/ip.js'
 import { fromPods, goTo, jumpTo, verdictRule, type NodeFacts } from './base-rules.js'
-import { affinityOf, balance, sharedChoice, type SharedChoice } from './balance.js'
-import { chains, choiceChain, l4ProtocolOf, prefixed, serviceBaseName, sets } from './names.js'
-import { elementOf, type Claim, type RulesetPart } from './part.js'
+import { affinityOf, balance, sharedChoice } from './balance.js'
+import { chains, l4ProtocolOf, prefixed, serviceBaseName, sets, sharingChain } from './names.js'
+import { elementOf, type Claim, type RulesetPart, type SharedChoice } from './part.js'
 
 /** Names of the chains of one service port; which of them exist depends on its policies. */
 interface ServiceChains {
@@ -27,8 +20,8 @@ interface Entrances {
   readonly clusterIp: string
   readonly external?: string
   readonly firewall?: string
-  /** The endpoints, in their places, where `clusterIp` is a chain shared with other Services. */
-  readonly placed?: SharedChoice['placed']
+  /** Where `clusterIp` is a chain that other Services use as well. */
+  readonly shared?: SharedChoice
 }
 
 /** Everything one service port puts into the ruleset. Pure, and a function of its arguments only. */
@@ -36,8 +29,8 @@ export function servicePart(service: DesiredService, facts: NodeFacts): RulesetP
   const shared = sharedChoice(service)
   if (!shared) return partWithChains(service, facts)
   // No chain of its own: any transaction, anybody's, looks at every chain there is.
-  const { choice, placed } = shared
-  const elements = elementsOf(service, { clusterIp: choiceChain(choice), placed })
+  const { choice } = shared
+  const elements = elementsOf(service, { clusterIp: sharingChain(choice.protocol), shared })
   return { chains: [], sets: [], elements, choice }
 }
 
@@ -124,7 +117,7 @@ function firewallRules(service: DesiredService, facts: NodeFacts): readonly Rule
 
 function elementsOf(
   service: DesiredService,
-  { clusterIp, external, firewall, placed }: Entrances,
+  { clusterIp, external, firewall, shared }: Entrances,
 ): readonly Claim[] {
   const { key: owner, portName, port, nodePort } = service
   const protocol = l4ProtocolOf(service.protocol)
@@ -133,14 +126,14 @@ function elementsOf(
     set: NftSet,
     key: readonly (string | number)[],
     verdict?: Verdict,
-    endpoints?: readonly DnatTarget[],
+    choice?: SharedChoice,
   ) => {
     // Verdicts that name no chain of the service say whose they are.
-    const namesService = !placed && (set === sets.serviceIps || set === sets.serviceNodePorts)
+    const namesService = !shared && (set === sets.serviceIps || set === sets.serviceNodePorts)
     const comment = verdict && !namesService ? { comment: portName } : {}
     const made = elementOf(owner, set, key, {
       ...(verdict ? { verdict } : {}),
-      ...(endpoints ? { endpoints } : {}),
+      ...(choice ? { shared: choice } : {}),
       ...comment,
     })
     // One service may list an address twice, say as external and as load-balancer address.
@@ -154,7 +147,7 @@ function elementsOf(
   const internal = refusalOf(service.internal)
   const clusterKey = [service.clusterIp, protocol, port]
   if (internal) claim(sets.noEndpointServices, clusterKey, internal)
-  else claim(sets.serviceIps, clusterKey, goTo(clusterIp), placed)
+  else claim(sets.serviceIps, clusterKey, goTo(clusterIp), shared)
   for (const ip of externalIps) {
     const key = [ip, protocol, port]
     if (external !== undefined) claim(sets.serviceIps, key, goTo(external))

@@ -26,7 +26,13 @@ function trialState(family: IpFamily): DesiredState {
   const services = [
     plain,
     trialService(family, 'sticky'),
-    { ...plain, ...withoutOutside, key: 'inner', clusterIp: trialIp(family, 3) },
+    {
+      ...plain,
+      ...withoutOutside,
+      key: 'inner',
+      clusterIp: trialIp(family, 3),
+      clusterEndpoints: Array.from({ length: 3 }, () => plain.clusterEndpoints).flat(),
+    },
   ]
   return {
     family,
@@ -42,7 +48,7 @@ function trialState(family: IpFamily): DesiredState {
   }
 }
 
-/** Its endpoints are chosen in shared chains. */
+/** Its endpoints are chosen in shared chains, and are too many for the smallest. */
 const withoutOutside = {
   name: { namespace: 'trial', name: 'inner', port: 'p', protocol: 'TCP' },
   nodePort: 0,

@@ -63,10 +63,18 @@ const sets: Readonly<Record<string, string>> = {
   'service-nodeports': 'every node port, and the chain for it',
 }
 
+/** Of the chains and sets for Services of about as many endpoints. */
+function sizeIn(name: string): number | undefined {
+  const size = /^(?:tcp|udp|sctp)-up-to-(\d+)$/.exec(name)?.[1]
+  return size === undefined ? undefined : Number(size)
+}
+
 function setWords(name: string): string {
   if (name.startsWith('affinity-')) return 'clients this endpoint remembers, each for a while'
   if (name.endsWith('-endpoints'))
     return 'endpoints by ClusterIP, port and a number drawn by chance'
+  const size = sizeIn(name)
+  if (size !== undefined) return `Services of more than ${size / 4} endpoints and up to ${size}`
   return sets[name] ?? 'a set of its own'
 }
 
@@ -94,10 +102,12 @@ function chainWords(name: string, content = ''): string {
   if (hook !== undefined) return `the kernel calls it ${hooks[hook] ?? hook}`
   const known = chains[name]
   if (known !== undefined) return known
-  const [, shared, places] = /-(up-to|draw)-(\d+)$/.exec(name) ?? []
-  if (shared === 'up-to')
-    return `one endpoint by chance, for every Service of up to ${places} that has its ClusterIP alone`
-  if (shared === 'draw') return `draws one of ${places} places; who draws an empty one draws again`
+  if (/^(?:tcp|udp|sctp)-services$/.test(name))
+    return 'Services that have their ClusterIP alone, by how many endpoints they have'
+  const size = sizeIn(name)
+  if (size !== undefined) return `one endpoint by chance, for every Service of up to ${size}`
+  const draws = /^(?:tcp|udp|sctp)-draw-(\d+)$/.exec(name)?.[1]
+  if (draws !== undefined) return `draws one of ${draws} places; who draws an empty one draws again`
   const [, kind, , , , , ip, port] = owned.exec(name) ?? []
   switch (kind) {
     case 'service':
@@ -158,7 +168,8 @@ function elementOwner(set: string, content: string, { owner }: Surroundings): st
     return `${serviceOf(portName, field[set])}${isMany ? ', and others' : ''}`
   }
   if (owner !== undefined) return serviceOf(owner, field[set] ?? 'its EndpointSlices')
-  if (set.endsWith('-endpoints')) return 'every EndpointSlice of Services with a ClusterIP only'
+  if (set.endsWith('-endpoints') || sizeIn(set) !== undefined)
+    return 'every EndpointSlice of Services with a ClusterIP only'
   if (set === 'cluster-ips') return 'every Service: spec.clusterIP'
   if (set === 'hairpin-connections') return 'every EndpointSlice: endpoints on this node'
   return set === 'nodeport-ips' ? 'the addresses of this node' : fixedOf('nftables')
@@ -182,6 +193,10 @@ const phrases: readonly Phrase[] = [
   [
     /^meta l4proto \. th dport vmap @(\S+)/,
     ([, map = '']) => `looked up by protocol and port in map ${map}: ${setWords(map)}`,
+  ],
+  [
+    /^ip6? daddr \. th dport @(\S+)/,
+    ([, set = '']) => `destination and port in ${set} (${setWords(set)})`,
   ],
   [/^ip6? daddr @(\S+)/, ([, set = '']) => `to one of ${set} (${setWords(set)})`],
   [/^ip6? saddr @affinity-\S+/, () => 'from a client that this endpoint remembers'],
