@@ -1,6 +1,9 @@
 import t from 'tap'
 import type { Received } from '../../lib/kernel/netlink/socket.js'
+import { MessageWriter } from '../../lib/kernel/netlink/message-writer.js'
+import type { TableRef } from '../../lib/kernel/nftables/model.js'
 import { watchCommits } from '../../lib/kernel/nftables-netlink/commit-watch.js'
+import { families, messages } from '../../lib/kernel/nftables-netlink/protocol.js'
 
 /** A watch in a namespace whose counter of transactions the test moves, with a socket that it fills. */
 function watching() {
@@ -23,9 +26,8 @@ function watching() {
       kernel.generation += transactions
       return Promise.resolve()
     })
-  /** Events were lost, and somebody looks. */
-  const overrun = async () => {
-    inbox.push({ kind: 'overrun' })
+  const look = async (received: Received) => {
+    inbox.push(received)
     const end = new AbortController()
     const running = watch.run(end.signal)
     for (let left = 100; inbox.length > 0 && left > 0; left--) {
@@ -34,7 +36,14 @@ function watching() {
     end.abort()
     await running
   }
-  return { kernel, told, commit, overrun }
+  /** An event of a transaction arrives, and somebody looks. */
+  const event = (id: number, { family = 'ip', name = 'kube-proxy' }: Partial<TableRef> = {}) => {
+    const message = new MessageWriter().message(messages.newRule, 0, (body) =>
+      body.fixed(Uint8Array.of(families[family], 0, id >> 8, id & 0xff)).string(1, name),
+    )
+    return look({ kind: 'datagram', data: message.finish(0) })
+  }
+  return { kernel, told, commit, overrun: () => look({ kind: 'overrun' }), event }
 }
 
 void t.test('NF29: a transaction beside ours makes it unclear which was whose', async (t) => {
@@ -58,3 +67,32 @@ void t.test('NF29: events that were lost matter only where others committed', as
   await other.overrun()
   t.equal(other.told.unclear, 1, 'that is known now')
 })
+
+void t.test('NF29: an event is known as ours by the number of its transaction', async (t) => {
+  const { kernel, told, commit, event } = watching()
+  await commit(1)
+  const ours = kernel.generation
+  await event(ours)
+  await event(ours + 1, { family: 'ip6' })
+  await event(ours + 1, { name: 'kube-proxy-other' })
+  t.equal(told.foreign, 0)
+  await event(ours + 1)
+  await event(ours + 1)
+  t.equal(told.foreign, 1, 'once a transaction')
+  await event(ours + 2)
+  t.equal(told.foreign, 2)
+})
+
+void t.test(
+  'NF29: numbers have 16 bits, so ours are forgotten before they come again',
+  async (t) => {
+    const { kernel, told, commit, event } = watching()
+    await commit(1)
+    const old = kernel.generation
+    for (let count = 0; count < 4096; count++) await commit(1)
+    await event(old + 1)
+    t.equal(told.foreign, 0, 'still known')
+    await event(old)
+    t.equal(told.foreign, 1)
+  },
+)

@@ -172,3 +172,10 @@ void t.test('NF15: where nft lists sets without elements, the table is listed', 
   t.same([...found], [['a', [{ address: '192.0.2.1', expiresMs: 7000 }]]])
   t.same(asked, ['-j list sets table ip kube-proxy', '-j list table ip kube-proxy'])
 })
+
+void t.test('who is remembered: no table is nobody, and any other failure is told', async (t) => {
+  const saying = (stderr: string) => new Nft(() => Promise.resolve({ code: 1, stdout: '', stderr }))
+  const ask = (nft: Nft) => nft.remembered({ family: 'ip', name: 'kube-proxy' }, [])
+  t.equal((await ask(saying('Error: No such file or directory'))).size, 0)
+  await t.rejects(ask(saying('Error: Operation not permitted')), /not permitted/)
+})

@@ -7,6 +7,7 @@ import { watchCommits } from '../../lib/kernel/nftables-netlink/commit-watch.js'
 import { NftMonitor } from '../../lib/kernel/nftables/monitor.js'
 import { Guard, guardedBy } from '../../lib/modes/nftables/guard.js'
 import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
+import { serviceBaseName } from '../../lib/modes/nftables/names.js'
 import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
 import { probeNftables, writerVariable } from '../../lib/modes/nftables/probe.js'
 import { contextOf } from '../support/mode-context.js'
@@ -17,6 +18,7 @@ import { canonicalListing } from '../support/nft-listing.js'
 import { service, states, testSettings, type ServiceSpec, type States } from '../support/states.js'
 
 const skip = netnsSkip || programSkip('nft')
+const modeFile = new URL('../../lib/modes/nftables/index.js', import.meta.url).href
 
 const inNetns =
   (netns: NetworkNamespace): RunCommand =>
@@ -51,17 +53,44 @@ function randomOf(seed: number): (below: number) => number {
   }
 }
 
+const pickBy =
+  (random: (below: number) => number) =>
+  <T>(...choices: readonly T[]): T =>
+    choices[random(choices.length)]!
+
 /** A Service of a small world in which addresses, node ports and endpoints collide often. */
 function randomService(random: (below: number) => number, ipv6: boolean): ServiceSpec {
-  const pick = <T>(...choices: readonly T[]): T => choices[random(choices.length)]!
+  const pick = pickBy(random)
   const ip = (v4: string, v6: string) => (ipv6 ? v6 : v4)
   const id = random(6)
+  // Half of them have their ClusterIP alone, and so their endpoints in shared maps.
+  const outside: Partial<ServiceSpec> = pick({}, randomOutside(random, ip))
   return service({
     name: `s${id}`,
     portName: pick('http', 'dns'),
     protocol: pick('TCP', 'UDP', 'SCTP'),
     clusterIp: ip(`10.96.0.${id + 1}`, `fd00:96::${id + 1}`),
     port: pick(53, 80),
+    internalPolicyLocal: pick(true, false, false),
+    externalPolicyLocal: pick(true, false),
+    // Often the same few, and sometimes more than the smallest size has places for.
+    endpoints: Array.from({ length: random(pick(5, 5, 20)) }, () => ({
+      ip: ip(`10.180.0.${1 + random(pick(6, 30))}`, `fd00:180::${1 + random(pick(6, 30))}`),
+      local: pick(true, false),
+      ready: pick(true, true, false),
+      serving: true,
+      terminating: pick(true, false),
+    })),
+    ...outside,
+  })
+}
+
+function randomOutside(
+  random: (below: number) => number,
+  ip: (v4: string, v6: string) => string,
+): Partial<ServiceSpec> {
+  const pick = pickBy(random)
+  return {
     nodePort: pick(0, 30001, 30002),
     externalIps: pick([], [ip('203.0.113.1', '2001:db8:5::1')]),
     loadBalancerIps: pick(
@@ -78,16 +107,7 @@ function randomService(random: (below: number) => number, ipv6: boolean): Servic
       ],
     ),
     affinitySeconds: pick(undefined, undefined, 10, 20),
-    internalPolicyLocal: pick(true, false, false),
-    externalPolicyLocal: pick(true, false),
-    endpoints: Array.from({ length: random(5) }, () => ({
-      ip: ip(`10.180.0.${1 + random(6)}`, `fd00:180::${1 + random(6)}`),
-      local: pick(true, false),
-      ready: pick(true, true, false),
-      serving: true,
-      terminating: pick(true, false),
-    })),
-  })
+  }
 }
 
 function mutate(cluster: States, random: (below: number) => number, ipv6: boolean): void {
@@ -103,7 +123,7 @@ function withoutUnused(listing: string): string {
   const isUsed = (block: string) => {
     const [, kind, name] = /^table .*?\t?(chain|set) (\S+) \{/.exec(block) ?? []
     if (kind === 'chain') return block.trim().includes('\n')
-    return name?.startsWith('affinity-') !== true || listing.includes(`@${name}`)
+    return !/^affinity-|-up-to-/.test(name ?? '') || listing.includes(`@${name}`)
   }
   return blocks.filter(isUsed).join('\n')
 }
@@ -357,8 +377,11 @@ void t.test(
       service({ name: `s${index}`, clusterIp: `10.96.${index >> 8}.${index & 255}` }),
     )
     const odd = randomOf(3)
+    const ported = service({ name: 'ported', clusterIp: '10.97.0.1', nodePort: 31999 })
     const first = plan(
-      cluster.put(...many, ...many.slice(0, 20).map(() => randomService(odd, false))).take(),
+      cluster
+        .put(...many, ported, ...many.slice(0, 20).map(() => randomService(odd, false)))
+        .take(),
     )
     await applier.apply(first, undefined)
     await guard.verify()
@@ -390,6 +413,13 @@ void t.test(
       'add rule ip kube-proxy filter-forward ct state new jump cluster-ips-check',
       'add rule ip kube-proxy filter-forward ct state new jump service-endpoints-check',
     ].join(' ; ')
+    const { namespace, name, portName: port, protocol } = ported
+    const ownChain = `service-${serviceBaseName({ namespace, name, port, protocol })}`
+    const byNamedMap = [
+      'add map ip kube-proxy mine { typeof numgen random mod 2 : ip daddr . tcp dport ; }',
+      `flush chain ip kube-proxy ${ownChain}`,
+      `add rule ip kube-proxy ${ownChain} meta l4proto tcp dnat ip to numgen random mod 2 map @mine`,
+    ].join(' ; ')
     const faults: readonly (readonly [readonly string[], RegExp])[] = [
       [
         ['add', 'rule', 'ip', 'kube-proxy', 'masquerading', 'drop'],
@@ -416,6 +446,10 @@ void t.test(
         /map tcp-endpoints lacks 10\.96\.0\.200 \. 80 \. 1/,
       ],
       [[withMore], /chain mark-for-masquerade lacks meta mark set/],
+      [
+        [byNamedMap],
+        /chain service-\S+ lacks meta l4proto tcp dnat ip to numgen random mod 2 map \{/,
+      ],
       [[inOtherOrder], /chain filter-forward lacks rule 1: ct state new jump service-/],
       [['delete', 'table', 'ip', 'kube-proxy'], /missing|incomplete/],
     ]
@@ -428,6 +462,9 @@ void t.test(
     }
     await applier.apply(second, undefined)
     resyncs.length = 0
+    netns.exec('nft', 'add', 'chain', 'ip', 'kube-proxy', 'extra')
+    await guard.verify()
+    t.same(resyncs, [], 'a chain that nothing leads to does no harm')
     const chain = ['ip', 'kube-proxy', 'mark-for-masquerade']
     const handle = /mark set .*handle (\d+)/.exec(
       netns.exec('nft', '-a', 'list', 'chain', ...chain),
@@ -483,6 +520,26 @@ void t.test(
     t.equal(foreign, 2)
     end.abort()
     await running
+  },
+)
+
+void t.test(
+  'NF28: whoever may not clean up is told so, and does not take it for done',
+  { skip: skip || programSkip('setpriv') },
+  async (t) => {
+    const netns = createNetns('nftables-j')
+    t.teardown(() => netns.remove())
+    const { applier } = bench(netns, 'netlink')
+    await applier.apply(nftablesPlanner(testSettings)(states().put(service()).take()), undefined)
+    const code = `
+      const { mode } = await import(${JSON.stringify(modeFile)})
+      await mode.cleanup({ log: { debug() {} } }).then(() => console.log('done'), (error) => console.log(error.kind))`
+    const node = [process.execPath, '--input-type=module', '-e', code] as const
+    const weak = ['--bounding-set=-net_admin', '--inh-caps=-net_admin'] as const
+    t.equal(netns.exec('setpriv', ...weak, ...node).trim(), 'denied')
+    t.match(netns.exec('nft', 'list', 'tables'), 'table ip kube-proxy')
+    t.equal(netns.exec('setpriv', ...node).trim(), 'done')
+    t.equal(netns.exec('nft', 'list', 'tables'), '')
   },
 )
 

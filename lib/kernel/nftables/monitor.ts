@@ -3,8 +3,14 @@ import { createInterface } from 'node:readline'
 import { pause } from '../../pause.js'
 import type { TableRef } from './model.js'
 
-const tickMs = 500
-const restartMs = 5_000
+interface MonitorTimes {
+  /** Between two looks at what was counted. */
+  readonly tickMs: number
+  /** Until a program that ended is started again. */
+  readonly restartMs: number
+}
+
+const usualTimes: MonitorTimes = { tickMs: 500, restartMs: 5_000 }
 /** So long after our last transaction its events are given up. */
 const lostTicks = 60
 
@@ -16,6 +22,7 @@ export interface MonitorOptions {
   /** Somebody else's transaction touched one of the tables. */
   readonly onForeign: () => void
   readonly start?: StartMonitor
+  readonly times?: MonitorTimes
 }
 
 const startMonitor: StartMonitor = () =>
@@ -31,6 +38,7 @@ const startMonitor: StartMonitor = () =>
  */
 export class NftMonitor {
   readonly #options: MonitorOptions
+  readonly #times: MonitorTimes
   readonly #mentions: readonly string[]
   #touched = false
   #seen = 0
@@ -39,6 +47,7 @@ export class NftMonitor {
 
   constructor(options: MonitorOptions) {
     this.#options = options
+    this.#times = options.times ?? usualTimes
     this.#mentions = options.tables.map(({ family, name }) => ` ${family} ${name}`)
   }
 
@@ -72,7 +81,7 @@ export class NftMonitor {
       }
       await ended
       signal.removeEventListener('abort', stop)
-      await pause(restartMs, signal)
+      await pause(this.#times.restartMs, signal)
     }
   }
 
@@ -89,7 +98,7 @@ export class NftMonitor {
     let before = ''
     let calmTicks = 0
     for (;;) {
-      await pause(tickMs, signal)
+      await pause(this.#times.tickMs, signal)
       if (signal.aborted) return
       // An event may come before we are told that our transaction is over, and the other way
       // round: numbers count once they stood still from one look to the next.
