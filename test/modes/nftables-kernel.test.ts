@@ -378,9 +378,17 @@ void t.test(
     )
     const odd = randomOf(3)
     const ported = service({ name: 'ported', clusterIp: '10.97.0.1', nodePort: 31999 })
+    const large = service({ name: 'large', clusterIp: '10.97.0.2', endpoints: 5 })
+    const faithful = service({ name: 'faithful', clusterIp: '10.97.0.3', affinitySeconds: 600 })
     const first = plan(
       cluster
-        .put(...many, ported, ...many.slice(0, 20).map(() => randomService(odd, false)))
+        .put(
+          ...many,
+          ported,
+          large,
+          faithful,
+          ...many.slice(0, 20).map(() => randomService(odd, false)),
+        )
         .take(),
     )
     await applier.apply(first, undefined)
@@ -445,6 +453,14 @@ void t.test(
         [instead('tcp-endpoints', '10.96.0.200 . 80 . 1', '192.0.2.1 . 80')],
         /map tcp-endpoints lacks 10\.96\.0\.200 \. 80 \. 1/,
       ],
+      [
+        ['delete', 'element', 'ip', 'kube-proxy', 'tcp-up-to-16', '{ 10.97.0.2 . 80 }'],
+        /set tcp-up-to-16 lacks 10\.97\.0\.2 \. 80/,
+      ],
+      [
+        ['add', 'element', 'ip', 'kube-proxy', 'tcp-up-to-16', '{ 10.96.0.200 . 80 }'],
+        /set tcp-up-to-16 has more than it should: 10\.96\.0\.200 \. 80/,
+      ],
       [[withMore], /chain mark-for-masquerade lacks meta mark set/],
       [
         [byNamedMap],
@@ -463,8 +479,13 @@ void t.test(
     await applier.apply(second, undefined)
     resyncs.length = 0
     netns.exec('nft', 'add', 'chain', 'ip', 'kube-proxy', 'extra')
+    const remembering = /set (affinity-\S+-default\/faithful\S*)/.exec(
+      netns.exec('nft', 'list', 'sets'),
+    )
+    const client = ['ip', 'kube-proxy', remembering?.[1] ?? '', '{ 10.180.0.77 }']
+    netns.exec('nft', 'add', 'element', ...client)
     await guard.verify()
-    t.same(resyncs, [], 'a chain that nothing leads to does no harm')
+    t.same(resyncs, [], 'a chain that nothing leads to does no harm, nor does a client')
     const chain = ['ip', 'kube-proxy', 'mark-for-masquerade']
     const handle = /mark set .*handle (\d+)/.exec(
       netns.exec('nft', '-a', 'list', 'chain', ...chain),

@@ -108,6 +108,9 @@ void t.test('the larger of them stand in a set of their size, which is asked fir
   t.match(text, 'element ip kube-proxy tcp-up-to-16 { 10.96.0.11 . 80 }\n')
   t.match(text, 'element ip kube-proxy tcp-up-to-64 { 10.96.0.12 . 80, 10.96.0.13 . 80 }\n')
   t.notMatch(text, 'add set ip kube-proxy tcp-up-to-4 ')
+  const large = render(of(17))
+  t.match(large, 'rule ip kube-proxy tcp-services goto tcp-up-to-4\n', 'even where nobody is small')
+  t.match(large, 'rule ip kube-proxy tcp-up-to-4 jump tcp-draw-4')
 })
 
 void t.test('who has the address and port has the size, too', async (t) => {
@@ -174,6 +177,9 @@ void t.test(
       const rest = done.filter((one) => !('element' in one) || one.element.verdict !== undefined)
       t.same([done.length > 0, rest], [true, []], `${before} to ${after}`)
     }
+    const sets = commands(6, 7).map((one) => 'element' in one && one.element.set.name)
+    t.notOk(sets.includes('tcp-up-to-16'), 'who stays in a set is not moved')
+    commands(7, 16)
     const first = commands(16, 17).map((command) => command.do)
     t.ok(first.includes('add-chain'), 'the first of a size brings its chains')
   },

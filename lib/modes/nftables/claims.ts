@@ -56,7 +56,6 @@ function sameClaim(a: Claim, b: Claim): boolean {
   const [some, others] = [a.shared?.placed ?? [], b.shared?.placed ?? []]
   return (
     sameElement(a, b) &&
-    a.shared?.choice.places === b.shared?.choice.places &&
     some.length === others.length &&
     some.every((target, index) => sameTarget(target, others[index]))
   )
