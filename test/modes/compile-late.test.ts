@@ -8,9 +8,9 @@ void t.test(
   'V8 leaves code alone that runs now and then, and optimizes what is busy',
   async (t) => {
     setFlagsFromString('--allow-natives-syntax')
-    t.ok(await isOptimizedAfter(200_000), 'as V8 does it by itself, this is busy')
+    t.ok(await isOptimizedAfter(50_000), 'as V8 does it by itself, this is busy')
     compileLate()
-    t.notOk(await isOptimizedAfter(200_000))
+    t.notOk(await isOptimizedAfter(50_000))
     t.ok(await isOptimizedAfter(20_000_000))
   },
 )
