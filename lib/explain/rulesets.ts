@@ -4,7 +4,7 @@ import {
   jumps as userspaceJumps,
   placeRules,
 } from '../modes/userspace/render.js'
-import { endpointElements, winnerOf } from '../modes/nftables/claims.js'
+import { elementsWith, winnerOf } from '../modes/nftables/claims.js'
 import { elementId } from '../modes/nftables/part.js'
 import { addressOf, optionsOf } from '../modes/ipvs/render.js'
 import { deviceName, setNameOf, setNames, setOf } from '../modes/ipvs/names.js'
@@ -87,11 +87,10 @@ export function nftablesRuleset(plan: NftablesPlan): NftablesRuleset {
   for (const part of plan.parts.values())
     for (const chain of part.chains) chains.set(chain.name, chain)
   const elements = new Map<string, Element>()
-  for (const [id, claims] of plan.claims) {
+  for (const claims of plan.claims.values()) {
     const winner = winnerOf(claims)
     if (!winner) continue
-    elements.set(id, winner)
-    for (const element of endpointElements(winner)) elements.set(elementId(element), element)
+    for (const element of elementsWith(winner)) elements.set(elementId(element), element)
   }
   return { family: plan.table.family, chains, elements }
 }

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { existsSync, readdirSync, rmSync } from 'node:fs'
+import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
@@ -8,6 +8,13 @@ import { ordinaryUser, play, playWithoutRights, powerlessRoot } from '../support
 import { runCommand } from '../../lib/kernel/command.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
+
+// A place of its own, for other tests play at the same time; ordinary users play here, too.
+const place = mkdtempSync(join(tmpdir(), 'played-'))
+chmodSync(place, 0o1777)
+process.env['TMPDIR'] = place
+t.teardown(() => rmSync(place, { recursive: true }))
+
 /** Folders of playgrounds and their kubeconfigs. */
 function folders(): ReadonlySet<string> {
   return new Set(readdirSync(tmpdir()).filter((name) => name.startsWith('kube-proxy-playground-')))

@@ -91,5 +91,11 @@ export function sizeElement({ key, shared }: Claim): Element | undefined {
     : undefined
 }
 
+/** All that the kernel holds for a claim. */
+export function elementsWith(claim: Claim): readonly Element[] {
+  const size = sizeElement(claim)
+  return [claim, ...(size ? [size] : []), ...endpointElements(claim)]
+}
+
 const chainOf = (verdict: Claim['verdict']) =>
   verdict && 'chain' in verdict ? verdict.chain : undefined

@@ -2,7 +2,7 @@ import type { ListedRule, RulesetReader } from '../../kernel/nftables/reader.js'
 import { ruleText, targetText, verdictText } from '../../kernel/nftables/text-statements.js'
 import type { Chain, Element, NftSet } from '../../kernel/nftables/model.js'
 import { ownerText, type Difference } from '../difference.js'
-import { endpointElements, sizeElement, winnerOf } from './claims.js'
+import { elementsWith, winnerOf } from './claims.js'
 import type { NftablesPlan } from './plan.js'
 
 export interface ComparisonDeps {
@@ -105,8 +105,7 @@ async function* elementDifferences(
     const winner = winnerOf(claims)
     if (!winner) continue
     const owner = ownerText(winner.owner)
-    const size = sizeElement(winner)
-    for (const element of [winner, ...(size ? [size] : []), ...endpointElements(winner)]) {
+    for (const element of elementsWith(winner)) {
       const { set } = element
       const ofSet = wanted.get(set.name) ?? []
       ofSet.push(element)
