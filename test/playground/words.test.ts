@@ -88,7 +88,8 @@ t.test('lines say who is meant, what happens to them and which object is the rea
       'go to chain tcp-up-to-16: one endpoint by chance, for every Service of up to 16',
   })
   t.match(nftables('element ip kube-proxy tcp-up-to-16 { 10.96.0.10 . 80 }'), {
-    words: '10.96.0.10 . 80 stands in tcp-up-to-16 (Services of more than 4 endpoints and up to 16)',
+    words:
+      '10.96.0.10 . 80 stands in tcp-up-to-16 (Services of more than 4 endpoints and up to 16)',
     object: 'every EndpointSlice of Services with a ClusterIP only',
   })
   t.match(nftables('rule ip kube-proxy tcp-up-to-4 jump tcp-draw-4'), {
