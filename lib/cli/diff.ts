@@ -27,7 +27,8 @@ async function diff(flags: NodeFlags & { readonly json?: boolean }): Promise<voi
   const families: FamilyDifferences[] = []
   for (const state of states) {
     try {
-      const differences = await definition.differences(state, settings)
+      const settled = (await definition.settle?.(settings, state.family)) ?? settings
+      const differences = await definition.differences(state, settled)
       families.push({ family: state.family, services: state.services.size, differences })
     } catch (error) {
       throw unreadable(error, mode)

@@ -10,8 +10,6 @@ import { readConfiguration } from './configuration.js'
 import { readManifestStates } from './node-states.js'
 import { addNodeOptions, modeNames, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { understand, type Question } from '../explain/question.js'
-import type { ModeName, ModeSettings } from '../modes/mode.js'
-import type { IpFamily } from '../state/ip.js'
 import type { Protocol } from '../state/names.js'
 
 interface ExplainFlags extends NodeFlags {
@@ -71,7 +69,8 @@ async function explained(
   asksKernel: boolean,
 ): Promise<Explanation> {
   const { state, service, packet } = question
-  const settings = asksKernel ? await settledHere(mode, wanted, state.family) : wanted
+  const definition = asksKernel ? await modeLoaders[mode]?.() : undefined
+  const settings = (await definition?.settle?.(wanted, state.family)) ?? wanted
   const endpoints = service
     ? endpointReasons(service, {
         family: state.family,
@@ -82,10 +81,9 @@ async function explained(
     : []
   const ways = explainPacket(mode, state, settings, packet)
   const planned = { mode, ways, endpoints, live: undefined, notAsked: '' }
-  if (!asksKernel) return planned
+  if (!definition) return planned
   try {
-    const differences = await (await modeLoaders[mode]?.())?.differences(state, settings)
-    const check = new LiveCheck(differences ?? [])
+    const check = new LiveCheck(await definition.differences(state, settings))
     const lacks = check.lacks.bind(check)
     const live = explainPacket(mode, state, settings, packet, lacks)
     return { ...planned, ways: annotate(ways, check), live }
@@ -94,18 +92,6 @@ async function explained(
     const isDenied = error instanceof KernelError && error.kind === 'denied'
     return { ...planned, notAsked: `${messageOf(error)}${isDenied ? '; run it as root' : ''}` }
   }
-}
-
-/** What is left to the machine, as the proxy of this one has decided it. */
-async function settledHere(
-  mode: ModeName,
-  settings: ModeSettings,
-  family: IpFamily,
-): Promise<ModeSettings> {
-  if (mode !== 'userspace') return settings
-  const { settledPortals } = await import('../modes/userspace/open-ways.js')
-  const portals = await settledPortals(settings.userspace.portals, family)
-  return { ...settings, userspace: { ...settings.userspace, portals } }
 }
 
 function forPrograms(question: Question, explanation: Explanation) {

@@ -30,6 +30,8 @@ export interface ModeDefinition {
   prepare?(settings: ModeSettings, context: ProbeContext): Promise<void>
   /** A mode ready to apply plans. Throws KernelError when a required finding fails. */
   create(settings: ModeSettings, context: ModeContext): Promise<Mode>
+  /** What is left to the machine (`auto`), as the proxy that runs here has decided it. */
+  settle?(settings: ModeSettings, family: IpFamily): Promise<ModeSettings>
   /** Compares what the kernel holds with what it should hold for a state. Changes nothing. */
   differences(state: DesiredState, settings: ModeSettings): Promise<readonly Difference[]>
   /** Removes everything this mode ever installs, from any earlier run; `not found` is fine. */

@@ -1,7 +1,9 @@
 import t, { type Test } from 'tap'
 import { execFileSync } from 'node:child_process'
 import { enterPrivateNetns } from '../support/private-netns.js'
-import { kubeProxy, sourceFlags, startDaemon } from '../support/live-daemon.js'
+import { runCommand } from '../../lib/kernel/command.js'
+import { addressMark } from '../../lib/modes/userspace/names.js'
+import { kubeProxy, kubeProxyCommand, sourceFlags, startDaemon } from '../support/live-daemon.js'
 import { programSkip } from '../support/netns.js'
 
 /** `diff` and the live part of `explain` over rules that the daemon wrote and somebody spoilt. */
@@ -160,6 +162,42 @@ t.test(
     await daemon.end('SIGKILL')
     const later = await differences('userspace')
     t.ok(later.some((line) => /^listeners \| somebody listens on tcp port \d+/.test(line)))
+    await kubeProxy('cleanup')
+  },
+)
+
+t.test(
+  'where Services are served without rules, diff looks for their addresses and who listens',
+  { skip },
+  async (t) => {
+    const daemon = await startDaemon(t, 'userspace', '--userspace-portals', 'addresses')
+    await expectClean(t)
+    process.kill(daemon.pid, 'SIGSTOP')
+    const place = 'address of this machine'
+    const asked = ['--mode', 'userspace', ...sourceFlags]
+    // As on a machine without iptables, to which `auto` has to come by itself.
+    const without = async (...args: string[]) => {
+      const { stdout, stderr } = await runCommand('env', ['PATH=/nowhere', ...args])
+      if (stdout === '') throw new Error(stderr)
+      return stdout
+    }
+    const [node, ...command] = kubeProxyCommand
+    const ask = async () => without(node, ...command, 'diff', ...asked)
+    t.match(await ask(), /IPv4.*: the kernel holds what it should.\nIPv6.*: the kernel holds what/)
+    run('ip', 'address', 'delete', '10.96.0.10/32', 'dev', 'lo')
+    run('ip', 'address', 'add', '10.9.9.9/32', 'dev', 'lo', 'metric', String(addressMark))
+    const spoilt = await ask()
+    t.match(spoilt, /machine \(default\/web:http\)\n +- the address 10\.96\.0\.10\n/)
+    t.match(spoilt, /^ +\+ the address 10\.9\.9\.9$/m)
+    t.notMatch(spoilt, /listen /)
+    run('ip', 'address', 'add', '10.96.0.10/32', 'dev', 'lo', 'metric', String(addressMark))
+    run('ip', 'address', 'delete', '10.9.9.9/32', 'dev', 'lo')
+    t.match(await ask(), /IPv4.*: the kernel holds what it should/)
+    await daemon.end('SIGKILL')
+    t.match(await ask(), /^ +- listen TCP 10\.96\.0\.10:80$/m)
+    t.match(await ask(), /^ +- listen UDP \[fd00:10:96::53\]:53$/m)
+    const explained = await without(node, ...command, 'explain', 'web', '--live', ...asked)
+    t.match(explained, new RegExp(`${place}[^]*MISSING: the kernel does not have this now`))
     await kubeProxy('cleanup')
   },
 )

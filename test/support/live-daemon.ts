@@ -16,6 +16,8 @@ export const sourceFlags = [
   ...['--node', 'node-1'],
 ]
 
+export const kubeProxyCommand = [process.execPath, main] as const
+
 export const kubeProxy = (...args: readonly string[]) =>
   runCommand(process.execPath, [main, ...args])
 

@@ -1,20 +1,45 @@
 import { readFile } from 'node:fs/promises'
+import { formatIp, type IpFamily } from '../../state/ip.js'
+import { isLittleEndian } from '../byte-order.js'
+
+/** A socket that waits: for connections, or for any datagram. */
+export interface ListeningSocket {
+  readonly protocol: 'tcp' | 'udp'
+  readonly ip: string
+  readonly port: number
+}
 
 /** The state of a TCP socket that waits for connections. */
 const listenState = '0A'
 
-/** The ports of this network namespace that somebody listens on, as `tcp 80` and `udp 53`. */
-export async function listeningPorts(root = '/proc'): Promise<ReadonlySet<string>> {
-  const ports = new Set<string>()
-  for (const file of ['tcp', 'tcp6', 'udp', 'udp6']) {
-    const protocol = file.slice(0, 3)
-    const text = await readFile(`${root}/thread-self/net/${file}`, 'utf8').catch(() => '')
-    for (const line of text.split('\n').slice(1)) {
-      const [, local = '', , state = ''] = line.trim().split(/\s+/)
-      const port = Number.parseInt(local.split(':')[1] ?? '', 16)
-      if (port > 0 && (protocol === 'udp' || state === listenState))
-        ports.add(`${protocol} ${port}`)
+/** Who listens in this network namespace. */
+export async function listeningSockets(root = '/proc'): Promise<readonly ListeningSocket[]> {
+  const sockets: ListeningSocket[] = []
+  for (const protocol of ['tcp', 'udp'] as const) {
+    for (const [suffix, family] of [
+      ['', 'IPv4'],
+      ['6', 'IPv6'],
+    ] as const) {
+      const file = `${root}/thread-self/net/${protocol}${suffix}`
+      const text = await readFile(file, 'utf8').catch(() => '')
+      for (const line of text.split('\n').slice(1)) {
+        const [, local = '', , state = ''] = line.trim().split(/\s+/)
+        const [address = '', portText = ''] = local.split(':')
+        const port = Number.parseInt(portText, 16)
+        if (port > 0 && (protocol === 'udp' || state === listenState)) {
+          sockets.push({ protocol, ip: addressOf(family, address), port })
+        }
+      }
     }
   }
-  return ports
+  return sockets
+}
+
+/** Words of 32 bits, each printed as a number of this machine. */
+function addressOf(family: IpFamily, hex: string): string {
+  const words = hex.match(/.{8}/g) ?? []
+  const inOrder = words.map((word) =>
+    isLittleEndian ? (word.match(/../g) ?? []).reverse().join('') : word,
+  )
+  return formatIp(family, BigInt(`0x${inOrder.join('') || '0'}`))
 }

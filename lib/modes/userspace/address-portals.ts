@@ -180,8 +180,7 @@ export async function removeAddresses(
   const failures: AddressFailure[] = []
   const kept: string[] = []
   const own = links.find(deviceName)
-  for (const index of [own, links.find('lo')]) {
-    if (index === undefined) continue
+  for (const index of devicesOf(links)) {
     const ips = await oursOn(links, family, index)
     if (index === keptDevice) kept.push(...ips)
     else failures.push(...(await links.deleteAddresses(family, index, ips)))
@@ -193,9 +192,24 @@ export async function removeAddresses(
   return { failures, kept }
 }
 
+/** All that processes of ours have put on this machine. */
+export async function ourAddresses(
+  links: Pick<AddressLinks, 'addresses' | 'find'>,
+  family: IpFamily,
+): Promise<readonly string[]> {
+  const ips: string[] = []
+  for (const index of devicesOf(links)) ips.push(...(await oursOn(links, family, index)))
+  return ips
+}
+
+/** Where addresses of ours may be: our own device, and `lo`. */
+function devicesOf(links: Pick<AddressLinks, 'find'>): readonly number[] {
+  return [links.find(deviceName), links.find('lo')].filter((index) => index !== undefined)
+}
+
 /** All on our own device, and those with our mark on `lo`. */
 async function oursOn(
-  links: AddressLinks,
+  links: Pick<AddressLinks, 'addresses' | 'find'>,
   family: IpFamily,
   index: number,
 ): Promise<readonly string[]> {
@@ -204,7 +218,7 @@ async function oursOn(
 }
 
 /** All of 127.0.0.0/8 is on `lo`, of IPv6 only ::1. */
-function needsDevice(ip: string): boolean {
+export function needsDevice(ip: string): boolean {
   const parsed = parseIp(ip)
   return parsed !== undefined && !isLoopback(parsed)
 }

@@ -1,14 +1,21 @@
 import { existsSync } from 'node:fs'
 import { messageOf } from '../../errors.js'
-import { listeningPorts } from '../../kernel/sockets/listening.js'
+import { listeningSockets } from '../../kernel/sockets/listening.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Finding, ModeDefinition } from '../mode.js'
 import { withoutBranches } from './branches.js'
 import { UserspacePlanner, type UserspacePlan } from './plan.js'
+import { addressDifferences } from './address-differences.js'
 import { userspaceDifferences } from './differences.js'
 import { readPortals } from './portals.js'
 import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
-import { openIptables, removeAddressesOf, removeRules } from './open-ways.js'
+import {
+  openIptables,
+  removeAddressesOf,
+  removeRules,
+  settledPortals,
+  withLinks,
+} from './open-ways.js'
 import { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import { checkBindAddress, UserspaceMode } from './userspace-mode.js'
 import type { Planner } from '../mode.js'
@@ -40,13 +47,20 @@ export const definition: ModeDefinition = {
 
   create: (settings, context) => UserspaceMode.create(settings, context),
 
+  async settle(settings, family) {
+    const portals = await settledPortals(settings.userspace.portals, family)
+    return { ...settings, userspace: { ...settings.userspace, portals } }
+  },
+
   async differences(state, settings) {
-    // Without rules there is nothing to compare.
-    if (settings.userspace.portals === 'addresses') return []
-    const iptables = await openIptables(state.family)
     const plan = new UserspacePlanner(settings).plan(state)
-    const tables = withoutBranches(await readPortals(iptables))
-    const listing = { tables, listening: await listeningPorts() }
+    const sockets = await listeningSockets()
+    if (settings.userspace.portals === 'addresses') {
+      return withLinks((links) => addressDifferences(plan, links, sockets))
+    }
+    const tables = withoutBranches(await readPortals(await openIptables(state.family)))
+    const listening = new Set(sockets.map(({ protocol, port }) => `${protocol} ${port}`))
+    const listing = { tables, listening }
     return userspaceDifferences(plan, fixedRules(settings.userspace.portRange), listing)
   },
 

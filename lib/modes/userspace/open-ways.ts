@@ -58,13 +58,19 @@ export async function removeRules(family: IpFamily, flows: UdpFlowCleaner, run?:
 
 /** Removes addresses that this mode has put on this machine, whoever has left them. */
 export async function removeAddressesOf(families: readonly IpFamily[], log: Log): Promise<void> {
-  const links = await openLinks()
-  try {
+  await withLinks(async (links) => {
     for (const family of families) {
       for (const { ip, error } of (await removeAddresses(links, family)).failures) {
         log.warn({ ip, error: error.message }, 'remove the address of a Service')
       }
     }
+  })
+}
+
+export async function withLinks<T>(use: (links: Links) => Promise<T>): Promise<T> {
+  const links = await openLinks()
+  try {
+    return await use(links)
   } finally {
     links.close()
   }
