@@ -81,6 +81,10 @@ t.test('lines say who is meant, what happens to them and which object is the rea
       /^10\.96\.0\.10 \. tcp \. 80 stands.*: go to chain tcp-services, Services that have their ClusterIP alone/,
     object: /^Service default\/web, port http: spec\.clusterIP/,
   })
+  for (const line of ['chain ip kube-proxy tcp-services', 'set ip kube-proxy tcp-up-to-16 { }']) {
+    t.equal(nftables(line)?.object, 'every Service that has its ClusterIP alone')
+  }
+  t.match(nftables('chain ip kube-proxy services')?.object, /mode itself, whatever Services/)
   const bySize = 'ip daddr . th dport @tcp-up-to-16 goto tcp-up-to-16'
   t.match(nftables(`rule ip kube-proxy tcp-services ${bySize}`), {
     words:

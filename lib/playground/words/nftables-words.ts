@@ -39,7 +39,8 @@ const owned =
 
 function ownerOf(name: string, content = ''): string {
   const [, kind, namespace, service, , port, ip, endpointPort] = owned.exec(name) ?? []
-  if (namespace === undefined || service === undefined) return fixedOf('nftables')
+  if (namespace === undefined || service === undefined)
+    return isShared(name) ? 'every Service that has its ClusterIP alone' : fixedOf('nftables')
   const portName = `${namespace}/${service}${port === '' ? '' : `:${port}`}`
   return serviceOf(portName, fieldOf(kind ?? '', content, ip, endpointPort))
 }
@@ -62,6 +63,9 @@ const sets: Readonly<Record<string, string>> = {
   'service-ips': 'address, protocol and port of every Service, and the chain for it',
   'service-nodeports': 'every node port, and the chain for it',
 }
+
+/** There only while Services need it. */
+const isShared = (name: string) => /^(?:tcp|udp|sctp)-(?:services$|up-to-|draw-)/.test(name)
 
 /** Of the chains and sets for Services of about as many endpoints. */
 function sizeIn(name: string): number | undefined {
