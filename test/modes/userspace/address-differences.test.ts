@@ -1,0 +1,25 @@
+import t from 'tap'
+import { addressDifferences } from '../../../lib/modes/userspace/address-differences.js'
+import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import { service, states, testSettings } from '../../support/states.js'
+
+void t.test('what a machine has to answer to, and whether it does', async (t) => {
+  const userspace = { ...testSettings.userspace, portals: 'addresses' } as const
+  const planner = new UserspacePlanner({ ...testSettings, userspace })
+  const inside = service({ name: 'inside', clusterIp: '127.1.0.5', port: 8080 })
+  const plan = planner.plan(states().put(inside, service()).take())
+  const links = {
+    find: (name: string) => (name === 'lo' ? 1 : undefined),
+    addresses: (_: unknown, device: object) =>
+      Promise.resolve('on' in device ? ['10.96.0.99'] : ['10.96.0.99', '127.0.0.1']),
+  }
+  const listening = { protocol: 'tcp', ip: '127.1.0.5', port: 8080 } as const
+  const where = 'address of this machine'
+  const web = { where, found: undefined, owner: 'default/web:http' }
+  t.same(await addressDifferences(plan, links, [listening]), [
+    // All of 127.0.0.0/8 is here anyway.
+    { ...web, expected: 'the address 10.96.0.10' },
+    { ...web, expected: 'listen TCP 10.96.0.10:80' },
+    { where, expected: undefined, found: 'the address 10.96.0.99', owner: '' },
+  ])
+})
