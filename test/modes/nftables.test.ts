@@ -179,7 +179,6 @@ void t.test(
     }
     const sets = commands(6, 7).map((one) => 'element' in one && one.element.set.name)
     t.notOk(sets.includes('tcp-up-to-16'), 'who stays in a set is not moved')
-    commands(7, 16)
     const first = commands(16, 17).map((command) => command.do)
     t.ok(first.includes('add-chain'), 'the first of a size brings its chains')
   },

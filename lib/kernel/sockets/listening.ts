@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises'
-import { formatIp, type IpFamily } from '../../state/ip.js'
+import type { IpFamily } from '../../state/ip.js'
+import { addressText } from '../addresses.js'
 import { isLittleEndian } from '../byte-order.js'
 
 /** A socket that waits: for connections, or for any datagram. */
@@ -37,9 +38,6 @@ export async function listeningSockets(root = '/proc'): Promise<readonly Listeni
 
 /** Words of 32 bits, each printed as a number of this machine. */
 function addressOf(family: IpFamily, hex: string): string {
-  const words = hex.match(/.{8}/g) ?? []
-  const inOrder = words.map((word) =>
-    isLittleEndian ? (word.match(/../g) ?? []).reverse().join('') : word,
-  )
-  return formatIp(family, BigInt(`0x${inOrder.join('') || '0'}`))
+  const bytes = Buffer.from(hex, 'hex')
+  return addressText(family, isLittleEndian ? bytes.swap32() : bytes)
 }

@@ -58,21 +58,18 @@ export function sharedPart(protocol: L4Protocol, sizes: Iterable<number>): Rules
   const choices = [...new Set([...sizes, smallestSize])]
     .sort((a, b) => b - a)
     .map((places): Choice => ({ protocol, places }))
-  const sets = choices.map(sizeSet)
   return {
     chains: [
-      {
-        name: sharingChain(protocol),
-        rules: choices.map((choice, index) => toChoice(choice, sets[index])),
-      },
+      { name: sharingChain(protocol), rules: choices.map(toChoice) },
       ...choices.flatMap(choiceChains),
     ],
-    sets: sets.filter((set) => set !== undefined),
+    sets: choices.map(sizeSet).filter((set) => set !== undefined),
     elements: [],
   }
 }
 
-function toChoice(choice: Choice, set: NftSet | undefined): Rule {
+function toChoice(choice: Choice): Rule {
+  const set = sizeSet(choice)
   const isInSet: readonly Statement[] = set
     ? [{ kind: 'member', fields: ['daddr', 'dport'], set: set.name }]
     : []

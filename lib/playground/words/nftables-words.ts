@@ -40,7 +40,7 @@ const owned =
 function ownerOf(name: string, content = ''): string {
   const [, kind, namespace, service, , port, ip, endpointPort] = owned.exec(name) ?? []
   if (namespace === undefined || service === undefined)
-    return isShared(name) ? 'every Service that has its ClusterIP alone' : fixedOf('nftables')
+    return shared.test(name) ? 'every Service that has its ClusterIP alone' : fixedOf('nftables')
   const portName = `${namespace}/${service}${port === '' ? '' : `:${port}`}`
   return serviceOf(portName, fieldOf(kind ?? '', content, ip, endpointPort))
 }
@@ -64,21 +64,16 @@ const sets: Readonly<Record<string, string>> = {
   'service-nodeports': 'every node port, and the chain for it',
 }
 
-/** There only while Services need it. */
-const isShared = (name: string) => /^(?:tcp|udp|sctp)-(?:services$|up-to-|draw-)/.test(name)
-
-/** Of the chains and sets for Services of about as many endpoints. */
-function sizeIn(name: string): number | undefined {
-  const size = /^(?:tcp|udp|sctp)-up-to-(\d+)$/.exec(name)?.[1]
-  return size === undefined ? undefined : Number(size)
-}
+/** Chains and sets that are there while Services share them, for how many endpoints: `tcp-up-to-16`. */
+const shared = /^(?:tcp|udp|sctp)-(services|up-to|draw)(?:-(\d+))?$/
 
 function setWords(name: string): string {
   if (name.startsWith('affinity-')) return 'clients this endpoint remembers, each for a while'
   if (name.endsWith('-endpoints'))
     return 'endpoints by ClusterIP, port and a number drawn by chance'
-  const size = sizeIn(name)
-  if (size !== undefined) return `Services of more than ${size / 4} endpoints and up to ${size}`
+  const size = shared.exec(name)?.[2]
+  if (size !== undefined)
+    return `Services of more than ${Number(size) / 4} endpoints and up to ${size}`
   return sets[name] ?? 'a set of its own'
 }
 
@@ -106,12 +101,11 @@ function chainWords(name: string, content = ''): string {
   if (hook !== undefined) return `the kernel calls it ${hooks[hook] ?? hook}`
   const known = chains[name]
   if (known !== undefined) return known
-  if (/^(?:tcp|udp|sctp)-services$/.test(name))
+  const [, part, places] = shared.exec(name) ?? []
+  if (part === 'services')
     return 'Services that have their ClusterIP alone, by how many endpoints they have'
-  const size = sizeIn(name)
-  if (size !== undefined) return `one endpoint by chance, for every Service of up to ${size}`
-  const draws = /^(?:tcp|udp|sctp)-draw-(\d+)$/.exec(name)?.[1]
-  if (draws !== undefined) return `draws one of ${draws} places; who draws an empty one draws again`
+  if (part === 'up-to') return `one endpoint by chance, for every Service of up to ${places}`
+  if (part === 'draw') return `draws one of ${places} places; who draws an empty one draws again`
   const [, kind, , , , , ip, port] = owned.exec(name) ?? []
   switch (kind) {
     case 'service':
@@ -172,7 +166,7 @@ function elementOwner(set: string, content: string, { owner }: Surroundings): st
     return `${serviceOf(portName, field[set])}${isMany ? ', and others' : ''}`
   }
   if (owner !== undefined) return serviceOf(owner, field[set] ?? 'its EndpointSlices')
-  if (set.endsWith('-endpoints') || sizeIn(set) !== undefined)
+  if (set.endsWith('-endpoints') || shared.test(set))
     return 'every EndpointSlice of Services with a ClusterIP only'
   if (set === 'cluster-ips') return 'every Service: spec.clusterIP'
   if (set === 'hairpin-connections') return 'every EndpointSlice: endpoints on this node'
