@@ -60,12 +60,15 @@ if (unknown.length > 0) {
 
 const total = { passed: 0, failed: 0 }
 const rows = []
+/** Every failure with what explains it, to be read again at the end of a long run. */
+const failures = []
 const names = chosen.length > 0 ? chosen : Object.keys(tiers)
 // Lint is one thread that waits for nobody, so the unit tests run beside it; all else runs alone.
 const isLight = (name) => name === 'lint' || name === 'unit'
 await Promise.all(names.filter(isLight).map(runTier))
 for (const name of names.filter((name) => !isLight(name))) await runTier(name)
 console.log('')
+if (failures.length > 0) console.log(`=== what failed\n${failures.join('\n')}\n`)
 console.table(rows)
 console.log(`${total.passed} passed, ${total.failed} failed`)
 process.exitCode = total.failed > 0 || total.passed === 0 ? 1 : 0
@@ -93,7 +96,10 @@ async function commands(list) {
     const code = await run(file, args, (line) => console.log(line))
     console.log(`${code === 0 ? 'ok' : 'not ok'} - ${[file, ...args].join(' ')}`)
     if (code === 0) result.passed++
-    else result.failed++
+    else {
+      result.failed++
+      failures.push(`not ok - ${[file, ...args].join(' ')}`)
+    }
   }
   return result
 }
@@ -103,7 +109,7 @@ async function tap(list, timeoutSeconds = 60) {
   if (list.length === 0) return { passed: 0, failed: 0 }
   const result = { passed: 0, failed: 0, skipped: 0 }
   const args = ['tap', '--reporter=tap', `--timeout=${timeoutSeconds}`, '--jobs=2', ...list]
-  let diagnosticDepth = -1
+  const isOfFailure = failureLines()
   const code = await run('npx', args, (line) => {
     const totals = /^# \{ total: \d+,(.*)\}$/.exec(line)
     if (totals) {
@@ -115,11 +121,9 @@ async function tap(list, timeoutSeconds = 60) {
       })
     }
     // A failure is shown with the block that explains it, a skip with its reason.
-    const depth = line.length - line.trimStart().length
-    if (/^\s*not ok /.test(line)) diagnosticDepth = depth
-    else if (diagnosticDepth >= 0 && line.trim() !== '' && depth <= diagnosticDepth)
-      diagnosticDepth = -1
-    if (diagnosticDepth >= 0 || /# skip|^\s*Bail out|timeout!/i.test(line)) console.log(line)
+    const isFailure = isOfFailure(line)
+    if (isFailure) failures.push(line)
+    if (isFailure || /# skip|^\s*Bail out|timeout!/i.test(line)) console.log(line)
   })
   if (code !== 0 && result.failed === 0) result.failed = 1
   return result
@@ -128,12 +132,25 @@ async function tap(list, timeoutSeconds = 60) {
 /** The suite of test/cases, as real packets, over every mode this kernel can run; see docs/testing.md. */
 async function conformance() {
   let last
+  const isOfFailure = failureLines()
   await run('node', ['build/test/conformance/main.js', '--quiet'], (line) => {
     console.log(line)
+    if (isOfFailure(line)) failures.push(line)
     const match = /^(\d+) passed, (\d+) failed/.exec(line)
     if (match) last = { passed: Number(match[1]), failed: Number(match[2]) }
   })
   return last ?? { passed: 0, failed: 1 }
+}
+
+/** Tells of one line of TAP after the other whether it is a failure or belongs to its block. */
+function failureLines() {
+  let depth = -1
+  return (line) => {
+    const own = line.length - line.trimStart().length
+    if (/^\s*not ok /.test(line)) depth = own
+    else if (depth >= 0 && line.trim() !== '' && own <= depth) depth = -1
+    return depth >= 0
+  }
 }
 
 function run(file, args, onLine) {

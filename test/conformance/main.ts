@@ -91,7 +91,7 @@ async function runModes(names: readonly string[]): Promise<number> {
   await Promise.all(Array.from({ length: Number(values.jobs) }, lane))
   modes.sort((one, other) => names.indexOf(one.mode) - names.indexOf(other.mode))
   console.log(`1..${number}`)
-  console.log(tableText(modes).replaceAll(/^/gm, '# '))
+  console.log(tableText(modes, { isShort: values.quiet }).replaceAll(/^/gm, '# '))
   const count = (outcome: CaseResult['outcome']) =>
     modes.flatMap(({ results }) => results).filter((result) => result.outcome === outcome).length
   console.log(`${count('passed')} passed, ${count('failed')} failed`)

@@ -18,8 +18,14 @@ export function tapLine(number: number, mode: string, result: CaseResult): strin
   return `not ok ${words}${time}\n  ---\n  failures:\n${failures}  ...\n${notes}`
 }
 
-/** Cases x modes: `+` passed, `-` failed, `s` skipped, `.` not run; then counts and reasons. */
-export function tableText(modes: readonly ModeResults[]): string {
+/**
+ * Cases x modes: `+` passed, `-` failed, `s` skipped, `.` not run; then counts and reasons. The
+ * short one leaves out cases that every mode passed.
+ */
+export function tableText(
+  modes: readonly ModeResults[],
+  { isShort }: { readonly isShort: boolean },
+): string {
   const names = new Map<string, string>()
   for (const { results } of modes) {
     for (const { topic, name } of results) names.set(`${topic}: ${name}`, topic)
@@ -33,7 +39,9 @@ export function tableText(modes: readonly ModeResults[]): string {
       const result = results.find((candidate) => `${candidate.topic}: ${candidate.name}` === name)
       return result ? symbols[result.outcome] : '.'
     })
-    lines.push(`${columns(cells)}  ${name}`)
+    if (!isShort || cells.some((cell) => cell !== symbols.passed)) {
+      lines.push(`${columns(cells)}  ${name}`)
+    }
   }
   const totals = modes.map(({ mode, results }) => {
     const count = (outcome: CaseResult['outcome']) =>
