@@ -70,6 +70,32 @@ void t.test(
 )
 
 void t.test(
+  'NF20: where something retires again and again, nothing waits longer for it',
+  async (t) => {
+    const { applier, committed, clock, present } = applying({ affinitySeconds: 60, endpoints: 3 })
+    const first = present()
+    await applier.apply(first, undefined)
+    const second = present({ endpoints: 2 })
+    await applier.apply(second, first)
+    clock.ms = 900
+    await applier.apply(present({ endpoints: 1 }), second)
+    const before = committed.length
+    await applier.sweep()
+    t.equal(committed.length, before, 'not before its time')
+    clock.ms = 1000
+    await applier.sweep()
+    const deletions = committed.slice(before).flat()
+    t.same(
+      deletions.map((command) => command.do),
+      ['delete-chain', 'delete-chain', 'delete-set', 'delete-set'],
+    )
+    clock.ms = 3000
+    await applier.sweep()
+    t.equal(committed.length, before + 1)
+  },
+)
+
+void t.test(
   'a set that waits to be deleted and comes back with another timeout goes first',
   async (t) => {
     const { applier, committed, present, absent } = applying({ affinitySeconds: 60, endpoints: 1 })

@@ -24,7 +24,7 @@ export interface ApplierDeps {
   readonly now: () => number
 }
 
-/** What is empty and unused in the kernel, and since when. */
+/** What is empty and unused in the kernel, and when it shall be deleted. */
 interface Retirement {
   readonly table: Table
   readonly chains: Map<string, Chain>
@@ -144,12 +144,13 @@ export class NftablesApplier {
     if (chains.length + sets.length === 0) return
     let waiting = this.#retired.get(plan.family)
     if (!waiting) {
-      waiting = { table: plan.table, chains: new Map(), sets: new Map(), dueAt: 0, attempts: 0 }
+      // What comes later goes with it: if it postponed the rest, a busy cluster would never tidy up.
+      const dueAt = this.#deps.now() + retirementMs
+      waiting = { table: plan.table, chains: new Map(), sets: new Map(), dueAt, attempts: 0 }
       this.#retired.set(plan.family, waiting)
     }
     for (const chain of chains) waiting.chains.set(chain.name, chain)
     for (const set of sets) waiting.sets.set(set.name, set)
-    waiting.dueAt = this.#deps.now() + retirementMs
   }
 
   #postpone(family: IpFamily, retired: Retirement, error: unknown): void {
