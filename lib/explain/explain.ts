@@ -65,7 +65,8 @@ export function explainPacket(
       const plan = new UserspacePlanner(settings).plan(state)
       // Where no rule leads to the listeners, they are found at the addresses of Services, by
       // whoever sends to this machine.
-      if (settings.userspace.portals === 'addresses') return walkListeners(plan, state, packet)
+      if (settings.userspace.portals === 'addresses')
+        return walkListeners(plan, state, packet, lacks)
       const ruleset = userspaceRuleset(plan)
       const symbol = (text: string) => text.replace(/\b1\d{5}\b/g, 'PROXY-PORT')
       const has = iptablesPresent(ruleset.rules, (place, text) => lacks(place, symbol(text)))

@@ -4,8 +4,14 @@ import { walkIptables } from './iptables-walk.js'
 import { withHop } from './ways.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
+import {
+  isAnyAddress,
+  listenerText,
+  placeAt,
+  theAddress,
+} from '../modes/userspace/address-differences.js'
 import type { UserspacePlan } from '../modes/userspace/plan.js'
-import type { UserspaceRuleset } from './rulesets.js'
+import type { Lacks, UserspaceRuleset } from './rulesets.js'
 
 /** The rules lead to a listener; who is asked next is decided there. */
 export function walkUserspace(
@@ -32,11 +38,12 @@ export function walkListeners(
   plan: UserspacePlan,
   state: DesiredState,
   packet: Packet,
+  lacks: Lacks,
 ): readonly Way[] {
   const { protocol, destination, port } = packet
   const node = { localAddresses: new Set(state.node.localAddresses) }
   const isThere = (address: string) =>
-    address === destination || (isUnspecified(address) && isLocal(destination, node))
+    address === destination || (isAnyAddress(address) && isLocal(destination, node))
   const found = [...plan.services.values()]
     .flatMap(({ listeners }) => listeners)
     .find(({ spec }) => spec.protocol === protocol && spec.port === port && isThere(spec.address))
@@ -46,12 +53,18 @@ export function walkListeners(
     const owner = ownerOf(state, destination)
     if (owner === undefined) return walkIptables(new Map(), packet, node)
     const why = `nobody listens at ${at}: ${owner} has no endpoint for it, so the kernel refuses`
-    const hop = { where: 'address of this machine', rule: '', why }
-    return [finished(way, hop, { end: 'rejected' })]
+    return [finished(way, { where: placeAt(destination), rule: '', why }, { end: 'rejected' })]
+  }
+  const where = placeAt(found.spec.address)
+  const rule = listenerText(found.spec)
+  if (lacks(where, theAddress)) return walkIptables(new Map(), packet, node)
+  if (lacks(where, rule)) {
+    const why = `nobody listens at ${at} now, so the kernel refuses`
+    return [finished(way, { where, rule, why }, { end: 'rejected' })]
   }
   const hop = {
-    where: 'address of this machine',
-    rule: `listen ${at}`,
+    where,
+    rule,
     why: `no rule is needed: this process listens at the address of ${found.spec.service} itself`,
   }
   const here = finished(way, hop, {})
@@ -64,10 +77,6 @@ function ownerOf({ services }: DesiredState, ip: string): string | undefined {
       clusterIp === ip || externalIps.includes(ip) || loadBalancerIps.includes(ip),
   )
   return owner?.portName
-}
-
-function isUnspecified(address: string): boolean {
-  return address === '0.0.0.0' || address === '::'
 }
 
 /** A listener of this process takes the connection, and makes one of its own to an endpoint. */

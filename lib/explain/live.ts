@@ -1,4 +1,5 @@
 import type { Difference } from '../modes/difference.js'
+import { theAddress } from '../modes/userspace/address-differences.js'
 import type { Hop, Way } from './packet.js'
 
 /** What the kernel lacks of a plan, and what it has beside it. */
@@ -24,7 +25,7 @@ export class LiveCheck {
   lacks(place: string, text: string): boolean {
     if (this.#isAllGone) return true
     const missing = this.#missing.get(place) ?? []
-    return missing.some((one) => one === text || one === wholeChain || isSameButPort(one, text))
+    return missing.some((one) => one === text || wholes.has(one) || isSameButPort(one, text))
   }
 
   /** What to say of a hop; empty when the kernel has just that. */
@@ -39,8 +40,8 @@ export class LiveCheck {
   }
 }
 
-/** Told where a whole chain, table or server is gone. */
-const wholeChain = 'the chain'
+/** Told where a whole chain, table or server is gone, or the address of a listener. */
+const wholes: ReadonlySet<string> = new Set(['the chain', theAddress])
 
 function put(map: Map<string, string[]>, key: string, value: string): void {
   map.set(key, [...(map.get(key) ?? []), value])

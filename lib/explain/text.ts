@@ -71,10 +71,12 @@ function liveLines({ ways, live, notAsked }: Explanation): readonly string[] {
   const ends = (list: readonly Way[]) => list.map((way) => percent(way) + verdictOf(way)).join()
   if (!isFlagged && ends(ways) === ends(live))
     return ['', 'The kernel has every rule and element of this way.']
+  // What no hop tells, such as an element that a rule only looks for, is marked nowhere.
+  const marks = isFlagged ? '!! above; ' : ''
   const now = live.map((way) => `${percent(way)} ${verdictOf(way)}`)
   return [
     '',
-    'The kernel differs (!! above; `kube-proxy diff` shows all). With what it has of these rules now:',
+    `The kernel differs (${marks}\`kube-proxy diff\` shows all). With what it has of these rules now:`,
     ...now,
   ]
 }

@@ -173,7 +173,6 @@ t.test(
     const daemon = await startDaemon(t, 'userspace', '--userspace-portals', 'addresses')
     await expectClean(t)
     process.kill(daemon.pid, 'SIGSTOP')
-    const place = 'address of this machine'
     const asked = ['--mode', 'userspace', ...sourceFlags]
     // As on a machine without iptables, to which `auto` has to come by itself.
     const without = async (...args: string[]) => {
@@ -187,17 +186,29 @@ t.test(
     run('ip', 'address', 'delete', '10.96.0.10/32', 'dev', 'lo')
     run('ip', 'address', 'add', '10.9.9.9/32', 'dev', 'lo', 'metric', String(addressMark))
     const spoilt = await ask()
-    t.match(spoilt, /machine \(default\/web:http\)\n +- the address 10\.96\.0\.10\n/)
-    t.match(spoilt, /^ +\+ the address 10\.9\.9\.9$/m)
+    t.match(
+      spoilt,
+      /address 10\.96\.0\.10 of this machine \(default\/web:http\)\n +- the address\n/,
+    )
+    t.match(spoilt, /address 10\.9\.9\.9 of this machine\n +\+ the address\n/)
     t.notMatch(spoilt, /listen /)
+    const explain = (target: string) => without('explain', target, '--live', ...asked)
+    const unreachable = await explain('web')
+    t.match(unreachable, /MISSING: the kernel does not have this now/)
+    t.notMatch(unreachable, /10\.9\.9\.9/)
     run('ip', 'address', 'add', '10.96.0.10/32', 'dev', 'lo', 'metric', String(addressMark))
     run('ip', 'address', 'delete', '10.9.9.9/32', 'dev', 'lo')
     t.match(await ask(), /IPv4.*: the kernel holds what it should/)
     await daemon.end('SIGKILL')
     t.match(await ask(), /^ +- listen TCP 10\.96\.0\.10:80$/m)
     t.match(await ask(), /^ +- listen UDP \[fd00:10:96::53\]:53$/m)
-    const explained = await without('explain', 'web', '--live', ...asked)
-    t.match(explained, new RegExp(`${place}[^]*MISSING: the kernel does not have this now`))
+    t.match(
+      await explain('web'),
+      /10\.96\.0\.10 of this machine[^]*MISSING: the kernel does not have/,
+    )
+    const nodePort = await explain('192.0.2.1:30080')
+    t.match(nodePort, /any address of this machine[^]*MISSING: the kernel does not have this now/)
+    t.match(nodePort, /100\.0 %\s+refused/)
     await kubeProxy('cleanup')
   },
 )

@@ -5,8 +5,8 @@ import { elementId, type Claim, type RulesetPart } from './part.js'
 
 /**
  * Who wants which place in which set, by {@link elementId}. Two service ports may share an
- * external address and port, all ports of a Service share its ClusterIP: the kernel holds one
- * element, that of the smallest owner, and it leaves with the last claim.
+ * external address and port, all ports of a Service share its ClusterIP: the kernel holds what the
+ * smallest owner wants there, see {@link elementsWith}, and it leaves with the last claim.
  */
 export type Claims = PersistentMap<readonly Claim[]>
 

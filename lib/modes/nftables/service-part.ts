@@ -5,7 +5,7 @@ import { bitsOf, cidrContains, parseIp } from '../../state/ip.js'
 import { fromPods, goTo, jumpTo, verdictRule, type NodeFacts } from './base-rules.js'
 import { affinityOf, balance, sharedChoice } from './balance.js'
 import { chains, l4ProtocolOf, prefixed, serviceBaseName, sets, sharingChain } from './names.js'
-import { elementOf, type Claim, type RulesetPart, type SharedChoice } from './part.js'
+import { elementId, elementOf, type Claim, type RulesetPart, type SharedChoice } from './part.js'
 
 /** Names of the chains of one service port; which of them exist depends on its policies. */
 interface ServiceChains {
@@ -137,7 +137,7 @@ function elementsOf(
       ...comment,
     })
     // One service may list an address twice, say as external and as load-balancer address.
-    const id = `${set.name} ${key.join(' ')}`
+    const id = elementId(made)
     if (!claims.has(id)) claims.set(id, made)
   }
   const refusal = refusalOf(service.external)

@@ -7,19 +7,30 @@ void t.test('what a machine has to answer to, and whether it does', async (t) =>
   const userspace = { ...testSettings.userspace, portals: 'addresses' } as const
   const planner = new UserspacePlanner({ ...testSettings, userspace })
   const inside = service({ name: 'inside', clusterIp: '127.1.0.5', port: 8080 })
-  const plan = planner.plan(states().put(inside, service()).take())
+  const plan = planner.plan(
+    states()
+      .put(inside, service({ nodePort: 30080 }))
+      .take(),
+  )
   const links = {
     find: (name: string) => (name === 'lo' ? 1 : undefined),
     addresses: (_: unknown, device: object) =>
       Promise.resolve('on' in device ? ['10.96.0.99'] : ['10.96.0.99', '127.0.0.1']),
   }
   const listening = { protocol: 'tcp', ip: '127.1.0.5', port: 8080 } as const
-  const where = 'address of this machine'
-  const web = { where, found: undefined, owner: 'default/web:http' }
+  const owner = 'default/web:http'
+  const web = { where: 'address 10.96.0.10 of this machine', found: undefined, owner }
+  const anywhere = { where: 'any address of this machine', found: undefined, owner }
   t.same(await addressDifferences(plan, links, [listening]), [
     // All of 127.0.0.0/8 is here anyway.
-    { ...web, expected: 'the address 10.96.0.10' },
+    { ...web, expected: 'the address' },
     { ...web, expected: 'listen TCP 10.96.0.10:80' },
-    { where, expected: undefined, found: 'the address 10.96.0.99', owner: '' },
+    { ...anywhere, expected: 'listen TCP 0.0.0.0:30080' },
+    {
+      where: 'address 10.96.0.99 of this machine',
+      expected: undefined,
+      found: 'the address',
+      owner: '',
+    },
   ])
 })
