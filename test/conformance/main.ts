@@ -59,7 +59,7 @@ async function runAgainInUml(): Promise<number> {
   const own = process.argv.slice(2).filter((argument) => argument !== '--in-uml')
   // A kernel that is itself a process can be slow for a moment.
   const command = [
-    'CONFORMANCE_PATIENCE=4',
+    'CONFORMANCE_PATIENCE=8',
     process.execPath,
     fileURLToPath(import.meta.url),
     ...own,

@@ -7,7 +7,7 @@ const suite = fileURLToPath(new URL('../conformance/main.js', import.meta.url))
 
 t.test('conformance of ipvs mode', umlSkip ? { skip: umlSkip } : {}, (t) =>
   // A kernel that is itself a process can be slow for a moment.
-  tapInUml(t, `CONFORMANCE_PATIENCE=4 ${quoted(process.execPath)} ${quoted(suite)} --mode ipvs`, {
+  tapInUml(t, `CONFORMANCE_PATIENCE=8 ${quoted(process.execPath)} ${quoted(suite)} --mode ipvs`, {
     timeoutMs: 1_200_000,
   }),
 )
