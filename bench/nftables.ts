@@ -223,8 +223,9 @@ async function measure(row: Row): Promise<Measured> {
     const early = firstAt + (change - row.warmUp) * row.everyMs - performance.now()
     if (early > 0) {
       await sleep(early / 2)
-      fixed.push(fixedWork())
-      await sleep(Math.max(0, early / 2 - (fixed.at(-1) ?? 0)))
+      const tookMs = fixedWork()
+      fixed.push(tookMs)
+      await sleep(Math.max(0, early / 2 - tookMs))
     } else if (change % 20 === 0) await sleep(0)
     const began = performance.now()
     accept(parseEndpointSlice(raw), (value) => tracker.upsertEndpointSlice(value))

@@ -94,11 +94,12 @@ async function commands(list) {
   const result = { passed: 0, failed: 0 }
   for (const [file, args] of list) {
     const code = await run(file, args, (line) => console.log(line))
-    console.log(`${code === 0 ? 'ok' : 'not ok'} - ${[file, ...args].join(' ')}`)
+    const line = `${code === 0 ? 'ok' : 'not ok'} - ${[file, ...args].join(' ')}`
+    console.log(line)
     if (code === 0) result.passed++
     else {
       result.failed++
-      failures.push(`not ok - ${[file, ...args].join(' ')}`)
+      failures.push(line)
     }
   }
   return result

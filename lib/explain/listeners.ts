@@ -4,12 +4,8 @@ import { walkIptables } from './iptables-walk.js'
 import { withHop } from './ways.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
-import {
-  isAnyAddress,
-  listenerText,
-  placeAt,
-  theAddress,
-} from '../modes/userspace/address-differences.js'
+import { wholeAddress } from '../modes/difference.js'
+import { isAnyAddress, listenerText, placeAt } from '../modes/userspace/address-differences.js'
 import type { UserspacePlan } from '../modes/userspace/plan.js'
 import type { Lacks, UserspaceRuleset } from './rulesets.js'
 
@@ -57,7 +53,7 @@ export function walkListeners(
   }
   const where = placeAt(found.spec.address)
   const rule = listenerText(found.spec)
-  if (lacks(where, theAddress)) return walkIptables(new Map(), packet, node)
+  if (lacks(where, wholeAddress)) return walkIptables(new Map(), packet, node)
   if (lacks(where, rule)) {
     const why = `nobody listens at ${at} now, so the kernel refuses`
     return [finished(way, { where, rule, why }, { end: 'rejected' })]

@@ -1,5 +1,4 @@
-import type { Difference } from '../modes/difference.js'
-import { theAddress } from '../modes/userspace/address-differences.js'
+import { wholeAddress, wholeChain, type Difference } from '../modes/difference.js'
 import type { Hop, Way } from './packet.js'
 
 /** What the kernel lacks of a plan, and what it has beside it. */
@@ -41,7 +40,7 @@ export class LiveCheck {
 }
 
 /** Told where a whole chain, table or server is gone, or the address of a listener. */
-const wholes: ReadonlySet<string> = new Set(['the chain', theAddress])
+const wholes: ReadonlySet<string> = new Set([wholeChain, wholeAddress])
 
 function put(map: Map<string, string[]>, key: string, value: string): void {
   map.set(key, [...(map.get(key) ?? []), value])

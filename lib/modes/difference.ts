@@ -10,6 +10,10 @@ export interface Difference {
   readonly owner: string
 }
 
+/** Expected at a place of which nothing is there. */
+export const wholeChain = 'the chain'
+export const wholeAddress = 'the address'
+
 /** `default/web:http` of `default/web:http/TCP`, as operators know it; empty for any other key. */
 export function ownerText(key: string): string {
   return /^(.*)\/(?:TCP|UDP|SCTP)$/.exec(key)?.[1] ?? ''

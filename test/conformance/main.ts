@@ -2,7 +2,7 @@
 import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { quoted, runInUml, umlSkip } from '../support/uml.js'
+import { quoted, runInUml, umlPatience, umlSkip } from '../support/uml.js'
 import { createWorld } from '../../lib/world/world.js'
 import type { World } from '../../lib/world/world.js'
 import type { Case } from './case.js'
@@ -57,15 +57,8 @@ async function runAgainInUml(): Promise<number> {
     return 0
   }
   const own = process.argv.slice(2).filter((argument) => argument !== '--in-uml')
-  // A kernel that is itself a process can be slow for a moment.
-  const command = [
-    'CONFORMANCE_PATIENCE=8',
-    process.execPath,
-    fileURLToPath(import.meta.url),
-    ...own,
-  ]
-    .map((word, at) => (at === 0 ? word : quoted(word)))
-    .join(' ')
+  const words = [process.execPath, fileURLToPath(import.meta.url), ...own].map(quoted)
+  const command = [umlPatience, ...words].join(' ')
   const timeoutMs = 1_200_000
   const { code } = await runInUml(command, { timeoutMs, onLine: (line) => console.log(line) })
   return code

@@ -1,5 +1,5 @@
 import { compareChain, type WantedRule } from '../../kernel/iptables.js'
-import { ownerText, type Difference } from '../difference.js'
+import { ownerText, wholeChain, type Difference } from '../difference.js'
 import { chains, isServiceChain } from './names.js'
 import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
 import { targetOf, type Found } from './full-sync.js'
@@ -22,7 +22,7 @@ export function iptablesDifferences(plan: IptablesPlan, found: Found): readonly 
     const where = `${table} ${chain}`
     const present = saved(table, chain)
     const owner = rules[0]?.owner ?? ''
-    if (!present) differences.push({ where, expected: 'the chain', found: undefined, owner })
+    if (!present) differences.push({ where, expected: wholeChain, found: undefined, owner })
     for (const each of compareChain({ rules, isOrdered }, present)) {
       differences.push({ where, ...each })
     }

@@ -1,6 +1,6 @@
 import { compareChain, type SavedTable } from '../../kernel/iptables.js'
 import { hostPort, type Cidr } from '../../state/ip.js'
-import { ownerText, type Difference } from '../difference.js'
+import { ownerText, wholeChain, type Difference } from '../difference.js'
 import type { Changes } from './changes.js'
 import { jumpComment } from './chains.js'
 import { deviceName, setNameOf } from './names.js'
@@ -88,7 +88,7 @@ function ruleDifferences({ chains }: IpvsPlan, tables: readonly SavedTable[]): D
     const where = `${table} ${chain}`
     const present = saved(table, chain)
     const rules = chains.rules.filter((one) => one.table === table && one.chain === chain).map(of)
-    const missing = { where, expected: 'the chain', found: undefined, owner: '' }
+    const missing = { where, expected: wholeChain, found: undefined, owner: '' }
     return [
       ...(present ? [] : [missing]),
       ...compareChain({ rules, isOrdered: true }, present).map((each) => ({ where, ...each })),

@@ -1,7 +1,7 @@
 import type { ListedRule, RulesetReader } from '../../kernel/nftables/reader.js'
 import { ruleText, targetText, verdictText } from '../../kernel/nftables/text-statements.js'
 import type { Chain, Element, NftSet } from '../../kernel/nftables/model.js'
-import { ownerText, type Difference } from '../difference.js'
+import { ownerText, wholeChain, type Difference } from '../difference.js'
 import { elementsWith, winnerOf } from './claims.js'
 import type { NftablesPlan } from './plan.js'
 
@@ -128,9 +128,6 @@ async function* elementDifferences(
 
 /** The set or map, as a difference tells its place. */
 export const setPlace = ({ name, holds }: NftSet) => `${holds === 'keys' ? 'set' : 'map'} ${name}`
-
-/** What is expected where a whole chain is missing. */
-export const wholeChain = 'the chain'
 
 export function elementText({ key, verdict, target }: Element): string {
   const text = key.join(' . ')

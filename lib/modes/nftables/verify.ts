@@ -1,5 +1,6 @@
 import { KernelError } from '../../errors.js'
-import { nftablesDifferences, wholeChain, type ComparisonDeps } from './differences.js'
+import { wholeChain } from '../difference.js'
+import { nftablesDifferences, type ComparisonDeps } from './differences.js'
 import type { NftablesPlan } from './plan.js'
 
 export type VerifyDeps = Pick<ComparisonDeps, 'reader' | 'pause'>

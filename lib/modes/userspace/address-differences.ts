@@ -1,6 +1,6 @@
 import type { ListeningSocket } from '../../kernel/sockets/listening.js'
 import { hostPort } from '../../state/ip.js'
-import { ownerText, type Difference } from '../difference.js'
+import { ownerText, wholeAddress, type Difference } from '../difference.js'
 import { needsDevice, ourAddresses, type AddressLinks } from './address-portals.js'
 import type { UserspacePlan } from './plan.js'
 
@@ -8,9 +8,6 @@ import type { UserspacePlan } from './plan.js'
 export function placeAt(ip: string): string {
   return isAnyAddress(ip) ? 'any address of this machine' : `address ${ip} of this machine`
 }
-
-/** What is missing at a place whose listeners are all in vain. */
-export const theAddress = 'the address'
 
 /** Where Services are served without rules: what this machine has to answer to, and whether it does. */
 export async function addressDifferences(
@@ -32,7 +29,7 @@ export async function addressDifferences(
       differences.push({ where: placeAt(ip), expected, found: undefined, owner })
     for (const ip of addresses) {
       wanted.add(ip)
-      if (needsDevice(ip) && !present.has(ip)) lacks(ip, theAddress)
+      if (needsDevice(ip) && !present.has(ip)) lacks(ip, wholeAddress)
     }
     for (const { spec } of listeners) {
       const at = listenerText(spec)
@@ -41,7 +38,7 @@ export async function addressDifferences(
   }
   for (const ip of await ourAddresses(links, plan.family)) {
     if (wanted.has(ip)) continue
-    differences.push({ where: placeAt(ip), expected: undefined, found: theAddress, owner: '' })
+    differences.push({ where: placeAt(ip), expected: undefined, found: wholeAddress, owner: '' })
   }
   return differences
 }

@@ -1,6 +1,6 @@
 import { canonicalRule, compareChain, type SavedTable } from '../../kernel/iptables.js'
 import type { WantedRule } from '../../kernel/iptables.js'
-import { ownerText, type Difference } from '../difference.js'
+import { ownerText, wholeChain, type Difference } from '../difference.js'
 import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
 import { jumpTargetOf, ourChains } from './portals.js'
 import { jumps, placeRules, symbolicPorts, type PlacedRule, type ProxyPorts } from './render.js'
@@ -41,7 +41,7 @@ export function userspaceDifferences(
   for (const [table, chain] of ourChains) {
     const where = `${table} ${chain}`
     const present = saved(table, chain)
-    if (!present) differences.push({ where, expected: 'the chain', found: undefined, owner: '' })
+    if (!present) differences.push({ where, expected: wholeChain, found: undefined, owner: '' })
     const wish = { rules: wanted.get(where) ?? [], isOrdered: false }
     for (const each of compareChain(wish, present)) differences.push({ where, ...each })
   }
