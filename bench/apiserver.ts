@@ -91,7 +91,7 @@ function report({ loadMs, loadedMib, listMs, peakMib, sent, arrivals, cpu }: Res
 }
 
 async function startServer(): Promise<{ child: ChildProcessWithoutNullStreams; url: string }> {
-  const main = new URL('../lib/cli/main.js', import.meta.url).pathname
+  const main = new URL('../lib/main.js', import.meta.url).pathname
   const child = spawn(process.execPath, [main, 'apiserver', '--listen', '127.0.0.1:0'])
   for await (const chunk of child.stdout as AsyncIterable<Buffer>) {
     const url = /http:\/\/\S+/.exec(chunk.toString())?.[0]

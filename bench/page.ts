@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs'
 import { chromium, type Page } from 'playwright-core'
-import { addressOf } from '../lib/world/topology.js'
-import { dashboardUrl, withDashboard } from '../test/dashboard/opened-dashboard.js'
+import { addressOf } from '../lib/lab/world/topology.js'
+import { dashboardUrl, withDashboard } from '../test/page/opened-dashboard.js'
 import { endpoint, rawService, rawSlice } from '../test/state/objects.js'
-import { runLivePage } from '../lib/playground/live-page.js'
+import { runLivePage } from '../lib/lab/playground/live-page.js'
 import { withStage, write } from '../test/e2e/stage.js'
 import type { BenchResults } from './support/results.js'
 

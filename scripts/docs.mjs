@@ -1,12 +1,13 @@
 // Writes the documents that are made from tables in the code: `npm run docs`.
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { configurationMarkdown } from '../build/lib/config/document.js'
 import { metricsMarkdown } from '../build/lib/observe/document.js'
+import { withRooms } from './rooms.mjs'
 
+const fileOf = (path) => new URL(`../${path}`, import.meta.url)
 const documents = {
   'docs/configuration.md': configurationMarkdown(),
   'docs/metrics.md': metricsMarkdown(),
+  'docs/architecture.md': withRooms(readFileSync(fileOf('docs/architecture.md'), 'utf8')),
 }
-for (const [path, text] of Object.entries(documents)) {
-  writeFileSync(new URL(`../${path}`, import.meta.url), text)
-}
+for (const [path, text] of Object.entries(documents)) writeFileSync(fileOf(path), text)

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { ConfigError, KernelError, messageOf, SourceError } from '../errors.js'
-import { differencesText, type FamilyDifferences } from '../diff/text.js'
+import { differencesText, type FamilyDifferences } from '../inspect/diff-text.js'
 import { addNodeOptions, seeNode, type NodeFlags } from './seen-node.js'
 import { modeLoaders } from '../modes/registry.js'
 

@@ -1,51 +1,7 @@
 #!/usr/bin/env node
-import { CommanderError, type Command } from 'commander'
-import { ConfigError, KernelError, SourceError } from '../errors.js'
-import { createProgram, hintAbout } from './program.js'
+/** What a node runs: the proxy and the commands that look at it. */
+import { runCommandLine } from './command-line.js'
 
-// `kube-proxy render … | head` closes the pipe early; that is no failure.
-process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  process.exit(error.code === 'EPIPE' ? 0 : 1)
-})
-
-/** The command. Argv in, exit code out: 0 well, 1 failed, 2 told something wrong. */
-const exitCode = await main(process.argv.slice(2))
+const exitCode = await runCommandLine(process.argv.slice(2))
 // A worker or a timer that somebody forgot must not keep a finished command alive.
 process.exit(exitCode)
-
-async function main(argv: readonly string[]): Promise<number> {
-  let commands: readonly Command[] = []
-  try {
-    const { program, argv: rest } = await createProgram(argv)
-    commands = program.commands
-    await program.parseAsync(rest, { from: 'user' })
-    return typeof process.exitCode === 'number' ? process.exitCode : 0
-  } catch (error) {
-    if (!(error instanceof CommanderError)) return report(error)
-    // Commander has said already what is wrong, or has printed the help it was asked for.
-    const called = commands.find((command) => command.name() === argv[0])
-    const hint = hintAbout(error.message, called)
-    if (hint !== undefined) say(hint)
-    return error.exitCode === 0 ? 0 : 2
-  }
-}
-
-function report(error: unknown): number {
-  if (error instanceof ConfigError) {
-    say(error.message)
-    say('nothing was touched; kube-proxy --help lists the flags, docs/configuration.md the keys')
-    return 2
-  }
-  if (error instanceof KernelError || error instanceof SourceError) {
-    say(error.message)
-    if (error instanceof KernelError && error.detail !== '') say(error.detail.trimEnd())
-    return 1
-  }
-  // Anything else is a defect of ours: the stack says where.
-  say(error instanceof Error ? (error.stack ?? error.message) : String(error))
-  return 1
-}
-
-function say(text: string): void {
-  for (const line of text.split('\n')) process.stderr.write(`kube-proxy: ${line}\n`)
-}

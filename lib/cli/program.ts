@@ -6,10 +6,11 @@ import { boolKind } from '../config/kinds.js'
 import { nearest } from '../config/settings.js'
 import { versionText } from './version.js'
 
-type AddCommand = (program: Command) => void
+/** Subcommands by name. A start pays only for the one that is asked for, so each is loaded by name. */
+export type Subcommands = Readonly<Record<string, () => Promise<(program: Command) => void>>>
 
-/** Subcommands. A start pays only for the one that is asked for, so each is loaded by name. */
-const commands: Readonly<Record<string, () => Promise<AddCommand>>> = {
+/** What a node has. */
+const nodeCommands: Subcommands = {
   render: async () => (await import('./render.js')).addRenderCommand,
   explain: async () => (await import('./explain.js')).addExplainCommand,
   diff: async () => (await import('./diff.js')).addDiffCommand,
@@ -17,13 +18,14 @@ const commands: Readonly<Record<string, () => Promise<AddCommand>>> = {
   top: async () => (await import('./top.js')).addTopCommand,
   check: async () => (await import('./check.js')).addCheckCommand,
   cleanup: async () => (await import('./cleanup.js')).addCleanupCommand,
-  playground: async () => (await import('./playground.js')).addPlaygroundCommand,
-  apiserver: async () => (await import('./apiserver.js')).addApiserverCommand,
 }
+
+/** Subcommands that only the whole package has. */
+const laboratory: readonly string[] = ['playground', 'apiserver']
 
 /** Headings of the help, and the subcommands below each. */
 const commandGroups: Readonly<Record<string, readonly string[]>> = {
-  'Without a cluster:': ['render', 'playground', 'apiserver'],
+  'Without a cluster:': ['render', ...laboratory],
   'On a live node:': ['explain', 'diff', 'trace', 'top', 'check', 'cleanup'],
 }
 
@@ -33,7 +35,9 @@ const summary =
 /** The command line as commander knows it, and the arguments in the form it takes without doubt. */
 export async function createProgram(
   argv: readonly string[],
+  more: Subcommands = {},
 ): Promise<{ readonly program: Command; readonly argv: readonly string[] }> {
+  const commands = { ...nodeCommands, ...more }
   const given: [string, string][] = []
   const program = new Command('kube-proxy')
     .description(summary)
@@ -58,9 +62,10 @@ export async function createProgram(
       if (heading !== undefined) command.helpGroup(heading)
     }
   } else if (first !== '' && !first.startsWith('-')) {
-    program.error(
-      `error: unknown command '${first}'; there are ${Object.keys(commands).join(', ')}`,
-    )
+    const elsewhere = laboratory.includes(first)
+      ? `${first} is not on a node; the npm package has it: npx kube-proxy-ts ${first}`
+      : `there are ${Object.keys(commands).join(', ')}`
+    program.error(`error: unknown command '${first}'; ${elsewhere}`)
   }
   return { program, argv: isSubcommand ? argv : normalizeArguments(argv) }
 }

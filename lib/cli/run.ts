@@ -22,7 +22,7 @@ export async function runCommand(given: GivenFlags): Promise<void> {
     const { cleanup } = await import('./cleanup.js')
     await cleanup(log)
   } else if (loaded.config.initOnly) {
-    const { prepareNode } = await import('../node/prepare.js')
+    const { prepareNode } = await import('../daemon/prepare.js')
     await prepareNode(loaded.config, log)
     log.info({}, 'Initialized this node (--init-only)')
   } else await runUntilStopped(given, configuration, log)
@@ -33,7 +33,7 @@ async function runUntilStopped(
   { loaded, actions }: CommandConfiguration,
   log: Logger,
 ): Promise<void> {
-  const { createDaemon } = await import('../daemon.js')
+  const { createDaemon } = await import('../daemon/daemon.js')
   const { watchConfig } = await import('../config/watch.js')
   log.info({ version: versionText(), pid: process.pid, node: process.version }, 'Starting')
   const restart = new AbortController()

@@ -1,6 +1,6 @@
 import { Option, type Command } from 'commander'
 import { ConfigError, messageOf } from '../errors.js'
-import { ipFamilies, nodeNameOf } from '../node/facts.js'
+import { ipFamilies, nodeNameOf } from '../daemon/node-facts.js'
 import { loadConfig } from '../config/load.js'
 import { modeLoaders } from '../modes/registry.js'
 import { modeSettings } from '../config/mode-settings.js'

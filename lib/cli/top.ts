@@ -1,12 +1,12 @@
 import type { Command } from 'commander'
 import { readFile } from 'node:fs/promises'
-import { pause } from '../pause.js'
+import { pause } from '../async.js'
 import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
-import { daemonNumbers } from '../top/daemon-numbers.js'
-import { rowsOfDaemon, rowsOfKernel, type ServiceNumbers } from '../top/rows.js'
+import { daemonNumbers } from '../inspect/top/daemon-numbers.js'
+import { rowsOfDaemon, rowsOfKernel, type ServiceNumbers } from '../inspect/top/rows.js'
 import { stopSignal } from './stop-signal.js'
-import { topText, withRates, type Look } from '../top/table.js'
+import { topText, withRates, type Look } from '../inspect/top/table.js'
 
 interface TopFlags extends NodeFlags {
   readonly once?: boolean
@@ -129,7 +129,7 @@ async function kernelRows({
   settings,
 }: SeenNode): Promise<readonly ServiceNumbers[]> {
   const { listTrackedFlows } = await import('../kernel/tracked-flows.js')
-  const { kernelCounters } = await import('../top/counters.js')
+  const { kernelCounters } = await import('../inspect/top/counters.js')
   const flows = []
   for (const { family } of states) flows.push(...(await listTrackedFlows(family)))
   return rowsOfKernel(states, flows, await kernelCounters(mode, states, settings))

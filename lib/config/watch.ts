@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { messageOf } from '../errors.js'
-import { followPath } from '../files/follow-path.js'
+import { followPath } from '../kernel/follow-path.js'
 import type { Config } from './config.js'
 import { keyEntries } from './keys.js'
 import type { LoadedConfig } from './load.js'

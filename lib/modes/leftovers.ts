@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs'
-import { aborted } from '../aborted.js'
+import { aborted, pause } from '../async.js'
 import { messageOf } from '../errors.js'
-import { pause } from '../pause.js'
 import { modeLoaders } from './registry.js'
 import type { ModeContext, ModeName } from './mode.js'
 import type { ModeLoaders } from './choose.js'

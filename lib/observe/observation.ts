@@ -1,4 +1,4 @@
-import { pause } from '../pause.js'
+import { pause } from '../async.js'
 import type { Identity, NodeObject } from '../state/objects.js'
 import type { AnsweredRequest } from '../sources/api-client.js'
 import type { ObjectKind } from '../sources/source.js'

@@ -1,4 +1,4 @@
-import { pause } from '../pause.js'
+import { pause } from '../async.js'
 import { parseHostPort } from '../config/addresses.js'
 import type { Config } from '../config/config.js'
 import { isEnabled } from '../config/feature-gates.js'

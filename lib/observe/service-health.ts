@@ -1,4 +1,4 @@
-import { aborted } from '../aborted.js'
+import { aborted } from '../async.js'
 import type { Server } from 'node:http'
 import { familyOf, type IpFamily } from '../state/ip.js'
 import { messageOf } from '../errors.js'

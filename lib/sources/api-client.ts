@@ -1,7 +1,19 @@
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
-import { request as httpsRequest } from 'node:https'
+import { request as httpsRequest, type RequestOptions as TlsRequestOptions } from 'node:https'
 import { messageOf, SourceError } from '../errors.js'
-import type { ClusterAccess } from './cluster-access.js'
+
+/** What a request needs beyond its URL; headers are plain strings here. */
+export interface Credentials extends TlsRequestOptions {
+  readonly headers: Readonly<Record<string, string>>
+}
+
+/** One API server and how to be let in there. */
+export interface ClusterAccess {
+  readonly server: string
+  credentials(): Promise<Credentials>
+  /** The credentials were refused: the next ones are read afresh. */
+  forget(): void
+}
 
 export interface ApiRequest {
   readonly method?: 'GET' | 'POST'

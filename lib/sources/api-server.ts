@@ -1,4 +1,4 @@
-import { pause } from '../pause.js'
+import { pause } from '../async.js'
 import { defaultTiming, ListWatch, type ListWatchTiming, type Selection } from './list-watch.js'
 import type { ApiClient } from './api-client.js'
 import type { ObjectSink, Source } from './source.js'

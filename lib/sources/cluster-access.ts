@@ -1,20 +1,7 @@
-import type { RequestOptions } from 'node:https'
 import { readFile } from 'node:fs/promises'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
+import type { ClusterAccess, Credentials } from './api-client.js'
 import { readKubeconfig, type AccessSpec, type Material } from './kubeconfig-file.js'
-
-/** What a request needs beyond its URL; headers are plain strings here. */
-export interface Credentials extends RequestOptions {
-  readonly headers: Readonly<Record<string, string>>
-}
-
-/** One API server and how to be let in there. */
-export interface ClusterAccess {
-  readonly server: string
-  credentials(): Promise<Credentials>
-  /** The credentials were refused: the next ones are read afresh. */
-  forget(): void
-}
 
 export interface AccessOptions {
   /** Empty: none. */

@@ -1,7 +1,7 @@
 import type { RequestOptions } from 'node:https'
 import { KubeConfig } from '@kubernetes/client-node'
 import { ConfigError, messageOf } from '../errors.js'
-import type { ClusterAccess, Credentials } from './cluster-access.js'
+import type { ClusterAccess, Credentials } from './api-client.js'
 
 /** Access by the official client library: it runs exec plugins and refreshes OIDC tokens. */
 export function libraryAccess(kubeconfig: string, server: string): ClusterAccess {

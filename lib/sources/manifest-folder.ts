@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { messageOf } from '../errors.js'
-import { followPath, scan, type Snapshot } from '../files/follow-path.js'
+import { followPath, scan, type Snapshot } from '../kernel/follow-path.js'
 import { parseManifest, type ManifestFile, type ManifestObject } from './manifest-file.js'
 import { mirrorEndpoints } from './mirrored-endpoints.js'
 import type { ObjectKind, ObjectSink, Source } from './source.js'

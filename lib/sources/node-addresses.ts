@@ -1,5 +1,5 @@
 import { networkInterfaces, type NetworkInterfaceInfo } from 'node:os'
-import { pause } from '../pause.js'
+import { pause } from '../async.js'
 import { parseIp } from '../state/ip.js'
 
 export interface NodeAddressesDeps {

@@ -1,4 +1,4 @@
-import { pause } from '../pause.js'
+import { pause } from '../async.js'
 
 /** Time as the loops see it; tests give one that they move by hand. */
 export interface Clock {

@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process'
 import { request as httpRequest } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import { join } from 'node:path'
-import { selfSigned } from '../../lib/apiserver/certificate.js'
+import { selfSigned } from '../../lib/lab/apiserver/certificate.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { kubeProxy, startDaemon } from '../support/live-daemon.js'
 

@@ -13,9 +13,12 @@ import { enterPrivateNetns } from '../support/private-netns.js'
 const skip = enterPrivateNetns() ?? false
 if (skip === false) execFileSync('ip', ['link', 'set', 'lo', 'up'])
 const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+const whole = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 
 function start(t: Test, ...args: readonly string[]) {
-  const child = spawn(process.execPath, [main, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(process.execPath, [args[0] === 'apiserver' ? whole : main, ...args], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
   let output = ''
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding('utf8').on('data', (text: string) => (output += text))

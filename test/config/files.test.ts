@@ -18,9 +18,14 @@ const root = fileURLToPath(new URL('../../../', import.meta.url))
 const load = (name: string, text: string) => loadConfig(parseFlags([]), { name, text })
 const body = (text: string) => `apiVersion: ${apiVersion}\nkind: ${kind}\n${text}`
 
-t.test('docs/configuration.md and docs/metrics.md are up to date: npm run docs', async (t) => {
+t.test('documents that are made from tables are up to date: npm run docs', async (t) => {
   t.equal(readFileSync(join(root, 'docs/configuration.md'), 'utf8'), configurationMarkdown())
   t.equal(readFileSync(join(root, 'docs/metrics.md'), 'utf8'), metricsMarkdown())
+  const { withRooms } = (await import(join(root, 'scripts/rooms.mjs'))) as {
+    withRooms(text: string): string
+  }
+  const architecture = readFileSync(join(root, 'docs/architecture.md'), 'utf8')
+  t.equal(architecture, withRooms(architecture))
 })
 
 t.test('every file of examples/config is accepted', async (t) => {

@@ -3,8 +3,8 @@ import { parse } from 'yaml'
 import type { ModeName } from '../../lib/modes/mode.js'
 import type { DetectLocal } from '../../lib/state/node-view.js'
 import type { IpFamily } from '../../lib/state/ip.js'
-import { bridgeName, places, ranges } from '../../lib/world/topology.js'
-import type { Place } from '../../lib/world/topology.js'
+import { bridgeName, places, ranges } from '../../lib/lab/world/topology.js'
+import type { Place } from '../../lib/lab/world/topology.js'
 import { serviceRanges, targets } from './case.js'
 import type {
   Case,

@@ -1,7 +1,7 @@
 import { TrackerSink } from '../../lib/sources/tracker-sink.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 import { Tracker } from '../../lib/state/tracker.js'
-import { addresses } from '../../lib/world/topology.js'
+import { addresses } from '../../lib/lab/world/topology.js'
 import { CaseServices } from './case-services.js'
 import type { Case, ServiceRange, Step } from './case.js'
 import { nodeManifest, serviceCidrManifest } from './cluster-objects.js'

@@ -1,7 +1,7 @@
 import type { ModeName } from '../../lib/modes/mode.js'
 import type { DetectLocal } from '../../lib/state/node-view.js'
 import type { IpFamily } from '../../lib/state/ip.js'
-import type { Place } from '../../lib/world/topology.js'
+import type { Place } from '../../lib/lab/world/topology.js'
 
 /** One scenario: objects in steps, and what packets must do after each. See test/cases/README.md. */
 export interface Case {

@@ -1,4 +1,4 @@
-import { addresses, ranges } from '../../lib/world/topology.js'
+import { addresses, ranges } from '../../lib/lab/world/topology.js'
 import type { ServiceRange } from './case.js'
 import type { Manifest } from './objects.js'
 

@@ -1,4 +1,4 @@
-import type { World } from '../../lib/world/world.js'
+import type { World } from '../../lib/lab/world/world.js'
 
 /** Every way a mode may have left rules; what the node does not have fails and does not matter. */
 const commands: readonly (readonly string[])[] = [

@@ -1,6 +1,6 @@
 /** Where the kernel has no `bpf` match, hairpin takes a rule for each endpoint of the node. */
 import t from 'tap'
-import { createWorld } from '../../lib/world/world.js'
+import { createWorld } from '../../lib/lab/world/world.js'
 import { readCases } from './case-file.js'
 import { casesFolder } from './cases-folder.js'
 import { skips, withoutSctp } from './mode-profiles.js'

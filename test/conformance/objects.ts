@@ -1,7 +1,7 @@
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { Protocol } from '../../lib/state/names.js'
-import { addressOf, addresses, places, podsOfNode } from '../../lib/world/topology.js'
-import type { Place } from '../../lib/world/topology.js'
+import { addressOf, addresses, places, podsOfNode } from '../../lib/lab/world/topology.js'
+import type { Place } from '../../lib/lab/world/topology.js'
 import type { ServiceShorthand } from './case.js'
 
 /** A Kubernetes object as a file or the API would give it. */

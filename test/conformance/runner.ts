@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { messageOf } from '../../lib/errors.js'
 import type { ModeName } from '../../lib/modes/mode.js'
-import type { World } from '../../lib/world/world.js'
+import type { World } from '../../lib/lab/world/world.js'
 import type { Case, Flow, ServiceRange, Step } from './case.js'
 import { CaseServices } from './case-services.js'
 import { expandFlow, runCheck, runThroughout } from './flows.js'

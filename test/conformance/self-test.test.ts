@@ -1,6 +1,6 @@
 /** The suite must be able to fail: proxies that are wrong in one way each, and it has to notice. */
 import t from 'tap'
-import { createWorld } from '../../lib/world/world.js'
+import { createWorld } from '../../lib/lab/world/world.js'
 import { parseCases, readCases } from './case-file.js'
 import { casesFolder } from './cases-folder.js'
 import { skips, withoutSctp } from './mode-profiles.js'

@@ -1,4 +1,4 @@
-import type { World } from '../../lib/world/world.js'
+import type { World } from '../../lib/lab/world/world.js'
 import type { CaseSettings } from './case.js'
 import type { Manifest } from './objects.js'
 

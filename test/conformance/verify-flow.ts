@@ -1,5 +1,5 @@
-import type { FlowResult } from '../../lib/world/agent-protocol.js'
-import { addressOf, placeOf } from '../../lib/world/topology.js'
+import type { FlowResult } from '../../lib/lab/world/agent-protocol.js'
+import { addressOf, placeOf } from '../../lib/lab/world/topology.js'
 import type { Check, FlowMemory } from './flows.js'
 
 /** What is wrong about the answers that a check got; an empty list when all is as expected. */

@@ -2,9 +2,9 @@ import t from 'tap'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { addressOf } from '../../lib/world/topology.js'
-import { runProxy } from '../../lib/playground/proxy-process.js'
-import type { World } from '../../lib/world/world.js'
+import { addressOf } from '../../lib/lab/world/topology.js'
+import { runProxy } from '../../lib/lab/playground/proxy-process.js'
+import type { World } from '../../lib/lab/world/world.js'
 import {
   ask,
   get,
@@ -20,7 +20,7 @@ import {
 
 /** The daemon against an API server that comes, goes and comes back, fed by the real kubectl. */
 
-const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+const command = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 
 async function apiServer(world: World, kubeconfig: string): Promise<{ stop: () => Promise<void> }> {
   const listen = ['--listen', '127.0.0.1:6443', '--write-kubeconfig', kubeconfig]

@@ -2,9 +2,9 @@ import t from 'tap'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { addressOf } from '../../lib/world/topology.js'
+import { addressOf } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import { runProxy } from '../../lib/playground/proxy-process.js'
+import { runProxy } from '../../lib/lab/playground/proxy-process.js'
 import {
   ask,
   get,

@@ -1,9 +1,9 @@
 import t, { type Test } from 'tap'
-import { addressOf } from '../../lib/world/topology.js'
+import { addressOf } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { kubeProxy, main, traced, type Story } from '../support/traced.js'
-import { runProxy } from '../../lib/playground/proxy-process.js'
-import type { World } from '../../lib/world/world.js'
+import { runProxy } from '../../lib/lab/playground/proxy-process.js'
+import type { World } from '../../lib/lab/world/world.js'
 import {
   ask,
   clusterIp,

@@ -3,11 +3,11 @@ import { once } from 'node:events'
 import { mkdtemp } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { runProxy, type RunningProxy } from '../../lib/playground/proxy-process.js'
-import { addressOf, type Place } from '../../lib/world/topology.js'
+import { runProxy, type RunningProxy } from '../../lib/lab/playground/proxy-process.js'
+import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { skip, stopping, until, withStage, write } from './stage.js'
-import type { World } from '../../lib/world/world.js'
+import type { World } from '../../lib/lab/world/world.js'
 
 /** A new process takes the listeners of userspace mode over while clients come without a pause. */
 

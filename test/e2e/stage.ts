@@ -3,9 +3,9 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { tmpdir } from 'node:os'
 import { stringify } from 'yaml'
-import { addressOf, type Place } from '../../lib/world/topology.js'
-import { createWorld, type World } from '../../lib/world/world.js'
-import type { RunningProxy } from '../../lib/playground/proxy-process.js'
+import { addressOf, type Place } from '../../lib/lab/world/topology.js'
+import { createWorld, type World } from '../../lib/lab/world/world.js'
+import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 
 /** What the tests of the whole program share: a world, a folder, one Service, patience. */

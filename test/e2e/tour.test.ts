@@ -1,5 +1,5 @@
 import t from 'tap'
-import { runTour } from '../../lib/playground/tour.js'
+import { runTour } from '../../lib/lab/playground/tour.js'
 import { skip } from './stage.js'
 import type { ModeName } from '../../lib/modes/mode.js'
 

@@ -4,11 +4,11 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
-import { runProxy } from '../../lib/playground/proxy-process.js'
+import { runProxy } from '../../lib/lab/playground/proxy-process.js'
 import { ask, get, service, skip, sliceOf, stopping, until, withStage, write } from './stage.js'
-import { addressOf, type Place } from '../../lib/world/topology.js'
+import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import type { World } from '../../lib/world/world.js'
+import type { World } from '../../lib/lab/world/world.js'
 
 const args = ['--proxy-mode', 'userspace', '--takeover-folder', '']
 

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { runCommand } from '../../lib/kernel/command.js'
 import { ask, service, skip, sliceOf, until, withStage, write } from '../e2e/stage.js'
-import type { World } from '../../lib/world/world.js'
+import type { World } from '../../lib/lab/world/world.js'
 
 const root = fileURLToPath(new URL('../../..', import.meta.url))
 

@@ -8,7 +8,7 @@ import { loadConfig } from '../../lib/config/load.js'
 import { fullName } from '../../lib/observe/metric-spec.js'
 import { metricTable } from '../../lib/observe/metric-table.js'
 import { runCommand } from '../../lib/kernel/command.js'
-import { kubectlMinor, noKubectl, startServer } from '../apiserver/support/kubectl.js'
+import { kubectlMinor, noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
 import { problems, shapes } from './shapes.js'
 
 const folder = fileURLToPath(new URL('../../../examples/kubernetes', import.meta.url))

@@ -13,7 +13,7 @@ const sources = readdirSync(join(root, 'lib'), { recursive: true, encoding: 'utf
  * The one shell there is: it takes the namespaces of a test world or a playground away when their
  * owner is gone. Its text is constant, and the names are arguments.
  */
-const reaper = 'lib/world/namespaces.ts'
+const reaper = 'lib/lab/world/namespaces.ts'
 
 t.test('nothing is ever run through a shell', (t) => {
   t.ok(sources.length > 200)
@@ -35,12 +35,12 @@ t.test('processes are started in few places, by a list of arguments', (t) => {
     'lib/kernel/iptables/command.ts',
     'lib/kernel/nftables/monitor.ts',
     reaper,
-    'lib/world/world.ts',
+    'lib/lab/world/world.ts',
     // `kube-proxy trace` and a playground without root: constant programs, no text of an object.
-    'lib/trace/trace-rule.ts',
-    'lib/trace/legacy-trace.ts',
-    'lib/playground/host-ground.ts',
-    'lib/playground/own-rights.ts',
+    'lib/inspect/trace/trace-rule.ts',
+    'lib/inspect/trace/legacy-trace.ts',
+    'lib/lab/playground/host-ground.ts',
+    'lib/lab/playground/own-rights.ts',
   ]
   t.same(
     starting.map(({ file }) => file).filter((file) => !known.includes(file)),
@@ -49,7 +49,7 @@ t.test('processes are started in few places, by a list of arguments', (t) => {
   t.end()
 })
 
-t.test('the daemon has nothing to do with the playground and its shell', (t) => {
+t.test('what a node runs contains no laboratory and no shell', (t) => {
   const reached = new Set<string>()
   const visit = (file: string) => {
     if (reached.has(file)) return
@@ -59,13 +59,19 @@ t.test('the daemon has nothing to do with the playground and its shell', (t) => 
       visit(`${normalize(join(dirname(file), target))}.ts`)
     }
   }
-  visit('lib/daemon.ts')
+  visit('lib/cli/main.ts')
   t.ok(reached.size > 100, 'its imports are followed')
-  // The dashboard shares the playground's page, but nothing that starts a process.
+  t.same(
+    [...reached].filter((file) => file.startsWith('lib/lab/')),
+    [],
+  )
   const starting = [...reached].filter((file) =>
     readFileSync(join(root, file), 'utf8').includes("'node:child_process'"),
   )
   t.same(starting.sort(), [
+    // `kube-proxy trace`.
+    'lib/inspect/trace/legacy-trace.ts',
+    'lib/inspect/trace/trace-rule.ts',
     'lib/kernel/command.ts',
     'lib/kernel/iptables/command.ts',
     // `nft monitor`, where netlink cannot be had.
@@ -75,10 +81,10 @@ t.test('the daemon has nothing to do with the playground and its shell', (t) => 
 })
 
 t.test('pages are built of elements, never of text that could be markup', (t) => {
-  const page = readdirSync(join(root, 'lib/playground/page')).filter((file) => file.endsWith('.ts'))
+  const page = readdirSync(join(root, 'lib/page/browser')).filter((file) => file.endsWith('.ts'))
   t.ok(page.length > 0)
   for (const file of page) {
-    const text = readFileSync(join(root, 'lib/playground/page', file), 'utf8')
+    const text = readFileSync(join(root, 'lib/page/browser', file), 'utf8')
     t.notMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc/, file)
   }
   t.end()

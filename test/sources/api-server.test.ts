@@ -7,8 +7,8 @@ import {
   createApiServer,
   type ApiServer,
   type ApiServerOptions,
-} from '../../lib/apiserver/server.js'
-import { defaultResources } from '../../lib/apiserver/default-resources.js'
+} from '../../lib/lab/apiserver/server.js'
+import { defaultResources } from '../../lib/lab/apiserver/default-resources.js'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { apiServerSource } from '../../lib/sources/api-server.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'

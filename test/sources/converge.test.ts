@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import fc from 'fast-check'
 import t from 'tap'
-import { createApiServer, type ApiServer } from '../../lib/apiserver/server.js'
+import { createApiServer, type ApiServer } from '../../lib/lab/apiserver/server.js'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { apiServerSource } from '../../lib/sources/api-server.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'

@@ -6,7 +6,7 @@ import type { Readable, Writable } from 'node:stream'
 
 /** The playground as somebody starts it in a terminal. */
 
-const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+const command = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 
 /** Nobody in particular: an ordinary user without any right. */
 export const ordinaryUser = ['--reuid', '12345', '--regid', '12345', '--clear-groups']

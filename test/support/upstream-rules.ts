@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { runCommand } from '../../lib/kernel/command.js'
-import { addressOf } from '../../lib/world/topology.js'
-import type { World } from '../../lib/world/world.js'
+import { addressOf } from '../../lib/lab/world/topology.js'
+import type { World } from '../../lib/lab/world/world.js'
 
 /**
  * The rules of Go's kube-proxy 1.36 for one Service (default/web, TCP port 80 and UDP port 53, node

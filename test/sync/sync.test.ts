@@ -1,7 +1,7 @@
 import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
 import { SyncLoop } from '../../lib/sync/loop.js'
-import { together } from '../../lib/sync/together.js'
+import { together } from '../../lib/async.js'
 import { syncRound } from '../../lib/sync/sync-round.js'
 import { Tracker, type TrackerSettings } from '../../lib/state/tracker.js'
 import { Syncer } from '../../lib/sync/syncer.js'

@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { createInterface } from 'node:readline'
-import { pause } from '../../pause.js'
+import { pause } from '../../async.js'
 import type { TableRef } from './model.js'
 
 interface MonitorTimes {

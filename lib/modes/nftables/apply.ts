@@ -1,4 +1,4 @@
-import { pause } from '../../pause.js'
+import { pause } from '../../async.js'
 import { KernelError, messageOf } from '../../errors.js'
 import type { Chain, Command, NftSet, Table } from '../../kernel/nftables/model.js'
 import type { RulesetWriter } from '../../kernel/nftables/nft.js'

@@ -1,5 +1,5 @@
 import { setImmediate } from 'node:timers/promises'
-import { pause } from '../../pause.js'
+import { pause } from '../../async.js'
 import { KernelError, messageOf } from '../../errors.js'
 import type { RulesetWriter } from '../../kernel/nftables/nft.js'
 import type { RulesetReader } from '../../kernel/nftables/reader.js'

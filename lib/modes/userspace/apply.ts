@@ -1,12 +1,12 @@
 import type { IpFamily } from '../../state/ip.js'
 import type { Applied, ServiceFailure } from '../mode.js'
-import type { Listeners } from './listeners.js'
-import type { OpenFailure } from './messages.js'
-import { isSameClaim, type NodePortClaim, type NodePortClaims } from './node-port-claims.js'
+import type { Listeners } from './listeners/listeners.js'
+import type { OpenFailure } from './listeners/messages.js'
+import { isSameClaim, type NodePortClaim, type NodePortClaims } from './portals/node-port-claims.js'
 import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
-import type { Redirections, UdpFlowCleaner } from './udp-flow-cleaner.js'
+import type { Redirections, UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { placeRules, type PlacedRule } from './render.js'
-import type { Ways } from './ways.js'
+import type { Ways } from './portals/ways.js'
 
 /** What one family holds: listeners, claims and rules, in step with the plan applied last. */
 export class FamilyApplier {

@@ -2,7 +2,7 @@ import { canonicalRule, compareChain, type SavedTable } from '../../kernel/iptab
 import type { WantedRule } from '../../kernel/iptables.js'
 import { ownerText, wholeChain, type Difference } from '../difference.js'
 import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
-import { jumpTargetOf, ourChains } from './portals.js'
+import { jumpTargetOf, ourChains } from './portals/portals.js'
 import { jumps, placeRules, symbolicPorts, type PlacedRule, type ProxyPorts } from './render.js'
 
 /** What the kernel holds: rules, and the ports somebody listens on, as `tcp 40000`. */

@@ -3,11 +3,11 @@ import { messageOf } from '../../errors.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Finding, ModeDefinition } from '../mode.js'
-import { withoutBranches } from './branches.js'
+import { withoutBranches } from './portals/branches.js'
 import { UserspacePlanner, type UserspacePlan } from './plan.js'
-import { addressDifferences } from './address-differences.js'
+import { addressDifferences } from './portals/address-differences.js'
 import { userspaceDifferences } from './differences.js'
-import { readPortals } from './portals.js'
+import { readPortals } from './portals/portals.js'
 import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
 import {
   openIptables,
@@ -15,8 +15,8 @@ import {
   removeRules,
   settledPortals,
   withLinks,
-} from './open-ways.js'
-import { UdpFlowCleaner } from './udp-flow-cleaner.js'
+} from './portals/open-ways.js'
+import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { checkBindAddress, UserspaceMode } from './userspace-mode.js'
 import type { Planner } from '../mode.js'
 

@@ -2,10 +2,10 @@ import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../sta
 import { hostPort, isLinkLocal, isUnspecified, parseIp, type IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import type { ModeSettings } from '../mode.js'
-import { directPlacesOf, virtualAddressesOf } from './address-plan.js'
-import type { ListenerSpec, Target } from './datapath.js'
-import type { NodePortClaim } from './node-port-claims.js'
-import { portalRulesOf, type NodeFacts, type PortalRule } from './portal-rules.js'
+import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
+import type { ListenerSpec, Target } from './datapath/datapath.js'
+import type { NodePortClaim } from './portals/node-port-claims.js'
+import { portalRulesOf, type NodeFacts, type PortalRule } from './portals/portal-rules.js'
 
 /** What one family of the node should hold: listeners, node-port claims and rules. */
 export interface UserspacePlan {

@@ -9,10 +9,10 @@ import {
   type RuleSpec,
 } from '../../kernel/iptables.js'
 import type { ModeSettings } from '../mode.js'
-import { branchOf } from './branches.js'
+import { branchOf } from './portals/branches.js'
 import * as names from './names.js'
 import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
-import type { PortalRule } from './portal-rules.js'
+import type { PortalRule } from './portals/portal-rules.js'
 
 const { natChains, filterChains } = names
 

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { addressDifferences } from '../../../lib/modes/userspace/address-differences.js'
+import { addressDifferences } from '../../../lib/modes/userspace/portals/address-differences.js'
 import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { service, states, testSettings } from '../../support/states.js'
 

@@ -2,17 +2,20 @@
 import { chmod, mkdtemp } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
-import { AddressPortals, type AddressLinks } from '../../../lib/modes/userspace/address-portals.js'
+import {
+  AddressPortals,
+  type AddressLinks,
+} from '../../../lib/modes/userspace/portals/address-portals.js'
 import { KernelError } from '../../../lib/errors.js'
-import { runProxy } from '../../../lib/playground/proxy-process.js'
-import { addressOf, type Place } from '../../../lib/world/topology.js'
-import { explainPacket } from '../../../lib/explain/explain.js'
+import { runProxy } from '../../../lib/lab/playground/proxy-process.js'
+import { addressOf, type Place } from '../../../lib/lab/world/topology.js'
+import { explainPacket } from '../../../lib/inspect/explain/explain.js'
 import { UserspacePlanner, type ServicePlan } from '../../../lib/modes/userspace/plan.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
 import { service, states, testSettings } from '../../support/states.js'
 import { skip, stopping, until, withStage, write } from '../../e2e/stage.js'
 import type { IpFamily } from '../../../lib/state/ip.js'
-import type { World } from '../../../lib/world/world.js'
+import type { World } from '../../../lib/lab/world/world.js'
 
 const settings = {
   ...testSettings,

@@ -6,9 +6,9 @@ import { connect, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import t from 'tap'
-import { dataPathLoaders } from '../../../lib/modes/userspace/data-paths.js'
-import { DescriptorBudget } from '../../../lib/modes/userspace/descriptors.js'
-import { endpointChanges } from '../../../lib/modes/userspace/endpoint-changes.js'
+import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/data-paths.js'
+import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
+import { endpointChanges } from '../../../lib/modes/userspace/datapath/endpoint-changes.js'
 import type { Test } from 'tap'
 import type {
   AccessEntry,
@@ -16,8 +16,8 @@ import type {
   DataPathDeps,
   ListenerSpec,
   Target,
-} from '../../../lib/modes/userspace/datapath.js'
-import type { ListenerCounts } from '../../../lib/modes/userspace/traffic.js'
+} from '../../../lib/modes/userspace/datapath/datapath.js'
+import type { ListenerCounts } from '../../../lib/modes/userspace/datapath/traffic.js'
 
 const host = '127.0.0.1'
 const budget = 200

@@ -2,11 +2,11 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import t from 'tap'
-import { AffinityTable } from '../../../lib/modes/userspace/affinity.js'
+import { AffinityTable } from '../../../lib/modes/userspace/datapath/affinity.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
-import { NodePortClaims } from '../../../lib/modes/userspace/node-port-claims.js'
+import { NodePortClaims } from '../../../lib/modes/userspace/portals/node-port-claims.js'
 import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
-import { PortAllocator } from '../../../lib/modes/userspace/port-allocator.js'
+import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { service, state, states, testSettings } from '../../support/states.js'
 
 function rulesOf(...specs: Parameters<typeof state>[0][number][]): readonly string[] {

@@ -1,18 +1,21 @@
 import t from 'tap'
 import fc from 'fast-check'
-import { AffinityTable } from '../../../lib/modes/userspace/affinity.js'
-import { Balancer } from '../../../lib/modes/userspace/balancer.js'
-import { DescriptorBudget, descriptorLimit } from '../../../lib/modes/userspace/descriptors.js'
-import { endpointChanges } from '../../../lib/modes/userspace/endpoint-changes.js'
-import { Listeners } from '../../../lib/modes/userspace/listeners.js'
+import { AffinityTable } from '../../../lib/modes/userspace/datapath/affinity.js'
+import { Balancer } from '../../../lib/modes/userspace/datapath/balancer.js'
+import {
+  DescriptorBudget,
+  descriptorLimit,
+} from '../../../lib/modes/userspace/datapath/descriptors.js'
+import { endpointChanges } from '../../../lib/modes/userspace/datapath/endpoint-changes.js'
+import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
-import { PassiveHealth } from '../../../lib/modes/userspace/passive-health.js'
+import { PassiveHealth } from '../../../lib/modes/userspace/datapath/passive-health.js'
 import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
-import { PortAllocator } from '../../../lib/modes/userspace/port-allocator.js'
-import { TrafficMeter } from '../../../lib/modes/userspace/traffic-meter.js'
+import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
+import { TrafficMeter } from '../../../lib/modes/userspace/listeners/traffic-meter.js'
 import { service, state, states, testSettings } from '../../support/states.js'
-import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath.js'
-import type { ListenerChanges } from '../../../lib/modes/userspace/messages.js'
+import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath/datapath.js'
+import type { ListenerChanges } from '../../../lib/modes/userspace/listeners/messages.js'
 import type { ModeSettings } from '../../../lib/modes/mode.js'
 
 const nowhere = {

@@ -7,9 +7,9 @@ import {
   DescriptorBudget,
   descriptorLimit,
   waitingSeats,
-} from '../../../lib/modes/userspace/descriptors.js'
-import { WorkerPool } from '../../../lib/modes/userspace/pool.js'
-import type { ListenerSpec } from '../../../lib/modes/userspace/datapath.js'
+} from '../../../lib/modes/userspace/datapath/descriptors.js'
+import { WorkerPool } from '../../../lib/modes/userspace/listeners/pool.js'
+import type { ListenerSpec } from '../../../lib/modes/userspace/datapath/datapath.js'
 
 const [dataPath = 'net', endpoint = ''] = process.argv.slice(2)
 const host = '127.0.0.1'

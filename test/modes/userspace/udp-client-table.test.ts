@@ -1,5 +1,5 @@
 import t from 'tap'
-import { UdpClientTable } from '../../../lib/modes/userspace/udp-client-table.js'
+import { UdpClientTable } from '../../../lib/modes/userspace/datapath/udp-client-table.js'
 
 class Client {
   older: Client | undefined

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { UdpFlowCleaner } from '../../../lib/modes/userspace/udp-flow-cleaner.js'
+import { UdpFlowCleaner } from '../../../lib/modes/userspace/portals/udp-flow-cleaner.js'
 import type { UdpFlow } from '../../../lib/kernel/conntrack.js'
 
 const flow = (destination: string, answeredBy: string): UdpFlow => ({

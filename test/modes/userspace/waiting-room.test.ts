@@ -2,8 +2,8 @@ import { once } from 'node:events'
 import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { DescriptorBudget } from '../../../lib/modes/userspace/descriptors.js'
-import { WaitingRoom } from '../../../lib/modes/userspace/waiting-room.js'
+import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
+import { WaitingRoom } from '../../../lib/modes/userspace/datapath/net/waiting-room.js'
 
 t.test('seats are few, and free again when somebody leaves or is let in', async (t) => {
   const budget = new DescriptorBudget(DescriptorBudget.allocate(0, 1))

@@ -1,6 +1,6 @@
 /** What IPVS itself cannot do, shown without this program: docs/ipvs.md tells it to users. */
 import t from 'tap'
-import { createWorld } from '../../../lib/world/world.js'
+import { createWorld } from '../../../lib/lab/world/world.js'
 
 await t.test('one client port for two Services of one real server: IPVS mixes up', async (t) => {
   const world = await createWorld({ name: 'oneport' })

@@ -1,10 +1,10 @@
 /** The playground in ipvs mode, in a kernel that has it: its tour, and its page as a browser asks it. Prints TAP. */
 import t from 'tap'
 import { get } from 'node:http'
-import { PageServer } from '../../../lib/playground/page-server.js'
-import { hasReady, withPlayer } from '../../playground/played-stage.js'
-import { runTour } from '../../../lib/playground/tour.js'
-import type { PageCommand, View } from '../../../lib/playground/view.js'
+import { PageServer } from '../../../lib/page/server.js'
+import { hasReady, withPlayer } from '../../lab/playground/played-stage.js'
+import { runTour } from '../../../lib/lab/playground/tour.js'
+import type { PageCommand, View } from '../../../lib/page/view.js'
 
 await t.test('the tour answers in ipvs mode', async (t) => {
   const lines: string[] = []

@@ -10,7 +10,7 @@ import {
   withStage,
   write,
 } from '../../e2e/stage.js'
-import { runProxy } from '../../../lib/playground/proxy-process.js'
+import { runProxy } from '../../../lib/lab/playground/proxy-process.js'
 import { traced } from '../../support/traced.js'
 
 await t.test('trace follows a connection to the endpoint that IPVS chose', (t) =>

@@ -4,7 +4,7 @@ import { SystemCallError } from '../../../kernel/sockets/errno.js'
 import { loadLibc, type Libc } from '../../../kernel/sockets/libc.js'
 import { PacketServer, PacketSocket } from '../../../kernel/sockets/packet-socket.js'
 import type { Log } from '../../mode.js'
-import type { GivenListener } from '../listeners.js'
+import type { GivenListener } from '../listeners/listeners.js'
 import { read, say, sendListeners, takeoverPath, version } from './protocol.js'
 
 /**

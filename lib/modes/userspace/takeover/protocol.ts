@@ -6,7 +6,7 @@ import {
   type Packet,
   type PacketSocket,
 } from '../../../kernel/sockets/packet-socket.js'
-import type { GivenListener } from '../listeners.js'
+import type { GivenListener } from '../listeners/listeners.js'
 
 /*
  * What two processes say to each other, each line a packet of JSON:

@@ -3,7 +3,7 @@ import { SystemCallError } from '../../../kernel/sockets/errno.js'
 import { loadLibc, type Libc } from '../../../kernel/sockets/libc.js'
 import { PacketSocket } from '../../../kernel/sockets/packet-socket.js'
 import type { Log } from '../../mode.js'
-import type { GivenListener } from '../listeners.js'
+import type { GivenListener } from '../listeners/listeners.js'
 import { read, readListeners, say, takeoverPath, version } from './protocol.js'
 
 /** The new process' side of a take-over. */

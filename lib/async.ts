@@ -1,0 +1,35 @@
+import { setTimeout as delay } from 'node:timers/promises'
+
+/** Resolves after `ms`, or at once when the signal comes; never rejects. */
+export async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  // Aborted is as good as over; who waits looks at the signal next.
+  await delay(ms, undefined, { signal }).catch(() => undefined)
+}
+
+/** Resolves once the signal is aborted; at once when it already is. */
+export function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve()
+  return new Promise((resolve) => {
+    signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+}
+
+/** Runs all until the signal or until one fails; then all are stopped, and the failure is thrown. */
+export async function together(
+  signal: AbortSignal,
+  parts: readonly ((signal: AbortSignal) => Promise<void>)[],
+): Promise<void> {
+  const failure = new AbortController()
+  const either = AbortSignal.any([signal, failure.signal])
+  const results = await Promise.allSettled(
+    parts.map(async (part) => {
+      try {
+        await part(either)
+      } catch (error) {
+        failure.abort()
+        throw error
+      }
+    }),
+  )
+  for (const result of results) if (result.status === 'rejected') throw result.reason
+}

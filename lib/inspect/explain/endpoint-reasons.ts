@@ -1,0 +1,107 @@
+import { hostPort } from '../../state/ip.js'
+import type { DesiredService } from '../../state/desired-state.js'
+import type { EndpointSliceObject, SliceEndpointObject } from '../../state/objects.js'
+import type { IpFamily } from '../../state/ip.js'
+
+/** One endpoint of a service port, used from here or not, and why. */
+export interface EndpointReason {
+  readonly key: string
+  readonly isUsed: boolean
+  readonly reason: string
+}
+
+export interface EndpointsSeen {
+  readonly family: IpFamily
+  readonly slices: readonly EndpointSliceObject[]
+  readonly nodeName: string
+  readonly zone: string | undefined
+}
+
+/** Every endpoint the objects name for a Service, and what becomes of it on this node (E01-E17). */
+export function endpointReasons(
+  service: DesiredService,
+  { family, slices, nodeName, zone }: EndpointsSeen,
+): readonly EndpointReason[] {
+  const reasons = new Map<string, EndpointReason>()
+  for (const slice of slices) {
+    const port = slice.ports.find(
+      ({ name, protocol }) => name === service.name.port && protocol === service.protocol,
+    )
+    for (const endpoint of slice.endpoints) {
+      const key = port ? hostPort(endpoint.ip, port.port) : endpoint.ip
+      const left =
+        slice.family !== family
+          ? `is ${slice.family}, and this way is ${family}`
+          : port
+            ? undefined
+            : `its EndpointSlice ${slice.name} has no port of this name and protocol`
+      const known = reasons.get(key)
+      if (known?.isUsed === true) continue
+      reasons.set(key, reasonOf(service, { endpoint, key, left, nodeName, zone }))
+    }
+  }
+  return [...reasons.values()].sort((a, b) =>
+    a.isUsed === b.isUsed ? (a.key < b.key ? -1 : 1) : a.isUsed ? -1 : 1,
+  )
+}
+
+interface Candidate {
+  readonly endpoint: SliceEndpointObject
+  readonly key: string
+  readonly left: string | undefined
+  readonly nodeName: string
+  readonly zone: string | undefined
+}
+
+function reasonOf(service: DesiredService, candidate: Candidate): EndpointReason {
+  const { endpoint, key, left, nodeName } = candidate
+  const out = (reason: string) => ({ key, isUsed: false, reason })
+  if (left !== undefined) return out(left)
+  const has = (list: DesiredService['reachableEndpoints']) => list.some((each) => each.key === key)
+  const { ready, serving, terminating } = endpoint
+  const isHere = endpoint.nodeName === nodeName
+  const place = isHere
+    ? 'on this node'
+    : endpoint.nodeName === undefined
+      ? 'on no known node'
+      : `on ${endpoint.nodeName}`
+  if (has(service.reachableEndpoints)) {
+    const state = ready ? 'ready' : 'terminating, but nobody else is ready'
+    return { key, isUsed: true, reason: [state, place, ...limits(service, key)].join(', ') }
+  }
+  if (terminating && !serving) return out(`terminating, and serves no more, ${place}`)
+  if (!ready && !terminating) return out(`not ready, ${place}`)
+  if (!ready) return out(`terminating, while others are ready, ${place}`)
+  const onlyLocal =
+    service.clusterEndpoints.length === 0 &&
+    (service.internalPolicyLocal || service.externalPolicyLocal)
+  if (onlyLocal && !isHere) return out(`not local: ${place}, and the traffic policy is Local`)
+  return out(hintReason(candidate, place))
+}
+
+/** What a used endpoint is not used for. */
+function limits(service: DesiredService, key: string): readonly string[] {
+  const { clusterEndpoints, localEndpoints, internalPolicyLocal, externalPolicyLocal } = service
+  const within = (list: typeof clusterEndpoints) => list.some((each) => each.key === key)
+  const sides = [
+    ...(internalPolicyLocal ? ['from inside'] : []),
+    ...(externalPolicyLocal && service.externallyAccessible ? ['from outside'] : []),
+  ]
+  if (sides.length > 0 && !within(localEndpoints)) {
+    return [`not for traffic ${sides.join(' or ')} (policy Local)`]
+  }
+  return clusterEndpoints.length > 0 && !within(clusterEndpoints)
+    ? ['for policy Local only, as its topology hints name others']
+    : []
+}
+
+function hintReason({ endpoint, nodeName, zone }: Candidate, place: string): string {
+  const { nodeHints, zoneHints } = endpoint
+  if (nodeHints && !nodeHints.includes(nodeName)) {
+    return `hinted for node ${nodeHints.join(', ')}, and this is ${nodeName}, ${place}`
+  }
+  if (zoneHints && zone !== undefined && !zoneHints.includes(zone)) {
+    return `hinted for zone ${zoneHints.join(', ')}, and this node is in ${zone}, ${place}`
+  }
+  return `ready ${place}, but policy or topology hints leave it out here`
+}

@@ -1,0 +1,136 @@
+import { cidrContains, cidrOf, bitsOf, parseCidr, parseIp } from '../../state/ip.js'
+import { splitArguments } from '../../kernel/iptables.js'
+import type { IpSetContent, NodeSurroundings, Packet } from './packet.js'
+
+/** A rule taken apart: what it asks, and what it does to those who match. */
+export interface ParsedRule {
+  readonly text: string
+  readonly tests: readonly Test[]
+  /** Below 1 for `statistic`: the share of packets it takes. */
+  readonly probability: number
+  readonly comment: string
+  readonly target: string
+  readonly targetArgs: readonly string[]
+}
+
+export type Test = (packet: Packet, node: NodeSurroundings) => boolean
+
+/** Reads one rule as iptables prints it. An option nobody here knows is an error, never a guess. */
+export function parseRule(text: string): ParsedRule {
+  const args = splitArguments(text)
+  const tests: Test[] = []
+  let probability = 1
+  let comment = ''
+  let isNegated = false
+  for (let index = 0; index < args.length; index++) {
+    const option = args[index] ?? ''
+    if (option === '!') {
+      isNegated = true
+      continue
+    }
+    if (option === '-j') {
+      const target = args[index + 1] ?? ''
+      return { text, tests, probability, comment, target, targetArgs: args.slice(index + 2) }
+    }
+    const sides = option === '--match-set' ? (args[index + 2] ?? '') : ''
+    const value = args[index + 1] ?? ''
+    const takesValue = !flagsWithoutValue.has(option)
+    if (takesValue) index += sides === '' ? 1 : 2
+    if (option === '--comment') comment = value
+    else if (option === '--probability') probability = Number(value)
+    else if (!ignored.has(option)) {
+      const make = testMakers[option]
+      if (!make) throw new RangeError(`explain rule ${text}: option ${option} is not known`)
+      const test = make(value, sides)
+      tests.push(isNegated ? (packet, node) => !test(packet, node) : test)
+    }
+    isNegated = false
+  }
+  return { text, tests, probability, comment, target: '', targetArgs: [] }
+}
+
+const flagsWithoutValue = new Set(['--rcheck', '--set', '--reap'])
+
+/** Parts of a match that say nothing by themselves. */
+const ignored = new Set(['-m', '--mode', '--seconds', '--reap', '--name', '--set'])
+
+const testMakers: Readonly<Record<string, (value: string, sides: string) => Test>> = {
+  '-s': (value) => inside(value, ({ source }) => source),
+  '-d': (value) => inside(value, ({ destination }) => destination),
+  '-i': (value) => (packet) => isInterface(packet.inInterface, value),
+  '-p': (value) => (packet) => packet.protocol.toLowerCase() === value,
+  '--dport': (value) => {
+    const [from, to = from] = value.split(':').map(Number)
+    return ({ port }) => port >= Number(from) && port <= Number(to)
+  },
+  '--ctstate': (value) => {
+    const states = value.split(',')
+    return ({ isDnated }) => states.includes('NEW') || (states.includes('DNAT') && isDnated)
+  },
+  '--mark': (value) => {
+    const [wanted, mask] = value.split('/').map(Number)
+    return ({ mark }) => (mark & Number(mask)) === Number(wanted)
+  },
+  '--src-type': () => (packet, node) => isLocal(packet.source, node),
+  '--dst-type': () => (packet, node) => isLocal(packet.destination, node),
+  '--src-range': (value) => inRange(value, ({ source }) => source),
+  '--dst-range': (value) => inRange(value, ({ destination }) => destination),
+  // The one program there is compares the two addresses, see modes/iptables/fixed-rules.ts.
+  '--bytecode':
+    () =>
+    ({ source, destination }) =>
+      source === destination,
+  // A client that has never been here is on no list.
+  '--rcheck': () => () => false,
+  '--match-set': (name, sides) => (packet, node) => {
+    const set = node.ipSets?.get(name)
+    return set !== undefined && isMember(set, packet, sides.split(','))
+  },
+}
+
+/** A set's type names the parts of its members; the sides say whose part is looked up. */
+function isMember(
+  { type, members }: IpSetContent,
+  { source, destination, protocol, port }: Packet,
+  sides: readonly string[],
+): boolean {
+  const parts = (type.split(':')[1] ?? '').split(',')
+  const address = (index: number) => (sides[index] === 'src' ? source : destination)
+  // Sets of ports alone know no protocol.
+  if (parts.length === 1 && parts[0] === 'port') return members.has(String(port))
+  const key = parts.map((part, index) =>
+    part === 'port' ? `${protocol.toLowerCase()}:${port}` : address(index),
+  )
+  if (members.has(key.join())) return true
+  if (parts.at(-1) !== 'net') return false
+  const prefix = `${key.slice(0, -1).join()},`
+  const ip = parseIp(key.at(-1) ?? '')
+  return [...members].some((member) => {
+    const cidr = member.startsWith(prefix) ? parseCidr(member.slice(prefix.length)) : undefined
+    return cidr !== undefined && ip !== undefined && cidrContains(cidr, ip)
+  })
+}
+
+function inside(text: string, of: (packet: Packet) => string): Test {
+  const single = parseIp(text)
+  const cidr = single ? cidrOf(single, bitsOf(single.family)) : parseCidr(text)
+  return (packet) => {
+    const ip = parseIp(of(packet))
+    return cidr !== undefined && ip !== undefined && cidrContains(cidr, ip)
+  }
+}
+
+/** Ranges here are single addresses, written twice. */
+function inRange(text: string, of: (packet: Packet) => string): Test {
+  const [only] = text.split('-')
+  return (packet) => of(packet) === only
+}
+
+function isInterface(name: string | undefined, pattern: string): boolean {
+  if (name === undefined) return false
+  return pattern.endsWith('+') ? name.startsWith(pattern.slice(0, -1)) : name === pattern
+}
+
+export function isLocal(address: string, node: NodeSurroundings): boolean {
+  return address.startsWith('127.') || node.localAddresses.has(address)
+}

@@ -1,0 +1,115 @@
+import { hostPort } from '../../state/ip.js'
+import { finish, start, through, withHop, type Branch } from './ways.js'
+import { IptablesWalker, type IptablesRuleset } from './iptables-walk.js'
+import { isLocal } from './iptables-rule.js'
+import { resourceId, type PlannedServer, type RealServer } from '../../modes/ipvs/resource.js'
+import type { IpSetContent, NodeSurroundings, Packet, Way } from './packet.js'
+
+/** What ipvs mode puts into the kernel, as far as a packet meets it. */
+export interface IpvsRuleset {
+  readonly rules: IptablesRuleset
+  /** By kernel name. */
+  readonly sets: ReadonlyMap<string, IpSetContent>
+  /** By `resourceId`. */
+  readonly servers: ReadonlyMap<string, PlannedServer>
+  /** On the dummy device: addresses the node takes for its own. */
+  readonly addresses: ReadonlySet<string>
+}
+
+/** Walks the first packet of a connection through rules and virtual servers, as the kernel would. */
+export function walkIpvs(
+  ruleset: IpvsRuleset,
+  sent: Packet,
+  surroundings: NodeSurroundings,
+): readonly Way[] {
+  const { rules, sets, servers, addresses } = ruleset
+  const node = {
+    ipSets: sets,
+    localAddresses: new Set([...surroundings.localAddresses, ...addresses]),
+  }
+  const walker = new IptablesWalker(rules, node)
+  const isOwn = sent.inInterface === undefined
+  // To an address bound here the node sends from that very address (S35).
+  const packet =
+    isOwn && addresses.has(sent.destination) ? { ...sent, source: sent.destination } : sent
+  let branches = start(packet)
+  if (isOwn) {
+    // IPVS takes the node's own packets before the filter table sees them (IP23).
+    branches = walker.table(branches, 'mangle', 'OUTPUT')
+    branches = walker.table(branches, 'nat', 'OUTPUT')
+  } else {
+    branches = walker.table(branches, 'nat', 'PREROUTING')
+    branches = through(branches, (branch) =>
+      isLocal(branch.packet.destination, node)
+        ? walker.table([branch], 'filter', 'INPUT')
+        : walker.table([branch], 'filter', 'FORWARD'),
+    )
+  }
+  branches = through(branches, (branch) => balance(branch, servers))
+  branches = through(branches, (branch) => {
+    if (!isLocal(branch.packet.destination, node) || branch.packet.isDnated) {
+      return walker.table([branch], 'nat', 'POSTROUTING')
+    }
+    // No virtual server: what the node sends to itself comes in again.
+    return isOwn ? walker.table([branch], 'filter', 'INPUT') : [branch]
+  })
+  return finish(branches, ({ destination, isDnated }) => !isDnated && isLocal(destination, node))
+}
+
+/** What the virtual server of that address, if there is one, makes of the packet. */
+function balance(branch: Branch, servers: ReadonlyMap<string, PlannedServer>): readonly Branch[] {
+  const { packet } = branch
+  const { destination: ip, port, protocol } = packet
+  const planned = servers.get(
+    resourceId({ kind: 'server', server: { ...blank, ip, port, protocol }, reals: new Map() }),
+  )
+  if (!planned) return [branch]
+  const { scheduler, persistenceSeconds } = planned.server
+  const at = `${protocolOptions[protocol]} ${hostPort(ip, port)}`
+  const where = 'IPVS'
+  const shares = sharesOf(scheduler, [...planned.reals.values()])
+  if (shares.length === 0) {
+    const why = 'the virtual server has nobody behind it: refused, and the sender is told'
+    return [withHop(branch, { where, rule: `-A ${at} -s ${scheduler}`, why }, { end: 'rejected' })]
+  }
+  const persistence =
+    persistenceSeconds > 0 ? `; the same for a client during ${persistenceSeconds} s` : ''
+  return shares.map(({ real, share }) => {
+    const key = hostPort(real.ip, real.port)
+    const rule = `-a ${at} -r ${key} -m -w ${real.weight}`
+    const why = `the virtual server (scheduler ${scheduler}) takes ${key}, one of ${shares.length}${persistence}`
+    const to = { ...packet, destination: real.ip, port: real.port, isDnated: true }
+    const probability = branch.probability * share
+    return withHop({ ...branch, probability }, { where, rule, why }, { packet: to })
+  })
+}
+
+const blank = {
+  family: 'IPv4',
+  scheduler: '',
+  schedulerFlags: 0,
+  persistenceSeconds: 0,
+} as const
+
+const protocolOptions = { TCP: '-t', UDP: '-u', SCTP: '--sctp-service' } as const
+
+interface Share {
+  readonly real: RealServer
+  readonly share: number
+}
+
+/** Who gets new connections, in the long run; weight 0 gets none. */
+function sharesOf(scheduler: string, reals: readonly RealServer[]): readonly Share[] {
+  const open = reals.filter(({ weight }) => weight > 0)
+  // These fill the heaviest before anybody else.
+  if (scheduler === 'fo' || scheduler === 'ovf') {
+    const [first] = open.toSorted((a, b) => b.weight - a.weight)
+    return first ? [{ real: first, share: 1 }] : []
+  }
+  const weights = unweighted.has(scheduler) ? open.map(() => 1) : open.map(({ weight }) => weight)
+  const total = weights.reduce((sum, weight) => sum + weight, 0)
+  return open.map((real, index) => ({ real, share: (weights[index] ?? 0) / total }))
+}
+
+/** Schedulers that only ask whether the weight is 0. */
+const unweighted: ReadonlySet<string> = new Set(['rr', 'lc', 'dh', 'lblc', 'lblcr'])

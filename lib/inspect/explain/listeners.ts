@@ -1,0 +1,112 @@
+import { hostPort } from '../../state/ip.js'
+import { isLocal } from './iptables-rule.js'
+import { walkIptables } from './iptables-walk.js'
+import { withHop } from './ways.js'
+import type { DesiredState } from '../../state/desired-state.js'
+import type { NodeSurroundings, Packet, Way } from './packet.js'
+import { wholeAddress } from '../../modes/difference.js'
+import {
+  isAnyAddress,
+  listenerText,
+  placeAt,
+} from '../../modes/userspace/portals/address-differences.js'
+import type { UserspacePlan } from '../../modes/userspace/plan.js'
+import type { Lacks, UserspaceRuleset } from './rulesets.js'
+
+/** The rules lead to a listener; who is asked next is decided there. */
+export function walkUserspace(
+  { rules, listeners }: UserspaceRuleset,
+  packet: Packet,
+  node: NodeSurroundings,
+): readonly Way[] {
+  return walkIptables(rules, packet, node).flatMap((way): readonly Way[] => {
+    const listener = listeners.get(way.packet.port)
+    if (!listener || way.end === 'dropped' || way.end === 'rejected') return [way]
+    const { spec, list } = listener
+    const symbol = (text: string) => text.replaceAll(String(way.packet.port), 'PROXY-PORT')
+    const toListener = way.hops.map((hop) => ({
+      ...hop,
+      rule: symbol(hop.rule),
+      why: symbol(hop.why),
+    }))
+    return viaListener({ ...way, hops: toListener }, `${spec.service} (${list})`, spec.endpoints)
+  })
+}
+
+/** No rule leads to a listener: it stands at the address that was asked, or nobody does. */
+export function walkListeners(
+  plan: UserspacePlan,
+  state: DesiredState,
+  packet: Packet,
+  lacks: Lacks,
+): readonly Way[] {
+  const { protocol, destination, port } = packet
+  const node = { localAddresses: new Set(state.node.localAddresses) }
+  const isThere = (address: string) =>
+    address === destination || (isAnyAddress(address) && isLocal(destination, node))
+  const found = [...plan.services.values()]
+    .flatMap(({ listeners }) => listeners)
+    .find(({ spec }) => spec.protocol === protocol && spec.port === port && isThere(spec.address))
+  const at = `${protocol} ${hostPort(destination, port)}`
+  const way: Way = { probability: 1, packet, hops: [], end: 'local' }
+  if (!found) {
+    const owner = ownerOf(state, destination)
+    if (owner === undefined) return walkIptables(new Map(), packet, node)
+    const why = `nobody listens at ${at}: ${owner} has no endpoint for it, so the kernel refuses`
+    return [finished(way, { where: placeAt(destination), rule: '', why }, { end: 'rejected' })]
+  }
+  const where = placeAt(found.spec.address)
+  const rule = listenerText(found.spec)
+  if (lacks(where, wholeAddress)) return walkIptables(new Map(), packet, node)
+  if (lacks(where, rule)) {
+    const why = `nobody listens at ${at} now, so the kernel refuses`
+    return [finished(way, { where, rule, why }, { end: 'rejected' })]
+  }
+  const hop = {
+    where,
+    rule,
+    why: `no rule is needed: this process listens at the address of ${found.spec.service} itself`,
+  }
+  const here = finished(way, hop, {})
+  return viaListener(here, `${found.spec.service} (${found.list})`, found.spec.endpoints)
+}
+
+function ownerOf({ services }: DesiredState, ip: string): string | undefined {
+  const owner = [...services.values()].find(
+    ({ clusterIp, externalIps, loadBalancerIps }) =>
+      clusterIp === ip || externalIps.includes(ip) || loadBalancerIps.includes(ip),
+  )
+  return owner?.portName
+}
+
+/** A listener of this process takes the connection, and makes one of its own to an endpoint. */
+export function viaListener(
+  way: Way,
+  service: string,
+  endpoints: readonly { readonly ip: string; readonly port: number; readonly key: string }[],
+): readonly Way[] {
+  const where = 'listener of this process'
+  if (endpoints.length === 0) {
+    const hop = { where, rule: '', why: `${service}: no endpoints, so it is closed` }
+    return [finished(way, hop, { end: 'rejected' })]
+  }
+  return endpoints.map(({ ip, port, key }) => {
+    const turn = `endpoint ${key} in its turn, one of ${endpoints.length}`
+    const why = `${service}: ${turn}; a connection of this node's own is made to it`
+    return finished(
+      way,
+      { where, rule: '', why },
+      {
+        probability: way.probability / endpoints.length,
+        // The backend sees this node, whoever asked (US21).
+        packet: { ...way.packet, destination: ip, port, isDnated: true, isMasqueraded: true },
+        end: 'sent',
+      },
+    )
+  })
+}
+
+function finished(way: Way, hop: Way['hops'][number], change: Partial<Way>): Way {
+  const { hops } = withHop({ ...way, end: undefined }, hop)
+  return { ...way, ...change, hops }
+}

@@ -1,0 +1,135 @@
+import { bitsOf, cidrContains, formatIp, isLoopback, parseIp } from '../../state/ip.js'
+import type { DesiredService, DesiredState } from '../../state/desired-state.js'
+import type { Packet } from './packet.js'
+import type { Protocol } from '../../state/names.js'
+
+/** What somebody wants to know: the way of a connection from here to there. */
+export interface Question {
+  readonly state: DesiredState
+  /** The Service asked about, where the target is one of its addresses. */
+  readonly service: DesiredService | undefined
+  readonly packet: Packet
+  /** Who sends, in words. */
+  readonly sender: string
+}
+
+export interface Asked {
+  /** `namespace/name[:port]`, `name[:port]`, or `IP:PORT`. */
+  readonly target: string
+  /** `pod`, `node`, `outside`, or an address. */
+  readonly from: string
+  readonly protocol: Protocol | undefined
+}
+
+/** Understands a question, or says what it does not understand. */
+export function understand(asked: Asked, states: readonly DesiredState[]): Question | string {
+  const found = findTarget(asked, states)
+  if (typeof found === 'string') return found
+  const { state, service, destination, port } = found
+  const sender = senderOf(asked.from, state)
+  if (!sender) {
+    return `--from: ${JSON.stringify(asked.from)} is not pod, node, outside or an ${state.family} address`
+  }
+  const packet: Packet = {
+    family: state.family,
+    protocol: asked.protocol ?? service?.protocol ?? 'TCP',
+    source: sender.source,
+    destination,
+    port,
+    inInterface: sender.inInterface,
+    mark: 0,
+    isDnated: false,
+    isMasqueraded: false,
+  }
+  return { state, service, packet, sender: `${sender.words} (${sender.source})` }
+}
+
+interface Target {
+  readonly state: DesiredState
+  readonly service: DesiredService | undefined
+  readonly destination: string
+  readonly port: number
+}
+
+function findTarget(asked: Asked, states: readonly DesiredState[]): Target | string {
+  const match = /^(?:\[([^\]]+)\]|([^:/]+)):(\d{1,5})$/.exec(asked.target)
+  const ip = parseIp(match?.[1] ?? match?.[2] ?? '')
+  if (ip) {
+    const port = Number(match?.[3])
+    const state = states.find(({ family }) => family === ip.family)
+    if (!state) return `${asked.target}: ${ip.family} is not asked about; see --family`
+    const isAt = (service: DesiredService) => answersAt(service, state, ip.text, port)
+    const service = [...state.services.values()].find(
+      (each) => isAt(each) && (asked.protocol === undefined || each.protocol === asked.protocol),
+    )
+    return { state, service, destination: ip.text, port }
+  }
+  for (const state of states) {
+    const service = [...state.services.values()].find((each) => isNamed(each, asked))
+    if (service) return { state, service, destination: service.clusterIp, port: service.port }
+  }
+  const known = states.flatMap((state) => [...state.services.values()].map((each) => each.portName))
+  return `there is no Service port ${JSON.stringify(asked.target)}; there are: ${[...new Set(known)].sort().join(', ')}`
+}
+
+function isNamed({ name, portName, protocol }: DesiredService, asked: Asked): boolean {
+  if (asked.protocol !== undefined && asked.protocol !== protocol) return false
+  const wanted = asked.target.includes('/') ? asked.target : `default/${asked.target}`
+  return wanted === portName || wanted === `${name.namespace}/${name.name}`
+}
+
+/** Whether a service port answers at an address of its own, or at a node port here. */
+export function answersAt(
+  service: DesiredService,
+  state: DesiredState,
+  ip: string,
+  port: number,
+): boolean {
+  const own = [service.clusterIp, ...service.externalIps, ...service.loadBalancerIps]
+  if (own.includes(ip) && service.port === port) return true
+  const isHere = state.node.localAddresses.includes(ip) || ip.startsWith('127.')
+  return service.nodePort === port && isHere
+}
+
+interface Sender {
+  readonly words: string
+  readonly source: string
+  readonly inInterface: string | undefined
+}
+
+/** Documentation addresses, which belong to nobody. */
+const strangers = { IPv4: '203.0.113.250', IPv6: '2001:db8::250' } as const
+
+function senderOf(from: string, state: DesiredState): Sender | undefined {
+  const { family, node } = state
+  const pods = node.localTraffic
+  const podInterface =
+    pods.by === 'interface'
+      ? pods.name
+      : pods.by === 'interface-prefix'
+        ? `${pods.prefix}0`
+        : 'cbr0'
+  if (from === 'node') {
+    const source = node.primaryIp ?? (family === 'IPv4' ? '127.0.0.1' : '::1')
+    return { words: 'this node', source, inInterface: undefined }
+  }
+  if (from === 'outside') {
+    return { words: 'somebody outside', source: strangers[family], inInterface: 'eth0' }
+  }
+  if (from === 'pod') {
+    const [range] = pods.by === 'cidrs' ? pods.cidrs : []
+    // An address near the end, where no example has its endpoints.
+    const offset = range ? (1n << BigInt(bitsOf(family) - range.prefix)) - 6n : 0n
+    const source = range ? formatIp(family, range.network + offset) : strangers[family]
+    return { words: 'a pod of this node', source, inInterface: podInterface }
+  }
+  const ip = parseIp(from)
+  if (ip?.family !== family) return undefined
+  if (node.localAddresses.includes(ip.text) || isLoopback(ip)) {
+    return { words: 'this node', source: ip.text, inInterface: undefined }
+  }
+  const isPod = pods.by === 'cidrs' && pods.cidrs.some((range) => cidrContains(range, ip))
+  return isPod
+    ? { words: 'a pod of this node', source: ip.text, inInterface: podInterface }
+    : { words: 'somebody outside', source: ip.text, inInterface: 'eth0' }
+}

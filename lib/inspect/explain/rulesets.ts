@@ -1,0 +1,173 @@
+import { dispatchChains, jumps as iptablesJumps } from '../../modes/iptables/fixed-rules.js'
+import {
+  fixedRules as userspaceFixed,
+  jumps as userspaceJumps,
+  placeRules,
+} from '../../modes/userspace/render.js'
+import { elementsWith, winnerOf } from '../../modes/nftables/claims.js'
+import { elementId } from '../../modes/nftables/part.js'
+import { addressOf, optionsOf } from '../../modes/ipvs/render.js'
+import { deviceName, setNameOf, setNames, setOf } from '../../modes/ipvs/names.js'
+import { elementText, setPlace } from '../../modes/nftables/differences.js'
+import { ruleText } from '../../kernel/nftables/text-statements.js'
+import { serverText } from '../../modes/ipvs/resource.js'
+import { winnerOf as resourceOf } from '../../modes/ipvs/claims.js'
+import type { Chain, Element } from '../../kernel/nftables/model.js'
+import type { IptablesPlan } from '../../modes/iptables/plan.js'
+import type { IptablesRuleset } from './iptables-walk.js'
+import type { IpvsPlan } from '../../modes/ipvs/plan.js'
+import type { IpvsRuleset } from './ipvs-walk.js'
+import type { PlannedServer } from '../../modes/ipvs/resource.js'
+import type { ListenerPlan, UserspacePlan } from '../../modes/userspace/plan.js'
+import type { NftablesPlan } from '../../modes/nftables/plan.js'
+import type { NftablesRuleset } from './nftables-walk.js'
+
+type Collected = Map<string, string[]>
+
+function append(rules: Collected, table: string, chain: string, text: string): void {
+  const key = `${table} ${chain}`
+  const list = rules.get(key)
+  if (list) list.push(text)
+  else rules.set(key, [text])
+}
+
+/** All rules of an iptables plan, built-in chains included. */
+export function iptablesRuleset(plan: IptablesPlan): IptablesRuleset {
+  const rules: Collected = new Map(
+    dispatchChains.map(({ table, chain }) => [`${table} ${chain}`, []]),
+  )
+  for (const { table, from, rule } of iptablesJumps) append(rules, table, from, rule.text)
+  for (const { table, chain, rules: own } of plan.fixed.chains) {
+    for (const { text } of own) append(rules, table, chain, text)
+  }
+  for (const { chains, dispatch } of plan.services.values()) {
+    for (const { table, chain, rules: own } of chains) {
+      for (const { text } of own) append(rules, table, chain, text)
+    }
+    for (const { table, chain, rule } of dispatch) append(rules, table, chain, rule.text)
+  }
+  for (const { text } of plan.fixed.tail) append(rules, 'nat', 'KUBE-SERVICES', text)
+  return rules
+}
+
+/** Portal rules, and the listeners behind their ports. */
+export interface UserspaceRuleset {
+  readonly rules: IptablesRuleset
+  /** By the number that stands in the rules for the port of a listener. */
+  readonly listeners: ReadonlyMap<number, ListenerPlan>
+}
+
+/** Above every real port, so that nothing is taken for a listener by mistake. */
+const firstSymbolicPort = 100_000
+
+/** Ports exist only once something listens, so each listener gets a number in their place. */
+export function userspaceRuleset(plan: UserspacePlan): UserspaceRuleset {
+  const rules: Collected = new Map()
+  const listeners = new Map<number, ListenerPlan>()
+  for (const { table, chain, rule } of [...userspaceJumps, ...userspaceFixed(undefined)]) {
+    append(rules, table, chain, rule.text)
+  }
+  for (const service of plan.services.values()) {
+    const named: Partial<Record<ListenerPlan['list'], string>> = {}
+    for (const listener of service.listeners) {
+      const port = firstSymbolicPort + listeners.size
+      listeners.set(port, listener)
+      named[listener.list] = String(port)
+    }
+    for (const { table, chain, rule } of placeRules(service.rules, named)) {
+      append(rules, table, chain, rule.text)
+    }
+  }
+  return { rules, listeners }
+}
+
+/** The table that an nftables plan makes. */
+export function nftablesRuleset(plan: NftablesPlan): NftablesRuleset {
+  const chains = new Map<string, Chain>()
+  for (const part of plan.parts.values())
+    for (const chain of part.chains) chains.set(chain.name, chain)
+  const elements = new Map<string, Element>()
+  for (const claims of plan.claims.values()) {
+    const winner = winnerOf(claims)
+    if (!winner) continue
+    for (const element of elementsWith(winner)) elements.set(elementId(element), element)
+  }
+  return { family: plan.table.family, chains, elements }
+}
+
+/** Fixed rules, and what the claims put into sets, virtual servers and the dummy device. */
+export function ipvsRuleset({ family, chains, claims }: IpvsPlan): IpvsRuleset {
+  const rules: Collected = new Map()
+  for (const { table, chain, rule } of [...chains.jumps, ...chains.rules]) {
+    append(rules, table, chain, rule.text)
+  }
+  const members = new Map(setNames.map((name) => [name, new Set<string>()]))
+  const servers = new Map<string, PlannedServer>()
+  const addresses = new Set<string>()
+  for (const [id, list] of claims) {
+    const resource = resourceOf(list)
+    if (resource?.kind === 'server') servers.set(id, resource)
+    else if (resource?.kind === 'address') addresses.add(resource.ip)
+    else if (resource) members.get(resource.set)?.add(resource.member)
+  }
+  const sets = new Map(
+    Array.from(members, ([name, list]) => [
+      setNameOf(family, name),
+      { type: setOf(family, name).type, members: list },
+    ]),
+  )
+  return { rules, sets, servers, addresses }
+}
+
+/** Whether the kernel lacks a planned rule or element; the place as a difference tells it. */
+export type Lacks = (place: string, text: string) => boolean
+
+/** What of the rules the kernel has. */
+export function iptablesPresent(rules: IptablesRuleset, lacks: Lacks): IptablesRuleset {
+  return new Map(
+    Array.from(rules, ([chain, texts]) => [chain, texts.filter((text) => !lacks(chain, text))]),
+  )
+}
+
+export function nftablesPresent(ruleset: NftablesRuleset, lacks: Lacks): NftablesRuleset {
+  const { family, chains, elements } = ruleset
+  const isThere = (chain: Chain) => ({
+    ...chain,
+    rules: chain.rules.filter((rule) => !lacks(`chain ${chain.name}`, ruleText(family, rule))),
+  })
+  return {
+    family,
+    chains: new Map(Array.from(chains, ([name, chain]) => [name, isThere(chain)])),
+    elements: new Map(
+      [...elements].filter(([, element]) => !lacks(setPlace(element.set), elementText(element))),
+    ),
+  }
+}
+
+export function ipvsPresent(ruleset: IpvsRuleset, lacks: Lacks): IpvsRuleset {
+  const { rules, sets, servers, addresses } = ruleset
+  return {
+    rules: iptablesPresent(rules, lacks),
+    sets: new Map(
+      Array.from(sets, ([name, { type, members }]) => [
+        name,
+        { type, members: new Set([...members].filter((one) => !lacks(`ipset ${name}`, one))) },
+      ]),
+    ),
+    servers: new Map([...servers].flatMap(([id, server]) => presentServer(id, server, lacks))),
+    addresses: new Set([...addresses].filter((ip) => !lacks(`device ${deviceName}`, ip))),
+  }
+}
+
+function presentServer(
+  id: string,
+  planned: PlannedServer,
+  lacks: Lacks,
+): [string, PlannedServer][] {
+  const place = `virtual server ${serverText(planned.server)}`
+  if (lacks(place, `-A ${addressOf(planned.server)} ${optionsOf(planned.server)}`)) return []
+  const reals = [...planned.reals].filter(
+    ([key, { weight }]) => !lacks(place, `-r ${key} -m -w ${weight}`),
+  )
+  return [[id, { ...planned, reals: new Map(reals) }]]
+}

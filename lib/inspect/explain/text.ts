@@ -1,0 +1,132 @@
+import { printable } from '../../state/printable.js'
+import { hostPort } from '../../state/ip.js'
+import type { EndpointReason } from './endpoint-reasons.js'
+import type { Hop, Way } from './packet.js'
+import type { Question } from './question.js'
+
+export interface Explanation {
+  readonly mode: string
+  readonly ways: readonly Way[]
+  /** Every endpoint of the Service asked about, and what becomes of it here. */
+  readonly endpoints: readonly EndpointReason[]
+  /** The ways through what the kernel has of the rules; undefined where nobody asked it. */
+  readonly live: readonly Way[] | undefined
+  /** Why the kernel was not asked; empty where it was, or where it was not to be. */
+  readonly notAsked: string
+}
+
+/** An explanation for people: the way all packets share, then where they part. */
+export function explanationText(question: Question, explanation: Explanation): string {
+  const { mode, ways, endpoints } = explanation
+  const { packet, sender, service } = question
+  const to = hostPort(packet.destination, packet.port)
+  const of = service ? `, an address of ${service.portName}` : ', which is no address of a Service'
+  const common = sharedHops(ways)
+  return [
+    `${packet.protocol} from ${sender} to ${to}${of}, in ${mode} mode:`,
+    '',
+    ...common.flatMap((hop, index) => hopLines(hop, `${index + 1}.`)),
+    ...verdictLines(ways, common.length),
+    ...liveLines(explanation),
+    ...(service ? ['', ...endpointLines(service.portName, endpoints)] : []),
+    '',
+  ]
+    .map(printable)
+    .join('\n')
+}
+
+/** The beginning that all ways have in common. */
+export function sharedHops(ways: readonly Way[]): readonly Hop[] {
+  const [first] = ways
+  if (!first) return []
+  let length = 0
+  while (
+    length < first.hops.length &&
+    ways.every(({ hops }) => isSame(hops[length], first.hops[length]))
+  ) {
+    length++
+  }
+  return first.hops.slice(0, length)
+}
+
+function isSame(a: Hop | undefined, b: Hop | undefined): boolean {
+  return a?.where === b?.where && a?.rule === b?.rule && a?.why === b?.why
+}
+
+function hopLines({ where, rule, why, notes = [] }: Hop, number: string): readonly string[] {
+  const indent = ' '.repeat(number.length + 1)
+  return [
+    `${number} ${where}`,
+    ...(rule === '' ? [] : [`${indent}${rule}`]),
+    `${indent}=> ${why}`,
+    ...notes.map((note) => `${indent}!! ${printable(note)}`),
+  ]
+}
+
+/** What the kernel has to say, where it was asked. */
+function liveLines({ ways, live, notAsked }: Explanation): readonly string[] {
+  if (notAsked !== '') return ['', `Not compared with the kernel: ${printable(notAsked)}`]
+  if (!live) return []
+  const isFlagged = ways.some(({ hops }) => hops.some(({ notes }) => notes !== undefined))
+  const ends = (list: readonly Way[]) => list.map((way) => percent(way) + verdictOf(way)).join()
+  if (!isFlagged && ends(ways) === ends(live))
+    return ['', 'The kernel has every rule and element of this way.']
+  // What no hop tells, such as an element that a rule only looks for, is marked nowhere.
+  const marks = isFlagged ? '!! above; ' : ''
+  const now = live.map((way) => `${percent(way)} ${verdictOf(way)}`)
+  return [
+    '',
+    `The kernel differs (${marks}\`kube-proxy diff\` shows all). With what it has of these rules now:`,
+    ...now,
+  ]
+}
+
+const percent = ({ probability }: Way) => `${(probability * 100).toFixed(1).padStart(5)} %`
+
+function verdictLines(ways: readonly Way[], shared: number): readonly string[] {
+  const [only] = ways
+  if (ways.length === 1 && only) return ['', `So it is ${verdictOf(only)}.`]
+  return [
+    '',
+    'Then, by chance or in turn:',
+    ...ways.flatMap((way) => [
+      '',
+      `${percent(way)}  ${verdictOf(way)}`,
+      ...way.hops.slice(shared).flatMap((hop) => hopLines(hop, '    -')),
+    ]),
+  ]
+}
+
+export function verdictOf({ end, packet, isAnsweredPast }: Way): string {
+  const to = hostPort(packet.destination, packet.port)
+  switch (end) {
+    case 'dropped':
+      return 'thrown away: the sender hears nothing'
+    case 'rejected':
+      return 'refused: the sender is told at once'
+    case 'local':
+      return `for this node itself, ${to}: whoever listens there answers`
+    case 'sent': {
+      if (isAnsweredPast) {
+        return `sent to ${to} on another node, which answers past this one: the sender discards it`
+      }
+      if (!packet.isDnated) return `sent on to ${to} as it is: no rule is about it`
+      const source = packet.isMasqueraded
+        ? 'which sees an address of this node as the sender'
+        : 'which sees the sender'
+      return `sent to ${to}, ${source}`
+    }
+  }
+}
+
+function endpointLines(portName: string, endpoints: readonly EndpointReason[]): readonly string[] {
+  const width = Math.max(0, ...endpoints.map(({ key }) => key.length))
+  return [
+    `Endpoints of ${portName}:`,
+    ...endpoints.map(
+      ({ key, isUsed, reason }) =>
+        `  ${isUsed ? 'used' : 'out '}  ${key.padEnd(width)}  ${printable(reason)}`,
+    ),
+    ...(endpoints.length > 0 ? [] : ['  none; its EndpointSlices name nobody']),
+  ]
+}

@@ -1,0 +1,88 @@
+import { canonicalRule, Iptables } from '../../kernel/iptables.js'
+import { ipvsPlanner } from '../../modes/ipvs/plan.js'
+import { offlinePlanner } from '../../modes/iptables/plan.js'
+import { ownerOf } from '../../modes/ipvs/changes.js'
+import type { DesiredState } from '../../state/desired-state.js'
+import type { KernelCounters } from './rows.js'
+import type { ModeName, ModeSettings } from '../../modes/mode.js'
+
+/** What the rules or virtual servers of a mode have counted, by `DesiredService.key`. */
+export async function kernelCounters(
+  mode: ModeName,
+  states: readonly DesiredState[],
+  settings: ModeSettings,
+): Promise<ReadonlyMap<string, KernelCounters>> {
+  if (mode === 'iptables') return iptablesCounters(states, settings)
+  if (mode === 'ipvs') return ipvsCounters(states, settings)
+  // Rules of nftables mode count nothing.
+  return new Map()
+}
+
+type Sums = Map<string, { total: number; errors: number }>
+
+function add(
+  sums: Sums,
+  key: string,
+  change: { readonly total?: number; readonly errors?: number },
+): void {
+  const sum = sums.get(key) ?? { total: 0, errors: 0 }
+  sum.total += change.total ?? 0
+  sum.errors += change.errors ?? 0
+  sums.set(key, sum)
+}
+
+/** Only the first packet of a connection meets nat rules, so their packets are connections. */
+async function iptablesCounters(
+  states: readonly DesiredState[],
+  settings: ModeSettings,
+): Promise<ReadonlyMap<string, KernelCounters>> {
+  const planner = offlinePlanner(settings)
+  const sums: Sums = new Map()
+  for (const state of states) {
+    const owners = new Map<string, string>()
+    for (const { key, dispatch } of planner.plan(state).services.values()) {
+      add(sums, key, {})
+      for (const { table, chain, rule } of dispatch) {
+        owners.set(`${table} ${chain} ${canonicalRule(rule.text)}`, key)
+      }
+    }
+    const iptables = await Iptables.open({ family: state.family })
+    for (const table of ['nat', 'filter'] as const) {
+      for (const { chain, rule, packets } of await iptables.counters(table)) {
+        const key = chain.startsWith('KUBE-')
+          ? owners.get(`${table} ${chain} ${canonicalRule(rule)}`)
+          : undefined
+        // In the filter table a Service has rules where it refuses.
+        if (key !== undefined)
+          add(sums, key, table === 'nat' ? { total: packets } : { errors: packets })
+      }
+    }
+  }
+  return sums
+}
+
+async function ipvsCounters(
+  states: readonly DesiredState[],
+  settings: ModeSettings,
+): Promise<ReadonlyMap<string, KernelCounters>> {
+  const { Ipvs } = await import('../../kernel/ipvs.js')
+  const ipvs = Ipvs.open()
+  const sums = new Map<string, { total: number; bytesIn: number; bytesOut: number }>()
+  try {
+    const planner = ipvsPlanner(settings)
+    for (const state of states) {
+      const plan = planner(state)
+      for (const { stats, ...server } of await ipvs.listServers(state.family)) {
+        const key = ownerOf(plan, server)
+        const sum = sums.get(key) ?? { total: 0, bytesIn: 0, bytesOut: 0 }
+        sum.total += Number(stats.connections)
+        sum.bytesIn += Number(stats.inBytes)
+        sum.bytesOut += Number(stats.outBytes)
+        sums.set(key, sum)
+      }
+    }
+  } finally {
+    ipvs.close()
+  }
+  return sums
+}

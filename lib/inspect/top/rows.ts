@@ -1,0 +1,103 @@
+import type { DaemonNumbers } from './daemon-numbers.js'
+import type { DesiredService, DesiredState } from '../../state/desired-state.js'
+import type { TrackedFlow } from '../../kernel/tracked-flows.js'
+
+/** What is known of one service port; undefined where nobody counts it. */
+export interface ServiceNumbers {
+  /** `namespace/name:port` */
+  readonly service: string
+  readonly protocol: string
+  /** Connections now: open ones, or those the kernel still tracks. */
+  readonly open: number
+  /** Connections since counting began. */
+  readonly total: number | undefined
+  readonly bytesIn: number | undefined
+  readonly bytesOut: number | undefined
+  /** Refused, or not brought to an endpoint. */
+  readonly errors: number | undefined
+}
+
+/** What a mode's own counters say of a service port, by `DesiredService.key`. */
+export interface KernelCounters {
+  readonly total?: number
+  readonly bytesIn?: number
+  readonly bytesOut?: number
+  readonly errors?: number
+}
+
+/** Exact numbers of a proxy that carries the connections itself. */
+export function rowsOfDaemon(
+  states: readonly DesiredState[],
+  numbers: ReadonlyMap<string, DaemonNumbers>,
+): readonly ServiceNumbers[] {
+  return perService(states).map(({ portName, protocol, key }) => {
+    const own = numbers.get(key)
+    return {
+      service: portName,
+      protocol,
+      open: own?.open ?? 0,
+      total: own?.connections ?? 0,
+      bytesIn: own?.bytesIn ?? 0,
+      bytesOut: own?.bytesOut ?? 0,
+      errors: own?.errors ?? 0,
+    }
+  })
+}
+
+/** What the kernel tracks to the addresses of a Service, with what rules or servers have counted. */
+export function rowsOfKernel(
+  states: readonly DesiredState[],
+  flows: readonly TrackedFlow[],
+  counters: ReadonlyMap<string, KernelCounters>,
+): readonly ServiceNumbers[] {
+  const byFrontend = new Map<string, string>()
+  for (const state of states) {
+    for (const service of state.services.values()) {
+      for (const frontend of frontends(service, state)) byFrontend.set(frontend, service.key)
+    }
+  }
+  const seen = new Map<string, { open: number; bytesIn: number; bytesOut: number }>()
+  for (const { protocol, destination, bytes } of flows) {
+    const key = byFrontend.get(`${protocol} ${destination.ip} ${destination.port}`)
+    if (key === undefined) continue
+    const sum = seen.get(key) ?? { open: 0, bytesIn: 0, bytesOut: 0 }
+    sum.open++
+    sum.bytesIn += bytes?.toEndpoint ?? 0
+    sum.bytesOut += bytes?.toClient ?? 0
+    seen.set(key, sum)
+  }
+  const isCounting = flows.some(({ bytes }) => bytes !== undefined)
+  return perService(states).map(({ key, portName, protocol }) => {
+    const sum = seen.get(key)
+    const { total, bytesIn, bytesOut, errors } = counters.get(key) ?? {}
+    return {
+      service: portName,
+      protocol,
+      open: sum?.open ?? 0,
+      total,
+      bytesIn: bytesIn ?? (isCounting ? (sum?.bytesIn ?? 0) : undefined),
+      bytesOut: bytesOut ?? (isCounting ? (sum?.bytesOut ?? 0) : undefined),
+      errors,
+    }
+  })
+}
+
+/** A Service of both families is one row. */
+function perService(states: readonly DesiredState[]): readonly DesiredService[] {
+  const services = new Map<string, DesiredService>()
+  for (const state of states) {
+    for (const service of state.services.values()) {
+      if (!services.has(service.key)) services.set(service.key, service)
+    }
+  }
+  return [...services.values()]
+}
+
+/** Where a service port is asked on this node, as `TCP 10.96.0.10 80`. */
+export function* frontends(service: DesiredService, { node }: DesiredState): Iterable<string> {
+  const { protocol, port, clusterIp, externalIps, loadBalancerIps, nodePort } = service
+  for (const ip of [clusterIp, ...externalIps, ...loadBalancerIps])
+    yield `${protocol} ${ip} ${port}`
+  if (nodePort === 0) return
+  for (const ip of node.localAddresses) yield `${protocol} ${ip} ${nodePort}`
+}

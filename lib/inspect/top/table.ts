@@ -1,0 +1,107 @@
+import { printable } from '../../state/printable.js'
+import type { ServiceNumbers } from './rows.js'
+
+/** One look at all Services. */
+export interface Look {
+  readonly at: number
+  readonly rows: readonly ServiceNumbers[]
+}
+
+export interface TopRow extends ServiceNumbers {
+  /** Per second since the look before; undefined at the first, or where nobody counts. */
+  readonly newPerSecond: number | undefined
+  readonly bytesInPerSecond: number | undefined
+  readonly bytesOutPerSecond: number | undefined
+}
+
+/** The busiest first. */
+export function withRates(now: Look, before: Look | undefined): readonly TopRow[] {
+  const seconds = before ? (now.at - before.at) / 1000 : 0
+  const old = new Map(before?.rows.map((row) => [`${row.service}/${row.protocol}`, row]))
+  const rate = (value: number | undefined, previous: number | undefined) =>
+    value === undefined || previous === undefined || seconds <= 0
+      ? undefined
+      : Math.max(0, value - previous) / seconds
+  return now.rows
+    .map((row): TopRow => {
+      const last = old.get(`${row.service}/${row.protocol}`)
+      return {
+        ...row,
+        newPerSecond: rate(row.total, last?.total),
+        bytesInPerSecond: rate(row.bytesIn, last?.bytesIn),
+        bytesOutPerSecond: rate(row.bytesOut, last?.bytesOut),
+      }
+    })
+    .sort(
+      (a, b) =>
+        (b.newPerSecond ?? 0) - (a.newPerSecond ?? 0) ||
+        b.open - a.open ||
+        (b.total ?? 0) - (a.total ?? 0) ||
+        (a.service < b.service ? -1 : 1),
+    )
+}
+
+export interface TableOptions {
+  readonly title: string
+  readonly columns: number
+  /** At most so many lines in all; undefined: as many as it takes. */
+  readonly lines: number | undefined
+  /** Rates make sense once there are two looks. */
+  readonly hasRates: boolean
+}
+
+/** Widths behind the name, right-aligned: 7 columns of numbers leave 30 of 80 for the Service. */
+const heads = ['OPEN', 'TOTAL', 'NEW/s', 'IN', 'OUT', 'ERRORS'] as const
+const width = 8
+
+export function topText(rows: readonly TopRow[], options: TableOptions): string {
+  const { title, columns, lines, hasRates } = options
+  const nameWidth = Math.max(16, columns - heads.length * width - 1)
+  const per = hasRates ? '/s' : ''
+  const titles = heads.map((head) => (head === 'IN' || head === 'OUT' ? head + per : head))
+  const head = 'SERVICE'.padEnd(nameWidth) + titles.map((text) => text.padStart(width)).join('')
+  const titleLines = title.split('\n').map((line) => cut(line, columns))
+  const room = lines === undefined ? rows.length : Math.max(1, lines - titleLines.length - 1)
+  // The last line of a full screen says what does not fit.
+  const shown = rows.length <= room ? rows : rows.slice(0, room - 1)
+  const rest = rows.length - shown.length
+  const more = rest > 0 ? [`… and ${rest} more; a taller terminal or --once shows them`] : []
+  const body = shown.map((row) => lineOf(row, nameWidth, hasRates))
+  return [...titleLines, head, ...body, ...more].join('\n')
+}
+
+function lineOf(row: TopRow, nameWidth: number, hasRates: boolean): string {
+  const name = row.protocol === 'TCP' ? row.service : `${row.service}/${row.protocol}`
+  const cells = [
+    plain(row.open),
+    plain(row.total),
+    row.newPerSecond === undefined ? '-' : row.newPerSecond.toFixed(row.newPerSecond < 10 ? 1 : 0),
+    bytes(hasRates ? row.bytesInPerSecond : row.bytesIn),
+    bytes(hasRates ? row.bytesOutPerSecond : row.bytesOut),
+    plain(row.errors),
+  ]
+  return cut(name, nameWidth).padEnd(nameWidth) + cells.map((cell) => cell.padStart(width)).join('')
+}
+
+function plain(value: number | undefined): string {
+  if (value === undefined) return '-'
+  return value < 1_000_000 ? String(value) : `${(value / 1_000_000).toFixed(1)}M`
+}
+
+const units = ['', 'K', 'M', 'G', 'T'] as const
+
+export function bytes(value: number | undefined): string {
+  if (value === undefined) return '-'
+  let left = value
+  let unit = 0
+  while (left >= 1024 && unit < units.length - 1) {
+    left /= 1024
+    unit++
+  }
+  return `${unit === 0 || left >= 100 ? left.toFixed(0) : left.toFixed(1)}${units[unit] ?? ''}`
+}
+
+function cut(text: string, columns: number): string {
+  const safe = printable(text)
+  return safe.length <= columns ? safe : `${safe.slice(0, columns - 1)}…`
+}

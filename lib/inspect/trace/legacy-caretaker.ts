@@ -1,0 +1,17 @@
+/**
+ * A process that waits for the end of its input, which is the end of whoever started it however
+ * that came, and then takes the marks of a trace away: the kernel keeps those of iptables-legacy.
+ */
+import { writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { Iptables } from '../../kernel/iptables.js'
+import { unmark, type LegacyMarks } from './legacy-marks.js'
+
+const marks = JSON.parse(process.argv[2] ?? '') as LegacyMarks
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => undefined)
+process.stdin.resume()
+process.stdout.write('ready\n')
+await once(process.stdin, 'end')
+writeFileSync(marks.logger.file, marks.logger.before)
+const { family } = marks.target
+await unmark(await Iptables.open({ family, backend: 'legacy' }), marks)

@@ -1,0 +1,102 @@
+import { KernelError } from '../../errors.js'
+import { packetHeader } from './packet-header.js'
+import { splitArguments, type Iptables, type SavedTable } from '../../kernel/iptables.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { LoggedPacket } from '../../kernel/packet-log.js'
+import type { TraceEvent } from './events.js'
+
+const tracePrefix = /^TRACE: (\w+):(.+):(rule|return|policy):(\d+) *$/
+/** Packets that may still turn out to open a connection. */
+const maximumWaiting = 1000
+const verdicts: Readonly<Record<string, string>> = {
+  ACCEPT: 'accept',
+  DROP: 'drop',
+  RETURN: 'return',
+}
+
+/** The rules by number, as the tracing of ip_tables names them. */
+export class LegacyRules {
+  readonly #tables: readonly SavedTable[]
+  readonly #family: string
+  readonly #met = new Set<string>()
+  /** What was told of packets that have not come to table nat, by packet. */
+  readonly #waiting = new Map<string, TraceEvent[]>()
+  readonly #opening = new Set<string>()
+
+  private constructor(tables: readonly SavedTable[], family: IpFamily) {
+    this.#tables = tables
+    this.#family = family === 'IPv4' ? 'ip' : 'ip6'
+  }
+
+  static async read(iptables: Iptables, family: IpFamily): Promise<LegacyRules> {
+    return new LegacyRules(await iptables.save(), family)
+  }
+
+  /** What is new of packets that open a connection: only those come to table nat. */
+  events(packet: LoggedPacket, comment: string): readonly TraceEvent[] {
+    const told = this.#read(packet, comment)
+    const [{ id, table } = { id: '', table: '' }] = told
+    if (told.length === 0 || this.#opening.has(id)) return told
+    const waiting = [...(this.#waiting.get(id) ?? []), ...told]
+    this.#waiting.delete(id)
+    if (table.endsWith(' nat')) {
+      this.#opening.add(id)
+      return waiting
+    }
+    this.#waiting.set(id, waiting)
+    const [oldest] = this.#waiting.keys()
+    if (this.#waiting.size > maximumWaiting && oldest !== undefined) this.#waiting.delete(oldest)
+    return []
+  }
+
+  /** A number means another rule once a chain has changed: better no story than a wrong one. */
+  async check(iptables: Iptables): Promise<void> {
+    const now = await iptables.save()
+    const changed = [...this.#met].find((place) => {
+      const [table = '', chain = ''] = place.split(' ')
+      const rules = (tables: readonly SavedTable[]) => JSON.stringify(chainOf(tables, table, chain))
+      return rules(now) !== rules(this.#tables)
+    })
+    if (changed === undefined) return
+    throw new KernelError(
+      'busy',
+      `follow packets: ${changed} was changed meanwhile, so its rules cannot be told by their numbers; try again`,
+    )
+  }
+
+  #read({ prefix, inInterface, outInterface, bytes }: LoggedPacket, comment: string): TraceEvent[] {
+    const [, table = '', chain = '', kind = '', number = ''] = tracePrefix.exec(prefix) ?? []
+    const header = packetHeader(bytes)
+    if (table === '' || !header) return []
+    const { id, ...ends } = header
+    const common = { id, table: `${this.#family} ${table}`, chain }
+    const rules = chainOf(this.#tables, table, chain)
+    const rule = kind === 'rule' ? (rules?.rules[Number(number) - 1] ?? '') : ''
+    if (rule.includes(comment)) return []
+    this.#met.add(`${table} ${chain}`)
+    const seen: TraceEvent = {
+      ...common,
+      kind: 'packet',
+      packet: { ...ends, inInterface, outInterface },
+    }
+    if (kind === 'rule') {
+      return [seen, { ...common, kind: 'rule', rule, verdict: this.#verdictOf(table, rule) }]
+    }
+    if (kind === 'return') return [seen]
+    return [seen, { ...common, kind: 'end', verdict: rules?.policy.toLowerCase() ?? '' }]
+  }
+
+  #verdictOf(table: string, rule: string): string {
+    const args = splitArguments(rule)
+    const at = args.findIndex((option) => option === '-j' || option === '-g')
+    const target = at < 0 ? '' : (args[at + 1] ?? '')
+    if (chainOf(this.#tables, table, target)) {
+      return `${args[at] === '-g' ? 'goto' : 'jump'} ${target}`
+    }
+    return verdicts[target] ?? 'continue'
+  }
+}
+
+function chainOf(tables: readonly SavedTable[], table: string, chain: string) {
+  return tables.find((each) => each.table === table)?.chains.get(chain)
+}

@@ -1,0 +1,123 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { addressFamilies } from '../../kernel/addresses.js'
+import { KernelError, messageOf } from '../../errors.js'
+import { LegacyRules } from './legacy-rules.js'
+import { mark, type LegacyMarks } from './legacy-marks.js'
+import { openPacketLog, type PacketLog } from '../../kernel/packet-log.js'
+import { pause } from '../../async.js'
+import type { Iptables } from '../../kernel/iptables.js'
+import type { TraceEvent } from './events.js'
+import type { TraceTarget } from './trace-rule.js'
+
+const wantedLogger = 'nfnetlink_log'
+/** Traces have no group of their own and go to the first. */
+const group = 0
+const lookMs = 20
+
+/**
+ * The same as followTraces for the rules of iptables-legacy. Its TRACE tells of each rule by
+ * number to the logger of the network namespace; that becomes nfnetlink_log, whose messages this
+ * process reads, for as long as it lasts.
+ */
+export async function followLegacyTraces(
+  target: TraceTarget,
+  iptables: Iptables,
+  on: { readonly ready: () => void; readonly event: (event: TraceEvent) => void },
+  signal: AbortSignal,
+): Promise<void> {
+  const file = `/proc/sys/net/netfilter/nf_log/${addressFamilies[target.family]}`
+  const marks: LegacyMarks = {
+    target,
+    logger: { file, before: loggerOf(file) },
+    comment: `kube-proxy-trace-${process.pid}`,
+  }
+  const log = listen()
+  const caretaker = await startCaretaker(marks)
+  try {
+    setLogger(file)
+    await mark(iptables, marks).catch((cause: unknown) => {
+      throw new KernelError(
+        'unsupported',
+        `follow packets: iptables-legacy cannot mark them: ${messageOf(cause)}; it takes the kernel modules iptable_raw and xt_TRACE`,
+        { cause },
+      )
+    })
+    const rules = await LegacyRules.read(iptables, target.family)
+    on.ready()
+    while (!signal.aborted) {
+      for (const packet of log.read()) rules.events(packet, marks.comment).forEach(on.event)
+      await pause(lookMs, signal)
+    }
+    await rules.check(iptables)
+  } finally {
+    log.close()
+    await caretaker.end()
+  }
+}
+
+function listen(): PacketLog {
+  try {
+    return openPacketLog(group)
+  } catch (cause) {
+    const why = isTaken(group)
+      ? 'another program, such as ulogd, listens to NFLOG group 0 here; stop it for that long'
+      : messageOf(cause)
+    throw new KernelError('unsupported', `follow packets of iptables-legacy: ${why}`, { cause })
+  }
+}
+
+/** The kernel refuses a second listener as it refuses one without rights. */
+function isTaken(wanted: number): boolean {
+  const listeners = readText('/proc/net/netfilter/nfnetlink_log') ?? ''
+  return listeners.split('\n').some((line) => Number.parseInt(line, 10) === wanted)
+}
+
+function readText(file: string): string | undefined {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch {
+    return undefined
+  }
+}
+
+function loggerOf(file: string): string {
+  const before = readText(file)
+  if (before !== undefined) return before.trim()
+  throw new KernelError(
+    'unsupported',
+    `follow packets of iptables-legacy: there is no ${file}, which says whom the kernel tells; \`kube-proxy explain IP:PORT --live\` checks a way rule by rule instead`,
+  )
+}
+
+function setLogger(file: string): void {
+  try {
+    writeFileSync(file, wantedLogger)
+  } catch (cause) {
+    throw new KernelError(
+      'unsupported',
+      `follow packets of iptables-legacy: ${file} does not take ${wantedLogger} (${messageOf(cause)}); it takes the kernel module nfnetlink_log and a /proc/sys that can be written`,
+      { cause },
+    )
+  }
+}
+
+/** Whatever happens to this process, the marks go. */
+async function startCaretaker(marks: LegacyMarks) {
+  const program = fileURLToPath(new URL('./legacy-caretaker.js', import.meta.url))
+  const child = spawn(process.execPath, [program, JSON.stringify(marks)], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+    // In a session of its own, so that Ctrl-C ends the trace and not its cleaner.
+    detached: true,
+  })
+  const exited = once(child, 'exit')
+  await Promise.race([once(child.stdout, 'data'), exited])
+  return {
+    end: async () => {
+      child.stdin.end()
+      await exited
+    },
+  }
+}

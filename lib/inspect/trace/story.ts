@@ -1,0 +1,145 @@
+import { hostPort } from '../../state/ip.js'
+import { printable } from '../../state/printable.js'
+import type { TracedPacket, TraceEvent } from './events.js'
+
+/** One rule that a real packet met. */
+export interface TracedHop {
+  /** Table and chain, `ip nat KUBE-SERVICES`. */
+  readonly where: string
+  readonly rule: string
+  readonly why: string
+  /** The service port whose rule it is, as far as known; else empty. */
+  readonly owner: string
+}
+
+/** What became of the first packet of one connection. */
+export interface TraceStory {
+  readonly from: string
+  readonly to: string
+  /** The interface it came in by; empty for one of this node's own. */
+  readonly inInterface: string
+  readonly hops: readonly TracedHop[]
+  readonly end: 'sent' | 'dropped' | 'rejected'
+  /** Where it was headed when it was last seen. */
+  readonly destination: string
+  readonly isMasqueraded: boolean
+}
+
+/** Whose chain that is; empty where nobody knows. */
+export type OwnerOfChain = (chain: string) => string
+
+export interface StoryContext {
+  readonly target: { readonly ip: string; readonly port: number }
+  readonly ownerOf: OwnerOfChain
+  /** The Service that answers at the target; empty when there is none, or nobody knows. */
+  readonly ownerOfTarget: string
+}
+
+/** Tells the events of one packet as a story. */
+export function storyOf(
+  events: readonly TraceEvent[],
+  { target: asked, ownerOf, ownerOfTarget }: StoryContext,
+): TraceStory {
+  const packets = events.flatMap((event) => (event.kind === 'packet' ? [event.packet] : []))
+  const rules = events.flatMap((event) => (event.kind === 'rule' ? [event] : []))
+  const [first, last] = [packets[0] ?? unseen, packets.at(-1) ?? unseen]
+  const hops = rules.map(({ table, chain, rule, verdict }) => ({
+    where: `${table} ${chain}`,
+    rule,
+    why: whyOf(rule, verdict),
+    owner: firstKnown(
+      ownerOf(targetOf(verdict) ?? ''),
+      ownerOf(chain),
+      isAbout(rule, asked) || looksUpTarget(table, rule) ? ownerOfTarget : '',
+    ),
+  }))
+  const isDropped = events.some(
+    ({ kind, ...event }) => 'verdict' in event && kind !== 'packet' && event.verdict === 'drop',
+  )
+  const isRejected = rules.some(({ rule }) => /\breject\b/i.test(rule))
+  const rewritten = rules.findLast(({ rule }) => /\bdnat\b/i.test(rule))
+  const target =
+    /(?:\bdnat (?:ip6? )?to|--to-destination) (\[[^\]]+\]:\d+|[\d.]+:\d+)\b(?! map)/.exec(
+      rewritten?.rule ?? '',
+    )
+  return {
+    from: hostPort(first.source, first.sourcePort),
+    to: hostPort(first.destination, first.destinationPort),
+    inInterface: first.inInterface,
+    hops,
+    end: isRejected ? 'rejected' : isDropped ? 'dropped' : 'sent',
+    destination: isSame(first, last) && target?.[1] !== undefined ? target[1] : placeOf(last),
+    isMasqueraded: rules.some(({ rule }) => /\bmasquerade\b/i.test(rule)),
+  }
+}
+
+const firstKnown = (...names: readonly string[]) => names.find((name) => name !== '') ?? ''
+
+/** A rule that names the address asked for, or the node port. */
+function isAbout(rule: string, { ip, port }: StoryContext['target']): boolean {
+  const words = rule.split(' ')
+  const isNamed = words.some((word) => word === ip || word === `${ip}/32` || word === `${ip}/128`)
+  const names = / (?:daddr|-d) /.test(` ${rule}`)
+  return isNamed || (`${rule} `.includes(`dport ${port} `) && !names)
+}
+
+/** Our maps are read by the address a packet was sent to; those of others by who knows what. */
+const looksUpTarget = (table: string, rule: string) =>
+  /^ip6? kube-proxy$/.test(table) && / (?:v?map|dport) @/.test(rule)
+
+const unseen: TracedPacket = {
+  inInterface: '',
+  outInterface: '',
+  source: '',
+  destination: '',
+  sourcePort: 0,
+  destinationPort: 0,
+}
+
+const placeOf = ({ destination, destinationPort }: TracedPacket) =>
+  hostPort(destination, destinationPort)
+
+const isSame = (a: TracedPacket, b: TracedPacket) => placeOf(a) === placeOf(b)
+
+function targetOf(verdict: string): string | undefined {
+  return /^(?:jump|goto) (\S+)$/.exec(verdict)?.[1]
+}
+
+/** What a rule did, in plain words; its text says how. */
+function whyOf(rule: string, verdict: string): string {
+  const target = targetOf(verdict)
+  if (target !== undefined) return `on to chain ${target}`
+  if (/\bmasquerade\b/i.test(rule)) {
+    return 'the source becomes an address of this node, so that answers come back through it'
+  }
+  if (/\breject\b/i.test(rule)) return 'refused, and the sender is told'
+  if (verdict === 'drop') return 'thrown away without a word'
+  const redirect = /(?:\bredirect to :|-j REDIRECT --to-ports )(\d+)/.exec(rule)?.[1]
+  if (redirect !== undefined) return `handed to a listener of this node, port ${redirect}`
+  if (verdict === 'return') return 'back to the chain before'
+  if (/\bdnat\b/i.test(rule)) return 'the destination becomes that of an endpoint'
+  if (/\bmark set\b|-j MARK\b/.test(rule)) return 'marked, for a rule further on'
+  if (verdict === 'accept') return 'let through'
+  return 'looked at, and passed on'
+}
+
+/** For people, as `explain` tells its hops. */
+export function storyText(story: TraceStory, afterwards: readonly string[]): string {
+  const { from, to, inInterface, hops, end, destination, isMasqueraded } = story
+  const via = inInterface === '' ? 'of this node itself' : `in by ${inInterface}`
+  const lines = [`A connection from ${from} to ${to}, ${via}:`, '']
+  for (const [index, { where, rule, why, owner }] of hops.entries()) {
+    const number = `${index + 1}.`
+    const indent = ' '.repeat(number.length + 1)
+    lines.push(`${number} ${where}${owner === '' ? '' : ` (${owner})`}`)
+    lines.push(`${indent}${printable(rule)}`, `${indent}=> ${why}`)
+  }
+  if (hops.length === 0) lines.push('No rule matched it.')
+  const source = isMasqueraded ? ', with an address of this node as the sender' : ''
+  const ending = {
+    sent: `sent to ${destination}${source}`,
+    dropped: 'thrown away: the sender hears nothing',
+    rejected: 'refused: the sender is told at once',
+  }
+  return [...lines, '', `So it was ${ending[end]}.`, ...afterwards, ''].join('\n')
+}

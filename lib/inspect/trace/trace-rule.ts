@@ -1,0 +1,126 @@
+import { spawn, type ChildProcess } from 'node:child_process'
+import { createInterface } from 'node:readline'
+import { setTimeout as delay } from 'node:timers/promises'
+import { KernelError } from '../../errors.js'
+import { runCommand } from '../../kernel/command.js'
+import { parseTraceLine, type TraceEvent } from './events.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { Protocol } from '../../state/names.js'
+
+/** Which connections are to be followed. */
+export interface TraceTarget {
+  readonly family: IpFamily
+  readonly ip: string
+  readonly port: number
+  readonly protocol: Protocol
+}
+
+/**
+ * Marks new connections to the target for tracing, in a table of its own, and tells what the
+ * kernel says of them, until the signal. The table belongs to the process that made it: the
+ * kernel removes it when that ends, however it ends, and nothing is left to clean up.
+ */
+export async function followTraces(
+  target: TraceTarget,
+  on: { readonly ready: () => void; readonly event: (event: TraceEvent) => void },
+  signal: AbortSignal,
+): Promise<void> {
+  const monitor = start([...(await withParent()), 'nft', 'monitor', 'trace'])
+  const owner = start(['nft', '-i'])
+  const children = [monitor, owner]
+  const ended = children.map(({ exit }) => exit)
+  try {
+    createInterface({ input: monitor.stdout }).on('line', (line) => {
+      const event = parseTraceLine(line)
+      if (event && !event.table.endsWith(` ${tableName}`)) on.event(event)
+    })
+    owner.stdin.write(tableText(target))
+    await Promise.race([untilPresent(), ...ended])
+    if (!signal.aborted) on.ready()
+    await Promise.race([aborted(signal), ...ended])
+  } finally {
+    owner.stdin.end()
+    for (const { child } of children) child.kill('SIGTERM')
+    await Promise.allSettled(ended)
+  }
+}
+
+const tableName = `kube-proxy-trace-${process.pid}`
+
+/**
+ * Behind connection tracking, which tells a new connection, and before every rule of a proxy:
+ * NAT of destinations is at -100, and nftables mode looks at source ranges at -110.
+ */
+function tableText({ family, ip, port, protocol }: TraceTarget): string {
+  const address = `${family === 'IPv4' ? 'ip' : 'ip6'} daddr ${ip}`
+  const match = `${address} ${protocol.toLowerCase()} dport ${port} ct state new`
+  const lines = [`add table inet ${tableName} { flags owner ; }`]
+  for (const hook of ['prerouting', 'output']) {
+    lines.push(
+      `add chain inet ${tableName} ${hook} { type filter hook ${hook} priority -150 ; }`,
+      `add rule inet ${tableName} ${hook} ${match} meta nftrace set 1`,
+    )
+  }
+  return `${lines.join('\n')}\n`
+}
+
+/** What to put before a program that shall not outlive this one, however that ends. */
+async function withParent(): Promise<readonly string[]> {
+  const wrapper = ['setpriv', '--pdeathsig', 'TERM'] as const
+  const [file, ...args] = wrapper
+  const tried = await runCommand(file, [...args, 'true']).catch(() => undefined)
+  return tried?.code === 0 ? wrapper : []
+}
+
+interface Running {
+  readonly child: ChildProcess
+  readonly stdin: NonNullable<ChildProcess['stdin']>
+  readonly stdout: NonNullable<ChildProcess['stdout']>
+  /** Rejects when it ends by itself. */
+  readonly exit: Promise<never>
+}
+
+function start([file = 'nft', ...args]: readonly string[]): Running {
+  const child = spawn(file, args, {
+    stdio: ['pipe', 'pipe', 'pipe'],
+    env: { ...process.env, LC_ALL: 'C' },
+  })
+  let complaint = ''
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (complaint += text))
+  child.stdin.on('error', () => undefined)
+  const exit = new Promise<never>((_, reject) => {
+    child.once('error', (cause) => {
+      const advice = 'install nftables, whose program follows packets in both kinds of rules'
+      reject(new KernelError('not-found', `run nft: ${cause.message}; ${advice}`, { cause }))
+    })
+    child.once('close', () => {
+      const why = complaint.trim().split('\n', 1)[0] ?? ''
+      const isDenied = complaint.includes('not permitted')
+      const kind = isDenied ? 'denied' : 'failed'
+      const advice = isDenied ? '; run it as root, or with CAP_NET_ADMIN' : ''
+      reject(new KernelError(kind, `follow packets with nft: ${why}${advice}`))
+    })
+  })
+  exit.catch(() => undefined)
+  return { child, stdin: child.stdin, stdout: child.stdout, exit }
+}
+
+/** The rules are in force once the table can be listed with both; each line is a transaction. */
+async function untilPresent(): Promise<void> {
+  for (let tries = 0; tries < 100; tries++) {
+    const { stdout } = await runCommand('nft', ['list', 'table', 'inet', tableName])
+    if (stdout.split('nftrace').length > 2) return
+    await delay(20)
+  }
+  throw new KernelError(
+    'unsupported',
+    'follow packets: this nft or kernel makes no table that vanishes with its owner; it takes nftables 1.0 and Linux 5.12',
+  )
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve()
+    else signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+}

@@ -1,0 +1,121 @@
+import { pause } from '../async.js'
+import { watch, type FSWatcher } from 'node:fs'
+import { readdir, stat } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+
+/** Files by path, each with a text that changes whenever the content may have changed. */
+export type Snapshot = ReadonlyMap<string, string>
+
+export interface FollowOptions {
+  /** File names to look at below a folder; a path that is a file itself always counts. */
+  readonly matches: (name: string) => boolean
+  /** Called first with what is there, then after every change; awaited. */
+  readonly changed: (files: Snapshot) => Promise<void>
+  /** Quiet time after an event before anything is read: editors write in several steps. */
+  readonly settleMs?: number
+  /** Looks by itself this often, for file systems that send no events. */
+  readonly pollMs?: number
+}
+
+/**
+ * Follows a file or a folder until the signal. Folders are watched, never files: a ConfigMap
+ * volume and most editors replace a file by renaming, which a watch on the file does not see (L20).
+ */
+export async function followPath(
+  path: string,
+  options: FollowOptions,
+  signal: AbortSignal,
+): Promise<void> {
+  const { settleMs = 150, pollMs = 5000 } = options
+  const watchers = new Map<string, FSWatcher>()
+  let wake = new AbortController()
+  const follow = (folders: Iterable<string>) => {
+    const wanted = new Set(folders)
+    for (const [folder, watcher] of watchers) {
+      if (wanted.has(folder)) continue
+      watcher.close()
+      watchers.delete(folder)
+    }
+    for (const folder of wanted) {
+      if (watchers.has(folder)) continue
+      // Beside the path itself, its folder may hold what is none of our business, such as /tmp.
+      const only = folder === dirname(path) ? basename(path) : undefined
+      const watcher = tryWatch(folder, (name) => {
+        if (concerns(name, only)) wake.abort()
+      })
+      if (watcher) watchers.set(folder, watcher)
+    }
+  }
+  let previous: Snapshot | undefined
+  try {
+    follow([dirname(path), path])
+    while (!signal.aborted) {
+      wake = new AbortController()
+      const began = performance.now()
+      const { files, folders } = await scan(path, options.matches)
+      follow([dirname(path), ...folders])
+      if (!previous || !isSame(previous, files)) {
+        previous = files
+        await options.changed(files)
+      }
+      // Looking must stay cheap, however many files there are.
+      const restMs = Math.max(pollMs, pollsPerScan * (performance.now() - began))
+      await pause(restMs, AbortSignal.any([signal, wake.signal]))
+      if (wake.signal.aborted) await pause(settleMs, signal)
+    }
+  } finally {
+    follow([])
+  }
+}
+
+const maxDepth = 8
+const pollsPerScan = 50
+
+/**
+ * Whether an event in a folder can matter. Hidden files do not, but for names that start with two
+ * dots: through `..data` a ConfigMap volume swaps everything at once. No name: it is not known.
+ */
+function concerns(name: string | null, only: string | undefined): boolean {
+  if (name === null || name.startsWith('..')) return true
+  return only === undefined ? !name.startsWith('.') : name === only
+}
+
+interface Found {
+  readonly files: Snapshot
+  readonly folders: readonly string[]
+}
+
+/** Every matching file at or below a path; what cannot be read is simply not there. */
+export async function scan(path: string, matches: (name: string) => boolean): Promise<Found> {
+  const files = new Map<string, string>()
+  const folders: string[] = []
+  const visit = async (at: string, depth: number): Promise<void> => {
+    // `stat` follows links, so a ConfigMap's swap of `..data` shows as another inode and time.
+    const found = await stat(at).catch(() => undefined)
+    if (found?.isFile() === true && (depth === 0 || matches(basename(at)))) {
+      files.set(at, `${found.dev}:${found.ino}:${found.size}:${found.mtimeMs}:${found.ctimeMs}`)
+    } else if (found?.isDirectory() === true && depth <= maxDepth) {
+      folders.push(at)
+      for (const name of (await readdir(at).catch(() => [])).sort()) {
+        if (!name.startsWith('.')) await visit(join(at, name), depth + 1)
+      }
+    }
+  }
+  await visit(path, 0)
+  return { files, folders }
+}
+
+function isSame(left: Snapshot, right: Snapshot): boolean {
+  return left.size === right.size && [...left].every(([file, mark]) => right.get(file) === mark)
+}
+
+function tryWatch(folder: string, onEvent: (name: string | null) => void): FSWatcher | undefined {
+  try {
+    const watcher = watch(folder, { persistent: false }, (_type, name) => onEvent(name))
+    // The folder went away; polling notices, and watches it again when it is back.
+    watcher.on('error', () => watcher.close())
+    return watcher
+  } catch {
+    return undefined
+  }
+}

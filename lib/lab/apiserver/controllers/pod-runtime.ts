@@ -1,0 +1,62 @@
+import { pause, aborted } from '../../../async.js'
+import { bitsOf, formatIp, parseCidr, type Cidr } from '../../../state/ip.js'
+import type { KubeObject } from '../object.js'
+
+export interface PodState {
+  /** At most one of each family, the primary one first. */
+  readonly ips: readonly string[]
+  readonly ready: boolean
+}
+
+export interface PodLife {
+  /** Tells how the pod is now; as often as that changes. */
+  readonly report: (state: PodState) => void
+  /** Aborted when the pod shall end: drain, then resolve. */
+  readonly terminating: AbortSignal
+  /** Aborted when the grace period is over or the pod was removed by force. */
+  readonly killed: AbortSignal
+  /** The Node the pod is bound to, as it was then. */
+  readonly node: KubeObject | undefined
+}
+
+/** What brings pods to life, in the place of a kubelet. */
+export interface PodRuntime {
+  /** Runs one pod; resolves when it has ended, and only then is its object removed. */
+  run(pod: KubeObject, life: PodLife): Promise<void>
+}
+
+export interface FakeRuntimeOptions {
+  /** One of each family that pods have addresses of. */
+  readonly podCidrs: readonly string[]
+  readonly readyAfterMs: number
+  readonly endAfterMs: number
+}
+
+/** Pods that only have addresses: enough for everything that does not send packets. */
+export function fakeRuntime(options: FakeRuntimeOptions): PodRuntime {
+  const pools = options.podCidrs
+    .map(parseCidr)
+    .filter((cidr) => cidr !== undefined)
+    .map((cidr) => ({ cidr, used: new Set<bigint>() }))
+  return {
+    async run(_pod, { report, terminating, killed }) {
+      const held = pools.map(({ cidr, used }) => ({ cidr, used, offset: take(cidr, used) }))
+      const ips = held.map(({ cidr, offset }) => formatIp(cidr.family, cidr.network + offset))
+      report({ ips, ready: false })
+      await pause(options.readyAfterMs, terminating)
+      if (!terminating.aborted) report({ ips, ready: true })
+      await aborted(terminating)
+      await pause(options.endAfterMs, killed)
+      for (const { used, offset } of held) used.delete(offset)
+    },
+  }
+}
+
+function take(cidr: Cidr, used: Set<bigint>): bigint {
+  const last = (1n << BigInt(bitsOf(cidr.family) - cidr.prefix)) - 2n
+  // .1 is the bridge in most networks, so pods begin behind it.
+  let offset = 2n
+  while (used.has(offset) && offset < last) offset++
+  used.add(offset)
+  return offset
+}

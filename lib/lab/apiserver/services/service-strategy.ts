@@ -1,0 +1,183 @@
+import { familyOf, parseIp, type IpFamily } from '../../../state/ip.js'
+import {
+  isObject,
+  listAt,
+  numberAt,
+  objectAt,
+  textAt,
+  textsAt,
+  type Json,
+  type JsonObject,
+} from '../json.js'
+import type { KubeObject } from '../object.js'
+import type { Strategy } from '../registry.js'
+import { forbiddenField, invalid, invalidValue, type Cause } from '../status.js'
+import { AllocationRefused, type ServiceAllocations } from './allocation.js'
+import {
+  isHeadless,
+  wantsHealthCheckPort,
+  wantsNodePorts,
+  withAllocatedValues,
+  withServiceDefaults,
+} from './service-defaults.js'
+import { validateService, validateServiceUpdate } from './service-validation.js'
+
+const subject = { group: '', plural: 'services', kind: 'Service' }
+
+/** How a Service is written: defaults, then rules, then addresses and ports. */
+export function serviceStrategy(allocations: ServiceAllocations): Strategy {
+  return {
+    prepare(object, previous) {
+      const given = withServiceDefaults(object)
+      const whole = withAllAddresses(previous ? withAllocatedValues(given, previous) : given)
+      refuse(whole, [
+        ...validateService(whole),
+        ...(previous ? validateServiceUpdate(whole, previous) : []),
+      ])
+      return allocate(whole, allocations)
+    },
+  }
+}
+
+function refuse(service: KubeObject, causes: readonly Cause[]): void {
+  if (causes.length > 0) throw invalid(subject, service.metadata.name, causes)
+}
+
+/** clusterIP alone means a list of one. */
+function withAllAddresses(service: KubeObject): KubeObject {
+  const clusterIp = textAt(service, 'spec', 'clusterIP')
+  if (clusterIp === '' || listAt(service, 'spec', 'clusterIPs').length > 0) return service
+  return { ...service, spec: { ...objectAt(service, 'spec'), clusterIPs: [clusterIp] } }
+}
+
+function allocate(service: KubeObject, allocations: ServiceAllocations): KubeObject {
+  const spec = objectAt(service, 'spec')
+  if (textAt(spec, 'type') === 'ExternalName') return service
+  const addresses = allocateAddresses(service, allocations)
+  const ports = allocatePorts(service, allocations)
+  return { ...service, spec: { ...spec, ...addresses, ...ports } }
+}
+
+function allocateAddresses(service: KubeObject, allocations: ServiceAllocations): JsonObject {
+  const spec = objectAt(service, 'spec')
+  const given = textsAt(spec, 'clusterIPs')
+  const { families, policy } = familiesOf(service, allocations.families())
+  if (isHeadless(spec)) {
+    return { clusterIP: 'None', clusterIPs: ['None'], ipFamilies: families, ipFamilyPolicy: policy }
+  }
+  const clusterIPs = families.map((family, index) => {
+    const asked = given[index]
+    if (asked === undefined)
+      return allocated('spec.clusterIPs', given, service, () => allocations.freeIp(family))
+    if (familyOf(asked) !== family) {
+      refuse(service, [
+        invalidValue(
+          `spec.clusterIPs[${index}]`,
+          asked,
+          `expected an ${family} value as indicated by \`ipFamilies[${index}]\``,
+        ),
+      ])
+    }
+    allocated('spec.clusterIPs', given, service, () => allocations.checkIp(asked, service))
+    return parseIp(asked)?.text ?? asked
+  })
+  return { clusterIP: clusterIPs[0], clusterIPs, ipFamilies: families, ipFamilyPolicy: policy }
+}
+
+interface Families {
+  readonly families: readonly IpFamily[]
+  readonly policy: string
+}
+
+/** Which families the Service is of, from what it says and what the cluster has. */
+function familiesOf(service: KubeObject, cluster: readonly IpFamily[]): Families {
+  const spec = objectAt(service, 'spec')
+  const hasSelector = Object.keys(objectAt(spec, 'selector')).length > 0
+  const isOpenHeadless = isHeadless(spec) && !hasSelector
+  const policy =
+    textAt(spec, 'ipFamilyPolicy') || (isOpenHeadless ? 'RequireDualStack' : 'SingleStack')
+  const named = textsAt(spec, 'ipFamilies').filter(isFamily)
+  const implied = textsAt(spec, 'clusterIPs').flatMap((ip) => familyOf(ip) ?? [])
+  const wanted = named.length > 0 ? named : implied
+  const causes = wanted.flatMap((family, index) =>
+    // A headless Service without selector names what its author manages by hand.
+    cluster.includes(family) || isOpenHeadless
+      ? []
+      : [invalidValue(`spec.ipFamilies[${index}]`, family, 'not configured on this cluster')],
+  )
+  if (policy === 'SingleStack') {
+    if (wanted.length > 1) {
+      causes.push(
+        invalidValue(
+          'spec.ipFamilyPolicy',
+          policy,
+          'must be RequireDualStack or PreferDualStack when multiple families or addresses are specified',
+        ),
+      )
+    }
+    refuse(service, causes)
+    return {
+      families: wanted
+        .slice(0, 1)
+        .concat(cluster[0] ?? 'IPv4')
+        .slice(0, 1),
+      policy,
+    }
+  }
+  const both: readonly IpFamily[] = isOpenHeadless ? ['IPv4', 'IPv6'] : cluster
+  const first = wanted[0] ?? cluster[0] ?? 'IPv4'
+  const families = [first, ...both.filter((family) => family !== first)]
+  if (policy === 'RequireDualStack' && families.length < 2) {
+    causes.push(
+      forbiddenField(
+        'spec.ipFamilyPolicy',
+        'this cluster is not configured for dual-stack services',
+      ),
+    )
+  }
+  refuse(service, causes)
+  return { families, policy }
+}
+
+function isFamily(text: string): text is IpFamily {
+  return text === 'IPv4' || text === 'IPv6'
+}
+
+function allocatePorts(service: KubeObject, allocations: ServiceAllocations): JsonObject {
+  const spec = objectAt(service, 'spec')
+  const asked = listAt(spec, 'ports').map((port) => numberAt(port, 'nodePort') ?? 0)
+  const taken = new Set(asked.filter((port) => port !== 0))
+  const ports = listAt(spec, 'ports').map((port, index): Json => {
+    if (!isObject(port)) return port
+    const field = `spec.ports[${index}].nodePort`
+    const nodePort = asked[index] ?? 0
+    if (nodePort !== 0) {
+      allocated(field, nodePort, service, () => allocations.checkPort(nodePort, service))
+      return port
+    }
+    if (!wantsNodePorts(spec)) return port
+    const free = allocated(field, 0, service, () => allocations.freePort(taken))
+    taken.add(free)
+    return { ...port, nodePort: free }
+  })
+  const result: JsonObject = ports.length === 0 ? {} : { ports }
+  if (!wantsHealthCheckPort(spec)) return result
+  const health = numberAt(spec, 'healthCheckNodePort') ?? 0
+  const field = 'spec.healthCheckNodePort'
+  if (health !== 0) {
+    allocated(field, health, service, () => allocations.checkPort(health, service))
+    return { ...result, healthCheckNodePort: health }
+  }
+  const free = allocated(field, 0, service, () => allocations.freePort(taken))
+  return { ...result, healthCheckNodePort: free }
+}
+
+/** Runs an allocation and turns its refusal into one of the field. */
+function allocated<T>(field: string, value: unknown, service: KubeObject, attempt: () => T): T {
+  try {
+    return attempt()
+  } catch (error) {
+    if (!(error instanceof AllocationRefused)) throw error
+    throw invalid(subject, service.metadata.name, [invalidValue(field, value, error.message)])
+  }
+}

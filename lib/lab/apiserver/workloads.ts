@@ -1,0 +1,143 @@
+import {
+  isObject,
+  listAt,
+  numberAt,
+  objectAt,
+  textAt,
+  textMapAt,
+  type Json,
+  type JsonObject,
+} from './json.js'
+import { parseIp } from '../../state/ip.js'
+import type { KubeObject } from './object.js'
+import type { Strategy } from './registry.js'
+import { matchesSelector } from './selectors.js'
+import { invalid, invalidValue, notSupported, required, type Cause } from './status.js'
+
+/** How pods, Deployments, slices and Secrets are written: the few defaults and rules that matter here. */
+
+const deploymentSubject = { group: 'apps', plural: 'deployments', kind: 'Deployment' }
+const podSubject = { group: '', plural: 'pods', kind: 'Pod' }
+const sliceSubject = { group: 'discovery.k8s.io', plural: 'endpointslices', kind: 'EndpointSlice' }
+
+export const podStrategy: Strategy = {
+  prepare(object) {
+    const spec = podSpec(objectAt(object, 'spec'))
+    refuse(podSubject, object, validateContainers(spec, 'spec'))
+    const status = { phase: 'Pending', ...objectAt(object, 'status') }
+    return { ...object, spec, status }
+  },
+}
+
+export const deploymentStrategy: Strategy = {
+  prepare(object, previous) {
+    const given = objectAt(object, 'spec')
+    const template = objectAt(given, 'template')
+    const spec: JsonObject = {
+      ...given,
+      replicas: numberAt(given, 'replicas') ?? 1,
+      strategy: isObject(given['strategy']) ? given['strategy'] : { type: 'RollingUpdate' },
+      template: { ...template, spec: podSpec(objectAt(template, 'spec')) },
+    }
+    const causes = [...validateContainers(objectAt(spec, 'template', 'spec'), 'spec.template.spec')]
+    const replicas = numberAt(spec, 'replicas') ?? 0
+    if (!Number.isInteger(replicas) || replicas < 0) {
+      causes.push(invalidValue('spec.replicas', replicas, 'must be greater than or equal to 0'))
+    }
+    causes.push(...validateSelector(spec, previous))
+    refuse(deploymentSubject, object, causes)
+    return { ...object, spec, status: objectAt(object, 'status') }
+  },
+}
+
+export const endpointSliceStrategy: Strategy = {
+  prepare(object, previous) {
+    const type = textAt(object, 'addressType')
+    const causes: Cause[] = []
+    const types = ['FQDN', 'IPv4', 'IPv6']
+    if (type === '') causes.push(required('addressType'))
+    else if (!types.includes(type)) causes.push(notSupported('addressType', type, types))
+    if (previous && previous['addressType'] !== type) {
+      causes.push(invalidValue('addressType', type, 'field is immutable'))
+    }
+    causes.push(
+      ...listAt(object, 'endpoints').flatMap((each, index) => addresses(each, index, type)),
+    )
+    refuse(sliceSubject, object, causes)
+    const ports = listAt(object, 'ports').map((port) =>
+      isObject(port) ? { name: '', protocol: 'TCP', ...port } : port,
+    )
+    return { ...object, endpoints: listAt(object, 'endpoints'), ports }
+  },
+}
+
+export const secretStrategy: Strategy = {
+  prepare(object) {
+    const { stringData: _written, ...rest } = object
+    const encoded = Object.entries(textMapAt(object, 'stringData')).map(
+      ([key, text]) => [key, Buffer.from(text).toString('base64')] as const,
+    )
+    const { apiVersion, kind, metadata } = object
+    const data = { ...objectAt(object, 'data'), ...Object.fromEntries(encoded) }
+    return { ...rest, apiVersion, kind, metadata, type: textAt(object, 'type') || 'Opaque', data }
+  },
+}
+
+function refuse(subject: typeof podSubject, object: KubeObject, causes: readonly Cause[]): void {
+  if (causes.length > 0) throw invalid(subject, object.metadata.name, causes)
+}
+
+function podSpec(spec: JsonObject): JsonObject {
+  return {
+    restartPolicy: 'Always',
+    terminationGracePeriodSeconds: 30,
+    dnsPolicy: 'ClusterFirst',
+    ...spec,
+    containers: listAt(spec, 'containers').map(container),
+  }
+}
+
+function container(value: Json): Json {
+  if (!isObject(value)) return value
+  const ports = listAt(value, 'ports').map((port) =>
+    isObject(port) ? { protocol: 'TCP', ...port } : port,
+  )
+  return { ...value, ...(ports.length === 0 ? {} : { ports }) }
+}
+
+function validateContainers(spec: JsonObject, field: string): readonly Cause[] {
+  const containers = listAt(spec, 'containers')
+  if (containers.length === 0) return [required(`${field}.containers`)]
+  return containers.flatMap((each, index) => {
+    const causes: Cause[] = []
+    if (textAt(each, 'name') === '') causes.push(required(`${field}.containers[${index}].name`))
+    if (textAt(each, 'image') === '') causes.push(required(`${field}.containers[${index}].image`))
+    return causes
+  })
+}
+
+function validateSelector(spec: JsonObject, previous: KubeObject | undefined): readonly Cause[] {
+  const selector = objectAt(spec, 'selector')
+  if (Object.keys(selector).length === 0) return [required('spec.selector')]
+  const before = previous && objectAt(previous, 'spec', 'selector')
+  if (before && JSON.stringify(before) !== JSON.stringify(selector)) {
+    return [invalidValue('spec.selector', selector, 'field is immutable')]
+  }
+  const labels = objectAt(spec, 'template', 'metadata', 'labels')
+  const probe = { apiVersion: 'v1', kind: 'Pod', metadata: { name: '', labels } }
+  if (matchesSelector(probe as KubeObject, selector)) return []
+  const why = '`selector` does not match template `labels`'
+  return [invalidValue('spec.template.metadata.labels', labels, why)]
+}
+
+function addresses(endpoint: Json, index: number, type: string): readonly Cause[] {
+  const field = `endpoints[${index}].addresses`
+  const list = listAt(endpoint, 'addresses')
+  if (list.length === 0) return [required(field, 'must contain at least 1 address')]
+  if (type === 'FQDN') return []
+  return list.flatMap((address, place) =>
+    typeof address === 'string' && parseIp(address)?.family === type
+      ? []
+      : [invalidValue(`${field}[${place}]`, address, `must be a valid ${type} address`)],
+  )
+}

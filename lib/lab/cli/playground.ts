@@ -1,0 +1,160 @@
+import type { Command } from 'commander'
+import { ConfigError } from '../../errors.js'
+import { processLogger } from '../../cli/logging.js'
+import { checkModes, type ModeCheck } from '../../cli/check.js'
+import { runCommand } from '../../kernel/command.js'
+import { defaultConfig } from '../../config/load.js'
+import { stopSignal } from '../../cli/stop-signal.js'
+import { layOnHost } from '../playground/host-ground.js'
+import { modeLoaders } from '../../modes/registry.js'
+import { runLivePage } from '../playground/live-page.js'
+import { runTour } from '../playground/tour.js'
+import {
+  isInUserNamespace,
+  refusalOfUserNamespace,
+  rightsOf,
+  runInUserNamespace,
+  starterGone,
+} from '../playground/own-rights.js'
+import type { LayGround } from '../playground/ground.js'
+import type { ModeName } from '../../modes/mode.js'
+
+/** The order of history: the original design first. */
+const order: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
+
+export function addPlaygroundCommand(program: Command): void {
+  program
+    .command('playground')
+    .description(
+      'show Services at work on this machine alone, without a cluster, with or without root',
+    )
+    .option('--mode <name>', 'show this mode only')
+    .option('--once', 'the tour only, without the page; exit code 0 when everything answered')
+    .option('--port <number>', 'of the page on 127.0.0.1; the next one where it is taken', '8383')
+    .action(play)
+}
+
+interface PlaygroundFlags {
+  readonly mode?: string
+  readonly once?: boolean
+  readonly port: string
+}
+
+async function play(flags: PlaygroundFlags): Promise<void> {
+  const port = Number(flags.port)
+  if (!/^\d+$/.test(flags.port) || port > 65_535) {
+    throw new ConfigError(`--port: ${JSON.stringify(flags.port)} is no port; give 0 to 65535`)
+  }
+  const wanted = wantedModes(flags.mode)
+  const say = (line: string) => process.stdout.write(`${line}\n`)
+  const where = await rightsOf()
+  const refusal = where === undefined ? await refusalOfUserNamespace() : undefined
+  if (where === undefined && refusal === undefined) return playInside(say)
+  const footing = where === undefined ? withoutRights(wanted, refusal ?? '', say) : { where }
+  say(`Playing ${footing.where}.`)
+  const modes = 'modes' in footing ? footing.modes : await runnableModes(wanted, say)
+  const [first, ...others] = modes
+  if (first === undefined) {
+    say('No mode is left to show.')
+    process.exitCode = 1
+    return
+  }
+  const play = { ...footing, modes: [first, ...others], port, say } as const
+  const signal = AbortSignal.any([stopSignal(), starterGone()])
+  if (flags.once !== true) return playWithPage(play, signal)
+  if (!(await tour(play, signal))) process.exitCode = 1
+}
+
+interface Play {
+  readonly modes: readonly [ModeName, ...ModeName[]]
+  readonly where: string
+  /** What to build scenes of, where it is not network namespaces. */
+  readonly lay?: LayGround
+  readonly port: number
+  readonly say: (line: string) => void
+}
+
+/** The page comes first, as that is what most are here for; the tour runs in a scene of its own. */
+async function playWithPage(play: Play, signal: AbortSignal) {
+  const { say, ...options } = play
+  let isOpen: () => void = () => undefined
+  const opened = new Promise<void>((resolve) => (isOpen = resolve))
+  const page = runLivePage(
+    {
+      ...options,
+      opened: ({ url, kubeconfig }) => {
+        say(`Open ${url} to try it yourself; Ctrl-C ends it and removes everything.`)
+        say(`   from another terminal: kubectl --kubeconfig ${kubeconfig} get all`)
+        say('')
+        isOpen()
+      },
+    },
+    signal,
+  )
+  const guided = Promise.race([opened, page]).then(async () => {
+    if (!signal.aborted) await tour(play, signal)
+  })
+  await Promise.all([page, guided])
+}
+
+async function tour({ say, ...options }: Play, signal: AbortSignal): Promise<boolean> {
+  const isFine = await runTour({ ...options, print: say }, signal)
+  if (signal.aborted) return isFine
+  say('')
+  say(isFine ? 'Everything answered as it should.' : 'Something did not answer, see above.')
+  return isFine
+}
+
+/** Without root there is a user namespace to be root of, where the system lets people have one. */
+async function playInside(say: (line: string) => void): Promise<void> {
+  say('No rights over networks: going on as root of a user namespace.')
+  process.exitCode = await runInUserNamespace(process.argv.slice(2))
+}
+
+/** Where even user namespaces are refused: programs on 127.0.0.0/8, which needs nothing. */
+function withoutRights(wanted: readonly ModeName[], refusal: string, say: (line: string) => void) {
+  say('Network namespaces need root, and this system refuses user namespaces:')
+  for (const line of refusal.split('\n')) say(`   ${line}`)
+  say('With sudo there is more to see. What goes without: userspace mode, for this machine alone.')
+  for (const mode of wanted.filter((mode) => mode !== 'userspace')) {
+    say(`Mode ${mode} cannot run here: it needs rights over a network (NET_ADMIN).`)
+  }
+  return {
+    where: 'without any rights, on 127.0.0.0/8 of this machine',
+    modes: wanted.filter((mode) => mode === 'userspace'),
+    lay: layOnHost,
+  }
+}
+
+function wantedModes(only: string | undefined): readonly ModeName[] {
+  const wanted = order.filter((mode) => modeLoaders[mode] && (only === undefined || mode === only))
+  if (wanted.length > 0) return wanted
+  const names = order.join(', ')
+  throw new ConfigError(`--mode: there is no mode ${JSON.stringify(only)}; there are ${names}`)
+}
+
+/** Modes this kernel can run; the others are named with what they miss. */
+async function runnableModes(
+  wanted: readonly ModeName[],
+  say: (line: string) => void,
+): Promise<readonly ModeName[]> {
+  const loaders = Object.fromEntries(wanted.map((mode) => [mode, modeLoaders[mode]]))
+  const checks = isInUserNamespace()
+    ? await checkInside(wanted)
+    : await checkModes(processLogger(defaultConfig().logging), loaders)
+  for (const { mode, runs, findings } of checks) {
+    const missing = findings.find(({ ok, required }) => required && !ok)
+    if (!runs && missing)
+      say(`Mode ${mode} cannot run here: ${missing.what}: ${missing.seen}. ${missing.fix}`)
+  }
+  return wanted.filter((mode) => checks.some((check) => check.mode === mode && check.runs))
+}
+
+/** In a user namespace only networks of its own obey: the kernel is asked from inside of one. */
+async function checkInside(wanted: readonly ModeName[]): Promise<readonly ModeCheck[]> {
+  const [, command = ''] = process.argv
+  const args = ['--net', process.execPath, command, 'check', '--json']
+  const { stdout } = await runCommand('unshare', args)
+  const checks = JSON.parse(stdout) as readonly ModeCheck[]
+  return checks.filter(({ mode }) => wanted.some((name) => name === mode))
+}

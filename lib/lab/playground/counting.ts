@@ -1,0 +1,62 @@
+import { pause } from '../../async.js'
+import { countersOf, type Counted } from './counters.js'
+import { noCounters, type CountersView } from '../../page/view.js'
+import type { NodeGauge } from './node-gauge.js'
+
+/** Reading takes a process in some modes; nobody reads numbers faster than this. */
+const pauseMs = 400
+/** Some numbers arrive late: a proxy's workers report theirs about once a second. */
+const lateMs = 1200
+
+/** Keeps what was counted on the node about as new as what is shown beside it. */
+export class Counting {
+  readonly #gauge: NodeGauge
+  readonly #changed: () => void
+  readonly #stop = new AbortController()
+  #view: CountersView = noCounters
+  #wanted: Counted | undefined
+  #reading: Promise<void> | undefined
+
+  constructor(gauge: NodeGauge, changed: () => void) {
+    this.#gauge = gauge
+    this.#changed = changed
+  }
+
+  get view(): CountersView {
+    return this.#view
+  }
+
+  /** Something has moved: read soon. Many calls make one reading. */
+  refresh(counted: Counted): void {
+    this.#wanted = counted
+    this.#reading ??= this.#read()
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort()
+    await this.#reading
+  }
+
+  async #read(): Promise<void> {
+    const { signal } = this.#stop
+    while (this.#wanted && !signal.aborted) {
+      const wanted = this.#wanted
+      await this.#readOnce(wanted)
+      await pause(pauseMs, signal)
+      if (this.#wanted !== wanted) continue
+      await pause(lateMs, signal)
+      if (this.#wanted !== wanted) continue
+      await this.#readOnce(wanted)
+      if (this.#wanted === wanted) this.#wanted = undefined
+    }
+    this.#reading = undefined
+  }
+
+  async #readOnce(wanted: Counted): Promise<void> {
+    const raw = await this.#gauge.ask({ ask: 'count', mode: wanted.mode })
+    const next = countersOf(wanted, raw)
+    if (JSON.stringify(next) === JSON.stringify(this.#view)) return
+    this.#view = next
+    this.#changed()
+  }
+}

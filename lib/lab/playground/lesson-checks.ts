@@ -1,0 +1,168 @@
+import type { LogEntry, PodView, Sender, ServiceView } from '../../page/view.js'
+
+/** What a lesson can see: the state of things, and the requests since its current task began. */
+export interface LessonFacts {
+  readonly mode: string
+  readonly scheduler: string
+  readonly service: ServiceView
+  readonly pods: readonly PodView[]
+  readonly replicas: number
+  /** Names of the pods when the lesson began. */
+  readonly podsAtStart: ReadonlySet<string>
+  readonly rulesMode: string
+  readonly rules: readonly string[]
+  /** Oldest first. */
+  readonly entries: readonly LogEntry[]
+}
+
+type Check = (facts: LessonFacts) => boolean
+
+export function runsIn(mode: string): Check {
+  return (facts) => facts.mode === mode
+}
+
+export function everybodyAnswered(facts: LessonFacts): boolean {
+  const ready = namesOf(readyPods(facts))
+  const answered = new Set(answeredIn(facts).map(({ answer }) => answer))
+  return ready.length > 0 && ready.every((name) => answered.has(name))
+}
+
+export function successorAnswered(facts: LessonFacts): boolean {
+  return answeredIn(facts).some(({ answer }) => !facts.podsAtStart.has(answer))
+}
+
+/** Two rounds in the same order, with everybody once in each. */
+export function strictTurns(facts: LessonFacts): boolean {
+  const count = readyPods(facts).length
+  const last = facts.entries.filter(({ mode }) => mode === 'userspace').slice(-2 * count)
+  if (count < 2 || last.length < 2 * count) return false
+  const round = last.slice(0, count)
+  return (
+    new Set(round.map(({ answer }) => answer)).size === count &&
+    round.every(({ answer }, index) => last[index + count]?.answer === answer)
+  )
+}
+
+export function sourceLost(facts: LessonFacts): boolean {
+  return answeredIn(facts).some(
+    ({ sender, isSourceKept }) => sender === 'client-pod' && !isSourceKept,
+  )
+}
+
+export function sourceKept(from: Sender): Check {
+  return (facts) =>
+    answeredIn(facts).some(({ sender, isSourceKept }) => sender === from && isSourceKept)
+}
+
+export function hundredIn(wanted: string): Check {
+  return (facts) => answeredIn(facts).filter(({ mode }) => mode === wanted).length >= 100
+}
+
+/** As even as chance allows: within five standard deviations, of a hundred or more. */
+export function evenShares(count: number): Check {
+  return (facts) => {
+    const ready = namesOf(readyPods(facts))
+    const entries = answeredIn(facts).filter(({ mode }) => mode === 'iptables')
+    const share = 1 / count
+    if (ready.length !== count || facts.replicas !== count) return false
+    const own = entries.filter(({ answer }) => ready.includes(answer))
+    if (own.length < 100) return false
+    const allowed = 5 * Math.sqrt(own.length * share * (1 - share))
+    return ready.every((name) => {
+      const got = own.filter(({ answer }) => answer === name).length
+      return Math.abs(got - own.length * share) <= allowed
+    })
+  }
+}
+
+export function schedulerIs(wanted: string): Check {
+  return ({ scheduler, rulesMode, rules }) =>
+    scheduler === wanted &&
+    rulesMode === 'ipvs' &&
+    rules.some((line) => line.startsWith('-A -') && line.includes(` -s ${wanted}`))
+}
+
+export function onePodOnly(count: number): Check {
+  return (facts) => {
+    const last = answeredIn(facts)
+      .filter(({ mode }) => mode === 'ipvs')
+      .slice(-count)
+    return last.length === count && new Set(last.map(({ answer }) => answer)).size === 1
+  }
+}
+
+/** Drawn from by a rule of the Service or, where it has its ClusterIP alone, elements of the shared map. */
+export function endpointsInRules(count: number): Check {
+  return (facts) =>
+    readyPods(facts).length === count &&
+    facts.rulesMode === 'nftables' &&
+    facts.rules.some(
+      (line) => line.includes(`numgen random mod ${count} `) || targetsIn(line).size === count,
+    )
+}
+
+const targetsIn = (line: string) =>
+  new Set(Array.from(line.matchAll(/ : (\S+) \. \d+/g), ([, ip]) => ip))
+
+export function outsideSource(isKept: boolean): Check {
+  return (facts) =>
+    answeredIn(facts).some(
+      ({ sender, target, isSourceKept }) =>
+        sender === 'outside' &&
+        target.endsWith(`:${facts.service.nodePort}`) &&
+        isSourceKept === isKept,
+    ) && facts.service.externalPolicy === (isKept ? 'Local' : 'Cluster')
+}
+
+export function keptOut(facts: LessonFacts): boolean {
+  return (
+    facts.service.sourceRanges.length > 0 &&
+    toLoadBalancer(facts).some(({ isAnswered }) => !isAnswered)
+  )
+}
+
+export function letIn(facts: LessonFacts): boolean {
+  return (
+    facts.service.sourceRanges.length > 0 &&
+    toLoadBalancer(facts).some(({ isAnswered }) => isAnswered)
+  )
+}
+
+export function refused(facts: LessonFacts): boolean {
+  return facts.replicas === 0 && facts.entries.some(({ answer }) => answer === 'refused')
+}
+
+export function hairpin(facts: LessonFacts): boolean {
+  const [only, ...others] = namesOf(readyPods(facts))
+  return (
+    others.length === 0 &&
+    answeredIn(facts).some(({ sender, answer }) => sender === 'backend' && answer === only)
+  )
+}
+
+/** The same UDP client was answered by one pod, which is gone or going, and then by another. */
+export function flowMoved(facts: LessonFacts): boolean {
+  if (facts.service.protocol !== 'UDP') return false
+  const own = answeredIn(facts).filter(({ target }) => target.endsWith(`:${facts.service.port}`))
+  const staying = new Set(namesOf(readyPods(facts)))
+  const last = own.at(-1)
+  const isNew = last !== undefined && staying.has(last.answer)
+  return isNew && own.some(({ answer }) => answer !== last.answer && !staying.has(answer))
+}
+
+function toLoadBalancer({ entries, service }: LessonFacts): readonly LogEntry[] {
+  const address = `${service.loadBalancerIp}:${service.port}`
+  return entries.filter(({ sender, target }) => sender === 'outside' && target === address)
+}
+
+function answeredIn({ entries }: LessonFacts): readonly LogEntry[] {
+  return entries.filter(({ isAnswered }) => isAnswered)
+}
+
+function readyPods({ pods }: LessonFacts): readonly PodView[] {
+  return pods.filter(({ state }) => state === 'ready')
+}
+
+function namesOf(pods: readonly PodView[]): readonly string[] {
+  return pods.map(({ name }) => name)
+}

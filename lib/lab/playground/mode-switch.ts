@@ -1,0 +1,76 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { ConfigError, KernelError, messageOf } from '../../errors.js'
+import type { ModeName } from '../../modes/mode.js'
+import type { Scene } from './scene.js'
+
+export interface SwitchListener {
+  readonly changed: () => void
+  /** A line of the daemon's log. */
+  readonly said: (line: string) => void
+  /** The daemon of this mode was started and may not be ready yet. */
+  readonly started: (mode: ModeName) => Promise<void>
+}
+
+const askMs = 30
+const startMs = 60_000
+
+/** Which daemon runs in the scene, one at a time. */
+export class ModeSwitch {
+  readonly #scene: Scene
+  readonly #modes: readonly [ModeName, ...ModeName[]]
+  readonly #listener: SwitchListener
+  #mode: ModeName
+  /** Before the first daemon nothing else may begin. */
+  #busy = 'starting'
+  #isSwitching = false
+  /** Of ipvs; for the next daemon. */
+  scheduler = 'rr'
+
+  constructor(scene: Scene, modes: readonly [ModeName, ...ModeName[]], listener: SwitchListener) {
+    this.#scene = scene
+    this.#modes = modes
+    this.#listener = listener
+    this.#mode = modes[0]
+  }
+
+  get mode(): ModeName {
+    return this.#mode
+  }
+
+  /** What is under way; empty when nothing is. */
+  get busy(): string {
+    return this.#busy
+  }
+
+  /** Resolves once the daemon of this mode has said that it is ready. */
+  async use(name: string, signal: AbortSignal): Promise<void> {
+    const mode = this.#modes.find((each) => each === name)
+    if (!mode) throw new ConfigError(`use mode ${name}: it cannot run here`)
+    if (this.#isSwitching) throw new ConfigError(`use mode ${mode}: wait, ${this.#busy}`)
+    this.#isSwitching = true
+    this.#busy = `switching to ${mode}`
+    this.#listener.changed()
+    try {
+      const { scheduler } = this
+      await this.#scene.useMode(mode, { scheduler, onLine: this.#listener.said })
+      this.#mode = mode
+      await this.#listener.started(mode)
+      await this.#untilReady(signal)
+    } catch (error) {
+      throw new KernelError('failed', `use mode ${mode}: ${messageOf(error)}`, { cause: error })
+    } finally {
+      this.#isSwitching = false
+      this.#busy = ''
+    }
+  }
+
+  /** Rules of the last mode may still answer, so only the daemon can tell. */
+  async #untilReady(signal: AbortSignal): Promise<void> {
+    const deadline = Date.now() + startMs
+    while (Date.now() < deadline && !signal.aborted) {
+      if ((await this.#scene.ground.gauge.ask({ ask: 'ready' })).isReady === true) return
+      await delay(askMs, undefined, { signal })
+    }
+    throw new KernelError('failed', 'start the daemon: it did not get ready')
+  }
+}

@@ -1,0 +1,63 @@
+/** The part of a gauge that lives in a worker thread inside the node's namespace. */
+import { readFileSync } from 'node:fs'
+import { parentPort, workerData } from 'node:worker_threads'
+import { joinNetworkNamespace } from '../world/join-namespace.js'
+import { runCommand } from '../../kernel/command.js'
+import type { GaugeAnswer, GaugePlace, GaugeQuestion, GaugeWorkerMessage } from './node-gauge.js'
+
+/** The backend that holds the rules is whichever shows chains of ours. */
+const savers = ['iptables-save', 'iptables-nft-save', 'iptables-legacy-save']
+let saver: string | undefined
+
+async function answer(question: GaugeQuestion, place: GaugePlace): Promise<GaugeAnswer> {
+  const { urls, namespace } = place
+  if (question.ask === 'ready') {
+    const response = await fetch(`${urls.health}/readyz`)
+    return { isReady: response.ok }
+  }
+  switch (question.mode) {
+    case 'iptables':
+      return { iptables: await savedRules() }
+    case 'userspace': {
+      const metrics = await text(`${urls.metrics}/metrics`)
+      // Rules of this machine's own are none of ours.
+      return namespace === undefined ? { metrics } : { iptables: await savedRules(), metrics }
+    }
+    case 'ipvs':
+      return { ipvs: (await runCommand('ipvsadm', ['-Ln', '--stats'])).stdout }
+    default:
+      // /proc/net is that of the first thread; this one may be elsewhere.
+      return { conntrack: readFileSync('/proc/thread-self/net/nf_conntrack', 'utf8') }
+  }
+}
+
+async function savedRules(): Promise<string> {
+  for (const program of saver === undefined ? savers : [saver]) {
+    const { stdout } = await runCommand(program, ['-c']).catch(() => ({ stdout: '' }))
+    if (!stdout.includes('KUBE-')) continue
+    saver = program
+    return stdout
+  }
+  saver = undefined
+  return ''
+}
+
+async function text(url: string): Promise<string> {
+  return (await fetch(url)).text()
+}
+
+if (parentPort) {
+  const port = parentPort
+  const place = workerData as GaugePlace
+  if (place.namespace !== undefined) joinNetworkNamespace(place.namespace)
+  port.on('message', (question: GaugeQuestion & { readonly number: number }) => {
+    const { number } = question
+    answer(question, place).then(
+      (found) => port.postMessage({ number, ...found } satisfies GaugeWorkerMessage),
+      // Whoever cannot be asked now is asked again soon.
+      () => port.postMessage({ number } satisfies GaugeWorkerMessage),
+    )
+  })
+  // No question has this number: it says that all is loaded.
+  port.postMessage({ number: 0 } satisfies GaugeWorkerMessage)
+}

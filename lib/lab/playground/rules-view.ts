@@ -1,0 +1,101 @@
+import { addressIn, type Site } from './site.js'
+import { configWith } from '../../config/load.js'
+import { explainedModes, explainPacket } from '../../inspect/explain/explain.js'
+import { modeLoaders } from '../../modes/registry.js'
+import { modeSettings } from '../../config/mode-settings.js'
+import { PersistentMap } from '../../state/persistent-map.js'
+import { Tracker } from '../../state/tracker.js'
+import { trackerSettings } from '../../config/tracker-settings.js'
+import { TrackerSink } from '../../sources/tracker-sink.js'
+import type { DesiredState } from '../../state/desired-state.js'
+import type { Place } from '../world/topology.js'
+import type { ModeName, ModeSettings } from '../../modes/mode.js'
+import type { ObjectKind } from '../../sources/source.js'
+import { pathView } from '../../page/path-view.js'
+import { ownLines } from '../../page/rule-lines.js'
+import type { PathView, Sender } from '../../page/view.js'
+import type { Registry } from '../apiserver/registry.js'
+
+const collections: readonly (readonly [ObjectKind, collection: string])[] = [
+  ['Service', 'services'],
+  ['EndpointSlice', 'endpointslices.discovery.k8s.io'],
+  ['Node', 'nodes'],
+]
+
+/** The objects of the API server as the daemon on node-1 understands them, IPv4 only. */
+export function stateOf(registry: Registry, mode: ModeName, site: Site): DesiredState | undefined {
+  const node = { nodeName: 'node-1', families: ['IPv4'] } as const
+  const tracker = new Tracker(trackerSettings(configWith(site.config), mode, node))
+  tracker.setLocalAddresses([...new Set(['127.0.0.1', ...site.addresses.node])])
+  const sink = new TrackerSink(tracker, node.nodeName, {
+    changed: () => undefined,
+    malformed: () => undefined,
+    warned: () => undefined,
+    nodeChanged: () => undefined,
+    failed: () => undefined,
+  })
+  for (const [kind, collection] of collections) {
+    for (const object of registry.store.list(collection)) sink.upsert(kind, object)
+  }
+  return tracker.take().states[0]
+}
+
+/** What a mode is told; the scheduler is read by ipvs only. */
+export function settingsOf(mode: ModeName, site: Site, scheduler = 'rr'): ModeSettings {
+  const settings = modeSettings(configWith(site.config), mode, ['IPv4'])
+  return { ...settings, ipvs: { ...settings.ipvs, scheduler } }
+}
+
+/** The state with nothing in it but the ports of one Service, by `namespace/name`. */
+export function onlyService(state: DesiredState, service: string): DesiredState {
+  const own = [...state.services].filter(
+    ([, { name }]) => `${name.namespace}/${name.name}` === service,
+  )
+  return { ...state, services: PersistentMap.from(own) }
+}
+
+/** The lines that a mode needs for the Services of a state, beyond those it needs without any. */
+export async function rulesOf(
+  state: DesiredState,
+  mode: ModeName,
+  { site, scheduler }: { readonly site: Site; readonly scheduler: string },
+): Promise<readonly string[]> {
+  const definition = await modeLoaders[mode]?.()
+  if (!definition || state.services.size === 0) return []
+  return ownLines(definition.planner(settingsOf(mode, site, scheduler)), state)
+}
+
+export interface Connection {
+  readonly site: Site
+  readonly sender: Sender
+  /** Where the sender is; undefined when there is nobody to send. */
+  readonly place: Place | undefined
+  readonly protocol: 'TCP' | 'UDP'
+  readonly destination: string
+  readonly port: number
+  /** Name of the pod at an address. */
+  readonly podAt: (ip: string) => string | undefined
+}
+
+/** The path of a connection of the scene, drawn from the rules that the mode makes. */
+export function pathOf(state: DesiredState, mode: ModeName, connection: Connection): PathView {
+  const explained = explainedModes.find((name) => name === mode)
+  if (!explained) {
+    const note = `The way through ${mode} is not drawn; the rules below are those it makes.`
+    return { shared: [], ways: [], note }
+  }
+  const { site, sender, place, protocol, destination, port, podAt } = connection
+  if (place === undefined) return { shared: [], ways: [], note: 'There is no pod to send from.' }
+  const ways = explainPacket(explained, state, settingsOf(mode, site), {
+    family: 'IPv4',
+    protocol,
+    source: addressIn(site, place),
+    destination,
+    port,
+    inInterface: site.interfaces[sender],
+    mark: 0,
+    isDnated: false,
+    isMasqueraded: false,
+  })
+  return pathView(ways, podAt)
+}

@@ -1,0 +1,83 @@
+import { changedLines } from '../../page/rule-lines.js'
+import { ConfigError } from '../../errors.js'
+import { explainRules } from '../../page/words/explain-rules.js'
+import { rulesOf } from './rules-view.js'
+import type { DesiredState } from '../../state/desired-state.js'
+import type { ModeName } from '../../modes/mode.js'
+import type { RulesView } from '../../page/view.js'
+import type { Site } from './site.js'
+
+const modes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
+
+/** The rules of one Service in one mode, with the difference that the last change made. */
+export class ShownRules {
+  readonly #site: Site
+  #mode: ModeName = 'iptables'
+  #before: { readonly key: string; readonly lines: readonly string[] } | undefined
+  #because = ''
+  #view: RulesView & { readonly mode: ModeName } = {
+    mode: 'iptables',
+    modes,
+    lines: [],
+    lastChange: '',
+  }
+
+  constructor(site: Site) {
+    this.#site = site
+  }
+
+  get view(): RulesView & { readonly mode: ModeName } {
+    return this.#view
+  }
+
+  /** From now on the rules of this mode; `active` is the one that runs. */
+  show(name: string, active: ModeName): void {
+    const mode = modes.find((each) => each === name)
+    if (!mode) throw new ConfigError(`show rules of ${name}: there is no mode of that name`)
+    this.#mode = mode
+    this.#because = mode === active ? '' : `as ${mode} mode would make them`
+    this.#view = { ...this.#view, mode }
+  }
+
+  /** Why the next difference comes about. */
+  because(words: string): void {
+    this.#because = words
+  }
+
+  /** `state` holds nothing but the Service that is shown; undefined when there is none. */
+  async refresh(
+    state: DesiredState | undefined,
+    scheduler: string,
+    podAt: (ip: string) => string | undefined,
+    isSettled: boolean,
+  ): Promise<void> {
+    const mode = this.#mode
+    const lines = state ? await rulesOf(state, mode, { site: this.#site, scheduler }) : []
+    const names = [...(state?.services.values() ?? [])].map(
+      ({ portName }) => portName.split(':')[0],
+    )
+    const key = `${mode} ${names[0] ?? ''}`
+    const isSame = lines.join('\n') === this.#before?.lines.join('\n')
+    if (this.#before?.key === key && isSame) return
+    // Of another mode or Service, or at the start, every line would count as new, which tells
+    // nobody anything.
+    const previous = isSettled && this.#before?.key === key ? this.#before.lines : lines
+    this.#before = { key, lines }
+    const changed = changedLines(previous, lines)
+    const explained = explainRules(
+      mode,
+      changed.map(({ text }) => text),
+      { podAt, ...(names[0] === undefined ? {} : { owner: names[0] }) },
+    )
+    this.#view = {
+      mode,
+      modes,
+      lastChange: this.#because,
+      lines: changed.map((line, index) => ({
+        ...line,
+        words: explained[index]?.words ?? '',
+        object: explained[index]?.object ?? '',
+      })),
+    }
+  }
+}

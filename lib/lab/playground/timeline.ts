@@ -1,0 +1,188 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { at, listAt, textAt, textsAt, type Json } from '../apiserver/json.js'
+import { podStateOf } from './pod-state.js'
+import type { KubeObject } from '../apiserver/object.js'
+import type { StoreEvent, VersionedStore } from '../apiserver/store.js'
+import type { TimelineStep, TimelineView } from '../../page/view.js'
+
+export interface TimelineDeps {
+  readonly store: VersionedStore
+  /** Milliseconds since 1970, with fractions; the daemon's clock is the same one. */
+  readonly now: () => number
+  /** Makes connections until the pod answers; false if it did not within the time there is. */
+  readonly reach: (pod: string) => Promise<boolean>
+  /** Whether the daemon is at work; one that just starts has other things to do. */
+  readonly isIdle: () => boolean
+  readonly changed: () => void
+}
+
+/** A line of the daemon's log, as far as it is read here. */
+export interface DaemonLine {
+  readonly at: number
+  readonly message: string
+  readonly family: string
+  readonly planMs: number
+  readonly applyMs: number
+}
+
+interface Running {
+  readonly pod: string
+  readonly ip: string
+  readonly startedAt: number
+  /** When its controller listed the pod as ready. */
+  listedAt: number | undefined
+  /** When the daemon heard of changes since then. */
+  readonly heard: number[]
+  /** What the daemon has brought into force since then. */
+  readonly syncs: DaemonLine[]
+  landedAt: number | undefined
+}
+
+export const changeSeen = 'change seen, sync asked for'
+export const syncMeasured = 'sync measured'
+
+/** Follows one pod from ready to its first connection, with the times at which each part did its work. */
+export class Timeline {
+  readonly #deps: TimelineDeps
+  #running: Running | undefined
+  #view: TimelineView | null = null
+
+  constructor(deps: TimelineDeps) {
+    this.#deps = deps
+  }
+
+  get view(): TimelineView | null {
+    return this.#view
+  }
+
+  /** Returns how to stop. */
+  follow(): () => void {
+    const { store } = this.#deps
+    const stops = [
+      store.subscribe('pods', (event) => this.#pod(event)),
+      store.subscribe('endpointslices.discovery.k8s.io', ({ object }) => this.#slice(object)),
+    ]
+    return () => {
+      for (const stop of stops) stop()
+    }
+  }
+
+  /** The daemon says what it does in its log. */
+  daemonSaid(line: DaemonLine): void {
+    const running = this.#running
+    // Lines about what was before arrive late.
+    if (running?.listedAt === undefined || line.at < running.listedAt - clockMs) return
+    if (line.message === changeSeen) running.heard.push(line.at)
+    else if (line.message === syncMeasured && line.family === 'IPv4') {
+      running.syncs.push(line)
+      if (running.syncs.length === 1) void this.#connect(running)
+    } else return
+    this.#draw(running)
+  }
+
+  #pod({ object, previous }: StoreEvent): void {
+    const isNew = podStateOf(object) === 'ready' && (!previous || podStateOf(previous) !== 'ready')
+    if (!isNew || !this.#deps.isIdle()) return
+    const now = this.#deps.now()
+    // One at a time; what takes longer than this never arrives.
+    if (this.#running && now - this.#running.startedAt < patienceMs) return
+    const { name } = object.metadata
+    const ip = textAt(object, 'status', 'podIP')
+    const [listedAt, landedAt] = [undefined, undefined]
+    this.#running = { pod: name, ip, startedAt: now, listedAt, heard: [], syncs: [], landedAt }
+    this.#draw(this.#running)
+  }
+
+  #slice(slice: KubeObject): void {
+    const running = this.#running
+    if (!running || running.listedAt !== undefined) return
+    const isIn = listAt(slice, 'endpoints').some(
+      (endpoint) =>
+        textsAt(endpoint, 'addresses').includes(running.ip) && isReadyEndpoint(endpoint),
+    )
+    if (!isIn) return
+    running.listedAt = this.#deps.now()
+    this.#draw(running)
+  }
+
+  async #connect(running: Running): Promise<void> {
+    const isReached = await this.#deps.reach(running.pod)
+    if (this.#running !== running) return
+    if (isReached) running.landedAt = this.#deps.now()
+    // The daemon's words about what was in force by then may still be on their way.
+    await delay(lineMs)
+    this.#draw(running)
+    this.#running = undefined
+    if (isReached || !this.#view) return
+    const note = 'No new connection landed at the pod: affinity or a policy keeps them elsewhere.'
+    this.#view = { ...this.#view, note }
+    this.#deps.changed()
+  }
+
+  #draw(running: Running): void {
+    const { pod, startedAt, listedAt, landedAt } = running
+    const steps: TimelineStep[] = []
+    const step = (name: string, what: string, when: number | undefined) => {
+      if (when === undefined) return
+      // Clocks of two processes agree to a millisecond, not better: nothing goes back in time.
+      const earliest = steps.at(-1)?.atMs ?? 0
+      steps.push({ name, what, atMs: Math.max(earliest, Math.round((when - startedAt) * 10) / 10) })
+    }
+    step('pod ready', `the kubelet reports ${pod} as ready`, startedAt)
+    step('EndpointSlice', 'its controller lists the pod as ready', listedAt)
+    const sync = effective(running)
+    const began = sync && beginningOf(sync)
+    step('watch event', 'kube-proxy hears of the EndpointSlice', heardBefore(running, began))
+    step('sync', 'kube-proxy begins; changes of a while are taken together', began)
+    step('plan', 'what the kernel should hold is worked out', sync && sync.at - sync.applyMs)
+    // A tool may still be on its way out while its rules are used already.
+    const inForce = sync && Math.min(sync.at, landedAt ?? Infinity)
+    step('kernel', 'the difference is written and in force', inForce)
+    step('first connection', `a new connection lands at ${pod}`, landedAt)
+    this.#view = { title: `Pod ${pod} becomes ready`, steps, note: '' }
+    this.#deps.changed()
+  }
+}
+
+/**
+ * The sync that made it: the last one that began before the first connection. One may have begun
+ * a moment too early to know of the pod, for another change that came just before.
+ */
+function effective({ syncs, landedAt = Infinity }: Running): DaemonLine | undefined {
+  return syncs.findLast((sync) => beginningOf(sync) <= landedAt + clockMs) ?? syncs[0]
+}
+
+function beginningOf({ at, planMs, applyMs }: DaemonLine): number {
+  return at - planMs - applyMs
+}
+
+function heardBefore({ heard }: Running, began = Infinity): number | undefined {
+  return heard.findLast((at) => at <= began + clockMs) ?? heard[0]
+}
+
+/** Log lines have whole milliseconds. */
+const clockMs = 1
+const lineMs = 150
+const patienceMs = 8000
+
+function isReadyEndpoint(endpoint: Json): boolean {
+  return at(endpoint, 'conditions', 'ready') !== false
+}
+
+/** A line of JSON as the daemon logs it, or undefined for anything else. */
+export function parseDaemonLine(text: string): DaemonLine | undefined {
+  try {
+    const line = JSON.parse(text) as Readonly<Record<string, unknown>>
+    const number = (key: string) => (typeof line[key] === 'number' ? line[key] : 0)
+    const word = (key: string) => (typeof line[key] === 'string' ? line[key] : '')
+    return {
+      at: Date.parse(word('time')),
+      message: word('msg'),
+      family: word('family'),
+      planMs: number('planMs'),
+      applyMs: number('applyMs'),
+    }
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,178 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { textAt } from '../apiserver/json.js'
+import { Scene } from './scene.js'
+import type { KubeObject } from '../apiserver/object.js'
+import type { LayGround } from './ground.js'
+import type { ModeName } from '../../modes/mode.js'
+import type { RunningProxy } from './proxy-process.js'
+
+export interface TourOptions {
+  /** Modes to show, one after the other; each was probed and can run here. */
+  readonly modes: readonly ModeName[]
+  readonly print: (line: string) => void
+  /** What to build the scene of; network namespaces unless told otherwise. */
+  readonly lay?: LayGround
+}
+
+const calls = 6
+const replicas = 2
+const app = { app: 'web' }
+
+/**
+ * Shows Services at work on this machine alone: an API server, a small cluster of network
+ * namespaces, the daemon in it, and requests through a ClusterIP. Resolves to whether everybody
+ * answered as they should.
+ */
+export async function runTour(options: TourOptions, signal: AbortSignal): Promise<boolean> {
+  const { print, lay } = options
+  const scene = await Scene.create('tour', lay)
+  try {
+    print(`Built ${scene.ground.site.built}, and an API server.`)
+    print(`   from another terminal: kubectl --kubeconfig ${scene.kubeconfig} get all`)
+    const service = createWeb(scene)
+    const clusterIp = textAt(service, 'spec', 'clusterIP')
+    print(
+      `   Deployment web with ${replicas} pods, Service web at ${clusterIp}:${scene.ground.site.ports.web}`,
+    )
+    const guide = new Guide({ scene, clusterIp, print, signal })
+    let isFine = true
+    for (const mode of options.modes) {
+      if (signal.aborted) break
+      isFine = (await guide.show(mode)) && isFine
+    }
+    return isFine
+  } finally {
+    await scene.close()
+  }
+}
+
+interface GuideDeps {
+  readonly scene: Scene
+  readonly clusterIp: string
+  readonly print: (line: string) => void
+  readonly signal: AbortSignal
+}
+
+class Guide {
+  readonly #scene: Scene
+  readonly #clusterIp: string
+  readonly #print: (line: string) => void
+  readonly #signal: AbortSignal
+
+  constructor({ scene, clusterIp, print, signal }: GuideDeps) {
+    this.#scene = scene
+    this.#clusterIp = clusterIp
+    this.#print = print
+    this.#signal = signal
+  }
+
+  async show(mode: ModeName): Promise<boolean> {
+    const print = this.#print
+    print('')
+    print(`-- kube-proxy --proxy-mode=${mode}`)
+    const proxy = await this.#scene.useMode(mode)
+    if (!(await this.#answers(proxy))) {
+      print(`   the Service did not answer; the daemon said:\n${proxy.output()}`)
+      return false
+    }
+    print(`   ${calls} requests from a pod to ${this.#clusterIp}:${this.#port}, answered by`)
+    const before = await this.#call()
+    const [victim] = before
+    if (before.size !== replicas || victim === undefined) return false
+    print(`   kubectl delete pod ${victim}   (its Deployment makes another one)`)
+    deletePod(this.#scene, victim)
+    await this.#untilGone(victim)
+    const after = await this.#call()
+    const isFine = after.size === replicas && !after.has(victim)
+    if (!isFine) print(`   that is not as it should be; the daemon said:\n${proxy.output()}`)
+    return isFine
+  }
+
+  get #port(): number {
+    return this.#scene.ground.site.ports.web
+  }
+
+  /** Who answers, drawn as rows of names. */
+  async #call(): Promise<ReadonlySet<string>> {
+    const seen = new Set<string>()
+    // Selection is random in the kernel modes: ask until everybody had a fair chance.
+    for (let round = 0; round < 20 && seen.size < replicas; round++) {
+      const row = await this.#turns()
+      if (round === 0 || row.some((pod) => pod !== undefined && !seen.has(pod))) {
+        this.#print(`      ${row.map((pod) => pod ?? '(no answer)').join('  ')}`)
+      }
+      for (const pod of row) if (pod !== undefined) seen.add(pod)
+    }
+    return seen
+  }
+
+  /** One after the other, as a person would, so that taking turns shows. */
+  async #turns(): Promise<readonly (string | undefined)[]> {
+    const row: (string | undefined)[] = []
+    while (row.length < calls) row.push(...(await this.#ask(1)))
+    return row
+  }
+
+  async #ask(count: number): Promise<readonly (string | undefined)[]> {
+    const answers = await this.#scene.ground.flow('client-pod', {
+      protocol: 'TCP',
+      host: this.#clusterIp,
+      port: this.#port,
+      count,
+      timeoutMs: 5000,
+    })
+    return answers.map(({ backend }) => backend)
+  }
+
+  async #answers(proxy: RunningProxy): Promise<boolean> {
+    const deadline = Date.now() + patienceMs
+    while (Date.now() < deadline && proxy.isRunning() && !this.#signal.aborted) {
+      const names = await this.#ask(calls)
+      if (names.every((name) => name !== undefined)) return true
+      await delay(pauseMs)
+    }
+    return false
+  }
+
+  /** Until nobody reaches the pod any more, and its successor serves. */
+  async #untilGone(pod: string): Promise<void> {
+    const deadline = Date.now() + patienceMs
+    while (Date.now() < deadline && !this.#signal.aborted) {
+      const names = new Set(await this.#ask(calls * 2))
+      if (!names.has(pod) && !names.has(undefined) && names.size === replicas) return
+      await delay(pauseMs)
+    }
+  }
+}
+
+/** A machine under load is slow, and waiting costs nothing on others. */
+const patienceMs = 60_000
+const pauseMs = 50
+
+function createWeb({ api, ground }: Scene): KubeObject {
+  const template = {
+    metadata: { labels: app },
+    spec: { containers: [{ name: 'web', image: 'built-in' }] },
+  }
+  api.put({
+    apiVersion: 'apps/v1',
+    kind: 'Deployment',
+    metadata: { name: 'web', namespace: 'default' },
+    spec: { replicas, selector: { matchLabels: app }, template },
+  })
+  return api.put({
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name: 'web', namespace: 'default' },
+    spec: {
+      selector: app,
+      ports: [{ name: 'http', port: ground.site.ports.web, targetPort: 8080 }],
+    },
+  })
+}
+
+/** As `kubectl delete pod` does: the pod may end in peace. */
+function deletePod({ api }: Scene, name: string): void {
+  const kind = api.registry.resources.byKind('v1', 'Pod')
+  if (kind) api.registry.delete(kind, 'default', name, {})
+}

@@ -1,0 +1,82 @@
+import type { Protocol } from '../../state/names.js'
+import type { StrayRequest } from './stray-segment.js'
+
+/** One or more conversations with a destination, each on a connection of its own. */
+export interface FlowRequest {
+  /** ICMP: an echo request; the port does not matter. */
+  readonly protocol: Protocol | 'ICMP'
+  readonly host: string
+  readonly port: number
+  /** Source address; the kernel's choice if absent. */
+  readonly from?: string
+  readonly fromPort?: number
+  /** How many conversations; 1 if absent. */
+  readonly count?: number
+  /** How long to wait for an answer before the flow counts as dropped; 2000 if absent. */
+  readonly timeoutMs?: number
+  /** Keeps the connection open under this name, for `send`. Only with a count of 1. */
+  readonly keepAs?: string
+  /** Size of request and reply, at least; for what breaks large messages. */
+  readonly payloadBytes?: number
+  /** TCP: ends the sending side with the request and expects the reply all the same. */
+  readonly halfClose?: boolean
+}
+
+/**
+ * - `reply`: a backend answered
+ * - `refused`: a reset in answer to the first packet, or ICMP port unreachable
+ * - `unreachable`: any other ICMP answer
+ * - `closed`: the connection was opened and then ended or reset without a reply
+ * - `dropped`: silence until the timeout
+ */
+export type FlowOutcome = 'reply' | 'refused' | 'unreachable' | 'closed' | 'dropped'
+
+export interface FlowResult {
+  readonly outcome: FlowOutcome
+  /** The name of the backend that answered. */
+  readonly backend?: string
+  /** The address the backend saw as the client's. */
+  readonly source?: string
+  readonly sourcePort?: number
+  readonly latencyMs: number
+  /** The system's words for an outcome that is not a reply. */
+  readonly error?: string
+}
+
+export interface ServeRequest {
+  /** What the backend says its name is. */
+  readonly name: string
+  /** Addresses to serve on; UDP answers from the address it was asked at only if bound to it. */
+  readonly addresses: readonly string[]
+  readonly ports: readonly number[]
+  readonly protocols: readonly Protocol[]
+}
+
+/** What a backend answers with, one JSON text per message. */
+export interface BackendReply {
+  readonly backend: string
+  readonly source: string
+  readonly port: number
+  readonly pad?: string
+}
+
+export type AgentCommand =
+  | { readonly op: 'write'; readonly values: Readonly<Record<string, string>> }
+  | { readonly op: 'serve'; readonly request: ServeRequest }
+  | { readonly op: 'stop-serving' }
+  | { readonly op: 'flow'; readonly request: FlowRequest }
+  | { readonly op: 'send'; readonly id: string; readonly timeoutMs: number }
+  | { readonly op: 'forget'; readonly id: string }
+  | { readonly op: 'stray'; readonly request: StrayRequest }
+
+/** The answer to a command of the same number; `error` when it failed. */
+export interface AgentAnswer {
+  readonly number: number
+  readonly results?: readonly FlowResult[]
+  readonly error?: string
+}
+
+export interface NumberedCommand {
+  readonly number: number
+  readonly command: AgentCommand
+}

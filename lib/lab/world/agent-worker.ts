@@ -1,0 +1,97 @@
+/** The part of an agent that lives in a worker thread inside its namespace. */
+import { writeFileSync } from 'node:fs'
+import { parentPort, workerData } from 'node:worker_threads'
+import { messageOf } from '../../errors.js'
+import type { AgentAnswer, FlowRequest, FlowResult, NumberedCommand } from './agent-protocol.js'
+import type { AgentCommand } from './agent-protocol.js'
+import { startBackendServers } from './backend-servers.js'
+import type { BackendServers } from './backend-servers.js'
+import { openConversation } from './client-flows.js'
+import type { Conversation } from './client-flows.js'
+import { joinNetworkNamespace } from './join-namespace.js'
+import { sendStraySegment } from './stray-segment.js'
+
+/** More at once would make a slow machine look like one that drops packets. */
+const maximumParallel = 12
+
+const kept = new Map<string, Conversation>()
+const serving: BackendServers[] = []
+/** Below node ports and what the kernel gives away, so that nobody listens there. */
+const clientPorts = { first: 11_000, last: 29_999 }
+let lastPort = clientPorts.first
+
+async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
+  switch (command.op) {
+    case 'write':
+      for (const [path, value] of Object.entries(command.values)) writeFileSync(path, value)
+      return []
+    case 'serve':
+      serving.push(await startBackendServers(command.request))
+      return []
+    case 'stop-serving':
+      await Promise.all(serving.splice(0).map((servers) => servers.close()))
+      return []
+    case 'flow':
+      return flow(command.request)
+    case 'send': {
+      const conversation = kept.get(command.id)
+      if (!conversation) throw new Error(`send on ${command.id}: no connection of that name`)
+      return [await conversation.ask({ timeoutMs: command.timeoutMs })]
+    }
+    case 'forget':
+      kept.get(command.id)?.close()
+      kept.delete(command.id)
+      return []
+    case 'stray':
+      await sendStraySegment(command.request)
+      return []
+  }
+}
+
+async function flow(request: FlowRequest): Promise<readonly FlowResult[]> {
+  const results: FlowResult[] = []
+  let remaining = request.count ?? 1
+  const lane = async () => {
+    while (remaining-- > 0) results.push(await converse(request))
+  }
+  await Promise.all(Array.from({ length: Math.min(remaining, maximumParallel) }, lane))
+  return results
+}
+
+async function converse(request: FlowRequest): Promise<FlowResult> {
+  const isTcp = request.protocol === 'TCP'
+  const conversation = openConversation(isTcp ? { fromPort: freshPort(), ...request } : request)
+  const result = await conversation.ask({
+    timeoutMs: request.timeoutMs ?? 2000,
+    payloadBytes: request.payloadBytes,
+    halfClose: request.halfClose,
+  })
+  if (request.keepAs === undefined) conversation.close()
+  else {
+    kept.get(request.keepAs)?.close()
+    kept.set(request.keepAs, conversation)
+  }
+  return result
+}
+
+/**
+ * The port that was used the longest time ago. Left to itself the kernel gives one port to
+ * connections to several addresses at once, and IPVS mixes up the answers where one real server
+ * is behind two of them: it knows the connection of an answer by client and real server only.
+ */
+function freshPort(): number {
+  lastPort = lastPort < clientPorts.last ? lastPort + 1 : clientPorts.first
+  return lastPort
+}
+
+if (parentPort) {
+  const port = parentPort
+  if (typeof workerData === 'string') joinNetworkNamespace(workerData)
+  port.on('message', ({ number, command }: NumberedCommand) => {
+    perform(command).then(
+      (results) => port.postMessage({ number, results } satisfies AgentAnswer),
+      (error: unknown) =>
+        port.postMessage({ number, error: messageOf(error) } satisfies AgentAnswer),
+    )
+  })
+}

@@ -1,0 +1,106 @@
+import { Worker } from 'node:worker_threads'
+import { KernelError } from '../../errors.js'
+import type {
+  AgentAnswer,
+  AgentCommand,
+  FlowRequest,
+  FlowResult,
+  NumberedCommand,
+  ServeRequest,
+} from './agent-protocol.js'
+import type { StrayRequest } from './stray-segment.js'
+
+/** Somebody inside a namespace who serves as a backend and makes connections as a client. */
+export interface Agent {
+  /** Runs the conversations of a request; never rejects for what the network does. */
+  flow(request: FlowRequest): Promise<readonly FlowResult[]>
+  /** Sends once more on a connection kept by `keepAs`. */
+  send(id: string, timeoutMs?: number): Promise<FlowResult>
+  /** Closes a kept connection; an unknown name is fine. */
+  forget(id: string): Promise<void>
+  serve(request: ServeRequest): Promise<void>
+  /** Answers the next segment of a connection to here with one that fits no window. */
+  stray(request: StrayRequest): Promise<void>
+  /** Ends every server of this agent, and the connections they hold. */
+  stopServing(): Promise<void>
+  /** Writes files as seen from the namespace: its `/proc/sys/net`. */
+  write(values: Readonly<Record<string, string>>): Promise<void>
+  close(): Promise<void>
+}
+
+interface Waiting {
+  readonly resolve: (answer: AgentAnswer) => void
+  readonly reject: (error: Error) => void
+}
+
+/**
+ * Starts an agent as a worker thread: a thread may be in a network namespace of its own, so a
+ * world of ten places costs one process. Without a namespace it is where this process is.
+ */
+export function startAgent(namespace?: string): Agent {
+  const worker = new Worker(new URL('./agent-worker.js', import.meta.url), {
+    workerData: namespace,
+    // What instruments the process (coverage, loaders) would cost every thread its start time.
+    execArgv: [],
+  })
+  const where = namespace ?? 'the network of this process'
+  const waiting = new Map<number, Waiting>()
+  let numbers = 0
+  let ended: Error | undefined
+  const end = (error: Error) => {
+    ended ??= error
+    for (const { reject } of waiting.values()) reject(ended)
+    waiting.clear()
+  }
+  worker.on('message', (answer: AgentAnswer) => {
+    waiting.get(answer.number)?.resolve(answer)
+    waiting.delete(answer.number)
+  })
+  worker.on('error', (cause: Error) => end(cause))
+  worker.on('exit', () => end(new Error(`agent in ${where} has ended`)))
+  // Only a question under way keeps the process alive, as with a socket.
+  worker.unref()
+
+  const ask = async (command: AgentCommand): Promise<readonly FlowResult[]> => {
+    if (ended) throw ended
+    const number = numbers++
+    worker.ref()
+    try {
+      const { results, error } = await new Promise<AgentAnswer>((resolve, reject) => {
+        waiting.set(number, { resolve, reject })
+        worker.postMessage({ number, command } satisfies NumberedCommand)
+      })
+      if (error !== undefined) {
+        throw new KernelError('failed', `${command.op} in ${where}: ${error}`)
+      }
+      return results ?? []
+    } finally {
+      if (waiting.size === 0) worker.unref()
+    }
+  }
+  return {
+    flow: (request) => ask({ op: 'flow', request }),
+    send: async (id, timeoutMs = 2000) => {
+      const [result] = await ask({ op: 'send', id, timeoutMs })
+      return result ?? { outcome: 'dropped', latencyMs: timeoutMs }
+    },
+    forget: async (id) => {
+      await ask({ op: 'forget', id })
+    },
+    serve: async (request) => {
+      await ask({ op: 'serve', request })
+    },
+    stray: async (request) => {
+      await ask({ op: 'stray', request })
+    },
+    stopServing: async () => {
+      await ask({ op: 'stop-serving' })
+    },
+    write: async (values) => {
+      await ask({ op: 'write', values })
+    },
+    close: async () => {
+      await worker.terminate()
+    },
+  }
+}

@@ -1,0 +1,169 @@
+import { createSocket } from 'node:dgram'
+import { Socket } from 'node:net'
+import { messageOf } from '../../errors.js'
+import type { BackendReply, FlowOutcome, FlowRequest, FlowResult } from './agent-protocol.js'
+import { ping } from './ping.js'
+import { openSctpSocket } from './sctp.js'
+
+/** One open connection or UDP socket to a destination. */
+export interface Conversation {
+  /** Sends one request and waits for its reply. */
+  ask(options: AskOptions): Promise<FlowResult>
+  close(): void
+}
+
+export interface AskOptions {
+  readonly timeoutMs: number
+  readonly payloadBytes?: number | undefined
+  readonly halfClose?: boolean | undefined
+}
+
+export function openConversation(request: FlowRequest): Conversation {
+  if (request.protocol === 'ICMP') return pingConversation(request)
+  return request.protocol === 'UDP' ? udpConversation(request) : streamConversation(request)
+}
+
+/** What is known before anything was measured. */
+type Answer = Omit<FlowResult, 'latencyMs'>
+
+/** A question asked and not yet answered. */
+interface Question {
+  readonly answered: Promise<FlowResult>
+  /** The first call counts. */
+  readonly settle: (answer: Answer) => void
+}
+
+function ask(timeoutMs: number): Question {
+  const started = performance.now()
+  let resolve: (result: FlowResult) => void = () => undefined
+  const answered = new Promise<FlowResult>((done) => (resolve = done))
+  const settle = (answer: Answer) => {
+    clearTimeout(timer)
+    resolve({ ...answer, latencyMs: performance.now() - started })
+  }
+  const timer = setTimeout(() => {
+    settle({ outcome: 'dropped', error: `no answer within ${timeoutMs} ms` })
+  }, timeoutMs)
+  return { answered, settle }
+}
+
+function streamConversation(request: FlowRequest): Conversation {
+  const socket =
+    request.protocol === 'SCTP'
+      ? new Socket({ fd: sctpClient(request), readable: true, writable: true, allowHalfOpen: true })
+      : new Socket({ allowHalfOpen: true })
+  let asked: Question | undefined
+  let connected = false
+  let failure: Answer | undefined
+  let pending = ''
+  const fail = (result: Answer) => {
+    failure ??= result
+    asked?.settle(failure)
+  }
+  socket.setNoDelay(true)
+  socket.setEncoding('utf8')
+  socket.on('connect', () => (connected = true))
+  socket.on('data', (chunk: string) => {
+    pending += chunk
+    const end = pending.indexOf('\n')
+    if (end < 0) return
+    asked?.settle(replyOf(pending.slice(0, end)))
+    pending = pending.slice(end + 1)
+  })
+  socket.on('end', () => {
+    fail({ outcome: 'closed', error: 'end of stream' })
+    socket.destroy()
+  })
+  socket.on('error', (error: NodeJS.ErrnoException) => {
+    fail({ outcome: connected ? 'closed' : outcomeOf(error), error: error.message })
+  })
+  socket.on('close', () => fail({ outcome: 'closed', error: 'closed' }))
+  socket.connect({
+    host: request.host,
+    port: request.port,
+    ...(request.protocol === 'TCP' ? { localPort: request.fromPort ?? 0 } : {}),
+    ...(request.protocol === 'TCP' && request.from !== undefined
+      ? { localAddress: request.from }
+      : {}),
+  })
+  return {
+    ask: ({ timeoutMs, payloadBytes, halfClose }) => {
+      asked = ask(timeoutMs)
+      if (failure) asked.settle(failure)
+      else if (halfClose === true) socket.end(`${requestText('end', payloadBytes)}\n`)
+      else socket.write(`${requestText('ask', payloadBytes)}\n`)
+      return asked.answered
+    },
+    close: () => socket.destroy(),
+  }
+}
+
+function sctpClient(request: FlowRequest): number {
+  const socket = openSctpSocket(request.host)
+  if (request.from !== undefined) socket.bind(request.from, request.fromPort ?? 0)
+  return socket.descriptor
+}
+
+function udpConversation(request: FlowRequest): Conversation {
+  const isIpv6 = request.host.includes(':')
+  const socket = createSocket(isIpv6 ? 'udp6' : 'udp4')
+  let asked: Question | undefined
+  socket.on('message', (message) => asked?.settle(replyOf(message.toString('utf8'))))
+  socket.on('error', (error: NodeJS.ErrnoException) => {
+    asked?.settle({ outcome: outcomeOf(error), error: error.message })
+  })
+  // A connected socket is what tells refused from dropped: ICMP reaches only those.
+  const ready = new Promise<void>((resolve) => {
+    socket.bind(
+      { port: request.fromPort ?? 0, address: request.from ?? (isIpv6 ? '::' : '0.0.0.0') },
+      () =>
+        socket.connect(request.port, request.host, () => {
+          resolve()
+        }),
+    )
+  })
+  return {
+    ask: async ({ timeoutMs, payloadBytes }) => {
+      asked = ask(timeoutMs)
+      const { answered, settle } = asked
+      await ready
+      socket.send(requestText('ask', payloadBytes), (error) => {
+        if (error) settle({ outcome: outcomeOf(error), error: error.message })
+      })
+      return answered
+    },
+    close: () => socket.close(),
+  }
+}
+
+/** An echo has no content that says who answered, so the backend stays unnamed. */
+function pingConversation({ host }: FlowRequest): Conversation {
+  return {
+    ask: async ({ timeoutMs }) => {
+      const { answered, settle } = ask(timeoutMs)
+      try {
+        const isAnswered = await ping(host, timeoutMs)
+        settle(isAnswered ? { outcome: 'reply' } : { outcome: 'dropped', error: 'no echo' })
+      } catch (error) {
+        settle({ outcome: 'unreachable', error: messageOf(error) })
+      }
+      return answered
+    },
+    close: () => undefined,
+  }
+}
+
+function requestText(word: 'ask' | 'end', payloadBytes = 0): string {
+  return word.padEnd(payloadBytes, 'x')
+}
+
+function outcomeOf(error: NodeJS.ErrnoException): FlowOutcome {
+  if (error.code === 'ECONNREFUSED' || error.code === 'ECONNRESET') return 'refused'
+  return error.code === 'ETIMEDOUT' ? 'dropped' : 'unreachable'
+}
+
+function replyOf(text: string): Answer {
+  const reply = JSON.parse(text) as BackendReply
+  const { backend, source, port } = reply
+  return { outcome: 'reply', backend, source, sourcePort: port }
+}

@@ -1,0 +1,156 @@
+import {
+  addressOf,
+  addresses,
+  bridgeName,
+  families,
+  podsOfNode,
+  podsOfNode2,
+  ranges,
+  uplinkName,
+} from './topology.js'
+import type { AddressPair, Place } from './topology.js'
+import type { IpFamily } from '../../state/ip.js'
+
+/** Names of the namespaces by place. */
+export type NamespaceNames = Readonly<Record<Place, string>>
+
+/**
+ * Commands for one `ip -batch` that creates every link. Both ends are born inside their
+ * namespaces, so the host's own namespace never sees an interface of a world.
+ */
+export function linkCommands(names: NamespaceNames): string[] {
+  // A veth whose two ends happen to have the same number in their namespaces is taken for a link
+  // without a peer, and its coming up is then reported up to a second late. Hence own numbers.
+  let index = 100
+  const veth = (name: string, at: Place, peer: string, peerAt: Place) =>
+    `link add ${name} index ${index++} netns ${names[at]} type veth ` +
+    `peer name ${peer} index ${index++} netns ${names[peerAt]}`
+  return [
+    `link add ${bridgeName} netns ${names.node} type bridge forward_delay 0 mcast_snooping 0`,
+    // The outside's bridge is the switch between the nodes: one LAN, so ARP behaves as on one.
+    `link add lan0 netns ${names.outside} type bridge forward_delay 0 mcast_snooping 0`,
+    veth(uplinkName, 'node', 'to-node', 'outside'),
+    veth(uplinkName, 'node-2', 'to-node-2', 'outside'),
+    ...podsOfNode.map((pod) => veth(uplinkName, pod, `v${pod}`, 'node')),
+    ...podsOfNode2.map((pod) => veth(uplinkName, pod, `v${pod}`, 'node-2')),
+  ]
+}
+
+/**
+ * Commands for `ip -n NAMESPACE -batch`, by place: addresses, routes and everything up. In rounds
+ * to be run one after the other, for a bridge is up at once only if its ports already are.
+ */
+export function addressRounds(): readonly ReadonlyMap<Place, readonly string[]>[] {
+  return [
+    new Map([...podCommands(), ['node-2', node2Commands()]]),
+    new Map([['node', nodeCommands()]]),
+    new Map([['outside', outsideCommands()]]),
+  ]
+}
+
+function podCommands(): ReadonlyMap<Place, readonly string[]> {
+  const commands = new Map<Place, readonly string[]>()
+  const pods = [
+    ...podsOfNode.map((pod) => ({ pod, gateway: ['node', 2] as const })),
+    ...podsOfNode2.map((pod) => ({ pod, gateway: ['node-2', 1] as const })),
+  ]
+  for (const { pod, gateway } of pods) {
+    commands.set(pod, [
+      'link set lo up',
+      `link set ${uplinkName} up`,
+      // Neighbours of a pod are reached through its node, or replies would bypass the proxy's NAT.
+      ...bothFamilies((family) => [
+        addAddress(addressOf(pod, family), bitsOf(family), uplinkName),
+        `route add ${addressOf(gateway[0], family, gateway[1])} dev ${uplinkName}`,
+        `route add default via ${addressOf(gateway[0], family, gateway[1])} dev ${uplinkName}`,
+      ]),
+    ])
+  }
+  return commands
+}
+
+function nodeCommands(): string[] {
+  return [
+    'link set lo up',
+    `link set ${uplinkName} up`,
+    // Hairpin lets a pod's packet come back through the port it left by (S24).
+    ...podsOfNode.flatMap((pod) => [
+      `link set v${pod} master ${bridgeName} up`,
+      `link set v${pod} type bridge_slave hairpin on`,
+    ]),
+    `link set ${bridgeName} up`,
+    ...bothFamilies((family) => [
+      ...addAddresses(addresses.node.slice(0, 2), family, uplinkName),
+      ...addAddresses(addresses.node.slice(2), family, bridgeName),
+      route(ranges.pods2, family, addressOf('node-2', family)),
+      `route add default via ${addressOf('outside', family)}`,
+    ]),
+  ]
+}
+
+function node2Commands(): string[] {
+  return [
+    'link set lo up',
+    `link set ${uplinkName} up`,
+    ...podsOfNode2.map((pod) => `link set v${pod} up`),
+    ...bothFamilies((family) => [
+      ...addAddresses(addresses['node-2'].slice(0, 1), family, uplinkName),
+      // The pods' gateway sits on every pod's link, since IPv6 answers only for the link's own.
+      ...podsOfNode2.flatMap((pod) => [
+        addAddress(addressOf('node-2', family, 1), bitsOf(family), `v${pod}`),
+        `route add ${addressOf(pod, family)}/${bitsOf(family)} dev v${pod}`,
+      ]),
+      route(ranges.pods, family, addressOf('node', family)),
+      ...serviceRoutes(family),
+      `route add default via ${addressOf('outside', family)}`,
+    ]),
+  ]
+}
+
+function outsideCommands(): string[] {
+  return [
+    'link set lo up',
+    'link set to-node master lan0 up',
+    'link set to-node-2 master lan0 up',
+    'link set lan0 up',
+    ...bothFamilies((family) => [
+      ...addAddresses(addresses.outside, family, 'lan0'),
+      route(ranges.pods, family, addressOf('node', family)),
+      route(ranges.pods2, family, addressOf('node-2', family)),
+      ...serviceRoutes(family),
+    ]),
+  ]
+}
+
+/** Whoever is not on the node reaches service addresses through the node under test. */
+function serviceRoutes(family: IpFamily): string[] {
+  const via = addressOf('node', family)
+  return [
+    route(ranges.services, family, via),
+    route(ranges.loadBalancers, family, via),
+    route(ranges.externalIps, family, via),
+  ]
+}
+
+function bothFamilies(commands: (family: IpFamily) => readonly string[]): string[] {
+  return families.flatMap(commands)
+}
+
+/** Adds addresses so that the first becomes the one to send from: IPv6 prefers the newest. */
+function addAddresses(pairs: readonly AddressPair[], family: IpFamily, device: string): string[] {
+  const prefix = family === 'IPv4' ? 24 : 64
+  const commands = pairs.map((pair) => addAddress(pair[family], prefix, device))
+  return family === 'IPv4' ? commands : commands.reverse()
+}
+
+function addAddress(address: string, prefix: number, device: string): string {
+  return `address add ${address}/${prefix} dev ${device}${address.includes(':') ? ' nodad' : ''}`
+}
+
+function route(range: AddressPair, family: IpFamily, via: string): string {
+  return `route add ${range[family]} via ${via}`
+}
+
+function bitsOf(family: IpFamily): number {
+  return family === 'IPv4' ? 32 : 128
+}

@@ -1,0 +1,121 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync, readdirSync } from 'node:fs'
+import { KernelError } from '../../errors.js'
+import { runCommand } from '../../kernel/command.js'
+import type { NamespaceNames } from './links.js'
+import { places } from './topology.js'
+import type { Place } from './topology.js'
+
+const prefix = 'kpw'
+const namespacePattern = /^kpw-(\d+)-(\d+)-/
+
+/**
+ * Names of a world's namespaces: `kpw-PID-STARTED-WORLD-PLACE`. Process number and start time
+ * name the owner for good, so that a later run can tell a dead owner's world from a live one's.
+ */
+export function namespaceNames(world: string): NamespaceNames {
+  const started = startTimeOf(process.pid) ?? 0
+  const entries = places.map((place): [Place, string] => [
+    place,
+    `${prefix}-${process.pid}-${started}-${world}-${place}`,
+  ])
+  return Object.fromEntries(entries) as Record<Place, string>
+}
+
+/** Runs a batch of `ip` commands, in one process; `namespace` undefined means the host's. */
+export async function ipBatch(
+  commands: readonly string[],
+  namespace: string | undefined,
+): Promise<void> {
+  const where = namespace === undefined ? [] : ['-n', namespace]
+  const result = await runCommand('ip', [...where, '-batch', '-'], {
+    stdin: commands.map((command) => `${command}\n`).join(''),
+  })
+  if (result.code === 0) return
+  const denied = /not permitted|Permission denied/.test(result.stderr)
+  throw new KernelError(
+    denied ? 'denied' : 'failed',
+    `build a world${namespace === undefined ? '' : ` in ${namespace}`}: ip failed; ` +
+      (denied ? 'run as root' : 'see the detail'),
+    { detail: result.stderr },
+  )
+}
+
+/**
+ * Makes the namespaces: in one process, or where that may not return to the namespace it came
+ * from (in a user namespace) with a process for each.
+ */
+export async function addNamespaces(names: readonly string[]): Promise<void> {
+  const commands = names.map((name) => `netns add ${name}`)
+  try {
+    await ipBatch(commands, undefined)
+  } catch (error) {
+    if (!(error instanceof KernelError && error.detail.includes('setns'))) throw error
+    const made = new Set(listNamespaces())
+    for (const name of names) {
+      if (!made.has(name)) await runCommand('ip', ['netns', 'add', name])
+    }
+  }
+}
+
+/** Ends the processes inside the namespaces given as arguments, then removes the namespaces. */
+const removeScript =
+  'cat >/dev/null; for n; do ip netns pids "$n" 2>/dev/null | xargs -r kill -9; done; ' +
+  'for n; do ip netns delete "$n" 2>/dev/null; done; exit 0'
+
+export interface Reaper {
+  /** Removes the namespaces now. */
+  reap(): Promise<void>
+}
+
+/**
+ * A shell that waits for the end of its input and then removes the namespaces. The pipe also
+ * closes when this process is killed, so a crash leaves nothing behind; and because the ordinary
+ * way out is the same, it is tested every time.
+ */
+export function startReaper(names: readonly string[]): Reaper {
+  const child = spawn('sh', ['-c', removeScript, 'world-reaper', ...names], {
+    stdio: ['pipe', 'ignore', 'ignore'],
+    // In a session of its own, so that Ctrl-C ends the owner and not the cleaner.
+    detached: true,
+  })
+  const exited = once(child, 'exit')
+  child.unref()
+  return {
+    reap: async () => {
+      child.ref()
+      child.stdin.end()
+      await exited
+    },
+  }
+}
+
+/** Removes worlds whose owner is gone, should even the reaper have been killed. */
+export async function sweepWorlds(): Promise<readonly string[]> {
+  const orphans = listNamespaces().filter((name) => {
+    const [, pid, started] = namespacePattern.exec(name) ?? []
+    return pid !== undefined && startTimeOf(Number(pid)) !== Number(started)
+  })
+  if (orphans.length > 0) await startReaper(orphans).reap()
+  return orphans
+}
+
+function listNamespaces(): readonly string[] {
+  try {
+    return readdirSync('/run/netns')
+  } catch {
+    return []
+  }
+}
+
+/** When a process started, in clock ticks since boot: field 22 of its stat line. */
+function startTimeOf(pid: number): number | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    const afterName = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    return Number(afterName[19])
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,80 @@
+import koffi from 'koffi'
+import { KernelError } from '../../errors.js'
+import { encodeAddress } from '../../kernel/sockets/socket-address.js'
+import { parseIp, type IpFamily } from '../../state/ip.js'
+
+const domains = { IPv4: 2, IPv6: 10 } as const
+const nonBlocking = 0o4000
+
+export const socketTypes = { stream: 1, raw: 3 } as const
+
+/** Protocol numbers of what Node has no socket for. */
+export const protocols = {
+  tcp: { IPv4: 6, IPv6: 6 },
+  icmp: { IPv4: 1, IPv6: 58 },
+  sctp: { IPv4: 132, IPv6: 132 },
+} as const
+
+/** A socket that Node cannot make. Never blocks; raw ones get and take whole messages. */
+export class NativeSocket {
+  readonly descriptor: number
+  readonly family: IpFamily
+  readonly #libc = koffi.load(null)
+  readonly #receive = this.#libc.func(
+    'long recv(int fd, _Out_ uint8_t *buffer, size_t length, int flags)',
+  )
+
+  constructor(host: string, type: keyof typeof socketTypes, protocol: keyof typeof protocols) {
+    this.family = parseIp(host)?.family ?? 'IPv4'
+    const socket = this.#libc.func('int socket(int domain, int type, int protocol)')
+    const number = protocols[protocol][this.family]
+    const descriptor: unknown = socket(
+      domains[this.family],
+      socketTypes[type] | nonBlocking,
+      number,
+    )
+    if (typeof descriptor !== 'number' || descriptor < 0) throw failure(`open a ${protocol} socket`)
+    this.descriptor = descriptor
+  }
+
+  bind(ip: string, port: number): void {
+    const bind = this.#libc.func('int bind(int fd, const uint8_t *address, uint32_t length)')
+    const address = encodeAddress({ ip, port })
+    if (bind(this.descriptor, address, address.length) !== 0) throw failure(`bind to ${ip}:${port}`)
+  }
+
+  send(bytes: Uint8Array, ip: string): void {
+    const send = this.#libc.func(
+      'long sendto(int fd, const uint8_t *bytes, size_t count, int flags, const uint8_t *address, uint32_t length)',
+    )
+    const address = encodeAddress({ ip, port: 0 })
+    const sent: unknown = send(this.descriptor, bytes, bytes.length, 0, address, address.length)
+    if (sent !== bytes.length) throw failure(`send to ${ip}`)
+  }
+
+  /** What has arrived, without its IP header; undefined while there is nothing. */
+  receive(): Buffer | undefined {
+    const buffer = Buffer.alloc(65_536)
+    const count: unknown = this.#receive(this.descriptor, buffer, buffer.length, 0)
+    if (typeof count !== 'number' || count < 0) return undefined
+    // A raw IPv4 socket hands over the header, a raw IPv6 socket does not.
+    const start = this.family === 'IPv4' ? (buffer.readUInt8(0) & 15) * 4 : 0
+    return buffer.subarray(start, count)
+  }
+
+  close(): void {
+    this.#libc.func('int close(int fd)')(this.descriptor)
+  }
+}
+
+/** The Internet checksum over some bytes, of which an odd last one counts as if a 0 followed. */
+export function checksum(bytes: Uint8Array): number {
+  let sum = 0
+  bytes.forEach((byte, at) => (sum += at % 2 === 0 ? byte * 256 : byte))
+  while (sum > 0xffff) sum = (sum % 0x1_0000) + Math.floor(sum / 0x1_0000)
+  return 0xffff - sum
+}
+
+function failure(action: string): KernelError {
+  return new KernelError('unsupported', `${action}: errno ${koffi.errno()}`)
+}

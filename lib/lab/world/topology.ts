@@ -1,0 +1,82 @@
+import type { IpFamily } from '../../state/ip.js'
+
+/**
+ * Who is in a world: the node under test with its pods, a second node with its pods, and the
+ * outside. One network namespace each.
+ */
+export const places = [
+  'node',
+  'client-pod',
+  'pod-1',
+  'pod-2',
+  'pod-3',
+  'node-2',
+  'remote-pod',
+  'pod-4',
+  'pod-5',
+  'outside',
+] as const
+
+export type Place = (typeof places)[number]
+
+export interface AddressPair {
+  readonly IPv4: string
+  readonly IPv6: string
+}
+
+/** Addresses of a place; the first is the one it sends from unless told otherwise. */
+export const addresses: Readonly<Record<Place, readonly [AddressPair, ...AddressPair[]]>> = {
+  node: [
+    { IPv4: '192.168.50.1', IPv6: 'fd00:50::1' },
+    { IPv4: '192.168.50.11', IPv6: 'fd00:50::11' },
+    { IPv4: '10.244.1.1', IPv6: 'fd00:10:244:1::1' },
+  ],
+  'client-pod': [{ IPv4: '10.244.1.10', IPv6: 'fd00:10:244:1::10' }],
+  'pod-1': [{ IPv4: '10.244.1.21', IPv6: 'fd00:10:244:1::21' }],
+  'pod-2': [{ IPv4: '10.244.1.22', IPv6: 'fd00:10:244:1::22' }],
+  'pod-3': [{ IPv4: '10.244.1.23', IPv6: 'fd00:10:244:1::23' }],
+  'node-2': [
+    { IPv4: '192.168.50.2', IPv6: 'fd00:50::2' },
+    { IPv4: '10.244.2.1', IPv6: 'fd00:10:244:2::1' },
+  ],
+  'remote-pod': [{ IPv4: '10.244.2.10', IPv6: 'fd00:10:244:2::10' }],
+  'pod-4': [{ IPv4: '10.244.2.24', IPv6: 'fd00:10:244:2::24' }],
+  'pod-5': [{ IPv4: '10.244.2.25', IPv6: 'fd00:10:244:2::25' }],
+  outside: [
+    { IPv4: '192.168.50.100', IPv6: 'fd00:50::100' },
+    { IPv4: '192.168.50.101', IPv6: 'fd00:50::101' },
+    { IPv4: '192.168.50.102', IPv6: 'fd00:50::102' },
+  ],
+}
+
+export const podsOfNode = ['client-pod', 'pod-1', 'pod-2', 'pod-3'] as const
+export const podsOfNode2 = ['remote-pod', 'pod-4', 'pod-5'] as const
+
+/** The bridge of the node's pods, and the interface towards the other node and the outside. */
+export const bridgeName = 'cbr0'
+export const uplinkName = 'eth0'
+
+/** Pod ranges by node, and the ranges whose addresses exist nowhere but in a proxy's rules. */
+export const ranges = {
+  pods: { IPv4: '10.244.1.0/24', IPv6: 'fd00:10:244:1::/64' },
+  pods2: { IPv4: '10.244.2.0/24', IPv6: 'fd00:10:244:2::/64' },
+  clusterPods: { IPv4: '10.244.0.0/16', IPv6: 'fd00:10:244::/48' },
+  services: { IPv4: '10.96.0.0/16', IPv6: 'fd00:10:96::/112' },
+  loadBalancers: { IPv4: '203.0.113.0/24', IPv6: '2001:db8:203::/64' },
+  externalIps: { IPv4: '198.51.100.0/24', IPv6: '2001:db8:198::/64' },
+} as const satisfies Readonly<Record<string, AddressPair>>
+
+export const families: readonly IpFamily[] = ['IPv4', 'IPv6']
+
+export function addressOf(place: Place, family: IpFamily, index = 0): string {
+  const pair = addresses[place][index]
+  if (!pair) throw new RangeError(`${place} has no address number ${index}`)
+  return pair[family]
+}
+
+/** Which place owns an address; undefined for service addresses and strangers. */
+export function placeOf(address: string): Place | undefined {
+  return places.find((place) =>
+    addresses[place].some((pair) => pair.IPv4 === address || pair.IPv6 === address),
+  )
+}

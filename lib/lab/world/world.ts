@@ -1,0 +1,152 @@
+import { spawn } from 'node:child_process'
+import type { ChildProcessWithoutNullStreams } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { runCommand } from '../../kernel/command.js'
+import type { CommandOptions, CommandResult } from '../../kernel/command.js'
+import { startAgent } from './agent.js'
+import type { Agent } from './agent.js'
+import { addressRounds, linkCommands } from './links.js'
+import type { NamespaceNames } from './links.js'
+import { addNamespaces, ipBatch, namespaceNames, startReaper, sweepWorlds } from './namespaces.js'
+import type { Reaper } from './namespaces.js'
+import { hasSctp } from './sctp.js'
+import { addresses, places } from './topology.js'
+import type { Place } from './topology.js'
+
+export interface WorldOptions {
+  /** Tells worlds of one process apart; lower-case letters and digits. */
+  readonly name: string
+  /** Ports on which every place serves; the defaults are `backendPorts`. */
+  readonly ports?: readonly number[]
+}
+
+/** A small cluster network inside network namespaces: see topology.ts for who and where. */
+export interface World {
+  readonly namespaces: NamespaceNames
+  /** Whether backends serve SCTP: only where the kernel knows it. */
+  readonly hasSctp: boolean
+  agent(place: Place): Agent
+  /** Runs a program inside a place and waits for it. */
+  exec(place: Place, argv: readonly string[], options?: CommandOptions): Promise<CommandResult>
+  /** Starts a program inside a place; it is killed when the world closes. */
+  spawn(place: Place, argv: readonly string[]): ChildProcessWithoutNullStreams
+  /** Removes the world and everything that runs in it. */
+  close(): Promise<void>
+}
+
+export const backendPorts: readonly number[] = [8080, 8081, 9090]
+
+/** For every place: no address checks that take a second, no limits that hide an answer. */
+const everywhere = {
+  '/proc/sys/net/ipv6/conf/all/accept_redirects': '0',
+  '/proc/sys/net/ipv6/conf/default/accept_redirects': '0',
+  '/proc/sys/net/ipv6/conf/all/accept_dad': '0',
+  '/proc/sys/net/ipv6/conf/default/accept_dad': '0',
+  '/proc/sys/net/ipv4/icmp_ratelimit': '0',
+  '/proc/sys/net/ipv6/icmp/ratelimit': '0',
+}
+
+/** For the two nodes: they forward, and do not tell neighbours about shorter ways. */
+const forwarding = {
+  '/proc/sys/net/ipv4/ip_forward': '1',
+  '/proc/sys/net/ipv6/conf/all/forwarding': '1',
+  '/proc/sys/net/ipv6/conf/default/forwarding': '1',
+  '/proc/sys/net/ipv4/conf/all/send_redirects': '0',
+  '/proc/sys/net/ipv4/conf/default/send_redirects': '0',
+}
+
+/** Only where the kernel has it: frames between pods are no business of the node's IP rules. */
+const bridging = {
+  '/proc/sys/net/bridge/bridge-nf-call-iptables': '0',
+  '/proc/sys/net/bridge/bridge-nf-call-ip6tables': '0',
+}
+
+/**
+ * Builds a world. Needs root. Leaves no trace outside its own namespaces, and those go when it
+ * closes, when this process exits and when it is killed.
+ */
+export async function createWorld(options: WorldOptions): Promise<World> {
+  await sweepWorlds()
+  const names = namespaceNames(options.name)
+  const reaper = startReaper(Object.values(names))
+  const world = new NamespaceWorld(names, reaper)
+  try {
+    await world.build(options.ports ?? backendPorts)
+    return world
+  } catch (error) {
+    await world.close()
+    throw error
+  }
+}
+
+function nodeValues(): Readonly<Record<string, string>> {
+  const bridgingValues = existsSync('/proc/sys/net/bridge') ? bridging : {}
+  return { ...everywhere, ...forwarding, ...bridgingValues }
+}
+
+class NamespaceWorld implements World {
+  readonly namespaces: NamespaceNames
+  readonly hasSctp = hasSctp()
+  readonly #reaper: Reaper
+  readonly #agents = new Map<Place, Agent>()
+  readonly #children = new Set<ChildProcessWithoutNullStreams>()
+
+  constructor(namespaces: NamespaceNames, reaper: Reaper) {
+    this.namespaces = namespaces
+    this.#reaper = reaper
+  }
+
+  async build(ports: readonly number[]): Promise<void> {
+    await addNamespaces(places.map((place) => this.namespaces[place]))
+    for (const place of places) this.#agents.set(place, startAgent(this.namespaces[place]))
+    // Interfaces inherit the defaults when they are made, so these come first.
+    await this.#everywhere((agent, place) =>
+      agent.write(place === 'node' || place === 'node-2' ? nodeValues() : everywhere),
+    )
+    // From inside, as in a user namespace nobody has rights outside of it.
+    await ipBatch(linkCommands(this.namespaces), this.namespaces.node)
+    for (const round of addressRounds()) {
+      await Promise.all(
+        [...round].map(([place, commands]) => ipBatch(commands, this.namespaces[place])),
+      )
+    }
+    await this.#everywhere((agent, place) =>
+      agent.serve({
+        name: place,
+        addresses: addresses[place].flatMap((pair) => [pair.IPv4, pair.IPv6]),
+        ports,
+        protocols: this.hasSctp ? ['TCP', 'UDP', 'SCTP'] : ['TCP', 'UDP'],
+      }),
+    )
+  }
+
+  agent(place: Place): Agent {
+    const agent = this.#agents.get(place)
+    if (!agent) throw new Error(`use ${place}: the world is closed`)
+    return agent
+  }
+
+  exec(place: Place, argv: readonly string[], options?: CommandOptions): Promise<CommandResult> {
+    return runCommand('ip', ['netns', 'exec', this.namespaces[place], ...argv], options)
+  }
+
+  spawn(place: Place, argv: readonly string[]): ChildProcessWithoutNullStreams {
+    const child = spawn('ip', ['netns', 'exec', this.namespaces[place], ...argv])
+    this.#children.add(child)
+    child.once('exit', () => this.#children.delete(child))
+    return child
+  }
+
+  async close(): Promise<void> {
+    const exits = [...this.#children].map((child) => once(child, 'exit'))
+    for (const child of this.#children) child.kill('SIGKILL')
+    await Promise.all([...exits, ...[...this.#agents.values()].map((agent) => agent.close())])
+    this.#agents.clear()
+    await this.#reaper.reap()
+  }
+
+  async #everywhere(act: (agent: Agent, place: Place) => Promise<void>): Promise<void> {
+    await Promise.all([...this.#agents].map(([place, agent]) => act(agent, place)))
+  }
+}

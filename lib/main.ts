@@ -1,0 +1,10 @@
+#!/usr/bin/env node
+/** Everything in this package: what a node runs, and the laboratory. */
+import { runCommandLine } from './cli/command-line.js'
+
+const exitCode = await runCommandLine(process.argv.slice(2), {
+  playground: async () => (await import('./lab/cli/playground.js')).addPlaygroundCommand,
+  apiserver: async () => (await import('./lab/cli/apiserver.js')).addApiserverCommand,
+})
+// A worker or a timer that somebody forgot must not keep a finished command alive.
+process.exit(exitCode)

@@ -1,0 +1,68 @@
+import { DatagramBatch } from '../../../../kernel/sockets/datagrams.js'
+import type { Libc } from '../../../../kernel/sockets/libc.js'
+import { allocateNative } from '../../../../kernel/sockets/native-memory.js'
+import { Pipes } from '../../../../kernel/sockets/pipe.js'
+import { encodeAddress } from '../../../../kernel/sockets/socket-address.js'
+import { Sockets } from '../../../../kernel/sockets/sockets.js'
+import { dialTimeoutsMs, youthMs, type DataPathDeps, type Target } from '../datapath.js'
+import { EventLoop } from './event-loop.js'
+import { scratchBytes, type FlowTools } from './flow.js'
+import { PipePool } from './pipe-pool.js'
+import type { TcpConnection } from './tcp-connection.js'
+import { TimeoutQueue } from '../timeout-queue.js'
+import { UdpClientTable } from '../udp-client-table.js'
+import type { UdpClient } from './udp-client.js'
+import { UdpOutbox } from './udp-outbox.js'
+
+/** What all listeners and connections of one worker share. */
+export interface SpliceContext {
+  readonly deps: DataPathDeps
+  readonly libc: Libc
+  readonly loop: EventLoop
+  readonly sockets: Sockets
+  readonly flowTools: FlowTools
+  /** One per attempt: connections whose endpoint has not answered yet. */
+  readonly dialing: readonly TimeoutQueue<TcpConnection>[]
+  /** Connections too young to be worth the calls that turn keep-alive on. */
+  readonly young: TimeoutQueue<TcpConnection>
+  readonly udpClients: UdpClientTable<UdpClient>
+  /** Datagrams from clients, while they are handed on. */
+  readonly inbox: DatagramBatch
+  readonly outbox: UdpOutbox
+  /** The endpoint's address as the kernel wants it. */
+  readonly addressOf: (target: Target) => Uint8Array
+}
+
+export function createContext(deps: DataPathDeps, libc: Libc): SpliceContext {
+  const sockets = new Sockets(libc)
+  const pipes = new Pipes(libc)
+  const addresses = new WeakMap<Target, Uint8Array>()
+  const loop = new EventLoop(libc)
+  return {
+    deps,
+    libc,
+    sockets,
+    loop,
+    flowTools: {
+      sockets,
+      pipes,
+      pool: new PipePool(pipes, deps.descriptors),
+      scratch: allocateNative(libc, scratchBytes),
+    },
+    dialing: dialTimeoutsMs.map(
+      (durationMs) =>
+        new TimeoutQueue(durationMs, deps.now, (connection) => connection.dialTimedOut()),
+    ),
+    young: new TimeoutQueue(youthMs, deps.now, (connection) => connection.cameOfAge()),
+    udpClients: new UdpClientTable<UdpClient>(deps.now),
+    inbox: new DatagramBatch(libc, inboxCapacity),
+    outbox: new UdpOutbox(libc, loop),
+    addressOf(target) {
+      let address = addresses.get(target)
+      if (!address) addresses.set(target, (address = encodeAddress(target)))
+      return address
+    },
+  }
+}
+
+const inboxCapacity = 64

@@ -1,0 +1,76 @@
+import { interest } from '../../../../kernel/sockets/epoll.js'
+import type { EventLoop, Watcher } from './event-loop.js'
+
+/** Who hears of the events of an end. */
+export interface EndOwner {
+  endReady(end: SocketEnd, events: number): void
+}
+
+const reading = interest.readable | interest.peerFinished | interest.urgent | interest.edgeTriggered
+const both = reading | interest.writable
+
+/**
+ * One of the two sockets of a connection, and what epoll last said of it. Edge-triggered: what
+ * it said stays true until a call answers EAGAIN, or reads less than there was room for.
+ */
+export class SocketEnd implements Watcher {
+  readonly fd: number
+  readonly #loop: EventLoop
+  readonly #owner: EndOwner
+  mayRead = false
+  mayWrite = false
+  /** The peer's FIN is in, behind the bytes not yet read. */
+  hasFinished = false
+  /** Everything before that FIN is read. */
+  isDrained = false
+  /** After urgent data a short read no longer means that everything was read. */
+  hasUrgent = false
+  /** Nagle's algorithm is off, or does not matter yet. */
+  isWithoutDelay: boolean
+  #isWatched = false
+  #awaitsWritable = false
+
+  constructor(options: SocketEndOptions) {
+    this.fd = options.fd
+    this.#loop = options.loop
+    this.#owner = options.owner
+    this.isWithoutDelay = options.isWithoutDelay
+  }
+
+  ready(events: number): void {
+    this.#owner.endReady(this, events)
+  }
+
+  note(events: number): void {
+    const isOver = (events & (interest.hangup | interest.error)) !== 0
+    if (isOver || (events & (interest.readable | interest.peerFinished)) !== 0) this.mayRead = true
+    if (isOver || (events & interest.writable) !== 0) this.mayWrite = true
+    if ((events & interest.peerFinished) !== 0) this.hasFinished = true
+    if ((events & interest.urgent) !== 0) this.hasUrgent = true
+  }
+
+  /** 0, or the negative error. What came before is told as well. */
+  watch(): number {
+    this.#isWatched = true
+    return this.#loop.add(this.fd, (this.#awaitsWritable ? both : reading) >>> 0, this)
+  }
+
+  /** The peer is slow: most never are, so only now do we ask to hear when there is room again. */
+  awaitWritable(): void {
+    this.mayWrite = false
+    if (this.#awaitsWritable) return
+    this.#awaitsWritable = true
+    if (this.#isWatched) this.#loop.modify(this.fd, both >>> 0)
+  }
+
+  close(): void {
+    this.#loop.close(this.fd)
+  }
+}
+
+export interface SocketEndOptions {
+  readonly fd: number
+  readonly loop: EventLoop
+  readonly owner: EndOwner
+  readonly isWithoutDelay: boolean
+}

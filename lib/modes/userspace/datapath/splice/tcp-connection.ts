@@ -1,0 +1,263 @@
+import { hostPort } from '../../../../state/ip.js'
+import { interest } from '../../../../kernel/sockets/epoll.js'
+import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
+import { addressFamily, type SocketAddress } from '../../../../kernel/sockets/socket-address.js'
+import type { Balancer } from '../balancer.js'
+import { keepAliveDelayMs, type AccessEntry, type Target } from '../datapath.js'
+import type { EndpointTraffic, ListenerTraffic } from '../traffic.js'
+import type { SpliceContext } from './context.js'
+import type { Task } from './event-loop.js'
+import { Flow, flowState } from './flow.js'
+import { SocketEnd, type EndOwner } from './socket-end.js'
+import type { Timed } from '../timeout-queue.js'
+
+/** The listener a connection came through. */
+export interface ConnectionOwner {
+  readonly service: string
+  readonly balancer: Balancer
+  readonly traffic: ListenerTraffic
+  /** Called once, when both sockets are closed. */
+  connectionClosed(connection: TcpConnection): void
+}
+
+/** Our own shortage, not the endpoint's fault: another endpoint would not help. */
+const localShortages: ReadonlySet<number> = new Set(
+  [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM].map((code) => -code),
+)
+
+const shortagePauseMs = 50
+
+const nothingTried: readonly Target[] = []
+
+/** A client and the endpoint it talks to: dials, then moves bytes both ways until both ended. */
+export class TcpConnection implements EndOwner, Timed, Task {
+  deadline = 0
+  readonly #context: SpliceContext
+  readonly #owner: ConnectionOwner
+  readonly #client: SocketEnd
+  /** Empty when neither affinity nor the access log asks. */
+  readonly #peer: SocketAddress | undefined
+  readonly #startedAt: number
+  #backend: SocketEnd | undefined
+  #target: Target | undefined
+  #tried = nothingTried
+  #attempts = 0
+  #dialedAt = 0
+  #endpointTraffic: EndpointTraffic | undefined
+  #toEndpoint: Flow | undefined
+  #toClient: Flow | undefined
+  #isPaused = false
+  #shortage: NodeJS.Timeout | undefined
+  #isOver = false
+  #end = 'ok'
+
+  constructor(options: ConnectionOptions) {
+    const { context, owner, client, peer } = options
+    this.#context = context
+    this.#owner = owner
+    this.#peer = peer
+    this.#startedAt = context.deps.now()
+    // The listener's socket options came with the accepted socket.
+    this.#client = new SocketEnd({
+      fd: client,
+      loop: context.loop,
+      owner: this,
+      isWithoutDelay: true,
+    })
+  }
+
+  /** Takes the next endpoint, until one could be asked (US40). */
+  dial(): void {
+    const { balancer, traffic } = this.#owner
+    while (this.#attempts < this.#context.dialing.length) {
+      const target = balancer.pick(this.#peer?.ip ?? '', this.#tried)
+      if (!target) break
+      this.#target = target
+      this.#attempts++
+      this.#dialedAt = this.#context.deps.now()
+      const result = this.#connect(target)
+      if (result >= 0) return
+      this.#end = errnoName(result)
+      if (localShortages.has(result)) {
+        this.#waitForDescriptors()
+        return
+      }
+      this.#dialFailed(target)
+    }
+    if (this.#attempts === 0) this.#end = 'no endpoint'
+    traffic.refused++
+    this.#target = undefined
+    this.#close(true)
+  }
+
+  /** The client has its descriptor; what it needs another for will be tried again. */
+  #waitForDescriptors(): void {
+    const { deps } = this.#context
+    deps.descriptors.wasShort()
+    deps.warn(`dial an endpoint of ${this.#owner.service}: ${this.#end}; trying again`)
+    this.#attempts--
+    this.#shortage = setTimeout(() => this.dial(), shortagePauseMs)
+  }
+
+  dialTimedOut(): void {
+    this.#dialAgain(-errno.ETIMEDOUT)
+  }
+
+  /** Old enough that either side may have vanished without a word. */
+  cameOfAge(): void {
+    for (const end of [this.#client, this.#backend]) {
+      if (end) this.#context.sockets.keepAlive(end.fd, keepAliveDelayMs / 1000)
+    }
+  }
+
+  endReady(end: SocketEnd, events: number): void {
+    if (this.#isOver) return
+    end.note(events)
+    if (this.#toClient) this.#pump()
+    else if ((events & (interest.error | interest.hangup)) !== 0) {
+      const error = this.#context.sockets.takeError(end.fd)
+      this.#dialAgain(error === 0 ? -errno.ECONNREFUSED : error)
+    } else if (end.mayWrite) this.#connected(end)
+  }
+
+  /** Goes on where it paused to let others have their turn. */
+  run(): void {
+    this.#isPaused = false
+    if (!this.#isOver) this.#pump()
+  }
+
+  /** A reset, so that neither side takes an accident for an orderly end. */
+  reset(): void {
+    if (!this.#isOver) this.#close(true)
+  }
+
+  entry(now: number): AccessEntry {
+    return {
+      service: this.#owner.service,
+      protocol: 'TCP',
+      client: this.#peer ? hostPort(this.#peer.ip, this.#peer.port) : '',
+      endpoint: this.#target?.key ?? '',
+      attempts: this.#attempts,
+      bytesToEndpoint: this.#toEndpoint?.bytes ?? 0,
+      bytesToClient: this.#toClient?.bytes ?? 0,
+      durationMs: Math.round(now - this.#startedAt),
+      end: this.#end,
+    }
+  }
+
+  /** 0 when an answer can be waited for, or the negative error. */
+  #connect(target: Target): number {
+    const { sockets, loop, dialing, addressOf } = this.#context
+    const address = addressOf(target)
+    const family = address.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
+    const fd = sockets.open(family, 'stream')
+    if (fd < 0) return fd
+    const result = sockets.connect(fd, address)
+    // With nothing sent before, Nagle's algorithm holds nothing back: noDelay can wait.
+    const end = new SocketEnd({ fd, loop, owner: this, isWithoutDelay: false })
+    end.awaitWritable()
+    const watched = result === 0 || result === -errno.EINPROGRESS ? end.watch() : result
+    if (watched < 0) {
+      loop.close(fd)
+      return watched
+    }
+    this.#backend = end
+    dialing[this.#attempts - 1]?.add(this)
+    return 0
+  }
+
+  #dialAgain(error: number): void {
+    const target = this.#target
+    this.#end = errnoName(error)
+    this.#context.dialing[this.#attempts - 1]?.delete(this)
+    this.#backend?.close()
+    this.#backend = undefined
+    if (target) this.#dialFailed(target)
+    this.dial()
+  }
+
+  #dialFailed(target: Target): void {
+    this.#owner.balancer.dialFailed(target)
+    this.#owner.traffic.of(target.key).dialErrors++
+    this.#tried = [...this.#tried, target]
+  }
+
+  #connected(backend: SocketEnd): void {
+    const target = this.#target
+    if (!target) return
+    const { dialing, young, deps, flowTools } = this.#context
+    dialing[this.#attempts - 1]?.delete(this)
+    young.add(this)
+    this.#owner.balancer.dialSucceeded(target)
+    this.#endpointTraffic = this.#owner.traffic.of(target.key)
+    this.#endpointTraffic.dialed(deps.now() - this.#dialedAt)
+    this.#end = 'ok'
+    this.#tried = nothingTried
+    this.#toEndpoint = new Flow(flowTools, this.#client, backend)
+    this.#toClient = new Flow(flowTools, backend, this.#client)
+    // What the client sent in the meantime is there already, so try before epoll says so.
+    this.#client.mayRead = this.#client.mayWrite = true
+    this.#pump()
+    if (this.#isOver) return
+    const watched = this.#client.watch()
+    if (watched < 0) this.#fail(watched)
+  }
+
+  #pump(): void {
+    if (this.#toEndpoint) this.#move(this.#toEndpoint, this.#backend)
+    if (this.#toClient && !this.#isOver) this.#move(this.#toClient, this.#client)
+  }
+
+  #move(flow: Flow, sink: SocketEnd | undefined): void {
+    if (!flow.isReady) return
+    const before = flow.bytes
+    const state = flow.pump()
+    this.#count(flow, flow.bytes - before)
+    if (state < 0) this.#fail(state)
+    else if (state === flowState.finished) {
+      if (this.#toEndpoint?.isFinished && this.#toClient?.isFinished) this.#close(false)
+      // The peer may go on sending; only this direction is over (US44).
+      else if (sink) this.#context.sockets.finishSending(sink.fd)
+    } else if (state === flowState.paused && !this.#isPaused) {
+      this.#isPaused = true
+      this.#context.loop.later(this)
+    }
+  }
+
+  #count(flow: Flow, bytes: number): void {
+    const traffic = this.#endpointTraffic
+    if (!traffic) return
+    if (flow === this.#toClient) traffic.bytesToClient += bytes
+    else traffic.bytesToEndpoint += bytes
+  }
+
+  #fail(error: number): void {
+    this.#end = errnoName(error)
+    this.#close(true)
+  }
+
+  #close(withReset: boolean): void {
+    this.#isOver = true
+    clearTimeout(this.#shortage)
+    const { sockets, dialing, young } = this.#context
+    if (this.#toClient) young.delete(this)
+    else dialing[this.#attempts - 1]?.delete(this)
+    this.#toEndpoint?.drop()
+    this.#toClient?.drop()
+    if (withReset) {
+      sockets.resetOnClose(this.#client.fd)
+      if (this.#backend) sockets.resetOnClose(this.#backend.fd)
+    }
+    this.#client.close()
+    this.#backend?.close()
+    this.#owner.connectionClosed(this)
+  }
+}
+
+export interface ConnectionOptions {
+  readonly context: SpliceContext
+  readonly owner: ConnectionOwner
+  /** The accepted socket. */
+  readonly client: number
+  readonly peer: SocketAddress | undefined
+}

@@ -1,0 +1,149 @@
+import { interest } from '../../../../kernel/sockets/epoll.js'
+import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
+import { Balancer } from '../balancer.js'
+import { listenBacklog, type ListenerSpec } from '../datapath.js'
+import type { EndpointChanges } from '../endpoint-changes.js'
+import { shortageAdvice } from '../descriptors.js'
+import type { Listener } from '../listener.js'
+
+import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
+import type { SpliceContext } from './context.js'
+import type { Watcher } from './event-loop.js'
+import { TcpConnection, type ConnectionOwner } from './tcp-connection.js'
+
+/** The client's socket and the endpoint's. */
+const descriptorsPerConnection = 2
+
+/** One listening TCP socket and the connections that came through it. */
+export class TcpListener implements Listener, ConnectionOwner, Watcher {
+  readonly balancer: Balancer
+  readonly traffic = new ListenerTraffic()
+  readonly idle: Promise<void>
+  readonly #context: SpliceContext
+  readonly #connections = new Set<TcpConnection>()
+  readonly #spec: ListenerSpec
+  #fd = -1
+  #becomeIdle: () => void = () => undefined
+  #isStopped = false
+  #pause: NodeJS.Timeout | undefined
+
+  constructor(spec: ListenerSpec, context: SpliceContext) {
+    this.#spec = spec
+    this.#context = context
+    this.balancer = new Balancer(context.deps, spec)
+    this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
+  }
+
+  get service(): string {
+    return this.#spec.service
+  }
+
+  get descriptor(): number {
+    return this.#fd
+  }
+
+  listen(): Promise<number> {
+    const { sockets, loop } = this.#context
+    const { address: ip, port, descriptor } = this.#spec
+    // Synchronous, but callers of either data path expect a promise that rejects.
+    return Promise.resolve().then(() => {
+      this.#fd = descriptor ?? sockets.listen({ ip, port, kind: 'stream', backlog: listenBacklog })
+      // Accepted sockets inherit it, which saves a call for each.
+      sockets.noDelay(this.#fd)
+      loop.add(this.#fd, interest.readable, this)
+      return sockets.localAddress(this.#fd).port
+    })
+  }
+
+  update(changes: EndpointChanges): void {
+    this.balancer.update(changes)
+  }
+
+  stop(): void {
+    if (this.#isStopped) return
+    this.#isStopped = true
+    clearTimeout(this.#pause)
+    this.#context.loop.closeShared(this.#fd)
+    if (this.#connections.size === 0) this.#becomeIdle()
+  }
+
+  handOver(): void {
+    this.stop()
+  }
+
+  cut(): void {
+    for (const connection of this.#connections) connection.reset()
+  }
+
+  takeCounts(): ListenerCounts | undefined {
+    return this.traffic.take(this.#spec.key, (endpoint) => this.balancer.has(endpoint))
+  }
+
+  /** Never waits: while one client's endpoint is being dialed, others are accepted (US42). */
+  ready(): void {
+    const { sockets, deps } = this.#context
+    for (let count = 0; count < acceptsPerRound && !this.#isStopped; count++) {
+      if (!this.#takeDescriptors()) {
+        // Only the first is known to wait; epoll tells if there is another.
+        if (count === 0) this.#backOff(shortageAdvice)
+        return
+      }
+      const client = sockets.accept(this.#fd)
+      if (client >= 0) {
+        this.#admit(client)
+        continue
+      }
+      deps.descriptors.release(descriptorsPerConnection)
+      if (shortages.has(client)) {
+        this.#backOff(`accept connections for ${this.service}: ${errnoName(client)}; pausing`)
+        return
+      }
+      if (client === -errno.EAGAIN) return
+      // Any other error belongs to a connection that died while it waited; the next may live.
+    }
+  }
+
+  connectionClosed(connection: TcpConnection): void {
+    const { descriptors, accessLog, now } = this.#context.deps
+    this.#connections.delete(connection)
+    this.traffic.active--
+    descriptors.release(descriptorsPerConnection)
+    accessLog?.(connection.entry(now()))
+    if (this.#isStopped && this.#connections.size === 0) this.#becomeIdle()
+  }
+
+  #admit(client: number): void {
+    const { sockets, deps } = this.#context
+    const isPeerWanted = this.balancer.usesAffinity || deps.accessLog !== undefined
+    const peer = isPeerWanted ? sockets.peer() : undefined
+    const connection = new TcpConnection({ context: this.#context, owner: this, client, peer })
+    this.#connections.add(connection)
+    this.traffic.active++
+    connection.dial()
+  }
+
+  /** A connection is worth more than idle pipes. */
+  #takeDescriptors(): boolean {
+    const { deps, flowTools } = this.#context
+    if (deps.descriptors.tryTake(descriptorsPerConnection)) return true
+    return flowTools.pool.shed() && deps.descriptors.tryTake(descriptorsPerConnection)
+  }
+
+  /**
+   * Whoever comes waits in the kernel until there are descriptors again. The listener pauses
+   * meanwhile, since epoll would report it again at once, forever.
+   */
+  #backOff(why: string): void {
+    const { loop, deps } = this.#context
+    deps.descriptors.wasShort()
+    deps.warn(why)
+    loop.modify(this.#fd, 0)
+    this.#pause = setTimeout(() => loop.modify(this.#fd, interest.readable), pauseMs)
+  }
+}
+
+const acceptsPerRound = 64
+const pauseMs = 50
+const shortages: ReadonlySet<number> = new Set(
+  [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM].map((code) => -code),
+)

@@ -1,0 +1,77 @@
+import { interest } from '../../../../kernel/sockets/epoll.js'
+import { decodeAddress } from '../../../../kernel/sockets/socket-address.js'
+import { hostPort } from '../../../../state/ip.js'
+import type { Target } from '../datapath.js'
+import type { EndpointTraffic } from '../traffic.js'
+import type { TableClient } from '../udp-client-table.js'
+import type { Watcher } from './event-loop.js'
+
+/** What a client asks of its listener. */
+export interface UdpClientOwner {
+  /** The endpoint has sent something. */
+  collect(client: UdpClient): void
+  /** The endpoint's host has refused: nobody listens there. */
+  refused(client: UdpClient): void
+  end(client: UdpClient, reason: string): void
+}
+
+/**
+ * One address that sent datagrams, and the connected socket that stands for it at the endpoint
+ * (US50): replies find their way back because only the endpoint can send to that socket.
+ */
+export class UdpClient implements Watcher, TableClient<UdpClient> {
+  older: UdpClient | undefined
+  newer: UdpClient | undefined
+  awaitsReply = true
+  readonly owner: UdpClientOwner
+  readonly fd: number
+  readonly key: number | string
+  /** Where replies go, as the kernel wants it. */
+  readonly address: Uint8Array
+  /** Where it asked, and so where replies have to come from; in the kernel's form, or empty. */
+  asked: Uint8Array
+  readonly target: Target
+  readonly traffic: EndpointTraffic
+  readonly startedAt: number
+  usedAt: number
+  bytesToEndpoint = 0
+  bytesToClient = 0
+
+  constructor(options: UdpClientOptions) {
+    this.owner = options.owner
+    this.fd = options.fd
+    this.key = options.key
+    this.address = options.address
+    this.asked = options.asked
+    this.target = options.target
+    this.traffic = options.traffic
+    this.startedAt = this.usedAt = options.now
+  }
+
+  ready(events: number): void {
+    if ((events & interest.error) !== 0) this.owner.refused(this)
+    else this.owner.collect(this)
+  }
+
+  end(reason: string): void {
+    this.owner.end(this, reason)
+  }
+
+  /** `ip:port` for the access log. */
+  get name(): string {
+    const bytes = this.address
+    const decoded = decodeAddress(new DataView(bytes.buffer, bytes.byteOffset), 0)
+    return decoded ? hostPort(decoded.ip, decoded.port) : ''
+  }
+}
+
+export interface UdpClientOptions {
+  readonly owner: UdpClientOwner
+  readonly fd: number
+  readonly key: number | string
+  readonly address: Uint8Array
+  readonly asked: Uint8Array
+  readonly target: Target
+  readonly traffic: EndpointTraffic
+  readonly now: number
+}

@@ -1,0 +1,241 @@
+import { interest } from '../../../../kernel/sockets/epoll.js'
+import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
+import {
+  addressFamily,
+  addressKey,
+  decodeAddress,
+  maxAddressLength,
+} from '../../../../kernel/sockets/socket-address.js'
+import { Balancer } from '../balancer.js'
+import type { ListenerSpec, Target } from '../datapath.js'
+import type { EndpointChanges } from '../endpoint-changes.js'
+import type { Listener } from '../listener.js'
+import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
+import type { SpliceContext } from './context.js'
+import type { Watcher } from './event-loop.js'
+import { UdpClient, type UdpClientOwner } from './udp-client.js'
+
+/** One UDP service socket: receives from clients, and answers them from the same port (US50). */
+export class UdpListener implements Listener, UdpClientOwner, Watcher {
+  readonly idle: Promise<void>
+  readonly #context: SpliceContext
+  readonly #balancer: Balancer
+  readonly #traffic = new ListenerTraffic()
+  readonly #clients = new Map<number | string, UdpClient>()
+  readonly #spec: ListenerSpec
+  #fd = -1
+  #isStopped = false
+  #isHandedOver = false
+  #becomeIdle: () => void = () => undefined
+
+  constructor(spec: ListenerSpec, context: SpliceContext) {
+    this.#spec = spec
+    this.#context = context
+    this.#balancer = new Balancer(context.deps, spec)
+    this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
+  }
+
+  get descriptor(): number {
+    return this.#fd
+  }
+
+  listen(): Promise<number> {
+    const { sockets, loop } = this.#context
+    const { address: ip, port, descriptor } = this.#spec
+    return Promise.resolve().then(() => {
+      this.#fd = descriptor ?? sockets.listen({ ip, port, kind: 'datagram' })
+      sockets.bufferSizes(this.#fd, socketBufferBytes)
+      // On the wildcard the kernel would answer from the address that it likes best.
+      if (ip === '0.0.0.0' || ip === '::') sockets.tellDestination(this.#fd, ip === '::')
+      loop.add(this.#fd, interest.readable, this)
+      return sockets.localAddress(this.#fd).port
+    })
+  }
+
+  /** Clients of endpoints that left are released, unless those still serve (US53, E21). */
+  update(changes: EndpointChanges): void {
+    this.#balancer.update(changes)
+    const serving = new Set(changes.servingKeys)
+    for (const client of this.#clients.values()) {
+      const { key } = client.target
+      if (!this.#balancer.has(key) && !serving.has(key)) this.end(client, 'endpoint removed')
+    }
+  }
+
+  handOver(): void {
+    this.#isHandedOver = true
+    this.#context.loop.forget(this.#fd)
+    if (this.#clients.size === 0) this.stop()
+  }
+
+  /** Without the service socket there is no way back to the clients (US54). */
+  stop(): void {
+    if (this.#isStopped) return
+    this.#isStopped = true
+    this.#context.outbox.flush(this.#fd)
+    for (const client of this.#clients.values()) this.end(client, 'listener closed')
+    this.#context.loop.closeShared(this.#fd)
+    this.#becomeIdle()
+  }
+
+  cut(): void {
+    this.stop()
+  }
+
+  takeCounts(): ListenerCounts | undefined {
+    return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.has(endpoint))
+  }
+
+  /** Clients have sent: neighbours from the same client are handed on by one call. */
+  ready(): void {
+    const { inbox, deps } = this.#context
+    const count = inbox.receive(this.#fd, 0, inbox.capacity)
+    if (count <= 0) return
+    const now = deps.now()
+    let first = 0
+    let key = this.#keyAt(0)
+    while (first < count) {
+      const from = key
+      let end = first + 1
+      while (end < count && (key = this.#keyAt(end)) === from) end++
+      const client = this.#clients.get(from) ?? this.#admit(from, first)
+      if (client) this.#forward(client, first, end, now)
+      first = end
+    }
+  }
+
+  collect(client: UdpClient): void {
+    const { outbox, udpClients, deps } = this.#context
+    const bytes = outbox.collect(client, this.#fd)
+    if (bytes === -errno.EAGAIN) return
+    if (bytes < 0) {
+      this.#failed(client, bytes)
+      return
+    }
+    client.bytesToClient += bytes
+    client.traffic.bytesToClient += bytes
+    udpClients.answered(client, deps.now())
+  }
+
+  refused(client: UdpClient): void {
+    const error = this.#context.sockets.takeError(client.fd)
+    if (error < 0) this.#failed(client, error)
+  }
+
+  end(client: UdpClient, reason: string): void {
+    if (!this.#clients.delete(client.key)) return
+    const { loop, udpClients, deps } = this.#context
+    loop.close(client.fd)
+    udpClients.remove(client)
+    deps.descriptors.release(1)
+    this.#traffic.active--
+    deps.accessLog?.({
+      service: this.#spec.service,
+      protocol: 'UDP',
+      client: client.name,
+      endpoint: client.target.key,
+      attempts: 1,
+      bytesToEndpoint: client.bytesToEndpoint,
+      bytesToClient: client.bytesToClient,
+      durationMs: Math.round(deps.now() - client.startedAt),
+      end: reason,
+    })
+    if (this.#isHandedOver && this.#clients.size === 0) this.stop()
+  }
+
+  #keyAt(index: number): number | string {
+    const { inbox } = this.#context
+    return addressKey(inbox.names.bytes, inbox.nameOffset(index))
+  }
+
+  #forward(client: UdpClient, first: number, end: number, now: number): void {
+    const { inbox, udpClients, sockets } = this.#context
+    let bytes = 0
+    for (let index = first; index < end; index++) bytes += inbox.length(index)
+    // One who asks at another address of ours wants its answers from there.
+    if (!inbox.hasDestination(first, client.asked)) client.asked = inbox.destination(first)
+    let sent
+    if (end === first + 1) sent = sockets.send(client.fd, inbox.dataAddress(first), bytes)
+    else {
+      for (let index = first; index < end; index++) {
+        inbox.prepare(index, inbox.length(index), connected)
+      }
+      sent = inbox.send(client.fd, first, end)
+    }
+    udpClients.asked(client, now)
+    client.bytesToEndpoint += bytes
+    client.traffic.bytesToEndpoint += bytes
+    if (sent === -errno.ECONNREFUSED) this.#failed(client, sent)
+  }
+
+  /** A socket of its own for a new client; undefined when there is nobody to send to, or nothing to send by. */
+  #admit(key: number | string, index: number): UdpClient | undefined {
+    const { deps, inbox, udpClients, loop } = this.#context
+    const offset = inbox.nameOffset(index)
+    const sender = this.#balancer.usesAffinity ? decodeAddress(inbox.names.view, offset) : undefined
+    const target = this.#balancer.pick(sender?.ip ?? '')
+    const fd = target && this.#takeDescriptor() ? this.#connect(target) : -1
+    if (!target || fd < 0) {
+      this.#traffic.refused++
+      return undefined
+    }
+    const length = this.#spec.address.includes(':') ? maxAddressLength : 16
+    const client = new UdpClient({
+      owner: this,
+      fd,
+      key,
+      address: Uint8Array.from(inbox.names.bytes.subarray(offset, offset + length)),
+      asked: inbox.destination(index),
+      target,
+      traffic: this.#traffic.of(target.key),
+      now: deps.now(),
+    })
+    this.#clients.set(key, client)
+    udpClients.add(client, this.#spec.udpIdleMs)
+    loop.add(fd, interest.readable, client)
+    this.#traffic.active++
+    client.traffic.connections++
+    return client
+  }
+
+  /** Newcomers are worth more than whoever has been silent longest. */
+  #takeDescriptor(): boolean {
+    const { deps, udpClients } = this.#context
+    while (!deps.descriptors.tryTake(1)) {
+      if (udpClients.evictOldest()) continue
+      deps.descriptors.wasShort()
+      deps.warn('no file descriptors left: dropped a datagram; raise the limit of open files')
+      return false
+    }
+    return true
+  }
+
+  #connect(target: Target): number {
+    const { sockets, addressOf, deps } = this.#context
+    const address = addressOf(target)
+    const family = address.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
+    const fd = sockets.open(family, 'datagram')
+    const result = fd < 0 ? fd : sockets.connect(fd, address)
+    if (result >= 0) return fd
+    if (fd >= 0) sockets.close(fd)
+    deps.descriptors.release(1)
+    if (result === -errno.EMFILE || result === -errno.ENFILE) deps.descriptors.wasShort()
+    this.#traffic.of(target.key).dialErrors++
+    deps.warn(`open a socket to an endpoint of ${this.#spec.service}: ${errnoName(result)}`)
+    return result
+  }
+
+  /** The next datagram of this client finds another endpoint (US53). */
+  #failed(client: UdpClient, error: number): void {
+    if (error === -errno.ECONNREFUSED) {
+      this.#balancer.dialFailed(client.target)
+      client.traffic.dialErrors++
+    }
+    this.end(client, errnoName(error))
+  }
+}
+
+/** No address: the socket is connected. */
+const connected = new Uint8Array(0)
+/** Room for a burst; the kernel caps it at net.core.rmem_max and wmem_max. */
+const socketBufferBytes = 1 << 20

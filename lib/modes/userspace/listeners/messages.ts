@@ -1,0 +1,67 @@
+import type { AccessEntry, DataPathName, ListenerSpec } from '../datapath/datapath.js'
+import type { EndpointChanges } from '../datapath/endpoint-changes.js'
+import type { ListenerCounts } from '../datapath/traffic.js'
+
+/** What crosses between the thread that plans and the threads that copy. Plain values only. */
+
+export interface WorkerSettings {
+  readonly dataPath: DataPathName | 'auto'
+  readonly passiveHealth: boolean
+  readonly accessLog: boolean
+  /** See DescriptorBudget. */
+  readonly descriptors: SharedArrayBuffer
+}
+
+/** Listeners to open, to give new endpoints, to close. */
+export interface ListenerChanges {
+  readonly open: readonly ListenerSpec[]
+  readonly update: readonly ListenerSpec[]
+  readonly close: readonly string[]
+  /** See DataPath. */
+  readonly handOver?: readonly string[]
+}
+
+/** As much of that as a worker does in one go. */
+export interface Portion {
+  readonly open: readonly ListenerSpec[]
+  readonly update: readonly (readonly [key: string, changes: EndpointChanges])[]
+  readonly close: readonly string[]
+  readonly handOver: readonly string[]
+}
+
+export type ToWorker =
+  | ({ readonly kind: 'change'; readonly id: number } & Portion)
+  | { readonly kind: 'descriptors'; readonly id: number; readonly keys: readonly string[] }
+  | { readonly kind: 'drain'; readonly id: number; readonly graceMs: number }
+
+/** What became of the listeners to open. */
+export interface OpenOutcome {
+  readonly opened: readonly { readonly key: string; readonly port: number }[]
+  readonly failed: readonly OpenFailure[]
+}
+
+/** The number of a listener's socket in this process. */
+export interface HeldDescriptor {
+  readonly key: string
+  readonly descriptor: number
+}
+
+export interface OpenFailure {
+  readonly key: string
+  /** The system's error code, such as EADDRINUSE. */
+  readonly code: string
+  readonly message: string
+}
+
+export type FromWorker =
+  | { readonly kind: 'ready'; readonly dataPath: DataPathName; readonly note: string }
+  | ({ readonly kind: 'changed'; readonly id: number } & OpenOutcome)
+  | {
+      readonly kind: 'descriptors'
+      readonly id: number
+      readonly descriptors: readonly HeldDescriptor[]
+    }
+  | { readonly kind: 'drained'; readonly id: number }
+  | { readonly kind: 'counts'; readonly counts: readonly ListenerCounts[] }
+  | { readonly kind: 'access'; readonly entries: readonly AccessEntry[] }
+  | { readonly kind: 'warning'; readonly message: string; readonly repeated: number }

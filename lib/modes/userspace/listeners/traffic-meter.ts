@@ -1,0 +1,81 @@
+import type { Meter } from '../../mode.js'
+import type { ListenerCounts } from '../datapath/traffic.js'
+
+/** Pairs of service port and endpoint with numbers of their own; any more are counted as `other`. */
+const maxPairs = 4096
+
+/** Turns the workers' counts into metrics: what only a userspace proxy can know. */
+export class TrafficMeter {
+  readonly #meter: Meter
+  /** Endpoints counted by name, and connections open by listener, of each service port. */
+  readonly #services = new Map<string, ServiceNumbers>()
+  #pairs = 0
+
+  constructor(meter: Meter) {
+    this.#meter = meter
+  }
+
+  record(counts: readonly ListenerCounts[]): void {
+    for (const { key, active, refused, endpoints } of counts) {
+      const { service, protocol } = namesIn(key)
+      const name = `${service}/${protocol}`
+      let numbers = this.#services.get(name)
+      if (!numbers) {
+        numbers = { endpoints: new Set(), active: new Map() }
+        this.#services.set(name, numbers)
+      }
+      numbers.active.set(key, active)
+      const open = [...numbers.active.values()].reduce((sum, one) => sum + one, 0)
+      this.#meter.gauge('service_active_connections', { service, protocol }, open)
+      this.#count('service_refused_connections_total', { service, protocol }, refused)
+      for (const counted of endpoints) {
+        const endpoint = this.#labelOf(numbers, counted.endpoint)
+        const labels = { service, protocol, endpoint }
+        this.#count('service_connections_total', labels, counted.connections)
+        this.#count('service_dial_errors_total', labels, counted.dialErrors)
+        const bytes = 'service_bytes_total'
+        this.#count(bytes, { ...labels, direction: 'to_endpoint' }, counted.bytesToEndpoint)
+        this.#count(bytes, { ...labels, direction: 'to_client' }, counted.bytesToClient)
+        for (const seconds of counted.dialSeconds) {
+          this.#meter.observe('service_dial_duration_seconds', labels, seconds)
+        }
+      }
+    }
+  }
+
+  /** A listener was closed for good; the numbers of its service port go with the last one. */
+  closed(listenerKey: string): void {
+    const { service, protocol } = namesIn(listenerKey)
+    const name = `${service}/${protocol}`
+    const numbers = this.#services.get(name)
+    numbers?.active.delete(listenerKey)
+    if (!numbers || numbers.active.size > 0) return
+    this.#pairs -= numbers.endpoints.size
+    this.#services.delete(name)
+    this.#meter.forget({ service, protocol })
+  }
+
+  #count(name: string, labels: Readonly<Record<string, string>>, by: number): void {
+    if (by > 0) this.#meter.count(name, labels, by)
+  }
+
+  #labelOf(numbers: ServiceNumbers, endpoint: string): string {
+    if (numbers.endpoints.has(endpoint)) return endpoint
+    if (this.#pairs >= maxPairs) return 'other'
+    this.#pairs++
+    numbers.endpoints.add(endpoint)
+    return endpoint
+  }
+}
+
+interface ServiceNumbers {
+  readonly endpoints: Set<string>
+  readonly active: Map<string, number>
+}
+
+/** The parts of a listener's key, `FAMILY namespace/name:port/PROTOCOL LIST`. */
+function namesIn(key: string): { readonly service: string; readonly protocol: string } {
+  const servicePort = key.split(' ')[1] ?? key
+  const slash = servicePort.lastIndexOf('/')
+  return { service: servicePort.slice(0, slash), protocol: servicePort.slice(slash + 1) }
+}

@@ -1,0 +1,134 @@
+/** The thread that copies bytes: one data path, told by messages what to listen on. */
+import { parentPort, workerData } from 'node:worker_threads'
+import { messageOf } from '../../../errors.js'
+import { dataPathLoaders } from '../datapath/data-paths.js'
+import type { AccessEntry, DataPath, DataPathDeps, DataPathName } from '../datapath/datapath.js'
+import { DescriptorBudget } from '../datapath/descriptors.js'
+import type { FromWorker, OpenFailure, ToWorker, WorkerSettings } from './messages.js'
+
+const countsEveryMs = 1000
+const accessLogEveryMs = 100
+const warnEveryMs = 5000
+
+// What a thread is started with has no type of its own; the pool is the only one that starts it.
+const settings = workerData as WorkerSettings
+
+function post(message: FromWorker): void {
+  parentPort?.postMessage(message)
+}
+
+/** Says the same thing at most every few seconds, with the number of times it was meant. */
+function createWarner(): (message: string) => void {
+  const muted = new Map<string, number>()
+  return (message) => {
+    const repeated = muted.get(message)
+    if (repeated !== undefined) {
+      muted.set(message, repeated + 1)
+      return
+    }
+    post({ kind: 'warning', message, repeated: 0 })
+    muted.set(message, 0)
+    setTimeout(() => {
+      const count = muted.get(message) ?? 0
+      muted.delete(message)
+      if (count > 0) post({ kind: 'warning', message, repeated: count })
+    }, warnEveryMs).unref()
+  }
+}
+
+/** Collects entries, so that a busy service port costs one message now and then. */
+function createAccessLog(): (entry: AccessEntry) => void {
+  let entries: AccessEntry[] = []
+  return (entry) => {
+    if (entries.push(entry) > 1) return
+    setTimeout(() => {
+      post({ kind: 'access', entries })
+      entries = []
+    }, accessLogEveryMs)
+  }
+}
+
+async function createDataPath(): Promise<{ readonly path: DataPath; readonly note: string }> {
+  const deps: DataPathDeps = {
+    now: () => performance.now(),
+    random: Math.random,
+    descriptors: new DescriptorBudget(settings.descriptors),
+    passiveHealth: settings.passiveHealth,
+    accessLog: settings.accessLog ? createAccessLog() : undefined,
+    warn: createWarner(),
+  }
+  const wanted: readonly DataPathName[] =
+    settings.dataPath === 'auto' ? ['splice', 'net'] : [settings.dataPath]
+  const notes: string[] = []
+  for (const name of wanted) {
+    try {
+      const create = await dataPathLoaders[name]()
+      return { path: create(deps), note: notes.join('; ') }
+    } catch (error) {
+      notes.push(`data path ${name}: ${messageOf(error)}`)
+    }
+  }
+  throw new Error(notes.join('; '))
+}
+
+const openKeys = new Set<string>()
+
+async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change' }>) {
+  const close = (key: string) => {
+    openKeys.delete(key)
+    return path.close(key)
+  }
+  for (const key of message.close) await close(key)
+  for (const key of message.handOver) {
+    openKeys.delete(key)
+    path.handOver(key)
+  }
+  for (const [key, changes] of message.update) path.update(key, changes)
+  const opened: { key: string; port: number }[] = []
+  const failed: OpenFailure[] = []
+  await Promise.all(
+    message.open.map(async (spec) => {
+      // When another worker failed in the middle of a change, the pool asks for everything again.
+      if (openKeys.has(spec.key)) await close(spec.key)
+      try {
+        opened.push({ key: spec.key, port: await path.open(spec) })
+        openKeys.add(spec.key)
+      } catch (error) {
+        const code = error instanceof Error && 'code' in error ? String(error.code) : 'EFAILED'
+        failed.push({ key: spec.key, code, message: messageOf(error) })
+      }
+    }),
+  )
+  post({ kind: 'changed', id: message.id, opened, failed })
+}
+
+const { path, note } = await createDataPath()
+// Messages are worked off one after the other: a close must not overtake the open before it.
+let previous = Promise.resolve()
+parentPort?.on('message', (message: ToWorker) => {
+  previous = previous.then(async () => {
+    if (message.kind === 'change') {
+      await change(path, message)
+      return
+    }
+    if (message.kind === 'descriptors') {
+      const descriptors = message.keys.flatMap((key) => {
+        const descriptor = path.descriptorOf(key)
+        return descriptor === undefined ? [] : [{ key, descriptor }]
+      })
+      post({ kind: 'descriptors', id: message.id, descriptors })
+      return
+    }
+    await path.drain(message.graceMs)
+    postCounts()
+    post({ kind: 'drained', id: message.id })
+  })
+})
+
+function postCounts(): void {
+  const counts = path.takeCounts()
+  if (counts.length > 0) post({ kind: 'counts', counts })
+}
+
+setInterval(postCounts, countsEveryMs).unref()
+post({ kind: 'ready', dataPath: path.name, note })

@@ -1,0 +1,256 @@
+import type { DesiredService, Verdict } from '../../../state/desired-state.js'
+import { cidrContains, parseIp, type Cidr } from '../../../state/ip.js'
+import type { LocalTraffic } from '../../../state/local-traffic.js'
+import { listFromInside } from './address-plan.js'
+import { filterChains, natChains, type ChainName } from '../names.js'
+import type { EndpointList } from '../plan.js'
+
+/** What of the node the rules depend on. */
+export interface NodeFacts {
+  readonly listenAddress: string
+  readonly listensOnWildcard: boolean
+  /** Where this node reaches its own wildcard listeners (US08). */
+  readonly hostIp: string | undefined
+  /** Undefined: node ports answer on every local address. */
+  readonly nodePortCidrs: readonly Cidr[] | undefined
+  /** Those there are now. */
+  readonly nodePortAddresses: readonly string[]
+  /** Those of them that a socket can stand on. */
+  readonly bindableAddresses: readonly string[]
+  /** Where sockets hold node ports; undefined: on the wildcard. */
+  readonly claimAddresses: readonly string[] | undefined
+  readonly localTraffic: LocalTraffic
+  /** Without a port range each listener needs its own rule against direct access. */
+  readonly guardsEachPort: boolean
+}
+
+/** One rule, with the proxy port still open: only a listener that listens has one. */
+export interface PortalRule {
+  readonly table: 'nat' | 'filter'
+  readonly chain: ChainName
+  readonly comment: string
+  readonly protocol: 'tcp' | 'udp'
+  readonly source?: string
+  readonly inInterface?: string
+  readonly destination?: string
+  /** A port, or the proxy port of that list. */
+  readonly destinationPort: number | EndpointList
+  readonly condition?: 'to local address' | 'redirected'
+  /** Left out while another program holds the node port. */
+  readonly isNodePort?: true
+  readonly target: PortalTarget
+}
+
+export type PortalTarget =
+  /** To the listener on the address of the interface the packet came in by. */
+  | { readonly kind: 'redirect'; readonly list: EndpointList }
+  /** To the listener on that address; empty keeps the packet's own. */
+  | { readonly kind: 'dnat'; readonly address: string; readonly list: EndpointList }
+  | { readonly kind: 'accept' | 'reject' | 'drop' }
+
+/** The rules that lead to the listeners of one service port, or refuse. */
+export function portalRulesOf(
+  service: DesiredService,
+  protocol: 'TCP' | 'UDP',
+  lists: readonly EndpointList[],
+  facts: NodeFacts,
+): readonly PortalRule[] {
+  const writer = new RuleWriter(service, protocol, facts)
+  writer.clusterIp()
+  for (const ip of service.externalIps) writer.externalAddress(ip, [])
+  for (const ip of service.loadBalancerIps) writer.externalAddress(ip, service.sourceRanges)
+  if (service.nodePort !== 0) writer.nodePort()
+  if (service.healthCheckNodePort !== 0) writer.healthCheck()
+  if (facts.guardsEachPort) writer.guards(lists)
+  return writer.rules
+}
+
+/** Who sent the packet, as far as one rule can say. */
+interface Sender {
+  readonly source?: string
+  readonly inInterface?: string
+}
+
+class RuleWriter {
+  readonly rules: PortalRule[] = []
+  readonly #service: DesiredService
+  readonly #facts: NodeFacts
+  readonly #common: { readonly comment: string; readonly protocol: 'tcp' | 'udp' }
+
+  constructor(service: DesiredService, protocol: 'TCP' | 'UDP', facts: NodeFacts) {
+    this.#service = service
+    this.#facts = facts
+    this.#common = {
+      comment: service.portName,
+      protocol: protocol === 'TCP' ? 'tcp' : 'udp',
+    }
+  }
+
+  clusterIp(): void {
+    const { clusterIp, port, internal } = this.#service
+    const place = { destination: clusterIp, destinationPort: port }
+    if (internal === 'reject' || internal === 'drop') {
+      this.#refuse(place, internal)
+      return
+    }
+    this.#nat(natChains.portalsContainer, place, this.#containerTarget(internal))
+    this.#nat(natChains.portalsHost, place, this.#hostTarget(internal))
+  }
+
+  /** An external IP, or a load balancer's, which may be for some sources only (S13). */
+  externalAddress(ip: string, ranges: readonly Cidr[]): void {
+    const place = { destination: ip, destinationPort: this.#service.port }
+    const allowed = this.#allowedSenders(ip, ranges)
+    const { external } = this.#service
+    const fromNode = listFromInside(this.#service)
+    for (const sender of this.#fromPods(allowed)) {
+      this.#nat(
+        natChains.portalsContainer,
+        { ...place, ...sender },
+        this.#containerTarget('cluster'),
+      )
+    }
+    for (const sender of allowed) {
+      const from = { ...place, ...sender }
+      if (external === 'reject' || external === 'drop') this.#refuse(from, external)
+      else this.#nat(natChains.portalsContainer, from, this.#containerTarget(external))
+      if (fromNode) this.#nat(natChains.portalsHost, from, this.#hostTarget(fromNode))
+    }
+    // Whoever was let through by a rule above has another destination by now.
+    if (ranges.length > 0) this.#refuse(place, 'drop')
+  }
+
+  nodePort(): void {
+    const { nodePort, external } = this.#service
+    const { nodePortCidrs, listensOnWildcard, listenAddress } = this.#facts
+    const fromNode = listFromInside(this.#service)
+    const places = nodePortCidrs?.map((cidr) => ({ destination: cidr.text })) ?? [{}]
+    for (const destination of places) {
+      const place = { ...destination, destinationPort: nodePort, isNodePort: true } as const
+      for (const sender of this.#fromPods([{}])) {
+        const from = { ...place, ...sender }
+        this.#nat(natChains.nodePortContainer, from, this.#containerTarget('cluster'))
+      }
+      if (external === 'reject' || external === 'drop') {
+        this.#refuse({ ...place, condition: 'to local address' }, external)
+      } else this.#nat(natChains.nodePortContainer, place, this.#containerTarget(external))
+      if (fromNode) {
+        // The address stays as it is, so that an answer by UDP comes from where the question went.
+        const address = listensOnWildcard ? '' : listenAddress
+        this.#nat(natChains.nodePortHost, place, { kind: 'dnat', address, list: fromNode })
+      }
+    }
+    for (const list of this.#listsOfNodePort()) {
+      this.#filter(filterChains.nonLocal, {
+        destinationPort: list,
+        isNodePort: true,
+        condition: 'redirected',
+        target: { kind: 'accept' },
+      })
+    }
+  }
+
+  /** Load balancers ask there whether this node has endpoints (S20), also past a closed INPUT. */
+  healthCheck(): void {
+    this.#filter(filterChains.nonLocal, {
+      protocol: 'tcp',
+      comment: `${this.#service.portName} health check node port`,
+      destinationPort: this.#service.healthCheckNodePort,
+      target: { kind: 'accept' },
+    })
+  }
+
+  guards(lists: readonly EndpointList[]): void {
+    for (const list of lists) {
+      this.#filter(filterChains.direct, {
+        destinationPort: list,
+        target: { kind: 'reject' },
+      })
+    }
+  }
+
+  #listsOfNodePort(): ReadonlySet<EndpointList> {
+    const { external } = this.#service
+    const lists = new Set<EndpointList>()
+    if (external === 'cluster' || external === 'local') lists.add(external)
+    if (this.#fromPods([{}]).length > 0) lists.add('cluster')
+    return lists
+  }
+
+  /** Pods of this node that use all endpoints although outsiders may not (S18). */
+  #fromPods(allowed: readonly Sender[]): readonly Sender[] {
+    const { externalPolicyLocal, clusterEndpoints } = this.#service
+    if (!externalPolicyLocal || clusterEndpoints.length === 0) return []
+    const local = this.#facts.localTraffic
+    switch (local.by) {
+      case 'none':
+        return []
+      case 'cidrs':
+        return allowed.flatMap(({ source }) =>
+          local.cidrs.flatMap((cidr) => intersect(source, cidr) ?? []),
+        )
+      case 'interface':
+        return allowed.map((sender) => ({ ...sender, inInterface: local.name }))
+      case 'interface-prefix':
+        return allowed.map((sender) => ({ ...sender, inInterface: `${local.prefix}+` }))
+    }
+  }
+
+  #allowedSenders(ip: string, ranges: readonly Cidr[]): readonly Sender[] {
+    if (ranges.length === 0) return [{}]
+    const hostIp = this.#facts.hostIp === undefined ? undefined : parseIp(this.#facts.hostIp)
+    // A packet of this node to an address bound on it carries that address as its source (S35).
+    const isNodeAllowed = hostIp && ranges.some((range) => cidrContains(range, hostIp))
+    return [
+      ...ranges.map(({ text }) => ({ source: text })),
+      ...(isNodeAllowed ? [{ source: ip }] : []),
+    ]
+  }
+
+  #containerTarget(list: EndpointList): PortalTarget {
+    const { listensOnWildcard, listenAddress } = this.#facts
+    return listensOnWildcard
+      ? { kind: 'redirect', list }
+      : { kind: 'dnat', address: listenAddress, list }
+  }
+
+  #hostTarget(list: EndpointList): PortalTarget {
+    const { listensOnWildcard, listenAddress, hostIp } = this.#facts
+    if (!listensOnWildcard) return { kind: 'dnat', address: listenAddress, list }
+    return hostIp === undefined
+      ? { kind: 'redirect', list }
+      : { kind: 'dnat', address: hostIp, list }
+  }
+
+  #nat(chain: ChainName, place: Place, target: PortalTarget): void {
+    this.rules.push({ table: 'nat', chain, ...this.#common, ...place, target })
+  }
+
+  #refuse(place: Place, verdict: Extract<Verdict, 'reject' | 'drop'>): void {
+    this.#filter(filterChains.refuse, { ...place, target: { kind: verdict } })
+  }
+
+  #filter(
+    chain: ChainName,
+    rule: Place & Pick<PortalRule, 'target'> & Partial<Pick<PortalRule, 'protocol' | 'comment'>>,
+  ): void {
+    this.rules.push({ table: 'filter', chain, ...this.#common, ...rule })
+  }
+}
+
+type Place = Pick<PortalRule, 'destinationPort'> &
+  Partial<Pick<PortalRule, 'destination' | 'condition' | 'source' | 'inInterface' | 'isNodePort'>>
+
+/** CIDRs are nested or disjoint: their intersection is the smaller one, or nothing. */
+function intersect(source: string | undefined, cidr: Cidr): Sender | undefined {
+  if (source === undefined) return { source: cidr.text }
+  const [address = '', prefix] = source.split('/')
+  const other = parseIp(address)
+  if (!other) return undefined
+  const otherPrefix = prefix === undefined ? Infinity : Number(prefix)
+  if (cidrContains(cidr, other) && otherPrefix >= cidr.prefix) return { source }
+  const network = parseIp(cidr.text.split('/')[0] ?? '')
+  if (!network || otherPrefix === Infinity) return undefined
+  const hostBits = BigInt((cidr.family === 'IPv4' ? 32 : 128) - otherPrefix)
+  return network.value >> hostBits === other.value >> hostBits ? { source: cidr.text } : undefined
+}

@@ -1,0 +1,91 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { messageOf } from '../../../errors.js'
+import type { Conntrack, UdpFlow } from '../../../kernel/conntrack.js'
+import type { IpFamily } from '../../../state/ip.js'
+import type { Log, Meter } from '../../mode.js'
+
+/** For addresses that UDP clients send to, `ip:port`: the proxy ports their packets may go to. */
+export type Redirections = ReadonlyMap<string, ReadonlySet<number>>
+
+export interface UdpFlowCleanerDeps {
+  readonly log: Log
+  readonly meter: Meter
+  readonly openTable?: () => Promise<Pick<Conntrack, 'deleteUdp'>>
+}
+
+/**
+ * The kernel sends every packet of a UDP flow where its first one went, and looks at no rule
+ * again while packets keep coming. So when the rules of a Service change, flows that lead to a
+ * listener that is gone, or to none at all, are deleted (US55, CT07). A sync waits for that, but
+ * not for long: a large table takes its time.
+ */
+export class UdpFlowCleaner {
+  readonly #deps: UdpFlowCleanerDeps
+  #table: Promise<Pick<Conntrack, 'deleteUdp'>> | undefined
+  readonly #waiting = new Map<IpFamily, Redirections>()
+  #running: Promise<void> | undefined
+
+  constructor(deps: UdpFlowCleanerDeps) {
+    this.#deps = deps
+  }
+
+  /** Resolves when it is done, or after a while, with the rest under way. */
+  async clean(family: IpFamily, redirections: Redirections): Promise<void> {
+    if (redirections.size === 0) return
+    this.#waiting.set(family, new Map([...(this.#waiting.get(family) ?? []), ...redirections]))
+    this.#running ??= this.#work().finally(() => (this.#running = undefined))
+    const waited = new AbortController()
+    const patience = sleep(patienceMs, undefined, { signal: waited.signal, ref: false })
+    await Promise.race([this.#running, patience.catch(() => undefined)])
+    waited.abort()
+  }
+
+  /**
+   * Once no rule leads to these ports any more, and soon nobody listens there: a client that keeps
+   * its socket would be refused as long as it keeps trying.
+   */
+  async forget(family: IpFamily, proxyPorts: ReadonlySet<number>): Promise<void> {
+    await this.#running
+    if (proxyPorts.size === 0) return
+    await this.#delete(
+      family,
+      (flow) => flow.answeredBy !== flow.destination && proxyPorts.has(portOf(flow)),
+    )
+  }
+
+  async #work(): Promise<void> {
+    for (const [family, redirections] of this.#waiting) {
+      this.#waiting.delete(family)
+      await this.#delete(family, (flow) => isStale(flow, redirections))
+    }
+  }
+
+  async #delete(family: IpFamily, isWanted: (flow: UdpFlow) => boolean): Promise<void> {
+    const { log, meter, openTable = openConntrack } = this.#deps
+    try {
+      this.#table ??= openTable()
+      const table = await this.#table
+      const { deleted } = await table.deleteUdp(family, isWanted)
+      meter.count('conntrack_reconciler_deleted_entries_total', { ip_family: family }, deleted)
+      if (deleted > 0) log.info({ family, deleted }, 'deleted stale UDP flows')
+    } catch (error) {
+      log.warn({ family, error: messageOf(error) }, 'stale UDP flows could not be deleted')
+    }
+  }
+}
+
+const patienceMs = 250
+
+/** It speaks netlink through koffi, which not every node can load. */
+async function openConntrack(): Promise<Conntrack> {
+  return new (await import('../../../kernel/conntrack.js')).Conntrack()
+}
+
+function isStale(flow: UdpFlow, redirections: Redirections): boolean {
+  const ports = redirections.get(flow.destination)
+  return ports !== undefined && !ports.has(portOf(flow))
+}
+
+function portOf({ answeredBy }: UdpFlow): number {
+  return Number(answeredBy.slice(answeredBy.lastIndexOf(':') + 1))
+}

@@ -1,0 +1,74 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import type { IncomingMessage } from 'node:http'
+import { ConfigError, messageOf } from '../../errors.js'
+import type { HostPort } from '../../config/addresses.js'
+import type { PageAccess, Refusal } from '../server.js'
+
+export interface DashboardFiles {
+  readonly tokenFile: string
+  readonly tlsCertFile: string
+  readonly tlsKeyFile: string
+}
+
+/** Reads what decides who may look. Throws ConfigError that names the file. */
+export async function dashboardAccess(
+  { host }: HostPort,
+  { tokenFile, tlsCertFile, tlsKeyFile }: DashboardFiles,
+): Promise<PageAccess> {
+  const token = tokenFile === '' ? '' : (await read('dashboardTokenFile', tokenFile)).toString()
+  const secret = token.trim()
+  if (tokenFile !== '' && secret.length < shortestToken) {
+    throw new ConfigError(
+      `dashboardTokenFile: ${tokenFile} holds no token of ${shortestToken} characters or more; \`openssl rand -hex 16\` makes one`,
+    )
+  }
+  const tls =
+    tlsCertFile === ''
+      ? undefined
+      : {
+          cert: await read('dashboardTLSCertFile', tlsCertFile),
+          key: await read('dashboardTLSKeyFile', tlsKeyFile),
+        }
+  return {
+    host,
+    fallsForward: false,
+    tls,
+    refusal: secret === '' ? () => undefined : (request) => refusalOf(request, secret, !!tls),
+  }
+}
+
+const shortestToken = 16
+const cookieName = 'kube-proxy-dashboard'
+
+/** The token comes as a bearer, or once in the address, from where it moves into a cookie. */
+function refusalOf(request: IncomingMessage, secret: string, isTls: boolean): Refusal | undefined {
+  const { authorization = '', cookie = '' } = request.headers
+  if (isSame(authorization.replace(/^Bearer /, ''), secret)) return undefined
+  const cookies = cookie.split(/; */).map((pair) => pair.split('='))
+  const [, kept = ''] = cookies.find(([name]) => name === cookieName) ?? []
+  if (isSame(kept, digestOf(secret).toString('hex'))) return undefined
+  const { searchParams } = new URL(request.url ?? '/', 'http://page')
+  if (!isSame(searchParams.get('token') ?? '', secret)) {
+    const text = 'say the token: /?token=…, or Authorization: Bearer …'
+    return { status: 401, text, headers: { 'www-authenticate': 'Bearer' } }
+  }
+  const flags = `HttpOnly; SameSite=Strict; Path=/${isTls ? '; Secure' : ''}`
+  const value = `${cookieName}=${digestOf(secret).toString('hex')}; ${flags}`
+  return { status: 303, text: '', headers: { location: '/', 'set-cookie': value } }
+}
+
+const digestOf = (text: string) => createHash('sha256').update(text).digest()
+
+/** In the same time, however much of it is right. */
+function isSame(given: string, wanted: string): boolean {
+  return timingSafeEqual(digestOf(given), digestOf(wanted))
+}
+
+async function read(key: string, path: string): Promise<Buffer> {
+  try {
+    return await readFile(path)
+  } catch (error) {
+    throw new ConfigError(`${key}: ${path} cannot be read: ${messageOf(error)}`, { cause: error })
+  }
+}

@@ -1,0 +1,81 @@
+import { parseIp } from '../../state/ip.js'
+import type { ObjectKind, ObjectSink } from '../../sources/source.js'
+
+/**
+ * Which pod is behind an address, as EndpointSlices say. The proxy itself has no use for names,
+ * so they are read on the way to it, and only while there is a page to show them.
+ */
+export class PodNames {
+  /** By `namespace/name` of the Service, then of the slice, then by address. */
+  readonly #services = new Map<string, Map<string, ReadonlyMap<string, string>>>()
+  /** The Service of each slice: a label may change. */
+  readonly #owners = new Map<string, string>()
+
+  /** Names of the pods behind a Service, by address. */
+  of(service: string): ReadonlyMap<string, string> {
+    const slices = this.#services.get(service)?.values() ?? []
+    return new Map([...slices].flatMap((names) => [...names]))
+  }
+
+  /** Reads along with another sink. */
+  readingAlong(sink: ObjectSink): ObjectSink {
+    return {
+      upsert: (kind, raw) => {
+        if (kind === 'EndpointSlice') this.#upsert(raw)
+        sink.upsert(kind, raw)
+      },
+      remove: (kind: ObjectKind, namespace, name) => {
+        if (kind === 'EndpointSlice') this.#remove(`${namespace}/${name}`)
+        sink.remove(kind, namespace, name)
+      },
+      synced: (kind) => sink.synced(kind),
+      failed: (message) => sink.failed(message),
+    }
+  }
+
+  #upsert(raw: unknown): void {
+    const { namespace = 'default', name, labels } = fields(fields(raw)['metadata'])
+    const service = fields(labels)['kubernetes.io/service-name']
+    if (typeof namespace !== 'string' || typeof name !== 'string') return
+    const slice = `${namespace}/${name}`
+    this.#remove(slice)
+    const names = namesIn(fields(raw)['endpoints'])
+    if (typeof service !== 'string' || names.size === 0) return
+    const owner = `${namespace}/${service}`
+    const slices = this.#services.get(owner) ?? new Map<string, ReadonlyMap<string, string>>()
+    this.#services.set(owner, slices.set(slice, names))
+    this.#owners.set(slice, owner)
+  }
+
+  #remove(slice: string): void {
+    const owner = this.#owners.get(slice)
+    if (owner === undefined) return
+    this.#owners.delete(slice)
+    const slices = this.#services.get(owner)
+    slices?.delete(slice)
+    if (slices?.size === 0) this.#services.delete(owner)
+  }
+}
+
+function namesIn(endpoints: unknown): ReadonlyMap<string, string> {
+  const names = new Map<string, string>()
+  for (const endpoint of list(endpoints)) {
+    const { addresses, targetRef } = fields(endpoint)
+    const { kind, name } = fields(targetRef)
+    if (kind !== 'Pod' || typeof name !== 'string' || name === '') continue
+    for (const address of list(addresses)) {
+      const ip = typeof address === 'string' ? parseIp(address) : undefined
+      if (ip) names.set(ip.text, name)
+    }
+  }
+  return names
+}
+
+/** Objects come as they were sent: nothing about them is sure. */
+function fields(value: unknown): Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null ? { ...value } : {}
+}
+
+function list(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value : []
+}

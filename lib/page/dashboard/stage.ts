@@ -1,0 +1,133 @@
+import { ConfigError } from '../../errors.js'
+import { explainRules } from '../words/explain-rules.js'
+import { liveView, selected, type Selection, type Shown } from './live-view.js'
+import { changedLines, ownLines } from '../rule-lines.js'
+import { PersistentMap } from '../../state/persistent-map.js'
+import type { AnswerCount, PageCommand, RulesView, View } from '../view.js'
+import type { DesiredState } from '../../state/desired-state.js'
+import type { ModeName, ModeSettings, Planner } from '../../modes/mode.js'
+import type { PodNames } from './pod-names.js'
+import type { Stage } from '../server.js'
+
+export interface DashboardDeps {
+  readonly mode: ModeName
+  readonly settings: ModeSettings
+  readonly nodeName: string
+  readonly planner: Planner
+  readonly podNames: PodNames
+  /** Connections so far, by endpoint of a service port. */
+  readonly count: (state: DesiredState, service: string) => Promise<readonly AnswerCount[]>
+}
+
+/** What the page shows of a daemon that runs. Choosing what to look at is all it can be told. */
+export class DashboardStage implements Stage {
+  readonly #deps: DashboardDeps
+  readonly #listeners = new Set<() => void>()
+  #selection: Selection = {
+    service: '',
+    sender: 'client-pod',
+    target: 'ClusterIP',
+    family: 'IPv4',
+  }
+  #states: readonly DesiredState[] = []
+  #answers: readonly AnswerCount[] = []
+  #rules: RulesView
+  #before:
+    { readonly of: string; readonly lines: readonly string[]; readonly known: string } | undefined
+  #view: View | undefined
+
+  constructor(deps: DashboardDeps) {
+    this.#deps = deps
+    this.#rules = { mode: deps.mode, modes: [deps.mode], lines: [], lastChange: '' }
+  }
+
+  /** The objects have changed. Costs next to nothing while nobody looks. */
+  changed(states: readonly DesiredState[]): void {
+    this.#states = states
+    this.#tell()
+  }
+
+  view(): View {
+    if (this.#view) return this.#view
+    const { mode, settings, nodeName } = this.#deps
+    const shown = selected(this.#states, this.#selection)
+    const podNames = shown ? this.#namesOf(shown) : new Map<string, string>()
+    if (shown) this.#refreshRules(shown, podNames)
+    this.#view = liveView({
+      ...{ mode, settings, nodeName, states: this.#states, selection: this.#selection },
+      ...{ rules: this.#rules, answers: this.#answers, podNames },
+    })
+    return this.#view
+  }
+
+  subscribe(listener: () => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  perform(command: PageCommand): Promise<void> {
+    switch (command.do) {
+      case 'select':
+        this.#selection = { ...this.#selection, service: command.service }
+        this.#answers = []
+        break
+      case 'sender':
+        this.#selection = { ...this.#selection, sender: command.sender }
+        break
+      case 'target':
+        this.#selection = { ...this.#selection, target: command.target }
+        break
+      case 'family':
+        this.#selection = { ...this.#selection, family: command.family }
+        this.#answers = []
+        break
+      default:
+        return Promise.reject(new ConfigError('this page only shows; use kubectl to change'))
+    }
+    this.#tell()
+    return Promise.resolve()
+  }
+
+  /** Counts while somebody looks. */
+  async count(): Promise<void> {
+    if (this.#listeners.size === 0) return
+    const shown = selected(this.#states, this.#selection)
+    if (!shown) return
+    const answers = await this.#deps.count(shown.state, shown.service.key)
+    if (JSON.stringify(answers) === JSON.stringify(this.#answers)) return
+    this.#answers = answers
+    this.#tell()
+  }
+
+  #namesOf({ service }: Shown): ReadonlyMap<string, string> {
+    const { namespace, name } = service.name
+    return this.#deps.podNames.of(`${namespace}/${name}`)
+  }
+
+  #refreshRules({ state, service }: Shown, podNames: ReadonlyMap<string, string>): void {
+    const { mode, planner } = this.#deps
+    const only = { ...state, services: PersistentMap.from([[service.key, service]]) }
+    const lines = ownLines(planner, only)
+    const of = `${state.family} ${service.key}`
+    const known = JSON.stringify([lines, ...podNames])
+    if (this.#before?.of === of && this.#before.known === known) return
+    const before = this.#before?.of === of ? this.#before.lines : lines
+    this.#before = { of, lines, known }
+    const changed = changedLines(before, lines)
+    const texts = changed.map(({ text }) => text)
+    const words = explainRules(mode, texts, { podAt: (ip) => podNames.get(ip) })
+    this.#rules = {
+      ...this.#rules,
+      lines: changed.map((line, index) => ({
+        ...line,
+        words: words[index]?.words ?? '',
+        object: words[index]?.object ?? '',
+      })),
+    }
+  }
+
+  #tell(): void {
+    this.#view = undefined
+    for (const listener of this.#listeners) listener()
+  }
+}

@@ -1,0 +1,239 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { hostPort, parseIp } from '../state/ip.js'
+import { messageOf } from '../errors.js'
+import { parsePageCommand } from './commands.js'
+import type { ObjectLine, PageCommand, View } from './view.js'
+
+/**
+ * What the page shows and steers. This is the seam for a page over something else than the
+ * playground: a source of views without `perform` (and with `isReadOnly` in its views) is served
+ * with every control hidden, and whoever sends a command is refused.
+ */
+export interface Stage {
+  view(): View
+  /** Calls back after every change until the returned function is called. */
+  subscribe(listener: () => void): () => void
+  /** Resolves once it is done; rejects with what the learner should read. */
+  perform?(command: PageCommand): Promise<void>
+  /** An object as YAML; undefined when there is none. */
+  yaml?(line: ObjectLine): string | undefined
+}
+
+const scripts = [
+  ...['page', 'controls', 'element', 'picture', 'picture-layout', 'packets', 'path-panel'],
+  ...['traffic-panel', 'rules-panel', 'timeline-panel', 'lessons-panel', 'yaml-panel', 'send'],
+]
+
+const assets: Readonly<Record<string, readonly [file: string, type: string]>> = {
+  '/': ['index.html', 'text/html; charset=utf-8'],
+  '/style.css': ['style.css', 'text/css; charset=utf-8'],
+  ...Object.fromEntries(
+    scripts.map((name) => [`/${name}.js`, [`${name}.js`, 'text/javascript; charset=utf-8']]),
+  ),
+}
+
+const headers = {
+  'content-security-policy':
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'x-content-type-options': 'nosniff',
+  'referrer-policy': 'no-referrer',
+  'cache-control': 'no-store',
+} as const
+
+/** Who may open the page, and how; the playground's is for this machine alone. */
+export interface PageAccess {
+  readonly host: string
+  /** Whether to take the next port where one is taken. */
+  readonly fallsForward: boolean
+  /** Certificate and key; undefined: plain HTTP. */
+  readonly tls: { readonly cert: Buffer; readonly key: Buffer } | undefined
+  /** What to answer to whoever may not read; undefined for all who may. */
+  refusal(request: IncomingMessage): Refusal | undefined
+}
+
+export interface Refusal {
+  readonly status: number
+  readonly text: string
+  readonly headers?: Readonly<Record<string, string>>
+}
+
+const thisMachine: PageAccess = {
+  host: '127.0.0.1',
+  fallsForward: true,
+  tls: undefined,
+  refusal: () => undefined,
+}
+
+const maximumBody = 131_072
+/** Traffic changes the view all the time; nobody reads faster. */
+const frameMs = 100
+
+/** Serves the page on loopback from `port` on, or from the next one that is free; to its URL. */
+export class PageServer {
+  readonly #stage: Stage
+  readonly #access: PageAccess
+  readonly #server: Server
+  #port = 0
+
+  private constructor(stage: Stage, access: PageAccess) {
+    this.#stage = stage
+    this.#access = access
+    const answer = (request: IncomingMessage, response: ServerResponse) => {
+      this.#answer(request, response).catch((error: unknown) => {
+        if (response.headersSent) response.end()
+        else reply(response, 500, messageOf(error))
+      })
+    }
+    this.#server = access.tls ? createTlsServer(access.tls, answer) : createServer(answer)
+  }
+
+  static async listen(stage: Stage, port: number, access = thisMachine): Promise<PageServer> {
+    const page = new PageServer(stage, access)
+    for (let tried = 0; ; tried++) {
+      try {
+        page.#server.listen(port === 0 ? 0 : port + tried, access.host)
+        await once(page.#server, 'listening')
+        const address = page.#server.address()
+        page.#port = typeof address === 'object' && address ? address.port : port
+        return page
+      } catch (error) {
+        const isTaken = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE'
+        if (!isTaken || !access.fallsForward || tried >= 20) throw error
+      }
+    }
+  }
+
+  get url(): string {
+    const { tls, host } = this.#access
+    return `${tls ? 'https' : 'http'}://${hostPort(host, this.#port)}`
+  }
+
+  async close(): Promise<void> {
+    const closed = once(this.#server, 'close')
+    this.#server.close()
+    this.#server.closeAllConnections()
+    await closed
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    // A name that somebody else's DNS points here must not reach this page (DNS rebinding).
+    if (!this.#isOurs(request.headers.host)) {
+      reply(response, 403, 'foreign Host header')
+      return
+    }
+    const refusal = this.#access.refusal(request)
+    if (refusal) {
+      reply(response, refusal.status, refusal.text, refusal.headers)
+      return
+    }
+    const { pathname, searchParams } = new URL(request.url ?? '/', this.url)
+    if (request.method === 'POST' && pathname === '/command') {
+      return this.#command(request, response)
+    }
+    if (request.method !== 'GET') {
+      reply(response, 405, 'only GET, and POST /command')
+      return
+    }
+    if (pathname === '/events') {
+      this.#events(response)
+      return
+    }
+    if (pathname === '/object') {
+      const part = (key: string) => searchParams.get(key) ?? ''
+      const [apiVersion, kind] = [part('apiVersion'), part('kind')]
+      const line = { apiVersion, kind, namespace: part('namespace'), name: part('name') }
+      const yaml = this.#stage.yaml?.(line)
+      reply(response, yaml === undefined ? 404 : 200, yaml ?? `there is no ${kind} ${line.name}`)
+      return
+    }
+    const asset = Object.hasOwn(assets, pathname) ? assets[pathname] : undefined
+    if (!asset) {
+      reply(response, 404, 'no such page')
+      return
+    }
+    const [file, type] = asset
+    const content = await readFile(new URL(`browser/${file}`, import.meta.url))
+    response.writeHead(200, { ...headers, 'content-type': type }).end(content)
+  }
+
+  #isOurs(name: string | undefined): boolean {
+    const { host } = this.#access
+    const isLocal = host === '127.0.0.1' || host === '::1'
+    // Whoever listens everywhere is reached by addresses only; a name may be anybody's.
+    const [, address = ''] = /^\[?([0-9a-fA-F.:]+?)\]?(?::\d+)?$/.exec(name ?? '') ?? []
+    if (host === '0.0.0.0' || host === '::') return parseIp(address) !== undefined
+    return name === hostPort(host, this.#port) || (isLocal && name === `localhost:${this.#port}`)
+  }
+
+  async #command(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (!this.#stage.perform) {
+      reply(response, 405, 'this page only shows')
+      return
+    }
+    const { origin } = request.headers
+    if (origin !== undefined && !this.#isOurs(origin.replace(/^https?:\/\//, ''))) {
+      reply(response, 403, 'foreign Origin header')
+      return
+    }
+    // Forms of other sites cannot send this type without asking first.
+    if (request.headers['content-type'] !== 'application/json') {
+      reply(response, 415, 'send application/json')
+      return
+    }
+    let body = ''
+    for await (const chunk of request.setEncoding('utf8')) {
+      body += String(chunk)
+      if (body.length > maximumBody) {
+        reply(response, 413, 'the command is too long')
+        return
+      }
+    }
+    const command = parsePageCommand(body)
+    if (!command) {
+      reply(response, 400, 'this is no command of the page')
+      return
+    }
+    try {
+      await this.#stage.perform(command)
+      reply(response, 200, '')
+    } catch (error) {
+      reply(response, 409, messageOf(error))
+    }
+  }
+
+  #events(response: ServerResponse): void {
+    response.writeHead(200, { ...headers, 'content-type': 'text/event-stream' })
+    let timer: NodeJS.Timeout | undefined
+    /** What this reader knows already: only parts that differ are sent again. */
+    const sent = new Map<string, string>()
+    const send = () => {
+      timer = undefined
+      const fresh = Object.entries(this.#stage.view()).flatMap(([key, value]) => {
+        const text = JSON.stringify(value)
+        if (sent.get(key) === text) return []
+        sent.set(key, text)
+        return [`${JSON.stringify(key)}:${text}`]
+      })
+      if (fresh.length > 0) response.write(`data: {${fresh.join(',')}}\n\n`)
+    }
+    send()
+    const unsubscribe = this.#stage.subscribe(() => (timer ??= setTimeout(send, frameMs)))
+    response.on('close', () => {
+      unsubscribe()
+      clearTimeout(timer)
+    })
+  }
+}
+
+function reply(
+  response: ServerResponse,
+  status: number,
+  text: string,
+  more: Readonly<Record<string, string>> = {},
+): void {
+  const type = 'text/plain; charset=utf-8'
+  response.writeHead(status, { ...headers, 'content-type': type, ...more }).end(text)
+}

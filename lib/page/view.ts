@@ -1,0 +1,241 @@
+/** What the page is told: plain data that both sides understand. Imports nothing, as a browser reads it too. */
+
+/** `backend` is a pod of the Service itself, which may reach itself. */
+export type Sender = 'client-pod' | 'node' | 'outside' | 'backend'
+
+/**
+ * Everything the page shows. Who serves it without controls (a dashboard over a live daemon)
+ * leaves `lessons`, `objects`, `timeline` empty and sets `isReadOnly`: the page hides what it
+ * then cannot do.
+ */
+export interface View {
+  readonly isReadOnly: boolean
+  /** How the scene came to its rights, such as `as root`; one line under the title. */
+  readonly where: string
+  /** What cannot be shown where this runs, and why; a sentence each. */
+  readonly limits: readonly string[]
+  /** What the daemon runs in. */
+  readonly mode: string
+  /** Modes that can run here. */
+  readonly modes: readonly string[]
+  /** In userspace mode: it listens at the addresses of Services, and no rule leads to it. */
+  readonly listensItself: boolean
+  /** Of ipvs. */
+  readonly scheduler: string
+  /** A switch of mode or a run of requests is under way. */
+  readonly busy: string
+  /** IP families of the Service, where there is a choice; then which one is shown. */
+  readonly families: readonly IpFamily[]
+  readonly family: IpFamily | ''
+  /** All Services, by `namespace/name`. */
+  readonly services: readonly ServiceLine[]
+  /** The one that everything below is about. */
+  readonly service: ServiceView
+  /** The pods of the Service. */
+  readonly pods: readonly PodView[]
+  /** What to call the node and all others; a pod's `node` says which of the two. */
+  readonly nodeNames?: readonly [here: string, elsewhere: string]
+  readonly replicas: number
+  readonly sender: Sender
+  /** Who can be sent from. */
+  readonly senders: readonly Sender[]
+  readonly target: TargetView
+  readonly targets: readonly TargetView[]
+  readonly path: PathView
+  readonly counters: CountersView
+  readonly continuous: boolean
+  /** Answers by pod, in the order of first answers. */
+  readonly answers: readonly AnswerCount[]
+  readonly asked: number
+  /** The latest requests, newest first. */
+  readonly log: readonly LogEntry[]
+  readonly rules: RulesView
+  readonly timeline: TimelineView | null
+  readonly lessons: readonly LessonView[]
+  readonly objects: readonly ObjectLine[]
+  /** Lines for a terminal that do what was done last. */
+  readonly kubectl: string
+  readonly kubeconfig: string
+}
+
+export type IpFamily = 'IPv4' | 'IPv6'
+
+export interface ServiceLine {
+  readonly key: string
+  readonly type: string
+  readonly clusterIp: string
+  readonly ports: string
+}
+
+export type ServiceType = 'ClusterIP' | 'NodePort' | 'LoadBalancer'
+
+export interface ServiceView {
+  /** `namespace/name` */
+  readonly name: string
+  readonly type: string
+  readonly protocol: 'TCP' | 'UDP'
+  readonly clusterIp: string
+  readonly port: number
+  /** 0 when it has none. */
+  readonly nodePort: number
+  /** Empty when it has none. */
+  readonly loadBalancerIp: string
+  readonly affinity: boolean
+  readonly internalPolicy: Policy
+  readonly externalPolicy: Policy
+  readonly sourceRanges: readonly string[]
+}
+
+export type Policy = 'Cluster' | 'Local'
+
+export interface PodView {
+  readonly name: string
+  readonly ip: string
+  readonly node: string
+  /** `stopped`: the pod is there, its process is not. */
+  readonly state: 'ready' | 'starting' | 'not ready' | 'stopped' | 'terminating'
+}
+
+export interface TargetView {
+  readonly name: 'ClusterIP' | 'NodePort' | 'LoadBalancer'
+  readonly address: string
+}
+
+export interface HopView {
+  readonly where: string
+  readonly rule: string
+  readonly why: string
+}
+
+export interface WayView {
+  readonly probability: number
+  readonly verdict: string
+  readonly end: 'pod' | 'stopped' | 'elsewhere'
+  /** Where it ends, if at a pod. */
+  readonly pod: string
+  /** The backend sees an address of the node. */
+  readonly isMasqueraded: boolean
+  readonly hops: readonly HopView[]
+}
+
+export interface PathView {
+  /** Hops that all connections share, then the ways they may go. */
+  readonly shared: readonly HopView[]
+  readonly ways: readonly WayView[]
+  /** Why there is no path to show; empty if there is one. */
+  readonly note: string
+}
+
+/** What the kernel, or the proxy itself, has counted. */
+export interface CountersView {
+  /** By `HopView.rule`: packets that matched it. */
+  readonly rules: Readonly<Record<string, number>>
+  /** By endpoint `ip:port`: connections. */
+  readonly endpoints: Readonly<Record<string, number>>
+  /** Where the numbers are from, and what they are not. */
+  readonly note: string
+}
+
+export const noCounters: CountersView = { rules: {}, endpoints: {}, note: '' }
+
+export interface AnswerCount {
+  readonly name: string
+  readonly count: number
+}
+
+export interface LogEntry {
+  readonly number: number
+  readonly sender: Sender
+  readonly target: string
+  readonly mode: string
+  /** Pod that answered, or what happened instead. */
+  readonly answer: string
+  readonly isAnswered: boolean
+  /** The address the pod saw. */
+  readonly source: string
+  /** Whether that is the address of whoever asked. */
+  readonly isSourceKept: boolean
+  readonly milliseconds: number
+}
+
+export interface RulesView {
+  /** Whose rules these are; not always the mode that runs. */
+  readonly mode: string
+  /** Modes whose rules can be shown: all there are, as making rules needs no kernel. */
+  readonly modes: readonly string[]
+  readonly lines: readonly RuleLine[]
+  /** What made the last difference, in words. */
+  readonly lastChange: string
+}
+
+export interface RuleLine {
+  readonly text: string
+  readonly change: 'same' | 'added' | 'removed'
+  readonly words: string
+  readonly object: string
+}
+
+/** From a change in the cluster to the first connection that profits from it. */
+export interface TimelineView {
+  readonly title: string
+  readonly steps: readonly TimelineStep[]
+  /** What is missing, and why; empty when all was measured. */
+  readonly note: string
+}
+
+export interface TimelineStep {
+  readonly name: string
+  readonly what: string
+  /** Since the first step. */
+  readonly atMs: number
+}
+
+export interface LessonView {
+  readonly id: string
+  readonly title: string
+  /** Why it matters, in two or three sentences. */
+  readonly story: string
+  /** Such as `needs iptables mode`, where that is not here; empty when nothing is missing. */
+  readonly missing: string
+  readonly tasks: readonly TaskView[]
+  readonly isActive: boolean
+  readonly isDone: boolean
+  /** What was learned; shown when done. */
+  readonly moral: string
+}
+
+export interface TaskView {
+  readonly words: string
+  readonly isDone: boolean
+}
+
+export interface ObjectLine {
+  readonly apiVersion: string
+  readonly kind: string
+  readonly namespace: string
+  readonly name: string
+}
+
+export const podActions = ['terminate', 'kill', 'revive', 'unready', 'ready'] as const
+export type PodAction = (typeof podActions)[number]
+
+/** What the page may ask for. */
+export type PageCommand =
+  | { readonly do: 'mode'; readonly mode: string }
+  | { readonly do: 'scheduler'; readonly scheduler: string }
+  | { readonly do: 'select'; readonly service: string }
+  | { readonly do: 'replicas'; readonly count: number }
+  | { readonly do: 'pod'; readonly pod: string; readonly action: PodAction }
+  | { readonly do: 'affinity'; readonly on: boolean }
+  | { readonly do: 'policy'; readonly side: 'internal' | 'external'; readonly value: Policy }
+  | { readonly do: 'type'; readonly type: ServiceType }
+  | { readonly do: 'ranges'; readonly ranges: readonly string[] }
+  | { readonly do: 'sender'; readonly sender: Sender }
+  | { readonly do: 'target'; readonly target: TargetView['name'] }
+  | { readonly do: 'family'; readonly family: IpFamily }
+  | { readonly do: 'send'; readonly count: 1 | 100 }
+  | { readonly do: 'continuous'; readonly on: boolean }
+  | { readonly do: 'clear' }
+  | { readonly do: 'rules'; readonly mode: string }
+  | { readonly do: 'lesson'; readonly id: string }
+  | { readonly do: 'apply'; readonly yaml: string }

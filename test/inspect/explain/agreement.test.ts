@@ -1,0 +1,133 @@
+import t from 'tap'
+import { configWith } from '../../../lib/config/load.js'
+import { modeSettings } from '../../../lib/config/mode-settings.js'
+import {
+  explainedModes,
+  explainPacket,
+  type ExplainedMode,
+} from '../../../lib/inspect/explain/explain.js'
+import type { Way } from '../../../lib/inspect/explain/packet.js'
+import {
+  addressOf,
+  bridgeName,
+  placeOf,
+  podsOfNode,
+  uplinkName,
+} from '../../../lib/lab/world/topology.js'
+import { backendPorts } from '../../../lib/lab/world/world.js'
+import type { Case, Client } from '../../conformance/case.js'
+import { caseStates } from '../../conformance/case-states.js'
+import { readCases } from '../../conformance/case-file.js'
+import { casesFolder } from '../../conformance/cases-folder.js'
+import { expandFlow, type Check } from '../../conformance/flows.js'
+import { skips, withoutSctp } from '../../conformance/mode-profiles.js'
+import type { DesiredState } from '../../../lib/state/desired-state.js'
+
+/** What `explain` says against what packets really did: the flows of the conformance suite. */
+
+const families = ['IPv4', 'IPv6'] as const
+
+function wayIn({ place }: Client): string | undefined {
+  if (place === 'node') return undefined
+  return (podsOfNode as readonly string[]).includes(place) ? bridgeName : uplinkName
+}
+
+/** Whom a way reaches, or how it fails, in the words of the cases. */
+function outcomeOf({ end, packet, isAnsweredPast }: Way): string {
+  if (end === 'dropped') return 'dropped'
+  if (end === 'rejected') return 'refused'
+  const place = placeOf(packet.destination)
+  if (isAnsweredPast) return 'no-reply'
+  if (place && backendPorts.includes(packet.port)) return place
+  // Nobody listens there on this node; elsewhere nobody has the address.
+  return end === 'local' ? 'refused' : 'no-reply'
+}
+
+function disagreement(
+  mode: ExplainedMode,
+  check: Check,
+  state: DesiredState,
+  each: Case,
+): string | undefined {
+  const { client, family, protocol, host, port, gets, source } = check
+  // Nothing is said here about what has no ports.
+  if (protocol === 'ICMP') return undefined
+  const settings = modeSettings(
+    configWith({
+      'iptables.masqueradeAll': each.settings.masqueradeAll,
+      'nftables.masqueradeAll': each.settings.masqueradeAll,
+      'iptables.localhostNodePorts': each.settings.localhostNodePorts,
+    }),
+    mode,
+    families,
+  )
+  const ways = explainPacket(mode, state, settings, {
+    family,
+    protocol,
+    source:
+      client.place === 'node' && check.target === 'localhost'
+        ? host
+        : addressOf(client.place, family, client.addressIndex),
+    destination: host,
+    port,
+    inInterface: wayIn(client),
+    mark: 0,
+    isDnated: false,
+    isMasqueraded: false,
+  })
+  const total = ways.reduce((sum, { probability }) => sum + probability, 0)
+  if (Math.abs(total - 1) > 1e-6) return `probabilities add up to ${total}`
+  const outcomes = [
+    ...new Set(ways.filter(({ probability }) => probability > 0).map(outcomeOf)),
+  ].sort()
+  if (gets === 'same') return undefined
+  if (typeof gets === 'string') {
+    const failures = ['dropped', 'refused', 'no-reply', 'unreachable']
+    const isRight = outcomes.every((outcome) =>
+      gets === 'no-reply' || outcome === 'no-reply' ? failures.includes(outcome) : outcome === gets,
+    )
+    return isRight ? undefined : `expected ${gets}, explained ${outcomes.join(', ')}`
+  }
+  const expected = [...gets].sort()
+  if (outcomes.join() !== expected.join())
+    return `expected ${expected.join(', ')}, explained ${outcomes.join(', ')}`
+  if (source === undefined || client.place === 'node') return undefined
+  const masqueraded = ways.every(({ packet }) => packet.isMasqueraded)
+  const kept = ways.every(({ packet }) => !packet.isMasqueraded)
+  return (source === 'kept' ? kept : masqueraded) ? undefined : `expected source ${source}`
+}
+
+function isLeftOut(mode: ExplainedMode, { name }: Case, check: Check): boolean {
+  if (skips[mode].some((skip) => skip.flows(check))) return true
+  // SCTP was never for userspace mode (S28), which has no rules to walk for it.
+  if (mode === 'userspace' && withoutSctp.flows(check)) return true
+  // Nobody answers for that address on the wire, so the packet never comes to this node.
+  return name.startsWith('S34: an address on') && check.client.place === 'outside'
+}
+
+for (const mode of explainedModes) {
+  t.test(`explain agrees with the flows of every case in ${mode} mode`, async (t) => {
+    let compared = 0
+    const wrong: string[] = []
+    let serial = 0
+    for (const each of readCases(casesFolder)) {
+      for (const { step, states, services } of caseStates(each, () => serial++)) {
+        for (const flow of step.flows) {
+          // What an earlier connection left behind decides about these, not the rules.
+          if (flow.use !== undefined || flow.sticky !== false || flow.keep !== undefined) continue
+          for (const check of expandFlow(flow, services.known(), mode)) {
+            if (isLeftOut(mode, each, check)) continue
+            const own = states.find(({ family }) => family === check.family)
+            if (!own) continue
+            compared++
+            const problem = disagreement(mode, check, own, each)
+            if (problem !== undefined)
+              wrong.push(`${each.topic}: ${each.name}: ${check.label}: ${problem}`)
+          }
+        }
+      }
+    }
+    t.ok(compared > 500, `${compared} flows compared`)
+    t.same(wrong, [])
+  })
+}

@@ -1,0 +1,88 @@
+import t from 'tap'
+import { daemonNumbers } from '../../../lib/inspect/top/daemon-numbers.js'
+import { rowsOfKernel } from '../../../lib/inspect/top/rows.js'
+import { bytes, topText, withRates, type TopRow } from '../../../lib/inspect/top/table.js'
+import { service, states } from '../../support/states.js'
+
+const row = (name: string, more: Partial<TopRow> = {}) => ({
+  ...{ service: name, protocol: 'TCP', open: 0, total: 0, bytesIn: 0, bytesOut: 0, errors: 0 },
+  ...{ newPerSecond: undefined, bytesInPerSecond: undefined, bytesOutPerSecond: undefined },
+  ...more,
+})
+
+const options = { title: 'top', columns: 80, lines: undefined, hasRates: true }
+
+t.test('top: rates come from two looks, the busiest Service stands first', (t) => {
+  const before = { at: 0, rows: [row('a', { total: 10 }), row('b', { total: 10, bytesIn: 100 })] }
+  const now = { at: 2000, rows: [row('a', { total: 10 }), row('b', { total: 30, bytesIn: 4196 })] }
+  const [first, second] = withRates(now, before)
+  t.match(first, { service: 'b', newPerSecond: 10, bytesInPerSecond: 2048 })
+  t.match(second, { service: 'a', newPerSecond: 0 })
+  t.equal(withRates(now, undefined)[0]?.newPerSecond, undefined)
+  // Counts that begin anew are no negative rate.
+  t.equal(withRates({ at: 3000, rows: [row('b', { total: 1 })] }, now)[0]?.newPerSecond, 0)
+  t.end()
+})
+
+t.test(
+  'top: every line fits the terminal, whatever names say; what is not counted is a dash',
+  (t) => {
+    const rows = [
+      row('default/'.padEnd(120, 'x')),
+      row('kube-system/dns', { protocol: 'UDP', total: undefined, errors: undefined }),
+      row('default/\u001B[2J\u202eevil'),
+    ]
+    const text = topText(rows, options)
+    for (const line of text.split('\n')) t.ok(line.length <= 80, line)
+    t.match(text, /kube-system\/dns\/UDP +0 +- +- +- +- +-/)
+    t.notMatch(text, /[\u001B\u202e]/)
+    const few = topText(rows, { ...options, lines: 4 })
+    t.equal(few.split('\n').length, 4)
+    t.match(few, /… and 2 more/)
+    t.same([0, 1023, 1024, 150_000, 3 * 2 ** 30].map(bytes), ['0', '1023', '1.0K', '146K', '3.0G'])
+    t.end()
+  },
+)
+
+t.test('top: the numbers of a proxy are summed by service port', (t) => {
+  const page = [
+    '# TYPE kubeproxy_service_connections_total counter',
+    'kubeproxy_service_connections_total{service="default/web:http",protocol="TCP",endpoint="10.0.0.1:80"} 3',
+    'kubeproxy_service_connections_total{service="default/web:http",protocol="TCP",endpoint="10.0.0.2:80"} 4',
+    'kubeproxy_service_bytes_total{service="default/web:http",protocol="TCP",endpoint="10.0.0.1:80",direction="to_endpoint"} 50',
+    'kubeproxy_service_bytes_total{service="default/web:http",protocol="TCP",endpoint="10.0.0.1:80",direction="to_client"} 70',
+    'kubeproxy_service_active_connections{service="default/web:http",protocol="TCP"} 2',
+    'kubeproxy_service_dial_errors_total{service="default/web:http",protocol="TCP",endpoint="10.0.0.1:80"} 1',
+    'kubeproxy_service_refused_connections_total{service="default/web:http",protocol="TCP"} 1',
+  ].join('\n')
+  t.same(daemonNumbers(page).get('default/web:http/TCP'), {
+    ...{ open: 2, connections: 7, bytesIn: 50, bytesOut: 70, errors: 2 },
+  })
+  t.end()
+})
+
+t.test('top: tracked connections belong to the Service whose address was asked', (t) => {
+  const state = states()
+    .put(service({ name: 'web', nodePort: 30080 }))
+    .take()
+  const [web] = state.services.values()
+  const here = state.node.localAddresses[0] ?? ''
+  const flow = (ip: string, port: number) => ({
+    protocol: 'TCP' as const,
+    source: { ip: '10.1.1.1', port: 1 },
+    destination: { ip, port },
+    answeredBy: { ip: '10.2.2.2', port: 8080 },
+    answeredTo: { ip: '10.1.1.1', port: 1 },
+    bytes: { toEndpoint: 10, toClient: 20 },
+  })
+  const flows = [flow(web?.clusterIp ?? '', web?.port ?? 0), flow(here, 30080), flow('8.8.8.8', 80)]
+  const counted = new Map([[web?.key ?? '', { total: 9, errors: 1 }]])
+  t.match(rowsOfKernel([state], flows, counted), [
+    { open: 2, total: 9, errors: 1, bytesIn: 20, bytesOut: 40 },
+  ])
+  const uncounted = flows.map((each) => ({ ...each, bytes: undefined }))
+  t.match(rowsOfKernel([state], uncounted, new Map()), [
+    { open: 2, total: undefined, bytesIn: undefined },
+  ])
+  t.end()
+})

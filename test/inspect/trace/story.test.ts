@@ -1,0 +1,81 @@
+import t from 'tap'
+import { ownerInName } from '../../../lib/inspect/trace/chain-owners.js'
+import { parseTraceLine, type TraceEvent } from '../../../lib/inspect/trace/events.js'
+import { storyOf, storyText } from '../../../lib/inspect/trace/story.js'
+
+const packet = (daddr: string, dport: number) =>
+  `packet: iif "cbr0" oif "eth0" ip saddr 10.244.1.10 ip daddr ${daddr} ip ttl 64 tcp sport 4000 tcp dport ${dport} tcp flags == syn`
+
+const read = (...lines: string[]): TraceEvent[] =>
+  lines.flatMap((line) => parseTraceLine(`trace id 0a1b2c3d ${line}`) ?? [])
+
+const context = {
+  target: { ip: '10.96.0.10', port: 80 },
+  ownerOf: ownerInName,
+  ownerOfTarget: 'default/web:http',
+}
+
+t.test('trace: lines of nft become events; counters and foreign lines are left out', (t) => {
+  t.equal(parseTraceLine('add table ip x'), undefined)
+  const [rule] = read(
+    'ip nat KUBE-SERVICES rule ip daddr 10.96.0.10 counter packets 4 bytes 240 jump KUBE-SVC-X (verdict jump KUBE-SVC-X)',
+  )
+  t.match(rule, {
+    table: 'ip nat',
+    chain: 'KUBE-SERVICES',
+    rule: 'ip daddr 10.96.0.10 jump KUBE-SVC-X',
+    verdict: 'jump KUBE-SVC-X',
+  })
+  t.end()
+})
+
+t.test('trace: a story says whose rules a packet met, and where it went', (t) => {
+  const chain = 'service-SUSTUHLJ-default/web/tcp/http'
+  const sent = storyOf(
+    read(
+      `ip kube-proxy nat-prerouting ${packet('10.96.0.10', 80)}`,
+      `ip kube-proxy services rule ip daddr . meta l4proto . th dport vmap @service-ips (verdict goto ${chain})`,
+      `ip kube-proxy ${chain} rule meta l4proto tcp dnat to 10.244.1.21:8080 (verdict accept)`,
+    ),
+    context,
+  )
+  t.match(sent, { from: '10.244.1.10:4000', end: 'sent', destination: '10.244.1.21:8080' })
+  t.same(
+    sent.hops.map(({ owner }) => owner),
+    ['default/web:http', 'default/web:http'],
+  )
+  t.match(storyText(sent, []), /=> on to chain service-\S+\n.*\n.*\n +=> the destination becomes/)
+  const draw = 'dnat ip to ip daddr . tcp dport . numgen random mod 16 map @tcp-endpoints'
+  const shared = storyOf(
+    read(
+      `ip kube-proxy nat-prerouting ${packet('10.96.0.10', 80)}`,
+      'ip kube-proxy services rule ip daddr . meta l4proto . th dport vmap @service-ips (verdict goto tcp-services)',
+      'ip kube-proxy tcp-services rule ip daddr . th dport @tcp-up-to-16 goto tcp-up-to-16 (verdict goto tcp-up-to-16)',
+      'ip kube-proxy tcp-up-to-16 rule jump tcp-draw-16 (verdict jump tcp-draw-16)',
+      `ip kube-proxy tcp-draw-16 rule ${draw} (verdict accept)`,
+      'ip other chain rule ip saddr vmap @some (verdict accept)',
+    ),
+    context,
+  )
+  t.same(
+    shared.hops.map(({ owner }) => owner),
+    ['default/web:http', 'default/web:http', '', 'default/web:http', ''],
+    'chains that many Services share are told by what was asked for',
+  )
+  const dropped = storyOf(
+    read(
+      `ip filter FORWARD ${packet('10.96.0.10', 80)}`,
+      'ip filter FORWARD rule ip saddr 10.0.0.0/8 drop (verdict drop)',
+    ),
+    context,
+  )
+  t.match(dropped, { end: 'dropped', hops: [{ where: 'ip filter FORWARD' }] })
+  const policy = read(
+    `ip filter FORWARD ${packet('10.96.0.10', 80)}`,
+    'ip filter FORWARD policy drop',
+  )
+  t.equal(storyOf(policy, context).end, 'dropped', 'a policy throws away, too')
+  const refused = storyOf(read('ip filter KUBE-SERVICES rule reject (verdict drop)'), context)
+  t.equal(refused.end, 'rejected')
+  t.end()
+})

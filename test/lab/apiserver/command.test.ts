@@ -1,0 +1,72 @@
+import { spawn } from 'node:child_process'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+
+const main = fileURLToPath(new URL('../../../lib/main.js', import.meta.url))
+const examples = fileURLToPath(new URL('../../../../examples/services', import.meta.url))
+
+/** Starts the command; `said` grows while it runs. */
+function start(...args: readonly string[]) {
+  const child = spawn(process.execPath, [main, 'apiserver', ...args])
+  const state = { said: '', child, ended: Promise.resolve<number | null>(null) }
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on('data', (data: Buffer) => (state.said += data.toString()))
+  }
+  state.ended = new Promise((resolve) => child.on('close', resolve))
+  return state
+}
+
+void t.test('apiserver serves the manifests, says where, and ends on SIGTERM', async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'kpts-cli-'))
+  t.teardown(() => rm(folder, { recursive: true }))
+  const kubeconfig = join(folder, 'kubeconfig')
+  const server = start(
+    '--listen',
+    '127.0.0.1:0',
+    '--manifests',
+    examples,
+    '--write-kubeconfig',
+    kubeconfig,
+  )
+  await new Promise<void>((resolve) => {
+    server.child.stdout.on('data', () => {
+      if (server.said.includes('try: kubectl')) resolve()
+    })
+  })
+  const url = /at (http:\S+)/.exec(server.said)?.[1] ?? ''
+  t.match(await readFile(kubeconfig, 'utf8'), `server: ${url}`)
+  const response = await fetch(`${url}/api/v1/services`)
+  const { items } = (await response.json()) as { items: { metadata: { name: string } }[] }
+  t.ok(items.some((item) => item.metadata.name === 'web'))
+  const nodes = await fetch(`${url}/api/v1/nodes`)
+  t.ok(((await nodes.json()) as { items: object[] }).items.length > 0, 'pods find a place')
+
+  const taken = start('--listen', new URL(url).host)
+  t.equal(await taken.ended, 2)
+  t.match(taken.said, /listen on 127\.0\.0\.1 port \d+: .*address already in use/)
+  server.child.kill('SIGTERM')
+  t.equal(await server.ended, 0)
+})
+
+void t.test('apiserver: what cannot be served is named, with exit code 2', async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'kpts-cli-'))
+  t.teardown(() => rm(folder, { recursive: true }))
+  const file = join(folder, 'bad.yaml')
+  await writeFile(
+    file,
+    'apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 0}]}\n',
+  )
+  for (const [args, expected] of [
+    [['--listen', 'nowhere'], /expected HOST:PORT/],
+    [['--listen', '127.0.0.1:99999'], /expected HOST:PORT/],
+    [['--manifests', join(folder, 'none')], /is no file, and no folder/],
+    [['--manifests', file], /bad\.yaml:5: Service "a" is invalid: \[?spec\.ports\[0\]\.port/],
+  ] as const) {
+    const ended = start(...args)
+    t.equal(await ended.ended, 2)
+    t.match(ended.said, expected)
+  }
+})

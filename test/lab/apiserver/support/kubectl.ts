@@ -1,0 +1,64 @@
+import { spawnSync } from 'node:child_process'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { runCommand, type CommandResult } from '../../../../lib/kernel/command.js'
+import {
+  createApiServer,
+  type ApiServer,
+  type ApiServerOptions,
+} from '../../../../lib/lab/apiserver/server.js'
+
+const asked = spawnSync('kubectl', ['version', '--client', '-o', 'json'], { encoding: 'utf8' })
+
+/** Why tests with the real kubectl are skipped, or false when it is there. */
+export const noKubectl: string | false =
+  asked.error === undefined
+    ? false
+    : 'no kubectl on this machine (Debian: apt-get install kubernetes-client)'
+
+/** 20 for kubectl 1.20, which Debian 12 has: some things only a later one does. */
+export const kubectlMinor = Number(/"minor": "(\d+)/.exec(asked.stdout)?.[1] ?? 0)
+
+export interface TestServer {
+  readonly api: ApiServer
+  readonly url: string
+  readonly kubeconfig: string
+  /** Runs kubectl against the server and resolves whatever its exit code is. */
+  kubectl(args: string, stdin?: string): Promise<CommandResult>
+  /** The same, but a failure is an error of the test. */
+  ok(args: string, stdin?: string): Promise<string>
+  stop(): Promise<void>
+}
+
+/** A server on a free loopback port, with a directory of its own for kubectl's caches. */
+export async function startServer(options: Partial<ApiServerOptions> = {}): Promise<TestServer> {
+  const directory = await mkdtemp(join(tmpdir(), 'kpts-api-'))
+  const kubeconfig = join(directory, 'kubeconfig')
+  const api = createApiServer(options)
+  const controller = new AbortController()
+  const running = api.run(controller.signal)
+  await api.writeKubeconfig(kubeconfig)
+  const kubectl = (args: string, stdin = '') =>
+    runCommand(
+      'kubectl',
+      [`--kubeconfig=${kubeconfig}`, `--cache-dir=${directory}/cache`, ...args.split(' ')],
+      { stdin, timeoutMs: 60_000 },
+    )
+  return {
+    api,
+    url: await api.listening(),
+    kubeconfig,
+    kubectl,
+    async ok(args, stdin) {
+      const result = await kubectl(args, stdin)
+      if (result.code !== 0) throw new Error(`kubectl ${args}: ${result.stderr}${result.stdout}`)
+      return result.stdout
+    },
+    async stop() {
+      controller.abort()
+      await running
+      await rm(directory, { recursive: true, force: true })
+    },
+  }
+}

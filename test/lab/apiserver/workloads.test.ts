@@ -1,0 +1,369 @@
+import { spawn } from 'node:child_process'
+import { setTimeout as delay } from 'node:timers/promises'
+import t from 'tap'
+import { at, listAt, numberAt, textAt, textsAt } from '../../../lib/lab/apiserver/json.js'
+import type { KubeObject } from '../../../lib/lab/apiserver/object.js'
+import type { PodLife } from '../../../lib/lab/apiserver/controllers/pod-runtime.js'
+import { createApiServer } from '../../../lib/lab/apiserver/server.js'
+import { noKubectl, startServer, type TestServer } from './support/kubectl.js'
+
+const manifests = `
+apiVersion: v1
+kind: Node
+metadata: { name: n1, labels: { topology.kubernetes.io/zone: za } }
+---
+apiVersion: v1
+kind: Service
+metadata: { name: web }
+spec:
+  selector: { app: web }
+  trafficDistribution: PreferClose
+  ports: [{ port: 80, targetPort: http }]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: web }
+spec:
+  replicas: 2
+  selector: { matchLabels: { app: web } }
+  template:
+    metadata: { labels: { app: web } }
+    spec: { containers: [{ name: web, image: web:1, ports: [{ name: http, containerPort: 8080 }] }] }
+`
+
+const slices = { apiVersion: 'discovery.k8s.io/v1', kind: 'EndpointSlice' }
+const pods = { apiVersion: 'v1', kind: 'Pod' }
+
+function endpoints({ api }: TestServer): readonly (KubeObject | Record<string, never>)[] {
+  return api.list(slices).flatMap((slice) => listAt(slice, 'endpoints') as KubeObject[])
+}
+
+function readyAddresses(server: TestServer): readonly string[] {
+  return endpoints(server)
+    .filter((endpoint) => at(endpoint, 'conditions', 'ready') === true)
+    .flatMap((endpoint) => textsAt(endpoint, 'addresses'))
+    .sort()
+}
+
+async function until(what: () => boolean): Promise<void> {
+  while (!what()) await delay(5)
+}
+
+void t.test(
+  'small controllers make kubectl have visible effects',
+  { skip: noKubectl },
+  async (t) => {
+    const server = await startServer()
+    t.teardown(() => server.stop())
+    await server.ok('apply -f -', manifests)
+
+    await t.test('a Deployment becomes pods, and its Service finds them', async (t) => {
+      await server.ok('rollout status deployment/web --timeout=20s')
+      t.equal(server.api.list(pods).length, 2)
+      await until(() => readyAddresses(server).length === 2)
+      const [slice] = server.api.list(slices)
+      t.match(slice, {
+        addressType: 'IPv4',
+        ports: [{ name: '', port: 8080, protocol: 'TCP' }],
+        metadata: {
+          labels: { 'kubernetes.io/service-name': 'web' },
+          annotations: { 'endpoints.kubernetes.io/last-change-trigger-time': /^\d{4}-/ },
+        },
+      })
+      t.match(endpoints(server)[0], {
+        conditions: { ready: true, serving: true, terminating: false },
+        nodeName: 'n1',
+        zone: 'za',
+        hints: { forZones: [{ name: 'za' }] },
+        targetRef: { kind: 'Pod', name: /^web-/ },
+      })
+      t.match(await server.ok('get deployment web'), /web +2\/2 +2 +2 /)
+      const described = /Endpoints: +(\S+)/.exec(await server.ok('describe svc web'))?.[1] ?? ''
+      const all = readyAddresses(server).map((address) => `${address}:8080`)
+      t.strictSame(described.split(',').sort(), all)
+    })
+
+    await t.test('scale changes the number of endpoints, in both directions', async () => {
+      await server.ok('scale deployment/web --replicas=4')
+      await until(() => readyAddresses(server).length === 4)
+      await server.ok('scale deployment/web --replicas=1')
+      await until(() => endpoints(server).length === 1 && server.api.list(pods).length === 1)
+    })
+
+    await t.test('a new image replaces the pods, and some are ready all the time', async (t) => {
+      await server.ok('scale deployment/web --replicas=3')
+      await until(() => readyAddresses(server).length === 3)
+      let fewest = Infinity
+      const stop = server.api.subscribe(slices, () => {
+        fewest = Math.min(fewest, readyAddresses(server).length)
+      })
+      await server.ok('set image deployment/web web=web:2')
+      await server.ok('rollout status deployment/web --timeout=20s')
+      stop()
+      t.ok(fewest >= 3, `never fewer than 3 ready, saw ${fewest}`)
+      await until(() => server.api.list(pods).length === 3)
+      const images = server.api
+        .list(pods)
+        .map((pod) => textAt(listAt(pod, 'spec', 'containers')[0], 'image'))
+      t.strictSame(images, ['web:2', 'web:2', 'web:2'])
+    })
+
+    await t.test('a deleted pod is first terminating, then replaced', async (t) => {
+      const [pod] = server.api.list(pods)
+      let wasTerminating = false
+      const stop = server.api.subscribe(slices, () => {
+        wasTerminating ||= endpoints(server).some(
+          (each) =>
+            textAt(each, 'targetRef', 'name') === pod?.metadata.name &&
+            at(each, 'conditions', 'terminating') === true &&
+            at(each, 'conditions', 'ready') === false,
+        )
+      })
+      await server.ok(`delete pod ${pod?.metadata.name ?? ''}`)
+      stop()
+      t.ok(wasTerminating)
+      t.notOk(server.api.list(pods).some((each) => each.metadata.name === pod?.metadata.name))
+      await until(() => readyAddresses(server).length === 3)
+    })
+
+    await t.test('label takes a pod out of the Service', async () => {
+      const [pod] = server.api.list(pods)
+      await server.ok(`label pod ${pod?.metadata.name ?? ''} app=other --overwrite`)
+      await until(
+        () =>
+          !endpoints(server).some(
+            (each) => textAt(each, 'targetRef', 'name') === pod?.metadata.name,
+          ),
+      )
+      await server.ok('delete pod -l app=other')
+    })
+
+    await t.test('what belonged to a deleted object goes with it', async () => {
+      await server.ok('delete deployment web')
+      await until(() => server.api.list(pods).length === 0)
+      await server.ok('delete service web')
+      await until(() => server.api.list(slices).length === 0)
+    })
+
+    await t.test('pods without a node wait, and say why', async (t) => {
+      await server.ok('delete node n1')
+      await server.ok('run lonely --image=x')
+      await until(() => textAt(server.api.list(pods)[0], 'status', 'phase') === 'Pending')
+      t.match(await server.ok('get pod lonely'), 'Pending')
+      server.api.put({ apiVersion: 'v1', kind: 'Node', metadata: { name: 'n2' } })
+      await until(() => textAt(server.api.list(pods)[0], 'status', 'phase') === 'Running')
+      t.match(await server.ok('get pod lonely -o wide'), /Running .* n2 /)
+      await server.ok('delete namespace default')
+      t.equal(server.api.list(pods).length, 0)
+    })
+  },
+)
+
+void t.test('a runtime brings pods to life and decides when they have ended', async (t) => {
+  const lives = new Map<string, PodLife & { end: () => void }>()
+  const server = await startServer({
+    runtime: {
+      run: (pod, life) =>
+        new Promise((resolve) => lives.set(pod.metadata.name, { ...life, end: resolve })),
+    },
+  })
+  t.teardown(() => server.stop())
+  server.api.put({ apiVersion: 'v1', kind: 'Node', metadata: { name: 'n1' } })
+  server.api.put({
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name: 'web' },
+    spec: { selector: { app: 'web' }, ports: [{ port: 80 }], ipFamilyPolicy: 'PreferDualStack' },
+  })
+  server.api.put({
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: 'p', labels: { app: 'web' } },
+    spec: { containers: [{ name: 'c', image: 'i' }] },
+  })
+  await until(() => lives.has('p'))
+  const life = lives.get('p')!
+  t.equal(life.node?.metadata.name, 'n1')
+  life.report({ ips: ['10.1.0.9', 'fd00::9'], ready: false })
+  await until(() => endpoints(server).length === 2)
+  t.strictSame(readyAddresses(server), [])
+  life.report({ ips: ['10.1.0.9', 'fd00::9'], ready: true })
+  await until(() => readyAddresses(server).length === 2)
+  t.strictSame(readyAddresses(server), ['10.1.0.9', 'fd00::9'])
+
+  const pod = server.api.registry.resources.byKind('v1', 'Pod')!
+  server.api.registry.delete(pod, 'default', 'p')
+  await until(() => life.terminating.aborted)
+  t.notOk(life.killed.aborted, 'the grace period has just begun')
+  await until(() => readyAddresses(server).length === 0)
+  t.match(endpoints(server)[0], { conditions: { ready: false, serving: true, terminating: true } })
+  life.end()
+  await until(() => server.api.list(pods).length === 0)
+})
+
+void t.test('a server that pauses brings its own pods back, and leaves others alone', async (t) => {
+  const started: string[] = []
+  const api = createApiServer({
+    runtime: {
+      run: async (pod, { report, killed }) => {
+        started.push(pod.metadata.name)
+        report({ ips: ['10.1.0.1'], ready: true })
+        await new Promise((resolve) => killed.addEventListener('abort', resolve))
+      },
+    },
+  })
+  const pod = (name: string, status: Record<string, string>) =>
+    api.put({
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name },
+      spec: { nodeName: 'n1', containers: [{ name: 'c', image: 'i' }] },
+      status,
+    })
+  pod('ours', {})
+  pod('theirs', { podIP: '10.1.0.2' })
+  for (const wanted of [1, 2]) {
+    const controller = new AbortController()
+    const running = api.run(controller.signal)
+    await until(() => started.length === wanted)
+    controller.abort()
+    await running
+  }
+  t.strictSame(started, ['ours', 'ours'])
+})
+
+void t.test('only the newest events are kept', async (t) => {
+  const server = await startServer()
+  t.teardown(() => server.stop())
+  const { api } = server
+  for (let index = 0; index < 1100; index++) {
+    api.put({
+      apiVersion: 'v1',
+      kind: 'Event',
+      metadata: { name: `e${index}` },
+      message: `${index}`,
+    })
+  }
+  const events = () => api.list({ apiVersion: 'v1', kind: 'Event' })
+  await until(() => events().length === 1000)
+  t.notOk(events().some((event) => event['message'] === '99'))
+  t.ok(events().some((event) => event['message'] === '100'))
+})
+
+void t.test('Endpoints: written for selectors, mirrored where a person wrote them', async (t) => {
+  const server = await startServer()
+  t.teardown(() => server.stop())
+  const { api } = server
+  const put = (kind: string, name: string, rest: object) =>
+    api.put({ apiVersion: 'v1', kind, metadata: { name, labels: { app: name } }, ...rest })
+  put('Node', 'n1', {})
+  put('Service', 'web', { spec: { selector: { app: 'web' }, ports: [{ port: 80 }] } })
+  put('Pod', 'web', { spec: { containers: [{ name: 'c', image: 'i' }] } })
+  const endpointsOf = (name: string) => api.get({ apiVersion: 'v1', kind: 'Endpoints', name })
+  await until(() =>
+    listAt(endpointsOf('web'), 'subsets').some((each) => at(each, 'addresses') !== undefined),
+  )
+  t.match(endpointsOf('web'), {
+    subsets: [
+      { addresses: [{ ip: /^10\.244\./, targetRef: { name: 'web' } }], ports: [{ port: 80 }] },
+    ],
+  })
+
+  // The textbooks' external database: a Service without selector, and Endpoints by hand.
+  put('Service', 'db', { spec: { ports: [{ port: 5432 }] } })
+  put('Endpoints', 'db', {
+    subsets: [
+      { addresses: [{ ip: '192.0.2.7' }, { ip: '2001:db8::7' }], ports: [{ port: 5432 }] },
+      { notReadyAddresses: [{ ip: '192.0.2.8' }], ports: [{ port: 5433 }] },
+    ],
+  })
+  const mirrors = () =>
+    api
+      .list(slices)
+      .filter((slice) => slice.metadata.labels?.['kubernetes.io/service-name'] === 'db')
+  await until(() => mirrors().length === 3)
+  const facts = mirrors().map((slice) =>
+    [
+      textAt(slice, 'addressType'),
+      numberAt(listAt(slice, 'ports')[0], 'port'),
+      textsAt(listAt(slice, 'endpoints')[0], 'addresses').join(),
+      at(listAt(slice, 'endpoints')[0], 'conditions', 'ready') === true ? 'ready' : 'unready',
+    ].join(' '),
+  )
+  t.strictSame(facts.sort(), [
+    'IPv4 5432 192.0.2.7 ready',
+    'IPv4 5433 192.0.2.8 unready',
+    'IPv6 5432 2001:db8::7 ready',
+  ])
+  put('Endpoints', 'db', { subsets: [{ addresses: [{ ip: '192.0.2.9' }], ports: [{ port: 1 }] }] })
+  await until(() => mirrors().length === 1)
+  t.match(mirrors(), [{ endpoints: [{ addresses: ['192.0.2.9'] }] }])
+  api.remove({ apiVersion: 'v1', kind: 'Endpoints', name: 'db' })
+  await until(() => mirrors().length === 0)
+})
+
+void t.test('get -w prints changes as they come', { skip: noKubectl }, async (t) => {
+  const server = await startServer()
+  t.teardown(() => server.stop())
+  const child = spawn('kubectl', [`--kubeconfig=${server.kubeconfig}`, 'get', 'svc', '-w'])
+  let seen = ''
+  child.stdout.on('data', (chunk: Buffer) => (seen += chunk.toString()))
+  const ended = new Promise((resolve) => child.on('close', resolve))
+  await until(() => server.api.faults.watches.size > 0)
+  const service = (port: number) =>
+    server.api.put({
+      apiVersion: 'v1',
+      kind: 'Service',
+      metadata: { name: 'a' },
+      spec: { ports: [{ port }] },
+    })
+  service(80)
+  service(81)
+  await until(() => seen.includes('81/TCP'))
+  child.kill('SIGTERM')
+  await ended
+  const rows = seen.trim().split('\n')
+  t.match(rows[0], /^NAME +TYPE +CLUSTER-IP/)
+  t.match(rows[1], / 80\/TCP /)
+  t.match(rows[2], / 81\/TCP /)
+  t.equal(rows.length, 3, 'the head is printed once')
+})
+
+void t.test('kubectl create sends protobuf, and is understood', { skip: noKubectl }, async (t) => {
+  const server = await startServer()
+  t.teardown(() => server.stop())
+  await server.ok('create namespace shop')
+  await server.ok('create deployment d -n shop --image=x:1 --replicas=2 --port=80')
+  await server.ok('create service nodeport s --tcp=80:http --node-port=30080')
+  await server.ok('create configmap c --from-literal=a=b')
+  await server.ok('create secret generic x --from-literal=a=b')
+  await server.ok('create serviceaccount proxy')
+  await server.ok('create clusterrole system:proxy --verb=list,watch --resource=services')
+  await server.ok(
+    'create clusterrolebinding b --clusterrole=system:proxy --serviceaccount=default:proxy',
+  )
+  const get = (apiVersion: string, kind: string, name: string, namespace = 'default') =>
+    server.api.get({ apiVersion, kind, name, namespace })
+  const deployment = get('apps/v1', 'Deployment', 'd', 'shop')
+  t.equal(numberAt(deployment, 'spec', 'replicas'), 2)
+  t.match(deployment, {
+    spec: {
+      selector: { matchLabels: { app: 'd' } },
+      template: { spec: { containers: [{ image: 'x:1', ports: [{ containerPort: 80 }] }] } },
+    },
+  })
+  t.match(get('v1', 'Service', 's'), {
+    spec: { type: 'NodePort', ports: [{ port: 80, targetPort: 'http', nodePort: 30_080 }] },
+  })
+  t.match(get('v1', 'ConfigMap', 'c'), { data: { a: 'b' } })
+  t.match(get('v1', 'Secret', 'x'), { type: 'Opaque', data: { a: 'Yg==' } })
+  const rbac = 'rbac.authorization.k8s.io/v1'
+  t.match(get(rbac, 'ClusterRole', 'system:proxy'), {
+    rules: [{ verbs: ['list', 'watch'], resources: ['services'] }],
+  })
+  t.match(get(rbac, 'ClusterRoleBinding', 'b'), {
+    roleRef: { name: 'system:proxy' },
+    subjects: [{ kind: 'ServiceAccount', name: 'proxy', namespace: 'default' }],
+  })
+  t.match((await server.kubectl('create namespace shop')).stderr, 'already exists')
+})

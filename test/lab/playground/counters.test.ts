@@ -1,0 +1,109 @@
+import t from 'tap'
+import { countersOf } from '../../../lib/lab/playground/counters.js'
+import { parsePageCommand } from '../../../lib/page/commands.js'
+import type { PathView } from '../../../lib/page/view.js'
+
+const hop = (where: string, rule: string) => ({ where, rule, why: '' })
+const path: PathView = {
+  note: '',
+  shared: [
+    hop(
+      'nat PREROUTING > KUBE-SERVICES',
+      '-d 10.96.0.10/32 -p tcp -m comment --comment "default/web:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-A',
+    ),
+  ],
+  ways: [
+    {
+      probability: 0.5,
+      verdict: '',
+      end: 'pod',
+      pod: '',
+      isMasqueraded: false,
+      hops: [
+        hop(
+          'nat PREROUTING > KUBE-SERVICES > KUBE-SVC-A',
+          '-p tcp -m comment --comment "default/web:http -> 10.244.1.21:8080" -m statistic --mode random --probability 0.3333333333 -j DNAT --to-destination 10.244.1.21:8080',
+        ),
+      ],
+    },
+  ],
+}
+const counted = { service: 'default/web', path, addresses: ['10.96.0.10:80'] }
+
+t.test(
+  'iptables: packets by rule, as the tools print it, and connections by endpoint',
+  async (t) => {
+    const iptables = [
+      '*nat',
+      '[7:420] -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment "default/web:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-A',
+      '[9:540] -A KUBE-SERVICES -d 10.96.0.99/32 -p tcp -m comment --comment "default/other:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-B',
+      '[3:180] -A KUBE-SVC-A -p tcp -m comment --comment "default/web:http -> 10.244.1.21:8080" -m statistic --mode random --probability 0.33333333349 -j DNAT --to-destination 10.244.1.21:8080',
+      '[5:300] -A KUBE-SVC-B -p tcp -m comment --comment "default/other:http -> 10.244.1.22:8080" -j DNAT --to-destination 10.244.1.22:8080',
+    ].join('\n')
+    const { rules, endpoints } = countersOf({ ...counted, mode: 'iptables' }, { iptables })
+    t.same(Object.values(rules), [7, 3])
+    t.same(endpoints, { '10.244.1.21:8080': 3 }, 'of this Service only')
+  },
+)
+
+t.test('nftables: no rule counts; the connection table does, and it is said', async (t) => {
+  const line = (destination: string, pod: string) =>
+    `ipv4 2 tcp 6 117 TIME_WAIT src=10.244.1.10 dst=${destination} sport=41000 dport=80 src=${pod} dst=10.244.1.10 sport=8080 dport=41000 [ASSURED] mark=0 use=1`
+  const conntrack = [
+    line('10.96.0.10', '10.244.1.21'),
+    line('10.96.0.10', '10.244.1.21'),
+    line('10.96.0.99', '10.244.1.22'),
+  ].join('\n')
+  const { rules, endpoints, note } = countersOf({ ...counted, mode: 'nftables' }, { conntrack })
+  t.same(rules, {})
+  t.same(endpoints, { '10.244.1.21:8080': 2 })
+  t.match(note, /carry no counters/)
+})
+
+t.test('userspace: what the proxy says of itself; ipvs: what its servers count', async (t) => {
+  const metrics = [
+    'kubeproxy_service_connections_total{service="default/web:http",protocol="TCP",endpoint="10.244.1.21:8080"} 12',
+    'kubeproxy_service_connections_total{service="default/other:http",protocol="TCP",endpoint="10.244.1.22:8080"} 3',
+  ].join('\n')
+  t.same(countersOf({ ...counted, mode: 'userspace' }, { metrics }).endpoints, {
+    '10.244.1.21:8080': 12,
+  })
+  const ipvs = [
+    'Prot LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes',
+    '  -> RemoteAddress:Port',
+    'TCP  10.96.0.10:80                       5       30       20     1900     2000',
+    '  -> 10.244.1.21:8080                    4       24       16     1500     1600',
+    'TCP  10.96.0.99:80                       9       30       20     1900     2000',
+    '  -> 10.244.1.22:8080                    9       24       16     1500     1600',
+  ].join('\n')
+  t.same(countersOf({ ...counted, mode: 'ipvs' }, { ipvs }).endpoints, { '10.244.1.21:8080': 4 })
+  t.same(countersOf({ ...counted, mode: 'ipvs' }, {}).endpoints, {}, 'nothing read, nothing said')
+})
+
+t.test('commands of the page are taken word by word, or not at all', async (t) => {
+  const parse = (value: unknown) => parsePageCommand(JSON.stringify(value))
+  t.same(parse({ do: 'pod', pod: 'web-1', action: 'kill' }), {
+    do: 'pod',
+    pod: 'web-1',
+    action: 'kill',
+  })
+  t.same(parse({ do: 'ranges', ranges: ['10.0.0.0/8'] }), { do: 'ranges', ranges: ['10.0.0.0/8'] })
+  t.same(parse({ do: 'type', type: 'LoadBalancer' }), { do: 'type', type: 'LoadBalancer' })
+  for (const wrong of [
+    { do: 'pod', pod: 'web-1', action: 'explode' },
+    { do: 'pod', action: 'kill' },
+    { do: 'ranges', ranges: 'all' },
+    { do: 'ranges', ranges: [1] },
+    { do: 'ranges', ranges: Array.from({ length: 17 }, () => '10.0.0.0/8') },
+    { do: 'type', type: 'ExternalName' },
+    { do: 'replicas', count: 6 },
+    { do: 'scheduler', scheduler: 'rr; reboot' },
+    { do: 'apply', yaml: 'x'.repeat(100_001) },
+    { do: 'format' },
+    null,
+    'mode',
+  ]) {
+    t.equal(parse(wrong), undefined, JSON.stringify(wrong).slice(0, 60))
+  }
+  t.equal(parsePageCommand('{'), undefined)
+})

@@ -1,0 +1,170 @@
+import { existsSync } from 'node:fs'
+import { mkdir } from 'node:fs/promises'
+import { chromium, type Browser, type Page } from 'playwright-core'
+import { runLivePage } from '../../../lib/lab/playground/live-page.js'
+import type { ModeName } from '../../../lib/modes/mode.js'
+
+export const browserPath = '/usr/bin/chromium'
+export const hasBrowser = existsSync(browserPath)
+export const skip =
+  process.getuid?.() !== 0
+    ? 'network namespaces need root'
+    : hasBrowser
+      ? false
+      : `there is no ${browserPath}; apt-get install chromium`
+
+export const browserFlags = [
+  ...['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
+  ...['--disable-component-update', '--disable-sync'],
+]
+
+export interface OpenedPage {
+  readonly page: Page
+  readonly url: string
+  readonly kubeconfig: string
+  /** What the page complained about so far. */
+  readonly complaints: readonly string[]
+  /** Waits until an element of this kind has this text. */
+  readonly see: (selector: string, text: string | RegExp) => Promise<void>
+  readonly press: (name: string) => Promise<void>
+  /** Clears the answers, sends 100 and gives who answered how often. */
+  readonly answers: () => Promise<ReadonlyMap<string, number>>
+  /** Asks again until those who answer are as wanted, for a while. */
+  readonly answersLike: (isWanted: (names: readonly string[]) => boolean) => Promise<boolean>
+  /** Sends single requests until one is logged like this, for a while. */
+  readonly sendUntil: (wanted: RegExp) => Promise<boolean>
+}
+
+/** A playground of its own and a real browser over it. */
+export async function withOpenedPage(
+  modes: readonly [ModeName, ...ModeName[]],
+  act: (opened: OpenedPage) => Promise<void>,
+): Promise<void> {
+  const stop = new AbortController()
+  let announce: (found: { url: string; kubeconfig: string }) => void = () => undefined
+  const opened = new Promise<{ url: string; kubeconfig: string }>((resolve) => (announce = resolve))
+  const running = runLivePage(
+    { modes, where: 'in network namespaces, as root', port: 0, opened: announce },
+    stop.signal,
+  )
+  const nowhere = { url: '', kubeconfig: '' }
+  const found = await Promise.race([opened, running.then(() => nowhere)])
+  try {
+    await withBrowser({ ...found, mode: modes[0] }, act)
+  } finally {
+    stop.abort()
+    await running
+  }
+}
+
+export interface ServedPage {
+  readonly url: string
+  readonly kubeconfig: string
+  /** The one it starts in. */
+  readonly mode: ModeName
+}
+
+/** A page in that browser, and whatever it complains about. */
+export async function pageIn(browser: Browser, url: string) {
+  const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
+  page.setDefaultTimeout(25_000)
+  const complaints: string[] = []
+  page.on('pageerror', ({ message }) => complaints.push(message))
+  page.on('console', (line) => line.type() === 'error' && complaints.push(line.text()))
+  await page.goto(url)
+  return { page, complaints }
+}
+
+/** A real browser over a page that is served. */
+export async function withBrowser(
+  { url, kubeconfig, mode }: ServedPage,
+  act: (opened: OpenedPage) => Promise<void>,
+): Promise<void> {
+  const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
+  try {
+    const { page, complaints } = await pageIn(browser, url)
+    const see = (selector: string, text: string | RegExp) =>
+      page.locator(selector, { hasText: text }).first().waitFor()
+    const press = (name: string) => page.getByRole('button', { name, exact: true }).first().click()
+    const clear = async () => {
+      await press('clear')
+      await page.locator('#bars .hint').waitFor()
+    }
+    const answersLike: OpenedPage['answersLike'] = async (isWanted) => {
+      let found = await answers()
+      // Rules take their time to reach the kernel; what counts is what packets do then.
+      for (let tries = 0; tries < 15 && !isWanted([...found.keys()]); tries++) {
+        await page.waitForTimeout(200)
+        found = await answers()
+      }
+      return isWanted([...found.keys()])
+    }
+    const sendUntil: OpenedPage['sendUntil'] = async (wanted) => {
+      await clear()
+      const newest = page.locator('#log tr').first()
+      for (let tries = 1; tries < 20; tries++) {
+        await press('1 request')
+        await see('#asked', `to ${tries} requests`)
+        if (wanted.test(await newest.innerText())) return true
+        await page.waitForTimeout(200)
+      }
+      return false
+    }
+    const answers = async () => {
+      await clear()
+      await press('100 requests')
+      await see('#asked', 'to 100 requests')
+      const rows = await page.locator('#bars .bar').allInnerTexts()
+      return new Map(
+        rows.map((row) => {
+          const [name = '', count = ''] = row.split(/\s+/)
+          return [name, Number(count)]
+        }),
+      )
+    }
+    await see('#status', `running in ${mode} mode`)
+    await act({
+      page,
+      url,
+      kubeconfig,
+      complaints,
+      see,
+      press,
+      answers,
+      answersLike,
+      sendUntil,
+    })
+  } finally {
+    await browser.close()
+  }
+}
+
+/** Set to keep screenshots, as for docs/images. */
+export const pictures = process.env['PLAYGROUND_PICTURES']
+
+/** Keeps what the page looks like, at both widths and in both colours, where somebody asked for it. */
+export async function picture(page: Page, name: string): Promise<void> {
+  if (pictures === undefined) return
+  await mkdir(pictures, { recursive: true })
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme })
+    for (const [width, height] of [
+      [1280, 900],
+      [390, 844],
+    ] as const) {
+      await page.setViewportSize({ width, height })
+      // A picture shows more with a packet under way.
+      if ((await page.locator('#picture .stop').count()) === 0) {
+        await page.locator('#send-1').click()
+      }
+      await page.waitForTimeout(500)
+      const suffix = colorScheme === 'dark' ? '-dark' : ''
+      await page.screenshot({ path: `${pictures}/playground-${name}-${width}${suffix}.png` })
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light' })
+  await page.setViewportSize({ width: 1280, height: 900 })
+  await page
+    .locator('section.rules')
+    .screenshot({ path: `${pictures}/playground-${name}-rules.png` })
+}

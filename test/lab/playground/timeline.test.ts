@@ -1,0 +1,84 @@
+import t from 'tap'
+import { setTimeout as delay } from 'node:timers/promises'
+import {
+  changeSeen,
+  syncMeasured,
+  Timeline,
+  type DaemonLine,
+} from '../../../lib/lab/playground/timeline.js'
+import { createApiServer } from '../../../lib/lab/apiserver/server.js'
+
+/** A pod that gets ready at 1000 and is listed at 1001; who listens can say what the daemon does. */
+async function follow(act: (say: (message: string, at: number, sync?: object) => void) => void) {
+  const api = createApiServer({ runtime: undefined })
+  let now = 1000
+  let land: () => void = () => undefined
+  const landed = new Promise<boolean>((resolve) => (land = () => resolve(true)))
+  const timeline = new Timeline({
+    store: api.registry.store,
+    now: () => now,
+    isIdle: () => true,
+    reach: () => landed,
+    changed: () => undefined,
+  })
+  const stop = timeline.follow()
+  api.put({
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: 'web-1', namespace: 'default' },
+    spec: { containers: [{ name: 'web', image: 'x' }] },
+    status: { podIP: '10.0.0.1', conditions: [{ type: 'Ready', status: 'True' }] },
+  })
+  now = 1001
+  api.put({
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: { name: 'web-1', namespace: 'default' },
+    addressType: 'IPv4',
+    endpoints: [{ addresses: ['10.0.0.1'], conditions: { ready: true } }],
+  })
+  const line: DaemonLine = { at: 0, message: '', family: 'IPv4', planMs: 1, applyMs: 2 }
+  act((message, at, sync = {}) => timeline.daemonSaid({ ...line, message, at, ...sync }))
+  now = 2020
+  land()
+  await delay(300)
+  stop()
+  return new Map(timeline.view?.steps.map(({ name, atMs }) => [name, atMs]))
+}
+
+t.test('the sync that counts is the one before the first connection', async (t) => {
+  const steps = await follow((say) => {
+    say(changeSeen, 990)
+    // For an earlier change, and too early to know of the pod.
+    say(changeSeen, 1002)
+    say(syncMeasured, 1006)
+    say(changeSeen, 1007)
+    // Its tool has not ended when the connection lands at 2020.
+    say(syncMeasured, 2021, { applyMs: 10 })
+    // And one that came too late to have helped.
+    say(syncMeasured, 2500)
+  })
+  t.same(
+    [...steps],
+    [
+      ['pod ready', 0],
+      ['EndpointSlice', 1],
+      ['watch event', 7],
+      ['sync', 1010],
+      ['plan', 1011],
+      ['kernel', 1020],
+      ['first connection', 1020],
+    ],
+  )
+})
+
+t.test('lines of another family or of before do not count', async (t) => {
+  const steps = await follow((say) => {
+    say(changeSeen, 1002)
+    say(syncMeasured, 995)
+    say(syncMeasured, 1003, { family: 'IPv6' })
+    say(syncMeasured, 1010)
+  })
+  t.equal(steps.get('kernel'), 10)
+  t.equal(steps.get('watch event'), 2)
+})

@@ -1,0 +1,169 @@
+import { spawn } from 'node:child_process'
+import { readdirSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { runCommand } from '../../../lib/kernel/command.js'
+import { sweepWorlds } from '../../../lib/lab/world/namespaces.js'
+import { addressOf, families, placeOf } from '../../../lib/lab/world/topology.js'
+import type { Place } from '../../../lib/lab/world/topology.js'
+import { createWorld } from '../../../lib/lab/world/world.js'
+import type { World } from '../../../lib/lab/world/world.js'
+
+const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
+const protocols = ['TCP', 'UDP'] as const
+
+/** Namespaces whose name holds the text. */
+const namespacesWith = (text: string) => {
+  try {
+    return readdirSync('/run/netns').filter((name) => name.includes(text))
+  } catch {
+    return []
+  }
+}
+const hostLinks = async () => (await runCommand('ip', ['-o', 'link'])).stdout
+
+await t.test('a world', { skip }, async (t) => {
+  const linksBefore = await hostLinks()
+  const world: World = await createWorld({ name: 'basic' })
+  t.teardown(() => world.close())
+
+  const pairs: readonly (readonly [Place, Place])[] = [
+    ['client-pod', 'pod-1'],
+    ['client-pod', 'pod-4'],
+    ['pod-4', 'pod-1'],
+    ['remote-pod', 'node'],
+    ['node', 'pod-2'],
+    ['node', 'pod-5'],
+    ['outside', 'pod-3'],
+    ['outside', 'pod-4'],
+    ['outside', 'node-2'],
+  ]
+  for (const [from, to] of pairs) {
+    await t.test(`${from} reaches ${to} and is seen as itself`, async (t) => {
+      for (const family of families) {
+        for (const protocol of protocols) {
+          const [result] = await world
+            .agent(from)
+            .flow({ protocol, host: addressOf(to, family), port: 8080 })
+          t.match(result, { outcome: 'reply', backend: to }, `${protocol} ${family}`)
+          t.equal(placeOf(result?.source ?? ''), from, `${protocol} ${family}: source`)
+        }
+      }
+    })
+  }
+
+  await t.test('tells refused from dropped, and both from a reply', async (t) => {
+    for (const family of families) {
+      for (const protocol of protocols) {
+        const closed = { protocol, host: addressOf('pod-1', family), port: 99 }
+        const [refused] = await world.agent('client-pod').flow(closed)
+        t.match(refused, { outcome: 'refused' }, `${protocol} ${family}: nobody listens`)
+        await world.exec('pod-1', [
+          family === 'IPv4' ? 'iptables' : 'ip6tables',
+          ...['-I', 'INPUT', '-p', protocol.toLowerCase(), '--dport', '99', '-j', 'DROP'],
+        ])
+        const [dropped] = await world.agent('client-pod').flow({ ...closed, timeoutMs: 300 })
+        t.match(dropped, { outcome: 'dropped' }, `${protocol} ${family}: filtered`)
+      }
+    }
+  })
+
+  await t.test('keeps a connection open until told otherwise', async (t) => {
+    for (const protocol of protocols) {
+      const client = world.agent('outside')
+      const host = addressOf('pod-2', 'IPv4')
+      await client.flow({ protocol, host, port: 8080, keepAs: protocol })
+      t.match(await client.send(protocol), { outcome: 'reply', backend: 'pod-2' })
+      await client.forget(protocol)
+      await t.rejects(client.send(protocol), { message: /no connection of that name/ })
+    }
+    const client = world.agent('client-pod')
+    await client.flow({
+      protocol: 'TCP',
+      host: addressOf('pod-3', 'IPv4'),
+      port: 8080,
+      keepAs: 'x',
+    })
+    await world.agent('pod-3').stopServing()
+    t.match(await client.send('x'), { outcome: 'closed' }, 'the backend went away')
+  })
+
+  await t.test('sends from the address asked for, many at once, and large messages', async (t) => {
+    const from = addressOf('outside', 'IPv6', 2)
+    const results = await world.agent('outside').flow({
+      protocol: 'TCP',
+      host: addressOf('pod-1', 'IPv6'),
+      port: 8081,
+      from,
+      count: 100,
+      payloadBytes: 20_000,
+    })
+    t.equal(results.length, 100)
+    t.ok(results.every((result) => result.backend === 'pod-1' && result.source === from))
+    const [halfClosed] = await world.agent('outside').flow({
+      protocol: 'TCP',
+      host: addressOf('pod-1', 'IPv4'),
+      port: 8081,
+      halfClose: true,
+    })
+    t.match(halfClosed, { outcome: 'reply' }, 'a reply after the client has ended its side')
+  })
+
+  await t.test('a pod that answers itself gets its packet back through its own port', async (t) => {
+    const hairpin = await world.exec('node', ['bridge', '-d', 'link', 'show', 'dev', 'vpod-1'])
+    t.match(hairpin.stdout, /hairpin on/)
+  })
+
+  await t.test('a second world side by side does not hear of the first', async (t) => {
+    const other = await createWorld({ name: 'other', ports: [7000] })
+    const [own] = await other
+      .agent('outside')
+      .flow({ protocol: 'TCP', host: addressOf('pod-1', 'IPv4'), port: 7000 })
+    const [first] = await other
+      .agent('outside')
+      .flow({ protocol: 'TCP', host: addressOf('pod-1', 'IPv4'), port: 8080 })
+    t.match(own, { outcome: 'reply' })
+    t.match(first, { outcome: 'refused' })
+    await other.close()
+    t.same(namespacesWith('-other-'), [])
+  })
+
+  t.equal(await hostLinks(), linksBefore, 'the host namespace sees no interface of a world')
+  const sleeper = world.spawn('node', ['sleep', '100'])
+  await world.close()
+  t.same(namespacesWith('-basic-'), [], 'closing removes every namespace')
+  t.equal(sleeper.signalCode, 'SIGKILL', 'and what ran inside')
+  await t.rejects(async () => world.agent('node').stopServing(), { message: /closed/ })
+})
+
+await t.test('a world whose owner is killed goes with it', { skip }, async (t) => {
+  const module = new URL('../../../lib/lab/world/world.js', import.meta.url).href
+  const script = `
+    const { createWorld } = await import('${module}')
+    const world = await createWorld({ name: 'crash' })
+    world.spawn('node', ['sleep', '100'])
+    console.log('up')
+    setInterval(() => undefined, 1000)`
+  const owner = spawn(process.execPath, ['--input-type=module', '-e', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  await new Promise((resolve) => owner.stdout.once('data', resolve))
+  const ours = `kpw-${owner.pid}-`
+  t.equal(namespacesWith(ours).length, 10)
+  owner.kill('SIGKILL')
+  for (let tries = 0; namespacesWith(ours).length > 0 && tries < 100; tries++) await sleep(50)
+  t.same(namespacesWith(ours), [])
+})
+
+await t.test(
+  'a world that even its reaper did not outlive is swept by the next',
+  { skip },
+  async (t) => {
+    // This process, but a start time it never had: an owner long gone whose number came back.
+    const orphan = `kpw-${process.pid}-1-orphan-node`
+    await runCommand('ip', ['netns', 'add', orphan])
+    const swept = await sweepWorlds()
+    t.ok(swept.includes(orphan))
+    t.same(namespacesWith(orphan), [])
+  },
+)

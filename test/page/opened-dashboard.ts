@@ -1,0 +1,48 @@
+import { chmod, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { chromium, type Page } from 'playwright-core'
+import { browserFlags, browserPath, pageIn } from '../lab/playground/opened-page.js'
+import { runProxy } from '../../lib/lab/playground/proxy-process.js'
+import { stopping, until, type Stage } from '../e2e/stage.js'
+import type { World } from '../../lib/lab/world/world.js'
+
+export const dashboardUrl = 'http://127.0.0.1:8383'
+
+export interface Opened {
+  readonly page: Page
+  /** What the page complained about so far. */
+  readonly complaints: readonly string[]
+}
+
+/** A daemon with the manifests of a stage and its dashboard, in a real browser on its node. */
+export async function withDashboard(
+  { world, folder }: Stage,
+  args: readonly string[],
+  act: (opened: Opened) => Promise<void>,
+): Promise<void> {
+  const flags = ['--manifests', folder, '--dashboard-address', '127.0.0.1:8383']
+  const proxy = runProxy(world, [...flags, ...args])
+  await stopping(proxy, async () => {
+    await until('the dashboard listens', () => /"?dashboard"?/.test(proxy.output()))
+    const browser = await chromium.launch({
+      executablePath: await browserOn(world, folder),
+      args: browserFlags,
+    })
+    try {
+      await act(await pageIn(browser, dashboardUrl))
+    } finally {
+      await browser.close()
+    }
+  })
+}
+
+/** The dashboard is on loopback of the node, so the browser has to be there. */
+async function browserOn(world: World, folder: string): Promise<string> {
+  const path = join(folder, 'browser')
+  await writeFile(
+    path,
+    `#!/bin/sh\nexec ip netns exec ${world.namespaces.node} ${browserPath} "$@"\n`,
+  )
+  await chmod(path, 0o755)
+  return path
+}

@@ -1,0 +1,149 @@
+import t from 'tap'
+import { addressOf, type Place } from '../../lib/lab/world/topology.js'
+import { dashboardUrl, withDashboard } from './opened-dashboard.js'
+import { endpoint, rawService, rawSlice } from '../state/objects.js'
+import { pictures, skip } from '../lab/playground/opened-page.js'
+import { withStage, write } from '../e2e/stage.js'
+import type { IpFamily } from '../../lib/state/ip.js'
+import type { ModeName } from '../../lib/modes/mode.js'
+
+/** The page over a daemon that runs, in a real browser: what it shows is what packets do. */
+
+const clusterIps = { IPv4: '10.96.0.10', IPv6: 'fd00:10:96::10' } as const
+/** The last one has no `targetRef`, as those that people write by hand. */
+const pods = [
+  ['pod-1', 'web-6d9f8c7b5-abcde'],
+  ['pod-4', 'web-6d9f8c7b5-fghij'],
+  ['pod-2', undefined],
+] as const satisfies readonly (readonly [Place, string | undefined])[]
+
+function objects() {
+  const families: readonly IpFamily[] = ['IPv4', 'IPv6']
+  const spec = {
+    type: 'NodePort',
+    clusterIP: clusterIps.IPv4,
+    clusterIPs: families.map((family) => clusterIps[family]),
+    ipFamilies: families,
+    ipFamilyPolicy: 'PreferDualStack',
+    ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort: 30_080 }],
+  }
+  const slices = families.map((family) =>
+    rawSlice({
+      name: `web-${family.toLowerCase()}`,
+      addressType: family,
+      endpoints: pods.map(([place, name]) => ({
+        ...endpoint(addressOf(place, family), { node: place === 'pod-4' ? 'node-2' : 'node-1' }),
+        ...(name === undefined ? {} : { targetRef: { kind: 'Pod', namespace: 'default', name } }),
+      })),
+    }),
+  )
+  // Names may be anything that somebody could get past the API.
+  const hostile = rawSlice({
+    name: 'odd-1',
+    service: 'odd',
+    endpoints: [
+      {
+        ...endpoint(addressOf('pod-3', 'IPv4'), { node: 'node-1' }),
+        targetRef: { kind: 'Pod', name: '<img src=x onerror=document.title="owned">' },
+      },
+      // More than the picture has room for.
+      ...[1, 2, 3, 4, 5].map((last) => endpoint(`10.244.1.10${last}`, { node: 'node-1' })),
+    ],
+  })
+  const odd = rawService({
+    name: 'odd',
+    spec: { clusterIP: '10.96.0.66', clusterIPs: ['10.96.0.66'] },
+  })
+  return [rawService({ spec }), ...slices, odd, hostile]
+}
+
+/** What the picture and the hops of each mode have that no other has. */
+const signs: Readonly<Record<string, readonly [hop: RegExp, machinery: string]>> = {
+  nftables: [/service-ips|no-endpoint|cluster-ips/, 'nftables maps'],
+  iptables: [/KUBE-SERVICES/, 'iptables, table nat'],
+  userspace: [/KUBE-PORTALS-CONTAINER/, 'rules hand it to kube-proxy'],
+}
+
+for (const mode of ['nftables', 'iptables', 'userspace'] as const satisfies readonly ModeName[]) {
+  t.test(`the dashboard of a daemon in ${mode} mode shows what packets do`, { skip }, (t) =>
+    withStage(`dashboard-${mode}`, async (stage) => {
+      const { world, folder } = stage
+      await write(folder, 'all.yaml', ...objects())
+      await withDashboard(stage, ['--proxy-mode', mode], async ({ page, complaints }) => {
+        const see = (selector: string, text: string | RegExp) =>
+          page.locator(selector, { hasText: text }).first().waitFor()
+        await see('#status', `running in ${mode} mode`)
+        await see('#where', 'node node-1, as its proxy sees it; nothing can be changed here')
+        await page.getByRole('button', { name: 'Show Service default/web:http' }).click()
+
+        for (const family of ['IPv4', 'IPv6'] as const) {
+          await page.getByRole('button', { name: family, exact: true }).click()
+          await see('#targets button[aria-pressed=true]', clusterIps[family])
+          await see('#picture', clusterIps[family])
+          const [hop, machinery] = signs[mode] ?? [/never/, 'never']
+          await see('#hops, #ways', hop)
+          await see('#picture', machinery)
+          await page.locator('#picture .plate').nth(2).waitFor()
+          const names = await page.locator('#pods .name').allInnerTexts()
+          const bare = addressOf('pod-2', family)
+          t.same(
+            names.map((name) => name.replace(/^\[?([\da-f.:]+?)\]?:8080$/, '$1')).sort(),
+            ['web-abcde', 'web-fghij', bare].sort(),
+            `${family}: names of pods, the address where there is none`,
+          )
+
+          const request = {
+            protocol: 'TCP',
+            host: clusterIps[family],
+            port: 80,
+            count: 60,
+          } as const
+          const results = await world.agent('client-pod').flow(request)
+          const answered = new Set(results.map(({ backend }) => backend))
+          t.same([...answered].sort(), ['pod-1', 'pod-2', 'pod-4'], 'three ways, three answer')
+          await see('#bars .bar', 'web-fghij')
+          await see('#asked', /connections/)
+          const source = results[0]?.source ?? ''
+          const isKept = source === addressOf('client-pod', family)
+          t.equal(isKept, mode !== 'userspace')
+          const sees = isKept ? 'which sees the sender' : 'which sees an address of this node'
+          await see('#ways', sees)
+        }
+
+        if (pictures !== undefined && mode === 'nftables') {
+          await page.getByRole('button', { name: 'IPv4', exact: true }).click()
+          await page.waitForTimeout(2500)
+          await page.screenshot({ path: `${pictures}/dashboard-1280.png`, fullPage: true })
+        }
+        await page.getByRole('button', { name: 'outside', exact: true }).click()
+        await page.locator('#targets button', { hasText: 'NodePort' }).click()
+        await see('#ways', 'which sees an address of this node')
+
+        for (const control of ['#send-1', '#modes', '#replicas', '#types', '#yaml', '#lessons']) {
+          t.equal(await page.locator(control).isVisible(), false, `${control} is not there`)
+        }
+        t.equal(await page.locator('#pods button:visible').count(), 0)
+        const answers = await page.evaluate<readonly number[]>(`Promise.all([
+          { do: 'replicas', count: 1 }, { do: 'mode', mode: 'iptables' }, { do: 'apply', yaml: 'x' }
+        ].map((command) => fetch('/command', { method: 'POST',
+          headers: { 'content-type': 'application/json' }, body: JSON.stringify(command) })
+          .then(({ status }) => status)))`)
+        t.same(answers, [409, 409, 409], 'who asks all the same is refused')
+        const script = `require('http').get(process.argv[1], { headers: { host: 'evil.example' } }, (r) => console.log(r.statusCode))`
+        const foreign = await world.exec('node', [process.execPath, '-e', script, dashboardUrl])
+        t.equal(foreign.stdout.trim(), '403', 'and so is a foreign Host')
+
+        await page.getByRole('button', { name: 'Show Service default/odd:http' }).click()
+        await see('#pods .name', '<img src=x')
+        t.equal(await page.locator('img').count(), 0, 'a hostile name stays text')
+        await see('#picture', 'and 3 more: 50 %')
+        t.equal(await page.title(), 'kube-proxy')
+        t.same(
+          complaints.filter((each) => !/status of 409/.test(each)),
+          [],
+          'no error in the console',
+        )
+      })
+    }),
+  )
+}

@@ -1,0 +1,67 @@
+import t from 'tap'
+import { endpoint, rawSlice } from '../state/objects.js'
+import { PodNames } from '../../lib/page/dashboard/pod-names.js'
+import type { ObjectSink } from '../../lib/sources/source.js'
+
+function reading() {
+  const heard: string[] = []
+  const sink: ObjectSink = {
+    upsert: (kind) => heard.push(`upsert ${kind}`),
+    remove: (kind, namespace, name) => heard.push(`remove ${kind} ${namespace}/${name}`),
+    synced: (kind) => heard.push(`synced ${kind}`),
+    failed: (message) => heard.push(message),
+  }
+  const names = new PodNames()
+  return { names, heard, along: names.readingAlong(sink) }
+}
+
+const slice = (name: string, service: string, ...pods: readonly (readonly [string, unknown])[]) =>
+  rawSlice({
+    name,
+    service,
+    endpoints: pods.map(([ip, targetRef]) => ({ ...endpoint(ip), targetRef })),
+  })
+const pod = (name: string) => ({ kind: 'Pod', name })
+
+t.test('names follow the slices of a Service, and everything is passed on', async (t) => {
+  const { names, heard, along } = reading()
+  along.upsert('EndpointSlice', slice('a', 'web', ['10.0.0.1', pod('web-1')]))
+  along.upsert('EndpointSlice', slice('b', 'web', ['fd00:0:0::2', pod('web-2')]))
+  along.upsert('EndpointSlice', slice('c', 'other', ['10.0.0.1', pod('other-1')]))
+  t.same(
+    [...names.of('default/web')],
+    [
+      ['10.0.0.1', 'web-1'],
+      ['fd00::2', 'web-2'],
+    ],
+  )
+  t.same([...names.of('default/other')], [['10.0.0.1', 'other-1']])
+  along.upsert('EndpointSlice', slice('a', 'other', ['10.0.0.3', pod('other-3')]))
+  t.same([...names.of('default/web')], [['fd00::2', 'web-2']], 'a label may change')
+  along.remove('EndpointSlice', 'default', 'b')
+  t.equal(names.of('default/web').size, 0)
+  along.upsert('Service', {})
+  along.synced('Service')
+  along.failed('x')
+  t.same(heard.slice(4), [
+    'remove EndpointSlice default/b',
+    'upsert Service',
+    'synced Service',
+    'x',
+  ])
+})
+
+t.test('what is no pod, or no slice at all, has no name', async (t) => {
+  const { names, along } = reading()
+  const odd = [
+    ['10.0.0.1', undefined],
+    ['10.0.0.2', { kind: 'Node', name: 'n' }],
+    ['10.0.0.3', { kind: 'Pod', name: 7 }],
+    ['not an address', pod('x')],
+  ] as const
+  along.upsert('EndpointSlice', slice('a', 'web', ...odd))
+  for (const raw of [undefined, 'text', [], { metadata: 1 }, { endpoints: [null] }]) {
+    along.upsert('EndpointSlice', raw)
+  }
+  t.equal(names.of('default/web').size, 0)
+})
