@@ -6,7 +6,10 @@
  * line on stdin makes the changes pause, or go on.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { DescriptorBudget, descriptorLimit } from '../../lib/modes/userspace/datapath/descriptors.js'
+import {
+  DescriptorBudget,
+  descriptorLimit,
+} from '../../lib/modes/userspace/datapath/descriptors.js'
 import type { DataPathName, ListenerSpec } from '../../lib/modes/userspace/datapath/datapath.js'
 import { WorkerPool } from '../../lib/modes/userspace/listeners/pool.js'
 import { ports, requestBytes } from './services.js'

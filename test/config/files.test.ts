@@ -22,7 +22,7 @@ t.test('documents that are made from tables are up to date: npm run docs', async
   t.equal(readFileSync(join(root, 'docs/configuration.md'), 'utf8'), configurationMarkdown())
   t.equal(readFileSync(join(root, 'docs/metrics.md'), 'utf8'), metricsMarkdown())
   const { withRooms } = (await import(join(root, 'scripts/rooms.mjs'))) as {
-    withRooms(text: string): string
+    withRooms: (text: string) => string
   }
   const architecture = readFileSync(join(root, 'docs/architecture.md'), 'utf8')
   t.equal(architecture, withRooms(architecture))
