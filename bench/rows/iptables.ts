@@ -18,12 +18,11 @@ async function measure(backend: Backend, services: number) {
   )
   const cluster = states().put(...Array.from({ length: services }, (_, index) => spec(index, 0)))
   const began = performance.now()
-  const plan = mode.plan(cluster.take())
-  await mode.apply(plan, undefined)
+  await mode.apply(mode.plan(cluster.take()))
   const startMs = performance.now() - began
 
   const cpuBefore = cpuMs()
-  const churn = new Churn(mode, cluster, plan, services)
+  const churn = new Churn(mode, cluster, services)
   const stop = new AbortController()
   const others = keepChanging(churn, stop.signal)
   const times: number[] = []
@@ -51,15 +50,13 @@ class Churn {
   readonly #mode: Mode
   readonly #cluster: States
   readonly #services: number
-  plan: unknown
   changes = 0
   #next: Promise<void> | undefined
   #running: Promise<void> = Promise.resolve()
 
-  constructor(mode: Mode, cluster: States, plan: unknown, services: number) {
+  constructor(mode: Mode, cluster: States, services: number) {
     this.#mode = mode
     this.#cluster = cluster
-    this.plan = plan
     this.#services = services
   }
 
@@ -74,9 +71,7 @@ class Churn {
   #sync(): Promise<void> {
     this.#next ??= this.#running.then(async () => {
       this.#next = undefined
-      const plan = this.#mode.plan(this.#cluster.take())
-      await this.#mode.apply(plan, this.plan)
-      this.plan = plan
+      await this.#mode.apply(this.#mode.plan(this.#cluster.take()))
     })
     this.#running = this.#next
     return this.#next

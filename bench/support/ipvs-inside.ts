@@ -33,9 +33,9 @@ async function measure(services: number) {
   const state = cluster.take()
   const running = await mode.create(testSettings, context)
   const began = performance.now()
-  let plan = running.plan(state)
+  const plan = running.plan(state)
   const planMs = performance.now() - began
-  const applied = await running.apply(plan, undefined)
+  const applied = await running.apply(plan)
   if (applied.failed.length > 0) throw new Error(applied.failed[0]?.reason ?? 'failed')
   const startMs = performance.now() - began
 
@@ -44,17 +44,15 @@ async function measure(services: number) {
     const index = (change * 37) % services
     const next = cluster.put(nth(index, endpoints + 1)).take()
     const started = performance.now()
-    const nextPlan = running.plan(next)
-    const { objects } = await running.apply(nextPlan, plan)
+    const { objects } = await running.apply(running.plan(next))
     times.push(performance.now() - started)
     if (objects !== 1) throw new Error(`expected one change, made ${objects}`)
-    plan = nextPlan
   }
   times.sort((a, b) => a - b)
 
   const restarted = await mode.create(testSettings, context)
   const againBegan = performance.now()
-  await restarted.apply(restarted.plan(cluster.take()), undefined)
+  await restarted.apply(restarted.plan(cluster.take()))
   const restartMs = performance.now() - againBegan
   await running.close()
   await restarted.close()

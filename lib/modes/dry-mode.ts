@@ -1,4 +1,5 @@
-import type { Mode, ModeDefinition, ModeSettings } from './mode.js'
+import { forgetAll, knownByFamily } from './known.js'
+import type { FamilyPlan, Mode, ModeDefinition, ModeSettings } from './mode.js'
 
 /** Plans like the mode, and shows what it would do instead of doing it. */
 export function dryMode(
@@ -7,17 +8,21 @@ export function dryMode(
   print: (text: string) => void,
 ): Mode {
   const planner = definition.planner(settings)
+  const known = knownByFamily<FamilyPlan>()
   return {
     name: definition.name,
     plan: (state) => planner.plan(state),
     render: (plan) => planner.render(plan),
     renderChanges: (plan, previous) => planner.renderChanges(plan, previous),
-    apply: (plan, previous) => {
-      const text = planner.renderChanges(plan, previous)
-      print(text)
-      const bytes = Buffer.byteLength(text)
-      return Promise.resolve({ full: previous === undefined, bytes, objects: 0, failed: [] })
-    },
+    apply: (plan) =>
+      known[plan.family].update((previous) => {
+        const text = planner.renderChanges(plan, previous)
+        print(text)
+        const bytes = Buffer.byteLength(text)
+        const result = { full: previous === undefined, bytes, objects: 0, failed: [] }
+        return Promise.resolve({ now: plan, result })
+      }),
+    forget: () => forgetAll(known),
     run: () => Promise.resolve(),
     close: () => Promise.resolve(),
   }

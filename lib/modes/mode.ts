@@ -38,8 +38,13 @@ export interface ModeDefinition {
   cleanup(context: ModeContext): Promise<void>
 }
 
-/** The pure half of a mode. A plan belongs to one family: that of the state it was made from. */
-export interface Planner<Plan = unknown> {
+/** A plan belongs to one family: that of the state it was made from. */
+export interface FamilyPlan {
+  readonly family: IpFamily
+}
+
+/** The pure half of a mode. */
+export interface Planner<Plan extends FamilyPlan = FamilyPlan> {
   /** Pure. Unchanged services must keep their part of the plan by reference. */
   plan(state: DesiredState): Plan
   /** The whole plan as text for people. */
@@ -48,17 +53,19 @@ export interface Planner<Plan = unknown> {
   renderChanges(plan: Plan, previous: Plan | undefined): string
 }
 
-export interface Mode<Plan = unknown> extends Planner<Plan> {
+export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan> {
   readonly name: ModeName
   /** It deletes stale UDP flows itself, as they lead to sockets that only it knows. */
   readonly cleansFlows?: true
   /**
-   * Makes the kernel match the plan. `previous` is the plan applied last, or undefined when the
-   * kernel's content is not known: after start, after a failure, or when somebody else touched
-   * it; then everything is written. May be called twice with the same plan. Adds before it
-   * removes. Throws KernelError when nothing or only a part could be applied.
+   * Makes the kernel match the plan. The mode keeps what it applied last and writes the difference;
+   * it writes everything when the kernel's content is not known: at the start, after a failure and
+   * after `forget`. May be called twice with the same plan. Adds before it removes. Throws
+   * KernelError when nothing or only a part could be applied.
    */
-  apply(plan: Plan, previous: Plan | undefined): Promise<Applied>
+  apply(plan: Plan): Promise<Applied>
+  /** Somebody else changed the kernel: what was applied, or is being applied, is not known to be there. */
+  forget(): void
   /**
    * Lives until the signal: watches for foreign changes and calls `context.resync` when the
    * kernel no longer holds what was applied.

@@ -29,7 +29,11 @@ function loaders(runnable: readonly ModeName[], loaded: ModeName[] = []): ModeLo
           { what: 'a luxury', ok: false, required: false, seen: 'absent', fix: 'none' },
         ]
       },
-      planner: () => ({ plan: () => 0, render: () => '', renderChanges: () => '' }),
+      planner: () => ({
+        plan: ({ family }) => ({ family }),
+        render: () => '',
+        renderChanges: () => '',
+      }),
       create: () => Promise.reject(new Error('not in this test')),
       differences: () => Promise.resolve([]),
       cleanup: () => Promise.resolve(),

@@ -118,7 +118,6 @@ const empty = service({ name: 'empty', clusterIp: '10.96.0.30', endpoints: 0 })
 class Sync {
   #mode: Mode
   #cluster: States
-  #plan: unknown
 
   constructor(mode: Mode, cluster: States) {
     this.#mode = mode
@@ -126,12 +125,8 @@ class Sync {
   }
 
   async once(options: { readonly full?: boolean } = {}): Promise<Applied> {
-    const plan = this.#mode.plan(this.#cluster.take())
-    const previous = options.full ? undefined : this.#plan
-    this.#plan = undefined
-    const applied = await this.#mode.apply(plan, previous)
-    this.#plan = plan
-    return applied
+    if (options.full) this.#mode.forget()
+    return this.#mode.apply(this.#mode.plan(this.#cluster.take()))
   }
 }
 

@@ -12,7 +12,7 @@ import { openPacketAccounts } from '../../lib/kernel/nfacct.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
 import { service, states, testSettings } from '../support/states.js'
 import type { Backend, Run } from '../../lib/kernel/iptables.js'
-import type { Mode, ModeContext } from '../../lib/modes/mode.js'
+import type { FamilyPlan, Mode, ModeContext } from '../../lib/modes/mode.js'
 import type { States } from '../support/states.js'
 
 const skip = enterPrivateNetns() ?? (programSkip('iptables-legacy') || programSkip('conntrack'))
@@ -60,9 +60,9 @@ class Node {
   }
 }
 
-async function apply(mode: Mode, cluster: States, previous?: unknown): Promise<unknown> {
+async function apply(mode: Mode, cluster: States): Promise<FamilyPlan> {
   const plan = mode.plan(cluster.take())
-  await mode.apply(plan, previous)
+  await mode.apply(plan)
   return plan
 }
 
@@ -121,9 +121,9 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
       cluster.put(service({ nodePort: 30081, endpoints: ['10.180.0.1'] }))
       await apply(next, cluster)
       cluster.put(service({ nodePort: 30082, endpoints: ['10.180.0.1'] }))
-      const plan = await apply(next, cluster)
+      await apply(next, cluster)
       cluster.put(service({ nodePort: 30083, endpoints: ['10.180.0.1'] }))
-      await apply(next, cluster, plan)
+      await apply(next, cluster)
       t.equal(await echo('127.0.0.1', 30083), 'hello')
       await next.close()
       const accounts = openPacketAccounts()
@@ -199,7 +199,8 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
       t.match(list('KUBE-SERVICES').toString(), '10.96.0.66')
       await until(() => node.resyncs.length > 0)
       t.match(node.resyncs[0], /nat KUBE-SERVICES lacks -d 10.96.0.10/)
-      await mode.apply(plan, undefined)
+      mode.forget()
+      await mode.apply(plan)
       t.equal(list('KUBE-SERVICES').toString(), before)
       stop.abort()
       await running
@@ -209,7 +210,7 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
     await onNode('IT46: what nobody else touched is not read again', async (t, node) => {
       const mode = await node.create(200)
       const cluster = states().put(service({ endpoints: 2 }))
-      const plan = await apply(mode, cluster)
+      await apply(mode, cluster)
       const stop = new AbortController()
       const running = mode.run(stop.signal)
       const saves = () => node.programs.filter((file) => file.includes('save')).length
@@ -218,7 +219,7 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
       await sleep(50)
       node.programs.length = 0
       cluster.put(service({ endpoints: 3 }))
-      await apply(mode, cluster, plan)
+      await apply(mode, cluster)
       await sleep(1000)
       const restore = `iptables-${backend}-restore`
       if (backend === 'nft') t.same(node.programs, [restore], 'our own change is no reason to')

@@ -109,10 +109,14 @@ class IptablesMode extends RuleTexts implements Mode<IptablesPlan> {
     if (opened.accounts) this.#counters = new PacketCounters(opened.accounts, context)
   }
 
-  async apply(plan: IptablesPlan, previous: IptablesPlan | undefined): Promise<Applied> {
+  forget(): void {
+    for (const rules of this.#opened.families.values()) rules.forget()
+  }
+
+  async apply(plan: IptablesPlan): Promise<Applied> {
     const rules = this.#opened.families.get(plan.family)
     if (!rules) return { full: false, bytes: 0, objects: 0, failed: [] }
-    const { written, total, ...applied } = await rules.apply(plan, previous)
+    const { written, total, ...applied } = await rules.apply(plan)
     // The guard is in place by now, so 127.0.0.1 may become reachable by route.
     if (plan.usesLocalnet) await this.#setLocalnet()
     this.#measure(plan.family, written, total)

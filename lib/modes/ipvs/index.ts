@@ -53,9 +53,10 @@ export const mode: ModeDefinition = {
     return {
       name: 'ipvs',
       ...planner(settings),
-      apply: (plan, previous) => applier.apply(plan, previous),
+      apply: (plan) => applier.apply(plan),
+      forget: () => applier.forget(),
       run: (signal) => applier.run(signal),
-      countTraffic: () => traffic.read(applier.applied),
+      countTraffic: () => traffic.read(applier.written),
       close: async () => {
         await applier.idle()
         ipvs.close()

@@ -11,6 +11,7 @@ import { NftablesApplier } from './apply.js'
 import { compileLate } from './compile-late.js'
 import { nftablesDifferences } from './differences.js'
 import { Guard, guardedBy, reportForeign, type GuardDeps, type Watcher } from './guard.js'
+import { forgetAll, knownByFamily } from '../known.js'
 import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
@@ -35,10 +36,12 @@ export const mode: ModeDefinition = {
     refuseMissing(findings)
     compileLate()
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')
+    const known = knownByFamily<NftablesPlan>()
     const guard: Watcher = netlink
-      ? guardOf(netlink, { settings, context, applied: () => applier.applied })
+      ? guardOf(netlink, { settings, context, known })
       : monitored(settings, context)
-    const applier: NftablesApplier = new NftablesApplier({
+    const applier = new NftablesApplier({
+      known,
       writer: guard.guarded(writer),
       reader: clients,
       context,
@@ -54,8 +57,9 @@ export const mode: ModeDefinition = {
     return {
       name: 'nftables',
       ...planner(settings),
-      apply: async (plan, previous) => {
-        const applied = await applier.apply(plan, previous)
+      forget: () => forgetAll(known),
+      apply: async (plan) => {
+        const applied = await applier.apply(plan)
         return localhost ? { ...applied, failed: await localhost.update(plan) } : applied
       },
       run: async (signal) => {
@@ -128,13 +132,13 @@ function guardOf(
   {
     settings,
     context,
-    applied,
-  }: Pick<GuardDeps, 'context' | 'applied'> & { readonly settings: ModeSettings },
+    known,
+  }: Pick<GuardDeps, 'context' | 'known'> & { readonly settings: ModeSettings },
 ): Guard {
   const tables = tablesOf(settings)
   return new Guard({
     context,
-    applied,
+    known,
     reader: netlink.reader,
     watch: (handlers) =>
       watchCommits({ tables, generation: () => netlink.generation(), ...handlers }),

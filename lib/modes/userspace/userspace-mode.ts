@@ -1,8 +1,10 @@
 import { cpus } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Turns } from '../../async.js'
 import { ConfigError, messageOf } from '../../errors.js'
 import type { Run } from '../../kernel/iptables.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
+import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, Mode, ModeContext, ModeSettings } from '../mode.js'
 import { FamilyApplier } from './apply.js'
 import { DescriptorBudget, descriptorLimit, waitingSeats } from './datapath/descriptors.js'
@@ -46,8 +48,9 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   /** The listeners are another process's now, or are about to close. */
   #isLeaving = false
   #isHandedOver = false
-  /** One thing at a time: applies of both families, checks, a take-over, the end. */
-  #turn: Promise<unknown> = Promise.resolve()
+  readonly #known = knownByFamily<UserspacePlan>()
+  /** Of applies of both families, checks, a take-over and the end. */
+  readonly #turns = new Turns()
 
   private constructor(
     settings: ModeSettings,
@@ -112,17 +115,23 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     return renderPlanChanges(plan, previous, this.#settings)
   }
 
-  apply(plan: UserspacePlan, previous: UserspacePlan | undefined): Promise<Applied> {
-    return this.#inTurn(async () => {
+  apply(plan: UserspacePlan): Promise<Applied> {
+    return this.#turns.take(async () => {
       const family = this.#families.get(plan.family)
       if (!family) throw new ConfigError(`apply ${plan.family}: the mode was not made for it`)
       if (this.#isHandedOver) return { full: false, bytes: 0, objects: 0, failed: [] }
-      if (this.#taker) this.#listeners.receive(await this.#taker.take())
-      const applied = await family.applier.apply(plan, previous)
-      if (this.#starting.has(plan.family)) await this.#removeOtherWay(plan.family, family.ways)
-      if (this.#starting.delete(plan.family) && this.#starting.size === 0) await this.#started()
-      return applied
+      return this.#known[plan.family].update(async (previous) => {
+        if (this.#taker) this.#listeners.receive(await this.#taker.take())
+        const result = await family.applier.apply(plan, previous)
+        if (this.#starting.has(plan.family)) await this.#removeOtherWay(plan.family, family.ways)
+        if (this.#starting.delete(plan.family) && this.#starting.size === 0) await this.#started()
+        return { now: plan, result }
+      })
     })
+  }
+
+  forget(): void {
+    forgetAll(this.#known)
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -146,7 +155,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#isLeaving = true
     this.#giver?.close()
     this.#taker?.close()
-    return this.#inTurn(async () => {
+    return this.#turns.take(async () => {
       for (const [family, { ways }] of this.#isHandedOver ? [] : this.#families) {
         try {
           await this.#flows.forget(family, await ways.remove())
@@ -182,7 +191,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
 
   /** Nothing else happens until the new process works or has given up. */
   #handOver(...[copy, hand]: Parameters<HandOver>): Promise<void> {
-    return this.#inTurn(async () => {
+    return this.#turns.take(async () => {
       if (this.#hasGivenUp()) return
       const given = await this.#listeners.give(copy)
       this.#claims.close()
@@ -205,7 +214,8 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   async #check(): Promise<void> {
     for (const [family, { ways }] of this.#families) {
       try {
-        if (await this.#inTurn(async () => this.#isHandedOver || (await ways.isIntact()))) continue
+        if (await this.#turns.take(async () => this.#isHandedOver || (await ways.isIntact())))
+          continue
         const reason = `what leads to the ${family} listeners was changed by somebody else`
         this.#context.resync(reason, { full: true })
         return
@@ -213,12 +223,6 @@ export class UserspaceMode implements Mode<UserspacePlan> {
         this.#context.log.warn({ err: error, family }, 'look at the rules of userspace mode')
       }
     }
-  }
-
-  #inTurn<T>(action: () => Promise<T>): Promise<T> {
-    const result = this.#turn.then(action)
-    this.#turn = result.catch(() => undefined)
-    return result
   }
 }
 

@@ -49,13 +49,11 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
     await world.close()
   })
   const clusters = new Map(families.map((family) => [family, clusterOf(family)]))
-  const plans = new Map<IpFamily, unknown>()
   const sync = async (full = false) => {
+    if (full) mode.forget()
     const failed = []
-    for (const [family, cluster] of clusters) {
-      const plan = mode.plan(cluster.take())
-      const applied = await mode.apply(plan, full ? undefined : plans.get(family))
-      plans.set(family, plan)
+    for (const cluster of clusters.values()) {
+      const applied = await mode.apply(mode.plan(cluster.take()))
       failed.push(...applied.failed)
     }
     return failed

@@ -11,7 +11,6 @@ import { enterPrivateNetns } from '../../support/private-netns.js'
 import { service, states, testSettings } from '../../support/states.js'
 import type { Run } from '../../../lib/kernel/iptables.js'
 import type { ModeContext, ModeSettings } from '../../../lib/modes/mode.js'
-import type { UserspacePlan } from '../../../lib/modes/userspace/plan.js'
 import type { Test } from 'tap'
 
 const skip = enterPrivateNetns() ?? false
@@ -90,7 +89,6 @@ async function openMode(
     isClosed = true
   }
   t.teardown(close)
-  let previous: UserspacePlan | undefined
   const cluster = states('IPv4', {}, ['127.0.0.1', nodeIp, otherIp])
   return {
     cluster,
@@ -98,13 +96,7 @@ async function openMode(
     close,
     listeners: () => gauges.get('userspace_listeners'),
     async sync() {
-      const plan = mode.plan(cluster.take())
-      const last = previous
-      // As the syncer does it: after a failure nothing counts as written.
-      previous = undefined
-      const { failed } = await mode.apply(plan, last)
-      previous = plan
-      return failed
+      return (await mode.apply(mode.plan(cluster.take()))).failed
     },
   }
 }

@@ -19,7 +19,7 @@ async function load(name: ModeName): Promise<ModeDefinition> {
 async function use(name: ModeName): Promise<void> {
   const definition = await load(name)
   const running = await definition.create(testSettings, context)
-  await running.apply(running.plan(state), undefined)
+  await running.apply(running.plan(state))
   // The process of the next mode cleans up after this one, which then is long gone.
   await running.close()
   await cleanLeftovers(name, context)
