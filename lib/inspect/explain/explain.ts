@@ -14,7 +14,7 @@ import { walkIpvs } from './ipvs-walk.js'
 import { walkNftables } from './nftables-walk.js'
 import { offlinePlanner } from '../../modes/iptables/plan.js'
 import { nftablesPlanner } from '../../modes/nftables/plan.js'
-import { UserspacePlanner } from '../../modes/userspace/plan.js'
+import { userspacePlanner } from '../../modes/userspace/plan.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { viaListener, walkListeners, walkUserspace } from './listeners.js'
 import type { DesiredState } from '../../state/desired-state.js'
@@ -45,7 +45,7 @@ export function explainPacket(
   const node = { localAddresses: new Set(state.node.localAddresses) }
   switch (mode) {
     case 'iptables': {
-      const plan = offlinePlanner(settings).plan(state)
+      const plan = offlinePlanner(settings)(state)
       const rules = iptablesPresent(iptablesRuleset(plan), lacks)
       return walkIptables(rules, packet, node)
     }
@@ -62,7 +62,7 @@ export function explainPacket(
         { state, packet },
       )
     case 'userspace': {
-      const plan = new UserspacePlanner(settings).plan(state)
+      const plan = userspacePlanner(settings)(state)
       // Where no rule leads to the listeners, they are found at the addresses of Services, by
       // whoever sends to this machine.
       if (settings.userspace.portals === 'addresses')

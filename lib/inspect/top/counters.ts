@@ -40,7 +40,7 @@ async function iptablesCounters(
   const sums: Sums = new Map()
   for (const state of states) {
     const owners = new Map<string, string>()
-    for (const { key, dispatch } of planner.plan(state).services.values()) {
+    for (const { key, dispatch } of planner(state).services.values()) {
       add(sums, key, {})
       for (const { table, chain, rule } of dispatch) {
         owners.set(`${table} ${chain} ${canonicalRule(rule.text)}`, key)

@@ -14,8 +14,7 @@ export function chainOwners(
   const owners = new Map<string, string>()
   for (const state of states) {
     if (mode === 'iptables') {
-      const planner = offlinePlanner(settings)
-      for (const { key, chains } of planner.plan(state).services.values()) {
+      for (const { key, chains } of offlinePlanner(settings)(state).services.values()) {
         for (const { chain } of chains) owners.set(chain, ownerText(key))
       }
     } else if (mode === 'nftables') {

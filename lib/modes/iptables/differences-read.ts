@@ -23,7 +23,7 @@ export async function readDifferences(
     const saved = []
     for (const table of ownTables) saved.push(...(await iptables.save(table)))
     const probe = rule({ matches: [bytecode([[6, 0, 0, 0]])], jump: 'RETURN' })
-    const planner = offlinePlanner(settings, {
+    const plan = offlinePlanner(settings, {
       hasBpf: await iptables.supports('nat', probe),
       randomFully: iptables.capabilities.randomFully,
       // Whoever wrote the rules has made the objects they count with; asking would make them, too.
@@ -31,7 +31,7 @@ export async function readDifferences(
         [...chains.values()].some(({ rules }) => rules.some((text) => text.includes(' nfacct '))),
       ),
     })
-    return iptablesDifferences(planner.plan(state), foundIn(saved))
+    return iptablesDifferences(plan(state), foundIn(saved))
   } catch (error) {
     throw kernelError(error, `compare ${family} iptables rules`)
   }

@@ -1,6 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { cleanupAll } from './cleanup.js'
-import { IptablesPlanner } from './plan.js'
+import { offlinePlanner } from './plan.js'
 import { readDifferences } from './differences-read.js'
 import { messageOf } from '../../errors.js'
 import { openChannel } from '../../kernel/netlink/channel.js'
@@ -13,7 +13,6 @@ import { readGeneration } from '../../kernel/nftables-netlink/generation.js'
 import { renderChanges, renderPlan } from './render.js'
 import { watchRules } from './watch.js'
 import type { Applied, Mode, ModeContext, ModeDefinition, ModeSettings, Planner } from '../mode.js'
-import type { DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { IptablesPlan } from './plan.js'
 import type { RuleCounts } from './count.js'
@@ -44,7 +43,7 @@ export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
       ...(await probeFamily('IPv4', log, given)),
       ...(await probeFamily('IPv6', log, given)),
     ],
-    planner: (settings) => new RuleTexts(settings, offlineFacts),
+    planner: (settings) => planner(settings, offlineFacts),
     create: async (settings, context) =>
       new IptablesMode({
         ...{ settings, context, deps: given },
@@ -57,31 +56,8 @@ export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
 
 export const mode: ModeDefinition = iptablesMode()
 
-/** The planner with its two texts. */
-class RuleTexts implements Planner<IptablesPlan> {
-  readonly #planner: IptablesPlanner
-
-  constructor(settings: ModeSettings, facts: KernelFacts) {
-    this.#planner = new IptablesPlanner({
-      masqueradeBit: settings.masqueradeBit,
-      masqueradeAll: settings.masqueradeAll,
-      localhostNodePorts: settings.localhostNodePorts,
-      dropsInvalid: !settings.conntrackTcpBeLiberal,
-      ...facts,
-    })
-  }
-
-  plan(state: DesiredState): IptablesPlan {
-    return this.#planner.plan(state)
-  }
-
-  render(plan: IptablesPlan): string {
-    return renderPlan(plan)
-  }
-
-  renderChanges(plan: IptablesPlan, previous: IptablesPlan | undefined): string {
-    return renderChanges(plan, previous)
-  }
+function planner(settings: ModeSettings, facts: KernelFacts): Planner<IptablesPlan> {
+  return { plan: offlinePlanner(settings, facts), render: renderPlan, renderChanges }
 }
 
 interface ModeParts {
@@ -91,8 +67,11 @@ interface ModeParts {
   readonly deps: Pick<IptablesDeps, 'readSysctl' | 'writeSysctl'>
 }
 
-class IptablesMode extends RuleTexts implements Mode<IptablesPlan> {
+class IptablesMode implements Mode<IptablesPlan> {
   readonly name = 'iptables'
+  readonly plan: Mode<IptablesPlan>['plan']
+  readonly render = renderPlan
+  readonly renderChanges = renderChanges
   readonly #opened: Opened
   readonly #settings: ModeSettings
   readonly #context: ModeContext
@@ -101,7 +80,7 @@ class IptablesMode extends RuleTexts implements Mode<IptablesPlan> {
   #hasSetLocalnet = false
 
   constructor({ opened, settings, context, deps }: ModeParts) {
-    super(settings, opened.facts)
+    this.plan = offlinePlanner(settings, opened.facts)
     this.#opened = opened
     this.#settings = settings
     this.#context = context

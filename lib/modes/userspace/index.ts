@@ -4,7 +4,7 @@ import { listeningSockets } from '../../kernel/sockets/listening.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Finding, ModeDefinition } from '../mode.js'
 import { withoutBranches } from './portals/branches.js'
-import { UserspacePlanner, type UserspacePlan } from './plan.js'
+import { userspacePlanner, type UserspacePlan } from './plan.js'
 import { addressDifferences } from './portals/address-differences.js'
 import { userspaceDifferences } from './differences.js'
 import { readPortals } from './portals/portals.js'
@@ -36,9 +36,8 @@ export const definition: ModeDefinition = {
     if (settings.userspace.portals !== 'addresses') {
       checkBindAddress(settings.userspace.bindAddress)
     }
-    const planner = new UserspacePlanner(settings)
     const typed: Planner<UserspacePlan> = {
-      plan: (state) => planner.plan(state),
+      plan: userspacePlanner(settings),
       render: (plan) => renderPlan(plan, settings),
       renderChanges: (plan, previous) => renderPlanChanges(plan, previous, settings),
     }
@@ -53,7 +52,7 @@ export const definition: ModeDefinition = {
   },
 
   async differences(state, settings) {
-    const plan = new UserspacePlanner(settings).plan(state)
+    const plan = userspacePlanner(settings)(state)
     const sockets = await listeningSockets()
     if (settings.userspace.portals === 'addresses') {
       return withLinks((links) => addressDifferences(plan, links, sockets))

@@ -1,7 +1,8 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
 import { hostPort, isLinkLocal, isUnspecified, parseIp, type IpFamily } from '../../state/ip.js'
-import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
+import type { Derivation, PersistentMap } from '../../state/persistent-map.js'
 import type { ModeSettings } from '../mode.js'
+import { memoryByFacts } from '../planner-memory.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
 import type { ListenerSpec, Target } from './datapath/datapath.js'
 import type { NodePortClaim } from './portals/node-port-claims.js'
@@ -40,136 +41,134 @@ export interface ListenerPlan {
 /**
  * Plans a family. A service port has one listener for each endpoint list that its policies ask
  * for: the rules know how a packet came in, the listener does not, so the rules choose.
+ * `direct` are the families without rules.
  */
-export class UserspacePlanner {
-  readonly #settings: ModeSettings['userspace']
-  readonly #direct: ReadonlySet<IpFamily>
-  readonly #memories = new Map<IpFamily, Memory>()
-
-  /** `direct`: the families without rules. */
-  constructor(
-    settings: ModeSettings,
-    direct = new Set(settings.userspace.portals === 'addresses' ? ipFamilies : []),
-  ) {
-    this.#settings = settings.userspace
-    this.#direct = direct
-  }
-
-  plan(state: DesiredState): UserspacePlan {
+export function userspacePlanner(
+  { userspace }: ModeSettings,
+  direct: ReadonlySet<IpFamily> = new Set(userspace.portals === 'addresses' ? ipFamilies : []),
+): (state: DesiredState) => UserspacePlan {
+  const memoryFor = memoryByFacts<Facts, Memory>((facts) => ({
+    facts,
+    derivation: {},
+    plan: undefined,
+  }))
+  return (state) => {
     const { family, services } = state
-    const facts = factsOf(
-      this.#direct.has(family) ? own(state) : state.node,
+    const isDirect = direct.has(family)
+    const memory = memoryFor(family, {
+      ...factsOf(isDirect ? own(state) : state.node, family, userspace),
       family,
-      this.#settings,
-    )
-    let memory = this.#memories.get(family)
-    const factsKey = JSON.stringify(facts, (_, value: unknown) =>
-      typeof value === 'bigint' ? String(value) : value,
-    )
-    if (memory?.factsKey !== factsKey) {
-      memory = { factsKey, derivation: {}, plan: undefined }
-      this.#memories.set(family, memory)
-    }
-    const planned = services.derive(memory.derivation, (service) =>
-      this.#planService(service, family, facts),
-    )
+      isDirect,
+      udpIdleMs: userspace.udpIdleTimeoutMs,
+    })
+    const planned = services.derive(memory.derivation, (each) => planService(each, memory.facts))
     // The same plan again tells whoever applies plans that there is nothing to do.
     if (memory.plan?.services !== planned) memory.plan = { family, services: planned }
     return memory.plan
-  }
-
-  #planService(service: DesiredService, family: IpFamily, facts: NodeFacts): ServicePlan {
-    const { key, protocol } = service
-    if (protocol === 'SCTP') {
-      const unsupported = 'userspace mode proxies TCP and UDP only; SCTP needs another mode'
-      return {
-        key,
-        listeners: [],
-        nodePort: undefined,
-        udpFrontends: [],
-        rules: [],
-        addresses: [],
-        unsupported,
-      }
-    }
-    if (this.#direct.has(family)) return this.#planDirect(service, protocol, family, facts)
-    const lists = endpointListsOf(service)
-    const place = protocol === 'UDP' ? onHostIp(facts) : facts
-    return {
-      key,
-      listeners: lists.map((list) => ({
-        list,
-        spec: this.#listenerSpec(service, protocol, list, {
-          // A listener cannot move: on another address it is another one.
-          key: `${family} ${key} ${list} ${place.listenAddress}`,
-          address: place.listenAddress,
-          port: 0,
-        }),
-      })),
-      nodePort:
-        service.nodePort === 0
-          ? undefined
-          : { family, protocol, port: service.nodePort, addresses: facts.claimAddresses },
-      udpFrontends: protocol === 'UDP' ? frontendsOf(service, facts) : [],
-      rules: portalRulesOf(service, protocol, lists, place),
-      addresses: [],
-      unsupported: undefined,
-    }
-  }
-
-  /** Without rules: a listener on every address, see address-plan.ts. */
-  #planDirect(
-    service: DesiredService,
-    protocol: 'TCP' | 'UDP',
-    family: IpFamily,
-    facts: NodeFacts,
-  ): ServicePlan {
-    const { key } = service
-    const places = directPlacesOf(service, facts)
-    return {
-      key,
-      listeners: places.map(({ list, address, port, name }) => ({
-        list,
-        spec: this.#listenerSpec(service, protocol, list, {
-          key: `${family} ${key} ${list} ${name}`,
-          address,
-          port,
-        }),
-      })),
-      nodePort: undefined,
-      udpFrontends: [],
-      rules: [],
-      addresses: virtualAddressesOf(service),
-      unsupported: undefined,
-    }
-  }
-
-  #listenerSpec(
-    service: DesiredService,
-    protocol: 'TCP' | 'UDP',
-    list: EndpointList,
-    place: Pick<ListenerSpec, 'key' | 'address' | 'port'>,
-  ): ListenerSpec {
-    const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
-    const { affinitySeconds } = service
-    return {
-      ...place,
-      service: service.portName,
-      protocol,
-      endpoints: endpoints.map(targetOf),
-      servingKeys: protocol === 'UDP' ? service.servingEndpoints.map(({ key }) => key) : [],
-      affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
-      udpIdleMs: this.#settings.udpIdleTimeoutMs,
-    }
   }
 }
 
 const ipFamilies: readonly IpFamily[] = ['IPv4', 'IPv6']
 
+interface Facts extends NodeFacts {
+  readonly family: IpFamily
+  /** Without rules: listeners stand on the addresses of Services. */
+  readonly isDirect: boolean
+  readonly udpIdleMs: number
+}
+
 interface Memory {
-  readonly factsKey: string
+  readonly facts: Facts
   readonly derivation: Derivation<DesiredService, ServicePlan>
   plan: UserspacePlan | undefined
+}
+
+const nothing: Omit<ServicePlan, 'key'> = {
+  listeners: [],
+  nodePort: undefined,
+  udpFrontends: [],
+  rules: [],
+  addresses: [],
+  unsupported: undefined,
+}
+
+function planService(service: DesiredService, facts: Facts): ServicePlan {
+  const { key, protocol } = service
+  if (protocol === 'SCTP') {
+    const unsupported = 'userspace mode proxies TCP and UDP only; SCTP needs another mode'
+    return { ...nothing, key, unsupported }
+  }
+  return facts.isDirect
+    ? planDirect(service, protocol, facts)
+    : planWithRules(service, protocol, facts)
+}
+
+function planWithRules(
+  service: DesiredService,
+  protocol: 'TCP' | 'UDP',
+  facts: Facts,
+): ServicePlan {
+  const { key } = service
+  const { family, claimAddresses } = facts
+  const lists = endpointListsOf(service)
+  const place = protocol === 'UDP' ? onHostIp(facts) : facts
+  return {
+    ...nothing,
+    key,
+    listeners: lists.map((list) => ({
+      list,
+      spec: listenerSpec(service, protocol, list, facts, {
+        // A listener cannot move: on another address it is another one.
+        key: `${family} ${key} ${list} ${place.listenAddress}`,
+        address: place.listenAddress,
+        port: 0,
+      }),
+    })),
+    nodePort:
+      service.nodePort === 0
+        ? undefined
+        : { family, protocol, port: service.nodePort, addresses: claimAddresses },
+    udpFrontends: protocol === 'UDP' ? frontendsOf(service, facts) : [],
+    rules: portalRulesOf(service, protocol, lists, place),
+  }
+}
+
+/** Without rules: a listener on every address, see address-plan.ts. */
+function planDirect(service: DesiredService, protocol: 'TCP' | 'UDP', facts: Facts): ServicePlan {
+  const { key } = service
+  return {
+    ...nothing,
+    key,
+    listeners: directPlacesOf(service, facts).map(({ list, address, port, name }) => ({
+      list,
+      spec: listenerSpec(service, protocol, list, facts, {
+        key: `${facts.family} ${key} ${list} ${name}`,
+        address,
+        port,
+      }),
+    })),
+    addresses: virtualAddressesOf(service),
+  }
+}
+
+function listenerSpec(
+  service: DesiredService,
+  protocol: 'TCP' | 'UDP',
+  list: EndpointList,
+  { udpIdleMs }: Facts,
+  place: Pick<ListenerSpec, 'key' | 'address' | 'port'>,
+): ListenerSpec {
+  const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
+  const { affinitySeconds } = service
+  return {
+    ...place,
+    service: service.portName,
+    protocol,
+    endpoints: endpoints.map(targetOf),
+    servingKeys: protocol === 'UDP' ? service.servingEndpoints.map(({ key }) => key) : [],
+    affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
+    udpIdleMs,
+  }
 }
 
 /**

@@ -11,7 +11,7 @@ import { DescriptorBudget, descriptorLimit, waitingSeats } from './datapath/desc
 import { Listeners } from './listeners/listeners.js'
 import { NodePortClaims } from './portals/node-port-claims.js'
 import { openWays, removeAddressesOf, removeRules, type WaysByFamily } from './portals/open-ways.js'
-import { UserspacePlanner, type UserspacePlan } from './plan.js'
+import { userspacePlanner, type UserspacePlan } from './plan.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { WorkerPool } from './listeners/pool.js'
 import { renderPlan, renderPlanChanges } from './render.js'
@@ -32,9 +32,9 @@ interface Family {
 export class UserspaceMode implements Mode<UserspacePlan> {
   readonly name = 'userspace'
   readonly cleansFlows = true
+  readonly plan: Mode<UserspacePlan>['plan']
   readonly #settings: ModeSettings
   readonly #context: ModeContext
-  readonly #planner: UserspacePlanner
   readonly #run: Run | undefined
   readonly #pool: WorkerPool
   readonly #claims = new NodePortClaims()
@@ -62,7 +62,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#settings = settings
     this.#context = context
     const direct = [...ways].filter(([, { listensDirectly }]) => listensDirectly)
-    this.#planner = new UserspacePlanner(settings, new Set(direct.map(([family]) => family)))
+    this.plan = userspacePlanner(settings, new Set(direct.map(([family]) => family)))
     const traffic = new TrafficMeter(context.meter)
     this.#pool = createPool(settings, context, {
       traffic,
@@ -101,10 +101,6 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       checkBindAddress(settings.userspace.bindAddress)
     }
     return new UserspaceMode(settings, context, ways, run)
-  }
-
-  plan(...args: Parameters<UserspacePlanner['plan']>): UserspacePlan {
-    return this.#planner.plan(...args)
   }
 
   render(plan: UserspacePlan): string {

@@ -10,7 +10,7 @@ import { KernelError } from '../../../lib/errors.js'
 import { runProxy } from '../../../lib/lab/playground/proxy-process.js'
 import { addressOf, type Place } from '../../../lib/lab/world/topology.js'
 import { explainPacket } from '../../../lib/inspect/explain/explain.js'
-import { UserspacePlanner, type ServicePlan } from '../../../lib/modes/userspace/plan.js'
+import { userspacePlanner, type ServicePlan } from '../../../lib/modes/userspace/plan.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
 import { service, states, testSettings } from '../../support/states.js'
 import { skip, stopping, until, withStage, write } from '../../e2e/stage.js'
@@ -25,7 +25,7 @@ const quiet = { debug() {}, info() {}, warn() {}, error() {} }
 
 function planOf(spec: Parameters<typeof service>[0]): ServicePlan {
   const state = states().put(service(spec)).take()
-  const [plan] = new UserspacePlanner(settings).plan(state).services.values()
+  const [plan] = userspacePlanner(settings)(state).services.values()
   if (!plan) throw new Error('no plan')
   return plan
 }

@@ -5,7 +5,7 @@ import t from 'tap'
 import { AffinityTable } from '../../../lib/modes/userspace/datapath/affinity.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
 import { NodePortClaims } from '../../../lib/modes/userspace/portals/node-port-claims.js'
-import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { service, state, states, testSettings } from '../../support/states.js'
 
@@ -63,7 +63,7 @@ t.test(
 t.test('US31, US71: the kernel picks proxy ports, and each family has listeners', async (t) => {
   for (const family of ['IPv4', 'IPv6'] as const) {
     const ip = family === 'IPv4' ? '10.96.0.10' : 'fd00:10:96::10'
-    const plan = new UserspacePlanner(testSettings).plan(
+    const plan = userspacePlanner(testSettings)(
       states(family)
         .put(service({ clusterIp: ip }))
         .take(),
@@ -85,9 +85,9 @@ t.test('US33: giving back a port that was never given out does no harm', async (
 
 t.test('US70: a changed Service keeps its listener', async (t) => {
   const cluster = states()
-  const planner = new UserspacePlanner(testSettings)
+  const planner = userspacePlanner(testSettings)
   const keys = () =>
-    [...planner.plan(cluster.take()).services.values()].flatMap(({ listeners }) =>
+    [...planner(cluster.take()).services.values()].flatMap(({ listeners }) =>
       listeners.map(({ spec }) => spec.key),
     )
   cluster.put(service())

@@ -10,7 +10,7 @@ import { endpointChanges } from '../../../lib/modes/userspace/datapath/endpoint-
 import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
 import { PassiveHealth } from '../../../lib/modes/userspace/datapath/passive-health.js'
-import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { TrafficMeter } from '../../../lib/modes/userspace/listeners/traffic-meter.js'
 import { service, state, states, testSettings } from '../../support/states.js'
@@ -183,7 +183,7 @@ t.test('passive health', async (t) => {
 })
 
 const plans = (settings: Partial<ModeSettings['userspace']> = {}) =>
-  new UserspacePlanner({ ...testSettings, userspace: { ...testSettings.userspace, ...settings } })
+  userspacePlanner({ ...testSettings, userspace: { ...testSettings.userspace, ...settings } })
 const planner = (settings: Partial<ModeSettings['userspace']> = {}) =>
   definition.planner({
     ...testSettings,
@@ -230,9 +230,7 @@ t.test('plan', async (t) => {
           /-j DNAT --to-destination 192\.0\.2\.1:PROXY-PORT/,
         ])
       }
-      const [plan] = plans()
-        .plan(state([udp]))
-        .services.values()
+      const [plan] = plans()(state([udp])).services.values()
       t.match(plan?.listeners, [{ spec: { address: '192.0.2.1' } }])
     },
   )
@@ -261,11 +259,7 @@ t.test('plan', async (t) => {
 
   t.test('S16, S17: the endpoint lists decide which listeners there are', async (t) => {
     const lists = (spec: Parameters<typeof service>[0]) =>
-      [
-        ...plans()
-          .plan(state([service(spec)]))
-          .services.values(),
-      ].flatMap(({ listeners }) =>
+      [...plans()(state([service(spec)])).services.values()].flatMap(({ listeners }) =>
         listeners.map(({ list, spec }) => `${list} ${spec.endpoints.length}`),
       )
     const endpoints = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
@@ -306,7 +300,7 @@ t.test('plan', async (t) => {
   })
 
   t.test('US37: SCTP is reported, not proxied', async (t) => {
-    const plan = plans().plan(state([service({ protocol: 'SCTP' })]))
+    const plan = plans()(state([service({ protocol: 'SCTP' })]))
     t.match([...plan.services.values()], [{ listeners: [], rules: [], unsupported: /SCTP/ }])
   })
 
@@ -327,9 +321,9 @@ t.test('plan', async (t) => {
         service({ name: `web-${number}`, clusterIp: `10.96.1.${number}` }),
       )
       const made = plans()
-      const first = made.plan(cluster.put(...specs).take())
-      t.equal(made.plan(cluster.take()), first)
-      const second = made.plan(cluster.put({ ...specs[0]!, port: 81 }).take())
+      const first = made(cluster.put(...specs).take())
+      t.equal(made(cluster.take()), first)
+      const second = made(cluster.put({ ...specs[0]!, port: 81 }).take())
       const { changed, added, removed } = second.services.since(first.services)
       t.same([changed.length, added.length, removed.length], [1, 0, 0])
       t.match(planner().renderChanges(second, first), /-A KUBE-PORTALS-CONTAINER .* 81 /)

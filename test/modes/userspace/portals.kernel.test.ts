@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process'
 import t from 'tap'
 import { Iptables } from '../../../lib/kernel/iptables.js'
-import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { withoutBranches } from '../../../lib/modes/userspace/portals/branches.js'
 import { Portals, readPortals } from '../../../lib/modes/userspace/portals/portals.js'
 import { fixedRules, placeRules, type PlacedRule } from '../../../lib/modes/userspace/render.js'
@@ -31,7 +31,7 @@ function rulesOf(family: IpFamily, count: number): Map<string, readonly PlacedRu
       }),
     )
   }
-  const plan = new UserspacePlanner(settings).plan(cluster.take())
+  const plan = userspacePlanner(settings)(cluster.take())
   const rules = new Map<string, readonly PlacedRule[]>()
   let port = 33_000
   for (const [key, { rules: portal }] of plan.services) {
