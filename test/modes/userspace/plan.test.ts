@@ -6,7 +6,6 @@ import {
   DescriptorBudget,
   descriptorLimit,
 } from '../../../lib/modes/userspace/datapath/descriptors.js'
-import { endpointChanges } from '../../../lib/modes/userspace/datapath/endpoint-changes.js'
 import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
 import { PassiveHealth } from '../../../lib/modes/userspace/datapath/passive-health.js'
@@ -14,7 +13,11 @@ import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { TrafficMeter } from '../../../lib/modes/userspace/listeners/traffic-meter.js'
 import { service, state, states, testSettings } from '../../support/states.js'
-import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath/datapath.js'
+import {
+  endpointChanges,
+  type ListenerSpec,
+  type Target,
+} from '../../../lib/modes/userspace/datapath/datapath.js'
 import type { ListenerChanges } from '../../../lib/modes/userspace/listeners/messages.js'
 import type { ModeSettings } from '../../../lib/modes/mode.js'
 

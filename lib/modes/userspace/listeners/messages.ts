@@ -1,5 +1,9 @@
-import type { AccessEntry, DataPathName, ListenerSpec } from '../datapath/datapath.js'
-import type { EndpointChanges } from '../datapath/endpoint-changes.js'
+import type {
+  AccessEntry,
+  DataPathName,
+  ListenerSpec,
+  EndpointChanges,
+} from '../datapath/datapath.js'
 import type { ListenerCounts } from '../datapath/traffic.js'
 
 /** What crosses between the thread that plans and the threads that copy. Plain values only. */

@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Worker } from 'node:worker_threads'
 import type { KernelError } from '../../../errors.js'
-import type { ListenerSpec, Target } from '../datapath/datapath.js'
-import { endpointChanges } from '../datapath/endpoint-changes.js'
+import { endpointChanges, type ListenerSpec, type Target } from '../datapath/datapath.js'
 import type { FromWorker, ListenerChanges, OpenOutcome, Portion, ToWorker } from './messages.js'
 
 /** `Omit` that keeps the alternatives of a union apart. */
