@@ -2,8 +2,8 @@ import type { DescriptorBudget } from './descriptors.js'
 import type { ListenerCounts } from './traffic.js'
 
 /**
- * What copies the bytes. A data path lives in one worker thread and owns the listeners the pool
- * gave to that worker; nothing of it is shared, except the budget of descriptors. There are two:
+ * What copies the bytes. A data path lives in one worker thread and owns the listeners
+ * of that worker; nothing of it is shared, except the budget of descriptors. There are two:
  * `net` on Node's own sockets, and `splice` on raw descriptors. Both behave the same.
  */
 export interface DataPath {
