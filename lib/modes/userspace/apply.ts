@@ -3,9 +3,11 @@ import type { Applied, ServiceFailure } from '../mode.js'
 import type { Listeners } from './listeners/listeners.js'
 import type { OpenFailure } from './listeners/messages.js'
 import { isSameClaim, type NodePortClaim, type NodePortClaims } from './portals/node-port-claims.js'
-import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
+import type { ServicePlan, UserspacePlan } from './plan.js'
+import type { PlacedRule } from './portals/branches.js'
+import type { EndpointList } from './portals/portal-rules.js'
 import type { Redirections, UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
-import { placeRules, type PlacedRule } from './render.js'
+import { placeRules } from './render.js'
 import type { Ways } from './portals/ways.js'
 
 /** What one family holds: listeners, claims and rules, in step with the plan applied last. */

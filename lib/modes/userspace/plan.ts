@@ -6,7 +6,12 @@ import { memoryByFacts } from '../planner-memory.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
 import type { ListenerSpec, Target } from './datapath/datapath.js'
 import type { NodePortClaim } from './portals/node-port-claims.js'
-import { portalRulesOf, type NodeFacts, type PortalRule } from './portals/portal-rules.js'
+import {
+  portalRulesOf,
+  type EndpointList,
+  type NodeFacts,
+  type PortalRule,
+} from './portals/portal-rules.js'
 
 /** What one family of the node should hold: listeners, node-port claims and rules. */
 export interface UserspacePlan {
@@ -28,9 +33,6 @@ export interface ServicePlan {
   /** Why there is nothing of the above. */
   readonly unsupported: string | undefined
 }
-
-/** Which of the two endpoint lists of a service port a listener balances over (S15). */
-export type EndpointList = 'cluster' | 'local'
 
 export interface ListenerPlan {
   readonly list: EndpointList

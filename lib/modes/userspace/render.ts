@@ -5,25 +5,15 @@ import {
   connectionState,
   rule,
   type Match,
-  type Rule,
   type RuleSpec,
 } from '../../kernel/iptables.js'
 import type { ModeSettings } from '../mode.js'
-import { branchOf } from './portals/branches.js'
+import { branchOf, type PlacedRule } from './portals/branches.js'
 import * as names from './names.js'
-import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
-import type { PortalRule } from './portals/portal-rules.js'
+import type { ServicePlan, UserspacePlan } from './plan.js'
+import type { EndpointList, PortalRule } from './portals/portal-rules.js'
 
 const { natChains, filterChains } = names
-
-/** Where a rule goes, and its text. */
-export interface PlacedRule {
-  readonly table: 'nat' | 'filter'
-  readonly chain: string
-  readonly rule: Rule
-  /** Where it goes once its chain is too large, see branches.ts. */
-  readonly branch?: number | undefined
-}
 
 /** The port each listener of a service port got; text, as `render` has only names for them. */
 export type ProxyPorts = Partial<Readonly<Record<EndpointList, string>>>

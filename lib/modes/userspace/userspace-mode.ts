@@ -1,4 +1,3 @@
-import { cpus } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Turns } from '../../async.js'
 import { ConfigError, messageOf } from '../../errors.js'
@@ -7,17 +6,15 @@ import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, Mode, ModeContext, ModeSettings } from '../mode.js'
 import { FamilyApplier } from './apply.js'
-import { DescriptorBudget, descriptorLimit, waitingSeats } from './datapath/descriptors.js'
-import { Listeners } from './listeners/listeners.js'
+import { createListeners } from './listeners/create-listeners.js'
+import type { Listeners } from './listeners/listeners.js'
 import { NodePortClaims } from './portals/node-port-claims.js'
 import { openWays, removeAddressesOf, removeRules, type WaysByFamily } from './portals/open-ways.js'
 import { userspacePlanner, type UserspacePlan } from './plan.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
-import { WorkerPool } from './listeners/pool.js'
 import { renderPlan, renderPlanChanges } from './render.js'
 import { Giver, type HandOver } from './takeover/giver.js'
 import { Taker } from './takeover/taker.js'
-import { TrafficMeter } from './listeners/traffic-meter.js'
 import type { Ways } from './portals/ways.js'
 
 /** How often the kernel is asked whether our rules are still there; at most, see `syncPeriod`. */
@@ -36,7 +33,6 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   readonly #settings: ModeSettings
   readonly #context: ModeContext
   readonly #run: Run | undefined
-  readonly #pool: WorkerPool
   readonly #claims = new NodePortClaims()
   readonly #listeners: Listeners
   readonly #flows: UdpFlowCleaner
@@ -63,20 +59,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#context = context
     const direct = [...ways].filter(([, { listensDirectly }]) => listensDirectly)
     this.plan = userspacePlanner(settings, new Set(direct.map(([family]) => family)))
-    const traffic = new TrafficMeter(context.meter)
-    this.#pool = createPool(settings, context, {
-      traffic,
-      lost: (isGone) => {
-        listeners.forget(isGone)
-      },
-    })
-    const listeners = new Listeners(this.#pool, {
-      range: settings.userspace.portRange,
-      meter: context.meter,
-      closed: (key) => {
-        traffic.closed(key)
-      },
-    })
+    const listeners = createListeners(settings, context)
     this.#listeners = listeners
     const flows = new UdpFlowCleaner(context)
     this.#flows = flows
@@ -160,7 +143,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
         }
       }
       this.#claims.close()
-      await this.#pool.close(this.#settings.userspace.drainTimeoutMs)
+      await this.#listeners.drain(this.#settings.userspace.drainTimeoutMs)
     })
   }
 
@@ -230,49 +213,4 @@ export function checkBindAddress(text: string): void {
       `bindAddress ${JSON.stringify(text)}: userspace mode cannot proxy on it; use 0.0.0.0 or an address of this node`,
     )
   }
-}
-
-function createPool(
-  { userspace }: ModeSettings,
-  context: ModeContext,
-  on: {
-    readonly traffic: TrafficMeter
-    readonly lost: (isGone: (listenerKey: string) => boolean) => void
-  },
-): WorkerPool {
-  const { log } = context
-  const limit = descriptorLimit()
-  const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingSeats(limit)))
-  const countShortages = () => {
-    const shortages = budget.takeShortages()
-    if (shortages > 0) context.meter.count('userspace_descriptors_exhausted_total', {}, shortages)
-  }
-  const options = {
-    workers: userspace.workers === 0 ? cpus().length : userspace.workers,
-    dataPath: userspace.datapath,
-    passiveHealth: userspace.passiveHealth,
-    accessLog: userspace.accessLog !== undefined,
-    descriptors: budget.shared,
-  }
-  return new WorkerPool(options, {
-    ready: (dataPath, note) => {
-      log.info({ dataPath, ...(note === '' ? {} : { note }) }, 'userspace worker is ready')
-    },
-    counts: (counts) => {
-      on.traffic.record(counts)
-      countShortages()
-    },
-    access: (entries) => {
-      for (const entry of entries) log[userspace.accessLog ?? 'info'](entry, 'connection')
-    },
-    warning: (message, repeated) => {
-      countShortages()
-      log.warn(repeated === 0 ? {} : { repeated }, message)
-    },
-    lost: (reason, isGone) => {
-      on.lost(isGone)
-      log.error({ reason }, 'a userspace worker ended with its connections; it was replaced')
-      context.resync(reason, { full: true })
-    },
-  })
 }

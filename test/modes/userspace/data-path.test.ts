@@ -8,14 +8,14 @@ import { Worker } from 'node:worker_threads'
 import t from 'tap'
 import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/data-paths.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
-import { endpointChanges } from '../../../lib/modes/userspace/datapath/endpoint-changes.js'
 import type { Test } from 'tap'
-import type {
-  AccessEntry,
-  DataPath,
-  DataPathDeps,
-  ListenerSpec,
-  Target,
+import {
+  endpointChanges,
+  type AccessEntry,
+  type DataPath,
+  type DataPathDeps,
+  type ListenerSpec,
+  type Target,
 } from '../../../lib/modes/userspace/datapath/datapath.js'
 import type { ListenerCounts } from '../../../lib/modes/userspace/datapath/traffic.js'
 

@@ -6,16 +6,13 @@ import {
   DescriptorBudget,
   descriptorLimit,
 } from '../../../lib/modes/userspace/datapath/descriptors.js'
-import { endpointChanges } from '../../../lib/modes/userspace/datapath/endpoint-changes.js'
-import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
 import { PassiveHealth } from '../../../lib/modes/userspace/datapath/passive-health.js'
 import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { TrafficMeter } from '../../../lib/modes/userspace/listeners/traffic-meter.js'
 import { service, state, states, testSettings } from '../../support/states.js'
-import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath/datapath.js'
-import type { ListenerChanges } from '../../../lib/modes/userspace/listeners/messages.js'
+import { endpointChanges, type Target } from '../../../lib/modes/userspace/datapath/datapath.js'
 import type { ModeSettings } from '../../../lib/modes/mode.js'
 
 const nowhere = {
@@ -40,7 +37,7 @@ function balancer(
   return {
     clock,
     balancer: made,
-    /** As the pool and its worker do it: what differs is what the balancer is told. */
+    /** As the listeners and their worker do it: what differs is what the balancer is told. */
     change: (names: readonly string[], affinityMs?: number) => {
       const after = { endpoints: names.map(target), servingKeys: [], affinityMs }
       made.update(endpointChanges(endpoints, after))
@@ -346,40 +343,6 @@ t.test('ports and descriptors', async (t) => {
     t.equal(ports.take(none), undefined)
     ports.release(11)
     t.equal(ports.take(none), 11)
-  })
-
-  t.test('US34: ports that others hold are passed over, and failures are told', async (t) => {
-    const spec = (key: string): ListenerSpec => ({
-      key,
-      service: key,
-      protocol: 'TCP',
-      address: '0.0.0.0',
-      port: 0,
-      endpoints: [],
-      servingKeys: [],
-      affinityMs: undefined,
-      udpIdleMs: 250,
-    })
-    const closed: string[] = []
-    const listeners = new Listeners(
-      {
-        descriptors: () => Promise.resolve([]),
-        change: ({ open }: ListenerChanges) =>
-          Promise.resolve({
-            opened: open.filter(({ port }) => port !== 20).map(({ key, port }) => ({ key, port })),
-            failed: open
-              .filter(({ port }) => port === 20)
-              .map(({ key }) => ({ key, code: 'EADDRINUSE', message: 'in use' })),
-          }),
-      },
-      { range: { from: 20, to: 22 }, meter: nowhere, closed: (key) => closed.push(key) },
-    )
-    const failures = await listeners.ensure([spec('a'), spec('b'), spec('c')])
-    t.match(failures, [{ code: 'ERANGE' }])
-    const open = ['a', 'b', 'c'].filter((key) => listeners.portOf(key) !== undefined)
-    t.same(open.map((key) => listeners.portOf(key)).toSorted(), [21, 22])
-    await listeners.close(open)
-    t.same(closed, open)
   })
 
   t.test('a budget never goes below zero, and keeps a reserve', async (t) => {

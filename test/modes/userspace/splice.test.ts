@@ -167,7 +167,7 @@ for (const limit of [80, 81]) {
       const server = createServer((socket) => socket.pipe(socket)).listen(0, ip)
       await once(server, 'listening')
       const address = server.address()
-      const folder = new URL('../../../lib/modes/userspace', import.meta.url).pathname
+      const folder = new URL('../../../lib/modes/userspace/datapath', import.meta.url).pathname
       const child = spawn(
         'sh',
         [

@@ -1,7 +1,6 @@
 import { AffinityTable } from './affinity.js'
 import { PassiveHealth } from './passive-health.js'
-import type { EndpointChoice, Target } from './datapath.js'
-import type { EndpointChanges } from './endpoint-changes.js'
+import type { EndpointChoice, Target, EndpointChanges } from './datapath.js'
 
 type Choice = Pick<EndpointChoice, 'endpoints' | 'affinityMs'>
 type Changes = Pick<EndpointChanges, 'removed' | 'added' | 'affinityMs'>

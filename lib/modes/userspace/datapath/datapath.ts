@@ -1,10 +1,9 @@
 import type { DescriptorBudget } from './descriptors.js'
-import type { EndpointChanges } from './endpoint-changes.js'
 import type { ListenerCounts } from './traffic.js'
 
 /**
- * What copies the bytes. A data path lives in one worker thread and owns the listeners the pool
- * gave to that worker; nothing of it is shared, except the budget of descriptors. There are two:
+ * What copies the bytes. A data path lives in one worker thread and owns the listeners
+ * of that worker; nothing of it is shared, except the budget of descriptors. There are two:
  * `net` on Node's own sockets, and `splice` on raw descriptors. Both behave the same.
  */
 export interface DataPath {
@@ -66,6 +65,16 @@ export interface EndpointChoice {
   readonly affinityMs: number | undefined
 }
 
+/**
+ * What leads from one choice of endpoints to the next. It crosses to the worker instead of the
+ * whole choice, so that its work, too, is as long as the change and not as the list.
+ */
+export interface EndpointChanges extends Omit<EndpointChoice, 'endpoints'> {
+  /** Keys of endpoints. */
+  readonly removed: readonly string[]
+  readonly added: readonly Target[]
+}
+
 /** An endpoint as far as a data path needs it. */
 export interface Target {
   /** `ip:port` or `[ip]:port`. */
@@ -117,3 +126,22 @@ export const maxUdpClients = 8192
 
 /** The kernel caps it at net.core.somaxconn. */
 export const listenBacklog = 4096
+
+export function endpointChanges(
+  before: readonly Target[],
+  { endpoints, servingKeys, affinityMs }: EndpointChoice,
+): EndpointChanges {
+  // Most changes are in one place of a list that is else the same.
+  const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
+  const shorter = Math.min(before.length, endpoints.length)
+  let head = 0
+  while (head < shorter && isSame(before[head], endpoints[head])) head++
+  let tail = 0
+  while (tail < shorter - head && isSame(before.at(-1 - tail), endpoints.at(-1 - tail))) tail++
+  const removed = new Set(before.slice(head, before.length - tail).map(({ key }) => key))
+  // An endpoint that is in both parts only moved.
+  const added = endpoints
+    .slice(head, endpoints.length - tail)
+    .filter(({ key }) => !removed.delete(key))
+  return { removed: [...removed], added, servingKeys, affinityMs }
+}

@@ -1,5 +1,4 @@
-import type { DataPath, DataPathName, ListenerSpec } from './datapath.js'
-import type { EndpointChanges } from './endpoint-changes.js'
+import type { DataPath, DataPathName, ListenerSpec, EndpointChanges } from './datapath.js'
 import type { ListenerCounts } from './traffic.js'
 
 /** One open listener: what both data paths, and both protocols, have in common. */

@@ -4,16 +4,22 @@ import { messageOf } from '../../../errors.js'
 import { dataPathLoaders } from '../datapath/data-paths.js'
 import type { AccessEntry, DataPath, DataPathDeps, DataPathName } from '../datapath/datapath.js'
 import { DescriptorBudget } from '../datapath/descriptors.js'
-import type { FromWorker, OpenFailure, ToWorker, WorkerSettings } from './messages.js'
+import type {
+  OpenFailure,
+  ToWorker,
+  WorkerAnswer,
+  WorkerReport,
+  WorkerSettings,
+} from './messages.js'
 
 const countsEveryMs = 1000
 const accessLogEveryMs = 100
 const warnEveryMs = 5000
 
-// What a thread is started with has no type of its own; the pool is the only one that starts it.
+// What a thread is started with has no type of its own; see worker-thread.ts.
 const settings = workerData as WorkerSettings
 
-function post(message: FromWorker): void {
+function post(message: WorkerAnswer | WorkerReport): void {
   parentPort?.postMessage(message)
 }
 
@@ -71,28 +77,16 @@ async function createDataPath(): Promise<{ readonly path: DataPath; readonly not
   throw new Error(notes.join('; '))
 }
 
-const openKeys = new Set<string>()
-
 async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change' }>) {
-  const close = (key: string) => {
-    openKeys.delete(key)
-    return path.close(key)
-  }
-  for (const key of message.close) await close(key)
-  for (const key of message.handOver) {
-    openKeys.delete(key)
-    path.handOver(key)
-  }
+  for (const key of message.close) await path.close(key)
+  for (const key of message.handOver) path.handOver(key)
   for (const [key, changes] of message.update) path.update(key, changes)
   const opened: { key: string; port: number }[] = []
   const failed: OpenFailure[] = []
   await Promise.all(
     message.open.map(async (spec) => {
-      // When another worker failed in the middle of a change, the pool asks for everything again.
-      if (openKeys.has(spec.key)) await close(spec.key)
       try {
         opened.push({ key: spec.key, port: await path.open(spec) })
-        openKeys.add(spec.key)
       } catch (error) {
         const code = error instanceof Error && 'code' in error ? String(error.code) : 'EFAILED'
         failed.push({ key: spec.key, code, message: messageOf(error) })

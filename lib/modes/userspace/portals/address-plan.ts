@@ -1,7 +1,6 @@
-import type { DesiredService, Verdict } from '../../../state/desired-state.js'
+import type { DesiredService } from '../../../state/desired-state.js'
 import { hostPort } from '../../../state/ip.js'
-import type { EndpointList } from '../plan.js'
-import type { NodeFacts } from './portal-rules.js'
+import { listFromInside, listOf, type EndpointList, type NodeFacts } from './portal-rules.js'
 
 /** Where a listener stands when there are no rules to lead to it. */
 export interface DirectPlace {
@@ -47,15 +46,4 @@ function nodePortAddressesOf({ protocol }: DesiredService, facts: NodeFacts): re
 /** Addresses that this machine has to have for that, or else nobody would refuse. */
 export function virtualAddressesOf(service: DesiredService): readonly string[] {
   return [...new Set([service.clusterIp, ...service.externalIps, ...service.loadBalancerIps])]
-}
-
-/** The list for packets of this node itself to an external address (S18). */
-export function listFromInside(service: DesiredService): EndpointList | undefined {
-  const { external, externalPolicyLocal, clusterEndpoints } = service
-  if (externalPolicyLocal && clusterEndpoints.length > 0) return 'cluster'
-  return listOf(external)
-}
-
-function listOf(verdict: Verdict): EndpointList | undefined {
-  return verdict === 'cluster' || verdict === 'local' ? verdict : undefined
 }

@@ -1,7 +1,15 @@
 import { parseIp, type IpFamily } from '../../../state/ip.js'
 import { rule, type Rule, type SavedChain, type SavedTable } from '../../../kernel/iptables.js'
 import { filterChains, natChains } from '../names.js'
-import type { PlacedRule } from '../render.js'
+
+/** Where a rule goes, and its text. */
+export interface PlacedRule {
+  readonly table: 'nat' | 'filter'
+  readonly chain: string
+  readonly rule: Rule
+  /** Where it goes once its chain is too large. */
+  readonly branch?: number | undefined
+}
 
 /*
  * With few Services our chains look as the original's did, one rule after the other. From

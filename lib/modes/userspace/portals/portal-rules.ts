@@ -1,9 +1,10 @@
 import type { DesiredService, Verdict } from '../../../state/desired-state.js'
 import { cidrContains, parseIp, type Cidr } from '../../../state/ip.js'
 import type { LocalTraffic } from '../../../state/local-traffic.js'
-import { listFromInside } from './address-plan.js'
 import { filterChains, natChains, type ChainName } from '../names.js'
-import type { EndpointList } from '../plan.js'
+
+/** Which of the two endpoint lists of a service port a listener balances over (S15). */
+export type EndpointList = 'cluster' | 'local'
 
 /** What of the node the rules depend on. */
 export interface NodeFacts {
@@ -253,4 +254,16 @@ function intersect(source: string | undefined, cidr: Cidr): Sender | undefined {
   if (!network || otherPrefix === Infinity) return undefined
   const hostBits = BigInt((cidr.family === 'IPv4' ? 32 : 128) - otherPrefix)
   return network.value >> hostBits === other.value >> hostBits ? { source: cidr.text } : undefined
+}
+
+/** The list for packets of this node itself to an external address (S18). */
+export function listFromInside(service: DesiredService): EndpointList | undefined {
+  const { external, externalPolicyLocal, clusterEndpoints } = service
+  if (externalPolicyLocal && clusterEndpoints.length > 0) return 'cluster'
+  return listOf(external)
+}
+
+/** Undefined where the verdict is to refuse. */
+export function listOf(verdict: Verdict): EndpointList | undefined {
+  return verdict === 'cluster' || verdict === 'local' ? verdict : undefined
 }

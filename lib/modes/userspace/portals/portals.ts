@@ -1,8 +1,8 @@
 import { Batch, type Iptables, type SavedTable } from '../../../kernel/iptables.js'
 import { kernelError } from '../../iptables-error.js'
-import { branchFrom, branchings, branchName, isBranch } from './branches.js'
+import { branchFrom, branchings, branchName, isBranch, type PlacedRule } from './branches.js'
 import { filterChains, natChains } from '../names.js'
-import { append, jumps, writeDifference, type PlacedRule } from '../render.js'
+import { append, jumps, writeDifference } from '../render.js'
 import type { Ways, Written } from './ways.js'
 
 export const ourChains: readonly (readonly [table: 'nat' | 'filter', chain: string])[] = [

@@ -1,6 +1,6 @@
 import type { ServiceFailure } from '../../mode.js'
 import type { ServicePlan } from '../plan.js'
-import type { PlacedRule } from '../render.js'
+import type { PlacedRule } from './branches.js'
 
 /** How the traffic of one family gets to the listeners: rules, or addresses of this machine. */
 export interface Ways {

@@ -8,11 +8,16 @@ import { dialTimeoutsMs, youthMs, type DataPathDeps, type Target } from '../data
 import { EventLoop } from './event-loop.js'
 import { scratchBytes, type FlowTools } from './flow.js'
 import { PipePool } from './pipe-pool.js'
-import type { TcpConnection } from './tcp-connection.js'
-import { TimeoutQueue } from '../timeout-queue.js'
+import { TimeoutQueue, type Timed } from '../timeout-queue.js'
 import { UdpClientTable } from '../udp-client-table.js'
 import type { UdpClient } from './udp-client.js'
 import { UdpOutbox } from './udp-outbox.js'
+
+/** A connection, as far as the queues of time-outs know it. */
+export interface TimedConnection extends Timed {
+  dialTimedOut(): void
+  cameOfAge(): void
+}
 
 /** What all listeners and connections of one worker share. */
 export interface SpliceContext {
@@ -22,9 +27,9 @@ export interface SpliceContext {
   readonly sockets: Sockets
   readonly flowTools: FlowTools
   /** One per attempt: connections whose endpoint has not answered yet. */
-  readonly dialing: readonly TimeoutQueue<TcpConnection>[]
+  readonly dialing: readonly TimeoutQueue<TimedConnection>[]
   /** Connections too young to be worth the calls that turn keep-alive on. */
-  readonly young: TimeoutQueue<TcpConnection>
+  readonly young: TimeoutQueue<TimedConnection>
   readonly udpClients: UdpClientTable<UdpClient>
   /** Datagrams from clients, while they are handed on. */
   readonly inbox: DatagramBatch
@@ -51,9 +56,13 @@ export function createContext(deps: DataPathDeps, libc: Libc): SpliceContext {
     },
     dialing: dialTimeoutsMs.map(
       (durationMs) =>
-        new TimeoutQueue(durationMs, deps.now, (connection) => connection.dialTimedOut()),
+        new TimeoutQueue<TimedConnection>(durationMs, deps.now, (connection) =>
+          connection.dialTimedOut(),
+        ),
     ),
-    young: new TimeoutQueue(youthMs, deps.now, (connection) => connection.cameOfAge()),
+    young: new TimeoutQueue<TimedConnection>(youthMs, deps.now, (connection) =>
+      connection.cameOfAge(),
+    ),
     udpClients: new UdpClientTable<UdpClient>(deps.now),
     inbox: new DatagramBatch(libc, inboxCapacity),
     outbox: new UdpOutbox(libc, loop),

@@ -5,11 +5,10 @@ import { addressFamily, type SocketAddress } from '../../../../kernel/sockets/so
 import type { Balancer } from '../balancer.js'
 import { keepAliveDelayMs, type AccessEntry, type Target } from '../datapath.js'
 import type { EndpointTraffic, ListenerTraffic } from '../traffic.js'
-import type { SpliceContext } from './context.js'
+import type { SpliceContext, TimedConnection } from './context.js'
 import type { Task } from './event-loop.js'
 import { Flow, flowState } from './flow.js'
 import { SocketEnd, type EndOwner } from './socket-end.js'
-import type { Timed } from '../timeout-queue.js'
 
 /** The listener a connection came through. */
 export interface ConnectionOwner {
@@ -30,7 +29,7 @@ const shortagePauseMs = 50
 const nothingTried: readonly Target[] = []
 
 /** A client and the endpoint it talks to: dials, then moves bytes both ways until both ended. */
-export class TcpConnection implements EndOwner, Timed, Task {
+export class TcpConnection implements EndOwner, TimedConnection, Task {
   deadline = 0
   readonly #context: SpliceContext
   readonly #owner: ConnectionOwner

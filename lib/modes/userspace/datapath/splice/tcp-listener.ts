@@ -1,8 +1,7 @@
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import { Balancer } from '../balancer.js'
-import { listenBacklog, type ListenerSpec } from '../datapath.js'
-import type { EndpointChanges } from '../endpoint-changes.js'
+import { listenBacklog, type ListenerSpec, type EndpointChanges } from '../datapath.js'
 import { shortageAdvice } from '../descriptors.js'
 import type { Listener } from '../listener.js'
 

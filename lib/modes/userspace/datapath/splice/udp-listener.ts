@@ -7,8 +7,7 @@ import {
   maxAddressLength,
 } from '../../../../kernel/sockets/socket-address.js'
 import { Balancer } from '../balancer.js'
-import type { ListenerSpec, Target } from '../datapath.js'
-import type { EndpointChanges } from '../endpoint-changes.js'
+import type { ListenerSpec, Target, EndpointChanges } from '../datapath.js'
 import type { Listener } from '../listener.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'

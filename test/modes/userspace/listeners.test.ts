@@ -1,11 +1,10 @@
-/** Worker threads that die take their listeners with them, and nothing else. */
+/** The listeners of userspace mode on their worker threads, with real sockets on loopback. */
 import { once } from 'node:events'
 import { connect, createServer } from 'node:net'
 import t from 'tap'
 import { KernelError } from '../../../lib/errors.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
-import { WorkerPool } from '../../../lib/modes/userspace/listeners/pool.js'
 import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath/datapath.js'
 import type { Test } from 'tap'
 
@@ -17,7 +16,7 @@ t.test('many listeners at once: each opens, gets its new endpoints, and closes',
   const names = Array.from({ length: 70 }, (_, index) => `s${index}`)
   const specs = (...endpoints: readonly Target[]) =>
     names.map((name) => ({ ...specOf(name, 'TCP'), endpoints }))
-  const { listeners } = createPool(t)
+  const { listeners } = createListeners(t)
   t.same(await listeners.ensure(specs(here)), [])
   const open = specs(here).map(({ key }) => key)
   const ports = open.map((key) => listeners.portOf(key) ?? 0)
@@ -40,24 +39,39 @@ t.test('a worker that dies is replaced, and its listeners are opened again', asy
     endpoints: [target],
   }))
   const udp = specOf('e', 'UDP')
-  const lost: string[] = []
-  const { pool, listeners } = createPool(t, (isGone) => {
-    lost.push(...specs.map(({ key }) => key).filter(isGone))
-  })
+  const { listeners, lost } = createListeners(t)
   t.same(await listeners.ensure([...specs, udp]), [])
   const ports = () => specs.map(({ key }) => listeners.portOf(key) ?? 0)
   t.same(await Promise.all(ports().map(ask)), ['here', 'here', 'here', 'here'])
 
   // Nothing that is planned looks like this; it stands for any mistake of ours.
   const poison = { ...udp, servingKeys: 1 } as unknown as ListenerSpec
-  await t.rejects(pool.change({ open: [], update: [poison], close: [] }), KernelError)
-  t.ok(lost.length > 0 && lost.length < specs.length, `${lost.length} listeners went with it`)
-  const survivors = specs.filter(({ key }) => !lost.includes(key))
-  for (const { key } of survivors) {
-    t.equal(await ask(listeners.portOf(key) ?? 0), 'here', 'those of the other worker go on')
-  }
+  await t.rejects(listeners.ensure([poison]), KernelError)
+  t.equal(lost.length, 1)
+  const survivors = specs.flatMap(({ key }) => listeners.portOf(key) ?? [])
+  t.ok(survivors.length > 0 && survivors.length < specs.length, 'only those of one worker are gone')
+  t.same([...new Set(await Promise.all(survivors.map(ask)))], ['here'], 'the others go on')
   t.same(await listeners.ensure(specs), [])
   t.same(await Promise.all(ports().map(ask)), ['here', 'here', 'here', 'here'])
+})
+
+t.test('US34: ports that others hold are passed over, and failures are told', async (t) => {
+  const [held, free] = await neighbours(t)
+  const { listeners, closed } = createListeners(t, { from: held, to: free })
+  const specs = [specOf('a', 'TCP'), specOf('b', 'TCP')]
+  const failures = await listeners.ensure(specs)
+  t.equal(failures.length, 1)
+  t.match(failures, [{ code: 'ERANGE' }])
+  const open = specs.filter(({ key }) => listeners.portOf(key) !== undefined)
+  t.same(
+    open.map(({ key }) => listeners.portOf(key)),
+    [free],
+  )
+  const keys = open.map(({ key }) => key)
+  await listeners.close(keys)
+  t.same(closed, keys)
+  const [spec] = specs
+  t.same(await listeners.ensure(spec ? [spec] : []), [], 'a closed listener gives its port back')
 })
 
 function specOf(name: string, protocol: 'TCP' | 'UDP'): ListenerSpec {
@@ -84,29 +98,48 @@ async function answering(t: Test, name: string): Promise<Target> {
   return { key: `${host}:${port}`, ip: host, port }
 }
 
-function createPool(t: Test, lost: (isGone: (key: string) => boolean) => void = () => undefined) {
-  const pool = new WorkerPool(
+/** Two ports in a row, of which this test holds the first. */
+async function neighbours(t: Test): Promise<readonly [number, number]> {
+  for (;;) {
+    const first = createServer().listen(0, host)
+    await once(first, 'listening')
+    const address = first.address()
+    const port = typeof address === 'object' && address ? address.port : 0
+    const second = createServer().listen(port + 1, host)
+    const isFree = await once(second, 'listening').then(
+      () => true,
+      () => false,
+    )
+    second.close()
+    if (isFree) {
+      t.teardown(() => first.close())
+      return [port, port + 1]
+    }
+    first.close()
+  }
+}
+
+function createListeners(t: Test, range?: { readonly from: number; readonly to: number }) {
+  const closed: string[] = []
+  const lost: string[] = []
+  const listeners = new Listeners(
     {
       workers: 2,
       dataPath: 'net',
       passiveHealth: false,
       accessLog: false,
       descriptors: DescriptorBudget.allocate(1000),
+      range,
+      meter,
     },
     {
-      ready: () => undefined,
-      counts: () => undefined,
-      access: () => undefined,
-      warning: () => undefined,
-      lost: (_reason, isGone) => {
-        lost(isGone)
-        listeners.forget(isGone)
-      },
+      reported: () => undefined,
+      closed: (key) => closed.push(key),
+      lost: (reason) => lost.push(reason),
     },
   )
-  const listeners = new Listeners(pool, { range: undefined, meter, closed: () => undefined })
-  t.teardown(() => pool.close(0))
-  return { pool, listeners }
+  t.teardown(() => listeners.drain(0))
+  return { listeners, closed, lost }
 }
 
 async function ask(port: number): Promise<string> {

@@ -1,0 +1,61 @@
+import { cpus } from 'node:os'
+import type { ModeContext, ModeSettings } from '../../mode.js'
+import { DescriptorBudget, descriptorLimit, waitingSeats } from '../datapath/descriptors.js'
+import { Listeners } from './listeners.js'
+import type { WorkerReport } from './messages.js'
+import { TrafficMeter } from './traffic-meter.js'
+
+/** The listeners of the live mode; what happens to them goes to the log and the metrics. */
+export function createListeners(
+  { userspace }: Pick<ModeSettings, 'userspace'>,
+  context: ModeContext,
+): Listeners {
+  const { log, meter } = context
+  const limit = descriptorLimit()
+  const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingSeats(limit)))
+  const traffic = new TrafficMeter(meter)
+  const countShortages = () => {
+    const shortages = budget.takeShortages()
+    if (shortages > 0) meter.count('userspace_descriptors_exhausted_total', {}, shortages)
+  }
+  const reported = (report: WorkerReport) => {
+    switch (report.kind) {
+      case 'ready': {
+        const { dataPath, note } = report
+        log.info({ dataPath, ...(note === '' ? {} : { note }) }, 'userspace worker is ready')
+        break
+      }
+      case 'counts':
+        traffic.record(report.counts)
+        countShortages()
+        break
+      case 'access':
+        for (const entry of report.entries) log[userspace.accessLog ?? 'info'](entry, 'connection')
+        break
+      case 'warning': {
+        const { message, repeated } = report
+        countShortages()
+        log.warn(repeated === 0 ? {} : { repeated }, message)
+      }
+    }
+  }
+  const options = {
+    workers: userspace.workers === 0 ? cpus().length : userspace.workers,
+    dataPath: userspace.datapath,
+    passiveHealth: userspace.passiveHealth,
+    accessLog: userspace.accessLog !== undefined,
+    descriptors: budget.shared,
+    range: userspace.portRange,
+    meter,
+  }
+  return new Listeners(options, {
+    reported,
+    closed: (key) => {
+      traffic.closed(key)
+    },
+    lost: (reason) => {
+      log.error({ reason }, 'a userspace worker ended with its connections; it was replaced')
+      context.resync(reason, { full: true })
+    },
+  })
+}
