@@ -3,7 +3,6 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import { createApiServer, type ApiServer } from '../apiserver/server.js'
-import { followLoadBalancers } from './load-balancers.js'
 import { layNamespaces } from './namespace-ground.js'
 import { PodPlaces } from './pod-places.js'
 import type { Ground, LayGround } from './ground.js'
@@ -30,7 +29,6 @@ export class Scene {
   /** For kubectl on this machine. */
   readonly kubeconfig: string
   readonly #folder: string
-  readonly #stopLoadBalancers: () => void
   readonly #removeFolder: () => void
   readonly #stop = new AbortController()
   readonly #serving: Promise<void>
@@ -46,10 +44,10 @@ export class Scene {
     this.#removeFolder = () => rmSync(folder, { recursive: true, force: true })
     process.on('exit', this.#removeFolder)
     this.pods = new PodPlaces(ground)
-    const { serviceCidrs, nodePorts, api } = site
-    this.api = createApiServer({ runtime: this.pods, serviceCidrs, nodePorts, ...api })
+    const { serviceCidrs, nodePorts, loadBalancers, api } = site
+    const ranges = { serviceCidrs, nodePorts, loadBalancers }
+    this.api = createApiServer({ runtime: this.pods, ...ranges, ...api })
     this.pods.follow(this.api.registry.store)
-    this.#stopLoadBalancers = followLoadBalancers(this.api.registry, site.loadBalancers)
     for (const node of nodesOf(site)) this.api.put(node)
     this.#serving = this.api.run(this.#stop.signal)
   }
@@ -91,7 +89,6 @@ export class Scene {
 
   async close(): Promise<void> {
     await this.stopProxy()
-    this.#stopLoadBalancers()
     this.#stop.abort()
     // A server that could not listen was reported by then.
     await this.#serving.catch(() => undefined)

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { textAt } from '../apiserver/json.js'
 import { Scene } from './scene.js'
+import { serviceOverWeb, webDeployment } from './web-app.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { LayGround } from './ground.js'
 import type { ModeName } from '../../modes/mode.js'
@@ -16,7 +17,6 @@ export interface TourOptions {
 
 const calls = 6
 const replicas = 2
-const app = { app: 'web' }
 
 /**
  * Shows Services at work on this machine alone: an API server, a small cluster of network
@@ -80,7 +80,8 @@ class Guide {
     const [victim] = before
     if (before.size !== replicas || victim === undefined) return false
     print(`   kubectl delete pod ${victim}   (its Deployment makes another one)`)
-    deletePod(this.#scene, victim)
+    // As `kubectl delete pod` does: the pod may end in peace.
+    this.#scene.api.remove({ apiVersion: 'v1', kind: 'Pod', name: victim }, {})
     await this.#untilGone(victim)
     const after = await this.#call()
     const isFine = after.size === replicas && !after.has(victim)
@@ -150,29 +151,7 @@ const patienceMs = 60_000
 const pauseMs = 50
 
 function createWeb({ api, ground }: Scene): KubeObject {
-  const template = {
-    metadata: { labels: app },
-    spec: { containers: [{ name: 'web', image: 'built-in' }] },
-  }
-  api.put({
-    apiVersion: 'apps/v1',
-    kind: 'Deployment',
-    metadata: { name: 'web', namespace: 'default' },
-    spec: { replicas, selector: { matchLabels: app }, template },
-  })
-  return api.put({
-    apiVersion: 'v1',
-    kind: 'Service',
-    metadata: { name: 'web', namespace: 'default' },
-    spec: {
-      selector: app,
-      ports: [{ name: 'http', port: ground.site.ports.web, targetPort: 8080 }],
-    },
-  })
-}
-
-/** As `kubectl delete pod` does: the pod may end in peace. */
-function deletePod({ api }: Scene, name: string): void {
-  const kind = api.registry.resources.byKind('v1', 'Pod')
-  if (kind) api.registry.delete(kind, 'default', name, {})
+  api.put(webDeployment(replicas))
+  const ports = [{ name: 'http', port: ground.site.ports.web, targetPort: 8080 }]
+  return api.put(serviceOverWeb('web', { ports }))
 }

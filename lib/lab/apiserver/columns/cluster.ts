@@ -1,6 +1,6 @@
 import { age } from '../age.js'
 import { at, isObject, listAt, objectAt, textAt } from '../json.js'
-import type { KubeObject } from '../object.js'
+import { conditionOf, isReady, type KubeObject } from '../object.js'
 import { ageColumn, column, nameColumn, wide, type Column } from './column.js'
 
 export const namespaceColumns: readonly Column[] = [
@@ -68,11 +68,8 @@ function dataSize(object: KubeObject): number {
 }
 
 function nodeStatus(object: KubeObject): string {
-  const ready = listAt(object, 'status', 'conditions').find(
-    (condition) => textAt(condition, 'type') === 'Ready',
-  )
-  const words =
-    ready === undefined ? ['Unknown'] : [textAt(ready, 'status') === 'True' ? 'Ready' : 'NotReady']
+  const isKnown = conditionOf(object, 'Ready') !== undefined
+  const words = [isReady(object) ? 'Ready' : isKnown ? 'NotReady' : 'Unknown']
   if (at(object, 'spec', 'unschedulable') === true) words.push('SchedulingDisabled')
   return words.join(',')
 }
