@@ -17,16 +17,16 @@ export interface TrackerSettings extends NodeSettings {
   readonly allowsExternalIps: boolean
 }
 
-/** What a sync gets: the states, and what it needs to know about the way to them. */
-export interface Taken {
+/** What a sync works on: the states, and what has changed since the update before. */
+export interface StateUpdate {
   readonly states: readonly DesiredState[]
-  /** How many service ports differ from the last time. */
+  /** How many service ports differ from the update before. */
   readonly changed: ReadonlyMap<IpFamily, number>
-  /** A UDP service port changed or went, so stale flows may be about (E20). */
+  /** A UDP service port has changed or gone, so stale flows may exist (E20). */
   readonly hasUdpChanges: boolean
-  /** When the endpoint changes of this batch happened, by family (E10). */
+  /** When the endpoint changes in this update happened, by family (E10). */
   readonly triggerTimes: ReadonlyMap<IpFamily, readonly number[]>
-  /** By `namespace/name`: which health-check node ports to serve, and what to say there. */
+  /** By `namespace/name`: the health-check node ports to serve, and their answers. */
   readonly healthChecks: ReadonlyMap<string, HealthCheck>
   readonly withoutLocalEndpoints: readonly PolicyCount[]
   readonly pending: { readonly services: number; readonly endpoints: number }
@@ -129,7 +129,7 @@ export class Tracker {
     return this.#node?.zone
   }
 
-  take(): Taken {
+  take(): StateUpdate {
     const { dirty, pending, triggerTimes } = this.#index.takeDirty()
     const previous = this.#states
     this.#states = previous.map((state) => this.#next(this.#withNode(state), dirty))
