@@ -61,7 +61,6 @@ export async function readClusterStates(request: NodeStatesRequest): Promise<Nod
     kubeconfig: config.clientConnection.kubeconfig,
     master: config.master,
     nodeName,
-    answered: () => undefined,
   })
   const done = new AbortController()
   const running = source.run(collected.sink, done.signal)
@@ -82,7 +81,7 @@ export async function readClusterStates(request: NodeStatesRequest): Promise<Nod
 
 async function untilComplete({ sink }: Collected): Promise<void> {
   for (let waited = 0; waited < patienceMs && !sink.isComplete; waited += pollMs) {
-    if (waited >= nodePatienceMs) sink.doWithout('Node')
+    if (waited >= nodePatienceMs) sink.stopWaitingFor('Node')
     await delay(pollMs)
   }
 }

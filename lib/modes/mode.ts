@@ -155,7 +155,7 @@ export interface Log {
 
 /**
  * Where modes put numbers; the daemon connects it to Prometheus metrics. Names and labels are
- * those of observe/metric-table.ts, without `kubeproxy_`; others are lost.
+ * those of observe/metrics.ts, without `kubeproxy_`; others are lost.
  */
 export interface Meter {
   count(name: string, labels: Readonly<Record<string, string>>, by?: number): void

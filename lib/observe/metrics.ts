@@ -1,8 +1,17 @@
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client'
 import type { Meter, ModeName } from '../modes/mode.js'
 import { fullName, type MetricSpec } from './metric-spec.js'
-import { metricTable } from './metric-table.js'
+import { ownMetrics } from './metrics-own.js'
+import { commonMetrics, componentMetrics, kernelModeMetrics } from './metrics-upstream.js'
 import { ServiceSeries, type Labels } from './service-series.js'
+
+/** Every metric, except those of the process itself (process_*, nodejs_*). */
+export const metricTable: readonly MetricSpec[] = [
+  ...commonMetrics,
+  ...kernelModeMetrics,
+  ...ownMetrics,
+  ...componentMetrics,
+]
 
 type Metric = Counter | Gauge | Histogram
 
@@ -17,7 +26,7 @@ export interface MetricsOptions {
   readonly onUnknown?: (name: string) => void
 }
 
-/** The numbers of /metrics. Takes them by the names of metric-table.ts, without the prefix. */
+/** The numbers of /metrics, by the names in the table above, without the prefix. */
 export class Metrics implements Meter {
   readonly #registry = new Registry()
   readonly #metrics = new Map<string, { readonly spec: MetricSpec; readonly metric: Metric }>()

@@ -3,12 +3,12 @@ import type { Identity, NodeObject } from '../state/objects.js'
 import type { AnsweredRequest } from '../sources/api-client.js'
 import type { ObjectKind } from '../sources/source.js'
 import type { SyncReport } from '../sync/syncer.js'
-import type { Taken } from '../state/tracker.js'
+import type { StateUpdate } from '../state/tracker.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ServiceFailure } from '../modes/mode.js'
 import { featureGates, isEnabled } from '../config/feature-gates.js'
 import { Health } from './healthz.js'
-import { ServiceNotes, type Notified } from './service-notes.js'
+import { SystemdNotifier, type ServiceManager } from './systemd.js'
 import { runServers, type ServersOptions } from './servers.js'
 import { ServiceHealth } from './service-health.js'
 
@@ -18,8 +18,8 @@ export interface ObservationOptions extends Omit<ServersOptions, 'health'> {
   readonly syncPeriodMs: number
   /** Whether there is a cluster, and so a Node that can be unknown or about to go (H04). */
   readonly expectsNode: boolean
-  /** Who started this process and wants to hear how it does. */
-  readonly serviceManager?: Notified | undefined
+  /** systemd, if it has started this process and wants to be notified. */
+  readonly serviceManager?: ServiceManager | undefined
 }
 
 const retryMs = 5000
@@ -29,7 +29,7 @@ export class Observation {
   readonly #options: ObservationOptions
   readonly #health: Health
   readonly #services: ServiceHealth
-  readonly #notes: ServiceNotes | undefined
+  readonly #systemd: SystemdNotifier | undefined
   /** Complaints about service ports that were told already, by key and reason. */
   #told = new Set<string>()
 
@@ -46,7 +46,7 @@ export class Observation {
     const { serviceManager, log } = options
     if (serviceManager) {
       const isHealthy = () => this.#health.isHealthy
-      this.#notes = new ServiceNotes({ manager: serviceManager, isHealthy, log, sleep: pause })
+      this.#systemd = new SystemdNotifier({ manager: serviceManager, isHealthy, log, sleep: pause })
     }
     this.#services = new ServiceHealth({
       isHealthy: () => this.#health.isHealthy,
@@ -74,18 +74,18 @@ export class Observation {
     this.#health.setNode(node)
   }
 
-  /** What a sync is about to put in force; health-check ports need no sync of the mode. */
-  taken(taken: Taken): void {
-    const addresses = taken.states.flatMap(({ family, node }) =>
+  /** A sync of this update starts; health-check ports change at once, without the mode. */
+  started({ states, healthChecks }: StateUpdate): void {
+    const addresses = states.flatMap(({ family, node }) =>
       node.nodePorts.matchesAll ? [family === 'IPv4' ? '0.0.0.0' : '::'] : node.nodePorts.addresses,
     )
-    this.#services.set(taken.healthChecks, addresses)
+    this.#services.set(healthChecks, addresses)
   }
 
   synced(report: SyncReport): void {
     if (report.outcome !== 'failed') this.#health.synced(report.family)
     if (this.#health.isReady)
-      this.#notes?.ready(`Services are served in ${this.#options.mode} mode`)
+      this.#systemd?.ready(`Services are served in ${this.#options.mode} mode`)
     for (const failure of report.failed) this.#failedService(failure)
   }
 
@@ -115,7 +115,7 @@ export class Observation {
     await Promise.all([
       runServers({ ...this.#options, health: this.#health }, signal),
       this.#services.run(signal),
-      this.#notes?.run(signal),
+      this.#systemd?.run(signal),
     ])
   }
 

@@ -1,7 +1,7 @@
+import { Counter, Gauge, Registry } from 'prom-client'
 import type { Meter } from '../modes/mode.js'
 import { json, text, type HttpHandler, type HttpReply, type HttpRequest } from './http.js'
 import type { Health, HealthAnswer } from './healthz.js'
-import type { Slis } from './slis.js'
 
 /** What the health server answers (H01-H06). Details go to whoever may reach the port: few. */
 export function healthPages(health: Health, meter: Meter, slis: Slis): HttpHandler {
@@ -73,4 +73,37 @@ const notFound = text('404 page not found\n', 404)
 
 function notAllowed(allow: string): HttpReply {
   return { ...text('405 method not allowed\n', 405), headers: { Allow: allow } }
+}
+
+/** The page /metrics/slis: what every Kubernetes component tells about its health checks. */
+export class Slis {
+  readonly #registry = new Registry()
+  readonly #state: Gauge
+  readonly #total: Counter
+
+  constructor() {
+    const registers = [this.#registry]
+    this.#state = new Gauge({
+      name: 'kubernetes_healthcheck',
+      help: 'Whether the check went well the last time',
+      labelNames: ['name', 'type'],
+      registers,
+    })
+    this.#total = new Counter({
+      name: 'kubernetes_healthchecks_total',
+      help: 'Checks, by how they went',
+      labelNames: ['name', 'type', 'status'],
+      registers,
+    })
+  }
+
+  /** A check of type `healthz`, `livez` or `readyz` was made. */
+  record(type: string, isGood: boolean): void {
+    this.#state.set({ name: 'sync', type }, isGood ? 1 : 0)
+    this.#total.inc({ name: 'sync', type, status: isGood ? 'success' : 'error' })
+  }
+
+  async page(): Promise<{ readonly type: string; readonly body: string }> {
+    return { type: this.#registry.contentType, body: await this.#registry.metrics() }
+  }
 }

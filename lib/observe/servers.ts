@@ -10,8 +10,7 @@ import type { Health } from './healthz.js'
 import { runHttpServer, type HttpHandler } from './http.js'
 import type { Logger } from './logger.js'
 import type { Metrics } from './metrics.js'
-import { healthPages, metricsPages } from './pages.js'
-import { Slis } from './slis.js'
+import { healthPages, metricsPages, Slis } from './pages.js'
 
 export interface ServersOptions {
   readonly config: Config

@@ -2,7 +2,7 @@ import type { Log, Meter, ModeName } from '../modes/mode.js'
 import type { IpFamily } from '../state/ip.js'
 import type { SyncReport } from '../sync/syncer.js'
 import type { DesiredState } from '../state/desired-state.js'
-import type { Taken } from '../state/tracker.js'
+import type { StateUpdate } from '../state/tracker.js'
 
 export interface SyncObserverOptions {
   readonly mode: ModeName
@@ -17,7 +17,7 @@ export interface SyncObserverOptions {
 export class SyncObserver {
   readonly #options: SyncObserverOptions
   readonly #syncedOnce = new Set<IpFamily>()
-  readonly #taken = new Map<IpFamily, DesiredState>()
+  readonly #states = new Map<IpFamily, DesiredState>()
   /** Trigger times of changes whose sync has not succeeded yet. */
   readonly #waiting = new Map<IpFamily, number[]>()
 
@@ -25,28 +25,28 @@ export class SyncObserver {
     this.#options = options
   }
 
-  /** A sync is about to run on what was taken. */
-  taken(taken: Taken): void {
+  /** A sync of this update starts. */
+  started(update: StateUpdate): void {
     const { meter, startedAt } = this.#options
     meter.gauge('sync_proxy_rules_endpoint_changes_pending', {}, 0)
     meter.gauge('sync_proxy_rules_service_changes_pending', {}, 0)
-    meter.count('sync_proxy_rules_endpoint_changes_total', {}, taken.pending.endpoints)
-    meter.count('sync_proxy_rules_service_changes_total', {}, taken.pending.services)
-    for (const { policy, family, count } of taken.withoutLocalEndpoints) {
+    meter.count('sync_proxy_rules_endpoint_changes_total', {}, update.pending.endpoints)
+    meter.count('sync_proxy_rules_service_changes_total', {}, update.pending.services)
+    for (const { policy, family, count } of update.withoutLocalEndpoints) {
       const labels = { traffic_policy: policy, ip_family: family }
       meter.gauge('sync_proxy_rules_no_local_endpoints_total', labels, count)
     }
-    for (const state of taken.states) {
+    for (const state of update.states) {
       meter.gauge('services', { ip_family: state.family }, state.services.size)
       this.#tellServices(state)
     }
-    for (const [family, times] of taken.triggerTimes) {
+    for (const [family, times] of update.triggerTimes) {
       const fresh = times.filter((time) => time >= startedAt)
       this.#waiting.set(family, [...(this.#waiting.get(family) ?? []), ...fresh])
     }
   }
 
-  /** One family is done; `changed` counts the service ports of the batch. */
+  /** One family is done; `changed` counts its service ports in the update. */
   synced(report: SyncReport, changed: number): void {
     const { mode, log, meter, now } = this.#options
     const { family, outcome, full, bytes, objects, failed } = report
@@ -83,8 +83,8 @@ export class SyncObserver {
   #tellServices(state: DesiredState): void {
     const { log } = this.#options
     const { family, services } = state
-    const before = this.#taken.get(family)
-    this.#taken.set(family, state)
+    const before = this.#states.get(family)
+    this.#states.set(family, state)
     if (before?.services === services) return
     const { added, changed, removed } = services.since(before?.services)
     const tell = (message: string, ports: readonly (readonly [string, ...unknown[]])[]) => {

@@ -55,16 +55,16 @@ const longestErrorText = 4096
 export class ApiClient {
   readonly #access: ClusterAccess
   readonly #userAgent: string
-  readonly #answered: (request: AnsweredRequest) => void
+  #answered: (request: AnsweredRequest) => void = () => undefined
 
-  constructor(
-    access: ClusterAccess,
-    userAgent: string,
-    answered: (request: AnsweredRequest) => void = () => undefined,
-  ) {
+  constructor(access: ClusterAccess, userAgent: string) {
     this.#access = access
     this.#userAgent = userAgent
-    this.#answered = answered
+  }
+
+  /** Calls `listener` for every answered request from now on. */
+  onAnswer(listener: (request: AnsweredRequest) => void): void {
+    this.#answered = listener
   }
 
   get server(): string {

@@ -8,8 +8,8 @@ import type { NodeObject } from '../state/objects.js'
 
 /** What the sink tells while objects come in. */
 export interface SinkListener {
-  /** Something arrived that may change what this node should do. */
-  changed(kind: ObjectKind): void
+  /** An object came, changed or went. `isComplete`: enough of them are known to begin. */
+  changed(kind: ObjectKind, isComplete: boolean): void
   /** An object makes no sense; its last good version stays in force. */
   malformed(kind: ObjectKind, identity: Identity, reason: string): void
   /** A part of an object was left out, the rest is used. */
@@ -46,11 +46,11 @@ export class TrackerSink implements ObjectSink {
     return this.#missing.size === 0
   }
 
-  /** Stops waiting for a kind that may never come. Returns whether it was still awaited. */
-  doWithout(kind: 'Node'): boolean {
-    const wasAwaited = this.#missing.delete(kind)
-    if (wasAwaited) this.#listener.changed(kind)
-    return wasAwaited
+  /** Begins without a kind that may never come. Returns whether it was still missing. */
+  stopWaitingFor(kind: 'Node'): boolean {
+    const wasMissing = this.#missing.delete(kind)
+    if (wasMissing) this.#listener.changed(kind, this.isComplete)
+    return wasMissing
   }
 
   upsert(kind: ObjectKind, raw: unknown): void {
@@ -86,12 +86,12 @@ export class TrackerSink implements ObjectSink {
       case 'Node':
         if (name === this.#nodeName) this.#setNode(undefined)
     }
-    this.#listener.changed(kind)
+    this.#listener.changed(kind, this.isComplete)
   }
 
   synced(kind: ObjectKind): void {
     this.#missing.delete(kind)
-    this.#listener.changed(kind)
+    this.#listener.changed(kind, this.isComplete)
   }
 
   failed(message: string): void {
@@ -105,7 +105,7 @@ export class TrackerSink implements ObjectSink {
       for (const warning of parsed.warnings) {
         this.#listener.warned(kind, { namespace, name }, warning)
       }
-      this.#listener.changed(kind)
+      this.#listener.changed(kind, this.isComplete)
     } else if (parsed.outcome === 'ignored') {
       // An object that turned into one that is not ours counts as gone (S03, E-headless).
       this.remove(kind, parsed.identity.namespace, parsed.identity.name)

@@ -1,8 +1,6 @@
 import { systemClock, type Clock } from './clock.js'
 
 export interface SyncLoopOptions {
-  /** One sync; resolves to whether everything went well. A rejection counts as a failure. */
-  readonly sync: () => Promise<boolean>
   /** Between the end of one sync and the start of the next (R03). */
   readonly minIntervalMs: number
   /** A sync runs at least this often, asked for or not. */
@@ -35,12 +33,15 @@ export class SyncLoop {
     this.#wake.abort()
   }
 
-  /** Syncs until the signal, the first time when first asked; a running sync is finished. */
-  async run(signal: AbortSignal): Promise<void> {
+  /**
+   * Syncs until the signal, for the first time after the first request. A running sync is finished.
+   * `sync` resolves to whether everything succeeded; a rejection counts as a failure.
+   */
+  async run(sync: () => Promise<boolean>, signal: AbortSignal): Promise<void> {
     await this.#wait(Infinity, signal)
     while (!signal.aborted) {
       this.#isRequested = false
-      const succeeded = await this.#syncOnce()
+      const succeeded = await this.#syncOnce(sync)
       const { minIntervalMs, maxIntervalMs, retryIntervalMs } = this.#options
       await this.#clock.sleep(minIntervalMs, signal)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
@@ -48,9 +49,9 @@ export class SyncLoop {
     }
   }
 
-  async #syncOnce(): Promise<boolean> {
+  async #syncOnce(sync: () => Promise<boolean>): Promise<boolean> {
     try {
-      return await this.#options.sync()
+      return await sync()
     } catch (error) {
       this.#options.onError(error)
       return false

@@ -56,17 +56,16 @@ function loopWith(sync: (at: number) => boolean | Promise<boolean>) {
   const errors: unknown[] = []
   const stop = new AbortController()
   const loop = new SyncLoop({
-    sync: async () => {
-      starts.push(clock.now())
-      return sync(clock.now())
-    },
     minIntervalMs: 1000,
     maxIntervalMs: 60_000,
     retryIntervalMs: 5000,
     onError: (error) => errors.push(error),
     clock,
   })
-  const ended = loop.run(stop.signal)
+  const ended = loop.run(async () => {
+    starts.push(clock.now())
+    return sync(clock.now())
+  }, stop.signal)
   return { loop, clock, starts, errors, stop: async () => (stop.abort(), ended) }
 }
 
@@ -133,11 +132,7 @@ t.test('R03: a sync that throws is reported, counts as failed and is retried', a
 })
 
 t.test('a maximum below the minimum is refused', async (t) => {
-  const options = {
-    sync: () => Promise.resolve(true),
-    retryIntervalMs: 1,
-    onError: () => undefined,
-  }
+  const options = { retryIntervalMs: 1, onError: () => undefined }
   t.throws(() => new SyncLoop({ ...options, minIntervalMs: 2, maxIntervalMs: 1 }), /shorter/)
 })
 
@@ -253,7 +248,7 @@ t.test('R05, R06: a family that fails keeps the other from nothing', async (t) =
     return fine
   })
   const told: string[] = []
-  const taken = {
+  const update = {
     ...new Tracker(trackerSettings).take(),
     states: [state('IPv4'), state('IPv6')],
     changed: new Map([['IPv6', 2]] as const),
@@ -261,23 +256,23 @@ t.test('R05, R06: a family that fails keeps the other from nothing', async (t) =
   const syncer = new Syncer({ mode })
   const round = () =>
     syncRound({
-      tracker: { take: () => taken },
+      tracker: { take: () => update },
       syncer,
-      witnesses: [
+      listeners: [
         {
-          taken: () => told.push('taken'),
+          started: () => told.push('started'),
           synced: ({ family, outcome }, changed) => told.push(`${family} ${outcome} ${changed}`),
         },
       ],
-      applied: ({ family }) => told.push(`${family} in force`),
-      inForce: () => told.push('all in force'),
+      applied: ({ family }) => told.push(`${family} written`),
+      allApplied: () => told.push('all written'),
     })
   t.notOk(await round(), 'so the loop tries again')
-  t.same(told.splice(0), ['taken', 'IPv4 failed 0', 'IPv6 applied 2', 'IPv6 in force'])
+  t.same(told.splice(0), ['started', 'IPv4 failed 0', 'IPv6 applied 2', 'IPv6 written'])
   t.equal(calls.length, 2)
   fails.clear()
   t.ok(await round())
-  t.match(told.join(', '), /IPv4 applied 0, IPv4 in force, IPv6 \w+ 2, IPv6 in force, all in force/)
+  t.match(told.join(', '), /IPv4 applied 0, IPv4 written, IPv6 \w+ 2, IPv6 written, all written/)
 })
 
 t.test('together: one that fails stops the others, and its reason is what is told', async (t) => {
