@@ -10,7 +10,6 @@ import { followNodeAddresses } from '../sources/node-addresses.js'
 import { ipFamilies, nodeNameOf } from './node-facts.js'
 import { logEvents } from '../observe/events.js'
 import { Metrics } from '../observe/metrics.js'
-import { modeSettings, syncPeriods } from '../config/mode-settings.js'
 import { Observation } from '../observe/observation.js'
 import { parseHostPort } from '../config/addresses.js'
 import { openSource } from '../sources/open-source.js'
@@ -76,13 +75,12 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     answered: (request) => observation.answered(request),
   })
   const chosen = await chooseMode({ mode: config.mode, fallback: config.modeFallback }, log)
-  const mode = chosen.definition.name
+  const { mode } = chosen
   announce(chosen, config, log)
   for (const warning of startWarnings(config, mode, families)) log.warn({}, warning)
   if (!config.dryRun) applyNodeSettings(config, log)
 
-  const settings = modeSettings(config, mode, families)
-  const periods = syncPeriods(config, mode)
+  const periods = chosen.definition.syncPeriods(config)
   const metrics = new Metrics({ mode })
   metrics.gauge('mode_active', { mode, requested: config.mode }, 1)
   const tracker = new Tracker(trackerSettings(config, mode, { nodeName, families }))
@@ -130,14 +128,14 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     },
   }
   const running = config.dryRun
-    ? dryMode(chosen.definition, settings, deps.print)
-    : await chosen.definition.create(settings, context)
+    ? dryMode(chosen.definition, config, deps.print)
+    : await chosen.definition.create(config, families, context)
   metrics.beforePage(() => running.countTraffic?.())
   const syncer = new Syncer({ mode: running })
 
   const dashboard = await dashboardOf(config, {
-    ...{ mode, settings, nodeName, metrics, log },
-    planner: chosen.definition.planner(settings),
+    ...{ mode, nodeName, metrics, log },
+    planner: chosen.definition.planner(config),
   })
   const inForce = new AbortController()
   const loop = new SyncLoop({
@@ -220,7 +218,10 @@ function objectNews({ log, metrics, observation }: NewsDeps): Omit<SinkListener,
 }
 
 /** The page over this daemon; nobody else pays for loading it. */
-async function dashboardOf(config: Config, parts: Omit<DashboardOptions, 'address' | 'files'>) {
+async function dashboardOf(
+  config: Config,
+  parts: Omit<DashboardOptions, 'address' | 'config' | 'files'>,
+) {
   const address = parseHostPort(config.dashboardAddress)
   if (!address || config.dryRun) return undefined
   const { openDashboard } = await import('../page/dashboard/run.js')
@@ -229,7 +230,7 @@ async function dashboardOf(config: Config, parts: Omit<DashboardOptions, 'addres
     tlsCertFile: config.dashboardTLSCertFile,
     tlsKeyFile: config.dashboardTLSKeyFile,
   }
-  return openDashboard({ ...parts, address, files })
+  return openDashboard({ ...parts, config, address, files })
 }
 
 /** Under systemd: whoever is told that the rules are in force. Nobody else pays for loading it. */
@@ -244,6 +245,6 @@ function announce(chosen: ChosenMode, config: Config, log: Logger): void {
   for (const { mode, missing } of chosen.passedOver) {
     log.warn({ mode, missing: describe(missing) }, `this node cannot run ${mode} mode`)
   }
-  const mode = chosen.definition.name
+  const { mode } = chosen
   log.info({ mode, requested: config.mode }, `Using ${mode} Proxier`)
 }

@@ -1,10 +1,8 @@
 import { applyNodeSettings } from './node-settings.js'
-import { ipFamilies } from './node-facts.js'
 import { messageOf } from '../errors.js'
 import { modeLoaders } from '../modes/registry.js'
-import { modeSettings } from '../config/mode-settings.js'
 import type { Config } from '../config/config.js'
-import type { Log } from '../modes/mode.js'
+import type { Log, ModeDefinition } from '../modes/mode.js'
 
 /**
  * What needs full privileges, done once before the daemon, which may then do with less (L14).
@@ -14,9 +12,8 @@ export async function prepareNode(config: Config, log: Log): Promise<void> {
   applyNodeSettings(config, log)
   if (config.mode === '' || config.mode === 'auto') return
   try {
-    const definition = await modeLoaders[config.mode]?.()
-    if (definition === undefined) return
-    await definition.prepare?.(modeSettings(config, definition.name, ipFamilies()), { log })
+    const definition: ModeDefinition = await modeLoaders[config.mode]()
+    await definition.prepare?.(config, { log })
   } catch (error) {
     log.warn({ mode: config.mode, error: messageOf(error) }, 'this mode could not be prepared')
   }

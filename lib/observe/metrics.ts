@@ -1,5 +1,6 @@
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client'
-import type { Meter, ModeName } from '../modes/mode.js'
+import type { Meter } from '../modes/mode.js'
+import type { ModeName } from '../modes/registry.js'
 import { fullName, type MetricSpec } from './metric-spec.js'
 import { metricTable } from './metric-table.js'
 import { ServiceSeries, type Labels } from './service-series.js'
