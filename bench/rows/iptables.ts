@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { enterPrivateNetns } from '../../test/support/private-netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
-import { service, states, testSettings, type ServiceSpec } from '../../test/support/states.js'
+import { service, states, testConfig, type ServiceSpec } from '../../test/support/states.js'
 import type { Backend } from '../../lib/kernel/iptables.js'
 import type { Mode, ModeContext } from '../../lib/modes/mode.js'
 import type { States } from '../../test/support/states.js'
@@ -13,7 +13,8 @@ const otherChangesPerSecond = 20
 
 async function measure(backend: Backend, services: number) {
   const mode = await iptablesMode({ backend, readSysctl: () => Promise.resolve('1') }).create(
-    { ...testSettings, families: ['IPv4'] },
+    testConfig,
+    ['IPv4'],
     silentContext,
   )
   const cluster = states().put(...Array.from({ length: services }, (_, index) => spec(index, 0)))

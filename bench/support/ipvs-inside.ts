@@ -4,7 +4,7 @@ import { marker } from './ipvs-marker.js'
 import type { BenchResults } from './results.js'
 import { mode } from '../../lib/modes/ipvs/index.js'
 import type { ModeContext } from '../../lib/modes/mode.js'
-import { service, states, testSettings } from '../../test/support/states.js'
+import { service, states, testConfig } from '../../test/support/states.js'
 
 const endpoints = 10
 const changes = 60
@@ -31,7 +31,7 @@ function nth(index: number, count = endpoints) {
 async function measure(services: number) {
   const cluster = states().put(...Array.from({ length: services }, (_, index) => nth(index)))
   const state = cluster.take()
-  const running = await mode.create(testSettings, context)
+  const running = await mode.create(testConfig, ['IPv4', 'IPv6'], context)
   const began = performance.now()
   const plan = running.plan(state)
   const planMs = performance.now() - began
@@ -50,7 +50,7 @@ async function measure(services: number) {
   }
   times.sort((a, b) => a - b)
 
-  const restarted = await mode.create(testSettings, context)
+  const restarted = await mode.create(testConfig, ['IPv4', 'IPv6'], context)
   const againBegan = performance.now()
   await restarted.apply(restarted.plan(cluster.take()))
   const restartMs = performance.now() - againBegan

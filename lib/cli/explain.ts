@@ -4,12 +4,12 @@ import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { endpointReasons } from '../inspect/explain/endpoint-reasons.js'
 import { explainPacket } from '../inspect/explain/explain.js'
 import { explanationText, verdictOf, type Explanation } from '../inspect/explain/text.js'
-import { modeLoaders } from '../modes/registry.js'
-import { modeSettings } from '../config/mode-settings.js'
+import { modeLoaders, modeNames } from '../modes/registry.js'
 import { readConfiguration } from './configuration.js'
 import { readManifestStates } from './node-states.js'
-import { addNodeOptions, modeNames, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
+import { addNodeOptions, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { understand, type Question } from '../inspect/explain/question.js'
+import type { ModeDefinition } from '../modes/mode.js'
 import type { Protocol } from '../state/names.js'
 
 interface ExplainFlags extends NodeFlags {
@@ -65,12 +65,12 @@ async function explain(target: string, flags: ExplainFlags): Promise<void> {
 
 async function explained(
   question: Question,
-  { mode, settings: wanted, slicesOf, nodeName, zone }: SeenNode,
+  { mode, config: wanted, slicesOf, nodeName, zone }: SeenNode,
   asksKernel: boolean,
 ): Promise<Explanation> {
   const { state, service, packet } = question
-  const definition = asksKernel ? await modeLoaders[mode]?.() : undefined
-  const settings = (await definition?.settle?.(wanted, state.family)) ?? wanted
+  const definition: ModeDefinition | undefined = asksKernel ? await modeLoaders[mode]() : undefined
+  const config = (await definition?.settle?.(wanted, state.family)) ?? wanted
   const endpoints = service
     ? endpointReasons(service, {
         family: state.family,
@@ -79,13 +79,13 @@ async function explained(
         zone,
       })
     : []
-  const ways = explainPacket(mode, state, settings, packet)
+  const ways = explainPacket(mode, state, config, packet)
   const planned = { mode, ways, endpoints, live: undefined, notAsked: '' }
   if (!definition) return planned
   try {
-    const check = new LiveCheck(await definition.differences(state, settings))
+    const check = new LiveCheck(await definition.differences(state, config))
     const lacks = check.lacks.bind(check)
-    const live = explainPacket(mode, state, settings, packet, lacks)
+    const live = explainPacket(mode, state, config, packet, lacks)
     return { ...planned, ways: annotate(ways, check), live }
   } catch (error) {
     // The plan can be explained all the same.
@@ -114,6 +114,5 @@ async function pretendNode(flags: ExplainFlags, manifests = ''): Promise<SeenNod
   const nodeName = flags.node ?? 'node-1'
   const addresses = flags.addresses?.split(',') ?? []
   const request = { mode, manifests, families, nodeName, config, addresses }
-  const settings = modeSettings(config, mode, families)
-  return { ...(await readManifestStates(request)), config, mode, nodeName, settings }
+  return { ...(await readManifestStates(request)), config, mode, nodeName }
 }

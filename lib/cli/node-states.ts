@@ -10,7 +10,7 @@ import type { Config } from '../config/config.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { EndpointSliceObject } from '../state/objects.js'
 import type { IpFamily } from '../state/ip.js'
-import type { ModeName } from '../modes/mode.js'
+import type { ModeName } from '../modes/registry.js'
 
 /** A node, and what it should serve. */
 export interface NodeStatesRequest {

@@ -1,8 +1,7 @@
 import { ConfigError } from '../errors.js'
-import type { ModeName } from '../modes/mode.js'
 import { familyOf, parseCidr, type IpFamily } from '../state/ip.js'
-import type { Config } from './config.js'
-import { nodePortAddresses } from './mode-settings.js'
+import type { Config, ProxyMode } from './config.js'
+import { nodePortAddresses } from './tracker-settings.js'
 
 /**
  * What can only be judged once mode and families of this node are known (L11, L12, R08). Returns
@@ -10,7 +9,7 @@ import { nodePortAddresses } from './mode-settings.js'
  */
 export function startWarnings(
   config: Config,
-  mode: ModeName,
+  mode: ProxyMode,
   families: readonly IpFamily[],
 ): readonly string[] {
   return [

@@ -1,7 +1,6 @@
 import { isLoopback, parseCidr, parseIp } from '../state/ip.js'
 import { parseHostPort, parsePortRange } from './addresses.js'
 import type { Config } from './config.js'
-import { syncPeriods } from './mode-settings.js'
 import { formatDuration } from './duration.js'
 import { quote } from './settings.js'
 
@@ -42,7 +41,7 @@ function checkPeriods(config: Config, check: Check): void {
       ? (['nftables', 'iptables'] as const)
       : [config.mode === '' || config.mode === 'userspace' ? 'iptables' : config.mode]
   for (const section of sections) {
-    const { minMs, syncMs } = syncPeriods(config, section)
+    const { minSyncPeriod: minMs, syncPeriod: syncMs } = config[section]
     const [min, sync] = [formatDuration(minMs), formatDuration(syncMs)]
     check(syncMs > 0, `${section}.syncPeriod`, sync, 'must be greater than 0')
     check(minMs >= 0, `${section}.minSyncPeriod`, min, 'must not be negative')

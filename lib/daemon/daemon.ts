@@ -10,7 +10,6 @@ import {
   waitForNode,
 } from './syncing.js'
 import { Metrics } from '../observe/metrics.js'
-import { modeSettings, syncPeriods } from '../config/mode-settings.js'
 import { Observation } from '../observe/observation.js'
 import { parseHostPort } from '../config/addresses.js'
 import { runLeftoverCleanup } from '../modes/leftovers.js'
@@ -43,13 +42,12 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const queued = () => observation.queued()
   const requests = new DaemonRequests({ log, meter: metrics, loop, queued })
 
-  const settings = modeSettings(config, setup.mode, families)
   const mode = config.dryRun
-    ? dryMode(chosen.definition, settings, deps.print)
-    : await chosen.definition.create(settings, requests.modeContext)
+    ? dryMode(chosen.definition, config, deps.print)
+    : await chosen.definition.create(config, families, requests.modeContext)
   metrics.beforePage(() => mode.countTraffic?.())
-  const planner = chosen.definition.planner(settings)
-  const dashboard = await dashboardOf(setup, { settings, planner, metrics })
+  const planner = chosen.definition.planner(config)
+  const dashboard = await dashboardOf(setup, { planner, metrics })
 
   const tracker = new Tracker(trackerSettings(config, setup.mode, { nodeName, families }))
   const flows = flowCleaner(metrics, log)
@@ -89,14 +87,14 @@ function metricsOf({ config, mode }: Setup): Metrics {
 
 /** The health answers, the metrics page, Events, and what systemd is told. */
 async function observe(setup: Setup, metrics: Metrics, signal: AbortSignal): Promise<Observation> {
-  const { config, deps, nodeName, mode, objects } = setup
+  const { config, deps, nodeName, chosen, objects } = setup
   const { log } = deps
   const { client } = objects
   const observation = new Observation({
     ...deps,
     ...setup,
     metrics,
-    syncPeriodMs: syncPeriods(config, mode).syncMs,
+    syncPeriodMs: chosen.definition.syncPeriods(config).syncMs,
     expectsNode: client !== undefined,
     serviceManager: await serviceManager(),
     events:
@@ -118,7 +116,7 @@ async function serviceManager() {
 /** The page over this daemon, if it has an address. It is loaded only then. */
 async function dashboardOf(
   { config, deps, mode, nodeName }: Setup,
-  parts: Pick<DashboardOptions, 'settings' | 'planner' | 'metrics'>,
+  parts: Pick<DashboardOptions, 'planner' | 'metrics'>,
 ) {
   const address = parseHostPort(config.dashboardAddress)
   if (!address || config.dryRun) return undefined
@@ -128,7 +126,7 @@ async function dashboardOf(
     tlsCertFile: config.dashboardTLSCertFile,
     tlsKeyFile: config.dashboardTLSKeyFile,
   }
-  return openDashboard({ ...parts, mode, nodeName, log: deps.log, address, files })
+  return openDashboard({ ...parts, config, mode, nodeName, log: deps.log, address, files })
 }
 
 function syncObserver({ deps, mode, startedAt }: Setup, metrics: Metrics): SyncObserver {

@@ -1,12 +1,10 @@
 import { writeFileSync } from 'node:fs'
 import { applyConntrackSettings } from '../kernel/conntrack-settings.js'
-import { ipFamilies } from './node-facts.js'
 import { messageOf } from '../errors.js'
 import { modeLoaders } from '../modes/registry.js'
-import { modeSettings } from '../config/mode-settings.js'
 import { Sysctls } from '../kernel/sysctl.js'
 import type { Config } from '../config/config.js'
-import type { Log } from '../modes/mode.js'
+import type { Log, ModeDefinition } from '../modes/mode.js'
 
 /** Sets the OOM score, the connection table and its time-outs. No failure is fatal (pains 24). */
 export function applyNodeSettings(config: Config, log: Log, sysctls = new Sysctls()): void {
@@ -40,9 +38,8 @@ export async function prepareNode(config: Config, log: Log): Promise<void> {
   applyNodeSettings(config, log)
   if (config.mode === '' || config.mode === 'auto') return
   try {
-    const definition = await modeLoaders[config.mode]?.()
-    if (definition === undefined) return
-    await definition.prepare?.(modeSettings(config, definition.name, ipFamilies()), { log })
+    const definition: ModeDefinition = await modeLoaders[config.mode]()
+    await definition.prepare?.(config, { log })
   } catch (error) {
     log.warn({ mode: config.mode, error: messageOf(error) }, 'this mode could not be prepared')
   }

@@ -6,7 +6,7 @@ import { startWarnings } from '../config/start-check.js'
 import type { Config } from '../config/config.js'
 import type { IpFamily } from '../state/ip.js'
 import type { Logger } from '../observe/logger.js'
-import type { ModeName } from '../modes/mode.js'
+import type { ModeName } from '../modes/registry.js'
 import type { Origin } from '../config/settings.js'
 
 export interface DaemonDeps {
@@ -43,7 +43,7 @@ export async function setUp(config: Config, deps: DaemonDeps): Promise<Setup> {
   const families = ipFamilies()
   const objects = await openObjects(config, nodeName, log)
   const chosen = await chooseMode({ mode: config.mode, fallback: config.modeFallback }, log)
-  const mode = chosen.definition.name
+  const { mode } = chosen
   logChoice(chosen, config.mode, log)
   for (const warning of startWarnings(config, mode, families)) log.warn({}, warning)
   if (!config.dryRun) applyNodeSettings(config, log)
@@ -62,11 +62,10 @@ async function openObjects(config: Config, nodeName: string, log: Logger): Promi
 }
 
 /** Logs which mode runs, and why it is not the one that was asked for. */
-function logChoice({ definition, passedOver }: ChosenMode, requested: string, log: Logger): void {
+function logChoice({ mode, passedOver }: ChosenMode, requested: string, log: Logger): void {
   for (const { mode: missed, missing } of passedOver) {
     log.warn({ mode: missed, missing: describe(missing) }, `this node cannot run ${missed} mode`)
   }
   // `kubectl logs … | grep Using` looks for this line.
-  const mode = definition.name
   log.info({ mode, requested }, `Using ${mode} Proxier`)
 }

@@ -5,7 +5,6 @@ import { ObjectObserver } from '../observe/object-observer.js'
 import { pause } from '../async.js'
 import { SyncLoop } from '../sync/loop.js'
 import { Syncer } from '../sync/syncer.js'
-import { syncPeriods } from '../config/mode-settings.js'
 import { syncRound, type SyncListener } from '../sync/sync-round.js'
 import { TrackerSink } from '../sources/tracker-sink.js'
 import type { DaemonRequests } from './daemon-requests.js'
@@ -19,8 +18,8 @@ import type { Tracker } from '../state/tracker.js'
 /** The longest time between two syncs of the modes that need no periodic one (R04). */
 const fullSyncPeriodMs = 3_600_000
 
-export function syncLoop({ config, deps, mode }: Setup): SyncLoop {
-  const { minMs, syncMs } = syncPeriods(config, mode)
+export function syncLoop({ config, deps, mode, chosen }: Setup): SyncLoop {
+  const { minMs, syncMs } = chosen.definition.syncPeriods(config)
   return new SyncLoop({
     minIntervalMs: minMs,
     retryIntervalMs: syncMs,

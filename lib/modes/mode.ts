@@ -1,8 +1,7 @@
+import type { Config } from '../config/config.js'
 import type { Difference } from './difference.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { IpFamily } from '../state/ip.js'
-
-export type ModeName = 'userspace' | 'iptables' | 'ipvs' | 'nftables'
 
 /** One thing a mode needs, and whether this node has it. What `kube-proxy check` prints. */
 export interface Finding {
@@ -17,25 +16,33 @@ export interface Finding {
   readonly fix: string
 }
 
-/** A way to program the node, before it is chosen. The registry holds one per mode. */
+/** A way to program the node, before it is chosen. The registry names it. */
 export interface ModeDefinition {
-  readonly name: ModeName
   /** One line for `--help`, `check` and the README. */
   readonly summary: string
   /** Looks at the kernel without changing it for good. */
   probe(context: ProbeContext): Promise<readonly Finding[]>
+  /** Reads how often to sync. */
+  syncPeriods(config: Config): SyncPeriods
   /** A planner that needs no kernel and no rights: what `render` uses. */
-  planner(settings: ModeSettings): Planner
+  planner(config: Config): Planner
   /** Does what needs rights that the daemon can do without afterwards: modules, sysctls (L14). */
-  prepare?(settings: ModeSettings, context: ProbeContext): Promise<void>
+  prepare?(config: Config, context: ProbeContext): Promise<void>
   /** A mode ready to apply plans. Throws KernelError when a required finding fails. */
-  create(settings: ModeSettings, context: ModeContext): Promise<Mode>
-  /** What is left to the machine (`auto`), as the proxy that runs here has decided it. */
-  settle?(settings: ModeSettings, family: IpFamily): Promise<ModeSettings>
+  create(config: Config, families: readonly IpFamily[], context: ModeContext): Promise<Mode>
+  /** Decides what is left to the machine (`auto`), as the proxy that runs here has decided it. */
+  settle?(config: Config, family: IpFamily): Promise<Config>
   /** Compares what the kernel holds with what it should hold for a state. Changes nothing. */
-  differences(state: DesiredState, settings: ModeSettings): Promise<readonly Difference[]>
+  differences(state: DesiredState, config: Config): Promise<readonly Difference[]>
   /** Removes everything this mode ever installs, from any earlier run; `not found` is fine. */
   cleanup(context: ModeContext): Promise<void>
+}
+
+export interface SyncPeriods {
+  /** Least time between two syncs. */
+  readonly minMs: number
+  /** Retry after a failure; in ipvs mode also the longest time between two syncs (R04). */
+  readonly syncMs: number
 }
 
 /** A plan belongs to one family: that of the state it was made from. */
@@ -54,7 +61,6 @@ export interface Planner<Plan extends FamilyPlan = FamilyPlan> {
 }
 
 export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan> {
-  readonly name: ModeName
   /** It deletes stale UDP flows itself, as they lead to sockets that only it knows. */
   readonly cleansFlows?: true
   /**
@@ -94,42 +100,6 @@ export interface ServiceFailure {
   readonly reason: string
   /** The reason of the Event on the Service, such as `PortConflict`. */
   readonly event?: string
-}
-
-/** What of the configuration modes read. The same value for every mode; a mode reads its part. */
-export interface ModeSettings {
-  readonly families: readonly IpFamily[]
-  readonly masqueradeBit: number
-  readonly masqueradeAll: boolean
-  readonly localhostNodePorts: boolean
-  readonly syncPeriodMs: number
-  readonly conntrackTcpBeLiberal: boolean
-  readonly ipvs: {
-    readonly scheduler: string
-    readonly excludeCidrs: readonly string[]
-    readonly strictArp: boolean
-    readonly tcpTimeoutMs: number
-    readonly tcpFinTimeoutMs: number
-    readonly udpTimeoutMs: number
-    readonly gracePeriodMs: number
-  }
-  readonly userspace: {
-    readonly bindAddress: string
-    /** Inclusive; undefined lets the kernel pick (US31). */
-    readonly portRange: { readonly from: number; readonly to: number } | undefined
-    readonly udpIdleTimeoutMs: number
-    readonly datapath: 'net' | 'splice' | 'auto'
-    /** 0: as many as there are cores. */
-    readonly workers: number
-    /** `auto`: iptables where it works. */
-    readonly portals: 'auto' | 'iptables' | 'addresses'
-    readonly drainTimeoutMs: number
-    readonly passiveHealth: boolean
-    /** The level of a line for each connection; undefined: none. */
-    readonly accessLog: 'debug' | 'info' | 'warn' | undefined
-    readonly takeover: boolean
-    readonly takeoverFolder: string
-  }
 }
 
 export interface ProbeContext {

@@ -1,4 +1,4 @@
-import type { ModeName } from '../modes/mode.js'
+import type { ModeName } from '../modes/registry.js'
 
 /** One metric, as /metrics, docs/metrics.md and whoever counts see it. */
 export interface MetricSpec {

@@ -35,7 +35,6 @@ interface ReferencePlan {
 export function createReferenceProxy(flaw: Flaw | undefined): Mode<ReferencePlan> {
   const plan = (state: DesiredState) => ({ family: state.family, text: tableText(state, flaw) })
   return {
-    name: 'nftables',
     plan,
     render: ({ text }) => text,
     renderChanges: ({ text }) => text,

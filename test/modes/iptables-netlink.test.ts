@@ -10,7 +10,8 @@ import { enterPrivateNetns } from '../support/private-netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
 import { openPacketAccounts } from '../../lib/kernel/nfacct.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
-import { service, states, testSettings } from '../support/states.js'
+import { configWith } from '../../lib/config/load.js'
+import { service, states } from '../support/states.js'
 import type { Backend, Run } from '../../lib/kernel/iptables.js'
 import type { FamilyPlan, Mode, ModeContext } from '../../lib/modes/mode.js'
 import type { States } from '../support/states.js'
@@ -55,8 +56,8 @@ class Node {
   }
 
   create(syncPeriodMs = 30_000): Promise<Mode> {
-    const settings = { ...testSettings, families: ['IPv4'] as const, syncPeriodMs }
-    return this.definition.create(settings, this.context)
+    const config = configWith({ 'iptables.syncPeriod': syncPeriodMs })
+    return this.definition.create(config, ['IPv4'], this.context)
   }
 }
 

@@ -14,7 +14,7 @@ import { SavedReader } from '../../lib/kernel/iptables/saved.js'
 import { mode } from '../../lib/modes/iptables/index.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
 import { renderPlan } from '../../lib/modes/iptables/render.js'
-import { service, state, states, testSettings } from '../support/states.js'
+import { service, state, states, testConfig } from '../support/states.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { ManifestFolder } from '../../lib/sources/manifest-folder.js'
 import { TrackerSink } from '../../lib/sources/tracker-sink.js'
@@ -746,7 +746,7 @@ t.test('the examples, rendered: what iptables-restore would be given', async (t)
     failed: (message) => t.fail(message),
   })
   await new ManifestFolder({ path: 'examples/services' }).load(sink)
-  const planner = mode.planner(testSettings)
+  const planner = mode.planner(testConfig)
   const text = tracker
     .take()
     .states.map((one) => `# ${one.family}\n${planner.render(planner.plan(one))}`)

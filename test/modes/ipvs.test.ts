@@ -153,7 +153,7 @@ void t.test('what a Service asks for', async (t) => {
     for (const nonsense of ['nonsense', 'rr\n-A -t 1.2.3.4:1', '']) {
       t.match(chosen(nonsense), '-A -t 10.96.0.10:80 -s rr\n')
     }
-    const plan = ipvsPlanner({ ...testSettings, ipvs: { ...testSettings.ipvs, scheduler: 'wlc' } })
+    const plan = ipvsPlanner({ ...testSettings, scheduler: 'wlc' })
     t.match(renderPlan(plan(states().put(web).take())), '-A -t 10.96.0.10:80 -s wlc\n')
     t.end()
   })
@@ -591,8 +591,8 @@ void t.test('IP06-IP08: sysctls by kernel version, time-outs only when set', (t)
   t.notOk(names('5.10.0').join().includes('conn_reuse_mode'))
   t.notOk(names('6.1.176').join().includes('arp'))
   t.match(names('6.1.176', true).join(), 'arp_ignore=1,net/ipv4/conf/all/arp_announce=2')
-  t.equal(timeoutsOf(testSettings.ipvs), undefined)
-  t.strictSame(timeoutsOf({ ...testSettings.ipvs, udpTimeoutMs: 1500 }), {
+  t.equal(timeoutsOf(testSettings), undefined)
+  t.strictSame(timeoutsOf({ ...testSettings, udpTimeoutMs: 1500 }), {
     tcp: 0,
     tcpFin: 0,
     udp: 2,

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { configWith } from '../../lib/config/load.js'
-import { modeSettings } from '../../lib/config/mode-settings.js'
+import { nftablesSettings } from '../../lib/modes/nftables/settings.js'
 import { runCommand, type RunCommand } from '../../lib/kernel/command.js'
 import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
 import { openNfTables } from '../../lib/kernel/nftables-netlink/nf-tables.js'
@@ -77,6 +77,5 @@ void t.test(
 )
 
 function settingsOf({ settings }: Case) {
-  const config = configWith({ 'nftables.masqueradeAll': settings.masqueradeAll })
-  return modeSettings(config, 'nftables', ['IPv4', 'IPv6'])
+  return nftablesSettings(configWith({ 'nftables.masqueradeAll': settings.masqueradeAll }))
 }

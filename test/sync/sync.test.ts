@@ -162,7 +162,6 @@ function modeWith(apply: (plan: FamilyPlan) => Applied) {
   const calls: FamilyPlan[] = []
   const seen = { forgets: 0 }
   const mode: Mode = {
-    name: 'nftables',
     plan: ({ family }) => ({ family }),
     render: () => '',
     renderChanges: () => '',

@@ -17,7 +17,7 @@ import {
   starterGone,
 } from '../playground/own-rights.js'
 import type { LayGround } from '../playground/ground.js'
-import type { ModeName } from '../../modes/mode.js'
+import type { ModeName } from '../../modes/registry.js'
 
 /** The order of history: the original design first. */
 const order: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
@@ -127,7 +127,7 @@ function withoutRights(wanted: readonly ModeName[], refusal: string, say: (line:
 }
 
 function wantedModes(only: string | undefined): readonly ModeName[] {
-  const wanted = order.filter((mode) => modeLoaders[mode] && (only === undefined || mode === only))
+  const wanted = order.filter((mode) => only === undefined || mode === only)
   if (wanted.length > 0) return wanted
   const names = order.join(', ')
   throw new ConfigError(`--mode: there is no mode ${JSON.stringify(only)}; there are ${names}`)

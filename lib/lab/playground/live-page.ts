@@ -2,7 +2,7 @@ import { LiveStage } from './live-stage.js'
 import { PageServer } from '../../page/server.js'
 import { Scene } from './scene.js'
 import type { LayGround } from './ground.js'
-import type { ModeName } from '../../modes/mode.js'
+import type { ModeName } from '../../modes/registry.js'
 
 export interface LivePageOptions {
   /** Modes that can run here; the page starts in the first. */

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { ConfigError, KernelError, messageOf } from '../../errors.js'
-import type { ModeName } from '../../modes/mode.js'
+import type { ModeName } from '../../modes/registry.js'
 import type { Scene } from './scene.js'
 
 export interface SwitchListener {

@@ -1,15 +1,14 @@
 import { addressIn, type Site } from './site.js'
 import { configWith } from '../../config/load.js'
 import { explainedModes, explainPacket } from '../../inspect/explain/explain.js'
-import { modeLoaders } from '../../modes/registry.js'
-import { modeSettings } from '../../config/mode-settings.js'
+import { modeLoaders, type ModeName } from '../../modes/registry.js'
 import { PersistentMap } from '../../state/persistent-map.js'
 import { Tracker } from '../../state/tracker.js'
 import { trackerSettings } from '../../config/tracker-settings.js'
 import { TrackerSink } from '../../sources/tracker-sink.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Place } from '../world/topology.js'
-import type { ModeName, ModeSettings } from '../../modes/mode.js'
+import type { Config } from '../../config/config.js'
 import type { ObjectKind } from '../../sources/source.js'
 import { pathView } from '../../page/path-view.js'
 import { ownLines } from '../../page/rule-lines.js'
@@ -41,9 +40,8 @@ export function stateOf(registry: Registry, mode: ModeName, site: Site): Desired
 }
 
 /** What a mode is told; the scheduler is read by ipvs only. */
-export function settingsOf(mode: ModeName, site: Site, scheduler = 'rr'): ModeSettings {
-  const settings = modeSettings(configWith(site.config), mode, ['IPv4'])
-  return { ...settings, ipvs: { ...settings.ipvs, scheduler } }
+export function configOf(site: Site, scheduler = 'rr'): Config {
+  return configWith({ ...site.config, 'ipvs.scheduler': scheduler })
 }
 
 /** The state with nothing in it but the ports of one Service, by `namespace/name`. */
@@ -60,9 +58,9 @@ export async function rulesOf(
   mode: ModeName,
   { site, scheduler }: { readonly site: Site; readonly scheduler: string },
 ): Promise<readonly string[]> {
-  const definition = await modeLoaders[mode]?.()
-  if (!definition || state.services.size === 0) return []
-  return ownLines(definition.planner(settingsOf(mode, site, scheduler)), state)
+  if (state.services.size === 0) return []
+  const definition = await modeLoaders[mode]()
+  return ownLines(definition.planner(configOf(site, scheduler)), state)
 }
 
 export interface Connection {
@@ -86,7 +84,7 @@ export function pathOf(state: DesiredState, mode: ModeName, connection: Connecti
   }
   const { site, sender, place, protocol, destination, port, podAt } = connection
   if (place === undefined) return { shared: [], ways: [], note: 'There is no pod to send from.' }
-  const ways = explainPacket(explained, state, settingsOf(mode, site), {
+  const ways = explainPacket(explained, state, configOf(site), {
     family: 'IPv4',
     protocol,
     source: addressIn(site, place),

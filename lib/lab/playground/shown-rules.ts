@@ -3,7 +3,7 @@ import { ConfigError } from '../../errors.js'
 import { explainRules } from '../../page/words/explain-rules.js'
 import { rulesOf } from './rules-view.js'
 import type { DesiredState } from '../../state/desired-state.js'
-import type { ModeName } from '../../modes/mode.js'
+import type { ModeName } from '../../modes/registry.js'
 import type { RulesView } from '../../page/view.js'
 import type { Site } from './site.js'
 

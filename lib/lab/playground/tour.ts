@@ -4,7 +4,7 @@ import { Scene } from './scene.js'
 import { serviceOverWeb, webDeployment } from './web-app.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { LayGround } from './ground.js'
-import type { ModeName } from '../../modes/mode.js'
+import type { ModeName } from '../../modes/registry.js'
 import type { RunningProxy } from './proxy-process.js'
 
 export interface TourOptions {

@@ -1,10 +1,11 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { cleanupAll } from './cleanup.js'
-import { offlinePlanner } from './plan.js'
+import { iptablesPlanner, offlineFacts } from './plan.js'
+import { iptablesSettings, type IptablesSettings } from './settings.js'
 import { readDifferences } from './differences-read.js'
 import { messageOf } from '../../errors.js'
 import { openChannel } from '../../kernel/netlink/channel.js'
-import { openFamilies, type KernelFacts, type OpenDeps, type Opened } from './open.js'
+import { openFamilies, type OpenDeps, type Opened } from './open.js'
 import { openPacketAccounts } from '../../kernel/nfacct.js'
 import { PacketCounters } from './packet-counters.js'
 import { probeFamily } from './probe.js'
@@ -12,7 +13,7 @@ import { protocols } from '../../kernel/netlink/protocol.js'
 import { readGeneration } from '../../kernel/nftables-netlink/generation.js'
 import { renderChanges, renderPlan } from './render.js'
 import { watchRules } from './watch.js'
-import type { Applied, Mode, ModeContext, ModeDefinition, ModeSettings, Planner } from '../mode.js'
+import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { IptablesPlan } from './plan.js'
 import type { RuleCounts } from './count.js'
@@ -31,56 +32,52 @@ const openGeneration = () => {
   return () => readGeneration(channel)
 }
 
-/** What `render` takes for given. */
-const offlineFacts: KernelFacts = { hasBpf: true, hasAccounting: false, randomFully: true }
-
 export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
   const deps = { openAccounts: openPacketAccounts, openGeneration, ...given }
   return {
-    name: 'iptables',
     summary: 'iptables rules as everybody knows them; works wherever iptables does',
     probe: async ({ log }) => [
       ...(await probeFamily('IPv4', log, given)),
       ...(await probeFamily('IPv6', log, given)),
     ],
-    planner: (settings) => planner(settings, offlineFacts),
-    create: async (settings, context) =>
-      new IptablesMode({
-        ...{ settings, context, deps: given },
-        opened: await openFamilies(settings, context.log, deps),
-      }),
-    differences: (state, settings) => readDifferences(state, settings, given),
+    syncPeriods: ({ iptables }) => ({ minMs: iptables.minSyncPeriod, syncMs: iptables.syncPeriod }),
+    planner: (config): Planner<IptablesPlan> => ({
+      plan: iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts }),
+      render: renderPlan,
+      renderChanges,
+    }),
+    create: async (config, families, context) => {
+      const settings = iptablesSettings(config)
+      const opened = await openFamilies(settings, families, context.log, deps)
+      return new IptablesMode({ settings, context, deps: given, opened })
+    },
+    differences: (state, config) => readDifferences(state, iptablesSettings(config), given),
     cleanup: (context) => cleanupAll(context.log, deps),
   }
 }
 
 export const mode: ModeDefinition = iptablesMode()
 
-function planner(settings: ModeSettings, facts: KernelFacts): Planner<IptablesPlan> {
-  return { plan: offlinePlanner(settings, facts), render: renderPlan, renderChanges }
-}
-
 interface ModeParts {
   readonly opened: Opened
-  readonly settings: ModeSettings
+  readonly settings: IptablesSettings
   readonly context: ModeContext
   readonly deps: Pick<IptablesDeps, 'readSysctl' | 'writeSysctl'>
 }
 
 class IptablesMode implements Mode<IptablesPlan> {
-  readonly name = 'iptables'
   readonly plan: Mode<IptablesPlan>['plan']
   readonly render = renderPlan
   readonly renderChanges = renderChanges
   readonly #opened: Opened
-  readonly #settings: ModeSettings
+  readonly #settings: IptablesSettings
   readonly #context: ModeContext
   readonly #deps: ModeParts['deps']
   readonly #counters: PacketCounters | undefined
   #hasSetLocalnet = false
 
   constructor({ opened, settings, context, deps }: ModeParts) {
-    this.plan = offlinePlanner(settings, opened.facts)
+    this.plan = iptablesPlanner({ ...settings, ...opened.facts })
     this.#opened = opened
     this.#settings = settings
     this.#context = context

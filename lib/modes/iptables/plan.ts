@@ -4,7 +4,7 @@ import { memoryByFacts } from '../planner-memory.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import type { DesiredService, DesiredState, NodeView } from '../../state/desired-state.js'
 import type { FixedContext, FixedRules } from './fixed-rules.js'
-import type { ModeSettings } from '../mode.js'
+import type { IptablesSettings } from './settings.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Rule } from '../../kernel/iptables.js'
 import type { RuleContext } from './port-words.js'
@@ -20,31 +20,20 @@ export interface IptablesPlan {
   readonly usesLocalnet: boolean
 }
 
-/** What the settings and this kernel decide, for all plans of a run. */
-export interface PlanSettings {
-  readonly masqueradeBit: number
-  readonly masqueradeAll: boolean
-  readonly localhostNodePorts: boolean
+/** What this kernel and this iptables offer beyond the common. */
+export interface KernelFacts {
   readonly randomFully: boolean
-  readonly dropsInvalid: boolean
   /** The kernel has the `bpf` match. */
   readonly hasBpf: boolean
   /** The kernel has the `nfacct` match and the objects it counts with. */
   readonly hasAccounting: boolean
 }
 
+/** What the settings and this kernel decide, for all plans of a run. */
+export type PlanSettings = Omit<IptablesSettings, 'syncPeriodMs'> & KernelFacts
+
 /** For whoever asks no kernel: as if it had all but objects that somebody has to make first. */
-export function offlinePlanner(
-  settings: Omit<ModeSettings, 'families'>,
-  facts: Partial<PlanSettings> = {},
-): (state: DesiredState) => IptablesPlan {
-  return iptablesPlanner({
-    ...settings,
-    dropsInvalid: !settings.conntrackTcpBeLiberal,
-    ...{ hasBpf: true, hasAccounting: false, randomFully: true },
-    ...facts,
-  })
-}
+export const offlineFacts: KernelFacts = { hasBpf: true, hasAccounting: false, randomFully: true }
 
 /** From so many endpoints on, rules carry no comments (IT42). */
 export const largeCluster = 1000

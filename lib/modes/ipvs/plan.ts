@@ -1,12 +1,12 @@
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
-import type { ModeSettings } from '../mode.js'
 import { memoryByFacts } from '../planner-memory.js'
 import { chainsOf, type ChainFacts, type ChainPlan } from './chains.js'
 import { updateClaims, type Claims } from './claims.js'
 import type { ServicePart } from './resource.js'
 import { servicePart, type PartFacts } from './service-part.js'
+import type { IpvsSettings } from './settings.js'
 
 /** Everything the kernel shall hold for one family. */
 export interface IpvsPlan {
@@ -19,8 +19,8 @@ export interface IpvsPlan {
 }
 
 export type PlanSettings = Pick<
-  ModeSettings,
-  'ipvs' | 'masqueradeAll' | 'masqueradeBit' | 'conntrackTcpBeLiberal'
+  IpvsSettings,
+  'scheduler' | 'masqueradeAll' | 'masqueradeBit' | 'dropsInvalid'
 >
 
 interface Facts {
@@ -69,7 +69,7 @@ function factsOf({ family, node }: DesiredState, settings: PlanSettings): Facts 
   return {
     part: {
       family,
-      scheduler: settings.ipvs.scheduler === '' ? 'rr' : settings.ipvs.scheduler,
+      scheduler: settings.scheduler,
       primaryIp: node.primaryIp,
       nodePortAddresses: node.nodePorts.addresses.filter((text) => {
         const ip = parseIp(text)
@@ -82,7 +82,7 @@ function factsOf({ family, node }: DesiredState, settings: PlanSettings): Facts 
       localTraffic: node.localTraffic,
       masqueradeAll: settings.masqueradeAll,
       masqueradeMark: 2 ** settings.masqueradeBit,
-      dropsInvalid: !settings.conntrackTcpBeLiberal,
+      dropsInvalid: settings.dropsInvalid,
     },
   }
 }

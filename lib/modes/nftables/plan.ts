@@ -3,12 +3,12 @@ import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation, type MapChanges } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
-import type { ModeSettings } from '../mode.js'
 import { basePart, type NodeFacts } from './base-rules.js'
 import { updateClaims, type Claims } from './claims.js'
 import { nftFamilyOf, sharingChain, tableComment, tableName } from './names.js'
 import type { RulesetPart } from './part.js'
 import { sharedPart } from './balance.js'
+import type { NftablesSettings } from './settings.js'
 import { servicePart } from './service-part.js'
 
 /** The whole ruleset of one family, cut into parts that change with one service port each. */
@@ -23,7 +23,7 @@ export interface NftablesPlan {
 }
 
 /** The settings that rules depend on. */
-export type PlanSettings = Pick<ModeSettings, 'masqueradeAll' | 'masqueradeBit'>
+export type PlanSettings = Pick<NftablesSettings, 'masqueradeAll' | 'masqueradeBit'>
 
 interface Memory {
   readonly facts: NodeFacts

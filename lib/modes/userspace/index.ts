@@ -17,11 +17,11 @@ import {
   withLinks,
 } from './portals/open-ways.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
+import { userspaceSettings } from './settings.js'
 import { checkBindAddress, UserspaceMode } from './userspace-mode.js'
 import type { Planner } from '../mode.js'
 
 export const definition: ModeDefinition = {
-  name: 'userspace',
   summary: 'a listener in this process for every service port, behind iptables redirects',
 
   async probe() {
@@ -32,10 +32,11 @@ export const definition: ModeDefinition = {
     return [...findings, await probeKoffi()]
   },
 
-  planner(settings) {
-    if (settings.userspace.portals !== 'addresses') {
-      checkBindAddress(settings.userspace.bindAddress)
-    }
+  syncPeriods: ({ iptables }) => ({ minMs: iptables.minSyncPeriod, syncMs: iptables.syncPeriod }),
+
+  planner(config) {
+    const settings = userspaceSettings(config)
+    if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)
     const typed: Planner<UserspacePlan> = {
       plan: userspacePlanner(settings),
       render: (plan) => renderPlan(plan, settings),
@@ -44,23 +45,25 @@ export const definition: ModeDefinition = {
     return typed
   },
 
-  create: (settings, context) => UserspaceMode.create(settings, context),
+  create: (config, families, context) =>
+    UserspaceMode.create(userspaceSettings(config), families, context),
 
-  async settle(settings, family) {
-    const portals = await settledPortals(settings.userspace.portals, family)
-    return { ...settings, userspace: { ...settings.userspace, portals } }
+  async settle(config, family) {
+    const portals = await settledPortals(config.userspace.portals, family)
+    return { ...config, userspace: { ...config.userspace, portals } }
   },
 
-  async differences(state, settings) {
+  async differences(state, config) {
+    const settings = userspaceSettings(config)
     const plan = userspacePlanner(settings)(state)
     const sockets = await listeningSockets()
-    if (settings.userspace.portals === 'addresses') {
+    if (settings.portals === 'addresses') {
       return withLinks((links) => addressDifferences(plan, links, sockets))
     }
     const tables = withoutBranches(await readPortals(await openIptables(state.family)))
     const listening = new Set(sockets.map(({ protocol, port }) => `${protocol} ${port}`))
     const listing = { tables, listening }
-    return userspaceDifferences(plan, fixedRules(settings.userspace.portRange), listing)
+    return userspaceDifferences(plan, fixedRules(settings.portRange), listing)
   },
 
   async cleanup(context) {

@@ -1,7 +1,6 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
 import { hostPort, isLinkLocal, isUnspecified, parseIp, type IpFamily } from '../../state/ip.js'
 import type { Derivation, PersistentMap } from '../../state/persistent-map.js'
-import type { ModeSettings } from '../mode.js'
 import { memoryByFacts } from '../planner-memory.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
 import type { ListenerSpec, Target } from './datapath/datapath.js'
@@ -12,6 +11,7 @@ import {
   type NodeFacts,
   type PortalRule,
 } from './portals/portal-rules.js'
+import type { UserspaceSettings } from './settings.js'
 
 /** What one family of the node should hold: listeners, node-port claims and rules. */
 export interface UserspacePlan {
@@ -46,8 +46,8 @@ export interface ListenerPlan {
  * `direct` are the families without rules.
  */
 export function userspacePlanner(
-  { userspace }: ModeSettings,
-  direct: ReadonlySet<IpFamily> = new Set(userspace.portals === 'addresses' ? ipFamilies : []),
+  settings: UserspaceSettings,
+  direct: ReadonlySet<IpFamily> = new Set(settings.portals === 'addresses' ? ipFamilies : []),
 ): (state: DesiredState) => UserspacePlan {
   const memoryFor = memoryByFacts<Facts, Memory>((facts) => ({
     facts,
@@ -58,10 +58,10 @@ export function userspacePlanner(
     const { family, services } = state
     const isDirect = direct.has(family)
     const memory = memoryFor(family, {
-      ...factsOf(isDirect ? own(state) : state.node, family, userspace),
+      ...factsOf(isDirect ? own(state) : state.node, family, settings),
       family,
       isDirect,
-      udpIdleMs: userspace.udpIdleTimeoutMs,
+      udpIdleMs: settings.udpIdleTimeoutMs,
     })
     const planned = services.derive(memory.derivation, (each) => planService(each, memory.facts))
     // The same plan again tells whoever applies plans that there is nothing to do.
@@ -185,7 +185,7 @@ function endpointListsOf(service: DesiredService): readonly EndpointList[] {
   return lists
 }
 
-function factsOf(node: NodeView, family: IpFamily, settings: ModeSettings['userspace']): NodeFacts {
+function factsOf(node: NodeView, family: IpFamily, settings: UserspaceSettings): NodeFacts {
   const bound = parseIp(settings.bindAddress)
   const bindableAddresses = node.nodePorts.addresses.filter((address) => !isScoped(address))
   const isBound = bound?.family === family && !isUnspecified(bound)

@@ -7,7 +7,7 @@ import {
   type Match,
   type RuleSpec,
 } from '../../kernel/iptables.js'
-import type { ModeSettings } from '../mode.js'
+import type { UserspaceSettings } from './settings.js'
 import { branchOf, type PlacedRule } from './portals/branches.js'
 import * as names from './names.js'
 import type { ServicePlan, UserspacePlan } from './plan.js'
@@ -35,7 +35,7 @@ export const jumps: readonly (PlacedRule & { readonly prepend: boolean })[] = [
 ]
 
 /** Rules that belong to no Service. */
-export function fixedRules(range: ModeSettings['userspace']['portRange']): readonly PlacedRule[] {
+export function fixedRules(range: UserspaceSettings['portRange']): readonly PlacedRule[] {
   // Most new connections were redirected: one look, and they are through the guards.
   const redirected = rule({ matches: [connectionState('DNAT')], jump: 'RETURN' })
   const direct = { table: 'filter', chain: filterChains.direct } as const
@@ -115,10 +115,10 @@ function jump(table: 'nat' | 'filter', from: string, to: string, comment: string
 }
 
 /** The whole plan as text for people: listeners first, then the rules that lead to them. */
-export function renderPlan(plan: UserspacePlan, settings: ModeSettings): string {
+export function renderPlan(plan: UserspacePlan, settings: UserspaceSettings): string {
   const services = [...plan.services.values()].sort((a, b) => (a.key < b.key ? -1 : 1))
   const listeners = services.map(renderListeners).join('')
-  if (settings.userspace.portals === 'addresses') return `${listeners}\n`
+  if (settings.portals === 'addresses') return `${listeners}\n`
   const batch = new Batch()
   for (const chain of Object.values(natChains)) batch.chain('nat', chain)
   for (const chain of Object.values(filterChains)) batch.chain('filter', chain)
@@ -126,7 +126,7 @@ export function renderPlan(plan: UserspacePlan, settings: ModeSettings): string 
     if (prepend) batch.prepend(table, chain, rule)
     else batch.append(table, chain, rule)
   }
-  for (const placed of fixedRules(settings.userspace.portRange)) append(batch, placed)
+  for (const placed of fixedRules(settings.portRange)) append(batch, placed)
   for (const service of services) {
     for (const placed of placeRules(service.rules, symbolicPorts)) append(batch, placed)
   }
@@ -137,7 +137,7 @@ export function renderPlan(plan: UserspacePlan, settings: ModeSettings): string 
 export function renderPlanChanges(
   plan: UserspacePlan,
   previous: UserspacePlan | undefined,
-  settings: ModeSettings,
+  settings: UserspaceSettings,
 ): string {
   if (!previous) return renderPlan(plan, settings)
   const { added, changed, removed } = plan.services.since(previous.services)

@@ -4,7 +4,7 @@ import { ConfigError, messageOf } from '../../errors.js'
 import type { Run } from '../../kernel/iptables.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
-import type { Applied, Mode, ModeContext, ModeSettings } from '../mode.js'
+import type { Applied, Mode, ModeContext } from '../mode.js'
 import { FamilyApplier } from './apply.js'
 import { createListeners } from './listeners/create-listeners.js'
 import type { Listeners } from './listeners/listeners.js'
@@ -15,6 +15,7 @@ import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { renderPlan, renderPlanChanges } from './render.js'
 import { Giver, type HandOver } from './takeover/giver.js'
 import { Taker } from './takeover/taker.js'
+import type { UserspaceSettings } from './settings.js'
 import type { Ways } from './portals/ways.js'
 
 /** How often the kernel is asked whether our rules are still there; at most, see `syncPeriod`. */
@@ -27,10 +28,9 @@ interface Family {
 
 /** The live mode: worker threads that listen, and rules or addresses that lead to them. */
 export class UserspaceMode implements Mode<UserspacePlan> {
-  readonly name = 'userspace'
   readonly cleansFlows = true
   readonly plan: Mode<UserspacePlan>['plan']
-  readonly #settings: ModeSettings
+  readonly #settings: UserspaceSettings
   readonly #context: ModeContext
   readonly #run: Run | undefined
   readonly #claims = new NodePortClaims()
@@ -49,7 +49,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   readonly #turns = new Turns()
 
   private constructor(
-    settings: ModeSettings,
+    settings: UserspaceSettings,
     context: ModeContext,
     ways: WaysByFamily,
     run: Run | undefined,
@@ -70,18 +70,19 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       }),
     )
     this.#starting = new Set(this.#families.keys())
-    const { takeover, takeoverFolder } = settings.userspace
+    const { takeover, takeoverFolder } = settings
     if (takeover) this.#taker = new Taker(takeoverFolder, context.log)
   }
 
   static async create(
-    settings: ModeSettings,
+    settings: UserspaceSettings,
+    families: readonly IpFamily[],
     context: ModeContext,
     run?: Run,
   ): Promise<UserspaceMode> {
-    const ways = await openWays(settings, context.log, run)
+    const ways = await openWays(settings, families, context.log, run)
     if ([...ways.values()].some(({ listensDirectly }) => !listensDirectly)) {
-      checkBindAddress(settings.userspace.bindAddress)
+      checkBindAddress(settings.bindAddress)
     }
     return new UserspaceMode(settings, context, ways, run)
   }
@@ -143,7 +144,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
         }
       }
       this.#claims.close()
-      await this.#listeners.drain(this.#settings.userspace.drainTimeoutMs)
+      await this.#listeners.drain(this.#settings.drainTimeoutMs)
     })
   }
 
@@ -162,7 +163,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   async #started(): Promise<void> {
     await this.#taker?.done(this.#listeners.unused())
     this.#taker = undefined
-    const { takeoverFolder } = this.#settings.userspace
+    const { takeoverFolder } = this.#settings
     if (takeoverFolder === '' || this.#isLeaving) return
     const handOver: HandOver = (...args) => this.#handOver(...args)
     this.#giver = await Giver.open(takeoverFolder, handOver, this.#context.log)

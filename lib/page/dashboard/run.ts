@@ -6,7 +6,9 @@ import { messageOf } from '../../errors.js'
 import { PodNames } from './pod-names.js'
 import { PageServer } from '../server.js'
 import type { HostPort } from '../../config/addresses.js'
-import type { Log, ModeName, ModeSettings, Planner } from '../../modes/mode.js'
+import type { Config } from '../../config/config.js'
+import type { Log, Planner } from '../../modes/mode.js'
+import type { ModeName } from '../../modes/registry.js'
 import type { Metrics } from '../../observe/metrics.js'
 import type { ObjectSink } from '../../sources/source.js'
 import type { SyncListener } from '../../sync/sync-round.js'
@@ -15,7 +17,7 @@ export interface DashboardOptions {
   readonly address: HostPort
   readonly files: DashboardFiles
   readonly mode: ModeName
-  readonly settings: ModeSettings
+  readonly config: Config
   readonly nodeName: string
   readonly planner: Planner
   readonly metrics: Metrics

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { LiveStage } from '../../../lib/lab/playground/live-stage.js'
 import { Scene } from '../../../lib/lab/playground/scene.js'
-import type { ModeName } from '../../../lib/modes/mode.js'
+import type { ModeName } from '../../../lib/modes/registry.js'
 import type { LogEntry, PageCommand, View } from '../../../lib/page/view.js'
 
 /** A stage that a test plays on, as the page would. */

@@ -7,10 +7,10 @@ import { definition } from '../../../lib/modes/userspace/index.js'
 import { NodePortClaims } from '../../../lib/modes/userspace/portals/node-port-claims.js'
 import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
-import { service, state, states, testSettings } from '../../support/states.js'
+import { service, state, states, testConfig, testSettings } from '../../support/states.js'
 
 function rulesOf(...specs: Parameters<typeof state>[0][number][]): readonly string[] {
-  const planner = definition.planner(testSettings)
+  const planner = definition.planner(testConfig)
   return planner.render(planner.plan(state(specs))).split('\n')
 }
 const reachable = service({

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { definition } from '../../../lib/modes/userspace/index.js'
+import { UserspaceMode } from '../../../lib/modes/userspace/userspace-mode.js'
 import { joinNetworkNamespace } from '../../../lib/lab/world/join-namespace.js'
 import { addressOf, families, ranges } from '../../../lib/lab/world/topology.js'
 import { createWorld } from '../../../lib/lab/world/world.js'
@@ -37,12 +37,8 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
     resync: () => resyncs++,
     meter: { count() {}, gauge() {}, observe() {}, forget() {} },
   }
-  const settings = {
-    ...testSettings,
-    syncPeriodMs: 200,
-    userspace: { ...testSettings.userspace, workers: 2 },
-  }
-  const mode: Mode = await definition.create(settings, context)
+  const settings = { ...testSettings, syncPeriodMs: 200, workers: 2 }
+  const mode: Mode = await UserspaceMode.create(settings, families, context)
   t.teardown(async () => {
     // The world ends whoever is still inside.
     joinNetworkNamespace(`../../proc/self/fd/${home}`)

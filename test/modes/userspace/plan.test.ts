@@ -8,12 +8,13 @@ import {
 } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
 import { PassiveHealth } from '../../../lib/modes/userspace/datapath/passive-health.js'
+import { configWith } from '../../../lib/config/load.js'
 import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { TrafficMeter } from '../../../lib/modes/userspace/listeners/traffic-meter.js'
 import { service, state, states, testSettings } from '../../support/states.js'
 import { endpointChanges, type Target } from '../../../lib/modes/userspace/datapath/datapath.js'
-import type { ModeSettings } from '../../../lib/modes/mode.js'
+import type { UserspaceSettings } from '../../../lib/modes/userspace/settings.js'
 
 const nowhere = {
   count: () => undefined,
@@ -179,20 +180,17 @@ t.test('passive health', async (t) => {
   })
 })
 
-const plans = (settings: Partial<ModeSettings['userspace']> = {}) =>
-  userspacePlanner({ ...testSettings, userspace: { ...testSettings.userspace, ...settings } })
-const planner = (settings: Partial<ModeSettings['userspace']> = {}) =>
-  definition.planner({
-    ...testSettings,
-    userspace: { ...testSettings.userspace, ...settings },
-  })
+const plans = (settings: Partial<UserspaceSettings> = {}) =>
+  userspacePlanner({ ...testSettings, ...settings })
+const planner = (values: Readonly<Record<string, unknown>> = {}) =>
+  definition.planner(configWith(values))
 /** The rules of one chain, as text. */
 const rulesOf = (
   specs: Parameters<typeof state>[0],
   chain: string,
-  settings: Partial<ModeSettings['userspace']> = {},
+  values: Readonly<Record<string, unknown>> = {},
 ) => {
-  const made = planner(settings)
+  const made = planner(values)
   return made
     .render(made.plan(state(specs)))
     .split('\n')
@@ -243,7 +241,7 @@ t.test('plan', async (t) => {
   })
 
   t.test('render shows addresses instead of rules', async (t) => {
-    const made = planner({ portals: 'addresses' })
+    const made = planner({ 'userspace.portals': 'addresses' })
     const text = made.render(made.plan(state([service()])))
     t.match(text, /^address 10\.96\.0\.10 on this machine\nlisten TCP 10\.96\.0\.10:80 for/)
     t.notMatch(text, /KUBE-/)
@@ -306,7 +304,7 @@ t.test('plan', async (t) => {
       service({ name: `web-${number}`, clusterIp: `10.96.1.${number}` }),
     )
     t.equal(rulesOf(specs, 'KUBE-PORTALS-DIRECT').length, 4)
-    const guarded = rulesOf(specs, 'KUBE-PORTALS-DIRECT', { portRange: { from: 1, to: 9 } })
+    const guarded = rulesOf(specs, 'KUBE-PORTALS-DIRECT', { portRange: '1-9' })
     t.match(guarded, [/--ctstate DNAT -j RETURN/, /tcp --dport 1:9/, /udp --dport 1:9/])
   })
 

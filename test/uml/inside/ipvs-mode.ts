@@ -102,7 +102,7 @@ await t.test('IP26: a real connection drains, across a restart, and IP28: return
 
   await running.apply(running.plan(cluster.put(only).take()))
   await running.close()
-  running = await create({ gracePeriodMs: 1 })
+  running = await create({ 'ipvs.gracefulPeriod': 1 })
   await running.apply(running.plan(cluster.take()))
   t.match(real(), '-w 0', 'a restart leaves it draining')
   t.equal(await ask(socket), served)
@@ -122,11 +122,11 @@ await t.test('IP26: a real connection drains, across a restart, and IP28: return
 await t.test('kill -9 and a new process: connections live', async (t) => {
   const program = `
     const { mode } = await import(${JSON.stringify(new URL('../../../lib/modes/ipvs/index.js', import.meta.url).href)})
-    const { service, states, testSettings } = await import(${JSON.stringify(new URL('../../support/states.js', import.meta.url).href)})
+    const { service, states, testConfig } = await import(${JSON.stringify(new URL('../../support/states.js', import.meta.url).href)})
     const nothing = () => undefined
     const log = { debug: nothing, info: nothing, warn: nothing, error: nothing }
     const meter = { count: nothing, gauge: nothing, observe: nothing, forget: nothing }
-    const running = await mode.create(testSettings, { log, meter, resync: nothing })
+    const running = await mode.create(testConfig, ['IPv4', 'IPv6'], { log, meter, resync: nothing })
     const spec = service({ endpoints: ['10.180.0.1', '10.180.0.2'] })
     await running.apply(running.plan(states().put(spec).take()))
     console.log('applied')
@@ -152,7 +152,7 @@ await t.test('kill -9 and a new process: connections live', async (t) => {
 })
 
 await t.test('a Service whose scheduler this kernel lacks gets the node’s', async (t) => {
-  const running = await create({ scheduler: 'wlc' })
+  const running = await create({ 'ipvs.scheduler': 'wlc' })
   const specs = ['sed', 'sh', 'mh', 'twos'].map((scheduler, index) =>
     service({
       name: scheduler,
@@ -192,7 +192,7 @@ await t.test('a Service whose scheduler this kernel lacks gets the node’s', as
 })
 
 await t.test('IP07, IP08: strictARP and time-outs', async (t) => {
-  const running = await create({ strictArp: true, tcpTimeoutMs: 700_000 })
+  const running = await create({ 'ipvs.strictARP': true, 'ipvs.tcpTimeout': 700_000 })
   t.equal(sh('cat /proc/sys/net/ipv4/conf/all/arp_ignore'), '1\n')
   t.equal(sh('cat /proc/sys/net/ipv4/conf/all/arp_announce'), '2\n')
   t.match(sh('ipvsadm -L --timeout'), '700 120 300')

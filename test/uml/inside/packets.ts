@@ -30,7 +30,7 @@ const weighted = (scheduler: string, first: number, second: number) =>
 await t.test(
   'IP03: a Service chooses its scheduler, and weights share out connections',
   async (t) => {
-    const running = await create({ scheduler: 'rr' })
+    const running = await create({ 'ipvs.scheduler': 'rr' })
     const cluster = states().put(weighted('rr', 3, 1))
     let last = running.plan(cluster.take())
     await running.apply(last)
@@ -57,7 +57,7 @@ await t.test(
 await t.test(
   'IP04: a node scheduler that this kernel lacks is named with its module',
   async (t) => {
-    await t.rejects(create({ scheduler: 'twos' }), {
+    await t.rejects(create({ 'ipvs.scheduler': 'twos' }), {
       name: 'KernelError',
       kind: 'unsupported',
       message: /scheduler twos: .*modprobe ip_vs_twos/,

@@ -1,15 +1,13 @@
 import { cpus } from 'node:os'
-import type { ModeContext, ModeSettings } from '../../mode.js'
+import type { ModeContext } from '../../mode.js'
+import type { UserspaceSettings } from '../settings.js'
 import { DescriptorBudget, descriptorLimit, waitingSeats } from '../datapath/descriptors.js'
 import { Listeners } from './listeners.js'
 import type { WorkerReport } from './messages.js'
 import { TrafficMeter } from './traffic-meter.js'
 
 /** The listeners of the live mode; what happens to them goes to the log and the metrics. */
-export function createListeners(
-  { userspace }: Pick<ModeSettings, 'userspace'>,
-  context: ModeContext,
-): Listeners {
+export function createListeners(userspace: UserspaceSettings, context: ModeContext): Listeners {
   const { log, meter } = context
   const limit = descriptorLimit()
   const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingSeats(limit)))

@@ -2,7 +2,8 @@ import { KernelError, messageOf, type KernelErrorKind } from '../../../errors.js
 import { Batch, connectionState, Iptables, rule, type Run } from '../../../kernel/iptables.js'
 import type { IpFamily } from '../../../state/ip.js'
 import { kernelError } from '../../iptables-error.js'
-import type { Log, ModeSettings } from '../../mode.js'
+import type { Log } from '../../mode.js'
+import type { UserspaceSettings } from '../settings.js'
 import type { Links } from '../../../kernel/links.js'
 import { AddressPortals, removeAddresses } from './address-portals.js'
 import { Portals } from './portals.js'
@@ -13,10 +14,15 @@ import type { Ways } from './ways.js'
 export type WaysByFamily = ReadonlyMap<IpFamily, Ways>
 
 /** Rules where iptables works; addresses of this machine where they were asked for or must do. */
-export async function openWays(settings: ModeSettings, log: Log, run?: Run): Promise<WaysByFamily> {
+export async function openWays(
+  settings: UserspaceSettings,
+  families: readonly IpFamily[],
+  log: Log,
+  run?: Run,
+): Promise<WaysByFamily> {
   const ways = await Promise.all(
-    settings.families.map(async (family) => {
-      const opened = await openFamily(family, { settings: settings.userspace, log, run })
+    families.map(async (family) => {
+      const opened = await openFamily(family, { settings, log, run })
       return [family, opened] as const
     }),
   )
@@ -25,7 +31,7 @@ export async function openWays(settings: ModeSettings, log: Log, run?: Run): Pro
 
 async function openFamily(
   family: IpFamily,
-  { settings, log, run }: { settings: ModeSettings['userspace']; log: Log; run: Run | undefined },
+  { settings, log, run }: { settings: UserspaceSettings; log: Log; run: Run | undefined },
 ): Promise<Ways> {
   if (settings.portals !== 'addresses') {
     try {
@@ -106,9 +112,9 @@ export async function openIptables(family: IpFamily, run?: Run): Promise<Iptable
 
 /** What `auto` comes to on this machine. Who may not look at rules cannot tell, and gets them explained. */
 export async function settledPortals(
-  portals: ModeSettings['userspace']['portals'],
+  portals: UserspaceSettings['portals'],
   family: IpFamily,
-): Promise<ModeSettings['userspace']['portals']> {
+): Promise<UserspaceSettings['portals']> {
   if (portals !== 'auto') return portals
   try {
     await openIptables(family)
