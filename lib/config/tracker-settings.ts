@@ -6,7 +6,7 @@ import type { IpFamily } from '../state/ip.js'
 import type { ModeName } from '../modes/mode.js'
 import type { TrackerSettings } from '../state/tracker.js'
 
-/** What the state reads of the configuration. */
+/** The part of the configuration that the tracker needs. */
 export function trackerSettings(
   config: Config,
   mode: ModeName,
