@@ -4,7 +4,7 @@ import type { DetectLocal } from '../state/node-view.js'
 import type { IpFamily } from '../state/ip.js'
 import type { TrackerSettings } from '../state/tracker.js'
 
-/** What the state reads of the configuration. */
+/** The part of the configuration that the tracker needs. */
 export function trackerSettings(
   config: Config,
   mode: ProxyMode,

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { messageOf } from '../errors.js'
 import type { Log } from '../modes/mode.js'
 
-/** What an Event is about. */
+/** The object that an Event regards. */
 export interface EventTarget {
   readonly kind: 'Node' | 'Service' | 'EndpointSlice' | 'ServiceCIDR'
   /** Empty for a Node. */
@@ -20,12 +20,12 @@ export interface ProxyEvent {
   readonly regarding: EventTarget
 }
 
-/** Tells the operator through the objects concerned. Never fails, never waits. */
+/** Records Events on objects. Never fails, never waits. */
 export interface EventRecorder {
   record(event: ProxyEvent): void
 }
 
-/** Where there is no API server. Whoever records an event has logged the matter as well. */
+/** Logs Events where there is no API server; what happened is also logged elsewhere. */
 export function logEvents(log: Log): EventRecorder {
   return {
     record: ({ type, reason, action, note, regarding: { kind, namespace, name } }) => {
@@ -40,7 +40,7 @@ export interface ApiEventsOptions {
   readonly nodeName: string
   readonly log: Log
   readonly now?: () => number
-  /** Events at once, and how many come back each minute: news, not a log. */
+  /** How many Events may be sent at once, and how many more each minute. */
   readonly burst?: number
   readonly perMinute?: number
 }
@@ -52,18 +52,18 @@ const apiVersions: Readonly<Record<EventTarget['kind'], string>> = {
   ServiceCIDR: 'networking.k8s.io/v1',
 }
 
-/** The API refuses longer ones. */
+/** The API refuses a longer note. */
 const longestNote = 1024
 
 /**
- * Writes events.k8s.io/v1 Events (EV06). Best effort: one try each, and beyond the rate they are
- * only logged, so that a cluster in trouble is not troubled further by us.
+ * Writes events.k8s.io/v1 Events (EV06). Each is sent once. Beyond the rate they are only logged, so
+ * that they do not add to the load of a cluster in trouble.
  */
 export function apiEvents(options: ApiEventsOptions): EventRecorder {
   const { log, nodeName, post, now = Date.now, burst = 25, perMinute = 12 } = options
   let tokens = burst
   let refilledAt = now()
-  /** One at a time: a burst of them should not become a burst of connections. */
+  /** One at a time, so that a burst of Events opens one connection. */
   let last = Promise.resolve()
   let waiting = 0
   const allows = () => {
@@ -82,7 +82,7 @@ export function apiEvents(options: ApiEventsOptions): EventRecorder {
         return
       }
       const body = bodyOf(event, nodeName, new Date(now()))
-      // Of a malformed object nobody has checked the namespace; half a character cannot be encoded.
+      // The namespace of a malformed object may be half a character, which cannot be encoded as it is.
       const inPath = encodeURIComponent(Buffer.from(body.metadata.namespace).toString())
       const path = `/apis/events.k8s.io/v1/namespaces/${inPath}/events`
       waiting++
@@ -90,7 +90,7 @@ export function apiEvents(options: ApiEventsOptions): EventRecorder {
         .then(() => post(path, body))
         .catch((error: unknown) => {
           const fields = { event: event.reason, namespace, name, error: messageOf(error) }
-          log.debug(fields, 'event not sent')
+          log.debug(fields, 'Event not sent')
         })
         .finally(() => {
           waiting--
@@ -105,12 +105,12 @@ function bodyOf(event: ProxyEvent, nodeName: string, time: Date) {
     apiVersion: 'events.k8s.io/v1',
     kind: 'Event',
     metadata: {
-      // Unique without asking, and it says what it is about, as kubectl's list shows it.
+      // Unique, and with the name of the object, because kubectl shows this name in its list.
       name: `${name.slice(0, 200)}.${randomBytes(8).toString('hex')}`,
-      // What has no namespace keeps its events in the default one.
+      // The Event of an object without a namespace is in the default namespace.
       namespace: namespace === '' ? 'default' : namespace,
     },
-    // Microseconds, which the API insists on.
+    // The API requires microseconds.
     eventTime: time.toISOString().replace('Z', '000Z'),
     reportingController: 'kube-proxy',
     reportingInstance: `kube-proxy-${nodeName}`.slice(0, 128),
@@ -118,7 +118,7 @@ function bodyOf(event: ProxyEvent, nodeName: string, time: Date) {
     reason: event.reason,
     type: event.type,
     note: event.note.length > longestNote ? `${event.note.slice(0, longestNote - 1)}…` : event.note,
-    // A Node is referred to by its name as its uid too: so kubelet does, and so kubectl looks it up.
+    // The uid of a Node is its name here, as in Events of kubelet; kubectl looks for that.
     regarding: {
       apiVersion: apiVersions[kind],
       kind,

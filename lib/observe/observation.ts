@@ -14,9 +14,9 @@ import { ServiceHealth } from './service-health.js'
 
 export interface ObservationOptions extends Omit<ServersOptions, 'health'> {
   readonly families: readonly IpFamily[]
-  /** Retry interval of the mode that runs; twice that is what an update may wait (H03). */
+  /** Retry interval of the mode. An update may wait twice as long (H03). */
   readonly syncPeriodMs: number
-  /** Whether there is a cluster, and so a Node that can be unknown or about to go (H04). */
+  /** Whether there is a cluster, and so a Node object (H04). */
   readonly expectsNode: boolean
   /** systemd, if it has started this process and wants to be notified. */
   readonly serviceManager?: ServiceManager | undefined
@@ -24,14 +24,14 @@ export interface ObservationOptions extends Omit<ServersOptions, 'health'> {
 
 const retryMs = 5000
 
-/** Everything that can be asked from outside: fed by the daemon, never asked by it. */
+/** The health answers, the metrics pages and Events. The daemon tells it what happens. */
 export class Observation {
   readonly #options: ObservationOptions
   readonly #health: Health
   readonly #services: ServiceHealth
   readonly #systemd: SystemdNotifier | undefined
-  /** Complaints about service ports that were told already, by key and reason. */
-  #told = new Set<string>()
+  /** The warnings that are Events already. */
+  #recorded = new Set<string>()
 
   constructor(options: ObservationOptions) {
     const { families, syncPeriodMs, expectsNode } = options
@@ -53,8 +53,11 @@ export class Observation {
       retryMs,
       sleep: pause,
       failed: ({ namespace, name, port }, message) => {
-        const note = `node port ${port} for the health check of this Service: ${message}`
-        options.log.warn({ namespace, service: name, port, error: message }, 'no health-check port')
+        const note = `the health-check node port ${port} cannot be opened: ${message}`
+        options.log.warn(
+          { namespace, service: name, port, error: message },
+          'health-check node port cannot be opened, will retry',
+        )
         this.#warnAbout('Service', { namespace, name }, 'FailedToStartServiceHealthcheck', note)
       },
     })
@@ -96,12 +99,12 @@ export class Observation {
     metrics.observe('rest_client_request_duration_seconds', { verb: method, host }, seconds)
   }
 
-  /** An object was skipped because it makes no sense. */
+  /** An object was skipped because it is malformed. */
   malformed(kind: ObjectKind, identity: Identity, reason: string): void {
     if (identity.name !== '') this.#warnAbout(kind, identity, 'MalformedObject', reason)
   }
 
-  /** Opens every port there is, until the signal. Rejects only with bindAddressHardFail. */
+  /** Opens all ports until the signal. Rejects only with bindAddressHardFail. */
   async run(signal: AbortSignal): Promise<void> {
     const { events, nodeName, mode } = this.#options
     const regarding = { kind: 'Node', namespace: '', name: nodeName } as const
@@ -127,10 +130,10 @@ export class Observation {
 
   #warnAbout(kind: ObjectKind, identity: Identity, reason: string, note: string): void {
     const id = JSON.stringify([kind, identity, reason, note])
-    if (this.#told.has(id)) return
-    // Once each is enough; forgetting all from time to time bounds the memory.
-    if (this.#told.size >= 1000) this.#told = new Set()
-    this.#told.add(id)
+    if (this.#recorded.has(id)) return
+    // Each warning is recorded once. The limit bounds the memory.
+    if (this.#recorded.size >= 1000) this.#recorded = new Set()
+    this.#recorded.add(id)
     const { events } = this.#options
     events.record({
       type: 'Warning',
@@ -142,7 +145,7 @@ export class Observation {
   }
 }
 
-/** What every Kubernetes component says of itself. */
+/** The metrics that every Kubernetes component has about itself. */
 function describeBuild({ metrics, version, config }: ObservationOptions): void {
   const [, major = '', minor = ''] = / v(\d+)\.(\d+)\)?$/.exec(version) ?? []
   metrics.gauge(

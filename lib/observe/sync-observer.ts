@@ -10,11 +10,11 @@ export interface SyncObserverOptions {
   readonly log: Log
   readonly meter: Meter
   readonly now: () => number
-  /** When this process began, in ms since 1970: older triggers are history (E10). */
+  /** When this process started, in ms since 1970. Older trigger times do not count (E10). */
   readonly startedAt: number
 }
 
-/** Turns what a sync did into log lines and the numbers of section 15. */
+/** Turns what a sync does into log lines and the metrics of section 15. */
 export class SyncObserver {
   readonly #options: SyncObserverOptions
   readonly #syncedOnce = new Set<IpFamily>()
@@ -39,7 +39,7 @@ export class SyncObserver {
     }
     for (const state of update.states) {
       meter.gauge('services', { ip_family: state.family }, state.services.size)
-      this.#tellServices(state)
+      this.#logServices(state)
     }
     for (const [family, times] of update.triggerTimes) {
       const fresh = times.filter((time) => time >= startedAt)
@@ -64,7 +64,7 @@ export class SyncObserver {
     if (outcome === 'failed') {
       const { error, detail } = report
       const fields = { mode, family, ms, error, ...(detail === undefined ? {} : { detail }) }
-      log.error(fields, 'sync failed, the last good rules stay; will retry')
+      log.error(fields, 'sync failed, the rules of the last good sync stay; will retry')
       return
     }
     meter.gauge('sync_proxy_rules_last_timestamp_seconds', labels, now() / 1000)
@@ -80,20 +80,20 @@ export class SyncObserver {
     else log.debug(fields, 'SyncProxyRules complete, nothing to change')
   }
 
-  /** EV07: what came and went, for those who ask for details. */
-  #tellServices(state: DesiredState): void {
+  /** EV07: logs each service port that is added, changed or removed, with -v 4. */
+  #logServices(state: DesiredState): void {
     const { log } = this.#options
     const { family, services } = state
     const before = this.#states.get(family)
     this.#states.set(family, state)
     if (before?.services === services) return
     const { added, changed, removed } = services.since(before?.services)
-    const tell = (message: string, ports: readonly (readonly [string, ...unknown[]])[]) => {
+    const logAll = (message: string, ports: readonly (readonly [string, ...unknown[]])[]) => {
       for (const [service] of ports) log.debug({ service, family }, message)
     }
-    tell('Adding new service port', added)
-    tell('Updating existing service port', changed)
-    tell('Removing service port', removed)
+    logAll('Adding new service port', added)
+    logAll('Updating existing service port', changed)
+    logAll('Removing service port', removed)
   }
 
   #countFailure({ family, full, outcome }: SyncReport): void {
@@ -109,7 +109,7 @@ export class SyncObserver {
     }
   }
 
-  /** From the change in the cluster to the rule in the kernel (E10). */
+  /** The time from the change in the cluster to the rule in the kernel (E10). */
   #observeLatency(family: IpFamily): void {
     const { meter, now } = this.#options
     for (const time of this.#waiting.get(family) ?? []) {

@@ -11,11 +11,11 @@ export interface SourceOptions {
 
 export interface OpenedSource {
   readonly source: Source
-  /** For writing Events; undefined without an API server. */
+  /** The API server, for writing Events; undefined with manifests. */
   readonly client: ApiClient | undefined
 }
 
-/** Where the objects come from. Only what that takes is loaded. */
+/** Opens the source of objects. Only the code for this source is loaded. */
 export async function openSource(options: SourceOptions): Promise<OpenedSource> {
   const { manifests, kubeconfig, master, nodeName } = options
   if (manifests !== '') {

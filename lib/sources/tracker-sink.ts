@@ -6,15 +6,15 @@ import type { ObjectKind, ObjectSink } from './source.js'
 import type { Tracker } from '../state/tracker.js'
 import type { NodeObject } from '../state/objects.js'
 
-/** What the sink tells while objects come in. */
+/** Is told about the objects that come in. */
 export interface SinkListener {
   /** An object came, changed or went. `isComplete`: enough of them are known to begin. */
   changed(kind: ObjectKind, isComplete: boolean): void
-  /** An object makes no sense; its last good version stays in force. */
+  /** An object cannot be used; its last good version stays in use. */
   malformed(kind: ObjectKind, identity: Identity, reason: string): void
-  /** A part of an object was left out, the rest is used. */
+  /** A part of an object is left out; the rest is used. */
   warned(kind: ObjectKind, identity: Identity, warning: string): void
-  /** This node's object came, changed or went. */
+  /** The object of this node came, changed or went. */
   nodeChanged(node: NodeObject | undefined): void
   failed(message: string): void
 }
@@ -24,12 +24,12 @@ interface Named {
   readonly name: string
 }
 
-/** Reads raw objects into the tracker, and knows when enough of them have come to begin (R01). */
+/** Parses raw objects into the tracker, and knows when enough are known to begin (R01). */
 export class TrackerSink implements ObjectSink {
   readonly #tracker: Tracker
   readonly #nodeName: string
   readonly #listener: SinkListener
-  /** Kinds that must be known as a whole before anything is written. */
+  /** Kinds of which all objects must be known before anything is written. */
   readonly #missing = new Set<ObjectKind>(['Service', 'EndpointSlice', 'Node'])
 
   constructor(tracker: Tracker, nodeName: string, listener: SinkListener) {
@@ -39,8 +39,8 @@ export class TrackerSink implements ObjectSink {
   }
 
   /**
-   * All Services, all EndpointSlices and this node are known: writing rules cannot take away
-   * anything by mistake, nor read policies and hints for the wrong node.
+   * All Services, all EndpointSlices and this node are known. Rules written before that could lack
+   * Services and endpoints that exist, or apply policies and hints without the node.
    */
   get isComplete(): boolean {
     return this.#missing.size === 0
@@ -107,7 +107,7 @@ export class TrackerSink implements ObjectSink {
       }
       this.#listener.changed(kind, this.isComplete)
     } else if (parsed.outcome === 'ignored') {
-      // An object that turned into one that is not ours counts as gone (S03, E-headless).
+      // An object that no longer belongs to this proxy counts as removed (S03, E-headless).
       this.remove(kind, parsed.identity.namespace, parsed.identity.name)
     } else this.#listener.malformed(kind, parsed.identity, parsed.reason)
   }

@@ -1,18 +1,18 @@
 import { systemClock, type Clock } from './clock.js'
 
 export interface SyncLoopOptions {
-  /** Between the end of one sync and the start of the next (R03). */
+  /** The least time between the end of one sync and the start of the next (R03). */
   readonly minIntervalMs: number
-  /** A sync runs at least this often, asked for or not. */
+  /** A sync runs at least this often, even without a request. */
   readonly maxIntervalMs: number
-  /** A failed sync is tried again after this long, asked for or not. */
+  /** A failed sync runs again after this time, even without a request. */
   readonly retryIntervalMs: number
-  /** Told about a sync that threw. */
+  /** A sync threw. */
   readonly onError: (error: unknown) => void
   readonly clock?: Clock
 }
 
-/** Decides when to sync: soon after a request, never too often, again after a failure (R03, R04). */
+/** Decides when to sync: soon after a request, not too often, and again after a failure (R03, R04). */
 export class SyncLoop {
   readonly #options: SyncLoopOptions
   readonly #clock: Clock
@@ -27,7 +27,7 @@ export class SyncLoop {
     this.#clock = options.clock ?? systemClock
   }
 
-  /** Asks for a sync. Many requests before it starts make one sync (R12). */
+  /** Requests a sync. Many requests before it starts make one sync (R12). */
   request(): void {
     this.#isRequested = true
     this.#wake.abort()

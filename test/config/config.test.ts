@@ -169,7 +169,7 @@ configSyncPeriod: 15
   const name = 'x.yaml'
   const none = parseFlags([])
   for (const [text, pattern] of [
-    ['', /holds no KubeProxyConfiguration/],
+    ['', /has no KubeProxyConfiguration/],
     ['mode: ipvs\n', /kind is missing; write kind: KubeProxyConfiguration/],
     ['kind: ConfigMap\n', /this is a ConfigMap; give the text under its key config\.conf/],
     [header.replace('v1alpha1', 'v1'), /apiVersion is "kubeproxy.config.k8s.io\/v1"; write/],
@@ -268,7 +268,7 @@ t.test('the command line of the textbooks works; an unknown gate is a warning (V
   t.equal(config.clientConnection.kubeconfig, '/etc/kubernetes/kube-proxy.conf')
   t.equal(config.mode, 'iptables')
   t.same(warnings, [
-    '--feature-gates: feature gate ExperimentalCriticalPodAnnotation is not known here and has no effect',
+    '--feature-gates: feature gate ExperimentalCriticalPodAnnotation is unknown and has no effect',
   ])
   t.end()
 })
@@ -360,7 +360,10 @@ portRange: anything
 showHiddenMetricsForVersion: "1.35"
 `
   t.equal(problemOf([], body), 'accepted')
-  t.match(load([], body).warnings.join('\n'), /kp\.yaml:7: portRange.* is no port range; not used/)
+  t.match(
+    load([], body).warnings.join('\n'),
+    /kp\.yaml:7: portRange.* is not a port range, so it is not used/,
+  )
   t.equal(problemOf([], 'clusterCIDR: 10.0.0.0/8,fd00::/8\n'), 'accepted')
   t.end()
 })
@@ -612,13 +615,13 @@ t.test('L11, L12, R08: what is judged once mode and families are known', async (
   t.equal(warnings({ clusterCIDR: '10.0.0.0/8' }, ['IPv4']), '')
   t.throws(() => warnings({ clusterCIDR: 'fd00::/8' }, ['IPv4']), {
     name: 'ConfigError',
-    message: 'clusterCIDR: "fd00::/8" holds no IPv4 range, which is all this node has',
+    message: /^clusterCIDR: "fd00::\/8" has no IPv4 range, but this node has no other family/,
   })
   t.match(warnings({ nodePortAddresses: [] }, both), /^nodePortAddresses is not set/, 'L12')
   t.equal(warnings({ nodePortAddresses: [] }, both, 'nftables'), '', 'primary by default')
   t.match(
     warnings({ nodePortAddresses: ['10.0.0.0/8'] }, both),
-    /^nodePortAddresses has no IPv6 range: all IPv6 addresses count$/,
+    /^nodePortAddresses has no IPv6 range, so node ports answer on all IPv6 addresses$/,
     'L07',
   )
   t.match(warnings({ bindAddress: 'fd00::1' }, ['IPv4']), /^bindAddress fd00::1 is IPv6/)
