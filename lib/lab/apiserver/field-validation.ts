@@ -1,4 +1,4 @@
-import type { Exchange } from './exchange.js'
+import type { ApiCall } from './api-call.js'
 import { isList, isObject, textAt, type Json, type JsonObject } from './json.js'
 import { messages } from './protobuf/messages.js'
 import { badRequest } from './status.js'
@@ -13,8 +13,8 @@ const partly: ReadonlySet<string> = new Set(['ObjectMeta', 'PodSpec', 'Deploymen
 const alsoKnown: ReadonlySet<string> = new Set(['apiVersion', 'kind', 'status'])
 
 /** What kubectl asks for by `fieldValidation`: refuse unknown fields, warn about them, or neither. */
-export function checkFields(body: JsonObject, kind: string, exchange: Exchange): void {
-  const mode = exchange.query.get('fieldValidation') ?? 'Warn'
+export function checkFields(body: JsonObject, kind: string, call: ApiCall): void {
+  const mode = call.query.get('fieldValidation') ?? 'Warn'
   if (mode === 'Ignore' || !checked.has(kind)) return
   const unknown = unknownFields(body, kind, '')
   if (unknown.length === 0) return
@@ -24,7 +24,7 @@ export function checkFields(body: JsonObject, kind: string, exchange: Exchange):
       `${kind} in version "${textAt(body, 'apiVersion')}" cannot be handled as a ${kind}: strict decoding error: ${texts.join(', ')}`,
     )
   }
-  for (const text of texts) exchange.warn(text)
+  for (const text of texts) call.warn(text)
 }
 
 function unknownFields(object: JsonObject, message: string, path: string): readonly string[] {

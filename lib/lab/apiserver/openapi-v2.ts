@@ -1,6 +1,6 @@
 import type { JsonObject } from './json.js'
 import { field } from './protobuf/encode.js'
-import { pathOf } from './request.js'
+import { pathOf } from './target.js'
 import type { ResourceKind } from './resources.js'
 
 /**

@@ -1,5 +1,5 @@
 import type { JsonObject } from './json.js'
-import { pathOf } from './request.js'
+import { pathOf } from './target.js'
 import { apiVersionOf, type ResourceKind } from './resources.js'
 
 /**
