@@ -29,20 +29,17 @@ export function checkFields(body: JsonObject, kind: string, call: ApiCall): void
 
 function unknownFields(object: JsonObject, message: string, path: string): readonly string[] {
   if (partly.has(message)) return []
-  const fields = new Map(
-    Object.values(messages[message] ?? {}).map((field) => field.split(':', 2) as [string, string]),
-  )
   return Object.entries(object).flatMap(([name, value]) => {
     const at = path === '' ? name : `${path}.${name}`
-    const type = fields.get(name)
-    if (type !== undefined) return within(value, type, at)
+    const field = messages.get(message)?.find((each) => each.name === name)
+    if (field !== undefined) return within(value, field.type, at)
     return path === '' && alsoKnown.has(name) ? [] : [at]
   })
 }
 
 function within(value: Json | undefined, type: string, path: string): readonly string[] {
   const message = type.replace('[]', '')
-  if (!Object.hasOwn(messages, message)) return []
+  if (!messages.has(message)) return []
   if (isObject(value)) return unknownFields(value, message, path)
   if (!isList(value)) return []
   return value.flatMap((item, index) =>

@@ -3,8 +3,13 @@ import { aggregatedDiscovery, coreVersions, groupList, groupOf, resourceList } f
 import { ApiCall } from './api-call.js'
 import { faultError, type Verb } from './faults.js'
 import type { JsonObject } from './json.js'
-import { openapiV2, openapiV2AsProtobuf, openapiV2Protobuf } from './openapi-v2.js'
-import { openapiIndex, openapiOf } from './openapi.js'
+import {
+  openapiIndex,
+  openapiOf,
+  openapiV2,
+  openapiV2AsProtobuf,
+  openapiV2Protobuf,
+} from './openapi.js'
 import { sendList, sendObject } from './reading.js'
 import { parseTarget, type Target } from './target.js'
 import { asApiError, methodNotAllowed, noSuchPath, unauthorized } from './status.js'
