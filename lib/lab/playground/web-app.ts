@@ -13,6 +13,7 @@ import { clientsOf, type Clients } from '../apiserver/kind-client.js'
 import type { KubeObject, NewObject } from '../apiserver/object.js'
 import { collectionKey } from '../apiserver/store.js'
 import type {
+  PageCommand,
   PodAction,
   PodView,
   Policy,
@@ -21,7 +22,12 @@ import type {
   ServiceView,
 } from '../../page/view.js'
 import type { Registry } from '../apiserver/registry.js'
-import type { Site } from './site.js'
+import type { ClusterLayout } from './test-bed.js'
+
+type WebCommand = Extract<
+  PageCommand,
+  { readonly do: 'replicas' | 'pod' | 'affinity' | 'policy' | 'type' | 'ranges' }
+>
 
 const labels = { app: 'web' }
 const kinds = {
@@ -54,7 +60,7 @@ export class WebApp {
   }
 
   /** Makes web (TCP, with a node port so that the outside has a way in) and echo (UDP). */
-  create(replicas: number, at: Site['ports']): void {
+  create(replicas: number, at: ClusterLayout['ports']): void {
     this.#clients.deployments.put(webDeployment(replicas))
     const ports = [{ name: 'http', port: at.web, targetPort: 8080 }]
     this.#clients.services.put(serviceOverWeb('web', { type: 'NodePort', ports }))
@@ -68,36 +74,28 @@ export class WebApp {
     return `get service ${this.#onCommandLine()} -o wide`
   }
 
-  scale(replicas: number): string {
+  #scale(replicas: number): string {
     const deployment = this.#deployment()
     if (!deployment) throw new ConfigError('scale Deployment web: somebody deleted it')
     this.#clients.deployments.update(withAt(deployment, ['spec', 'replicas'], replicas))
     return `scale deployment web --replicas=${replicas}`
   }
 
-  setAffinity(isOn: boolean): string {
+  #setAffinity(isOn: boolean): string {
     // The API drops the timeout itself when affinity goes, and refuses it when it stays.
     const spec = { sessionAffinity: isOn ? 'ClientIP' : 'None' }
     this.#change({ ...spec, sessionAffinityConfig: undefined })
     return this.#patch(spec)
   }
 
-  setPolicy(side: 'internal' | 'external', policy: Policy): string {
-    return this.#changed({ [`${side}TrafficPolicy`]: policy })
-  }
-
   /** Source ranges belong to a LoadBalancer only: the API refuses them with another type. */
-  setType(type: ServiceType): string {
+  #setType(type: ServiceType): string {
     const spec = type === 'LoadBalancer' ? { type } : { type, loadBalancerSourceRanges: null }
     return this.#changed(spec)
   }
 
-  setSourceRanges(ranges: readonly string[]): string {
-    return this.#changed({ loadBalancerSourceRanges: ranges.length === 0 ? null : ranges })
-  }
-
   /** `terminate` ends a pod as a rollout does; `kill` only its process, as a crash does. */
-  act(name: string, action: PodAction): string {
+  #act(name: string, action: PodAction): string {
     const { pods } = this.#clients
     const pod = pods.get(collectionKey('default', name))
     if (!pod) {
@@ -110,6 +108,26 @@ export class WebApp {
     const [annotation, value] = wishes[action]
     pods.update(withAt(pod, ['metadata', 'annotations', annotation], value))
     return `annotate pod ${name} ${annotation}=${value} --overwrite`
+  }
+
+  /** Does what the page asks for; the words behind `kubectl` that do the same. */
+  change(command: WebCommand): string {
+    switch (command.do) {
+      case 'replicas':
+        return this.#scale(command.count)
+      case 'pod':
+        return this.#act(command.pod, command.action)
+      case 'affinity':
+        return this.#setAffinity(command.on)
+      case 'policy':
+        return this.#changed({ [`${command.side}TrafficPolicy`]: command.value })
+      case 'type':
+        return this.#setType(command.type)
+      case 'ranges':
+        return this.#changed({
+          loadBalancerSourceRanges: command.ranges.length === 0 ? null : command.ranges,
+        })
+    }
   }
 
   replicas(): number {

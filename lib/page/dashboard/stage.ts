@@ -9,7 +9,7 @@ import type { Config } from '../../config/config.js'
 import type { ModeName } from '../../modes/registry.js'
 import type { Planner } from '../../modes/mode.js'
 import type { PodNames } from './pod-names.js'
-import type { Stage } from '../server.js'
+import type { PageSource } from '../server.js'
 
 export interface DashboardDeps {
   readonly mode: ModeName
@@ -22,7 +22,7 @@ export interface DashboardDeps {
 }
 
 /** What the page shows of a daemon that runs. Choosing what to look at is all it can be told. */
-export class DashboardStage implements Stage {
+export class DashboardStage implements PageSource {
   readonly #deps: DashboardDeps
   readonly #listeners = new Set<() => void>()
   #selection: Selection = {

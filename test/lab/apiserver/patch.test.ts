@@ -1,7 +1,7 @@
 import t from 'tap'
 import type { Json } from '../../../lib/lab/apiserver/json.js'
 import { parseObject } from '../../../lib/lab/apiserver/object.js'
-import { fieldsOf, fromFieldsV1, toFieldsV1 } from '../../../lib/lab/apiserver/patch/field-set.js'
+import { fieldsOf, fromFieldsV1, toFieldsV1 } from '../../../lib/lab/apiserver/patch/field-paths.js'
 import { applyJsonPatch } from '../../../lib/lab/apiserver/patch/json-patch.js'
 import { managersOf } from '../../../lib/lab/apiserver/patch/managed-fields.js'
 import { applyServerSide } from '../../../lib/lab/apiserver/patch/server-side-apply.js'

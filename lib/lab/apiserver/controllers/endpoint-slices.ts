@@ -10,8 +10,14 @@ import {
   type Controller,
   type ControllerDeps,
 } from './controller.js'
-import { byPorts, endpointOf, portsOf, selecting, selects } from './endpoints.js'
-import type { EndpointContext } from './endpoints.js'
+import {
+  byPorts,
+  endpointOf,
+  portsOf,
+  selecting,
+  selects,
+  type EndpointContext,
+} from './endpoints.js'
 
 const managedBy = 'endpointslice.kubernetes.io/managed-by'
 const managerName = 'endpointslice-controller.k8s.io'

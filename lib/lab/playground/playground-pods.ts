@@ -1,7 +1,7 @@
 import { aborted } from '../../async.js'
 import { podsOfNode, podsOfNode2, type Place } from '../world/topology.js'
 import { podWishOf } from './pod-state.js'
-import type { Ground } from './ground.js'
+import type { TestBed } from './test-bed.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { PodLife, PodRuntime } from '../apiserver/controllers/pod-runtime.js'
 import type { VersionedStore } from '../apiserver/store.js'
@@ -11,16 +11,16 @@ const placesOfNode: Readonly<Record<string, readonly Place[]>> = {
   'node-2': podsOfNode2.filter((place) => place !== 'remote-pod'),
 }
 
-/** Runs the pods of the API server in the places of a scene, as backends that tell their name. */
-export class PodPlaces implements PodRuntime {
-  readonly #ground: Ground
+/** Runs the pods of the API server in the places of a cluster, as backends that tell their name. */
+export class PlaygroundPods implements PodRuntime {
+  readonly #testBed: TestBed
   /** Who lives where. */
   readonly #tenants = new Map<Place, string>()
   #vacancy = new AbortController()
   #store: VersionedStore | undefined
 
-  constructor(ground: Ground) {
-    this.#ground = ground
+  constructor(testBed: TestBed) {
+    this.#testBed = testBed
   }
 
   /** From where the wishes of learners come: annotations of the pods. */
@@ -37,13 +37,13 @@ export class PodPlaces implements PodRuntime {
     const { name } = pod.metadata
     const place = await this.#moveIn(name, life)
     if (place === undefined) return
-    const ips = this.#ground.site.addresses[place]
+    const ips = this.#testBed.layout.addresses[place]
     try {
       life.report({ ips, ready: false })
       await this.#live(pod, place, life)
       // Those who were sent here a moment ago still get their answer.
       await Promise.race([aborted(life.killed), pause(lingerMs)])
-      await this.#ground.stopServing(place)
+      await this.#testBed.stopServing(place)
     } finally {
       this.#tenants.delete(place)
       this.#vacancy.abort()
@@ -53,8 +53,8 @@ export class PodPlaces implements PodRuntime {
 
   /** Serves, stops and gets unready as its annotations say, until it shall end. */
   async #live(pod: KubeObject, place: Place, life: PodLife): Promise<void> {
-    const ground = this.#ground
-    const ips = ground.site.addresses[place]
+    const testBed = this.#testBed
+    const ips = testBed.layout.addresses[place]
     const { name, uid } = pod.metadata
     let wish = podWishOf(pod)
     let changed = new AbortController()
@@ -69,9 +69,9 @@ export class PodPlaces implements PodRuntime {
         changed = new AbortController()
         const { runs: shallRun, isReady } = wish
         if (shallRun !== runs) {
-          if (shallRun) await ground.serve(place, name)
+          if (shallRun) await testBed.serve(place, name)
           else {
-            await ground.stopServing(place)
+            await testBed.stopServing(place)
             // As long as a kubelet takes to notice that nobody answers its probe.
             await Promise.race([aborted(life.terminating), pause(probeMs)])
           }

@@ -6,7 +6,7 @@ import { listRulesOf, type ListRules } from './list-keys.js'
  * `k:{"port":80,"protocol":"TCP"}` (the list item with these keys) and `v:"x"` (that value of a
  * set). A path is kept as one string, its steps joined by a character no step can contain.
  */
-export type FieldSet = ReadonlySet<string>
+export type FieldPaths = ReadonlySet<string>
 
 const joint = '\u0000'
 

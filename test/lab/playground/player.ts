@@ -1,13 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { LiveStage } from '../../../lib/lab/playground/live-stage.js'
-import { Scene } from '../../../lib/lab/playground/scene.js'
+import { LivePlayground } from '../../../lib/lab/playground/live-playground.js'
+import { Cluster } from '../../../lib/lab/playground/cluster.js'
 import type { ModeName } from '../../../lib/modes/registry.js'
 import type { LogEntry, PageCommand, View } from '../../../lib/page/view.js'
 
-/** A stage that a test plays on, as the page would. */
+/** A playground that a test plays on, as the page would. */
 export interface Player {
-  readonly scene: Scene
-  readonly stage: LiveStage
+  readonly cluster: Cluster
+  readonly playground: LivePlayground
   do(...commands: PageCommand[]): Promise<void>
   /** Waits for what the page would show. */
   see(what: string, condition: (view: View) => boolean): Promise<View>
@@ -20,39 +20,39 @@ export async function withPlayer(
   modes: readonly [ModeName, ...ModeName[]],
   play: (player: Player) => Promise<void>,
 ): Promise<void> {
-  const scene = await Scene.create(name)
+  const cluster = await Cluster.create(name)
   const stop = new AbortController()
-  const stage = new LiveStage(scene, { modes, where: 'in a test' })
-  const running = stage.run(stop.signal)
+  const playground = new LivePlayground(cluster, { modes, where: 'in a test' })
+  const running = playground.run(stop.signal)
   const see: Player['see'] = async (what, condition) => {
     const deadline = Date.now() + patienceMs
     while (Date.now() < deadline) {
-      const view = stage.view()
+      const view = playground.view()
       if (condition(view)) return view
       await delay(20)
     }
-    throw new Error(`waited in vain: ${what}\n${JSON.stringify(stage.view(), undefined, 1)}`)
+    throw new Error(`waited in vain: ${what}\n${JSON.stringify(playground.view(), undefined, 1)}`)
   }
   const act: Player['do'] = async (...commands) => {
-    for (const command of commands) await stage.perform(command)
+    for (const command of commands) await playground.perform(command)
   }
   const send: Player['send'] = async (count = 1) => {
-    const before = stage.view().asked
-    await stage.perform({ do: 'send', count })
-    return stage
+    const before = playground.view().asked
+    await playground.perform({ do: 'send', count })
+    return playground
       .view()
       .log.filter(({ number }) => number > before)
       .reverse()
   }
   try {
     const play1 = see('the daemon is ready', ({ busy }) => busy === '').then(() =>
-      play({ scene, stage, do: act, see, send }),
+      play({ cluster, playground, do: act, see, send }),
     )
     await Promise.race([play1, running.then(() => play1)])
   } finally {
     stop.abort()
     await running
-    await scene.close()
+    await cluster.close()
   }
 }
 

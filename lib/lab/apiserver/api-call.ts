@@ -1,17 +1,17 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { parse as parseYaml } from 'yaml'
 import { messageOf } from '../../errors.js'
-import { outletOf, type FaultEffect } from './faults.js'
+import { bodyWriterOf, type FaultEffect } from './faults.js'
 import type { Json, JsonObject } from './json.js'
-import type { Outlet } from './outlet.js'
+import type { BodyWriter } from './body-writer.js'
 import { decodeProtobuf, protobufType } from './protobuf/decode.js'
 import { ApiError, badRequest, unsupportedMediaType } from './status.js'
 
 /** More than any object the real server takes. */
 const longestBody = 3 * 1024 * 1024
 
-/** One request with its answer. */
-export class Exchange {
+/** One request to the API with its answer. */
+export class ApiCall {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly path: string
@@ -50,7 +50,7 @@ export class Exchange {
   }
 
   /** Sends the head and gives the place for the body. */
-  open(code: number, contentType: string): Outlet {
+  open(code: number, contentType: string): BodyWriter {
     if (this.#warnings.length > 0) {
       const values = this.#warnings.map((text) => `299 - ${JSON.stringify(headerSafe(text))}`)
       this.response.setHeader('Warning', values)
@@ -59,19 +59,21 @@ export class Exchange {
       'Content-Type': contentType,
       'Cache-Control': 'no-cache, private',
     })
-    return outletOf(this.response, this.fault)
+    return bodyWriterOf(this.response, this.fault)
   }
 
   send(code: number, body: JsonObject, contentType = 'application/json'): void {
-    const outlet = this.open(code, contentType)
-    outlet.write(`${JSON.stringify(body)}\n`)
-    outlet.end()
+    this.#sendWhole(code, `${JSON.stringify(body)}\n`, contentType)
   }
 
   sendText(code: number, text: string): void {
-    const outlet = this.open(code, 'text/plain; charset=utf-8')
-    outlet.write(text)
-    outlet.end()
+    this.#sendWhole(code, text, 'text/plain; charset=utf-8')
+  }
+
+  #sendWhole(code: number, text: string, contentType: string): void {
+    const body = this.open(code, contentType)
+    body.write(text)
+    body.end()
   }
 
   sendBytes(bytes: Buffer, contentType: string): void {

@@ -1,27 +1,27 @@
-import { addressIn, type Site } from './site.js'
+import { addressIn, type ClusterLayout } from './test-bed.js'
 import { firstService } from './web-app.js'
-import type { Aim } from './traffic.js'
+import type { TrafficRequest } from './traffic.js'
 import type { Place } from '../world/topology.js'
 import type { PodView, Sender, ServiceView, TargetView } from '../../page/view.js'
 
-export interface AimingDeps {
-  readonly site: Site
+export interface SelectionDeps {
+  readonly layout: ClusterLayout
   readonly service: () => ServiceView | undefined
   readonly pods: () => readonly PodView[]
   readonly placeOf: (pod: string) => Place | undefined
 }
 
 /** Who sends to which address of the Service that is shown. */
-export class Aiming {
-  readonly #deps: AimingDeps
+export class Selection {
+  readonly #deps: SelectionDeps
   sender: Sender = 'client-pod'
   wanted: TargetView['name'] = 'ClusterIP'
 
-  constructor(deps: AimingDeps) {
+  constructor(deps: SelectionDeps) {
     this.#deps = deps
   }
 
-  aim(mode: string): Aim {
+  request(mode: string): TrafficRequest {
     return {
       mode,
       sender: this.sender,
@@ -58,7 +58,7 @@ export class Aiming {
       case 'ClusterIP':
         return { destination: clusterIp, port }
       case 'NodePort':
-        return { destination: addressIn(this.#deps.site, 'node'), port: nodePort }
+        return { destination: addressIn(this.#deps.layout, 'node'), port: nodePort }
       case 'LoadBalancer':
         return { destination: loadBalancerIp, port }
     }

@@ -1,8 +1,7 @@
 import { pause } from '../../async.js'
-import { Aiming } from './aiming.js'
-import { changeCluster } from './cluster-changes.js'
+import { Selection } from './selection.js'
 import { Counting } from './counting.js'
-import { Course } from './course.js'
+import { LessonProgress, type ClusterFacts } from './lesson-progress.js'
 import { ModeSwitch } from './mode-switch.js'
 import { ConfigError } from '../../errors.js'
 import { onlyService, pathOf, stateOf } from './rules-view.js'
@@ -11,33 +10,32 @@ import { ShownRules } from './shown-rules.js'
 import { Traffic } from './traffic.js'
 import { WebApp } from './web-app.js'
 import { YamlObjects } from './yaml-objects.js'
-import type { Circumstances } from './course.js'
 import type { ModeName } from '../../modes/registry.js'
 import type { ObjectLine, PageCommand, PathView, PodView, View } from '../../page/view.js'
-import type { Scene } from './scene.js'
-import type { Stage } from '../../page/server.js'
+import type { Cluster } from './cluster.js'
+import type { PageSource } from '../../page/server.js'
 
 const watched = ['services', 'endpointslices.discovery.k8s.io', 'pods', 'deployments.apps'] as const
 const firstReplicas = 3
 
-export interface LiveStageOptions {
+export interface LivePlaygroundOptions {
   readonly modes: readonly [ModeName, ...ModeName[]]
-  /** How the scene came to its rights. */
+  /** How the cluster came to its rights. */
   readonly where: string
 }
 
-/** A scene that a page shows and steers: one Service, one sender, one target at a time. */
-export class LiveStage implements Stage {
-  readonly #scene: Scene
-  readonly #options: LiveStageOptions
+/** A cluster that a page shows and steers: one Service, one sender, one target at a time. */
+export class LivePlayground implements PageSource {
+  readonly #cluster: Cluster
+  readonly #options: LivePlaygroundOptions
   readonly #app: WebApp
   readonly #yaml: YamlObjects
   readonly #traffic: Traffic
   readonly #timeline: Timeline
-  readonly #course: Course
+  readonly #lessons: LessonProgress
   readonly #counting: Counting
   readonly #rules: ShownRules
-  readonly #aiming: Aiming
+  readonly #selection: Selection
   readonly #switch: ModeSwitch
   readonly #listeners = new Set<() => void>()
   readonly #stop = new AbortController()
@@ -47,33 +45,33 @@ export class LiveStage implements Stage {
   #services: View['services'] = []
   #kubectl = 'kubectl get pods,services,endpointslices -o wide'
 
-  constructor(scene: Scene, options: LiveStageOptions) {
-    this.#scene = scene
+  constructor(cluster: Cluster, options: LivePlaygroundOptions) {
+    this.#cluster = cluster
     this.#options = options
-    const { site, gauge } = scene.ground
-    this.#rules = new ShownRules(site)
-    this.#app = new WebApp(scene.api.registry)
-    this.#aiming = new Aiming({
-      site,
+    const { layout, gauge } = cluster.testBed
+    this.#rules = new ShownRules(layout)
+    this.#app = new WebApp(cluster.api.registry)
+    this.#selection = new Selection({
+      layout,
       service: () => this.#app.service(),
       pods: () => this.#pods,
-      placeOf: (pod) => scene.pods.placeOf(pod),
+      placeOf: (pod) => cluster.pods.placeOf(pod),
     })
-    this.#yaml = new YamlObjects(scene.api)
-    this.#course = new Course(options.modes, site.senders)
+    this.#yaml = new YamlObjects(cluster.api)
+    this.#lessons = new LessonProgress(options.modes, layout.senders)
     this.#counting = new Counting(gauge, () => this.#tell())
-    this.#traffic = new Traffic(scene.ground, {
+    this.#traffic = new Traffic(cluster.testBed, {
       changed: () => this.#moved(),
-      recorded: (entry) => this.#course.recorded(entry),
+      recorded: (entry) => this.#lessons.recorded(entry),
     })
     this.#timeline = new Timeline({
-      store: scene.api.registry.store,
+      store: cluster.api.registry.store,
       now: () => performance.timeOrigin + performance.now(),
       isIdle: () => this.#switch.busy === '',
       reach: (pod) => this.#reach(pod),
       changed: () => this.#tell(),
     })
-    this.#switch = new ModeSwitch(scene, options.modes, {
+    this.#switch = new ModeSwitch(cluster, options.modes, {
       changed: () => this.#tell(),
       said: (text) => {
         const line = parseDaemonLine(text)
@@ -89,8 +87,8 @@ export class LiveStage implements Stage {
   /** Lives until the signal; the page may be served all the while. */
   async run(signal: AbortSignal): Promise<void> {
     signal.addEventListener('abort', () => this.#stop.abort(), { once: true })
-    this.#app.create(firstReplicas, this.#scene.ground.site.ports)
-    const { store } = this.#scene.api.registry
+    this.#app.create(firstReplicas, this.#cluster.testBed.layout.ports)
+    const { store } = this.#cluster.api.registry
     let isStale = true
     const subscriptions = [
       ...watched.map((name) => store.subscribe(name, () => (isStale = true))),
@@ -124,7 +122,7 @@ export class LiveStage implements Stage {
   view(): View {
     const { answers, asked, log, isContinuous } = this.#traffic
     const { mode, scheduler, busy } = this.#switch
-    const { senders, limits, config } = this.#scene.ground.site
+    const { senders, limits, config } = this.#cluster.testBed.layout
     return {
       isReadOnly: false,
       where: this.#options.where,
@@ -137,13 +135,13 @@ export class LiveStage implements Stage {
       families: [],
       family: '',
       services: this.#services,
-      service: this.#aiming.service(),
+      service: this.#selection.service(),
       pods: this.#pods,
       replicas: this.#app.replicas(),
-      sender: this.#aiming.sender,
+      sender: this.#selection.sender,
       senders,
-      target: this.#aiming.target(),
-      targets: this.#aiming.targets(),
+      target: this.#selection.target(),
+      targets: this.#selection.targets(),
       path: this.#path,
       counters: this.#counting.view,
       continuous: isContinuous,
@@ -152,10 +150,10 @@ export class LiveStage implements Stage {
       log,
       rules: this.#rules.view,
       timeline: this.#timeline.view,
-      lessons: this.#course.view,
+      lessons: this.#lessons.view,
       objects: this.#objects,
       kubectl: this.#kubectl,
-      kubeconfig: this.#scene.kubeconfig,
+      kubeconfig: this.#cluster.kubeconfig,
     }
   }
 
@@ -174,13 +172,13 @@ export class LiveStage implements Stage {
         this.#kubectl = `kubectl ${this.#app.select(command.service)}`
         return this.#refresh()
       case 'sender':
-        if (!this.#scene.ground.site.senders.includes(command.sender)) {
-          throw new ConfigError(`send from ${command.sender}: nobody is there in this scene`)
+        if (!this.#cluster.testBed.layout.senders.includes(command.sender)) {
+          throw new ConfigError(`send from ${command.sender}: nobody is there in this cluster`)
         }
-        this.#aiming.sender = command.sender
+        this.#selection.sender = command.sender
         return this.#refresh()
       case 'target':
-        this.#aiming.wanted = command.target
+        this.#selection.wanted = command.target
         return this.#refresh()
       case 'family':
         throw new ConfigError('show another family: the playground sends over IPv4 only')
@@ -188,18 +186,21 @@ export class LiveStage implements Stage {
         this.#rules.show(command.mode, this.#switch.mode)
         return this.#refresh()
       case 'send':
-        return this.#traffic.send(command.count, () => this.#aiming.aim(this.#switch.mode))
+        return this.#traffic.send(command.count, () => this.#selection.request(this.#switch.mode))
       case 'continuous':
-        this.#traffic.setContinuous(command.on, () => this.#aiming.aim(this.#switch.mode))
+        this.#traffic.setContinuous(command.on, () => this.#selection.request(this.#switch.mode))
         break
       case 'clear':
         this.#traffic.clear()
         break
       case 'lesson':
-        this.#course.begin(command.id, this.#circumstances())
+        this.#lessons.begin(command.id, this.#facts())
+        break
+      case 'apply':
+        this.#did(await this.#yaml.apply(command.yaml))
         break
       default:
-        this.#did(await changeCluster(command, { app: this.#app, yaml: this.#yaml }))
+        this.#did(this.#app.change(command))
     }
     this.#tell()
   }
@@ -215,11 +216,11 @@ export class LiveStage implements Stage {
   /** For the timeline: connections of its own, which are not among those that are shown. */
   async #reach(pod: string): Promise<boolean> {
     const deadline = Date.now() + reachMs
-    const { protocol } = this.#aiming.service()
-    const { destination: host, port } = this.#aiming.addressOf('ClusterIP')
+    const { protocol } = this.#selection.service()
+    const { destination: host, port } = this.#selection.addressOf('ClusterIP')
     while (Date.now() < deadline && !this.#stop.signal.aborted) {
       const request = { protocol, host, port, timeoutMs: 200 }
-      const [result] = await this.#scene.ground.flow('client-pod', request)
+      const [result] = await this.#cluster.testBed.flow('client-pod', request)
       if (result?.backend === pod) return true
     }
     return false
@@ -232,21 +233,21 @@ export class LiveStage implements Stage {
 
   async #refresh(): Promise<void> {
     const { mode, scheduler, busy } = this.#switch
-    const { site } = this.#scene.ground
+    const { layout } = this.#cluster.testBed
     this.#pods = this.#app.pods()
     this.#objects = this.#yaml.list()
     this.#services = this.#app.services()
-    const service = this.#aiming.service()
+    const service = this.#selection.service()
     const podAt = (ip: string) => this.#pods.find((pod) => pod.ip === ip)?.name
     const own = (of: ModeName) => {
-      const state = stateOf(this.#scene.api.registry, of, site)
+      const state = stateOf(this.#cluster.api.registry, of, layout)
       return state && onlyService(state, service.name)
     }
     const state = own(mode)
     if (!state || state.services.size === 0) {
       this.#path = { shared: [], ways: [], note: `There is no Service ${service.name}.` }
     } else {
-      this.#path = pathOf(state, mode, { site, ...this.#aiming.aim(mode), podAt })
+      this.#path = pathOf(state, mode, { layout, ...this.#selection.request(mode), podAt })
     }
     await this.#rules.refresh(own(this.#rules.view.mode), scheduler, podAt, busy === '')
     this.#moved()
@@ -254,21 +255,21 @@ export class LiveStage implements Stage {
 
   /** Something that a lesson waits for, or that counts, may have happened. */
   #moved(): void {
-    this.#course.look(this.#circumstances())
+    this.#lessons.look(this.#facts())
     this.#counting.refresh({
       mode: this.#switch.mode,
-      service: this.#aiming.service().name,
+      service: this.#selection.service().name,
       path: this.#path,
-      addresses: this.#aiming.targets().map(({ address }) => address),
+      addresses: this.#selection.targets().map(({ address }) => address),
     })
     this.#tell()
   }
 
-  #circumstances(): Circumstances {
+  #facts(): ClusterFacts {
     return {
       mode: this.#switch.mode,
       scheduler: this.#switch.scheduler,
-      service: this.#aiming.service(),
+      service: this.#selection.service(),
       pods: this.#pods,
       replicas: this.#app.replicas(),
       rulesMode: this.#rules.view.mode,

@@ -1,14 +1,14 @@
 import type { ServerResponse } from 'node:http'
 
 /** Where the body of an answer goes; a fault replaces the plain one. */
-export interface Outlet {
+export interface BodyWriter {
   write(text: string): void
   end(): void
   /** Bytes that wait because the client reads slowly. */
   readonly backlog: number
 }
 
-export function plainOutlet(response: ServerResponse): Outlet {
+export function plainWriter(response: ServerResponse): BodyWriter {
   return {
     write: (text) => void response.write(text),
     end: () => void response.end(),
@@ -19,7 +19,7 @@ export function plainOutlet(response: ServerResponse): Outlet {
 }
 
 /** Sends half of the first text that is worth cutting, then breaks the connection. */
-export function cuttingOutlet(response: ServerResponse): Outlet {
+export function cuttingWriter(response: ServerResponse): BodyWriter {
   let isCut = false
   return {
     write(text) {
@@ -36,10 +36,10 @@ export function cuttingOutlet(response: ServerResponse): Outlet {
 }
 
 /** Sends a few bytes at a time, as a bad line would. */
-export function drippingOutlet(
+export function drippingWriter(
   response: ServerResponse,
   drip: { readonly bytes: number; readonly everyMs: number },
-): Outlet {
+): BodyWriter {
   let waiting = Buffer.alloc(0)
   let hasEnded = false
   const timer = setInterval(() => {

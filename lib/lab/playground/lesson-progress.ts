@@ -6,11 +6,11 @@ import type { LessonView, LogEntry, Sender } from '../../page/view.js'
 /** More than any task asks for. */
 const entriesKept = 1000
 
-/** What the stage tells; the course itself remembers the rest. */
-export type Circumstances = Omit<LessonFacts, 'entries' | 'podsAtStart'>
+/** What a lesson is told about the cluster; LessonProgress remembers the rest. */
+export type ClusterFacts = Omit<LessonFacts, 'entries' | 'podsAtStart'>
 
 /** Where the learner is: one lesson at a time, its tasks one after the other. */
-export class Course {
+export class LessonProgress {
   readonly #modes: readonly string[]
   readonly #senders: readonly Sender[]
   /** How many tasks of each lesson are done. */
@@ -31,15 +31,15 @@ export class Course {
   }
 
   /** Begins a lesson, from its first task; the empty id ends the one under way. */
-  begin(id: string, circumstances: Circumstances): void {
+  begin(id: string, facts: ClusterFacts): void {
     const lesson = lessons.find((each) => each.id === id)
     if (!lesson && id !== '')
       throw new ConfigError(`begin lesson ${id}: there is none of that name`)
     this.#active = lesson
     this.#entries = []
-    this.#podsAtStart = new Set(circumstances.pods.map(({ name }) => name))
+    this.#podsAtStart = new Set(facts.pods.map(({ name }) => name))
     if (lesson) this.#done.set(lesson.id, 0)
-    this.look(circumstances)
+    this.look(facts)
     this.#view = this.#draw()
   }
 
@@ -50,14 +50,14 @@ export class Course {
   }
 
   /** Something has changed: is the task done now? */
-  look(circumstances: Circumstances): void {
+  look(facts: ClusterFacts): void {
     const lesson = this.#active
     if (!lesson) return
     const tasks = lesson.tasks(this.#modes)
     for (;;) {
       const done = this.#done.get(lesson.id) ?? 0
-      const facts = { ...circumstances, entries: this.#entries, podsAtStart: this.#podsAtStart }
-      if (!tasks[done]?.isDone(facts)) return
+      const seen = { ...facts, entries: this.#entries, podsAtStart: this.#podsAtStart }
+      if (!tasks[done]?.isDone(seen)) return
       this.#done.set(lesson.id, done + 1)
       // What was sent for one task does not count for the next.
       this.#entries = []

@@ -3,13 +3,12 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import { createApiServer, type ApiServer } from '../apiserver/server.js'
-import { layNamespaces } from './namespace-ground.js'
-import { PodPlaces } from './pod-places.js'
-import type { Ground, LayGround } from './ground.js'
+import { buildInNamespaces } from './namespace-test-bed.js'
+import { PlaygroundPods } from './playground-pods.js'
+import type { TestBed, BuildTestBed, ClusterLayout } from './test-bed.js'
 import type { ModeName } from '../../modes/registry.js'
 import type { NewObject } from '../apiserver/object.js'
 import type { RunningProxy } from './proxy-process.js'
-import type { Site } from './site.js'
 
 export interface ModeOptions {
   /** Of ipvs mode. */
@@ -22,10 +21,10 @@ export interface ModeOptions {
  * Everything a Service needs to be tried: an API server that kubectl can talk to, a node with
  * pods, and the daemon on it in a mode of choice.
  */
-export class Scene {
+export class Cluster {
   readonly api: ApiServer
-  readonly ground: Ground
-  readonly pods: PodPlaces
+  readonly testBed: TestBed
+  readonly pods: PlaygroundPods
   /** For kubectl on this machine. */
   readonly kubeconfig: string
   readonly #folder: string
@@ -35,36 +34,39 @@ export class Scene {
   #apiOnNode = ''
   #proxy: RunningProxy | undefined
 
-  private constructor(ground: Ground, folder: string) {
-    const { site } = ground
-    this.ground = ground
+  private constructor(testBed: TestBed, folder: string) {
+    const { layout } = testBed
+    this.testBed = testBed
     this.#folder = folder
     this.kubeconfig = join(folder, 'kubeconfig')
     // Whoever insists on leaving (a second Ctrl-C) does not wait for `close`.
     this.#removeFolder = () => rmSync(folder, { recursive: true, force: true })
     process.on('exit', this.#removeFolder)
-    this.pods = new PodPlaces(ground)
-    const { serviceCidrs, nodePorts, loadBalancers, api } = site
+    this.pods = new PlaygroundPods(testBed)
+    const { serviceCidrs, nodePorts, loadBalancers, api } = layout
     const ranges = { serviceCidrs, nodePorts, loadBalancers }
     this.api = createApiServer({ runtime: this.pods, ...ranges, ...api })
     this.pods.follow(this.api.registry.store)
-    for (const node of nodesOf(site)) this.api.put(node)
+    for (const node of nodesOf(layout)) this.api.put(node)
     this.#serving = this.api.run(this.#stop.signal)
   }
 
-  /** Builds a scene; of network namespaces, which needs root, unless told otherwise. */
-  static async create(name: string, lay: LayGround = layNamespaces): Promise<Scene> {
+  /** Builds a cluster; of network namespaces, which needs root, unless told otherwise. */
+  static async create(
+    name: string,
+    buildTestBed: BuildTestBed = buildInNamespaces,
+  ): Promise<Cluster> {
     const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-playground-'))
-    const ground = await lay(name, folder).catch(async (error: unknown) => {
+    const testBed = await buildTestBed(name, folder).catch(async (error: unknown) => {
       await rm(folder, { recursive: true })
       throw error
     })
-    const scene = new Scene(ground, folder)
+    const cluster = new Cluster(testBed, folder)
     try {
-      await scene.#connect()
-      return scene
+      await cluster.#connect()
+      return cluster
     } catch (error) {
-      await scene.close()
+      await cluster.close()
       throw error
     }
   }
@@ -78,7 +80,7 @@ export class Scene {
       ...(scheduler === undefined ? [] : ['--ipvs-scheduler', scheduler]),
       ...(onLine ? ['--logging-format', 'json', '-v', '4'] : []),
     ]
-    this.#proxy = this.ground.startProxy(args, onLine)
+    this.#proxy = this.testBed.startProxy(args, onLine)
     return this.#proxy
   }
 
@@ -92,18 +94,18 @@ export class Scene {
     this.#stop.abort()
     // A server that could not listen was reported by then.
     await this.#serving.catch(() => undefined)
-    await this.ground.close()
+    await this.testBed.close()
     await rm(this.#folder, { recursive: true, force: true })
     process.off('exit', this.#removeFolder)
   }
 
   async #connect(): Promise<void> {
     await Promise.race([this.#serving, this.api.writeKubeconfig(this.kubeconfig)])
-    this.#apiOnNode = await this.ground.openApi(new URL(await this.api.listening()))
+    this.#apiOnNode = await this.testBed.openApi(new URL(await this.api.listening()))
   }
 }
 
-function nodesOf(site: Site): readonly NewObject[] {
+function nodesOf(layout: ClusterLayout): readonly NewObject[] {
   return (['node', 'node-2'] as const).map((place, index) => ({
     apiVersion: 'v1',
     kind: 'Node',
@@ -114,10 +116,10 @@ function nodesOf(site: Site): readonly NewObject[] {
         'topology.kubernetes.io/zone': `zone-${index + 1}`,
       },
     },
-    spec: { podCIDRs: site.podCidrs[place] },
+    spec: { podCIDRs: layout.podCidrs[place] },
     // Its main ones, one a family.
     status: {
-      addresses: site.addresses[place]
+      addresses: layout.addresses[place]
         .slice(0, 2)
         .map((address) => ({ type: 'InternalIP', address })),
     },
