@@ -167,7 +167,7 @@ for (const limit of [80, 81]) {
       const server = createServer((socket) => socket.pipe(socket)).listen(0, ip)
       await once(server, 'listening')
       const address = server.address()
-      const folder = new URL('../../../lib/modes/userspace', import.meta.url).pathname
+      const folder = new URL('../../../lib/modes/userspace/datapath', import.meta.url).pathname
       const child = spawn(
         'sh',
         [
@@ -185,7 +185,11 @@ for (const limit of [80, 81]) {
       )
       let warnings = ''
       child.stderr.on('data', (chunk: Buffer) => (warnings += chunk.toString()))
-      const [output] = (await once(child.stdout, 'data')) as [Buffer]
+      const died = once(child, 'close').then(() => {
+        throw new Error(`it ended at once: ${warnings}`)
+      })
+      const [output] = (await Promise.race([once(child.stdout, 'data'), died])) as [Buffer]
+      died.catch(() => undefined)
       const port = Number(output.toString())
 
       /** Whether the connection answers within a second. */
