@@ -186,6 +186,7 @@ function requestOf(check: Check): FlowRequest {
     host: check.host,
     port: check.port,
     timeoutMs: expectsReply || check.gets === 'refused' ? replyMs : silenceMs,
+    ...(check.gets === 'refused' ? { repeatMs: replyMs / 5 } : {}),
     count: flow.keep === undefined ? countOf(check) : 1,
     ...(client.addressIndex > 0
       ? { from: addressOf(client.place, family, client.addressIndex) }

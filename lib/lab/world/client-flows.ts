@@ -1,6 +1,7 @@
 import { createSocket } from 'node:dgram'
-import { Socket } from 'node:net'
+import { isIP, Socket } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
+import { getSystemErrorName } from 'node:util'
 import { messageOf } from '../../errors.js'
 import type { BackendReply, FlowOutcome, FlowRequest, FlowResult } from './agent-protocol.js'
 import { NativeSocket, checksum, openSctpSocket } from './native-socket.js'
@@ -33,6 +34,12 @@ interface Question {
   readonly settle: (answer: Answer) => void
 }
 
+/**
+ * A wait is many short ones, between which answers are read: while this thread does not get the
+ * processor, it has not listened either, and only one of them passes.
+ */
+const waitParts = 20
+
 function ask(timeoutMs: number): Question {
   const started = performance.now()
   let resolve: (result: FlowResult) => void = () => undefined
@@ -41,17 +48,21 @@ function ask(timeoutMs: number): Question {
     clearTimeout(timer)
     resolve({ ...answer, latencyMs: performance.now() - started })
   }
-  const timer = setTimeout(() => {
-    settle({ outcome: 'dropped', error: `no answer within ${timeoutMs} ms` })
-  }, timeoutMs)
+  let timer: NodeJS.Timeout | undefined
+  const wait = (left: number) => {
+    if (left > 0) timer = setTimeout(() => wait(left - 1), timeoutMs / waitParts)
+    else settle({ outcome: 'dropped', error: `no answer within ${timeoutMs} ms` })
+  }
+  wait(waitParts)
   return { answered, settle }
 }
 
 function streamConversation(request: FlowRequest): Conversation {
-  const socket =
-    request.protocol === 'SCTP'
-      ? new Socket({ fd: sctpClient(request), readable: true, writable: true, allowHalfOpen: true })
-      : new Socket({ allowHalfOpen: true })
+  const native = nativeSocketFor(request)
+  const socket = new Socket({
+    allowHalfOpen: true,
+    ...(native ? { fd: native.descriptor, readable: true, writable: true } : {}),
+  })
   let asked: Question | undefined
   let connected = false
   let failure: Answer | undefined
@@ -75,7 +86,7 @@ function streamConversation(request: FlowRequest): Conversation {
     socket.destroy()
   })
   socket.on('error', (error: NodeJS.ErrnoException) => {
-    fail({ outcome: connected ? 'closed' : outcomeOf(error), error: error.message })
+    fail({ outcome: connected ? 'closed' : outcomeOf(error.code), error: error.message })
   })
   socket.on('close', () => fail({ outcome: 'closed', error: 'closed' }))
   socket.connect({
@@ -85,6 +96,16 @@ function streamConversation(request: FlowRequest): Conversation {
     ...(request.protocol === 'TCP' && request.from !== undefined
       ? { localAddress: request.from }
       : {}),
+  })
+  // Where the answer comes before connect(2) has returned, Linux notes it and tries again a second
+  // later (IPv6). The note can be read at once.
+  setImmediate(() => {
+    if (socket.destroyed || connected) return
+    const number = native?.takeError() ?? 0
+    if (number === 0) return
+    const code = getSystemErrorName(-number)
+    fail({ outcome: outcomeOf(code), error: `connect ${code}` })
+    socket.destroy()
   })
   return {
     ask: ({ timeoutMs, payloadBytes, halfClose }) => {
@@ -98,10 +119,13 @@ function streamConversation(request: FlowRequest): Conversation {
   }
 }
 
-function sctpClient(request: FlowRequest): number {
+/** The descriptor of a stream that Node connects and reads; none for a host that is a name. */
+function nativeSocketFor(request: FlowRequest): NativeSocket | undefined {
+  if (isIP(request.host) === 0) return undefined
+  if (request.protocol !== 'SCTP') return new NativeSocket(request.host, 'stream', 'tcp')
   const socket = openSctpSocket(request.host)
   if (request.from !== undefined) socket.bind(request.from, request.fromPort ?? 0)
-  return socket.descriptor
+  return socket
 }
 
 function udpConversation(request: FlowRequest): Conversation {
@@ -110,7 +134,7 @@ function udpConversation(request: FlowRequest): Conversation {
   let asked: Question | undefined
   socket.on('message', (message) => asked?.settle(replyOf(message.toString('utf8'))))
   socket.on('error', (error: NodeJS.ErrnoException) => {
-    asked?.settle({ outcome: outcomeOf(error), error: error.message })
+    asked?.settle({ outcome: outcomeOf(error.code), error: error.message })
   })
   // A connected socket is what tells refused from dropped: ICMP reaches only those.
   const ready = new Promise<void>((resolve) => {
@@ -127,10 +151,13 @@ function udpConversation(request: FlowRequest): Conversation {
       asked = ask(timeoutMs)
       const { answered, settle } = asked
       await ready
-      socket.send(requestText('ask', payloadBytes), (error) => {
-        if (error) settle({ outcome: outcomeOf(error), error: error.message })
-      })
-      return answered
+      const send = () =>
+        socket.send(requestText('ask', payloadBytes), (error) => {
+          if (error) settle({ outcome: outcomeOf(codeOf(error)), error: error.message })
+        })
+      send()
+      const again = request.repeatMs === undefined ? undefined : setInterval(send, request.repeatMs)
+      return answered.finally(() => clearInterval(again))
     },
     close: () => socket.close(),
   }
@@ -186,9 +213,11 @@ function requestText(word: 'ask' | 'end', payloadBytes = 0): string {
   return word.padEnd(payloadBytes, 'x')
 }
 
-function outcomeOf(error: NodeJS.ErrnoException): FlowOutcome {
-  if (error.code === 'ECONNREFUSED' || error.code === 'ECONNRESET') return 'refused'
-  return error.code === 'ETIMEDOUT' ? 'dropped' : 'unreachable'
+const codeOf = (error: NodeJS.ErrnoException) => error.code
+
+function outcomeOf(code: string | undefined): FlowOutcome {
+  if (code === 'ECONNREFUSED' || code === 'ECONNRESET') return 'refused'
+  return code === 'ETIMEDOUT' ? 'dropped' : 'unreachable'
 }
 
 function replyOf(text: string): Answer {

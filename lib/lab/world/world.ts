@@ -45,7 +45,9 @@ const everywhere = {
   '/proc/sys/net/ipv6/conf/all/accept_dad': '0',
   '/proc/sys/net/ipv6/conf/default/accept_dad': '0',
   '/proc/sys/net/ipv4/icmp_ratelimit': '0',
+  '/proc/sys/net/ipv4/icmp_ratemask': '0',
   '/proc/sys/net/ipv6/icmp/ratelimit': '0',
+  '/proc/sys/net/ipv6/icmp/ratemask': '\n',
 }
 
 /** For the two nodes: they forward, and do not tell neighbours about shorter ways. */

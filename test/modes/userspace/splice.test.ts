@@ -185,7 +185,11 @@ for (const limit of [80, 81]) {
       )
       let warnings = ''
       child.stderr.on('data', (chunk: Buffer) => (warnings += chunk.toString()))
-      const [output] = (await once(child.stdout, 'data')) as [Buffer]
+      const died = once(child, 'close').then(() => {
+        throw new Error(`it ended at once: ${warnings}`)
+      })
+      const [output] = (await Promise.race([once(child.stdout, 'data'), died])) as [Buffer]
+      died.catch(() => undefined)
       const port = Number(output.toString())
 
       /** Whether the connection answers within a second. */
