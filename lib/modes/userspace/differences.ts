@@ -2,9 +2,9 @@ import { canonicalRule, compareChain, type SavedTable } from '../../kernel/iptab
 import type { WantedRule } from '../../kernel/iptables.js'
 import { ownerText, wholeChain, type Difference } from '../difference.js'
 import type { ServicePlan, UserspacePlan } from './plan.js'
-import type { PlacedRule } from './portals/branches.js'
+import type { PlacedRule } from './portals/sub-chains.js'
 import type { EndpointList } from './portals/portal-rules.js'
-import { jumpTargetOf, ourChains } from './portals/portals.js'
+import { jumpTargetOf, ourChains } from './portals/iptables-portals.js'
 import { jumps, placeRules, symbolicPorts, type ProxyPorts } from './render.js'
 
 /** What the kernel holds: rules, and the ports somebody listens on, as `tcp 40000`. */

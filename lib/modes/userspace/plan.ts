@@ -3,8 +3,8 @@ import { hostPort, isLinkLocal, isUnspecified, parseIp, type IpFamily } from '..
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import type { ModeSettings } from '../mode.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
-import type { ListenerSpec, Target } from './datapath/datapath.js'
-import type { NodePortClaim } from './portals/node-port-claims.js'
+import type { ListenerSpec, Target } from './datapath/data-path.js'
+import type { ReservedNodePort } from './portals/reserved-node-ports.js'
 import {
   portalRulesOf,
   type EndpointList,
@@ -23,7 +23,7 @@ export interface ServicePlan {
   readonly key: string
   readonly listeners: readonly ListenerPlan[]
   /** Held by sockets so that nobody else on the node takes it (US13). */
-  readonly nodePort: NodePortClaim | undefined
+  readonly nodePort: ReservedNodePort | undefined
   /** `ip:port` of everything it answers to by UDP: the kernel remembers where packets to them went. */
   readonly udpFrontends: readonly string[]
   readonly rules: readonly PortalRule[]
@@ -111,7 +111,7 @@ export class UserspacePlanner {
       nodePort:
         service.nodePort === 0
           ? undefined
-          : { family, protocol, port: service.nodePort, addresses: facts.claimAddresses },
+          : { family, protocol, port: service.nodePort, addresses: facts.reserveAddresses },
       udpFrontends: protocol === 'UDP' ? frontendsOf(service, facts) : [],
       rules: portalRulesOf(service, protocol, lists, place),
       addresses: [],
@@ -197,7 +197,7 @@ function factsOf(node: NodeView, family: IpFamily, settings: ModeSettings['users
     nodePortCidrs: node.nodePorts.matchesAll ? undefined : node.nodePorts.cidrs,
     nodePortAddresses: node.nodePorts.addresses,
     bindableAddresses,
-    claimAddresses: node.nodePorts.matchesAll ? undefined : bindableAddresses,
+    reserveAddresses: node.nodePorts.matchesAll ? undefined : bindableAddresses,
     localTraffic: node.localTraffic,
     guardsEachPort: settings.portRange === undefined,
   }

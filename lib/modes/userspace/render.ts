@@ -8,7 +8,7 @@ import {
   type RuleSpec,
 } from '../../kernel/iptables.js'
 import type { ModeSettings } from '../mode.js'
-import { branchOf, type PlacedRule } from './portals/branches.js'
+import { subChainOf, type PlacedRule } from './portals/sub-chains.js'
 import * as names from './names.js'
 import type { ServicePlan, UserspacePlan } from './plan.js'
 import type { EndpointList, PortalRule } from './portals/portal-rules.js'
@@ -60,8 +60,8 @@ export function placeRules(rules: readonly PortalRule[], ports: ProxyPorts): Pla
     const target = targetOf(portal, ports)
     if (port === undefined || !target) return []
     const { table, chain, destination } = portal
-    const branch = branchOf(chain, destination, port)
-    return [{ table, chain, branch, rule: ruleOf(portal, port, target) }]
+    const subChain = subChainOf(chain, destination, port)
+    return [{ table, chain, subChain, rule: ruleOf(portal, port, target) }]
   })
 }
 

@@ -6,7 +6,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import t from 'tap'
-import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/data-paths.js'
+import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import type { Test } from 'tap'
 import {
@@ -16,7 +16,7 @@ import {
   type DataPathDeps,
   type ListenerSpec,
   type Target,
-} from '../../../lib/modes/userspace/datapath/datapath.js'
+} from '../../../lib/modes/userspace/datapath/data-path.js'
 import type { ListenerCounts } from '../../../lib/modes/userspace/datapath/traffic.js'
 
 const host = '127.0.0.1'

@@ -12,7 +12,7 @@ import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { TrafficMeter } from '../../../lib/modes/userspace/listeners/traffic-meter.js'
 import { service, state, states, testSettings } from '../../support/states.js'
-import { endpointChanges, type Target } from '../../../lib/modes/userspace/datapath/datapath.js'
+import { endpointChanges, type Target } from '../../../lib/modes/userspace/datapath/data-path.js'
 import type { ModeSettings } from '../../../lib/modes/mode.js'
 
 const nowhere = {

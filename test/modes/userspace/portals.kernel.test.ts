@@ -3,8 +3,14 @@ import { spawnSync } from 'node:child_process'
 import t from 'tap'
 import { Iptables } from '../../../lib/kernel/iptables.js'
 import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
-import { withoutBranches, type PlacedRule } from '../../../lib/modes/userspace/portals/branches.js'
-import { Portals, readPortals } from '../../../lib/modes/userspace/portals/portals.js'
+import {
+  withoutSubChains,
+  type PlacedRule,
+} from '../../../lib/modes/userspace/portals/sub-chains.js'
+import {
+  IptablesPortals,
+  readPortals,
+} from '../../../lib/modes/userspace/portals/iptables-portals.js'
 import { fixedRules, placeRules } from '../../../lib/modes/userspace/render.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
 import { service, states, testSettings } from '../../support/states.js'
@@ -45,7 +51,7 @@ for (const backend of ['nft', 'legacy'] as const) {
     t.test(`${family} rules of ${many} Services, iptables-${backend}`, { skip }, async (t) => {
       const iptables = await Iptables.open({ family, backend })
       const options = { fixed: fixedRules(undefined), guardsEachPort: true }
-      const portals = new Portals(iptables, options)
+      const portals = new IptablesPortals(iptables, options)
       const program = family === 'IPv4' ? 'iptables' : 'ip6tables'
       const save = () => spawnSync(`${program}-${backend}-save`, { encoding: 'utf8' }).stdout
       const few = rulesOf(family, 5)
@@ -61,7 +67,7 @@ for (const backend of ['nft', 'legacy'] as const) {
       t.equal(text.match(/^-A KUBE-PORTALS-HOST-[0-9A-F]{2} .*DNAT/gm)?.length, many)
       t.equal(text.match(/^-A KUBE-PORTALS-DIRECT-[0-9A-F]{2} .*REJECT/gm)?.length, many)
       t.ok(await portals.isIntact())
-      const flat = withoutBranches(await readPortals(iptables))
+      const flat = withoutSubChains(await readPortals(iptables))
       const chains = flat.find(({ table }) => table === 'nat')?.chains
       t.equal(chains?.get('KUBE-PORTALS-HOST')?.rules.length, many, 'who compares sees one chain')
       t.notOk([...(chains?.keys() ?? [])].some((name) => /-[0-9A-F]{2}$/.test(name)))
@@ -76,11 +82,11 @@ for (const backend of ['nft', 'legacy'] as const) {
       await portals.replaceAll(all)
       t.ok(await portals.isIntact())
 
-      const restarted = new Portals(iptables, options)
+      const restarted = new IptablesPortals(iptables, options)
       await restarted.replaceAll(few)
       t.notMatch(save(), /KUBE-PORTALS-\w+-/, 'branches of an earlier run go')
       await restarted.change(all)
-      await new Portals(iptables, options).remove()
+      await new IptablesPortals(iptables, options).remove()
       t.notMatch(save(), /KUBE-/, 'and so does everything at the end')
     })
   }

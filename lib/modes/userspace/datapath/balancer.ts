@@ -1,6 +1,6 @@
 import { AffinityTable } from './affinity.js'
 import { PassiveHealth } from './passive-health.js'
-import type { EndpointChoice, Target, EndpointChanges } from './datapath.js'
+import type { EndpointChoice, Target, EndpointChanges } from './data-path.js'
 
 type Choice = Pick<EndpointChoice, 'endpoints' | 'affinityMs'>
 type Changes = Pick<EndpointChanges, 'removed' | 'added' | 'affinityMs'>

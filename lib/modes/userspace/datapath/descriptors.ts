@@ -80,7 +80,7 @@ export function descriptorLimit(limits = readLimits()): number {
 }
 
 /** Of the reserve, and never so many that the process itself would run short. */
-export function waitingSeats(limit = descriptorLimit()): number {
+export function waitingLimit(limit = descriptorLimit()): number {
   return Math.min(reserve / 2, Math.floor(limit / 16))
 }
 

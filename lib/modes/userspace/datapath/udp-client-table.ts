@@ -1,4 +1,4 @@
-import { maxUdpClients } from './datapath.js'
+import { maxUdpClients } from './data-path.js'
 import { RecencyList, type Recent } from './recency-list.js'
 
 /** What the table has to know of a client. */

@@ -1,6 +1,6 @@
 import { cpus } from 'node:os'
 import type { ModeContext, ModeSettings } from '../../mode.js'
-import { DescriptorBudget, descriptorLimit, waitingSeats } from '../datapath/descriptors.js'
+import { DescriptorBudget, descriptorLimit, waitingLimit } from '../datapath/descriptors.js'
 import { Listeners } from './listeners.js'
 import type { WorkerReport } from './messages.js'
 import { TrafficMeter } from './traffic-meter.js'
@@ -12,7 +12,7 @@ export function createListeners(
 ): Listeners {
   const { log, meter } = context
   const limit = descriptorLimit()
-  const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingSeats(limit)))
+  const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingLimit(limit)))
   const traffic = new TrafficMeter(meter)
   const countShortages = () => {
     const shortages = budget.takeShortages()

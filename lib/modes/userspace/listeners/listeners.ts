@@ -1,4 +1,4 @@
-import { endpointChanges, type EndpointChanges, type ListenerSpec } from '../datapath/datapath.js'
+import { endpointChanges, type EndpointChanges, type ListenerSpec } from '../datapath/data-path.js'
 import type { ListenerChanges, OpenFailure, WorkerReport, WorkerSettings } from './messages.js'
 import type { Meter } from '../../mode.js'
 import { PortAllocator } from './port-allocator.js'

@@ -3,7 +3,7 @@ import type {
   DataPathName,
   EndpointChanges,
   ListenerSpec,
-} from '../datapath/datapath.js'
+} from '../datapath/data-path.js'
 import type { ListenerCounts } from '../datapath/traffic.js'
 
 /** What crosses between the thread that plans and the threads that copy. Plain values only. */

@@ -1,8 +1,8 @@
 /** The thread that copies bytes: one data path, told by messages what to listen on. */
 import { parentPort, workerData } from 'node:worker_threads'
 import { messageOf } from '../../../errors.js'
-import { dataPathLoaders } from '../datapath/data-paths.js'
-import type { AccessEntry, DataPath, DataPathDeps, DataPathName } from '../datapath/datapath.js'
+import { createDataPath } from '../datapath/create-data-path.js'
+import type { AccessEntry, DataPath } from '../datapath/data-path.js'
 import { DescriptorBudget } from '../datapath/descriptors.js'
 import type {
   OpenFailure,
@@ -54,29 +54,6 @@ function createAccessLog(): (entry: AccessEntry) => void {
   }
 }
 
-async function createDataPath(): Promise<{ readonly path: DataPath; readonly note: string }> {
-  const deps: DataPathDeps = {
-    now: () => performance.now(),
-    random: Math.random,
-    descriptors: new DescriptorBudget(settings.descriptors),
-    passiveHealth: settings.passiveHealth,
-    accessLog: settings.accessLog ? createAccessLog() : undefined,
-    warn: createWarner(),
-  }
-  const wanted: readonly DataPathName[] =
-    settings.dataPath === 'auto' ? ['splice', 'net'] : [settings.dataPath]
-  const notes: string[] = []
-  for (const name of wanted) {
-    try {
-      const create = await dataPathLoaders[name]()
-      return { path: create(deps), note: notes.join('; ') }
-    } catch (error) {
-      notes.push(`data path ${name}: ${messageOf(error)}`)
-    }
-  }
-  throw new Error(notes.join('; '))
-}
-
 async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change' }>) {
   for (const key of message.close) await path.close(key)
   for (const key of message.handOver) path.handOver(key)
@@ -96,7 +73,14 @@ async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change
   post({ kind: 'changed', id: message.id, opened, failed })
 }
 
-const { path, note } = await createDataPath()
+const { path, note } = await createDataPath(settings.dataPath, {
+  now: () => performance.now(),
+  random: Math.random,
+  descriptors: new DescriptorBudget(settings.descriptors),
+  passiveHealth: settings.passiveHealth,
+  accessLog: settings.accessLog ? createAccessLog() : undefined,
+  warn: createWarner(),
+})
 // Messages are worked off one after the other: a close must not overtake the open before it.
 let previous = Promise.resolve()
 parentPort?.on('message', (message: ToWorker) => {

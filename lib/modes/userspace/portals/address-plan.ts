@@ -38,8 +38,8 @@ export function directPlacesOf(service: DesiredService, facts: NodeFacts): reado
 
 /** Never the wildcard for UDP, whose answers would come from the address the kernel likes best. */
 function nodePortAddressesOf({ protocol }: DesiredService, facts: NodeFacts): readonly string[] {
-  const { claimAddresses, bindableAddresses, listenAddress, listensOnWildcard } = facts
-  if (claimAddresses) return claimAddresses
+  const { reserveAddresses, bindableAddresses, listenAddress, listensOnWildcard } = facts
+  if (reserveAddresses) return reserveAddresses
   return protocol === 'UDP' && listensOnWildcard ? bindableAddresses : [listenAddress]
 }
 

@@ -4,7 +4,7 @@ import { isLoopback, parseIp, type IpFamily } from '../../../state/ip.js'
 import type { Log, ServiceFailure } from '../../mode.js'
 import { addressMark, deviceName } from '../names.js'
 import type { ServicePlan } from '../plan.js'
-import type { Ways, Written } from './ways.js'
+import type { Portals, WriteOutcome } from './portals.js'
 
 /** The part of kernel/links.ts that is used here. */
 export interface AddressLinks {
@@ -34,7 +34,7 @@ export interface AddressLinks {
  * kernel has none. What the machine answers to anyway, such as all of 127.0.0.0/8, needs nothing:
  * then an ordinary user may run this.
  */
-export class AddressPortals implements Ways {
+export class AddressPortals implements Portals {
   readonly listensDirectly = true
   readonly #family: IpFamily
   readonly #openLinks: () => Promise<AddressLinks>
@@ -69,7 +69,7 @@ export class AddressPortals implements Ways {
     })
   }
 
-  async replaceAll(): Promise<Written> {
+  async replaceAll(): Promise<WriteOutcome> {
     const links = await this.#openIfPossible()
     if (links) {
       const { failures, kept } = await removeAddresses(links, this.#family, this.#device)
@@ -79,7 +79,7 @@ export class AddressPortals implements Ways {
     return this.change()
   }
 
-  async change(): Promise<Written> {
+  async change(): Promise<WriteOutcome> {
     const wanted = new Set([...this.#wanted.values()].flat())
     const unused = [...this.#held].filter((ip) => !wanted.has(ip))
     await this.#delete(unused)

@@ -19,7 +19,7 @@ export interface NodeFacts {
   /** Those of them that a socket can stand on. */
   readonly bindableAddresses: readonly string[]
   /** Where sockets hold node ports; undefined: on the wildcard. */
-  readonly claimAddresses: readonly string[] | undefined
+  readonly reserveAddresses: readonly string[] | undefined
   readonly localTraffic: LocalTraffic
   /** Without a port range each listener needs its own rule against direct access. */
   readonly guardsEachPort: boolean

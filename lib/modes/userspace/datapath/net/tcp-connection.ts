@@ -1,5 +1,5 @@
 import { connect, type Socket } from 'node:net'
-import { keepAliveDelayMs, type AccessEntry, type Target } from '../datapath.js'
+import { keepAliveDelayMs, type AccessEntry, type Target } from '../data-path.js'
 import type { Timed } from '../timeout-queue.js'
 import { hostPort } from '../../../../state/ip.js'
 

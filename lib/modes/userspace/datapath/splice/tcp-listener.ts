@@ -1,9 +1,9 @@
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import { Balancer } from '../balancer.js'
-import { listenBacklog, type ListenerSpec, type EndpointChanges } from '../datapath.js'
+import { listenBacklog, type ListenerSpec, type EndpointChanges } from '../data-path.js'
 import { shortageAdvice } from '../descriptors.js'
-import type { Listener } from '../listener.js'
+import type { Listener } from '../data-path.js'
 
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'

@@ -1,7 +1,7 @@
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import { decodeAddress } from '../../../../kernel/sockets/socket-address.js'
 import { hostPort } from '../../../../state/ip.js'
-import type { Target } from '../datapath.js'
+import type { Target } from '../data-path.js'
 import type { EndpointTraffic } from '../traffic.js'
 import type { TableClient } from '../udp-client-table.js'
 import type { Watcher } from './event-loop.js'

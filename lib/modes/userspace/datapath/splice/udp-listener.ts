@@ -7,8 +7,8 @@ import {
   maxAddressLength,
 } from '../../../../kernel/sockets/socket-address.js'
 import { Balancer } from '../balancer.js'
-import type { ListenerSpec, Target, EndpointChanges } from '../datapath.js'
-import type { Listener } from '../listener.js'
+import type { ListenerSpec, Target, EndpointChanges } from '../data-path.js'
+import type { Listener } from '../data-path.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'
 import type { Watcher } from './event-loop.js'

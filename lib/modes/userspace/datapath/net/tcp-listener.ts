@@ -2,15 +2,15 @@ import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Balancer } from '../balancer.js'
-import { dialTimeoutsMs, listenBacklog, type EndpointChanges } from '../datapath.js'
+import { dialTimeoutsMs, listenBacklog, type EndpointChanges } from '../data-path.js'
 import { shortageAdvice } from '../descriptors.js'
-import type { DataPathDeps, ListenerSpec, Target } from '../datapath.js'
-import type { Listener } from '../listener.js'
-import { descriptorOf } from './socket-descriptor.js'
+import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
+import type { Listener } from '../data-path.js'
+import { descriptorOf } from './node-sockets.js'
 import { dialTcp, TcpConnection } from './tcp-connection.js'
 import type { TimeoutQueue } from '../timeout-queue.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
-import { WaitingRoom } from './waiting-room.js'
+import { AdmissionQueue } from './admission-queue.js'
 
 /** The client's socket and the endpoint's. */
 const descriptorsPerConnection = 2
@@ -29,7 +29,7 @@ export class TcpListener implements Listener {
   readonly #server: Server
   readonly #traffic = new ListenerTraffic()
   readonly #connections = new Set<TcpConnection>()
-  readonly #waiting: WaitingRoom
+  readonly #waiting: AdmissionQueue
   #isStopped = false
   readonly idle: Promise<void>
   #becomeIdle: () => void = () => undefined
@@ -40,7 +40,7 @@ export class TcpListener implements Listener {
     this.#young = young
     this.#balancer = new Balancer(deps, spec)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
-    this.#waiting = new WaitingRoom(deps.descriptors, (client) => {
+    this.#waiting = new AdmissionQueue(deps.descriptors, (client) => {
       if (!deps.descriptors.tryTake(descriptorsPerConnection)) return false
       this.#admit(client)
       return true

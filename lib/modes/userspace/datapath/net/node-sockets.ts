@@ -1,5 +1,17 @@
-import type { Socket } from 'node:dgram'
+import { createSocket, type Socket } from 'node:dgram'
 import type { Server } from 'node:net'
+
+/** A socket for addresses only: node:dgram would otherwise ask the resolver for each datagram. */
+export function createLiteralSocket(ip: string): Socket {
+  const family = ip.includes(':') ? 6 : 4
+  return createSocket({
+    type: family === 6 ? 'udp6' : 'udp4',
+    ipv6Only: family === 6,
+    recvBufferSize: socketBufferBytes,
+    sendBufferSize: socketBufferBytes,
+    lookup: (host, _options, done) => done(null, host, family),
+  })
+}
 
 /**
  * The number of the descriptor behind one of Node's sockets. Node takes such numbers
@@ -30,3 +42,6 @@ function handleOf(socket: Server | Socket): unknown {
 function field(of: unknown, name: string | symbol): unknown {
   return typeof of === 'object' && of !== null ? Reflect.get(of, name) : undefined
 }
+
+/** Room for a burst; the kernel caps it at net.core.{r,w}mem_max. */
+const socketBufferBytes = 1 << 20

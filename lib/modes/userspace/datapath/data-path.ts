@@ -35,6 +35,23 @@ export interface DataPath {
 
 export type DataPathName = 'net' | 'splice'
 
+/** One open listener: what both data paths, and both protocols, have in common. */
+export interface Listener {
+  listen(): Promise<number>
+  update(changes: EndpointChanges): void
+  /** Stops listening; what is under way may go on. */
+  stop(): void
+  /** Stops listening, with the socket kept open as long as anything under way needs it. */
+  handOver(): void
+  /** Ends what is still under way. */
+  cut(): void
+  /** Resolves when nothing is under way any more. */
+  readonly idle: Promise<void>
+  /** Of its socket; undefined when unknown. */
+  readonly descriptor: number | undefined
+  takeCounts(): ListenerCounts | undefined
+}
+
 /** Everything one listener has to know. A plain value: it crosses to the worker as a message. */
 export interface ListenerSpec extends EndpointChoice {
   /** Unique on the node: family, service port and endpoint list. */

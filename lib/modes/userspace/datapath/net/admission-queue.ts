@@ -8,7 +8,7 @@ const lookEveryMs = 50
  * whether we want it or not, so a few wait here, in order of arrival, each with its own descriptor
  * out of the reserve. Nothing is read from them meanwhile.
  */
-export class WaitingRoom {
+export class AdmissionQueue {
   readonly #descriptors: DescriptorBudget
   readonly #admit: (client: Socket) => boolean
   readonly #clients = new Set<Socket>()

@@ -1,5 +1,6 @@
-import { createSocket, type Socket } from 'node:dgram'
-import type { Target } from '../datapath.js'
+import type { Socket } from 'node:dgram'
+import type { Target } from '../data-path.js'
+import { createLiteralSocket } from './node-sockets.js'
 import type { TableClient } from '../udp-client-table.js'
 
 /**
@@ -73,18 +74,4 @@ export interface UdpClientOptions {
   readonly ended: (client: UdpClient, reason: string) => void
 }
 
-/** A socket for addresses only: node:dgram would otherwise ask the resolver for each datagram. */
-export function createLiteralSocket(ip: string): Socket {
-  const family = ip.includes(':') ? 6 : 4
-  return createSocket({
-    type: family === 6 ? 'udp6' : 'udp4',
-    ipv6Only: family === 6,
-    recvBufferSize: socketBufferBytes,
-    sendBufferSize: socketBufferBytes,
-    lookup: (host, _options, done) => done(null, host, family),
-  })
-}
-
 const maxEarly = 64
-/** Room for a burst; the kernel caps it at net.core.{r,w}mem_max. */
-const socketBufferBytes = 1 << 20

@@ -3,13 +3,13 @@ import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
-import { WaitingRoom } from '../../../lib/modes/userspace/datapath/net/waiting-room.js'
+import { AdmissionQueue } from '../../../lib/modes/userspace/datapath/net/admission-queue.js'
 
 t.test('seats are few, and free again when somebody leaves or is let in', async (t) => {
   const budget = new DescriptorBudget(DescriptorBudget.allocate(0, 1))
   let isOpen = false
   const admitted: Socket[] = []
-  const room = new WaitingRoom(budget, (client) => isOpen && admitted.push(client) > 0)
+  const room = new AdmissionQueue(budget, (client) => isOpen && admitted.push(client) > 0)
   const [a, b, c] = [new Socket(), new Socket(), new Socket()]
   t.ok(room.add(a))
   t.notOk(room.add(b), 'one seat')

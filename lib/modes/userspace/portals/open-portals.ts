@@ -5,31 +5,35 @@ import { kernelError } from '../../iptables-error.js'
 import type { Log, ModeSettings } from '../../mode.js'
 import type { Links } from '../../../kernel/links.js'
 import { AddressPortals, removeAddresses } from './address-portals.js'
-import { Portals } from './portals.js'
+import { IptablesPortals } from './iptables-portals.js'
 import { fixedRules } from '../render.js'
 import type { UdpFlowCleaner } from './udp-flow-cleaner.js'
-import type { Ways } from './ways.js'
+import type { Portals } from './portals.js'
 
-export type WaysByFamily = ReadonlyMap<IpFamily, Ways>
+export type PortalsByFamily = ReadonlyMap<IpFamily, Portals>
 
 /** Rules where iptables works; addresses of this machine where they were asked for or must do. */
-export async function openWays(settings: ModeSettings, log: Log, run?: Run): Promise<WaysByFamily> {
-  const ways = await Promise.all(
+export async function openPortals(
+  settings: ModeSettings,
+  log: Log,
+  run?: Run,
+): Promise<PortalsByFamily> {
+  const portals = await Promise.all(
     settings.families.map(async (family) => {
       const opened = await openFamily(family, { settings: settings.userspace, log, run })
       return [family, opened] as const
     }),
   )
-  return new Map(ways)
+  return new Map(portals)
 }
 
 async function openFamily(
   family: IpFamily,
   { settings, log, run }: { settings: ModeSettings['userspace']; log: Log; run: Run | undefined },
-): Promise<Ways> {
+): Promise<Portals> {
   if (settings.portals !== 'addresses') {
     try {
-      return new Portals(await openIptables(family, run), {
+      return new IptablesPortals(await openIptables(family, run), {
         fixed: fixedRules(settings.portRange),
         guardsEachPort: settings.portRange === undefined,
       })
@@ -49,7 +53,7 @@ async function openFamily(
 export async function removeRules(family: IpFamily, flows: UdpFlowCleaner, run?: Run) {
   try {
     const iptables = await openIptables(family, run)
-    const ports = await new Portals(iptables, { fixed: [], guardsEachPort: true }).remove()
+    const ports = await new IptablesPortals(iptables, { fixed: [], guardsEachPort: true }).remove()
     await flows.forget(family, ports)
   } catch (error) {
     if (!isMissing(error)) throw error

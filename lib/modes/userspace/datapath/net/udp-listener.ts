@@ -2,12 +2,12 @@ import { once } from 'node:events'
 import type { RemoteInfo, Socket } from 'node:dgram'
 import { hostPort } from '../../../../state/ip.js'
 import { Balancer } from '../balancer.js'
-import type { DataPathDeps, ListenerSpec, EndpointChanges } from '../datapath.js'
-import type { Listener } from '../listener.js'
-import { descriptorOf, stopReceiving } from './socket-descriptor.js'
+import type { DataPathDeps, ListenerSpec, EndpointChanges } from '../data-path.js'
+import type { Listener } from '../data-path.js'
+import { createLiteralSocket, descriptorOf, stopReceiving } from './node-sockets.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { UdpClientTable } from '../udp-client-table.js'
-import { createLiteralSocket, UdpClient } from './udp-clients.js'
+import { UdpClient } from './udp-client.js'
 
 /** One UDP service socket: receives from clients, and answers them from the same port (US50). */
 export class UdpListener implements Listener {
