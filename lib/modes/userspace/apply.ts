@@ -14,7 +14,7 @@ import type { Redirections, UdpFlowCleaner } from './portals/udp-flow-cleaner.js
 import { placeRules } from './render.js'
 import type { Portals } from './portals/portals.js'
 
-/** What one family holds: listeners, claims and rules, in step with the plan applied last. */
+/** Keeps listeners, reserved node ports and rules of one family as the plan wants them. */
 export class FamilyApplier {
   readonly #family: IpFamily
   readonly #listeners: Listeners
@@ -41,9 +41,9 @@ export class FamilyApplier {
   }
 
   /**
-   * First the listeners, then the rules that lead to them, and only then the end of what no rule
-   * leads to any more: at no moment does a rule point to a port nobody listens on. Listeners on
-   * the addresses of Services have no rules; there, the old one makes room for the new one.
+   * Opens listeners, then writes the rules that lead to them, then closes listeners that no rule
+   * leads to any more. So no rule ever leads to a closed port. Listeners on the addresses of
+   * Services have no rules: there the old listener closes before the new one opens.
    */
   async apply(plan: UserspacePlan, previous: UserspacePlan | undefined): Promise<Applied> {
     const { services, gone } = this.#difference(plan, previous)
@@ -75,7 +75,7 @@ export class FamilyApplier {
     return { full, bytes, objects, failed: [...failures.values()] }
   }
 
-  /** The services to bring up to date, and the keys of those that are no more. */
+  /** The services to bring up to date, and the keys of those that were removed. */
   #difference(plan: UserspacePlan, previous: UserspacePlan | undefined) {
     if (!previous) {
       const services = [...plan.services.values()]
@@ -85,7 +85,7 @@ export class FamilyApplier {
     const services = new Map<string, ServicePlan>()
     for (const [key, service] of added) services.set(key, service)
     for (const [key, service] of changed) services.set(key, service)
-    // What failed is tried again at each sync, which the original never did (US34).
+    // Failed services are tried again at each sync, which the original never did (US34).
     for (const key of this.#failed) {
       const service = plan.services.get(key)
       if (service) services.set(key, service)
@@ -112,7 +112,7 @@ export class FamilyApplier {
     services: readonly ServicePlan[],
     failures: Map<string, ServiceFailure>,
   ): Promise<void> {
-    // Moved ports first: one Service may take over what another gives up in the same sync.
+    // Releases come first: a Service may get the port that another gives up in the same sync.
     for (const { key, nodePort } of services) {
       if (!isSameNodePort(this.#held.get(key)?.nodePort, nodePort)) this.#releaseNodePort(key)
     }
@@ -126,7 +126,7 @@ export class FamilyApplier {
     }
   }
 
-  /** The sockets that hold node ports are gone, and have to be opened anew. */
+  /** The sockets of reserved node ports were closed, so the next apply opens them again. */
   forgetNodePorts(): void {
     for (const [key, held] of this.#held) this.#held.set(key, { ...held, nodePort: undefined })
   }
@@ -146,13 +146,13 @@ export class FamilyApplier {
     }
     const ownsNodePort = this.#held.get(service.key)?.nodePort !== undefined
     return placeRules(
-      // A node port somebody else holds stays theirs; the other addresses work.
+      // Without its node port, which another program has, the other addresses still work.
       service.rules.filter(({ isNodePort = false }) => ownsNodePort || !isNodePort),
       ports,
     )
   }
 
-  /** What UDP clients of services with new rules send to, and the proxy ports that leads to now. */
+  /** The UDP addresses of services with new rules, and the proxy ports they lead to now. */
   #redirections(
     keys: readonly string[],
     plan: UserspacePlan,
@@ -170,7 +170,7 @@ export class FamilyApplier {
     return redirections
   }
 
-  /** Ports of those listeners that rules of today lead to. */
+  /** Ports of the listeners that current rules lead to. */
   #portsInUse({ listeners, rules }: ServicePlan): readonly number[] {
     const lists = new Set(rules.map(({ target }) => ('list' in target ? target.list : undefined)))
     return listeners.flatMap(({ list, spec }) =>

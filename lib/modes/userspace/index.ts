@@ -3,8 +3,7 @@ import { ConfigError, messageOf } from '../../errors.js'
 import type { Run } from '../../kernel/iptables.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
-import type { Applied, Mode, ModeContext, ModeDefinition, ModeSettings } from '../mode.js'
-import type { Planner } from '../mode.js'
+import type { Applied, Mode, ModeContext, ModeDefinition, ModeSettings, Planner } from '../mode.js'
 import { FamilyApplier } from './apply.js'
 import { userspaceDifferences } from './differences.js'
 import { createListeners } from './listeners/create-listeners.js'
@@ -75,14 +74,14 @@ export const definition: ModeDefinition = {
       await removeAddressesOf(bothFamilies, context.log)
     } catch (error) {
       const fields = { reason: messageOf(error) }
-      context.log.info(fields, 'not looked for: addresses of Services on this machine')
+      context.log.info(fields, 'addresses of Services on this machine cannot be looked for')
     }
   },
 }
 
 const bothFamilies: readonly IpFamily[] = ['IPv4', 'IPv6']
 
-/** How often the kernel is asked whether our rules are still there; at most, see `syncPeriod`. */
+/** The rules are checked every `syncPeriod`, and at least that often. */
 const longestCheckMs = 10_000
 
 interface Family {
@@ -90,7 +89,7 @@ interface Family {
   readonly applier: FamilyApplier
 }
 
-/** The live mode: worker threads that listen, and rules or addresses that lead to them. */
+/** The live mode: listeners on worker threads, and rules or addresses that lead to them. */
 export class UserspaceMode implements Mode<UserspacePlan> {
   readonly name = 'userspace'
   readonly cleansFlows = true
@@ -106,10 +105,11 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   readonly #starting: Set<IpFamily>
   #taker: Taker | undefined
   #giver: Giver | undefined
-  /** The listeners are another process's now, or are about to close. */
+  /** The mode is about to close. */
   #isLeaving = false
+  /** Another process has the listeners now. */
   #isHandedOver = false
-  /** One thing at a time: applies of both families, checks, a take-over, the end. */
+  /** Ends after the last action: applying, checking, handing over and closing never overlap. */
   #turn: Promise<unknown> = Promise.resolve()
 
   private constructor(
@@ -189,9 +189,9 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   }
 
   /**
-   * Takes the rules away, so that nobody new is sent here, and lets connections finish. Unlike
-   * the kernel modes' rules (L17), these lead to a process that is about to end; unless another
-   * process has taken the listeners over, which the rules lead to now.
+   * Removes the rules, so that no new client is sent here, and lets connections finish. Rules of
+   * kernel modes stay (L17), but these lead to a process that is about to end. They stay only when
+   * another process has taken the listeners over.
    */
   close(): Promise<void> {
     this.#isLeaving = true
@@ -210,18 +210,18 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     })
   }
 
-  /** What an earlier process has left that did not lead traffic the same way. */
+  /** Removes rules or addresses of an earlier process that used the other kind of portals. */
   async #removeOtherPortals(family: IpFamily, { listensDirectly }: Portals): Promise<void> {
     try {
       if (listensDirectly) await removeRules(family, this.#flows, this.#run)
       else await removeAddressesOf([family], this.#context.log)
     } catch (error) {
       const fields = { family, reason: messageOf(error) }
-      this.#context.log.info(fields, 'not removed: what an earlier run may have left')
+      this.#context.log.info(fields, 'rules or addresses of an earlier run cannot be removed')
     }
   }
 
-  /** Everything is in force: whoever was here before may go, and whoever comes next may ask. */
+  /** Ends the take-over from an earlier process, and waits for a later one. */
   async #started(): Promise<void> {
     await this.#taker?.done(this.#listeners.unused())
     this.#taker = undefined
@@ -231,7 +231,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#giver = await Giver.open(takeoverFolder, handOver, this.#context.log)
   }
 
-  /** Nothing else happens until the new process works or has given up. */
+  /** Gives the listeners away and does nothing else until the new process works or gives up. */
   #handOver(...[copy, hand]: Parameters<HandOver>): Promise<void> {
     return this.#inTurn(async () => {
       if (this.#hasGivenUp()) return
@@ -258,11 +258,11 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       try {
         if (await this.#inTurn(async () => this.#isHandedOver || (await portals.isIntact())))
           continue
-        const reason = `what leads to the ${family} listeners was changed by somebody else`
+        const reason = `another program changed what leads to the ${family} listeners`
         this.#context.resync(reason, { full: true })
         return
       } catch (error) {
-        this.#context.log.warn({ err: error, family }, 'look at the rules of userspace mode')
+        this.#context.log.warn({ err: error, family }, 'check the rules of userspace mode')
       }
     }
   }
@@ -274,7 +274,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   }
 }
 
-/** What other nodes and pods cannot reach cannot be the address of their Services (US30). */
+/** Other nodes and pods cannot reach listeners on a loopback address (US30). */
 function checkBindAddress(text: string): void {
   const ip = parseIp(text)
   if (!ip || isLoopback(ip)) {

@@ -12,7 +12,7 @@ import {
   type PortalRule,
 } from './portals/portal-rules.js'
 
-/** What one family of the node should hold: listeners, node-port claims and rules. */
+/** What one family of the node should have: listeners, reserved node ports and rules. */
 export interface UserspacePlan {
   readonly family: IpFamily
   readonly services: PersistentMap<ServicePlan>
@@ -22,26 +22,26 @@ export interface ServicePlan {
   /** `DesiredService.key` */
   readonly key: string
   readonly listeners: readonly ListenerPlan[]
-  /** Held by sockets so that nobody else on the node takes it (US13). */
+  /** Reserved by sockets, so that no other program on the node opens it (US13). */
   readonly nodePort: ReservedNodePort | undefined
-  /** `ip:port` of everything it answers to by UDP: the kernel remembers where packets to them went. */
+  /** Every `ip:port` it answers to by UDP. The kernel remembers where packets to them went. */
   readonly udpFrontends: readonly string[]
   readonly rules: readonly PortalRule[]
-  /** Virtual IPs this machine itself has to have, where there are no rules. */
+  /** Virtual IPs that this machine has to have, where there are no rules. */
   readonly addresses: readonly string[]
-  /** Why there is nothing of the above. */
+  /** Why all of the above is empty; undefined when it is not. */
   readonly unsupported: string | undefined
 }
 
 export interface ListenerPlan {
   readonly list: EndpointList
-  /** Its `port` is 0, as who opens it decides, except for a listener on an address of the Service. */
+  /** Its `port` is 0, to be chosen when it opens, except for a listener on an address of the Service. */
   readonly spec: ListenerSpec
 }
 
 /**
- * Plans a family. A service port has one listener for each endpoint list that its policies ask
- * for: the rules know how a packet came in, the listener does not, so the rules choose.
+ * Plans a family. A service port has one listener for each endpoint list that its policies need.
+ * The rules choose the listener, because only they know how a packet came in.
  */
 export class UserspacePlanner {
   readonly #settings: ModeSettings['userspace']
@@ -75,7 +75,7 @@ export class UserspacePlanner {
     const planned = services.derive(memory.derivation, (service) =>
       this.#planService(service, family, facts),
     )
-    // The same plan again tells whoever applies plans that there is nothing to do.
+    // The same reference means that there is nothing to apply.
     if (memory.plan?.services !== planned) memory.plan = { family, services: planned }
     return memory.plan
   }
@@ -102,7 +102,7 @@ export class UserspacePlanner {
       listeners: lists.map((list) => ({
         list,
         spec: this.#listenerSpec(service, protocol, list, {
-          // A listener cannot move: on another address it is another one.
+          // A listener cannot change its address, so each address has its own key.
           key: `${family} ${key} ${list} ${place.listenAddress}`,
           address: place.listenAddress,
           port: 0,
@@ -119,7 +119,7 @@ export class UserspacePlanner {
     }
   }
 
-  /** Without rules: a listener on every address, see address-plan.ts. */
+  /** Without rules every address has a listener, see address-plan.ts. */
   #planDirect(
     service: DesiredService,
     protocol: 'TCP' | 'UDP',
@@ -175,8 +175,8 @@ interface Memory {
 }
 
 /**
- * Decided by the policies, not by today's endpoints, so that a Service that loses its last
- * endpoint keeps its listener and its port.
+ * The lists depend on the policies, not on current endpoints. A Service that loses its last
+ * endpoint therefore keeps its listener and its port.
  */
 function endpointListsOf(service: DesiredService): readonly EndpointList[] {
   const { internalPolicyLocal, externalPolicyLocal, externallyAccessible } = service
@@ -203,7 +203,7 @@ function factsOf(node: NodeView, family: IpFamily, settings: ModeSettings['users
   }
 }
 
-/** The node without the ClusterIPs that this mode itself may have put on one of its devices. */
+/** The node without the ClusterIPs that this mode itself may have added to it. */
 function own({ node, services }: DesiredState): NodeView {
   const virtual = new Set<string>()
   for (const { clusterIp } of services.values()) virtual.add(clusterIp)
@@ -212,9 +212,9 @@ function own({ node, services }: DesiredState): NodeView {
 }
 
 /**
- * The kernel chooses where answers of a wildcard UDP socket come from, and to a program on this
- * node with a second address that is another address than it asked at. So these sockets stand on
- * the node's main address, unless it has none in this family but loopback and link-local ones.
+ * UDP sockets listen on the node's main address. For a socket on the wildcard the kernel chooses
+ * the source address of replies, and programs on a node with several addresses can get another
+ * one than they asked. A node with loopback and link-local addresses only has no main address.
  */
 function onHostIp(facts: NodeFacts): NodeFacts {
   const { hostIp, listensOnWildcard } = facts
@@ -229,7 +229,7 @@ function frontendsOf(service: DesiredService, facts: NodeFacts): readonly string
   return [...virtual, ...facts.nodePortAddresses.map((ip) => hostPort(ip, nodePort))]
 }
 
-/** A link-local address means nothing to a socket that is not told the interface. */
+/** A link-local address also needs an interface, which sockets here do not name. */
 function isScoped(address: string): boolean {
   const ip = parseIp(address)
   return ip?.family === 'IPv6' && isLinkLocal(ip)

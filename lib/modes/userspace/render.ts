@@ -15,10 +15,10 @@ import type { EndpointList, PortalRule } from './portals/portal-rules.js'
 
 const { natChains, filterChains } = names
 
-/** The port each listener of a service port got; text, as `render` has only names for them. */
+/** The port of each listener of a service port, as text: `render` has only names for them. */
 export type ProxyPorts = Partial<Readonly<Record<EndpointList, string>>>
 
-/** In `render`, for the ports that are known once the listeners listen. */
+/** The names that `render` uses for ports, which are known only once listeners listen. */
 export const symbolicPorts: ProxyPorts = { cluster: 'PROXY-PORT', local: 'PROXY-PORT-LOCAL' }
 
 /** The jumps into our chains; `prepend` where the original does (US02-US04). */
@@ -36,7 +36,7 @@ export const jumps: readonly (PlacedRule & { readonly prepend: boolean })[] = [
 
 /** Rules that belong to no Service. */
 export function fixedRules(range: ModeSettings['userspace']['portRange']): readonly PlacedRule[] {
-  // Most new connections were redirected: one look, and they are through the guards.
+  // Most new connections were redirected and need not pass the other rules.
   const redirected = rule({ matches: [connectionState('DNAT')], jump: 'RETURN' })
   const direct = { table: 'filter', chain: filterChains.direct } as const
   if (!range) return [{ ...direct, rule: redirected }]

@@ -1,4 +1,4 @@
-/** The rules of many Services in a real kernel: they move into branches and out again. */
+/** The rules of many Services in a real kernel: they move into sub-chains and out again. */
 import { spawnSync } from 'node:child_process'
 import t from 'tap'
 import { Iptables } from '../../../lib/kernel/iptables.js'
@@ -78,13 +78,13 @@ for (const backend of ['nft', 'legacy'] as const) {
 
       const [, chain = ''] = /^-A (KUBE-PORTALS-HOST-\S+)/m.exec(text) ?? []
       t.equal(spawnSync(`${program}-${backend}`, ['-t', 'nat', '-F', chain]).status, 0)
-      t.notOk(await portals.isIntact(), 'a flushed branch is seen')
+      t.notOk(await portals.isIntact(), 'a flushed sub-chain is seen')
       await portals.replaceAll(all)
       t.ok(await portals.isIntact())
 
       const restarted = new IptablesPortals(iptables, options)
       await restarted.replaceAll(few)
-      t.notMatch(save(), /KUBE-PORTALS-\w+-/, 'branches of an earlier run go')
+      t.notMatch(save(), /KUBE-PORTALS-\w+-/, 'sub-chains of an earlier run go')
       await restarted.change(all)
       await new IptablesPortals(iptables, options).remove()
       t.notMatch(save(), /KUBE-/, 'and so does everything at the end')

@@ -5,6 +5,7 @@ import {
   type DataPath,
   type DataPathDeps,
   type DataPathName,
+  type EndpointChanges,
   type Listener,
   type ListenerSpec,
 } from './data-path.js'
@@ -15,6 +16,7 @@ import { UdpListener as NetUdpListener } from './net/udp-listener.js'
 import { createContext } from './splice/context.js'
 import { TcpListener as SpliceTcpListener } from './splice/tcp-listener.js'
 import { UdpListener as SpliceUdpListener } from './splice/udp-listener.js'
+import type { ListenerCounts } from './traffic.js'
 import { TimeoutQueue } from './timeout-queue.js'
 import { UdpClientTable } from './udp-client-table.js'
 
@@ -27,7 +29,7 @@ export const dataPathLoaders: Readonly<
     const libc = await loadLibc()
     return (deps) => {
       const context = createContext(deps, libc)
-      return dataPathOf(
+      return new ListenersDataPath(
         'splice',
         (spec) =>
           spec.protocol === 'TCP'
@@ -62,65 +64,78 @@ function createNetDataPath(deps: DataPathDeps): DataPath {
   const young = new TimeoutQueue<TcpConnection>(youthMs, deps.now, (connection) =>
     connection.cameOfAge(),
   )
-  return dataPathOf('net', (spec) =>
+  return new ListenersDataPath('net', (spec) =>
     spec.protocol === 'TCP'
       ? new NetTcpListener(spec, deps, young)
       : new NetUdpListener(spec, deps, udpClients),
   )
 }
 
-/** A data path that keeps the listeners it creates. */
-function dataPathOf(
-  name: DataPathName,
-  create: (spec: ListenerSpec) => Listener,
-  drained: () => void = () => undefined,
-): DataPath {
-  const open = new Map<string, Listener>()
-  /** Stopped ones whose connections go on; they still have bytes to report. */
-  const stopping = new Set<Listener>()
+/** A data path made of listeners. Both data paths have nothing else in common. */
+class ListenersDataPath implements DataPath {
+  readonly name: DataPathName
+  readonly #create: (spec: ListenerSpec) => Listener
+  readonly #drained: () => void
+  readonly #open = new Map<string, Listener>()
+  /** They listen no more, but their connections go on and have bytes to report. */
+  readonly #stopping = new Set<Listener>()
 
-  const stop = (listener: Listener, how: 'stop' | 'handOver' = 'stop') => {
-    listener[how]()
-    stopping.add(listener)
-    void listener.idle.then(() => stopping.delete(listener))
+  constructor(
+    name: DataPathName,
+    create: (spec: ListenerSpec) => Listener,
+    drained: () => void = () => undefined,
+  ) {
+    this.name = name
+    this.#create = create
+    this.#drained = drained
   }
 
-  return {
-    name,
-    async open(spec) {
-      const listener = create(spec)
-      const port = await listener.listen()
-      open.set(spec.key, listener)
-      return port
-    },
-    descriptorOf: (key) => open.get(key)?.descriptor,
-    update(key, changes) {
-      open.get(key)?.update(changes)
-    },
-    close(key) {
-      const listener = open.get(key)
-      open.delete(key)
-      if (listener) stop(listener)
-      return Promise.resolve()
-    },
-    handOver(key) {
-      const listener = open.get(key)
-      open.delete(key)
-      if (listener) stop(listener, 'handOver')
-    },
-    async drain(graceMs) {
-      for (const listener of open.values()) stop(listener)
-      open.clear()
-      const draining = [...stopping]
-      const timer = setTimeout(() => {
-        for (const listener of draining) listener.cut()
-      }, graceMs)
-      await Promise.all(draining.map((listener) => listener.idle))
-      clearTimeout(timer)
-      drained()
-    },
-    takeCounts() {
-      return [...open.values(), ...stopping].flatMap((listener) => listener.takeCounts() ?? [])
-    },
+  async open(spec: ListenerSpec): Promise<number> {
+    const listener = this.#create(spec)
+    const port = await listener.listen()
+    this.#open.set(spec.key, listener)
+    return port
+  }
+
+  descriptorOf(key: string): number | undefined {
+    return this.#open.get(key)?.descriptor
+  }
+
+  update(key: string, changes: EndpointChanges): void {
+    this.#open.get(key)?.update(changes)
+  }
+
+  close(key: string): void {
+    this.#stop(key, 'stop')
+  }
+
+  handOver(key: string): void {
+    this.#stop(key, 'handOver')
+  }
+
+  async drain(graceMs: number): Promise<void> {
+    for (const key of this.#open.keys()) this.close(key)
+    const draining = [...this.#stopping]
+    const timer = setTimeout(() => {
+      for (const listener of draining) listener.cut()
+    }, graceMs)
+    await Promise.all(draining.map((listener) => listener.idle))
+    clearTimeout(timer)
+    this.#drained()
+  }
+
+  takeCounts(): readonly ListenerCounts[] {
+    return [...this.#open.values(), ...this.#stopping].flatMap(
+      (listener) => listener.takeCounts() ?? [],
+    )
+  }
+
+  #stop(key: string, how: 'stop' | 'handOver'): void {
+    const listener = this.#open.get(key)
+    if (!listener) return
+    this.#open.delete(key)
+    listener[how]()
+    this.#stopping.add(listener)
+    void listener.idle.then(() => this.#stopping.delete(listener))
   }
 }

@@ -16,7 +16,7 @@ export const ourChains: readonly (readonly [table: 'nat' | 'filter', chain: stri
   ...Object.values(filterChains).map((chain) => ['filter', chain] as const),
 ]
 
-/** The rules of one family as they were written, and the way to change them. */
+/** Writes the iptables rules of one family, and knows what it has written. */
 export class IptablesPortals implements Portals {
   readonly listensDirectly = false
   readonly #iptables: Iptables
@@ -24,7 +24,7 @@ export class IptablesPortals implements Portals {
   readonly #jumpsToSubChains: readonly PlacedRule[]
   /** By service key. */
   #written = new Map<string, readonly PlacedRule[]>()
-  /** Rules of Services. */
+  /** How many rules of Services were written. */
   #count = 0
   #hasSubChains = false
 
@@ -37,7 +37,7 @@ export class IptablesPortals implements Portals {
     this.#jumpsToSubChains = jumpsToSubChains(iptables.family, options.guardsEachPort)
   }
 
-  /** Rules need nothing of their own before the listeners listen. */
+  /** Rules need no preparation. */
   prepare(): Promise<readonly []> {
     return Promise.resolve([])
   }
@@ -79,7 +79,7 @@ export class IptablesPortals implements Portals {
     if (changed.length === 0) return { bytes: 0, objects: 0, changed }
     const growth =
       countOf(rules.values()) - countOf([...rules.keys()].map((key) => this.#written.get(key)))
-    // Once, when the chains have grown too large; they stay branched as long as the process lives.
+    // The chains have grown too large. They keep sub-chains as long as the process lives.
     if (!this.#hasSubChains && this.#count + growth >= subChainsFrom) {
       return { ...(await this.replaceAll(new Map([...this.#written, ...rules]))), changed }
     }
@@ -167,7 +167,7 @@ export class IptablesPortals implements Portals {
   }
 }
 
-/** The tables our rules are in, with everything in them. */
+/** The tables that hold our rules, as a whole. */
 export async function readPortals(iptables: Iptables): Promise<readonly SavedTable[]> {
   try {
     return [...(await iptables.save('nat')), ...(await iptables.save('filter'))]
@@ -182,7 +182,7 @@ function countOf(rules: Iterable<readonly PlacedRule[] | undefined>): number {
   return count
 }
 
-/** Nothing leads to them any more. */
+/** Removes sub-chains that no rule jumps to any more. */
 function removeSubChains(batch: Batch, { table, chains }: SavedTable): void {
   if (table !== 'nat' && table !== 'filter') return
   for (const chain of chains.keys()) {

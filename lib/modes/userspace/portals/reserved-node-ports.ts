@@ -41,7 +41,7 @@ export class ReservedNodePorts {
         for (const socket of sockets) socket.close()
         return code === 'EADDRINUSE'
           ? `${name} is in use by another program on this node`
-          : `hold ${name}: ${code}`
+          : `reserve ${name}: ${code}`
       }
     }
     this.#reserved.set(name, { owner, sockets })

@@ -1,7 +1,7 @@
 import { createSocket, type Socket } from 'node:dgram'
 import type { Server } from 'node:net'
 
-/** A socket for addresses only: node:dgram would otherwise ask the resolver for each datagram. */
+/** A UDP socket without a resolver, which node:dgram otherwise asks for each datagram. */
 export function createLiteralSocket(ip: string): Socket {
   const family = ip.includes(':') ? 6 : 4
   return createSocket({
@@ -14,16 +14,15 @@ export function createLiteralSocket(ip: string): Socket {
 }
 
 /**
- * The number of the descriptor behind one of Node's sockets. Node takes such numbers
- * (`listen({ fd })`, `bind({ fd })`) but does not document how to ask for one, so an answer
- * that looks different from what we know is none.
+ * The number of the descriptor of one of Node's sockets, undefined when it cannot be read. Node
+ * takes such numbers (`listen({ fd })`, `bind({ fd })`) but does not document where they are.
  */
 export function descriptorOf(socket: Server | Socket): number | undefined {
   const descriptor = field(handleOf(socket), 'fd')
   return typeof descriptor === 'number' && descriptor >= 0 ? descriptor : undefined
 }
 
-/** Leaves what comes from now on to another process with the same socket; false where it cannot. */
+/** Leaves all further datagrams to another process with the same socket; false where it cannot. */
 export function stopReceiving(socket: Socket): boolean {
   const handle = handleOf(socket)
   const stop = field(handle, 'recvStop')

@@ -17,7 +17,7 @@ const descriptorsPerConnection = 2
 
 const shortagePauseMs = 50
 
-/** Our own shortage, not the endpoint's fault: another endpoint would not help. */
+/** Errors because this process is short of something; another endpoint would not help. */
 const localShortages: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM'])
 
 /** One listening TCP socket and the connections that came through it. */
@@ -46,9 +46,9 @@ export class TcpListener implements Listener {
       return true
     })
     this.#server = createServer({
-      // One side may finish sending while the other goes on (US44).
+      // One side may end its sending while the other goes on (US44).
       allowHalfOpen: true,
-      // What the client sends before an endpoint has answered waits in the kernel.
+      // The kernel keeps what the client sends until an endpoint has answered.
       pauseOnConnect: true,
       noDelay: true,
     })
@@ -97,7 +97,7 @@ export class TcpListener implements Listener {
     return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.has(endpoint))
   }
 
-  /** Never waits: while one client's endpoint is being dialed, others are accepted (US42). */
+  /** Does not wait for the dial, so that other clients are accepted meanwhile (US42). */
   #accept(client: Socket): void {
     const { descriptors, warn } = this.#deps
     if (!this.#waiting.hasClients && descriptors.tryTake(descriptorsPerConnection)) {
@@ -111,7 +111,7 @@ export class TcpListener implements Listener {
     client.resetAndDestroy()
   }
 
-  /** Its descriptors are taken. */
+  /** The descriptors of the connection are already taken. */
   #admit(client: Socket): void {
     const { now, accessLog } = this.#deps
     const connection = new TcpConnection(client, now(), accessLog !== undefined)
@@ -125,7 +125,7 @@ export class TcpListener implements Listener {
     void this.#serve(connection)
   }
 
-  /** Finds an endpoint that answers, then lets the bytes flow. */
+  /** Finds an endpoint that answers, then connects both sides. */
   async #serve(connection: TcpConnection): Promise<void> {
     const { client } = connection
     const address = this.#balancer.usesAffinity ? (client.remoteAddress ?? '') : ''
@@ -152,7 +152,7 @@ export class TcpListener implements Listener {
     client.resetAndDestroy()
   }
 
-  /** The client has its descriptor; while there is none for the endpoint, it waits. */
+  /** The client waits while there is no descriptor for the endpoint's socket. */
   async #dial(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
     const { descriptors, warn } = this.#deps
     for (;;) {

@@ -4,8 +4,8 @@ import { createLiteralSocket } from './node-sockets.js'
 import type { TableClient } from '../udp-client-table.js'
 
 /**
- * One address that sent datagrams, and the connected socket that stands for it at the endpoint
- * (US50): replies find their way back because only the endpoint can send to that socket.
+ * One client address, and the socket that is connected to its endpoint (US50). Only the endpoint
+ * can send to that socket, so whatever it receives is a reply to this client.
  */
 export class UdpClient implements TableClient<UdpClient> {
   older: UdpClient | undefined
@@ -37,7 +37,7 @@ export class UdpClient implements TableClient<UdpClient> {
       this.bytesToClient += datagram.length
       options.reply(this, datagram)
     })
-    // ECONNREFUSED is how a dead endpoint shows: the next datagram finds another one (US53).
+    // ECONNREFUSED means that the endpoint is gone: the next datagram finds another one (US53).
     this.#socket.on('error', (error: NodeJS.ErrnoException) => this.end(error.code ?? 'error'))
     this.#socket.connect(options.target.port, options.target.ip, () => this.#connected())
   }

@@ -38,7 +38,7 @@ export class UdpListener implements Listener {
   }
 
   async listen(): Promise<number> {
-    // Asked first: without a resolver in between it listens before `bind` returns.
+    // Before `bind`: without a resolver the socket listens before `bind` returns.
     const listening = once(this.#socket, 'listening')
     const { address, port, descriptor } = this.#spec
     this.#socket.bind(descriptor === undefined ? { address, port } : { fd: descriptor })
@@ -48,12 +48,12 @@ export class UdpListener implements Listener {
       this.#socket.close()
       throw error
     }
-    // A reply that could not be sent is lost, as datagrams may be.
+    // A reply that cannot be sent is lost, which is allowed for datagrams.
     this.#socket.on('error', () => undefined)
     return this.#socket.address().port
   }
 
-  /** Clients of endpoints that left are released, unless those still serve (US53, E21). */
+  /** Ends clients of removed endpoints, unless these still serve (US53, E21). */
   update(changes: EndpointChanges): void {
     this.#balancer.update(changes)
     const serving = new Set(changes.servingKeys)
@@ -68,7 +68,7 @@ export class UdpListener implements Listener {
     if (!this.#isHandedOver || this.#clients.size === 0) this.stop()
   }
 
-  /** Without the service socket there is no way back to the clients (US54). */
+  /** Ends all clients, as replies need the socket of the listener (US54). */
   stop(): void {
     if (this.#isStopped) return
     this.#isStopped = true
