@@ -10,7 +10,7 @@ import {
   DescriptorBudget,
   descriptorLimit,
 } from '../../lib/modes/userspace/datapath/descriptors.js'
-import type { DataPathName, ListenerSpec } from '../../lib/modes/userspace/datapath/datapath.js'
+import type { DataPathName, ListenerSpec } from '../../lib/modes/userspace/datapath/data-path.js'
 import { Listeners } from '../../lib/modes/userspace/listeners/listeners.js'
 import { ports, requestBytes } from './services.js'
 

@@ -3,8 +3,8 @@ import { hostPort, isLinkLocal, isUnspecified, parseIp, type IpFamily } from '..
 import type { Derivation, PersistentMap } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
-import type { ListenerSpec, Target } from './datapath/datapath.js'
-import type { NodePortClaim } from './portals/node-port-claims.js'
+import type { ListenerSpec, Target } from './datapath/data-path.js'
+import type { ReservedNodePort } from './portals/reserved-node-ports.js'
 import {
   portalRulesOf,
   type EndpointList,
@@ -13,7 +13,7 @@ import {
 } from './portals/portal-rules.js'
 import type { UserspaceSettings } from './settings.js'
 
-/** What one family of the node should hold: listeners, node-port claims and rules. */
+/** What one family of the node should have: listeners, reserved node ports and rules. */
 export interface UserspacePlan {
   readonly family: IpFamily
   readonly services: PersistentMap<ServicePlan>
@@ -23,27 +23,27 @@ export interface ServicePlan {
   /** `DesiredService.key` */
   readonly key: string
   readonly listeners: readonly ListenerPlan[]
-  /** Held by sockets so that nobody else on the node takes it (US13). */
-  readonly nodePort: NodePortClaim | undefined
-  /** `ip:port` of everything it answers to by UDP: the kernel remembers where packets to them went. */
+  /** Reserved by sockets, so that no other program on the node opens it (US13). */
+  readonly nodePort: ReservedNodePort | undefined
+  /** Every `ip:port` it answers to by UDP. The kernel remembers where packets to them went. */
   readonly udpFrontends: readonly string[]
   readonly rules: readonly PortalRule[]
-  /** Virtual IPs this machine itself has to have, where there are no rules. */
+  /** Virtual IPs that this machine has to have, where there are no rules. */
   readonly addresses: readonly string[]
-  /** Why there is nothing of the above. */
+  /** Why all of the above is empty; undefined when it is not. */
   readonly unsupported: string | undefined
 }
 
 export interface ListenerPlan {
   readonly list: EndpointList
-  /** Its `port` is 0, as who opens it decides, except for a listener on an address of the Service. */
+  /** Its `port` is 0, to be chosen when it opens, except for a listener on an address of the Service. */
   readonly spec: ListenerSpec
 }
 
 /**
- * Plans a family. A service port has one listener for each endpoint list that its policies ask
- * for: the rules know how a packet came in, the listener does not, so the rules choose.
- * `direct` are the families without rules.
+ * Plans a family. A service port has one listener for each endpoint list that its policies need.
+ * The rules choose the listener, because only they know how a packet came in. `direct` are the
+ * families without rules.
  */
 export function userspacePlanner(
   settings: UserspaceSettings,
@@ -64,7 +64,7 @@ export function userspacePlanner(
       udpIdleMs: settings.udpIdleTimeoutMs,
     })
     const planned = services.derive(memory.derivation, (each) => planService(each, memory.facts))
-    // The same plan again tells whoever applies plans that there is nothing to do.
+    // The same reference means that there is nothing to apply.
     if (memory.plan?.services !== planned) memory.plan = { family, services: planned }
     return memory.plan
   }
@@ -111,7 +111,7 @@ function planWithRules(
   facts: Facts,
 ): ServicePlan {
   const { key } = service
-  const { family, claimAddresses } = facts
+  const { family, reserveAddresses } = facts
   const lists = endpointListsOf(service)
   const place = protocol === 'UDP' ? onHostIp(facts) : facts
   return {
@@ -120,7 +120,7 @@ function planWithRules(
     listeners: lists.map((list) => ({
       list,
       spec: listenerSpec(service, protocol, list, facts, {
-        // A listener cannot move: on another address it is another one.
+        // A listener cannot change its address, so each address has its own key.
         key: `${family} ${key} ${list} ${place.listenAddress}`,
         address: place.listenAddress,
         port: 0,
@@ -129,7 +129,7 @@ function planWithRules(
     nodePort:
       service.nodePort === 0
         ? undefined
-        : { family, protocol, port: service.nodePort, addresses: claimAddresses },
+        : { family, protocol, port: service.nodePort, addresses: reserveAddresses },
     udpFrontends: protocol === 'UDP' ? frontendsOf(service, facts) : [],
     rules: portalRulesOf(service, protocol, lists, place),
   }
@@ -174,8 +174,8 @@ function listenerSpec(
 }
 
 /**
- * Decided by the policies, not by today's endpoints, so that a Service that loses its last
- * endpoint keeps its listener and its port.
+ * The lists depend on the policies, not on current endpoints. A Service that loses its last
+ * endpoint therefore keeps its listener and its port.
  */
 function endpointListsOf(service: DesiredService): readonly EndpointList[] {
   const { internalPolicyLocal, externalPolicyLocal, externallyAccessible } = service
@@ -196,13 +196,13 @@ function factsOf(node: NodeView, family: IpFamily, settings: UserspaceSettings):
     nodePortCidrs: node.nodePorts.matchesAll ? undefined : node.nodePorts.cidrs,
     nodePortAddresses: node.nodePorts.addresses,
     bindableAddresses,
-    claimAddresses: node.nodePorts.matchesAll ? undefined : bindableAddresses,
+    reserveAddresses: node.nodePorts.matchesAll ? undefined : bindableAddresses,
     localTraffic: node.localTraffic,
     guardsEachPort: settings.portRange === undefined,
   }
 }
 
-/** The node without the ClusterIPs that this mode itself may have put on one of its devices. */
+/** The node without the ClusterIPs that this mode itself may have added to it. */
 function own({ node, services }: DesiredState): NodeView {
   const virtual = new Set<string>()
   for (const { clusterIp } of services.values()) virtual.add(clusterIp)
@@ -211,9 +211,9 @@ function own({ node, services }: DesiredState): NodeView {
 }
 
 /**
- * The kernel chooses where answers of a wildcard UDP socket come from, and to a program on this
- * node with a second address that is another address than it asked at. So these sockets stand on
- * the node's main address, unless it has none in this family but loopback and link-local ones.
+ * UDP sockets listen on the node's main address. For a socket on the wildcard the kernel chooses
+ * the source address of replies, and programs on a node with several addresses can get another
+ * one than they asked. A node with loopback and link-local addresses only has no main address.
  */
 function onHostIp(facts: NodeFacts): NodeFacts {
   const { hostIp, listensOnWildcard } = facts
@@ -228,7 +228,7 @@ function frontendsOf(service: DesiredService, facts: NodeFacts): readonly string
   return [...virtual, ...facts.nodePortAddresses.map((ip) => hostPort(ip, nodePort))]
 }
 
-/** A link-local address means nothing to a socket that is not told the interface. */
+/** A link-local address also needs an interface, which sockets here do not name. */
 function isScoped(address: string): boolean {
   const ip = parseIp(address)
   return ip?.family === 'IPv6' && isLinkLocal(ip)

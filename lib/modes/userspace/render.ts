@@ -8,17 +8,17 @@ import {
   type RuleSpec,
 } from '../../kernel/iptables.js'
 import type { UserspaceSettings } from './settings.js'
-import { branchOf, type PlacedRule } from './portals/branches.js'
+import { subChainOf, type PlacedRule } from './portals/sub-chains.js'
 import * as names from './names.js'
 import type { ServicePlan, UserspacePlan } from './plan.js'
 import type { EndpointList, PortalRule } from './portals/portal-rules.js'
 
 const { natChains, filterChains } = names
 
-/** The port each listener of a service port got; text, as `render` has only names for them. */
+/** The port of each listener of a service port, as text: `render` has only names for them. */
 export type ProxyPorts = Partial<Readonly<Record<EndpointList, string>>>
 
-/** In `render`, for the ports that are known once the listeners listen. */
+/** The names that `render` uses for ports, which are known only once listeners listen. */
 export const symbolicPorts: ProxyPorts = { cluster: 'PROXY-PORT', local: 'PROXY-PORT-LOCAL' }
 
 /** The jumps into our chains; `prepend` where the original does (US02-US04). */
@@ -36,7 +36,7 @@ export const jumps: readonly (PlacedRule & { readonly prepend: boolean })[] = [
 
 /** Rules that belong to no Service. */
 export function fixedRules(range: UserspaceSettings['portRange']): readonly PlacedRule[] {
-  // Most new connections were redirected: one look, and they are through the guards.
+  // Most new connections were redirected and need not pass the other rules.
   const redirected = rule({ matches: [connectionState('DNAT')], jump: 'RETURN' })
   const direct = { table: 'filter', chain: filterChains.direct } as const
   if (!range) return [{ ...direct, rule: redirected }]
@@ -60,8 +60,8 @@ export function placeRules(rules: readonly PortalRule[], ports: ProxyPorts): Pla
     const target = targetOf(portal, ports)
     if (port === undefined || !target) return []
     const { table, chain, destination } = portal
-    const branch = branchOf(chain, destination, port)
-    return [{ table, chain, branch, rule: ruleOf(portal, port, target) }]
+    const subChain = subChainOf(chain, destination, port)
+    return [{ table, chain, subChain, rule: ruleOf(portal, port, target) }]
   })
 }
 

@@ -5,7 +5,7 @@ import t from 'tap'
 import { KernelError } from '../../../lib/errors.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
-import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath/datapath.js'
+import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath/data-path.js'
 import type { Test } from 'tap'
 
 const host = '127.0.0.1'

@@ -4,7 +4,7 @@ import { connect } from 'node:net'
 import t from 'tap'
 import { AffinityTable } from '../../../lib/modes/userspace/datapath/affinity.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
-import { NodePortClaims } from '../../../lib/modes/userspace/portals/node-port-claims.js'
+import { ReservedNodePorts } from '../../../lib/modes/userspace/portals/reserved-node-ports.js'
 import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { service, state, states, testConfig, testSettings } from '../../support/states.js'
@@ -110,22 +110,22 @@ t.test(
 )
 
 t.test('US13, US14, US15: who holds node ports, and what becomes of strays', async (t) => {
-  const claims = new NodePortClaims()
-  t.teardown(() => claims.close())
-  const claim = {
+  const nodePorts = new ReservedNodePorts()
+  t.teardown(() => nodePorts.close())
+  const nodePort = {
     family: 'IPv4',
     protocol: 'TCP',
     port: 30_080 + (process.pid % 2000),
     addresses: ['127.0.0.1'],
   } as const
-  t.equal(await claims.claim('a', claim), undefined)
-  t.equal(await claims.claim('a', claim), undefined, 'twice by the same')
-  t.match(await claims.claim('b', claim), /is held by a/)
-  claims.release('b', claim)
-  t.match(await claims.claim('b', claim), /is held by a/, 'not theirs to give up')
-  const stray = connect({ host: '127.0.0.1', port: claim.port })
+  t.equal(await nodePorts.reserve('a', nodePort), undefined)
+  t.equal(await nodePorts.reserve('a', nodePort), undefined, 'twice by the same')
+  t.match(await nodePorts.reserve('b', nodePort), /is held by a/)
+  nodePorts.release('b', nodePort)
+  t.match(await nodePorts.reserve('b', nodePort), /is held by a/, 'not theirs to give up')
+  const stray = connect({ host: '127.0.0.1', port: nodePort.port })
   const [error] = (await once(stray, 'error')) as [NodeJS.ErrnoException]
   t.equal(error.code, 'ECONNRESET', 'not left hanging')
-  claims.release('a', claim)
-  t.equal(await claims.claim('b', claim), undefined)
+  nodePorts.release('a', nodePort)
+  t.equal(await nodePorts.reserve('b', nodePort), undefined)
 })

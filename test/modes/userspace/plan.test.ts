@@ -13,7 +13,7 @@ import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { TrafficMeter } from '../../../lib/modes/userspace/listeners/traffic-meter.js'
 import { service, state, states, testSettings } from '../../support/states.js'
-import { endpointChanges, type Target } from '../../../lib/modes/userspace/datapath/datapath.js'
+import { endpointChanges, type Target } from '../../../lib/modes/userspace/datapath/data-path.js'
 import type { UserspaceSettings } from '../../../lib/modes/userspace/settings.js'
 
 const nowhere = {

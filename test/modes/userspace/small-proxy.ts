@@ -6,17 +6,17 @@
 import {
   DescriptorBudget,
   descriptorLimit,
-  waitingSeats,
+  waitingLimit,
 } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
-import type { ListenerSpec } from '../../../lib/modes/userspace/datapath/datapath.js'
+import type { ListenerSpec } from '../../../lib/modes/userspace/datapath/data-path.js'
 
 const [dataPath = 'net', endpoint = ''] = process.argv.slice(2)
 const host = '127.0.0.1'
 const say = (news: object) => process.stdout.write(`${JSON.stringify(news)}\n`)
 
 const limit = descriptorLimit()
-const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingSeats(limit)))
+const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingLimit(limit)))
 const listeners = new Listeners(
   {
     workers: 2,

@@ -1,42 +1,17 @@
 import { cpus } from 'node:os'
-import type { ModeContext } from '../../mode.js'
+import type { Log, ModeContext } from '../../mode.js'
 import type { UserspaceSettings } from '../settings.js'
-import { DescriptorBudget, descriptorLimit, waitingSeats } from '../datapath/descriptors.js'
+import { DescriptorBudget, descriptorLimit, waitingLimit } from '../datapath/descriptors.js'
 import { Listeners } from './listeners.js'
 import type { WorkerReport } from './messages.js'
 import { TrafficMeter } from './traffic-meter.js'
 
-/** The listeners of the live mode; what happens to them goes to the log and the metrics. */
+/** The listeners of the live mode. What happens to them goes to the log and the metrics. */
 export function createListeners(userspace: UserspaceSettings, context: ModeContext): Listeners {
   const { log, meter } = context
   const limit = descriptorLimit()
-  const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingSeats(limit)))
+  const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingLimit(limit)))
   const traffic = new TrafficMeter(meter)
-  const countShortages = () => {
-    const shortages = budget.takeShortages()
-    if (shortages > 0) meter.count('userspace_descriptors_exhausted_total', {}, shortages)
-  }
-  const reported = (report: WorkerReport) => {
-    switch (report.kind) {
-      case 'ready': {
-        const { dataPath, note } = report
-        log.info({ dataPath, ...(note === '' ? {} : { note }) }, 'userspace worker is ready')
-        break
-      }
-      case 'counts':
-        traffic.record(report.counts)
-        countShortages()
-        break
-      case 'access':
-        for (const entry of report.entries) log[userspace.accessLog ?? 'info'](entry, 'connection')
-        break
-      case 'warning': {
-        const { message, repeated } = report
-        countShortages()
-        log.warn(repeated === 0 ? {} : { repeated }, message)
-      }
-    }
-  }
   const options = {
     workers: userspace.workers === 0 ? cpus().length : userspace.workers,
     dataPath: userspace.datapath,
@@ -47,7 +22,12 @@ export function createListeners(userspace: UserspaceSettings, context: ModeConte
     meter,
   }
   return new Listeners(options, {
-    reported,
+    reported: (report) => {
+      if (report.kind === 'counts') traffic.record(report.counts)
+      else logReport(report, log, userspace.accessLog ?? 'info')
+      const shortages = budget.takeShortages()
+      if (shortages > 0) meter.count('userspace_descriptors_exhausted_total', {}, shortages)
+    },
     closed: (key) => {
       traffic.closed(key)
     },
@@ -56,4 +36,23 @@ export function createListeners(userspace: UserspaceSettings, context: ModeConte
       context.resync(reason, { full: true })
     },
   })
+}
+
+function logReport(
+  report: Exclude<WorkerReport, { readonly kind: 'counts' }>,
+  log: Log,
+  accessLevel: 'debug' | 'info' | 'warn',
+): void {
+  switch (report.kind) {
+    case 'ready': {
+      const { dataPath, note } = report
+      log.info({ dataPath, ...(note === '' ? {} : { note }) }, 'userspace worker is ready')
+      break
+    }
+    case 'access':
+      for (const entry of report.entries) log[accessLevel](entry, 'connection')
+      break
+    case 'warning':
+      log.warn(report.repeated === 0 ? {} : { repeated: report.repeated }, report.message)
+  }
 }

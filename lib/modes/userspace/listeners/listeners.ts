@@ -1,4 +1,4 @@
-import { endpointChanges, type EndpointChanges, type ListenerSpec } from '../datapath/datapath.js'
+import { endpointChanges, type EndpointChanges, type ListenerSpec } from '../datapath/data-path.js'
 import type { ListenerChanges, OpenFailure, WorkerReport, WorkerSettings } from './messages.js'
 import type { Meter } from '../../mode.js'
 import { PortAllocator } from './port-allocator.js'
@@ -30,14 +30,14 @@ export interface ListenersObserver {
 }
 
 interface Listener {
-  /** As its worker knows it once all messages are worked off. */
+  /** As its worker has it after all messages sent so far. */
   readonly spec: ListenerSpec
-  /** The port to ask for until it is open, 0 for any. */
+  /** Until it is open the port to ask for, 0 for any. */
   readonly port: number
   readonly isOpen: boolean
 }
 
-/** How often a port of the range that somebody else holds is passed over in one sync. */
+/** How many ports of the range are tried in one sync while other programs hold them. */
 const maxOpenRounds = 16
 
 /**
@@ -91,8 +91,8 @@ export class Listeners {
   }
 
   /**
-   * Lets go of every listener, for another process to go on with. `copy` keeps a socket open that
-   * its worker closes. Established connections stay where they are.
+   * Gives every listener away, for another process to go on with. `copy` keeps a socket open that
+   * its worker closes. Established connections stay in this process.
    */
   async give(copy: (descriptor: number) => number): Promise<readonly GivenListener[]> {
     const keys = [...this.#listeners.keys()]
@@ -110,7 +110,7 @@ export class Listeners {
     return given
   }
 
-  /** Sockets for the next `ensure`, which goes on with them where key and address fit. */
+  /** Sockets for the next `ensure`, which uses them where key and address fit. */
   receive(given: readonly GivenListener[]): void {
     for (const listener of given) this.#given.set(listener.key, listener)
   }
@@ -128,7 +128,7 @@ export class Listeners {
     await Promise.all(this.#threads.map((thread) => thread.drain(graceMs)))
   }
 
-  /** What its worker has to be told of a new spec; nothing while it is not open. */
+  /** The message for its worker about a new spec; none while the listener is not open. */
   #update(spec: ListenerSpec): readonly (readonly [string, EndpointChanges])[] {
     const listener = this.#listeners.get(spec.key)
     if (!listener?.isOpen || listener.spec === spec) return []
@@ -136,7 +136,7 @@ export class Listeners {
     return [[spec.key, endpointChanges(listener.spec.endpoints, spec)]]
   }
 
-  /** Tries other ports of the range while programs that are not ours hold the ones it gave. */
+  /** Opens listeners. A port of the range that another program holds is replaced by the next. */
   async #open(specs: readonly ListenerSpec[]): Promise<readonly OpenFailure[]> {
     const failures: OpenFailure[] = []
     const avoid = new Set<number>()

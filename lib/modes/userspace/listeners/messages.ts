@@ -3,10 +3,10 @@ import type {
   DataPathName,
   EndpointChanges,
   ListenerSpec,
-} from '../datapath/datapath.js'
+} from '../datapath/data-path.js'
 import type { ListenerCounts } from '../datapath/traffic.js'
 
-/** What crosses between the thread that plans and the threads that copy. Plain values only. */
+/** Messages between the thread that plans and the worker threads. Plain values only. */
 
 export interface WorkerSettings {
   readonly dataPath: DataPathName | 'auto'
@@ -58,7 +58,7 @@ export type WorkerAnswer =
     }
   | { readonly kind: 'drained'; readonly id: number }
 
-/** What a worker tells unasked. */
+/** A message that a worker sends without a question. */
 export type WorkerReport =
   | { readonly kind: 'ready'; readonly dataPath: DataPathName; readonly note: string }
   | { readonly kind: 'counts'; readonly counts: readonly ListenerCounts[] }

@@ -16,7 +16,7 @@ type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
 
 export interface WorkerThreadObserver {
   reported(report: WorkerReport): void
-  /** The thread ended, be it by an error or because it was told to. */
+  /** The thread ended, by an error or on request. */
   ended(thread: WorkerThread, reason: string): void
 }
 

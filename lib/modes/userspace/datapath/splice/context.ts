@@ -4,7 +4,7 @@ import { allocateNative } from '../../../../kernel/sockets/native-memory.js'
 import { Pipes } from '../../../../kernel/sockets/pipe.js'
 import { encodeAddress } from '../../../../kernel/sockets/socket-address.js'
 import { Sockets } from '../../../../kernel/sockets/sockets.js'
-import { dialTimeoutsMs, youthMs, type DataPathDeps, type Target } from '../datapath.js'
+import { dialTimeoutsMs, youthMs, type DataPathDeps, type Target } from '../data-path.js'
 import { EventLoop } from './event-loop.js'
 import { scratchBytes, type FlowTools } from './flow.js'
 import { PipePool } from './pipe-pool.js'
@@ -13,7 +13,7 @@ import { UdpClientTable } from '../udp-client-table.js'
 import type { UdpClient } from './udp-client.js'
 import { UdpOutbox } from './udp-outbox.js'
 
-/** A connection, as far as the queues of time-outs know it. */
+/** A connection as the queues of time-outs need it. */
 export interface TimedConnection extends Timed {
   dialTimedOut(): void
   cameOfAge(): void
@@ -26,15 +26,15 @@ export interface SpliceContext {
   readonly loop: EventLoop
   readonly sockets: Sockets
   readonly flowTools: FlowTools
-  /** One per attempt: connections whose endpoint has not answered yet. */
+  /** Connections whose endpoint has not answered yet, by the number of the attempt. */
   readonly dialing: readonly TimeoutQueue<TimedConnection>[]
-  /** Connections too young to be worth the calls that turn keep-alive on. */
+  /** Connections without keep-alive, because most end soon. */
   readonly young: TimeoutQueue<TimedConnection>
   readonly udpClients: UdpClientTable<UdpClient>
-  /** Datagrams from clients, while they are handed on. */
+  /** Datagrams from clients on their way to endpoints. */
   readonly inbox: DatagramBatch
   readonly outbox: UdpOutbox
-  /** The endpoint's address as the kernel wants it. */
+  /** The endpoint's address in the kernel's form. */
   readonly addressOf: (target: Target) => Uint8Array
 }
 

@@ -4,17 +4,17 @@ import type { DescriptorBudget } from '../descriptors.js'
 const lookEveryMs = 50
 
 /**
- * Clients that were accepted while no descriptors were left for their endpoints. Node accepts
- * whether we want it or not, so a few wait here, in order of arrival, each with its own descriptor
- * out of the reserve. Nothing is read from them meanwhile.
+ * Clients that were accepted while no descriptors were left for their endpoints. Node cannot
+ * pause accepting, so some clients wait here in order of arrival, each with its own descriptor out
+ * of the reserve. Nothing is read from them meanwhile.
  */
-export class WaitingRoom {
+export class AdmissionQueue {
   readonly #descriptors: DescriptorBudget
   readonly #admit: (client: Socket) => boolean
   readonly #clients = new Set<Socket>()
   #timer: NodeJS.Timeout | undefined
 
-  /** `admit` answers false while there is still nothing left. */
+  /** `admit` answers false while there are still no descriptors. */
   constructor(descriptors: DescriptorBudget, admit: (client: Socket) => boolean) {
     this.#descriptors = descriptors
     this.#admit = admit
@@ -24,7 +24,7 @@ export class WaitingRoom {
     return this.#clients.size > 0
   }
 
-  /** False when every seat is taken. */
+  /** False when the queue is full. */
   add(client: Socket): boolean {
     if (!this.#descriptors.tryWait()) return false
     this.#clients.add(client)
@@ -34,7 +34,7 @@ export class WaitingRoom {
     return true
   }
 
-  /** Nobody will be admitted any more. */
+  /** Resets all that wait: the listener stops. */
   empty(): void {
     for (const client of this.#clients) client.resetAndDestroy()
   }

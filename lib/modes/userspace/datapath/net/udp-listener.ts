@@ -2,12 +2,12 @@ import { once } from 'node:events'
 import type { RemoteInfo, Socket } from 'node:dgram'
 import { hostPort } from '../../../../state/ip.js'
 import { Balancer } from '../balancer.js'
-import type { DataPathDeps, ListenerSpec, EndpointChanges } from '../datapath.js'
-import type { Listener } from '../listener.js'
-import { descriptorOf, stopReceiving } from './socket-descriptor.js'
+import type { DataPathDeps, ListenerSpec, EndpointChanges } from '../data-path.js'
+import type { Listener } from '../data-path.js'
+import { createLiteralSocket, descriptorOf, stopReceiving } from './node-sockets.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { UdpClientTable } from '../udp-client-table.js'
-import { createLiteralSocket, UdpClient } from './udp-clients.js'
+import { UdpClient } from './udp-client.js'
 
 /** One UDP service socket: receives from clients, and answers them from the same port (US50). */
 export class UdpListener implements Listener {
@@ -38,7 +38,7 @@ export class UdpListener implements Listener {
   }
 
   async listen(): Promise<number> {
-    // Asked first: without a resolver in between it listens before `bind` returns.
+    // Before `bind`: without a resolver the socket listens before `bind` returns.
     const listening = once(this.#socket, 'listening')
     const { address, port, descriptor } = this.#spec
     this.#socket.bind(descriptor === undefined ? { address, port } : { fd: descriptor })
@@ -48,12 +48,12 @@ export class UdpListener implements Listener {
       this.#socket.close()
       throw error
     }
-    // A reply that could not be sent is lost, as datagrams may be.
+    // A reply that cannot be sent is lost, which is allowed for datagrams.
     this.#socket.on('error', () => undefined)
     return this.#socket.address().port
   }
 
-  /** Clients of endpoints that left are released, unless those still serve (US53, E21). */
+  /** Ends clients of removed endpoints, unless these still serve (US53, E21). */
   update(changes: EndpointChanges): void {
     this.#balancer.update(changes)
     const serving = new Set(changes.servingKeys)
@@ -68,7 +68,7 @@ export class UdpListener implements Listener {
     if (!this.#isHandedOver || this.#clients.size === 0) this.stop()
   }
 
-  /** Without the service socket there is no way back to the clients (US54). */
+  /** Ends all clients, as replies need the socket of the listener (US54). */
   stop(): void {
     if (this.#isStopped) return
     this.#isStopped = true

@@ -1,10 +1,11 @@
-import { createSocket, type Socket } from 'node:dgram'
-import type { Target } from '../datapath.js'
+import type { Socket } from 'node:dgram'
+import type { Target } from '../data-path.js'
+import { createLiteralSocket } from './node-sockets.js'
 import type { TableClient } from '../udp-client-table.js'
 
 /**
- * One address that sent datagrams, and the connected socket that stands for it at the endpoint
- * (US50): replies find their way back because only the endpoint can send to that socket.
+ * One client address, and the socket that is connected to its endpoint (US50). Only the endpoint
+ * can send to that socket, so whatever it receives is a reply to this client.
  */
 export class UdpClient implements TableClient<UdpClient> {
   older: UdpClient | undefined
@@ -36,7 +37,7 @@ export class UdpClient implements TableClient<UdpClient> {
       this.bytesToClient += datagram.length
       options.reply(this, datagram)
     })
-    // ECONNREFUSED is how a dead endpoint shows: the next datagram finds another one (US53).
+    // ECONNREFUSED means that the endpoint is gone: the next datagram finds another one (US53).
     this.#socket.on('error', (error: NodeJS.ErrnoException) => this.end(error.code ?? 'error'))
     this.#socket.connect(options.target.port, options.target.ip, () => this.#connected())
   }
@@ -73,18 +74,4 @@ export interface UdpClientOptions {
   readonly ended: (client: UdpClient, reason: string) => void
 }
 
-/** A socket for addresses only: node:dgram would otherwise ask the resolver for each datagram. */
-export function createLiteralSocket(ip: string): Socket {
-  const family = ip.includes(':') ? 6 : 4
-  return createSocket({
-    type: family === 6 ? 'udp6' : 'udp4',
-    ipv6Only: family === 6,
-    recvBufferSize: socketBufferBytes,
-    sendBufferSize: socketBufferBytes,
-    lookup: (host, _options, done) => done(null, host, family),
-  })
-}
-
 const maxEarly = 64
-/** Room for a burst; the kernel caps it at net.core.{r,w}mem_max. */
-const socketBufferBytes = 1 << 20

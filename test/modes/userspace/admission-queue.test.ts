@@ -3,29 +3,29 @@ import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
-import { WaitingRoom } from '../../../lib/modes/userspace/datapath/net/waiting-room.js'
+import { AdmissionQueue } from '../../../lib/modes/userspace/datapath/net/admission-queue.js'
 
-t.test('seats are few, and free again when somebody leaves or is let in', async (t) => {
+t.test('places are few, and free again when a client leaves or is admitted', async (t) => {
   const budget = new DescriptorBudget(DescriptorBudget.allocate(0, 1))
   let isOpen = false
   const admitted: Socket[] = []
-  const room = new WaitingRoom(budget, (client) => isOpen && admitted.push(client) > 0)
+  const queue = new AdmissionQueue(budget, (client) => isOpen && admitted.push(client) > 0)
   const [a, b, c] = [new Socket(), new Socket(), new Socket()]
-  t.ok(room.add(a))
-  t.notOk(room.add(b), 'one seat')
+  t.ok(queue.add(a))
+  t.notOk(queue.add(b), 'there is one place')
   a.destroy()
   await once(a, 'close')
-  t.notOk(room.hasClients)
-  t.ok(room.add(b))
+  t.notOk(queue.hasClients)
+  t.ok(queue.add(b))
   isOpen = true
   while (admitted.length === 0) await sleep(10)
   t.same(admitted, [b])
-  t.notOk(room.hasClients)
+  t.notOk(queue.hasClients)
   isOpen = false
-  t.ok(room.add(c))
+  t.ok(queue.add(c))
   // Not `once`: these sockets were never connected, and resetting one is an error as well.
   const closed = new Promise((resolve) => c.once('close', resolve))
-  room.empty()
+  queue.empty()
   await closed
-  t.notOk(room.hasClients)
+  t.notOk(queue.hasClients)
 })

@@ -2,9 +2,10 @@ import type { DescriptorBudget } from './descriptors.js'
 import type { ListenerCounts } from './traffic.js'
 
 /**
- * What copies the bytes. A data path lives in one worker thread and owns the listeners
- * of that worker; nothing of it is shared, except the budget of descriptors. There are two:
- * `net` on Node's own sockets, and `splice` on raw descriptors. Both behave the same.
+ * A data path copies bytes between clients and endpoints. It lives in one worker thread and owns
+ * the listeners of that worker. Workers share nothing but the budget of descriptors. There are
+ * two data paths: `net` on Node's own sockets, and `splice` on raw descriptors. Both behave the
+ * same.
  */
 export interface DataPath {
   readonly name: DataPathName
@@ -13,15 +14,15 @@ export interface DataPath {
    * such as EADDRINUSE; nothing is left behind then.
    */
   open(spec: ListenerSpec): Promise<number>
-  /** The number of the listener's socket, for whoever takes it over; undefined when unknown. */
+  /** The number of the listener's socket, for a take-over; undefined when unknown. */
   descriptorOf(key: string): number | undefined
   /** New endpoints or affinity for an open listener; its socket and port stay. */
   update(key: string, changes: EndpointChanges): void
   /** Stops listening. TCP connections live on (US45); UDP clients end with their socket (US54). */
-  close(key: string): Promise<void>
+  close(key: string): void
   /**
-   * As `close`, for a listener whose socket another process holds as well: UDP clients keep it
-   * for the answers they wait for, until they are idle.
+   * Like `close`, for a listener whose socket another process has too. It stays open until UDP
+   * clients have their answers and are idle.
    */
   handOver(key: string): void
   /**
@@ -29,13 +30,30 @@ export interface DataPath {
    * Resolves when no connection is left.
    */
   drain(graceMs: number): Promise<void>
-  /** What happened since the last call, for listeners with news. */
+  /** What happened since the last call, for listeners where something did. */
   takeCounts(): readonly ListenerCounts[]
 }
 
 export type DataPathName = 'net' | 'splice'
 
-/** Everything one listener has to know. A plain value: it crosses to the worker as a message. */
+/** One open listener of either data path and protocol. */
+export interface Listener {
+  listen(): Promise<number>
+  update(changes: EndpointChanges): void
+  /** Stops listening; connections go on. */
+  stop(): void
+  /** Stops listening, but keeps the socket open while a UDP client needs it for an answer. */
+  handOver(): void
+  /** Ends the connections that are left. */
+  cut(): void
+  /** Resolves when it has stopped and no connection is left. */
+  readonly idle: Promise<void>
+  /** Of its socket; undefined when unknown. */
+  readonly descriptor: number | undefined
+  takeCounts(): ListenerCounts | undefined
+}
+
+/** Everything one listener has to know. A plain value, which is sent to the worker. */
 export interface ListenerSpec extends EndpointChoice {
   /** Unique on the node: family, service port and endpoint list. */
   readonly key: string
@@ -46,7 +64,7 @@ export interface ListenerSpec extends EndpointChoice {
   readonly address: string
   /** 0: the kernel picks (US31). */
   readonly port: number
-  /** An open socket to go on with, instead of a new one; it belongs to the data path from then on. */
+  /** An open socket to use instead of a new one; it then belongs to the data path. */
   readonly descriptor?: number
   /** Idle time after which a UDP client is forgotten (US51). */
   readonly udpIdleMs: number
@@ -54,11 +72,11 @@ export interface ListenerSpec extends EndpointChoice {
 
 /** The part of a listener's spec that changes while it is open. */
 export interface EndpointChoice {
-  /** Empty: a connection that gets here nevertheless is reset at once (US43). */
+  /** Without endpoints a connection is reset at once (US43). */
   readonly endpoints: readonly Target[]
   /**
-   * Keys of endpoints whose UDP clients stay although new ones are not sent there: terminating,
-   * but serving (E21). Clients of any other endpoint that left are released (US53).
+   * Keys of endpoints that are terminating but still serving (E21). Their UDP clients stay,
+   * although new ones are sent elsewhere. Clients of other removed endpoints are ended (US53).
    */
   readonly servingKeys: readonly string[]
   /** ClientIP affinity (S21, US62); undefined means none. */
@@ -66,8 +84,8 @@ export interface EndpointChoice {
 }
 
 /**
- * What leads from one choice of endpoints to the next. It crosses to the worker instead of the
- * whole choice, so that its work, too, is as long as the change and not as the list.
+ * The difference between two choices of endpoints. The worker gets it instead of the whole
+ * choice, so that its work depends on the size of the change and not of the list.
  */
 export interface EndpointChanges extends Omit<EndpointChoice, 'endpoints'> {
   /** Keys of endpoints. */
@@ -75,7 +93,7 @@ export interface EndpointChanges extends Omit<EndpointChoice, 'endpoints'> {
   readonly added: readonly Target[]
 }
 
-/** An endpoint as far as a data path needs it. */
+/** An endpoint as a data path needs it. */
 export interface Target {
   /** `ip:port` or `[ip]:port`. */
   readonly key: string
@@ -90,7 +108,7 @@ export interface DataPathDeps {
   readonly random: () => number
   readonly descriptors: DescriptorBudget
   readonly passiveHealth: boolean
-  /** Called at the end of every connection; undefined when nobody wants to know. */
+  /** Called at the end of every connection; undefined without an access log. */
   readonly accessLog: ((entry: AccessEntry) => void) | undefined
   /** Rare events that an operator has to see, such as running out of descriptors. */
   readonly warn: (message: string) => void
@@ -112,16 +130,16 @@ export interface AccessEntry {
   readonly end: string
 }
 
-/** How long each attempt to reach an endpoint may take; every attempt takes the next one (US40). */
+/** How long the first, second, third and fourth attempt to reach an endpoint may take (US40). */
 export const dialTimeoutsMs: readonly number[] = [250, 500, 1000, 2000]
 
-/** Peers that vanished without a word are found out after this, which the original never did. */
+/** After this silence keep-alive asks whether a peer still exists; the original never asked. */
 export const keepAliveDelayMs = 60_000
 
-/** Most connections end sooner, and are spared the calls that turn keep-alive on. */
+/** Keep-alive is turned on at this age. Most connections end sooner and save the calls. */
 export const youthMs = 15_000
 
-/** UDP clients one worker remembers; the one idle longest makes room for a new one. */
+/** UDP clients that one worker remembers; a new one replaces the one that is idle longest. */
 export const maxUdpClients = 8192
 
 /** The kernel caps it at net.core.somaxconn. */
@@ -131,7 +149,7 @@ export function endpointChanges(
   before: readonly Target[],
   { endpoints, servingKeys, affinityMs }: EndpointChoice,
 ): EndpointChanges {
-  // Most changes are in one place of a list that is else the same.
+  // Most changes are in one place of the list; its head and tail are the same.
   const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
   const shorter = Math.min(before.length, endpoints.length)
   let head = 0

@@ -6,36 +6,36 @@ import type { Log } from '../../mode.js'
 import type { UserspaceSettings } from '../settings.js'
 import type { Links } from '../../../kernel/links.js'
 import { AddressPortals, removeAddresses } from './address-portals.js'
-import { Portals } from './portals.js'
+import { IptablesPortals } from './iptables-portals.js'
 import { fixedRules } from '../render.js'
 import type { UdpFlowCleaner } from './udp-flow-cleaner.js'
-import type { Ways } from './ways.js'
+import type { Portals } from './portals.js'
 
-export type WaysByFamily = ReadonlyMap<IpFamily, Ways>
+export type PortalsByFamily = ReadonlyMap<IpFamily, Portals>
 
-/** Rules where iptables works; addresses of this machine where they were asked for or must do. */
-export async function openWays(
+/** Rules where iptables works, else addresses of this machine, unless the settings choose. */
+export async function openPortals(
   settings: UserspaceSettings,
   families: readonly IpFamily[],
   log: Log,
   run?: Run,
-): Promise<WaysByFamily> {
-  const ways = await Promise.all(
+): Promise<PortalsByFamily> {
+  const portals = await Promise.all(
     families.map(async (family) => {
       const opened = await openFamily(family, { settings, log, run })
       return [family, opened] as const
     }),
   )
-  return new Map(ways)
+  return new Map(portals)
 }
 
 async function openFamily(
   family: IpFamily,
   { settings, log, run }: { settings: UserspaceSettings; log: Log; run: Run | undefined },
-): Promise<Ways> {
+): Promise<Portals> {
   if (settings.portals !== 'addresses') {
     try {
-      return new Portals(await openIptables(family, run), {
+      return new IptablesPortals(await openIptables(family, run), {
         fixed: fixedRules(settings.portRange),
         guardsEachPort: settings.portRange === undefined,
       })
@@ -44,25 +44,25 @@ async function openFamily(
       log.warn(
         { family, reason: messageOf(error) },
         'iptables cannot be used: Services are served at addresses of this machine, to its programs ' +
-          'and to pods whose packets pass it; other machines do not find them there',
+          'and to pods that route through it; other machines cannot reach them',
       )
     }
   }
   return new AddressPortals(family, { openLinks, log })
 }
 
-/** Removes rules of this mode, whoever has left them; where iptables is missing there are none. */
+/** Removes all rules of this mode, also those of earlier runs. Without iptables there are none. */
 export async function removeRules(family: IpFamily, flows: UdpFlowCleaner, run?: Run) {
   try {
     const iptables = await openIptables(family, run)
-    const ports = await new Portals(iptables, { fixed: [], guardsEachPort: true }).remove()
+    const ports = await new IptablesPortals(iptables, { fixed: [], guardsEachPort: true }).remove()
     await flows.forget(family, ports)
   } catch (error) {
     if (!isMissing(error)) throw error
   }
 }
 
-/** Removes addresses that this mode has put on this machine, whoever has left them. */
+/** Removes all addresses that this mode has added to this machine, also in earlier runs. */
 export async function removeAddressesOf(families: readonly IpFamily[], log: Log): Promise<void> {
   await withLinks(async (links) => {
     for (const family of families) {
@@ -82,22 +82,22 @@ export async function withLinks<T>(use: (links: Links) => Promise<T>): Promise<T
   }
 }
 
-/** It speaks netlink through koffi, which not every node can load, and loopback addresses do without. */
+/** Loaded late: it needs koffi, which not every node can load, and loopback addresses need neither. */
 async function openLinks(): Promise<Links> {
   return new (await import('../../../kernel/links.js')).Links()
 }
 
-/** What this mode's rules are made of beyond the simplest. */
+/** Rules with the extensions that this mode needs. */
 const needed = [
   ['nat', rule({ protocol: 'tcp', jump: 'REDIRECT' })],
   ['filter', rule({ matches: [connectionState('DNAT')] })],
 ] as const
 
-/** Throws KernelError where iptables is missing, refuses to be looked at, or lacks what we need. */
+/** Throws KernelError where iptables is missing, may not be used, or lacks an extension we need. */
 export async function openIptables(family: IpFamily, run?: Run): Promise<Iptables> {
   try {
     const iptables = await Iptables.open({ family, ...(run ? { run } : {}) })
-    // Without the right to use it the programs are there all the same.
+    // The programs exist even where this process has no right to use them.
     await iptables.check()
     const batch = new Batch()
     for (const [table, wanted] of needed) {
@@ -110,7 +110,7 @@ export async function openIptables(family: IpFamily, run?: Run): Promise<Iptable
   }
 }
 
-/** What `auto` comes to on this machine. Who may not look at rules cannot tell, and gets them explained. */
+/** What `auto` means on this machine; `iptables` where this process may not look at rules. */
 export async function settledPortals(
   portals: UserspaceSettings['portals'],
   family: IpFamily,
@@ -125,7 +125,7 @@ export async function settledPortals(
   }
 }
 
-/** A lock that somebody holds, or a time-out, is no reason to serve less for good. */
+/** Whether iptables will never work here. A held lock or a time-out passes. */
 export function isMissing(error: unknown): boolean {
   return error instanceof KernelError && missing.has(error.kind)
 }
@@ -136,5 +136,5 @@ const missing: ReadonlySet<KernelErrorKind> = new Set([
   'unsupported',
   'invalid',
 ])
-/** Only ever tested, never made. */
+/** A chain that is only tested, never created. */
 const probeChain = 'KUBE-PORTALS-PROBE'

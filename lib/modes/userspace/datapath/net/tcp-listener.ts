@@ -2,22 +2,22 @@ import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Balancer } from '../balancer.js'
-import { dialTimeoutsMs, listenBacklog, type EndpointChanges } from '../datapath.js'
+import { dialTimeoutsMs, listenBacklog, type EndpointChanges } from '../data-path.js'
 import { shortageAdvice } from '../descriptors.js'
-import type { DataPathDeps, ListenerSpec, Target } from '../datapath.js'
-import type { Listener } from '../listener.js'
-import { descriptorOf } from './socket-descriptor.js'
+import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
+import type { Listener } from '../data-path.js'
+import { descriptorOf } from './node-sockets.js'
 import { dialTcp, TcpConnection } from './tcp-connection.js'
 import type { TimeoutQueue } from '../timeout-queue.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
-import { WaitingRoom } from './waiting-room.js'
+import { AdmissionQueue } from './admission-queue.js'
 
 /** The client's socket and the endpoint's. */
 const descriptorsPerConnection = 2
 
 const shortagePauseMs = 50
 
-/** Our own shortage, not the endpoint's fault: another endpoint would not help. */
+/** Errors because this process is short of something; another endpoint would not help. */
 const localShortages: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM'])
 
 /** One listening TCP socket and the connections that came through it. */
@@ -29,7 +29,7 @@ export class TcpListener implements Listener {
   readonly #server: Server
   readonly #traffic = new ListenerTraffic()
   readonly #connections = new Set<TcpConnection>()
-  readonly #waiting: WaitingRoom
+  readonly #waiting: AdmissionQueue
   #isStopped = false
   readonly idle: Promise<void>
   #becomeIdle: () => void = () => undefined
@@ -40,15 +40,15 @@ export class TcpListener implements Listener {
     this.#young = young
     this.#balancer = new Balancer(deps, spec)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
-    this.#waiting = new WaitingRoom(deps.descriptors, (client) => {
+    this.#waiting = new AdmissionQueue(deps.descriptors, (client) => {
       if (!deps.descriptors.tryTake(descriptorsPerConnection)) return false
       this.#admit(client)
       return true
     })
     this.#server = createServer({
-      // One side may finish sending while the other goes on (US44).
+      // One side may end its sending while the other goes on (US44).
       allowHalfOpen: true,
-      // What the client sends before an endpoint has answered waits in the kernel.
+      // The kernel keeps what the client sends until an endpoint has answered.
       pauseOnConnect: true,
       noDelay: true,
     })
@@ -97,7 +97,7 @@ export class TcpListener implements Listener {
     return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.has(endpoint))
   }
 
-  /** Never waits: while one client's endpoint is being dialed, others are accepted (US42). */
+  /** Does not wait for the dial, so that other clients are accepted meanwhile (US42). */
   #accept(client: Socket): void {
     const { descriptors, warn } = this.#deps
     if (!this.#waiting.hasClients && descriptors.tryTake(descriptorsPerConnection)) {
@@ -111,7 +111,7 @@ export class TcpListener implements Listener {
     client.resetAndDestroy()
   }
 
-  /** Its descriptors are taken. */
+  /** The descriptors of the connection are already taken. */
   #admit(client: Socket): void {
     const { now, accessLog } = this.#deps
     const connection = new TcpConnection(client, now(), accessLog !== undefined)
@@ -125,7 +125,7 @@ export class TcpListener implements Listener {
     void this.#serve(connection)
   }
 
-  /** Finds an endpoint that answers, then lets the bytes flow. */
+  /** Finds an endpoint that answers, then connects both sides. */
   async #serve(connection: TcpConnection): Promise<void> {
     const { client } = connection
     const address = this.#balancer.usesAffinity ? (client.remoteAddress ?? '') : ''
@@ -152,7 +152,7 @@ export class TcpListener implements Listener {
     client.resetAndDestroy()
   }
 
-  /** The client has its descriptor; while there is none for the endpoint, it waits. */
+  /** The client waits while there is no descriptor for the endpoint's socket. */
   async #dial(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
     const { descriptors, warn } = this.#deps
     for (;;) {
