@@ -1,7 +1,7 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { cleanupAll } from './cleanup.js'
 import { IptablesPlanner } from './plan.js'
-import { readDifferences } from './differences-read.js'
+import { readDifferences } from './differences.js'
 import { messageOf } from '../../errors.js'
 import { openChannel } from '../../kernel/netlink/channel.js'
 import { openFamilies, type KernelFacts, type OpenDeps, type Opened } from './open.js'

@@ -15,7 +15,7 @@ import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { probeDefaults, probeNftables } from './probe.js'
-import type { Difference } from '../difference.js'
+import { missingPlace, type Difference } from '../difference.js'
 import { renderChanges, renderPlan } from './render.js'
 
 const bothFamilies = ['IPv4', 'IPv6'] as const
@@ -82,8 +82,8 @@ export const mode: ModeDefinition = {
       return differences
     } catch (error) {
       if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
-      const where = `table ${nftFamilyOf(state.family)} ${tableName}`
-      return [{ where, expected: 'the table', found: undefined, owner: '' }]
+      const name = `${nftFamilyOf(state.family)} ${tableName}`
+      return [missingPlace({ kind: 'table', name }, '')]
     } finally {
       netlink.close()
     }
