@@ -9,7 +9,7 @@ import { trackerSettings } from '../../config/tracker-settings.js'
 import { TrackerSink } from '../../sources/tracker-sink.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Place } from '../world/topology.js'
-import type { ModeName, ModeSettings } from '../../modes/mode.js'
+import type { ModeName, ModeSettings, PlanLine } from '../../modes/mode.js'
 import type { ObjectKind } from '../../sources/source.js'
 import { pathView } from '../../page/path-view.js'
 import { ownLines } from '../../page/rule-lines.js'
@@ -59,7 +59,7 @@ export async function rulesOf(
   state: DesiredState,
   mode: ModeName,
   { site, scheduler }: { readonly site: Site; readonly scheduler: string },
-): Promise<readonly string[]> {
+): Promise<readonly PlanLine[]> {
   const definition = await modeLoaders[mode]?.()
   if (!definition || state.services.size === 0) return []
   return ownLines(definition.planner(settingsOf(mode, site, scheduler)), state)

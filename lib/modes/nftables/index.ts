@@ -16,7 +16,7 @@ import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { probeDefaults, probeNftables } from './probe.js'
 import { missingPlace, type Difference } from '../difference.js'
-import { renderChanges, renderPlan } from './render.js'
+import { planLines, renderChanges, renderPlan } from './render.js'
 
 const bothFamilies = ['IPv4', 'IPv6'] as const
 
@@ -156,7 +156,7 @@ function monitored(settings: ModeSettings, context: ModeContext): Watcher {
 }
 
 function planner(settings: ModeSettings): Planner<NftablesPlan> {
-  return { plan: nftablesPlanner(settings), render: renderPlan, renderChanges }
+  return { plan: nftablesPlanner(settings), render: renderPlan, lines: planLines, renderChanges }
 }
 
 function refuseMissing(findings: readonly Finding[]): void {
