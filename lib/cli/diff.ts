@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { ConfigError, KernelError, messageOf, SourceError } from '../errors.js'
-import { differencesText, type FamilyDifferences } from '../inspect/diff-text.js'
+import { differencesJson, differencesText, type FamilyDifferences } from '../inspect/diff-text.js'
 import { addNodeOptions, seeNode, type NodeFlags } from './seen-node.js'
 import { modeLoaders } from '../modes/registry.js'
 import type { ModeDefinition } from '../modes/mode.js'
@@ -36,7 +36,7 @@ async function diff(flags: NodeFlags & { readonly json?: boolean }): Promise<voi
   }
   process.stdout.write(
     flags.json === true
-      ? `${JSON.stringify({ mode, families }, undefined, 2)}\n`
+      ? `${JSON.stringify(differencesJson(mode, families), undefined, 2)}\n`
       : differencesText(mode, families),
   )
   if (families.some(({ differences }) => differences.length > 0)) process.exitCode = 1

@@ -9,6 +9,7 @@ import { readConfiguration } from './configuration.js'
 import { readManifestStates } from './node-states.js'
 import { addNodeOptions, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { understand, type Question } from '../inspect/explain/question.js'
+import { whereText, type Hop } from '../inspect/explain/packet.js'
 import type { ModeDefinition } from '../modes/mode.js'
 import type { Protocol } from '../state/names.js'
 
@@ -98,12 +99,16 @@ function forPrograms(question: Question, explanation: Explanation) {
   const { packet, sender, service } = question
   const { mode, ways, endpoints, live, notAsked } = explanation
   const shown = (list: Explanation['ways']) =>
-    list.map((way) => ({ ...way, verdict: verdictOf(way) }))
+    list.map((way) => ({ ...way, hops: way.hops.map(plainHop), verdict: verdictOf(way) }))
   return {
     ...{ mode, sender, service: service?.portName, packet, endpoints, ways: shown(ways) },
     ...(live ? { live: shown(live) } : {}),
     ...(notAsked === '' ? {} : { notAsked }),
   }
+}
+
+function plainHop({ path, rule, why, into, notes }: Hop) {
+  return { where: whereText(path), rule, why, into: into?.name, notes }
 }
 
 /** A node that exists nowhere, in front of manifests. */

@@ -1,4 +1,5 @@
 import t from 'tap'
+import { placeText } from '../../lib/kernel/place.js'
 import { ipvsDifferences } from '../../lib/modes/ipvs/differences.js'
 import { ipvsPlanner } from '../../lib/modes/ipvs/plan.js'
 import { setNameOf, setNames, setOf } from '../../lib/modes/ipvs/names.js'
@@ -50,8 +51,8 @@ t.test(
     const { tables, ...view } = kernelOf(plan)
     const compare = (saved = tables) =>
       ipvsDifferences(plan, { view, tables: saved, excluded: [] }).map(
-        ({ where, expected = '', found = '', owner }) =>
-          [where, expected, found, owner].join(' | '),
+        ({ place, expected = '', found = '', owner }) =>
+          [placeText(place), expected, found, owner].join(' | '),
       )
     t.same(compare(), [], 'as planned')
 

@@ -77,9 +77,8 @@ export function explainPacket(
       // whoever sends to this machine.
       if (config.userspace.portals === 'addresses') return walkListeners(plan, state, packet, lacks)
       const ruleset = userspaceRuleset(plan)
-      const symbol = (text: string) => text.replace(/\b1\d{5}\b/g, 'PROXY-PORT')
-      const has = iptablesPresent(ruleset.rules, (place, text) => lacks(place, symbol(text)))
-      return walkUserspace({ ...ruleset, rules: has }, packet, node)
+      const rules = iptablesPresent(ruleset.rules, lacks)
+      return walkUserspace({ ...ruleset, rules }, packet, node)
     }
   }
 }

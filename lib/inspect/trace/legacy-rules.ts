@@ -1,6 +1,6 @@
 import { KernelError } from '../../errors.js'
 import { packetHeader } from './packet-header.js'
-import { splitArguments, type Iptables, type SavedTable } from '../../kernel/iptables.js'
+import { parseRule, type Iptables, type SavedTable } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { LoggedPacket } from '../../kernel/packet-log.js'
 import type { TraceEvent } from './events.js'
@@ -87,11 +87,10 @@ export class LegacyRules {
   }
 
   #verdictOf(table: string, rule: string): string {
-    const args = splitArguments(rule)
-    const at = args.findIndex((option) => option === '-j' || option === '-g')
-    const target = at < 0 ? '' : (args[at + 1] ?? '')
+    const { jump, goto = '' } = parseRule(rule)
+    const target = jump ?? goto
     if (chainOf(this.#tables, table, target)) {
-      return `${args[at] === '-g' ? 'goto' : 'jump'} ${target}`
+      return `${jump === undefined ? 'goto' : 'jump'} ${target}`
     }
     return verdicts[target] ?? 'continue'
   }

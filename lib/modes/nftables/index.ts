@@ -17,8 +17,8 @@ import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { probeDefaults, probeNftables } from './probe.js'
-import type { Difference } from '../difference.js'
-import { renderChanges, renderPlan } from './render.js'
+import { missingPlace, type Difference } from '../difference.js'
+import { planLines, renderChanges, renderPlan } from './render.js'
 import { nftablesSettings, type NftablesSettings } from './settings.js'
 
 const bothFamilies = ['IPv4', 'IPv6'] as const
@@ -90,8 +90,8 @@ export const mode: ModeDefinition = {
       return differences
     } catch (error) {
       if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
-      const where = `table ${nftFamilyOf(state.family)} ${tableName}`
-      return [{ where, expected: 'the table', found: undefined, owner: '' }]
+      const name = `${nftFamilyOf(state.family)} ${tableName}`
+      return [missingPlace({ kind: 'table', name }, '')]
     } finally {
       netlink.close()
     }
@@ -161,7 +161,7 @@ function monitored(tables: readonly TableName[], context: ModeContext): Watcher 
 }
 
 function planner(settings: NftablesSettings): Planner<NftablesPlan> {
-  return { plan: nftablesPlanner(settings), render: renderPlan, renderChanges }
+  return { plan: nftablesPlanner(settings), render: renderPlan, lines: planLines, renderChanges }
 }
 
 function refuseMissing(findings: readonly Finding[]): void {

@@ -1,5 +1,5 @@
 import { KernelError } from '../../errors.js'
-import { wholeChain } from '../difference.js'
+import { placeText } from '../../kernel/place.js'
 import { nftablesDifferences, type ComparisonDeps } from './differences.js'
 import type { NftablesPlan } from './plan.js'
 
@@ -15,9 +15,10 @@ export async function differenceFrom(
 ): Promise<string | undefined> {
   try {
     for await (const difference of nftablesDifferences(plan, deps)) {
-      const { where, expected, found, isHarmless = false } = difference
+      const { place, expected, found, isHarmless = false, isWhole = false } = difference
+      const where = placeText(place)
       if (isHarmless) return undefined
-      if (expected === wholeChain) return `${where} is missing`
+      if (isWhole) return `${where} is missing`
       if (expected === undefined) return `${where} has more than it should: ${found ?? ''}`
       return `${where} lacks ${expected}`
     }
