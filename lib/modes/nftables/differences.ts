@@ -2,7 +2,7 @@ import type { ListedRule, RulesetReader } from '../../kernel/nftables/reader.js'
 import { ruleText, targetText, verdictText } from '../../kernel/nftables/text-statements.js'
 import type { Chain, Element, NftSet } from '../../kernel/nftables/model.js'
 import { ownerText, wholeChain, type Difference } from '../difference.js'
-import { elementsWith, winnerOf } from './claims.js'
+import { elementsWith } from './elements.js'
 import type { NftablesPlan } from './plan.js'
 
 export interface ComparisonDeps {
@@ -101,11 +101,10 @@ async function* elementDifferences(
   const listed = new Map<string, Awaited<ReturnType<RulesetReader['elements']>>>()
   for (const set of present) listed.set(set.name, await reader.elements(plan.table, set))
   let compared = 0
-  for (const claims of plan.claims.values()) {
-    const winner = winnerOf(claims)
-    if (!winner) continue
-    const owner = ownerText(winner.owner)
-    for (const element of elementsWith(winner)) {
+  for (const [first] of plan.requests.values()) {
+    if (!first) continue
+    const owner = ownerText(first.owner)
+    for (const element of elementsWith(first)) {
       const { set } = element
       const ofSet = wanted.get(set.name) ?? []
       ofSet.push(element)
