@@ -5,7 +5,7 @@ import {
   placeRules,
   symbolicPorts,
 } from '../../modes/userspace/render.js'
-import { elementsWith, winnerOf } from '../../modes/nftables/claims.js'
+import { elementsWith } from '../../modes/nftables/elements.js'
 import { elementId } from '../../modes/nftables/part.js'
 import { setNameOf, setNames, setOf } from '../../modes/ipvs/names.js'
 import {
@@ -18,7 +18,6 @@ import {
 import { chainPlace, elementText, setPlace } from '../../modes/nftables/differences.js'
 import { chainIn, placeId, type Item, type Place } from '../../kernel/place.js'
 import { ruleText } from '../../kernel/nftables/text-statements.js'
-import { winnerOf as resourceOf } from '../../modes/ipvs/claims.js'
 import type { Chain, Element } from '../../kernel/nftables/model.js'
 import type { IptablesPlan } from '../../modes/iptables/plan.js'
 import type { IptablesRuleset, PlannedChain } from './iptables-walk.js'
@@ -94,16 +93,15 @@ export function nftablesRuleset(plan: NftablesPlan): NftablesRuleset {
   for (const part of plan.parts.values())
     for (const chain of part.chains) chains.set(chain.name, chain)
   const elements = new Map<string, Element>()
-  for (const claims of plan.claims.values()) {
-    const winner = winnerOf(claims)
-    if (!winner) continue
-    for (const element of elementsWith(winner)) elements.set(elementId(element), element)
+  for (const [first] of plan.requests.values()) {
+    if (!first) continue
+    for (const element of elementsWith(first)) elements.set(elementId(element), element)
   }
   return { family: plan.table.family, chains, elements }
 }
 
-/** Fixed rules, and what the claims put into sets, virtual servers and the dummy device. */
-export function ipvsRuleset({ family, chains, claims }: IpvsPlan): IpvsRuleset {
+/** Fixed rules, and what the Services put into sets, virtual servers and the dummy device. */
+export function ipvsRuleset({ family, chains, requests }: IpvsPlan): IpvsRuleset {
   const rules: Collected = new Map()
   for (const { table, chain, rule } of [...chains.jumps, ...chains.rules]) {
     append(rules, table, chain, rule)
@@ -111,8 +109,8 @@ export function ipvsRuleset({ family, chains, claims }: IpvsPlan): IpvsRuleset {
   const members = new Map(setNames.map((name) => [name, new Set<string>()]))
   const servers = new Map<string, PlannedServer>()
   const addresses = new Set<string>()
-  for (const [id, list] of claims) {
-    const resource = resourceOf(list)
+  for (const [id, [first]] of requests) {
+    const resource = first?.resource
     if (resource?.kind === 'server') servers.set(id, resource)
     else if (resource?.kind === 'address') addresses.add(resource.ip)
     else if (resource) members.get(resource.set)?.add(resource.member)

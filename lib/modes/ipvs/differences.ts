@@ -43,7 +43,7 @@ function resourceDifferences(
   view: KernelView,
 ): readonly Difference[] {
   const ownerOf = (resource: Resource) =>
-    ownerText(plan.claims.get(resourceId(resource))?.[0]?.owner ?? '')
+    ownerText(plan.requests.get(resourceId(resource))?.[0]?.owner ?? '')
   const serverOwner = (server: ServerAddress) =>
     ownerOf({ kind: 'server', server: { ...blank, ...server }, reals: new Map() })
   const known = (server: ServerAddress) => view.servers.get(serverText(server))

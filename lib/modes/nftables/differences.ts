@@ -3,7 +3,7 @@ import { ruleText, targetText, verdictText } from '../../kernel/nftables/text-st
 import type { Chain, Element, NftSet } from '../../kernel/nftables/model.js'
 import { missingPlace, ownerText, type Difference } from '../difference.js'
 import type { Place } from '../../kernel/place.js'
-import { elementsWith, winnerOf } from './claims.js'
+import { elementsWith } from './elements.js'
 import type { NftablesPlan } from './plan.js'
 
 export interface ComparisonDeps {
@@ -96,11 +96,10 @@ async function* elementDifferences(
   const listed = new Map<string, Awaited<ReturnType<RulesetReader['elements']>>>()
   for (const set of present) listed.set(set.name, await reader.elements(plan.table, set))
   let compared = 0
-  for (const claims of plan.claims.values()) {
-    const winner = winnerOf(claims)
-    if (!winner) continue
-    const owner = ownerText(winner.owner)
-    for (const element of elementsWith(winner)) {
+  for (const [first] of plan.requests.values()) {
+    if (!first) continue
+    const owner = ownerText(first.owner)
+    for (const element of elementsWith(first)) {
       const { set } = element
       const ofSet = wanted.get(set.name) ?? []
       ofSet.push(element)

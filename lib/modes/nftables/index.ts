@@ -9,7 +9,6 @@ import type { Table } from '../../kernel/nftables/model.js'
 import type { Finding, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
 import { Admission } from './admission.js'
 import { NftablesApplier } from './apply.js'
-import { compileLate } from './compile-late.js'
 import { nftablesDifferences } from './differences.js'
 import { Guard, guardedBy, reportForeign, type GuardDeps, type Watcher } from './guard.js'
 import { forgetAll, knownByFamily } from '../known.js'
@@ -37,7 +36,6 @@ export const mode: ModeDefinition = {
     const probed = await probeNftables(probeDefaults(), families)
     const { findings, writer, clients, netlink } = probed
     refuseMissing(findings)
-    compileLate()
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')
     const known = knownByFamily<NftablesPlan>()
     const tables = families.map((family) => ({ family: nftFamilyOf(family), name: tableName }))
