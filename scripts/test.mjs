@@ -197,7 +197,7 @@ async function umlMachine() {
   return { name, run }
 }
 
-/** Runs a program and gives its exit code. One that takes too long is ended with all it started. */
+/** Runs a program and gives its exit code. */
 function start(program, args, { onLine, timeoutSeconds }) {
   return new Promise((resolve) => {
     const env = {
@@ -207,7 +207,7 @@ function start(program, args, { onLine, timeoutSeconds }) {
       ...(timeoutSeconds === undefined ? {} : { TAP_TIMEOUT: String(timeoutSeconds) }),
     }
     const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
-    // tap has told what took so long before; this is for a program that does not listen to it.
+    // By then tap has told what took so long; this is for a program that is not able to.
     const patienceMs = timeoutSeconds === undefined ? 900_000 : (timeoutSeconds + 20) * 1000
     const timer = setTimeout(() => child.kill('SIGKILL'), patienceMs)
     for (const stream of [child.stdout, child.stderr]) {
