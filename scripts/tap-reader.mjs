@@ -86,7 +86,10 @@ export class TapReader {
     } else if (this.#failureDepth >= 0 && line.trim() !== '' && depth <= this.#failureDepth) {
       this.#failureDepth = -1
     }
-    if (this.#failureDepth >= 0 || / # skip|^# .* (cannot run on|leaves out) |^Bail out/i.test(line)) {
+    if (
+      this.#failureDepth >= 0 ||
+      / # skip|^# .* (cannot run on|leaves out) |^Bail out/i.test(line)
+    ) {
       this.notes.push(line)
     }
   }
