@@ -1,9 +1,9 @@
 import { Option, type Command } from 'commander'
 import { annotate, LiveCheck } from '../inspect/explain/live.js'
+import { answerOf, explainQuestion, judged } from '../inspect/explain/answer.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
-import { endpointReasons } from '../inspect/explain/endpoint-reasons.js'
 import { explainPacket } from '../inspect/explain/explain.js'
-import { explanationText, verdictOf, type Explanation } from '../inspect/explain/text.js'
+import { explanationText, type Explanation } from '../inspect/explain/text.js'
 import { modeLoaders } from '../modes/registry.js'
 import { modeSettings } from '../config/mode-settings.js'
 import { readConfiguration } from './configuration.js'
@@ -65,28 +65,20 @@ async function explain(target: string, flags: ExplainFlags): Promise<void> {
 
 async function explained(
   question: Question,
-  { mode, settings: wanted, slicesOf, nodeName, zone }: SeenNode,
+  seen: SeenNode,
   asksKernel: boolean,
 ): Promise<Explanation> {
-  const { state, service, packet } = question
+  const { mode, settings: wanted } = seen
+  const { state, packet } = question
   const definition = asksKernel ? await modeLoaders[mode]?.() : undefined
   const settings = (await definition?.settle?.(wanted, state.family)) ?? wanted
-  const endpoints = service
-    ? endpointReasons(service, {
-        family: state.family,
-        slices: slicesOf(service.name.namespace, service.name.name),
-        nodeName,
-        zone,
-      })
-    : []
-  const ways = explainPacket(mode, state, settings, packet)
-  const planned = { mode, ways, endpoints, live: undefined, notAsked: '' }
+  const planned = explainQuestion(question, { ...seen, settings })
   if (!definition) return planned
   try {
     const check = new LiveCheck(await definition.differences(state, settings))
     const lacks = check.lacks.bind(check)
     const live = explainPacket(mode, state, settings, packet, lacks)
-    return { ...planned, ways: annotate(ways, check), live }
+    return { ...planned, ways: annotate(planned.ways, check), live }
   } catch (error) {
     // The plan can be explained all the same.
     const isDenied = error instanceof KernelError && error.kind === 'denied'
@@ -95,13 +87,10 @@ async function explained(
 }
 
 function forPrograms(question: Question, explanation: Explanation) {
-  const { packet, sender, service } = question
-  const { mode, ways, endpoints, live, notAsked } = explanation
-  const shown = (list: Explanation['ways']) =>
-    list.map((way) => ({ ...way, verdict: verdictOf(way) }))
+  const { live, notAsked } = explanation
   return {
-    ...{ mode, sender, service: service?.portName, packet, endpoints, ways: shown(ways) },
-    ...(live ? { live: shown(live) } : {}),
+    ...answerOf(question, explanation),
+    ...(live ? { live: judged(live) } : {}),
     ...(notAsked === '' ? {} : { notAsked }),
   }
 }

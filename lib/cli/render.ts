@@ -4,7 +4,8 @@ import { modeSettings } from '../config/mode-settings.js'
 import { readConfiguration } from './configuration.js'
 import { readManifestStates, type ManifestStatesRequest } from './node-states.js'
 import { modeLoaders } from '../modes/registry.js'
-import type { ModeName, Planner } from '../modes/mode.js'
+import { rulesText } from '../inspect/rules-text.js'
+import type { ModeName } from '../modes/mode.js'
 import type { IpFamily } from '../state/ip.js'
 
 interface RenderFlags {
@@ -83,13 +84,6 @@ export async function render(
   request: ManifestStatesRequest,
 ): Promise<{ readonly text: string; readonly warnings: readonly string[] }> {
   const { mode, families, config } = request
-  const load = modeLoaders[mode]
-  if (!load) throw new ConfigError(`--mode: ${mode} is not built in`)
   const { states, warnings } = await readManifestStates(request)
-  const planner: Planner = (await load()).planner(modeSettings(config, mode, families))
-  const texts = states.map((state) => {
-    const title = families.length > 1 ? `# ${state.family}\n` : ''
-    return title + planner.render(planner.plan(state))
-  })
-  return { text: texts.join('\n'), warnings }
+  return { text: rulesText(mode, modeSettings(config, mode, families), states), warnings }
 }

@@ -5,10 +5,11 @@ import { loadConfig } from '../config/load.js'
 import { modeLoaders } from '../modes/registry.js'
 import { modeSettings } from '../config/mode-settings.js'
 import { parseFlags, type GivenFlags } from '../config/flags.js'
-import { readClusterStates, type NodeStates } from './node-states.js'
+import { readClusterStates } from './node-states.js'
 import { readConfiguration } from './configuration.js'
 import type { Config } from '../config/config.js'
 import type { ModeName, ModeSettings } from '../modes/mode.js'
+import type { NodeStates } from '../sources/collected-states.js'
 
 /** What the commands about a live node understand alike. */
 export interface NodeFlags {

@@ -1,4 +1,4 @@
-import { schedulerFlag } from '../../kernel/ipvs.js'
+import { schedulerFlag } from '../../kernel/ipvs/messages.js'
 
 /**
  * The two bits some schedulers read. `mh` as upstream (IP03): the client's port counts, and dead

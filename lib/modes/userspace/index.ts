@@ -4,7 +4,7 @@ import { listeningSockets } from '../../kernel/sockets/listening.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Finding, ModeDefinition } from '../mode.js'
 import { withoutBranches } from './portals/branches.js'
-import { UserspacePlanner, type UserspacePlan } from './plan.js'
+import { checkBindAddress, UserspacePlanner, type UserspacePlan } from './plan.js'
 import { addressDifferences } from './portals/address-differences.js'
 import { userspaceDifferences } from './differences.js'
 import { readPortals } from './portals/portals.js'
@@ -17,7 +17,7 @@ import {
   withLinks,
 } from './portals/open-ways.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
-import { checkBindAddress, UserspaceMode } from './userspace-mode.js'
+import { UserspaceMode } from './userspace-mode.js'
 import type { Planner } from '../mode.js'
 
 export const definition: ModeDefinition = {

@@ -1,5 +1,13 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
-import { hostPort, isLinkLocal, isUnspecified, parseIp, type IpFamily } from '../../state/ip.js'
+import {
+  hostPort,
+  isLinkLocal,
+  isLoopback,
+  isUnspecified,
+  parseIp,
+  type IpFamily,
+} from '../../state/ip.js'
+import { ConfigError } from '../../errors.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import type { ModeSettings } from '../mode.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
@@ -35,6 +43,16 @@ export interface ListenerPlan {
   readonly list: EndpointList
   /** Its `port` is 0, as who opens it decides, except for a listener on an address of the Service. */
   readonly spec: ListenerSpec
+}
+
+/** What other nodes and pods cannot reach cannot be the address of their Services (US30). */
+export function checkBindAddress(text: string): void {
+  const ip = parseIp(text)
+  if (!ip || isLoopback(ip)) {
+    throw new ConfigError(
+      `bindAddress ${JSON.stringify(text)}: userspace mode cannot proxy on it; use 0.0.0.0 or an address of this node`,
+    )
+  }
 }
 
 /**

@@ -2,14 +2,14 @@ import { cpus } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ConfigError, messageOf } from '../../errors.js'
 import type { Run } from '../../kernel/iptables.js'
-import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
+import type { IpFamily } from '../../state/ip.js'
 import type { Applied, Mode, ModeContext, ModeSettings } from '../mode.js'
 import { FamilyApplier } from './apply.js'
 import { DescriptorBudget, descriptorLimit, waitingSeats } from './datapath/descriptors.js'
 import { Listeners } from './listeners/listeners.js'
 import { NodePortClaims } from './portals/node-port-claims.js'
 import { openWays, removeAddressesOf, removeRules, type WaysByFamily } from './portals/open-ways.js'
-import { UserspacePlanner, type UserspacePlan } from './plan.js'
+import { checkBindAddress, UserspacePlanner, type UserspacePlan } from './plan.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { WorkerPool } from './listeners/pool.js'
 import { renderPlan, renderPlanChanges } from './render.js'
@@ -219,16 +219,6 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     const result = this.#turn.then(action)
     this.#turn = result.catch(() => undefined)
     return result
-  }
-}
-
-/** What other nodes and pods cannot reach cannot be the address of their Services (US30). */
-export function checkBindAddress(text: string): void {
-  const ip = parseIp(text)
-  if (!ip || isLoopback(ip)) {
-    throw new ConfigError(
-      `bindAddress ${JSON.stringify(text)}: userspace mode cannot proxy on it; use 0.0.0.0 or an address of this node`,
-    )
   }
 }
 
