@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
 import { Batch } from '../../lib/kernel/iptables.js'
 import { changeBatch } from '../../lib/modes/iptables/render.js'
@@ -11,13 +11,9 @@ import { Verification } from '../../lib/modes/iptables/verify.js'
 import { foundIn, fullBatches, type Found } from '../../lib/modes/iptables/full-sync.js'
 import { IptablesError, parseSaved } from '../../lib/kernel/iptables.js'
 import { SavedReader } from '../../lib/kernel/iptables/saved.js'
-import { mode } from '../../lib/modes/iptables/index.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
 import { renderPlan } from '../../lib/modes/iptables/render.js'
-import { service, state, states, testSettings } from '../support/states.js'
-import { Tracker } from '../../lib/state/tracker.js'
-import { ManifestFolder } from '../../lib/sources/manifest-folder.js'
-import { TrackerSink } from '../../lib/sources/tracker-sink.js'
+import { service, state, states } from '../support/states.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { Content } from '../../lib/modes/iptables/render.js'
 import type { IptablesPlan, PlanSettings } from '../../lib/modes/iptables/plan.js'
@@ -726,34 +722,6 @@ t.test('PersistentMap content of an empty kernel gives every rule of a plan', as
   const text = changeBatch(plan, empty).toString()
   const { nat, filter } = new RuleCounter().count(plan)
   t.equal(text.split('\n').filter((line) => /^-[AI] /.test(line)).length, nat + filter)
-})
-
-t.test('the examples, rendered: what iptables-restore would be given', async (t) => {
-  const tracker = new Tracker({
-    families: ['IPv4', 'IPv6'],
-    nodeName: 'node-1',
-    bindAddress: '0.0.0.0',
-    nodePortAddresses: [],
-    detectLocal: { mode: 'ClusterCIDR', cidrs: ['10.244.0.0/16', 'fd00:244::/56'] },
-    allowsExternalIps: true,
-  })
-  tracker.setLocalAddresses(['127.0.0.1', '192.0.2.1', '::1', '2001:db8::1'])
-  const sink = new TrackerSink(tracker, 'node-1', {
-    changed: () => undefined,
-    malformed: () => t.fail('an example makes no sense'),
-    warned: () => undefined,
-    nodeChanged: () => undefined,
-    failed: (message) => t.fail(message),
-  })
-  await new ManifestFolder({ path: 'examples/services' }).load(sink)
-  const planner = mode.planner(testSettings)
-  const text = tracker
-    .take()
-    .states.map((one) => `# ${one.family}\n${planner.render(planner.plan(one))}`)
-    .join('\n')
-  const file = 'test/modes/iptables-examples.rules'
-  if (process.env.UPDATE_SNAPSHOTS) writeFileSync(file, text)
-  t.equal(text, readFileSync(file, 'utf8'), 'UPDATE_SNAPSHOTS=1 writes it anew')
 })
 
 t.test('every behaviour of iptables mode has a test or a case of its name', async (t) => {
