@@ -1,15 +1,14 @@
 import { Option, type Command } from 'commander'
 import { annotate, LiveCheck } from '../inspect/explain/live.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
-import { endpointReasons } from '../inspect/explain/endpoint-reasons.js'
+import { answerOf, explainQuestion, judged } from '../inspect/explain/answer.js'
 import { explainPacket } from '../inspect/explain/explain.js'
-import { explanationText, verdictOf, type Explanation } from '../inspect/explain/text.js'
+import { explanationText, type Explanation } from '../inspect/explain/text.js'
 import { modeLoaders, modeNames } from '../modes/registry.js'
 import { readConfiguration } from './configuration.js'
 import { readManifestStates } from './node-states.js'
 import { addNodeOptions, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { understand, type Question } from '../inspect/explain/question.js'
-import { whereText, type Hop } from '../inspect/explain/packet.js'
 import type { ModeDefinition } from '../modes/mode.js'
 import type { Protocol } from '../state/names.js'
 
@@ -66,28 +65,20 @@ async function explain(target: string, flags: ExplainFlags): Promise<void> {
 
 async function explained(
   question: Question,
-  { mode, config: wanted, slicesOf, nodeName, zone }: SeenNode,
+  seen: SeenNode,
   asksKernel: boolean,
 ): Promise<Explanation> {
-  const { state, service, packet } = question
+  const { mode, config: wanted } = seen
+  const { state, packet } = question
   const definition: ModeDefinition | undefined = asksKernel ? await modeLoaders[mode]() : undefined
   const config = (await definition?.settle?.(wanted, state.family)) ?? wanted
-  const endpoints = service
-    ? endpointReasons(service, {
-        family: state.family,
-        slices: slicesOf(service.name.namespace, service.name.name),
-        nodeName,
-        zone,
-      })
-    : []
-  const ways = explainPacket(mode, state, config, packet)
-  const planned = { mode, ways, endpoints, live: undefined, notAsked: '' }
+  const planned = explainQuestion(question, { ...seen, config })
   if (!definition) return planned
   try {
     const check = new LiveCheck(await definition.differences(state, config))
     const lacks = check.lacks.bind(check)
     const live = explainPacket(mode, state, config, packet, lacks)
-    return { ...planned, ways: annotate(ways, check), live }
+    return { ...planned, ways: annotate(planned.ways, check), live }
   } catch (error) {
     // The plan can be explained all the same.
     const isDenied = error instanceof KernelError && error.kind === 'denied'
@@ -96,19 +87,12 @@ async function explained(
 }
 
 function forPrograms(question: Question, explanation: Explanation) {
-  const { packet, sender, service } = question
-  const { mode, ways, endpoints, live, notAsked } = explanation
-  const shown = (list: Explanation['ways']) =>
-    list.map((way) => ({ ...way, hops: way.hops.map(plainHop), verdict: verdictOf(way) }))
+  const { live, notAsked } = explanation
   return {
-    ...{ mode, sender, service: service?.portName, packet, endpoints, ways: shown(ways) },
-    ...(live ? { live: shown(live) } : {}),
+    ...answerOf(question, explanation),
+    ...(live ? { live: judged(live) } : {}),
     ...(notAsked === '' ? {} : { notAsked }),
   }
-}
-
-function plainHop({ path, rule, why, into, notes }: Hop) {
-  return { where: whereText(path), rule, why, into: into?.name, notes }
 }
 
 /** A node that exists nowhere, in front of manifests. */

@@ -3,12 +3,9 @@ import { ConfigError, SourceError } from '../errors.js'
 import { ManifestFolder } from '../sources/manifest-folder.js'
 import { nodeAddresses } from '../sources/node-addresses.js'
 import { openSource } from '../sources/open-source.js'
-import { Tracker } from '../state/tracker.js'
-import { TrackerSink } from '../sources/tracker-sink.js'
+import { collect, type Collected, type NodeStates } from '../sources/collected-states.js'
 import { trackerSettings } from '../config/tracker-settings.js'
 import type { Config } from '../config/config.js'
-import type { DesiredState } from '../state/desired-state.js'
-import type { EndpointSliceObject } from '../state/objects.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ModeName } from '../modes/registry.js'
 
@@ -27,18 +24,9 @@ export interface ManifestStatesRequest extends NodeStatesRequest {
   readonly manifests: string
 }
 
-export interface NodeStates {
-  readonly states: readonly DesiredState[]
-  /** What was skipped or left out, and why. */
-  readonly warnings: readonly string[]
-  /** What the objects say about the endpoints of a Service, used here or not. */
-  readonly slicesOf: (namespace: string, name: string) => readonly EndpointSliceObject[]
-  readonly zone: string | undefined
-}
-
 /** Manifests as the state they make on that node. Throws ConfigError when there is nothing to read. */
 export async function readManifestStates(request: ManifestStatesRequest): Promise<NodeStates> {
-  const collected = collect(request)
+  const collected = collectFor(request)
   await new ManifestFolder({ path: request.manifests }).load(collected.sink)
   if (!collected.sink.isComplete) {
     throw new ConfigError(
@@ -55,7 +43,7 @@ const nodePatienceMs = 2_000
 /** The objects of the API server (or folder) that the configuration names, read once. */
 export async function readClusterStates(request: NodeStatesRequest): Promise<NodeStates> {
   const { config, nodeName } = request
-  const collected = collect(request)
+  const collected = collectFor(request)
   const { source } = await openSource({
     manifests: config.manifests,
     kubeconfig: config.clientConnection.kubeconfig,
@@ -88,32 +76,7 @@ async function untilComplete({ sink }: Collected): Promise<void> {
 
 const pollMs = 20
 
-interface Collected {
-  readonly sink: TrackerSink
-  readonly warnings: readonly string[]
-  readonly taken: () => NodeStates
-}
-
-function collect({ mode, families, nodeName, config, addresses }: NodeStatesRequest): Collected {
-  const warnings: string[] = []
-  const tracker = new Tracker(trackerSettings(config, mode, { nodeName, families }))
-  tracker.setLocalAddresses(addresses.length > 0 ? addresses : nodeAddresses())
-  const sink = new TrackerSink(tracker, nodeName, {
-    changed: () => undefined,
-    nodeChanged: () => undefined,
-    malformed: (kind, { namespace, name }, reason) => {
-      warnings.push(`${kind} ${namespace}/${name} is skipped: ${reason}`)
-    },
-    warned: (kind, { namespace, name }, warning) => {
-      warnings.push(`${kind} ${namespace}/${name}: ${warning}`)
-    },
-    failed: (message) => warnings.push(message),
-  })
-  const taken = () => ({
-    states: tracker.take().states,
-    warnings,
-    slicesOf: (namespace: string, name: string) => tracker.endpointSlices(namespace, name),
-    zone: tracker.zone,
-  })
-  return { sink, warnings, taken }
+function collectFor({ mode, families, nodeName, config, addresses }: NodeStatesRequest): Collected {
+  const settings = trackerSettings(config, mode, { nodeName, families })
+  return collect(settings, addresses.length > 0 ? addresses : nodeAddresses())
 }

@@ -39,7 +39,9 @@ export async function createProgram(
 ): Promise<{ readonly program: Command; readonly argv: readonly string[] }> {
   const commands = { ...nodeCommands, ...more }
   const given: [string, string][] = []
-  const program = new Command('kube-proxy')
+  // With more than a node has, it is the other program of the package.
+  const isWhole = Object.keys(more).length > 0
+  const program = new Command(isWhole ? 'kube-proxy-ts' : 'kube-proxy')
     .description(summary)
     .enablePositionalOptions()
     .exitOverride()

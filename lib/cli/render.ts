@@ -2,8 +2,8 @@ import { Option, type Command } from 'commander'
 import { ConfigError } from '../errors.js'
 import { readConfiguration } from './configuration.js'
 import { readManifestStates, type ManifestStatesRequest } from './node-states.js'
-import { modeLoaders, modeNames } from '../modes/registry.js'
-import type { Planner } from '../modes/mode.js'
+import { modeNames } from '../modes/registry.js'
+import { rulesText } from '../inspect/rules-text.js'
 import type { IpFamily } from '../state/ip.js'
 
 interface RenderFlags {
@@ -79,10 +79,5 @@ export async function render(
 ): Promise<{ readonly text: string; readonly warnings: readonly string[] }> {
   const { mode, families, config } = request
   const { states, warnings } = await readManifestStates(request)
-  const planner: Planner = (await modeLoaders[mode]()).planner(config)
-  const texts = states.map((state) => {
-    const title = families.length > 1 ? `# ${state.family}\n` : ''
-    return title + planner.render(planner.plan(state))
-  })
-  return { text: texts.join('\n'), warnings }
+  return { text: rulesText(mode, config, states), warnings }
 }

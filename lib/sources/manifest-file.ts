@@ -37,8 +37,7 @@ export function parseManifest(text: string, file: string): ManifestFile {
   const objects: ManifestObject[] = []
   const problems: string[] = []
   const collect = (value: unknown, place: string) => {
-    const found = readObject(value, place, undefined)
-    for (const item of found) {
+    for (const item of readObject(value, place)) {
       if (typeof item === 'string') problems.push(item)
       else objects.push(item)
     }
@@ -84,11 +83,12 @@ function readYaml(
   }
 }
 
-function readObject(
+/** One value of a manifest: an object, the items of a list, or what is wrong with it. */
+export function readObject(
   value: unknown,
   place: string,
-  itemKind: { readonly kind: string; readonly apiVersion: string } | undefined,
-): (ManifestObject | string)[] {
+  itemKind?: { readonly kind: string; readonly apiVersion: string },
+): readonly (ManifestObject | string)[] {
   const raw = asObject(value)
   if (!raw) return [`${place}: ${show(value)} is not an object`]
   const kind = asString(raw.kind) ?? itemKind?.kind

@@ -147,6 +147,9 @@ t.test(
     image(t, async (folder) => {
       const programs = ['bin', 'sbin'].flatMap((of) => readdirSync(join(folder, 'usr', of)))
       t.notOk(programs.some((name) => /^(sh|bash|dash|busybox|apt|dpkg|npm)$/.test(name)))
+      const rooms = readdirSync(join(folder, 'app/build/lib'))
+      t.ok(rooms.includes('cli'))
+      for (const left of ['lab', 'main.js', 'index.js']) t.notOk(rooms.includes(left), left)
       for (const mode of ['nftables', 'iptables', 'userspace']) {
         await t.test(mode, (t) =>
           withStage(`image-${mode}`, async ({ world, folder: manifests }) => {

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
 import { Batch } from '../../lib/kernel/iptables.js'
 import { changeBatch } from '../../lib/modes/iptables/render.js'
@@ -11,13 +11,11 @@ import { Verification } from '../../lib/modes/iptables/verify.js'
 import { foundIn, fullBatches, type Found } from '../../lib/modes/iptables/full-sync.js'
 import { IptablesError, parseSaved } from '../../lib/kernel/iptables.js'
 import { SavedReader } from '../../lib/kernel/iptables/saved.js'
-import { mode } from '../../lib/modes/iptables/index.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
 import { renderPlan } from '../../lib/modes/iptables/render.js'
-import { service, state, states, testConfig } from '../support/states.js'
-import { Tracker } from '../../lib/state/tracker.js'
-import { ManifestFolder } from '../../lib/sources/manifest-folder.js'
-import { TrackerSink } from '../../lib/sources/tracker-sink.js'
+import { service, state, states } from '../support/states.js'
+import { walkOf } from '../support/walks.js'
+import type { DetectLocal } from '../../lib/state/node-view.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { Content } from '../../lib/modes/iptables/render.js'
 import type { IptablesPlan, PlanSettings } from '../../lib/modes/iptables/plan.js'
@@ -131,108 +129,84 @@ t.test('IT02 IT03: chain names are the ones everybody knows', async (t) => {
   )
 })
 
-t.test('IT20 IT31: a ClusterIP jumps to its chain, which picks one of n by chance', async (t) => {
-  const plan = planOf([web({ endpoints: 3 })])
-  t.ok(rulesOf(plan, 'KUBE-SERVICES').includes('-d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j SVC'))
-  t.same(rulesOf(plan, 'SVC'), [
-    '! -s 10.180.0.0/16 -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ',
-    '-p tcp -m statistic --mode random --probability 0.3333333333 -j DNAT --to-destination 10.180.0.1:8080',
-    '-p tcp -m statistic --mode random --probability 0.5000000000 -j DNAT --to-destination 10.180.0.2:8080',
-    '-p tcp -j DNAT --to-destination 10.180.0.3:8080',
-  ])
-  t.notMatch(renderPlan(plan), /KUBE-SEP-/, 'no chain for each endpoint')
+/** Where packets end under the plan of these Services. */
+const walk = (specs: readonly ServiceSpec[], settings: Readonly<Record<string, unknown>> = {}) =>
+  walkOf('iptables', state(specs), settings)
+
+t.test('IT20 IT31: a ClusterIP leads to one of its endpoints, each as often', async (t) => {
+  const specs = [web({ endpoints: 3 })]
+  t.equal(
+    walk(specs)('pod', '10.96.0.10:80'),
+    '10.180.0.1:8080 or 10.180.0.2:8080 or 10.180.0.3:8080',
+  )
+  t.equal(walk(specs)('pod', '10.96.0.10:81'), 'untouched')
+  t.equal(walk(specs)('pod', '10.96.0.10:80', 'UDP'), 'untouched')
+  t.notMatch(renderPlan(planOf(specs)), /KUBE-SEP-/, 'no chain for each endpoint')
 })
 
 t.test('IT20 S16 S19: no endpoints reject, none under the policy drop', async (t) => {
-  const none = planOf([web({ endpoints: 0, nodePort: 30080, externalIps: ['203.0.113.1'] })])
-  t.same(rulesOf(none, 'KUBE-EXTERNAL-SERVICES'), [
-    '-d 203.0.113.1/32 -p tcp -m tcp --dport 80 -j REJECT',
-    '-p tcp -m addrtype --dst-type LOCAL -m tcp --dport 30080 -j REJECT',
-  ])
-  t.ok(
-    rulesOf(none, 'KUBE-SERVICES').includes('-d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j REJECT'),
-  )
-  const elsewhere = [{ ip: '10.180.9.1', local: false }]
-  const local = planOf([
+  const none = walk([web({ endpoints: 0, nodePort: 30080, externalIps: ['203.0.113.1'] })])
+  for (const to of ['10.96.0.10:80', '203.0.113.1:80', '192.0.2.1:30080']) {
+    t.equal(none('outside', to), 'refused', to)
+  }
+  t.equal(none('node', '10.96.0.10:80'), 'refused')
+  const local = walk([
     web({
-      endpoints: elsewhere,
+      endpoints: [{ ip: '10.180.9.1', local: false }],
       internalPolicyLocal: true,
       externalPolicyLocal: true,
       loadBalancerIps: ['203.0.113.1'],
     }),
   ])
-  t.ok(
-    rulesOf(local, 'KUBE-SERVICES').includes('-d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DROP'),
-  )
-  t.same(rulesOf(local, 'KUBE-EXTERNAL-SERVICES'), [
-    '-d 203.0.113.1/32 -p tcp -m tcp --dport 80 -j DROP',
-  ])
-  t.same(
-    rulesOf(local, 'EXT'),
-    [
-      '-s 10.180.0.0/16 -j SVC',
-      '-m addrtype --src-type LOCAL -j KUBE-MARK-MASQ',
-      '-m addrtype --src-type LOCAL -j SVC',
-    ],
-    'S18: pods and the node itself still reach the endpoints elsewhere',
-  )
+  t.equal(local('pod', '10.96.0.10:80'), 'dropped')
+  t.equal(local('outside', '203.0.113.1:80'), 'dropped')
+  // S18: pods and the node itself still reach the endpoints elsewhere.
+  t.equal(local('pod', '203.0.113.1:80'), '10.180.9.1:8080')
+  t.equal(local('node', '203.0.113.1:80'), '10.180.9.1:8080 masqueraded')
 })
 
 t.test('IT21: who is masqueraded on the way to a ClusterIP', async (t) => {
-  const first = (plan: IptablesPlan) => rulesOf(plan, 'SVC')[0]
-  t.equal(
-    first(planOf([web()], { masqueradeAll: true })),
-    '-d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ',
-  )
-  const detecting = (detectLocal: Parameters<typeof states>[1] & object) =>
-    iptablesPlanner(settings)(states('IPv4', detectLocal).put(web()).take())
-  t.match(
-    first(detecting({ detectLocal: { mode: 'BridgeInterface', name: 'cbr0' } })),
-    / ! -i cbr0 -p tcp .*-j KUBE-MARK-MASQ/,
-  )
-  t.match(
-    first(detecting({ detectLocal: { mode: 'InterfaceNamePrefix', prefix: 'veth' } })),
-    / ! -i veth\+ -p tcp .*-j KUBE-MARK-MASQ/,
-  )
-  t.match(
-    first(detecting({ detectLocal: { mode: 'ClusterCIDR', cidrs: [] } })),
-    /DNAT/,
-    'R08: nobody, when nothing tells who is a pod',
-  )
-  const several = detecting({
-    detectLocal: { mode: 'ClusterCIDR', cidrs: ['10.1.0.0/16', '10.2.0.0/16'] },
-  })
-  t.match(first(several), /-j NONPOD$/)
-  t.same(rulesOf(several, 'NONPOD'), [
-    '-s 10.1.0.0/16 -j RETURN',
-    '-s 10.2.0.0/16 -j RETURN',
-    '-j KUBE-MARK-MASQ',
-  ])
+  const one = web({ endpoints: 1 })
+  const kept = '10.180.0.1:8080'
+  const masqueraded = '10.180.0.1:8080 masqueraded'
+  const plain = walk([one])
+  t.equal(plain('pod', '10.96.0.10:80'), kept)
+  t.equal(plain('outside', '10.96.0.10:80'), masqueraded)
+  t.equal(walk([one], { 'iptables.masqueradeAll': true })('pod', '10.96.0.10:80'), masqueraded)
+  const detecting = (detectLocal: DetectLocal) =>
+    walkOf('iptables', states('IPv4', { detectLocal }).put(one).take())
+  for (const detectLocal of [
+    { mode: 'BridgeInterface', name: 'cbr0' },
+    { mode: 'InterfaceNamePrefix', prefix: 'veth' },
+  ] as const) {
+    t.equal(detecting(detectLocal)('pod', '10.96.0.10:80'), kept, detectLocal.mode)
+    t.equal(detecting(detectLocal)('outside', '10.96.0.10:80'), masqueraded, detectLocal.mode)
+  }
+  const unknown = detecting({ mode: 'ClusterCIDR', cidrs: [] })
+  t.equal(unknown('outside', '10.96.0.10:80'), kept, 'R08: nobody, when nothing tells who is a pod')
+  const several = detecting({ mode: 'ClusterCIDR', cidrs: ['10.1.0.0/16', '10.2.0.0/16'] })
+  t.equal(several('10.1.0.9', '10.96.0.10:80'), kept)
+  t.equal(several('10.2.0.9', '10.96.0.10:80'), kept)
+  t.equal(several('10.3.0.9', '10.96.0.10:80'), masqueraded)
 })
 
 t.test('IT22-IT29 S35: external addresses, node ports and source ranges', async (t) => {
-  const plan = planOf([
-    web({
-      nodePort: 30080,
-      externalIps: ['198.51.100.1'],
-      loadBalancerIps: ['203.0.113.1'],
-      sourceRanges: ['192.0.2.0/24', '10.0.0.0/8'],
-    }),
-  ])
-  const services = rulesOf(plan, 'KUBE-SERVICES')
-  t.ok(services.includes('-d 198.51.100.1/32 -p tcp -m tcp --dport 80 -j EXT'))
-  t.ok(services.includes('-d 203.0.113.1/32 -p tcp -m tcp --dport 80 -j FW'))
-  t.same(rulesOf(plan, 'KUBE-NODEPORTS'), ['-p tcp -m tcp --dport 30080 -j EXT'])
-  t.same(rulesOf(plan, 'EXT'), ['-j KUBE-MARK-MASQ', '-j SVC'])
-  t.same(
-    rulesOf(plan, 'FW'),
-    ['-s 192.0.2.0/24 -j EXT', '-s 10.0.0.0/8 -j EXT', '-s 203.0.113.1/32 -j EXT'],
-    'the last one because the node is in a range',
-  )
-  t.same(rulesOf(plan, 'KUBE-PROXY-FIREWALL'), [
-    '-d 203.0.113.1/32 -p tcp -m tcp --dport 80 -j DROP',
-  ])
-  t.match(services.at(-1), /-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS$/, 'IT33: last')
+  const balanced = {
+    nodePort: 30080,
+    externalIps: ['198.51.100.1'],
+    loadBalancerIps: ['203.0.113.1'],
+    endpoints: 1,
+  } as const
+  const guarded = walk([web({ ...balanced, sourceRanges: ['192.0.2.0/24', '172.16.0.0/12'] })])
+  const served = '10.180.0.1:8080 masqueraded'
+  t.equal(guarded('outside', '198.51.100.1:80'), served)
+  t.equal(guarded('outside', '192.0.2.1:30080'), served)
+  t.equal(guarded('172.16.0.1', '203.0.113.1:80'), served)
+  t.equal(guarded('outside', '203.0.113.1:80'), 'dropped', 'in no range')
+  t.equal(guarded('pod', '203.0.113.1:80'), 'dropped', 'a pod, too')
+  t.equal(guarded('node', '203.0.113.1:80'), served, 'the node is in a range')
+  const closed = walk([web({ ...balanced, sourceRanges: ['172.16.0.0/12'] })])
+  t.equal(closed('node', '203.0.113.1:80'), 'dropped')
 })
 
 t.test('IT26: health-check node ports get in', async (t) => {
@@ -247,27 +221,16 @@ t.test('IT26: health-check node ports get in', async (t) => {
 })
 
 t.test('IT30 IT32: affinity remembers in endpoint chains, before chance decides', async (t) => {
-  const plan = planOf([web({ affinitySeconds: 60 })])
-  const [first, second] = ['10.180.0.1:8080', '10.180.0.2:8080'].map((endpoint) =>
-    endpointChainName('default/web:http', 'TCP', endpoint),
+  const specs = [web({ affinitySeconds: 60 })]
+  t.equal(walk(specs)('pod', '10.96.0.10:80'), '10.180.0.1:8080 or 10.180.0.2:8080', 'a stranger')
+  const plan = planOf(specs)
+  const kinds = rulesOf(plan, 'SVC').map(
+    (rule) => /--(rcheck --seconds 60|mode random)/.exec(rule)?.[1],
   )
-  const svc = renderPlan(plan)
-    .split('\n')
-    .filter((line) => line.startsWith('-A KUBE-SVC-'))
-    .map((line) => line.replace(/.*?-m comment --comment "[^"]*" /, ''))
-  t.same(svc.slice(1), [
-    `-m recent --rcheck --seconds 60 --reap --name ${first} -j ${first}`,
-    `-m recent --rcheck --seconds 60 --reap --name ${second} -j ${second}`,
-    `-m statistic --mode random --probability 0.5000000000 -j ${first}`,
-    `-j ${second}`,
-  ])
-  t.same(
-    rulesOf(plan, 'SEP').map((line) => line.replace(/--name \S+/, '--name')),
-    [
-      '-p tcp -m recent --set --name -j DNAT --to-destination 10.180.0.1:8080',
-      '-p tcp -m recent --set --name -j DNAT --to-destination 10.180.0.2:8080',
-    ],
-  )
+  t.same(kinds.slice(1), ['rcheck --seconds 60', 'rcheck --seconds 60', 'mode random', undefined])
+  for (const rule of rulesOf(plan, 'SEP')) t.match(rule, /-m recent --set .* DNAT/)
+  const chain = endpointChainName('default/web:http', 'TCP', '10.180.0.1:8080')
+  t.match(renderPlan(plan), `--rcheck --seconds 60 --reap --name ${chain} -j ${chain}\n`)
 })
 
 t.test('IT07-IT09 IT11 IT35: the fixed chains', async (t) => {
@@ -291,19 +254,26 @@ t.test('IT07-IT09 IT11 IT35: the fixed chains', async (t) => {
 })
 
 t.test('IT33 IT34 L07: node ports answer on the chosen addresses only', async (t) => {
-  const chosen = states('IPv4', { nodePortAddresses: ['192.0.2.0/24'] })
-  const plan = iptablesPlanner(settings)(chosen.put(web({ nodePort: 30080 })).take())
-  t.match(rulesOf(plan, 'KUBE-SERVICES').at(-1), /^-d 192.0.2.1\/32 .*-j KUBE-NODEPORTS$/)
+  const chosen = states('IPv4', { nodePortAddresses: ['192.0.2.0/24'] }, [
+    ...['127.0.0.1', '192.0.2.1', '198.51.100.9'],
+  ])
+  const cluster = chosen.put(web({ nodePort: 30080, endpoints: 1 })).take()
+  const go = walkOf('iptables', cluster)
+  t.equal(go('outside', '192.0.2.1:30080'), '10.180.0.1:8080 masqueraded')
+  t.equal(go('outside', '198.51.100.9:30080'), 'this node', 'as it is')
+  t.equal(go('node', '127.0.0.1:30080'), 'this node')
+  const plan = iptablesPlanner(settings)(cluster)
   t.equal(rulesOf(plan, 'KUBE-FIREWALL').length, 0, 'IT34: loopback is not among them')
+  t.match(rulesOf(plan, 'KUBE-SERVICES').at(-1), /-j KUBE-NODEPORTS$/, 'IT33: last')
 })
 
 t.test('IPv6 has the same rules in its own words', async (t) => {
-  const plan = planOf([web({ clusterIp: 'fd00:96::10', nodePort: 30080 })], {}, 'IPv6')
-  const text = renderPlan(plan)
-  t.match(text, /-d fd00:96::10\/128 -p tcp/)
-  t.match(text, /DNAT --to-destination \[fd00:180::1\]:8080/)
-  t.match(text, /! -s fd00:180::\/64/)
-  t.match(rulesOf(plan, 'KUBE-SERVICES').at(-1), /^! -d ::1\/128 .*-j KUBE-NODEPORTS$/)
+  const six = state([web({ clusterIp: 'fd00:96::10', nodePort: 30080, endpoints: 1 })], 'IPv6')
+  const go = walkOf('iptables', six)
+  t.equal(go('pod', '[fd00:96::10]:80'), '[fd00:180::1]:8080')
+  t.equal(go('outside', '[fd00:96::10]:80'), '[fd00:180::1]:8080 masqueraded')
+  t.equal(go('outside', '[2001:db8::1]:30080'), '[fd00:180::1]:8080 masqueraded')
+  t.equal(go('node', '[::1]:30080'), 'this node', 'the kernel cannot route from ::1')
 })
 
 t.test('without the bpf match hairpin takes a rule for each local endpoint', async (t) => {
@@ -726,34 +696,6 @@ t.test('PersistentMap content of an empty kernel gives every rule of a plan', as
   const text = changeBatch(plan, empty).toString()
   const { nat, filter } = new RuleCounter().count(plan)
   t.equal(text.split('\n').filter((line) => /^-[AI] /.test(line)).length, nat + filter)
-})
-
-t.test('the examples, rendered: what iptables-restore would be given', async (t) => {
-  const tracker = new Tracker({
-    families: ['IPv4', 'IPv6'],
-    nodeName: 'node-1',
-    bindAddress: '0.0.0.0',
-    nodePortAddresses: [],
-    detectLocal: { mode: 'ClusterCIDR', cidrs: ['10.244.0.0/16', 'fd00:244::/56'] },
-    allowsExternalIps: true,
-  })
-  tracker.setLocalAddresses(['127.0.0.1', '192.0.2.1', '::1', '2001:db8::1'])
-  const sink = new TrackerSink(tracker, 'node-1', {
-    changed: () => undefined,
-    malformed: () => t.fail('an example makes no sense'),
-    warned: () => undefined,
-    nodeChanged: () => undefined,
-    failed: (message) => t.fail(message),
-  })
-  await new ManifestFolder({ path: 'examples/services' }).load(sink)
-  const planner = mode.planner(testConfig)
-  const text = tracker
-    .take()
-    .states.map((one) => `# ${one.family}\n${planner.render(planner.plan(one))}`)
-    .join('\n')
-  const file = 'test/modes/iptables-examples.rules'
-  if (process.env.UPDATE_SNAPSHOTS) writeFileSync(file, text)
-  t.equal(text, readFileSync(file, 'utf8'), 'UPDATE_SNAPSHOTS=1 writes it anew')
 })
 
 t.test('every behaviour of iptables mode has a test or a case of its name', async (t) => {

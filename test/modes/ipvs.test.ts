@@ -8,6 +8,8 @@ import { FakeIpvsKernel } from '../support/fake-ipvs-kernel.js'
 import { FakeNode } from '../support/fake-ipvs-node.js'
 import { ipvsBehaviour } from '../support/ipvs-behaviour.js'
 import { service, states, testSettings, type ServiceSpec } from '../support/states.js'
+import { walkOf } from '../support/walks.js'
+import type { DetectLocal } from '../../lib/state/node-view.js'
 
 const silent = {
   debug: () => undefined,
@@ -83,16 +85,29 @@ void t.test('what a Service asks for', async (t) => {
     t.end()
   })
 
+  const walk = (...specs: readonly ServiceSpec[]) =>
+    walkOf(
+      'ipvs',
+      states()
+        .put(...specs)
+        .take(),
+    )
+
   await t.test('IP14, S35: source ranges; the node counts when its address is in one', (t) => {
     const guarded = (...sourceRanges: string[]) =>
-      rendered(service({ loadBalancerIps: ['203.0.113.2'], sourceRanges }))
-    const text = guarded('198.51.100.0/24', '198.51.101.7/32')
-    t.match(text, 'add KUBE-LOAD-BALANCER-FW 203.0.113.2,tcp:80 ')
-    t.match(text, 'add KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.2,tcp:80,198.51.100.0/24 ')
-    t.match(text, 'add KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.2,tcp:80,198.51.101.7 ')
-    t.notMatch(text, 'add KUBE-LOAD-BALANCER-SOURCE-IP')
+      service({ loadBalancerIps: ['203.0.113.2'], sourceRanges, endpoints: 1 })
+    const go = walk(guarded('198.51.100.0/24', '198.51.101.7/32'))
+    const served = '10.180.0.1:8080 masqueraded'
+    t.equal(go('198.51.100.9', '203.0.113.2:80'), served)
+    t.equal(go('198.51.101.7', '203.0.113.2:80'), served)
+    for (const from of ['198.51.101.8', 'pod', 'node'])
+      t.equal(go(from, '203.0.113.2:80'), 'dropped', from)
+    const withNode = guarded('192.0.2.0/24')
+    t.equal(walk(withNode)('node', '203.0.113.2:80'), served)
+    // An address bound here is its own sender.
     const own = 'add KUBE-LOAD-BALANCER-SOURCE-IP 203.0.113.2,tcp:80,203.0.113.2 '
-    t.match(guarded('192.0.2.0/24'), own)
+    t.match(rendered(withNode), own)
+    t.notMatch(rendered(guarded('198.51.100.0/24')), 'add KUBE-LOAD-BALANCER-SOURCE-IP')
     t.end()
   })
 
@@ -105,21 +120,24 @@ void t.test('what a Service asks for', async (t) => {
       healthCheckNodePort: 32000,
     }
     const remote = { ip: '10.180.1.2', local: false }
-    const text = rendered(service({ ...local, endpoints: ['10.180.0.1', remote] }))
-    t.match(text, 'add KUBE-EXTERNAL-IP-LOCAL 203.0.113.1,tcp:80')
-    t.match(text, 'add KUBE-LOAD-BALANCER-LOCAL 203.0.113.2,tcp:80')
-    t.match(text, 'add KUBE-NODE-PORT-LOCAL-TCP 30080')
-    t.match(text, 'add KUBE-HEALTH-CHECK-NODE-PORT 32000')
-    t.notMatch(text, '-t 203.0.113.2:80 -r 10.180.1.2')
-    t.match(text, '-t 10.96.0.10:80 -r 10.180.1.2')
-    const fallback = rendered(service({ ...local, endpoints: [remote] }))
-    t.match(fallback, '-t 203.0.113.2:80 -r 10.180.1.2', 'all are used where none is local')
-    const inside = rendered(service({ internalPolicyLocal: true, endpoints: [remote] }))
-    t.match(inside, '-t 10.96.0.10:80 -r 10.180.1.2')
+    const both = service({ ...local, endpoints: ['10.180.0.1', remote] })
+    const outside = ['203.0.113.1:80', '203.0.113.2:80', '192.0.2.1:30080']
+    for (const to of outside)
+      t.equal(walk(both)('outside', to), '10.180.0.1:8080', `${to}, which sees the sender`)
+    t.equal(walk(both)('pod', '10.96.0.10:80'), '10.180.0.1:8080 or 10.180.1.2:8080')
+    t.match(rendered(both), 'add KUBE-HEALTH-CHECK-NODE-PORT 32000')
+    // All are used where none is local, and they answer past this node.
+    const fallback = walk(service({ ...local, endpoints: [remote] }))
+    for (const to of outside)
+      t.equal(fallback('outside', to), '10.180.1.2:8080 answers past this node', to)
+    t.equal(fallback('pod', '203.0.113.2:80'), '10.180.1.2:8080')
+    const inside = walk(service({ internalPolicyLocal: true, endpoints: [remote] }))
+    t.equal(inside('pod', '10.96.0.10:80'), '10.180.1.2:8080')
     t.end()
   })
 
   await t.test('S19: without endpoints there is a server that refuses', (t) => {
+    t.equal(walk(service({ endpoints: [] }))('pod', '10.96.0.10:80'), 'refused')
     const text = rendered(service({ endpoints: [] }))
     t.match(text, '-A -t 10.96.0.10:80 -s rr\n')
     t.notMatch(text, '-a -t')
@@ -179,10 +197,10 @@ void t.test('what a Service asks for', async (t) => {
       ...{ loadBalancerIps: ['203.0.113.2'], externalPolicyLocal: true },
       ...{ sourceRanges: ['198.51.100.0/24'], endpoints: ['10.180.0.1'] },
     })
-    const text = rendered(balanced)
-    for (const set of ['', '-FW', '-LOCAL']) {
-      t.match(text, `add KUBE-LOAD-BALANCER${set} 203.0.113.2,tcp:80 -exist\n`)
-    }
+    t.equal(walk(balanced)('198.51.100.9', '203.0.113.2:80'), '10.180.0.1:8080')
+    t.equal(walk(balanced)('outside', '203.0.113.2:80'), 'dropped')
+    for (const set of ['', '-FW', '-LOCAL'])
+      t.match(rendered(balanced), `add KUBE-LOAD-BALANCER${set} 203.0.113.2,tcp:80 -exist\n`)
     t.end()
   })
 
@@ -210,23 +228,23 @@ void t.test('what a Service asks for', async (t) => {
 })
 
 void t.test('IP11: who is masqueraded on the way to a ClusterIP', (t) => {
-  const rulesFor = (detectLocal: object, settings = {}) => {
-    const plan = ipvsPlanner({ ...testSettings, ...settings })
-    const cluster = states('IPv4', { detectLocal } as never)
-    return renderPlan(plan(cluster.take()))
-      .split('\n')
-      .filter((line) => line.includes('KUBE-CLUSTER-IP') && line.includes('MARK-MASQ'))
+  const seen = (detectLocal: DetectLocal, settings: Readonly<Record<string, unknown>> = {}) => {
+    const state = states('IPv4', { detectLocal })
+      .put(service({ endpoints: 1 }))
+      .take()
+    const go = walkOf('ipvs', state, settings)
+    return ['pod', 'outside', '10.96.0.10'].map(
+      (from) => go(from, '10.96.0.10:80').split(' ')[1] ?? 'kept',
+    )
   }
-  t.match(
-    rulesFor({ mode: 'ClusterCIDR', cidrs: ['10.0.0.0/8'] })[0],
-    /! -s 10\.0\.0\.0\/8 .* dst,dst/,
-  )
-  t.match(rulesFor({ mode: 'BridgeInterface', name: 'cni0' })[0], /! -i cni0 .* dst,dst/)
-  t.match(rulesFor({ mode: 'InterfaceNamePrefix', prefix: 'veth' })[0], /! -i veth\+ .* dst,dst/)
-  t.match(rulesFor({ mode: 'ClusterCIDR', cidrs: [] })[0], /src,dst/)
-  const all = rulesFor({ mode: 'BridgeInterface', name: 'cni0' }, { masqueradeAll: true })[0]
-  t.notMatch(all, '-i cni0')
-  t.match(all, 'dst,dst')
+  // The node's own packets carry the ClusterIP, which is bound here, as their source.
+  const usual = ['kept', 'masqueraded', 'masqueraded']
+  t.same(seen({ mode: 'ClusterCIDR', cidrs: ['10.180.0.0/16'] }), usual)
+  t.same(seen({ mode: 'BridgeInterface', name: 'cni0' }), usual)
+  t.same(seen({ mode: 'InterfaceNamePrefix', prefix: 'veth' }), usual)
+  t.same(seen({ mode: 'ClusterCIDR', cidrs: [] }), ['kept', 'kept', 'masqueraded'])
+  const all = seen({ mode: 'BridgeInterface', name: 'cni0' }, { 'iptables.masqueradeAll': true })
+  t.same(all, ['masqueraded', 'masqueraded', 'masqueraded'])
   t.end()
 })
 

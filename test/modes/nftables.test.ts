@@ -7,7 +7,9 @@ import { between } from '../../lib/modes/nftables/changes.js'
 import { endpointBaseName, serviceBaseName } from '../../lib/modes/nftables/names.js'
 import { trialTransaction } from '../../lib/modes/nftables/trial.js'
 import type { Statement } from '../../lib/kernel/nftables/model.js'
-import { service, state, states, testSettings } from '../support/states.js'
+import { service, state, states, testSettings, type ServiceSpec } from '../support/states.js'
+import { walkOf } from '../support/walks.js'
+import type { DetectLocal } from '../../lib/state/node-view.js'
 
 const planner = () => nftablesPlanner(testSettings)
 const render = (...specs: Parameters<typeof state>[0]) => renderPlan(planner()(state(specs)))
@@ -39,53 +41,42 @@ void t.test('hostile names stay inside names and comments', async (t) => {
   t.not(one, other, 'names that look alike afterwards are told apart by the hash')
 })
 
+/** Where packets end under the plan of these Services. */
+const walk = (...specs: readonly ServiceSpec[]) => walkOf('nftables', state(specs))
+
 void t.test(
   'NF14: without affinity one rule balances and there are no endpoint chains',
   async (t) => {
-    const text = render(service({ endpoints: 3, nodePort: 30080 }))
-    t.match(text, 'dnat ip to numgen random mod 3 map { 0 : 10.180.0.1 . 8080, 1 :')
+    const three = service({ endpoints: 3, nodePort: 30080 })
+    const each = [1, 2, 3].map((last) => `10.180.0.${last}:8080`)
+    t.equal(walk(three)('pod', '10.96.0.10:80'), each.join(' or '))
+    t.equal(
+      walk(three)('outside', '192.0.2.1:30080'),
+      each.map((one) => `${one} masqueraded`).join(' or '),
+    )
+    const text = render(three)
+    t.equal(text.match(/dnat ip to numgen random mod 3 map/g)?.length, 1)
     t.notMatch(text, / endpoint-|up-to/)
-    const one = render(service({ endpoints: 1, nodePort: 30080 }))
-    t.match(one, 'meta l4proto tcp dnat to 10.180.0.1:8080')
   },
 )
 
 void t.test(
   'Services reached by ClusterIP alone share chains with all of about as many endpoints',
   async (t) => {
-    const dns = { name: 'dns', protocol: 'UDP', port: 53, clusterIp: '10.96.0.11' } as const
-    const lines = (...specs: Parameters<typeof state>[0]) => render(...specs).split('\n')
-    const some = lines(service({ name: 'a' }), service({ name: 'b', clusterIp: '10.96.0.12' }))
-    t.match(
-      some.find((line) => line.startsWith('add element ip kube-proxy service-ips ')),
-      '{ 10.96.0.10 . tcp . 80 comment "default/a:http" : goto tcp-services, ' +
-        '10.96.0.12 . tcp . 80 comment "default/b:http" : goto tcp-services }',
-    )
-    t.match(
-      some.filter((line) => line.includes('rule ip kube-proxy tcp-services')),
-      [/ goto tcp-up-to-4$/],
-    )
-    t.notMatch(some.join('\n'), /chain ip kube-proxy (?:service|local)-[A-Z2-7]{8}/)
-    t.match(
-      some.filter((line) => line.includes('rule ip kube-proxy tcp-up-to-4')),
-      [
-        ...Array.from({ length: 4 }, () => /jump tcp-draw-4$/),
-        /dnat ip to ip daddr \. tcp dport \. numgen random mod 1 map @tcp-endpoints comment "/,
-      ],
-    )
-    t.match(
-      some.filter((line) => line.includes('rule ip kube-proxy tcp-draw-4')),
-      Array.from(
-        { length: 4 },
-        () => /dnat ip to ip daddr \. tcp dport \. numgen random mod 4 map @tcp-endpoints$/,
-      ),
-    )
-    t.match(some.join('\n'), '10.96.0.10 . 80 . 0 : 10.180.0.1 . 8080')
-    t.match(lines(service(dns)).join('\n'), '10.96.0.11 . 53 . 1 : 10.180.0.2 . 8080')
+    const a = service({ name: 'a' })
+    const b = service({ name: 'b', clusterIp: '10.96.0.12', endpoints: ['10.180.0.9'] })
+    const dns = service({ name: 'dns', protocol: 'UDP', port: 53, clusterIp: '10.96.0.11' })
+    const go = walk(a, b, dns)
+    t.equal(go('pod', '10.96.0.10:80'), '10.180.0.1:8080 or 10.180.0.2:8080')
+    t.equal(go('pod', '10.96.0.12:80'), '10.180.0.9:8080')
+    t.equal(go('pod', '10.96.0.11:53', 'UDP'), '10.180.0.1:8080 or 10.180.0.2:8080')
+    t.equal(go('pod', '10.96.0.11:53', 'TCP'), 'refused', 'a ClusterIP has no other ports')
+    const text = render(a, b, dns)
+    t.notMatch(text, /chain ip kube-proxy (?:service|local|endpoint)-[A-Z2-7]{8}/)
+    t.match(text, 'comment "default/a:http" : goto tcp-services', 'whose an element is')
     const here = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
-    const local = lines(service({ internalPolicyLocal: true, endpoints: here })).join('\n')
-    t.match(local, '10.96.0.10 . tcp . 80 comment "default/web:http" : goto tcp-services')
-    t.notMatch(local, '10.180.1.1 . 8080', 'policy Local: endpoints of this node only')
+    const local = service({ internalPolicyLocal: true, endpoints: here })
+    t.equal(walk(local)('pod', '10.96.0.10:80'), '10.180.0.1:8080', 'policy Local')
     for (const other of [{ nodePort: 30080 }, { externalIps: ['203.0.113.1'] }]) {
       t.notMatch(render(service(other)), 'up-to', 'packets to other addresses have other keys')
     }
@@ -95,22 +86,19 @@ void t.test(
 void t.test('the larger of them stand in a set of their size, which is asked first', async (t) => {
   const of = (endpoints: number, clusterIp = '10.96.0.10') =>
     service({ name: `of-${endpoints}`, clusterIp, endpoints })
-  const text = render(of(4), of(5, '10.96.0.11'), of(17, '10.96.0.12'), of(64, '10.96.0.13'))
-  t.match(
-    text.split('\n').filter((line) => line.includes('rule ip kube-proxy tcp-services')),
-    [
-      / ip daddr \. th dport @tcp-up-to-64 goto tcp-up-to-64$/,
-      / ip daddr \. th dport @tcp-up-to-16 goto tcp-up-to-16$/,
-      / tcp-services goto tcp-up-to-4$/,
-    ],
-    'no set of 4: whoever is missed by a lookup finds places there that are filled',
+  const specs = [of(4), of(5, '10.96.0.11'), of(17, '10.96.0.12'), of(64, '10.96.0.13')]
+  const endpointsOf = (to: string) => walk(...specs)('pod', to).split(' or ').length
+  const sizes = specs.map(
+    ({ clusterIp, endpoints }) => [endpoints.length, `${clusterIp}:80`] as const,
   )
+  for (const [size, to] of sizes) t.equal(endpointsOf(to), size, 'each as often')
+  const text = render(...specs)
   t.match(text, 'element ip kube-proxy tcp-up-to-16 { 10.96.0.11 . 80 }\n')
   t.match(text, 'element ip kube-proxy tcp-up-to-64 { 10.96.0.12 . 80, 10.96.0.13 . 80 }\n')
+  // Whoever is missed by a lookup finds places there that are filled.
   t.notMatch(text, 'add set ip kube-proxy tcp-up-to-4 ')
   const large = render(of(17))
   t.match(large, 'rule ip kube-proxy tcp-services goto tcp-up-to-4\n', 'even where nobody is small')
-  t.match(large, 'rule ip kube-proxy tcp-up-to-4 jump tcp-draw-4')
 })
 
 void t.test('who has the address and port has the size, too', async (t) => {
@@ -221,21 +209,22 @@ void t.test('NF23: what the kernel is asked to try has every kind of statement',
 })
 
 void t.test('NF15: with affinity, sets are asked before chance', async (t) => {
-  const lines = render(service({ affinitySeconds: 10800 })).split('\n')
-  const rules = lines.filter((line) => line.startsWith('add rule ip kube-proxy service-'))
-  t.match(rules, [
-    /ip saddr @affinity-.* goto endpoint-/,
-    /goto endpoint-/,
-    /numgen random mod 2 vmap/,
-  ])
-  t.match(lines.join('\n'), /flags dynamic, timeout ; timeout 10800s/)
+  const sticky = service({ affinitySeconds: 10800 })
+  t.equal(walk(sticky)('pod', '10.96.0.10:80'), '10.180.0.1:8080 or 10.180.0.2:8080', 'a stranger')
+  const lines = render(sticky).split('\n')
+  const rules = lines.filter((line) => /^add rule ip kube-proxy service-\w{8}-/.test(line))
+  t.same(
+    rules.map((line) => /@affinity-|numgen random/.exec(line)?.[0]),
+    ['@affinity-', '@affinity-', 'numgen random'],
+  )
+  t.match(lines.join('\n'), /timeout 10800s/)
 })
 
 void t.test(
   'S16, S19, NF08: refusals go to the maps that are read in the filter chains',
   async (t) => {
     const away = [{ ip: '10.180.0.9', local: false }]
-    const text = render(
+    const go = walk(
       service({ name: 'none', endpoints: 0, nodePort: 30001, externalIps: ['203.0.113.1'] }),
       service({
         name: 'away',
@@ -244,42 +233,29 @@ void t.test(
         endpoints: away,
       }),
     )
-    t.match(
-      text,
-      /no-endpoint-services \{[^}]*10\.96\.0\.10 \. tcp \. 80 comment "default\/none:http" : goto reject-chain/,
-    )
-    t.match(
-      text,
-      /no-endpoint-services \{[^}]*203\.0\.113\.1 \. tcp \. 80 comment "default\/none:http" : goto reject-chain/,
-    )
-    t.match(
-      text,
-      /no-endpoint-services \{[^}]*10\.96\.0\.11 \. tcp \. 80 comment "default\/away:http" : drop/,
-    )
-    t.match(text, /no-endpoint-nodeports \{ tcp \. 30001 comment/)
-    t.notMatch(text, /add element ip kube-proxy service-(ips|nodeports)/)
+    for (const to of ['10.96.0.10:80', '203.0.113.1:80', '192.0.2.1:30001']) {
+      t.equal(go('outside', to), 'refused', to)
+      t.equal(go('node', to), 'refused', to)
+    }
+    t.equal(go('pod', '10.96.0.11:80'), 'dropped')
   },
 )
 
 void t.test(
   'S17, S18, NF16: policy Local keeps outside clients here, pods and node short-cut',
   async (t) => {
-    const endpoints = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
-    const text = render(service({ nodePort: 30080, externalPolicyLocal: true, endpoints }))
-    const external = text
-      .split('\n')
-      .filter((line) => line.includes('rule ip kube-proxy external-'))
-    t.match(external, [
-      /ip saddr 10\.180\.0\.0\/16 goto service-/,
-      /fib saddr type local jump mark-for-masquerade/,
-      /fib saddr type local goto service-/,
-      / goto local-/,
-    ])
-    const away = render(
-      service({ nodePort: 30080, externalPolicyLocal: true, endpoints: endpoints.slice(1) }),
-    )
-    t.match(away, /no-endpoint-nodeports \{ tcp \. 30080 comment "default\/web:http" : drop/)
-    t.match(away, /service-nodeports \{ tcp \. 30080 : goto external-/, 'for pods and the node')
+    const both = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
+    const local = (endpoints: typeof both) =>
+      walk(service({ nodePort: 30080, externalPolicyLocal: true, endpoints }))
+    const go = local(both)
+    t.equal(go('outside', '192.0.2.1:30080'), '10.180.0.1:8080', 'who sees the sender')
+    t.equal(go('pod', '192.0.2.1:30080'), '10.180.0.1:8080 or 10.180.1.1:8080')
+    const masqueraded = '10.180.0.1:8080 masqueraded or 10.180.1.1:8080 masqueraded'
+    t.equal(go('node', '192.0.2.1:30080'), masqueraded)
+    const away = local(both.slice(1))
+    t.equal(away('outside', '192.0.2.1:30080'), 'dropped')
+    t.equal(away('pod', '192.0.2.1:30080'), '10.180.1.1:8080')
+    t.equal(away('node', '192.0.2.1:30080'), '10.180.1.1:8080 masqueraded')
   },
 )
 
@@ -289,33 +265,37 @@ void t.test('S12, S13, S35, NF09: source ranges guard load-balancer addresses on
     externalIps: ['203.0.113.1'],
     loadBalancerIps: ['203.0.113.2'],
     sourceRanges: ['198.51.100.0/24', '198.51.100.128/25'],
+    endpoints: 1,
   })
-  const text = render(guarded)
-  t.match(text, /ip saddr != 198\.51\.100\.0\/24 drop/)
-  t.match(
-    text,
-    /firewall-ips \{ 203\.0\.113\.2 \. tcp \. 80 comment "default\/web:http" : goto firewall-/,
-  )
-  t.notMatch(text, /fib saddr type local return/)
-  const withNode = render({ ...guarded, sourceRanges: ['192.0.2.0/24'] })
-  t.match(withNode, /fib saddr type local return/, 'the node may, from whatever address it has')
+  const go = walk(guarded)
+  const served = '10.180.0.1:8080 masqueraded'
+  t.equal(go('outside', '203.0.113.2:80'), 'dropped')
+  t.equal(go('198.51.100.7', '203.0.113.2:80'), served)
+  t.equal(go('node', '203.0.113.2:80'), 'dropped')
+  t.equal(go('outside', '203.0.113.1:80'), served)
+  t.equal(go('outside', '192.0.2.1:30080'), served)
+  t.notMatch(render(guarded), '198.51.100.128', 'a range inside another says nothing')
+  const withNode = walk({ ...guarded, sourceRanges: ['192.0.2.0/24'] })
+  t.equal(withNode('192.0.2.1', '203.0.113.2:80'), served)
+  t.equal(withNode('127.0.0.1', '203.0.113.2:80'), served, 'from whatever address the node has')
 })
 
 void t.test(
   'R08, NF12: masquerade by pod source, by interface, always, or not at all',
   async (t) => {
-    const rules = (settings: object, detectLocal?: object) =>
-      renderPlan(
-        nftablesPlanner({ ...testSettings, ...settings })(
-          states('IPv4', detectLocal ? { detectLocal: detectLocal as never } : {})
-            .put(service())
-            .take(),
-        ),
-      ).match(/rule ip kube-proxy services ip daddr @cluster-ips.*/)?.[0]
-    t.match(rules({}), 'ip saddr != 10.180.0.0/16 jump mark-for-masquerade')
-    t.match(rules({ masqueradeAll: true }), '@cluster-ips jump mark-for-masquerade')
-    const byPrefix = { mode: 'InterfaceNamePrefix', prefix: 'cali' }
-    t.match(rules({}, byPrefix), 'iifname != "cali*" jump mark-for-masquerade')
+    const cluster = (detectLocal?: DetectLocal) =>
+      states('IPv4', detectLocal ? { detectLocal } : {})
+        .put(service({ endpoints: 1 }))
+        .take()
+    const seen = (settings: Readonly<Record<string, unknown>>, detectLocal?: DetectLocal) => {
+      const go = walkOf('nftables', cluster(detectLocal), settings)
+      return ['pod', 'outside'].map((from) => go(from, '10.96.0.10:80').split(' ')[1] ?? 'kept')
+    }
+    t.same(seen({}), ['kept', 'masqueraded'])
+    t.same(seen({ 'nftables.masqueradeAll': true }), ['masqueraded', 'masqueraded'])
+    t.same(seen({}, { mode: 'InterfaceNamePrefix', prefix: 'cali' }), ['kept', 'masqueraded'])
+    t.same(seen({}, { mode: 'BridgeInterface', name: 'cbr0' }), ['kept', 'masqueraded'])
+    t.same(seen({}, { mode: 'ClusterCIDR', cidrs: [] }), ['kept', 'kept'], 'R08')
   },
 )
 
@@ -445,14 +425,9 @@ void t.test(
       text,
       /add map ip kube-proxy service-ips \{ type ipv4_addr \. inet_proto \. inet_service : verdict/,
     )
-    t.match(text, /service-ips \{ 10\.96\.0\.10 \. tcp \. 80 : goto service-/, 'NF05')
     t.match(
       text,
       /map ip kube-proxy service-nodeports \{ type inet_proto \. inet_service : verdict/,
-    )
-    t.match(
-      text,
-      'fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto . th dport vmap @service-nodeports',
     )
     t.match(text, /set ip kube-proxy cluster-ips \{ type ipv4_addr/)
     t.match(
@@ -460,15 +435,14 @@ void t.test(
       /set ip kube-proxy hairpin-connections \{ type ipv4_addr \. ipv4_addr \. inet_proto \. inet_service/,
     )
     t.notMatch(text, 'nodeport-ips', 'NF07: only where addresses are chosen')
-    const chosen = renderPlan(
-      planner()(
-        states('IPv4', { nodePortAddresses: ['192.0.2.0/24'] })
-          .put(service({ nodePort: 30080 }))
-          .take(),
-      ),
-    )
-    t.match(chosen, 'nodeport-ips { 192.0.2.1 }')
-    t.match(chosen, 'ip daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports')
+    const addresses = ['127.0.0.1', '192.0.2.1', '198.51.100.9']
+    const chosen = states('IPv4', { nodePortAddresses: ['192.0.2.0/24'] }, addresses)
+      .put(service({ nodePort: 30080, endpoints: 1 }))
+      .take()
+    t.match(renderPlan(planner()(chosen)), 'nodeport-ips { 192.0.2.1 }')
+    const go = walkOf('nftables', chosen)
+    t.equal(go('outside', '192.0.2.1:30080'), '10.180.0.1:8080 masqueraded')
+    t.equal(go('outside', '198.51.100.9:30080'), 'this node', 'as it is')
   },
 )
 

@@ -2,10 +2,11 @@ import { printable } from '../../state/printable.js'
 import { hostPort } from '../../state/ip.js'
 import type { EndpointReason } from './endpoint-reasons.js'
 import { whereText, type Hop, type Way } from './packet.js'
+import type { ModeName } from '../../modes/registry.js'
 import type { Question } from './question.js'
 
 export interface Explanation {
-  readonly mode: string
+  readonly mode: ModeName
   readonly ways: readonly Way[]
   /** Every endpoint of the Service asked about, and what becomes of it here. */
   readonly endpoints: readonly EndpointReason[]

@@ -11,7 +11,7 @@ interface ApiServerFlags {
   readonly tls?: boolean
 }
 
-/** Adds `kube-proxy apiserver`: the Kubernetes API in memory, to try things without a cluster. */
+/** Adds `kube-proxy-ts apiserver`: the Kubernetes API in memory, to try things without a cluster. */
 export function addApiserverCommand(program: Command): void {
   program
     .command('apiserver')

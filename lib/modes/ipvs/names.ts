@@ -1,5 +1,5 @@
 import type { IpSet } from '../../kernel/ipset.js'
-import { schedulerFlag } from '../../kernel/ipvs.js'
+import { schedulerFlag } from '../../kernel/ipvs/messages.js'
 import type { IpFamily } from '../../state/ip.js'
 
 /** The device that holds every Service address, so that the kernel takes them for its own (IP02). */

@@ -3,14 +3,14 @@ import { Turns } from '../../async.js'
 import { ConfigError, messageOf } from '../../errors.js'
 import type { Run } from '../../kernel/iptables.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
-import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
+import type { IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
 import { FamilyApplier } from './apply.js'
 import { userspaceDifferences } from './differences.js'
 import { createListeners } from './listeners/create-listeners.js'
 import type { Listeners } from './listeners/listeners.js'
-import { userspacePlanner, type UserspacePlan } from './plan.js'
+import { checkBindAddress, userspacePlanner, type UserspacePlan } from './plan.js'
 import { addressDifferences } from './portals/address-differences.js'
 import { readPortals } from './portals/iptables-portals.js'
 import {
@@ -273,15 +273,5 @@ export class UserspaceMode implements Mode<UserspacePlan> {
         this.#context.log.warn({ err: error, family }, 'check the rules of userspace mode')
       }
     }
-  }
-}
-
-/** Other nodes and pods cannot reach listeners on a loopback address (US30). */
-function checkBindAddress(text: string): void {
-  const ip = parseIp(text)
-  if (!ip || isLoopback(ip)) {
-    throw new ConfigError(
-      `bindAddress ${JSON.stringify(text)}: userspace mode cannot proxy on it; use 0.0.0.0 or an address of this node`,
-    )
   }
 }

@@ -1,5 +1,13 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
-import { hostPort, isLinkLocal, isUnspecified, parseIp, type IpFamily } from '../../state/ip.js'
+import { ConfigError } from '../../errors.js'
+import {
+  hostPort,
+  isLinkLocal,
+  isLoopback,
+  isUnspecified,
+  parseIp,
+  type IpFamily,
+} from '../../state/ip.js'
 import type { Derivation, PersistentMap } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
@@ -236,4 +244,14 @@ function isScoped(address: string): boolean {
 
 function targetOf({ key, ip, port }: Endpoint): Target {
   return { key, ip, port }
+}
+
+/** Other nodes and pods cannot reach listeners on a loopback address (US30). */
+export function checkBindAddress(text: string): void {
+  const ip = parseIp(text)
+  if (!ip || isLoopback(ip)) {
+    throw new ConfigError(
+      `bindAddress ${JSON.stringify(text)}: userspace mode cannot proxy on it; use 0.0.0.0 or an address of this node`,
+    )
+  }
 }

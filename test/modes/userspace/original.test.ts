@@ -8,6 +8,7 @@ import { ReservedNodePorts } from '../../../lib/modes/userspace/portals/reserved
 import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { service, state, states, testConfig, testSettings } from '../../support/states.js'
+import { walkOf } from '../../support/walks.js'
 
 function rulesOf(...specs: Parameters<typeof state>[0][number][]): readonly string[] {
   const planner = definition.planner(testConfig)
@@ -17,7 +18,9 @@ const reachable = service({
   externalIps: ['198.51.100.10'],
   loadBalancerIps: ['203.0.113.10'],
   nodePort: 30_080,
+  endpoints: 1,
 })
+const served = '10.180.0.1:8080 masqueraded'
 
 t.test('US02, US03, US04: the jumps, their order and their comments', async (t) => {
   const jumps = rulesOf().filter((line) => / -j KUBE-/.test(line))
@@ -39,24 +42,24 @@ t.test('US02, US03, US04: the jumps, their order and their comments', async (t) 
 t.test(
   'US09, US10: external and load-balancer addresses are portals as ClusterIPs are',
   async (t) => {
-    for (const chain of ['KUBE-PORTALS-CONTAINER', 'KUBE-PORTALS-HOST']) {
-      const caught = rulesOf(reachable).filter((line) => line.startsWith(`-A ${chain} `))
-      t.same(
-        caught.map((line) => / -d (\S+) /.exec(line)?.[1]),
-        ['10.96.0.10', '198.51.100.10', '203.0.113.10'],
-      )
-    }
+    const go = walkOf('userspace', state([reachable]))
+    for (const from of ['pod', 'node', 'outside'])
+      for (const ip of ['10.96.0.10', '198.51.100.10', '203.0.113.10'])
+        t.equal(go(from, `${ip}:80`), served, `${from} to ${ip}`)
   },
 )
 
 t.test(
   'US11: a node port has a rule for pods, one for the node, and one that accepts',
   async (t) => {
-    const lines = rulesOf(reachable)
-    const of = (chain: string) => lines.filter((line) => line.startsWith(`-A ${chain} `))
-    t.match(of('KUBE-NODEPORT-CONTAINER'), [/--dport 30080 -j REDIRECT --to-ports PROXY-PORT/])
-    t.match(of('KUBE-NODEPORT-HOST'), [/--dport 30080 -j DNAT --to-destination :PROXY-PORT/])
-    t.match(of('KUBE-NODEPORT-NON-LOCAL'), [/--dport PROXY-PORT .*-j ACCEPT/])
+    const go = walkOf('userspace', state([reachable]))
+    for (const from of ['pod', 'node', 'outside'])
+      t.equal(go(from, '192.0.2.1:30080'), served, from)
+    t.equal(go('node', '127.0.0.1:30080'), served)
+    const accepts = rulesOf(reachable).filter((line) =>
+      line.startsWith('-A KUBE-NODEPORT-NON-LOCAL'),
+    )
+    t.match(accepts, [/--dport PROXY-PORT .*-j ACCEPT/])
   },
 )
 

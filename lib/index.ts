@@ -1,0 +1,147 @@
+/**
+ * kube-proxy-ts as a library: which rules a node would get for Kubernetes objects, and the way a
+ * connection takes through them. Everything here is pure: no kernel, no root, no network, no file.
+ * The iptables library is `kube-proxy-ts/iptables`.
+ */
+import { answerOf, explainQuestion, type Answer } from './inspect/explain/answer.js'
+import { apiVersion, kind as configurationKind } from './config/file.js'
+import { collect, type NodeStates } from './sources/collected-states.js'
+import { ConfigError } from './errors.js'
+import { explanationText } from './inspect/explain/text.js'
+import { loadConfig } from './config/load.js'
+import { mirrorEndpoints } from './sources/mirrored-endpoints.js'
+import { parseFlags } from './config/flags.js'
+import { parseManifest, readObject, type ManifestObject } from './sources/manifest-file.js'
+import { parseNode } from './state/parse-node.js'
+import { rulesText } from './inspect/rules-text.js'
+import { trackerSettings } from './config/tracker-settings.js'
+import { understand } from './inspect/explain/question.js'
+import type { IpFamily } from './state/ip.js'
+import type { Config } from './config/config.js'
+import type { ModeName } from './modes/registry.js'
+import type { Protocol } from './state/names.js'
+
+export { ConfigError } from './errors.js'
+export type { Answer, AnsweredHop, JudgedWay } from './inspect/explain/answer.js'
+export type { EndpointReason } from './inspect/explain/endpoint-reasons.js'
+export type { Packet, WayEnd } from './inspect/explain/packet.js'
+export type { IpFamily } from './state/ip.js'
+export type { ModeName } from './modes/registry.js'
+export type { Protocol } from './state/names.js'
+
+/** A node that is pretended, in front of Kubernetes objects. */
+export interface NodeOptions {
+  /** How the node implements Services. */
+  readonly mode: ModeName
+  /**
+   * Services, EndpointSlices or Endpoints, Nodes and ServiceCIDRs as JSON or YAML gave them, with
+   * `apiVersion` and `kind`. Lists are taken apart, other kinds are passed over.
+   */
+  readonly objects: readonly unknown[]
+  /** Decides which endpoints are local; `node-1` unless given. */
+  readonly nodeName?: string
+  /** Addresses of the node; those of its Node object unless given, or 192.0.2.1 and 2001:db8::1. */
+  readonly nodeAddresses?: readonly string[]
+  /** `['IPv4']` unless given. */
+  readonly families?: readonly IpFamily[]
+  /**
+   * Keys of a KubeProxyConfiguration as in docs/configuration.md; `{ clusterCIDR: '10.244.0.0/16' }`
+   * unless given.
+   */
+  readonly configuration?: Readonly<Record<string, unknown>>
+}
+
+export interface RenderedRules {
+  /** In the words of the mode's tool; with several families, each has its heading. */
+  readonly text: string
+  /** What was skipped or left out, and why. */
+  readonly warnings: readonly string[]
+}
+
+/** The first packet of a connection, before it is sent. */
+export interface ConnectionOptions extends NodeOptions {
+  /** `namespace/name[:port]`, `name[:port]` in the namespace default, or `IP:port`. */
+  readonly to: string
+  /** `pod` (the default) or `node` here, `outside`, or an IP address. */
+  readonly from?: string
+  /** Where a port has several. */
+  readonly protocol?: Protocol
+}
+
+export interface ConnectionExplanation extends Answer {
+  /** All of it as text for people. */
+  readonly text: string
+  /** What was skipped or left out, and why. */
+  readonly warnings: readonly string[]
+}
+
+/**
+ * The objects of a manifest: YAML with any number of documents, or JSON. `name` stands in messages.
+ * Throws ConfigError that lists every problem with its line.
+ */
+export function parseObjects(text: string, name = 'manifest'): readonly unknown[] {
+  const { objects, problems } = parseManifest(text, name)
+  if (problems.length > 0) throw new ConfigError(problems.join('\n'))
+  return objects.map(({ raw }) => raw)
+}
+
+/** The rules that a node would get for these objects. Throws ConfigError for wrong options. */
+export function renderRules(options: NodeOptions): RenderedRules {
+  const { mode, config, states, warnings } = pretend(options)
+  return { text: rulesText(mode, config, states), warnings }
+}
+
+/**
+ * The ways that the first packet of a connection may take through the rules of this node: each
+ * with its probability, its hops, and what becomes of the packet. Throws ConfigError for wrong
+ * options, such as a Service that does not exist.
+ */
+export function explainConnection(options: ConnectionOptions): ConnectionExplanation {
+  const { to: target, from = 'pod', protocol } = options
+  const node = pretend(options)
+  const question = understand({ target, from, protocol }, node.states)
+  if (typeof question === 'string') throw new ConfigError(question)
+  const explanation = explainQuestion(question, node)
+  return {
+    ...answerOf(question, explanation),
+    text: explanationText(question, explanation),
+    warnings: node.warnings,
+  }
+}
+
+interface PretendedNode extends NodeStates {
+  readonly mode: ModeName
+  readonly config: Config
+  readonly nodeName: string
+}
+
+const usualConfiguration = { clusterCIDR: '10.244.0.0/16' }
+
+function pretend(options: NodeOptions): PretendedNode {
+  const { mode, nodeName = 'node-1', families = ['IPv4'] } = options
+  const { configuration = usualConfiguration } = options
+  const text = JSON.stringify({ ...configuration, apiVersion, kind: configurationKind })
+  const { config, warnings } = loadConfig(parseFlags([]), { name: 'configuration', text })
+  const read = options.objects.flatMap((value, index) => readObject(value, `objects[${index}]`))
+  const objects = read.filter((item) => typeof item !== 'string')
+  const problems = read.filter((item) => typeof item === 'string')
+  const addresses = options.nodeAddresses ?? addressesOf(nodeName, objects)
+  const { sink, taken } = collect(trackerSettings(config, mode, { nodeName, families }), addresses)
+  for (const { kind, raw } of mirrorEndpoints(objects)) sink.upsert(kind, raw)
+  const states = taken()
+  return {
+    ...states,
+    warnings: [...warnings, ...problems, ...states.warnings],
+    ...{ mode, nodeName, config },
+  }
+}
+
+/** Documentation addresses stand in where no object tells. */
+const usualAddresses = ['192.0.2.1', '2001:db8::1']
+
+function addressesOf(nodeName: string, objects: readonly ManifestObject[]): readonly string[] {
+  const node = objects.find(({ kind, name }) => kind === 'Node' && name === nodeName)
+  const parsed = node ? parseNode(node.raw) : undefined
+  const own = parsed?.outcome === 'accepted' ? parsed.value.ips : usualAddresses
+  return [...own, '127.0.0.1', '::1']
+}

@@ -1,0 +1,82 @@
+import { endpointReasons, type EndpointReason } from './endpoint-reasons.js'
+import { explainPacket } from './explain.js'
+import { verdictOf, type Explanation } from './text.js'
+import type { EndpointSliceObject } from '../../state/objects.js'
+import type { Config } from '../../config/config.js'
+import type { ModeName } from '../../modes/registry.js'
+import { whereText, type Hop, type Packet, type Way } from './packet.js'
+import type { Question } from './question.js'
+
+/** The node on which a question is asked. */
+export interface AskedNode {
+  readonly mode: ModeName
+  readonly config: Config
+  readonly nodeName: string
+  readonly zone: string | undefined
+  readonly slicesOf: (namespace: string, name: string) => readonly EndpointSliceObject[]
+}
+
+/** What objects and settings say; no kernel is asked. */
+export function explainQuestion(question: Question, node: AskedNode): Explanation {
+  const { state, service, packet } = question
+  const { mode, config, slicesOf, nodeName, zone } = node
+  const endpoints = service
+    ? endpointReasons(service, {
+        family: state.family,
+        slices: slicesOf(service.name.namespace, service.name.name),
+        nodeName,
+        zone,
+      })
+    : []
+  const ways = explainPacket(mode, state, config, packet)
+  return { mode, ways, endpoints, live: undefined, notAsked: '' }
+}
+
+/** An explanation as data. */
+export interface Answer {
+  readonly mode: ModeName
+  /** Who sends, in words. */
+  readonly sender: string
+  /** `namespace/name:port` of the Service asked about; undefined where the target is no address of one. */
+  readonly service: string | undefined
+  /** The first packet of the connection, as it was sent. */
+  readonly packet: Packet
+  /** Every endpoint that the objects name for the Service, and why it is used or not. */
+  readonly endpoints: readonly EndpointReason[]
+  /** What may happen to the packet; the probabilities add up to 1. */
+  readonly ways: readonly JudgedWay[]
+}
+
+export interface JudgedWay extends Omit<Way, 'hops'> {
+  readonly hops: readonly AnsweredHop[]
+  /** How the way ends, in one sentence. */
+  readonly verdict: string
+}
+
+export function answerOf(
+  { packet, sender, service }: Question,
+  { mode, ways, endpoints }: Explanation,
+): Answer {
+  const portName = service?.portName
+  return { mode, sender, service: portName, packet, endpoints, ways: judged(ways) }
+}
+
+export function judged(ways: readonly Way[]): readonly JudgedWay[] {
+  return ways.map((way) => ({ ...way, hops: way.hops.map(answered), verdict: verdictOf(way) }))
+}
+
+/** One rule that the packet matches, or one decision about it. */
+export interface AnsweredHop {
+  /** Table and chain, map, listener or address. */
+  readonly where: string
+  readonly rule: string
+  readonly why: string
+  /** The chain or map to which the rule sends the packet, if any. */
+  readonly into: string | undefined
+  /** What the kernel lacks of it, where it was asked. */
+  readonly notes: Hop['notes']
+}
+
+function answered({ path, rule, why, into, notes }: Hop): AnsweredHop {
+  return { where: whereText(path), rule, why, into: into?.name, notes }
+}

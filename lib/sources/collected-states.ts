@@ -1,0 +1,47 @@
+import { Tracker, type TrackerSettings } from '../state/tracker.js'
+import { TrackerSink } from './tracker-sink.js'
+import type { DesiredState } from '../state/desired-state.js'
+import type { EndpointSliceObject } from '../state/objects.js'
+
+/** What a node should serve, read once. */
+export interface NodeStates {
+  /** One for each IP family asked for. */
+  readonly states: readonly DesiredState[]
+  /** What was skipped or left out, and why. */
+  readonly warnings: readonly string[]
+  /** What the objects say about the endpoints of a Service, used here or not. */
+  readonly slicesOf: (namespace: string, name: string) => readonly EndpointSliceObject[]
+  readonly zone: string | undefined
+}
+
+/** Objects go into the sink; `taken` is called once they are all there. */
+export interface Collected {
+  readonly sink: TrackerSink
+  readonly warnings: readonly string[]
+  readonly taken: () => NodeStates
+}
+
+/** Collects objects for commands that look once and do not follow changes. */
+export function collect(settings: TrackerSettings, addresses: readonly string[]): Collected {
+  const warnings: string[] = []
+  const tracker = new Tracker(settings)
+  tracker.setLocalAddresses(addresses)
+  const sink = new TrackerSink(tracker, settings.nodeName, {
+    changed: () => undefined,
+    nodeChanged: () => undefined,
+    malformed: (kind, { namespace, name }, reason) => {
+      warnings.push(`${kind} ${namespace}/${name} is skipped: ${reason}`)
+    },
+    warned: (kind, { namespace, name }, warning) => {
+      warnings.push(`${kind} ${namespace}/${name}: ${warning}`)
+    },
+    failed: (message) => warnings.push(message),
+  })
+  const taken = () => ({
+    states: tracker.take().states,
+    warnings,
+    slicesOf: (namespace: string, name: string) => tracker.endpointSlices(namespace, name),
+    zone: tracker.zone,
+  })
+  return { sink, warnings, taken }
+}

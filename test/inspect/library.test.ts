@@ -1,0 +1,76 @@
+import t from 'tap'
+import { explainConnection, parseObjects, renderRules } from '../../lib/index.js'
+import { readdirSync, readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { runCommand } from '../../lib/kernel/command.js'
+
+const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+const examples = fileURLToPath(new URL('../../../examples/services/', import.meta.url))
+const modes = ['userspace', 'iptables', 'ipvs', 'nftables'] as const
+const objects = readdirSync(examples)
+  .sort()
+  .flatMap((file) => parseObjects(readFileSync(examples + file, 'utf8'), file))
+const node = ['--manifests', examples, '--addresses', '192.0.2.1,2001:db8::1,127.0.0.1,::1']
+
+async function command(...args: string[]): Promise<string> {
+  return (await runCommand(process.execPath, [main, ...args, ...node])).stdout
+}
+
+t.test('the library renders what `render` prints, in every mode and family', async (t) => {
+  for (const mode of modes) {
+    const printed = await command('render', '--mode', mode, '--family', 'both')
+    const { text, warnings } = renderRules({ mode, objects, families: ['IPv4', 'IPv6'] })
+    t.equal(text, printed, mode)
+    t.same(warnings, [])
+  }
+})
+
+t.test('the library explains as `explain` does, as text and as data', async (t) => {
+  for (const mode of modes) {
+    const asked = ['explain', 'web', '--mode', mode, '--from', 'outside', '--node', 'node-1']
+    const { text, warnings, ...data } = explainConnection({
+      ...{ mode, objects, to: 'web', from: 'outside', families: ['IPv4', 'IPv6'] },
+    })
+    t.equal(text, await command(...asked), mode)
+    t.same(data, JSON.parse(await command(...asked, '--json')), mode)
+    t.same(warnings, [])
+  }
+})
+
+const addressesOf = (options: Parameters<typeof renderRules>[0]) =>
+  new Set(renderRules(options).text.match(/element ip kube-proxy nodeport-ips \{ ([\d.]+)/g))
+
+t.test('the addresses of the node are those given, else those of its Node object', (t) => {
+  const status = { addresses: [{ type: 'InternalIP', address: '192.0.2.77' }] }
+  const own = { apiVersion: 'v1', kind: 'Node', metadata: { name: 'worker' }, status }
+  const options = { mode: 'nftables', objects: [...objects, own], nodeName: 'worker' } as const
+  t.match([...addressesOf(options)].join(), /\{ 192\.0\.2\.77$/)
+  const given = addressesOf({ ...options, objects, nodeAddresses: ['192.0.2.88'] })
+  t.match([...given].join(), /\{ 192\.0\.2\.88$/)
+  t.end()
+})
+
+t.test('the configuration counts, and what is wrong is said', (t) => {
+  const mark = (configuration?: Record<string, unknown>) =>
+    renderRules({ mode: 'iptables', objects, ...(configuration ? { configuration } : {}) }).text
+  t.match(mark({ iptables: { masqueradeBit: 3 } }), /0x8\/0x8|0x00000008/)
+  t.match(mark(), '10.244.0.0/16')
+  t.notMatch(mark({ clusterCIDR: '10.200.0.0/16' }), '10.244.0.0/16')
+  t.throws(() => mark({ clusterCidr: 'x' }), {
+    name: 'ConfigError',
+    message: /clusterCidr: .*unknown key; did you mean clusterCIDR\?/,
+  })
+  const local = { mode: 'userspace', configuration: { bindAddress: '127.0.0.1' } } as const
+  t.throws(() => renderRules({ ...local, objects }), /userspace mode cannot proxy on it/)
+  const broken = [{ kind: 'Service' }, { ...(objects[0] as object), spec: { clusterIP: 'x' } }]
+  t.match(renderRules({ mode: 'ipvs', objects: broken }).warnings, [
+    /^objects\[0\]: apiVersion or kind is missing/,
+    /is skipped: .*"x" is not an IP address/,
+  ])
+  t.throws(() => parseObjects('kind: [\n', 'web.yaml'), { message: /^web\.yaml:\d+: / })
+  t.throws(() => explainConnection({ mode: 'ipvs', objects, to: 'nobody' }), {
+    name: 'ConfigError',
+    message: /there is no Service port "nobody"; there are: default\//,
+  })
+  t.end()
+})

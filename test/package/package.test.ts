@@ -1,0 +1,167 @@
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { spawnSync } from 'node:child_process'
+import { tmpdir } from 'node:os'
+import t from 'tap'
+
+const root = fileURLToPath(new URL('../../..', import.meta.url))
+const place = mkdtempSync(join(tmpdir(), 'package-'))
+t.teardown(() => rmSync(place, { recursive: true, force: true }))
+const project = join(place, 'project')
+const modules = join(project, 'node_modules')
+const installed = join(modules, 'kube-proxy-ts')
+
+/** Nobody's settings, cache or registry. */
+const env = {
+  ...process.env,
+  HOME: place,
+  npm_config_cache: join(place, 'cache'),
+  npm_config_offline: 'true',
+  npm_config_update_notifier: 'false',
+}
+
+/** What the program printed; throws what it complained about. */
+function run(folder: string, file: string, ...args: string[]): string {
+  const options = { cwd: folder, env, encoding: 'utf8' } as const
+  const { status, stdout, stderr, error } = spawnSync(file, args, options)
+  if (error) throw error
+  if (status !== 0) throw new Error(`${file} ${args.join(' ')}: ${status}\n${stdout}${stderr}`)
+  return stdout
+}
+
+interface Packed {
+  readonly filename: string
+  readonly files: readonly { readonly path: string }[]
+}
+
+const [packed] = JSON.parse(
+  run(root, 'npm', 'pack', '--json', '--ignore-scripts', '--pack-destination', place),
+) as Packed[]
+const paths = packed?.files.map(({ path }) => path) ?? []
+
+/** As `npm install` leaves it: the package, what it depends on, and links to the programs. */
+function install(): void {
+  mkdirSync(installed, { recursive: true })
+  run(place, 'tar', '-xzf', packed?.filename ?? '', '-C', installed, '--strip-components=1')
+  for (const folder of run(root, process.execPath, 'scripts/runtime-packages.mjs').split('\n')) {
+    if (folder === '') continue
+    mkdirSync(dirname(join(project, folder)), { recursive: true })
+    cpSync(join(root, folder), join(project, folder), { recursive: true, dereference: true })
+  }
+  const dependencies = { 'kube-proxy-ts': '*' }
+  writeFileSync(join(project, 'package.json'), JSON.stringify({ name: 'empty', dependencies }))
+  run(project, 'npm', 'rebuild', '--ignore-scripts')
+  cpSync(join(installed, 'examples/services/web.yaml'), join(project, 'web.yaml'))
+}
+
+install()
+const readme = readFileSync(join(installed, 'README.md'), 'utf8')
+const example = /## In a program\n\n```ts\n([^]*?)```/.exec(readme)?.[1] ?? ''
+
+t.test('the package holds what `files` says: no tests, no sources, no maps without them', (t) => {
+  const program = /^build\/(lib|cjs)\/.*(\.js|\.d\.ts|\/browser\/(index\.html|style\.css))$/
+  const text = /^(examples\/.*|docs\/.*|LICENSE|README\.md|CHANGELOG\.md|SECURITY\.md)$/
+  const others = ['package.json', 'build/cjs/package.json']
+  const strange = paths.filter(
+    (path) => !program.test(path) && !text.test(path) && !others.includes(path),
+  )
+  t.same(strange, [])
+  t.notMatch(paths.join('\n'), /\.test\.|^build\/test/m)
+  for (const path of ['LICENSE', 'README.md', 'CHANGELOG.md', 'build/lib/page/browser/page.js'])
+    t.ok(paths.includes(path), path)
+  t.end()
+})
+
+t.test('both programs are there: what a node runs, and everything', (t) => {
+  const kubeProxy = join(modules, '.bin', 'kube-proxy')
+  t.match(run(project, kubeProxy, '--version'), /^kube-proxy-ts v\d+\.\d+\.\d+ /)
+  const everything = run(project, 'npx', 'kube-proxy-ts', '--help')
+  t.match(everything, /^Usage: kube-proxy-ts /)
+  t.match(everything, /^ +playground .*\n +apiserver /m)
+  t.notMatch(run(project, kubeProxy, '--help'), /^ +playground /m)
+  const manifests = ['--manifests', join(installed, 'examples/services')]
+  const rendered = run(project, kubeProxy, 'render', '--mode', 'nftables', ...manifests)
+  t.match(rendered, /add table ip kube-proxy/)
+  t.match(rendered, /10\.96\.0\.10/)
+  t.end()
+})
+
+const parts = `
+const objects = parseObjects(readFileSync('web.yaml', 'utf8'))
+for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables']) {
+  if (!renderRules({ mode, objects }).text.includes('10.96.0.10')) throw new Error(mode)
+  const { ways } = explainConnection({ mode, objects, to: 'web' })
+  console.log(mode, ways.map(({ packet }) => packet.destination).join())
+}
+console.log(new Batch().append('nat', 'WEB', rule({ jump: 'RETURN' })).toString())
+`
+const names = [
+  '{ explainConnection, parseObjects, renderRules }',
+  '{ Batch, rule }',
+  '{ readFileSync }',
+]
+const froms = ['kube-proxy-ts', 'kube-proxy-ts/iptables', 'node:fs']
+const esm = names.map((name, index) => `import ${name} from '${froms[index] ?? ''}'\n`).join('')
+const cjs = names
+  .map((name, index) => `const ${name} = require('${froms[index] ?? ''}')\n`)
+  .join('')
+
+t.test('import and require give the same, and load nothing of the daemon', (t) => {
+  // Whoever renders rules needs none of these.
+  for (const name of ['pino', 'prom-client', 'koffi', '@kubernetes', 'commander'])
+    renameSync(join(modules, name), join(place, name))
+  t.teardown(() => {
+    for (const name of ['pino', 'prom-client', 'koffi', '@kubernetes', 'commander'])
+      renameSync(join(place, name), join(modules, name))
+  })
+  writeFileSync(join(project, 'main.mjs'), esm + parts)
+  writeFileSync(join(project, 'main.cjs'), cjs + parts)
+  const output = run(project, process.execPath, 'main.mjs')
+  for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'])
+    t.match(output, `${mode} 10.244.1.11,10.244.1.12\n`)
+  t.match(output, '-A WEB -j RETURN')
+  t.equal(run(project, process.execPath, 'main.cjs'), output)
+  t.end()
+})
+
+t.test('the example of the README runs and is of the right types', (t) => {
+  writeFileSync(join(project, 'readme.mjs'), example)
+  const output = run(project, process.execPath, 'readme.mjs')
+  t.match(output, /add table ip kube-proxy/)
+  t.match(output, /^0\.5 sent to 10\.244\.1\.11:8080, which sees an address of this node/m)
+  t.end()
+})
+
+t.test('the types hold under tsc --strict without skipLibCheck, as ES module and CommonJS', (t) => {
+  const typed = `
+import { explainConnection, parseObjects, renderRules, type ConnectionExplanation } from 'kube-proxy-ts'
+import { Batch, Iptables, rule, type Rule } from 'kube-proxy-ts/iptables'
+const objects = parseObjects('')
+const explanation: ConnectionExplanation = explainConnection({ mode: 'ipvs', objects, to: 'web' })
+export const text: string = renderRules({ mode: 'nftables', objects }).text + explanation.text
+export const jump: Rule = rule({ jump: 'RETURN' })
+export const opened: Promise<Iptables> = Iptables.open({ family: 'IPv4' })
+export const batch = new Batch().append('nat', 'WEB', jump)
+`
+  const wrong = `import { renderRules } from 'kube-proxy-ts'\nrenderRules({ mode: 'ebpf', objects: [] })\n`
+  for (const name of ['typed.mts', 'typed.cts', 'typed.ts'])
+    writeFileSync(join(project, name), typed)
+  writeFileSync(join(project, 'wrong.mts'), wrong)
+  const tsc = join(root, 'node_modules/typescript/bin/tsc')
+  const options = ['--noEmit', '--strict', '--skipLibCheck', 'false', '--target', 'es2022']
+  const check = (...args: string[]) =>
+    spawnSync(process.execPath, [tsc, ...options, ...args], { cwd: project, encoding: 'utf8' })
+  const modern = check('--module', 'nodenext', 'typed.mts', 'typed.cts', 'wrong.mts').stdout
+  t.match(modern, /^wrong\.mts\(2,15\): error TS2322: Type '"ebpf"' is not assignable .*\n$/)
+  t.match(check('--module', 'commonjs', 'typed.ts'), { status: 0, stdout: '' })
+  t.end()
+})

@@ -1,0 +1,49 @@
+/** Packets walked through plans: what becomes of a connection, in few words. */
+import { explainPacket } from '../../lib/inspect/explain/explain.js'
+import { hostPort } from '../../lib/state/ip.js'
+import { understand } from '../../lib/inspect/explain/question.js'
+import { configWith } from '../../lib/config/load.js'
+import type { DesiredState } from '../../lib/state/desired-state.js'
+import type { ModeName } from '../../lib/modes/registry.js'
+import type { Protocol } from '../../lib/state/names.js'
+import type { Way } from '../../lib/inspect/explain/packet.js'
+
+/**
+ * From a sender (`pod`, `node`, `outside` or an address) to `IP:port` under the rules of a mode:
+ * `refused`, `dropped`, `this node`, `untouched`, or the endpoints with their shares where these differ.
+ * `masqueraded`: the endpoint sees an address of the node as the sender.
+ */
+export type Walk = (from: string, to: string, protocol?: Protocol) => string
+
+export function walkOf(
+  mode: ModeName,
+  state: DesiredState,
+  configuration: Readonly<Record<string, unknown>> = {},
+): Walk {
+  return (from, target, protocol) => {
+    const question = understand({ target, from, protocol }, [state])
+    if (typeof question === 'string') throw new Error(question)
+    const ways = explainPacket(mode, state, configWith(configuration), question.packet)
+    const shares = new Map<string, number>()
+    for (const way of ways) {
+      const end = endOf(way)
+      shares.set(end, (shares.get(end) ?? 0) + way.probability * 100)
+    }
+    const ends = [...shares].sort(([a], [b]) => (a < b ? -1 : 1))
+    const first = ends[0]?.[1] ?? 0
+    if (ends.every(([, share]) => Math.abs(share - first) < 0.001)) {
+      return ends.map(([end]) => end).join(' or ')
+    }
+    return ends.map(([end, share]) => `${share.toFixed(1)} % ${end}`).join(', ')
+  }
+}
+
+function endOf({ end, packet, isAnsweredPast }: Way): string {
+  const { destination, port, isDnated, isMasqueraded } = packet
+  if (end === 'dropped') return 'dropped'
+  if (end === 'rejected') return 'refused'
+  if (!isDnated) return end === 'local' ? 'this node' : 'untouched'
+  const endpoint = hostPort(destination, port)
+  if (isAnsweredPast) return `${endpoint} answers past this node`
+  return isMasqueraded ? `${endpoint} masqueraded` : endpoint
+}
