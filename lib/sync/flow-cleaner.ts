@@ -11,7 +11,7 @@ export interface FlowTable {
 }
 
 export interface FlowCleanerOptions {
-  /** Opened when first needed: a node without UDP Services never pays for it. */
+  /** Called when a table is first needed, which a node without UDP Services never does. */
   readonly openTable: () => FlowTable
   readonly log: Log
   readonly meter: Meter
@@ -20,8 +20,8 @@ export interface FlowCleanerOptions {
 }
 
 /**
- * Deletes UDP flows that outlived their endpoint, beside the syncs and never inside one: a busy
- * table takes its time, and rules must not wait for it. Only the newest state of a family counts.
+ * Deletes UDP flows that outlived their endpoint. It works beside the syncs, because a large table
+ * takes long and rules must not wait for it. Only the newest state of a family counts.
  */
 export class FlowCleaner {
   readonly #options: FlowCleanerOptions
@@ -46,7 +46,7 @@ export class FlowCleaner {
     this.#running ??= this.#work().finally(() => (this.#running = undefined))
   }
 
-  /** Resolves once nothing is under way. */
+  /** Resolves when nothing is under way. */
   async idle(): Promise<void> {
     await this.#running
   }

@@ -43,7 +43,7 @@ export function mayHaveStaleFlows(
   return [...added, ...changed, ...removed].some(([, service]) => service.protocol === 'UDP')
 }
 
-/** Of each address and port: the endpoints that flows to it may have. */
+/** Maps each address and port to the endpoints that flows to it may have. */
 function frontendsOf(state: DesiredState, previous: DesiredState | undefined) {
   const frontends = new Map<string, Set<string>>()
   const add = (service: DesiredService, nodeAddresses: readonly string[], isLive: boolean) => {
@@ -51,7 +51,7 @@ function frontendsOf(state: DesiredState, previous: DesiredState | undefined) {
     const endpoints = isLive ? service.servingEndpoints : []
     for (const destination of destinationsOf(service, nodeAddresses)) {
       const known = frontends.get(destination)
-      // Two Services may claim one address and port; whoever really got it, its flows are kept.
+      // Two Services may name one address and port. The flows of both are kept.
       if (known) for (const { key } of endpoints) known.add(key)
       else frontends.set(destination, new Set(endpoints.map(({ key }) => key)))
     }
@@ -61,7 +61,7 @@ function frontendsOf(state: DesiredState, previous: DesiredState | undefined) {
     const gone = state.services.since(previous.services)
     const addresses = previous.node.nodePorts.addresses
     for (const [, service] of gone.removed) add(service, addresses, false)
-    // A changed Service may have let go of an address or a node port.
+    // A changed Service may have lost an address or a node port.
     for (const [, , service] of gone.changed) add(service, addresses, false)
   }
   return frontends

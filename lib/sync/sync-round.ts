@@ -2,7 +2,7 @@ import type { DesiredState } from '../state/desired-state.js'
 import type { Taken, Tracker } from '../state/tracker.js'
 import type { Syncer, SyncReport } from './syncer.js'
 
-/** Somebody who tells the world what a sync does. */
+/** Is told what a sync does. */
 export interface SyncWitness {
   /** A sync is about to run on what was taken. */
   taken(taken: Taken): void
@@ -16,7 +16,7 @@ export interface SyncRoundOptions {
   readonly witnesses: readonly SyncWitness[]
   /** The rules of this state are in the kernel. */
   readonly applied: (state: DesiredState) => void
-  /** So are those of every family. */
+  /** The rules of every family are in the kernel. */
   readonly inForce: () => void
 }
 
@@ -38,7 +38,7 @@ export async function syncRound(options: SyncRoundOptions): Promise<boolean> {
     else options.applied(state)
     if (report.outcome === 'failed' || report.failed.length > 0) succeeded = false
   }
-  // Some service ports may have failed; what another mode left would not help them.
+  // Service ports that failed do not matter here: what another mode left does not serve them.
   if (isInForce) options.inForce()
   return succeeded
 }
