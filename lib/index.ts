@@ -18,7 +18,7 @@ import { trackerSettings } from './config/tracker-settings.js'
 import { understand } from './inspect/explain/question.js'
 import type { IpFamily } from './state/ip.js'
 import type { Config } from './config/config.js'
-import type { ModeName } from './modes/registry.js'
+import type { ModeName } from './config/config.js'
 import type { Protocol } from './state/names.js'
 
 export { ConfigError } from './errors.js'
@@ -26,7 +26,7 @@ export type { Answer, AnsweredHop, JudgedWay } from './inspect/explain/answer.js
 export type { EndpointReason } from './inspect/explain/endpoint-reasons.js'
 export type { Packet, WayEnd } from './inspect/explain/packet.js'
 export type { IpFamily } from './state/ip.js'
-export type { ModeName } from './modes/registry.js'
+export type { ModeName } from './config/config.js'
 export type { Protocol } from './state/names.js'
 
 /** A node that is pretended, in front of Kubernetes objects. */

@@ -39,7 +39,6 @@ export const rooms = {
       'state',
       'config',
       'modes/mode.ts',
-      'modes/registry.ts',
       'sync/syncer.ts',
       'sources/api-client.ts',
       'sources/source.ts',

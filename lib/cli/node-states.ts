@@ -7,7 +7,7 @@ import { collect, type Collected, type NodeStates } from '../sources/collected-s
 import { trackerSettings } from '../config/tracker-settings.js'
 import type { Config } from '../config/config.js'
 import type { IpFamily } from '../state/ip.js'
-import type { ModeName } from '../modes/registry.js'
+import type { ModeName } from '../config/config.js'
 
 /** A node, and what it should serve. */
 export interface NodeStatesRequest {

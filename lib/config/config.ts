@@ -8,7 +8,10 @@
 export type Milliseconds = number
 
 /** The requested mode. Empty means iptables, as upstream; `auto`: the best for this node. */
-export type ProxyMode = '' | 'userspace' | 'iptables' | 'ipvs' | 'nftables' | 'auto'
+export type ModeName = 'userspace' | 'iptables' | 'ipvs' | 'nftables'
+
+/** What `mode` may say; empty means iptables, as upstream. */
+export type ProxyMode = ModeName | '' | 'auto'
 
 export type DetectLocalMode =
   '' | 'ClusterCIDR' | 'NodeCIDR' | 'BridgeInterface' | 'InterfaceNamePrefix'

@@ -6,7 +6,7 @@ import { startWarnings } from '../config/start-check.js'
 import type { Config } from '../config/config.js'
 import type { IpFamily } from '../state/ip.js'
 import type { Logger } from '../observe/logger.js'
-import type { ModeName } from '../modes/registry.js'
+import type { ModeName } from '../config/config.js'
 import type { Origin } from '../config/settings.js'
 
 export interface DaemonDeps {

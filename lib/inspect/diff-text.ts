@@ -2,7 +2,7 @@ import { placeId, placeText } from '../kernel/place.js'
 import { printable } from '../state/printable.js'
 import type { Difference } from '../modes/difference.js'
 import type { IpFamily } from '../state/ip.js'
-import type { ModeName } from '../modes/registry.js'
+import type { ModeName } from '../config/config.js'
 
 /** What one family of the kernel holds against what it should. */
 export interface FamilyDifferences {

@@ -65,7 +65,7 @@ const verbs = {
   'delete-real': commands.deleteDestination,
 } as const
 
-/** As many as fit the socket's buffer even if every one of them is refused with a text. */
+/** So many answers fit the socket's buffer even if every change is refused with a text. */
 const changesAtOnce = 128
 
 /** The kernel's IP Virtual Server tables of this network namespace. */
@@ -102,7 +102,7 @@ export class Ipvs {
       const batch = changes.slice(start, start + changesAtOnce)
       writer.reset()
       for (const [index, change] of batch.entries()) {
-        // Errors come unasked; one acknowledgement at the end says that all was read.
+        // Errors are always sent; one acknowledgement at the end says that all was read.
         this.#write(writer, change, index === batch.length - 1 ? flags.ack : 0)
       }
       const answer = this.#channel.transact(writer)

@@ -1,5 +1,6 @@
 import { KernelError, messageOf } from '../errors.js'
-import { modeLoaders, type ModeLoaders, type ModeName } from './registry.js'
+import { modeLoaders, type ModeLoaders } from './registry.js'
+import type { ModeName } from '../config/config.js'
 import type { Finding, Log, ModeDefinition } from './mode.js'
 
 export interface ModeRequest {
@@ -12,7 +13,7 @@ export interface ChosenMode {
   readonly mode: ModeName
   readonly definition: ModeDefinition
   readonly findings: readonly Finding[]
-  /** Modes that were wanted before and cannot run here, with what they miss. */
+  /** Modes that came first and cannot run here, with what they miss. */
   readonly passedOver: readonly PassedOver[]
 }
 
@@ -21,7 +22,7 @@ export interface PassedOver {
   readonly missing: readonly Finding[]
 }
 
-/** The order in which `auto` tries: the fewest costs a packet and a change first. */
+/** `auto` tries the modes in this order: the cheapest for packets and for changes comes first. */
 const autoOrder: readonly ModeName[] = ['nftables', 'iptables', 'userspace']
 
 /** Picks the mode to run: the one asked for, or else the fallback (US76); throws when none can. */
@@ -47,7 +48,7 @@ export async function chooseMode(
   )
 }
 
-/** `kernel module ip_vs (not found): modprobe ip_vs`, for each. */
+/** Makes one text of findings, such as `kernel module ip_vs (not found): modprobe ip_vs`. */
 export function describe(findings: readonly Finding[]): string {
   return findings.map(({ what, seen, fix }) => `${what} (${seen}): ${fix}`).join(', ')
 }
@@ -58,7 +59,7 @@ function candidates({ mode, fallback }: ModeRequest): readonly ModeName[] {
   return fallback === 'none' || fallback === wanted ? [wanted] : [wanted, fallback]
 }
 
-/** A probe that throws has found out that the mode does not run. */
+/** A probe that throws means that the mode does not run. */
 async function probe(
   mode: ModeName,
   definition: ModeDefinition,

@@ -1,16 +1,18 @@
 import { readFileSync } from 'node:fs'
 import { aborted, pause } from '../async.js'
 import { messageOf } from '../errors.js'
-import { modeLoaders, type ModeLoaders, type ModeName } from './registry.js'
+import { modeLoaders, type ModeLoaders } from './registry.js'
+import type { ModeName } from '../config/config.js'
 import type { ModeContext } from './mode.js'
 
 /**
- * ipvs mode has chains of the same names as iptables mode, whose cleanup would take them away; it
- * removes the rest itself when it writes its rules. The other way round it can tell them apart.
+ * ipvs mode has chains of the same names as iptables mode, whose cleanup would remove them. So
+ * ipvs mode removes the other chains of iptables mode itself, when it writes its rules. The cleanup
+ * of ipvs mode can tell its own chains from those of iptables mode.
  */
 const sharesChainsWith: Readonly<Partial<Record<ModeName, ModeName>>> = { ipvs: 'iptables' }
 
-/** Time between tries: the lock of iptables may be held by somebody for a while. */
+/** Time between tries; somebody may hold the lock of iptables for a while. */
 const retryMs = [1000, 2000, 5000, 10_000, 30_000, 60_000]
 
 /** Cleans once `inForce` is aborted, and tries again while something is in the way. */
@@ -31,7 +33,7 @@ export async function runLeftoverCleanup(
   }
 }
 
-/** Bit 12 of the capabilities; where they cannot be read, trying tells. */
+/** Looks at NET_ADMIN, bit 12 of the capabilities; true where they cannot be read. */
 function mayChangeRules(): boolean {
   try {
     const effective = /^CapEff:\s*([0-9a-f]+)$/m.exec(
@@ -44,9 +46,9 @@ function mayChangeRules(): boolean {
 }
 
 /**
- * Removes what an earlier run in another mode left (L16). Unlike upstream this happens once the
- * rules of the present mode are in force, so that a switch leaves no gap. Rules that would send
- * packets to listeners that died with their process are why it must not wait any longer.
+ * Removes what an earlier run in another mode left (L16). Unlike upstream this happens after the
+ * rules of the present mode are in force, so that a switch leaves no gap. It must not happen later,
+ * because rules of userspace mode would send packets to listeners that ended with their process.
  * Resolves to whether everything is gone.
  */
 export async function cleanLeftovers(

@@ -6,14 +6,14 @@ import type { IpFamily } from '../state/ip.js'
 
 /** One thing a mode needs, and whether this node has it. What `kube-proxy check` prints. */
 export interface Finding {
-  /** What was looked for, such as `kernel module ip_vs`. */
+  /** The thing needed, such as `kernel module ip_vs`. */
   readonly what: string
   readonly ok: boolean
-  /** Without it the mode does not run at all; otherwise it runs with less. */
+  /** The mode does not run at all without it; otherwise it runs with less. */
   readonly required: boolean
-  /** What was seen: a version, an error. */
+  /** The version or the error that was seen. */
   readonly seen: string
-  /** What the operator can do about it; empty when ok. */
+  /** Advice to the operator; empty when ok. */
   readonly fix: string
 }
 
@@ -71,7 +71,7 @@ export interface PlanLine {
 }
 
 export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan> {
-  /** It deletes stale UDP flows itself, as they lead to sockets that only it knows. */
+  /** The mode deletes stale UDP flows itself, because they lead to sockets that only it knows. */
   readonly cleansFlows?: true
   /**
    * Makes the kernel match the plan. The mode keeps what it applied last and writes the difference;
@@ -80,16 +80,16 @@ export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan
    * KernelError when nothing or only a part could be applied.
    */
   apply(plan: Plan): Promise<Applied>
-  /** Somebody else changed the kernel: what was applied, or is being applied, is not known to be there. */
+  /** The kernel may hold something else than was applied; a running apply is not trusted either. */
   forget(): void
   /**
-   * Lives until the signal: watches for foreign changes and calls `context.resync` when the
-   * kernel no longer holds what was applied.
+   * Watches for foreign changes until the signal, and calls `context.resync` when the kernel no
+   * longer holds what was applied.
    */
   run(signal: AbortSignal): Promise<void>
-  /** Brings metrics up to date that only the kernel counts: called before they are shown. */
+  /** Brings the metrics that only the kernel counts up to date; called before they are shown. */
   countTraffic?(): Promise<void>
-  /** Lets go of what cannot outlive the process, draining it first. Rules stay (L17). */
+  /** Drains and closes what cannot outlive the process. Rules stay (L17). */
   close(): Promise<void>
 }
 
@@ -117,9 +117,9 @@ export interface ProbeContext {
 }
 
 export interface ModeContext extends ProbeContext {
-  /** Asks the daemon for a sync; `full` forgets what was applied, `reason` is logged. */
+  /** Asks the daemon for a sync. `full` makes it forget what was applied; `reason` is logged. */
   resync(reason: string, options: { readonly full: boolean }): void
-  /** Asks the daemon to end in good order; without it the mode can only wait to be told. */
+  /** Asks the daemon to end in good order. */
   stop?(reason: string): void
   /** Named numbers for /metrics and `top`, see observe/. */
   readonly meter: Meter
@@ -141,6 +141,6 @@ export interface Meter {
   count(name: string, labels: Readonly<Record<string, string>>, by?: number): void
   gauge(name: string, labels: Readonly<Record<string, string>>, value: number): void
   observe(name: string, labels: Readonly<Record<string, string>>, value: number): void
-  /** Drops the series of a service port that left: all that carry these labels, `service` among them. */
+  /** Drops all series with these labels, for a service port that left. */
   forget(labels: Readonly<Record<string, string>>): void
 }

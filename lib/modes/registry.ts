@@ -1,3 +1,4 @@
+import type { ModeName } from '../config/config.js'
 import type { ModeDefinition } from './mode.js'
 
 /**
@@ -9,9 +10,7 @@ export const modeLoaders = {
   iptables: async () => (await import('./iptables/index.js')).mode,
   nftables: async () => (await import('./nftables/index.js')).mode,
   ipvs: async () => (await import('./ipvs/index.js')).mode,
-} satisfies Record<string, () => Promise<ModeDefinition>>
-
-export type ModeName = keyof typeof modeLoaders
+} satisfies Record<ModeName, () => Promise<ModeDefinition>>
 
 export type ModeLoaders = Readonly<Partial<Record<ModeName, () => Promise<ModeDefinition>>>>
 

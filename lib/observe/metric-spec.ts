@@ -1,4 +1,4 @@
-import type { ModeName } from '../modes/registry.js'
+import type { ModeName } from '../config/config.js'
 
 /** One metric: its name, its labels and its documentation. */
 export interface MetricSpec {

@@ -1,4 +1,4 @@
-import type { ModeName } from '../modes/registry.js'
+import type { ModeName } from '../config/config.js'
 import type { MetricSpec } from './metric-spec.js'
 
 const family = ['ip_family']

@@ -1,6 +1,6 @@
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client'
 import type { Meter } from '../modes/mode.js'
-import type { ModeName } from '../modes/registry.js'
+import type { ModeName } from '../config/config.js'
 import { fullName, type MetricSpec } from './metric-spec.js'
 import { ownMetrics } from './metrics-own.js'
 import { commonMetrics, componentMetrics, kernelModeMetrics } from './metrics-upstream.js'

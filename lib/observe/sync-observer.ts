@@ -1,5 +1,5 @@
 import type { Log, Meter } from '../modes/mode.js'
-import type { ModeName } from '../modes/registry.js'
+import type { ModeName } from '../config/config.js'
 import type { IpFamily } from '../state/ip.js'
 import type { SyncReport } from '../sync/syncer.js'
 import type { DesiredState } from '../state/desired-state.js'

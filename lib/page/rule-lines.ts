@@ -2,7 +2,7 @@ import { explainRules } from './words/explain-rules.js'
 import { PersistentMap } from '../state/persistent-map.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
 import type { Planner, PlanLine } from '../modes/mode.js'
-import type { ModeName } from '../modes/registry.js'
+import type { ModeName } from '../config/config.js'
 import type { RuleLine } from './view.js'
 import type { Surroundings } from './words/words.js'
 

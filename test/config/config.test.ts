@@ -27,7 +27,7 @@ import { nftablesSettings } from '../../lib/modes/nftables/settings.js'
 import { userspaceSettings } from '../../lib/modes/userspace/settings.js'
 import { configObject, configYaml } from '../../lib/config/write.js'
 import { startWarnings } from '../../lib/config/start-check.js'
-import type { ModeName } from '../../lib/modes/registry.js'
+import type { ModeName } from '../../lib/config/config.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import { ConfigError } from '../../lib/errors.js'
 

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { ModeName } from '../../lib/modes/registry.js'
+import type { ModeName } from '../../lib/config/config.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { FlowRequest, FlowResult } from '../../lib/lab/world/agent-protocol.js'
 import { addressOf, places } from '../../lib/lab/world/topology.js'

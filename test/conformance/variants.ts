@@ -2,7 +2,7 @@ import { modeLoaders } from '../../lib/modes/registry.js'
 import { runProgram, type Run } from '../../lib/kernel/iptables/command.js'
 import type { Backend } from '../../lib/kernel/iptables.js'
 import type { ModeDefinition } from '../../lib/modes/mode.js'
-import type { ModeName } from '../../lib/modes/registry.js'
+import type { ModeName } from '../../lib/config/config.js'
 
 /**
  * A mode under test; `iptables-legacy` is iptables mode with the older of its two backends, and

@@ -1,7 +1,8 @@
 import t from 'tap'
 import { chooseMode } from '../../lib/modes/choose.js'
 import type { Log, ModeDefinition } from '../../lib/modes/mode.js'
-import type { ModeLoaders, ModeName } from '../../lib/modes/registry.js'
+import type { ModeName } from '../../lib/config/config.js'
+import type { ModeLoaders } from '../../lib/modes/registry.js'
 
 const log: Log = {
   debug: () => undefined,

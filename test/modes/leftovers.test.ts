@@ -1,7 +1,8 @@
 import t from 'tap'
 import { cleanLeftovers } from '../../lib/modes/leftovers.js'
 import type { ModeContext, ModeDefinition } from '../../lib/modes/mode.js'
-import type { ModeLoaders, ModeName } from '../../lib/modes/registry.js'
+import type { ModeName } from '../../lib/config/config.js'
+import type { ModeLoaders } from '../../lib/modes/registry.js'
 
 const names: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
 

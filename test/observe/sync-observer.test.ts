@@ -2,7 +2,7 @@ import t from 'tap'
 import { SyncObserver } from '../../lib/observe/sync-observer.js'
 import { service, states } from '../support/states.js'
 import type { Log, Meter } from '../../lib/modes/mode.js'
-import type { ModeName } from '../../lib/modes/registry.js'
+import type { ModeName } from '../../lib/config/config.js'
 import type { SyncReport } from '../../lib/sync/syncer.js'
 import type { StateUpdate } from '../../lib/state/tracker.js'
 

@@ -5,7 +5,7 @@ import { explainedModes, explainPacket } from '../../lib/inspect/explain/explain
 import { understand } from '../../lib/inspect/explain/question.js'
 import { explanationText } from '../../lib/inspect/explain/text.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
-import type { ModeName } from '../../lib/modes/registry.js'
+import type { ModeName } from '../../lib/config/config.js'
 import { apiEvents } from '../../lib/observe/events.js'
 import { formatLine } from '../../lib/observe/log-text.js'
 import { Metrics } from '../../lib/observe/metrics.js'

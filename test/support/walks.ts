@@ -4,7 +4,7 @@ import { hostPort } from '../../lib/state/ip.js'
 import { understand } from '../../lib/inspect/explain/question.js'
 import { configWith } from '../../lib/config/load.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
-import type { ModeName } from '../../lib/modes/registry.js'
+import type { ModeName } from '../../lib/config/config.js'
 import type { Protocol } from '../../lib/state/names.js'
 import type { Way } from '../../lib/inspect/explain/packet.js'
 

@@ -3,7 +3,7 @@ import { explainPacket } from './explain.js'
 import { verdictOf, type Explanation } from './text.js'
 import type { EndpointSliceObject } from '../../state/objects.js'
 import type { Config } from '../../config/config.js'
-import type { ModeName } from '../../modes/registry.js'
+import type { ModeName } from '../../config/config.js'
 import { whereText, type Hop, type Packet, type Way } from './packet.js'
 import type { Question } from './question.js'
 

@@ -23,7 +23,7 @@ import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { viaListener, walkListeners, walkUserspace } from './listeners.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Config } from '../../config/config.js'
-import type { ModeName } from '../../modes/registry.js'
+import type { ModeName } from '../../config/config.js'
 import type { Packet, Way } from './packet.js'
 
 /** The modes whose rules can be walked. */

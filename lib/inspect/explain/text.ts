@@ -2,7 +2,7 @@ import { printable } from '../../state/printable.js'
 import { hostPort } from '../../state/ip.js'
 import type { EndpointReason } from './endpoint-reasons.js'
 import { whereText, type Hop, type Way } from './packet.js'
-import type { ModeName } from '../../modes/registry.js'
+import type { ModeName } from '../../config/config.js'
 import type { Question } from './question.js'
 
 export interface Explanation {

@@ -5,7 +5,7 @@ import { nftablesSettings } from '../../modes/nftables/settings.js'
 import { ownerText } from '../../modes/difference.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Config } from '../../config/config.js'
-import type { ModeName } from '../../modes/registry.js'
+import type { ModeName } from '../../config/config.js'
 import type { OwnerOfChain } from './story.js'
 
 /** Whose chain is whose, by the plan of a mode that gives service ports chains of their own. */

@@ -20,7 +20,7 @@ export interface ServerAddress {
 
 export interface VirtualServer extends ServerAddress {
   readonly scheduler: string
-  /** Two bits that mean something to some schedulers: for `mh` the fallback and the port. */
+  /** Two bits that some schedulers read: `mh` takes them for the fallback and the port. */
   readonly schedulerFlags: number
   /** A client keeps its real server this long; 0 for no affinity. */
   readonly persistenceSeconds: number
@@ -104,7 +104,7 @@ const destinationAttribute = {
 const statsAttribute = { connections: 1, inPackets: 2, outPackets: 3, inBytes: 4, outBytes: 5 }
 
 const persistentFlag = 0x1
-/** The bits that are ours to choose; the kernel keeps the others. */
+/** The bits that we set; the kernel keeps the others. */
 const flagsMask = persistentFlag | schedulerFlag.fallback | schedulerFlag.port
 const forwardingMask = 0x7
 const masquerade = 0
@@ -155,7 +155,7 @@ export function writeRealServerAddress(
     .u16(destinationAttribute.family, addressFamilies[family])
 }
 
-/** Undefined for virtual servers by firewall mark and of other protocols: they are never ours. */
+/** Returns undefined for virtual servers by firewall mark or of other protocols; they are never ours. */
 export function parseServer(payload: Buffer): ListedServer | undefined {
   const nested = attributesOf(payload, genericHeaderBytes).get(topAttribute.service)
   if (!nested) return undefined

@@ -13,15 +13,15 @@ import type { MessageWriter } from './message-writer.js'
 import { controlTypes, flags } from './protocol.js'
 import { openSocket, type NetlinkPipe, type OpenPipe, type SocketOptions } from './socket.js'
 
-/** What the kernel said to a datagram of one or more messages. */
+/** The kernel's answer to a datagram of one or more messages. */
 export interface Answer {
-  /** Messages that are not acknowledgements; their bytes are the caller's. */
+  /** Messages that are not acknowledgements; the caller may keep their bytes. */
   readonly replies: readonly Message[]
   /** By the index of the message in the datagram. */
   readonly failures: ReadonlyMap<number, NetlinkFailure>
   /** How many messages were acknowledged as done. */
   readonly acknowledged: number
-  /** The kernel had more to say than the socket could hold: failures may be missing. */
+  /** The answer was larger than the socket's buffer: failures may be missing. */
   readonly overrun: boolean
 }
 
@@ -32,7 +32,7 @@ export interface DumpOptions<T> {
   readonly parse: (message: Message) => T | undefined
 }
 
-/** Requests and dumps over netlink. The edge everything above is tested against with a fake. */
+/** Requests and dumps over netlink. Unit tests put a fake here. */
 export interface NetlinkChannel {
   /**
    * Sends all messages of the writer in one system call and reads all answers, without waiting:
@@ -57,14 +57,14 @@ export interface ChannelOptions extends SocketOptions {
 
 const outOfBuffer = 105
 const dumpAttempts = 5
-/** A dump's next part is there at once; this only bounds the wait for a kernel short of memory. */
+/** The next part of a dump is there at once, unless the kernel is short of memory. */
 const emptyReads = 2000
 
 export function openChannel(protocol: number, options: ChannelOptions = {}): NetlinkChannel {
   const openPipe = options.openPipe ?? openSocket
   const pipe = openPipe(protocol, options)
-  // A dump lives across turns of the event loop, so it has a socket of its own. It is opened
-  // here and not on demand, to be in the same network namespace as the first.
+  // A dump lasts several turns of the event loop, so it has a socket of its own. That is opened
+  // here, so that it is in the same network namespace as the first.
   const dumpPipe = openPipe(protocol, options)
   let sequence = 1
   let dumps: Promise<unknown> = Promise.resolve()
@@ -118,7 +118,7 @@ function collectAnswer(pipe: NetlinkPipe, first: number, count: number): Answer 
     }
     forEachMessage(received.data, (message) => {
       const index = (message.sequence - first) >>> 0
-      // Left over from an earlier request that was given up.
+      // The message answers an earlier request that was given up.
       if (index >= count) return
       if (message.type === controlTypes.error) {
         const failure = failureFromAck(message.payload, message.flags)

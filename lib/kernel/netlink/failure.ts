@@ -3,14 +3,14 @@ import { KernelError, type KernelErrorKind } from '../../errors.js'
 import { attributesOf, readI32, readString, readU32 } from './message-reader.js'
 import { ackFlags, aligned, headerBytes } from './protocol.js'
 
-/** What the kernel answered to one message it refused. */
+/** The kernel's answer to a message it refused. */
 export interface NetlinkFailure {
   readonly errno: number
   /** `ENOENT` */
   readonly code: string
   /** The reason in words: the kernel's own (extended ACK) where it gave one. */
   readonly text: string
-  /** Where in the message the kernel stumbled, in bytes from its header, if it told. */
+  /** The place in the message that the kernel refused, in bytes from its header, if it told. */
   readonly offset: number | undefined
 }
 
@@ -56,7 +56,7 @@ export function failureFromAck(payload: Buffer, flags: number): NetlinkFailure |
   const errno = -readI32(payload, 0)
   if (errno === 0) return undefined
   if ((flags & ackFlags.hasTexts) === 0) return failureOf(errno)
-  // After the error code comes our own header, and our whole message unless it was capped.
+  // The error code is followed by our own header, and by our whole message unless it was capped.
   const echoed = (flags & ackFlags.capped) === 0 ? readU32(payload, 4) : headerBytes
   const texts = attributesOf(payload, 4 + aligned(echoed))
   const text = texts.get(extendedText)

@@ -4,8 +4,8 @@ import { aligned, flags, headerBytes } from './protocol.js'
 const nestedBit = 0x8000
 
 /**
- * Writes netlink messages one after another into one growing buffer: what is written here goes
- * to the kernel in one system call. Numbers are in the host's order unless the name says `be`.
+ * Writes netlink messages one after another into one growing buffer, which goes to the kernel in
+ * one system call. Numbers are in the host's order unless the name says `be`.
  */
 export class MessageWriter {
   #buffer: Buffer
@@ -119,7 +119,7 @@ export class MessageWriter {
     return this
   }
 
-  /** What was written, valid until the next write. Sequence numbers count up from `firstSequence`. */
+  /** Returns what was written, valid until the next write. Sequence numbers start at `firstSequence`. */
   finish(firstSequence: number): Buffer {
     let sequence = firstSequence
     for (let at = 0; at < this.#length;) {

@@ -19,17 +19,17 @@ const extendedAck = 11
 
 const errnos = { intr: 4, again: 11, nobufs: 105 } as const
 
-/** Dumps come in parts of at most 32 KiB; twice that leaves room for one oversized message. */
+/** Dumps come in parts of at most 32 KiB; twice that leaves room for one larger message. */
 const receiveBytes = 64 * 1024
 
-/** What one attempt to receive brought. The datagram is overwritten by the next receive. */
+/** The result of one attempt to receive. The next receive overwrites the datagram. */
 export type Received =
   | { readonly kind: 'datagram'; readonly data: Buffer }
   | { readonly kind: 'nothing' }
   /** The socket's buffer overflowed: messages are lost. */
   | { readonly kind: 'overrun' }
 
-/** A datagram pipe to the kernel; the seam at which unit tests put a fake. */
+/** A datagram pipe to the kernel. Unit tests put a fake here. */
 export interface NetlinkPipe {
   send(data: Uint8Array): void
   receive(): Received

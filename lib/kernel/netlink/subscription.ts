@@ -8,12 +8,12 @@ export interface SubscriptionOptions extends SocketOptions {
   readonly everyMs: number
   /** The payload is valid during the call only. */
   readonly onMessage: (message: Message) => void
-  /** The kernel dropped notifications: whatever they would have said has to be read anew. */
+  /** The kernel dropped notifications: what they told about has to be read again. */
   readonly onOverrun: () => void
   readonly openPipe?: OpenPipe
 }
 
-/** Most messages are handled at once; after this many the event loop gets its turn. */
+/** The event loop gets its turn after so many messages. */
 const datagramsPerLook = 256
 
 /** A socket that has joined multicast groups; it hears everything from the moment it exists. */
@@ -23,9 +23,8 @@ export interface Subscription {
 }
 
 /**
- * Listens to multicast groups. Node cannot wait for a netlink socket without giving up a thread
- * of its pool, so the socket is read at intervals instead, which suits notifications that start
- * a check and are not data.
+ * Listens to multicast groups. Node can wait for a netlink socket only with a thread of its pool, so
+ * the socket is read at intervals instead. That is enough for notifications that start a check.
  */
 export function subscribe(protocol: number, options: SubscriptionOptions): Subscription {
   const pipe = (options.openPipe ?? openSocket)(protocol, options)

@@ -17,7 +17,7 @@ import {
   starterGone,
 } from '../playground/user-namespace.js'
 import type { BuildTestBed } from '../playground/test-bed.js'
-import type { ModeName } from '../../modes/registry.js'
+import type { ModeName } from '../../config/config.js'
 
 /** The order of history: the original design first. */
 const order: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']

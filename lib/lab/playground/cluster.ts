@@ -6,7 +6,7 @@ import { createApiServer, type ApiServer } from '../apiserver/server.js'
 import { buildInNamespaces } from './namespace-test-bed.js'
 import { PlaygroundPods } from './playground-pods.js'
 import type { TestBed, BuildTestBed, ClusterLayout } from './test-bed.js'
-import type { ModeName } from '../../modes/registry.js'
+import type { ModeName } from '../../config/config.js'
 import type { NewObject } from '../apiserver/object.js'
 import type { RunningProxy } from './proxy-process.js'
 

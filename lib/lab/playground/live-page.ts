@@ -2,7 +2,7 @@ import { LivePlayground } from './live-playground.js'
 import { PageServer } from '../../page/server.js'
 import { Cluster } from './cluster.js'
 import type { BuildTestBed } from './test-bed.js'
-import type { ModeName } from '../../modes/registry.js'
+import type { ModeName } from '../../config/config.js'
 
 export interface LivePageOptions {
   /** Modes that can run here; the page starts in the first. */

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { ConfigError, KernelError, messageOf } from '../../errors.js'
-import type { ModeName } from '../../modes/registry.js'
+import type { ModeName } from '../../config/config.js'
 import type { Cluster } from './cluster.js'
 
 export interface SwitchListener {

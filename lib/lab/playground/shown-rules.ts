@@ -2,7 +2,7 @@ import { ConfigError } from '../../errors.js'
 import { RuleLines } from '../../page/rule-lines.js'
 import { rulesOf } from './rules-view.js'
 import type { DesiredState } from '../../state/desired-state.js'
-import type { ModeName } from '../../modes/registry.js'
+import type { ModeName } from '../../config/config.js'
 import type { RulesView } from '../../page/view.js'
 import type { ClusterLayout } from './test-bed.js'
 

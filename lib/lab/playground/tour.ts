@@ -4,7 +4,7 @@ import { Cluster } from './cluster.js'
 import { serviceOverWeb, webDeployment } from './web-app.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { BuildTestBed } from './test-bed.js'
-import type { ModeName } from '../../modes/registry.js'
+import type { ModeName } from '../../config/config.js'
 import type { RunningProxy } from './proxy-process.js'
 
 export interface TourOptions {

@@ -29,9 +29,9 @@ export interface ApplierDeps {
   readonly now: () => number
   readonly gracePeriodMs: number
   readonly excluded: readonly Cidr[]
-  /** How often the kernel is compared with what was written. */
+  /** The kernel is compared with what was written this often. */
   readonly verifyMs: number
-  /** How often connections of draining servers are counted. */
+  /** Connections of draining servers are counted this often. */
   readonly sweepMs: number
 }
 
@@ -41,7 +41,7 @@ export class IpvsApplier {
   readonly #draining: DrainingServers
   readonly #fallback: SchedulerFallback
   readonly #known = knownByFamily<IpvsPlan>()
-  /** The plans written last, also those of which a part could not be written. */
+  /** The plans written last, even where a part could not be written. */
   readonly #written = new Map<IpFamily, IpvsPlan>()
   /** Differences build on what the apply before left. */
   readonly #turns = new Turns()
@@ -98,7 +98,7 @@ export class IpvsApplier {
     await this.#turns.idle()
   }
 
-  /** Public for tests; `run` calls it. */
+  /** Deletes draining servers that are done. `run` calls it; it is public for tests. */
   async sweep(): Promise<void> {
     try {
       await this.#draining.sweep()
@@ -129,7 +129,7 @@ export class IpvsApplier {
     }
   }
 
-  /** Everything, by comparing with what the kernel holds: nothing right is touched. */
+  /** Writes everything that the kernel does not hold yet; what is right is not touched. */
   async #reconcile(plan: IpvsPlan): Promise<Applied> {
     const { sets, links } = this.#deps
     this.#fallback.forget()
@@ -190,7 +190,7 @@ export class IpvsApplier {
     ].map(({ do: verb, server }) => ({ do: verb, server: effective(server) }))
     for (const change of changes.addReals) {
       const { server, real } = change
-      // One that was on its way out still has its place, and its connections.
+      // A draining server is still in the table, with its connections.
       const verb = this.#draining.has(change) ? 'set-real' : 'add-real'
       this.#draining.forget(change)
       list.push({ do: verb, server, real })
@@ -202,7 +202,7 @@ export class IpvsApplier {
     return list
   }
 
-  /** Makes the changes; what fails for a reason that can be met is tried once more differently. */
+  /** Makes the changes, and tries those that failed once more in another way where there is one. */
   async #changeServers(plan: IpvsPlan, list: readonly IpvsChange[]): Promise<ServiceFailure[]> {
     const { ipvs } = this.#deps
     const failures: IpvsFailure[] = []
@@ -228,7 +228,7 @@ export class IpvsApplier {
     }))
   }
 
-  /** The change that does instead what was wanted, if there is one. */
+  /** Returns another change with the same result, if there is one. */
   #otherWay(plan: IpvsPlan, { change, error }: IpvsFailure): IpvsChange | undefined {
     const exists = error.kind === 'exists'
     // The kernel says ENOENT for a real server or scheduler it does not know, ESRCH for a server.

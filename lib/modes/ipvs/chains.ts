@@ -109,7 +109,7 @@ function writeNat(facts: ChainFacts, to: To, match: MatchSet): void {
     jump: chains.markMasquerade,
   })
   services({ matches: [addressType('dst', 'LOCAL')], jump: chains.nodePort })
-  // Nobody after us shall rewrite what IPVS is going to take.
+  // Later rules must not rewrite packets that IPVS is going to take.
   for (const set of acceptedSets) services({ matches: [match(set, 'dst,dst')], jump: 'ACCEPT' })
 
   const balancer = to('nat', chains.loadBalancer)
@@ -150,7 +150,7 @@ const acceptedSets = [
   'KUBE-EXTERNAL-IP-LOCAL',
 ] as const
 
-/** Who reaches a ClusterIP from where answers would not come back here (IP11). */
+/** Marks packets to a ClusterIP whose answers would not come back here (IP11). */
 function* clusterIpRules(
   { masqueradeAll, localTraffic }: ChainFacts,
   match: MatchSet,
@@ -252,7 +252,7 @@ export function chainBatch(plan: ChainPlan, missing: readonly ChainRule[]): Batc
   const batch = new Batch()
   for (const [table, chain] of plan.declared) batch.chain(table, chain)
   for (const { table, chain, rule: one } of plan.rules) batch.append(table, chain, one)
-  // Each is put in front of the one before: the last of a chain is written first.
+  // Each jump is put in front of the one before, so the last of a chain is written first.
   for (const { table, chain, rule: one } of missing.toReversed()) batch.prepend(table, chain, one)
   return batch
 }

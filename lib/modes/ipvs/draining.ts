@@ -43,7 +43,7 @@ export class DrainingServers {
     return this.#entries.has(idOf(change))
   }
 
-  /** It serves again, or it is gone together with its server. */
+  /** Stops draining: the server serves again, or is gone. */
   forget(change: Pick<RealChange, 'server' | 'key'>): void {
     this.#entries.delete(idOf(change))
   }
@@ -70,14 +70,14 @@ export class DrainingServers {
     return changes
   }
 
-  /** Deletes those whose connections have ended, or whose time is over. */
+  /** Deletes servers whose connections have ended, or whose time is over. */
   async sweep(): Promise<number> {
     const done: IpvsChange[] = []
     for (const [, group] of groupByServer([...this.#entries.values()])) {
       const busy = await this.#busy(group)
       for (const entry of group) {
         if (busy.has(entry.key) && !this.#isOver(entry)) continue
-        // It may have been called back into service while the list was read.
+        // It may serve again since the list was read.
         if (this.#entries.get(idOf(entry)) !== entry) continue
         this.#entries.delete(idOf(entry))
         done.push({ do: 'delete-real', server: entry.server, real: entry.real })

@@ -48,7 +48,7 @@ export interface CompareOptions {
   readonly effective: (server: VirtualServer) => VirtualServer
 }
 
-/** What has to be done to make the kernel match. Chains are not part of the view. */
+/** Tells the changes that make the kernel match the plan. Chains are not part of the view. */
 export function compare(plan: IpvsPlan, view: KernelView, options: CompareOptions): Changes {
   const changes = noChanges()
   const wanted = new Set<string>()

@@ -14,7 +14,7 @@ export interface IpvsPlan {
   readonly requests: Requests<ResourceRequest>
   /** The iptables rules: their number does not depend on the Services. */
   readonly chains: ChainPlan
-  /** The scheduler of whoever does not choose one, for when a chosen one is missing. */
+  /** The scheduler of Services that choose none, or one that this kernel lacks. */
   readonly scheduler: string
 }
 
@@ -53,7 +53,7 @@ export function ipvsPlanner(settings: PlanSettings): (state: DesiredState) => Ip
     const known = last?.plan.requests ?? PersistentMap.empty<readonly ResourceRequest[]>()
     const requests = updateRequests(known, parts.since(last?.parts), reader)
     const { family } = state
-    // The same plan again tells whoever applies plans that there is nothing to do.
+    // The same plan by reference means that there is nothing to apply.
     const plan =
       last?.plan.requests === requests && last.plan.chains === chains
         ? last.plan

@@ -10,7 +10,7 @@ import {
 import { resourceId, type RealServer, type Resource } from './resource.js'
 import type { ServicePart, VirtualServer } from './resource.js'
 
-/** What every part depends on beside its Service. */
+/** The facts that every part depends on beside its Service. */
 export interface PartFacts {
   readonly family: IpFamily
   readonly scheduler: string

@@ -5,8 +5,8 @@ import type { IpvsPlan } from './plan.js'
 import type { PlannedMember } from './resource.js'
 
 /**
- * The one `ipset restore` of a sync. `present` are the sets of the kernel when all of them may
- * be missing or look different; without it they are known to be there.
+ * Makes the one `ipset restore` of a sync. `present` are the sets that the kernel has; without it
+ * all of them are known to be there.
  */
 export function setBatch(
   { family }: IpvsPlan,
@@ -26,7 +26,7 @@ export function setBatch(
     }
   }
   for (const set of replaced) replaceSet(batch, setOf(family, set), membersOf(changes, set))
-  // Adds come first: who moves from one set to another is never in none.
+  // Adds come first, so that a member that moves to another set is always in one.
   for (const { set, member } of changes.addMembers) {
     if (!replaced.has(set)) batch.add(setNameOf(family, set), member)
   }

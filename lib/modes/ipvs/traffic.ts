@@ -10,7 +10,7 @@ export interface TrafficDeps {
   readonly context: Pick<ModeContext, 'meter' | 'log'>
 }
 
-/** What was read of a virtual server the last time. */
+/** The numbers of a virtual server at the last reading. */
 interface Counted {
   readonly family: string
   readonly service: string
@@ -35,7 +35,7 @@ export class Traffic {
     this.#deps = deps
   }
 
-  /** Brings the metrics up to date. Never throws; who asks meanwhile waits for the same reading. */
+  /** Brings the metrics up to date. Never throws; calls meanwhile wait for the same reading. */
   read(plans: readonly IpvsPlan[]): Promise<void> {
     this.#reading ??= this.#readAll(plans)
       .catch((error: unknown) => {
@@ -79,7 +79,7 @@ export class Traffic {
     for (const real of await this.#deps.ipvs.listRealServers(server)) {
       const endpoint = hostPort(real.ip, real.port)
       reals.set(endpoint, real.stats)
-      // What has no states is always inactive to the kernel.
+      // The kernel counts UDP as inactive, because it has no states.
       counted.active += protocol === 'UDP' ? real.inactiveConnections : real.activeConnections
       this.#count({ service, protocol, endpoint }, counted.reals.get(endpoint), real.stats)
     }
@@ -136,7 +136,7 @@ export class Traffic {
   }
 }
 
-/** So many real servers that left are remembered, beyond as many as there are. */
+/** Real servers that left are remembered: as many as there are, and so many more. */
 const maxGone = 16
 
 const none: TrafficStats = {

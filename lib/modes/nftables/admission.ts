@@ -1,6 +1,6 @@
 import type { Log } from '../mode.js'
 
-/** Each connection takes two descriptors; the process needs others for the API and for its rules. */
+/** The limit leaves descriptors for the API and for rules; each connection takes two. */
 export const connectionsMax = 1000
 const pauseMs = 1000
 const reportEveryMs = 10_000
@@ -18,8 +18,8 @@ export interface AdmissionDeps {
 }
 
 /**
- * Says which connections may be served: not more than a limit at once, and for a while none after
- * the system had no descriptor or no memory left. Whoever is refused learns it at once.
+ * Says which connections may be served. There is a limit, and for a while nobody is admitted after
+ * the system had no descriptor or no memory left. A client that is refused is told at once.
  */
 export class Admission {
   readonly #deps: AdmissionDeps
@@ -32,7 +32,7 @@ export class Admission {
     this.#deps = deps
   }
 
-  /** Whoever was let in has to leave. */
+  /** Admits a connection, which has to call `leave` at its end. */
   tryEnter(): boolean {
     const { now, limit = connectionsMax } = this.#deps
     if (this.#open < limit && now() >= this.#pausedUntil) {
@@ -48,7 +48,7 @@ export class Admission {
     this.#open--
   }
 
-  /** Whether the error means that the system ran out of something; then nobody enters for a while. */
+  /** Tells whether the system ran out of something; then nobody is admitted for a while. */
   noteExhaustion({ code }: NodeJS.ErrnoException): boolean {
     if (!exhaustion.has(code)) return false
     this.#pausedUntil = this.#deps.now() + pauseMs

@@ -10,22 +10,22 @@ import { between, type Retired } from './changes.js'
 import type { NftablesPlan } from './plan.js'
 import { recreation } from './render.js'
 
-/** NF20: how long a chain stays, empty, after the transaction that freed it. */
+/** NF20: a chain stays this long, empty, after the transaction that freed it. */
 const retirementMs = 1000
 const tickMs = 500
-/** So many failed attempts to delete what is unused, and everything is written anew (NF17). */
+/** Everything is written anew after so many failed attempts to delete what is unused (NF17). */
 const attemptsMax = 3
 
 export interface ApplierDeps {
   readonly writer: RulesetWriter
-  /** With it, clients keep their endpoints when the table is written anew. */
+  /** Reads the clients of session affinity, who keep their endpoints when the table is written anew. */
   readonly reader?: ClientReader
   readonly context: ModeContext
   readonly known: KnownByFamily<NftablesPlan>
   readonly now: () => number
 }
 
-/** What is empty and unused in the kernel, and when it shall be deleted. */
+/** Chains and sets that are unused in the kernel, and the time to delete them. */
 interface Retirement {
   readonly table: Table
   readonly chains: Map<string, Chain>
@@ -69,7 +69,7 @@ export class NftablesApplier {
     await this.#turns.idle()
   }
 
-  /** Deletes what is due (NF20). Public for tests; `run` calls it. */
+  /** Deletes what is due (NF20). `run` calls it; it is public for tests. */
   async sweep(): Promise<void> {
     for (const [family, retired] of this.#retired) {
       if (retired.dueAt > this.#deps.now()) continue
@@ -100,7 +100,7 @@ export class NftablesApplier {
     try {
       return await rememberedClients(plan, reader)
     } catch (error) {
-      // Whoever damaged the table may have damaged its sets: rules matter more than affinity.
+      // The sets may be damaged as well, and rules matter more than affinity.
       context.log.warn({ error: messageOf(error) }, 'session affinity starts anew')
       return []
     }
@@ -140,7 +140,7 @@ export class NftablesApplier {
     if (chains.length + sets.length === 0) return
     let waiting = this.#retired.get(plan.family)
     if (!waiting) {
-      // What comes later goes with it: if it postponed the rest, a busy cluster would never tidy up.
+      // What is freed later goes with it. If it postponed the rest, a busy cluster would never tidy up.
       const dueAt = this.#deps.now() + retirementMs
       waiting = { table: plan.table, chains: new Map(), sets: new Map(), dueAt, attempts: 0 }
       this.#retired.set(plan.family, waiting)
@@ -168,8 +168,9 @@ export class NftablesApplier {
 }
 
 /**
- * Clients that the kernel remembers for session affinity, as elements for the same sets of a new
- * table, each with the time it has left. Endpoints that are gone take their clients along.
+ * Reads the clients that the kernel remembers for session affinity. They become elements of the
+ * same sets in a new table, each with the time it has left. Clients of endpoints that are gone are
+ * forgotten.
  */
 async function rememberedClients(
   plan: NftablesPlan,

@@ -23,10 +23,10 @@ import {
 import type { RulesetPart, SharedChoice } from './part.js'
 
 /**
- * The endpoints of a Service that is reached by its ClusterIP alone, each in its places: they are
- * elements of one large map, found by the address the packet carries, and drawn in chains shared by
- * all Services of about as many. So another endpoint makes no rule, see README. Packets that come
- * by another address of the Service would not be found there.
+ * Places the endpoints of a Service that is reached by its ClusterIP alone. They are elements of one
+ * large map, found by the address that the packet carries. Chains that all Services with about as
+ * many endpoints share draw one of them, so another endpoint makes no rule, see README. A Service
+ * with other addresses has no place there: packets to those would not be found.
  */
 export function sharedChoice(service: DesiredService): SharedChoice | undefined {
   const { nodePort, externalIps, loadBalancerIps, affinitySeconds, internal } = service
@@ -42,7 +42,7 @@ export function sharedChoice(service: DesiredService): SharedChoice | undefined 
   }
 }
 
-/** A power of four: few Services change it when they scale, and more than half of it is filled. */
+/** Returns a power of four: few Services change it when they scale. */
 function placesFor(endpoints: number): number {
   let places = smallestSize
   while (places < endpoints) places *= 4
@@ -50,9 +50,9 @@ function placesFor(endpoints: number): number {
 }
 
 /**
- * What {@link sharedChoice} needs besides, for all sizes that Services of a protocol have. Who is in
- * no set of a size has the smallest. So a lookup that misses an element, because a transaction moves
- * it to another set just then, still draws from places that are filled.
+ * Makes the chains and sets that {@link sharedChoice} needs, for all sizes that Services of a
+ * protocol have. A Service that is in no set of a size has the smallest. So a lookup that misses an
+ * element, because a transaction moves it to another set just then, still finds filled places.
  */
 export function sharedPart(protocol: L4Protocol, sizes: Iterable<number>): RulesetPart {
   const choices = [...new Set([...sizes, smallestSize])]
@@ -77,8 +77,8 @@ function toChoice(choice: Choice): Rule {
 }
 
 /**
- * Who draws an empty place draws again. That all draws were in vain is as unlikely as the kernel's
- * random numbers are coarse, 1 in 2^32, and the first place is never empty.
+ * A packet that draws an empty place draws again. There are so many draws that all of them fail with
+ * a chance of 1 in 2^32, and then the first place is taken, which is never empty.
  */
 function choiceChains(choice: Choice): readonly Chain[] {
   const { protocol, places } = choice

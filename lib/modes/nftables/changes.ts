@@ -11,12 +11,12 @@ import type { ElementRequest, RulesetPart } from './part.js'
 import type { NftablesPlan } from './plan.js'
 import { endpointElements, sameElement, sameTarget, sizeElement } from './elements.js'
 
-/** How to get from one plan to the next. */
+/** The commands that lead from one plan to the next. */
 export interface RulesetChanges {
   readonly commands: readonly Command[]
   /**
-   * What is empty and unused afterwards. Kernels before 6.2 refuse to delete a chain in the
-   * transaction that takes its last reference away, so that happens a moment later (NF20).
+   * Chains and sets that are unused afterwards. Kernels before 6.2 refuse to delete a chain in the
+   * transaction that removes its last reference, so they are deleted a moment later (NF20).
    */
   readonly retired: Retired
 }
@@ -82,7 +82,7 @@ class Order {
       const old = chains.get(chain.name)
       chains.delete(chain.name)
       if (!old) this.#addChains.push({ do: 'add-chain', chain })
-      // A set in use cannot be replaced: the rules of the part let go of it and take it again.
+      // A set in use cannot be replaced, so the rules of the part are removed and written again.
       else if (replaced || !this.#sameRules(chain.rules, old.rules)) {
         this.#flushChains.push({ do: 'flush-chain', chain })
       } else continue
@@ -108,7 +108,7 @@ class Order {
     if (now) this.#addElements.push({ do: 'add-element', element: now })
   }
 
-  /** Numbers that mean another endpoint now. This alone makes no rule, see README. */
+  /** Writes the numbers that mean another endpoint now. That makes no rule, see README. */
   #endpoints(now: ElementRequest | undefined, before: ElementRequest | undefined): void {
     const [after, old] = [now, before].map((each) => (each ? endpointElements(each) : []))
     old?.forEach((element, index) => {

@@ -13,12 +13,12 @@ import { nftablesDifferences, type ComparisonDeps } from './differences.js'
 export interface GuardDeps {
   readonly context: ModeContext
   readonly reader: RulesetReader
-  /** Calls what `onForeign` and `onUnclear` stand for when others commit. */
+  /** Starts a watch that calls these when others commit, or when it cannot tell. */
   readonly watch: (handlers: { onForeign: () => void; onUnclear: () => void }) => CommitWatch
   readonly known: KnownByFamily<NftablesPlan>
   /** The shortest time between two comparisons. */
   readonly tickMs: number
-  /** Even when nothing looks wrong, everything is compared this often. */
+  /** Everything is compared this often even when nothing looks wrong. */
   readonly verifyEveryMs: number
 }
 
@@ -26,15 +26,15 @@ const families = ['IPv4', 'IPv6'] as const
 
 /** Notices what others do to our tables while a mode lives. */
 export interface Watcher {
-  /** A writer whose transactions are known to be ours. */
+  /** Wraps a writer, so that its transactions count as ours. */
   guarded(writer: RulesetWriter): RulesetWriter
   run(signal: AbortSignal): Promise<void>
 }
 
 /**
- * Notices when somebody else changes our tables. Foreign transactions are seen as they happen
- * and answered with a full sync; where events were lost, and now and then in any case, the kernel
- * is compared with the plan.
+ * Notices when somebody else changes our tables. A foreign transaction is seen as it happens and
+ * answered with a full sync. The kernel is compared with the plan where events were lost, and now
+ * and then in any case.
  */
 export class Guard implements Watcher {
   readonly #deps: GuardDeps
@@ -65,7 +65,7 @@ export class Guard implements Watcher {
       if (!plan) continue
       try {
         const difference = await differenceFrom(plan, { reader, pause: () => setImmediate() })
-        // A sync meanwhile makes the comparison worthless, not wrong: it is done again later.
+        // A sync came in between, so the comparison means nothing and is done again later.
         if (known[family].value !== plan) this.#isUnclear = true
         else if (difference !== undefined) this.#resync(difference)
       } catch (error) {
@@ -111,8 +111,8 @@ export function reportForeign(context: ModeContext, reason: string): void {
 }
 
 /**
- * Compares the kernel with a plan and says the first thing that is not as it should be, or
- * undefined. What the kernel holds beyond the plan is no fault: nothing of ours leads there.
+ * Compares the kernel with a plan and tells the first fault, or undefined. Chains beyond the plan
+ * are no fault: nothing of ours leads there.
  */
 async function differenceFrom(
   plan: NftablesPlan,

@@ -114,7 +114,7 @@ export class LocalhostPorts {
       connections.delete(client)
       admission.leave()
     })
-    // Whoever fails first takes the other side with it, see `join`.
+    // An error of one side ends the other, see `join`.
     client.on('error', () => undefined)
     const order = service ? this.#shuffled(service) : []
     const tryNext = (left: readonly Endpoint[]) => {
@@ -124,7 +124,7 @@ export class LocalhostPorts {
         return
       }
       const upstream = connect({ host: endpoint.ip, port: endpoint.port, allowHalfOpen: true })
-      // Without descriptors no other endpoint is reached either.
+      // No other endpoint can be reached without descriptors.
       upstream.once('error', (error) => tryNext(admission.noteExhaustion(error) ? [] : rest))
       upstream.once('connect', () => {
         upstream.removeAllListeners('error')

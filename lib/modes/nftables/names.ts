@@ -138,22 +138,22 @@ function endpointMap(protocol: L4Protocol): NftSet {
   }
 }
 
-/** How a Service's endpoints are chosen in chains that others of about its size use as well. */
+/** Tells which shared chains choose the endpoints of a Service: those for its protocol and size. */
 export interface Choice {
   readonly protocol: L4Protocol
-  /** So many numbers are drawn from, and so many endpoints a Service may have. */
+  /** The range of numbers that are drawn, and the most endpoints that a Service may have. */
   readonly places: number
 }
 
-/** Where all Services go whose endpoints are in {@link endpointMaps}. */
+/** The chain for all Services whose endpoints are in {@link endpointMaps}. */
 export const sharingChain = (protocol: L4Protocol) => `${protocol}-services`
 
 export const choiceChain = ({ protocol, places }: Choice) => `${protocol}-up-to-${places}`
 
-/** Places of Services that are in no {@link sizeSet}. */
+/** The number of places of Services that are in no {@link sizeSet}. */
 export const smallestSize = 4
 
-/** Who is sent to a chain of the same name. */
+/** The set of the Services that go to the chain of the same name. */
 export function sizeSet(choice: Choice): NftSet | undefined {
   if (choice.places === smallestSize) return undefined
   return {

@@ -22,7 +22,7 @@ export interface ProbeDeps {
   readonly env: Readonly<Record<string, string | undefined>>
 }
 
-/** With `nft`, the program is used even where netlink works: to compare, or to get by a fault. */
+/** The value `nft` means that the program is used even where netlink works. */
 export const writerVariable = 'KUBE_PROXY_NFTABLES_WRITER'
 
 export const probeDefaults = (): ProbeDeps => ({
@@ -34,14 +34,14 @@ export const probeDefaults = (): ProbeDeps => ({
 
 export interface Probed {
   readonly findings: readonly Finding[]
-  /** The way to the kernel that will be used. */
+  /** The writer that will be used. */
   readonly writer: RulesetWriter
   readonly clients: ClientReader
   /** Undefined where only the program works; the caller closes it. */
   readonly netlink: NfTables | undefined
 }
 
-/** NF23, NF30: what this mode needs, whether it is there, and which writer works. */
+/** Finds out whether this node has what the mode needs (NF23), and which writer works (NF30). */
 export async function probeNftables(
   deps: ProbeDeps,
   families: readonly IpFamily[],
@@ -53,7 +53,7 @@ export async function probeNftables(
   const findings: Finding[] = [
     finding('kernel 5.13 or newer', true, kernel),
     direct.finding,
-    // Through netlink no program is run, so its faults cannot hurt.
+    // The program is not needed where netlink works.
     await nftFinding(deps.nft, !netlink),
   ]
   if (findings.some(({ ok, required }) => required && !ok)) {

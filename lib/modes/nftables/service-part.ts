@@ -16,20 +16,20 @@ interface ServiceChains {
   readonly firewall: string
 }
 
-/** Where packets to a service port go, by the kind of address they carry. */
+/** The chains that packets to a service port go to, by the kind of address they carry. */
 interface Entrances {
   readonly clusterIp: string
   readonly external?: string
   readonly firewall?: string
-  /** Where `clusterIp` is a chain that other Services use as well. */
+  /** Present where other Services use the chain `clusterIp` as well. */
   readonly shared?: SharedChoice
 }
 
-/** Everything one service port puts into the ruleset. Pure, and a function of its arguments only. */
+/** Makes everything that one service port puts into the ruleset. */
 export function servicePart(service: DesiredService, facts: NodeFacts): RulesetPart {
   const shared = sharedChoice(service)
   if (!shared) return partWithChains(service, facts)
-  // No chain of its own: any transaction, anybody's, looks at every chain there is.
+  // It gets no chain of its own, because every transaction of anybody looks at all chains.
   const { choice } = shared
   const elements = elementsOf(service, { clusterIp: sharingChain(choice.protocol), shared })
   return { chains: [], sets: [], elements, choice }
@@ -81,7 +81,7 @@ function externalRules(
   }
   const rules: Rule[] = []
   if (service.clusterEndpoints.length > 0) {
-    // S18: pods and the node itself do not need the policy's protection of the client address.
+    // S18: the policy keeps the address of clients outside; pods and the node do not need that.
     const pods = fromPods(facts, { not: false })
     const node: Statement = { kind: 'local', field: 'saddr' }
     if (pods) rules.push(verdictRule(pods, toCluster))

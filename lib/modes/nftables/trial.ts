@@ -12,8 +12,8 @@ import { nftFamilyOf } from './names.js'
 const trialTable = 'kube-proxy-trial'
 
 /**
- * A ruleset with every kind of rule this mode writes, to ask the kernel whether it could take it.
- * Addresses are of the ranges for documentation.
+ * Makes a ruleset with every kind of rule this mode writes, to ask the kernel whether it would take
+ * it. Addresses are of the ranges for documentation.
  */
 export function trialTransaction(family: IpFamily): Transaction {
   const plan = nftablesPlanner({ masqueradeAll: false, masqueradeBit: 14 })(trialState(family))
@@ -48,7 +48,7 @@ function trialState(family: IpFamily): DesiredState {
   }
 }
 
-/** Its endpoints are chosen in shared chains, and are too many for the smallest. */
+/** A Service with its ClusterIP alone: shared chains choose its endpoints. */
 const withoutOutside = {
   name: { namespace: 'trial', name: 'inner', port: 'p', protocol: 'TCP' },
   nodePort: 0,

@@ -5,7 +5,7 @@ import { understand } from '../../inspect/explain/question.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { Config } from '../../config/config.js'
 import { ipvsSettings } from '../../modes/ipvs/settings.js'
-import type { ModeName } from '../../modes/registry.js'
+import type { ModeName } from '../../config/config.js'
 import { noCounters } from '../view.js'
 import type {
   AnswerCount,

@@ -4,7 +4,7 @@ import { nftablesWords } from './nftables-words.js'
 import { fixedOf } from './words.js'
 import type { LineWords, Surroundings } from './words.js'
 import type { PlanLine } from '../../modes/mode.js'
-import type { ModeName } from '../../modes/registry.js'
+import type { ModeName } from '../../config/config.js'
 
 /** Words for every line of a plan; `undefined` where there are none. Pure. */
 export function explainRules(

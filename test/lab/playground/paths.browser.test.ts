@@ -6,7 +6,7 @@ import { PageServer } from '../../../lib/page/server.js'
 import { namespaceLayout } from '../../../lib/lab/playground/namespace-test-bed.js'
 import { addressOf, type Place } from '../../../lib/lab/world/topology.js'
 import { browserFlags, browserPath, hasBrowser } from './opened-page.js'
-import type { ModeName } from '../../../lib/modes/registry.js'
+import type { ModeName } from '../../../lib/config/config.js'
 import type { PathView, PodView, Sender, View } from '../../../lib/page/view.js'
 
 const backends = ['pod-1', 'pod-2', 'pod-4'] as const satisfies readonly Place[]

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { LivePlayground } from '../../../lib/lab/playground/live-playground.js'
 import { Cluster } from '../../../lib/lab/playground/cluster.js'
-import type { ModeName } from '../../../lib/modes/registry.js'
+import type { ModeName } from '../../../lib/config/config.js'
 import type { LogEntry, PageCommand, View } from '../../../lib/page/view.js'
 
 /** A playground that a test plays on, as the page would. */

@@ -7,7 +7,7 @@ import { modeLoaders } from '../../../lib/modes/registry.js'
 import { readManifestStates } from '../../../lib/cli/node-states.js'
 import { nobodyKnown, type LineWords } from '../../../lib/page/words/words.js'
 import type { Command, NftSet, Statement } from '../../../lib/kernel/nftables/model.js'
-import type { ModeName } from '../../../lib/modes/registry.js'
+import type { ModeName } from '../../../lib/config/config.js'
 import type { Planner, PlanLine } from '../../../lib/modes/mode.js'
 
 const examples = fileURLToPath(new URL('../../../../examples/services', import.meta.url))

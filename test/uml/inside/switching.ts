@@ -5,7 +5,7 @@ import { modeLoaders } from '../../../lib/modes/registry.js'
 import { mode } from '../../../lib/modes/ipvs/index.js'
 import { cleanLeftovers } from '../../../lib/modes/leftovers.js'
 import type { ModeDefinition } from '../../../lib/modes/mode.js'
-import type { ModeName } from '../../../lib/modes/registry.js'
+import type { ModeName } from '../../../lib/config/config.js'
 import { states, testConfig } from '../../support/states.js'
 import { context, sh, table, web } from './node.js'
 
