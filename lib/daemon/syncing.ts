@@ -1,7 +1,7 @@
 import { Conntrack } from '../kernel/conntrack.js'
 import { FlowCleaner } from '../sync/flow-cleaner.js'
 import { followNodeAddresses } from '../sources/node-addresses.js'
-import { ObjectObserver } from '../observe/object-observer.js'
+import { objectObserver } from '../observe/object-observer.js'
 import { pause } from '../async.js'
 import { SyncLoop } from '../sync/loop.js'
 import { Syncer } from '../sync/syncer.js'
@@ -76,16 +76,11 @@ interface SinkParts {
 /** Takes objects into the tracker. No sync is requested before enough of them are known (R01). */
 export function trackerSink({ deps, nodeName }: Setup, parts: SinkParts): TrackerSink {
   const { tracker, requests, metrics, observation } = parts
-  const { log } = deps
-  const observer = new ObjectObserver({ log, meter: metrics, observation, now: Date.now })
   return new TrackerSink(tracker, nodeName, {
+    ...objectObserver({ log: deps.log, meter: metrics, observation, now: Date.now }),
     changed: (_kind, isComplete) => {
       if (isComplete) requests.sync()
     },
-    malformed: (kind, identity, reason) => observer.malformed(kind, identity, reason),
-    warned: (kind, identity, warning) => observer.warned(kind, identity, warning),
-    nodeChanged: (node) => observer.nodeChanged(node),
-    failed: (message) => observer.failed(message),
   })
 }
 

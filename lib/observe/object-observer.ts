@@ -14,35 +14,22 @@ export interface ObjectObserverOptions {
 const repeatedFailureMs = 30_000
 
 /** Turns what happens to objects on their way to the tracker into log lines, metrics and events. */
-export class ObjectObserver {
-  readonly #options: ObjectObserverOptions
-  readonly #isNew: (text: string) => boolean
-
-  constructor(options: ObjectObserverOptions) {
-    this.#options = options
-    this.#isNew = repeatFilter({ forMs: repeatedFailureMs, now: options.now })
-  }
-
-  malformed(kind: ObjectKind, identity: Identity, reason: string): void {
-    const { log, meter, observation } = this.#options
-    meter.count('malformed_objects_total', { kind })
-    log.warn({ kind, ...identity, reason }, 'object makes no sense and is skipped')
-    observation.malformed(kind, identity, reason)
-  }
-
-  warned(kind: ObjectKind, { namespace, name }: Identity, warning: string): void {
-    this.#options.log.warn({ kind, namespace, name, warning }, 'part of an object is left out')
-  }
-
-  nodeChanged(node: NodeObject | undefined): void {
-    this.#options.observation.nodeChanged(node)
-  }
-
-  failed(message: string): void {
-    const { log } = this.#options
-    const text = 'source of objects failed, will retry'
-    if (this.#isNew(message)) log.warn({ reason: message }, text)
-    else log.debug({ reason: message }, text)
+export function objectObserver({ log, meter, observation, now }: ObjectObserverOptions) {
+  const isNew = repeatFilter({ forMs: repeatedFailureMs, now })
+  return {
+    malformed: (kind: ObjectKind, identity: Identity, reason: string) => {
+      meter.count('malformed_objects_total', { kind })
+      log.warn({ kind, ...identity, reason }, 'object makes no sense and is skipped')
+      observation.malformed(kind, identity, reason)
+    },
+    warned: (kind: ObjectKind, { namespace, name }: Identity, warning: string) =>
+      log.warn({ kind, namespace, name, warning }, 'part of an object is left out'),
+    nodeChanged: (node: NodeObject | undefined) => observation.nodeChanged(node),
+    failed: (message: string) => {
+      const text = 'source of objects failed, will retry'
+      if (isNew(message)) log.warn({ reason: message }, text)
+      else log.debug({ reason: message }, text)
+    },
   }
 }
 
