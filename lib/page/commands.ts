@@ -4,95 +4,90 @@ import type { PageCommand, Sender } from './view.js'
 export const senders: readonly Sender[] = ['client-pod', 'node', 'outside', 'backend']
 export const maximumReplicas = 5
 
-/** Enough for every object the playground makes, and for many that somebody pastes. */
+/** Enough for every object of the playground, and for many that a user pastes. */
 const maximumYaml = 100_000
 const maximumName = 254
 
-/** What came from the page as a command, or undefined: it may come from anybody on this machine. */
-export function parsePageCommand(text: string): PageCommand | undefined {
-  const fields = parseFields(text)
-  if (!fields) return undefined
-  const read = <T>(key: string, allowed: readonly T[]) =>
-    allowed.find((value) => value === fields.get(key))
-  const textOf = (key: string, maximum = maximumName) => {
-    const value = fields.get(key)
-    return typeof value === 'string' && value.length < maximum ? value : undefined
-  }
-  switch (fields.get('do')) {
-    case 'mode':
-    case 'rules': {
-      const kind = fields.get('do') === 'mode' ? 'mode' : 'rules'
-      const mode = textOf('mode')
-      return mode === undefined ? undefined : { do: kind, mode }
-    }
-    case 'scheduler': {
-      const scheduler = read('scheduler', ['rr', 'lc', 'sh', 'wrr'] as const)
-      return scheduler && { do: 'scheduler', scheduler }
-    }
-    case 'select': {
-      const service = textOf('service', 2 * maximumName)
-      return service === undefined ? undefined : { do: 'select', service }
-    }
-    case 'pod': {
-      const pod = textOf('pod')
-      const action = read('action', podActions)
-      return pod === undefined ? undefined : action && { do: 'pod', pod, action }
-    }
-    case 'replicas': {
-      const count = read('count', [0, 1, 2, 3, 4, maximumReplicas])
-      return count === undefined ? undefined : { do: 'replicas', count }
-    }
-    case 'affinity':
-    case 'continuous': {
-      const name = fields.get('do') === 'affinity' ? 'affinity' : 'continuous'
-      const on = read('on', [true, false])
-      return on === undefined ? undefined : { do: name, on }
-    }
-    case 'policy': {
-      const side = read('side', ['internal', 'external'] as const)
-      const value = read('value', ['Cluster', 'Local'] as const)
-      return side && value && { do: 'policy', side, value }
-    }
-    case 'type': {
-      const type = read('type', ['ClusterIP', 'NodePort', 'LoadBalancer'] as const)
-      return type && { do: 'type', type }
-    }
-    case 'ranges': {
-      const ranges = rangesIn(fields.get('ranges'))
-      return ranges && { do: 'ranges', ranges }
-    }
-    case 'sender': {
-      const sender = read('sender', senders)
-      return sender && { do: 'sender', sender }
-    }
-    case 'target': {
-      const target = read('target', ['ClusterIP', 'NodePort', 'LoadBalancer'] as const)
-      return target && { do: 'target', target }
-    }
-    case 'family': {
-      const family = read('family', ['IPv4', 'IPv6'] as const)
-      return family && { do: 'family', family }
-    }
-    case 'send': {
-      const count = read('count', [1, 100] as const)
-      return count && { do: 'send', count }
-    }
-    case 'lesson': {
-      const id = textOf('id')
-      return id === undefined ? undefined : { do: 'lesson', id }
-    }
-    case 'apply': {
-      const yaml = textOf('yaml', maximumYaml)
-      return yaml === undefined ? undefined : { do: 'apply', yaml }
-    }
-    case 'clear':
-      return { do: 'clear' }
-    default:
-      return undefined
-  }
+type Fields = ReadonlyMap<string, unknown>
+
+type Readers = {
+  readonly [Name in PageCommand['do']]: (
+    fields: Fields,
+  ) => Extract<PageCommand, { readonly do: Name }> | undefined
 }
 
-/** A few CIDRs as text; whether they are any is for the API to say. */
+const targets = ['ClusterIP', 'NodePort', 'LoadBalancer'] as const
+
+/** How each command is read; undefined where a field is missing or is not allowed. */
+const readers: Readers = {
+  mode: (fields) => whole(text(fields, 'mode'), (mode) => ({ do: 'mode', mode })),
+  rules: (fields) => whole(text(fields, 'mode'), (mode) => ({ do: 'rules', mode })),
+  scheduler: (fields) =>
+    whole(one(fields, 'scheduler', ['rr', 'lc', 'sh', 'wrr']), (scheduler) => ({
+      do: 'scheduler',
+      scheduler,
+    })),
+  select: (fields) =>
+    whole(text(fields, 'service', 2 * maximumName), (service) => ({ do: 'select', service })),
+  pod: (fields) => {
+    const [pod, action] = [text(fields, 'pod'), one(fields, 'action', podActions)]
+    return pod === undefined ? undefined : action && { do: 'pod', pod, action }
+  },
+  replicas: (fields) =>
+    whole(one(fields, 'count', [0, 1, 2, 3, 4, maximumReplicas]), (count) => ({
+      do: 'replicas',
+      count,
+    })),
+  affinity: (fields) => whole(one(fields, 'on', [true, false]), (on) => ({ do: 'affinity', on })),
+  continuous: (fields) =>
+    whole(one(fields, 'on', [true, false]), (on) => ({ do: 'continuous', on })),
+  policy: (fields) => {
+    const side = one(fields, 'side', ['internal', 'external'] as const)
+    const value = one(fields, 'value', ['Cluster', 'Local'] as const)
+    return side && value && { do: 'policy', side, value }
+  },
+  type: (fields) => whole(one(fields, 'type', targets), (type) => ({ do: 'type', type })),
+  ranges: (fields) => whole(rangesIn(fields.get('ranges')), (ranges) => ({ do: 'ranges', ranges })),
+  sender: (fields) => whole(one(fields, 'sender', senders), (sender) => ({ do: 'sender', sender })),
+  target: (fields) => whole(one(fields, 'target', targets), (target) => ({ do: 'target', target })),
+  family: (fields) =>
+    whole(one(fields, 'family', ['IPv4', 'IPv6'] as const), (family) => ({ do: 'family', family })),
+  send: (fields) =>
+    whole(one(fields, 'count', [1, 100] as const), (count) => ({ do: 'send', count })),
+  lesson: (fields) => whole(text(fields, 'id'), (id) => ({ do: 'lesson', id })),
+  apply: (fields) => whole(text(fields, 'yaml', maximumYaml), (yaml) => ({ do: 'apply', yaml })),
+  clear: () => ({ do: 'clear' }),
+}
+
+/** A command of the page; undefined for anything else, as any program of this machine may send. */
+export function parsePageCommand(body: string): PageCommand | undefined {
+  const fields = parseFields(body)
+  const name = fields?.get('do')
+  if (!fields || typeof name !== 'string' || !isCommand(name)) return undefined
+  return readers[name](fields)
+}
+
+function isCommand(name: string): name is PageCommand['do'] {
+  return Object.hasOwn(readers, name)
+}
+
+function one<T>(fields: Fields, key: string, allowed: readonly T[]): T | undefined {
+  return allowed.find((value) => value === fields.get(key))
+}
+
+function text(fields: Fields, key: string, maximum = maximumName): string | undefined {
+  const value = fields.get(key)
+  return typeof value === 'string' && value.length < maximum ? value : undefined
+}
+
+function whole<T, Command>(
+  value: T | undefined,
+  commandWith: (value: T) => Command,
+): Command | undefined {
+  return value === undefined ? undefined : commandWith(value)
+}
+
+/** A few CIDRs as text; the API server checks them. */
 function rangesIn(value: unknown): readonly string[] | undefined {
   if (!Array.isArray(value) || value.length > 16) return undefined
   const texts = value.filter(

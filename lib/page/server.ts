@@ -8,15 +8,14 @@ import { parsePageCommand } from './commands.js'
 import type { ObjectLine, PageCommand, View } from './view.js'
 
 /**
- * What the page shows and steers. This is the seam for a page over something else than the
- * playground: a source of views without `perform` (and with `isReadOnly` in its views) is served
- * with every control hidden, and whoever sends a command is refused.
+ * What the page shows and steers: the playground, or a live daemon. A source without `perform` (and with `isReadOnly` in its views) is served
+ * with every control hidden, and commands are refused.
  */
 export interface PageSource {
   view(): View
   /** Calls back after every change until the returned function is called. */
   subscribe(listener: () => void): () => void
-  /** Resolves once it is done; rejects with what the learner should read. */
+  /** Resolves once it is done; rejects with the error that the page shows. */
   perform?(command: PageCommand): Promise<void>
   /** An object as YAML; undefined when there is none. */
   yaml?(line: ObjectLine): string | undefined
@@ -24,7 +23,7 @@ export interface PageSource {
 
 const scripts = [
   ...['page', 'controls', 'element', 'picture', 'picture-layout', 'packets', 'path-panel'],
-  ...['traffic-panel', 'rules-panel', 'timeline-panel', 'lessons-panel', 'yaml-panel', 'send'],
+  ...['traffic-panel', 'rules-panel', 'timeline-panel', 'lessons-panel', 'yaml-panel'],
 ]
 
 const assets: Readonly<Record<string, readonly [file: string, type: string]>> = {
@@ -43,14 +42,14 @@ const headers = {
   'cache-control': 'no-store',
 } as const
 
-/** Who may open the page, and how; the playground's is for this machine alone. */
+/** From where and how the page can be opened; the playground's only from this machine. */
 export interface PageAccess {
   readonly host: string
   /** Whether to take the next port where one is taken. */
   readonly fallsForward: boolean
   /** Certificate and key; undefined: plain HTTP. */
   readonly tls: { readonly cert: Buffer; readonly key: Buffer } | undefined
-  /** What to answer to whoever may not read; undefined for all who may. */
+  /** The answer to a client that may not read; undefined for a client that may. */
   refusal(request: IncomingMessage): Refusal | undefined
 }
 
@@ -68,7 +67,7 @@ const thisMachine: PageAccess = {
 }
 
 const maximumBody = 131_072
-/** Traffic changes the view all the time; nobody reads faster. */
+/** Traffic changes the view all the time, and no user reads faster. */
 const frameMs = 100
 
 /** Serves the page on loopback from `port` on, or from the next one that is free; to its URL. */
@@ -119,7 +118,7 @@ export class PageServer {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    // A name that somebody else's DNS points here must not reach this page (DNS rebinding).
+    // A name that a foreign DNS server points here must not reach this page (DNS rebinding).
     if (!this.#isOurs(request.headers.host)) {
       reply(response, 403, 'foreign Host header')
       return
@@ -162,7 +161,7 @@ export class PageServer {
   #isOurs(name: string | undefined): boolean {
     const { host } = this.#access
     const isLocal = host === '127.0.0.1' || host === '::1'
-    // Whoever listens everywhere is reached by addresses only; a name may be anybody's.
+    // A page that listens everywhere accepts addresses only: any name may point here.
     const [, address = ''] = /^\[?([0-9a-fA-F.:]+?)\]?(?::\d+)?$/.exec(name ?? '') ?? []
     if (host === '0.0.0.0' || host === '::') return parseIp(address) !== undefined
     return name === hostPort(host, this.#port) || (isLocal && name === `localhost:${this.#port}`)
@@ -170,7 +169,7 @@ export class PageServer {
 
   async #command(request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (!this.#source.perform) {
-      reply(response, 405, 'this page only shows')
+      reply(response, 405, 'this page only shows, and takes no commands')
       return
     }
     const { origin } = request.headers
@@ -193,7 +192,7 @@ export class PageServer {
     }
     const command = parsePageCommand(body)
     if (!command) {
-      reply(response, 400, 'this is no command of the page')
+      reply(response, 400, 'the page has no such command')
       return
     }
     try {
@@ -207,7 +206,7 @@ export class PageServer {
   #events(response: ServerResponse): void {
     response.writeHead(200, { ...headers, 'content-type': 'text/event-stream' })
     let timer: NodeJS.Timeout | undefined
-    /** What this reader knows already: only parts that differ are sent again. */
+    /** What this reader has already: only parts that differ are sent. */
     const sent = new Map<string, string>()
     const send = () => {
       timer = undefined

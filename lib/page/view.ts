@@ -1,16 +1,15 @@
-/** What the page is told: plain data that both sides understand. Imports nothing, as a browser reads it too. */
+/** What the page is told: plain data that both sides understand. Imports nothing, as the browser loads it, too. */
 
 /** `backend` is a pod of the Service itself, which may reach itself. */
 export type Sender = 'client-pod' | 'node' | 'outside' | 'backend'
 
 /**
- * Everything the page shows. Who serves it without controls (a dashboard over a live daemon)
- * leaves `lessons`, `objects`, `timeline` empty and sets `isReadOnly`: the page hides what it
+ * Everything the page shows. A source without controls (a dashboard over a live daemon) leaves `lessons`, `objects`, `timeline` empty and sets `isReadOnly`: the page hides what it
  * then cannot do.
  */
 export interface View {
   readonly isReadOnly: boolean
-  /** How the scene came to its rights, such as `as root`; one line under the title. */
+  /** With which rights it runs, such as `as root`; one line under the title. */
   readonly where: string
   /** What cannot be shown where this runs, and why; a sentence each. */
   readonly limits: readonly string[]
@@ -37,7 +36,7 @@ export interface View {
   readonly nodeNames?: readonly [here: string, elsewhere: string]
   readonly replicas: number
   readonly sender: Sender
-  /** Who can be sent from. */
+  /** The places that can send. */
   readonly senders: readonly Sender[]
   readonly target: TargetView
   readonly targets: readonly TargetView[]
@@ -155,7 +154,7 @@ export interface LogEntry {
   readonly isAnswered: boolean
   /** The address the pod saw. */
   readonly source: string
-  /** Whether that is the address of whoever asked. */
+  /** Whether that is the address of the sender. */
   readonly isSourceKept: boolean
   readonly milliseconds: number
 }

@@ -116,7 +116,7 @@ export class ApiCall {
       let length = 0
       this.request.on('data', (chunk: Buffer) => {
         length += chunk.length
-        // Read on and throw away: who still sends does not hear an answer. But not for ever.
+        // The rest is read and dropped, up to a limit: a client that still sends hears no answer.
         if (length <= longestBody) chunks.push(chunk)
         else if (length > 8 * longestBody) this.request.destroy(tooLarge())
       })

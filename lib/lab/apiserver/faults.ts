@@ -28,7 +28,7 @@ export interface Fault {
   readonly effect: FaultEffect
 }
 
-/** A running watch, as far as somebody who wants to disturb it is concerned. */
+/** A running watch, with the ways to disturb it. */
 export interface OpenWatch {
   readonly resource: string
   /** Ends the answer in order. */

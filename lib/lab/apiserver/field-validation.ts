@@ -9,7 +9,7 @@ const checked: ReadonlySet<string> = new Set(['Service', 'ConfigMap', 'Deploymen
 /** Messages of which only a part is known: what is inside them passes. */
 const partly: ReadonlySet<string> = new Set(['ObjectMeta', 'PodSpec', 'DeploymentStrategy'])
 
-/** Fields that exist and that nobody sends when creating, so the table of messages lacks them. */
+/** Fields that exist but are not in the table of messages: clients do not send them to create. */
 const alsoKnown: ReadonlySet<string> = new Set(['apiVersion', 'kind', 'status'])
 
 /** What kubectl asks for by `fieldValidation`: refuse unknown fields, warn about them, or neither. */

@@ -35,7 +35,7 @@ export function kubeconfigOf(options: KubeconfigOptions): string {
   })
 }
 
-/** Written whole under another name first: whoever waits for the file never reads half of it. */
+/** Writes under another name first, so that a reader never sees half of the file. */
 export async function writeKubeconfig(path: string, options: KubeconfigOptions): Promise<void> {
   const draft = `${path}.${process.pid}.tmp`
   await writeFile(draft, kubeconfigOf(options), { mode: 0o600 })

@@ -20,7 +20,7 @@ export function close(server: Server): Promise<void> {
       return
     }
     server.close(() => resolve())
-    // Watches never end by themselves, and nobody keeps data that a broken answer could lose.
+    // Watches never end by themselves, so their connections are broken.
     server.closeAllConnections()
   })
 }

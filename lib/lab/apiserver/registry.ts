@@ -20,7 +20,7 @@ import {
 export interface Strategy {
   /** The object as it will be stored: defaulted, validated, allocated; throws ApiError. */
   prepare(object: KubeObject, previous: KubeObject | undefined): KubeObject
-  /** Takes along what cannot be without the object. */
+  /** Removes what cannot exist without the object. */
   beforeRemoval?(object: KubeObject, registry: Registry): void
 }
 
@@ -39,7 +39,7 @@ export interface WriteOptions {
   /** Status is taken too, as when seeding: a client cannot do that in one request. */
   readonly keepStatus?: boolean
   readonly warn?: (text: string) => void
-  /** Who is recorded as the owner of the fields that change. */
+  /** Recorded as the owner of the fields that change. */
   readonly fieldManager?: string
 }
 
@@ -50,7 +50,7 @@ export interface DeleteOptions {
   readonly resourceVersion?: string
 }
 
-/** Reads and writes objects under the API's rules, whoever asks: HTTP, a controller or a test. */
+/** Reads and writes objects under the API's rules, for HTTP, controllers and tests alike. */
 export class Registry {
   readonly store: VersionedStore
   readonly resources: ResourceTable
@@ -150,7 +150,7 @@ export class Registry {
     return this.#now()
   }
 
-  /** A pod that runs somewhere is first marked; who runs it removes it when it has ended. */
+  /** A pod that runs is only marked; the controller that runs it removes it when it has ended. */
   #terminate(kind: ResourceKind, object: KubeObject, grace: number): KubeObject {
     if (object.metadata.deletionTimestamp !== undefined) return object
     const until = new Date(this.#now() + grace * 1000).toISOString()

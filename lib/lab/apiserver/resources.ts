@@ -25,11 +25,11 @@ export interface ResourceKind {
   readonly countsGenerations: boolean
   readonly nameRule: NameRule
   readonly columns: readonly Column[]
-  /** What people call a set of kinds by, such as `all`. */
+  /** Names of sets of kinds, such as `all`. */
   readonly categories: readonly string[]
   /** The kind is another view of objects that are stored in this form. */
   readonly storedForm?: StoredForm
-  /** Told to whoever creates one: what nothing here will do for it. */
+  /** A warning to the client that creates one: what this server does not do for it. */
   readonly caution?: string
   /** No field is known by name, so lists are replaced as a whole and there is no strategic merge. */
   readonly isCustom?: boolean

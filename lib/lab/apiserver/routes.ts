@@ -24,7 +24,7 @@ import {
 } from './writing.js'
 
 export interface RouteDeps extends WatchDeps {
-  /** Which bearer tokens are let in; everybody when undefined. */
+  /** Which bearer tokens are accepted; undefined accepts every client. */
   readonly accepts: ((token: string) => boolean) | undefined
 }
 

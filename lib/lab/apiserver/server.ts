@@ -17,7 +17,6 @@ import type { KubeObject, NewObject } from './object.js'
 import { Registry, type DeleteOptions, type Strategy } from './registry.js'
 import { definitionStrategy, serveCustomResources } from './custom-resources.js'
 import { defaultResources } from './default-resources.js'
-import { firstNamespaces, namespaceObject, namespaceStrategy } from './namespaces.js'
 import { collectionOf, ResourceTable, type ResourceKind } from './resources.js'
 import { serve, type RouteDeps } from './routes.js'
 import { ServiceAllocations, type PortRange } from './services/allocation.js'
@@ -28,9 +27,12 @@ import { EventTexts } from './watching.js'
 import {
   deploymentStrategy,
   endpointSliceStrategy,
+  firstNamespaces,
+  namespaceObject,
+  namespaceStrategy,
   podStrategy,
   secretStrategy,
-} from './workloads.js'
+} from './strategies.js'
 
 export interface ApiServerOptions {
   readonly host: string
@@ -43,7 +45,7 @@ export interface ApiServerOptions {
   readonly nodePorts: PortRange
   /** Addresses of load balancers, without the last number; undefined: they get none. */
   readonly loadBalancers: string | undefined
-  /** Which bearer tokens are let in; everybody when undefined. */
+  /** Which bearer tokens are accepted; undefined accepts every client. */
   readonly accepts: ((token: string) => boolean) | undefined
   readonly resources: readonly ResourceKind[]
   /** Changes kept for each kind, from which watches resume. */

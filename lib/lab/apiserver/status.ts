@@ -83,7 +83,7 @@ export function alreadyExists(subject: StatusSubject, name: string): ApiError {
   })
 }
 
-/** Optimistic concurrency: somebody wrote in between. */
+/** Optimistic concurrency: another client wrote in between. */
 export function conflict(subject: StatusSubject, name: string, why: string): ApiError {
   return new ApiError(
     409,

@@ -23,7 +23,7 @@ const longestBacklog = 64 * 1024 * 1024
 
 const initialEventsEnd = { 'k8s.io/initial-events-end': 'true' }
 
-/** Streams changes until the client leaves, the time is up or somebody ends the watch. */
+/** Streams changes until the client leaves, the time is up or a fault ends the watch. */
 export function serveWatch(call: ApiCall, target: Target, deps: WatchDeps): void {
   const start = parseStart(call.query)
   const view = viewOf(call, target)
@@ -203,7 +203,7 @@ class WatchStream implements OpenWatch {
   }
 }
 
-/** The text of the latest event, made once for all watchers, who get it one after the other. */
+/** The text of the latest event, made once for all watchers. */
 export class EventTexts {
   #object: KubeObject | undefined
   #type: EventType | undefined

@@ -165,7 +165,7 @@ function optionsOf(call: ApiCall, subresource?: string): WriteOptions {
   }
 }
 
-/** Who writes: what the request says, else the first part of the client's name. */
+/** The field manager: named by the request, else the first part of the client's name. */
 function managerOf(call: ApiCall): string {
   const agent = call.request.headers['user-agent'] ?? 'unknown'
   return call.query.get('fieldManager') ?? agent.split('/')[0] ?? agent

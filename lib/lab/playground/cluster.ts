@@ -39,7 +39,7 @@ export class Cluster {
     this.testBed = testBed
     this.#folder = folder
     this.kubeconfig = join(folder, 'kubeconfig')
-    // Whoever insists on leaving (a second Ctrl-C) does not wait for `close`.
+    // A second Ctrl-C ends the process before `close` has run.
     this.#removeFolder = () => rmSync(folder, { recursive: true, force: true })
     process.on('exit', this.#removeFolder)
     this.pods = new PlaygroundPods(testBed)
@@ -51,7 +51,7 @@ export class Cluster {
     this.#serving = this.api.run(this.#stop.signal)
   }
 
-  /** Builds a cluster; of network namespaces, which needs root, unless told otherwise. */
+  /** Builds a cluster, by default of network namespaces, which need root. */
   static async create(
     name: string,
     buildTestBed: BuildTestBed = buildInNamespaces,
@@ -92,7 +92,7 @@ export class Cluster {
   async close(): Promise<void> {
     await this.stopProxy()
     this.#stop.abort()
-    // A server that could not listen was reported by then.
+    // `create` has already reported a server that cannot listen.
     await this.#serving.catch(() => undefined)
     await this.testBed.close()
     await rm(this.#folder, { recursive: true, force: true })
@@ -117,7 +117,7 @@ function nodesOf(layout: ClusterLayout): readonly NewObject[] {
       },
     },
     spec: { podCIDRs: layout.podCidrs[place] },
-    // Its main ones, one a family.
+    // The first address of each family.
     status: {
       addresses: layout.addresses[place]
         .slice(0, 2)

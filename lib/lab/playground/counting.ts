@@ -3,12 +3,12 @@ import { countersOf, type Counted } from './counters.js'
 import { noCounters, type CountersView } from '../../page/view.js'
 import type { NodeGauge } from './node-gauge.js'
 
-/** Reading takes a process in some modes; nobody reads numbers faster than this. */
+/** Reading takes a process in some modes, and no user reads numbers faster than this. */
 const pauseMs = 400
 /** Some numbers arrive late: a proxy's workers report theirs about once a second. */
 const lateMs = 1200
 
-/** Keeps what was counted on the node about as new as what is shown beside it. */
+/** Keeps the counters of the node about as new as the rest of the page. */
 export class Counting {
   readonly #gauge: NodeGauge
   readonly #changed: () => void
@@ -26,7 +26,7 @@ export class Counting {
     return this.#view
   }
 
-  /** Something has moved: read soon. Many calls make one reading. */
+  /** Reads soon after a change; many calls make one reading. */
   refresh(counted: Counted): void {
     this.#wanted = counted
     this.#reading ??= this.#read()

@@ -49,7 +49,7 @@ export class LessonProgress {
     if (this.#entries.length > entriesKept) this.#entries.shift()
   }
 
-  /** Something has changed: is the task done now? */
+  /** Checks after a change whether the current task is done. */
   look(facts: ClusterFacts): void {
     const lesson = this.#active
     if (!lesson) return
@@ -84,7 +84,7 @@ export class LessonProgress {
   }
 }
 
-/** What of the needs of a lesson is not here. */
+/** The modes and senders that a lesson needs and that are missing here. */
 function missingWords({ needs }: Lesson, here: readonly string[]): string {
   const words = needs
     .filter((group) => !group.some((one) => here.includes(one)))

@@ -7,11 +7,11 @@ import type { ModeName } from '../../config/config.js'
 export interface LivePageOptions {
   /** Modes that can run here; the page starts in the first. */
   readonly modes: readonly [ModeName, ...ModeName[]]
-  /** How the cluster came to its rights, for the line under the title. */
+  /** With which rights the playground runs, for the line under the title. */
   readonly where: string
-  /** What to build the cluster of; network namespaces unless told otherwise. */
+  /** Network namespaces when absent. */
   readonly buildTestBed?: BuildTestBed
-  /** 0 lets the system choose; one that is taken makes way for the next. */
+  /** 0 lets the system choose; if it is taken, the next free one is used. */
   readonly port: number
   /** Called once the page can be opened. */
   readonly opened: (page: { readonly url: string; readonly kubeconfig: string }) => void

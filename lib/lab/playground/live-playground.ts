@@ -20,7 +20,7 @@ const firstReplicas = 3
 
 export interface LivePlaygroundOptions {
   readonly modes: readonly [ModeName, ...ModeName[]]
-  /** How the cluster came to its rights. */
+  /** With which rights the playground runs. */
   readonly where: string
 }
 
@@ -84,7 +84,7 @@ export class LivePlayground implements PageSource {
     })
   }
 
-  /** Lives until the signal; the page may be served all the while. */
+  /** Runs until the signal; the page is served meanwhile. */
   async run(signal: AbortSignal): Promise<void> {
     signal.addEventListener('abort', () => this.#stop.abort(), { once: true })
     this.#app.create(firstReplicas, this.#cluster.testBed.layout.ports)
@@ -96,7 +96,7 @@ export class LivePlayground implements PageSource {
     ]
     try {
       await this.#use(this.#switch.mode).catch((error: unknown) => {
-        // Who leaves while the daemon starts does not want to hear that it did not.
+        // A user who stops the playground while the daemon starts needs no error about the daemon.
         if (!signal.aborted) throw error
       })
       while (!signal.aborted) {
@@ -173,7 +173,7 @@ export class LivePlayground implements PageSource {
         return this.#refresh()
       case 'sender':
         if (!this.#cluster.testBed.layout.senders.includes(command.sender)) {
-          throw new ConfigError(`send from ${command.sender}: nobody is there in this cluster`)
+          throw new ConfigError(`send from ${command.sender}: this cluster has no such sender`)
         }
         this.#selection.sender = command.sender
         return this.#refresh()
@@ -253,7 +253,7 @@ export class LivePlayground implements PageSource {
     this.#moved()
   }
 
-  /** Something that a lesson waits for, or that counts, may have happened. */
+  /** Checks the lesson and reads the counters, as something has changed. */
   #moved(): void {
     this.#lessons.look(this.#facts())
     this.#counting.refresh({

@@ -10,7 +10,7 @@ import { startAgent, type Agent } from '../world/agent.js'
 import { byPlace, type ClusterLayout, type TestBed } from './test-bed.js'
 import type { Place } from '../world/topology.js'
 
-/** Which numbers may follow 127 in a layout on this machine; those below are somebody else's. */
+/** The numbers that may follow 127 in a layout; other programs often use the lower ones. */
 const loopbackNumbers = { first: 64, count: 190 }
 const portsEach = 14
 
@@ -35,7 +35,7 @@ function loopbackLayout(second: number): ClusterLayout {
     'pod-5': '2.25',
   }
   return {
-    // Who asks without choosing an address on loopback has this one, and so has the proxy.
+    // A program on loopback that binds no address sends from this one, and so does the proxy.
     addresses: byPlace((place) => [place === 'node' ? '127.0.0.1' : at(last[place])]),
     clusterCidr: at('0.0/18'),
     podCidrs: { node: [at('1.0/24')], 'node-2': [at('2.0/24')] },
@@ -66,15 +66,14 @@ function loopbackLayout(second: number): ClusterLayout {
   }
 }
 
-/** Held for as long as the testBed stands, so that no other playground takes the same addresses. */
+/** Held as long as the test bed exists, so that no other playground takes the same addresses. */
 const claimPort = 6442
 
-/** Programs of this machine on 127.0.0.0/8: what is left where there are no rights at all. */
+/** Programs of this machine on 127.0.0.0/8: this needs no rights at all. */
 export async function buildOnLoopback(): Promise<TestBed> {
   const { second, claim } = await claimAddresses()
   const layout = loopbackLayout(second)
-  const node = `127.${second}.0.1`
-  const [metrics, health] = [`${node}:10249`, `${node}:10256`]
+  const [metrics, health] = [`127.${second}.0.1:10249`, `127.${second}.0.1:10256`]
   const gauge = new NodeGauge({ metrics: `http://${metrics}`, health: `http://${health}` })
   const agents = new Map<Place, Agent>()
   const agentOf = (place: Place) => {
@@ -90,7 +89,7 @@ export async function buildOnLoopback(): Promise<TestBed> {
     ...['--userspace-portals', 'addresses', '--nodeport-addresses', '127.0.0.0/8'],
     ...['--proxy-mode-fallback', 'none', '--takeover-folder', ''],
   ]
-  const wrapper = await endsWithUs()
+  const wrapper = await endingWithParent()
   return {
     layout,
     gauge,
@@ -110,14 +109,8 @@ export async function buildOnLoopback(): Promise<TestBed> {
       }),
     stopServing: (place) => agentOf(place).stopServing(),
     openApi: (url) => Promise.resolve(url.origin),
-    startProxy: (args, onLine) => {
-      const [file = '', ...rest] = [...wrapper, ...proxyCommand([...flags, ...args])]
-      const child = spawn(file, rest)
-      const kill = () => void child.kill('SIGKILL')
-      process.on('exit', kill)
-      child.once('exit', () => process.off('exit', kill))
-      return watchProxy(child, onLine)
-    },
+    startProxy: (args, onLine) =>
+      startOnThisMachine([...wrapper, ...proxyCommand([...flags, ...args])], onLine),
     close: async () => {
       await Promise.all([...agents.values()].map((agent) => agent.close()))
       await gauge.close()
@@ -128,7 +121,19 @@ export async function buildOnLoopback(): Promise<TestBed> {
   }
 }
 
-/** The first free 127.x.0.0/16 from a place of chance on: whoever listens there has it. */
+/** Starts the daemon as a child of this process, which kills it when it exits. */
+function startOnThisMachine(
+  [file = '', ...args]: readonly string[],
+  onLine?: (line: string) => void,
+) {
+  const child = spawn(file, args)
+  const kill = () => void child.kill('SIGKILL')
+  process.on('exit', kill)
+  child.once('exit', () => process.off('exit', kill))
+  return watchProxy(child, onLine)
+}
+
+/** The first free 127.x.0.0/16, searched from a random start. The listener claims it. */
 async function claimAddresses(): Promise<{ readonly second: number; readonly claim: Server }> {
   const { first, count } = loopbackNumbers
   const start = Math.floor(Math.random() * count)
@@ -150,8 +155,8 @@ async function claimAddresses(): Promise<{ readonly second: number; readonly cla
   })
 }
 
-/** A daemon must not outlive a playground that was killed, where a tool of the system can see to it. */
-async function endsWithUs(): Promise<readonly string[]> {
+/** A command that kills the daemon when the playground is killed; empty where it is missing. */
+async function endingWithParent(): Promise<readonly string[]> {
   const wrapper = ['--pdeathsig', 'KILL']
   const tried = await runCommand('setpriv', [...wrapper, 'true']).catch(() => undefined)
   return tried?.code === 0 ? ['setpriv', ...wrapper] : []

@@ -20,7 +20,7 @@ export class ModeSwitch {
   readonly #modes: readonly [ModeName, ...ModeName[]]
   readonly #listener: SwitchListener
   #mode: ModeName
-  /** Before the first daemon nothing else may begin. */
+  /** Nothing else may begin before the first daemon runs. */
   #busy = 'starting'
   #isSwitching = false
   /** Of ipvs; for the next daemon. */
@@ -68,7 +68,7 @@ export class ModeSwitch {
     }
   }
 
-  /** Rules of the last mode may still answer, so only the daemon can tell. */
+  /** Asks the daemon itself: rules of the last mode may still answer requests. */
   async #untilReady(signal: AbortSignal): Promise<void> {
     const deadline = Date.now() + startMs
     while (Date.now() < deadline && !signal.aborted) {

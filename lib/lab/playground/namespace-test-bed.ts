@@ -32,7 +32,7 @@ export const namespaceLayout: ClusterLayout = {
 /** Where the daemon on the node finds the API server. */
 const apiPortOnNode = 6443
 
-/** A small cluster of network namespaces. Needs root, if only that of a user namespace. */
+/** A small cluster of network namespaces. Needs root, of a user namespace at least. */
 export async function buildInNamespaces(name: string, folder: string): Promise<TestBed> {
   const world = await createWorld({ name })
   const gauge = new NodeGauge(
@@ -73,7 +73,7 @@ export async function buildInNamespaces(name: string, folder: string): Promise<T
     },
   }
   try {
-    // Every place serves from the start; here only pods shall.
+    // Every place of a new world serves; here only pods do.
     await Promise.all(places.map((place) => testBed.stopServing(place)))
     return testBed
   } catch (error) {

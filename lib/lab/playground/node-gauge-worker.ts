@@ -5,7 +5,7 @@ import { joinNetworkNamespace } from '../world/namespaces.js'
 import { runCommand } from '../../kernel/command.js'
 import type { GaugeAnswer, GaugePlace, GaugeQuestion, GaugeWorkerMessage } from './node-gauge.js'
 
-/** The backend that holds the rules is whichever shows chains of ours. */
+/** The backend that holds the rules is the one that shows KUBE- chains. */
 const savers = ['iptables-save', 'iptables-nft-save', 'iptables-legacy-save']
 let saver: string | undefined
 
@@ -20,13 +20,13 @@ async function answer(question: GaugeQuestion, place: GaugePlace): Promise<Gauge
       return { iptables: await savedRules() }
     case 'userspace': {
       const metrics = await text(`${urls.metrics}/metrics`)
-      // Rules of this machine's own are none of ours.
+      // Without a namespace these would be the rules of this machine itself.
       return namespace === undefined ? { metrics } : { iptables: await savedRules(), metrics }
     }
     case 'ipvs':
       return { ipvs: (await runCommand('ipvsadm', ['-Ln', '--stats'])).stdout }
     default:
-      // /proc/net is that of the first thread; this one may be elsewhere.
+      // /proc/net is that of the first thread; this thread may be in another namespace.
       return { conntrack: readFileSync('/proc/thread-self/net/nf_conntrack', 'utf8') }
   }
 }
@@ -54,7 +54,7 @@ if (parentPort) {
     const { number } = question
     answer(question, place).then(
       (found) => port.postMessage({ number, ...found } satisfies GaugeWorkerMessage),
-      // Whoever cannot be asked now is asked again soon.
+      // A daemon that does not answer now is asked again soon.
       () => port.postMessage({ number } satisfies GaugeWorkerMessage),
     )
   })

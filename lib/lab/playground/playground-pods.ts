@@ -14,23 +14,23 @@ const placesOfNode: Readonly<Record<string, readonly Place[]>> = {
 /** Runs the pods of the API server in the places of a cluster, as backends that tell their name. */
 export class PlaygroundPods implements PodRuntime {
   readonly #testBed: TestBed
-  /** Who lives where. */
-  readonly #tenants = new Map<Place, string>()
-  #vacancy = new AbortController()
+  /** The name of the pod in each place. */
+  readonly #podIn = new Map<Place, string>()
+  #placeFreed = new AbortController()
   #store: VersionedStore | undefined
 
   constructor(testBed: TestBed) {
     this.#testBed = testBed
   }
 
-  /** From where the wishes of learners come: annotations of the pods. */
+  /** Reads what learners ask for: annotations of the pods. */
   follow(store: VersionedStore): void {
     this.#store = store
   }
 
   /** Where a pod lives, by its name. */
   placeOf(pod: string): Place | undefined {
-    return [...this.#tenants].find(([, tenant]) => tenant === pod)?.[0]
+    return [...this.#podIn].find(([, name]) => name === pod)?.[0]
   }
 
   async run(pod: KubeObject, life: PodLife): Promise<void> {
@@ -41,17 +41,17 @@ export class PlaygroundPods implements PodRuntime {
     try {
       life.report({ ips, ready: false })
       await this.#live(pod, place, life)
-      // Those who were sent here a moment ago still get their answer.
+      // Connections that were sent here a moment ago still get their answer.
       await Promise.race([aborted(life.killed), pause(lingerMs)])
       await this.#testBed.stopServing(place)
     } finally {
-      this.#tenants.delete(place)
-      this.#vacancy.abort()
-      this.#vacancy = new AbortController()
+      this.#podIn.delete(place)
+      this.#placeFreed.abort()
+      this.#placeFreed = new AbortController()
     }
   }
 
-  /** Serves, stops and gets unready as its annotations say, until it shall end. */
+  /** Serves, stops and gets unready as its annotations say, until the pod is terminated. */
   async #live(pod: KubeObject, place: Place, life: PodLife): Promise<void> {
     const testBed = this.#testBed
     const ips = testBed.layout.addresses[place]
@@ -72,7 +72,7 @@ export class PlaygroundPods implements PodRuntime {
           if (shallRun) await testBed.serve(place, name)
           else {
             await testBed.stopServing(place)
-            // As long as a kubelet takes to notice that nobody answers its probe.
+            // A kubelet takes this long to notice that its probe gets no answer.
             await Promise.race([aborted(life.terminating), pause(probeMs)])
           }
           runs = shallRun
@@ -89,12 +89,12 @@ export class PlaygroundPods implements PodRuntime {
   async #moveIn(name: string, life: PodLife): Promise<Place | undefined> {
     const candidates = placesOfNode[life.node?.metadata.name ?? ''] ?? []
     while (!life.terminating.aborted) {
-      const free = candidates.find((place) => !this.#tenants.has(place))
+      const free = candidates.find((place) => !this.#podIn.has(place))
       if (free !== undefined) {
-        this.#tenants.set(free, name)
+        this.#podIn.set(free, name)
         return free
       }
-      await aborted(AbortSignal.any([life.terminating, this.#vacancy.signal]))
+      await aborted(AbortSignal.any([life.terminating, this.#placeFreed.signal]))
     }
     return undefined
   }

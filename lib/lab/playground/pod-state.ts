@@ -6,11 +6,11 @@ import type { PodView } from '../../page/view.js'
 export const processAnnotation = 'playground/process'
 export const readyAnnotation = 'playground/ready'
 
-/** What the annotations of a pod wish for. */
+/** What the annotations of a pod ask for. */
 export interface PodWish {
   /** Its process serves. */
   readonly runs: boolean
-  /** It says so to whoever asks for its readiness. */
+  /** It answers its readiness probe. */
   readonly isReady: boolean
 }
 

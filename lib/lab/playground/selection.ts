@@ -11,7 +11,7 @@ export interface SelectionDeps {
   readonly placeOf: (pod: string) => Place | undefined
 }
 
-/** Who sends to which address of the Service that is shown. */
+/** The sender and the address of the shown Service that the page has selected. */
 export class Selection {
   readonly #deps: SelectionDeps
   sender: Sender = 'client-pod'
@@ -31,7 +31,7 @@ export class Selection {
     }
   }
 
-  /** The Service that is shown, or an empty one where somebody deleted it. */
+  /** The Service that is shown, or an empty one when it was deleted. */
   service(): ServiceView {
     return this.#deps.service() ?? noService
   }

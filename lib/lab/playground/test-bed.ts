@@ -4,7 +4,7 @@ import { places, type Place } from '../world/topology.js'
 import type { RunningProxy } from './proxy-process.js'
 import type { Sender } from '../../page/view.js'
 
-/** Who has which address in a cluster, and who can be sent from. Plain data. */
+/** The addresses of a cluster's places, and from which of them requests can be sent. Plain data. */
 export interface ClusterLayout {
   /** Of each place, its main one first. */
   readonly addresses: Readonly<Record<Place, readonly string[]>>
@@ -27,7 +27,7 @@ export interface ClusterLayout {
   readonly interfaces: Readonly<Record<Sender, string | undefined>>
   /** What cannot be shown here, and why; a sentence each. */
   readonly limits: readonly string[]
-  /** What was built, for somebody who reads along in a terminal. */
+  /** What was built, as the tour prints it in a terminal. */
   readonly built: string
 }
 

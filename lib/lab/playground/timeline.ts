@@ -70,7 +70,7 @@ export class Timeline {
   /** The daemon says what it does in its log. */
   daemonSaid(line: DaemonLine): void {
     const running = this.#running
-    // Lines about what was before arrive late.
+    // Log lines about earlier work arrive late.
     if (running?.listedAt === undefined || line.at < running.listedAt - clockMs) return
     if (line.message === changeSeen) running.heard.push(line.at)
     else if (line.message === syncMeasured && line.family === 'IPv4') {
@@ -84,7 +84,7 @@ export class Timeline {
     const isNew = podStateOf(object) === 'ready' && (!previous || podStateOf(previous) !== 'ready')
     if (!isNew || !this.#deps.isIdle()) return
     const now = this.#deps.now()
-    // One at a time; what takes longer than this never arrives.
+    // One pod at a time; after this long its connection is given up.
     if (this.#running && now - this.#running.startedAt < patienceMs) return
     const { name } = object.metadata
     const ip = textAt(object, 'status', 'podIP')
@@ -109,12 +109,12 @@ export class Timeline {
     const isReached = await this.#deps.reach(running.pod)
     if (this.#running !== running) return
     if (isReached) running.landedAt = this.#deps.now()
-    // The daemon's words about what was in force by then may still be on their way.
+    // The daemon's log lines about the last sync may arrive a moment later.
     await delay(lineMs)
     this.#draw(running)
     this.#running = undefined
     if (isReached || !this.#view) return
-    const note = 'No new connection landed at the pod: affinity or a policy keeps them elsewhere.'
+    const note = 'No new connection landed at the pod: affinity or a policy sends them elsewhere.'
     this.#view = { ...this.#view, note }
     this.#deps.changed()
   }
@@ -124,7 +124,7 @@ export class Timeline {
     const steps: TimelineStep[] = []
     const step = (name: string, what: string, when: number | undefined) => {
       if (when === undefined) return
-      // Clocks of two processes agree to a millisecond, not better: nothing goes back in time.
+      // Clocks of two processes agree to a millisecond, not better: so a step is never shown before the one it follows.
       const earliest = steps.at(-1)?.atMs ?? 0
       steps.push({ name, what, atMs: Math.max(earliest, Math.round((when - startedAt) * 10) / 10) })
     }
@@ -133,11 +133,11 @@ export class Timeline {
     const sync = effective(running)
     const began = sync && beginningOf(sync)
     step('watch event', 'kube-proxy hears of the EndpointSlice', heardBefore(running, began))
-    step('sync', 'kube-proxy begins; changes of a while are taken together', began)
-    step('plan', 'what the kernel should hold is worked out', sync && sync.at - sync.applyMs)
-    // A tool may still be on its way out while its rules are used already.
+    step('sync', 'kube-proxy begins; it takes several changes together', began)
+    step('plan', 'kube-proxy works out what the kernel should hold', sync && sync.at - sync.applyMs)
+    // Rules are used as soon as they are written, before the tool that wrote them has ended.
     const inForce = sync && Math.min(sync.at, landedAt ?? Infinity)
-    step('kernel', 'the difference is written and in force', inForce)
+    step('kernel', 'kube-proxy writes the difference, and it takes effect', inForce)
     step('first connection', `a new connection lands at ${pod}`, landedAt)
     this.#view = { title: `Pod ${pod} becomes ready`, steps, note: '' }
     this.#deps.changed()

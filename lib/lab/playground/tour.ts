@@ -11,7 +11,7 @@ export interface TourOptions {
   /** Modes to show, one after the other; each was probed and can run here. */
   readonly modes: readonly ModeName[]
   readonly print: (line: string) => void
-  /** What to build the cluster of; network namespaces unless told otherwise. */
+  /** Network namespaces when absent. */
   readonly buildTestBed?: BuildTestBed
 }
 
@@ -20,8 +20,8 @@ const replicas = 2
 
 /**
  * Shows Services at work on this machine alone: an API server, a small cluster of network
- * namespaces, the daemon in it, and requests through a ClusterIP. Resolves to whether everybody
- * answered as they should.
+ * namespaces, the daemon in it, and requests through a ClusterIP. Resolves to whether all
+ * pods answered as they should.
  */
 export async function runTour(options: TourOptions, signal: AbortSignal): Promise<boolean> {
   const { print, buildTestBed } = options
@@ -93,10 +93,10 @@ class Guide {
     return this.#cluster.testBed.layout.ports.web
   }
 
-  /** Who answers, drawn as rows of names. */
+  /** The pods that answer, printed as rows of names. */
   async #call(): Promise<ReadonlySet<string>> {
     const seen = new Set<string>()
-    // Selection is random in the kernel modes: ask until everybody had a fair chance.
+    // Selection is random in the kernel modes: ask until every pod had a fair chance.
     for (let round = 0; round < 20 && seen.size < replicas; round++) {
       const row = await this.#turns()
       if (round === 0 || row.some((pod) => pod !== undefined && !seen.has(pod))) {
@@ -135,7 +135,7 @@ class Guide {
     return false
   }
 
-  /** Until nobody reaches the pod any more, and its successor serves. */
+  /** Waits until no request reaches the pod any more and its successor answers. */
   async #untilGone(pod: string): Promise<void> {
     const deadline = Date.now() + patienceMs
     while (Date.now() < deadline && !this.#signal.aborted) {

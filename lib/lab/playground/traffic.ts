@@ -7,7 +7,7 @@ import type { Place } from '../world/topology.js'
 export interface TrafficRequest {
   readonly mode: string
   readonly sender: Sender
-  /** Where the sender is; undefined when there is nobody to send. */
+  /** Where the sender is; undefined when no pod can send. */
   readonly place: Place | undefined
   readonly protocol: 'TCP' | 'UDP'
   readonly destination: string
@@ -27,7 +27,7 @@ const pauseMs = 200
 /** A UDP client that keeps its socket, as resolvers do: the kernel takes that for one flow. */
 const udpClientPort = 40_007
 
-/** Sends requests in the cluster and keeps who answered. */
+/** Sends requests in the cluster and counts the answers of each pod. */
 export class Traffic {
   readonly #testBed: TestBed
   readonly #listener: TrafficListener

@@ -6,17 +6,17 @@ import { runCommand } from '../../kernel/command.js'
 
 const command = fileURLToPath(new URL('../../main.js', import.meta.url))
 
-/** Set for the process inside: it ends when its input does, so it never outlives the one outside. */
+/** Set for the process inside, which ends when its input ends: it never outlives its parent. */
 const insideVariable = 'KUBE_PROXY_TS_INSIDE'
 
-/** What a playground needs: rights of its own over network namespaces and what is in /run. */
+/** A playground needs rights over network namespaces, and a /run of its own. */
 const prepare = 'mount -t tmpfs tmpfs /run && mkdir /run/netns && exec "$@"'
 const unshareArgs = ['--user', '--map-root-user', '--mount', 'sh', '-c', prepare, 'sh']
 
 /** How this process came to its rights over networks; undefined when it has none. */
 export async function rightsOf(): Promise<string | undefined> {
   if (process.getuid?.() !== 0) return undefined
-  // In a container root may be root of very little.
+  // In a container root often lacks these rights.
   if ((await refusalOf(['--net', '--mount', 'true'])) !== undefined) return undefined
   return isInUserNamespace()
     ? 'without root, in a user namespace'
@@ -69,7 +69,7 @@ export async function runInUserNamespace(args: readonly string[]): Promise<numbe
   }
 }
 
-/** Aborted when whoever started this process inside a user namespace is gone. */
+/** Aborted when the process that started this one inside a user namespace has ended. */
 export function starterGone(): AbortSignal {
   const controller = new AbortController()
   if (process.env[insideVariable] !== undefined) {

@@ -36,7 +36,7 @@ const kinds = {
   pods: ['v1', 'Pod'],
 } as const
 
-/** What a pod is told, by annotation. */
+/** The annotation that each action sets on a pod. */
 const wishes = {
   kill: [processAnnotation, 'stopped'],
   revive: [processAnnotation, 'running'],
@@ -145,7 +145,7 @@ export class WebApp {
     }))
   }
 
-  /** The selected one; undefined when somebody deleted it. */
+  /** The selected Service; undefined when it was deleted. */
   service(): ServiceView | undefined {
     const service = this.#find(this.#selected)
     if (!service) return undefined

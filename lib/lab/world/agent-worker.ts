@@ -19,7 +19,7 @@ const maximumParallel = 12
 
 const kept = new Map<string, Conversation>()
 const serving: BackendServers[] = []
-/** Below node ports and what the kernel gives away, so that nobody listens there. */
+/** Below node ports and the kernel's own choices, so that no server listens there. */
 const clientPorts = { first: 11_000, last: 29_999 }
 let lastPort = clientPorts.first
 

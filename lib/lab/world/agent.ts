@@ -10,7 +10,7 @@ import type {
 } from './agent-protocol.js'
 import type { StrayRequest } from './stray-segment.js'
 
-/** Somebody inside a namespace who serves as a backend and makes connections as a client. */
+/** A thread inside a namespace that serves as a backend and makes connections as a client. */
 export interface Agent {
   /** Runs the conversations of a request; never rejects for what the network does. */
   flow(request: FlowRequest): Promise<readonly FlowResult[]>
@@ -34,13 +34,35 @@ interface Waiting {
 }
 
 /**
- * Starts an agent as a worker thread: a thread may be in a network namespace of its own, so a
+ * Starts an agent as a worker thread. A thread may be in a network namespace of its own, so a
  * world of ten places costs one process. Without a namespace it is where this process is.
  */
 export function startAgent(namespace?: string): Agent {
+  const { ask, terminate } = startWorker(namespace)
+  const tell = async (command: AgentCommand) => {
+    await ask(command)
+  }
+  return {
+    flow: (request) => ask({ op: 'flow', request }),
+    send: async (id, timeoutMs = 2000) => {
+      const [result] = await ask({ op: 'send', id, timeoutMs })
+      return result ?? { outcome: 'dropped', latencyMs: timeoutMs }
+    },
+    forget: (id) => tell({ op: 'forget', id }),
+    serve: (request) => tell({ op: 'serve', request }),
+    stray: (request) => tell({ op: 'stray', request }),
+    stopServing: () => tell({ op: 'stop-serving' }),
+    write: (values) => tell({ op: 'write', values }),
+    close: async () => {
+      await terminate()
+    },
+  }
+}
+
+function startWorker(namespace: string | undefined) {
   const worker = new Worker(new URL('./agent-worker.js', import.meta.url), {
     workerData: namespace,
-    // What instruments the process (coverage, loaders) would cost every thread its start time.
+    // Coverage and loaders of this process would slow the start of every thread.
     execArgv: [],
   })
   const where = namespace ?? 'the network of this process'
@@ -58,7 +80,7 @@ export function startAgent(namespace?: string): Agent {
   })
   worker.on('error', (cause: Error) => end(cause))
   worker.on('exit', () => end(new Error(`agent in ${where} has ended`)))
-  // Only a question under way keeps the process alive, as with a socket.
+  // Only a command under way keeps the process alive, as with a socket.
   worker.unref()
 
   const ask = async (command: AgentCommand): Promise<readonly FlowResult[]> => {
@@ -78,22 +100,5 @@ export function startAgent(namespace?: string): Agent {
       if (waiting.size === 0) worker.unref()
     }
   }
-  const tell = async (command: AgentCommand) => {
-    await ask(command)
-  }
-  return {
-    flow: (request) => ask({ op: 'flow', request }),
-    send: async (id, timeoutMs = 2000) => {
-      const [result] = await ask({ op: 'send', id, timeoutMs })
-      return result ?? { outcome: 'dropped', latencyMs: timeoutMs }
-    },
-    forget: (id) => tell({ op: 'forget', id }),
-    serve: (request) => tell({ op: 'serve', request }),
-    stray: (request) => tell({ op: 'stray', request }),
-    stopServing: () => tell({ op: 'stop-serving' }),
-    write: (values) => tell({ op: 'write', values }),
-    close: async () => {
-      await worker.terminate()
-    },
-  }
+  return { ask, terminate: () => worker.terminate() }
 }

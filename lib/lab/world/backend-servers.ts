@@ -71,7 +71,7 @@ function serveUdp(name: string, host: string): UdpSocket {
   socket.on('message', (message, peer) => {
     socket.send(replyText(name, peer, message.length), peer.port, peer.address)
   })
-  // A client that is gone answers with ICMP; that is its business.
+  // A client that has closed its socket answers with ICMP, which is no error here.
   socket.on('error', () => undefined)
   return socket
 }

@@ -36,7 +36,7 @@ export async function openBridge(request: BridgeRequest): Promise<Bridge> {
   }
 }
 
-/** Listens, and leads every connection on to the target. Resolves once it listens. */
+/** Listens, and passes every connection on to the target. Resolves once it listens. */
 export async function forward(
   from: { readonly path: string } | { readonly host: string; readonly port: number },
   to: NetConnectOpts,
@@ -45,7 +45,7 @@ export async function forward(
     const target = connect({ ...to, allowHalfOpen: true })
     client.pipe(target)
     target.pipe(client)
-    // Either side may go away at any moment; the other one then has nobody to talk to.
+    // Either side may close at any moment; then the other side is closed, too.
     client.on('error', () => target.destroy())
     target.on('error', () => client.destroy())
   })

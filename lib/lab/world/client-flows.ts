@@ -163,7 +163,7 @@ function udpConversation(request: FlowRequest): Conversation {
   }
 }
 
-/** An echo has no content that says who answered, so the backend stays unnamed. */
+/** An echo does not name the backend that answered. */
 function pingConversation({ host }: FlowRequest): Conversation {
   return {
     ask: async ({ timeoutMs }) => {
@@ -196,7 +196,7 @@ async function ping(host: string, timeoutMs: number): Promise<boolean> {
     if (socket.family === 'IPv4') request.writeUInt16BE(checksum(request), 2)
     socket.send(request, host)
     for (const end = performance.now() + timeoutMs; performance.now() < end;) {
-      // Everybody's ICMP arrives at a raw socket, one's own request to oneself too.
+      // All ICMP of the namespace arrives at a raw socket, own requests to itself included.
       for (let got = socket.receive(); got !== undefined; got = socket.receive()) {
         const isAnswer = got.length >= 8 && got.readUInt8(0) === echoReply[socket.family]
         if (isAnswer && got.readUInt16BE(4) === id) return true

@@ -123,7 +123,7 @@ function outsideCommands(): string[] {
   ]
 }
 
-/** Whoever is not on the node reaches service addresses through the node under test. */
+/** The other places reach service addresses through the node under test. */
 function serviceRoutes(family: IpFamily): string[] {
   const via = addressOf('node', family)
   return [

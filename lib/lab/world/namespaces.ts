@@ -12,7 +12,7 @@ const namespacePattern = /^kpw-(\d+)-(\d+)-/
 
 /**
  * Names of a world's namespaces: `kpw-PID-STARTED-WORLD-PLACE`. Process number and start time
- * name the owner for good, so that a later run can tell a dead owner's world from a live one's.
+ * identify the owner, so that a later run finds the worlds whose owner has ended.
  */
 export function namespaceNames(world: string): NamespaceNames {
   const started = startTimeOf(process.pid) ?? 0

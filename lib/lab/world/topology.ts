@@ -1,7 +1,7 @@
 import type { IpFamily } from '../../state/ip.js'
 
 /**
- * Who is in a world: the node under test with its pods, a second node with its pods, and the
+ * The places of a world: the node under test with its pods, a second node with its pods, and the
  * outside. One network namespace each.
  */
 export const places = [

@@ -22,7 +22,7 @@ export interface WorldOptions {
   readonly ports?: readonly number[]
 }
 
-/** A small cluster network inside network namespaces: see topology.ts for who and where. */
+/** A small cluster network inside network namespaces: topology.ts lists its places. */
 export interface World {
   readonly namespaces: NamespaceNames
   /** Whether backends serve SCTP: only where the kernel knows it. */
@@ -59,7 +59,7 @@ const forwarding = {
   '/proc/sys/net/ipv4/conf/default/send_redirects': '0',
 }
 
-/** Only where the kernel has it: frames between pods are no business of the node's IP rules. */
+/** Only where the kernel has it: frames between pods skip the node's IP rules. */
 const bridging = {
   '/proc/sys/net/bridge/bridge-nf-call-iptables': '0',
   '/proc/sys/net/bridge/bridge-nf-call-ip6tables': '0',
@@ -107,7 +107,7 @@ class NamespaceWorld implements World {
     await this.#everywhere((agent, place) =>
       agent.write(place === 'node' || place === 'node-2' ? nodeValues() : everywhere),
     )
-    // From inside, as in a user namespace nobody has rights outside of it.
+    // Run inside a namespace: in a user namespace there are no rights outside of it.
     await ipBatch(linkCommands(this.namespaces), this.namespaces.node)
     for (const round of addressRounds()) {
       await Promise.all(

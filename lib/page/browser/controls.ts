@@ -1,6 +1,19 @@
 import { button, byId, element, redraw, replaceKept, shortName } from './element.js'
-import { send } from './send.js'
 import type { PageCommand, PodAction, PodView, ServiceType, View } from '../view.js'
+
+/** Sends a command to the playground; a refusal is shown at the top of the page. */
+export async function send(command: PageCommand): Promise<boolean> {
+  const error = byId('error')
+  const response = await fetch('/command', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(command),
+  }).catch(() => undefined)
+  const isFine = response?.ok === true
+  error.textContent = response ? await response.text() : 'The playground has ended.'
+  error.hidden = isFine
+  return isFine
+}
 
 type Choice = readonly [value: string, words: string]
 
@@ -151,7 +164,7 @@ function onToggle(id: string, command: (isOn: boolean) => PageCommand): void {
   })
 }
 
-/** Once; `latest` tells what is shown when somebody clicks. */
+/** Called once; `latest` gives the view at the time of a click. */
 export function connectControls(latest: () => View | undefined): void {
   onClick('send-1', () => ({ do: 'send', count: 1 }))
   onClick('send-100', () => ({ do: 'send', count: 100 }))

@@ -1,5 +1,5 @@
 import { button, byId, element, redraw, replaceKept } from './element.js'
-import { send } from './send.js'
+import { send } from './controls.js'
 import type { LessonView, View } from '../view.js'
 
 /** The list of lessons, or the one under way with its tasks. */

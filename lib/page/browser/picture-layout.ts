@@ -12,7 +12,7 @@ export type Frame = readonly [number, number, number, number]
 export interface Layout {
   readonly width: number
   readonly height: number
-  /** What may be cut off where nobody is outside. */
+  /** The part that is cut off when there is no sender outside. */
   readonly outer: Point
   readonly node: Frame
   readonly node2: Frame

@@ -31,7 +31,7 @@ export interface Routes {
   readonly toPod: ReadonlyMap<string, string>
 }
 
-/** Draws who is where, and the way that a connection takes under the rules of now. */
+/** Draws all places, and the path of a connection under the current rules. */
 export function drawPicture(view: View, isNarrow: boolean): void {
   const layout = isNarrow ? narrow : wide
   const picture = byId('picture')
@@ -205,7 +205,7 @@ function podBox(pod: PodView, view: View, place: Point | undefined, layout: Layo
   if (!place) return []
   const isUsed = view.path.ways.some((way) => way.pod === pod.name)
   const look = pod.state === 'ready' ? (isUsed ? 'on' : '') : 'bad'
-  // Where nobody knows a name, it is the address with its port.
+  // A pod without a known name has its address and port as name.
   const [title, below] =
     pod.ip !== '' && pod.name.includes(pod.ip)
       ? [pod.ip, `port ${pod.name.split(':').at(-1) ?? ''}`]

@@ -1,7 +1,7 @@
 import { byId, element, redraw, shortName } from './element.js'
 import type { View } from '../view.js'
 
-/** Who answered, and the latest requests one by one. */
+/** The answers of each pod, and the latest requests one by one. */
 export function showTraffic(view: View): void {
   redraw('answers', [view.answers, view.asked], () => showAnswers(view))
   redraw('log', [view.log[0] ?? null, view.log.length], () => showLog(view))

@@ -1,5 +1,5 @@
 import { button, byId, element, redraw, replaceKept } from './element.js'
-import { send } from './send.js'
+import { send } from './controls.js'
 import type { ObjectLine, ServiceLine, View } from '../view.js'
 
 let chosen: ObjectLine | undefined

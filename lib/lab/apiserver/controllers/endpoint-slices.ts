@@ -188,7 +188,7 @@ function slicesOfFamily(
       endpoints,
     })),
   )
-  // An empty slice says: looked, and found nobody.
+  // An empty slice says that the selector matches no pod.
   if (slices.length > 0) return slices
   const ports = portsOf(context.service, undefined)
   return [{ addressType: family, ports, endpoints: [] }]

@@ -98,7 +98,7 @@ function subsetsOf(service: KubeObject, pods: readonly KubeObject[]): readonly J
   })
 }
 
-/** One slice for each subset and family; `service` is undefined when there shall be none. */
+/** One slice for each subset and family; `service` is undefined when none are wanted. */
 function mirror(
   { slices }: KindClients,
   endpoints: KubeObject,

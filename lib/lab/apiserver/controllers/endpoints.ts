@@ -112,7 +112,7 @@ export function selecting(
     .map(keyOf)
 }
 
-/** A Service without a selector selects nobody. */
+/** A Service without a selector selects no pod. */
 export function selects(service: KubeObject, pod: KubeObject): boolean {
   if (service.metadata.namespace !== pod.metadata.namespace) return false
   const selector = textMapAt(service, 'spec', 'selector')

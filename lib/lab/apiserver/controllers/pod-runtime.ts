@@ -11,7 +11,7 @@ export interface PodState {
 export interface PodLife {
   /** Tells how the pod is now; as often as that changes. */
   readonly report: (state: PodState) => void
-  /** Aborted when the pod shall end: drain, then resolve. */
+  /** Aborted when the pod is terminated: drain, then resolve. */
   readonly terminating: AbortSignal
   /** Aborted when the grace period is over or the pod was removed by force. */
   readonly killed: AbortSignal

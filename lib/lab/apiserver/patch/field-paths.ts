@@ -10,7 +10,7 @@ export type FieldPaths = ReadonlySet<string>
 
 const joint = '\u0000'
 
-/** Server-owned: nobody manages these. */
+/** The server owns these; no client manages them. */
 const unmanaged: ReadonlySet<string> = new Set([
   'apiVersion',
   'kind',

@@ -2,7 +2,7 @@ import { equalJson, isObject, listAt, textAt, type Json, type JsonObject } from 
 import type { KubeObject } from '../object.js'
 import { fieldsOf, fromFieldsV1, isWithin, toFieldsV1, type FieldPaths } from './field-paths.js'
 
-/** Who owns which fields of an object, and by what kind of request. */
+/** An owner of fields of an object, and the kind of request that made it one. */
 export interface FieldManager {
   readonly name: string
   readonly operation: 'Apply' | 'Update'
@@ -78,7 +78,7 @@ function only(fields: FieldPaths, present: ReadonlyMap<string, Json>): FieldPath
   return new Set([...fields].filter((path) => present.has(path)))
 }
 
-/** Somebody owns the path or something below it. */
+/** Whether a manager owns the path or something below it. */
 export function isOwned(path: string, managers: readonly FieldManager[]): boolean {
   return managers.some(({ fields }) =>
     [...fields].some((each) => each === path || isWithin(each, path)),

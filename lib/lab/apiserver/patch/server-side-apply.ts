@@ -53,7 +53,7 @@ export function applyServerSide(
   return withManagers(result as KubeObject, [...left, entry])
 }
 
-/** An object that nobody managed belongs, as a whole, to whoever came before. */
+/** An object without managers belongs as a whole to one manager from before the first apply. */
 function managersOrFirst(current: KubeObject): readonly FieldManager[] {
   const managers = managersOf(current)
   if (managers.length > 0) return managers

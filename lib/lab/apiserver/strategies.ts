@@ -9,12 +9,13 @@ import {
   type JsonObject,
 } from './json.js'
 import { parseIp } from '../../state/ip.js'
-import type { KubeObject } from './object.js'
+import type { KubeObject, NewObject } from './object.js'
 import type { Strategy } from './registry.js'
+import { collectionOf } from './resources.js'
 import { matchesSelector } from './selectors.js'
 import { invalid, invalidValue, notSupported, required, type Cause } from './status.js'
 
-/** How pods, Deployments, slices and Secrets are written: the few defaults and rules that matter here. */
+/** The defaults and rules of pods, Deployments, slices, Secrets and Namespaces that matter here. */
 
 const deploymentSubject = { group: 'apps', plural: 'deployments', kind: 'Deployment' }
 const podSubject = { group: '', plural: 'pods', kind: 'Pod' }
@@ -140,4 +141,31 @@ function addresses(endpoint: Json, index: number, type: string): readonly Cause[
       ? []
       : [invalidValue(`${field}[${place}]`, address, `must be a valid ${type} address`)],
   )
+}
+
+/** What a new cluster has. */
+export const firstNamespaces = ['default', 'kube-node-lease', 'kube-public', 'kube-system']
+
+/** A namespace goes with everything in it. */
+export const namespaceStrategy: Strategy = {
+  prepare: (object) => object,
+  beforeRemoval({ metadata: { name } }, { store, resources }) {
+    for (const collection of new Set(
+      resources.all.filter((kind) => kind.namespaced).map(collectionOf),
+    )) {
+      for (const object of store.list(collection)) {
+        if (object.metadata.namespace === name) store.remove(collection, object)
+      }
+    }
+  },
+}
+
+export function namespaceObject(name: string): NewObject {
+  return {
+    apiVersion: 'v1',
+    kind: 'Namespace',
+    metadata: { name, labels: { 'kubernetes.io/metadata.name': name } },
+    spec: { finalizers: ['kubernetes'] },
+    status: { phase: 'Active' },
+  }
 }
