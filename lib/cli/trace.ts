@@ -226,7 +226,7 @@ function ipvsChoice(from: string, { ip, port, protocol }: TraceTarget): readonly
   return found ? [`IPVS gave it to ${found.real}; its state there is ${found.state}.`] : []
 }
 
-/** Connections so far by `service endpoint`, of a proxy that counts them itself. */
+/** Connections so far, by endpoint and service port, of a proxy that counts them itself. */
 async function daemonConnections(
   seen: SeenNode | undefined,
   { daemon }: TraceFlags,
@@ -234,7 +234,13 @@ async function daemonConnections(
   if (seen?.mode !== 'userspace') return new Map()
   // The workers report every second.
   await delay(reportMs)
-  return get(daemon, '/metrics').then(connectionsIn, () => new Map<string, number>())
+  const page = await get(daemon, '/metrics').catch(() => '')
+  return new Map(
+    connectionsIn(page).map(({ endpoint, service, count }) => [
+      `${endpoint} for ${service}`,
+      count,
+    ]),
+  )
 }
 
 const reportMs = 1_500

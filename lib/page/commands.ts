@@ -11,85 +11,79 @@ const maximumName = 254
 /** What came from the page as a command, or undefined: it may come from anybody on this machine. */
 export function parsePageCommand(text: string): PageCommand | undefined {
   const fields = parseFields(text)
-  if (!fields) return undefined
-  const read = <T>(key: string, allowed: readonly T[]) =>
-    allowed.find((value) => value === fields.get(key))
-  const textOf = (key: string, maximum = maximumName) => {
-    const value = fields.get(key)
+  const parser = fields && Object.entries(parsers).find(([name]) => name === fields.get('do'))?.[1]
+  return parser?.(new Fields(fields))
+}
+
+/** The fields of a command that nobody has checked yet. */
+class Fields {
+  readonly #fields: ReadonlyMap<string, unknown>
+
+  constructor(fields: ReadonlyMap<string, unknown> = new Map()) {
+    this.#fields = fields
+  }
+
+  value(key: string): unknown {
+    return this.#fields.get(key)
+  }
+
+  one<T>(key: string, allowed: readonly T[]): T | undefined {
+    return allowed.find((value) => value === this.value(key))
+  }
+
+  text(key: string, maximum = maximumName): string | undefined {
+    const value = this.value(key)
     return typeof value === 'string' && value.length < maximum ? value : undefined
   }
-  switch (fields.get('do')) {
-    case 'mode':
-    case 'rules': {
-      const kind = fields.get('do') === 'mode' ? 'mode' : 'rules'
-      const mode = textOf('mode')
-      return mode === undefined ? undefined : { do: kind, mode }
-    }
-    case 'scheduler': {
-      const scheduler = read('scheduler', ['rr', 'lc', 'sh', 'wrr'] as const)
-      return scheduler && { do: 'scheduler', scheduler }
-    }
-    case 'select': {
-      const service = textOf('service', 2 * maximumName)
-      return service === undefined ? undefined : { do: 'select', service }
-    }
-    case 'pod': {
-      const pod = textOf('pod')
-      const action = read('action', podActions)
-      return pod === undefined ? undefined : action && { do: 'pod', pod, action }
-    }
-    case 'replicas': {
-      const count = read('count', [0, 1, 2, 3, 4, maximumReplicas])
-      return count === undefined ? undefined : { do: 'replicas', count }
-    }
-    case 'affinity':
-    case 'continuous': {
-      const name = fields.get('do') === 'affinity' ? 'affinity' : 'continuous'
-      const on = read('on', [true, false])
-      return on === undefined ? undefined : { do: name, on }
-    }
-    case 'policy': {
-      const side = read('side', ['internal', 'external'] as const)
-      const value = read('value', ['Cluster', 'Local'] as const)
-      return side && value && { do: 'policy', side, value }
-    }
-    case 'type': {
-      const type = read('type', ['ClusterIP', 'NodePort', 'LoadBalancer'] as const)
-      return type && { do: 'type', type }
-    }
-    case 'ranges': {
-      const ranges = rangesIn(fields.get('ranges'))
-      return ranges && { do: 'ranges', ranges }
-    }
-    case 'sender': {
-      const sender = read('sender', senders)
-      return sender && { do: 'sender', sender }
-    }
-    case 'target': {
-      const target = read('target', ['ClusterIP', 'NodePort', 'LoadBalancer'] as const)
-      return target && { do: 'target', target }
-    }
-    case 'family': {
-      const family = read('family', ['IPv4', 'IPv6'] as const)
-      return family && { do: 'family', family }
-    }
-    case 'send': {
-      const count = read('count', [1, 100] as const)
-      return count && { do: 'send', count }
-    }
-    case 'lesson': {
-      const id = textOf('id')
-      return id === undefined ? undefined : { do: 'lesson', id }
-    }
-    case 'apply': {
-      const yaml = textOf('yaml', maximumYaml)
-      return yaml === undefined ? undefined : { do: 'apply', yaml }
-    }
-    case 'clear':
-      return { do: 'clear' }
-    default:
-      return undefined
-  }
+}
+
+const addresses = ['ClusterIP', 'NodePort', 'LoadBalancer'] as const
+const schedulers = ['rr', 'lc', 'sh', 'wrr']
+const replicas = [0, 1, 2, 3, 4, maximumReplicas]
+
+const parsers: {
+  readonly [Do in PageCommand['do']]: (
+    fields: Fields,
+  ) => Extract<PageCommand, { readonly do: Do }> | undefined
+} = {
+  mode: (fields) => given(fields.text('mode'), (mode) => ({ do: 'mode', mode })),
+  rules: (fields) => given(fields.text('mode'), (mode) => ({ do: 'rules', mode })),
+  scheduler: (fields) =>
+    given(fields.one('scheduler', schedulers), (scheduler) => ({ do: 'scheduler', scheduler })),
+  select: (fields) =>
+    given(fields.text('service', 2 * maximumName), (service) => ({ do: 'select', service })),
+  pod: (fields) => {
+    const pod = fields.text('pod')
+    const action = fields.one('action', podActions)
+    return pod !== undefined && action ? { do: 'pod', pod, action } : undefined
+  },
+  replicas: (fields) =>
+    given(fields.one('count', replicas), (count) => ({ do: 'replicas', count })),
+  affinity: (fields) => given(fields.one('on', [true, false]), (on) => ({ do: 'affinity', on })),
+  continuous: (fields) =>
+    given(fields.one('on', [true, false]), (on) => ({ do: 'continuous', on })),
+  policy: (fields) => {
+    const side = fields.one('side', ['internal', 'external'] as const)
+    const value = fields.one('value', ['Cluster', 'Local'] as const)
+    return side && value && { do: 'policy', side, value }
+  },
+  type: (fields) => given(fields.one('type', addresses), (type) => ({ do: 'type', type })),
+  ranges: (fields) =>
+    given(rangesIn(fields.value('ranges')), (ranges) => ({ do: 'ranges', ranges })),
+  sender: (fields) => given(fields.one('sender', senders), (sender) => ({ do: 'sender', sender })),
+  target: (fields) =>
+    given(fields.one('target', addresses), (target) => ({ do: 'target', target })),
+  family: (fields) =>
+    given(fields.one('family', ['IPv4', 'IPv6'] as const), (family) => ({ do: 'family', family })),
+  send: (fields) =>
+    given(fields.one('count', [1, 100] as const), (count) => ({ do: 'send', count })),
+  lesson: (fields) => given(fields.text('id'), (id) => ({ do: 'lesson', id })),
+  apply: (fields) => given(fields.text('yaml', maximumYaml), (yaml) => ({ do: 'apply', yaml })),
+  clear: () => ({ do: 'clear' }),
+}
+
+function given<T, C>(value: T | undefined, make: (value: T) => C): C | undefined {
+  return value === undefined ? undefined : make(value)
 }
 
 /** A few CIDRs as text; whether they are any is for the API to say. */
