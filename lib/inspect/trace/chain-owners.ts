@@ -5,7 +5,7 @@ import type { DesiredState } from '../../state/desired-state.js'
 import type { ModeName, ModeSettings } from '../../modes/mode.js'
 import type { OwnerOfChain } from './story.js'
 
-/** Whose chain is whose, by the plan of a mode that gives service ports chains of their own. */
+/** The owner of each chain, in modes where service ports have their own chains. */
 export function chainOwners(
   mode: ModeName,
   states: readonly DesiredState[],

@@ -11,7 +11,7 @@ import type { Log, ModeSettings } from '../mode.js'
 import type { PacketAccounts } from '../../kernel/nfacct.js'
 import type { PlanSettings } from './plan.js'
 
-/** What this kernel and this iptables offer beyond the common. */
+/** What this kernel and this iptables can do that others cannot. */
 export type KernelFacts = Pick<PlanSettings, 'hasBpf' | 'hasAccounting' | 'randomFully'>
 
 export interface OpenDeps {
@@ -39,7 +39,7 @@ export async function openFamilies(
   const families = new Map<IpFamily, FamilyRules>()
   const failures: unknown[] = []
   const packetAccounts = ensureAccounts(deps.openAccounts, log)
-  // So long a sync goes on waiting before it counts as failed.
+  // A sync waits this long before it fails.
   const onLocked = waitForLock(log, settings.syncPeriodMs * 2)
   let hasBpf = true
   let randomFully = true
@@ -60,7 +60,7 @@ export async function openFamilies(
       await warnOfOtherBackend(family, backend, { log, run: deps.run })
     } catch (error) {
       failures.push(error)
-      // IT49: the other family may still do.
+      // IT49: the other family may still work.
       const hint = isIptablesError(error, 'missing') ? 'not installed' : messageOf(error)
       log.warn({ family, reason: hint }, 'no iptables for this IP family, leaving it out')
     }

@@ -32,7 +32,7 @@ export interface PlanSettings {
   readonly hasAccounting: boolean
 }
 
-/** For whoever asks no kernel: as if it had all but objects that somebody has to make first. */
+/** Plans without asking a kernel. It assumes every feature except counting objects. */
 export function offlinePlanner(
   settings: Omit<ModeSettings, 'families'>,
   facts: Partial<PlanSettings> = {},
@@ -45,10 +45,10 @@ export function offlinePlanner(
   })
 }
 
-/** From so many endpoints on, rules carry no comments (IT42). */
+/** With more endpoints than this, rules carry no comments (IT42). */
 export const largeCluster = 1000
 
-/** Remembers what it made of each Service: a new state costs what changed in it. */
+/** Remembers the rules of each Service, so a new state costs only what changed in it. */
 export class IptablesPlanner {
   readonly #settings: PlanSettings
   readonly #families = new Map<IpFamily, Memory>()
@@ -72,7 +72,7 @@ export class IptablesPlanner {
     const services = state.services.derive(derivation, (service) => {
       const made = serviceRules(service, context)
       const before = kept?.plan.services.get(service.key)
-      // Not every difference between two Services is one between their rules.
+      // Some changes of a Service do not change its rules.
       return before && isSameRules(before, made) ? before : made
     })
     const hairpin = this.#hairpin(state)
@@ -88,7 +88,7 @@ export class IptablesPlanner {
     const { services: from, node } = state
     this.#families.set(state.family, {
       ...{ services: from, node, endpointCount, contextKey, derivation, fixedKey },
-      // Addresses that came and went without a rule for them are no new plan.
+      // A change of addresses that no rule uses makes no new plan.
       plan: memory && isSamePlan(memory.plan, plan) ? memory.plan : plan,
     })
     return this.#families.get(state.family)?.plan ?? plan
@@ -148,7 +148,7 @@ function countEndpoints(services: PersistentMap<DesiredService>, memory: Memory 
   return count
 }
 
-/** What of the node the fixed rules read. */
+/** The parts of the node that decide about the fixed rules. */
 function keyOfNode({ nodePorts, localTraffic }: NodeView): unknown {
   const pods =
     localTraffic.by === 'cidrs' ? localTraffic.cidrs.map(({ text }) => text) : localTraffic
