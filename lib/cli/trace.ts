@@ -236,7 +236,13 @@ async function daemonConnections(
   if (seen?.mode !== 'userspace') return new Map()
   // The workers report their numbers every second.
   await delay(reportMs)
-  return get(daemon, '/metrics').then(connectionsIn, () => new Map<string, number>())
+  const page = await get(daemon, '/metrics').catch(() => '')
+  return new Map(
+    connectionsIn(page).map(({ endpoint, service, count }) => [
+      `${endpoint} for ${service}`,
+      count,
+    ]),
+  )
 }
 
 const reportMs = 1_500

@@ -4,7 +4,7 @@ import type { Difference } from '../modes/difference.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ModeName } from '../config/config.js'
 
-/** What one family of the kernel holds against what it should. */
+/** The differences of one IP family. */
 export interface FamilyDifferences {
   readonly family: IpFamily
   /** Service ports that were compared. */
@@ -69,7 +69,7 @@ export function differencesJson(mode: ModeName, families: readonly FamilyDiffere
   }
 }
 
-/** What stands in the kernel may be anybody's. */
+/** Text from the kernel may be written by anybody, so it is made printable. */
 const textLines = (text: string | undefined) =>
   text === undefined ? [] : text.split('\n').map(printable)
 

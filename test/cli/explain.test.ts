@@ -42,7 +42,7 @@ t.test(
   async (t) => {
     t.match((await explain('closed')).stdout, /has no endpoints.*\n.*\n\nSo it is refused/)
     const shop = await explain('203.0.113.20:443', '--from', 'outside', '--mode', 'nftables')
-    t.match(shop.stdout, /ip saddr != 198\.51\.100\.0\/24 drop\n.*\n\nSo it is thrown away/)
+    t.match(shop.stdout, /ip saddr != 198\.51\.100\.0\/24 drop\n.*\n\nSo it is dropped/)
     t.match(shop.stdout, /10\.244\.2\.21:8443 .*not for traffic from outside \(policy Local\)/)
     t.match(
       (await explain('8.8.8.8:53')).stdout,

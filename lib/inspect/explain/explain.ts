@@ -37,8 +37,8 @@ export const explainedModes: readonly ExplainedMode[] = [
 ]
 
 /**
- * Which ways the first packet of a connection may take under the rules of a mode, or under those
- * of them that the kernel has.
+ * The ways that the first packet of a connection may take through the rules of a mode. With
+ * `lacks` only the rules that the kernel has count.
  */
 export function explainPacket(
   mode: ExplainedMode,
@@ -73,8 +73,7 @@ export function explainPacket(
       )
     case 'userspace': {
       const plan = userspacePlanner(userspaceSettings(config))(state)
-      // Where no rule leads to the listeners, they are found at the addresses of Services, by
-      // whoever sends to this machine.
+      // In this setting no rule leads to the listeners; they listen at the addresses of Services.
       if (config.userspace.portals === 'addresses') return walkListeners(plan, state, packet, lacks)
       const ruleset = userspaceRuleset(plan)
       const rules = iptablesPresent(ruleset.rules, lacks)
@@ -83,7 +82,7 @@ export function explainPacket(
   }
 }
 
-/** Only this mode sends strangers on to other nodes as they are. */
+/** Only ipvs mode forwards outside clients to other nodes without masquerading them. */
 function markedAnswers(
   ways: readonly Way[],
   { state, packet }: { readonly state: DesiredState; readonly packet: Packet },
@@ -117,7 +116,7 @@ function isFromPod({ source, inInterface = '' }: Packet, { node }: DesiredState)
   }
 }
 
-/** TCP node ports on the loopback address: no rule, but a listener of the mode answers there. */
+/** A listener of nftables mode answers TCP node ports on the loopback address; no rule does. */
 function throughLocalhost(way: Way, { services, node }: DesiredState): readonly Way[] {
   const { destination, port, protocol, family } = way.packet
   const loopback = family === 'IPv4' ? '127.0.0.1' : '::1'

@@ -9,10 +9,12 @@ export interface PlannedRule {
   readonly numbered?: string
 }
 
-/** A rule as a walk asks it. */
+/** A rule with the tests that a walk applies. */
 export interface WalkedRule {
   readonly text: string
+  /** The parts as the plan names them, for people. */
   readonly shown: RuleSpec
+  /** The parts with numbers for ports. */
   readonly spec: RuleSpec
   readonly tests: readonly Test[]
   /** Below 1 for `statistic`: the share of packets it takes. */
@@ -61,12 +63,12 @@ const testMakers: Readonly<Record<string, (value: string, sides: string) => Test
   '--dst-type': () => (packet, node) => isLocal(packet.destination, node),
   '--src-range': (value) => inRange(value, ({ source }) => source),
   '--dst-range': (value) => inRange(value, ({ destination }) => destination),
-  // The one program there is compares the two addresses, see modes/iptables/fixed-rules.ts.
+  // Our only program compares the two addresses, see modes/iptables/fixed-rules.ts.
   '--bytecode':
     () =>
     ({ source, destination }) =>
       source === destination,
-  // A client that has never been here is on no list.
+  // The walk is for a new client, who is on no list.
   '--rcheck': () => () => false,
   '--match-set': (name, sides) => (packet, node) => {
     const set = node.ipSets?.get(name)
@@ -74,7 +76,7 @@ const testMakers: Readonly<Record<string, (value: string, sides: string) => Test
   },
 }
 
-/** A set's type names the parts of its members; the sides say whose part is looked up. */
+/** The type of a set names the parts of its members; the sides say which address is looked up. */
 function isMember(
   { type, members }: IpSetContent,
   { source, destination, protocol, port }: Packet,
@@ -106,7 +108,7 @@ function inside(text: string, of: (packet: Packet) => string): Test {
   }
 }
 
-/** Ranges here are single addresses, written twice. */
+/** All ranges of our rules hold a single address, written twice. */
 function inRange(text: string, of: (packet: Packet) => string): Test {
   const [only] = text.split('-')
   return (packet) => of(packet) === only

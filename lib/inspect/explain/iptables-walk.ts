@@ -36,13 +36,13 @@ export function walkIptables(
   return finish(branches, local)
 }
 
-/** What a chain said: nothing, so the caller goes on, or enough for this table. */
+/** The result of a chain: the table is decided, or the calling chain goes on. */
 interface Passed {
   readonly branch: Branch
   readonly isDecided: boolean
 }
 
-/** Leads packets through chains; a mode says through which, and in which order. */
+/** Leads packets through the chains that a mode names, in its order. */
 export class IptablesWalker {
   readonly #rules: IptablesRuleset
   readonly #node: NodeSurroundings
@@ -154,7 +154,7 @@ function redirected(packet: Packet, to: string): Packet {
 
 const targetWords: Readonly<Record<string, string>> = {
   ACCEPT: 'let through',
-  DROP: 'thrown away without a word',
+  DROP: 'dropped, and the sender gets no answer',
   REJECT: 'refused, and the sender is told',
   MARK: 'marked, for a rule further on',
   MASQUERADE: 'the source becomes an address of this node, so that answers come back through it',

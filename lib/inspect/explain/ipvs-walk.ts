@@ -71,7 +71,7 @@ function balance(branch: Branch, servers: ReadonlyMap<string, PlannedServer>): r
   const path = [place]
   const shares = sharesOf(scheduler, [...planned.reals.values()])
   if (shares.length === 0) {
-    const why = 'the virtual server has nobody behind it: refused, and the sender is told'
+    const why = 'the virtual server has no endpoint: refused, and the sender is told'
     const item = { place, text: serverItem(planned.server) }
     const hop = { path, item, rule: `-A ${at} -s ${scheduler}`, why }
     return [withHop(branch, hop, { end: 'rejected' })]

@@ -44,7 +44,7 @@ export function walkNftables(
   return finish(branches, local)
 }
 
-/** What a chain said: go on behind the jump, or enough for this base chain. */
+/** The result of a chain: the base chain is decided, or the calling chain goes on. */
 interface Passed {
   readonly branch: Branch
   readonly isDecided: boolean
@@ -158,7 +158,7 @@ class Walker {
 
   #verdict(branch: Branch, verdict: Verdict, path: readonly Place[]): readonly Passed[] {
     if (verdict.to === 'drop') return [{ branch: { ...branch, end: 'dropped' }, isDecided: true }]
-    // From the chain that a goto led to nothing comes back here; from a jump it goes on.
+    // The chain goes on after a jump, but not after a goto.
     if (verdict.to === 'return') return [{ branch, isDecided: true }]
     const inside = this.#chain(branch, [...path, chainPlace(verdict.chain)])
     if (verdict.to === 'goto') return inside.map((passed) => ({ ...passed, isDecided: true }))
@@ -170,7 +170,7 @@ class Walker {
     return this.#rules.elements.get(`${set} ${key}`)
   }
 
-  /** All that a map of targets has for the packet, which is each as often: empty places are drawn again. */
+  /** All targets that a map has for the packet. Each is equally likely, because empty places are drawn again. */
   #numbered(
     { map, choices }: Extract<Statement, { kind: 'dnat-by-map' }>,
     { destination, port }: Packet,
@@ -243,7 +243,7 @@ function marked(
 ): Branch {
   const { packet } = branch
   const mark = (by === 'xor' ? packet.mark ^ bits : packet.mark | bits) >>> 0
-  const why = by === 'or' ? 'marked, for masquerading later' : 'the mark has done its work'
+  const why = by === 'or' ? 'marked, for masquerading later' : 'the mark is removed'
   return withHop(branch, { path, item, rule, why }, { packet: { ...packet, mark } })
 }
 
@@ -278,7 +278,7 @@ function valueOf(field: Field, packet: Packet): string {
 
 function whyOf(verdict: Verdict, comment: string | undefined): string {
   const prefix = comment === undefined ? '' : `${comment}: `
-  if (verdict.to === 'drop') return `${prefix}thrown away without a word`
+  if (verdict.to === 'drop') return `${prefix}dropped, and the sender gets no answer`
   if (verdict.to === 'return') return `${prefix}nothing to do here`
   return `${prefix}on to chain ${verdict.chain}`
 }

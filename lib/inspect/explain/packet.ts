@@ -9,7 +9,7 @@ export interface Packet {
   readonly source: string
   readonly destination: string
   readonly port: number
-  /** The interface it came in by; undefined for packets of the node itself. */
+  /** The interface it came in on; undefined for packets of the node itself. */
   readonly inInterface: string | undefined
   readonly mark: number
   /** Its destination was changed, so the kernel will change answers back. */
@@ -51,8 +51,8 @@ export interface Way {
   readonly packet: Packet
   readonly end: WayEnd
   /**
-   * The endpoint is on another node and sees a stranger, so it answers past this node, from an
-   * address the stranger never asked (IP25).
+   * The endpoint is on another node and sees the client's own address. It answers past this node,
+   * from an address that the client never asked (IP25).
    */
   readonly isAnsweredPast?: true
 }
@@ -64,7 +64,7 @@ export interface Way {
  */
 export type WayEnd = 'sent' | 'local' | 'dropped' | 'rejected'
 
-/** What of the node the kernel asks while it walks: routing, not rules. */
+/** What the kernel asks about the node besides its rules. */
 export interface NodeSurroundings {
   readonly localAddresses: ReadonlySet<string>
   /** By kernel name; rules of ipvs mode ask them. */

@@ -59,10 +59,10 @@ export interface UserspaceRuleset {
   readonly listeners: ReadonlyMap<number, ListenerPlan>
 }
 
-/** Above every real port, so that nothing is taken for a listener by mistake. */
+/** Higher than every real port, so that no real port is taken for a listener. */
 const firstSymbolicPort = 100_000
 
-/** Ports exist only once something listens, so each listener gets a number in their place. */
+/** A listener has no port before it runs, so each gets a number instead. */
 export function userspaceRuleset(plan: UserspacePlan): UserspaceRuleset {
   const rules: Collected = new Map()
   const listeners = new Map<number, ListenerPlan>()
@@ -127,7 +127,7 @@ export function ipvsRuleset({ family, chains, requests }: IpvsPlan): IpvsRuleset
 /** Whether the kernel lacks an item of the plan, or a whole place of it. */
 export type Lacks = (item: Pick<Item, 'place'> & Partial<Item>) => boolean
 
-/** What of the rules the kernel has. */
+/** The rules that the kernel has. */
 export function iptablesPresent(rules: IptablesRuleset, lacks: Lacks): IptablesRuleset {
   const present = ({ place, rules: all }: PlannedChain) => ({
     place,

@@ -10,13 +10,13 @@ export interface Explanation {
   readonly ways: readonly Way[]
   /** Every endpoint of the Service asked about, and what becomes of it here. */
   readonly endpoints: readonly EndpointReason[]
-  /** The ways through what the kernel has of the rules; undefined where nobody asked it. */
+  /** The ways through the rules that the kernel has; undefined where it was not asked. */
   readonly live: readonly Way[] | undefined
-  /** Why the kernel was not asked; empty where it was, or where it was not to be. */
+  /** Why the kernel could not be asked; empty where it was, or was not meant to be. */
   readonly notAsked: string
 }
 
-/** An explanation for people: the way all packets share, then where they part. */
+/** An explanation for people: first what all ways share, then each way. */
 export function explanationText(question: Question, explanation: Explanation): string {
   const { mode, ways, endpoints } = explanation
   const { packet, sender, service } = question
@@ -76,7 +76,7 @@ function liveLines({ ways, live, notAsked }: Explanation): readonly string[] {
   const ends = (list: readonly Way[]) => list.map((way) => percent(way) + verdictOf(way)).join()
   if (!isFlagged && ends(ways) === ends(live))
     return ['', 'The kernel has every rule and element of this way.']
-  // What no hop tells, such as an element that a rule only looks for, is marked nowhere.
+  // Some differences belong to no hop, such as an element that a rule only looks up.
   const marks = isFlagged ? '!! above; ' : ''
   const now = live.map((way) => `${percent(way)} ${verdictOf(way)}`)
   return [
@@ -106,11 +106,11 @@ export function verdictOf({ end, packet, isAnsweredPast }: Way): string {
   const to = hostPort(packet.destination, packet.port)
   switch (end) {
     case 'dropped':
-      return 'thrown away: the sender hears nothing'
+      return 'dropped: the sender gets no answer'
     case 'rejected':
       return 'refused: the sender is told at once'
     case 'local':
-      return `for this node itself, ${to}: whoever listens there answers`
+      return `for this node itself, ${to}: a listener there answers`
     case 'sent': {
       if (isAnsweredPast) {
         return `sent to ${to} on another node, which answers past this one: the sender discards it`

@@ -1,7 +1,7 @@
 import { isSamePlace } from '../../kernel/place.js'
 import type { Hop, Packet, Way, WayEnd } from './packet.js'
 
-/** A walk under way: where a packet may be by now, each with its share. */
+/** One of the places where a packet may be now, with its probability. */
 export interface Branch {
   readonly probability: number
   readonly packet: Packet
@@ -14,7 +14,7 @@ export function start(packet: Packet): readonly Branch[] {
   return [{ probability: 1, packet, hops: [], end: undefined }]
 }
 
-/** Moves every branch that is still under way through a part of the kernel. */
+/** Moves every unfinished branch through a part of the kernel. */
 export function through(
   branches: readonly Branch[],
   part: (branch: Branch) => readonly Branch[],

@@ -55,7 +55,7 @@ async function iptablesCounters(
       for (const { chain, rule, packets } of await iptables.counters(table)) {
         const isOurs = chain.startsWith('KUBE-')
         const key = isOurs ? owners.get(ruleId(table, chain, rule)) : undefined
-        // In the filter table a Service has rules where it refuses.
+        // In table filter a Service has only rules that refuse.
         if (key !== undefined)
           add(sums, key, table === 'nat' ? { total: packets } : { errors: packets })
       }

@@ -46,14 +46,21 @@ export function daemonNumbers(page: string): ReadonlyMap<string, DaemonNumbers> 
   return services
 }
 
-/** Connections so far, by `service endpoint`. */
-export function connectionsIn(page: string): ReadonlyMap<string, number> {
-  const counts = new Map<string, number>()
-  for (const { name, labels, value } of samples(page)) {
-    if (name !== `${prefix}service_connections_total`) continue
-    counts.set(`${labels.get('endpoint') ?? ''} for ${labels.get('service') ?? ''}`, value)
-  }
-  return counts
+/** Connections so far to one endpoint of a service port. */
+export interface EndpointConnections {
+  readonly endpoint: string
+  readonly service: string
+  readonly count: number
+}
+
+export function connectionsIn(page: string): readonly EndpointConnections[] {
+  return [...samples(page)]
+    .filter(({ name }) => name === `${prefix}service_connections_total`)
+    .map(({ labels, value }) => ({
+      endpoint: labels.get('endpoint') ?? '',
+      service: labels.get('service') ?? '',
+      count: value,
+    }))
 }
 
 function* samples(page: string): Iterable<Sample> {

@@ -8,7 +8,7 @@ import type { Config } from '../../config/config.js'
 import type { ModeName } from '../../config/config.js'
 import type { OwnerOfChain } from './story.js'
 
-/** Whose chain is whose, by the plan of a mode that gives service ports chains of their own. */
+/** The owner of each chain, in modes where service ports have their own chains. */
 export function chainOwners(
   mode: ModeName,
   states: readonly DesiredState[],

@@ -35,7 +35,7 @@ export function parseTraceLine(line: string): TraceEvent | undefined {
   return { ...common, kind: 'rule', rule: withoutCounters(rule), verdict }
 }
 
-/** How often a rule matched before says nothing about this packet. */
+/** Removes counters, because they say nothing about this packet. */
 function withoutCounters(rule: string): string {
   return rule
     .replace(/counter packets \d+ bytes \d+ ?/g, '')

@@ -1,16 +1,16 @@
 import { Batch, isIptablesError, rule, type Iptables, type Rule } from '../../kernel/iptables.js'
 import type { TraceTarget } from './trace-rule.js'
 
-/** What a trace of iptables-legacy changes, and what has to be put back after it. */
+/** What a trace of iptables-legacy changes, and what is restored after it. */
 export interface LegacyMarks {
   readonly target: TraceTarget
-  /** Which of the kernel's loggers gets traces. */
+  /** The kernel's logger that gets traces. */
   readonly logger: { readonly file: string; readonly before: string }
   /** Tells the rules of one trace from those of another. */
   readonly comment: string
 }
 
-/** Packets come in by the one, or start here. */
+/** Packets enter the node through the first, and packets of the node start in the second. */
 const chains = ['PREROUTING', 'OUTPUT'] as const
 
 export async function mark(iptables: Iptables, marks: LegacyMarks): Promise<void> {
@@ -25,12 +25,12 @@ export async function unmark(iptables: Iptables, marks: LegacyMarks): Promise<vo
   try {
     await iptables.restore(batch)
   } catch (error) {
-    // Never made, or taken away by somebody else.
+    // The marks were never made, or somebody else removed them.
     if (!isIptablesError(error, 'not-found')) throw error
   }
 }
 
-/** In table raw nothing is known of connections yet; of TCP only what opens one is marked. */
+/** Table raw knows no connections yet, so for TCP only packets that open one are marked. */
 function ruleOf({ target, comment }: LegacyMarks): Rule {
   const { ip, port, protocol } = target
   const name = protocol.toLowerCase()

@@ -6,7 +6,7 @@ import type { LoggedPacket } from '../../kernel/packet-log.js'
 import type { TracedPacket, TraceEvent } from './events.js'
 
 const tracePrefix = /^TRACE: (\w+):(.+):(rule|return|policy):(\d+) *$/
-/** Packets that may still turn out to open a connection. */
+/** The most packets to keep that may still open a connection. */
 const maximumWaiting = 1000
 const verdicts: Readonly<Record<string, string>> = {
   ACCEPT: 'accept',
@@ -19,7 +19,7 @@ export class LegacyRules {
   readonly #tables: readonly SavedTable[]
   readonly #family: string
   readonly #met = new Set<string>()
-  /** What was told of packets that have not come to table nat, by packet. */
+  /** Events of packets that have not reached table nat yet, by packet. */
   readonly #waiting = new Map<string, TraceEvent[]>()
   readonly #opening = new Set<string>()
 
@@ -32,7 +32,7 @@ export class LegacyRules {
     return new LegacyRules(await iptables.save(), family)
   }
 
-  /** What is new of packets that open a connection: only those come to table nat. */
+  /** New events of packets that open a connection; only those reach table nat. */
   events(packet: LoggedPacket, comment: string): readonly TraceEvent[] {
     const told = this.#read(packet, comment)
     const [{ id, table } = { id: '', table: '' }] = told
@@ -49,7 +49,7 @@ export class LegacyRules {
     return []
   }
 
-  /** A number means another rule once a chain has changed: better no story than a wrong one. */
+  /** Throws when a chain has changed, because its numbers then mean other rules. */
   async check(iptables: Iptables): Promise<void> {
     const now = await iptables.save()
     const changed = [...this.#met].find((place) => {
@@ -100,14 +100,14 @@ function chainOf(tables: readonly SavedTable[], table: string, chain: string) {
   return tables.find((each) => each.table === table)?.chains.get(chain)
 }
 
-/** What tells one packet from another on its way through rules that rewrite it. */
+/** What identifies a packet while rules rewrite it. */
 export interface PacketHeader extends Omit<TracedPacket, 'inInterface' | 'outInterface'> {
   readonly id: string
 }
 
 const withPorts = new Set([6, 17, 132])
 
-/** Reads IP and port numbers; undefined for what has none or is cut too short. */
+/** Reads addresses and ports; undefined for packets without ports or cut too short. */
 export function packetHeader(bytes: Buffer): PacketHeader | undefined {
   const version = (bytes[0] ?? 0) >> 4
   if (version !== 4 && version !== 6) return undefined
@@ -118,7 +118,7 @@ export function packetHeader(bytes: Buffer): PacketHeader | undefined {
   const source = addressText(family, bytes, isV4 ? 12 : 8)
   const destination = addressText(family, bytes, isV4 ? 16 : 24)
   const [sourcePort, destinationPort] = [bytes.readUInt16BE(length), bytes.readUInt16BE(length + 2)]
-  // Destinations are rewritten on the way; sources only after the last rule.
+  // Rules rewrite destinations early, but sources only after the last rule.
   const number = isV4 ? bytes.readUInt16BE(4) : bytes.readUInt32BE(length + 4)
   return {
     ...{ source, destination, sourcePort, destinationPort },

@@ -13,14 +13,14 @@ import type { TraceEvent } from './events.js'
 import type { TraceTarget } from './trace-rule.js'
 
 const wantedLogger = 'nfnetlink_log'
-/** Traces have no group of their own and go to the first. */
+/** The kernel sends traces to the first group. */
 const group = 0
 const lookMs = 20
 
 /**
- * The same as followTraces for the rules of iptables-legacy. Its TRACE tells of each rule by
- * number to the logger of the network namespace; that becomes nfnetlink_log, whose messages this
- * process reads, for as long as it lasts.
+ * The same as followTraces for the rules of iptables-legacy. Its TRACE reports each rule by number
+ * to the logger of the network namespace. During the trace that logger is nfnetlink_log, whose
+ * messages this process reads.
  */
 export async function followLegacyTraces(
   target: TraceTarget,
@@ -69,7 +69,7 @@ function listen(): PacketLog {
   }
 }
 
-/** The kernel refuses a second listener as it refuses one without rights. */
+/** Whether another program listens, because the kernel gives that the same error as missing rights. */
 function isTaken(wanted: number): boolean {
   const listeners = readText('/proc/net/netfilter/nfnetlink_log') ?? ''
   return listeners.split('\n').some((line) => Number.parseInt(line, 10) === wanted)

@@ -12,7 +12,7 @@ export interface TracedHop {
   readonly owner: string
 }
 
-/** What became of the first packet of one connection. */
+/** What happened to the first packet of one connection. */
 export interface TraceStory {
   readonly from: string
   readonly to: string
@@ -20,12 +20,12 @@ export interface TraceStory {
   readonly inInterface: string
   readonly hops: readonly TracedHop[]
   readonly end: 'sent' | 'dropped' | 'rejected'
-  /** Where it was headed when it was last seen. */
+  /** Its destination when it was last seen. */
   readonly destination: string
   readonly isMasqueraded: boolean
 }
 
-/** Whose chain that is; empty where nobody knows. */
+/** The service port that a chain belongs to; empty where that is unknown. */
 export type OwnerOfChain = (chain: string) => string
 
 export interface StoryContext {
@@ -83,7 +83,7 @@ function isAbout(rule: string, { ip, port }: StoryContext['target']): boolean {
   return isNamed || (`${rule} `.includes(`dport ${port} `) && !names)
 }
 
-/** Our maps are read by the address a packet was sent to; those of others by who knows what. */
+/** Only our own maps are known to be looked up by the destination of a packet. */
 const looksUpTarget = (table: string, rule: string) =>
   /^ip6? kube-proxy$/.test(table) && / (?:v?map|dport) @/.test(rule)
 
@@ -105,7 +105,7 @@ function targetOf(verdict: string): string | undefined {
   return /^(?:jump|goto) (\S+)$/.exec(verdict)?.[1]
 }
 
-/** What a rule did, in plain words; its text says how. */
+/** What a rule did, in plain words. */
 function whyOf(rule: string, verdict: string): string {
   const target = targetOf(verdict)
   if (target !== undefined) return `on to chain ${target}`
@@ -113,7 +113,7 @@ function whyOf(rule: string, verdict: string): string {
     return 'the source becomes an address of this node, so that answers come back through it'
   }
   if (/\breject\b/i.test(rule)) return 'refused, and the sender is told'
-  if (verdict === 'drop') return 'thrown away without a word'
+  if (verdict === 'drop') return 'dropped, and the sender gets no answer'
   const redirect = /(?:\bredirect to :|-j REDIRECT --to-ports )(\d+)/.exec(rule)?.[1]
   if (redirect !== undefined) return `handed to a listener of this node, port ${redirect}`
   if (verdict === 'return') return 'back to the chain before'
@@ -123,7 +123,7 @@ function whyOf(rule: string, verdict: string): string {
   return 'looked at, and passed on'
 }
 
-/** For people, as `explain` tells its hops. */
+/** For people, in the form that `explain` has. */
 export function storyText(story: TraceStory, afterwards: readonly string[]): string {
   const { from, to, inInterface, hops, end, destination, isMasqueraded } = story
   const via = inInterface === '' ? 'of this node itself' : `in by ${inInterface}`
@@ -138,7 +138,7 @@ export function storyText(story: TraceStory, afterwards: readonly string[]): str
   const source = isMasqueraded ? ', with an address of this node as the sender' : ''
   const ending = {
     sent: `sent to ${destination}${source}`,
-    dropped: 'thrown away: the sender hears nothing',
+    dropped: 'dropped: the sender gets no answer',
     rejected: 'refused: the sender is told at once',
   }
   return [...lines, '', `So it was ${ending[end]}.`, ...afterwards, ''].join('\n')

@@ -16,9 +16,9 @@ export interface TraceTarget {
 }
 
 /**
- * Marks new connections to the target for tracing, in a table of its own, and tells what the
- * kernel says of them, until the signal. The table belongs to the process that made it: the
- * kernel removes it when that ends, however it ends, and nothing is left to clean up.
+ * Marks new connections to the target for tracing, in a separate table, and passes on the kernel's
+ * events until the signal. The kernel removes the table when the process that made it ends, so
+ * nothing is left to clean up.
  */
 export async function followTraces(
   target: TraceTarget,
@@ -48,8 +48,8 @@ export async function followTraces(
 const tableName = `kube-proxy-trace-${process.pid}`
 
 /**
- * Behind connection tracking, which tells a new connection, and before every rule of a proxy:
- * NAT of destinations is at -100, and nftables mode looks at source ranges at -110.
+ * The priority is after connection tracking, which knows new connections, and before every rule of
+ * a proxy: NAT of destinations is at -100, and nftables mode checks source ranges at -110.
  */
 function tableText({ family, ip, port, protocol }: TraceTarget): string {
   const address = `${family === 'IPv4' ? 'ip' : 'ip6'} daddr ${ip}`
@@ -64,7 +64,7 @@ function tableText({ family, ip, port, protocol }: TraceTarget): string {
   return `${lines.join('\n')}\n`
 }
 
-/** What to put before a program that shall not outlive this one, however that ends. */
+/** The wrapper that ends a program together with this process. */
 async function withParent(): Promise<readonly string[]> {
   const wrapper = ['setpriv', '--pdeathsig', 'TERM'] as const
   const [file, ...args] = wrapper
@@ -105,7 +105,7 @@ function start([file = 'nft', ...args]: readonly string[]): Running {
   return { child, stdin: child.stdin, stdout: child.stdout, exit }
 }
 
-/** The rules are in force once the table can be listed with both; each line is a transaction. */
+/** The rules are in force when the listed table shows both, because each line is a transaction. */
 async function untilPresent(): Promise<void> {
   for (let tries = 0; tries < 100; tries++) {
     const { stdout } = await runCommand('nft', ['list', 'table', 'inet', tableName])

@@ -7,15 +7,15 @@ export type Table = (typeof tables)[number]
 interface TableLines {
   readonly chains: Map<string, string>
   readonly lines: string[]
-  /** How many of the lines put a rule in. */
+  /** How many of the lines add a rule. */
   written: number
 }
 
 /**
- * The input of one iptables-restore: everything in a table becomes true at once, or nothing does.
- * Declaring a chain creates or empties it, chains that are not declared stay as they are. The order
- * of the calls is kept within a table, except that all declarations come first, so that rules may
- * jump to chains declared later.
+ * The input of one iptables-restore. All changes of a table take effect at once, or none does.
+ * Declaring a chain creates or empties it; chains that are not declared stay as they are. The
+ * calls for a table keep their order, but all declarations come first, so that rules can jump to
+ * chains declared later.
  */
 export class Batch {
   readonly #tables = new Map<Table, TableLines>()
@@ -47,7 +47,7 @@ export class Batch {
     return this.#line(table, '-D', chain, rule.text)
   }
 
-  /** A rule as iptables-save printed it, whatever it contains. */
+  /** Deletes a rule in the words of iptables-save, even one that `rule` cannot write. */
   deleteSaved(table: Table, chain: string, saved: string): this {
     if (/[\n\r]/.test(saved)) throw new RangeError('saved rule: contains a line break')
     return this.#line(table, '-D', chain, saved)
@@ -60,14 +60,14 @@ export class Batch {
     return this
   }
 
-  /** Removes a chain, which must exist, be empty and be jumped to from nowhere by then. */
+  /** Removes a chain. By then it must exist, be empty, and no rule may jump to it. */
   deleteChain(table: Table, chain: string): this {
     this.#of(table).lines.push(`-X ${checkChain(chain)}`)
     this.#rules++
     return this
   }
 
-  /** The tables with anything in them: so many transactions the restore will be. */
+  /** The tables that the batch changes. The restore is one transaction for each. */
   get tables(): readonly Table[] {
     return [...this.#tables.keys()]
   }

@@ -28,7 +28,7 @@ export function programsOf(family: Family, backend?: Backend): Programs {
   return { command: stem, save: `${stem}-save`, restore: `${stem}-restore` }
 }
 
-/** `iptables v1.8.9 (nf_tables)`; before 1.8 nothing stood in brackets and all was legacy. */
+/** `iptables v1.8.9 (nf_tables)`. Before 1.8 there were no brackets, and all versions are legacy. */
 export function parseVersion(
   text: string,
 ): { readonly version: Version; readonly backend: Backend } | undefined {
@@ -46,7 +46,7 @@ export function isAtLeast(version: Version, wanted: Version): boolean {
   return true
 }
 
-/** What of one backend (or the default) is installed; undefined where it is not. */
+/** The installed programs of one backend, or of the default; undefined where there are none. */
 export async function findInstalled(
   run: Run,
   family: Family,
@@ -63,12 +63,12 @@ export async function findInstalled(
   }
 }
 
-/** Chains kubelet keeps for exactly this purpose, so that everybody picks the node's flavour. */
+/** Chains that kubelet keeps so that every program can find the node's backend. */
 const hintChain = /^:(KUBE-IPTABLES-HINT|KUBE-KUBELET-CANARY) /m
 
 /**
  * The backend that already holds this node's rules (IT48): the one with kubelet's hint chain, else
- * the one with more rules. Undefined when nothing speaks for either: then the default holds.
+ * the one with more rules. Undefined when neither has any; the default is used then.
  */
 export async function backendInUse(
   run: Run,
@@ -82,7 +82,7 @@ export async function backendInUse(
       return ''
     }
   }
-  // In this order: nft first, as kubelet writes its hint with the node's own flavour only.
+  // nft comes first, because kubelet writes its hint with the node's own backend only.
   for (const backend of ['nft', 'legacy'] as const) {
     for (const family of families) {
       if (hintChain.test(await saved(family, backend, ['-t', 'mangle']))) return backend

@@ -4,9 +4,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isIptablesError } from './error.js'
 import type { CommandOutput, Run, RunOptions } from './command.js'
 
-/** The programs take another from the same variable. */
+/** The iptables programs read the same variable. */
 const lockFile = () => process.env.XTABLES_LOCKFILE ?? '/run/xtables.lock'
-/** What the programs before 1.6.0 lock: a socket by this name, in no file system. */
+/** Programs before 1.6.0 lock an abstract socket of this name. */
 const lockSocket = '\0xtables'
 /** An exit code that iptables-restore does not use. */
 const notGranted = 75
@@ -31,7 +31,7 @@ export async function runLocked(run: Run, wanted: LockedRun): Promise<CommandOut
     const result = await run('flock', [...flock, file, ...args], options)
     return result.code === notGranted ? busy : result
   } catch (error) {
-    // Without util-linux the socket has to do.
+    // Without util-linux only the socket can be locked.
     if (isIptablesError(error, 'missing')) return await run(file, args, options)
     throw error
   } finally {
@@ -71,7 +71,7 @@ export async function lockHolder(): Promise<string | undefined> {
     const locks = await readFile('/proc/locks', 'utf8')
     const held = locks.split('\n').find((line) => line.includes(` ${device}:${ino} `))
     const pid = /FLOCK +\S+ +\S+ +(\d+) /.exec(held ?? '')?.[1]
-    // 0: a process of another PID namespace.
+    // 0 means a process in another PID namespace.
     if (pid === undefined || pid === '0') return undefined
     const name = (await readFile(`/proc/${pid}/comm`, 'utf8')).trim()
     return `${name} (pid ${pid})`

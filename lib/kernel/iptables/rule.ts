@@ -31,9 +31,9 @@ export interface RuleSpec {
   readonly outInterface?: string | Not<string>
   /** `tcp`, `udp`, `sctp`, `icmp`… */
   readonly protocol?: string | Not<string>
-  /** Any text; made printable and cut to what the kernel holds. */
+  /** Any text. It is made printable and cut to the length that the kernel allows. */
   readonly comment?: string
-  /** In the order in which the kernel shall evaluate them. */
+  /** In the order in which the kernel evaluates them. */
   readonly matches?: readonly Match[]
   /** Chain or target; a rule without one only counts. */
   readonly jump?: string

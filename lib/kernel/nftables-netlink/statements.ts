@@ -22,12 +22,18 @@ export function anonymousSetOf(statement: Statement): AnonymousSet | undefined {
   return undefined
 }
 
-/** Writes a statement's instructions; `set` is where its anonymous set was put. */
+/** Where the anonymous set of a statement was put. */
+interface SetPlace {
+  readonly set: string
+  readonly id: number
+}
+
+/** Writes a statement's instructions. */
 export function writeStatement(
   message: MessageWriter,
   family: NftFamily,
   statement: Statement,
-  set: { readonly set: string; readonly id: number } | undefined,
+  set: SetPlace | undefined,
 ): void {
   const zero = hostBytes(0)
   switch (statement.kind) {
@@ -69,6 +75,34 @@ export function writeStatement(
       code.setMark(message)
       return
     }
+    default:
+      writeAction(message, family, statement, set)
+  }
+}
+
+/** What is done with a packet that fits. */
+type Action = Exclude<
+  Statement,
+  {
+    readonly kind:
+      | 'address'
+      | 'member'
+      | 'local'
+      | 'interface'
+      | 'protocol'
+      | 'connection'
+      | 'mark-test'
+      | 'mark-change'
+  }
+>
+
+function writeAction(
+  message: MessageWriter,
+  family: NftFamily,
+  statement: Action,
+  set: SetPlace | undefined,
+): void {
+  switch (statement.kind) {
     case 'verdict-map':
       code.loadFields(message, family, statement.fields)
       code.lookUp(message, { set: checkedName(statement.map), into: 0 })
@@ -134,7 +168,7 @@ function writeDnat(
   message: MessageWriter,
   family: NftFamily,
   targets: readonly DnatTarget[],
-  set: { readonly set: string; readonly id: number } | undefined,
+  set: SetPlace | undefined,
 ): void {
   const port = registerAt(addressLength(family))
   const [only] = targets

@@ -3,6 +3,7 @@ import type {
   Chain,
   Command,
   ElementCommand,
+  NftSet,
   ObjectCommand,
   Rule,
   Table,
@@ -147,6 +148,13 @@ class TransactionWriting implements WrittenTransaction {
       case 'add-rule':
         this.#rule(command, command.chain, command.rule)
         return
+      default:
+        this.#setCommand(command)
+    }
+  }
+
+  #setCommand(command: Extract<ObjectCommand, { readonly set: NftSet }>): void {
+    switch (command.do) {
       case 'add-set':
         this.#message(command, messages.newSet, flags.create, (message) => {
           this.#setName(message, command.set.name)

@@ -57,7 +57,7 @@ export type Verdict =
   | { readonly to: 'return' }
   | { readonly to: 'jump' | 'goto'; readonly chain: string }
 
-/** One part of a packet that sets and maps are asked about. */
+/** One part of a packet that is looked up in sets and maps. */
 export type Field = 'saddr' | 'daddr' | 'l4proto' | 'dport'
 
 export type Statement =
@@ -85,11 +85,11 @@ export type Statement =
   | { readonly kind: 'mark-change'; readonly by: 'or' | 'xor'; readonly bits: number }
   | { readonly kind: 'verdict-map'; readonly fields: readonly Field[]; readonly map: string }
   | { readonly kind: 'random-verdict'; readonly verdicts: readonly Verdict[] }
-  /** To one of the targets, each as likely; the rule must match a protocol before. */
+  /** Sends to one of the targets, each with the same chance. The rule must match a protocol before. */
   | { readonly kind: 'dnat'; readonly targets: readonly DnatTarget[] }
   /**
-   * To what a map has for destination, port and a number below `choices`. Packets of another
-   * protocol, or for which it has nothing, do not match.
+   * Sends to the map's entry for destination, port and a random number below `choices`. Packets of
+   * another protocol, or without an entry, do not match.
    */
   | {
       readonly kind: 'dnat-by-map'
@@ -122,7 +122,7 @@ export interface Element {
   readonly verdict?: Verdict
   /** In maps of targets only. */
   readonly target?: DnatTarget
-  /** In sets with a timeout: the time left, where it is not all of it. */
+  /** In sets with a timeout: the time left, where it is less than the whole. */
   readonly expiresMs?: number
   readonly comment?: string
 }
@@ -151,8 +151,8 @@ export interface Transaction {
 export type TableRef = Pick<Table, 'family' | 'name'>
 
 /**
- * The prefixes without those that others contain: what an anonymous set accepts whatever the
- * user listed. Sorted by network.
+ * The prefixes without those that others contain, sorted by network. An anonymous set accepts no
+ * overlap.
  */
 export function disjoint<P extends Prefix>(prefixes: readonly P[], bits: number): readonly P[] {
   const sorted = [...prefixes].sort((a, b) =>

@@ -4,14 +4,14 @@ import { pause } from '../../async.js'
 import type { TableRef } from './model.js'
 
 interface MonitorTimes {
-  /** Between two looks at what was counted. */
+  /** The time between two looks at the counts. */
   readonly tickMs: number
-  /** Until a program that ended is started again. */
+  /** The time until a program that ended is started again. */
   readonly restartMs: number
 }
 
 const usualTimes: MonitorTimes = { tickMs: 500, restartMs: 5_000 }
-/** So long after our last transaction its events are given up. */
+/** After this time the missing events of our last transaction are given up. */
 const lostTicks = 60
 
 /** Starts `nft monitor`, the seam at which tests enter a namespace. */
@@ -32,9 +32,9 @@ const startMonitor: StartMonitor = () =>
   })
 
 /**
- * Tells foreign transactions from our own where only the program works: `nft monitor` says what
- * every transaction did, and when it was over. Each of ours explains one of them; what is left
- * unexplained when none of ours is on its way was somebody else's.
+ * Tells foreign transactions from our own where only the program works. `nft monitor` prints what
+ * every transaction did, and when it ended. Each of ours accounts for one of them. The rest is
+ * foreign, once none of ours is under way.
  */
 export class NftMonitor {
   readonly #options: MonitorOptions
@@ -51,7 +51,7 @@ export class NftMonitor {
     this.#mentions = options.tables.map(({ family, name }) => ` ${family} ${name}`)
   }
 
-  /** Does a transaction of ours, so that its events are known as such. */
+  /** Does a transaction of ours and recognises its events as our own. */
   async around<T>(commit: () => Promise<T>): Promise<T> {
     this.#inFlight++
     try {
@@ -100,14 +100,14 @@ export class NftMonitor {
     for (;;) {
       await pause(this.#times.tickMs, signal)
       if (signal.aborted) return
-      // An event may come before we are told that our transaction is over, and the other way
-      // round: numbers count once they stood still from one look to the next.
+      // An event may come before or after the end of our transaction, so the numbers count only
+      // when they are the same in two looks.
       const now = `${this.#seen} ${this.#own}`
       calmTicks = now === before && this.#inFlight === 0 ? calmTicks + 1 : 0
       before = now
       if (calmTicks === 0) continue
       if (this.#seen > this.#own) this.#options.onForeign()
-      // The program needs a while to tell about a large one of ours; what it never tells was lost.
+      // The program takes a while to print a large transaction. What it never prints was lost.
       else if (this.#seen < this.#own && calmTicks < lostTicks) continue
       this.#seen = this.#own = calmTicks = 0
     }

@@ -9,7 +9,7 @@ import { transactionText } from './text.js'
 export interface RulesetWriter {
   /** What to call it in logs. */
   readonly name: string
-  /** Applies everything or, throwing a KernelError, nothing. Returns the bytes it took. */
+  /** Applies all commands, or throws a KernelError and applies none. Returns the bytes sent. */
   commit(transaction: Transaction): Promise<number>
   /** Asks whether the kernel would take the transaction, without keeping it. */
   check(transaction: Transaction): Promise<void>
@@ -50,7 +50,7 @@ export class Nft implements RulesetWriter, ClientReader {
     }
     try {
       const listed = await listing('sets', 'table')
-      // Before 1.0.6 the elements are told with the whole table only.
+      // Before 1.0.6 nft lists elements only with the whole table.
       const hasElements = listed.includes('"elem":')
       return rememberedIn(hasElements ? listed : await listing('table'), family, sets)
     } catch (error) {
@@ -86,15 +86,15 @@ export function listedRules(listing: string): readonly string[] {
   return rules
 }
 
-/** Removes the table, and is content when there is none. */
+/** Removes the table. A missing table is no error. */
 export async function dropTable(writer: RulesetWriter, { family, name }: TableRef): Promise<void> {
   const table = { family, name, comment: '' }
   await writer.commit({ table, commands: [{ do: 'add-table' }, { do: 'delete-table' }] })
 }
 
-/** The one place where words of nft and the kernel are read. */
+/** The only place that reads messages of nft and the kernel. */
 function kindOf(stderr: string): KernelErrorKind {
-  // Before 1.0.5 nft says nothing when it may not even read the ruleset.
+  // Before 1.0.5 nft prints nothing when it may not read the ruleset.
   if (stderr.includes('Operation not permitted') || stderr.trim() === '') return 'denied'
   if (stderr.includes('No such file or directory')) return 'not-found'
   if (stderr.includes('File exists')) return 'exists'

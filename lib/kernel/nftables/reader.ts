@@ -1,14 +1,14 @@
 import type { Element, NftSet, Rule, TableRef } from './model.js'
 
 export interface ClientReader {
-  /** What sets of one address with a timeout hold, by name; those that are not there are left out. */
+  /** The content of sets of addresses with a timeout, by name. Missing sets are left out. */
   remembered(
     table: TableRef,
     sets: readonly NftSet[],
   ): Promise<ReadonlyMap<string, readonly Remembered[]>>
 }
 
-/** What the kernel holds, to compare it with what it should. Lists in the background, in parts. */
+/** Reads what the kernel holds for a comparison, in the background and in parts. */
 export interface RulesetReader extends ClientReader {
   /** The rules of each chain of the table, by the chain's name. */
   chains(table: TableRef): Promise<ReadonlyMap<string, readonly ListedRule[]>>
@@ -17,7 +17,7 @@ export interface RulesetReader extends ClientReader {
 }
 
 export interface ListedRule {
-  /** Whether this is what that rule becomes in the kernel. */
+  /** Whether the kernel's rule is this rule. */
   isLike(rule: Rule): boolean
 }
 

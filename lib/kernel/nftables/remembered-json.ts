@@ -3,8 +3,8 @@ import type { NftFamily, NftSet } from './model.js'
 import type { Remembered } from './reader.js'
 
 /**
- * What `nft -j list sets` says that sets with a timeout hold, by name. The rest is left out, and so
- * is what such a set cannot hold: then it is somebody else's, under the name of ours.
+ * The content of sets with a timeout, by name, from `nft -j list sets`. Other sets are left out. So
+ * are elements of another type, because the set is then a foreign one with the same name.
  */
 export function rememberedIn(
   json: string,

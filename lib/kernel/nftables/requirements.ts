@@ -8,8 +8,8 @@ export interface VersionVerdict {
 }
 
 /**
- * kube-proxy takes 1.0.1, but before 1.0.3 nft refuses a number in the key of a map, which those of
- * endpoints have. Netlink does not need the program at all.
+ * kube-proxy accepts 1.0.1. Our maps of endpoints have a number in their key, which nft refuses
+ * before 1.0.3. Netlink does not need the program.
  */
 const leastNft = [1, 0, 3] as const
 /** What to ask for. */

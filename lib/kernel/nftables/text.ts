@@ -14,7 +14,7 @@ import type {
 } from './model.js'
 import { ruleText, targetText, verdictText } from './text-statements.js'
 
-/** Elements of one command: enough to make few commands, few enough to keep lines readable. */
+/** Elements of one command: many elements make few commands, but long lines are hard to read. */
 const elementsPerCommand = 256
 
 /** One line of input, and what it says: one command, or elements of one set. */
@@ -113,15 +113,15 @@ function typeText(family: NftFamily, { key, holds }: NftSet): string {
 }
 
 /**
- * Numbers have no length as a type, so these maps are described by expressions that could stand
- * there. `th dport` would fit every protocol, but nft 1.0.6 cannot use a map it described so.
+ * The type of numbers has no length, so `typeof` describes these maps by example expressions.
+ * `th dport` would fit every protocol, but nft 1.0.6 cannot use a map with it.
  */
 function targetMapType(family: NftFamily, protocol: L4Protocol): string {
   const target = `${family} daddr . ${protocol} dport`
   return `typeof ${target} . numgen random mod 2 : ${target} ;`
 }
 
-/** Deleting goes by key alone; nft ignores verdict and comment there only in newer releases. */
+/** A deletion names the key only, because older releases of nft refuse verdicts and comments there. */
 function elementText(element: Element, whole: boolean): string {
   const parts = element.key.map((value, index) => keyText(element.set.key[index], value))
   const key = parts.join(' . ')

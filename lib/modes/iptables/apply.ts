@@ -20,9 +20,9 @@ import type { ServiceRules } from './service-rules.js'
 export const ownTables: readonly Table[] = ['nat', 'filter', 'mangle']
 
 /**
- * So many rules in one transaction of the nft backend: its tool takes 1.4 kB of memory for each,
- * and three times as long for 60,000 at once as for 10,000 six times. The legacy backend hands
- * over the whole table whatever changed, so there one time is best.
+ * The largest number of rules in one transaction of the nft backend. Its tool takes 1.4 kB of
+ * memory for each rule, and writes 60,000 at once three times as slowly as six times 10,000. The
+ * legacy backend writes the whole table after any change, so one transaction is best there.
  */
 const rulesPerTransaction = { nft: 10_000, legacy: Infinity } as const
 
@@ -31,7 +31,7 @@ export interface FamilyRulesOptions {
   readonly log: Log
   /** After so long, refused Services are tried again. */
   readonly retryMs: number
-  /** Is told of our own transactions. */
+  /** Counts our own transactions. */
   readonly foreign?: ForeignCommits
   readonly now?: () => number
 }
@@ -49,7 +49,7 @@ interface Written {
   readonly services: PersistentMap<ServiceRules>
 }
 
-/** What an apply did, by table where the metrics want it so. */
+/** What an apply did; numbers are by table where the metrics need that. */
 export interface AppliedRules extends Applied {
   /** Rules written. */
   readonly written: RuleCounts
@@ -64,7 +64,7 @@ export class FamilyRules {
   readonly #now: () => number
   readonly #retryMs: number
   readonly #foreign: ForeignCommits
-  /** Not tried again before their rules change or some time has passed; by Service key. */
+  /** Refused Services by key. They are tried again when their rules change or after some time. */
   readonly #refused = new Map<string, Refusal>()
   #refusedAt = 0
   readonly #known = new Known<InForce>()
@@ -152,7 +152,7 @@ export class FamilyRules {
     const undeletable = new Set<string>()
     let searches = 0
     for (;;) {
-      // Refused once more, it is the rules it had that no longer work.
+      // The kernel refuses even the rules that the Service had before.
       const services = this.#acceptable(plan, searches < 2 ? known : undefined)
       const { fixed, usesLocalnet } = plan
       const batches = fullBatches({
@@ -169,7 +169,7 @@ export class FamilyRules {
           continue
         }
         if (!isRefusal(error) || ++searches > 2) throw error
-        // Nobody in particular: then it is about all of them, and the error says more.
+        // The kernel refuses no single Service, so the error concerns them all.
         if (!(await this.#findRefused(fixed, [...services.values()], error))) throw error
       }
     }
@@ -191,7 +191,7 @@ export class FamilyRules {
     return foundIn(saved)
   }
 
-  /** Whether there are any; they are left out from now on. */
+  /** Whether Services were refused; they are left out from now on. */
   async #findRefused(
     fixed: FixedRules,
     services: readonly ServiceRules[],
@@ -231,7 +231,7 @@ function sum<T>(items: readonly T[], of: (item: T) => number): number {
   return items.reduce((total, item) => total + of(item), 0)
 }
 
-/** Errors about rules, as opposed to errors about the whole. */
+/** Whether an error is about rules and not about the whole batch. */
 function isRefusal(error: unknown): error is IptablesError {
   return (
     isIptablesError(error) &&

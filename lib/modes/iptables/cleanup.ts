@@ -10,8 +10,8 @@ import type { PacketAccounts } from '../../kernel/nfacct.js'
 
 /**
  * The batch that removes everything this mode, or kube-proxy in its iptables mode, has ever put
- * into these tables: the jumps of whatever wording, then the chains (IT50). A chain to which
- * somebody else's rule jumps is emptied and stays.
+ * into these tables: all jumps in any wording, then the chains (IT50). A chain to which a foreign
+ * rule jumps is emptied and stays.
  */
 export function cleanupBatch(found: Found): Batch {
   const batch = new Batch()
@@ -24,7 +24,7 @@ export function cleanupBatch(found: Found): Batch {
       for (const saved of rules) {
         const target = targetOf(saved)
         if (target === undefined || !ours.has(target)) continue
-        // Jumps stand in built-in chains; a rule in somebody's own chain is theirs to remove.
+        // Our jumps stand in built-in chains only. Foreign chains belong to others.
         if (policy === '-') wanted.add(target)
         else batch.deleteSaved(table, name, saved)
       }
@@ -35,7 +35,7 @@ export function cleanupBatch(found: Found): Batch {
   return batch
 }
 
-/** Cleans both flavours and both families, as far as they are there. */
+/** Cleans both backends and both families, where they are installed. */
 export async function cleanupAll(
   log: Log,
   { run, openAccounts }: Pick<OpenDeps, 'run' | 'openAccounts'>,
@@ -58,14 +58,14 @@ export async function cleanupAll(
 async function cleanupOne(family: Family, backend: Backend, run: Run | undefined): Promise<void> {
   try {
     const iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
-    // Only tables that exist: asking the legacy flavour for a table would create it.
+    // Only existing tables are read, because the legacy backend creates a table when asked for it.
     await iptables.restore(cleanupBatch(foundIn(await iptables.save(undefined, isOfInterest))))
   } catch (error) {
     if (!isIptablesError(error, 'missing')) throw error
   }
 }
 
-/** Once no rule counts with them any more. */
+/** Runs after all rules that count with these objects are removed. */
 function removeAccounts(open: () => PacketAccounts, log: Log): void {
   try {
     const opened = open()

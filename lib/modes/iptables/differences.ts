@@ -19,7 +19,7 @@ import type { IptablesSettings } from './settings.js'
 import type { OpenDeps } from './open.js'
 import type { Table } from '../../kernel/iptables.js'
 
-/** What the kernel holds against what it should hold. Reads only. */
+/** Compares the kernel with what it should hold. Changes nothing. */
 export async function readDifferences(
   state: DesiredState,
   settings: IptablesSettings,
@@ -37,7 +37,7 @@ export async function readDifferences(
       ...settings,
       hasBpf: await iptables.supports('nat', probe),
       randomFully: iptables.capabilities.randomFully,
-      // Whoever wrote the rules has made the objects they count with; asking would make them, too.
+      // A check for the objects would create them, so the existing rules are asked instead.
       hasAccounting: saved.some(({ chains }) =>
         [...chains.values()].some(({ rules }) => rules.some((text) => text.includes(' nfacct '))),
       ),
@@ -114,7 +114,7 @@ function wantedChains(plan: IptablesPlan): ReadonlyMap<string, WantedChain> {
   return wanted
 }
 
-/** The chain is kubelet's too: only what we need is looked for (IT11). */
+/** Looks only for the rules we need, because kubelet uses the chain, too (IT11). */
 function localnetDifferences(
   saved: (table: Table, chain: string) => readonly string[] | undefined,
 ): readonly Difference[] {

@@ -17,11 +17,11 @@ import type { Match, Rule, Table } from '../../kernel/iptables.js'
 import type { LocalTraffic } from '../../state/local-traffic.js'
 import type { ChainRules, DispatchRule } from './service-rules.js'
 
-/** How a pod that reaches itself is noticed (S24). */
+/** How the rules recognise a pod that reaches itself (S24). */
 export type HairpinTest =
-  /** One rule that compares source and destination: for every endpoint, at constant cost. */
+  /** One rule compares source and destination, at the same cost for any number of endpoints. */
   | { readonly by: 'bpf' }
-  /** A rule for each address, where the kernel has no `bpf` match: endpoints of this node. */
+  /** One rule for each endpoint of this node, where the kernel has no `bpf` match. */
   | { readonly by: 'addresses'; readonly addresses: readonly string[] }
 
 export interface FixedContext {
@@ -82,7 +82,7 @@ export interface Jump {
 
 function jump(table: Table, from: string, to: string, comment: string, onlyNew = false): Jump {
   const matches = onlyNew ? [connectionState('NEW')] : []
-  // The order in which kube-proxy has always written it, so that both recognise the rule.
+  // The comment comes last, as kube-proxy writes it, so that both recognise the rule.
   const text = { name: 'comment', args: ['--comment', comment] }
   const all = comment === '' ? matches : [...matches, text]
   return { table, from, to, rule: rule({ matches: all, jump: to }) }
@@ -126,7 +126,7 @@ function maskOf({ masqueradeBit }: FixedContext): number {
   return 2 ** masqueradeBit
 }
 
-/** With several pod CIDRs "not a pod" is no single match: whoever is not let off gets the mark. */
+/** With several pod CIDRs no single match says "not a pod", so pods return and the rest is marked. */
 function markNonPods(context: FixedContext): ChainRules[] {
   const pods = podSources(context.localTraffic)
   if (pods.length < 2) return []
@@ -134,7 +134,7 @@ function markNonPods(context: FixedContext): ChainRules[] {
   return [chain('nat', chains.markNonPods, [...rules, rule({ jump: chains.markMasquerade })])]
 }
 
-/** IT08, with the hairpin first: it gets the mark like everything that needs a new source. */
+/** IT08. Hairpin traffic comes first and gets the mark of all that needs a new source. */
 function postrouting(context: FixedContext, hairpin: readonly (readonly Match[])[]): Rule[] {
   const mask = maskOf(context)
   return [
@@ -146,7 +146,7 @@ function postrouting(context: FixedContext, hairpin: readonly (readonly Match[])
       }),
     ),
     rule({ matches: [markIsNot(mask)], jump: 'RETURN' }),
-    // The mark must not be there when the packet comes by again, as one inside a tunnel does.
+    // The mark is removed, because a packet inside a tunnel passes these rules again.
     rule({ jump: 'MARK', jumpArgs: ['--xor-mark', hex(mask)] }),
     rule({
       comment: 'kubernetes service traffic requiring SNAT',
@@ -160,8 +160,8 @@ function postrouting(context: FixedContext, hairpin: readonly (readonly Match[])
 function forward(context: FixedContext, hairpin: readonly (readonly Match[])[]): Rule[] {
   const comment = 'kubernetes forwarding rules'
   return [
-    // A packet conntrack cannot place would leave without its address translated back and make
-    // the client reset the connection (#74839).
+    // Conntrack does not translate the addresses of an invalid packet back, so the client would
+    // reset the connection (#74839).
     ...(context.dropsInvalid
       ? [rule({ matches: [connectionState('INVALID'), ...counted(context)], jump: 'DROP' })]
       : []),
@@ -179,7 +179,7 @@ function counted({ counts }: FixedContext): Match[] {
   return counts ? [accounted(accounts.invalidDropped)] : []
 }
 
-/** IT33: must stay last in nat KUBE-SERVICES, else it hides external addresses that are local. */
+/** IT33: these rules stay last in nat KUBE-SERVICES, or they hide external addresses that are local. */
 function nodePortJumps({ family, nodePortAddresses, localhostNodePorts }: FixedContext): Rule[] {
   const comment = 'kubernetes service nodeports; NOTE: this must be the last rule in this chain'
   const loopback = family === 'IPv4' ? '127.0.0.0/8' : '::1/128'
@@ -211,7 +211,7 @@ function hairpinMatches({ family, hairpin }: FixedContext): (readonly Match[])[]
   if (hairpin.by === 'bpf') return [[wasDnated, sourceIsDestination(family)]]
   return hairpin.addresses.map((ip) => {
     const range = `${ip}-${ip}`
-    // As a match rather than as -s and -d: the order of all matches then stays as in the bpf rule.
+    // `iprange` replaces -s and -d, so that the matches keep the order of the bpf rule.
     return [wasDnated, { name: 'iprange', args: ['--src-range', range, '--dst-range', range] }]
   })
 }
@@ -227,7 +227,7 @@ function sourceIsDestination(family: IpFamily): Match {
   const destination = source + words * 4
   const program: [number, number, number, number][] = []
   for (let word = 0; word < words; word++) {
-    // On a difference: over the words left and the first answer, to the second.
+    // A difference jumps over the other words and the first answer to the second answer.
     const skip = (words - 1 - word) * 4 + 1
     program.push(
       [load, 0, 0, source + word * 4],

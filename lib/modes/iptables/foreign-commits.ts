@@ -1,22 +1,22 @@
 /**
  * Tells whether others wrote to nf_tables: the kernel counts all transactions of the network
- * namespace, and we count ours. Costs one small question, and lists nothing.
+ * namespace, and we count ours. A look is one small request that lists nothing.
  */
 export class ForeignCommits {
   readonly #generation: (() => number) | undefined
   #own = 0
 
-  /** Without a generation, as with the legacy backend, it cannot tell. */
+  /** The legacy backend has no generation, so nothing can be told there. */
   constructor(generation?: () => number) {
     this.#generation = generation
   }
 
-  /** The same number twice: nobody else committed in between. Undefined: no telling. */
+  /** Nobody else committed between two equal numbers. Undefined where that cannot be told. */
   get mark(): number | undefined {
     return this.#generation && this.#generation() - this.#own
   }
 
-  /** Does work that commits at most so many times; a transaction that changes nothing is none. */
+  /** Does work that commits at most `mostCommits` times. An empty transaction does not count. */
   async around<T>(mostCommits: number, work: () => Promise<T>): Promise<T> {
     const before = this.#generation?.() ?? 0
     try {

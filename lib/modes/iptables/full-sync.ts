@@ -7,10 +7,10 @@ import type { Jump } from './fixed-rules.js'
 import type { ServiceRules } from './service-rules.js'
 import type { SavedTable, Table } from '../../kernel/iptables.js'
 
-/** What a full sync found in the kernel, whoever wrote it. */
+/** What a full sync finds in the kernel, from any writer. */
 export type Found = ReadonlyMap<Table, SavedTable['chains']>
 
-/** Of the chains a full sync writes anyway, the name is enough. */
+/** Chains of Services are written anew anyway, so only their names are read. */
 export const isOfInterest = (chain: string): boolean => !isServiceChain(chain)
 
 export function foundIn(saved: readonly SavedTable[]): Found {
@@ -20,17 +20,17 @@ export function foundIn(saved: readonly SavedTable[]): Found {
 export interface FullSync extends Content {
   readonly usesLocalnet: boolean
   readonly found: Found
-  /** Stale chains somebody else's rules jump to: they are emptied but stay. */
+  /** Stale chains to which foreign rules jump. They are emptied and stay. */
   readonly undeletable: ReadonlySet<string>
-  /** After so many rules of Services a new transaction begins. */
+  /** The number of Service rules after which a new transaction begins. */
   readonly rulesPerTransaction: number
 }
 
 /**
- * Writes everything, makes sure the built-in chains jump to it, and removes the chains of
- * Services that are no more, in the layout of any version of kube-proxy (IT40, IT43): in one
- * transaction for each table, so no packet meets half of it. Large clusters take several, each
- * with whole Services: what jumps to their chains, and what removes others, comes with the last.
+ * Writes everything, makes sure the built-in chains jump to it, and removes the chains of deleted
+ * Services in the layout of any version of kube-proxy (IT40, IT43). Each table changes in one
+ * transaction, so no packet meets half of it. A large cluster takes several transactions, each
+ * with whole Services; jumps to the new chains and removals come with the last.
  */
 export function fullBatches({ found, usesLocalnet, undeletable, ...content }: FullSync): Batch[] {
   const { fixed } = content
@@ -76,7 +76,7 @@ function removeStale(
   }
 }
 
-/** One jump, worded as ours; older wordings and duplicates go. */
+/** Leaves exactly one jump in our wording; older wordings and duplicates are removed. */
 function ensureJump(batch: Batch, found: Found, { table, from, to, rule }: Jump): void {
   const present = (found.get(table)?.get(from)?.rules ?? []).filter(
     (saved) => targetOf(saved) === to,
@@ -88,7 +88,7 @@ function ensureJump(batch: Batch, found: Found, { table, from, to, rule }: Jump)
   }
 }
 
-/** Older versions jumped from elsewhere too, such as from filter INPUT to KUBE-SERVICES. */
+/** Older versions had more jumps, such as from filter INPUT to KUBE-SERVICES. */
 function removeOldJumps(batch: Batch, found: Found): void {
   for (const [table, inTable] of found) {
     for (const { name, policy, rules } of inTable.values()) {
@@ -103,7 +103,7 @@ function removeOldJumps(batch: Batch, found: Found): void {
   }
 }
 
-/** What kube-proxy left of a chain that it made for kubelet to fill. */
+/** Whether it is the empty chain that older versions of kube-proxy made for kubelet. */
 export function isEmptyMarkDrop(
   table: Table,
   inTable: SavedTable['chains'],
@@ -112,7 +112,7 @@ export function isEmptyMarkDrop(
   return table === 'nat' && chain === markDrop && inTable.get(chain)?.rules.length === 0
 }
 
-/** IT11: the rule is kubelet's too, so it is added where missing and nothing else is touched. */
+/** IT11: adds the rule where it is missing and changes nothing else, because kubelet uses it, too. */
 function ensureLocalnetGuard(batch: Batch, found: Found): void {
   const present = found.get('filter')?.get(chains.kubeletFirewall)
   if (!present) batch.chain('filter', chains.kubeletFirewall)

@@ -93,7 +93,7 @@ class IptablesMode implements Mode<IptablesPlan> {
     const rules = this.#opened.families.get(plan.family)
     if (!rules) return { full: false, bytes: 0, objects: 0, failed: [] }
     const { written, total, ...applied } = await rules.apply(plan)
-    // The guard is in place by now, so 127.0.0.1 may become reachable by route.
+    // The guard rule is in force now, so 127.0.0.1 may become reachable by route.
     if (plan.usesLocalnet) await this.#setLocalnet()
     this.#measure(plan.family, written, total)
     return applied
@@ -136,7 +136,7 @@ class IptablesMode implements Mode<IptablesPlan> {
     }
   }
 
-  /** IT51: counted by us, not read from the kernel. */
+  /** IT51: the numbers come from our own count, not from the kernel. */
   #measure(family: IpFamily, written: RuleCounts, total: RuleCounts): void {
     const { meter } = this.#context
     for (const table of ['nat', 'filter'] as const) {

@@ -15,11 +15,11 @@ export const chains = {
   postrouting: 'KUBE-POSTROUTING',
   markMasquerade: 'KUBE-MARK-MASQ',
   /**
-   * nat, ours: marks what does not come from pods, when several CIDRs say who is a pod. Named so
-   * that kube-proxy takes it for a Service that is no more, and removes it when it takes over.
+   * nat, ours: marks what does not come from pods, when pods have several CIDRs. Its name looks like
+   * that of a deleted Service, so that kube-proxy removes it when it takes over.
    */
   markNonPods: 'KUBE-SVC-MARKNONPODSOURCE',
-  /** In mangle, nat and filter: gone when somebody flushed the tables (IT46). */
+  /** In mangle, nat and filter: it is missing after somebody flushed the tables (IT46). */
   canary: 'KUBE-PROXY-CANARY',
   /** Shared with kubelet: never flushed, never removed (IT11). */
   kubeletFirewall: 'KUBE-FIREWALL',
@@ -28,7 +28,7 @@ export const chains = {
 /** nat: kubelet filled it before 1.28; kube-proxy before 1.25 made it, empty, to jump to. */
 export const markDrop = 'KUBE-MARK-DROP'
 
-/** Chains that are ours, or kube-proxy's, whole and alone. */
+/** Whether all rules of the chain belong to us or to kube-proxy. */
 export function isOwnChain(name: string): boolean {
   return fixedNames.has(name) || isServiceChain(name)
 }

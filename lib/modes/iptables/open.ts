@@ -38,7 +38,7 @@ export async function openFamilies(
   const opened = new Map<IpFamily, FamilyRules>()
   const failures: unknown[] = []
   const packetAccounts = ensureAccounts(deps.openAccounts, log)
-  // So long a sync goes on waiting before it counts as failed.
+  // A sync waits this long before it fails.
   const onLocked = waitForLock(log, syncPeriodMs * 2)
   let hasBpf = true
   let randomFully = true
@@ -59,7 +59,7 @@ export async function openFamilies(
       await warnOfOtherBackend(family, backend, { log, run: deps.run })
     } catch (error) {
       failures.push(error)
-      // IT49: the other family may still do.
+      // IT49: the other family may still work.
       const hint = isIptablesError(error, 'missing') ? 'not installed' : messageOf(error)
       log.warn({ family, reason: hint }, 'no iptables for this IP family, leaving it out')
     }

@@ -10,7 +10,7 @@ const metrics = [
   [accounts.localhostNodePorts, 'iptables_localhost_nodeports_accepted_packets_total'],
 ] as const
 
-/** Oftener than anybody scrapes, and next to nothing: one question to the kernel for each. */
+/** Shorter than usual scrape intervals. A reading is one small request for each object. */
 const everyMs = 5000
 
 export interface PacketCountersDeps {
@@ -19,7 +19,7 @@ export interface PacketCountersDeps {
   readonly everyMs?: number
 }
 
-/** Carries what the kernel counts to /metrics. */
+/** Copies what the kernel counts to /metrics. */
 export class PacketCounters {
   readonly #accounts: PacketAccounts
   readonly #deps: PacketCountersDeps
@@ -43,12 +43,12 @@ export class PacketCounters {
     }
   }
 
-  /** The objects outlive a restart, so the first reading brings all they have counted. */
+  /** The objects survive a restart, so the first reading brings all they have counted. */
   read(): void {
     for (const [object, metric] of metrics) {
       const now = this.#accounts.packets(object) ?? 0n
       const before = this.#seen.get(object) ?? 0n
-      // Fewer than before: somebody has made the object anew.
+      // A smaller number means that somebody has created the object anew.
       this.#deps.meter.count(metric, {}, Number(now < before ? now : now - before))
       this.#seen.set(object, now)
     }
@@ -59,7 +59,7 @@ export class PacketCounters {
   }
 }
 
-/** The objects our rules count with; undefined where the kernel has none. */
+/** Opens the objects that our rules count with; undefined where the kernel has none. */
 export function ensureAccounts(open: () => PacketAccounts, log: Log): PacketAccounts | undefined {
   let opened: PacketAccounts | undefined
   try {

@@ -35,7 +35,7 @@ export type PlanSettings = Omit<IptablesSettings, 'syncPeriodMs'> & KernelFacts
 /** For whoever asks no kernel: as if it had all but objects that somebody has to make first. */
 export const offlineFacts: KernelFacts = { hasBpf: true, hasAccounting: false, randomFully: true }
 
-/** From so many endpoints on, rules carry no comments (IT42). */
+/** With more endpoints than this, rules carry no comments (IT42). */
 export const largeCluster = 1000
 
 /** Makes plans. What it remembers of each Service only saves work: a new state costs what changed. */

@@ -3,7 +3,7 @@ import type { DesiredService, NodeView } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { LocalTraffic } from '../../state/local-traffic.js'
 
-/** What besides the Service decides about its rules. */
+/** What decides about the rules of a Service besides the Service itself. */
 export interface RuleContext {
   readonly family: IpFamily
   readonly localTraffic: LocalTraffic
@@ -38,7 +38,7 @@ export class PortWords {
     return { protocol: this.protocol, matches: [destinationPort(this.protocol, port)] }
   }
 
-  /** A port at whatever address is this node's. */
+  /** A port at any address of this node. */
   toLocalPort(port: number): RuleSpec {
     const matches: Match[] = [addressType('dst', 'LOCAL'), destinationPort(this.protocol, port)]
     return { protocol: this.protocol, matches }
@@ -55,7 +55,7 @@ export class PortWords {
   }
 }
 
-/** R07: what a packet from a pod of this node looks like; empty when nothing tells. */
+/** R07: how packets from pods of this node are recognised; empty when they cannot be. */
 export function podSources(localTraffic: LocalTraffic): readonly RuleSpec[] {
   switch (localTraffic.by) {
     case 'none':

@@ -17,12 +17,12 @@ import type { Finding, Log } from '../mode.js'
 interface Need {
   readonly what: string
   readonly match: Match
-  /** Without it there are no Services at all, or not all of what they promise. */
+  /** Services do not work without it; otherwise only some of their features are missing. */
   readonly required: boolean
   readonly fix: string
 }
 
-/** The matches the rules are made of. */
+/** The matches that the rules use. */
 const needs: readonly Need[] = [
   {
     what: 'comment',
@@ -53,12 +53,12 @@ export interface ProbeDeps {
   readonly backend?: Backend
 }
 
-/** A program that holds the lock for long is no reason to run in another mode, or not at all. */
+/** The probe waits, because a held lock is no reason to choose another mode or to fail. */
 const lockPatienceMs = 60_000
 
 export async function probeFamily(family: Family, log: Log, deps: ProbeDeps): Promise<Finding[]> {
   const program = family === 'IPv4' ? 'iptables' : 'ip6tables'
-  // One family is enough to run: the other is then left alone (IT49).
+  // One family is enough to run; the other is left out (IT49).
   const required = family === 'IPv4'
   try {
     const onLocked = waitForLock(log, lockPatienceMs)

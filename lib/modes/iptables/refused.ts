@@ -16,18 +16,18 @@ export interface Search {
   readonly fixed: FixedRules
   /** Hands a batch to the kernel; throws where it is refused. */
   attempt(batch: Batch): Promise<void>
-  /** The Service in whose rules the first error fell, if it told. */
+  /** The Service to which the first error points, where the error names a line. */
   readonly firstSuspect: ServiceRules | undefined
 }
 
-/** A search that long means that something is wrong with the node rather than with a Service. */
+/** After this many attempts the fault is probably in the node and not in a Service. */
 const mostAttempts = 150
 
 /**
  * Finds the Services whose rules the kernel does not take, so that the others can be programmed.
- * The nft flavour names the line it refuses, the legacy flavour does not: then halves are tried.
- * An attempt writes the chains of the Services, to which nothing jumps yet or which hold what is
- * about to be written anyway.
+ * The nft backend names the line it refuses. The legacy backend does not, so the search tries
+ * halves. An attempt writes chains to which nothing jumps yet, or which are about to be written
+ * with the same content.
  */
 export async function findRefused(
   services: readonly ServiceRules[],
@@ -70,7 +70,7 @@ export async function findRefused(
   return failed
 }
 
-/** To which Service the line belongs that an error names. */
+/** The Service whose line an error names. */
 export function ownerOf(
   services: readonly ServiceRules[],
   error: unknown,
@@ -86,7 +86,7 @@ export function ownerOf(
   )
 }
 
-/** Everything of these Services, with their rules for shared chains in chains nobody jumps to. */
+/** All rules of these Services. Their rules for shared chains go into chains without jumps to them. */
 function trialBatch(fixed: FixedRules, services: readonly ServiceRules[]): Batch {
   const batch = new Batch()
   const trial = 'KUBE-PROXY-TRIAL'

@@ -21,7 +21,7 @@ export function renderPlan(plan: IptablesPlan): string {
   for (const one of plan.fixed.chains) writeChain(batch, one)
   for (const { table, chain } of dispatchChains) batch.chain(table, chain)
   for (const service of services) {
-    // Beside the chains they jump to, for whoever reads it.
+    // A reader finds them beside the chains they jump to.
     writeDispatch(batch, service.dispatch)
     for (const one of service.chains) writeChain(batch, one)
   }
@@ -55,15 +55,15 @@ export interface Content {
 }
 
 /**
- * So many rules taken out of one shared chain, and it is written anew instead: the tool looks for
- * each rule to delete from the head of the chain.
+ * With more deletions than this a shared chain is written anew, because the tool searches for each
+ * deleted rule from the head of the chain.
  */
 const mostDeletions = 32
 
 /**
- * From one content of the kernel to another: new and changed chains in full, single rules in and
- * out of the shared chains. New rules go to the head, where their order does not matter and
- * KUBE-SERVICES keeps its last rule last.
+ * The changes from one content of the kernel to another. New and changed chains are written in
+ * full; single rules enter and leave the shared chains. New rules go to the head, because their
+ * order does not matter there and KUBE-SERVICES keeps its last rule last.
  */
 export function changeBatch(next: Content, previous: Content): Batch {
   const batch = new Batch()
@@ -149,7 +149,7 @@ class SharedChanges {
         rewritten.add(id)
         continue
       }
-      // From the last to the first, so that a Service's rules stay in their order.
+      // They are prepended in reverse, so that a Service's rules keep their order.
       for (const rule of added.reverse()) batch.prepend(table, chain, rule)
       for (const rule of removed) batch.delete(table, chain, rule)
     }

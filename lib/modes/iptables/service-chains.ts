@@ -5,7 +5,7 @@ import { podSources, type PortWords } from './port-words.js'
 import type { Endpoint } from '../../state/desired-state.js'
 import type { Match, Rule } from '../../kernel/iptables.js'
 
-/** IT21, IT30, IT31: masquerade where asked, then one endpoint by chance. */
+/** IT21, IT30, IT31: masquerades where needed, then chooses one endpoint by chance. */
 export function balanceRules(
   words: PortWords,
   endpoints: readonly Endpoint[],
@@ -48,14 +48,14 @@ function masqueradeClusterIp(words: PortWords): Rule[] {
     case 'cidrs': {
       const [only, ...others] = localTraffic.cidrs
       if (!only) return []
-      // A rule negates one CIDR only; several need a chain.
+      // A rule can negate one CIDR only, so several need a chain.
       if (others.length > 0) return [rule({ ...spec, jump: chains.markNonPods })]
       return [rule({ ...spec, source: not(only.text), jump })]
     }
   }
 }
 
-/** IT27, IT28: from outside; masqueraded, unless only this node's endpoints may answer. */
+/** IT27, IT28: traffic from outside is masqueraded, unless only endpoints of this node may answer. */
 export function externalRules(words: PortWords, names: ServiceChainNames): Rule[] {
   const { externalPolicyLocal, localEndpoints, clusterEndpoints } = words.service
   const { markMasquerade } = chains
@@ -82,14 +82,14 @@ export function externalRules(words: PortWords, names: ServiceChainNames): Rule[
   return rules
 }
 
-/** IT29: whoever no rule lets through to the external chain is dropped in filter. */
+/** IT29: sources that no rule lets through to the external chain are dropped in table filter. */
 export function firewallRules(words: PortWords, names: ServiceChainNames): Rule[] {
   const { sourceRanges, loadBalancerIps } = words.service
   const comment = words.comment('loadbalancer IP')
   const jump = names.external
   const rules = sourceRanges.map(({ text }) => rule({ source: text, ...comment, jump }))
   const node = parseIp(words.context.primaryIp ?? '')
-  // S35: where the VIP is bound on this node, its own packets carry it as their source.
+  // S35: if the load-balancer address is bound on this node, its own packets have it as source.
   if (node && sourceRanges.some((range) => cidrContains(range, node))) {
     for (const ip of loadBalancerIps)
       rules.push(rule({ source: words.single(ip), ...comment, jump }))
@@ -97,7 +97,7 @@ export function firewallRules(words: PortWords, names: ServiceChainNames): Rule[
   return rules
 }
 
-/** IT32, for affinity only: the `recent` list carries the name of the endpoint's chain. */
+/** IT32, for session affinity: the `recent` list has the name of the endpoint's chain. */
 export function endpointRules(words: PortWords, endpoint: Endpoint): Rule[] {
   return [send(words, endpoint, [remember(endpointChain(words, endpoint))])]
 }

@@ -54,7 +54,7 @@ class PortRules {
     this.#words = words
     this.#service = service
     this.#names = serviceChainNames(service.portName, service.protocol)
-    // S18: with policy Local and nobody here, pods and the node itself still get through.
+    // S18: with policy Local and no endpoint here, pods and the node itself still get through.
     this.#hasExternalChain =
       service.externallyAccessible &&
       (service.externalPolicyLocal
@@ -142,7 +142,7 @@ class PortRules {
     return out
   }
 
-  /** IT25: what goes to 127.0.0.1 is counted on its way to the same chain. */
+  /** IT25: connections to 127.0.0.1 are counted and go to the same chain. */
   #nodePortDispatch(nodePort: number): DispatchRule[] {
     const jump = this.#names.external
     const spec = { ...this.#words.comment(''), ...this.#words.toPort(nodePort) }
@@ -154,7 +154,7 @@ class PortRules {
     return jumps.map((made) => ({ table: 'nat', chain: chains.nodePorts, rule: made }))
   }
 
-  /** IT26: the load balancer's probe must get in whatever INPUT says. */
+  /** IT26: accepts the load balancer's health check, even where INPUT would drop it. */
   #healthCheckDispatch(): DispatchRule[] {
     const { healthCheckNodePort } = this.#service
     if (healthCheckNodePort === 0) return []

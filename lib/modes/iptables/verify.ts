@@ -5,16 +5,16 @@ import type { ChainRules } from './service-rules.js'
 import type { Content } from './render.js'
 import type { Rule, SavedVisitor, Table } from '../../kernel/iptables.js'
 
-/** A chain that is not as we left it. */
+/** A chain that is not as we wrote it. */
 export interface Difference {
   readonly chain: string
   /** In words. */
   readonly what: string
-  /** What the chain reads like now: tells a difference that comes back from a new one. */
+  /** The content that differs. A difference that comes back has the same fingerprint. */
   readonly fingerprint: string
 }
 
-/** A chain of ours alone: these rules, in this order. */
+/** A chain with our rules only, in this order. */
 interface OwnChain {
   readonly one: ChainRules
   readonly owner: string | undefined
@@ -23,7 +23,7 @@ interface OwnChain {
   difference: string | undefined
 }
 
-/** A chain with rules of many: each once, in any order. */
+/** A chain with rules of many Services, each once and in any order. */
 interface SharedChain {
   isThere: boolean
   /** Rules still to be read; by their canonical form. */
@@ -34,14 +34,14 @@ interface SharedChain {
 }
 
 /**
- * Compares what the kernel holds with what we left there, rule by rule, while it is being read:
- * nothing of the text is kept but what differs.
+ * Compares what the kernel holds with what we wrote, rule by rule, while it is being read. Only
+ * text that differs is kept.
  */
 export class Verification implements SavedVisitor {
   readonly #content: Content
   readonly #own = new Map<string, OwnChain>()
   readonly #shared = new Map<string, SharedChain>()
-  /** Rules of ours in chains of others; what else stands there is not our business. */
+  /** Our rules in foreign chains. Other rules there are ignored. */
   readonly #elsewhere = new Map<string, Rule[]>()
 
   constructor(content: Content, usesLocalnet: boolean) {
@@ -89,8 +89,8 @@ export class Verification implements SavedVisitor {
   }
 
   /**
-   * What differs, once everything is read. `after` is what was in force by then: what a sync
-   * changed meanwhile counts for nothing.
+   * What differs, once everything is read. `after` is the content in force by then: what a sync
+   * changed in the meantime is no difference.
    */
   differences(after: Content): Difference[] {
     const out: Difference[] = []
@@ -133,7 +133,7 @@ export class Verification implements SavedVisitor {
     return after.services.get(owner) === this.#content.services.get(owner)
   }
 
-  /** IT33: what must come last. Undefined where nothing must, or where it has just changed. */
+  /** IT33: the rule that must come last; undefined where none must, or where it has just changed. */
   #tailOf(id: string, after: Content): Rule | undefined {
     if (id !== `nat ${chains.services}` || after.fixed !== this.#content.fixed) return undefined
     return after.fixed.tail.at(-1)

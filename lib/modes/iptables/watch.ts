@@ -18,22 +18,22 @@ export interface WatchOptions {
 }
 
 const tables = ['nat', 'filter', 'mangle'] as const
-/** A look at the canaries is so much cheaper than reading all rules. */
+/** How often the canaries are looked at in one period. */
 const looksPerReading = 4
-/** Reading is repeated when syncs came in between and something seems wrong. */
+/** The reading is repeated when something seems wrong and a sync ran meanwhile. */
 const mostReadings = 3
 
 /**
- * Looks after the rules until the signal: often whether the canary chains still live, which tells
- * of a flush, and once in a period at all rules. It reads only, and waits for no sync (IT46).
- * Where the kernel counts transactions, nothing is read before somebody else made one.
+ * Watches the rules until the signal. It often checks whether the canary chains still exist, which
+ * shows a flush, and reads all rules once in a period. It changes nothing and waits for no sync
+ * (IT46). Where the kernel counts transactions, it reads only after a foreign one.
  */
 export async function watchRules(options: WatchOptions, signal: AbortSignal): Promise<void> {
   const { rules, foreign, log, changed } = options
   const reported = new Reported(log)
-  // A little early, so that the repair too falls within the period.
+  // It starts a little early, so that the repair also happens within the period.
   const pauseMs = (options.periodMs * 0.9) / looksPerReading
-  /** What was in force when all of it was last found right. */
+  /** The state in force when all rules were last found right. */
   let verified: string | undefined
   let reading = looksPerReading
   for (let look = 1; await pause(pauseMs, signal); look++) {
@@ -54,7 +54,7 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
       const [first] = fresh
       verified = first ? undefined : present
       if (!first) continue
-      // The next look tells whether the repair has helped.
+      // The next look shows whether the repair has helped.
       reading = look + 1
       const others = fresh.length > 1 ? `, and ${fresh.length - 1} more chains` : ''
       changed(`${first.chain} ${first.what}${others}`)
@@ -74,7 +74,7 @@ async function lookAtCanaries({ iptables }: FamilyRules): Promise<string | undef
   return undefined
 }
 
-/** Undefined while nobody knows what should be there: then a full sync is about to follow. */
+/** Undefined while the wanted content is unknown; a full sync follows then. */
 async function readAll(rules: FamilyRules): Promise<Difference[] | undefined> {
   for (let count = 1; ; count++) {
     const before = await rules.settled()
@@ -90,8 +90,8 @@ async function readAll(rules: FamilyRules): Promise<Difference[] | undefined> {
 }
 
 /**
- * A difference that is still the same after everything was written anew is none: this version of
- * iptables has its own words for some rule. Said once, and let be.
+ * Ignores a difference that stays the same after everything was written anew. This version of
+ * iptables then prints some rule in other words. The log says it once.
  */
 class Reported {
   readonly #log: Log
@@ -101,7 +101,7 @@ class Reported {
     this.#log = log
   }
 
-  /** Those to be repaired. */
+  /** The differences that need a repair. */
   fresh(differences: readonly Difference[], fullSyncs: number): Difference[] {
     const before = this.#chains
     this.#chains = new Map()

@@ -18,9 +18,8 @@ export function endpointCounts(
     if (!service) return []
     const counts = new Map<string, number>()
     if (mode === 'userspace') {
-      const suffix = ` for ${service.portName}`
-      for (const [name, count] of connectionsIn(await metrics())) {
-        if (name.endsWith(suffix)) counts.set(name.slice(0, -suffix.length), count)
+      for (const { endpoint, service: portName, count } of connectionsIn(await metrics())) {
+        if (portName === service.portName) counts.set(endpoint, count)
       }
     } else {
       const { listTrackedFlows } = await import('../../kernel/tracked-flows.js')

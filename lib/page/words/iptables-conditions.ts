@@ -20,13 +20,13 @@ function wordsOf(
     case '-d':
       return [`${not}to ${value}`]
     case '-i':
-      return [`${not}coming in by ${value}`]
+      return [`${not}coming in on ${value}`]
     case '-p': {
       const port = all.find((each) => each.name === '--dport')?.values[0]
       return [value.toUpperCase() + (port === undefined ? '' : ` port ${port}`)]
     }
     case '--src-type':
-      return [isNot ? 'sent by somebody else' : 'sent by this node itself']
+      return [isNot ? 'not sent by this node itself' : 'sent by this node itself']
     case '--dst-type':
       return [isNot ? 'not for an address of this node' : 'for an address of this node']
     case '--ctstate':
@@ -36,7 +36,7 @@ function wordsOf(
     case '--probability':
       return [`by chance ${percent(Number(value))} of those that come this far`]
     case '--rcheck':
-      return [`whose sender was here in the last ${valueOf('--seconds', all)} s`]
+      return [`from a client of the last ${valueOf('--seconds', all)} s`]
     case '--set':
       return ['(and the sender is remembered)']
     case '--bytecode':
@@ -46,7 +46,7 @@ function wordsOf(
     case '--src-range':
     case '--dst-range':
       return [`${not}${name === '--src-range' ? 'from' : 'to'} ${value}`]
-    // Told with another option, or without meaning by themselves.
+    // Said with another option, or without a meaning of their own.
     case '--dport':
     case '--mode':
     case '--seconds':
@@ -64,9 +64,9 @@ function valueOf(option: string, all: readonly RuleOption[]): string {
 
 function stateWords(states: string, isNot: boolean): string {
   if (states === 'NEW') return 'the first packet of a connection'
-  if (states === 'INVALID') return 'what fits no connection the kernel knows'
+  if (states === 'INVALID') return 'packets of no connection that the kernel knows'
   if (states === 'DNAT') return 'whose destination was rewritten'
-  if (states === 'RELATED,ESTABLISHED') return 'what belongs to a connection that was let in'
+  if (states === 'RELATED,ESTABLISHED') return 'packets of a connection that was let in'
   return `${isNot ? 'not ' : ''}of a connection in state ${states}`
 }
 

@@ -119,14 +119,14 @@ function targetWords(rule: RuleLine, surroundings: Surroundings): string {
     case 'RETURN':
       return 'back to where the chain was called from'
     case 'DROP':
-      return 'thrown away, the sender hears nothing'
+      return 'dropped, the sender gets no answer'
     case 'REJECT':
       return option === '--reject-with'
         ? `refused at once, with ${value}`
-        : `refused at once, the sender is told${/no endpoints/.test(comment) ? '; there is nobody to send it to' : ''}`
+        : `refused at once, the sender is told${/no endpoints/.test(comment) ? '; there is no endpoint' : ''}`
     case 'MARK':
       return option === '--xor-mark'
-        ? 'the mark has done its work and is taken off'
+        ? 'the mark is not needed any more and is removed'
         : 'marked, so that POSTROUTING gives it an address of this node as source'
     case 'MASQUERADE':
       return 'the source becomes an address of this node, so that the answer comes back here'
@@ -144,19 +144,19 @@ function targetWords(rule: RuleLine, surroundings: Surroundings): string {
 const knownChains: Readonly<Record<string, string>> = {
   'KUBE-SERVICES': 'which Service is it for?',
   'KUBE-NODEPORTS': 'which node port is it for?',
-  'KUBE-EXTERNAL-SERVICES': 'external addresses that have nobody to send to',
-  'KUBE-MARK-MASQ': 'marks what shall get an address of this node as source',
+  'KUBE-EXTERNAL-SERVICES': 'external addresses without endpoints',
+  'KUBE-MARK-MASQ': 'marks packets that get an address of this node as source',
   'KUBE-POSTROUTING': 'gives marked packets an address of this node as source',
   'KUBE-FORWARD': 'lets traffic of Services pass',
   'KUBE-PROXY-FIREWALL': 'load balancers that only some may use',
-  'KUBE-PROXY-CANARY': 'empty; when it is gone, somebody flushed the rules',
+  'KUBE-PROXY-CANARY': 'empty; if it is missing, somebody flushed the rules',
   'KUBE-FIREWALL': 'keeps others out of 127.0.0.0/8',
   'KUBE-PORTALS-CONTAINER': 'ClusterIPs, for packets from pods and from outside',
   'KUBE-PORTALS-HOST': 'ClusterIPs, for packets of this node itself',
   'KUBE-NODEPORT-CONTAINER': 'node ports, for packets from pods and from outside',
   'KUBE-NODEPORT-HOST': 'node ports, for packets of this node itself',
   'KUBE-NODEPORT-NON-LOCAL': 'lets connections that were redirected reach the proxy',
-  'KUBE-PORTALS-REFUSE': 'Services that have nobody to send to',
+  'KUBE-PORTALS-REFUSE': 'Services without endpoints',
   'KUBE-PORTALS-DIRECT': 'keeps others from calling the ports of the proxy directly',
   'KUBE-NODE-PORT': 'which node port is it for?',
   'KUBE-LOAD-BALANCER': 'load-balancer addresses: masquerade, unless the policy is Local',
@@ -173,7 +173,7 @@ function chainWords(chain: string): string {
     return 'the endpoints of this Service on this node, one by chance'
   if (chain.startsWith('KUBE-EXT-')) return 'traffic that came to an external address or node port'
   if (chain.startsWith('KUBE-FW-')) return 'who may use the load balancer of this Service?'
-  if (chain.startsWith('KUBE-SEP-')) return 'one endpoint, which remembers its clients'
+  if (chain.startsWith('KUBE-SEP-')) return 'one endpoint, whose clients are remembered'
   return 'a chain of its own'
 }
 

@@ -10,8 +10,8 @@ const sets: Readonly<Record<string, string>> = {
   'cluster-ips': 'every ClusterIP there is',
   'firewall-ips': 'load-balancer addresses that only some may use',
   'hairpin-connections': 'pods that may reach themselves through their Service',
-  'no-endpoint-nodeports': 'node ports that have nobody to send to',
-  'no-endpoint-services': 'addresses that have nobody to send to',
+  'no-endpoint-nodeports': 'node ports without endpoints',
+  'no-endpoint-services': 'addresses without endpoints',
   'nodeport-ips': 'addresses of this node on which node ports answer',
   'service-ips': 'address, protocol and port of every Service, and the chain for it',
   'service-nodeports': 'every node port, and the chain for it',
@@ -33,10 +33,10 @@ export function setWords(name: string): string {
 const chains: Readonly<Record<string, string>> = {
   'cluster-ips-check': 'ClusterIPs asked at a port that no Service has',
   'firewall-check': 'load balancers that only some may use',
-  'mark-for-masquerade': 'marks what shall get an address of this node as source',
+  'mark-for-masquerade': 'marks packets that get an address of this node as source',
   masquerading: 'gives marked packets an address of this node as source',
-  'nodeport-endpoints-check': 'node ports that have nobody to send to',
-  'service-endpoints-check': 'Services that have nobody to send to',
+  'nodeport-endpoints-check': 'node ports without endpoints',
+  'service-endpoints-check': 'Services without endpoints',
   'reject-chain': 'refuses, and tells the sender',
   services: 'which Service is it for?',
 }
@@ -60,7 +60,7 @@ export function chainWords(name: string): string {
   if (part === 'services')
     return 'Services that have their ClusterIP alone, by how many endpoints they have'
   if (part === 'up-to') return `one endpoint by chance, for every Service of up to ${places}`
-  if (part === 'draw') return `draws one of ${places} places; who draws an empty one draws again`
+  if (part === 'draw') return `draws one of ${places} places; after an empty one it draws again`
   const [, kind, , , , , ip, port] = owned.exec(name) ?? []
   switch (kind) {
     case 'service':
@@ -72,7 +72,7 @@ export function chainWords(name: string): string {
     case 'firewall':
       return 'who may use the load balancer of this Service?'
     case 'endpoint':
-      return `endpoint ${ip ?? ''}:${port ?? ''}, which remembers its clients`
+      return `endpoint ${ip ?? ''}:${port ?? ''}, whose clients are remembered`
     default:
       return 'a chain of its own'
   }

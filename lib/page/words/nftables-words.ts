@@ -135,7 +135,7 @@ function statementWords(statement: Statement, around: Surroundings): string {
         : 'for an address of this node'
     case 'interface': {
       const { not, name, prefix } = statement
-      return `${not ? 'not ' : ''}coming in by ${name}${prefix ? '*' : ''}`
+      return `${not ? 'not ' : ''}coming in on ${name}${prefix ? '*' : ''}`
     }
     case 'protocol':
       return statement.protocol.toUpperCase()
@@ -147,7 +147,7 @@ function statementWords(statement: Statement, around: Surroundings): string {
       return 'marked'
     case 'mark-change':
       return statement.by === 'xor'
-        ? 'the mark is taken off'
+        ? 'the mark is removed'
         : 'marked, so that its source becomes an address of this node'
     case 'verdict-map':
       return `looked up by ${fieldWords(statement.fields)} in map ${statement.map}: ${setWords(statement.map)}`
@@ -190,7 +190,7 @@ function actionWords(action: Action, around: Surroundings): string {
 }
 
 function verdictWords(verdict: Verdict): string {
-  if (verdict.to === 'drop') return 'thrown away, the sender hears nothing'
+  if (verdict.to === 'drop') return 'dropped, the sender gets no answer'
   if (verdict.to === 'return') return 'back to where the chain was called from'
   return `go to chain ${verdict.chain}: ${chainWords(verdict.chain)}`
 }

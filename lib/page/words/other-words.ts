@@ -9,13 +9,15 @@ export function listenerWords(line: string, around: Surroundings): LineWords | u
   const [, protocol = '', address = '', portName = '', list, affinity, endpoints = ''] = match
   const isEmpty = endpoints === 'no endpoints'
   const whom = isEmpty
-    ? 'nobody, as nothing is ready'
+    ? 'no endpoint, because none is ready'
     : endpoints
         .split(' ')
         .map((each) => endpointWords(each, around))
         .join(', then ')
   const stays =
-    affinity === undefined ? '' : `; who was here in the last ${affinity} s gets the same again`
+    affinity === undefined
+      ? ''
+      : `; a client that came in the last ${affinity} s gets the same again`
   const only = list === 'local' ? ', only those on this node' : ''
   return {
     words: `kube-proxy itself listens at ${address} (${protocol}) and connects on to ${whom}, in turn${only}${stays}`,
@@ -64,13 +66,13 @@ function ipsetOf(fullName: string): readonly [words: string, field: string] | un
 const schedulers: Readonly<Record<string, string>> = {
   rr: 'one after the other (round robin)',
   wrr: 'one after the other, by weight',
-  lc: 'whoever has the fewest connections',
-  wlc: 'whoever has the fewest connections, by weight',
+  lc: 'the endpoint with the fewest connections',
+  wlc: 'the endpoint with the fewest connections, by weight',
   sh: 'by the address of the client (source hashing)',
   dh: 'by the destination (destination hashing)',
-  sed: 'whoever will be done first',
-  nq: 'whoever is idle, else who will be done first',
-  mh: 'by the client, moving as few as possible when endpoints change',
+  sed: 'the endpoint with the shortest expected delay',
+  nq: 'an idle endpoint, else the one with the shortest expected delay',
+  mh: 'by the client; few clients move when endpoints change',
 }
 
 /** What ipvs mode has beside its iptables rules: sets, virtual servers, addresses. */

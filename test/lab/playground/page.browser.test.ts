@@ -130,7 +130,7 @@ t.test('each control does what it says, seen by packets', { skip }, async (t) =>
     t.ok(await sendUntil(/203\.0\.113\.\d+:80[^]*kept/), 'the load balancer answers')
     await page.getByLabel('source ranges').fill('10.0.0.0/8')
     await press('set')
-    await see('#picture .stop', 'thrown away')
+    await see('#picture .stop', 'dropped')
     await picture(page, 'refused')
     t.ok(
       await sendUntil(/203\.0\.113\.\d+:80[^]*dropped/),

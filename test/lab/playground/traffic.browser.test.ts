@@ -36,7 +36,7 @@ t.test('internal policy Local: only pods of the node of whoever asks', { skip },
         await row.locator('[data-action=unready]').click()
         await row.locator('.state.not-ready').waitFor()
       }
-      await see('#picture .stop', 'thrown away')
+      await see('#picture .stop', 'dropped')
       t.ok(await sendUntil(/dropped/), 'without one here nobody answers, though one is elsewhere')
       await page.getByLabel('internal policy Local').click()
       t.ok(await answersLike((names) => isSame(names, elsewhere)), 'Cluster: that one answers')

@@ -143,7 +143,7 @@ t.test(
       object: 'every EndpointSlice of Services with a ClusterIP only',
     })
     const draw = { kind: 'verdict', verdict: { to: 'jump', chain: 'tcp-draw-4' } } as const
-    t.match(rule('tcp-up-to-4', draw), { words: /who draws an empty one draws again/ })
+    t.match(rule('tcp-up-to-4', draw), { words: /after an empty one it draws again/ })
     const drawn = { kind: 'dnat-by-map', protocol: 'tcp', map: 'tcp-endpoints' } as const
     t.match(rule('tcp-draw-4', { ...drawn, choices: 4 }), { words: /one of 4 places by chance/ })
     t.match(rule('tcp-up-to-4', { ...drawn, choices: 1 }), {
