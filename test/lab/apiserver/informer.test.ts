@@ -20,8 +20,10 @@ void t.test("@kubernetes/client-node's informers and typed calls work unmodified
   const core = config.makeApiClient(CoreV1Api)
   const seen: string[] = []
   const until = async (event: string) => {
-    for (const end = performance.now() + patienceMs; !seen.includes(event); await delay(5)) {
+    const end = performance.now() + patienceMs
+    while (!seen.includes(event)) {
       if (performance.now() > end) throw new Error(`no ${event}, but ${seen.join(', ')}`)
+      await delay(5)
     }
   }
   const list = () => core.listServiceForAllNamespaces()
