@@ -183,7 +183,7 @@ async function umlMachine() {
       else reader?.read(line)
     }
     const all = []
-    const died = await runInUml(partsCommand, { timeoutMs: 1_500_000, onLine }).then(
+    const died = await runInUml(partsCommand, { timeoutMs: 3_600_000, onLine }).then(
       () => undefined,
       (error) => error.message,
     )

@@ -35,7 +35,7 @@ function start(t: Test, ...args: readonly string[]) {
 /** Waits for something to become true; what was seen last explains why it did not. */
 async function until(what: string, seen: () => Promise<unknown>, pattern: RegExp) {
   let last: unknown
-  for (let tries = 0; tries < 400; tries++) {
+  for (let tries = 0; tries < 2400; tries++) {
     last = await seen().catch((error: unknown) => error)
     if (pattern.test(String(last))) return
     await delay(25)

@@ -15,7 +15,7 @@ import type { Changes, Subject } from './subject.js'
 
 const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const patience = Number(process.env.CONFORMANCE_PATIENCE ?? 1)
-const patienceMs = 15_000 * patience
+const patienceMs = 60_000 * patience
 /** So long after a sync no other has followed: the daemon has seen everything. */
 const quietMs = 200 * patience
 

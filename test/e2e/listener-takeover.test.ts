@@ -55,7 +55,7 @@ async function hammer(world: World, destination: Destination, isOver: () => bool
   const [from, protocol, host, port] = destination
   const outcomes = new Map<string, number>()
   while (!isOver()) {
-    const results = await world.agent(from).flow({ protocol, host, port, timeoutMs: 3000 })
+    const results = await world.agent(from).flow({ protocol, host, port, timeoutMs: 10_000 })
     for (const { outcome, error = '' } of results) {
       const what = outcome === 'reply' ? 'reply' : `${outcome} ${error}`
       outcomes.set(what, (outcomes.get(what) ?? 0) + 1)
@@ -111,6 +111,8 @@ for (const [before, after] of [
         const kept = { protocol: 'TCP', host: clusterIps[0], port: 80 } as const
         await world.agent('client-pod').flow({ ...kept, keepAs: 'long' })
         const clients = destinations.map((one) => hammer(world, one, () => isOver))
+        // Where the rest fails first, that is what is to be told, and not how these end.
+        void Promise.allSettled(clients)
         await delay(500)
         const second = start(after, '--takeover')
         await stopping(second, async () => {

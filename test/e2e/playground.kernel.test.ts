@@ -26,7 +26,7 @@ function namespacesOf(pid: number): readonly string[] {
 }
 
 async function until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
-  for (let tries = 0; tries < 400; tries++) {
+  for (let tries = 0; tries < 1200; tries++) {
     if (await condition()) return
     await new Promise((resolve) => setTimeout(resolve, 50))
   }

@@ -52,15 +52,18 @@ export async function get(world: World, url: string): Promise<{ status: number; 
   return JSON.parse(stdout) as { status: number; body: string }
 }
 
+/** Long, as the machine may be busy; a wait ends with what it waits for. */
+const patienceMs = 60_000
+
 export async function until(
   what: string,
   condition: () => boolean | Promise<boolean>,
 ): Promise<void> {
-  for (let tries = 0; tries < 200; tries++) {
-    if (await condition()) return
+  const end = performance.now() + patienceMs
+  while (!(await condition())) {
+    if (performance.now() > end) throw new Error(`waited a minute in vain: ${what}`)
     await delay(50)
   }
-  throw new Error(`waited 10 s in vain: ${what}`)
 }
 
 /** Everything a daemon says and does not say belongs to the failure message. */

@@ -30,7 +30,7 @@ function watching() {
     inbox.push(received)
     const end = new AbortController()
     const running = watch.run(end.signal)
-    for (let left = 100; inbox.length > 0 && left > 0; left--) {
+    for (let left = 3000; inbox.length > 0 && left > 0; left--) {
       await new Promise((resolve) => setTimeout(resolve, 20))
     }
     end.abort()

@@ -50,7 +50,7 @@ async function running(guard: Guard, during: () => Promise<void>): Promise<void>
 const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms))
 
 async function until(isSo: () => boolean): Promise<void> {
-  for (let left = 200; !isSo() && left > 0; left--) await pause(10)
+  for (let left = 3000; !isSo() && left > 0; left--) await pause(10)
 }
 
 void t.test('NF19: nothing is listed while nothing looks wrong', async (t) => {

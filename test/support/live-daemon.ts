@@ -45,7 +45,7 @@ export async function startDaemon(t: Test, mode: string, ...args: string[]): Pro
     await exited
   }
   t.teardown(() => end('SIGKILL'))
-  for (let tries = 0; tries < 400; tries++) {
+  for (let tries = 0; tries < 2400; tries++) {
     if (child.exitCode !== null) throw new Error(`the daemon ended: ${output}`)
     const ready = await fetch('http://127.0.0.1:10256/readyz').catch(() => undefined)
     if (ready?.ok === true) return { pid: child.pid ?? 0, output: () => output, end }

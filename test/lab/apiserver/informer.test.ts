@@ -19,26 +19,33 @@ void t.test("@kubernetes/client-node's informers and typed calls work unmodified
   config.loadFromFile(server.kubeconfig)
   const core = config.makeApiClient(CoreV1Api)
   const seen: string[] = []
-  const until = async (event: string) => {
-    for (const end = performance.now() + patienceMs; !seen.includes(event); await delay(5)) {
-      if (performance.now() > end) throw new Error(`no ${event}, but ${seen.join(', ')}`)
+  const waitFor = async (what: string, isSo: () => boolean) => {
+    const end = performance.now() + patienceMs
+    while (!isSo()) {
+      if (performance.now() > end) throw new Error(`no ${what}, but ${seen.join(', ')}`)
+      await delay(5)
     }
   }
+  const until = (event: string) => waitFor(event, () => seen.includes(event))
   const list = () => core.listServiceForAllNamespaces()
   const informer = makeInformer(config, '/api/v1/services', list)
   informer.on('add', (service) => seen.push(`add ${service.metadata?.name ?? ''}`))
   informer.on('update', (service) => seen.push(`update ${service.metadata?.name ?? ''}`))
   informer.on('delete', (service) => seen.push(`delete ${service.metadata?.name ?? ''}`))
   // It ends with every error, and starting it again is its user's part.
+  let isOver = false
   informer.on('error', (error) => {
     seen.push(`error ${String(error)}`)
-    setTimeout(() => void informer.start(), 50)
+    if (!isOver) setTimeout(() => void informer.start(), 50)
   })
   const spec = { ports: [{ port: 80 }] }
   const namespace = 'default'
   await core.createNamespacedService({ namespace, body: { metadata: { name: 'a' }, spec } })
   await informer.start()
-  t.teardown(() => informer.stop())
+  t.teardown(() => {
+    isOver = true
+    return informer.stop()
+  })
   await until('add a')
 
   const created = await core.createNamespacedService({
@@ -67,4 +74,6 @@ void t.test("@kubernetes/client-node's informers and typed calls work unmodified
   await core.createNamespacedService({ namespace, body: { metadata: { name: 'c' }, spec } })
   await until('add c')
   t.equal(informer.list().length, 2)
+  // Stopped between a list and its watch, it begins the watch all the same.
+  await waitFor('watch', () => server.api.faults.watches.size > 0)
 })

@@ -67,7 +67,7 @@ export interface ServedPage {
 /** A page in that browser, and whatever it complains about. */
 export async function pageIn(browser: Browser, url: string) {
   const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
-  page.setDefaultTimeout(25_000)
+  page.setDefaultTimeout(60_000)
   const complaints: string[] = []
   page.on('pageerror', ({ message }) => complaints.push(message))
   page.on('console', (line) => line.type() === 'error' && complaints.push(line.text()))
@@ -93,7 +93,7 @@ export async function withBrowser(
     const answersLike: OpenedPage['answersLike'] = async (isWanted) => {
       let found = await answers()
       // Rules take their time to reach the kernel; what counts is what packets do then.
-      for (let tries = 0; tries < 15 && !isWanted([...found.keys()]); tries++) {
+      for (let tries = 0; tries < 150 && !isWanted([...found.keys()]); tries++) {
         await page.waitForTimeout(200)
         found = await answers()
       }
@@ -102,7 +102,7 @@ export async function withBrowser(
     const sendUntil: OpenedPage['sendUntil'] = async (wanted) => {
       await clear()
       const newest = page.locator('#log tr').first()
-      for (let tries = 1; tries < 20; tries++) {
+      for (let tries = 1; tries < 60; tries++) {
         await press('1 request')
         await see('#asked', `to ${tries} requests`)
         if (wanted.test(await newest.innerText())) return true

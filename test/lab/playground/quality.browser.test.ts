@@ -20,7 +20,7 @@ function statusFor(url: string, host: string): Promise<number> {
 
 /** Waits until the editor holds a text; the page's policy lets nobody evaluate a condition in it. */
 async function holds({ page }: OpenedPage, text: string): Promise<void> {
-  for (let tries = 0; tries < 100; tries++) {
+  for (let tries = 0; tries < 1200; tries++) {
     if ((await page.locator('#yaml').inputValue()).includes(text)) return
     await page.waitForTimeout(50)
   }

@@ -60,7 +60,7 @@ t.test('continuously: goes on until it is stopped, and then stops', { skip }, as
       return [...words.matchAll(/:8080: (\d+)/g)].reduce((sum, [, count]) => sum + Number(count), 0)
     }
     const until = async (what: string, condition: () => Promise<boolean>) => {
-      for (let tries = 0; tries < 200; tries++) {
+      for (let tries = 0; tries < 1200; tries++) {
         if (await condition()) return
         await page.waitForTimeout(50)
       }
