@@ -6,6 +6,7 @@ import type { Rule, Table } from '../lib/kernel/nftables/model.js'
 import { Nft, type RulesetWriter } from '../lib/kernel/nftables/nft.js'
 import { openNfTables } from '../lib/kernel/nftables-netlink/nf-tables.js'
 import { NftablesApplier } from '../lib/modes/nftables/apply.js'
+import { knownByFamily } from '../lib/modes/known.js'
 import { compileLate } from '../lib/modes/nftables/compile-late.js'
 import { nftablesPlanner } from '../lib/modes/nftables/plan.js'
 import { parseEndpointSlice } from '../lib/state/parse-endpoint-slice.js'
@@ -190,6 +191,7 @@ async function measure(row: Row): Promise<Measured> {
   const writer: RulesetWriter = row.writer === 'nft' ? new Nft() : openNfTables()
   const silent = () => undefined
   const applier = new NftablesApplier({
+    known: knownByFamily(),
     writer,
     now: () => performance.now(),
     context: {
@@ -204,8 +206,8 @@ async function measure(row: Row): Promise<Measured> {
     if (!state) throw new Error('no state')
     return planner(state)
   }
-  let plan = take()
-  await applier.apply(plan, undefined)
+  const first = take()
+  await applier.apply(first)
   // Since the process began: loading, parsing, planning, programming.
   const startMs = performance.now()
 
@@ -229,10 +231,8 @@ async function measure(row: Row): Promise<Measured> {
     } else if (change % 20 === 0) await sleep(0)
     const began = performance.now()
     accept(parseEndpointSlice(raw), (value) => tracker.upsertEndpointSlice(value))
-    const next = take()
-    await applier.apply(next, plan)
+    await applier.apply(take())
     times.push(performance.now() - began)
-    plan = next
   }
   const cpu = (cpuMs() - cpuBefore) / changes
   const tenth = Math.ceil(times.length / 10)
@@ -240,7 +240,7 @@ async function measure(row: Row): Promise<Measured> {
   const { p50: p50Ms, p99: p99Ms } = summarize(times)
   const machine = summarize(fixed)
   const memoryMib = process.memoryUsage.rss() / 2 ** 20
-  const bare = await bareRuleMs(writer, plan.table)
+  const bare = await bareRuleMs(writer, first.table)
   return {
     bareRuleMs: bare,
     startMs,

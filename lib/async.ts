@@ -33,3 +33,19 @@ export async function together(
   )
   for (const result of results) if (result.status === 'rejected') throw result.reason
 }
+
+/** Work that must not overlap: each begins when the one before has ended, well or not. */
+export class Turns {
+  #last: Promise<unknown> = Promise.resolve()
+
+  take<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.#last.then(work)
+    this.#last = result.catch(() => undefined)
+    return result
+  }
+
+  /** Resolves when nothing is under way. */
+  async idle(): Promise<void> {
+    await this.#last
+  }
+}

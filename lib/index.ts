@@ -10,15 +10,15 @@ import { ConfigError } from './errors.js'
 import { explanationText } from './inspect/explain/text.js'
 import { loadConfig } from './config/load.js'
 import { mirrorEndpoints } from './sources/mirrored-endpoints.js'
-import { modeSettings } from './config/mode-settings.js'
 import { parseFlags } from './config/flags.js'
 import { parseManifest, readObject, type ManifestObject } from './sources/manifest-file.js'
 import { parseNode } from './state/parse-node.js'
 import { rulesText } from './inspect/rules-text.js'
 import { trackerSettings } from './config/tracker-settings.js'
 import { understand } from './inspect/explain/question.js'
+import type { Config } from './config/config.js'
+import type { ExplainedMode as ModeName } from './inspect/explain/explain.js'
 import type { IpFamily } from './state/ip.js'
-import type { ModeName, ModeSettings } from './modes/mode.js'
 import type { Protocol } from './state/names.js'
 
 export { ConfigError } from './errors.js'
@@ -26,7 +26,7 @@ export type { Answer, JudgedWay } from './inspect/explain/answer.js'
 export type { EndpointReason } from './inspect/explain/endpoint-reasons.js'
 export type { Hop, Packet, Way, WayEnd } from './inspect/explain/packet.js'
 export type { IpFamily } from './state/ip.js'
-export type { ModeName } from './modes/mode.js'
+export type { ExplainedMode as ModeName } from './inspect/explain/explain.js'
 export type { Protocol } from './state/names.js'
 
 /** A node that is pretended, in front of Kubernetes objects. */
@@ -87,8 +87,8 @@ export function parseObjects(text: string, name = 'manifest'): readonly unknown[
 
 /** The rules that a node would get for these objects. Throws ConfigError for wrong options. */
 export function renderRules(options: NodeOptions): RenderedRules {
-  const { mode, settings, states, warnings } = pretend(options)
-  return { text: rulesText(mode, settings, states), warnings }
+  const { mode, config, states, warnings } = pretend(options)
+  return { text: rulesText(mode, config, states), warnings }
 }
 
 /**
@@ -111,7 +111,7 @@ export function explainConnection(options: ConnectionOptions): ConnectionExplana
 
 interface PretendedNode extends NodeStates {
   readonly mode: ModeName
-  readonly settings: ModeSettings
+  readonly config: Config
   readonly nodeName: string
 }
 
@@ -132,7 +132,7 @@ function pretend(options: NodeOptions): PretendedNode {
   return {
     ...states,
     warnings: [...warnings, ...problems, ...states.warnings],
-    ...{ mode, nodeName, settings: modeSettings(config, mode, families) },
+    ...{ mode, nodeName, config },
   }
 }
 

@@ -23,7 +23,7 @@ export const rooms = {
   },
   modes: {
     what: 'one folder a mode, `registry.ts`, `choose.ts` (probe and fall back)',
-    imports: ['state', 'kernel'],
+    imports: ['state', 'kernel', 'config/config.ts', 'config/addresses.ts'],
   },
   sync: {
     what: 'when to sync, in which order, what to clean in conntrack',
@@ -31,7 +31,7 @@ export const rooms = {
   },
   config: {
     what: 'one table of keys for file, flags, help and documents',
-    imports: ['state', 'modes/mode.ts', 'kernel/follow-path.ts'],
+    imports: ['state', 'kernel/follow-path.ts'],
   },
   observe: {
     what: 'log, metrics, health, events. Told, never asked',
@@ -39,6 +39,7 @@ export const rooms = {
       'state',
       'config',
       'modes/mode.ts',
+      'modes/registry.ts',
       'sync/syncer.ts',
       'sources/api-client.ts',
       'sources/source.ts',
@@ -46,20 +47,11 @@ export const rooms = {
   },
   inspect: {
     what: '`explain` (packets walked through plans, pure), `diff`, `trace` and `top`',
-    imports: ['state', 'modes', 'kernel'],
+    imports: ['state', 'modes', 'kernel', 'config/config.ts'],
   },
   page: {
     what: 'the page in the browser: its server, its words, and the dashboard over a live daemon',
-    imports: [
-      'state',
-      'modes/mode.ts',
-      'kernel',
-      'inspect',
-      'config',
-      'observe',
-      'sources',
-      'sync',
-    ],
+    imports: ['state', 'modes', 'kernel', 'inspect', 'config', 'observe', 'sources', 'sync'],
   },
   daemon: {
     what: 'the composition root of a node, and what this node is: name, families, kernel settings',

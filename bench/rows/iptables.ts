@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { enterPrivateNetns } from '../../test/support/private-netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
-import { service, states, testSettings, type ServiceSpec } from '../../test/support/states.js'
+import { service, states, testConfig, type ServiceSpec } from '../../test/support/states.js'
 import type { Backend } from '../../lib/kernel/iptables.js'
 import type { Mode, ModeContext } from '../../lib/modes/mode.js'
 import type { States } from '../../test/support/states.js'
@@ -13,17 +13,17 @@ const otherChangesPerSecond = 20
 
 async function measure(backend: Backend, services: number) {
   const mode = await iptablesMode({ backend, readSysctl: () => Promise.resolve('1') }).create(
-    { ...testSettings, families: ['IPv4'] },
+    testConfig,
+    ['IPv4'],
     silentContext,
   )
   const cluster = states().put(...Array.from({ length: services }, (_, index) => spec(index, 0)))
   const began = performance.now()
-  const plan = mode.plan(cluster.take())
-  await mode.apply(plan, undefined)
+  await mode.apply(mode.plan(cluster.take()))
   const startMs = performance.now() - began
 
   const cpuBefore = cpuMs()
-  const churn = new Churn(mode, cluster, plan, services)
+  const churn = new Churn(mode, cluster, services)
   const stop = new AbortController()
   const others = keepChanging(churn, stop.signal)
   const times: number[] = []
@@ -51,15 +51,13 @@ class Churn {
   readonly #mode: Mode
   readonly #cluster: States
   readonly #services: number
-  plan: unknown
   changes = 0
   #next: Promise<void> | undefined
   #running: Promise<void> = Promise.resolve()
 
-  constructor(mode: Mode, cluster: States, plan: unknown, services: number) {
+  constructor(mode: Mode, cluster: States, services: number) {
     this.#mode = mode
     this.#cluster = cluster
-    this.plan = plan
     this.#services = services
   }
 
@@ -74,9 +72,7 @@ class Churn {
   #sync(): Promise<void> {
     this.#next ??= this.#running.then(async () => {
       this.#next = undefined
-      const plan = this.#mode.plan(this.#cluster.take())
-      await this.#mode.apply(plan, this.plan)
-      this.plan = plan
+      await this.#mode.apply(this.#mode.plan(this.#cluster.take()))
     })
     this.#running = this.#next
     return this.#next

@@ -4,7 +4,7 @@ import { marker } from './ipvs-marker.js'
 import type { BenchResults } from './results.js'
 import { mode } from '../../lib/modes/ipvs/index.js'
 import type { ModeContext } from '../../lib/modes/mode.js'
-import { service, states, testSettings } from '../../test/support/states.js'
+import { service, states, testConfig } from '../../test/support/states.js'
 
 const endpoints = 10
 const changes = 60
@@ -31,11 +31,11 @@ function nth(index: number, count = endpoints) {
 async function measure(services: number) {
   const cluster = states().put(...Array.from({ length: services }, (_, index) => nth(index)))
   const state = cluster.take()
-  const running = await mode.create(testSettings, context)
+  const running = await mode.create(testConfig, ['IPv4', 'IPv6'], context)
   const began = performance.now()
-  let plan = running.plan(state)
+  const plan = running.plan(state)
   const planMs = performance.now() - began
-  const applied = await running.apply(plan, undefined)
+  const applied = await running.apply(plan)
   if (applied.failed.length > 0) throw new Error(applied.failed[0]?.reason ?? 'failed')
   const startMs = performance.now() - began
 
@@ -44,17 +44,15 @@ async function measure(services: number) {
     const index = (change * 37) % services
     const next = cluster.put(nth(index, endpoints + 1)).take()
     const started = performance.now()
-    const nextPlan = running.plan(next)
-    const { objects } = await running.apply(nextPlan, plan)
+    const { objects } = await running.apply(running.plan(next))
     times.push(performance.now() - started)
     if (objects !== 1) throw new Error(`expected one change, made ${objects}`)
-    plan = nextPlan
   }
   times.sort((a, b) => a - b)
 
-  const restarted = await mode.create(testSettings, context)
+  const restarted = await mode.create(testConfig, ['IPv4', 'IPv6'], context)
   const againBegan = performance.now()
-  await restarted.apply(restarted.plan(cluster.take()), undefined)
+  await restarted.apply(restarted.plan(cluster.take()))
   const restartMs = performance.now() - againBegan
   await running.close()
   await restarted.close()

@@ -1,5 +1,5 @@
 /**
- * The userspace mode's worker pool with listeners for the load server's ports, without iptables.
+ * The userspace mode's workers with listeners for the load server's ports, without iptables.
  * Usage: proxy-under-test.js DATAPATH WORKERS LISTEN-ADDRESS SERVER-ADDRESS [CHANGES-PER-SECOND [OTHERS [udp-ends]]]
  * Others are Services without traffic, with 10 endpoints each, which change as well. With `udp-ends`
  * UDP endpoints change too, and every second a line of JSON tells how UDP clients have ended so far. A
@@ -10,8 +10,8 @@ import {
   DescriptorBudget,
   descriptorLimit,
 } from '../../lib/modes/userspace/datapath/descriptors.js'
-import type { DataPathName, ListenerSpec } from '../../lib/modes/userspace/datapath/datapath.js'
-import { WorkerPool } from '../../lib/modes/userspace/listeners/pool.js'
+import type { DataPathName, ListenerSpec } from '../../lib/modes/userspace/datapath/data-path.js'
+import { Listeners } from '../../lib/modes/userspace/listeners/listeners.js'
 import { ports, requestBytes } from './services.js'
 
 const [
@@ -26,26 +26,28 @@ const [
 /** By the reason of the end: datagrams that clients sent to endpoints, and got back from them. */
 const udpEnds: Record<string, { asked: number; answered: number }> = {}
 const dataPath: DataPathName = name === 'net' ? 'net' : 'splice'
-const pool = new WorkerPool(
+const listeners = new Listeners(
   {
     workers: Number(workers),
     dataPath,
     passiveHealth: true,
     accessLog: tells !== '',
     descriptors: DescriptorBudget.allocate(descriptorLimit()),
+    range: undefined,
+    meter: { count() {}, gauge() {}, observe() {}, forget() {} },
   },
   {
-    ready: () => undefined,
-    counts: () => undefined,
-    access: (entries) => {
-      for (const { protocol, end, bytesToEndpoint, bytesToClient } of entries) {
+    reported: (report) => {
+      if (report.kind === 'warning') process.stderr.write(`${report.message}\n`)
+      if (report.kind !== 'access') return
+      for (const { protocol, end, bytesToEndpoint, bytesToClient } of report.entries) {
         if (protocol !== 'UDP') continue
         const sum = (udpEnds[end] ??= { asked: 0, answered: 0 })
         sum.asked += bytesToEndpoint / requestBytes
         sum.answered += bytesToClient / requestBytes
       }
     },
-    warning: (message) => process.stderr.write(`${message}\n`),
+    closed: () => undefined,
     lost: (reason) => process.stderr.write(`${reason}\n`),
   },
 )
@@ -75,17 +77,13 @@ function otherSpecs(endpoints: number): ListenerSpec[] {
 /** They lose an endpoint and get it back, in turns. */
 const [fewer, all] = [otherSpecs(9), otherSpecs(10)]
 let next = fewer
-const outcome = await pool.change({
-  open: [
-    ...all,
-    specOf(ports.short[0], 'TCP', ports.short),
-    ...[ports.echo, ports.sink, ports.source].map((port) => specOf(port, 'TCP', [port])),
-    specOf(ports.udp, 'UDP', [ports.udp]),
-  ],
-  update: [],
-  close: [],
-})
-if (outcome.failed.length > 0) throw new Error(JSON.stringify(outcome.failed))
+const failed = await listeners.ensure([
+  ...all,
+  specOf(ports.short[0], 'TCP', ports.short),
+  ...[ports.echo, ports.sink, ports.source].map((port) => specOf(port, 'TCP', [port])),
+  specOf(ports.udp, 'UDP', [ports.udp]),
+])
+if (failed.length > 0) throw new Error(JSON.stringify(failed))
 process.stdout.write('ready\n')
 if (tells !== '') setInterval(() => console.log(JSON.stringify(udpEnds)), 1000)
 
@@ -107,5 +105,5 @@ while (Number(changesPerSecond) > 0) {
     update.push(specOf(ports.udp, 'UDP', Math.random() < 0.5 ? [one] : [ports.udp, ports.udp2]))
   }
   next = next === fewer ? all : fewer
-  await pool.change({ open: [], update, close: [] })
+  await listeners.ensure(update)
 }

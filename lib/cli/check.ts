@@ -1,8 +1,7 @@
 import type { Command } from 'commander'
 import { messageOf } from '../errors.js'
 import type { Finding, Log } from '../modes/mode.js'
-import type { ModeLoaders } from '../modes/choose.js'
-import { modeLoaders } from '../modes/registry.js'
+import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { defaultConfig } from '../config/load.js'
 import { processLogger } from './logging.js'
 

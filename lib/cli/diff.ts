@@ -3,6 +3,7 @@ import { ConfigError, KernelError, messageOf, SourceError } from '../errors.js'
 import { differencesText, type FamilyDifferences } from '../inspect/diff-text.js'
 import { addNodeOptions, seeNode, type NodeFlags } from './seen-node.js'
 import { modeLoaders } from '../modes/registry.js'
+import type { ModeDefinition } from '../modes/mode.js'
 
 /** Adds `kube-proxy diff`: what the kernel has against what should be there. */
 export function addDiffCommand(program: Command): void {
@@ -20,14 +21,13 @@ async function diff(flags: NodeFlags & { readonly json?: boolean }): Promise<voi
   const seen = await seeNode(flags).catch((error: unknown) => {
     throw error instanceof SourceError ? new ConfigError(error.message, { cause: error }) : error
   })
-  const { mode, settings, states, warnings } = seen
+  const { mode, config, states, warnings } = seen
   for (const warning of warnings) process.stderr.write(`${warning}\n`)
-  const definition = await modeLoaders[mode]?.()
-  if (!definition) throw new ConfigError(`--mode: ${mode} is not built in`)
+  const definition: ModeDefinition = await modeLoaders[mode]()
   const families: FamilyDifferences[] = []
   for (const state of states) {
     try {
-      const settled = (await definition.settle?.(settings, state.family)) ?? settings
+      const settled = (await definition.settle?.(config, state.family)) ?? config
       const differences = await definition.differences(state, settled)
       families.push({ family: state.family, services: state.services.size, differences })
     } catch (error) {

@@ -1,15 +1,15 @@
 import { Option, type Command } from 'commander'
 import { annotate, LiveCheck } from '../inspect/explain/live.js'
-import { answerOf, explainQuestion, judged } from '../inspect/explain/answer.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
+import { answerOf, explainQuestion, judged } from '../inspect/explain/answer.js'
 import { explainPacket } from '../inspect/explain/explain.js'
 import { explanationText, type Explanation } from '../inspect/explain/text.js'
-import { modeLoaders } from '../modes/registry.js'
-import { modeSettings } from '../config/mode-settings.js'
+import { modeLoaders, modeNames } from '../modes/registry.js'
 import { readConfiguration } from './configuration.js'
 import { readManifestStates } from './node-states.js'
-import { addNodeOptions, modeNames, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
+import { addNodeOptions, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { understand, type Question } from '../inspect/explain/question.js'
+import type { ModeDefinition } from '../modes/mode.js'
 import type { Protocol } from '../state/names.js'
 
 interface ExplainFlags extends NodeFlags {
@@ -68,16 +68,16 @@ async function explained(
   seen: SeenNode,
   asksKernel: boolean,
 ): Promise<Explanation> {
-  const { mode, settings: wanted } = seen
+  const { mode } = seen
   const { state, packet } = question
-  const definition = asksKernel ? await modeLoaders[mode]?.() : undefined
-  const settings = (await definition?.settle?.(wanted, state.family)) ?? wanted
-  const planned = explainQuestion(question, { ...seen, settings })
+  const definition: ModeDefinition | undefined = asksKernel ? await modeLoaders[mode]() : undefined
+  const config = (await definition?.settle?.(seen.config, state.family)) ?? seen.config
+  const planned = explainQuestion(question, { ...seen, config })
   if (!definition) return planned
   try {
-    const check = new LiveCheck(await definition.differences(state, settings))
+    const check = new LiveCheck(await definition.differences(state, config))
     const lacks = check.lacks.bind(check)
-    const live = explainPacket(mode, state, settings, packet, lacks)
+    const live = explainPacket(mode, state, config, packet, lacks)
     return { ...planned, ways: annotate(planned.ways, check), live }
   } catch (error) {
     // The plan can be explained all the same.
@@ -103,6 +103,5 @@ async function pretendNode(flags: ExplainFlags, manifests = ''): Promise<SeenNod
   const nodeName = flags.node ?? 'node-1'
   const addresses = flags.addresses?.split(',') ?? []
   const request = { mode, manifests, families, nodeName, config, addresses }
-  const settings = modeSettings(config, mode, families)
-  return { ...(await readManifestStates(request)), config, mode, nodeName, settings }
+  return { ...(await readManifestStates(request)), config, mode, nodeName }
 }

@@ -7,7 +7,7 @@ import { collect, type Collected, type NodeStates } from '../sources/collected-s
 import { trackerSettings } from '../config/tracker-settings.js'
 import type { Config } from '../config/config.js'
 import type { IpFamily } from '../state/ip.js'
-import type { ModeName } from '../modes/mode.js'
+import type { ModeName } from '../modes/registry.js'
 
 /** A node, and what it should serve. */
 export interface NodeStatesRequest {
@@ -49,7 +49,6 @@ export async function readClusterStates(request: NodeStatesRequest): Promise<Nod
     kubeconfig: config.clientConnection.kubeconfig,
     master: config.master,
     nodeName,
-    answered: () => undefined,
   })
   const done = new AbortController()
   const running = source.run(collected.sink, done.signal)
@@ -70,7 +69,7 @@ export async function readClusterStates(request: NodeStatesRequest): Promise<Nod
 
 async function untilComplete({ sink }: Collected): Promise<void> {
   for (let waited = 0; waited < patienceMs && !sink.isComplete; waited += pollMs) {
-    if (waited >= nodePatienceMs) sink.doWithout('Node')
+    if (waited >= nodePatienceMs) sink.stopWaitingFor('Node')
     await delay(pollMs)
   }
 }

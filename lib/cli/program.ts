@@ -106,9 +106,9 @@ function addFlags(program: Command, given: [string, string][]): void {
   program.optionsGroup('Configuration:')
   program.version(versionText(), '--version', 'Print the version')
   program.helpOption('-h, --help', 'Print this')
-  for (const group of [...groups, idleGroup]) {
+  for (const group of [...groups, noEffectGroup]) {
     for (const [, key] of keyEntries) {
-      if ((key.idle === undefined ? key.group : idleGroup) !== group) continue
+      if ((key.noEffect === undefined ? key.group : noEffectGroup) !== group) continue
       for (const flag of key.flags) add(flag, describe(key), group)
     }
   }
@@ -122,7 +122,7 @@ function addFlags(program: Command, given: [string, string][]): void {
 }
 
 /** Who looks for something that works should not read through these. */
-const idleGroup = 'Accepted, without effect here'
+const noEffectGroup = 'Accepted, without effect here'
 
 function describe(key: AnyKey): string {
   const initial = JSON.stringify(key.kind.toYaml(key.initial)).replaceAll('"', '')
@@ -131,7 +131,7 @@ function describe(key: AnyKey): string {
   return [
     key.doc,
     choices === undefined ? '' : ` [${choices}]`,
-    isWorthSaying && key.idle === undefined ? ` (default ${initial})` : '',
+    isWorthSaying && key.noEffect === undefined ? ` (default ${initial})` : '',
   ].join('')
 }
 

@@ -1,11 +1,9 @@
 import { Option, type Command } from 'commander'
 import { ConfigError } from '../errors.js'
-import { modeSettings } from '../config/mode-settings.js'
 import { readConfiguration } from './configuration.js'
 import { readManifestStates, type ManifestStatesRequest } from './node-states.js'
-import { modeLoaders } from '../modes/registry.js'
+import { modeNames } from '../modes/registry.js'
 import { rulesText } from '../inspect/rules-text.js'
-import type { ModeName } from '../modes/mode.js'
 import type { IpFamily } from '../state/ip.js'
 
 interface RenderFlags {
@@ -24,9 +22,7 @@ export function addRenderCommand(program: Command): void {
     .command('render')
     .description('print what a mode would put on a node for these manifests; needs no root')
     .addOption(
-      new Option('--mode <mode>', "the mode; without it, the configuration's").choices(
-        Object.keys(modeLoaders),
-      ),
+      new Option('--mode <mode>', "the mode; without it, the configuration's").choices(modeNames),
     )
     .requiredOption('--manifests <path>', 'file or folder of YAML or JSON')
     .option('--config <file>', 'configuration of the node that is pretended')
@@ -77,13 +73,11 @@ const families: Readonly<Record<string, readonly IpFamily[]>> = {
   both: ['IPv4', 'IPv6'],
 }
 
-const modeNames: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
-
 /** The whole way through the house, but for the last step. Throws ConfigError without manifests. */
 export async function render(
   request: ManifestStatesRequest,
 ): Promise<{ readonly text: string; readonly warnings: readonly string[] }> {
-  const { mode, families, config } = request
+  const { mode, config } = request
   const { states, warnings } = await readManifestStates(request)
-  return { text: rulesText(mode, modeSettings(config, mode, families), states), warnings }
+  return { text: rulesText(mode, config, states), warnings }
 }

@@ -22,7 +22,7 @@ export async function runCommand(given: GivenFlags): Promise<void> {
     const { cleanup } = await import('./cleanup.js')
     await cleanup(log)
   } else if (loaded.config.initOnly) {
-    const { prepareNode } = await import('../daemon/prepare.js')
+    const { prepareNode } = await import('../daemon/node-settings.js')
     await prepareNode(loaded.config, log)
     log.info({}, 'Initialized this node (--init-only)')
   } else await runUntilStopped(given, configuration, log)

@@ -2,13 +2,11 @@ import { Option, type Command } from 'commander'
 import { ConfigError, messageOf } from '../errors.js'
 import { ipFamilies, nodeNameOf } from '../daemon/node-facts.js'
 import { loadConfig } from '../config/load.js'
-import { modeLoaders } from '../modes/registry.js'
-import { modeSettings } from '../config/mode-settings.js'
+import { modeNames, type ModeName } from '../modes/registry.js'
 import { parseFlags, type GivenFlags } from '../config/flags.js'
 import { readClusterStates } from './node-states.js'
 import { readConfiguration } from './configuration.js'
 import type { Config } from '../config/config.js'
-import type { ModeName, ModeSettings } from '../modes/mode.js'
 import type { NodeStates } from '../sources/collected-states.js'
 
 /** What the commands about a live node understand alike. */
@@ -27,15 +25,10 @@ export interface NodeFlags {
 export interface SeenNode extends NodeStates {
   readonly config: Config
   readonly mode: ModeName
-  readonly settings: ModeSettings
   readonly nodeName: string
 }
 
 export const defaultDaemon = '127.0.0.1:10249'
-
-export const modeNames = Object.keys(modeLoaders).filter(
-  (name): name is ModeName => name in modeLoaders,
-)
 
 export function addNodeOptions(command: Command): Command {
   return command
@@ -81,7 +74,7 @@ export async function seeNode(flags: NodeFlags): Promise<SeenNode> {
   const families = ipFamilies()
   const nodeName = nodeNameOf(flags.node ?? config.hostnameOverride)
   const states = await readClusterStates({ mode, families, nodeName, config, addresses: [] })
-  return { ...states, config, mode, nodeName, settings: modeSettings(config, mode, families) }
+  return { ...states, config, mode, nodeName }
 }
 
 function givenFlags(flags: NodeFlags): GivenFlags {

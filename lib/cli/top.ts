@@ -123,16 +123,12 @@ async function look(flags: TopFlags): Promise<NodeLook> {
   }
 }
 
-async function kernelRows({
-  mode,
-  states,
-  settings,
-}: SeenNode): Promise<readonly ServiceNumbers[]> {
+async function kernelRows({ mode, states, config }: SeenNode): Promise<readonly ServiceNumbers[]> {
   const { listTrackedFlows } = await import('../kernel/tracked-flows.js')
   const { kernelCounters } = await import('../inspect/top/counters.js')
   const flows = []
   for (const { family } of states) flows.push(...(await listTrackedFlows(family)))
-  return rowsOfKernel(states, flows, await kernelCounters(mode, states, settings))
+  return rowsOfKernel(states, flows, await kernelCounters(mode, states, config))
 }
 
 async function countingNote(mode: string): Promise<string> {

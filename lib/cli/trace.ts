@@ -76,7 +76,7 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
   }
   const on = { ready, event: (event: TraceEvent) => stories.add(event) }
   await (legacy ? followLegacyTraces(target, legacy, on, stop) : followTraces(target, on, stop))
-  const owners = seen ? chainOwners(seen.mode, seen.states, seen.settings) : ownerInName
+  const owners = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
   for (const events of stories.finished()) {
     const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: ownerAt(seen, target) })
     const afterwards = await whatCameOfIt(story, target, { seen, flags, before })

@@ -13,7 +13,7 @@ export function parseHostPort(text: string): HostPort | undefined {
   return host && port >= 1 && port <= 65535 ? { host: host.text, port } : undefined
 }
 
-/** The address with that port where it is a bare address; anything else is left for validation. */
+/** Adds the port to an address without one. Any other text is returned as it is. */
 export function appendPort(address: string, port: number): string {
   const ip = parseIp(address)
   return ip ? hostPort(ip.text, port) : address
@@ -24,7 +24,7 @@ export interface PortRange {
   readonly to: number
 }
 
-/** `a-b`, `a+n` or a single port; empty and `0` mean: the kernel chooses. */
+/** `a-b`, `a+n` or a single port. Empty and `0` mean that the kernel chooses. */
 export function parsePortRange(text: string): PortRange | 'any' | undefined {
   const trimmed = text.trim()
   if (trimmed === '') return 'any'
@@ -32,7 +32,7 @@ export function parsePortRange(text: string): PortRange | 'any' | undefined {
   if (!match) return undefined
   const from = Number(match[1])
   const other = Number(match[3] ?? from)
-  // Go caps the sum; so does this.
+  // kube-proxy limits the sum, too.
   const to = match[2] === '+' ? Math.min(from + other, 65535) : other
   if (from > 65535 || to > 65535 || from > to) return undefined
   return from === 0 && to === 0 ? 'any' : { from, to }

@@ -1,13 +1,13 @@
 /**
- * The whole configuration, as values: what a KubeProxyConfiguration file (v1alpha1) and the
- * flags say together, defaults filled in. Paths are those of the file, so `iptables.syncPeriod`
- * means the same in the file, here, in docs/configuration.md and on /configz.
+ * The whole configuration as values, from a KubeProxyConfiguration file (v1alpha1), the flags and the
+ * defaults. The paths are those of the file, so `iptables.syncPeriod` means the same in the file,
+ * here, in docs/configuration.md and on /configz.
  */
 
 /** Durations are milliseconds here, and Go durations (`30s`) in files and flags. */
 export type Milliseconds = number
 
-/** Requested mode. Empty means iptables, as upstream; `auto` the best this node can run. */
+/** The requested mode. Empty means iptables, as upstream; `auto`: the best for this node. */
 export type ProxyMode = '' | 'userspace' | 'iptables' | 'ipvs' | 'nftables' | 'auto'
 
 export type DetectLocalMode =
@@ -18,7 +18,7 @@ export interface Config {
   readonly clientConnection: ClientConnection
   /** Overrides the server address of the kubeconfig. */
   readonly master: string
-  /** Stands in for the API server when set. */
+  /** File or folder of manifests instead of the API server; empty: none. */
   readonly manifests: string
   readonly logging: Logging
   readonly hostnameOverride: string
@@ -32,7 +32,7 @@ export interface Config {
   readonly enableProfiling: boolean
   readonly showHiddenMetricsForVersion: string
   readonly mode: ProxyMode
-  /** What runs instead when this node cannot run the requested mode. */
+  /** The mode to run when this node cannot run the requested one. */
   readonly modeFallback: 'userspace' | 'iptables' | 'nftables' | 'none'
   readonly iptables: IptablesConfig
   readonly ipvs: IpvsConfig
@@ -52,15 +52,15 @@ export interface Config {
   readonly portRange: string
   readonly udpIdleTimeout: Milliseconds
   readonly windowsRunAsService: boolean
-  /** Show the page of the playground over the live daemon here; empty: not. */
+  /** `IP:port` of the page that shows the live daemon; empty: no page. */
   readonly dashboardAddress: string
-  /** File with the token that viewers must say; empty: nobody is asked. */
+  /** File with the token that viewers must give; empty: no token is needed. */
   readonly dashboardTokenFile: string
   readonly dashboardTLSCertFile: string
   readonly dashboardTLSKeyFile: string
   readonly dryRun: boolean
   readonly initOnly: boolean
-  /** Take the listeners over from a running process instead of opening them anew. */
+  /** Take the listeners over from a running process instead of opening new ones. */
   readonly takeover: boolean
 }
 
@@ -136,7 +136,7 @@ export interface UserspaceConfig {
   readonly passiveHealth: boolean
   readonly accessLog: boolean
   readonly accessLogLevel: 'debug' | 'info' | 'warn'
-  /** Where a process waits for the one that takes its listeners over. */
+  /** Folder in which a process offers its listeners to the next one. */
   readonly takeoverFolder: string
 }
 
@@ -165,7 +165,7 @@ export interface ConntrackConfig {
 
 type Leaf = string | number | boolean | FeatureGates | readonly unknown[]
 
-/** Every dotted path to a value of the configuration. */
+/** The dotted path of every value of the configuration. */
 export type ConfigPath<T = Config> = {
   [K in keyof T & string]: T[K] extends Leaf ? K : `${K}.${ConfigPath<T[K]>}`
 }[keyof T & string]

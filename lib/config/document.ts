@@ -7,23 +7,23 @@ const introduction = `# Configuration
 
 <!-- Written by \`npm run docs\` from lib/config/keys-*.ts; change it there. -->
 
-Every value can be set by a flag or in the file given by \`--config\`, a \`${kind}\` of
-\`${apiVersion}\`. A file that is valid for kube-proxy 1.36 is accepted as it is.
+Every value can be set by a flag, or in the file given by \`--config\`: a \`${kind}\` of
+\`${apiVersion}\`. Every file that is valid for kube-proxy 1.36 is accepted.
 
-- **Strict.** An unknown key, a key that stands twice or a value of the wrong type ends the start
-  with exit code 2 and \`file:line: key: value\`; nothing is touched.
-- **With \`--config\`, flags do not count**, as in kube-proxy; those that nevertheless do are marked
-  *over the file*. The log names the flags that were ignored.
-- **Empty and zero.** Where a file says \`""\` or \`0\` for a value marked *0 = default*, the default
-  is meant, as in kube-proxy. An empty \`--healthz-bind-address=\` or \`--metrics-bind-address=\`
-  switches that server off.
-- **Changes** of the file are noticed, also through a ConfigMap volume. They are checked first: a
-  file that is wrong is reported and changes nothing. \`logging.verbosity\` is taken over at once,
-  any other change ends the process with exit code 1, so that whoever started it starts it anew.
-- \`/configz\` on the metrics port shows the values in force and where each of them came from.
+- **Strict.** An unknown key, a key that appears twice or a value of the wrong type stops the start
+  with exit code 2 and a message \`file:line: key: value\`. Nothing on the node is changed.
+- **With \`--config\`, flags are ignored**, as in kube-proxy, except those marked *over the file*. The
+  log names the ignored flags.
+- **Empty and zero.** In a file, \`""\` or \`0\` for a value marked *0 = default* means the default,
+  as in kube-proxy. An empty \`--healthz-bind-address=\` or \`--metrics-bind-address=\` switches that
+  server off.
+- **Changes** of the file are noticed, also in a ConfigMap volume. They are checked first. An invalid
+  file is reported and changes nothing. A change of \`logging.verbosity\` takes effect at once. Any
+  other change ends the process with exit code 1, so that systemd or Kubernetes starts it again.
+- \`/configz\` on the metrics port shows all values, and where each of them was set.
 - Durations are written as in Go: \`250ms\`, \`30s\`, \`1h30m\`.
-- **Exit codes:** 0 done, or stopped by SIGTERM or SIGINT; 1 failed, or the configuration file
-  changed; 2 a flag, a file or an argument is wrong.
+- **Exit codes:** 0: done, or stopped by SIGTERM or SIGINT. 1: failed, or the configuration file
+  changed. 2: a flag, a file or an argument is wrong.
 `
 
 /** docs/configuration.md. */
@@ -34,11 +34,11 @@ export function configurationMarkdown(): string {
   })
   return [
     introduction,
-    '\n## What to do\n',
+    '\n## Actions\n',
     list(actionFlags.map(({ flag, doc }) => `\`--${flag}\`: ${doc}.`)),
     ...sections,
     '\n## Accepted from older releases\n',
-    'These have no effect; the log says so.\n\n',
+    'These have no effect, and the log names them.\n\n',
     list([
       ...Object.entries(retiredKeys).map(([path, advice]) => `\`${path}\` in the file: ${advice}.`),
       ...Object.entries(retiredFlags).map(([flag, advice]) => `\`--${flag}\`: ${advice}.`),
@@ -54,7 +54,7 @@ function row(path: string, key: Key<unknown>): readonly string[] {
     key.known === 'here' ? 'Only here.' : '',
     key.overFile ? '*Over the file.*' : '',
     key.zeroIsDefault ? '*0 = default.*' : '',
-    key.idle === undefined ? '' : `**No effect here:** ${key.idle}.`,
+    key.noEffect === undefined ? '' : `**No effect here:** ${key.noEffect}.`,
   ]
   const flags = key.flags.map((flag) => code(`--${flag}`)).join(', ')
   const initial = key.kind.toYaml(key.initial)

@@ -13,7 +13,7 @@ const unitMs: Readonly<Record<string, number>> = {
 
 const part = /(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)/y
 
-/** undefined unless the whole text is a duration; a plain `0` is one, a plain `5` is not. */
+/** undefined unless the whole text is a duration. `0` is one, `5` is not. */
 export function parseDuration(text: string): number | undefined {
   const unsigned = text.replace(/^[+-]/, '')
   const sign = text.startsWith('-') ? -1 : 1
@@ -30,7 +30,7 @@ export function parseDuration(text: string): number | undefined {
   return index > 0 && Number.isFinite(total) ? sign * total : undefined
 }
 
-/** The way Go prints it: `1h0m0s`, `1m30s`, `250ms`, `0s`. */
+/** The duration as Go prints it: `1h0m0s`, `1m30s`, `250ms`, `0s`. */
 export function formatDuration(ms: number): string {
   if (ms === 0) return '0s'
   if (ms < 0) return `-${formatDuration(-ms)}`

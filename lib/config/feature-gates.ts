@@ -1,6 +1,6 @@
 import type { FeatureGates } from './config.js'
 
-/** Gates that mean something to a service proxy (section 19), and what they are unless set. */
+/** The feature gates of a service proxy (section 19), with their defaults. */
 export const featureGates: Readonly<Record<string, boolean>> = {
   AllAlpha: false,
   AllBeta: false,
@@ -22,9 +22,9 @@ export function isEnabled(gates: FeatureGates, name: string): boolean {
   return gates[name] ?? featureGates[name] ?? false
 }
 
-/** One sentence for each gate nobody here knows: textbooks name many that are long gone. */
+/** A warning for each unknown gate. Many old gates are still in use in configurations. */
 export function unknownGates(gates: FeatureGates): string[] {
   return Object.keys(gates)
     .filter((name) => !Object.hasOwn(featureGates, name))
-    .map((name) => `feature gate ${name} is not known here and has no effect`)
+    .map((name) => `feature gate ${name} is unknown and has no effect`)
 }

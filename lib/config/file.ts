@@ -15,8 +15,8 @@ export interface ConfigFile {
 }
 
 /**
- * Reads the text of a configuration file. Strict: an unknown key, a key twice or a value of the
- * wrong type is an error that names key, value and `file:line`. Throws ConfigError.
+ * Reads the text of a configuration file. It is strict: an unknown key, a key that appears twice or
+ * a value of the wrong type is an error with key, value and `file:line`. Throws ConfigError.
  */
 export function parseConfigFile(text: string, file: string): ConfigFile {
   return new FileParser(file).parse(text)
@@ -34,7 +34,7 @@ class FileParser {
   }
 
   parse(text: string): ConfigFile {
-    // Kubernetes reads YAML 1.1: `yes` and `on` are booleans there.
+    // Kubernetes reads YAML 1.1, in which `yes` and `on` are booleans.
     const document = parseDocument(text, {
       version: '1.1',
       lineCounter: this.#lines,
@@ -45,7 +45,7 @@ class FileParser {
     }
     throwProblems(this.#problems)
     if (!isMap(document.contents)) {
-      throw new ConfigError(`${this.#file}: the file holds no ${kind}; write apiVersion and kind`)
+      throw new ConfigError(`${this.#file}: the file has no ${kind}; write apiVersion and kind`)
     }
     this.#header(document.contents)
     this.#section(document.contents, '')
@@ -60,12 +60,12 @@ class FileParser {
         `${this.#file}: this is a ConfigMap; give the text under its key config.conf`,
       )
     }
-    if (given !== kind) this.#header1(map, 'kind', given, kind)
+    if (given !== kind) this.#wrongHeader(map, 'kind', given, kind)
     const version = map.get('apiVersion')
-    if (version !== apiVersion) this.#header1(map, 'apiVersion', version, apiVersion)
+    if (version !== apiVersion) this.#wrongHeader(map, 'apiVersion', version, apiVersion)
   }
 
-  #header1(map: YAMLMap, key: string, given: unknown, wanted: string): void {
+  #wrongHeader(map: YAMLMap, key: string, given: unknown, wanted: string): void {
     const place = this.#place(offsetOf(map.get(key, true)))
     const seen = given === undefined ? 'is missing' : `is ${quote(given)}`
     this.#problems.push(`${place}: ${key} ${seen}; write ${key}: ${wanted}`)
@@ -94,7 +94,7 @@ class FileParser {
   }
 
   #value(path: string, key: AnyKey, node: Node | undefined, offset: number): void {
-    // A null is a key left out, as for Go.
+    // null means that the key is absent, as in Go.
     if (isAbsent(node)) return
     const raw: unknown = node?.toJSON()
     const value = key.kind.fromYaml(raw)

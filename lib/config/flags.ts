@@ -5,16 +5,16 @@ import type { Kind } from './kinds.js'
 import type { Setting, Settings } from './settings.js'
 import { quote, throwProblems } from './settings.js'
 
-/** Flags as they stood on the command line, in their order. */
+/** The flags of the command line, in their order. */
 export type GivenFlags = readonly (readonly [flag: string, text: string])[]
 
-/** Flags that say what to do rather than how; they are no part of the configuration. */
+/** Flags that choose an action. They are not part of the configuration. */
 export interface Actions {
   /** Path of the configuration file. */
   readonly config: string
   readonly writeConfigTo: string
   readonly cleanup: boolean
-  /** undefined: not given. Deprecated: the port where the bind address names none. */
+  /** Deprecated: the port for a bind address without one; undefined: not given. */
   readonly healthzPort: number | undefined
   readonly metricsPort: number | undefined
 }
@@ -32,14 +32,22 @@ interface ActionFlag {
 }
 
 export const actionFlags: readonly ActionFlag[] = [
-  { flag: 'config', kind: textKind(), doc: 'Configuration file; watched for changes' },
-  { flag: 'write-config-to', kind: textKind(), doc: 'Write the configuration there and exit' },
-  { flag: 'cleanup', kind: boolKind, doc: 'Remove what any mode ever put on this node, and exit' },
+  { flag: 'config', kind: textKind(), doc: 'Configuration file; changes of it are noticed' },
+  {
+    flag: 'write-config-to',
+    kind: textKind(),
+    doc: 'Write the configuration to this file and exit',
+  },
+  {
+    flag: 'cleanup',
+    kind: boolKind,
+    doc: 'Remove everything that any mode has installed on this node, and exit',
+  },
   { flag: 'healthz-port', kind: intKind, doc: 'Deprecated: use --healthz-bind-address; 0: off' },
   { flag: 'metrics-port', kind: intKind, doc: 'Deprecated: use --metrics-bind-address; 0: off' },
 ]
 
-/** Paths of the values that a flag sets; some set one in several sections. */
+/** The values that each flag sets. Some flags set a value in several sections. */
 const pathsOfFlag = new Map<string, [string, AnyKey][]>()
 for (const [path, key] of keyEntries) {
   for (const flag of key.flags) {
@@ -47,7 +55,7 @@ for (const [path, key] of keyEntries) {
   }
 }
 
-/** Flags that may stand without a value. */
+/** Flags that need no value. */
 export const bareFlags: ReadonlySet<string> = new Set([
   ...[...pathsOfFlag].flatMap(([flag, [first]]) => (first?.[1].kind === boolKind ? [flag] : [])),
   ...actionFlags.filter(({ kind }) => kind === boolKind).map(({ flag }) => flag),
@@ -60,7 +68,7 @@ export const bareFlags: ReadonlySet<string> = new Set([
   'cleanup-ipvs',
 ])
 
-/** Flags that take the next argument when they stand without `=`. */
+/** Flags that take the next argument as their value when they have no `=`. */
 const valueFlags: ReadonlySet<string> = new Set(
   [
     ...pathsOfFlag.keys(),
@@ -69,12 +77,12 @@ const valueFlags: ReadonlySet<string> = new Set(
   ].filter((flag) => !bareFlags.has(flag)),
 )
 
-/** Repeating one of these adds to what the earlier one said; otherwise the last one counts. */
+/** Flags of these kinds add to each other when repeated. For the others the last one counts. */
 const accumulates: ReadonlySet<unknown> = new Set([listKind, gatesKind, vmoduleKind])
 
 /**
- * The command line in the one form that leaves no doubt: `--name=value`. Takes what Go's flag
- * parser takes: `-v 2`, `-v=2`, `-v2`, underscores for dashes, switches without a value.
+ * The command line with every flag in the form `--name=value`. It accepts what the flag parser of Go
+ * accepts: `-v 2`, `-v=2`, `-v2`, underscores for dashes, boolean flags without a value.
  */
 export function normalizeArguments(argv: readonly string[]): string[] {
   const end = argv.indexOf('--')
@@ -95,7 +103,7 @@ export function normalizeArguments(argv: readonly string[]): string[] {
   return end < 0 ? normalized : [...normalized, ...argv.slice(end)]
 }
 
-/** Reads the values of flags. Throws ConfigError naming flag and value. */
+/** Reads the values of flags. Throws ConfigError that names flag and value. */
 export function parseFlags(given: GivenFlags): FlagSettings {
   const settings = new Map<string, Setting>()
   const actions: Record<string, unknown> = {}
@@ -145,7 +153,7 @@ function merge(earlier: unknown, value: unknown): unknown {
   return { ...(earlier as object), ...(value as object) }
 }
 
-/** The argument before this one is a flag that is still waiting for its value. */
+/** Whether the argument before is a flag that takes the next argument as its value. */
 function takenAsValue(previous: string | undefined): boolean {
   const name = /^--([^=]+)$/.exec(previous ?? '')?.[1]?.replaceAll('_', '-')
   return name !== undefined && valueFlags.has(name)

@@ -10,7 +10,7 @@ import {
   stringKind,
 } from './kinds.js'
 
-/** Chapters of `--help` and of docs/configuration.md, in the order in which people look. */
+/** Sections of `--help` and of docs/configuration.md, in their order. */
 export const groups = [
   'Cluster or manifests',
   'Mode',
@@ -29,7 +29,7 @@ export const groups = [
 
 export type Group = (typeof groups)[number]
 
-/** One value of the configuration: everything help, documents, parser and defaults know of it. */
+/** One value of the configuration, for the parser, the help, the documents and the defaults. */
 export interface Key<V> extends Described {
   readonly kind: Kind<V>
   readonly initial: V
@@ -37,18 +37,18 @@ export interface Key<V> extends Described {
 }
 
 export interface Described {
-  /** A sentence without its full stop. */
+  /** A sentence without a full stop at its end. */
   readonly doc: string
-  /** Without the dashes; the first one is shown, the others are other names for it. */
+  /** Without the dashes. The first one is shown; the others are other names for it. */
   readonly flags: readonly string[]
-  /** In a file, an empty string or 0 means the default, as Go's zero values do (section 11). */
+  /** In a file, an empty string or 0 means the default, as Go's zero values (section 11). */
   readonly zeroIsDefault: boolean
   /** The flag counts even with --config. */
   readonly overFile: boolean
-  /** Who knows the key: kube-proxy 1.36, only kube-proxy up to 1.25, or nobody but us. */
+  /** Which program has the key: kube-proxy 1.36, kube-proxy only up to 1.25, or only this one. */
   readonly known: '1.36' | '1.25' | 'here'
-  /** Why setting it changes nothing here; undefined when it does. */
-  readonly idle: string | undefined
+  /** Why the key has no effect here; undefined when it has one. */
+  readonly noEffect: string | undefined
 }
 
 export interface Extras {
@@ -56,10 +56,10 @@ export interface Extras {
   readonly zeroIsDefault?: boolean
   readonly overFile?: boolean
   readonly known?: Described['known']
-  readonly idle?: string
+  readonly noEffect?: string
 }
 
-/** Constructors of keys in one group, so that the tables read as tables. */
+/** Functions that make keys of one group, so that the tables are short. */
 export function keysOf(group: Group) {
   const key = <V>(kind: Kind<V>, initial: V, doc: string, extras: Extras = {}): Key<V> => ({
     kind,
@@ -68,10 +68,10 @@ export function keysOf(group: Group) {
     doc,
     flags: extras.flags ?? [],
     zeroIsDefault: extras.zeroIsDefault ?? false,
-    // Flags nobody but us knows are bound by no habit: they always count.
+    // Flags that kube-proxy does not have always count.
     overFile: extras.overFile ?? extras.known === 'here',
     known: extras.known ?? '1.36',
-    idle: extras.idle,
+    noEffect: extras.noEffect,
   })
   return {
     key,
@@ -88,5 +88,5 @@ export function keysOf(group: Group) {
   }
 }
 
-/** Exactly one key for every value of `Config`, of the right type: the compiler checks it. */
+/** One key for every value of `Config`, of the right type. The compiler checks it. */
 export type KeyTable = { readonly [P in ConfigPath]: Key<ValueAt<P>> }

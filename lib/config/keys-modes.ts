@@ -13,19 +13,19 @@ export const modeKeys = {
   mode: choosing.choice<ProxyMode>(
     ['', 'userspace', 'iptables', 'ipvs', 'nftables', 'auto'],
     '',
-    'How Services are implemented; empty: iptables; auto: the best this node can run',
+    'Proxy mode; empty: iptables; auto: the best mode that this node can run',
     { flags: ['proxy-mode'] },
   ),
   modeFallback: choosing.choice(
     ['userspace', 'iptables', 'nftables', 'none'],
     'userspace',
-    'What runs when this node lacks what the mode needs; none: exit instead',
+    'Mode to run when this node cannot run the requested one; none: exit instead',
     { flags: ['proxy-mode-fallback'], known: 'here' },
   ),
 
   'iptables.masqueradeBit': iptables.int(
     14,
-    'Bit of the packet mark that asks for masquerade (iptables and ipvs)',
+    'Bit of the packet mark that requests masquerade (iptables and ipvs)',
     { flags: ['iptables-masquerade-bit'] },
   ),
   'iptables.masqueradeAll': iptables.bool(
@@ -49,7 +49,7 @@ export const modeKeys = {
     { flags: ['iptables-min-sync-period'], zeroIsDefault: true },
   ),
 
-  'nftables.masqueradeBit': nftables.int(14, 'Bit of the packet mark that asks for masquerade'),
+  'nftables.masqueradeBit': nftables.int(14, 'Bit of the packet mark that requests masquerade'),
   'nftables.masqueradeAll': nftables.bool(false, 'Masquerade everything sent to a ClusterIP', {
     flags: ['masquerade-all'],
   }),
@@ -72,30 +72,34 @@ export const modeKeys = {
   'ipvs.scheduler': ipvs.string('', 'Scheduler: rr, wrr, lc, sh and so on; empty: rr', {
     flags: ['ipvs-scheduler'],
   }),
-  'ipvs.excludeCIDRs': ipvs.list('Virtual servers in these CIDRs belong to somebody else', {
+  'ipvs.excludeCIDRs': ipvs.list('Leave virtual servers with addresses in these CIDRs alone', {
     flags: ['ipvs-exclude-cidrs'],
   }),
-  'ipvs.strictARP': ipvs.bool(false, 'Answer ARP only for addresses of the asked interface', {
-    flags: ['ipvs-strict-arp'],
-  }),
-  'ipvs.tcpTimeout': ipvs.duration(0, 'Idle time-out of TCP connections; 0 leaves it', {
+  'ipvs.strictARP': ipvs.bool(
+    false,
+    'Answer ARP requests only on the interface that has the address',
+    {
+      flags: ['ipvs-strict-arp'],
+    },
+  ),
+  'ipvs.tcpTimeout': ipvs.duration(0, 'Idle time-out of TCP connections; 0: unchanged', {
     flags: ['ipvs-tcp-timeout'],
   }),
-  'ipvs.tcpFinTimeout': ipvs.duration(0, 'Time-out of TCP connections after FIN; 0 leaves it', {
+  'ipvs.tcpFinTimeout': ipvs.duration(0, 'Time-out of TCP connections after FIN; 0: unchanged', {
     flags: ['ipvs-tcpfin-timeout'],
   }),
-  'ipvs.udpTimeout': ipvs.duration(0, 'Time-out of UDP flows; 0 leaves it', {
+  'ipvs.udpTimeout': ipvs.duration(0, 'Time-out of UDP flows; 0: unchanged', {
     flags: ['ipvs-udp-timeout'],
   }),
   'ipvs.gracefulPeriod': ipvs.duration(
     0,
-    'How long a removed TCP backend may finish its connections; 0: as long as they last',
+    'How long connections to a removed TCP endpoint may last; 0: without limit',
     { flags: ['ipvs-graceful-period'], known: 'here' },
   ),
 
   portRange: userspace.string(
     '',
-    'Ports of the listeners: a-b, a+n or a; empty lets the kernel choose',
+    'Ports of the listeners: a-b, a+n or a; empty: the kernel chooses',
     { flags: ['proxy-port-range'] },
   ),
   udpIdleTimeout: userspace.duration(250, 'How long an idle UDP client is remembered', {
@@ -106,23 +110,24 @@ export const modeKeys = {
   'userspace.datapath': userspace.choice(
     ['net', 'splice', 'auto'],
     'auto',
-    'How bytes are copied: Node sockets, the event loop over descriptors, or the better of both',
+    'How bytes are copied; net: by sockets of Node.js; splice: by system calls on descriptors; ' +
+      'auto: splice where it works',
     { flags: ['userspace-datapath'], known: 'here' },
   ),
-  'userspace.workers': userspace.int(0, 'Worker threads that copy; 0: one per core', {
+  'userspace.workers': userspace.int(0, 'Number of worker threads that copy; 0: one per core', {
     flags: ['userspace-workers'],
     known: 'here',
   }),
   'userspace.portals': userspace.choice(
     ['auto', 'iptables', 'addresses'],
     'auto',
-    'How traffic reaches the listeners: redirected by iptables, or, for traffic of this machine ' +
-      'only, by its own addresses; auto: iptables where it works',
+    'How traffic reaches the listeners; iptables: rules redirect it; addresses: the node gets the ' +
+      'Service addresses, for traffic of this node only; auto: iptables where it works',
     { flags: ['userspace-portals'], known: 'here' },
   ),
   'userspace.drainTimeout': userspace.duration(
     30 * second,
-    'How long open connections may take to finish when the process is told to stop',
+    'How long open connections may last after the process is told to stop',
     { flags: ['drain-timeout'], known: 'here' },
   ),
   'userspace.passiveHealth': userspace.bool(
@@ -137,17 +142,17 @@ export const modeKeys = {
   'userspace.accessLogLevel': userspace.choice(
     ['debug', 'info', 'warn'],
     'info',
-    'Level of those lines; debug shows them from -v 4 on',
+    'Level of these lines; debug lines appear with -v 4',
     { flags: ['userspace-access-log-level'], known: 'here' },
   ),
   takeover: userspace.bool(
     false,
-    'Take the listeners over from a running process without refusing a connection; that one ends',
+    'Take the listeners over from a running process, which then ends; no connection is refused',
     { flags: ['takeover'], known: 'here' },
   ),
   'userspace.takeoverFolder': userspace.string(
     '/run/kube-proxy-ts',
-    'Folder in which a process can be asked for its listeners; both must see it; empty: nowhere',
+    'Folder through which listeners are taken over; both processes must see it; empty: none',
     { flags: ['takeover-folder'], known: 'here' },
   ),
 }

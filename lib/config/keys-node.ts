@@ -13,26 +13,26 @@ const conntrack = keysOf('Connection tracking')
 const proc = keysOf('Process')
 const windows = keysOf('Windows')
 
-const windowsOnly = 'it concerns Windows nodes'
+const windowsOnly = 'it is for Windows nodes'
 
-/** Where objects come from, what this node is, and what is set on it whatever the mode. */
+/** The source of objects, this node, and settings of the node that do not depend on the mode. */
 export const nodeKeys = {
   'clientConnection.kubeconfig': cluster.string(
     '',
-    'Path of the kubeconfig; without it, --master and --manifests, the in-cluster account is used',
+    'Path of the kubeconfig; without it, --master and --manifests: the service account of the pod',
     { flags: ['kubeconfig'] },
   ),
-  master: cluster.string('', 'Address of the API server, overrides that of the kubeconfig', {
+  master: cluster.string('', 'Address of the API server; overrides the one in the kubeconfig', {
     flags: ['master'],
     known: 'here',
   }),
   manifests: cluster.string(
     '',
-    'File or folder of YAML or JSON manifests to serve instead of a cluster; followed live',
+    'File or folder of YAML or JSON manifests to serve instead of a cluster; changes are followed',
     { flags: ['manifests'], known: 'here' },
   ),
   'clientConnection.acceptContentTypes': cluster.string('', 'Accept header for the API server', {
-    idle: 'lists and watches are always read as JSON',
+    noEffect: 'lists and watches are always read as JSON',
   }),
   'clientConnection.contentType': cluster.string(
     'application/vnd.kubernetes.protobuf',
@@ -40,52 +40,52 @@ export const nodeKeys = {
     {
       flags: ['kube-api-content-type'],
       zeroIsDefault: true,
-      idle: 'lists and watches are always read as JSON',
+      noEffect: 'lists and watches are always read as JSON',
     },
   ),
   'clientConnection.qps': cluster.float(5, 'Requests a second to the API server', {
     flags: ['kube-api-qps'],
     zeroIsDefault: true,
-    idle: 'a few watches and events need no limit; retries back off by themselves',
+    noEffect: 'the proxy sends few requests, and retries wait longer each time',
   }),
   'clientConnection.burst': cluster.int(10, 'Burst of requests to the API server', {
     flags: ['kube-api-burst'],
     zeroIsDefault: true,
-    idle: 'a few watches and events need no limit; retries back off by themselves',
+    noEffect: 'the proxy sends few requests, and retries wait longer each time',
   }),
   configSyncPeriod: cluster.duration(
     15 * minute,
-    'How often the objects from the API server are gone through anew',
+    'How often all objects from the API server are processed again',
     {
       flags: ['config-sync-period'],
       zeroIsDefault: true,
-      idle: 'every sync works on the complete state, there is nothing to refresh',
+      noEffect: 'every sync works on the complete state, so nothing needs a refresh',
     },
   ),
 
-  hostnameOverride: node.string('', "Name of this node, where it is not the machine's host name", {
+  hostnameOverride: node.string('', 'Name of this node, if it differs from the host name', {
     flags: ['hostname-override'],
     overFile: true,
   }),
   bindAddress: node.string(
     '0.0.0.0',
-    'Address of this node unless it is a wildcard; in userspace mode the address listened on',
+    'Address of this node, unless it is a wildcard; in userspace mode the address of the listeners',
     { flags: ['bind-address'], zeroIsDefault: true },
   ),
   nodePortAddresses: node.list(
-    'CIDRs whose addresses serve node ports, or "primary"; empty: all (nftables mode: primary)',
+    'CIDRs of the addresses that serve node ports, or "primary"; empty: all (nftables: primary)',
     { flags: ['nodeport-addresses'] },
   ),
 
   clusterCIDR: local.string(
     '',
-    'CIDR of the pods of the cluster, or two of different families with a comma',
+    'CIDR of the pods of the cluster, or two of different families, separated by a comma',
     { flags: ['cluster-cidr'] },
   ),
   detectLocalMode: local.choice(
     ['', 'ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'],
     '',
-    'How traffic of pods of this node is told from other traffic; empty: ClusterCIDR',
+    'How traffic from pods of this node is recognized; empty: ClusterCIDR',
     { flags: ['detect-local-mode'] },
   ),
   'detectLocal.bridgeInterface': local.string('', 'Bridge of the pods (mode BridgeInterface)', {
@@ -93,13 +93,13 @@ export const nodeKeys = {
   }),
   'detectLocal.interfaceNamePrefix': local.string(
     '',
-    'What the names of pod interfaces start with (mode InterfaceNamePrefix)',
+    'Prefix of the names of pod interfaces (mode InterfaceNamePrefix)',
     { flags: ['pod-interface-name-prefix'] },
   ),
 
   'conntrack.maxPerCore': conntrack.int(
     32768,
-    'Connections tracked per CPU core; 0 leaves nf_conntrack_max alone and ignores the minimum',
+    'Connections tracked per CPU core; 0: nf_conntrack_max is unchanged, the minimum is ignored',
     { flags: ['conntrack-max-per-core'] },
   ),
   'conntrack.min': conntrack.int(131072, 'Least number of connections tracked', {
@@ -107,36 +107,40 @@ export const nodeKeys = {
   }),
   'conntrack.tcpEstablishedTimeout': conntrack.duration(
     24 * hour,
-    'Idle time-out of established TCP connections; 0 leaves it',
+    'Idle time-out of established TCP connections; 0: unchanged',
     { flags: ['conntrack-tcp-timeout-established'] },
   ),
   'conntrack.tcpCloseWaitTimeout': conntrack.duration(
     hour,
-    'Time-out of TCP connections in CLOSE_WAIT; 0 leaves it',
+    'Time-out of TCP connections in CLOSE_WAIT; 0: unchanged',
     { flags: ['conntrack-tcp-timeout-close-wait'] },
   ),
-  'conntrack.tcpBeLiberal': conntrack.bool(false, 'Accept TCP packets out of the window', {
+  'conntrack.tcpBeLiberal': conntrack.bool(false, 'Accept TCP packets that are out of the window', {
     flags: ['conntrack-tcp-be-liberal'],
   }),
-  'conntrack.udpTimeout': conntrack.duration(0, 'Time-out of UDP flows; 0 leaves it', {
+  'conntrack.udpTimeout': conntrack.duration(0, 'Time-out of UDP flows; 0: unchanged', {
     flags: ['conntrack-udp-timeout'],
   }),
   'conntrack.udpStreamTimeout': conntrack.duration(
     0,
-    'Time-out of UDP flows with answers; 0 leaves it',
+    'Time-out of UDP flows with packets in both directions; 0: unchanged',
     { flags: ['conntrack-udp-timeout-stream'] },
   ),
 
-  oomScoreAdj: proc.int(-999, 'How late the kernel kills this process when memory runs out', {
-    flags: ['oom-score-adj'],
-  }),
+  oomScoreAdj: proc.int(
+    -999,
+    'OOM score of this process; with a low one the kernel kills other processes first',
+    {
+      flags: ['oom-score-adj'],
+    },
+  ),
   featureGates: proc.key<FeatureGates>(
     gatesKind,
     {},
-    'Feature gates as Name=true,…; one we do not know is a warning, not an error',
+    'Feature gates as Name=true,…; an unknown gate is a warning, not an error',
     { flags: ['feature-gates'] },
   ),
-  dryRun: proc.bool(false, 'Do everything but change the node; print what would change', {
+  dryRun: proc.bool(false, 'Change nothing on this node; print what would change', {
     flags: ['dry-run'],
     known: 'here',
   }),
@@ -147,26 +151,26 @@ export const nodeKeys = {
 
   windowsRunAsService: windows.bool(false, 'Run as a Windows service', {
     flags: ['windows-service'],
-    idle: windowsOnly,
+    noEffect: windowsOnly,
   }),
   'winkernel.networkName': windows.string('', 'HNS network', {
     flags: ['network-name'],
-    idle: windowsOnly,
+    noEffect: windowsOnly,
   }),
   'winkernel.sourceVip': windows.string('', 'Source address for NAT', {
     flags: ['source-vip'],
-    idle: windowsOnly,
+    noEffect: windowsOnly,
   }),
   'winkernel.enableDSR': windows.bool(false, 'Direct server return', {
     flags: ['enable-dsr'],
-    idle: windowsOnly,
+    noEffect: windowsOnly,
   }),
   'winkernel.rootHnsEndpointName': windows.string('', 'HNS endpoint of the node', {
     flags: ['root-hnsendpoint-name'],
-    idle: windowsOnly,
+    noEffect: windowsOnly,
   }),
   'winkernel.forwardHealthCheckVip': windows.bool(false, 'Forward health checks to the VIP', {
     flags: ['forward-healthcheck-vip'],
-    idle: windowsOnly,
+    noEffect: windowsOnly,
   }),
 }

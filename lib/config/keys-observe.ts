@@ -7,7 +7,7 @@ const logging = keysOf('Logging')
 
 const atOnce = 'lines are written at once, to one stream'
 
-/** What can be seen of the running proxy. */
+/** Health answers, metrics, the dashboard and the log. */
 export const observeKeys = {
   healthzBindAddress: health.string(
     '0.0.0.0:10256',
@@ -29,7 +29,7 @@ export const observeKeys = {
   }),
   showHiddenMetricsForVersion: health.string('', 'Show metrics hidden since this version', {
     flags: ['show-hidden-metrics-for-version'],
-    idle: 'no metric is hidden',
+    noEffect: 'no metric is hidden',
   }),
   dashboardAddress: health.string(
     '',
@@ -38,14 +38,14 @@ export const observeKeys = {
   ),
   dashboardTokenFile: health.string(
     '',
-    'File with the token that viewers of the page must say; needed where others can reach it',
+    'File with the token that viewers of the page must give; required unless on loopback',
     { flags: ['dashboard-token-file'], known: 'here' },
   ),
   dashboardTLSCertFile: health.string('', 'Certificate (PEM) of the page, for HTTPS', {
     flags: ['dashboard-tls-cert-file'],
     known: 'here',
   }),
-  dashboardTLSKeyFile: health.string('', 'Its private key (PEM)', {
+  dashboardTLSKeyFile: health.string('', 'Private key (PEM) of that certificate', {
     flags: ['dashboard-tls-key-file'],
     known: 'here',
   }),
@@ -58,7 +58,7 @@ export const observeKeys = {
   ),
   'logging.verbosity': logging.int(
     0,
-    'How much is logged: 0 events and syncs, 4 details, 6 everything',
+    'Verbosity of the log: 0: events and syncs; 4: details; 6: everything',
     {
       flags: ['v'],
       overFile: true,
@@ -68,32 +68,37 @@ export const observeKeys = {
     vmoduleKind,
     [],
     'Verbosity by source file pattern',
-    { flags: ['vmodule'], overFile: true, idle: 'log lines carry no source file; use -v' },
+    { flags: ['vmodule'], overFile: true, noEffect: 'log lines carry no source file; use -v' },
   ),
-  'logging.flushFrequency': logging.key(logDurationKind, 5000, 'Longest time a line is kept', {
-    flags: ['log-flush-frequency'],
-    zeroIsDefault: true,
-    overFile: true,
-    idle: atOnce,
-  }),
+  'logging.flushFrequency': logging.key(
+    logDurationKind,
+    5000,
+    'Longest time until a line is written',
+    {
+      flags: ['log-flush-frequency'],
+      zeroIsDefault: true,
+      overFile: true,
+      noEffect: atOnce,
+    },
+  ),
   'logging.options.text.splitStream': logging.bool(false, 'Errors to stderr, the rest to stdout', {
     flags: ['log-text-split-stream'],
     overFile: true,
-    idle: atOnce,
+    noEffect: atOnce,
   }),
   'logging.options.text.infoBufferSize': logging.key(quantityKind, 0, 'Buffer of split streams', {
     flags: ['log-text-info-buffer-size'],
     overFile: true,
-    idle: atOnce,
+    noEffect: atOnce,
   }),
   'logging.options.json.splitStream': logging.bool(false, 'Errors to stderr, the rest to stdout', {
     flags: ['log-json-split-stream'],
     overFile: true,
-    idle: atOnce,
+    noEffect: atOnce,
   }),
   'logging.options.json.infoBufferSize': logging.key(quantityKind, 0, 'Buffer of split streams', {
     flags: ['log-json-info-buffer-size'],
     overFile: true,
-    idle: atOnce,
+    noEffect: atOnce,
   }),
 }

@@ -3,19 +3,19 @@ import { modeKeys } from './keys-modes.js'
 import { nodeKeys } from './keys-node.js'
 import { observeKeys } from './keys-observe.js'
 
-/** Every value of the configuration. Parser, flags, help, documents and defaults read this. */
+/** Every value of the configuration. Parser, flags, help, documents and defaults read this table. */
 export const keys: KeyTable = { ...nodeKeys, ...modeKeys, ...observeKeys }
 
 export type AnyKey = Key<unknown>
 
-/** The table as entries, in the order of the files above. */
+/** The table as entries, in the order of the imported files. */
 export const keyEntries: readonly (readonly [path: string, key: AnyKey])[] = Object.entries(keys)
 
 export function keyAt(path: string): AnyKey | undefined {
   return Object.hasOwn(keys, path) ? keyEntries.find(([name]) => name === path)?.[1] : undefined
 }
 
-/** Sections such as `iptables` or `logging.options`: paths that hold keys but are none. */
+/** Paths of sections such as `iptables` or `logging.options`. */
 export const sections: ReadonlySet<string> = new Set(
   keyEntries.flatMap(([path]) => {
     const names = path.split('.')
@@ -23,19 +23,19 @@ export const sections: ReadonlySet<string> = new Set(
   }),
 )
 
-/** Keys that files of older releases hold; kube-proxy 1.36 does not know them any more. */
+/** Keys in files of older releases, with advice. kube-proxy 1.36 does not have them. */
 export const retiredKeys: Readonly<Record<string, string>> = {
   'conntrack.max': 'use conntrack.maxPerCore and conntrack.min',
-  resourceContainer: 'a container runtime sets cgroups',
+  resourceContainer: 'the container runtime sets cgroups',
 }
 
-/** Flags of older releases and of libraries, with what to say about them. */
+/** Flags of older releases and of libraries, with advice. */
 export const retiredFlags: Readonly<Record<string, string>> = {
   'boot-id-file': 'it belonged to a library of kube-proxy',
   'machine-id-file': 'it belonged to a library of kube-proxy',
   'conntrack-max': 'use --conntrack-max-per-core and --conntrack-min',
-  'resource-container': 'a container runtime sets cgroups',
-  'cleanup-ipvs': '--cleanup removes what any mode left',
+  'resource-container': 'the container runtime sets cgroups',
+  'cleanup-ipvs': '--cleanup removes what any mode has installed',
   'google-json-key': 'it belonged to a library of kube-proxy',
   ...Object.fromEntries(
     [

@@ -1,11 +1,11 @@
 import { formatDuration, parseDuration } from './duration.js'
 import type { FeatureGates, VModule } from './config.js'
 
-/** How values of one sort are read from YAML and from flags, and written back. */
+/** How values of one kind are read from YAML and from flags, and written back. */
 export interface Kind<V> {
   /** For messages: `a duration such as 30s`. */
   readonly name: string
-  /** The only values there are. */
+  /** All values of this kind, where there are few. */
   readonly choices?: readonly string[]
   /** undefined: the value is not of this kind. */
   fromYaml(value: unknown): V | undefined
@@ -33,7 +33,7 @@ export function choiceKind<V extends string>(choices: readonly V[]): Kind<V> {
   }
 }
 
-/** Spelled as Go's ParseBool takes them. */
+/** The spellings that Go's ParseBool accepts. */
 const booleans: Readonly<Record<string, boolean>> = {
   ...Object.fromEntries(['1', 't', 'T', 'true', 'TRUE', 'True'].map((text) => [text, true])),
   ...Object.fromEntries(['0', 'f', 'F', 'false', 'FALSE', 'False'].map((text) => [text, false])),
@@ -73,7 +73,7 @@ export const durationKind: Kind<number> = {
   toYaml: formatDuration,
 }
 
-/** component-base reads this one as nanoseconds when it is a number. */
+/** A number means nanoseconds here, as in component-base. */
 export const logDurationKind: Kind<number> = {
   ...durationKind,
   fromYaml: (value) => (isInteger(value) ? value / 1e6 : durationKind.fromYaml(value)),

@@ -10,16 +10,16 @@ import { validate } from './validate.js'
 
 export interface LoadedConfig {
   readonly config: Config
-  /** By path; a path that nobody set is missing. */
+  /** By path; only for values that are set. */
   readonly origins: ReadonlyMap<string, Origin>
-  /** To be logged once: what was ignored, what has no effect here. */
+  /** What is ignored and what has no effect, for the log. */
   readonly warnings: readonly string[]
 }
 
 /**
- * Flags and the text of the --config file, if any, as one checked configuration. With a file,
- * only flags marked `overFile` count (section 11), the others are named in a warning.
- * Throws ConfigError that lists every problem.
+ * Makes one checked configuration from the flags and the text of the --config file. With a file only
+ * flags marked `overFile` count (section 11); a warning names the others. Throws ConfigError that
+ * lists every problem.
  */
 export function loadConfig(
   flags: FlagSettings,
@@ -49,17 +49,17 @@ export function loadConfig(
     warnings: [
       ...warnings,
       ...unknownGates(config.featureGates).map((gate) => `${place('featureGates')}: ${gate}`),
-      ...idleSettings(settings, place),
+      ...settingsWithoutEffect(settings, place),
     ],
   }
 }
 
-/** The configuration when nobody says anything. */
+/** The configuration without flags and file. */
 export function defaultConfig(): Config {
   return buildConfig(new Map())
 }
 
-/** A configuration with some values replaced, by path; for tests and embedding. */
+/** The default configuration with some values replaced, by path; for tests and embedding. */
 export function configWith(values: Readonly<Record<string, unknown>>): Config {
   return buildConfig(
     new Map(
@@ -68,7 +68,7 @@ export function configWith(values: Readonly<Record<string, unknown>>): Config {
   )
 }
 
-/** By flags alone, ipvs gets its least interval from the iptables section (section 11). */
+/** Without a file, the least interval of ipvs is that of the iptables section (section 11). */
 function flagOnlyDefaults(settings: Map<string, Setting>): void {
   if (!settings.has('ipvs.minSyncPeriod')) {
     settings.set('ipvs.minSyncPeriod', { value: 1000, origin: { from: 'default' } })
@@ -102,11 +102,12 @@ function applyPorts(
   }
 }
 
-function idleSettings(settings: Settings, place: (path: string) => string): string[] {
+function settingsWithoutEffect(settings: Settings, place: (path: string) => string): string[] {
   return [...settings].flatMap(([path, { value }]) => {
     const key = keyAt(path)
-    if (key?.idle === undefined || JSON.stringify(value) === JSON.stringify(key.initial)) return []
-    return [`${place(path)} has no effect here: ${key.idle}`]
+    if (key?.noEffect === undefined || JSON.stringify(value) === JSON.stringify(key.initial))
+      return []
+    return [`${place(path)} has no effect here: ${key.noEffect}`]
   })
 }
 
@@ -122,7 +123,7 @@ function buildConfig(settings: Settings): Config {
     }
     section[last] = settings.get(path)?.value ?? key.initial
   }
-  // KeyTable makes the compiler check that the table holds exactly the paths and types of Config.
+  // The type KeyTable ensures that the table has exactly the paths and types of Config.
   return freeze(tree) as unknown as Config
 }
 

@@ -1,6 +1,6 @@
 import { ConfigError } from '../errors.js'
 
-/** Where a value was set, for messages and for /configz. */
+/** Where a value is set, for messages and for /configz. */
 export type Origin =
   | { readonly from: 'default' }
   | { readonly from: 'flag'; readonly flag: string }
@@ -11,7 +11,7 @@ export interface Setting {
   readonly origin: Origin
 }
 
-/** Values by path, as far as somebody set them. */
+/** By path; only values that are set. */
 export type Settings = ReadonlyMap<string, Setting>
 
 /** `kube-proxy.yaml:12: iptables.syncPeriod` or `--iptables-sync-period`. */
@@ -26,18 +26,18 @@ export function originText(origin: Origin | undefined): string {
   return origin?.from === 'flag' ? `--${origin.flag}` : 'default'
 }
 
-/** A value as the author wrote it, short enough for one line. */
+/** A value as JSON, cut to fit on one line. */
 export function quote(value: unknown): string {
   const text = value === undefined ? 'undefined' : JSON.stringify(value)
   return text.length > 80 ? `${text.slice(0, 77)}…` : text
 }
 
-/** All problems at once, so that a file is corrected in one go. */
+/** Throws all problems as one ConfigError, so that they can be corrected together. */
 export function throwProblems(problems: readonly string[]): void {
   if (problems.length > 0) throw new ConfigError(problems.join('\n'))
 }
 
-/** The candidate that a mistyped name most likely meant, if any is near. */
+/** The candidate that is most like a mistyped name; undefined when none is similar. */
 export function nearest(name: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined
   let bestDistance = Math.max(2, Math.floor(name.length / 4)) + 1
@@ -51,7 +51,7 @@ export function nearest(name: string, candidates: Iterable<string>): string | un
   return best
 }
 
-/** Insertions, deletions and replacements from one text to the other; gives up at `limit`. */
+/** The number of insertions, deletions and replacements between two texts, at most `limit`. */
 function editDistance(left: string, right: string, limit: number): number {
   if (Math.abs(left.length - right.length) >= limit) return limit
   let row = Array.from({ length: right.length + 1 }, (_, index) => index)

@@ -1,16 +1,15 @@
 import { ConfigError } from '../errors.js'
-import type { ModeName } from '../modes/mode.js'
 import { familyOf, parseCidr, type IpFamily } from '../state/ip.js'
-import type { Config } from './config.js'
-import { nodePortAddresses } from './mode-settings.js'
+import type { Config, ProxyMode } from './config.js'
+import { nodePortAddresses } from './tracker-settings.js'
 
 /**
- * What can only be judged once mode and families of this node are known (L11, L12, R08). Returns
- * what to warn about; throws ConfigError where nothing sensible could run.
+ * Checks the configuration against the mode and the families of this node (L11, L12, R08). Returns
+ * warnings. Throws ConfigError where the proxy could not work.
  */
 export function startWarnings(
   config: Config,
-  mode: ModeName,
+  mode: ProxyMode,
   families: readonly IpFamily[],
 ): readonly string[] {
   return [
@@ -25,26 +24,27 @@ function localTrafficWarnings(config: Config, families: readonly IpFamily[]): st
   if (detectLocalMode !== '' && detectLocalMode !== 'ClusterCIDR') return []
   if (clusterCIDR === '') {
     return [
-      'clusterCIDR is not set: traffic of pods cannot be told from other traffic, so none is ' +
-        'masqueraded for leaving the cluster; set --cluster-cidr or --detect-local-mode',
+      'clusterCIDR is not set, so traffic from pods is not recognized, and traffic to ClusterIPs ' +
+        'is not masqueraded; set --cluster-cidr or --detect-local-mode',
     ]
   }
   const present = cidrFamilies(clusterCIDR.split(','))
   const missing = families.filter((family) => !present.has(family))
   if (missing.length === families.length) {
     throw new ConfigError(
-      `clusterCIDR: "${clusterCIDR}" holds no ${families.join(' or ')} range, which is all this node has`,
+      `clusterCIDR: "${clusterCIDR}" has no ${families.join(' or ')} range, but this node has no other family; add one`,
     )
   }
   return missing.map(
-    (family) => `clusterCIDR has no ${family} range: pods are not told apart there`,
+    (family) =>
+      `clusterCIDR has no ${family} range, so ${family} traffic from pods is not recognized`,
   )
 }
 
 function nodePortWarnings(addresses: readonly string[], families: readonly IpFamily[]): string[] {
   if (addresses.length === 0) {
     return [
-      'nodePortAddresses is not set: node ports answer on all addresses of this node; ' +
+      'nodePortAddresses is not set, so node ports answer on all addresses of this node; ' +
         'consider --nodeport-addresses=primary',
     ]
   }
@@ -52,14 +52,17 @@ function nodePortWarnings(addresses: readonly string[], families: readonly IpFam
   const present = cidrFamilies(addresses)
   return families
     .filter((family) => !present.has(family))
-    .map((family) => `nodePortAddresses has no ${family} range: all ${family} addresses count`)
+    .map(
+      (family) =>
+        `nodePortAddresses has no ${family} range, so node ports answer on all ${family} addresses`,
+    )
 }
 
 function bindWarnings(config: Config, families: readonly IpFamily[]): string[] {
   const { bindAddress } = config
   const family = familyOf(bindAddress)
   if (family === undefined || families.includes(family)) return []
-  return [`bindAddress ${bindAddress} is ${family}, which this node does not have`]
+  return [`bindAddress ${bindAddress} is ${family}, but this node has no ${family}`]
 }
 
 function cidrFamilies(cidrs: readonly string[]): ReadonlySet<IpFamily | undefined> {

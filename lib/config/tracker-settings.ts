@@ -1,15 +1,13 @@
 import { isEnabled } from './feature-gates.js'
-import { nodePortAddresses } from './mode-settings.js'
-import type { Config } from './config.js'
+import type { Config, ProxyMode } from './config.js'
 import type { DetectLocal } from '../state/node-view.js'
 import type { IpFamily } from '../state/ip.js'
-import type { ModeName } from '../modes/mode.js'
 import type { TrackerSettings } from '../state/tracker.js'
 
-/** What the state reads of the configuration. */
+/** The part of the configuration that the tracker needs. */
 export function trackerSettings(
   config: Config,
-  mode: ModeName,
+  mode: ProxyMode,
   node: { readonly nodeName: string; readonly families: readonly IpFamily[] },
 ): TrackerSettings {
   return {
@@ -19,6 +17,12 @@ export function trackerSettings(
     detectLocal: detectLocal(config),
     allowsExternalIps: isEnabled(config.featureGates, 'AllowServiceExternalIPs'),
   }
+}
+
+/** CIDRs or `primary`; what an empty setting means depends on the mode (section 11). */
+export function nodePortAddresses(config: Config, mode: ProxyMode): readonly string[] {
+  const unset = config.nodePortAddresses.length === 0
+  return unset && mode === 'nftables' ? ['primary'] : config.nodePortAddresses
 }
 
 function detectLocal(config: Config): DetectLocal {

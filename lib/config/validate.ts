@@ -1,7 +1,6 @@
 import { isLoopback, parseCidr, parseIp } from '../state/ip.js'
 import { parseHostPort, parsePortRange } from './addresses.js'
 import type { Config } from './config.js'
-import { syncPeriods } from './mode-settings.js'
 import { formatDuration } from './duration.js'
 import { quote } from './settings.js'
 
@@ -10,12 +9,12 @@ export interface Checked {
   readonly warnings: readonly string[]
 }
 
-/** Previous minor version of the release we equal: the only one VA08 allows. */
+/** The minor version before the release that this program equals. VA08 allows only this one. */
 const previousMinor = '1.35'
 
 /**
- * The rules of section 13 (VA01-VA10). `place` says where a value came from. Only the section of
- * the mode that runs is checked where upstream does so too: a file valid there is valid here.
+ * Checks the rules of section 13 (VA01-VA10). `place` tells where a value is set. As upstream, some
+ * sections are checked only for their mode, so a file that is valid there is valid here.
  */
 export function validate(config: Config, place: (path: string) => string): Checked {
   const problems: string[] = []
@@ -29,7 +28,9 @@ export function validate(config: Config, place: (path: string) => string): Check
   checkModes(config, check)
   const warnings: string[] = []
   if (config.mode !== 'userspace' && parsePortRange(config.portRange) === undefined) {
-    warnings.push(`${place('portRange')}: ${quote(config.portRange)} is no port range; not used`)
+    warnings.push(
+      `${place('portRange')}: ${quote(config.portRange)} is not a port range, so it is not used`,
+    )
   }
   return { problems, warnings }
 }
@@ -42,7 +43,7 @@ function checkPeriods(config: Config, check: Check): void {
       ? (['nftables', 'iptables'] as const)
       : [config.mode === '' || config.mode === 'userspace' ? 'iptables' : config.mode]
   for (const section of sections) {
-    const { minMs, syncMs } = syncPeriods(config, section)
+    const { minSyncPeriod: minMs, syncPeriod: syncMs } = config[section]
     const [min, sync] = [formatDuration(minMs), formatDuration(syncMs)]
     check(syncMs > 0, `${section}.syncPeriod`, sync, 'must be greater than 0')
     check(minMs >= 0, `${section}.minSyncPeriod`, min, 'must not be negative')
@@ -82,7 +83,7 @@ function checkDashboard(config: Config, check: Check): void {
   check(isGuarded, 'dashboardAddress', address, advice)
   const { dashboardTLSCertFile: cert, dashboardTLSKeyFile: key } = config
   const isPair = (cert === '') === (key === '')
-  // The one that was given has a place to name.
+  // The message names the place of the value that is set.
   if (cert !== '')
     check(isPair, 'dashboardTLSCertFile', cert, 'and dashboardTLSKeyFile go together')
   else check(isPair, 'dashboardTLSKeyFile', key, 'and dashboardTLSCertFile go together')
@@ -124,7 +125,7 @@ function checkLocal(config: Config, check: Check): void {
   } else if (detectLocalMode === 'InterfaceNamePrefix') {
     const prefix = detectLocal.interfaceNamePrefix
     const path = 'detectLocal.interfaceNamePrefix'
-    check(prefix !== '', path, prefix, 'must say what names of pod interfaces start with')
+    check(prefix !== '', path, prefix, 'must be the prefix of the names of pod interfaces')
   } else if (detectLocalMode !== 'NodeCIDR' && clusterCIDR !== '') {
     const cidrs = clusterCIDR.split(',').map((text) => parseCidr(text.trim()))
     const families = new Set(cidrs.map((cidr) => cidr?.family))

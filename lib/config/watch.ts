@@ -11,16 +11,16 @@ export interface ConfigChange {
   readonly path: string
   readonly from: unknown
   readonly to: unknown
-  /** It is in force without a restart. */
+  /** It takes effect without a restart. */
   readonly isLive: boolean
 }
 
 export interface ConfigWatchOptions {
   readonly file: string
   readonly loaded: LoadedConfig
-  /** Checks a new text the way the first one was checked; throws ConfigError. */
+  /** Checks a new text like the first one. Throws ConfigError. */
   readonly load: (text: string) => LoadedConfig
-  /** The new text cannot be used; the old configuration stays in force. */
+  /** The new text is invalid, so the old configuration stays. */
   readonly invalid: (message: string) => void
   /** The configuration changed; `config` is the new one. */
   readonly changed: (changes: readonly ConfigChange[], config: Config) => void
@@ -28,12 +28,12 @@ export interface ConfigWatchOptions {
   readonly pollMs?: number
 }
 
-/** What a running process takes over; everything else needs a restart, as upstream (L19). */
+/** Changes that take effect at once. All others need a restart, as upstream (L19). */
 const live: ReadonlySet<string> = new Set(['logging.verbosity'])
 
 /**
- * Follows the configuration file until the signal, also through the symlink swap of a ConfigMap
- * volume (L20). A text that means the same, or nothing at all, changes nothing.
+ * Follows the configuration file until the signal, also when a ConfigMap volume swaps its symlinks
+ * (L20). A text with the same values changes nothing.
  */
 export async function watchConfig(options: ConfigWatchOptions, signal: AbortSignal): Promise<void> {
   const { file, settleMs, pollMs } = options
@@ -47,7 +47,7 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
       ...(pollMs === undefined ? {} : { pollMs }),
       changed: async () => {
         const text = await readFile(file, 'utf8').catch(() => undefined)
-        // A file that is away is being replaced; the old configuration stays until it is back.
+        // A missing file is about to be replaced. The old configuration stays until then.
         if (text === undefined || text === seen) return
         seen = text
         try {

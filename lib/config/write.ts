@@ -4,19 +4,19 @@ import { apiVersion, kind } from './file.js'
 import { keyEntries } from './keys.js'
 
 /**
- * The configuration in the shape of its file: durations as text, sections nested. `foreign`:
- * also keys unknown to kube-proxy that hold their default.
+ * The configuration as an object of its file: durations as text, sections nested. Keys that
+ * kube-proxy does not have can be left out where they have their default.
  */
 export function configObject(
   config: Config,
-  options: { readonly foreign: boolean } = { foreign: true },
+  options: { readonly ownDefaults: boolean } = { ownDefaults: true },
 ): Record<string, unknown> {
   const root: Record<string, unknown> = { apiVersion, kind }
   for (const [path, key] of [...keyEntries].sort(([left], [right]) => (left < right ? -1 : 1))) {
     const names = path.split('.')
     const last = names.pop() ?? ''
     const value = valueAt(config, path)
-    if (!options.foreign && key.known !== '1.36' && value === key.initial) continue
+    if (!options.ownDefaults && key.known !== '1.36' && value === key.initial) continue
     let section = root
     for (const name of names) {
       section[name] ??= {}
@@ -28,11 +28,11 @@ export function configObject(
 }
 
 /**
- * What --write-config-to writes (L23). Keys that only we know are left out where they say
- * nothing new, so that kube-proxy takes the file as well.
+ * What --write-config-to writes (L23). Keys that kube-proxy does not have are left out where they
+ * have their default, so that kube-proxy accepts the file.
  */
 export function configYaml(config: Config): string {
-  return stringify(configObject(config, { foreign: false }))
+  return stringify(configObject(config, { ownDefaults: false }))
 }
 
 export function valueAt(config: Config, path: string): unknown {

@@ -1,43 +1,25 @@
-import { apiEvents } from '../observe/api-events.js'
-import { applyNodeSettings } from './node-settings.js'
-import { newsOnly } from '../observe/news-only.js'
-import { runLeftoverCleanup } from '../modes/leftovers.js'
-import { chooseMode, describe, type ChosenMode } from '../modes/choose.js'
-import { Conntrack } from '../kernel/conntrack.js'
+import { apiEvents, logEvents } from '../observe/events.js'
+import { DaemonRequests } from './daemon-requests.js'
 import { dryMode } from '../modes/dry-mode.js'
-import { FlowCleaner } from '../sync/flow-cleaner.js'
-import { followNodeAddresses } from '../sources/node-addresses.js'
-import { ipFamilies, nodeNameOf } from './node-facts.js'
-import { logEvents } from '../observe/events.js'
+import {
+  flowCleaner,
+  followAddresses,
+  syncing,
+  syncLoop,
+  trackerSink,
+  waitForNode,
+} from './syncing.js'
 import { Metrics } from '../observe/metrics.js'
-import { modeSettings, syncPeriods } from '../config/mode-settings.js'
 import { Observation } from '../observe/observation.js'
 import { parseHostPort } from '../config/addresses.js'
-import { openSource } from '../sources/open-source.js'
-import { systemClock } from '../sync/clock.js'
-import { startWarnings } from '../config/start-check.js'
-import { SyncLoop } from '../sync/loop.js'
+import { runLeftoverCleanup } from '../modes/leftovers.js'
+import { setUp, type DaemonDeps, type Setup } from './setup.js'
 import { SyncObserver } from '../observe/sync-observer.js'
-import { Syncer } from '../sync/syncer.js'
-import { syncRound } from '../sync/sync-round.js'
 import { together } from '../async.js'
 import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
-import { TrackerSink, type SinkListener } from '../sources/tracker-sink.js'
-import type { DashboardOptions } from '../page/dashboard/run.js'
 import type { Config } from '../config/config.js'
-import type { Logger } from '../observe/logger.js'
-import type { ModeContext } from '../modes/mode.js'
-import type { Origin } from '../config/settings.js'
-
-export interface DaemonDeps {
-  readonly log: Logger
-  /** Where a dry run shows what it would do. */
-  readonly print: (text: string) => void
-  readonly version: string
-  /** Where values of the configuration came from, for /configz. */
-  readonly origins: ReadonlyMap<string, Origin>
-}
+import type { DashboardOptions } from '../page/dashboard/run.js'
 
 export interface Daemon {
   /** Runs until the signal, then drains. Rejects when it cannot run at all. */
@@ -49,178 +31,93 @@ export function createDaemon(config: Config, deps: DaemonDeps): Daemon {
   return { run: (signal) => runDaemon(config, deps, signal) }
 }
 
-/** The longest time between two syncs of the modes that need no periodic one (R04). */
-const fullSyncPeriodMs = 3_600_000
-
-/** While the API server is away four lists fail every few seconds; each is told this often. */
-const repeatedFailureMs = 30_000
-
-/** L04: how long the first rules wait for this node's object. */
-const nodePatienceMs = 30_000
-
 async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal): Promise<void> {
   const { log } = deps
-  const startedAt = Date.now()
-  const nodeName = nodeNameOf(config.hostnameOverride)
-  const families = ipFamilies()
-  const { kubeconfig } = config.clientConnection
-  if (config.manifests === '' && kubeconfig === '' && config.master === '') {
-    // L03: what a kube-proxy without either has always said.
-    log.info({}, 'Neither --kubeconfig nor --master was given; using the in-cluster configuration')
-  }
-  const { source, client } = await openSource({
-    manifests: config.manifests,
-    kubeconfig,
-    master: config.master,
-    nodeName,
-    answered: (request) => observation.answered(request),
-  })
-  const chosen = await chooseMode({ mode: config.mode, fallback: config.modeFallback }, log)
-  const mode = chosen.definition.name
-  announce(chosen, config, log)
-  for (const warning of startWarnings(config, mode, families)) log.warn({}, warning)
-  if (!config.dryRun) applyNodeSettings(config, log)
+  const setup = await setUp(config, deps)
+  const { nodeName, families, objects, chosen } = setup
 
-  const settings = modeSettings(config, mode, families)
-  const periods = syncPeriods(config, mode)
-  const metrics = new Metrics({ mode })
-  metrics.gauge('mode_active', { mode, requested: config.mode }, 1)
-  const tracker = new Tracker(trackerSettings(config, mode, { nodeName, families }))
-  const observer = new SyncObserver({ mode, log, meter: metrics, now: Date.now, startedAt })
-  const flows = new FlowCleaner({
-    openTable: () => new Conntrack(),
-    log,
-    meter: metrics,
-    now: () => performance.now(),
-  })
-  const observation = new Observation({
-    ...deps,
-    config,
-    mode,
-    nodeName,
-    families,
-    syncPeriodMs: periods.syncMs,
-    expectsNode: client !== undefined,
-    serviceManager: await serviceManager(),
-    metrics,
-    events:
-      client === undefined || config.dryRun
-        ? logEvents(log)
-        : apiEvents({ post: (path, body) => client.create(path, body, signal), nodeName, log }),
-    startedAt,
-  })
+  const metrics = metricsOf(setup)
+  const observation = await observe(setup, metrics, signal)
+  const loop = syncLoop(setup)
+  const queued = () => observation.queued()
+  const requests = new DaemonRequests({ log, meter: metrics, loop, queued })
 
-  const ending = new AbortController()
-  const requestSync = () => {
-    log.debug({}, 'change seen, sync asked for')
-    observation.queued()
-    loop.request()
-  }
-  const context: ModeContext = {
-    log,
-    meter: metrics,
-    resync: (reason, { full }) => {
-      log.info({ reason, full }, 'sync asked for by the mode')
-      if (full) syncer.forget()
-      requestSync()
-    },
-    stop: (reason) => {
-      log.info({ reason }, 'the mode asks to end')
-      ending.abort()
-    },
-  }
-  const running = config.dryRun
-    ? dryMode(chosen.definition, settings, deps.print)
-    : await chosen.definition.create(settings, context)
-  metrics.beforePage(() => running.countTraffic?.())
-  const syncer = new Syncer({ mode: running })
+  const mode = config.dryRun
+    ? dryMode(chosen.definition, config, deps.print)
+    : await chosen.definition.create(config, families, requests.modeContext)
+  metrics.beforePage(() => mode.countTraffic?.())
+  const planner = chosen.definition.planner(config)
+  const dashboard = await dashboardOf(setup, { planner, metrics })
 
-  const dashboard = await dashboardOf(config, {
-    ...{ mode, settings, nodeName, metrics, log },
-    planner: chosen.definition.planner(settings),
+  const tracker = new Tracker(trackerSettings(config, setup.mode, { nodeName, families }))
+  const flows = flowCleaner(metrics, log)
+  const allApplied = new AbortController()
+  const sync = syncing(setup, {
+    ...{ tracker, mode, requests, flows, allApplied },
+    listeners: [syncObserver(setup, metrics), observation, ...(dashboard ? [dashboard] : [])],
   })
-  const inForce = new AbortController()
-  const loop = new SyncLoop({
-    minIntervalMs: periods.minMs,
-    retryIntervalMs: periods.syncMs,
-    maxIntervalMs: Math.max(periods.minMs, mode === 'ipvs' ? periods.syncMs : fullSyncPeriodMs),
-    onError: (error) => log.error({ err: error }, 'sync threw'),
-    sync: () =>
-      syncRound({
-        tracker,
-        syncer,
-        witnesses: [observer, observation, ...(dashboard ? [dashboard] : [])],
-        applied: (state) => {
-          // A dry run touches no connection either.
-          if (!config.dryRun && !running.cleansFlows) flows.applied(state)
-        },
-        inForce: () => inForce.abort(),
-      }),
-  })
-  const sink: TrackerSink = new TrackerSink(tracker, nodeName, {
-    ...objectNews({ log, metrics, observation }),
-    changed: () => {
-      if (sink.isComplete) requestSync()
-    },
-  })
+  const sink = trackerSink(setup, { tracker, requests, metrics, observation })
 
-  await together(AbortSignal.any([signal, ending.signal]), [
-    async (inner) => {
-      await systemClock.sleep(nodePatienceMs, inner)
-      if (!inner.aborted && sink.doWithout('Node')) {
-        log.warn({ node: nodeName }, 'Node object not found yet; going on without it')
-      }
-    },
-    (inner) => running.run(inner),
-    (inner) => loop.run(inner),
-    (inner) => source.run(dashboard?.readingAlong(sink) ?? sink, inner),
-    (inner) =>
-      followNodeAddresses((addresses) => {
-        tracker.setLocalAddresses(addresses)
-        if (sink.isComplete) requestSync()
-      }, inner),
-    // A dry run changes nothing, and opening ports is a change; the real proxy may hold them.
+  await together(AbortSignal.any([signal, requests.ending]), [
+    (inner) => waitForNode(sink, nodeName, log, inner),
+    (inner) => mode.run(inner),
+    (inner) => loop.run(sync, inner),
+    (inner) => objects.source.run(dashboard?.wrapSink(sink) ?? sink, inner),
+    (inner) => followAddresses(tracker, sink, requests, inner),
+    // A dry run changes nothing, and an open port is a change. The real proxy may hold the ports.
     ...(config.dryRun
       ? []
       : [
           (inner: AbortSignal) => observation.run(inner),
-          ...(dashboard ? [(inner: AbortSignal) => dashboard.run(inner)] : []),
-          (inner: AbortSignal) => runLeftoverCleanup(mode, context, inForce.signal, inner),
+          (inner: AbortSignal) => dashboard?.run(inner) ?? Promise.resolve(),
+          (inner: AbortSignal) =>
+            runLeftoverCleanup(setup.mode, requests.modeContext, allApplied.signal, inner),
         ]),
   ])
   log.info({}, 'stopping')
-  await running.close()
+  await mode.close()
   await flows.idle()
 }
 
-interface NewsDeps {
-  readonly log: Logger
-  readonly metrics: Metrics
-  readonly observation: Observation
+function metricsOf({ config, mode }: Setup): Metrics {
+  const metrics = new Metrics({ mode })
+  metrics.gauge('mode_active', { mode, requested: config.mode }, 1)
+  return metrics
 }
 
-/** What is said about objects as they come in. */
-function objectNews({ log, metrics, observation }: NewsDeps): Omit<SinkListener, 'changed'> {
-  const isNews = newsOnly({ forMs: repeatedFailureMs, now: Date.now })
-  return {
-    malformed: (kind, identity, reason) => {
-      metrics.count('malformed_objects_total', { kind })
-      log.warn({ kind, ...identity, reason }, 'object makes no sense and is skipped')
-      observation.malformed(kind, identity, reason)
-    },
-    warned: (kind, { namespace, name }, warning) =>
-      log.warn({ kind, namespace, name, warning }, 'part of an object is left out'),
-    nodeChanged: (node) => observation.nodeChanged(node),
-    failed: (message) => {
-      const text = 'source of objects failed, will retry'
-      if (isNews(message)) log.warn({ reason: message }, text)
-      else log.debug({ reason: message }, text)
-    },
-  }
+/** The health answers, the metrics page, Events, and what systemd is told. */
+async function observe(setup: Setup, metrics: Metrics, signal: AbortSignal): Promise<Observation> {
+  const { config, deps, nodeName, chosen, objects } = setup
+  const { log } = deps
+  const { client } = objects
+  const observation = new Observation({
+    ...deps,
+    ...setup,
+    metrics,
+    syncPeriodMs: chosen.definition.syncPeriods(config).syncMs,
+    expectsNode: client !== undefined,
+    serviceManager: await serviceManager(),
+    events:
+      client === undefined || config.dryRun
+        ? logEvents(log)
+        : apiEvents({ post: (path, body) => client.create(path, body, signal), nodeName, log }),
+  })
+  client?.onAnswer((request) => observation.answered(request))
+  return observation
 }
 
-/** The page over this daemon; nobody else pays for loading it. */
-async function dashboardOf(config: Config, parts: Omit<DashboardOptions, 'address' | 'files'>) {
+/** systemd, if it has started this process and wants to be notified. Loaded only then. */
+async function serviceManager() {
+  if (process.env['NOTIFY_SOCKET'] === undefined) return undefined
+  const { serviceManagerOf } = await import('../kernel/service-manager.js')
+  return serviceManagerOf(process.env)
+}
+
+/** The page over this daemon, if it has an address. It is loaded only then. */
+async function dashboardOf(
+  { config, deps, mode, nodeName }: Setup,
+  parts: Pick<DashboardOptions, 'planner' | 'metrics'>,
+) {
   const address = parseHostPort(config.dashboardAddress)
   if (!address || config.dryRun) return undefined
   const { openDashboard } = await import('../page/dashboard/run.js')
@@ -229,21 +126,9 @@ async function dashboardOf(config: Config, parts: Omit<DashboardOptions, 'addres
     tlsCertFile: config.dashboardTLSCertFile,
     tlsKeyFile: config.dashboardTLSKeyFile,
   }
-  return openDashboard({ ...parts, address, files })
+  return openDashboard({ ...parts, config, mode, nodeName, log: deps.log, address, files })
 }
 
-/** Under systemd: whoever is told that the rules are in force. Nobody else pays for loading it. */
-async function serviceManager() {
-  if (process.env['NOTIFY_SOCKET'] === undefined) return undefined
-  const { serviceManagerOf } = await import('../kernel/service-manager.js')
-  return serviceManagerOf(process.env)
-}
-
-/** The line that `kubectl logs … | grep Using` looks for, and why it is not the mode asked for. */
-function announce(chosen: ChosenMode, config: Config, log: Logger): void {
-  for (const { mode, missing } of chosen.passedOver) {
-    log.warn({ mode, missing: describe(missing) }, `this node cannot run ${mode} mode`)
-  }
-  const mode = chosen.definition.name
-  log.info({ mode, requested: config.mode }, `Using ${mode} Proxier`)
+function syncObserver({ deps, mode, startedAt }: Setup, metrics: Metrics): SyncObserver {
+  return new SyncObserver({ mode, log: deps.log, meter: metrics, now: Date.now, startedAt })
 }

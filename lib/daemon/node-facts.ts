@@ -1,20 +1,20 @@
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
-import { ConfigError, messageOf } from '../errors.js'
+import { ConfigError } from '../errors.js'
 import type { IpFamily } from '../state/ip.js'
 
-/** L02: the override or the host's name, without blanks, in lower case. */
+/** L02: the override, or else the name of the host; trimmed, in lower case. */
 export function nodeNameOf(override: string, host = hostname()): string {
   const name = (override === '' ? host : override).trim().toLowerCase()
   if (name === '') {
     throw new ConfigError(
-      '--hostname-override: is blank, and so is the name of this host; give one',
+      '--hostname-override: the flag is blank, and so is the name of this host; give a name',
     )
   }
   return name
 }
 
-/** L10: IPv4 always; IPv6 where the kernel has it and nobody switched it off. */
+/** L10: IPv4 always, and IPv6 where the kernel has it and it is not disabled. */
 export function ipFamilies(root = '/proc'): readonly IpFamily[] {
   if (!existsSync(`${root}/net/if_inet6`)) return ['IPv4']
   try {
@@ -22,15 +22,5 @@ export function ipFamilies(root = '/proc'): readonly IpFamily[] {
     return disabled === '1' ? ['IPv4'] : ['IPv4', 'IPv6']
   } catch {
     return ['IPv4', 'IPv6']
-  }
-}
-
-/** L13: tells the kernel to kill others first. Returns why that failed, which is not fatal. */
-export function setOomScore(score: number, root = '/proc'): string | undefined {
-  try {
-    writeFileSync(`${root}/self/oom_score_adj`, String(score))
-    return undefined
-  } catch (error) {
-    return messageOf(error)
   }
 }

@@ -1,10 +1,12 @@
+import { writeFileSync } from 'node:fs'
 import { applyConntrackSettings } from '../kernel/conntrack-settings.js'
+import { messageOf } from '../errors.js'
+import { modeLoaders } from '../modes/registry.js'
 import { Sysctls } from '../kernel/sysctl.js'
-import { setOomScore } from './node-facts.js'
 import type { Config } from '../config/config.js'
-import type { Log } from '../modes/mode.js'
+import type { Log, ModeDefinition } from '../modes/mode.js'
 
-/** Prepares the kernel: connection table, time-outs, OOM score. No failure is fatal (pains 24). */
+/** Sets the OOM score, the connection table and its time-outs. No failure is fatal (pains 24). */
 export function applyNodeSettings(config: Config, log: Log, sysctls = new Sysctls()): void {
   const oomFailure = setOomScore(config.oomScoreAdj)
   if (oomFailure !== undefined) log.debug({ error: oomFailure }, 'OOM score not set')
@@ -28,7 +30,32 @@ export function applyNodeSettings(config: Config, log: Log, sysctls = new Sysctl
   }
 }
 
-/** Rounded up: half a second must not become "leave it alone". */
+/**
+ * Does what needs full privileges, once and before the daemon, which can then run with fewer (L14).
+ * A failure is only logged: the daemon finds out what it can do without it.
+ */
+export async function prepareNode(config: Config, log: Log): Promise<void> {
+  applyNodeSettings(config, log)
+  if (config.mode === '' || config.mode === 'auto') return
+  try {
+    const definition: ModeDefinition = await modeLoaders[config.mode]()
+    await definition.prepare?.(config, { log })
+  } catch (error) {
+    log.warn({ mode: config.mode, error: messageOf(error) }, 'this mode could not be prepared')
+  }
+}
+
+/** L13: makes the kernel kill other processes first. Returns why that failed; it is not fatal. */
+export function setOomScore(score: number, root = '/proc'): string | undefined {
+  try {
+    writeFileSync(`${root}/self/oom_score_adj`, String(score))
+    return undefined
+  } catch (error) {
+    return messageOf(error)
+  }
+}
+
+/** Rounds up: half a second must not become 0, which leaves the setting alone. */
 function seconds(ms: number): number {
   return Math.ceil(ms / 1000)
 }

@@ -1,7 +1,7 @@
 import { printable } from '../state/printable.js'
 import type { Difference } from '../modes/difference.js'
 import type { IpFamily } from '../state/ip.js'
-import type { ModeName } from '../modes/mode.js'
+import type { ModeName } from '../modes/registry.js'
 
 /** What one family of the kernel holds against what it should. */
 export interface FamilyDifferences {

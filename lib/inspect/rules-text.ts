@@ -1,42 +1,47 @@
-import { checkBindAddress, UserspacePlanner } from '../modes/userspace/plan.js'
+import { checkBindAddress, userspacePlanner } from '../modes/userspace/plan.js'
+import { iptablesPlanner, offlineFacts } from '../modes/iptables/plan.js'
+import { iptablesSettings } from '../modes/iptables/settings.js'
 import { ipvsPlanner } from '../modes/ipvs/plan.js'
+import { ipvsSettings } from '../modes/ipvs/settings.js'
 import { nftablesPlanner } from '../modes/nftables/plan.js'
-import { offlinePlanner } from '../modes/iptables/plan.js'
+import { nftablesSettings } from '../modes/nftables/settings.js'
 import { renderPlan as ipvsText } from '../modes/ipvs/render.js'
 import { renderPlan as iptablesText } from '../modes/iptables/render.js'
 import { renderPlan as nftablesText } from '../modes/nftables/render.js'
 import { renderPlan as userspaceText } from '../modes/userspace/render.js'
+import { userspaceSettings } from '../modes/userspace/settings.js'
+import type { Config } from '../config/config.js'
 import type { DesiredState } from '../state/desired-state.js'
-import type { ModeName, ModeSettings } from '../modes/mode.js'
+import type { ExplainedMode } from './explain/explain.js'
 
 /**
  * What a mode would put on a node, as text for people. It uses the pure half of the modes only:
  * their definitions load what speaks to a kernel.
  */
 export function rulesText(
-  mode: ModeName,
-  settings: ModeSettings,
+  mode: ExplainedMode,
+  config: Config,
   states: readonly DesiredState[],
 ): string {
   return states
-    .map(
-      (state) => (states.length > 1 ? `# ${state.family}\n` : '') + textOf(mode, settings, state),
-    )
+    .map((state) => (states.length > 1 ? `# ${state.family}\n` : '') + textOf(mode, config, state))
     .join('\n')
 }
 
-function textOf(mode: ModeName, settings: ModeSettings, state: DesiredState): string {
+function textOf(mode: ExplainedMode, config: Config, state: DesiredState): string {
   switch (mode) {
-    case 'iptables':
-      return iptablesText(offlinePlanner(settings).plan(state))
+    case 'iptables': {
+      const settings = { ...iptablesSettings(config), ...offlineFacts }
+      return iptablesText(iptablesPlanner(settings)(state))
+    }
     case 'nftables':
-      return nftablesText(nftablesPlanner(settings)(state))
+      return nftablesText(nftablesPlanner(nftablesSettings(config))(state))
     case 'ipvs':
-      return ipvsText(ipvsPlanner(settings)(state))
+      return ipvsText(ipvsPlanner(ipvsSettings(config))(state))
     case 'userspace': {
-      const { portals, bindAddress } = settings.userspace
-      if (portals !== 'addresses') checkBindAddress(bindAddress)
-      return userspaceText(new UserspacePlanner(settings).plan(state), settings)
+      const settings = userspaceSettings(config)
+      if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)
+      return userspaceText(userspacePlanner(settings)(state), settings)
     }
   }
 }

@@ -1,8 +1,6 @@
 import { KernelError, messageOf } from '../errors.js'
-import { modeLoaders } from './registry.js'
-import type { Finding, Log, ModeDefinition, ModeName } from './mode.js'
-
-export type ModeLoaders = Readonly<Partial<Record<ModeName, () => Promise<ModeDefinition>>>>
+import { modeLoaders, type ModeLoaders, type ModeName } from './registry.js'
+import type { Finding, Log, ModeDefinition } from './mode.js'
 
 export interface ModeRequest {
   /** Empty means iptables, as upstream; `auto` the best that works. */
@@ -11,6 +9,7 @@ export interface ModeRequest {
 }
 
 export interface ChosenMode {
+  readonly mode: ModeName
   readonly definition: ModeDefinition
   readonly findings: readonly Finding[]
   /** Modes that were wanted before and cannot run here, with what they miss. */
@@ -36,9 +35,9 @@ export async function chooseMode(
     const load = loaders[mode]
     if (!load) continue
     const definition = await load()
-    const findings = await probe(definition, log)
+    const findings = await probe(mode, definition, log)
     const missing = findings.filter(({ ok, required }) => required && !ok)
-    if (missing.length === 0) return { definition, findings, passedOver }
+    if (missing.length === 0) return { mode, definition, findings, passedOver }
     passedOver.push({ mode, missing })
   }
   const reasons = passedOver.map(({ mode, missing }) => `${mode}: ${describe(missing)}`)
@@ -60,11 +59,15 @@ function candidates({ mode, fallback }: ModeRequest): readonly ModeName[] {
 }
 
 /** A probe that throws has found out that the mode does not run. */
-async function probe(definition: ModeDefinition, log: Log): Promise<readonly Finding[]> {
+async function probe(
+  mode: ModeName,
+  definition: ModeDefinition,
+  log: Log,
+): Promise<readonly Finding[]> {
   try {
     return await definition.probe({ log })
   } catch (error) {
-    const what = `probe of ${definition.name} mode`
+    const what = `probe of ${mode} mode`
     return [
       { what, ok: false, required: true, seen: messageOf(error), fix: 'see kube-proxy check' },
     ]

@@ -1,23 +1,28 @@
-import type { Mode, ModeDefinition, ModeSettings } from './mode.js'
+import type { Config } from '../config/config.js'
+import { forgetAll, knownByFamily } from './known.js'
+import type { FamilyPlan, Mode, ModeDefinition } from './mode.js'
 
 /** Plans like the mode, and shows what it would do instead of doing it. */
 export function dryMode(
   definition: ModeDefinition,
-  settings: ModeSettings,
+  config: Config,
   print: (text: string) => void,
 ): Mode {
-  const planner = definition.planner(settings)
+  const planner = definition.planner(config)
+  const known = knownByFamily<FamilyPlan>()
   return {
-    name: definition.name,
     plan: (state) => planner.plan(state),
     render: (plan) => planner.render(plan),
     renderChanges: (plan, previous) => planner.renderChanges(plan, previous),
-    apply: (plan, previous) => {
-      const text = planner.renderChanges(plan, previous)
-      print(text)
-      const bytes = Buffer.byteLength(text)
-      return Promise.resolve({ full: previous === undefined, bytes, objects: 0, failed: [] })
-    },
+    apply: (plan) =>
+      known[plan.family].update((previous) => {
+        const text = planner.renderChanges(plan, previous)
+        print(text)
+        const bytes = Buffer.byteLength(text)
+        const result = { full: previous === undefined, bytes, objects: 0, failed: [] }
+        return Promise.resolve({ now: plan, result })
+      }),
+    forget: () => forgetAll(known),
     run: () => Promise.resolve(),
     close: () => Promise.resolve(),
   }

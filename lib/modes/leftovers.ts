@@ -1,9 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { aborted, pause } from '../async.js'
 import { messageOf } from '../errors.js'
-import { modeLoaders } from './registry.js'
-import type { ModeContext, ModeName } from './mode.js'
-import type { ModeLoaders } from './choose.js'
+import { modeLoaders, type ModeLoaders, type ModeName } from './registry.js'
+import type { ModeContext } from './mode.js'
 
 /**
  * ipvs mode has chains of the same names as iptables mode, whose cleanup would take them away; it
@@ -56,14 +55,14 @@ export async function cleanLeftovers(
   loaders: ModeLoaders = modeLoaders,
 ): Promise<boolean> {
   let isClean = true
-  for (const load of Object.values(loaders)) {
+  for (const [mode, load] of Object.entries(loaders)) {
+    if (mode === current || mode === sharesChainsWith[current]) continue
     const definition = await load()
-    if (definition.name === current || definition.name === sharesChainsWith[current]) continue
     try {
       await definition.cleanup(context)
     } catch (error) {
       isClean = false
-      const fields = { mode: definition.name, error: messageOf(error) }
+      const fields = { mode, error: messageOf(error) }
       context.log.warn(fields, 'what an earlier run in this mode left could not be removed yet')
     }
   }

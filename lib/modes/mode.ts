@@ -1,8 +1,7 @@
+import type { Config } from '../config/config.js'
 import type { Difference } from './difference.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { IpFamily } from '../state/ip.js'
-
-export type ModeName = 'userspace' | 'iptables' | 'ipvs' | 'nftables'
 
 /** One thing a mode needs, and whether this node has it. What `kube-proxy check` prints. */
 export interface Finding {
@@ -17,29 +16,42 @@ export interface Finding {
   readonly fix: string
 }
 
-/** A way to program the node, before it is chosen. The registry holds one per mode. */
+/** A way to program the node, before it is chosen. The registry names it. */
 export interface ModeDefinition {
-  readonly name: ModeName
   /** One line for `--help`, `check` and the README. */
   readonly summary: string
   /** Looks at the kernel without changing it for good. */
   probe(context: ProbeContext): Promise<readonly Finding[]>
+  /** Reads how often to sync. */
+  syncPeriods(config: Config): SyncPeriods
   /** A planner that needs no kernel and no rights: what `render` uses. */
-  planner(settings: ModeSettings): Planner
+  planner(config: Config): Planner
   /** Does what needs rights that the daemon can do without afterwards: modules, sysctls (L14). */
-  prepare?(settings: ModeSettings, context: ProbeContext): Promise<void>
+  prepare?(config: Config, context: ProbeContext): Promise<void>
   /** A mode ready to apply plans. Throws KernelError when a required finding fails. */
-  create(settings: ModeSettings, context: ModeContext): Promise<Mode>
-  /** What is left to the machine (`auto`), as the proxy that runs here has decided it. */
-  settle?(settings: ModeSettings, family: IpFamily): Promise<ModeSettings>
+  create(config: Config, families: readonly IpFamily[], context: ModeContext): Promise<Mode>
+  /** Decides what is left to the machine (`auto`), as the proxy that runs here has decided it. */
+  settle?(config: Config, family: IpFamily): Promise<Config>
   /** Compares what the kernel holds with what it should hold for a state. Changes nothing. */
-  differences(state: DesiredState, settings: ModeSettings): Promise<readonly Difference[]>
+  differences(state: DesiredState, config: Config): Promise<readonly Difference[]>
   /** Removes everything this mode ever installs, from any earlier run; `not found` is fine. */
   cleanup(context: ModeContext): Promise<void>
 }
 
-/** The pure half of a mode. A plan belongs to one family: that of the state it was made from. */
-export interface Planner<Plan = unknown> {
+export interface SyncPeriods {
+  /** Least time between two syncs. */
+  readonly minMs: number
+  /** Retry after a failure; in ipvs mode also the longest time between two syncs (R04). */
+  readonly syncMs: number
+}
+
+/** A plan belongs to one family: that of the state it was made from. */
+export interface FamilyPlan {
+  readonly family: IpFamily
+}
+
+/** The pure half of a mode. */
+export interface Planner<Plan extends FamilyPlan = FamilyPlan> {
   /** Pure. Unchanged services must keep their part of the plan by reference. */
   plan(state: DesiredState): Plan
   /** The whole plan as text for people. */
@@ -48,17 +60,18 @@ export interface Planner<Plan = unknown> {
   renderChanges(plan: Plan, previous: Plan | undefined): string
 }
 
-export interface Mode<Plan = unknown> extends Planner<Plan> {
-  readonly name: ModeName
+export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan> {
   /** It deletes stale UDP flows itself, as they lead to sockets that only it knows. */
   readonly cleansFlows?: true
   /**
-   * Makes the kernel match the plan. `previous` is the plan applied last, or undefined when the
-   * kernel's content is not known: after start, after a failure, or when somebody else touched
-   * it; then everything is written. May be called twice with the same plan. Adds before it
-   * removes. Throws KernelError when nothing or only a part could be applied.
+   * Makes the kernel match the plan. The mode keeps what it applied last and writes the difference;
+   * it writes everything when the kernel's content is not known: at the start, after a failure and
+   * after `forget`. May be called twice with the same plan. Adds before it removes. Throws
+   * KernelError when nothing or only a part could be applied.
    */
-  apply(plan: Plan, previous: Plan | undefined): Promise<Applied>
+  apply(plan: Plan): Promise<Applied>
+  /** Somebody else changed the kernel: what was applied, or is being applied, is not known to be there. */
+  forget(): void
   /**
    * Lives until the signal: watches for foreign changes and calls `context.resync` when the
    * kernel no longer holds what was applied.
@@ -89,42 +102,6 @@ export interface ServiceFailure {
   readonly event?: string
 }
 
-/** What of the configuration modes read. The same value for every mode; a mode reads its part. */
-export interface ModeSettings {
-  readonly families: readonly IpFamily[]
-  readonly masqueradeBit: number
-  readonly masqueradeAll: boolean
-  readonly localhostNodePorts: boolean
-  readonly syncPeriodMs: number
-  readonly conntrackTcpBeLiberal: boolean
-  readonly ipvs: {
-    readonly scheduler: string
-    readonly excludeCidrs: readonly string[]
-    readonly strictArp: boolean
-    readonly tcpTimeoutMs: number
-    readonly tcpFinTimeoutMs: number
-    readonly udpTimeoutMs: number
-    readonly gracePeriodMs: number
-  }
-  readonly userspace: {
-    readonly bindAddress: string
-    /** Inclusive; undefined lets the kernel pick (US31). */
-    readonly portRange: { readonly from: number; readonly to: number } | undefined
-    readonly udpIdleTimeoutMs: number
-    readonly datapath: 'net' | 'splice' | 'auto'
-    /** 0: as many as there are cores. */
-    readonly workers: number
-    /** `auto`: iptables where it works. */
-    readonly portals: 'auto' | 'iptables' | 'addresses'
-    readonly drainTimeoutMs: number
-    readonly passiveHealth: boolean
-    /** The level of a line for each connection; undefined: none. */
-    readonly accessLog: 'debug' | 'info' | 'warn' | undefined
-    readonly takeover: boolean
-    readonly takeoverFolder: string
-  }
-}
-
 export interface ProbeContext {
   readonly log: Log
 }
@@ -148,7 +125,7 @@ export interface Log {
 
 /**
  * Where modes put numbers; the daemon connects it to Prometheus metrics. Names and labels are
- * those of observe/metric-table.ts, without `kubeproxy_`; others are lost.
+ * those of observe/metrics.ts, without `kubeproxy_`; others are lost.
  */
 export interface Meter {
   count(name: string, labels: Readonly<Record<string, string>>, by?: number): void

@@ -6,10 +6,10 @@ const introduction = `# Metrics
 
 <!-- Written by \`npm run docs\` from lib/observe/metrics-*.ts; change it there. -->
 
-On \`--metrics-bind-address\` (127.0.0.1:10249): \`/metrics\` in the text format of Prometheus,
-\`/metrics/slis\` with the health checks. What kube-proxy 1.36 has too has the same name, type,
-labels and buckets, so that dashboards and alerts keep working. A metric that belongs to some modes
-only is missing in the others.
+The server at \`--metrics-bind-address\` (127.0.0.1:10249) answers \`/metrics\` in the text format of
+Prometheus, and \`/metrics/slis\` with the health checks. Metrics that kube-proxy 1.36 also has keep
+their name, type, labels and buckets, so that dashboards and alerts keep working. A metric of some
+modes is missing in the other modes.
 `
 
 /** docs/metrics.md. */
@@ -18,11 +18,11 @@ export function metricsMarkdown(): string {
     introduction,
     '\n## As in kube-proxy\n',
     table([...commonMetrics, ...kernelModeMetrics]),
-    '\n## Only here\n\n`service` is `namespace/name:port`, `endpoint` is `address:port`.\nOf a metric with 10,000 such series, further ones are summed under `other`.\n',
+    '\n## Only here\n\n`service` is `namespace/name:port`, `endpoint` is `address:port`.\nA metric has at most 10,000 such series. Further ones are summed under `other`.\n',
     table(ownMetrics),
     '\n## As in every Kubernetes component\n',
     table(componentMetrics),
-    '\nAnd of the process itself: `process_*` and `nodejs_*` (kube-proxy has `go_*` instead).\n',
+    '\nThe metrics of the process itself are `process_*` and `nodejs_*` (kube-proxy has `go_*` instead).\n',
   ].join('')
 }
 

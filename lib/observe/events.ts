@@ -1,6 +1,8 @@
+import { randomBytes } from 'node:crypto'
+import { messageOf } from '../errors.js'
 import type { Log } from '../modes/mode.js'
 
-/** What an Event is about. */
+/** The object that an Event regards. */
 export interface EventTarget {
   readonly kind: 'Node' | 'Service' | 'EndpointSlice' | 'ServiceCIDR'
   /** Empty for a Node. */
@@ -18,16 +20,111 @@ export interface ProxyEvent {
   readonly regarding: EventTarget
 }
 
-/** Tells the operator through the objects concerned. Never fails, never waits. */
+/** Records Events on objects. Never fails, never waits. */
 export interface EventRecorder {
   record(event: ProxyEvent): void
 }
 
-/** Where there is no API server. Whoever records an event has logged the matter as well. */
+/** Logs Events where there is no API server; what happened is also logged elsewhere. */
 export function logEvents(log: Log): EventRecorder {
   return {
     record: ({ type, reason, action, note, regarding: { kind, namespace, name } }) => {
       log.debug({ type, reason, action, kind, namespace, name }, `event: ${note}`)
+    },
+  }
+}
+
+export interface ApiEventsOptions {
+  /** Creates an object; rejects when that fails. */
+  readonly post: (path: string, body: object) => Promise<void>
+  readonly nodeName: string
+  readonly log: Log
+  readonly now?: () => number
+  /** How many Events may be sent at once, and how many more each minute. */
+  readonly burst?: number
+  readonly perMinute?: number
+}
+
+const apiVersions: Readonly<Record<EventTarget['kind'], string>> = {
+  Node: 'v1',
+  Service: 'v1',
+  EndpointSlice: 'discovery.k8s.io/v1',
+  ServiceCIDR: 'networking.k8s.io/v1',
+}
+
+/** The API refuses a longer note. */
+const longestNote = 1024
+
+/**
+ * Writes events.k8s.io/v1 Events (EV06). Each is sent once. Beyond the rate they are only logged, so
+ * that they do not add to the load of a cluster in trouble.
+ */
+export function apiEvents(options: ApiEventsOptions): EventRecorder {
+  const { log, nodeName, post, now = Date.now, burst = 25, perMinute = 12 } = options
+  let tokens = burst
+  let refilledAt = now()
+  /** One at a time, so that a burst of Events opens one connection. */
+  let last = Promise.resolve()
+  let waiting = 0
+  const allows = () => {
+    const time = now()
+    tokens = Math.min(burst, tokens + ((time - refilledAt) / 60_000) * perMinute)
+    refilledAt = time
+    if (tokens < 1 || waiting >= burst) return false
+    tokens--
+    return true
+  }
+  return {
+    record(event) {
+      const { namespace, name } = event.regarding
+      if (!allows()) {
+        log.debug({ event: event.reason, namespace, name }, 'too many events, this one is not sent')
+        return
+      }
+      const body = bodyOf(event, nodeName, new Date(now()))
+      // The namespace of a malformed object may be half a character, which cannot be encoded as it is.
+      const inPath = encodeURIComponent(Buffer.from(body.metadata.namespace).toString())
+      const path = `/apis/events.k8s.io/v1/namespaces/${inPath}/events`
+      waiting++
+      last = last
+        .then(() => post(path, body))
+        .catch((error: unknown) => {
+          const fields = { event: event.reason, namespace, name, error: messageOf(error) }
+          log.debug(fields, 'Event not sent')
+        })
+        .finally(() => {
+          waiting--
+        })
+    },
+  }
+}
+
+function bodyOf(event: ProxyEvent, nodeName: string, time: Date) {
+  const { kind, namespace, name } = event.regarding
+  return {
+    apiVersion: 'events.k8s.io/v1',
+    kind: 'Event',
+    metadata: {
+      // Unique, and with the name of the object, because kubectl shows this name in its list.
+      name: `${name.slice(0, 200)}.${randomBytes(8).toString('hex')}`,
+      // The Event of an object without a namespace is in the default namespace.
+      namespace: namespace === '' ? 'default' : namespace,
+    },
+    // The API requires microseconds.
+    eventTime: time.toISOString().replace('Z', '000Z'),
+    reportingController: 'kube-proxy',
+    reportingInstance: `kube-proxy-${nodeName}`.slice(0, 128),
+    action: event.action,
+    reason: event.reason,
+    type: event.type,
+    note: event.note.length > longestNote ? `${event.note.slice(0, longestNote - 1)}…` : event.note,
+    // The uid of a Node is its name here, as in Events of kubelet; kubectl looks for that.
+    regarding: {
+      apiVersion: apiVersions[kind],
+      kind,
+      name,
+      ...(namespace === '' ? {} : { namespace }),
+      ...(kind === 'Node' ? { uid: name } : {}),
     },
   }
 }

@@ -2,24 +2,24 @@ import type { IpFamily } from '../state/ip.js'
 
 export interface HealthOptions {
   readonly families: readonly IpFamily[]
-  /** An update that waits longer than this means the proxy is stuck: 2 x syncPeriod (H03). */
+  /** When an update waits longer than this, the proxy is unhealthy: 2 x syncPeriod (H03). */
   readonly timeoutMs: number
-  /** Without a cluster there is no Node whose state could matter. */
+  /** Whether there is a cluster, and so a Node object. */
   readonly expectsNode: boolean
   /** Milliseconds since 1970. */
   readonly now: () => number
 }
 
-/** What matters about this node's object (H04). */
+/** The part of the object of this node that counts for health (H04). */
 export interface NodeState {
   readonly isBeingDeleted: boolean
   readonly isTaintedForDeletion: boolean
 }
 
 interface FamilyHealth {
-  /** When the last good sync ended; undefined before the first. */
+  /** When the last successful sync ended; undefined before the first. */
   readonly updatedAt: number | undefined
-  /** Since when an update waits; undefined when none does. */
+  /** When the oldest waiting update came; undefined when none waits. */
   readonly pendingSince: number | undefined
 }
 
@@ -28,7 +28,7 @@ export interface HealthBody {
   readonly lastUpdated: string
   readonly currentTime: string
   readonly healthy: boolean
-  /** Only of /healthz. */
+  /** Only in /healthz. */
   readonly nodeEligible?: boolean
   readonly status: Readonly<
     Partial<Record<IpFamily, { readonly lastUpdated: string; readonly healthy: boolean }>>
@@ -40,7 +40,7 @@ export interface HealthAnswer {
   readonly body: HealthBody
 }
 
-/** Whether this proxy keeps up (H01-H06), as a state machine without servers and timers. */
+/** Whether this proxy writes updates in time (H01-H06). It has no servers and no timers. */
 export class Health {
   readonly #options: HealthOptions
   readonly #families = new Map<IpFamily, FamilyHealth>()
@@ -53,7 +53,7 @@ export class Health {
     }
   }
 
-  /** Something changed that has to be written; all families count from the oldest such moment. */
+  /** An update waits to be written. Each family counts from its oldest waiting update. */
   queued(): void {
     const now = this.#options.now()
     for (const [family, state] of this.#families) {
@@ -61,7 +61,7 @@ export class Health {
     }
   }
 
-  /** A sync of this family went well. */
+  /** A sync of this family succeeded. */
   synced(family: IpFamily): void {
     this.#families.set(family, { updatedAt: this.#options.now(), pendingSince: undefined })
   }
@@ -70,9 +70,9 @@ export class Health {
     this.#node = node
   }
 
-  /** Whether every family keeps up. A family that never synced is not judged (H03). */
+  /** Whether every family is in time. A family that was never synced counts as healthy (H03). */
   get isHealthy(): boolean {
-    return [...this.#families.values()].every((state) => this.#keepsUp(state))
+    return [...this.#families.values()].every((state) => this.#isInTime(state))
   }
 
   /** Whether every family was synced at least once. */
@@ -80,7 +80,7 @@ export class Health {
     return [...this.#families.values()].every(({ updatedAt }) => updatedAt !== undefined)
   }
 
-  /** For load balancers: also whether new traffic should come to this node at all (H04). */
+  /** For load balancers. It also tells whether this node should get new traffic (H04). */
   healthz(): HealthAnswer {
     const { expectsNode } = this.#options
     const node = this.#node
@@ -88,17 +88,17 @@ export class Health {
     return this.#answer(this.isHealthy && nodeEligible, { nodeEligible })
   }
 
-  /** For livenessProbes: a node that is about to go is no reason to restart (H05). */
+  /** For livenessProbes. A node that is being deleted is no reason for a restart (H05). */
   livez(): HealthAnswer {
     return this.#answer(this.isHealthy, {})
   }
 
-  /** Not before the first complete sync; kube-proxy has no such answer. */
+  /** Ready from the first complete sync on. kube-proxy has no such answer. */
   readyz(): HealthAnswer {
     return this.#answer(this.isHealthy && this.isReady, {})
   }
 
-  #keepsUp({ updatedAt, pendingSince }: FamilyHealth): boolean {
+  #isInTime({ updatedAt, pendingSince }: FamilyHealth): boolean {
     if (updatedAt === undefined || pendingSince === undefined) return true
     return this.#options.now() - pendingSince < this.#options.timeoutMs
   }
@@ -108,11 +108,11 @@ export class Health {
     const status: Partial<Record<IpFamily, { lastUpdated: string; healthy: boolean }>> = {}
     let oldest = now
     for (const [family, state] of this.#families) {
-      const healthy = this.#keepsUp(state)
+      const healthy = this.#isInTime(state)
       if (!healthy) oldest = Math.min(oldest, state.updatedAt ?? 0)
       status[family] = { lastUpdated: timeText(state.updatedAt), healthy }
     }
-    // Old load balancers read lastUpdated only: it is the current time while all is well (H02).
+    // Old load balancers read only lastUpdated. It is the current time while all is healthy (H02).
     const body = {
       lastUpdated: timeText(oldest),
       currentTime: timeText(now),
@@ -124,7 +124,7 @@ export class Health {
   }
 }
 
-/** Go's zero time stands for never. */
+/** Go's zero time means never. */
 function timeText(ms: number | undefined): string {
   return ms === undefined ? '0001-01-01T00:00:00Z' : new Date(ms).toISOString()
 }

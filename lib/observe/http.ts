@@ -5,7 +5,7 @@ export interface HttpRequest {
   readonly method: string
   /** Without the query. */
   readonly path: string
-  /** Of a PUT; cut after some kilobytes. */
+  /** The body of a PUT; empty for other methods. */
   readonly body: string
 }
 
@@ -22,18 +22,18 @@ export interface HttpServerOptions {
   readonly host: string
   readonly port: number
   readonly handler: HttpHandler
-  /** Without it a port that cannot be opened is tried again for ever (L22). */
+  /** Whether to throw when the port cannot be opened. Otherwise it is tried again (L22). */
   readonly failHard: boolean
   readonly retryMs: number
   /** The port could not be opened. */
   readonly failed: (message: string) => void
-  /** The port is open; it is another one than asked for where 0 was asked for. */
+  /** The port is open. It is the real port where `port` is 0. */
   readonly listening?: (port: number) => void
   /** Resolves after `ms`, or at once when the signal comes; never rejects. */
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
 }
 
-/** Serves until the signal, and opens the port again when it cannot be had at first. */
+/** Serves until the signal. When the port cannot be opened, it tries again. */
 export async function runHttpServer(
   options: HttpServerOptions,
   signal: AbortSignal,
@@ -59,7 +59,7 @@ export async function runHttpServer(
 const maxBodyBytes = 4096
 const idleMs = 10_000
 
-/** A server that listens. Rejects when the port cannot be opened. */
+/** Opens a server. Rejects when the port cannot be opened. */
 export function listen(options: {
   readonly host: string
   readonly port: number

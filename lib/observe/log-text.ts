@@ -1,6 +1,6 @@
 import { printable } from '../state/printable.js'
 
-/** Log lines for people. */
+/** Log lines as text. */
 
 const colours: Readonly<Record<string, string>> = {
   debug: '\u001b[90m',
@@ -11,8 +11,8 @@ const colours: Readonly<Record<string, string>> = {
 }
 
 /**
- * One line of pino's JSON as text: time, level, message, fields as `key=value`. Whatever a
- * hostile name holds is quoted: one event is one line, and no escape sequence reaches a terminal.
+ * One line of pino's JSON as text: time, level, message, fields as `key=value`. Hostile characters
+ * are escaped, so an entry is always one line, and no escape sequence reaches a terminal.
  */
 export function formatLine(json: string, isTerminal: boolean): string {
   const { level, time, msg, ...fields } = JSON.parse(json) as Record<string, unknown>

@@ -2,7 +2,7 @@ import { pino } from 'pino'
 import type { Log } from '../modes/mode.js'
 import { formatLine } from './log-text.js'
 
-/** What everything in the house writes to; the level can be changed while running. */
+/** The log of the program. Its level can change while it runs. */
 export interface Logger extends Log {
   /** As `-v`: 0 events and syncs, 4 details, 6 everything. */
   setVerbosity(verbosity: number): void
@@ -11,12 +11,12 @@ export interface Logger extends Log {
 export interface LoggerOptions {
   readonly format: 'text' | 'json'
   readonly verbosity: number
-  /** Colours, and the time of day without the date. */
+  /** Whether to write colours, and the time without the date. */
   readonly isTerminal: boolean
   readonly write: (line: string) => void
 }
 
-/** Lines of JSON for machines, or of text for people; both with the same fields. */
+/** Writes lines of JSON or of text, both with the same fields. */
 export function createLogger(options: LoggerOptions): Logger {
   const { format, isTerminal, write } = options
   const logger = pino(
@@ -39,7 +39,7 @@ export function createLogger(options: LoggerOptions): Logger {
   }
 }
 
-/** Upstream's -v 2 is what everybody runs and must not flood; details start at 4 (EV07). */
+/** Details start at 4, because most clusters run kube-proxy with -v 2 (EV07). */
 export function levelOf(verbosity: number): 'info' | 'debug' | 'trace' {
   if (verbosity < 4) return 'info'
   return verbosity < 6 ? 'debug' : 'trace'

@@ -1,8 +1,8 @@
-import type { ModeName } from '../modes/mode.js'
+import type { ModeName } from '../modes/registry.js'
 
-/** One metric, as /metrics, docs/metrics.md and whoever counts see it. */
+/** One metric: its name, its labels and its documentation. */
 export interface MetricSpec {
-  /** Without the prefix `kubeproxy_`, unless `bare`. This is the name that a Meter takes. */
+  /** The name that a Meter takes. On /metrics it has the prefix `kubeproxy_`, unless `bare`. */
   readonly name: string
   readonly type: 'counter' | 'gauge' | 'histogram'
   readonly labels: readonly string[]
@@ -10,7 +10,7 @@ export interface MetricSpec {
   /** Modes that have it; undefined: all. */
   readonly modes?: readonly ModeName[]
   readonly buckets?: readonly number[]
-  /** The name stands as it is, without prefix. */
+  /** Whether the name on /metrics has no prefix. */
   readonly bare?: boolean
 }
 

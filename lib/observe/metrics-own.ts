@@ -4,18 +4,18 @@ const family = ['ip_family']
 const service = ['service', 'protocol']
 const endpoint = ['service', 'protocol', 'endpoint']
 
-/** Modes that know what they carried: by their own sockets, or from the kernel's counters. */
-const carriers = ['userspace', 'ipvs'] as const
+/** Modes that count traffic: with their own sockets, or with the counters of the kernel. */
+const countingModes = ['userspace', 'ipvs'] as const
 
 const dialBuckets = [0.0005, 0.002, 0.01, 0.05, 0.25, 1, 5]
 
-/** Ours: what an operator asks for and kube-proxy does not tell. `service` is `namespace/name:port`. */
+/** Metrics that kube-proxy does not have. `service` is `namespace/name:port`. */
 export const ownMetrics: readonly MetricSpec[] = [
   {
     name: 'mode_active',
     type: 'gauge',
     labels: ['mode', 'requested'],
-    help: 'Always 1: the mode that runs and the one that was asked for',
+    help: 'Always 1; the labels are the mode that runs and the mode that was requested',
   },
   {
     name: 'first_sync_seconds',
@@ -33,39 +33,39 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'sync_written_bytes_total',
     type: 'counter',
     labels: family,
-    help: 'Bytes or messages handed to the kernel',
+    help: 'Bytes or messages written to the kernel',
   },
   {
     name: 'services',
     type: 'gauge',
     labels: family,
-    help: 'Service ports in force',
+    help: 'Service ports that are served',
   },
   {
     name: 'malformed_objects_total',
     type: 'counter',
     labels: ['kind'],
-    help: 'Objects that were skipped because they make no sense',
+    help: 'Objects that were skipped because they are malformed',
   },
   {
     name: 'service_connections_total',
     type: 'counter',
     labels: endpoint,
-    modes: carriers,
+    modes: countingModes,
     help: 'Connections, or UDP clients, that reached the endpoint',
   },
   {
     name: 'service_active_connections',
     type: 'gauge',
     labels: service,
-    modes: carriers,
+    modes: countingModes,
     help: 'Connections, or UDP clients, open now',
   },
   {
     name: 'service_bytes_total',
     type: 'counter',
     labels: [...endpoint, 'direction'],
-    modes: carriers,
+    modes: countingModes,
     help: 'Bytes carried; direction is to_endpoint or to_client',
   },
   {
@@ -80,7 +80,7 @@ export const ownMetrics: readonly MetricSpec[] = [
     type: 'counter',
     labels: endpoint,
     modes: ['userspace'],
-    help: 'Attempts to reach the endpoint that failed',
+    help: 'Failed attempts to connect to the endpoint',
   },
   {
     name: 'service_dial_duration_seconds',
@@ -88,14 +88,14 @@ export const ownMetrics: readonly MetricSpec[] = [
     labels: endpoint,
     modes: ['userspace'],
     buckets: dialBuckets,
-    help: 'Time to reach the endpoint; a sample',
+    help: 'Time to connect to the endpoint; only a sample of the connections',
   },
   {
     name: 'service_refused_connections_total',
     type: 'counter',
     labels: service,
     modes: ['userspace'],
-    help: 'Connections closed without having reached an endpoint',
+    help: 'Connections that were closed because no endpoint could be reached',
   },
   {
     name: 'userspace_listeners',
@@ -109,20 +109,20 @@ export const ownMetrics: readonly MetricSpec[] = [
     type: 'counter',
     labels: ['reason'],
     modes: ['userspace'],
-    help: 'Listeners that could not be opened, by the code of the error',
+    help: 'Listeners that could not be opened; reason is the error code',
   },
   {
     name: 'userspace_descriptors_exhausted_total',
     type: 'counter',
     labels: [],
     modes: ['userspace'],
-    help: 'Times that new connections had to wait, or datagrams were dropped, as no file descriptor was left',
+    help: 'Times that a connection waited, or a datagram was dropped, because no file descriptor was free',
   },
   {
     name: 'ipvs_draining_servers',
     type: 'gauge',
     labels: family,
     modes: ['ipvs'],
-    help: 'Removed real servers that still finish connections',
+    help: 'Removed real servers that still have connections',
   },
 ]

@@ -1,4 +1,4 @@
-import type { ModeName } from '../modes/mode.js'
+import type { ModeName } from '../modes/registry.js'
 import type { MetricSpec } from './metric-spec.js'
 
 const family = ['ip_family']
@@ -14,39 +14,39 @@ const programmingBuckets = [
   ...range(120, 300, 30),
 ]
 
-/** Of every mode, with the names, types, labels and buckets of kube-proxy 1.36 (section 15). */
+/** Metrics of every mode, with names, types, labels and buckets of kube-proxy 1.36 (section 15). */
 export const commonMetrics: readonly MetricSpec[] = [
   {
     name: 'sync_proxy_rules_duration_seconds',
     type: 'histogram',
     labels: family,
     buckets: syncBuckets,
-    help: 'Time one sync took',
+    help: 'Time that one sync took',
   },
   {
     name: 'sync_proxy_rules_last_timestamp_seconds',
     type: 'gauge',
     labels: family,
-    help: 'When a sync last succeeded, in seconds since 1970',
+    help: 'Time of the last successful sync, in seconds since 1970',
   },
   {
     name: 'sync_proxy_rules_last_queued_timestamp_seconds',
     type: 'gauge',
     labels: family,
-    help: 'When a sync was last asked for, in seconds since 1970',
+    help: 'Time of the last request for a sync, in seconds since 1970',
   },
   {
     name: 'network_programming_duration_seconds',
     type: 'histogram',
     labels: family,
     buckets: programmingBuckets,
-    help: 'Time from the change of an endpoint to its rules being in force',
+    help: 'Time from the change of an endpoint until its rules are in the kernel',
   },
   {
     name: 'sync_proxy_rules_endpoint_changes_pending',
     type: 'gauge',
     labels: [],
-    help: 'Changes of endpoints that are not in force yet',
+    help: 'Changes of endpoints that are not synced yet',
   },
   {
     name: 'sync_proxy_rules_endpoint_changes_total',
@@ -58,7 +58,7 @@ export const commonMetrics: readonly MetricSpec[] = [
     name: 'sync_proxy_rules_service_changes_pending',
     type: 'gauge',
     labels: [],
-    help: 'Changes of Services that are not in force yet',
+    help: 'Changes of Services that are not synced yet',
   },
   {
     name: 'sync_proxy_rules_service_changes_total',
@@ -90,7 +90,7 @@ const iptables: readonly ModeName[] = ['iptables']
 const rules: readonly ModeName[] = ['iptables', 'nftables']
 const tracked: readonly ModeName[] = ['iptables', 'ipvs', 'nftables']
 
-/** Of the kernel modes, as kube-proxy 1.36 has them. */
+/** Metrics of the kernel modes, as in kube-proxy 1.36. */
 export const kernelModeMetrics: readonly MetricSpec[] = [
   {
     name: 'sync_full_proxy_rules_duration_seconds',
@@ -98,7 +98,7 @@ export const kernelModeMetrics: readonly MetricSpec[] = [
     labels: family,
     buckets: syncBuckets,
     modes: rules,
-    help: 'Time one sync took that wrote everything',
+    help: 'Time that a sync took which wrote everything',
   },
   {
     name: 'sync_partial_proxy_rules_duration_seconds',
@@ -106,7 +106,7 @@ export const kernelModeMetrics: readonly MetricSpec[] = [
     labels: family,
     buckets: syncBuckets,
     modes: rules,
-    help: 'Time one sync took that wrote differences only',
+    help: 'Time that a sync took which wrote differences only',
   },
   {
     name: 'sync_proxy_rules_iptables_restore_failures_total',
@@ -127,7 +127,7 @@ export const kernelModeMetrics: readonly MetricSpec[] = [
     type: 'gauge',
     labels: ['table', ...family],
     modes: iptables,
-    help: 'Rules owned',
+    help: 'Rules of this program in the table',
   },
   {
     name: 'sync_proxy_rules_iptables_last',
@@ -141,7 +141,7 @@ export const kernelModeMetrics: readonly MetricSpec[] = [
     type: 'counter',
     labels: [],
     modes: iptables,
-    help: 'Packets dropped because conntrack cannot place them; 0 where the kernel has no nfacct',
+    help: 'Packets dropped because conntrack finds them invalid; 0 where the kernel has no nfacct',
   },
   {
     name: 'iptables_localhost_nodeports_accepted_packets_total',
@@ -162,7 +162,7 @@ export const kernelModeMetrics: readonly MetricSpec[] = [
     type: 'counter',
     labels: family,
     modes: ['nftables'],
-    help: 'Failed removals of chains nobody uses',
+    help: 'Failed removals of unused chains',
   },
   {
     name: 'conntrack_reconciler_sync_duration_seconds',
@@ -170,7 +170,7 @@ export const kernelModeMetrics: readonly MetricSpec[] = [
     labels: family,
     buckets: syncBuckets,
     modes: tracked,
-    help: 'Time one search for stale flows took',
+    help: 'Time that one search for stale flows took',
   },
   {
     name: 'conntrack_reconciler_deleted_entries_total',
@@ -181,14 +181,14 @@ export const kernelModeMetrics: readonly MetricSpec[] = [
   },
 ]
 
-/** Names that every Kubernetes component has. */
+/** Metrics of every Kubernetes component. */
 export const componentMetrics: readonly MetricSpec[] = [
   {
     name: 'kubernetes_build_info',
     type: 'gauge',
     labels: ['git_version', 'major', 'minor', 'platform', 'compiler'],
     bare: true,
-    help: 'Always 1: the version',
+    help: 'Always 1; the labels are the version',
   },
   {
     name: 'kubernetes_feature_enabled',
@@ -210,7 +210,7 @@ export const componentMetrics: readonly MetricSpec[] = [
     labels: ['verb', 'host'],
     buckets: [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60],
     bare: true,
-    help: 'Time an answer of the API server took',
+    help: 'Time until the API server answered',
   },
 ]
 

@@ -1,23 +1,33 @@
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client'
-import type { Meter, ModeName } from '../modes/mode.js'
+import type { Meter } from '../modes/mode.js'
+import type { ModeName } from '../modes/registry.js'
 import { fullName, type MetricSpec } from './metric-spec.js'
-import { metricTable } from './metric-table.js'
+import { ownMetrics } from './metrics-own.js'
+import { commonMetrics, componentMetrics, kernelModeMetrics } from './metrics-upstream.js'
 import { ServiceSeries, type Labels } from './service-series.js'
+
+/** Every metric, except those of the process itself (process_*, nodejs_*). */
+export const metricTable: readonly MetricSpec[] = [
+  ...commonMetrics,
+  ...kernelModeMetrics,
+  ...ownMetrics,
+  ...componentMetrics,
+]
 
 type Metric = Counter | Gauge | Histogram
 
 export interface MetricsOptions {
-  /** Metrics that other modes have are left out, as in kube-proxy. */
+  /** The mode that runs. Metrics of other modes are left out, as in kube-proxy. */
   readonly mode: ModeName
   /** Whether to add process_* and nodejs_*. */
   readonly process?: boolean
-  /** How many series of services one metric may have; what is beyond counts as `other`. */
+  /** How many series of services one metric may have. Further ones are summed as `other`. */
   readonly maxServiceSeries?: number
-  /** Told about a name that the table does not have; such numbers are lost. */
+  /** A name is not in the table, so its number is lost. */
   readonly onUnknown?: (name: string) => void
 }
 
-/** The numbers of /metrics. Takes them by the names of metric-table.ts, without the prefix. */
+/** The numbers of /metrics, by the names in the table above, without the prefix. */
 export class Metrics implements Meter {
   readonly #registry = new Registry()
   readonly #metrics = new Map<string, { readonly spec: MetricSpec; readonly metric: Metric }>()
@@ -29,13 +39,13 @@ export class Metrics implements Meter {
     this.#onUnknown = options.onUnknown ?? (() => undefined)
     this.#series = new ServiceSeries(options.maxServiceSeries ?? 10_000)
     for (const spec of metricTable) {
-      // Kept although no page shows it: counting must not depend on the mode.
+      // A metric of another mode exists, too, so that callers need not look at the mode.
       const shown = spec.modes?.includes(options.mode) ?? true
       const metric = this.#create(spec, shown ? [this.#registry] : [])
       this.#metrics.set(spec.name, { spec, metric })
     }
     if (options.process ?? true) {
-      // The usual 10 ms would wake an idle process a hundred times a second.
+      // The default of 10 ms would wake an idle process a hundred times a second.
       collectDefaultMetrics({ register: this.#registry, eventLoopMonitoringPrecision: 200 })
     }
   }
@@ -61,7 +71,7 @@ export class Metrics implements Meter {
     }
   }
 
-  /** For numbers that are read only when somebody wants to see them. */
+  /** Runs `work` before each page, for numbers that are read only then. */
   beforePage(work: () => Promise<void> | undefined): void {
     this.#beforePage = work
   }
@@ -78,7 +88,7 @@ export class Metrics implements Meter {
       this.#onUnknown(name)
       return undefined
     }
-    // prom-client throws on a label it does not know; a number must never stop a sync.
+    // prom-client throws on an unknown label, and a metric must never stop a sync.
     const chosen = Object.fromEntries(
       known.spec.labels.map((label) => [label, labels[label] ?? '']),
     )

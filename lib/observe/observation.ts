@@ -3,35 +3,35 @@ import type { Identity, NodeObject } from '../state/objects.js'
 import type { AnsweredRequest } from '../sources/api-client.js'
 import type { ObjectKind } from '../sources/source.js'
 import type { SyncReport } from '../sync/syncer.js'
-import type { Taken } from '../state/tracker.js'
+import type { StateUpdate } from '../state/tracker.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ServiceFailure } from '../modes/mode.js'
 import { featureGates, isEnabled } from '../config/feature-gates.js'
 import { Health } from './healthz.js'
-import { ServiceNotes, type Notified } from './service-notes.js'
+import { SystemdNotifier, type ServiceManager } from './systemd.js'
 import { runServers, type ServersOptions } from './servers.js'
 import { ServiceHealth } from './service-health.js'
 
 export interface ObservationOptions extends Omit<ServersOptions, 'health'> {
   readonly families: readonly IpFamily[]
-  /** Retry interval of the mode that runs; twice that is what an update may wait (H03). */
+  /** Retry interval of the mode. An update may wait twice as long (H03). */
   readonly syncPeriodMs: number
-  /** Whether there is a cluster, and so a Node that can be unknown or about to go (H04). */
+  /** Whether there is a cluster, and so a Node object (H04). */
   readonly expectsNode: boolean
-  /** Who started this process and wants to hear how it does. */
-  readonly serviceManager?: Notified | undefined
+  /** systemd, if it has started this process and wants to be notified. */
+  readonly serviceManager?: ServiceManager | undefined
 }
 
 const retryMs = 5000
 
-/** Everything that can be asked from outside: fed by the daemon, never asked by it. */
+/** The health answers, the metrics pages and Events. The daemon tells it what happens. */
 export class Observation {
   readonly #options: ObservationOptions
   readonly #health: Health
   readonly #services: ServiceHealth
-  readonly #notes: ServiceNotes | undefined
-  /** Complaints about service ports that were told already, by key and reason. */
-  #told = new Set<string>()
+  readonly #systemd: SystemdNotifier | undefined
+  /** The warnings that are Events already. */
+  #recorded = new Set<string>()
 
   constructor(options: ObservationOptions) {
     const { families, syncPeriodMs, expectsNode } = options
@@ -46,15 +46,18 @@ export class Observation {
     const { serviceManager, log } = options
     if (serviceManager) {
       const isHealthy = () => this.#health.isHealthy
-      this.#notes = new ServiceNotes({ manager: serviceManager, isHealthy, log, sleep: pause })
+      this.#systemd = new SystemdNotifier({ manager: serviceManager, isHealthy, log, sleep: pause })
     }
     this.#services = new ServiceHealth({
       isHealthy: () => this.#health.isHealthy,
       retryMs,
       sleep: pause,
       failed: ({ namespace, name, port }, message) => {
-        const note = `node port ${port} for the health check of this Service: ${message}`
-        options.log.warn({ namespace, service: name, port, error: message }, 'no health-check port')
+        const note = `the health-check node port ${port} cannot be opened: ${message}`
+        options.log.warn(
+          { namespace, service: name, port, error: message },
+          'health-check node port cannot be opened, will retry',
+        )
         this.#warnAbout('Service', { namespace, name }, 'FailedToStartServiceHealthcheck', note)
       },
     })
@@ -74,18 +77,18 @@ export class Observation {
     this.#health.setNode(node)
   }
 
-  /** What a sync is about to put in force; health-check ports need no sync of the mode. */
-  taken(taken: Taken): void {
-    const addresses = taken.states.flatMap(({ family, node }) =>
+  /** A sync of this update starts; health-check ports change at once, without the mode. */
+  started({ states, healthChecks }: StateUpdate): void {
+    const addresses = states.flatMap(({ family, node }) =>
       node.nodePorts.matchesAll ? [family === 'IPv4' ? '0.0.0.0' : '::'] : node.nodePorts.addresses,
     )
-    this.#services.set(taken.healthChecks, addresses)
+    this.#services.set(healthChecks, addresses)
   }
 
   synced(report: SyncReport): void {
     if (report.outcome !== 'failed') this.#health.synced(report.family)
     if (this.#health.isReady)
-      this.#notes?.ready(`Services are served in ${this.#options.mode} mode`)
+      this.#systemd?.ready(`Services are served in ${this.#options.mode} mode`)
     for (const failure of report.failed) this.#failedService(failure)
   }
 
@@ -96,12 +99,12 @@ export class Observation {
     metrics.observe('rest_client_request_duration_seconds', { verb: method, host }, seconds)
   }
 
-  /** An object was skipped because it makes no sense. */
+  /** An object was skipped because it is malformed. */
   malformed(kind: ObjectKind, identity: Identity, reason: string): void {
     if (identity.name !== '') this.#warnAbout(kind, identity, 'MalformedObject', reason)
   }
 
-  /** Opens every port there is, until the signal. Rejects only with bindAddressHardFail. */
+  /** Opens all ports until the signal. Rejects only with bindAddressHardFail. */
   async run(signal: AbortSignal): Promise<void> {
     const { events, nodeName, mode } = this.#options
     const regarding = { kind: 'Node', namespace: '', name: nodeName } as const
@@ -115,7 +118,7 @@ export class Observation {
     await Promise.all([
       runServers({ ...this.#options, health: this.#health }, signal),
       this.#services.run(signal),
-      this.#notes?.run(signal),
+      this.#systemd?.run(signal),
     ])
   }
 
@@ -127,10 +130,10 @@ export class Observation {
 
   #warnAbout(kind: ObjectKind, identity: Identity, reason: string, note: string): void {
     const id = JSON.stringify([kind, identity, reason, note])
-    if (this.#told.has(id)) return
-    // Once each is enough; forgetting all from time to time bounds the memory.
-    if (this.#told.size >= 1000) this.#told = new Set()
-    this.#told.add(id)
+    if (this.#recorded.has(id)) return
+    // Each warning is recorded once. The limit bounds the memory.
+    if (this.#recorded.size >= 1000) this.#recorded = new Set()
+    this.#recorded.add(id)
     const { events } = this.#options
     events.record({
       type: 'Warning',
@@ -142,7 +145,7 @@ export class Observation {
   }
 }
 
-/** What every Kubernetes component says of itself. */
+/** The metrics that every Kubernetes component has about itself. */
 function describeBuild({ metrics, version, config }: ObservationOptions): void {
   const [, major = '', minor = ''] = / v(\d+)\.(\d+)\)?$/.exec(version) ?? []
   metrics.gauge(

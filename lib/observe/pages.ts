@@ -1,9 +1,9 @@
+import { Counter, Gauge, Registry } from 'prom-client'
 import type { Meter } from '../modes/mode.js'
 import { json, text, type HttpHandler, type HttpReply, type HttpRequest } from './http.js'
 import type { Health, HealthAnswer } from './healthz.js'
-import type { Slis } from './slis.js'
 
-/** What the health server answers (H01-H06). Details go to whoever may reach the port: few. */
+/** The answers of the health server (H01-H06). They hold few details, as the port is public. */
 export function healthPages(health: Health, meter: Meter, slis: Slis): HttpHandler {
   const answers: Readonly<Record<string, () => HealthAnswer>> = {
     '/healthz': () => health.healthz(),
@@ -16,7 +16,7 @@ export function healthPages(health: Health, meter: Meter, slis: Slis): HttpHandl
     if (method !== 'GET' && method !== 'HEAD') return notAllowed('GET')
     const { code, body } = page()
     const type = path.slice(1)
-    // kube-proxy has no readyz, and so no number for it (H06).
+    // kube-proxy has no readyz, so there is no metric for it (H06).
     if (type !== 'readyz') meter.count(`proxy_${type}_total`, { code: String(code) })
     slis.record(type, code === 200)
     return json(body, code)
@@ -30,14 +30,14 @@ export interface MetricsPages {
   readonly slis: () => Promise<{ readonly type: string; readonly body: string }>
   /** The whole configuration, and where its values came from. */
   readonly configz: () => unknown
-  /** The flags in force; undefined unless the gate ComponentFlagz is on (H09). */
+  /** The values of all flags; undefined unless the gate ComponentFlagz is on (H09). */
   readonly flagz: (() => string) | undefined
   readonly statusz: (() => string) | undefined
   /** With enableProfiling: sets the verbosity of the log (H08). */
   readonly setVerbosity: ((verbosity: number) => void) | undefined
 }
 
-/** What the metrics server answers (H07-H09). */
+/** The answers of the metrics server (H07-H09). */
 export function metricsPages(pages: MetricsPages): HttpHandler {
   const { flagz, statusz, setVerbosity } = pages
   const routes: Record<string, () => HttpReply | Promise<HttpReply>> = {
@@ -64,7 +64,7 @@ function changeVerbosity(
   setVerbosity: (verbosity: number) => void,
 ): HttpReply {
   if (method !== 'PUT') return notAllowed('PUT')
-  if (!/^\d{1,3}$/.test(body.trim())) return text('write a number, such as 4\n', 400)
+  if (!/^\d{1,3}$/.test(body.trim())) return text('the body must be a number, such as 4\n', 400)
   setVerbosity(Number(body))
   return text(`successfully set verbosity to ${Number(body)}\n`)
 }
@@ -73,4 +73,37 @@ const notFound = text('404 page not found\n', 404)
 
 function notAllowed(allow: string): HttpReply {
   return { ...text('405 method not allowed\n', 405), headers: { Allow: allow } }
+}
+
+/** The page /metrics/slis, which every Kubernetes component has: results of health checks. */
+export class Slis {
+  readonly #registry = new Registry()
+  readonly #state: Gauge
+  readonly #total: Counter
+
+  constructor() {
+    const registers = [this.#registry]
+    this.#state = new Gauge({
+      name: 'kubernetes_healthcheck',
+      help: '1 if the last check succeeded, else 0',
+      labelNames: ['name', 'type'],
+      registers,
+    })
+    this.#total = new Counter({
+      name: 'kubernetes_healthchecks_total',
+      help: 'Checks by result',
+      labelNames: ['name', 'type', 'status'],
+      registers,
+    })
+  }
+
+  /** Counts a check of type `healthz`, `livez` or `readyz`. */
+  record(type: string, isGood: boolean): void {
+    this.#state.set({ name: 'sync', type }, isGood ? 1 : 0)
+    this.#total.inc({ name: 'sync', type, status: isGood ? 'success' : 'error' })
+  }
+
+  async page(): Promise<{ readonly type: string; readonly body: string }> {
+    return { type: this.#registry.contentType, body: await this.#registry.metrics() }
+  }
 }

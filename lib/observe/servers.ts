@@ -10,8 +10,7 @@ import type { Health } from './healthz.js'
 import { runHttpServer, type HttpHandler } from './http.js'
 import type { Logger } from './logger.js'
 import type { Metrics } from './metrics.js'
-import { healthPages, metricsPages } from './pages.js'
-import { Slis } from './slis.js'
+import { healthPages, metricsPages, Slis } from './pages.js'
 
 export interface ServersOptions {
   readonly config: Config
@@ -25,11 +24,11 @@ export interface ServersOptions {
   readonly metrics: Metrics
   readonly log: Logger
   readonly events: EventRecorder
-  /** When the process began, in ms since 1970. */
+  /** When the process started, in ms since 1970. */
   readonly startedAt: number
 }
 
-/** The health server and the metrics server, as the configuration wants them, until the signal. */
+/** Runs the health server and the metrics server as configured, until the signal. */
 export async function runServers(options: ServersOptions, signal: AbortSignal): Promise<void> {
   const { config, health, metrics } = options
   const slis = new Slis()
@@ -62,14 +61,14 @@ const retryMs = 5000
 async function serve(options: ServersOptions, signal: AbortSignal, served: Served): Promise<void> {
   const { log, events, config, nodeName } = options
   const { what, event, handler } = served
-  // An empty address switches the server off; validation has refused anything that is no address.
+  // An empty address switches the server off. Validation has refused all other invalid addresses.
   const address = parseHostPort(served.address)
   if (!address) return
   await runHttpServer(
     {
       ...address,
       handler,
-      // During a take-over the port is still the other process's for a moment.
+      // During a take-over the other process still has the port for a moment.
       failHard: config.bindAddressHardFail && !config.takeover,
       retryMs,
       sleep: pause,

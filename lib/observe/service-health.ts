@@ -4,19 +4,19 @@ import { familyOf, type IpFamily } from '../state/ip.js'
 import { messageOf } from '../errors.js'
 import { close, json, listen, type HttpHandler, type HttpReply } from './http.js'
 
-/** One Service that wants to be asked whether this node has endpoints for it (S20, H11). */
+/** One Service with a health check: has this node endpoints for it (S20, H11)? */
 export interface HealthCheckTarget {
   readonly namespace: string
   readonly name: string
   readonly port: number
-  /** For each family the Service has; the port is open on addresses of these only. */
+  /** By family of the Service. The port is open on addresses of these families only. */
   readonly localEndpoints: Readonly<Partial<Record<IpFamily, number>>>
 }
 
 export interface ServiceHealthOptions {
-  /** Whether the proxy itself keeps up; the deletion taint does not matter here. */
+  /** Whether the proxy is healthy; the deletion taint does not count here. */
   readonly isHealthy: () => boolean
-  /** A port could not be opened; told once for each reason (H13). */
+  /** A port could not be opened. Called once for each reason (H13). */
   readonly failed: (target: HealthCheckTarget, message: string) => void
   readonly retryMs: number
   /** Resolves after `ms`, or at once when the signal comes; never rejects. */
@@ -31,16 +31,16 @@ interface Listener {
   readonly server: Server
 }
 
-/** The per-Service health-check node ports (H11-H14): open ports follow the desired set. */
+/** The health-check node ports of Services (H11-H14). It keeps open exactly those in `set`. */
 export class ServiceHealth {
   readonly #options: ServiceHealthOptions
   #targets: ReadonlyMap<string, HealthCheckTarget> = new Map()
   #addresses: readonly string[] = []
   /** By `id address port`. */
   readonly #open = new Map<string, Listener>()
-  /** What was told last about a listener that does not open. */
-  readonly #complaints = new Map<string, string>()
-  /** Aborted by `set`; a fresh one for every round. */
+  /** By the same key: the last reason why a port could not be opened. */
+  readonly #failures = new Map<string, string>()
+  /** Aborted by `set`; a new one for every round. */
   #changed = new AbortController()
 
   constructor(options: ServiceHealthOptions) {
@@ -48,8 +48,8 @@ export class ServiceHealth {
   }
 
   /**
-   * What should be served from now on: targets by `namespace/name`, on these addresses, where
-   * `0.0.0.0` and `::` stand for all. Numbers of endpoints are in force at once.
+   * Sets the targets by `namespace/name`, and the addresses to serve them on; `0.0.0.0` and `::`
+   * mean all addresses. New numbers of endpoints are answered at once.
    */
   set(targets: ReadonlyMap<string, HealthCheckTarget>, addresses: readonly string[]): void {
     this.#targets = targets
@@ -64,7 +64,7 @@ export class ServiceHealth {
       this.#changed = new AbortController()
       const isComplete = await this.#reconcile()
       const either = AbortSignal.any([signal, this.#changed.signal])
-      // What does not open is tried again; what is open needs nothing.
+      // Ports that could not be opened are tried again.
       if (isComplete) await aborted(either)
       else await sleep(retryMs, either)
     }
@@ -72,7 +72,7 @@ export class ServiceHealth {
     this.#open.clear()
   }
 
-  /** Closes first: a port may go from one Service to another. */
+  /** Closes before it opens, because a port may move from one Service to another. */
   async #reconcile(): Promise<boolean> {
     const wanted = new Map<string, Omit<Listener, 'server'>>()
     for (const [id, { port, localEndpoints }] of this.#targets) {
@@ -87,7 +87,7 @@ export class ServiceHealth {
       this.#open.delete(key)
       await close(server)
     }
-    for (const key of this.#complaints.keys()) if (!wanted.has(key)) this.#complaints.delete(key)
+    for (const key of this.#failures.keys()) if (!wanted.has(key)) this.#failures.delete(key)
     let isComplete = true
     for (const [key, listener] of wanted) {
       if (!this.#open.has(key) && !(await this.#listen(key, listener))) isComplete = false
@@ -104,24 +104,24 @@ export class ServiceHealth {
         host: address,
         port,
         handler: this.#answerFor(id, family),
-        // `::` must leave IPv4 to the listener on 0.0.0.0.
+        // The listener on 0.0.0.0 serves IPv4, so the one on `::` must not.
         ipv6Only: true,
       })
       this.#open.set(key, { id, address, family, port, server })
-      this.#complaints.delete(key)
+      this.#failures.delete(key)
       return true
     } catch (error) {
       const message = messageOf(error)
       const target = this.#targets.get(id)
-      if (target && this.#complaints.get(key) !== message) this.#options.failed(target, message)
-      this.#complaints.set(key, message)
+      if (target && this.#failures.get(key) !== message) this.#options.failed(target, message)
+      this.#failures.set(key, message)
       return false
     }
   }
 
   #answerFor(id: string, family: IpFamily): HttpHandler {
     return () => {
-      // 0 for the moment in which a port is still open although its Service has left.
+      // The port may be open for a moment after its Service is gone; the answer is 0 then.
       const count = this.#targets.get(id)?.localEndpoints[family] ?? 0
       return serviceAnswer(id, count, this.#options.isHealthy())
     }

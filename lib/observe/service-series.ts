@@ -6,8 +6,8 @@ export interface Series {
 }
 
 /**
- * Which series of services there are: so that those of a service port that left are dropped
- * without looking at all others, and so that a huge cluster cannot fill the memory with numbers.
+ * Knows the series of each Service. So the series of a removed service port are found without a
+ * search through all, and their number is limited, which bounds the memory in a huge cluster.
  */
 export class ServiceSeries {
   readonly #limit: number
@@ -20,8 +20,8 @@ export class ServiceSeries {
   }
 
   /**
-   * The labels to count under: those given or, where the limit is reached, `other` for service and
-   * endpoint, so that sums stay right.
+   * The labels to count under: those given, or `other` for service and endpoint once the limit is
+   * reached. So sums over all series stay correct.
    */
   admit(metric: string, labels: Labels): Labels {
     const { service = '' } = labels
@@ -37,7 +37,7 @@ export class ServiceSeries {
     return labels
   }
 
-  /** Takes out the series that carry all of these labels, one of which names the service. */
+  /** Removes and returns the series with all of these labels; one label names the service. */
   take(labels: Labels): readonly Series[] {
     const { service = '' } = labels
     const present = this.#byService.get(service)

@@ -1,23 +1,24 @@
-import type { Log, Meter, ModeName } from '../modes/mode.js'
+import type { Log, Meter } from '../modes/mode.js'
+import type { ModeName } from '../modes/registry.js'
 import type { IpFamily } from '../state/ip.js'
 import type { SyncReport } from '../sync/syncer.js'
 import type { DesiredState } from '../state/desired-state.js'
-import type { Taken } from '../state/tracker.js'
+import type { StateUpdate } from '../state/tracker.js'
 
 export interface SyncObserverOptions {
   readonly mode: ModeName
   readonly log: Log
   readonly meter: Meter
   readonly now: () => number
-  /** When this process began, in ms since 1970: older triggers are history (E10). */
+  /** When this process started, in ms since 1970. Older trigger times do not count (E10). */
   readonly startedAt: number
 }
 
-/** Turns what a sync did into log lines and the numbers of section 15. */
+/** Turns what a sync does into log lines and the metrics of section 15. */
 export class SyncObserver {
   readonly #options: SyncObserverOptions
   readonly #syncedOnce = new Set<IpFamily>()
-  readonly #taken = new Map<IpFamily, DesiredState>()
+  readonly #states = new Map<IpFamily, DesiredState>()
   /** Trigger times of changes whose sync has not succeeded yet. */
   readonly #waiting = new Map<IpFamily, number[]>()
 
@@ -25,28 +26,28 @@ export class SyncObserver {
     this.#options = options
   }
 
-  /** A sync is about to run on what was taken. */
-  taken(taken: Taken): void {
+  /** A sync of this update starts. */
+  started(update: StateUpdate): void {
     const { meter, startedAt } = this.#options
     meter.gauge('sync_proxy_rules_endpoint_changes_pending', {}, 0)
     meter.gauge('sync_proxy_rules_service_changes_pending', {}, 0)
-    meter.count('sync_proxy_rules_endpoint_changes_total', {}, taken.pending.endpoints)
-    meter.count('sync_proxy_rules_service_changes_total', {}, taken.pending.services)
-    for (const { policy, family, count } of taken.withoutLocalEndpoints) {
+    meter.count('sync_proxy_rules_endpoint_changes_total', {}, update.pending.endpoints)
+    meter.count('sync_proxy_rules_service_changes_total', {}, update.pending.services)
+    for (const { policy, family, count } of update.withoutLocalEndpoints) {
       const labels = { traffic_policy: policy, ip_family: family }
       meter.gauge('sync_proxy_rules_no_local_endpoints_total', labels, count)
     }
-    for (const state of taken.states) {
+    for (const state of update.states) {
       meter.gauge('services', { ip_family: state.family }, state.services.size)
-      this.#tellServices(state)
+      this.#logServices(state)
     }
-    for (const [family, times] of taken.triggerTimes) {
+    for (const [family, times] of update.triggerTimes) {
       const fresh = times.filter((time) => time >= startedAt)
       this.#waiting.set(family, [...(this.#waiting.get(family) ?? []), ...fresh])
     }
   }
 
-  /** One family is done; `changed` counts the service ports of the batch. */
+  /** One family is done; `changed` counts its service ports in the update. */
   synced(report: SyncReport, changed: number): void {
     const { mode, log, meter, now } = this.#options
     const { family, outcome, full, bytes, objects, failed } = report
@@ -63,7 +64,7 @@ export class SyncObserver {
     if (outcome === 'failed') {
       const { error, detail } = report
       const fields = { mode, family, ms, error, ...(detail === undefined ? {} : { detail }) }
-      log.error(fields, 'sync failed, the last good rules stay; will retry')
+      log.error(fields, 'sync failed, the rules of the last good sync stay; will retry')
       return
     }
     meter.gauge('sync_proxy_rules_last_timestamp_seconds', labels, now() / 1000)
@@ -79,20 +80,20 @@ export class SyncObserver {
     else log.debug(fields, 'SyncProxyRules complete, nothing to change')
   }
 
-  /** EV07: what came and went, for those who ask for details. */
-  #tellServices(state: DesiredState): void {
+  /** EV07: logs each service port that is added, changed or removed, with -v 4. */
+  #logServices(state: DesiredState): void {
     const { log } = this.#options
     const { family, services } = state
-    const before = this.#taken.get(family)
-    this.#taken.set(family, state)
+    const before = this.#states.get(family)
+    this.#states.set(family, state)
     if (before?.services === services) return
     const { added, changed, removed } = services.since(before?.services)
-    const tell = (message: string, ports: readonly (readonly [string, ...unknown[]])[]) => {
+    const logAll = (message: string, ports: readonly (readonly [string, ...unknown[]])[]) => {
       for (const [service] of ports) log.debug({ service, family }, message)
     }
-    tell('Adding new service port', added)
-    tell('Updating existing service port', changed)
-    tell('Removing service port', removed)
+    logAll('Adding new service port', added)
+    logAll('Updating existing service port', changed)
+    logAll('Removing service port', removed)
   }
 
   #countFailure({ family, full, outcome }: SyncReport): void {
@@ -108,7 +109,7 @@ export class SyncObserver {
     }
   }
 
-  /** From the change in the cluster to the rule in the kernel (E10). */
+  /** The time from the change in the cluster to the rule in the kernel (E10). */
   #observeLatency(family: IpFamily): void {
     const { meter, now } = this.#options
     for (const time of this.#waiting.get(family) ?? []) {

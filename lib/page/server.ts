@@ -12,7 +12,7 @@ import type { ObjectLine, PageCommand, View } from './view.js'
  * playground: a source of views without `perform` (and with `isReadOnly` in its views) is served
  * with every control hidden, and whoever sends a command is refused.
  */
-export interface Stage {
+export interface PageSource {
   view(): View
   /** Calls back after every change until the returned function is called. */
   subscribe(listener: () => void): () => void
@@ -73,13 +73,13 @@ const frameMs = 100
 
 /** Serves the page on loopback from `port` on, or from the next one that is free; to its URL. */
 export class PageServer {
-  readonly #stage: Stage
+  readonly #source: PageSource
   readonly #access: PageAccess
   readonly #server: Server
   #port = 0
 
-  private constructor(stage: Stage, access: PageAccess) {
-    this.#stage = stage
+  private constructor(source: PageSource, access: PageAccess) {
+    this.#source = source
     this.#access = access
     const answer = (request: IncomingMessage, response: ServerResponse) => {
       this.#answer(request, response).catch((error: unknown) => {
@@ -90,8 +90,8 @@ export class PageServer {
     this.#server = access.tls ? createTlsServer(access.tls, answer) : createServer(answer)
   }
 
-  static async listen(stage: Stage, port: number, access = thisMachine): Promise<PageServer> {
-    const page = new PageServer(stage, access)
+  static async listen(source: PageSource, port: number, access = thisMachine): Promise<PageServer> {
+    const page = new PageServer(source, access)
     for (let tried = 0; ; tried++) {
       try {
         page.#server.listen(port === 0 ? 0 : port + tried, access.host)
@@ -145,7 +145,7 @@ export class PageServer {
       const part = (key: string) => searchParams.get(key) ?? ''
       const [apiVersion, kind] = [part('apiVersion'), part('kind')]
       const line = { apiVersion, kind, namespace: part('namespace'), name: part('name') }
-      const yaml = this.#stage.yaml?.(line)
+      const yaml = this.#source.yaml?.(line)
       reply(response, yaml === undefined ? 404 : 200, yaml ?? `there is no ${kind} ${line.name}`)
       return
     }
@@ -169,7 +169,7 @@ export class PageServer {
   }
 
   async #command(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    if (!this.#stage.perform) {
+    if (!this.#source.perform) {
       reply(response, 405, 'this page only shows')
       return
     }
@@ -197,7 +197,7 @@ export class PageServer {
       return
     }
     try {
-      await this.#stage.perform(command)
+      await this.#source.perform(command)
       reply(response, 200, '')
     } catch (error) {
       reply(response, 409, messageOf(error))
@@ -211,7 +211,7 @@ export class PageServer {
     const sent = new Map<string, string>()
     const send = () => {
       timer = undefined
-      const fresh = Object.entries(this.#stage.view()).flatMap(([key, value]) => {
+      const fresh = Object.entries(this.#source.view()).flatMap(([key, value]) => {
         const text = JSON.stringify(value)
         if (sent.get(key) === text) return []
         sent.set(key, text)
@@ -220,7 +220,7 @@ export class PageServer {
       if (fresh.length > 0) response.write(`data: {${fresh.join(',')}}\n\n`)
     }
     send()
-    const unsubscribe = this.#stage.subscribe(() => (timer ??= setTimeout(send, frameMs)))
+    const unsubscribe = this.#source.subscribe(() => (timer ??= setTimeout(send, frameMs)))
     response.on('close', () => {
       unsubscribe()
       clearTimeout(timer)

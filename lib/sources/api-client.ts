@@ -2,16 +2,16 @@ import { request as httpRequest, type IncomingMessage, type RequestOptions } fro
 import { request as httpsRequest, type RequestOptions as TlsRequestOptions } from 'node:https'
 import { messageOf, SourceError } from '../errors.js'
 
-/** What a request needs beyond its URL; headers are plain strings here. */
+/** What a request needs besides its URL. */
 export interface Credentials extends TlsRequestOptions {
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** One API server and how to be let in there. */
+/** One API server, and the credentials for it. */
 export interface ClusterAccess {
   readonly server: string
   credentials(): Promise<Credentials>
-  /** The credentials were refused: the next ones are read afresh. */
+  /** The server refused the credentials, so the next ones are read again. */
   forget(): void
 }
 
@@ -21,26 +21,26 @@ export interface ApiRequest {
   readonly query?: Readonly<Record<string, string>>
   /** Sent as JSON. */
   readonly body?: unknown
-  /** No head of an answer after this: the server hangs. */
+  /** Without the head of an answer after this time, the request fails. */
   readonly headTimeoutMs: number
-  /** No byte of the body for this long: the connection is dead. */
+  /** Without a byte of the body for this time, the request fails. */
   readonly idleTimeoutMs: number
-  /** The whole body must have come by then. */
+  /** Without the whole body after this time, the request fails. */
   readonly totalTimeoutMs?: number
 }
 
-/** What the server said: a body to read, or why not. A lost connection throws instead. */
+/** The answer of the server: a body, or why there is none. A lost connection throws instead. */
 export type ApiAnswer =
   | { readonly ok: true; readonly body: AsyncIterable<Buffer> }
   | {
       readonly ok: false
       readonly status: number
       readonly message: string
-      /** What the server asked for by Retry-After, else 0. */
+      /** From the header Retry-After, else 0. */
       readonly retryAfterMs: number
     }
 
-/** One answered request, for those who count. */
+/** One answered request, for the metrics. */
 export interface AnsweredRequest {
   readonly method: string
   readonly status: number
@@ -51,20 +51,20 @@ export interface AnsweredRequest {
 
 const longestErrorText = 4096
 
-/** Requests to one API server, with fresh credentials each. */
+/** Sends requests to one API server. */
 export class ApiClient {
   readonly #access: ClusterAccess
   readonly #userAgent: string
-  readonly #answered: (request: AnsweredRequest) => void
+  #answered: (request: AnsweredRequest) => void = () => undefined
 
-  constructor(
-    access: ClusterAccess,
-    userAgent: string,
-    answered: (request: AnsweredRequest) => void = () => undefined,
-  ) {
+  constructor(access: ClusterAccess, userAgent: string) {
     this.#access = access
     this.#userAgent = userAgent
-    this.#answered = answered
+  }
+
+  /** Calls `listener` for every answered request from now on. */
+  onAnswer(listener: (request: AnsweredRequest) => void): void {
+    this.#answered = listener
   }
 
   get server(): string {
@@ -82,7 +82,7 @@ export class ApiClient {
       seconds: (performance.now() - began) / 1000,
     })
     if (status >= 200 && status < 300) return { ok: true, body: response }
-    // The server does not know us any more: tokens and certificates are read again next time.
+    // The credentials are no longer valid. The next request reads them again.
     if (status === 401) this.#access.forget()
     const seconds = Number(response.headers['retry-after'] ?? 0)
     return {
@@ -93,12 +93,12 @@ export class ApiClient {
     }
   }
 
-  /** Creates an object; a refusal throws. */
+  /** Creates an object. Throws when the server refuses. */
   async create(path: string, body: object, signal: AbortSignal): Promise<void> {
     const limits = { headTimeoutMs: 10_000, idleTimeoutMs: 10_000 }
     const answer = await this.send({ method: 'POST', path, body, ...limits }, signal)
     if (!answer.ok) throw new SourceError(`create ${path}: ${answer.status} ${answer.message}`)
-    // Read to its end, so that the connection serves the next request.
+    // The body is read to its end, so that the next request can use the connection.
     await readJson(answer.body)
   }
 
@@ -122,7 +122,9 @@ export class ApiClient {
       const outgoing = send(url, options)
       const what = `${options.method ?? 'GET'} ${url.origin}${url.pathname}`
       const silence = (phase: string, ms: number) =>
-        new SourceError(`${what}: ${phase} for ${ms} ms; the API server hangs or is cut off`)
+        new SourceError(
+          `${what}: ${phase} for ${ms} ms; the API server does not respond or cannot be reached`,
+        )
       const head = setTimeout(
         () => outgoing.destroy(silence('no answer', request.headTimeoutMs)),
         request.headTimeoutMs,
@@ -133,13 +135,13 @@ export class ApiClient {
       })
       outgoing.on('response', (response) => {
         clearTimeout(head)
-        const idle = silence('not a byte', request.idleTimeoutMs)
-        // A dead peer would otherwise be noticed only when the kernel gives up on the connection.
+        const idle = silence('no byte', request.idleTimeoutMs)
+        // Without keep-alive a dead peer is noticed only when the kernel closes the connection.
         response.socket.setKeepAlive(true, 15_000)
         response.setTimeout(request.idleTimeoutMs, () => response.destroy(idle))
         const { totalTimeoutMs } = request
         if (totalTimeoutMs !== undefined) {
-          const late = silence('no end of the answer', totalTimeoutMs)
+          const late = silence('no complete answer', totalTimeoutMs)
           const total = setTimeout(() => response.destroy(late), totalTimeoutMs)
           response.once('close', () => clearTimeout(total))
         }
@@ -157,7 +159,7 @@ function urlOf(server: string, request: ApiRequest): URL {
   return url
 }
 
-/** A refused connection to a name with several addresses has an empty message of its own. */
+/** When a name has several addresses and all refuse, the error has no message of its own. */
 function reasonOf(error: Error): string {
   if (error instanceof AggregateError && error.message === '') {
     return error.errors.map(messageOf).join(', ')
@@ -165,7 +167,7 @@ function reasonOf(error: Error): string {
   return error.message
 }
 
-/** The message of the Status object, or what else was sent. */
+/** The message of the Status object, or else the HTTP status. */
 async function errorText(response: IncomingMessage, status: number): Promise<string> {
   let text = ''
   try {
@@ -178,12 +180,12 @@ async function errorText(response: IncomingMessage, status: number): Promise<str
       if (typeof parsed.message === 'string' && parsed.message !== '') return parsed.message
     }
   } catch {
-    // Not a Status object, or not all of it arrived: the number says enough.
+    // The body is no complete Status object, so the HTTP status is the message.
   }
   return response.statusMessage || `status ${status}`
 }
 
-/** The whole body as JSON. */
+/** Reads the whole body as JSON. */
 export async function readJson(body: AsyncIterable<Buffer>): Promise<unknown> {
   const chunks: Buffer[] = []
   for await (const chunk of body) chunks.push(chunk)

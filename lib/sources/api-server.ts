@@ -5,13 +5,13 @@ import type { ObjectSink, Source } from './source.js'
 
 export interface ApiServerSourceOptions {
   readonly client: ApiClient
-  /** Of all Nodes only the own one is followed (R10). */
+  /** Only this Node is followed (R10). */
   readonly nodeName: string
   readonly timing?: Partial<ListWatchTiming>
   readonly random?: () => number
 }
 
-/** Follows what the proxy reads from a Kubernetes API server. */
+/** Follows the objects that the proxy needs from a Kubernetes API server. */
 export function apiServerSource(options: ApiServerSourceOptions): Source {
   const deps = {
     client: options.client,
@@ -35,14 +35,14 @@ function selectionsFor(nodeName: string): readonly Selection[] {
     {
       kind: 'Service',
       path: '/api/v1/services',
-      // S03: such a Service belongs to another proxy; S04: headless ones never arrive.
+      // S03: a Service with this label belongs to another proxy. S04: headless ones are left out.
       labelSelector: '!service.kubernetes.io/service-proxy-name',
       fieldSelector: 'spec.clusterIP!=None',
     },
     {
       kind: 'EndpointSlice',
       path: '/apis/discovery.k8s.io/v1/endpointslices',
-      // S05: slices of headless Services.
+      // S05: slices of headless Services are left out.
       labelSelector: '!service.kubernetes.io/headless',
     },
     { kind: 'Node', path: '/api/v1/nodes', fieldSelector: `metadata.name=${nodeName}` },

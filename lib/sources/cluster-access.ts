@@ -1,12 +1,12 @@
 import { readFile } from 'node:fs/promises'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
-import { readKubeconfig, type AccessSpec, type Material } from './kubeconfig-file.js'
+import { readKubeconfig, type AccessSpec, type TextOrFile } from './kubeconfig-file.js'
 
 export interface AccessOptions {
-  /** Empty: none. */
+  /** A path; empty: none. */
   readonly kubeconfig: string
-  /** Overrides the server of the kubeconfig; alone it is a server without credentials. */
+  /** A URL that overrides the server of the kubeconfig. Without one there are no credentials. */
   readonly master: string
 }
 
@@ -15,12 +15,12 @@ export interface AccessDeps {
   readonly now: () => number
 }
 
-/** Rotated tokens and certificates are picked up within this time, as other clients do. */
+/** Tokens and certificates are read again after this time, because they are rotated. */
 const rereadMs = 60_000
 
 const serviceAccount = '/var/run/secrets/kubernetes.io/serviceaccount'
 
-/** Finds the API server as every client does: kubeconfig, --master, or the pod's own account. */
+/** Finds the API server as every client does: kubeconfig, --master, or the account of the pod. */
 export async function openCluster(
   options: AccessOptions,
   deps: AccessDeps = { env: process.env, now: Date.now },
@@ -32,7 +32,7 @@ export async function openCluster(
   const { spec, needsLibrary } = readKubeconfig(kubeconfig)
   const server = master === '' ? spec.server : serverUrl(master)
   if (!needsLibrary) return new FileAccess({ ...spec, server }, deps.now)
-  // 77 MB and 0.4 s, which only those pay who need what it is good at: exec, OIDC, proxies.
+  // The library costs 77 MB and 0.4 s. It is loaded only for exec, OIDC and proxies.
   const { libraryAccess } = await import('./library-access.js')
   return libraryAccess(kubeconfig, server)
 }
@@ -56,8 +56,8 @@ function inClusterSpec(env: AccessDeps['env']): AccessSpec {
   const port = env['KUBERNETES_SERVICE_PORT'] ?? ''
   if (host === '' || port === '') {
     throw new ConfigError(
-      'find the API server: neither --kubeconfig nor --master is given, and ' +
-        'KUBERNETES_SERVICE_HOST is not set, so this is no pod; give one of the flags',
+      'find the API server: neither --kubeconfig nor --master is given, and this is not a pod, ' +
+        'because KUBERNETES_SERVICE_HOST is not set; give one of the flags',
     )
   }
   return {
@@ -67,7 +67,7 @@ function inClusterSpec(env: AccessDeps['env']): AccessSpec {
   }
 }
 
-/** `--master` may come without a scheme: then it is plain HTTP, as kube-proxy reads it. */
+/** `--master` without a scheme means plain HTTP, as in kube-proxy. */
 function serverUrl(master: string): string {
   const text = /^https?:\/\//.test(master) ? master : `http://${master}`
   if (!URL.canParse(text)) {
@@ -76,7 +76,7 @@ function serverUrl(master: string): string {
   return text
 }
 
-/** Credentials that are texts and files. */
+/** Credentials from texts and files. */
 class FileAccess implements ClusterAccess {
   readonly server: string
   readonly #spec: AccessSpec
@@ -92,7 +92,7 @@ class FileAccess implements ClusterAccess {
   credentials(): Promise<Credentials> {
     if (this.#read === undefined || this.#now() - this.#read.at >= rereadMs) {
       this.#read = { at: this.#now(), credentials: readCredentials(this.#spec) }
-      // A file that cannot be read now may be there in a moment: do not keep the failure.
+      // A file that cannot be read now may exist soon, so the failure is not kept.
       this.#read.credentials.catch(() => this.forget())
     }
     return this.#read.credentials
@@ -105,7 +105,7 @@ class FileAccess implements ClusterAccess {
 
 async function readCredentials(spec: AccessSpec): Promise<Credentials> {
   const [ca, cert, key, token] = await Promise.all(
-    [spec.authority, spec.certificate, spec.key, spec.token].map(readMaterial),
+    [spec.authority, spec.certificate, spec.key, spec.token].map(readTextOrFile),
   )
   const authorization =
     token !== undefined
@@ -126,11 +126,11 @@ async function readCredentials(spec: AccessSpec): Promise<Credentials> {
   }
 }
 
-async function readMaterial(material: Material | undefined): Promise<string | undefined> {
-  if (material === undefined) return undefined
-  if ('text' in material) return material.text
+async function readTextOrFile(source: TextOrFile | undefined): Promise<string | undefined> {
+  if (source === undefined) return undefined
+  if ('text' in source) return source.text
   try {
-    return await readFile(material.file, 'utf8')
+    return await readFile(source.file, 'utf8')
   } catch (cause) {
     throw new SourceError(`read credentials: ${messageOf(cause)}`, { cause })
   }

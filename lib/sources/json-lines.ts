@@ -1,13 +1,13 @@
 import { SourceError } from '../errors.js'
 
-/** No API object comes near this; a line that long is a stream gone wrong. */
+/** No API object is as long as this. */
 const longestLine = 32 * 1024 * 1024
 
 const newline = 0x0a
 
 /**
- * The JSON values of a stream with one value a line. An unfinished last line is left out: the
- * connection broke in the middle of it, and it will come again.
+ * The JSON values of a stream with one value per line. An unfinished last line is left out: the
+ * connection broke, and the next watch sends the event again.
  */
 export async function* readJsonLines(chunks: AsyncIterable<Buffer>): AsyncIterable<unknown> {
   let pending: Buffer[] = []

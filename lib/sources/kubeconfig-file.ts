@@ -4,29 +4,29 @@ import { parse } from 'yaml'
 import { ConfigError, messageOf } from '../errors.js'
 import { asArray, asObject, asString, show, type Json } from '../state/json.js'
 
-/** A secret or certificate: given as such, or in a file that is read again as it may change. */
-export type Material = { readonly text: string } | { readonly file: string }
+/** A secret or certificate: as text, or in a file that is read again because it may change. */
+export type TextOrFile = { readonly text: string } | { readonly file: string }
 
-/** How a kubeconfig says to reach its current cluster, as far as no helper program is needed. */
+/** How to reach the current cluster of a kubeconfig without a helper program. */
 export interface AccessSpec {
   readonly server: string
   readonly isInsecure: boolean
   readonly tlsServerName: string | undefined
-  readonly authority: Material | undefined
-  readonly certificate: Material | undefined
-  readonly key: Material | undefined
-  readonly token: Material | undefined
+  readonly authority: TextOrFile | undefined
+  readonly certificate: TextOrFile | undefined
+  readonly key: TextOrFile | undefined
+  readonly token: TextOrFile | undefined
   readonly basicAuth: string | undefined
   readonly impersonate: string | undefined
 }
 
 export interface Kubeconfig {
   readonly spec: AccessSpec
-  /** The user runs a program (`exec`, `auth-provider`) or the cluster is behind a proxy. */
+  /** The user needs a program (`exec`, `auth-provider`), or the cluster is behind a proxy. */
   readonly needsLibrary: boolean
 }
 
-/** Reads the current context of a kubeconfig; throws ConfigError naming file and entry. */
+/** Reads the current context of a kubeconfig. Throws ConfigError that names file and entry. */
 export function readKubeconfig(path: string): Kubeconfig {
   const root = asObject(parseFile(path))
   const contextName = asString(root?.['current-context']) ?? ''
@@ -50,9 +50,9 @@ export function readKubeconfig(path: string): Kubeconfig {
       server,
       isInsecure: cluster['insecure-skip-tls-verify'] === true,
       tlsServerName: asString(cluster['tls-server-name']),
-      authority: material(cluster, 'certificate-authority', directory),
-      certificate: material(user, 'client-certificate', directory),
-      key: material(user, 'client-key', directory),
+      authority: textOrFile(cluster, 'certificate-authority', directory),
+      certificate: textOrFile(user, 'client-certificate', directory),
+      key: textOrFile(user, 'client-key', directory),
       token: tokenOf(user, directory),
       basicAuth:
         username === undefined ? undefined : `${username}:${asString(user['password']) ?? ''}`,
@@ -84,12 +84,12 @@ function entry(
   if (found !== undefined) return found
   throw new ConfigError(
     `read kubeconfig ${path}: ${wanted.list} has no entry ${show(wanted.name)}; ` +
-      'check current-context and the names it leads to',
+      'check current-context and the names in that context',
   )
 }
 
 /** `NAME-data` in base64, or the file that `NAME` points to. */
-function material(source: Json, name: string, directory: string): Material | undefined {
+function textOrFile(source: Json, name: string, directory: string): TextOrFile | undefined {
   const data = asString(source[`${name}-data`])
   if (data !== undefined && data !== '') {
     return { text: Buffer.from(data, 'base64').toString('utf8') }
@@ -98,8 +98,8 @@ function material(source: Json, name: string, directory: string): Material | und
   return file === undefined || file === '' ? undefined : { file: resolve(directory, file) }
 }
 
-/** A file goes first, as in other clients: what is beside it is only its content at some time. */
-function tokenOf(user: Json, directory: string): Material | undefined {
+/** The file goes before the text, as in other clients, because the file may be newer. */
+function tokenOf(user: Json, directory: string): TextOrFile | undefined {
   const file = asString(user['tokenFile'])
   if (file !== undefined && file !== '') return { file: resolve(directory, file) }
   const text = asString(user['token'])

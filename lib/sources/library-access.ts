@@ -3,7 +3,7 @@ import { KubeConfig } from '@kubernetes/client-node'
 import { ConfigError, messageOf } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
 
-/** Access by the official client library: it runs exec plugins and refreshes OIDC tokens. */
+/** Access by the official client library, which runs exec plugins and refreshes OIDC tokens. */
 export function libraryAccess(kubeconfig: string, server: string): ClusterAccess {
   let config = load(kubeconfig, server)
   return {
@@ -14,7 +14,7 @@ export function libraryAccess(kubeconfig: string, server: string): ClusterAccess
       return { ...options, headers: textHeaders(options) }
     },
     forget() {
-      // A new instance has no cached tokens, and sees a kubeconfig that was written anew.
+      // A new instance has no cached tokens and reads the kubeconfig again.
       config = load(kubeconfig, server)
     },
   }
@@ -30,7 +30,7 @@ function load(kubeconfig: string, server: string): KubeConfig {
   const current = config.getCurrentCluster()
   config.clusters = config.clusters.map((cluster) =>
     cluster === current
-      ? // The library refuses plain HTTP unless told not to verify what is not there to verify.
+      ? // The library accepts plain HTTP only with skipTLSVerify.
         { ...cluster, server, skipTLSVerify: cluster.skipTLSVerify || server.startsWith('http:') }
       : cluster,
   )

@@ -2,7 +2,6 @@ import { messageOf, SourceError } from '../errors.js'
 import { asArray, asInteger, asObject, asString } from '../state/json.js'
 import { identityOf } from '../state/parse-object.js'
 import { readJson, type ApiAnswer, type ApiClient } from './api-client.js'
-import { Backoff } from './backoff.js'
 import { readJsonLines } from './json-lines.js'
 import type { ObjectKind, ObjectSink } from './source.js'
 
@@ -13,7 +12,7 @@ export interface Selection {
   readonly path: string
   readonly labelSelector?: string
   readonly fieldSelector?: string
-  /** The server may not have this kind, or not let us see it; then there simply are none. */
+  /** The server may lack this kind or forbid to read it. Then there are no such objects. */
   readonly isOptional?: boolean
 }
 
@@ -26,19 +25,19 @@ export interface ListWatchDeps {
 }
 
 export interface ListWatchTiming {
-  /** Smaller than usual: a page is parsed in one go, and connections of clients wait for that. */
+  /** Small, because parsing a page blocks the connections of clients (userspace mode). */
   readonly pageSize: number
   readonly headTimeoutMs: number
-  /** Servers send bookmarks about every minute; silence for longer means a dead connection. */
+  /** Servers send bookmarks about every minute. A longer silence means a dead connection. */
   readonly idleTimeoutMs: number
-  /** A page that takes longer comes from a server or over a line that is not worth waiting for. */
+  /** A page that takes longer counts as failed. */
   readonly pageTimeoutMs: number
   readonly firstRetryMs: number
-  /** While nothing listens there: asking costs the server nothing. */
+  /** While nothing listens at the address: attempts cost the server nothing. */
   readonly longestConnectRetryMs: number
-  /** While the server answers with errors: it has enough to do. */
+  /** While the server answers with errors: attempts add to its load. */
   readonly longestErrorRetryMs: number
-  /** How often to look again for an optional kind that is not there. */
+  /** Time between two attempts to list an optional kind that is absent. */
   readonly absentRetryMs: number
 }
 
@@ -53,8 +52,8 @@ export const defaultTiming: ListWatchTiming = {
   absentRetryMs: 300_000,
 }
 
-/** Why a step did not get further, and what follows from that. */
-class Setback extends SourceError {
+/** The server has refused a list or a watch. */
+class Refusal extends SourceError {
   readonly status: number
   readonly retryAfterMs: number
 
@@ -68,31 +67,31 @@ class Setback extends SourceError {
 const gone = 410
 
 /**
- * What a server says whose history ends before ours: it was restored from a backup, or another
- * one took its place. Waiting for it to catch up could take for ever.
+ * The version is newer than the server's own: the server was restored from a backup, or replaced.
+ * It may never reach this version, so a new list is needed.
  */
-const isFromTheFuture = (error: unknown) =>
-  error instanceof Setback &&
+const isVersionTooNew = (error: unknown) =>
+  error instanceof Refusal &&
   error.status === 504 &&
   /too large resource version/i.test(error.message)
 
-/** A watch that lasted this long worked, even if nothing happened in it. */
-const lastingMs = 1000
+/** A watch that lasted this long was successful, even without an event. */
+const successfulWatchMs = 1000
 
 /**
- * Keeps a sink up to date with one resource for as long as the signal lets it: a paged list,
- * then a watch from the list's version, resumed after every interruption, and a new list when
- * the server has forgotten that version. Failures are told and retried; a list that fails never
- * removes anything (R01).
+ * Keeps a sink up to date with one resource until the signal: a list in pages, then a watch from the
+ * version of the list. The watch is resumed after every interruption. When the server no longer has
+ * the version, there is a new list. Failures are reported and retried. A list that fails removes no
+ * object (R01).
  */
 export class ListWatch {
   readonly #selection: Selection
   readonly #deps: ListWatchDeps
   readonly #sink: ObjectSink
   readonly #backoff: Backoff
-  /** What the sink was given and not told to remove: `namespace/name`. */
+  /** The objects that the sink has, as `namespace/name`. */
   #known = new Set<string>()
-  /** Where the watch goes on; undefined before a list and after a 410. */
+  /** The watch resumes from here; undefined before a list and after a 410. */
   #version: string | undefined
   #pageSize: number
 
@@ -120,7 +119,7 @@ export class ListWatch {
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
     const { timing, sleep } = this.#deps
     const { kind, isOptional } = this.#selection
-    const status = error instanceof Setback ? error.status : 0
+    const status = error instanceof Refusal ? error.status : 0
     if (isOptional === true && (status === 404 || status === 403) && this.#version === undefined) {
       if (status === 403) this.#fail(error)
       this.#sink.synced(kind)
@@ -130,14 +129,14 @@ export class ListWatch {
     const longest = status === 0 ? timing.longestConnectRetryMs : timing.longestErrorRetryMs
     const wait = this.#backoff.next(longest)
     if (status === gone) {
-      // In the middle of paging the list took too long for the server: try all at once.
+      // A list in pages took too long for the server, so the next list is one page.
       if (this.#version === undefined) this.#pageSize = 0
       this.#version = undefined
     } else {
-      if (isFromTheFuture(error)) this.#version = undefined
+      if (isVersionTooNew(error)) this.#version = undefined
       this.#fail(error)
     }
-    await sleep(Math.max(wait, error instanceof Setback ? error.retryAfterMs : 0), signal)
+    await sleep(Math.max(wait, error instanceof Refusal ? error.retryAfterMs : 0), signal)
   }
 
   async #list(signal: AbortSignal): Promise<void> {
@@ -154,12 +153,12 @@ export class ListWatch {
       const items = asArray(page?.['items'] ?? [])
       version = asString(metadata?.['resourceVersion'])
       if (items === undefined || version === undefined) {
-        throw new SourceError(`list ${this.#selection.path}: the answer is no list of objects`)
+        throw new SourceError(`list ${this.#selection.path}: the answer is not a list of objects`)
       }
       for (const item of items) this.#upsert(item, seen)
       next = asString(metadata?.['continue']) || undefined
     } while (next !== undefined)
-    // Only now is it certain that what is not among them is gone.
+    // The list is complete only now, so objects that are not in it are gone.
     for (const key of this.#known) {
       if (!seen.has(key)) this.#remove(key)
     }
@@ -174,7 +173,7 @@ export class ListWatch {
       watch: 'true',
       resourceVersion: version,
       allowWatchBookmarks: 'true',
-      // Five to ten minutes: spreads the reconnects of many nodes over time.
+      // Five to ten minutes, so that the watches of many nodes do not end at the same time.
       timeoutSeconds: String(Math.floor(300 * (1 + this.#deps.random()))),
     })
     const startedAt = this.#deps.now()
@@ -184,10 +183,10 @@ export class ListWatch {
         this.#backoff.reset()
       }
     } finally {
-      if (this.#deps.now() - startedAt >= lastingMs) this.#backoff.reset()
+      if (this.#deps.now() - startedAt >= successfulWatchMs) this.#backoff.reset()
     }
-    // A server that ends watches as soon as they begin must not be asked in a tight loop.
-    if (this.#deps.now() - startedAt < lastingMs) {
+    // A server may end every watch at once. The pause avoids a busy loop.
+    if (this.#deps.now() - startedAt < successfulWatchMs) {
       await this.#deps.sleep(this.#backoff.next(this.#deps.timing.longestErrorRetryMs), signal)
     }
   }
@@ -198,12 +197,14 @@ export class ListWatch {
     if (type === 'ERROR') {
       const status = asInteger(object?.['code'], 100, 599) ?? 500
       const message = asString(object?.['message']) ?? 'no reason given'
-      throw new Setback(`watch ${this.#selection.path}: ${message}`, { status })
+      throw new Refusal(`watch ${this.#selection.path}: ${message}`, { status })
     }
     if (type === 'ADDED' || type === 'MODIFIED') this.#upsert(object, this.#known)
     else if (type === 'DELETED') this.#remove(keyOf(object))
     else if (type !== 'BOOKMARK') {
-      throw new SourceError(`watch ${this.#selection.path}: an event of unknown type came`)
+      throw new SourceError(
+        `watch ${this.#selection.path}: the server sent an event of unknown type`,
+      )
     }
     const version = asString(asObject(object?.['metadata'])?.['resourceVersion'])
     if (version !== undefined && version !== '') this.#version = version
@@ -228,10 +229,10 @@ export class ListWatch {
     )
     if (answer.ok) return answer
     const verb = query['watch'] === undefined ? 'list' : 'watch'
-    throw new Setback(`${verb} ${client.server}${path}: ${answer.status} ${answer.message}`, answer)
+    throw new Refusal(`${verb} ${client.server}${path}: ${answer.status} ${answer.message}`, answer)
   }
 
-  /** One bad object must not stop the stream of all the others. */
+  /** One bad object must not stop the stream of the others. */
   #upsert(raw: unknown, keys: Set<string>): void {
     const key = keyOf(raw)
     keys.add(key)
@@ -262,7 +263,30 @@ function keyOf(raw: unknown): string {
   return `${namespace}/${name}`
 }
 
-/** A call, so that the compiler does not take the answer of the loop's condition for eternal. */
+/** A function, because the compiler takes `signal.aborted` for unchanged within the loop. */
 function isAborted(signal: AbortSignal): boolean {
   return signal.aborted
+}
+
+/** Waiting times that double after each failure. Each is between half and all of its size. */
+class Backoff {
+  readonly #firstMs: number
+  readonly #random: () => number
+  #failures = 0
+
+  constructor(firstMs: number, random: () => number) {
+    this.#firstMs = firstMs
+    this.#random = random
+  }
+
+  /** How long to wait after one more failure. */
+  next(longestMs: number): number {
+    const full = Math.min(longestMs, this.#firstMs * 2 ** Math.min(this.#failures, 20))
+    this.#failures++
+    return full * (0.5 + this.#random() / 2)
+  }
+
+  reset(): void {
+    this.#failures = 0
+  }
 }

@@ -5,7 +5,7 @@ import type { ObjectKind } from './source.js'
 
 export type ManifestKind = ObjectKind | 'Endpoints'
 
-/** One object of a manifest, as it stands there. */
+/** One object as a manifest holds it. */
 export interface ManifestObject<K extends ManifestKind = ManifestKind> {
   readonly kind: K
   readonly namespace: string
@@ -17,11 +17,11 @@ export interface ManifestObject<K extends ManifestKind = ManifestKind> {
 
 export interface ManifestFile {
   readonly objects: readonly ManifestObject[]
-  /** `file:line: reason`; with any of these the file as a whole must not be used. */
+  /** `file:line: reason`. A file with a problem is not used at all. */
   readonly problems: readonly string[]
 }
 
-/** apiVersions that are read, by kind. Other kinds in a manifest are none of our business. */
+/** The apiVersions that are read, by kind. Other kinds in a manifest are ignored. */
 const known: Readonly<Record<string, readonly string[]>> = {
   Service: ['v1'],
   Endpoints: ['v1'],
@@ -32,7 +32,7 @@ const known: Readonly<Record<string, readonly string[]>> = {
 
 const withoutNamespace: ReadonlySet<string> = new Set(['Node', 'ServiceCIDR'])
 
-/** Reads YAML (several documents) or JSON, with lists of any kind taken apart. Never throws. */
+/** Reads JSON or YAML, also with several documents, and the items of lists. Never throws. */
 export function parseManifest(text: string, file: string): ManifestFile {
   const objects: ManifestObject[] = []
   const problems: string[] = []
@@ -48,13 +48,13 @@ export function parseManifest(text: string, file: string): ManifestFile {
   return { objects, problems }
 }
 
-/** JSON is read natively: a large cluster's dump takes the YAML reader seconds. */
+/** Node parses JSON. The YAML reader would take seconds for the dump of a large cluster. */
 function parseJson(text: string): unknown {
   if (!/^\s*[{[]/.test(text)) return undefined
   try {
     return JSON.parse(text) as unknown
   } catch {
-    // The YAML reader takes JSON as well, and says where it is broken.
+    // The YAML reader reads JSON too, and tells the line of an error.
     return undefined
   }
 }
@@ -77,7 +77,7 @@ function readYaml(
       const value: unknown = document.toJS()
       if (value !== null) collect(value, at)
     } catch (error) {
-      // Aliases that would grow without bound.
+      // The document has aliases that would grow without limit.
       problems.push(`${at}: ${messageOf(error)}`)
     }
   }
@@ -98,14 +98,14 @@ export function readObject(
   }
   const items = kind.endsWith('List') ? asArray(raw.items) : undefined
   if (items) {
-    // Items of a ServiceList do not repeat what they are; those of a plain List do.
+    // Items of a ServiceList have no kind of their own; items of a plain List have one.
     const of = kind === 'List' ? undefined : { kind: kind.slice(0, -4), apiVersion }
     return items.flatMap((item) => readObject(item, place, of))
   }
   const versions = Object.hasOwn(known, kind) ? known[kind] : undefined
   if (!versions || !isKind(kind)) return []
   if (!versions.includes(apiVersion)) {
-    // A Knative Service is not ours either; an old EndpointSlice would be silently lost.
+    // A Service of another API group, such as Knative's, is ignored. An old version is a problem.
     return apiVersion.split('/')[0] === versions[0]?.split('/')[0]
       ? [`${place}: ${kind} of ${show(apiVersion)} is not read; write apiVersion: ${versions[0]}`]
       : []

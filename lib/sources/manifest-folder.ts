@@ -6,7 +6,7 @@ import { mirrorEndpoints } from './mirrored-endpoints.js'
 import type { ObjectKind, ObjectSink, Source } from './source.js'
 
 export interface ManifestFolderOptions {
-  /** A file, or a folder whose YAML and JSON files count, folders below included. */
+  /** A file, or a folder with YAML and JSON files, also in subfolders. */
   readonly path: string
   readonly settleMs?: number
   readonly pollMs?: number
@@ -20,11 +20,11 @@ interface KnownFile {
 
 const kinds: readonly ObjectKind[] = ['Node', 'ServiceCIDR', 'Service', 'EndpointSlice']
 
-/** Objects from files instead of an API server, followed live. */
+/** Follows objects in files instead of an API server. */
 export class ManifestFolder implements Source {
   readonly #options: ManifestFolderOptions
   readonly #files = new Map<string, KnownFile>()
-  /** What the sink has, by kind/namespace/name, as text to compare with. */
+  /** What the sink has, by kind/namespace/name; the text is for comparison. */
   readonly #delivered = new Map<string, { object: ManifestObject<ObjectKind>; text: string }>()
   #isSynced = false
 
@@ -53,7 +53,7 @@ export class ManifestFolder implements Source {
   }
 
   async #update(files: Snapshot, sink: ObjectSink): Promise<void> {
-    // A folder that is gone altogether is a failure, not an empty cluster (R01).
+    // A missing folder is a failure, not an empty cluster (R01).
     if (files.size === 0 && !(await exists(this.#options.path))) {
       sink.failed(`${this.#options.path}: no such file or folder; waiting for it`)
       return
@@ -72,7 +72,7 @@ export class ManifestFolder implements Source {
     for (const kind of kinds) sink.synced(kind)
   }
 
-  /** Whether the file could be used; if not, its last good content stays. */
+  /** Returns whether the file can be used. If not, its last good content stays. */
   async #read(file: string, mark: string, sink: ObjectSink): Promise<boolean> {
     const { objects, problems } = await readManifest(file)
     for (const problem of problems) sink.failed(problem)
@@ -90,7 +90,8 @@ export class ManifestFolder implements Source {
     for (const object of mirrorEndpoints(all.flatMap(([, { objects }]) => objects))) {
       const id = `${object.kind}/${object.namespace}/${object.name}`
       const twin = wanted.get(id)
-      if (twin) sink.failed(`${object.place}: ${id} is in ${twin.place} already; the later counts`)
+      if (twin)
+        sink.failed(`${object.place}: ${id} is also in ${twin.place}; the later one is used`)
       wanted.set(id, object)
     }
     for (const [id, { object }] of this.#delivered) {
@@ -100,7 +101,7 @@ export class ManifestFolder implements Source {
     }
     for (const [id, object] of wanted) {
       const delivered = this.#delivered.get(id)
-      // Objects of files that did not change are the same; the others may still say the same.
+      // An object of an unchanged file is the same. An object of a changed file may be equal.
       if (delivered?.object.raw === object.raw) continue
       const text = JSON.stringify(object.raw)
       if (delivered?.text === text) continue

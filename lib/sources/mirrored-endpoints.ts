@@ -6,8 +6,8 @@ import type { ObjectKind } from './source.js'
 const serviceLabel = 'kubernetes.io/service-name'
 
 /**
- * In a cluster a controller copies Endpoints into EndpointSlices; a folder has none, and people
- * who start still write Endpoints (E22). Endpoints of a Service that has slices are left out.
+ * Makes EndpointSlices from Endpoints (E22). In a cluster a controller does this; a folder has no
+ * controller. Endpoints of a Service that has slices are left out.
  */
 export function mirrorEndpoints(
   objects: readonly ManifestObject[],
@@ -41,7 +41,7 @@ function slicesOf(endpoints: ManifestObject): ManifestObject<ObjectKind>[] {
       const metadata = { name: slice, namespace, labels: { [serviceLabel]: name } }
       const ports = (asArray(parts?.ports) ?? []).map((port) => ({
         ...asObject(port),
-        // A slice's port without a name is skipped (E03), one of Endpoints means the empty name.
+        // A port of Endpoints without a name has the empty name.
         name: asString(asObject(port)?.name) ?? '',
       }))
       return [

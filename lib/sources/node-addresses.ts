@@ -7,14 +7,14 @@ export interface NodeAddressesDeps {
   /** Resolves after `ms`, or at once when the signal comes; never rejects. */
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
   readonly pollMs: number
-  /** Interfaces that carry virtual addresses of Services, not addresses of this node. */
+  /** Interfaces with virtual addresses of Services, which are not addresses of this node. */
   readonly ignored: readonly string[]
 }
 
 const realDeps: NodeAddressesDeps = {
   interfaces: networkInterfaces,
   sleep: pause,
-  // Asking costs some 50 us; the reference follows address changes not at all (L09).
+  // One poll costs about 50 µs. kube-proxy does not follow changes at all (L09).
   pollMs: 2000,
   ignored: ['kube-ipvs0'],
 }
@@ -33,7 +33,7 @@ export function nodeAddresses(deps: Partial<NodeAddressesDeps> = {}): readonly s
   return [...found]
 }
 
-/** Tells the addresses at once and after every change, until the signal. */
+/** Calls `changed` at once and after every change, until the signal. */
 export async function followNodeAddresses(
   changed: (addresses: readonly string[]) => void,
   signal: AbortSignal,

@@ -1,5 +1,5 @@
 import type { Source } from './source.js'
-import type { AnsweredRequest, ApiClient } from './api-client.js'
+import type { ApiClient } from './api-client.js'
 
 export interface SourceOptions {
   /** A folder or file instead of an API server; empty: none. */
@@ -7,19 +7,17 @@ export interface SourceOptions {
   readonly kubeconfig: string
   readonly master: string
   readonly nodeName: string
-  /** The API server answered something. */
-  readonly answered: (request: AnsweredRequest) => void
 }
 
 export interface OpenedSource {
   readonly source: Source
-  /** For writing Events; undefined without an API server. */
+  /** The API server, for writing Events; undefined with manifests. */
   readonly client: ApiClient | undefined
 }
 
-/** Where the objects come from. Only what that takes is loaded. */
+/** Opens the source of objects. Only the code for this source is loaded. */
 export async function openSource(options: SourceOptions): Promise<OpenedSource> {
-  const { manifests, kubeconfig, master, nodeName, answered } = options
+  const { manifests, kubeconfig, master, nodeName } = options
   if (manifests !== '') {
     const { ManifestFolder } = await import('./manifest-folder.js')
     return { source: new ManifestFolder({ path: manifests }), client: undefined }
@@ -28,6 +26,6 @@ export async function openSource(options: SourceOptions): Promise<OpenedSource> 
   const { ApiClient } = await import('./api-client.js')
   const { apiServerSource } = await import('./api-server.js')
   const access = await openCluster({ kubeconfig, master })
-  const client = new ApiClient(access, 'kube-proxy-ts', answered)
+  const client = new ApiClient(access, 'kube-proxy-ts')
   return { source: apiServerSource({ client, nodeName }), client }
 }

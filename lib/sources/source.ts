@@ -1,17 +1,18 @@
-/** Where objects come from: the Kubernetes API, a folder of manifests. */
+/** The kinds of objects that the proxy reads. */
 export type ObjectKind = 'Service' | 'EndpointSlice' | 'Node' | 'ServiceCIDR'
 
+/** Where objects come from: the Kubernetes API, or a folder of manifests. */
 export interface Source {
-  /** Delivers objects until the signal; resolves once everything is closed. Retries by itself. */
+  /** Delivers objects until the signal, and retries after failures. Resolves when all is closed. */
   run(sink: ObjectSink, signal: AbortSignal): Promise<void>
 }
 
-/** Takes raw objects, exactly as JSON or YAML gave them; reading them is the sink's business. */
+/** Takes raw objects as they are in JSON or YAML. The sink parses them. */
 export interface ObjectSink {
   upsert(kind: ObjectKind, raw: unknown): void
   remove(kind: ObjectKind, namespace: string, name: string): void
-  /** Everything of this kind that existed at one moment has been delivered (R01). */
+  /** All objects of this kind that existed at one moment have been delivered (R01). */
   synced(kind: ObjectKind): void
-  /** Something went wrong that the source will retry; for the log and the health answer. */
+  /** Something failed, and the source will retry it. The message is for the log. */
   failed(message: string): void
 }

@@ -6,15 +6,15 @@ import type { ObjectKind, ObjectSink } from './source.js'
 import type { Tracker } from '../state/tracker.js'
 import type { NodeObject } from '../state/objects.js'
 
-/** What the sink tells while objects come in. */
+/** Is told about the objects that come in. */
 export interface SinkListener {
-  /** Something arrived that may change what this node should do. */
-  changed(kind: ObjectKind): void
-  /** An object makes no sense; its last good version stays in force. */
+  /** An object came, changed or went. `isComplete`: enough of them are known to begin. */
+  changed(kind: ObjectKind, isComplete: boolean): void
+  /** An object cannot be used; its last good version stays in use. */
   malformed(kind: ObjectKind, identity: Identity, reason: string): void
-  /** A part of an object was left out, the rest is used. */
+  /** A part of an object is left out; the rest is used. */
   warned(kind: ObjectKind, identity: Identity, warning: string): void
-  /** This node's object came, changed or went. */
+  /** The object of this node came, changed or went. */
   nodeChanged(node: NodeObject | undefined): void
   failed(message: string): void
 }
@@ -24,12 +24,12 @@ interface Named {
   readonly name: string
 }
 
-/** Reads raw objects into the tracker, and knows when enough of them have come to begin (R01). */
+/** Parses raw objects into the tracker, and knows when enough are known to begin (R01). */
 export class TrackerSink implements ObjectSink {
   readonly #tracker: Tracker
   readonly #nodeName: string
   readonly #listener: SinkListener
-  /** Kinds that must be known as a whole before anything is written. */
+  /** Kinds of which all objects must be known before anything is written. */
   readonly #missing = new Set<ObjectKind>(['Service', 'EndpointSlice', 'Node'])
 
   constructor(tracker: Tracker, nodeName: string, listener: SinkListener) {
@@ -39,18 +39,18 @@ export class TrackerSink implements ObjectSink {
   }
 
   /**
-   * All Services, all EndpointSlices and this node are known: writing rules cannot take away
-   * anything by mistake, nor read policies and hints for the wrong node.
+   * All Services, all EndpointSlices and this node are known. Rules written before that could lack
+   * Services and endpoints that exist, or apply policies and hints without the node.
    */
   get isComplete(): boolean {
     return this.#missing.size === 0
   }
 
-  /** Stops waiting for a kind that may never come. Returns whether it was still awaited. */
-  doWithout(kind: 'Node'): boolean {
-    const wasAwaited = this.#missing.delete(kind)
-    if (wasAwaited) this.#listener.changed(kind)
-    return wasAwaited
+  /** Begins without a kind that may never come. Returns whether it was still missing. */
+  stopWaitingFor(kind: 'Node'): boolean {
+    const wasMissing = this.#missing.delete(kind)
+    if (wasMissing) this.#listener.changed(kind, this.isComplete)
+    return wasMissing
   }
 
   upsert(kind: ObjectKind, raw: unknown): void {
@@ -86,12 +86,12 @@ export class TrackerSink implements ObjectSink {
       case 'Node':
         if (name === this.#nodeName) this.#setNode(undefined)
     }
-    this.#listener.changed(kind)
+    this.#listener.changed(kind, this.isComplete)
   }
 
   synced(kind: ObjectKind): void {
     this.#missing.delete(kind)
-    this.#listener.changed(kind)
+    this.#listener.changed(kind, this.isComplete)
   }
 
   failed(message: string): void {
@@ -105,9 +105,9 @@ export class TrackerSink implements ObjectSink {
       for (const warning of parsed.warnings) {
         this.#listener.warned(kind, { namespace, name }, warning)
       }
-      this.#listener.changed(kind)
+      this.#listener.changed(kind, this.isComplete)
     } else if (parsed.outcome === 'ignored') {
-      // An object that turned into one that is not ours counts as gone (S03, E-headless).
+      // An object that no longer belongs to this proxy counts as removed (S03, E-headless).
       this.remove(kind, parsed.identity.namespace, parsed.identity.name)
     } else this.#listener.malformed(kind, parsed.identity, parsed.reason)
   }

@@ -3,7 +3,7 @@ import type { Endpoint } from './desired-state.js'
 import type { EndpointSliceObject } from './objects.js'
 import type { Protocol } from './names.js'
 
-/** An endpoint together with the hints that decide whether this node may use it. */
+/** An endpoint with the hints that decide whether this node uses it. */
 export interface Candidate {
   readonly endpoint: Endpoint
   readonly zoneHints: readonly string[] | undefined
@@ -12,7 +12,7 @@ export interface Candidate {
 
 /**
  * All endpoints of one service port, from every slice of its Service: merged, without
- * duplicates, sorted (E07, E08). Slices of the other family must have been left out.
+ * duplicates, sorted (E07, E08). The slices must be of one family.
  */
 export function collectCandidates(
   slices: Iterable<EndpointSliceObject>,
@@ -25,7 +25,7 @@ export function collectCandidates(
       if (slicePort.name !== port.name || slicePort.protocol !== port.protocol) continue
       for (const { ip, nodeName: onNode, zoneHints, nodeHints, ...rest } of slice.endpoints) {
         const key = hostPort(ip, slicePort.port)
-        // A pod that moves between slices is in both for a moment; the one that stays wins.
+        // A pod that moves between slices is in both for a moment. The entry that stays wins.
         if (byKey.has(key) && rest.terminating) continue
         const isLocal = onNode === nodeName
         const endpoint = { ip, port: slicePort.port, key, isLocal, ...rest }
@@ -34,4 +34,73 @@ export function collectCandidates(
     }
   }
   return [...byKey.values()].sort((a, b) => (a.endpoint.key < b.endpoint.key ? -1 : 1))
+}
+
+export interface Categorized {
+  readonly clusterEndpoints: readonly Endpoint[]
+  readonly localEndpoints: readonly Endpoint[]
+  readonly reachableEndpoints: readonly Endpoint[]
+  readonly hasAnyEndpoints: boolean
+}
+
+export interface TopologyInput {
+  readonly candidates: readonly Candidate[]
+  readonly usesClusterEndpoints: boolean
+  readonly usesLocalEndpoints: boolean
+  readonly nodeName: string
+  /** undefined: the node has no zone label, so zone hints are ignored (E16). */
+  readonly zone: string | undefined
+}
+
+/** The endpoints that this node uses, by policy, readiness and hints (E11-E17, S15). */
+export function categorizeEndpoints(input: TopologyInput): Categorized {
+  const { candidates } = input
+  const usable = candidates.map(({ endpoint }) => endpoint).filter(canServe)
+  const clusterEndpoints = input.usesClusterEndpoints ? clusterList(input) : []
+  const localEndpoints = input.usesLocalEndpoints
+    ? readyElseTerminating(usable.filter(({ isLocal }) => isLocal))
+    : []
+  return {
+    clusterEndpoints,
+    localEndpoints,
+    reachableEndpoints: union(clusterEndpoints, localEndpoints),
+    hasAnyEndpoints: usable.length > 0,
+  }
+}
+
+function clusterList(input: TopologyInput): readonly Endpoint[] {
+  const ready = input.candidates.filter(({ endpoint }) => endpoint.ready)
+  if (ready.length > 0) return followHints(ready, input).map(({ endpoint }) => endpoint)
+  return readyElseTerminating(input.candidates.map(({ endpoint }) => endpoint).filter(canServe))
+}
+
+/** E14, E15: hints count only when every ready endpoint has them and one names this node or zone. */
+function followHints(ready: readonly Candidate[], input: TopologyInput): readonly Candidate[] {
+  const { nodeName, zone } = input
+  if (ready.every(({ nodeHints }) => nodeHints)) {
+    const chosen = ready.filter(({ nodeHints }) => nodeHints?.includes(nodeName))
+    if (chosen.length > 0) return chosen
+  }
+  if (zone !== undefined && ready.every(({ zoneHints }) => zoneHints)) {
+    const chosen = ready.filter(({ zoneHints }) => zoneHints?.includes(zone))
+    if (chosen.length > 0) return chosen
+  }
+  return ready
+}
+
+/** E11: while no endpoint is ready, terminating ones that still serve are used. */
+function readyElseTerminating(endpoints: readonly Endpoint[]): readonly Endpoint[] {
+  const ready = endpoints.filter((endpoint) => endpoint.ready)
+  return ready.length > 0 ? ready : endpoints
+}
+
+function canServe({ ready, serving, terminating }: Endpoint): boolean {
+  return ready || (serving && terminating)
+}
+
+function union(a: readonly Endpoint[], b: readonly Endpoint[]): readonly Endpoint[] {
+  if (b.length === 0) return a
+  if (a.length === 0) return b
+  const all = new Map([...a, ...b].map((endpoint) => [endpoint.key, endpoint]))
+  return [...all.values()].sort((x, y) => (x.key < y.key ? -1 : 1))
 }

@@ -1,7 +1,7 @@
 /**
- * Addresses and CIDRs as Kubernetes reads them: no leading zeros in IPv4, no zones, and an
- * IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) is the IPv4 address it wraps. Everything is kept
- * as canonical text, so that equal addresses are equal strings.
+ * Addresses and CIDRs as Kubernetes reads them: no leading zeros in IPv4 and no zones. An
+ * IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) is read as the IPv4 address in it. The text of an
+ * address is canonical, so equal addresses are equal strings.
  */
 
 export type IpFamily = 'IPv4' | 'IPv6'
@@ -40,7 +40,7 @@ export function parseCidr(text: string): Cidr | undefined {
   const digits = text.slice(slash + 1)
   if (!ip || !/^(0|[1-9]\d{0,2})$/.test(digits)) return undefined
   const prefix = Number(digits)
-  // A mapped address in a CIDR has two readings of its prefix; refuse to guess.
+  // The prefix of a mapped address could count 32 or 128 bits, so it is refused.
   if (ip.family === 'IPv4' && text.includes(':')) return undefined
   if (prefix > bitsOf(ip.family)) return undefined
   return cidrOf(ip, prefix)

@@ -1,6 +1,6 @@
 import type { Cidr } from './ip.js'
 
-/** How a packet is known to come from a pod of this node (R07); `none`: it is not known (R08). */
+/** How packets from pods of this node are recognized (R07); `none`: they are not (R08). */
 export type LocalTraffic =
   | { readonly by: 'none' }
   | { readonly by: 'cidrs'; readonly cidrs: readonly Cidr[] }

@@ -1,6 +1,6 @@
 export type Protocol = 'TCP' | 'UDP' | 'SCTP'
 
-/** The unit of proxying (S01). */
+/** Names one port of one Service, which is what a proxy serves (S01). */
 export interface ServicePortName {
   readonly namespace: string
   readonly name: string
@@ -15,7 +15,7 @@ export function portNameOf(name: ServicePortName): string {
   return name.port === '' ? service : `${service}:${name.port}`
 }
 
-/** The key of a service port in a state: its printed form and the protocol. */
+/** The key of a service port in a state: `namespace/name:port/PROTOCOL`. */
 export function keyOf(name: ServicePortName): string {
   return `${portNameOf(name)}/${name.protocol}`
 }

@@ -4,7 +4,7 @@ import type { LocalTraffic } from './local-traffic.js'
 import type { NodePortAddresses, NodeView } from './desired-state.js'
 import type { NodeObject } from './objects.js'
 
-/** How the operator wants pod traffic of this node to be recognised (R07). */
+/** How traffic from pods of this node is recognized, as configured (R07). */
 export type DetectLocal =
   | { readonly mode: 'ClusterCIDR'; readonly cidrs: readonly string[] }
   | { readonly mode: 'NodeCIDR' }
@@ -13,7 +13,7 @@ export type DetectLocal =
 
 export interface NodeSettings {
   readonly nodeName: string
-  /** Overrides what the Node object says, when an address of the family is in it (L05). */
+  /** Overrides the address in the Node object, for the family of this address (L05). */
   readonly bindAddress: string
   /** CIDRs, or the single word `primary`; empty means every address. */
   readonly nodePortAddresses: readonly string[]
@@ -26,7 +26,7 @@ export interface NodeInput {
   readonly localAddresses: readonly string[]
 }
 
-/** This node as one family sees it. */
+/** This node in one family. */
 export function buildNodeView(
   family: IpFamily,
   settings: NodeSettings,
@@ -46,7 +46,7 @@ export function buildNodeView(
   })
 }
 
-/** L05; without a Node object the first address that others could reach stands in. */
+/** L05. Without a Node object it is the first address that other nodes could reach. */
 function primaryIp(
   family: IpFamily,
   settings: NodeSettings,
@@ -85,7 +85,7 @@ function chosen(cidrs: readonly Cidr[], local: readonly Ip[]): NodePortAddresses
   return { matchesAll: false, cidrs, addresses: texts(matching) }
 }
 
-/** R07, R08: without a CIDR of this family nothing counts as pod traffic. */
+/** R07, R08: without a CIDR of this family no packet counts as pod traffic. */
 function localTraffic(
   family: IpFamily,
   detect: DetectLocal,

@@ -1,6 +1,6 @@
 /**
- * The few fields of API objects that are read, as frozen values with canonical addresses. The
- * parsers of parse-*.ts are the only way to make one: they accept any JSON whatsoever.
+ * The few fields of API objects that the proxy reads, with canonical addresses. Only the parsers in
+ * parse-*.ts make these objects. The parsers accept any JSON.
  */
 import type { IpFamily } from './ip.js'
 import type { Protocol } from './names.js'
@@ -8,13 +8,13 @@ import type { Protocol } from './names.js'
 export interface ServiceObject {
   readonly namespace: string
   readonly name: string
-  /** Of both families, at most one each; empty for headless and ExternalName (S02). */
+  /** At most one of each family; empty for headless and ExternalName Services (S02). */
   readonly clusterIps: Readonly<Partial<Record<IpFamily, string>>>
   readonly ports: readonly ServicePortObject[]
   readonly externalIps: readonly string[]
-  /** Ingress addresses that may be short-circuited: ipMode VIP only (S10, S11). */
+  /** Ingress addresses that this node serves itself: only those with ipMode VIP (S10, S11). */
   readonly loadBalancerIps: readonly string[]
-  /** Canonical CIDRs, both families; empty means no filter (S12). */
+  /** Canonical CIDRs of both families; empty means no filter (S12). */
   readonly sourceRanges: readonly string[]
   readonly affinitySeconds: number | undefined
   readonly internalPolicyLocal: boolean
@@ -34,12 +34,12 @@ export interface ServicePortObject {
 export interface EndpointSliceObject {
   readonly namespace: string
   readonly name: string
-  /** Name of the Service it belongs to (E01). */
+  /** Name of its Service (E01). */
   readonly service: string
   readonly family: IpFamily
   readonly ports: readonly SlicePortObject[]
   readonly endpoints: readonly SliceEndpointObject[]
-  /** When the change that this slice reports happened, in ms since 1970 (E10). */
+  /** When the latest change in this slice happened, in ms since 1970 (E10). */
   readonly triggerTime: number | undefined
 }
 
@@ -55,7 +55,7 @@ export interface SliceEndpointObject {
   readonly serving: boolean
   readonly terminating: boolean
   readonly nodeName: string | undefined
-  /** undefined: the endpoint carries no such hint. */
+  /** undefined: the endpoint has no such hint. */
   readonly zoneHints: readonly string[] | undefined
   readonly nodeHints: readonly string[] | undefined
   readonly weight: number
@@ -63,12 +63,12 @@ export interface SliceEndpointObject {
 
 export interface NodeObject {
   readonly name: string
-  /** InternalIPs, then ExternalIPs, at most one a family; the first decides the primary family (L05). */
+  /** InternalIPs before ExternalIPs, at most one of each family (L05). */
   readonly ips: readonly string[]
   readonly podCidrs: readonly string[]
   readonly zone: string | undefined
   readonly isBeingDeleted: boolean
-  /** Carries the autoscaler's deletion taint (H04). */
+  /** The autoscaler is about to delete it: it has the deletion taint (H04). */
   readonly isTaintedForDeletion: boolean
 }
 
@@ -78,8 +78,9 @@ export interface ServiceCidrObject {
 }
 
 /**
- * What became of a raw object. `ignored` ones are not ours and count as absent; `malformed` ones
- * are reported and leave the last good version in force. `warnings` name parts that were dropped.
+ * The result of parsing a raw object. An `ignored` object belongs to another proxy or to none and
+ * counts as absent. A `malformed` object is reported, and its last good version stays in use.
+ * `warnings` name the parts that are left out.
  */
 export type Parsed<T> =
   | { readonly outcome: 'accepted'; readonly value: T; readonly warnings: readonly string[] }
@@ -88,6 +89,6 @@ export type Parsed<T> =
 
 export interface Identity {
   readonly namespace: string
-  /** Empty when the object has not even a name. */
+  /** Empty when the object has no name. */
   readonly name: string
 }

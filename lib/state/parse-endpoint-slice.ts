@@ -16,7 +16,7 @@ const triggerTimeAnnotation = 'endpoints.kubernetes.io/last-change-trigger-time'
 const weightAnnotation = 'kube-proxy-ts/weight'
 const maxWeight = 65_535
 
-/** An EndpointSlice as the API or a file gives it, or why it cannot be used. Never throws. */
+/** Parses an EndpointSlice from the API or a file. Never throws. */
 export function parseEndpointSlice(raw: unknown): Parsed<EndpointSliceObject> {
   try {
     const { identity, metadata, body } = readHead(raw, true)
@@ -60,7 +60,7 @@ function readFamily(value: unknown): IpFamily {
   throw new MalformedObject(`addressType ${show(value)} is not IPv4, IPv6 or FQDN`)
 }
 
-/** E03: ports without a name or number are of no use to a proxy. An absent name means ''. */
+/** E03: a port without a usable name and number is left out. An absent name means ''. */
 function readPorts(body: Json, warnings: string[]): readonly SlicePortObject[] {
   const found: SlicePortObject[] = []
   for (const [index, item] of (asArray(body.ports) ?? []).entries()) {
@@ -88,7 +88,7 @@ function readEndpoints(
   const found: SliceEndpointObject[] = []
   for (const [index, item] of (asArray(body.endpoints) ?? []).entries()) {
     const endpoint = asObject(item)
-    // E04: the API keeps further addresses for a purpose that never came.
+    // E04: only the first address counts. The API reserves the others, and nothing uses them.
     const text = strings(endpoint?.addresses)[0]
     const ip = text === undefined ? undefined : parseIp(text)
     if (!endpoint || ip?.family !== family) {

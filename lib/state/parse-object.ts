@@ -2,7 +2,7 @@ import { asObject, asString, show, type Json } from './json.js'
 import type { Identity } from './objects.js'
 import type { Protocol } from './names.js'
 
-/** Thrown inside the parsers of state/ and caught by their entry functions; never leaves them. */
+/** The parsers of state/ throw it inside, and their exported functions catch it. */
 export class MalformedObject extends Error {
   override readonly name = 'MalformedObject'
 }
@@ -13,10 +13,10 @@ export interface ObjectHead {
   readonly body: Json
 }
 
-// The API allows 63 or 253 characters of these; longer or stranger names cannot come from it.
+// The API allows at most 253 of these characters, so no other name can come from it.
 const dnsName = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/
 
-/** Name and namespace of any object. `isNamespaced` objects without one are in `default`. */
+/** Name and namespace of any object. A namespaced object without a namespace is in `default`. */
 export function readHead(raw: unknown, isNamespaced: boolean): ObjectHead {
   const body = asObject(raw)
   const metadata = asObject(body?.metadata)
@@ -32,7 +32,7 @@ export function readHead(raw: unknown, isNamespaced: boolean): ObjectHead {
   return { identity: { namespace, name }, metadata, body }
 }
 
-/** The identity of an object however broken, for messages and for removals. */
+/** The identity of any object, even a malformed one, for messages and for removals. */
 export function identityOf(raw: unknown): Identity {
   const metadata = asObject(asObject(raw)?.metadata)
   return {

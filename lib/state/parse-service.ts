@@ -15,7 +15,7 @@ const maxOptionLength = 256
 const defaultAffinitySeconds = 10_800
 const maxAffinitySeconds = 86_400
 
-/** A Service as the API or a file gives it, or why it cannot be used. Never throws. */
+/** Parses a Service from the API or a file. Never throws. */
 export function parseService(raw: unknown): Parsed<ServiceObject> {
   try {
     const { identity, metadata, body } = readHead(raw, true)
@@ -50,7 +50,7 @@ export function parseService(raw: unknown): Parsed<ServiceObject> {
   }
 }
 
-/** S02, S06: by family from clusterIPs; an empty or absent list means clusterIP alone. */
+/** S02, S06: by family from clusterIPs; without that list, from clusterIP. */
 function readClusterIps(spec: Json): Partial<Record<IpFamily, string>> {
   const listed = strings(spec.clusterIPs)
   const texts = listed.length > 0 ? listed : strings([spec.clusterIP])
@@ -83,7 +83,7 @@ function readPorts(spec: Json): readonly ServicePortObject[] {
     const name = readPortName(port.name, `${where}.name`)
     const protocol = readProtocol(port.protocol, `${where}.protocol`)
     const identity = `${name}/${protocol}`
-    if (seen.has(identity)) throw new MalformedObject(`${where}: ${identity} is there twice`)
+    if (seen.has(identity)) throw new MalformedObject(`${where}: ${identity} appears twice`)
     seen.add(identity)
     return { name, protocol, port: number, nodePort }
   })
@@ -99,7 +99,7 @@ function readIps(texts: readonly string[], where: string, warnings: string[]): r
   return [...found]
 }
 
-/** S10, S11: entries with ipMode Proxy or without an IP make no virtual IP. */
+/** S10, S11: entries with ipMode Proxy or without an IP are left out. */
 function readIngress(body: Json, spec: Json, warnings: string[]): readonly string[] {
   if (spec.type !== undefined && spec.type !== 'LoadBalancer') return []
   const ingress = asArray(asObject(asObject(body.status)?.loadBalancer)?.ingress) ?? []
@@ -116,8 +116,8 @@ function readIngress(body: Json, spec: Json, warnings: string[]): readonly strin
 }
 
 /**
- * S12: a range of length 0 lets everybody in, so the whole list means nothing then. A broken
- * range makes the Service malformed: leaving it out could open the address to everybody.
+ * S12: a range `/0` allows every client, so with one the list filters nothing. A range that cannot
+ * be read makes the Service malformed, because without it the filter could allow every client.
  */
 function readSourceRanges(spec: Json): readonly string[] {
   const found = new Set<string>()
@@ -149,7 +149,7 @@ function readHealthCheckNodePort(spec: Json, warnings: string[]): number {
   if (spec.type !== 'LoadBalancer' || spec.externalTrafficPolicy !== 'Local') return 0
   const port = asInteger(spec.healthCheckNodePort, 1, 65_535)
   if (port === undefined) {
-    warnings.push('spec.healthCheckNodePort: has no port number, so no health check is served')
+    warnings.push('spec.healthCheckNodePort: no valid port is set, so no health check is served')
   }
   return port ?? 0
 }

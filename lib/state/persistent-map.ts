@@ -1,8 +1,8 @@
 /**
- * An immutable map from string to object whose copies share almost everything: `update` copies one
- * bucket of some entries and the branch it hangs on, and comparing two generations skips every
- * branch and bucket they share. That is what makes the cost of a change independent of the size of
- * the cluster, and what keeps it from making garbage.
+ * An immutable map from string to object. Its copies share almost everything: `update` copies only
+ * the buckets that change and the branches that hold them. A comparison of two copies skips every
+ * branch and bucket that they share. So the cost of a change does not depend on the size of the
+ * cluster, and a change makes little garbage.
  */
 
 const branchSize = 32
@@ -21,7 +21,7 @@ export interface MapChanges<V> {
   readonly removed: readonly (readonly [key: string, previous: V])[]
 }
 
-/** Remembers what was derived last, and from what, see {@link PersistentMap.derive}. */
+/** Remembers the map that was derived last, and its source; see {@link PersistentMap.derive}. */
 export interface Derivation<V, W> {
   last?: { readonly from: PersistentMap<V>; readonly to: PersistentMap<W> }
 }
@@ -54,7 +54,7 @@ export class PersistentMap<V> {
     return this.#bucket(bucketOf(key)).has(key)
   }
 
-  /** A copy with the entries set; a value of `undefined` removes its key. Same map when nothing differs. */
+  /** A copy with these entries; `undefined` removes a key. The same map when nothing differs. */
   update(entries: Iterable<readonly [string, V | undefined]>): PersistentMap<V> {
     const fresh = new Map<number, Map<string, V>>()
     let size = this.size
@@ -104,8 +104,8 @@ export class PersistentMap<V> {
   }
 
   /**
-   * The map with every value replaced by `fn(value)`. What is as it was the last time is taken
-   * from `memo`, so that unchanged values keep their derived references and cost nothing.
+   * The map with every value replaced by `fn(value)`. Results for unchanged values come from `memo`,
+   * so they keep their references and cost nothing.
    */
   derive<W>(memo: Derivation<V, W>, fn: (value: V, key: string) => W): PersistentMap<W> {
     const { last } = memo
@@ -130,7 +130,7 @@ export class PersistentMap<V> {
     return to
   }
 
-  /** What changed since `previous`, by reference; shared buckets cost nothing. */
+  /** What has changed since `previous`, compared by reference. Shared buckets cost nothing. */
   since(previous: PersistentMap<V> | undefined): MapChanges<V> {
     const added: [string, V][] = []
     const changed: [string, V, V][] = []
@@ -159,7 +159,7 @@ export class PersistentMap<V> {
     }
   }
 
-  /** Without iterators, whose results were a third of the garbage of a change. */
+  /** Without iterators: their results were a third of the garbage of a change. */
   #differing(
     previous: PersistentMap<V> | undefined,
     visit: (now: Bucket<V>, before: Bucket<V>) => void,
@@ -175,7 +175,7 @@ export class PersistentMap<V> {
   }
 }
 
-/** FNV-1a; any spread will do, but it must not depend on the order of insertion. */
+/** FNV-1a. Any hash that depends on nothing but the key would do. */
 function bucketOf(key: string): number {
   let hash = 0x811c9dc5
   for (let index = 0; index < key.length; index++) {

@@ -1,6 +1,6 @@
 /**
- * A text from somewhere as people may see it: control characters, those beyond ASCII too, and
- * the ones that reorder text are spelled out, so that it stays on its line and as it is.
+ * An untrusted text that is safe to print. Control characters and characters that reorder text are
+ * written as escapes, so that the text stays on one line and looks as it is.
  */
 export function printable(text: string): string {
   return text.replace(/[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu, (character) => {

@@ -1,4 +1,4 @@
-import { isEqual } from './equal.js'
+import { isEqual } from './json.js'
 import type { EndpointSliceObject, ServiceObject } from './objects.js'
 import type { IpFamily } from './ip.js'
 
@@ -12,16 +12,16 @@ export interface Dirty {
 interface Entry {
   service: ServiceObject | undefined
   readonly slices: Map<string, EndpointSliceObject>
-  /** Keys of the service ports built last, by family. */
+  /** Keys of the service ports that were built last, by family. */
   readonly keys: Map<IpFamily, ReadonlySet<string>>
 }
 
 const noKeys: ReadonlySet<string> = new Set()
 
-/** Services with their slices, and which of them were touched since the last sync. */
+/** Services with their slices, and which of them have changed since the last sync. */
 export class ServiceIndex {
   readonly #entries = new Map<string, Entry>()
-  /** Id of the Service that each slice, by its own id, belonged to last. */
+  /** By id of the slice: id of the Service that it belongs to. */
   readonly #serviceOfSlice = new Map<string, string>()
   #dirty = new Set<string>()
   #servicesPending = 0

@@ -1,5 +1,4 @@
-import { categorizeEndpoints } from './topology.js'
-import { collectCandidates } from './endpoints.js'
+import { categorizeEndpoints, collectCandidates, type Categorized } from './endpoints.js'
 import { familyOf, parseCidr, type Cidr, type IpFamily } from './ip.js'
 import { keyOf, portNameOf, type ServicePortName } from './names.js'
 import type { DesiredService, Verdict } from './desired-state.js'
@@ -13,7 +12,7 @@ export interface ServicePortContext {
   readonly allowsExternalIps: boolean
 }
 
-/** The service ports of one Service in one family, endpoints and verdicts included. */
+/** The service ports of one Service in one family, with endpoints and verdicts. */
 export function buildServicePorts(
   service: ServiceObject,
   slices: readonly EndpointSliceObject[],
@@ -42,12 +41,8 @@ function buildPort(
   common: Common,
 ): DesiredService {
   const { internalPolicyLocal, externalPolicyLocal, namespace } = service
-  const name: ServicePortName = {
-    namespace,
-    name: service.name,
-    port: port.name,
-    protocol: port.protocol,
-  }
+  const { protocol } = port
+  const name: ServicePortName = { namespace, name: service.name, port: port.name, protocol }
   const externallyAccessible =
     port.nodePort !== 0 || common.loadBalancerIps.length > 0 || common.externalIps.length > 0
   const candidates = collectCandidates(slices, port, context.nodeName)
@@ -59,17 +54,11 @@ function buildPort(
     zone: context.zone,
   })
   const all = candidates.map(({ endpoint }) => endpoint)
-  const { clusterEndpoints, localEndpoints, hasAnyEndpoints } = endpoints
-  const verdict = (isLocal: boolean): Verdict => {
-    if ((isLocal ? localEndpoints : clusterEndpoints).length > 0)
-      return isLocal ? 'local' : 'cluster'
-    return hasAnyEndpoints ? 'drop' : 'reject'
-  }
   return Object.freeze({
     key: keyOf(name),
     name,
     portName: portNameOf(name),
-    protocol: port.protocol,
+    protocol,
     port: port.port,
     nodePort: port.nodePort,
     ...common,
@@ -85,12 +74,18 @@ function buildPort(
       all.filter(({ serving }) => serving),
     ),
     readyLocalAddresses: localAddresses(all),
-    internal: verdict(internalPolicyLocal),
-    external: verdict(externalPolicyLocal),
+    internal: verdictOf(internalPolicyLocal, endpoints),
+    external: verdictOf(externalPolicyLocal, endpoints),
   })
 }
 
-/** Most lists of serving endpoints equal the reachable ones; sharing the array halves the memory. */
+function verdictOf(isLocal: boolean, endpoints: Categorized): Verdict {
+  const { clusterEndpoints, localEndpoints, hasAnyEndpoints } = endpoints
+  if ((isLocal ? localEndpoints : clusterEndpoints).length > 0) return isLocal ? 'local' : 'cluster'
+  return hasAnyEndpoints ? 'drop' : 'reject'
+}
+
+/** Most lists of serving endpoints equal the reachable ones. A shared array halves the memory. */
 function sameOrFiltered<T>(shared: readonly T[], own: readonly T[]): readonly T[] {
   return shared.length === own.length && own.every((item, index) => item === shared[index])
     ? shared
@@ -102,7 +97,7 @@ function localAddresses(endpoints: readonly { ip: string; isLocal: boolean; read
   return [...new Set(local.map(({ ip }) => ip))].sort()
 }
 
-/** S12: ranges of the other family do not concern this one. */
+/** S12: only the ranges of this family. */
 function sourceRangesOf(service: ServiceObject, family: IpFamily): readonly Cidr[] {
   return service.sourceRanges
     .map((text) => parseCidr(text))

@@ -1,6 +1,6 @@
 import { buildNodeView, type NodeSettings } from './node-view.js'
 import { buildServicePorts } from './service-ports.js'
-import { isEqual } from './equal.js'
+import { isEqual } from './json.js'
 import { parseCidr, type IpFamily } from './ip.js'
 import { PersistentMap } from './persistent-map.js'
 import { ServiceIndex } from './service-index.js'
@@ -17,16 +17,16 @@ export interface TrackerSettings extends NodeSettings {
   readonly allowsExternalIps: boolean
 }
 
-/** What a sync gets: the states, and what it needs to know about the way to them. */
-export interface Taken {
+/** What a sync works on: the states, and what has changed since the update before. */
+export interface StateUpdate {
   readonly states: readonly DesiredState[]
-  /** How many service ports differ from the last time. */
+  /** How many service ports differ from the update before. */
   readonly changed: ReadonlyMap<IpFamily, number>
-  /** A UDP service port changed or went, so stale flows may be about (E20). */
+  /** A UDP service port has changed or gone, so stale flows may exist (E20). */
   readonly hasUdpChanges: boolean
-  /** When the endpoint changes of this batch happened, by family (E10). */
+  /** When the endpoint changes in this update happened, by family (E10). */
   readonly triggerTimes: ReadonlyMap<IpFamily, readonly number[]>
-  /** By `namespace/name`: which health-check node ports to serve, and what to say there. */
+  /** By `namespace/name`: the health-check node ports to serve, and their answers. */
   readonly healthChecks: ReadonlyMap<string, HealthCheck>
   readonly withoutLocalEndpoints: readonly PolicyCount[]
   readonly pending: { readonly services: number; readonly endpoints: number }
@@ -37,8 +37,8 @@ export interface HealthCheck {
   readonly name: string
   readonly port: number
   /**
-   * Unique ready local addresses over all ports (E19), for each family the Service has: who asks
-   * over one family is told what traffic of that family would find.
+   * Number of unique ready local addresses over all ports (E19), for each family of the Service. A
+   * health check over one family gets the number of that family.
    */
   readonly localEndpoints: Readonly<Partial<Record<IpFamily, number>>>
 }
@@ -51,8 +51,8 @@ export interface PolicyCount {
 }
 
 /**
- * Collects changes between syncs and turns them into states. The order of events does not
- * matter, and a change that is taken back before the next `take` leaves no trace (S32).
+ * Collects changes between syncs and turns them into states. The order of the changes does not
+ * matter. A change that is undone before the next `take` has no effect (S32).
  */
 export class Tracker {
   readonly #settings: TrackerSettings
@@ -60,7 +60,7 @@ export class Tracker {
   readonly #serviceCidrs = new Map<string, ServiceCidrObject>()
   #node: NodeObject | undefined
   #localAddresses: readonly string[] = []
-  /** Whether what all Services have in common may differ from the last states. */
+  /** Whether the node or the ServiceCIDRs may differ from the last states. */
   #nodeChanged = false
   #states: readonly DesiredState[]
   #healthChecks = new Map<string, HealthCheck>()
@@ -109,7 +109,7 @@ export class Tracker {
     const zoneChanged = node?.zone !== this.#node?.zone
     this.#node = node
     this.#nodeChanged = true
-    // E18: hints are read through the zone, so every Service may look different now.
+    // E18: zone hints depend on the zone, so the endpoints of every Service may change.
     if (zoneChanged) this.#index.markAll()
   }
 
@@ -119,17 +119,18 @@ export class Tracker {
     this.#nodeChanged = true
   }
 
-  /** What was said about the endpoints of a Service, for whoever explains why one is not used. */
+  /** The slices of a Service; `explain` reads there why an endpoint is not used. */
   endpointSlices(namespace: string, name: string): readonly EndpointSliceObject[] {
     return this.#index.slices(`${namespace}/${name}`)
   }
 
-  /** The zone of this node, as far as its object says. */
+  /** The zone of this node; undefined when its object has none. */
   get zone(): string | undefined {
     return this.#node?.zone
   }
 
-  take(): Taken {
+  /** The states after all changes so far. */
+  take(): StateUpdate {
     const { dirty, pending, triggerTimes } = this.#index.takeDirty()
     const previous = this.#states
     this.#states = previous.map((state) => this.#next(this.#withNode(state), dirty))
@@ -174,7 +175,7 @@ export class Tracker {
     return services === state.services ? state : Object.freeze({ ...state, services })
   }
 
-  /** The entries of every dirty Service, with the old reference wherever nothing changed. */
+  /** The entries of the dirty Services that differ from those in `state`. */
   *#rebuilt(
     state: DesiredState,
     dirty: ReadonlySet<string>,
@@ -226,7 +227,7 @@ export class Tracker {
     const present = this.#healthChecks.get(id)
     const next = service && this.#healthCheckOf(id, service)
     if (isEqual(present, next)) return
-    // A fresh map for each change: what was handed out stays as it was.
+    // A new map for each change, because an update holds the old one.
     this.#healthChecks = new Map(this.#healthChecks)
     if (next) this.#healthChecks.set(id, next)
     else this.#healthChecks.delete(id)
@@ -248,7 +249,7 @@ export class Tracker {
     return buildNodeView(family, this.#settings, input)
   }
 
-  /** The union of all ServiceCIDRs: removing one must not remove what another one also holds (R09). */
+  /** The CIDRs of all ServiceCIDRs. Two objects may hold the same CIDR (R09). */
   #cidrsOf(family: IpFamily) {
     const texts = new Set([...this.#serviceCidrs.values()].flatMap(({ cidrs }) => cidrs))
     return [...texts]

@@ -1,6 +1,6 @@
 import { pause } from '../async.js'
 
-/** Time as the loops see it; tests give one that they move by hand. */
+/** The time. Tests give a clock that they advance by hand. */
 export interface Clock {
   /** Milliseconds since 1970. */
   now(): number

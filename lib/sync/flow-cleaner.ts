@@ -11,7 +11,7 @@ export interface FlowTable {
 }
 
 export interface FlowCleanerOptions {
-  /** Opened when first needed: a node without UDP Services never pays for it. */
+  /** Called when the table is first needed, so a node without UDP Services never opens it. */
   readonly openTable: () => FlowTable
   readonly log: Log
   readonly meter: Meter
@@ -20,13 +20,13 @@ export interface FlowCleanerOptions {
 }
 
 /**
- * Deletes UDP flows that outlived their endpoint, beside the syncs and never inside one: a busy
- * table takes its time, and rules must not wait for it. Only the newest state of a family counts.
+ * Deletes UDP flows whose endpoint is gone. It works beside the syncs, because a large table takes
+ * long and rules must not wait for it. Only the newest state of a family counts.
  */
 export class FlowCleaner {
   readonly #options: FlowCleanerOptions
   #table: FlowTable | undefined
-  /** States whose rules are in the kernel and whose flows are clean. */
+  /** By family: the last state whose rules are in the kernel and whose stale flows are deleted. */
   readonly #cleaned = new Map<IpFamily, DesiredState>()
   readonly #waiting = new Map<IpFamily, DesiredState>()
   #running: Promise<void> | undefined
@@ -35,7 +35,7 @@ export class FlowCleaner {
     this.#options = options
   }
 
-  /** The rules of this state are in force now (IT45: cleaning comes after writing). */
+  /** The rules of this state are in the kernel now (IT45: flows are deleted after that). */
   applied(state: DesiredState): void {
     const before = this.#waiting.get(state.family) ?? this.#cleaned.get(state.family)
     if (!mayHaveStaleFlows(state, before) && !this.#waiting.has(state.family)) {
@@ -46,7 +46,7 @@ export class FlowCleaner {
     this.#running ??= this.#work().finally(() => (this.#running = undefined))
   }
 
-  /** Resolves once nothing is under way. */
+  /** Resolves once no deletion is running. */
   async idle(): Promise<void> {
     await this.#running
   }

@@ -1,20 +1,18 @@
 import { systemClock, type Clock } from './clock.js'
 
 export interface SyncLoopOptions {
-  /** One sync; resolves to whether everything went well. A rejection counts as a failure. */
-  readonly sync: () => Promise<boolean>
-  /** Between the end of one sync and the start of the next (R03). */
+  /** The least time between the end of one sync and the start of the next (R03). */
   readonly minIntervalMs: number
-  /** A sync runs at least this often, asked for or not. */
+  /** A sync runs at least this often, even without a request. */
   readonly maxIntervalMs: number
-  /** A failed sync is tried again after this long, asked for or not. */
+  /** A failed sync runs again after this time, even without a request. */
   readonly retryIntervalMs: number
-  /** Told about a sync that threw. */
+  /** A sync threw. */
   readonly onError: (error: unknown) => void
   readonly clock?: Clock
 }
 
-/** Decides when to sync: soon after a request, never too often, again after a failure (R03, R04). */
+/** Decides when to sync: soon after a request, not too often, and again after a failure (R03, R04). */
 export class SyncLoop {
   readonly #options: SyncLoopOptions
   readonly #clock: Clock
@@ -29,18 +27,21 @@ export class SyncLoop {
     this.#clock = options.clock ?? systemClock
   }
 
-  /** Asks for a sync. Many requests before it starts make one sync (R12). */
+  /** Requests a sync. Many requests before it starts make one sync (R12). */
   request(): void {
     this.#isRequested = true
     this.#wake.abort()
   }
 
-  /** Syncs until the signal, the first time when first asked; a running sync is finished. */
-  async run(signal: AbortSignal): Promise<void> {
+  /**
+   * Syncs until the signal, for the first time after the first request. A running sync is finished.
+   * `sync` resolves to whether everything succeeded; a rejection counts as a failure.
+   */
+  async run(sync: () => Promise<boolean>, signal: AbortSignal): Promise<void> {
     await this.#wait(Infinity, signal)
     while (!signal.aborted) {
       this.#isRequested = false
-      const succeeded = await this.#syncOnce()
+      const succeeded = await this.#syncOnce(sync)
       const { minIntervalMs, maxIntervalMs, retryIntervalMs } = this.#options
       await this.#clock.sleep(minIntervalMs, signal)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
@@ -48,9 +49,9 @@ export class SyncLoop {
     }
   }
 
-  async #syncOnce(): Promise<boolean> {
+  async #syncOnce(sync: () => Promise<boolean>): Promise<boolean> {
     try {
-      return await this.#options.sync()
+      return await sync()
     } catch (error) {
       this.#options.onError(error)
       return false

@@ -3,15 +3,15 @@ import type { DesiredService, DesiredState } from '../state/desired-state.js'
 import { hostPort } from '../state/ip.js'
 
 /**
- * Tells which UDP flows have outlived their endpoint. The kernel sends every packet of a tracked
- * flow where its first one went, and a chatty client keeps its flow alive for good, so flows to a
- * Service whose endpoint is no longer serving have to be deleted (CT01). Terminating endpoints
- * that still serve keep theirs (CT06); TCP and SCTP end by themselves (CT05).
+ * Tells which UDP flows are stale: their endpoint no longer serves. The kernel sends every packet of
+ * a tracked flow to the endpoint of its first packet, and a client that keeps sending keeps its flow
+ * alive. So stale flows have to be deleted (CT01). Terminating endpoints that still serve keep their
+ * flows (CT06). TCP and SCTP connections end by themselves (CT05).
  *
- * A flow that met no rule yet is answered by the Service address itself, which is no endpoint, so
- * it goes too (CT07). Unlike upstream, a Service without any serving endpoint is cleaned as well
- * (CT03), node ports count on this node's own addresses only (CT04), and flows to Services that
- * were removed since `previous` end with them.
+ * A flow that began before its rules existed has the Service address as its other end. That is no
+ * endpoint, so the flow is stale (CT07). Unlike upstream, flows to a Service without any serving
+ * endpoint are stale (CT03), and so are flows to Services that were removed since `previous`. Node
+ * ports count on addresses of this node only (CT04).
  */
 export function staleFlowTest(
   state: DesiredState,
@@ -24,7 +24,7 @@ export function staleFlowTest(
   }
 }
 
-/** The flows among `flows` that should be deleted. */
+/** The stale flows among `flows`. */
 export function staleFlows(
   state: DesiredState,
   flows: readonly UdpFlow[],
@@ -33,7 +33,7 @@ export function staleFlows(
   return flows.filter(staleFlowTest(state, previous))
 }
 
-/** Whether anything changed that can have left stale flows behind (E20). */
+/** Whether a change since `previous` can have made flows stale (E20). */
 export function mayHaveStaleFlows(
   state: DesiredState,
   previous: DesiredState | undefined,
@@ -43,7 +43,7 @@ export function mayHaveStaleFlows(
   return [...added, ...changed, ...removed].some(([, service]) => service.protocol === 'UDP')
 }
 
-/** Of each address and port: the endpoints that flows to it may have. */
+/** By address and port of Services: the endpoints that flows to it may have. */
 function frontendsOf(state: DesiredState, previous: DesiredState | undefined) {
   const frontends = new Map<string, Set<string>>()
   const add = (service: DesiredService, nodeAddresses: readonly string[], isLive: boolean) => {
@@ -51,7 +51,7 @@ function frontendsOf(state: DesiredState, previous: DesiredState | undefined) {
     const endpoints = isLive ? service.servingEndpoints : []
     for (const destination of destinationsOf(service, nodeAddresses)) {
       const known = frontends.get(destination)
-      // Two Services may claim one address and port; whoever really got it, its flows are kept.
+      // Two Services may have the same address and port. Flows to the endpoints of both are kept.
       if (known) for (const { key } of endpoints) known.add(key)
       else frontends.set(destination, new Set(endpoints.map(({ key }) => key)))
     }
@@ -61,7 +61,7 @@ function frontendsOf(state: DesiredState, previous: DesiredState | undefined) {
     const gone = state.services.since(previous.services)
     const addresses = previous.node.nodePorts.addresses
     for (const [, service] of gone.removed) add(service, addresses, false)
-    // A changed Service may have let go of an address or a node port.
+    // A changed Service may have lost an address or a node port.
     for (const [, , service] of gone.changed) add(service, addresses, false)
   }
   return frontends

@@ -1,44 +1,44 @@
 import type { DesiredState } from '../state/desired-state.js'
-import type { Taken, Tracker } from '../state/tracker.js'
+import type { StateUpdate, Tracker } from '../state/tracker.js'
 import type { Syncer, SyncReport } from './syncer.js'
 
-/** Somebody who tells the world what a sync does. */
-export interface SyncWitness {
-  /** A sync is about to run on what was taken. */
-  taken(taken: Taken): void
-  /** One family is done; `changed` counts the service ports of the batch. */
+/** Turns syncs into log lines, metrics, health answers or a page. */
+export interface SyncListener {
+  /** A sync of this update starts. */
+  started(update: StateUpdate): void
+  /** One family is done; `changed` counts its service ports in the update. */
   synced(report: SyncReport, changed: number): void
 }
 
 export interface SyncRoundOptions {
   readonly tracker: Pick<Tracker, 'take'>
   readonly syncer: Pick<Syncer, 'sync'>
-  readonly witnesses: readonly SyncWitness[]
+  readonly listeners: readonly SyncListener[]
   /** The rules of this state are in the kernel. */
   readonly applied: (state: DesiredState) => void
-  /** So are those of every family. */
-  readonly inForce: () => void
+  /** The rules of every family are in the kernel. */
+  readonly allApplied: () => void
 }
 
 /**
- * One sync: what changed goes to the kernel, a family after the other; one that fails leaves the
- * other alone (R06). Returns whether all of it succeeded.
+ * One sync: it writes what has changed to the kernel, one family after the other. A family that
+ * fails does not stop the other (R06). Returns whether everything succeeded.
  */
 export async function syncRound(options: SyncRoundOptions): Promise<boolean> {
-  const { tracker, syncer, witnesses } = options
-  const taken = tracker.take()
-  for (const witness of witnesses) witness.taken(taken)
-  let isInForce = true
+  const { tracker, syncer, listeners } = options
+  const update = tracker.take()
+  for (const listener of listeners) listener.started(update)
+  let areAllApplied = true
   let succeeded = true
-  for (const state of taken.states) {
+  for (const state of update.states) {
     const report = await syncer.sync(state)
-    const changed = taken.changed.get(state.family) ?? 0
-    for (const witness of witnesses) witness.synced(report, changed)
-    if (report.outcome === 'failed') isInForce = false
+    const changed = update.changed.get(state.family) ?? 0
+    for (const listener of listeners) listener.synced(report, changed)
+    if (report.outcome === 'failed') areAllApplied = false
     else options.applied(state)
     if (report.outcome === 'failed' || report.failed.length > 0) succeeded = false
   }
-  // Some service ports may have failed; what another mode left would not help them.
-  if (isInForce) options.inForce()
+  // Single service ports may have failed; rules left by another mode would not help them.
+  if (areAllApplied) options.allApplied()
   return succeeded
 }

@@ -22,61 +22,60 @@ export interface SyncReport {
 
 export interface SyncerOptions {
   /** A mode, or for a dry run a planner with an `apply` that only shows what it was given. */
-  readonly mode: Pick<Mode, 'plan' | 'apply'>
+  readonly mode: Pick<Mode, 'plan' | 'apply' | 'forget'>
   readonly clock?: Clock
 }
 
+/** The state applied last, or being applied. */
 interface Progress {
   readonly state: DesiredState
-  /** The plan the kernel holds. */
-  readonly plan: unknown
-  readonly hasFailures: boolean
+  hasFailures: boolean
 }
 
-/** Calls the arrows in order, a family at a time; after a failure nothing is taken for known. */
+/** Plans and applies, a family at a time, and skips a state that is in the kernel already. */
 export class Syncer {
   readonly #options: SyncerOptions
   readonly #clock: Clock
-  readonly #applied = new Map<IpFamily, Progress>()
-  #generation = 0
+  readonly #progress = new Map<IpFamily, Progress>()
 
   constructor(options: SyncerOptions) {
     this.#options = options
     this.#clock = options.clock ?? systemClock
   }
 
-  /** Makes the next sync write everything, because somebody else touched the kernel. */
+  /**
+   * Makes the next sync write everything, because somebody else touched the kernel. A sync under
+   * way counts for nothing either.
+   */
   forget(): void {
-    this.#generation++
-    this.#applied.clear()
+    this.#progress.clear()
+    this.#options.mode.forget()
   }
 
   async sync(state: DesiredState): Promise<SyncReport> {
     const { family } = state
-    const progress = this.#applied.get(family)
-    const generation = this.#generation
+    const before = this.#progress.get(family)
     const started = this.#clock.now()
     let planned = started
-    if (progress?.state === state && !progress.hasFailures) {
+    if (before?.state === state && !before.hasFailures) {
       const idle = { planMs: 0, applyMs: 0, bytes: 0, objects: 0, failed: [] }
       return { family, outcome: 'unchanged', full: false, ...idle }
     }
+    const progress = { state, hasFailures: false }
+    this.#progress.set(family, progress)
     try {
       const plan = this.#options.mode.plan(state)
       planned = this.#clock.now()
-      const applied = await this.#options.mode.apply(plan, progress?.plan)
-      // A `forget` in the meantime means this result was disturbed: it must not count as known.
-      if (generation === this.#generation) {
-        this.#applied.set(family, { state, plan, hasFailures: applied.failed.length > 0 })
-      }
+      const applied = await this.#options.mode.apply(plan)
+      progress.hasFailures = applied.failed.length > 0
       const applyMs = this.#clock.now() - planned
       return { family, outcome: 'applied', planMs: planned - started, applyMs, ...applied }
     } catch (error) {
-      this.#applied.delete(family)
+      this.#progress.delete(family)
       return {
         family,
         outcome: 'failed',
-        full: progress === undefined,
+        full: before === undefined,
         planMs: planned - started,
         applyMs: this.#clock.now() - planned,
         bytes: 0,

@@ -121,9 +121,9 @@ const log: Log & { readonly lines: string[] } = {
 function definition(name: 'ipvs' | 'iptables', findings: readonly Finding[]): ModeDefinition {
   const refuse = () => Promise.reject(new Error('not in this test'))
   return {
-    name,
     summary: `the ${name} mode`,
     probe: () => Promise.resolve(findings),
+    syncPeriods: () => ({ minMs: 1, syncMs: 1 }),
     planner: () => {
       throw new Error('not in this test')
     },

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { render } from '../../lib/cli/render.js'
 import { configWith } from '../../lib/config/load.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
-import type { ModeName } from '../../lib/modes/mode.js'
+import type { ModeName } from '../../lib/modes/registry.js'
 
 const examples = fileURLToPath(new URL('../../../examples/services/', import.meta.url))
 const modes = (['userspace', 'iptables', 'ipvs', 'nftables'] as const).filter(

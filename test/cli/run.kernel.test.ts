@@ -84,7 +84,7 @@ t.test(
     )
     const output = () => Promise.resolve(proxy.output())
     await until('the mode', output, /Using \w+ Proxier/)
-    t.match(proxy.output(), /feature gate ExperimentalCriticalPodAnnotation is not known here/)
+    t.match(proxy.output(), /feature gate ExperimentalCriticalPodAnnotation is unknown/)
     await until('a complaint about the API', output, /source of objects failed, will retry/)
     await until('healthz', () => code(`${healthz}/healthz`), /503/)
     await until('readyz', () => code(`${healthz}/readyz`), /503/)

@@ -19,10 +19,15 @@ import { formatDuration, parseDuration } from '../../lib/config/duration.js'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { actionFlags, normalizeArguments, parseFlags } from '../../lib/config/flags.js'
 import { keyEntries, retiredFlags } from '../../lib/config/keys.js'
-import { modeSettings, nodePortAddresses, syncPeriods } from '../../lib/config/mode-settings.js'
+import { nodePortAddresses } from '../../lib/config/tracker-settings.js'
+import { ipvsSettings } from '../../lib/modes/ipvs/settings.js'
+import type { SyncPeriods } from '../../lib/modes/mode.js'
+import { modeLoaders, modeNames } from '../../lib/modes/registry.js'
+import { nftablesSettings } from '../../lib/modes/nftables/settings.js'
+import { userspaceSettings } from '../../lib/modes/userspace/settings.js'
 import { configObject, configYaml } from '../../lib/config/write.js'
 import { startWarnings } from '../../lib/config/start-check.js'
-import type { ModeName } from '../../lib/modes/mode.js'
+import type { ModeName } from '../../lib/modes/registry.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import { ConfigError } from '../../lib/errors.js'
 
@@ -164,7 +169,7 @@ configSyncPeriod: 15
   const name = 'x.yaml'
   const none = parseFlags([])
   for (const [text, pattern] of [
-    ['', /holds no KubeProxyConfiguration/],
+    ['', /has no KubeProxyConfiguration/],
     ['mode: ipvs\n', /kind is missing; write kind: KubeProxyConfiguration/],
     ['kind: ConfigMap\n', /this is a ConfigMap; give the text under its key config\.conf/],
     [header.replace('v1alpha1', 'v1'), /apiVersion is "kubeproxy.config.k8s.io\/v1"; write/],
@@ -263,7 +268,7 @@ t.test('the command line of the textbooks works; an unknown gate is a warning (V
   t.equal(config.clientConnection.kubeconfig, '/etc/kubernetes/kube-proxy.conf')
   t.equal(config.mode, 'iptables')
   t.same(warnings, [
-    '--feature-gates: feature gate ExperimentalCriticalPodAnnotation is not known here and has no effect',
+    '--feature-gates: feature gate ExperimentalCriticalPodAnnotation is unknown and has no effect',
   ])
   t.end()
 })
@@ -355,7 +360,10 @@ portRange: anything
 showHiddenMetricsForVersion: "1.35"
 `
   t.equal(problemOf([], body), 'accepted')
-  t.match(load([], body).warnings.join('\n'), /kp\.yaml:7: portRange.* is no port range; not used/)
+  t.match(
+    load([], body).warnings.join('\n'),
+    /kp\.yaml:7: portRange.* is not a port range, so it is not used/,
+  )
   t.equal(problemOf([], 'clusterCIDR: 10.0.0.0/8,fd00::/8\n'), 'accepted')
   t.end()
 })
@@ -377,7 +385,12 @@ t.test('what has no effect here is said once, and only when it was set to someth
   t.end()
 })
 
-t.test('C: the section of the active mode gives periods and masquerade (section 11)', (t) => {
+t.test('every mode of the registry can be asked for', (t) => {
+  for (const mode of modeNames) t.equal(load([`--proxy-mode=${mode}`]).config.mode, mode)
+  t.end()
+})
+
+t.test('C: the section of the active mode gives periods and masquerade (section 11)', async (t) => {
   const { config } = load(
     [],
     `iptables: {masqueradeAll: true, syncPeriod: 10s, minSyncPeriod: 2s, masqueradeBit: 3}
@@ -386,22 +399,31 @@ nftables: {syncPeriod: 40s, minSyncPeriod: 4s, masqueradeBit: 5}
 portRange: 30000+9
 `,
   )
-  t.same(syncPeriods(config, 'iptables'), { minMs: 2000, syncMs: 10_000 })
-  t.same(syncPeriods(config, 'userspace'), { minMs: 2000, syncMs: 10_000 })
-  t.same(syncPeriods(config, 'ipvs'), { minMs: 3000, syncMs: 20_000 })
-  t.same(syncPeriods(config, 'nftables'), { minMs: 4000, syncMs: 40_000 })
-  t.match(modeSettings(config, 'ipvs', ['IPv4']), {
+  const periods: Record<string, SyncPeriods> = {}
+  for (const mode of modeNames) {
+    periods[mode] = (await modeLoaders[mode]()).syncPeriods(config)
+  }
+  t.same(periods, {
+    iptables: { minMs: 2000, syncMs: 10_000 },
+    userspace: { minMs: 2000, syncMs: 10_000 },
+    ipvs: { minMs: 3000, syncMs: 20_000 },
+    nftables: { minMs: 4000, syncMs: 40_000 },
+  })
+  t.match(ipvsSettings(config), {
     masqueradeAll: true,
     masqueradeBit: 3,
     syncPeriodMs: 20_000,
-    ipvs: { scheduler: 'sh' },
-    userspace: { portRange: { from: 30000, to: 30009 }, udpIdleTimeoutMs: 250 },
+    scheduler: 'sh',
   })
-  t.match(modeSettings(config, 'nftables', ['IPv4']), { masqueradeAll: false, masqueradeBit: 5 })
-  t.equal(modeSettings(defaultConfig(), 'ipvs', ['IPv4']).ipvs.scheduler, 'rr')
+  t.match(userspaceSettings(config), {
+    syncPeriodMs: 10_000,
+    portRange: { from: 30000, to: 30009 },
+    udpIdleTimeoutMs: 250,
+  })
+  t.match(nftablesSettings(config), { masqueradeAll: false, masqueradeBit: 5 })
+  t.equal(ipvsSettings(defaultConfig()).scheduler, 'rr')
   t.same(nodePortAddresses(config, 'iptables'), [])
   t.same(nodePortAddresses(config, 'nftables'), ['primary'])
-  t.end()
 })
 
 t.test('L23: what is written is read again, and kube-proxy would take it', (t) => {
@@ -593,13 +615,13 @@ t.test('L11, L12, R08: what is judged once mode and families are known', async (
   t.equal(warnings({ clusterCIDR: '10.0.0.0/8' }, ['IPv4']), '')
   t.throws(() => warnings({ clusterCIDR: 'fd00::/8' }, ['IPv4']), {
     name: 'ConfigError',
-    message: 'clusterCIDR: "fd00::/8" holds no IPv4 range, which is all this node has',
+    message: /^clusterCIDR: "fd00::\/8" has no IPv4 range, but this node has no other family/,
   })
   t.match(warnings({ nodePortAddresses: [] }, both), /^nodePortAddresses is not set/, 'L12')
   t.equal(warnings({ nodePortAddresses: [] }, both, 'nftables'), '', 'primary by default')
   t.match(
     warnings({ nodePortAddresses: ['10.0.0.0/8'] }, both),
-    /^nodePortAddresses has no IPv6 range: all IPv6 addresses count$/,
+    /^nodePortAddresses has no IPv6 range, so node ports answer on all IPv6 addresses$/,
     'L07',
   )
   t.match(warnings({ bindAddress: 'fd00::1' }, ['IPv4']), /^bindAddress fd00::1 is IPv6/)

@@ -1,6 +1,6 @@
 import { readFileSync, readdirSync } from 'node:fs'
 import { parse } from 'yaml'
-import type { ModeName } from '../../lib/modes/mode.js'
+import type { ModeName } from '../../lib/modes/registry.js'
 import type { DetectLocal } from '../../lib/state/node-view.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import { bridgeName, places, ranges } from '../../lib/lab/world/topology.js'

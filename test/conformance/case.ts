@@ -1,4 +1,4 @@
-import type { ModeName } from '../../lib/modes/mode.js'
+import type { ModeName } from '../../lib/modes/registry.js'
 import type { DetectLocal } from '../../lib/state/node-view.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { Place } from '../../lib/lab/world/topology.js'

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { ModeName } from '../../lib/modes/mode.js'
+import type { ModeName } from '../../lib/modes/registry.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { FlowRequest, FlowResult } from '../../lib/lab/world/agent-protocol.js'
 import { addressOf, places } from '../../lib/lab/world/topology.js'
@@ -186,6 +186,7 @@ function requestOf(check: Check): FlowRequest {
     host: check.host,
     port: check.port,
     timeoutMs: expectsReply || check.gets === 'refused' ? replyMs : silenceMs,
+    ...(check.gets === 'refused' ? { repeatMs: replyMs / 5 } : {}),
     count: flow.keep === undefined ? countOf(check) : 1,
     ...(client.addressIndex > 0
       ? { from: addressOf(client.place, family, client.addressIndex) }

@@ -1,4 +1,4 @@
-import type { ModeName } from '../../lib/modes/mode.js'
+import type { ModeName } from '../../lib/modes/registry.js'
 import type { Check } from './flows.js'
 
 /** A kind of flow that a mode does not do, and why. */

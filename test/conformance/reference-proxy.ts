@@ -2,7 +2,7 @@ import { KernelError } from '../../lib/errors.js'
 import { runCommand } from '../../lib/kernel/command.js'
 import type { Applied, Mode } from '../../lib/modes/mode.js'
 import type { DesiredService, DesiredState, Endpoint } from '../../lib/state/desired-state.js'
-import { hostPort } from '../../lib/state/ip.js'
+import { hostPort, type IpFamily } from '../../lib/state/ip.js'
 
 /** What a reference proxy may be made to get wrong; the suite must notice each. */
 export const flaws = [
@@ -23,18 +23,23 @@ export const flaws = [
 
 export type Flaw = (typeof flaws)[number]
 
+interface ReferencePlan {
+  readonly family: IpFamily
+  readonly text: string
+}
+
 /**
  * The smallest proxy that does Services right, to test the suite itself: no state, no speed, the
  * whole table written anew for every change. With a flaw it is a proxy that the suite must fail.
  */
-export function createReferenceProxy(flaw: Flaw | undefined): Mode<string> {
-  const plan = (state: DesiredState) => tableText(state, flaw)
+export function createReferenceProxy(flaw: Flaw | undefined): Mode<ReferencePlan> {
+  const plan = (state: DesiredState) => ({ family: state.family, text: tableText(state, flaw) })
   return {
-    name: 'nftables',
     plan,
-    render: (text) => text,
-    renderChanges: (text) => text,
-    apply: async (text): Promise<Applied> => {
+    render: ({ text }) => text,
+    renderChanges: ({ text }) => text,
+    forget: () => undefined,
+    apply: async ({ text }): Promise<Applied> => {
       const result = await runCommand('nft', ['-f', '-'], { stdin: text })
       if (result.code !== 0) {
         throw new KernelError('failed', 'write the reference table: nft failed', {

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { messageOf } from '../../lib/errors.js'
-import type { ModeName } from '../../lib/modes/mode.js'
+import type { ModeName } from '../../lib/modes/registry.js'
 import type { World } from '../../lib/lab/world/world.js'
 import type { Case, Flow, ServiceRange, Step } from './case.js'
 import { CaseServices } from './case-services.js'

@@ -5,7 +5,6 @@
  */
 import { createInterface } from 'node:readline'
 import { configWith } from '../../lib/config/load.js'
-import { modeSettings } from '../../lib/config/mode-settings.js'
 import { KernelError, messageOf } from '../../lib/errors.js'
 import { Conntrack } from '../../lib/kernel/conntrack.js'
 import type { Log, Meter, Mode } from '../../lib/modes/mode.js'
@@ -159,7 +158,7 @@ async function createMode(
     ...(variant.dataPath ? { 'userspace.datapath': variant.dataPath } : {}),
   })
   const definition = await variant.load()
-  return definition.create(modeSettings(config, variant.mode, families), {
+  return definition.create(config, families, {
     log,
     meter,
     resync: (reason, { full }) => {

@@ -1,7 +1,8 @@
 import { modeLoaders } from '../../lib/modes/registry.js'
 import { runProgram, type Run } from '../../lib/kernel/iptables/command.js'
 import type { Backend } from '../../lib/kernel/iptables.js'
-import type { ModeDefinition, ModeName } from '../../lib/modes/mode.js'
+import type { ModeDefinition } from '../../lib/modes/mode.js'
+import type { ModeName } from '../../lib/modes/registry.js'
 
 /**
  * A mode under test; `iptables-legacy` is iptables mode with the older of its two backends, and

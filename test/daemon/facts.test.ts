@@ -1,6 +1,7 @@
 import t from 'tap'
 import { mkdirSync, writeFileSync } from 'node:fs'
-import { ipFamilies, nodeNameOf, setOomScore } from '../../lib/daemon/node-facts.js'
+import { ipFamilies, nodeNameOf } from '../../lib/daemon/node-facts.js'
+import { setOomScore } from '../../lib/daemon/node-settings.js'
 
 t.test(
   'L02: the node name is trimmed and lower case, the override wins, blank is refused',

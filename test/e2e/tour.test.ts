@@ -1,7 +1,7 @@
 import t from 'tap'
 import { runTour } from '../../lib/lab/playground/tour.js'
 import { skip } from './stage.js'
-import type { ModeName } from '../../lib/modes/mode.js'
+import type { ModeName } from '../../lib/modes/registry.js'
 
 t.test(
   'the tour shows pods taking turns and replacing each other, in every mode of this kernel',

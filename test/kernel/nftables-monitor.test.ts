@@ -1,11 +1,12 @@
 import { EventEmitter } from 'node:events'
 import { PassThrough } from 'node:stream'
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { ChildProcess } from 'node:child_process'
 import t from 'tap'
 import { NftMonitor } from '../../lib/kernel/nftables/monitor.js'
+import { playTime } from '../support/played-time.js'
 
 const tickMs = 10
+const time = playTime()
 
 /** The program, played: what it prints and when it ends is up to the test. */
 class Program extends EventEmitter {
@@ -45,7 +46,9 @@ async function watching(during: (played: Played) => Promise<void>): Promise<void
     programs,
     told,
     prints: (...lines) => programs.at(-1)?.prints(...lines),
-    ticks: (count) => sleep(count * tickMs),
+    ticks: async (count) => {
+      for (let left = count; left > 0; left--) await time.pass(tickMs)
+    },
   })
   end.abort()
   await running

@@ -1,6 +1,7 @@
 import t from 'tap'
-import { chooseMode, type ModeLoaders } from '../../lib/modes/choose.js'
-import type { Log, ModeDefinition, ModeName } from '../../lib/modes/mode.js'
+import { chooseMode } from '../../lib/modes/choose.js'
+import type { Log, ModeDefinition } from '../../lib/modes/mode.js'
+import type { ModeLoaders, ModeName } from '../../lib/modes/registry.js'
 
 const log: Log = {
   debug: () => undefined,
@@ -14,7 +15,6 @@ function loaders(runnable: readonly ModeName[], loaded: ModeName[] = []): ModeLo
   const loader = (name: ModeName) => async (): Promise<ModeDefinition> => {
     loaded.push(name)
     return {
-      name,
       summary: '',
       probe: async () => {
         if (name === 'nftables' && !runnable.includes(name)) throw new Error('nft crashed')
@@ -29,7 +29,12 @@ function loaders(runnable: readonly ModeName[], loaded: ModeName[] = []): ModeLo
           { what: 'a luxury', ok: false, required: false, seen: 'absent', fix: 'none' },
         ]
       },
-      planner: () => ({ plan: () => 0, render: () => '', renderChanges: () => '' }),
+      syncPeriods: () => ({ minMs: 1, syncMs: 1 }),
+      planner: () => ({
+        plan: ({ family }) => ({ family }),
+        render: () => '',
+        renderChanges: () => '',
+      }),
       create: () => Promise.reject(new Error('not in this test')),
       differences: () => Promise.resolve([]),
       cleanup: () => Promise.resolve(),
@@ -46,7 +51,7 @@ t.test('the mode asked for runs when it can, whatever optional things are missin
     log,
     loaders(['ipvs'], loaded),
   )
-  t.equal(chosen.definition.name, 'ipvs')
+  t.equal(chosen.mode, 'ipvs')
   t.same(chosen.passedOver, [])
   t.same(loaded, ['ipvs'], 'nothing else was loaded')
 })
@@ -59,7 +64,7 @@ t.test(
       log,
       loaders(['userspace']),
     )
-    t.equal(chosen.definition.name, 'userspace')
+    t.equal(chosen.mode, 'userspace')
     t.match(chosen.passedOver, [
       { mode: 'ipvs', missing: [{ what: 'kernel part of ipvs', fix: 'load ipvs' }] },
     ])
@@ -69,7 +74,7 @@ t.test(
 
 t.test('no mode asked for means iptables; auto tries nftables, iptables, userspace', async (t) => {
   const choose = async (mode: '' | 'auto', runnable: ModeName[]) =>
-    (await chooseMode({ mode, fallback: 'userspace' }, log, loaders(runnable))).definition.name
+    (await chooseMode({ mode, fallback: 'userspace' }, log, loaders(runnable))).mode
   t.equal(await choose('', ['nftables', 'iptables', 'userspace']), 'iptables')
   t.equal(await choose('auto', ['nftables', 'iptables', 'userspace']), 'nftables')
   t.equal(

@@ -6,10 +6,12 @@ import { spawn, spawnSync } from 'node:child_process'
 import { tmpdir } from 'node:os'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
+import { configWith } from '../../lib/config/load.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
-import { service, states, testSettings } from '../support/states.js'
+import { service, states, testConfig } from '../support/states.js'
 import type { Applied, Mode, ModeContext } from '../../lib/modes/mode.js'
 import type { Backend, Run } from '../../lib/kernel/iptables.js'
+import type { IpFamily } from '../../lib/state/ip.js'
 import type { NetworkNamespace } from '../support/netns.js'
 import type { States } from '../support/states.js'
 
@@ -81,11 +83,8 @@ class TestNode {
     })
   }
 
-  create(settings: Partial<typeof testSettings> = {}): Promise<Mode> {
-    return this.definition.create(
-      { ...testSettings, families: ['IPv4'], ...settings },
-      this.context,
-    )
+  create(values: Readonly<Record<string, unknown>> = {}, family: IpFamily = 'IPv4'): Promise<Mode> {
+    return this.definition.create(configWith(values), [family], this.context)
   }
 
   /** The rules of all tables, without counters and dates. */
@@ -118,7 +117,6 @@ const empty = service({ name: 'empty', clusterIp: '10.96.0.30', endpoints: 0 })
 class Sync {
   #mode: Mode
   #cluster: States
-  #plan: unknown
 
   constructor(mode: Mode, cluster: States) {
     this.#mode = mode
@@ -126,12 +124,8 @@ class Sync {
   }
 
   async once(options: { readonly full?: boolean } = {}): Promise<Applied> {
-    const plan = this.#mode.plan(this.#cluster.take())
-    const previous = options.full ? undefined : this.#plan
-    this.#plan = undefined
-    const applied = await this.#mode.apply(plan, previous)
-    this.#plan = plan
-    return applied
+    if (options.full) this.#mode.forget()
+    return this.#mode.apply(this.#mode.plan(this.#cluster.take()))
   }
 }
 
@@ -229,7 +223,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     )
 
     await onNode('IT46: flushed rules are noticed and repaired', async (t, node) => {
-      const mode = await node.create({ syncPeriodMs: 200 })
+      const mode = await node.create({ 'iptables.syncPeriod': 200 })
       const sync = new Sync(mode, states().put(web(2), sticky))
       await sync.once()
       const good = node.save()
@@ -352,7 +346,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
         node.netns.exec(`iptables-${backend}`, '-t', table, '-L', '-n')
       }
       const before = node.save()
-      const mode = await node.create({ localhostNodePorts: false })
+      const mode = await node.create({ 'iptables.localhostNodePorts': false })
       await new Sync(mode, states().put(web(2), sticky, empty)).once()
       t.not(node.save(), before)
       await node.definition.cleanup(node.context)
@@ -417,7 +411,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
         openGeneration: elsewhere,
         readSysctl: () => Promise.resolve('1'),
       })
-      const mode = await without.create({ ...testSettings }, node.context)
+      const mode = await without.create(testConfig, ['IPv4', 'IPv6'], node.context)
       t.match(node.logged.find(({ level }) => level === 'warn')?.fields, { family: 'IPv6' })
       t.match(await new Sync(mode, states().put(web(2))).once(), { full: true })
       const six = states('IPv6').put(service({ clusterIp: 'fd00:96::1' }))
@@ -425,7 +419,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     })
 
     await onNode('IPv6 rules load', async (t, node) => {
-      const mode = await node.create({ families: ['IPv6'] })
+      const mode = await node.create({}, 'IPv6')
       const six = states('IPv6').put(
         service({ clusterIp: 'fd00:96::1', nodePort: 30080, endpoints: 2 }),
         service({ name: 's', clusterIp: 'fd00:96::2', affinitySeconds: 60, endpoints: 2 }),
@@ -449,7 +443,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
           [],
           'is no reason to think that iptables does not work',
         )
-        const mode = await node.create({ syncPeriodMs: 30_000 })
+        const mode = await node.create({ 'iptables.syncPeriod': 30_000 })
         const cluster = states().put(web(2))
         const sync = new Sync(mode, cluster)
         await sync.once()
@@ -468,7 +462,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
         })
         t.match(node.save(), '10.180.0.3:8080')
 
-        const impatient = await node.create({ syncPeriodMs: 100 })
+        const impatient = await node.create({ 'iptables.syncPeriod': 100 })
         const other = new Sync(impatient, cluster)
         const releaseLate = await holdLock(lockFile)
         cluster.put(web(4))

@@ -10,9 +10,10 @@ import { enterPrivateNetns } from '../support/private-netns.js'
 import { iptablesMode } from '../../lib/modes/iptables/index.js'
 import { openPacketAccounts } from '../../lib/kernel/nfacct.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
-import { service, states, testSettings } from '../support/states.js'
+import { configWith } from '../../lib/config/load.js'
+import { service, states } from '../support/states.js'
 import type { Backend, Run } from '../../lib/kernel/iptables.js'
-import type { Mode, ModeContext } from '../../lib/modes/mode.js'
+import type { FamilyPlan, Mode, ModeContext } from '../../lib/modes/mode.js'
 import type { States } from '../support/states.js'
 
 const skip = enterPrivateNetns() ?? (programSkip('iptables-legacy') || programSkip('conntrack'))
@@ -55,14 +56,14 @@ class Node {
   }
 
   create(syncPeriodMs = 30_000): Promise<Mode> {
-    const settings = { ...testSettings, families: ['IPv4'] as const, syncPeriodMs }
-    return this.definition.create(settings, this.context)
+    const config = configWith({ 'iptables.syncPeriod': syncPeriodMs })
+    return this.definition.create(config, ['IPv4'], this.context)
   }
 }
 
-async function apply(mode: Mode, cluster: States, previous?: unknown): Promise<unknown> {
+async function apply(mode: Mode, cluster: States): Promise<FamilyPlan> {
   const plan = mode.plan(cluster.take())
-  await mode.apply(plan, previous)
+  await mode.apply(plan)
   return plan
 }
 
@@ -121,9 +122,9 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
       cluster.put(service({ nodePort: 30081, endpoints: ['10.180.0.1'] }))
       await apply(next, cluster)
       cluster.put(service({ nodePort: 30082, endpoints: ['10.180.0.1'] }))
-      const plan = await apply(next, cluster)
+      await apply(next, cluster)
       cluster.put(service({ nodePort: 30083, endpoints: ['10.180.0.1'] }))
-      await apply(next, cluster, plan)
+      await apply(next, cluster)
       t.equal(await echo('127.0.0.1', 30083), 'hello')
       await next.close()
       const accounts = openPacketAccounts()
@@ -199,7 +200,8 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
       t.match(list('KUBE-SERVICES').toString(), '10.96.0.66')
       await until(() => node.resyncs.length > 0)
       t.match(node.resyncs[0], /nat KUBE-SERVICES lacks -d 10.96.0.10/)
-      await mode.apply(plan, undefined)
+      mode.forget()
+      await mode.apply(plan)
       t.equal(list('KUBE-SERVICES').toString(), before)
       stop.abort()
       await running
@@ -209,7 +211,7 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
     await onNode('IT46: what nobody else touched is not read again', async (t, node) => {
       const mode = await node.create(200)
       const cluster = states().put(service({ endpoints: 2 }))
-      const plan = await apply(mode, cluster)
+      await apply(mode, cluster)
       const stop = new AbortController()
       const running = mode.run(stop.signal)
       const saves = () => node.programs.filter((file) => file.includes('save')).length
@@ -218,7 +220,7 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
       await sleep(50)
       node.programs.length = 0
       cluster.put(service({ endpoints: 3 }))
-      await apply(mode, cluster, plan)
+      await apply(mode, cluster)
       await sleep(1000)
       const restore = `iptables-${backend}-restore`
       if (backend === 'nft') t.same(node.programs, [restore], 'our own change is no reason to')

@@ -4,7 +4,7 @@ import { Batch } from '../../lib/kernel/iptables.js'
 import { changeBatch } from '../../lib/modes/iptables/render.js'
 import { cleanupBatch } from '../../lib/modes/iptables/cleanup.js'
 import { countChains, RuleCounter } from '../../lib/modes/iptables/count.js'
-import { IptablesPlanner } from '../../lib/modes/iptables/plan.js'
+import { iptablesPlanner } from '../../lib/modes/iptables/plan.js'
 import { endpointChainName, serviceChainNames } from '../../lib/modes/iptables/names.js'
 import { findRefused, ownerOf } from '../../lib/modes/iptables/refused.js'
 import { Verification } from '../../lib/modes/iptables/verify.js'
@@ -17,7 +17,6 @@ import { service, state, states } from '../support/states.js'
 import { walkOf } from '../support/walks.js'
 import type { DetectLocal } from '../../lib/state/node-view.js'
 import type { IpFamily } from '../../lib/state/ip.js'
-import type { ModeSettings } from '../../lib/modes/mode.js'
 import type { Content } from '../../lib/modes/iptables/render.js'
 import type { IptablesPlan, PlanSettings } from '../../lib/modes/iptables/plan.js'
 import type { ServiceRules } from '../../lib/modes/iptables/service-rules.js'
@@ -38,7 +37,7 @@ function planOf(
   changed: Partial<PlanSettings> = {},
   family: IpFamily = 'IPv4',
 ): IptablesPlan {
-  return new IptablesPlanner({ ...settings, ...changed }).plan(state(specs, family))
+  return iptablesPlanner({ ...settings, ...changed })(state(specs, family))
 }
 
 /** The rendered lines, hashes replaced by what they stand for: SVC, SVL, EXT, FW, SEP. */
@@ -131,8 +130,8 @@ t.test('IT02 IT03: chain names are the ones everybody knows', async (t) => {
 })
 
 /** Where packets end under the plan of these Services. */
-const walk = (specs: readonly ServiceSpec[], settings: Partial<ModeSettings> = {}) =>
-  walkOf('iptables', state(specs), settings)
+const walk = (specs: readonly ServiceSpec[], values: Readonly<Record<string, unknown>> = {}) =>
+  walkOf('iptables', state(specs), values)
 
 t.test('IT20 IT31: a ClusterIP leads to one of its endpoints, each as often', async (t) => {
   const specs = [web({ endpoints: 3 })]
@@ -173,7 +172,7 @@ t.test('IT21: who is masqueraded on the way to a ClusterIP', async (t) => {
   const plain = walk([one])
   t.equal(plain('pod', '10.96.0.10:80'), kept)
   t.equal(plain('outside', '10.96.0.10:80'), masqueraded)
-  t.equal(walk([one], { masqueradeAll: true })('pod', '10.96.0.10:80'), masqueraded)
+  t.equal(walk([one], { 'iptables.masqueradeAll': true })('pod', '10.96.0.10:80'), masqueraded)
   const detecting = (detectLocal: DetectLocal) =>
     walkOf('iptables', states('IPv4', { detectLocal }).put(one).take())
   for (const detectLocal of [
@@ -263,7 +262,7 @@ t.test('IT33 IT34 L07: node ports answer on the chosen addresses only', async (t
   t.equal(go('outside', '192.0.2.1:30080'), '10.180.0.1:8080 masqueraded')
   t.equal(go('outside', '198.51.100.9:30080'), 'this node', 'as it is')
   t.equal(go('node', '127.0.0.1:30080'), 'this node')
-  const plan = new IptablesPlanner(settings).plan(cluster)
+  const plan = iptablesPlanner(settings)(cluster)
   t.equal(rulesOf(plan, 'KUBE-FIREWALL').length, 0, 'IT34: loopback is not among them')
   t.match(rulesOf(plan, 'KUBE-SERVICES').at(-1), /-j KUBE-NODEPORTS$/, 'IT33: last')
 })
@@ -288,14 +287,14 @@ t.test('without the bpf match hairpin takes a rule for each local endpoint', asy
 })
 
 t.test('IT42: from 1,000 endpoints on no comments, and back', async (t) => {
-  const planner = new IptablesPlanner(settings)
+  const planner = iptablesPlanner(settings)
   const cluster = states()
-  const small = planner.plan(cluster.put(web({ endpoints: 1000 })).take())
+  const small = planner(cluster.put(web({ endpoints: 1000 })).take())
   t.equal(rulesOf(small, 'SVC').length, 1001)
   t.match(renderPlan(small), '"default/web:http -> 10.180.0.1:8080"')
-  const large = planner.plan(cluster.put(web({ endpoints: 1001 })).take())
+  const large = planner(cluster.put(web({ endpoints: 1001 })).take())
   t.notMatch(renderPlan(large), 'default/web')
-  const again = planner.plan(cluster.put(web({ endpoints: 3 })).take())
+  const again = planner(cluster.put(web({ endpoints: 3 })).take())
   t.match(renderPlan(again), 'default/web')
 })
 
@@ -314,12 +313,12 @@ t.test('hostile names stay inside one quoted comment', async (t) => {
 t.test(
   'an unchanged Service keeps its rules by reference, and changes cost what changed',
   async (t) => {
-    const planner = new IptablesPlanner(settings)
+    const planner = iptablesPlanner(settings)
     const other = service({ name: 'other', clusterIp: '10.96.0.11' })
     const cluster = states().put(web(), other)
-    const first = planner.plan(cluster.take())
-    t.equal(planner.plan(cluster.take()), first, 'nothing changed, same plan')
-    const second = planner.plan(cluster.put(web({ endpoints: 3 })).take())
+    const first = planner(cluster.take())
+    t.equal(planner(cluster.take()), first, 'nothing changed, same plan')
+    const second = planner(cluster.put(web({ endpoints: 3 })).take())
     t.equal(
       second.services.get('default/other:http/TCP'),
       first.services.get('default/other:http/TCP'),
@@ -328,7 +327,7 @@ t.test(
     const changes = changeBatch(second, first).toString()
     t.notMatch(changes, 'KUBE-SERVICES', 'IT41: an endpoint change leaves the shared chains alone')
     t.equal(changes.split('\n').filter((line) => line.startsWith(':')).length, 1)
-    const third = planner.plan(
+    const third = planner(
       cluster
         .put(web({ port: 81, endpoints: 3 }))
         .remove(other)
@@ -339,7 +338,7 @@ t.test(
       /-I KUBE-SERVICES .*--dport 81.*\n-D KUBE-SERVICES .*--dport 80.*\n-D KUBE-SERVICES .*\n.*-X KUBE-SVC/s,
     )
     t.equal(
-      planner.plan(cluster.setLocalAddresses(['127.0.0.1', '192.0.2.1', '192.0.2.7']).take()),
+      planner(cluster.setLocalAddresses(['127.0.0.1', '192.0.2.1', '192.0.2.7']).take()),
       third,
     )
   },
@@ -348,13 +347,13 @@ t.test(
 t.test(
   'many Services gone at once rewrite a shared chain instead of picking it apart',
   async (t) => {
-    const planner = new IptablesPlanner(settings)
+    const planner = iptablesPlanner(settings)
     const specs = Array.from({ length: 40 }, (_, index) =>
       service({ name: `s${index}`, clusterIp: `10.96.1.${index}`, endpoints: 1 }),
     )
     const cluster = states().put(web(), ...specs)
-    const before = planner.plan(cluster.take())
-    const after = planner.plan(cluster.remove(...specs).take())
+    const before = planner(cluster.take())
+    const after = planner(cluster.remove(...specs).take())
     const text = changeBatch(after, before).toString()
     t.match(text, ':KUBE-SERVICES - [0:0]')
     t.notMatch(text, '-D KUBE-SERVICES')
@@ -390,7 +389,7 @@ t.test('rules and chains for Services x endpoints: the cost of a change of mind'
 })
 
 t.test('IT51: rules are counted from what changed, and end at the same number', async (t) => {
-  const planner = new IptablesPlanner(settings)
+  const planner = iptablesPlanner(settings)
   const counter = new RuleCounter()
   const other = service({ name: 'other', clusterIp: '10.96.0.11', affinitySeconds: 60 })
   const cluster = states().put(web())
@@ -403,7 +402,7 @@ t.test('IT51: rules are counted from what changed, and end at the same number', 
     () => cluster.setLocalAddresses(['127.0.0.1']),
   ]
   for (const step of steps) {
-    const plan = planner.plan(step().take())
+    const plan = planner(step().take())
     t.same(counter.count(plan), afresh(plan))
   }
 })
@@ -662,12 +661,12 @@ t.test('IT46: any edit of our rules is told from what iptables words differently
 })
 
 t.test('a sync that comes while the rules are read is no foreign change', async (t) => {
-  const planner = new IptablesPlanner(settings)
+  const planner = iptablesPlanner(settings)
   const other = service({ name: 'other', clusterIp: '10.96.0.11' })
   const cluster = states().put(web(), other)
-  const before = planner.plan(cluster.take())
+  const before = planner(cluster.take())
   const late = service({ name: 'late', clusterIp: '10.96.0.12' })
-  const after = planner.plan(
+  const after = planner(
     cluster
       .put(web({ endpoints: 3 }), late)
       .remove(other)

@@ -10,7 +10,6 @@ import { ipvsBehaviour } from '../support/ipvs-behaviour.js'
 import { service, states, testSettings, type ServiceSpec } from '../support/states.js'
 import { walkOf } from '../support/walks.js'
 import type { DetectLocal } from '../../lib/state/node-view.js'
-import type { ModeSettings } from '../../lib/modes/mode.js'
 
 const silent = {
   debug: () => undefined,
@@ -172,7 +171,7 @@ void t.test('what a Service asks for', async (t) => {
     for (const nonsense of ['nonsense', 'rr\n-A -t 1.2.3.4:1', '']) {
       t.match(chosen(nonsense), '-A -t 10.96.0.10:80 -s rr\n')
     }
-    const plan = ipvsPlanner({ ...testSettings, ipvs: { ...testSettings.ipvs, scheduler: 'wlc' } })
+    const plan = ipvsPlanner({ ...testSettings, scheduler: 'wlc' })
     t.match(renderPlan(plan(states().put(web).take())), '-A -t 10.96.0.10:80 -s wlc\n')
     t.end()
   })
@@ -229,11 +228,11 @@ void t.test('what a Service asks for', async (t) => {
 })
 
 void t.test('IP11: who is masqueraded on the way to a ClusterIP', (t) => {
-  const seen = (detectLocal: DetectLocal, settings: Partial<ModeSettings> = {}) => {
+  const seen = (detectLocal: DetectLocal, values: Readonly<Record<string, unknown>> = {}) => {
     const state = states('IPv4', { detectLocal })
       .put(service({ endpoints: 1 }))
       .take()
-    const go = walkOf('ipvs', state, settings)
+    const go = walkOf('ipvs', state, values)
     return ['pod', 'outside', '10.96.0.10'].map(
       (from) => go(from, '10.96.0.10:80').split(' ')[1] ?? 'kept',
     )
@@ -244,7 +243,7 @@ void t.test('IP11: who is masqueraded on the way to a ClusterIP', (t) => {
   t.same(seen({ mode: 'BridgeInterface', name: 'cni0' }), usual)
   t.same(seen({ mode: 'InterfaceNamePrefix', prefix: 'veth' }), usual)
   t.same(seen({ mode: 'ClusterCIDR', cidrs: [] }), ['kept', 'kept', 'masqueraded'])
-  const all = seen({ mode: 'BridgeInterface', name: 'cni0' }, { masqueradeAll: true })
+  const all = seen({ mode: 'BridgeInterface', name: 'cni0' }, { 'iptables.masqueradeAll': true })
   t.same(all, ['masqueraded', 'masqueraded', 'masqueraded'])
   t.end()
 })
@@ -255,7 +254,7 @@ void t.test('the first apply reads the kernel and writes only what is missing', 
     .put(web, service({ name: 'np', clusterIp: '10.96.0.11', nodePort: 30080 }))
     .take()
   const plan = planner()(state)
-  const applied = await node.applier().apply(plan, undefined)
+  const applied = await node.applier().apply(plan)
   t.match(applied, { full: true, failed: [] })
   t.strictSame(await node.servers(), [
     '10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1',
@@ -271,7 +270,7 @@ void t.test('the first apply reads the kernel and writes only what is missing', 
   node.takeChanges()
   node.sets.restores.length = 0
   const rules = node.tables.IPv4.text()
-  await node.applier().apply(planner()(state), undefined)
+  await node.applier().apply(planner()(state))
   t.strictSame(node.takeChanges(), [], 'a restart finds everything in place')
   t.strictSame(node.sets.restores, [])
   t.equal(node.tables.IPv4.text(), rules, 'and no jump comes twice')
@@ -283,12 +282,12 @@ void t.test('a change of one endpoint is one message', async (t) => {
   const plan = planner()
   const applier = node.applier()
   const first = plan(cluster.take())
-  await applier.apply(first, undefined)
+  await applier.apply(first)
   node.takeChanges()
   const restores = node.sets.restores.length
   const remote = { ip: '10.180.1.3', local: false }
   const second = plan(cluster.put({ ...web, endpoints: [...web.endpoints, remote] }).take())
-  t.match(await applier.apply(second, first), { full: false, objects: 1 })
+  t.match(await applier.apply(second), { full: false, objects: 1 })
   t.strictSame(node.takeChanges(), ['add-real'])
   t.equal(node.sets.restores.length, restores, 'no process for sets that stay the same')
   t.equal(node.tables.IPv4.restores, 1, 'and none for rules')
@@ -298,7 +297,7 @@ void t.test('a change of one endpoint is one message', async (t) => {
   )
   t.equal(plan(cluster.take()), second, 'no change gives the same plan')
   const third = plan(cluster.put(web).take())
-  await applier.apply(third, second)
+  await applier.apply(third)
   t.strictSame(node.takeChanges(), ['delete-real'])
 })
 
@@ -308,13 +307,13 @@ void t.test('a Service that goes takes its server, address and members along', a
   const plan = planner()
   const applier = node.applier()
   const both = plan(cluster.take())
-  await applier.apply(both, undefined)
+  await applier.apply(both)
   const one = plan(cluster.remove({ namespace: 'default', name: 'dns' }).take())
-  await applier.apply(one, both)
+  await applier.apply(one)
   t.same(await node.servers(), ['10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1'])
   t.strictSame(node.sets.members('KUBE-IPVS-IPS'), ['10.96.0.10'], 'the address has another user')
   const none = plan(cluster.remove({ namespace: 'default', name: 'web' }).take())
-  await applier.apply(none, one)
+  await applier.apply(none)
   t.same(await node.servers(), [])
   t.strictSame(node.sets.members('KUBE-IPVS-IPS'), [])
   t.equal(node.kernel.devices.get('kube-ipvs0')?.size, 0)
@@ -334,14 +333,14 @@ void t.test('IP30, IP35: only what is ours is deleted, at a sync and at cleanup'
   const node = new FakeNode()
   const { ipvs, links } = node.edge
   const np = service({ name: 'np', clusterIp: '10.96.0.11', nodePort: 30080 })
-  await node.applier().apply(planner()(states().put(web, np).take()), undefined)
+  await node.applier().apply(planner()(states().put(web, np).take()))
   await ipvs.change([
     { do: 'add-server', server: foreign },
     { do: 'add-server', server: { ...foreign, ip: '192.0.2.1', port: 8443 } },
   ])
   const theirs = ['192.0.2.1:8443/TCP lc:', '198.51.100.9:443/TCP lc:']
   // A new process with another state: np is gone, and its node port is known by the ipset only.
-  await node.applier().apply(planner()(states().put(web).take()), undefined)
+  await node.applier().apply(planner()(states().put(web).take()))
   t.same(await node.servers(), [
     '10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1',
     ...theirs,
@@ -359,11 +358,11 @@ void t.test('IP30, IP35: only what is ours is deleted, at a sync and at cleanup'
 
 void t.test('IP29: servers in excluded ranges stay', async (t) => {
   const node = new FakeNode()
-  await node.applier().apply(planner()(states().put(web).take()), undefined)
+  await node.applier().apply(planner()(states().put(web).take()))
   const excluded = [parseCidr('10.96.0.0/16')!]
-  await node.applier({ excluded }).apply(planner()(states().take()), undefined)
+  await node.applier({ excluded }).apply(planner()(states().take()))
   t.equal((await node.servers()).length, 1)
-  await node.applier().apply(planner()(states().take()), undefined)
+  await node.applier().apply(planner()(states().take()))
   t.equal((await node.servers()).length, 1, 'and without its address it is nobody’s we know')
 })
 
@@ -387,7 +386,7 @@ void t.test('chains of iptables mode go in the restore that brings ours', async 
     'COMMIT',
   ]
   await tables.tool.restore(old.join('\n'))
-  await node.applier().apply(planner()(states().put(web).take()), undefined)
+  await node.applier().apply(planner()(states().put(web).take()))
   t.equal(tables.restores, 2)
   t.notMatch(tables.text(), /KUBE-SVC-|KUBE-NODEPORTS|KUBE-EXTERNAL-SERVICES/)
   t.match(tables.text(), '-A PREROUTING -j KUBE-THEIRS')
@@ -414,7 +413,7 @@ void t.test(
   'cleanup takes the shared chains too where iptables mode’s cleanup came first',
   async (t) => {
     const node = new FakeNode()
-    await node.applier().apply(planner()(states().put(web).take()), undefined)
+    await node.applier().apply(planner()(states().put(web).take()))
     // That cleanup cannot delete what chains of this mode still jump to.
     const nat = node.tables.IPv4.tables.get('nat')!
     nat.delete('KUBE-SERVICES')
@@ -431,14 +430,12 @@ void t.test('graceful termination', async (t) => {
     const cluster = states().put(spec)
     const plan = planner()
     const applier = node.applier({ gracePeriodMs })
-    let last = plan(cluster.take())
-    await applier.apply(last, undefined)
+    await applier.apply(plan(cluster.take()))
     node.kernel.connect(2, 3)
     const endpoints = async (...ips: string[]) => {
       node.takeChanges()
       const next = plan(cluster.put({ ...spec, endpoints: ips.map((ip) => ({ ip })) }).take())
-      await applier.apply(next, last)
-      last = next
+      await applier.apply(next)
       return node.takeChanges()
     }
     return { node, applier, endpoints }
@@ -501,7 +498,7 @@ void t.test('graceful termination', async (t) => {
         .take(),
     )
     node.takeChanges()
-    await applier.apply(plan, undefined)
+    await applier.apply(plan)
     t.strictSame(node.takeChanges(), [])
     await applier.verify()
     t.strictSame(node.resyncs, [], 'draining is nothing foreign')
@@ -516,13 +513,14 @@ void t.test('a missing scheduler is replaced by the node’s, with its real serv
   const chosen = { ...web, options: { 'ipvs-scheduler': 'sed' } }
   const applier = node.applier()
   const plan = planner()(states().put(chosen).take())
-  t.strictSame((await applier.apply(plan, undefined)).failed, [])
+  t.strictSame((await applier.apply(plan)).failed, [])
   t.same(await node.servers(), ['10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*1'])
   t.match(node.warnings, [{ scheduler: 'sed', instead: 'rr' }])
   await applier.verify()
   t.strictSame(node.resyncs, [], 'which is not a foreign change')
   node.kernel.schedulers.add('sed')
-  await applier.apply(plan, undefined)
+  applier.forget()
+  await applier.apply(plan)
   t.match((await node.servers())[0], /TCP sed:/, 'once the module is there it is used')
 })
 
@@ -531,11 +529,11 @@ void t.test('IP32: what the kernel refuses is told by Service and tried again', 
   node.kernel.schedulers.delete('rr')
   const applier = node.applier()
   const plan = planner()(states().put(web).take())
-  const { failed } = await applier.apply(plan, undefined)
+  const { failed } = await applier.apply(plan)
   t.match(failed[0], { key: 'default/web:http/TCP', reason: /scheduler rr \(modprobe ip_vs_rr\)/ })
   node.kernel.schedulers.add('rr')
-  const again = await applier.apply(plan, plan)
-  t.match(again, { full: true, failed: [] }, 'even if the caller says that all is known')
+  const again = await applier.apply(plan)
+  t.match(again, { full: true, failed: [] }, 'all of it, for a part had failed')
   t.equal((await node.servers()).length, 1)
 })
 
@@ -543,7 +541,7 @@ void t.test('IP33: foreign changes are found and repaired', async (t) => {
   const node = new FakeNode()
   const applier = node.applier()
   const plan = planner()(states().put(web).take())
-  await applier.apply(plan, undefined)
+  await applier.apply(plan)
   await applier.verify()
   t.strictSame(node.resyncs, [])
   const disturbances: (() => unknown)[] = [
@@ -558,7 +556,7 @@ void t.test('IP33: foreign changes are found and repaired', async (t) => {
     disturb()
     await applier.verify()
     t.match(node.resyncs.shift(), /differences? from what was written to IPv4/)
-    await applier.apply(plan, plan)
+    await applier.apply(plan)
     await applier.verify()
     t.strictSame(node.resyncs, [], 'repaired')
   }
@@ -570,7 +568,7 @@ void t.test('IP20: a set with upstream’s lower limit is replaced in place', as
     header: 'hash:ip,port family inet maxelem 65536',
     members: new Set(['10.96.0.99,tcp:1']),
   })
-  await node.applier().apply(planner()(states().put(web).take()), undefined)
+  await node.applier().apply(planner()(states().put(web).take()))
   t.equal(node.sets.sets.get('KUBE-CLUSTER-IP')!.header, 'hash:ip,port family inet maxelem 1048576')
   t.strictSame(node.sets.members('KUBE-CLUSTER-IP'), ['10.96.0.10,tcp:80'])
   t.notOk(node.sets.sets.has('KUBE-TMP'))
@@ -596,10 +594,10 @@ void t.test(
     const plan = planner()
     const applier = node.applier()
     const both = plan(cluster.take())
-    await applier.apply(both, undefined)
+    await applier.apply(both)
     const shared = async () => (await node.servers()).find((text) => text.startsWith('203'))
     t.equal(await shared(), '203.0.113.1:80/TCP rr: 10.180.0.1:8080*1')
-    await applier.apply(plan(cluster.remove({ namespace: 'default', name: 'a' }).take()), both)
+    await applier.apply(plan(cluster.remove({ namespace: 'default', name: 'a' }).take()))
     t.equal(await shared(), '203.0.113.1:80/TCP rr: 10.180.0.2:8080*1')
   },
 )
@@ -611,8 +609,8 @@ void t.test('IP06-IP08: sysctls by kernel version, time-outs only when set', (t)
   t.notOk(names('5.10.0').join().includes('conn_reuse_mode'))
   t.notOk(names('6.1.176').join().includes('arp'))
   t.match(names('6.1.176', true).join(), 'arp_ignore=1,net/ipv4/conf/all/arp_announce=2')
-  t.equal(timeoutsOf(testSettings.ipvs), undefined)
-  t.strictSame(timeoutsOf({ ...testSettings.ipvs, udpTimeoutMs: 1500 }), {
+  t.equal(timeoutsOf(testSettings), undefined)
+  t.strictSame(timeoutsOf({ ...testSettings, udpTimeoutMs: 1500 }), {
     tcp: 0,
     tcpFin: 0,
     udp: 2,

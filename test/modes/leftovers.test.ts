@@ -1,7 +1,7 @@
 import t from 'tap'
 import { cleanLeftovers } from '../../lib/modes/leftovers.js'
-import type { ModeLoaders } from '../../lib/modes/choose.js'
-import type { ModeContext, ModeDefinition, ModeName } from '../../lib/modes/mode.js'
+import type { ModeContext, ModeDefinition } from '../../lib/modes/mode.js'
+import type { ModeLoaders, ModeName } from '../../lib/modes/registry.js'
 
 const names: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
 
@@ -10,8 +10,7 @@ function cleaning(failing?: ModeName) {
   const warned: string[] = []
   const loaders: ModeLoaders = Object.fromEntries(
     names.map((name) => {
-      const definition: Pick<ModeDefinition, 'name' | 'cleanup'> = {
-        name,
+      const definition: Pick<ModeDefinition, 'cleanup'> = {
         cleanup: async () => {
           if (name === failing) throw new Error('lock held')
           cleaned.push(name)

@@ -4,7 +4,8 @@ import type { Command, Transaction } from '../../lib/kernel/nftables/model.js'
 import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
 import type { ClientReader } from '../../lib/kernel/nftables/reader.js'
 import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
-import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
+import { knownByFamily } from '../../lib/modes/known.js'
+import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
 import { contextOf } from '../support/mode-context.js'
 import { service, states, testSettings } from '../support/states.js'
 
@@ -23,11 +24,13 @@ function applying(spec: Parameters<typeof service>[0] = {}) {
     },
     check: () => Promise.resolve(),
   }
-  const applier = new NftablesApplier({ writer, context, now: () => clock.ms })
+  const known = knownByFamily<NftablesPlan>()
+  const applier = new NftablesApplier({ known, writer, context, now: () => clock.ms })
   const plan = nftablesPlanner(testSettings)
   const cluster = states()
   return {
     applier,
+    known,
     resyncs,
     committed,
     clock,
@@ -42,8 +45,8 @@ void t.test(
   async (t) => {
     const { applier, resyncs, clock, fault, present, absent } = applying()
     const first = present()
-    await applier.apply(first, undefined)
-    await applier.apply(absent(), first)
+    await applier.apply(first)
+    await applier.apply(absent())
     fault.kind = 'not-found'
     clock.ms += 1000
     await applier.sweep()
@@ -56,12 +59,13 @@ void t.test(
 void t.test(
   'NF20: what waits to be deleted is forgotten when the table is written anew',
   async (t) => {
-    const { applier, resyncs, committed, clock, present, absent } = applying()
+    const { applier, known, resyncs, committed, clock, present, absent } = applying()
     const first = present()
-    await applier.apply(first, undefined)
+    await applier.apply(first)
     const second = absent()
-    await applier.apply(second, first)
-    await applier.apply(second, undefined)
+    await applier.apply(second)
+    known.IPv4.forget()
+    await applier.apply(second)
     clock.ms += 1000
     const before = committed.length
     await applier.sweep()
@@ -74,11 +78,11 @@ void t.test(
   async (t) => {
     const { applier, committed, clock, present } = applying({ affinitySeconds: 60, endpoints: 3 })
     const first = present()
-    await applier.apply(first, undefined)
+    await applier.apply(first)
     const second = present({ endpoints: 2 })
-    await applier.apply(second, first)
+    await applier.apply(second)
     clock.ms = 900
-    await applier.apply(present({ endpoints: 1 }), second)
+    await applier.apply(present({ endpoints: 1 }))
     const before = committed.length
     await applier.sweep()
     t.equal(committed.length, before, 'not before its time')
@@ -100,10 +104,10 @@ void t.test(
   async (t) => {
     const { applier, committed, present, absent } = applying({ affinitySeconds: 60, endpoints: 1 })
     const first = present()
-    await applier.apply(first, undefined)
+    await applier.apply(first)
     const second = absent()
-    await applier.apply(second, first)
-    await applier.apply(present({ affinitySeconds: 90 }), second)
+    await applier.apply(second)
+    await applier.apply(present({ affinitySeconds: 90 }))
     const sets = committed.at(-1)?.flatMap((command) => ('set' in command ? [command.do] : []))
     t.same(sets, ['delete-set', 'add-set'])
   },
@@ -124,11 +128,16 @@ void t.test(
       },
       check: () => Promise.resolve(),
     }
-    const applier = new NftablesApplier({ writer: slow, context, now: () => 0 })
+    const applier = new NftablesApplier({
+      known: knownByFamily(),
+      writer: slow,
+      context,
+      now: () => 0,
+    })
     const { present } = applying()
     const first = present()
     const second = present({ endpoints: 3 })
-    await Promise.all([applier.apply(first, undefined), applier.apply(second, first)])
+    await Promise.all([applier.apply(first), applier.apply(second)])
     t.equal(seen.length, 4)
     t.same([seen[1], seen[3]], [seen[0]?.replace('begin', 'end'), seen[2]?.replace('begin', 'end')])
   },
@@ -144,8 +153,14 @@ void t.test(
       texts.push(String(options?.stdin))
       return Promise.resolve({ code: 0, stdout: '', stderr: '' })
     })
-    const applier = new NftablesApplier({ writer, reader: writer, context, now: () => 0 })
-    await applier.apply(applying({ affinitySeconds: 60 }).present(), undefined)
+    const applier = new NftablesApplier({
+      known: knownByFamily(),
+      writer,
+      reader: writer,
+      context,
+      now: () => 0,
+    })
+    await applier.apply(applying({ affinitySeconds: 60 }).present())
     t.match(texts, [/add map ip kube-proxy service-ips/])
   },
 )
@@ -162,16 +177,19 @@ void t.test('NF19, NF21: an ordinary sync is one transaction and lists nothing',
   const reader = {
     remembered: () => (isStarted ? refuse() : Promise.resolve(new Map())),
   }
-  const applier = new NftablesApplier({ writer, reader, context, now: () => 0 })
+  const applier = new NftablesApplier({
+    known: knownByFamily(),
+    writer,
+    reader,
+    context,
+    now: () => 0,
+  })
   const plan = nftablesPlanner(testSettings)
   const cluster = states().put(service({ affinitySeconds: 60 }))
   const first = plan(cluster.take())
-  await applier.apply(first, undefined)
+  await applier.apply(first)
   isStarted = true
-  await applier.apply(
-    plan(cluster.put(service({ affinitySeconds: 60, endpoints: 4 })).take()),
-    first,
-  )
+  await applier.apply(plan(cluster.put(service({ affinitySeconds: 60, endpoints: 4 })).take()))
   t.same(calls, [
     ['-f', '-'],
     ['-f', '-'],
@@ -192,12 +210,17 @@ void t.test(
       check: () => Promise.resolve(),
     }
     const clock = { ms: 0 }
-    const applier = new NftablesApplier({ writer, context, now: () => clock.ms })
+    const applier = new NftablesApplier({
+      known: knownByFamily(),
+      writer,
+      context,
+      now: () => clock.ms,
+    })
     const plan = nftablesPlanner(testSettings)
     const cluster = states().put(service())
     const first = plan(cluster.take())
-    await applier.apply(first, undefined)
-    await applier.apply(plan(cluster.remove({ namespace: 'default', name: 'web' }).take()), first)
+    await applier.apply(first)
+    await applier.apply(plan(cluster.remove({ namespace: 'default', name: 'web' }).take()))
     isBroken = true
     for (let attempt = 0; attempt < 3; attempt++) {
       t.same(resyncs, [], 'tried again first')
@@ -223,8 +246,14 @@ void t.test('NF15: a client whose time is over is not remembered again', async (
   const reader: ClientReader = {
     remembered: (_, sets) => Promise.resolve(new Map(sets.map(({ name }) => [name, left]))),
   }
-  const applier = new NftablesApplier({ writer, reader, context, now: () => 0 })
-  await applier.apply(applying({ affinitySeconds: 60, endpoints: 1 }).present(), undefined)
+  const applier = new NftablesApplier({
+    known: knownByFamily(),
+    writer,
+    reader,
+    context,
+    now: () => 0,
+  })
+  await applier.apply(applying({ affinitySeconds: 60, endpoints: 1 }).present())
   const kept = committed.flatMap((command) =>
     'element' in command && command.element.expiresMs !== undefined ? command.element.key : [],
   )

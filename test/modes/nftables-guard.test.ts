@@ -1,8 +1,8 @@
 import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
+import { knownByFamily } from '../../lib/modes/known.js'
 import { Guard } from '../../lib/modes/nftables/guard.js'
 import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
-import type { IpFamily } from '../../lib/state/ip.js'
 import { contextOf } from '../support/mode-context.js'
 import { service, states, testSettings } from '../support/states.js'
 
@@ -12,17 +12,19 @@ function guarding({ verifyEveryMs = 1_000_000 } = {}) {
   const planner = nftablesPlanner(testSettings)
   const cluster = states()
   const plan = (endpoints: number) => planner(cluster.put(service({ endpoints })).take())
-  const applied = new Map<IpFamily, NftablesPlan>([['IPv4', plan(1)]])
+  const known = knownByFamily<NftablesPlan>()
+  const apply = (now: NftablesPlan) =>
+    known.IPv4.update(() => Promise.resolve({ now, result: undefined }))
   const seen: { unclear?: () => void; comparisons: number } = { comparisons: 0 }
-  const next: { chains: () => void } = { chains: () => undefined }
+  const next: { chains: () => unknown } = { chains: () => undefined }
   const guard = new Guard({
     context,
-    applied: () => applied,
+    known,
     reader: {
-      chains: () => {
+      chains: async () => {
         seen.comparisons++
-        next.chains()
-        return Promise.resolve(new Map())
+        await next.chains()
+        return new Map()
       },
       elements: () => Promise.reject(new Error('not asked for')),
       remembered: () => Promise.resolve(new Map()),
@@ -34,7 +36,7 @@ function guarding({ verifyEveryMs = 1_000_000 } = {}) {
     tickMs: 10,
     verifyEveryMs,
   })
-  return { guard, resyncs, seen, next, applied, plan }
+  return { guard, resyncs, seen, next, known, apply, plan }
 }
 
 async function running(guard: Guard, during: () => Promise<void>): Promise<void> {
@@ -52,13 +54,15 @@ async function until(isSo: () => boolean): Promise<void> {
 }
 
 void t.test('NF19: nothing is listed while nothing looks wrong', async (t) => {
-  const { guard, seen } = guarding()
+  const { guard, seen, apply, plan } = guarding()
+  await apply(plan(1))
   await running(guard, () => pause(100))
   t.equal(seen.comparisons, 0)
 })
 
 void t.test('NF29: where events were lost, the kernel is compared at the next look', async (t) => {
-  const { guard, seen, resyncs } = guarding()
+  const { guard, seen, resyncs, apply, plan } = guarding()
+  await apply(plan(1))
   await running(guard, async () => {
     seen.unclear?.()
     await until(() => resyncs.length > 0)
@@ -69,16 +73,18 @@ void t.test('NF29: where events were lost, the kernel is compared at the next lo
 })
 
 void t.test('NF29: now and then it is compared in any case', async (t) => {
-  const { guard, resyncs } = guarding({ verifyEveryMs: 30 })
+  const { guard, resyncs, apply, plan } = guarding({ verifyEveryMs: 30 })
+  await apply(plan(1))
   await running(guard, () => until(() => resyncs.length > 1))
   t.ok(resyncs.length > 1)
 })
 
 void t.test('a comparison that a sync overtook says nothing and is done again', async (t) => {
-  const { guard, seen, next, resyncs, applied, plan } = guarding()
+  const { guard, seen, next, resyncs, apply, plan } = guarding()
+  await apply(plan(1))
   next.chains = () => {
     next.chains = () => undefined
-    applied.set('IPv4', plan(3))
+    return apply(plan(3))
   }
   await running(guard, async () => {
     seen.unclear?.()
@@ -90,7 +96,8 @@ void t.test('a comparison that a sync overtook says nothing and is done again', 
 })
 
 void t.test('a kernel that cannot be read is asked again', async (t) => {
-  const { guard, seen, next, resyncs } = guarding()
+  const { guard, seen, next, resyncs, apply, plan } = guarding()
+  await apply(plan(1))
   next.chains = () => {
     next.chains = () => undefined
     throw new KernelError('busy', 'list rules: busy')
@@ -100,4 +107,15 @@ void t.test('a kernel that cannot be read is asked again', async (t) => {
     await until(() => resyncs.length > 0)
   })
   t.equal(seen.comparisons, 2)
+})
+
+void t.test('what is forgotten is compared with nothing before the next apply', async (t) => {
+  const { guard, seen, known, apply, plan } = guarding()
+  await apply(plan(1))
+  known.IPv4.forget()
+  await guard.verify()
+  t.equal(seen.comparisons, 0)
+  await apply(plan(1))
+  await guard.verify()
+  t.equal(seen.comparisons, 1)
 })

@@ -7,6 +7,7 @@ import { watchCommits } from '../../lib/kernel/nftables-netlink/commit-watch.js'
 import { NftMonitor } from '../../lib/kernel/nftables/monitor.js'
 import { Guard, guardedBy } from '../../lib/modes/nftables/guard.js'
 import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
+import { knownByFamily } from '../../lib/modes/known.js'
 import { serviceBaseName } from '../../lib/modes/nftables/names.js'
 import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
 import { probeNftables, writerVariable } from '../../lib/modes/nftables/probe.js'
@@ -39,9 +40,10 @@ function bench(netns: NetworkNamespace, name: WriterName) {
   const writer = writerIn(netns, name)
   const { context, resyncs } = contextOf()
   const clock = { ms: 0 }
-  const applier = new NftablesApplier({ writer, context, now: () => clock.ms })
+  const known = knownByFamily<NftablesPlan>()
+  const applier = new NftablesApplier({ known, writer, context, now: () => clock.ms })
   const list = () => canonicalListing(netns.exec('nft', 'list', 'ruleset'))
-  return { applier, resyncs, clock, list }
+  return { applier, known, resyncs, clock, list }
 }
 
 /** Random, but the same in every run with the same seed. */
@@ -145,18 +147,16 @@ for (const [family, writer, other] of combinations) {
       const random = randomOf(family === 'IPv4' ? writer.length : 6)
       const cluster = states(family)
       const plan = nftablesPlanner(testSettings)
-      let previous: NftablesPlan | undefined
       for (let step = 0; step < 30; step++) {
         mutate(cluster, random, family === 'IPv6')
         const state = cluster.take()
-        const next = plan(state)
-        await a.applier.apply(next, previous)
-        previous = next
+        await a.applier.apply(plan(state))
         a.clock.ms += 400
         const isSwept = step % 3 === 2
         if (isSwept) a.clock.ms += 1000
         await a.applier.sweep()
-        await b.applier.apply(nftablesPlanner(testSettings)(state), undefined)
+        b.known[family].forget()
+        await b.applier.apply(nftablesPlanner(testSettings)(state))
         const [is, wanted] = [isSwept ? a.list() : withoutUnused(a.list()), b.list()]
         if (is !== wanted) t.equal(is, wanted, `step ${step}`)
       }
@@ -174,23 +174,23 @@ for (const way of ['netlink', 'nft'] as const) {
     async (t) => {
       const netns = createNetns('nftables-c')
       t.teardown(() => netns.remove())
-      const { applier, list } = bench(netns, way)
+      const { applier, known, list } = bench(netns, way)
       const plan = nftablesPlanner(testSettings)
       const cluster = states().put(service({ nodePort: 30080 }))
       const first = plan(cluster.take())
-      await applier.apply(first, undefined)
+      await applier.apply(first)
       const good = list()
       netns.exec('nft', 'delete', 'element', 'ip', 'kube-proxy', 'cluster-ips', '{ 10.96.0.10 }')
       const spoilt = list()
       const second = plan(cluster.put(service({ clusterIp: '10.96.0.11', nodePort: 30080 })).take())
-      await t.rejects(applier.apply(second, first), KernelError)
+      await t.rejects(applier.apply(second), KernelError)
       t.equal(list(), spoilt, 'nothing of it was applied')
-      t.equal(applier.applied.size, 0, 'nothing is known of what the kernel holds')
-      await applier.apply(second, undefined)
+      t.equal(known.IPv4.value, undefined, 'nothing is known of what the kernel holds')
+      await applier.apply(second)
       t.equal(list(), good.replaceAll('10.96.0.10', '10.96.0.11'))
-      t.equal(applier.applied.get('IPv4'), second)
+      t.equal(known.IPv4.value, second)
       const third = plan(cluster.remove({ namespace: 'default', name: 'web' }).take())
-      await applier.apply(third, second)
+      await applier.apply(third)
       t.notMatch(list(), /10\.96\.0\.11/)
     },
   )
@@ -206,11 +206,12 @@ for (const way of ['netlink', 'nft'] as const) {
       const writer = writerIn(netns, way)
       const reader = writer instanceof NfTables ? writer.reader : new Nft(inNetns(netns))
       const { context } = contextOf()
-      const applier = () => new NftablesApplier({ writer, reader, context, now: () => 0 })
+      const applier = () =>
+        new NftablesApplier({ known: knownByFamily(), writer, reader, context, now: () => 0 })
       const plan = nftablesPlanner(testSettings)
       const cluster = states().put(service({ affinitySeconds: 600, endpoints: 2 }))
       const first = plan(cluster.take())
-      await applier().apply(first, undefined)
+      await applier().apply(first)
       const nameOf = (ip: string) =>
         new RegExp(`set (affinity-\\S+__${ip}/8080)`).exec(
           netns.exec('nft', 'list', 'ruleset'),
@@ -235,13 +236,13 @@ for (const way of ['netlink', 'nft'] as const) {
         /elements = \{ ([^}]*) \}/.exec(
           netns.exec('nft', 'list', 'set', 'ip', 'kube-proxy', set ?? ''),
         )?.[1]
-      await applier().apply(first, undefined)
+      await applier().apply(first)
       t.match(clients(one), /192\.0\.2\.7[^,]* expires 1m3[0-9]s|192\.0\.2\.7[^,]* expires 1m40s/)
       t.match(clients(one), /192\.0\.2\.9[^,]* expires 9m5/)
       t.match(clients(two), /192\.0\.2\.8/)
       t.notMatch(netns.exec('nft', 'list', 'ruleset'), 'chain odd')
       const shorter = service({ affinitySeconds: 60, endpoints: 1 })
-      await applier().apply(nftablesPlanner(testSettings)(cluster.put(shorter).take()), undefined)
+      await applier().apply(nftablesPlanner(testSettings)(cluster.put(shorter).take()))
       t.match(clients(one), /192\.0\.2\.9[^,]* expires (1m|5\ds)/, 'never longer than the set does')
       t.notOk(nameOf('10.180.0.2'), 'an endpoint that is gone takes its clients along')
     },
@@ -258,9 +259,9 @@ void t.test(
     const plan = nftablesPlanner(testSettings)
     const cluster = states().put(service({ affinitySeconds: 60 }))
     const first = plan(cluster.take())
-    await applier.apply(first, undefined)
+    await applier.apply(first)
     const second = plan(cluster.remove({ namespace: 'default', name: 'web' }).take())
-    await applier.apply(second, first)
+    await applier.apply(second)
     await applier.sweep()
     t.match(list(), /chain service-[A-Z2-7]{8}-\S+ \{\n\n/, 'still there, but empty')
     t.notMatch(list(), /vmap \{/)
@@ -269,10 +270,10 @@ void t.test(
     t.notMatch(list(), /service-\w{8}-|endpoint-\w{8}-|affinity-/)
     // Away and back, with another timeout, before anything was deleted.
     const third = plan(cluster.put(service({ affinitySeconds: 60 })).take())
-    await applier.apply(third, second)
+    await applier.apply(third)
     const fourth = plan(cluster.remove({ namespace: 'default', name: 'web' }).take())
-    await applier.apply(fourth, third)
-    await applier.apply(plan(cluster.put(service({ affinitySeconds: 90 })).take()), fourth)
+    await applier.apply(fourth)
+    await applier.apply(plan(cluster.put(service({ affinitySeconds: 90 })).take()))
     clock.ms = 3000
     await applier.sweep()
     t.match(list(), /timeout 1m30s/)
@@ -349,12 +350,13 @@ void t.test(
       netns.remove()
     })
     const { context, resyncs } = contextOf()
+    const known = knownByFamily<NftablesPlan>()
     const guard = inside(
       netns,
       () =>
         new Guard({
           context,
-          applied: () => applier.applied,
+          known,
           reader: nfTables.reader,
           watch: (handlers) =>
             watchCommits({
@@ -366,7 +368,8 @@ void t.test(
           verifyEveryMs: 1_000_000,
         }),
     )
-    const applier: NftablesApplier = new NftablesApplier({
+    const applier = new NftablesApplier({
+      known,
       writer: guard.guarded(nfTables),
       context,
       now: () => 0,
@@ -391,7 +394,7 @@ void t.test(
         )
         .take(),
     )
-    await applier.apply(first, undefined)
+    await applier.apply(first)
     await guard.verify()
     t.same(resyncs, [], 'the kernel holds the plan')
 
@@ -400,7 +403,7 @@ void t.test(
     netns.exec('nft', 'add', 'table', 'ip', 'other')
     const changed = { ...many[1]!, endpoints: [{ ip: '10.180.0.9' }] }
     const second = plan(cluster.put(changed).take())
-    await applier.apply(second, first)
+    await applier.apply(second)
     await seen(() => false, 1500)
     t.same(resyncs, [], 'neither our own changes nor other tables')
 
@@ -470,13 +473,15 @@ void t.test(
       [['delete', 'table', 'ip', 'kube-proxy'], /missing|incomplete/],
     ]
     for (const [args, reason] of faults) {
-      await applier.apply(second, undefined)
+      known.IPv4.forget()
+      await applier.apply(second)
       resyncs.length = 0
       netns.exec('nft', ...args)
       await guard.verify()
       t.match(resyncs, [reason])
     }
-    await applier.apply(second, undefined)
+    known.IPv4.forget()
+    await applier.apply(second)
     resyncs.length = 0
     netns.exec('nft', 'add', 'chain', 'ip', 'kube-proxy', 'extra')
     const remembering = /set (affinity-\S+-default\/faithful\S*)/.exec(
@@ -515,16 +520,17 @@ void t.test(
       start: () => inside(netns, () => spawn('nft', ['monitor'], { stdio: ['ignore', 'pipe', 2] })),
     })
     const writer = guardedBy(monitor, new Nft(inNetns(netns)))
-    const applier = new NftablesApplier({ writer, context, now: () => 0 })
+    const known = knownByFamily<NftablesPlan>()
+    const applier = new NftablesApplier({ known, writer, context, now: () => 0 })
     const running = monitor.run(end.signal)
     await seen(() => false, 700)
     const plan = nftablesPlanner(testSettings)
     const cluster = states().put(service())
     let last = plan(cluster.take())
-    await applier.apply(last, undefined)
+    await applier.apply(last)
     for (let count = 1; count < 6; count++) {
       const next = plan(cluster.put(service({ endpoints: count })).take())
-      await applier.apply(next, last)
+      await applier.apply(next)
       last = next
       netns.exec('nft', 'add', 'table', 'ip', `kube-proxy-${count}`)
     }
@@ -533,7 +539,8 @@ void t.test(
     netns.exec('nft', 'flush', 'chain', 'ip', 'kube-proxy', 'services')
     await seen(() => foreign > 0, 10_000)
     t.equal(foreign, 1)
-    await applier.apply(last, undefined)
+    known.IPv4.forget()
+    await applier.apply(last)
     await seen(() => false, 2500)
     t.equal(foreign, 1, 'and the repair is ours again')
     netns.exec('nft', 'delete', 'table', 'ip', 'kube-proxy')
@@ -551,7 +558,7 @@ void t.test(
     const netns = createNetns('nftables-j')
     t.teardown(() => netns.remove())
     const { applier } = bench(netns, 'netlink')
-    await applier.apply(nftablesPlanner(testSettings)(states().put(service()).take()), undefined)
+    await applier.apply(nftablesPlanner(testSettings)(states().put(service()).take()))
     const code = `
       const { mode } = await import(${JSON.stringify(modeFile)})
       await mode.cleanup({ log: { debug() {} } }).then(() => console.log('done'), (error) => console.log(error.kind))`
@@ -572,7 +579,7 @@ void t.test(
     t.teardown(() => netns.remove())
     const { applier } = bench(netns, 'netlink')
     netns.exec('nft', 'add', 'table', 'ip', 'other')
-    await applier.apply(nftablesPlanner(testSettings)(states().put(service()).take()), undefined)
+    await applier.apply(nftablesPlanner(testSettings)(states().put(service()).take()))
     for (const name of ['netlink', 'nft'] as const) {
       const table = { family: 'ip', name: 'kube-proxy' } as const
       await dropTable(writerIn(netns, name), table)

@@ -1,12 +1,12 @@
 import t from 'tap'
 import { configWith } from '../../lib/config/load.js'
-import { modeSettings } from '../../lib/config/mode-settings.js'
+import { nftablesSettings } from '../../lib/modes/nftables/settings.js'
 import { runCommand, type RunCommand } from '../../lib/kernel/command.js'
 import { Nft, type RulesetWriter } from '../../lib/kernel/nftables/nft.js'
 import { openNfTables } from '../../lib/kernel/nftables-netlink/nf-tables.js'
 import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
-import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
-import type { IpFamily } from '../../lib/state/ip.js'
+import { knownByFamily } from '../../lib/modes/known.js'
+import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
 import type { Case } from '../conformance/case.js'
 import { readCases } from '../conformance/case-file.js'
 import { caseStates } from '../conformance/case-states.js'
@@ -27,6 +27,7 @@ function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
   return {
     newApplier: () =>
       new NftablesApplier({
+        known: knownByFamily(),
         writer,
         now: () => 0,
         context: {
@@ -56,13 +57,10 @@ void t.test(
     for (const each of readCases(casesFolder)) {
       const appliers = [byText.newApplier(), byNetlink.newApplier()]
       const plan = nftablesPlanner(settingsOf(each))
-      const previous = new Map<IpFamily, NftablesPlan>()
       for (const { states } of caseStates(each, () => serial++)) {
         for (const state of states) {
           const next = plan(state)
-          const before = previous.get(state.family)
-          await Promise.all(appliers.map((applier) => applier.apply(next, before)))
-          previous.set(state.family, next)
+          await Promise.all(appliers.map((applier) => applier.apply(next)))
         }
         const [text, netlink] = await Promise.all([byText.list(), byNetlink.list()])
         compared++
@@ -79,6 +77,5 @@ void t.test(
 )
 
 function settingsOf({ settings }: Case) {
-  const config = configWith({ 'nftables.masqueradeAll': settings.masqueradeAll })
-  return modeSettings(config, 'nftables', ['IPv4', 'IPv6'])
+  return nftablesSettings(configWith({ 'nftables.masqueradeAll': settings.masqueradeAll }))
 }

@@ -10,7 +10,6 @@ import type { Statement } from '../../lib/kernel/nftables/model.js'
 import { service, state, states, testSettings, type ServiceSpec } from '../support/states.js'
 import { walkOf } from '../support/walks.js'
 import type { DetectLocal } from '../../lib/state/node-view.js'
-import type { ModeSettings } from '../../lib/modes/mode.js'
 
 const planner = () => nftablesPlanner(testSettings)
 const render = (...specs: Parameters<typeof state>[0]) => renderPlan(planner()(state(specs)))
@@ -288,12 +287,12 @@ void t.test(
       states('IPv4', detectLocal ? { detectLocal } : {})
         .put(service({ endpoints: 1 }))
         .take()
-    const seen = (settings: Partial<ModeSettings>, detectLocal?: DetectLocal) => {
-      const go = walkOf('nftables', cluster(detectLocal), settings)
+    const seen = (values: Readonly<Record<string, unknown>>, detectLocal?: DetectLocal) => {
+      const go = walkOf('nftables', cluster(detectLocal), values)
       return ['pod', 'outside'].map((from) => go(from, '10.96.0.10:80').split(' ')[1] ?? 'kept')
     }
     t.same(seen({}), ['kept', 'masqueraded'])
-    t.same(seen({ masqueradeAll: true }), ['masqueraded', 'masqueraded'])
+    t.same(seen({ 'nftables.masqueradeAll': true }), ['masqueraded', 'masqueraded'])
     t.same(seen({}, { mode: 'InterfaceNamePrefix', prefix: 'cali' }), ['kept', 'masqueraded'])
     t.same(seen({}, { mode: 'BridgeInterface', name: 'cbr0' }), ['kept', 'masqueraded'])
     t.same(seen({}, { mode: 'ClusterCIDR', cidrs: [] }), ['kept', 'kept'], 'R08')

@@ -10,10 +10,9 @@ import { Observation } from '../../lib/observe/observation.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { createLogger } from '../../lib/observe/logger.js'
 import { Metrics } from '../../lib/observe/metrics.js'
-import { healthPages, metricsPages } from '../../lib/observe/pages.js'
+import { healthPages, metricsPages, Slis } from '../../lib/observe/pages.js'
 import { runServers } from '../../lib/observe/servers.js'
 import { ServiceHealth, serviceAnswer } from '../../lib/observe/service-health.js'
-import { Slis } from '../../lib/observe/slis.js'
 
 function healthAt(start: number, options: { expectsNode?: boolean } = {}) {
   const clock = { now: start }
@@ -485,7 +484,7 @@ t.test(
       ['d/taken', { namespace: 'd', name: 'taken', port, localEndpoints: { IPv4: 1 } }],
     ])
     observation.queued()
-    observation.taken({ ...tracker.take(), healthChecks })
+    observation.started({ ...tracker.take(), healthChecks })
     const failed = [{ key: 'd/s:http/TCP', reason: 'taken', event: 'PortConflict' }]
     const report = {
       family: 'IPv4',

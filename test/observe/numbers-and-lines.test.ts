@@ -5,9 +5,8 @@ import { fileURLToPath } from 'node:url'
 import { createLogger, levelOf } from '../../lib/observe/logger.js'
 import { formatLine } from '../../lib/observe/log-text.js'
 import { fullName } from '../../lib/observe/metric-spec.js'
-import { metricTable } from '../../lib/observe/metric-table.js'
-import { newsOnly } from '../../lib/observe/news-only.js'
-import { Metrics } from '../../lib/observe/metrics.js'
+import { repeatFilter } from '../../lib/observe/object-observer.js'
+import { Metrics, metricTable } from '../../lib/observe/metrics.js'
 
 t.test('section 15: names, types, labels and buckets are those of kube-proxy', async (t) => {
   const metrics = new Metrics({ mode: 'iptables', process: false })
@@ -186,13 +185,13 @@ t.test('-v: 0 to 3 events, from 4 on details, from 6 on everything', async (t) =
   ])
 })
 
-t.test('a failure that repeats itself is news once in a while', async (t) => {
+t.test('a failure that repeats is logged again after a while', async (t) => {
   const clock = { now: 0 }
-  const isNews = newsOnly({ forMs: 30_000, now: () => clock.now })
-  t.same([isNews('a'), isNews('a'), isNews('b')], [true, false, true])
+  const isNew = repeatFilter({ forMs: 30_000, now: () => clock.now })
+  t.same([isNew('a'), isNew('a'), isNew('b')], [true, false, true])
   clock.now = 29_999
-  t.notOk(isNews('a'))
+  t.notOk(isNew('a'))
   clock.now = 30_000
-  t.ok(isNews('a'), 'it did not go away, so it is told again')
-  t.notOk(isNews('a'))
+  t.ok(isNew('a'), 'it still fails, so it is logged again')
+  t.notOk(isNew('a'))
 })

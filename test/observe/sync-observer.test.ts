@@ -1,9 +1,10 @@
 import t from 'tap'
 import { SyncObserver } from '../../lib/observe/sync-observer.js'
 import { service, states } from '../support/states.js'
-import type { Log, Meter, ModeName } from '../../lib/modes/mode.js'
+import type { Log, Meter } from '../../lib/modes/mode.js'
+import type { ModeName } from '../../lib/modes/registry.js'
 import type { SyncReport } from '../../lib/sync/syncer.js'
-import type { Taken } from '../../lib/state/tracker.js'
+import type { StateUpdate } from '../../lib/state/tracker.js'
 
 function observing(mode: ModeName = 'iptables') {
   const numbers: string[] = []
@@ -41,7 +42,7 @@ const report: SyncReport = {
   failed: [],
 }
 
-const taken: Taken = {
+const update: StateUpdate = {
   states: [],
   changed: new Map(),
   hasUdpChanges: false,
@@ -72,7 +73,7 @@ t.test('EV07: service ports that come, change and go are told as details', async
   const { observer, lines } = observing()
   const cluster = states().put(service())
   const told = () => {
-    observer.taken({ ...taken, states: [cluster.take()] })
+    observer.started({ ...update, states: [cluster.take()] })
     return lines
       .splice(0)
       .map(({ level, fields, message }) => [level, message, Object.values(fields)[0] as string])
@@ -91,7 +92,7 @@ t.test('EV07: service ports that come, change and go are told as details', async
 
 t.test('section 15: changes, partial and full durations, policies without endpoints', async (t) => {
   const { observer, numbers } = observing()
-  observer.taken(taken)
+  observer.started(update)
   observer.synced(report, 1)
   observer.synced({ ...report, full: true }, 1)
   for (const number of [
@@ -118,7 +119,7 @@ t.test(
   async (t) => {
     const { observer, numbers } = observing()
     const latencies = () => numbers.filter((number) => number.includes('network_programming'))
-    observer.taken(taken)
+    observer.started(update)
     observer.synced({ ...report, outcome: 'failed', error: 'no' }, 1)
     t.same(latencies(), [], 'a failed sync puts nothing in force')
     observer.synced(report, 1)
@@ -186,7 +187,7 @@ t.test(
       'sync_proxy_rules_last_timestamp_seconds',
     ]
     const seen = () => wanted.filter((name) => numbers.some((line) => line.includes(` ${name}{`)))
-    observer.taken(taken)
+    observer.started(update)
     observer.synced({ ...report, outcome: 'failed', error: 'refused' }, 1)
     t.same(seen(), [])
     observer.synced(report, 1)

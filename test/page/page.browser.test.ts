@@ -5,7 +5,7 @@ import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { pictures, skip } from '../lab/playground/opened-page.js'
 import { withStage, write } from '../e2e/stage.js'
 import type { IpFamily } from '../../lib/state/ip.js'
-import type { ModeName } from '../../lib/modes/mode.js'
+import type { ModeName } from '../../lib/modes/registry.js'
 
 /** The page over a daemon that runs, in a real browser: what it shows is what packets do. */
 

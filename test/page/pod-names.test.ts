@@ -12,7 +12,7 @@ function reading() {
     failed: (message) => heard.push(message),
   }
   const names = new PodNames()
-  return { names, heard, along: names.readingAlong(sink) }
+  return { names, heard, along: names.wrapSink(sink) }
 }
 
 const slice = (name: string, service: string, ...pods: readonly (readonly [string, unknown])[]) =>

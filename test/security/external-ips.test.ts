@@ -3,7 +3,7 @@ import { parseFlags } from '../../lib/config/flags.js'
 import { loadConfig } from '../../lib/config/load.js'
 import { trackerSettings } from '../../lib/config/tracker-settings.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
-import { service, states, testSettings } from '../support/states.js'
+import { service, states, testConfig } from '../support/states.js'
 
 const external = '198.51.100.7'
 const web = service({ externalIps: [external], endpoints: 2 })
@@ -20,9 +20,9 @@ function settingsOf(...flags: readonly (readonly [string, string])[]) {
 
 for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'] as const) {
   t.test(`S09, CVE-2020-8554: ${mode} mode leaves external IPs alone when told so`, async (t) => {
-    const definition = await modeLoaders[mode]?.()
+    const definition = await modeLoaders[mode]()
     const rendered = (settings: { allowsExternalIps: boolean }) => {
-      const planner = definition?.planner(testSettings)
+      const planner = definition.planner(testConfig)
       return planner?.render(planner.plan(states('IPv4', settings).put(web).take())) ?? ''
     }
     t.match(rendered(settingsOf()), external, 'served by default, as in kube-proxy 1.36')

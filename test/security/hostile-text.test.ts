@@ -5,15 +5,15 @@ import { explainedModes, explainPacket } from '../../lib/inspect/explain/explain
 import { understand } from '../../lib/inspect/explain/question.js'
 import { explanationText } from '../../lib/inspect/explain/text.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
-import type { ModeName } from '../../lib/modes/mode.js'
-import { apiEvents } from '../../lib/observe/api-events.js'
+import type { ModeName } from '../../lib/modes/registry.js'
+import { apiEvents } from '../../lib/observe/events.js'
 import { formatLine } from '../../lib/observe/log-text.js'
 import { Metrics } from '../../lib/observe/metrics.js'
 import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../../lib/state/parse-service.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { rawService, rawSlice } from '../state/objects.js'
-import { service, states, testSettings, type ServiceSpec } from '../support/states.js'
+import { service, states, testConfig, type ServiceSpec } from '../support/states.js'
 
 /**
  * Whoever may create a Service chooses texts that end up in rules, logs and pages. Parsers refuse
@@ -102,10 +102,10 @@ for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'] as const) {
   t.test(
     `no text of a Service changes what ${mode} mode writes, but for names and comments`,
     async (t) => {
-      const definition = await modeLoaders[mode]?.()
+      const definition = await modeLoaders[mode]()
       if (definition === undefined) throw new Error('no such mode')
       const render = (of: ServiceSpec) => {
-        const planner = definition.planner(testSettings)
+        const planner = definition.planner(testConfig)
         return planner.render(planner.plan(states().put(of).take()))
       }
       const expected = sorted(shapeOf[mode](render(harmless)))
@@ -150,8 +150,8 @@ t.test(
       loadBalancerIps: [],
     }))
     const rendered = async (mode: ModeName) => {
-      const definition = await modeLoaders[mode]?.()
-      const planner = definition?.planner(testSettings)
+      const definition = await modeLoaders[mode]()
+      const planner = definition.planner(testConfig)
       return (
         planner?.render(
           planner.plan(
@@ -234,7 +234,7 @@ t.test('explain says as many clean lines about a hostile Service as about a harm
         [state],
       )
       if (typeof question === 'string') throw new Error(question)
-      const ways = explainPacket(mode, state, testSettings, question.packet)
+      const ways = explainPacket(mode, state, testConfig, question.packet)
       const reason = `ready, on ${of.name}`
       const endpoints = [{ key: '10.0.0.1:80', isUsed: true, reason }]
       return explanationText(question, { mode, ways, endpoints, live: ways, notAsked: '' })

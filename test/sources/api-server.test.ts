@@ -306,7 +306,7 @@ void t.test('Retry-After is kept to', async (t) => {
 void t.test('a watch that says nothing, not even bookmarks, is opened again', async (t) => {
   const { api, sink, follow } = await rig(t)
   await follow({ idleTimeoutMs: 60 })
-  await until(() => sink.failures.some((text) => text.includes('not a byte for 60 ms')))
+  await until(() => sink.failures.some((text) => text.includes('no byte for 60 ms')))
   api.put(service('a'))
   await until(() => sink.names('Service').includes('a'))
   t.equal(sink.count('synced Service'), 1)

@@ -220,12 +220,12 @@ t.test('R01: nothing counts as synced while no file could be read', async (t) =>
   t.match(await missing.saw(/failed/), [/missing: no such file or folder; waiting for it/])
 })
 
-t.test('an object in two files: the later file counts, and that is said', async (t) => {
+t.test('an object in two files: the later file is used, and the log says so', async (t) => {
   const sink = new RecordingSink()
   const path = t.testdir({ 'a.yaml': service('s', 1), 'b.yaml': service('s', 2) })
   await new ManifestFolder({ path }).load(sink)
   t.match(sink.told, [
-    /failed .*b\.yaml:1: Service\/default\/s is in .*a\.yaml:1 already/,
+    /failed .*b\.yaml:1: Service\/default\/s is also in .*a\.yaml:1; the later one is used/,
     '+Service/s:2',
   ])
 })

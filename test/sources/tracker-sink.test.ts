@@ -39,10 +39,10 @@ t.test('L04: a node that never comes is waited for only so long', async (t) => {
   sink.synced('Service')
   sink.synced('EndpointSlice')
   t.notOk(sink.isComplete)
-  t.ok(sink.doWithout('Node'))
+  t.ok(sink.stopWaitingFor('Node'))
   t.ok(sink.isComplete)
   t.equal(said.at(-1), 'changed Node', 'so that the first sync runs')
-  t.notOk(sink.doWithout('Node'))
+  t.notOk(sink.stopWaitingFor('Node'))
 })
 
 t.test('a malformed update is reported and leaves the last good version in force', async (t) => {

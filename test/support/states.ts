@@ -6,7 +6,11 @@ import { Tracker, type TrackerSettings } from '../../lib/state/tracker.js'
 import { parseCidr, type IpFamily } from '../../lib/state/ip.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 import type { EndpointSliceObject, ServiceObject } from '../../lib/state/objects.js'
-import type { ModeSettings } from '../../lib/modes/mode.js'
+import { configWith } from '../../lib/config/load.js'
+import { iptablesSettings } from '../../lib/modes/iptables/settings.js'
+import { ipvsSettings } from '../../lib/modes/ipvs/settings.js'
+import { nftablesSettings } from '../../lib/modes/nftables/settings.js'
+import { userspaceSettings } from '../../lib/modes/userspace/settings.js'
 import type { Protocol } from '../../lib/state/names.js'
 
 export const testNode = 'node-1'
@@ -148,35 +152,25 @@ export function state(specs: readonly ServiceSpec[], family: IpFamily = 'IPv4'):
     .take()
 }
 
-export const testSettings: ModeSettings = {
-  families: ['IPv4', 'IPv6'],
-  masqueradeBit: 14,
-  masqueradeAll: false,
-  localhostNodePorts: true,
-  syncPeriodMs: 30_000,
-  conntrackTcpBeLiberal: false,
-  ipvs: {
-    scheduler: 'rr',
-    excludeCidrs: [],
-    strictArp: false,
-    tcpTimeoutMs: 0,
-    tcpFinTimeoutMs: 0,
-    udpTimeoutMs: 0,
-    gracePeriodMs: 0,
-  },
-  userspace: {
-    bindAddress: '0.0.0.0',
-    portRange: undefined,
-    udpIdleTimeoutMs: 250,
-    datapath: 'net',
-    workers: 1,
-    portals: 'iptables',
-    drainTimeoutMs: 0,
-    passiveHealth: false,
-    accessLog: undefined,
-    takeover: false,
-    takeoverFolder: '',
-  },
+export const testConfig = configWith({
+  bindAddress: '0.0.0.0',
+  takeover: false,
+  udpIdleTimeout: 250,
+  'userspace.datapath': 'net',
+  'userspace.workers': 1,
+  'userspace.portals': 'iptables',
+  'userspace.drainTimeout': 0,
+  'userspace.passiveHealth': false,
+  'userspace.accessLog': false,
+  'userspace.takeoverFolder': '',
+})
+
+/** What each mode reads of it. */
+export const testSettings = {
+  ...userspaceSettings(testConfig),
+  ...ipvsSettings(testConfig),
+  ...iptablesSettings(testConfig),
+  ...nftablesSettings(testConfig),
 }
 
 function serviceObject(spec: ServiceSpec, family: IpFamily): ServiceObject {

@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import type { Test } from 'tap'
 import { addressOf } from '../../lib/lab/world/topology.js'
 import { runProxy } from '../../lib/lab/playground/proxy-process.js'
-import type { ModeName } from '../../lib/modes/mode.js'
+import type { ModeName } from '../../lib/modes/registry.js'
 import type { World } from '../../lib/lab/world/world.js'
 import { rawService, rawSlice, endpoint } from '../state/objects.js'
 import {

@@ -1,10 +1,9 @@
 /** Packets walked through plans: what becomes of a connection, in few words. */
-import { explainPacket } from '../../lib/inspect/explain/explain.js'
+import { configWith } from '../../lib/config/load.js'
+import { explainPacket, type ExplainedMode } from '../../lib/inspect/explain/explain.js'
 import { hostPort } from '../../lib/state/ip.js'
 import { understand } from '../../lib/inspect/explain/question.js'
-import { testSettings } from './states.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
-import type { ModeName, ModeSettings } from '../../lib/modes/mode.js'
 import type { Protocol } from '../../lib/state/names.js'
 import type { Way } from '../../lib/inspect/explain/packet.js'
 
@@ -16,14 +15,15 @@ import type { Way } from '../../lib/inspect/explain/packet.js'
 export type Walk = (from: string, to: string, protocol?: Protocol) => string
 
 export function walkOf(
-  mode: ModeName,
+  mode: ExplainedMode,
   state: DesiredState,
-  settings: Partial<ModeSettings> = {},
+  values: Readonly<Record<string, unknown>> = {},
 ): Walk {
+  const config = configWith(values)
   return (from, target, protocol) => {
     const question = understand({ target, from, protocol }, [state])
     if (typeof question === 'string') throw new Error(question)
-    const ways = explainPacket(mode, state, { ...testSettings, ...settings }, question.packet)
+    const ways = explainPacket(mode, state, config, question.packet)
     const shares = new Map<string, number>()
     for (const way of ways) {
       const end = endOf(way)

@@ -6,7 +6,7 @@ import { syncRound } from '../../lib/sync/sync-round.js'
 import { Tracker, type TrackerSettings } from '../../lib/state/tracker.js'
 import { Syncer } from '../../lib/sync/syncer.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
-import type { Applied, Mode } from '../../lib/modes/mode.js'
+import type { Applied, FamilyPlan, Mode } from '../../lib/modes/mode.js'
 import type { Clock } from '../../lib/sync/clock.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 
@@ -56,17 +56,16 @@ function loopWith(sync: (at: number) => boolean | Promise<boolean>) {
   const errors: unknown[] = []
   const stop = new AbortController()
   const loop = new SyncLoop({
-    sync: async () => {
-      starts.push(clock.now())
-      return sync(clock.now())
-    },
     minIntervalMs: 1000,
     maxIntervalMs: 60_000,
     retryIntervalMs: 5000,
     onError: (error) => errors.push(error),
     clock,
   })
-  const ended = loop.run(stop.signal)
+  const ended = loop.run(async () => {
+    starts.push(clock.now())
+    return sync(clock.now())
+  }, stop.signal)
   return { loop, clock, starts, errors, stop: async () => (stop.abort(), ended) }
 }
 
@@ -133,11 +132,7 @@ t.test('R03: a sync that throws is reported, counts as failed and is retried', a
 })
 
 t.test('a maximum below the minimum is refused', async (t) => {
-  const options = {
-    sync: () => Promise.resolve(true),
-    retryIntervalMs: 1,
-    onError: () => undefined,
-  }
+  const options = { retryIntervalMs: 1, onError: () => undefined }
   t.throws(() => new SyncLoop({ ...options, minIntervalMs: 2, maxIntervalMs: 1 }), /shorter/)
 })
 
@@ -163,53 +158,45 @@ const state = (family: 'IPv4' | 'IPv6'): DesiredState => ({
   serviceCidrs: [],
 })
 
-function modeWith(apply: (plan: unknown, previous: unknown) => Applied | Promise<Applied>) {
-  const plans = new WeakMap<object, object>()
-  const calls: [plan: unknown, previous: unknown][] = []
+function modeWith(apply: (plan: FamilyPlan) => Applied) {
+  const calls: FamilyPlan[] = []
+  const seen = { forgets: 0 }
   const mode: Mode = {
-    name: 'nftables',
-    plan: (from) => {
-      const plan = plans.get(from) ?? { family: from.family }
-      plans.set(from, plan)
-      return plan
-    },
+    plan: ({ family }) => ({ family }),
     render: () => '',
     renderChanges: () => '',
-    apply: async (plan, previous) => {
-      calls.push([plan, previous])
-      return apply(plan, previous)
+    apply: async (plan) => {
+      calls.push(plan)
+      await settle()
+      return apply(plan)
+    },
+    forget: () => {
+      seen.forgets++
     },
     run: () => Promise.resolve(),
     close: () => Promise.resolve(),
   }
-  return { mode, calls }
+  return { mode, calls, seen }
 }
 
 const fine: Applied = { full: false, bytes: 1, objects: 1, failed: [] }
 
-t.test(
-  'the plan applied last is handed to the next apply; an unchanged one is not applied again',
-  async (t) => {
-    const { mode, calls } = modeWith(() => fine)
-    const syncer = new Syncer({ mode })
-    const one = state('IPv4')
-    t.equal((await syncer.sync(one)).outcome, 'applied')
-    t.equal((await syncer.sync(one)).outcome, 'unchanged')
-    await syncer.sync(state('IPv4'))
-    t.equal(calls.length, 2)
-    t.same(
-      calls.map(([, previous]) => previous === undefined),
-      [true, false],
-    )
-    t.equal(calls[1]?.[1], calls[0]?.[0])
-  },
-)
+t.test('a state is applied once; the mode is left to know what it applied', async (t) => {
+  const { mode, calls, seen } = modeWith(() => fine)
+  const syncer = new Syncer({ mode })
+  const one = state('IPv4')
+  t.equal((await syncer.sync(one)).outcome, 'applied')
+  t.equal((await syncer.sync(one)).outcome, 'unchanged')
+  t.equal((await syncer.sync(state('IPv4'))).outcome, 'applied')
+  t.equal(calls.length, 2)
+  t.equal(seen.forgets, 0)
+})
 
 t.test(
-  'R11: after a failure the next apply knows nothing; the other family is not touched by it',
+  'R11: after a failure the same state is applied again; the other family is not',
   async (t) => {
     let broken = false
-    const { mode, calls } = modeWith(() => {
+    const { mode } = modeWith(() => {
       if (broken) throw new KernelError('busy', 'restore: lock held', { detail: 'another app' })
       return fine
     })
@@ -218,31 +205,30 @@ t.test(
     await syncer.sync(four)
     await syncer.sync(six)
     broken = true
-    const report = await syncer.sync(state('IPv4'))
-    t.match(report, {
-      outcome: 'failed',
-      error: 'restore: lock held',
-      detail: 'another app',
-      full: false,
-    })
+    const failure = { outcome: 'failed', error: 'restore: lock held', detail: 'another app' }
+    t.match(await syncer.sync(state('IPv4')), { ...failure, full: false })
+    t.match(await syncer.sync(four), { ...failure, full: true })
     broken = false
-    t.match(await syncer.sync(four), { outcome: 'applied' })
-    t.equal(calls.at(-1)?.[1], undefined)
+    t.equal((await syncer.sync(four)).outcome, 'applied')
     t.equal((await syncer.sync(six)).outcome, 'unchanged')
   },
 )
 
-t.test('forget() during an apply makes the next one full too', async (t) => {
-  const syncers: Syncer[] = []
-  const { mode, calls } = modeWith(() => (calls.length === 1 && syncers[0]?.forget(), fine))
-  const syncer = new Syncer({ mode })
-  syncers.push(syncer)
-  const one = state('IPv4')
-  await syncer.sync(one)
-  await syncer.sync(one)
-  t.equal(calls.length, 2)
-  t.equal(calls[1]?.[1], undefined)
-})
+t.test(
+  'forget() reaches the mode; during an apply it makes the state be applied again',
+  async (t) => {
+    const { mode, calls, seen } = modeWith(() => fine)
+    const syncer = new Syncer({ mode })
+    const one = state('IPv4')
+    const first = syncer.sync(one)
+    syncer.forget()
+    t.equal((await first).outcome, 'applied')
+    t.equal((await syncer.sync(one)).outcome, 'applied')
+    t.equal((await syncer.sync(one)).outcome, 'unchanged')
+    t.equal(calls.length, 2)
+    t.equal(seen.forgets, 1)
+  },
+)
 
 t.test('service ports that failed are tried again with the same plan', async (t) => {
   const failed = [{ key: 'a/b/TCP', reason: 'port taken' }]
@@ -257,11 +243,11 @@ t.test('service ports that failed are tried again with the same plan', async (t)
 t.test('R05, R06: a family that fails keeps the other from nothing', async (t) => {
   const fails = new Set(['IPv4'])
   const { mode, calls } = modeWith((plan) => {
-    if (fails.has((plan as { family: string }).family)) throw new Error('no such table')
+    if (fails.has(plan.family)) throw new Error('no such table')
     return fine
   })
   const told: string[] = []
-  const taken = {
+  const update = {
     ...new Tracker(trackerSettings).take(),
     states: [state('IPv4'), state('IPv6')],
     changed: new Map([['IPv6', 2]] as const),
@@ -269,23 +255,23 @@ t.test('R05, R06: a family that fails keeps the other from nothing', async (t) =
   const syncer = new Syncer({ mode })
   const round = () =>
     syncRound({
-      tracker: { take: () => taken },
+      tracker: { take: () => update },
       syncer,
-      witnesses: [
+      listeners: [
         {
-          taken: () => told.push('taken'),
+          started: () => told.push('started'),
           synced: ({ family, outcome }, changed) => told.push(`${family} ${outcome} ${changed}`),
         },
       ],
-      applied: ({ family }) => told.push(`${family} in force`),
-      inForce: () => told.push('all in force'),
+      applied: ({ family }) => told.push(`${family} written`),
+      allApplied: () => told.push('all written'),
     })
   t.notOk(await round(), 'so the loop tries again')
-  t.same(told.splice(0), ['taken', 'IPv4 failed 0', 'IPv6 applied 2', 'IPv6 in force'])
+  t.same(told.splice(0), ['started', 'IPv4 failed 0', 'IPv6 applied 2', 'IPv6 written'])
   t.equal(calls.length, 2)
   fails.clear()
   t.ok(await round())
-  t.match(told.join(', '), /IPv4 applied 0, IPv4 in force, IPv6 \w+ 2, IPv6 in force, all in force/)
+  t.match(told.join(', '), /IPv4 applied 0, IPv4 written, IPv6 \w+ 2, IPv6 written, all written/)
 })
 
 t.test('together: one that fails stops the others, and its reason is what is told', async (t) => {

@@ -1,15 +1,15 @@
 import { endpointReasons, type EndpointReason } from './endpoint-reasons.js'
-import { explainPacket } from './explain.js'
+import { explainPacket, type ExplainedMode } from './explain.js'
 import { verdictOf, type Explanation } from './text.js'
+import type { Config } from '../../config/config.js'
 import type { EndpointSliceObject } from '../../state/objects.js'
-import type { ModeName, ModeSettings } from '../../modes/mode.js'
 import type { Packet, Way } from './packet.js'
 import type { Question } from './question.js'
 
 /** The node on which a question is asked. */
 export interface AskedNode {
-  readonly mode: ModeName
-  readonly settings: ModeSettings
+  readonly mode: ExplainedMode
+  readonly config: Config
   readonly nodeName: string
   readonly zone: string | undefined
   readonly slicesOf: (namespace: string, name: string) => readonly EndpointSliceObject[]
@@ -18,7 +18,7 @@ export interface AskedNode {
 /** What objects and settings say; no kernel is asked. */
 export function explainQuestion(question: Question, node: AskedNode): Explanation {
   const { state, service, packet } = question
-  const { mode, settings, slicesOf, nodeName, zone } = node
+  const { mode, config, slicesOf, nodeName, zone } = node
   const endpoints = service
     ? endpointReasons(service, {
         family: state.family,
@@ -27,13 +27,13 @@ export function explainQuestion(question: Question, node: AskedNode): Explanatio
         zone,
       })
     : []
-  const ways = explainPacket(mode, state, settings, packet)
+  const ways = explainPacket(mode, state, config, packet)
   return { mode, ways, endpoints, live: undefined, notAsked: '' }
 }
 
 /** An explanation as data. */
 export interface Answer {
-  readonly mode: ModeName
+  readonly mode: ExplainedMode
   /** Who sends, in words. */
   readonly sender: string
   /** `namespace/name:port` of the Service asked about; undefined where the target is no address of one. */

@@ -9,27 +9,26 @@ import {
   type Lacks,
 } from './rulesets.js'
 import { ipvsPlanner } from '../../modes/ipvs/plan.js'
+import { ipvsSettings } from '../../modes/ipvs/settings.js'
 import { walkIptables } from './iptables-walk.js'
 import { walkIpvs } from './ipvs-walk.js'
 import { walkNftables } from './nftables-walk.js'
-import { offlinePlanner } from '../../modes/iptables/plan.js'
+import { iptablesPlanner, offlineFacts } from '../../modes/iptables/plan.js'
+import { iptablesSettings } from '../../modes/iptables/settings.js'
 import { nftablesPlanner } from '../../modes/nftables/plan.js'
-import { UserspacePlanner } from '../../modes/userspace/plan.js'
+import { nftablesSettings } from '../../modes/nftables/settings.js'
+import { userspacePlanner } from '../../modes/userspace/plan.js'
+import { userspaceSettings } from '../../modes/userspace/settings.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { viaListener, walkListeners, walkUserspace } from './listeners.js'
 import type { DesiredState } from '../../state/desired-state.js'
-import type { ModeName, ModeSettings } from '../../modes/mode.js'
+import type { Config } from '../../config/config.js'
 import type { Packet, Way } from './packet.js'
 
-/** The modes whose rules can be walked. */
-export type ExplainedMode = ModeName
+/** The modes whose rules can be walked. The registry is not asked: it names what loads a kernel's edge. */
+export const explainedModes = ['userspace', 'iptables', 'ipvs', 'nftables'] as const
 
-export const explainedModes: readonly ExplainedMode[] = [
-  'userspace',
-  'iptables',
-  'ipvs',
-  'nftables',
-]
+export type ExplainedMode = (typeof explainedModes)[number]
 
 /**
  * Which ways the first packet of a connection may take under the rules of a mode, or under those
@@ -38,18 +37,19 @@ export const explainedModes: readonly ExplainedMode[] = [
 export function explainPacket(
   mode: ExplainedMode,
   state: DesiredState,
-  settings: ModeSettings,
+  config: Config,
   packet: Packet,
   lacks: Lacks = () => false,
 ): readonly Way[] {
   const node = { localAddresses: new Set(state.node.localAddresses) }
   switch (mode) {
     case 'iptables': {
-      const plan = offlinePlanner(settings).plan(state)
+      const plan = iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts })(state)
       const rules = iptablesPresent(iptablesRuleset(plan), lacks)
       return walkIptables(rules, packet, node)
     }
     case 'nftables': {
+      const settings = nftablesSettings(config)
       const ruleset = nftablesRuleset(nftablesPlanner(settings)(state))
       const ways = walkNftables(nftablesPresent(ruleset, lacks), packet, node)
       return settings.localhostNodePorts
@@ -58,15 +58,18 @@ export function explainPacket(
     }
     case 'ipvs':
       return markedAnswers(
-        walkIpvs(ipvsPresent(ipvsRuleset(ipvsPlanner(settings)(state)), lacks), packet, node),
+        walkIpvs(
+          ipvsPresent(ipvsRuleset(ipvsPlanner(ipvsSettings(config))(state)), lacks),
+          packet,
+          node,
+        ),
         { state, packet },
       )
     case 'userspace': {
-      const plan = new UserspacePlanner(settings).plan(state)
+      const plan = userspacePlanner(userspaceSettings(config))(state)
       // Where no rule leads to the listeners, they are found at the addresses of Services, by
       // whoever sends to this machine.
-      if (settings.userspace.portals === 'addresses')
-        return walkListeners(plan, state, packet, lacks)
+      if (config.userspace.portals === 'addresses') return walkListeners(plan, state, packet, lacks)
       const ruleset = userspaceRuleset(plan)
       const symbol = (text: string) => text.replace(/\b1\d{5}\b/g, 'PROXY-PORT')
       const has = iptablesPresent(ruleset.rules, (place, text) => lacks(place, symbol(text)))

@@ -2,11 +2,11 @@ import { printable } from '../../state/printable.js'
 import { hostPort } from '../../state/ip.js'
 import type { EndpointReason } from './endpoint-reasons.js'
 import type { Hop, Way } from './packet.js'
-import type { ModeName } from '../../modes/mode.js'
+import type { ExplainedMode } from './explain.js'
 import type { Question } from './question.js'
 
 export interface Explanation {
-  readonly mode: ModeName
+  readonly mode: ExplainedMode
   readonly ways: readonly Way[]
   /** Every endpoint of the Service asked about, and what becomes of it here. */
   readonly endpoints: readonly EndpointReason[]

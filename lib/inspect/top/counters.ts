@@ -1,19 +1,22 @@
 import { canonicalRule, Iptables } from '../../kernel/iptables.js'
 import { ipvsPlanner } from '../../modes/ipvs/plan.js'
-import { offlinePlanner } from '../../modes/iptables/plan.js'
+import { ipvsSettings } from '../../modes/ipvs/settings.js'
+import { iptablesPlanner, offlineFacts } from '../../modes/iptables/plan.js'
+import { iptablesSettings } from '../../modes/iptables/settings.js'
 import { ownerOf } from '../../modes/ipvs/changes.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { KernelCounters } from './rows.js'
-import type { ModeName, ModeSettings } from '../../modes/mode.js'
+import type { Config } from '../../config/config.js'
+import type { ModeName } from '../../modes/registry.js'
 
 /** What the rules or virtual servers of a mode have counted, by `DesiredService.key`. */
 export async function kernelCounters(
   mode: ModeName,
   states: readonly DesiredState[],
-  settings: ModeSettings,
+  config: Config,
 ): Promise<ReadonlyMap<string, KernelCounters>> {
-  if (mode === 'iptables') return iptablesCounters(states, settings)
-  if (mode === 'ipvs') return ipvsCounters(states, settings)
+  if (mode === 'iptables') return iptablesCounters(states, config)
+  if (mode === 'ipvs') return ipvsCounters(states, config)
   // Rules of nftables mode count nothing.
   return new Map()
 }
@@ -34,13 +37,13 @@ function add(
 /** Only the first packet of a connection meets nat rules, so their packets are connections. */
 async function iptablesCounters(
   states: readonly DesiredState[],
-  settings: ModeSettings,
+  config: Config,
 ): Promise<ReadonlyMap<string, KernelCounters>> {
-  const planner = offlinePlanner(settings)
+  const planner = iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts })
   const sums: Sums = new Map()
   for (const state of states) {
     const owners = new Map<string, string>()
-    for (const { key, dispatch } of planner.plan(state).services.values()) {
+    for (const { key, dispatch } of planner(state).services.values()) {
       add(sums, key, {})
       for (const { table, chain, rule } of dispatch) {
         owners.set(`${table} ${chain} ${canonicalRule(rule.text)}`, key)
@@ -63,13 +66,13 @@ async function iptablesCounters(
 
 async function ipvsCounters(
   states: readonly DesiredState[],
-  settings: ModeSettings,
+  config: Config,
 ): Promise<ReadonlyMap<string, KernelCounters>> {
   const { Ipvs } = await import('../../kernel/ipvs.js')
   const ipvs = Ipvs.open()
   const sums = new Map<string, { total: number; bytesIn: number; bytesOut: number }>()
   try {
-    const planner = ipvsPlanner(settings)
+    const planner = ipvsPlanner(ipvsSettings(config))
     for (const state of states) {
       const plan = planner(state)
       for (const { stats, ...server } of await ipvs.listServers(state.family)) {

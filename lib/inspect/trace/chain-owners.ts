@@ -1,25 +1,28 @@
-import { offlinePlanner } from '../../modes/iptables/plan.js'
+import { iptablesPlanner, offlineFacts } from '../../modes/iptables/plan.js'
+import { iptablesSettings } from '../../modes/iptables/settings.js'
 import { nftablesPlanner } from '../../modes/nftables/plan.js'
+import { nftablesSettings } from '../../modes/nftables/settings.js'
 import { ownerText } from '../../modes/difference.js'
 import type { DesiredState } from '../../state/desired-state.js'
-import type { ModeName, ModeSettings } from '../../modes/mode.js'
+import type { Config } from '../../config/config.js'
+import type { ModeName } from '../../modes/registry.js'
 import type { OwnerOfChain } from './story.js'
 
 /** Whose chain is whose, by the plan of a mode that gives service ports chains of their own. */
 export function chainOwners(
   mode: ModeName,
   states: readonly DesiredState[],
-  settings: ModeSettings,
+  config: Config,
 ): OwnerOfChain {
   const owners = new Map<string, string>()
   for (const state of states) {
     if (mode === 'iptables') {
-      const planner = offlinePlanner(settings)
-      for (const { key, chains } of planner.plan(state).services.values()) {
+      const plan = iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts })(state)
+      for (const { key, chains } of plan.services.values()) {
         for (const { chain } of chains) owners.set(chain, ownerText(key))
       }
     } else if (mode === 'nftables') {
-      for (const [key, { chains }] of nftablesPlanner(settings)(state).parts) {
+      for (const [key, { chains }] of nftablesPlanner(nftablesSettings(config))(state).parts) {
         for (const { name } of chains) owners.set(name, ownerText(key))
       }
     }

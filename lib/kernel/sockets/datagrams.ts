@@ -2,7 +2,7 @@ import type { Libc } from './libc.js'
 import { allocateNative, type NativeMemory } from './native-memory.js'
 import { maxAddressLength } from './socket-address.js'
 
-/** The largest datagram is 65,507 bytes over IPv4; nothing is ever cut off. */
+/** Larger than every datagram (65,507 bytes over IPv4), so none is cut off. */
 export const maxDatagram = 65_536
 
 const headerSize = 64
@@ -18,7 +18,7 @@ const header = {
   length: 56,
 } as const
 const nameStride = 32
-/** Room for the address a datagram was sent to: `cmsghdr` and `in6_pktinfo`, the longer one. */
+/** Room for `cmsghdr` and `in6_pktinfo`, which is longer than `in_pktinfo`. */
 const controlStride = 40
 const ipv4Control = 32
 /** Offsets in a `cmsghdr` with `in_pktinfo` or `in6_pktinfo`. */
@@ -28,8 +28,8 @@ const packetInfo = {
 } as const
 
 /**
- * Datagrams that are received or sent by one call: `struct mmsghdr`, each with one buffer and
- * one address.
+ * Datagrams that one call receives or sends. Each is a `struct mmsghdr` with one buffer and one
+ * address.
  */
 export class DatagramBatch {
   readonly capacity: number
@@ -47,7 +47,7 @@ export class DatagramBatch {
     this.#vectors = allocateNative(libc, capacity * vectorSize)
     this.#names = allocateNative(libc, capacity * nameStride)
     this.#controls = allocateNative(libc, capacity * controlStride)
-    // Pages are only taken by the kernel once they are used.
+    // The kernel gives out pages only when they are used.
     this.#data = allocateNative(libc, capacity * maxDatagram)
     for (let index = 0; index < capacity; index++) this.#layOut(index)
   }
@@ -71,7 +71,7 @@ export class DatagramBatch {
     return this.#headers.view.getUint32(index * headerSize + header.length, true)
   }
 
-  /** Receives up to `count` at `first` and behind: how many came, or the negative error. */
+  /** Receives up to `count` from index `first` on. Returns how many came, or the negative error. */
   receive(fd: number, first: number, count: number): number {
     for (let index = first; index < first + count; index++) {
       const at = index * headerSize
@@ -83,14 +83,14 @@ export class DatagramBatch {
   }
 
   /**
-   * The address of ours that a received datagram was sent to, in the form in which `prepare` takes
-   * it: empty when the socket was not asked to tell, or not yet when the datagram came.
+   * The local address that a received datagram was sent to, in the form that `prepare` takes.
+   * Empty when the socket did not tell destinations when the datagram came.
    */
   destination(index: number): Uint8Array {
     const start = index * controlStride
     const length = this.#headers.view.getUint32(index * headerSize + header.controlLength, true)
     const control = Uint8Array.from(this.#controls.bytes.subarray(start, start + length))
-    // The way back may lead through another device than the way here, unless the scope is the link.
+    // Replies may leave through another device, except those of a link-local address.
     const { addresses, device } = length > ipv4Control ? packetInfo.IPv6 : packetInfo.IPv4
     const isUnknown = control.subarray(addresses, addresses + 4).every((byte) => byte === 0)
     if (length === ipv4Control && isUnknown) return nowhere
@@ -99,7 +99,7 @@ export class DatagramBatch {
     return control
   }
 
-  /** Whether a datagram was sent to where another one came from by `destination`. */
+  /** Whether a datagram was sent to the address that `destination` returned for another one. */
   hasDestination(index: number, known: Uint8Array): boolean {
     if (known.length === 0) return true
     const { addresses, end } = known.length > ipv4Control ? packetInfo.IPv6 : packetInfo.IPv4
@@ -109,7 +109,7 @@ export class DatagramBatch {
     return true
   }
 
-  /** Makes one datagram ready to send: its bytes are in place already. Empty: the kernel chooses. */
+  /** Prepares one datagram whose bytes are in place. The kernel chooses an address that is empty. */
   prepare(index: number, length: number, to: Uint8Array, from: Uint8Array = nowhere): void {
     this.#vectors.view.setUint32(index * vectorSize + vectorLength, length, true)
     this.#headers.view.setUint32(index * headerSize + header.nameLength, to.length, true)
@@ -118,7 +118,7 @@ export class DatagramBatch {
     if (from.length > 0) this.#controls.bytes.set(from, index * controlStride)
   }
 
-  /** Sends those from `first` up to, not including, `end`; how many went, or the negative error. */
+  /** Sends from `first` up to, not including, `end`. Returns how many were sent, or the negative error. */
   send(fd: number, first: number, end: number): number {
     return this.#libc.sendmmsg(fd, this.#headers.address + first * headerSize, end - first, 0)
   }

@@ -10,7 +10,7 @@ export const interest = {
   hangup: 0x10,
   /** The peer has finished sending. */
   peerFinished: 0x2000,
-  /** Tells each change once, instead of the same state again and again. */
+  /** Reports each change once, instead of the same state again and again. */
   edgeTriggered: 0x80000000,
 } as const
 
@@ -39,9 +39,9 @@ export class Epoll {
   }
 
   /**
-   * 0, or the negative error. Events come with the tag, by which a caller can tell those of an
-   * earlier descriptor of the same number. Closing a descriptor removes it, unless a copy of it is
-   * open somewhere.
+   * 0, or the negative error. Events carry the tag. By it a caller recognizes events of an earlier
+   * descriptor with the same number. Closing a descriptor removes it, unless a copy of it is open
+   * somewhere.
    */
   add(fd: number, events: number, tag = 0): number {
     return this.#control(add, fd, events, tag)
@@ -55,7 +55,7 @@ export class Epoll {
     return this.#control(remove, fd, 0, 0)
   }
 
-  /** How many descriptors have news; the other methods tell which, by index. */
+  /** How many descriptors have events. The methods below return them by index. */
   wait(timeoutMs: number): number {
     return this.#libc.epoll_wait(this.fd, this.#events.address, this.#capacity, timeoutMs)
   }

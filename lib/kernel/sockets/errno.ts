@@ -1,6 +1,6 @@
 /**
- * Errors as the calls of this folder return them: negative numbers, as the kernel itself does.
- * Linux numbers, equal on all architectures that Node runs on.
+ * Error numbers of Linux, the same on all architectures that Node runs on. The calls of this
+ * folder return them as negative numbers, like the kernel.
  */
 export const errno = {
   EPERM: 1,
@@ -42,7 +42,7 @@ export function errnoName(code: number): string {
   return names.get(value) ?? `errno ${value}`
 }
 
-/** A failed call, with the `code` that Node's own errors carry. */
+/** A failed call, with a `code` like Node's own errors. */
 export class SystemCallError extends Error {
   override readonly name = 'SystemCallError'
   readonly code: string

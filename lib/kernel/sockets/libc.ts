@@ -2,8 +2,8 @@ import { isLittleEndian } from '../byte-order.js'
 import { KernelError, messageOf } from '../../errors.js'
 
 /**
- * The system calls of the `splice` data path, as the C library exports them. Every call returns
- * what the kernel would: a result, or the negative error number. Pointers are plain numbers, see
+ * The system calls of the `splice` data path, as the C library exports them. Every call returns a
+ * result or the negative error number, like the kernel. Pointers are plain numbers, see
  * {@link NativeMemory}; 0 is NULL.
  */
 export interface Libc {
@@ -41,17 +41,17 @@ export interface Libc {
   watch(fd: number, onReadable: () => void): Watch
 }
 
-/** Has to be held: it stops when it is collected as garbage. */
+/** The caller keeps a reference: the watch stops when it is garbage-collected. */
 export interface Watch {
-  /** Calls back again and again while the descriptor is readable. */
+  /** The callback runs again and again while the descriptor is readable. */
   start(): void
   stop(): void
   close(): void
 }
 
 /**
- * Binds the C library of this process, glibc or musl: it is loaded already. Throws a KernelError
- * that says what is missing where that cannot work.
+ * Binds the C library that this process has already loaded, glibc or musl. Throws a KernelError
+ * where that cannot work.
  */
 export async function loadLibc(): Promise<Libc> {
   // The layouts of this folder are those of 64-bit little-endian Linux: x64, arm64, riscv64, …

@@ -3,7 +3,7 @@ import type { IpFamily } from '../../state/ip.js'
 import { addressText } from '../addresses.js'
 import { isLittleEndian } from '../byte-order.js'
 
-/** A socket that waits: for connections, or for any datagram. */
+/** A socket that waits for connections or datagrams. */
 export interface ListeningSocket {
   readonly protocol: 'tcp' | 'udp'
   readonly ip: string
@@ -13,7 +13,7 @@ export interface ListeningSocket {
 /** The state of a TCP socket that waits for connections. */
 const listenState = '0A'
 
-/** Who listens in this network namespace. */
+/** The sockets that listen in this network namespace. */
 export async function listeningSockets(root = '/proc'): Promise<readonly ListeningSocket[]> {
   const sockets: ListeningSocket[] = []
   for (const protocol of ['tcp', 'udp'] as const) {
@@ -36,7 +36,7 @@ export async function listeningSockets(root = '/proc'): Promise<readonly Listeni
   return sockets
 }
 
-/** Words of 32 bits, each printed as a number of this machine. */
+/** The kernel prints an address as words of 32 bits in the byte order of this machine. */
 function addressOf(family: IpFamily, hex: string): string {
   const bytes = Buffer.from(hex, 'hex')
   return addressText(family, isLittleEndian ? bytes.swap32() : bytes)

@@ -3,7 +3,7 @@ import { errno, SystemCallError } from './errno.js'
 import type { Libc, Watch } from './libc.js'
 import { allocateNative, type NativeMemory } from './native-memory.js'
 
-/** Text, and open descriptors of the sender. */
+/** Text, and descriptors that the sender passed along. */
 export interface Packet {
   readonly text: string
   readonly descriptors: readonly number[]
@@ -18,7 +18,7 @@ const socketLevel = 1
 const rights = 1
 
 const maxText = 1 << 16
-/** The kernel takes 253 in a packet. */
+/** The kernel allows 253 in a packet. */
 export const maxDescriptors = 64
 
 const header = { vector: 16, vectorCount: 24, control: 32, controlLength: 40, size: 56 } as const
@@ -28,13 +28,13 @@ const maxPath = 107
 const retryMs = 2
 const sendPatienceMs = 10_000
 
-/** Errors of a receiver that is only slow to read. */
+/** Whether the error only means that the receiver reads slowly. */
 const isBusy = (result: number) =>
   result === -errno.EAGAIN || result === -errno.ENOBUFS || result === -errno.ETOOMANYREFS
 
 /**
- * One end of a connection between two processes of this machine that keeps packets apart and
- * carries open descriptors (SOCK_SEQPACKET, SCM_RIGHTS). For rare talks, not for traffic.
+ * One end of a connection between two processes of this machine (SOCK_SEQPACKET). It keeps packets
+ * apart and carries open descriptors (SCM_RIGHTS). It is made for few messages, not for traffic.
  */
 export class PacketSocket {
   readonly #libc: Libc
@@ -59,7 +59,7 @@ export class PacketSocket {
     this.#watch = libc.watch(fd, () => this.#readAll())
   }
 
-  /** Throws SystemCallError: ENOENT or ECONNREFUSED when nobody listens there. */
+  /** Throws SystemCallError: ENOENT or ECONNREFUSED when no process listens there. */
   static connect(libc: Libc, path: string): PacketSocket {
     const fd = openSocket(libc)
     const address = encodePath(libc, path)
@@ -71,7 +71,7 @@ export class PacketSocket {
     return new PacketSocket(libc, fd)
   }
 
-  /** The descriptors stay open here as well. */
+  /** The descriptors stay open in this process too. */
   async send(text: string, descriptors: readonly number[] = []): Promise<void> {
     const until = performance.now() + sendPatienceMs
     for (;;) {
@@ -156,7 +156,7 @@ export class PacketSocket {
   }
 }
 
-/** Waits for other processes at a path of the file system; only this user may connect. */
+/** Waits for other processes at a path of the file system. Only the same user may connect. */
 export class PacketServer {
   readonly #libc: Libc
   readonly #fd: number

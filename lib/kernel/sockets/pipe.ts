@@ -6,7 +6,7 @@ const setPipeSize = 1031
 const spliceMove = 1
 const spliceNonBlocking = 2
 
-/** A pipe that bytes pass through on their way between two sockets, without being copied. */
+/** A pipe for bytes that go from one socket to another without being copied. */
 export interface Pipe {
   readonly readEnd: number
   readonly writeEnd: number
@@ -22,12 +22,12 @@ export class Pipes {
     this.#fds = allocateNative(libc, 8)
   }
 
-  /** Undefined when the system gives none: data then has to be copied. */
+  /** Undefined when the system refuses; data then has to be copied. */
   open(bytes: number): Pipe | undefined {
     if (this.#libc.pipe2(this.#fds.address, nonBlockingCloexec) < 0) return undefined
     const readEnd = this.#fds.view.getInt32(0, true)
     const writeEnd = this.#fds.view.getInt32(4, true)
-    // Refused when the user holds too many pages in pipes; the default size then has to do.
+    // The system refuses when the user has too many pages in pipes; the default size remains.
     this.#libc.fcntl(writeEnd, setPipeSize, bytes)
     return { readEnd, writeEnd }
   }

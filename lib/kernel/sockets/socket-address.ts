@@ -11,7 +11,7 @@ export interface SocketAddress {
   readonly port: number
 }
 
-/** The bytes of `struct sockaddr_in` or `sockaddr_in6`; throws RangeError for what is no address. */
+/** The bytes of `struct sockaddr_in` or `sockaddr_in6`; throws RangeError for a wrong address. */
 export function encodeAddress({ ip, port }: SocketAddress): Uint8Array {
   const parsed = parseIp(ip)
   if (!parsed || !Number.isInteger(port) || port < 0 || port > 65535) {
@@ -43,8 +43,8 @@ export function decodeAddress(view: DataView, offset: number): SocketAddress | u
 }
 
 /**
- * A key by which to find the sender again: 48 bits of IPv4 address and port as one number, which
- * is far cheaper than text; the raw bytes as text for IPv6.
+ * A key for the sender. For IPv4 it is one number of 48 bits, address and port, because numbers
+ * are much cheaper than text. For IPv6 it is the raw bytes as text.
  */
 export function addressKey(bytes: Buffer, offset: number): number | string {
   if (bytes[offset] === addressFamily.IPv4) return bytes.readUIntBE(offset + 2, 6)

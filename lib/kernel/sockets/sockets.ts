@@ -14,7 +14,7 @@ export type SocketKind = 'stream' | 'datagram'
 const types = { stream: 1, datagram: 2 } as const
 const nonBlockingCloexec = 0o4000 | 0o2000000
 const shutdownWrite = 1
-/** A peer that is gone must answer with an error, not with a signal. */
+/** Sending to a peer that is gone returns an error instead of raising a signal. */
 const noSignal = 0x4000
 const moreFollows = 0x8000
 
@@ -37,13 +37,13 @@ const option = {
 
 export interface ListenOptions extends SocketAddress {
   readonly kind: SocketKind
-  /** Of TCP sockets: connections that wait for `accept`. */
+  /** How many TCP connections may wait for `accept`. */
   readonly backlog?: number
 }
 
 /**
- * Non-blocking, close-on-exec sockets by number. Calls on the path of every connection return a
- * result or the negative error; those made once throw.
+ * Non-blocking, close-on-exec sockets by number. Calls that every connection makes return a result
+ * or the negative error; calls for listeners throw.
  */
 export class Sockets {
   readonly #libc: Libc
@@ -58,7 +58,7 @@ export class Sockets {
     this.#value = allocateNative(libc, 8)
   }
 
-  /** A bound socket, listening if it is of the stream kind; closed again if that fails. */
+  /** A bound socket, which listens if it is a stream socket. It is closed again when that fails. */
   listen(options: ListenOptions): number {
     const { ip, port, kind } = options
     const what = `listen on ${ip} port ${port}`
@@ -66,8 +66,8 @@ export class Sockets {
     const family = encoded.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
     const fd = this.#check(what, this.open(family, kind))
     try {
-      // Connections of an earlier listener in TIME_WAIT must not block the port; for datagrams
-      // the same option would let two processes share it.
+      // Without the option, connections in TIME_WAIT of an earlier listener block the port. For
+      // datagrams the option would let two processes share the port.
       if (kind === 'stream') this.setOption(fd, level.socket, option.reuseAddress, 1)
       if (family === addressFamily.IPv6) this.setOption(fd, level.ipv6, option.ipv6Only, 1)
       this.#address.bytes.set(encoded)
@@ -84,14 +84,14 @@ export class Sockets {
     return this.#libc.socket(family, types[kind] | nonBlockingCloexec, 0)
   }
 
-  /** The next waiting connection; {@link Sockets.peer} tells from where. */
+  /** The next waiting connection; {@link Sockets.peer} returns its address. */
   accept(listener: number): number {
     this.#length.view.setInt32(0, maxAddressLength, true)
     const { address } = this.#address
     return this.#libc.accept4(listener, address, this.#length.address, nonBlockingCloexec)
   }
 
-  /** Whom the last {@link Sockets.accept} brought. Formatting costs, so only who asks pays. */
+  /** The client of the last {@link Sockets.accept}. Formatting is costly, so it is not done there. */
   peer(): SocketAddress {
     return decodeAddress(this.#address.view, 0) ?? { ip: '', port: 0 }
   }
@@ -108,7 +108,7 @@ export class Sockets {
     return this.peer()
   }
 
-  /** The negative error that waits on a socket, 0 if none; reading clears it. */
+  /** The pending error of a socket as a negative number, 0 if none. Reading clears it. */
   takeError(fd: number): number {
     this.#length.view.setInt32(0, 4, true)
     const { address } = this.#value
@@ -126,7 +126,7 @@ export class Sockets {
     this.setOption(fd, level.tcp, option.tcpNoDelay, 1)
   }
 
-  /** As Node does it: ten probes, one a second, after that time of silence. */
+  /** Like Node: ten probes, one a second, after that time of silence. */
   keepAlive(fd: number, idleSeconds: number): void {
     this.setOption(fd, level.socket, option.keepAlive, 1)
     this.setOption(fd, level.tcp, option.tcpKeepIdle, idleSeconds)
@@ -140,7 +140,7 @@ export class Sockets {
     this.setOption(fd, level.socket, option.receiveBuffer, bytes)
   }
 
-  /** Datagrams then come with the address of ours that they were sent to. */
+  /** From now on datagrams come with the local address that they were sent to. */
   tellDestination(fd: number, isIpv6: boolean): void {
     if (isIpv6) this.setOption(fd, level.ipv6, option.ipv6ReceivePacketInfo, 1)
     else this.setOption(fd, level.ip, option.packetInfo, 1)
@@ -151,12 +151,12 @@ export class Sockets {
     return this.#libc.recv(fd, address, length, 0)
   }
 
-  /** Bytes taken, or the negative error. */
+  /** Bytes that the kernel took, or the negative error. */
   send(fd: number, address: number, length: number): number {
     return this.#libc.send(fd, address, length, noSignal)
   }
 
-  /** For the last bytes before {@link Sockets.finishSending}: the FIN then rides on them. */
+  /** Sends the last bytes before {@link Sockets.finishSending}, in one packet with the FIN. */
   sendLast(fd: number, address: number, length: number): number {
     return this.#libc.send(fd, address, length, noSignal | moreFollows)
   }
@@ -165,12 +165,12 @@ export class Sockets {
     this.#libc.close(fd)
   }
 
-  /** No more bytes from us; the peer may go on. */
+  /** Ends our sending; the peer may go on. */
   finishSending(fd: number): number {
     return this.#libc.shutdown(fd, shutdownWrite)
   }
 
-  /** Makes the coming close a reset, so that the peer does not take it for an orderly end. */
+  /** Makes the next close a reset, so that the peer does not take it for an orderly end. */
   resetOnClose(fd: number): void {
     this.#value.view.setInt32(4, 0, true)
     this.setOption(fd, level.socket, option.linger, 1, 8)

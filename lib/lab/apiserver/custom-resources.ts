@@ -1,6 +1,4 @@
-import { age } from './age.js'
-import { column, defaultColumns, nameColumn, type Column } from './columns/column.js'
-import type { StoredForm } from './events.js'
+import { age, column, defaultColumns, nameColumn, type Column } from './columns/column.js'
 import {
   at,
   isObject,
@@ -14,7 +12,13 @@ import {
 import { isLabelName, isSubdomain } from './names.js'
 import type { KubeObject } from './object.js'
 import type { Registry, Strategy } from './registry.js'
-import { apiVersionOf, resource, type ResourceKind, type ResourceTable } from './resources.js'
+import {
+  apiVersionOf,
+  resource,
+  type ResourceKind,
+  type ResourceTable,
+  type StoredForm,
+} from './resources.js'
 import { invalid, invalidValue, required, type Cause } from './status.js'
 import type { VersionedStore } from './store.js'
 
@@ -72,9 +76,9 @@ export function kindsOf(definition: KubeObject): readonly ResourceKind[] {
     .map((version) => {
       const apiVersion = `${group}/${textAt(version, 'name')}`
       const kind = textAt(names, 'kind')
-      return resource(apiVersion, kind, textAt(names, 'plural'), {
+      const all = [textAt(names, 'plural'), ...textsAt(names, 'shortNames')]
+      return resource(apiVersion, kind, all.join(' '), {
         singular: textAt(names, 'singular') || kind.toLowerCase(),
-        shortNames: textsAt(names, 'shortNames'),
         categories: textsAt(names, 'categories'),
         namespaced: textAt(spec, 'scope') !== 'Cluster',
         subresources: isObject(at(version, 'subresources', 'status')) ? ['status'] : [],

@@ -1,4 +1,12 @@
-import { eventColumns, namespaceColumns, nodeColumns } from './columns/cluster.js'
+import {
+  bindingColumns,
+  configMapColumns,
+  eventColumns,
+  namespaceColumns,
+  nodeColumns,
+  secretColumns,
+  serviceAccountColumns,
+} from './columns/cluster.js'
 import { createdColumns } from './columns/column.js'
 import {
   endpointSliceColumns,
@@ -6,76 +14,168 @@ import {
   serviceCidrColumns,
   serviceColumns,
 } from './columns/services.js'
-import { deploymentColumns, podColumns } from './columns/workloads.js'
-import { eventForm } from './events.js'
-import { resource, type ResourceKind } from './resources.js'
-import { storedResources } from './stored-resources.js'
+import {
+  daemonSetColumns,
+  deploymentColumns,
+  podColumns,
+  replicaSetColumns,
+} from './columns/workloads.js'
+import type { KubeObject } from './object.js'
+import { resource, type ResourceKind, type StoredForm } from './resources.js'
 
 const cluster = { namespaced: false } as const
+const hasStatus = { subresources: ['status'] } as const
+const counts = { countsGenerations: true } as const
+const networking = 'networking.k8s.io/v1'
+const rbac = 'rbac.authorization.k8s.io/v1'
+/** Names such as `system:node-proxier`. */
+const rbacName = { nameRule: 'path' } as const
+
+/** Fields of events.k8s.io/v1 and what they are called in v1; the others have one name. */
+const renamed: readonly (readonly [current: string, stored: string])[] = [
+  ['regarding', 'involvedObject'],
+  ['note', 'message'],
+  ['reportingController', 'reportingComponent'],
+  ['deprecatedSource', 'source'],
+  ['deprecatedFirstTimestamp', 'firstTimestamp'],
+  ['deprecatedLastTimestamp', 'lastTimestamp'],
+  ['deprecatedCount', 'count'],
+]
+
+/** Events are one set of objects in two API groups: written in one, read in the other. */
+const eventForm: StoredForm = {
+  collection: 'events',
+  toStored: (object) => ({ ...rename(object, new Map(renamed)), apiVersion: 'v1' }),
+  fromStored: (object) => ({
+    ...rename(object, new Map(renamed.map(([current, stored]) => [stored, current]))),
+    apiVersion: 'events.k8s.io/v1',
+  }),
+}
+
+function rename(object: KubeObject, names: ReadonlyMap<string, string>): KubeObject {
+  const { kind, apiVersion, metadata, ...rest } = object
+  const entries = Object.entries(rest).map(
+    ([field, value]) => [names.get(field) ?? field, value] as const,
+  )
+  return { kind, apiVersion, metadata, ...Object.fromEntries(entries) }
+}
+
+/** Kinds that run pods in a real cluster. */
+const workload = {
+  ...counts,
+  ...hasStatus,
+  categories: ['all'],
+  caution: 'is stored, but nothing here runs its pods; of all workloads only Deployments run',
+} as const
+
+/** Served as if its definition had been applied, since manifests for monitoring come with these. */
+const monitoring = { ...counts, isCustom: true, categories: ['prometheus-operator'] }
+
+/** Kinds that are only stored, so that ordinary manifests apply; no controller looks at them. */
+const storedResources: readonly ResourceKind[] = [
+  resource('v1', 'ConfigMap', 'configmaps cm', { columns: configMapColumns }),
+  resource('v1', 'Secret', 'secrets', { columns: secretColumns }),
+  resource('v1', 'ServiceAccount', 'serviceaccounts sa', { columns: serviceAccountColumns }),
+  resource('v1', 'PersistentVolume', 'persistentvolumes pv', { ...cluster, ...hasStatus }),
+  resource('v1', 'PersistentVolumeClaim', 'persistentvolumeclaims pvc', hasStatus),
+  resource('v1', 'LimitRange', 'limitranges limits'),
+  resource('v1', 'ResourceQuota', 'resourcequotas quota', hasStatus),
+  resource('apps/v1', 'DaemonSet', 'daemonsets ds', { ...workload, columns: daemonSetColumns }),
+  resource('apps/v1', 'ReplicaSet', 'replicasets rs', {
+    ...workload,
+    subresources: ['status', 'scale'],
+    columns: replicaSetColumns,
+  }),
+  resource('apps/v1', 'StatefulSet', 'statefulsets sts', {
+    ...workload,
+    subresources: ['status', 'scale'],
+  }),
+  resource('batch/v1', 'Job', 'jobs', workload),
+  resource('batch/v1', 'CronJob', 'cronjobs cj', workload),
+  resource('autoscaling/v2', 'HorizontalPodAutoscaler', 'horizontalpodautoscalers hpa', {
+    ...counts,
+    ...hasStatus,
+  }),
+  resource('policy/v1', 'PodDisruptionBudget', 'poddisruptionbudgets pdb', {
+    ...counts,
+    ...hasStatus,
+  }),
+  resource(networking, 'NetworkPolicy', 'networkpolicies netpol', {
+    ...counts,
+    caution: 'is stored, but nothing here filters packets by it',
+  }),
+  resource(networking, 'Ingress', 'ingresses ing', { ...counts, ...hasStatus }),
+  resource(networking, 'IngressClass', 'ingressclasses', { ...cluster, ...counts }),
+  resource('scheduling.k8s.io/v1', 'PriorityClass', 'priorityclasses pc', cluster),
+  resource('storage.k8s.io/v1', 'StorageClass', 'storageclasses sc', cluster),
+  resource('coordination.k8s.io/v1', 'Lease', 'leases'),
+  resource(rbac, 'ClusterRole', 'clusterroles', {
+    ...cluster,
+    ...rbacName,
+    columns: createdColumns,
+  }),
+  resource(rbac, 'ClusterRoleBinding', 'clusterrolebindings', {
+    ...cluster,
+    ...rbacName,
+    columns: bindingColumns,
+  }),
+  resource(rbac, 'Role', 'roles', { ...rbacName, columns: createdColumns }),
+  resource(rbac, 'RoleBinding', 'rolebindings', { ...rbacName, columns: bindingColumns }),
+  resource('monitoring.coreos.com/v1', 'PodMonitor', 'podmonitors pmon', monitoring),
+  resource('monitoring.coreos.com/v1', 'ServiceMonitor', 'servicemonitors smon', monitoring),
+  resource('monitoring.coreos.com/v1', 'PrometheusRule', 'prometheusrules promrule', monitoring),
+]
 
 /** What the server serves by default. A further kind is one more row here. */
 export const defaultResources: readonly ResourceKind[] = [
   // Read by the proxy.
-  resource('v1', 'Service', 'services', {
-    shortNames: ['svc'],
+  resource('v1', 'Service', 'services svc', {
+    ...hasStatus,
     categories: ['all'],
-    subresources: ['status'],
     nameRule: 'service',
     columns: serviceColumns,
   }),
   resource('discovery.k8s.io/v1', 'EndpointSlice', 'endpointslices', {
-    countsGenerations: true,
+    ...counts,
     columns: endpointSliceColumns,
   }),
-  resource('v1', 'Node', 'nodes', {
+  resource('v1', 'Node', 'nodes no', { ...cluster, ...hasStatus, columns: nodeColumns }),
+  resource(networking, 'ServiceCIDR', 'servicecidrs', {
     ...cluster,
-    shortNames: ['no'],
-    subresources: ['status'],
-    columns: nodeColumns,
-  }),
-  resource('networking.k8s.io/v1', 'ServiceCIDR', 'servicecidrs', {
-    ...cluster,
-    subresources: ['status'],
+    ...hasStatus,
     columns: serviceCidrColumns,
   }),
   // What the small controllers work on.
-  resource('v1', 'Namespace', 'namespaces', {
+  resource('v1', 'Namespace', 'namespaces ns', {
     ...cluster,
-    shortNames: ['ns'],
-    subresources: ['status'],
+    ...hasStatus,
     nameRule: 'label',
     columns: namespaceColumns,
   }),
-  resource('v1', 'Pod', 'pods', {
-    shortNames: ['po'],
-    categories: ['all'],
-    subresources: ['status'],
-    columns: podColumns,
-  }),
-  resource('apps/v1', 'Deployment', 'deployments', {
-    shortNames: ['deploy'],
-    categories: ['all'],
+  resource('v1', 'Pod', 'pods po', { ...hasStatus, categories: ['all'], columns: podColumns }),
+  resource('apps/v1', 'Deployment', 'deployments deploy', {
+    ...counts,
     subresources: ['status', 'scale'],
-    countsGenerations: true,
+    categories: ['all'],
     columns: deploymentColumns,
   }),
   // Written by clients, read by people.
-  resource('v1', 'Endpoints', 'endpoints', {
-    shortNames: ['ep'],
-    columns: endpointsColumns,
-  }),
-  resource('v1', 'Event', 'events', { shortNames: ['ev'], columns: eventColumns }),
-  resource('events.k8s.io/v1', 'Event', 'events', {
-    shortNames: ['ev'],
+  resource('v1', 'Endpoints', 'endpoints ep', { columns: endpointsColumns }),
+  resource('v1', 'Event', 'events ev', { columns: eventColumns }),
+  resource('events.k8s.io/v1', 'Event', 'events ev', {
     storedForm: eventForm,
     columns: eventColumns,
   }),
-  resource('apiextensions.k8s.io/v1', 'CustomResourceDefinition', 'customresourcedefinitions', {
-    ...cluster,
-    shortNames: ['crd', 'crds'],
-    subresources: ['status'],
-    countsGenerations: true,
-    columns: createdColumns,
-  }),
+  resource(
+    'apiextensions.k8s.io/v1',
+    'CustomResourceDefinition',
+    'customresourcedefinitions crd crds',
+    {
+      ...cluster,
+      ...counts,
+      ...hasStatus,
+      columns: createdColumns,
+    },
+  ),
   ...storedResources,
 ]

@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import { cuttingOutlet, drippingOutlet, plainOutlet, type Outlet } from './outlet.js'
+import { cuttingWriter, drippingWriter, plainWriter, type BodyWriter } from './body-writer.js'
 import { ApiError } from './status.js'
 import type { VersionedStore } from './store.js'
 
@@ -117,8 +117,11 @@ export function faultError(code: number): ApiError {
   return new ApiError(code, reason, `injected fault: ${code} ${reason}`)
 }
 
-export function outletOf(response: ServerResponse, effect: FaultEffect | undefined): Outlet {
-  if (effect !== undefined && 'cut' in effect) return cuttingOutlet(response)
-  if (effect !== undefined && 'drip' in effect) return drippingOutlet(response, effect.drip)
-  return plainOutlet(response)
+export function bodyWriterOf(
+  response: ServerResponse,
+  effect: FaultEffect | undefined,
+): BodyWriter {
+  if (effect !== undefined && 'cut' in effect) return cuttingWriter(response)
+  if (effect !== undefined && 'drip' in effect) return drippingWriter(response, effect.drip)
+  return plainWriter(response)
 }

@@ -1,4 +1,4 @@
-import type { Exchange } from './exchange.js'
+import type { ApiCall } from './api-call.js'
 import { isList, isObject, textAt, type Json, type JsonObject } from './json.js'
 import { messages } from './protobuf/messages.js'
 import { badRequest } from './status.js'
@@ -13,8 +13,8 @@ const partly: ReadonlySet<string> = new Set(['ObjectMeta', 'PodSpec', 'Deploymen
 const alsoKnown: ReadonlySet<string> = new Set(['apiVersion', 'kind', 'status'])
 
 /** What kubectl asks for by `fieldValidation`: refuse unknown fields, warn about them, or neither. */
-export function checkFields(body: JsonObject, kind: string, exchange: Exchange): void {
-  const mode = exchange.query.get('fieldValidation') ?? 'Warn'
+export function checkFields(body: JsonObject, kind: string, call: ApiCall): void {
+  const mode = call.query.get('fieldValidation') ?? 'Warn'
   if (mode === 'Ignore' || !checked.has(kind)) return
   const unknown = unknownFields(body, kind, '')
   if (unknown.length === 0) return
@@ -24,25 +24,22 @@ export function checkFields(body: JsonObject, kind: string, exchange: Exchange):
       `${kind} in version "${textAt(body, 'apiVersion')}" cannot be handled as a ${kind}: strict decoding error: ${texts.join(', ')}`,
     )
   }
-  for (const text of texts) exchange.warn(text)
+  for (const text of texts) call.warn(text)
 }
 
 function unknownFields(object: JsonObject, message: string, path: string): readonly string[] {
   if (partly.has(message)) return []
-  const fields = new Map(
-    Object.values(messages[message] ?? {}).map((field) => field.split(':', 2) as [string, string]),
-  )
   return Object.entries(object).flatMap(([name, value]) => {
     const at = path === '' ? name : `${path}.${name}`
-    const type = fields.get(name)
-    if (type !== undefined) return within(value, type, at)
+    const field = messages.get(message)?.find((each) => each.name === name)
+    if (field !== undefined) return within(value, field.type, at)
     return path === '' && alsoKnown.has(name) ? [] : [at]
   })
 }
 
 function within(value: Json | undefined, type: string, path: string): readonly string[] {
   const message = type.replace('[]', '')
-  if (!Object.hasOwn(messages, message)) return []
+  if (!messages.has(message)) return []
   if (isObject(value)) return unknownFields(value, message, path)
   if (!isList(value)) return []
   return value.flatMap((item, index) =>

@@ -1,4 +1,4 @@
-import { isObject, type Json, type JsonObject } from './json.js'
+import { isObject, listAt, textAt, type Json, type JsonObject } from './json.js'
 import { badRequest } from './status.js'
 
 /** Any API object: what every kind has, and the rest as plain JSON. Never changed in place. */
@@ -35,6 +35,15 @@ export interface NewObject extends JsonObject {
   readonly apiVersion: string
   readonly kind: string
   readonly metadata: JsonObject
+}
+
+/** A condition of the object's status, such as `Ready`. */
+export function conditionOf(object: JsonObject, type: string): Json | undefined {
+  return listAt(object, 'status', 'conditions').find((each) => textAt(each, 'type') === type)
+}
+
+export function isReady(object: JsonObject): boolean {
+  return textAt(conditionOf(object, 'Ready'), 'status') === 'True'
 }
 
 const textFields = ['name', 'namespace', 'generateName', 'uid', 'resourceVersion'] as const

@@ -1,19 +1,26 @@
 import type { JsonObject } from './json.js'
-import { pathOf } from './request.js'
 import { apiVersionOf, type ResourceKind } from './resources.js'
+import { pathOf } from './target.js'
 
 /**
- * As much of /openapi/v3 as kubectl needs before it applies: it looks for the parameter
- * `fieldValidation` of each kind's PATCH to know that the server validates by itself.
+ * As much of the OpenAPI documents as kubectl reads before it applies: it looks for the parameter
+ * `fieldValidation` of each kind's PATCH to know that the server validates by itself. No document
+ * has definitions: kinds without one pass kubectl's own check, and merge keys of lists then come
+ * from kubectl itself.
  */
 
+const parameters = ['dryRun', 'fieldValidation', 'fieldManager'] as const
+const gvkExtension = 'x-kubernetes-group-version-kind'
+const info = { title: 'Kubernetes', version: 'v1' }
+
+/** /openapi/v3: the list of its documents, one for each group and version. */
 export function openapiIndex(resources: readonly ResourceKind[]): JsonObject {
   const versions = [...new Set(resources.map(apiVersionOf))]
   const entries = versions.map((apiVersion) => {
     const path = apiVersion.includes('/') ? `apis/${apiVersion}` : `api/${apiVersion}`
-    return [path, { serverRelativeURL: `/openapi/v3/${path}` }]
+    return [path, { serverRelativeURL: `/openapi/v3/${path}` }] as const
   })
-  return { paths: Object.fromEntries(entries) as JsonObject }
+  return { paths: Object.fromEntries(entries) }
 }
 
 export function openapiOf(
@@ -22,27 +29,90 @@ export function openapiOf(
 ): JsonObject | undefined {
   const kinds = resources.filter((kind) => apiVersionOf(kind) === apiVersion)
   if (kinds.length === 0) return undefined
-  const paths = kinds.map((kind) => {
-    const namespace = kind.namespaced ? '{namespace}' : undefined
-    return [`${pathOf(kind, namespace)}/{name}`, { patch: patchOperation(kind) }]
-  })
+  const schema = { type: 'string', uniqueItems: true }
+  const paths = pathsOf(kinds, { 'x-kubernetes-action': 'patch' }, { schema })
+  return { openapi: '3.0.0', info, paths, components: { schemas: {} } }
+}
+
+/**
+ * /openapi/v2: kubectl before 1.27 reads it ahead of every apply, a later one for what v3 does
+ * not name, such as a `List`.
+ */
+export function openapiV2(resources: readonly ResourceKind[]): JsonObject {
   return {
-    openapi: '3.0.0',
-    info: { title: 'Kubernetes', version: 'v1' },
-    paths: Object.fromEntries(paths) as JsonObject,
-    components: { schemas: {} },
+    swagger: '2.0',
+    info,
+    paths: pathsOf(resources, {}, { type: 'string' }),
+    definitions: {},
   }
 }
 
-function patchOperation(kind: ResourceKind): JsonObject {
-  const { group, version } = kind
-  return {
-    'x-kubernetes-action': 'patch',
-    'x-kubernetes-group-version-kind': { group, version, kind: kind.kind },
-    parameters: [
-      { name: 'fieldValidation', in: 'query', schema: { type: 'string', uniqueItems: true } },
-      { name: 'dryRun', in: 'query', schema: { type: 'string', uniqueItems: true } },
-    ],
-    responses: { '200': { description: 'OK' } },
+function pathsOf(
+  resources: readonly ResourceKind[],
+  operation: JsonObject,
+  parameter: JsonObject,
+): JsonObject {
+  const entries = resources.map((kind) => {
+    const patch = {
+      ...operation,
+      parameters: parameters.map((name) => ({ name, in: 'query', ...parameter })),
+      responses: { '200': { description: 'OK' } },
+      [gvkExtension]: gvkOf(kind),
+    }
+    return [patchPath(kind), { patch }] as const
+  })
+  return Object.fromEntries(entries)
+}
+
+/** Clients ask for it with an `@`, which no media type may have; the answer has none. */
+export const openapiV2Protobuf = {
+  asked: /application\/com\.github\.proto-openapi\.spec\.v2[@.]v1\.0\+protobuf/,
+  answered: 'application/com.github.proto-openapi.spec.v2.v1.0+protobuf',
+}
+
+/** The same as the message `openapi.v2.Document`, the only form that kubectl asks for. */
+export function openapiV2AsProtobuf(resources: readonly ResourceKind[]): Buffer {
+  const paths = resources.map((kind) => {
+    const operation = [
+      ...parameters.map((name) => field(8, field(1, field(2, field(3, queryParameter(name)))))),
+      field(13, field(1, gvkExtension), field(2, field(2, JSON.stringify(gvkOf(kind))))),
+    ]
+    return field(2, field(1, patchPath(kind)), field(2, field(8, ...operation)))
+  })
+  const title = field(2, field(1, 'Kubernetes'), field(2, 'v1'))
+  return Buffer.concat([field(1, '2.0'), title, field(8, ...paths)])
+}
+
+function queryParameter(name: string): Buffer {
+  return Buffer.concat([field(2, 'query'), field(4, name), field(6, 'string')])
+}
+
+function patchPath(kind: ResourceKind): string {
+  return `${pathOf(kind, kind.namespaced ? '{namespace}' : undefined)}/{name}`
+}
+
+function gvkOf({ group, version, kind }: ResourceKind): JsonObject {
+  return { group, version, kind }
+}
+
+/**
+ * Protobuf's wire format, as much of it as answers here need: a message is its fields one after
+ * the other, and each is a text or a message of its own.
+ */
+function field(number: number, ...content: readonly (string | Buffer)[]): Buffer {
+  const body = Buffer.concat(
+    content.map((each) => (typeof each === 'string' ? Buffer.from(each) : each)),
+  )
+  // Wire type 2: a length, then so many bytes.
+  return Buffer.concat([varint(number * 8 + 2), varint(body.length), body])
+}
+
+function varint(value: number): Buffer {
+  const bytes: number[] = []
+  let rest = value
+  while (rest > 127) {
+    bytes.push((rest % 128) + 128)
+    rest = Math.floor(rest / 128)
   }
+  return Buffer.from([...bytes, rest])
 }

@@ -1,8 +1,8 @@
-import type { Exchange } from './exchange.js'
+import type { ApiCall } from './api-call.js'
 import { isObject, type JsonObject } from './json.js'
 import type { KubeObject } from './object.js'
 import type { Registry } from './registry.js'
-import type { Target } from './request.js'
+import type { Target } from './target.js'
 import { apiVersionOf, collectionOf, shownAs, type ResourceKind } from './resources.js'
 import { parseFieldSelector, parseLabelSelector, type Match } from './selectors.js'
 import { ApiError, badRequest, expired } from './status.js'
@@ -15,13 +15,13 @@ export interface View {
   readonly matches: Match
 }
 
-export function viewOf(exchange: Exchange, target: Target): View {
-  const labels = parseLabelSelector(exchange.query.get('labelSelector') ?? '')
-  const fields = parseFieldSelector(exchange.query.get('fieldSelector') ?? '')
+export function viewOf(call: ApiCall, target: Target): View {
+  const labels = parseLabelSelector(call.query.get('labelSelector') ?? '')
+  const fields = parseFieldSelector(call.query.get('fieldSelector') ?? '')
   const { namespace, name } = target
-  const includeObject = exchange.query.get('includeObject')
+  const includeObject = call.query.get('includeObject')
   return {
-    rendering: renderingOf(exchange.request.headers.accept ?? ''),
+    rendering: renderingOf(call.request.headers.accept ?? ''),
     rowObject: includeObject === 'None' || includeObject === 'Object' ? includeObject : 'Metadata',
     matches: (object) =>
       (namespace === undefined || object.metadata.namespace === namespace) &&
@@ -33,12 +33,12 @@ export function viewOf(exchange: Exchange, target: Target): View {
 
 /** Answers with one object in the form the client asked for. */
 export function sendObject(
-  exchange: Exchange,
+  call: ApiCall,
   object: KubeObject,
   options: { readonly kind: ResourceKind; readonly code: number; readonly now: number },
 ): void {
-  const rendering = renderingOf(exchange.request.headers.accept ?? '')
-  exchange.send(options.code, renderOne(object, rendering, options))
+  const rendering = renderingOf(call.request.headers.accept ?? '')
+  call.send(options.code, renderOne(object, rendering, options))
 }
 
 function renderOne(
@@ -68,9 +68,9 @@ interface ContinueToken {
   readonly offset: number
 }
 
-export function sendList(exchange: Exchange, target: Target, registry: Registry): void {
-  const view = viewOf(exchange, target)
-  const { items, listMeta } = pageOf(exchange, target.kind, registry, view.matches)
+export function sendList(call: ApiCall, target: Target, registry: Registry): void {
+  const view = viewOf(call, target)
+  const { items, listMeta } = pageOf(call, target.kind, registry, view.matches)
   if (view.rendering === 'table') {
     const table = tableOf(items, {
       columns: target.kind.columns,
@@ -79,7 +79,7 @@ export function sendList(exchange: Exchange, target: Target, registry: Registry)
       withColumns: true,
       listMeta,
     })
-    exchange.send(200, table)
+    call.send(200, table)
     return
   }
   const isPartial = view.rendering === 'metadata'
@@ -87,18 +87,18 @@ export function sendList(exchange: Exchange, target: Target, registry: Registry)
     ? { kind: 'PartialObjectMetadataList', apiVersion: 'meta.k8s.io/v1' }
     : { kind: `${target.kind.kind}List`, apiVersion: apiVersionOf(target.kind) }
   // Item by item, so that a long list never exists as one string.
-  const outlet = exchange.open(200, 'application/json')
+  const body = call.open(200, 'application/json')
   const opening = JSON.stringify({ ...head, metadata: listMeta }).slice(0, -1)
   let text = `${opening},"items":[`
   for (const [index, item] of items.entries()) {
     text += `${index === 0 ? '' : ','}${JSON.stringify(isPartial ? partialOf(item) : bare(shownAs(target.kind, item)))}`
     if (text.length > 64 * 1024) {
-      outlet.write(text)
+      body.write(text)
       text = ''
     }
   }
-  outlet.write(`${text}]}\n`)
-  outlet.end()
+  body.write(`${text}]}\n`)
+  body.end()
 }
 
 /** Items of a list do not repeat kind and version, as the real server leaves them out too. */
@@ -106,8 +106,8 @@ function bare(object: KubeObject): JsonObject {
   return { ...object, kind: undefined, apiVersion: undefined }
 }
 
-function pageOf(exchange: Exchange, kind: ResourceKind, registry: Registry, matches: Match): Page {
-  const { query } = exchange
+function pageOf(call: ApiCall, kind: ResourceKind, registry: Registry, matches: Match): Page {
+  const { query } = call
   const limit = Number(query.get('limit') ?? 0)
   const token = parseToken(query.get('continue') ?? '')
   const version = token?.version ?? exactVersion(query, registry.store.version)

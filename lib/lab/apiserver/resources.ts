@@ -1,7 +1,14 @@
 import { defaultColumns, type Column } from './columns/column.js'
-import type { StoredForm } from './events.js'
 import type { NameRule } from './names.js'
 import type { KubeObject } from './object.js'
+
+/** A second version of a kind, stored in the form of the first. */
+export interface StoredForm {
+  /** The collection of the first version. */
+  readonly collection: string
+  readonly toStored: (object: KubeObject) => KubeObject
+  readonly fromStored: (object: KubeObject) => KubeObject
+}
 
 /** One served resource: everything generic about a kind is read from here. */
 export interface ResourceKind {
@@ -28,23 +35,27 @@ export interface ResourceKind {
   readonly isCustom?: boolean
 }
 
-type Extra = Partial<Omit<ResourceKind, 'group' | 'version' | 'kind' | 'plural'>>
+type Extra = Partial<Omit<ResourceKind, 'group' | 'version' | 'kind' | 'plural' | 'shortNames'>>
 
-/** A row of the table; what is not said is the common case: namespaced, no subresource. */
+/**
+ * A row of the table; `names` are the plural one and the short ones. What is not said is the
+ * common case: namespaced, no subresource.
+ */
 export function resource(
   groupVersion: string,
   kind: string,
-  plural: string,
+  names: string,
   extra: Extra = {},
 ): ResourceKind {
   const [group = '', version] = groupVersion.split('/')
+  const [plural = '', ...shortNames] = names.split(' ')
   return {
     group: version === undefined ? '' : group,
     version: version ?? group,
     kind,
     plural,
     singular: kind.toLowerCase(),
-    shortNames: [],
+    shortNames,
     namespaced: true,
     subresources: [],
     countsGenerations: false,

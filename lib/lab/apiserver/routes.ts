@@ -1,12 +1,17 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { aggregatedDiscovery, coreVersions, groupList, groupOf, resourceList } from './discovery.js'
-import { Exchange } from './exchange.js'
+import { ApiCall } from './api-call.js'
 import { faultError, type Verb } from './faults.js'
 import type { JsonObject } from './json.js'
-import { openapiV2, openapiV2AsProtobuf, openapiV2Protobuf } from './openapi-v2.js'
-import { openapiIndex, openapiOf } from './openapi.js'
+import {
+  openapiIndex,
+  openapiOf,
+  openapiV2,
+  openapiV2AsProtobuf,
+  openapiV2Protobuf,
+} from './openapi.js'
 import { sendList, sendObject } from './reading.js'
-import { parseTarget, type Target } from './request.js'
+import { parseTarget, type Target } from './target.js'
 import { asApiError, methodNotAllowed, noSuchPath, unauthorized } from './status.js'
 import { serveWatch, type WatchDeps } from './watching.js'
 import {
@@ -49,17 +54,17 @@ export async function serve(
     target === undefined || verb === undefined
       ? undefined
       : deps.faults.take(verb, target.kind.plural)
-  const exchange = new Exchange(request, response, { url, fault })
+  const call = new ApiCall(request, response, { url, fault })
   try {
     if (!isLetIn(request, deps)) throw unauthorized()
     if (fault !== undefined && 'hang' in fault) return
     if (fault !== undefined && 'answer' in fault) {
-      exchange.sendError(faultError(fault.answer), fault.retryAfterSeconds)
-    } else if (target === undefined) serveDocument(exchange, deps)
+      call.sendError(faultError(fault.answer), fault.retryAfterSeconds)
+    } else if (target === undefined) serveDocument(call, deps)
     else if (verb === undefined) throw methodNotAllowed(request.method ?? '')
-    else await serveResource(exchange, verb, target, deps)
+    else await serveResource(call, verb, target, deps)
   } catch (error) {
-    exchange.sendError(asApiError(error))
+    call.sendError(asApiError(error))
   }
 }
 
@@ -89,7 +94,7 @@ function verbOf(
 }
 
 async function serveResource(
-  exchange: Exchange,
+  call: ApiCall,
   verb: Verb,
   target: Target,
   deps: RouteDeps,
@@ -99,51 +104,51 @@ async function serveResource(
   const isKnown = kind.subresources.some((each) => each === subresource)
   if (subresource !== undefined && !isKnown) throw noSuchPath()
   if (verb === 'list') {
-    sendList(exchange, target, registry)
+    sendList(call, target, registry)
   } else if (verb === 'watch') {
-    serveWatch(exchange, target, deps)
+    serveWatch(call, target, deps)
   } else if (verb === 'create') {
-    await serveCreate(exchange, target, registry)
+    await serveCreate(call, target, registry)
   } else if (verb === 'deletecollection') {
-    await serveDeleteCollection(exchange, target, registry)
+    await serveDeleteCollection(call, target, registry)
   } else if (name !== undefined) {
     const named = { ...target, name }
-    if (verb === 'update') await serveUpdate(exchange, named, registry)
-    else if (verb === 'patch') await servePatch(exchange, named, registry)
-    else if (verb === 'delete') await serveDelete(exchange, named, registry)
+    if (verb === 'update') await serveUpdate(call, named, registry)
+    else if (verb === 'patch') await servePatch(call, named, registry)
+    else if (verb === 'delete') await serveDelete(call, named, registry)
     else {
       const object = registry.get(kind, namespace, name)
-      if (subresource === 'scale') sendScale(exchange, object)
-      else sendObject(exchange, object, { kind, code: 200, now: registry.now() })
+      if (subresource === 'scale') sendScale(call, object)
+      else sendObject(call, object, { kind, code: 200, now: registry.now() })
     }
   }
 }
 
-function serveDocument(exchange: Exchange, deps: RouteDeps): void {
+function serveDocument(call: ApiCall, deps: RouteDeps): void {
   const resources = deps.registry.resources.all
-  const { path } = exchange
+  const { path } = call
   if (['/healthz', '/livez', '/readyz'].includes(path)) {
-    exchange.sendText(200, 'ok')
+    call.sendText(200, 'ok')
     return
   }
-  const accept = exchange.request.headers.accept ?? ''
+  const accept = call.request.headers.accept ?? ''
   const parts = path.split('/').filter((part) => part !== '')
   const [root, first = ''] = parts
   if (root === 'api' || root === 'apis') {
     const asked = aggregatedVersion(accept)
     if (first === '' && asked !== undefined) {
       const type = `application/json;g=apidiscovery.k8s.io;v=${asked};as=APIGroupDiscoveryList`
-      exchange.send(200, aggregatedDiscovery(root, asked, resources), type)
+      call.send(200, aggregatedDiscovery(root, asked, resources), type)
       return
     }
   }
-  if (exchange.path === '/openapi/v2' && openapiV2Protobuf.asked.test(accept)) {
-    exchange.sendBytes(openapiV2AsProtobuf(resources), openapiV2Protobuf.answered)
+  if (call.path === '/openapi/v2' && openapiV2Protobuf.asked.test(accept)) {
+    call.sendBytes(openapiV2AsProtobuf(resources), openapiV2Protobuf.answered)
     return
   }
   const document = documentAt(parts, deps)
   if (document === undefined) throw noSuchPath()
-  exchange.send(200, document)
+  call.send(200, document)
 }
 
 function documentAt(path: readonly string[], deps: RouteDeps): JsonObject | undefined {

@@ -6,15 +6,15 @@ import type { Controller } from './controllers/controller.js'
 import { deploymentController } from './controllers/deployments.js'
 import { endpointSliceController } from './controllers/endpoint-slices.js'
 import { endpointsController } from './controllers/endpoints-objects.js'
-import { garbageCollector } from './controllers/garbage.js'
-import { eventExpiry } from './controllers/event-expiry.js'
+import { loadBalancerController } from './controllers/load-balancers.js'
 import { fakeRuntime, type PodRuntime } from './controllers/pod-runtime.js'
-import { PodController } from './controllers/pods.js'
+import { podController } from './controllers/pods.js'
+import { eventExpiry, garbageCollector } from './controllers/removal.js'
 import { Faults } from './faults.js'
 import { writeKubeconfig } from './kubeconfig.js'
 import { close, listen } from './listening.js'
 import type { KubeObject, NewObject } from './object.js'
-import { Registry, type Strategy } from './registry.js'
+import { Registry, type DeleteOptions, type Strategy } from './registry.js'
 import { definitionStrategy, serveCustomResources } from './custom-resources.js'
 import { defaultResources } from './default-resources.js'
 import { firstNamespaces, namespaceObject, namespaceStrategy } from './namespaces.js'
@@ -41,6 +41,8 @@ export interface ApiServerOptions {
   /** From which ClusterIPs come; the first one's family is the cluster's primary. */
   readonly serviceCidrs: readonly string[]
   readonly nodePorts: PortRange
+  /** Addresses of load balancers, without the last number; undefined: they get none. */
+  readonly loadBalancers: string | undefined
   /** Which bearer tokens are let in; everybody when undefined. */
   readonly accepts: ((token: string) => boolean) | undefined
   readonly resources: readonly ResourceKind[]
@@ -67,6 +69,7 @@ const defaults: Omit<ApiServerOptions, 'runtime'> = {
   tls: undefined,
   serviceCidrs: ['10.96.0.0/16', 'fd00:10:96::/112'],
   nodePorts: { from: 30_000, to: 32_767 },
+  loadBalancers: undefined,
   accepts: undefined,
   resources: defaultResources,
   historyLimit: 4000,
@@ -173,12 +176,12 @@ export class ApiServer {
     return this.#store.list(collectionOf(this.#kindOf(ref)))
   }
 
-  /** Removes the object at once; false when there is none. */
-  remove(ref: ObjectRef): boolean {
+  /** Removes the object, at once unless told otherwise; false when there is none. */
+  remove(ref: ObjectRef, options: DeleteOptions = { gracePeriodSeconds: 0 }): boolean {
     const kind = this.#kindOf(ref)
     const namespace = namespaceOf(kind, ref)
     if (this.registry.find(kind, namespace, ref.name) === undefined) return false
-    this.registry.delete(kind, namespace, ref.name, { gracePeriodSeconds: 0 })
+    this.registry.delete(kind, namespace, ref.name, options)
     return true
   }
 
@@ -241,16 +244,17 @@ export class ApiServer {
 }
 
 function controllersOf(registry: Registry, options: ApiServerOptions): readonly Controller[] {
-  const { runtime, onControllerError } = options
+  const { runtime, onControllerError, loadBalancers } = options
   if (runtime === undefined) return []
   const deps = { registry, onError: onControllerError }
   return [
-    new PodController({ ...deps, runtime }),
+    podController({ ...deps, runtime }),
     deploymentController(deps),
     endpointSliceController(deps),
     endpointsController(deps),
     garbageCollector(deps),
     eventExpiry(deps),
+    ...(loadBalancers === undefined ? [] : [loadBalancerController(deps, loadBalancers)]),
   ]
 }
 

@@ -65,7 +65,7 @@ export class VersionedStore {
     const objects = new Map(found.objects)
     for (const event of found.history.toReversed()) {
       if (event.version <= version) break
-      const key = keyIn(event.object)
+      const key = keyOf(event.object)
       if (event.previous === undefined) objects.delete(key)
       else objects.set(key, event.previous)
     }
@@ -77,7 +77,7 @@ export class VersionedStore {
   /** Writes the object under the next version and tells the watchers. */
   put(collection: string, object: KubeObject): KubeObject {
     const target = this.#open(collection)
-    const key = keyIn(object)
+    const key = keyOf(object)
     const previous = target.objects.get(key)
     const stamped = this.#stamp(object)
     target.objects.set(key, stamped)
@@ -88,10 +88,10 @@ export class VersionedStore {
 
   remove(collection: string, object: KubeObject): KubeObject | undefined {
     const target = this.#open(collection)
-    const previous = target.objects.get(keyIn(object))
+    const previous = target.objects.get(keyOf(object))
     if (previous === undefined) return undefined
     const last = this.#stamp(previous)
-    target.objects.delete(keyIn(object))
+    target.objects.delete(keyOf(object))
     this.#record(target, { type: 'DELETED', version: this.#version, object: last, previous })
     return last
   }
@@ -172,9 +172,8 @@ export class VersionedStore {
   }
 }
 
-function keyIn(object: KubeObject): string {
-  const { namespace, name } = object.metadata
-  return collectionKey(namespace, name)
+export function keyOf({ metadata }: KubeObject): string {
+  return collectionKey(metadata.namespace, metadata.name)
 }
 
 /** The separator sorts before every character of a name, so namespaces stay together. */

@@ -1,11 +1,11 @@
-import type { Exchange } from './exchange.js'
+import type { ApiCall } from './api-call.js'
 import type { Faults, OpenWatch } from './faults.js'
 import type { JsonObject } from './json.js'
 import type { KubeObject } from './object.js'
-import type { Outlet } from './outlet.js'
+import type { BodyWriter } from './body-writer.js'
 import { parseVersion, viewOf, type View } from './reading.js'
 import type { Registry } from './registry.js'
-import type { Target } from './request.js'
+import type { Target } from './target.js'
 import { apiVersionOf, collectionOf, shownAs } from './resources.js'
 import { badRequest, expired, versionTooLarge, type ApiError } from './status.js'
 import type { EventType, StoreEvent } from './store.js'
@@ -24,12 +24,12 @@ const longestBacklog = 64 * 1024 * 1024
 const initialEventsEnd = { 'k8s.io/initial-events-end': 'true' }
 
 /** Streams changes until the client leaves, the time is up or somebody ends the watch. */
-export function serveWatch(exchange: Exchange, target: Target, deps: WatchDeps): void {
-  const start = parseStart(exchange.query)
-  const view = viewOf(exchange, target)
-  const outlet = exchange.open(200, 'application/json')
-  exchange.response.flushHeaders()
-  const stream = new WatchStream(exchange, { outlet, view, target, deps })
+export function serveWatch(call: ApiCall, target: Target, deps: WatchDeps): void {
+  const start = parseStart(call.query)
+  const view = viewOf(call, target)
+  const body = call.open(200, 'application/json')
+  call.response.flushHeaders()
+  const stream = new WatchStream(call, { body, view, target, deps })
   const { store } = deps.registry
   const collection = collectionOf(target.kind)
   const missed = start.version === undefined ? undefined : store.since(collection, start.version)
@@ -90,8 +90,8 @@ function parseStart(query: URLSearchParams): Start {
 
 class WatchStream implements OpenWatch {
   readonly resource: string
-  readonly #exchange: Exchange
-  readonly #outlet: Outlet
+  readonly #call: ApiCall
+  readonly #body: BodyWriter
   readonly #view: View
   readonly #target: Target
   readonly #deps: WatchDeps
@@ -99,12 +99,12 @@ class WatchStream implements OpenWatch {
   #stop = (): void => undefined
 
   constructor(
-    exchange: Exchange,
-    parts: { outlet: Outlet; view: View; target: Target; deps: WatchDeps },
+    call: ApiCall,
+    parts: { body: BodyWriter; view: View; target: Target; deps: WatchDeps },
   ) {
     this.resource = parts.target.kind.plural
-    this.#exchange = exchange
-    this.#outlet = parts.outlet
+    this.#call = call
+    this.#body = parts.body
     this.#view = parts.view
     this.#target = parts.target
     this.#deps = parts.deps
@@ -130,7 +130,7 @@ class WatchStream implements OpenWatch {
       clearInterval(bookmarks)
       faults.watches.delete(this)
     }
-    this.#exchange.response.once('close', () => this.#stop())
+    this.#call.response.once('close', () => this.#stop())
   }
 
   /** A change as this client's selectors see it: leaving the selection looks like a deletion. */
@@ -167,13 +167,13 @@ class WatchStream implements OpenWatch {
   end(): void {
     // Before the connection is closed, or a change in between would be written after the end.
     this.#stop()
-    this.#outlet.end()
+    this.#body.end()
   }
 
   cut(): void {
     this.#stop()
-    this.#exchange.response.write('{"type":"MODIFIED","object":{"kind":"', () =>
-      this.#exchange.response.destroy(),
+    this.#call.response.write('{"type":"MODIFIED","object":{"kind":"', () =>
+      this.#call.response.destroy(),
     )
   }
 
@@ -198,8 +198,8 @@ class WatchStream implements OpenWatch {
   }
 
   #line(text: string): void {
-    this.#outlet.write(`${text}\n`)
-    if (this.#outlet.backlog > longestBacklog) this.#exchange.response.destroy()
+    this.#body.write(`${text}\n`)
+    if (this.#body.backlog > longestBacklog) this.#call.response.destroy()
   }
 }
 

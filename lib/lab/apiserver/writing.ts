@@ -1,14 +1,13 @@
-import type { Exchange } from './exchange.js'
+import type { ApiCall } from './api-call.js'
 import { checkFields } from './field-validation.js'
 import { isObject, listAt, numberAt, textAt, type Json, type JsonObject } from './json.js'
 import { parseObject, type KubeObject } from './object.js'
 import { applyJsonPatch } from './patch/json-patch.js'
-import { applyMergePatch } from './patch/merge-patch.js'
 import { applyServerSide } from './patch/server-side-apply.js'
-import { applyStrategicMergePatch } from './patch/strategic-merge.js'
+import { applyMergePatch, applyStrategicMergePatch } from './patch/merge-patch.js'
 import { sendObject, viewOf } from './reading.js'
 import type { DeleteOptions, Registry, WriteOptions } from './registry.js'
-import type { Target } from './request.js'
+import type { Target } from './target.js'
 import { apiVersionOf, collectionOf, shownAs, type ResourceKind } from './resources.js'
 import { scaleOf, withScale } from './scale.js'
 import { badRequest, noSuchPath, unsupportedMediaType } from './status.js'
@@ -19,31 +18,31 @@ export interface NamedTarget extends Target {
 }
 
 export async function serveCreate(
-  exchange: Exchange,
+  call: ApiCall,
   target: Target,
   registry: Registry,
 ): Promise<void> {
-  const input = inScope(await exchange.readBody(), target)
-  checkFields(input, target.kind.kind, exchange)
-  const object = registry.create(target.kind, input, optionsOf(exchange))
-  sendObject(exchange, object, { kind: target.kind, code: 201, now: registry.now() })
+  const input = inScope(await call.readBody(), target)
+  checkFields(input, target.kind.kind, call)
+  const object = registry.create(target.kind, input, optionsOf(call))
+  sendObject(call, object, { kind: target.kind, code: 201, now: registry.now() })
 }
 
 export async function serveUpdate(
-  exchange: Exchange,
+  call: ApiCall,
   target: NamedTarget,
   registry: Registry,
 ): Promise<void> {
-  const body = await exchange.readBody()
+  const body = await call.readBody()
   if (target.subresource === 'scale') {
     const current = registry.get(target.kind, target.namespace, target.name)
-    sendScale(exchange, registry.update(target.kind, withScale(current, body), optionsOf(exchange)))
+    sendScale(call, registry.update(target.kind, withScale(current, body), optionsOf(call)))
     return
   }
   const input = inScope(body, target)
-  checkFields(input, target.kind.kind, exchange)
-  const object = registry.update(target.kind, input, optionsOf(exchange, target.subresource))
-  sendObject(exchange, object, { kind: target.kind, code: 200, now: registry.now() })
+  checkFields(input, target.kind.kind, call)
+  const object = registry.update(target.kind, input, optionsOf(call, target.subresource))
+  sendObject(call, object, { kind: target.kind, code: 200, now: registry.now() })
 }
 
 const strategicMergeType = 'application/strategic-merge-patch+json'
@@ -56,28 +55,24 @@ const patches: Readonly<Record<string, (document: Json, patch: Json) => Json>> =
 const applyTypes = ['application/apply-patch+yaml', 'application/apply-patch+json']
 
 /** Server-side apply: creates what is not there. */
-async function serveApply(
-  exchange: Exchange,
-  target: NamedTarget,
-  registry: Registry,
-): Promise<void> {
+async function serveApply(call: ApiCall, target: NamedTarget, registry: Registry): Promise<void> {
   const { kind, namespace, name, subresource } = target
-  const manager = exchange.query.get('fieldManager') ?? ''
+  const manager = call.query.get('fieldManager') ?? ''
   if (manager === '') throw badRequest('fieldManager is required for apply patch')
-  const applied = parseObject(inScope(await exchange.readBody(), target))
-  checkFields(applied, kind.kind, exchange)
+  const applied = parseObject(inScope(await call.readBody(), target))
+  checkFields(applied, kind.kind, call)
   if (applied.metadata['managedFields'] !== undefined) {
     throw badRequest('metadata.managedFields must be nil')
   }
   const current = registry.find(kind, namespace, name)
-  const applier = { name: manager, time: registry.timestamp(), force: exchange.isTrue('force') }
+  const applier = { name: manager, time: registry.timestamp(), force: call.isTrue('force') }
   const object = applyServerSide(current && shownAs(kind, current), applied, applier)
-  const { fieldManager: _tracked, ...options } = optionsOf(exchange, subresource)
+  const { fieldManager: _tracked, ...options } = optionsOf(call, subresource)
   const written =
     current === undefined
       ? registry.create(kind, object, options)
       : registry.update(kind, object, options)
-  sendObject(exchange, written, {
+  sendObject(call, written, {
     kind,
     code: current === undefined ? 201 : 200,
     now: registry.now(),
@@ -85,46 +80,45 @@ async function serveApply(
 }
 
 export async function servePatch(
-  exchange: Exchange,
+  call: ApiCall,
   target: NamedTarget,
   registry: Registry,
 ): Promise<void> {
-  if (applyTypes.includes(exchange.contentType)) {
-    await serveApply(exchange, target, registry)
+  if (applyTypes.includes(call.contentType)) {
+    await serveApply(call, target, registry)
     return
   }
-  const apply = patches[exchange.contentType]
-  const isUnknownMerge =
-    target.kind.isCustom === true && exchange.contentType === strategicMergeType
+  const apply = patches[call.contentType]
+  const isUnknownMerge = target.kind.isCustom === true && call.contentType === strategicMergeType
   if (apply === undefined || isUnknownMerge) {
-    throw unsupportedMediaType(exchange.contentType, [...Object.keys(patches), ...applyTypes])
+    throw unsupportedMediaType(call.contentType, [...Object.keys(patches), ...applyTypes])
   }
-  const patch = await exchange.readBody()
+  const patch = await call.readBody()
   const current = registry.get(target.kind, target.namespace, target.name)
   if (target.subresource === 'scale') {
     const scaled = withScale(current, apply(scaleOf(current), patch))
-    sendScale(exchange, registry.update(target.kind, scaled, optionsOf(exchange)))
+    sendScale(call, registry.update(target.kind, scaled, optionsOf(call)))
     return
   }
   const input = inScope(apply(shownAs(target.kind, current), patch), target)
-  checkFields(input, target.kind.kind, exchange)
-  const object = registry.update(target.kind, input, optionsOf(exchange, target.subresource))
-  sendObject(exchange, object, { kind: target.kind, code: 200, now: registry.now() })
+  checkFields(input, target.kind.kind, call)
+  const object = registry.update(target.kind, input, optionsOf(call, target.subresource))
+  sendObject(call, object, { kind: target.kind, code: 200, now: registry.now() })
 }
 
 export async function serveDelete(
-  exchange: Exchange,
+  call: ApiCall,
   target: NamedTarget,
   registry: Registry,
 ): Promise<void> {
-  const options = await deleteOptionsOf(exchange)
+  const options = await deleteOptionsOf(call)
   const object = registry.delete(target.kind, target.namespace, target.name, options)
   const isGone = registry.find(target.kind, target.namespace, target.name) === undefined
-  if (!isGone && !exchange.isDryRun) {
-    sendObject(exchange, object, { kind: target.kind, code: 200, now: registry.now() })
+  if (!isGone && !call.isDryRun) {
+    sendObject(call, object, { kind: target.kind, code: 200, now: registry.now() })
     return
   }
-  exchange.send(200, {
+  call.send(200, {
     kind: 'Status',
     apiVersion: 'v1',
     metadata: {},
@@ -139,17 +133,17 @@ export async function serveDelete(
 }
 
 export async function serveDeleteCollection(
-  exchange: Exchange,
+  call: ApiCall,
   target: Target,
   registry: Registry,
 ): Promise<void> {
-  const options = await deleteOptionsOf(exchange)
-  const { matches } = viewOf(exchange, target)
+  const options = await deleteOptionsOf(call)
+  const { matches } = viewOf(call, target)
   const doomed = registry.store.list(collectionOf(target.kind)).filter(matches)
   const items = doomed.map(({ metadata }) =>
     registry.delete(target.kind, metadata.namespace, metadata.name, options),
   )
-  exchange.send(200, {
+  call.send(200, {
     kind: `${target.kind.kind}List`,
     apiVersion: apiVersionOf(target.kind),
     metadata: { resourceVersion: String(registry.store.version) },
@@ -157,39 +151,38 @@ export async function serveDeleteCollection(
   })
 }
 
-export function sendScale(exchange: Exchange, object: KubeObject): void {
-  exchange.send(200, scaleOf(object))
+export function sendScale(call: ApiCall, object: KubeObject): void {
+  call.send(200, scaleOf(object))
 }
 
-function optionsOf(exchange: Exchange, subresource?: string): WriteOptions {
+function optionsOf(call: ApiCall, subresource?: string): WriteOptions {
   if (subresource !== undefined && subresource !== 'status') throw noSuchPath()
   return {
-    dryRun: exchange.isDryRun,
-    warn: exchange.warn,
-    fieldManager: managerOf(exchange),
+    dryRun: call.isDryRun,
+    warn: call.warn,
+    fieldManager: managerOf(call),
     ...(subresource === undefined ? {} : { subresource }),
   }
 }
 
 /** Who writes: what the request says, else the first part of the client's name. */
-function managerOf(exchange: Exchange): string {
-  const agent = exchange.request.headers['user-agent'] ?? 'unknown'
-  return exchange.query.get('fieldManager') ?? agent.split('/')[0] ?? agent
+function managerOf(call: ApiCall): string {
+  const agent = call.request.headers['user-agent'] ?? 'unknown'
+  return call.query.get('fieldManager') ?? agent.split('/')[0] ?? agent
 }
 
-async function deleteOptionsOf(exchange: Exchange): Promise<DeleteOptions> {
-  const body = await exchange.readBody()
+async function deleteOptionsOf(call: ApiCall): Promise<DeleteOptions> {
+  const body = await call.readBody()
   const grace =
-    numberAt(body, 'gracePeriodSeconds') ??
-    numberOrNothing(exchange.query.get('gracePeriodSeconds'))
-  const policy = textAt(body, 'propagationPolicy') || exchange.query.get('propagationPolicy')
+    numberAt(body, 'gracePeriodSeconds') ?? numberOrNothing(call.query.get('gracePeriodSeconds'))
+  const policy = textAt(body, 'propagationPolicy') || call.query.get('propagationPolicy')
   if (policy === 'Foreground') {
-    exchange.warn('propagationPolicy Foreground is served as Background: there are no finalizers')
+    call.warn('propagationPolicy Foreground is served as Background: there are no finalizers')
   }
   const uid = textAt(body, 'preconditions', 'uid')
   const resourceVersion = textAt(body, 'preconditions', 'resourceVersion')
   return {
-    dryRun: exchange.isDryRun || listAt(body, 'dryRun').includes('All'),
+    dryRun: call.isDryRun || listAt(body, 'dryRun').includes('All'),
     ...(grace === undefined ? {} : { gracePeriodSeconds: grace }),
     ...(uid === '' ? {} : { uid }),
     ...(resourceVersion === '' ? {} : { resourceVersion }),

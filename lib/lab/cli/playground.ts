@@ -5,7 +5,7 @@ import { checkModes, type ModeCheck } from '../../cli/check.js'
 import { runCommand } from '../../kernel/command.js'
 import { defaultConfig } from '../../config/load.js'
 import { stopSignal } from '../../cli/stop-signal.js'
-import { layOnHost } from '../playground/host-ground.js'
+import { buildOnLoopback } from '../playground/loopback-test-bed.js'
 import { modeLoaders } from '../../modes/registry.js'
 import { runLivePage } from '../playground/live-page.js'
 import { runTour } from '../playground/tour.js'
@@ -15,9 +15,9 @@ import {
   rightsOf,
   runInUserNamespace,
   starterGone,
-} from '../playground/own-rights.js'
-import type { LayGround } from '../playground/ground.js'
-import type { ModeName } from '../../modes/mode.js'
+} from '../playground/user-namespace.js'
+import type { BuildTestBed } from '../playground/test-bed.js'
+import type { ModeName } from '../../modes/registry.js'
 
 /** The order of history: the original design first. */
 const order: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
@@ -50,16 +50,16 @@ async function play(flags: PlaygroundFlags): Promise<void> {
   const where = await rightsOf()
   const refusal = where === undefined ? await refusalOfUserNamespace() : undefined
   if (where === undefined && refusal === undefined) return playInside(say)
-  const footing = where === undefined ? withoutRights(wanted, refusal ?? '', say) : { where }
-  say(`Playing ${footing.where}.`)
-  const modes = 'modes' in footing ? footing.modes : await runnableModes(wanted, say)
+  const surroundings = where === undefined ? withoutRights(wanted, refusal ?? '', say) : { where }
+  say(`Playing ${surroundings.where}.`)
+  const modes = 'modes' in surroundings ? surroundings.modes : await runnableModes(wanted, say)
   const [first, ...others] = modes
   if (first === undefined) {
     say('No mode is left to show.')
     process.exitCode = 1
     return
   }
-  const play = { ...footing, modes: [first, ...others], port, say } as const
+  const play = { ...surroundings, modes: [first, ...others], port, say } as const
   const signal = AbortSignal.any([stopSignal(), starterGone()])
   if (flags.once !== true) return playWithPage(play, signal)
   if (!(await tour(play, signal))) process.exitCode = 1
@@ -69,12 +69,12 @@ interface Play {
   readonly modes: readonly [ModeName, ...ModeName[]]
   readonly where: string
   /** What to build scenes of, where it is not network namespaces. */
-  readonly lay?: LayGround
+  readonly buildTestBed?: BuildTestBed
   readonly port: number
   readonly say: (line: string) => void
 }
 
-/** The page comes first, as that is what most are here for; the tour runs in a scene of its own. */
+/** The page comes first, as that is what most are here for; the tour runs in a cluster of its own. */
 async function playWithPage(play: Play, signal: AbortSignal) {
   const { say, ...options } = play
   let isOpen: () => void = () => undefined
@@ -122,12 +122,12 @@ function withoutRights(wanted: readonly ModeName[], refusal: string, say: (line:
   return {
     where: 'without any rights, on 127.0.0.0/8 of this machine',
     modes: wanted.filter((mode) => mode === 'userspace'),
-    lay: layOnHost,
+    buildTestBed: buildOnLoopback,
   }
 }
 
 function wantedModes(only: string | undefined): readonly ModeName[] {
-  const wanted = order.filter((mode) => modeLoaders[mode] && (only === undefined || mode === only))
+  const wanted = order.filter((mode) => only === undefined || mode === only)
   if (wanted.length > 0) return wanted
   const names = order.join(', ')
   throw new ConfigError(`--mode: there is no mode ${JSON.stringify(only)}; there are ${names}`)

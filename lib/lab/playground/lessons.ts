@@ -1,6 +1,6 @@
 import * as check from './lesson-checks.js'
 import type { LessonFacts } from './lesson-checks.js'
-import type { ModeName } from '../../modes/mode.js'
+import type { ModeName } from '../../modes/registry.js'
 
 /** One thing to do, and how the playground sees that it was done. */
 export interface Task {

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { ConfigError, KernelError, messageOf } from '../../errors.js'
-import type { ModeName } from '../../modes/mode.js'
-import type { Scene } from './scene.js'
+import type { ModeName } from '../../modes/registry.js'
+import type { Cluster } from './cluster.js'
 
 export interface SwitchListener {
   readonly changed: () => void
@@ -14,9 +14,9 @@ export interface SwitchListener {
 const askMs = 30
 const startMs = 60_000
 
-/** Which daemon runs in the scene, one at a time. */
+/** Which daemon runs in the cluster, one at a time. */
 export class ModeSwitch {
-  readonly #scene: Scene
+  readonly #cluster: Cluster
   readonly #modes: readonly [ModeName, ...ModeName[]]
   readonly #listener: SwitchListener
   #mode: ModeName
@@ -26,8 +26,12 @@ export class ModeSwitch {
   /** Of ipvs; for the next daemon. */
   scheduler = 'rr'
 
-  constructor(scene: Scene, modes: readonly [ModeName, ...ModeName[]], listener: SwitchListener) {
-    this.#scene = scene
+  constructor(
+    cluster: Cluster,
+    modes: readonly [ModeName, ...ModeName[]],
+    listener: SwitchListener,
+  ) {
+    this.#cluster = cluster
     this.#modes = modes
     this.#listener = listener
     this.#mode = modes[0]
@@ -52,7 +56,7 @@ export class ModeSwitch {
     this.#listener.changed()
     try {
       const { scheduler } = this
-      await this.#scene.useMode(mode, { scheduler, onLine: this.#listener.said })
+      await this.#cluster.useMode(mode, { scheduler, onLine: this.#listener.said })
       this.#mode = mode
       await this.#listener.started(mode)
       await this.#untilReady(signal)
@@ -68,7 +72,7 @@ export class ModeSwitch {
   async #untilReady(signal: AbortSignal): Promise<void> {
     const deadline = Date.now() + startMs
     while (Date.now() < deadline && !signal.aborted) {
-      if ((await this.#scene.ground.gauge.ask({ ask: 'ready' })).isReady === true) return
+      if ((await this.#cluster.testBed.gauge.ask({ ask: 'ready' })).isReady === true) return
       await delay(askMs, undefined, { signal })
     }
     throw new KernelError('failed', 'start the daemon: it did not get ready')

@@ -1,7 +1,7 @@
 /** The part of a gauge that lives in a worker thread inside the node's namespace. */
 import { readFileSync } from 'node:fs'
 import { parentPort, workerData } from 'node:worker_threads'
-import { joinNetworkNamespace } from '../world/join-namespace.js'
+import { joinNetworkNamespace } from '../world/namespaces.js'
 import { runCommand } from '../../kernel/command.js'
 import type { GaugeAnswer, GaugePlace, GaugeQuestion, GaugeWorkerMessage } from './node-gauge.js'
 

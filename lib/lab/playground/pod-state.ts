@@ -1,5 +1,5 @@
-import { listAt, textAt } from '../apiserver/json.js'
-import type { KubeObject } from '../apiserver/object.js'
+import { textAt } from '../apiserver/json.js'
+import { isReady, type KubeObject } from '../apiserver/object.js'
 import type { PodView } from '../../page/view.js'
 
 /** How a learner tells a pod what to do, from the page or with `kubectl annotate pod`. */
@@ -24,9 +24,6 @@ export function podStateOf(pod: KubeObject): PodView['state'] {
   if (pod.metadata.deletionTimestamp !== undefined) return 'terminating'
   const wish = podWishOf(pod)
   if (!wish.runs) return 'stopped'
-  const isReady = listAt(pod, 'status', 'conditions').some(
-    (each) => textAt(each, 'type') === 'Ready' && textAt(each, 'status') === 'True',
-  )
-  if (isReady) return 'ready'
+  if (isReady(pod)) return 'ready'
   return wish.isReady ? 'starting' : 'not ready'
 }

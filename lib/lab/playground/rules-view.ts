@@ -1,15 +1,14 @@
-import { addressIn, type Site } from './site.js'
+import { addressIn, type ClusterLayout } from './test-bed.js'
 import { configWith } from '../../config/load.js'
 import { explainedModes, explainPacket } from '../../inspect/explain/explain.js'
-import { modeLoaders } from '../../modes/registry.js'
-import { modeSettings } from '../../config/mode-settings.js'
+import { modeLoaders, type ModeName } from '../../modes/registry.js'
 import { PersistentMap } from '../../state/persistent-map.js'
 import { Tracker } from '../../state/tracker.js'
 import { trackerSettings } from '../../config/tracker-settings.js'
 import { TrackerSink } from '../../sources/tracker-sink.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Place } from '../world/topology.js'
-import type { ModeName, ModeSettings } from '../../modes/mode.js'
+import type { Config } from '../../config/config.js'
 import type { ObjectKind } from '../../sources/source.js'
 import { pathView } from '../../page/path-view.js'
 import { ownLines } from '../../page/rule-lines.js'
@@ -23,10 +22,14 @@ const collections: readonly (readonly [ObjectKind, collection: string])[] = [
 ]
 
 /** The objects of the API server as the daemon on node-1 understands them, IPv4 only. */
-export function stateOf(registry: Registry, mode: ModeName, site: Site): DesiredState | undefined {
+export function stateOf(
+  registry: Registry,
+  mode: ModeName,
+  layout: ClusterLayout,
+): DesiredState | undefined {
   const node = { nodeName: 'node-1', families: ['IPv4'] } as const
-  const tracker = new Tracker(trackerSettings(configWith(site.config), mode, node))
-  tracker.setLocalAddresses([...new Set(['127.0.0.1', ...site.addresses.node])])
+  const tracker = new Tracker(trackerSettings(configWith(layout.config), mode, node))
+  tracker.setLocalAddresses([...new Set(['127.0.0.1', ...layout.addresses.node])])
   const sink = new TrackerSink(tracker, node.nodeName, {
     changed: () => undefined,
     malformed: () => undefined,
@@ -41,9 +44,8 @@ export function stateOf(registry: Registry, mode: ModeName, site: Site): Desired
 }
 
 /** What a mode is told; the scheduler is read by ipvs only. */
-export function settingsOf(mode: ModeName, site: Site, scheduler = 'rr'): ModeSettings {
-  const settings = modeSettings(configWith(site.config), mode, ['IPv4'])
-  return { ...settings, ipvs: { ...settings.ipvs, scheduler } }
+export function configOf(layout: ClusterLayout, scheduler = 'rr'): Config {
+  return configWith({ ...layout.config, 'ipvs.scheduler': scheduler })
 }
 
 /** The state with nothing in it but the ports of one Service, by `namespace/name`. */
@@ -58,15 +60,15 @@ export function onlyService(state: DesiredState, service: string): DesiredState 
 export async function rulesOf(
   state: DesiredState,
   mode: ModeName,
-  { site, scheduler }: { readonly site: Site; readonly scheduler: string },
+  { layout, scheduler }: { readonly layout: ClusterLayout; readonly scheduler: string },
 ): Promise<readonly string[]> {
-  const definition = await modeLoaders[mode]?.()
-  if (!definition || state.services.size === 0) return []
-  return ownLines(definition.planner(settingsOf(mode, site, scheduler)), state)
+  if (state.services.size === 0) return []
+  const definition = await modeLoaders[mode]()
+  return ownLines(definition.planner(configOf(layout, scheduler)), state)
 }
 
 export interface Connection {
-  readonly site: Site
+  readonly layout: ClusterLayout
   readonly sender: Sender
   /** Where the sender is; undefined when there is nobody to send. */
   readonly place: Place | undefined
@@ -77,22 +79,22 @@ export interface Connection {
   readonly podAt: (ip: string) => string | undefined
 }
 
-/** The path of a connection of the scene, drawn from the rules that the mode makes. */
+/** The path of a connection of the cluster, drawn from the rules that the mode makes. */
 export function pathOf(state: DesiredState, mode: ModeName, connection: Connection): PathView {
   const explained = explainedModes.find((name) => name === mode)
   if (!explained) {
     const note = `The way through ${mode} is not drawn; the rules below are those it makes.`
     return { shared: [], ways: [], note }
   }
-  const { site, sender, place, protocol, destination, port, podAt } = connection
+  const { layout, sender, place, protocol, destination, port, podAt } = connection
   if (place === undefined) return { shared: [], ways: [], note: 'There is no pod to send from.' }
-  const ways = explainPacket(explained, state, settingsOf(mode, site), {
+  const ways = explainPacket(explained, state, configOf(layout), {
     family: 'IPv4',
     protocol,
-    source: addressIn(site, place),
+    source: addressIn(layout, place),
     destination,
     port,
-    inInterface: site.interfaces[sender],
+    inInterface: layout.interfaces[sender],
     mark: 0,
     isDnated: false,
     isMasqueraded: false,

@@ -3,15 +3,15 @@ import { ConfigError } from '../../errors.js'
 import { explainRules } from '../../page/words/explain-rules.js'
 import { rulesOf } from './rules-view.js'
 import type { DesiredState } from '../../state/desired-state.js'
-import type { ModeName } from '../../modes/mode.js'
+import type { ModeName } from '../../modes/registry.js'
 import type { RulesView } from '../../page/view.js'
-import type { Site } from './site.js'
+import type { ClusterLayout } from './test-bed.js'
 
 const modes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
 
 /** The rules of one Service in one mode, with the difference that the last change made. */
 export class ShownRules {
-  readonly #site: Site
+  readonly #layout: ClusterLayout
   #mode: ModeName = 'iptables'
   #before: { readonly key: string; readonly lines: readonly string[] } | undefined
   #because = ''
@@ -22,8 +22,8 @@ export class ShownRules {
     lastChange: '',
   }
 
-  constructor(site: Site) {
-    this.#site = site
+  constructor(layout: ClusterLayout) {
+    this.#layout = layout
   }
 
   get view(): RulesView & { readonly mode: ModeName } {
@@ -52,7 +52,7 @@ export class ShownRules {
     isSettled: boolean,
   ): Promise<void> {
     const mode = this.#mode
-    const lines = state ? await rulesOf(state, mode, { site: this.#site, scheduler }) : []
+    const lines = state ? await rulesOf(state, mode, { layout: this.#layout, scheduler }) : []
     const names = [...(state?.services.values() ?? [])].map(
       ({ portName }) => portName.split(':')[0],
     )

@@ -1,22 +1,22 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { textAt } from '../apiserver/json.js'
-import { Scene } from './scene.js'
+import { Cluster } from './cluster.js'
+import { serviceOverWeb, webDeployment } from './web-app.js'
 import type { KubeObject } from '../apiserver/object.js'
-import type { LayGround } from './ground.js'
-import type { ModeName } from '../../modes/mode.js'
+import type { BuildTestBed } from './test-bed.js'
+import type { ModeName } from '../../modes/registry.js'
 import type { RunningProxy } from './proxy-process.js'
 
 export interface TourOptions {
   /** Modes to show, one after the other; each was probed and can run here. */
   readonly modes: readonly ModeName[]
   readonly print: (line: string) => void
-  /** What to build the scene of; network namespaces unless told otherwise. */
-  readonly lay?: LayGround
+  /** What to build the cluster of; network namespaces unless told otherwise. */
+  readonly buildTestBed?: BuildTestBed
 }
 
 const calls = 6
 const replicas = 2
-const app = { app: 'web' }
 
 /**
  * Shows Services at work on this machine alone: an API server, a small cluster of network
@@ -24,17 +24,17 @@ const app = { app: 'web' }
  * answered as they should.
  */
 export async function runTour(options: TourOptions, signal: AbortSignal): Promise<boolean> {
-  const { print, lay } = options
-  const scene = await Scene.create('tour', lay)
+  const { print, buildTestBed } = options
+  const cluster = await Cluster.create('tour', buildTestBed)
   try {
-    print(`Built ${scene.ground.site.built}, and an API server.`)
-    print(`   from another terminal: kubectl --kubeconfig ${scene.kubeconfig} get all`)
-    const service = createWeb(scene)
+    print(`Built ${cluster.testBed.layout.built}, and an API server.`)
+    print(`   from another terminal: kubectl --kubeconfig ${cluster.kubeconfig} get all`)
+    const service = createWeb(cluster)
     const clusterIp = textAt(service, 'spec', 'clusterIP')
     print(
-      `   Deployment web with ${replicas} pods, Service web at ${clusterIp}:${scene.ground.site.ports.web}`,
+      `   Deployment web with ${replicas} pods, Service web at ${clusterIp}:${cluster.testBed.layout.ports.web}`,
     )
-    const guide = new Guide({ scene, clusterIp, print, signal })
+    const guide = new Guide({ cluster, clusterIp, print, signal })
     let isFine = true
     for (const mode of options.modes) {
       if (signal.aborted) break
@@ -42,25 +42,25 @@ export async function runTour(options: TourOptions, signal: AbortSignal): Promis
     }
     return isFine
   } finally {
-    await scene.close()
+    await cluster.close()
   }
 }
 
 interface GuideDeps {
-  readonly scene: Scene
+  readonly cluster: Cluster
   readonly clusterIp: string
   readonly print: (line: string) => void
   readonly signal: AbortSignal
 }
 
 class Guide {
-  readonly #scene: Scene
+  readonly #cluster: Cluster
   readonly #clusterIp: string
   readonly #print: (line: string) => void
   readonly #signal: AbortSignal
 
-  constructor({ scene, clusterIp, print, signal }: GuideDeps) {
-    this.#scene = scene
+  constructor({ cluster, clusterIp, print, signal }: GuideDeps) {
+    this.#cluster = cluster
     this.#clusterIp = clusterIp
     this.#print = print
     this.#signal = signal
@@ -70,7 +70,7 @@ class Guide {
     const print = this.#print
     print('')
     print(`-- kube-proxy --proxy-mode=${mode}`)
-    const proxy = await this.#scene.useMode(mode)
+    const proxy = await this.#cluster.useMode(mode)
     if (!(await this.#answers(proxy))) {
       print(`   the Service did not answer; the daemon said:\n${proxy.output()}`)
       return false
@@ -80,7 +80,8 @@ class Guide {
     const [victim] = before
     if (before.size !== replicas || victim === undefined) return false
     print(`   kubectl delete pod ${victim}   (its Deployment makes another one)`)
-    deletePod(this.#scene, victim)
+    // As `kubectl delete pod` does: the pod may end in peace.
+    this.#cluster.api.remove({ apiVersion: 'v1', kind: 'Pod', name: victim }, {})
     await this.#untilGone(victim)
     const after = await this.#call()
     const isFine = after.size === replicas && !after.has(victim)
@@ -89,7 +90,7 @@ class Guide {
   }
 
   get #port(): number {
-    return this.#scene.ground.site.ports.web
+    return this.#cluster.testBed.layout.ports.web
   }
 
   /** Who answers, drawn as rows of names. */
@@ -114,7 +115,7 @@ class Guide {
   }
 
   async #ask(count: number): Promise<readonly (string | undefined)[]> {
-    const answers = await this.#scene.ground.flow('client-pod', {
+    const answers = await this.#cluster.testBed.flow('client-pod', {
       protocol: 'TCP',
       host: this.#clusterIp,
       port: this.#port,
@@ -149,30 +150,8 @@ class Guide {
 const patienceMs = 60_000
 const pauseMs = 50
 
-function createWeb({ api, ground }: Scene): KubeObject {
-  const template = {
-    metadata: { labels: app },
-    spec: { containers: [{ name: 'web', image: 'built-in' }] },
-  }
-  api.put({
-    apiVersion: 'apps/v1',
-    kind: 'Deployment',
-    metadata: { name: 'web', namespace: 'default' },
-    spec: { replicas, selector: { matchLabels: app }, template },
-  })
-  return api.put({
-    apiVersion: 'v1',
-    kind: 'Service',
-    metadata: { name: 'web', namespace: 'default' },
-    spec: {
-      selector: app,
-      ports: [{ name: 'http', port: ground.site.ports.web, targetPort: 8080 }],
-    },
-  })
-}
-
-/** As `kubectl delete pod` does: the pod may end in peace. */
-function deletePod({ api }: Scene, name: string): void {
-  const kind = api.registry.resources.byKind('v1', 'Pod')
-  if (kind) api.registry.delete(kind, 'default', name, {})
+function createWeb({ api, testBed }: Cluster): KubeObject {
+  api.put(webDeployment(replicas))
+  const ports = [{ name: 'http', port: testBed.layout.ports.web, targetPort: 8080 }]
+  return api.put(serviceOverWeb('web', { ports }))
 }

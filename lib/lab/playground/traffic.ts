@@ -1,10 +1,10 @@
 import { pause } from '../../async.js'
 import type { FlowResult } from '../world/agent-protocol.js'
-import type { Ground } from './ground.js'
+import type { TestBed } from './test-bed.js'
 import type { LogEntry, Sender } from '../../page/view.js'
 import type { Place } from '../world/topology.js'
 
-export interface Aim {
+export interface TrafficRequest {
   readonly mode: string
   readonly sender: Sender
   /** Where the sender is; undefined when there is nobody to send. */
@@ -27,9 +27,9 @@ const pauseMs = 200
 /** A UDP client that keeps its socket, as resolvers do: the kernel takes that for one flow. */
 const udpClientPort = 40_007
 
-/** Sends requests in the scene and keeps who answered. */
+/** Sends requests in the cluster and keeps who answered. */
 export class Traffic {
-  readonly #ground: Ground
+  readonly #testBed: TestBed
   readonly #listener: TrafficListener
   readonly #answers = new Map<string, number>()
   #log: readonly LogEntry[] = []
@@ -37,8 +37,8 @@ export class Traffic {
   #continuous: AbortController | undefined
   #running: Promise<void> = Promise.resolve()
 
-  constructor(ground: Ground, listener: TrafficListener) {
-    this.#ground = ground
+  constructor(testBed: TestBed, listener: TrafficListener) {
+    this.#testBed = testBed
     this.#listener = listener
   }
 
@@ -58,17 +58,17 @@ export class Traffic {
     return this.#continuous !== undefined
   }
 
-  async send(count: number, aim: () => Aim): Promise<void> {
+  async send(count: number, next: () => TrafficRequest): Promise<void> {
     for (let left = count; left > 0;) {
-      const now = aim()
-      const size = now.protocol === 'UDP' ? 1 : Math.min(batch, left)
-      await this.#ask(size, now)
+      const request = next()
+      const size = request.protocol === 'UDP' ? 1 : Math.min(batch, left)
+      await this.#ask(size, request)
       left -= size
     }
   }
 
   /** Sends one after the other until told otherwise. */
-  setContinuous(isOn: boolean, aim: () => Aim): void {
+  setContinuous(isOn: boolean, next: () => TrafficRequest): void {
     if (!isOn) {
       this.#continuous?.abort()
       this.#continuous = undefined
@@ -76,7 +76,7 @@ export class Traffic {
       this.#continuous = new AbortController()
       const before = this.#running
       const { signal } = this.#continuous
-      this.#running = before.then(() => this.#keepSending(signal, aim))
+      this.#running = before.then(() => this.#keepSending(signal, next))
     }
   }
 
@@ -92,24 +92,28 @@ export class Traffic {
     await this.#running
   }
 
-  async #keepSending(signal: AbortSignal, aim: () => Aim): Promise<void> {
+  async #keepSending(signal: AbortSignal, next: () => TrafficRequest): Promise<void> {
     while (!signal.aborted) {
-      await this.#ask(1, aim())
+      await this.#ask(1, next())
       await pause(pauseMs, signal)
     }
   }
 
-  async #ask(count: number, aim: Aim): Promise<void> {
-    const { place, protocol, destination, port } = aim
+  async #ask(count: number, asked: TrafficRequest): Promise<void> {
+    const { place, protocol, destination, port } = asked
     if (place === undefined || destination === '') return
     const from = protocol === 'UDP' ? { fromPort: udpClientPort } : {}
     const request = { protocol, host: destination, port, count, timeoutMs, ...from }
-    const results = await this.#ground.flow(place, request)
-    for (const result of results) this.#record(aim, place, result)
+    const results = await this.#testBed.flow(place, request)
+    for (const result of results) this.#record(asked, place, result)
     this.#listener.changed()
   }
 
-  #record({ mode, sender, destination, port }: Aim, place: Place, result: FlowResult): void {
+  #record(
+    { mode, sender, destination, port }: TrafficRequest,
+    place: Place,
+    result: FlowResult,
+  ): void {
     const answer = result.backend ?? result.outcome
     this.#asked++
     this.#answers.set(answer, (this.#answers.get(answer) ?? 0) + 1)
@@ -122,7 +126,7 @@ export class Traffic {
       answer,
       isAnswered: result.backend !== undefined,
       source,
-      isSourceKept: this.#ground.site.addresses[place].includes(source),
+      isSourceKept: this.#testBed.layout.addresses[place].includes(source),
       milliseconds: Math.round(result.latencyMs * 10) / 10,
     }
     this.#log = [entry, ...this.#log.slice(0, logLength - 1)]

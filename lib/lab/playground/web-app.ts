@@ -1,8 +1,19 @@
-import { listAt, numberAt, textAt, textsAt, withAt, type Json } from '../apiserver/json.js'
+import {
+  listAt,
+  numberAt,
+  textAt,
+  textsAt,
+  withAt,
+  type Json,
+  type JsonObject,
+} from '../apiserver/json.js'
 import { ConfigError } from '../../errors.js'
 import { podStateOf, processAnnotation, readyAnnotation } from './pod-state.js'
-import type { KubeObject } from '../apiserver/object.js'
+import { clientsOf, type Clients } from '../apiserver/kind-client.js'
+import type { KubeObject, NewObject } from '../apiserver/object.js'
+import { collectionKey } from '../apiserver/store.js'
 import type {
+  PageCommand,
   PodAction,
   PodView,
   Policy,
@@ -11,9 +22,19 @@ import type {
   ServiceView,
 } from '../../page/view.js'
 import type { Registry } from '../apiserver/registry.js'
-import type { Site } from './site.js'
+import type { ClusterLayout } from './test-bed.js'
+
+type WebCommand = Extract<
+  PageCommand,
+  { readonly do: 'replicas' | 'pod' | 'affinity' | 'policy' | 'type' | 'ranges' }
+>
 
 const labels = { app: 'web' }
+const kinds = {
+  deployments: ['apps/v1', 'Deployment'],
+  services: ['v1', 'Service'],
+  pods: ['v1', 'Pod'],
+} as const
 
 /** What a pod is told, by annotation. */
 const wishes = {
@@ -29,36 +50,22 @@ export const firstService = 'default/web'
  * would. Every change returns the words behind `kubectl` that do the same.
  */
 export class WebApp {
-  readonly #registry: Registry
+  readonly #clients: Clients<keyof typeof kinds>
   #selected = firstService
 
   constructor(registry: Registry) {
-    this.#registry = registry
+    const clients = clientsOf(registry, kinds)
+    if (!clients) throw new ConfigError('build the playground: the API server lacks a kind')
+    this.#clients = clients
   }
 
   /** Makes web (TCP, with a node port so that the outside has a way in) and echo (UDP). */
-  create(replicas: number, at: Site['ports']): void {
-    const template = {
-      metadata: { labels },
-      spec: { containers: [{ name: 'web', image: 'built-in' }] },
-    }
-    this.#registry.put(this.#kind('apps/v1', 'Deployment'), {
-      apiVersion: 'apps/v1',
-      kind: 'Deployment',
-      metadata: { name: 'web', namespace: 'default' },
-      spec: { replicas, selector: { matchLabels: labels }, template },
-    })
-    const service = (name: string, spec: Readonly<Record<string, Json>>) => ({
-      apiVersion: 'v1',
-      kind: 'Service',
-      metadata: { name, namespace: 'default' },
-      spec: { selector: labels, ...spec },
-    })
-    const services = this.#kind('v1', 'Service')
+  create(replicas: number, at: ClusterLayout['ports']): void {
+    this.#clients.deployments.put(webDeployment(replicas))
     const ports = [{ name: 'http', port: at.web, targetPort: 8080 }]
-    this.#registry.put(services, service('web', { type: 'NodePort', ports }))
+    this.#clients.services.put(serviceOverWeb('web', { type: 'NodePort', ports }))
     const udp = [{ name: 'echo', port: at.echo, targetPort: 8080, protocol: 'UDP' }]
-    this.#registry.put(services, service('echo', { ports: udp }))
+    this.#clients.services.put(serviceOverWeb('echo', { ports: udp }))
   }
 
   select(key: string): string {
@@ -67,59 +74,69 @@ export class WebApp {
     return `get service ${this.#onCommandLine()} -o wide`
   }
 
-  scale(replicas: number): string {
-    this.#registry.update(
-      this.#kind('apps/v1', 'Deployment'),
-      withAt(this.#deployment(), ['spec', 'replicas'], replicas),
-    )
+  #scale(replicas: number): string {
+    const deployment = this.#deployment()
+    if (!deployment) throw new ConfigError('scale Deployment web: somebody deleted it')
+    this.#clients.deployments.update(withAt(deployment, ['spec', 'replicas'], replicas))
     return `scale deployment web --replicas=${replicas}`
   }
 
-  setAffinity(isOn: boolean): string {
+  #setAffinity(isOn: boolean): string {
     // The API drops the timeout itself when affinity goes, and refuses it when it stays.
     const spec = { sessionAffinity: isOn ? 'ClientIP' : 'None' }
     this.#change({ ...spec, sessionAffinityConfig: undefined })
     return this.#patch(spec)
   }
 
-  setPolicy(side: 'internal' | 'external', policy: Policy): string {
-    return this.#changed({ [`${side}TrafficPolicy`]: policy })
-  }
-
-  /** What belongs to another type has to go with it, or the API refuses the change. */
-  setType(type: ServiceType): string {
+  /** Source ranges belong to a LoadBalancer only: the API refuses them with another type. */
+  #setType(type: ServiceType): string {
     const spec = type === 'LoadBalancer' ? { type } : { type, loadBalancerSourceRanges: null }
     return this.#changed(spec)
   }
 
-  setSourceRanges(ranges: readonly string[]): string {
-    return this.#changed({ loadBalancerSourceRanges: ranges.length === 0 ? null : ranges })
-  }
-
   /** `terminate` ends a pod as a rollout does; `kill` only its process, as a crash does. */
-  act(name: string, action: PodAction): string {
-    const kind = this.#kind('v1', 'Pod')
-    const pod = this.#registry.find(kind, 'default', name)
+  #act(name: string, action: PodAction): string {
+    const { pods } = this.#clients
+    const pod = pods.get(collectionKey('default', name))
     if (!pod) {
       throw new ConfigError(`${action} pod ${name}: there is none of that name; choose of the list`)
     }
     if (action === 'terminate') {
-      this.#registry.delete(kind, 'default', name, {})
+      pods.delete(pod)
       return `delete pod ${name} --wait=false`
     }
     const [annotation, value] = wishes[action]
-    this.#registry.update(kind, withAt(pod, ['metadata', 'annotations', annotation], value))
+    pods.update(withAt(pod, ['metadata', 'annotations', annotation], value))
     return `annotate pod ${name} ${annotation}=${value} --overwrite`
   }
 
+  /** Does what the page asks for; the words behind `kubectl` that do the same. */
+  change(command: WebCommand): string {
+    switch (command.do) {
+      case 'replicas':
+        return this.#scale(command.count)
+      case 'pod':
+        return this.#act(command.pod, command.action)
+      case 'affinity':
+        return this.#setAffinity(command.on)
+      case 'policy':
+        return this.#changed({ [`${command.side}TrafficPolicy`]: command.value })
+      case 'type':
+        return this.#setType(command.type)
+      case 'ranges':
+        return this.#changed({
+          loadBalancerSourceRanges: command.ranges.length === 0 ? null : command.ranges,
+        })
+    }
+  }
+
   replicas(): number {
-    const deployment = this.#registry.find(this.#kind('apps/v1', 'Deployment'), 'default', 'web')
-    return numberAt(deployment, 'spec', 'replicas') ?? 0
+    return numberAt(this.#deployment(), 'spec', 'replicas') ?? 0
   }
 
   services(): readonly ServiceLine[] {
-    return this.#registry.store.list('services').map((service) => ({
-      key: keyOf(service),
+    return this.#clients.services.list().map((service) => ({
+      key: `${service.metadata.namespace ?? ''}/${service.metadata.name}`,
       type: textAt(service, 'spec', 'type'),
       clusterIp: textAt(service, 'spec', 'clusterIP'),
       ports: listAt(service, 'spec', 'ports')
@@ -152,7 +169,7 @@ export class WebApp {
   }
 
   pods(): readonly PodView[] {
-    return this.#registry.store.list('pods').map((pod) => ({
+    return this.#clients.pods.list().map((pod) => ({
       name: pod.metadata.name,
       ip: textAt(pod, 'status', 'podIP'),
       node: textAt(pod, 'spec', 'nodeName'),
@@ -172,7 +189,7 @@ export class WebApp {
     for (const [key, value] of Object.entries(spec)) {
       object = withAt(object, ['spec', key], value ?? undefined)
     }
-    this.#registry.update(this.#kind('v1', 'Service'), object)
+    this.#clients.services.update(object)
   }
 
   #patch(spec: Readonly<Record<string, Json>>): string {
@@ -184,22 +201,35 @@ export class WebApp {
     return namespace === 'default' ? name : `${name} -n ${namespace}`
   }
 
-  #deployment(): KubeObject {
-    return this.#registry.get(this.#kind('apps/v1', 'Deployment'), 'default', 'web')
+  #deployment(): KubeObject | undefined {
+    return this.#clients.deployments.get(collectionKey('default', 'web'))
   }
 
   #find(key: string): KubeObject | undefined {
     const [namespace, name = ''] = key.split('/')
-    return this.#registry.find(this.#kind('v1', 'Service'), namespace, name)
-  }
-
-  #kind(apiVersion: string, name: string) {
-    const kind = this.#registry.resources.byKind(apiVersion, name)
-    if (!kind) throw new ConfigError(`find ${name} of ${apiVersion}: this API server lacks it`)
-    return kind
+    return this.#clients.services.get(collectionKey(namespace, name))
   }
 }
 
-function keyOf({ metadata }: KubeObject): string {
-  return `${metadata.namespace ?? ''}/${metadata.name}`
+/** The Deployment whose pods the playground and the tour talk to. */
+export function webDeployment(replicas: number): NewObject {
+  const template = {
+    metadata: { labels },
+    spec: { containers: [{ name: 'web', image: 'built-in' }] },
+  }
+  return {
+    apiVersion: 'apps/v1',
+    kind: 'Deployment',
+    metadata: { name: 'web', namespace: 'default' },
+    spec: { replicas, selector: { matchLabels: labels }, template },
+  }
+}
+
+export function serviceOverWeb(name: string, spec: JsonObject): NewObject {
+  return {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name, namespace: 'default' },
+    spec: { selector: labels, ...spec },
+  }
 }

@@ -2,7 +2,7 @@ import { parseAllDocuments, stringify } from 'yaml'
 import { textAt, type Json, type JsonObject } from '../apiserver/json.js'
 import { apiVersionOf, type ResourceKind } from '../apiserver/resources.js'
 import { ConfigError } from '../../errors.js'
-import { pathOf } from '../apiserver/request.js'
+import { pathOf } from '../apiserver/target.js'
 import type { ApiServer } from '../apiserver/server.js'
 import type { ObjectLine } from '../../page/view.js'
 

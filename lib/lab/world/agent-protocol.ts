@@ -14,6 +14,8 @@ export interface FlowRequest {
   readonly count?: number
   /** How long to wait for an answer before the flow counts as dropped; 2000 if absent. */
   readonly timeoutMs?: number
+  /** UDP: asks again each time so long has passed; for answers that may be lost, as ICMP may. */
+  readonly repeatMs?: number
   /** Keeps the connection open under this name, for `send`. Only with a count of 1. */
   readonly keepAs?: string
   /** Size of request and reply, at least; for what breaks large messages. */

@@ -2,13 +2,16 @@
 import { writeFileSync } from 'node:fs'
 import { parentPort, workerData } from 'node:worker_threads'
 import { messageOf } from '../../errors.js'
-import type { AgentAnswer, FlowRequest, FlowResult, NumberedCommand } from './agent-protocol.js'
-import type { AgentCommand } from './agent-protocol.js'
-import { startBackendServers } from './backend-servers.js'
-import type { BackendServers } from './backend-servers.js'
-import { openConversation } from './client-flows.js'
-import type { Conversation } from './client-flows.js'
-import { joinNetworkNamespace } from './join-namespace.js'
+import type {
+  AgentAnswer,
+  FlowRequest,
+  FlowResult,
+  NumberedCommand,
+  AgentCommand,
+} from './agent-protocol.js'
+import { startBackendServers, type BackendServers } from './backend-servers.js'
+import { openConversation, type Conversation } from './client-flows.js'
+import { joinNetworkNamespace } from './namespaces.js'
 import { sendStraySegment } from './stray-segment.js'
 
 /** More at once would make a slow machine look like one that drops packets. */

@@ -1,10 +1,8 @@
-import { createSocket } from 'node:dgram'
+import { createSocket, type Socket as UdpSocket } from 'node:dgram'
 import { once } from 'node:events'
-import { createServer } from 'node:net'
-import type { Server, Socket } from 'node:net'
-import type { Socket as UdpSocket } from 'node:dgram'
+import { createServer, type Server, type Socket } from 'node:net'
 import type { BackendReply, ServeRequest } from './agent-protocol.js'
-import { openSctpServerSocket } from './sctp.js'
+import { openSctpServerSocket } from './native-socket.js'
 
 export interface BackendServers {
   close(): Promise<void>

@@ -1,8 +1,7 @@
 /** The part of a bridge that lives in a worker thread inside its namespace. */
 import { parentPort, workerData } from 'node:worker_threads'
-import { forward } from './forward.js'
-import { joinNetworkNamespace } from './join-namespace.js'
-import type { BridgeEnd, BridgeRequest } from './bridge.js'
+import { forward, type BridgeEnd, type BridgeRequest } from './bridge.js'
+import { joinNetworkNamespace } from './namespaces.js'
 
 const { namespace, from, to } = workerData as BridgeRequest
 joinNetworkNamespace(namespace)

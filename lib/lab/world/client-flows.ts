@@ -1,9 +1,10 @@
 import { createSocket } from 'node:dgram'
-import { Socket } from 'node:net'
+import { isIP, Socket } from 'node:net'
+import { setTimeout as delay } from 'node:timers/promises'
+import { getSystemErrorName } from 'node:util'
 import { messageOf } from '../../errors.js'
 import type { BackendReply, FlowOutcome, FlowRequest, FlowResult } from './agent-protocol.js'
-import { ping } from './ping.js'
-import { openSctpSocket } from './sctp.js'
+import { NativeSocket, checksum, openSctpSocket } from './native-socket.js'
 
 /** One open connection or UDP socket to a destination. */
 export interface Conversation {
@@ -33,6 +34,12 @@ interface Question {
   readonly settle: (answer: Answer) => void
 }
 
+/**
+ * A wait is many short ones, between which answers are read: while this thread does not get the
+ * processor, it has not listened either, and only one of them passes.
+ */
+const waitParts = 20
+
 function ask(timeoutMs: number): Question {
   const started = performance.now()
   let resolve: (result: FlowResult) => void = () => undefined
@@ -41,17 +48,21 @@ function ask(timeoutMs: number): Question {
     clearTimeout(timer)
     resolve({ ...answer, latencyMs: performance.now() - started })
   }
-  const timer = setTimeout(() => {
-    settle({ outcome: 'dropped', error: `no answer within ${timeoutMs} ms` })
-  }, timeoutMs)
+  let timer: NodeJS.Timeout | undefined
+  const wait = (left: number) => {
+    if (left > 0) timer = setTimeout(() => wait(left - 1), timeoutMs / waitParts)
+    else settle({ outcome: 'dropped', error: `no answer within ${timeoutMs} ms` })
+  }
+  wait(waitParts)
   return { answered, settle }
 }
 
 function streamConversation(request: FlowRequest): Conversation {
-  const socket =
-    request.protocol === 'SCTP'
-      ? new Socket({ fd: sctpClient(request), readable: true, writable: true, allowHalfOpen: true })
-      : new Socket({ allowHalfOpen: true })
+  const native = nativeSocketFor(request)
+  const socket = new Socket({
+    allowHalfOpen: true,
+    ...(native ? { fd: native.descriptor, readable: true, writable: true } : {}),
+  })
   let asked: Question | undefined
   let connected = false
   let failure: Answer | undefined
@@ -75,7 +86,7 @@ function streamConversation(request: FlowRequest): Conversation {
     socket.destroy()
   })
   socket.on('error', (error: NodeJS.ErrnoException) => {
-    fail({ outcome: connected ? 'closed' : outcomeOf(error), error: error.message })
+    fail({ outcome: connected ? 'closed' : outcomeOf(error.code), error: error.message })
   })
   socket.on('close', () => fail({ outcome: 'closed', error: 'closed' }))
   socket.connect({
@@ -85,6 +96,16 @@ function streamConversation(request: FlowRequest): Conversation {
     ...(request.protocol === 'TCP' && request.from !== undefined
       ? { localAddress: request.from }
       : {}),
+  })
+  // Where the answer comes before connect(2) has returned, Linux notes it and tries again a second
+  // later (IPv6). The note can be read at once.
+  setImmediate(() => {
+    if (socket.destroyed || connected) return
+    const number = native?.takeError() ?? 0
+    if (number === 0) return
+    const code = getSystemErrorName(-number)
+    fail({ outcome: outcomeOf(code), error: `connect ${code}` })
+    socket.destroy()
   })
   return {
     ask: ({ timeoutMs, payloadBytes, halfClose }) => {
@@ -98,10 +119,13 @@ function streamConversation(request: FlowRequest): Conversation {
   }
 }
 
-function sctpClient(request: FlowRequest): number {
+/** The descriptor of a stream that Node connects and reads; none for a host that is a name. */
+function nativeSocketFor(request: FlowRequest): NativeSocket | undefined {
+  if (isIP(request.host) === 0) return undefined
+  if (request.protocol !== 'SCTP') return new NativeSocket(request.host, 'stream', 'tcp')
   const socket = openSctpSocket(request.host)
   if (request.from !== undefined) socket.bind(request.from, request.fromPort ?? 0)
-  return socket.descriptor
+  return socket
 }
 
 function udpConversation(request: FlowRequest): Conversation {
@@ -110,7 +134,7 @@ function udpConversation(request: FlowRequest): Conversation {
   let asked: Question | undefined
   socket.on('message', (message) => asked?.settle(replyOf(message.toString('utf8'))))
   socket.on('error', (error: NodeJS.ErrnoException) => {
-    asked?.settle({ outcome: outcomeOf(error), error: error.message })
+    asked?.settle({ outcome: outcomeOf(error.code), error: error.message })
   })
   // A connected socket is what tells refused from dropped: ICMP reaches only those.
   const ready = new Promise<void>((resolve) => {
@@ -127,10 +151,13 @@ function udpConversation(request: FlowRequest): Conversation {
       asked = ask(timeoutMs)
       const { answered, settle } = asked
       await ready
-      socket.send(requestText('ask', payloadBytes), (error) => {
-        if (error) settle({ outcome: outcomeOf(error), error: error.message })
-      })
-      return answered
+      const send = () =>
+        socket.send(requestText('ask', payloadBytes), (error) => {
+          if (error) settle({ outcome: outcomeOf(codeOf(error)), error: error.message })
+        })
+      send()
+      const again = request.repeatMs === undefined ? undefined : setInterval(send, request.repeatMs)
+      return answered.finally(() => clearInterval(again))
     },
     close: () => socket.close(),
   }
@@ -153,13 +180,44 @@ function pingConversation({ host }: FlowRequest): Conversation {
   }
 }
 
+const echoRequest = { IPv4: 8, IPv6: 128 } as const
+const echoReply = { IPv4: 0, IPv6: 129 } as const
+const pollMs = 2
+
+/** Sends one ICMP echo request; true once its answer comes, false when the time is over. */
+async function ping(host: string, timeoutMs: number): Promise<boolean> {
+  const socket = new NativeSocket(host, 'raw', 'icmp')
+  try {
+    const id = Math.floor(Math.random() * 0x1_0000)
+    const request = Buffer.alloc(16)
+    request.writeUInt8(echoRequest[socket.family], 0)
+    request.writeUInt16BE(id, 4)
+    // The kernel fills in the checksum for IPv6, which depends on the addresses.
+    if (socket.family === 'IPv4') request.writeUInt16BE(checksum(request), 2)
+    socket.send(request, host)
+    for (const end = performance.now() + timeoutMs; performance.now() < end;) {
+      // Everybody's ICMP arrives at a raw socket, one's own request to oneself too.
+      for (let got = socket.receive(); got !== undefined; got = socket.receive()) {
+        const isAnswer = got.length >= 8 && got.readUInt8(0) === echoReply[socket.family]
+        if (isAnswer && got.readUInt16BE(4) === id) return true
+      }
+      await delay(pollMs)
+    }
+    return false
+  } finally {
+    socket.close()
+  }
+}
+
 function requestText(word: 'ask' | 'end', payloadBytes = 0): string {
   return word.padEnd(payloadBytes, 'x')
 }
 
-function outcomeOf(error: NodeJS.ErrnoException): FlowOutcome {
-  if (error.code === 'ECONNREFUSED' || error.code === 'ECONNRESET') return 'refused'
-  return error.code === 'ETIMEDOUT' ? 'dropped' : 'unreachable'
+const codeOf = (error: NodeJS.ErrnoException) => error.code
+
+function outcomeOf(code: string | undefined): FlowOutcome {
+  if (code === 'ECONNREFUSED' || code === 'ECONNRESET') return 'refused'
+  return code === 'ETIMEDOUT' ? 'dropped' : 'unreachable'
 }
 
 function replyOf(text: string): Answer {

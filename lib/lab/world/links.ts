@@ -7,8 +7,9 @@ import {
   podsOfNode2,
   ranges,
   uplinkName,
+  type AddressPair,
+  type Place,
 } from './topology.js'
-import type { AddressPair, Place } from './topology.js'
 import type { IpFamily } from '../../state/ip.js'
 
 /** Names of the namespaces by place. */

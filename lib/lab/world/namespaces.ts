@@ -1,11 +1,11 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync, readdirSync } from 'node:fs'
-import { KernelError } from '../../errors.js'
+import { closeSync, openSync, readFileSync, readdirSync } from 'node:fs'
+import koffi from 'koffi'
+import { KernelError, messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
 import type { NamespaceNames } from './links.js'
-import { places } from './topology.js'
-import type { Place } from './topology.js'
+import { places, type Place } from './topology.js'
 
 const prefix = 'kpw'
 const namespacePattern = /^kpw-(\d+)-(\d+)-/
@@ -117,5 +117,29 @@ function startTimeOf(pid: number): number | undefined {
     return Number(afterName[19])
   } catch {
     return undefined
+  }
+}
+
+const cloneNewNet = 0x40000000
+
+/**
+ * Moves the calling thread into a named network namespace, for good: every socket it makes and
+ * every process it starts from then on belongs there. Other threads are not touched, so a worker
+ * thread is all it takes to be somewhere else.
+ */
+export function joinNetworkNamespace(name: string): void {
+  const setns = koffi.load(null).func('int setns(int fd, int nstype)')
+  let descriptor: number
+  try {
+    descriptor = openSync(`/run/netns/${name}`, 'r')
+  } catch (cause) {
+    throw new KernelError('not-found', `join namespace ${name}: ${messageOf(cause)}`, { cause })
+  }
+  try {
+    if (setns(descriptor, cloneNewNet) !== 0) {
+      throw new KernelError('denied', `join namespace ${name}: refused; run as root`)
+    }
+  } finally {
+    closeSync(descriptor)
   }
 }

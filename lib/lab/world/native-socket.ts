@@ -15,20 +15,31 @@ export const protocols = {
   sctp: { IPv4: 132, IPv6: 132 },
 } as const
 
+const libc = koffi.load(null)
+const functions = {
+  socket: libc.func('int socket(int domain, int type, int protocol)'),
+  bind: libc.func('int bind(int fd, const uint8_t *address, uint32_t length)'),
+  send: libc.func(
+    'long sendto(int fd, const uint8_t *bytes, size_t count, int flags, const uint8_t *address, uint32_t length)',
+  ),
+  receive: libc.func('long recv(int fd, _Out_ uint8_t *buffer, size_t length, int flags)'),
+  option: libc.func(
+    'int getsockopt(int fd, int level, int name, _Out_ uint8_t *value, _Inout_ uint32_t *length)',
+  ),
+  close: libc.func('int close(int fd)'),
+}
+
+const pendingError = { level: 1, name: 4 }
+
 /** A socket that Node cannot make. Never blocks; raw ones get and take whole messages. */
 export class NativeSocket {
   readonly descriptor: number
   readonly family: IpFamily
-  readonly #libc = koffi.load(null)
-  readonly #receive = this.#libc.func(
-    'long recv(int fd, _Out_ uint8_t *buffer, size_t length, int flags)',
-  )
 
   constructor(host: string, type: keyof typeof socketTypes, protocol: keyof typeof protocols) {
     this.family = parseIp(host)?.family ?? 'IPv4'
-    const socket = this.#libc.func('int socket(int domain, int type, int protocol)')
     const number = protocols[protocol][this.family]
-    const descriptor: unknown = socket(
+    const descriptor: unknown = functions.socket(
       domains[this.family],
       socketTypes[type] | nonBlocking,
       number,
@@ -38,32 +49,62 @@ export class NativeSocket {
   }
 
   bind(ip: string, port: number): void {
-    const bind = this.#libc.func('int bind(int fd, const uint8_t *address, uint32_t length)')
     const address = encodeAddress({ ip, port })
-    if (bind(this.descriptor, address, address.length) !== 0) throw failure(`bind to ${ip}:${port}`)
+    const result: unknown = functions.bind(this.descriptor, address, address.length)
+    if (result !== 0) throw failure(`bind to ${ip}:${port}`)
   }
 
   send(bytes: Uint8Array, ip: string): void {
-    const send = this.#libc.func(
-      'long sendto(int fd, const uint8_t *bytes, size_t count, int flags, const uint8_t *address, uint32_t length)',
-    )
     const address = encodeAddress({ ip, port: 0 })
-    const sent: unknown = send(this.descriptor, bytes, bytes.length, 0, address, address.length)
+    const length = bytes.length
+    const sent: unknown = functions.send(this.descriptor, bytes, length, 0, address, address.length)
     if (sent !== bytes.length) throw failure(`send to ${ip}`)
   }
 
   /** What has arrived, without its IP header; undefined while there is nothing. */
   receive(): Buffer | undefined {
     const buffer = Buffer.alloc(65_536)
-    const count: unknown = this.#receive(this.descriptor, buffer, buffer.length, 0)
+    const count: unknown = functions.receive(this.descriptor, buffer, buffer.length, 0)
     if (typeof count !== 'number' || count < 0) return undefined
     // A raw IPv4 socket hands over the header, a raw IPv6 socket does not.
     const start = this.family === 'IPv4' ? (buffer.readUInt8(0) & 15) * 4 : 0
     return buffer.subarray(start, count)
   }
 
+  /** The error that waits to be told, by its number; 0 for none. Asking takes it away. */
+  takeError(): number {
+    const value = Buffer.alloc(4)
+    const length = [value.length]
+    functions.option(this.descriptor, pendingError.level, pendingError.name, value, length)
+    return value.readInt32LE()
+  }
+
   close(): void {
-    this.#libc.func('int close(int fd)')(this.descriptor)
+    functions.close(this.descriptor)
+  }
+}
+
+/**
+ * Node has no SCTP, but a one-to-one SCTP socket behaves like a TCP socket for everything after
+ * socket(2), and node:net accepts it as a file descriptor.
+ */
+export function openSctpSocket(host: string): NativeSocket {
+  return new NativeSocket(host, 'stream', 'sctp')
+}
+
+export function openSctpServerSocket(host: string, port: number): number {
+  const socket = openSctpSocket(host)
+  socket.bind(host, port)
+  return socket.descriptor
+}
+
+/** Whether this thread's kernel knows SCTP (S28). */
+export function hasSctp(): boolean {
+  try {
+    openSctpSocket('127.0.0.1').close()
+    return true
+  } catch {
+    return false
   }
 }
 

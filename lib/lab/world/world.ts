@@ -1,18 +1,19 @@
-import { spawn } from 'node:child_process'
-import type { ChildProcessWithoutNullStreams } from 'node:child_process'
+import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { runCommand } from '../../kernel/command.js'
-import type { CommandOptions, CommandResult } from '../../kernel/command.js'
-import { startAgent } from './agent.js'
-import type { Agent } from './agent.js'
-import { addressRounds, linkCommands } from './links.js'
-import type { NamespaceNames } from './links.js'
-import { addNamespaces, ipBatch, namespaceNames, startReaper, sweepWorlds } from './namespaces.js'
-import type { Reaper } from './namespaces.js'
-import { hasSctp } from './sctp.js'
-import { addresses, places } from './topology.js'
-import type { Place } from './topology.js'
+import { runCommand, type CommandOptions, type CommandResult } from '../../kernel/command.js'
+import { startAgent, type Agent } from './agent.js'
+import { addressRounds, linkCommands, type NamespaceNames } from './links.js'
+import {
+  addNamespaces,
+  ipBatch,
+  namespaceNames,
+  startReaper,
+  sweepWorlds,
+  type Reaper,
+} from './namespaces.js'
+import { hasSctp } from './native-socket.js'
+import { addresses, places, type Place } from './topology.js'
 
 export interface WorldOptions {
   /** Tells worlds of one process apart; lower-case letters and digits. */
@@ -44,7 +45,9 @@ const everywhere = {
   '/proc/sys/net/ipv6/conf/all/accept_dad': '0',
   '/proc/sys/net/ipv6/conf/default/accept_dad': '0',
   '/proc/sys/net/ipv4/icmp_ratelimit': '0',
+  '/proc/sys/net/ipv4/icmp_ratemask': '0',
   '/proc/sys/net/ipv6/icmp/ratelimit': '0',
+  '/proc/sys/net/ipv6/icmp/ratemask': '\n',
 }
 
 /** For the two nodes: they forward, and do not tell neighbours about shorter ways. */

@@ -1,4 +1,6 @@
 import { isIptablesError } from '../../kernel/iptables.js'
+import { Known } from '../known.js'
+import { Turns } from '../../async.js'
 import { changeBatch } from './render.js'
 import { findRefused, ownerOf } from './refused.js'
 import { RuleCounter, type RuleCounts } from './count.js'
@@ -34,6 +36,11 @@ export interface FamilyRulesOptions {
   readonly now?: () => number
 }
 
+/** What is in force; not always what was planned, for some Services may be refused. */
+export interface InForce extends Content {
+  readonly usesLocalnet: boolean
+}
+
 interface Written {
   readonly full: boolean
   readonly bytes: number
@@ -60,13 +67,10 @@ export class FamilyRules {
   /** Not tried again before their rules change or some time has passed; by Service key. */
   readonly #refused = new Map<string, Refusal>()
   #refusedAt = 0
-  /** What is in the kernel; not always what was planned, for some Services may be refused. */
-  #content: Content | undefined
-  #plan: IptablesPlan | undefined
+  readonly #known = new Known<InForce>()
   readonly #counter = new RuleCounter()
   #fullSyncs = 0
-  /** One at a time: a check of the kernel and a sync must not meet. */
-  #queue: Promise<unknown> = Promise.resolve()
+  readonly #turns = new Turns()
 
   constructor(options: FamilyRulesOptions) {
     this.#iptables = options.iptables
@@ -81,13 +85,17 @@ export class FamilyRules {
   }
 
   /** What the kernel holds once no sync is under way; undefined when nobody knows. */
-  async settled(): Promise<Content | undefined> {
-    await this.#queue
-    return this.#content
+  async settled(): Promise<InForce | undefined> {
+    await this.#turns.idle()
+    return this.#known.value
   }
 
-  get plan(): IptablesPlan | undefined {
-    return this.#plan
+  get isKnown(): boolean {
+    return this.#known.value !== undefined
+  }
+
+  forget(): void {
+    this.#known.forget()
   }
 
   /** How often everything was written. */
@@ -95,27 +103,23 @@ export class FamilyRules {
     return this.#fullSyncs
   }
 
-  apply(plan: IptablesPlan, previous: IptablesPlan | undefined): Promise<AppliedRules> {
-    const done = this.#queue.then(() => this.#apply(plan, previous))
-    this.#queue = done.catch(() => undefined)
-    return done
+  apply(plan: IptablesPlan): Promise<AppliedRules> {
+    return this.#turns.take(() => this.#known.update((before) => this.#apply(plan, before)))
   }
 
-  async #apply(plan: IptablesPlan, previous: IptablesPlan | undefined): Promise<AppliedRules> {
-    const known = previous && previous === this.#plan ? this.#content : undefined
+  async #apply(plan: IptablesPlan, known: InForce | undefined) {
     const isTimeToRetry = !known || this.#now() - this.#refusedAt >= this.#retryMs
-    // Whatever happens now, an error leaves the kernel in a state nobody vouches for.
-    this.#content = undefined
-    this.#plan = undefined
     if (isTimeToRetry) this.#refused.clear()
     try {
       const { services, rules, ...applied } =
         (known && (await this.#applyChanges(plan, known))) ?? (await this.#applyFully(plan, known))
-      this.#content = { fixed: plan.fixed, services }
-      this.#plan = plan
+      const now = { fixed: plan.fixed, services, usesLocalnet: plan.usesLocalnet }
       if (applied.full) this.#fullSyncs++
       const failed = [...this.#refused.values()].map(({ failure }) => failure)
-      return { ...applied, failed, written: rules, total: this.#counter.count(this.#content) }
+      return {
+        now,
+        result: { ...applied, failed, written: rules, total: this.#counter.count(now) },
+      }
     } catch (error) {
       throw kernelError(error, `program iptables rules for ${plan.family}`)
     }

@@ -1,18 +1,18 @@
 import { bytecode, Iptables, rule } from '../../kernel/iptables.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Difference } from '../difference.js'
-import type { ModeSettings } from '../mode.js'
+import type { IptablesSettings } from './settings.js'
 import { iptablesDifferences } from './differences.js'
 import { foundIn } from './full-sync.js'
 import { kernelError } from '../iptables-error.js'
 import { ownTables } from './apply.js'
-import { offlinePlanner } from './plan.js'
+import { iptablesPlanner } from './plan.js'
 import type { OpenDeps } from './open.js'
 
 /** What the kernel holds against what it should hold. Reads only. */
 export async function readDifferences(
   state: DesiredState,
-  settings: ModeSettings,
+  settings: IptablesSettings,
   deps: Partial<OpenDeps>,
 ): Promise<readonly Difference[]> {
   const { family } = state
@@ -23,7 +23,8 @@ export async function readDifferences(
     const saved = []
     for (const table of ownTables) saved.push(...(await iptables.save(table)))
     const probe = rule({ matches: [bytecode([[6, 0, 0, 0]])], jump: 'RETURN' })
-    const planner = offlinePlanner(settings, {
+    const plan = iptablesPlanner({
+      ...settings,
       hasBpf: await iptables.supports('nat', probe),
       randomFully: iptables.capabilities.randomFully,
       // Whoever wrote the rules has made the objects they count with; asking would make them, too.
@@ -31,7 +32,7 @@ export async function readDifferences(
         [...chains.values()].some(({ rules }) => rules.some((text) => text.includes(' nfacct '))),
       ),
     })
-    return iptablesDifferences(planner.plan(state), foundIn(saved))
+    return iptablesDifferences(plan(state), foundIn(saved))
   } catch (error) {
     throw kernelError(error, `compare ${family} iptables rules`)
   }

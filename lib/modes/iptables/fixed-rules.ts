@@ -14,7 +14,7 @@ import { accounts, chains } from './names.js'
 import { podSources } from './port-words.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Match, Rule, Table } from '../../kernel/iptables.js'
-import type { NodeView } from '../../state/desired-state.js'
+import type { LocalTraffic } from '../../state/local-traffic.js'
 import type { ChainRules, DispatchRule } from './service-rules.js'
 
 /** How a pod that reaches itself is noticed (S24). */
@@ -26,7 +26,9 @@ export type HairpinTest =
 
 export interface FixedContext {
   readonly family: IpFamily
-  readonly node: NodeView
+  readonly localTraffic: LocalTraffic
+  /** Undefined: node ports answer on every local address. */
+  readonly nodePortAddresses: readonly string[] | undefined
   readonly masqueradeBit: number
   readonly randomFully: boolean
   readonly dropsInvalid: boolean
@@ -126,7 +128,7 @@ function maskOf({ masqueradeBit }: FixedContext): number {
 
 /** With several pod CIDRs "not a pod" is no single match: whoever is not let off gets the mark. */
 function markNonPods(context: FixedContext): ChainRules[] {
-  const pods = podSources(context.node.localTraffic)
+  const pods = podSources(context.localTraffic)
   if (pods.length < 2) return []
   const rules = pods.map((from) => rule({ ...from, jump: 'RETURN' }))
   return [chain('nat', chains.markNonPods, [...rules, rule({ jump: chains.markMasquerade })])]
@@ -178,11 +180,11 @@ function counted({ counts }: FixedContext): Match[] {
 }
 
 /** IT33: must stay last in nat KUBE-SERVICES, else it hides external addresses that are local. */
-function nodePortJumps({ family, node, localhostNodePorts }: FixedContext): Rule[] {
+function nodePortJumps({ family, nodePortAddresses, localhostNodePorts }: FixedContext): Rule[] {
   const comment = 'kubernetes service nodeports; NOTE: this must be the last rule in this chain'
   const loopback = family === 'IPv4' ? '127.0.0.0/8' : '::1/128'
   const withLoopback = family === 'IPv4' && localhostNodePorts
-  if (node.nodePorts.matchesAll) {
+  if (!nodePortAddresses) {
     return [
       rule({
         ...(withLoopback ? {} : { destination: not(loopback) }),
@@ -193,7 +195,7 @@ function nodePortJumps({ family, node, localhostNodePorts }: FixedContext): Rule
     ]
   }
   const isLoopback = (ip: string) => ip === '::1' || ip.startsWith('127.')
-  return node.nodePorts.addresses
+  return nodePortAddresses
     .filter((ip) => withLoopback || !isLoopback(ip))
     .map((ip) =>
       rule({

@@ -1,10 +1,11 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { cleanupAll } from './cleanup.js'
-import { IptablesPlanner } from './plan.js'
+import { iptablesPlanner, offlineFacts } from './plan.js'
+import { iptablesSettings, type IptablesSettings } from './settings.js'
 import { readDifferences } from './differences-read.js'
 import { messageOf } from '../../errors.js'
 import { openChannel } from '../../kernel/netlink/channel.js'
-import { openFamilies, type KernelFacts, type OpenDeps, type Opened } from './open.js'
+import { openFamilies, type OpenDeps, type Opened } from './open.js'
 import { openPacketAccounts } from '../../kernel/nfacct.js'
 import { PacketCounters } from './packet-counters.js'
 import { probeFamily } from './probe.js'
@@ -12,8 +13,7 @@ import { protocols } from '../../kernel/netlink/protocol.js'
 import { readGeneration } from '../../kernel/nftables-netlink/generation.js'
 import { renderChanges, renderPlan } from './render.js'
 import { watchRules } from './watch.js'
-import type { Applied, Mode, ModeContext, ModeDefinition, ModeSettings, Planner } from '../mode.js'
-import type { DesiredState } from '../../state/desired-state.js'
+import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { IptablesPlan } from './plan.js'
 import type { RuleCounts } from './count.js'
@@ -32,76 +32,52 @@ const openGeneration = () => {
   return () => readGeneration(channel)
 }
 
-/** What `render` takes for given. */
-const offlineFacts: KernelFacts = { hasBpf: true, hasAccounting: false, randomFully: true }
-
 export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
   const deps = { openAccounts: openPacketAccounts, openGeneration, ...given }
   return {
-    name: 'iptables',
     summary: 'iptables rules as everybody knows them; works wherever iptables does',
     probe: async ({ log }) => [
       ...(await probeFamily('IPv4', log, given)),
       ...(await probeFamily('IPv6', log, given)),
     ],
-    planner: (settings) => new RuleTexts(settings, offlineFacts),
-    create: async (settings, context) =>
-      new IptablesMode({
-        ...{ settings, context, deps: given },
-        opened: await openFamilies(settings, context.log, deps),
-      }),
-    differences: (state, settings) => readDifferences(state, settings, given),
+    syncPeriods: ({ iptables }) => ({ minMs: iptables.minSyncPeriod, syncMs: iptables.syncPeriod }),
+    planner: (config): Planner<IptablesPlan> => ({
+      plan: iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts }),
+      render: renderPlan,
+      renderChanges,
+    }),
+    create: async (config, families, context) => {
+      const settings = iptablesSettings(config)
+      const opened = await openFamilies(settings, families, context.log, deps)
+      return new IptablesMode({ settings, context, deps: given, opened })
+    },
+    differences: (state, config) => readDifferences(state, iptablesSettings(config), given),
     cleanup: (context) => cleanupAll(context.log, deps),
   }
 }
 
 export const mode: ModeDefinition = iptablesMode()
 
-/** The planner with its two texts. */
-class RuleTexts implements Planner<IptablesPlan> {
-  readonly #planner: IptablesPlanner
-
-  constructor(settings: ModeSettings, facts: KernelFacts) {
-    this.#planner = new IptablesPlanner({
-      masqueradeBit: settings.masqueradeBit,
-      masqueradeAll: settings.masqueradeAll,
-      localhostNodePorts: settings.localhostNodePorts,
-      dropsInvalid: !settings.conntrackTcpBeLiberal,
-      ...facts,
-    })
-  }
-
-  plan(state: DesiredState): IptablesPlan {
-    return this.#planner.plan(state)
-  }
-
-  render(plan: IptablesPlan): string {
-    return renderPlan(plan)
-  }
-
-  renderChanges(plan: IptablesPlan, previous: IptablesPlan | undefined): string {
-    return renderChanges(plan, previous)
-  }
-}
-
 interface ModeParts {
   readonly opened: Opened
-  readonly settings: ModeSettings
+  readonly settings: IptablesSettings
   readonly context: ModeContext
   readonly deps: Pick<IptablesDeps, 'readSysctl' | 'writeSysctl'>
 }
 
-class IptablesMode extends RuleTexts implements Mode<IptablesPlan> {
-  readonly name = 'iptables'
+class IptablesMode implements Mode<IptablesPlan> {
+  readonly plan: Mode<IptablesPlan>['plan']
+  readonly render = renderPlan
+  readonly renderChanges = renderChanges
   readonly #opened: Opened
-  readonly #settings: ModeSettings
+  readonly #settings: IptablesSettings
   readonly #context: ModeContext
   readonly #deps: ModeParts['deps']
   readonly #counters: PacketCounters | undefined
   #hasSetLocalnet = false
 
   constructor({ opened, settings, context, deps }: ModeParts) {
-    super(settings, opened.facts)
+    this.plan = iptablesPlanner({ ...settings, ...opened.facts })
     this.#opened = opened
     this.#settings = settings
     this.#context = context
@@ -109,10 +85,14 @@ class IptablesMode extends RuleTexts implements Mode<IptablesPlan> {
     if (opened.accounts) this.#counters = new PacketCounters(opened.accounts, context)
   }
 
-  async apply(plan: IptablesPlan, previous: IptablesPlan | undefined): Promise<Applied> {
+  forget(): void {
+    for (const rules of this.#opened.families.values()) rules.forget()
+  }
+
+  async apply(plan: IptablesPlan): Promise<Applied> {
     const rules = this.#opened.families.get(plan.family)
     if (!rules) return { full: false, bytes: 0, objects: 0, failed: [] }
-    const { written, total, ...applied } = await rules.apply(plan, previous)
+    const { written, total, ...applied } = await rules.apply(plan)
     // The guard is in place by now, so 127.0.0.1 may become reachable by route.
     if (plan.usesLocalnet) await this.#setLocalnet()
     this.#measure(plan.family, written, total)

@@ -9,12 +9,10 @@ import { waitForLock } from './lock-patience.js'
 import { warnOfOtherBackend } from './other-backend.js'
 import type { Backend, Locked, Run } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
-import type { Log, ModeSettings } from '../mode.js'
+import type { IptablesSettings } from './settings.js'
+import type { Log } from '../mode.js'
 import type { PacketAccounts } from '../../kernel/nfacct.js'
-import type { PlanSettings } from './plan.js'
-
-/** What this kernel and this iptables offer beyond the common. */
-export type KernelFacts = Pick<PlanSettings, 'hasBpf' | 'hasAccounting' | 'randomFully'>
+import type { KernelFacts } from './plan.js'
 
 export interface OpenDeps {
   readonly run?: Run
@@ -34,20 +32,21 @@ export interface Opened {
 
 /** Opens iptables for each family that has it; throws when none has (IT49). */
 export async function openFamilies(
-  settings: ModeSettings,
+  { syncPeriodMs }: IptablesSettings,
+  families: readonly IpFamily[],
   log: Log,
   deps: OpenDeps,
 ): Promise<Opened> {
-  const families = new Map<IpFamily, FamilyRules>()
+  const opened = new Map<IpFamily, FamilyRules>()
   const failures: unknown[] = []
   const packetAccounts = ensureAccounts(deps.openAccounts, log)
   // So long a sync goes on waiting before it counts as failed.
-  const onLocked = waitForLock(log, settings.syncPeriodMs * 2)
+  const onLocked = waitForLock(log, syncPeriodMs * 2)
   let hasBpf = true
   let randomFully = true
   let hasAccounting = packetAccounts !== undefined
   let foreign: ForeignCommits | undefined
-  for (const family of settings.families) {
+  for (const family of families) {
     try {
       const iptables = await openIptables(family, onLocked, deps)
       const { backend } = iptables.capabilities
@@ -56,8 +55,8 @@ export async function openFamilies(
       hasAccounting &&= await supportsAccounting(iptables)
       randomFully &&= iptables.capabilities.randomFully
       foreign ??= new ForeignCommits(backend === 'nft' ? openGeneration(deps) : undefined)
-      const options = { iptables, log, foreign, retryMs: settings.syncPeriodMs * 0.9 }
-      families.set(family, new FamilyRules(options))
+      const options = { iptables, log, foreign, retryMs: syncPeriodMs * 0.9 }
+      opened.set(family, new FamilyRules(options))
       log.info({ family, ...iptables.capabilities }, 'using iptables')
       await warnOfOtherBackend(family, backend, { log, run: deps.run })
     } catch (error) {
@@ -67,13 +66,13 @@ export async function openFamilies(
       log.warn({ family, reason: hint }, 'no iptables for this IP family, leaving it out')
     }
   }
-  if (families.size === 0) {
+  if (opened.size === 0) {
     packetAccounts?.close()
     throw kernelError(failures[0], 'start iptables mode')
   }
   const facts = { hasBpf, hasAccounting, randomFully }
   return {
-    ...{ families, facts, accounts: packetAccounts },
+    ...{ families: opened, facts, accounts: packetAccounts },
     foreign: foreign ?? new ForeignCommits(),
   }
 }

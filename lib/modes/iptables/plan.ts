@@ -1,9 +1,10 @@
 import { fixedRules } from './fixed-rules.js'
 import { serviceRules } from './service-rules.js'
-import type { Derivation, PersistentMap } from '../../state/persistent-map.js'
+import { memoryByFacts } from '../planner-memory.js'
+import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import type { DesiredService, DesiredState, NodeView } from '../../state/desired-state.js'
-import type { FixedRules, HairpinTest } from './fixed-rules.js'
-import type { ModeSettings } from '../mode.js'
+import type { FixedContext, FixedRules } from './fixed-rules.js'
+import type { IptablesSettings } from './settings.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Rule } from '../../kernel/iptables.js'
 import type { RuleContext } from './port-words.js'
@@ -19,140 +20,113 @@ export interface IptablesPlan {
   readonly usesLocalnet: boolean
 }
 
-/** What the settings and this kernel decide, for all plans of a run. */
-export interface PlanSettings {
-  readonly masqueradeBit: number
-  readonly masqueradeAll: boolean
-  readonly localhostNodePorts: boolean
+/** What this kernel and this iptables offer beyond the common. */
+export interface KernelFacts {
   readonly randomFully: boolean
-  readonly dropsInvalid: boolean
   /** The kernel has the `bpf` match. */
   readonly hasBpf: boolean
   /** The kernel has the `nfacct` match and the objects it counts with. */
   readonly hasAccounting: boolean
 }
 
+/** What the settings and this kernel decide, for all plans of a run. */
+export type PlanSettings = Omit<IptablesSettings, 'syncPeriodMs'> & KernelFacts
+
 /** For whoever asks no kernel: as if it had all but objects that somebody has to make first. */
-export function offlinePlanner(
-  settings: Omit<ModeSettings, 'families'>,
-  facts: Partial<PlanSettings> = {},
-): IptablesPlanner {
-  return new IptablesPlanner({
-    ...settings,
-    dropsInvalid: !settings.conntrackTcpBeLiberal,
-    ...{ hasBpf: true, hasAccounting: false, randomFully: true },
-    ...facts,
-  })
-}
+export const offlineFacts: KernelFacts = { hasBpf: true, hasAccounting: false, randomFully: true }
 
 /** From so many endpoints on, rules carry no comments (IT42). */
 export const largeCluster = 1000
 
-/** Remembers what it made of each Service: a new state costs what changed in it. */
-export class IptablesPlanner {
-  readonly #settings: PlanSettings
-  readonly #families = new Map<IpFamily, Memory>()
-
-  constructor(settings: PlanSettings) {
-    this.#settings = settings
-  }
-
-  plan(state: DesiredState): IptablesPlan {
-    const memory = this.#families.get(state.family)
-    if (memory && memory.services === state.services && memory.node === state.node) {
-      return memory.plan
-    }
-    const endpointCount = countEndpoints(state.services, memory)
-    const context = this.#context(state, endpointCount > largeCluster)
-    const contextKey = JSON.stringify(context, (_, value: unknown) =>
-      typeof value === 'bigint' ? value.toString() : value,
-    )
-    const kept = memory?.contextKey === contextKey ? memory : undefined
-    const derivation = kept?.derivation ?? {}
-    const services = state.services.derive(derivation, (service) => {
-      const made = serviceRules(service, context)
-      const before = kept?.plan.services.get(service.key)
+/** Makes plans. What it remembers of each Service only saves work: a new state costs what changed. */
+export function iptablesPlanner(settings: PlanSettings): (state: DesiredState) => IptablesPlan {
+  const memoryFor = memoryByFacts<RuleContext, Memory>((context) => ({
+    context,
+    derivation: {},
+    services: PersistentMap.empty(),
+  }))
+  const fixedFor = memoryByFacts(fixedRules)
+  const lasts = new Map<IpFamily, LastPlan>()
+  return (state) => {
+    const { family, node } = state
+    const last = lasts.get(family)
+    if (last?.from === state.services && last.node === node) return last.plan
+    const endpointCount = countEndpoints(state.services, last)
+    const usesLocalnet = isLocalnetUsed(state, settings)
+    const memory = memoryFor(family, {
+      ...{ family, localTraffic: node.localTraffic, primaryIp: node.primaryIp },
+      masqueradeAll: settings.masqueradeAll,
+      countsLocalhost: settings.hasAccounting && usesLocalnet,
+      hasComments: endpointCount <= largeCluster,
+    })
+    memory.services = state.services.derive(memory.derivation, (service) => {
+      const made = serviceRules(service, memory.context)
+      const before = memory.services.get(service.key)
       // Not every difference between two Services is one between their rules.
       return before && isSameRules(before, made) ? before : made
     })
-    const hairpin = this.#hairpin(state)
-    const fixedKey = JSON.stringify([keyOfNode(state.node), hairpin])
-    const fixed = kept?.fixedKey === fixedKey ? kept.plan.fixed : this.#fixed(state, hairpin)
-    const usesLocalnet = this.#usesLocalnet(state)
-    const plan: IptablesPlan = Object.freeze({
-      family: state.family,
-      fixed,
-      services,
-      usesLocalnet,
-    })
-    const { services: from, node } = state
-    this.#families.set(state.family, {
-      ...{ services: from, node, endpointCount, contextKey, derivation, fixedKey },
-      // Addresses that came and went without a rule for them are no new plan.
-      plan: memory && isSamePlan(memory.plan, plan) ? memory.plan : plan,
-    })
-    return this.#families.get(state.family)?.plan ?? plan
+    const fixed = fixedFor(family, fixedContext(state, settings))
+    const made = Object.freeze({ family, fixed, services: memory.services, usesLocalnet })
+    // Addresses that came and went without a rule for them are no new plan.
+    const plan = last && isSamePlan(last.plan, made) ? last.plan : made
+    lasts.set(family, { from: state.services, node, endpointCount, plan })
+    return plan
   }
+}
 
-  #context(state: DesiredState, isLarge: boolean): RuleContext {
-    const { localTraffic, primaryIp } = state.node
-    const { masqueradeAll, hasAccounting } = this.#settings
-    const countsLocalhost = hasAccounting && this.#usesLocalnet(state)
-    const { family } = state
-    return {
-      ...{ family, localTraffic, primaryIp, masqueradeAll, countsLocalhost },
-      hasComments: !isLarge,
-    }
+function fixedContext(state: DesiredState, settings: PlanSettings): FixedContext {
+  const { nodePorts, localTraffic } = state.node
+  const { hasBpf, hasAccounting, ...rest } = settings
+  return {
+    ...rest,
+    family: state.family,
+    localTraffic,
+    nodePortAddresses: nodePorts.matchesAll ? undefined : nodePorts.addresses,
+    hairpin: hasBpf ? { by: 'bpf' } : { by: 'addresses', addresses: localEndpointIps(state) },
+    counts: hasAccounting,
   }
+}
 
-  #fixed({ family, node }: DesiredState, hairpin: HairpinTest): FixedRules {
-    const { hasAccounting: counts, ...settings } = this.#settings
-    return fixedRules({ ...settings, family, node, hairpin, counts })
+function localEndpointIps({ services }: DesiredState): readonly string[] {
+  const ips = new Set<string>()
+  for (const { reachableEndpoints } of services.values()) {
+    for (const { ip, isLocal } of reachableEndpoints) if (isLocal) ips.add(ip)
   }
+  return [...ips].sort()
+}
 
-  #hairpin(state: DesiredState): HairpinTest {
-    if (this.#settings.hasBpf) return { by: 'bpf' }
-    const addresses = new Set<string>()
-    for (const { reachableEndpoints } of state.services.values()) {
-      for (const { ip, isLocal } of reachableEndpoints) if (isLocal) addresses.add(ip)
-    }
-    return { by: 'addresses', addresses: [...addresses].sort() }
-  }
-
-  /** IT34, IT35. */
-  #usesLocalnet({ family, node }: DesiredState): boolean {
-    const { matchesAll, addresses } = node.nodePorts
-    if (family === 'IPv6' || !this.#settings.localhostNodePorts) return false
-    return matchesAll || addresses.some((ip) => ip.startsWith('127.'))
-  }
+/** IT34, IT35. */
+function isLocalnetUsed({ family, node }: DesiredState, settings: PlanSettings): boolean {
+  const { matchesAll, addresses } = node.nodePorts
+  if (family === 'IPv6' || !settings.localhostNodePorts) return false
+  return matchesAll || addresses.some((ip) => ip.startsWith('127.'))
 }
 
 interface Memory {
-  readonly services: PersistentMap<DesiredService>
+  readonly context: RuleContext
+  readonly derivation: Derivation<DesiredService, ServiceRules>
+  services: PersistentMap<ServiceRules>
+}
+
+interface LastPlan {
+  readonly from: PersistentMap<DesiredService>
   readonly node: NodeView
   readonly endpointCount: number
-  readonly contextKey: string
-  readonly derivation: Derivation<DesiredService, ServiceRules>
-  readonly fixedKey: string
   readonly plan: IptablesPlan
 }
 
-function countEndpoints(services: PersistentMap<DesiredService>, memory: Memory | undefined) {
-  const { added, changed, removed } = services.since(memory?.services)
-  let count = memory?.endpointCount ?? 0
+function countEndpoints(
+  services: PersistentMap<DesiredService>,
+  last: LastPlan | undefined,
+): number {
+  const { added, changed, removed } = services.since(last?.from)
+  let count = last?.endpointCount ?? 0
   for (const [, now] of added) count += now.reachableEndpoints.length
   for (const [, now, before] of changed) {
     count += now.reachableEndpoints.length - before.reachableEndpoints.length
   }
   for (const [, before] of removed) count -= before.reachableEndpoints.length
   return count
-}
-
-/** What of the node the fixed rules read. */
-function keyOfNode({ nodePorts, localTraffic }: NodeView): unknown {
-  const pods =
-    localTraffic.by === 'cidrs' ? localTraffic.cidrs.map(({ text }) => text) : localTraffic
-  return [nodePorts.matchesAll || nodePorts.addresses, pods]
 }
 
 /** Whether two lists of rules would be the same text. */

@@ -37,7 +37,7 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
   let verified: string | undefined
   let reading = looksPerReading
   for (let look = 1; await pause(pauseMs, signal); look++) {
-    if (!rules.plan) continue
+    if (!rules.isKnown) continue
     try {
       const mark = foreign.mark
       const present = mark === undefined ? undefined : `${mark} ${rules.fullSyncs}`
@@ -78,8 +78,8 @@ async function lookAtCanaries({ iptables }: FamilyRules): Promise<string | undef
 async function readAll(rules: FamilyRules): Promise<Difference[] | undefined> {
   for (let count = 1; ; count++) {
     const before = await rules.settled()
-    if (!before || !rules.plan) return undefined
-    const verification = new Verification(before, rules.plan.usesLocalnet)
+    if (!before) return undefined
+    const verification = new Verification(before, before.usesLocalnet)
     for (const table of tables) await rules.iptables.visit(verification, table)
     const after = await rules.settled()
     if (!after) return undefined

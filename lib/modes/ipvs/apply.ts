@@ -1,9 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { Turns } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import { IpSetBatch, type IpSets } from '../../kernel/ipset.js'
 import type { Ipvs, IpvsChange, IpvsFailure, VirtualServer } from '../../kernel/ipvs.js'
 import type { Links } from '../../kernel/links.js'
 import type { Cidr, IpFamily } from '../../state/ip.js'
+import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, ModeContext, ServiceFailure } from '../mode.js'
 import { between, countChanges, ownerOf, type Changes } from './changes.js'
 import { DrainingServers } from './draining.js'
@@ -38,10 +40,11 @@ export class IpvsApplier {
   readonly #deps: ApplierDeps
   readonly #draining: DrainingServers
   readonly #fallback: SchedulerFallback
-  readonly #applied = new Map<IpFamily, IpvsPlan>()
-  /** Families of which a part could not be written: the next time everything is compared. */
-  readonly #doubtful = new Set<IpFamily>()
-  #queue: Promise<unknown> = Promise.resolve()
+  readonly #known = knownByFamily<IpvsPlan>()
+  /** The plans written last, also those of which a part could not be written. */
+  readonly #written = new Map<IpFamily, IpvsPlan>()
+  /** Differences build on what the apply before left. */
+  readonly #turns = new Turns()
   #generation = 0
 
   constructor(deps: ApplierDeps) {
@@ -50,18 +53,22 @@ export class IpvsApplier {
     this.#fallback = new SchedulerFallback(deps.context.log)
   }
 
-  apply(plan: IpvsPlan, previous: IpvsPlan | undefined): Promise<Applied> {
-    return this.#alone(async () => {
-      const { family } = plan
+  apply(plan: IpvsPlan): Promise<Applied> {
+    return this.#turns.take(async () => {
       this.#generation++
-      const isKnown = previous !== undefined && !this.#doubtful.has(family)
-      this.#doubtful.add(family)
-      const applied = isKnown ? await this.#update(plan, previous) : await this.#reconcile(plan)
-      if (applied.failed.length === 0) this.#doubtful.delete(family)
-      this.#applied.set(family, plan)
+      const applied = await this.#known[plan.family].update(async (previous) => {
+        const result = await (previous ? this.#update(plan, previous) : this.#reconcile(plan))
+        // After a failure of a part the next apply compares everything.
+        return { now: result.failed.length === 0 ? plan : undefined, result }
+      })
+      this.#written.set(plan.family, plan)
       this.#report()
       return applied
     })
+  }
+
+  forget(): void {
+    forgetAll(this.#known)
   }
 
   /** Lets connections drain and compares the kernel with what was written, until the signal. */
@@ -73,7 +80,7 @@ export class IpvsApplier {
         () => undefined,
       )
       if (signal.aborted) break
-      if (this.#draining.isActive) await this.#alone(() => this.sweep())
+      if (this.#draining.isActive) await this.#turns.take(() => this.sweep())
       if (now() - verified < verifyMs) continue
       await this.verify()
       verified = now()
@@ -81,14 +88,14 @@ export class IpvsApplier {
     await this.idle()
   }
 
-  /** What the kernel holds, a plan for each family. */
-  get applied(): readonly IpvsPlan[] {
-    return [...this.#applied.values()]
+  /** What was written last, a plan for each family. */
+  get written(): readonly IpvsPlan[] {
+    return [...this.#written.values()]
   }
 
   /** Resolves when nothing is being written. */
   async idle(): Promise<void> {
-    await this.#queue
+    await this.#turns.idle()
   }
 
   /** Public for tests; `run` calls it. */
@@ -104,7 +111,7 @@ export class IpvsApplier {
   /** Asks for a sync when somebody else changed what was applied. */
   async verify(): Promise<void> {
     const { context, rules } = this.#deps
-    for (const [family, plan] of this.#applied) {
+    for (const [family, plan] of this.#written) {
       const generation = this.#generation
       try {
         const wrong = compare(plan, await readKernel(family, this.#deps), this.#options())
@@ -113,7 +120,7 @@ export class IpvsApplier {
         if (generation !== this.#generation) continue
         const count = countChanges(wrong) + (hasRules ? 0 : 1)
         if (count === 0) continue
-        this.#doubtful.add(family)
+        this.#known[family].forget()
         const reason = `${count} differences from what was written to ${family} ipvs tables`
         context.resync(reason, { full: true })
       } catch (error) {
@@ -251,17 +258,10 @@ export class IpvsApplier {
   }
 
   #report(): void {
-    for (const family of this.#applied.keys()) {
+    for (const family of this.#written.keys()) {
       const count = this.#draining.count(family)
       this.#deps.context.meter.gauge('ipvs_draining_servers', { family }, count)
     }
-  }
-
-  /** One after the other: differences build on what the one before left. */
-  #alone<T>(work: () => Promise<T>): Promise<T> {
-    const result = this.#queue.then(work)
-    this.#queue = result.catch(() => undefined)
-    return result
   }
 }
 

@@ -5,7 +5,7 @@ import { Ipvs } from '../../kernel/ipvs.js'
 import { Links } from '../../kernel/links.js'
 import { Sysctls } from '../../kernel/sysctl.js'
 import { parseCidr } from '../../state/ip.js'
-import type { Finding, Log, Mode, ModeDefinition, ModeSettings, Planner } from '../mode.js'
+import type { Finding, Log, Mode, ModeDefinition, Planner } from '../mode.js'
 import { IpvsApplier } from './apply.js'
 import { ipvsDifferences } from './differences.js'
 import { readKernel } from './kernel-view.js'
@@ -14,7 +14,7 @@ import { ipvsPlanner, type IpvsPlan } from './plan.js'
 import { openLoaded, probeDefaults, probeIpvs } from './probe.js'
 import { renderChanges, renderPlan } from './render.js'
 import { Rules } from './rules.js'
-import { sysctlWishes, timeoutsOf } from './settings.js'
+import { ipvsSettings, sysctlWishes, timeoutsOf, type IpvsSettings } from './settings.js'
 import { Traffic } from './traffic.js'
 
 /** Comparing reads every table, so it is not done more often than this, whatever the sync period. */
@@ -22,18 +22,18 @@ const shortestVerifyMs = 2_000
 const sweepMs = 5_000
 
 export const mode: ModeDefinition = {
-  name: 'ipvs',
   summary: 'the kernel’s IP Virtual Server: schedulers, weights, graceful termination',
   probe: () => probeIpvs(),
-  planner,
-  prepare: async (settings, { log }) => {
+  syncPeriods: ({ ipvs }) => ({ minMs: ipvs.minSyncPeriod, syncMs: ipvs.syncPeriod }),
+  planner: (config) => planner(ipvsSettings(config)),
+  prepare: async (config, { log }) => {
     const ipvs = await openLoaded(probeDefaults)
-    setKernelUp(settings, ipvs, log)
+    setKernelUp(ipvsSettings(config), ipvs, log)
     ipvs.close()
   },
-  create: async (settings, context): Promise<Mode<IpvsPlan>> => {
-    const { ipvs: own, syncPeriodMs } = settings
-    refuseMissing(await probeIpvs(probeDefaults, own.scheduler === '' ? 'rr' : own.scheduler))
+  create: async (config, _, context): Promise<Mode<IpvsPlan>> => {
+    const settings = ipvsSettings(config)
+    refuseMissing(await probeIpvs(probeDefaults, settings.scheduler))
     const ipvs = await openLoaded(probeDefaults)
     const links = new Links()
     setKernelUp(settings, ipvs, context.log)
@@ -44,18 +44,18 @@ export const mode: ModeDefinition = {
       rules: new Rules(),
       context,
       now: () => performance.now(),
-      gracePeriodMs: own.gracePeriodMs,
-      excluded: own.excludeCidrs.flatMap((text) => parseCidr(text) ?? []),
-      verifyMs: Math.max(syncPeriodMs, shortestVerifyMs),
+      gracePeriodMs: settings.gracePeriodMs,
+      excluded: settings.excludeCidrs.flatMap((text) => parseCidr(text) ?? []),
+      verifyMs: Math.max(settings.syncPeriodMs, shortestVerifyMs),
       sweepMs,
     })
     const traffic = new Traffic({ ipvs, context })
     return {
-      name: 'ipvs',
       ...planner(settings),
-      apply: (plan, previous) => applier.apply(plan, previous),
+      apply: (plan) => applier.apply(plan),
+      forget: () => applier.forget(),
       run: (signal) => applier.run(signal),
-      countTraffic: () => traffic.read(applier.applied),
+      countTraffic: () => traffic.read(applier.written),
       close: async () => {
         await applier.idle()
         ipvs.close()
@@ -63,12 +63,13 @@ export const mode: ModeDefinition = {
       },
     }
   },
-  differences: async (state, settings) => {
+  differences: async (state, config) => {
+    const settings = ipvsSettings(config)
     const ipvs = Ipvs.open()
     const links = new Links()
     try {
       const view = await readKernel(state.family, { ipvs, links, sets: new IpSets() })
-      const excluded = settings.ipvs.excludeCidrs.flatMap((text) => parseCidr(text) ?? [])
+      const excluded = settings.excludeCidrs.flatMap((text) => parseCidr(text) ?? [])
       const tables = await new Rules().read(state.family)
       return ipvsDifferences(ipvsPlanner(settings)(state), { view, tables, excluded })
     } finally {
@@ -89,19 +90,19 @@ export const mode: ModeDefinition = {
   },
 }
 
-function planner(settings: ModeSettings): Planner<IpvsPlan> {
+function planner(settings: IpvsSettings): Planner<IpvsPlan> {
   return { plan: ipvsPlanner(settings), render: renderPlan, renderChanges }
 }
 
 /** Settings a container may not change are told and not fatal: most nodes have them already. */
-function setKernelUp(settings: ModeSettings, ipvs: Ipvs, log: Log): void {
+function setKernelUp(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
   const sysctls = new Sysctls()
-  for (const wish of sysctlWishes(release(), settings.ipvs)) {
+  for (const wish of sysctlWishes(release(), settings)) {
     const { name, wanted, before, result, reason } = sysctls.ensure(wish)
     if (result === 'failed' || result === 'missing') log.warn({ name, wanted, reason }, 'sysctl')
     else log.debug({ name, wanted, before, result }, 'sysctl')
   }
-  const timeouts = timeoutsOf(settings.ipvs)
+  const timeouts = timeoutsOf(settings)
   if (timeouts) ipvs.setTimeouts(timeouts)
 }
 

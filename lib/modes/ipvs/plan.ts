@@ -1,11 +1,12 @@
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
-import type { ModeSettings } from '../mode.js'
-import { chainsOf, type ChainPlan } from './chains.js'
+import { memoryByFacts } from '../planner-memory.js'
+import { chainsOf, type ChainFacts, type ChainPlan } from './chains.js'
 import { updateClaims, type Claims } from './claims.js'
 import type { ServicePart } from './resource.js'
 import { servicePart, type PartFacts } from './service-part.js'
+import type { IpvsSettings } from './settings.js'
 
 /** Everything the kernel shall hold for one family. */
 export interface IpvsPlan {
@@ -18,12 +19,16 @@ export interface IpvsPlan {
 }
 
 export type PlanSettings = Pick<
-  ModeSettings,
-  'ipvs' | 'masqueradeAll' | 'masqueradeBit' | 'conntrackTcpBeLiberal'
+  IpvsSettings,
+  'scheduler' | 'masqueradeAll' | 'masqueradeBit' | 'dropsInvalid'
 >
 
+interface Facts {
+  readonly part: PartFacts
+  readonly chains: ChainFacts
+}
+
 interface Memory {
-  readonly factsText: string
   readonly facts: PartFacts
   readonly chains: ChainPlan
   readonly derivation: Derivation<DesiredService, ServicePart>
@@ -35,9 +40,14 @@ interface Memory {
  * last plan, from whose claims the next ones are made.
  */
 export function ipvsPlanner(settings: PlanSettings): (state: DesiredState) => IpvsPlan {
-  const memories = new Map<IpFamily, Memory>()
+  const memoryFor = memoryByFacts<Facts, Memory>(({ part, chains }, before) => ({
+    facts: part,
+    chains: chainsOf(chains),
+    derivation: {},
+    last: before?.last,
+  }))
   return (state) => {
-    const memory = memoryFor(memories, state, settings)
+    const memory = memoryFor(state.family, factsOf(state, settings))
     const { last, facts, chains } = memory
     const parts = state.services.derive(memory.derivation, (service) => servicePart(service, facts))
     const claims = updateClaims(
@@ -55,51 +65,24 @@ export function ipvsPlanner(settings: PlanSettings): (state: DesiredState) => Ip
   }
 }
 
-function memoryFor(
-  memories: Map<IpFamily, Memory>,
-  state: DesiredState,
-  settings: PlanSettings,
-): Memory {
-  const facts = factsOf(state, settings)
-  const factsText = textOf(facts, state)
-  const known = memories.get(state.family)
-  if (known?.factsText === factsText) return known
-  const memory: Memory = {
-    factsText,
-    facts,
-    chains: chainsOf({
-      family: state.family,
-      localTraffic: state.node.localTraffic,
+function factsOf({ family, node }: DesiredState, settings: PlanSettings): Facts {
+  return {
+    part: {
+      family,
+      scheduler: settings.scheduler,
+      primaryIp: node.primaryIp,
+      nodePortAddresses: node.nodePorts.addresses.filter((text) => {
+        const ip = parseIp(text)
+        return ip !== undefined && !isLoopback(ip)
+      }),
+      ownAddresses: new Set(node.localAddresses),
+    },
+    chains: {
+      family,
+      localTraffic: node.localTraffic,
       masqueradeAll: settings.masqueradeAll,
       masqueradeMark: 2 ** settings.masqueradeBit,
-      dropsInvalid: !settings.conntrackTcpBeLiberal,
-    }),
-    derivation: {},
-    last: known?.last,
+      dropsInvalid: settings.dropsInvalid,
+    },
   }
-  memories.set(state.family, memory)
-  return memory
-}
-
-function factsOf({ family, node }: DesiredState, settings: PlanSettings): PartFacts {
-  return {
-    family,
-    scheduler: settings.ipvs.scheduler === '' ? 'rr' : settings.ipvs.scheduler,
-    primaryIp: node.primaryIp,
-    nodePortAddresses: node.nodePorts.addresses.filter((text) => {
-      const ip = parseIp(text)
-      return ip !== undefined && !isLoopback(ip)
-    }),
-    ownAddresses: new Set(node.localAddresses),
-  }
-}
-
-/** Facts as text, to compare by value what a tracker may build anew. */
-function textOf(facts: PartFacts, { node: { localTraffic } }: DesiredState): string {
-  return JSON.stringify([
-    localTraffic.by === 'cidrs' ? localTraffic.cidrs.map(({ text }) => text) : localTraffic,
-    facts.primaryIp,
-    facts.nodePortAddresses,
-    [...facts.ownAddresses],
-  ])
 }

@@ -1,11 +1,43 @@
+import type { Config } from '../../config/config.js'
 import type { IpvsTimeouts } from '../../kernel/ipvs.js'
 import type { SysctlWish } from '../../kernel/sysctl.js'
-import type { ModeSettings } from '../mode.js'
+
+/** The part of the configuration that this mode reads. */
+export interface IpvsSettings {
+  readonly masqueradeBit: number
+  readonly masqueradeAll: boolean
+  readonly dropsInvalid: boolean
+  readonly syncPeriodMs: number
+  readonly scheduler: string
+  readonly excludeCidrs: readonly string[]
+  readonly strictArp: boolean
+  readonly tcpTimeoutMs: number
+  readonly tcpFinTimeoutMs: number
+  readonly udpTimeoutMs: number
+  readonly gracePeriodMs: number
+}
+
+/** Masquerading is read from the iptables section, as upstream (section 11). */
+export function ipvsSettings({ ipvs, iptables, conntrack }: Config): IpvsSettings {
+  return {
+    masqueradeBit: iptables.masqueradeBit,
+    masqueradeAll: iptables.masqueradeAll,
+    dropsInvalid: !conntrack.tcpBeLiberal,
+    syncPeriodMs: ipvs.syncPeriod,
+    scheduler: ipvs.scheduler === '' ? 'rr' : ipvs.scheduler,
+    excludeCidrs: ipvs.excludeCIDRs,
+    strictArp: ipvs.strictARP,
+    tcpTimeoutMs: ipvs.tcpTimeout,
+    tcpFinTimeoutMs: ipvs.tcpFinTimeout,
+    udpTimeoutMs: ipvs.udpTimeout,
+    gracePeriodMs: ipvs.gracefulPeriod,
+  }
+}
 
 /** The kernel settings this mode works with (IP06, IP07). */
 export function sysctlWishes(
   kernelRelease: string,
-  { strictArp }: Pick<ModeSettings['ipvs'], 'strictArp'>,
+  { strictArp }: Pick<IpvsSettings, 'strictArp'>,
 ): readonly SysctlWish[] {
   const wishes: SysctlWish[] = [
     // Without it masquerading does not see what IPVS forwards.
@@ -31,7 +63,7 @@ export function sysctlWishes(
 }
 
 /** The time-outs to set, or undefined when none is configured (IP08). */
-export function timeoutsOf(ipvs: ModeSettings['ipvs']): IpvsTimeouts | undefined {
+export function timeoutsOf(ipvs: IpvsSettings): IpvsTimeouts | undefined {
   const seconds = (ms: number) => Math.ceil(ms / 1000)
   const timeouts = {
     tcp: seconds(ipvs.tcpTimeoutMs),

@@ -1,9 +1,10 @@
-import { pause } from '../../async.js'
+import { pause, Turns } from '../../async.js'
 import { KernelError, messageOf } from '../../errors.js'
 import type { Chain, Command, NftSet, Table } from '../../kernel/nftables/model.js'
 import type { RulesetWriter } from '../../kernel/nftables/nft.js'
 import type { ClientReader } from '../../kernel/nftables/reader.js'
 import type { IpFamily } from '../../state/ip.js'
+import type { KnownByFamily } from '../known.js'
 import type { Applied, ModeContext } from '../mode.js'
 import { between, type Retired } from './changes.js'
 import type { NftablesPlan } from './plan.js'
@@ -21,6 +22,7 @@ export interface ApplierDeps {
   /** With it, clients keep their endpoints when the table is written anew. */
   readonly reader?: ClientReader
   readonly context: ModeContext
+  readonly known: KnownByFamily<NftablesPlan>
   readonly now: () => number
 }
 
@@ -37,25 +39,20 @@ interface Retirement {
 export class NftablesApplier {
   readonly #deps: ApplierDeps
   readonly #retired = new Map<IpFamily, Retirement>()
-  readonly #applied = new Map<IpFamily, NftablesPlan>()
-  #queue: Promise<unknown> = Promise.resolve()
+  /** Differences build on what the transaction before left. */
+  readonly #turns = new Turns()
 
   constructor(deps: ApplierDeps) {
     this.#deps = deps
   }
 
-  /** What the kernel should hold: nothing is known of a family after a failure. */
-  get applied(): ReadonlyMap<IpFamily, NftablesPlan> {
-    return this.#applied
-  }
-
-  apply(plan: NftablesPlan, previous: NftablesPlan | undefined): Promise<Applied> {
-    return this.#alone(async () => {
-      this.#applied.delete(plan.family)
-      const applied = await (previous ? this.#update(plan, previous) : this.#recreate(plan))
-      this.#applied.set(plan.family, plan)
-      return applied
-    })
+  apply(plan: NftablesPlan): Promise<Applied> {
+    return this.#turns.take(() =>
+      this.#deps.known[plan.family].update(async (previous) => ({
+        now: plan,
+        result: await (previous ? this.#update(plan, previous) : this.#recreate(plan)),
+      })),
+    )
   }
 
   /** Deletes what has been unused for long enough, until the signal. */
@@ -63,14 +60,14 @@ export class NftablesApplier {
     for (;;) {
       await pause(tickMs, signal)
       if (signal.aborted) break
-      await this.#alone(() => this.sweep())
+      await this.#turns.take(() => this.sweep())
     }
     await this.idle()
   }
 
   /** Resolves when nothing is being written. */
   async idle(): Promise<void> {
-    await this.#queue
+    await this.#turns.idle()
   }
 
   /** Deletes what is due (NF20). Public for tests; `run` calls it. */
@@ -168,12 +165,5 @@ export class NftablesApplier {
       ? 'somebody else removed nftables chains'
       : 'unused nftables chains could not be deleted'
     context.resync(reason, { full: true })
-  }
-
-  /** One transaction after the other: differences build on what the one before left. */
-  #alone<T>(work: () => Promise<T>): Promise<T> {
-    const result = this.#queue.then(work)
-    this.#queue = result.catch(() => undefined)
-    return result
   }
 }

@@ -1,18 +1,18 @@
 import { disjoint } from '../../kernel/nftables/model.js'
 import type { Chain, Field, NftSet, Rule, Statement, Verdict } from '../../kernel/nftables/model.js'
 import { bitsOf, isLoopback, parseCidr, parseIp, type IpFamily } from '../../state/ip.js'
-import type { NodeView } from '../../state/desired-state.js'
 import type { Cidr } from '../../state/ip.js'
 import type { LocalTraffic } from '../../state/local-traffic.js'
 import { baseChains, chains, endpointMaps, jumps, sets } from './names.js'
 import { elementOf, type RulesetPart } from './part.js'
 
-/** What of the node and the settings shapes rules. Everything else about a node changes nothing. */
+/** The facts about the node and the settings that rules depend on. */
 export interface NodeFacts {
   readonly family: IpFamily
   readonly localTraffic: LocalTraffic
   readonly primaryIp: string | undefined
-  readonly nodePorts: NodeView['nodePorts']
+  /** Undefined: node ports answer on every local address. */
+  readonly nodePortAddresses: readonly string[] | undefined
   readonly serviceCidrs: readonly Cidr[]
   readonly masqueradeAll: boolean
   readonly masqueradeMark: number
@@ -23,16 +23,17 @@ const nodePortFields: readonly Field[] = ['l4proto', 'dport']
 
 /** The part of the ruleset that is there without any Service. */
 export function basePart(facts: NodeFacts): RulesetPart {
-  const { nodePorts } = facts
-  const ports = nodePorts.matchesAll ? [] : nodePorts.addresses.filter(isNotLoopback)
+  const addresses = facts.nodePortAddresses
   const present: NftSet[] = [...Object.values(sets), ...Object.values(endpointMaps)]
   return {
     chains: [
       ...baseChains.map(({ name, base }) => ({ name, base, rules: jumpsOf(name) })),
       ...ownChains(facts),
     ],
-    sets: nodePorts.matchesAll ? present.filter((set) => set !== sets.nodePortIps) : present,
-    elements: ports.map((ip) => elementOf('', sets.nodePortIps, [ip])),
+    sets: addresses ? present : present.filter((set) => set !== sets.nodePortIps),
+    elements: (addresses ?? [])
+      .filter(isNotLoopback)
+      .map((ip) => elementOf('', sets.nodePortIps, [ip])),
   }
 }
 
@@ -164,8 +165,8 @@ function clusterIpsCheck({ serviceCidrs, family }: NodeFacts): readonly Rule[] {
 }
 
 /** NF06: node ports answer on all local addresses but loopback, or on the chosen ones. */
-function nodePortDestination({ family, nodePorts }: NodeFacts): readonly Statement[] {
-  if (!nodePorts.matchesAll) {
+function nodePortDestination({ family, nodePortAddresses }: NodeFacts): readonly Statement[] {
+  if (nodePortAddresses) {
     return [{ kind: 'member', fields: ['daddr'], set: sets.nodePortIps.name }]
   }
   const loopback = parseCidr(family === 'IPv4' ? '127.0.0.0/8' : '::1/128')

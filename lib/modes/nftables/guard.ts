@@ -4,7 +4,7 @@ import { KernelError, messageOf } from '../../errors.js'
 import type { RulesetWriter } from '../../kernel/nftables/nft.js'
 import type { RulesetReader } from '../../kernel/nftables/reader.js'
 import type { CommitWatch } from '../../kernel/nftables-netlink/commit-watch.js'
-import type { IpFamily } from '../../state/ip.js'
+import type { KnownByFamily } from '../known.js'
 import type { ModeContext } from '../mode.js'
 import type { NftablesPlan } from './plan.js'
 import { differenceFrom } from './verify.js'
@@ -14,13 +14,14 @@ export interface GuardDeps {
   readonly reader: RulesetReader
   /** Calls what `onForeign` and `onUnclear` stand for when others commit. */
   readonly watch: (handlers: { onForeign: () => void; onUnclear: () => void }) => CommitWatch
-  /** What the kernel should hold, per family. */
-  readonly applied: () => ReadonlyMap<IpFamily, NftablesPlan>
+  readonly known: KnownByFamily<NftablesPlan>
   /** The shortest time between two comparisons. */
   readonly tickMs: number
   /** Even when nothing looks wrong, everything is compared this often. */
   readonly verifyEveryMs: number
 }
+
+const families = ['IPv4', 'IPv6'] as const
 
 /** Notices what others do to our tables while a mode lives. */
 export interface Watcher {
@@ -57,12 +58,14 @@ export class Guard implements Watcher {
 
   /** Compares kernel and plans once; asks for a full sync when they differ. */
   async verify(): Promise<void> {
-    const { applied, reader, context } = this.#deps
-    for (const [family, plan] of applied()) {
+    const { known, reader, context } = this.#deps
+    for (const family of families) {
+      const plan = known[family].value
+      if (!plan) continue
       try {
         const difference = await differenceFrom(plan, { reader, pause: () => setImmediate() })
         // A sync meanwhile makes the comparison worthless, not wrong: it is done again later.
-        if (applied().get(family) !== plan) this.#isUnclear = true
+        if (known[family].value !== plan) this.#isUnclear = true
         else if (difference !== undefined) this.#resync(difference)
       } catch (error) {
         this.#isUnclear = true

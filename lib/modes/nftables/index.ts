@@ -5,40 +5,48 @@ import { NftMonitor } from '../../kernel/nftables/monitor.js'
 import { dropTable, listedRules } from '../../kernel/nftables/nft.js'
 import { watchCommits } from '../../kernel/nftables-netlink/commit-watch.js'
 import type { NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
-import type { Finding, Mode, ModeContext, ModeDefinition, ModeSettings, Planner } from '../mode.js'
+import type { Table } from '../../kernel/nftables/model.js'
+import type { Finding, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
 import { Admission } from './admission.js'
 import { NftablesApplier } from './apply.js'
 import { compileLate } from './compile-late.js'
 import { nftablesDifferences } from './differences.js'
 import { Guard, guardedBy, reportForeign, type GuardDeps, type Watcher } from './guard.js'
+import { forgetAll, knownByFamily } from '../known.js'
 import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { probeDefaults, probeNftables } from './probe.js'
 import type { Difference } from '../difference.js'
 import { renderChanges, renderPlan } from './render.js'
+import { nftablesSettings, type NftablesSettings } from './settings.js'
 
 const bothFamilies = ['IPv4', 'IPv6'] as const
 
 export const mode: ModeDefinition = {
-  name: 'nftables',
   summary: 'one table of the kernel per family, changed in place by small transactions',
   probe: async () => {
     const { findings, netlink } = await probeNftables(probeDefaults(), bothFamilies)
     netlink?.close()
     return findings
   },
-  planner,
-  create: async (settings, context): Promise<Mode<NftablesPlan>> => {
-    const probed = await probeNftables(probeDefaults(), settings.families)
+  syncPeriods: ({ nftables }) => ({ minMs: nftables.minSyncPeriod, syncMs: nftables.syncPeriod }),
+  planner: (config) => planner(nftablesSettings(config)),
+  create: async (config, families, context): Promise<Mode<NftablesPlan>> => {
+    const settings = nftablesSettings(config)
+    const probed = await probeNftables(probeDefaults(), families)
     const { findings, writer, clients, netlink } = probed
     refuseMissing(findings)
     compileLate()
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')
+    const known = knownByFamily<NftablesPlan>()
+    const tables = families.map((family) => ({ family: nftFamilyOf(family), name: tableName }))
+    const verifyEveryMs = settings.syncPeriodMs * syncPeriodsPerVerify
     const guard: Watcher = netlink
-      ? guardOf(netlink, { settings, context, applied: () => applier.applied })
-      : monitored(settings, context)
-    const applier: NftablesApplier = new NftablesApplier({
+      ? guardOf(netlink, { tables, context, known, verifyEveryMs })
+      : monitored(tables, context)
+    const applier = new NftablesApplier({
+      known,
       writer: guard.guarded(writer),
       reader: clients,
       context,
@@ -52,10 +60,10 @@ export const mode: ModeDefinition = {
         })
       : undefined
     return {
-      name: 'nftables',
       ...planner(settings),
-      apply: async (plan, previous) => {
-        const applied = await applier.apply(plan, previous)
+      forget: () => forgetAll(known),
+      apply: async (plan) => {
+        const applied = await applier.apply(plan)
         return localhost ? { ...applied, failed: await localhost.update(plan) } : applied
       },
       run: async (signal) => {
@@ -68,14 +76,14 @@ export const mode: ModeDefinition = {
       },
     }
   },
-  differences: async (state, settings) => {
+  differences: async (state, config) => {
     const { findings, netlink } = await probeNftables(probeDefaults(), [state.family])
     if (!netlink) {
       const why = findings.find(({ ok }) => !ok)
       throw new KernelError('unsupported', `read nftables: ${why?.seen ?? ''}; ${why?.fix ?? ''}`)
     }
     try {
-      const plan = nftablesPlanner(settings)(state)
+      const plan = nftablesPlanner(nftablesSettings(config))(state)
       const deps = { reader: netlink.reader, pause: () => setImmediate(), show: shownBy(plan) }
       const differences: Difference[] = []
       for await (const each of nftablesDifferences(plan, deps)) differences.push(each)
@@ -116,8 +124,7 @@ const shownBy =
     return listed?.code === 0 ? listedRules(listed.stdout) : undefined
   }
 
-const tablesOf = ({ families }: ModeSettings) =>
-  families.map((family) => ({ family: nftFamilyOf(family), name: tableName }))
+type TableName = Pick<Table, 'family' | 'name'>
 
 /** The least and the usual time between comparisons with the kernel, see Guard. */
 const verifyTickMs = 5_000
@@ -126,27 +133,25 @@ const syncPeriodsPerVerify = 10
 function guardOf(
   netlink: NfTables,
   {
-    settings,
-    context,
-    applied,
-  }: Pick<GuardDeps, 'context' | 'applied'> & { readonly settings: ModeSettings },
+    tables,
+    ...deps
+  }: Pick<GuardDeps, 'context' | 'known' | 'verifyEveryMs'> & {
+    readonly tables: readonly TableName[]
+  },
 ): Guard {
-  const tables = tablesOf(settings)
   return new Guard({
-    context,
-    applied,
+    ...deps,
     reader: netlink.reader,
     watch: (handlers) =>
       watchCommits({ tables, generation: () => netlink.generation(), ...handlers }),
     tickMs: verifyTickMs,
-    verifyEveryMs: settings.syncPeriodMs * syncPeriodsPerVerify,
   })
 }
 
 /** Without netlink the program tells what others do; what the kernel holds is not compared. */
-function monitored(settings: ModeSettings, context: ModeContext): Watcher {
+function monitored(tables: readonly TableName[], context: ModeContext): Watcher {
   const monitor = new NftMonitor({
-    tables: tablesOf(settings),
+    tables,
     onForeign: () => reportForeign(context, 'somebody else changed table kube-proxy'),
   })
   return {
@@ -155,7 +160,7 @@ function monitored(settings: ModeSettings, context: ModeContext): Watcher {
   }
 }
 
-function planner(settings: ModeSettings): Planner<NftablesPlan> {
+function planner(settings: NftablesSettings): Planner<NftablesPlan> {
   return { plan: nftablesPlanner(settings), render: renderPlan, renderChanges }
 }
 

@@ -2,12 +2,13 @@ import type { L4Protocol, Table } from '../../kernel/nftables/model.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation, type MapChanges } from '../../state/persistent-map.js'
-import type { ModeSettings } from '../mode.js'
+import { memoryByFacts } from '../planner-memory.js'
 import { basePart, type NodeFacts } from './base-rules.js'
 import { updateClaims, type Claims } from './claims.js'
 import { nftFamilyOf, sharingChain, tableComment, tableName } from './names.js'
 import type { RulesetPart } from './part.js'
 import { sharedPart } from './balance.js'
+import type { NftablesSettings } from './settings.js'
 import { servicePart } from './service-part.js'
 
 /** The whole ruleset of one family, cut into parts that change with one service port each. */
@@ -21,12 +22,10 @@ export interface NftablesPlan {
   readonly state: DesiredState
 }
 
-/** What of the settings shapes rules. */
-export type PlanSettings = Pick<ModeSettings, 'masqueradeAll' | 'masqueradeBit'>
+/** The settings that rules depend on. */
+export type PlanSettings = Pick<NftablesSettings, 'masqueradeAll' | 'masqueradeBit'>
 
-/** What is remembered of one family while its node facts stay the same. */
 interface Memory {
-  readonly factsText: string
   readonly facts: NodeFacts
   readonly base: RulesetPart
   readonly derivation: Derivation<DesiredService, RulesetPart>
@@ -52,9 +51,14 @@ interface LastPlan {
  * the last plan, from whose claims the next ones are made.
  */
 export function nftablesPlanner(settings: PlanSettings): (state: DesiredState) => NftablesPlan {
-  const memories = new Map<IpFamily, Memory>()
+  const memoryFor = memoryByFacts<NodeFacts, Memory>((facts, before) => ({
+    facts,
+    base: basePart(facts),
+    derivation: {},
+    last: before?.last,
+  }))
   return (state) => {
-    const memory = memoryFor(memories, state, settings)
+    const memory = memoryFor(state.family, factsOf(state, settings))
     const { last, facts } = memory
     const services = state.services.derive(memory.derivation, (service) =>
       servicePart(service, facts),
@@ -108,44 +112,14 @@ function sharedBy(
 const sameKeys = (a: ReadonlyMap<number, number>, b: ReadonlyMap<number, number>) =>
   a.size === b.size && [...a.keys()].every((key) => b.has(key))
 
-function memoryFor(
-  memories: Map<IpFamily, Memory>,
-  state: DesiredState,
-  settings: PlanSettings,
-): Memory {
-  const facts = factsOf(state, settings)
-  const factsText = textOf(facts)
-  const known = memories.get(state.family)
-  if (known?.factsText === factsText) return known
-  const memory: Memory = {
-    factsText,
-    facts,
-    base: basePart(facts),
-    derivation: {},
-    last: known?.last,
-  }
-  memories.set(state.family, memory)
-  return memory
-}
-
 function factsOf({ family, node, serviceCidrs }: DesiredState, settings: PlanSettings): NodeFacts {
   return {
     family,
     localTraffic: node.localTraffic,
     primaryIp: node.primaryIp,
-    nodePorts: node.nodePorts,
+    nodePortAddresses: node.nodePorts.matchesAll ? undefined : node.nodePorts.addresses,
     serviceCidrs,
     masqueradeAll: settings.masqueradeAll,
     masqueradeMark: 2 ** settings.masqueradeBit,
   }
-}
-
-/** Facts as text, to compare by value what a tracker may build anew. */
-function textOf({ localTraffic, primaryIp, nodePorts, serviceCidrs }: NodeFacts): string {
-  return JSON.stringify([
-    localTraffic.by === 'cidrs' ? localTraffic.cidrs.map(({ text }) => text) : localTraffic,
-    primaryIp,
-    nodePorts.matchesAll || nodePorts.addresses,
-    serviceCidrs.map(({ text }) => text),
-  ])
 }

@@ -2,18 +2,24 @@ import type { IpFamily } from '../../state/ip.js'
 import type { Applied, ServiceFailure } from '../mode.js'
 import type { Listeners } from './listeners/listeners.js'
 import type { OpenFailure } from './listeners/messages.js'
-import { isSameClaim, type NodePortClaim, type NodePortClaims } from './portals/node-port-claims.js'
-import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
+import {
+  isSameNodePort,
+  type ReservedNodePort,
+  type ReservedNodePorts,
+} from './portals/reserved-node-ports.js'
+import type { ServicePlan, UserspacePlan } from './plan.js'
+import type { PlacedRule } from './portals/sub-chains.js'
+import type { EndpointList } from './portals/portal-rules.js'
 import type { Redirections, UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
-import { placeRules, type PlacedRule } from './render.js'
-import type { Ways } from './portals/ways.js'
+import { placeRules } from './render.js'
+import type { Portals } from './portals/portals.js'
 
-/** What one family holds: listeners, claims and rules, in step with the plan applied last. */
+/** Keeps listeners, reserved node ports and rules of one family as the plan wants them. */
 export class FamilyApplier {
   readonly #family: IpFamily
   readonly #listeners: Listeners
-  readonly #claims: NodePortClaims
-  readonly #ways: Ways
+  readonly #nodePorts: ReservedNodePorts
+  readonly #portals: Portals
   readonly #flows: UdpFlowCleaner
   readonly #held = new Map<string, HeldService>()
   #failed: ReadonlySet<string> = new Set()
@@ -22,22 +28,22 @@ export class FamilyApplier {
     family: IpFamily,
     parts: {
       readonly listeners: Listeners
-      readonly claims: NodePortClaims
-      readonly ways: Ways
+      readonly nodePorts: ReservedNodePorts
+      readonly portals: Portals
       readonly flows: UdpFlowCleaner
     },
   ) {
     this.#family = family
     this.#listeners = parts.listeners
-    this.#claims = parts.claims
-    this.#ways = parts.ways
+    this.#nodePorts = parts.nodePorts
+    this.#portals = parts.portals
     this.#flows = parts.flows
   }
 
   /**
-   * First the listeners, then the rules that lead to them, and only then the end of what no rule
-   * leads to any more: at no moment does a rule point to a port nobody listens on. Listeners on
-   * the addresses of Services have no rules; there, the old one makes room for the new one.
+   * Opens listeners, then writes the rules that lead to them, then closes listeners that no rule
+   * leads to any more. So no rule ever leads to a closed port. Listeners on the addresses of
+   * Services have no rules: there the old listener closes before the new one opens.
    */
   async apply(plan: UserspacePlan, previous: UserspacePlan | undefined): Promise<Applied> {
     const { services, gone } = this.#difference(plan, previous)
@@ -46,30 +52,30 @@ export class FamilyApplier {
       if (unsupported !== undefined) failures.set(key, { key, reason: unsupported })
     }
     const full = previous === undefined
-    if (this.#ways.listensDirectly) await this.#closeUnused(services, gone)
-    for (const failure of await this.#ways.prepare(services, { gone, full })) {
+    if (this.#portals.listensDirectly) await this.#closeUnused(services, gone)
+    for (const failure of await this.#portals.prepare(services, { gone, full })) {
       failures.set(failure.key, failure)
     }
     await this.#listen(
       services.filter(({ key }) => !failures.has(key)),
       failures,
     )
-    for (const key of gone) this.#releaseClaim(key)
-    await this.#claimNodePorts(services, failures)
+    for (const key of gone) this.#releaseNodePort(key)
+    await this.#reserveNodePorts(services, failures)
 
     const rules = new Map<string, readonly PlacedRule[]>()
     for (const key of gone) if (previous) rules.set(key, [])
     for (const service of services) rules.set(service.key, this.#placeRules(service))
-    const written = await (full ? this.#ways.replaceAll(rules) : this.#ways.change(rules))
+    const written = await (full ? this.#portals.replaceAll(rules) : this.#portals.change(rules))
     await this.#flows.clean(this.#family, this.#redirections(written.changed, plan, previous))
 
-    if (!this.#ways.listensDirectly) await this.#closeUnused(services, gone)
+    if (!this.#portals.listensDirectly) await this.#closeUnused(services, gone)
     this.#failed = new Set(failures.keys())
     const { bytes, objects } = written
     return { full, bytes, objects, failed: [...failures.values()] }
   }
 
-  /** The services to bring up to date, and the keys of those that are no more. */
+  /** The services to bring up to date, and the keys of those that were removed. */
   #difference(plan: UserspacePlan, previous: UserspacePlan | undefined) {
     if (!previous) {
       const services = [...plan.services.values()]
@@ -79,7 +85,7 @@ export class FamilyApplier {
     const services = new Map<string, ServicePlan>()
     for (const [key, service] of added) services.set(key, service)
     for (const [key, service] of changed) services.set(key, service)
-    // What failed is tried again at each sync, which the original never did (US34).
+    // Failed services are tried again at each sync, which the original never did (US34).
     for (const key of this.#failed) {
       const service = plan.services.get(key)
       if (service) services.set(key, service)
@@ -102,34 +108,34 @@ export class FamilyApplier {
     }
   }
 
-  async #claimNodePorts(
+  async #reserveNodePorts(
     services: readonly ServicePlan[],
     failures: Map<string, ServiceFailure>,
   ): Promise<void> {
-    // Moved ports first: one Service may take over what another gives up in the same sync.
+    // Releases come first: a Service may get the port that another gives up in the same sync.
     for (const { key, nodePort } of services) {
-      if (!isSameClaim(this.#held.get(key)?.claim, nodePort)) this.#releaseClaim(key)
+      if (!isSameNodePort(this.#held.get(key)?.nodePort, nodePort)) this.#releaseNodePort(key)
     }
-    for (const { key, nodePort: claim } of services) {
-      const held = this.#held.get(key) ?? { listenerKeys: [], claim: undefined }
+    for (const { key, nodePort } of services) {
+      const held = this.#held.get(key) ?? { listenerKeys: [], nodePort: undefined }
       this.#held.set(key, held)
-      if (!claim || held.claim) continue
-      const reason = await this.#claims.claim(key, claim)
-      if (reason === undefined) this.#held.set(key, { ...held, claim })
+      if (!nodePort || held.nodePort) continue
+      const reason = await this.#nodePorts.reserve(key, nodePort)
+      if (reason === undefined) this.#held.set(key, { ...held, nodePort })
       else failures.set(key, { key, reason, event: 'PortConflict' })
     }
   }
 
-  /** The sockets that hold node ports are gone, and have to be opened anew. */
-  forgetClaims(): void {
-    for (const [key, held] of this.#held) this.#held.set(key, { ...held, claim: undefined })
+  /** The sockets of reserved node ports were closed, so the next apply opens them again. */
+  forgetNodePorts(): void {
+    for (const [key, held] of this.#held) this.#held.set(key, { ...held, nodePort: undefined })
   }
 
-  #releaseClaim(key: string): void {
+  #releaseNodePort(key: string): void {
     const held = this.#held.get(key)
-    if (!held?.claim) return
-    this.#claims.release(key, held.claim)
-    this.#held.set(key, { ...held, claim: undefined })
+    if (!held?.nodePort) return
+    this.#nodePorts.release(key, held.nodePort)
+    this.#held.set(key, { ...held, nodePort: undefined })
   }
 
   #placeRules(service: ServicePlan): readonly PlacedRule[] {
@@ -138,15 +144,15 @@ export class FamilyApplier {
       const port = this.#listeners.portOf(spec.key)
       if (port !== undefined) ports[list] = String(port)
     }
-    const ownsNodePort = this.#held.get(service.key)?.claim !== undefined
+    const ownsNodePort = this.#held.get(service.key)?.nodePort !== undefined
     return placeRules(
-      // A node port somebody else holds stays theirs; the other addresses work.
+      // Without its node port, which another program has, the other addresses still work.
       service.rules.filter(({ isNodePort = false }) => ownsNodePort || !isNodePort),
       ports,
     )
   }
 
-  /** What UDP clients of services with new rules send to, and the proxy ports that leads to now. */
+  /** The UDP addresses of services with new rules, and the proxy ports they lead to now. */
   #redirections(
     keys: readonly string[],
     plan: UserspacePlan,
@@ -164,7 +170,7 @@ export class FamilyApplier {
     return redirections
   }
 
-  /** Ports of those listeners that rules of today lead to. */
+  /** Ports of the listeners that current rules lead to. */
   #portsInUse({ listeners, rules }: ServicePlan): readonly number[] {
     const lists = new Set(rules.map(({ target }) => ('list' in target ? target.list : undefined)))
     return listeners.flatMap(({ list, spec }) =>
@@ -179,7 +185,7 @@ export class FamilyApplier {
       this.#held.delete(key)
     }
     for (const { key, listeners } of services) {
-      const held = this.#held.get(key) ?? { listenerKeys: [], claim: undefined }
+      const held = this.#held.get(key) ?? { listenerKeys: [], nodePort: undefined }
       const listenerKeys = listeners.map(({ spec }) => spec.key)
       close.push(...held.listenerKeys.filter((old) => !listenerKeys.includes(old)))
       this.#held.set(key, { ...held, listenerKeys })
@@ -190,7 +196,7 @@ export class FamilyApplier {
 
 interface HeldService {
   readonly listenerKeys: readonly string[]
-  readonly claim: NodePortClaim | undefined
+  readonly nodePort: ReservedNodePort | undefined
 }
 
 function explain({ code, message }: OpenFailure): Omit<ServiceFailure, 'key'> {

@@ -1,20 +1,22 @@
 import { canonicalRule, compareChain, type SavedTable } from '../../kernel/iptables.js'
 import type { WantedRule } from '../../kernel/iptables.js'
 import { ownerText, wholeChain, type Difference } from '../difference.js'
-import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
-import { jumpTargetOf, ourChains } from './portals/portals.js'
-import { jumps, placeRules, symbolicPorts, type PlacedRule, type ProxyPorts } from './render.js'
+import type { ServicePlan, UserspacePlan } from './plan.js'
+import type { PlacedRule } from './portals/sub-chains.js'
+import type { EndpointList } from './portals/portal-rules.js'
+import { jumpTargetOf, ourChains } from './portals/iptables-portals.js'
+import { jumps, placeRules, symbolicPorts, type ProxyPorts } from './render.js'
 
-/** What the kernel holds: rules, and the ports somebody listens on, as `tcp 40000`. */
+/** What the kernel has: rules, and the ports that sockets listen on, as `tcp 40000`. */
 export interface UserspaceListing {
   readonly tables: readonly SavedTable[]
   readonly listening: ReadonlySet<string>
 }
 
 /**
- * Everything that is not as the plan wants. Proxy ports are chosen by the process that listens,
- * so they are read off the rules: all rules for one listener have to name the same one, and
- * somebody has to listen there.
+ * Everything that is not as the plan wants. The running proxy chose the proxy ports, so they are
+ * read from the rules. All rules of one listener have to name the same port, and a socket has to
+ * listen there.
  */
 export function userspaceDifferences(
   plan: UserspacePlan,
@@ -56,13 +58,13 @@ export function userspaceDifferences(
   return differences
 }
 
-/** The proxy port of each listener, as most of the rules that lead there have it. */
+/** The proxy port of each listener: the one that most of its rules name. */
 function portsInRules(
   { rules }: ServicePlan,
   saved: (table: string, chain: string) => readonly string[] | undefined,
 ): ProxyPorts {
   const seen: Record<EndpointList, Map<string, number>> = { cluster: new Map(), local: new Map() }
-  // What leads to a listener tells its port best; one without endpoints has its guard only.
+  // Without endpoints no rule leads to the listener; only its guard names the port.
   const leading = rules.filter(({ target }) => 'list' in target)
   for (const portal of leading.length > 0 ? leading : rules) {
     const list = 'list' in portal.target ? portal.target.list : portal.destinationPort
@@ -90,7 +92,7 @@ function patternOf(canonical: string): RegExp {
   return new RegExp(`^${escaped.replaceAll(placeholder, '(\\d+)')}$`)
 }
 
-/** Rules that lead to a port where nobody listens. */
+/** Rules that lead to a port without a listening socket. */
 function silentListeners(
   { key, listeners }: ServicePlan,
   ports: ProxyPorts,

@@ -1,104 +1,277 @@
-import { existsSync } from 'node:fs'
-import { messageOf } from '../../errors.js'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Turns } from '../../async.js'
+import { ConfigError, messageOf } from '../../errors.js'
+import type { Run } from '../../kernel/iptables.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
 import type { IpFamily } from '../../state/ip.js'
-import type { Finding, ModeDefinition } from '../mode.js'
-import { withoutBranches } from './portals/branches.js'
-import { checkBindAddress, UserspacePlanner, type UserspacePlan } from './plan.js'
-import { addressDifferences } from './portals/address-differences.js'
+import { forgetAll, knownByFamily } from '../known.js'
+import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
+import { FamilyApplier } from './apply.js'
 import { userspaceDifferences } from './differences.js'
-import { readPortals } from './portals/portals.js'
-import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
+import { createListeners } from './listeners/create-listeners.js'
+import type { Listeners } from './listeners/listeners.js'
+import { checkBindAddress, userspacePlanner, type UserspacePlan } from './plan.js'
+import { addressDifferences } from './portals/address-differences.js'
+import { readPortals } from './portals/iptables-portals.js'
 import {
   openIptables,
+  openPortals,
   removeAddressesOf,
   removeRules,
   settledPortals,
   withLinks,
-} from './portals/open-ways.js'
+  type PortalsByFamily,
+} from './portals/open-portals.js'
+import type { Portals } from './portals/portals.js'
+import { ReservedNodePorts } from './portals/reserved-node-ports.js'
+import { withoutSubChains } from './portals/sub-chains.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
-import { UserspaceMode } from './userspace-mode.js'
-import type { Planner } from '../mode.js'
+import { probeUserspace } from './probe.js'
+import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
+import { userspaceSettings, type UserspaceSettings } from './settings.js'
+import { Giver, type HandOver } from './takeover/giver.js'
+import { Taker } from './takeover/taker.js'
 
 export const definition: ModeDefinition = {
-  name: 'userspace',
   summary: 'a listener in this process for every service port, behind iptables redirects',
 
-  async probe() {
-    const families: readonly IpFamily[] = existsSync('/proc/net/if_inet6')
-      ? ['IPv4', 'IPv6']
-      : ['IPv4']
-    const findings = await Promise.all(families.map(probeIptables))
-    return [...findings, await probeKoffi()]
-  },
+  probe: probeUserspace,
 
-  planner(settings) {
-    if (settings.userspace.portals !== 'addresses') {
-      checkBindAddress(settings.userspace.bindAddress)
-    }
-    const planner = new UserspacePlanner(settings)
+  syncPeriods: ({ iptables }) => ({ minMs: iptables.minSyncPeriod, syncMs: iptables.syncPeriod }),
+
+  planner(config) {
+    const settings = userspaceSettings(config)
+    if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)
     const typed: Planner<UserspacePlan> = {
-      plan: (state) => planner.plan(state),
+      plan: userspacePlanner(settings),
       render: (plan) => renderPlan(plan, settings),
       renderChanges: (plan, previous) => renderPlanChanges(plan, previous, settings),
     }
     return typed
   },
 
-  create: (settings, context) => UserspaceMode.create(settings, context),
+  create: (config, families, context) =>
+    UserspaceMode.create(userspaceSettings(config), families, context),
 
-  async settle(settings, family) {
-    const portals = await settledPortals(settings.userspace.portals, family)
-    return { ...settings, userspace: { ...settings.userspace, portals } }
+  async settle(config, family) {
+    const portals = await settledPortals(config.userspace.portals, family)
+    return { ...config, userspace: { ...config.userspace, portals } }
   },
 
-  async differences(state, settings) {
-    const plan = new UserspacePlanner(settings).plan(state)
+  async differences(state, config) {
+    const settings = userspaceSettings(config)
+    const plan = userspacePlanner(settings)(state)
     const sockets = await listeningSockets()
-    if (settings.userspace.portals === 'addresses') {
+    if (settings.portals === 'addresses') {
       return withLinks((links) => addressDifferences(plan, links, sockets))
     }
-    const tables = withoutBranches(await readPortals(await openIptables(state.family)))
+    const tables = withoutSubChains(await readPortals(await openIptables(state.family)))
     const listening = new Set(sockets.map(({ protocol, port }) => `${protocol} ${port}`))
     const listing = { tables, listening }
-    return userspaceDifferences(plan, fixedRules(settings.userspace.portRange), listing)
+    return userspaceDifferences(plan, fixedRules(settings.portRange), listing)
   },
 
   async cleanup(context) {
     const flows = new UdpFlowCleaner(context)
-    for (const family of families) await removeRules(family, flows)
+    for (const family of bothFamilies) await removeRules(family, flows)
     try {
-      await removeAddressesOf(families, context.log)
+      await removeAddressesOf(bothFamilies, context.log)
     } catch (error) {
       const fields = { reason: messageOf(error) }
-      context.log.info(fields, 'not looked for: addresses of Services on this machine')
+      context.log.info(fields, 'addresses of Services on this machine cannot be looked for')
     }
   },
 }
 
-const families: readonly IpFamily[] = ['IPv4', 'IPv6']
+const bothFamilies: readonly IpFamily[] = ['IPv4', 'IPv6']
 
-/** None of it is required: without rules, addresses of this machine serve its own programs. */
-async function probeIptables(family: IpFamily): Promise<Finding> {
-  const what = family === 'IPv4' ? 'iptables' : 'ip6tables'
-  try {
-    const { backend, version } = (await openIptables(family)).capabilities
-    return { what, ok: true, required: false, seen: `${version.join('.')} ${backend}`, fix: '' }
-  } catch (error) {
-    const fix =
-      'install iptables, load xt_nat and xt_conntrack, and run with the right to change rules ' +
-      '(NET_ADMIN); without it only programs on this machine are served (--userspace-portals=addresses)'
-    return { what, ok: false, required: false, seen: messageOf(error), fix }
-  }
+/** The rules are checked every `syncPeriod`, and at least that often. */
+const longestCheckMs = 10_000
+
+interface Family {
+  readonly portals: Portals
+  readonly applier: FamilyApplier
 }
 
-async function probeKoffi(): Promise<Finding> {
-  const what = 'koffi, for the data path splice'
-  try {
-    await import('koffi')
-    return { what, ok: true, required: false, seen: 'loads', fix: '' }
-  } catch (error) {
-    const fix = 'the data path net is used instead'
-    return { what, ok: false, required: false, seen: messageOf(error), fix }
+/** The live mode: listeners on worker threads, and rules or addresses that lead to them. */
+export class UserspaceMode implements Mode<UserspacePlan> {
+  readonly cleansFlows = true
+  readonly plan: Mode<UserspacePlan>['plan']
+  readonly #settings: UserspaceSettings
+  readonly #context: ModeContext
+  readonly #run: Run | undefined
+  readonly #nodePorts = new ReservedNodePorts()
+  readonly #listeners: Listeners
+  readonly #flows: UdpFlowCleaner
+  readonly #families: ReadonlyMap<IpFamily, Family>
+  /** Families whose first plan is not yet applied. */
+  readonly #starting: Set<IpFamily>
+  #taker: Taker | undefined
+  #giver: Giver | undefined
+  /** The mode is about to close. */
+  #isLeaving = false
+  /** Another process has the listeners now. */
+  #isHandedOver = false
+  readonly #known = knownByFamily<UserspacePlan>()
+  /** Applying, checking, handing over and closing never overlap. */
+  readonly #turns = new Turns()
+
+  private constructor(
+    settings: UserspaceSettings,
+    context: ModeContext,
+    portals: PortalsByFamily,
+    run: Run | undefined,
+  ) {
+    this.#run = run
+    this.#settings = settings
+    this.#context = context
+    const direct = [...portals].filter(([, { listensDirectly }]) => listensDirectly)
+    this.plan = userspacePlanner(settings, new Set(direct.map(([family]) => family)))
+    const listeners = createListeners(settings, context)
+    this.#listeners = listeners
+    const flows = new UdpFlowCleaner(context)
+    this.#flows = flows
+    this.#families = new Map(
+      [...portals].map(([family, opened]) => {
+        const parts = { listeners, nodePorts: this.#nodePorts, portals: opened, flows }
+        return [family, { portals: opened, applier: new FamilyApplier(family, parts) }]
+      }),
+    )
+    this.#starting = new Set(this.#families.keys())
+    const { takeover, takeoverFolder } = settings
+    if (takeover) this.#taker = new Taker(takeoverFolder, context.log)
+  }
+
+  static async create(
+    settings: UserspaceSettings,
+    families: readonly IpFamily[],
+    context: ModeContext,
+    run?: Run,
+  ): Promise<UserspaceMode> {
+    const portals = await openPortals(settings, families, context.log, run)
+    if ([...portals.values()].some(({ listensDirectly }) => !listensDirectly)) {
+      checkBindAddress(settings.bindAddress)
+    }
+    return new UserspaceMode(settings, context, portals, run)
+  }
+
+  render(plan: UserspacePlan): string {
+    return renderPlan(plan, this.#settings)
+  }
+
+  renderChanges(plan: UserspacePlan, previous: UserspacePlan | undefined): string {
+    return renderPlanChanges(plan, previous, this.#settings)
+  }
+
+  apply(plan: UserspacePlan): Promise<Applied> {
+    return this.#turns.take(async () => {
+      const family = this.#families.get(plan.family)
+      if (!family) throw new ConfigError(`apply ${plan.family}: the mode was not made for it`)
+      if (this.#isHandedOver) return { full: false, bytes: 0, objects: 0, failed: [] }
+      return this.#known[plan.family].update(async (previous) => {
+        if (this.#taker) this.#listeners.receive(await this.#taker.take())
+        const result = await family.applier.apply(plan, previous)
+        if (this.#starting.has(plan.family)) {
+          await this.#removeOtherPortals(plan.family, family.portals)
+        }
+        if (this.#starting.delete(plan.family) && this.#starting.size === 0) await this.#started()
+        return { now: plan, result }
+      })
+    })
+  }
+
+  forget(): void {
+    forgetAll(this.#known)
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
+    try {
+      for (;;) {
+        await sleep(checkMs, undefined, { signal })
+        await this.#check()
+      }
+    } catch (error) {
+      if (!signal.aborted) throw error
+    }
+  }
+
+  /**
+   * Removes the rules, so that no new client is sent here, and lets connections finish. Rules of
+   * kernel modes stay (L17), but these lead to a process that is about to end. They stay only when
+   * another process has taken the listeners over.
+   */
+  close(): Promise<void> {
+    this.#isLeaving = true
+    this.#giver?.close()
+    this.#taker?.close()
+    return this.#turns.take(async () => {
+      for (const [family, { portals }] of this.#isHandedOver ? [] : this.#families) {
+        try {
+          await this.#flows.forget(family, await portals.remove())
+        } catch (error) {
+          this.#context.log.warn({ err: error, family }, 'remove the rules of userspace mode')
+        }
+      }
+      this.#nodePorts.close()
+      await this.#listeners.drain(this.#settings.drainTimeoutMs)
+    })
+  }
+
+  /** Removes rules or addresses of an earlier process that used the other kind of portals. */
+  async #removeOtherPortals(family: IpFamily, { listensDirectly }: Portals): Promise<void> {
+    try {
+      if (listensDirectly) await removeRules(family, this.#flows, this.#run)
+      else await removeAddressesOf([family], this.#context.log)
+    } catch (error) {
+      const fields = { family, reason: messageOf(error) }
+      this.#context.log.info(fields, 'rules or addresses of an earlier run cannot be removed')
+    }
+  }
+
+  /** Ends the take-over from an earlier process, and waits for a later one. */
+  async #started(): Promise<void> {
+    await this.#taker?.done(this.#listeners.unused())
+    this.#taker = undefined
+    const { takeoverFolder } = this.#settings
+    if (takeoverFolder === '' || this.#isLeaving) return
+    const handOver: HandOver = (...args) => this.#handOver(...args)
+    this.#giver = await Giver.open(takeoverFolder, handOver, this.#context.log)
+  }
+
+  /** Gives the listeners away and does nothing else until the new process works or gives up. */
+  #handOver(...[copy, hand]: Parameters<HandOver>): Promise<void> {
+    return this.#turns.take(async () => {
+      if (this.#hasGivenUp()) return
+      const given = await this.#listeners.give(copy)
+      this.#nodePorts.close()
+      if ((await hand(given)) || this.#hasGivenUp()) {
+        this.#isHandedOver = true
+        this.#context.stop?.('another process has taken the listeners over')
+        return
+      }
+      for (const { applier } of this.#families.values()) applier.forgetNodePorts()
+      this.#listeners.receive(given)
+      const reason = 'the process that took the listeners over has ended; taking them back'
+      this.#context.resync(reason, { full: true })
+    })
+  }
+
+  #hasGivenUp(): boolean {
+    return this.#isLeaving || this.#isHandedOver
+  }
+
+  async #check(): Promise<void> {
+    for (const [family, { portals }] of this.#families) {
+      try {
+        if (await this.#turns.take(async () => this.#isHandedOver || (await portals.isIntact())))
+          continue
+        const reason = `another program changed what leads to the ${family} listeners`
+        this.#context.resync(reason, { full: true })
+        return
+      } catch (error) {
+        this.#context.log.warn({ err: error, family }, 'check the rules of userspace mode')
+      }
+    }
   }
 }

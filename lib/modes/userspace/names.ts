@@ -1,4 +1,4 @@
-/** Every name this mode uses in the kernel. */
+/** All names that this mode uses in the kernel. */
 
 /** The original's chains (US01). */
 export const natChains = {
@@ -11,9 +11,9 @@ export const natChains = {
 export const filterChains = {
   /** Accepts what was redirected to the listener of a node port (US11). */
   nonLocal: 'KUBE-NODEPORT-NON-LOCAL',
-  /** Ours: answers for virtual IPs that have no endpoints, or none the policy allows. */
+  /** Ours: refuses or drops packets to virtual IPs without endpoints that the policy allows. */
   refuse: 'KUBE-PORTALS-REFUSE',
-  /** Ours: keeps everybody from going to a proxy port directly, around policy and source ranges. */
+  /** Ours: refuses packets to a proxy port that were not redirected: they bypass policies. */
   direct: 'KUBE-PORTALS-DIRECT',
 } as const
 
@@ -27,7 +27,7 @@ export const nonLocalComment = 'Ensure that non-local NodePort traffic can flow'
 export const refuseComment = 'kubernetes service portals without endpoints'
 export const directComment = 'kubernetes proxy ports are reached through their services only'
 
-/** Holds the addresses of Services where there are no rules. */
+/** The device with the addresses of Services where there are no rules. */
 export const deviceName = 'kube-portals0'
-/** The metric of such addresses: on `lo` it tells them from those of others, also after a crash. */
+/** The metric of such addresses. On `lo` it marks them as ours, also after a crash. */
 export const addressMark = 27_504

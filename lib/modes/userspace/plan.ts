@@ -1,4 +1,5 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
+import { ConfigError } from '../../errors.js'
 import {
   hostPort,
   isLinkLocal,
@@ -7,15 +8,20 @@ import {
   parseIp,
   type IpFamily,
 } from '../../state/ip.js'
-import { ConfigError } from '../../errors.js'
-import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
-import type { ModeSettings } from '../mode.js'
+import type { Derivation, PersistentMap } from '../../state/persistent-map.js'
+import { memoryByFacts } from '../planner-memory.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
-import type { ListenerSpec, Target } from './datapath/datapath.js'
-import type { NodePortClaim } from './portals/node-port-claims.js'
-import { portalRulesOf, type NodeFacts, type PortalRule } from './portals/portal-rules.js'
+import type { ListenerSpec, Target } from './datapath/data-path.js'
+import type { ReservedNodePort } from './portals/reserved-node-ports.js'
+import {
+  portalRulesOf,
+  type EndpointList,
+  type NodeFacts,
+  type PortalRule,
+} from './portals/portal-rules.js'
+import type { UserspaceSettings } from './settings.js'
 
-/** What one family of the node should hold: listeners, node-port claims and rules. */
+/** What one family of the node should have: listeners, reserved node ports and rules. */
 export interface UserspacePlan {
   readonly family: IpFamily
   readonly services: PersistentMap<ServicePlan>
@@ -25,27 +31,24 @@ export interface ServicePlan {
   /** `DesiredService.key` */
   readonly key: string
   readonly listeners: readonly ListenerPlan[]
-  /** Held by sockets so that nobody else on the node takes it (US13). */
-  readonly nodePort: NodePortClaim | undefined
-  /** `ip:port` of everything it answers to by UDP: the kernel remembers where packets to them went. */
+  /** Reserved by sockets, so that no other program on the node opens it (US13). */
+  readonly nodePort: ReservedNodePort | undefined
+  /** Every `ip:port` it answers to by UDP. The kernel remembers where packets to them went. */
   readonly udpFrontends: readonly string[]
   readonly rules: readonly PortalRule[]
-  /** Virtual IPs this machine itself has to have, where there are no rules. */
+  /** Virtual IPs that this machine has to have, where there are no rules. */
   readonly addresses: readonly string[]
-  /** Why there is nothing of the above. */
+  /** Why all of the above is empty; undefined when it is not. */
   readonly unsupported: string | undefined
 }
 
-/** Which of the two endpoint lists of a service port a listener balances over (S15). */
-export type EndpointList = 'cluster' | 'local'
-
 export interface ListenerPlan {
   readonly list: EndpointList
-  /** Its `port` is 0, as who opens it decides, except for a listener on an address of the Service. */
+  /** Its `port` is 0, to be chosen when it opens, except for a listener on an address of the Service. */
   readonly spec: ListenerSpec
 }
 
-/** What other nodes and pods cannot reach cannot be the address of their Services (US30). */
+/** Other nodes and pods cannot reach listeners on a loopback address (US30). */
 export function checkBindAddress(text: string): void {
   const ip = parseIp(text)
   if (!ip || isLoopback(ip)) {
@@ -56,143 +59,141 @@ export function checkBindAddress(text: string): void {
 }
 
 /**
- * Plans a family. A service port has one listener for each endpoint list that its policies ask
- * for: the rules know how a packet came in, the listener does not, so the rules choose.
+ * Plans a family. A service port has one listener for each endpoint list that its policies need.
+ * The rules choose the listener, because only they know how a packet came in. `direct` are the
+ * families without rules.
  */
-export class UserspacePlanner {
-  readonly #settings: ModeSettings['userspace']
-  readonly #direct: ReadonlySet<IpFamily>
-  readonly #memories = new Map<IpFamily, Memory>()
-
-  /** `direct`: the families without rules. */
-  constructor(
-    settings: ModeSettings,
-    direct = new Set(settings.userspace.portals === 'addresses' ? ipFamilies : []),
-  ) {
-    this.#settings = settings.userspace
-    this.#direct = direct
-  }
-
-  plan(state: DesiredState): UserspacePlan {
+export function userspacePlanner(
+  settings: UserspaceSettings,
+  direct: ReadonlySet<IpFamily> = new Set(settings.portals === 'addresses' ? ipFamilies : []),
+): (state: DesiredState) => UserspacePlan {
+  const memoryFor = memoryByFacts<Facts, Memory>((facts) => ({
+    facts,
+    derivation: {},
+    plan: undefined,
+  }))
+  return (state) => {
     const { family, services } = state
-    const facts = factsOf(
-      this.#direct.has(family) ? own(state) : state.node,
+    const isDirect = direct.has(family)
+    const memory = memoryFor(family, {
+      ...factsOf(isDirect ? own(state) : state.node, family, settings),
       family,
-      this.#settings,
-    )
-    let memory = this.#memories.get(family)
-    const factsKey = JSON.stringify(facts, (_, value: unknown) =>
-      typeof value === 'bigint' ? String(value) : value,
-    )
-    if (memory?.factsKey !== factsKey) {
-      memory = { factsKey, derivation: {}, plan: undefined }
-      this.#memories.set(family, memory)
-    }
-    const planned = services.derive(memory.derivation, (service) =>
-      this.#planService(service, family, facts),
-    )
-    // The same plan again tells whoever applies plans that there is nothing to do.
+      isDirect,
+      udpIdleMs: settings.udpIdleTimeoutMs,
+    })
+    const planned = services.derive(memory.derivation, (each) => planService(each, memory.facts))
+    // The same reference means that there is nothing to apply.
     if (memory.plan?.services !== planned) memory.plan = { family, services: planned }
     return memory.plan
-  }
-
-  #planService(service: DesiredService, family: IpFamily, facts: NodeFacts): ServicePlan {
-    const { key, protocol } = service
-    if (protocol === 'SCTP') {
-      const unsupported = 'userspace mode proxies TCP and UDP only; SCTP needs another mode'
-      return {
-        key,
-        listeners: [],
-        nodePort: undefined,
-        udpFrontends: [],
-        rules: [],
-        addresses: [],
-        unsupported,
-      }
-    }
-    if (this.#direct.has(family)) return this.#planDirect(service, protocol, family, facts)
-    const lists = endpointListsOf(service)
-    const place = protocol === 'UDP' ? onHostIp(facts) : facts
-    return {
-      key,
-      listeners: lists.map((list) => ({
-        list,
-        spec: this.#listenerSpec(service, protocol, list, {
-          // A listener cannot move: on another address it is another one.
-          key: `${family} ${key} ${list} ${place.listenAddress}`,
-          address: place.listenAddress,
-          port: 0,
-        }),
-      })),
-      nodePort:
-        service.nodePort === 0
-          ? undefined
-          : { family, protocol, port: service.nodePort, addresses: facts.claimAddresses },
-      udpFrontends: protocol === 'UDP' ? frontendsOf(service, facts) : [],
-      rules: portalRulesOf(service, protocol, lists, place),
-      addresses: [],
-      unsupported: undefined,
-    }
-  }
-
-  /** Without rules: a listener on every address, see address-plan.ts. */
-  #planDirect(
-    service: DesiredService,
-    protocol: 'TCP' | 'UDP',
-    family: IpFamily,
-    facts: NodeFacts,
-  ): ServicePlan {
-    const { key } = service
-    const places = directPlacesOf(service, facts)
-    return {
-      key,
-      listeners: places.map(({ list, address, port, name }) => ({
-        list,
-        spec: this.#listenerSpec(service, protocol, list, {
-          key: `${family} ${key} ${list} ${name}`,
-          address,
-          port,
-        }),
-      })),
-      nodePort: undefined,
-      udpFrontends: [],
-      rules: [],
-      addresses: virtualAddressesOf(service),
-      unsupported: undefined,
-    }
-  }
-
-  #listenerSpec(
-    service: DesiredService,
-    protocol: 'TCP' | 'UDP',
-    list: EndpointList,
-    place: Pick<ListenerSpec, 'key' | 'address' | 'port'>,
-  ): ListenerSpec {
-    const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
-    const { affinitySeconds } = service
-    return {
-      ...place,
-      service: service.portName,
-      protocol,
-      endpoints: endpoints.map(targetOf),
-      servingKeys: protocol === 'UDP' ? service.servingEndpoints.map(({ key }) => key) : [],
-      affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
-      udpIdleMs: this.#settings.udpIdleTimeoutMs,
-    }
   }
 }
 
 const ipFamilies: readonly IpFamily[] = ['IPv4', 'IPv6']
 
+interface Facts extends NodeFacts {
+  readonly family: IpFamily
+  /** Without rules: listeners stand on the addresses of Services. */
+  readonly isDirect: boolean
+  readonly udpIdleMs: number
+}
+
 interface Memory {
-  readonly factsKey: string
+  readonly facts: Facts
   readonly derivation: Derivation<DesiredService, ServicePlan>
   plan: UserspacePlan | undefined
 }
 
+const nothing: Omit<ServicePlan, 'key'> = {
+  listeners: [],
+  nodePort: undefined,
+  udpFrontends: [],
+  rules: [],
+  addresses: [],
+  unsupported: undefined,
+}
+
+function planService(service: DesiredService, facts: Facts): ServicePlan {
+  const { key, protocol } = service
+  if (protocol === 'SCTP') {
+    const unsupported = 'userspace mode proxies TCP and UDP only; SCTP needs another mode'
+    return { ...nothing, key, unsupported }
+  }
+  return facts.isDirect
+    ? planDirect(service, protocol, facts)
+    : planWithRules(service, protocol, facts)
+}
+
+function planWithRules(
+  service: DesiredService,
+  protocol: 'TCP' | 'UDP',
+  facts: Facts,
+): ServicePlan {
+  const { key } = service
+  const { family, reserveAddresses } = facts
+  const lists = endpointListsOf(service)
+  const place = protocol === 'UDP' ? onHostIp(facts) : facts
+  return {
+    ...nothing,
+    key,
+    listeners: lists.map((list) => ({
+      list,
+      spec: listenerSpec(service, protocol, list, facts, {
+        // A listener cannot change its address, so each address has its own key.
+        key: `${family} ${key} ${list} ${place.listenAddress}`,
+        address: place.listenAddress,
+        port: 0,
+      }),
+    })),
+    nodePort:
+      service.nodePort === 0
+        ? undefined
+        : { family, protocol, port: service.nodePort, addresses: reserveAddresses },
+    udpFrontends: protocol === 'UDP' ? frontendsOf(service, facts) : [],
+    rules: portalRulesOf(service, protocol, lists, place),
+  }
+}
+
+/** Without rules: a listener on every address, see address-plan.ts. */
+function planDirect(service: DesiredService, protocol: 'TCP' | 'UDP', facts: Facts): ServicePlan {
+  const { key } = service
+  return {
+    ...nothing,
+    key,
+    listeners: directPlacesOf(service, facts).map(({ list, address, port, name }) => ({
+      list,
+      spec: listenerSpec(service, protocol, list, facts, {
+        key: `${facts.family} ${key} ${list} ${name}`,
+        address,
+        port,
+      }),
+    })),
+    addresses: virtualAddressesOf(service),
+  }
+}
+
+function listenerSpec(
+  service: DesiredService,
+  protocol: 'TCP' | 'UDP',
+  list: EndpointList,
+  { udpIdleMs }: Facts,
+  place: Pick<ListenerSpec, 'key' | 'address' | 'port'>,
+): ListenerSpec {
+  const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
+  const { affinitySeconds } = service
+  return {
+    ...place,
+    service: service.portName,
+    protocol,
+    endpoints: endpoints.map(targetOf),
+    servingKeys: protocol === 'UDP' ? service.servingEndpoints.map(({ key }) => key) : [],
+    affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
+    udpIdleMs,
+  }
+}
+
 /**
- * Decided by the policies, not by today's endpoints, so that a Service that loses its last
- * endpoint keeps its listener and its port.
+ * The lists depend on the policies, not on current endpoints. A Service that loses its last
+ * endpoint therefore keeps its listener and its port.
  */
 function endpointListsOf(service: DesiredService): readonly EndpointList[] {
   const { internalPolicyLocal, externalPolicyLocal, externallyAccessible } = service
@@ -202,7 +203,7 @@ function endpointListsOf(service: DesiredService): readonly EndpointList[] {
   return lists
 }
 
-function factsOf(node: NodeView, family: IpFamily, settings: ModeSettings['userspace']): NodeFacts {
+function factsOf(node: NodeView, family: IpFamily, settings: UserspaceSettings): NodeFacts {
   const bound = parseIp(settings.bindAddress)
   const bindableAddresses = node.nodePorts.addresses.filter((address) => !isScoped(address))
   const isBound = bound?.family === family && !isUnspecified(bound)
@@ -213,13 +214,13 @@ function factsOf(node: NodeView, family: IpFamily, settings: ModeSettings['users
     nodePortCidrs: node.nodePorts.matchesAll ? undefined : node.nodePorts.cidrs,
     nodePortAddresses: node.nodePorts.addresses,
     bindableAddresses,
-    claimAddresses: node.nodePorts.matchesAll ? undefined : bindableAddresses,
+    reserveAddresses: node.nodePorts.matchesAll ? undefined : bindableAddresses,
     localTraffic: node.localTraffic,
     guardsEachPort: settings.portRange === undefined,
   }
 }
 
-/** The node without the ClusterIPs that this mode itself may have put on one of its devices. */
+/** The node without the ClusterIPs that this mode itself may have added to it. */
 function own({ node, services }: DesiredState): NodeView {
   const virtual = new Set<string>()
   for (const { clusterIp } of services.values()) virtual.add(clusterIp)
@@ -228,9 +229,9 @@ function own({ node, services }: DesiredState): NodeView {
 }
 
 /**
- * The kernel chooses where answers of a wildcard UDP socket come from, and to a program on this
- * node with a second address that is another address than it asked at. So these sockets stand on
- * the node's main address, unless it has none in this family but loopback and link-local ones.
+ * UDP sockets listen on the node's main address. For a socket on the wildcard the kernel chooses
+ * the source address of replies, and programs on a node with several addresses can get another
+ * one than they asked. A node with loopback and link-local addresses only has no main address.
  */
 function onHostIp(facts: NodeFacts): NodeFacts {
   const { hostIp, listensOnWildcard } = facts
@@ -245,7 +246,7 @@ function frontendsOf(service: DesiredService, facts: NodeFacts): readonly string
   return [...virtual, ...facts.nodePortAddresses.map((ip) => hostPort(ip, nodePort))]
 }
 
-/** A link-local address means nothing to a socket that is not told the interface. */
+/** A link-local address also needs an interface, which sockets here do not name. */
 function isScoped(address: string): boolean {
   const ip = parseIp(address)
   return ip?.family === 'IPv6' && isLinkLocal(ip)

@@ -5,30 +5,20 @@ import {
   connectionState,
   rule,
   type Match,
-  type Rule,
   type RuleSpec,
 } from '../../kernel/iptables.js'
-import type { ModeSettings } from '../mode.js'
-import { branchOf } from './portals/branches.js'
+import type { UserspaceSettings } from './settings.js'
+import { subChainOf, type PlacedRule } from './portals/sub-chains.js'
 import * as names from './names.js'
-import type { EndpointList, ServicePlan, UserspacePlan } from './plan.js'
-import type { PortalRule } from './portals/portal-rules.js'
+import type { ServicePlan, UserspacePlan } from './plan.js'
+import type { EndpointList, PortalRule } from './portals/portal-rules.js'
 
 const { natChains, filterChains } = names
 
-/** Where a rule goes, and its text. */
-export interface PlacedRule {
-  readonly table: 'nat' | 'filter'
-  readonly chain: string
-  readonly rule: Rule
-  /** Where it goes once its chain is too large, see branches.ts. */
-  readonly branch?: number | undefined
-}
-
-/** The port each listener of a service port got; text, as `render` has only names for them. */
+/** The port of each listener of a service port, as text: `render` has only names for them. */
 export type ProxyPorts = Partial<Readonly<Record<EndpointList, string>>>
 
-/** In `render`, for the ports that are known once the listeners listen. */
+/** The names that `render` uses for ports, which are known only once listeners listen. */
 export const symbolicPorts: ProxyPorts = { cluster: 'PROXY-PORT', local: 'PROXY-PORT-LOCAL' }
 
 /** The jumps into our chains; `prepend` where the original does (US02-US04). */
@@ -45,8 +35,8 @@ export const jumps: readonly (PlacedRule & { readonly prepend: boolean })[] = [
 ]
 
 /** Rules that belong to no Service. */
-export function fixedRules(range: ModeSettings['userspace']['portRange']): readonly PlacedRule[] {
-  // Most new connections were redirected: one look, and they are through the guards.
+export function fixedRules(range: UserspaceSettings['portRange']): readonly PlacedRule[] {
+  // Most new connections were redirected and need not pass the other rules.
   const redirected = rule({ matches: [connectionState('DNAT')], jump: 'RETURN' })
   const direct = { table: 'filter', chain: filterChains.direct } as const
   if (!range) return [{ ...direct, rule: redirected }]
@@ -70,8 +60,8 @@ export function placeRules(rules: readonly PortalRule[], ports: ProxyPorts): Pla
     const target = targetOf(portal, ports)
     if (port === undefined || !target) return []
     const { table, chain, destination } = portal
-    const branch = branchOf(chain, destination, port)
-    return [{ table, chain, branch, rule: ruleOf(portal, port, target) }]
+    const subChain = subChainOf(chain, destination, port)
+    return [{ table, chain, subChain, rule: ruleOf(portal, port, target) }]
   })
 }
 
@@ -125,10 +115,10 @@ function jump(table: 'nat' | 'filter', from: string, to: string, comment: string
 }
 
 /** The whole plan as text for people: listeners first, then the rules that lead to them. */
-export function renderPlan(plan: UserspacePlan, settings: ModeSettings): string {
+export function renderPlan(plan: UserspacePlan, settings: UserspaceSettings): string {
   const services = [...plan.services.values()].sort((a, b) => (a.key < b.key ? -1 : 1))
   const listeners = services.map(renderListeners).join('')
-  if (settings.userspace.portals === 'addresses') return `${listeners}\n`
+  if (settings.portals === 'addresses') return `${listeners}\n`
   const batch = new Batch()
   for (const chain of Object.values(natChains)) batch.chain('nat', chain)
   for (const chain of Object.values(filterChains)) batch.chain('filter', chain)
@@ -136,7 +126,7 @@ export function renderPlan(plan: UserspacePlan, settings: ModeSettings): string 
     if (prepend) batch.prepend(table, chain, rule)
     else batch.append(table, chain, rule)
   }
-  for (const placed of fixedRules(settings.userspace.portRange)) append(batch, placed)
+  for (const placed of fixedRules(settings.portRange)) append(batch, placed)
   for (const service of services) {
     for (const placed of placeRules(service.rules, symbolicPorts)) append(batch, placed)
   }
@@ -147,7 +137,7 @@ export function renderPlan(plan: UserspacePlan, settings: ModeSettings): string 
 export function renderPlanChanges(
   plan: UserspacePlan,
   previous: UserspacePlan | undefined,
-  settings: ModeSettings,
+  settings: UserspaceSettings,
 ): string {
   if (!previous) return renderPlan(plan, settings)
   const { added, changed, removed } = plan.services.since(previous.services)

@@ -1,6 +1,13 @@
 import { byId, drawn, percent, shortName } from './element.js'
-import { narrow, placePods, smooth, wide } from './picture-layout.js'
-import type { Frame, Layout, Point } from './picture-layout.js'
+import {
+  narrow,
+  placePods,
+  smooth,
+  wide,
+  type Frame,
+  type Layout,
+  type Point,
+} from './picture-layout.js'
 import type { PodView, Sender, View, WayView } from '../view.js'
 
 const senderWords: Readonly<Record<Sender, string>> = {

@@ -3,7 +3,7 @@ import { frontends } from '../../inspect/top/rows.js'
 import { hostPort } from '../../state/ip.js'
 import type { AnswerCount } from '../view.js'
 import type { DesiredState } from '../../state/desired-state.js'
-import type { ModeName } from '../../modes/mode.js'
+import type { ModeName } from '../../modes/registry.js'
 
 /**
  * Connections by endpoint: counted by the proxy itself in userspace mode; else those that the

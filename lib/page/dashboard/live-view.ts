@@ -3,7 +3,9 @@ import { hostPort, type IpFamily } from '../../state/ip.js'
 import { pathView } from '../path-view.js'
 import { understand } from '../../inspect/explain/question.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
-import type { ModeName, ModeSettings } from '../../modes/mode.js'
+import type { Config } from '../../config/config.js'
+import { ipvsSettings } from '../../modes/ipvs/settings.js'
+import type { ModeName } from '../../modes/registry.js'
 import { noCounters } from '../view.js'
 import type {
   AnswerCount,
@@ -29,7 +31,7 @@ export interface Selection {
 
 export interface LiveFacts {
   readonly mode: ModeName
-  readonly settings: ModeSettings
+  readonly config: Config
   readonly nodeName: string
   /** One a family. */
   readonly states: readonly DesiredState[]
@@ -42,7 +44,7 @@ export interface LiveFacts {
 
 /** The page of the playground over a live daemon. Pure. */
 export function liveView(facts: LiveFacts): View {
-  const { mode, nodeName, states, selection, rules, answers, settings } = facts
+  const { mode, nodeName, states, selection, rules, answers, config } = facts
   const shown = selected(states, selection)
   const { state, service } = shown ?? {}
   const nameOf = endpointNames(service, facts.podNames)
@@ -55,8 +57,8 @@ export function liveView(facts: LiveFacts): View {
     limits: [],
     mode,
     modes: [mode],
-    listensItself: settings.userspace.portals === 'addresses',
-    scheduler: settings.ipvs.scheduler,
+    listensItself: config.userspace.portals === 'addresses',
+    scheduler: ipvsSettings(config).scheduler,
     busy: states.length > 0 ? '' : 'waiting for Services and EndpointSlices',
     families: shown?.families ?? [],
     family: shown?.state.family ?? '',
@@ -189,7 +191,7 @@ function targetsOf(service: DesiredService, { node }: DesiredState): readonly Ta
 }
 
 function pathOf(
-  { mode, settings, selection }: LiveFacts,
+  { mode, config, selection }: LiveFacts,
   shown: Shown | undefined,
   target: TargetView | undefined,
   nameOf: (key: string) => string,
@@ -205,7 +207,7 @@ function pathOf(
   const asked = { target: target.address, from, protocol: service.protocol }
   const question = understand(asked, [state])
   if (typeof question === 'string') return none(question)
-  const ways = explainPacket(mode, state, settings, question.packet)
+  const ways = explainPacket(mode, state, config, question.packet)
   const keys = new Set(service.servingEndpoints.map(({ key }) => key))
   return pathView(ways, (ip, port) => {
     const key = hostPort(ip, port)

@@ -17,8 +17,8 @@ export class PodNames {
     return new Map([...slices].flatMap((names) => [...names]))
   }
 
-  /** Reads along with another sink. */
-  readingAlong(sink: ObjectSink): ObjectSink {
+  /** A sink that reads the names of pods and hands every object on. */
+  wrapSink(sink: ObjectSink): ObjectSink {
     return {
       upsert: (kind, raw) => {
         if (kind === 'EndpointSlice') this.#upsert(raw)

@@ -6,26 +6,28 @@ import { messageOf } from '../../errors.js'
 import { PodNames } from './pod-names.js'
 import { PageServer } from '../server.js'
 import type { HostPort } from '../../config/addresses.js'
-import type { Log, ModeName, ModeSettings, Planner } from '../../modes/mode.js'
+import type { Config } from '../../config/config.js'
+import type { Log, Planner } from '../../modes/mode.js'
+import type { ModeName } from '../../modes/registry.js'
 import type { Metrics } from '../../observe/metrics.js'
 import type { ObjectSink } from '../../sources/source.js'
-import type { SyncWitness } from '../../sync/sync-round.js'
+import type { SyncListener } from '../../sync/sync-round.js'
 
 export interface DashboardOptions {
   readonly address: HostPort
   readonly files: DashboardFiles
   readonly mode: ModeName
-  readonly settings: ModeSettings
+  readonly config: Config
   readonly nodeName: string
   readonly planner: Planner
   readonly metrics: Metrics
   readonly log: Log
 }
 
-/** A daemon with a page: it has to be told about syncs and objects, and runs until the signal. */
-export interface Dashboard extends SyncWitness {
-  /** Reads names along with whoever takes the objects. */
-  readingAlong(sink: ObjectSink): ObjectSink
+/** The page over a daemon: it listens to syncs and objects, and runs until the signal. */
+export interface Dashboard extends SyncListener {
+  /** A sink that reads the names of pods and hands every object on. */
+  wrapSink(sink: ObjectSink): ObjectSink
   run(signal: AbortSignal): Promise<void>
 }
 
@@ -39,8 +41,8 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
   const podNames = new PodNames()
   const stage = new DashboardStage({ ...options, podNames, count: endpointCounts(mode, page) })
   return {
-    readingAlong: (sink) => podNames.readingAlong(sink),
-    taken: ({ states }) => stage.changed(states),
+    wrapSink: (sink) => podNames.wrapSink(sink),
+    started: ({ states }) => stage.changed(states),
     synced: () => undefined,
     run: async (signal) => {
       let server: PageServer

@@ -5,13 +5,15 @@ import { changedLines, ownLines } from '../rule-lines.js'
 import { PersistentMap } from '../../state/persistent-map.js'
 import type { AnswerCount, PageCommand, RulesView, View } from '../view.js'
 import type { DesiredState } from '../../state/desired-state.js'
-import type { ModeName, ModeSettings, Planner } from '../../modes/mode.js'
+import type { Config } from '../../config/config.js'
+import type { ModeName } from '../../modes/registry.js'
+import type { Planner } from '../../modes/mode.js'
 import type { PodNames } from './pod-names.js'
-import type { Stage } from '../server.js'
+import type { PageSource } from '../server.js'
 
 export interface DashboardDeps {
   readonly mode: ModeName
-  readonly settings: ModeSettings
+  readonly config: Config
   readonly nodeName: string
   readonly planner: Planner
   readonly podNames: PodNames
@@ -20,7 +22,7 @@ export interface DashboardDeps {
 }
 
 /** What the page shows of a daemon that runs. Choosing what to look at is all it can be told. */
-export class DashboardStage implements Stage {
+export class DashboardStage implements PageSource {
   readonly #deps: DashboardDeps
   readonly #listeners = new Set<() => void>()
   #selection: Selection = {
@@ -49,12 +51,12 @@ export class DashboardStage implements Stage {
 
   view(): View {
     if (this.#view) return this.#view
-    const { mode, settings, nodeName } = this.#deps
+    const { mode, config, nodeName } = this.#deps
     const shown = selected(this.#states, this.#selection)
     const podNames = shown ? this.#namesOf(shown) : new Map<string, string>()
     if (shown) this.#refreshRules(shown, podNames)
     this.#view = liveView({
-      ...{ mode, settings, nodeName, states: this.#states, selection: this.#selection },
+      ...{ mode, config, nodeName, states: this.#states, selection: this.#selection },
       ...{ rules: this.#rules, answers: this.#answers, podNames },
     })
     return this.#view

@@ -3,7 +3,7 @@ import { ipvsWords, listenerWords } from './other-words.js'
 import { nftablesWords } from './nftables-words.js'
 import { fixedOf } from './words.js'
 import type { LineWords, Surroundings } from './words.js'
-import type { ModeName } from '../../modes/mode.js'
+import type { ModeName } from '../../modes/registry.js'
 
 /** Words for every line that `render` prints in a mode; `undefined` where there are none. Pure. */
 export function explainRules(

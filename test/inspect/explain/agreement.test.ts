@@ -1,6 +1,5 @@
 import t from 'tap'
 import { configWith } from '../../../lib/config/load.js'
-import { modeSettings } from '../../../lib/config/mode-settings.js'
 import {
   explainedModes,
   explainPacket,
@@ -52,16 +51,12 @@ function disagreement(
   const { client, family, protocol, host, port, gets, source } = check
   // Nothing is said here about what has no ports.
   if (protocol === 'ICMP') return undefined
-  const settings = modeSettings(
-    configWith({
-      'iptables.masqueradeAll': each.settings.masqueradeAll,
-      'nftables.masqueradeAll': each.settings.masqueradeAll,
-      'iptables.localhostNodePorts': each.settings.localhostNodePorts,
-    }),
-    mode,
-    families,
-  )
-  const ways = explainPacket(mode, state, settings, {
+  const config = configWith({
+    'iptables.masqueradeAll': each.settings.masqueradeAll,
+    'nftables.masqueradeAll': each.settings.masqueradeAll,
+    'iptables.localhostNodePorts': each.settings.localhostNodePorts,
+  })
+  const ways = explainPacket(mode, state, config, {
     family,
     protocol,
     source:

@@ -2,7 +2,7 @@ import t from 'tap'
 import { listAt, objectAt, textAt, type Json } from '../../../lib/lab/apiserver/json.js'
 import { resource } from '../../../lib/lab/apiserver/resources.js'
 import { defaultResources } from '../../../lib/lab/apiserver/default-resources.js'
-import { openapiV2AsProtobuf } from '../../../lib/lab/apiserver/openapi-v2.js'
+import { openapiV2AsProtobuf } from '../../../lib/lab/apiserver/openapi.js'
 import { startServer } from './support/kubectl.js'
 
 const accept = 'application/com.github.proto-openapi.spec.v2@v1.0+protobuf'

@@ -3,9 +3,11 @@ import t from 'tap'
 import type { Json } from '../../../lib/lab/apiserver/json.js'
 import { parseObject } from '../../../lib/lab/apiserver/object.js'
 import { applyJsonPatch } from '../../../lib/lab/apiserver/patch/json-patch.js'
-import { applyMergePatch } from '../../../lib/lab/apiserver/patch/merge-patch.js'
 import { applyServerSide } from '../../../lib/lab/apiserver/patch/server-side-apply.js'
-import { applyStrategicMergePatch } from '../../../lib/lab/apiserver/patch/strategic-merge.js'
+import {
+  applyMergePatch,
+  applyStrategicMergePatch,
+} from '../../../lib/lab/apiserver/patch/merge-patch.js'
 import { decodeProtobuf } from '../../../lib/lab/apiserver/protobuf/decode.js'
 import { parseFieldSelector, parseLabelSelector } from '../../../lib/lab/apiserver/selectors.js'
 import { createApiServer } from '../../../lib/lab/apiserver/server.js'

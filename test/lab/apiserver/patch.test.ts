@@ -1,12 +1,14 @@
 import t from 'tap'
 import type { Json } from '../../../lib/lab/apiserver/json.js'
 import { parseObject } from '../../../lib/lab/apiserver/object.js'
-import { fieldsOf, fromFieldsV1, toFieldsV1 } from '../../../lib/lab/apiserver/patch/field-set.js'
+import { fieldsOf, fromFieldsV1, toFieldsV1 } from '../../../lib/lab/apiserver/patch/field-paths.js'
 import { applyJsonPatch } from '../../../lib/lab/apiserver/patch/json-patch.js'
 import { managersOf } from '../../../lib/lab/apiserver/patch/managed-fields.js'
-import { applyMergePatch } from '../../../lib/lab/apiserver/patch/merge-patch.js'
 import { applyServerSide } from '../../../lib/lab/apiserver/patch/server-side-apply.js'
-import { applyStrategicMergePatch } from '../../../lib/lab/apiserver/patch/strategic-merge.js'
+import {
+  applyMergePatch,
+  applyStrategicMergePatch,
+} from '../../../lib/lab/apiserver/patch/merge-patch.js'
 
 void t.test('JSON patch: RFC 6902, all operations or none', (t) => {
   const document = { a: [1, 2, 3], b: { c: 'd' }, 'x/y~z': 1 }
@@ -57,6 +59,8 @@ void t.test('JSON patch: RFC 6902, all operations or none', (t) => {
     { op: 'add', path: 'a', value: 1 },
     { op: 'add', path: '/a/01', value: 1 },
     { op: 'remove', path: '/constructor' },
+    { op: 'add', path: '/toString/polluted', value: 1 },
+    { op: 'replace', path: '/a/-', value: 1 },
     { op: 'jump', path: '/a' },
   ]) {
     t.throws(() => applyJsonPatch(document, [{ op: 'remove', path: '/b' }, operation]), {
@@ -64,6 +68,9 @@ void t.test('JSON patch: RFC 6902, all operations or none', (t) => {
     })
   }
   t.throws(() => applyJsonPatch(document, {}), { code: 400 })
+  const odd = applyJsonPatch({}, [{ op: 'add', path: '/__proto__', value: { polluted: true } }])
+  t.strictSame(JSON.stringify(odd), '{"__proto__":{"polluted":true}}', 'an ordinary key')
+  t.notOk('polluted' in {})
   t.end()
 })
 

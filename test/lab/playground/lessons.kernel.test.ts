@@ -1,5 +1,5 @@
 import t from 'tap'
-import { hasReady, readyPods, withPlayer, type Player } from './played-stage.js'
+import { hasReady, readyPods, withPlayer, type Player } from './player.js'
 import type { LessonView } from '../../../lib/page/view.js'
 import { endpointsInRules, type LessonFacts } from '../../../lib/lab/playground/lesson-checks.js'
 import { lessons } from '../../../lib/lab/playground/lessons.js'
@@ -10,7 +10,7 @@ const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 const solutions: Readonly<Record<string, (player: Player) => Promise<void>>> = {
   'cluster-ip': async (player) => {
     await untilDone(player, 1, () => player.send(100))
-    const [first = ''] = readyPods(player.stage.view())
+    const [first = ''] = readyPods(player.playground.view())
     await player.do({ do: 'pod', pod: first, action: 'terminate' })
     await untilDone(player, 2, () => player.send(100))
   },
@@ -37,7 +37,7 @@ const solutions: Readonly<Record<string, (player: Player) => Promise<void>>> = {
   },
   ipvs: async (player) => {
     await player.do({ do: 'rules', mode: 'ipvs' }, { do: 'scheduler', scheduler: 'sh' })
-    if (!player.stage.view().modes.includes('ipvs')) return
+    if (!player.playground.view().modes.includes('ipvs')) return
     await mode(player, 'ipvs')
     for (let count = 0; count < 6; count++) await player.send()
   },
@@ -74,7 +74,7 @@ const solutions: Readonly<Record<string, (player: Player) => Promise<void>>> = {
     await player.see('two pods', hasReady(2))
     let answered: string | undefined
     await untilDone(player, 2, () => Promise.resolve())
-    while (!readyPods(player.stage.view()).includes(answered ?? '')) {
+    while (!readyPods(player.playground.view()).includes(answered ?? '')) {
       answered = (await player.send())[0]?.answer
     }
     await player.do({ do: 'pod', pod: answered ?? '', action: 'terminate' })
@@ -87,7 +87,7 @@ function mode(player: Player, name: string): Promise<void> {
 }
 
 function active(player: Player): LessonView | undefined {
-  return player.stage.view().lessons.find(({ isActive }) => isActive)
+  return player.playground.view().lessons.find(({ isActive }) => isActive)
 }
 
 /** Acts until so many tasks of the lesson are done. */
@@ -113,12 +113,12 @@ t.test('every lesson sees when its tasks are done, and not before', { skip }, as
       t.equal(fresh?.id, id)
       t.notOk(fresh?.isDone, `${id}: not done before anything was done`)
       await solutions[id]?.(player)
-      const result = player.stage.view().lessons.find((lesson) => lesson.id === id)
+      const result = player.playground.view().lessons.find((lesson) => lesson.id === id)
       t.ok(result?.isDone, `${id}: ${JSON.stringify(result?.tasks.map(({ isDone }) => isDone))}`)
     }
     await player.do({ do: 'lesson', id: '' })
     t.equal(active(player), undefined, 'the list of lessons is back')
-    t.equal(player.stage.view().lessons.filter(({ isDone }) => isDone).length, 8)
+    t.equal(player.playground.view().lessons.filter(({ isDone }) => isDone).length, 8)
     await t.rejects(player.do({ do: 'lesson', id: 'none' }), /there is none of that name/)
   })
 })

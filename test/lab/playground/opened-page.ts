@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { chromium, type Browser, type Page } from 'playwright-core'
 import { runLivePage } from '../../../lib/lab/playground/live-page.js'
-import type { ModeName } from '../../../lib/modes/mode.js'
+import type { ModeName } from '../../../lib/modes/registry.js'
 
 export const browserPath = '/usr/bin/chromium'
 export const hasBrowser = existsSync(browserPath)

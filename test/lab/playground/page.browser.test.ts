@@ -60,11 +60,11 @@ t.test('each control does what it says, seen by packets', { skip }, async (t) =>
     const act = (action: string) => page.locator(`#pods [data-action=${action}]`).first().click()
     await ready(3)
 
-    await page.getByLabel('session affinity').check()
+    await page.getByLabel('session affinity').click()
     await see('#kubectl', '"sessionAffinity":"ClientIP"')
     await see('#rules .added', 'affinity')
     t.ok(await answersLike((names) => names.length === 1), 'affinity: one pod answered them all')
-    await page.getByLabel('session affinity').uncheck()
+    await page.getByLabel('session affinity').click()
     await see('#kubectl', '"sessionAffinity":"None"')
     await see('#rules .removed', 'affinity')
 
@@ -121,7 +121,7 @@ t.test('each control does what it says, seen by packets', { skip }, async (t) =>
     await press('outside')
     await page.locator('#targets button', { hasText: 'NodePort' }).click()
     t.ok(await sendUntil(/outside[^]*lost/), 'policy Cluster: the pod saw the node')
-    await page.getByLabel('external policy Local').check()
+    await page.getByLabel('external policy Local').click()
     await see('#kubectl', '"externalTrafficPolicy":"Local"')
     t.ok(await sendUntil(/outside[^]*192\.168\.50\.10\d[^]*kept/), 'Local: it saw who asked')
 

@@ -3,10 +3,10 @@ import t from 'tap'
 import { createApiServer } from '../../../lib/lab/apiserver/server.js'
 import { onlyService, pathOf, stateOf } from '../../../lib/lab/playground/rules-view.js'
 import { PageServer } from '../../../lib/page/server.js'
-import { worldSite } from '../../../lib/lab/playground/site.js'
+import { namespaceLayout } from '../../../lib/lab/playground/namespace-test-bed.js'
 import { addressOf, type Place } from '../../../lib/lab/world/topology.js'
 import { browserFlags, browserPath, hasBrowser } from './opened-page.js'
-import type { ModeName } from '../../../lib/modes/mode.js'
+import type { ModeName } from '../../../lib/modes/registry.js'
 import type { PathView, PodView, Sender, View } from '../../../lib/page/view.js'
 
 const backends = ['pod-1', 'pod-2', 'pod-4'] as const satisfies readonly Place[]
@@ -51,10 +51,10 @@ function path(mode: ModeName, sender: Exclude<Sender, 'backend'>, spec: object =
       conditions: { ready: true },
     })),
   })
-  const state = stateOf(api.registry, mode, worldSite)
+  const state = stateOf(api.registry, mode, namespaceLayout)
   if (!state) throw new Error('there is no state')
   return pathOf(onlyService(state, 'default/web'), mode, {
-    site: worldSite,
+    layout: namespaceLayout,
     sender,
     place: sender,
     protocol: 'TCP',
@@ -115,7 +115,7 @@ function viewOf(mode: ModeName): View {
     pods,
     replicas: 3,
     sender: 'client-pod',
-    senders: worldSite.senders,
+    senders: namespaceLayout.senders,
     target: { name: 'ClusterIP', address: `${clusterIp}:80` },
     targets: [{ name: 'ClusterIP', address: `${clusterIp}:80` }],
     path: path(mode, 'client-pod'),

@@ -74,7 +74,7 @@ t.test('every object is YAML that goes through the API server', { skip }, async 
     )
 
     if (existsSync(kubectlPath)) {
-      await page.getByLabel('session affinity').uncheck()
+      await page.getByLabel('session affinity').click()
       await see('#kubectl', 'patch service web')
       t.match(await runShownLine(opened), /service\/web patched \(no change\)/)
       await press('One replica fewer')

@@ -25,7 +25,7 @@ t.test('internal policy Local: only pods of the node of whoever asks', { skip },
       await see('#status', `running in ${mode} mode`)
       const all = [...here, ...elsewhere]
       t.ok(await answersLike((names) => isSame(names, all)), `${mode}, Cluster: all pods`)
-      await page.getByLabel('internal policy Local').check()
+      await page.getByLabel('internal policy Local').click()
       await see('#kubectl', '"internalTrafficPolicy":"Local"')
       await page.locator('#ways .way', { hasText: '50 %' }).nth(1).waitFor()
       t.equal(await page.locator('#picture .plate').count(), 2, 'two ways in the picture')
@@ -38,7 +38,7 @@ t.test('internal policy Local: only pods of the node of whoever asks', { skip },
       }
       await see('#picture .stop', 'thrown away')
       t.ok(await sendUntil(/dropped/), 'without one here nobody answers, though one is elsewhere')
-      await page.getByLabel('internal policy Local').uncheck()
+      await page.getByLabel('internal policy Local').click()
       t.ok(await answersLike((names) => isSame(names, elsewhere)), 'Cluster: that one answers')
       for (const name of here) {
         const row = page.locator('#pods li', { hasText: name })

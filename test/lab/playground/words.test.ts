@@ -4,7 +4,7 @@ import { configWith } from '../../../lib/config/load.js'
 import { explainRules } from '../../../lib/page/words/explain-rules.js'
 import { render } from '../../../lib/cli/render.js'
 import { nobodyKnown, type LineWords } from '../../../lib/page/words/words.js'
-import type { ModeName } from '../../../lib/modes/mode.js'
+import type { ModeName } from '../../../lib/modes/registry.js'
 
 const examples = fileURLToPath(new URL('../../../../examples/services', import.meta.url))
 const modes: readonly ModeName[] = ['userspace', 'iptables', 'nftables', 'ipvs']

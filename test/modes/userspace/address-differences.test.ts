@@ -1,13 +1,12 @@
 import t from 'tap'
 import { addressDifferences } from '../../../lib/modes/userspace/portals/address-differences.js'
-import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { service, states, testSettings } from '../../support/states.js'
 
 void t.test('what a machine has to answer to, and whether it does', async (t) => {
-  const userspace = { ...testSettings.userspace, portals: 'addresses' } as const
-  const planner = new UserspacePlanner({ ...testSettings, userspace })
+  const planner = userspacePlanner({ ...testSettings, portals: 'addresses' })
   const inside = service({ name: 'inside', clusterIp: '127.1.0.5', port: 8080 })
-  const plan = planner.plan(
+  const plan = planner(
     states()
       .put(inside, service({ nodePort: 30080 }))
       .take(),

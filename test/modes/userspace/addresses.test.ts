@@ -10,22 +10,20 @@ import { KernelError } from '../../../lib/errors.js'
 import { runProxy } from '../../../lib/lab/playground/proxy-process.js'
 import { addressOf, type Place } from '../../../lib/lab/world/topology.js'
 import { explainPacket } from '../../../lib/inspect/explain/explain.js'
-import { UserspacePlanner, type ServicePlan } from '../../../lib/modes/userspace/plan.js'
+import { configWith } from '../../../lib/config/load.js'
+import { userspacePlanner, type ServicePlan } from '../../../lib/modes/userspace/plan.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
 import { service, states, testSettings } from '../../support/states.js'
 import { skip, stopping, until, withStage, write } from '../../e2e/stage.js'
 import type { IpFamily } from '../../../lib/state/ip.js'
 import type { World } from '../../../lib/lab/world/world.js'
 
-const settings = {
-  ...testSettings,
-  userspace: { ...testSettings.userspace, portals: 'addresses' as const },
-}
+const settings = { ...testSettings, portals: 'addresses' } as const
 const quiet = { debug() {}, info() {}, warn() {}, error() {} }
 
 function planOf(spec: Parameters<typeof service>[0]): ServicePlan {
   const state = states().put(service(spec)).take()
-  const [plan] = new UserspacePlanner(settings).plan(state).services.values()
+  const [plan] = userspacePlanner(settings)(state).services.values()
   if (!plan) throw new Error('no plan')
   return plan
 }
@@ -284,11 +282,16 @@ function explainerOf(family: IpFamily) {
   }
   const state = cluster.take()
   return (from: Place, protocol: 'TCP' | 'UDP', destination: string, port: number) => {
-    const ways = explainPacket('userspace', state, settings, {
-      ...{ family, protocol, destination, port, mark: 0, isDnated: false, isMasqueraded: false },
-      source: addressOf(from, family),
-      inInterface: from === 'node' ? undefined : 'eth0',
-    })
+    const ways = explainPacket(
+      'userspace',
+      state,
+      configWith({ 'userspace.portals': 'addresses' }),
+      {
+        ...{ family, protocol, destination, port, mark: 0, isDnated: false, isMasqueraded: false },
+        source: addressOf(from, family),
+        inInterface: from === 'node' ? undefined : 'eth0',
+      },
+    )
     const isServed = ways.every(
       ({ end, packet }) => end === 'sent' && packet.destination === addressOf('pod-1', family),
     )

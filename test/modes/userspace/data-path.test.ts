@@ -6,17 +6,17 @@ import { connect, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import t from 'tap'
-import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/data-paths.js'
+import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
-import { endpointChanges } from '../../../lib/modes/userspace/datapath/endpoint-changes.js'
 import type { Test } from 'tap'
-import type {
-  AccessEntry,
-  DataPath,
-  DataPathDeps,
-  ListenerSpec,
-  Target,
-} from '../../../lib/modes/userspace/datapath/datapath.js'
+import {
+  endpointChanges,
+  type AccessEntry,
+  type DataPath,
+  type DataPathDeps,
+  type ListenerSpec,
+  type Target,
+} from '../../../lib/modes/userspace/datapath/data-path.js'
 import type { ListenerCounts } from '../../../lib/modes/userspace/datapath/traffic.js'
 
 const host = '127.0.0.1'
@@ -281,7 +281,7 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(String((await once(client, 'data'))[0]), 'a')
     bench.update({ endpoints: [second!] })
     t.equal(await ask(bench.port), 'b')
-    await bench.path.close(bench.spec.key)
+    bench.path.close(bench.spec.key)
     t.equal(await errorOf(dial(bench.port)), 'ECONNREFUSED')
     client.write('name?')
     t.equal(String((await once(client, 'data'))[0]), 'a', 'the old one lives on')
@@ -322,7 +322,7 @@ function tcpTests(t: Test, create: Create): void {
     const bench = await openBench(t, create, { tcp: ['a'] })
     const again = { ...bench.spec, key: 'again', port: bench.port }
     await t.rejects(bench.path.open(again), { code: 'EADDRINUSE' })
-    await bench.path.close(bench.spec.key)
+    bench.path.close(bench.spec.key)
     t.equal(await bench.path.open(again), bench.port)
     t.equal(await ask(bench.port), 'a')
   })
@@ -476,7 +476,7 @@ function udpTests(t: Test, create: Create): void {
     t.equal(await client.name(), first, 'still serving')
     bench.update({ endpoints: rest, servingKeys: [] })
     t.not(await client.name(), first)
-    await bench.path.close(bench.spec.key)
+    bench.path.close(bench.spec.key)
     await bench.settled()
   })
 
@@ -526,7 +526,7 @@ function udpTests(t: Test, create: Create): void {
     const client = await openUdpClient(t, bench.port)
     void client.name()
     await until(() => bench.descriptors.left < budget)
-    await bench.path.close(bench.spec.key)
+    bench.path.close(bench.spec.key)
     t.match(bench.entries, [{ end: 'listener closed', bytesToClient: 0 }])
     await bench.settled()
     await sleep(400)

@@ -4,14 +4,14 @@ import { connect } from 'node:net'
 import t from 'tap'
 import { AffinityTable } from '../../../lib/modes/userspace/datapath/affinity.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
-import { NodePortClaims } from '../../../lib/modes/userspace/portals/node-port-claims.js'
-import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import { ReservedNodePorts } from '../../../lib/modes/userspace/portals/reserved-node-ports.js'
+import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
-import { service, state, states, testSettings } from '../../support/states.js'
+import { service, state, states, testConfig, testSettings } from '../../support/states.js'
 import { walkOf } from '../../support/walks.js'
 
 function rulesOf(...specs: Parameters<typeof state>[0][number][]): readonly string[] {
-  const planner = definition.planner(testSettings)
+  const planner = definition.planner(testConfig)
   return planner.render(planner.plan(state(specs))).split('\n')
 }
 const reachable = service({
@@ -66,7 +66,7 @@ t.test(
 t.test('US31, US71: the kernel picks proxy ports, and each family has listeners', async (t) => {
   for (const family of ['IPv4', 'IPv6'] as const) {
     const ip = family === 'IPv4' ? '10.96.0.10' : 'fd00:10:96::10'
-    const plan = new UserspacePlanner(testSettings).plan(
+    const plan = userspacePlanner(testSettings)(
       states(family)
         .put(service({ clusterIp: ip }))
         .take(),
@@ -88,9 +88,9 @@ t.test('US33: giving back a port that was never given out does no harm', async (
 
 t.test('US70: a changed Service keeps its listener', async (t) => {
   const cluster = states()
-  const planner = new UserspacePlanner(testSettings)
+  const planner = userspacePlanner(testSettings)
   const keys = () =>
-    [...planner.plan(cluster.take()).services.values()].flatMap(({ listeners }) =>
+    [...planner(cluster.take()).services.values()].flatMap(({ listeners }) =>
       listeners.map(({ spec }) => spec.key),
     )
   cluster.put(service())
@@ -113,22 +113,22 @@ t.test(
 )
 
 t.test('US13, US14, US15: who holds node ports, and what becomes of strays', async (t) => {
-  const claims = new NodePortClaims()
-  t.teardown(() => claims.close())
-  const claim = {
+  const nodePorts = new ReservedNodePorts()
+  t.teardown(() => nodePorts.close())
+  const nodePort = {
     family: 'IPv4',
     protocol: 'TCP',
     port: 30_080 + (process.pid % 2000),
     addresses: ['127.0.0.1'],
   } as const
-  t.equal(await claims.claim('a', claim), undefined)
-  t.equal(await claims.claim('a', claim), undefined, 'twice by the same')
-  t.match(await claims.claim('b', claim), /is held by a/)
-  claims.release('b', claim)
-  t.match(await claims.claim('b', claim), /is held by a/, 'not theirs to give up')
-  const stray = connect({ host: '127.0.0.1', port: claim.port })
+  t.equal(await nodePorts.reserve('a', nodePort), undefined)
+  t.equal(await nodePorts.reserve('a', nodePort), undefined, 'twice by the same')
+  t.match(await nodePorts.reserve('b', nodePort), /is held by a/)
+  nodePorts.release('b', nodePort)
+  t.match(await nodePorts.reserve('b', nodePort), /is held by a/, 'not theirs to give up')
+  const stray = connect({ host: '127.0.0.1', port: nodePort.port })
   const [error] = (await once(stray, 'error')) as [NodeJS.ErrnoException]
   t.equal(error.code, 'ECONNRESET', 'not left hanging')
-  claims.release('a', claim)
-  t.equal(await claims.claim('b', claim), undefined)
+  nodePorts.release('a', nodePort)
+  t.equal(await nodePorts.reserve('b', nodePort), undefined)
 })

@@ -3,8 +3,8 @@ import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { definition } from '../../../lib/modes/userspace/index.js'
-import { joinNetworkNamespace } from '../../../lib/lab/world/join-namespace.js'
+import { UserspaceMode } from '../../../lib/modes/userspace/index.js'
+import { joinNetworkNamespace } from '../../../lib/lab/world/namespaces.js'
 import { addressOf, families, ranges } from '../../../lib/lab/world/topology.js'
 import { createWorld } from '../../../lib/lab/world/world.js'
 import { runCommand } from '../../../lib/kernel/command.js'
@@ -37,25 +37,19 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
     resync: () => resyncs++,
     meter: { count() {}, gauge() {}, observe() {}, forget() {} },
   }
-  const settings = {
-    ...testSettings,
-    syncPeriodMs: 200,
-    userspace: { ...testSettings.userspace, workers: 2 },
-  }
-  const mode: Mode = await definition.create(settings, context)
+  const settings = { ...testSettings, syncPeriodMs: 200, workers: 2 }
+  const mode: Mode = await UserspaceMode.create(settings, families, context)
   t.teardown(async () => {
     // The world ends whoever is still inside.
     joinNetworkNamespace(`../../proc/self/fd/${home}`)
     await world.close()
   })
   const clusters = new Map(families.map((family) => [family, clusterOf(family)]))
-  const plans = new Map<IpFamily, unknown>()
   const sync = async (full = false) => {
+    if (full) mode.forget()
     const failed = []
-    for (const [family, cluster] of clusters) {
-      const plan = mode.plan(cluster.take())
-      const applied = await mode.apply(plan, full ? undefined : plans.get(family))
-      plans.set(family, plan)
+    for (const cluster of clusters.values()) {
+      const applied = await mode.apply(mode.plan(cluster.take()))
       failed.push(...applied.failed)
     }
     return failed

@@ -6,18 +6,16 @@ import {
   DescriptorBudget,
   descriptorLimit,
 } from '../../../lib/modes/userspace/datapath/descriptors.js'
-import { endpointChanges } from '../../../lib/modes/userspace/datapath/endpoint-changes.js'
-import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
 import { PassiveHealth } from '../../../lib/modes/userspace/datapath/passive-health.js'
-import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import { configWith } from '../../../lib/config/load.js'
+import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { PortAllocator } from '../../../lib/modes/userspace/listeners/port-allocator.js'
 import { TrafficMeter } from '../../../lib/modes/userspace/listeners/traffic-meter.js'
 import { service, state, states, testSettings } from '../../support/states.js'
 import { walkOf } from '../../support/walks.js'
-import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath/datapath.js'
-import type { ListenerChanges } from '../../../lib/modes/userspace/listeners/messages.js'
-import type { ModeSettings } from '../../../lib/modes/mode.js'
+import { endpointChanges, type Target } from '../../../lib/modes/userspace/datapath/data-path.js'
+import type { UserspaceSettings } from '../../../lib/modes/userspace/settings.js'
 
 const nowhere = {
   count: () => undefined,
@@ -41,7 +39,7 @@ function balancer(
   return {
     clock,
     balancer: made,
-    /** As the pool and its worker do it: what differs is what the balancer is told. */
+    /** As the listeners and their worker do it: what differs is what the balancer is told. */
     change: (names: readonly string[], affinityMs?: number) => {
       const after = { endpoints: names.map(target), servingKeys: [], affinityMs }
       made.update(endpointChanges(endpoints, after))
@@ -183,13 +181,10 @@ t.test('passive health', async (t) => {
   })
 })
 
-const plans = (settings: Partial<ModeSettings['userspace']> = {}) =>
-  new UserspacePlanner({ ...testSettings, userspace: { ...testSettings.userspace, ...settings } })
-const planner = (settings: Partial<ModeSettings['userspace']> = {}) =>
-  definition.planner({
-    ...testSettings,
-    userspace: { ...testSettings.userspace, ...settings },
-  })
+const plans = (settings: Partial<UserspaceSettings> = {}) =>
+  userspacePlanner({ ...testSettings, ...settings })
+const planner = (values: Readonly<Record<string, unknown>> = {}) =>
+  definition.planner(configWith(values))
 /** Where packets end under the plan of these Services. */
 const walk = (specs: Parameters<typeof state>[0]) => walkOf('userspace', state(specs))
 
@@ -197,9 +192,9 @@ const walk = (specs: Parameters<typeof state>[0]) => walkOf('userspace', state(s
 const rulesOf = (
   specs: Parameters<typeof state>[0],
   chain: string,
-  settings: Partial<ModeSettings['userspace']> = {},
+  values: Readonly<Record<string, unknown>> = {},
 ) => {
-  const made = planner(settings)
+  const made = planner(values)
   return made
     .render(made.plan(state(specs)))
     .split('\n')
@@ -234,9 +229,7 @@ t.test('plan', async (t) => {
           /-j DNAT --to-destination 192\.0\.2\.1:PROXY-PORT/,
         ])
       }
-      const [plan] = plans()
-        .plan(state([udp]))
-        .services.values()
+      const [plan] = plans()(state([udp])).services.values()
       t.match(plan?.listeners, [{ spec: { address: '192.0.2.1' } }])
     },
   )
@@ -252,7 +245,7 @@ t.test('plan', async (t) => {
   })
 
   t.test('render shows addresses instead of rules', async (t) => {
-    const made = planner({ portals: 'addresses' })
+    const made = planner({ 'userspace.portals': 'addresses' })
     const text = made.render(made.plan(state([service()])))
     t.match(text, /^address 10\.96\.0\.10 on this machine\nlisten TCP 10\.96\.0\.10:80 for/)
     t.notMatch(text, /KUBE-/)
@@ -265,11 +258,7 @@ t.test('plan', async (t) => {
 
   t.test('S16, S17: the endpoint lists decide which listeners there are', async (t) => {
     const lists = (spec: Parameters<typeof service>[0]) =>
-      [
-        ...plans()
-          .plan(state([service(spec)]))
-          .services.values(),
-      ].flatMap(({ listeners }) =>
+      [...plans()(state([service(spec)])).services.values()].flatMap(({ listeners }) =>
         listeners.map(({ list, spec }) => `${list} ${spec.endpoints.length}`),
       )
     const endpoints = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
@@ -310,7 +299,7 @@ t.test('plan', async (t) => {
   })
 
   t.test('US37: SCTP is reported, not proxied', async (t) => {
-    const plan = plans().plan(state([service({ protocol: 'SCTP' })]))
+    const plan = plans()(state([service({ protocol: 'SCTP' })]))
     t.match([...plan.services.values()], [{ listeners: [], rules: [], unsupported: /SCTP/ }])
   })
 
@@ -319,7 +308,7 @@ t.test('plan', async (t) => {
       service({ name: `web-${number}`, clusterIp: `10.96.1.${number}` }),
     )
     t.equal(rulesOf(specs, 'KUBE-PORTALS-DIRECT').length, 4)
-    const guarded = rulesOf(specs, 'KUBE-PORTALS-DIRECT', { portRange: { from: 1, to: 9 } })
+    const guarded = rulesOf(specs, 'KUBE-PORTALS-DIRECT', { portRange: '1-9' })
     t.match(guarded, [/--ctstate DNAT -j RETURN/, /tcp --dport 1:9/, /udp --dport 1:9/])
   })
 
@@ -331,9 +320,9 @@ t.test('plan', async (t) => {
         service({ name: `web-${number}`, clusterIp: `10.96.1.${number}` }),
       )
       const made = plans()
-      const first = made.plan(cluster.put(...specs).take())
-      t.equal(made.plan(cluster.take()), first)
-      const second = made.plan(cluster.put({ ...specs[0]!, port: 81 }).take())
+      const first = made(cluster.put(...specs).take())
+      t.equal(made(cluster.take()), first)
+      const second = made(cluster.put({ ...specs[0]!, port: 81 }).take())
       const { changed, added, removed } = second.services.since(first.services)
       t.same([changed.length, added.length, removed.length], [1, 0, 0])
       t.match(planner().renderChanges(second, first), /-A KUBE-PORTALS-CONTAINER .* 81 /)
@@ -356,40 +345,6 @@ t.test('ports and descriptors', async (t) => {
     t.equal(ports.take(none), undefined)
     ports.release(11)
     t.equal(ports.take(none), 11)
-  })
-
-  t.test('US34: ports that others hold are passed over, and failures are told', async (t) => {
-    const spec = (key: string): ListenerSpec => ({
-      key,
-      service: key,
-      protocol: 'TCP',
-      address: '0.0.0.0',
-      port: 0,
-      endpoints: [],
-      servingKeys: [],
-      affinityMs: undefined,
-      udpIdleMs: 250,
-    })
-    const closed: string[] = []
-    const listeners = new Listeners(
-      {
-        descriptors: () => Promise.resolve([]),
-        change: ({ open }: ListenerChanges) =>
-          Promise.resolve({
-            opened: open.filter(({ port }) => port !== 20).map(({ key, port }) => ({ key, port })),
-            failed: open
-              .filter(({ port }) => port === 20)
-              .map(({ key }) => ({ key, code: 'EADDRINUSE', message: 'in use' })),
-          }),
-      },
-      { range: { from: 20, to: 22 }, meter: nowhere, closed: (key) => closed.push(key) },
-    )
-    const failures = await listeners.ensure([spec('a'), spec('b'), spec('c')])
-    t.match(failures, [{ code: 'ERANGE' }])
-    const open = ['a', 'b', 'c'].filter((key) => listeners.portOf(key) !== undefined)
-    t.same(open.map((key) => listeners.portOf(key)).toSorted(), [21, 22])
-    await listeners.close(open)
-    t.same(closed, open)
   })
 
   t.test('a budget never goes below zero, and keeps a reserve', async (t) => {

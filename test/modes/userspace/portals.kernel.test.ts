@@ -1,17 +1,22 @@
-/** The rules of many Services in a real kernel: they move into branches and out again. */
+/** The rules of many Services in a real kernel: they move into sub-chains and out again. */
 import { spawnSync } from 'node:child_process'
 import t from 'tap'
 import { Iptables } from '../../../lib/kernel/iptables.js'
-import { UserspacePlanner } from '../../../lib/modes/userspace/plan.js'
-import { withoutBranches } from '../../../lib/modes/userspace/portals/branches.js'
-import { Portals, readPortals } from '../../../lib/modes/userspace/portals/portals.js'
-import { fixedRules, placeRules, type PlacedRule } from '../../../lib/modes/userspace/render.js'
+import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
+import {
+  withoutSubChains,
+  type PlacedRule,
+} from '../../../lib/modes/userspace/portals/sub-chains.js'
+import {
+  IptablesPortals,
+  readPortals,
+} from '../../../lib/modes/userspace/portals/iptables-portals.js'
+import { fixedRules, placeRules } from '../../../lib/modes/userspace/render.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
 import { service, states, testSettings } from '../../support/states.js'
 import type { IpFamily } from '../../../lib/state/ip.js'
 
 const skip = enterPrivateNetns() ?? false
-const settings = { ...testSettings, families: ['IPv4', 'IPv6'] as const }
 /** Three rules each. */
 const many = 400
 
@@ -31,7 +36,7 @@ function rulesOf(family: IpFamily, count: number): Map<string, readonly PlacedRu
       }),
     )
   }
-  const plan = new UserspacePlanner(settings).plan(cluster.take())
+  const plan = userspacePlanner(testSettings)(cluster.take())
   const rules = new Map<string, readonly PlacedRule[]>()
   let port = 33_000
   for (const [key, { rules: portal }] of plan.services) {
@@ -45,7 +50,7 @@ for (const backend of ['nft', 'legacy'] as const) {
     t.test(`${family} rules of ${many} Services, iptables-${backend}`, { skip }, async (t) => {
       const iptables = await Iptables.open({ family, backend })
       const options = { fixed: fixedRules(undefined), guardsEachPort: true }
-      const portals = new Portals(iptables, options)
+      const portals = new IptablesPortals(iptables, options)
       const program = family === 'IPv4' ? 'iptables' : 'ip6tables'
       const save = () => spawnSync(`${program}-${backend}-save`, { encoding: 'utf8' }).stdout
       const few = rulesOf(family, 5)
@@ -61,7 +66,7 @@ for (const backend of ['nft', 'legacy'] as const) {
       t.equal(text.match(/^-A KUBE-PORTALS-HOST-[0-9A-F]{2} .*DNAT/gm)?.length, many)
       t.equal(text.match(/^-A KUBE-PORTALS-DIRECT-[0-9A-F]{2} .*REJECT/gm)?.length, many)
       t.ok(await portals.isIntact())
-      const flat = withoutBranches(await readPortals(iptables))
+      const flat = withoutSubChains(await readPortals(iptables))
       const chains = flat.find(({ table }) => table === 'nat')?.chains
       t.equal(chains?.get('KUBE-PORTALS-HOST')?.rules.length, many, 'who compares sees one chain')
       t.notOk([...(chains?.keys() ?? [])].some((name) => /-[0-9A-F]{2}$/.test(name)))
@@ -72,15 +77,15 @@ for (const backend of ['nft', 'legacy'] as const) {
 
       const [, chain = ''] = /^-A (KUBE-PORTALS-HOST-\S+)/m.exec(text) ?? []
       t.equal(spawnSync(`${program}-${backend}`, ['-t', 'nat', '-F', chain]).status, 0)
-      t.notOk(await portals.isIntact(), 'a flushed branch is seen')
+      t.notOk(await portals.isIntact(), 'a flushed sub-chain is seen')
       await portals.replaceAll(all)
       t.ok(await portals.isIntact())
 
-      const restarted = new Portals(iptables, options)
+      const restarted = new IptablesPortals(iptables, options)
       await restarted.replaceAll(few)
-      t.notMatch(save(), /KUBE-PORTALS-\w+-/, 'branches of an earlier run go')
+      t.notMatch(save(), /KUBE-PORTALS-\w+-/, 'sub-chains of an earlier run go')
       await restarted.change(all)
-      await new Portals(iptables, options).remove()
+      await new IptablesPortals(iptables, options).remove()
       t.notMatch(save(), /KUBE-/, 'and so does everything at the end')
     })
   }

@@ -5,20 +5,19 @@ import { connect, createServer } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import t from 'tap'
 import { KernelError } from '../../../lib/errors.js'
-import { UserspaceMode } from '../../../lib/modes/userspace/userspace-mode.js'
+import { UserspaceMode } from '../../../lib/modes/userspace/index.js'
 import { runProgram } from '../../../lib/kernel/iptables/command.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
 import { service, states, testSettings } from '../../support/states.js'
 import type { Run } from '../../../lib/kernel/iptables.js'
-import type { ModeContext, ModeSettings } from '../../../lib/modes/mode.js'
-import type { UserspacePlan } from '../../../lib/modes/userspace/plan.js'
+import type { ModeContext } from '../../../lib/modes/mode.js'
+import type { UserspaceSettings } from '../../../lib/modes/userspace/settings.js'
 import type { Test } from 'tap'
 
 const skip = enterPrivateNetns() ?? false
 const nodeIp = '192.0.2.1'
 const otherIp = '192.0.2.2'
 const clusterIp = '10.96.0.10'
-const settings = { ...testSettings, families: ['IPv4'] as const }
 
 if (skip === false) {
   const ip = (...args: string[]) => execFileSync('ip', args)
@@ -58,11 +57,7 @@ async function ask(host: string, port = 80): Promise<string> {
 }
 
 /** The mode, with what it runs and counts on show. */
-async function openMode(
-  t: Test,
-  run: Run = runProgram,
-  own: Partial<ModeSettings['userspace']> = {},
-) {
+async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSettings> = {}) {
   const gauges = new Map<string, number>()
   const quiet = () => undefined
   const context: ModeContext = {
@@ -82,15 +77,13 @@ async function openMode(
     }
     return run(file, args, options)
   }
-  const chosen = { ...settings, userspace: { ...settings.userspace, ...own } }
-  const mode = await UserspaceMode.create(chosen, context, spying)
+  const mode = await UserspaceMode.create({ ...testSettings, ...own }, ['IPv4'], context, spying)
   let isClosed = false
   const close = async () => {
     if (!isClosed) await mode.close()
     isClosed = true
   }
   t.teardown(close)
-  let previous: UserspacePlan | undefined
   const cluster = states('IPv4', {}, ['127.0.0.1', nodeIp, otherIp])
   return {
     cluster,
@@ -98,13 +91,7 @@ async function openMode(
     close,
     listeners: () => gauges.get('userspace_listeners'),
     async sync() {
-      const plan = mode.plan(cluster.take())
-      const last = previous
-      // As the syncer does it: after a failure nothing counts as written.
-      previous = undefined
-      const { failed } = await mode.apply(plan, last)
-      previous = plan
-      return failed
+      return (await mode.apply(mode.plan(cluster.take()))).failed
     },
   }
 }

@@ -6,30 +6,34 @@
 import {
   DescriptorBudget,
   descriptorLimit,
-  waitingSeats,
+  waitingLimit,
 } from '../../../lib/modes/userspace/datapath/descriptors.js'
-import { WorkerPool } from '../../../lib/modes/userspace/listeners/pool.js'
-import type { ListenerSpec } from '../../../lib/modes/userspace/datapath/datapath.js'
+import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
+import type { ListenerSpec } from '../../../lib/modes/userspace/datapath/data-path.js'
 
 const [dataPath = 'net', endpoint = ''] = process.argv.slice(2)
 const host = '127.0.0.1'
 const say = (news: object) => process.stdout.write(`${JSON.stringify(news)}\n`)
 
 const limit = descriptorLimit()
-const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingSeats(limit)))
-const pool = new WorkerPool(
+const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingLimit(limit)))
+const listeners = new Listeners(
   {
     workers: 2,
     dataPath: dataPath === 'splice' ? 'splice' : 'net',
     passiveHealth: true,
     accessLog: false,
     descriptors: budget.shared,
+    range: undefined,
+    meter: { count() {}, gauge() {}, observe() {}, forget() {} },
   },
   {
-    ready: () => undefined,
-    counts: () => say({ shortages: budget.takeShortages(), left: budget.left }),
-    access: () => undefined,
-    warning: (message) => say({ warning: message, shortages: budget.takeShortages() }),
+    reported: (report) => {
+      const shortages = budget.takeShortages()
+      if (report.kind === 'counts') say({ shortages, left: budget.left })
+      if (report.kind === 'warning') say({ shortages, warning: report.message })
+    },
+    closed: () => undefined,
     lost: (reason) => say({ lost: reason }),
   },
 )
@@ -47,6 +51,6 @@ const specOf = (name: string): ListenerSpec => ({
 })
 
 // One in either worker.
-const names = ['a', 'b', 'c', 'd']
-const { opened, failed } = await pool.change({ open: names.map(specOf), update: [], close: [] })
-say({ ports: opened.map(({ port }) => port), failed, left: budget.left })
+const specs = ['a', 'b', 'c', 'd'].map(specOf)
+const failed = await listeners.ensure(specs)
+say({ ports: specs.map(({ key }) => listeners.portOf(key)), failed, left: budget.left })

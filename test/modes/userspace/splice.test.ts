@@ -14,12 +14,12 @@ import { Sockets } from '../../../lib/kernel/sockets/sockets.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { PipePool } from '../../../lib/modes/userspace/datapath/splice/pipe-pool.js'
 import { RecencyList, type Recent } from '../../../lib/modes/userspace/datapath/recency-list.js'
-import { loadSpliceDataPath } from '../../../lib/modes/userspace/datapath/splice/splice-data-path.js'
+import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
 import { TimeoutQueue } from '../../../lib/modes/userspace/datapath/timeout-queue.js'
-import type { ListenerSpec } from '../../../lib/modes/userspace/datapath/datapath.js'
+import type { ListenerSpec } from '../../../lib/modes/userspace/datapath/data-path.js'
 
 const ip = '127.0.0.1'
-const create = await loadSpliceDataPath()
+const create = await dataPathLoaders.splice()
 
 function open(endpointPort: number, limit = 1000) {
   const descriptors = new DescriptorBudget(DescriptorBudget.allocate(limit))
@@ -152,9 +152,9 @@ for (const limit of [80, 81]) {
     async (t) => {
       // A process of its own, with a low limit that the budget does not know of.
       const script = `
-    const { loadSpliceDataPath } = await import(process.argv[1] + '/splice/splice-data-path.js')
+    const { dataPathLoaders } = await import(process.argv[1] + '/create-data-path.js')
     const { DescriptorBudget } = await import(process.argv[1] + '/descriptors.js')
-    const path = (await loadSpliceDataPath())({
+    const path = (await dataPathLoaders.splice())({
       now: () => performance.now(), random: Math.random, passiveHealth: false, accessLog: undefined,
       descriptors: new DescriptorBudget(DescriptorBudget.allocate(10000)),
       warn: (message) => process.stderr.write(message + '\\n'),
@@ -167,7 +167,7 @@ for (const limit of [80, 81]) {
       const server = createServer((socket) => socket.pipe(socket)).listen(0, ip)
       await once(server, 'listening')
       const address = server.address()
-      const folder = new URL('../../../lib/modes/userspace', import.meta.url).pathname
+      const folder = new URL('../../../lib/modes/userspace/datapath', import.meta.url).pathname
       const child = spawn(
         'sh',
         [
@@ -185,7 +185,11 @@ for (const limit of [80, 81]) {
       )
       let warnings = ''
       child.stderr.on('data', (chunk: Buffer) => (warnings += chunk.toString()))
-      const [output] = (await once(child.stdout, 'data')) as [Buffer]
+      const died = once(child, 'close').then(() => {
+        throw new Error(`it ended at once: ${warnings}`)
+      })
+      const [output] = (await Promise.race([once(child.stdout, 'data'), died])) as [Buffer]
+      died.catch(() => undefined)
       const port = Number(output.toString())
 
       /** Whether the connection answers within a second. */

@@ -46,9 +46,9 @@ await t.test(
     const before = { rules: sh('iptables-save -t filter | grep -c KUBE || true') }
     const running = await create()
     const plan = running.plan(states().put(web).take())
-    t.match(await running.apply(plan, undefined), { full: true, failed: [] })
+    t.match(await running.apply(plan), { full: true, failed: [] })
     const planSix = running.plan(states('IPv6').put(six).take())
-    t.match(await running.apply(planSix, undefined), { full: true, failed: [] })
+    t.match(await running.apply(planSix), { full: true, failed: [] })
     t.match(table().join('\n'), '-a -t 192.0.2.1:30080 -r 10.180.0.2:8080 -m -w 1')
     t.match(table().join('\n'), '-a -t [fd00:96::a]:80 -r [fd00:180::1]:8080 -m -w 1')
     t.match(sh('ip address show dev kube-ipvs0'), /203\.0\.113\.2\/32[^]*fd00:96::a\/128/)
@@ -60,7 +60,7 @@ await t.test(
     await running.close()
 
     const again = await create()
-    const objects = await again.apply(again.plan(states().put(web).take()), undefined)
+    const objects = await again.apply(again.plan(states().put(web).take()))
     t.match(objects, { full: true, failed: [] }, 'a restart applies the same without complaint')
     await again.close()
     t.strictSame(resyncs, [])
@@ -80,7 +80,7 @@ await t.test('IP26: a real connection drains, across a restart, and IP28: return
   let running = await create()
   const cluster = states().put(web)
   let last = running.plan(cluster.take())
-  await running.apply(last, undefined)
+  await running.apply(last)
   const socket = await connect()
   const served = await ask(socket)
   const other = served === '10.180.0.1' ? '10.180.0.2' : '10.180.0.1'
@@ -88,7 +88,7 @@ await t.test('IP26: a real connection drains, across a restart, and IP28: return
 
   const only = { ...web, endpoints: [{ ip: other }] }
   const next = running.plan(cluster.put(only).take())
-  await running.apply(next, last)
+  await running.apply(next)
   t.match(real(), '-w 0')
   t.equal(await ask(socket), served, 'the connection lives')
   const fresh = await connect()
@@ -96,14 +96,14 @@ await t.test('IP26: a real connection drains, across a restart, and IP28: return
   fresh.destroy()
 
   last = running.plan(cluster.put(web).take())
-  await running.apply(last, next)
+  await running.apply(last)
   t.match(real(), '-w 1')
   t.equal(await ask(socket), served, 'and lives on when the endpoint returns')
 
-  await running.apply(running.plan(cluster.put(only).take()), last)
+  await running.apply(running.plan(cluster.put(only).take()))
   await running.close()
-  running = await create({ gracePeriodMs: 1 })
-  await running.apply(running.plan(cluster.take()), undefined)
+  running = await create({ 'ipvs.gracefulPeriod': 1 })
+  await running.apply(running.plan(cluster.take()))
   t.match(real(), '-w 0', 'a restart leaves it draining')
   t.equal(await ask(socket), served)
   const stop = new AbortController()
@@ -122,13 +122,13 @@ await t.test('IP26: a real connection drains, across a restart, and IP28: return
 await t.test('kill -9 and a new process: connections live', async (t) => {
   const program = `
     const { mode } = await import(${JSON.stringify(new URL('../../../lib/modes/ipvs/index.js', import.meta.url).href)})
-    const { service, states, testSettings } = await import(${JSON.stringify(new URL('../../support/states.js', import.meta.url).href)})
+    const { service, states, testConfig } = await import(${JSON.stringify(new URL('../../support/states.js', import.meta.url).href)})
     const nothing = () => undefined
     const log = { debug: nothing, info: nothing, warn: nothing, error: nothing }
     const meter = { count: nothing, gauge: nothing, observe: nothing, forget: nothing }
-    const running = await mode.create(testSettings, { log, meter, resync: nothing })
+    const running = await mode.create(testConfig, ['IPv4', 'IPv6'], { log, meter, resync: nothing })
     const spec = service({ endpoints: ['10.180.0.1', '10.180.0.2'] })
-    await running.apply(running.plan(states().put(spec).take()), undefined)
+    await running.apply(running.plan(states().put(spec).take()))
     console.log('applied')
     setInterval(nothing, 1000)`
   const start = async () => {
@@ -152,7 +152,7 @@ await t.test('kill -9 and a new process: connections live', async (t) => {
 })
 
 await t.test('a Service whose scheduler this kernel lacks gets the node’s', async (t) => {
-  const running = await create({ scheduler: 'wlc' })
+  const running = await create({ 'ipvs.scheduler': 'wlc' })
   const specs = ['sed', 'sh', 'mh', 'twos'].map((scheduler, index) =>
     service({
       name: scheduler,
@@ -169,7 +169,6 @@ await t.test('a Service whose scheduler this kernel lacks gets the node’s', as
             .put(...specs)
             .take(),
         ),
-        undefined,
       )
     ).failed,
     [],
@@ -193,7 +192,7 @@ await t.test('a Service whose scheduler this kernel lacks gets the node’s', as
 })
 
 await t.test('IP07, IP08: strictARP and time-outs', async (t) => {
-  const running = await create({ strictArp: true, tcpTimeoutMs: 700_000 })
+  const running = await create({ 'ipvs.strictARP': true, 'ipvs.tcpTimeout': 700_000 })
   t.equal(sh('cat /proc/sys/net/ipv4/conf/all/arp_ignore'), '1\n')
   t.equal(sh('cat /proc/sys/net/ipv4/conf/all/arp_announce'), '2\n')
   t.match(sh('ipvsadm -L --timeout'), '700 120 300')

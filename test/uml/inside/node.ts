@@ -4,8 +4,9 @@ import { once } from 'node:events'
 import { createConnection, createServer, type Socket } from 'node:net'
 import t from 'tap'
 import { mode } from '../../../lib/modes/ipvs/index.js'
-import type { Mode, ModeContext, ModeSettings } from '../../../lib/modes/mode.js'
-import { service, testSettings } from '../../support/states.js'
+import type { Mode, ModeContext } from '../../../lib/modes/mode.js'
+import { configWith } from '../../../lib/config/load.js'
+import { service } from '../../support/states.js'
 
 export const sh = (command: string) => execSync(command, { encoding: 'utf8', stdio: 'pipe' })
 export const table = () => sh('ipvsadm -Sn').trim().split('\n').filter(Boolean)
@@ -25,8 +26,8 @@ export const context: ModeContext = {
 }
 
 /** Creates the mode as the daemon does; another one is what a restart makes. */
-export const create = (ipvs: Partial<ModeSettings['ipvs']> = {}): Promise<Mode> =>
-  mode.create({ ...testSettings, ipvs: { ...testSettings.ipvs, ...ipvs } }, context)
+export const create = (values: Readonly<Record<string, unknown>> = {}): Promise<Mode> =>
+  mode.create(configWith(values), ['IPv4', 'IPv6'], context)
 
 export const web = service({
   nodePort: 30080,

@@ -30,14 +30,14 @@ const weighted = (scheduler: string, first: number, second: number) =>
 await t.test(
   'IP03: a Service chooses its scheduler, and weights share out connections',
   async (t) => {
-    const running = await create({ scheduler: 'rr' })
+    const running = await create({ 'ipvs.scheduler': 'rr' })
     const cluster = states().put(weighted('rr', 3, 1))
     let last = running.plan(cluster.take())
-    await running.apply(last, undefined)
+    await running.apply(last)
     t.strictSame(await tally(20), { '10.180.0.1': 10, '10.180.0.2': 10 }, 'rr knows no weights')
     const change = async (spec: ReturnType<typeof weighted>) => {
       const next = running.plan(cluster.put(spec).take())
-      t.strictSame((await running.apply(next, last)).failed, [])
+      t.strictSame((await running.apply(next)).failed, [])
       last = next
     }
     await change(weighted('wrr', 3, 1))
@@ -57,7 +57,7 @@ await t.test(
 await t.test(
   'IP04: a node scheduler that this kernel lacks is named with its module',
   async (t) => {
-    await t.rejects(create({ scheduler: 'twos' }), {
+    await t.rejects(create({ 'ipvs.scheduler': 'twos' }), {
       name: 'KernelError',
       kind: 'unsupported',
       message: /scheduler twos: .*modprobe ip_vs_twos/,
@@ -90,13 +90,13 @@ await t.test('IP27: a UDP endpoint goes at once, and its client is served elsewh
   const running = await create()
   const cluster = states().put(dns)
   const first = running.plan(cluster.take())
-  await running.apply(first, undefined)
+  await running.apply(first)
   client.connect(80, '10.96.0.10')
   await once(client, 'connect')
   const served = await send()
   t.equal(await send(), served, 'a flow keeps its endpoint')
   const left = both.filter(({ ip }) => ip !== served)
-  await running.apply(running.plan(cluster.put({ ...dns, endpoints: left }).take()), first)
+  await running.apply(running.plan(cluster.put({ ...dns, endpoints: left }).take()))
   t.notMatch(table().join('\n'), `-r ${served}:`)
   // The packet that finds the endpoint gone ends the flow; the one after it starts another.
   const next = await send().catch(send)

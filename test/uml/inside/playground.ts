@@ -2,7 +2,7 @@
 import t from 'tap'
 import { get } from 'node:http'
 import { PageServer } from '../../../lib/page/server.js'
-import { hasReady, withPlayer } from '../../lab/playground/played-stage.js'
+import { hasReady, withPlayer } from '../../lab/playground/player.js'
 import { runTour } from '../../../lib/lab/playground/tour.js'
 import type { PageCommand, View } from '../../../lib/page/view.js'
 
@@ -45,8 +45,8 @@ async function openPage(url: string) {
 }
 
 await t.test('the page in ipvs mode: way, counters, schedulers and the whole lesson', (t) =>
-  withPlayer('ipvs-page', ['iptables', 'ipvs'], async ({ stage }) => {
-    const server = await PageServer.listen(stage, 0)
+  withPlayer('ipvs-page', ['iptables', 'ipvs'], async ({ playground }) => {
+    const server = await PageServer.listen(playground, 0)
     const { command, see, close } = await openPage(server.url)
     try {
       await see('three pods', (view) => view.busy === '' && hasReady(3)(view))

@@ -4,22 +4,17 @@ import { messageOf } from '../../../lib/errors.js'
 import { modeLoaders } from '../../../lib/modes/registry.js'
 import { mode } from '../../../lib/modes/ipvs/index.js'
 import { cleanLeftovers } from '../../../lib/modes/leftovers.js'
-import type { ModeDefinition, ModeName } from '../../../lib/modes/mode.js'
-import { states, testSettings } from '../../support/states.js'
+import type { ModeDefinition } from '../../../lib/modes/mode.js'
+import type { ModeName } from '../../../lib/modes/registry.js'
+import { states, testConfig } from '../../support/states.js'
 import { context, sh, table, web } from './node.js'
 
 const state = states().put(web).take()
 
-async function load(name: ModeName): Promise<ModeDefinition> {
-  const definition = await modeLoaders[name]?.()
-  if (!definition) throw new Error(`there is no mode ${name}`)
-  return definition
-}
-
 async function use(name: ModeName): Promise<void> {
-  const definition = await load(name)
-  const running = await definition.create(testSettings, context)
-  await running.apply(running.plan(state), undefined)
+  const definition: ModeDefinition = await modeLoaders[name]()
+  const running = await definition.create(testConfig, ['IPv4', 'IPv6'], context)
+  await running.apply(running.plan(state))
   // The process of the next mode cleans up after this one, which then is long gone.
   await running.close()
   await cleanLeftovers(name, context)
@@ -69,7 +64,7 @@ for (const other of ['iptables', 'nftables'] as const) {
     t.strictSame(rules(), onlyIpvs)
     t.equal(table().length, 9)
     await mode.cleanup(context)
-    await (await load(other)).cleanup(context)
+    await (await modeLoaders[other]()).cleanup(context)
     t.strictSame(ipvsOnly(), nothingOfIpvs)
     // KUBE-FIREWALL is the kubelet's as well.
     t.notMatch(sh('iptables-save; ip6tables-save'), /KUBE-(?!FIREWALL)/)

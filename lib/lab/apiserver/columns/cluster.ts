@@ -1,11 +1,10 @@
-import { age } from '../age.js'
 import { at, isObject, listAt, objectAt, textAt } from '../json.js'
-import type { KubeObject } from '../object.js'
-import { ageColumn, column, nameColumn, wide, type Column } from './column.js'
+import { conditionOf, isReady, type KubeObject } from '../object.js'
+import { age, ageColumn, column, nameColumn, text, wide, type Column } from './column.js'
 
 export const namespaceColumns: readonly Column[] = [
   nameColumn,
-  column('Status', (object) => textAt(object, 'status', 'phase')),
+  text('Status', 'status', 'phase'),
   ageColumn,
 ]
 
@@ -14,7 +13,7 @@ export const nodeColumns: readonly Column[] = [
   column('Status', nodeStatus),
   column('Roles', nodeRoles),
   ageColumn,
-  column('Version', (object) => textAt(object, 'status', 'nodeInfo', 'kubeletVersion')),
+  text('Version', 'status', 'nodeInfo', 'kubeletVersion'),
   wide('Internal-IP', (object) => nodeAddress(object, 'InternalIP')),
   wide('External-IP', (object) => nodeAddress(object, 'ExternalIP')),
   ...['osImage', 'kernelVersion', 'containerRuntimeVersion'].map((field, index) =>
@@ -29,8 +28,8 @@ export const eventColumns: readonly Column[] = [
   column('Last Seen', (object, now) =>
     age(textAt(object, 'lastTimestamp') || textAt(object, 'eventTime'), now),
   ),
-  column('Type', (object) => textAt(object, 'type')),
-  column('Reason', (object) => textAt(object, 'reason')),
+  text('Type', 'type'),
+  text('Reason', 'reason'),
   column('Object', (object) => {
     const about = objectAt(object, 'involvedObject')
     return `${textAt(about, 'kind').toLowerCase()}/${textAt(about, 'name')}`
@@ -43,7 +42,7 @@ export const configMapColumns: readonly Column[] = [nameColumn, column('Data', d
 
 export const secretColumns: readonly Column[] = [
   nameColumn,
-  column('Type', (object) => textAt(object, 'type')),
+  text('Type', 'type'),
   column('Data', dataSize),
   ageColumn,
 ]
@@ -68,11 +67,8 @@ function dataSize(object: KubeObject): number {
 }
 
 function nodeStatus(object: KubeObject): string {
-  const ready = listAt(object, 'status', 'conditions').find(
-    (condition) => textAt(condition, 'type') === 'Ready',
-  )
-  const words =
-    ready === undefined ? ['Unknown'] : [textAt(ready, 'status') === 'True' ? 'Ready' : 'NotReady']
+  const isKnown = conditionOf(object, 'Ready') !== undefined
+  const words = [isReady(object) ? 'Ready' : isKnown ? 'NotReady' : 'Unknown']
   if (at(object, 'spec', 'unschedulable') === true) words.push('SchedulingDisabled')
   return words.join(',')
 }

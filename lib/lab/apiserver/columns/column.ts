@@ -1,5 +1,4 @@
-import { age } from '../age.js'
-import { numberAt } from '../json.js'
+import { numberAt, textAt } from '../json.js'
 import type { KubeObject } from '../object.js'
 
 /** One column of `kubectl get`; the server prints, kubectl only aligns. */
@@ -15,6 +14,11 @@ export type Cell = Column['cell']
 
 export function column(name: string, cell: Cell): Column {
   return { name, type: 'string', priority: 0, cell }
+}
+
+/** A column that shows a text of the object. */
+export function text(name: string, ...path: readonly string[]): Column {
+  return column(name, (object) => textAt(object, ...path))
 }
 
 export function wide(name: string, cell: Cell): Column {
@@ -40,4 +44,30 @@ export const createdColumns: readonly Column[] = [
 export function pairs(map: Readonly<Record<string, string>>): string {
   const entries = Object.entries(map).map(([key, value]) => `${key}=${value}`)
   return entries.length === 0 ? '<none>' : entries.sort().join(',')
+}
+
+/** A duration as kubectl's columns show it: two units at most, coarser with age. */
+export function age(timestamp: string, now: number): string {
+  const then = Date.parse(timestamp)
+  if (Number.isNaN(then)) return '<unknown>'
+  return formatAge(Math.max(0, Math.floor((now - then) / 1000)))
+}
+
+function formatAge(seconds: number): string {
+  if (seconds < 120) return `${seconds}s`
+  const minutes = Math.floor(seconds / 60)
+  if (minutes < 10) return pair(minutes, 'm', seconds % 60, 's')
+  if (minutes < 180) return `${minutes}m`
+  const hours = Math.floor(minutes / 60)
+  if (hours < 8) return pair(hours, 'h', minutes % 60, 'm')
+  if (hours < 48) return `${hours}h`
+  const days = Math.floor(hours / 24)
+  if (days < 8) return pair(days, 'd', hours % 24, 'h')
+  if (days < 365 * 2) return `${days}d`
+  const years = Math.floor(days / 365)
+  return years < 8 ? pair(years, 'y', days % 365, 'd') : `${years}y`
+}
+
+function pair(large: number, largeUnit: string, small: number, smallUnit: string): string {
+  return small === 0 ? `${large}${largeUnit}` : `${large}${largeUnit}${small}${smallUnit}`
 }

@@ -1,11 +1,11 @@
 import { hostPort } from '../../../state/ip.js'
 import { listAt, numberAt, textAt, textMapAt, textsAt, type Json } from '../json.js'
 import type { KubeObject } from '../object.js'
-import { ageColumn, column, nameColumn, pairs, wide, type Column } from './column.js'
+import { ageColumn, column, nameColumn, pairs, text, wide, type Column } from './column.js'
 
 export const serviceColumns: readonly Column[] = [
   nameColumn,
-  column('Type', (object) => textAt(object, 'spec', 'type')),
+  text('Type', 'spec', 'type'),
   column('Cluster-IP', (object) => textAt(object, 'spec', 'clusterIP') || '<none>'),
   column('External-IP', externalIps),
   column('Port(s)', servicePorts),
@@ -15,7 +15,7 @@ export const serviceColumns: readonly Column[] = [
 
 export const endpointSliceColumns: readonly Column[] = [
   nameColumn,
-  column('AddressType', (object) => textAt(object, 'addressType')),
+  text('AddressType', 'addressType'),
   column('Ports', (object) =>
     few(
       listAt(object, 'ports').map((port) => String(numberAt(port, 'port') ?? '*')),

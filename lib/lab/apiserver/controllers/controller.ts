@@ -1,8 +1,8 @@
+import { aborted } from '../../../async.js'
 import type { KubeObject } from '../object.js'
+import { clientsOf, type Clients, type KindClient, type KindNames } from '../kind-client.js'
 import type { Registry } from '../registry.js'
-import { collectionOf, type ResourceKind } from '../resources.js'
-import { collectionKey, type StoreEvent } from '../store.js'
-import { WorkQueue } from './work-queue.js'
+import { keyOf, type StoreEvent } from '../store.js'
 
 /** Something that keeps one part of the cluster as another part says. */
 export interface Controller {
@@ -16,77 +16,93 @@ export interface ControllerDeps {
   readonly onError: (error: unknown) => void
 }
 
-interface Watched {
-  readonly kind: ResourceKind
-  /** Keys to look at because of a change. */
-  readonly keysOf: (event: StoreEvent) => Iterable<string>
+export interface Work {
+  /** For each kind to watch: the keys to look at because of a change. */
+  readonly watched: readonly (readonly [KindClient, (event: StoreEvent) => Iterable<string>])[]
+  readonly reconcile: (key: string) => void
 }
 
-/** Watches some kinds, and works on the keys their changes lead to, one after the other. */
-export async function runController(
+/** A controller of some kinds; it does nothing where this server lacks one of them. */
+export function controller<Name extends string>(
   deps: ControllerDeps,
-  watched: readonly Watched[],
-  reconcile: (key: string) => void,
+  kinds: KindNames<Name>,
+  workOn: (clients: Clients<Name>) => Work,
+): Controller {
+  return {
+    async run(signal) {
+      const clients = clientsOf(deps.registry, kinds)
+      if (clients !== undefined) await watch(deps, workOn(clients), signal)
+    },
+  }
+}
+
+/** Watches the kinds, and works on the keys that their changes lead to, one after the other. */
+export async function watch(
+  { onError }: ControllerDeps,
+  { watched, reconcile }: Work,
   signal: AbortSignal,
 ): Promise<void> {
   if (signal.aborted) return
-  const { store } = deps.registry
   const queue = new WorkQueue((key) => {
     try {
       reconcile(key)
     } catch (error) {
-      deps.onError(error)
+      onError(error)
     }
   })
-  const unsubscribes = watched.map(({ kind, keysOf }) => {
+  const unsubscribes = watched.map(([client, keysOf]) => {
     const take = (event: StoreEvent) => {
       for (const key of keysOf(event)) queue.add(key)
     }
-    for (const object of store.list(collectionOf(kind))) {
-      take({ type: 'ADDED', version: store.version, object, previous: undefined })
+    for (const object of client.list()) {
+      take({ type: 'ADDED', version: client.version, object, previous: undefined })
     }
-    return store.subscribe(collectionOf(kind), take)
+    return client.subscribe(take)
   })
-  await new Promise<void>((resolve) => {
-    signal.addEventListener('abort', () => resolve(), { once: true })
-  })
+  await aborted(signal)
   for (const unsubscribe of unsubscribes) unsubscribe()
   queue.stop()
 }
 
-export function keyOf(object: KubeObject): string {
-  return collectionKey(object.metadata.namespace, object.metadata.name)
-}
+/**
+ * Keys to look at, each once however often it was added. The work starts after the change has
+ * reached every listener: a controller never writes from inside a store's notification.
+ */
+class WorkQueue {
+  readonly #work: (key: string) => void
+  readonly #keys = new Set<string>()
+  #scheduled: NodeJS.Immediate | undefined
 
-/** The kinds a controller works with, by a name each; undefined when this server lacks one. */
-export function kindsOf<Name extends string>(
-  { resources }: Registry,
-  wanted: Readonly<Record<Name, readonly [apiVersion: string, kind: string]>>,
-): Readonly<Record<Name, ResourceKind>> | undefined {
-  const found = new Map<string, ResourceKind>()
-  for (const [name, [apiVersion, kind]] of Object.entries<readonly [string, string]>(wanted)) {
-    const resource = resources.byKind(apiVersion, kind)
-    if (resource === undefined) return undefined
-    found.set(name, resource)
+  constructor(work: (key: string) => void) {
+    this.#work = work
   }
-  return Object.fromEntries(found) as Record<Name, ResourceKind>
+
+  add(key: string): void {
+    this.#keys.add(key)
+    this.#scheduled ??= setImmediate(() => this.#drain())
+  }
+
+  stop(): void {
+    clearImmediate(this.#scheduled)
+    this.#keys.clear()
+  }
+
+  #drain(): void {
+    this.#scheduled = undefined
+    const keys = [...this.#keys]
+    this.#keys.clear()
+    for (const key of keys) this.#work(key)
+  }
 }
 
-/** The key of what changed. */
+/** The key of the object that changed. */
 export function ownKey({ object }: StoreEvent): readonly string[] {
   return [keyOf(object)]
 }
 
 /** The reference with which a controller marks what it made. */
-export function ownerReference(owner: KubeObject) {
-  return {
-    apiVersion: owner.apiVersion,
-    kind: owner.kind,
-    name: owner.metadata.name,
-    uid: owner.metadata.uid ?? '',
-    controller: true,
-    blockOwnerDeletion: true,
-  }
+export function ownerReference({ apiVersion, kind, metadata: { name, uid = '' } }: KubeObject) {
+  return { apiVersion, kind, name, uid, controller: true, blockOwnerDeletion: true }
 }
 
 export function isOwnedBy(object: KubeObject, owner: KubeObject): boolean {

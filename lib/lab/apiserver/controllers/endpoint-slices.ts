@@ -1,18 +1,23 @@
-import { familyOf, type IpFamily } from '../../../state/ip.js'
-import { equalJson, listAt, textAt, textMapAt, type Json, type JsonObject } from '../json.js'
+import type { IpFamily } from '../../../state/ip.js'
+import { equalJson, listAt, textAt, textMapAt, type JsonObject } from '../json.js'
+import type { Clients, KindClient } from '../kind-client.js'
 import type { KubeObject } from '../object.js'
-import { collectionOf, type ResourceKind } from '../resources.js'
-import { collectionKey, type StoreEvent } from '../store.js'
+import { collectionKey, keyOf, type StoreEvent } from '../store.js'
 import {
-  keyOf,
-  kindsOf,
+  controller,
   ownerReference,
   ownKey,
-  runController,
   type Controller,
   type ControllerDeps,
 } from './controller.js'
-import { endpointOf, portsOf, selecting, selects, type EndpointContext } from './endpoints.js'
+import {
+  byPorts,
+  endpointOf,
+  portsOf,
+  selecting,
+  selects,
+  type EndpointContext,
+} from './endpoints.js'
 
 const managedBy = 'endpointslice.kubernetes.io/managed-by'
 const managerName = 'endpointslice-controller.k8s.io'
@@ -23,44 +28,45 @@ const triggerTime = 'endpoints.kubernetes.io/last-change-trigger-time'
 /** The real controller's default. */
 const longestSlice = 100
 
-const needed = {
+const zoneLabel = 'topology.kubernetes.io/zone'
+
+const kinds = {
   services: ['v1', 'Service'],
   slices: ['discovery.k8s.io/v1', 'EndpointSlice'],
   pods: ['v1', 'Pod'],
   nodes: ['v1', 'Node'],
 } as const
 
-type Kinds = Readonly<Record<keyof typeof needed, ResourceKind>>
-
 /** Service selector + pods -> EndpointSlices. */
 export function endpointSliceController(deps: ControllerDeps): Controller {
-  const { registry } = deps
-  return {
-    async run(signal) {
-      const kinds = kindsOf(registry, needed)
-      if (kinds === undefined) return
-      const { services, slices, pods, nodes } = kinds
-      const managed = new ManagedSlices()
-      const watched = [
-        { kind: services, keysOf: ownKey },
-        { kind: pods, keysOf: (event: StoreEvent) => selecting(registry, services, event) },
-        // Whoever deletes or edits a slice by hand gets it back.
-        { kind: slices, keysOf: (event: StoreEvent) => managed.follow(event) },
-        { kind: nodes, keysOf: (event: StoreEvent) => ifZoneChanged(deps, services, event) },
-      ]
-      const reconcile = (key: string) => {
-        const service = registry.store.get(collectionOf(services), key)
-        if (service) publish(deps, kinds, service, managed.of(deps, slices, key))
-      }
-      await runController(deps, watched, reconcile, signal)
-    },
-  }
+  return controller(deps, kinds, (clients) => {
+    const { services, slices, pods, nodes } = clients
+    const managed = new ManagedSlices(slices)
+    const publisher = new Publisher(clients, () => deps.registry.now())
+    return {
+      watched: [
+        [services, ownKey],
+        [pods, (event) => selecting(services, event)],
+        // A slice that somebody deletes or edits by hand is restored.
+        [slices, (event) => managed.follow(event)],
+        [nodes, (event) => (zoneChanged(event) ? services.list().map(keyOf) : [])],
+      ],
+      reconcile(key) {
+        const service = services.get(key)
+        if (service) publisher.publish(service, managed.of(key))
+      },
+    }
+  })
 }
 
-/** Services that had or have the pod in their selection. */
-/** The slices this controller made, by Service: looking through all at each change would not scale. */
+/** The slices this controller made, by Service: a search through all at each change is too slow. */
 class ManagedSlices {
+  readonly #slices: KindClient
   readonly #keys = new Map<string, Set<string>>()
+
+  constructor(slices: KindClient) {
+    this.#slices = slices
+  }
 
   /** Takes note of a change, and tells which Service it concerns. */
   follow({ type, object }: StoreEvent): readonly string[] {
@@ -75,75 +81,89 @@ class ManagedSlices {
     return [service]
   }
 
-  of(deps: ControllerDeps, slices: ResourceKind, service: string): readonly KubeObject[] {
+  of(service: string): readonly KubeObject[] {
     return [...(this.#keys.get(service) ?? [])]
       .sort()
-      .map((key) => deps.registry.store.get(collectionOf(slices), key))
+      .map((key) => this.#slices.get(key))
       .filter((slice) => slice !== undefined)
   }
 }
 
-function ifZoneChanged(deps: ControllerDeps, services: ResourceKind, event: StoreEvent) {
-  const zone = (node: KubeObject | undefined) =>
-    node?.metadata.labels?.['topology.kubernetes.io/zone']
-  if (event.type !== 'DELETED' && zone(event.object) === zone(event.previous)) return []
-  return deps.registry.store.list(collectionOf(services)).map(keyOf)
+function zoneChanged({ type, object, previous }: StoreEvent): boolean {
+  return (
+    type === 'DELETED' ||
+    object.metadata.labels?.[zoneLabel] !== previous?.metadata.labels?.[zoneLabel]
+  )
 }
 
-function publish(
-  deps: ControllerDeps,
-  kinds: Kinds,
-  service: KubeObject,
-  present: readonly KubeObject[],
-): void {
-  const { registry } = deps
-  const wanted = slicesOf(deps, kinds, service)
-  const left = [...present]
-  for (const slice of wanted) {
-    const same = left.findIndex(
-      (each) =>
-        each['addressType'] === slice['addressType'] && equalJson(each['ports'], slice['ports']),
+/** Writes what a Service should have, and touches only slices that differ. */
+class Publisher {
+  readonly #clients: Clients<keyof typeof kinds>
+  readonly #now: () => number
+
+  constructor(clients: Clients<keyof typeof kinds>, now: () => number) {
+    this.#clients = clients
+    this.#now = now
+  }
+
+  publish(service: KubeObject, present: readonly KubeObject[]): void {
+    const { slices } = this.#clients
+    const left = [...present]
+    for (const slice of this.#slicesOf(service)) {
+      const same = left.findIndex(
+        (each) =>
+          each['addressType'] === slice['addressType'] && equalJson(each['ports'], slice['ports']),
+      )
+      const [old] = same < 0 ? [] : left.splice(same, 1)
+      if (old === undefined) slices.create(this.#newSlice(service, slice))
+      else this.#replace(service, old, slice)
+    }
+    for (const slice of left) slices.delete(slice)
+  }
+
+  #newSlice(service: KubeObject, slice: JsonObject): JsonObject {
+    const { namespace, name } = service.metadata
+    return {
+      apiVersion: 'discovery.k8s.io/v1',
+      kind: 'EndpointSlice',
+      metadata: {
+        generateName: `${name}-`,
+        namespace,
+        labels: labelsOf(service),
+        annotations: this.#trigger(),
+        ownerReferences: [ownerReference(service)],
+      },
+      ...slice,
+    }
+  }
+
+  #replace(service: KubeObject, old: KubeObject, slice: JsonObject): void {
+    const labels = labelsOf(service)
+    const isSame =
+      equalJson(old['endpoints'], slice['endpoints']) && equalJson(old.metadata.labels, labels)
+    if (isSame) return
+    const metadata = { ...old.metadata, labels, annotations: this.#trigger() }
+    this.#clients.slices.update({ ...old, ...slice, metadata })
+  }
+
+  #trigger(): Readonly<Record<string, string>> {
+    return { [triggerTime]: new Date(this.#now()).toISOString() }
+  }
+
+  /** What should be published: for each family, pods with the same port numbers together. */
+  #slicesOf(service: KubeObject): readonly JsonObject[] {
+    const hasSelector = Object.keys(textMapAt(service, 'spec', 'selector')).length > 0
+    if (!hasSelector || textAt(service, 'spec', 'type') === 'ExternalName') return []
+    const pods = this.#clients.pods
+      .list()
+      .filter((pod) => selects(service, pod))
+      .filter((pod) => !['Succeeded', 'Failed'].includes(textAt(pod, 'status', 'phase')))
+    const zoneOf = (node: string) => this.#clients.nodes.get(node)?.metadata.labels?.[zoneLabel]
+    const families = listAt(service, 'spec', 'ipFamilies').filter(
+      (family): family is IpFamily => family === 'IPv4' || family === 'IPv6',
     )
-    const [old] = same < 0 ? [] : left.splice(same, 1)
-    if (old === undefined) registry.create(kinds.slices, newSlice(deps, service, slice))
-    else replace(deps, kinds, service, { old, slice })
+    return families.flatMap((family) => slicesOfFamily(pods, family, { service, zoneOf }))
   }
-  for (const { metadata } of left) {
-    registry.delete(kinds.slices, metadata.namespace, metadata.name)
-  }
-}
-
-function newSlice(deps: ControllerDeps, service: KubeObject, slice: JsonObject): JsonObject {
-  const { namespace, name } = service.metadata
-  return {
-    apiVersion: 'discovery.k8s.io/v1',
-    kind: 'EndpointSlice',
-    metadata: {
-      generateName: `${name}-`,
-      namespace,
-      labels: labelsOf(service),
-      annotations: { [triggerTime]: new Date(deps.registry.now()).toISOString() },
-      ownerReferences: [ownerReference(service)],
-    },
-    ...slice,
-  }
-}
-
-function replace(
-  { registry }: ControllerDeps,
-  kinds: Kinds,
-  service: KubeObject,
-  { old, slice }: { readonly old: KubeObject; readonly slice: JsonObject },
-): void {
-  const labels = labelsOf(service)
-  if (equalJson(old['endpoints'], slice['endpoints']) && equalJson(old.metadata.labels, labels))
-    return
-  const annotations = { [triggerTime]: new Date(registry.now()).toISOString() }
-  registry.update(kinds.slices, {
-    ...old,
-    ...slice,
-    metadata: { ...old.metadata, labels, annotations },
-  })
 }
 
 function labelsOf(service: KubeObject): Readonly<Record<string, string>> {
@@ -156,46 +176,17 @@ function labelsOf(service: KubeObject): Readonly<Record<string, string>> {
   }
 }
 
-/** What should be published: for each family, pods with the same port numbers together. */
-function slicesOf(deps: ControllerDeps, kinds: Kinds, service: KubeObject): readonly JsonObject[] {
-  const hasSelector = Object.keys(textMapAt(service, 'spec', 'selector')).length > 0
-  if (!hasSelector || textAt(service, 'spec', 'type') === 'ExternalName') return []
-  const { store } = deps.registry
-  const pods = store
-    .list(collectionOf(kinds.pods))
-    .filter((pod) => selects(service, pod))
-    .filter((pod) => !['Succeeded', 'Failed'].includes(textAt(pod, 'status', 'phase')))
-  const context: EndpointContext = {
-    service,
-    zoneOf: (node) =>
-      store.get(collectionOf(kinds.nodes), node)?.metadata.labels?.['topology.kubernetes.io/zone'],
-  }
-  const families = listAt(service, 'spec', 'ipFamilies').filter(
-    (family): family is IpFamily => family === 'IPv4' || family === 'IPv6',
-  )
-  return families.flatMap((family) => slicesOfFamily(pods, family, context))
-}
-
 function slicesOfFamily(
   pods: readonly KubeObject[],
   family: IpFamily,
   context: EndpointContext,
 ): readonly JsonObject[] {
-  const groups = new Map<string, { ports: readonly Json[]; endpoints: JsonObject[] }>()
-  for (const pod of pods) {
-    const ip = listAt(pod, 'status', 'podIPs')
-      .map((entry) => textAt(entry, 'ip'))
-      .concat(textAt(pod, 'status', 'podIP'))
-      .find((text) => familyOf(text) === family)
-    if (ip === undefined) continue
-    const ports = portsOf(context.service, pod)
-    const id = JSON.stringify(ports)
-    const group = groups.get(id) ?? { ports, endpoints: [] }
-    group.endpoints.push(endpointOf(pod, ip, context))
-    groups.set(id, group)
-  }
-  const slices = [...groups.values()].flatMap(({ ports, endpoints }) =>
-    chunks(endpoints).map((chunk) => ({ addressType: family, ports, endpoints: chunk })),
+  const slices = byPorts(context.service, pods, family).flatMap(({ ports, members }) =>
+    chunks(members.map(({ pod, ip }) => endpointOf(pod, ip, context))).map((endpoints) => ({
+      addressType: family,
+      ports,
+      endpoints,
+    })),
   )
   // An empty slice says: looked, and found nobody.
   if (slices.length > 0) return slices

@@ -1,19 +1,16 @@
 import { familyOf, type IpFamily } from '../../../state/ip.js'
 import { at, equalJson, listAt, textAt, textMapAt, type Json, type JsonObject } from '../json.js'
-import type { KubeObject } from '../object.js'
-import { collectionOf, type ResourceKind } from '../resources.js'
-import type { StoreEvent } from '../store.js'
+import type { Clients } from '../kind-client.js'
+import { isReady, type KubeObject } from '../object.js'
 import {
+  controller,
   isOwnedBy,
-  kindsOf,
   ownerReference,
   ownKey,
-  runController,
   type Controller,
   type ControllerDeps,
 } from './controller.js'
-import { portsOf, selecting, selects } from './endpoints.js'
-import { isPodReady } from './deployments.js'
+import { byPorts, selecting, selects } from './endpoints.js'
 
 const serviceName = 'kubernetes.io/service-name'
 const managedBy = 'endpointslice.kubernetes.io/managed-by'
@@ -21,60 +18,49 @@ const mirrorName = 'endpointslicemirroring-controller.k8s.io'
 /** On Endpoints that this controller wrote: those need no mirror, their Service has slices. */
 const skipMirror = 'endpointslice.kubernetes.io/skip-mirror'
 
-const needed = {
+const kinds = {
   services: ['v1', 'Service'],
   endpoints: ['v1', 'Endpoints'],
   slices: ['discovery.k8s.io/v1', 'EndpointSlice'],
   pods: ['v1', 'Pod'],
 } as const
 
-type Kinds = Readonly<Record<keyof typeof needed, ResourceKind>>
+type KindClients = Clients<keyof typeof kinds>
 
 /**
  * The old Endpoints objects, both ways: written for Services with a selector, and mirrored to
  * EndpointSlices where a person wrote them for a Service without one.
  */
 export function endpointsController(deps: ControllerDeps): Controller {
-  const { registry } = deps
-  return {
-    async run(signal) {
-      const kinds = kindsOf(registry, needed)
-      if (kinds === undefined) return
-      const { services, endpoints, pods } = kinds
-      const watched = [
-        { kind: services, keysOf: ownKey },
-        { kind: endpoints, keysOf: ownKey },
-        { kind: pods, keysOf: (event: StoreEvent) => selecting(registry, services, event) },
-      ]
-      await runController(deps, watched, (key) => reconcile(deps, kinds, key), signal)
-    },
-  }
+  return controller(deps, kinds, (clients) => {
+    const { services, endpoints, pods } = clients
+    return {
+      watched: [
+        [services, ownKey],
+        [endpoints, ownKey],
+        [pods, (event) => selecting(services, event)],
+      ],
+      reconcile(key) {
+        const service = services.get(key)
+        const present = endpoints.get(key)
+        const hasSelector = Object.keys(textMapAt(service, 'spec', 'selector')).length > 0
+        if (service !== undefined && hasSelector) write(clients, service, present)
+        if (present !== undefined) mirror(clients, present, hasSelector ? undefined : service)
+      },
+    }
+  })
 }
 
-function reconcile(deps: ControllerDeps, kinds: Kinds, key: string): void {
-  const { store } = deps.registry
-  const service = store.get(collectionOf(kinds.services), key)
-  const endpoints = store.get(collectionOf(kinds.endpoints), key)
-  const hasSelector = Object.keys(textMapAt(service, 'spec', 'selector')).length > 0
-  if (service !== undefined && hasSelector) write(deps, kinds, service, endpoints)
-  if (endpoints !== undefined) mirror(deps, kinds, endpoints, hasSelector ? undefined : service)
-}
-
-function write(
-  { registry }: ControllerDeps,
-  kinds: Kinds,
-  service: KubeObject,
-  present: KubeObject | undefined,
-): void {
+function write(clients: KindClients, service: KubeObject, present: KubeObject | undefined): void {
   if (textAt(service, 'spec', 'type') === 'ExternalName') return
-  const pods = registry.store
-    .list(collectionOf(kinds.pods))
+  const pods = clients.pods
+    .list()
     .filter((pod) => selects(service, pod) && textAt(pod, 'status', 'podIP') !== '')
     .filter((pod) => pod.metadata.deletionTimestamp === undefined)
   const subsets = subsetsOf(service, pods)
   const { name, namespace } = service.metadata
   if (present === undefined) {
-    registry.create(kinds.endpoints, {
+    clients.endpoints.create({
       apiVersion: 'v1',
       kind: 'Endpoints',
       metadata: {
@@ -86,7 +72,7 @@ function write(
       subsets,
     })
   } else if (isOwnedBy(present, service) && !equalJson(present['subsets'], subsets)) {
-    registry.update(kinds.endpoints, { ...present, subsets })
+    clients.endpoints.update({ ...present, subsets })
   }
 }
 
@@ -94,42 +80,34 @@ function write(
 function subsetsOf(service: KubeObject, pods: readonly KubeObject[]): readonly Json[] {
   const family = listAt(service, 'spec', 'ipFamilies')[0]
   const isPublished = at(service, 'spec', 'publishNotReadyAddresses') === true
-  const subsets = new Map<string, { ports: readonly Json[]; ready: Json[]; unready: Json[] }>()
-  for (const pod of pods) {
-    const ip = listAt(pod, 'status', 'podIPs')
-      .map((entry) => textAt(entry, 'ip'))
-      .find((text) => familyOf(text) === family)
-    if (ip === undefined) continue
-    const ports = portsOf(service, pod)
-    const id = JSON.stringify(ports)
-    const subset = subsets.get(id) ?? { ports, ready: [], unready: [] }
-    const { name, namespace, uid } = pod.metadata
-    const nodeName = textAt(pod, 'spec', 'nodeName')
-    const address = { ip, nodeName, targetRef: { kind: 'Pod', name, namespace, uid } }
-    if (isPublished || isPodReady(pod)) subset.ready.push(address)
-    else subset.unready.push(address)
-    subsets.set(id, subset)
-  }
-  return [...subsets.values()].map(({ ports, ready, unready }) => ({
-    ...(ready.length === 0 ? {} : { addresses: ready }),
-    ...(unready.length === 0 ? {} : { notReadyAddresses: unready }),
-    ports,
-  }))
+  return byPorts(service, pods, family).map(({ ports, members }) => {
+    const addressesOf = (shallBeReady: boolean) =>
+      members
+        .filter(({ pod }) => (isPublished || isReady(pod)) === shallBeReady)
+        .map(({ pod, ip }) => {
+          const { name, namespace, uid } = pod.metadata
+          const nodeName = textAt(pod, 'spec', 'nodeName')
+          return { ip, nodeName, targetRef: { kind: 'Pod', name, namespace, uid } }
+        })
+    const [addresses, notReadyAddresses] = [addressesOf(true), addressesOf(false)]
+    return {
+      ...(addresses.length === 0 ? {} : { addresses }),
+      ...(notReadyAddresses.length === 0 ? {} : { notReadyAddresses }),
+      ports,
+    }
+  })
 }
 
 /** One slice for each subset and family; `service` is undefined when there shall be none. */
 function mirror(
-  { registry }: ControllerDeps,
-  kinds: Kinds,
+  { slices }: KindClients,
   endpoints: KubeObject,
   service: KubeObject | undefined,
 ): void {
   const { name, namespace, labels = {} } = endpoints.metadata
-  // Most are our own; looking through all slices for each of them would not scale.
+  // Most are our own; a search through all slices for each of them would not scale.
   if (labels[skipMirror] === 'true') return
-  const present = registry.store
-    .list(collectionOf(kinds.slices))
-    .filter((slice) => isOwnedBy(slice, endpoints))
+  const present = slices.list().filter((slice) => isOwnedBy(slice, endpoints))
   const wanted =
     service === undefined
       ? []
@@ -139,11 +117,11 @@ function mirror(
   for (const [index, slice] of wanted.entries()) {
     const old = present[index]
     if (old?.['addressType'] === slice['addressType']) {
-      registry.update(kinds.slices, { ...old, ...slice })
+      slices.update({ ...old, ...slice })
       continue
     }
-    if (old) registry.delete(kinds.slices, namespace, old.metadata.name)
-    registry.create(kinds.slices, {
+    if (old) slices.delete(old)
+    slices.create({
       apiVersion: 'discovery.k8s.io/v1',
       kind: 'EndpointSlice',
       metadata: {
@@ -155,9 +133,7 @@ function mirror(
       ...slice,
     })
   }
-  for (const old of present.slice(wanted.length)) {
-    registry.delete(kinds.slices, namespace, old.metadata.name)
-  }
+  for (const old of present.slice(wanted.length)) slices.delete(old)
 }
 
 function mirrorSlice(subset: Json, family: IpFamily): readonly JsonObject[] {

@@ -1,11 +1,9 @@
+import { familyOf } from '../../../state/ip.js'
 import { at, listAt, numberAt, textAt, textMapAt, type Json, type JsonObject } from '../json.js'
-import type { KubeObject } from '../object.js'
-import type { Registry } from '../registry.js'
-import { collectionOf, type ResourceKind } from '../resources.js'
+import type { KindClient } from '../kind-client.js'
+import { isReady, type KubeObject } from '../object.js'
 import { matchesLabels } from '../selectors.js'
-import type { StoreEvent } from '../store.js'
-import { keyOf } from './controller.js'
-import { isPodReady } from './deployments.js'
+import { keyOf, type StoreEvent } from '../store.js'
 
 export interface EndpointContext {
   readonly service: KubeObject
@@ -16,7 +14,7 @@ export interface EndpointContext {
 export function endpointOf(pod: KubeObject, ip: string, context: EndpointContext): JsonObject {
   const { service, zoneOf } = context
   const terminating = pod.metadata.deletionTimestamp !== undefined
-  const serving = isPodReady(pod)
+  const serving = isReady(pod)
   // S29: publishing unready pods is done here, by calling them ready.
   const isPublished = at(service, 'spec', 'publishNotReadyAddresses') === true
   const nodeName = textAt(pod, 'spec', 'nodeName')
@@ -73,14 +71,43 @@ function targetOf(port: Json, pod: KubeObject | undefined): number | undefined {
   return numberAt(named, 'containerPort')
 }
 
-/** The Services that a pod belongs to, or belonged to before the change. */
+interface PortGroup {
+  readonly ports: readonly Json[]
+  readonly members: readonly { readonly pod: KubeObject; readonly ip: string }[]
+}
+
+/** Pods that have an address of the family, those with the same port numbers together. */
+export function byPorts(
+  service: KubeObject,
+  pods: readonly KubeObject[],
+  family: Json | undefined,
+): readonly PortGroup[] {
+  const groups = new Map<
+    string,
+    { ports: readonly Json[]; members: { pod: KubeObject; ip: string }[] }
+  >()
+  for (const pod of pods) {
+    const ip = listAt(pod, 'status', 'podIPs')
+      .map((entry) => textAt(entry, 'ip'))
+      .concat(textAt(pod, 'status', 'podIP'))
+      .find((text) => familyOf(text) === family)
+    if (ip === undefined) continue
+    const ports = portsOf(service, pod)
+    const id = JSON.stringify(ports)
+    const group = groups.get(id) ?? { ports, members: [] }
+    group.members.push({ pod, ip })
+    groups.set(id, group)
+  }
+  return [...groups.values()]
+}
+
+/** The keys of the Services that a pod belongs to, or belonged to before the change. */
 export function selecting(
-  { store }: Registry,
-  services: ResourceKind,
+  services: KindClient,
   { object, previous }: StoreEvent,
 ): readonly string[] {
-  return store
-    .list(collectionOf(services))
+  return services
+    .list()
     .filter((service) => selects(service, object) || (previous && selects(service, previous)))
     .map(keyOf)
 }

@@ -7,17 +7,11 @@ import {
   textMapAt,
   type JsonObject,
 } from '../json.js'
-import type { KubeObject } from '../object.js'
-import { collectionOf, type ResourceKind } from '../resources.js'
+import { clientsOf, type Clients } from '../kind-client.js'
+import { conditionOf, isReady, type KubeObject } from '../object.js'
 import { matchesLabels } from '../selectors.js'
-import {
-  runController,
-  keyOf,
-  kindsOf,
-  ownKey,
-  type Controller,
-  type ControllerDeps,
-} from './controller.js'
+import { keyOf } from '../store.js'
+import { ownKey, watch, type Controller, type ControllerDeps } from './controller.js'
 import type { PodRuntime, PodState } from './pod-runtime.js'
 
 export interface PodControllerDeps extends ControllerDeps {
@@ -31,102 +25,102 @@ interface RunningPod {
   readonly ended: Promise<void>
 }
 
+const kinds = { pods: ['v1', 'Pod'], nodes: ['v1', 'Node'] } as const
+
 /** Scheduler and kubelet in one: binds pods to nodes and lets a runtime bring them to life. */
-export class PodController implements Controller {
+export function podController(deps: PodControllerDeps): Controller {
+  const clients = clientsOf(deps.registry, kinds)
+  return clients ? new PodController(deps, clients) : { run: () => Promise.resolve() }
+}
+
+class PodController implements Controller {
   readonly #deps: PodControllerDeps
+  readonly #clients: Clients<keyof typeof kinds>
   readonly #running = new Map<string, RunningPod>()
   /** Uids of the pods it has ever run: after a pause those are started again, address or not. */
   readonly #own = new Set<string>()
 
-  constructor(deps: PodControllerDeps) {
+  constructor(deps: PodControllerDeps, clients: Clients<keyof typeof kinds>) {
     this.#deps = deps
+    this.#clients = clients
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const kinds = kindsOf(this.#deps.registry, { pods: ['v1', 'Pod'], nodes: ['v1', 'Node'] })
-    if (kinds === undefined) return
-    const { pods, nodes } = kinds
-    const watched = [
-      { kind: pods, keysOf: ownKey },
-      // A new node may take what found no place before.
-      { kind: nodes, keysOf: () => this.#unbound(pods) },
-    ]
-    await runController(this.#deps, watched, (key) => this.#reconcile(pods, nodes, key), signal)
+    const { pods, nodes } = this.#clients
+    const unbound = () => pods.list().filter((pod) => nodeOf(pod) === '')
+    const work = {
+      watched: [
+        [pods, ownKey],
+        // A new node may take pods that found no place before.
+        [nodes, () => unbound().map(keyOf)],
+      ] as const,
+      reconcile: (key: string) => this.#reconcile(key),
+    }
+    await watch(this.#deps, work, signal)
     for (const pod of this.#running.values()) pod.killed.abort()
     await Promise.all([...this.#running.values()].map((pod) => pod.ended))
   }
 
-  #unbound(pods: ResourceKind): readonly string[] {
-    const all = this.#deps.registry.store.list(collectionOf(pods))
-    return all.filter((pod) => textAt(pod, 'spec', 'nodeName') === '').map(keyOf)
-  }
-
-  #reconcile(pods: ResourceKind, nodes: ResourceKind, key: string): void {
-    const { store } = this.#deps.registry
-    const pod = store.get(collectionOf(pods), key)
+  #reconcile(key: string): void {
+    const pod = this.#clients.pods.get(key)
     const running = this.#running.get(key)
     if (pod === undefined || (running !== undefined && running.uid !== pod.metadata.uid)) {
-      running?.terminating.abort()
       running?.killed.abort()
       if (running) this.#own.delete(running.uid)
       if (pod === undefined) return
     }
     if (pod.metadata.deletionTimestamp !== undefined) {
-      if (running === undefined) this.#remove(pods, pod)
+      if (running === undefined) this.#remove(pod)
       else this.#terminate(running, pod)
-    } else if (textAt(pod, 'spec', 'nodeName') === '') {
-      this.#schedule(pods, nodes, pod)
+    } else if (nodeOf(pod) === '') {
+      this.#schedule(pod)
     } else if (running === undefined && this.#isOurs(pod)) {
-      // A pod that came with an address is somebody else's to run.
-      this.#start(pods, pod, store.get(collectionOf(nodes), textAt(pod, 'spec', 'nodeName')))
+      this.#start(pod, this.#clients.nodes.get(nodeOf(pod)))
     }
   }
 
+  /** A pod that came with an address is run by somebody else. */
   #isOurs(pod: KubeObject): boolean {
     return textAt(pod, 'status', 'podIP') === '' || this.#own.has(pod.metadata.uid ?? '')
   }
 
-  #schedule(pods: ResourceKind, nodes: ResourceKind, pod: KubeObject): void {
-    const { registry } = this.#deps
-    const all = registry.store.list(collectionOf(nodes))
+  #schedule(pod: KubeObject): void {
+    const { pods, nodes } = this.#clients
+    const all = nodes.list()
     const wanted = textMapAt(pod, 'spec', 'nodeSelector')
-    const fitting = all.filter((node) => isReady(node) && matchesLabels(node, wanted))
-    const bound = registry.store
-      .list(collectionOf(pods))
-      .map((each) => textAt(each, 'spec', 'nodeName'))
+    const fitting = all.filter((node) => takesPods(node) && matchesLabels(node, wanted))
+    const bound = pods.list().map(nodeOf)
     const load = (node: KubeObject) => bound.filter((name) => name === node.metadata.name).length
     const [node] = fitting.toSorted((left, right) => load(left) - load(right))
-    if (node === undefined) {
-      const message = `0/${all.length} nodes are available: none is ready and fits`
-      const pending = condition('PodScheduled', false, registry.timestamp())
-      const conditions = [{ ...pending, reason: 'Unschedulable', message }]
-      const status = { ...objectAt(pod, 'status'), phase: 'Pending', conditions }
-      registry.update(pods, { ...pod, status: keepTimes(status, pod) }, { subresource: 'status' })
+    if (node !== undefined) {
+      pods.update({ ...pod, spec: { ...objectAt(pod, 'spec'), nodeName: node.metadata.name } })
       return
     }
-    registry.update(pods, {
-      ...pod,
-      spec: { ...objectAt(pod, 'spec'), nodeName: node.metadata.name },
-    })
+    const message = `0/${all.length} nodes are available: none is ready and fits`
+    const pending = condition('PodScheduled', false, this.#deps.registry.timestamp())
+    const conditions = [{ ...pending, reason: 'Unschedulable', message }]
+    const status = { ...objectAt(pod, 'status'), phase: 'Pending', conditions }
+    pods.updateStatus(pod, keepTimes(status, pod))
   }
 
-  #start(pods: ResourceKind, pod: KubeObject, node: KubeObject | undefined): void {
+  #start(pod: KubeObject, node: KubeObject | undefined): void {
+    const { pods } = this.#clients
     const key = keyOf(pod)
     const terminating = new AbortController()
     const killed = new AbortController()
     killed.signal.addEventListener('abort', () => terminating.abort(), { once: true })
-    const report = (state: PodState) => this.#report(pods, pod, state, node)
+    const report = (state: PodState) => this.#report(pod, state, node)
     const life = { report, terminating: terminating.signal, killed: killed.signal, node }
     const ended = this.#deps.runtime
       .run(pod, life)
       .catch((error: unknown) => this.#deps.onError(error))
       .then(() => {
         this.#running.delete(key)
-        const last = this.#deps.registry.store.get(collectionOf(pods), key)
-        if (last?.metadata.uid !== pod.metadata.uid) {
-          // Its successor of the same name waited for it.
-          if (last !== undefined) this.#start(pods, last, node)
-        } else if (last?.metadata.deletionTimestamp !== undefined) this.#remove(pods, last)
+        const last = pods.get(key)
+        if (last === undefined) return
+        // Its successor of the same name waited for it.
+        if (last.metadata.uid !== pod.metadata.uid) this.#start(last, node)
+        else if (last.metadata.deletionTimestamp !== undefined) this.#remove(last)
       })
     this.#own.add(pod.metadata.uid ?? '')
     this.#running.set(key, { uid: pod.metadata.uid ?? '', terminating, killed, ended })
@@ -140,33 +134,33 @@ export class PodController implements Controller {
     void running.ended.finally(() => clearTimeout(timer))
   }
 
-  #remove(pods: ResourceKind, pod: KubeObject): void {
-    const { namespace, name, uid } = pod.metadata
-    if (this.#deps.registry.find(pods, namespace, name)?.metadata.uid !== uid) return
-    this.#own.delete(uid ?? '')
-    this.#deps.registry.delete(pods, namespace, name, { gracePeriodSeconds: 0 })
+  #remove(pod: KubeObject): void {
+    if (this.#current(pod) === undefined) return
+    this.#own.delete(pod.metadata.uid ?? '')
+    this.#clients.pods.delete(pod, { gracePeriodSeconds: 0 })
   }
 
-  #report(
-    pods: ResourceKind,
-    pod: KubeObject,
-    state: PodState,
-    node: KubeObject | undefined,
-  ): void {
-    const { registry } = this.#deps
-    const { namespace, name, uid } = pod.metadata
-    const current = registry.find(pods, namespace, name)
-    if (current === undefined || current.metadata.uid !== uid) return
-    const status = keepTimes(statusOf(current, state, node, registry.timestamp()), current)
-    registry.update(pods, { ...current, status }, { subresource: 'status' })
+  #report(pod: KubeObject, state: PodState, node: KubeObject | undefined): void {
+    const current = this.#current(pod)
+    if (current === undefined) return
+    const status = statusOf(current, state, node, this.#deps.registry.timestamp())
+    this.#clients.pods.updateStatus(current, keepTimes(status, current))
+  }
+
+  /** The pod as it is stored now; undefined when it is gone, or another one has its name. */
+  #current(pod: KubeObject): KubeObject | undefined {
+    const current = this.#clients.pods.get(keyOf(pod))
+    return current?.metadata.uid === pod.metadata.uid ? current : undefined
   }
 }
 
-function isReady(node: KubeObject): boolean {
-  const conditions = listAt(node, 'status', 'conditions')
-  const ready = conditions.find((each) => textAt(each, 'type') === 'Ready')
-  // A node without status is one that somebody made by hand to have one.
-  const isUp = ready === undefined || textAt(ready, 'status') === 'True'
+function nodeOf(pod: KubeObject): string {
+  return textAt(pod, 'spec', 'nodeName')
+}
+
+function takesPods(node: KubeObject): boolean {
+  // A node that somebody made by hand has no conditions; it counts as ready.
+  const isUp = conditionOf(node, 'Ready') === undefined || isReady(node)
   return isUp && objectAt(node, 'spec')['unschedulable'] !== true
 }
 
@@ -213,9 +207,8 @@ function statusOf(
 
 /** A condition that did not change keeps the time at which it did. */
 function keepTimes(status: JsonObject, before: KubeObject): JsonObject {
-  const old = listAt(before, 'status', 'conditions')
   const conditions = listAt(status, 'conditions').map((next) => {
-    const same = old.find((each) => textAt(each, 'type') === textAt(next, 'type'))
+    const same = conditionOf(before, textAt(next, 'type'))
     if (!isObject(next) || textAt(same, 'status') !== textAt(next, 'status')) return next
     return { ...next, lastTransitionTime: textAt(same, 'lastTransitionTime') }
   })

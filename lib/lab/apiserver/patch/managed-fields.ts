@@ -1,6 +1,6 @@
 import { equalJson, isObject, listAt, textAt, type Json, type JsonObject } from '../json.js'
 import type { KubeObject } from '../object.js'
-import { fieldsOf, fromFieldsV1, isWithin, toFieldsV1, type FieldSet } from './field-set.js'
+import { fieldsOf, fromFieldsV1, isWithin, toFieldsV1, type FieldPaths } from './field-paths.js'
 
 /** Who owns which fields of an object, and by what kind of request. */
 export interface FieldManager {
@@ -8,7 +8,7 @@ export interface FieldManager {
   readonly operation: 'Apply' | 'Update'
   readonly apiVersion: string
   readonly time: string
-  readonly fields: FieldSet
+  readonly fields: FieldPaths
 }
 
 export function managersOf(object: JsonObject): readonly FieldManager[] {
@@ -70,11 +70,11 @@ export function afterUpdate(
   return withManagers(object, [...others, entry])
 }
 
-export function without(fields: FieldSet, lost: FieldSet): FieldSet {
+export function without(fields: FieldPaths, lost: FieldPaths): FieldPaths {
   return new Set([...fields].filter((path) => !lost.has(path)))
 }
 
-function only(fields: FieldSet, present: ReadonlyMap<string, Json>): FieldSet {
+function only(fields: FieldPaths, present: ReadonlyMap<string, Json>): FieldPaths {
   return new Set([...fields].filter((path) => present.has(path)))
 }
 

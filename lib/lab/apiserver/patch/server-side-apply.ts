@@ -1,7 +1,7 @@
 import { equalJson, isList, isObject, type Json, type JsonObject } from '../json.js'
 import type { KubeObject } from '../object.js'
 import { ApiError } from '../status.js'
-import { fieldsOf, itemStep, printPath, stepsOf, valueStep } from './field-set.js'
+import { fieldsOf, itemStep, printPath, stepsOf, valueStep } from './field-paths.js'
 import { listRulesOf, type ListRules } from './list-keys.js'
 import { isOwned, managersOf, without, withManagers, type FieldManager } from './managed-fields.js'
 

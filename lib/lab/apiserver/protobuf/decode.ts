@@ -20,10 +20,9 @@ export function decodeProtobuf(body: Buffer): JsonObject {
     const apiVersion = textAt(envelope, 'typeMeta', 'apiVersion')
     const kind = textAt(envelope, 'typeMeta', 'kind')
     const raw = Buffer.from(textAt(envelope, 'raw'), 'base64')
-    const message = Object.hasOwn(messages, `${apiVersion}/${kind}`)
-      ? `${apiVersion}/${kind}`
-      : kind
-    if (!Object.hasOwn(messages, message)) {
+    const full = `${apiVersion}/${kind}`
+    const message = messages.has(full) ? full : kind
+    if (!messages.has(message)) {
       throw unsupportedMediaType(`${protobufType} of ${kind}`, ['application/json'])
     }
     return { apiVersion, kind, ...decodeMessage(raw, message) }
@@ -34,16 +33,16 @@ export function decodeProtobuf(body: Buffer): JsonObject {
 }
 
 function decodeMessage(bytes: Buffer, name: string): JsonObject {
-  const fields = messages[name] ?? {}
+  const fields = messages.get(name) ?? []
   const reader = new Reader(bytes)
   const result = new Map<string, Json>()
   while (!reader.isAtEnd) {
     const tag = reader.varint()
     const wire = tag & 7
-    const [field, type = ''] = (fields[tag >>> 3] ?? '').split(':')
+    const field = fields.find(({ number }) => number === tag >>> 3)
     const value = reader.value(wire)
-    if (field === undefined || field === '' || value === undefined) continue
-    add(result, field, { type, value })
+    if (field === undefined || value === undefined) continue
+    add(result, field.name, { type: field.type, value })
   }
   return Object.fromEntries(result)
 }

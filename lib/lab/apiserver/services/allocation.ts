@@ -9,7 +9,7 @@ import {
 } from '../../../state/ip.js'
 import { listAt, numberAt, textsAt } from '../json.js'
 import type { KubeObject } from '../object.js'
-import { collectionKey, type VersionedStore } from '../store.js'
+import { keyOf, type VersionedStore } from '../store.js'
 
 export interface PortRange {
   readonly from: number
@@ -74,7 +74,7 @@ export class ServiceAllocations {
       )
     }
     const owner = this.#ipOwners.get(parsed.text)
-    if (owner !== undefined && owner !== ownerOf(service)) {
+    if (owner !== undefined && owner !== keyOf(service)) {
       throw new AllocationRefused(`failed to allocate IP ${ip}: provided IP is already allocated`)
     }
   }
@@ -97,7 +97,7 @@ export class ServiceAllocations {
       )
     }
     const owner = this.#portOwners.get(port)
-    if (owner !== undefined && owner !== ownerOf(service)) {
+    if (owner !== undefined && owner !== keyOf(service)) {
       throw new AllocationRefused('provided port is already allocated')
     }
   }
@@ -130,7 +130,7 @@ export class ServiceAllocations {
   }
 
   #hold(service: KubeObject): void {
-    const owner = ownerOf(service)
+    const owner = keyOf(service)
     for (const ip of ipsOf(service)) this.#ipOwners.set(ip, owner)
     for (const port of portsOf(service)) this.#portOwners.set(port, owner)
   }
@@ -139,10 +139,6 @@ export class ServiceAllocations {
     for (const ip of ipsOf(service)) this.#ipOwners.delete(ip)
     for (const port of portsOf(service)) this.#portOwners.delete(port)
   }
-}
-
-function ownerOf(service: KubeObject): string {
-  return collectionKey(service.metadata.namespace, service.metadata.name)
 }
 
 function ipsOf(service: KubeObject): readonly string[] {

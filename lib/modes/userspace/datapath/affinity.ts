@@ -1,7 +1,7 @@
 /**
  * Which endpoint a client used last (ClientIP affinity, S21). Every use renews the record (US62).
- * As all records live equally long, a Map kept in order of last use is also in order of expiry:
- * old records are dropped from its front while new ones are written, without timers.
+ * All records live equally long, so a Map in order of last use is also in order of expiry. New
+ * records remove expired ones from its front; there are no timers.
  */
 export class AffinityTable {
   readonly #ttlMs: number
@@ -42,7 +42,7 @@ export class AffinityTable {
     }
   }
 
-  /** The same records under another time-out; what the new one has outlived is gone. */
+  /** The same records under another time-out, which may expire some of them. */
   withTtl(ttlMs: number): AffinityTable {
     const table = new AffinityTable(ttlMs)
     for (const [client, record] of this.#records) table.#records.set(client, record)
@@ -50,5 +50,5 @@ export class AffinityTable {
   }
 }
 
-/** A flood of source addresses must not take the memory of the node: some 20 MB per listener. */
+/** A flood of source addresses takes some 20 MB per listener at most. */
 const maxClients = 131_072

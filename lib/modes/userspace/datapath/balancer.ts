@@ -1,7 +1,6 @@
 import { AffinityTable } from './affinity.js'
 import { PassiveHealth } from './passive-health.js'
-import type { EndpointChoice, Target } from './datapath.js'
-import type { EndpointChanges } from './endpoint-changes.js'
+import type { EndpointChoice, Target, EndpointChanges } from './data-path.js'
 
 type Choice = Pick<EndpointChoice, 'endpoints' | 'affinityMs'>
 type Changes = Pick<EndpointChanges, 'removed' | 'added' | 'affinityMs'>
@@ -13,8 +12,8 @@ export interface BalancerDeps {
 }
 
 /**
- * Decides which endpoint the next connection of one listener gets: strict round robin (US60),
- * the client's own endpoint first where affinity is on (US62), suspects last.
+ * Decides which endpoint the next connection of one listener gets: strict round robin (US60), but
+ * the client's own endpoint first where affinity is on (US62), and failing endpoints last.
  */
 export class Balancer {
   readonly #deps: BalancerDeps
@@ -30,7 +29,7 @@ export class Balancer {
     this.update({ removed: [], added: endpoints, affinityMs })
   }
 
-  /** Without affinity `pick` does not look at its client, so nobody needs to format an address. */
+  /** Without affinity `pick` does not look at its client, so callers need not format its address. */
   get usesAffinity(): boolean {
     return this.#affinity !== undefined
   }
@@ -40,10 +39,10 @@ export class Balancer {
   }
 
   /**
-   * Takes new endpoints and affinity. The rotation goes on where it was, survivors in their old
-   * order: starting over at each change, as the original did, favours whoever comes first when
-   * endpoints change often. Newcomers enter at random places, so that the nodes of a cluster do
-   * not march in step.
+   * Takes new endpoints and affinity. The rotation goes on where it was, with the remaining
+   * endpoints in their old order. The original started over at each change, which favours the
+   * first endpoint when endpoints change often. New endpoints enter at random places, so that
+   * the nodes of a cluster do not all choose the same one next.
    */
   update({ removed, added, affinityMs }: Changes): void {
     const gone = new Set(removed.filter((key) => this.#byKey.delete(key)))
@@ -67,9 +66,9 @@ export class Balancer {
   }
 
   /**
-   * The endpoint to dial, or undefined if there is none. `tried` holds those this connection has
-   * failed to reach: they are avoided while there are others, and the client's affinity moves to
-   * the endpoint picked instead (US41).
+   * The endpoint to dial, or undefined if there is none. `tried` holds the endpoints this
+   * connection has failed to reach: they are avoided while there are others, and the client's
+   * affinity moves to the endpoint that is picked instead (US41).
    */
   pick(client: string, tried: readonly Target[] = []): Target | undefined {
     const now = this.#deps.now()
@@ -91,7 +90,7 @@ export class Balancer {
     this.#health?.succeeded(target.key)
   }
 
-  /** The next in turn that is fit; else the next that was not tried; else simply the next. */
+  /** The next in turn that does not fail; else the next that was not tried; else the next. */
   #rotate(tried: readonly Target[], now: number): Target | undefined {
     const count = this.#rotation.length
     let untried = -1
@@ -112,7 +111,7 @@ export class Balancer {
 
   #updateAffinity(ttlMs: number | undefined): void {
     if (ttlMs === undefined) {
-      // Records of an earlier period must not come back to life (US68).
+      // If affinity is switched on again, it begins without records (US68).
       this.#affinity = undefined
       return
     }

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs'
 
 /**
- * File descriptors the data paths of all workers may have open together. The process keeps a
- * reserve for what it needs to stay alive: the API connection, rules to write, logs. Taking is
- * one atomic operation, so that a busy worker never asks another thread.
+ * File descriptors that the data paths of all workers may have open together. The process keeps a
+ * reserve for everything else it does: the API connection, writing rules, logs. Taking is one
+ * atomic operation, so that a busy worker never asks another thread.
  */
 export class DescriptorBudget {
   /** To be handed to other threads. */
@@ -16,12 +16,12 @@ export class DescriptorBudget {
     this.#cells = new Int32Array(shared)
   }
 
-  /** `waiting`: accepted clients that may wait for an endpoint's socket, out of the reserve. */
+  /** `waiting`: how many accepted clients may wait, with descriptors out of the reserve. */
   static allocate(limit: number, waiting = 0): SharedArrayBuffer {
     const shared = new SharedArrayBuffer(4 * 3)
     const cells = new Int32Array(shared)
     cells[left] = limit
-    cells[seats] = waiting
+    cells[waitingPlaces] = waiting
     return shared
   }
 
@@ -29,26 +29,26 @@ export class DescriptorBudget {
     return Atomics.load(this.#cells, left)
   }
 
-  /** A seat for a client that has to wait; false when all are taken. */
+  /** Takes a place for a client that has to wait; false when none is left. */
   tryWait(): boolean {
-    return this.#tryTake(seats, 1)
+    return this.#tryTake(waitingPlaces, 1)
   }
 
   stopWaiting(): void {
-    Atomics.add(this.#cells, seats, 1)
+    Atomics.add(this.#cells, waitingPlaces, 1)
   }
 
-  /** Somebody found nothing left, and had to wait or go. */
+  /** No descriptor was left for a client, who had to wait or was refused. */
   wasShort(): void {
     Atomics.add(this.#cells, shortages, 1)
   }
 
-  /** How often that was since the last call. */
+  /** How often that happened since the last call. */
   takeShortages(): number {
     return Atomics.exchange(this.#cells, shortages, 0)
   }
 
-  /** False takes nothing. */
+  /** Takes so many, or nothing and answers false. */
   tryTake(count: number): boolean {
     return this.#tryTake(left, count)
   }
@@ -64,27 +64,27 @@ export class DescriptorBudget {
   }
 }
 
-/** What the shared cells hold. */
+/** The indices of the shared cells. */
 const left = 0
-const seats = 1
+const waitingPlaces = 1
 const shortages = 2
 
 const reserve = 128
 const unknownLimit = 1024
 
-/** What of the soft limit is left for connections. Node raises it to the hard one at its start. */
+/** The soft limit without the reserve. Node raises the soft limit to the hard one at its start. */
 export function descriptorLimit(limits = readLimits()): number {
   const soft = /^Max open files\s+(\d+|unlimited)/m.exec(limits)?.[1]
   const limit = soft === 'unlimited' ? 2 ** 30 : Number(soft ?? unknownLimit)
   return Math.max(limit - Math.min(reserve, Math.floor(limit / 3)), 16)
 }
 
-/** Of the reserve, and never so many that the process itself would run short. */
-export function waitingSeats(limit = descriptorLimit()): number {
+/** How many clients may wait. They use the reserve, but leave the process most of it. */
+export function waitingLimit(limit = descriptorLimit()): number {
   return Math.min(reserve / 2, Math.floor(limit / 16))
 }
 
-/** What an operator is told, whatever had to wait for descriptors. */
+/** The warning when connections have to wait for descriptors. */
 export const shortageAdvice =
   'no file descriptors left: new connections wait, established ones go on; raise the limit of open files'
 

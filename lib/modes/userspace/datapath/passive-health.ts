@@ -1,6 +1,6 @@
 /**
- * Endpoints whose dials failed of late. Kernel modes cannot see that; here a failed endpoint is
- * tried last for a while, twice as long each time, and one success forgives everything.
+ * Endpoints whose dials failed recently. Kernel modes cannot see that. Here a failed endpoint is
+ * tried last for some time, twice as long after each further failure, until a dial succeeds.
  */
 export class PassiveHealth {
   readonly #failing = new Map<string, FailureRecord>()
@@ -15,8 +15,8 @@ export class PassiveHealth {
   }
 
   /**
-   * Call when a suspect whose time is over gets its next connection: until that one is decided,
-   * the others keep away, lest a burst of clients waits for a dead endpoint.
+   * Call when an endpoint gets a connection after its penalty. Until that connection succeeds or
+   * fails, other clients are sent elsewhere: a burst of them would wait for a dead endpoint.
    */
   probe(endpoint: string, now: number): void {
     const record = this.#failing.get(endpoint)
@@ -27,7 +27,7 @@ export class PassiveHealth {
 
   failed(endpoint: string, now: number): void {
     const record = this.#failing.get(endpoint) ?? { failures: 0, until: 0, isProbed: true }
-    // Connections that were under way together count as one failure.
+    // Connections that were dialed at the same time count as one failure.
     if (!record.isProbed && now < record.until) return
     record.until = now + Math.min(firstPenaltyMs * 2 ** record.failures, longestPenaltyMs)
     record.failures++
@@ -46,7 +46,7 @@ export class PassiveHealth {
 
 interface FailureRecord {
   failures: number
-  /** Tried last until then. */
+  /** The endpoint is tried last until then. */
   until: number
   isProbed: boolean
 }

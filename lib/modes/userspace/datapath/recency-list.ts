@@ -1,4 +1,4 @@
-/** Something in a {@link RecencyList}; in one at a time. The list sets the fields. */
+/** An item of a {@link RecencyList}, which sets the fields. It can be in one list only. */
 export interface Recent<T> {
   older: T | undefined
   newer: T | undefined

@@ -1,12 +1,12 @@
-/** What can wait in a {@link TimeoutQueue}; in one at a time. */
+/** An item of a {@link TimeoutQueue}. It can be in one queue only. */
 export interface Timed {
   /** Set by the queue. */
   deadline: number
 }
 
 /**
- * Time-outs that all take equally long: whoever came first is due first, so a Set in order of
- * arrival does, and one timer serves them all.
+ * Time-outs of equal length. The item that was added first is due first, so a Set in order of
+ * arrival and one timer are enough.
  */
 export class TimeoutQueue<T extends Timed> {
   readonly #durationMs: number
@@ -31,7 +31,7 @@ export class TimeoutQueue<T extends Timed> {
     this.#waiting.delete(item)
   }
 
-  /** The timer is left alone when items leave: it finds nothing due, which is cheaper. */
+  /** The timer stays when items are deleted: a sweep that finds nothing due is cheaper. */
   #arm(delayMs: number): void {
     this.#timer = setTimeout(() => this.#sweep(), delayMs)
     this.#timer.unref()

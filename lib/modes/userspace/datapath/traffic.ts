@@ -3,7 +3,7 @@ export interface ListenerCounts {
   readonly key: string
   /** Connections, or UDP clients, open now. */
   readonly active: number
-  /** Closed without having reached an endpoint: none there, all dials failed, no descriptors. */
+  /** Closed before an endpoint was reached: there is none, all dials failed, no descriptors. */
   readonly refused: number
   readonly endpoints: readonly EndpointCounts[]
 }
@@ -15,11 +15,11 @@ export interface EndpointCounts {
   readonly dialErrors: number
   readonly bytesToEndpoint: number
   readonly bytesToClient: number
-  /** Some of the times a dial took, in seconds. A sample: a burst must not become a flood of numbers. */
+  /** How long dials took, in seconds. A sample, so that a burst of connections makes a short message. */
   readonly dialSeconds: readonly number[]
 }
 
-/** Counters of one endpoint of one listener; data paths add to the fields as bytes go by. */
+/** Counters of one endpoint of one listener; data paths add to the fields. */
 export class EndpointTraffic {
   connections = 0
   dialErrors = 0
@@ -59,7 +59,7 @@ export class ListenerTraffic {
     return traffic
   }
 
-  /** Undefined when there is no news. Endpoints that left go once they are quiet. */
+  /** Undefined when nothing changed. Removed endpoints are forgotten once they have no traffic. */
   take(key: string, isKnown: (endpoint: string) => boolean): ListenerCounts | undefined {
     const endpoints: EndpointCounts[] = []
     for (const [endpoint, traffic] of this.#endpoints) {

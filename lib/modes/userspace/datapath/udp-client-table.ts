@@ -1,18 +1,19 @@
-import { maxUdpClients } from './datapath.js'
+import { maxUdpClients } from './data-path.js'
 import { RecencyList, type Recent } from './recency-list.js'
 
-/** What the table has to know of a client. */
+/** A client as the table needs it. */
 export interface TableClient<T> extends Recent<T> {
   usedAt: number
-  /** It has asked, and its endpoint has not answered since. */
+  /** The client has sent something, and its endpoint has not answered since. */
   awaitsReply: boolean
   end(reason: string): void
 }
 
 /**
- * The clients of all UDP listeners of one worker: bounded, and forgotten when idle (US51). Who
- * still waits for an answer is kept longer: the original lost every answer that took more than
- * the idle time. Each list is in order of last use, so what is due is at its front.
+ * The clients of all UDP listeners of one worker. Their number is bounded, and idle ones are
+ * forgotten (US51). A client that waits for an answer is kept longer: the original lost every
+ * answer that took more than the idle time. Each list is in order of last use, so the clients
+ * that are due are at its front.
  */
 export class UdpClientTable<T extends TableClient<T>> {
   readonly #now: () => number
@@ -32,7 +33,7 @@ export class UdpClientTable<T extends TableClient<T>> {
     return this.#waiting.size + this.#answered.size
   }
 
-  /** A client that has just asked. */
+  /** Adds a client that has just sent something. */
   add(client: T, idleMs: number): void {
     while (this.size >= this.#capacity) if (!this.evictOldest()) break
     client.awaitsReply = true
@@ -56,7 +57,7 @@ export class UdpClientTable<T extends TableClient<T>> {
     this.#timer = undefined
   }
 
-  /** Gives up who was silent longest; false when there is nobody. */
+  /** Ends the client that was silent longest; false when there is none. */
   evictOldest(): boolean {
     const [one, other] = [this.#waiting.oldest, this.#answered.oldest]
     const oldest = one && other ? (one.usedAt < other.usedAt ? one : other) : (one ?? other)
@@ -73,7 +74,7 @@ export class UdpClientTable<T extends TableClient<T>> {
     this.#listOf(client).remove(client)
     client.awaitsReply = awaitsReply
     this.#listOf(client).add(client)
-    // Its time is shorter now than what the timer may be set to.
+    // An answered client is due sooner than the timer may be set to.
     if (!awaitsReply && this.#dueAt > now + this.#idleMs) this.#arm(this.#idleMs)
   }
 
@@ -100,7 +101,7 @@ export class UdpClientTable<T extends TableClient<T>> {
   }
 }
 
-/** Ends who was last used before that; resolves to the time until the next one is due. */
+/** Ends the clients that were last used before that; returns the time until the next is due. */
 function expire<T extends TableClient<T>>(list: RecencyList<T>, before: number): number {
   for (let client = list.oldest; client; client = list.oldest) {
     const left = client.usedAt - before
@@ -110,6 +111,6 @@ function expire<T extends TableClient<T>>(list: RecencyList<T>, before: number):
   return Infinity
 }
 
-/** As long as resolvers wait for an answer. */
+/** Resolvers wait that long for an answer. */
 const replyPatienceMs = 5000
 const shortestSweepMs = 20

@@ -1,13 +1,8 @@
-import type { ListenerSpec } from '../datapath/datapath.js'
-import type { HeldDescriptor, ListenerChanges, OpenFailure, OpenOutcome } from './messages.js'
+import { endpointChanges, type EndpointChanges, type ListenerSpec } from '../datapath/data-path.js'
+import type { ListenerChanges, OpenFailure, WorkerReport, WorkerSettings } from './messages.js'
 import type { Meter } from '../../mode.js'
 import { PortAllocator } from './port-allocator.js'
-
-/** The part of the pool that listeners need. */
-export interface ListenerHost {
-  change(changes: ListenerChanges): Promise<OpenOutcome>
-  descriptors(keys: readonly string[]): Promise<readonly HeldDescriptor[]>
-}
+import { WorkerThread } from './worker-thread.js'
 
 /** An open socket on its way from one process to the next. */
 export interface GivenListener {
@@ -18,161 +13,246 @@ export interface GivenListener {
   readonly descriptor: number
 }
 
-interface OpenListener {
-  readonly spec: ListenerSpec
-  readonly port: number
-}
-
-export interface ListenersOptions {
+export interface ListenersOptions extends WorkerSettings {
+  readonly workers: number
   /** Where proxy ports come from; undefined leaves it to the kernel (US31). */
   readonly range: { readonly from: number; readonly to: number } | undefined
   readonly meter: Meter
-  /** Told about each listener that was closed for good. */
-  readonly closed: (key: string) => void
 }
 
-/** How often a port of the range that somebody else holds is passed over in one sync. */
+/** Who wants to know what happens at the listeners. */
+export interface ListenersObserver {
+  reported(report: WorkerReport): void
+  /** A listener was closed for good. */
+  closed(key: string): void
+  /** A worker ended and its listeners with it; another has already started. */
+  lost(reason: string): void
+}
+
+interface Listener {
+  /** As its worker has it after all messages sent so far. */
+  readonly spec: ListenerSpec
+  /** Until it is open the port to ask for, 0 for any. */
+  readonly port: number
+  readonly isOpen: boolean
+}
+
+/** How many ports of the range are tried in one sync while other programs hold them. */
 const maxOpenRounds = 16
 
-/** The listeners that listen now and their ports, which they keep as long as they live. */
+/**
+ * What listens where, and on which worker thread. A listener belongs to one thread by the hash of
+ * its key, so that round robin and affinity need no shared state. It stays there, and keeps its
+ * port, as long as it lives.
+ */
 export class Listeners {
-  readonly #host: ListenerHost
   readonly #options: ListenersOptions
+  readonly #observer: ListenersObserver
+  readonly #threads: WorkerThread[]
   readonly #ports: PortAllocator | undefined
-  readonly #open = new Map<string, OpenListener>()
+  readonly #listeners = new Map<string, Listener>()
   /** Taken over from another process, and not yet in use here. */
   readonly #given = new Map<string, GivenListener>()
+  #isDraining = false
 
-  constructor(host: ListenerHost, options: ListenersOptions) {
-    this.#host = host
+  constructor(options: ListenersOptions, observer: ListenersObserver) {
     this.#options = options
+    this.#observer = observer
     this.#ports = options.range ? new PortAllocator(options.range) : undefined
+    this.#threads = Array.from({ length: options.workers }, () => this.#startThread())
   }
 
+  /** Undefined while it is not open. */
   portOf(key: string): number | undefined {
-    return this.#open.get(key)?.port
+    const listener = this.#listeners.get(key)
+    return listener?.isOpen ? listener.port : undefined
   }
 
-  /** Those that died with their worker; the next `ensure` opens them again. */
-  forget(isGone: (key: string) => boolean): void {
-    for (const [key, { port }] of this.#open) {
-      if (!isGone(key)) continue
-      this.#ports?.release(port)
-      this.#open.delete(key)
-    }
-  }
-
-  /** Opens what is not open and hands changed specs on; tells which could not be opened. */
+  /**
+   * Opens what is not open and hands changed specs on; tells which could not be opened. Throws
+   * KernelError when a worker cannot start or ends meanwhile.
+   */
   async ensure(specs: readonly ListenerSpec[]): Promise<readonly OpenFailure[]> {
-    const update = specs.filter((spec) => {
-      const open = this.#open.get(spec.key)
-      return open && open.spec !== spec
-    })
-    let open = specs.filter((spec) => !this.#open.has(spec.key))
-    const failures: OpenFailure[] = []
-    const avoid = new Set<number>()
-    for (let round = 0; round < maxOpenRounds; round++) {
-      const numbered = this.#number(open, avoid, failures)
-      const changes = { open: numbered, update: round === 0 ? update : [], close: [] }
-      if (numbered.length + changes.update.length === 0) break
-      const { opened, failed } = await this.#host.change(changes)
-      const byKey = new Map(open.map((spec) => [spec.key, spec]))
-      for (const { key, port } of opened) {
-        const spec = byKey.get(key)
-        if (spec) this.#open.set(key, { spec, port })
-      }
-      const ports = new Map(numbered.map(({ key, port }) => [key, port]))
-      const again = failed.filter(
-        ({ code, key }) => code === 'EADDRINUSE' && this.#ports && byKey.get(key)?.port === 0,
-      )
-      failures.push(...failed.filter((failure) => !again.includes(failure)))
-      for (const { key } of failed) this.#ports?.release(ports.get(key) ?? 0)
-      for (const { key } of again) avoid.add(ports.get(key) ?? 0)
-      open = again.flatMap(({ key }) => byKey.get(key) ?? [])
+    await this.#change({ update: specs.flatMap((spec) => this.#update(spec)) })
+    const failures = await this.#open(specs.filter(({ key }) => this.portOf(key) === undefined))
+    this.#countOpen()
+    for (const { code } of failures) {
+      this.#options.meter.count('userspace_listen_failures_total', { reason: code })
     }
-    for (const spec of update) {
-      const known = this.#open.get(spec.key)
-      if (known) this.#open.set(spec.key, { spec, port: known.port })
-    }
-    const { meter } = this.#options
-    meter.gauge('userspace_listeners', {}, this.#open.size)
-    for (const { code } of failures)
-      meter.count('userspace_listen_failures_total', { reason: code })
     return failures
   }
 
   async close(keys: readonly string[]): Promise<void> {
-    const close = keys.filter((key) => this.#open.has(key))
+    const close = keys.filter((key) => this.#forget(key)?.isOpen)
     if (close.length === 0) return
-    for (const key of close) {
-      this.#ports?.release(this.portOf(key) ?? 0)
-      this.#open.delete(key)
-    }
-    await this.#host.change({ open: [], update: [], close })
-    for (const key of close) this.#options.closed(key)
-    this.#options.meter.gauge('userspace_listeners', {}, this.#open.size)
+    await this.#change({ close })
+    for (const key of close) this.#observer.closed(key)
+    this.#countOpen()
   }
 
   /**
-   * Lets go of every listener, for another process to go on with. `copy` keeps a socket open that
-   * its worker closes. Established connections stay where they are.
+   * Gives every listener away, for another process to go on with. `copy` keeps a socket open that
+   * its worker closes. Established connections stay in this process.
    */
   async give(copy: (descriptor: number) => number): Promise<readonly GivenListener[]> {
-    const keys = [...this.#open.keys()]
-    const copies = new Map<string, number>()
-    for (const { key, descriptor } of await this.#host.descriptors(keys)) {
-      const copied = copy(descriptor)
-      if (copied >= 0) copies.set(key, copied)
-    }
+    const keys = [...this.#listeners.keys()]
+    const held = await Promise.all(this.#threads.map((thread) => thread.descriptors(keys)))
     const given: GivenListener[] = []
-    for (const [key, { spec, port }] of this.#open) {
-      const descriptor = copies.get(key)
-      if (descriptor === undefined) continue
-      given.push({ key, protocol: spec.protocol, address: spec.address, port, descriptor })
-      this.#ports?.release(port)
+    for (const { key, descriptor } of held.flat()) {
+      const listener = this.#listeners.get(key)
+      const copied = listener ? copy(descriptor) : -1
+      if (!listener || copied < 0) continue
+      const { protocol, address } = listener.spec
+      given.push({ key, protocol, address, port: listener.port, descriptor: copied })
+      this.#forget(key)
     }
-    for (const { key } of given) this.#open.delete(key)
-    const handOver = given.map(({ key }) => key)
-    await this.#host.change({ open: [], update: [], close: [], handOver })
+    await this.#change({ handOver: given.map(({ key }) => key) })
     return given
   }
 
-  /** Sockets for the next `ensure`, which goes on with them where key and address fit. */
+  /** Sockets for the next `ensure`, which uses them where key and address fit. */
   receive(given: readonly GivenListener[]): void {
     for (const listener of given) this.#given.set(listener.key, listener)
   }
 
-  /** Those nobody wanted, for the caller to close. */
+  /** The received sockets that no listener needed, for the caller to close. */
   unused(): readonly GivenListener[] {
     const unused = [...this.#given.values()]
     this.#given.clear()
     return unused
   }
 
-  #fromGiven(spec: ListenerSpec): ListenerSpec | undefined {
-    const given = this.#given.get(spec.key)
-    if (given?.protocol !== spec.protocol || given.address !== spec.address) return undefined
-    if (spec.port !== 0 && spec.port !== given.port) return undefined
-    if (this.#ports?.keep(given.port) === false) return undefined
-    this.#given.delete(spec.key)
-    return { ...spec, port: given.port, descriptor: given.descriptor }
+  /** Lets connections finish, for at most that long, then ends the threads. */
+  async drain(graceMs: number): Promise<void> {
+    this.#isDraining = true
+    await Promise.all(this.#threads.map((thread) => thread.drain(graceMs)))
   }
 
+  /** The message for its worker about a new spec; none while the listener is not open. */
+  #update(spec: ListenerSpec): readonly (readonly [string, EndpointChanges])[] {
+    const listener = this.#listeners.get(spec.key)
+    if (!listener?.isOpen || listener.spec === spec) return []
+    this.#listeners.set(spec.key, { ...listener, spec })
+    return [[spec.key, endpointChanges(listener.spec.endpoints, spec)]]
+  }
+
+  /** Opens listeners. A port of the range that another program holds is replaced by the next. */
+  async #open(specs: readonly ListenerSpec[]): Promise<readonly OpenFailure[]> {
+    const failures: OpenFailure[] = []
+    const avoid = new Set<number>()
+    let left = specs
+    for (let round = 1; left.length > 0; round++) {
+      const again: ListenerSpec[] = []
+      for (const failure of await this.#change({ open: this.#number(left, avoid, failures) })) {
+        const listener = this.#forget(failure.key)
+        const isFromRange = this.#ports !== undefined && listener?.spec.port === 0
+        if (isFromRange && failure.code === 'EADDRINUSE' && round < maxOpenRounds) {
+          avoid.add(listener.port)
+          again.push(listener.spec)
+        } else failures.push(failure)
+      }
+      left = again
+    }
+    return failures
+  }
+
+  /** The specs as a worker gets them: with the port to listen on, or the socket to go on with. */
   #number(
     specs: readonly ListenerSpec[],
     avoid: ReadonlySet<number>,
     failures: OpenFailure[],
   ): readonly ListenerSpec[] {
-    const ports = this.#ports
     return specs.flatMap((spec) => {
-      const known = this.#fromGiven(spec)
-      if (known) return known
-      if (!ports || spec.port !== 0) return spec
-      const port = ports.take(avoid)
-      if (port !== undefined) return { ...spec, port }
-      const message = 'no port of --proxy-port-range is free; widen the range'
-      failures.push({ key: spec.key, code: 'ERANGE', message })
-      return []
+      const { key } = spec
+      const given = this.#takeGiven(spec)
+      const isFromRange = this.#ports !== undefined && spec.port === 0
+      const port = given?.port ?? (isFromRange ? this.#ports.take(avoid) : spec.port)
+      if (port === undefined) {
+        const message = 'no port of --proxy-port-range is free; widen the range'
+        failures.push({ key, code: 'ERANGE', message })
+        return []
+      }
+      this.#listeners.set(key, { spec, port, isOpen: false })
+      return { ...spec, port, ...(given ? { descriptor: given.descriptor } : {}) }
     })
   }
+
+  #takeGiven(spec: ListenerSpec): GivenListener | undefined {
+    const given = this.#given.get(spec.key)
+    if (given?.protocol !== spec.protocol || given.address !== spec.address) return undefined
+    if (spec.port !== 0 && spec.port !== given.port) return undefined
+    if (this.#ports?.keep(given.port) === false) return undefined
+    this.#given.delete(spec.key)
+    return given
+  }
+
+  /** Tells each thread its part and waits for all, also when one ends meanwhile. */
+  async #change(changes: Partial<ListenerChanges>): Promise<readonly OpenFailure[]> {
+    const { close = [], handOver = [], update = [], open = [] } = changes
+    const parts = this.#threads.map((thread) => ({
+      thread,
+      close: [] as string[],
+      handOver: [] as string[],
+      update: [] as (readonly [string, EndpointChanges])[],
+      open: [] as ListenerSpec[],
+    }))
+    const partOf = (key: string) => parts[indexOf(key, parts.length)]
+    for (const key of close) partOf(key)?.close.push(key)
+    for (const key of handOver) partOf(key)?.handOver.push(key)
+    for (const entry of update) partOf(entry[0])?.update.push(entry)
+    for (const spec of open) partOf(spec.key)?.open.push(spec)
+    const outcomes = parts.map(({ thread, ...part }) => this.#changeOn(thread, part))
+    await Promise.allSettled(outcomes)
+    return (await Promise.all(outcomes)).flat()
+  }
+
+  async #changeOn(thread: WorkerThread, part: ListenerChanges): Promise<readonly OpenFailure[]> {
+    const { opened, failed } = await thread.change(part)
+    for (const { key, port } of opened) {
+      const listener = this.#listeners.get(key)
+      if (listener) this.#listeners.set(key, { ...listener, port, isOpen: true })
+    }
+    return failed
+  }
+
+  #forget(key: string): Listener | undefined {
+    const listener = this.#listeners.get(key)
+    if (listener) this.#ports?.release(listener.port)
+    this.#listeners.delete(key)
+    return listener
+  }
+
+  #countOpen(): void {
+    this.#options.meter.gauge('userspace_listeners', {}, this.#listeners.size)
+  }
+
+  #startThread(): WorkerThread {
+    const { dataPath, passiveHealth, accessLog, descriptors } = this.#options
+    const settings = { dataPath, passiveHealth, accessLog, descriptors }
+    return new WorkerThread(settings, {
+      reported: (report) => this.#observer.reported(report),
+      ended: (thread, reason) => this.#replace(thread, reason),
+    })
+  }
+
+  /** The next `ensure` opens the listeners of the thread that ended again. */
+  #replace(thread: WorkerThread, reason: string): void {
+    const index = this.#threads.indexOf(thread)
+    for (const key of this.#listeners.keys()) {
+      if (indexOf(key, this.#threads.length) === index) this.#forget(key)
+    }
+    // A thread that never became ready would fail again.
+    if (this.#isDraining || !thread.isReady) return
+    this.#threads[index] = this.#startThread()
+    this.#observer.lost(reason)
+  }
+}
+
+/** FNV-1a of the key, as the number of a thread. */
+function indexOf(key: string, threads: number): number {
+  let hash = 0x811c9dc5
+  for (let index = 0; index < key.length; index++) {
+    hash = Math.imul(hash ^ key.charCodeAt(index), 0x01000193)
+  }
+  return (hash >>> 0) % threads
 }

@@ -1,8 +1,12 @@
-import type { AccessEntry, DataPathName, ListenerSpec } from '../datapath/datapath.js'
-import type { EndpointChanges } from '../datapath/endpoint-changes.js'
+import type {
+  AccessEntry,
+  DataPathName,
+  EndpointChanges,
+  ListenerSpec,
+} from '../datapath/data-path.js'
 import type { ListenerCounts } from '../datapath/traffic.js'
 
-/** What crosses between the thread that plans and the threads that copy. Plain values only. */
+/** Messages between the thread that plans and the worker threads. Plain values only. */
 
 export interface WorkerSettings {
   readonly dataPath: DataPathName | 'auto'
@@ -12,25 +16,16 @@ export interface WorkerSettings {
   readonly descriptors: SharedArrayBuffer
 }
 
-/** Listeners to open, to give new endpoints, to close. */
+/** Listeners to close, to hand over (see DataPath), to give new endpoints, and to open. */
 export interface ListenerChanges {
-  readonly open: readonly ListenerSpec[]
-  readonly update: readonly ListenerSpec[]
-  readonly close: readonly string[]
-  /** See DataPath. */
-  readonly handOver?: readonly string[]
-}
-
-/** As much of that as a worker does in one go. */
-export interface Portion {
-  readonly open: readonly ListenerSpec[]
-  readonly update: readonly (readonly [key: string, changes: EndpointChanges])[]
   readonly close: readonly string[]
   readonly handOver: readonly string[]
+  readonly update: readonly (readonly [key: string, changes: EndpointChanges])[]
+  readonly open: readonly ListenerSpec[]
 }
 
 export type ToWorker =
-  | ({ readonly kind: 'change'; readonly id: number } & Portion)
+  | ({ readonly kind: 'change'; readonly id: number } & ListenerChanges)
   | { readonly kind: 'descriptors'; readonly id: number; readonly keys: readonly string[] }
   | { readonly kind: 'drain'; readonly id: number; readonly graceMs: number }
 
@@ -40,12 +35,6 @@ export interface OpenOutcome {
   readonly failed: readonly OpenFailure[]
 }
 
-/** The number of a listener's socket in this process. */
-export interface HeldDescriptor {
-  readonly key: string
-  readonly descriptor: number
-}
-
 export interface OpenFailure {
   readonly key: string
   /** The system's error code, such as EADDRINUSE. */
@@ -53,8 +42,14 @@ export interface OpenFailure {
   readonly message: string
 }
 
-export type FromWorker =
-  | { readonly kind: 'ready'; readonly dataPath: DataPathName; readonly note: string }
+/** The number of a listener's socket in this process. */
+export interface HeldDescriptor {
+  readonly key: string
+  readonly descriptor: number
+}
+
+/** The answer to the message with the same `id`. */
+export type WorkerAnswer =
   | ({ readonly kind: 'changed'; readonly id: number } & OpenOutcome)
   | {
       readonly kind: 'descriptors'
@@ -62,6 +57,10 @@ export type FromWorker =
       readonly descriptors: readonly HeldDescriptor[]
     }
   | { readonly kind: 'drained'; readonly id: number }
+
+/** A message that a worker sends without a question. */
+export type WorkerReport =
+  | { readonly kind: 'ready'; readonly dataPath: DataPathName; readonly note: string }
   | { readonly kind: 'counts'; readonly counts: readonly ListenerCounts[] }
   | { readonly kind: 'access'; readonly entries: readonly AccessEntry[] }
   | { readonly kind: 'warning'; readonly message: string; readonly repeated: number }

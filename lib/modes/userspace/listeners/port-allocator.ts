@@ -1,4 +1,4 @@
-/** Ports of `--proxy-port-range`; a random start, so that restarts do not meet their own past. */
+/** Ports of `--proxy-port-range`, from a random start: after a restart old ports may be in use. */
 export class PortAllocator {
   readonly #from: number
   readonly #size: number
@@ -23,7 +23,7 @@ export class PortAllocator {
     return undefined
   }
 
-  /** Takes a port that is in use already; false when it is not of the range. */
+  /** Takes a port that a listener already has; false when it is not in the range. */
   keep(port: number): boolean {
     if (port < this.#from || port >= this.#from + this.#size) return false
     this.#taken.add(port)

@@ -1,13 +1,13 @@
 import type { Meter } from '../../mode.js'
 import type { ListenerCounts } from '../datapath/traffic.js'
 
-/** Pairs of service port and endpoint with numbers of their own; any more are counted as `other`. */
+/** So many pairs of service port and endpoint have their own numbers; others count as `other`. */
 const maxPairs = 4096
 
-/** Turns the workers' counts into metrics: what only a userspace proxy can know. */
+/** Turns the counts of workers into metrics, which only a userspace proxy can have. */
 export class TrafficMeter {
   readonly #meter: Meter
-  /** Endpoints counted by name, and connections open by listener, of each service port. */
+  /** For each service port its endpoints with own numbers, and open connections by listener. */
   readonly #services = new Map<string, ServiceNumbers>()
   #pairs = 0
 
@@ -43,7 +43,7 @@ export class TrafficMeter {
     }
   }
 
-  /** A listener was closed for good; the numbers of its service port go with the last one. */
+  /** A listener was closed for good. The last one removes the numbers of its service port. */
   closed(listenerKey: string): void {
     const { service, protocol } = namesIn(listenerKey)
     const name = `${service}/${protocol}`

@@ -1,23 +1,29 @@
-/** The thread that copies bytes: one data path, told by messages what to listen on. */
+/** A thread that copies bytes. It has one data path, and messages tell it what to listen on. */
 import { parentPort, workerData } from 'node:worker_threads'
 import { messageOf } from '../../../errors.js'
-import { dataPathLoaders } from '../datapath/data-paths.js'
-import type { AccessEntry, DataPath, DataPathDeps, DataPathName } from '../datapath/datapath.js'
+import { createDataPath } from '../datapath/create-data-path.js'
+import type { AccessEntry, DataPath } from '../datapath/data-path.js'
 import { DescriptorBudget } from '../datapath/descriptors.js'
-import type { FromWorker, OpenFailure, ToWorker, WorkerSettings } from './messages.js'
+import type {
+  OpenFailure,
+  ToWorker,
+  WorkerAnswer,
+  WorkerReport,
+  WorkerSettings,
+} from './messages.js'
 
 const countsEveryMs = 1000
 const accessLogEveryMs = 100
 const warnEveryMs = 5000
 
-// What a thread is started with has no type of its own; the pool is the only one that starts it.
+// `workerData` has no type; worker-thread.ts gives it this value.
 const settings = workerData as WorkerSettings
 
-function post(message: FromWorker): void {
+function post(message: WorkerAnswer | WorkerReport): void {
   parentPort?.postMessage(message)
 }
 
-/** Says the same thing at most every few seconds, with the number of times it was meant. */
+/** Sends the same warning at most every few seconds, with the number of repetitions. */
 function createWarner(): (message: string) => void {
   const muted = new Map<string, number>()
   return (message) => {
@@ -36,7 +42,7 @@ function createWarner(): (message: string) => void {
   }
 }
 
-/** Collects entries, so that a busy service port costs one message now and then. */
+/** Collects entries, so that a busy service port does not send a message for each connection. */
 function createAccessLog(): (entry: AccessEntry) => void {
   let entries: AccessEntry[] = []
   return (entry) => {
@@ -48,51 +54,16 @@ function createAccessLog(): (entry: AccessEntry) => void {
   }
 }
 
-async function createDataPath(): Promise<{ readonly path: DataPath; readonly note: string }> {
-  const deps: DataPathDeps = {
-    now: () => performance.now(),
-    random: Math.random,
-    descriptors: new DescriptorBudget(settings.descriptors),
-    passiveHealth: settings.passiveHealth,
-    accessLog: settings.accessLog ? createAccessLog() : undefined,
-    warn: createWarner(),
-  }
-  const wanted: readonly DataPathName[] =
-    settings.dataPath === 'auto' ? ['splice', 'net'] : [settings.dataPath]
-  const notes: string[] = []
-  for (const name of wanted) {
-    try {
-      const create = await dataPathLoaders[name]()
-      return { path: create(deps), note: notes.join('; ') }
-    } catch (error) {
-      notes.push(`data path ${name}: ${messageOf(error)}`)
-    }
-  }
-  throw new Error(notes.join('; '))
-}
-
-const openKeys = new Set<string>()
-
 async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change' }>) {
-  const close = (key: string) => {
-    openKeys.delete(key)
-    return path.close(key)
-  }
-  for (const key of message.close) await close(key)
-  for (const key of message.handOver) {
-    openKeys.delete(key)
-    path.handOver(key)
-  }
+  for (const key of message.close) path.close(key)
+  for (const key of message.handOver) path.handOver(key)
   for (const [key, changes] of message.update) path.update(key, changes)
   const opened: { key: string; port: number }[] = []
   const failed: OpenFailure[] = []
   await Promise.all(
     message.open.map(async (spec) => {
-      // When another worker failed in the middle of a change, the pool asks for everything again.
-      if (openKeys.has(spec.key)) await close(spec.key)
       try {
         opened.push({ key: spec.key, port: await path.open(spec) })
-        openKeys.add(spec.key)
       } catch (error) {
         const code = error instanceof Error && 'code' in error ? String(error.code) : 'EFAILED'
         failed.push({ key: spec.key, code, message: messageOf(error) })
@@ -102,8 +73,15 @@ async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change
   post({ kind: 'changed', id: message.id, opened, failed })
 }
 
-const { path, note } = await createDataPath()
-// Messages are worked off one after the other: a close must not overtake the open before it.
+const { path, note } = await createDataPath(settings.dataPath, {
+  now: () => performance.now(),
+  random: Math.random,
+  descriptors: new DescriptorBudget(settings.descriptors),
+  passiveHealth: settings.passiveHealth,
+  accessLog: settings.accessLog ? createAccessLog() : undefined,
+  warn: createWarner(),
+})
+// Messages are handled one after the other: a close must not overtake the open before it.
 let previous = Promise.resolve()
 parentPort?.on('message', (message: ToWorker) => {
   previous = previous.then(async () => {

@@ -4,12 +4,12 @@ import { ownerText, wholeAddress, type Difference } from '../../difference.js'
 import { needsDevice, ourAddresses, type AddressLinks } from './address-portals.js'
 import type { UserspacePlan } from '../plan.js'
 
-/** Where a listener stands, in the words of `explain`, which marks the hop that is missing. */
+/** Where a listener is, in the words of `explain`, which marks the hop that is missing. */
 export function placeAt(ip: string): string {
   return isAnyAddress(ip) ? 'any address of this machine' : `address ${ip} of this machine`
 }
 
-/** Where Services are served without rules: what this machine has to answer to, and whether it does. */
+/** Without rules: which addresses and listeners this machine lacks, and which it has in excess. */
 export async function addressDifferences(
   plan: UserspacePlan,
   links: Pick<AddressLinks, 'addresses' | 'find'>,
@@ -43,7 +43,7 @@ export async function addressDifferences(
   return differences
 }
 
-/** Told alike of what should listen and of what does. */
+/** The same text for a planned listener and for a socket that listens. */
 export function listenerText(listener: {
   readonly protocol: string
   readonly address: string
@@ -56,5 +56,5 @@ export function isAnyAddress(ip: string): boolean {
   return ip === '0.0.0.0' || ip === '::'
 }
 
-/** Devices are counted from 1. */
+/** Numbers of devices begin at 1. */
 const noDevice = 0

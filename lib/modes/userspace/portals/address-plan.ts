@@ -1,9 +1,8 @@
-import type { DesiredService, Verdict } from '../../../state/desired-state.js'
+import type { DesiredService } from '../../../state/desired-state.js'
 import { hostPort } from '../../../state/ip.js'
-import type { EndpointList } from '../plan.js'
-import type { NodeFacts } from './portal-rules.js'
+import { listFromInside, listOf, type EndpointList, type NodeFacts } from './portal-rules.js'
 
-/** Where a listener stands when there are no rules to lead to it. */
+/** An address that a listener listens on where there are no rules. */
 export interface DirectPlace {
   readonly list: EndpointList
   readonly address: string
@@ -13,9 +12,9 @@ export interface DirectPlace {
 }
 
 /**
- * Every address of a service port gets a listener of its own. Where rules would refuse or drop
- * there is no listener, and the kernel refuses. A listener cannot tell where its clients come in,
- * and cannot turn away those whom source ranges shut out: with any it does not stand there.
+ * Every address of a service port gets its own listener. Where rules would refuse or drop there
+ * is no listener, and the kernel refuses. A listener cannot tell where its clients come from, so
+ * load-balancer addresses with source ranges get none.
  */
 export function directPlacesOf(service: DesiredService, facts: NodeFacts): readonly DirectPlace[] {
   const { clusterIp, externalIps, loadBalancerIps, port, nodePort, internal, external } = service
@@ -29,7 +28,7 @@ export function directPlacesOf(service: DesiredService, facts: NodeFacts): reado
   const open = service.sourceRanges.length === 0 ? loadBalancerIps : []
   for (const ip of [...externalIps, ...open]) listen(inside, ip, port)
   if (nodePort !== 0) {
-    // These are reached from outside as well, and a listener cannot tell: the stricter list.
+    // Clients from outside use these addresses too, so the stricter list applies to all.
     for (const address of nodePortAddressesOf(service, facts)) {
       listen(listOf(external), address, nodePort)
     }
@@ -37,25 +36,14 @@ export function directPlacesOf(service: DesiredService, facts: NodeFacts): reado
   return [...places.values()]
 }
 
-/** Never the wildcard for UDP, whose answers would come from the address the kernel likes best. */
+/** Never the wildcard for UDP: the kernel would choose the source address of replies. */
 function nodePortAddressesOf({ protocol }: DesiredService, facts: NodeFacts): readonly string[] {
-  const { claimAddresses, bindableAddresses, listenAddress, listensOnWildcard } = facts
-  if (claimAddresses) return claimAddresses
+  const { reserveAddresses, bindableAddresses, listenAddress, listensOnWildcard } = facts
+  if (reserveAddresses) return reserveAddresses
   return protocol === 'UDP' && listensOnWildcard ? bindableAddresses : [listenAddress]
 }
 
-/** Addresses that this machine has to have for that, or else nobody would refuse. */
+/** Addresses that this machine has to have, also where nothing listens: then it refuses. */
 export function virtualAddressesOf(service: DesiredService): readonly string[] {
   return [...new Set([service.clusterIp, ...service.externalIps, ...service.loadBalancerIps])]
-}
-
-/** The list for packets of this node itself to an external address (S18). */
-export function listFromInside(service: DesiredService): EndpointList | undefined {
-  const { external, externalPolicyLocal, clusterEndpoints } = service
-  if (externalPolicyLocal && clusterEndpoints.length > 0) return 'cluster'
-  return listOf(external)
-}
-
-function listOf(verdict: Verdict): EndpointList | undefined {
-  return verdict === 'cluster' || verdict === 'local' ? verdict : undefined
 }

@@ -4,7 +4,7 @@ import { isLoopback, parseIp, type IpFamily } from '../../../state/ip.js'
 import type { Log, ServiceFailure } from '../../mode.js'
 import { addressMark, deviceName } from '../names.js'
 import type { ServicePlan } from '../plan.js'
-import type { Ways, Written } from './ways.js'
+import type { Portals, WriteOutcome } from './portals.js'
 
 /** The part of kernel/links.ts that is used here. */
 export interface AddressLinks {
@@ -29,21 +29,21 @@ export interface AddressLinks {
 }
 
 /**
- * The virtual IPs as addresses of this machine, for nodes without netfilter: programs on it reach
- * the listeners that stand on them. They are put on a dummy device of our own, on `lo` where the
- * kernel has none. What the machine answers to anyway, such as all of 127.0.0.0/8, needs nothing:
- * then an ordinary user may run this.
+ * The virtual IPs as addresses of this machine, for nodes without netfilter. Its programs reach
+ * the listeners on these addresses. The addresses are added to our own dummy device, or to `lo`
+ * where the kernel has none. Addresses of 127.0.0.0/8 work without that, so an ordinary user can
+ * run this mode with them.
  */
-export class AddressPortals implements Ways {
+export class AddressPortals implements Portals {
   readonly listensDirectly = true
   readonly #family: IpFamily
   readonly #openLinks: () => Promise<AddressLinks>
   readonly #log: Log
   #links: Promise<AddressLinks> | undefined
   #device: number | undefined
-  /** By service key. */
+  /** The addresses of each service, by its key. */
   readonly #wanted = new Map<string, readonly string[]>()
-  /** On the device now. */
+  /** The addresses that are on the device now. */
   readonly #held = new Set<string>()
 
   constructor(family: IpFamily, deps: { openLinks: () => Promise<AddressLinks>; log: Log }) {
@@ -69,7 +69,7 @@ export class AddressPortals implements Ways {
     })
   }
 
-  async replaceAll(): Promise<Written> {
+  async replaceAll(): Promise<WriteOutcome> {
     const links = await this.#openIfPossible()
     if (links) {
       const { failures, kept } = await removeAddresses(links, this.#family, this.#device)
@@ -79,7 +79,7 @@ export class AddressPortals implements Ways {
     return this.change()
   }
 
-  async change(): Promise<Written> {
+  async change(): Promise<WriteOutcome> {
     const wanted = new Set([...this.#wanted.values()].flat())
     const unused = [...this.#held].filter((ip) => !wanted.has(ip))
     await this.#delete(unused)
@@ -105,7 +105,7 @@ export class AddressPortals implements Ways {
     return new Set()
   }
 
-  /** What could not be added, and why. */
+  /** The addresses that could not be added, and why. */
   async #add(ips: readonly string[]): Promise<ReadonlyMap<string, string>> {
     const failed = new Map<string, string>()
     try {
@@ -115,7 +115,7 @@ export class AddressPortals implements Ways {
       const onDevice = await links.addresses(this.#family, { on: device })
       const elsewhere = await links.addresses(this.#family, { except: device })
       const others = new Set([...elsewhere, ...onDevice].filter((ip) => !ours.has(ip)))
-      // An address of the node, such as an external IP, works where it is, and stays when we go.
+      // An address of the node, such as an external IP, works already, and stays when we go.
       const own = ips.filter((ip) => !others.has(ip))
       const refused = await links.addAddresses(this.#family, device, own, addressMark)
       for (const { ip, error } of refused) failed.set(ip, explain(ip, error))
@@ -140,7 +140,7 @@ export class AddressPortals implements Ways {
     }
   }
 
-  /** Where netlink cannot be spoken nobody has put anything anywhere. */
+  /** Undefined where netlink cannot be used: then no process has added addresses. */
   async #openIfPossible(): Promise<AddressLinks | undefined> {
     try {
       return await this.#open()
@@ -169,8 +169,8 @@ export class AddressPortals implements Ways {
 }
 
 /**
- * Removes the addresses that any process of ours has put on this machine, but for those on one
- * device, which it tells. Our own device goes with its last address.
+ * Removes the addresses that processes of this mode have added to this machine. Those on
+ * `keptDevice` stay and are returned. Our own device goes with its last address.
  */
 export async function removeAddresses(
   links: AddressLinks,
@@ -192,7 +192,7 @@ export async function removeAddresses(
   return { failures, kept }
 }
 
-/** All that processes of ours have put on this machine. */
+/** The addresses that processes of this mode have added to this machine. */
 export async function ourAddresses(
   links: Pick<AddressLinks, 'addresses' | 'find'>,
   family: IpFamily,
@@ -202,12 +202,12 @@ export async function ourAddresses(
   return ips
 }
 
-/** Where addresses of ours may be: our own device, and `lo`. */
+/** The devices that may have addresses of ours: our own device, and `lo`. */
 function devicesOf(links: Pick<AddressLinks, 'find'>): readonly number[] {
   return [links.find(deviceName), links.find('lo')].filter((index) => index !== undefined)
 }
 
-/** All on our own device, and those with our mark on `lo`. */
+/** Every address on our own device, and those with our mark on `lo`. */
 async function oursOn(
   links: Pick<AddressLinks, 'addresses' | 'find'>,
   family: IpFamily,
@@ -217,7 +217,7 @@ async function oursOn(
   return (await links.addresses(family, { on: index })).filter((ip) => !isAutomatic(ip))
 }
 
-/** All of 127.0.0.0/8 is on `lo`, of IPv6 only ::1. */
+/** False for loopback addresses: `lo` has all of 127.0.0.0/8, and of IPv6 ::1. */
 export function needsDevice(ip: string): boolean {
   const parsed = parseIp(ip)
   return parsed !== undefined && !isLoopback(parsed)

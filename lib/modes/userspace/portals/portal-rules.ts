@@ -1,11 +1,12 @@
 import type { DesiredService, Verdict } from '../../../state/desired-state.js'
 import { cidrContains, parseIp, type Cidr } from '../../../state/ip.js'
 import type { LocalTraffic } from '../../../state/local-traffic.js'
-import { listFromInside } from './address-plan.js'
 import { filterChains, natChains, type ChainName } from '../names.js'
-import type { EndpointList } from '../plan.js'
 
-/** What of the node the rules depend on. */
+/** Which of the two endpoint lists of a service port a listener balances over (S15). */
+export type EndpointList = 'cluster' | 'local'
+
+/** The properties of the node that rules depend on. */
 export interface NodeFacts {
   readonly listenAddress: string
   readonly listensOnWildcard: boolean
@@ -13,18 +14,18 @@ export interface NodeFacts {
   readonly hostIp: string | undefined
   /** Undefined: node ports answer on every local address. */
   readonly nodePortCidrs: readonly Cidr[] | undefined
-  /** Those there are now. */
+  /** The node-port addresses that the node has now. */
   readonly nodePortAddresses: readonly string[]
-  /** Those of them that a socket can stand on. */
+  /** Those of them that a socket can be bound to. */
   readonly bindableAddresses: readonly string[]
-  /** Where sockets hold node ports; undefined: on the wildcard. */
-  readonly claimAddresses: readonly string[] | undefined
+  /** Addresses of the sockets that reserve node ports; undefined: the wildcard. */
+  readonly reserveAddresses: readonly string[] | undefined
   readonly localTraffic: LocalTraffic
-  /** Without a port range each listener needs its own rule against direct access. */
+  /** Each listener needs its own rule against direct access, as there is no port range. */
   readonly guardsEachPort: boolean
 }
 
-/** One rule, with the proxy port still open: only a listener that listens has one. */
+/** One rule, with the name of a listener instead of its port, which is known once it listens. */
 export interface PortalRule {
   readonly table: 'nat' | 'filter'
   readonly chain: ChainName
@@ -42,13 +43,13 @@ export interface PortalRule {
 }
 
 export type PortalTarget =
-  /** To the listener on the address of the interface the packet came in by. */
+  /** To the listener, at the address of the interface that the packet came in by. */
   | { readonly kind: 'redirect'; readonly list: EndpointList }
-  /** To the listener on that address; empty keeps the packet's own. */
+  /** To the listener, at that address; if it is empty, at the packet's destination. */
   | { readonly kind: 'dnat'; readonly address: string; readonly list: EndpointList }
   | { readonly kind: 'accept' | 'reject' | 'drop' }
 
-/** The rules that lead to the listeners of one service port, or refuse. */
+/** The rules of one service port: they lead to its listeners, or refuse. */
 export function portalRulesOf(
   service: DesiredService,
   protocol: 'TCP' | 'UDP',
@@ -65,7 +66,7 @@ export function portalRulesOf(
   return writer.rules
 }
 
-/** Who sent the packet, as far as one rule can say. */
+/** Who sent the packet, in the terms of a rule. */
 interface Sender {
   readonly source?: string
   readonly inInterface?: string
@@ -116,7 +117,7 @@ class RuleWriter {
       else this.#nat(natChains.portalsContainer, from, this.#containerTarget(external))
       if (fromNode) this.#nat(natChains.portalsHost, from, this.#hostTarget(fromNode))
     }
-    // Whoever was let through by a rule above has another destination by now.
+    // Packets that were allowed above have another destination here.
     if (ranges.length > 0) this.#refuse(place, 'drop')
   }
 
@@ -135,7 +136,7 @@ class RuleWriter {
         this.#refuse({ ...place, condition: 'to local address' }, external)
       } else this.#nat(natChains.nodePortContainer, place, this.#containerTarget(external))
       if (fromNode) {
-        // The address stays as it is, so that an answer by UDP comes from where the question went.
+        // The address does not change, so that UDP replies come from the address that was asked.
         const address = listensOnWildcard ? '' : listenAddress
         this.#nat(natChains.nodePortHost, place, { kind: 'dnat', address, list: fromNode })
       }
@@ -150,7 +151,7 @@ class RuleWriter {
     }
   }
 
-  /** Load balancers ask there whether this node has endpoints (S20), also past a closed INPUT. */
+  /** Load balancers ask there whether this node has endpoints (S20). INPUT may be closed otherwise. */
   healthCheck(): void {
     this.#filter(filterChains.nonLocal, {
       protocol: 'tcp',
@@ -199,7 +200,7 @@ class RuleWriter {
   #allowedSenders(ip: string, ranges: readonly Cidr[]): readonly Sender[] {
     if (ranges.length === 0) return [{}]
     const hostIp = this.#facts.hostIp === undefined ? undefined : parseIp(this.#facts.hostIp)
-    // A packet of this node to an address bound on it carries that address as its source (S35).
+    // A packet of this node to one of its own addresses has that address as its source (S35).
     const isNodeAllowed = hostIp && ranges.some((range) => cidrContains(range, hostIp))
     return [
       ...ranges.map(({ text }) => ({ source: text })),
@@ -241,7 +242,7 @@ class RuleWriter {
 type Place = Pick<PortalRule, 'destinationPort'> &
   Partial<Pick<PortalRule, 'destination' | 'condition' | 'source' | 'inInterface' | 'isNodePort'>>
 
-/** CIDRs are nested or disjoint: their intersection is the smaller one, or nothing. */
+/** Two CIDRs are nested or disjoint: their intersection is the smaller one, or nothing. */
 function intersect(source: string | undefined, cidr: Cidr): Sender | undefined {
   if (source === undefined) return { source: cidr.text }
   const [address = '', prefix] = source.split('/')
@@ -253,4 +254,16 @@ function intersect(source: string | undefined, cidr: Cidr): Sender | undefined {
   if (!network || otherPrefix === Infinity) return undefined
   const hostBits = BigInt((cidr.family === 'IPv4' ? 32 : 128) - otherPrefix)
   return network.value >> hostBits === other.value >> hostBits ? { source: cidr.text } : undefined
+}
+
+/** The list for packets of this node itself to an external address (S18). */
+export function listFromInside(service: DesiredService): EndpointList | undefined {
+  const { external, externalPolicyLocal, clusterEndpoints } = service
+  if (externalPolicyLocal && clusterEndpoints.length > 0) return 'cluster'
+  return listOf(external)
+}
+
+/** Undefined where the verdict is to refuse. */
+export function listOf(verdict: Verdict): EndpointList | undefined {
+  return verdict === 'cluster' || verdict === 'local' ? verdict : undefined
 }

@@ -1,218 +1,32 @@
-import { Batch, type Iptables, type SavedTable } from '../../../kernel/iptables.js'
-import { kernelError } from '../../iptables-error.js'
-import { branchFrom, branchings, branchName, isBranch } from './branches.js'
-import { filterChains, natChains } from '../names.js'
-import { append, jumps, writeDifference, type PlacedRule } from '../render.js'
-import type { Ways, Written } from './ways.js'
+import type { ServiceFailure } from '../../mode.js'
+import type { ServicePlan } from '../plan.js'
+import type { PlacedRule } from './sub-chains.js'
 
-export const ourChains: readonly (readonly [table: 'nat' | 'filter', chain: string])[] = [
-  ...Object.values(natChains).map((chain) => ['nat', chain] as const),
-  ...Object.values(filterChains).map((chain) => ['filter', chain] as const),
-]
-
-/** The rules of one family as they were written, and the way to change them. */
-export class Portals implements Ways {
-  readonly listensDirectly = false
-  readonly #iptables: Iptables
-  readonly #fixed: readonly PlacedRule[]
-  readonly #branchings: readonly PlacedRule[]
-  /** By service key. */
-  #written = new Map<string, readonly PlacedRule[]>()
-  /** Rules of Services. */
-  #count = 0
-  #isBranched = false
-
-  constructor(
-    iptables: Iptables,
-    options: { readonly fixed: readonly PlacedRule[]; readonly guardsEachPort: boolean },
-  ) {
-    this.#iptables = iptables
-    this.#fixed = options.fixed
-    this.#branchings = branchings(iptables.family, options.guardsEachPort)
-  }
-
-  /** Rules need nothing of their own before the listeners listen. */
-  prepare(): Promise<readonly []> {
-    return Promise.resolve([])
-  }
-
-  /** Writes everything in one transaction, whatever our chains hold now. */
-  async replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<Written> {
-    const count = countOf(rules.values())
-    this.#isBranched ||= count >= branchFrom
-    const batch = new Batch()
-    for (const [table, chain] of this.#chains()) batch.chain(table, chain)
-    const saved = await this.#save()
-    for (const table of saved) removeJumps(batch, table)
-    for (const { table, chain, rule, prepend } of jumps) {
-      if (prepend) batch.prepend(table, chain, rule)
-      else batch.append(table, chain, rule)
-    }
-    for (const placed of this.#standing()) append(batch, placed)
-    for (const placed of rules.values()) {
-      for (const one of placed) append(batch, this.#placed(one))
-    }
-    if (!this.#isBranched) for (const table of saved) removeBranches(batch, table)
-    const changed = [...rules.keys(), ...this.#written.keys()]
-    const written = await this.#restore(batch)
-    this.#written = new Map(rules)
-    this.#count = count
-    return { ...written, changed }
-  }
-
+/** How the traffic of one family reaches the listeners: iptables rules, or addresses of this machine. */
+export interface Portals {
+  /** Listeners listen on the addresses of Services. An old one has to close before a new one opens. */
+  readonly listensDirectly: boolean
+  /** Prepares what listeners need before they open; tells for which services that failed. */
+  prepare(
+    services: readonly ServicePlan[],
+    others: { readonly gone: readonly string[]; readonly full: boolean },
+  ): Promise<readonly ServiceFailure[]>
+  /** Writes everything, whatever the kernel has now. */
+  replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome>
   /** Writes what differs from what was written before; a service without rules is removed. */
-  async change(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<Written> {
-    const batch = new Batch()
-    const changed: string[] = []
-    const placed = (one: PlacedRule) => this.#placed(one)
-    for (const [key, after] of rules) {
-      const before = this.#written.get(key) ?? []
-      const difference = { before: before.map(placed), after: after.map(placed) }
-      if (writeDifference(batch, difference) > 0) changed.push(key)
-    }
-    if (changed.length === 0) return { bytes: 0, objects: 0, changed }
-    const growth =
-      countOf(rules.values()) - countOf([...rules.keys()].map((key) => this.#written.get(key)))
-    // Once, when the chains have grown too large; they stay branched as long as the process lives.
-    if (!this.#isBranched && this.#count + growth >= branchFrom) {
-      return { ...(await this.replaceAll(new Map([...this.#written, ...rules]))), changed }
-    }
-    const written = await this.#restore(batch)
-    for (const [key, after] of rules) {
-      if (after.length > 0) this.#written.set(key, after)
-      else this.#written.delete(key)
-    }
-    this.#count += growth
-    return { ...written, changed }
-  }
-
-  /** Whether the kernel still holds every jump and as many rules as were written. */
-  async isIntact(): Promise<boolean> {
-    const expected = new Map<string, number>()
-    const count = ({ chain }: PlacedRule) => expected.set(chain, (expected.get(chain) ?? 0) + 1)
-    this.#standing().forEach(count)
-    for (const rules of this.#written.values()) {
-      for (const one of rules) count(this.#placed(one))
-    }
-    const tables = await this.#save()
-    const chainsOf = (table: string) => tables.find((saved) => saved.table === table)?.chains
-    return (
-      this.#chains().every(
-        ([table, chain]) =>
-          chainsOf(table)?.get(chain)?.rules.length === (expected.get(chain) ?? 0),
-      ) &&
-      jumps.every(({ table, chain, rule }) => {
-        const target = rule.args.at(-1) ?? ''
-        const rules = chainsOf(table)?.get(chain)?.rules ?? []
-        return rules.filter((text) => jumpTargetOf(text) === target).length === 1
-      })
-    )
-  }
-
-  async remove(): Promise<ReadonlySet<number>> {
-    const tables = await this.#save()
-    const ports = new Set(tables.flatMap(udpPortsOf))
-    const batch = new Batch()
-    for (const saved of tables) {
-      removeJumps(batch, saved)
-      for (const [table, chain] of ourChains) {
-        if (table !== saved.table || !saved.chains.has(chain)) continue
-        batch.chain(table, chain)
-        batch.deleteChain(table, chain)
-      }
-      removeBranches(batch, saved)
-    }
-    await this.#restore(batch)
-    this.#written.clear()
-    this.#count = 0
-    return ports
-  }
-
-  /** Rules that belong to no Service. */
-  #standing(): readonly PlacedRule[] {
-    return this.#isBranched ? [...this.#fixed, ...this.#branchings] : this.#fixed
-  }
-
-  #chains(): readonly (readonly [table: 'nat' | 'filter', chain: string])[] {
-    if (!this.#isBranched) return ourChains
-    const leaves = new Map(
-      this.#branchings.map(({ table, rule }) => [rule.args.at(-1) ?? '', table]),
-    )
-    return [...ourChains, ...[...leaves].map(([chain, table]) => [table, chain] as const)]
-  }
-
-  #placed(placed: PlacedRule): PlacedRule {
-    const { chain, branch } = placed
-    if (!this.#isBranched || branch === undefined) return placed
-    return { ...placed, chain: branchName(chain, branch) }
-  }
-
-  #save(): Promise<readonly SavedTable[]> {
-    return readPortals(this.#iptables)
-  }
-
-  async #restore(batch: Batch): Promise<Omit<Written, 'changed'>> {
-    try {
-      await this.#iptables.restore(batch)
-    } catch (error) {
-      throw kernelError(error, `write the rules of userspace mode`)
-    }
-    return { bytes: batch.toString().length, objects: batch.size }
-  }
+  change(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome>
+  /** Whether everything that was written is still there. */
+  isIntact(): Promise<boolean>
+  /**
+   * Removes everything of this run and of earlier ones (US19). Resolves to the proxy ports that
+   * UDP packets were sent to until now.
+   */
+  remove(): Promise<ReadonlySet<number>>
 }
 
-/** The tables our rules are in, with everything in them. */
-export async function readPortals(iptables: Iptables): Promise<readonly SavedTable[]> {
-  try {
-    return [...(await iptables.save('nat')), ...(await iptables.save('filter'))]
-  } catch (error) {
-    throw kernelError(error, `read the rules of userspace mode`)
-  }
-}
-
-function countOf(rules: Iterable<readonly PlacedRule[] | undefined>): number {
-  let count = 0
-  for (const placed of rules) count += placed?.length ?? 0
-  return count
-}
-
-/** Nothing leads to them any more. */
-function removeBranches(batch: Batch, { table, chains }: SavedTable): void {
-  if (table !== 'nat' && table !== 'filter') return
-  for (const chain of chains.keys()) {
-    if (!isBranch(table, chain)) continue
-    batch.chain(table, chain)
-    batch.deleteChain(table, chain)
-  }
-}
-
-function removeJumps(batch: Batch, { table, chains }: SavedTable): void {
-  if (table !== 'nat' && table !== 'filter') return
-  const targets = new Set(jumps.map(({ rule }) => rule.args.at(-1)))
-  for (const { name, policy, rules } of chains.values()) {
-    if (policy === '-') continue
-    for (const text of rules) {
-      if (targets.has(jumpTargetOf(text))) batch.deleteSaved(table, name, text)
-    }
-  }
-}
-
-/** The proxy ports that rules of ours lead UDP packets to. */
-function udpPortsOf({ table, chains }: SavedTable): readonly number[] {
-  const ours = [...chains.values()].filter(
-    ({ name }) =>
-      ourChains.some((each) => each.join() === `${table},${name}`) || isBranch(table, name),
-  )
-  return ours.flatMap(({ rules }) =>
-    rules.flatMap((text) => {
-      const port = / -p udp .* -j (?:REDIRECT --to-ports |DNAT --to-destination \S*:)(\d+)$/.exec(
-        ` ${text}`,
-      )?.[1]
-      return port === undefined ? [] : Number(port)
-    }),
-  )
-}
-
-export function jumpTargetOf(rule: string): string | undefined {
-  return / -j (\S+)$/.exec(` ${rule}`)?.[1]
+export interface WriteOutcome {
+  readonly bytes: number
+  readonly objects: number
+  /** Keys of the services whose rules differ now. */
+  readonly changed: readonly string[]
 }

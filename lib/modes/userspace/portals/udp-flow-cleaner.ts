@@ -4,7 +4,7 @@ import type { Conntrack, UdpFlow } from '../../../kernel/conntrack.js'
 import type { IpFamily } from '../../../state/ip.js'
 import type { Log, Meter } from '../../mode.js'
 
-/** For addresses that UDP clients send to, `ip:port`: the proxy ports their packets may go to. */
+/** For each address that UDP clients send to (`ip:port`) the proxy ports its packets may go to. */
 export type Redirections = ReadonlyMap<string, ReadonlySet<number>>
 
 export interface UdpFlowCleanerDeps {
@@ -14,10 +14,9 @@ export interface UdpFlowCleanerDeps {
 }
 
 /**
- * The kernel sends every packet of a UDP flow where its first one went, and looks at no rule
- * again while packets keep coming. So when the rules of a Service change, flows that lead to a
- * listener that is gone, or to none at all, are deleted (US55, CT07). A sync waits for that, but
- * not for long: a large table takes its time.
+ * Deletes UDP flows that lead to a listener that is gone, or to none (US55, CT07). The kernel
+ * sends every packet of a flow where its first one went. It does not look at changed rules while
+ * packets keep coming. A sync waits for the deletion, but not for long: a large table takes time.
  */
 export class UdpFlowCleaner {
   readonly #deps: UdpFlowCleanerDeps
@@ -29,7 +28,7 @@ export class UdpFlowCleaner {
     this.#deps = deps
   }
 
-  /** Resolves when it is done, or after a while, with the rest under way. */
+  /** Resolves when all is done, or after a short time, while the rest goes on. */
   async clean(family: IpFamily, redirections: Redirections): Promise<void> {
     if (redirections.size === 0) return
     this.#waiting.set(family, new Map([...(this.#waiting.get(family) ?? []), ...redirections]))
@@ -41,8 +40,8 @@ export class UdpFlowCleaner {
   }
 
   /**
-   * Once no rule leads to these ports any more, and soon nobody listens there: a client that keeps
-   * its socket would be refused as long as it keeps trying.
+   * Deletes the flows to proxy ports that no rule leads to any more and that are about to close. A
+   * client that keeps its socket would otherwise be refused as long as it keeps sending.
    */
   async forget(family: IpFamily, proxyPorts: ReadonlySet<number>): Promise<void> {
     await this.#running
@@ -76,7 +75,7 @@ export class UdpFlowCleaner {
 
 const patienceMs = 250
 
-/** It speaks netlink through koffi, which not every node can load. */
+/** Loaded late: it needs koffi, which not every node can load. */
 async function openConntrack(): Promise<Conntrack> {
   return new (await import('../../../kernel/conntrack.js')).Conntrack()
 }

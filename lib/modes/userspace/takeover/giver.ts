@@ -8,8 +8,8 @@ import type { GivenListener } from '../listeners/listeners.js'
 import { read, say, sendListeners, takeoverPath, version } from './protocol.js'
 
 /**
- * Calls `hand` with copies of all sockets while nothing else happens. When that resolves to false
- * the mode goes on with the copies; else it leaves.
+ * Calls `hand` with copies of all sockets while the mode does nothing else. When that resolves to
+ * false the mode goes on with the copies, otherwise it ends.
  */
 export type HandOver = (
   copy: (descriptor: number) => number,
@@ -18,7 +18,7 @@ export type HandOver = (
 
 const copyCloseOnExec = 1030
 
-/** The old process' side of a take-over: waits to be asked for its listeners. */
+/** The old process in a take-over. It waits until another process asks for its listeners. */
 export class Giver {
   readonly #libc: Libc
   readonly #path: string
@@ -39,7 +39,7 @@ export class Giver {
     })
   }
 
-  /** Undefined where that cannot work, which is worth a line in the log and no more. */
+  /** Undefined where that cannot work; the log says why. */
   static async open(folder: string, handOver: HandOver, log: Log): Promise<Giver | undefined> {
     try {
       const libc = await loadLibc()
@@ -85,7 +85,7 @@ export class Giver {
     }
   }
 
-  /** Whether the new process works. It has as long as it lives: nobody may serve twice. */
+  /** Whether the new process works. There is no time limit: only one process may serve. */
   async #hand(socket: PacketSocket, given: readonly GivenListener[]): Promise<boolean> {
     let isDone = false
     try {
@@ -97,7 +97,7 @@ export class Giver {
     }
     if (!isDone) return false
     for (const { descriptor } of given) this.#libc.close(descriptor)
-    // The new process will wait here for its own successor.
+    // The new process waits at the same path for its own successor.
     this.#leave()
     await say(socket, { bye: true }).catch(() => undefined)
     return true

@@ -13,8 +13,8 @@ import type { GivenListener } from '../listeners/listeners.js'
  *   new: { version: 1, want: 'listeners' }
  *   old: { listeners: [...] } with as many descriptors, again and again; { complete: true }
  *   new: { done: true }, once its own rules are written
- *   old: { bye: true }, once its place is free
- * Whoever closes before that has died or changed its mind.
+ *   old: { bye: true }, once its path is free
+ * A process that closes before that has ended or given up.
  */
 
 export const version = 1
@@ -29,7 +29,7 @@ export interface Message {
   readonly bye?: true
 }
 
-/** Every network namespace has listeners of its own, and so a place of its own. */
+/** Every network namespace has its own listeners, and so its own path. */
 export function takeoverPath(folder: string): string {
   return join(folder, `userspace-${statSync('/proc/thread-self/ns/net').ino}.sock`)
 }
@@ -60,7 +60,7 @@ export async function sendListeners(
   await say(socket, { complete: true })
 }
 
-/** Empty when it makes no sense: the two may be of different versions. */
+/** Empty for anything but an object: the two processes may have different versions. */
 export function read({ text }: Packet): Message {
   try {
     const value: unknown = JSON.parse(text)
@@ -70,7 +70,7 @@ export function read({ text }: Packet): Message {
   }
 }
 
-/** The listeners of one packet; descriptors without a name are left for the caller to close. */
+/** The listeners of one packet, with their descriptors. */
 export function readListeners(packet: Packet): readonly GivenListener[] {
   const { listeners = [] } = read(packet)
   return listeners.flatMap((listener, index) => {

@@ -6,7 +6,7 @@ import type { Log } from '../../mode.js'
 import type { GivenListener } from '../listeners/listeners.js'
 import { read, readListeners, say, takeoverPath, version } from './protocol.js'
 
-/** The new process' side of a take-over. */
+/** The new process in a take-over. It asks for the listeners of the old one. */
 export class Taker {
   readonly #folder: string
   readonly #log: Log
@@ -20,9 +20,9 @@ export class Taker {
   }
 
   /**
-   * The listeners of the process that runs now, which stops accepting and keeps everything as it is
-   * until {@link Taker.done}. None when there is nobody: then this is an ordinary start. And none
-   * for whoever asks again.
+   * The listeners of the process that runs now. It stops accepting and changes nothing until
+   * {@link Taker.done}. Without such a process there are none, and this is an ordinary start. A
+   * second call returns none.
    */
   async take(): Promise<readonly GivenListener[]> {
     if (this.#hasAsked) return []
@@ -36,7 +36,7 @@ export class Taker {
         error instanceof SystemCallError && ['ENOENT', 'ECONNREFUSED'].includes(error.code)
       const fields = { path, reason: messageOf(error) }
       if (isNobody) this.#log.info(fields, 'no process to take listeners over from')
-      else this.#log.warn(fields, 'take over listeners: going on without')
+      else this.#log.warn(fields, 'take over listeners: starts without them')
       return []
     }
     const given = await this.#receive(this.#socket)
@@ -44,7 +44,7 @@ export class Taker {
     return given
   }
 
-  /** Everything here works: the old process may go. Resolves once it has made room. */
+  /** Tells the old process that everything works here. Resolves when it has freed its path. */
   async done(unused: readonly GivenListener[]): Promise<void> {
     for (const { descriptor } of unused) this.#libc?.close(descriptor)
     const socket = this.#socket
@@ -59,7 +59,7 @@ export class Taker {
     socket.close()
   }
 
-  /** Gives up: the old process takes its listeners back. */
+  /** Gives up, so that the old process takes its listeners back. */
   close(): void {
     this.#socket?.close()
     this.#socket = undefined
@@ -72,7 +72,7 @@ export class Taker {
       for (;;) {
         const packet = await socket.receive()
         if (!packet) {
-          // What has arrived is ours all the same: nobody else listens there any more.
+          // What has arrived is still ours: no other process listens there any more.
           this.#log.warn({}, 'the old process ended in the middle of the take-over')
           return given
         }
@@ -84,7 +84,7 @@ export class Taker {
         return given
       }
     } catch (error) {
-      this.#log.warn({ reason: messageOf(error) }, 'take over listeners: going on without')
+      this.#log.warn({ reason: messageOf(error) }, 'take over listeners: starts without them')
       return given
     }
   }

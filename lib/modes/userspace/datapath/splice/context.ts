@@ -4,15 +4,20 @@ import { allocateNative } from '../../../../kernel/sockets/native-memory.js'
 import { Pipes } from '../../../../kernel/sockets/pipe.js'
 import { encodeAddress } from '../../../../kernel/sockets/socket-address.js'
 import { Sockets } from '../../../../kernel/sockets/sockets.js'
-import { dialTimeoutsMs, youthMs, type DataPathDeps, type Target } from '../datapath.js'
+import { dialTimeoutsMs, youthMs, type DataPathDeps, type Target } from '../data-path.js'
 import { EventLoop } from './event-loop.js'
 import { scratchBytes, type FlowTools } from './flow.js'
 import { PipePool } from './pipe-pool.js'
-import type { TcpConnection } from './tcp-connection.js'
-import { TimeoutQueue } from '../timeout-queue.js'
+import { TimeoutQueue, type Timed } from '../timeout-queue.js'
 import { UdpClientTable } from '../udp-client-table.js'
 import type { UdpClient } from './udp-client.js'
 import { UdpOutbox } from './udp-outbox.js'
+
+/** A connection as the queues of time-outs need it. */
+export interface TimedConnection extends Timed {
+  dialTimedOut(): void
+  cameOfAge(): void
+}
 
 /** What all listeners and connections of one worker share. */
 export interface SpliceContext {
@@ -21,15 +26,15 @@ export interface SpliceContext {
   readonly loop: EventLoop
   readonly sockets: Sockets
   readonly flowTools: FlowTools
-  /** One per attempt: connections whose endpoint has not answered yet. */
-  readonly dialing: readonly TimeoutQueue<TcpConnection>[]
-  /** Connections too young to be worth the calls that turn keep-alive on. */
-  readonly young: TimeoutQueue<TcpConnection>
+  /** Connections whose endpoint has not answered yet, by the number of the attempt. */
+  readonly dialing: readonly TimeoutQueue<TimedConnection>[]
+  /** Connections without keep-alive, because most end soon. */
+  readonly young: TimeoutQueue<TimedConnection>
   readonly udpClients: UdpClientTable<UdpClient>
-  /** Datagrams from clients, while they are handed on. */
+  /** Datagrams from clients on their way to endpoints. */
   readonly inbox: DatagramBatch
   readonly outbox: UdpOutbox
-  /** The endpoint's address as the kernel wants it. */
+  /** The endpoint's address in the kernel's form. */
   readonly addressOf: (target: Target) => Uint8Array
 }
 
@@ -51,9 +56,13 @@ export function createContext(deps: DataPathDeps, libc: Libc): SpliceContext {
     },
     dialing: dialTimeoutsMs.map(
       (durationMs) =>
-        new TimeoutQueue(durationMs, deps.now, (connection) => connection.dialTimedOut()),
+        new TimeoutQueue<TimedConnection>(durationMs, deps.now, (connection) =>
+          connection.dialTimedOut(),
+        ),
     ),
-    young: new TimeoutQueue(youthMs, deps.now, (connection) => connection.cameOfAge()),
+    young: new TimeoutQueue<TimedConnection>(youthMs, deps.now, (connection) =>
+      connection.cameOfAge(),
+    ),
     udpClients: new UdpClientTable<UdpClient>(deps.now),
     inbox: new DatagramBatch(libc, inboxCapacity),
     outbox: new UdpOutbox(libc, loop),

@@ -1,27 +1,27 @@
 import { Epoll } from '../../../../kernel/sockets/epoll.js'
 import type { Libc, Watch } from '../../../../kernel/sockets/libc.js'
 
-/** Whatever waits for news of a descriptor. */
+/** Gets the events of a descriptor. */
 export interface Watcher {
   ready(events: number): void
 }
 
-/** Work put off until the events at hand are dealt with. */
+/** Work that waits until all current events are handled. */
 export interface Task {
   run(): void
 }
 
 /**
- * Events of raw descriptors, by one epoll instance that Node's own loop watches in turn: one
- * wake-up of Node brings a batch of events, and messages and timers of the worker go on as usual.
- * To be watched costs a little for every event, so a busy loop stops that, and waits for its
- * events itself, a moment at a time, with a trip through Node's loop in between.
+ * Events of raw descriptors. Node's loop watches one epoll instance, so that one wake-up of Node
+ * brings a batch of events, and messages and timers of the worker go on as usual. Being watched
+ * costs a little for every event. A busy loop therefore stops the watch and waits for events
+ * itself, for a short time, and lets Node's loop run in between.
  */
 export class EventLoop {
   readonly #libc: Libc
   readonly #epoll: Epoll
   readonly #watch: Watch
-  /** By descriptor, as are the tags. */
+  /** By descriptor, like the tags. */
   readonly #watchers: (Watcher | undefined)[] = []
   readonly #tags: number[] = []
   #lastTag = 0
@@ -50,34 +50,35 @@ export class EventLoop {
     this.#epoll.modify(fd, events, this.#tags[fd])
   }
 
-  /** Runs the task once the events at hand are dealt with; before the next ones are asked for. */
+  /** Runs the task after the current events, before it asks for the next ones. */
   later(task: Task): void {
     this.#tasks.push(task)
     if (!this.#isTurning) this.#schedule()
   }
 
   /**
-   * At once: putting closes off until the events at hand are dealt with costs a tenth of the
-   * connection rate. The number may come back in the meantime, hence the tags.
+   * Closes at once: to close after the current events would cost a tenth of the connection rate.
+   * A new descriptor may get the same number before the old events are handled; tags tell them
+   * apart.
    */
   close(fd: number): void {
     this.#watchers[fd] = undefined
     this.#libc.close(fd)
   }
 
-  /** Watches it no longer. */
+  /** Stops watching the descriptor. */
   forget(fd: number): void {
     this.#epoll.remove(fd)
     this.#watchers[fd] = undefined
   }
 
-  /** For sockets that another process may hold as well: their events would go on coming. */
+  /** For sockets that another process may have too: closing alone would not stop their events. */
   closeShared(fd: number): void {
     this.forget(fd)
     this.close(fd)
   }
 
-  /** Ends the loop; every descriptor has to be closed already. */
+  /** Ends the loop after all descriptors are closed. */
   end(): void {
     this.#watch.close()
     this.#epoll.close()
@@ -103,13 +104,13 @@ export class EventLoop {
   #dispatch(count: number): void {
     for (let index = 0; index < count; index++) {
       const fd = this.#epoll.fdAt(index)
-      // An event of a descriptor that was closed since must not reach its successor.
+      // The event may be one of an earlier descriptor of this number.
       if (this.#tags[fd] !== this.#epoll.tagAt(index)) continue
       this.#watchers[fd]?.ready(this.#epoll.eventsAt(index))
     }
   }
 
-  /** Decides who waits for the next events: this loop while it is busy, otherwise Node's. */
+  /** While it is busy this loop waits for the next events, otherwise Node's does. */
   #settle(events: number): void {
     if (!this.#isBusy && events >= busyEvents) {
       this.#isBusy = true
@@ -143,9 +144,9 @@ export class EventLoop {
 }
 
 const eventsPerRound = 256
-/** Enough to spare most trips through Node's loop, few enough to let its timers be on time. */
+/** Many rounds save trips through Node's loop, but its timers have to be on time. */
 const roundsPerTurn = 8
-/** Events in one turn that make a loop a busy one. */
+/** A loop with so many events in one turn is busy. */
 const busyEvents = 32
-/** Timers of Node may be late by as much. */
+/** Node's timers may be late by this time. */
 const busyWaitMs = 1

@@ -5,42 +5,43 @@ import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { pipeBytes, type PipePool } from './pipe-pool.js'
 import type { SocketEnd } from './socket-end.js'
 
-/** What flows share within one worker. */
+/** What the flows of one worker share. */
 export interface FlowTools {
   readonly sockets: Sockets
   readonly pipes: Pipes
   readonly pool: PipePool
-  /** For bytes on their way through; nothing stays in it between two calls. */
+  /** A buffer for bytes between receiving and sending; it is empty between two calls. */
   readonly scratch: NativeMemory
 }
 
-/** What became of a pump, unless it is a negative error. */
+/** The result of a pump, unless it is a negative error. */
 export const flowState = {
-  /** Nothing to do until an event. */
+  /** There is nothing to do until an event. */
   waiting: 0,
-  /** There is more to move, but others had to wait long enough. */
+  /** There is more to move, but it is the turn of other connections. */
   paused: 1,
-  /** The source has ended and everything is delivered. */
+  /** The source has ended and all bytes are delivered. */
   finished: 2,
 } as const
 
 /**
  * One direction of a connection. Small messages are copied through one buffer that all flows
- * share; when whole buffers come, bytes go through a pipe instead, and never leave the kernel.
- * A sink that takes no more stops the reading: what is left waits here, the rest in the kernel.
+ * share. When whole buffers come, bytes go through a pipe instead and never leave the kernel.
+ * When the sink takes no more, reading stops. Bytes that were read wait here, others in the
+ * kernel.
  */
 export class Flow {
   readonly #tools: FlowTools
   readonly #from: SocketEnd
   readonly #to: SocketEnd
-  /** Copied bytes that the sink did not take yet. */
+  /** Bytes that were read, but that the sink did not take yet. */
   #rest: Buffer | undefined
   #pipe: Pipe | undefined
   #inPipe = 0
   #isBulk = false
   #hasSent = false
   isFinished = false
-  /** Bytes delivered to the sink, ever. */
+  /** All bytes delivered to the sink so far. */
   bytes = 0
 
   constructor(tools: FlowTools, from: SocketEnd, to: SocketEnd) {
@@ -49,13 +50,13 @@ export class Flow {
     this.#to = to
   }
 
-  /** Whether a pump can get anywhere. */
+  /** Whether a pump can move anything. */
   get isReady(): boolean {
     if (this.isFinished) return false
     return this.#rest || this.#inPipe > 0 ? this.#to.mayWrite : this.#from.mayRead
   }
 
-  /** Moves what can be moved now: a {@link flowState}, or the negative error of either end. */
+  /** Moves what can be moved now. Returns a {@link flowState}, or the negative error of an end. */
   pump(): number {
     const limit = this.bytes + bytesPerPump
     while (this.bytes < limit) {
@@ -73,7 +74,7 @@ export class Flow {
     return flowState.paused
   }
 
-  /** Gives back what it holds, at the end of the connection. */
+  /** Gives its pipe back, at the end of the connection. */
   drop(): void {
     this.#rest = undefined
     if (this.#inPipe > 0 && this.#pipe) {
@@ -82,7 +83,7 @@ export class Flow {
     } else this.#releasePipe()
   }
 
-  /** EAGAIN means to wait for an event; a direction that got quiet needs no pipe. */
+  /** After EAGAIN the flow waits for an event, and gives an empty pipe back. */
   #settle(result: number, limit: number): number {
     if (result !== -errno.EAGAIN) return result
     if (this.#inPipe === 0) {
@@ -92,7 +93,7 @@ export class Flow {
     return flowState.waiting
   }
 
-  /** Delivers what is left from before: 0 when nothing is, or the negative error. */
+  /** Delivers what an earlier pump has left. 0 when nothing is left any more, or the negative error. */
   #flush(): number {
     if (this.#inPipe > 0) return this.#emptyPipe()
     const rest = this.#rest
@@ -118,7 +119,7 @@ export class Flow {
     if (count === -errno.EAGAIN) from.mayRead = false
     if (count <= 0) return count
     if (count < size && !from.hasUrgent) {
-      // Less than there was room for: all is read, and behind it is at most the FIN.
+      // The kernel had less than there was room for, so all is read, except perhaps the FIN.
       if (from.hasFinished) from.isDrained = true
       else from.mayRead = false
     }
@@ -187,7 +188,7 @@ export class Flow {
 }
 
 export const scratchBytes = 1 << 16
-/** After so many bytes the other connections have a turn. */
+/** After so many bytes it is the turn of other connections. */
 const bytesPerPump = 1 << 20
-/** A direction that moves less per wake-up is not worth a pipe. */
+/** A direction that moves less per wake-up copies without a pipe. */
 const bulkThreshold = 1 << 15

@@ -1,19 +1,19 @@
 import type { Pipe, Pipes } from '../../../../kernel/sockets/pipe.js'
 import type { DescriptorBudget } from '../descriptors.js'
 
-/** Both ends. */
+/** A pipe has two ends. */
 const descriptorsPerPipe = 2
-/** What one splice may move; the largest that ordinary users may have. */
+/** The most that one splice moves; ordinary users get no larger pipes. */
 export const pipeBytes = 1 << 20
 /**
- * Slow readers keep their pipes full: 64 MiB of kernel memory a worker is enough for them. Who
- * comes too late has its bytes copied, and waits with one buffer of them.
+ * Slow readers keep their pipes full, so these pipes take up to 64 MiB of kernel memory a worker.
+ * Flows without a pipe copy their bytes.
  */
 const maxOpen = 64
-/** More would be kept for a burst that is over. */
+/** More idle pipes would only help another burst. */
 const maxIdle = 16
 
-/** Pipes for bulk. Only a direction with bytes under way holds one. */
+/** Pipes for bulk data. A flow has one only while it has bytes to move. */
 export class PipePool {
   readonly #pipes: Pipes
   readonly #descriptors: DescriptorBudget
@@ -25,7 +25,7 @@ export class PipePool {
     this.#descriptors = descriptors
   }
 
-  /** An empty pipe; undefined when there is none to be had, and bytes have to be copied. */
+  /** An empty pipe; undefined when there is none, and bytes have to be copied. */
   take(): Pipe | undefined {
     const idle = this.#idle.pop()
     if (idle) return idle
@@ -48,7 +48,7 @@ export class PipePool {
     this.#descriptors.release(descriptorsPerPipe)
   }
 
-  /** Lets idle pipes go; whether there were any. */
+  /** Closes idle pipes; whether there were any. */
   shed(): boolean {
     const { length } = this.#idle
     for (const pipe of this.#idle) this.discard(pipe)

@@ -1,7 +1,7 @@
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import type { EventLoop, Watcher } from './event-loop.js'
 
-/** Who hears of the events of an end. */
+/** Gets the events of an end. */
 export interface EndOwner {
   endReady(end: SocketEnd, events: number): void
 }
@@ -10,8 +10,9 @@ const reading = interest.readable | interest.peerFinished | interest.urgent | in
 const both = reading | interest.writable
 
 /**
- * One of the two sockets of a connection, and what epoll last said of it. Edge-triggered: what
- * it said stays true until a call answers EAGAIN, or reads less than there was room for.
+ * One of the two sockets of a connection, and its state by the last events. Events are
+ * edge-triggered: the state stays true until a call returns EAGAIN, or reads less than there was
+ * room for.
  */
 export class SocketEnd implements Watcher {
   readonly fd: number
@@ -19,11 +20,11 @@ export class SocketEnd implements Watcher {
   readonly #owner: EndOwner
   mayRead = false
   mayWrite = false
-  /** The peer's FIN is in, behind the bytes not yet read. */
+  /** The peer's FIN has arrived, perhaps behind bytes that are not yet read. */
   hasFinished = false
-  /** Everything before that FIN is read. */
+  /** All bytes before the FIN are read. */
   isDrained = false
-  /** After urgent data a short read no longer means that everything was read. */
+  /** There was urgent data: a short read no longer means that everything is read. */
   hasUrgent = false
   /** Nagle's algorithm is off, or does not matter yet. */
   isWithoutDelay: boolean
@@ -49,13 +50,13 @@ export class SocketEnd implements Watcher {
     if ((events & interest.urgent) !== 0) this.hasUrgent = true
   }
 
-  /** 0, or the negative error. What came before is told as well. */
+  /** 0, or the negative error. Events from before the call are reported too. */
   watch(): number {
     this.#isWatched = true
     return this.#loop.add(this.fd, (this.#awaitsWritable ? both : reading) >>> 0, this)
   }
 
-  /** The peer is slow: most never are, so only now do we ask to hear when there is room again. */
+  /** Asks for an event when there is room again. Most peers are never slow, so not before. */
   awaitWritable(): void {
     this.mayWrite = false
     if (this.#awaitsWritable) return

@@ -3,13 +3,12 @@ import { interest } from '../../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import { addressFamily, type SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import type { Balancer } from '../balancer.js'
-import { keepAliveDelayMs, type AccessEntry, type Target } from '../datapath.js'
+import { keepAliveDelayMs, type AccessEntry, type Target } from '../data-path.js'
 import type { EndpointTraffic, ListenerTraffic } from '../traffic.js'
-import type { SpliceContext } from './context.js'
+import type { SpliceContext, TimedConnection } from './context.js'
 import type { Task } from './event-loop.js'
 import { Flow, flowState } from './flow.js'
 import { SocketEnd, type EndOwner } from './socket-end.js'
-import type { Timed } from '../timeout-queue.js'
 
 /** The listener a connection came through. */
 export interface ConnectionOwner {
@@ -20,7 +19,7 @@ export interface ConnectionOwner {
   connectionClosed(connection: TcpConnection): void
 }
 
-/** Our own shortage, not the endpoint's fault: another endpoint would not help. */
+/** Errors because this process is short of something; another endpoint would not help. */
 const localShortages: ReadonlySet<number> = new Set(
   [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM].map((code) => -code),
 )
@@ -29,13 +28,13 @@ const shortagePauseMs = 50
 
 const nothingTried: readonly Target[] = []
 
-/** A client and the endpoint it talks to: dials, then moves bytes both ways until both ended. */
-export class TcpConnection implements EndOwner, Timed, Task {
+/** A client and its endpoint: dials, then moves bytes in both directions until both have ended. */
+export class TcpConnection implements EndOwner, TimedConnection, Task {
   deadline = 0
   readonly #context: SpliceContext
   readonly #owner: ConnectionOwner
   readonly #client: SocketEnd
-  /** Empty when neither affinity nor the access log asks. */
+  /** Undefined when neither affinity nor the access log needs it. */
   readonly #peer: SocketAddress | undefined
   readonly #startedAt: number
   #backend: SocketEnd | undefined
@@ -57,7 +56,7 @@ export class TcpConnection implements EndOwner, Timed, Task {
     this.#owner = owner
     this.#peer = peer
     this.#startedAt = context.deps.now()
-    // The listener's socket options came with the accepted socket.
+    // The accepted socket inherits the options of the listener's socket.
     this.#client = new SocketEnd({
       fd: client,
       loop: context.loop,
@@ -66,7 +65,7 @@ export class TcpConnection implements EndOwner, Timed, Task {
     })
   }
 
-  /** Takes the next endpoint, until one could be asked (US40). */
+  /** Takes one endpoint after the other until a dial begins (US40). */
   dial(): void {
     const { balancer, traffic } = this.#owner
     while (this.#attempts < this.#context.dialing.length) {
@@ -90,7 +89,7 @@ export class TcpConnection implements EndOwner, Timed, Task {
     this.#close(true)
   }
 
-  /** The client has its descriptor; what it needs another for will be tried again. */
+  /** Tries the dial again later, when there may be a descriptor for it. */
   #waitForDescriptors(): void {
     const { deps } = this.#context
     deps.descriptors.wasShort()
@@ -103,7 +102,7 @@ export class TcpConnection implements EndOwner, Timed, Task {
     this.#dialAgain(-errno.ETIMEDOUT)
   }
 
-  /** Old enough that either side may have vanished without a word. */
+  /** Turns keep-alive on: a peer of an old connection may have gone without closing it. */
   cameOfAge(): void {
     for (const end of [this.#client, this.#backend]) {
       if (end) this.#context.sockets.keepAlive(end.fd, keepAliveDelayMs / 1000)
@@ -120,13 +119,13 @@ export class TcpConnection implements EndOwner, Timed, Task {
     } else if (end.mayWrite) this.#connected(end)
   }
 
-  /** Goes on where it paused to let others have their turn. */
+  /** Goes on after other connections had their turn. */
   run(): void {
     this.#isPaused = false
     if (!this.#isOver) this.#pump()
   }
 
-  /** A reset, so that neither side takes an accident for an orderly end. */
+  /** Resets both sides, so that neither takes a failure for an orderly end. */
   reset(): void {
     if (!this.#isOver) this.#close(true)
   }
@@ -145,7 +144,7 @@ export class TcpConnection implements EndOwner, Timed, Task {
     }
   }
 
-  /** 0 when an answer can be waited for, or the negative error. */
+  /** 0 when the dial has begun, or the negative error. */
   #connect(target: Target): number {
     const { sockets, loop, dialing, addressOf } = this.#context
     const address = addressOf(target)
@@ -153,7 +152,7 @@ export class TcpConnection implements EndOwner, Timed, Task {
     const fd = sockets.open(family, 'stream')
     if (fd < 0) return fd
     const result = sockets.connect(fd, address)
-    // With nothing sent before, Nagle's algorithm holds nothing back: noDelay can wait.
+    // Nagle's algorithm does not delay the first message, so noDelay is set after it.
     const end = new SocketEnd({ fd, loop, owner: this, isWithoutDelay: false })
     end.awaitWritable()
     const watched = result === 0 || result === -errno.EINPROGRESS ? end.watch() : result
@@ -195,7 +194,7 @@ export class TcpConnection implements EndOwner, Timed, Task {
     this.#tried = nothingTried
     this.#toEndpoint = new Flow(flowTools, this.#client, backend)
     this.#toClient = new Flow(flowTools, backend, this.#client)
-    // What the client sent in the meantime is there already, so try before epoll says so.
+    // The client may have sent something meanwhile, so this tries before an event comes.
     this.#client.mayRead = this.#client.mayWrite = true
     this.#pump()
     if (this.#isOver) return
@@ -216,7 +215,7 @@ export class TcpConnection implements EndOwner, Timed, Task {
     if (state < 0) this.#fail(state)
     else if (state === flowState.finished) {
       if (this.#toEndpoint?.isFinished && this.#toClient?.isFinished) this.#close(false)
-      // The peer may go on sending; only this direction is over (US44).
+      // Only this direction has ended; the other one goes on (US44).
       else if (sink) this.#context.sockets.finishSending(sink.fd)
     } else if (state === flowState.paused && !this.#isPaused) {
       this.#isPaused = true

@@ -1,10 +1,9 @@
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import { Balancer } from '../balancer.js'
-import { listenBacklog, type ListenerSpec } from '../datapath.js'
-import type { EndpointChanges } from '../endpoint-changes.js'
+import { listenBacklog, type ListenerSpec, type EndpointChanges } from '../data-path.js'
 import { shortageAdvice } from '../descriptors.js'
-import type { Listener } from '../listener.js'
+import type { Listener } from '../data-path.js'
 
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'
@@ -45,10 +44,10 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   listen(): Promise<number> {
     const { sockets, loop } = this.#context
     const { address: ip, port, descriptor } = this.#spec
-    // Synchronous, but callers of either data path expect a promise that rejects.
+    // Nothing here waits, but errors have to reject the promise.
     return Promise.resolve().then(() => {
       this.#fd = descriptor ?? sockets.listen({ ip, port, kind: 'stream', backlog: listenBacklog })
-      // Accepted sockets inherit it, which saves a call for each.
+      // Accepted sockets inherit the option, which saves a call for each.
       sockets.noDelay(this.#fd)
       loop.add(this.#fd, interest.readable, this)
       return sockets.localAddress(this.#fd).port
@@ -79,12 +78,12 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     return this.traffic.take(this.#spec.key, (endpoint) => this.balancer.has(endpoint))
   }
 
-  /** Never waits: while one client's endpoint is being dialed, others are accepted (US42). */
+  /** Does not wait for dials, so that other clients are accepted meanwhile (US42). */
   ready(): void {
     const { sockets, deps } = this.#context
     for (let count = 0; count < acceptsPerRound && !this.#isStopped; count++) {
       if (!this.#takeDescriptors()) {
-        // Only the first is known to wait; epoll tells if there is another.
+        // A client waits for certain only in the first round.
         if (count === 0) this.#backOff(shortageAdvice)
         return
       }
@@ -99,7 +98,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
         return
       }
       if (client === -errno.EAGAIN) return
-      // Any other error belongs to a connection that died while it waited; the next may live.
+      // Any other error is that of a connection that ended while it waited to be accepted.
     }
   }
 
@@ -122,7 +121,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     connection.dial()
   }
 
-  /** A connection is worth more than idle pipes. */
+  /** Closes idle pipes when that makes room for the connection. */
   #takeDescriptors(): boolean {
     const { deps, flowTools } = this.#context
     if (deps.descriptors.tryTake(descriptorsPerConnection)) return true
@@ -130,8 +129,8 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   }
 
   /**
-   * Whoever comes waits in the kernel until there are descriptors again. The listener pauses
-   * meanwhile, since epoll would report it again at once, forever.
+   * Pauses: new clients wait in the kernel until there may be descriptors again. Without a pause
+   * epoll would report the listener again and again.
    */
   #backOff(why: string): void {
     const { loop, deps } = this.#context

@@ -1,23 +1,23 @@
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import { decodeAddress } from '../../../../kernel/sockets/socket-address.js'
 import { hostPort } from '../../../../state/ip.js'
-import type { Target } from '../datapath.js'
+import type { Target } from '../data-path.js'
 import type { EndpointTraffic } from '../traffic.js'
 import type { TableClient } from '../udp-client-table.js'
 import type { Watcher } from './event-loop.js'
 
-/** What a client asks of its listener. */
+/** The listener of a client, which does its work. */
 export interface UdpClientOwner {
   /** The endpoint has sent something. */
   collect(client: UdpClient): void
-  /** The endpoint's host has refused: nobody listens there. */
+  /** The endpoint's host has refused: the port is closed. */
   refused(client: UdpClient): void
   end(client: UdpClient, reason: string): void
 }
 
 /**
- * One address that sent datagrams, and the connected socket that stands for it at the endpoint
- * (US50): replies find their way back because only the endpoint can send to that socket.
+ * One client address, and the socket that is connected to its endpoint (US50). Only the endpoint
+ * can send to that socket, so whatever it receives is a reply to this client.
  */
 export class UdpClient implements Watcher, TableClient<UdpClient> {
   older: UdpClient | undefined
@@ -26,9 +26,9 @@ export class UdpClient implements Watcher, TableClient<UdpClient> {
   readonly owner: UdpClientOwner
   readonly fd: number
   readonly key: number | string
-  /** Where replies go, as the kernel wants it. */
+  /** Where replies go, in the kernel's form. */
   readonly address: Uint8Array
-  /** Where it asked, and so where replies have to come from; in the kernel's form, or empty. */
+  /** Our address that it sent to, and that replies come from; in the kernel's form, or empty. */
   asked: Uint8Array
   readonly target: Target
   readonly traffic: EndpointTraffic

@@ -7,9 +7,8 @@ import {
   maxAddressLength,
 } from '../../../../kernel/sockets/socket-address.js'
 import { Balancer } from '../balancer.js'
-import type { ListenerSpec, Target } from '../datapath.js'
-import type { EndpointChanges } from '../endpoint-changes.js'
-import type { Listener } from '../listener.js'
+import type { ListenerSpec, Target, EndpointChanges } from '../data-path.js'
+import type { Listener } from '../data-path.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'
 import type { Watcher } from './event-loop.js'
@@ -45,14 +44,14 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     return Promise.resolve().then(() => {
       this.#fd = descriptor ?? sockets.listen({ ip, port, kind: 'datagram' })
       sockets.bufferSizes(this.#fd, socketBufferBytes)
-      // On the wildcard the kernel would answer from the address that it likes best.
+      // On the wildcard the kernel would choose the source address of replies itself.
       if (ip === '0.0.0.0' || ip === '::') sockets.tellDestination(this.#fd, ip === '::')
       loop.add(this.#fd, interest.readable, this)
       return sockets.localAddress(this.#fd).port
     })
   }
 
-  /** Clients of endpoints that left are released, unless those still serve (US53, E21). */
+  /** Ends clients of removed endpoints, unless these still serve (US53, E21). */
   update(changes: EndpointChanges): void {
     this.#balancer.update(changes)
     const serving = new Set(changes.servingKeys)
@@ -68,7 +67,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     if (this.#clients.size === 0) this.stop()
   }
 
-  /** Without the service socket there is no way back to the clients (US54). */
+  /** Ends all clients, as replies need the socket of the listener (US54). */
   stop(): void {
     if (this.#isStopped) return
     this.#isStopped = true
@@ -86,7 +85,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.has(endpoint))
   }
 
-  /** Clients have sent: neighbours from the same client are handed on by one call. */
+  /** Receives from clients, and forwards neighbouring datagrams of the same client by one call. */
   ready(): void {
     const { inbox, deps } = this.#context
     const count = inbox.receive(this.#fd, 0, inbox.capacity)
@@ -152,7 +151,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     const { inbox, udpClients, sockets } = this.#context
     let bytes = 0
     for (let index = first; index < end; index++) bytes += inbox.length(index)
-    // One who asks at another address of ours wants its answers from there.
+    // Replies come from the address of ours that the client sent to last.
     if (!inbox.hasDestination(first, client.asked)) client.asked = inbox.destination(first)
     let sent
     if (end === first + 1) sent = sockets.send(client.fd, inbox.dataAddress(first), bytes)
@@ -168,7 +167,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     if (sent === -errno.ECONNREFUSED) this.#failed(client, sent)
   }
 
-  /** A socket of its own for a new client; undefined when there is nobody to send to, or nothing to send by. */
+  /** Opens a socket for a new client; undefined without an endpoint or a descriptor. */
   #admit(key: number | string, index: number): UdpClient | undefined {
     const { deps, inbox, udpClients, loop } = this.#context
     const offset = inbox.nameOffset(index)
@@ -198,7 +197,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     return client
   }
 
-  /** Newcomers are worth more than whoever has been silent longest. */
+  /** Ends the client that was silent longest when that makes room. */
   #takeDescriptor(): boolean {
     const { deps, udpClients } = this.#context
     while (!deps.descriptors.tryTake(1)) {
@@ -235,7 +234,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   }
 }
 
-/** No address: the socket is connected. */
+/** A connected socket needs no address. */
 const connected = new Uint8Array(0)
 /** Room for a burst; the kernel caps it at net.core.rmem_max and wmem_max. */
 const socketBufferBytes = 1 << 20

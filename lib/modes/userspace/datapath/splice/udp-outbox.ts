@@ -5,13 +5,13 @@ import type { EventLoop, Task } from './event-loop.js'
 import type { UdpClient } from './udp-client.js'
 
 /**
- * Replies on their way to clients. All that come in one round of events, from whatever
- * endpoints, leave through the service socket by one call.
+ * Replies on their way to clients. All replies of one round of events, from any endpoint, leave
+ * through the socket of the listener by one call.
  */
 export class UdpOutbox implements Task {
   readonly #loop: EventLoop
   readonly #batch: DatagramBatch
-  /** The service socket of what waits here. */
+  /** The listener's socket for the replies that wait here. */
   #socket = -1
   #count = 0
 
@@ -21,7 +21,7 @@ export class UdpOutbox implements Task {
   }
 
   /**
-   * Receives what the client's endpoint sent, straight into the outgoing batch. Returns the
+   * Receives from the client's endpoint, directly into the outgoing batch. Returns the number of
    * bytes, or the negative error.
    */
   collect(client: UdpClient, socket: number): number {
@@ -41,19 +41,19 @@ export class UdpOutbox implements Task {
     return bytes
   }
 
-  /** Sends everything. What cannot be sent is lost, as datagrams may be. */
+  /** Sends everything. What cannot be sent is lost, which is allowed for datagrams. */
   run(): void {
     let first = 0
     while (first < this.#count) {
       const sent = this.#batch.send(this.#socket, first, this.#count)
       if (sent === -errno.EAGAIN) break
-      // An error is that of the first datagram; those behind it may still go.
+      // The error is that of the first datagram; the next ones may still be sent.
       first += Math.max(sent, 1)
     }
     this.#count = 0
   }
 
-  /** Before the service socket closes. */
+  /** Sends what waits for a socket that is about to close. */
   flush(socket: number): void {
     if (socket === this.#socket) this.run()
     this.#socket = -1

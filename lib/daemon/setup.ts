@@ -1,0 +1,71 @@
+import { applyNodeSettings } from './node-settings.js'
+import { chooseMode, describe, type ChosenMode } from '../modes/choose.js'
+import { ipFamilies, nodeNameOf } from './node-facts.js'
+import { openSource, type OpenedSource } from '../sources/open-source.js'
+import { startWarnings } from '../config/start-check.js'
+import type { Config } from '../config/config.js'
+import type { IpFamily } from '../state/ip.js'
+import type { Logger } from '../observe/logger.js'
+import type { ModeName } from '../modes/registry.js'
+import type { Origin } from '../config/settings.js'
+
+export interface DaemonDeps {
+  readonly log: Logger
+  /** Where a dry run shows what it would do. */
+  readonly print: (text: string) => void
+  readonly version: string
+  /** Where values of the configuration came from, for /configz. */
+  readonly origins: ReadonlyMap<string, Origin>
+}
+
+/** What is decided before anything runs. */
+export interface Setup {
+  readonly config: Config
+  readonly deps: DaemonDeps
+  readonly nodeName: string
+  readonly families: readonly IpFamily[]
+  readonly objects: OpenedSource
+  readonly chosen: ChosenMode
+  /** The mode that runs. */
+  readonly mode: ModeName
+  /** In ms since 1970. */
+  readonly startedAt: number
+}
+
+/**
+ * Finds out what this node is, opens the source of objects, chooses the mode, checks the
+ * configuration against both, and changes the settings of the kernel.
+ */
+export async function setUp(config: Config, deps: DaemonDeps): Promise<Setup> {
+  const { log } = deps
+  const startedAt = Date.now()
+  const nodeName = nodeNameOf(config.hostnameOverride)
+  const families = ipFamilies()
+  const objects = await openObjects(config, nodeName, log)
+  const chosen = await chooseMode({ mode: config.mode, fallback: config.modeFallback }, log)
+  const { mode } = chosen
+  logChoice(chosen, config.mode, log)
+  for (const warning of startWarnings(config, mode, families)) log.warn({}, warning)
+  if (!config.dryRun) applyNodeSettings(config, log)
+  return { config, deps, nodeName, families, objects, chosen, mode, startedAt }
+}
+
+/** The API server or the manifests. Nothing is requested before the source runs. */
+async function openObjects(config: Config, nodeName: string, log: Logger): Promise<OpenedSource> {
+  const { manifests, master } = config
+  const { kubeconfig } = config.clientConnection
+  if (manifests === '' && kubeconfig === '' && master === '') {
+    // L03: kube-proxy logs the same.
+    log.info({}, 'Neither --kubeconfig nor --master was given; using the in-cluster configuration')
+  }
+  return openSource({ manifests, kubeconfig, master, nodeName })
+}
+
+/** Logs which mode runs, and why it is not the one that was asked for. */
+function logChoice({ mode, passedOver }: ChosenMode, requested: string, log: Logger): void {
+  for (const { mode: missed, missing } of passedOver) {
+    log.warn({ mode: missed, missing: describe(missing) }, `this node cannot run ${missed} mode`)
+  }
+  // `kubectl logs … | grep Using` looks for this line.
+  log.info({ mode, requested }, `Using ${mode} Proxier`)
+}

@@ -1,0 +1,118 @@
+import { Conntrack } from '../kernel/conntrack.js'
+import { FlowCleaner } from '../sync/flow-cleaner.js'
+import { followNodeAddresses } from '../sources/node-addresses.js'
+import { ObjectObserver } from '../observe/object-observer.js'
+import { pause } from '../async.js'
+import { SyncLoop } from '../sync/loop.js'
+import { Syncer } from '../sync/syncer.js'
+import { syncRound, type SyncListener } from '../sync/sync-round.js'
+import { TrackerSink } from '../sources/tracker-sink.js'
+import type { DaemonRequests } from './daemon-requests.js'
+import type { Logger } from '../observe/logger.js'
+import type { Metrics } from '../observe/metrics.js'
+import type { Mode } from '../modes/mode.js'
+import type { Observation } from '../observe/observation.js'
+import type { Setup } from './setup.js'
+import type { Tracker } from '../state/tracker.js'
+
+/** The longest time between two syncs of the modes that need no periodic one (R04). */
+const fullSyncPeriodMs = 3_600_000
+
+export function syncLoop({ config, deps, mode, chosen }: Setup): SyncLoop {
+  const { minMs, syncMs } = chosen.definition.syncPeriods(config)
+  return new SyncLoop({
+    minIntervalMs: minMs,
+    retryIntervalMs: syncMs,
+    maxIntervalMs: Math.max(minMs, mode === 'ipvs' ? syncMs : fullSyncPeriodMs),
+    onError: (error) => deps.log.error({ err: error }, 'sync threw'),
+  })
+}
+
+export function flowCleaner(metrics: Metrics, log: Logger): FlowCleaner {
+  const now = () => performance.now()
+  return new FlowCleaner({ openTable: () => new Conntrack(), log, meter: metrics, now })
+}
+
+interface SyncingParts {
+  readonly tracker: Tracker
+  readonly mode: Mode
+  readonly requests: DaemonRequests
+  readonly listeners: readonly SyncListener[]
+  readonly flows: FlowCleaner
+  /** Aborted once the rules of every family are in the kernel. */
+  readonly allApplied: AbortController
+}
+
+/** One sync, as the loop runs it. */
+export function syncing({ config }: Setup, parts: SyncingParts): () => Promise<boolean> {
+  const { tracker, mode, requests, listeners, flows, allApplied } = parts
+  const syncer = new Syncer({ mode })
+  const cleansFlows = !config.dryRun && !mode.cleansFlows
+  return () =>
+    syncRound({
+      tracker,
+      syncer: {
+        sync: (state) => {
+          // Asked before each family: the mode may see a foreign change while the other one syncs.
+          if (requests.takeFull()) syncer.forget()
+          return syncer.sync(state)
+        },
+      },
+      listeners,
+      applied: (state) => {
+        if (cleansFlows) flows.applied(state)
+      },
+      allApplied: () => allApplied.abort(),
+    })
+}
+
+interface SinkParts {
+  readonly tracker: Tracker
+  readonly requests: DaemonRequests
+  readonly metrics: Metrics
+  readonly observation: Observation
+}
+
+/** Takes objects into the tracker. No sync is requested before enough of them are known (R01). */
+export function trackerSink({ deps, nodeName }: Setup, parts: SinkParts): TrackerSink {
+  const { tracker, requests, metrics, observation } = parts
+  const { log } = deps
+  const observer = new ObjectObserver({ log, meter: metrics, observation, now: Date.now })
+  return new TrackerSink(tracker, nodeName, {
+    changed: (_kind, isComplete) => {
+      if (isComplete) requests.sync()
+    },
+    malformed: (kind, identity, reason) => observer.malformed(kind, identity, reason),
+    warned: (kind, identity, warning) => observer.warned(kind, identity, warning),
+    nodeChanged: (node) => observer.nodeChanged(node),
+    failed: (message) => observer.failed(message),
+  })
+}
+
+/** L04: how long the first rules wait for the object of this node. */
+const nodePatienceMs = 30_000
+
+export async function waitForNode(
+  sink: TrackerSink,
+  nodeName: string,
+  log: Logger,
+  signal: AbortSignal,
+): Promise<void> {
+  await pause(nodePatienceMs, signal)
+  if (!signal.aborted && sink.stopWaitingFor('Node')) {
+    log.warn({ node: nodeName }, 'Node object not found yet; going on without it')
+  }
+}
+
+/** Keeps the addresses of this node in the tracker. */
+export function followAddresses(
+  tracker: Tracker,
+  sink: TrackerSink,
+  requests: DaemonRequests,
+  signal: AbortSignal,
+): Promise<void> {
+  return followNodeAddresses((addresses) => {
+    tracker.setLocalAddresses(addresses)
+    if (sink.isComplete) requests.sync()
+  }, signal)
+}

@@ -1,0 +1,140 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { parse as parseYaml } from 'yaml'
+import { messageOf } from '../../errors.js'
+import { bodyWriterOf, type FaultEffect } from './faults.js'
+import type { Json, JsonObject } from './json.js'
+import type { BodyWriter } from './body-writer.js'
+import { decodeProtobuf, protobufType } from './protobuf/decode.js'
+import { ApiError, badRequest, unsupportedMediaType } from './status.js'
+
+/** More than any object the real server takes. */
+const longestBody = 3 * 1024 * 1024
+
+/** One request to the API with its answer. */
+export class ApiCall {
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  readonly path: string
+  readonly query: URLSearchParams
+  readonly fault: FaultEffect | undefined
+  readonly #warnings: string[] = []
+
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    options: { readonly url: URL; readonly fault: FaultEffect | undefined },
+  ) {
+    this.request = request
+    this.response = response
+    this.path = options.url.pathname
+    this.query = options.url.searchParams
+    this.fault = options.fault
+  }
+
+  /** Adds a warning that kubectl prints. */
+  readonly warn = (text: string): void => {
+    this.#warnings.push(text)
+  }
+
+  isTrue(parameter: string): boolean {
+    return ['true', '1'].includes(this.query.get(parameter) ?? '')
+  }
+
+  get isDryRun(): boolean {
+    return this.query.getAll('dryRun').includes('All')
+  }
+
+  get contentType(): string {
+    const header = this.request.headers['content-type'] ?? 'application/json'
+    return header.split(';')[0]?.trim().toLowerCase() ?? ''
+  }
+
+  /** Sends the head and gives the place for the body. */
+  open(code: number, contentType: string): BodyWriter {
+    if (this.#warnings.length > 0) {
+      const values = this.#warnings.map((text) => `299 - ${JSON.stringify(headerSafe(text))}`)
+      this.response.setHeader('Warning', values)
+    }
+    this.response.writeHead(code, {
+      'Content-Type': contentType,
+      'Cache-Control': 'no-cache, private',
+    })
+    return bodyWriterOf(this.response, this.fault)
+  }
+
+  send(code: number, body: JsonObject, contentType = 'application/json'): void {
+    this.#sendWhole(code, `${JSON.stringify(body)}\n`, contentType)
+  }
+
+  sendText(code: number, text: string): void {
+    this.#sendWhole(code, text, 'text/plain; charset=utf-8')
+  }
+
+  #sendWhole(code: number, text: string, contentType: string): void {
+    const body = this.open(code, contentType)
+    body.write(text)
+    body.end()
+  }
+
+  sendBytes(bytes: Buffer, contentType: string): void {
+    this.response.writeHead(200, { 'Content-Type': contentType })
+    this.response.end(bytes)
+  }
+
+  sendError(error: ApiError, retryAfterSeconds?: number): void {
+    if (this.response.headersSent) {
+      this.response.destroy()
+      return
+    }
+    if (retryAfterSeconds !== undefined) {
+      this.response.setHeader('Retry-After', String(retryAfterSeconds))
+    }
+    this.send(error.code, error.status)
+  }
+
+  /** The body as JSON, or as YAML where the content type says so. */
+  async readBody(): Promise<Json> {
+    const type = this.contentType
+    const bytes = await this.#readBytes()
+    if (type === protobufType) return decodeProtobuf(bytes)
+    if (type.includes('protobuf') || type.includes('cbor')) {
+      throw unsupportedMediaType(type, ['application/json', 'application/yaml', protobufType])
+    }
+    const text = bytes.toString('utf8')
+    if (text.trim() === '') return {}
+    try {
+      if (!type.includes('yaml')) return JSON.parse(text) as Json
+      return parseYaml(text) as Json
+    } catch (cause) {
+      throw badRequest(`the body cannot be read as ${type}: ${messageOf(cause)}`)
+    }
+  }
+
+  #readBytes(): Promise<Buffer> {
+    return new Promise((resolve, reject) => {
+      const chunks: Buffer[] = []
+      let length = 0
+      this.request.on('data', (chunk: Buffer) => {
+        length += chunk.length
+        // Read on and throw away: who still sends does not hear an answer. But not for ever.
+        if (length <= longestBody) chunks.push(chunk)
+        else if (length > 8 * longestBody) this.request.destroy(tooLarge())
+      })
+      this.request.on('end', () => {
+        if (length > longestBody) reject(tooLarge())
+        else resolve(Buffer.concat(chunks))
+      })
+      this.request.on('error', reject)
+    })
+  }
+}
+
+function tooLarge(): ApiError {
+  const message = `Request entity too large: limit is ${longestBody}`
+  return new ApiError(413, 'RequestEntityTooLarge', message)
+}
+
+/** Header values hold no line breaks and, for Node, nothing beyond Latin-1. */
+function headerSafe(text: string): string {
+  return text.replace(/[^\x20-\x7e]/g, '?')
+}

@@ -1,0 +1,67 @@
+import { KindClient } from '../kind-client.js'
+import type { KubeObject } from '../object.js'
+import { keyOf, type StoreEvent } from '../store.js'
+import { controller, watch, type Controller, type ControllerDeps } from './controller.js'
+
+/** Removes what belonged to an object that is gone, as `kubectl delete deployment` expects. */
+export function garbageCollector(deps: ControllerDeps): Controller {
+  const { registry } = deps
+  const clients = registry.resources.all
+    .filter((kind) => kind.namespaced && !kind.storedForm)
+    .map((kind) => new KindClient(registry, kind))
+  /** By the uid of the owner: the dependents' kinds and keys. */
+  const dependents = new Map<string, Map<KindClient, Set<string>>>()
+
+  const index = (client: KindClient, object: KubeObject, isThere: boolean) => {
+    for (const { uid } of object.metadata.ownerReferences ?? []) {
+      const ofOwner = dependents.get(uid) ?? new Map<KindClient, Set<string>>()
+      const keys = ofOwner.get(client) ?? new Set()
+      if (isThere) keys.add(keyOf(object))
+      else keys.delete(keyOf(object))
+      if (keys.size > 0) ofOwner.set(client, keys)
+      else ofOwner.delete(client)
+      if (ofOwner.size > 0) dependents.set(uid, ofOwner)
+      else dependents.delete(uid)
+    }
+  }
+  const follow = (client: KindClient, { type, object, previous }: StoreEvent) => {
+    if (previous) index(client, previous, false)
+    if (type !== 'DELETED') index(client, object, true)
+    const { uid = '' } = object.metadata
+    return type === 'DELETED' && dependents.has(uid) ? [uid] : []
+  }
+  const reconcile = (uid: string) => {
+    for (const [client, keys] of [...(dependents.get(uid) ?? [])]) {
+      for (const key of [...keys]) {
+        const object = client.get(key)
+        if (object) client.delete(object)
+      }
+    }
+  }
+  const watched = clients.map(
+    (client) => [client, (event: StoreEvent) => follow(client, event)] as const,
+  )
+  return { run: (signal) => watch(deps, { watched, reconcile }, signal) }
+}
+
+/** A real server forgets Events after an hour; this one forgets the oldest of more than these. */
+const maximumEvents = 1000
+
+export function eventExpiry(deps: ControllerDeps): Controller {
+  return controller(deps, { events: ['v1', 'Event'] }, ({ events }) => {
+    /** Keys in the order of arrival. */
+    const keys = new Set<string>()
+    const follow = ({ type, object }: StoreEvent) => {
+      if (type === 'DELETED') keys.delete(keyOf(object))
+      else keys.add(keyOf(object))
+      return keys.size > maximumEvents ? ['expire'] : []
+    }
+    const reconcile = () => {
+      for (const key of [...keys].slice(0, keys.size - maximumEvents)) {
+        const event = events.get(key)
+        if (event) events.delete(event)
+      }
+    }
+    return { watched: [[events, follow]], reconcile }
+  })
+}

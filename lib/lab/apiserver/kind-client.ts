@@ -1,0 +1,74 @@
+import type { JsonObject } from './json.js'
+import type { KubeObject } from './object.js'
+import type { DeleteOptions, Registry } from './registry.js'
+import { collectionOf, type ResourceKind } from './resources.js'
+import type { StoreListener } from './store.js'
+
+/** Reads and writes the objects of one kind inside this process. */
+export class KindClient {
+  readonly #registry: Registry
+  readonly #kind: ResourceKind
+
+  constructor(registry: Registry, kind: ResourceKind) {
+    this.#registry = registry
+    this.#kind = kind
+  }
+
+  /** The version of the whole store. */
+  get version(): number {
+    return this.#registry.store.version
+  }
+
+  list(): readonly KubeObject[] {
+    return this.#registry.store.list(collectionOf(this.#kind))
+  }
+
+  /** By the key of the store: see `keyOf`. */
+  get(key: string): KubeObject | undefined {
+    return this.#registry.store.get(collectionOf(this.#kind), key)
+  }
+
+  create(object: JsonObject): KubeObject {
+    return this.#registry.create(this.#kind, object)
+  }
+
+  /** Creates or replaces the object, status included. */
+  put(object: JsonObject): KubeObject {
+    return this.#registry.put(this.#kind, object)
+  }
+
+  update(object: JsonObject): KubeObject {
+    return this.#registry.update(this.#kind, object)
+  }
+
+  updateStatus(object: KubeObject, status: JsonObject): KubeObject {
+    return this.#registry.update(this.#kind, { ...object, status }, { subresource: 'status' })
+  }
+
+  delete({ metadata }: KubeObject, options?: DeleteOptions): KubeObject {
+    return this.#registry.delete(this.#kind, metadata.namespace, metadata.name, options)
+  }
+
+  subscribe(listener: StoreListener): () => void {
+    return this.#registry.store.subscribe(collectionOf(this.#kind), listener)
+  }
+}
+
+export type KindNames<Name extends string> = Readonly<
+  Record<Name, readonly [apiVersion: string, kind: string]>
+>
+export type Clients<Name extends string> = Readonly<Record<Name, KindClient>>
+
+/** A client for each kind; undefined when this server lacks one of them. */
+export function clientsOf<Name extends string>(
+  registry: Registry,
+  kinds: KindNames<Name>,
+): Clients<Name> | undefined {
+  const found = new Map<string, KindClient>()
+  for (const [name, [apiVersion, kind]] of Object.entries<readonly [string, string]>(kinds)) {
+    const resource = registry.resources.byKind(apiVersion, kind)
+    if (resource === undefined) return undefined
+    found.set(name, new KindClient(registry, resource))
+  }
+  return Object.fromEntries(found) as Record<Name, KindClient>
+}

@@ -1,0 +1,127 @@
+import { rmSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { tmpdir } from 'node:os'
+import { createApiServer, type ApiServer } from '../apiserver/server.js'
+import { buildInNamespaces } from './namespace-test-bed.js'
+import { PlaygroundPods } from './playground-pods.js'
+import type { TestBed, BuildTestBed, ClusterLayout } from './test-bed.js'
+import type { ModeName } from '../../modes/registry.js'
+import type { NewObject } from '../apiserver/object.js'
+import type { RunningProxy } from './proxy-process.js'
+
+export interface ModeOptions {
+  /** Of ipvs mode. */
+  readonly scheduler?: string
+  /** Told every line of the daemon's log, which then is JSON with details. */
+  readonly onLine?: (line: string) => void
+}
+
+/**
+ * Everything a Service needs to be tried: an API server that kubectl can talk to, a node with
+ * pods, and the daemon on it in a mode of choice.
+ */
+export class Cluster {
+  readonly api: ApiServer
+  readonly testBed: TestBed
+  readonly pods: PlaygroundPods
+  /** For kubectl on this machine. */
+  readonly kubeconfig: string
+  readonly #folder: string
+  readonly #removeFolder: () => void
+  readonly #stop = new AbortController()
+  readonly #serving: Promise<void>
+  #apiOnNode = ''
+  #proxy: RunningProxy | undefined
+
+  private constructor(testBed: TestBed, folder: string) {
+    const { layout } = testBed
+    this.testBed = testBed
+    this.#folder = folder
+    this.kubeconfig = join(folder, 'kubeconfig')
+    // Whoever insists on leaving (a second Ctrl-C) does not wait for `close`.
+    this.#removeFolder = () => rmSync(folder, { recursive: true, force: true })
+    process.on('exit', this.#removeFolder)
+    this.pods = new PlaygroundPods(testBed)
+    const { serviceCidrs, nodePorts, loadBalancers, api } = layout
+    const ranges = { serviceCidrs, nodePorts, loadBalancers }
+    this.api = createApiServer({ runtime: this.pods, ...ranges, ...api })
+    this.pods.follow(this.api.registry.store)
+    for (const node of nodesOf(layout)) this.api.put(node)
+    this.#serving = this.api.run(this.#stop.signal)
+  }
+
+  /** Builds a cluster; of network namespaces, which needs root, unless told otherwise. */
+  static async create(
+    name: string,
+    buildTestBed: BuildTestBed = buildInNamespaces,
+  ): Promise<Cluster> {
+    const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-playground-'))
+    const testBed = await buildTestBed(name, folder).catch(async (error: unknown) => {
+      await rm(folder, { recursive: true })
+      throw error
+    })
+    const cluster = new Cluster(testBed, folder)
+    try {
+      await cluster.#connect()
+      return cluster
+    } catch (error) {
+      await cluster.close()
+      throw error
+    }
+  }
+
+  /** Runs the daemon in this mode from now on; a running one ends first. */
+  async useMode(mode: ModeName, options: ModeOptions = {}): Promise<RunningProxy> {
+    await this.stopProxy()
+    const { scheduler, onLine } = options
+    const args = [
+      ...['--proxy-mode', mode, '--master', this.#apiOnNode],
+      ...(scheduler === undefined ? [] : ['--ipvs-scheduler', scheduler]),
+      ...(onLine ? ['--logging-format', 'json', '-v', '4'] : []),
+    ]
+    this.#proxy = this.testBed.startProxy(args, onLine)
+    return this.#proxy
+  }
+
+  async stopProxy(): Promise<void> {
+    await this.#proxy?.stop()
+    this.#proxy = undefined
+  }
+
+  async close(): Promise<void> {
+    await this.stopProxy()
+    this.#stop.abort()
+    // A server that could not listen was reported by then.
+    await this.#serving.catch(() => undefined)
+    await this.testBed.close()
+    await rm(this.#folder, { recursive: true, force: true })
+    process.off('exit', this.#removeFolder)
+  }
+
+  async #connect(): Promise<void> {
+    await Promise.race([this.#serving, this.api.writeKubeconfig(this.kubeconfig)])
+    this.#apiOnNode = await this.testBed.openApi(new URL(await this.api.listening()))
+  }
+}
+
+function nodesOf(layout: ClusterLayout): readonly NewObject[] {
+  return (['node', 'node-2'] as const).map((place, index) => ({
+    apiVersion: 'v1',
+    kind: 'Node',
+    metadata: {
+      name: `node-${index + 1}`,
+      labels: {
+        'kubernetes.io/hostname': `node-${index + 1}`,
+        'topology.kubernetes.io/zone': `zone-${index + 1}`,
+      },
+    },
+    spec: { podCIDRs: layout.podCidrs[place] },
+    // Its main ones, one a family.
+    status: {
+      addresses: layout.addresses[place]
+        .slice(0, 2)
+        .map((address) => ({ type: 'InternalIP', address })),
+    },
+  }))
+}

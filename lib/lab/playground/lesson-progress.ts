@@ -1,0 +1,95 @@
+import { ConfigError } from '../../errors.js'
+import { lessons, type Lesson } from './lessons.js'
+import type { LessonFacts } from './lesson-checks.js'
+import type { LessonView, LogEntry, Sender } from '../../page/view.js'
+
+/** More than any task asks for. */
+const entriesKept = 1000
+
+/** What a lesson is told about the cluster; LessonProgress remembers the rest. */
+export type ClusterFacts = Omit<LessonFacts, 'entries' | 'podsAtStart'>
+
+/** Where the learner is: one lesson at a time, its tasks one after the other. */
+export class LessonProgress {
+  readonly #modes: readonly string[]
+  readonly #senders: readonly Sender[]
+  /** How many tasks of each lesson are done. */
+  readonly #done = new Map<string, number>()
+  #active: Lesson | undefined
+  #podsAtStart: ReadonlySet<string> = new Set()
+  #entries: LogEntry[] = []
+  #view: readonly LessonView[]
+
+  constructor(modes: readonly string[], senders: readonly Sender[]) {
+    this.#modes = modes
+    this.#senders = senders
+    this.#view = this.#draw()
+  }
+
+  get view(): readonly LessonView[] {
+    return this.#view
+  }
+
+  /** Begins a lesson, from its first task; the empty id ends the one under way. */
+  begin(id: string, facts: ClusterFacts): void {
+    const lesson = lessons.find((each) => each.id === id)
+    if (!lesson && id !== '')
+      throw new ConfigError(`begin lesson ${id}: there is none of that name`)
+    this.#active = lesson
+    this.#entries = []
+    this.#podsAtStart = new Set(facts.pods.map(({ name }) => name))
+    if (lesson) this.#done.set(lesson.id, 0)
+    this.look(facts)
+    this.#view = this.#draw()
+  }
+
+  recorded(entry: LogEntry): void {
+    if (!this.#active) return
+    this.#entries.push(entry)
+    if (this.#entries.length > entriesKept) this.#entries.shift()
+  }
+
+  /** Something has changed: is the task done now? */
+  look(facts: ClusterFacts): void {
+    const lesson = this.#active
+    if (!lesson) return
+    const tasks = lesson.tasks(this.#modes)
+    for (;;) {
+      const done = this.#done.get(lesson.id) ?? 0
+      const seen = { ...facts, entries: this.#entries, podsAtStart: this.#podsAtStart }
+      if (!tasks[done]?.isDone(seen)) return
+      this.#done.set(lesson.id, done + 1)
+      // What was sent for one task does not count for the next.
+      this.#entries = []
+      this.#view = this.#draw()
+    }
+  }
+
+  #draw(): readonly LessonView[] {
+    return lessons.map((lesson) => {
+      const { id, title, story, moral } = lesson
+      const done = this.#done.get(id) ?? 0
+      const tasks = lesson.tasks(this.#modes)
+      return {
+        id,
+        title,
+        story,
+        moral,
+        missing: missingWords(lesson, [...this.#modes, ...this.#senders]),
+        tasks: tasks.map(({ words }, index) => ({ words, isDone: index < done })),
+        isActive: lesson === this.#active,
+        isDone: done === tasks.length,
+      }
+    })
+  }
+}
+
+/** What of the needs of a lesson is not here. */
+function missingWords({ needs }: Lesson, here: readonly string[]): string {
+  const words = needs
+    .filter((group) => !group.some((one) => here.includes(one)))
+    .map((group) =>
+      group.includes('outside') ? 'a sender from outside' : `${group.join(' or ')} mode`,
+    )
+  return words.length === 0 ? '' : `needs ${words.join(' and ')}`
+}

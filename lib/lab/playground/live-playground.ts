@@ -1,0 +1,288 @@
+import { pause } from '../../async.js'
+import { Selection } from './selection.js'
+import { Counting } from './counting.js'
+import { LessonProgress, type ClusterFacts } from './lesson-progress.js'
+import { ModeSwitch } from './mode-switch.js'
+import { ConfigError } from '../../errors.js'
+import { onlyService, pathOf, stateOf } from './rules-view.js'
+import { parseDaemonLine, Timeline } from './timeline.js'
+import { ShownRules } from './shown-rules.js'
+import { Traffic } from './traffic.js'
+import { WebApp } from './web-app.js'
+import { YamlObjects } from './yaml-objects.js'
+import type { ModeName } from '../../modes/registry.js'
+import type { ObjectLine, PageCommand, PathView, PodView, View } from '../../page/view.js'
+import type { Cluster } from './cluster.js'
+import type { PageSource } from '../../page/server.js'
+
+const watched = ['services', 'endpointslices.discovery.k8s.io', 'pods', 'deployments.apps'] as const
+const firstReplicas = 3
+
+export interface LivePlaygroundOptions {
+  readonly modes: readonly [ModeName, ...ModeName[]]
+  /** How the cluster came to its rights. */
+  readonly where: string
+}
+
+/** A cluster that a page shows and steers: one Service, one sender, one target at a time. */
+export class LivePlayground implements PageSource {
+  readonly #cluster: Cluster
+  readonly #options: LivePlaygroundOptions
+  readonly #app: WebApp
+  readonly #yaml: YamlObjects
+  readonly #traffic: Traffic
+  readonly #timeline: Timeline
+  readonly #lessons: LessonProgress
+  readonly #counting: Counting
+  readonly #rules: ShownRules
+  readonly #selection: Selection
+  readonly #switch: ModeSwitch
+  readonly #listeners = new Set<() => void>()
+  readonly #stop = new AbortController()
+  #path: PathView = { shared: [], ways: [], note: 'Starting.' }
+  #pods: readonly PodView[] = []
+  #objects: readonly ObjectLine[] = []
+  #services: View['services'] = []
+  #kubectl = 'kubectl get pods,services,endpointslices -o wide'
+
+  constructor(cluster: Cluster, options: LivePlaygroundOptions) {
+    this.#cluster = cluster
+    this.#options = options
+    const { layout, gauge } = cluster.testBed
+    this.#rules = new ShownRules(layout)
+    this.#app = new WebApp(cluster.api.registry)
+    this.#selection = new Selection({
+      layout,
+      service: () => this.#app.service(),
+      pods: () => this.#pods,
+      placeOf: (pod) => cluster.pods.placeOf(pod),
+    })
+    this.#yaml = new YamlObjects(cluster.api)
+    this.#lessons = new LessonProgress(options.modes, layout.senders)
+    this.#counting = new Counting(gauge, () => this.#tell())
+    this.#traffic = new Traffic(cluster.testBed, {
+      changed: () => this.#moved(),
+      recorded: (entry) => this.#lessons.recorded(entry),
+    })
+    this.#timeline = new Timeline({
+      store: cluster.api.registry.store,
+      now: () => performance.timeOrigin + performance.now(),
+      isIdle: () => this.#switch.busy === '',
+      reach: (pod) => this.#reach(pod),
+      changed: () => this.#tell(),
+    })
+    this.#switch = new ModeSwitch(cluster, options.modes, {
+      changed: () => this.#tell(),
+      said: (text) => {
+        const line = parseDaemonLine(text)
+        if (line) this.#timeline.daemonSaid(line)
+      },
+      started: (mode) => {
+        this.#rules.show(mode, mode)
+        return this.#refresh()
+      },
+    })
+  }
+
+  /** Lives until the signal; the page may be served all the while. */
+  async run(signal: AbortSignal): Promise<void> {
+    signal.addEventListener('abort', () => this.#stop.abort(), { once: true })
+    this.#app.create(firstReplicas, this.#cluster.testBed.layout.ports)
+    const { store } = this.#cluster.api.registry
+    let isStale = true
+    const subscriptions = [
+      ...watched.map((name) => store.subscribe(name, () => (isStale = true))),
+      this.#timeline.follow(),
+    ]
+    try {
+      await this.#use(this.#switch.mode).catch((error: unknown) => {
+        // Who leaves while the daemon starts does not want to hear that it did not.
+        if (!signal.aborted) throw error
+      })
+      while (!signal.aborted) {
+        if (isStale) {
+          isStale = false
+          await this.#refresh()
+        }
+        await pause(refreshMs, signal)
+      }
+    } finally {
+      for (const unsubscribe of subscriptions) unsubscribe()
+      this.#stop.abort()
+      await this.#traffic.close()
+      await this.#counting.close()
+    }
+  }
+
+  subscribe(listener: () => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  view(): View {
+    const { answers, asked, log, isContinuous } = this.#traffic
+    const { mode, scheduler, busy } = this.#switch
+    const { senders, limits, config } = this.#cluster.testBed.layout
+    return {
+      isReadOnly: false,
+      where: this.#options.where,
+      limits,
+      mode,
+      modes: this.#options.modes,
+      listensItself: config['userspace.portals'] === 'addresses',
+      scheduler,
+      busy,
+      families: [],
+      family: '',
+      services: this.#services,
+      service: this.#selection.service(),
+      pods: this.#pods,
+      replicas: this.#app.replicas(),
+      sender: this.#selection.sender,
+      senders,
+      target: this.#selection.target(),
+      targets: this.#selection.targets(),
+      path: this.#path,
+      counters: this.#counting.view,
+      continuous: isContinuous,
+      answers: [...answers].map(([name, count]) => ({ name, count })),
+      asked,
+      log,
+      rules: this.#rules.view,
+      timeline: this.#timeline.view,
+      lessons: this.#lessons.view,
+      objects: this.#objects,
+      kubectl: this.#kubectl,
+      kubeconfig: this.#cluster.kubeconfig,
+    }
+  }
+
+  yaml(line: ObjectLine): string | undefined {
+    return this.#yaml.read(line)
+  }
+
+  async perform(command: PageCommand): Promise<void> {
+    switch (command.do) {
+      case 'mode':
+        return this.#use(command.mode)
+      case 'scheduler':
+        this.#switch.scheduler = command.scheduler
+        return this.#switch.mode === 'ipvs' ? this.#use('ipvs') : this.#refresh()
+      case 'select':
+        this.#kubectl = `kubectl ${this.#app.select(command.service)}`
+        return this.#refresh()
+      case 'sender':
+        if (!this.#cluster.testBed.layout.senders.includes(command.sender)) {
+          throw new ConfigError(`send from ${command.sender}: nobody is there in this cluster`)
+        }
+        this.#selection.sender = command.sender
+        return this.#refresh()
+      case 'target':
+        this.#selection.wanted = command.target
+        return this.#refresh()
+      case 'family':
+        throw new ConfigError('show another family: the playground sends over IPv4 only')
+      case 'rules':
+        this.#rules.show(command.mode, this.#switch.mode)
+        return this.#refresh()
+      case 'send':
+        return this.#traffic.send(command.count, () => this.#selection.request(this.#switch.mode))
+      case 'continuous':
+        this.#traffic.setContinuous(command.on, () => this.#selection.request(this.#switch.mode))
+        break
+      case 'clear':
+        this.#traffic.clear()
+        break
+      case 'lesson':
+        this.#lessons.begin(command.id, this.#facts())
+        break
+      case 'apply':
+        this.#did(await this.#yaml.apply(command.yaml))
+        break
+      default:
+        this.#did(this.#app.change(command))
+    }
+    this.#tell()
+  }
+
+  async #use(mode: string): Promise<void> {
+    try {
+      await this.#switch.use(mode, this.#stop.signal)
+    } finally {
+      this.#moved()
+    }
+  }
+
+  /** For the timeline: connections of its own, which are not among those that are shown. */
+  async #reach(pod: string): Promise<boolean> {
+    const deadline = Date.now() + reachMs
+    const { protocol } = this.#selection.service()
+    const { destination: host, port } = this.#selection.addressOf('ClusterIP')
+    while (Date.now() < deadline && !this.#stop.signal.aborted) {
+      const request = { protocol, host, port, timeoutMs: 200 }
+      const [result] = await this.#cluster.testBed.flow('client-pod', request)
+      if (result?.backend === pod) return true
+    }
+    return false
+  }
+
+  #did(words: string): void {
+    this.#rules.because(words)
+    this.#kubectl = `kubectl ${words}`
+  }
+
+  async #refresh(): Promise<void> {
+    const { mode, scheduler, busy } = this.#switch
+    const { layout } = this.#cluster.testBed
+    this.#pods = this.#app.pods()
+    this.#objects = this.#yaml.list()
+    this.#services = this.#app.services()
+    const service = this.#selection.service()
+    const podAt = (ip: string) => this.#pods.find((pod) => pod.ip === ip)?.name
+    const own = (of: ModeName) => {
+      const state = stateOf(this.#cluster.api.registry, of, layout)
+      return state && onlyService(state, service.name)
+    }
+    const state = own(mode)
+    if (!state || state.services.size === 0) {
+      this.#path = { shared: [], ways: [], note: `There is no Service ${service.name}.` }
+    } else {
+      this.#path = pathOf(state, mode, { layout, ...this.#selection.request(mode), podAt })
+    }
+    await this.#rules.refresh(own(this.#rules.view.mode), scheduler, podAt, busy === '')
+    this.#moved()
+  }
+
+  /** Something that a lesson waits for, or that counts, may have happened. */
+  #moved(): void {
+    this.#lessons.look(this.#facts())
+    this.#counting.refresh({
+      mode: this.#switch.mode,
+      service: this.#selection.service().name,
+      path: this.#path,
+      addresses: this.#selection.targets().map(({ address }) => address),
+    })
+    this.#tell()
+  }
+
+  #facts(): ClusterFacts {
+    return {
+      mode: this.#switch.mode,
+      scheduler: this.#switch.scheduler,
+      service: this.#selection.service(),
+      pods: this.#pods,
+      replicas: this.#app.replicas(),
+      rulesMode: this.#rules.view.mode,
+      rules: this.#rules.view.lines.flatMap(({ text, change }) =>
+        change === 'removed' ? [] : [text],
+      ),
+    }
+  }
+
+  #tell(): void {
+    for (const listener of this.#listeners) listener()
+  }
+}
+
+const refreshMs = 50
+const reachMs = 3000

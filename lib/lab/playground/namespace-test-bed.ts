@@ -1,0 +1,83 @@
+import { join } from 'node:path'
+import { backendPorts, createWorld } from '../world/world.js'
+import { forward, openBridge, type Bridge } from '../world/bridge.js'
+import { NodeGauge } from './node-gauge.js'
+import { addresses, bridgeName, places, ranges, uplinkName } from '../world/topology.js'
+import { runProxy } from './proxy-process.js'
+import { byPlace, type ClusterLayout, type TestBed } from './test-bed.js'
+import type { Server } from 'node:net'
+
+/** A small cluster of network namespaces. */
+export const namespaceLayout: ClusterLayout = {
+  addresses: byPlace((place) => addresses[place].flatMap(({ IPv4, IPv6 }) => [IPv4, IPv6])),
+  clusterCidr: ranges.clusterPods.IPv4,
+  podCidrs: { node: Object.values(ranges.pods), 'node-2': Object.values(ranges.pods2) },
+  serviceCidrs: Object.values(ranges.services),
+  nodePorts: { from: 30_000, to: 32_767 },
+  loadBalancers: '203.0.113.',
+  api: { host: '127.0.0.1', port: 0 },
+  ports: { web: 80, echo: 7 },
+  config: { clusterCIDR: ranges.clusterPods.IPv4 },
+  senders: ['client-pod', 'node', 'outside', 'backend'],
+  interfaces: {
+    'client-pod': bridgeName,
+    node: undefined,
+    outside: uplinkName,
+    backend: bridgeName,
+  },
+  limits: [],
+  built: 'two nodes with pods out of network namespaces',
+}
+
+/** Where the daemon on the node finds the API server. */
+const apiPortOnNode = 6443
+
+/** A small cluster of network namespaces. Needs root, if only that of a user namespace. */
+export async function buildInNamespaces(name: string, folder: string): Promise<TestBed> {
+  const world = await createWorld({ name })
+  const gauge = new NodeGauge(
+    { metrics: 'http://127.0.0.1:10249', health: 'http://127.0.0.1:10256' },
+    world.namespaces.node,
+  )
+  let door: Server | undefined
+  let bridge: Bridge | undefined
+  const protocols = world.hasSctp ? (['TCP', 'UDP', 'SCTP'] as const) : (['TCP', 'UDP'] as const)
+  const testBed: TestBed = {
+    layout: namespaceLayout,
+    gauge,
+    flow: (place, request) => world.agent(place).flow(request),
+    serve: (place, backend) =>
+      world.agent(place).serve({
+        name: backend,
+        addresses: namespaceLayout.addresses[place],
+        ports: backendPorts,
+        protocols,
+      }),
+    stopServing: (place) => world.agent(place).stopServing(),
+    // The API server lives outside of the namespaces; a socket file leads from the node to it.
+    openApi: async ({ hostname, port }) => {
+      const path = join(folder, 'api.sock')
+      door = await forward({ path }, { host: hostname, port: Number(port) })
+      bridge = await openBridge({
+        namespace: world.namespaces.node,
+        from: { port: apiPortOnNode },
+        to: { path },
+      })
+      return `http://127.0.0.1:${apiPortOnNode}`
+    },
+    startProxy: (args, onLine) => runProxy(world, args, onLine),
+    close: async () => {
+      await Promise.all([bridge?.close(), gauge.close()])
+      door?.close()
+      await world.close()
+    },
+  }
+  try {
+    // Every place serves from the start; here only pods shall.
+    await Promise.all(places.map((place) => testBed.stopServing(place)))
+    return testBed
+  } catch (error) {
+    await testBed.close()
+    throw error
+  }
+}

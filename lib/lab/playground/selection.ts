@@ -1,0 +1,92 @@
+import { addressIn, type ClusterLayout } from './test-bed.js'
+import { firstService } from './web-app.js'
+import type { TrafficRequest } from './traffic.js'
+import type { Place } from '../world/topology.js'
+import type { PodView, Sender, ServiceView, TargetView } from '../../page/view.js'
+
+export interface SelectionDeps {
+  readonly layout: ClusterLayout
+  readonly service: () => ServiceView | undefined
+  readonly pods: () => readonly PodView[]
+  readonly placeOf: (pod: string) => Place | undefined
+}
+
+/** Who sends to which address of the Service that is shown. */
+export class Selection {
+  readonly #deps: SelectionDeps
+  sender: Sender = 'client-pod'
+  wanted: TargetView['name'] = 'ClusterIP'
+
+  constructor(deps: SelectionDeps) {
+    this.#deps = deps
+  }
+
+  request(mode: string): TrafficRequest {
+    return {
+      mode,
+      sender: this.sender,
+      place: this.#place(),
+      protocol: this.service().protocol,
+      ...this.addressOf(this.target().name),
+    }
+  }
+
+  /** The Service that is shown, or an empty one where somebody deleted it. */
+  service(): ServiceView {
+    return this.#deps.service() ?? noService
+  }
+
+  /** The wanted one, or the ClusterIP where the Service has no such address. */
+  target(): TargetView {
+    const wanted = this.targets().find(({ name }) => name === this.wanted)
+    return wanted ?? this.#targetOf('ClusterIP')
+  }
+
+  targets(): readonly TargetView[] {
+    const { nodePort, loadBalancerIp } = this.service()
+    const names: readonly TargetView['name'][] = [
+      'ClusterIP',
+      ...(nodePort === 0 ? [] : (['NodePort'] as const)),
+      ...(loadBalancerIp === '' ? [] : (['LoadBalancer'] as const)),
+    ]
+    return names.map((name) => this.#targetOf(name))
+  }
+
+  addressOf(target: TargetView['name']) {
+    const { clusterIp, port, nodePort, loadBalancerIp } = this.service()
+    switch (target) {
+      case 'ClusterIP':
+        return { destination: clusterIp, port }
+      case 'NodePort':
+        return { destination: addressIn(this.#deps.layout, 'node'), port: nodePort }
+      case 'LoadBalancer':
+        return { destination: loadBalancerIp, port }
+    }
+  }
+
+  #targetOf(name: TargetView['name']): TargetView {
+    const { destination, port } = this.addressOf(name)
+    return { name, address: `${destination}:${port}` }
+  }
+
+  #place(): Place | undefined {
+    if (this.sender !== 'backend') return this.sender
+    const { pods, placeOf } = this.#deps
+    const own = pods().filter(({ state, node }) => state === 'ready' && node === 'node-1')
+    return own.map(({ name }) => placeOf(name)).find((place) => place !== undefined)
+  }
+}
+
+const noService: ServiceView = {
+  name: firstService,
+  type: 'ClusterIP',
+  protocol: 'TCP',
+  clusterIp: '',
+  port: 0,
+  nodePort: 0,
+  loadBalancerIp: '',
+  affinity: false,
+  internalPolicy: 'Cluster',
+  externalPolicy: 'Cluster',
+  sourceRanges: [],
+}

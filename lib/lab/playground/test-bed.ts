@@ -1,0 +1,65 @@
+import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
+import type { NodeGauge } from './node-gauge.js'
+import { places, type Place } from '../world/topology.js'
+import type { RunningProxy } from './proxy-process.js'
+import type { Sender } from '../../page/view.js'
+
+/** Who has which address in a cluster, and who can be sent from. Plain data. */
+export interface ClusterLayout {
+  /** Of each place, its main one first. */
+  readonly addresses: Readonly<Record<Place, readonly string[]>>
+  /** Of all pods, IPv4. */
+  readonly clusterCidr: string
+  readonly podCidrs: Readonly<Record<'node' | 'node-2', readonly string[]>>
+  readonly serviceCidrs: readonly string[]
+  /** Where node ports are given out. */
+  readonly nodePorts: { readonly from: number; readonly to: number }
+  /** Addresses of load balancers, without the last number. */
+  readonly loadBalancers: string
+  /** Where the API server listens. */
+  readonly api: { readonly host: string; readonly port: number }
+  /** At which ports the two Services of the playground answer. */
+  readonly ports: { readonly web: number; readonly echo: number }
+  /** What the daemon is told beside its mode, by path of its configuration. */
+  readonly config: Readonly<Record<string, unknown>>
+  readonly senders: readonly Sender[]
+  /** The interface of the node by which each sender's packets come. */
+  readonly interfaces: Readonly<Record<Sender, string | undefined>>
+  /** What cannot be shown here, and why; a sentence each. */
+  readonly limits: readonly string[]
+  /** What was built, for somebody who reads along in a terminal. */
+  readonly built: string
+}
+
+/** What the playground's cluster runs on: places that serve and send, and a node for the daemon. */
+export interface TestBed {
+  readonly layout: ClusterLayout
+  /** Reads numbers on the node. */
+  readonly gauge: NodeGauge
+  /** Conversations from a place. */
+  flow(place: Place, request: FlowRequest): Promise<readonly FlowResult[]>
+  /** From now on the place answers at its addresses, by this name. */
+  serve(place: Place, name: string): Promise<void>
+  stopServing(place: Place): Promise<void>
+  /** Leads from the node to the API server; returns its URL there. */
+  openApi(url: URL): Promise<string>
+  /** Starts the daemon on the node. */
+  startProxy(args: readonly string[], onLine?: (line: string) => void): RunningProxy
+  /** Removes all of it. */
+  close(): Promise<void>
+}
+
+/** Builds a test bed for a cluster of this name; the folder is empty and its own. */
+export type BuildTestBed = (name: string, folder: string) => Promise<TestBed>
+
+export function byPlace(
+  list: (place: Place) => readonly string[],
+): Readonly<Record<Place, readonly string[]>> {
+  const entries = places.map((place): [Place, readonly string[]] => [place, list(place)])
+  return Object.fromEntries(entries) as Record<Place, readonly string[]>
+}
+
+/** The main address of a place, IPv4. */
+export function addressIn(layout: ClusterLayout, place: Place): string {
+  return layout.addresses[place][0] ?? ''
+}

@@ -1,0 +1,20 @@
+import type { Config } from '../../config/config.js'
+
+/** The part of the configuration that this mode reads. */
+export interface IptablesSettings {
+  readonly masqueradeBit: number
+  readonly masqueradeAll: boolean
+  readonly localhostNodePorts: boolean
+  readonly dropsInvalid: boolean
+  readonly syncPeriodMs: number
+}
+
+export function iptablesSettings({ iptables, conntrack }: Config): IptablesSettings {
+  return {
+    masqueradeBit: iptables.masqueradeBit,
+    masqueradeAll: iptables.masqueradeAll,
+    localhostNodePorts: iptables.localhostNodePorts,
+    dropsInvalid: !conntrack.tcpBeLiberal,
+    syncPeriodMs: iptables.syncPeriod,
+  }
+}

@@ -1,0 +1,48 @@
+import type { IpFamily } from '../state/ip.js'
+
+/**
+ * What the kernel is known to hold of one family, for a mode to write differences to it. Nothing
+ * is known at the start, while a write is under way, after one that failed, and after `forget`.
+ */
+export class Known<T> {
+  #value: T | undefined
+  #disturbances = 0
+
+  get value(): T | undefined {
+    return this.#value
+  }
+
+  /** The kernel may hold something else now; a write under way does not make it known either. */
+  forget(): void {
+    this.#value = undefined
+    this.#disturbances++
+  }
+
+  /** Runs a write that is given what is known, and whose `now` is known once it succeeded. */
+  async update<R>(write: (before: T | undefined) => Promise<Written<T, R>>): Promise<R> {
+    const before = this.#value
+    this.#value = undefined
+    const disturbances = this.#disturbances
+    const { now, result } = await write(before)
+    if (this.#disturbances === disturbances) this.#value = now
+    return result
+  }
+}
+
+export interface Written<T, R> {
+  /** What the kernel holds now; undefined when a part could not be written. */
+  readonly now: T | undefined
+  readonly result: R
+}
+
+/** One for each family. */
+export type KnownByFamily<T> = Readonly<Record<IpFamily, Known<T>>>
+
+export function knownByFamily<T>(): KnownByFamily<T> {
+  return { IPv4: new Known(), IPv6: new Known() }
+}
+
+export function forgetAll(known: KnownByFamily<unknown>): void {
+  known.IPv4.forget()
+  known.IPv6.forget()
+}

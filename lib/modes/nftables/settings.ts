@@ -1,0 +1,18 @@
+import type { Config } from '../../config/config.js'
+
+/** The part of the configuration that this mode reads. */
+export interface NftablesSettings {
+  readonly masqueradeBit: number
+  readonly masqueradeAll: boolean
+  readonly localhostNodePorts: boolean
+  readonly syncPeriodMs: number
+}
+
+export function nftablesSettings({ nftables, iptables }: Config): NftablesSettings {
+  return {
+    masqueradeBit: nftables.masqueradeBit,
+    masqueradeAll: nftables.masqueradeAll,
+    localhostNodePorts: iptables.localhostNodePorts,
+    syncPeriodMs: nftables.syncPeriod,
+  }
+}

@@ -1,0 +1,141 @@
+import { messageOf } from '../../../errors.js'
+import { loadLibc } from '../../../kernel/sockets/libc.js'
+import {
+  youthMs,
+  type DataPath,
+  type DataPathDeps,
+  type DataPathName,
+  type EndpointChanges,
+  type Listener,
+  type ListenerSpec,
+} from './data-path.js'
+import type { TcpConnection } from './net/tcp-connection.js'
+import { TcpListener as NetTcpListener } from './net/tcp-listener.js'
+import type { UdpClient } from './net/udp-client.js'
+import { UdpListener as NetUdpListener } from './net/udp-listener.js'
+import { createContext } from './splice/context.js'
+import { TcpListener as SpliceTcpListener } from './splice/tcp-listener.js'
+import { UdpListener as SpliceUdpListener } from './splice/udp-listener.js'
+import type { ListenerCounts } from './traffic.js'
+import { TimeoutQueue } from './timeout-queue.js'
+import { UdpClientTable } from './udp-client-table.js'
+
+/** How each data path is made; rejects with KernelError where it cannot work. */
+export const dataPathLoaders: Readonly<
+  Record<DataPathName, () => Promise<(deps: DataPathDeps) => DataPath>>
+> = {
+  net: () => Promise.resolve(createNetDataPath),
+  splice: async () => {
+    const libc = await loadLibc()
+    return (deps) => {
+      const context = createContext(deps, libc)
+      return new ListenersDataPath(
+        'splice',
+        (spec) =>
+          spec.protocol === 'TCP'
+            ? new SpliceTcpListener(spec, context)
+            : new SpliceUdpListener(spec, context),
+        () => context.flowTools.pool.shed(),
+      )
+    }
+  },
+}
+
+/** The wanted data path, or the best that works here and a note why it is not a better one. */
+export async function createDataPath(
+  name: DataPathName | 'auto',
+  deps: DataPathDeps,
+): Promise<{ readonly path: DataPath; readonly note: string }> {
+  const candidates: readonly DataPathName[] = name === 'auto' ? ['splice', 'net'] : [name]
+  const notes: string[] = []
+  for (const candidate of candidates) {
+    try {
+      const create = await dataPathLoaders[candidate]()
+      return { path: create(deps), note: notes.join('; ') }
+    } catch (error) {
+      notes.push(`data path ${candidate}: ${messageOf(error)}`)
+    }
+  }
+  throw new Error(notes.join('; '))
+}
+
+function createNetDataPath(deps: DataPathDeps): DataPath {
+  const udpClients = new UdpClientTable<UdpClient>(deps.now)
+  const young = new TimeoutQueue<TcpConnection>(youthMs, deps.now, (connection) =>
+    connection.cameOfAge(),
+  )
+  return new ListenersDataPath('net', (spec) =>
+    spec.protocol === 'TCP'
+      ? new NetTcpListener(spec, deps, young)
+      : new NetUdpListener(spec, deps, udpClients),
+  )
+}
+
+/** A data path made of listeners. Both data paths have nothing else in common. */
+class ListenersDataPath implements DataPath {
+  readonly name: DataPathName
+  readonly #create: (spec: ListenerSpec) => Listener
+  readonly #drained: () => void
+  readonly #open = new Map<string, Listener>()
+  /** They listen no more, but their connections go on and have bytes to report. */
+  readonly #stopping = new Set<Listener>()
+
+  constructor(
+    name: DataPathName,
+    create: (spec: ListenerSpec) => Listener,
+    drained: () => void = () => undefined,
+  ) {
+    this.name = name
+    this.#create = create
+    this.#drained = drained
+  }
+
+  async open(spec: ListenerSpec): Promise<number> {
+    const listener = this.#create(spec)
+    const port = await listener.listen()
+    this.#open.set(spec.key, listener)
+    return port
+  }
+
+  descriptorOf(key: string): number | undefined {
+    return this.#open.get(key)?.descriptor
+  }
+
+  update(key: string, changes: EndpointChanges): void {
+    this.#open.get(key)?.update(changes)
+  }
+
+  close(key: string): void {
+    this.#stop(key, 'stop')
+  }
+
+  handOver(key: string): void {
+    this.#stop(key, 'handOver')
+  }
+
+  async drain(graceMs: number): Promise<void> {
+    for (const key of this.#open.keys()) this.close(key)
+    const draining = [...this.#stopping]
+    const timer = setTimeout(() => {
+      for (const listener of draining) listener.cut()
+    }, graceMs)
+    await Promise.all(draining.map((listener) => listener.idle))
+    clearTimeout(timer)
+    this.#drained()
+  }
+
+  takeCounts(): readonly ListenerCounts[] {
+    return [...this.#open.values(), ...this.#stopping].flatMap(
+      (listener) => listener.takeCounts() ?? [],
+    )
+  }
+
+  #stop(key: string, how: 'stop' | 'handOver'): void {
+    const listener = this.#open.get(key)
+    if (!listener) return
+    this.#open.delete(key)
+    listener[how]()
+    this.#stopping.add(listener)
+    void listener.idle.then(() => this.#stopping.delete(listener))
+  }
+}

@@ -1,0 +1,165 @@
+import type { DescriptorBudget } from './descriptors.js'
+import type { ListenerCounts } from './traffic.js'
+
+/**
+ * A data path copies bytes between clients and endpoints. It lives in one worker thread and owns
+ * the listeners of that worker. Workers share nothing but the budget of descriptors. There are
+ * two data paths: `net` on Node's own sockets, and `splice` on raw descriptors. Both behave the
+ * same.
+ */
+export interface DataPath {
+  readonly name: DataPathName
+  /**
+   * Listens and resolves with the port. Rejects with an error that carries the system's `code`,
+   * such as EADDRINUSE; nothing is left behind then.
+   */
+  open(spec: ListenerSpec): Promise<number>
+  /** The number of the listener's socket, for a take-over; undefined when unknown. */
+  descriptorOf(key: string): number | undefined
+  /** New endpoints or affinity for an open listener; its socket and port stay. */
+  update(key: string, changes: EndpointChanges): void
+  /** Stops listening. TCP connections live on (US45); UDP clients end with their socket (US54). */
+  close(key: string): void
+  /**
+   * Like `close`, for a listener whose socket another process has too. It stays open until UDP
+   * clients have their answers and are idle.
+   */
+  handOver(key: string): void
+  /**
+   * Stops listening everywhere, lets connections finish and cuts what is left after `graceMs`.
+   * Resolves when no connection is left.
+   */
+  drain(graceMs: number): Promise<void>
+  /** What happened since the last call, for listeners where something did. */
+  takeCounts(): readonly ListenerCounts[]
+}
+
+export type DataPathName = 'net' | 'splice'
+
+/** One open listener of either data path and protocol. */
+export interface Listener {
+  listen(): Promise<number>
+  update(changes: EndpointChanges): void
+  /** Stops listening; connections go on. */
+  stop(): void
+  /** Stops listening, but keeps the socket open while a UDP client needs it for an answer. */
+  handOver(): void
+  /** Ends the connections that are left. */
+  cut(): void
+  /** Resolves when it has stopped and no connection is left. */
+  readonly idle: Promise<void>
+  /** Of its socket; undefined when unknown. */
+  readonly descriptor: number | undefined
+  takeCounts(): ListenerCounts | undefined
+}
+
+/** Everything one listener has to know. A plain value, which is sent to the worker. */
+export interface ListenerSpec extends EndpointChoice {
+  /** Unique on the node: family, service port and endpoint list. */
+  readonly key: string
+  /** `namespace/name:port`, for the access log. */
+  readonly service: string
+  readonly protocol: 'TCP' | 'UDP'
+  /** An address, or the wildcard of its family (`::` never takes IPv4 as well). */
+  readonly address: string
+  /** 0: the kernel picks (US31). */
+  readonly port: number
+  /** An open socket to use instead of a new one; it then belongs to the data path. */
+  readonly descriptor?: number
+  /** Idle time after which a UDP client is forgotten (US51). */
+  readonly udpIdleMs: number
+}
+
+/** The part of a listener's spec that changes while it is open. */
+export interface EndpointChoice {
+  /** Without endpoints a connection is reset at once (US43). */
+  readonly endpoints: readonly Target[]
+  /**
+   * Keys of endpoints that are terminating but still serving (E21). Their UDP clients stay,
+   * although new ones are sent elsewhere. Clients of other removed endpoints are ended (US53).
+   */
+  readonly servingKeys: readonly string[]
+  /** ClientIP affinity (S21, US62); undefined means none. */
+  readonly affinityMs: number | undefined
+}
+
+/**
+ * The difference between two choices of endpoints. The worker gets it instead of the whole
+ * choice, so that its work depends on the size of the change and not of the list.
+ */
+export interface EndpointChanges extends Omit<EndpointChoice, 'endpoints'> {
+  /** Keys of endpoints. */
+  readonly removed: readonly string[]
+  readonly added: readonly Target[]
+}
+
+/** An endpoint as a data path needs it. */
+export interface Target {
+  /** `ip:port` or `[ip]:port`. */
+  readonly key: string
+  readonly ip: string
+  readonly port: number
+}
+
+export interface DataPathDeps {
+  /** Milliseconds that never jump back. */
+  readonly now: () => number
+  /** From 0 up to 1. */
+  readonly random: () => number
+  readonly descriptors: DescriptorBudget
+  readonly passiveHealth: boolean
+  /** Called at the end of every connection; undefined without an access log. */
+  readonly accessLog: ((entry: AccessEntry) => void) | undefined
+  /** Rare events that an operator has to see, such as running out of descriptors. */
+  readonly warn: (message: string) => void
+}
+
+/** One finished connection or UDP client. */
+export interface AccessEntry {
+  readonly service: string
+  readonly protocol: 'TCP' | 'UDP'
+  /** `ip:port` as this node saw it. */
+  readonly client: string
+  /** Key of the endpoint, empty when none could be reached. */
+  readonly endpoint: string
+  readonly attempts: number
+  readonly bytesToEndpoint: number
+  readonly bytesToClient: number
+  readonly durationMs: number
+  /** How it ended: `ok`, `no endpoint`, `reset`, or the code of the error. */
+  readonly end: string
+}
+
+/** How long the first, second, third and fourth attempt to reach an endpoint may take (US40). */
+export const dialTimeoutsMs: readonly number[] = [250, 500, 1000, 2000]
+
+/** After this silence keep-alive asks whether a peer still exists; the original never asked. */
+export const keepAliveDelayMs = 60_000
+
+/** Keep-alive is turned on at this age. Most connections end sooner and save the calls. */
+export const youthMs = 15_000
+
+/** UDP clients that one worker remembers; a new one replaces the one that is idle longest. */
+export const maxUdpClients = 8192
+
+/** The kernel caps it at net.core.somaxconn. */
+export const listenBacklog = 4096
+
+export function endpointChanges(
+  before: readonly Target[],
+  { endpoints, servingKeys, affinityMs }: EndpointChoice,
+): EndpointChanges {
+  // Most changes are in one place of the list; its head and tail are the same.
+  const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
+  const shorter = Math.min(before.length, endpoints.length)
+  let head = 0
+  while (head < shorter && isSame(before[head], endpoints[head])) head++
+  let tail = 0
+  while (tail < shorter - head && isSame(before.at(-1 - tail), endpoints.at(-1 - tail))) tail++
+  const removed = new Set(before.slice(head, before.length - tail).map(({ key }) => key))
+  // An endpoint that is in both parts only moved.
+  const added = endpoints
+    .slice(head, endpoints.length - tail)
+    .filter(({ key }) => !removed.delete(key))
+  return { removed: [...removed], added, servingKeys, affinityMs }
+}

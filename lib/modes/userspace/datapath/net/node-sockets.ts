@@ -1,0 +1,46 @@
+import { createSocket, type Socket } from 'node:dgram'
+import type { Server } from 'node:net'
+
+/** A UDP socket without a resolver, which node:dgram otherwise asks for each datagram. */
+export function createLiteralSocket(ip: string): Socket {
+  const family = ip.includes(':') ? 6 : 4
+  return createSocket({
+    type: family === 6 ? 'udp6' : 'udp4',
+    ipv6Only: family === 6,
+    recvBufferSize: socketBufferBytes,
+    sendBufferSize: socketBufferBytes,
+    lookup: (host, _options, done) => done(null, host, family),
+  })
+}
+
+/**
+ * The number of the descriptor of one of Node's sockets, undefined when it cannot be read. Node
+ * takes such numbers (`listen({ fd })`, `bind({ fd })`) but does not document where they are.
+ */
+export function descriptorOf(socket: Server | Socket): number | undefined {
+  const descriptor = field(handleOf(socket), 'fd')
+  return typeof descriptor === 'number' && descriptor >= 0 ? descriptor : undefined
+}
+
+/** Leaves all further datagrams to another process with the same socket; false where it cannot. */
+export function stopReceiving(socket: Socket): boolean {
+  const handle = handleOf(socket)
+  const stop = field(handle, 'recvStop')
+  if (typeof stop !== 'function') return false
+  Reflect.apply(stop, handle, [])
+  return true
+}
+
+function handleOf(socket: Server | Socket): unknown {
+  const state = Object.getOwnPropertySymbols(socket).find(
+    ({ description }) => description === 'state symbol',
+  )
+  return state ? field(field(socket, state), 'handle') : field(socket, '_handle')
+}
+
+function field(of: unknown, name: string | symbol): unknown {
+  return typeof of === 'object' && of !== null ? Reflect.get(of, name) : undefined
+}
+
+/** Room for a burst; the kernel caps it at net.core.{r,w}mem_max. */
+const socketBufferBytes = 1 << 20

@@ -1,0 +1,202 @@
+import { once } from 'node:events'
+import { createServer, type Server, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Balancer } from '../balancer.js'
+import { dialTimeoutsMs, listenBacklog, type EndpointChanges } from '../data-path.js'
+import { shortageAdvice } from '../descriptors.js'
+import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
+import type { Listener } from '../data-path.js'
+import { descriptorOf } from './node-sockets.js'
+import { dialTcp, TcpConnection } from './tcp-connection.js'
+import type { TimeoutQueue } from '../timeout-queue.js'
+import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
+import { AdmissionQueue } from './admission-queue.js'
+
+/** The client's socket and the endpoint's. */
+const descriptorsPerConnection = 2
+
+const shortagePauseMs = 50
+
+/** Errors because this process is short of something; another endpoint would not help. */
+const localShortages: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM'])
+
+/** One listening TCP socket and the connections that came through it. */
+export class TcpListener implements Listener {
+  readonly #spec: ListenerSpec
+  readonly #deps: DataPathDeps
+  readonly #young: TimeoutQueue<TcpConnection>
+  readonly #balancer: Balancer
+  readonly #server: Server
+  readonly #traffic = new ListenerTraffic()
+  readonly #connections = new Set<TcpConnection>()
+  readonly #waiting: AdmissionQueue
+  #isStopped = false
+  readonly idle: Promise<void>
+  #becomeIdle: () => void = () => undefined
+
+  constructor(spec: ListenerSpec, deps: DataPathDeps, young: TimeoutQueue<TcpConnection>) {
+    this.#spec = spec
+    this.#deps = deps
+    this.#young = young
+    this.#balancer = new Balancer(deps, spec)
+    this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
+    this.#waiting = new AdmissionQueue(deps.descriptors, (client) => {
+      if (!deps.descriptors.tryTake(descriptorsPerConnection)) return false
+      this.#admit(client)
+      return true
+    })
+    this.#server = createServer({
+      // One side may end its sending while the other goes on (US44).
+      allowHalfOpen: true,
+      // The kernel keeps what the client sends until an endpoint has answered.
+      pauseOnConnect: true,
+      noDelay: true,
+    })
+    this.#server.on('connection', (client) => {
+      this.#accept(client)
+    })
+  }
+
+  get descriptor(): number | undefined {
+    return descriptorOf(this.#server)
+  }
+
+  async listen(): Promise<number> {
+    const { address, port, descriptor } = this.#spec
+    const at = descriptor === undefined ? { host: address, port } : { fd: descriptor }
+    this.#server.listen({ ...at, ipv6Only: true, backlog: listenBacklog })
+    await once(this.#server, 'listening')
+    this.#server.on('error', (error) => {
+      this.#deps.warn(`accept connections for ${this.#spec.service}: ${error.message}`)
+    })
+    const bound = this.#server.address()
+    return typeof bound === 'object' && bound ? bound.port : port
+  }
+
+  update(changes: EndpointChanges): void {
+    this.#balancer.update(changes)
+  }
+
+  stop(): void {
+    this.#isStopped = true
+    this.#server.close()
+    this.#waiting.empty()
+    if (this.#connections.size === 0) this.#becomeIdle()
+  }
+
+  handOver(): void {
+    this.stop()
+  }
+
+  cut(): void {
+    for (const connection of this.#connections) connection.reset()
+  }
+
+  takeCounts(): ListenerCounts | undefined {
+    for (const connection of this.#connections) this.#countBytes(connection)
+    return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.has(endpoint))
+  }
+
+  /** Does not wait for the dial, so that other clients are accepted meanwhile (US42). */
+  #accept(client: Socket): void {
+    const { descriptors, warn } = this.#deps
+    if (!this.#waiting.hasClients && descriptors.tryTake(descriptorsPerConnection)) {
+      this.#admit(client)
+      return
+    }
+    descriptors.wasShort()
+    warn(shortageAdvice)
+    if (this.#waiting.add(client)) return
+    this.#traffic.refused++
+    client.resetAndDestroy()
+  }
+
+  /** The descriptors of the connection are already taken. */
+  #admit(client: Socket): void {
+    const { now, accessLog } = this.#deps
+    const connection = new TcpConnection(client, now(), accessLog !== undefined)
+    this.#connections.add(connection)
+    this.#traffic.active++
+    client.on('error', (error: NodeJS.ErrnoException) => {
+      connection.fail(error.code ?? 'error')
+      connection.reset()
+    })
+    client.once('close', () => this.#closed(connection))
+    void this.#serve(connection)
+  }
+
+  /** Finds an endpoint that answers, then connects both sides. */
+  async #serve(connection: TcpConnection): Promise<void> {
+    const { client } = connection
+    const address = this.#balancer.usesAffinity ? (client.remoteAddress ?? '') : ''
+    const tried: Target[] = []
+    for (const timeoutMs of dialTimeoutsMs) {
+      const target = this.#balancer.pick(address, tried)
+      if (!target || client.destroyed) break
+      const dialedAt = this.#deps.now()
+      connection.attempts++
+      const outcome = await this.#dial(client, target, timeoutMs)
+      if (typeof outcome !== 'string') {
+        this.#balancer.dialSucceeded(target)
+        this.#traffic.of(target.key).dialed(this.#deps.now() - dialedAt)
+        this.#join(connection, outcome, target)
+        return
+      }
+      connection.end = outcome
+      this.#balancer.dialFailed(target)
+      this.#traffic.of(target.key).dialErrors++
+      tried.push(target)
+    }
+    if (connection.attempts === 0) connection.fail('no endpoint')
+    this.#traffic.refused++
+    client.resetAndDestroy()
+  }
+
+  /** The client waits while there is no descriptor for the endpoint's socket. */
+  async #dial(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
+    const { descriptors, warn } = this.#deps
+    for (;;) {
+      const outcome = await dialTcp(target, timeoutMs)
+      const isShort = typeof outcome === 'string' && localShortages.has(outcome)
+      if (!isShort || client.destroyed) return outcome
+      descriptors.wasShort()
+      warn(`dial an endpoint of ${this.#spec.service}: ${outcome}; trying again`)
+      await sleep(shortagePauseMs)
+    }
+  }
+
+  #join(connection: TcpConnection, backend: NonNullable<TcpConnection['backend']>, target: Target) {
+    if (connection.client.destroyed) {
+      backend.resetAndDestroy()
+      return
+    }
+    connection.target = target
+    connection.end = 'ok'
+    backend.on('error', (error: NodeJS.ErrnoException) => {
+      connection.fail(error.code ?? 'error')
+      connection.reset()
+    })
+    backend.once('close', () => this.#closed(connection))
+    connection.join(backend)
+    this.#young.add(connection)
+  }
+
+  #closed(connection: TcpConnection): void {
+    if (!connection.isOver || !this.#connections.delete(connection)) return
+    this.#countBytes(connection)
+    this.#traffic.active--
+    this.#young.delete(connection)
+    this.#deps.descriptors.release(descriptorsPerConnection)
+    this.#deps.accessLog?.(connection.entry(this.#spec.service, this.#deps.now()))
+    if (this.#isStopped && this.#connections.size === 0) this.#becomeIdle()
+  }
+
+  #countBytes(connection: TcpConnection): void {
+    if (!connection.target) return
+    const { toEndpoint, toClient } = connection.takeBytes()
+    if (toEndpoint === 0 && toClient === 0) return
+    const traffic = this.#traffic.of(connection.target.key)
+    traffic.bytesToEndpoint += toEndpoint
+    traffic.bytesToClient += toClient
+  }
+}

@@ -1,0 +1,77 @@
+import type { Socket } from 'node:dgram'
+import type { Target } from '../data-path.js'
+import { createLiteralSocket } from './node-sockets.js'
+import type { TableClient } from '../udp-client-table.js'
+
+/**
+ * One client address, and the socket that is connected to its endpoint (US50). Only the endpoint
+ * can send to that socket, so whatever it receives is a reply to this client.
+ */
+export class UdpClient implements TableClient<UdpClient> {
+  older: UdpClient | undefined
+  newer: UdpClient | undefined
+  awaitsReply = true
+  readonly key: string
+  readonly address: string
+  readonly port: number
+  readonly target: Target
+  readonly startedAt: number
+  usedAt: number
+  bytesToEndpoint = 0
+  bytesToClient = 0
+  readonly #socket: Socket
+  /** Datagrams that came before the socket was connected; undefined afterwards. */
+  #early: Buffer[] | undefined = []
+  readonly #ended: (client: UdpClient, reason: string) => void
+  isEnded = false
+
+  constructor(options: UdpClientOptions) {
+    this.key = options.key
+    this.address = options.address
+    this.port = options.port
+    this.target = options.target
+    this.startedAt = this.usedAt = options.now
+    this.#ended = options.ended
+    this.#socket = createLiteralSocket(options.target.ip)
+    this.#socket.on('message', (datagram) => {
+      this.bytesToClient += datagram.length
+      options.reply(this, datagram)
+    })
+    // ECONNREFUSED means that the endpoint is gone: the next datagram finds another one (US53).
+    this.#socket.on('error', (error: NodeJS.ErrnoException) => this.end(error.code ?? 'error'))
+    this.#socket.connect(options.target.port, options.target.ip, () => this.#connected())
+  }
+
+  send(datagram: Buffer): void {
+    this.bytesToEndpoint += datagram.length
+    if (!this.#early) this.#socket.send(datagram)
+    else if (this.#early.length < maxEarly) this.#early.push(datagram)
+  }
+
+  end(reason: string): void {
+    if (this.isEnded) return
+    this.isEnded = true
+    this.#socket.close()
+    this.#ended(this, reason)
+  }
+
+  #connected(): void {
+    const early = this.#early ?? []
+    this.#early = undefined
+    if (this.isEnded) return
+    for (const datagram of early) this.#socket.send(datagram)
+  }
+}
+
+export interface UdpClientOptions {
+  /** Unique among the clients of its listener. */
+  readonly key: string
+  readonly address: string
+  readonly port: number
+  readonly target: Target
+  readonly now: number
+  readonly reply: (client: UdpClient, datagram: Buffer) => void
+  readonly ended: (client: UdpClient, reason: string) => void
+}
+
+const maxEarly = 64

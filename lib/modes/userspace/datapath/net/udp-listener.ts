@@ -1,0 +1,153 @@
+import { once } from 'node:events'
+import type { RemoteInfo, Socket } from 'node:dgram'
+import { hostPort } from '../../../../state/ip.js'
+import { Balancer } from '../balancer.js'
+import type { DataPathDeps, ListenerSpec, EndpointChanges } from '../data-path.js'
+import type { Listener } from '../data-path.js'
+import { createLiteralSocket, descriptorOf, stopReceiving } from './node-sockets.js'
+import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
+import type { UdpClientTable } from '../udp-client-table.js'
+import { UdpClient } from './udp-client.js'
+
+/** One UDP service socket: receives from clients, and answers them from the same port (US50). */
+export class UdpListener implements Listener {
+  readonly #spec: ListenerSpec
+  readonly #deps: DataPathDeps
+  readonly #balancer: Balancer
+  readonly #table: UdpClientTable<UdpClient>
+  readonly #socket: Socket
+  readonly #traffic = new ListenerTraffic()
+  readonly #clients = new Map<string, UdpClient>()
+  #isStopped = false
+  #isHandedOver = false
+  readonly idle: Promise<void>
+  #becomeIdle: () => void = () => undefined
+
+  constructor(spec: ListenerSpec, deps: DataPathDeps, table: UdpClientTable<UdpClient>) {
+    this.#spec = spec
+    this.#deps = deps
+    this.#balancer = new Balancer(deps, spec)
+    this.#table = table
+    this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
+    this.#socket = createLiteralSocket(spec.address)
+    this.#socket.on('message', (datagram, from) => this.#received(datagram, from))
+  }
+
+  get descriptor(): number | undefined {
+    return descriptorOf(this.#socket)
+  }
+
+  async listen(): Promise<number> {
+    // Before `bind`: without a resolver the socket listens before `bind` returns.
+    const listening = once(this.#socket, 'listening')
+    const { address, port, descriptor } = this.#spec
+    this.#socket.bind(descriptor === undefined ? { address, port } : { fd: descriptor })
+    try {
+      await listening
+    } catch (error) {
+      this.#socket.close()
+      throw error
+    }
+    // A reply that cannot be sent is lost, which is allowed for datagrams.
+    this.#socket.on('error', () => undefined)
+    return this.#socket.address().port
+  }
+
+  /** Ends clients of removed endpoints, unless these still serve (US53, E21). */
+  update(changes: EndpointChanges): void {
+    this.#balancer.update(changes)
+    const serving = new Set(changes.servingKeys)
+    for (const client of this.#clients.values()) {
+      const { key } = client.target
+      if (!this.#balancer.has(key) && !serving.has(key)) client.end('endpoint removed')
+    }
+  }
+
+  handOver(): void {
+    this.#isHandedOver = stopReceiving(this.#socket)
+    if (!this.#isHandedOver || this.#clients.size === 0) this.stop()
+  }
+
+  /** Ends all clients, as replies need the socket of the listener (US54). */
+  stop(): void {
+    if (this.#isStopped) return
+    this.#isStopped = true
+    for (const client of this.#clients.values()) client.end('listener closed')
+    this.#socket.close()
+    this.#becomeIdle()
+  }
+
+  cut(): void {
+    this.stop()
+  }
+
+  takeCounts(): ListenerCounts | undefined {
+    return this.#traffic.take(this.#spec.key, (endpoint) => this.#balancer.has(endpoint))
+  }
+
+  #received(datagram: Buffer, from: RemoteInfo): void {
+    const key = `${from.address} ${from.port}`
+    const client = this.#clients.get(key) ?? this.#admit(key, from)
+    if (!client) return
+    this.#table.asked(client)
+    this.#traffic.of(client.target.key).bytesToEndpoint += datagram.length
+    client.send(datagram)
+  }
+
+  #admit(key: string, from: RemoteInfo): UdpClient | undefined {
+    const { descriptors, now, warn } = this.#deps
+    const target = this.#balancer.pick(from.address)
+    if (!target) {
+      this.#traffic.refused++
+      return undefined
+    }
+    while (!descriptors.tryTake(1)) {
+      if (this.#table.evictOldest()) continue
+      this.#traffic.refused++
+      descriptors.wasShort()
+      warn('no file descriptors left: dropped a datagram; raise the limit of open files')
+      return undefined
+    }
+    const client = new UdpClient({
+      key,
+      address: from.address,
+      port: from.port,
+      target,
+      now: now(),
+      reply: (to, reply) => {
+        if (!to.isEnded) this.#table.answered(to)
+        this.#traffic.of(target.key).bytesToClient += reply.length
+        this.#socket.send(reply, to.port, to.address)
+      },
+      ended: (ended, reason) => this.#ended(ended, reason),
+    })
+    this.#table.add(client, this.#spec.udpIdleMs)
+    this.#clients.set(key, client)
+    this.#traffic.active++
+    this.#traffic.of(target.key).connections++
+    return client
+  }
+
+  #ended(client: UdpClient, reason: string): void {
+    if (!this.#clients.delete(client.key)) return
+    this.#table.remove(client)
+    this.#deps.descriptors.release(1)
+    this.#traffic.active--
+    if (reason === 'ECONNREFUSED') {
+      this.#balancer.dialFailed(client.target)
+      this.#traffic.of(client.target.key).dialErrors++
+    } else if (client.bytesToClient > 0) this.#balancer.dialSucceeded(client.target)
+    this.#deps.accessLog?.({
+      service: this.#spec.service,
+      protocol: 'UDP',
+      client: hostPort(client.address, client.port),
+      endpoint: client.target.key,
+      attempts: 1,
+      bytesToEndpoint: client.bytesToEndpoint,
+      bytesToClient: client.bytesToClient,
+      durationMs: Math.round(this.#deps.now() - client.startedAt),
+      end: reason,
+    })
+    if (this.#isHandedOver && this.#clients.size === 0) this.stop()
+  }
+}

@@ -1,0 +1,58 @@
+import { cpus } from 'node:os'
+import type { Log, ModeContext } from '../../mode.js'
+import type { UserspaceSettings } from '../settings.js'
+import { DescriptorBudget, descriptorLimit, waitingLimit } from '../datapath/descriptors.js'
+import { Listeners } from './listeners.js'
+import type { WorkerReport } from './messages.js'
+import { TrafficMeter } from './traffic-meter.js'
+
+/** The listeners of the live mode. What happens to them goes to the log and the metrics. */
+export function createListeners(userspace: UserspaceSettings, context: ModeContext): Listeners {
+  const { log, meter } = context
+  const limit = descriptorLimit()
+  const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingLimit(limit)))
+  const traffic = new TrafficMeter(meter)
+  const options = {
+    workers: userspace.workers === 0 ? cpus().length : userspace.workers,
+    dataPath: userspace.datapath,
+    passiveHealth: userspace.passiveHealth,
+    accessLog: userspace.accessLog !== undefined,
+    descriptors: budget.shared,
+    range: userspace.portRange,
+    meter,
+  }
+  return new Listeners(options, {
+    reported: (report) => {
+      if (report.kind === 'counts') traffic.record(report.counts)
+      else logReport(report, log, userspace.accessLog ?? 'info')
+      const shortages = budget.takeShortages()
+      if (shortages > 0) meter.count('userspace_descriptors_exhausted_total', {}, shortages)
+    },
+    closed: (key) => {
+      traffic.closed(key)
+    },
+    lost: (reason) => {
+      log.error({ reason }, 'a userspace worker ended with its connections; it was replaced')
+      context.resync(reason, { full: true })
+    },
+  })
+}
+
+function logReport(
+  report: Exclude<WorkerReport, { readonly kind: 'counts' }>,
+  log: Log,
+  accessLevel: 'debug' | 'info' | 'warn',
+): void {
+  switch (report.kind) {
+    case 'ready': {
+      const { dataPath, note } = report
+      log.info({ dataPath, ...(note === '' ? {} : { note }) }, 'userspace worker is ready')
+      break
+    }
+    case 'access':
+      for (const entry of report.entries) log[accessLevel](entry, 'connection')
+      break
+    case 'warning':
+      log.warn(report.repeated === 0 ? {} : { repeated: report.repeated }, report.message)
+  }
+}

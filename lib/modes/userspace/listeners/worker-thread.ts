@@ -1,0 +1,123 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Worker } from 'node:worker_threads'
+import { KernelError, messageOf } from '../../../errors.js'
+import type {
+  HeldDescriptor,
+  ListenerChanges,
+  OpenOutcome,
+  ToWorker,
+  WorkerAnswer,
+  WorkerReport,
+  WorkerSettings,
+} from './messages.js'
+
+/** `Omit` that keeps the alternatives of a union apart. */
+type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
+
+export interface WorkerThreadObserver {
+  reported(report: WorkerReport): void
+  /** The thread ended, by an error or on request. */
+  ended(thread: WorkerThread, reason: string): void
+}
+
+/** One worker thread, and the questions it has not answered yet. */
+export class WorkerThread {
+  /** Whether its data path was created. */
+  isReady = false
+  readonly #worker: Worker
+  #lastId = 0
+  #end: KernelError | undefined
+  readonly #unanswered = new Map<
+    number,
+    { readonly resolve: (answer: WorkerAnswer) => void; readonly reject: (error: Error) => void }
+  >()
+
+  constructor(workerData: WorkerSettings, observer: WorkerThreadObserver) {
+    const file = new URL('./worker.js', import.meta.url)
+    this.#worker = new Worker(file, { workerData, execArgv: [] })
+    this.#worker.on('message', (message: WorkerAnswer | WorkerReport) => {
+      if ('id' in message) {
+        this.#unanswered.get(message.id)?.resolve(message)
+        this.#unanswered.delete(message.id)
+        return
+      }
+      if (message.kind === 'ready') this.isReady = true
+      observer.reported(message)
+    })
+    let error: unknown
+    this.#worker.on('error', (cause) => (error = cause))
+    this.#worker.on('exit', () => {
+      const reason = `userspace worker ended: ${error ? messageOf(error) : 'exit'}`
+      this.#end = new KernelError('failed', reason, { cause: error })
+      for (const { reject } of this.#unanswered.values()) reject(this.#end)
+      this.#unanswered.clear()
+      observer.ended(this, reason)
+    })
+  }
+
+  /**
+   * Sends changes in portions, each when the one before is done: a thousand Services at once would
+   * hold up the thread's connections. Updates go to listeners that have connections, so there is a
+   * pause between two portions of them.
+   */
+  async change({ close, handOver, update, open }: ListenerChanges): Promise<OpenOutcome> {
+    const opened: OpenOutcome['opened'][number][] = []
+    const failed: OpenOutcome['failed'][number][] = []
+    for (const keys of portionsOf(close)) await this.#change({ close: keys })
+    for (const keys of portionsOf(handOver)) await this.#change({ handOver: keys })
+    for (const [index, updates] of [...portionsOf(update)].entries()) {
+      if (index > 0) await sleep(betweenUpdatesMs)
+      await this.#change({ update: updates })
+    }
+    for (const specs of portionsOf(open)) {
+      const answer = await this.#change({ open: specs })
+      if (answer.kind !== 'changed') continue
+      opened.push(...answer.opened)
+      failed.push(...answer.failed)
+    }
+    return { opened, failed }
+  }
+
+  /** The sockets of those listeners that this thread has. */
+  async descriptors(keys: readonly string[]): Promise<readonly HeldDescriptor[]> {
+    const answer = await this.#ask({ kind: 'descriptors', keys })
+    return answer.kind === 'descriptors' ? answer.descriptors : []
+  }
+
+  /** Lets connections finish, for at most that long, then ends the thread. */
+  async drain(graceMs: number): Promise<void> {
+    await this.#ask({ kind: 'drain', graceMs }).catch(() => undefined)
+    await this.#worker.terminate()
+  }
+
+  #change(portion: Partial<ListenerChanges>): Promise<WorkerAnswer> {
+    return this.#ask({
+      kind: 'change',
+      close: [],
+      handOver: [],
+      update: [],
+      open: [],
+      ...portion,
+    })
+  }
+
+  /** A thread that is still starting answers once it is up. */
+  #ask(question: WithoutId<ToWorker>): Promise<WorkerAnswer> {
+    if (this.#end) return Promise.reject(this.#end)
+    const id = ++this.#lastId
+    return new Promise((resolve, reject) => {
+      this.#unanswered.set(id, { resolve, reject })
+      this.#worker.postMessage({ ...question, id })
+    })
+  }
+}
+
+function* portionsOf<T>(items: readonly T[]): Iterable<readonly T[]> {
+  for (let start = 0; start < items.length; start += listenersPerPortion) {
+    yield items.slice(start, start + listenersPerPortion)
+  }
+}
+
+/** These take about 80 us of the worker's time. */
+const listenersPerPortion = 32
+const betweenUpdatesMs = 1

@@ -1,0 +1,140 @@
+import { KernelError, messageOf, type KernelErrorKind } from '../../../errors.js'
+import { Batch, connectionState, Iptables, rule, type Run } from '../../../kernel/iptables.js'
+import type { IpFamily } from '../../../state/ip.js'
+import { kernelError } from '../../iptables-error.js'
+import type { Log } from '../../mode.js'
+import type { UserspaceSettings } from '../settings.js'
+import type { Links } from '../../../kernel/links.js'
+import { AddressPortals, removeAddresses } from './address-portals.js'
+import { IptablesPortals } from './iptables-portals.js'
+import { fixedRules } from '../render.js'
+import type { UdpFlowCleaner } from './udp-flow-cleaner.js'
+import type { Portals } from './portals.js'
+
+export type PortalsByFamily = ReadonlyMap<IpFamily, Portals>
+
+/** Rules where iptables works, else addresses of this machine, unless the settings choose. */
+export async function openPortals(
+  settings: UserspaceSettings,
+  families: readonly IpFamily[],
+  log: Log,
+  run?: Run,
+): Promise<PortalsByFamily> {
+  const portals = await Promise.all(
+    families.map(async (family) => {
+      const opened = await openFamily(family, { settings, log, run })
+      return [family, opened] as const
+    }),
+  )
+  return new Map(portals)
+}
+
+async function openFamily(
+  family: IpFamily,
+  { settings, log, run }: { settings: UserspaceSettings; log: Log; run: Run | undefined },
+): Promise<Portals> {
+  if (settings.portals !== 'addresses') {
+    try {
+      return new IptablesPortals(await openIptables(family, run), {
+        fixed: fixedRules(settings.portRange),
+        guardsEachPort: settings.portRange === undefined,
+      })
+    } catch (error) {
+      if (settings.portals === 'iptables' || !isMissing(error)) throw error
+      log.warn(
+        { family, reason: messageOf(error) },
+        'iptables cannot be used: Services are served at addresses of this machine, to its programs ' +
+          'and to pods that route through it; other machines cannot reach them',
+      )
+    }
+  }
+  return new AddressPortals(family, { openLinks, log })
+}
+
+/** Removes all rules of this mode, also those of earlier runs. Without iptables there are none. */
+export async function removeRules(family: IpFamily, flows: UdpFlowCleaner, run?: Run) {
+  try {
+    const iptables = await openIptables(family, run)
+    const ports = await new IptablesPortals(iptables, { fixed: [], guardsEachPort: true }).remove()
+    await flows.forget(family, ports)
+  } catch (error) {
+    if (!isMissing(error)) throw error
+  }
+}
+
+/** Removes all addresses that this mode has added to this machine, also in earlier runs. */
+export async function removeAddressesOf(families: readonly IpFamily[], log: Log): Promise<void> {
+  await withLinks(async (links) => {
+    for (const family of families) {
+      for (const { ip, error } of (await removeAddresses(links, family)).failures) {
+        log.warn({ ip, error: error.message }, 'remove the address of a Service')
+      }
+    }
+  })
+}
+
+export async function withLinks<T>(use: (links: Links) => Promise<T>): Promise<T> {
+  const links = await openLinks()
+  try {
+    return await use(links)
+  } finally {
+    links.close()
+  }
+}
+
+/** Loaded late: it needs koffi, which not every node can load, and loopback addresses need neither. */
+async function openLinks(): Promise<Links> {
+  return new (await import('../../../kernel/links.js')).Links()
+}
+
+/** Rules with the extensions that this mode needs. */
+const needed = [
+  ['nat', rule({ protocol: 'tcp', jump: 'REDIRECT' })],
+  ['filter', rule({ matches: [connectionState('DNAT')] })],
+] as const
+
+/** Throws KernelError where iptables is missing, may not be used, or lacks an extension we need. */
+export async function openIptables(family: IpFamily, run?: Run): Promise<Iptables> {
+  try {
+    const iptables = await Iptables.open({ family, ...(run ? { run } : {}) })
+    // The programs exist even where this process has no right to use them.
+    await iptables.check()
+    const batch = new Batch()
+    for (const [table, wanted] of needed) {
+      batch.chain(table, probeChain).append(table, probeChain, wanted)
+    }
+    await iptables.restore(batch, { test: true })
+    return iptables
+  } catch (error) {
+    throw kernelError(error, `try ${family} iptables`)
+  }
+}
+
+/** What `auto` means on this machine; `iptables` where this process may not look at rules. */
+export async function settledPortals(
+  portals: UserspaceSettings['portals'],
+  family: IpFamily,
+): Promise<UserspaceSettings['portals']> {
+  if (portals !== 'auto') return portals
+  try {
+    await openIptables(family)
+    return 'iptables'
+  } catch (error) {
+    const isDenied = error instanceof KernelError && error.kind === 'denied'
+    return isMissing(error) && !isDenied ? 'addresses' : 'iptables'
+  }
+}
+
+/** Whether iptables will never work here. A held lock or a time-out passes. */
+export function isMissing(error: unknown): boolean {
+  return error instanceof KernelError && missing.has(error.kind)
+}
+
+const missing: ReadonlySet<KernelErrorKind> = new Set([
+  'not-found',
+  'denied',
+  'unsupported',
+  'invalid',
+])
+/** A chain that is only tested, never created. */
+const probeChain = 'KUBE-PORTALS-PROBE'

@@ -1,0 +1,102 @@
+import { createSocket, type Socket } from 'node:dgram'
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:net'
+import type { IpFamily } from '../../../state/ip.js'
+
+export interface ReservedNodePort {
+  readonly family: IpFamily
+  readonly protocol: 'TCP' | 'UDP'
+  readonly port: number
+  /** Undefined: the wildcard. */
+  readonly addresses: readonly string[] | undefined
+}
+
+/**
+ * Sockets on the node ports of Services, so that no other program opens one of these ports and
+ * waits in vain for clients (US13). The rules redirect connections before they get to these
+ * sockets. What does get here, on an address that node ports do not answer on, is reset (US14).
+ */
+export class ReservedNodePorts {
+  readonly #reserved = new Map<
+    string,
+    { readonly owner: string; readonly sockets: readonly (Server | Socket)[] }
+  >()
+
+  /** Undefined when the owner has the port now; else why not. */
+  async reserve(owner: string, nodePort: ReservedNodePort): Promise<string | undefined> {
+    const name = nameOf(nodePort)
+    const reserved = this.#reserved.get(name)
+    if (reserved)
+      return reserved.owner === owner ? undefined : `${name} is held by ${reserved.owner}`
+    const wildcard = nodePort.family === 'IPv4' ? '0.0.0.0' : '::'
+    const open = nodePort.protocol === 'TCP' ? openTcp : openUdp
+    const sockets: (Server | Socket)[] = []
+    for (const address of nodePort.addresses ?? [wildcard]) {
+      try {
+        sockets.push(await open(address, nodePort.port))
+      } catch (error) {
+        const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
+        // An address that has just left the node needs no socket.
+        if (code === 'EADDRNOTAVAIL') continue
+        for (const socket of sockets) socket.close()
+        return code === 'EADDRINUSE'
+          ? `${name} is in use by another program on this node`
+          : `reserve ${name}: ${code}`
+      }
+    }
+    this.#reserved.set(name, { owner, sockets })
+    return undefined
+  }
+
+  /** Does nothing where the owner has no such port (US15). */
+  release(owner: string, nodePort: ReservedNodePort): void {
+    const name = nameOf(nodePort)
+    const reserved = this.#reserved.get(name)
+    if (reserved?.owner !== owner) return
+    this.#reserved.delete(name)
+    for (const socket of reserved.sockets) socket.close()
+  }
+
+  close(): void {
+    for (const { sockets } of this.#reserved.values()) for (const socket of sockets) socket.close()
+    this.#reserved.clear()
+  }
+}
+
+export function isSameNodePort(
+  one: ReservedNodePort | undefined,
+  other: ReservedNodePort | undefined,
+): boolean {
+  if (!one || !other) return one === other
+  return nameOf(one) === nameOf(other) && one.addresses?.join() === other.addresses?.join()
+}
+
+function nameOf({ family, protocol, port }: ReservedNodePort): string {
+  return `${family} node port ${port}/${protocol}`
+}
+
+async function openTcp(host: string, port: number): Promise<Server> {
+  const server = createServer({ pauseOnConnect: true }, (socket) => {
+    socket.on('error', () => undefined)
+    socket.resetAndDestroy()
+  })
+  server.listen({ host, port, ipv6Only: true })
+  await once(server, 'listening')
+  server.on('error', () => undefined)
+  return server.unref()
+}
+
+async function openUdp(address: string, port: number): Promise<Socket> {
+  const isIpv6 = address.includes(':')
+  const socket = createSocket(isIpv6 ? { type: 'udp6', ipv6Only: true } : { type: 'udp4' })
+  socket.on('message', () => undefined)
+  socket.bind({ address, port })
+  try {
+    await once(socket, 'listening')
+  } catch (error) {
+    socket.close()
+    throw error
+  }
+  socket.on('error', () => undefined)
+  return socket.unref()
+}

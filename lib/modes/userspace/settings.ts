@@ -1,0 +1,42 @@
+import { parsePortRange } from '../../config/addresses.js'
+import type { Config } from '../../config/config.js'
+
+/** The part of the configuration that this mode reads. */
+export interface UserspaceSettings {
+  readonly syncPeriodMs: number
+  readonly bindAddress: string
+  /** Inclusive; undefined lets the kernel pick (US31). */
+  readonly portRange: { readonly from: number; readonly to: number } | undefined
+  readonly udpIdleTimeoutMs: number
+  readonly datapath: 'net' | 'splice' | 'auto'
+  /** 0: as many as there are cores. */
+  readonly workers: number
+  /** `auto`: iptables where it works. */
+  readonly portals: 'auto' | 'iptables' | 'addresses'
+  readonly drainTimeoutMs: number
+  readonly passiveHealth: boolean
+  /** The level of a line for each connection; undefined: none. */
+  readonly accessLog: 'debug' | 'info' | 'warn' | undefined
+  readonly takeover: boolean
+  readonly takeoverFolder: string
+}
+
+/** The periods are those of the iptables section, as upstream (section 11). */
+export function userspaceSettings(config: Config): UserspaceSettings {
+  const { userspace } = config
+  const range = parsePortRange(config.portRange)
+  return {
+    syncPeriodMs: config.iptables.syncPeriod,
+    bindAddress: config.bindAddress,
+    portRange: range === 'any' ? undefined : range,
+    udpIdleTimeoutMs: config.udpIdleTimeout,
+    datapath: userspace.datapath,
+    workers: userspace.workers,
+    portals: userspace.portals,
+    drainTimeoutMs: userspace.drainTimeout,
+    passiveHealth: userspace.passiveHealth,
+    accessLog: userspace.accessLog ? userspace.accessLogLevel : undefined,
+    takeover: config.takeover,
+    takeoverFolder: userspace.takeoverFolder,
+  }
+}

@@ -1,0 +1,51 @@
+import type { Log } from '../modes/mode.js'
+
+/** The part of kernel/service-manager.ts that is used here. */
+export interface ServiceManager {
+  /** Returns why it failed, or undefined. */
+  notify(text: string): string | undefined
+  readonly watchdogMs: number | undefined
+}
+
+export interface SystemdNotifierOptions {
+  readonly manager: ServiceManager
+  readonly isHealthy: () => boolean
+  readonly log: Log
+  /** Resolves after `ms`, or at once when the signal comes; never rejects. */
+  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
+}
+
+/** Tells systemd that the daemon is ready, that it is alive, and that it stops. */
+export class SystemdNotifier {
+  readonly #options: SystemdNotifierOptions
+  #isReady = false
+
+  constructor(options: SystemdNotifierOptions) {
+    this.#options = options
+  }
+
+  /** Every family has been synced. Only the first call notifies. */
+  ready(status: string): void {
+    if (this.#isReady) return
+    this.#isReady = true
+    this.#notify(`READY=1\nSTATUS=${status}`)
+  }
+
+  /** Notifies the watchdog while the daemon is healthy, until the signal; then says that it stops. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { manager, isHealthy, sleep } = this.#options
+    while (!signal.aborted) {
+      // Without notifications systemd restarts the daemon, which is right when it is stuck.
+      if (manager.watchdogMs !== undefined && isHealthy()) this.#notify('WATCHDOG=1')
+      await sleep(manager.watchdogMs ?? 2 ** 31 - 1, signal)
+    }
+    this.#notify('STOPPING=1')
+  }
+
+  #notify(text: string): void {
+    const failure = this.#options.manager.notify(text)
+    if (failure !== undefined) {
+      this.#options.log.warn({ error: failure }, 'systemd could not be notified')
+    }
+  }
+}

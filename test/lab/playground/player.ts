@@ -1,0 +1,68 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { LivePlayground } from '../../../lib/lab/playground/live-playground.js'
+import { Cluster } from '../../../lib/lab/playground/cluster.js'
+import type { ModeName } from '../../../lib/modes/registry.js'
+import type { LogEntry, PageCommand, View } from '../../../lib/page/view.js'
+
+/** A playground that a test plays on, as the page would. */
+export interface Player {
+  readonly cluster: Cluster
+  readonly playground: LivePlayground
+  do(...commands: PageCommand[]): Promise<void>
+  /** Waits for what the page would show. */
+  see(what: string, condition: (view: View) => boolean): Promise<View>
+  /** Sends, and gives what was logged of it, oldest first. */
+  send(count?: 1 | 100): Promise<readonly LogEntry[]>
+}
+
+export async function withPlayer(
+  name: string,
+  modes: readonly [ModeName, ...ModeName[]],
+  play: (player: Player) => Promise<void>,
+): Promise<void> {
+  const cluster = await Cluster.create(name)
+  const stop = new AbortController()
+  const playground = new LivePlayground(cluster, { modes, where: 'in a test' })
+  const running = playground.run(stop.signal)
+  const see: Player['see'] = async (what, condition) => {
+    const deadline = Date.now() + patienceMs
+    while (Date.now() < deadline) {
+      const view = playground.view()
+      if (condition(view)) return view
+      await delay(20)
+    }
+    throw new Error(`waited in vain: ${what}\n${JSON.stringify(playground.view(), undefined, 1)}`)
+  }
+  const act: Player['do'] = async (...commands) => {
+    for (const command of commands) await playground.perform(command)
+  }
+  const send: Player['send'] = async (count = 1) => {
+    const before = playground.view().asked
+    await playground.perform({ do: 'send', count })
+    return playground
+      .view()
+      .log.filter(({ number }) => number > before)
+      .reverse()
+  }
+  try {
+    const play1 = see('the daemon is ready', ({ busy }) => busy === '').then(() =>
+      play({ cluster, playground, do: act, see, send }),
+    )
+    await Promise.race([play1, running.then(() => play1)])
+  } finally {
+    stop.abort()
+    await running
+    await cluster.close()
+  }
+}
+
+/** A machine under load is slow, and waiting costs nothing on others. */
+const patienceMs = 60_000
+
+export function readyPods(view: View): readonly string[] {
+  return view.pods.filter(({ state }) => state === 'ready').map(({ name }) => name)
+}
+
+export function hasReady(count: number): (view: View) => boolean {
+  return (view) => readyPods(view).length === count && view.pods.length === count
+}

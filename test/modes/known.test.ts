@@ -1,0 +1,43 @@
+import t from 'tap'
+import { forgetAll, Known, knownByFamily } from '../../lib/modes/known.js'
+
+const writing = (known: Known<string>, now: string | undefined, during: () => unknown = () => undefined) =>
+  known.update((before) => {
+    during()
+    return Promise.resolve({ now, result: before })
+  })
+
+void t.test('a write is given what the one before has made known', async (t) => {
+  const known = new Known<string>()
+  t.equal(await writing(known, 'one'), undefined)
+  t.equal(known.value, 'one')
+  t.equal(await writing(known, 'two'), 'one')
+  t.equal(known.value, 'two')
+})
+
+void t.test('nothing is known during a write, after a failure or a part of one', async (t) => {
+  const known = new Known<string>()
+  await writing(known, 'one')
+  await writing(known, 'two', () => t.equal(known.value, undefined))
+  await t.rejects(known.update(() => Promise.reject(new Error('no such table'))))
+  t.equal(known.value, undefined)
+  t.equal(await writing(known, undefined), undefined)
+  t.equal(known.value, undefined)
+})
+
+void t.test('a foreign change during a write keeps its result from being known', async (t) => {
+  const known = new Known<string>()
+  await writing(known, 'one')
+  await writing(known, 'two', () => known.forget())
+  t.equal(known.value, undefined)
+  t.equal(await writing(known, 'three'), undefined, 'so the next write is a full one')
+  t.equal(known.value, 'three')
+})
+
+void t.test('what is forgotten is so in both families', async (t) => {
+  const known = knownByFamily<string>()
+  await writing(known.IPv4, 'four')
+  await writing(known.IPv6, 'six')
+  forgetAll(known)
+  t.same([known.IPv4.value, known.IPv6.value], [undefined, undefined])
+})

@@ -1,0 +1,150 @@
+/** The listeners of userspace mode on their worker threads, with real sockets on loopback. */
+import { once } from 'node:events'
+import { connect, createServer } from 'node:net'
+import t from 'tap'
+import { KernelError } from '../../../lib/errors.js'
+import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
+import { Listeners } from '../../../lib/modes/userspace/listeners/listeners.js'
+import type { ListenerSpec, Target } from '../../../lib/modes/userspace/datapath/data-path.js'
+import type { Test } from 'tap'
+
+const host = '127.0.0.1'
+const meter = { count() {}, gauge() {}, observe() {}, forget() {} }
+
+t.test('many listeners at once: each opens, gets its new endpoints, and closes', async (t) => {
+  const [here, there] = [await answering(t, 'here'), await answering(t, 'there')]
+  const names = Array.from({ length: 70 }, (_, index) => `s${index}`)
+  const specs = (...endpoints: readonly Target[]) =>
+    names.map((name) => ({ ...specOf(name, 'TCP'), endpoints }))
+  const { listeners } = createListeners(t)
+  t.same(await listeners.ensure(specs(here)), [])
+  const open = specs(here).map(({ key }) => key)
+  const ports = open.map((key) => listeners.portOf(key) ?? 0)
+  const answers = async () => [...new Set(await Promise.all(ports.map(ask)))]
+  t.same(await answers(), ['here'])
+  await listeners.ensure(specs(there))
+  t.same(await answers(), ['there'])
+  // The worker is told what changed since it was told last, not since the beginning.
+  await listeners.ensure(specs(here))
+  t.same(await answers(), ['here'])
+  await listeners.close(open)
+  const refused = await Promise.allSettled(ports.map(ask))
+  t.ok(refused.every(({ status }) => status === 'rejected'))
+})
+
+t.test('a worker that dies is replaced, and its listeners are opened again', async (t) => {
+  const target = await answering(t, 'here')
+  const specs = ['a', 'b', 'c', 'd'].map((name) => ({
+    ...specOf(name, 'TCP'),
+    endpoints: [target],
+  }))
+  const udp = specOf('e', 'UDP')
+  const { listeners, lost } = createListeners(t)
+  t.same(await listeners.ensure([...specs, udp]), [])
+  const ports = () => specs.map(({ key }) => listeners.portOf(key) ?? 0)
+  t.same(await Promise.all(ports().map(ask)), ['here', 'here', 'here', 'here'])
+
+  // Nothing that is planned looks like this; it stands for any mistake of ours.
+  const poison = { ...udp, servingKeys: 1 } as unknown as ListenerSpec
+  await t.rejects(listeners.ensure([poison]), KernelError)
+  t.equal(lost.length, 1)
+  const survivors = specs.flatMap(({ key }) => listeners.portOf(key) ?? [])
+  t.ok(survivors.length > 0 && survivors.length < specs.length, 'only those of one worker are gone')
+  t.same([...new Set(await Promise.all(survivors.map(ask)))], ['here'], 'the others go on')
+  t.same(await listeners.ensure(specs), [])
+  t.same(await Promise.all(ports().map(ask)), ['here', 'here', 'here', 'here'])
+})
+
+t.test('US34: ports that others hold are passed over, and failures are told', async (t) => {
+  const [held, free] = await neighbours(t)
+  const { listeners, closed } = createListeners(t, { from: held, to: free })
+  const specs = [specOf('a', 'TCP'), specOf('b', 'TCP')]
+  const failures = await listeners.ensure(specs)
+  t.equal(failures.length, 1)
+  t.match(failures, [{ code: 'ERANGE' }])
+  const open = specs.filter(({ key }) => listeners.portOf(key) !== undefined)
+  t.same(
+    open.map(({ key }) => listeners.portOf(key)),
+    [free],
+  )
+  const keys = open.map(({ key }) => key)
+  await listeners.close(keys)
+  t.same(closed, keys)
+  const [spec] = specs
+  t.same(await listeners.ensure(spec ? [spec] : []), [], 'a closed listener gives its port back')
+})
+
+function specOf(name: string, protocol: 'TCP' | 'UDP'): ListenerSpec {
+  return {
+    key: `IPv4 default/${name}/${protocol} cluster`,
+    service: `default/${name}`,
+    protocol,
+    address: host,
+    port: 0,
+    endpoints: [],
+    servingKeys: [],
+    affinityMs: undefined,
+    udpIdleMs: 250,
+  }
+}
+
+/** An endpoint that says its name and ends. */
+async function answering(t: Test, name: string): Promise<Target> {
+  const server = createServer((socket) => socket.end(name)).listen(0, host)
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  const address = server.address()
+  const port = typeof address === 'object' && address ? address.port : 0
+  return { key: `${host}:${port}`, ip: host, port }
+}
+
+/** Two ports in a row, of which this test holds the first. */
+async function neighbours(t: Test): Promise<readonly [number, number]> {
+  for (;;) {
+    const first = createServer().listen(0, host)
+    await once(first, 'listening')
+    const address = first.address()
+    const port = typeof address === 'object' && address ? address.port : 0
+    const second = createServer().listen(port + 1, host)
+    const isFree = await once(second, 'listening').then(
+      () => true,
+      () => false,
+    )
+    second.close()
+    if (isFree) {
+      t.teardown(() => first.close())
+      return [port, port + 1]
+    }
+    first.close()
+  }
+}
+
+function createListeners(t: Test, range?: { readonly from: number; readonly to: number }) {
+  const closed: string[] = []
+  const lost: string[] = []
+  const listeners = new Listeners(
+    {
+      workers: 2,
+      dataPath: 'net',
+      passiveHealth: false,
+      accessLog: false,
+      descriptors: DescriptorBudget.allocate(1000),
+      range,
+      meter,
+    },
+    {
+      reported: () => undefined,
+      closed: (key) => closed.push(key),
+      lost: (reason) => lost.push(reason),
+    },
+  )
+  t.teardown(() => listeners.drain(0))
+  return { listeners, closed, lost }
+}
+
+async function ask(port: number): Promise<string> {
+  const socket = connect({ host, port })
+  const [data] = (await once(socket, 'data')) as [Buffer]
+  socket.destroy()
+  return data.toString()
+}
