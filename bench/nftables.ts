@@ -7,7 +7,6 @@ import { Nft, type RulesetWriter } from '../lib/kernel/nftables/nft.js'
 import { openNfTables } from '../lib/kernel/nftables-netlink/nf-tables.js'
 import { NftablesApplier } from '../lib/modes/nftables/apply.js'
 import { knownByFamily } from '../lib/modes/known.js'
-import { compileLate } from '../lib/modes/nftables/compile-late.js'
 import { nftablesPlanner } from '../lib/modes/nftables/plan.js'
 import { parseEndpointSlice } from '../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../lib/state/parse-service.js'
@@ -122,10 +121,10 @@ function resultsOf(row: Row & Measured): BenchResults {
     return [
       { name: `${change} p50`, value: row.p50Ms, unit: 'ms' },
       {
-        name: `${change} p99 / p50`,
-        value: row.p99Ms / row.p50Ms,
-        unit: 'x',
-        target: '<= 3',
+        name: `${change} p99`,
+        value: row.p99Ms,
+        unit: 'ms',
+        target: '<= 15',
         note: `in the pauses, fixed work: ${row.machineTail.toFixed(1)}x`,
       },
       { name: `${change}, last tenth / first`, value: row.drift, unit: 'x' },
@@ -173,8 +172,6 @@ export async function measureAndPrint(): Promise<void> {
 
 async function measure(row: Row): Promise<Measured> {
   const { services, changes } = row
-  // As the mode does it.
-  compileLate()
   const tracker = new Tracker({
     families: ['IPv4'],
     nodeName: 'node-1',

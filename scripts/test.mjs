@@ -2,7 +2,9 @@
 //   node scripts/test.mjs [tier …]      tiers: lint unit kernel conformance uml browser
 import { spawn } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
 import { createInterface } from 'node:readline'
+import { TapReader } from './tap-reader.mjs'
 
 /** What a test imports tells what it needs: a world or a namespace, another kernel, a browser. */
 const sourceOf = (file) => readFileSync(file, 'utf8')
@@ -21,35 +23,23 @@ const lintCache =
   chosen.length > 0
     ? ['--cache', '--cache-strategy=content', '--cache-location=build/.eslintcache']
     : []
+const formatted = ['lib', 'test', 'bench', 'scripts', 'eslint.config.js']
 
 const files = listTests('build/test')
+/** What each tier runs: jobs that do not hear of each other. The longest begin first. */
 const tiers = {
-  lint: () =>
-    commands([
-      ['npx', ['eslint', '--max-warnings=0', ...lintCache, 'lib', 'test', 'bench']],
-      [
-        'npx',
-        [
-          'prettier',
-          '--check',
-          '--log-level=warn',
-          'lib',
-          'test',
-          'bench',
-          'scripts',
-          'eslint.config.js',
-        ],
-      ],
-    ]),
+  uml: async () => [await umlMachine(), ...files.filter(isUmlTest).map(file(120))],
+  lint: () => [
+    command('eslint', ['--max-warnings=0', ...lintCache, 'lib', 'test', 'bench']),
+    command('prettier', ['--check', '--log-level=warn', ...formatted]),
+  ],
   unit: () =>
-    tap(
-      files.filter((file) => !isKernelTest(file) && !isUmlTest(file) && !isBrowserTest(file)),
-      120,
-    ),
-  kernel: () => tap(files.filter(isKernelTest), 300),
+    files
+      .filter((file) => !isKernelTest(file) && !isUmlTest(file) && !isBrowserTest(file))
+      .map(file(120)),
+  kernel: () => files.filter(isKernelTest).map(file(300)),
   conformance: () => conformance(),
-  uml: () => tap(files.filter(isUmlTest), 1500),
-  browser: () => tap(files.filter(isBrowserTest), 300),
+  browser: () => files.filter(isBrowserTest).map(file(300)),
 }
 
 const unknown = chosen.filter((name) => !(name in tiers))
@@ -58,28 +48,58 @@ if (unknown.length > 0) {
   process.exit(2)
 }
 
-const total = { passed: 0, failed: 0 }
-const rows = []
-/** Every failure with what explains it, to be read again at the end of a long run. */
-const failures = []
-const names = chosen.length > 0 ? chosen : Object.keys(tiers)
-// Lint is one thread that waits for nobody, so the unit tests run beside it; all else runs alone.
-const isLight = (name) => name === 'lint' || name === 'unit'
-await Promise.all(names.filter(isLight).map(runTier))
-for (const name of names.filter((name) => !isLight(name))) await runTier(name)
+// One more than processors: most jobs wait for something now and then.
+const lanes = Math.max(2, availableParallelism()) + 1
+const slowestShown = 5
+const names = Object.keys(tiers).filter((name) => chosen.length === 0 || chosen.includes(name))
+const results = new Map()
+const queue = []
+for (const tier of names) {
+  const jobs = await tiers[tier]()
+  results.set(tier, { left: jobs.length, passed: 0, failed: 0, skipped: 0, tests: [], notes: [] })
+  queue.push(...jobs.map((job) => ({ tier, ...job })))
+}
+const next = queue.values()
+await Promise.all(
+  Array.from({ length: lanes }, async () => {
+    for (const job of next) await runJob(job)
+  }),
+)
+const failures = [...results.values()].flatMap(({ notes }) => notes)
+if (failures.length > 0) console.log(`\n=== what failed\n${failures.join('\n')}`)
 console.log('')
-if (failures.length > 0) console.log(`=== what failed\n${failures.join('\n')}\n`)
-console.table(rows)
-console.log(`${total.passed} passed, ${total.failed} failed`)
-process.exitCode = total.failed > 0 || total.passed === 0 ? 1 : 0
+console.table(
+  names.map((tier) => {
+    const { passed, failed, skipped, seconds } = results.get(tier)
+    return { tier, passed, failed, skipped, seconds }
+  }),
+)
+const sum = (what) => names.reduce((total, tier) => total + results.get(tier)[what], 0)
+console.log(`${sum('passed')} passed, ${sum('failed')} failed`)
+process.exitCode = sum('failed') > 0 || sum('passed') === 0 ? 1 : 0
 
-async function runTier(name) {
-  console.log(`\n=== ${name}`)
-  const began = Date.now()
-  const result = await tiers[name]()
-  total.passed += result.passed
-  total.failed += result.failed
-  rows.push({ tier: name, ...result, seconds: Math.round((Date.now() - began) / 1000) })
+/** Runs a job and adds what its readers read to its tier. */
+async function runJob({ tier, name, run }) {
+  const result = results.get(tier)
+  result.began ??= Date.now()
+  const readers = await run()
+  const notes = readers.flatMap((reader) => reader.notes)
+  if (notes.length > 0) console.log(`\n=== ${tier}: ${name}\n${notes.join('\n')}`)
+  for (const { passed, failed, skipped, tests, notes } of readers) {
+    result.passed += passed
+    result.failed += failed
+    result.skipped += skipped
+    result.tests.push(...tests)
+    if (failed > 0) result.notes.push(...notes.filter((line) => !/# skip/i.test(line)))
+  }
+  if (--result.left > 0) return
+  result.seconds = Math.round((Date.now() - result.began) / 1000)
+  console.log(
+    `\n=== ${tier}: ${result.passed} passed, ${result.failed} failed, ` +
+      `${result.skipped} left out in ${result.seconds} s; the slowest:`,
+  )
+  const slowest = result.tests.sort((one, other) => other.ms - one.ms).slice(0, slowestShown)
+  for (const { name, ms } of slowest) console.log(`${(ms / 1000).toFixed(1).padStart(7)} s ${name}`)
 }
 
 function listTests(folder) {
@@ -89,85 +109,114 @@ function listTests(folder) {
     .sort()
 }
 
-/** Each command is one check. */
-async function commands(list) {
-  const result = { passed: 0, failed: 0 }
-  for (const [file, args] of list) {
-    const code = await run(file, args, (line) => console.log(line))
-    const line = `${code === 0 ? 'ok' : 'not ok'} - ${[file, ...args].join(' ')}`
-    console.log(line)
-    if (code === 0) result.passed++
-    else {
-      result.failed++
-      failures.push(line)
-    }
+/** A command is one test. */
+function command(tool, args) {
+  const name = [tool, ...args].join(' ')
+  const run = async () => {
+    const lines = []
+    const began = Date.now()
+    const code = await start('npx', [tool, ...args], { onLine: (line) => lines.push(line) })
+    const ms = Date.now() - began
+    const isWell = code === 0
+    const notes = isWell ? [] : [...lines, `not ok - ${name}`]
+    const tests = [{ name, ms }]
+    return [{ passed: Number(isWell), failed: Number(!isWell), skipped: 0, tests, notes }]
   }
-  return result
+  return { name, run }
 }
 
-/** Passed and failed are tap's own totals; a run that dies without them is one failure. */
-async function tap(list, timeoutSeconds = 60) {
-  if (list.length === 0) return { passed: 0, failed: 0 }
-  const result = { passed: 0, failed: 0, skipped: 0 }
-  const args = ['tap', '--reporter=tap', `--timeout=${timeoutSeconds}`, '--jobs=2', ...list]
-  const isOfFailure = failureLines()
-  const code = await run('npx', args, (line) => {
-    const totals = /^# \{ total: \d+,(.*)\}$/.exec(line)
-    if (totals) {
-      const count = (name) => Number(new RegExp(`${name}: (\\d+)`).exec(totals[1])?.[1] ?? 0)
-      Object.assign(result, {
-        passed: count('pass'),
-        failed: count('fail'),
-        skipped: count('skip'),
-      })
-    }
-    // A failure is shown with the block that explains it, a skip with its reason.
-    const isFailure = isOfFailure(line)
-    if (isFailure) failures.push(line)
-    if (isFailure || /# skip|^\s*Bail out|timeout!/i.test(line)) console.log(line)
+/** A file of tests, in a process of its own. */
+function file(timeoutSeconds) {
+  return (path) => ({
+    name: path,
+    run: async () => [await runTap(path, [path], { timeoutSeconds })],
   })
-  if (code !== 0 && result.failed === 0) result.failed = 1
-  return result
+}
+
+async function runTap(name, args, { timeoutSeconds, ...options }) {
+  const reader = new TapReader(name.replace('build/test/', ''), options)
+  const began = Date.now()
+  const code = await start(process.execPath, ['--enable-source-maps', ...args], {
+    onLine: (line) => reader.read(line),
+    timeoutSeconds,
+  })
+  reader.end(code, Date.now() - began)
+  return reader
 }
 
 /** The suite of test/cases, as real packets, over every mode this kernel can run; see docs/testing.md. */
 async function conformance() {
-  let last
-  const isOfFailure = failureLines()
-  await run('node', ['build/test/conformance/main.js', '--quiet'], (line) => {
-    console.log(line)
-    if (isOfFailure(line)) failures.push(line)
-    const match = /^(\d+) passed, (\d+) failed/.exec(line)
-    if (match) last = { passed: Number(match[1]), failed: Number(match[2]) }
+  const { variantNames } = await import('../build/test/conformance/variants.js')
+  return variantNames.map((mode) => {
+    const args = ['build/test/conformance/main.js', '--mode', mode]
+    const options = { timeoutSeconds: 900, isFlat: true }
+    return { name: mode, run: async () => [await runTap('conformance', args, options)] }
   })
-  return last ?? { passed: 0, failed: 1 }
 }
 
-/** Tells of one line of TAP after the other whether it is a failure or belongs to its block. */
-function failureLines() {
-  let depth = -1
-  return (line) => {
-    const own = line.length - line.trimStart().length
-    if (/^\s*not ok /.test(line)) depth = own
-    else if (depth >= 0 && line.trim() !== '' && own <= depth) depth = -1
-    return depth >= 0
+/** One machine with IPVS for all that needs it; it has one processor and is one process here. */
+async function umlMachine() {
+  const name = 'User Mode Linux'
+  const { runInUml, umlSkip } = await import('../build/test/support/uml.js')
+  const { partNames, partsCommand } = await import('../build/test/uml/parts.js')
+  const run = async () => {
+    if (umlSkip) {
+      const skipped = partNames.length
+      return [{ passed: 0, failed: 0, skipped, tests: [], notes: [`# SKIP ${umlSkip}`] }]
+    }
+    const readers = new Map(
+      partNames.map((part) => [
+        part,
+        new TapReader(part, { isFlat: part.includes('conformance') }),
+      ]),
+    )
+    let reader
+    let began = 0
+    const onLine = (line) => {
+      const [, begin, end] = /^# (?:part (.*)|end (\d+))$/.exec(line) ?? []
+      if (begin !== undefined) {
+        reader = readers.get(begin)
+        readers.delete(begin)
+        began = Date.now()
+        all.push(reader)
+      } else if (end !== undefined) reader?.end(Number(end), Date.now() - began)
+      else reader?.read(line)
+    }
+    const all = []
+    const died = await runInUml(partsCommand, { timeoutMs: 1_500_000, onLine }).then(
+      () => undefined,
+      (error) => error.message,
+    )
+    if (died === undefined) return all
+    for (const each of readers.values()) all.push(each)
+    // Of the part that it died in nothing more is heard, and the others never began.
+    reader?.notes.push(died)
+    for (const each of [reader, ...readers.values()]) each?.end(1, 0)
+    return all
   }
+  return { name, run }
 }
 
-function run(file, args, onLine) {
+/** Runs a program and gives its exit code. */
+function start(program, args, { onLine, timeoutSeconds }) {
   return new Promise((resolve) => {
     const env = {
       ...process.env,
       npm_config_loglevel: 'error',
       PATH: `${process.env.PATH}:/usr/sbin:/sbin`,
+      ...(timeoutSeconds === undefined ? {} : { TAP_TIMEOUT: String(timeoutSeconds) }),
     }
-    const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
-    for (const stream of [child.stdout, child.stderr])
+    const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
+    // By then tap has told what took so long; this is for a program that is not able to.
+    const patienceMs = timeoutSeconds === undefined ? 900_000 : (timeoutSeconds + 20) * 1000
+    const timer = setTimeout(() => child.kill('SIGKILL'), patienceMs)
+    for (const stream of [child.stdout, child.stderr]) {
       createInterface({ input: stream }).on('line', onLine)
-    child.on('error', (error) => {
-      console.error(`${file}: ${error.message}`)
-      resolve(127)
+    }
+    child.on('error', (error) => onLine(`${program}: ${error.message}`))
+    child.on('close', (code) => {
+      clearTimeout(timer)
+      resolve(code ?? 1)
     })
-    child.on('close', (code) => resolve(code ?? 1))
   })
 }

@@ -16,7 +16,7 @@ export interface ModeCheck {
 export function addCheckCommand(program: Command): void {
   program
     .command('check')
-    .description('say which modes this node can run, why not, and what to do')
+    .description('show which modes this node can run, and what the others need')
     .option('--json', 'as JSON')
     .action(async ({ json }: { json?: boolean }) => {
       const checks = await checkModes(processLogger(defaultConfig().logging))
@@ -46,7 +46,7 @@ export async function checkModes(
   return checks
 }
 
-/** A table: a line for each mode, below it a line for each thing it looked for. */
+/** A table: a line for each mode, and below it a line for each thing that it needs. */
 export function formatChecks(checks: readonly ModeCheck[]): string {
   const lines: string[] = []
   for (const { mode, summary, runs, findings } of checks) {

@@ -9,11 +9,11 @@ import { processLogger } from './logging.js'
 export function addCleanupCommand(program: Command): void {
   program
     .command('cleanup')
-    .description('remove everything any mode ever put on this node')
+    .description('remove everything that any mode has installed on this node')
     .action(() => cleanup(processLogger(defaultConfig().logging)))
 }
 
-/** Removes what any mode left, each in its turn; throws at the end if some could not. */
+/** Removes what each mode has installed. Throws at the end when that failed for some modes. */
 export async function cleanup(log: Log, loaders: ModeLoaders = modeLoaders): Promise<void> {
   const failures: string[] = []
   for (const [name, load] of Object.entries(loaders)) {

@@ -2,12 +2,12 @@ import { CommanderError, type Command } from 'commander'
 import { ConfigError, KernelError, SourceError } from '../errors.js'
 import { createProgram, hintAbout, type Subcommands } from './program.js'
 
-/** Runs one command. The result is its exit code: 0 well, 1 failed, 2 told something wrong. */
+/** Runs one command and returns its exit code: 0 done, 1 failed, 2 wrong flag, file or argument. */
 export async function runCommandLine(
   argv: readonly string[],
   more: Subcommands = {},
 ): Promise<number> {
-  // `kube-proxy render … | head` closes the pipe early; that is no failure.
+  // `kube-proxy render … | head` closes the pipe early, which is not a failure.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     process.exit(error.code === 'EPIPE' ? 0 : 1)
   })
@@ -19,7 +19,7 @@ export async function runCommandLine(
     return typeof process.exitCode === 'number' ? process.exitCode : 0
   } catch (error) {
     if (!(error instanceof CommanderError)) return report(error)
-    // Commander has said already what is wrong, or has printed the help it was asked for.
+    // Commander has already printed the error, or the help.
     const called = commands.find((command) => command.name() === argv[0])
     const hint = hintAbout(error.message, called)
     if (hint !== undefined) say(hint)
@@ -30,7 +30,9 @@ export async function runCommandLine(
 function report(error: unknown): number {
   if (error instanceof ConfigError) {
     say(error.message)
-    say('nothing was touched; kube-proxy --help lists the flags, docs/configuration.md the keys')
+    say(
+      'nothing was touched; see kube-proxy --help for the flags, docs/configuration.md for the keys',
+    )
     return 2
   }
   if (error instanceof KernelError || error instanceof SourceError) {
@@ -38,7 +40,7 @@ function report(error: unknown): number {
     if (error instanceof KernelError && error.detail !== '') say(error.detail.trimEnd())
     return 1
   }
-  // Anything else is a defect of ours: the stack says where.
+  // Any other error is a bug in this program. The stack shows where.
   say(error instanceof Error ? (error.stack ?? error.message) : String(error))
   return 1
 }

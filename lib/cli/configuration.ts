@@ -8,7 +8,7 @@ export interface CommandConfiguration {
   readonly actions: Actions
 }
 
-/** Reads flags and the file they name. Throws ConfigError for anything wrong. */
+/** Reads the flags and the file that they name. Throws ConfigError for every mistake in them. */
 export async function readConfiguration(given: GivenFlags): Promise<CommandConfiguration> {
   const flags = parseFlags(given)
   const { config: name } = flags.actions

@@ -1,11 +1,11 @@
 import type { Command } from 'commander'
 import { ConfigError, KernelError, messageOf, SourceError } from '../errors.js'
-import { differencesText, type FamilyDifferences } from '../inspect/diff-text.js'
+import { differencesJson, differencesText, type FamilyDifferences } from '../inspect/diff-text.js'
 import { addNodeOptions, seeNode, type NodeFlags } from './seen-node.js'
 import { modeLoaders } from '../modes/registry.js'
 import type { ModeDefinition } from '../modes/mode.js'
 
-/** Adds `kube-proxy diff`: what the kernel has against what should be there. */
+/** Adds `kube-proxy diff`, which compares what the kernel holds with what it should hold. */
 export function addDiffCommand(program: Command): void {
   addNodeOptions(
     program
@@ -13,7 +13,10 @@ export function addDiffCommand(program: Command): void {
       .description('compare what the kernel holds with what it should hold; needs root'),
   )
     .option('--json', 'as JSON')
-    .addHelpText('after', '\nExit code: 0 no difference, 1 some, 2 it could not be found out.')
+    .addHelpText(
+      'after',
+      '\nExit codes: 0: no difference. 1: some differences. 2: the comparison failed.',
+    )
     .action(diff)
 }
 
@@ -36,13 +39,13 @@ async function diff(flags: NodeFlags & { readonly json?: boolean }): Promise<voi
   }
   process.stdout.write(
     flags.json === true
-      ? `${JSON.stringify({ mode, families }, undefined, 2)}\n`
+      ? `${JSON.stringify(differencesJson(mode, families), undefined, 2)}\n`
       : differencesText(mode, families),
   )
   if (families.some(({ differences }) => differences.length > 0)) process.exitCode = 1
 }
 
-/** 1 means a difference here, so what stops the comparison ends with 2. */
+/** Exit code 1 means a difference, so a failed comparison is a ConfigError, which exits with 2. */
 function unreadable(error: unknown, mode: string): ConfigError {
   const isDenied = error instanceof KernelError && error.kind === 'denied'
   const isAdvised = messageOf(error).includes('as root')
@@ -50,6 +53,6 @@ function unreadable(error: unknown, mode: string): ConfigError {
     ? ''
     : isDenied
       ? '; run it as root, or with CAP_NET_ADMIN'
-      : `; \`kube-proxy check\` says whether this node can run ${mode} mode`
+      : `; \`kube-proxy check\` tells whether this node can run ${mode} mode`
   return new ConfigError(`${messageOf(error)}${advice}`, { cause: error })
 }

@@ -13,23 +13,23 @@ export function processLogger({ format, verbosity }: Logging): Logger {
   })
 }
 
-/** Synchronous, so that the last words of a process are not lost. */
+/** Synchronous, so that the last lines of a process are not lost. */
 function writeStderr(line: string): void {
   const bytes = Buffer.from(line)
   let written = 0
-  for (let tries = 0; written < bytes.length && tries < patience; tries++) {
+  for (let tries = 0; written < bytes.length && tries < maxTries; tries++) {
     try {
       written += writeSync(2, bytes, written)
     } catch (error) {
-      // A closed terminal: nobody reads. A full pipe: somebody may, in a moment.
+      // A closed terminal has no reader. The reader of a full pipe may read in a moment.
       if (!isBusy(error)) return
       Atomics.wait(pause, 0, 0, 1)
     }
   }
 }
 
-/** A reader that hangs must not stop the proxy: after some 20 ms the rest of a line is dropped. */
-const patience = 20
+/** A reader that hangs must not stop the proxy. After 20 ms the rest of a line is dropped. */
+const maxTries = 20
 const pause = new Int32Array(new SharedArrayBuffer(4))
 
 function isBusy(error: unknown): boolean {

@@ -4,12 +4,12 @@ import { groups } from '../config/key.js'
 import { keyEntries, retiredFlags, type AnyKey } from '../config/keys.js'
 import { boolKind } from '../config/kinds.js'
 import { nearest } from '../config/settings.js'
-import { versionText } from './version.js'
+import { versionText } from './process.js'
 
-/** Subcommands by name. A start pays only for the one that is asked for, so each is loaded by name. */
+/** Subcommands by name. Only the one that is called is loaded, which makes the start fast. */
 export type Subcommands = Readonly<Record<string, () => Promise<(program: Command) => void>>>
 
-/** What a node has. */
+/** The subcommands on a node. */
 const nodeCommands: Subcommands = {
   render: async () => (await import('./render.js')).addRenderCommand,
   explain: async () => (await import('./explain.js')).addExplainCommand,
@@ -32,7 +32,7 @@ const commandGroups: Readonly<Record<string, readonly string[]>> = {
 const summary =
   'The Kubernetes Service proxy. Without a subcommand it runs on this node until it is stopped.'
 
-/** The command line as commander knows it, and the arguments in the form it takes without doubt. */
+/** The command line for commander, and the arguments in the form that commander accepts. */
 export async function createProgram(
   argv: readonly string[],
   more: Subcommands = {},
@@ -65,14 +65,14 @@ export async function createProgram(
     }
   } else if (first !== '' && !first.startsWith('-')) {
     const elsewhere = laboratory.includes(first)
-      ? `${first} is not on a node; the npm package has it: npx kube-proxy-ts ${first}`
-      : `there are ${Object.keys(commands).join(', ')}`
+      ? `${first} is only in the npm package: npx kube-proxy-ts ${first}`
+      : `the commands are ${Object.keys(commands).join(', ')}`
     program.error(`error: unknown command '${first}'; ${elsewhere}`)
   }
   return { program, argv: isSubcommand ? argv : normalizeArguments(argv) }
 }
 
-/** What was meant, for a message about an unknown flag. Commander trips over `=value`. */
+/** Advice for a message about an unknown flag. Commander finds none for `--flag=value`. */
 export function hintAbout(message: string, command: Command | undefined): string | undefined {
   const flag = /unknown option '--([^=']+)/.exec(message)?.[1]
   if (flag === undefined) return undefined
@@ -88,7 +88,7 @@ export function hintAbout(message: string, command: Command | undefined): string
   return near === undefined ? undefined : `did you mean --${near}?`
 }
 
-/** Flags of the run command, from the table of configuration keys, under its headings. */
+/** Adds the flags of the run command from the table of configuration keys, under its headings. */
 function addFlags(program: Command, given: [string, string][]): void {
   const seen = new Set<string>()
   const add = (flag: string, description: string, group: string) => {
@@ -121,7 +121,7 @@ function addFlags(program: Command, given: [string, string][]): void {
   }
 }
 
-/** Who looks for something that works should not read through these. */
+/** A section of its own, so that the other sections hold only flags with an effect. */
 const noEffectGroup = 'Accepted, without effect here'
 
 function describe(key: AnyKey): string {
@@ -135,7 +135,7 @@ function describe(key: AnyKey): string {
   ].join('')
 }
 
-/** `--masquerade-all` rather than `--masquerade-all <value>`, and what a value looks like. */
+/** `--masquerade-all` instead of `--masquerade-all <value>`, and a word for the kind of value. */
 function termOf(option: Option): string {
   const flag = option.long?.slice(2) ?? ''
   if (bareFlags.has(flag) || !option.required) return option.flags.replace(' <value>', '')

@@ -5,11 +5,10 @@ import { loadConfig } from '../config/load.js'
 import { configYaml } from '../config/write.js'
 import { readConfiguration, type CommandConfiguration } from './configuration.js'
 import { processLogger } from './logging.js'
-import { stopSignal } from './stop-signal.js'
-import { versionText } from './version.js'
+import { stopSignal, versionText } from './process.js'
 import type { Logger } from '../observe/logger.js'
 
-/** `kube-proxy` without a subcommand: what the flags ask for, which mostly is to run. */
+/** `kube-proxy` without a subcommand: runs the proxy, or does what --cleanup and the like say. */
 export async function runCommand(given: GivenFlags): Promise<void> {
   const configuration = await readConfiguration(given)
   const { loaded, actions } = configuration
@@ -71,7 +70,7 @@ async function runUntilStopped(
     await watching
   }
   if (restart.signal.aborted) {
-    // Whoever started this process starts it anew, with the new file (L19).
+    // systemd or Kubernetes starts the process again, with the new file (L19).
     log.info({}, "content of the proxy server's configuration file was updated")
     process.exitCode = 1
   }

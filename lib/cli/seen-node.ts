@@ -9,7 +9,7 @@ import { readConfiguration } from './configuration.js'
 import type { Config } from '../config/config.js'
 import type { NodeStates } from '../sources/collected-states.js'
 
-/** What the commands about a live node understand alike. */
+/** The flags that all commands about a live node have. */
 export interface NodeFlags {
   readonly mode?: string
   readonly manifests?: string
@@ -21,7 +21,7 @@ export interface NodeFlags {
   readonly daemon: string
 }
 
-/** This node: how its proxy is configured, and what it should serve. */
+/** This node: the configuration of its proxy, and the state that it should serve. */
 export interface SeenNode extends NodeStates {
   readonly config: Config
   readonly mode: ModeName
@@ -33,39 +33,42 @@ export const defaultDaemon = '127.0.0.1:10249'
 export function addNodeOptions(command: Command): Command {
   return command
     .addOption(
-      new Option('--mode <mode>', 'the mode; without it, that of the running proxy').choices(
+      new Option('--mode <mode>', 'the mode; default: that of the running proxy').choices(
         modeNames,
       ),
     )
-    .option('--kubeconfig <file>', 'ask this API server, as the proxy would')
-    .option('--master <url>', 'ask the API server there')
+    .option('--kubeconfig <file>', 'read the objects from the API server of this kubeconfig')
+    .option('--master <url>', 'read the objects from the API server at this URL')
     .option('--manifests <path>', 'read Services and EndpointSlices from a file or folder')
-    .option('--config <file>', "the proxy's configuration file")
+    .option('--config <file>', 'the configuration file of the proxy')
     .option('--node <name>', 'name of this node in the cluster')
     .option('--cluster-cidr <cidr>', 'CIDR of the pods')
     .addOption(
       new Option(
         '--daemon <address>',
-        'IP:port of the metrics of the running proxy, which tells its configuration',
+        'IP:port of the metrics of the running proxy, which has its configuration, too',
       ).default(defaultDaemon),
     )
 }
 
 /**
- * The configuration comes from the flags where they name a source of objects, else from the proxy
- * that runs here. Throws ConfigError that says what to do.
+ * The configuration, from the flags if they name a source of objects, else from the running proxy.
+ * Throws ConfigError that says what to do.
  */
 export async function configurationOf(
   flags: NodeFlags,
 ): Promise<{ readonly config: Config; readonly mode: ModeName }> {
-  const isTold = [flags.config, flags.manifests, flags.kubeconfig, flags.master].some(
+  const hasSource = [flags.config, flags.manifests, flags.kubeconfig, flags.master].some(
     (value) => value !== undefined,
   )
-  const asked = isTold ? undefined : await askDaemon(flags.daemon)
-  const config = asked?.config ?? (await readConfiguration(givenFlags(flags))).loaded.config
-  const wanted = flags.mode ?? asked?.mode ?? (config.mode === '' ? 'iptables' : config.mode)
+  const running = hasSource ? undefined : await askDaemon(flags.daemon)
+  const config = running?.config ?? (await readConfiguration(givenFlags(flags))).loaded.config
+  const wanted = flags.mode ?? running?.mode ?? (config.mode === '' ? 'iptables' : config.mode)
   const mode = modeNames.find((name) => name === wanted)
-  if (!mode) throw new ConfigError(`--mode: say which of ${modeNames.join(', ')} runs here`)
+  if (!mode)
+    throw new ConfigError(
+      `--mode: the mode of this node is unknown; give one of ${modeNames.join(', ')}`,
+    )
   return { config, mode }
 }
 
@@ -97,7 +100,7 @@ interface DaemonAnswer {
   readonly mode: string
 }
 
-/** What the proxy that runs on this node says of itself on its metrics port. */
+/** Asks the running proxy for its configuration and mode, on its metrics port. */
 export async function askDaemon(address: string): Promise<DaemonAnswer> {
   const [configz, mode] = [await get(address, '/configz'), await get(address, '/proxyMode')]
   const document = parseDocument(configz)
@@ -116,7 +119,7 @@ export async function get(address: string, path: string): Promise<string> {
   } catch (error) {
     const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
     throw new ConfigError(
-      `no proxy answers on ${url}: ${messageOf(cause)}; start kube-proxy, say --daemon IP:port if its metrics are elsewhere, or say --config, --kubeconfig or --manifests`,
+      `no proxy answers on ${url}: ${messageOf(cause)}; start kube-proxy, give --daemon IP:port if its metrics are elsewhere, or give --config, --kubeconfig or --manifests`,
       { cause: error },
     )
   }

@@ -5,7 +5,7 @@ import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './s
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { daemonNumbers } from '../inspect/top/daemon-numbers.js'
 import { rowsOfDaemon, rowsOfKernel, type ServiceNumbers } from '../inspect/top/rows.js'
-import { stopSignal } from './stop-signal.js'
+import { stopSignal } from './process.js'
 import { topText, withRates, type Look } from '../inspect/top/table.js'
 
 interface TopFlags extends NodeFlags {
@@ -15,19 +15,20 @@ interface TopFlags extends NodeFlags {
 }
 
 const usage = `
-userspace mode counts every connection itself (its metrics must be on); the other modes show what
-the kernel tracks and what rules (iptables) or virtual servers (ipvs) have counted. "-": nobody counts it.`
+In userspace mode the proxy counts every connection; its metrics must be on. The other modes show
+the connections that the kernel tracks, and the counters of rules (iptables) or virtual servers (ipvs).
+"-" means that nothing counts it.`
 
-/** Adds `kube-proxy top`: Services by connections, bytes and errors. */
+/** Adds `kube-proxy top`, which shows Services by connections, bytes and errors. */
 export function addTopCommand(program: Command): void {
   addNodeOptions(
     program
       .command('top')
-      .description('show Services by connections, bytes and errors, again and again'),
+      .description('show Services by connections, bytes and errors, updated every few seconds'),
   )
-    .option('--once', 'look once and end')
-    .option('--json', 'look once, as JSON')
-    .option('--interval <seconds>', 'time between two looks', '2')
+    .option('--once', 'show the numbers once and end')
+    .option('--json', 'show the numbers once, as JSON')
+    .option('--interval <seconds>', 'time between two updates', '2')
     .addHelpText('after', usage)
     .action(top)
 }
@@ -56,7 +57,7 @@ async function top(flags: TopFlags): Promise<void> {
 
 interface NodeLook extends Look {
   readonly mode: string
-  /** What is not counted, and how it would be; empty when everything is. */
+  /** What is not counted, and how to count it; empty when everything is counted. */
   readonly note: string
 }
 
@@ -64,15 +65,15 @@ const clear = '\u001B[H\u001B[J'
 const enter = '\u001B[?1049h\u001B[?25l'
 const leave = '\u001B[?25h\u001B[?1049l'
 
-/** On the other screen of the terminal, so that nothing is lost of what was there. */
+/** On the alternate screen of the terminal, so that its content comes back at the end. */
 async function follow(flags: TopFlags, first: NodeLook, intervalMs: number): Promise<void> {
   const stop = stopSignal()
   let now = first
   let before: NodeLook | undefined
-  let trouble = ''
+  let failure = ''
   const draw = () => {
     const { columns, rows: lines } = process.stdout
-    const title = trouble === '' ? titleOf(now) : trouble
+    const title = failure === '' ? titleOf(now) : failure
     const options = { title, columns, lines, hasRates: before !== undefined }
     process.stdout.write(`${clear}${topText(withRates(now, before), options)}`)
   }
@@ -87,10 +88,10 @@ async function follow(flags: TopFlags, first: NodeLook, intervalMs: number): Pro
         const next = await look(flags)
         before = now
         now = next
-        trouble = ''
+        failure = ''
       } catch (error) {
-        // The proxy may be starting anew: the last numbers stay, with the reason above.
-        trouble = messageOf(error)
+        // The proxy may be restarting. The last numbers stay, below the error.
+        failure = messageOf(error)
       }
     }
   } finally {
@@ -136,5 +137,5 @@ async function countingNote(mode: string): Promise<string> {
   if (mode === 'ipvs') return ''
   const acct = await readFile('/proc/sys/net/netfilter/nf_conntrack_acct', 'utf8').catch(() => '')
   if (acct.trim() === '1') return ''
-  return 'Bytes are not counted here; sysctl -w net.netfilter.nf_conntrack_acct=1 counts them.'
+  return 'Bytes are not counted; sysctl -w net.netfilter.nf_conntrack_acct=1 makes the kernel count them.'
 }

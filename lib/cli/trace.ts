@@ -13,7 +13,7 @@ import { hostPort, parseIp } from '../state/ip.js'
 import { Iptables } from '../kernel/iptables.js'
 import { listIpvsConnections } from '../kernel/ipvs/connections.js'
 import { listTrackedFlows } from '../kernel/tracked-flows.js'
-import { stopSignal } from './stop-signal.js'
+import { stopSignal } from './process.js'
 import { storyOf, storyText, type TraceStory } from '../inspect/trace/story.js'
 import type { Protocol } from '../state/names.js'
 import type { TraceEvent } from '../inspect/trace/events.js'
@@ -28,7 +28,7 @@ interface TraceFlags extends NodeFlags {
 
 const protocols: readonly Protocol[] = ['TCP', 'UDP', 'SCTP']
 
-/** Adds `kube-proxy trace`: follows a real connection through the rules. */
+/** Adds `kube-proxy trace`, which follows a real connection through the rules. */
 export function addTraceCommand(program: Command): void {
   addNodeOptions(
     program
@@ -37,28 +37,30 @@ export function addTraceCommand(program: Command): void {
       .argument('<target>', 'IP:PORT'),
   )
     .addOption(
-      new Option('--protocol <name>', 'of the connection').choices(protocols).default('TCP'),
+      new Option('--protocol <name>', 'protocol of the connection')
+        .choices(protocols)
+        .default('TCP'),
     )
-    .option('--send', 'make the connection from here, instead of waiting for one')
-    .option('--count <n>', 'end after so many connections', '1')
-    .option('--timeout <seconds>', 'end when none came for so long', '60')
-    .option('--json', 'as JSON, one line each')
+    .option('--send', 'make the connection from this node instead of waiting for one')
+    .option('--count <n>', 'end after this number of connections', '1')
+    .option('--timeout <seconds>', 'end when no connection comes in this time', '60')
+    .option('--json', 'as JSON, one line for each connection')
     .addHelpText('after', usage)
     .action(trace)
 }
 
 const usage = `
-Rules of nftables and of both kinds of iptables are followed one by one; in ipvs mode IPVS tells
-which endpoint it chose. What asks the kernel for it goes with this process, however that ends.`
+Every rule of nftables and of both kinds of iptables is shown. In ipvs mode IPVS tells which endpoint
+it chose. The command leaves nothing in the kernel, even when it is killed.`
 
 async function trace(text: string, flags: TraceFlags): Promise<void> {
   const target = targetOf(text, flags.protocol)
   const count = positive('--count', flags.count)
   const timeoutMs = positive('--timeout', flags.timeout) * 1000
   const note = (line: string) => void process.stderr.write(`${line}\n`)
-  // Who made the rules is good to know, but packets can be followed without.
+  // Without the state of the node the rules are shown without the names of their Services.
   const seen = await seeNode(flags).catch((error: unknown) => {
-    note(`chains are not told by their Services: ${messageOf(error)}`)
+    note(`chains are shown without the names of their Services: ${messageOf(error)}`)
     return undefined
   })
   const legacy = seen?.mode === 'nftables' ? undefined : await legacyOf(target)
@@ -79,7 +81,7 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
   const owners = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
   for (const events of stories.finished()) {
     const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: ownerAt(seen, target) })
-    const afterwards = await whatCameOfIt(story, target, { seen, flags, before })
+    const afterwards = await outcomeOf(story, target, { seen, flags, before })
     process.stdout.write(
       flags.json === true
         ? `${JSON.stringify({ ...story, afterwards })}\n`
@@ -93,7 +95,7 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
   )
 }
 
-/** Gathers events by packet; the story of one is over a moment after its last event. */
+/** Collects events by packet. It ends a moment after the last event of the last packet. */
 class Collector {
   readonly #count: number
   readonly #done = new AbortController()
@@ -136,7 +138,7 @@ function targetOf(text: string, protocol: Protocol): TraceTarget {
   const port = Number(found?.[3])
   if (!ip || !(port > 0 && port < 65_536)) {
     throw new ConfigError(
-      `${JSON.stringify(text)} is not IP:PORT, such as 10.96.0.10:80 or [fd00::10]:80; \`kube-proxy explain NAME\` tells the addresses of a Service`,
+      `${JSON.stringify(text)} is not IP:PORT, such as 10.96.0.10:80 or [fd00::10]:80; \`kube-proxy explain NAME\` shows the addresses of a Service`,
     )
   }
   return { family: ip.family, ip: ip.text, port, protocol }
@@ -148,7 +150,7 @@ function positive(flag: string, text: string): number {
   throw new ConfigError(`${flag}: ${JSON.stringify(text)} is not a whole number above 0`)
 }
 
-/** The Service that answers at an address. */
+/** The Service that has the address; empty for none. */
 function ownerAt(seen: SeenNode | undefined, { family, ip, port, protocol }: TraceTarget): string {
   const state = seen?.states.find((one) => one.family === family)
   for (const service of state?.services.values() ?? []) {
@@ -159,7 +161,7 @@ function ownerAt(seen: SeenNode | undefined, { family, ip, port, protocol }: Tra
   return ''
 }
 
-/** Where the rules of this node are iptables-legacy's. */
+/** iptables, if the rules of this node are those of iptables-legacy. */
 async function legacyOf({ family }: TraceTarget): Promise<Iptables | undefined> {
   const iptables = await Iptables.open({ family }).catch(() => undefined)
   return iptables?.capabilities.backend === 'legacy' ? iptables : undefined
@@ -177,7 +179,7 @@ async function send({ ip, port, protocol, family }: TraceTarget, count: number):
         socket.once(event, () => socket.destroy())
       await new Promise<void>((resolve) => socket.once('close', () => resolve()))
     } else
-      throw new ConfigError('--send: makes TCP and UDP connections only; let a client make one')
+      throw new ConfigError('--send: it makes only TCP and UDP connections; use a client for SCTP')
   }
 }
 
@@ -187,8 +189,8 @@ interface Context {
   readonly before: ReadonlyMap<string, number>
 }
 
-/** What rules do not tell: who answers, and whom a listener or IPVS chose. */
-async function whatCameOfIt(
+/** What the rules do not show: which endpoint answers, and which one a listener or IPVS chose. */
+async function outcomeOf(
   { from, end }: TraceStory,
   { family, ip, port, protocol }: TraceTarget,
   { seen, flags, before }: Context,
@@ -197,7 +199,7 @@ async function whatCameOfIt(
   if (seen?.mode === 'userspace') {
     const after = await daemonConnections(seen, flags)
     const risen = [...after].filter(([endpoint, count]) => count > (before.get(endpoint) ?? 0))
-    if (risen.length === 0) return ['The proxy has not reached an endpoint for it yet.']
+    if (risen.length === 0) return ['The proxy has not connected to an endpoint yet.']
     return [`The proxy connected to ${risen.map(([endpoint]) => endpoint).join(' or ')}.`]
   }
   const chosen = seen?.mode === 'ipvs' ? ipvsChoice(from, { family, ip, port, protocol }) : []
@@ -218,7 +220,7 @@ async function whatCameOfIt(
   ]
 }
 
-/** Whom IPVS gave the connection: its rules only let it through. */
+/** The endpoint that IPVS chose. The rules of ipvs mode do not show it. */
 function ipvsChoice(from: string, { ip, port, protocol }: TraceTarget): readonly string[] {
   const found = listIpvsConnections().find(
     (one) => one.protocol === protocol && one.client === from && one.virtual === hostPort(ip, port),
@@ -226,13 +228,13 @@ function ipvsChoice(from: string, { ip, port, protocol }: TraceTarget): readonly
   return found ? [`IPVS gave it to ${found.real}; its state there is ${found.state}.`] : []
 }
 
-/** Connections so far by `service endpoint`, of a proxy that counts them itself. */
+/** Connections so far by `service endpoint`, as the proxy counts them in userspace mode. */
 async function daemonConnections(
   seen: SeenNode | undefined,
   { daemon }: TraceFlags,
 ): Promise<ReadonlyMap<string, number>> {
   if (seen?.mode !== 'userspace') return new Map()
-  // The workers report every second.
+  // The workers report their numbers every second.
   await delay(reportMs)
   return get(daemon, '/metrics').then(connectionsIn, () => new Map<string, number>())
 }

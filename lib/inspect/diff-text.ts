@@ -1,3 +1,4 @@
+import { placeId, placeText } from '../kernel/place.js'
 import { printable } from '../state/printable.js'
 import type { Difference } from '../modes/difference.js'
 import type { IpFamily } from '../state/ip.js'
@@ -21,11 +22,12 @@ export function differencesText(mode: ModeName, families: readonly FamilyDiffere
       continue
     }
     lines.push(`${head}: ${count(differences.length, 'difference')}.`)
-    for (const [where, group] of byPlace(differences)) {
+    for (const group of byPlace(differences)) {
+      const [{ place }] = group
       const owners = [...new Set(group.map(({ owner }) => owner))].filter((owner) => owner !== '')
       const belongs = owners.length === 0 ? '' : ` (${owners.join(', ')})`
-      lines.push('', `${where}${belongs}`)
-      if (where.startsWith('table ')) lines.push(`  ${noTable}`)
+      lines.push('', `${placeText(place)}${belongs}`)
+      if (place.kind === 'table') lines.push(`  ${noTable}`)
       for (const { expected, found } of group) {
         for (const line of textLines(expected)) lines.push(`  - ${line}`)
         for (const line of textLines(found)) lines.push(`  + ${line}`)
@@ -42,10 +44,29 @@ const noTable = 'No proxy in this mode has written it, or somebody deleted it.'
 const legend =
   '- should be there and is not; + is there and should not be. A running proxy repairs this by itself within a sync period; if not, its log says why.'
 
-function byPlace(differences: readonly Difference[]): ReadonlyMap<string, Difference[]> {
-  const places = new Map<string, Difference[]>()
-  for (const each of differences) places.set(each.where, [...(places.get(each.where) ?? []), each])
-  return places
+type AtPlace = readonly [Difference, ...Difference[]]
+
+function byPlace(differences: readonly Difference[]): Iterable<AtPlace> {
+  const places = new Map<string, AtPlace>()
+  for (const each of differences) {
+    const id = placeId(each.place)
+    const before = places.get(id)
+    places.set(id, before ? [...before, each] : [each])
+  }
+  return places.values()
+}
+
+/** For programs: the same in plain data. */
+export function differencesJson(mode: ModeName, families: readonly FamilyDifferences[]): unknown {
+  return {
+    mode,
+    families: families.map(({ differences, ...family }) => ({
+      ...family,
+      differences: differences.map(({ place, expected, found, owner }) => ({
+        ...{ where: placeText(place), expected, found, owner },
+      })),
+    })),
+  }
 }
 
 /** What stands in the kernel may be anybody's. */

@@ -12,7 +12,7 @@ import { renderPlan as userspaceText } from '../modes/userspace/render.js'
 import { userspaceSettings } from '../modes/userspace/settings.js'
 import type { Config } from '../config/config.js'
 import type { DesiredState } from '../state/desired-state.js'
-import type { ExplainedMode } from './explain/explain.js'
+import type { ExplainedMode } from './explain/packet.js'
 
 /**
  * What a mode would put on a node, as text for people. It uses the pure half of the modes only:

@@ -1,18 +1,26 @@
+import type { Place } from '../kernel/place.js'
+
 /** One thing of the kernel that is not as it should be, in the words of the kernel's own tools. */
 export interface Difference {
-  /** Chain, set, virtual server or device: `nat KUBE-SVC-…`, `map service-ips`. */
-  readonly where: string
+  /** The chain, set, virtual server, device or address that it concerns. */
+  readonly place: Place
   /** What should stand there; undefined for what should not be there at all. */
   readonly expected: string | undefined
   /** What stands there; undefined for what is missing. */
   readonly found: string | undefined
   /** The service port it belongs to; empty for the node's own, or where nobody can tell. */
   readonly owner: string
+  /** The text of the missing item in the plan, where `expected` differs from it. */
+  readonly item?: string
+  /** The place itself is missing, with all that should stand there. */
+  readonly isWhole?: true
 }
 
-/** Expected at a place of which nothing is there. */
-export const wholeChain = 'the chain'
-export const wholeAddress = 'the address'
+/** The place itself is missing. */
+export function missingPlace(place: Place, owner: string): Difference {
+  const expected = `the ${place.kind}`
+  return { place, expected, found: undefined, owner, isWhole: true }
+}
 
 /** `default/web:http` of `default/web:http/TCP`, as operators know it; empty for any other key. */
 export function ownerText(key: string): string {

@@ -1,3 +1,4 @@
+import type { Command } from '../kernel/nftables/model.js'
 import type { Config } from '../config/config.js'
 import type { Difference } from './difference.js'
 import type { DesiredState } from '../state/desired-state.js'
@@ -56,8 +57,17 @@ export interface Planner<Plan extends FamilyPlan = FamilyPlan> {
   plan(state: DesiredState): Plan
   /** The whole plan as text for people. */
   render(plan: Plan): string
+  /** The lines of `render`, where the mode can say what is behind each. */
+  lines?(plan: Plan): readonly PlanLine[]
   /** What `apply` would send to get from `previous` (nothing, if undefined) to `plan`. */
   renderChanges(plan: Plan, previous: Plan | undefined): string
+}
+
+/** One line of a plan. */
+export interface PlanLine {
+  readonly text: string
+  /** In nftables mode: what the line does. */
+  readonly commands?: readonly Command[]
 }
 
 export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan> {

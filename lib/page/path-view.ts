@@ -1,5 +1,7 @@
 import { sharedHops, verdictOf } from '../inspect/explain/text.js'
-import type { Way } from '../inspect/explain/packet.js'
+import { argumentsOf, canonicalOptions } from '../kernel/iptables.js'
+import { placeText, type Item } from '../kernel/place.js'
+import { whereText, type Hop, type Way } from '../inspect/explain/packet.js'
 import type { HopView, PathView, WayView } from './view.js'
 
 /** Ways as the page draws them. */
@@ -10,7 +12,7 @@ export function pathView(
   const shared = sharedHops(ways)
   return {
     note: '',
-    shared: shared.map(plainHop),
+    shared: shared.map(hopView),
     ways: ways.map((way): WayView => {
       const pod = way.end === 'sent' ? (podAt(way.packet.destination, way.packet.port) ?? '') : ''
       const isStopped = way.end === 'dropped' || way.end === 'rejected'
@@ -20,13 +22,24 @@ export function pathView(
         end: isStopped ? 'stopped' : pod === '' ? 'elsewhere' : 'pod',
         pod,
         isMasqueraded: way.packet.isMasqueraded,
-        hops: way.hops.slice(shared.length).map(plainHop),
+        hops: way.hops.slice(shared.length).map(hopView),
       }
     }),
   }
 }
 
-/** Without what only the walk needs. */
-function plainHop({ where, rule, why }: HopView): HopView {
-  return { where, rule, why }
+function hopView({ path, item, rule, why }: Hop): HopView {
+  return { where: whereText(path), rule, why, counter: item ? counterOf(item) : '' }
 }
+
+/**
+ * What a rule is counted under: the same for a rule of a plan and for what iptables-save prints of
+ * it. Ports of the proxy are left out, as the plan does not know them.
+ */
+export function counterOf({ place, text }: Item): string {
+  if (place.table === undefined) return ''
+  const options = canonicalOptions(text).filter(({ name }) => !proxyPorts.has(name))
+  return [placeText(place), ...argumentsOf(options)].join(' ')
+}
+
+const proxyPorts = new Set(['--to-ports', '--to-destination'])

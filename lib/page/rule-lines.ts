@@ -1,36 +1,93 @@
+import { explainRules } from './words/explain-rules.js'
 import { PersistentMap } from '../state/persistent-map.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
-import type { Planner } from '../modes/mode.js'
+import type { Planner, PlanLine } from '../modes/mode.js'
+import type { ModeName } from '../modes/registry.js'
 import type { RuleLine } from './view.js'
+import type { Surroundings } from './words/words.js'
 
 /** What a planner makes of the Services of a state, beyond what it makes without any. */
-export function ownLines(planner: Planner, state: DesiredState): readonly string[] {
-  const linesWith = (services: DesiredState['services']) =>
-    planner.render(planner.plan({ ...state, services })).split('\n')
-  const without = new Set(linesWith(PersistentMap.empty<DesiredService>()))
-  return linesWith(state.services).filter((line) => line !== '' && !without.has(line))
+export function ownLines(planner: Planner, state: DesiredState): readonly PlanLine[] {
+  const linesWith = (services: DesiredState['services']) => linesOf(planner, { ...state, services })
+  const without = new Set(linesWith(PersistentMap.empty<DesiredService>()).map(({ text }) => text))
+  return linesWith(state.services).filter(({ text }) => text !== '' && !without.has(text))
 }
 
-export type ChangedLine = Pick<RuleLine, 'text' | 'change'>
+/** All lines of the plan for a state. */
+export function linesOf(planner: Planner, state: DesiredState): readonly PlanLine[] {
+  const plan = planner.plan(state)
+  const plain = () => planner.render(plan).split('\n')
+  return planner.lines?.(plan) ?? plain().map((text) => ({ text }))
+}
+
+/** The rules to show. */
+export interface RulesToShow {
+  readonly mode: ModeName
+  /** Whose rules they are: only those of the same are compared with each other. */
+  readonly of: string
+  readonly lines: readonly PlanLine[]
+  readonly around: Surroundings
+  /** What besides the lines their words depend on. */
+  readonly known?: string
+  /** False while it is all still being made, when nothing counts as a change. */
+  readonly isSettled?: boolean
+}
+
+/** Rules in words, each line marked that came or went since they were shown before. */
+export class RuleLines {
+  #before: RulesToShow | undefined
+  #lines: readonly RuleLine[] = []
+
+  get lines(): readonly RuleLine[] {
+    return this.#lines
+  }
+
+  /** Whether there is anything new to show. */
+  show(next: RulesToShow): boolean {
+    const before = this.#before?.of === next.of ? this.#before : undefined
+    const texts = (lines: readonly PlanLine[]) => lines.map(({ text }) => text).join('\n')
+    const isSame = before?.known === next.known && texts(before?.lines ?? []) === texts(next.lines)
+    if (before && isSame) return false
+    this.#before = next
+    const { mode, lines, around, isSettled = true } = next
+    const changed = changedLines((isSettled && before?.lines) || lines, lines)
+    const words = explainRules(
+      mode,
+      changed.map(({ line }) => line),
+      around,
+    )
+    this.#lines = changed.map(({ line: { text }, change }, index) => ({
+      ...{ text, change },
+      ...{ words: words[index]?.words ?? '', object: words[index]?.object ?? '' },
+    }))
+    return true
+  }
+}
+
+interface ChangedLine {
+  readonly line: PlanLine
+  readonly change: RuleLine['change']
+}
 
 /**
  * The lines of `next`, those that `previous` lacks marked, and where they stood the lines that
  * went. Rules are unique within a set, so each line is compared by itself.
  */
-export function changedLines(previous: readonly string[], next: readonly string[]): ChangedLine[] {
-  const before = new Set(previous)
-  const now = new Set(next)
+function changedLines(previous: readonly PlanLine[], next: readonly PlanLine[]): ChangedLine[] {
+  const before = new Map(previous.map(({ text }, index) => [text, index]))
+  const now = new Set(next.map(({ text }) => text))
   const lines: ChangedLine[] = []
   let seen = 0
   const passRemoved = (until: number) => {
-    for (const text of previous.slice(seen, until)) {
-      if (!now.has(text)) lines.push({ text, change: 'removed' })
+    for (const line of previous.slice(seen, until)) {
+      if (!now.has(line.text)) lines.push({ line, change: 'removed' })
     }
     seen = Math.max(seen, until)
   }
-  for (const text of next) {
-    if (before.has(text)) passRemoved(previous.indexOf(text))
-    lines.push({ text, change: before.has(text) ? 'same' : 'added' })
+  for (const line of next) {
+    const index = before.get(line.text)
+    if (index !== undefined) passRemoved(index)
+    lines.push({ line, change: index === undefined ? 'added' : 'same' })
   }
   passRemoved(previous.length)
   return lines

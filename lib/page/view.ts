@@ -105,6 +105,8 @@ export interface HopView {
   readonly where: string
   readonly rule: string
   readonly why: string
+  /** Under which `CountersView.rules` has its packets; empty where no iptables rule does it. */
+  readonly counter: string
 }
 
 export interface WayView {
@@ -128,7 +130,7 @@ export interface PathView {
 
 /** What the kernel, or the proxy itself, has counted. */
 export interface CountersView {
-  /** By `HopView.rule`: packets that matched it. */
+  /** By `HopView.counter`: packets that matched the rule. */
   readonly rules: Readonly<Record<string, number>>
   /** By endpoint `ip:port`: connections. */
   readonly endpoints: Readonly<Record<string, number>>

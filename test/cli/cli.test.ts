@@ -50,7 +50,10 @@ t.test('a wrong flag, value or file ends with 2 and names what is wrong', async 
     [['--conntrack-min'], /option '--conntrack-min <value>' argument missing/],
     [['--config', '/does/not/exist'], /--config: \/does\/not\/exist cannot be read/],
     [[`--config=${folder}/bad.yaml`], /bad\.yaml:3: moed: "x": unknown key; did you mean mode\?/],
-    [['serve'], /unknown command 'serve'; there are render, explain, diff, trace, top, check/],
+    [
+      ['serve'],
+      /unknown command 'serve'; the commands are render, explain, diff, trace, top, check/,
+    ],
     [['--cleanup', 'extra'], /too many arguments/],
     [['render', '--mode', 'bogus', '--manifests', 'x'], /--mode <mode>.*invalid/],
     [['render', '--manifests', 'x', '--cluster-cidr', 'y'], /--cluster-cidr: "y" is not a CIDR/],

@@ -119,9 +119,9 @@ function enoughFor(backends: number): number {
   return backends <= 1 ? 2 : Math.ceil(Math.log(1e7 * backends) / -Math.log(1 - 1 / backends))
 }
 
-/** Silence is believed after this long; a reply is waited for longer, as machines can be slow. */
+/** Silence is believed after this long; a reply is waited for longer, as machines can be slow or busy. */
 const silenceMs = 400
-const replyMs = 2500 * Number(process.env.CONFORMANCE_PATIENCE ?? 1)
+const replyMs = 6000 * Number(process.env.CONFORMANCE_PATIENCE ?? 1)
 
 /**
  * Makes connections one after the other until told to stop; what is wrong about any of them. At
@@ -186,6 +186,7 @@ function requestOf(check: Check): FlowRequest {
     host: check.host,
     port: check.port,
     timeoutMs: expectsReply || check.gets === 'refused' ? replyMs : silenceMs,
+    // What refuses a datagram is a datagram itself, and may be lost.
     ...(check.gets === 'refused' ? { repeatMs: replyMs / 5 } : {}),
     count: flow.keep === undefined ? countOf(check) : 1,
     ...(client.addressIndex > 0

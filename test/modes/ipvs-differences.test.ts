@@ -1,10 +1,10 @@
 import t from 'tap'
+import { placeText } from '../../lib/kernel/place.js'
 import { ipvsDifferences } from '../../lib/modes/ipvs/differences.js'
 import { ipvsPlanner } from '../../lib/modes/ipvs/plan.js'
 import { setNameOf, setNames, setOf } from '../../lib/modes/ipvs/names.js'
 import { serverText, type PlannedServer } from '../../lib/modes/ipvs/resource.js'
 import { parseSaved, type SavedTable } from '../../lib/kernel/iptables.js'
-import { winnerOf } from '../../lib/modes/ipvs/claims.js'
 import { service, states, testSettings } from '../support/states.js'
 import type { IpvsPlan } from '../../lib/modes/ipvs/plan.js'
 
@@ -13,8 +13,8 @@ function kernelOf(plan: IpvsPlan) {
   const servers = new Map<string, PlannedServer>()
   const addresses = new Set<string>()
   const members = new Map(setNames.map((name) => [name, new Set<string>()]))
-  for (const claims of plan.claims.values()) {
-    const resource = winnerOf(claims)
+  for (const [first] of plan.requests.values()) {
+    const resource = first?.resource
     if (resource?.kind === 'server') servers.set(serverText(resource.server), resource)
     else if (resource?.kind === 'address') addresses.add(resource.ip)
     else if (resource) members.get(resource.set)?.add(resource.member)
@@ -50,8 +50,8 @@ t.test(
     const { tables, ...view } = kernelOf(plan)
     const compare = (saved = tables) =>
       ipvsDifferences(plan, { view, tables: saved, excluded: [] }).map(
-        ({ where, expected = '', found = '', owner }) =>
-          [where, expected, found, owner].join(' | '),
+        ({ place, expected = '', found = '', owner }) =>
+          [placeText(place), expected, found, owner].join(' | '),
       )
     t.same(compare(), [], 'as planned')
 

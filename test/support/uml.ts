@@ -62,7 +62,7 @@ export async function runInUml(command: string, options: UmlOptions = {}): Promi
 }
 
 /** For the conformance suite: a kernel that is itself a process can be slow for a moment. */
-export const umlPatience = 'CONFORMANCE_PATIENCE=8'
+export const umlPatience = 'CONFORMANCE_PATIENCE=4'
 
 /** One word for a POSIX shell. */
 export function quoted(text: string): string {

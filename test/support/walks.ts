@@ -1,11 +1,11 @@
 /** Packets walked through plans: what becomes of a connection, in few words. */
 import { configWith } from '../../lib/config/load.js'
-import { explainPacket, type ExplainedMode } from '../../lib/inspect/explain/explain.js'
+import { explainPacket } from '../../lib/inspect/explain/explain.js'
 import { hostPort } from '../../lib/state/ip.js'
 import { understand } from '../../lib/inspect/explain/question.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 import type { Protocol } from '../../lib/state/names.js'
-import type { Way } from '../../lib/inspect/explain/packet.js'
+import type { ExplainedMode, Way } from '../../lib/inspect/explain/packet.js'
 
 /**
  * From a sender (`pod`, `node`, `outside` or an address) to `IP:port` under the rules of a mode:

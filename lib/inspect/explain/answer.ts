@@ -1,9 +1,9 @@
 import { endpointReasons, type EndpointReason } from './endpoint-reasons.js'
-import { explainPacket, type ExplainedMode } from './explain.js'
+import { explainPacket } from './explain.js'
+import { whereText, type ExplainedMode, type Hop, type Packet, type Way } from './packet.js'
 import { verdictOf, type Explanation } from './text.js'
 import type { Config } from '../../config/config.js'
 import type { EndpointSliceObject } from '../../state/objects.js'
-import type { Packet, Way } from './packet.js'
 import type { Question } from './question.js'
 
 /** The node on which a question is asked. */
@@ -46,9 +46,19 @@ export interface Answer {
   readonly ways: readonly JudgedWay[]
 }
 
-export interface JudgedWay extends Way {
+/** A way whose places are texts. */
+export interface JudgedWay extends Omit<Way, 'hops'> {
+  readonly hops: readonly PlainHop[]
   /** How the way ends, in one sentence. */
   readonly verdict: string
+}
+
+/** One thing that happened to the packet, and why. */
+export interface PlainHop extends Pick<Hop, 'rule' | 'why' | 'notes'> {
+  /** Hook, table and chain, such as `nat PREROUTING > KUBE-SERVICES`. */
+  readonly where: string
+  /** The chain it leads into. */
+  readonly into?: string
 }
 
 export function answerOf(
@@ -60,5 +70,10 @@ export function answerOf(
 }
 
 export function judged(ways: readonly Way[]): readonly JudgedWay[] {
-  return ways.map((way) => ({ ...way, verdict: verdictOf(way) }))
+  return ways.map((way) => ({ ...way, hops: way.hops.map(plainHop), verdict: verdictOf(way) }))
+}
+
+function plainHop({ path, rule, why, into, notes }: Hop): PlainHop {
+  const where = whereText(path)
+  return { where, rule, why, ...(into ? { into: into.name } : {}), ...(notes ? { notes } : {}) }
 }

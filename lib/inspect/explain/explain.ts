@@ -23,12 +23,7 @@ import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { viaListener, walkListeners, walkUserspace } from './listeners.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Config } from '../../config/config.js'
-import type { Packet, Way } from './packet.js'
-
-/** The modes whose rules can be walked. The registry is not asked: it names what loads a kernel's edge. */
-export const explainedModes = ['userspace', 'iptables', 'ipvs', 'nftables'] as const
-
-export type ExplainedMode = (typeof explainedModes)[number]
+import type { ExplainedMode, Packet, Way } from './packet.js'
 
 /**
  * Which ways the first packet of a connection may take under the rules of a mode, or under those
@@ -71,9 +66,8 @@ export function explainPacket(
       // whoever sends to this machine.
       if (config.userspace.portals === 'addresses') return walkListeners(plan, state, packet, lacks)
       const ruleset = userspaceRuleset(plan)
-      const symbol = (text: string) => text.replace(/\b1\d{5}\b/g, 'PROXY-PORT')
-      const has = iptablesPresent(ruleset.rules, (place, text) => lacks(place, symbol(text)))
-      return walkUserspace({ ...ruleset, rules: has }, packet, node)
+      const rules = iptablesPresent(ruleset.rules, lacks)
+      return walkUserspace({ ...ruleset, rules }, packet, node)
     }
   }
 }

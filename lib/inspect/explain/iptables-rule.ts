@@ -1,58 +1,44 @@
-import { cidrContains, cidrOf, bitsOf, parseCidr, parseIp } from '../../state/ip.js'
-import { splitArguments } from '../../kernel/iptables.js'
+import { bitsOf, cidrContains, cidrOf, parseCidr, parseIp } from '../../state/ip.js'
+import { conditionsOf, parseRule, type RuleSpec } from '../../kernel/iptables.js'
 import type { IpSetContent, NodeSurroundings, Packet } from './packet.js'
 
-/** A rule taken apart: what it asks, and what it does to those who match. */
-export interface ParsedRule {
+/** A rule of a plan. */
+export interface PlannedRule {
   readonly text: string
+  /** The same with a number where the plan only names a port. */
+  readonly numbered?: string
+}
+
+/** A rule as a walk asks it. */
+export interface WalkedRule {
+  readonly text: string
+  readonly shown: RuleSpec
+  readonly spec: RuleSpec
   readonly tests: readonly Test[]
   /** Below 1 for `statistic`: the share of packets it takes. */
   readonly probability: number
-  readonly comment: string
-  readonly target: string
-  readonly targetArgs: readonly string[]
 }
 
 export type Test = (packet: Packet, node: NodeSurroundings) => boolean
 
-/** Reads one rule as iptables prints it. An option nobody here knows is an error, never a guess. */
-export function parseRule(text: string): ParsedRule {
-  const args = splitArguments(text)
+/** An option that is not known here is an error, never a guess. */
+export function walkedRule({ text, numbered = text }: PlannedRule): WalkedRule {
+  const spec = parseRule(numbered)
   const tests: Test[] = []
   let probability = 1
-  let comment = ''
-  let isNegated = false
-  for (let index = 0; index < args.length; index++) {
-    const option = args[index] ?? ''
-    if (option === '!') {
-      isNegated = true
-      continue
-    }
-    if (option === '-j') {
-      const target = args[index + 1] ?? ''
-      return { text, tests, probability, comment, target, targetArgs: args.slice(index + 2) }
-    }
-    const sides = option === '--match-set' ? (args[index + 2] ?? '') : ''
-    const value = args[index + 1] ?? ''
-    const takesValue = !flagsWithoutValue.has(option)
-    if (takesValue) index += sides === '' ? 1 : 2
-    if (option === '--comment') comment = value
-    else if (option === '--probability') probability = Number(value)
-    else if (!ignored.has(option)) {
-      const make = testMakers[option]
-      if (!make) throw new RangeError(`explain rule ${text}: option ${option} is not known`)
-      const test = make(value, sides)
-      tests.push(isNegated ? (packet, node) => !test(packet, node) : test)
-    }
-    isNegated = false
+  for (const { name, values, isNot } of conditionsOf(spec)) {
+    const [value = '', sides = ''] = values
+    if (name === '--probability') probability = Number(value)
+    if (ignored.has(name)) continue
+    const test = testMakers[name]?.(value, sides)
+    if (!test) throw new RangeError(`explain rule ${text}: option ${name} is not known`)
+    tests.push(isNot ? (packet, node) => !test(packet, node) : test)
   }
-  return { text, tests, probability, comment, target: '', targetArgs: [] }
+  return { text, shown: text === numbered ? spec : parseRule(text), spec, tests, probability }
 }
 
-const flagsWithoutValue = new Set(['--rcheck', '--set', '--reap'])
-
-/** Parts of a match that say nothing by themselves. */
-const ignored = new Set(['-m', '--mode', '--seconds', '--reap', '--name', '--set'])
+/** Parts of a match that no test of their own belongs to. */
+const ignored = new Set(['--mode', '--probability', '--seconds', '--reap', '--name', '--set'])
 
 const testMakers: Readonly<Record<string, (value: string, sides: string) => Test>> = {
   '-s': (value) => inside(value, ({ source }) => source),

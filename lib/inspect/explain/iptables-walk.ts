@@ -1,9 +1,16 @@
-import { isLocal, parseRule, type ParsedRule } from './iptables-rule.js'
+import { commentOf, type RuleSpec } from '../../kernel/iptables.js'
+import { chainIn, placeId, type Place } from '../../kernel/place.js'
+import { isLocal, walkedRule, type PlannedRule, type WalkedRule } from './iptables-rule.js'
 import { finish, start, through, withHop, type Branch } from './ways.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
 
-/** Rules by `table CHAIN`, built-in chains included, each rule as iptables prints it. */
-export type IptablesRuleset = ReadonlyMap<string, readonly string[]>
+/** The chains of a plan by `placeId`, built-in chains included. */
+export type IptablesRuleset = ReadonlyMap<string, PlannedChain>
+
+export interface PlannedChain {
+  readonly place: Place
+  readonly rules: readonly PlannedRule[]
+}
 
 /** Walks the first packet of a connection through the rules, as the kernel would. */
 export function walkIptables(
@@ -39,7 +46,7 @@ interface Passed {
 export class IptablesWalker {
   readonly #rules: IptablesRuleset
   readonly #node: NodeSurroundings
-  readonly #parsed = new Map<string, readonly ParsedRule[]>()
+  readonly #walked = new Map<string, readonly WalkedRule[]>()
 
   constructor(rules: IptablesRuleset, node: NodeSurroundings) {
     this.#rules = rules
@@ -48,14 +55,15 @@ export class IptablesWalker {
 
   table(branches: readonly Branch[], table: string, chain: string): readonly Branch[] {
     return through(branches, (branch) =>
-      this.#chain(branch, table, chain, `${table} ${chain}`).map((passed) => passed.branch),
+      this.#chain(branch, [chainIn(table, chain)]).map((passed) => passed.branch),
     )
   }
 
-  #chain(branch: Branch, table: string, chain: string, where: string): readonly Passed[] {
+  /** Through the chain at the end of the path. */
+  #chain(branch: Branch, path: readonly Place[]): readonly Passed[] {
     let open: readonly Branch[] = [branch]
     const decided: Passed[] = []
-    for (const rule of this.#rulesOf(table, chain)) {
+    for (const rule of this.#rulesOf(path)) {
       const next: Branch[] = []
       for (const current of open) {
         if (!rule.tests.every((test) => test(current.packet, this.#node))) {
@@ -66,7 +74,7 @@ export class IptablesWalker {
           next.push({ ...current, probability: current.probability * (1 - rule.probability) })
         }
         const share = { ...current, probability: current.probability * rule.probability }
-        for (const passed of this.#act(share, rule, table, where)) {
+        for (const passed of this.#act(share, rule, path)) {
           if (passed === 'return') decided.push({ branch: share, isDecided: false })
           else if (passed.isDecided || passed.branch.end !== undefined) decided.push(passed)
           else next.push(passed.branch)
@@ -79,13 +87,13 @@ export class IptablesWalker {
 
   #act(
     branch: Branch,
-    rule: ParsedRule,
-    table: string,
-    where: string,
+    { text, spec, shown, probability }: WalkedRule,
+    path: readonly Place[],
   ): readonly (Passed | 'return')[] {
-    const { target, targetArgs, text } = rule
+    const { jump: target = '', jumpArgs: targetArgs = [] } = spec
     const { packet } = branch
-    const hop = { where, rule: text, why: whyOf(rule) }
+    const place = path.at(-1) ?? chainIn('', '')
+    const hop = { path, item: { place, text }, rule: text, why: whyOf(shown, probability) }
     const done = (change: Partial<Branch>, isDecided: boolean): Passed[] => [
       { branch: withHop(branch, hop, change), isDecided },
     ]
@@ -113,20 +121,21 @@ export class IptablesWalker {
         return done({ packet: { ...packet, destination: here, port, isDnated: true } }, true)
       }
       default: {
-        const inside = withHop(branch, { ...hop, into: target })
-        return this.#chain(inside, table, target, `${where} > ${target}`)
+        const into = chainIn(place.table ?? '', target)
+        return this.#chain(withHop(branch, { ...hop, into }), [...path, into])
       }
     }
   }
 
-  #rulesOf(table: string, chain: string): readonly ParsedRule[] {
-    const key = `${table} ${chain}`
-    let parsed = this.#parsed.get(key)
-    if (!parsed) {
-      parsed = (this.#rules.get(key) ?? []).map(parseRule)
-      this.#parsed.set(key, parsed)
+  #rulesOf(path: readonly Place[]): readonly WalkedRule[] {
+    const place = path.at(-1)
+    const id = place ? placeId(place) : ''
+    let walked = this.#walked.get(id)
+    if (!walked) {
+      walked = (this.#rules.get(id)?.rules ?? []).map(walkedRule)
+      this.#walked.set(id, walked)
     }
-    return parsed
+    return walked
   }
 }
 
@@ -153,7 +162,9 @@ const targetWords: Readonly<Record<string, string>> = {
   REDIRECT: 'handed to a listener of this node, port',
 }
 
-function whyOf({ comment, target, targetArgs, probability }: ParsedRule): string {
+function whyOf(spec: RuleSpec, probability: number): string {
+  const { jump: target = '', jumpArgs: targetArgs = [] } = spec
+  const comment = commentOf(spec)
   const words = targetWords[target]
   const value = target === 'DNAT' || target === 'REDIRECT' ? ` ${targetArgs[1] ?? ''}` : ''
   const action = words === undefined ? `on to chain ${target}` : `${words}${value}`

@@ -2,6 +2,7 @@ import { hostPort } from '../../state/ip.js'
 import { finish, start, through, withHop, type Branch } from './ways.js'
 import { IptablesWalker, type IptablesRuleset } from './iptables-walk.js'
 import { isLocal } from './iptables-rule.js'
+import { realItem, serverItem, serverPlace } from '../../modes/ipvs/differences.js'
 import { resourceId, type PlannedServer, type RealServer } from '../../modes/ipvs/resource.js'
 import type { IpSetContent, NodeSurroundings, Packet, Way } from './packet.js'
 
@@ -66,21 +67,29 @@ function balance(branch: Branch, servers: ReadonlyMap<string, PlannedServer>): r
   if (!planned) return [branch]
   const { scheduler, persistenceSeconds } = planned.server
   const at = `${protocolOptions[protocol]} ${hostPort(ip, port)}`
-  const where = 'IPVS'
+  const place = serverPlace(planned.server)
+  const path = [place]
   const shares = sharesOf(scheduler, [...planned.reals.values()])
   if (shares.length === 0) {
     const why = 'the virtual server has nobody behind it: refused, and the sender is told'
-    return [withHop(branch, { where, rule: `-A ${at} -s ${scheduler}`, why }, { end: 'rejected' })]
+    const item = { place, text: serverItem(planned.server) }
+    const hop = { path, item, rule: `-A ${at} -s ${scheduler}`, why }
+    return [withHop(branch, hop, { end: 'rejected' })]
   }
   const persistence =
     persistenceSeconds > 0 ? `; the same for a client during ${persistenceSeconds} s` : ''
   return shares.map(({ real, share }) => {
     const key = hostPort(real.ip, real.port)
-    const rule = `-a ${at} -r ${key} -m -w ${real.weight}`
+    const text = realItem(key, real.weight)
+    const rule = `-a ${at} ${text}`
     const why = `the virtual server (scheduler ${scheduler}) takes ${key}, one of ${shares.length}${persistence}`
     const to = { ...packet, destination: real.ip, port: real.port, isDnated: true }
     const probability = branch.probability * share
-    return withHop({ ...branch, probability }, { where, rule, why }, { packet: to })
+    return withHop(
+      { ...branch, probability },
+      { path, item: { place, text }, rule, why },
+      { packet: to },
+    )
   })
 }
 

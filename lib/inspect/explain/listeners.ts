@@ -4,12 +4,8 @@ import { walkIptables } from './iptables-walk.js'
 import { withHop } from './ways.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
-import { wholeAddress } from '../../modes/difference.js'
-import {
-  isAnyAddress,
-  listenerText,
-  placeAt,
-} from '../../modes/userspace/portals/address-differences.js'
+import { isAnyAddress, type Place } from '../../kernel/place.js'
+import { listenerText, placeAt } from '../../modes/userspace/portals/address-differences.js'
 import type { UserspacePlan } from '../../modes/userspace/plan.js'
 import type { Lacks, UserspaceRuleset } from './rulesets.js'
 
@@ -23,13 +19,7 @@ export function walkUserspace(
     const listener = listeners.get(way.packet.port)
     if (!listener || way.end === 'dropped' || way.end === 'rejected') return [way]
     const { spec, list } = listener
-    const symbol = (text: string) => text.replaceAll(String(way.packet.port), 'PROXY-PORT')
-    const toListener = way.hops.map((hop) => ({
-      ...hop,
-      rule: symbol(hop.rule),
-      why: symbol(hop.why),
-    }))
-    return viaListener({ ...way, hops: toListener }, `${spec.service} (${list})`, spec.endpoints)
+    return viaListener(way, `${spec.service} (${list})`, spec.endpoints)
   })
 }
 
@@ -53,18 +43,19 @@ export function walkListeners(
     const owner = ownerOf(state, destination)
     if (owner === undefined) return walkIptables(new Map(), packet, node)
     const why = `nobody listens at ${at}: ${owner} has no endpoint for it, so the kernel refuses`
-    return [finished(way, { where: placeAt(destination), rule: '', why }, { end: 'rejected' })]
+    const hop = { path: [placeAt(destination)], rule: '', why }
+    return [finished(way, hop, { end: 'rejected' })]
   }
-  const where = placeAt(found.spec.address)
+  const place = placeAt(found.spec.address)
   const rule = listenerText(found.spec)
-  if (lacks(where, wholeAddress)) return walkIptables(new Map(), packet, node)
-  if (lacks(where, rule)) {
+  const hopHere = { path: [place], item: { place, text: rule }, rule }
+  if (lacks({ place })) return walkIptables(new Map(), packet, node)
+  if (lacks({ place, text: rule })) {
     const why = `nobody listens at ${at} now, so the kernel refuses`
-    return [finished(way, { where, rule, why }, { end: 'rejected' })]
+    return [finished(way, { ...hopHere, why }, { end: 'rejected' })]
   }
   const hop = {
-    where,
-    rule,
+    ...hopHere,
     why: `no rule is needed: this process listens at the address of ${found.spec.service} itself`,
   }
   const here = finished(way, hop, {})
@@ -85,9 +76,9 @@ export function viaListener(
   service: string,
   endpoints: readonly { readonly ip: string; readonly port: number; readonly key: string }[],
 ): readonly Way[] {
-  const where = 'listener of this process'
+  const path: readonly Place[] = [{ kind: 'listeners', name: '' }]
   if (endpoints.length === 0) {
-    const hop = { where, rule: '', why: `${service}: no endpoints, so it is closed` }
+    const hop = { path, rule: '', why: `${service}: no endpoints, so it is closed` }
     return [finished(way, hop, { end: 'rejected' })]
   }
   return endpoints.map(({ ip, port, key }) => {
@@ -95,7 +86,7 @@ export function viaListener(
     const why = `${service}: ${turn}; a connection of this node's own is made to it`
     return finished(
       way,
-      { where, rule: '', why },
+      { path, rule: '', why },
       {
         probability: way.probability / endpoints.length,
         // The backend sees this node, whoever asked (US21).

@@ -1,7 +1,8 @@
-import { ruleText, targetText, verdictText } from '../../kernel/nftables/text-statements.js'
-import { elementText } from '../../modes/nftables/differences.js'
+import { ruleText, targetText } from '../../kernel/nftables/text-statements.js'
+import { chainPlace, elementText, setPlace } from '../../modes/nftables/differences.js'
 import { cidrContains, parseIp } from '../../state/ip.js'
 import { isLocal } from './iptables-rule.js'
+import type { Item, Place } from '../../kernel/place.js'
 import { finish, start, through, withHop, type Branch } from './ways.js'
 import type {
   Chain,
@@ -66,19 +67,20 @@ class Walker {
     return base.reduce<readonly Branch[]>(
       (current, chain) =>
         through(current, (branch) =>
-          this.#chain(branch, chain.name, chain.name).map((passed) => passed.branch),
+          this.#chain(branch, [chainPlace(chain.name)]).map((passed) => passed.branch),
         ),
       branches,
     )
   }
 
-  #chain(branch: Branch, name: string, where: string): readonly Passed[] {
+  /** Through the chain at the end of the path. */
+  #chain(branch: Branch, path: readonly Place[]): readonly Passed[] {
     let open: readonly Branch[] = [branch]
     const decided: Passed[] = []
-    for (const rule of this.#rules.chains.get(name)?.rules ?? []) {
+    for (const rule of this.#rules.chains.get(path.at(-1)?.name ?? '')?.rules ?? []) {
       const next: Branch[] = []
       for (const current of open) {
-        for (const passed of this.#rule(current, rule, where)) {
+        for (const passed of this.#rule(current, rule, path)) {
           if (passed.isDecided || passed.branch.end !== undefined) decided.push(passed)
           else next.push(passed.branch)
         }
@@ -89,84 +91,76 @@ class Walker {
   }
 
   /** A rule's statements from left to right; the first that does not match ends it. */
-  #rule(branch: Branch, rule: Rule, where: string): readonly Passed[] {
+  #rule(branch: Branch, rule: Rule, path: readonly Place[]): readonly Passed[] {
     const text = ruleText(this.#rules.family, rule)
-    let { packet } = branch
-    let changed = branch
+    const place = path.at(-1) ?? chainPlace('')
+    const at = { path, item: { place, text }, rule: text, comment: rule.comment }
+    let current = branch
     for (const statement of rule.statements) {
-      switch (statement.kind) {
-        case 'mark-change': {
-          const { by, bits } = statement
-          const mark = (by === 'xor' ? packet.mark ^ bits : packet.mark | bits) >>> 0
-          packet = { ...packet, mark }
-          const why = by === 'or' ? 'marked, for masquerading later' : 'the mark has done its work'
-          changed = withHop(changed, { where, rule: text, why }, { packet })
-          break
-        }
-        case 'remember':
-          break
-        case 'masquerade': {
-          packet = { ...packet, isMasqueraded: true }
-          const why =
-            'the source becomes an address of this node, so that answers come back through it'
-          return [
-            { branch: withHop(changed, { where, rule: text, why }, { packet }), isDecided: true },
-          ]
-        }
-        case 'dnat-by-map': {
-          const isMeant = this.#matches({ ...statement, kind: 'protocol' }, packet)
-          const targets = isMeant ? this.#numbered(statement, packet) : []
-          if (targets.length === 0) return [{ branch: changed, isDecided: false }]
-          return toTargets(changed, packet, { where, targets })
-        }
-        case 'dnat': {
-          const targets = statement.targets.map((target) => ({ target, rule: text }))
-          return toTargets(changed, packet, { where, targets })
-        }
-        case 'reject': {
-          const why = 'refused, and the sender is told'
-          return [
-            {
-              branch: withHop(changed, { where, rule: text, why }, { end: 'rejected' }),
-              isDecided: true,
-            },
-          ]
-        }
-        case 'random-verdict':
-          return statement.verdicts.flatMap((verdict) => {
-            const probability = changed.probability / statement.verdicts.length
-            const hop = { where, rule: text, why: 'one of the endpoints by chance' }
-            return this.#verdict(withHop({ ...changed, probability }, hop), verdict, where)
-          })
-        case 'verdict': {
-          const why = whyOf(statement.verdict, rule.comment)
-          const hop = { where, rule: text, why, ...leadingInto(statement.verdict) }
-          return this.#verdict(withHop(changed, hop), statement.verdict, where)
-        }
-        case 'verdict-map': {
-          const found = this.#lookUp(statement.map, statement.fields, packet)
-          if (found?.verdict === undefined) return [{ branch: changed, isDecided: false }]
-          const key = found.key.join(' . ')
-          const why = `${key} stands in map ${statement.map}: ${whyOf(found.verdict, found.comment)}`
-          const element = `element ${statement.map} { ${key} : ${verdictText(found.verdict)} }`
-          return this.#verdict(
-            withHop(changed, { where, rule: element, why, ...leadingInto(found.verdict) }),
-            found.verdict,
-            where,
-          )
-        }
-        default:
-          if (!this.#matches(statement, packet)) return [{ branch: changed, isDecided: false }]
-      }
+      if (statement.kind === 'mark-change') current = marked(current, statement, at)
+      const passed = this.#act(current, statement, at)
+      if (passed) return passed
+      if (!this.#matches(statement, current.packet)) break
     }
-    return [{ branch: changed, isDecided: false }]
+    return [{ branch: current, isDecided: false }]
   }
 
-  #verdict(branch: Branch, verdict: Verdict, where: string): readonly Passed[] {
+  /** What a statement does with the packet; undefined for one that only asks. */
+  #act(branch: Branch, statement: Statement, at: RuleAt): readonly Passed[] | undefined {
+    const { path, item, rule } = at
+    const { packet } = branch
+    const decided = (why: string, change: Partial<Branch>): readonly Passed[] => [
+      { branch: withHop(branch, { path, item, rule, why }, change), isDecided: true },
+    ]
+    switch (statement.kind) {
+      case 'masquerade':
+        return decided(
+          'the source becomes an address of this node, so that answers come back through it',
+          { packet: { ...packet, isMasqueraded: true } },
+        )
+      case 'reject':
+        return decided('refused, and the sender is told', { end: 'rejected' })
+      case 'dnat-by-map': {
+        const isMeant = this.#matches({ ...statement, kind: 'protocol' }, packet)
+        const targets = isMeant ? this.#numbered(statement, packet) : []
+        return targets.length === 0
+          ? [{ branch, isDecided: false }]
+          : toTargets(branch, targets, path)
+      }
+      case 'dnat':
+        return toTargets(
+          branch,
+          statement.targets.map((target) => ({ target, item, rule })),
+          path,
+        )
+      case 'random-verdict':
+        return statement.verdicts.flatMap((verdict) => {
+          const probability = branch.probability / statement.verdicts.length
+          const hop = { path, item, rule, why: 'one of the endpoints by chance' }
+          return this.#verdict(withHop({ ...branch, probability }, hop), verdict, path)
+        })
+      case 'verdict': {
+        const { verdict } = statement
+        const hop = { path, item, rule, why: whyOf(verdict, at.comment), ...leadingInto(verdict) }
+        return this.#verdict(withHop(branch, hop), verdict, path)
+      }
+      case 'verdict-map': {
+        const found = this.#lookUp(statement.map, statement.fields, packet)
+        if (found?.verdict === undefined) return [{ branch, isDecided: false }]
+        const why = `${found.key.join(' . ')} stands in map ${statement.map}: ${whyOf(found.verdict, found.comment)}`
+        const hop = { path, ...elementAt(found), why, ...leadingInto(found.verdict) }
+        return this.#verdict(withHop(branch, hop), found.verdict, path)
+      }
+      default:
+        return undefined
+    }
+  }
+
+  #verdict(branch: Branch, verdict: Verdict, path: readonly Place[]): readonly Passed[] {
     if (verdict.to === 'drop') return [{ branch: { ...branch, end: 'dropped' }, isDecided: true }]
     // From the chain that a goto led to nothing comes back here; from a jump it goes on.
     if (verdict.to === 'return') return [{ branch, isDecided: true }]
-    const inside = this.#chain(branch, verdict.chain, `${where} > ${verdict.chain}`)
+    const inside = this.#chain(branch, [...path, chainPlace(verdict.chain)])
     if (verdict.to === 'goto') return inside.map((passed) => ({ ...passed, isDecided: true }))
     return inside
   }
@@ -185,9 +179,8 @@ class Walker {
     for (let index = 0; index < choices; index++) {
       const element = this.#rules.elements.get(`${map} ${destination} ${port} ${index}`)
       if (!element?.target) continue
-      const rule = `element ${map} { ${elementText(element)} }`
       const text = targetText(element.target)
-      if (!found.has(text)) found.set(text, { target: element.target, rule })
+      if (!found.has(text)) found.set(text, { target: element.target, ...elementAt(element) })
     }
     return [...found.values()]
   }
@@ -222,23 +215,49 @@ class Walker {
   }
 }
 
+/** The rule that a packet is at. */
+interface RuleAt {
+  readonly path: readonly Place[]
+  readonly item: Item
+  readonly rule: string
+  readonly comment: string | undefined
+}
+
 /** A target, and the rule or element that names it. */
 interface ChosenTarget {
   readonly target: DnatTarget
+  readonly item: Item
   readonly rule: string
+}
+
+function elementAt(element: Element): { readonly item: Item; readonly rule: string } {
+  const text = elementText(element)
+  const rule = `element ${element.set.name} { ${text} }`
+  return { item: { place: setPlace(element.set), text }, rule }
+}
+
+function marked(
+  branch: Branch,
+  { by, bits }: Extract<Statement, { kind: 'mark-change' }>,
+  { path, item, rule }: RuleAt,
+): Branch {
+  const { packet } = branch
+  const mark = (by === 'xor' ? packet.mark ^ bits : packet.mark | bits) >>> 0
+  const why = by === 'or' ? 'marked, for masquerading later' : 'the mark has done its work'
+  return withHop(branch, { path, item, rule, why }, { packet: { ...packet, mark } })
 }
 
 function toTargets(
   branch: Branch,
-  packet: Packet,
-  { targets, where }: { where: string; targets: readonly ChosenTarget[] },
+  targets: readonly ChosenTarget[],
+  path: readonly Place[],
 ): readonly Passed[] {
-  return targets.map(({ rule, target: { ip, port } }) => {
+  return targets.map(({ item, rule, target: { ip, port } }) => {
     const probability = branch.probability / targets.length
-    const to = { ...packet, destination: ip, port, isDnated: true }
+    const packet = { ...branch.packet, destination: ip, port, isDnated: true }
     const why = `one of ${targets.length} endpoints by chance: ${ip} port ${port}`
     return {
-      branch: withHop({ ...branch, probability }, { where, rule, why }, { packet: to }),
+      branch: withHop({ ...branch, probability }, { path, item, rule, why }, { packet }),
       isDecided: true,
     }
   })
@@ -264,6 +283,6 @@ function whyOf(verdict: Verdict, comment: string | undefined): string {
   return `${prefix}on to chain ${verdict.chain}`
 }
 
-function leadingInto(verdict: Verdict): { readonly into?: string } {
-  return 'chain' in verdict ? { into: verdict.chain } : {}
+function leadingInto(verdict: Verdict): { readonly into?: Place } {
+  return 'chain' in verdict ? { into: chainPlace(verdict.chain) } : {}
 }

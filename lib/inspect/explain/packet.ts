@@ -1,5 +1,11 @@
+import { placeText, type Item, type Place } from '../../kernel/place.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Protocol } from '../../state/names.js'
+
+/** The modes whose rules can be walked. Named here, as the registry of modes loads the modes. */
+export const explainedModes = ['userspace', 'iptables', 'ipvs', 'nftables'] as const
+
+export type ExplainedMode = (typeof explainedModes)[number]
 
 /** The first packet of a connection, as it is at one point of its way. A value. */
 export interface Packet {
@@ -18,16 +24,28 @@ export interface Packet {
 
 /** One thing that happened to the packet, and why. */
 export interface Hop {
-  /** Hook, table and chain, such as `nat PREROUTING > KUBE-SERVICES`. */
-  readonly where: string
+  /** The chains that led here, the kernel's own first; or the one virtual server or listener. */
+  readonly path: readonly Place[]
+  /** The item of the plan that does it; undefined where none of the kernel does. */
+  readonly item?: Item
   /** The rule as the kernel's tool prints it; empty where there is none, as in a listener. */
   readonly rule: string
   /** One plain sentence. */
   readonly why: string
   /** The chain it leads into. */
-  readonly into?: string
+  readonly into?: Place
   /** How the kernel differs from it, where it was asked. */
   readonly notes?: readonly string[]
+}
+
+/** Where a hop is, for people: `nat PREROUTING > KUBE-SERVICES`. */
+export function whereText(path: readonly Place[]): string {
+  const [first] = path
+  if (first?.kind === 'virtual server') return 'IPVS'
+  if (first?.kind === 'listeners') return 'listener of this process'
+  if (first?.kind !== 'chain') return first ? placeText(first) : ''
+  const names = path.map(({ name }) => name).join(' > ')
+  return first.table === undefined ? names : `${first.table} ${names}`
 }
 
 /** One way the packet may go; all probabilities of an explanation add up to 1. */

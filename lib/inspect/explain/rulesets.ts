@@ -1,20 +1,27 @@
-import { dispatchChains, jumps as iptablesJumps } from '../../modes/iptables/fixed-rules.js'
+import { jumps as iptablesJumps } from '../../modes/iptables/fixed-rules.js'
 import {
   fixedRules as userspaceFixed,
   jumps as userspaceJumps,
   placeRules,
+  symbolicPorts,
 } from '../../modes/userspace/render.js'
-import { elementsWith, winnerOf } from '../../modes/nftables/claims.js'
+import { elementsWith } from '../../modes/nftables/elements.js'
 import { elementId } from '../../modes/nftables/part.js'
-import { addressOf, optionsOf } from '../../modes/ipvs/render.js'
-import { deviceName, setNameOf, setNames, setOf } from '../../modes/ipvs/names.js'
-import { elementText, setPlace } from '../../modes/nftables/differences.js'
+import { setNameOf, setNames, setOf } from '../../modes/ipvs/names.js'
+import {
+  devicePlace,
+  realItem,
+  serverItem,
+  serverPlace,
+  setPlace as ipsetPlace,
+} from '../../modes/ipvs/differences.js'
+import { chainPlace, elementText, setPlace } from '../../modes/nftables/differences.js'
+import { chainIn, placeId, type Item, type Place } from '../../kernel/place.js'
 import { ruleText } from '../../kernel/nftables/text-statements.js'
-import { serverText } from '../../modes/ipvs/resource.js'
-import { winnerOf as resourceOf } from '../../modes/ipvs/claims.js'
 import type { Chain, Element } from '../../kernel/nftables/model.js'
 import type { IptablesPlan } from '../../modes/iptables/plan.js'
-import type { IptablesRuleset } from './iptables-walk.js'
+import type { IptablesRuleset, PlannedChain } from './iptables-walk.js'
+import type { PlannedRule } from './iptables-rule.js'
 import type { IpvsPlan } from '../../modes/ipvs/plan.js'
 import type { IpvsRuleset } from './ipvs-walk.js'
 import type { PlannedServer } from '../../modes/ipvs/resource.js'
@@ -22,31 +29,26 @@ import type { ListenerPlan, UserspacePlan } from '../../modes/userspace/plan.js'
 import type { NftablesPlan } from '../../modes/nftables/plan.js'
 import type { NftablesRuleset } from './nftables-walk.js'
 
-type Collected = Map<string, string[]>
+type Collected = Map<string, PlannedChain & { readonly rules: PlannedRule[] }>
 
-function append(rules: Collected, table: string, chain: string, text: string): void {
-  const key = `${table} ${chain}`
-  const list = rules.get(key)
-  if (list) list.push(text)
-  else rules.set(key, [text])
+function append(rules: Collected, table: string, chain: string, ...more: PlannedRule[]): void {
+  const place = chainIn(table, chain)
+  const id = placeId(place)
+  const known = rules.get(id) ?? { place, rules: [] }
+  rules.set(id, known)
+  for (const rule of more) known.rules.push(rule)
 }
 
 /** All rules of an iptables plan, built-in chains included. */
 export function iptablesRuleset(plan: IptablesPlan): IptablesRuleset {
-  const rules: Collected = new Map(
-    dispatchChains.map(({ table, chain }) => [`${table} ${chain}`, []]),
-  )
-  for (const { table, from, rule } of iptablesJumps) append(rules, table, from, rule.text)
-  for (const { table, chain, rules: own } of plan.fixed.chains) {
-    for (const { text } of own) append(rules, table, chain, text)
-  }
+  const rules: Collected = new Map()
+  for (const { table, from, rule } of iptablesJumps) append(rules, table, from, rule)
+  for (const { table, chain, rules: own } of plan.fixed.chains) append(rules, table, chain, ...own)
   for (const { chains, dispatch } of plan.services.values()) {
-    for (const { table, chain, rules: own } of chains) {
-      for (const { text } of own) append(rules, table, chain, text)
-    }
-    for (const { table, chain, rule } of dispatch) append(rules, table, chain, rule.text)
+    for (const { table, chain, rules: own } of chains) append(rules, table, chain, ...own)
+    for (const { table, chain, rule } of dispatch) append(rules, table, chain, rule)
   }
-  for (const { text } of plan.fixed.tail) append(rules, 'nat', 'KUBE-SERVICES', text)
+  append(rules, 'nat', 'KUBE-SERVICES', ...plan.fixed.tail)
   return rules
 }
 
@@ -65,17 +67,21 @@ export function userspaceRuleset(plan: UserspacePlan): UserspaceRuleset {
   const rules: Collected = new Map()
   const listeners = new Map<number, ListenerPlan>()
   for (const { table, chain, rule } of [...userspaceJumps, ...userspaceFixed(undefined)]) {
-    append(rules, table, chain, rule.text)
+    append(rules, table, chain, rule)
   }
   for (const service of plan.services.values()) {
-    const named: Partial<Record<ListenerPlan['list'], string>> = {}
+    const numbers: Partial<Record<ListenerPlan['list'], string>> = {}
+    const names: typeof numbers = {}
     for (const listener of service.listeners) {
       const port = firstSymbolicPort + listeners.size
       listeners.set(port, listener)
-      named[listener.list] = String(port)
+      numbers[listener.list] = String(port)
+      names[listener.list] = symbolicPorts[listener.list] ?? ''
     }
-    for (const { table, chain, rule } of placeRules(service.rules, named)) {
-      append(rules, table, chain, rule.text)
+    const numbered = placeRules(service.rules, numbers)
+    for (const [index, { table, chain, rule }] of placeRules(service.rules, names).entries()) {
+      const { text } = rule
+      append(rules, table, chain, { text, numbered: numbered[index]?.rule.text ?? text })
     }
   }
   return { rules, listeners }
@@ -87,25 +93,24 @@ export function nftablesRuleset(plan: NftablesPlan): NftablesRuleset {
   for (const part of plan.parts.values())
     for (const chain of part.chains) chains.set(chain.name, chain)
   const elements = new Map<string, Element>()
-  for (const claims of plan.claims.values()) {
-    const winner = winnerOf(claims)
-    if (!winner) continue
-    for (const element of elementsWith(winner)) elements.set(elementId(element), element)
+  for (const [first] of plan.requests.values()) {
+    if (!first) continue
+    for (const element of elementsWith(first)) elements.set(elementId(element), element)
   }
   return { family: plan.table.family, chains, elements }
 }
 
-/** Fixed rules, and what the claims put into sets, virtual servers and the dummy device. */
-export function ipvsRuleset({ family, chains, claims }: IpvsPlan): IpvsRuleset {
+/** Fixed rules, and what the Services put into sets, virtual servers and the dummy device. */
+export function ipvsRuleset({ family, chains, requests }: IpvsPlan): IpvsRuleset {
   const rules: Collected = new Map()
   for (const { table, chain, rule } of [...chains.jumps, ...chains.rules]) {
-    append(rules, table, chain, rule.text)
+    append(rules, table, chain, rule)
   }
   const members = new Map(setNames.map((name) => [name, new Set<string>()]))
   const servers = new Map<string, PlannedServer>()
   const addresses = new Set<string>()
-  for (const [id, list] of claims) {
-    const resource = resourceOf(list)
+  for (const [id, [first]] of requests) {
+    const resource = first?.resource
     if (resource?.kind === 'server') servers.set(id, resource)
     else if (resource?.kind === 'address') addresses.add(resource.ip)
     else if (resource) members.get(resource.set)?.add(resource.member)
@@ -119,43 +124,50 @@ export function ipvsRuleset({ family, chains, claims }: IpvsPlan): IpvsRuleset {
   return { rules, sets, servers, addresses }
 }
 
-/** Whether the kernel lacks a planned rule or element; the place as a difference tells it. */
-export type Lacks = (place: string, text: string) => boolean
+/** Whether the kernel lacks an item of the plan, or a whole place of it. */
+export type Lacks = (item: Pick<Item, 'place'> & Partial<Item>) => boolean
 
 /** What of the rules the kernel has. */
 export function iptablesPresent(rules: IptablesRuleset, lacks: Lacks): IptablesRuleset {
-  return new Map(
-    Array.from(rules, ([chain, texts]) => [chain, texts.filter((text) => !lacks(chain, text))]),
-  )
+  const present = ({ place, rules: all }: PlannedChain) => ({
+    place,
+    rules: all.filter(({ text }) => !lacks({ place, text })),
+  })
+  return new Map(Array.from(rules, ([id, chain]) => [id, present(chain)]))
 }
 
 export function nftablesPresent(ruleset: NftablesRuleset, lacks: Lacks): NftablesRuleset {
   const { family, chains, elements } = ruleset
   const isThere = (chain: Chain) => ({
     ...chain,
-    rules: chain.rules.filter((rule) => !lacks(`chain ${chain.name}`, ruleText(family, rule))),
+    rules: chain.rules.filter(
+      (rule) => !lacks({ place: chainPlace(chain.name), text: ruleText(family, rule) }),
+    ),
   })
   return {
     family,
     chains: new Map(Array.from(chains, ([name, chain]) => [name, isThere(chain)])),
     elements: new Map(
-      [...elements].filter(([, element]) => !lacks(setPlace(element.set), elementText(element))),
+      [...elements].filter(
+        ([, element]) => !lacks({ place: setPlace(element.set), text: elementText(element) }),
+      ),
     ),
   }
 }
 
 export function ipvsPresent(ruleset: IpvsRuleset, lacks: Lacks): IpvsRuleset {
   const { rules, sets, servers, addresses } = ruleset
+  const has = (place: Place) => (text: string) => !lacks({ place, text })
   return {
     rules: iptablesPresent(rules, lacks),
     sets: new Map(
       Array.from(sets, ([name, { type, members }]) => [
         name,
-        { type, members: new Set([...members].filter((one) => !lacks(`ipset ${name}`, one))) },
+        { type, members: new Set([...members].filter(has(ipsetPlace(name)))) },
       ]),
     ),
     servers: new Map([...servers].flatMap(([id, server]) => presentServer(id, server, lacks))),
-    addresses: new Set([...addresses].filter((ip) => !lacks(`device ${deviceName}`, ip))),
+    addresses: new Set([...addresses].filter(has(devicePlace))),
   }
 }
 
@@ -164,10 +176,10 @@ function presentServer(
   planned: PlannedServer,
   lacks: Lacks,
 ): [string, PlannedServer][] {
-  const place = `virtual server ${serverText(planned.server)}`
-  if (lacks(place, `-A ${addressOf(planned.server)} ${optionsOf(planned.server)}`)) return []
+  const place = serverPlace(planned.server)
+  if (lacks({ place, text: serverItem(planned.server) })) return []
   const reals = [...planned.reals].filter(
-    ([key, { weight }]) => !lacks(place, `-r ${key} -m -w ${weight}`),
+    ([key, { weight }]) => !lacks({ place, text: realItem(key, weight) }),
   )
   return [[id, { ...planned, reals: new Map(reals) }]]
 }

@@ -1,8 +1,7 @@
 import { printable } from '../../state/printable.js'
 import { hostPort } from '../../state/ip.js'
 import type { EndpointReason } from './endpoint-reasons.js'
-import type { Hop, Way } from './packet.js'
-import type { ExplainedMode } from './explain.js'
+import { whereText, type ExplainedMode, type Hop, type Way } from './packet.js'
 import type { Question } from './question.js'
 
 export interface Explanation {
@@ -51,13 +50,17 @@ export function sharedHops(ways: readonly Way[]): readonly Hop[] {
 }
 
 function isSame(a: Hop | undefined, b: Hop | undefined): boolean {
-  return a?.where === b?.where && a?.rule === b?.rule && a?.why === b?.why
+  return (
+    whereText(a?.path ?? []) === whereText(b?.path ?? []) &&
+    a?.rule === b?.rule &&
+    a?.why === b?.why
+  )
 }
 
-function hopLines({ where, rule, why, notes = [] }: Hop, number: string): readonly string[] {
+function hopLines({ path, rule, why, notes = [] }: Hop, number: string): readonly string[] {
   const indent = ' '.repeat(number.length + 1)
   return [
-    `${number} ${where}`,
+    `${number} ${whereText(path)}`,
     ...(rule === '' ? [] : [`${indent}${rule}`]),
     `${indent}=> ${why}`,
     ...notes.map((note) => `${indent}!! ${printable(note)}`),

@@ -1,3 +1,4 @@
+import { isSamePlace } from '../../kernel/place.js'
 import type { Hop, Packet, Way, WayEnd } from './packet.js'
 
 /** A walk under way: where a packet may be by now, each with its share. */
@@ -25,7 +26,7 @@ export function withHop(branch: Branch, hop: Hop, change: Partial<Branch> = {}):
   return { ...branch, ...change, hops: [...branch.hops, hop] }
 }
 
-/** The finished walk; whoever nobody stopped arrives where it is headed. */
+/** The finished walk. A packet that nothing stopped arrives at its destination. */
 export function finish(branches: readonly Branch[], isLocal: (packet: Packet) => boolean): Way[] {
   return branches.map(({ probability, packet, hops, end }) => ({
     probability,
@@ -36,6 +37,7 @@ export function finish(branches: readonly Branch[], isLocal: (packet: Packet) =>
 }
 
 /** A jump into a chain where nothing happened to this packet. */
-function isIdle({ where, into }: Hop, next: Hop | undefined): boolean {
-  return into !== undefined && next?.where.startsWith(`${where} > ${into}`) !== true
+function isIdle({ path, into }: Hop, next: Hop | undefined): boolean {
+  if (into === undefined) return false
+  return ![...path, into].every((place, index) => isSamePlace(place, next?.path[index]))
 }

@@ -1,4 +1,5 @@
 import { canonicalRule, Iptables } from '../../kernel/iptables.js'
+import { chainIn, itemId } from '../../kernel/place.js'
 import { ipvsPlanner } from '../../modes/ipvs/plan.js'
 import { ipvsSettings } from '../../modes/ipvs/settings.js'
 import { iptablesPlanner, offlineFacts } from '../../modes/iptables/plan.js'
@@ -46,15 +47,14 @@ async function iptablesCounters(
     for (const { key, dispatch } of planner(state).services.values()) {
       add(sums, key, {})
       for (const { table, chain, rule } of dispatch) {
-        owners.set(`${table} ${chain} ${canonicalRule(rule.text)}`, key)
+        owners.set(ruleId(table, chain, rule.text), key)
       }
     }
     const iptables = await Iptables.open({ family: state.family })
     for (const table of ['nat', 'filter'] as const) {
       for (const { chain, rule, packets } of await iptables.counters(table)) {
-        const key = chain.startsWith('KUBE-')
-          ? owners.get(`${table} ${chain} ${canonicalRule(rule)}`)
-          : undefined
+        const isOurs = chain.startsWith('KUBE-')
+        const key = isOurs ? owners.get(ruleId(table, chain, rule)) : undefined
         // In the filter table a Service has rules where it refuses.
         if (key !== undefined)
           add(sums, key, table === 'nat' ? { total: packets } : { errors: packets })
@@ -62,6 +62,10 @@ async function iptablesCounters(
     }
   }
   return sums
+}
+
+function ruleId(table: string, chain: string, text: string): string {
+  return itemId({ place: chainIn(table, chain), text: canonicalRule(text) })
 }
 
 async function ipvsCounters(

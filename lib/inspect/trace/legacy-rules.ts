@@ -1,9 +1,9 @@
 import { KernelError } from '../../errors.js'
-import { packetHeader } from './packet-header.js'
-import { splitArguments, type Iptables, type SavedTable } from '../../kernel/iptables.js'
+import { addressText } from '../../kernel/addresses.js'
+import { parseRule, type Iptables, type SavedTable } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { LoggedPacket } from '../../kernel/packet-log.js'
-import type { TraceEvent } from './events.js'
+import type { TracedPacket, TraceEvent } from './events.js'
 
 const tracePrefix = /^TRACE: (\w+):(.+):(rule|return|policy):(\d+) *$/
 /** Packets that may still turn out to open a connection. */
@@ -87,11 +87,10 @@ export class LegacyRules {
   }
 
   #verdictOf(table: string, rule: string): string {
-    const args = splitArguments(rule)
-    const at = args.findIndex((option) => option === '-j' || option === '-g')
-    const target = at < 0 ? '' : (args[at + 1] ?? '')
+    const { jump, goto = '' } = parseRule(rule)
+    const target = jump ?? goto
     if (chainOf(this.#tables, table, target)) {
-      return `${args[at] === '-g' ? 'goto' : 'jump'} ${target}`
+      return `${jump === undefined ? 'goto' : 'jump'} ${target}`
     }
     return verdicts[target] ?? 'continue'
   }
@@ -99,4 +98,30 @@ export class LegacyRules {
 
 function chainOf(tables: readonly SavedTable[], table: string, chain: string) {
   return tables.find((each) => each.table === table)?.chains.get(chain)
+}
+
+/** What tells one packet from another on its way through rules that rewrite it. */
+export interface PacketHeader extends Omit<TracedPacket, 'inInterface' | 'outInterface'> {
+  readonly id: string
+}
+
+const withPorts = new Set([6, 17, 132])
+
+/** Reads IP and port numbers; undefined for what has none or is cut too short. */
+export function packetHeader(bytes: Buffer): PacketHeader | undefined {
+  const version = (bytes[0] ?? 0) >> 4
+  if (version !== 4 && version !== 6) return undefined
+  const isV4 = version === 4
+  const length = isV4 ? ((bytes[0] ?? 0) & 15) * 4 : 40
+  if (bytes.length < length + 8 || !withPorts.has(bytes[isV4 ? 9 : 6] ?? 0)) return undefined
+  const family = isV4 ? 'IPv4' : 'IPv6'
+  const source = addressText(family, bytes, isV4 ? 12 : 8)
+  const destination = addressText(family, bytes, isV4 ? 16 : 24)
+  const [sourcePort, destinationPort] = [bytes.readUInt16BE(length), bytes.readUInt16BE(length + 2)]
+  // Destinations are rewritten on the way; sources only after the last rule.
+  const number = isV4 ? bytes.readUInt16BE(4) : bytes.readUInt32BE(length + 4)
+  return {
+    ...{ source, destination, sourcePort, destinationPort },
+    id: `${source} ${sourcePort} ${number}`,
+  }
 }

@@ -35,7 +35,7 @@ export async function followLegacyTraces(
     comment: `kube-proxy-trace-${process.pid}`,
   }
   const log = listen()
-  const caretaker = await startCaretaker(marks)
+  const cleaner = await startCleaner(marks)
   try {
     setLogger(file)
     await mark(iptables, marks).catch((cause: unknown) => {
@@ -54,7 +54,7 @@ export async function followLegacyTraces(
     await rules.check(iptables)
   } finally {
     log.close()
-    await caretaker.end()
+    await cleaner.end()
   }
 }
 
@@ -104,12 +104,12 @@ function setLogger(file: string): void {
   }
 }
 
-/** Whatever happens to this process, the marks go. */
-async function startCaretaker(marks: LegacyMarks) {
-  const program = fileURLToPath(new URL('./legacy-caretaker.js', import.meta.url))
+/** Starts the process that removes the marks, whatever happens to this one. */
+async function startCleaner(marks: LegacyMarks) {
+  const program = fileURLToPath(new URL('./legacy-cleaner.js', import.meta.url))
   const child = spawn(process.execPath, [program, JSON.stringify(marks)], {
     stdio: ['pipe', 'pipe', 'inherit'],
-    // In a session of its own, so that Ctrl-C ends the trace and not its cleaner.
+    // It has a session of its own, so that Ctrl-C ends the trace and not the cleaner.
     detached: true,
   })
   const exited = once(child, 'exit')

@@ -1,28 +1,42 @@
 import { formatIp, parseCidr, parseIp } from '../../state/ip.js'
-import { splitArguments } from './rule.js'
+import { argumentsOf, optionsOf, splitArguments, type RuleOption } from './arguments.js'
+
+/** A text that two rules share exactly when they are the same to the kernel. */
+export function canonicalRule(text: string): string {
+  return argumentsOf(canonicalOptions(text)).join('\u0000')
+}
+
+/** Whether two texts are the same rule to the kernel. */
+export function isSameRule(a: string, b: string): boolean {
+  return a === b || canonicalRule(a) === canonicalRule(b)
+}
 
 /**
- * One form for rules that are the same to the kernel: the tools print some options in other words
- * than they take them, add defaults, and round probabilities.
+ * The options of a rule in one form: the tools print some of them in other words than they take
+ * them, add defaults, and round probabilities.
  */
-export function canonicalRule(text: string): string {
-  const args = splitArguments(text)
-  const out: string[] = []
-  for (let index = 0; index < args.length; index++) {
-    const option = args[index] ?? ''
-    const value = args[index + 1] ?? ''
-    const rewrite = rewrites[option]
-    if (!rewrite) out.push(option)
-    else {
-      out.push(...rewrite(value))
-      index++
-    }
-  }
-  const at = out.indexOf('REJECT')
-  if (at > 0 && out[at - 1] === '-j' && out.length === at + 1) out.push('--reject-with', 'default')
-  // What an address is recognised by unless a rule says otherwise.
-  return out.filter((part) => part !== '--rsource').join('\u0000')
+export function canonicalOptions(text: string): readonly RuleOption[] {
+  const options = optionsOf(splitArguments(text)).flatMap(canonicalOption)
+  const last = options.at(-1)
+  const isPlainReject = last?.name === '-j' && last.values[0] === 'REJECT'
+  return isPlainReject ? [...options, option('--reject-with', 'default')] : options
 }
+
+function canonicalOption(given: RuleOption): readonly RuleOption[] {
+  const rewrite = rewrites[given.name]
+  if (!rewrite) return [given]
+  const [value = ''] = given.values
+  const made = rewrite(value)
+  // Without the option "not all addresses" would become "any".
+  if (made.length === 0 && given.isNot) return [given]
+  return made.map((one) => ({ ...one, isNot: given.isNot }))
+}
+
+const option = (name: string, value: string): RuleOption => ({
+  name,
+  values: [value],
+  isNot: false,
+})
 
 const hex = (value: string) => `0x${Number(value).toString(16)}`
 
@@ -30,27 +44,36 @@ const marks = (value: string) => value.split('/').map(hex).join('/')
 
 const defaultRejects = ['icmp-port-unreachable', 'icmp6-port-unreachable', 'port-unreach']
 
-const rewrites: Readonly<Record<string, (value: string) => readonly string[]>> = {
-  '-s': (value) => ['-s', range(value)],
-  '-d': (value) => ['-d', range(value)],
-  '-p': (value) => ['-p', value === 'icmpv6' ? 'ipv6-icmp' : value],
-  '--or-mark': (value) => ['--set-xmark', `${hex(value)}/${hex(value)}`],
-  '--xor-mark': (value) => ['--set-xmark', `${hex(value)}/0x0`],
-  '--set-xmark': (value) => ['--set-xmark', marks(value)],
-  '--mark': (value) => ['--mark', marks(value)],
+const rewrites: Readonly<Record<string, (value: string) => readonly RuleOption[]>> = {
+  '-s': (value) => range('-s', value),
+  '-d': (value) => range('-d', value),
+  '-p': (value) => [option('-p', value === 'icmpv6' ? 'ipv6-icmp' : value)],
+  '--or-mark': (value) => [option('--set-xmark', `${hex(value)}/${hex(value)}`)],
+  '--xor-mark': (value) => [option('--set-xmark', `${hex(value)}/0x0`)],
+  '--set-xmark': (value) => [option('--set-xmark', marks(value))],
+  '--mark': (value) => [option('--mark', marks(value))],
   // The kernel counts in parts of 2^31.
-  '--probability': (value) => ['--probability', Number(value).toFixed(6)],
-  '--ctstate': (value) => ['--ctstate', value.split(',').sort().join()],
-  '--reject-with': (value) => ['--reject-with', defaultRejects.includes(value) ? 'default' : value],
-  '--mask': (value) => (isWholeMask(value) ? [] : ['--mask', value]),
+  '--probability': (value) => [
+    option('--probability', String(Math.round(Number(value) * 2 ** 31))),
+  ],
+  '--ctstate': (value) => [option('--ctstate', value.split(',').sort().join())],
+  '--reject-with': (value) => [
+    option('--reject-with', defaultRejects.includes(value) ? 'default' : value),
+  ],
+  // What `recent` knows an address by unless a rule says otherwise.
+  '--rsource': () => [],
+  '--mask': (value) => (isWholeMask(value) ? [] : [option('--mask', value)]),
 }
 
 const isWholeMask = (value: string) =>
   value === '255.255.255.255' || value === 'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'
 
-function range(text: string): string {
+/** One form for an address and its range of one; none for the range of all addresses. */
+function range(name: string, text: string): readonly RuleOption[] {
   const ip = parseIp(text)
-  if (ip) return `${ip.text}/${ip.family === 'IPv4' ? 32 : 128}`
+  if (ip) return [option(name, `${ip.text}/${ip.family === 'IPv4' ? 32 : 128}`)]
   const cidr = parseCidr(text)
-  return cidr ? `${formatIp(cidr.family, cidr.network)}/${cidr.prefix}` : text
+  if (cidr?.prefix === 0) return []
+  const form = cidr ? `${formatIp(cidr.family, cidr.network)}/${cidr.prefix}` : text
+  return [option(name, form)]
 }

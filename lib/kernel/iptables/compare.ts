@@ -1,10 +1,12 @@
-import { canonicalRule } from './canonical.js'
-import { splitArguments } from './rule.js'
+import { canonicalRule, isSameRule } from './canonical.js'
+import { commentOf, parseRule } from './parse.js'
 
 /** A rule as it should stand in a chain, and whose it is. */
 export interface WantedRule {
   readonly text: string
   readonly owner: string
+  /** The text of the rule in the caller's plan, where that is not this text. */
+  readonly item?: string
 }
 
 export interface ChainWish {
@@ -17,6 +19,8 @@ export interface RuleDifference {
   readonly expected: string | undefined
   readonly found: string | undefined
   readonly owner: string
+  /** Of the wanted rule that is missing. */
+  readonly item?: string
 }
 
 /** What a chain lacks and what it has too much; `saved` is undefined where there is no chain. */
@@ -30,9 +34,9 @@ export function compareChain(
     left.set(key, [...(left.get(key) ?? []), text])
   }
   const missing: RuleDifference[] = []
-  for (const { text, owner } of rules) {
+  for (const { text, ...rest } of rules) {
     const same = left.get(canonicalRule(text))
-    if (same?.pop() === undefined) missing.push({ expected: text, found: undefined, owner })
+    if (same?.pop() === undefined) missing.push({ expected: text, found: undefined, ...rest })
   }
   const extra = [...left.values()].flat().map((text) => ({
     expected: undefined,
@@ -50,7 +54,7 @@ function orderDifference(
 ): readonly RuleDifference[] {
   for (const [index, { text, owner }] of rules.entries()) {
     const there = saved[index] ?? ''
-    if (canonicalRule(there) === canonicalRule(text)) continue
+    if (isSameRule(there, text)) continue
     return [{ expected: `rule ${index + 1}: ${text}`, found: `rule ${index + 1}: ${there}`, owner }]
   }
   return []
@@ -58,8 +62,6 @@ function orderDifference(
 
 /** Comments of Service rules begin with the service port; anything else tells nothing. */
 export function ownerInComment(text: string): string {
-  const args = splitArguments(text)
-  const at = args.indexOf('--comment')
-  const [first = ''] = (at < 0 ? '' : (args[at + 1] ?? '')).split(' ')
+  const [first = ''] = commentOf(parseRule(text)).split(' ')
   return /^[^/\s]+\/[^/\s]+$/.test(first) ? first : ''
 }

@@ -1,3 +1,5 @@
+import { quoteArgument, splitArguments } from './arguments.js'
+
 /**
  * Rules as values. A rule is built from typed parts, every part is checked or quoted, and the
  * result is one line that iptables-restore reads back as exactly the arguments that went in:
@@ -28,20 +30,21 @@ export interface RuleSpec {
   readonly inInterface?: string | Not<string>
   readonly outInterface?: string | Not<string>
   /** `tcp`, `udp`, `sctp`, `icmp`… */
-  readonly protocol?: string
+  readonly protocol?: string | Not<string>
   /** Any text; made printable and cut to what the kernel holds. */
   readonly comment?: string
   /** In the order in which the kernel shall evaluate them. */
   readonly matches?: readonly Match[]
   /** Chain or target; a rule without one only counts. */
   readonly jump?: string
+  /** Instead of `jump`: a chain whose end is the end of this chain, too. */
+  readonly goto?: string
   /** Options of the target, already split into arguments. */
   readonly jumpArgs?: readonly string[]
 }
 
 /** The kernel's limit for a comment, with its closing zero. */
 const maxCommentBytes = 255
-const maxArgumentLength = 1000
 
 /** One rule without its chain, as `-A CHAIN` takes it. */
 export class Rule {
@@ -72,6 +75,7 @@ export function rule(spec: RuleSpec): Rule {
   }
   for (const match of spec.matches ?? []) args.push('-m', checkName(match.name), ...match.args)
   if (spec.jump !== undefined) args.push('-j', checkChain(spec.jump), ...(spec.jumpArgs ?? []))
+  if (spec.goto !== undefined) args.push('-g', checkChain(spec.goto))
   return new Rule(args)
 }
 
@@ -79,44 +83,6 @@ export function rule(spec: RuleSpec): Rule {
 export function checkChain(name: string): string {
   if (/^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,27}$/.test(name)) return name
   throw new RangeError(`chain name ${JSON.stringify(name)}: up to 28 letters, digits, - _ .`)
-}
-
-/**
- * One argument as iptables-restore reads it: in quotes where needed, with quotes and backslashes
- * escaped. A line break cannot be quoted there, so it is refused.
- */
-export function quoteArgument(argument: string): string {
-  if (/^[A-Za-z0-9_.,:/=+@%[\]-]+$/.test(argument)) return argument
-
-  if (/[\u0000-\u001f\u007f]/.test(argument) || argument.length > maxArgumentLength) {
-    throw new RangeError(
-      `argument ${JSON.stringify(argument.slice(0, 80))}: not printable or too long`,
-    )
-  }
-  if (argument === '!') return argument
-  return `"${argument.replace(/[\\"]/g, '\\$&')}"`
-}
-
-/** The inverse of quoting: one line of iptables-save as arguments. */
-export function splitArguments(line: string): string[] {
-  const args: string[] = []
-  let current: string | undefined
-  let quoted = false
-  for (let index = 0; index < line.length; index++) {
-    const char = line.charAt(index)
-    if (quoted && char === '\\' && index + 1 < line.length) {
-      index++
-      current = (current ?? '') + line.charAt(index)
-    } else if (char === '"') {
-      quoted = !quoted
-      current ??= ''
-    } else if (!quoted && (char === ' ' || char === '\t')) {
-      if (current !== undefined) args.push(current)
-      current = undefined
-    } else current = (current ?? '') + char
-  }
-  if (current !== undefined) args.push(current)
-  return args
 }
 
 /** Any text as a comment: one printable line of at most 255 bytes. */

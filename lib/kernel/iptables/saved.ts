@@ -42,7 +42,7 @@ export class SavedReader {
   }
 
   #line(line: string): void {
-    if (line.startsWith('*')) this.#table = tables.find((known) => known === line.slice(1).trim())
+    if (line.startsWith('*')) this.#table = tableIn(line)
     if (!this.#table) return
     if (line.startsWith('-A ')) {
       const end = line.indexOf(' ', 3)
@@ -92,6 +92,7 @@ export function parseSaved(text: string): SavedTable[] {
 
 /** A rule and how many packets it has matched. */
 export interface CountedRule {
+  readonly table: Table
   readonly chain: string
   readonly rule: string
   readonly packets: number
@@ -99,10 +100,19 @@ export interface CountedRule {
 
 /** Reads the output of `iptables-save -c`. */
 export function parseCounters(text: string): CountedRule[] {
-  return text.split('\n').flatMap((line) => {
+  const rules: CountedRule[] = []
+  let table: Table | undefined
+  for (const line of text.split('\n')) {
+    if (line.startsWith('*')) table = tableIn(line)
     const found = /^\[(\d+):\d+\] -A (\S+) ?(.*)$/.exec(line)
-    if (!found) return []
+    if (!found || !table) continue
     const [, packets = '', chain = '', rule = ''] = found
-    return [{ chain, rule, packets: Number(packets) }]
-  })
+    rules.push({ table, chain, rule, packets: Number(packets) })
+  }
+  return rules
+}
+
+/** The table that a line `*nat` begins. */
+function tableIn(line: string): Table | undefined {
+  return tables.find((known) => known === line.slice(1).trim())
 }

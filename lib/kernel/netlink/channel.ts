@@ -153,10 +153,12 @@ async function dump<T>(
   )
 }
 
+/** One dump as far as it is read. */
 interface DumpResult<T> {
   readonly items: T[]
-  readonly interrupted: boolean
-  readonly error: Error | undefined
+  interrupted: boolean
+  error: Error | undefined
+  isDone: boolean
 }
 
 /** Reads one dump to its very end, whatever happens: a dump left half-read blocks the next one. */
@@ -166,43 +168,22 @@ async function dumpOnce<T>(
   sequence: number,
   settings: DumpSettings<T>,
 ): Promise<DumpResult<T>> {
-  const items: T[] = []
-  let interrupted = false
-  let error: Error | undefined
-  let done = false
+  const result: DumpResult<T> = { items: [], interrupted: false, error: undefined, isDone: false }
   let empty = 0
-  const readMessage = (message: Message) => {
-    if (message.sequence !== sequence || done) return
-    if ((message.flags & flags.dumpInterrupted) !== 0) interrupted = true
-    if (message.type === controlTypes.done || message.type === controlTypes.error) {
-      done = true
-      const failure =
-        message.type === controlTypes.done
-          ? failureFromDone(message.payload)
-          : failureFromAck(message.payload, message.flags)
-      if (failure) error ??= kernelErrorOf(failure, settings.action)
-    } else if (message.type >= 16 && error === undefined) {
-      try {
-        const item = settings.parse(message)
-        if (item !== undefined) items.push(item)
-      } catch (thrown) {
-        error = thrown instanceof Error ? thrown : new Error(String(thrown))
-      }
-    }
-  }
-
   pipe.send(withSequence(request, sequence))
   let sliceEnds = performance.now() + settings.sliceMs
-  while (!done) {
+  while (!result.isDone) {
     const received = pipe.receive()
     if (received.kind === 'datagram') {
       empty = 0
-      forEachMessage(received.data, readMessage)
+      forEachMessage(received.data, (message) => {
+        if (message.sequence === sequence) readDumped(result, message, settings)
+      })
     } else if (received.kind === 'overrun') {
-      interrupted = true
+      result.interrupted = true
     } else {
       if (++empty > emptyReads) {
-        error ??= new KernelError('failed', `${settings.action}: the list has no end`)
+        result.error ??= new KernelError('failed', `${settings.action}: the list has no end`)
         break
       }
       await setTimeout(1)
@@ -212,7 +193,31 @@ async function dumpOnce<T>(
       sliceEnds = performance.now() + settings.sliceMs
     }
   }
-  return { items, interrupted, error }
+  return result
+}
+
+function readDumped<T>(
+  result: DumpResult<T>,
+  message: Message,
+  { action, parse }: DumpSettings<T>,
+): void {
+  if (result.isDone) return
+  if ((message.flags & flags.dumpInterrupted) !== 0) result.interrupted = true
+  if (message.type === controlTypes.done || message.type === controlTypes.error) {
+    result.isDone = true
+    const failure =
+      message.type === controlTypes.done
+        ? failureFromDone(message.payload)
+        : failureFromAck(message.payload, message.flags)
+    if (failure) result.error ??= kernelErrorOf(failure, action)
+  } else if (message.type >= 16 && result.error === undefined) {
+    try {
+      const item = parse(message)
+      if (item !== undefined) result.items.push(item)
+    } catch (thrown) {
+      result.error = thrown instanceof Error ? thrown : new Error(String(thrown))
+    }
+  }
 }
 
 function withSequence(request: Buffer, sequence: number): Buffer {

@@ -53,14 +53,31 @@ export function openSocket(
   options: SocketOptions = {},
   libc: Libc = openLibc(),
 ): NetlinkPipe {
-  const fail = (action: string) => kernelErrorOf(failureOf(libc.errno()), action)
   const fd = libc.socket(addressFamily, rawCloseOnExec, protocol)
-  if (fd < 0) throw fail(`open netlink socket for protocol ${protocol}`)
-
-  const set = (level: number, name: number, value: number) => {
-    const bytes = int32(value)
-    return libc.setsockopt(fd, level, name, bytes, bytes.length) === 0
+  if (fd < 0) throw errorOf(libc, `open netlink socket for protocol ${protocol}`)
+  try {
+    configure({ libc, fd }, protocol, options)
+  } catch (error) {
+    libc.close(fd)
+    throw error
   }
+  return pipeOver({ libc, fd })
+}
+
+interface OpenSocket {
+  readonly libc: Libc
+  readonly fd: number
+}
+
+const errorOf = (libc: Libc, action: string) => kernelErrorOf(failureOf(libc.errno()), action)
+
+function setOption({ libc, fd }: OpenSocket, level: number, name: number, value: number): boolean {
+  const bytes = int32(value)
+  return libc.setsockopt(fd, level, name, bytes, bytes.length) === 0
+}
+
+function configure(socket: OpenSocket, protocol: number, options: SocketOptions): void {
+  const { libc, fd } = socket
   const address = Buffer.alloc(12)
   address.set(
     int32(addressFamily)
@@ -68,23 +85,22 @@ export function openSocket(
       .subarray(0, 2),
   )
   if (libc.bind(fd, address, address.length) !== 0) {
-    const error = fail(`bind netlink socket for protocol ${protocol}`)
-    libc.close(fd)
-    throw error
+    throw errorOf(libc, `bind netlink socket for protocol ${protocol}`)
   }
-  // Kernels before 4.12 know neither; then errors simply come without texts.
-  set(netlinkLevel, extendedAck, 1)
-  set(netlinkLevel, capAck, 1)
+  // Kernels before 4.12 know neither option; their errors come without texts.
+  setOption(socket, netlinkLevel, extendedAck, 1)
+  setOption(socket, netlinkLevel, capAck, 1)
   if (options.receiveBufferBytes !== undefined) {
-    set(socketLevel, receiveBufferForce, options.receiveBufferBytes)
+    setOption(socket, socketLevel, receiveBufferForce, options.receiveBufferBytes)
   }
   for (const group of options.groups ?? []) {
-    if (set(netlinkLevel, addMembership, group)) continue
-    const error = fail(`join netlink group ${group} of protocol ${protocol}`)
-    libc.close(fd)
-    throw error
+    if (setOption(socket, netlinkLevel, addMembership, group)) continue
+    throw errorOf(libc, `join netlink group ${group} of protocol ${protocol}`)
   }
+}
 
+function pipeOver(socket: OpenSocket): NetlinkPipe {
+  const { libc, fd } = socket
   const buffer = Buffer.allocUnsafe(receiveBytes)
   let sendBuffer = 0
   let closed = false
@@ -94,11 +110,12 @@ export function openSocket(
       // The kernel refuses a datagram larger than the socket's send buffer (EMSGSIZE).
       if (data.length > 65_536 && data.length > sendBuffer) {
         sendBuffer = data.length * 2
-        set(socketLevel, sendBufferForce, sendBuffer)
+        setOption(socket, socketLevel, sendBufferForce, sendBuffer)
       }
       for (;;) {
         if (libc.send(fd, data, data.length, 0) >= 0) return
-        if (libc.errno() !== errnos.intr) throw fail(`send ${data.length} bytes to netlink`)
+        if (libc.errno() !== errnos.intr)
+          throw errorOf(libc, `send ${data.length} bytes to netlink`)
       }
     },
     receive() {
@@ -110,7 +127,7 @@ export function openSocket(
         const errno = libc.errno()
         if (errno === errnos.again) return { kind: 'nothing' }
         if (errno === errnos.nobufs) return { kind: 'overrun' }
-        if (errno !== errnos.intr) throw fail('receive from netlink')
+        if (errno !== errnos.intr) throw errorOf(libc, 'receive from netlink')
       }
     },
     close() {

@@ -1,6 +1,7 @@
 import { checkedAddress, checkedName, checkedPort, safeComment } from './identifiers.js'
 import type {
   Chain,
+  Command,
   Element,
   ElementCommand,
   KeyType,
@@ -16,33 +17,49 @@ import { ruleText, targetText, verdictText } from './text-statements.js'
 /** Elements of one command: enough to make few commands, few enough to keep lines readable. */
 const elementsPerCommand = 256
 
+/** One line of input, and what it says: one command, or elements of one set. */
+export interface CommandLine {
+  readonly text: string
+  readonly commands: readonly Command[]
+}
+
 /** The transaction as input of `nft -f -`, which applies it atomically. */
-export function transactionText({ table, commands }: Transaction): string {
-  const lines: string[] = []
-  let batch: Element[] = []
-  let batched: ElementCommand['do'] | undefined
+export function transactionText(transaction: Transaction): string {
+  const lines = transactionLines(transaction)
+  return lines.length === 0 ? '' : `${lines.map(({ text }) => text).join('\n')}\n`
+}
+
+export function transactionLines({ table, commands }: Transaction): readonly CommandLine[] {
+  const lines: CommandLine[] = []
+  let batch: ElementCommand[] = []
   const flush = () => {
     const [first] = batch
-    if (!first || batched === undefined) return
-    const verb = batched === 'add-element' ? 'add' : 'delete'
-    const elements = batch.map((element) => elementText(element, verb === 'add')).join(', ')
-    lines.push(`${verb} element ${tableName(table)} ${checkedName(first.set.name)} { ${elements} }`)
+    if (first) lines.push({ text: elementsText(table, first, batch), commands: batch })
     batch = []
   }
   for (const command of commands) {
     if (!('element' in command)) {
       flush()
-      lines.push(commandText(table, command))
+      lines.push({ text: commandText(table, command), commands: [command] })
       continue
     }
-    const { element } = command
-    const fits = batched === command.do && batch[0]?.set.name === element.set.name
+    const [first] = batch
+    const fits = first?.do === command.do && first.element.set.name === command.element.set.name
     if (!fits || batch.length === elementsPerCommand) flush()
-    batched = command.do
-    batch.push(element)
+    batch.push(command)
   }
   flush()
-  return lines.length === 0 ? '' : `${lines.join('\n')}\n`
+  return lines
+}
+
+function elementsText(
+  table: Table,
+  first: ElementCommand,
+  batch: readonly ElementCommand[],
+): string {
+  const verb = first.do === 'add-element' ? 'add' : 'delete'
+  const elements = batch.map(({ element }) => elementText(element, verb === 'add')).join(', ')
+  return `${verb} element ${tableName(table)} ${checkedName(first.element.set.name)} { ${elements} }`
 }
 
 function commandText(table: Table, command: ObjectCommand): string {

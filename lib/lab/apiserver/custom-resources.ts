@@ -19,7 +19,7 @@ import {
   type ResourceTable,
   type StoredForm,
 } from './resources.js'
-import { invalid, invalidValue, required, type Cause } from './status.js'
+import { causesOf, invalid, invalidValue, required, type Cause } from './status.js'
 import type { VersionedStore } from './store.js'
 
 /**
@@ -122,33 +122,29 @@ function validate(definition: KubeObject): readonly Cause[] {
   const plural = textAt(spec, 'names', 'plural')
   const kind = textAt(spec, 'names', 'kind')
   const versions = listAt(spec, 'versions')
-  const causes: Cause[] = []
-  if (!isSubdomain(group) || !group.includes('.')) {
-    causes.push(invalidValue('spec.group', group, 'should be a domain with at least one dot'))
-  }
-  if (!isLabelName(plural)) {
-    causes.push(invalidValue('spec.names.plural', plural, 'must be a DNS label'))
-  }
-  if (!isLabelName(kind.toLowerCase())) {
-    causes.push(invalidValue('spec.names.kind', kind, 'must be a DNS label but for its case'))
-  }
-  if (definition.metadata.name !== `${plural}.${group}`) {
-    const why = 'must be spec.names.plural+"."+spec.group'
-    causes.push(invalidValue('metadata.name', definition.metadata.name, why))
-  }
-  if (!['Namespaced', 'Cluster'].includes(textAt(spec, 'scope'))) {
-    causes.push(required('spec.scope', 'Namespaced or Cluster'))
-  }
-  versions.forEach((version, index) => {
-    const name = textAt(version, 'name')
-    if (isLabelName(name)) return
-    causes.push(invalidValue(`spec.versions[${index}].name`, name, 'must be a DNS label'))
-  })
-  if (versions.filter((version) => at(version, 'storage') === true).length !== 1) {
-    const why = 'must have exactly one version marked as storage version'
-    causes.push(invalidValue('spec.versions', versions.length, why))
-  }
-  return causes
+  const { name } = definition.metadata
+  return causesOf(
+    !(isSubdomain(group) && group.includes('.')) &&
+      invalidValue('spec.group', group, 'should be a domain with at least one dot'),
+    !isLabelName(plural) && invalidValue('spec.names.plural', plural, 'must be a DNS label'),
+    !isLabelName(kind.toLowerCase()) &&
+      invalidValue('spec.names.kind', kind, 'must be a DNS label but for its case'),
+    name !== `${plural}.${group}` &&
+      invalidValue('metadata.name', name, 'must be spec.names.plural+"."+spec.group'),
+    !['Namespaced', 'Cluster'].includes(textAt(spec, 'scope')) &&
+      required('spec.scope', 'Namespaced or Cluster'),
+    ...versions.map((version, index) => {
+      const label = textAt(version, 'name')
+      const field = `spec.versions[${index}].name`
+      return !isLabelName(label) && invalidValue(field, label, 'must be a DNS label')
+    }),
+    versions.filter((version) => at(version, 'storage') === true).length !== 1 &&
+      invalidValue(
+        'spec.versions',
+        versions.length,
+        'must have exactly one version marked as storage version',
+      ),
+  )
 }
 
 /** A definition takes no path and no name from a kind that the server itself knows. */

@@ -126,6 +126,11 @@ export function invalid(subject: StatusSubject, name: string, causes: readonly C
   })
 }
 
+/** The refusals among some checks; a check that found nothing wrong is `false`. */
+export function causesOf(...checks: readonly (Cause | false)[]): readonly Cause[] {
+  return checks.filter((check) => check !== false)
+}
+
 export function required(field: string, why = ''): Cause {
   return { reason: 'FieldValueRequired', message: joined('Required value', why), field }
 }

@@ -1,5 +1,7 @@
-import { splitArguments } from '../../kernel/iptables.js'
-import type { CountersView, HopView, PathView } from '../../page/view.js'
+import { chainIn } from '../../kernel/place.js'
+import { commentOf, parseCounters, parseRule } from '../../kernel/iptables.js'
+import { counterOf } from '../../page/path-view.js'
+import type { CountersView, PathView } from '../../page/view.js'
 import type { GaugeAnswer } from './node-gauge.js'
 
 /** Which Service is counted: its port name `namespace/name:port` and where it is asked. */
@@ -18,13 +20,13 @@ export function countersOf(counted: Counted, raw: GaugeAnswer): CountersView {
   switch (mode) {
     case 'iptables':
       return {
-        rules: ruleCounts(path, raw.iptables ?? '', mode),
+        rules: ruleCounts(path, raw.iptables ?? ''),
         endpoints: dnatCounts(counted.service, raw.iptables ?? ''),
         note: 'Packets that matched each rule, as iptables counts them. Rules of table nat see the first packet of a connection only.',
       }
     case 'userspace':
       return {
-        rules: ruleCounts(path, raw.iptables ?? '', mode),
+        rules: ruleCounts(path, raw.iptables ?? ''),
         endpoints: metricCounts(counted.service, raw.metrics ?? ''),
         note: `Connections by endpoint are exact: the proxy makes them itself.${raw.iptables === undefined ? '' : ' Rules: as iptables counts them.'}`,
       }
@@ -43,74 +45,31 @@ export function countersOf(counted: Counted, raw: GaugeAnswer): CountersView {
   }
 }
 
-export function counterKey({ where, rule }: HopView): string {
-  return `${where} ${rule}`
-}
-
-function ruleCounts(path: PathView, saved: string, mode: string): Record<string, number> {
-  const packets = savedPackets(saved, mode)
+function ruleCounts(path: PathView, saved: string): Record<string, number> {
+  const packets = new Map(
+    parseCounters(saved).map((each) => [
+      counterOf({ place: chainIn(each.table, each.chain), text: each.rule }),
+      each.packets,
+    ]),
+  )
   const counts: Record<string, number> = {}
-  for (const hop of [...path.shared, ...path.ways.flatMap((way) => way.hops)]) {
-    if (hop.rule === '') continue
-    const [table = ''] = hop.where.split(' ')
-    const chain = hop.where.split(/ > | /).at(-1) ?? ''
-    const found = packets.get(`${table} ${chain} ${signature(hop.rule, mode)}`)
-    if (found !== undefined) counts[counterKey(hop)] = found
+  for (const { counter } of [...path.shared, ...path.ways.flatMap((way) => way.hops)]) {
+    const found = packets.get(counter)
+    if (found !== undefined) counts[counter] = found
   }
   return counts
-}
-
-const savedRule = /^\[(\d+):\d+\] -A (\S+) (.*)$/
-
-function savedPackets(saved: string, mode: string): ReadonlyMap<string, number> {
-  const packets = new Map<string, number>()
-  let table = ''
-  for (const line of saved.split('\n')) {
-    if (line.startsWith('*')) table = line.slice(1)
-    const [, count, chain = '', text = ''] = savedRule.exec(line) ?? []
-    if (count === undefined) continue
-    packets.set(`${table} ${chain} ${signature(text, mode)}`, Number(count))
-  }
-  return packets
-}
-
-/** Options that the kernel's tools add, or write in words of their own. */
-const said = new Set(['--reject-with', '--mask', '--or-mark', '--xor-mark', '--set-xmark', '-m'])
-
-/** The same for a rule as it was written and as it is printed. */
-function signature(rule: string, mode: string): string {
-  const args = splitArguments(rule)
-  const parts: string[] = []
-  for (let index = 0; index < args.length; index++) {
-    const option = args[index] ?? ''
-    const value = args[index + 1] ?? ''
-    if (said.has(option)) index++
-    else if (option === '--rsource' || option === '--random-fully') continue
-    else if (option === '--probability') {
-      parts.push(`p=${Number(value).toFixed(5)}`)
-      index++
-    } else if (mode === 'userspace' && /^--to-(ports|destination)$/.test(option)) index++
-    else
-      parts.push(
-        option
-          .replace(/\/(32|128)$/, '')
-          .split(',')
-          .sort()
-          .join(','),
-      )
-  }
-  return parts.sort().join(' ')
 }
 
 /** Connections that were given to each endpoint by its DNAT rule. */
 function dnatCounts(service: string, saved: string): Record<string, number> {
   const counts: Record<string, number> = {}
-  for (const line of saved.split('\n')) {
-    const [, packets, , text = ''] = savedRule.exec(line) ?? []
-    const endpoint = /--to-destination (\S+)/.exec(text)?.[1]
-    const owner = /--comment "([^": ]+)(?::[^ "]*)? -> /.exec(text)?.[1]
-    if (packets === undefined || endpoint === undefined || owner !== service) continue
-    counts[endpoint] = (counts[endpoint] ?? 0) + Number(packets)
+  for (const { rule, packets } of parseCounters(saved)) {
+    const spec = parseRule(rule)
+    const [option, endpoint] = spec.jumpArgs ?? []
+    const [portName = '', arrow] = commentOf(spec).split(' ')
+    const isOwn = arrow === '->' && portName.split(':')[0] === service
+    if (option !== '--to-destination' || endpoint === undefined || !isOwn) continue
+    counts[endpoint] = (counts[endpoint] ?? 0) + packets
   }
   return counts
 }

@@ -1,6 +1,7 @@
 import { addressIn, type ClusterLayout } from './test-bed.js'
 import { configWith } from '../../config/load.js'
-import { explainedModes, explainPacket } from '../../inspect/explain/explain.js'
+import { explainPacket } from '../../inspect/explain/explain.js'
+import { explainedModes } from '../../inspect/explain/packet.js'
 import { modeLoaders, type ModeName } from '../../modes/registry.js'
 import { PersistentMap } from '../../state/persistent-map.js'
 import { Tracker } from '../../state/tracker.js'
@@ -9,6 +10,7 @@ import { TrackerSink } from '../../sources/tracker-sink.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Place } from '../world/topology.js'
 import type { Config } from '../../config/config.js'
+import type { PlanLine } from '../../modes/mode.js'
 import type { ObjectKind } from '../../sources/source.js'
 import { pathView } from '../../page/path-view.js'
 import { ownLines } from '../../page/rule-lines.js'
@@ -61,7 +63,7 @@ export async function rulesOf(
   state: DesiredState,
   mode: ModeName,
   { layout, scheduler }: { readonly layout: ClusterLayout; readonly scheduler: string },
-): Promise<readonly string[]> {
+): Promise<readonly PlanLine[]> {
   if (state.services.size === 0) return []
   const definition = await modeLoaders[mode]()
   return ownLines(definition.planner(configOf(layout, scheduler)), state)

@@ -1,6 +1,5 @@
-import { changedLines } from '../../page/rule-lines.js'
 import { ConfigError } from '../../errors.js'
-import { explainRules } from '../../page/words/explain-rules.js'
+import { RuleLines } from '../../page/rule-lines.js'
 import { rulesOf } from './rules-view.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { ModeName } from '../../modes/registry.js'
@@ -13,7 +12,7 @@ const modes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
 export class ShownRules {
   readonly #layout: ClusterLayout
   #mode: ModeName = 'iptables'
-  #before: { readonly key: string; readonly lines: readonly string[] } | undefined
+  readonly #lines = new RuleLines()
   #because = ''
   #view: RulesView & { readonly mode: ModeName } = {
     mode: 'iptables',
@@ -53,31 +52,11 @@ export class ShownRules {
   ): Promise<void> {
     const mode = this.#mode
     const lines = state ? await rulesOf(state, mode, { layout: this.#layout, scheduler }) : []
-    const names = [...(state?.services.values() ?? [])].map(
-      ({ portName }) => portName.split(':')[0],
-    )
-    const key = `${mode} ${names[0] ?? ''}`
-    const isSame = lines.join('\n') === this.#before?.lines.join('\n')
-    if (this.#before?.key === key && isSame) return
-    // Of another mode or Service, or at the start, every line would count as new, which tells
-    // nobody anything.
-    const previous = isSettled && this.#before?.key === key ? this.#before.lines : lines
-    this.#before = { key, lines }
-    const changed = changedLines(previous, lines)
-    const explained = explainRules(
-      mode,
-      changed.map(({ text }) => text),
-      { podAt, ...(names[0] === undefined ? {} : { owner: names[0] }) },
-    )
-    this.#view = {
-      mode,
-      modes,
-      lastChange: this.#because,
-      lines: changed.map((line, index) => ({
-        ...line,
-        words: explained[index]?.words ?? '',
-        object: explained[index]?.object ?? '',
-      })),
-    }
+    const [first] = state?.services.values() ?? []
+    const owner = first?.portName.split(':')[0]
+    const around = owner === undefined ? { podAt } : { podAt, owner }
+    const of = `${mode} ${owner ?? ''}`
+    if (!this.#lines.show({ mode, of, lines, around, isSettled })) return
+    this.#view = { mode, modes, lastChange: this.#because, lines: this.#lines.lines }
   }
 }

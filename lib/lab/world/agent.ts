@@ -78,27 +78,20 @@ export function startAgent(namespace?: string): Agent {
       if (waiting.size === 0) worker.unref()
     }
   }
+  const tell = async (command: AgentCommand) => {
+    await ask(command)
+  }
   return {
     flow: (request) => ask({ op: 'flow', request }),
     send: async (id, timeoutMs = 2000) => {
       const [result] = await ask({ op: 'send', id, timeoutMs })
       return result ?? { outcome: 'dropped', latencyMs: timeoutMs }
     },
-    forget: async (id) => {
-      await ask({ op: 'forget', id })
-    },
-    serve: async (request) => {
-      await ask({ op: 'serve', request })
-    },
-    stray: async (request) => {
-      await ask({ op: 'stray', request })
-    },
-    stopServing: async () => {
-      await ask({ op: 'stop-serving' })
-    },
-    write: async (values) => {
-      await ask({ op: 'write', values })
-    },
+    forget: (id) => tell({ op: 'forget', id }),
+    serve: (request) => tell({ op: 'serve', request }),
+    stray: (request) => tell({ op: 'stray', request }),
+    stopServing: () => tell({ op: 'stop-serving' }),
+    write: (values) => tell({ op: 'write', values }),
     close: async () => {
       await worker.terminate()
     },

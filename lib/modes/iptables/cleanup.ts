@@ -1,6 +1,6 @@
-import { Batch, Iptables, isIptablesError } from '../../kernel/iptables.js'
+import { Batch, Iptables, isIptablesError, targetOf } from '../../kernel/iptables.js'
 import { accounts, isOwnChain, markDrop } from './names.js'
-import { foundIn, isEmptyMarkDrop, isOfInterest, targetOf, type Found } from './full-sync.js'
+import { foundIn, isEmptyMarkDrop, isOfInterest, type Found } from './full-sync.js'
 import { kernelError } from '../iptables-error.js'
 import { messageOf } from '../../errors.js'
 import type { Backend, Family, Run } from '../../kernel/iptables.js'

@@ -1,10 +1,52 @@
-import { compareChain, type WantedRule } from '../../kernel/iptables.js'
-import { ownerText, wholeChain, type Difference } from '../difference.js'
+import {
+  bytecode,
+  compareChain,
+  Iptables,
+  rule,
+  targetOf,
+  type WantedRule,
+} from '../../kernel/iptables.js'
+import { chainIn } from '../../kernel/place.js'
+import { kernelError } from '../iptables-error.js'
+import { iptablesPlanner, type IptablesPlan } from './plan.js'
+import { ownTables } from './apply.js'
+import { missingPlace, ownerText, type Difference } from '../difference.js'
 import { chains, isServiceChain } from './names.js'
 import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
-import { targetOf, type Found } from './full-sync.js'
-import type { IptablesPlan } from './plan.js'
+import { foundIn, type Found } from './full-sync.js'
+import type { DesiredState } from '../../state/desired-state.js'
+import type { IptablesSettings } from './settings.js'
+import type { OpenDeps } from './open.js'
 import type { Table } from '../../kernel/iptables.js'
+
+/** What the kernel holds against what it should hold. Reads only. */
+export async function readDifferences(
+  state: DesiredState,
+  settings: IptablesSettings,
+  deps: Partial<OpenDeps>,
+): Promise<readonly Difference[]> {
+  const { family } = state
+  const { run, backend = 'auto' } = deps
+  try {
+    const iptables = await Iptables.open({ family, backend, ...(run ? { run } : {}) })
+    await iptables.check()
+    const saved = []
+    for (const table of ownTables) saved.push(...(await iptables.save(table)))
+    const probe = rule({ matches: [bytecode([[6, 0, 0, 0]])], jump: 'RETURN' })
+    const plan = iptablesPlanner({
+      ...settings,
+      hasBpf: await iptables.supports('nat', probe),
+      randomFully: iptables.capabilities.randomFully,
+      // Whoever wrote the rules has made the objects they count with; asking would make them, too.
+      hasAccounting: saved.some(({ chains }) =>
+        [...chains.values()].some(({ rules }) => rules.some((text) => text.includes(' nfacct '))),
+      ),
+    })
+    return iptablesDifferences(plan(state), foundIn(saved))
+  } catch (error) {
+    throw kernelError(error, `compare ${family} iptables rules`)
+  }
+}
 
 /** Everything in the kernel that is not what the plan wants, rule by rule. */
 export function iptablesDifferences(plan: IptablesPlan, found: Found): readonly Difference[] {
@@ -13,25 +55,25 @@ export function iptablesDifferences(plan: IptablesPlan, found: Found): readonly 
   const saved = (table: Table, chain: string) => found.get(table)?.get(chain)?.rules
   for (const { table, from, to, rule } of jumps) {
     const present = (saved(table, from) ?? []).filter((text) => targetOf(text) === to)
-    const where = `${table} ${from}`
+    const place = chainIn(table, from)
     const wish = { rules: [{ text: rule.text, owner: '' }], isOrdered: false }
-    for (const each of compareChain(wish, present)) differences.push({ where, ...each })
+    for (const each of compareChain(wish, present)) differences.push({ place, ...each })
   }
   if (plan.usesLocalnet) differences.push(...localnetDifferences(saved))
   for (const { table, chain, rules, isOrdered } of wanted.values()) {
-    const where = `${table} ${chain}`
+    const place = chainIn(table, chain)
     const present = saved(table, chain)
-    const owner = rules[0]?.owner ?? ''
-    if (!present) differences.push({ where, expected: wholeChain, found: undefined, owner })
+    if (!present) differences.push(missingPlace(place, rules[0]?.owner ?? ''))
     for (const each of compareChain({ rules, isOrdered }, present)) {
-      differences.push({ where, ...each })
+      differences.push({ place, ...each })
     }
   }
   for (const [table, inTable] of found) {
     for (const [chain, { rules }] of inTable) {
       if (!isServiceChain(chain) || wanted.has(`${table} ${chain}`)) continue
       const stale = `a chain of ${rules.length} rules that belongs to no Service port any more`
-      differences.push({ where: `${table} ${chain}`, expected: undefined, found: stale, owner: '' })
+      const place = chainIn(table, chain)
+      differences.push({ place, expected: undefined, found: stale, owner: '' })
     }
   }
   return differences
@@ -84,6 +126,6 @@ function localnetDifferences(
     const wish = { rules: [{ text: rule.text, owner: '' }], isOrdered: false }
     return compareChain(wish, saved(table, chain))
       .filter(({ expected }) => expected !== undefined)
-      .map((each) => ({ where: `${table} ${chain}`, ...each }))
+      .map((each) => ({ place: chainIn(table, chain), ...each }))
   })
 }

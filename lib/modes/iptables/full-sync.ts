@@ -1,6 +1,5 @@
-import { Batch, splitArguments } from '../../kernel/iptables.js'
+import { Batch, isSameRule, targetOf } from '../../kernel/iptables.js'
 import { chains, isOwnChain, isServiceChain, markDrop } from './names.js'
-import { isSameRule } from './wording.js'
 import { jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
 import { writeChain, writeShared } from './render.js'
 import type { Content } from './render.js'
@@ -126,11 +125,4 @@ function ensureLocalnetGuard(batch: Batch, found: Found): void {
       batch.prepend(jump.table, jump.from, jump.rule)
     }
   }
-}
-
-/** The chain or target a saved rule goes to. */
-export function targetOf(saved: string): string | undefined {
-  const args = splitArguments(saved)
-  const at = args.findIndex((arg) => arg === '-j' || arg === '-g')
-  return at < 0 ? undefined : args[at + 1]
 }

@@ -1,12 +1,10 @@
 import { accounted, bytecode, Iptables, isIptablesError, rule } from '../../kernel/iptables.js'
-import { accounts } from './names.js'
+import { accounts, chains } from './names.js'
 import { ensureAccounts } from './packet-counters.js'
 import { FamilyRules } from './apply.js'
 import { ForeignCommits } from './foreign-commits.js'
 import { kernelError } from '../iptables-error.js'
 import { messageOf } from '../../errors.js'
-import { waitForLock } from './lock-patience.js'
-import { warnOfOtherBackend } from './other-backend.js'
 import type { Backend, Locked, Run } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { IptablesSettings } from './settings.js'
@@ -100,5 +98,40 @@ function openGeneration(deps: OpenDeps): (() => number) | undefined {
     return generation
   } catch {
     return undefined
+  }
+}
+
+/** Goes on waiting for the xtables lock until the patience ends, and logs every time it is asked. */
+export function waitForLock(log: Log, patienceMs: number): (locked: Locked) => boolean {
+  return ({ action, waitedMs, holder = 'another program' }) => {
+    const isPatient = waitedMs < patienceMs
+    const fields = { action, holder, waitedSeconds: Math.round(waitedMs / 1000) }
+    log.warn(fields, `the xtables lock is held, ${isPatient ? 'waiting' : 'giving up'}`)
+    return isPatient
+  }
+}
+
+/**
+ * Both backends of iptables are in force at the same time. Service rules that an earlier run left
+ * in the other one would send packets to endpoints that no longer exist, so the log says it.
+ */
+async function warnOfOtherBackend(
+  family: IpFamily,
+  backend: Backend,
+  { log, run }: { readonly log: Log; readonly run?: Run | undefined },
+): Promise<void> {
+  const other = backend === 'nft' ? 'legacy' : 'nft'
+  try {
+    const iptables = await Iptables.open({ family, backend: other, ...(run ? { run } : {}) })
+    // The names of the existing tables are enough; asking for one by name could create it.
+    const saved = await iptables.save(undefined, () => false)
+    if (!saved.some(({ chains: present }) => present.has(chains.services))) return
+    const fields = { family, using: backend, alsoIn: other }
+    log.warn(
+      fields,
+      'Service rules also in the other iptables backend: remove them by `kube-proxy cleanup`',
+    )
+  } catch {
+    // Not installed, or not in this kernel: then there is nothing in it.
   }
 }

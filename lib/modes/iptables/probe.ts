@@ -10,7 +10,7 @@ import {
   rule,
 } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
-import { waitForLock } from './lock-patience.js'
+import { waitForLock } from './open.js'
 import type { Backend, Family, Match, Run } from '../../kernel/iptables.js'
 import type { Finding, Log } from '../mode.js'
 

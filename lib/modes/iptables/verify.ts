@@ -1,4 +1,4 @@
-import { canonical, isSameRule } from './wording.js'
+import { canonicalRule, isSameRule } from '../../kernel/iptables.js'
 import { chains } from './names.js'
 import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
 import type { ChainRules } from './service-rules.js'
@@ -26,9 +26,10 @@ interface OwnChain {
 /** A chain with rules of many: each once, in any order. */
 interface SharedChain {
   isThere: boolean
-  /** How often a rule is still to be read; by its canonical wording. */
-  readonly missing: Map<string, number>
-  readonly surplus: string[]
+  /** Rules still to be read; by their canonical form. */
+  readonly missing: Map<string, { readonly text: string; count: number }>
+  /** Texts of rules beyond those; by their canonical form. */
+  readonly surplus: Map<string, string>
   last: string | undefined
 }
 
@@ -50,9 +51,18 @@ export class Verification implements SavedVisitor {
       for (const one of own) this.#addOwn(one, key)
     }
     for (const id of dispatchChains.map(idOf)) {
-      this.#shared.set(id, { isThere: false, missing: new Map(), surplus: [], last: undefined })
+      this.#shared.set(id, {
+        ...{ isThere: false, missing: new Map(), surplus: new Map() },
+        last: undefined,
+      })
     }
-    for (const [id, text] of sharedRules(content)) add(this.#shared.get(id)?.missing, text, 1)
+    for (const [id, { text }] of sharedRules(content)) {
+      const missing = this.#shared.get(id)?.missing
+      const key = canonicalRule(text)
+      const known = missing?.get(key)
+      if (known) known.count++
+      else missing?.set(key, { text, count: 1 })
+    }
     for (const { table, from, rule } of usesLocalnet ? [...jumps, ...kubeletJumps] : jumps) {
       this.#addElsewhere(idOf({ table, chain: from }), rule)
     }
@@ -89,13 +99,16 @@ export class Verification implements SavedVisitor {
       if (what !== undefined) out.push({ chain: id, what, fingerprint: what })
     }
     const now = after === this.#content ? undefined : new Map<string, Set<string>>()
-    if (now) for (const [id, text] of sharedRules(after)) setOf(now, id).add(text)
+    if (now)
+      for (const [id, { text }] of sharedRules(after)) setOf(now, id).add(canonicalRule(text))
     for (const [id, shared] of this.#shared) {
-      const texts = now && setOf(now, id)
-      const missing = [...shared.missing.keys()].filter((text) => texts?.has(text) ?? true)
-      const surplus = shared.surplus.filter((text) => !texts?.has(text))
-      const fingerprint = [...missing.sort(), '', ...surplus.sort()].join('\n')
+      const keys = now && setOf(now, id)
+      const missing = [...shared.missing]
+        .filter(([key]) => keys?.has(key) ?? true)
+        .map(([, { text }]) => text)
+      const surplus = [...shared.surplus].filter(([key]) => !keys?.has(key)).map(([, text]) => text)
       const what = sharedDifference(shared, { missing, surplus, tail: this.#tailOf(id, after) })
+      const fingerprint = [...missing.sort(), '', ...surplus.sort()].join('\n')
       if (what !== undefined) out.push({ chain: id, what, fingerprint })
     }
     for (const [id, [rule]] of this.#elsewhere) {
@@ -135,10 +148,11 @@ function readOwn(own: OwnChain, saved: string): void {
 }
 
 function readShared(shared: SharedChain, saved: string): void {
-  const text = canonical(saved)
-  shared.last = text
-  if (shared.missing.has(text)) add(shared.missing, text, -1)
-  else shared.surplus.push(text)
+  const key = canonicalRule(saved)
+  shared.last = saved
+  const wanted = shared.missing.get(key)
+  if (!wanted) shared.surplus.set(key, saved)
+  else if (--wanted.count === 0) shared.missing.delete(key)
 }
 
 function differenceOf({ one, isThere, read, difference }: OwnChain): string | undefined {
@@ -158,25 +172,19 @@ function sharedDifference(
   const [surplus] = seen.surplus
   if (surplus !== undefined) return `has one more: ${surplus}`
   const { tail } = seen
-  return tail && last !== canonical(tail.text) ? `does not end with ${tail.text}` : undefined
+  return tail && !isSameRule(last ?? '', tail.text) ? `does not end with ${tail.text}` : undefined
 }
 
 /** Every rule of the chains that all Services share. */
-function* sharedRules({ fixed, services }: Content): Iterable<readonly [id: string, text: string]> {
+function* sharedRules({ fixed, services }: Content): Iterable<readonly [id: string, rule: Rule]> {
   for (const { dispatch } of services.values()) {
-    for (const one of dispatch) yield [idOf(one), canonical(one.rule.text)]
+    for (const one of dispatch) yield [idOf(one), one.rule]
   }
-  for (const { text } of fixed.tail) yield [`nat ${chains.services}`, canonical(text)]
+  for (const rule of fixed.tail) yield [`nat ${chains.services}`, rule]
 }
 
 function idOf({ table, chain }: { readonly table: Table; readonly chain: string }): string {
   return `${table} ${chain}`
-}
-
-function add(counts: Map<string, number> | undefined, text: string, by: number): void {
-  const count = (counts?.get(text) ?? 0) + by
-  if (count > 0) counts?.set(text, count)
-  else counts?.delete(text)
 }
 
 function setOf(sets: Map<string, Set<string>>, id: string): Set<string> {

@@ -175,7 +175,7 @@ export class IpvsApplier {
       failed: [
         ...failures,
         ...refused.map(({ ip, error }) => ({
-          key: plan.claims.get(`address ${ip}`)?.[0]?.owner ?? '',
+          key: plan.requests.get(`address ${ip}`)?.[0]?.owner ?? '',
           reason: error.message,
         })),
       ],

@@ -190,23 +190,29 @@ function* clusterIpRules(
 }
 
 function writeFilter(facts: ChainFacts, to: To, match: MatchSet): void {
-  const mark = facts.masqueradeMark
-  to(
-    'filter',
-    chains.nodePort,
-  )({
+  const nodePort = to('filter', chains.nodePort)
+  nodePort({
     comment: 'health check node ports',
     protocol: 'tcp',
     matches: [match('KUBE-HEALTH-CHECK-NODE-PORT', 'dst')],
     jump: 'ACCEPT',
   })
+  writeSourceRanges(to, match)
+  writeShield(facts, to, match)
 
-  to(
-    'filter',
-    chains.firewall,
-  )({
+  const forward = to('filter', chains.forward)
+  const mark = facts.masqueradeMark
+  if (facts.dropsInvalid) forward({ matches: [connectionState('INVALID')], jump: 'DROP' })
+  forward({ matches: [markIs(mark)], jump: 'ACCEPT' })
+  forward({ matches: [connectionState('RELATED', 'ESTABLISHED')], jump: 'ACCEPT' })
+}
+
+function writeSourceRanges(to: To, match: MatchSet): void {
+  const toGuarded = match('KUBE-LOAD-BALANCER-FW', 'dst,dst')
+  const firewall = to('filter', chains.firewall)
+  firewall({
     comment: 'load balancers with source ranges',
-    matches: [match('KUBE-LOAD-BALANCER-FW', 'dst,dst')],
+    matches: [toGuarded],
     jump: chains.sourceRanges,
   })
   const allowed = [
@@ -218,11 +224,13 @@ function writeFilter(facts: ChainFacts, to: To, match: MatchSet): void {
   ranges({ jump: 'DROP' })
 
   // The same for the node's own packets (IP23). IPVS takes them before the filter table.
-  const toGuarded = match('KUBE-LOAD-BALANCER-FW', 'dst,dst')
   const out = to('mangle', chains.outFilter)
   for (const source of allowed) out({ matches: [source], jump: 'RETURN' })
   out({ matches: [toGuarded], jump: 'DROP' })
+}
 
+/** IP22: the host's own ports are not reached by Service addresses. */
+function writeShield({ family }: ChainFacts, to: To, match: MatchSet): void {
   const shield = to('filter', chains.shield)
   for (const set of acceptedSets) shield({ matches: [match(set, 'dst,dst')], jump: 'RETURN' })
   shield({
@@ -230,18 +238,13 @@ function writeFilter(facts: ChainFacts, to: To, match: MatchSet): void {
     matches: [match('KUBE-HEALTH-CHECK-NODE-PORT', 'dst')],
     jump: 'RETURN',
   })
-  // Service addresses answer a ping in this mode, and always did (S31).
-  shield({ protocol: facts.family === 'IPv4' ? 'icmp' : 'ipv6-icmp', jump: 'RETURN' })
+  // Service addresses answer a ping in this mode (S31).
+  shield({ protocol: family === 'IPv4' ? 'icmp' : 'ipv6-icmp', jump: 'RETURN' })
   shield({
     comment: 'ports of this host are not ports of a Service',
     matches: [connectionState('NEW'), match('KUBE-IPVS-IPS', 'dst')],
     jump: 'REJECT',
   })
-
-  const forward = to('filter', chains.forward)
-  if (facts.dropsInvalid) forward({ matches: [connectionState('INVALID')], jump: 'DROP' })
-  forward({ matches: [markIs(mark)], jump: 'ACCEPT' })
-  forward({ matches: [connectionState('RELATED', 'ESTABLISHED')], jump: 'ACCEPT' })
 }
 
 /** All rules as one input of iptables-restore; `missing` are the jumps that are not there yet. */

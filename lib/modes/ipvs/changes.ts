@@ -1,5 +1,4 @@
 import type { RealServer, ServerAddress, VirtualServer } from '../../kernel/ipvs.js'
-import { winnerOf } from './claims.js'
 import type { IpvsPlan } from './plan.js'
 import {
   isSameServer,
@@ -59,12 +58,12 @@ export function countChanges({ chains, ...lists }: Changes): number {
 export function between(plan: IpvsPlan, previous: IpvsPlan): Changes {
   const changes = noChanges()
   if (plan.chains !== previous.chains) changes.chains = plan.chains
-  const { added, changed, removed } = plan.claims.since(previous.claims)
-  for (const [, claims] of added) addResource(changes, winnerOf(claims))
-  for (const [, claims, before] of changed) {
-    changeResource(changes, winnerOf(claims), winnerOf(before))
+  const { added, changed, removed } = plan.requests.since(previous.requests)
+  for (const [, [now]] of added) addResource(changes, now?.resource)
+  for (const [, [now], [before]] of changed) {
+    changeResource(changes, now?.resource, before?.resource)
   }
-  for (const [, claims] of removed) removeResource(changes, winnerOf(claims))
+  for (const [, [before]] of removed) removeResource(changes, before?.resource)
   return changes
 }
 
@@ -132,5 +131,5 @@ export function ownerOf(plan: IpvsPlan, server: VirtualServer | ServerAddress): 
     server: { scheduler: '', schedulerFlags: 0, persistenceSeconds: 0, ...server },
     reals: new Map(),
   })
-  return plan.claims.get(id)?.[0]?.owner ?? ''
+  return plan.requests.get(id)?.[0]?.owner ?? ''
 }

@@ -1,13 +1,20 @@
-import { compareChain, type SavedTable } from '../../kernel/iptables.js'
+import { commentOf, compareChain, parseRule, type SavedTable } from '../../kernel/iptables.js'
+import { chainIn, type Place } from '../../kernel/place.js'
 import { hostPort, type Cidr } from '../../state/ip.js'
-import { ownerText, wholeChain, type Difference } from '../difference.js'
+import { missingPlace, ownerText, type Difference } from '../difference.js'
 import type { Changes } from './changes.js'
 import { jumpComment } from './chains.js'
-import { deviceName, setNameOf } from './names.js'
+import { deviceName, setNameOf, type SetName } from './names.js'
 import { compare, type KernelView } from './kernel-view.js'
 import type { IpvsPlan } from './plan.js'
 import { addressOf, optionsOf } from './render.js'
-import { resourceId, serverText, type Resource, type ServerAddress } from './resource.js'
+import {
+  resourceId,
+  serverText,
+  type Resource,
+  type ServerAddress,
+  type VirtualServer,
+} from './resource.js'
 
 /** What the kernel holds of one family. */
 export interface IpvsListing {
@@ -36,43 +43,62 @@ function resourceDifferences(
   view: KernelView,
 ): readonly Difference[] {
   const ownerOf = (resource: Resource) =>
-    ownerText(plan.claims.get(resourceId(resource))?.[0]?.owner ?? '')
+    ownerText(plan.requests.get(resourceId(resource))?.[0]?.owner ?? '')
   const serverOwner = (server: ServerAddress) =>
     ownerOf({ kind: 'server', server: { ...blank, ...server }, reals: new Map() })
-  const at = (server: ServerAddress) => `virtual server ${serverText(server)}`
   const known = (server: ServerAddress) => view.servers.get(serverText(server))
   const differences: Difference[] = []
-  const tell = (where: string, owner: string, expected?: string, found?: string) => {
-    differences.push({ where, owner, expected, found })
+  const tell = (place: Place, owner: string, expected?: string, found?: string) => {
+    differences.push({ place, owner, expected, found })
   }
-  const set = (name: Parameters<typeof setNameOf>[1]) => `ipset ${setNameOf(plan.family, name)}`
+  const set = (name: SetName) => setPlace(setNameOf(plan.family, name))
   for (const each of changes.addMembers) tell(set(each.set), ownerOf(each), each.member)
   for (const each of changes.removeMembers) tell(set(each.set), '', undefined, each.member)
   for (const server of changes.addServers) {
-    tell(at(server), serverOwner(server), `-A ${addressOf(server)} ${optionsOf(server)}`)
+    tell(serverPlace(server), serverOwner(server), serverItem(server))
   }
   for (const server of changes.setServers) {
     const there = known(server)?.server
-    const found = there && `-A ${addressOf(there)} ${optionsOf(there)}`
-    tell(at(server), serverOwner(server), `-A ${addressOf(server)} ${optionsOf(server)}`, found)
+    const found = there && serverItem(there)
+    tell(serverPlace(server), serverOwner(server), serverItem(server), found)
   }
   for (const { server, key, real } of changes.addReals) {
-    tell(at(server), serverOwner(server), `-r ${key} -m -w ${real.weight}`)
+    tell(serverPlace(server), serverOwner(server), realItem(key, real.weight))
   }
   for (const { server, key, real } of changes.setReals) {
     const there = known(server)?.reals.get(key)?.weight
-    const found = `-r ${key} -m -w ${there ?? '?'}`
-    tell(at(server), serverOwner(server), `-r ${key} -m -w ${real.weight}`, found)
+    const found = realItem(key, there)
+    tell(serverPlace(server), serverOwner(server), realItem(key, real.weight), found)
   }
   for (const { server, real } of changes.removeReals) {
-    const found = `-r ${hostPort(real.ip, real.port)} -m -w ${real.weight}`
-    tell(at(server), serverOwner(server), undefined, found)
+    const found = realItem(hostPort(real.ip, real.port), real.weight)
+    tell(serverPlace(server), serverOwner(server), undefined, found)
   }
-  for (const server of changes.removeServers) tell(at(server), '', undefined, 'the virtual server')
-  const device = `device ${deviceName}`
-  for (const ip of changes.addAddresses) tell(device, ownerOf({ kind: 'address', ip }), ip)
-  for (const ip of changes.removeAddresses) tell(device, '', undefined, ip)
+  for (const server of changes.removeServers)
+    tell(serverPlace(server), '', undefined, 'the virtual server')
+  for (const ip of changes.addAddresses) tell(devicePlace, ownerOf({ kind: 'address', ip }), ip)
+  for (const ip of changes.removeAddresses) tell(devicePlace, '', undefined, ip)
   return differences
+}
+
+export const devicePlace: Place = { kind: 'device', name: deviceName }
+
+export function setPlace(name: string): Place {
+  return { kind: 'ipset', name }
+}
+
+export function serverPlace(server: ServerAddress): Place {
+  return { kind: 'virtual server', name: serverText(server) }
+}
+
+/** A virtual server without those behind it, as ipvsadm takes it. */
+export function serverItem(server: VirtualServer): string {
+  return `-A ${addressOf(server)} ${optionsOf(server)}`
+}
+
+/** One of those behind a virtual server. */
+export function realItem(key: string, weight: number | undefined): string {
+  return `-r ${key} -m -w ${weight ?? '?'}`
 }
 
 const blank = { scheduler: '', schedulerFlags: 0, persistenceSeconds: 0 } as const
@@ -85,22 +111,22 @@ function ruleDifferences({ chains }: IpvsPlan, tables: readonly SavedTable[]): D
     owner: '',
   })
   const own = chains.declared.flatMap(([table, chain]): Difference[] => {
-    const where = `${table} ${chain}`
+    const place = chainIn(table, chain)
     const present = saved(table, chain)
     const rules = chains.rules.filter((one) => one.table === table && one.chain === chain).map(of)
-    const missing = { where, expected: wholeChain, found: undefined, owner: '' }
     return [
-      ...(present ? [] : [missing]),
-      ...compareChain({ rules, isOrdered: true }, present).map((each) => ({ where, ...each })),
+      ...(present ? [] : [missingPlace(place, '')]),
+      ...compareChain({ rules, isOrdered: true }, present).map((each) => ({ place, ...each })),
     ]
   })
   const jumps = chains.jumps.flatMap(({ table, chain, rule }) => {
-    const target = rule.args.at(-1) ?? ''
-    const present = (saved(table, chain) ?? []).filter(
-      (text) => text.includes(jumpComment) && text.endsWith(` ${target}`),
-    )
+    const { jump } = parseRule(rule.text)
+    const present = (saved(table, chain) ?? []).filter((text) => {
+      const spec = parseRule(text)
+      return spec.jump === jump && commentOf(spec) === jumpComment
+    })
     return compareChain({ rules: [of({ rule })], isOrdered: false }, present).map((each) => ({
-      where: `${table} ${chain}`,
+      place: chainIn(table, chain),
       ...each,
     }))
   })

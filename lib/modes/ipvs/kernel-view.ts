@@ -3,7 +3,6 @@ import type { Ipvs, RealServer, ServerAddress, VirtualServer } from '../../kerne
 import type { Links } from '../../kernel/links.js'
 import { cidrContains, hostPort, parseIp, type Cidr, type IpFamily } from '../../state/ip.js'
 import { addResource, changeReals, noChanges, type Changes } from './changes.js'
-import { winnerOf } from './claims.js'
 import { deviceName, frontendSets, nodePortSets, setNameOf, setNames, setOf } from './names.js'
 import type { IpvsPlan } from './plan.js'
 import { isSameServer, serverText, type PlannedServer } from './resource.js'
@@ -53,8 +52,8 @@ export interface CompareOptions {
 export function compare(plan: IpvsPlan, view: KernelView, options: CompareOptions): Changes {
   const changes = noChanges()
   const wanted = new Set<string>()
-  for (const claims of plan.claims.values()) {
-    const resource = winnerOf(claims)
+  for (const [first] of plan.requests.values()) {
+    const resource = first?.resource
     if (resource?.kind === 'server') {
       const id = serverText(resource.server)
       wanted.add(id)

@@ -1,4 +1,5 @@
 import type { IpSet } from '../../kernel/ipset.js'
+import { schedulerFlag } from '../../kernel/ipvs/messages.js'
 import type { IpFamily } from '../../state/ip.js'
 
 /** The device that holds every Service address, so that the kernel takes them for its own (IP02). */
@@ -51,7 +52,7 @@ export type SetName = keyof typeof setTypes
 
 export const setNames = Object.keys(setTypes).filter((name): name is SetName => name in setTypes)
 
-/** Sets of single addresses with ports, from which an owner can be told (see ownership.ts). */
+/** Sets of single addresses with ports: they tell which virtual servers are ours. */
 export const frontendSets: readonly SetName[] = [
   'KUBE-CLUSTER-IP',
   'KUBE-EXTERNAL-IP',
@@ -105,6 +106,15 @@ export const schedulers: readonly string[] = [
   'nq',
   'twos',
 ]
+
+/**
+ * The two bits some schedulers read. `mh` as upstream (IP03): the client's port counts, and dead
+ * servers are passed over. `sh` passes them over too, or a draining one would refuse its clients.
+ */
+export function schedulerFlagsOf(scheduler: string): number {
+  if (scheduler === 'mh') return schedulerFlag.port | schedulerFlag.fallback
+  return scheduler === 'sh' ? schedulerFlag.fallback : 0
+}
 
 /** The annotation `kube-proxy-ts/ipvs-scheduler` of a Service. */
 export const schedulerOption = 'ipvs-scheduler'

@@ -2,16 +2,16 @@ import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
+import { updateRequests, type Requests } from '../requests.js'
 import { chainsOf, type ChainFacts, type ChainPlan } from './chains.js'
-import { updateClaims, type Claims } from './claims.js'
-import type { ServicePart } from './resource.js'
+import { isSameResource, type ResourceRequest, type ServicePart } from './resource.js'
 import { servicePart, type PartFacts } from './service-part.js'
 import type { IpvsSettings } from './settings.js'
 
 /** Everything the kernel shall hold for one family. */
 export interface IpvsPlan {
   readonly family: IpFamily
-  readonly claims: Claims
+  readonly requests: Requests<ResourceRequest>
   /** The iptables rules: their number does not depend on the Services. */
   readonly chains: ChainPlan
   /** The scheduler of whoever does not choose one, for when a chosen one is missing. */
@@ -37,7 +37,7 @@ interface Memory {
 
 /**
  * Makes plans. What it remembers only saves work: the part of a Service by its reference, and the
- * last plan, from whose claims the next ones are made.
+ * last plan, whose requests the next one starts from.
  */
 export function ipvsPlanner(settings: PlanSettings): (state: DesiredState) => IpvsPlan {
   const memoryFor = memoryByFacts<Facts, Memory>(({ part, chains }, before) => ({
@@ -50,19 +50,24 @@ export function ipvsPlanner(settings: PlanSettings): (state: DesiredState) => Ip
     const memory = memoryFor(state.family, factsOf(state, settings))
     const { last, facts, chains } = memory
     const parts = state.services.derive(memory.derivation, (service) => servicePart(service, facts))
-    const claims = updateClaims(
-      last?.plan.claims ?? PersistentMap.empty(),
-      parts.since(last?.parts),
-    )
+    const known = last?.plan.requests ?? PersistentMap.empty<readonly ResourceRequest[]>()
+    const requests = updateRequests(known, parts.since(last?.parts), reader)
     const { family } = state
     // The same plan again tells whoever applies plans that there is nothing to do.
     const plan =
-      last?.plan.claims === claims && last.plan.chains === chains
+      last?.plan.requests === requests && last.plan.chains === chains
         ? last.plan
-        : { family, claims, chains, scheduler: facts.scheduler }
+        : { family, requests, chains, scheduler: facts.scheduler }
     memory.last = { parts, plan }
     return plan
   }
+}
+
+const reader = {
+  *of({ owner, resources }: ServicePart) {
+    for (const [id, resource] of resources) yield [id, { owner, resource }] as const
+  },
+  isSame: (a: ResourceRequest, b: ResourceRequest) => isSameResource(a.resource, b.resource),
 }
 
 function factsOf({ family, node }: DesiredState, settings: PlanSettings): Facts {

@@ -1,7 +1,6 @@
 import { setBatch } from './set-batch.js'
 import { between, noChanges, addResource, type Changes } from './changes.js'
 import { chainBatch } from './chains.js'
-import { winnerOf } from './claims.js'
 import { deviceName } from './names.js'
 import type { IpvsPlan } from './plan.js'
 import { serverText, type RealServer, type VirtualServer } from './resource.js'
@@ -9,8 +8,8 @@ import { serverText, type RealServer, type VirtualServer } from './resource.js'
 /** The plan as the commands a person would type, in the forms ipset, iptables and ipvsadm restore. */
 export function renderPlan(plan: IpvsPlan): string {
   const changes = noChanges()
-  const claims = [...plan.claims].sort(([a], [b]) => (a < b ? -1 : 1))
-  for (const [, list] of claims) addResource(changes, winnerOf(list))
+  const requests = [...plan.requests].sort(([a], [b]) => (a < b ? -1 : 1))
+  for (const [, [first]] of requests) addResource(changes, first?.resource)
   changes.chains = plan.chains
   return renderSteps(plan, changes, new Map())
 }

@@ -1,5 +1,6 @@
 import type { RealServer, ServerAddress, VirtualServer } from '../../kernel/ipvs.js'
 import { hostPort } from '../../state/ip.js'
+import type { Requested } from '../requests.js'
 import type { SetName } from './names.js'
 
 export type { RealServer, ServerAddress, VirtualServer }
@@ -24,13 +25,17 @@ export interface PlannedMember {
   readonly member: string
 }
 
-/** Something in the kernel that one or more service ports want to be there. */
+/** Something in the kernel that one or more service ports ask for. */
 export type Resource = PlannedServer | PlannedAddress | PlannedMember
 
 /** What one service port asks for. */
 export interface ServicePart {
   readonly owner: string
   readonly resources: ReadonlyMap<string, Resource>
+}
+
+export interface ResourceRequest extends Requested {
+  readonly resource: Resource
 }
 
 /** Equal for resources that are one thing to the kernel. */

@@ -1,5 +1,12 @@
 import { KernelError, messageOf, type KernelErrorKind } from '../../errors.js'
-import { Batch, Iptables, isIptablesError, rule, splitArguments } from '../../kernel/iptables.js'
+import {
+  Batch,
+  Iptables,
+  isIptablesError,
+  isSameRule,
+  rule,
+  targetOf,
+} from '../../kernel/iptables.js'
 import type { SavedTable, Table } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
 import {
@@ -123,7 +130,7 @@ function removeChains(
       // Only the kernel's own chains keep their rules; ours are emptied or deleted themselves.
       if (policy === '-') continue
       for (const text of rules) {
-        if (targets.has(jumpOf(text) ?? '')) batch.deleteSaved(table, name, text)
+        if (targets.has(targetOf(text) ?? '')) batch.deleteSaved(table, name, text)
       }
     }
   }
@@ -134,18 +141,17 @@ function removeChains(
 function removeOwnJumps(batch: Batch, saved: readonly SavedTable[]): void {
   for (const [table, from, to] of jumps) {
     if (table !== 'filter' || !sharedChains.includes(to)) continue
-    const own = rule({ comment: jumpComment, jump: to }).args.join(' ')
+    const own = rule({ comment: jumpComment, jump: to })
     for (const text of chainOf(saved, table, from) ?? []) {
-      if (splitArguments(text).join(' ') === own) batch.deleteSaved(table, from, text)
+      if (isSameRule(text, own.text)) batch.deleteSaved(table, from, text)
     }
   }
 }
 
 function missingJumps(saved: readonly SavedTable[], plan: ChainPlan): readonly ChainRule[] {
   return plan.jumps.filter(({ table, chain, rule }) => {
-    const wanted = rule.args.join(' ')
     const present = chainOf(saved, table, chain) ?? []
-    return !present.some((text) => splitArguments(text).join(' ') === wanted)
+    return !present.some((text) => isSameRule(text, rule.text))
   })
 }
 
@@ -155,12 +161,6 @@ function chainOf(
   chain: string,
 ): readonly string[] | undefined {
   return saved.find((one) => one.table === table)?.chains.get(chain)?.rules
-}
-
-function jumpOf(text: string): string | undefined {
-  const args = splitArguments(text)
-  const at = args.indexOf('-j')
-  return at < 0 ? undefined : args[at + 1]
 }
 
 async function asKernelError<T>(action: string, work: () => Promise<T>): Promise<T> {

@@ -1,6 +1,6 @@
 import type { Log } from '../mode.js'
+import { schedulerFlagsOf } from './names.js'
 import { serverText, type VirtualServer } from './resource.js'
-import { flagsOf } from './scheduler-flags.js'
 
 /**
  * A Service may choose a scheduler whose module this kernel does not have. It then gets the
@@ -40,5 +40,5 @@ export class SchedulerFallback {
 }
 
 function withScheduler(server: VirtualServer, scheduler: string): VirtualServer {
-  return { ...server, scheduler, schedulerFlags: flagsOf(scheduler) }
+  return { ...server, scheduler, schedulerFlags: schedulerFlagsOf(scheduler) }
 }

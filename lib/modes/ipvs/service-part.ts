@@ -1,9 +1,14 @@
 import type { DesiredService, Endpoint, Verdict } from '../../state/desired-state.js'
 import { bitsOf, cidrContains, parseIp, type IpFamily } from '../../state/ip.js'
-import { nodePortSets, schedulerOption, schedulers, type SetName } from './names.js'
+import {
+  nodePortSets,
+  schedulerFlagsOf,
+  schedulerOption,
+  schedulers,
+  type SetName,
+} from './names.js'
 import { resourceId, type RealServer, type Resource } from './resource.js'
 import type { ServicePart, VirtualServer } from './resource.js'
-import { flagsOf } from './scheduler-flags.js'
 
 /** What every part depends on beside its Service. */
 export interface PartFacts {
@@ -113,7 +118,7 @@ function kindOf(service: DesiredService, facts: PartFacts): Omit<VirtualServer, 
     family: facts.family,
     protocol: service.protocol,
     scheduler,
-    schedulerFlags: flagsOf(scheduler),
+    schedulerFlags: schedulerFlagsOf(scheduler),
     persistenceSeconds: service.affinitySeconds ?? 0,
   }
 }

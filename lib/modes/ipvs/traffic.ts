@@ -61,7 +61,7 @@ export class Traffic {
 
   async #readServer(plan: IpvsPlan, server: ListedServer): Promise<void> {
     const id = resourceId({ kind: 'server', server, reals: new Map() })
-    const owner = plan.claims.get(id)?.[0]?.owner
+    const owner = plan.requests.get(id)?.[0]?.owner
     if (owner === undefined) return
     const text = serverText(server)
     const slash = owner.lastIndexOf('/')

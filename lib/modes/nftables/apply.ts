@@ -8,7 +8,6 @@ import type { KnownByFamily } from '../known.js'
 import type { Applied, ModeContext } from '../mode.js'
 import { between, type Retired } from './changes.js'
 import type { NftablesPlan } from './plan.js'
-import { rememberedClients } from './remembered.js'
 import { recreation } from './render.js'
 
 /** NF20: how long a chain stays, empty, after the transaction that freed it. */
@@ -166,4 +165,29 @@ export class NftablesApplier {
       : 'unused nftables chains could not be deleted'
     context.resync(reason, { full: true })
   }
+}
+
+/**
+ * Clients that the kernel remembers for session affinity, as elements for the same sets of a new
+ * table, each with the time it has left. Endpoints that are gone take their clients along.
+ */
+async function rememberedClients(
+  plan: NftablesPlan,
+  reader: ClientReader,
+): Promise<readonly Command[]> {
+  const affinity = [...plan.parts.values()].flatMap((part) =>
+    part.sets.filter(({ timeoutSeconds }) => timeoutSeconds !== undefined),
+  )
+  if (affinity.length === 0) return []
+  const remembered = await reader.remembered(plan.table, affinity)
+  const commands: Command[] = []
+  for (const set of affinity) {
+    // The kernel refuses to remember longer than the set does.
+    const longest = Math.floor(set.timeoutSeconds ?? 0) * 1000
+    for (const { address, expiresMs } of remembered.get(set.name) ?? []) {
+      const element = { set, key: [address], expiresMs: Math.min(expiresMs, longest) }
+      if (expiresMs > 0) commands.push({ do: 'add-element', element })
+    }
+  }
+  return commands
 }

@@ -77,7 +77,6 @@ function jumpsOf(name: string): readonly Rule[] {
 
 function ownChains(facts: NodeFacts): readonly Chain[] {
   const toNodePort = nodePortDestination(facts)
-  const mark = facts.masqueradeMark
   return [
     {
       name: chains.services,
@@ -107,27 +106,25 @@ function ownChains(facts: NodeFacts): readonly Chain[] {
     },
     {
       name: chains.markForMasquerade,
-      rules: [verdictRule({ kind: 'mark-change', by: 'or', bits: mark })],
+      rules: [verdictRule({ kind: 'mark-change', by: 'or', bits: facts.masqueradeMark })],
     },
-    {
-      name: chains.masquerading,
-      rules: [
-        verdictRule(
-          { kind: 'mark-test', bits: mark },
-          { kind: 'mark-change', by: 'xor', bits: mark },
-          { kind: 'masquerade' },
-        ),
-        verdictRule(
-          { kind: 'connection', is: 'dnat' },
-          {
-            kind: 'member',
-            fields: ['saddr', 'daddr', 'l4proto', 'dport'],
-            set: sets.hairpinConnections.name,
-          },
-          { kind: 'masquerade' },
-        ),
-      ],
-    },
+    { name: chains.masquerading, rules: masquerading(facts.masqueradeMark) },
+  ]
+}
+
+function masquerading(mark: number): readonly Rule[] {
+  const isHairpin: Statement = {
+    kind: 'member',
+    fields: ['saddr', 'daddr', 'l4proto', 'dport'],
+    set: sets.hairpinConnections.name,
+  }
+  return [
+    verdictRule(
+      { kind: 'mark-test', bits: mark },
+      { kind: 'mark-change', by: 'xor', bits: mark },
+      { kind: 'masquerade' },
+    ),
+    verdictRule({ kind: 'connection', is: 'dnat' }, isHairpin, { kind: 'masquerade' }),
   ]
 }
 

@@ -7,9 +7,9 @@ import type {
   Rule,
 } from '../../kernel/nftables/model.js'
 import { ruleText } from '../../kernel/nftables/text-statements.js'
-import type { Claim, RulesetPart } from './part.js'
+import type { ElementRequest, RulesetPart } from './part.js'
 import type { NftablesPlan } from './plan.js'
-import { endpointElements, sameElement, sameTarget, sizeElement, winnerOf } from './claims.js'
+import { endpointElements, sameElement, sameTarget, sizeElement } from './elements.js'
 
 /** How to get from one plan to the next. */
 export interface RulesetChanges {
@@ -38,12 +38,10 @@ export function between(plan: NftablesPlan, previous: NftablesPlan | undefined):
   for (const [, part] of parts.added) order.part(part, emptyPart)
   for (const [, part, before] of parts.changed) order.part(part, before)
   for (const [, before] of parts.removed) order.part(emptyPart, before)
-  const elements = plan.claims.since(previous?.claims)
-  for (const [, claims] of elements.added) order.element(winnerOf(claims), undefined)
-  for (const [, claims, before] of elements.changed) {
-    order.element(winnerOf(claims), winnerOf(before))
-  }
-  for (const [, before] of elements.removed) order.element(undefined, winnerOf(before))
+  const elements = plan.requests.since(previous?.requests)
+  for (const [, [now]] of elements.added) order.element(now, undefined)
+  for (const [, [now], [before]] of elements.changed) order.element(now, before)
+  for (const [, [before]] of elements.removed) order.element(undefined, before)
   return { commands: order.commands(), retired: order.retired }
 }
 
@@ -98,7 +96,7 @@ class Order {
     }
   }
 
-  element(now: Claim | undefined, before: Claim | undefined): void {
+  element(now: ElementRequest | undefined, before: ElementRequest | undefined): void {
     this.#endpoints(now, before)
     const [size, oldSize] = [now && sizeElement(now), before && sizeElement(before)]
     if (size?.set.name !== oldSize?.set.name) this.#replace(size, oldSize)
@@ -111,8 +109,8 @@ class Order {
   }
 
   /** Numbers that mean another endpoint now. This alone makes no rule, see README. */
-  #endpoints(now: Claim | undefined, before: Claim | undefined): void {
-    const [after, old] = [now, before].map((claim) => (claim ? endpointElements(claim) : []))
+  #endpoints(now: ElementRequest | undefined, before: ElementRequest | undefined): void {
+    const [after, old] = [now, before].map((each) => (each ? endpointElements(each) : []))
     old?.forEach((element, index) => {
       if (sameTarget(element.target, after?.[index]?.target)) return
       this.#deleteElements.push({ do: 'delete-element', element })

@@ -1,8 +1,9 @@
 import type { ListedRule, RulesetReader } from '../../kernel/nftables/reader.js'
 import { ruleText, targetText, verdictText } from '../../kernel/nftables/text-statements.js'
 import type { Chain, Element, NftSet } from '../../kernel/nftables/model.js'
-import { ownerText, wholeChain, type Difference } from '../difference.js'
-import { elementsWith, winnerOf } from './claims.js'
+import { missingPlace, ownerText, type Difference } from '../difference.js'
+import type { Place } from '../../kernel/place.js'
+import { elementsWith } from './elements.js'
 import type { NftablesPlan } from './plan.js'
 
 export interface ComparisonDeps {
@@ -38,13 +39,7 @@ export async function* nftablesDifferences(
   for (const [name, rules] of listed) {
     if (wanted.has(name)) continue
     const found = `a chain of ${rules.length} rules that nothing here asks for`
-    yield {
-      where: `chain ${name}`,
-      expected: undefined,
-      found,
-      owner: '',
-      isHarmless: true,
-    }
+    yield { place: chainPlace(name), expected: undefined, found, owner: '', isHarmless: true }
   }
 }
 
@@ -61,11 +56,11 @@ async function* chainDifferences(
   { deps, there, key }: ChainThere,
 ): AsyncGenerator<Difference> {
   const owner = ownerText(key)
-  const where = `chain ${name}`
+  const place = chainPlace(name)
   const texts = () => rules.map((rule) => ruleText(table.family, rule))
   if (!there) {
-    yield { where, expected: wholeChain, found: undefined, owner }
-    for (const text of texts()) yield { where, expected: text, found: undefined, owner }
+    yield missingPlace(place, owner)
+    for (const text of texts()) yield { place, expected: text, found: undefined, owner }
     return
   }
   if (there.length === rules.length && rules.every((rule, index) => there[index]?.isLike(rule))) {
@@ -78,15 +73,15 @@ async function* chainDifferences(
     return true
   })
   for (const rule of missing) {
-    yield { where, expected: ruleText(table.family, rule), found: undefined, owner }
+    yield { place, expected: ruleText(table.family, rule), found: undefined, owner }
   }
   for (const index of left.keys()) {
     const found = shown?.[index] ?? `rule ${index + 1} of the chain`
-    yield { where, expected: undefined, found, owner }
+    yield { place, expected: undefined, found, owner }
   }
   if (missing.length > 0 || left.size > 0) return
   const expected = texts().map((text, index) => `rule ${index + 1}: ${text}`)
-  yield { where, expected: expected.join('\n'), found: 'these in another order', owner }
+  yield { place, expected: expected.join('\n'), found: 'these in another order', owner }
 }
 
 async function* elementDifferences(
@@ -101,17 +96,16 @@ async function* elementDifferences(
   const listed = new Map<string, Awaited<ReturnType<RulesetReader['elements']>>>()
   for (const set of present) listed.set(set.name, await reader.elements(plan.table, set))
   let compared = 0
-  for (const claims of plan.claims.values()) {
-    const winner = winnerOf(claims)
-    if (!winner) continue
-    const owner = ownerText(winner.owner)
-    for (const element of elementsWith(winner)) {
+  for (const [first] of plan.requests.values()) {
+    if (!first) continue
+    const owner = ownerText(first.owner)
+    for (const element of elementsWith(first)) {
       const { set } = element
       const ofSet = wanted.get(set.name) ?? []
       ofSet.push(element)
       wanted.set(set.name, ofSet)
       if (listed.get(set.name)?.has(element)) continue
-      yield { where: setPlace(set), expected: elementText(element), found: undefined, owner }
+      yield { place: setPlace(set), expected: elementText(element), found: undefined, owner }
     }
     if (++compared % (stepSize * 10) === 0) await pause()
   }
@@ -121,13 +115,18 @@ async function* elementDifferences(
     const ofSet = wanted.get(set.name) ?? []
     if (!there || there.size === ofSet.length) continue
     for (const found of there.others(ofSet)) {
-      yield { where: setPlace(set), expected: undefined, found, owner: '' }
+      yield { place: setPlace(set), expected: undefined, found, owner: '' }
     }
   }
 }
 
-/** The set or map, as a difference tells its place. */
-export const setPlace = ({ name, holds }: NftSet) => `${holds === 'keys' ? 'set' : 'map'} ${name}`
+export function chainPlace(name: string): Place {
+  return { kind: 'chain', name }
+}
+
+export function setPlace({ name, holds }: NftSet): Place {
+  return { kind: holds === 'keys' ? 'set' : 'map', name }
+}
 
 export function elementText({ key, verdict, target }: Element): string {
   const text = key.join(' . ')

@@ -5,9 +5,10 @@ import type { RulesetWriter } from '../../kernel/nftables/nft.js'
 import type { RulesetReader } from '../../kernel/nftables/reader.js'
 import type { CommitWatch } from '../../kernel/nftables-netlink/commit-watch.js'
 import type { KnownByFamily } from '../known.js'
+import { placeText } from '../../kernel/place.js'
 import type { ModeContext } from '../mode.js'
 import type { NftablesPlan } from './plan.js'
-import { differenceFrom } from './verify.js'
+import { nftablesDifferences, type ComparisonDeps } from './differences.js'
 
 export interface GuardDeps {
   readonly context: ModeContext
@@ -107,4 +108,28 @@ export function guardedBy(
 export function reportForeign(context: ModeContext, reason: string): void {
   context.log.warn({ reason }, 'nftables rules were changed by somebody else')
   context.resync(reason, { full: true })
+}
+
+/**
+ * Compares the kernel with a plan and says the first thing that is not as it should be, or
+ * undefined. What the kernel holds beyond the plan is no fault: nothing of ours leads there.
+ */
+async function differenceFrom(
+  plan: NftablesPlan,
+  deps: Pick<ComparisonDeps, 'reader' | 'pause'>,
+): Promise<string | undefined> {
+  try {
+    for await (const difference of nftablesDifferences(plan, deps)) {
+      const { place, expected, found, isHarmless = false, isWhole = false } = difference
+      const where = placeText(place)
+      if (isHarmless) return undefined
+      if (isWhole) return `${where} is missing`
+      if (expected === undefined) return `${where} has more than it should: ${found ?? ''}`
+      return `${where} lacks ${expected}`
+    }
+    return undefined
+  } catch (error) {
+    if (error instanceof KernelError && error.kind === 'not-found') return 'the table is incomplete'
+    throw error
+  }
 }

@@ -9,7 +9,6 @@ import type { Table } from '../../kernel/nftables/model.js'
 import type { Finding, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
 import { Admission } from './admission.js'
 import { NftablesApplier } from './apply.js'
-import { compileLate } from './compile-late.js'
 import { nftablesDifferences } from './differences.js'
 import { Guard, guardedBy, reportForeign, type GuardDeps, type Watcher } from './guard.js'
 import { forgetAll, knownByFamily } from '../known.js'
@@ -17,8 +16,8 @@ import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { probeDefaults, probeNftables } from './probe.js'
-import type { Difference } from '../difference.js'
-import { renderChanges, renderPlan } from './render.js'
+import { missingPlace, type Difference } from '../difference.js'
+import { planLines, renderChanges, renderPlan } from './render.js'
 import { nftablesSettings, type NftablesSettings } from './settings.js'
 
 const bothFamilies = ['IPv4', 'IPv6'] as const
@@ -37,7 +36,6 @@ export const mode: ModeDefinition = {
     const probed = await probeNftables(probeDefaults(), families)
     const { findings, writer, clients, netlink } = probed
     refuseMissing(findings)
-    compileLate()
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')
     const known = knownByFamily<NftablesPlan>()
     const tables = families.map((family) => ({ family: nftFamilyOf(family), name: tableName }))
@@ -90,8 +88,8 @@ export const mode: ModeDefinition = {
       return differences
     } catch (error) {
       if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
-      const where = `table ${nftFamilyOf(state.family)} ${tableName}`
-      return [{ where, expected: 'the table', found: undefined, owner: '' }]
+      const name = `${nftFamilyOf(state.family)} ${tableName}`
+      return [missingPlace({ kind: 'table', name }, '')]
     } finally {
       netlink.close()
     }
@@ -161,7 +159,7 @@ function monitored(tables: readonly TableName[], context: ModeContext): Watcher 
 }
 
 function planner(settings: NftablesSettings): Planner<NftablesPlan> {
-  return { plan: nftablesPlanner(settings), render: renderPlan, renderChanges }
+  return { plan: nftablesPlanner(settings), render: renderPlan, lines: planLines, renderChanges }
 }
 
 function refuseMissing(findings: readonly Finding[]): void {

@@ -4,7 +4,6 @@ import type { DesiredService, Endpoint } from '../../state/desired-state.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import type { Log, ServiceFailure } from '../mode.js'
 import type { Admission } from './admission.js'
-import { winnerOf } from './claims.js'
 import { sets } from './names.js'
 import { elementId } from './part.js'
 import type { NftablesPlan } from './plan.js'
@@ -167,7 +166,7 @@ function loopbackOf({ state }: NftablesPlan): string | undefined {
 }
 
 function portsToLookAt(plan: NftablesPlan, previous: NftablesPlan | undefined): Set<number> {
-  const { added, changed, removed } = plan.claims.since(previous?.claims)
+  const { added, changed, removed } = plan.requests.since(previous?.requests)
   const ports = new Set<number>()
   for (const [id] of [...added, ...changed, ...removed]) {
     const port = portOf(id)
@@ -184,5 +183,5 @@ function portOf(id: string): number | undefined {
 
 /** The service port that has the node port, if it has somewhere to send a connection. */
 function ownerOf(plan: NftablesPlan, port: number): string | undefined {
-  return winnerOf(plan.claims.get(`${tcpPorts}${port}`))?.owner
+  return plan.requests.get(`${tcpPorts}${port}`)?.[0]?.owner
 }

@@ -3,10 +3,11 @@ import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation, type MapChanges } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
+import { updateRequests, type Requests } from '../requests.js'
 import { basePart, type NodeFacts } from './base-rules.js'
-import { updateClaims, type Claims } from './claims.js'
+import { sameRequest } from './elements.js'
 import { nftFamilyOf, sharingChain, tableComment, tableName } from './names.js'
-import type { RulesetPart } from './part.js'
+import { elementId, type ElementRequest, type RulesetPart } from './part.js'
 import { sharedPart } from './balance.js'
 import type { NftablesSettings } from './settings.js'
 import { servicePart } from './service-part.js'
@@ -17,7 +18,7 @@ export interface NftablesPlan {
   readonly table: Table
   /** By `DesiredService.key`; the node's own part has the empty key, what others share its chain. */
   readonly parts: PersistentMap<RulesetPart>
-  readonly claims: Claims
+  readonly requests: Requests<ElementRequest>
   /** The state it was made of, for what lives beside the ruleset (localhost node ports). */
   readonly state: DesiredState
 }
@@ -43,12 +44,12 @@ interface LastPlan {
   /** The parts without those that several share. */
   readonly own: PersistentMap<RulesetPart>
   readonly shared: ReadonlyMap<L4Protocol, Shared>
-  readonly claims: Claims
+  readonly requests: Requests<ElementRequest>
 }
 
 /**
  * Makes plans. What it remembers only saves work: parts by the reference of their service, and
- * the last plan, from whose claims the next ones are made.
+ * the last plan, whose requests the next one starts from.
  */
 export function nftablesPlanner(settings: PlanSettings): (state: DesiredState) => NftablesPlan {
   const memoryFor = memoryByFacts<NodeFacts, Memory>((facts, before) => ({
@@ -66,18 +67,25 @@ export function nftablesPlanner(settings: PlanSettings): (state: DesiredState) =
     const own = services.update([['', memory.base]])
     const changes = own.since(last?.own)
     const shared = sharedBy(last?.shared ?? new Map(), changes)
-    const claims = updateClaims(last?.claims ?? PersistentMap.empty(), changes)
-    memory.last = { own, shared, claims }
+    const requests = updateRequests(last?.requests ?? noRequests, changes, reader)
+    memory.last = { own, shared, requests }
     return {
       family: state.family,
       table: { family: nftFamilyOf(state.family), name: tableName, comment: tableComment },
       parts: own.update(
         Array.from(shared, ([protocol, { part }]) => [sharingChain(protocol), part] as const),
       ),
-      claims,
+      requests,
       state,
     }
   }
+}
+
+const noRequests = PersistentMap.empty<readonly ElementRequest[]>()
+
+const reader = {
+  of: ({ elements }: RulesetPart) => elements.map((each) => [elementId(each), each] as const),
+  isSame: sameRequest,
 }
 
 /** Work is proportional to the changes and to how many sizes there are. */

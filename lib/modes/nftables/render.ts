@@ -1,15 +1,25 @@
 import type { Command, Transaction } from '../../kernel/nftables/model.js'
-import { transactionText } from '../../kernel/nftables/text.js'
+import { transactionLines, transactionText } from '../../kernel/nftables/text.js'
+import type { CommandLine } from '../../kernel/nftables/text.js'
 import { between, creation } from './changes.js'
 import type { NftablesPlan } from './plan.js'
 
 /** The whole plan as input of `nft -f`, in the order in which names sort. */
 export function renderPlan(plan: NftablesPlan): string {
+  return transactionText(sortedCreation(plan))
+}
+
+/** The same line by line, with the commands of each. */
+export function planLines(plan: NftablesPlan): readonly CommandLine[] {
+  return transactionLines(sortedCreation(plan))
+}
+
+function sortedCreation(plan: NftablesPlan): Transaction {
   const { commands } = creation(plan)
-  return transactionText({
+  return {
     table: plan.table,
     commands: [{ do: 'add-table' }, ...[...commands].sort(byKindAndName)],
-  })
+  }
 }
 
 /** What `apply` sends to get from `previous` to `plan`. */

@@ -5,7 +5,8 @@ import { bitsOf, cidrContains, parseIp } from '../../state/ip.js'
 import { fromPods, goTo, jumpTo, verdictRule, type NodeFacts } from './base-rules.js'
 import { affinityOf, balance, sharedChoice } from './balance.js'
 import { chains, l4ProtocolOf, prefixed, serviceBaseName, sets, sharingChain } from './names.js'
-import { elementId, elementOf, type Claim, type RulesetPart, type SharedChoice } from './part.js'
+import { elementId, elementOf } from './part.js'
+import type { ElementRequest, RulesetPart, SharedChoice } from './part.js'
 
 /** Names of the chains of one service port; which of them exist depends on its policies. */
 interface ServiceChains {
@@ -115,59 +116,74 @@ function firewallRules(service: DesiredService, facts: NodeFacts): readonly Rule
   return rules
 }
 
-function elementsOf(
-  service: DesiredService,
-  { clusterIp, external, firewall, shared }: Entrances,
-): readonly Claim[] {
-  const { key: owner, portName, port, nodePort } = service
-  const protocol = l4ProtocolOf(service.protocol)
-  const claims = new Map<string, Claim>()
-  const claim = (
+/** Collects the elements of one service port, each place once. */
+class Elements {
+  readonly #service: DesiredService
+  /** Verdicts that name no chain of the Service say whose they are. */
+  readonly #named: readonly NftSet[]
+  readonly #elements = new Map<string, ElementRequest>()
+
+  constructor(service: DesiredService, named: readonly NftSet[]) {
+    this.#service = service
+    this.#named = named
+  }
+
+  add(
     set: NftSet,
     key: readonly (string | number)[],
     verdict?: Verdict,
-    choice?: SharedChoice,
-  ) => {
-    // Verdicts that name no chain of the service say whose they are.
-    const namesService = !shared && (set === sets.serviceIps || set === sets.serviceNodePorts)
-    const comment = verdict && !namesService ? { comment: portName } : {}
-    const made = elementOf(owner, set, key, {
+    shared?: SharedChoice,
+  ): void {
+    const hasComment = verdict && !this.#named.includes(set)
+    const made = elementOf(this.#service.key, set, key, {
       ...(verdict ? { verdict } : {}),
-      ...(choice ? { shared: choice } : {}),
-      ...comment,
+      ...(shared ? { shared } : {}),
+      ...(hasComment ? { comment: this.#service.portName } : {}),
     })
     // One service may list an address twice, say as external and as load-balancer address.
     const id = elementId(made)
-    if (!claims.has(id)) claims.set(id, made)
+    if (!this.#elements.has(id)) this.#elements.set(id, made)
   }
-  const refusal = refusalOf(service.external)
-  const externalIps = [...service.externalIps, ...service.loadBalancerIps]
 
-  claim(sets.clusterIps, [service.clusterIp])
+  list(): readonly ElementRequest[] {
+    return [...this.#elements.values()]
+  }
+}
+
+function elementsOf(
+  service: DesiredService,
+  { clusterIp, external, firewall, shared }: Entrances,
+): readonly ElementRequest[] {
+  const { port, nodePort, externalIps, loadBalancerIps } = service
+  const protocol = l4ProtocolOf(service.protocol)
+  const elements = new Elements(service, shared ? [] : [sets.serviceIps, sets.serviceNodePorts])
+  const refusal = refusalOf(service.external)
+
+  elements.add(sets.clusterIps, [service.clusterIp])
   const internal = refusalOf(service.internal)
   const clusterKey = [service.clusterIp, protocol, port]
-  if (internal) claim(sets.noEndpointServices, clusterKey, internal)
-  else claim(sets.serviceIps, clusterKey, goTo(clusterIp), shared)
-  for (const ip of externalIps) {
+  if (internal) elements.add(sets.noEndpointServices, clusterKey, internal)
+  else elements.add(sets.serviceIps, clusterKey, goTo(clusterIp), shared)
+  for (const ip of [...externalIps, ...loadBalancerIps]) {
     const key = [ip, protocol, port]
-    if (external !== undefined) claim(sets.serviceIps, key, goTo(external))
-    if (refusal) claim(sets.noEndpointServices, key, refusal)
+    if (external !== undefined) elements.add(sets.serviceIps, key, goTo(external))
+    if (refusal) elements.add(sets.noEndpointServices, key, refusal)
   }
   if (nodePort !== 0) {
     const key = [protocol, nodePort]
-    if (external !== undefined) claim(sets.serviceNodePorts, key, goTo(external))
-    if (refusal) claim(sets.noEndpointNodePorts, key, refusal)
+    if (external !== undefined) elements.add(sets.serviceNodePorts, key, goTo(external))
+    if (refusal) elements.add(sets.noEndpointNodePorts, key, refusal)
   }
   if (firewall !== undefined) {
-    for (const ip of service.loadBalancerIps) {
-      claim(sets.firewallIps, [ip, protocol, port], goTo(firewall))
+    for (const ip of loadBalancerIps) {
+      elements.add(sets.firewallIps, [ip, protocol, port], goTo(firewall))
     }
   }
   // Only a pod of this node can meet itself through this node's rules (S24).
   for (const { ip, port: target, isLocal } of service.reachableEndpoints) {
-    if (isLocal) claim(sets.hairpinConnections, [ip, ip, protocol, target])
+    if (isLocal) elements.add(sets.hairpinConnections, [ip, ip, protocol, target])
   }
-  return [...claims.values()]
+  return elements.list()
 }
 
 /** NF08: what the filter chains say when the outcome is not an endpoint. */

@@ -1,10 +1,11 @@
-import { canonicalRule, compareChain, type SavedTable } from '../../kernel/iptables.js'
+import { canonicalRule, compareChain, targetOf, type SavedTable } from '../../kernel/iptables.js'
 import type { WantedRule } from '../../kernel/iptables.js'
-import { ownerText, wholeChain, type Difference } from '../difference.js'
+import { chainIn, placeId } from '../../kernel/place.js'
+import { missingPlace, ownerText, type Difference } from '../difference.js'
 import type { ServicePlan, UserspacePlan } from './plan.js'
 import type { PlacedRule } from './portals/sub-chains.js'
 import type { EndpointList } from './portals/portal-rules.js'
-import { jumpTargetOf, ourChains } from './portals/iptables-portals.js'
+import { ourChains } from './portals/iptables-portals.js'
 import { jumps, placeRules, symbolicPorts, type ProxyPorts } from './render.js'
 
 /** What the kernel has: rules, and the ports that sockets listen on, as `tcp 40000`. */
@@ -27,32 +28,32 @@ export function userspaceDifferences(
     tables.find((one) => one.table === table)?.chains.get(chain)?.rules
   const differences: Difference[] = []
   const wanted = new Map(
-    ourChains.map(([table, chain]) => [`${table} ${chain}`, [] as WantedRule[]]),
+    ourChains.map(([table, chain]) => [placeId(chainIn(table, chain)), [] as WantedRule[]]),
   )
-  const want = ({ table, chain, rule }: PlacedRule, owner: string) =>
-    wanted.get(`${table} ${chain}`)?.push({ text: rule.text, owner })
+  const want = ({ table, chain, rule: { text } }: PlacedRule, owner: string, item = text) =>
+    wanted.get(placeId(chainIn(table, chain)))?.push({ text, owner, item })
   for (const placed of fixed) want(placed, '')
   for (const service of plan.services.values()) {
     const owner = ownerText(service.key)
     const ports = portsInRules(service, saved)
-    for (const placed of placeRules(service.rules, { ...symbolicPorts, ...ports })) {
-      want(placed, owner)
-    }
+    const planned = placeRules(service.rules, symbolicPorts)
+    const seen = placeRules(service.rules, { ...symbolicPorts, ...ports })
+    for (const [index, placed] of seen.entries()) want(placed, owner, planned[index]?.rule.text)
     differences.push(...silentListeners(service, ports, listening))
   }
   for (const [table, chain] of ourChains) {
-    const where = `${table} ${chain}`
+    const place = chainIn(table, chain)
     const present = saved(table, chain)
-    if (!present) differences.push({ where, expected: wholeChain, found: undefined, owner: '' })
-    const wish = { rules: wanted.get(where) ?? [], isOrdered: false }
-    for (const each of compareChain(wish, present)) differences.push({ where, ...each })
+    if (!present) differences.push(missingPlace(place, ''))
+    const wish = { rules: wanted.get(placeId(place)) ?? [], isOrdered: false }
+    for (const each of compareChain(wish, present)) differences.push({ place, ...each })
   }
   for (const { table, chain, rule } of jumps) {
-    const target = rule.args.at(-1)
-    const present = (saved(table, chain) ?? []).filter((text) => jumpTargetOf(text) === target)
+    const target = targetOf(rule.text)
+    const present = (saved(table, chain) ?? []).filter((text) => targetOf(text) === target)
     const wish = { rules: [{ text: rule.text, owner: '' }], isOrdered: false }
     for (const each of compareChain(wish, present)) {
-      differences.push({ where: `${table} ${chain}`, ...each })
+      differences.push({ place: chainIn(table, chain), ...each })
     }
   }
   return differences
@@ -70,9 +71,8 @@ function portsInRules(
     const list = 'list' in portal.target ? portal.target.list : portal.destinationPort
     if (typeof list === 'number') continue
     for (const { table, chain, rule } of placeRules([portal], { [list]: placeholder })) {
-      const pattern = patternOf(canonicalRule(rule.text))
       for (const text of saved(table, chain) ?? []) {
-        const port = pattern.exec(canonicalRule(text))?.[1]
+        const port = portIn(canonicalRule(text), canonicalRule(rule.text))
         if (port !== undefined) seen[list].set(port, (seen[list].get(port) ?? 0) + 1)
       }
     }
@@ -87,9 +87,12 @@ function portsInRules(
 
 const placeholder = 'PROXY-PORT'
 
-function patternOf(canonical: string): RegExp {
-  const escaped = canonical.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
-  return new RegExp(`^${escaped.replaceAll(placeholder, '(\\d+)')}$`)
+/** What a rule has where the planned one has the placeholder; undefined for any other rule. */
+function portIn(found: string, planned: string): string | undefined {
+  const [before = '', after = ''] = planned.split(placeholder)
+  if (!found.startsWith(before) || !found.endsWith(after)) return undefined
+  const port = found.slice(before.length, found.length - after.length)
+  return /^\d+$/.test(port) ? port : undefined
 }
 
 /** Rules that lead to a port without a listening socket. */
@@ -103,6 +106,7 @@ function silentListeners(
     const protocol = spec.protocol.toLowerCase()
     if (port === undefined || listening.has(`${protocol} ${port}`)) return []
     const expected = `somebody listens on ${protocol} port ${port}, where the rules lead`
-    return [{ where: 'listeners', expected, found: undefined, owner: ownerText(key) }]
+    const place = { kind: 'listeners', name: '' } as const
+    return [{ place, expected, found: undefined, owner: ownerText(key) }]
   })
 }

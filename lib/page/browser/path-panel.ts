@@ -17,7 +17,7 @@ export function showPath(view: View): void {
 /** Numbers change all the time; what they stand beside stays. */
 function showCounters({ counters }: View): void {
   for (const place of document.querySelectorAll<HTMLElement>('.count')) {
-    const count = counters.rules[place.dataset['rule'] ?? '']
+    const count = counters.rules[place.dataset['counter'] ?? '']
     const text = count === undefined ? '' : `${count} packet${count === 1 ? '' : 's'}`
     if (place.textContent !== text) place.textContent = text
   }
@@ -29,9 +29,9 @@ function showCounters({ counters }: View): void {
 }
 
 function hopParts(hop: HopView): readonly Node[] {
-  const { where, rule, why } = hop
+  const { where, rule, why, counter } = hop
   const count = element('span', 'count')
-  count.dataset['rule'] = `${where} ${rule}`
+  count.dataset['counter'] = counter
   return [
     element('div', 'where', element('span', '', where), count),
     ...(rule === '' ? [] : [element('code', '', rule)]),

@@ -1,9 +1,8 @@
 import { ConfigError } from '../../errors.js'
-import { explainRules } from '../words/explain-rules.js'
 import { liveView, selected, type Selection, type Shown } from './live-view.js'
-import { changedLines, ownLines } from '../rule-lines.js'
+import { ownLines, RuleLines } from '../rule-lines.js'
 import { PersistentMap } from '../../state/persistent-map.js'
-import type { AnswerCount, PageCommand, RulesView, View } from '../view.js'
+import type { AnswerCount, PageCommand, View } from '../view.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Config } from '../../config/config.js'
 import type { ModeName } from '../../modes/registry.js'
@@ -33,14 +32,11 @@ export class DashboardStage implements PageSource {
   }
   #states: readonly DesiredState[] = []
   #answers: readonly AnswerCount[] = []
-  #rules: RulesView
-  #before:
-    { readonly of: string; readonly lines: readonly string[]; readonly known: string } | undefined
+  readonly #rules = new RuleLines()
   #view: View | undefined
 
   constructor(deps: DashboardDeps) {
     this.#deps = deps
-    this.#rules = { mode: deps.mode, modes: [deps.mode], lines: [], lastChange: '' }
   }
 
   /** The objects have changed. Costs next to nothing while nobody looks. */
@@ -54,10 +50,11 @@ export class DashboardStage implements PageSource {
     const { mode, config, nodeName } = this.#deps
     const shown = selected(this.#states, this.#selection)
     const podNames = shown ? this.#namesOf(shown) : new Map<string, string>()
-    if (shown) this.#refreshRules(shown, podNames)
+    if (shown) this.#showRules(shown, podNames)
+    const rules = { mode, modes: [mode], lines: this.#rules.lines, lastChange: '' }
     this.#view = liveView({
       ...{ mode, config, nodeName, states: this.#states, selection: this.#selection },
-      ...{ rules: this.#rules, answers: this.#answers, podNames },
+      ...{ rules, answers: this.#answers, podNames },
     })
     return this.#view
   }
@@ -106,26 +103,16 @@ export class DashboardStage implements PageSource {
     return this.#deps.podNames.of(`${namespace}/${name}`)
   }
 
-  #refreshRules({ state, service }: Shown, podNames: ReadonlyMap<string, string>): void {
+  #showRules({ state, service }: Shown, podNames: ReadonlyMap<string, string>): void {
     const { mode, planner } = this.#deps
     const only = { ...state, services: PersistentMap.from([[service.key, service]]) }
-    const lines = ownLines(planner, only)
-    const of = `${state.family} ${service.key}`
-    const known = JSON.stringify([lines, ...podNames])
-    if (this.#before?.of === of && this.#before.known === known) return
-    const before = this.#before?.of === of ? this.#before.lines : lines
-    this.#before = { of, lines, known }
-    const changed = changedLines(before, lines)
-    const texts = changed.map(({ text }) => text)
-    const words = explainRules(mode, texts, { podAt: (ip) => podNames.get(ip) })
-    this.#rules = {
-      ...this.#rules,
-      lines: changed.map((line, index) => ({
-        ...line,
-        words: words[index]?.words ?? '',
-        object: words[index]?.object ?? '',
-      })),
-    }
+    this.#rules.show({
+      mode,
+      of: `${state.family} ${service.key}`,
+      lines: ownLines(planner, only),
+      around: { podAt: (ip) => podNames.get(ip) },
+      known: JSON.stringify([...podNames]),
+    })
   }
 
   #tell(): void {

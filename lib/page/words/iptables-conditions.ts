@@ -1,26 +1,20 @@
+import type { RuleOption } from '../../kernel/iptables.js'
 import { percent } from './words.js'
 
-/** One option of a rule with its values, as iptables prints it. */
-export interface Condition {
-  readonly option: string
-  readonly values: readonly string[]
-  readonly isNot: boolean
-}
-
 /** Who is meant by all conditions of a rule, empty for everybody; undefined when one is not known. */
-export function conditionWords(conditions: readonly Condition[]): string | undefined {
+export function conditionWords(conditions: readonly RuleOption[]): string | undefined {
   const words = conditions.map((condition) => wordsOf(condition, conditions))
   if (words.includes(undefined)) return undefined
   return words.flatMap((each) => each ?? []).join(', ')
 }
 
 function wordsOf(
-  { option, values, isNot }: Condition,
-  all: readonly Condition[],
+  { name, values, isNot }: RuleOption,
+  all: readonly RuleOption[],
 ): readonly string[] | undefined {
   const [value = '', second = ''] = values
   const not = isNot ? 'not ' : ''
-  switch (option) {
+  switch (name) {
     case '-s':
       return [`${not}from ${value}`]
     case '-d':
@@ -28,7 +22,7 @@ function wordsOf(
     case '-i':
       return [`${not}coming in by ${value}`]
     case '-p': {
-      const port = all.find((each) => each.option === '--dport')?.values[0]
+      const port = all.find((each) => each.name === '--dport')?.values[0]
       return [value.toUpperCase() + (port === undefined ? '' : ` port ${port}`)]
     }
     case '--src-type':
@@ -51,7 +45,7 @@ function wordsOf(
       return [`${not}standing in set ${value} by ${dimensionWords(second)}`]
     case '--src-range':
     case '--dst-range':
-      return [`${not}${option === '--src-range' ? 'from' : 'to'} ${value}`]
+      return [`${not}${name === '--src-range' ? 'from' : 'to'} ${value}`]
     // Told with another option, or without meaning by themselves.
     case '--dport':
     case '--mode':
@@ -64,8 +58,8 @@ function wordsOf(
   }
 }
 
-function valueOf(option: string, all: readonly Condition[]): string {
-  return all.find((each) => each.option === option)?.values[0] ?? ''
+function valueOf(option: string, all: readonly RuleOption[]): string {
+  return all.find((each) => each.name === option)?.values[0] ?? ''
 }
 
 function stateWords(states: string, isNot: boolean): string {

@@ -1,13 +1,12 @@
-import { splitArguments } from '../../kernel/iptables.js'
-import { conditionWords, type Condition } from './iptables-conditions.js'
+import { commentOf, conditionsOf, parseRule, type RuleOption } from '../../kernel/iptables.js'
+import { conditionWords } from './iptables-conditions.js'
 import { endpointWords, fixedOf, serviceOf } from './words.js'
 import type { LineWords, Surroundings } from './words.js'
 
 /** A line `-A CHAIN … -j TARGET …` taken apart. */
 interface RuleLine {
   readonly chain: string
-  readonly isFirst: boolean
-  readonly conditions: readonly Condition[]
+  readonly conditions: readonly RuleOption[]
   readonly comment: string
   readonly target: string
   readonly targetArgs: readonly string[]
@@ -81,32 +80,17 @@ function portNameIn(comment: string): string | undefined {
 }
 
 function parseLine(line: string): RuleLine | undefined {
-  if (!/^-[AI] /.test(line)) return undefined
-  const [verb, chain = '', ...args] = splitArguments(line)
-  const conditions: Condition[] = []
-  let comment = ''
-  let isNot = false
-  for (let index = 0; index < args.length; index++) {
-    const option = args[index] ?? ''
-    if (option === '!') {
-      isNot = true
-      continue
-    }
-    if (option === '-j') {
-      const [target = '', ...targetArgs] = args.slice(index + 1)
-      return { chain, isFirst: verb === '-I', conditions, comment, target, targetArgs }
-    }
-    const takes = option === '--match-set' ? 2 : bare.has(option) ? 0 : 1
-    const values = args.slice(index + 1, index + 1 + takes)
-    index += takes
-    if (option === '--comment') comment = values[0] ?? ''
-    else if (option !== '-m') conditions.push({ option, values, isNot })
-    isNot = false
+  const [, verb, chain = '', text = ''] = /^-([AI]) (\S+) ?(.*)$/.exec(line) ?? []
+  if (verb === undefined) return undefined
+  const spec = parseRule(text)
+  return {
+    chain,
+    conditions: conditionsOf(spec),
+    comment: commentOf(spec),
+    target: spec.jump ?? '',
+    targetArgs: spec.jumpArgs ?? [],
   }
-  return { chain, isFirst: verb === '-I', conditions, comment, target: '', targetArgs: [] }
 }
-
-const bare = new Set(['--rcheck', '--set', '--reap'])
 
 function sentence(rule: RuleLine, surroundings: Surroundings): string | undefined {
   const conditions = conditionWords(rule.conditions)
@@ -195,7 +179,7 @@ function chainWords(chain: string): string {
 
 /** The field of the Service, or the EndpointSlice entry, that made the rule. */
 function fieldOf({ chain, comment, conditions, target }: RuleLine): string {
-  const has = (option: string) => conditions.some((each) => each.option === option)
+  const has = (option: string) => conditions.some(({ name }) => name === option)
   const endpoint = / -> (\S+)$/.exec(comment)?.[1]
   if (has('--rcheck') || has('--set')) return 'spec.sessionAffinity'
   if (endpoint !== undefined) return `${endpoint} in its EndpointSlice`

@@ -1,10 +1,7 @@
 import t from 'tap'
 import { configWith } from '../../../lib/config/load.js'
-import {
-  explainedModes,
-  explainPacket,
-  type ExplainedMode,
-} from '../../../lib/inspect/explain/explain.js'
+import { explainPacket } from '../../../lib/inspect/explain/explain.js'
+import { explainedModes, type ExplainedMode } from '../../../lib/inspect/explain/packet.js'
 import type { Way } from '../../../lib/inspect/explain/packet.js'
 import {
   addressOf,

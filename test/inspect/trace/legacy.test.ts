@@ -1,6 +1,5 @@
 import t from 'tap'
-import { LegacyRules } from '../../../lib/inspect/trace/legacy-rules.js'
-import { packetHeader } from '../../../lib/inspect/trace/packet-header.js'
+import { LegacyRules, packetHeader } from '../../../lib/inspect/trace/legacy-rules.js'
 import { parseIpvsConnections } from '../../../lib/kernel/ipvs/connections.js'
 import { parseSaved, type Iptables } from '../../../lib/kernel/iptables.js'
 

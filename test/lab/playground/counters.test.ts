@@ -1,14 +1,19 @@
 import t from 'tap'
+import { chainIn } from '../../../lib/kernel/place.js'
+import { counterOf } from '../../../lib/page/path-view.js'
 import { countersOf } from '../../../lib/lab/playground/counters.js'
 import { parsePageCommand } from '../../../lib/page/commands.js'
 import type { PathView } from '../../../lib/page/view.js'
 
-const hop = (where: string, rule: string) => ({ where, rule, why: '' })
+const hop = (chain: string, rule: string) => ({
+  ...{ where: chain, rule, why: '' },
+  counter: counterOf({ place: chainIn('nat', chain), text: rule }),
+})
 const path: PathView = {
   note: '',
   shared: [
     hop(
-      'nat PREROUTING > KUBE-SERVICES',
+      'KUBE-SERVICES',
       '-d 10.96.0.10/32 -p tcp -m comment --comment "default/web:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-A',
     ),
   ],
@@ -21,7 +26,7 @@ const path: PathView = {
       isMasqueraded: false,
       hops: [
         hop(
-          'nat PREROUTING > KUBE-SERVICES > KUBE-SVC-A',
+          'KUBE-SVC-A',
           '-p tcp -m comment --comment "default/web:http -> 10.244.1.21:8080" -m statistic --mode random --probability 0.3333333333 -j DNAT --to-destination 10.244.1.21:8080',
         ),
       ],

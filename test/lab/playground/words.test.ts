@@ -2,35 +2,42 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { configWith } from '../../../lib/config/load.js'
 import { explainRules } from '../../../lib/page/words/explain-rules.js'
-import { render } from '../../../lib/cli/render.js'
+import { linesOf } from '../../../lib/page/rule-lines.js'
+import { modeLoaders } from '../../../lib/modes/registry.js'
+import { readManifestStates } from '../../../lib/cli/node-states.js'
 import { nobodyKnown, type LineWords } from '../../../lib/page/words/words.js'
+import type { Command, NftSet, Statement } from '../../../lib/kernel/nftables/model.js'
 import type { ModeName } from '../../../lib/modes/registry.js'
+import type { Planner, PlanLine } from '../../../lib/modes/mode.js'
 
 const examples = fileURLToPath(new URL('../../../../examples/services', import.meta.url))
 const modes: readonly ModeName[] = ['userspace', 'iptables', 'nftables', 'ipvs']
 
-async function linesOf(mode: ModeName): Promise<readonly string[]> {
-  const { text } = await render({
-    mode,
-    manifests: examples,
-    families: ['IPv4', 'IPv6'],
-    nodeName: 'node-1',
-    config: configWith({ clusterCIDR: '10.244.0.0/16,fd00:10:244::/48' }),
+async function linesOfExamples(mode: ModeName): Promise<readonly PlanLine[]> {
+  const config = configWith({ clusterCIDR: '10.244.0.0/16,fd00:10:244::/48' })
+  const families = ['IPv4', 'IPv6'] as const
+  const { states } = await readManifestStates({
+    ...{ mode, manifests: examples, families, nodeName: 'node-1', config },
     addresses: ['192.0.2.2', '127.0.0.1', '2001:db8::2', '::1'],
   })
-  return text.split('\n').filter((line) => line !== '')
+  const planner: Planner = (await modeLoaders[mode]()).planner(config)
+  const lines = states.flatMap((state) => linesOf(planner, state))
+  return lines.filter(({ text }) => text !== '')
 }
 
 for (const mode of modes) {
   t.test(`every line that ${mode} mode makes of the examples is explained`, async (t) => {
-    const lines = await linesOf(mode)
+    const lines = await linesOfExamples(mode)
     t.ok(lines.length > 50, 'there are lines to explain')
     const explained = explainRules(mode, lines, nobodyKnown)
     const missing = lines.filter((line, index) => {
       const found = explained[index]
       return !found || found.words === '' || found.object === ''
     })
-    t.same(missing, [])
+    t.same(
+      missing.map(({ text }) => text),
+      [],
+    )
     const odd = explained.filter((each) =>
       /undefined|NaN|a set of its own|a chain of its own/.test(`${each?.words}`),
     )
@@ -40,7 +47,9 @@ for (const mode of modes) {
 
 /** What a line says, in a ruleset of its own. */
 function words(mode: ModeName, line: string, pod = ''): LineWords | undefined {
-  return explainRules(mode, [line], { podAt: (ip) => (ip === '10.244.1.21' ? pod : undefined) })[0]
+  return explainRules(mode, [{ text: line }], {
+    podAt: (ip) => (ip === '10.244.1.21' ? pod : undefined),
+  })[0]
 }
 
 t.test('lines say who is meant, what happens to them and which object is the reason', async (t) => {
@@ -64,50 +73,6 @@ t.test('lines say who is meant, what happens to them and which object is the rea
   )
   t.match(
     words(
-      'nftables',
-      'add rule ip kube-proxy service-SUSTUHLJ-default/web/tcp/http meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.21 . 8080, 1 : 10.244.2.24 . 8080 }',
-      'web-abc',
-    ),
-    {
-      words:
-        /one of 2 endpoints by chance \(50 % each\): pod web-abc at 10\.244\.1\.21:8080, endpoint 10\.244\.2\.24:8080/,
-      object: 'Service default/web, port http: its EndpointSlices',
-    },
-  )
-  const nftables = (line: string) => words('nftables', `add ${line}`)
-  const goTo = '{ 10.96.0.10 . tcp . 80 comment "default/web:http" : goto tcp-services }'
-  t.match(nftables(`element ip kube-proxy service-ips ${goTo}`), {
-    words:
-      /^10\.96\.0\.10 \. tcp \. 80 stands.*: go to chain tcp-services, Services that have their ClusterIP alone/,
-    object: /^Service default\/web, port http: spec\.clusterIP/,
-  })
-  for (const line of ['chain ip kube-proxy tcp-services', 'set ip kube-proxy tcp-up-to-16 { }']) {
-    t.equal(nftables(line)?.object, 'every Service that has its ClusterIP alone')
-  }
-  t.match(nftables('chain ip kube-proxy services')?.object, /mode itself, whatever Services/)
-  const bySize = 'ip daddr . th dport @tcp-up-to-16 goto tcp-up-to-16'
-  t.match(nftables(`rule ip kube-proxy tcp-services ${bySize}`), {
-    words:
-      'destination and port in tcp-up-to-16 (Services of more than 4 endpoints and up to 16), ' +
-      'go to chain tcp-up-to-16: one endpoint by chance, for every Service of up to 16',
-  })
-  t.match(nftables('element ip kube-proxy tcp-up-to-16 { 10.96.0.10 . 80 }'), {
-    words:
-      '10.96.0.10 . 80 stands in tcp-up-to-16 (Services of more than 4 endpoints and up to 16)',
-    object: 'every EndpointSlice of Services with a ClusterIP only',
-  })
-  t.match(nftables('rule ip kube-proxy tcp-up-to-4 jump tcp-draw-4'), {
-    words: /who draws an empty one draws again/,
-  })
-  const drawn = 'dnat ip to ip daddr . tcp dport . numgen random mod'
-  t.match(nftables(`rule ip kube-proxy tcp-draw-4 ${drawn} 4 map @tcp-endpoints`), {
-    words: /one of 4 places by chance/,
-  })
-  t.match(nftables(`rule ip kube-proxy tcp-up-to-4 ${drawn} 1 map @tcp-endpoints`), {
-    words: /the first endpoint that map tcp-endpoints has/,
-  })
-  t.match(
-    words(
       'userspace',
       'listen TCP 0.0.0.0:PROXY-PORT for default/web:http (cluster, affinity 600 s): 10.244.1.21:8080 10.244.2.24:8080',
       'web-abc',
@@ -120,7 +85,74 @@ t.test('lines say who is meant, what happens to them and which object is the rea
   })
 })
 
+t.test(
+  'nftables: what a command makes, whom a rule is about, and which object is the reason',
+  async (t) => {
+    const words = (...commands: Command[]) =>
+      explainRules('nftables', [{ text: '', commands }], {
+        podAt: (ip) => (ip === '10.244.1.21' ? 'web-abc' : undefined),
+      })[0]
+    const rule = (chain: string, ...statements: Statement[]) =>
+      words({ do: 'add-rule', chain, rule: { statements } })
+    const targets = [
+      { ip: '10.244.1.21', port: 8080 },
+      { ip: '10.244.2.24', port: 8080 },
+    ]
+    const service = 'service-SUSTUHLJ-default/web/tcp/http'
+    const tcp = { kind: 'protocol', protocol: 'tcp' } as const
+    t.same(rule(service, tcp, { kind: 'dnat', targets }), {
+      words:
+        'TCP, one of 2 endpoints by chance (50 % each): pod web-abc at 10.244.1.21:8080, endpoint 10.244.2.24:8080',
+      object: 'Service default/web, port http: its EndpointSlices',
+    })
+    const serviceIps: NftSet = {
+      name: 'service-ips',
+      holds: 'verdicts',
+      key: ['address', 'inet_proto', 'inet_service'],
+    }
+    const element = {
+      ...{ set: serviceIps, key: ['10.96.0.10', 'tcp', 80], comment: 'default/web:http' },
+      verdict: { to: 'goto', chain: 'tcp-services' },
+    } as const
+    t.match(words({ do: 'add-element', element }), {
+      words:
+        /^10\.96\.0\.10 \. tcp \. 80 stands.*: go to chain tcp-services, Services that have their ClusterIP alone/,
+      object: /^Service default\/web, port http: spec\.clusterIP/,
+    })
+    const bySize = {
+      name: 'tcp-up-to-16',
+      key: ['address', 'inet_service'],
+      holds: 'keys',
+    } as const
+    const shared = words({ do: 'add-chain', chain: { name: 'tcp-services', rules: [] } })
+    for (const each of [shared, words({ do: 'add-set', set: bySize })]) {
+      t.equal(each?.object, 'every Service that has its ClusterIP alone')
+    }
+    const services = words({ do: 'add-chain', chain: { name: 'services', rules: [] } })
+    t.match(services?.object, /mode itself, whatever Services/)
+    const upTo16 = { kind: 'verdict', verdict: { to: 'goto', chain: 'tcp-up-to-16' } } as const
+    const hasSize = { kind: 'member', fields: ['daddr', 'dport'], set: 'tcp-up-to-16' } as const
+    t.match(rule('tcp-services', hasSize, upTo16), {
+      words:
+        'destination and port in tcp-up-to-16 (Services of more than 4 endpoints and up to 16), ' +
+        'go to chain tcp-up-to-16: one endpoint by chance, for every Service of up to 16',
+    })
+    t.match(words({ do: 'add-element', element: { set: bySize, key: ['10.96.0.10', 80] } }), {
+      words:
+        '10.96.0.10 . 80 stands in tcp-up-to-16 (Services of more than 4 endpoints and up to 16)',
+      object: 'every EndpointSlice of Services with a ClusterIP only',
+    })
+    const draw = { kind: 'verdict', verdict: { to: 'jump', chain: 'tcp-draw-4' } } as const
+    t.match(rule('tcp-up-to-4', draw), { words: /who draws an empty one draws again/ })
+    const drawn = { kind: 'dnat-by-map', protocol: 'tcp', map: 'tcp-endpoints' } as const
+    t.match(rule('tcp-draw-4', { ...drawn, choices: 4 }), { words: /one of 4 places by chance/ })
+    t.match(rule('tcp-up-to-4', { ...drawn, choices: 1 }), {
+      words: /the first endpoint that map tcp-endpoints has/,
+    })
+  },
+)
+
 t.test('a rule with a part that nobody knows gets no words rather than wrong ones', async (t) => {
-  t.equal(words('nftables', 'add rule ip kube-proxy services quota over 25 mbytes drop'), undefined)
+  t.equal(words('nftables', 'add rule ip kube-proxy services drop'), undefined, 'text alone')
   t.equal(words('iptables', '-A KUBE-SERVICES --quota 7 -j DROP'), undefined)
 })

@@ -18,15 +18,15 @@ void t.test('what a machine has to answer to, and whether it does', async (t) =>
   }
   const listening = { protocol: 'tcp', ip: '127.1.0.5', port: 8080 } as const
   const owner = 'default/web:http'
-  const web = { where: 'address 10.96.0.10 of this machine', found: undefined, owner }
-  const anywhere = { where: 'any address of this machine', found: undefined, owner }
+  const web = { place: { kind: 'address', name: '10.96.0.10' }, found: undefined, owner }
+  const anywhere = { place: { kind: 'address', name: '0.0.0.0' }, found: undefined, owner }
   t.same(await addressDifferences(plan, links, [listening]), [
     // All of 127.0.0.0/8 is here anyway.
-    { ...web, expected: 'the address' },
+    { ...web, expected: 'the address', isWhole: true },
     { ...web, expected: 'listen TCP 10.96.0.10:80' },
     { ...anywhere, expected: 'listen TCP 0.0.0.0:30080' },
     {
-      where: 'address 10.96.0.99 of this machine',
+      place: { kind: 'address', name: '10.96.0.99' },
       expected: undefined,
       found: 'the address',
       owner: '',

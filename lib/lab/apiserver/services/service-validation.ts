@@ -12,6 +12,7 @@ import {
 import { isLabelName, isPortName, isSubdomain, validateLabels } from '../names.js'
 import type { KubeObject } from '../object.js'
 import {
+  causesOf,
   duplicate,
   forbiddenField,
   invalidValue,
@@ -25,6 +26,8 @@ const types = ['ClusterIP', 'ExternalName', 'LoadBalancer', 'NodePort']
 const protocols = ['SCTP', 'TCP', 'UDP']
 const policies = ['Cluster', 'Local']
 const familyPolicies = ['PreferDualStack', 'RequireDualStack', 'SingleStack']
+const labelRule =
+  "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character"
 const distributions = ['PreferClose', 'PreferSameNode', 'PreferSameZone']
 
 /** The rules a Service must keep, taken alone, with its defaults already set. */
@@ -47,33 +50,27 @@ export function validateServiceUpdate(service: KubeObject, previous: KubeObject)
   const before = objectAt(previous, 'spec')
   const wasExternal = textAt(before, 'type') === 'ExternalName'
   if (wasExternal || textAt(spec, 'type') === 'ExternalName') return []
-  const causes: Cause[] = []
-  const ip = textAt(spec, 'clusterIP')
-  const [first, second] = textsAt(spec, 'clusterIPs')
+  const ips = textsAt(spec, 'clusterIPs')
+  const [first, second] = ips
   const [firstBefore, secondBefore] = textsAt(before, 'clusterIPs')
-  if (ip !== textAt(before, 'clusterIP') || first !== firstBefore) {
-    causes.push(
-      invalidValue('spec.clusterIPs[0]', textsAt(spec, 'clusterIPs'), 'may not change once set'),
-    )
-  }
-  if (second !== undefined && secondBefore !== undefined && second !== secondBefore) {
-    causes.push(
-      invalidValue('spec.clusterIPs[1]', textsAt(spec, 'clusterIPs'), 'may not change once set'),
-    )
-  }
-  const family = textsAt(spec, 'ipFamilies')[0]
-  const familyBefore = textsAt(before, 'ipFamilies')[0]
-  if (familyBefore !== undefined && family !== familyBefore) {
-    causes.push(
-      invalidValue('spec.ipFamilies[0]', textsAt(spec, 'ipFamilies'), 'may not change once set'),
-    )
-  }
-  const health = numberAt(spec, 'healthCheckNodePort') ?? 0
-  const healthBefore = numberAt(before, 'healthCheckNodePort') ?? 0
-  if (wantsHealthCheckPort(spec) && wantsHealthCheckPort(before) && health !== healthBefore) {
-    causes.push(forbiddenField('spec.healthCheckNodePort', 'field is immutable'))
-  }
-  return causes
+  const isFirstOther =
+    textAt(spec, 'clusterIP') !== textAt(before, 'clusterIP') || first !== firstBefore
+  const isSecondOther =
+    second !== undefined && secondBefore !== undefined && second !== secondBefore
+  const families = textsAt(spec, 'ipFamilies')
+  const [familyBefore] = textsAt(before, 'ipFamilies')
+  const isFamilyOther = familyBefore !== undefined && families[0] !== familyBefore
+  const hadHealthPort = wantsHealthCheckPort(spec) && wantsHealthCheckPort(before)
+  const healthOf = (of: JsonObject) => numberAt(of, 'healthCheckNodePort') ?? 0
+  const fixed = 'may not change once set'
+  return causesOf(
+    isFirstOther && invalidValue('spec.clusterIPs[0]', ips, fixed),
+    isSecondOther && invalidValue('spec.clusterIPs[1]', ips, fixed),
+    isFamilyOther && invalidValue('spec.ipFamilies[0]', families, fixed),
+    hadHealthPort &&
+      healthOf(spec) !== healthOf(before) &&
+      forbiddenField('spec.healthCheckNodePort', 'field is immutable'),
+  )
 }
 
 function oneOf(spec: JsonObject, field: string, valid: readonly string[]): readonly Cause[] {
@@ -86,28 +83,30 @@ function validatePorts(spec: JsonObject): readonly Cause[] {
   const ports = listAt(spec, 'ports')
   const needsPorts = !isHeadless(spec) && textAt(spec, 'type') !== 'ExternalName'
   if (ports.length === 0) return needsPorts ? [required('spec.ports')] : []
-  const causes: Cause[] = []
-  const names = new Set<string>()
-  const numbers = new Set<string>()
-  const nodePorts = new Set<string>()
-  for (const [index, port] of ports.entries()) {
+  const isNew = firstOfEach()
+  return ports.flatMap((port, index) => {
     const field = `spec.ports[${index}]`
-    causes.push(...validatePort(port, field, { spec, needsName: ports.length > 1 }))
     const protocol = textAt(port, 'protocol')
     const name = textAt(port, 'name')
-    if (name !== '' && names.has(name)) causes.push(duplicate(`${field}.name`, name))
-    names.add(name)
-    const number = `${protocol} ${numberAt(port, 'port') ?? 0}`
-    if (numbers.has(number))
-      causes.push(duplicate(field, { port: numberAt(port, 'port'), protocol }))
-    numbers.add(number)
+    const number = numberAt(port, 'port')
     const nodePort = numberAt(port, 'nodePort') ?? 0
-    const nodeKey = `${protocol} ${nodePort}`
-    if (nodePort !== 0 && nodePorts.has(nodeKey))
-      causes.push(duplicate(`${field}.nodePort`, nodePort))
-    nodePorts.add(nodeKey)
-  }
-  return causes
+    return [
+      ...validatePort(port, field, { spec, needsName: ports.length > 1 }),
+      ...causesOf(
+        !isNew(`name ${name}`) && name !== '' && duplicate(`${field}.name`, name),
+        !isNew(`port ${protocol} ${number ?? 0}`) && duplicate(field, { port: number, protocol }),
+        !isNew(`nodePort ${protocol} ${nodePort}`) &&
+          nodePort !== 0 &&
+          duplicate(`${field}.nodePort`, nodePort),
+      ),
+    ]
+  })
+}
+
+/** Tells of each key whether it comes for the first time. */
+function firstOfEach(): (key: string) => boolean {
+  const seen = new Set<string>()
+  return (key) => seen.size < seen.add(key).size
 }
 
 function validatePort(
@@ -116,40 +115,30 @@ function validatePort(
   context: { readonly spec: JsonObject; readonly needsName: boolean },
 ): readonly Cause[] {
   if (!isObject(port)) return [invalidValue(field, port, 'must be an object')]
-  const causes: Cause[] = []
   const name = textAt(port, 'name')
-  if (name === '' && context.needsName) causes.push(required(`${field}.name`))
-  if (name !== '' && !isLabelName(name)) {
-    causes.push(
-      invalidValue(
-        `${field}.name`,
-        name,
-        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character",
-      ),
-    )
-  }
-  const range = 'must be between 1 and 65535, inclusive'
-  if (!isPort(port['port'])) causes.push(invalidValue(`${field}.port`, port['port'], range))
   const protocol = textAt(port, 'protocol')
-  if (!protocols.includes(protocol)) {
-    causes.push(notSupported(`${field}.protocol`, protocol, protocols))
-  }
   const target = port['targetPort']
-  if (typeof target === 'string' ? !isPortName(target) : !isPort(target)) {
-    const why =
-      typeof target === 'string'
-        ? 'must be a port name: at most 15 lower case letters, digits and dashes, with a letter'
-        : range
-    causes.push(invalidValue(`${field}.targetPort`, target, why))
-  }
-  const type = textAt(context.spec, 'type')
   const nodePort = port['nodePort'] ?? 0
-  if (nodePort !== 0 && !isPort(nodePort)) {
-    causes.push(invalidValue(`${field}.nodePort`, nodePort, range))
-  } else if (nodePort !== 0 && type !== 'NodePort' && type !== 'LoadBalancer') {
-    causes.push(forbiddenField(`${field}.nodePort`, `may not be used when \`type\` is '${type}'`))
-  }
-  return causes
+  const type = textAt(context.spec, 'type')
+  const range = 'must be between 1 and 65535, inclusive'
+  const isNamed = typeof target === 'string'
+  const named =
+    'must be a port name: at most 15 lower case letters, digits and dashes, with a letter'
+  const isNodePortWrong = nodePort !== 0 && !isPort(nodePort)
+  const takesNodePort = type === 'NodePort' || type === 'LoadBalancer'
+  return causesOf(
+    name === '' && context.needsName && required(`${field}.name`),
+    name !== '' && !isLabelName(name) && invalidValue(`${field}.name`, name, labelRule),
+    !isPort(port['port']) && invalidValue(`${field}.port`, port['port'], range),
+    !protocols.includes(protocol) && notSupported(`${field}.protocol`, protocol, protocols),
+    !(isNamed ? isPortName(target) : isPort(target)) &&
+      invalidValue(`${field}.targetPort`, target, isNamed ? named : range),
+    isNodePortWrong && invalidValue(`${field}.nodePort`, nodePort, range),
+    nodePort !== 0 &&
+      !isNodePortWrong &&
+      !takesNodePort &&
+      forbiddenField(`${field}.nodePort`, `may not be used when \`type\` is '${type}'`),
+  )
 }
 
 function isPort(value: Json | undefined): boolean {
@@ -157,26 +146,26 @@ function isPort(value: Json | undefined): boolean {
 }
 
 function validateAffinity(spec: JsonObject): readonly Cause[] {
-  const causes = [...oneOf(spec, 'sessionAffinity', ['ClientIP', 'None'])]
   const config = spec['sessionAffinityConfig']
-  const seconds = numberAt(config, 'clientIP', 'timeoutSeconds')
-  const field = 'spec.sessionAffinityConfig.clientIP.timeoutSeconds'
-  if (textAt(spec, 'sessionAffinity') === 'None') {
-    if (isObject(config)) {
-      causes.push(
-        forbiddenField(
-          'spec.sessionAffinityConfig',
-          "must not be set when session affinity is 'None'",
+  const isOff = textAt(spec, 'sessionAffinity') === 'None'
+  const seconds = numberAt(config, 'clientIP', 'timeoutSeconds') ?? 1
+  const isFine = Number.isInteger(seconds) && seconds >= 1 && seconds <= 86_400
+  const field = 'spec.sessionAffinityConfig'
+  return [
+    ...oneOf(spec, 'sessionAffinity', ['ClientIP', 'None']),
+    ...causesOf(
+      isOff &&
+        isObject(config) &&
+        forbiddenField(field, "must not be set when session affinity is 'None'"),
+      !isOff &&
+        !isFine &&
+        invalidValue(
+          `${field}.clientIP.timeoutSeconds`,
+          seconds,
+          'must be greater than 0 and less than 86400',
         ),
-      )
-    }
-  } else if (
-    seconds !== undefined &&
-    !(Number.isInteger(seconds) && seconds >= 1 && seconds <= 86_400)
-  ) {
-    causes.push(invalidValue(field, seconds, 'must be greater than 0 and less than 86400'))
-  }
-  return causes
+    ),
+  ]
 }
 
 function validateAddresses(spec: JsonObject): readonly Cause[] {
@@ -188,105 +177,93 @@ function validateAddresses(spec: JsonObject): readonly Cause[] {
       ? []
       : [forbiddenField('spec.clusterIPs', "may not be set when `type` is 'ExternalName'")]
   }
-  const causes: Cause[] = [...oneOf(spec, 'ipFamilyPolicy', familyPolicies)]
-  if (isHeadless(spec) && type !== 'ClusterIP') {
-    causes.push(
-      invalidValue('spec.clusterIPs[0]', 'None', `may not be set to 'None' for ${type} services`),
-    )
-  }
-  if (clusterIp === '' && clusterIps.length > 0) {
-    causes.push(
-      invalidValue(
-        'spec.clusterIPs',
-        clusterIps,
-        'must be empty when `clusterIP` is not specified',
+  const field = 'spec.clusterIPs'
+  const isHidden = clusterIp === '' && clusterIps.length > 0
+  const isOther = clusterIp !== (clusterIps[0] ?? '')
+  return [
+    ...oneOf(spec, 'ipFamilyPolicy', familyPolicies),
+    ...causesOf(
+      isHeadless(spec) &&
+        type !== 'ClusterIP' &&
+        invalidValue(`${field}[0]`, 'None', `may not be set to 'None' for ${type} services`),
+      isHidden &&
+        invalidValue(field, clusterIps, 'must be empty when `clusterIP` is not specified'),
+      !isHidden && isOther && invalidValue(field, clusterIps, 'first value must match `clusterIP`'),
+      clusterIps.length > 2 && invalidValue(field, clusterIps, 'may only hold up to 2 values'),
+      ...clusterIps.map(
+        (ip, index) =>
+          ip !== 'None' &&
+          parseIp(ip) === undefined &&
+          invalidValue(`${field}[${index}]`, ip, 'must be a valid IP address'),
       ),
-    )
-  } else if (clusterIp !== (clusterIps[0] ?? '')) {
-    causes.push(invalidValue('spec.clusterIPs', clusterIps, 'first value must match `clusterIP`'))
-  }
-  if (clusterIps.length > 2) {
-    causes.push(invalidValue('spec.clusterIPs', clusterIps, 'may only hold up to 2 values'))
-  }
-  for (const [index, ip] of clusterIps.entries()) {
-    if (ip !== 'None' && parseIp(ip) === undefined) {
-      causes.push(invalidValue(`spec.clusterIPs[${index}]`, ip, 'must be a valid IP address'))
-    }
-  }
-  for (const [index, family] of listAt(spec, 'ipFamilies').entries()) {
-    if (family !== 'IPv4' && family !== 'IPv6') {
-      causes.push(notSupported(`spec.ipFamilies[${index}]`, family, ['IPv4', 'IPv6']))
-    }
-  }
-  return causes
+      ...listAt(spec, 'ipFamilies').map(
+        (family, index) =>
+          family !== 'IPv4' &&
+          family !== 'IPv6' &&
+          notSupported(`spec.ipFamilies[${index}]`, family, ['IPv4', 'IPv6']),
+      ),
+    ),
+  ]
 }
 
 function validatePolicies(spec: JsonObject): readonly Cause[] {
-  const causes: Cause[] = [
+  const external = spec['externalTrafficPolicy']
+  const health = spec['healthCheckNodePort'] ?? 0
+  return [
     ...oneOf(spec, 'internalTrafficPolicy', policies),
     ...oneOf(spec, 'externalTrafficPolicy', policies),
     ...oneOf(spec, 'trafficDistribution', distributions),
+    ...causesOf(
+      external !== undefined &&
+        !isExternallyAccessible(spec, textAt(spec, 'type')) &&
+        invalidValue(
+          'spec.externalTrafficPolicy',
+          external,
+          'may only be set for externally-accessible services',
+        ),
+      health !== 0 &&
+        !wantsHealthCheckPort(spec) &&
+        invalidValue(
+          'spec.healthCheckNodePort',
+          health,
+          "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
+        ),
+    ),
   ]
-  const external = spec['externalTrafficPolicy']
-  if (external !== undefined && !isExternallyAccessible(spec, textAt(spec, 'type'))) {
-    causes.push(
-      invalidValue(
-        'spec.externalTrafficPolicy',
-        external,
-        'may only be set for externally-accessible services',
-      ),
-    )
-  }
-  const health = spec['healthCheckNodePort'] ?? 0
-  if (health !== 0 && !wantsHealthCheckPort(spec)) {
-    causes.push(
-      invalidValue(
-        'spec.healthCheckNodePort',
-        health,
-        "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
-      ),
-    )
-  }
-  return causes
 }
 
 function validateExternal(spec: JsonObject): readonly Cause[] {
-  const causes: Cause[] = []
   const type = textAt(spec, 'type')
-  for (const [index, text] of textsAt(spec, 'externalIPs').entries()) {
-    const ip = parseIp(text)
-    const field = `spec.externalIPs[${index}]`
-    if (ip === undefined) causes.push(invalidValue(field, text, 'must be a valid IP address'))
-    else if (isUnspecified(ip))
-      causes.push(invalidValue(field, text, 'may not be unspecified (0.0.0.0 or ::)'))
-    else if (isLoopback(ip))
-      causes.push(
-        invalidValue(field, text, 'may not be in the loopback range (127.0.0.0/8, ::1/128)'),
-      )
-    else if (isLinkLocal(ip))
-      causes.push(
-        invalidValue(field, text, 'may not be in the link-local range (169.254.0.0/16, fe80::/10)'),
-      )
+  const name = textAt(spec, 'externalName')
+  const isExternalName = type === 'ExternalName'
+  return causesOf(
+    ...textsAt(spec, 'externalIPs').map((text, index) => {
+      const why = whyNoExternalIp(text)
+      return why !== '' && invalidValue(`spec.externalIPs[${index}]`, text, why)
+    }),
+    ...textsAt(spec, 'loadBalancerSourceRanges').map((text, index) =>
+      validateSourceRange(text, `spec.loadBalancerSourceRanges[${index}]`, type),
+    ),
+    isExternalName && name === '' && required('spec.externalName'),
+    isExternalName &&
+      name !== '' &&
+      !isSubdomain(name) &&
+      invalidValue('spec.externalName', name, 'must be a lowercase RFC 1123 subdomain'),
+  )
+}
+
+function whyNoExternalIp(text: string): string {
+  const ip = parseIp(text)
+  if (ip === undefined) return 'must be a valid IP address'
+  if (isUnspecified(ip)) return 'may not be unspecified (0.0.0.0 or ::)'
+  if (isLoopback(ip)) return 'may not be in the loopback range (127.0.0.0/8, ::1/128)'
+  return isLinkLocal(ip) ? 'may not be in the link-local range (169.254.0.0/16, fe80::/10)' : ''
+}
+
+function validateSourceRange(text: string, field: string, type: string): Cause | false {
+  if (type !== 'LoadBalancer') {
+    return forbiddenField(field, "may only be used when `type` is 'LoadBalancer'")
   }
-  for (const [index, text] of textsAt(spec, 'loadBalancerSourceRanges').entries()) {
-    const field = `spec.loadBalancerSourceRanges[${index}]`
-    if (type !== 'LoadBalancer')
-      causes.push(forbiddenField(field, "may only be used when `type` is 'LoadBalancer'"))
-    else if (parseCidr(text.trim()) === undefined) {
-      causes.push(
-        invalidValue(
-          field,
-          text,
-          'must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)',
-        ),
-      )
-    }
-  }
-  if (type === 'ExternalName') {
-    const name = textAt(spec, 'externalName')
-    if (name === '') causes.push(required('spec.externalName'))
-    else if (!isSubdomain(name))
-      causes.push(invalidValue('spec.externalName', name, 'must be a lowercase RFC 1123 subdomain'))
-  }
-  return causes
+  const why = 'must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)'
+  return parseCidr(text.trim()) === undefined && invalidValue(field, text, why)
 }

@@ -1,12 +1,13 @@
 import type { ListeningSocket } from '../../../kernel/sockets/listening.js'
 import { hostPort } from '../../../state/ip.js'
-import { ownerText, wholeAddress, type Difference } from '../../difference.js'
+import { missingPlace, ownerText, type Difference } from '../../difference.js'
+import type { Place } from '../../../kernel/place.js'
 import { needsDevice, ourAddresses, type AddressLinks } from './address-portals.js'
 import type { UserspacePlan } from '../plan.js'
 
-/** Where a listener is, in the words of `explain`, which marks the hop that is missing. */
-export function placeAt(ip: string): string {
-  return isAnyAddress(ip) ? 'any address of this machine' : `address ${ip} of this machine`
+/** Where a listener stands. */
+export function placeAt(ip: string): Place {
+  return { kind: 'address', name: ip }
 }
 
 /** Without rules: which addresses and listeners this machine lacks, and which it has in excess. */
@@ -25,20 +26,20 @@ export async function addressDifferences(
   const differences: Difference[] = []
   for (const { key, addresses, listeners } of plan.services.values()) {
     const owner = ownerText(key)
-    const lacks = (ip: string, expected: string) =>
-      differences.push({ where: placeAt(ip), expected, found: undefined, owner })
     for (const ip of addresses) {
       wanted.add(ip)
-      if (needsDevice(ip) && !present.has(ip)) lacks(ip, wholeAddress)
+      if (needsDevice(ip) && !present.has(ip)) differences.push(missingPlace(placeAt(ip), owner))
     }
     for (const { spec } of listeners) {
-      const at = listenerText(spec)
-      if (!listening.has(at)) lacks(spec.address, at)
+      const expected = listenerText(spec)
+      if (listening.has(expected)) continue
+      differences.push({ place: placeAt(spec.address), expected, found: undefined, owner })
     }
   }
   for (const ip of await ourAddresses(links, plan.family)) {
     if (wanted.has(ip)) continue
-    differences.push({ where: placeAt(ip), expected: undefined, found: wholeAddress, owner: '' })
+    const found = 'the address'
+    differences.push({ place: placeAt(ip), expected: undefined, found, owner: '' })
   }
   return differences
 }
@@ -50,10 +51,6 @@ export function listenerText(listener: {
   readonly port: number
 }): string {
   return `listen ${listener.protocol} ${hostPort(listener.address, listener.port)}`
-}
-
-export function isAnyAddress(ip: string): boolean {
-  return ip === '0.0.0.0' || ip === '::'
 }
 
 /** Numbers of devices begin at 1. */

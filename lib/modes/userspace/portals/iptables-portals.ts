@@ -1,4 +1,10 @@
-import { Batch, type Iptables, type SavedTable } from '../../../kernel/iptables.js'
+import {
+  Batch,
+  parseRule,
+  targetOf,
+  type Iptables,
+  type SavedTable,
+} from '../../../kernel/iptables.js'
 import { kernelError } from '../../iptables-error.js'
 import {
   subChainsFrom,
@@ -110,7 +116,7 @@ export class IptablesPortals implements Portals {
       jumps.every(({ table, chain, rule }) => {
         const target = rule.args.at(-1) ?? ''
         const rules = chainsOf(table)?.get(chain)?.rules ?? []
-        return rules.filter((text) => jumpTargetOf(text) === target).length === 1
+        return rules.filter((text) => targetOf(text) === target).length === 1
       })
     )
   }
@@ -198,7 +204,7 @@ function removeJumps(batch: Batch, { table, chains }: SavedTable): void {
   for (const { name, policy, rules } of chains.values()) {
     if (policy === '-') continue
     for (const text of rules) {
-      if (targets.has(jumpTargetOf(text))) batch.deleteSaved(table, name, text)
+      if (targets.has(targetOf(text))) batch.deleteSaved(table, name, text)
     }
   }
 }
@@ -211,14 +217,9 @@ function udpPortsOf({ table, chains }: SavedTable): readonly number[] {
   )
   return ours.flatMap(({ rules }) =>
     rules.flatMap((text) => {
-      const port = / -p udp .* -j (?:REDIRECT --to-ports |DNAT --to-destination \S*:)(\d+)$/.exec(
-        ` ${text}`,
-      )?.[1]
-      return port === undefined ? [] : Number(port)
+      const { protocol, jumpArgs: [option = '', to = ''] = [] } = parseRule(text)
+      const isOurs = protocol === 'udp' && /^--to-(ports|destination)$/.test(option)
+      return isOurs ? [Number(to.slice(to.lastIndexOf(':') + 1))] : []
     }),
   )
-}
-
-export function jumpTargetOf(rule: string): string | undefined {
-  return / -j (\S+)$/.exec(` ${rule}`)?.[1]
 }

@@ -1,6 +1,6 @@
 /**
- * A process that waits for the end of its input, which is the end of whoever started it however
- * that came, and then takes the marks of a trace away: the kernel keeps those of iptables-legacy.
+ * The program that removes the marks of a trace, because the kernel keeps those of iptables-legacy.
+ * It waits until its input ends, which happens when the tracing process ends in whatever way.
  */
 import { writeFileSync } from 'node:fs'
 import { once } from 'node:events'

@@ -1,0 +1,32 @@
+import { readFileSync } from 'node:fs'
+
+/**
+ * Aborted by SIGTERM or SIGINT, so that the program can drain. A second signal ends the process at
+ * once.
+ */
+export function stopSignal(): AbortSignal {
+  const controller = new AbortController()
+  const stop = () => {
+    if (controller.signal.aborted) process.exit(1)
+    controller.abort()
+  }
+  process.on('SIGTERM', stop)
+  process.on('SIGINT', stop)
+  return controller.signal
+}
+
+/** The release of kube-proxy whose behaviour this program equals. */
+const kubernetesVersion = { major: '1', minor: '36' } as const
+
+/** `kube-proxy-ts v0.1.0 (behaves as Kubernetes v1.36)` */
+export function versionText(): string {
+  const { major, minor } = kubernetesVersion
+  return `kube-proxy-ts v${packageVersion()} (behaves as Kubernetes v${major}.${minor})`
+}
+
+/** The version in the package.json beside the build. */
+function packageVersion(): string {
+  const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8')
+  const { version } = JSON.parse(text) as { readonly version: string }
+  return version
+}

@@ -1,0 +1,61 @@
+/**
+ * Where in the kernel something stands. Differences, the hops of `explain` and counters are joined
+ * by it; people read its text.
+ */
+export interface Place {
+  readonly kind: PlaceKind
+  /** The table of an iptables chain. */
+  readonly table?: string
+  /** Empty for what there is one of only. */
+  readonly name: string
+}
+
+export type PlaceKind =
+  /** A whole nftables table. */
+  | 'table'
+  | 'chain'
+  | 'set'
+  | 'map'
+  | 'ipset'
+  | 'virtual server'
+  | 'device'
+  /** An address at which this machine is asked. */
+  | 'address'
+  /** The ports that the proxy itself listens on. */
+  | 'listeners'
+
+/** A rule, element, server or listener at its place, in the words of the plan it belongs to. */
+export interface Item {
+  readonly place: Place
+  readonly text: string
+}
+
+export function chainIn(table: string, name: string): Place {
+  return { kind: 'chain', table, name }
+}
+
+/** The same for the same place; never shown. */
+export function placeId({ kind, table = '', name }: Place): string {
+  return [kind, table, name].join('\u0000')
+}
+
+export function itemId({ place, text }: Item): string {
+  return [placeId(place), text].join('\u0000')
+}
+
+export function isSamePlace(a: Place, b: Place | undefined): boolean {
+  return b !== undefined && a.kind === b.kind && a.table === b.table && a.name === b.name
+}
+
+/** For people, such as `nat KUBE-SERVICES` or `map service-ips`. */
+export function placeText({ kind, table, name }: Place): string {
+  if (kind === 'address') {
+    return isAnyAddress(name) ? 'any address of this machine' : `address ${name} of this machine`
+  }
+  if (kind === 'listeners') return 'listeners'
+  return `${kind === 'chain' && table !== undefined ? table : kind} ${name}`
+}
+
+export function isAnyAddress(ip: string): boolean {
+  return ip === '0.0.0.0' || ip === '::'
+}

@@ -1,0 +1,129 @@
+/** The rules that the linter makes of scripts/rooms.mjs are able to fail. */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { Linter } from 'eslint'
+import t from 'tap'
+import tseslint from 'typescript-eslint'
+
+interface House {
+  readonly wrongArrow: (from: string, to: string) => string | undefined
+  readonly importsOf: (lib: string) => ReadonlyMap<string, readonly string[]>
+  readonly housePlugin: (lib: string) => NonNullable<Linter.Config['plugins']>[string]
+  readonly withRooms: (text: string) => string
+}
+
+const root = fileURLToPath(new URL('../../..', import.meta.url))
+const house = (await import(join(root, 'scripts/rooms.mjs'))) as House
+const { wrongArrow, importsOf, housePlugin, withRooms } = house
+
+t.test('an import against the arrows is told with what is allowed', (t) => {
+  t.match(wrongArrow('state/tracker.ts', 'kernel/files.ts'), /^state\/ may import /)
+  t.match(wrongArrow('kernel/iptables.ts', 'modes/mode.ts'), /state\/ip\.ts/)
+  t.equal(wrongArrow('modes/mode.ts', 'state/names.ts'), undefined)
+  t.equal(wrongArrow('kernel/netlink/socket.ts', 'state/ip.ts'), undefined, 'a single file')
+  t.match(wrongArrow('kernel/netlink/socket.ts', 'state/names.ts'), /may import/, 'no other')
+  t.equal(wrongArrow('state/tracker.ts', 'errors.ts'), undefined, 'what everybody may')
+  t.equal(wrongArrow('state/tracker.ts', 'state/ip.ts'), undefined, 'its own room')
+  t.end()
+})
+
+t.test('nothing that runs on a node imports the laboratory', (t) => {
+  const product = [...importsOf(join(root, 'lib')).keys()]
+    .map((file) => file.split('/')[0] ?? '')
+    .filter((room) => room !== 'lab' && !room.endsWith('.ts'))
+  t.ok(product.length > 100)
+  for (const room of new Set(product)) {
+    t.match(wrongArrow(`${room}/any.ts`, 'lab/world/world.ts'), /may import/, room)
+  }
+  t.end()
+})
+
+t.test('modes do not know each other', (t) => {
+  t.match(wrongArrow('modes/ipvs/apply.ts', 'modes/iptables/plan.ts'), /never import each other/)
+  t.equal(wrongArrow('modes/ipvs/apply.ts', 'modes/ipvs/plan.ts'), undefined)
+  t.equal(wrongArrow('modes/ipvs/apply.ts', 'modes/mode.ts'), undefined)
+  t.match(wrongArrow('modes/ipvs/plan.ts', 'kernel/sockets.ts'), /are pure/)
+  t.end()
+})
+
+/** What the linter says about files below lib/, by file. */
+function lint(folder: string, files: Readonly<Record<string, string>>): Record<string, string[]> {
+  const lib = join(folder, 'lib')
+  for (const [name, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(lib, name)), { recursive: true })
+    writeFileSync(join(lib, name), text)
+  }
+  const linter = new Linter({ cwd: folder })
+  const config: Linter.Config = {
+    files: ['**/*.ts'],
+    languageOptions: { parser: tseslint.parser },
+    plugins: { house: housePlugin(lib) },
+    rules: { 'house/rooms': 'error', 'house/circles': 'error' },
+  }
+  return Object.fromEntries(
+    Object.entries(files).map(([name, text]) => [
+      name,
+      linter.verify(text, [config], join(lib, name)).map(({ message }) => message),
+    ]),
+  )
+}
+
+t.test('the linter says so for every way to import', (t) => {
+  const wrong = "'../kernel/files.js'"
+  const said = lint(t.testdir(), {
+    'state/static.ts': `import { x } from ${wrong}\nconsole.log(x)`,
+    'state/type.ts': `import type { X } from ${wrong}\nexport type Y = X`,
+    'state/dynamic.ts': `export const x = () => import(${wrong})`,
+    'state/again.ts': `export { x } from ${wrong}`,
+    'state/all.ts': `export * from ${wrong}`,
+    'state/right.ts': "import { x } from './ip.js'\nexport { y } from '../errors.js'\nx()",
+    'sync/product.ts': "export const world = () => import('../lab/world/world.js')",
+  })
+  const { 'state/right.ts': right, ...others } = said
+  t.same(right, [])
+  for (const [file, messages] of Object.entries(others)) {
+    t.equal(messages.length, 1, file)
+    t.match(messages[0], new RegExp(`^${file} imports .*may import`))
+  }
+  t.end()
+})
+
+t.test('what is to be pure asks no clock, no disk and no package', (t) => {
+  const impure = "import { readFileSync } from 'node:fs'\nreadFileSync('x')"
+  const said = lint(t.testdir(), {
+    'modes/ipvs/plan.ts': impure,
+    'modes/ipvs/render.ts': "export * from 'koffi'",
+    'modes/ipvs/apply.ts': impure,
+    'state/tracker.ts': impure,
+    'state/hash.ts': "import { createHash } from 'node:crypto'\ncreateHash('sha256')",
+  })
+  for (const file of ['modes/ipvs/plan.ts', 'modes/ipvs/render.ts', 'state/tracker.ts']) {
+    t.match(said[file], [/is pure/], file)
+  }
+  t.same(said['modes/ipvs/apply.ts'], [])
+  t.same(said['state/hash.ts'], [], 'a hash is a function of its input')
+  t.end()
+})
+
+t.test('a circle is told with its way, of types too', (t) => {
+  const said = lint(t.testdir(), {
+    'state/a.ts': "import { b } from './b.js'\nb()",
+    'state/b.ts': "import type { C } from './deep/c.js'\nexport type B = C",
+    'state/deep/c.ts': "export const a = () => import('../a.js')",
+    'state/d.ts': "import { a } from './a.js'\na()",
+  })
+  t.same(said['state/a.ts'], [
+    'imports in a circle: state/a.ts → state/b.ts → state/deep/c.ts → state/a.ts',
+  ])
+  t.match(said['state/deep/c.ts'], [/in a circle/])
+  t.same(said['state/d.ts'], [], 'who only leads into it is no part of it')
+  t.end()
+})
+
+t.test('the table in docs/architecture.md is this one', (t) => {
+  const text = readFileSync(join(root, 'docs/architecture.md'), 'utf8')
+  t.equal(withRooms(text), text, 'npm run docs writes it')
+  t.throws(() => withRooms('no table'), { message: /no place for the table/ })
+  t.end()
+})

@@ -1,0 +1,107 @@
+/** What `npm test` counts. */
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+
+interface TapReader {
+  readonly passed: number
+  readonly failed: number
+  readonly skipped: number
+  readonly tests: readonly { readonly name: string; readonly ms: number }[]
+  readonly notes: readonly string[]
+  read(line: string): void
+  end(code: number, ms: number): void
+}
+
+const module = join(fileURLToPath(new URL('../../..', import.meta.url)), 'scripts/tap-reader.mjs')
+const { TapReader } = (await import(module)) as {
+  TapReader: new (name: string, options?: { isFlat?: boolean }) => TapReader
+}
+
+function read(text: string, { code = 0, isFlat = false } = {}): TapReader {
+  const reader = new TapReader('file', { isFlat })
+  for (const line of text.split('\n')) reader.read(line)
+  reader.end(code, 70)
+  return reader
+}
+
+const nested = `TAP version 14
+# Subtest: outer
+    ok 1 - an assertion
+    # Subtest: first
+        ok 1 - x
+        ok 2 - y
+        1..2
+    ok 2 - first # time=12.5ms
+    # Subtest: second
+        not ok 1 - z
+          ---
+          diff: why
+          ...
+        1..1
+    not ok 3 - second # time=3ms
+      ---
+      at: here
+      ...
+    1..3
+not ok 1 - outer # time=20ms
+ok 2 - left out # SKIP no root
+# Subtest: alone
+    ok 1 - x
+    1..1
+ok 3 - alone # time=1ms
+1..3`
+
+t.test('tests are counted, not what they assert', (t) => {
+  const { passed, failed, skipped, tests } = read(nested, { code: 1 })
+  t.same({ passed, failed, skipped }, { passed: 2, failed: 1, skipped: 1 })
+  t.same(tests, [
+    { name: 'file: first', ms: 12.5 },
+    { name: 'file: second', ms: 3 },
+    { name: 'file: alone', ms: 1 },
+  ])
+  t.end()
+})
+
+t.test('a failure is noted with its block, a skip with its reason', (t) => {
+  const { notes } = read(nested, { code: 1 })
+  t.match(notes.join('\n'), /not ok 1 - z\n +---\n +diff: why\n/)
+  t.match(notes.join('\n'), /# SKIP no root/)
+  t.notMatch(notes.join('\n'), /an assertion|alone/)
+  t.end()
+})
+
+t.test('an assertion that fails outside of every subtest is a failure', (t) => {
+  const own = nested
+    .replace('    not ok 3 - second', '    ok 3 - second')
+    .replace('not ok 1 - z', '')
+  t.equal(read(own, { code: 1 }).failed, 1, 'of the subtest around it')
+  t.equal(read('# Subtest: a\n    1..0\nok 1 - a\nnot ok 2 - b\n1..2', { code: 1 }).failed, 1)
+  t.end()
+})
+
+t.test('a file without subtests is a test', (t) => {
+  t.match(read('ok 1 - x\nok 2 - y\n1..2'), { passed: 1, failed: 0, tests: [{ ms: 70 }] })
+  t.match(read('ok 1 - x\nnot ok 2 - y\n1..2', { code: 1 }), { passed: 0, failed: 1 })
+  t.match(read('1..0 # SKIP not here'), { passed: 0, failed: 0, skipped: 1 })
+  t.end()
+})
+
+t.test('a program that does not get to its end has failed', (t) => {
+  t.match(read('# Subtest: a\n    ok 1 - x\n    1..1\nok 1 - a'), { passed: 1, failed: 1 })
+  t.match(read('', { code: 137 }), { failed: 1, notes: ['not ok - file: it ended with 137'] })
+  t.end()
+})
+
+t.test('where every result is a test, each is counted with its time', (t) => {
+  const { passed, failed, skipped, tests } = read(
+    'ok 1 - iptables: a # time=5ms\nnot ok 2 - iptables: b # time=6ms\nok 3 - c # SKIP x\n1..3',
+    { code: 1, isFlat: true },
+  )
+  t.same({ passed, failed, skipped }, { passed: 1, failed: 1, skipped: 1 })
+  t.match(tests, [
+    { name: 'file: iptables: a', ms: 5 },
+    { name: 'file: iptables: b', ms: 6 },
+  ])
+  t.end()
+})
