@@ -68,10 +68,10 @@ async function explained(
   seen: SeenNode,
   asksKernel: boolean,
 ): Promise<Explanation> {
-  const { mode } = seen
+  const { mode, config: wanted } = seen
   const { state, packet } = question
   const definition: ModeDefinition | undefined = asksKernel ? await modeLoaders[mode]() : undefined
-  const config = (await definition?.settle?.(seen.config, state.family)) ?? seen.config
+  const config = (await definition?.settle?.(wanted, state.family)) ?? wanted
   const planned = explainQuestion(question, { ...seen, config })
   if (!definition) return planned
   try {

@@ -5,9 +5,9 @@ import { loadConfig } from '../config/load.js'
 import { modeNames, type ModeName } from '../modes/registry.js'
 import { parseFlags, type GivenFlags } from '../config/flags.js'
 import { readClusterStates } from './node-states.js'
+import type { NodeStates } from '../sources/collected-states.js'
 import { readConfiguration } from './configuration.js'
 import type { Config } from '../config/config.js'
-import type { NodeStates } from '../sources/collected-states.js'
 
 /** The flags that all commands about a live node have. */
 export interface NodeFlags {

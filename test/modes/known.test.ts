@@ -1,7 +1,11 @@
 import t from 'tap'
 import { forgetAll, Known, knownByFamily } from '../../lib/modes/known.js'
 
-const writing = (known: Known<string>, now: string | undefined, during: () => unknown = () => undefined) =>
+const writing = (
+  known: Known<string>,
+  now: string | undefined,
+  during: () => unknown = () => undefined,
+) =>
   known.update((before) => {
     during()
     return Promise.resolve({ now, result: before })

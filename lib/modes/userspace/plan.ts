@@ -48,16 +48,6 @@ export interface ListenerPlan {
   readonly spec: ListenerSpec
 }
 
-/** Other nodes and pods cannot reach listeners on a loopback address (US30). */
-export function checkBindAddress(text: string): void {
-  const ip = parseIp(text)
-  if (!ip || isLoopback(ip)) {
-    throw new ConfigError(
-      `bindAddress ${JSON.stringify(text)}: userspace mode cannot proxy on it; use 0.0.0.0 or an address of this node`,
-    )
-  }
-}
-
 /**
  * Plans a family. A service port has one listener for each endpoint list that its policies need.
  * The rules choose the listener, because only they know how a packet came in. `direct` are the
@@ -254,4 +244,14 @@ function isScoped(address: string): boolean {
 
 function targetOf({ key, ip, port }: Endpoint): Target {
   return { key, ip, port }
+}
+
+/** Other nodes and pods cannot reach listeners on a loopback address (US30). */
+export function checkBindAddress(text: string): void {
+  const ip = parseIp(text)
+  if (!ip || isLoopback(ip)) {
+    throw new ConfigError(
+      `bindAddress ${JSON.stringify(text)}: userspace mode cannot proxy on it; use 0.0.0.0 or an address of this node`,
+    )
+  }
 }
