@@ -5,9 +5,8 @@ import { nodeAddresses } from '../sources/node-addresses.js'
 import { openSource } from '../sources/open-source.js'
 import { collect, type Collected, type NodeStates } from '../sources/collected-states.js'
 import { trackerSettings } from '../config/tracker-settings.js'
-import type { Config } from '../config/config.js'
+import type { Config, ModeName } from '../config/config.js'
 import type { IpFamily } from '../state/ip.js'
-import type { ModeName } from '../config/config.js'
 
 /** A node, and what it should serve. */
 export interface NodeStatesRequest {

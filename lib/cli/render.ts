@@ -77,7 +77,7 @@ const families: Readonly<Record<string, readonly IpFamily[]>> = {
 export async function render(
   request: ManifestStatesRequest,
 ): Promise<{ readonly text: string; readonly warnings: readonly string[] }> {
-  const { mode, families, config } = request
+  const { mode, config } = request
   const { states, warnings } = await readManifestStates(request)
   return { text: rulesText(mode, config, states), warnings }
 }

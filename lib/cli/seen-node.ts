@@ -3,12 +3,11 @@ import { ConfigError, messageOf } from '../errors.js'
 import { ipFamilies, nodeNameOf } from '../daemon/node-facts.js'
 import { loadConfig } from '../config/load.js'
 import { modeNames } from '../modes/registry.js'
-import type { ModeName } from '../config/config.js'
+import type { Config, ModeName } from '../config/config.js'
 import { parseFlags, type GivenFlags } from '../config/flags.js'
 import { readClusterStates } from './node-states.js'
 import type { NodeStates } from '../sources/collected-states.js'
 import { readConfiguration } from './configuration.js'
-import type { Config } from '../config/config.js'
 
 /** The flags that all commands about a live node have. */
 export interface NodeFlags {

@@ -3,10 +3,9 @@ import { chooseMode, describe, type ChosenMode } from '../modes/choose.js'
 import { ipFamilies, nodeNameOf } from './node-facts.js'
 import { openSource, type OpenedSource } from '../sources/open-source.js'
 import { startWarnings } from '../config/start-check.js'
-import type { Config } from '../config/config.js'
+import type { Config, ModeName } from '../config/config.js'
 import type { IpFamily } from '../state/ip.js'
 import type { Logger } from '../observe/logger.js'
-import type { ModeName } from '../config/config.js'
 import type { Origin } from '../config/settings.js'
 
 export interface DaemonDeps {

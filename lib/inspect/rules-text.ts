@@ -10,9 +10,8 @@ import { renderPlan as iptablesText } from '../modes/iptables/render.js'
 import { renderPlan as nftablesText } from '../modes/nftables/render.js'
 import { renderPlan as userspaceText } from '../modes/userspace/render.js'
 import { userspaceSettings } from '../modes/userspace/settings.js'
-import type { Config } from '../config/config.js'
+import type { Config, ModeName } from '../config/config.js'
 import type { DesiredState } from '../state/desired-state.js'
-import type { ModeName } from '../config/config.js'
 
 /**
  * What a mode would put on a node, as text for people. It uses the pure half of the modes only:
@@ -26,8 +25,10 @@ export function rulesText(mode: ModeName, config: Config, states: readonly Desir
 
 function textOf(mode: ModeName, config: Config, state: DesiredState): string {
   switch (mode) {
-    case 'iptables':
-      return iptablesText(iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts })(state))
+    case 'iptables': {
+      const settings = { ...iptablesSettings(config), ...offlineFacts }
+      return iptablesText(iptablesPlanner(settings)(state))
+    }
     case 'nftables':
       return nftablesText(nftablesPlanner(nftablesSettings(config))(state))
     case 'ipvs':

@@ -2,13 +2,11 @@ import t from 'tap'
 import { fileURLToPath } from 'node:url'
 import { render } from '../../lib/cli/render.js'
 import { configWith } from '../../lib/config/load.js'
-import { modeLoaders } from '../../lib/modes/registry.js'
+import { modeNames } from '../../lib/modes/registry.js'
 import type { ModeName } from '../../lib/config/config.js'
 
 const examples = fileURLToPath(new URL('../../../examples/services/', import.meta.url))
-const modes = (['userspace', 'iptables', 'ipvs', 'nftables'] as const).filter(
-  (mode) => modeLoaders[mode] !== undefined,
-)
+const modes = modeNames
 
 function request(mode: ModeName, manifests: string) {
   return {

@@ -130,8 +130,8 @@ t.test('IT02 IT03: chain names are the ones everybody knows', async (t) => {
 })
 
 /** Where packets end under the plan of these Services. */
-const walk = (specs: readonly ServiceSpec[], settings: Readonly<Record<string, unknown>> = {}) =>
-  walkOf('iptables', state(specs), settings)
+const walk = (specs: readonly ServiceSpec[], values: Readonly<Record<string, unknown>> = {}) =>
+  walkOf('iptables', state(specs), values)
 
 t.test('IT20 IT31: a ClusterIP leads to one of its endpoints, each as often', async (t) => {
   const specs = [web({ endpoints: 3 })]

@@ -228,11 +228,11 @@ void t.test('what a Service asks for', async (t) => {
 })
 
 void t.test('IP11: who is masqueraded on the way to a ClusterIP', (t) => {
-  const seen = (detectLocal: DetectLocal, settings: Readonly<Record<string, unknown>> = {}) => {
+  const seen = (detectLocal: DetectLocal, values: Readonly<Record<string, unknown>> = {}) => {
     const state = states('IPv4', { detectLocal })
       .put(service({ endpoints: 1 }))
       .take()
-    const go = walkOf('ipvs', state, settings)
+    const go = walkOf('ipvs', state, values)
     return ['pod', 'outside', '10.96.0.10'].map(
       (from) => go(from, '10.96.0.10:80').split(' ')[1] ?? 'kept',
     )

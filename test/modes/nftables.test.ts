@@ -287,8 +287,8 @@ void t.test(
       states('IPv4', detectLocal ? { detectLocal } : {})
         .put(service({ endpoints: 1 }))
         .take()
-    const seen = (settings: Readonly<Record<string, unknown>>, detectLocal?: DetectLocal) => {
-      const go = walkOf('nftables', cluster(detectLocal), settings)
+    const seen = (values: Readonly<Record<string, unknown>>, detectLocal?: DetectLocal) => {
+      const go = walkOf('nftables', cluster(detectLocal), values)
       return ['pod', 'outside'].map((from) => go(from, '10.96.0.10:80').split(' ')[1] ?? 'kept')
     }
     t.same(seen({}), ['kept', 'masqueraded'])

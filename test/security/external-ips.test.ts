@@ -23,7 +23,7 @@ for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'] as const) {
     const definition = await modeLoaders[mode]()
     const rendered = (settings: { allowsExternalIps: boolean }) => {
       const planner = definition.planner(testConfig)
-      return planner?.render(planner.plan(states('IPv4', settings).put(web).take())) ?? ''
+      return planner.render(planner.plan(states('IPv4', settings).put(web).take()))
     }
     t.match(rendered(settingsOf()), external, 'served by default, as in kube-proxy 1.36')
     const off = rendered(settingsOf(['feature-gates', 'AllowServiceExternalIPs=false']))

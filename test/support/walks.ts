@@ -1,8 +1,8 @@
 /** Packets walked through plans: what becomes of a connection, in few words. */
+import { configWith } from '../../lib/config/load.js'
 import { explainPacket } from '../../lib/inspect/explain/explain.js'
 import { hostPort } from '../../lib/state/ip.js'
 import { understand } from '../../lib/inspect/explain/question.js'
-import { configWith } from '../../lib/config/load.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 import type { ModeName } from '../../lib/config/config.js'
 import type { Protocol } from '../../lib/state/names.js'
@@ -18,12 +18,13 @@ export type Walk = (from: string, to: string, protocol?: Protocol) => string
 export function walkOf(
   mode: ModeName,
   state: DesiredState,
-  configuration: Readonly<Record<string, unknown>> = {},
+  values: Readonly<Record<string, unknown>> = {},
 ): Walk {
+  const config = configWith(values)
   return (from, target, protocol) => {
     const question = understand({ target, from, protocol }, [state])
     if (typeof question === 'string') throw new Error(question)
-    const ways = explainPacket(mode, state, configWith(configuration), question.packet)
+    const ways = explainPacket(mode, state, config, question.packet)
     const shares = new Map<string, number>()
     for (const way of ways) {
       const end = endOf(way)

@@ -1,10 +1,9 @@
 import { endpointReasons, type EndpointReason } from './endpoint-reasons.js'
 import { explainPacket } from './explain.js'
+import { whereText, type Hop, type Packet, type Way } from './packet.js'
 import { verdictOf, type Explanation } from './text.js'
 import type { EndpointSliceObject } from '../../state/objects.js'
-import type { Config } from '../../config/config.js'
-import type { ModeName } from '../../config/config.js'
-import { whereText, type Hop, type Packet, type Way } from './packet.js'
+import type { Config, ModeName } from '../../config/config.js'
 import type { Question } from './question.js'
 
 /** The node on which a question is asked. */
@@ -47,10 +46,19 @@ export interface Answer {
   readonly ways: readonly JudgedWay[]
 }
 
+/** A way whose places are texts. */
 export interface JudgedWay extends Omit<Way, 'hops'> {
-  readonly hops: readonly AnsweredHop[]
+  readonly hops: readonly PlainHop[]
   /** How the way ends, in one sentence. */
   readonly verdict: string
+}
+
+/** One thing that happened to the packet, and why. */
+export interface PlainHop extends Pick<Hop, 'rule' | 'why' | 'notes'> {
+  /** Hook, table and chain, such as `nat PREROUTING > KUBE-SERVICES`. */
+  readonly where: string
+  /** The chain it leads into. */
+  readonly into?: string
 }
 
 export function answerOf(
@@ -62,21 +70,10 @@ export function answerOf(
 }
 
 export function judged(ways: readonly Way[]): readonly JudgedWay[] {
-  return ways.map((way) => ({ ...way, hops: way.hops.map(answered), verdict: verdictOf(way) }))
+  return ways.map((way) => ({ ...way, hops: way.hops.map(plainHop), verdict: verdictOf(way) }))
 }
 
-/** One rule that the packet matches, or one decision about it. */
-export interface AnsweredHop {
-  /** Table and chain, map, listener or address. */
-  readonly where: string
-  readonly rule: string
-  readonly why: string
-  /** The chain or map to which the rule sends the packet, if any. */
-  readonly into: string | undefined
-  /** What the kernel lacks of it, where it was asked. */
-  readonly notes: Hop['notes']
-}
-
-function answered({ path, rule, why, into, notes }: Hop): AnsweredHop {
-  return { where: whereText(path), rule, why, into: into?.name, notes }
+function plainHop({ path, rule, why, into, notes }: Hop): PlainHop {
+  const where = whereText(path)
+  return { where, rule, why, ...(into ? { into: into.name } : {}), ...(notes ? { notes } : {}) }
 }

@@ -22,26 +22,15 @@ import { userspaceSettings } from '../../modes/userspace/settings.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { viaListener, walkListeners, walkUserspace } from './listeners.js'
 import type { DesiredState } from '../../state/desired-state.js'
-import type { Config } from '../../config/config.js'
-import type { ModeName } from '../../config/config.js'
+import type { Config, ModeName } from '../../config/config.js'
 import type { Packet, Way } from './packet.js'
-
-/** The modes whose rules can be walked. */
-export type ExplainedMode = ModeName
-
-export const explainedModes: readonly ExplainedMode[] = [
-  'userspace',
-  'iptables',
-  'ipvs',
-  'nftables',
-]
 
 /**
  * The ways that the first packet of a connection may take through the rules of a mode. With
  * `lacks` only the rules that the kernel has count.
  */
 export function explainPacket(
-  mode: ExplainedMode,
+  mode: ModeName,
   state: DesiredState,
   config: Config,
   packet: Packet,

@@ -7,8 +7,7 @@ import { iptablesSettings } from '../../modes/iptables/settings.js'
 import { ownerOf } from '../../modes/ipvs/changes.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { KernelCounters } from './rows.js'
-import type { Config } from '../../config/config.js'
-import type { ModeName } from '../../config/config.js'
+import type { Config, ModeName } from '../../config/config.js'
 
 /** What the rules or virtual servers of a mode have counted, by `DesiredService.key`. */
 export async function kernelCounters(

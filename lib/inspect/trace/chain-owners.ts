@@ -4,8 +4,7 @@ import { nftablesPlanner } from '../../modes/nftables/plan.js'
 import { nftablesSettings } from '../../modes/nftables/settings.js'
 import { ownerText } from '../../modes/difference.js'
 import type { DesiredState } from '../../state/desired-state.js'
-import type { Config } from '../../config/config.js'
-import type { ModeName } from '../../config/config.js'
+import type { Config, ModeName } from '../../config/config.js'
 import type { OwnerOfChain } from './story.js'
 
 /** The owner of each chain, in modes where service ports have their own chains. */

@@ -1,15 +1,14 @@
 import { addressIn, type ClusterLayout } from './test-bed.js'
 import { configWith } from '../../config/load.js'
-import { explainedModes, explainPacket } from '../../inspect/explain/explain.js'
+import { explainPacket } from '../../inspect/explain/explain.js'
 import { modeLoaders } from '../../modes/registry.js'
-import type { ModeName } from '../../config/config.js'
+import type { Config, ModeName } from '../../config/config.js'
 import { PersistentMap } from '../../state/persistent-map.js'
 import { Tracker } from '../../state/tracker.js'
 import { trackerSettings } from '../../config/tracker-settings.js'
 import { TrackerSink } from '../../sources/tracker-sink.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Place } from '../world/topology.js'
-import type { Config } from '../../config/config.js'
 import type { PlanLine } from '../../modes/mode.js'
 import type { ObjectKind } from '../../sources/source.js'
 import { pathView } from '../../page/path-view.js'
@@ -83,14 +82,9 @@ export interface Connection {
 
 /** The path of a connection of the cluster, drawn from the rules that the mode makes. */
 export function pathOf(state: DesiredState, mode: ModeName, connection: Connection): PathView {
-  const explained = explainedModes.find((name) => name === mode)
-  if (!explained) {
-    const note = `The way through ${mode} is not drawn; the rules below are those it makes.`
-    return { shared: [], ways: [], note }
-  }
   const { layout, sender, place, protocol, destination, port, podAt } = connection
   if (place === undefined) return { shared: [], ways: [], note: 'There is no pod to send from.' }
-  const ways = explainPacket(explained, state, configOf(layout), {
+  const ways = explainPacket(mode, state, configOf(layout), {
     family: 'IPv4',
     protocol,
     source: addressIn(layout, place),

@@ -3,9 +3,8 @@ import { hostPort, type IpFamily } from '../../state/ip.js'
 import { pathView } from '../path-view.js'
 import { understand } from '../../inspect/explain/question.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
-import type { Config } from '../../config/config.js'
+import type { Config, ModeName } from '../../config/config.js'
 import { ipvsSettings } from '../../modes/ipvs/settings.js'
-import type { ModeName } from '../../config/config.js'
 import { noCounters } from '../view.js'
 import type {
   AnswerCount,

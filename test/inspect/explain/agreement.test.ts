@@ -1,10 +1,8 @@
 import t from 'tap'
 import { configWith } from '../../../lib/config/load.js'
-import {
-  explainedModes,
-  explainPacket,
-  type ExplainedMode,
-} from '../../../lib/inspect/explain/explain.js'
+import { explainPacket } from '../../../lib/inspect/explain/explain.js'
+import { modeNames } from '../../../lib/modes/registry.js'
+import type { ModeName } from '../../../lib/config/config.js'
 import type { Way } from '../../../lib/inspect/explain/packet.js'
 import {
   addressOf,
@@ -24,8 +22,6 @@ import type { DesiredState } from '../../../lib/state/desired-state.js'
 
 /** What `explain` says against what packets really did: the flows of the conformance suite. */
 
-const families = ['IPv4', 'IPv6'] as const
-
 function wayIn({ place }: Client): string | undefined {
   if (place === 'node') return undefined
   return (podsOfNode as readonly string[]).includes(place) ? bridgeName : uplinkName
@@ -43,7 +39,7 @@ function outcomeOf({ end, packet, isAnsweredPast }: Way): string {
 }
 
 function disagreement(
-  mode: ExplainedMode,
+  mode: ModeName,
   check: Check,
   state: DesiredState,
   each: Case,
@@ -92,7 +88,7 @@ function disagreement(
   return (source === 'kept' ? kept : masqueraded) ? undefined : `expected source ${source}`
 }
 
-function isLeftOut(mode: ExplainedMode, { name }: Case, check: Check): boolean {
+function isLeftOut(mode: ModeName, { name }: Case, check: Check): boolean {
   if (skips[mode].some((skip) => skip.flows(check))) return true
   // SCTP was never for userspace mode (S28), which has no rules to walk for it.
   if (mode === 'userspace' && withoutSctp.flows(check)) return true
@@ -100,7 +96,7 @@ function isLeftOut(mode: ExplainedMode, { name }: Case, check: Check): boolean {
   return name.startsWith('S34: an address on') && check.client.place === 'outside'
 }
 
-for (const mode of explainedModes) {
+for (const mode of modeNames) {
   t.test(`explain agrees with the flows of every case in ${mode} mode`, async (t) => {
     let compared = 0
     const wrong: string[] = []
