@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import t from 'tap'
 import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
+import { dialTcp } from '../../../lib/modes/userspace/datapath/net/tcp-connection.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import type { Test } from 'tap'
 import {
@@ -771,3 +772,22 @@ function sum(
 ): number {
   return (counts?.endpoints ?? []).reduce((total, endpoint) => total + endpoint[field], 0)
 }
+
+t.test(
+  'US46: an endpoint that answered in time is taken by a thread that was held up',
+  async (t) => {
+    const server = createServer((socket) => socket.destroy())
+    await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
+    t.teardown(() => server.close())
+    const address = server.address()
+    const port = typeof address === 'object' ? (address?.port ?? 0) : 0
+    const dialed = dialTcp({ key: 'endpoint', ip: '127.0.0.1', port }, 50)
+    // By then the dial has begun. The answer is in the kernel while the thread does something else.
+    await new Promise<void>((begun) => process.nextTick(begun))
+    const until = performance.now() + 200
+    while (performance.now() < until);
+    const socket = await dialed
+    t.not(socket, 'ETIMEDOUT')
+    if (typeof socket !== 'string') socket.destroy()
+  },
+)

@@ -105,17 +105,25 @@ export function dialTcp(target: Target, timeoutMs: number): Promise<Socket | str
       allowHalfOpen: true,
       noDelay: true,
     })
+    let lastTurn: NodeJS.Immediate | undefined
     const timer = setTimeout(() => {
-      socket.destroy()
-      resolve('ETIMEDOUT')
+      // A thread that was held up reads only now that the endpoint has answered in time.
+      lastTurn = setImmediate(() => {
+        socket.destroy()
+        resolve('ETIMEDOUT')
+      })
     }, timeoutMs)
-    const onError = (error: NodeJS.ErrnoException) => {
+    const settled = () => {
       clearTimeout(timer)
+      clearImmediate(lastTurn)
+    }
+    const onError = (error: NodeJS.ErrnoException) => {
+      settled()
       resolve(error.code ?? 'error')
     }
     socket.once('error', onError)
     socket.once('connect', () => {
-      clearTimeout(timer)
+      settled()
       socket.off('error', onError)
       resolve(socket)
     })
