@@ -4,8 +4,7 @@ import { hostPort, type IpFamily } from '../state/ip.js'
 import { protocols, flags } from './netlink/protocol.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { kernelErrorOf, type NetlinkFailure } from './netlink/failure.js'
-import { genericHeaderBytes, resolveFamily } from './netlink/generic.js'
-import { attributesOf, readU32 } from './netlink/message-reader.js'
+import { resolveFamily } from './netlink/generic.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import {
   commands,
@@ -24,7 +23,6 @@ import {
   type VirtualServer,
 } from './ipvs/messages.js'
 
-export { schedulerFlag } from './ipvs/messages.js'
 export type {
   ListedRealServer,
   ListedServer,
@@ -140,23 +138,6 @@ export class Ipvs {
     })
   }
 
-  timeouts(): IpvsTimeouts {
-    const request = new MessageWriter(64).message(this.#family, flags.ack, (writer) =>
-      writer.fixed(ipvsHeader(commands.getConfig)),
-    )
-    const [reply] = this.#channel.request(request, 'read ipvs time-outs')
-    const read = reply ? attributesOf(reply.payload, genericHeaderBytes) : new Map<number, Buffer>()
-    const seconds = (type: number) => {
-      const value = read.get(type)
-      return value ? readU32(value, 0) : 0
-    }
-    return {
-      tcp: seconds(topAttribute.tcp),
-      tcpFin: seconds(topAttribute.tcpFin),
-      udp: seconds(topAttribute.udp),
-    }
-  }
-
   setTimeouts({ tcp, tcpFin, udp }: IpvsTimeouts): void {
     const request = new MessageWriter(64).message(this.#family, flags.ack, (writer) => {
       writer.fixed(ipvsHeader(commands.setConfig))
@@ -186,8 +167,8 @@ export class Ipvs {
   }
 }
 
-/** `10.96.0.10:80/TCP` */
-function serverText({ ip, port, protocol }: ServerAddress): string {
+/** `10.96.0.10:80/TCP`, unique in a family. */
+export function serverText({ ip, port, protocol }: ServerAddress): string {
   return `${hostPort(ip, port)}/${protocol}`
 }
 

@@ -89,14 +89,7 @@ function streamConversation(request: FlowRequest): Conversation {
     fail({ outcome: connected ? 'closed' : outcomeOf(error.code), error: error.message })
   })
   socket.on('close', () => fail({ outcome: 'closed', error: 'closed' }))
-  socket.connect({
-    host: request.host,
-    port: request.port,
-    ...(request.protocol === 'TCP' ? { localPort: request.fromPort ?? 0 } : {}),
-    ...(request.protocol === 'TCP' && request.from !== undefined
-      ? { localAddress: request.from }
-      : {}),
-  })
+  socket.connect(targetOf(request))
   // Where the answer comes before connect(2) has returned, Linux notes it and tries again a second
   // later (IPv6). The note can be read at once.
   setImmediate(() => {
@@ -117,6 +110,12 @@ function streamConversation(request: FlowRequest): Conversation {
     },
     close: () => socket.destroy(),
   }
+}
+
+/** Sockets of other protocols than TCP are bound already. */
+function targetOf({ host, port, protocol, from, fromPort = 0 }: FlowRequest) {
+  if (protocol !== 'TCP') return { host, port }
+  return { host, port, localPort: fromPort, ...(from === undefined ? {} : { localAddress: from }) }
 }
 
 /** The descriptor of a stream that Node connects and reads; none for a host that is a name. */
