@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import type { KernelError } from '../errors.js'
-import { hostPort, type IpFamily } from '../state/ip.js'
+import type { IpFamily } from '../state/ip.js'
 import { protocols, flags } from './netlink/protocol.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { kernelErrorOf, type NetlinkFailure } from './netlink/failure.js'
@@ -11,6 +11,7 @@ import {
   ipvsHeader,
   parseRealServer,
   parseServer,
+  serverText,
   topAttribute,
   writeRealServer,
   writeRealServerAddress,
@@ -165,11 +166,6 @@ export class Ipvs {
       })
     })
   }
-}
-
-/** `10.96.0.10:80/TCP`, unique in a family. */
-export function serverText({ ip, port, protocol }: ServerAddress): string {
-  return `${hostPort(ip, port)}/${protocol}`
 }
 
 function errorOf(change: IpvsChange, failure: NetlinkFailure): KernelError {

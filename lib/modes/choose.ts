@@ -1,4 +1,5 @@
 import { KernelError, messageOf } from '../errors.js'
+import { missingIn } from './findings.js'
 import { modeLoaders, type ModeLoaders } from './registry.js'
 import type { ModeName } from '../config/config.js'
 import type { Finding, Log, ModeDefinition } from './mode.js'
@@ -37,7 +38,7 @@ export async function chooseMode(
     if (!load) continue
     const definition = await load()
     const findings = await probe(mode, definition, log)
-    const missing = findings.filter(({ ok, required }) => required && !ok)
+    const missing = missingIn(findings)
     if (missing.length === 0) return { mode, definition, findings, passedOver }
     passedOver.push({ mode, missing })
   }

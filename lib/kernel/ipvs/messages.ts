@@ -1,4 +1,4 @@
-import type { IpFamily } from '../../state/ip.js'
+import { hostPort, type IpFamily } from '../../state/ip.js'
 import {
   addressBytes,
   addressFamilies,
@@ -103,6 +103,11 @@ const flagsMask = persistentFlag | schedulerFlag.fallback | schedulerFlag.port
 const masquerade = 0
 
 export const ipvsHeader = (command: number): Uint8Array => genericHeader(command, 1)
+
+/** `10.96.0.10:80/TCP`, unique in a family. */
+export function serverText({ ip, port, protocol }: ServerAddress): string {
+  return `${hostPort(ip, port)}/${protocol}`
+}
 
 /** What identifies a virtual server. */
 export function writeServerAddress(writer: MessageWriter, server: ServerAddress): void {

@@ -3,7 +3,7 @@ import type { Ipvs, ListedServer, TrafficStats } from '../../kernel/ipvs.js'
 import { hostPort } from '../../state/ip.js'
 import type { ModeContext } from '../mode.js'
 import type { IpvsPlan } from './plan.js'
-import { resourceId, serverText } from './resource.js'
+import { serverId, serverText } from './resource.js'
 
 export interface TrafficDeps {
   readonly ipvs: Pick<Ipvs, 'listServers' | 'listRealServers'>
@@ -60,8 +60,7 @@ export class Traffic {
   }
 
   async #readServer(plan: IpvsPlan, server: ListedServer): Promise<void> {
-    const id = resourceId({ kind: 'server', server, reals: new Map() })
-    const owner = plan.requests.get(id)?.[0]?.owner
+    const owner = plan.requests.get(serverId(server))?.[0]?.owner
     if (owner === undefined) return
     const text = serverText(server)
     const slash = owner.lastIndexOf('/')
