@@ -72,8 +72,8 @@ export class Conntrack {
   }
 
   /**
-   * Deletes the UDP flows for which `isStale` holds. The event loop gets its turn in between;
-   * after `budgetMs` the rest is left for the next call. Flows gone meanwhile do not count.
+   * Deletes the UDP flows for which `isStale` holds. Other work runs between the batches.
+   * After `budgetMs` the rest is left for the next call. Flows gone meanwhile do not count.
    */
   async deleteUdp(
     family: IpFamily,

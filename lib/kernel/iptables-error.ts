@@ -1,7 +1,7 @@
 import { KernelError, messageOf, type KernelErrorKind } from '../errors.js'
 import { isIptablesError, type IptablesErrorKind } from './iptables/error.js'
 
-/** The library speaks of locks and programs, the rest of the house of the kernel. */
+/** For each kind of the library the kind that the rest of the program knows. */
 const kinds: Record<IptablesErrorKind, KernelErrorKind> = {
   missing: 'not-found',
   denied: 'denied',

@@ -16,7 +16,7 @@ import { MessageWriter } from '../../lib/kernel/netlink/message-writer.js'
 import { aligned, controlTypes, flags, protocols } from '../../lib/kernel/netlink/protocol.js'
 import { openSocket, type NetlinkPipe, type Received } from '../../lib/kernel/netlink/socket.js'
 import { subscribe } from '../../lib/kernel/netlink/subscription.js'
-import type { Libc } from '../../lib/kernel/netlink/libc.js'
+import type { Libc } from '../../lib/kernel/netlink/socket.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 
 const noNetns = enterPrivateNetns()

@@ -33,7 +33,7 @@ export class Rules {
       const tool = await this.#deps.open(family)
       const saved = await tool.save()
       const batch = chainBatch(plan, missingJumps(saved, plan))
-      // In the same restore, so that there is no moment without the one and the other.
+      // The same restore removes the old chains, so packets always meet either the old or the new.
       removeChains(batch, saved, chainsOfIptablesMode(saved))
       const text = batch.toString()
       await tool.restore(text)
@@ -68,7 +68,7 @@ export class Rules {
       const tool = await this.#deps.open(family)
       const saved = await tool.save()
       const services = rulesIn(saved, 'nat', chains.services)
-      // Without that chain nobody is left who could use the shared ones, should ours be there.
+      // Without that chain no mode uses the shared ones, so they go if any chain of ours is there.
       const isWriter = services
         ? services.some((text) => text.includes(setNameOf(family, 'KUBE-CLUSTER-IP')))
         : declared.some(

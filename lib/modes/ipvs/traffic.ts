@@ -22,8 +22,8 @@ interface Counted {
 
 /**
  * Traffic by service port and endpoint, as the kernel counts it; all addresses of a service port
- * add up. Read when somebody asks for the numbers, and then in detail only where a virtual server
- * had traffic since the last time: most of a big cluster is idle at any moment.
+ * add up. The numbers are read on request, and in detail only for virtual servers that had traffic
+ * since the last time, because most servers of a large cluster are idle.
  */
 export class Traffic {
   readonly #deps: TrafficDeps

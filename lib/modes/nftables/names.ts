@@ -23,7 +23,7 @@ export const baseChains: readonly { readonly name: string; readonly base: BaseHo
   // Before DNAT the packet still carries the address it was sent to: source ranges are checked there.
   chainAt('filter-prerouting-pre-dnat', 'filter', 'prerouting', beforeDstnat),
   chainAt('filter-output-pre-dnat', 'filter', 'output', beforeDstnat),
-  // After it, whoever still has a Service address had no endpoint.
+  // A packet that still carries a Service address after DNAT found no endpoint.
   chainAt('filter-input', 'filter', 'input', filter),
   chainAt('filter-forward', 'filter', 'forward', filter),
   chainAt('filter-output', 'filter', 'output', filter),
