@@ -13,7 +13,6 @@ export interface ModeRequest {
 export interface ChosenMode {
   readonly mode: ModeName
   readonly definition: ModeDefinition
-  readonly findings: readonly Finding[]
   /** Modes that came first and cannot run here, with what they miss. */
   readonly passedOver: readonly PassedOver[]
 }
@@ -39,7 +38,7 @@ export async function chooseMode(
     const definition = await load()
     const findings = await probe(mode, definition, log)
     const missing = missingIn(findings)
-    if (missing.length === 0) return { mode, definition, findings, passedOver }
+    if (missing.length === 0) return { mode, definition, passedOver }
     passedOver.push({ mode, missing })
   }
   const reasons = passedOver.map(({ mode, missing }) => `${mode}: ${describe(missing)}`)

@@ -1,6 +1,6 @@
+import { pause } from '../../async.js'
 import { accounts } from './names.js'
 import { messageOf } from '../../errors.js'
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { Log, ModeContext } from '../mode.js'
 import type { PacketAccounts } from '../../kernel/nfacct.js'
 
@@ -26,12 +26,11 @@ export class PacketCounters {
 
   async run(signal: AbortSignal): Promise<void> {
     try {
-      for (;;) {
+      while (!signal.aborted) {
         this.read()
-        await sleep(everyMs, undefined, { signal })
+        await pause(everyMs, signal)
       }
     } catch (error) {
-      if (signal.aborted) return
       const fields = { error: messageOf(error) }
       this.#context.log.warn(fields, 'cannot read the packet counters any more')
     }

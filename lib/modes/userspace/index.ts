@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises'
-import { Turns } from '../../async.js'
+import { pause, Turns } from '../../async.js'
 import { ConfigError, messageOf } from '../../errors.js'
 import type { Run } from '../../kernel/iptables.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
@@ -184,13 +183,10 @@ export class UserspaceMode implements Mode<UserspacePlan> {
 
   async run(signal: AbortSignal): Promise<void> {
     const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
-    try {
-      for (;;) {
-        await sleep(checkMs, undefined, { signal })
-        await this.#check()
-      }
-    } catch (error) {
-      if (!signal.aborted) throw error
+    for (;;) {
+      await pause(checkMs, signal)
+      if (signal.aborted) return
+      await this.#check()
     }
   }
 
