@@ -59,10 +59,7 @@ function ask(timeoutMs: number): Question {
 
 function streamConversation(request: FlowRequest): Conversation {
   const native = nativeSocketFor(request)
-  const socket = new Socket({
-    allowHalfOpen: true,
-    ...(native ? { fd: native.descriptor, readable: true, writable: true } : {}),
-  })
+  const socket = streamOver(native)
   let asked: Question | undefined
   let connected = false
   let failure: Answer | undefined
@@ -71,8 +68,6 @@ function streamConversation(request: FlowRequest): Conversation {
     failure ??= result
     asked?.settle(failure)
   }
-  socket.setNoDelay(true)
-  socket.setEncoding('utf8')
   socket.on('connect', () => (connected = true))
   socket.on('data', (chunk: string) => {
     pending += chunk
@@ -110,6 +105,13 @@ function streamConversation(request: FlowRequest): Conversation {
     },
     close: () => socket.destroy(),
   }
+}
+
+function streamOver(native: NativeSocket | undefined): Socket {
+  const over = native ? { fd: native.descriptor, readable: true, writable: true } : {}
+  const socket = new Socket({ allowHalfOpen: true, ...over })
+  socket.setNoDelay(true)
+  return socket.setEncoding('utf8')
 }
 
 /** Sockets of other protocols than TCP are bound already. */
