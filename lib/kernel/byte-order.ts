@@ -1,4 +1,4 @@
 import { endianness } from 'node:os'
 
-/** Netlink speaks in the byte order of the machine. */
+/** Numbers in netlink messages have the byte order of the machine. */
 export const isLittleEndian = endianness() === 'LE'

@@ -33,7 +33,7 @@ export interface Tuple {
   readonly destination: TupleEnd
 }
 
-/** Addresses stay bytes: of a busy table most flows are looked at for their protocol alone. */
+/** Does not read the addresses, because of most flows only the protocol is needed. */
 export function readTuple(family: IpFamily, payload: Buffer, start: number, end: number): Tuple {
   const source: TupleEnd = { at: undefined, port: undefined }
   const destination: TupleEnd = { at: undefined, port: undefined }

@@ -12,7 +12,7 @@ import {
   tuplePart,
   type Tuple,
 } from './conntrack-tuple.js'
-import { openChannel, type NetlinkChannel } from './netlink/channel.js'
+import { openChannel } from './netlink/channel.js'
 import { kernelErrorOf } from './netlink/failure.js'
 import { forEachAttribute } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
@@ -43,19 +43,9 @@ const filter = { originalFlags: 1, matchesProtocol: 1 << 3 }
 /** Small enough that the answers fit the socket even if every one is an error. */
 const deletesAtOnce = 100
 
-export interface ConntrackOptions {
-  readonly openChannel?: (protocol: number) => NetlinkChannel
-}
-
 /** The kernel's table of tracked connections, over ctnetlink. */
 export class Conntrack {
-  readonly #channel: NetlinkChannel
-
-  constructor(options: ConntrackOptions = {}) {
-    this.#channel = (
-      options.openChannel ?? ((protocol) => openChannel(protocol, { receiveBufferBytes: 1 << 20 }))
-    )(protocols.netfilter)
-  }
+  readonly #channel = openChannel(protocols.netfilter, { receiveBufferBytes: 1 << 20 })
 
   /**
    * The UDP flows of one family for which `isWanted` holds. Kernels since 5.8 filter by protocol
@@ -82,8 +72,8 @@ export class Conntrack {
   }
 
   /**
-   * Deletes the UDP flows for which `isStale` holds. The event loop gets its turn in between;
-   * after `budgetMs` the rest is left for the next call. Flows gone meanwhile do not count.
+   * Deletes the UDP flows for which `isStale` holds. Other work runs between the batches.
+   * After `budgetMs` the rest is left for the next call. Flows gone meanwhile do not count.
    */
   async deleteUdp(
     family: IpFamily,

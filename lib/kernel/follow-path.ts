@@ -38,7 +38,7 @@ export async function followPath(
     }
     for (const folder of wanted) {
       if (watchers.has(folder)) continue
-      // Beside the path itself, its folder may hold what is none of our business, such as /tmp.
+      // The folder of the path may hold other files, which do not matter here. It may be /tmp.
       const only = folder === dirname(path) ? basename(path) : undefined
       const watcher = tryWatch(folder, (name) => {
         if (concerns(name, only)) wake.abort()

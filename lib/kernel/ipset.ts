@@ -56,7 +56,7 @@ export class IpSetBatch {
   }
 }
 
-/** The kernel's IP sets, over the ipset program: one process per call, whatever the number of sets. */
+/** The kernel's IP sets, over the ipset program: one process per call for any number of sets. */
 export class IpSets {
   readonly #run: RunCommand
 

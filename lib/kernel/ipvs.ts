@@ -1,17 +1,17 @@
 import { setImmediate } from 'node:timers/promises'
 import type { KernelError } from '../errors.js'
-import { hostPort, type IpFamily } from '../state/ip.js'
+import type { IpFamily } from '../state/ip.js'
 import { protocols, flags } from './netlink/protocol.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { kernelErrorOf, type NetlinkFailure } from './netlink/failure.js'
-import { genericHeaderBytes, resolveFamily } from './netlink/generic.js'
-import { attributesOf, readU32 } from './netlink/message-reader.js'
+import { resolveFamily } from './netlink/generic.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import {
   commands,
   ipvsHeader,
   parseRealServer,
   parseServer,
+  serverText,
   topAttribute,
   writeRealServer,
   writeRealServerAddress,
@@ -24,7 +24,6 @@ import {
   type VirtualServer,
 } from './ipvs/messages.js'
 
-export { schedulerFlag } from './ipvs/messages.js'
 export type {
   ListedRealServer,
   ListedServer,
@@ -140,23 +139,6 @@ export class Ipvs {
     })
   }
 
-  timeouts(): IpvsTimeouts {
-    const request = new MessageWriter(64).message(this.#family, flags.ack, (writer) =>
-      writer.fixed(ipvsHeader(commands.getConfig)),
-    )
-    const [reply] = this.#channel.request(request, 'read ipvs time-outs')
-    const read = reply ? attributesOf(reply.payload, genericHeaderBytes) : new Map<number, Buffer>()
-    const seconds = (type: number) => {
-      const value = read.get(type)
-      return value ? readU32(value, 0) : 0
-    }
-    return {
-      tcp: seconds(topAttribute.tcp),
-      tcpFin: seconds(topAttribute.tcpFin),
-      udp: seconds(topAttribute.udp),
-    }
-  }
-
   setTimeouts({ tcp, tcpFin, udp }: IpvsTimeouts): void {
     const request = new MessageWriter(64).message(this.#family, flags.ack, (writer) => {
       writer.fixed(ipvsHeader(commands.setConfig))
@@ -184,11 +166,6 @@ export class Ipvs {
       })
     })
   }
-}
-
-/** `10.96.0.10:80/TCP` */
-function serverText({ ip, port, protocol }: ServerAddress): string {
-  return `${hostPort(ip, port)}/${protocol}`
 }
 
 function errorOf(change: IpvsChange, failure: NetlinkFailure): KernelError {

@@ -1,8 +1,8 @@
 import koffi from 'koffi'
 
-/** Whoever started this process and wants to hear how it does: systemd, by sd_notify(3). */
+/** The program that started this process and supervises it: systemd, by sd_notify(3). */
 export interface ServiceManager {
-  /** Sends lines such as `READY=1`. Returns why that failed, which changes nothing here. */
+  /** Sends lines such as `READY=1`. Returns why that failed, or undefined. */
   notify(text: string): string | undefined
   /** How often it wants to hear `WATCHDOG=1`, in ms; undefined: never. */
   readonly watchdogMs: number | undefined
@@ -15,7 +15,7 @@ const dontWait = 0x40
 const noSignal = 0x4000
 const maxPath = 108
 
-/** From the environment that systemd sets; undefined where nobody listens. */
+/** From the environment that systemd sets; undefined without a service manager. */
 export function serviceManagerOf(
   env: Readonly<Record<string, string | undefined>>,
   pid = process.pid,

@@ -33,11 +33,6 @@ export class Sysctls {
     this.#root = root
   }
 
-  /** The value under /proc/sys, or undefined. */
-  read(name: string): string | undefined {
-    return this.readFile(join('proc/sys', name))
-  }
-
   ensure(wish: SysctlWish): SysctlOutcome {
     return this.ensureFile(join('proc/sys', wish.name), wish)
   }

@@ -1,4 +1,5 @@
 import { KernelError, messageOf } from '../errors.js'
+import { missingIn } from './findings.js'
 import { modeLoaders, type ModeLoaders } from './registry.js'
 import type { ModeName } from '../config/config.js'
 import type { Finding, Log, ModeDefinition } from './mode.js'
@@ -12,7 +13,6 @@ export interface ModeRequest {
 export interface ChosenMode {
   readonly mode: ModeName
   readonly definition: ModeDefinition
-  readonly findings: readonly Finding[]
   /** Modes that came first and cannot run here, with what they miss. */
   readonly passedOver: readonly PassedOver[]
 }
@@ -37,8 +37,8 @@ export async function chooseMode(
     if (!load) continue
     const definition = await load()
     const findings = await probe(mode, definition, log)
-    const missing = findings.filter(({ ok, required }) => required && !ok)
-    if (missing.length === 0) return { mode, definition, findings, passedOver }
+    const missing = missingIn(findings)
+    if (missing.length === 0) return { mode, definition, passedOver }
     passedOver.push({ mode, missing })
   }
   const reasons = passedOver.map(({ mode, missing }) => `${mode}: ${describe(missing)}`)

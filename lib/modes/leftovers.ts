@@ -12,7 +12,7 @@ import type { ModeContext } from './mode.js'
  */
 const sharesChainsWith: Readonly<Partial<Record<ModeName, ModeName>>> = { ipvs: 'iptables' }
 
-/** Time between tries; somebody may hold the lock of iptables for a while. */
+/** Time between tries; another program may hold the lock of iptables for a while. */
 const retryMs = [1000, 2000, 5000, 10_000, 30_000, 60_000]
 
 /** Cleans once `inForce` is aborted, and tries again while something is in the way. */

@@ -37,7 +37,7 @@ export function updateRequests<P, R extends Requested>(
   const put = (id: string, request: R) => {
     const all = present(id)
     const own = all.find(({ owner }) => owner === request.owner)
-    // An equal request keeps its reference, so that nobody looks at it again.
+    // An equal request keeps its reference, so that it is not compared again.
     if (own && isSame(own, request)) return
     const others = all.filter((other) => other !== own)
     fresh.set(

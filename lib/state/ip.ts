@@ -4,7 +4,8 @@
  * address is canonical, so equal addresses are equal strings.
  */
 
-export type IpFamily = 'IPv4' | 'IPv6'
+export const ipFamilies = ['IPv4', 'IPv6'] as const
+export type IpFamily = (typeof ipFamilies)[number]
 
 export interface Ip {
   readonly family: IpFamily

@@ -238,7 +238,6 @@ for (const family of ['ip', 'ip6'] as const) {
         commands: [
           { do: 'flush-chain', chain: { name: 'rules', rules: [] } },
           { do: 'delete-chain', chain: { name: 'rules', rules: [] } },
-          { do: 'flush-set', set },
           { do: 'delete-set', set },
         ],
       })

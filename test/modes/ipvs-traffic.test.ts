@@ -39,8 +39,8 @@ class CountingKernel {
     const reals = this.servers.get(text)?.reals ?? new Map<string, number>()
     return Promise.resolve(
       Array.from(reals, ([ip, connections]): ListedRealServer => ({
-        ...{ ip, port: 8080, weight: 1, isMasquerade: true, stats: stats(connections) },
-        ...{ activeConnections: this.active, inactiveConnections: 7, persistentConnections: 0 },
+        ...{ ip, port: 8080, weight: 1, stats: stats(connections) },
+        ...{ activeConnections: this.active, inactiveConnections: 7 },
       })),
     )
   }

@@ -31,7 +31,6 @@ t.test('nothing is ever run through a shell', (t) => {
 t.test('processes are started in few places, by a list of arguments', (t) => {
   const starting = sources.filter(({ text }) => text.includes("'node:child_process'"))
   const known = [
-    'lib/kernel/command.ts',
     'lib/kernel/iptables/command.ts',
     'lib/kernel/nftables/monitor.ts',
     reaper,
@@ -72,7 +71,6 @@ t.test('what a node runs contains no laboratory and no shell', (t) => {
     // `kube-proxy trace`.
     'lib/inspect/trace/legacy-trace.ts',
     'lib/inspect/trace/trace-rule.ts',
-    'lib/kernel/command.ts',
     'lib/kernel/iptables/command.ts',
     // `nft monitor`, where netlink cannot be had.
     'lib/kernel/nftables/monitor.ts',

@@ -3,7 +3,7 @@ import { finish, start, through, withHop, type Branch } from './ways.js'
 import { IptablesWalker, type IptablesRuleset } from './iptables-walk.js'
 import { isLocal } from './iptables-rule.js'
 import { realItem, serverItem, serverPlace } from '../../modes/ipvs/differences.js'
-import { resourceId, type PlannedServer, type RealServer } from '../../modes/ipvs/resource.js'
+import { serverId, type PlannedServer, type RealServer } from '../../modes/ipvs/resource.js'
 import type { IpSetContent, NodeSurroundings, Packet, Way } from './packet.js'
 
 /** What ipvs mode puts into the kernel, as far as a packet meets it. */
@@ -11,7 +11,7 @@ export interface IpvsRuleset {
   readonly rules: IptablesRuleset
   /** By kernel name. */
   readonly sets: ReadonlyMap<string, IpSetContent>
-  /** By `resourceId`. */
+  /** By `serverId`. */
   readonly servers: ReadonlyMap<string, PlannedServer>
   /** On the dummy device: addresses the node takes for its own. */
   readonly addresses: ReadonlySet<string>
@@ -61,9 +61,7 @@ export function walkIpvs(
 function balance(branch: Branch, servers: ReadonlyMap<string, PlannedServer>): readonly Branch[] {
   const { packet } = branch
   const { destination: ip, port, protocol } = packet
-  const planned = servers.get(
-    resourceId({ kind: 'server', server: { ...blank, ip, port, protocol }, reals: new Map() }),
-  )
+  const planned = servers.get(serverId({ ip, port, protocol }))
   if (!planned) return [branch]
   const { scheduler, persistenceSeconds } = planned.server
   const at = `${protocolOptions[protocol]} ${hostPort(ip, port)}`
@@ -92,13 +90,6 @@ function balance(branch: Branch, servers: ReadonlyMap<string, PlannedServer>): r
     )
   })
 }
-
-const blank = {
-  family: 'IPv4',
-  scheduler: '',
-  schedulerFlags: 0,
-  persistenceSeconds: 0,
-} as const
 
 const protocolOptions = { TCP: '-t', UDP: '-u', SCTP: '--sctp-service' } as const
 

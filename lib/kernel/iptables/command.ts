@@ -21,6 +21,7 @@ export interface RunOptions {
   readonly onOutput?: (text: string) => void
 }
 
+/** Never starts a shell. Programs print in the C locale. */
 export const runProgram: Run = (file, args, options = {}) =>
   new Promise((resolve, reject) => {
     const child = spawn(file, args, {

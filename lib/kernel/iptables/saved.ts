@@ -57,7 +57,7 @@ export class SavedReader {
 
 type MutableChain = SavedChain & { readonly rules: string[] }
 
-/** Keeps what it is told, but for the rules of chains nobody asked for. */
+/** Keeps all tables and chains, and the rules of the wanted chains. */
 export class SavedTables implements SavedVisitor {
   readonly #tables = new Map<Table, Map<string, MutableChain>>()
   readonly #wants: (chain: string) => boolean

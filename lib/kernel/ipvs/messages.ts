@@ -1,4 +1,4 @@
-import type { IpFamily } from '../../state/ip.js'
+import { hostPort, type IpFamily } from '../../state/ip.js'
 import {
   addressBytes,
   addressFamilies,
@@ -37,11 +37,8 @@ export interface ListedServer extends VirtualServer {
 }
 
 export interface ListedRealServer extends RealServer {
-  /** Forwarded by address translation, the only way kube-proxy's real servers work. */
-  readonly isMasquerade: boolean
   readonly activeConnections: number
   readonly inactiveConnections: number
-  readonly persistentConnections: number
   readonly stats: TrafficStats
 }
 
@@ -66,8 +63,6 @@ export const commands = {
   deleteDestination: 7,
   getDestination: 8,
   setConfig: 12,
-  getConfig: 13,
-  getInfo: 15,
 } as const
 
 export const topAttribute = { service: 1, destination: 2, tcp: 4, tcpFin: 5, udp: 6 } as const
@@ -77,7 +72,6 @@ const serviceAttribute = {
   protocol: 2,
   address: 3,
   port: 4,
-  firewallMark: 5,
   scheduler: 6,
   flags: 7,
   timeout: 8,
@@ -95,7 +89,6 @@ const destinationAttribute = {
   lowerThreshold: 6,
   active: 7,
   inactive: 8,
-  persistent: 9,
   stats: 10,
   family: 11,
   stats64: 12,
@@ -106,10 +99,15 @@ const statsAttribute = { connections: 1, inPackets: 2, outPackets: 3, inBytes: 4
 const persistentFlag = 0x1
 /** The bits that we set; the kernel keeps the others. */
 const flagsMask = persistentFlag | schedulerFlag.fallback | schedulerFlag.port
-const forwardingMask = 0x7
+/** Address translation, the only kind of forwarding here. */
 const masquerade = 0
 
 export const ipvsHeader = (command: number): Uint8Array => genericHeader(command, 1)
+
+/** `10.96.0.10:80/TCP`, unique in a family. */
+export function serverText({ ip, port, protocol }: ServerAddress): string {
+  return `${hostPort(ip, port)}/${protocol}`
+}
 
 /** What identifies a virtual server. */
 export function writeServerAddress(writer: MessageWriter, server: ServerAddress): void {
@@ -193,10 +191,8 @@ export function parseRealServer(family: IpFamily, payload: Buffer): ListedRealSe
     ip: addressText(family, address),
     port: port.readUInt16BE(0),
     weight: u32(read.get(destinationAttribute.weight)),
-    isMasquerade: (u32(read.get(destinationAttribute.forwarding)) & forwardingMask) === masquerade,
     activeConnections: u32(read.get(destinationAttribute.active)),
     inactiveConnections: u32(read.get(destinationAttribute.inactive)),
-    persistentConnections: u32(read.get(destinationAttribute.persistent)),
     stats: parseStats(read.get(destinationAttribute.stats64), read.get(destinationAttribute.stats)),
   }
 }

@@ -42,8 +42,8 @@ export interface NetlinkChannel {
   /** Sends one message that wants an acknowledgement; throws a KernelError when refused. */
   request(writer: MessageWriter, action: string): readonly Message[]
   /**
-   * Lists. The event loop gets its turn between parts, so the table may change meanwhile: where
-   * the kernel notices, the list is read again. Dumps of one channel run one after another.
+   * Lists a table. Other work runs between the parts, so the table may change meanwhile. The list is
+   * read again when the kernel reports such a change. Dumps of one channel run one after another.
    */
   dump<T>(writer: MessageWriter, options: DumpOptions<T>): Promise<T[]>
   close(): void
@@ -63,8 +63,8 @@ const emptyReads = 2000
 export function openChannel(protocol: number, options: ChannelOptions = {}): NetlinkChannel {
   const openPipe = options.openPipe ?? openSocket
   const pipe = openPipe(protocol, options)
-  // A dump lasts several turns of the event loop, so it has a socket of its own. That is opened
-  // here, so that it is in the same network namespace as the first.
+  // Requests may come while a dump runs, so a dump has its own socket. It is opened here, so that it
+  // is in the same network namespace as the first.
   const dumpPipe = openPipe(protocol, options)
   let sequence = 1
   let dumps: Promise<unknown> = Promise.resolve()

@@ -5,13 +5,10 @@ import { ackFlags, aligned, headerBytes } from './protocol.js'
 
 /** The kernel's answer to a message it refused. */
 export interface NetlinkFailure {
-  readonly errno: number
   /** `ENOENT` */
   readonly code: string
   /** The reason in words: the kernel's own (extended ACK) where it gave one. */
   readonly text: string
-  /** The place in the message that the kernel refused, in bytes from its header, if it told. */
-  readonly offset: number | undefined
 }
 
 const kinds: Readonly<Record<string, KernelErrorKind>> = {
@@ -39,15 +36,12 @@ const kinds: Readonly<Record<string, KernelErrorKind>> = {
 }
 
 const extendedText = 1
-const extendedOffset = 2
 
-export function failureOf(errno: number, text = '', offset?: number): NetlinkFailure {
+export function failureOf(errno: number, text = ''): NetlinkFailure {
   const known = getSystemErrorMap().get(-errno)
   return {
-    errno,
     code: known?.[0] ?? `E${errno}`,
     text: text === '' ? (known?.[1] ?? `error ${errno}`) : text,
-    offset,
   }
 }
 
@@ -58,10 +52,8 @@ export function failureFromAck(payload: Buffer, flags: number): NetlinkFailure |
   if ((flags & ackFlags.hasTexts) === 0) return failureOf(errno)
   // The error code is followed by our own header, and by our whole message unless it was capped.
   const echoed = (flags & ackFlags.capped) === 0 ? readU32(payload, 4) : headerBytes
-  const texts = attributesOf(payload, 4 + aligned(echoed))
-  const text = texts.get(extendedText)
-  const offset = texts.get(extendedOffset)
-  return failureOf(errno, text ? readString(text) : '', offset && readU32(offset, 0))
+  const text = attributesOf(payload, 4 + aligned(echoed)).get(extendedText)
+  return failureOf(errno, text ? readString(text) : '')
 }
 
 /** Reads the payload of an NLMSG_DONE, which carries the error a dump ended with. */

@@ -67,13 +67,6 @@ export class MessageWriter {
     return this
   }
 
-  u64(type: number, value: bigint): this {
-    const start = this.#attribute(type, 8)
-    if (isLittleEndian) this.#buffer.writeBigUInt64LE(value, start)
-    else this.#buffer.writeBigUInt64BE(value, start)
-    return this
-  }
-
   be16(type: number, value: number): this {
     const start = this.#attribute(type, 2)
     this.#buffer.writeUInt16BE(value & 0xffff, start)
@@ -98,11 +91,6 @@ export class MessageWriter {
     const start = this.#attribute(type, length + 1)
     this.#buffer.write(value, start)
     this.#buffer[start + length] = 0
-    return this
-  }
-
-  flag(type: number): this {
-    this.#attribute(type, 0)
     return this
   }
 

@@ -7,10 +7,8 @@ export const flags = {
   request: 0x1,
   multi: 0x2,
   ack: 0x4,
-  echo: 0x8,
   dumpInterrupted: 0x10,
   dump: 0x300,
-  replace: 0x100,
   excl: 0x200,
   create: 0x400,
   append: 0x800,
@@ -20,7 +18,7 @@ export const flags = {
 export const ackFlags = { capped: 0x100, hasTexts: 0x200 } as const
 
 /** Message types below 16 belong to netlink itself. */
-export const controlTypes = { noop: 1, error: 2, done: 3, overrun: 4 } as const
+export const controlTypes = { error: 2, done: 3 } as const
 
 export const headerBytes = 16
 

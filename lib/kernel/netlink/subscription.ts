@@ -13,7 +13,7 @@ export interface SubscriptionOptions extends SocketOptions {
   readonly openPipe?: OpenPipe
 }
 
-/** The event loop gets its turn after so many messages. */
+/** Other work runs after so many messages. */
 const datagramsPerLook = 256
 
 /** A socket that has joined multicast groups; it hears everything from the moment it exists. */

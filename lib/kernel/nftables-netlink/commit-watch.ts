@@ -1,4 +1,7 @@
-import { forEachAttribute, readString, type Message } from '../netlink/message-reader.js'
+import { KernelError } from '../../errors.js'
+import type { NetlinkChannel } from '../netlink/channel.js'
+import { attributesOf, readString, type Message } from '../netlink/message-reader.js'
+import { MessageWriter } from '../netlink/message-writer.js'
 import { protocols } from '../netlink/protocol.js'
 import { subscribe, type SubscriptionOptions } from '../netlink/subscription.js'
 import type { TableRef } from '../nftables/model.js'
@@ -91,17 +94,23 @@ function remember(own: Set<number>, id: number): void {
 }
 
 function concerns(payload: Buffer, tables: readonly TableRef[]): boolean {
-  let name = ''
-  forEachAttribute(payload, genericBytes, (type, start, end) => {
-    if (type === tableAttribute) name = readString(payload.subarray(start, end))
-  })
-  return tables.some((table) => families[table.family] === payload[0] && table.name === name)
+  const name = attributesOf(payload, genericBytes).get(tableAttribute)
+  if (!name) return false
+  const text = readString(name)
+  return tables.some((table) => families[table.family] === payload[0] && table.name === text)
+}
+
+/** Counts the transactions of this network namespace, everybody's. Lists nothing. */
+export function readGeneration(channel: NetlinkChannel): number {
+  const writer = new MessageWriter(32).message(messages.getGeneration, 0, (message) =>
+    message.fixed(Uint8Array.of(0, 0, 0, 0)),
+  )
+  const [reply] = channel.request(writer, 'ask nf_tables for its generation')
+  const id = reply && attributesOf(reply.payload, genericBytes).get(generationId)
+  if (!id) throw new KernelError('unsupported', 'ask nf_tables for its generation: no answer')
+  return id.readUInt32BE(0)
 }
 
 function generationOf(payload: Buffer): number {
-  let id = -1
-  forEachAttribute(payload, genericBytes, (type, start) => {
-    if (type === generationId) id = payload.readUInt32BE(start)
-  })
-  return id
+  return attributesOf(payload, genericBytes).get(generationId)?.readUInt32BE() ?? -1
 }

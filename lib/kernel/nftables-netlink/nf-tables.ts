@@ -7,7 +7,7 @@ import type { Command, Transaction } from '../nftables/model.js'
 import type { RulesetWriter } from '../nftables/nft.js'
 import type { RulesetReader } from '../nftables/reader.js'
 import { transactionText } from '../nftables/text.js'
-import { readGeneration } from './generation.js'
+import { readGeneration } from './commit-watch.js'
 import { TableReader } from './table-reader.js'
 import { uniqueSetNames, writeTransaction, type NameSet } from './transaction-writer.js'
 

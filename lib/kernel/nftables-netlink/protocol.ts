@@ -14,7 +14,6 @@ export const messages = {
   getRule: type(7),
   deleteRule: type(8),
   newSet: type(9),
-  getSet: type(10),
   deleteSet: type(11),
   newElement: type(12),
   getElement: type(13),
@@ -38,7 +37,6 @@ export const hooks = { prerouting: 0, input: 1, forward: 2, output: 3, postrouti
 export const ruleAttributes = {
   table: 1,
   chain: 2,
-  handle: 3,
   expressions: 4,
   userData: 7,
 } as const

@@ -22,7 +22,7 @@ import { keyBytes, keyText, targetBytes } from './sets.js'
 /** Bytes of nfgenmsg before a message's attributes. */
 const genericBytes = 4
 
-/** Reads tables by netlink dumps, which leave the event loop its turns. */
+/** Reads tables by netlink dumps, which do not block the event loop. */
 export class TableReader implements RulesetReader {
   readonly #channel: NetlinkChannel
 
@@ -63,7 +63,7 @@ export class TableReader implements RulesetReader {
     sets: readonly NftSet[],
   ): Promise<ReadonlyMap<string, readonly Remembered[]>> {
     const found = new Map<string, readonly Remembered[]>()
-    // At the first start there is no table: nothing to ask for set by set.
+    // At the first start there is no table, so the sets need not be read one by one.
     if ((await this.#chainNames(table)).length === 0) return found
     for (const set of sets) {
       try {

@@ -3,7 +3,6 @@ import type {
   Chain,
   Command,
   ElementCommand,
-  NftSet,
   ObjectCommand,
   Rule,
   Table,
@@ -148,13 +147,6 @@ class TransactionWriting implements WrittenTransaction {
       case 'add-rule':
         this.#rule(command, command.chain, command.rule)
         return
-      default:
-        this.#setCommand(command)
-    }
-  }
-
-  #setCommand(command: Extract<ObjectCommand, { readonly set: NftSet }>): void {
-    switch (command.do) {
       case 'add-set':
         this.#message(command, messages.newSet, flags.create, (message) => {
           this.#setName(message, command.set.name)
@@ -164,11 +156,6 @@ class TransactionWriting implements WrittenTransaction {
         return
       case 'delete-set':
         this.#message(command, messages.deleteSet, 0, (message) =>
-          this.#setName(message, command.set.name),
-        )
-        return
-      case 'flush-set':
-        this.#message(command, messages.deleteElement, 0, (message) =>
           this.#setName(message, command.set.name),
         )
     }

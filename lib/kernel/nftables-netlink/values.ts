@@ -73,7 +73,7 @@ export function hostBytes(value: number): Buffer {
   return bytes
 }
 
-/** Out of Node's pool: memory of their own costs a few bytes ten times as much garbage. */
+/** Takes memory of Node's pool. A separate allocation for a few bytes makes ten times the garbage. */
 export function zeros(length: number): Buffer {
   return Buffer.allocUnsafe(length).fill(0)
 }

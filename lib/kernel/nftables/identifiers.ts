@@ -8,7 +8,7 @@ const interfaceNameMax = 15
 
 const identifier = /^[A-Za-z_.][A-Za-z0-9_./-]*$/
 
-/** Returns the name when the grammar of `nft` has it as one word; throws otherwise. */
+/** Returns the name if `nft` reads it as one word; throws otherwise. */
 export function checkedName(name: string): string {
   if (name.length > nameLengthMax || !identifier.test(name)) refuse('name', name)
   return name

@@ -81,8 +81,6 @@ function commandText(table: Table, command: ObjectCommand): string {
       return `add ${setText(table, command.set)} { ${setBody(table, command.set)} }`
     case 'delete-set':
       return `delete ${setText(table, command.set)}`
-    case 'flush-set':
-      return `flush ${setText(table, command.set)}`
   }
 }
 

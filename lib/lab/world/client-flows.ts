@@ -59,10 +59,7 @@ function ask(timeoutMs: number): Question {
 
 function streamConversation(request: FlowRequest): Conversation {
   const native = nativeSocketFor(request)
-  const socket = new Socket({
-    allowHalfOpen: true,
-    ...(native ? { fd: native.descriptor, readable: true, writable: true } : {}),
-  })
+  const socket = streamOver(native)
   let asked: Question | undefined
   let connected = false
   let failure: Answer | undefined
@@ -71,8 +68,6 @@ function streamConversation(request: FlowRequest): Conversation {
     failure ??= result
     asked?.settle(failure)
   }
-  socket.setNoDelay(true)
-  socket.setEncoding('utf8')
   socket.on('connect', () => (connected = true))
   socket.on('data', (chunk: string) => {
     pending += chunk
@@ -89,14 +84,7 @@ function streamConversation(request: FlowRequest): Conversation {
     fail({ outcome: connected ? 'closed' : outcomeOf(error.code), error: error.message })
   })
   socket.on('close', () => fail({ outcome: 'closed', error: 'closed' }))
-  socket.connect({
-    host: request.host,
-    port: request.port,
-    ...(request.protocol === 'TCP' ? { localPort: request.fromPort ?? 0 } : {}),
-    ...(request.protocol === 'TCP' && request.from !== undefined
-      ? { localAddress: request.from }
-      : {}),
-  })
+  socket.connect(targetOf(request))
   // Where the answer comes before connect(2) has returned, Linux notes it and tries again a second
   // later (IPv6). The note can be read at once.
   setImmediate(() => {
@@ -117,6 +105,19 @@ function streamConversation(request: FlowRequest): Conversation {
     },
     close: () => socket.destroy(),
   }
+}
+
+function streamOver(native: NativeSocket | undefined): Socket {
+  const over = native ? { fd: native.descriptor, readable: true, writable: true } : {}
+  const socket = new Socket({ allowHalfOpen: true, ...over })
+  socket.setNoDelay(true)
+  return socket.setEncoding('utf8')
+}
+
+/** Sockets of other protocols than TCP are bound already. */
+function targetOf({ host, port, protocol, from, fromPort = 0 }: FlowRequest) {
+  if (protocol !== 'TCP') return { host, port }
+  return { host, port, localPort: fromPort, ...(from === undefined ? {} : { localAddress: from }) }
 }
 
 /** The descriptor of a stream that Node connects and reads; none for a host that is a name. */

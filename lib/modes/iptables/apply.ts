@@ -4,9 +4,9 @@ import { Turns } from '../../async.js'
 import { changeBatch } from './render.js'
 import { findRefused, ownerOf } from './refused.js'
 import { RuleCounter, type RuleCounts } from './count.js'
-import { ForeignCommits } from './foreign-commits.js'
+import type { ForeignCommits } from './foreign-commits.js'
 import { foundIn, fullBatches, isOfInterest } from './full-sync.js'
-import { kernelError } from '../iptables-error.js'
+import { kernelError } from '../../kernel/iptables-error.js'
 import type { Applied, Log } from '../mode.js'
 import type { Content } from './render.js'
 import type { FixedRules } from './fixed-rules.js'
@@ -32,8 +32,7 @@ export interface FamilyRulesOptions {
   /** After so long, refused Services are tried again. */
   readonly retryMs: number
   /** Counts our own transactions. */
-  readonly foreign?: ForeignCommits
-  readonly now?: () => number
+  readonly foreign: ForeignCommits
 }
 
 /** What is in force; not always what was planned, for some Services may be refused. */
@@ -61,7 +60,6 @@ export interface AppliedRules extends Applied {
 export class FamilyRules {
   readonly #iptables: Iptables
   readonly #log: Log
-  readonly #now: () => number
   readonly #retryMs: number
   readonly #foreign: ForeignCommits
   /** Refused Services by key. They are tried again when their rules change or after some time. */
@@ -75,9 +73,8 @@ export class FamilyRules {
   constructor(options: FamilyRulesOptions) {
     this.#iptables = options.iptables
     this.#log = options.log
-    this.#now = options.now ?? (() => performance.now())
     this.#retryMs = options.retryMs
-    this.#foreign = options.foreign ?? new ForeignCommits()
+    this.#foreign = options.foreign
   }
 
   get iptables(): Iptables {
@@ -108,7 +105,7 @@ export class FamilyRules {
   }
 
   async #apply(plan: IptablesPlan, known: InForce | undefined) {
-    const isTimeToRetry = !known || this.#now() - this.#refusedAt >= this.#retryMs
+    const isTimeToRetry = !known || performance.now() - this.#refusedAt >= this.#retryMs
     if (isTimeToRetry) this.#refused.clear()
     try {
       const { services, rules, ...applied } =
@@ -204,7 +201,7 @@ export class FamilyRules {
       },
       firstSuspect: ownerOf(services, error),
     })
-    this.#refusedAt = this.#now()
+    this.#refusedAt = performance.now()
     for (const { rules, failure } of failed) {
       this.#refused.set(failure.key, { rules, failure })
       this.#log.error(

@@ -1,9 +1,10 @@
 import { Batch, Iptables, isIptablesError, targetOf } from '../../kernel/iptables.js'
 import { accounts, isOwnChain, markDrop } from './names.js'
 import { foundIn, isEmptyMarkDrop, isOfInterest, type Found } from './full-sync.js'
-import { kernelError } from '../iptables-error.js'
+import { kernelError } from '../../kernel/iptables-error.js'
 import { messageOf } from '../../errors.js'
 import type { Backend, Family, Run } from '../../kernel/iptables.js'
+import { ipFamilies } from '../../state/ip.js'
 import type { Log } from '../mode.js'
 import type { OpenDeps } from './open.js'
 import type { PacketAccounts } from '../../kernel/nfacct.js'
@@ -42,7 +43,7 @@ export async function cleanupAll(
 ): Promise<void> {
   const failures: unknown[] = []
   for (const backend of ['nft', 'legacy'] as const) {
-    for (const family of ['IPv4', 'IPv6'] as const) {
+    for (const family of ipFamilies) {
       try {
         await cleanupOne(family, backend, run)
       } catch (error) {

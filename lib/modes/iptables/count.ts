@@ -1,4 +1,3 @@
-import { dispatchChains } from './fixed-rules.js'
 import type { Content } from './render.js'
 import type { PersistentMap } from '../../state/persistent-map.js'
 import type { ServiceRules } from './service-rules.js'
@@ -40,11 +39,4 @@ export class RuleCounter {
       if (table === 'nat' || table === 'filter') counts[table] += sign
     }
   }
-}
-
-/** How many chains, the canaries among them. */
-export function countChains({ fixed, services }: Content): number {
-  let count = fixed.chains.length + dispatchChains.length
-  for (const { chains } of services.values()) count += chains.length
-  return count
 }

@@ -1,16 +1,10 @@
-import {
-  bytecode,
-  compareChain,
-  Iptables,
-  rule,
-  targetOf,
-  type WantedRule,
-} from '../../kernel/iptables.js'
+import { bytecode, Iptables, rule, targetOf, type WantedRule } from '../../kernel/iptables.js'
 import { chainIn } from '../../kernel/place.js'
-import { kernelError } from '../iptables-error.js'
+import { kernelError } from '../../kernel/iptables-error.js'
 import { iptablesPlanner, type IptablesPlan } from './plan.js'
 import { ownTables } from './apply.js'
-import { missingPlace, ownerText, type Difference } from '../difference.js'
+import { chainDifferences, jumpDifferences } from '../chain-differences.js'
+import { ownerText, type Difference } from '../difference.js'
 import { chains, isServiceChain } from './names.js'
 import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
 import { foundIn, type Found } from './full-sync.js'
@@ -55,18 +49,11 @@ export function iptablesDifferences(plan: IptablesPlan, found: Found): readonly 
   const saved = (table: Table, chain: string) => found.get(table)?.get(chain)?.rules
   for (const { table, from, to, rule } of jumps) {
     const present = (saved(table, from) ?? []).filter((text) => targetOf(text) === to)
-    const place = chainIn(table, from)
-    const wish = { rules: [{ text: rule.text, owner: '' }], isOrdered: false }
-    for (const each of compareChain(wish, present)) differences.push({ place, ...each })
+    differences.push(...jumpDifferences(chainIn(table, from), rule.text, present))
   }
   if (plan.usesLocalnet) differences.push(...localnetDifferences(saved))
-  for (const { table, chain, rules, isOrdered } of wanted.values()) {
-    const place = chainIn(table, chain)
-    const present = saved(table, chain)
-    if (!present) differences.push(missingPlace(place, rules[0]?.owner ?? ''))
-    for (const each of compareChain({ rules, isOrdered }, present)) {
-      differences.push({ place, ...each })
-    }
+  for (const { table, chain, ...wish } of wanted.values()) {
+    differences.push(...chainDifferences(chainIn(table, chain), wish, saved(table, chain)))
   }
   for (const [table, inTable] of found) {
     for (const [chain, { rules }] of inTable) {
@@ -122,10 +109,9 @@ function localnetDifferences(
     ...kubeletJumps.map(({ table, from, rule }) => ({ table, chain: from, rule })),
     { table: 'filter', chain: chains.kubeletFirewall, rule: localnetGuard } as const,
   ]
-  return needed.flatMap(({ table, chain, rule }) => {
-    const wish = { rules: [{ text: rule.text, owner: '' }], isOrdered: false }
-    return compareChain(wish, saved(table, chain))
-      .filter(({ expected }) => expected !== undefined)
-      .map((each) => ({ place: chainIn(table, chain), ...each }))
-  })
+  return needed.flatMap(({ table, chain, rule }) =>
+    jumpDifferences(chainIn(table, chain), rule.text, saved(table, chain) ?? []).filter(
+      ({ expected }) => expected !== undefined,
+    ),
+  )
 }

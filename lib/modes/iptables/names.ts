@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto'
 import type { Protocol } from '../../state/names.js'
+import { nameHash } from '../name-hash.js'
 
 /** Chains of fixed name, by table (IT01). */
 export const chains = {
@@ -60,6 +60,8 @@ export function isServiceChain(name: string): boolean {
   return anyServicePrefix.test(name)
 }
 
+const hashLength = 16
+
 export interface ServiceChainNames {
   readonly cluster: string
   readonly local: string
@@ -68,7 +70,7 @@ export interface ServiceChainNames {
 }
 
 export function serviceChainNames(portName: string, protocol: Protocol): ServiceChainNames {
-  const hash = hashOf(portName + protocol.toLowerCase())
+  const hash = nameHash(portName + protocol.toLowerCase(), hashLength)
   return {
     cluster: servicePrefixes.cluster + hash,
     local: servicePrefixes.local + hash,
@@ -78,21 +80,6 @@ export function serviceChainNames(portName: string, protocol: Protocol): Service
 }
 
 export function endpointChainName(portName: string, protocol: Protocol, endpoint: string): string {
-  return servicePrefixes.endpoint + hashOf(portName + protocol.toLowerCase() + endpoint)
-}
-
-const base32 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'
-
-/** The first 16 characters of the SHA-256 in base32 (RFC 4648): 80 bits, ten bytes. */
-function hashOf(text: string): string {
-  const digest = createHash('sha256').update(text).digest()
-  let out = ''
-  for (let group = 0; group < 2; group++) {
-    let bits = 0n
-    for (let index = 0; index < 5; index++)
-      bits = (bits << 8n) | BigInt(digest[group * 5 + index] ?? 0)
-    for (let shift = 35n; shift >= 0n; shift -= 5n)
-      out += base32.charAt(Number((bits >> shift) & 31n))
-  }
-  return out
+  const hash = nameHash(portName + protocol.toLowerCase() + endpoint, hashLength)
+  return servicePrefixes.endpoint + hash
 }

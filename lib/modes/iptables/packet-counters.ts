@@ -1,7 +1,7 @@
+import { pause } from '../../async.js'
 import { accounts } from './names.js'
 import { messageOf } from '../../errors.js'
-import { setTimeout as sleep } from 'node:timers/promises'
-import type { Log, Meter } from '../mode.js'
+import type { Log, ModeContext } from '../mode.js'
 import type { PacketAccounts } from '../../kernel/nfacct.js'
 
 /** The metric of each nfacct object (IT10, IT25). */
@@ -13,33 +13,26 @@ const metrics = [
 /** Shorter than usual scrape intervals. A reading is one small request for each object. */
 const everyMs = 5000
 
-export interface PacketCountersDeps {
-  readonly meter: Meter
-  readonly log: Log
-  readonly everyMs?: number
-}
-
 /** Copies what the kernel counts to /metrics. */
 export class PacketCounters {
   readonly #accounts: PacketAccounts
-  readonly #deps: PacketCountersDeps
+  readonly #context: Pick<ModeContext, 'log' | 'meter'>
   readonly #seen = new Map<string, bigint>()
 
-  constructor(packetAccounts: PacketAccounts, deps: PacketCountersDeps) {
+  constructor(packetAccounts: PacketAccounts, context: Pick<ModeContext, 'log' | 'meter'>) {
     this.#accounts = packetAccounts
-    this.#deps = deps
+    this.#context = context
   }
 
   async run(signal: AbortSignal): Promise<void> {
     try {
-      for (;;) {
+      while (!signal.aborted) {
         this.read()
-        await sleep(this.#deps.everyMs ?? everyMs, undefined, { signal })
+        await pause(everyMs, signal)
       }
     } catch (error) {
-      if (signal.aborted) return
-      const { log } = this.#deps
-      log.warn({ error: messageOf(error) }, 'cannot read the packet counters any more')
+      const fields = { error: messageOf(error) }
+      this.#context.log.warn(fields, 'cannot read the packet counters any more')
     }
   }
 
@@ -49,7 +42,7 @@ export class PacketCounters {
       const now = this.#accounts.packets(object) ?? 0n
       const before = this.#seen.get(object) ?? 0n
       // A smaller number means that somebody has created the object anew.
-      this.#deps.meter.count(metric, {}, Number(now < before ? now : now - before))
+      this.#context.meter.count(metric, {}, Number(now < before ? now : now - before))
       this.#seen.set(object, now)
     }
   }

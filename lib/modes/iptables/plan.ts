@@ -32,7 +32,7 @@ export interface KernelFacts {
 /** What the settings and this kernel decide, for all plans of a run. */
 export type PlanSettings = Omit<IptablesSettings, 'syncPeriodMs'> & KernelFacts
 
-/** For whoever asks no kernel: as if it had all but objects that somebody has to make first. */
+/** For plans without a kernel: it has everything except the nfacct objects, which must be made. */
 export const offlineFacts: KernelFacts = { hasBpf: true, hasAccounting: false, randomFully: true }
 
 /** With more endpoints than this, rules carry no comments (IT42). */

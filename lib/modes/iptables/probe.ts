@@ -10,8 +10,8 @@ import {
   rule,
 } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
-import { waitForLock } from './open.js'
-import type { Backend, Family, Match, Run } from '../../kernel/iptables.js'
+import { waitForLock, type OpenDeps } from './open.js'
+import type { Family, Match } from '../../kernel/iptables.js'
 import type { Finding, Log } from '../mode.js'
 
 interface Need {
@@ -48,15 +48,14 @@ const needs: readonly Need[] = [
   },
 ]
 
-export interface ProbeDeps {
-  readonly run?: Run
-  readonly backend?: Backend
-}
-
 /** The probe waits, because a held lock is no reason to choose another mode or to fail. */
 const lockPatienceMs = 60_000
 
-export async function probeFamily(family: Family, log: Log, deps: ProbeDeps): Promise<Finding[]> {
+export async function probeFamily(
+  family: Family,
+  log: Log,
+  deps: Pick<OpenDeps, 'run' | 'backend'>,
+): Promise<Finding[]> {
   const program = family === 'IPv4' ? 'iptables' : 'ip6tables'
   // One family is enough to run; the other is left out (IT49).
   const required = family === 'IPv4'

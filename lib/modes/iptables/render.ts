@@ -70,19 +70,16 @@ export function changeBatch(next: Content, previous: Content): Batch {
   const { added, changed, removed } = next.services.since(previous.services)
   const shared = new SharedChanges()
   const gone: ChainRules[] = []
-  writeFixedChanges(batch, next.fixed, previous.fixed, shared, gone)
+  if (next.fixed !== previous.fixed) {
+    gone.push(...writeChangedChains(batch, next.fixed.chains, previous.fixed.chains))
+    shared.replaceTail(next.fixed.tail, previous.fixed.tail)
+  }
   for (const [, service] of added) {
     for (const one of service.chains) writeChain(batch, one)
     shared.add(service.dispatch)
   }
   for (const [, service, before] of changed) {
-    const old = new Map(before.chains.map((one) => [one.chain, one]))
-    for (const one of service.chains) {
-      const present = old.get(one.chain)
-      if (!present || !hasSameText(present.rules, one.rules)) writeChain(batch, one)
-      old.delete(one.chain)
-    }
-    gone.push(...old.values())
+    gone.push(...writeChangedChains(batch, service.chains, before.chains))
     shared.replace(service.dispatch, before.dispatch)
   }
   for (const [, before] of removed) {
@@ -95,23 +92,20 @@ export function changeBatch(next: Content, previous: Content): Batch {
   return batch
 }
 
-function writeFixedChanges(
+/** Writes the chains that are new or changed, and returns those that are gone. */
+function writeChangedChains(
   batch: Batch,
-  next: FixedRules,
-  previous: FixedRules,
-  shared: SharedChanges,
-  gone: ChainRules[],
-): void {
-  if (next === previous) return
-  const old = new Map(previous.chains.map((one) => [`${one.table} ${one.chain}`, one]))
-  for (const one of next.chains) {
-    const key = `${one.table} ${one.chain}`
-    const present = old.get(key)
+  next: readonly ChainRules[],
+  previous: readonly ChainRules[],
+): Iterable<ChainRules> {
+  const old = new Map(previous.map((one) => [`${one.table} ${one.chain}`, one]))
+  for (const one of next) {
+    const id = `${one.table} ${one.chain}`
+    const present = old.get(id)
     if (!present || !hasSameText(present.rules, one.rules)) writeChain(batch, one)
-    old.delete(key)
+    old.delete(id)
   }
-  gone.push(...old.values())
-  if (!hasSameText(next.tail, previous.tail)) shared.replaceTail(next.tail, previous.tail)
+  return old.values()
 }
 
 /** Collects what enters and leaves the shared chains, chain by chain. */
@@ -139,7 +133,7 @@ class SharedChanges {
   }
 
   replaceTail(added: readonly Rule[], removed: readonly Rule[]): void {
-    this.#tail = { added, removed }
+    if (!hasSameText(added, removed)) this.#tail = { added, removed }
   }
 
   write(batch: Batch, next: Content): void {

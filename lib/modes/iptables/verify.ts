@@ -51,10 +51,8 @@ export class Verification implements SavedVisitor {
       for (const one of own) this.#addOwn(one, key)
     }
     for (const id of dispatchChains.map(idOf)) {
-      this.#shared.set(id, {
-        ...{ isThere: false, missing: new Map(), surplus: new Map() },
-        last: undefined,
-      })
+      const nothing = { missing: new Map(), surplus: new Map(), last: undefined }
+      this.#shared.set(id, { isThere: false, ...nothing })
     }
     for (const [id, { text }] of sharedRules(content)) {
       const missing = this.#shared.get(id)?.missing

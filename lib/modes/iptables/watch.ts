@@ -1,7 +1,7 @@
+import { pause } from '../../async.js'
 import { chains } from './names.js'
 import { isIptablesError } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { Verification, type Difference } from './verify.js'
 import type { FamilyRules } from './apply.js'
 import type { ForeignCommits } from './foreign-commits.js'
@@ -36,7 +36,9 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
   /** The state in force when all rules were last found right. */
   let verified: string | undefined
   let reading = looksPerReading
-  for (let look = 1; await pause(pauseMs, signal); look++) {
+  for (let look = 1; ; look++) {
+    await pause(pauseMs, signal)
+    if (signal.aborted) return
     if (!rules.isKnown) continue
     try {
       const mark = foreign.mark
@@ -114,15 +116,5 @@ class Reported {
       }
       return !isBack
     })
-  }
-}
-
-/** False when the signal came first. */
-async function pause(ms: number, signal: AbortSignal): Promise<boolean> {
-  try {
-    await sleep(ms, undefined, { signal })
-    return true
-  } catch {
-    return false
   }
 }

@@ -2,7 +2,7 @@ import type { RealServer, ServerAddress, VirtualServer } from '../../kernel/ipvs
 import type { IpvsPlan } from './plan.js'
 import {
   isSameServer,
-  resourceId,
+  serverId,
   type PlannedMember,
   type PlannedServer,
   type Resource,
@@ -124,12 +124,7 @@ function removeResource(changes: Changes, resource: Resource | undefined): void 
   }
 }
 
-/** The owner to be told when the kernel refuses a server. */
-export function ownerOf(plan: IpvsPlan, server: VirtualServer | ServerAddress): string {
-  const id = resourceId({
-    kind: 'server',
-    server: { scheduler: '', schedulerFlags: 0, persistenceSeconds: 0, ...server },
-    reals: new Map(),
-  })
-  return plan.requests.get(id)?.[0]?.owner ?? ''
+/** The owner of a virtual server; empty where nobody asks for it. */
+export function ownerOf(plan: IpvsPlan, server: ServerAddress): string {
+  return plan.requests.get(serverId(server))?.[0]?.owner ?? ''
 }

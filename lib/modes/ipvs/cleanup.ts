@@ -2,7 +2,7 @@ import { KernelError, messageOf } from '../../errors.js'
 import { IpSetBatch, type IpSets } from '../../kernel/ipset.js'
 import type { Ipvs } from '../../kernel/ipvs.js'
 import type { Links } from '../../kernel/links.js'
-import type { Cidr } from '../../state/ip.js'
+import { ipFamilies, type Cidr, type IpFamily } from '../../state/ip.js'
 import type { Log } from '../mode.js'
 import { isOurs, readKernel } from './kernel-view.js'
 import { deviceName, setNameOf, setNames } from './names.js'
@@ -18,8 +18,6 @@ export interface CleanupDeps {
   readonly log: Log
 }
 
-const families = ['IPv4', 'IPv6'] as const
-
 /**
  * Removes what this mode, or upstream's, has left: in the order in which one refers to another,
  * and only what is known to be ours. Other software's virtual servers stay (against IP35), and
@@ -27,7 +25,7 @@ const families = ['IPv4', 'IPv6'] as const
  */
 export async function cleanUp(deps: CleanupDeps): Promise<void> {
   const { ipvs, links, rules, log } = deps
-  for (const family of families) {
+  for (const family of ipFamilies) {
     if (ipvs) await tolerate(log, () => removeServers(deps, ipvs, family))
     await tolerate(log, () => rules.remove(family))
   }
@@ -38,7 +36,7 @@ export async function cleanUp(deps: CleanupDeps): Promise<void> {
 async function removeServers(
   deps: CleanupDeps,
   ipvs: Ipvs,
-  family: (typeof families)[number],
+  family: IpFamily,
 ): Promise<void> {
   const view = await readKernel(family, { ...deps, ipvs })
   const ours = [...view.servers.values()].filter(({ server }) =>
@@ -50,7 +48,7 @@ async function removeServers(
 async function removeSets(sets: IpSets): Promise<void> {
   const present = await sets.list()
   const batch = new IpSetBatch()
-  for (const family of families) {
+  for (const family of ipFamilies) {
     for (const set of setNames) {
       const name = setNameOf(family, set)
       if (present.has(name)) batch.destroy(name)

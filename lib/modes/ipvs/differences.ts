@@ -1,8 +1,9 @@
-import { commentOf, compareChain, parseRule, type SavedTable } from '../../kernel/iptables.js'
+import { commentOf, parseRule, type SavedTable } from '../../kernel/iptables.js'
 import { chainIn, type Place } from '../../kernel/place.js'
 import { hostPort, type Cidr } from '../../state/ip.js'
-import { missingPlace, ownerText, type Difference } from '../difference.js'
-import type { Changes } from './changes.js'
+import { chainDifferences, jumpDifferences, rulesIn } from '../chain-differences.js'
+import { ownerText, type Difference } from '../difference.js'
+import { ownerOf as ownerOfServer, type Changes } from './changes.js'
 import { jumpComment } from './chains.js'
 import { deviceName, setNameOf, type SetName } from './names.js'
 import { compare, type KernelView } from './kernel-view.js'
@@ -44,8 +45,7 @@ function resourceDifferences(
 ): readonly Difference[] {
   const ownerOf = (resource: Resource) =>
     ownerText(plan.requests.get(resourceId(resource))?.[0]?.owner ?? '')
-  const serverOwner = (server: ServerAddress) =>
-    ownerOf({ kind: 'server', server: { ...blank, ...server }, reals: new Map() })
+  const serverOwner = (server: ServerAddress) => ownerText(ownerOfServer(plan, server))
   const known = (server: ServerAddress) => view.servers.get(serverText(server))
   const differences: Difference[] = []
   const tell = (place: Place, owner: string, expected?: string, found?: string) => {
@@ -101,34 +101,21 @@ export function realItem(key: string, weight: number | undefined): string {
   return `-r ${key} -m -w ${weight ?? '?'}`
 }
 
-const blank = { scheduler: '', schedulerFlags: 0, persistenceSeconds: 0 } as const
-
 function ruleDifferences({ chains }: IpvsPlan, tables: readonly SavedTable[]): Difference[] {
-  const saved = (table: string, chain: string) =>
-    tables.find((one) => one.table === table)?.chains.get(chain)?.rules
-  const of = ({ rule }: { readonly rule: { readonly text: string } }) => ({
-    text: rule.text,
-    owner: '',
-  })
-  const own = chains.declared.flatMap(([table, chain]): Difference[] => {
-    const place = chainIn(table, chain)
-    const present = saved(table, chain)
-    const rules = chains.rules.filter((one) => one.table === table && one.chain === chain).map(of)
-    return [
-      ...(present ? [] : [missingPlace(place, '')]),
-      ...compareChain({ rules, isOrdered: true }, present).map((each) => ({ place, ...each })),
-    ]
+  const own = chains.declared.flatMap(([table, chain]) => {
+    const rules = chains.rules
+      .filter((one) => one.table === table && one.chain === chain)
+      .map(({ rule: { text } }) => ({ text, owner: '' }))
+    const wish = { rules, isOrdered: true }
+    return chainDifferences(chainIn(table, chain), wish, rulesIn(tables, table, chain))
   })
   const jumps = chains.jumps.flatMap(({ table, chain, rule }) => {
     const { jump } = parseRule(rule.text)
-    const present = (saved(table, chain) ?? []).filter((text) => {
+    const present = (rulesIn(tables, table, chain) ?? []).filter((text) => {
       const spec = parseRule(text)
       return spec.jump === jump && commentOf(spec) === jumpComment
     })
-    return compareChain({ rules: [of({ rule })], isOrdered: false }, present).map((each) => ({
-      place: chainIn(table, chain),
-      ...each,
-    }))
+    return jumpDifferences(chainIn(table, chain), rule.text, present)
   })
   return [...own, ...jumps]
 }

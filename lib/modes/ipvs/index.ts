@@ -5,7 +5,8 @@ import { Ipvs } from '../../kernel/ipvs.js'
 import { Links } from '../../kernel/links.js'
 import { Sysctls } from '../../kernel/sysctl.js'
 import { parseCidr } from '../../state/ip.js'
-import type { Finding, Log, Mode, ModeDefinition, Planner } from '../mode.js'
+import { refuseMissing } from '../findings.js'
+import type { Log, Mode, ModeDefinition, Planner } from '../mode.js'
 import { IpvsApplier } from './apply.js'
 import { ipvsDifferences } from './differences.js'
 import { readKernel } from './kernel-view.js'
@@ -33,7 +34,7 @@ export const mode: ModeDefinition = {
   },
   create: async (config, _, context): Promise<Mode<IpvsPlan>> => {
     const settings = ipvsSettings(config)
-    refuseMissing(await probeIpvs(probeDefaults, settings.scheduler))
+    refuseMissing('ipvs', await probeIpvs(probeDefaults, settings.scheduler))
     const ipvs = await openLoaded(probeDefaults)
     const links = new Links()
     setKernelUp(settings, ipvs, context.log)
@@ -113,11 +114,4 @@ function openIfLoaded(): Ipvs | undefined {
     if (error instanceof KernelError && error.kind !== 'denied') return undefined
     throw error
   }
-}
-
-function refuseMissing(findings: readonly Finding[]): void {
-  const missing = findings.filter(({ ok, required }) => required && !ok)
-  if (missing.length === 0) return
-  const reasons = missing.map(({ what, seen, fix }) => `${what}: ${seen}; ${fix}`)
-  throw new KernelError('unsupported', `use ipvs mode: ${reasons.join('; ')}`)
 }

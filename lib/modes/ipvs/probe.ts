@@ -4,6 +4,7 @@ import { Iptables } from '../../kernel/iptables.js'
 import { IpSets } from '../../kernel/ipset.js'
 import { Ipvs, type VirtualServer } from '../../kernel/ipvs.js'
 import { Links } from '../../kernel/links.js'
+import { attempt } from '../findings.js'
 import type { Finding } from '../mode.js'
 import { deviceName } from './names.js'
 
@@ -42,24 +43,26 @@ export async function probeIpvs(
   deps: ProbeDeps = probeDefaults,
   scheduler = 'rr',
 ): Promise<readonly Finding[]> {
-  const module = await attempt('kernel module ip_vs', `modprobe ip_vs: ${kernelHint}`, async () => {
+  const need = (what: string, fix: string, work: () => Promise<string>) =>
+    attempt({ what, required: true, fix }, work)
+  const module = await need('kernel module ip_vs', `modprobe ip_vs: ${kernelHint}`, async () => {
     const ipvs = await openLoaded(deps)
     ipvs.close()
     return 'answers on generic netlink'
   })
   const tools = [
-    await attempt('ipset and kernel module ip_set', 'apt-get install ipset; modprobe ip_set', () =>
+    await need('ipset and kernel module ip_set', 'apt-get install ipset; modprobe ip_set', () =>
       deps.sets.list().then(() => deps.sets.version()),
     ),
-    await attempt('dummy network devices', 'modprobe dummy', () => tryDummy(deps)),
-    await attempt('iptables with table nat', 'apt-get install iptables; modprobe ip_tables', () =>
+    await need('dummy network devices', 'modprobe dummy', () => tryDummy(deps)),
+    await need('iptables with table nat', 'apt-get install iptables; modprobe ip_tables', () =>
       deps.checkIptables().then(() => 'readable'),
     ),
   ]
   if (!module.ok) return [module, ...tools]
-  const what = `scheduler ${scheduler}`
   const fix = `modprobe ip_vs_${scheduler}, or choose another --ipvs-scheduler`
-  return [module, await attempt(what, fix, () => tryScheduler(deps, scheduler)), ...tools]
+  const chosen = await need(`scheduler ${scheduler}`, fix, () => tryScheduler(deps, scheduler))
+  return [module, chosen, ...tools]
 }
 
 /** Opens IPVS, loading its module where that is possible and needed. */
@@ -101,13 +104,5 @@ function tryDummy(deps: ProbeDeps): Promise<string> {
     return Promise.resolve('one was made and removed')
   } finally {
     links.close()
-  }
-}
-
-async function attempt(what: string, fix: string, work: () => Promise<string>): Promise<Finding> {
-  try {
-    return { what, ok: true, required: true, seen: await work(), fix: '' }
-  } catch (error) {
-    return { what, ok: false, required: true, seen: messageOf(error), fix }
   }
 }

@@ -1,8 +1,8 @@
 import type { RealServer, ServerAddress, VirtualServer } from '../../kernel/ipvs.js'
-import { hostPort } from '../../state/ip.js'
 import type { Requested } from '../requests.js'
 import type { SetName } from './names.js'
 
+export { serverText } from '../../kernel/ipvs/messages.js'
 export type { RealServer, ServerAddress, VirtualServer }
 
 /** A virtual server with those who serve behind it. */
@@ -38,13 +38,15 @@ export interface ResourceRequest extends Requested {
   readonly resource: Resource
 }
 
+export function serverId({ ip, port, protocol }: Omit<ServerAddress, 'family'>): string {
+  return `server ${ip} ${port} ${protocol}`
+}
+
 /** Equal for resources that are one thing to the kernel. */
 export function resourceId(resource: Resource): string {
   switch (resource.kind) {
-    case 'server': {
-      const { ip, port, protocol } = resource.server
-      return `server ${ip} ${port} ${protocol}`
-    }
+    case 'server':
+      return serverId(resource.server)
     case 'address':
       return `address ${resource.ip}`
     case 'member':
@@ -67,9 +69,4 @@ export function isSameServer(a: VirtualServer, b: VirtualServer): boolean {
     a.schedulerFlags === b.schedulerFlags &&
     a.persistenceSeconds === b.persistenceSeconds
   )
-}
-
-/** `10.96.0.10:80/TCP`, unique in a family. */
-export function serverText({ ip, port, protocol }: ServerAddress): string {
-  return `${hostPort(ip, port)}/${protocol}`
 }

@@ -1,12 +1,5 @@
-import { KernelError, messageOf, type KernelErrorKind } from '../../errors.js'
-import {
-  Batch,
-  Iptables,
-  isIptablesError,
-  isSameRule,
-  rule,
-  targetOf,
-} from '../../kernel/iptables.js'
+import { kernelError } from '../../kernel/iptables-error.js'
+import { Batch, Iptables, isSameRule, rule, targetOf } from '../../kernel/iptables.js'
 import type { SavedTable, Table } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
 import {
@@ -17,6 +10,7 @@ import {
   type ChainPlan,
   type ChainRule,
 } from './chains.js'
+import { rulesIn } from '../chain-differences.js'
 import { chains, setNameOf } from './names.js'
 
 export interface RulesDeps {
@@ -39,7 +33,7 @@ export class Rules {
       const tool = await this.#deps.open(family)
       const saved = await tool.save()
       const batch = chainBatch(plan, missingJumps(saved, plan))
-      // In the same restore, so that there is no moment without the one and the other.
+      // The same restore removes the old chains, so packets always meet either the old or the new.
       removeChains(batch, saved, chainsOfIptablesMode(saved))
       const text = batch.toString()
       await tool.restore(text)
@@ -60,7 +54,7 @@ export class Rules {
       if (missingJumps(saved, plan).length > 0) return false
       return plan.declared.every(([table, chain]) => {
         const wanted = plan.rules.filter((one) => one.table === table && one.chain === chain)
-        return chainOf(saved, table, chain)?.length === wanted.length
+        return rulesIn(saved, table, chain)?.length === wanted.length
       })
     })
   }
@@ -73,16 +67,16 @@ export class Rules {
     return asKernelError(`remove ${family} rules`, async () => {
       const tool = await this.#deps.open(family)
       const saved = await tool.save()
-      const services = chainOf(saved, 'nat', chains.services)
-      // Without that chain nobody is left who could use the shared ones, should ours be there.
+      const services = rulesIn(saved, 'nat', chains.services)
+      // Without that chain no mode uses the shared ones, so they go if any chain of ours is there.
       const isWriter = services
         ? services.some((text) => text.includes(setNameOf(family, 'KUBE-CLUSTER-IP')))
         : declared.some(
-            ([table, chain]) => !sharedChains.includes(chain) && chainOf(saved, table, chain),
+            ([table, chain]) => !sharedChains.includes(chain) && rulesIn(saved, table, chain),
           )
       const doomed = declared.filter(
         ([table, chain]) =>
-          chainOf(saved, table, chain) && (isWriter || !sharedChains.includes(chain)),
+          rulesIn(saved, table, chain) && (isWriter || !sharedChains.includes(chain)),
       )
       const batch = new Batch()
       removeChains(batch, saved, doomed)
@@ -142,7 +136,7 @@ function removeOwnJumps(batch: Batch, saved: readonly SavedTable[]): void {
   for (const [table, from, to] of jumps) {
     if (table !== 'filter' || !sharedChains.includes(to)) continue
     const own = rule({ comment: jumpComment, jump: to })
-    for (const text of chainOf(saved, table, from) ?? []) {
+    for (const text of rulesIn(saved, table, from) ?? []) {
       if (isSameRule(text, own.text)) batch.deleteSaved(table, from, text)
     }
   }
@@ -150,29 +144,15 @@ function removeOwnJumps(batch: Batch, saved: readonly SavedTable[]): void {
 
 function missingJumps(saved: readonly SavedTable[], plan: ChainPlan): readonly ChainRule[] {
   return plan.jumps.filter(({ table, chain, rule }) => {
-    const present = chainOf(saved, table, chain) ?? []
+    const present = rulesIn(saved, table, chain) ?? []
     return !present.some((text) => isSameRule(text, rule.text))
   })
-}
-
-function chainOf(
-  saved: readonly SavedTable[],
-  table: Table,
-  chain: string,
-): readonly string[] | undefined {
-  return saved.find((one) => one.table === table)?.chains.get(chain)?.rules
 }
 
 async function asKernelError<T>(action: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (error) {
-    throw new KernelError(kindOf(error), `${action}: ${messageOf(error)}`, { cause: error })
+    throw kernelError(error, action)
   }
-}
-
-function kindOf(error: unknown): KernelErrorKind {
-  if (isIptablesError(error, 'denied')) return 'denied'
-  if (isIptablesError(error, 'missing')) return 'not-found'
-  return isIptablesError(error, 'unsupported') ? 'unsupported' : 'failed'
 }

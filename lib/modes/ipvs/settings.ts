@@ -48,7 +48,7 @@ export function sysctlWishes(
   ]
   const [major = 0, minor = 0] = kernelRelease.split('.').map(Number)
   const version = major * 1000 + minor
-  // From 5.9 on a reused port goes to another server without the second of delay (pains 15).
+  // Since kernel 5.9 a reused port goes to another server without a delay of one second.
   if (version >= 4001 && version < 5009) {
     wishes.push({ name: 'net/ipv4/vs/conn_reuse_mode', value: 0 })
   }

@@ -3,7 +3,7 @@ import type { Ipvs, ListedServer, TrafficStats } from '../../kernel/ipvs.js'
 import { hostPort } from '../../state/ip.js'
 import type { ModeContext } from '../mode.js'
 import type { IpvsPlan } from './plan.js'
-import { resourceId, serverText } from './resource.js'
+import { serverId, serverText } from './resource.js'
 
 export interface TrafficDeps {
   readonly ipvs: Pick<Ipvs, 'listServers' | 'listRealServers'>
@@ -22,8 +22,8 @@ interface Counted {
 
 /**
  * Traffic by service port and endpoint, as the kernel counts it; all addresses of a service port
- * add up. Read when somebody asks for the numbers, and then in detail only where a virtual server
- * had traffic since the last time: most of a big cluster is idle at any moment.
+ * add up. The numbers are read on request, and in detail only for virtual servers that had traffic
+ * since the last time, because most servers of a large cluster are idle.
  */
 export class Traffic {
   readonly #deps: TrafficDeps
@@ -60,8 +60,7 @@ export class Traffic {
   }
 
   async #readServer(plan: IpvsPlan, server: ListedServer): Promise<void> {
-    const id = resourceId({ kind: 'server', server, reals: new Map() })
-    const owner = plan.requests.get(id)?.[0]?.owner
+    const owner = plan.requests.get(serverId(server))?.[0]?.owner
     if (owner === undefined) return
     const text = serverText(server)
     const slash = owner.lastIndexOf('/')

@@ -42,7 +42,7 @@ export function sharedChoice(service: DesiredService): SharedChoice | undefined 
   }
 }
 
-/** Returns a power of four: few Services change it when they scale. */
+/** Returns a power of four, so that few Services get another size when they scale. */
 function placesFor(endpoints: number): number {
   let places = smallestSize
   while (places < endpoints) places *= 4

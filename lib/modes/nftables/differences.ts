@@ -8,18 +8,19 @@ import type { NftablesPlan } from './plan.js'
 
 export interface ComparisonDeps {
   readonly reader: RulesetReader
-  /** Lets others work. */
+  /** Lets other work run. */
   readonly pause: () => Promise<void>
   /** The rules of a chain as the kernel's tool prints them; undefined where there is no tool. */
   readonly show?: (chain: string) => Promise<readonly string[] | undefined>
 }
 
-/** Comparing is fast, but a whole cluster of it at once would be felt: turns in between. */
+/** A whole cluster takes long to compare, so other work runs after so many chains. */
 const stepSize = 200
 
 /**
- * Everything of our table that is not as the plan wants, as it is found: whoever needs the first
- * only stops there. Chains nobody jumps to do no harm, and come last.
+ * Everything of our table that is not as the plan wants. Each difference is yielded when it is found,
+ * so a caller that needs only the first can stop there. Chains without a jump to them do no harm and
+ * come last.
  */
 export async function* nftablesDifferences(
   plan: NftablesPlan,
@@ -88,7 +89,7 @@ async function* elementDifferences(
   plan: NftablesPlan,
   { reader, pause }: ComparisonDeps,
 ): AsyncGenerator<Difference> {
-  // Who is remembered for session affinity is the kernel's own knowledge.
+  // Only the kernel knows the clients that it remembers for session affinity.
   const present = [...plan.parts.values()].flatMap((part) =>
     part.sets.filter(({ timeoutSeconds }) => timeoutSeconds === undefined),
   )
@@ -109,7 +110,7 @@ async function* elementDifferences(
     }
     if (++compared % (stepSize * 10) === 0) await pause()
   }
-  // These decide about packets by being looked up: one element too many is a fault, too.
+  // Rules look packets up in these sets, so one element too many is a fault, too.
   for (const set of present) {
     const there = listed.get(set.name)
     const ofSet = wanted.get(set.name) ?? []

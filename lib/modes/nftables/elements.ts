@@ -33,7 +33,7 @@ export function endpointElements({ key, shared }: ElementRequest): readonly Elem
   return shared.placed.map((target, index) => ({ set, key: [address, port, index], target }))
 }
 
-/** The element that tells of how many places to draw, where there are more than the fewest. */
+/** The element that says how many places there are; undefined for the smallest number of them. */
 export function sizeElement({ key, shared }: ElementRequest): Element | undefined {
   const [address, , port] = key
   const set = shared && sizeSet(shared.choice)

@@ -4,6 +4,7 @@ import { KernelError, messageOf } from '../../errors.js'
 import type { RulesetWriter } from '../../kernel/nftables/nft.js'
 import type { RulesetReader } from '../../kernel/nftables/reader.js'
 import type { CommitWatch } from '../../kernel/nftables-netlink/commit-watch.js'
+import { ipFamilies } from '../../state/ip.js'
 import type { KnownByFamily } from '../known.js'
 import { placeText } from '../../kernel/place.js'
 import type { ModeContext } from '../mode.js'
@@ -21,8 +22,6 @@ export interface GuardDeps {
   /** Everything is compared this often even when nothing looks wrong. */
   readonly verifyEveryMs: number
 }
-
-const families = ['IPv4', 'IPv6'] as const
 
 /** Notices what others do to our tables while a mode lives. */
 export interface Watcher {
@@ -60,7 +59,7 @@ export class Guard implements Watcher {
   /** Compares kernel and plans once; asks for a full sync when they differ. */
   async verify(): Promise<void> {
     const { known, reader, context } = this.#deps
-    for (const family of families) {
+    for (const family of ipFamilies) {
       const plan = known[family].value
       if (!plan) continue
       try {

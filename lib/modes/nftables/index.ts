@@ -6,7 +6,9 @@ import { dropTable, listedRules } from '../../kernel/nftables/nft.js'
 import { watchCommits } from '../../kernel/nftables-netlink/commit-watch.js'
 import type { NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { Table } from '../../kernel/nftables/model.js'
-import type { Finding, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
+import { ipFamilies } from '../../state/ip.js'
+import { refuseMissing } from '../findings.js'
+import type { Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
 import { Admission } from './admission.js'
 import { NftablesApplier } from './apply.js'
 import { nftablesDifferences } from './differences.js'
@@ -20,12 +22,10 @@ import { missingPlace, type Difference } from '../difference.js'
 import { planLines, renderChanges, renderPlan } from './render.js'
 import { nftablesSettings, type NftablesSettings } from './settings.js'
 
-const bothFamilies = ['IPv4', 'IPv6'] as const
-
 export const mode: ModeDefinition = {
   summary: 'one table of the kernel per family, changed in place by small transactions',
   probe: async () => {
-    const { findings, netlink } = await probeNftables(probeDefaults(), bothFamilies)
+    const { findings, netlink } = await probeNftables(probeDefaults(), ipFamilies)
     netlink?.close()
     return findings
   },
@@ -35,7 +35,7 @@ export const mode: ModeDefinition = {
     const settings = nftablesSettings(config)
     const probed = await probeNftables(probeDefaults(), families)
     const { findings, writer, clients, netlink } = probed
-    refuseMissing(findings)
+    refuseMissing('nftables', findings)
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')
     const known = knownByFamily<NftablesPlan>()
     const tables = families.map((family) => ({ family: nftFamilyOf(family), name: tableName }))
@@ -97,7 +97,7 @@ export const mode: ModeDefinition = {
   cleanup: async ({ log }) => {
     const { writer, netlink } = await probeNftables(probeDefaults(), [])
     try {
-      for (const family of bothFamilies) {
+      for (const family of ipFamilies) {
         const table = { family: nftFamilyOf(family), name: tableName }
         try {
           await dropTable(writer, table)
@@ -160,15 +160,4 @@ function monitored(tables: readonly TableName[], context: ModeContext): Watcher 
 
 function planner(settings: NftablesSettings): Planner<NftablesPlan> {
   return { plan: nftablesPlanner(settings), render: renderPlan, lines: planLines, renderChanges }
-}
-
-function refuseMissing(findings: readonly Finding[]): void {
-  const missing = findings.filter(({ ok, required }) => required && !ok)
-  const [first] = missing
-  if (!first) return
-  const kind = first.seen.includes('not permitted') ? 'denied' : 'unsupported'
-  throw new KernelError(
-    kind,
-    `use nftables mode: ${missing.map(({ what, seen, fix }) => `${what}: ${seen}; ${fix}`).join('; ')}`,
-  )
 }

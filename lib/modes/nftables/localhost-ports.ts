@@ -23,9 +23,9 @@ interface Listener {
 }
 
 /**
- * TCP node ports on 127.0.0.1 and ::1. A packet to loopback cannot be sent on by NAT without
- * opening the host to its neighbours (route_localnet, CVE-2020-8558), so this one case of node
- * ports is a listener that connects to an endpoint itself. The node's own traffic is not bound
+ * TCP node ports on 127.0.0.1 and ::1. NAT can send a packet to loopback on only with route_localnet,
+ * which lets other hosts reach loopback (CVE-2020-8558). So a listener serves these node ports and
+ * connects to an endpoint itself. The node's own traffic is not bound
  * by externalTrafficPolicy (S18), so any endpoint may get it.
  */
 export class LocalhostPorts {

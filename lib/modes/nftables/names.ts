@@ -1,7 +1,7 @@
-import { createHash } from 'node:crypto'
 import type { BaseHook, L4Protocol, NftFamily, NftSet } from '../../kernel/nftables/model.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Protocol, ServicePortName } from '../../state/names.js'
+import { nameHash } from '../name-hash.js'
 
 /** Names and layout of table kube-proxy (NF01-NF09): the words of kube-proxy's own nftables mode. */
 
@@ -23,7 +23,7 @@ export const baseChains: readonly { readonly name: string; readonly base: BaseHo
   // Before DNAT the packet still carries the address it was sent to: source ranges are checked there.
   chainAt('filter-prerouting-pre-dnat', 'filter', 'prerouting', beforeDstnat),
   chainAt('filter-output-pre-dnat', 'filter', 'output', beforeDstnat),
-  // After it, whoever still has a Service address had no endpoint.
+  // A packet that still carries a Service address after DNAT found no endpoint.
   chainAt('filter-input', 'filter', 'input', filter),
   chainAt('filter-forward', 'filter', 'forward', filter),
   chainAt('filter-output', 'filter', 'output', filter),
@@ -201,26 +201,8 @@ export function l4ProtocolOf(protocol: Protocol): L4Protocol {
  * alike afterwards. Characters that nft has no place for in a name become dots.
  */
 function hashed(name: string): string {
-  const hash = base32(createHash('sha256').update(name).digest(), 8)
-  const full = `${hash}-${name.replace(/[^A-Za-z0-9_./-]/g, '.')}`
+  const full = `${nameHash(name, 8)}-${name.replace(/[^A-Za-z0-9_./-]/g, '.')}`
   return full.length > baseLengthMax ? `${full.slice(0, baseLengthMax - 3)}...` : full
-}
-
-const base32Alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'
-
-function base32(bytes: Uint8Array, length: number): string {
-  let text = ''
-  let bits = 0
-  let buffer = 0
-  for (const byte of bytes) {
-    buffer = ((buffer << 8) | byte) & 0xffff
-    bits += 8
-    while (bits >= 5 && text.length < length) {
-      bits -= 5
-      text += base32Alphabet[(buffer >> bits) & 31] ?? ''
-    }
-  }
-  return text
 }
 
 function chainAt(

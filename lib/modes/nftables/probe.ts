@@ -10,6 +10,7 @@ import {
 import { openNfTables, type NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { ClientReader } from '../../kernel/nftables/reader.js'
 import type { IpFamily } from '../../state/ip.js'
+import { missingIn } from '../findings.js'
 import type { Finding } from '../mode.js'
 import { nftFamilyOf } from './names.js'
 import { trialTransaction } from './trial.js'
@@ -56,12 +57,8 @@ export async function probeNftables(
     // The program is not needed where netlink works.
     await nftFinding(deps.nft, !netlink),
   ]
-  if (findings.some(({ ok, required }) => required && !ok)) {
-    return { findings, ...way }
-  }
-  for (const family of families) {
-    findings.push(await trialFinding(way.writer, family))
-  }
+  if (missingIn(findings).length > 0) return { findings, ...way }
+  for (const family of families) findings.push(await trialFinding(way.writer, family))
   return { findings, ...way }
 }
 

@@ -29,7 +29,7 @@ interface Entrances {
 export function servicePart(service: DesiredService, facts: NodeFacts): RulesetPart {
   const shared = sharedChoice(service)
   if (!shared) return partWithChains(service, facts)
-  // It gets no chain of its own, because every transaction of anybody looks at all chains.
+  // It gets no own chain, because the kernel looks at all chains in every transaction.
   const { choice } = shared
   const elements = elementsOf(service, { clusterIp: sharingChain(choice.protocol), shared })
   return { chains: [], sets: [], elements, choice }
@@ -93,7 +93,7 @@ function externalRules(
   return rules
 }
 
-/** S12, NF09. Packets that pass go on to the other chains, hence `return` and not `accept`. */
+/** S12, NF09. Packets that pass go on to the other chains, so the verdict is `return`, not `accept`. */
 function firewallRules(service: DesiredService, facts: NodeFacts): readonly Rule[] {
   const cidrs = disjoint(service.sourceRanges, bitsOf(facts.family))
   const node = facts.primaryIp === undefined ? undefined : parseIp(facts.primaryIp)

@@ -8,7 +8,7 @@ import { nftablesPlanner } from './plan.js'
 import { creation } from './changes.js'
 import { nftFamilyOf } from './names.js'
 
-/** Under a name of its own, so that trying disturbs nobody. */
+/** The trial has another name than the real table, so it changes nothing. */
 const trialTable = 'kube-proxy-trial'
 
 /**

@@ -1,6 +1,7 @@
-import { canonicalRule, compareChain, targetOf, type SavedTable } from '../../kernel/iptables.js'
+import { canonicalRule, targetOf, type SavedTable } from '../../kernel/iptables.js'
 import type { WantedRule } from '../../kernel/iptables.js'
 import { chainIn, placeId } from '../../kernel/place.js'
+import { chainDifferences, jumpDifferences, rulesIn } from '../chain-differences.js'
 import { missingPlace, ownerText, type Difference } from '../difference.js'
 import type { ServicePlan, UserspacePlan } from './plan.js'
 import type { PlacedRule } from './portals/sub-chains.js'
@@ -24,8 +25,7 @@ export function userspaceDifferences(
   fixed: readonly PlacedRule[],
   { tables, listening }: UserspaceListing,
 ): readonly Difference[] {
-  const saved = (table: string, chain: string) =>
-    tables.find((one) => one.table === table)?.chains.get(chain)?.rules
+  const saved = (table: string, chain: string) => rulesIn(tables, table, chain)
   const differences: Difference[] = []
   const wanted = new Map(
     ourChains.map(([table, chain]) => [placeId(chainIn(table, chain)), [] as WantedRule[]]),
@@ -46,15 +46,12 @@ export function userspaceDifferences(
     const present = saved(table, chain)
     if (!present) differences.push(missingPlace(place, ''))
     const wish = { rules: wanted.get(placeId(place)) ?? [], isOrdered: false }
-    for (const each of compareChain(wish, present)) differences.push({ place, ...each })
+    differences.push(...chainDifferences(place, wish, present ?? []))
   }
   for (const { table, chain, rule } of jumps) {
     const target = targetOf(rule.text)
     const present = (saved(table, chain) ?? []).filter((text) => targetOf(text) === target)
-    const wish = { rules: [{ text: rule.text, owner: '' }], isOrdered: false }
-    for (const each of compareChain(wish, present)) {
-      differences.push({ place: chainIn(table, chain), ...each })
-    }
+    differences.push(...jumpDifferences(chainIn(table, chain), rule.text, present))
   }
   return differences
 }

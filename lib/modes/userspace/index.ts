@@ -1,9 +1,8 @@
-import { setTimeout as sleep } from 'node:timers/promises'
-import { Turns } from '../../async.js'
+import { pause, Turns } from '../../async.js'
 import { ConfigError, messageOf } from '../../errors.js'
 import type { Run } from '../../kernel/iptables.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
-import type { IpFamily } from '../../state/ip.js'
+import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
 import { FamilyApplier } from './apply.js'
@@ -73,17 +72,15 @@ export const definition: ModeDefinition = {
 
   async cleanup(context) {
     const flows = new UdpFlowCleaner(context)
-    for (const family of bothFamilies) await removeRules(family, flows)
+    for (const family of ipFamilies) await removeRules(family, flows)
     try {
-      await removeAddressesOf(bothFamilies, context.log)
+      await removeAddressesOf(ipFamilies, context.log)
     } catch (error) {
       const fields = { reason: messageOf(error) }
       context.log.info(fields, 'addresses of Services on this machine cannot be looked for')
     }
   },
 }
-
-const bothFamilies: readonly IpFamily[] = ['IPv4', 'IPv6']
 
 /** The rules are checked every `syncPeriod`, and at least that often. */
 const longestCheckMs = 10_000
@@ -186,13 +183,10 @@ export class UserspaceMode implements Mode<UserspacePlan> {
 
   async run(signal: AbortSignal): Promise<void> {
     const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
-    try {
-      for (;;) {
-        await sleep(checkMs, undefined, { signal })
-        await this.#check()
-      }
-    } catch (error) {
-      if (!signal.aborted) throw error
+    for (;;) {
+      await pause(checkMs, signal)
+      if (signal.aborted) return
+      await this.#check()
     }
   }
 

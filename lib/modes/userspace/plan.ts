@@ -2,6 +2,7 @@ import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../sta
 import { ConfigError } from '../../errors.js'
 import {
   hostPort,
+  ipFamilies,
   isLinkLocal,
   isLoopback,
   isUnspecified,
@@ -77,8 +78,6 @@ export function userspacePlanner(
     return memory.plan
   }
 }
-
-const ipFamilies: readonly IpFamily[] = ['IPv4', 'IPv6']
 
 interface Facts extends NodeFacts {
   readonly family: IpFamily

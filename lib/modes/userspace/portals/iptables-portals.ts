@@ -5,7 +5,7 @@ import {
   type Iptables,
   type SavedTable,
 } from '../../../kernel/iptables.js'
-import { kernelError } from '../../iptables-error.js'
+import { kernelError } from '../../../kernel/iptables-error.js'
 import {
   subChainsFrom,
   jumpsToSubChains,

@@ -1,0 +1,28 @@
+import { KernelError, messageOf } from '../errors.js'
+import type { Finding } from './mode.js'
+
+/** What a mode cannot run without. */
+export function missingIn(findings: readonly Finding[]): readonly Finding[] {
+  return findings.filter(({ ok, required }) => required && !ok)
+}
+
+export function refuseMissing(mode: string, findings: readonly Finding[]): void {
+  const missing = missingIn(findings)
+  const [first] = missing
+  if (!first) return
+  const kind = first.seen.includes('not permitted') ? 'denied' : 'unsupported'
+  const reasons = missing.map(({ what, seen, fix }) => `${what}: ${seen}; ${fix}`)
+  throw new KernelError(kind, `use ${mode} mode: ${reasons.join('; ')}`)
+}
+
+/** A finding by doing what the mode needs; `work` returns what was seen. */
+export async function attempt(
+  need: Pick<Finding, 'what' | 'required' | 'fix'>,
+  work: () => Promise<string>,
+): Promise<Finding> {
+  try {
+    return { ...need, ok: true, seen: await work(), fix: '' }
+  } catch (error) {
+    return { ...need, ok: false, seen: messageOf(error) }
+  }
+}
