@@ -4,6 +4,8 @@ import { identityOf } from '../state/parse-object.js'
 import { readJson, type ApiAnswer, type ApiClient } from './api-client.js'
 import { Backoff } from './backoff.js'
 import { readJsonLines, UnreadableLine } from './json-lines.js'
+import { Silence } from './silence.js'
+import type { ListWatchTiming } from './list-watch-timing.js'
 import type { ObjectKind, ObjectSink } from './source.js'
 import { ListAgain, parseWatchEvent, Refusal } from './watch-event.js'
 
@@ -24,37 +26,6 @@ export interface ListWatchDeps {
   readonly random: () => number
   readonly now: () => number
   readonly timing: ListWatchTiming
-}
-
-export interface ListWatchTiming {
-  /** Small, because parsing a page blocks the connections of clients (userspace mode). */
-  readonly pageSize: number
-  readonly headTimeoutMs: number
-  /** Servers send bookmarks about every minute. A longer silence means a dead connection. */
-  readonly idleTimeoutMs: number
-  /** A page that takes longer counts as failed. */
-  readonly pageTimeoutMs: number
-  readonly firstRetryMs: number
-  /** While nothing listens at the address: attempts cost the server nothing. */
-  readonly longestConnectRetryMs: number
-  /** While the server answers with errors: attempts add to its load. */
-  readonly longestErrorRetryMs: number
-  /** Time between two attempts to list an optional kind that is absent. */
-  readonly absentRetryMs: number
-  /** A watch that lasted this long ends the growth of the waits before lists that a watch asked for. */
-  readonly soundWatchMs: number
-}
-
-export const defaultTiming: ListWatchTiming = {
-  pageSize: 250,
-  headTimeoutMs: 30_000,
-  idleTimeoutMs: 150_000,
-  pageTimeoutMs: 120_000,
-  firstRetryMs: 200,
-  longestConnectRetryMs: 5_000,
-  longestErrorRetryMs: 30_000,
-  absentRetryMs: 300_000,
-  soundWatchMs: 60_000,
 }
 
 const badRequest = 400
@@ -147,7 +118,8 @@ export class ListWatch {
       this.#version = undefined
     } else {
       if (isVersionTooNew(error)) this.#version = undefined
-      this.#fail(error)
+      // Some servers send no bookmarks while nothing changes, and that is no failure.
+      if (!(error instanceof Silence && error.isServerAlive)) this.#fail(error)
     }
     await sleep(Math.max(wait, error instanceof Refusal ? error.retryAfterMs : 0), signal)
   }
@@ -250,6 +222,7 @@ export class ListWatch {
           ...(fieldSelector === undefined ? {} : { fieldSelector }),
         },
         headTimeoutMs: timing.headTimeoutMs,
+        askAfterMs: timing.askAfterMs,
         idleTimeoutMs: timing.idleTimeoutMs,
         ...(query['watch'] === undefined ? { totalTimeoutMs: timing.pageTimeoutMs } : {}),
       },

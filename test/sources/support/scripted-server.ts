@@ -4,7 +4,7 @@ import type { Test } from 'tap'
 import { ApiClient } from '../../../lib/sources/api-client.js'
 import { apiServerSource } from '../../../lib/sources/api-server.js'
 import { openCluster } from '../../../lib/sources/cluster-access.js'
-import type { ListWatchTiming } from '../../../lib/sources/list-watch.js'
+import type { ListWatchTiming } from '../../../lib/sources/list-watch-timing.js'
 import type { ObjectKind } from '../../../lib/sources/source.js'
 import { identityOf } from '../../../lib/state/parse-object.js'
 
