@@ -7,7 +7,7 @@ import { readJsonLines, UnreadableLine } from './json-lines.js'
 import { Silence } from './silence.js'
 import type { ListWatchTiming } from './list-watch-timing.js'
 import type { ObjectKind, ObjectSink } from './source.js'
-import { ListAgain, parseWatchEvent, Refusal } from './watch-event.js'
+import { ListAgain, parseWatchEvent, Refusal, throwIfOlder } from './watch-event.js'
 
 /** Which objects to follow. */
 export interface Selection {
@@ -71,6 +71,8 @@ export class ListWatch {
   #pageSize: number
   /** Watches that the server has refused since an event came or a list ended. */
   #refusals = 0
+  /** A watch failed. The server may have come back with an older state. */
+  #isDoubted = false
 
   constructor(selection: Selection, deps: ListWatchDeps, sink: ObjectSink) {
     this.#selection = selection
@@ -86,7 +88,10 @@ export class ListWatch {
     while (!signal.aborted) {
       try {
         if (this.#version === undefined) await this.#list(signal)
-        else await this.#watch(this.#version, signal)
+        else {
+          if (this.#isDoubted) await this.#compareVersion(this.#version, signal)
+          await this.#watch(this.#version, signal)
+        }
       } catch (error) {
         if (isAborted(signal)) return
         await this.#recover(error, signal)
@@ -98,6 +103,7 @@ export class ListWatch {
     const { timing, sleep } = this.#deps
     const { kind, isOptional } = this.#selection
     const status = error instanceof Refusal ? error.status : 0
+    this.#isDoubted = true
     if (isOptional === true && (status === 404 || status === 403) && this.#version === undefined) {
       if (status === 403) this.#fail(error)
       this.#sink.synced(kind)
@@ -157,9 +163,23 @@ export class ListWatch {
     }
     this.#known = seen
     this.#version = version
+    this.#isDoubted = false
     this.#refusals = 0
     this.#pageSize = this.#deps.timing.pageSize
     this.#sink.synced(this.#selection.kind)
+  }
+
+  /**
+   * A real server does not refuse to watch from a version that it has not reached yet, as after
+   * etcd was restored from a backup: it says nothing until it has. A list of one object tells
+   * where the server is, and cannot come from an outdated cache.
+   */
+  async #compareVersion(version: string, signal: AbortSignal): Promise<void> {
+    const answer = await this.#request(signal, { limit: '1' })
+    const metadata = asObject(asObject(await readJson(answer.body))?.['metadata'])
+    const { path } = this.#selection
+    throwIfOlder(asString(metadata?.['resourceVersion']), version, path)
+    this.#isDoubted = false
   }
 
   async #watch(version: string, signal: AbortSignal): Promise<void> {
@@ -194,6 +214,7 @@ export class ListWatch {
   #take(line: unknown): void {
     const { path } = this.#selection
     const event = parseWatchEvent(line, path)
+    if (this.#version !== undefined) throwIfOlder(event.version, this.#version, path)
     if (event.change === 'upsert') this.#upsert(event.object, this.#known)
     else if (event.change === 'remove') this.#remove(keyOf(event.object))
     if (event.unknownType !== undefined) this.#skipped(event.unknownType)

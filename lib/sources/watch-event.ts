@@ -53,3 +53,13 @@ export function parseWatchEvent(line: unknown, path: string): WatchEvent {
   if (identityOf(object).name === '') throw new ListAgain(path, `${type} names no object`)
   return { change, object, version }
 }
+
+const decimal = /^\d{1,40}$/
+
+/** Versions only grow, unless the server was restored from a backup, or replaced. */
+export function throwIfOlder(version: string | undefined, known: string, path: string): void {
+  // Versions of other forms, which some servers have, cannot be compared.
+  if (version === undefined || !decimal.test(version) || !decimal.test(known)) return
+  if (BigInt(version) >= BigInt(known)) return
+  throw new ListAgain(path, `the server is at version ${version}, behind ${known} that it had`)
+}

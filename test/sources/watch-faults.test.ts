@@ -89,8 +89,61 @@ void t.test(
         },
       })
       await until(() => seen.names.has('b'))
-      t.equal(seen.lists.length, 2)
+      t.equal(seen.synced(), 2)
       t.equal(seen.watches.filter((version) => version === 'odd').length, attempts)
     }
   },
 )
+
+void t.test('a server that came back with an older state is listed again', async (t) => {
+  // As the real server does it: a watch from a version of the future is accepted, and silent.
+  let isRestored = false
+  const seen = await follow(t, {
+    list: () => (isRestored ? listOf('50', 'b') : listOf('90', 'a', 'gone')),
+    watch(answer, version) {
+      if (Number(version) > 60) {
+        isRestored = true
+        answer.write(event('MODIFIED', 'a', '100'), () => answer.destroy())
+      } else answer.write(event('ADDED', 'c', '51'))
+    },
+  })
+  await until(() => seen.names.has('c'))
+  t.strictSame([...seen.names].sort(), ['b', 'c'])
+  t.equal(seen.synced(), 2)
+  t.match(seen.failures.join('\n'), 'the server is at version 50, behind 100 that it had')
+})
+
+for (const type of ['BOOKMARK', 'MODIFIED', 'DELETED']) {
+  void t.test(`${type} of an older version than the last means a new list`, async (t) => {
+    const seen = await follow(t, {
+      list: (number) => (number === 1 ? listOf('90', 'a') : listOf('50', 'b')),
+      watch(answer, version) {
+        if (version === '90') answer.write(event(type, 'a', '45'))
+        else answer.write(event('ADDED', 'c', '51'))
+      },
+    })
+    await until(() => seen.names.has('c'))
+    t.strictSame([...seen.names].sort(), ['b', 'c'])
+    t.equal(seen.synced(), 2)
+  })
+}
+
+void t.test('a watch that breaks and a server that is not behind mean no new list', async (t) => {
+  for (const [known, present] of [
+    ['9', '9'],
+    ['9', '10'],
+    ['99999999999999999999', '100000000000000000000'],
+    ['b', 'a'],
+  ] as const) {
+    const seen = await follow(t, {
+      list: (number) => listOf(number === 1 ? known : present, 'a'),
+      watch(answer, _version, number) {
+        if (number < 3) answer.destroy()
+        else answer.write(event('ADDED', 'c', '200000000000000000000'))
+      },
+    })
+    await until(() => seen.names.has('c'))
+    t.strictSame(seen.watches.slice(0, 3), [known, known, known])
+    t.equal(seen.synced(), 1)
+  }
+})
