@@ -110,7 +110,7 @@ function requestTo(port: number, paths: readonly string[]): fc.Arbitrary<string>
 async function bombard(t: Test, port: number, paths: readonly string[]): Promise<void> {
   const broken: unknown[] = []
   const note = (error: unknown) => broken.push(error)
-  process.on('unhandledRejection', note).on('uncaughtException', note)
+  process.on('unhandledRejection', note).on('uncaughtException', note).on('warning', note)
   const counts = new Map<number, number>()
   try {
     await fc.assert(
@@ -132,7 +132,7 @@ async function bombard(t: Test, port: number, paths: readonly string[]): Promise
     t.ok((counts.get(200) ?? 0) > 10, 'some get through, or nothing was tried')
     t.strictSame(broken, [])
   } finally {
-    process.off('unhandledRejection', note).off('uncaughtException', note)
+    process.off('unhandledRejection', note).off('uncaughtException', note).off('warning', note)
   }
 }
 
