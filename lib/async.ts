@@ -1,9 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
+/** Timers that are asked for more than this, 24 days, fire after 1 ms instead. */
+const longestTimerMs = 2 ** 31 - 1
+
 /** Resolves after `ms`, or at once when the signal comes; never rejects. */
 export async function pause(ms: number, signal: AbortSignal): Promise<void> {
   // Aborted is as good as over; who waits looks at the signal next.
-  await delay(ms, undefined, { signal }).catch(() => undefined)
+  await delay(Math.min(ms, longestTimerMs), undefined, { signal }).catch(() => undefined)
 }
 
 /** Resolves once the signal is aborted; at once when it already is. */

@@ -114,7 +114,10 @@ async function answer(
     const path = (request.url ?? '/').split('?', 1)[0] ?? '/'
     const method = request.method ?? 'GET'
     const body = method === 'PUT' ? await readBody(request) : ''
-    result = await handler({ method, path, body })
+    result =
+      body === undefined
+        ? text(`the body is longer than ${maxBodyBytes} bytes\n`, 413)
+        : await handler({ method, path, body })
   } catch (error) {
     result = text(`${messageOf(error)}\n`, 500)
   }
@@ -127,11 +130,13 @@ async function answer(
   reply.end(request.method === 'HEAD' ? undefined : result.body)
 }
 
-async function readBody(request: IncomingMessage): Promise<string> {
+/** Undefined when it is too long. */
+async function readBody(request: IncomingMessage): Promise<string | undefined> {
   let body = ''
-  for await (const chunk of request) {
+  // The rest stays unread: Node drops it once the answer is sent.
+  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
     body += String(chunk)
-    if (body.length > maxBodyBytes) throw new Error('the body is too long')
+    if (body.length > maxBodyBytes) return undefined
   }
   return body
 }

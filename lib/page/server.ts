@@ -128,7 +128,12 @@ export class PageServer {
       reply(response, refusal.status, refusal.text, refusal.headers)
       return
     }
-    const { pathname, searchParams } = new URL(request.url ?? '/', this.url)
+    const target = request.url ?? '/'
+    if (!URL.canParse(target, this.url)) {
+      reply(response, 400, 'the path cannot be read')
+      return
+    }
+    const { pathname, searchParams } = new URL(target, this.url)
     if (request.method === 'POST' && pathname === '/command') {
       return this.#command(request, response)
     }

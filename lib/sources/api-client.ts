@@ -1,6 +1,8 @@
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
 import { request as httpsRequest, type RequestOptions as TlsRequestOptions } from 'node:https'
 import { messageOf, SourceError } from '../errors.js'
+import { parseRetryAfter } from './retry-after.js'
+import { limitSilence, Silence, type SilenceLimits } from './silence.js'
 
 /** What a request needs besides its URL. */
 export interface Credentials extends TlsRequestOptions {
@@ -15,7 +17,7 @@ export interface ClusterAccess {
   forget(): void
 }
 
-export interface ApiRequest {
+export interface ApiRequest extends SilenceLimits {
   readonly method?: 'GET' | 'POST'
   readonly path: string
   readonly query?: Readonly<Record<string, string>>
@@ -23,8 +25,6 @@ export interface ApiRequest {
   readonly body?: unknown
   /** Without the head of an answer after this time, the request fails. */
   readonly headTimeoutMs: number
-  /** Without a byte of the body for this time, the request fails. */
-  readonly idleTimeoutMs: number
   /** Without the whole body after this time, the request fails. */
   readonly totalTimeoutMs?: number
 }
@@ -36,7 +36,7 @@ export type ApiAnswer =
       readonly ok: false
       readonly status: number
       readonly message: string
-      /** From the header Retry-After, else 0. */
+      /** From the header Retry-After, within reason, else 0. */
       readonly retryAfterMs: number
     }
 
@@ -51,10 +51,16 @@ export interface AnsweredRequest {
 
 const longestErrorText = 4096
 
+/** As in kube-proxy's client, which sends an HTTP/2 ping and gives up after this time. */
+const longestSignOfLifeMs = 15_000
+
 /** Sends requests to one API server. */
 export class ApiClient {
   readonly #access: ClusterAccess
   readonly #userAgent: string
+  /** Under way, and shared by all requests that wait for a byte of this server. */
+  #asking: Promise<number | undefined> | undefined
+  #answeredAt = -Infinity
   #answered: (request: AnsweredRequest) => void = () => undefined
 
   constructor(access: ClusterAccess, userAgent: string) {
@@ -84,12 +90,11 @@ export class ApiClient {
     if (status >= 200 && status < 300) return { ok: true, body: response }
     // The credentials are no longer valid. The next request reads them again.
     if (status === 401) this.#access.forget()
-    const seconds = Number(response.headers['retry-after'] ?? 0)
     return {
       ok: false,
       status,
       message: await errorText(response, status),
-      retryAfterMs: Number.isFinite(seconds) ? seconds * 1000 : 0,
+      retryAfterMs: parseRetryAfter(response.headers['retry-after'], Date.now()),
     }
   }
 
@@ -100,6 +105,27 @@ export class ApiClient {
     if (!answer.ok) throw new SourceError(`create ${path}: ${answer.status} ${answer.message}`)
     // The body is read to its end, so that the next request can use the connection.
     await readJson(answer.body)
+  }
+
+  /** When the server last gave a sign of life; undefined when it gives none. */
+  async #signOfLife(freshMs: number, signal: AbortSignal): Promise<number | undefined> {
+    if (performance.now() - this.#answeredAt < freshMs) return this.#answeredAt
+    this.#asking ??= this.#ask(freshMs, signal).finally(() => (this.#asking = undefined))
+    return this.#asking
+  }
+
+  /** Any answer is one, a refusal of the request or of the connection, too. */
+  async #ask(freshMs: number, signal: AbortSignal): Promise<number | undefined> {
+    const within = Math.min(longestSignOfLifeMs, freshMs / 2)
+    const limits = { headTimeoutMs: within, idleTimeoutMs: within }
+    try {
+      const response = await this.#open({ path: '/version', ...limits }, signal)
+      response.on('error', () => undefined).resume()
+    } catch (error) {
+      if (error instanceof SourceError && error.cause instanceof Silence) return undefined
+    }
+    this.#answeredAt = performance.now()
+    return this.#answeredAt
   }
 
   async #open(request: ApiRequest, signal: AbortSignal): Promise<IncomingMessage> {
@@ -122,9 +148,7 @@ export class ApiClient {
       const outgoing = send(url, options)
       const what = `${options.method ?? 'GET'} ${url.origin}${url.pathname}`
       const silence = (phase: string, ms: number) =>
-        new SourceError(
-          `${what}: ${phase} for ${ms} ms; the API server does not respond or cannot be reached`,
-        )
+        new Silence(what, phase, { ms, isServerAlive: false })
       const head = setTimeout(
         () => outgoing.destroy(silence('no answer', request.headTimeoutMs)),
         request.headTimeoutMs,
@@ -135,10 +159,11 @@ export class ApiClient {
       })
       outgoing.on('response', (response) => {
         clearTimeout(head)
-        const idle = silence('no byte', request.idleTimeoutMs)
         // Without keep-alive a dead peer is noticed only when the kernel closes the connection.
         response.socket.setKeepAlive(true, 15_000)
-        response.setTimeout(request.idleTimeoutMs, () => response.destroy(idle))
+        const { idleTimeoutMs, askAfterMs = idleTimeoutMs } = request
+        const ask = () => this.#signOfLife(askAfterMs, signal)
+        limitSilence(response, what, { idleTimeoutMs, askAfterMs, ask })
         const { totalTimeoutMs } = request
         if (totalTimeoutMs !== undefined) {
           const late = silence('no complete answer', totalTimeoutMs)

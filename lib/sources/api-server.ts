@@ -1,5 +1,6 @@
 import { pause } from '../async.js'
-import { defaultTiming, ListWatch, type ListWatchTiming, type Selection } from './list-watch.js'
+import { defaultTiming, type ListWatchTiming } from './list-watch-timing.js'
+import { ListWatch, type Selection } from './list-watch.js'
 import type { ApiClient } from './api-client.js'
 import type { ObjectSink, Source } from './source.js'
 

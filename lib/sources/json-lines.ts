@@ -5,6 +5,9 @@ const longestLine = 32 * 1024 * 1024
 
 const newline = 0x0a
 
+/** A line that is no JSON, or has no end. What it said is lost. */
+export class UnreadableLine extends SourceError {}
+
 /**
  * The JSON values of a stream with one value per line. An unfinished last line is left out: the
  * connection broke, and the next watch sends the event again.
@@ -26,7 +29,7 @@ export async function* readJsonLines(chunks: AsyncIterable<Buffer>): AsyncIterab
     pending.push(chunk.subarray(start))
     length += chunk.length - start
     if (length > longestLine) {
-      throw new SourceError(`read the event stream: a line is longer than ${longestLine} bytes`)
+      throw new UnreadableLine(`read the event stream: a line is longer than ${longestLine} bytes`)
     }
   }
 }
@@ -35,6 +38,6 @@ function parseLine(line: string): unknown {
   try {
     return JSON.parse(line) as unknown
   } catch (cause) {
-    throw new SourceError('read the event stream: a line is not JSON', { cause })
+    throw new UnreadableLine('read the event stream: a line is not JSON', { cause })
   }
 }

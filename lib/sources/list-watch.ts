@@ -1,9 +1,13 @@
 import { messageOf, SourceError } from '../errors.js'
-import { asArray, asInteger, asObject, asString } from '../state/json.js'
+import { asArray, asObject, asString } from '../state/json.js'
 import { identityOf } from '../state/parse-object.js'
 import { readJson, type ApiAnswer, type ApiClient } from './api-client.js'
-import { readJsonLines } from './json-lines.js'
+import { Backoff } from './backoff.js'
+import { readJsonLines, UnreadableLine } from './json-lines.js'
+import { Silence } from './silence.js'
+import type { ListWatchTiming } from './list-watch-timing.js'
 import type { ObjectKind, ObjectSink } from './source.js'
+import { ListAgain, parseWatchEvent, Refusal, throwIfOlder } from './watch-event.js'
 
 /** Which objects to follow. */
 export interface Selection {
@@ -24,47 +28,12 @@ export interface ListWatchDeps {
   readonly timing: ListWatchTiming
 }
 
-export interface ListWatchTiming {
-  /** Small, because parsing a page blocks the connections of clients (userspace mode). */
-  readonly pageSize: number
-  readonly headTimeoutMs: number
-  /** Servers send bookmarks about every minute. A longer silence means a dead connection. */
-  readonly idleTimeoutMs: number
-  /** A page that takes longer counts as failed. */
-  readonly pageTimeoutMs: number
-  readonly firstRetryMs: number
-  /** While nothing listens at the address: attempts cost the server nothing. */
-  readonly longestConnectRetryMs: number
-  /** While the server answers with errors: attempts add to its load. */
-  readonly longestErrorRetryMs: number
-  /** Time between two attempts to list an optional kind that is absent. */
-  readonly absentRetryMs: number
-}
-
-export const defaultTiming: ListWatchTiming = {
-  pageSize: 250,
-  headTimeoutMs: 30_000,
-  idleTimeoutMs: 150_000,
-  pageTimeoutMs: 120_000,
-  firstRetryMs: 200,
-  longestConnectRetryMs: 5_000,
-  longestErrorRetryMs: 30_000,
-  absentRetryMs: 300_000,
-}
-
-/** The server has refused a list or a watch. */
-class Refusal extends SourceError {
-  readonly status: number
-  readonly retryAfterMs: number
-
-  constructor(message: string, options: { status: number; retryAfterMs?: number }) {
-    super(message)
-    this.status = options.status
-    this.retryAfterMs = options.retryAfterMs ?? 0
-  }
-}
-
+const badRequest = 400
 const gone = 410
+const tooManyRequests = 429
+
+/** After so many refused watches in a row, none of which moved on, there is a new list. */
+const refusalsOfOneVersion = 5
 
 /**
  * The version is newer than the server's own: the server was restored from a backup, or replaced.
@@ -74,6 +43,8 @@ const isVersionTooNew = (error: unknown) =>
   error instanceof Refusal &&
   error.status === 504 &&
   /too large resource version/i.test(error.message)
+
+const reportedTypes = 8
 
 /** A watch that lasted this long was successful, even without an event. */
 const successfulWatchMs = 1000
@@ -89,17 +60,26 @@ export class ListWatch {
   readonly #deps: ListWatchDeps
   readonly #sink: ObjectSink
   readonly #backoff: Backoff
+  /** Of its own, because the good events before a bad one reset the other: lists are expensive. */
+  readonly #listBackoff: Backoff
+  /** Unknown types of events that were reported. */
+  readonly #reported = new Set<string>()
   /** The objects that the sink has, as `namespace/name`. */
   #known = new Set<string>()
   /** The watch resumes from here; undefined before a list and after a 410. */
   #version: string | undefined
   #pageSize: number
+  /** Watches that the server has refused since an event came or a list ended. */
+  #refusals = 0
+  /** A watch failed. The server may have come back with an older state. */
+  #isDoubted = false
 
   constructor(selection: Selection, deps: ListWatchDeps, sink: ObjectSink) {
     this.#selection = selection
     this.#deps = deps
     this.#sink = sink
     this.#backoff = new Backoff(deps.timing.firstRetryMs, deps.random)
+    this.#listBackoff = new Backoff(deps.timing.firstRetryMs, deps.random)
     this.#pageSize = deps.timing.pageSize
   }
 
@@ -108,7 +88,10 @@ export class ListWatch {
     while (!signal.aborted) {
       try {
         if (this.#version === undefined) await this.#list(signal)
-        else await this.#watch(this.#version, signal)
+        else {
+          if (this.#isDoubted) await this.#compareVersion(this.#version, signal)
+          await this.#watch(this.#version, signal)
+        }
       } catch (error) {
         if (isAborted(signal)) return
         await this.#recover(error, signal)
@@ -120,10 +103,17 @@ export class ListWatch {
     const { timing, sleep } = this.#deps
     const { kind, isOptional } = this.#selection
     const status = error instanceof Refusal ? error.status : 0
+    this.#isDoubted = true
     if (isOptional === true && (status === 404 || status === 403) && this.#version === undefined) {
       if (status === 403) this.#fail(error)
       this.#sink.synced(kind)
       await sleep(timing.absentRetryMs, signal)
+      return
+    }
+    if (error instanceof ListAgain || this.#isStuck(error)) {
+      this.#version = undefined
+      this.#fail(error)
+      await sleep(this.#listBackoff.next(timing.longestErrorRetryMs), signal)
       return
     }
     const longest = status === 0 ? timing.longestConnectRetryMs : timing.longestErrorRetryMs
@@ -134,9 +124,18 @@ export class ListWatch {
       this.#version = undefined
     } else {
       if (isVersionTooNew(error)) this.#version = undefined
-      this.#fail(error)
+      // Some servers send no bookmarks while nothing changes, and that is no failure.
+      if (!(error instanceof Silence && error.isServerAlive)) this.#fail(error)
     }
     await sleep(Math.max(wait, error instanceof Refusal ? error.retryAfterMs : 0), signal)
+  }
+
+  /** A server that cannot go on from this version, for whatever reason, may from a newer one. */
+  #isStuck(error: unknown): boolean {
+    if (this.#version === undefined || !(error instanceof Refusal)) return false
+    if ([gone, tooManyRequests].includes(error.status) || isVersionTooNew(error)) return false
+    this.#refusals++
+    return error.status === badRequest || this.#refusals >= refusalsOfOneVersion
   }
 
   async #list(signal: AbortSignal): Promise<void> {
@@ -164,8 +163,23 @@ export class ListWatch {
     }
     this.#known = seen
     this.#version = version
+    this.#isDoubted = false
+    this.#refusals = 0
     this.#pageSize = this.#deps.timing.pageSize
     this.#sink.synced(this.#selection.kind)
+  }
+
+  /**
+   * A real server does not refuse to watch from a version that it has not reached yet, as after
+   * etcd was restored from a backup: it says nothing until it has. A list of one object tells
+   * where the server is, and cannot come from an outdated cache.
+   */
+  async #compareVersion(version: string, signal: AbortSignal): Promise<void> {
+    const answer = await this.#request(signal, { limit: '1' })
+    const metadata = asObject(asObject(await readJson(answer.body))?.['metadata'])
+    const { path } = this.#selection
+    throwIfOlder(asString(metadata?.['resourceVersion']), version, path)
+    this.#isDoubted = false
   }
 
   async #watch(version: string, signal: AbortSignal): Promise<void> {
@@ -179,11 +193,17 @@ export class ListWatch {
     const startedAt = this.#deps.now()
     try {
       for await (const line of readJsonLines(answer.body)) {
-        this.#take(asObject(line))
+        this.#take(line)
+        this.#refusals = 0
         this.#backoff.reset()
       }
+    } catch (cause) {
+      if (!(cause instanceof UnreadableLine)) throw cause
+      throw new ListAgain(this.#selection.path, cause.message, { cause })
     } finally {
-      if (this.#deps.now() - startedAt >= successfulWatchMs) this.#backoff.reset()
+      const lasted = this.#deps.now() - startedAt
+      if (lasted >= successfulWatchMs) this.#backoff.reset()
+      if (lasted >= this.#deps.timing.soundWatchMs) this.#listBackoff.reset()
     }
     // A server may end every watch at once. The pause avoids a busy loop.
     if (this.#deps.now() - startedAt < successfulWatchMs) {
@@ -191,23 +211,24 @@ export class ListWatch {
     }
   }
 
-  #take(event: Readonly<Record<string, unknown>> | undefined): void {
-    const object = asObject(event?.['object'])
-    const type = event?.['type']
-    if (type === 'ERROR') {
-      const status = asInteger(object?.['code'], 100, 599) ?? 500
-      const message = asString(object?.['message']) ?? 'no reason given'
-      throw new Refusal(`watch ${this.#selection.path}: ${message}`, { status })
-    }
-    if (type === 'ADDED' || type === 'MODIFIED') this.#upsert(object, this.#known)
-    else if (type === 'DELETED') this.#remove(keyOf(object))
-    else if (type !== 'BOOKMARK') {
-      throw new SourceError(
-        `watch ${this.#selection.path}: the server sent an event of unknown type`,
-      )
-    }
-    const version = asString(asObject(object?.['metadata'])?.['resourceVersion'])
-    if (version !== undefined && version !== '') this.#version = version
+  #take(line: unknown): void {
+    const { path } = this.#selection
+    const event = parseWatchEvent(line, path)
+    if (this.#version !== undefined) throwIfOlder(event.version, this.#version, path)
+    if (event.change === 'upsert') this.#upsert(event.object, this.#known)
+    else if (event.change === 'remove') this.#remove(keyOf(event.object))
+    if (event.unknownType !== undefined) this.#skipped(event.unknownType)
+    if (event.version !== undefined) this.#version = event.version
+  }
+
+  /** Types are the server's to invent, so only the first few are remembered and reported. */
+  #skipped(type: string): void {
+    if (this.#reported.has(type) || this.#reported.size >= reportedTypes) return
+    this.#reported.add(type)
+    const shown = JSON.stringify(type.slice(0, 64))
+    this.#sink.failed(
+      `watch ${this.#selection.path}: events of the unknown type ${shown} are skipped`,
+    )
   }
 
   async #request(signal: AbortSignal, query: Readonly<Record<string, string>>) {
@@ -222,6 +243,7 @@ export class ListWatch {
           ...(fieldSelector === undefined ? {} : { fieldSelector }),
         },
         headTimeoutMs: timing.headTimeoutMs,
+        askAfterMs: timing.askAfterMs,
         idleTimeoutMs: timing.idleTimeoutMs,
         ...(query['watch'] === undefined ? { totalTimeoutMs: timing.pageTimeoutMs } : {}),
       },
@@ -266,27 +288,4 @@ function keyOf(raw: unknown): string {
 /** A function, because the compiler takes `signal.aborted` for unchanged within the loop. */
 function isAborted(signal: AbortSignal): boolean {
   return signal.aborted
-}
-
-/** Waiting times that double after each failure. Each is between half and all of its size. */
-class Backoff {
-  readonly #firstMs: number
-  readonly #random: () => number
-  #failures = 0
-
-  constructor(firstMs: number, random: () => number) {
-    this.#firstMs = firstMs
-    this.#random = random
-  }
-
-  /** How long to wait after one more failure. */
-  next(longestMs: number): number {
-    const full = Math.min(longestMs, this.#firstMs * 2 ** Math.min(this.#failures, 20))
-    this.#failures++
-    return full * (0.5 + this.#random() / 2)
-  }
-
-  reset(): void {
-    this.#failures = 0
-  }
 }

@@ -162,7 +162,7 @@ t.test('H07, H08: the pages of the metrics server', async (t) => {
   })
   t.equal((await server.get('/debug/flags/v', 'PUT', 'lots')).status, 400)
   t.equal((await server.get('/debug/flags/v')).status, 405)
-  t.equal((await server.get('/debug/flags/v', 'PUT', '9'.repeat(9000))).status, 500)
+  t.equal((await server.get('/debug/flags/v', 'PUT', '9'.repeat(9000))).status, 413)
   t.same(verbosity, [6])
   const plain = await serving(t, metricsPages({ ...pages, setVerbosity: undefined }))
   t.equal((await plain.get('/debug/flags/v', 'PUT', '6')).status, 404)

@@ -12,7 +12,7 @@ import { defaultResources } from '../../lib/lab/apiserver/default-resources.js'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { apiServerSource } from '../../lib/sources/api-server.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
-import type { ListWatchTiming } from '../../lib/sources/list-watch.js'
+import type { ListWatchTiming } from '../../lib/sources/list-watch-timing.js'
 import type { ObjectKind, ObjectSink } from '../../lib/sources/source.js'
 import { identityOf } from '../../lib/state/parse-object.js'
 

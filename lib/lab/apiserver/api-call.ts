@@ -1,11 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { parse as parseYaml } from 'yaml'
 import { messageOf } from '../../errors.js'
+import { checkBodyType } from './admission.js'
 import { bodyWriterOf, type FaultEffect } from './faults.js'
 import type { Json, JsonObject } from './json.js'
 import type { BodyWriter } from './body-writer.js'
 import { decodeProtobuf, protobufType } from './protobuf/decode.js'
-import { ApiError, badRequest, unsupportedMediaType } from './status.js'
+import { ApiError, badRequest } from './status.js'
 
 /** More than any object the real server takes. */
 const longestBody = 3 * 1024 * 1024
@@ -95,11 +96,9 @@ export class ApiCall {
   /** The body as JSON, or as YAML where the content type says so. */
   async readBody(): Promise<Json> {
     const type = this.contentType
+    checkBodyType(type, protobufType)
     const bytes = await this.#readBytes()
     if (type === protobufType) return decodeProtobuf(bytes)
-    if (type.includes('protobuf') || type.includes('cbor')) {
-      throw unsupportedMediaType(type, ['application/json', 'application/yaml', protobufType])
-    }
     const text = bytes.toString('utf8')
     if (text.trim() === '') return {}
     try {

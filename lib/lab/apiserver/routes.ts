@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { aggregatedDiscovery, coreVersions, groupList, groupOf, resourceList } from './discovery.js'
+import { admit } from './admission.js'
 import { ApiCall } from './api-call.js'
 import { faultError, type Verb } from './faults.js'
 import type { JsonObject } from './json.js'
@@ -12,7 +13,7 @@ import {
 } from './openapi.js'
 import { sendList, sendObject } from './reading.js'
 import { parseTarget, type Target } from './target.js'
-import { asApiError, methodNotAllowed, noSuchPath, unauthorized } from './status.js'
+import { asApiError, badRequest, methodNotAllowed, noSuchPath, unauthorized } from './status.js'
 import { serveWatch, type WatchDeps } from './watching.js'
 import {
   sendScale,
@@ -24,6 +25,8 @@ import {
 } from './writing.js'
 
 export interface RouteDeps extends WatchDeps {
+  /** What the server listens on, as it was configured. */
+  readonly host: string
   /** Which bearer tokens are accepted; undefined accepts every client. */
   readonly accepts: ((token: string) => boolean) | undefined
 }
@@ -47,7 +50,12 @@ export async function serve(
   response: ServerResponse,
   deps: RouteDeps,
 ): Promise<void> {
-  const url = new URL(request.url ?? '/', 'http://localhost')
+  const url = urlOf(request.url ?? '/')
+  if (url === undefined) {
+    const options = { url: new URL('http://localhost/'), fault: undefined }
+    new ApiCall(request, response, options).sendError(badRequest('the path cannot be read'))
+    return
+  }
   const target = parseTarget(url.pathname, deps.registry.resources)
   const verb = verbOf(request.method ?? 'GET', target, url.searchParams)
   const fault =
@@ -56,6 +64,7 @@ export async function serve(
       : deps.faults.take(verb, target.kind.plural)
   const call = new ApiCall(request, response, { url, fault })
   try {
+    admit(request, deps.host)
     if (!isLetIn(request, deps)) throw unauthorized()
     if (fault !== undefined && 'hang' in fault) return
     if (fault !== undefined && 'answer' in fault) {
@@ -66,6 +75,12 @@ export async function serve(
   } catch (error) {
     call.sendError(asApiError(error))
   }
+}
+
+/** The path as it stands: `//x` is a path here, and not a host. */
+function urlOf(target: string): URL | undefined {
+  const text = target.startsWith('/') ? `http://localhost${target}` : target
+  return URL.canParse(text) ? new URL(text) : undefined
 }
 
 function verbOf(

@@ -208,6 +208,7 @@ export class ApiServer {
 
   #createServer(): Server {
     const deps: RouteDeps = {
+      host: this.#options.host,
       registry: this.registry,
       faults: this.faults,
       texts: new EventTexts(),

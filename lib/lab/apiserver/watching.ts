@@ -21,6 +21,9 @@ export interface WatchDeps {
 /** A client this far behind is cut off, as the real server does, instead of eating all memory. */
 const longestBacklog = 64 * 1024 * 1024
 
+/** Timers that are asked for more, 24 days, fire after 1 ms. */
+const longestTimerMs = 2 ** 31 - 1
+
 const initialEventsEnd = { 'k8s.io/initial-events-end': 'true' }
 
 /** Streams changes until the client leaves, the time is up or a fault ends the watch. */
@@ -84,7 +87,8 @@ function parseStart(query: URLSearchParams): Start {
     marksEnd: sendsInitial === 'true' && bookmarks,
     bookmarks,
     // The real server's own limit is a random time from 30 minutes to an hour.
-    timeoutMs: seconds > 0 ? seconds * 1000 : 1_800_000 * (1 + Math.random()),
+    timeoutMs:
+      seconds > 0 ? Math.min(seconds * 1000, longestTimerMs) : 1_800_000 * (1 + Math.random()),
   }
 }
 

@@ -154,7 +154,8 @@ void t.test('every served version shows the same objects', async (t) => {
   server.api.put(definition)
   const path = `${server.url}/apis/example.com/v1beta1/namespaces/default/backends`
   const body = JSON.stringify({ ...backend, apiVersion: 'example.com/v1beta1', status: { x: 1 } })
-  t.equal((await fetch(path, { method: 'POST', body })).status, 201)
+  const headers = { 'content-type': 'application/json' }
+  t.equal((await fetch(path, { method: 'POST', headers, body })).status, 201)
   t.match(server.api.get({ ...backend, name: 'one' }), { apiVersion: 'example.com/v1' })
   t.match(await (await fetch(`${path}/one`)).json(), { apiVersion: 'example.com/v1beta1' })
   // A new version of the definition ends one and opens another.

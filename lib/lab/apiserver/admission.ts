@@ -1,0 +1,56 @@
+import type { IncomingMessage } from 'node:http'
+import { isLoopback, isUnspecified, parseIp } from '../../state/ip.js'
+import { ApiError, unsupportedMediaType } from './status.js'
+
+/**
+ * The server lets everybody in who reaches it, so a page in a browser on this machine must not
+ * reach it. A foreign name in Host is one that its DNS server points here (DNS rebinding); foreign
+ * pages name themselves in Origin, and Sec-Fetch-Site says so without one.
+ */
+export function admit(request: IncomingMessage, listenHost: string): void {
+  const { host = '', origin } = request.headers
+  if (!isOurName(nameOf(host), listenHost)) {
+    throw forbidden(
+      `the Host header ${JSON.stringify(host)} does not name this server; use localhost, a loopback address or the address that it listens on`,
+    )
+  }
+  if (origin !== undefined && !isSame(origin, host)) {
+    throw forbidden(`pages of ${JSON.stringify(origin)} may not use this server`)
+  }
+  // Another port of localhost is the same site, but not the same program.
+  const site = request.headers['sec-fetch-site']
+  if (site === 'cross-site' || site === 'same-site') {
+    throw forbidden(`requests of other sites' pages are refused (Sec-Fetch-Site: ${site})`)
+  }
+}
+
+const bodyTypes = /^application\/(?:[a-z-]+\+)?(?:json|yaml)$/
+
+/** Browsers send none of these types to another site without asking it first. */
+export function checkBodyType(type: string, protobufType: string): void {
+  if (type === protobufType || bodyTypes.test(type)) return
+  throw unsupportedMediaType(type, ['application/json', 'application/yaml', protobufType])
+}
+
+function isOurName(name: string, listenHost: string): boolean {
+  const address = parseIp(name)
+  if (name === 'localhost' || name === listenHost.toLowerCase()) return true
+  if (address === undefined) return false
+  const listening = parseIp(listenHost)
+  // Whoever listens everywhere is reached by any address; no DNS server can give those away.
+  return isLoopback(address) || (listening !== undefined && isUnspecified(listening))
+}
+
+/** `[::1]:80` and `localhost:80` without brackets and port. */
+function nameOf(host: string): string {
+  const found = /^(?:\[([^\]]*)\]|([^:]*))(?::\d*)?$/.exec(host)
+  return (found?.[1] ?? found?.[2] ?? '').toLowerCase()
+}
+
+function isSame(origin: string, host: string): boolean {
+  return URL.canParse(origin) && new URL(origin).host === host.toLowerCase()
+}
+
+function forbidden(message: string): ApiError {
+  return new ApiError(403, 'Forbidden', message)
+}

@@ -1,0 +1,40 @@
+/** When to give up, and how long to wait before the next attempt. */
+export interface ListWatchTiming {
+  /** Small, because parsing a page blocks the connections of clients (userspace mode). */
+  readonly pageSize: number
+  readonly headTimeoutMs: number
+  /**
+   * After this silence the server is asked for a sign of life, as kube-proxy's client does. It has
+   * half of this time to answer, 15 s at most.
+   */
+  readonly askAfterMs: number
+  /**
+   * Servers send bookmarks about every minute. After a longer silence the watch is resumed, even
+   * when the server lives: behind one address there may be several, and one of them may hang.
+   */
+  readonly idleTimeoutMs: number
+  /** A page that takes longer counts as failed. */
+  readonly pageTimeoutMs: number
+  readonly firstRetryMs: number
+  /** While nothing listens at the address: attempts cost the server nothing. */
+  readonly longestConnectRetryMs: number
+  /** While the server answers with errors: attempts add to its load. */
+  readonly longestErrorRetryMs: number
+  /** Time between two attempts to list an optional kind that is absent. */
+  readonly absentRetryMs: number
+  /** A watch that lasted this long ends the growth of the waits before lists that a watch asked for. */
+  readonly soundWatchMs: number
+}
+
+export const defaultTiming: ListWatchTiming = {
+  pageSize: 250,
+  headTimeoutMs: 30_000,
+  askAfterMs: 30_000,
+  idleTimeoutMs: 75_000,
+  pageTimeoutMs: 120_000,
+  firstRetryMs: 200,
+  longestConnectRetryMs: 5_000,
+  longestErrorRetryMs: 30_000,
+  absentRetryMs: 300_000,
+  soundWatchMs: 60_000,
+}

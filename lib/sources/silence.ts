@@ -1,0 +1,75 @@
+import type { IncomingMessage } from 'node:http'
+import { SourceError } from '../errors.js'
+
+export interface SilenceLimits {
+  /** Without a byte of the body for this time, the request fails. */
+  readonly idleTimeoutMs: number
+  /** After this silence the server is asked for a sign of life; never, when absent. */
+  readonly askAfterMs?: number
+}
+
+/** Nothing came for too long. */
+export class Silence extends SourceError {
+  /** The server answered other requests meanwhile. It may just have had nothing to say. */
+  readonly isServerAlive: boolean
+
+  constructor(what: string, phase: string, options: { ms: number; isServerAlive: boolean }) {
+    const { ms, isServerAlive } = options
+    const why = isServerAlive
+      ? 'the API server answers, but this connection may be dead'
+      : 'the API server does not respond or cannot be reached'
+    super(`${what}: ${phase} for ${Math.round(ms)} ms; ${why}`)
+    this.isServerAlive = isServerAlive
+  }
+}
+
+/**
+ * Ends a response that has gone silent. A quiet watch is silent, too, and over HTTP/1 a server
+ * cannot be asked on a connection that it answers on; so `ask` does it on another. It resolves to
+ * when the server last answered, or to undefined when it did not.
+ */
+export function limitSilence(
+  response: IncomingMessage,
+  what: string,
+  options: SilenceLimits & { readonly ask: () => Promise<number | undefined> },
+): void {
+  const { idleTimeoutMs, askAfterMs = idleTimeoutMs, ask } = options
+  const { socket } = response
+  let heard = socket.bytesRead
+  let since = performance.now()
+  let isServerAlive = false
+  let armedMs = 0
+  const arm = (until: number) => {
+    armedMs = Math.max(1, Math.min(until, since + idleTimeoutMs) - performance.now())
+    socket.setTimeout(armedMs)
+  }
+  const fail = (ms: number) => {
+    response.destroy(new Silence(what, 'no byte', { ms, isServerAlive }))
+  }
+  const looked = (answeredAt: number | undefined) => {
+    if (response.destroyed) return
+    if (answeredAt === undefined && socket.bytesRead === heard) {
+      isServerAlive = false
+      fail(performance.now() - since)
+      return
+    }
+    isServerAlive = answeredAt !== undefined
+    arm((answeredAt ?? performance.now()) + askAfterMs)
+  }
+  // The socket starts the time anew at each byte, at no cost for the bytes of a busy watch.
+  const silent = () => {
+    const now = performance.now()
+    if (socket.bytesRead !== heard) {
+      heard = socket.bytesRead
+      since = now - armedMs
+      isServerAlive = false
+    }
+    // Timers fire up to a millisecond early.
+    if (now - since >= idleTimeoutMs - 1) fail(now - since)
+    else if (now - since < askAfterMs - 1) arm(since + askAfterMs)
+    else void ask().then(looked)
+  }
+  socket.on('timeout', silent)
+  response.once('close', () => socket.off('timeout', silent))
+  arm(since + askAfterMs)
+}

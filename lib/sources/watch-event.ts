@@ -1,0 +1,65 @@
+import { SourceError } from '../errors.js'
+import { asInteger, asObject, asString } from '../state/json.js'
+import { identityOf } from '../state/parse-object.js'
+
+/** One line of a watch. */
+export interface WatchEvent {
+  readonly change: 'upsert' | 'remove' | 'none'
+  readonly object: unknown
+  /** Of the cluster after this event; undefined when the event does not say. */
+  readonly version: string | undefined
+  /** The type, when no release of Kubernetes known here sends it. */
+  readonly unknownType?: string
+}
+
+/** The server has refused a list or a watch. */
+export class Refusal extends SourceError {
+  readonly status: number
+  readonly retryAfterMs: number
+
+  constructor(message: string, options: { status: number; retryAfterMs?: number }) {
+    super(message)
+    this.status = options.status
+    this.retryAfterMs = options.retryAfterMs ?? 0
+  }
+}
+
+/** What the watch said leads no further: the same version would bring the same again. */
+export class ListAgain extends SourceError {
+  constructor(path: string, why: string, options: { readonly cause?: unknown } = {}) {
+    super(`watch ${path}: ${why}; all objects are listed again`)
+    this.cause = options.cause
+  }
+}
+
+/** Takes an event of the watch of `path` apart. */
+export function parseWatchEvent(line: unknown, path: string): WatchEvent {
+  const event = asObject(line)
+  const type = asString(event?.['type'])
+  if (type === undefined) throw new ListAgain(path, 'an event has no type')
+  const object = asObject(event?.['object'])
+  if (type === 'ERROR') {
+    const status = asInteger(object?.['code'], 100, 599) ?? 500
+    const message = asString(object?.['message']) ?? 'no reason given'
+    throw new Refusal(`watch ${path}: ${message}`, { status })
+  }
+  const version = asString(asObject(object?.['metadata'])?.['resourceVersion']) || undefined
+  if (type === 'BOOKMARK') return { change: 'none', object, version }
+  const change = type === 'DELETED' ? 'remove' : 'upsert'
+  if (change === 'upsert' && type !== 'ADDED' && type !== 'MODIFIED') {
+    return { change: 'none', object, version, unknownType: type }
+  }
+  // Without a name nobody knows which object has changed, so each may be out of date.
+  if (identityOf(object).name === '') throw new ListAgain(path, `${type} names no object`)
+  return { change, object, version }
+}
+
+const decimal = /^\d{1,40}$/
+
+/** Versions only grow, unless the server was restored from a backup, or replaced. */
+export function throwIfOlder(version: string | undefined, known: string, path: string): void {
+  // Versions of other forms, which some servers have, cannot be compared.
+  if (version === undefined || !decimal.test(version) || !decimal.test(known)) return
+  if (BigInt(version) >= BigInt(known)) return
+  throw new ListAgain(path, `the server is at version ${version}, behind ${known} that it had`)
+}

@@ -1,0 +1,149 @@
+import { spawn } from 'node:child_process'
+import { createServer } from 'node:http'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import t, { type Test } from 'tap'
+import { ApiClient } from '../../lib/sources/api-client.js'
+import { apiServerSource } from '../../lib/sources/api-server.js'
+import { openCluster } from '../../lib/sources/cluster-access.js'
+import { longestRetryAfterMs, parseRetryAfter } from '../../lib/sources/retry-after.js'
+import { identityOf } from '../../lib/state/parse-object.js'
+import { event, follow, listOf, until } from './support/scripted-server.js'
+
+void t.test('Retry-After counts as seconds or as a date, and never for long', async (t) => {
+  const now = Date.parse('2026-01-01T00:00:00Z')
+  for (const [header, ms] of [
+    [undefined, 0],
+    ['', 0],
+    ['0', 0],
+    ['7', 7000],
+    [' 7 ', 7000],
+    ['3600', longestRetryAfterMs],
+    ['9999999', longestRetryAfterMs],
+    ['9'.repeat(400), longestRetryAfterMs],
+    ['-5', 0],
+    ['1.5', 0],
+    ['0x10', 0],
+    ['NaN', 0],
+    ['soon', 0],
+    ['Thu, 01 Jan 2026 00:00:05 GMT', 5000],
+    ['Wed, 31 Dec 2025 23:59:59 GMT', 0],
+    ['Fri, 01 Jan 2027 00:00:00 GMT', longestRetryAfterMs],
+  ] as const) {
+    t.equal(parseRetryAfter(header, now), ms, String(header))
+  }
+
+  const server = createServer((_request, answer) => {
+    answer.writeHead(503, { 'Retry-After': '9999999' }).end()
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => server.close())
+  const address = server.address()
+  const port = typeof address === 'object' && address !== null ? address.port : 0
+  const master = `http://127.0.0.1:${port}`
+  const client = new ApiClient(await openCluster({ kubeconfig: '', master }), 'test')
+  const limits = { headTimeoutMs: 5000, idleTimeoutMs: 5000 }
+  const answer = await client.send({ path: '/', ...limits }, new AbortController().signal)
+  t.match(answer, { ok: false, retryAfterMs: longestRetryAfterMs })
+})
+
+void t.test('a quiet watch of a server that answers stays open, and nothing is said', async (t) => {
+  const seen = await follow(
+    t,
+    { list: () => listOf('5', 'a'), watch: (answer) => answer.flushHeaders() },
+    { askAfterMs: 200, idleTimeoutMs: 1_000_000 },
+  )
+  await until(() => seen.others.length >= 4)
+  t.ok(seen.others.every((path) => path === '/version'))
+  t.strictSame(seen.watches, ['5'])
+  t.equal(seen.lists.length, 1)
+  t.strictSame(seen.failures, [])
+})
+
+void t.test(
+  'a watch that is silent longer than bookmarks allow is resumed without a word',
+  async (t) => {
+    const seen = await follow(
+      t,
+      {
+        list: () => listOf('5', 'a'),
+        watch(answer, _version, number) {
+          if (number < 3) answer.flushHeaders()
+          else answer.write(event('ADDED', 'b', '6'))
+        },
+      },
+      { askAfterMs: 200, idleTimeoutMs: 500 },
+    )
+    await until(() => seen.names.has('b'))
+    t.strictSame(seen.watches.slice(0, 3), ['5', '5', '5'])
+    t.equal(seen.synced(), 1)
+    t.strictSame(seen.failures, [])
+  },
+)
+
+/** An API server in a process of its own, so that it can be stopped. */
+async function serverProcess(t: Test) {
+  const main = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
+  const child = spawn(process.execPath, [main, 'apiserver', '--listen', '127.0.0.1:0'], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  t.teardown(() => child.kill('SIGKILL'))
+  for await (const line of createInterface(child.stdout)) {
+    const url = /http:\/\/127\.0\.0\.1:\d+/.exec(line)?.[0]
+    if (url !== undefined) return { child, url }
+  }
+  throw new Error('the server has not said where it listens')
+}
+
+void t.test(
+  'a server that hangs is noticed, and nothing is listed again once it goes on',
+  async (t) => {
+    const { child, url } = await serverProcess(t)
+    const names = new Set<string>()
+    const failures: string[] = []
+    let synced = 0
+    const stop = new AbortController()
+    const client = new ApiClient(await openCluster({ kubeconfig: '', master: url }), 'test')
+    let answers = 0
+    client.onAnswer(() => answers++)
+    const running = apiServerSource({
+      client,
+      nodeName: 'n',
+      timing: { askAfterMs: 2000, idleTimeoutMs: 1_000_000, headTimeoutMs: 2000 },
+    }).run(
+      {
+        upsert: (_kind, raw) => void names.add(identityOf(raw).name),
+        remove: () => undefined,
+        synced() {
+          synced++
+        },
+        failed: (message) => void failures.push(message),
+      },
+      stop.signal,
+    )
+    t.teardown(async () => {
+      stop.abort()
+      await running
+    })
+    // Each kind is listed and watched.
+    await until(() => synced === 4 && answers >= 8)
+    child.kill('SIGSTOP')
+    // The kernel still acknowledges everything, so nothing but the silence tells.
+    await until(() => failures.filter((text) => text.includes('no byte for')).length === 4)
+    t.match(failures[0], 'the API server does not respond or cannot be reached')
+    child.kill('SIGCONT')
+    const answer = await fetch(`${url}/api/v1/namespaces/default/services`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        apiVersion: 'v1',
+        kind: 'Service',
+        metadata: { name: 'late' },
+        spec: { ports: [{ port: 80 }] },
+      }),
+    })
+    t.equal(answer.status, 201)
+    await until(() => names.has('late'))
+    t.equal(synced, 4, 'the watches are resumed')
+  },
+)

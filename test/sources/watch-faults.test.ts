@@ -1,0 +1,149 @@
+import t from 'tap'
+import { event, follow, listOf, until } from './support/scripted-server.js'
+
+void t.test('events of unknown types are skipped, and each type is reported once', async (t) => {
+  const seen = await follow(t, {
+    list: () => listOf('5', 'a'),
+    watch(answer, version) {
+      if (version !== '5') {
+        answer.flushHeaders()
+        return
+      }
+      for (let i = 6; i < 16; i++) answer.write(event('RENAMED', 'a', String(i)))
+      answer.write(event('ADDED', 'b', '16'))
+      answer.write(event('RENAMED', 'a', '17'))
+      answer.end()
+    },
+  })
+  await until(() => seen.watches.length >= 2)
+  t.strictSame([...seen.names], ['a', 'b'], 'nothing that follows is lost')
+  t.strictSame(seen.watches, ['5', '17'], 'stepped over, not read again')
+  t.equal(seen.lists.length, 1)
+  t.strictSame(seen.failures, [
+    'watch /api/v1/services: events of the unknown type "RENAMED" are skipped',
+  ])
+})
+
+for (const [what, line] of [
+  ['no JSON', '{"type":"ADDED","object":{"metad\n'],
+  ['not UTF-8', Buffer.from([0xff, 0xfe, 0x0a])],
+  ['a number', '42\n'],
+  ['no type', '{"object":{"metadata":{"name":"b"}}}\n'],
+  ['no object', '{"type":"MODIFIED"}\n'],
+  ['no name', '{"type":"DELETED","object":{"metadata":{"resourceVersion":"7"}}}\n'],
+] as const) {
+  void t.test(`an event with ${what} is stepped over by a new list`, async (t) => {
+    const seen = await follow(t, {
+      list: (number) => (number === 1 ? listOf('5', 'a') : listOf('9', 'a', 'b')),
+      watch(answer, version) {
+        // The server keeps the bad event: whoever resumes before it gets it again.
+        if (version === '5' || version === '6') {
+          answer.write(event('MODIFIED', 'a', '6'))
+          answer.write(line)
+        } else answer.write(event('ADDED', 'c', '10'))
+      },
+    })
+    await until(() => seen.names.has('c'))
+    t.strictSame([...seen.names].sort(), ['a', 'b', 'c'])
+    t.equal(seen.lists.length, 2)
+    t.match(seen.failures.join('\n'), /all objects are listed again/)
+    t.equal(seen.failures.length, 1)
+  })
+}
+
+void t.test(
+  'bad events without end make lists rarer and rarer, good ones between or not',
+  async (t) => {
+    const seen = await follow(
+      t,
+      {
+        list: (number) => listOf(String(number * 10), 'a'),
+        watch(answer, version) {
+          answer.write(event('MODIFIED', 'a', String(Number(version) + 1)))
+          answer.write('?\n')
+        },
+      },
+      { firstRetryMs: 10, longestErrorRetryMs: 100_000 },
+    )
+    await until(() => seen.lists.length >= 6)
+    // Waits of 10, 20, … ms, each shortened to its half at most.
+    const waits = seen.lists.slice(1).map((at, index) => at - (seen.lists[index] ?? 0))
+    for (const [index, wait] of waits.entries()) {
+      t.ok(wait >= 10 * 2 ** index * 0.5 - 1, `wait ${index + 1} took ${Math.round(wait)} ms`)
+    }
+  },
+)
+
+void t.test(
+  'a version from which the server cannot go on is given up for a new list',
+  async (t) => {
+    for (const [status, attempts] of [
+      [400, 1],
+      [500, 5],
+    ] as const) {
+      const seen = await follow(t, {
+        list: (number) => listOf(number === 1 ? 'odd' : '9', 'a'),
+        watch(answer, version) {
+          if (version === 'odd') answer.writeHead(status).end()
+          else answer.write(event('ADDED', 'b', '10'))
+        },
+      })
+      await until(() => seen.names.has('b'))
+      t.equal(seen.synced(), 2)
+      t.equal(seen.watches.filter((version) => version === 'odd').length, attempts)
+    }
+  },
+)
+
+void t.test('a server that came back with an older state is listed again', async (t) => {
+  // As the real server does it: a watch from a version of the future is accepted, and silent.
+  let isRestored = false
+  const seen = await follow(t, {
+    list: () => (isRestored ? listOf('50', 'b') : listOf('90', 'a', 'gone')),
+    watch(answer, version) {
+      if (Number(version) > 60) {
+        isRestored = true
+        answer.write(event('MODIFIED', 'a', '100'), () => answer.destroy())
+      } else answer.write(event('ADDED', 'c', '51'))
+    },
+  })
+  await until(() => seen.names.has('c'))
+  t.strictSame([...seen.names].sort(), ['b', 'c'])
+  t.equal(seen.synced(), 2)
+  t.match(seen.failures.join('\n'), 'the server is at version 50, behind 100 that it had')
+})
+
+for (const type of ['BOOKMARK', 'MODIFIED', 'DELETED']) {
+  void t.test(`${type} of an older version than the last means a new list`, async (t) => {
+    const seen = await follow(t, {
+      list: (number) => (number === 1 ? listOf('90', 'a') : listOf('50', 'b')),
+      watch(answer, version) {
+        if (version === '90') answer.write(event(type, 'a', '45'))
+        else answer.write(event('ADDED', 'c', '51'))
+      },
+    })
+    await until(() => seen.names.has('c'))
+    t.strictSame([...seen.names].sort(), ['b', 'c'])
+    t.equal(seen.synced(), 2)
+  })
+}
+
+void t.test('a watch that breaks and a server that is not behind mean no new list', async (t) => {
+  for (const [known, present] of [
+    ['9', '9'],
+    ['9', '10'],
+    ['99999999999999999999', '100000000000000000000'],
+    ['b', 'a'],
+  ] as const) {
+    const seen = await follow(t, {
+      list: (number) => listOf(number === 1 ? known : present, 'a'),
+      watch(answer, _version, number) {
+        if (number < 3) answer.destroy()
+        else answer.write(event('ADDED', 'c', '200000000000000000000'))
+      },
+    })
+    await until(() => seen.names.has('c'))
+    t.strictSame(seen.watches.slice(0, 3), [known, known, known])
+    t.equal(seen.synced(), 1)
+  }
+})
