@@ -1,5 +1,5 @@
-import { spawn } from 'node:child_process'
-import { KernelError } from '../errors.js'
+import { spawn, type ChildProcess } from 'node:child_process'
+import { KernelError, messageOf } from '../errors.js'
 
 export interface CommandOptions {
   readonly stdin?: string | Uint8Array
@@ -29,12 +29,26 @@ const defaultTimeoutMs = 120_000
 export const runCommand: RunCommand = (file, args, options = {}) =>
   new Promise((resolve, reject) => {
     const timeoutMs = options.timeoutMs ?? defaultTimeoutMs
-    const child = spawn(file, args, {
-      stdio: ['pipe', 'pipe', 'pipe'],
-      shell: false,
-      env: { ...process.env, LC_ALL: 'C' },
-      ...(options.signal ? { signal: options.signal } : {}),
-    })
+    const cannotRun = (cause: unknown) => reject(startFailure(file, cause))
+    let child: ChildProcess
+    try {
+      child = spawn(file, args, {
+        stdio: ['pipe', 'pipe', 'pipe'],
+        shell: false,
+        env: { ...process.env, LC_ALL: 'C' },
+        ...(options.signal ? { signal: options.signal } : {}),
+      })
+    } catch (cause) {
+      // Node throws at once where it cannot fork, for want of memory or processes.
+      cannotRun(cause)
+      return
+    }
+    const { stdin, stdout: output, stderr: complaints } = child
+    // Without descriptors there are no streams, and the error comes as an event.
+    if (!stdin || !output || !complaints) {
+      child.once('error', cannotRun)
+      return
+    }
     const stdout: Buffer[] = []
     const stderr: Buffer[] = []
     let timedOut = false
@@ -42,16 +56,14 @@ export const runCommand: RunCommand = (file, args, options = {}) =>
       timedOut = true
       child.kill('SIGKILL')
     }, timeoutMs)
-    child.stdout.on('data', (chunk: Buffer) => stdout.push(chunk))
-    child.stderr.on('data', (chunk: Buffer) => stderr.push(chunk))
+    output.on('data', (chunk: Buffer) => stdout.push(chunk))
+    complaints.on('data', (chunk: Buffer) => stderr.push(chunk))
     // A program that exits before it has read everything closes the pipe; its exit code says why.
-    child.stdin.on('error', () => undefined)
-    child.stdin.end(options.stdin ?? '')
-    child.on('error', (cause: NodeJS.ErrnoException) => {
+    stdin.on('error', () => undefined)
+    stdin.end(options.stdin ?? '')
+    child.on('error', (cause) => {
       clearTimeout(timer)
-      const kind =
-        cause.code === 'ENOENT' ? 'not-found' : cause.code === 'EACCES' ? 'denied' : 'failed'
-      reject(new KernelError(kind, `run ${file}: ${cause.message}`, { cause }))
+      cannotRun(cause)
     })
     child.on('close', (code, killedBy) => {
       clearTimeout(timer)
@@ -71,3 +83,14 @@ export const runCommand: RunCommand = (file, args, options = {}) =>
       }
     })
   })
+
+const noDescriptors: ReadonlySet<unknown> = new Set(['EMFILE', 'ENFILE'])
+
+function startFailure(file: string, cause: unknown): KernelError {
+  const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
+  const kind = code === 'ENOENT' ? 'not-found' : code === 'EACCES' ? 'denied' : 'failed'
+  const advice = noDescriptors.has(code)
+    ? '; no file descriptors are left, raise the limit of open files'
+    : ''
+  return new KernelError(kind, `run ${file}: ${messageOf(cause)}${advice}`, { cause })
+}
