@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { openFilesLimit } from '../../../kernel/open-files.js'
 
 /**
  * File descriptors that the data paths of all workers may have open together. The process keeps a
@@ -70,12 +70,9 @@ const waitingPlaces = 1
 const shortages = 2
 
 const reserve = 128
-const unknownLimit = 1024
 
-/** The soft limit without the reserve. Node raises the soft limit to the hard one at its start. */
-export function descriptorLimit(limits = readLimits()): number {
-  const soft = /^Max open files\s+(\d+|unlimited)/m.exec(limits)?.[1]
-  const limit = soft === 'unlimited' ? 2 ** 30 : Number(soft ?? unknownLimit)
+/** The limit without the reserve. */
+export function descriptorLimit(limit = openFilesLimit()): number {
   return Math.max(limit - Math.min(reserve, Math.floor(limit / 3)), 16)
 }
 
@@ -87,11 +84,3 @@ export function waitingLimit(limit = descriptorLimit()): number {
 /** The warning when connections have to wait for descriptors. */
 export const shortageAdvice =
   'no file descriptors left: new connections wait, established ones go on; raise the limit of open files'
-
-function readLimits(): string {
-  try {
-    return readFileSync('/proc/self/limits', 'utf8')
-  } catch {
-    return ''
-  }
-}
