@@ -1,5 +1,6 @@
 import { writeSync } from 'node:fs'
 import type { Logging } from '../config/config.js'
+import type { Log } from '../modes/mode.js'
 import { createLogger, type Logger } from '../observe/logger.js'
 
 /** The log of this process, on standard error: text on a terminal, JSON elsewhere. */
@@ -10,6 +11,14 @@ export function processLogger({ format, verbosity }: Logging): Logger {
     verbosity,
     isTerminal: isTerminal && process.env['NO_COLOR'] === undefined,
     write: writeStderr,
+  })
+}
+
+/** Node prints its warnings as text, which no reader of JSON lines expects; the log takes them. */
+export function logWarnings(log: Log): void {
+  process.removeAllListeners('warning')
+  process.on('warning', ({ name, message, stack }) => {
+    log.warn({ warning: name, message, stack }, 'Node.js warns')
   })
 }
 

@@ -4,7 +4,7 @@ import { parseFlags, type GivenFlags } from '../config/flags.js'
 import { loadConfig } from '../config/load.js'
 import { configYaml } from '../config/write.js'
 import { readConfiguration, type CommandConfiguration } from './configuration.js'
-import { processLogger } from './logging.js'
+import { logWarnings, processLogger } from './logging.js'
 import { stopSignal, versionText } from './process.js'
 import type { Logger } from '../observe/logger.js'
 
@@ -13,6 +13,7 @@ export async function runCommand(given: GivenFlags): Promise<void> {
   const configuration = await readConfiguration(given)
   const { loaded, actions } = configuration
   const log = processLogger(loaded.config.logging)
+  logWarnings(log)
   for (const warning of loaded.warnings) log.warn({}, warning)
   if (actions.writeConfigTo !== '') {
     await writeConfig(actions.writeConfigTo, configYaml(loaded.config))

@@ -9,6 +9,8 @@ import {
   trackerSink,
   waitForNode,
 } from './syncing.js'
+import { guestLimit } from '../kernel/open-files.js'
+import { guestsMax } from '../observe/guests.js'
 import { Metrics } from '../observe/metrics.js'
 import { Observation } from '../observe/observation.js'
 import { parseHostPort } from '../config/addresses.js'
@@ -96,6 +98,7 @@ async function observe(setup: Setup, metrics: Metrics, signal: AbortSignal): Pro
     metrics,
     syncPeriodMs: chosen.definition.syncPeriods(config).syncMs,
     expectsNode: client !== undefined,
+    connectionsMax: guestLimit(guestsMax),
     serviceManager: await serviceManager(),
     events:
       client === undefined || config.dryRun

@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { KernelError, messageOf } from '../errors.js'
+import { Guests, patience } from './guests.js'
 
 export interface HttpRequest {
   readonly method: string
@@ -22,6 +23,8 @@ export interface HttpServerOptions {
   readonly host: string
   readonly port: number
   readonly handler: HttpHandler
+  /** The bound on connections, perhaps shared with other servers. */
+  readonly guests?: Guests | undefined
   /** Whether to throw when the port cannot be opened. Otherwise it is tried again (L22). */
   readonly failHard: boolean
   readonly retryMs: number
@@ -40,14 +43,17 @@ export async function runHttpServer(
 ): Promise<void> {
   const { host, port, failHard, retryMs, failed, sleep } = options
   while (!signal.aborted) {
+    let wasOpen = false
     try {
       const server = await listen(options)
+      wasOpen = true
       options.listening?.(portOf(server))
       await closed(server, signal)
     } catch (error) {
       const message = `listen on ${host} port ${port}: ${messageOf(error)}`
       failed(message)
-      if (failHard) {
+      // A port that was open is ours: what failed later passes.
+      if (failHard && !wasOpen) {
         const advice = 'free the port, choose another, or leave out --bind-address-hard-fail'
         throw new KernelError('busy', `${message}; ${advice}`, { cause: error })
       }
@@ -57,7 +63,6 @@ export async function runHttpServer(
 }
 
 const maxBodyBytes = 4096
-const idleMs = 10_000
 
 /** Opens a server. Rejects when the port cannot be opened. */
 export function listen(options: {
@@ -65,14 +70,15 @@ export function listen(options: {
   readonly port: number
   readonly handler: HttpHandler
   readonly ipv6Only?: boolean
+  /** How long a client may say nothing. */
+  readonly idleMs?: number
+  readonly guests?: Guests | undefined
 }): Promise<Server> {
-  const server = createServer(
-    { requestTimeout: idleMs, headersTimeout: idleMs },
-    (request, reply) => {
-      void answer(options.handler, request, reply)
-    },
-  )
-  server.keepAliveTimeout = idleMs
+  const server = createServer(patience(options.idleMs), (request, reply) => {
+    void answer(options.handler, request, reply)
+  })
+  const { guests = new Guests() } = options
+  guests.watch(server)
   return new Promise((resolve, reject) => {
     server.once('error', reject)
     const { host, port, ipv6Only = false } = options

@@ -7,17 +7,20 @@ import type { StateUpdate } from '../state/tracker.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ServiceFailure } from '../modes/mode.js'
 import { featureGates, isEnabled } from '../config/feature-gates.js'
+import { Guests } from './guests.js'
 import { Health } from './healthz.js'
 import { SystemdNotifier, type ServiceManager } from './systemd.js'
 import { runServers, type ServersOptions } from './servers.js'
 import { ServiceHealth } from './service-health.js'
 
-export interface ObservationOptions extends Omit<ServersOptions, 'health'> {
+export interface ObservationOptions extends Omit<ServersOptions, 'health' | 'guests'> {
   readonly families: readonly IpFamily[]
   /** Retry interval of the mode. An update may wait twice as long (H03). */
   readonly syncPeriodMs: number
   /** Whether there is a cluster, and so a Node object (H04). */
   readonly expectsNode: boolean
+  /** How many connections all its servers hold together. */
+  readonly connectionsMax?: number
   /** systemd, if it has started this process and wants to be notified. */
   readonly serviceManager?: ServiceManager | undefined
 }
@@ -28,6 +31,7 @@ const retryMs = 5000
 export class Observation {
   readonly #options: ObservationOptions
   readonly #health: Health
+  readonly #guests: Guests
   readonly #services: ServiceHealth
   readonly #systemd: SystemdNotifier | undefined
   /** The warnings that are Events already. */
@@ -36,6 +40,7 @@ export class Observation {
   constructor(options: ObservationOptions) {
     const { families, syncPeriodMs, expectsNode } = options
     this.#options = options
+    this.#guests = new Guests(options.connectionsMax)
     describeBuild(options)
     this.#health = new Health({
       families,
@@ -49,6 +54,7 @@ export class Observation {
       this.#systemd = new SystemdNotifier({ manager: serviceManager, isHealthy, log, sleep: pause })
     }
     this.#services = new ServiceHealth({
+      guests: this.#guests,
       isHealthy: () => this.#health.isHealthy,
       retryMs,
       sleep: pause,
@@ -116,7 +122,7 @@ export class Observation {
       events.record({ type: 'Warning', reason: 'IPVSDeprecation', action, note, regarding })
     }
     await Promise.all([
-      runServers({ ...this.#options, health: this.#health }, signal),
+      runServers({ ...this.#options, health: this.#health, guests: this.#guests }, signal),
       this.#services.run(signal),
       this.#systemd?.run(signal),
     ])

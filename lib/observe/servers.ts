@@ -7,6 +7,7 @@ import { originText, type Origin } from '../config/settings.js'
 import { configObject, valueAt } from '../config/write.js'
 import type { EventRecorder } from './events.js'
 import type { Health } from './healthz.js'
+import type { Guests } from './guests.js'
 import { runHttpServer, type HttpHandler } from './http.js'
 import type { Logger } from './logger.js'
 import type { Metrics } from './metrics.js'
@@ -26,6 +27,8 @@ export interface ServersOptions {
   readonly events: EventRecorder
   /** When the process started, in ms since 1970. */
   readonly startedAt: number
+  /** The bound on connections, shared by the servers. */
+  readonly guests?: Guests
 }
 
 /** Runs the health server and the metrics server as configured, until the signal. */
@@ -68,6 +71,7 @@ async function serve(options: ServersOptions, signal: AbortSignal, served: Serve
     {
       ...address,
       handler,
+      guests: options.guests,
       // During a take-over the other process still has the port for a moment.
       failHard: config.bindAddressHardFail && !config.takeover,
       retryMs,

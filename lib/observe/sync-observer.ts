@@ -18,6 +18,10 @@ export interface SyncObserverOptions {
 export class SyncObserver {
   readonly #options: SyncObserverOptions
   readonly #syncedOnce = new Set<IpFamily>()
+  /** The service ports that failed in the last sync, with the reason that was told. */
+  readonly #failed = new Map<IpFamily, ReadonlyMap<string, string>>()
+  /** Why the last sync failed, if it did. */
+  readonly #errors = new Map<IpFamily, string | undefined>()
   readonly #states = new Map<IpFamily, DesiredState>()
   /** Trigger times of changes whose sync has not succeeded yet. */
   readonly #waiting = new Map<IpFamily, number[]>()
@@ -57,16 +61,19 @@ export class SyncObserver {
     meter.observe('sync_proxy_rules_duration_seconds', labels, seconds)
     const kind = full ? 'full' : 'partial'
     meter.observe(`sync_${kind}_proxy_rules_duration_seconds`, labels, seconds)
-    for (const { key, reason } of failed) {
-      log.warn({ service: key, family, reason }, 'service port could not be programmed, will retry')
-    }
+    this.#logFailedServices(report)
     if (outcome === 'failed' || failed.length > 0) this.#countFailure(report)
     if (outcome === 'failed') {
       const { error, detail } = report
       const fields = { mode, family, ms, error, ...(detail === undefined ? {} : { detail }) }
-      log.error(fields, 'sync failed, the rules of the last good sync stay; will retry')
+      const message = 'sync failed, the rules of the last good sync stay; will retry'
+      // The same again is no news; the metrics count it.
+      if (this.#errors.get(family) === error) log.debug(fields, message)
+      else log.error(fields, message)
+      this.#errors.set(family, error)
       return
     }
+    this.#errors.delete(family)
     meter.gauge('sync_proxy_rules_last_timestamp_seconds', labels, now() / 1000)
     meter.count('sync_written_bytes_total', labels, bytes)
     this.#observeLatency(family)
@@ -94,6 +101,19 @@ export class SyncObserver {
     logAll('Adding new service port', added)
     logAll('Updating existing service port', changed)
     logAll('Removing service port', removed)
+  }
+
+  /** Each once for a reason, not at every retry. */
+  #logFailedServices({ family, outcome, failed }: SyncReport): void {
+    // A sync that failed as a whole does not know which service ports would.
+    if (outcome === 'failed') return
+    const told = this.#failed.get(family)
+    for (const { key, reason } of failed) {
+      if (told?.get(key) === reason) continue
+      const fields = { service: key, family, reason }
+      this.#options.log.warn(fields, 'service port could not be programmed, will retry')
+    }
+    this.#failed.set(family, new Map(failed.map(({ key, reason }) => [key, reason])))
   }
 
   #countFailure({ family, full, outcome }: SyncReport): void {

@@ -2,6 +2,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer } from 'node:https'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
+import { guestLimit } from '../kernel/open-files.js'
+import { Guests, patience } from '../observe/guests.js'
 import { hostPort, parseIp } from '../state/ip.js'
 import { messageOf } from '../errors.js'
 import { parsePageCommand } from './commands.js'
@@ -66,6 +68,8 @@ const thisMachine: PageAccess = {
   refusal: () => undefined,
 }
 
+/** A browser holds up to seven for a page, so this is a handful of readers. */
+const connectionsMax = 32
 const maximumBody = 131_072
 /** Traffic changes the view all the time, and no user reads faster. */
 const frameMs = 100
@@ -86,7 +90,10 @@ export class PageServer {
         else reply(response, 500, messageOf(error))
       })
     }
-    this.#server = access.tls ? createTlsServer(access.tls, answer) : createServer(answer)
+    this.#server = access.tls
+      ? createTlsServer({ ...access.tls, ...patience(), handshakeTimeout: 10_000 }, answer)
+      : createServer(patience(), answer)
+    new Guests(guestLimit(connectionsMax)).watch(this.#server)
   }
 
   static async listen(source: PageSource, port: number, access = thisMachine): Promise<PageServer> {
@@ -96,6 +103,8 @@ export class PageServer {
         page.#server.listen(port === 0 ? 0 : port + tried, access.host)
         await once(page.#server, 'listening')
         const address = page.#server.address()
+        // What goes wrong while a client is accepted must not end the process.
+        page.#server.on('error', () => undefined)
         page.#port = typeof address === 'object' && address ? address.port : port
         return page
       } catch (error) {
@@ -209,6 +218,8 @@ export class PageServer {
   }
 
   #events(response: ServerResponse): void {
+    // Frames come when something changes, which may take hours.
+    response.socket?.setTimeout(0)
     response.writeHead(200, { ...headers, 'content-type': 'text/event-stream' })
     let timer: NodeJS.Timeout | undefined
     /** What this reader has already: only parts that differ are sent. */

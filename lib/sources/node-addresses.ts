@@ -42,10 +42,19 @@ export async function followNodeAddresses(
   const { sleep, pollMs } = { ...realDeps, ...deps }
   let previous: string | undefined
   while (!signal.aborted) {
-    const addresses = nodeAddresses(deps)
-    const text = addresses.join()
-    if (text !== previous) changed(addresses)
+    const addresses = readableAddresses(deps)
+    const text = addresses?.join() ?? previous
+    if (addresses && text !== previous) changed(addresses)
     previous = text
     await sleep(pollMs, signal)
+  }
+}
+
+/** Undefined while the process has no descriptor to ask with: what was seen last goes on to hold. */
+function readableAddresses(deps: Partial<NodeAddressesDeps>): readonly string[] | undefined {
+  try {
+    return nodeAddresses(deps)
+  } catch {
+    return undefined
   }
 }

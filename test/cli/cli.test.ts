@@ -1,3 +1,4 @@
+import { runCommand } from '../../lib/kernel/command.js'
 import t from 'tap'
 import { spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -181,4 +182,21 @@ t.test('L15: cleanup goes through every mode, and says at the end which ones fai
   })
   t.same(log.lines, ['Cleaned up'])
   await cleanup(log, { iptables: loaders.iptables })
+})
+
+t.test('warnings of Node.js are lines of the log like all others', async (t) => {
+  const logging = new URL('../../lib/cli/logging.js', import.meta.url).href
+  const script = `
+    import { logWarnings, processLogger } from '${logging}'
+    logWarnings(processLogger({ format: 'json', verbosity: 0 }))
+    process.emitWarning('too many', 'LeakWarning')`
+  const args = ['--input-type=module', '--eval', script]
+  const { stderr } = await runCommand(process.execPath, args)
+  const lines = stderr.trim().split('\n')
+  t.equal(lines.length, 1)
+  t.match(JSON.parse(lines[0] ?? ''), {
+    level: 'warn',
+    warning: 'LeakWarning',
+    message: 'too many',
+  })
 })

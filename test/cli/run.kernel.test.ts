@@ -109,6 +109,10 @@ t.test(
     await until('healthz after the Node went', () => code(`${healthz}/healthz`), /503/)
     t.equal(await code(`${healthz}/livez`), '200', 'H05')
     t.equal(await proxy.stop(), 0, 'SIGTERM ends it well')
+    for (const line of proxy.output().trim().split('\n')) {
+      t.doesNotThrow(() => void JSON.parse(line), `JSON: ${line.slice(0, 60)}`)
+    }
+    t.notMatch(proxy.output(), /MaxListenersExceededWarning/)
   },
 )
 

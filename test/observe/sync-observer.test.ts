@@ -178,6 +178,28 @@ t.test(
   },
 )
 
+t.test('what fails again for the same reason is counted, and not said again', async (t) => {
+  const { observer, numbers, lines } = observing('userspace')
+  const said = (level: string) => lines.filter((line) => line.level === level).length
+  const services = (...reasons: string[]) =>
+    reasons.map((reason, index) => ({ key: `a/b:${index}/TCP`, reason }))
+  observer.synced({ ...report, failed: services('taken', 'full') }, 1)
+  observer.synced({ ...report, failed: services('taken', 'full') }, 1)
+  t.equal(said('warn'), 2)
+  observer.synced({ ...report, failed: services('taken', 'denied') }, 1)
+  t.equal(said('warn'), 3, 'another reason is news')
+  observer.synced({ ...report, failed: [] }, 1)
+  observer.synced({ ...report, failed: services('taken') }, 1)
+  t.equal(said('warn'), 4, 'as it is after it worked')
+  const broken = (error: string): SyncReport => ({ ...report, outcome: 'failed', error })
+  for (const error of ['EMFILE', 'EMFILE', 'ENOMEM']) observer.synced(broken(error), 1)
+  t.equal(said('error'), 2)
+  observer.synced(report, 1)
+  observer.synced(broken('ENOMEM'), 1)
+  t.equal(said('error'), 3)
+  t.equal(numbers.filter((number) => number.includes('sync_failures_total')).length, 8)
+})
+
 t.test(
   'IT45: latency and time stamp come after a good restore, never after a failed one',
   async (t) => {

@@ -253,6 +253,27 @@ t.test('node addresses: in order, canonical, without the virtual ones, and follo
   t.same(told[1], ['192.168.1.6'])
 })
 
+t.test(
+  'node addresses that cannot be read now are read later, and the last ones hold',
+  async (t) => {
+    const stop = new AbortController()
+    const told: (readonly string[])[] = []
+    let polls = 0
+    await followNodeAddresses((addresses) => told.push(addresses), stop.signal, {
+      interfaces: () => {
+        if (polls === 1) throw new Error('uv_interface_addresses returned Unknown system error 24')
+        const address = polls < 3 ? '192.168.1.5' : '192.168.1.6'
+        return { eth0: [{ address } as never] }
+      },
+      sleep: async () => {
+        polls++
+        if (polls === 4) stop.abort()
+      },
+    })
+    t.same(told, [['192.168.1.5'], ['192.168.1.6']])
+  },
+)
+
 t.test('any text whatsoever is a manifest or a list of problems', async (t) => {
   const texts = fc.oneof(
     fc.string({ unit: 'binary' }),

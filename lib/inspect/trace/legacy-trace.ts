@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process'
+import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -107,16 +107,24 @@ function setLogger(file: string): void {
 /** Starts the process that removes the marks, whatever happens to this one. */
 async function startCleaner(marks: LegacyMarks) {
   const program = fileURLToPath(new URL('./legacy-cleaner.js', import.meta.url))
-  const child = spawn(process.execPath, [program, JSON.stringify(marks)], {
+  const child: ChildProcess = spawn(process.execPath, [program, JSON.stringify(marks)], {
     stdio: ['pipe', 'pipe', 'inherit'],
     // It has a session of its own, so that Ctrl-C ends the trace and not the cleaner.
     detached: true,
   })
+  const { stdin, stdout } = child
+  if (!stdin || !stdout) {
+    child.on('error', () => undefined)
+    throw new KernelError(
+      'failed',
+      'start the cleaner: no file descriptors left; raise their limit',
+    )
+  }
   const exited = once(child, 'exit')
-  await Promise.race([once(child.stdout, 'data'), exited])
+  await Promise.race([once(stdout, 'data'), exited])
   return {
     end: async () => {
-      child.stdin.end()
+      stdin.end()
       await exited
     },
   }

@@ -81,13 +81,18 @@ interface Running {
 }
 
 function start([file = 'nft', ...args]: readonly string[]): Running {
-  const child = spawn(file, args, {
+  const child: ChildProcess = spawn(file, args, {
     stdio: ['pipe', 'pipe', 'pipe'],
     env: { ...process.env, LC_ALL: 'C' },
   })
+  const { stdin, stdout, stderr } = child
+  if (!stdin || !stdout || !stderr) {
+    child.on('error', () => undefined)
+    throw new KernelError('failed', `run ${file}: no file descriptors left; raise their limit`)
+  }
   let complaint = ''
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (complaint += text))
-  child.stdin.on('error', () => undefined)
+  stderr.setEncoding('utf8').on('data', (text: string) => (complaint += text))
+  stdin.on('error', () => undefined)
   const exit = new Promise<never>((_, reject) => {
     child.once('error', (cause) => {
       const advice = 'install nftables, whose program follows packets in both kinds of rules'
@@ -102,7 +107,7 @@ function start([file = 'nft', ...args]: readonly string[]): Running {
     })
   })
   exit.catch(() => undefined)
-  return { child, stdin: child.stdin, stdout: child.stdout, exit }
+  return { child, stdin, stdout, exit }
 }
 
 /** The rules are in force when the listed table shows both, because each line is a transaction. */

@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process'
+import { spawn, type ChildProcess } from 'node:child_process'
 import { IptablesError } from './error.js'
 
 export interface CommandOutput {
@@ -24,11 +24,25 @@ export interface RunOptions {
 /** Never starts a shell. Programs print in the C locale. */
 export const runProgram: Run = (file, args, options = {}) =>
   new Promise((resolve, reject) => {
-    const child = spawn(file, args, {
-      stdio: ['pipe', 'pipe', 'pipe'],
-      shell: false,
-      env: { ...process.env, LC_ALL: 'C' },
-    })
+    const cannotRun = (cause: unknown) => reject(startFailure(file, cause))
+    let child: ChildProcess
+    try {
+      child = spawn(file, args, {
+        stdio: ['pipe', 'pipe', 'pipe'],
+        shell: false,
+        env: { ...process.env, LC_ALL: 'C' },
+      })
+    } catch (cause) {
+      // Node throws at once where it cannot fork, for want of memory or processes.
+      cannotRun(cause)
+      return
+    }
+    const { stdin, stdout: output, stderr: complaints } = child
+    // Without descriptors there are no streams, and the error comes as an event.
+    if (!stdin || !output || !complaints) {
+      child.once('error', cannotRun)
+      return
+    }
     const stdout: Buffer[] = []
     const stderr: Buffer[] = []
     const timeoutMs = options.timeoutMs ?? 120_000
@@ -38,17 +52,15 @@ export const runProgram: Run = (file, args, options = {}) =>
       child.kill('SIGKILL')
     }, timeoutMs)
     const { onOutput } = options
-    if (onOutput) child.stdout.setEncoding('utf8').on('data', onOutput)
-    else child.stdout.on('data', (chunk: Buffer) => stdout.push(chunk))
-    child.stderr.on('data', (chunk: Buffer) => stderr.push(chunk))
+    if (onOutput) output.setEncoding('utf8').on('data', onOutput)
+    else output.on('data', (chunk: Buffer) => stdout.push(chunk))
+    complaints.on('data', (chunk: Buffer) => stderr.push(chunk))
     // A program that exits before it has read everything closes the pipe; its exit code says why.
-    child.stdin.on('error', () => undefined)
-    child.stdin.end(options.stdin ?? '')
-    child.on('error', (cause: NodeJS.ErrnoException) => {
+    stdin.on('error', () => undefined)
+    stdin.end(options.stdin ?? '')
+    child.on('error', (cause) => {
       clearTimeout(timer)
-      const kind =
-        cause.code === 'ENOENT' ? 'missing' : cause.code === 'EACCES' ? 'denied' : 'failed'
-      reject(new IptablesError(kind, `run ${file}: ${cause.message}`, { cause }))
+      cannotRun(cause)
     })
     child.on('close', (code, killedBy) => {
       clearTimeout(timer)
@@ -60,3 +72,15 @@ export const runProgram: Run = (file, args, options = {}) =>
       else resolve({ code, stdout: Buffer.concat(stdout).toString('utf8'), stderr: complaint })
     })
   })
+
+const noDescriptors: ReadonlySet<unknown> = new Set(['EMFILE', 'ENFILE'])
+
+function startFailure(file: string, cause: unknown): IptablesError {
+  const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
+  const kind = code === 'ENOENT' ? 'missing' : code === 'EACCES' ? 'denied' : 'failed'
+  const reason = cause instanceof Error ? cause.message : String(cause)
+  const advice = noDescriptors.has(code)
+    ? '; no file descriptors are left, raise the limit of open files'
+    : ''
+  return new IptablesError(kind, `run ${file}: ${reason}${advice}`, { cause })
+}

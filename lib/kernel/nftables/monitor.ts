@@ -69,7 +69,11 @@ export class NftMonitor {
 
   async #listen(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const child = (this.#options.start ?? startMonitor)()
+      const child = this.#start()
+      if (!child) {
+        await pause(this.#times.restartMs, signal)
+        continue
+      }
       const stop = () => child.kill()
       signal.addEventListener('abort', stop, { once: true })
       const ended = new Promise((resolve) => {
@@ -82,6 +86,15 @@ export class NftMonitor {
       await ended
       signal.removeEventListener('abort', stop)
       await pause(this.#times.restartMs, signal)
+    }
+  }
+
+  /** Undefined where the program cannot be started now: no memory, no processes. */
+  #start(): ChildProcess | undefined {
+    try {
+      return (this.#options.start ?? startMonitor)()
+    } catch {
+      return undefined
     }
   }
 

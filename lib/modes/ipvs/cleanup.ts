@@ -33,11 +33,7 @@ export async function cleanUp(deps: CleanupDeps): Promise<void> {
   if (links.remove(deviceName)) log.info({ device: deviceName }, 'removed')
 }
 
-async function removeServers(
-  deps: CleanupDeps,
-  ipvs: Ipvs,
-  family: IpFamily,
-): Promise<void> {
+async function removeServers(deps: CleanupDeps, ipvs: Ipvs, family: IpFamily): Promise<void> {
   const view = await readKernel(family, { ...deps, ipvs })
   const ours = [...view.servers.values()].filter(({ server }) =>
     isOurs(view, server, deps.excluded),

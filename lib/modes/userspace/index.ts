@@ -97,7 +97,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   readonly #settings: UserspaceSettings
   readonly #context: ModeContext
   readonly #run: Run | undefined
-  readonly #nodePorts = new ReservedNodePorts()
+  readonly #nodePorts: ReservedNodePorts
   readonly #listeners: Listeners
   readonly #flows: UdpFlowCleaner
   readonly #families: ReadonlyMap<IpFamily, Family>
@@ -126,6 +126,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.plan = userspacePlanner(settings, new Set(direct.map(([family]) => family)))
     const listeners = createListeners(settings, context)
     this.#listeners = listeners
+    this.#nodePorts = new ReservedNodePorts(listeners.descriptors)
     const flows = new UdpFlowCleaner(context)
     this.#flows = flows
     this.#families = new Map(

@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import t from 'tap'
+import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { AffinityTable } from '../../../lib/modes/userspace/datapath/affinity.js'
 import { definition } from '../../../lib/modes/userspace/index.js'
 import { ReservedNodePorts } from '../../../lib/modes/userspace/portals/reserved-node-ports.js'
@@ -113,7 +114,7 @@ t.test(
 )
 
 t.test('US13, US14, US15: who holds node ports, and what becomes of strays', async (t) => {
-  const nodePorts = new ReservedNodePorts()
+  const nodePorts = new ReservedNodePorts(new DescriptorBudget(DescriptorBudget.allocate(100)))
   t.teardown(() => nodePorts.close())
   const nodePort = {
     family: 'IPv4',

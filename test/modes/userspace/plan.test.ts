@@ -1,4 +1,5 @@
 import t from 'tap'
+import { openFilesLimit } from '../../../lib/kernel/open-files.js'
 import fc from 'fast-check'
 import { AffinityTable } from '../../../lib/modes/userspace/datapath/affinity.js'
 import { Balancer } from '../../../lib/modes/userspace/datapath/balancer.js'
@@ -355,8 +356,32 @@ t.test('ports and descriptors', async (t) => {
     t.ok(two.tryTake(1))
     one.release(2)
     t.equal(two.left, 2)
-    t.equal(descriptorLimit('Max open files            1024                 4096     files'), 896)
-    t.equal(descriptorLimit('Max open files            64                   64       files'), 43)
+    t.ok(two.tryTake(2))
+    t.ok(one.tryListen(), 'a new Service does not wait for connections')
+    t.ok(two.tryListen())
+    t.notOk(one.tryListen(), 'connections keep a quarter')
+    two.release(2)
+    t.notOk(one.tryTake(1), 'connections wait for what listeners have')
+    one.stopListening()
+    t.ok(two.tryTake(1))
+    t.ok(two.tryListen())
+    t.same(two.left, -1)
+    one.stopListening()
+    one.stopListening()
+    one.release(1)
+    t.equal(two.left, 3 - 1)
+    t.equal(
+      descriptorLimit(
+        openFilesLimit('Max open files            1024                 4096     files'),
+      ),
+      896,
+    )
+    t.equal(
+      descriptorLimit(
+        openFilesLimit('Max open files            64                   64       files'),
+      ),
+      43,
+    )
   })
 })
 

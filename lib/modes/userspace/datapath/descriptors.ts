@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { openFilesLimit } from '../../../kernel/open-files.js'
 
 /**
  * File descriptors that the data paths of all workers may have open together. The process keeps a
@@ -18,10 +18,11 @@ export class DescriptorBudget {
 
   /** `waiting`: how many accepted clients may wait, with descriptors out of the reserve. */
   static allocate(limit: number, waiting = 0): SharedArrayBuffer {
-    const shared = new SharedArrayBuffer(4 * 3)
+    const shared = new SharedArrayBuffer(4 * 4)
     const cells = new Int32Array(shared)
     cells[left] = limit
     cells[waitingPlaces] = waiting
+    cells[listeningPlaces] = Math.floor((limit * 3) / 4)
     return shared
   }
 
@@ -36,6 +37,22 @@ export class DescriptorBudget {
 
   stopWaiting(): void {
     Atomics.add(this.#cells, waitingPlaces, 1)
+  }
+
+  /**
+   * Takes one for a socket that listens or holds a port, also while connections have them all:
+   * a new Service must not wait for old connections, so these wait instead. False where listeners
+   * would leave connections nothing at all.
+   */
+  tryListen(): boolean {
+    if (!this.#tryTake(listeningPlaces, 1)) return false
+    Atomics.sub(this.#cells, left, 1)
+    return true
+  }
+
+  stopListening(): void {
+    Atomics.add(this.#cells, listeningPlaces, 1)
+    Atomics.add(this.#cells, left, 1)
   }
 
   /** No descriptor was left for a client, who had to wait or was refused. */
@@ -68,14 +85,12 @@ export class DescriptorBudget {
 const left = 0
 const waitingPlaces = 1
 const shortages = 2
+const listeningPlaces = 3
 
 const reserve = 128
-const unknownLimit = 1024
 
-/** The soft limit without the reserve. Node raises the soft limit to the hard one at its start. */
-export function descriptorLimit(limits = readLimits()): number {
-  const soft = /^Max open files\s+(\d+|unlimited)/m.exec(limits)?.[1]
-  const limit = soft === 'unlimited' ? 2 ** 30 : Number(soft ?? unknownLimit)
+/** The limit without the reserve. */
+export function descriptorLimit(limit = openFilesLimit()): number {
   return Math.max(limit - Math.min(reserve, Math.floor(limit / 3)), 16)
 }
 
@@ -84,14 +99,10 @@ export function waitingLimit(limit = descriptorLimit()): number {
   return Math.min(reserve / 2, Math.floor(limit / 16))
 }
 
+/** Why a listener or a node port cannot be had, and what to do. */
+export const listenAdvice =
+  'the listeners of other Services have all file descriptors that are not kept for connections; raise the limit of open files (LimitNOFILE= of the unit, ulimit -n), which takes one for a service port and one more for a node port'
+
 /** The warning when connections have to wait for descriptors. */
 export const shortageAdvice =
   'no file descriptors left: new connections wait, established ones go on; raise the limit of open files'
-
-function readLimits(): string {
-  try {
-    return readFileSync('/proc/self/limits', 'utf8')
-  } catch {
-    return ''
-  }
-}

@@ -1,7 +1,12 @@
 import { cpus } from 'node:os'
 import type { Log, ModeContext } from '../../mode.js'
 import type { UserspaceSettings } from '../settings.js'
-import { DescriptorBudget, descriptorLimit, waitingLimit } from '../datapath/descriptors.js'
+import {
+  DescriptorBudget,
+  descriptorLimit,
+  listenAdvice,
+  waitingLimit,
+} from '../datapath/descriptors.js'
 import { Listeners } from './listeners.js'
 import type { WorkerReport } from './messages.js'
 import { TrafficMeter } from './traffic-meter.js'
@@ -31,6 +36,7 @@ export function createListeners(userspace: UserspaceSettings, context: ModeConte
     closed: (key) => {
       traffic.closed(key)
     },
+    crowded: (fits) => log.error(fits, `not every service port fits: ${listenAdvice}`),
     lost: (reason) => {
       log.error({ reason }, 'a userspace worker ended with its connections; it was replaced')
       context.resync(reason, { full: true })

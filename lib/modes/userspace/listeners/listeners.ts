@@ -1,3 +1,4 @@
+import { DescriptorBudget, listenAdvice } from '../datapath/descriptors.js'
 import { endpointChanges, type EndpointChanges, type ListenerSpec } from '../datapath/data-path.js'
 import type { ListenerChanges, OpenFailure, WorkerReport, WorkerSettings } from './messages.js'
 import type { Meter } from '../../mode.js'
@@ -27,6 +28,8 @@ export interface ListenersObserver {
   closed(key: string): void
   /** A worker ended and its listeners with it; another has already started. */
   lost(reason: string): void
+  /** There are no descriptors for so many listeners, while so many are open. */
+  crowded?(fits: { readonly missing: number; readonly open: number }): void
 }
 
 interface Listener {
@@ -46,6 +49,7 @@ const maxOpenRounds = 16
  * port, as long as it lives.
  */
 export class Listeners {
+  readonly descriptors: DescriptorBudget
   readonly #options: ListenersOptions
   readonly #observer: ListenersObserver
   readonly #threads: WorkerThread[]
@@ -53,10 +57,13 @@ export class Listeners {
   readonly #listeners = new Map<string, Listener>()
   /** Taken over from another process, and not yet in use here. */
   readonly #given = new Map<string, GivenListener>()
+  /** The most listeners that there were no descriptors for; they are told once. */
+  #missing = 0
   #isDraining = false
 
   constructor(options: ListenersOptions, observer: ListenersObserver) {
     this.#options = options
+    this.descriptors = new DescriptorBudget(options.descriptors)
     this.#observer = observer
     this.#ports = options.range ? new PortAllocator(options.range) : undefined
     this.#threads = Array.from({ length: options.workers }, () => this.#startThread())
@@ -79,7 +86,15 @@ export class Listeners {
     for (const { code } of failures) {
       this.#options.meter.count('userspace_listen_failures_total', { reason: code })
     }
+    this.#sayWhatFits(failures.filter(({ code }) => code === 'EMFILE').length)
     return failures
+  }
+
+  /** Not at every retry, and not for one family after the other. */
+  #sayWhatFits(missing: number): void {
+    if (missing <= this.#missing) return
+    this.#missing = missing
+    this.#observer.crowded?.({ missing, open: this.#listeners.size })
   }
 
   async close(keys: readonly string[]): Promise<void> {
@@ -172,6 +187,11 @@ export class Listeners {
         failures.push({ key, code: 'ERANGE', message })
         return []
       }
+      if (!this.descriptors.tryListen()) {
+        this.#ports?.release(port)
+        failures.push({ key, code: 'EMFILE', message: listenAdvice })
+        return []
+      }
       this.#listeners.set(key, { spec, port, isOpen: false })
       return { ...spec, port, ...(given ? { descriptor: given.descriptor } : {}) }
     })
@@ -217,7 +237,10 @@ export class Listeners {
 
   #forget(key: string): Listener | undefined {
     const listener = this.#listeners.get(key)
-    if (listener) this.#ports?.release(listener.port)
+    if (listener) {
+      this.#ports?.release(listener.port)
+      this.descriptors.stopListening()
+    }
     this.#listeners.delete(key)
     return listener
   }

@@ -73,13 +73,17 @@ async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change
   post({ kind: 'changed', id: message.id, opened, failed })
 }
 
+const warn = createWarner()
+// Otherwise Node prints its own as text, among the lines of the log.
+process.removeAllListeners('warning')
+process.on('warning', ({ name, message }) => warn(`${name}: ${message}`))
 const { path, note } = await createDataPath(settings.dataPath, {
   now: () => performance.now(),
   random: Math.random,
   descriptors: new DescriptorBudget(settings.descriptors),
   passiveHealth: settings.passiveHealth,
   accessLog: settings.accessLog ? createAccessLog() : undefined,
-  warn: createWarner(),
+  warn,
 })
 // Messages are handled one after the other: a close must not overtake the open before it.
 let previous = Promise.resolve()

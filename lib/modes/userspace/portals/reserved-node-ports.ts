@@ -2,6 +2,7 @@ import { createSocket, type Socket } from 'node:dgram'
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:net'
 import type { IpFamily } from '../../../state/ip.js'
+import { listenAdvice, type DescriptorBudget } from '../datapath/descriptors.js'
 
 export interface ReservedNodePort {
   readonly family: IpFamily
@@ -17,10 +18,15 @@ export interface ReservedNodePort {
  * sockets. What does get here, on an address that node ports do not answer on, is reset (US14).
  */
 export class ReservedNodePorts {
+  readonly #descriptors: DescriptorBudget
   readonly #reserved = new Map<
     string,
     { readonly owner: string; readonly sockets: readonly (Server | Socket)[] }
   >()
+
+  constructor(descriptors: DescriptorBudget) {
+    this.#descriptors = descriptors
+  }
 
   /** Undefined when the owner has the port now; else why not. */
   async reserve(owner: string, nodePort: ReservedNodePort): Promise<string | undefined> {
@@ -32,13 +38,18 @@ export class ReservedNodePorts {
     const open = nodePort.protocol === 'TCP' ? openTcp : openUdp
     const sockets: (Server | Socket)[] = []
     for (const address of nodePort.addresses ?? [wildcard]) {
+      if (!this.#descriptors.tryListen()) {
+        this.#close(sockets)
+        return `reserve ${name}: ${listenAdvice}`
+      }
       try {
         sockets.push(await open(address, nodePort.port))
       } catch (error) {
+        this.#descriptors.stopListening()
         const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
         // An address that has just left the node needs no socket.
         if (code === 'EADDRNOTAVAIL') continue
-        for (const socket of sockets) socket.close()
+        this.#close(sockets)
         return code === 'EADDRINUSE'
           ? `${name} is in use by another program on this node`
           : `reserve ${name}: ${code}`
@@ -54,12 +65,19 @@ export class ReservedNodePorts {
     const reserved = this.#reserved.get(name)
     if (reserved?.owner !== owner) return
     this.#reserved.delete(name)
-    for (const socket of reserved.sockets) socket.close()
+    this.#close(reserved.sockets)
   }
 
   close(): void {
-    for (const { sockets } of this.#reserved.values()) for (const socket of sockets) socket.close()
+    for (const { sockets } of this.#reserved.values()) this.#close(sockets)
     this.#reserved.clear()
+  }
+
+  #close(sockets: readonly (Server | Socket)[]): void {
+    for (const socket of sockets) {
+      socket.close()
+      this.#descriptors.stopListening()
+    }
   }
 }
 

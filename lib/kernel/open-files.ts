@@ -1,0 +1,22 @@
+import { readFileSync } from 'node:fs'
+
+const unknownLimit = 1024
+
+/** How many files this process may open. Node raises its soft limit to the hard one at its start. */
+export function openFilesLimit(limits = readLimits()): number {
+  const soft = /^Max open files\s+(\d+|unlimited)/m.exec(limits)?.[1]
+  return soft === 'unlimited' ? 2 ** 30 : Number(soft ?? unknownLimit)
+}
+
+/** How many connections a server that is not the purpose of this process may hold. */
+export function guestLimit(most: number, limit = openFilesLimit()): number {
+  return Math.max(Math.min(most, Math.floor(limit / 16)), 4)
+}
+
+function readLimits(): string {
+  try {
+    return readFileSync('/proc/self/limits', 'utf8')
+  } catch {
+    return ''
+  }
+}

@@ -1,0 +1,135 @@
+/** The daemon with few descriptors, and with strangers who take all they can get. */
+import { spawn, execFileSync } from 'node:child_process'
+import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
+import { connect, createServer, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import t, { type Test } from 'tap'
+import { rawService, rawSlice } from '../state/objects.js'
+import { enterPrivateNetns } from '../support/private-netns.js'
+
+const skip = enterPrivateNetns() ?? false
+if (skip === false) execFileSync('ip', ['link', 'set', 'lo', 'up'])
+const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+const health = { host: '127.0.0.1', port: 10256 }
+
+const clusterIp = (number: number) => `10.96.${1 + (number >> 7)}.${1 + (number & 127)}`
+
+/** Services with an endpoint each, in one file. */
+function writeServices(folder: string, file: string, numbers: readonly number[]): void {
+  const items = numbers.flatMap((number) => {
+    const [name, ip] = [`s${number}`, clusterIp(number)]
+    return [
+      rawService({ name, spec: { clusterIP: ip, clusterIPs: [ip] } }),
+      rawSlice({ name: `${name}-1`, service: name }),
+    ]
+  })
+  writeFileSync(join(folder, file), JSON.stringify({ apiVersion: 'v1', kind: 'List', items }))
+}
+
+function startDaemon(t: Test, limit: number, ...args: readonly string[]) {
+  const command = ['--logging-format=json', '--hostname-override=n1', ...args]
+  const child = spawn(
+    'prlimit',
+    [`--nofile=${limit}:${limit}`, process.execPath, main, ...command],
+    {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { PATH: process.env['PATH'] ?? '' },
+    },
+  )
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => (output += text))
+  }
+  t.teardown(async () => {
+    if (child.exitCode !== null) return
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+  })
+  return { child, output: () => output }
+}
+
+async function until(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
+  for (let tries = 0; tries < 1200; tries++) {
+    if (await isSo()) return
+    await delay(50)
+  }
+  throw new Error(`waited in vain for ${what}`)
+}
+
+const answers = (path: string) => async () => {
+  const url = `http://${health.host}:${health.port}${path}`
+  return (await fetch(url).catch(() => undefined))?.ok === true
+}
+
+const rules = () => execFileSync('iptables-save', ['-t', 'nat'], { encoding: 'utf8' })
+
+t.test('1,124 idle connections to the health port keep no Service waiting', { skip }, async (t) => {
+  const folder = t.testdir({})
+  writeServices(folder, 'first.yaml', [1])
+  const daemon = startDaemon(t, 1024, '--proxy-mode=iptables', `--manifests=${folder}`)
+  await until('readiness', answers('/readyz'))
+  const crowd: Socket[] = []
+  for (let count = 0; count < 1_124; count++) {
+    const socket = connect(health)
+    socket.on('error', () => undefined)
+    crowd.push(socket)
+    await Promise.race([once(socket, 'connect'), once(socket, 'close')])
+  }
+  t.teardown(() => crowd.forEach((socket) => socket.destroy()))
+  t.ok(await answers('/livez')(), 'the kubelet is answered')
+  writeServices(folder, 'second.yaml', [2])
+  await until('the rules of a new Service', () => rules().includes(clusterIp(2)))
+  t.ok(await answers('/healthz')())
+  t.equal(daemon.child.exitCode, null, 'it lives')
+  const held = execFileSync('ls', [`/proc/${daemon.child.pid}/fd`], { encoding: 'utf8' })
+  t.ok(held.split('\n').length < 200, `${held.split('\n').length} descriptors are open`)
+})
+
+t.test(
+  '256 descriptors and 400 Services: what fits works, what not is said once',
+  { skip },
+  async (t) => {
+    execFileSync('ip', ['address', 'add', '10.244.0.1/32', 'dev', 'lo'])
+    execFileSync('ip', ['route', 'add', 'default', 'dev', 'lo'])
+    const endpoint = createServer((socket) => socket.end('served')).listen(8080, '10.244.0.1')
+    await once(endpoint, 'listening')
+    t.teardown(() => void endpoint.close())
+    const folder = t.testdir({})
+    const numbers = Array.from({ length: 400 }, (_, index) => index)
+    writeServices(folder, 'all.yaml', numbers)
+    const flags = ['--proxy-mode=userspace', '--takeover-folder=', `--manifests=${folder}`]
+    const daemon = startDaemon(t, 256, ...flags, '--iptables-sync-period=1s')
+    await until('the message', () => daemon.output().includes('not every service port fits'))
+    await until('the first sync', answers('/livez'))
+    let served = 0
+    for (let first = 0; first < numbers.length && served < 20; first += 20) {
+      const some = numbers.slice(first, first + 20)
+      served += (await Promise.all(some.map(isServed))).filter(Boolean).length
+    }
+    t.ok(served >= 20, `${served} of those tried are served`)
+    const said = daemon
+      .output()
+      .split('\n')
+      .filter((line) => line.includes('not every service'))
+    t.equal(said.length, 1)
+    t.match(JSON.parse(said[0] ?? ''), { level: 'error', missing: Number, open: Number })
+    t.match(said[0], /raise the limit of open files/)
+    t.equal(daemon.child.exitCode, null, 'it lives')
+    t.notMatch(daemon.output(), /EMFILE/, 'nothing else runs short')
+  },
+)
+
+/** Whether the Service answers with its endpoint's word within two seconds. */
+async function isServed(number: number): Promise<boolean> {
+  const socket = connect({ host: clusterIp(number), port: 80 })
+  let heard = ''
+  socket.on('data', (chunk) => (heard += String(chunk)))
+  socket.on('error', () => undefined)
+  const ended = new Promise((resolve) => socket.once('close', resolve))
+  await Promise.race([ended, delay(2_000)])
+  socket.destroy()
+  return heard === 'served'
+}

@@ -1,0 +1,114 @@
+/** Clients who come to stay: they are bounded, they are timed out, and who asks is answered. */
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import t, { type Test } from 'tap'
+import { Guests } from '../../lib/observe/guests.js'
+import { close, listen, portOf, text, type HttpHandler } from '../../lib/observe/http.js'
+
+const bound = 8
+const patient = 60_000
+
+async function serving(t: Test, options: { idleMs?: number; handler?: HttpHandler } = {}) {
+  const guests = new Guests(bound)
+  const { idleMs = patient, handler = () => text('ok') } = options
+  const server = await listen({ host: '127.0.0.1', port: 0, handler, guests, idleMs })
+  t.teardown(() => close(server))
+  return { port: portOf(server), guests }
+}
+
+/** A client from its own address of this machine. */
+async function arrive(t: Test, port: number, from = '127.0.0.1'): Promise<Client> {
+  const client = new Client(connect({ port, host: '127.0.0.1', localAddress: from }))
+  t.teardown(() => void client.socket.destroy())
+  await once(client.socket, 'connect')
+  return client
+}
+
+class Client {
+  readonly socket: Socket
+  heard = ''
+  readonly ended: Promise<void>
+  isOver = false
+
+  constructor(socket: Socket) {
+    this.socket = socket
+    socket.on('data', (data) => (this.heard += String(data)))
+    socket.on('error', () => undefined)
+    this.ended = new Promise((resolve) => {
+      socket.once('close', () => {
+        this.isOver = true
+        resolve()
+      })
+    })
+  }
+
+  async ask(): Promise<string> {
+    this.socket.write('GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n')
+    await Promise.race([once(this.socket, 'data'), this.ended])
+    return this.heard
+  }
+}
+
+t.test('a full server drops the oldest idle connection, and answers who comes now', async (t) => {
+  const { port, guests } = await serving(t)
+  const crowd: Client[] = []
+  for (let count = 0; count < 5 * bound; count++) {
+    crowd.push(await arrive(t, port))
+    if (count % bound === 0) t.match(await (await arrive(t, port)).ask(), /200 OK/)
+  }
+  await crowd[0]?.ended
+  t.ok(guests.size <= bound, `${guests.size} of at most ${bound} are held`)
+  t.match(await (await arrive(t, port)).ask(), /200 OK/)
+  t.notOk(crowd.at(-1)?.isOver, 'the newest are there still')
+})
+
+t.test('a crowd from one address pushes out nobody but itself', async (t) => {
+  const { port } = await serving(t)
+  const kubelet = await arrive(t, port, '127.0.0.2')
+  const crowd: Client[] = []
+  for (let count = 0; count < 5 * bound; count++) crowd.push(await arrive(t, port, '127.0.0.3'))
+  await crowd[0]?.ended
+  t.match(await kubelet.ask(), /200 OK/, 'although it was the first to come')
+})
+
+t.test('a client that waits for its answer goes last', async (t) => {
+  let answer: () => void = () => undefined
+  let asked: () => void = () => undefined
+  const isAsked = new Promise<void>((resolve) => (asked = resolve))
+  const { port } = await serving(t, {
+    handler: async () => {
+      await new Promise<void>((resolve) => {
+        answer = resolve
+        asked()
+      })
+      return text('slow')
+    },
+  })
+  const scrape = await arrive(t, port)
+  const answered = scrape.ask()
+  await isAsked
+  const crowd: Client[] = []
+  for (let count = 0; count < 2 * bound; count++) crowd.push(await arrive(t, port))
+  await crowd[0]?.ended
+  answer()
+  t.match(await answered, /slow/)
+})
+
+const lingerers = {
+  'says nothing': '',
+  'sends half a request line': 'GET /hea',
+  'sends half a head': 'GET /healthz HTTP/1.1\r\nHost: no',
+  'sends half a body': 'PUT /x HTTP/1.1\r\nHost: node\r\nContent-Length: 10\r\n\r\nhalf',
+  'asks once and stays': 'GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n',
+}
+for (const [what, words] of Object.entries(lingerers)) {
+  t.test(`a client that ${what} is let go`, async (t) => {
+    const { port, guests } = await serving(t, { idleMs: 100 })
+    const client = await arrive(t, port)
+    client.socket.write(words)
+    await client.ended
+    // The server learns of the end a moment before or after the client.
+    while (guests.size > 0) await new Promise(setImmediate)
+    t.equal(guests.size, 0)
+  })
+}
