@@ -85,8 +85,9 @@ export const definition: ModeDefinition = {
 
 const bothFamilies: readonly IpFamily[] = ['IPv4', 'IPv6']
 
-/** The rules are checked every `syncPeriod`, and at least that often. */
-const longestCheckMs = 10_000
+/** The rules are checked every `syncPeriod`, and at least that often: repaired within 10 s. */
+const longestCheckMs = 8000
+const checkAgainMs = 2000
 
 interface Family {
   readonly portals: Portals
@@ -187,9 +188,10 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   async run(signal: AbortSignal): Promise<void> {
     const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
     try {
-      for (;;) {
-        await sleep(checkMs, undefined, { signal })
-        await this.#check()
+      for (let wasIntact = true; ;) {
+        // The second look shows whether the repair has helped.
+        await sleep(wasIntact ? checkMs : Math.min(checkMs, checkAgainMs), undefined, { signal })
+        wasIntact = await this.#check()
       }
     } catch (error) {
       if (!signal.aborted) throw error
@@ -261,17 +263,17 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     return this.#isLeaving || this.#isHandedOver
   }
 
-  async #check(): Promise<void> {
+  async #check(): Promise<boolean> {
     for (const [family, { portals }] of this.#families) {
       try {
-        if (await this.#turns.take(async () => this.#isHandedOver || (await portals.isIntact())))
-          continue
+        if (this.#hasGivenUp() || (await portals.isIntact()) || this.#hasGivenUp()) continue
         const reason = `another program changed what leads to the ${family} listeners`
         this.#context.resync(reason, { full: true })
-        return
+        return false
       } catch (error) {
         this.#context.log.warn({ err: error, family }, 'check the rules of userspace mode')
       }
     }
+    return true
   }
 }
