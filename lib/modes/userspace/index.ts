@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Turns } from '../../async.js'
 import { ConfigError, messageOf } from '../../errors.js'
 import type { Run } from '../../kernel/iptables.js'
-import { listeningSockets } from '../../kernel/sockets/listening.js'
+import { farewellsSent, listeningSockets } from '../../kernel/sockets/listening.js'
 import type { IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
@@ -208,16 +208,25 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#giver?.close()
     this.#taker?.close()
     return this.#turns.take(async () => {
-      for (const [family, { portals }] of this.#isHandedOver ? [] : this.#families) {
-        try {
-          await this.#flows.forget(family, await portals.remove())
-        } catch (error) {
-          this.#context.log.warn({ err: error, family }, 'remove the rules of userspace mode')
-        }
-      }
+      await this.#removePortals(async (portals, family) => {
+        await this.#flows.forget(family, await portals.remove())
+      })
       this.#nodePorts.close()
       await this.#listeners.drain(this.#settings.drainTimeoutMs)
+      if (!this.#isHandedOver) await farewellsSent(this.#listeners.ports)
+      await this.#removePortals((portals) => portals.drained())
     })
+  }
+
+  /** Portals belong to the process that has the listeners. */
+  async #removePortals(remove: (portals: Portals, family: IpFamily) => Promise<void>) {
+    for (const [family, { portals }] of this.#isHandedOver ? [] : this.#families) {
+      try {
+        await remove(portals, family)
+      } catch (error) {
+        this.#context.log.warn({ err: error, family }, 'remove the rules of userspace mode')
+      }
+    }
   }
 
   /** Removes rules or addresses of an earlier process that used the other kind of portals. */

@@ -5,7 +5,7 @@ import { connect, createServer } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import t from 'tap'
 import { KernelError } from '../../../lib/errors.js'
-import { UserspaceMode } from '../../../lib/modes/userspace/index.js'
+import { definition, UserspaceMode } from '../../../lib/modes/userspace/index.js'
 import { runProgram } from '../../../lib/kernel/iptables/command.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
 import { service, states, testSettings } from '../../support/states.js'
@@ -56,19 +56,17 @@ async function ask(host: string, port = 80): Promise<string> {
   })
 }
 
+const quiet = () => undefined
+const quietLog = { debug: quiet, info: quiet, warn: quiet, error: quiet }
+const quietMeter = { count: quiet, gauge: quiet, observe: quiet, forget: quiet }
+
 /** The mode, with what it runs and counts on show. */
 async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSettings> = {}) {
   const gauges = new Map<string, number>()
-  const quiet = () => undefined
   const context: ModeContext = {
-    log: { debug: quiet, info: quiet, warn: quiet, error: quiet },
+    log: quietLog,
     resync: quiet,
-    meter: {
-      count: quiet,
-      gauge: (name, _labels, value) => void gauges.set(name, value),
-      observe: quiet,
-      forget: quiet,
-    },
+    meter: { ...quietMeter, gauge: (name, _labels, value) => void gauges.set(name, value) },
   }
   const restores: string[] = []
   const spying: Run = (file, args, options) => {
@@ -209,3 +207,68 @@ for (const datapath of ['net', 'splice'] as const) {
     },
   )
 }
+
+/** Sends back what it gets. */
+async function openEcho(t: Test) {
+  const server = createServer((socket) => void socket.on('error', () => undefined).pipe(socket))
+  server.listen(0, otherIp)
+  await once(server, 'listening')
+  t.teardown(() => void server.close())
+  const address = server.address()
+  return { ip: otherIp, port: typeof address === 'object' && address ? address.port : 0 }
+}
+
+for (const datapath of ['net', 'splice'] as const) {
+  t.test(
+    `connections drain where no other rule needs tracking, data path ${datapath}`,
+    { skip },
+    async (t) => {
+      const echo = await openEcho(t)
+      const begin = async (drainTimeoutMs: number) => {
+        const mode = await openMode(t, runProgram, { datapath, drainTimeoutMs })
+        mode.cluster.put(service({ clusterIp, endpoints: [echo] }))
+        t.same(await mode.sync(), [])
+        const client = connect({ host: clusterIp, port: 80, timeout: 10_000 })
+        client.on('timeout', () => client.destroy(new Error('no answer')))
+        const end = new Promise<string>((resolve) => {
+          client.on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message))
+          client.on('close', () => resolve('closed'))
+        })
+        const say = async (word: string) => {
+          client.write(word)
+          const heard = once(client, 'data').then(([data]) => String(data))
+          return Promise.race([heard, end])
+        }
+        t.equal(await say('before'), 'before')
+        const closing = mode.close()
+        while (rules().includes('KUBE-PORTALS-CONTAINER')) await setImmediate()
+        return { client, say, end, closing }
+      }
+      const patient = await begin(60_000)
+      t.equal(await ask(clusterIp), 'no answer', 'no new client gets in')
+      t.equal(await patient.say('after'), 'after', 'the open connection goes on')
+      patient.client.end()
+      t.equal(await patient.end, 'closed')
+      await patient.closing
+      t.notMatch(rules(), /KUBE-/, 'the last rule has gone')
+
+      const idle = await begin(100)
+      t.equal(await idle.end, 'ECONNRESET', 'who is cut is told')
+      await idle.closing
+      t.notMatch(rules(), /KUBE-/)
+    },
+  )
+}
+
+t.test('what a killed process left while it drained is cleaned up', { skip }, async (t) => {
+  const leave = ['-N', 'KUBE-PORTALS-DRAIN']
+  execFileSync('iptables', leave)
+  const mode = await openMode(t)
+  mode.cluster.put(service({ clusterIp, endpoints: [await openEndpoint(t, 'web')] }))
+  await mode.sync()
+  t.notMatch(rules(), /DRAIN/, 'by the next process')
+  await mode.close()
+  execFileSync('iptables', leave)
+  await definition.cleanup({ log: quietLog, meter: quietMeter, resync: () => undefined })
+  t.notMatch(rules(), /KUBE-/, 'by cleanup')
+})

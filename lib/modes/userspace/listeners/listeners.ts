@@ -68,6 +68,11 @@ export class Listeners {
     return listener?.isOpen ? listener.port : undefined
   }
 
+  /** Where something listens, or did until it drained. */
+  get ports(): ReadonlySet<number> {
+    return new Set([...this.#listeners.values()].map(({ port }) => port))
+  }
+
   /**
    * Opens what is not open and hands changed specs on; tells which could not be opened. Throws
    * KernelError when a worker cannot start or ends meanwhile.

@@ -107,6 +107,11 @@ export class AddressPortals implements Portals {
     return new Set()
   }
 
+  /** Nothing was left standing. */
+  drained(): Promise<void> {
+    return Promise.resolve()
+  }
+
   /** The addresses that could not be added, and why. */
   async #add(ips: readonly string[]): Promise<ReadonlyMap<string, string>> {
     const failed = new Map<string, string>()

@@ -1,31 +1,22 @@
 import { Turns } from '../../../async.js'
-import {
-  Batch,
-  parseRule,
-  targetOf,
-  type Iptables,
-  type SavedTable,
-} from '../../../kernel/iptables.js'
+import { Batch, type Iptables, type SavedTable } from '../../../kernel/iptables.js'
 import { kernelError } from '../../iptables-error.js'
-import {
-  subChainsFrom,
-  jumpsToSubChains,
-  subChainName,
-  isSubChain,
-  type PlacedRule,
-} from './sub-chains.js'
+import { subChainsFrom, jumpsToSubChains, subChainName, type PlacedRule } from './sub-chains.js'
 import { ForeignCommits } from '../../foreign-commits.js'
 import { Reported } from '../../reported-differences.js'
-import { filterChains, natChains } from '../names.js'
 import { append, jumps, writeDifference } from '../render.js'
+import {
+  hasOurs,
+  keepTracking,
+  ourChains,
+  removeDrainChain,
+  removeJumps,
+  removeSubChains,
+  udpPortsOf,
+} from './removal.js'
 import { PortalsVerification } from './verify.js'
 import type { Log } from '../../mode.js'
 import type { Portals, WriteOutcome } from './portals.js'
-
-export const ourChains: readonly (readonly [table: 'nat' | 'filter', chain: string])[] = [
-  ...Object.values(natChains).map((chain) => ['nat', chain] as const),
-  ...Object.values(filterChains).map((chain) => ['filter', chain] as const),
-]
 
 export interface IptablesPortalsOptions {
   readonly fixed: readonly PlacedRule[]
@@ -95,6 +86,7 @@ export class IptablesPortals implements Portals {
       for (const one of placed) append(batch, this.#placed(one))
     }
     if (!this.#hasSubChains) for (const table of saved) removeSubChains(batch, table)
+    for (const table of saved) removeDrainChain(batch, table)
     const changed = [...rules.keys(), ...this.#written.keys()]
     const written = await this.#restore(batch)
     this.#written = new Map(rules)
@@ -179,10 +171,22 @@ export class IptablesPortals implements Portals {
     return this.#writes.take(() => this.#remove())
   }
 
+  drained(): Promise<void> {
+    return this.#writes.take(async () => {
+      const batch = new Batch()
+      for (const saved of await this.#save()) removeDrainChain(batch, saved)
+      await this.#restore(batch)
+    })
+  }
+
+  /** A rule that needs tracking comes first and stays: open connections would hang without it. */
   async #remove(): Promise<ReadonlySet<number>> {
     this.#verification?.ignoreAll()
     const tables = await this.#save()
     const ports = new Set(tables.flatMap(udpPortsOf))
+    const standing = new Batch()
+    if (tables.some(hasOurs)) keepTracking(standing)
+    await this.#restore(standing)
     const batch = new Batch()
     for (const saved of tables) {
       removeJumps(batch, saved)
@@ -248,40 +252,4 @@ function countOf(rules: Iterable<readonly PlacedRule[] | undefined>): number {
   let count = 0
   for (const placed of rules) count += placed?.length ?? 0
   return count
-}
-
-/** Removes sub-chains that no rule jumps to any more. */
-function removeSubChains(batch: Batch, { table, chains }: SavedTable): void {
-  if (table !== 'nat' && table !== 'filter') return
-  for (const chain of chains.keys()) {
-    if (!isSubChain(table, chain)) continue
-    batch.chain(table, chain)
-    batch.deleteChain(table, chain)
-  }
-}
-
-function removeJumps(batch: Batch, { table, chains }: SavedTable): void {
-  if (table !== 'nat' && table !== 'filter') return
-  const targets = new Set(jumps.map(({ rule }) => rule.args.at(-1)))
-  for (const { name, policy, rules } of chains.values()) {
-    if (policy === '-') continue
-    for (const text of rules) {
-      if (targets.has(targetOf(text))) batch.deleteSaved(table, name, text)
-    }
-  }
-}
-
-/** The proxy ports that rules of ours lead UDP packets to. */
-function udpPortsOf({ table, chains }: SavedTable): readonly number[] {
-  const ours = [...chains.values()].filter(
-    ({ name }) =>
-      ourChains.some((each) => each.join() === `${table},${name}`) || isSubChain(table, name),
-  )
-  return ours.flatMap(({ rules }) =>
-    rules.flatMap((text) => {
-      const { protocol, jumpArgs: [option = '', to = ''] = [] } = parseRule(text)
-      const isOurs = protocol === 'udp' && /^--to-(ports|destination)$/.test(option)
-      return isOurs ? [Number(to.slice(to.lastIndexOf(':') + 1))] : []
-    }),
-  )
 }

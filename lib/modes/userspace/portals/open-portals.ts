@@ -68,8 +68,9 @@ async function openFamily(
 export async function removeRules(family: IpFamily, flows: UdpFlowCleaner, run?: Run) {
   try {
     const iptables = await openIptables(family, run)
-    const ports = await new IptablesPortals(iptables, { fixed: [], guardsEachPort: true }).remove()
-    await flows.forget(family, ports)
+    const portals = new IptablesPortals(iptables, { fixed: [], guardsEachPort: true })
+    await flows.forget(family, await portals.remove())
+    await portals.drained()
   } catch (error) {
     if (!isMissing(error)) throw error
   }

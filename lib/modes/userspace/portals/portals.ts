@@ -18,10 +18,12 @@ export interface Portals {
   /** Whether everything that was written is still there. Syncs do not wait for the answer. */
   isIntact(): Promise<boolean>
   /**
-   * Removes everything of this run and of earlier ones (US19). Resolves to the proxy ports that
-   * UDP packets were sent to until now.
+   * Removes what leads here, of this run and of earlier ones (US19). Resolves to the proxy ports
+   * that UDP packets were sent to until now.
    */
   remove(): Promise<ReadonlySet<number>>
+  /** Removes what open connections needed until now. */
+  drained(): Promise<void>
 }
 
 export interface WriteOutcome {
