@@ -1,8 +1,10 @@
 /** How the rules of the mode come and go, in a kernel of its own, with programs of the node as clients. */
 import { execFileSync } from 'node:child_process'
+import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
+import { readdirSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
-import { setImmediate } from 'node:timers/promises'
+import { setImmediate, setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { KernelError } from '../../../lib/errors.js'
 import { definition, UserspaceMode } from '../../../lib/modes/userspace/index.js'
@@ -272,3 +274,58 @@ t.test('what a killed process left while it drained is cleaned up', { skip }, as
   await definition.cleanup({ log: quietLog, meter: quietMeter, resync: () => undefined })
   t.notMatch(rules(), /KUBE-/, 'by cleanup')
 })
+
+for (const datapath of ['net', 'splice'] as const) {
+  t.test(
+    `endpoints that lead back to the proxy are refused and reported, data path ${datapath}`,
+    { skip },
+    async (t) => {
+      const mode = await openMode(t, runProgram, { datapath })
+      const at = (ip: string, port = 80) => [{ ip, port }]
+      const web = await openEndpoint(t, 'web')
+      const [itself, one, other] = ['10.96.2.1', '10.96.2.2', '10.96.2.3']
+      mode.cluster.put(
+        service({ name: 'itself', clusterIp: itself, endpoints: at(itself) }),
+        service({ name: 'one', clusterIp: one, endpoints: at(other) }),
+        service({ name: 'other', clusterIp: other, endpoints: at(one) }),
+        service({
+          name: 'node',
+          clusterIp: '10.96.2.4',
+          nodePort: 30_080,
+          endpoints: at(nodeIp, 30_080),
+        }),
+        service({ name: 'dns', protocol: 'UDP', clusterIp: itself, endpoints: at(itself) }),
+        service({
+          name: 'half',
+          clusterIp: '10.96.2.5',
+          port: web.port,
+          endpoints: [...at('10.96.2.5', web.port), web],
+        }),
+      )
+      const failed = await mode.sync()
+      t.same(new Set(failed.map(({ event }) => event)), new Set(['EndpointLeadsBack']))
+      t.equal(failed.length, 6)
+      t.match(failed[0]?.reason, /^endpoint 10\.96\.2\.\d:80 leads back to this proxy/)
+      const sockets = () => readdirSync('/proc/self/fd').length
+      const before = sockets()
+      for (const ip of [itself, one, other, '10.96.2.4']) t.equal(await ask(ip), 'ECONNRESET', ip)
+      t.equal(await ask(nodeIp, 30_080), 'ECONNRESET')
+      t.equal(await ask('10.96.2.5', web.port), 'web', 'the other endpoint gets everything')
+      t.equal(await ask('10.96.2.5', web.port), 'web')
+      const client = createSocket('udp4')
+      client.send('x', 80, itself)
+      await delay(300)
+      client.close()
+      t.ok(sockets() < before + 10, `${sockets()} descriptors, ${before} before`)
+
+      mode.cluster.put(
+        service({ name: 'one', clusterIp: one, endpoints: [await openEndpoint(t, 'web')] }),
+      )
+      await mode.sync()
+      t.equal(await ask(one), 'web')
+      t.equal(await ask(other), 'ECONNRESET', 'a Service is no endpoint, even one that ends well')
+      mode.cluster.remove(service({ name: 'itself' }))
+      await mode.sync()
+    },
+  )
+}

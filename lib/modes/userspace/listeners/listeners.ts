@@ -1,5 +1,11 @@
 import { endpointChanges, type EndpointChanges, type ListenerSpec } from '../datapath/data-path.js'
-import type { ListenerChanges, OpenFailure, WorkerReport, WorkerSettings } from './messages.js'
+import type {
+  ListenerChanges,
+  OpenFailure,
+  ServiceFrontends,
+  WorkerReport,
+  WorkerSettings,
+} from './messages.js'
 import type { Meter } from '../../mode.js'
 import { PortAllocator } from './port-allocator.js'
 import { WorkerThread } from './worker-thread.js'
@@ -85,6 +91,12 @@ export class Listeners {
       this.#options.meter.count('userspace_listen_failures_total', { reason: code })
     }
     return failures
+  }
+
+  /** Tells every thread where these Services answer, so that no endpoint leads back there. */
+  async note(services: ServiceFrontends): Promise<void> {
+    if (services.length === 0) return
+    await Promise.all(this.#threads.map((thread) => thread.note(services)))
   }
 
   async close(keys: readonly string[]): Promise<void> {

@@ -4,6 +4,7 @@ import { messageOf } from '../../../errors.js'
 import { createDataPath } from '../datapath/create-data-path.js'
 import type { AccessEntry, DataPath } from '../datapath/data-path.js'
 import { DescriptorBudget } from '../datapath/descriptors.js'
+import { OwnFrontends } from '../datapath/own-frontends.js'
 import type {
   OpenFailure,
   ToWorker,
@@ -73,11 +74,13 @@ async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change
   post({ kind: 'changed', id: message.id, opened, failed })
 }
 
+const ownFrontends = new OwnFrontends()
 const { path, note } = await createDataPath(settings.dataPath, {
   now: () => performance.now(),
   random: Math.random,
   descriptors: new DescriptorBudget(settings.descriptors),
   passiveHealth: settings.passiveHealth,
+  ownFrontends,
   accessLog: settings.accessLog ? createAccessLog() : undefined,
   warn: createWarner(),
 })
@@ -87,6 +90,11 @@ parentPort?.on('message', (message: ToWorker) => {
   previous = previous.then(async () => {
     if (message.kind === 'change') {
       await change(path, message)
+      return
+    }
+    if (message.kind === 'frontends') {
+      for (const [key, frontends] of message.services) ownFrontends.set(key, frontends)
+      post({ kind: 'noted', id: message.id })
       return
     }
     if (message.kind === 'descriptors') {
