@@ -4,6 +4,8 @@ import type { FeatureGates } from './config.js'
 export const featureGates: Readonly<Record<string, boolean>> = {
   AllAlpha: false,
   AllBeta: false,
+  /** Ours, for playgrounds: endpoints on 127.0.0.0/8 and ::1, which may be this node's own services. */
+  AllowLoopbackEndpoints: false,
   AllowServiceExternalIPs: true,
   ComponentFlagz: false,
   ComponentStatusz: false,

@@ -15,6 +15,7 @@ export function trackerSettings(
     bindAddress: config.bindAddress,
     nodePortAddresses: nodePortAddresses(config, mode),
     detectLocal: detectLocal(config),
+    endpointRules: { allowsLoopback: isEnabled(config.featureGates, 'AllowLoopbackEndpoints') },
     allowsExternalIps: isEnabled(config.featureGates, 'AllowServiceExternalIPs'),
   }
 }

@@ -60,7 +60,9 @@ export class TrackerSink implements ObjectSink {
         this.#use(kind, parseService(raw), (service) => tracker.upsertService(service))
         break
       case 'EndpointSlice':
-        this.#use(kind, parseEndpointSlice(raw), (slice) => tracker.upsertEndpointSlice(slice))
+        this.#use(kind, parseEndpointSlice(raw, tracker.endpointRules), (slice) =>
+          tracker.upsertEndpointSlice(slice),
+        )
         break
       case 'ServiceCIDR':
         this.#use(kind, parseServiceCidr(raw), (cidr) => tracker.upsertServiceCidr(cidr))

@@ -81,6 +81,10 @@ export function isLinkLocal(ip: Ip): boolean {
   return ip.family === 'IPv4' ? ip.value >> 16n === 0xa9fen : ip.value >> 118n === 0x3fan
 }
 
+export function isMulticast(ip: Ip): boolean {
+  return ip.family === 'IPv4' ? ip.value >> 28n === 0xen : ip.value >> 120n === 0xffn
+}
+
 export function isUnspecified(ip: Ip): boolean {
   return ip.value === 0n
 }

@@ -1,5 +1,6 @@
 import { asArray, asBoolean, asInteger, asObject, asString, show, strings } from './json.js'
-import { parseIp, type IpFamily } from './ip.js'
+import { isLinkLocal, isLoopback, isMulticast, isUnspecified, parseIp } from './ip.js'
+import type { Ip, IpFamily } from './ip.js'
 import { MalformedObject, identityOf, readHead } from './parse-object.js'
 import type {
   EndpointSliceObject,
@@ -16,8 +17,16 @@ const triggerTimeAnnotation = 'endpoints.kubernetes.io/last-change-trigger-time'
 const weightAnnotation = 'kube-proxy-ts/weight'
 const maxWeight = 65_535
 
+export interface EndpointRules {
+  /** For a cluster of programs on 127.0.0.0/8. Anywhere else that opens this node's own services. */
+  readonly allowsLoopback?: boolean
+}
+
 /** Parses an EndpointSlice from the API or a file. Never throws. */
-export function parseEndpointSlice(raw: unknown): Parsed<EndpointSliceObject> {
+export function parseEndpointSlice(
+  raw: unknown,
+  rules: EndpointRules = {},
+): Parsed<EndpointSliceObject> {
   try {
     const { identity, metadata, body } = readHead(raw, true)
     const labels = asObject(metadata.labels)
@@ -45,7 +54,7 @@ export function parseEndpointSlice(raw: unknown): Parsed<EndpointSliceObject> {
       service,
       family,
       ports: readPorts(body, warnings),
-      endpoints: readEndpoints(body, family, weight, warnings),
+      endpoints: readEndpoints({ body, family, weight, rules }, warnings),
       triggerTime: Number.isNaN(trigger) ? undefined : trigger,
     }
     return { outcome: 'accepted', value, warnings }
@@ -79,10 +88,15 @@ function isProtocol(value: unknown): value is Protocol {
   return value === 'TCP' || value === 'UDP' || value === 'SCTP'
 }
 
+interface EndpointsInput {
+  readonly body: Json
+  readonly family: IpFamily
+  readonly weight: number
+  readonly rules: EndpointRules
+}
+
 function readEndpoints(
-  body: Json,
-  family: IpFamily,
-  weight: number,
+  { body, family, weight, rules }: EndpointsInput,
   warnings: string[],
 ): readonly SliceEndpointObject[] {
   const found: SliceEndpointObject[] = []
@@ -93,6 +107,12 @@ function readEndpoints(
     const ip = text === undefined ? undefined : parseIp(text)
     if (!endpoint || ip?.family !== family) {
       warnings.push(`endpoints[${index}]: ${show(text ?? item)} is not an ${family} address`)
+      continue
+    }
+    const special = specialKind(ip)
+    if (special && !(special === 'loopback' && rules.allowsLoopback)) {
+      // The API server refuses them, too: a proxy would reach what only this node may reach.
+      warnings.push(`endpoints[${index}]: ${ip.text} is ${special}, which no endpoint may be`)
       continue
     }
     const conditions = asObject(endpoint.conditions)
@@ -110,6 +130,13 @@ function readEndpoints(
     })
   }
   return found
+}
+
+function specialKind(ip: Ip): string | undefined {
+  if (isLoopback(ip)) return 'loopback'
+  if (isUnspecified(ip)) return 'unspecified'
+  if (isLinkLocal(ip)) return 'link-local'
+  return isMulticast(ip) || ip.text === '255.255.255.255' ? 'multicast' : undefined
 }
 
 function readHints(value: unknown): readonly string[] | undefined {

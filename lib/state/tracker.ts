@@ -1,4 +1,5 @@
 import { buildNodeView, type NodeSettings } from './node-view.js'
+import type { EndpointRules } from './parse-endpoint-slice.js'
 import { buildServicePorts } from './service-ports.js'
 import { isEqual } from './json.js'
 import { parseCidr, type IpFamily } from './ip.js'
@@ -15,6 +16,8 @@ import type {
 export interface TrackerSettings extends NodeSettings {
   readonly families: readonly IpFamily[]
   readonly allowsExternalIps: boolean
+  /** What is refused as an endpoint. */
+  readonly endpointRules?: EndpointRules
 }
 
 /** What a sync works on: the states, and what has changed since the update before. */
@@ -55,6 +58,7 @@ export interface PolicyCount {
  * matter. A change that is undone before the next `take` has no effect (S32).
  */
 export class Tracker {
+  readonly endpointRules: EndpointRules
   readonly #settings: TrackerSettings
   readonly #index = new ServiceIndex()
   readonly #serviceCidrs = new Map<string, ServiceCidrObject>()
@@ -68,6 +72,7 @@ export class Tracker {
 
   constructor(settings: TrackerSettings) {
     this.#settings = settings
+    this.endpointRules = settings.endpointRules ?? {}
     this.#states = settings.families.map((family) =>
       Object.freeze({
         family,

@@ -123,6 +123,7 @@ t.test('one rule to the kernel has one canonical form, another rule another', as
     ['-s 10.0.0.1 -j X', '-s 10.0.0.1/32 -j X'],
     ['-d 10.0.0.7/8 -j X', '-d 10.0.0.0/8 -j X'],
     ['-s 0.0.0.0/0 -j X', '-j X'],
+    ['-d ::0/::3f -j X', '-d ::/::3f -j X'],
     ['-j MARK --or-mark 0x4000', '-j MARK --set-xmark 0x4000/0x4000'],
     ['-j REJECT', '-j REJECT --reject-with icmp-port-unreachable'],
     ['-m comment --comment "a  b" -j X', '-m comment  --comment  "a  b"  -j X'],

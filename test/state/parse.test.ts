@@ -136,6 +136,34 @@ t.test(
   },
 )
 
+t.test('endpoints that the API server refuses are left out, from every source', async (t) => {
+  const special = {
+    IPv4: ['127.0.0.1', '127.3.2.1', '0.0.0.0', '169.254.169.254', '224.0.0.1', '255.255.255.255'],
+    IPv6: ['::1', '::', 'fe80::1', 'ff02::1', 'ff0e::1'],
+  }
+  for (const family of ['IPv4', 'IPv6'] as const) {
+    const good = family === 'IPv4' ? '10.180.0.1' : 'fd00:180::1'
+    const endpoints = [...special[family], good].map((ip) => ({ addresses: [ip] }))
+    const raw = rawSlice({ addressType: family, endpoints })
+    const parsed = parseEndpointSlice(raw)
+    t.same(
+      accepted(parsed).endpoints.map(({ ip }) => ip),
+      [good],
+    )
+    const warnings = parsed.outcome === 'accepted' ? parsed.warnings : []
+    t.equal(warnings.length, special[family].length)
+    t.match(warnings[0], /^endpoints\[0\]: \S+ is loopback/)
+    const allowed = accepted(parseEndpointSlice(raw, { allowsLoopback: true })).endpoints
+    t.ok(
+      allowed.every(({ ip }) => ip === good || /^127\.|^::1$/.test(ip)),
+      'a playground may have loopback, and nothing else',
+    )
+    t.ok(allowed.length > 1)
+  }
+  const mapped = rawSlice({ endpoints: [{ addresses: ['::ffff:127.0.0.1'] }] })
+  t.same(accepted(parseEndpointSlice(mapped)).endpoints, [], 'in other words, too')
+})
+
 t.test(
   'E02-E05: addresses of the slice family, first one only, conditions with their defaults',
   async (t) => {

@@ -72,6 +72,8 @@ const isWholeMask = (value: string) =>
 function range(name: string, text: string): readonly RuleOption[] {
   const ip = parseIp(text)
   if (ip) return [option(name, `${ip.text}/${ip.family === 'IPv4' ? 32 : 128}`)]
+  const [address = '', mask = ''] = text.split('/').map((part) => parseIp(part)?.text)
+  if (address !== '' && mask !== '') return [option(name, `${address}/${mask}`)]
   const cidr = parseCidr(text)
   if (cidr?.prefix === 0) return []
   const form = cidr ? `${formatIp(cidr.family, cidr.network)}/${cidr.prefix}` : text

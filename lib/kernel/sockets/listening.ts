@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { IpFamily } from '../../state/ip.js'
 import { addressText } from '../addresses.js'
 import { isLittleEndian } from '../byte-order.js'
@@ -13,24 +14,53 @@ export interface ListeningSocket {
 /** The state of a TCP socket that waits for connections. */
 const listenState = '0A'
 
+/** Of TCP sockets without a process that still send their last bytes, or their end. */
+const farewellStates: ReadonlySet<string> = new Set(['04', '09', '0B'])
+const farewellPatienceMs = 1000
+const farewellPauseMs = 50
+
 /** The sockets that listen in this network namespace. */
 export async function listeningSockets(root = '/proc'): Promise<readonly ListeningSocket[]> {
   const sockets: ListeningSocket[] = []
   for (const protocol of ['tcp', 'udp'] as const) {
-    for (const [suffix, family] of [
-      ['', 'IPv4'],
-      ['6', 'IPv6'],
-    ] as const) {
-      const file = `${root}/thread-self/net/${protocol}${suffix}`
-      const text = await readFile(file, 'utf8').catch(() => '')
-      for (const line of text.split('\n').slice(1)) {
-        const [, local = '', , state = ''] = line.trim().split(/\s+/)
-        const [address = '', portText = ''] = local.split(':')
-        const port = Number.parseInt(portText, 16)
-        if (port > 0 && (protocol === 'udp' || state === listenState)) {
-          sockets.push({ protocol, ip: addressOf(family, address), port })
-        }
+    for (const { family, address, port, state } of await readSockets(protocol, root)) {
+      if (port > 0 && (protocol === 'udp' || state === listenState)) {
+        sockets.push({ protocol, ip: addressOf(family, address), port })
       }
+    }
+  }
+  return sockets
+}
+
+/** Resolves when clients of these ports have been told that their connections end, or soon. */
+export async function farewellsSent(ports: ReadonlySet<number>): Promise<void> {
+  const until = performance.now() + farewellPatienceMs
+  while (performance.now() < until) {
+    const sockets = await readSockets('tcp', '/proc')
+    if (!sockets.some(({ port, state }) => farewellStates.has(state) && ports.has(port))) return
+    await sleep(farewellPauseMs)
+  }
+}
+
+interface SocketLine {
+  readonly family: IpFamily
+  readonly address: string
+  readonly port: number
+  readonly state: string
+}
+
+async function readSockets(protocol: 'tcp' | 'udp', root: string): Promise<readonly SocketLine[]> {
+  const sockets: SocketLine[] = []
+  for (const [suffix, family] of [
+    ['', 'IPv4'],
+    ['6', 'IPv6'],
+  ] as const) {
+    const file = `${root}/thread-self/net/${protocol}${suffix}`
+    const text = await readFile(file, 'utf8').catch(() => '')
+    for (const line of text.split('\n').slice(1)) {
+      const [, local = '', , state = ''] = line.trim().split(/\s+/)
+      const [address = '', portText = ''] = local.split(':')
+      sockets.push({ family, address, port: Number.parseInt(portText, 16), state })
     }
   }
   return sockets

@@ -49,6 +49,7 @@ function loopbackLayout(second: number): ClusterLayout {
       clusterCIDR: at('0.0/18'),
       nodePortAddresses: ['127.0.0.0/8'],
       'userspace.portals': 'addresses',
+      featureGates: { AllowLoopbackEndpoints: true },
     },
     senders: ['client-pod', 'node', 'backend'],
     interfaces: {
@@ -88,6 +89,7 @@ export async function buildOnLoopback(): Promise<TestBed> {
     ...['--metrics-bind-address', metrics, '--healthz-bind-address', health],
     ...['--userspace-portals', 'addresses', '--nodeport-addresses', '127.0.0.0/8'],
     ...['--proxy-mode-fallback', 'none', '--takeover-folder', ''],
+    ...['--feature-gates', 'AllowLoopbackEndpoints=true'],
   ]
   const wrapper = await endingWithParent()
   return {

@@ -2,7 +2,7 @@ import { accounted, bytecode, Iptables, isIptablesError, rule } from '../../kern
 import { accounts, chains } from './names.js'
 import { ensureAccounts } from './packet-counters.js'
 import { FamilyRules } from './apply.js'
-import { ForeignCommits } from './foreign-commits.js'
+import { ForeignCommits } from '../foreign-commits.js'
 import { kernelError } from '../../kernel/iptables-error.js'
 import { messageOf } from '../../errors.js'
 import type { Backend, Locked, Run } from '../../kernel/iptables.js'

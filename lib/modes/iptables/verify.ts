@@ -1,18 +1,10 @@
 import { canonicalRule, isSameRule } from '../../kernel/iptables.js'
 import { chains } from './names.js'
 import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
+import type { ChainDifference } from '../reported-differences.js'
 import type { ChainRules } from './service-rules.js'
 import type { Content } from './render.js'
 import type { Rule, SavedVisitor, Table } from '../../kernel/iptables.js'
-
-/** A chain that is not as we wrote it. */
-export interface Difference {
-  readonly chain: string
-  /** In words. */
-  readonly what: string
-  /** The content that differs. A difference that comes back has the same fingerprint. */
-  readonly fingerprint: string
-}
 
 /** A chain with our rules only, in this order. */
 interface OwnChain {
@@ -90,8 +82,8 @@ export class Verification implements SavedVisitor {
    * What differs, once everything is read. `after` is the content in force by then: what a sync
    * changed in the meantime is no difference.
    */
-  differences(after: Content): Difference[] {
-    const out: Difference[] = []
+  differences(after: Content): ChainDifference[] {
+    const out: ChainDifference[] = []
     for (const [id, own] of this.#own) {
       const what = this.#isSettled(own, after) ? differenceOf(own) : undefined
       if (what !== undefined) out.push({ chain: id, what, fingerprint: what })

@@ -2,9 +2,10 @@ import { pause } from '../../async.js'
 import { chains } from './names.js'
 import { isIptablesError } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
-import { Verification, type Difference } from './verify.js'
+import { Verification } from './verify.js'
 import type { FamilyRules } from './apply.js'
-import type { ForeignCommits } from './foreign-commits.js'
+import type { ForeignCommits } from '../foreign-commits.js'
+import { Reported, type ChainDifference } from '../reported-differences.js'
 import type { Log } from '../mode.js'
 
 export interface WatchOptions {
@@ -77,7 +78,7 @@ async function lookAtCanaries({ iptables }: FamilyRules): Promise<string | undef
 }
 
 /** Undefined while the wanted content is unknown; a full sync follows then. */
-async function readAll(rules: FamilyRules): Promise<Difference[] | undefined> {
+async function readAll(rules: FamilyRules): Promise<ChainDifference[] | undefined> {
   for (let count = 1; ; count++) {
     const before = await rules.settled()
     if (!before) return undefined
@@ -88,33 +89,5 @@ async function readAll(rules: FamilyRules): Promise<Difference[] | undefined> {
     const differences = verification.differences(after)
     // A rule may have come and gone while the chain was read.
     if (differences.length === 0 || before === after || count === mostReadings) return differences
-  }
-}
-
-/**
- * Ignores a difference that stays the same after everything was written anew. This version of
- * iptables then prints some rule in other words. The log says it once.
- */
-class Reported {
-  readonly #log: Log
-  #chains = new Map<string, { readonly fingerprint: string; readonly fullSyncs: number }>()
-
-  constructor(log: Log) {
-    this.#log = log
-  }
-
-  /** The differences that need a repair. */
-  fresh(differences: readonly Difference[], fullSyncs: number): Difference[] {
-    const before = this.#chains
-    this.#chains = new Map()
-    return differences.filter(({ chain, what, fingerprint }) => {
-      const known = before.get(chain)
-      const isBack = known?.fingerprint === fingerprint && known.fullSyncs < fullSyncs
-      this.#chains.set(chain, { fingerprint, fullSyncs: isBack ? -1 : fullSyncs })
-      if (isBack && known.fullSyncs >= 0) {
-        this.#log.warn({ chain, what }, 'a chain reads otherwise than written, even when new')
-      }
-      return !isBack
-    })
   }
 }

@@ -1,6 +1,7 @@
 import type { IpFamily } from '../../state/ip.js'
 import type { Applied, ServiceFailure } from '../mode.js'
 import type { Listeners } from './listeners/listeners.js'
+import { frontend, OwnFrontends, type Frontend } from './datapath/own-frontends.js'
 import type { OpenFailure } from './listeners/messages.js'
 import {
   isSameNodePort,
@@ -21,6 +22,7 @@ export class FamilyApplier {
   readonly #nodePorts: ReservedNodePorts
   readonly #portals: Portals
   readonly #flows: UdpFlowCleaner
+  readonly #frontends = new OwnFrontends()
   readonly #held = new Map<string, HeldService>()
   #failed: ReadonlySet<string> = new Set()
 
@@ -60,6 +62,7 @@ export class FamilyApplier {
       services.filter(({ key }) => !failures.has(key)),
       failures,
     )
+    await this.#noteFrontends(services, { gone, full }, failures)
     for (const key of gone) this.#releaseNodePort(key)
     await this.#reserveNodePorts(services, failures)
 
@@ -106,6 +109,38 @@ export class FamilyApplier {
       const key = owners.get(failure.key) ?? failure.key
       failures.set(key, { key, ...explain(failure) })
     }
+  }
+
+  /** Before rules lead anybody to the listeners. */
+  async #noteFrontends(
+    services: readonly ServicePlan[],
+    { gone, full }: { readonly gone: readonly string[]; readonly full: boolean },
+    failures: Map<string, ServiceFailure>,
+  ): Promise<void> {
+    const portOf = (key: string) => this.#listeners.portOf(key)
+    const noted = [
+      ...gone.map((key) => [this.#named(key), []] as const),
+      ...services.map((one) => [this.#named(one.key), frontendsOf(one, portOf)] as const),
+    ]
+    const changed = noted.filter(([key, frontends]) => this.#frontends.set(key, frontends))
+    // A thread that was replaced knows nothing yet.
+    await this.#listeners.note(full ? noted : changed)
+    for (const { key, listeners } of services) {
+      if (failures.has(key)) continue
+      const specs = listeners.map(({ spec }) => spec)
+      const looping = specs.flatMap(({ protocol, endpoints }) =>
+        endpoints.filter((target) => this.#frontends.has(protocol, target)),
+      )
+      const [first] = looping
+      if (!first) continue
+      const reason = `endpoint ${first.key} leads back to this proxy and is not used`
+      failures.set(key, { key, reason, event: 'EndpointLeadsBack' })
+    }
+  }
+
+  /** The threads serve both families. */
+  #named(key: string): string {
+    return `${this.#family} ${key}`
   }
 
   async #reserveNodePorts(
@@ -192,6 +227,24 @@ export class FamilyApplier {
     }
     await this.#listeners.close(close)
   }
+}
+
+/** Where a Service answers: at its addresses, at its node port, and at its listeners themselves. */
+function frontendsOf(
+  { listeners, rules, nodePort }: ServicePlan,
+  portOf: (listener: string) => number | undefined,
+): readonly Frontend[] {
+  const found = new Set<Frontend>()
+  if (nodePort) found.add(frontend(nodePort.protocol, '', nodePort.port))
+  for (const { table, protocol, destination = '', destinationPort, isNodePort } of rules) {
+    if (table !== 'nat' || typeof destinationPort !== 'number' || isNodePort) continue
+    found.add(frontend(protocol.toUpperCase(), destination, destinationPort))
+  }
+  for (const { spec } of listeners) {
+    const port = portOf(spec.key)
+    if (port !== undefined) found.add(frontend(spec.protocol, spec.address, port))
+  }
+  return [...found]
 }
 
 interface HeldService {

@@ -6,7 +6,7 @@ import { missingPlace, ownerText, type Difference } from '../difference.js'
 import type { ServicePlan, UserspacePlan } from './plan.js'
 import type { PlacedRule } from './portals/sub-chains.js'
 import type { EndpointList } from './portals/portal-rules.js'
-import { ourChains } from './portals/iptables-portals.js'
+import { ourChains } from './portals/removal.js'
 import { jumps, placeRules, symbolicPorts, type ProxyPorts } from './render.js'
 
 /** What the kernel has: rules, and the ports that sockets listen on, as `tcp 40000`. */

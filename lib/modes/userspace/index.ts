@@ -1,7 +1,7 @@
 import { pause, Turns } from '../../async.js'
 import { ConfigError, messageOf } from '../../errors.js'
 import type { Run } from '../../kernel/iptables.js'
-import { listeningSockets } from '../../kernel/sockets/listening.js'
+import { farewellsSent, listeningSockets } from '../../kernel/sockets/listening.js'
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
@@ -82,8 +82,9 @@ export const definition: ModeDefinition = {
   },
 }
 
-/** The rules are checked every `syncPeriod`, and at least that often. */
-const longestCheckMs = 10_000
+/** The rules are checked every `syncPeriod`, and at least that often: repaired within 10 s. */
+const longestCheckMs = 8000
+const checkAgainMs = 2000
 
 interface Family {
   readonly portals: Portals
@@ -184,10 +185,11 @@ export class UserspaceMode implements Mode<UserspacePlan> {
 
   async run(signal: AbortSignal): Promise<void> {
     const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
-    for (;;) {
-      await pause(checkMs, signal)
+    for (let wasIntact = true; ;) {
+      // The second look shows whether the repair has helped.
+      await pause(wasIntact ? checkMs : Math.min(checkMs, checkAgainMs), signal)
       if (signal.aborted) return
-      await this.#check()
+      wasIntact = await this.#check()
     }
   }
 
@@ -201,16 +203,25 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#giver?.close()
     this.#taker?.close()
     return this.#turns.take(async () => {
-      for (const [family, { portals }] of this.#isHandedOver ? [] : this.#families) {
-        try {
-          await this.#flows.forget(family, await portals.remove())
-        } catch (error) {
-          this.#context.log.warn({ err: error, family }, 'remove the rules of userspace mode')
-        }
-      }
+      await this.#removePortals(async (portals, family) => {
+        await this.#flows.forget(family, await portals.remove())
+      })
       this.#nodePorts.close()
       await this.#listeners.drain(this.#settings.drainTimeoutMs)
+      if (!this.#isHandedOver) await farewellsSent(this.#listeners.ports)
+      await this.#removePortals((portals) => portals.drained())
     })
+  }
+
+  /** Portals belong to the process that has the listeners. */
+  async #removePortals(remove: (portals: Portals, family: IpFamily) => Promise<void>) {
+    for (const [family, { portals }] of this.#isHandedOver ? [] : this.#families) {
+      try {
+        await remove(portals, family)
+      } catch (error) {
+        this.#context.log.warn({ err: error, family }, 'remove the rules of userspace mode')
+      }
+    }
   }
 
   /** Removes rules or addresses of an earlier process that used the other kind of portals. */
@@ -256,17 +267,17 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     return this.#isLeaving || this.#isHandedOver
   }
 
-  async #check(): Promise<void> {
+  async #check(): Promise<boolean> {
     for (const [family, { portals }] of this.#families) {
       try {
-        if (await this.#turns.take(async () => this.#isHandedOver || (await portals.isIntact())))
-          continue
+        if (this.#hasGivenUp() || (await portals.isIntact()) || this.#hasGivenUp()) continue
         const reason = `another program changed what leads to the ${family} listeners`
         this.#context.resync(reason, { full: true })
-        return
+        return false
       } catch (error) {
         this.#context.log.warn({ err: error, family }, 'check the rules of userspace mode')
       }
     }
+    return true
   }
 }

@@ -17,6 +17,9 @@ export const filterChains = {
   direct: 'KUBE-PORTALS-DIRECT',
 } as const
 
+/** While connections drain: the kernel translates addresses only as long as some rule needs tracking. */
+export const drainChain = 'KUBE-PORTALS-DRAIN'
+
 export type ChainName =
   (typeof natChains)[keyof typeof natChains] | (typeof filterChains)[keyof typeof filterChains]
 

@@ -13,6 +13,9 @@ import {
 } from '../../../lib/modes/userspace/portals/iptables-portals.js'
 import { fixedRules, placeRules } from '../../../lib/modes/userspace/render.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
+import { ForeignCommits } from '../../../lib/modes/foreign-commits.js'
+import { runProgram } from '../../../lib/kernel/iptables/command.js'
+import type { Run } from '../../../lib/kernel/iptables.js'
 import { service, states, testSettings } from '../../support/states.js'
 import type { IpFamily } from '../../../lib/state/ip.js'
 
@@ -20,7 +23,11 @@ const skip = enterPrivateNetns() ?? false
 /** Three rules each. */
 const many = 400
 
-function rulesOf(family: IpFamily, count: number): Map<string, readonly PlacedRule[]> {
+function rulesOf(
+  family: IpFamily,
+  count: number,
+  firstPort = 33_000,
+): Map<string, readonly PlacedRule[]> {
   const cluster = states(family)
   for (let number = 0; number < count; number++) {
     const last = (number + 1).toString(16)
@@ -38,7 +45,7 @@ function rulesOf(family: IpFamily, count: number): Map<string, readonly PlacedRu
   }
   const plan = userspacePlanner(testSettings)(cluster.take())
   const rules = new Map<string, readonly PlacedRule[]>()
-  let port = 33_000
+  let port = firstPort
   for (const [key, { rules: portal }] of plan.services) {
     rules.set(key, placeRules(portal, { cluster: String(port++) }))
   }
@@ -90,3 +97,112 @@ for (const backend of ['nft', 'legacy'] as const) {
     })
   }
 }
+
+for (const backend of ['nft', 'legacy'] as const) {
+  t.test(
+    `older rules that another program restores are seen, iptables-${backend}`,
+    { skip },
+    async (t) => {
+      const run = (program: string, args: string[], input = '') => {
+        const { status, stdout, stderr } = spawnSync(program, args, { encoding: 'utf8', input })
+        t.equal(status, 0, stderr)
+        return stdout
+      }
+      const options = { fixed: fixedRules(undefined), guardsEachPort: true }
+      const iptables = await Iptables.open({ family: 'IPv4', backend })
+      await new IptablesPortals(iptables, options).replaceAll(rulesOf('IPv4', 5))
+      const older = run(`iptables-${backend}-save`, [])
+
+      const portals = new IptablesPortals(iptables, options)
+      t.ok(await portals.isIntact(), 'nothing is expected before the first rules')
+      const rules = rulesOf('IPv4', 5, 43_000)
+      await portals.replaceAll(rules)
+      t.ok(await portals.isIntact())
+      run(`iptables-${backend}-restore`, [], older)
+      t.notOk(await portals.isIntact(), 'as many rules, to ports of another process')
+      await portals.replaceAll(rules)
+      t.ok(await portals.isIntact())
+
+      const jump = ['-m', 'conntrack', '--ctstate', 'NEW', '-j', 'KUBE-PORTALS-REFUSE']
+      run(`iptables-${backend}`, ['-R', 'OUTPUT', '1', ...jump.with(3, 'INVALID')])
+      t.notOk(await portals.isIntact(), 'a jump for other packets')
+      await portals.replaceAll(rules)
+      run(`iptables-${backend}`, ['-A', 'OUTPUT', '-j', 'ACCEPT'])
+      run(`iptables-${backend}`, ['-t', 'nat', '-N', 'OTHERS'])
+      t.ok(await portals.isIntact(), 'rules of others are no concern')
+      const direct = (action: string) =>
+        run(`iptables-${backend}`, [
+          action,
+          ...'KUBE-PORTALS-DIRECT -p udp --dport 9 -j DROP'.split(' '),
+        ])
+      direct('-A')
+      t.notOk(await portals.isIntact(), 'one more rule')
+      direct('-D')
+      t.ok(await portals.isIntact())
+      await portals.remove()
+    },
+  )
+}
+
+t.test(
+  'a look changes nothing and waits for no sync; syncs do not disturb it',
+  { skip },
+  async (t) => {
+    let reads = 0
+    let duringRead: (() => Promise<unknown>) | undefined
+    const spying: Run = async (file, args, options) => {
+      const isRead = file.endsWith('-save')
+      if (isRead) reads++
+      const output = await runProgram(file, args, options)
+      const work = isRead && args.includes('nat') ? duringRead : undefined
+      if (work) duringRead = undefined
+      await work?.()
+      return output
+    }
+    const iptables = await Iptables.open({ family: 'IPv4', backend: 'legacy', run: spying })
+    let mark = 1
+    const foreign = new ForeignCommits(() => mark)
+    const options = { fixed: fixedRules(undefined), guardsEachPort: true, foreign }
+    const portals = new IptablesPortals(iptables, options)
+    const rules = rulesOf('IPv4', 5)
+    await portals.replaceAll(rules)
+    const [first = ''] = rules.keys()
+    reads = 0
+    duringRead = () => portals.change(new Map([[first, []]]))
+    t.ok(await portals.isIntact(), 'what a sync removed while it was read is not missing')
+    t.equal(reads, 2)
+    t.ok(await portals.isIntact(), 'it proved nothing about those rules')
+    t.equal(reads, 4)
+    t.ok(await portals.isIntact())
+    t.equal(reads, 4, 'nobody has written since')
+    mark++
+    duringRead = () => portals.replaceAll(rules)
+    t.ok(await portals.isIntact())
+    t.ok(await portals.isIntact())
+    await portals.remove()
+    t.ok(await portals.isIntact())
+  },
+)
+
+t.test('rules of one Service in another order are seen', { skip }, async (t) => {
+  const iptables = await Iptables.open({ family: 'IPv4', backend: 'nft' })
+  const options = { fixed: fixedRules({ from: 30_000, to: 30_100 }), guardsEachPort: false }
+  const portals = new IptablesPortals(iptables, options)
+  await portals.replaceAll(new Map())
+  t.ok(await portals.isIntact())
+  const direct = ['KUBE-PORTALS-DIRECT', '1']
+  t.equal(spawnSync('iptables-nft', ['-D', ...direct]).status, 0)
+  const first = [
+    '-A',
+    'KUBE-PORTALS-DIRECT',
+    '-m',
+    'conntrack',
+    '--ctstate',
+    'DNAT',
+    '-j',
+    'RETURN',
+  ]
+  t.equal(spawnSync('iptables-nft', first).status, 0)
+  t.notOk(await portals.isIntact(), 'redirected packets would be refused')
+  await portals.remove()
+})

@@ -1,11 +1,13 @@
 /** How the rules of the mode come and go, in a kernel of its own, with programs of the node as clients. */
 import { execFileSync } from 'node:child_process'
+import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
+import { readdirSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
-import { setImmediate } from 'node:timers/promises'
+import { setImmediate, setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { KernelError } from '../../../lib/errors.js'
-import { UserspaceMode } from '../../../lib/modes/userspace/index.js'
+import { definition, UserspaceMode } from '../../../lib/modes/userspace/index.js'
 import { runProgram } from '../../../lib/kernel/iptables/command.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
 import { service, states, testSettings } from '../../support/states.js'
@@ -56,19 +58,17 @@ async function ask(host: string, port = 80): Promise<string> {
   })
 }
 
+const quiet = () => undefined
+const quietLog = { debug: quiet, info: quiet, warn: quiet, error: quiet }
+const quietMeter = { count: quiet, gauge: quiet, observe: quiet, forget: quiet }
+
 /** The mode, with what it runs and counts on show. */
 async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSettings> = {}) {
   const gauges = new Map<string, number>()
-  const quiet = () => undefined
   const context: ModeContext = {
-    log: { debug: quiet, info: quiet, warn: quiet, error: quiet },
+    log: quietLog,
     resync: quiet,
-    meter: {
-      count: quiet,
-      gauge: (name, _labels, value) => void gauges.set(name, value),
-      observe: quiet,
-      forget: quiet,
-    },
+    meter: { ...quietMeter, gauge: (name, _labels, value) => void gauges.set(name, value) },
   }
   const restores: string[] = []
   const spying: Run = (file, args, options) => {
@@ -206,6 +206,126 @@ for (const datapath of ['net', 'splice'] as const) {
       // What is removed is closed last, so its port is for the sync after that.
       await mode.sync()
       t.same(await mode.sync(), [])
+    },
+  )
+}
+
+/** Sends back what it gets. */
+async function openEcho(t: Test) {
+  const server = createServer((socket) => void socket.on('error', () => undefined).pipe(socket))
+  server.listen(0, otherIp)
+  await once(server, 'listening')
+  t.teardown(() => void server.close())
+  const address = server.address()
+  return { ip: otherIp, port: typeof address === 'object' && address ? address.port : 0 }
+}
+
+for (const datapath of ['net', 'splice'] as const) {
+  t.test(
+    `connections drain where no other rule needs tracking, data path ${datapath}`,
+    { skip },
+    async (t) => {
+      const echo = await openEcho(t)
+      const begin = async (drainTimeoutMs: number) => {
+        const mode = await openMode(t, runProgram, { datapath, drainTimeoutMs })
+        mode.cluster.put(service({ clusterIp, endpoints: [echo] }))
+        t.same(await mode.sync(), [])
+        const client = connect({ host: clusterIp, port: 80, timeout: 10_000 })
+        client.on('timeout', () => client.destroy(new Error('no answer')))
+        const end = new Promise<string>((resolve) => {
+          client.on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message))
+          client.on('close', () => resolve('closed'))
+        })
+        const say = async (word: string) => {
+          client.write(word)
+          const heard = once(client, 'data').then(([data]) => String(data))
+          return Promise.race([heard, end])
+        }
+        t.equal(await say('before'), 'before')
+        const closing = mode.close()
+        while (rules().includes('KUBE-PORTALS-CONTAINER')) await setImmediate()
+        return { client, say, end, closing }
+      }
+      const patient = await begin(60_000)
+      t.equal(await ask(clusterIp), 'no answer', 'no new client gets in')
+      t.equal(await patient.say('after'), 'after', 'the open connection goes on')
+      patient.client.end()
+      t.equal(await patient.end, 'closed')
+      await patient.closing
+      t.notMatch(rules(), /KUBE-/, 'the last rule has gone')
+
+      const idle = await begin(100)
+      t.equal(await idle.end, 'ECONNRESET', 'who is cut is told')
+      await idle.closing
+      t.notMatch(rules(), /KUBE-/)
+    },
+  )
+}
+
+t.test('what a killed process left while it drained is cleaned up', { skip }, async (t) => {
+  const leave = ['-N', 'KUBE-PORTALS-DRAIN']
+  execFileSync('iptables', leave)
+  const mode = await openMode(t)
+  mode.cluster.put(service({ clusterIp, endpoints: [await openEndpoint(t, 'web')] }))
+  await mode.sync()
+  t.notMatch(rules(), /DRAIN/, 'by the next process')
+  await mode.close()
+  execFileSync('iptables', leave)
+  await definition.cleanup({ log: quietLog, meter: quietMeter, resync: () => undefined })
+  t.notMatch(rules(), /KUBE-/, 'by cleanup')
+})
+
+for (const datapath of ['net', 'splice'] as const) {
+  t.test(
+    `endpoints that lead back to the proxy are refused and reported, data path ${datapath}`,
+    { skip },
+    async (t) => {
+      const mode = await openMode(t, runProgram, { datapath })
+      const at = (ip: string, port = 80) => [{ ip, port }]
+      const web = await openEndpoint(t, 'web')
+      const [itself, one, other] = ['10.96.2.1', '10.96.2.2', '10.96.2.3']
+      mode.cluster.put(
+        service({ name: 'itself', clusterIp: itself, endpoints: at(itself) }),
+        service({ name: 'one', clusterIp: one, endpoints: at(other) }),
+        service({ name: 'other', clusterIp: other, endpoints: at(one) }),
+        service({
+          name: 'node',
+          clusterIp: '10.96.2.4',
+          nodePort: 30_080,
+          endpoints: at(nodeIp, 30_080),
+        }),
+        service({ name: 'dns', protocol: 'UDP', clusterIp: itself, endpoints: at(itself) }),
+        service({
+          name: 'half',
+          clusterIp: '10.96.2.5',
+          port: web.port,
+          endpoints: [...at('10.96.2.5', web.port), web],
+        }),
+      )
+      const failed = await mode.sync()
+      t.same(new Set(failed.map(({ event }) => event)), new Set(['EndpointLeadsBack']))
+      t.equal(failed.length, 6)
+      t.match(failed[0]?.reason, /^endpoint 10\.96\.2\.\d:80 leads back to this proxy/)
+      const sockets = () => readdirSync('/proc/self/fd').length
+      const before = sockets()
+      for (const ip of [itself, one, other, '10.96.2.4']) t.equal(await ask(ip), 'ECONNRESET', ip)
+      t.equal(await ask(nodeIp, 30_080), 'ECONNRESET')
+      t.equal(await ask('10.96.2.5', web.port), 'web', 'the other endpoint gets everything')
+      t.equal(await ask('10.96.2.5', web.port), 'web')
+      const client = createSocket('udp4')
+      client.send('x', 80, itself)
+      await delay(300)
+      client.close()
+      t.ok(sockets() < before + 10, `${sockets()} descriptors, ${before} before`)
+
+      mode.cluster.put(
+        service({ name: 'one', clusterIp: one, endpoints: [await openEndpoint(t, 'web')] }),
+      )
+      await mode.sync()
+      t.equal(await ask(one), 'web')
+      t.equal(await ask(other), 'ECONNRESET', 'a Service is no endpoint, even one that ends well')
+      mode.cluster.remove(service({ name: 'itself' }))
+      await mode.sync()
     },
   )
 }

@@ -1,14 +1,18 @@
 import { AffinityTable } from './affinity.js'
 import { PassiveHealth } from './passive-health.js'
-import type { EndpointChoice, Target, EndpointChanges } from './data-path.js'
+import type { EndpointChoice, ListenerSpec, Target, EndpointChanges } from './data-path.js'
+import type { OwnFrontends } from './own-frontends.js'
 
-type Choice = Pick<EndpointChoice, 'endpoints' | 'affinityMs'>
+type Choice = Pick<EndpointChoice, 'endpoints' | 'affinityMs'> &
+  Partial<Pick<ListenerSpec, 'protocol' | 'service'>>
 type Changes = Pick<EndpointChanges, 'removed' | 'added' | 'affinityMs'>
 
 export interface BalancerDeps {
   readonly now: () => number
   readonly random: () => number
   readonly passiveHealth: boolean
+  readonly ownFrontends?: Pick<OwnFrontends, 'has'>
+  readonly warn?: (message: string) => void
 }
 
 /**
@@ -23,8 +27,14 @@ export class Balancer {
   readonly #byKey = new Map<string, Target>()
   #affinity: AffinityTable | undefined
 
-  constructor(deps: BalancerDeps, { endpoints, affinityMs }: Choice) {
+  readonly #protocol: 'TCP' | 'UDP'
+  readonly #service: string
+
+  constructor(deps: BalancerDeps, choice: Choice) {
+    const { endpoints, affinityMs, protocol = 'TCP', service = '' } = choice
     this.#deps = deps
+    this.#protocol = protocol
+    this.#service = service
     this.#health = deps.passiveHealth ? new PassiveHealth() : undefined
     this.update({ removed: [], added: endpoints, affinityMs })
   }
@@ -68,14 +78,16 @@ export class Balancer {
   /**
    * The endpoint to dial, or undefined if there is none. `tried` holds the endpoints this
    * connection has failed to reach: they are avoided while there are others, and the client's
-   * affinity moves to the endpoint that is picked instead (US41).
+   * affinity moves to the endpoint that is picked instead (US41). Never one that leads back here.
    */
   pick(client: string, tried: readonly Target[] = []): Target | undefined {
     const now = this.#deps.now()
     const own = tried.length === 0 ? this.#affinity?.find(client, now) : undefined
     const known = own === undefined ? undefined : this.#byKey.get(own)
     const target =
-      known && !this.#health?.isSuspect(known.key, now) ? known : this.#rotate(tried, now)
+      known && !this.#health?.isSuspect(known.key, now) && !this.#leadsBack(known)
+        ? known
+        : this.#rotate(tried, now)
     if (!target) return undefined
     this.#health?.probe(target.key, now)
     this.#affinity?.remember(client, target.key, now)
@@ -97,11 +109,20 @@ export class Balancer {
     for (let step = 0; step < count; step++) {
       const index = (this.#next + step) % count
       const target = this.#rotation[index]
-      if (!target || tried.includes(target)) continue
+      if (!target || tried.includes(target) || this.#leadsBack(target)) continue
       if (!this.#health?.isSuspect(target.key, now)) return this.#take(index)
       if (untried < 0) untried = index
     }
+    const again = this.#rotation[this.#next % Math.max(count, 1)]
+    if (untried < 0 && again && this.#leadsBack(again)) return undefined
     return this.#take(untried >= 0 ? untried : this.#next % Math.max(count, 1))
+  }
+
+  #leadsBack(target: Target): boolean {
+    const { ownFrontends, warn } = this.#deps
+    if (!ownFrontends?.has(this.#protocol, target)) return false
+    warn?.(`endpoint ${target.key} of ${this.#service} leads back to this proxy: it is not used`)
+    return true
   }
 
   #take(index: number): Target | undefined {

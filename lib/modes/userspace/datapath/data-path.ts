@@ -1,4 +1,5 @@
 import type { DescriptorBudget } from './descriptors.js'
+import type { OwnFrontends } from './own-frontends.js'
 import type { ListenerCounts } from './traffic.js'
 
 /**
@@ -108,6 +109,8 @@ export interface DataPathDeps {
   readonly random: () => number
   readonly descriptors: DescriptorBudget
   readonly passiveHealth: boolean
+  /** Endpoints among them are not dialed. */
+  readonly ownFrontends?: Pick<OwnFrontends, 'has'>
   /** Called at the end of every connection; undefined without an access log. */
   readonly accessLog: ((entry: AccessEntry) => void) | undefined
   /** Rare events that an operator has to see, such as running out of descriptors. */

@@ -1,6 +1,12 @@
 import { DescriptorBudget, listenAdvice } from '../datapath/descriptors.js'
 import { endpointChanges, type EndpointChanges, type ListenerSpec } from '../datapath/data-path.js'
-import type { ListenerChanges, OpenFailure, WorkerReport, WorkerSettings } from './messages.js'
+import type {
+  ListenerChanges,
+  OpenFailure,
+  ServiceFrontends,
+  WorkerReport,
+  WorkerSettings,
+} from './messages.js'
 import type { Meter } from '../../mode.js'
 import { PortAllocator } from './port-allocator.js'
 import { WorkerThread } from './worker-thread.js'
@@ -75,6 +81,11 @@ export class Listeners {
     return listener?.isOpen ? listener.port : undefined
   }
 
+  /** Where something listens, or did until it drained. */
+  get ports(): ReadonlySet<number> {
+    return new Set([...this.#listeners.values()].map(({ port }) => port))
+  }
+
   /**
    * Opens what is not open and hands changed specs on; tells which could not be opened. Throws
    * KernelError when a worker cannot start or ends meanwhile.
@@ -95,6 +106,12 @@ export class Listeners {
     if (missing <= this.#missing) return
     this.#missing = missing
     this.#observer.crowded?.({ missing, open: this.#listeners.size })
+  }
+
+  /** Tells every thread where these Services answer, so that no endpoint leads back there. */
+  async note(services: ServiceFrontends): Promise<void> {
+    if (services.length === 0) return
+    await Promise.all(this.#threads.map((thread) => thread.note(services)))
   }
 
   async close(keys: readonly string[]): Promise<void> {

@@ -4,6 +4,7 @@ import type {
   EndpointChanges,
   ListenerSpec,
 } from '../datapath/data-path.js'
+import type { Frontend } from '../datapath/own-frontends.js'
 import type { ListenerCounts } from '../datapath/traffic.js'
 
 /** Messages between the thread that plans and the worker threads. Plain values only. */
@@ -27,7 +28,11 @@ export interface ListenerChanges {
 export type ToWorker =
   | ({ readonly kind: 'change'; readonly id: number } & ListenerChanges)
   | { readonly kind: 'descriptors'; readonly id: number; readonly keys: readonly string[] }
+  | { readonly kind: 'frontends'; readonly id: number; readonly services: ServiceFrontends }
   | { readonly kind: 'drain'; readonly id: number; readonly graceMs: number }
+
+/** By service port, see OwnFrontends. */
+export type ServiceFrontends = readonly (readonly [key: string, frontends: readonly Frontend[]])[]
 
 /** What became of the listeners to open. */
 export interface OpenOutcome {
@@ -56,7 +61,7 @@ export type WorkerAnswer =
       readonly id: number
       readonly descriptors: readonly HeldDescriptor[]
     }
-  | { readonly kind: 'drained'; readonly id: number }
+  | { readonly kind: 'drained' | 'noted'; readonly id: number }
 
 /** A message that a worker sends without a question. */
 export type WorkerReport =

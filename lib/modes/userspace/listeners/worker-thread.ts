@@ -5,6 +5,7 @@ import type {
   HeldDescriptor,
   ListenerChanges,
   OpenOutcome,
+  ServiceFrontends,
   ToWorker,
   WorkerAnswer,
   WorkerReport,
@@ -82,6 +83,12 @@ export class WorkerThread {
   async descriptors(keys: readonly string[]): Promise<readonly HeldDescriptor[]> {
     const answer = await this.#ask({ kind: 'descriptors', keys })
     return answer.kind === 'descriptors' ? answer.descriptors : []
+  }
+
+  async note(services: ServiceFrontends): Promise<void> {
+    for (const portion of portionsOf(services)) {
+      await this.#ask({ kind: 'frontends', services: portion })
+    }
   }
 
   /** Lets connections finish, for at most that long, then ends the thread. */

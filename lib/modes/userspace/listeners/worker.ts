@@ -4,6 +4,7 @@ import { messageOf } from '../../../errors.js'
 import { createDataPath } from '../datapath/create-data-path.js'
 import type { AccessEntry, DataPath } from '../datapath/data-path.js'
 import { DescriptorBudget } from '../datapath/descriptors.js'
+import { OwnFrontends } from '../datapath/own-frontends.js'
 import type {
   OpenFailure,
   ToWorker,
@@ -77,11 +78,13 @@ const warn = createWarner()
 // Otherwise Node prints its own as text, among the lines of the log.
 process.removeAllListeners('warning')
 process.on('warning', ({ name, message }) => warn(`${name}: ${message}`))
+const ownFrontends = new OwnFrontends()
 const { path, note } = await createDataPath(settings.dataPath, {
   now: () => performance.now(),
   random: Math.random,
   descriptors: new DescriptorBudget(settings.descriptors),
   passiveHealth: settings.passiveHealth,
+  ownFrontends,
   accessLog: settings.accessLog ? createAccessLog() : undefined,
   warn,
 })
@@ -91,6 +94,11 @@ parentPort?.on('message', (message: ToWorker) => {
   previous = previous.then(async () => {
     if (message.kind === 'change') {
       await change(path, message)
+      return
+    }
+    if (message.kind === 'frontends') {
+      for (const [key, frontends] of message.services) ownFrontends.set(key, frontends)
+      post({ kind: 'noted', id: message.id })
       return
     }
     if (message.kind === 'descriptors') {

@@ -88,10 +88,12 @@ export class AddressPortals implements Portals {
 
   async isIntact(): Promise<boolean> {
     if (this.#held.size === 0) return true
+    const held = [...this.#held]
     const links = await this.#open()
     const device = await this.#ensureDevice()
     const present = new Set(await links.addresses(this.#family, { on: device }))
-    return [...this.#held].every((ip) => present.has(ip))
+    // What a sync has removed meanwhile is not missing.
+    return held.every((ip) => present.has(ip) || !this.#held.has(ip))
   }
 
   async remove(): Promise<ReadonlySet<number>> {
@@ -103,6 +105,11 @@ export class AddressPortals implements Portals {
     this.#held.clear()
     this.#device = undefined
     return new Set()
+  }
+
+  /** Nothing was left standing. */
+  drained(): Promise<void> {
+    return Promise.resolve()
   }
 
   /** The addresses that could not be added, and why. */

@@ -1,3 +1,4 @@
+import { Turns } from '../../../async.js'
 import {
   Batch,
   parseRule,
@@ -6,21 +7,30 @@ import {
   type SavedTable,
 } from '../../../kernel/iptables.js'
 import { kernelError } from '../../../kernel/iptables-error.js'
-import {
-  subChainsFrom,
-  jumpsToSubChains,
-  subChainName,
-  isSubChain,
-  type PlacedRule,
-} from './sub-chains.js'
-import { filterChains, natChains } from '../names.js'
+import { subChainsFrom, jumpsToSubChains, subChainName, type PlacedRule } from './sub-chains.js'
+import { ForeignCommits } from '../../foreign-commits.js'
+import { Reported } from '../../reported-differences.js'
 import { append, jumps, writeDifference } from '../render.js'
+import {
+  hasOurs,
+  keepTracking,
+  ourChains,
+  removeDrainChain,
+  removeJumps,
+  removeSubChains,
+  udpPortsOf,
+} from './removal.js'
+import { PortalsVerification } from './verify.js'
+import type { Log } from '../../mode.js'
 import type { Portals, WriteOutcome } from './portals.js'
 
-export const ourChains: readonly (readonly [table: 'nat' | 'filter', chain: string])[] = [
-  ...Object.values(natChains).map((chain) => ['nat', chain] as const),
-  ...Object.values(filterChains).map((chain) => ['filter', chain] as const),
-]
+export interface IptablesPortalsOptions {
+  readonly fixed: readonly PlacedRule[]
+  readonly guardsEachPort: boolean
+  readonly log?: Log
+  /** Shared by all that write to the same kernel. */
+  readonly foreign?: ForeignCommits
+}
 
 /** Writes the iptables rules of one family, and knows what it has written. */
 export class IptablesPortals implements Portals {
@@ -33,12 +43,23 @@ export class IptablesPortals implements Portals {
   /** How many rules of Services were written. */
   #count = 0
   #hasSubChains = false
+  readonly #log: Log | undefined
+  readonly #foreign: ForeignCommits
+  readonly #reported: Reported | undefined
+  /** Everything was written, and nothing has failed since. */
+  #isKnown = false
+  #fullWrites = 0
+  /** Writes never overlap, and a verification never begins during one. */
+  readonly #writes = new Turns()
+  #verification: PortalsVerification | undefined
+  /** The mark of foreign transactions when all rules were last found right. */
+  #verified: number | undefined
 
-  constructor(
-    iptables: Iptables,
-    options: { readonly fixed: readonly PlacedRule[]; readonly guardsEachPort: boolean },
-  ) {
+  constructor(iptables: Iptables, options: IptablesPortalsOptions) {
     this.#iptables = iptables
+    this.#log = options.log
+    this.#foreign = options.foreign ?? new ForeignCommits()
+    this.#reported = options.log && new Reported(options.log)
     this.#fixed = options.fixed
     this.#jumpsToSubChains = jumpsToSubChains(iptables.family, options.guardsEachPort)
   }
@@ -49,8 +70,14 @@ export class IptablesPortals implements Portals {
   }
 
   /** Writes everything in one transaction, whatever our chains hold now. */
-  async replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome> {
+  replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome> {
+    return this.#writes.take(() => this.#replaceAll(rules))
+  }
+
+  async #replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome> {
     const count = countOf(rules.values())
+    this.#verification?.ignoreAll()
+    this.#isKnown = false
     this.#hasSubChains ||= count >= subChainsFrom
     const batch = new Batch()
     for (const [table, chain] of this.#chains()) batch.chain(table, chain)
@@ -65,29 +92,38 @@ export class IptablesPortals implements Portals {
       for (const one of placed) append(batch, this.#placed(one))
     }
     if (!this.#hasSubChains) for (const table of saved) removeSubChains(batch, table)
+    for (const table of saved) removeDrainChain(batch, table)
     const changed = [...rules.keys(), ...this.#written.keys()]
     const written = await this.#restore(batch)
     this.#written = new Map(rules)
     this.#count = count
+    this.#isKnown = true
+    this.#fullWrites++
     return { ...written, changed }
   }
 
   /** Writes what differs from what was written before; a service without rules is removed. */
-  async change(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome> {
+  change(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome> {
+    return this.#writes.take(() => this.#change(rules))
+  }
+
+  async #change(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome> {
     const batch = new Batch()
     const changed: string[] = []
     const placed = (one: PlacedRule) => this.#placed(one)
     for (const [key, after] of rules) {
       const before = this.#written.get(key) ?? []
       const difference = { before: before.map(placed), after: after.map(placed) }
-      if (writeDifference(batch, difference) > 0) changed.push(key)
+      if (writeDifference(batch, difference) === 0) continue
+      changed.push(key)
+      this.#verification?.ignore([...difference.before, ...difference.after])
     }
     if (changed.length === 0) return { bytes: 0, objects: 0, changed }
     const growth =
       countOf(rules.values()) - countOf([...rules.keys()].map((key) => this.#written.get(key)))
     // The chains have grown too large. They keep sub-chains as long as the process lives.
     if (!this.#hasSubChains && this.#count + growth >= subChainsFrom) {
-      return { ...(await this.replaceAll(new Map([...this.#written, ...rules]))), changed }
+      return { ...(await this.#replaceAll(new Map([...this.#written, ...rules]))), changed }
     }
     const written = await this.#restore(batch)
     for (const [key, after] of rules) {
@@ -98,32 +134,65 @@ export class IptablesPortals implements Portals {
     return { ...written, changed }
   }
 
-  /** Whether the kernel still holds every jump and as many rules as were written. */
+  /**
+   * Whether the kernel holds the rules that were written, and no others. Syncs need not wait for
+   * that. Where the kernel counts transactions, rules are read only after a foreign one.
+   */
   async isIntact(): Promise<boolean> {
-    const expected = new Map<string, number>()
-    const count = ({ chain }: PlacedRule) => expected.set(chain, (expected.get(chain) ?? 0) + 1)
-    this.#standing().forEach(count)
-    for (const rules of this.#written.values()) {
-      for (const one of rules) count(this.#placed(one))
+    const { mark } = this.#foreign
+    if (mark !== undefined && mark === this.#verified) return true
+    const verification = await this.#writes.take(() => this.#beginVerification())
+    if (!verification) return true
+    try {
+      for (const table of ['nat', 'filter'] as const) {
+        await this.#iptables.visit(verification, table)
+      }
+    } catch (error) {
+      throw kernelError(error, `read the rules of userspace mode`)
+    } finally {
+      this.#verification = undefined
     }
-    const tables = await this.#save()
-    const chainsOf = (table: string) => tables.find((saved) => saved.table === table)?.chains
-    return (
-      this.#chains().every(
-        ([table, chain]) =>
-          chainsOf(table)?.get(chain)?.rules.length === (expected.get(chain) ?? 0),
-      ) &&
-      jumps.every(({ table, chain, rule }) => {
-        const target = rule.args.at(-1) ?? ''
-        const rules = chainsOf(table)?.get(chain)?.rules ?? []
-        return rules.filter((text) => targetOf(text) === target).length === 1
-      })
-    )
+    const differences = verification.differences()
+    const fresh = this.#reported?.fresh(differences, this.#fullWrites) ?? differences
+    this.#verified = fresh.length > 0 || verification.isPartial ? undefined : mark
+    const [first] = fresh
+    if (first) this.#log?.info({ chain: first.chain }, `a chain was changed: it ${first.what}`)
+    return first === undefined
   }
 
-  async remove(): Promise<ReadonlySet<number>> {
+  /** Undefined while what the kernel should hold is not known; then everything is written soon. */
+  #beginVerification(): Promise<PortalsVerification | undefined> {
+    this.#verification = undefined
+    if (this.#isKnown) {
+      const rules = [this.#standing(), ...this.#written.values()]
+      this.#verification = new PortalsVerification({
+        chains: this.#chains(),
+        rules: rules.map((placed) => placed.map((one) => this.#placed(one))),
+      })
+    }
+    return Promise.resolve(this.#verification)
+  }
+
+  remove(): Promise<ReadonlySet<number>> {
+    return this.#writes.take(() => this.#remove())
+  }
+
+  drained(): Promise<void> {
+    return this.#writes.take(async () => {
+      const batch = new Batch()
+      for (const saved of await this.#save()) removeDrainChain(batch, saved)
+      await this.#restore(batch)
+    })
+  }
+
+  /** A rule that needs tracking comes first and stays: open connections would hang without it. */
+  async #remove(): Promise<ReadonlySet<number>> {
+    this.#verification?.ignoreAll()
     const tables = await this.#save()
     const ports = new Set(tables.flatMap(udpPortsOf))
+    const standing = new Batch()
+    if (tables.some(hasOurs)) keepTracking(standing)
+    await this.#restore(standing)
     const batch = new Batch()
     for (const saved of tables) {
       removeJumps(batch, saved)
@@ -137,6 +206,7 @@ export class IptablesPortals implements Portals {
     await this.#restore(batch)
     this.#written.clear()
     this.#count = 0
+    this.#isKnown = false
     return ports
   }
 
@@ -165,8 +235,10 @@ export class IptablesPortals implements Portals {
 
   async #restore(batch: Batch): Promise<Omit<WriteOutcome, 'changed'>> {
     try {
-      await this.#iptables.restore(batch)
+      const { length } = batch.tables
+      await this.#foreign.around(length, () => this.#iptables.restore(batch))
     } catch (error) {
+      this.#isKnown = false
       throw kernelError(error, `write the rules of userspace mode`)
     }
     return { bytes: batch.toString().length, objects: batch.size }
@@ -186,40 +258,4 @@ function countOf(rules: Iterable<readonly PlacedRule[] | undefined>): number {
   let count = 0
   for (const placed of rules) count += placed?.length ?? 0
   return count
-}
-
-/** Removes sub-chains that no rule jumps to any more. */
-function removeSubChains(batch: Batch, { table, chains }: SavedTable): void {
-  if (table !== 'nat' && table !== 'filter') return
-  for (const chain of chains.keys()) {
-    if (!isSubChain(table, chain)) continue
-    batch.chain(table, chain)
-    batch.deleteChain(table, chain)
-  }
-}
-
-function removeJumps(batch: Batch, { table, chains }: SavedTable): void {
-  if (table !== 'nat' && table !== 'filter') return
-  const targets = new Set(jumps.map(({ rule }) => rule.args.at(-1)))
-  for (const { name, policy, rules } of chains.values()) {
-    if (policy === '-') continue
-    for (const text of rules) {
-      if (targets.has(targetOf(text))) batch.deleteSaved(table, name, text)
-    }
-  }
-}
-
-/** The proxy ports that rules of ours lead UDP packets to. */
-function udpPortsOf({ table, chains }: SavedTable): readonly number[] {
-  const ours = [...chains.values()].filter(
-    ({ name }) =>
-      ourChains.some((each) => each.join() === `${table},${name}`) || isSubChain(table, name),
-  )
-  return ours.flatMap(({ rules }) =>
-    rules.flatMap((text) => {
-      const { protocol, jumpArgs: [option = '', to = ''] = [] } = parseRule(text)
-      const isOurs = protocol === 'udp' && /^--to-(ports|destination)$/.test(option)
-      return isOurs ? [Number(to.slice(to.lastIndexOf(':') + 1))] : []
-    }),
-  )
 }

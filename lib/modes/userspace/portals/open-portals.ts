@@ -2,6 +2,7 @@ import { KernelError, messageOf, type KernelErrorKind } from '../../../errors.js
 import { Batch, connectionState, Iptables, rule, type Run } from '../../../kernel/iptables.js'
 import type { IpFamily } from '../../../state/ip.js'
 import { kernelError } from '../../../kernel/iptables-error.js'
+import { ForeignCommits } from '../../foreign-commits.js'
 import type { Log } from '../../mode.js'
 import type { UserspaceSettings } from '../settings.js'
 import type { Links } from '../../../kernel/links.js'
@@ -20,24 +21,36 @@ export async function openPortals(
   log: Log,
   run?: Run,
 ): Promise<PortalsByFamily> {
+  const foreign = new ForeignCommits(await openGeneration())
   const portals = await Promise.all(
     families.map(async (family) => {
-      const opened = await openFamily(family, { settings, log, run })
+      const opened = await openFamily(family, { settings, log, run, foreign })
       return [family, opened] as const
     }),
   )
   return new Map(portals)
 }
 
+interface OpenParts {
+  readonly settings: UserspaceSettings
+  readonly log: Log
+  readonly run: Run | undefined
+  readonly foreign: ForeignCommits
+}
+
 async function openFamily(
   family: IpFamily,
-  { settings, log, run }: { settings: UserspaceSettings; log: Log; run: Run | undefined },
+  { settings, log, run, foreign }: OpenParts,
 ): Promise<Portals> {
   if (settings.portals !== 'addresses') {
     try {
-      return new IptablesPortals(await openIptables(family, run), {
+      const iptables = await openIptables(family, run)
+      const countsCommits = iptables.capabilities.backend === 'nft'
+      return new IptablesPortals(iptables, {
         fixed: fixedRules(settings.portRange),
         guardsEachPort: settings.portRange === undefined,
+        log,
+        ...(countsCommits ? { foreign } : {}),
       })
     } catch (error) {
       if (settings.portals === 'iptables' || !isMissing(error)) throw error
@@ -55,8 +68,9 @@ async function openFamily(
 export async function removeRules(family: IpFamily, flows: UdpFlowCleaner, run?: Run) {
   try {
     const iptables = await openIptables(family, run)
-    const ports = await new IptablesPortals(iptables, { fixed: [], guardsEachPort: true }).remove()
-    await flows.forget(family, ports)
+    const portals = new IptablesPortals(iptables, { fixed: [], guardsEachPort: true })
+    await flows.forget(family, await portals.remove())
+    await portals.drained()
   } catch (error) {
     if (!isMissing(error)) throw error
   }
@@ -85,6 +99,20 @@ export async function withLinks<T>(use: (links: Links) => Promise<T>): Promise<T
 /** Loaded late: it needs koffi, which not every node can load, and loopback addresses need neither. */
 async function openLinks(): Promise<Links> {
   return new (await import('../../../kernel/links.js')).Links()
+}
+
+/** The count of nf_tables transactions; undefined where there is none, or no koffi to ask with. */
+async function openGeneration(): Promise<(() => number) | undefined> {
+  try {
+    const { openChannel } = await import('../../../kernel/netlink/channel.js')
+    const { protocols } = await import('../../../kernel/netlink/protocol.js')
+    const { readGeneration } = await import('../../../kernel/nftables-netlink/commit-watch.js')
+    const channel = openChannel(protocols.netfilter)
+    readGeneration(channel)
+    return () => readGeneration(channel)
+  } catch {
+    return undefined
+  }
 }
 
 /** Rules with the extensions that this mode needs. */

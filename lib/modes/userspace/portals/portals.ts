@@ -15,13 +15,15 @@ export interface Portals {
   replaceAll(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome>
   /** Writes what differs from what was written before; a service without rules is removed. */
   change(rules: ReadonlyMap<string, readonly PlacedRule[]>): Promise<WriteOutcome>
-  /** Whether everything that was written is still there. */
+  /** Whether everything that was written is still there. Syncs do not wait for the answer. */
   isIntact(): Promise<boolean>
   /**
-   * Removes everything of this run and of earlier ones (US19). Resolves to the proxy ports that
-   * UDP packets were sent to until now.
+   * Removes what leads here, of this run and of earlier ones (US19). Resolves to the proxy ports
+   * that UDP packets were sent to until now.
    */
   remove(): Promise<ReadonlySet<number>>
+  /** Removes what open connections needed until now. */
+  drained(): Promise<void>
 }
 
 export interface WriteOutcome {

@@ -1,0 +1,38 @@
+import type { Log } from './mode.js'
+
+/** A chain that is not as we wrote it. */
+export interface ChainDifference {
+  readonly chain: string
+  /** In words. */
+  readonly what: string
+  /** The content that differs. A difference that comes back has the same fingerprint. */
+  readonly fingerprint: string
+}
+
+/**
+ * Ignores a difference that stays the same after everything was written anew. This version of
+ * iptables then prints some rule in other words. The log says it once.
+ */
+export class Reported {
+  readonly #log: Log
+  #chains = new Map<string, { readonly fingerprint: string; readonly fullSyncs: number }>()
+
+  constructor(log: Log) {
+    this.#log = log
+  }
+
+  /** The differences that need a repair. */
+  fresh(differences: readonly ChainDifference[], fullSyncs: number): ChainDifference[] {
+    const before = this.#chains
+    this.#chains = new Map()
+    return differences.filter(({ chain, what, fingerprint }) => {
+      const known = before.get(chain)
+      const isBack = known?.fingerprint === fingerprint && known.fullSyncs < fullSyncs
+      this.#chains.set(chain, { fingerprint, fullSyncs: isBack ? -1 : fullSyncs })
+      if (isBack && known.fullSyncs >= 0) {
+        this.#log.warn({ chain, what }, 'a chain reads otherwise than written, even when new')
+      }
+      return !isBack
+    })
+  }
+}

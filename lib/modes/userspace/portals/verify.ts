@@ -1,0 +1,155 @@
+import { canonicalRule, targetOf, type SavedVisitor, type Table } from '../../../kernel/iptables.js'
+import { jumps } from '../render.js'
+import type { ChainDifference } from '../../reported-differences.js'
+import type { PlacedRule } from './sub-chains.js'
+
+interface WantedRule {
+  readonly text: string
+  count: number
+  /** Where it stands among the rules of its Service; undefined where it is there twice. */
+  place: { readonly index: number; readonly service: { last: number } } | undefined
+}
+
+interface ReadChain {
+  isThere: boolean
+  /** Rules still to be read; by their canonical form. */
+  readonly missing: Map<string, WantedRule>
+  /** Texts of rules beyond those, and of rules out of order; by their canonical form. */
+  readonly surplus: Map<string, string>
+  readonly displaced: Map<string, string>
+}
+
+export interface Wanted {
+  readonly chains: Iterable<readonly [table: Table, chain: string]>
+  /** The rules of each Service, in their order, and those that belong to none. */
+  readonly rules: Iterable<readonly PlacedRule[]>
+}
+
+const targets = new Set(jumps.map(({ rule }) => rule.args.at(-1)))
+
+/**
+ * Compares what the kernel holds with what we wrote, rule by rule, while it is being read. Rules of
+ * different Services may stand in any order. Syncs go on meanwhile, and say what they change.
+ */
+export class PortalsVerification implements SavedVisitor {
+  readonly #own = new Map<string, ReadChain>()
+  /** Chains of the kernel that jump to ours. */
+  readonly #builtIn = new Map<string, ReadChain>()
+  readonly #unsettled = new Set<string>()
+  #isVoid = false
+  #hasIgnored = false
+
+  constructor({ chains, rules }: Wanted) {
+    for (const [table, chain] of chains) this.#own.set(idOf(table, chain), emptyChain())
+    for (const placed of rules) this.#expect(this.#own, placed)
+    for (const { table, chain } of jumps) this.#builtIn.set(idOf(table, chain), emptyChain())
+    for (const jump of jumps) this.#expect(this.#builtIn, [jump])
+  }
+
+  chain(table: Table, name: string): void {
+    const id = idOf(table, name)
+    const known = this.#own.get(id) ?? this.#builtIn.get(id)
+    if (known) known.isThere = true
+  }
+
+  rule(table: Table, chain: string, saved: string): void {
+    const id = idOf(table, chain)
+    const own = this.#own.get(id)
+    const builtIn = own ? undefined : this.#builtIn.get(id)
+    if (own) read(own, saved)
+    else if (builtIn && targets.has(targetOf(saved))) read(builtIn, saved)
+  }
+
+  /** These rules come or go while the kernel is read, so they tell nothing. */
+  ignore(rules: Iterable<PlacedRule>): void {
+    for (const { table, chain, rule } of rules) {
+      this.#unsettled.add(`${idOf(table, chain)}\n${canonicalRule(rule.text)}`)
+    }
+  }
+
+  /** Everything is written anew while the kernel is read. */
+  ignoreAll(): void {
+    this.#isVoid = true
+  }
+
+  /** Something was ignored, so the absence of differences proves nothing. */
+  get isPartial(): boolean {
+    return this.#isVoid || this.#hasIgnored
+  }
+
+  /** What differs, once everything is read. */
+  differences(): ChainDifference[] {
+    if (this.#isVoid) return []
+    const out: ChainDifference[] = []
+    for (const [id, chain] of [...this.#own, ...this.#builtIn]) {
+      const missing = this.#settled(id, chain.missing).map(([, { text }]) => text)
+      const surplus = this.#settled(id, chain.surplus).map(([, text]) => text)
+      const displaced = this.#settled(id, chain.displaced).map(([, text]) => text)
+      const what = inWords(chain, { missing, surplus, displaced })
+      if (what === undefined) continue
+      const parts = [missing, surplus, displaced].map((texts) => texts.sort().join('\n'))
+      out.push({ chain: id, what, fingerprint: parts.join('\n\n') })
+    }
+    return out
+  }
+
+  #expect(chains: ReadonlyMap<string, ReadChain>, placed: readonly PlacedRule[]): void {
+    const services = new Map<string, { last: number }>()
+    for (const [index, { table, chain, rule }] of placed.entries()) {
+      const id = idOf(table, chain)
+      const missing = chains.get(id)?.missing
+      const key = canonicalRule(rule.text)
+      const known = missing?.get(key)
+      if (known) {
+        known.count++
+        known.place = undefined
+        continue
+      }
+      const service = services.get(id) ?? { last: -1 }
+      services.set(id, service)
+      missing?.set(key, { text: rule.text, count: 1, place: { index, service } })
+    }
+  }
+
+  #settled<T>(id: string, rules: ReadonlyMap<string, T>): (readonly [string, T])[] {
+    if (this.#unsettled.size === 0 || rules.size === 0) return [...rules]
+    const settled = [...rules].filter(([key]) => !this.#unsettled.has(`${id}\n${key}`))
+    this.#hasIgnored ||= settled.length < rules.size
+    return settled
+  }
+}
+
+function read(chain: ReadChain, saved: string): void {
+  const key = canonicalRule(saved)
+  const wanted = chain.missing.get(key)
+  if (!wanted) {
+    chain.surplus.set(key, saved)
+    return
+  }
+  if (--wanted.count === 0) chain.missing.delete(key)
+  if (!wanted.place) return
+  const { index, service } = wanted.place
+  if (index < service.last) chain.displaced.set(key, saved)
+  service.last = index
+}
+
+function inWords(
+  { isThere }: ReadChain,
+  seen: Readonly<Record<'missing' | 'surplus' | 'displaced', readonly string[]>>,
+): string | undefined {
+  if (!isThere) return 'is gone'
+  const [missing] = seen.missing
+  const [surplus] = seen.surplus
+  const [displaced] = seen.displaced
+  if (missing !== undefined) return `lacks ${missing}`
+  if (surplus !== undefined) return `has one more: ${surplus}`
+  return displaced === undefined ? undefined : `has another order: ${displaced}`
+}
+
+function emptyChain(): ReadChain {
+  return { isThere: false, missing: new Map(), surplus: new Map(), displaced: new Map() }
+}
+
+function idOf(table: Table, chain: string): string {
+  return `${table} ${chain}`
+}
