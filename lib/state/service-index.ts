@@ -69,9 +69,11 @@ export class ServiceIndex {
     if (before !== undefined && before !== id) this.#detach(before, sliceId)
     const entry = this.#entry(id)
     const old = entry.slices.get(sliceId)
+    // The old slice stays, with the trigger time that was counted: a new time that comes in an
+    // update of its own counts with the change of endpoints that follows it.
+    if (old && isEqual({ ...old, triggerTime: 0 }, { ...slice, triggerTime: 0 })) return
     entry.slices.set(sliceId, slice)
     this.#serviceOfSlice.set(sliceId, id)
-    if (old && isEqual({ ...old, triggerTime: 0 }, { ...slice, triggerTime: 0 })) return
     this.#touch(id, 'endpoints')
     if (slice.triggerTime === undefined || slice.triggerTime === old?.triggerTime) return
     const times = this.#triggerTimes.get(slice.family) ?? []
