@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
 import { KernelError } from '../errors.js'
+import { programEnvironment } from './environment.js'
 
 export interface CommandOptions {
   readonly stdin?: string | Uint8Array
@@ -32,7 +33,7 @@ export const runCommand: RunCommand = (file, args, options = {}) =>
     const child = spawn(file, args, {
       stdio: ['pipe', 'pipe', 'pipe'],
       shell: false,
-      env: { ...process.env, LC_ALL: 'C' },
+      env: programEnvironment(),
       ...(options.signal ? { signal: options.signal } : {}),
     })
     const stdout: Buffer[] = []

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
 import { IptablesError } from './error.js'
+import { programEnvironment } from '../environment.js'
 
 export interface CommandOutput {
   readonly code: number
@@ -26,7 +27,7 @@ export const runProgram: Run = (file, args, options = {}) =>
     const child = spawn(file, args, {
       stdio: ['pipe', 'pipe', 'pipe'],
       shell: false,
-      env: { ...process.env, LC_ALL: 'C' },
+      env: programEnvironment(),
     })
     const stdout: Buffer[] = []
     const stderr: Buffer[] = []

@@ -1,6 +1,6 @@
 import { KernelError, messageOf } from '../../errors.js'
 import { runCommand, type RunCommand } from '../../kernel/command.js'
-import { Iptables } from '../../kernel/iptables.js'
+import { Iptables, isIptablesError } from '../../kernel/iptables.js'
 import { IpSets } from '../../kernel/ipset.js'
 import { Ipvs, type VirtualServer } from '../../kernel/ipvs.js'
 import { Links } from '../../kernel/links.js'
@@ -108,6 +108,9 @@ async function attempt(what: string, fix: string, work: () => Promise<string>): 
   try {
     return { what, ok: true, required: true, seen: await work(), fix: '' }
   } catch (error) {
-    return { what, ok: false, required: true, seen: messageOf(error), fix }
+    const isDenied =
+      isIptablesError(error, 'denied') || (error instanceof KernelError && error.kind === 'denied')
+    const advice = isDenied ? 'run as root or with CAP_NET_ADMIN' : fix
+    return { what, ok: false, required: true, seen: messageOf(error), fix: advice }
   }
 }
