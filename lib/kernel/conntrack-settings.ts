@@ -18,8 +18,9 @@ const entriesPerBucket = 4
 
 /**
  * Sizes the connection table and sets its time-outs (CT09-CT13). Unlike upstream a failure is an
- * outcome and not fatal, a larger `min` is honoured, and a larger value that is already there
- * stays (kubernetes#141943).
+ * outcome and not fatal, a larger `min` is honoured, and a larger table that is already there
+ * stays (kubernetes#141943). A time-out is written whenever it differs: the kernel's 5 days for an
+ * established connection fill the table that 24 hours are meant to keep free.
  */
 export function applyConntrackSettings(
   settings: ConntrackSettings,
@@ -55,11 +56,7 @@ function timeoutWishes(settings: ConntrackSettings): readonly SysctlWish[] {
   ]
   const wishes: SysctlWish[] = seconds
     .filter(([, value]) => value > 0)
-    .map(([name, value]) => ({
-      name: `net/netfilter/nf_conntrack_${name}`,
-      value,
-      raiseOnly: true,
-    }))
+    .map(([name, value]) => ({ name: `net/netfilter/nf_conntrack_${name}`, value }))
   if (settings.tcpBeLiberal) {
     wishes.push({ name: 'net/netfilter/nf_conntrack_tcp_be_liberal', value: 1 })
   }

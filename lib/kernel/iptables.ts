@@ -111,7 +111,10 @@ export class Iptables {
       (backend === 'auto' && wanted ? await findInstalled(run, family) : undefined)
     if (installed) return new Iptables(installed, options)
     const { command } = programsOf(family, wanted)
-    throw new IptablesError('missing', `find ${command}: not installed; install iptables`)
+    throw new IptablesError(
+      'missing',
+      `find ${command}: not in PATH, /usr/sbin or /sbin; install iptables`,
+    )
   }
 
   /** The tables that exist now, or one of them; with the rules of all chains, or of those wanted. */

@@ -1,4 +1,5 @@
 import { KernelError, messageOf } from '../errors.js'
+import { isIptablesError } from '../kernel/iptables.js'
 import type { Finding } from './mode.js'
 
 /** What a mode cannot run without. */
@@ -23,6 +24,9 @@ export async function attempt(
   try {
     return { ...need, ok: true, seen: await work(), fix: '' }
   } catch (error) {
-    return { ...need, ok: false, seen: messageOf(error) }
+    const isDenied =
+      (error instanceof KernelError || isIptablesError(error)) && error.kind === 'denied'
+    const fix = isDenied ? 'run as root or with CAP_NET_ADMIN' : need.fix
+    return { ...need, ok: false, seen: messageOf(error), fix }
   }
 }

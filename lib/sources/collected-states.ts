@@ -37,11 +37,17 @@ export function collect(settings: TrackerSettings, addresses: readonly string[])
     },
     failed: (message) => warnings.push(message),
   })
-  const taken = () => ({
-    states: tracker.take().states,
-    warnings,
-    slicesOf: (namespace: string, name: string) => tracker.endpointSlices(namespace, name),
-    zone: tracker.zone,
-  })
+  const taken = () => {
+    const update = tracker.take()
+    for (const { service, warning } of update.warnings) {
+      warnings.push(`Service ${service.namespace}/${service.name}: ${warning}`)
+    }
+    return {
+      states: update.states,
+      warnings,
+      slicesOf: (namespace: string, name: string) => tracker.endpointSlices(namespace, name),
+      zone: tracker.zone,
+    }
+  }
   return { sink, warnings, taken }
 }

@@ -32,6 +32,8 @@ export interface DesiredService {
   readonly nodePort: number
   readonly externalIps: readonly string[]
   readonly loadBalancerIps: readonly string[]
+  /** Left out of both lists, because they are the ClusterIP of another Service at this port. */
+  readonly withheldIps: readonly WithheldIp[]
   /** Clients that may use the load-balancer addresses; empty means all (S12, S13). */
   readonly sourceRanges: readonly Cidr[]
   /** Seconds of ClientIP affinity; undefined means none (S21). */
@@ -66,6 +68,12 @@ export interface DesiredService {
    * use clusterEndpoints (S18).
    */
   readonly external: Verdict
+}
+
+export interface WithheldIp {
+  readonly ip: string
+  /** `namespace/name` of the Service that has it. */
+  readonly owner: string
 }
 
 /**

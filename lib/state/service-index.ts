@@ -1,5 +1,6 @@
+import { AddressClaims } from './address-claims.js'
 import { isEqual } from './json.js'
-import type { EndpointSliceObject, ServiceObject } from './objects.js'
+import type { EndpointSliceObject, ServiceObject, ServicePortObject } from './objects.js'
 import type { IpFamily } from './ip.js'
 
 export interface Dirty {
@@ -23,6 +24,7 @@ export class ServiceIndex {
   readonly #entries = new Map<string, Entry>()
   /** By id of the slice: id of the Service that it belongs to. */
   readonly #serviceOfSlice = new Map<string, string>()
+  readonly #claims = new AddressClaims()
   #dirty = new Set<string>()
   #servicesPending = 0
   #endpointsPending = 0
@@ -30,6 +32,17 @@ export class ServiceIndex {
 
   service(id: string): ServiceObject | undefined {
     return this.#entries.get(id)?.service
+  }
+
+  /** The id of another Service that has this address as ClusterIP, with this port and protocol. */
+  ownerOf(
+    ip: string,
+    { port, protocol }: Pick<ServicePortObject, 'port' | 'protocol'>,
+    asker: string,
+  ): string | undefined {
+    const hasPort = (owner: string) =>
+      this.service(owner)?.ports.some((own) => own.port === port && own.protocol === protocol)
+    return this.#claims.owners(ip).find((owner) => owner !== asker && hasPort(owner))
   }
 
   slices(id: string): readonly EndpointSliceObject[] {
@@ -50,16 +63,13 @@ export class ServiceIndex {
     const id = `${service.namespace}/${service.name}`
     const entry = this.#entry(id)
     if (isEqual(entry.service, service)) return
-    entry.service = service
-    this.#touch(id, 'service')
+    this.#replaceService(id, entry, service)
   }
 
   removeService(namespace: string, name: string): void {
     const id = `${namespace}/${name}`
     const entry = this.#entries.get(id)
-    if (!entry?.service) return
-    entry.service = undefined
-    this.#touch(id, 'service')
+    if (entry?.service) this.#replaceService(id, entry, undefined)
   }
 
   setSlice(slice: EndpointSliceObject): void {
@@ -69,9 +79,11 @@ export class ServiceIndex {
     if (before !== undefined && before !== id) this.#detach(before, sliceId)
     const entry = this.#entry(id)
     const old = entry.slices.get(sliceId)
+    // The old slice stays, with the trigger time that was counted: a new time that comes in an
+    // update of its own counts with the change of endpoints that follows it.
+    if (old && isEqual({ ...old, triggerTime: 0 }, { ...slice, triggerTime: 0 })) return
     entry.slices.set(sliceId, slice)
     this.#serviceOfSlice.set(sliceId, id)
-    if (old && isEqual({ ...old, triggerTime: 0 }, { ...slice, triggerTime: 0 })) return
     this.#touch(id, 'endpoints')
     if (slice.triggerTime === undefined || slice.triggerTime === old?.triggerTime) return
     const times = this.#triggerTimes.get(slice.family) ?? []
@@ -100,6 +112,12 @@ export class ServiceIndex {
     this.#endpointsPending = 0
     this.#triggerTimes = new Map()
     return taken
+  }
+
+  #replaceService(id: string, entry: Entry, service: ServiceObject | undefined): void {
+    for (const other of this.#claims.replace(id, entry.service, service)) this.#dirty.add(other)
+    entry.service = service
+    this.#touch(id, 'service')
   }
 
   #detach(id: string, sliceId: string): void {

@@ -1,7 +1,7 @@
 import { categorizeEndpoints, collectCandidates, type Categorized } from './endpoints.js'
 import { familyOf, parseCidr, type Cidr, type IpFamily } from './ip.js'
 import { keyOf, portNameOf, type ServicePortName } from './names.js'
-import type { DesiredService, Verdict } from './desired-state.js'
+import type { DesiredService, Verdict, WithheldIp } from './desired-state.js'
 import type { EndpointSliceObject, ServiceObject, ServicePortObject } from './objects.js'
 
 export interface ServicePortContext {
@@ -10,6 +10,8 @@ export interface ServicePortContext {
   readonly zone: string | undefined
   /** Feature gate AllowServiceExternalIPs (S09). */
   readonly allowsExternalIps: boolean
+  /** The id of another Service that has this address and port as its own. */
+  readonly ownerOf: (ip: string, port: ServicePortObject) => string | undefined
 }
 
 /** The service ports of one Service in one family, with endpoints and verdicts. */
@@ -31,7 +33,8 @@ export function buildServicePorts(
   return service.ports.map((port) => buildPort(service, port, ownSlices, context, common))
 }
 
-type Common = Pick<DesiredService, 'clusterIp' | 'externalIps' | 'loadBalancerIps' | 'sourceRanges'>
+type External = Pick<DesiredService, 'externalIps' | 'loadBalancerIps'>
+type Common = External & Pick<DesiredService, 'clusterIp' | 'sourceRanges'>
 
 function buildPort(
   service: ServiceObject,
@@ -43,8 +46,10 @@ function buildPort(
   const { internalPolicyLocal, externalPolicyLocal, namespace } = service
   const { protocol } = port
   const name: ServicePortName = { namespace, name: service.name, port: port.name, protocol }
+  const addresses = externalOf(common, port, context)
+  const { loadBalancerIps, externalIps } = addresses
   const externallyAccessible =
-    port.nodePort !== 0 || common.loadBalancerIps.length > 0 || common.externalIps.length > 0
+    port.nodePort !== 0 || loadBalancerIps.length > 0 || externalIps.length > 0
   const candidates = collectCandidates(slices, port, context.nodeName)
   const endpoints = categorizeEndpoints({
     candidates,
@@ -62,6 +67,7 @@ function buildPort(
     port: port.port,
     nodePort: port.nodePort,
     ...common,
+    ...addresses,
     affinitySeconds: service.affinitySeconds,
     internalPolicyLocal,
     externalPolicyLocal,
@@ -77,6 +83,31 @@ function buildPort(
     internal: verdictOf(internalPolicyLocal, endpoints),
     external: verdictOf(externalPolicyLocal, endpoints),
   })
+}
+
+const noIps: readonly WithheldIp[] = []
+
+/**
+ * A ClusterIP belongs to its Service: whoever may write `externalIPs` or a load-balancer status
+ * must not get the traffic of others by naming it (CVE-2020-8554).
+ */
+function externalOf(
+  { externalIps, loadBalancerIps }: Common,
+  port: ServicePortObject,
+  { ownerOf }: ServicePortContext,
+): External & Pick<DesiredService, 'withheldIps'> {
+  const withheld = new Map<string, WithheldIp>()
+  for (const ip of [...externalIps, ...loadBalancerIps]) {
+    const owner = ownerOf(ip, port)
+    if (owner !== undefined) withheld.set(ip, { ip, owner })
+  }
+  if (withheld.size === 0) return { externalIps, loadBalancerIps, withheldIps: noIps }
+  const isFree = (ip: string) => !withheld.has(ip)
+  return {
+    externalIps: externalIps.filter(isFree),
+    loadBalancerIps: loadBalancerIps.filter(isFree),
+    withheldIps: [...withheld.values()],
+  }
 }
 
 function verdictOf(isLocal: boolean, endpoints: Categorized): Verdict {

@@ -4,6 +4,7 @@ import { buildServicePorts } from './service-ports.js'
 import { isEqual } from './json.js'
 import { parseCidr, type IpFamily } from './ip.js'
 import { PersistentMap } from './persistent-map.js'
+import { newlyWithheld, type ServiceWarning } from './withheld-ips.js'
 import { ServiceIndex } from './service-index.js'
 import type { DesiredService, DesiredState } from './desired-state.js'
 import type {
@@ -11,6 +12,7 @@ import type {
   NodeObject,
   ServiceCidrObject,
   ServiceObject,
+  ServicePortObject,
 } from './objects.js'
 
 export interface TrackerSettings extends NodeSettings {
@@ -32,6 +34,8 @@ export interface StateUpdate {
   /** By `namespace/name`: the health-check node ports to serve, and their answers. */
   readonly healthChecks: ReadonlyMap<string, HealthCheck>
   readonly withoutLocalEndpoints: readonly PolicyCount[]
+  /** Addresses that are withheld since this update from the Services that ask for them. */
+  readonly warnings: readonly ServiceWarning[]
   readonly pending: { readonly services: number; readonly endpoints: number }
 }
 
@@ -138,7 +142,8 @@ export class Tracker {
   take(): StateUpdate {
     const { dirty, pending, triggerTimes } = this.#index.takeDirty()
     const previous = this.#states
-    this.#states = previous.map((state) => this.#next(this.#withNode(state), dirty))
+    const warnings: ServiceWarning[] = []
+    this.#states = previous.map((state) => this.#next(this.#withNode(state), dirty, warnings))
     this.#nodeChanged = false
     const changes = new Map<IpFamily, number>()
     let hasUdpChanges = false
@@ -162,6 +167,7 @@ export class Tracker {
           return { policy, family, count }
         }),
       ),
+      warnings,
       pending,
     }
   }
@@ -175,8 +181,8 @@ export class Tracker {
       : Object.freeze({ ...state, node, serviceCidrs })
   }
 
-  #next(state: DesiredState, dirty: ReadonlySet<string>): DesiredState {
-    const services = state.services.update(this.#rebuilt(state, dirty))
+  #next(state: DesiredState, dirty: ReadonlySet<string>, warnings: ServiceWarning[]): DesiredState {
+    const services = state.services.update(this.#rebuilt(state, dirty, warnings))
     return services === state.services ? state : Object.freeze({ ...state, services })
   }
 
@@ -184,6 +190,7 @@ export class Tracker {
   *#rebuilt(
     state: DesiredState,
     dirty: ReadonlySet<string>,
+    warnings: ServiceWarning[],
   ): IterableIterator<[string, DesiredService | undefined]> {
     const { family } = state
     const context = {
@@ -194,7 +201,10 @@ export class Tracker {
     }
     for (const id of dirty) {
       const service = this.#index.service(id)
-      const built = service ? buildServicePorts(service, this.#index.slices(id), context) : []
+      const ownerOf = (ip: string, port: ServicePortObject) => this.#index.ownerOf(ip, port, id)
+      const built = service
+        ? buildServicePorts(service, this.#index.slices(id), { ...context, ownerOf })
+        : []
       const keys = new Set(built.map(({ key }) => key))
       for (const key of this.#index.knownKeys(id, family)) {
         if (keys.has(key)) continue
@@ -207,6 +217,7 @@ export class Tracker {
         if (before && isEqual(before, next)) continue
         this.#countPolicies(before, family, -1)
         this.#countPolicies(next, family, 1)
+        warnings.push(...newlyWithheld(before, next))
         yield [next.key, next]
       }
     }

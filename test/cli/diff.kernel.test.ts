@@ -5,6 +5,7 @@ import { runCommand } from '../../lib/kernel/command.js'
 import { addressMark } from '../../lib/modes/userspace/names.js'
 import { kubeProxy, kubeProxyCommand, sourceFlags, startDaemon } from '../support/live-daemon.js'
 import { programSkip } from '../support/netns.js'
+import { withoutPrograms } from '../support/without-programs.js'
 
 /** `diff` and the live part of `explain` over rules that the daemon wrote and somebody spoilt. */
 
@@ -176,8 +177,8 @@ t.test(
     const asked = ['--mode', 'userspace', ...sourceFlags]
     // As on a machine without iptables, to which `auto` has to come by itself.
     const without = async (...args: string[]) => {
-      const argv = ['PATH=/nowhere', ...kubeProxyCommand, ...args]
-      const { stdout, stderr } = await runCommand('env', argv)
+      const argv = withoutPrograms([...kubeProxyCommand, ...args])
+      const { stdout, stderr } = await runCommand(...argv)
       if (stdout === '') throw new Error(stderr)
       return stdout
     }

@@ -1,6 +1,7 @@
 import t from 'tap'
 import { fileURLToPath } from 'node:url'
 import { runCommand } from '../../lib/kernel/command.js'
+import { withoutPrograms, withoutProgramsSkip } from '../support/without-programs.js'
 
 const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const examples = fileURLToPath(new URL('../../../examples/services', import.meta.url))
@@ -17,6 +18,8 @@ t.test(
     t.equal(code, 0)
     t.match(stdout, /nat PREROUTING > KUBE-SERVICES\n +-d 10\.96\.0\.10\/32 .* -j KUBE-SVC-/)
     t.match(stdout, / 50\.0 % {2}sent to 10\.244\.1\.11:8080, which sees an address of this node/)
+    t.match(stdout, /-j MARK --or-mark 0x4000\n +=> .*marked, for a rule further on/)
+    t.match(stdout, /-j MARK --xor-mark 0x4000\n +=> .*the mark is removed/)
     t.match(stdout, /used {2}10\.244\.1\.12:8080 {2}ready, on this node/)
     const fromPod = await explain('web', '--mode', 'nftables')
     t.match(fromPod.stdout, /element service-ips \{ 10\.96\.0\.10 \. tcp \. 80 : goto service-/)
@@ -27,10 +30,11 @@ t.test(
 
 t.test(
   'where portals are left to a machine without iptables, addresses are explained',
+  { skip: withoutProgramsSkip() },
   async (t) => {
     const question = ['explain', 'web', '--mode', 'userspace', '--manifests', examples, '--live']
     const argv = [process.execPath, main, ...question, '--node', 'node-1']
-    const { stdout, code } = await runCommand('env', ['PATH=/nowhere', ...argv])
+    const { stdout, code } = await runCommand(...withoutPrograms(argv))
     t.equal(code, 0)
     t.match(stdout, /address 10\.96\.0\.10 of this machine/)
     t.notMatch(stdout, /REDIRECT|KUBE-/)

@@ -137,6 +137,53 @@ for (const [before, after] of [
   )
 }
 
+t.test('of two processes that take over at once one wins, and the other says so', { skip }, (t) =>
+  withStage('two-heirs', async ({ world, folder }) => {
+    await write(folder, 'all.yaml', service, ...slices)
+    const answer = async () => {
+      const flow = { protocol: 'TCP', host: clusterIps[0], port: 80, timeoutMs: 10_000 } as const
+      return (await world.agent('client-pod').flow(flow))[0]?.outcome
+    }
+    const successor = () => runProxy(world, [...inFolder(folder), '--takeover'])
+    const first = runProxy(world, inFolder(folder))
+    await stopping(first, async () => {
+      await until('a place to ask', () => hasPlace(world, folder))
+      const thief = world.spawn('node', [
+        process.execPath,
+        new URL('./listener-thief.js', import.meta.url).pathname,
+        folder,
+      ])
+      await once(thief.stdout, 'data')
+      const late = successor()
+      await stopping(late, () => until('the late one ends', () => !late.isRunning()))
+      t.equal(late.exitCode(), 1)
+      t.match(late.output(), /another process does so now .*; start it again/)
+      thief.kill('SIGKILL')
+      t.equal(await answer(), 'reply', 'the first takes everything back')
+
+      const heirs = [successor(), successor()]
+      const family = [first, ...heirs]
+      try {
+        await until('one is left', () => family.filter((each) => each.isRunning()).length === 1)
+        t.notOk(first.isRunning())
+        t.equal(first.exitCode(), 0)
+        await until('it may be asked', () => hasPlace(world, folder))
+        t.equal(await answer(), 'reply')
+        const winner = heirs.find((each) => each.isRunning())
+        t.match(winner?.output(), /took listeners over/)
+        const loser = heirs.find((each) => each !== winner)
+        // A slow start is a take-over of its own, after the first one.
+        const isSecond = /taken the listeners over/.test(loser?.output() ?? '')
+        t.equal(loser?.exitCode(), isSecond ? 0 : 1)
+      } catch (error) {
+        throw new Error([String(error), ...family.map((each) => each.output())].join('\n'))
+      } finally {
+        for (const heir of heirs) await heir.stop()
+      }
+    })
+  }),
+)
+
 t.test('a process that dies while it takes over gives everything back', { skip }, (t) =>
   withStage('takeback', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)

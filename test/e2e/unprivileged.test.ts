@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process'
+import { existsSync } from 'node:fs'
 import { chmod } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
@@ -53,3 +54,27 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
     }),
   )
 }
+
+t.test(
+  'check says to a user without rights what is missing: rights, and not programs in /usr/sbin',
+  { skip: skipUnprivileged || (!existsSync('/usr/sbin/iptables') && 'no /usr/sbin/iptables') },
+  (t) => {
+    const asNobody = ['--reuid=65534', '--regid=65534', '--clear-groups']
+    const env = { ...process.env, PATH: '/usr/bin:/bin' }
+    const args = [...asNobody, process.execPath, command, 'check', '--json']
+    const { stdout } = spawnSync('/usr/bin/setpriv', args, { env, encoding: 'utf8' })
+    const checks = JSON.parse(stdout) as {
+      findings: { what: string; seen: string; fix: string }[]
+    }[]
+    const findings = checks
+      .flatMap(({ findings }) => findings)
+      .filter(({ what }) => what.startsWith('iptables'))
+    t.ok(findings.length > 2, 'three modes ask for it')
+    for (const { seen, fix } of findings) {
+      t.match(seen, /Permission denied|not permitted/)
+      t.match(fix, /run as root|NET_ADMIN/)
+      t.notMatch(fix, /apt-get install/)
+    }
+    t.end()
+  },
+)

@@ -290,7 +290,10 @@ t.test('IT49: a missing program is a clear error', async (t) => {
   const refusal: unknown = await Iptables.open({ family: 'IPv6', run }).catch(
     (error: unknown) => error,
   )
-  t.match(refusal, { kind: 'missing', message: 'find ip6tables: not installed; install iptables' })
+  t.match(refusal, {
+    kind: 'missing',
+    message: 'find ip6tables: not in PATH, /usr/sbin or /sbin; install iptables',
+  })
 })
 
 for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {

@@ -59,18 +59,43 @@ t.test('CT10, CT11: the table and its hash grow with the CPUs of the machine', (
   t.end()
 })
 
-t.test('larger values that are already there stay', (t) => {
+t.test('a larger table and a larger hash that are already there stay', (t) => {
   const kernel = fakeRoot(t, {
     'sys/devices/system/cpu/online': '0-95',
     [netfilter('max')]: '4000000',
     [hashsize]: '1000000',
-    [netfilter('tcp_timeout_established')]: '432000',
   })
-  const settings = { ...off, maxPerCore: 32_768, tcpEstablishedTimeoutSeconds: 86_400 }
-  const outcomes = applyConntrackSettings(settings, kernel.sysctls)
-  t.ok(outcomes.every(({ result }) => result === 'kept-larger'))
+  const outcomes = applyConntrackSettings({ ...off, maxPerCore: 32_768 }, kernel.sysctls)
+  t.strictSame(
+    outcomes.map(({ result }) => result),
+    ['kept-larger', 'kept-larger'],
+  )
   t.equal(kernel.value(netfilter('max')), '4000000')
-  t.equal(kernel.value(netfilter('tcp_timeout_established')), '432000')
+  t.equal(kernel.value(hashsize), '1000000')
+  t.end()
+})
+
+t.test('CT12: time-outs are lowered as well as raised, and left alone when they are right', (t) => {
+  const kernel = fakeRoot(t, {
+    [netfilter('tcp_timeout_established')]: '432000',
+    [netfilter('tcp_timeout_close_wait')]: '60',
+    [netfilter('udp_timeout')]: '30',
+    [netfilter('udp_timeout_stream')]: '120',
+  })
+  const settings = {
+    ...off,
+    tcpEstablishedTimeoutSeconds: 86_400,
+    tcpCloseWaitTimeoutSeconds: 3600,
+    udpTimeoutSeconds: 10,
+    udpStreamTimeoutSeconds: 120,
+  }
+  t.strictSame(
+    applyConntrackSettings(settings, kernel.sysctls).map(({ result }) => result),
+    ['written', 'written', 'written', 'unchanged'],
+  )
+  t.equal(kernel.value(netfilter('tcp_timeout_established')), '86400')
+  t.equal(kernel.value(netfilter('tcp_timeout_close_wait')), '3600')
+  t.equal(kernel.value(netfilter('udp_timeout')), '10')
   t.end()
 })
 

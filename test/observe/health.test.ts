@@ -484,7 +484,11 @@ t.test(
       ['d/taken', { namespace: 'd', name: 'taken', port, localEndpoints: { IPv4: 1 } }],
     ])
     observation.queued()
-    observation.started({ ...tracker.take(), healthChecks })
+    const taken = {
+      service: { namespace: 'd', name: 'asker' },
+      warning: 'that is the ClusterIP of d/s',
+    }
+    observation.started({ ...tracker.take(), healthChecks, warnings: [taken] })
     const failed = [{ key: 'd/s:http/TCP', reason: 'taken', event: 'PortConflict' }]
     const report = {
       family: 'IPv4',
@@ -515,6 +519,7 @@ t.test(
       { type: 'Normal', reason: 'Starting', action: 'StartKubeProxy', regarding: { kind: 'Node' } },
       // IP34: upstream's Event, since dashboards look for it.
       { type: 'Warning', reason: 'IPVSDeprecation', regarding: { kind: 'Node', name: 'n1' } },
+      { type: 'Warning', reason: 'AddressInUse', regarding: { namespace: 'd', name: 'asker' } },
       {
         type: 'Warning',
         reason: 'FailedToStartServiceHealthcheck',
@@ -529,7 +534,7 @@ t.test(
       },
       { type: 'Warning', reason: 'MalformedObject', regarding: { name: 'm' } },
     ])
-    t.equal(events.length, 5, 'EV01, and every complaint once')
+    t.equal(events.length, 6, 'EV01, and every complaint once')
   },
 )
 

@@ -49,6 +49,7 @@ const update: StateUpdate = {
   triggerTimes: new Map([['IPv4', [5000, 57_000]]]),
   healthChecks: new Map(),
   withoutLocalEndpoints: [{ policy: 'external', family: 'IPv4', count: 2 }],
+  warnings: [],
   pending: { services: 3, endpoints: 4 },
 }
 

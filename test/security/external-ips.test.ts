@@ -4,6 +4,7 @@ import { loadConfig } from '../../lib/config/load.js'
 import { trackerSettings } from '../../lib/config/tracker-settings.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
 import { service, states, testConfig } from '../support/states.js'
+import { walkOf } from '../support/walks.js'
 
 const external = '198.51.100.7'
 const web = service({ externalIps: [external], endpoints: 2 })
@@ -30,4 +31,30 @@ for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'] as const) {
     t.notMatch(off, external)
     t.match(off, web.clusterIp, 'the rest of the Service is served')
   })
+
+  t.test(
+    `CVE-2020-8554: ${mode} mode sends nobody who asks for a ClusterIP elsewhere`,
+    async (t) => {
+      const at = (ip: string) => [{ ip, local: true }]
+      const victim = service({ name: 'web', endpoints: at('10.180.0.1') })
+      const thieves = ['a-thief', 'z-thief'].map((name, index) =>
+        service({
+          name,
+          clusterIp: `10.96.0.6${index}`,
+          externalIps: [victim.clusterIp, external],
+          loadBalancerIps: [victim.clusterIp],
+          endpoints: at('10.180.0.66'),
+        }),
+      )
+      const before = walkOf(mode, states().put(victim).take())
+      const state = states()
+        .put(...thieves, victim)
+        .take()
+      const after = walkOf(mode, state)
+      const target = `${victim.clusterIp}:80`
+      for (const from of ['pod', 'node', 'outside'])
+        t.equal(after(from, target), before(from, target))
+      t.notMatch(after('pod', `${external}:80`), 'untouched', "what is nobody else's is served")
+    },
+  )
 }

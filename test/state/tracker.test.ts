@@ -480,6 +480,26 @@ t.test('E10, E20: trigger times and UDP changes are told once, with the batch', 
 })
 
 t.test(
+  'E10: a trigger time that comes before its change counts once, with the change',
+  async (t) => {
+    const at = (time: string) => ({
+      annotations: { 'endpoints.kubernetes.io/last-change-trigger-time': time },
+    })
+    const early = '2026-01-01T00:00:00Z'
+    const late = '2026-01-01T00:01:00Z'
+    const feed = new Feed().service().slice(at(early))
+    const times = () => feed.tracker.take().triggerTimes.get('IPv4') ?? []
+    t.same(times(), [Date.parse(early)])
+    feed.slice(at(late))
+    t.same(times(), [], 'no endpoint has changed')
+    feed.slice({ ...at(late), endpoints: [] })
+    t.same(times(), [Date.parse(late)])
+    feed.slice(at(late))
+    t.same(times(), [], 'a change without a trigger of its own is not measured from an old one')
+  },
+)
+
+t.test(
   'E19, S20: health checks count unique ready local addresses over all ports, by family',
   async (t) => {
     const spec = {

@@ -165,7 +165,8 @@ const targetWords: Readonly<Record<string, string>> = {
 function whyOf(spec: RuleSpec, probability: number): string {
   const { jump: target = '', jumpArgs: targetArgs = [] } = spec
   const comment = commentOf(spec)
-  const words = targetWords[target]
+  const isUnmarking = target === 'MARK' && targetArgs[0] === '--xor-mark'
+  const words = isUnmarking ? 'the mark is removed' : targetWords[target]
   const value = target === 'DNAT' || target === 'REDIRECT' ? ` ${targetArgs[1] ?? ''}` : ''
   const action = words === undefined ? `on to chain ${target}` : `${words}${value}`
   const share = probability < 1 ? `, for ${(probability * 100).toFixed(1)} % of connections` : ''

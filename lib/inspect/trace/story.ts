@@ -118,6 +118,8 @@ function whyOf(rule: string, verdict: string): string {
   if (redirect !== undefined) return `handed to a listener of this node, port ${redirect}`
   if (verdict === 'return') return 'back to the chain before'
   if (/\bdnat\b/i.test(rule)) return 'the destination becomes that of an endpoint'
+  if (/\bmark (?:xor|\^) |-j MARK (?:--xor-mark |--set-xmark \S+\/0x0$)/.test(rule))
+    return 'the mark is removed'
   if (/\bmark set\b|-j MARK\b/.test(rule)) return 'marked, for a rule further on'
   if (verdict === 'accept') return 'let through'
   return 'looked at, and passed on'

@@ -3,6 +3,7 @@ import { createInterface } from 'node:readline'
 import { setTimeout as delay } from 'node:timers/promises'
 import { KernelError } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
+import { programEnvironment } from '../../kernel/environment.js'
 import { parseTraceLine, type TraceEvent } from './events.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Protocol } from '../../state/names.js'
@@ -83,7 +84,7 @@ interface Running {
 function start([file = 'nft', ...args]: readonly string[]): Running {
   const child: ChildProcess = spawn(file, args, {
     stdio: ['pipe', 'pipe', 'pipe'],
-    env: { ...process.env, LC_ALL: 'C' },
+    env: programEnvironment(),
   })
   const { stdin, stdout, stderr } = child
   if (!stdin || !stdout || !stderr) {

@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { IptablesError } from './error.js'
+import { programEnvironment } from '../environment.js'
 
 export interface CommandOutput {
   readonly code: number
@@ -30,7 +31,7 @@ export const runProgram: Run = (file, args, options = {}) =>
       child = spawn(file, args, {
         stdio: ['pipe', 'pipe', 'pipe'],
         shell: false,
-        env: { ...process.env, LC_ALL: 'C' },
+        env: programEnvironment(),
       })
     } catch (cause) {
       // Node throws at once where it cannot fork, for want of memory or processes.

@@ -1,6 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { pause } from '../../async.js'
+import { programEnvironment } from '../environment.js'
 import type { TableRef } from './model.js'
 
 interface MonitorTimes {
@@ -28,7 +29,7 @@ export interface MonitorOptions {
 const startMonitor: StartMonitor = () =>
   spawn('nft', ['monitor'], {
     stdio: ['ignore', 'pipe', 'ignore'],
-    env: { ...process.env, LC_ALL: 'C' },
+    env: programEnvironment(),
   })
 
 /**

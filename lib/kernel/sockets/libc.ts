@@ -20,6 +20,7 @@ export interface Libc {
   recv(fd: number, buffer: number, length: number, flags: number): number
   send(fd: number, buffer: number, length: number, flags: number): number
   fcntl(fd: number, command: number, argument: number): number
+  flock(fd: number, operation: number): number
   pipe2(fds: number, flags: number): number
   splice(
     from: number,
@@ -104,6 +105,7 @@ function bind(koffi: Koffi): Libc {
     recv: call('recv', 'int uintptr_t size_t int'),
     send: call('send', 'int uintptr_t size_t int'),
     fcntl: call('fcntl', 'int int long'),
+    flock: call('flock', 'int int'),
     pipe2: call('pipe2', 'uintptr_t int'),
     splice: call('splice', 'int uintptr_t int uintptr_t size_t int'),
     epoll_create1: call('epoll_create1', 'int'),

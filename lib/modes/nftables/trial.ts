@@ -84,6 +84,7 @@ function trialService(family: IpFamily, name: 'plain' | 'sticky'): DesiredServic
     nodePort: 30000 + host,
     externalIps: [],
     loadBalancerIps: [ipOf(20 + host)],
+    withheldIps: [],
     sourceRanges: range ? [range] : [],
     affinitySeconds: name === 'sticky' ? 60 : undefined,
     internalPolicyLocal: false,

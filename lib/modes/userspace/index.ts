@@ -119,8 +119,10 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     context: ModeContext,
     portals: PortalsByFamily,
     run: Run | undefined,
+    taker: Taker | undefined,
   ) {
     this.#run = run
+    this.#taker = taker
     this.#settings = settings
     this.#context = context
     const direct = [...portals].filter(([, { listensDirectly }]) => listensDirectly)
@@ -137,8 +139,6 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       }),
     )
     this.#starting = new Set(this.#families.keys())
-    const { takeover, takeoverFolder } = settings
-    if (takeover) this.#taker = new Taker(takeoverFolder, context.log)
   }
 
   static async create(
@@ -147,11 +147,13 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     context: ModeContext,
     run?: Run,
   ): Promise<UserspaceMode> {
+    const { takeover, takeoverFolder } = settings
+    const taker = takeover ? await Taker.open(takeoverFolder, context.log) : undefined
     const portals = await openPortals(settings, families, context.log, run)
     if ([...portals.values()].some(({ listensDirectly }) => !listensDirectly)) {
       checkBindAddress(settings.bindAddress)
     }
-    return new UserspaceMode(settings, context, portals, run)
+    return new UserspaceMode(settings, context, portals, run, taker)
   }
 
   render(plan: UserspacePlan): string {
@@ -238,11 +240,14 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   /** Ends the take-over from an earlier process, and waits for a later one. */
   async #started(): Promise<void> {
     await this.#taker?.done(this.#listeners.unused())
-    this.#taker = undefined
     const { takeoverFolder } = this.#settings
-    if (takeoverFolder === '' || this.#isLeaving) return
-    const handOver: HandOver = (...args) => this.#handOver(...args)
-    this.#giver = await Giver.open(takeoverFolder, handOver, this.#context.log)
+    if (takeoverFolder !== '' && !this.#isLeaving) {
+      const handOver: HandOver = (...args) => this.#handOver(...args)
+      this.#giver = await Giver.open(takeoverFolder, handOver, this.#context.log)
+    }
+    // Not before this process can be asked, or another would find nobody and start beside it.
+    this.#taker?.close()
+    this.#taker = undefined
   }
 
   /** Gives the listeners away and does nothing else until the new process works or gives up. */

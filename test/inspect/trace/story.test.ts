@@ -29,6 +29,34 @@ t.test('trace: lines of nft become events; counters and foreign lines are left o
   t.end()
 })
 
+t.test('trace: a rule that takes a mark away is not called marking, however it is printed', (t) => {
+  const whys = (...rules: string[]) =>
+    storyOf(
+      read(
+        `ip nat KUBE-POSTROUTING ${packet('10.96.0.10', 80)}`,
+        ...rules.map((rule) => `ip nat KUBE-POSTROUTING rule ${rule} (verdict continue)`),
+      ),
+      context,
+    ).hops.map(({ why }) => why)
+  const gone = whys(
+    'counter packets 0 bytes 0 meta mark set mark xor 0x4000',
+    'meta mark set meta mark ^ 0x00004000',
+    '-A KUBE-POSTROUTING -j MARK --set-xmark 0x4000/0x0',
+    '-A KUBE-POSTROUTING -j MARK --xor-mark 0x4000',
+  )
+  t.same(new Set(gone), new Set(['the mark is removed']))
+  t.equal(gone.length, 4)
+  const made = whys(
+    'meta mark set mark or 0x4000',
+    'meta mark set meta mark | 0x00004000',
+    '-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000',
+    '-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000',
+  )
+  t.same(new Set(made), new Set(['marked, for a rule further on']))
+  t.equal(made.length, 4)
+  t.end()
+})
+
 t.test('trace: a story says whose rules a packet met, and where it went', (t) => {
   const chain = 'service-SUSTUHLJ-default/web/tcp/http'
   const sent = storyOf(

@@ -1,11 +1,5 @@
 import { Turns } from '../../../async.js'
-import {
-  Batch,
-  parseRule,
-  targetOf,
-  type Iptables,
-  type SavedTable,
-} from '../../../kernel/iptables.js'
+import { Batch, type Iptables, type SavedTable } from '../../../kernel/iptables.js'
 import { kernelError } from '../../../kernel/iptables-error.js'
 import { subChainsFrom, jumpsToSubChains, subChainName, type PlacedRule } from './sub-chains.js'
 import { ForeignCommits } from '../../foreign-commits.js'

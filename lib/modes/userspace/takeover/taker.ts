@@ -1,22 +1,38 @@
-import { messageOf } from '../../../errors.js'
+import { KernelError, messageOf } from '../../../errors.js'
 import { SystemCallError } from '../../../kernel/sockets/errno.js'
 import { loadLibc, type Libc } from '../../../kernel/sockets/libc.js'
 import { PacketSocket } from '../../../kernel/sockets/packet-socket.js'
 import type { Log } from '../../mode.js'
 import type { GivenListener } from '../listeners/listeners.js'
 import { read, readListeners, say, takeoverPath, version } from './protocol.js'
+import { claimSuccession, type Succession } from './succession.js'
 
 /** The new process in a take-over. It asks for the listeners of the old one. */
 export class Taker {
   readonly #folder: string
   readonly #log: Log
   #libc: Libc | undefined
+  #succession: Succession | undefined
   #socket: PacketSocket | undefined
   #hasAsked = false
 
-  constructor(folder: string, log: Log) {
+  private constructor(folder: string, log: Log) {
     this.#folder = folder
     this.#log = log
+  }
+
+  /** Throws a KernelError `busy` where another process is taking over already. */
+  static async open(folder: string, log: Log): Promise<Taker> {
+    const taker = new Taker(folder, log)
+    try {
+      taker.#libc = await loadLibc()
+      taker.#succession = claimSuccession(taker.#libc, folder)
+    } catch (error) {
+      if (error instanceof KernelError && error.kind === 'busy') throw error
+      const fields = { folder, reason: messageOf(error) }
+      log.warn(fields, 'take over listeners: nothing keeps others from doing so at the same time')
+    }
+    return taker
   }
 
   /**
@@ -29,7 +45,7 @@ export class Taker {
     this.#hasAsked = true
     const path = takeoverPath(this.#folder)
     try {
-      this.#libc = await loadLibc()
+      this.#libc ??= await loadLibc()
       this.#socket = PacketSocket.connect(this.#libc, path)
     } catch (error) {
       const isNobody =
@@ -59,10 +75,15 @@ export class Taker {
     socket.close()
   }
 
-  /** Gives up, so that the old process takes its listeners back. */
+  /**
+   * Lets another process take over from now on. Before {@link Taker.done} it means giving up, so
+   * that the old process takes its listeners back.
+   */
   close(): void {
     this.#socket?.close()
     this.#socket = undefined
+    this.#succession?.release()
+    this.#succession = undefined
   }
 
   async #receive(socket: PacketSocket): Promise<readonly GivenListener[]> {

@@ -1,0 +1,27 @@
+import t from 'tap'
+import { programEnvironment } from '../../lib/kernel/environment.js'
+import { runCommand } from '../../lib/kernel/command.js'
+import { runProgram } from '../../lib/kernel/iptables/command.js'
+
+/** Programs are found where scripts/setup finds them, whatever the search path of the user is. */
+
+t.test('/usr/sbin and /sbin are searched last, once, and the current folder never', (t) => {
+  const pathOf = (PATH: string | undefined) =>
+    programEnvironment(PATH === undefined ? {} : { PATH }).PATH
+  t.equal(pathOf('/opt/bin:/usr/bin'), '/opt/bin:/usr/bin:/usr/sbin:/sbin')
+  t.equal(pathOf('/usr/sbin:/usr/bin'), '/usr/sbin:/usr/bin:/sbin')
+  t.equal(pathOf('/sbin:/usr/sbin'), '/sbin:/usr/sbin')
+  t.equal(pathOf(''), '/usr/bin:/bin:/usr/sbin:/sbin')
+  t.equal(pathOf(undefined), '/usr/bin:/bin:/usr/sbin:/sbin')
+  t.match(programEnvironment({ LANG: 'de_DE', LC_ALL: 'de_DE' }), { LANG: 'de_DE', LC_ALL: 'C' })
+  t.end()
+})
+
+t.test('both ways to run a program search there', async (t) => {
+  const before = process.env.PATH
+  process.env.PATH = '/usr/bin:/bin'
+  t.teardown(() => (process.env.PATH = before))
+  for (const run of [runCommand, runProgram]) {
+    t.equal((await run('printenv', ['PATH'])).stdout.trim(), '/usr/bin:/bin:/usr/sbin:/sbin')
+  }
+})

@@ -1,0 +1,154 @@
+import fc from 'fast-check'
+import t from 'tap'
+import { service, states } from '../support/states.js'
+import { Tracker } from '../../lib/state/tracker.js'
+import { trackerSettings } from '../../lib/config/tracker-settings.js'
+import { collect } from '../../lib/sources/collected-states.js'
+import { configWith } from '../../lib/config/load.js'
+import { rawService } from './objects.js'
+import { parseService } from '../../lib/state/parse-service.js'
+
+/** A ClusterIP belongs to its Service, whatever other Services ask for. */
+
+const shared = '10.96.0.10'
+const free = '198.51.100.7'
+const owner = service({ name: 'web', clusterIp: shared, port: 80 })
+const asker = service({
+  name: 'asker',
+  clusterIp: '10.96.0.66',
+  externalIps: [shared, free],
+  loadBalancerIps: [shared],
+})
+const asked = 'default/asker:http/TCP'
+
+t.test(
+  'an address that is the ClusterIP of another Service is withheld, in any order',
+  async (t) => {
+    for (const specs of [
+      [owner, asker],
+      [asker, owner],
+    ]) {
+      t.match(
+        states()
+          .put(...specs)
+          .take()
+          .services.get(asked),
+        {
+          externalIps: [free],
+          loadBalancerIps: [],
+          withheldIps: [{ ip: shared, owner: 'default/web' }],
+          externallyAccessible: true,
+        },
+      )
+    }
+    const { externallyAccessible } =
+      states()
+        .put(owner, { ...asker, externalIps: [shared] })
+        .take()
+        .services.get(asked) ?? {}
+    t.equal(externallyAccessible, false, 'nothing is left to come in by')
+  },
+)
+
+t.test('another port, another protocol and its own ClusterIP stay with the Service', async (t) => {
+  for (const spec of [
+    { ...asker, port: 81 },
+    { ...asker, protocol: 'UDP' as const },
+    { ...asker, clusterIp: shared },
+  ]) {
+    const cluster = spec.clusterIp === shared ? states().put(spec) : states().put(owner, spec)
+    const [built] = [...cluster.take().services.values()].filter(
+      ({ name }) => name.name === 'asker',
+    )
+    t.match(built, { externalIps: [shared, free], loadBalancerIps: [shared], withheldIps: [] })
+  }
+})
+
+t.test('an address comes back with the end of its owner, and nobody else is touched', async (t) => {
+  const others = Array.from({ length: 20 }, (_, index) =>
+    service({ name: `other-${index}`, clusterIp: `10.96.1.${index}`, externalIps: [free] }),
+  )
+  const cluster = states().put(owner, asker, ...others)
+  const first = cluster.take()
+  const second = cluster.put({ ...owner, endpoints: [] }).take()
+  t.equal(second.services.get(asked), first.services.get(asked), 'endpoints make no difference')
+  const moved = cluster.put({ ...owner, port: 8080 }).take()
+  t.match(moved.services.get(asked), { externalIps: [shared, free], withheldIps: [] })
+  const back = cluster.put(owner).take()
+  t.match(back.services.get(asked), { externalIps: [free] })
+  const last = cluster.remove(owner).take()
+  t.match(last.services.get(asked), { externalIps: [shared, free], loadBalancerIps: [shared] })
+  const { added, changed, removed } = last.services.since(back.services)
+  t.same([added.length, changed.length, removed.length], [0, 1, 1])
+})
+
+t.test('the order in which Services come and go makes no difference', async (t) => {
+  const ips = ['10.96.0.1', '10.96.0.2', '10.96.0.3']
+  const step = fc.record({
+    name: fc.constantFrom('a', 'b', 'c'),
+    isGone: fc.boolean(),
+    clusterIp: fc.constantFrom(...ips),
+    port: fc.constantFrom(80, 81),
+    externalIps: fc.subarray(ips),
+  })
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 12 }), (steps) => {
+      const cluster = states()
+      const last = new Map<string, ReturnType<typeof service>>()
+      for (const { isGone, ...spec } of steps) {
+        const each = service(spec)
+        if (isGone) {
+          cluster.remove(each)
+          last.delete(spec.name)
+        } else {
+          cluster.put(each)
+          last.set(spec.name, each)
+        }
+        const sorted = (state: ReturnType<typeof cluster.take>) => [...state.services].sort()
+        t.same(
+          sorted(cluster.take()),
+          sorted(
+            states()
+              .put(...last.values())
+              .take(),
+          ),
+        )
+      }
+    }),
+    { numRuns: 60 },
+  )
+})
+
+t.test('the Service that asks is warned, once, and again only about another owner', async (t) => {
+  const node = { nodeName: 'node-1', families: ['IPv4'] } as const
+  const settings = trackerSettings(configWith({}), 'nftables', node)
+  const tracker = new Tracker(settings)
+  const put = (name: string, spec: object) => {
+    const parsed = parseService(rawService({ name, spec }))
+    if (parsed.outcome !== 'accepted') throw new Error(parsed.outcome)
+    tracker.upsertService(parsed.value)
+  }
+  const at = (ip: string) => ({ clusterIP: ip, clusterIPs: [ip] })
+  put('web', at(shared))
+  put('asker', { ...at('10.96.0.66'), externalIPs: [shared] })
+  t.match(tracker.take().warnings, [
+    {
+      service: { namespace: 'default', name: 'asker' },
+      warning:
+        /10\.96\.0\.10 is not served at port 80\/TCP: it is the ClusterIP of .* default\/web;/,
+    },
+  ])
+  put('asker', { ...at('10.96.0.66'), externalIPs: [shared], sessionAffinity: 'ClientIP' })
+  t.same(tracker.take().warnings, [])
+  tracker.removeService('default', 'web')
+  put('new', at(shared))
+  t.match(tracker.take().warnings, [{ warning: /default\/new/ }])
+
+  const { sink, taken } = collect(settings, [])
+  sink.upsert('Service', rawService({ spec: at(shared) }))
+  sink.upsert(
+    'Service',
+    rawService({ name: 'x', spec: { ...at('10.96.0.9'), externalIPs: [shared] } }),
+  )
+  t.match(taken().warnings, [/^Service default\/x: address 10\.96\.0\.10 is not served/])
+})

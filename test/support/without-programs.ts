@@ -1,0 +1,17 @@
+import { spawnSync } from 'node:child_process'
+
+/** Empty where programs are looked for in any case, and a search path that leads nowhere. */
+const script =
+  'for folder in /usr/sbin /sbin; do mount -t tmpfs none "$folder" || exit 1; done; exec env PATH=/nowhere "$@"'
+
+/** A command line as on a machine without iptables and the like; this machine notices nothing. */
+export function withoutPrograms(argv: readonly string[]): readonly [string, readonly string[]] {
+  const asRoot = process.getuid?.() === 0 ? [] : ['--user', '--map-root-user']
+  return ['unshare', [...asRoot, '--mount', 'sh', '-c', script, 'without-programs', ...argv]]
+}
+
+/** Why that cannot be done here, or false. */
+export function withoutProgramsSkip(): string | false {
+  const [file, args] = withoutPrograms([process.execPath, '--version'])
+  return spawnSync(file, args).status === 0 ? false : 'no mount namespace can be made here'
+}
