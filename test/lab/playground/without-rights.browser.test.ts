@@ -74,7 +74,7 @@ t.test('the page without any rights sends for real, and says what is missing', {
     await see('#lessons [data-key=nftables]', 'needs nftables mode')
     await see('#lessons [data-key=outside]', 'needs iptables or nftables mode and a sender')
     await page.locator('#lessons [data-key=iptables]').click()
-    await see('#lessons .missing', 'This lesson needs iptables mode, which is not to be had here.')
+    await see('#lessons .missing', 'This lesson needs iptables mode, which is not available here.')
     await press('all lessons')
     await page.locator('#lessons [data-key=userspace]').click()
     t.equal(await page.locator('#lessons .missing').count(), 0)
