@@ -74,7 +74,7 @@ t.test(
       told.stdout,
       /element service-ips .*\n.*\n +!! MISSING: the kernel does not have this now/,
     )
-    t.match(told.stdout, /With what it has of these rules now:\n100\.0 % refused/)
+    t.match(told.stdout, /With the rules that it has now:\n100\.0 % refused/)
     t.match(told.stdout, /!! NOT OURS: the kernel has here too: ip daddr 1\.2\.3\.4 drop/)
     run('nft', 'delete', 'table', 'ip', 'kube-proxy')
     t.ok((await differences('nftables')).includes('table ip kube-proxy | the table |  | '))

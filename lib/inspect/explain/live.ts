@@ -41,7 +41,7 @@ export class LiveCheck {
   }
 }
 
-/** Every hop with what the kernel says about it. */
+/** Every hop with notes about the kernel. */
 export function annotate(ways: readonly Way[], live: LiveCheck): readonly Way[] {
   return ways.map((way) => ({
     ...way,

@@ -48,7 +48,7 @@ export async function followTraces(
 const tableName = `kube-proxy-trace-${process.pid}`
 
 /**
- * The priority is after connection tracking, which knows new connections, and before every rule of
+ * The priority is after connection tracking, which finds new connections, and before every rule of
  * a proxy: NAT of destinations is at -100, and nftables mode checks source ranges at -110.
  */
 function tableText({ family, ip, port, protocol }: TraceTarget): string {

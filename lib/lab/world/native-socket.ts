@@ -98,7 +98,7 @@ export function openSctpServerSocket(host: string, port: number): number {
   return socket.descriptor
 }
 
-/** Whether this thread's kernel knows SCTP (S28). */
+/** Whether the kernel has SCTP (S28). */
 export function hasSctp(): boolean {
   try {
     openSctpSocket('127.0.0.1').close()

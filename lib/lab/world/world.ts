@@ -25,7 +25,7 @@ export interface WorldOptions {
 /** A small cluster network inside network namespaces: topology.ts lists its places. */
 export interface World {
   readonly namespaces: NamespaceNames
-  /** Whether backends serve SCTP: only where the kernel knows it. */
+  /** Whether backends serve SCTP: only if the kernel has it. */
   readonly hasSctp: boolean
   agent(place: Place): Agent
   /** Runs a program inside a place and waits for it. */

@@ -20,7 +20,7 @@ export function listenerWords(line: string, around: Surroundings): LineWords | u
       : `; a client that came in the last ${affinity} s gets the same again`
   const only = list === 'local' ? ', only those on this node' : ''
   return {
-    words: `kube-proxy itself listens at ${address} (${protocol}) and connects on to ${whom}, in turn${only}${stays}`,
+    words: `kube-proxy itself listens at ${address} (${protocol}) and connects to ${whom}, in turn${only}${stays}`,
     object: serviceOf(
       portName,
       isEmpty ? 'no ready endpoint in its EndpointSlices' : 'its EndpointSlices',
