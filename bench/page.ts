@@ -4,7 +4,7 @@ import { addressOf } from '../lib/lab/world/topology.js'
 import { dashboardUrl, withDashboard } from '../test/page/opened-dashboard.js'
 import { endpoint, rawService, rawSlice } from '../test/state/objects.js'
 import { runLivePage } from '../lib/lab/playground/live-page.js'
-import { withStage, write } from '../test/e2e/stage.js'
+import { withProxyWorld, write } from '../test/e2e/proxy-world.js'
 import type { BenchResults } from './support/results.js'
 
 const browserPath = '/usr/bin/chromium'
@@ -65,15 +65,15 @@ async function playground(): Promise<BenchResults> {
 /** With connections coming in and endpoints coming and going all the while. */
 async function dashboard(): Promise<BenchResults> {
   let rows: readonly (readonly [string, number, string])[] = []
-  await withStage('dashboard', async (stage) => {
-    const { world, folder } = stage
+  await withProxyWorld('dashboard', async (proxyWorld) => {
+    const { world, folder } = proxyWorld
     await write(
       folder,
       'many.yaml',
       ...Array.from({ length: services }, (_, index) => many(index)).flat(),
     )
     const args = ['--proxy-mode', 'nftables', '--iptables-min-sync-period', '0s']
-    await withDashboard(stage, args, async ({ page }) => {
+    await withDashboard(proxyWorld, args, async ({ page }) => {
       const { paint, picture } = await paints(page, dashboardUrl)
       const stop = new AbortController()
       const busy = (async () => {

@@ -13,9 +13,7 @@ const isBrowserTest = (file) => /\.browser\.test\.js$/.test(file)
 const isKernelTest = (file) =>
   !isUmlTest(file) &&
   !isBrowserTest(file) &&
-  /(world\/world|netns|e2e\/stage|\/stage)\.js|runCommand|kernel\.test/.test(
-    `${file} ${sourceOf(file)}`,
-  )
+  /(world\/world|netns|\/proxy-world)\.js|runCommand|kernel\.test/.test(`${file} ${sourceOf(file)}`)
 
 const chosen = process.argv.slice(2)
 // In the inner loop only changed files are linted; a change of types elsewhere is caught by the whole.

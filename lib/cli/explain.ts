@@ -22,9 +22,9 @@ interface ExplainFlags extends NodeFlags {
 
 const usage = `
 Where the objects come from:
-  --manifests alone          a node is pretended; nothing of this machine is asked, no root needed
+  --manifests alone          a pretended node; this machine is not asked, and root is not needed
   --kubeconfig, --config …   the cluster as this node's proxy sees it, hop by hop against the kernel
-  none of them               the same, as the proxy that runs here is configured`
+  none of them               the same, with the configuration of the proxy that runs here`
 
 /** Adds `kube-proxy explain`: the way of a connection through the rules of a mode, in words. */
 export function addExplainCommand(program: Command): void {
@@ -35,9 +35,11 @@ export function addExplainCommand(program: Command): void {
       .argument('<target>', 'NAMESPACE/NAME[:PORT], NAME[:PORT], or IP:PORT'),
   )
     .option('--from <sender>', 'pod, node, outside, or an address', 'pod')
-    .addOption(new Option('--protocol <name>', 'where a port has several').choices(protocols))
+    .addOption(
+      new Option('--protocol <name>', 'the protocol, if a port has several').choices(protocols),
+    )
     .option('--addresses <list>', 'addresses of a pretended node')
-    .option('--live', 'with --manifests alone, too: this node is meant, ask its kernel')
+    .option('--live', 'ask the kernel of this node even with --manifests alone')
     .option('--no-live', 'do not ask the kernel')
     .option('--json', 'as JSON')
     .addHelpText('after', usage)
@@ -80,7 +82,7 @@ async function explained(
     const live = explainPacket(mode, state, config, packet, lacks)
     return { ...planned, ways: annotate(planned.ways, check), live }
   } catch (error) {
-    // The plan can be explained all the same.
+    // The plan can be explained without the kernel.
     const isDenied = error instanceof KernelError && error.kind === 'denied'
     return { ...planned, notAsked: `${messageOf(error)}${isDenied ? '; run it as root' : ''}` }
   }
@@ -95,7 +97,7 @@ function forPrograms(question: Question, explanation: Explanation) {
   }
 }
 
-/** A node that exists nowhere, in front of manifests. */
+/** A node that does not exist, for manifests without a cluster. */
 async function pretendNode(flags: ExplainFlags, manifests = ''): Promise<SeenNode> {
   const mode = modeNames.find((name) => name === flags.mode) ?? 'iptables'
   const cidr = flags.clusterCidr ?? '10.244.0.0/16'

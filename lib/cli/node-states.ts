@@ -18,7 +18,7 @@ export interface NodeStatesRequest {
   readonly addresses: readonly string[]
 }
 
-/** A node that is pretended, in front of a file or folder. */
+/** A node that does not exist, for manifests in a file or folder. */
 export interface ManifestStatesRequest extends NodeStatesRequest {
   readonly manifests: string
 }
@@ -29,13 +29,13 @@ export async function readManifestStates(request: ManifestStatesRequest): Promis
   await new ManifestFolder({ path: request.manifests }).load(collected.sink)
   if (!collected.sink.isComplete) {
     throw new ConfigError(
-      ['--manifests: nothing can be read there', ...collected.warnings].join('\n'),
+      ['--manifests: no object can be read there', ...collected.warnings].join('\n'),
     )
   }
   return collected.taken()
 }
 
-/** How long objects may take to come, and this node's own, which may not exist. */
+/** How long to wait for the objects, and for that of this node, which may not exist. */
 const patienceMs = 20_000
 const nodePatienceMs = 2_000
 

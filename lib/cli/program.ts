@@ -39,7 +39,7 @@ export async function createProgram(
 ): Promise<{ readonly program: Command; readonly argv: readonly string[] }> {
   const commands = { ...nodeCommands, ...more }
   const given: [string, string][] = []
-  // With more than a node has, it is the other program of the package.
+  // With more commands than on a node, this is the program of the npm package.
   const isWhole = Object.keys(more).length > 0
   const program = new Command(isWhole ? 'kube-proxy-ts' : 'kube-proxy')
     .description(summary)
@@ -80,7 +80,7 @@ export function hintAbout(message: string, command: Command | undefined): string
   const known = command?.options.flatMap(({ long }) => long?.slice('--'.length) ?? []) ?? flags
   if (command && flags.includes(flag)) {
     const elsewhere = known.includes('config')
-      ? '; its key in the file of --config counts here'
+      ? '; set its key in the file of --config instead'
       : ''
     return `--${flag} is for running the proxy, not for ${command.name()}${elsewhere}`
   }

@@ -73,7 +73,9 @@ const families: Readonly<Record<string, readonly IpFamily[]>> = {
   both: ['IPv4', 'IPv6'],
 }
 
-/** The whole way through the house, but for the last step. Throws ConfigError without manifests. */
+/**
+ * Reads the manifests, builds the state and renders the plan. Throws ConfigError without manifests.
+ */
 export async function render(
   request: ManifestStatesRequest,
 ): Promise<{ readonly text: string; readonly warnings: readonly string[] }> {

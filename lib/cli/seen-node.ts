@@ -46,7 +46,7 @@ export function addNodeOptions(command: Command): Command {
     .addOption(
       new Option(
         '--daemon <address>',
-        'IP:port of the metrics of the running proxy, which has its configuration, too',
+        'IP:port of the metrics server of the running proxy, which tells its configuration',
       ).default(defaultDaemon),
     )
 }

@@ -12,7 +12,10 @@ export interface FamilyDifferences {
   readonly differences: readonly Difference[]
 }
 
-/** For people: place by place, `-` what should be there and is not, `+` what is there and should not. */
+/**
+ * Text for people, place by place: `-` is missing in the kernel, `+` is in the kernel and should
+ * not be.
+ */
 export function differencesText(mode: ModeName, families: readonly FamilyDifferences[]): string {
   const lines: string[] = []
   for (const { family, services, differences } of families) {
@@ -39,10 +42,10 @@ export function differencesText(mode: ModeName, families: readonly FamilyDiffere
   return `${lines.join('\n')}\n`
 }
 
-const noTable = 'No proxy in this mode has written it, or somebody deleted it.'
+const noTable = 'No proxy in this mode has written it, or it was deleted.'
 
 const legend =
-  '- should be there and is not; + is there and should not be. A running proxy repairs this by itself within a sync period; if not, its log says why.'
+  '- is missing; + should not be there. A running proxy repairs this by itself within a sync period; if not, its log says why.'
 
 type AtPlace = readonly [Difference, ...Difference[]]
 
@@ -69,7 +72,7 @@ export function differencesJson(mode: ModeName, families: readonly FamilyDiffere
   }
 }
 
-/** Text from the kernel may be written by anybody, so it is made printable. */
+/** Any program may have written the text in the kernel, so it is made printable. */
 const textLines = (text: string | undefined) =>
   text === undefined ? [] : text.split('\n').map(printable)
 

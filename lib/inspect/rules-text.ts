@@ -14,8 +14,8 @@ import type { Config, ModeName } from '../config/config.js'
 import type { DesiredState } from '../state/desired-state.js'
 
 /**
- * What a mode would put on a node, as text for people. It uses the pure half of the modes only:
- * their definitions load what speaks to a kernel.
+ * What a mode would put on a node, as text for people. It imports only the pure files of the modes,
+ * because the other files load code that talks to the kernel.
  */
 export function rulesText(mode: ModeName, config: Config, states: readonly DesiredState[]): string {
   return states

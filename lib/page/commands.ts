@@ -59,7 +59,10 @@ const readers: Readers = {
   clear: () => ({ do: 'clear' }),
 }
 
-/** A command of the page; undefined for anything else, as any program of this machine may send. */
+/**
+ * Parses a command of the page. Any program of this machine may send text, so anything else is
+ * undefined.
+ */
 export function parsePageCommand(body: string): PageCommand | undefined {
   const fields = parseFields(body)
   const name = fields?.get('do')

@@ -33,8 +33,8 @@ function hopView({ path, item, rule, why }: Hop): HopView {
 }
 
 /**
- * What a rule is counted under: the same for a rule of a plan and for what iptables-save prints of
- * it. Ports of the proxy are left out, as the plan does not know them.
+ * The key of a rule's counter. It is the same for a rule of a plan and for that rule as
+ * iptables-save prints it. Ports of the proxy are left out, because the plan does not have them.
  */
 export function counterOf({ place, text }: Item): string {
   if (place.table === undefined) return ''

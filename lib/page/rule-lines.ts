@@ -6,7 +6,7 @@ import type { ModeName } from '../config/config.js'
 import type { RuleLine } from './view.js'
 import type { Surroundings } from './words/words.js'
 
-/** What a planner makes of the Services of a state, beyond what it makes without any. */
+/** The lines that the Services of a state add to a plan without Services. */
 export function ownLines(planner: Planner, state: DesiredState): readonly PlanLine[] {
   const linesWith = (services: DesiredState['services']) => linesOf(planner, { ...state, services })
   const without = new Set(linesWith(PersistentMap.empty<DesiredService>()).map(({ text }) => text))
@@ -23,17 +23,17 @@ export function linesOf(planner: Planner, state: DesiredState): readonly PlanLin
 /** The rules to show. */
 export interface RulesToShow {
   readonly mode: ModeName
-  /** Whose rules they are: only those of the same are compared with each other. */
+  /** Identifies what the rules are for. Only rules with the same value are compared. */
   readonly of: string
   readonly lines: readonly PlanLine[]
   readonly around: Surroundings
-  /** What besides the lines their words depend on. */
+  /** Other input of the words, besides the lines. */
   readonly known?: string
-  /** False while it is all still being made, when nothing counts as a change. */
+  /** False while the cluster is being built; then no line counts as changed. */
   readonly isSettled?: boolean
 }
 
-/** Rules in words, each line marked that came or went since they were shown before. */
+/** Rules in words. Lines that were added or removed since the last time are marked. */
 export class RuleLines {
   #before: RulesToShow | undefined
   #lines: readonly RuleLine[] = []
@@ -70,8 +70,8 @@ interface ChangedLine {
 }
 
 /**
- * The lines of `next`, those that `previous` lacks marked, and where they stood the lines that
- * went. Rules are unique within a set, so each line is compared by itself.
+ * The lines of `next`, with a mark on those that `previous` lacks. Removed lines stay at their old
+ * place. Rules are unique within a set, so each line is compared by itself.
  */
 function changedLines(previous: readonly PlanLine[], next: readonly PlanLine[]): ChangedLine[] {
   const before = new Map(previous.map(({ text }, index) => [text, index]))

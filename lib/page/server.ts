@@ -10,8 +10,8 @@ import { parsePageCommand } from './commands.js'
 import type { ObjectLine, PageCommand, View } from './view.js'
 
 /**
- * What the page shows and steers: the playground, or a live daemon. A source without `perform` (and with `isReadOnly` in its views) is served
- * with every control hidden, and commands are refused.
+ * What the page shows and controls: the playground, or a live daemon. Without `perform` all
+ * commands are refused. With `isReadOnly` in its views the page hides its controls.
  */
 export interface PageSource {
   view(): View
@@ -44,7 +44,7 @@ const headers = {
   'cache-control': 'no-store',
 } as const
 
-/** From where and how the page can be opened; the playground's only from this machine. */
+/** Where and how the page can be opened. That of the playground is only for this machine. */
 export interface PageAccess {
   readonly host: string
   /** Whether to take the next port where one is taken. */
@@ -71,10 +71,9 @@ const thisMachine: PageAccess = {
 /** A browser holds up to seven for a page, so this is a handful of readers. */
 const connectionsMax = 32
 const maximumBody = 131_072
-/** Traffic changes the view all the time, and no user reads faster. */
+/** Traffic changes the view all the time. No user reads faster than this. */
 const frameMs = 100
 
-/** Serves the page on loopback from `port` on, or from the next one that is free; to its URL. */
 export class PageServer {
   readonly #source: PageSource
   readonly #access: PageAccess
@@ -127,7 +126,7 @@ export class PageServer {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    // A name that a foreign DNS server points here must not reach this page (DNS rebinding).
+    // A foreign DNS name may resolve to this address (DNS rebinding), so it is refused.
     if (!this.#isOurs(request.headers.host)) {
       reply(response, 403, 'foreign Host header')
       return
@@ -175,7 +174,7 @@ export class PageServer {
   #isOurs(name: string | undefined): boolean {
     const { host } = this.#access
     const isLocal = host === '127.0.0.1' || host === '::1'
-    // A page that listens everywhere accepts addresses only: any name may point here.
+    // A page on all addresses accepts only addresses, because any name may resolve to this one.
     const [, address = ''] = /^\[?([0-9a-fA-F.:]+?)\]?(?::\d+)?$/.exec(name ?? '') ?? []
     if (host === '0.0.0.0' || host === '::') return parseIp(address) !== undefined
     return name === hostPort(host, this.#port) || (isLocal && name === `localhost:${this.#port}`)
@@ -183,7 +182,7 @@ export class PageServer {
 
   async #command(request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (!this.#source.perform) {
-      reply(response, 405, 'this page only shows, and takes no commands')
+      reply(response, 405, 'this page is read-only and accepts no commands')
       return
     }
     const { origin } = request.headers
@@ -191,7 +190,7 @@ export class PageServer {
       reply(response, 403, 'foreign Origin header')
       return
     }
-    // Forms of other sites cannot send this type without asking first.
+    // Other sites cannot send this type without a CORS preflight.
     if (request.headers['content-type'] !== 'application/json') {
       reply(response, 415, 'send application/json')
       return
@@ -222,7 +221,7 @@ export class PageServer {
     response.socket?.setTimeout(0)
     response.writeHead(200, { ...headers, 'content-type': 'text/event-stream' })
     let timer: NodeJS.Timeout | undefined
-    /** What this reader has already: only parts that differ are sent. */
+    /** The parts that this reader has. Only changed parts are sent. */
     const sent = new Map<string, string>()
     const send = () => {
       timer = undefined

@@ -1,38 +1,41 @@
-/** What the page is told: plain data that both sides understand. Imports nothing, as the browser loads it, too. */
+/**
+ * The data that the server sends to the page. It imports nothing, because the browser loads it,
+ * too.
+ */
 
 /** `backend` is a pod of the Service itself, which may reach itself. */
 export type Sender = 'client-pod' | 'node' | 'outside' | 'backend'
 
 /**
- * Everything the page shows. A source without controls (a dashboard over a live daemon) leaves `lessons`, `objects`, `timeline` empty and sets `isReadOnly`: the page hides what it
- * then cannot do.
+ * Everything the page shows. The dashboard of a live daemon leaves `lessons`, `objects` and
+ * `timeline` empty and sets `isReadOnly`, which hides the controls.
  */
 export interface View {
   readonly isReadOnly: boolean
-  /** With which rights it runs, such as `as root`; one line under the title. */
+  /** Where it runs and with which rights; the line under the title. */
   readonly where: string
   /** What cannot be shown where this runs, and why; a sentence each. */
   readonly limits: readonly string[]
-  /** What the daemon runs in. */
+  /** The mode that runs. */
   readonly mode: string
   /** Modes that can run here. */
   readonly modes: readonly string[]
   /** In userspace mode: it listens at the addresses of Services, and no rule leads to it. */
   readonly listensItself: boolean
-  /** Of ipvs. */
+  /** The scheduler of ipvs mode. */
   readonly scheduler: string
-  /** A switch of mode or a run of requests is under way. */
+  /** What is under way, such as a switch of the mode; empty when nothing is. */
   readonly busy: string
-  /** IP families of the Service, where there is a choice; then which one is shown. */
+  /** IP families of the Service, if there is a choice; then the one that is shown. */
   readonly families: readonly IpFamily[]
   readonly family: IpFamily | ''
   /** All Services, by `namespace/name`. */
   readonly services: readonly ServiceLine[]
-  /** The one that everything below is about. */
+  /** The Service that all fields below are about. */
   readonly service: ServiceView
   /** The pods of the Service. */
   readonly pods: readonly PodView[]
-  /** What to call the node and all others; a pod's `node` says which of the two. */
+  /** Names for this node and for all others. A pod's `node` is one of the two. */
   readonly nodeNames?: readonly [here: string, elsewhere: string]
   readonly replicas: number
   readonly sender: Sender
@@ -91,7 +94,7 @@ export interface PodView {
   readonly name: string
   readonly ip: string
   readonly node: string
-  /** `stopped`: the pod is there, its process is not. */
+  /** `stopped`: the pod exists, but its process does not run. */
   readonly state: 'ready' | 'starting' | 'not ready' | 'stopped' | 'terminating'
 }
 
@@ -104,7 +107,7 @@ export interface HopView {
   readonly where: string
   readonly rule: string
   readonly why: string
-  /** Under which `CountersView.rules` has its packets; empty where no iptables rule does it. */
+  /** The key of its packets in `CountersView.rules`; empty if it is not an iptables rule. */
   readonly counter: string
 }
 
@@ -112,7 +115,7 @@ export interface WayView {
   readonly probability: number
   readonly verdict: string
   readonly end: 'pod' | 'stopped' | 'elsewhere'
-  /** Where it ends, if at a pod. */
+  /** The pod at its end; empty if there is none. */
   readonly pod: string
   /** The backend sees an address of the node. */
   readonly isMasqueraded: boolean
@@ -127,13 +130,13 @@ export interface PathView {
   readonly note: string
 }
 
-/** What the kernel, or the proxy itself, has counted. */
+/** The counters of the kernel, or of the proxy itself. */
 export interface CountersView {
   /** By `HopView.counter`: packets that matched the rule. */
   readonly rules: Readonly<Record<string, number>>
   /** By endpoint `ip:port`: connections. */
   readonly endpoints: Readonly<Record<string, number>>
-  /** Where the numbers are from, and what they are not. */
+  /** Where the numbers come from, and what they do not count. */
   readonly note: string
 }
 
@@ -160,12 +163,15 @@ export interface LogEntry {
 }
 
 export interface RulesView {
-  /** Whose rules these are; not always the mode that runs. */
+  /** The mode of these rules, which may differ from the mode that runs. */
   readonly mode: string
-  /** Modes whose rules can be shown: all there are, as making rules needs no kernel. */
+  /**
+   * Modes whose rules can be shown. Making rules needs no kernel, so these may be more than can
+   * run.
+   */
   readonly modes: readonly string[]
   readonly lines: readonly RuleLine[]
-  /** What made the last difference, in words. */
+  /** What caused the last difference, in words. */
   readonly lastChange: string
 }
 
@@ -176,7 +182,7 @@ export interface RuleLine {
   readonly object: string
 }
 
-/** From a change in the cluster to the first connection that profits from it. */
+/** The steps from a change in the cluster to the first connection that uses it. */
 export interface TimelineView {
   readonly title: string
   readonly steps: readonly TimelineStep[]
@@ -196,7 +202,7 @@ export interface LessonView {
   readonly title: string
   /** Why it matters, in two or three sentences. */
   readonly story: string
-  /** Such as `needs iptables mode`, where that is not here; empty when nothing is missing. */
+  /** Such as `needs iptables mode`, if that cannot run here; else empty. */
   readonly missing: string
   readonly tasks: readonly TaskView[]
   readonly isActive: boolean
@@ -220,7 +226,7 @@ export interface ObjectLine {
 export const podActions = ['terminate', 'kill', 'revive', 'unready', 'ready'] as const
 export type PodAction = (typeof podActions)[number]
 
-/** What the page may ask for. */
+/** The commands of the page. */
 export type PageCommand =
   | { readonly do: 'mode'; readonly mode: string }
   | { readonly do: 'scheduler'; readonly scheduler: string }

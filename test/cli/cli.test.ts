@@ -45,7 +45,7 @@ t.test('a wrong flag, value or file ends with 2 and names what is wrong', async 
     ],
     [
       ['explain', 'x', '--userspace-portals=auto'],
-      /--userspace-portals is for running the proxy, not for explain; its key .* --config counts/,
+      /--userspace-portals is for running the proxy, not for explain; set its key .* --config/,
     ],
     [['--proxy-mode=ipvz'], /--proxy-mode: "ipvz" is not one of .*nothing was touched/s],
     [['--conntrack-min'], /option '--conntrack-min <value>' argument missing/],

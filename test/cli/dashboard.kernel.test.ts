@@ -86,7 +86,7 @@ for (const mode of ['nftables', 'userspace'] as const) {
       )
       t.ok(seen.rules.lines.length > 3)
       const refused = await ask({ command: { do: 'replicas', count: 1 } })
-      t.match(refused, { status: 409, body: /only shows/ })
+      t.match(refused, { status: 409, body: /read-only/ })
       const foreign = await ask({ headers: { host: 'evil.example:8383' } })
       t.match(foreign, { status: 403, body: /foreign Host/ })
       const other = { origin: 'http://evil.example' }

@@ -57,7 +57,7 @@ t.test('render: what cannot be read is said; a part that makes no sense is left 
   if (!mode) throw new Error('no mode is built in')
   await t.rejects(render(request(mode, '/does/not/exist')), {
     name: 'ConfigError',
-    message: /nothing can be read there\n\/does\/not\/exist: no such file or folder/,
+    message: /no object can be read there\n\/does\/not\/exist: no such file or folder/,
   })
   const broken = t.testdir({ 'a.yaml': 'kind: [\n' })
   await t.rejects(render(request(mode, broken)), { message: /a\.yaml:\d+: / })

@@ -14,9 +14,9 @@ import {
   sliceOf,
   stopping,
   until,
-  withStage,
+  withProxyWorld,
   write,
-} from './stage.js'
+} from './proxy-world.js'
 
 /** The daemon against an API server that comes, goes and comes back, fed by the real kubectl. */
 
@@ -59,7 +59,7 @@ t.test(
   'API late, there, gone and back: nothing is written too early and nothing is lost',
   { skip },
   (t) =>
-    withStage('api', async ({ world, folder }) => {
+    withProxyWorld('api', async ({ world, folder }) => {
       const kubeconfig = join(folder, 'kubeconfig')
       const first = await apiServer(world, kubeconfig)
       await first.stop()

@@ -14,9 +14,9 @@ import {
   sliceOf,
   stopping,
   until,
-  withStage,
+  withProxyWorld,
   write,
-} from './stage.js'
+} from './proxy-world.js'
 
 /** The whole program as an operator starts it, on the node of a world, with real requests. */
 
@@ -24,7 +24,7 @@ t.test(
   'a broken file keeps its last good content, a malformed object its last good version',
   { skip },
   (t) =>
-    withStage('files', async ({ world, folder }) => {
+    withProxyWorld('files', async ({ world, folder }) => {
       await write(folder, 'service.yaml', service)
       await write(folder, 'slice.yaml', sliceOf('pod-1'))
       const proxy = runProxy(world, [...nftables, '--manifests', folder])
@@ -53,7 +53,7 @@ t.test(
   'L17, L18: rules outlive SIGTERM and SIGKILL, and the next start repairs what changed meanwhile',
   { skip },
   (t) =>
-    withStage('restart', async ({ world, folder }) => {
+    withProxyWorld('restart', async ({ world, folder }) => {
       await write(folder, 'all.yaml', service, sliceOf('pod-1'))
       const args = [...nftables, '--manifests', folder]
       const first = runProxy(world, args)
@@ -76,7 +76,7 @@ t.test(
 )
 
 t.test('a dry run prints what it would do and touches nothing', { skip }, (t) =>
-  withStage('dry', async ({ world, folder }) => {
+  withProxyWorld('dry', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, sliceOf('pod-1'))
     const proxy = runProxy(world, [...nftables, '--manifests', folder, '--dry-run'])
     await stopping(proxy, () =>
@@ -89,7 +89,7 @@ t.test('a dry run prints what it would do and touches nothing', { skip }, (t) =>
 )
 
 t.test('wrong flags end with 2, name the flag and touch nothing', { skip }, (t) =>
-  withStage('flags', async ({ world, folder }) => {
+  withProxyWorld('flags', async ({ world, folder }) => {
     const proxy = runProxy(world, ['--proxy-mode', 'magic', '--manifests', folder])
     await until('the end', () => !proxy.isRunning())
     t.match(proxy.output(), /--proxy-mode.*magic/)
@@ -101,7 +101,7 @@ t.test(
   'H15: userspace says its name, and serves health-check node ports, which upstream never did',
   { skip },
   (t) =>
-    withStage('health', async ({ world, folder }) => {
+    withProxyWorld('health', async ({ world, folder }) => {
       const nodePort = 30080
       const port = 30999
       const web = rawService({

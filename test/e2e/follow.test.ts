@@ -12,15 +12,15 @@ import {
   sliceOf,
   stopping,
   until,
-  withStage,
+  withProxyWorld,
   write,
-} from './stage.js'
+} from './proxy-world.js'
 
 /** `trace` and `top` beside a daemon, over connections that pods really make. */
 
 for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
   t.test(`trace follows a connection through the rules of ${mode} mode`, { skip }, async (t) => {
-    await withStage(`trace-${mode}`, async ({ world, folder }) => {
+    await withProxyWorld(`trace-${mode}`, async ({ world, folder }) => {
       await write(folder, 'web.yaml', service, sliceOf('pod-1'))
       const proxy = runProxy(world, ['--proxy-mode', mode, '--manifests', folder])
       await stopping(proxy, async () => {
@@ -91,7 +91,7 @@ for (const mode of ['iptables', 'userspace'] as const) {
     `trace follows a connection through the iptables-legacy rules of ${mode} mode`,
     { skip },
     (t) =>
-      withStage(`legacy-${mode}`, async ({ world, folder }) => {
+      withProxyWorld(`legacy-${mode}`, async ({ world, folder }) => {
         await useLegacy(world)
         const before = await legacyMarks(world)
         t.match(before, /^no rule, /)
@@ -121,7 +121,7 @@ for (const mode of ['iptables', 'userspace'] as const) {
 }
 
 t.test('trace follows UDP over IPv6 through iptables-legacy, new flows only', { skip }, (t) =>
-  withStage('legacy-udp', async ({ world, folder }) => {
+  withProxyWorld('legacy-udp', async ({ world, folder }) => {
     await useLegacy(world)
     const ip = 'fd00:10:96::10'
     const ports = [{ name: 'echo', protocol: 'UDP', port: 7, targetPort: 8080 }]
@@ -153,7 +153,7 @@ t.test('trace follows UDP over IPv6 through iptables-legacy, new flows only', { 
 )
 
 t.test('a trace of iptables-legacy that is killed leaves nothing either', { skip }, async (t) => {
-  await withStage('legacy-kill', async ({ world }) => {
+  await withProxyWorld('legacy-kill', async ({ world }) => {
     await useLegacy(world)
     const before = await legacyMarks(world)
     const child = world.spawn('node', [process.execPath, main, 'trace', `${clusterIp}:80`])
@@ -170,7 +170,7 @@ t.test('a trace of iptables-legacy that is killed leaves nothing either', { skip
 })
 
 t.test('a trace that is killed leaves nothing in the kernel', { skip }, async (t) => {
-  await withStage('trace-kill', async ({ world }) => {
+  await withProxyWorld('trace-kill', async ({ world }) => {
     const argv = [process.execPath, main, 'trace', `${clusterIp}:80`]
     const child = world.spawn('node', argv)
     let said = ''
@@ -189,7 +189,7 @@ t.test(
   'trace says what to do when nobody comes, or when the target is none',
   { skip },
   async (t) => {
-    await withStage('trace-none', async ({ world }) => {
+    await withProxyWorld('trace-none', async ({ world }) => {
       const late = await kubeProxy(world, 'trace', `${clusterIp}:80`, '--timeout', '1')
       t.equal(late.code, 1)
       t.match(late.stderr, /none came within 1 s; --send makes one from this node/)

@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { runProxy, type RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import { skip, stopping, until, withStage, write } from './stage.js'
+import { skip, stopping, until, withProxyWorld, write } from './proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
 
 /** A new process takes the listeners of userspace mode over while clients come without a pause. */
@@ -92,7 +92,7 @@ for (const [before, after] of [
   ['net', 'splice'],
 ] as const) {
   t.test(`--takeover from ${before} to ${after}: nobody is refused`, { skip }, (t) =>
-    withStage('takeover', async ({ world, folder }) => {
+    withProxyWorld('takeover', async ({ world, folder }) => {
       await write(folder, 'all.yaml', service, ...slices)
       const start = (dataPath: string, ...more: string[]): RunningProxy =>
         runProxy(world, [
@@ -185,7 +185,7 @@ t.test('of two processes that take over at once one wins, and the other says so'
 )
 
 t.test('a process that dies while it takes over gives everything back', { skip }, (t) =>
-  withStage('takeback', async ({ world, folder }) => {
+  withProxyWorld('takeback', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const first = runProxy(world, inFolder(folder))
     const ask = async () => {
@@ -216,7 +216,7 @@ t.test('a process that dies while it takes over gives everything back', { skip }
 )
 
 t.test('a process that was not asked to take over leaves the place to the first', { skip }, (t) =>
-  withStage('bystander', async ({ world, folder }) => {
+  withProxyWorld('bystander', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const first = runProxy(world, inFolder(folder))
     await stopping(first, async () => {
@@ -233,7 +233,7 @@ t.test('a process that was not asked to take over leaves the place to the first'
 )
 
 t.test('sockets of Services that are no more are closed by whoever took them', { skip }, (t) =>
-  withStage('unwanted', async ({ world, folder }) => {
+  withProxyWorld('unwanted', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const others = await listeningOn(world)
     const first = runProxy(world, inFolder(folder))

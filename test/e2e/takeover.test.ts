@@ -1,6 +1,6 @@
 import t from 'tap'
 import { takeover } from '../support/takeover.js'
-import { skip } from './stage.js'
+import { skip } from './proxy-world.js'
 
 for (const [from, to] of [
   ['iptables', 'iptables'],

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { runTour } from '../../lib/lab/playground/tour.js'
-import { skip } from './stage.js'
+import { skip } from './proxy-world.js'
 import type { ModeName } from '../../lib/config/config.js'
 
 t.test(

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { chmod } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { ask, service, skip, sliceOf, until, withStage, write } from './stage.js'
+import { ask, service, skip, sliceOf, until, withProxyWorld, write } from './proxy-world.js'
 
 /** The daemon as a user without any right but two capabilities, in a kernel that checks. */
 
@@ -26,7 +26,7 @@ const skipUnprivileged =
 
 for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
   t.test(`RB04: ${mode} mode serves as an unprivileged user`, { skip: skipUnprivileged }, (t) =>
-    withStage(`unprivileged-${mode}`, async ({ world, folder }) => {
+    withProxyWorld(`unprivileged-${mode}`, async ({ world, folder }) => {
       await chmod(folder, 0o755)
       await write(folder, 'web.yaml', service, sliceOf('pod-1'))
       const proxy = world.spawn('node', [

@@ -5,7 +5,17 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { runProxy } from '../../lib/lab/playground/proxy-process.js'
-import { ask, get, service, skip, sliceOf, stopping, until, withStage, write } from './stage.js'
+import {
+  ask,
+  get,
+  service,
+  skip,
+  sliceOf,
+  stopping,
+  until,
+  withProxyWorld,
+  write,
+} from './proxy-world.js'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import type { World } from '../../lib/lab/world/world.js'
@@ -20,7 +30,7 @@ async function metric(world: World, series: RegExp): Promise<number> {
 }
 
 t.test('US73: a sync a second at most, and none for nothing', { skip }, (t) =>
-  withStage('us-sync', async ({ world, folder }) => {
+  withProxyWorld('us-sync', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, sliceOf('pod-1'))
     const proxy = runProxy(world, [...args, '--manifests', folder])
     const syncs = () => metric(world, /^kubeproxy_sync_proxy_rules_duration_seconds_count/)
@@ -46,7 +56,7 @@ t.test('US73: a sync a second at most, and none for nothing', { skip }, (t) =>
 )
 
 t.test('US75: it counts, and it is not healthy while its rules wait', { skip }, (t) =>
-  withStage('us-health', async ({ world, folder }) => {
+  withProxyWorld('us-health', async ({ world, folder }) => {
     // Programs that fail while a certain file is there, as iptables does while others hold its lock.
     const [programs, manifests] = [join(folder, 'programs'), join(folder, 'manifests')]
     const lock = join(folder, 'lock')
@@ -106,7 +116,7 @@ for (const end of ['stop', 'kill'] as const) {
     `US54, US55: a UDP client that keeps its socket goes on in iptables mode after ${end}`,
     { skip },
     (t) =>
-      withStage(`us-udp-${end}`, async ({ world, folder }) => {
+      withProxyWorld(`us-udp-${end}`, async ({ world, folder }) => {
         await write(folder, 'all.yaml', ...dnsOn('pod-1'))
         const client = world.agent('client-pod')
         const first = runProxy(world, [...args, '--manifests', folder])
@@ -165,7 +175,7 @@ async function ledFlows(world: World): Promise<number> {
 }
 
 t.test('US13: a node port that another program has: told, counted, tried again', { skip }, (t) =>
-  withStage('us-taken', async ({ world, folder }) => {
+  withProxyWorld('us-taken', async ({ world, folder }) => {
     const listen = `require('net').createServer().listen(30080, '0.0.0.0', () => console.log('listening'))`
     const other = world.spawn('node', [process.execPath, '-e', listen])
     await once(other.stdout, 'data')

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { runCommand } from '../../lib/kernel/command.js'
-import { ask, service, skip, sliceOf, until, withStage, write } from '../e2e/stage.js'
+import { ask, service, skip, sliceOf, until, withProxyWorld, write } from '../e2e/proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
 
 const root = fileURLToPath(new URL('../../..', import.meta.url))
@@ -152,7 +152,7 @@ t.test(
       for (const left of ['lab', 'main.js', 'index.js']) t.notOk(rooms.includes(left), left)
       for (const mode of ['nftables', 'iptables', 'userspace']) {
         await t.test(mode, (t) =>
-          withStage(`image-${mode}`, async ({ world, folder: manifests }) => {
+          withProxyWorld(`image-${mode}`, async ({ world, folder: manifests }) => {
             await write(manifests, 'web.yaml', service, sliceOf('pod-1'))
             const [, program = ''] = JSON.parse(all('ENTRYPOINT')[0] ?? '[]') as string[]
             const { child, output } = inImage(world, folder, manifests, [

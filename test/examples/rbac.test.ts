@@ -10,7 +10,7 @@ import { createApiServer } from '../../lib/lab/apiserver/server.js'
 import { runProxy } from '../../lib/lab/playground/proxy-process.js'
 import { openBridge } from '../../lib/lab/world/bridge.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
-import { nftables, skip, stopping, until, withStage } from '../e2e/stage.js'
+import { nftables, skip, stopping, until, withProxyWorld } from '../e2e/proxy-world.js'
 
 const file = fileURLToPath(new URL('../../../examples/kubernetes/base/rbac.yaml', import.meta.url))
 
@@ -58,7 +58,7 @@ function needed({ method = '', url = '' }: IncomingMessage): string {
 }
 
 t.test('RB01: the ClusterRole grants what the daemon asks for, and nothing else', { skip }, (t) =>
-  withStage('rbac', async ({ world }) => {
+  withProxyWorld('rbac', async ({ world }) => {
     const api = createApiServer()
     const stop = new AbortController()
     const running = api.run(stop.signal)

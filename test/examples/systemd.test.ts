@@ -8,7 +8,16 @@ import { parseFlags } from '../../lib/config/flags.js'
 import { loadConfig } from '../../lib/config/load.js'
 import { runCommand } from '../../lib/kernel/command.js'
 import { listenForDatagrams } from '../support/datagram-socket.js'
-import { ask, nftables, service, skip, sliceOf, until, withStage, write } from '../e2e/stage.js'
+import {
+  ask,
+  nftables,
+  service,
+  skip,
+  sliceOf,
+  until,
+  withProxyWorld,
+  write,
+} from '../e2e/proxy-world.js'
 
 const unit = fileURLToPath(new URL('../../../examples/systemd/kube-proxy.service', import.meta.url))
 const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
@@ -50,7 +59,7 @@ t.test(
   'Type=notify: ready once packets find their way, then signs of life, then stopping',
   { skip },
   (t) =>
-    withStage('systemd', async ({ world, folder }) => {
+    withProxyWorld('systemd', async ({ world, folder }) => {
       const path = join(folder, 'notify')
       const socket = listenForDatagrams(path)
       const told: string[] = []

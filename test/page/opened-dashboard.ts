@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { chromium, type Page } from 'playwright-core'
 import { browserFlags, browserPath, pageIn } from '../lab/playground/opened-page.js'
 import { runProxy } from '../../lib/lab/playground/proxy-process.js'
-import { stopping, until, type Stage } from '../e2e/stage.js'
+import { stopping, until, type ProxyWorld } from '../e2e/proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
 
 export const dashboardUrl = 'http://127.0.0.1:8383'
@@ -14,9 +14,9 @@ export interface Opened {
   readonly complaints: readonly string[]
 }
 
-/** A daemon with the manifests of a stage and its dashboard, in a real browser on its node. */
+/** A daemon with the manifests of a proxy world and its dashboard, in a real browser on its node. */
 export async function withDashboard(
-  { world, folder }: Stage,
+  { world, folder }: ProxyWorld,
   args: readonly string[],
   act: (opened: Opened) => Promise<void>,
 ): Promise<void> {

@@ -3,7 +3,7 @@ import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { dashboardUrl, withDashboard } from './opened-dashboard.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { pictures, skip } from '../lab/playground/opened-page.js'
-import { withStage, write } from '../e2e/stage.js'
+import { withProxyWorld, write } from '../e2e/proxy-world.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { ModeName } from '../../lib/config/config.js'
 
@@ -66,10 +66,10 @@ const signs: Readonly<Record<string, readonly [hop: RegExp, machinery: string]>>
 
 for (const mode of ['nftables', 'iptables', 'userspace'] as const satisfies readonly ModeName[]) {
   t.test(`the dashboard of a daemon in ${mode} mode shows what packets do`, { skip }, (t) =>
-    withStage(`dashboard-${mode}`, async (stage) => {
-      const { world, folder } = stage
+    withProxyWorld(`dashboard-${mode}`, async (proxyWorld) => {
+      const { world, folder } = proxyWorld
       await write(folder, 'all.yaml', ...objects())
-      await withDashboard(stage, ['--proxy-mode', mode], async ({ page, complaints }) => {
+      await withDashboard(proxyWorld, ['--proxy-mode', mode], async ({ page, complaints }) => {
         const see = (selector: string, text: string | RegExp) =>
           page.locator(selector, { hasText: text }).first().waitFor()
         await see('#status', `running in ${mode} mode`)

@@ -12,7 +12,7 @@ import {
   type UpstreamMode,
 } from './upstream-rules.js'
 import { setTimeout as delay } from 'node:timers/promises'
-import { withStage, write } from '../e2e/stage.js'
+import { withProxyWorld, write } from '../e2e/proxy-world.js'
 
 /** A node changes hands, with connections open all the while. */
 
@@ -126,7 +126,7 @@ const hasNftTable = async (world: World) =>
 
 /** From kube-proxy in one mode to this program in another and back; docs/migrate.md rests on this. */
 export function takeover(t: Test, from: UpstreamMode, to: ModeName): Promise<void> {
-  return withStage(`take-${from}-${to}`, async ({ world, folder }) => {
+  return withProxyWorld(`take-${from}-${to}`, async ({ world, folder }) => {
     await write(folder, 'web.yaml', node, web, slice)
     await writeUpstreamRules(world, from)
     await serves(t, world, 'kube-proxy')

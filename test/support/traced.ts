@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { setTimeout as delay } from 'node:timers/promises'
-import { ask, clusterIp } from '../e2e/stage.js'
+import { ask, clusterIp } from '../e2e/proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
 
 /** `kube-proxy trace` on the node of a world, over a connection that a pod really makes. */

@@ -15,7 +15,7 @@ export interface AskedNode {
   readonly slicesOf: (namespace: string, name: string) => readonly EndpointSliceObject[]
 }
 
-/** What objects and settings say; no kernel is asked. */
+/** Explains from objects and settings alone. The kernel is not asked. */
 export function explainQuestion(question: Question, node: AskedNode): Explanation {
   const { state, service, packet } = question
   const { mode, config, slicesOf, nodeName, zone } = node
@@ -34,9 +34,11 @@ export function explainQuestion(question: Question, node: AskedNode): Explanatio
 /** An explanation as data. */
 export interface Answer {
   readonly mode: ModeName
-  /** Who sends, in words. */
+  /** The sender, in words. */
   readonly sender: string
-  /** `namespace/name:port` of the Service asked about; undefined where the target is no address of one. */
+  /**
+   * `namespace/name:port` of the Service; undefined if the target is not an address of a Service.
+   */
   readonly service: string | undefined
   /** The first packet of the connection, as it was sent. */
   readonly packet: Packet
@@ -46,7 +48,7 @@ export interface Answer {
   readonly ways: readonly JudgedWay[]
 }
 
-/** A way whose places are texts. */
+/** A way with its places as text. */
 export interface JudgedWay extends Omit<Way, 'hops'> {
   readonly hops: readonly PlainHop[]
   /** How the way ends, in one sentence. */
@@ -57,7 +59,7 @@ export interface JudgedWay extends Omit<Way, 'hops'> {
 export interface PlainHop extends Pick<Hop, 'rule' | 'why' | 'notes'> {
   /** Hook, table and chain, such as `nat PREROUTING > KUBE-SERVICES`. */
   readonly where: string
-  /** The chain it leads into. */
+  /** The chain that it jumps to. */
   readonly into?: string
 }
 

@@ -3,7 +3,7 @@ import type { DesiredService } from '../../state/desired-state.js'
 import type { EndpointSliceObject, SliceEndpointObject } from '../../state/objects.js'
 import type { IpFamily } from '../../state/ip.js'
 
-/** One endpoint of a service port, used from here or not, and why. */
+/** One endpoint of a service port, and why it is used here or not. */
 export interface EndpointReason {
   readonly key: string
   readonly isUsed: boolean
@@ -17,7 +17,7 @@ export interface EndpointsSeen {
   readonly zone: string | undefined
 }
 
-/** Every endpoint the objects name for a Service, and what becomes of it on this node (E01-E17). */
+/** Every endpoint of a Service, and why this node uses it or not (E01-E17). */
 export function endpointReasons(
   service: DesiredService,
   { family, slices, nodeName, zone }: EndpointsSeen,
@@ -63,13 +63,13 @@ function reasonOf(service: DesiredService, candidate: Candidate): EndpointReason
   const place = isHere
     ? 'on this node'
     : endpoint.nodeName === undefined
-      ? 'on no known node'
+      ? 'on an unknown node'
       : `on ${endpoint.nodeName}`
   if (has(service.reachableEndpoints)) {
-    const state = ready ? 'ready' : 'terminating, but nobody else is ready'
+    const state = ready ? 'ready' : 'terminating, but no other endpoint is ready'
     return { key, isUsed: true, reason: [state, place, ...limits(service, key)].join(', ') }
   }
-  if (terminating && !serving) return out(`terminating, and serves no more, ${place}`)
+  if (terminating && !serving) return out(`terminating, and no longer serving, ${place}`)
   if (!ready && !terminating) return out(`not ready, ${place}`)
   if (!ready) return out(`terminating, while others are ready, ${place}`)
   const onlyLocal =
@@ -79,7 +79,7 @@ function reasonOf(service: DesiredService, candidate: Candidate): EndpointReason
   return out(hintReason(candidate, place))
 }
 
-/** What a used endpoint is not used for. */
+/** The traffic that a used endpoint does not get. */
 function limits(service: DesiredService, key: string): readonly string[] {
   const { clusterEndpoints, localEndpoints, internalPolicyLocal, externalPolicyLocal } = service
   const within = (list: typeof clusterEndpoints) => list.some((each) => each.key === key)
@@ -91,7 +91,7 @@ function limits(service: DesiredService, key: string): readonly string[] {
     return [`not for traffic ${sides.join(' or ')} (policy Local)`]
   }
   return clusterEndpoints.length > 0 && !within(clusterEndpoints)
-    ? ['for policy Local only, as its topology hints name others']
+    ? ['only for policy Local, because of its topology hints']
     : []
 }
 

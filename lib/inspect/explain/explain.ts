@@ -62,7 +62,7 @@ export function explainPacket(
       )
     case 'userspace': {
       const plan = userspacePlanner(userspaceSettings(config))(state)
-      // In this setting no rule leads to the listeners; they listen at the addresses of Services.
+      // With this setting there are no rules: the listeners listen at the addresses of Services.
       if (config.userspace.portals === 'addresses') return walkListeners(plan, state, packet, lacks)
       const ruleset = userspaceRuleset(plan)
       const rules = iptablesPresent(ruleset.rules, lacks)
@@ -105,7 +105,9 @@ function isFromPod({ source, inInterface = '' }: Packet, { node }: DesiredState)
   }
 }
 
-/** A listener of nftables mode answers TCP node ports on the loopback address; no rule does. */
+/**
+ * TCP node ports on the loopback address have no rule. A listener of nftables mode answers them.
+ */
 function throughLocalhost(way: Way, { services, node }: DesiredState): readonly Way[] {
   const { destination, port, protocol, family } = way.packet
   const loopback = family === 'IPv4' ? '127.0.0.1' : '::1'

@@ -39,7 +39,7 @@ export function walkedRule({ text, numbered = text }: PlannedRule): WalkedRule {
   return { text, shown: text === numbered ? spec : parseRule(text), spec, tests, probability }
 }
 
-/** Parts of a match that no test of their own belongs to. */
+/** Options of a match that have no test of their own. */
 const ignored = new Set(['--mode', '--probability', '--seconds', '--reap', '--name', '--set'])
 
 const testMakers: Readonly<Record<string, (value: string, sides: string) => Test>> = {
@@ -68,7 +68,7 @@ const testMakers: Readonly<Record<string, (value: string, sides: string) => Test
     () =>
     ({ source, destination }) =>
       source === destination,
-  // The walk is for a new client, who is on no list.
+  // The walk is for a new client, which is in no list yet.
   '--rcheck': () => () => false,
   '--match-set': (name, sides) => (packet, node) => {
     const set = node.ipSets?.get(name)
@@ -84,7 +84,7 @@ function isMember(
 ): boolean {
   const parts = (type.split(':')[1] ?? '').split(',')
   const address = (index: number) => (sides[index] === 'src' ? source : destination)
-  // Sets of ports alone know no protocol.
+  // Sets that hold only ports have no protocol.
   if (parts.length === 1 && parts[0] === 'port') return members.has(String(port))
   const key = parts.map((part, index) =>
     part === 'port' ? `${protocol.toLowerCase()}:${port}` : address(index),

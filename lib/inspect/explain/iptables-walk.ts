@@ -36,13 +36,13 @@ export function walkIptables(
   return finish(branches, local)
 }
 
-/** The result of a chain: the table is decided, or the calling chain goes on. */
+/** The result of a chain: the table has decided, or the calling chain continues. */
 interface Passed {
   readonly branch: Branch
   readonly isDecided: boolean
 }
 
-/** Leads packets through the chains that a mode names, in its order. */
+/** Walks packets through the chains of a mode, in the order of that mode. */
 export class IptablesWalker {
   readonly #rules: IptablesRuleset
   readonly #node: NodeSurroundings
@@ -59,7 +59,7 @@ export class IptablesWalker {
     )
   }
 
-  /** Through the chain at the end of the path. */
+  /** Walks through the last chain of the path. */
   #chain(branch: Branch, path: readonly Place[]): readonly Passed[] {
     let open: readonly Branch[] = [branch]
     const decided: Passed[] = []
@@ -156,7 +156,7 @@ const targetWords: Readonly<Record<string, string>> = {
   ACCEPT: 'let through',
   DROP: 'dropped, and the sender gets no answer',
   REJECT: 'refused, and the sender is told',
-  MARK: 'marked, for a rule further on',
+  MARK: 'marked for a later rule',
   MASQUERADE: 'the source becomes an address of this node, so that answers come back through it',
   DNAT: 'the destination becomes',
   REDIRECT: 'handed to a listener of this node, port',

@@ -13,7 +13,7 @@ export interface IpvsRuleset {
   readonly sets: ReadonlyMap<string, IpSetContent>
   /** By `serverId`. */
   readonly servers: ReadonlyMap<string, PlannedServer>
-  /** On the dummy device: addresses the node takes for its own. */
+  /** Addresses on the dummy device, which the node treats as its own. */
   readonly addresses: ReadonlySet<string>
 }
 
@@ -30,7 +30,7 @@ export function walkIpvs(
   }
   const walker = new IptablesWalker(rules, node)
   const isOwn = sent.inInterface === undefined
-  // To an address bound here the node sends from that very address (S35).
+  // The node sends to an address of its own from the same address (S35).
   const packet =
     isOwn && addresses.has(sent.destination) ? { ...sent, source: sent.destination } : sent
   let branches = start(packet)
@@ -51,13 +51,13 @@ export function walkIpvs(
     if (!isLocal(branch.packet.destination, node) || branch.packet.isDnated) {
       return walker.table([branch], 'nat', 'POSTROUTING')
     }
-    // No virtual server: what the node sends to itself comes in again.
+    // Without a virtual server, a packet of the node to itself comes in again.
     return isOwn ? walker.table([branch], 'filter', 'INPUT') : [branch]
   })
   return finish(branches, ({ destination, isDnated }) => !isDnated && isLocal(destination, node))
 }
 
-/** What the virtual server of that address, if there is one, makes of the packet. */
+/** Passes the packet to the virtual server of its address, if there is one. */
 function balance(branch: Branch, servers: ReadonlyMap<string, PlannedServer>): readonly Branch[] {
   const { packet } = branch
   const { destination: ip, port, protocol } = packet
@@ -98,10 +98,10 @@ interface Share {
   readonly share: number
 }
 
-/** Who gets new connections, in the long run; weight 0 gets none. */
+/** The share of new connections of each real server in the long run. Weight 0 gets none. */
 function sharesOf(scheduler: string, reals: readonly RealServer[]): readonly Share[] {
   const open = reals.filter(({ weight }) => weight > 0)
-  // These fill the heaviest before anybody else.
+  // These schedulers fill the server with the highest weight first.
   if (scheduler === 'fo' || scheduler === 'ovf') {
     const [first] = open.toSorted((a, b) => b.weight - a.weight)
     return first ? [{ real: first, share: 1 }] : []
@@ -111,5 +111,5 @@ function sharesOf(scheduler: string, reals: readonly RealServer[]): readonly Sha
   return open.map((real, index) => ({ real, share: (weights[index] ?? 0) / total }))
 }
 
-/** Schedulers that only ask whether the weight is 0. */
+/** Schedulers that use the weight only to skip servers with weight 0. */
 const unweighted: ReadonlySet<string> = new Set(['rr', 'lc', 'dh', 'lblc', 'lblcr'])

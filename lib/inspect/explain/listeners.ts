@@ -9,7 +9,7 @@ import { listenerText, placeAt } from '../../modes/userspace/portals/address-dif
 import type { UserspacePlan } from '../../modes/userspace/plan.js'
 import type { Lacks, UserspaceRuleset } from './rulesets.js'
 
-/** The rules lead to a listener; who is asked next is decided there. */
+/** Walks through the rules to a listener, which chooses the endpoint. */
 export function walkUserspace(
   { rules, listeners }: UserspaceRuleset,
   packet: Packet,
@@ -23,7 +23,7 @@ export function walkUserspace(
   })
 }
 
-/** No rule leads to a listener: it stands at the address that was asked, or nobody does. */
+/** Without rules a connection reaches a listener only at the address of that listener. */
 export function walkListeners(
   plan: UserspacePlan,
   state: DesiredState,
@@ -42,7 +42,7 @@ export function walkListeners(
   if (!found) {
     const owner = ownerOf(state, destination)
     if (owner === undefined) return walkIptables(new Map(), packet, node)
-    const why = `nobody listens at ${at}: ${owner} has no endpoint for it, so the kernel refuses`
+    const why = `nothing listens at ${at}: ${owner} has no endpoint for it, so the kernel refuses`
     const hop = { path: [placeAt(destination)], rule: '', why }
     return [finished(way, hop, { end: 'rejected' })]
   }
@@ -51,7 +51,7 @@ export function walkListeners(
   const hopHere = { path: [place], item: { place, text: rule }, rule }
   if (lacks({ place })) return walkIptables(new Map(), packet, node)
   if (lacks({ place, text: rule })) {
-    const why = `nobody listens at ${at} now, so the kernel refuses`
+    const why = `nothing listens at ${at} now, so the kernel refuses`
     return [finished(way, { ...hopHere, why }, { end: 'rejected' })]
   }
   const hop = {
@@ -83,13 +83,13 @@ export function viaListener(
   }
   return endpoints.map(({ ip, port, key }) => {
     const turn = `endpoint ${key} in its turn, one of ${endpoints.length}`
-    const why = `${service}: ${turn}; a connection of this node's own is made to it`
+    const why = `${service}: ${turn}; this node makes a connection of its own to it`
     return finished(
       way,
       { path, rule: '', why },
       {
         probability: way.probability / endpoints.length,
-        // The backend sees this node, whoever asked (US21).
+        // The backend sees this node as the sender of every connection (US21).
         packet: { ...way.packet, destination: ip, port, isDnated: true, isMasqueraded: true },
         end: 'sent',
       },

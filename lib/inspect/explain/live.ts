@@ -2,14 +2,14 @@ import { itemId, placeId, type Item } from '../../kernel/place.js'
 import type { Difference } from '../../modes/difference.js'
 import type { Hop, Way } from './packet.js'
 
-/** What the kernel lacks of a plan, and what it has beside it. */
+/** The items of a plan that the kernel lacks, and the items that only the kernel has. */
 export class LiveCheck {
   readonly isClean: boolean
   readonly #isAllGone: boolean
-  /** Places that are missing with all that should stand there. */
+  /** Places that are missing with all of their content. */
   readonly #missingPlaces = new Set<string>()
   readonly #missingItems = new Set<string>()
-  /** Texts of what the plan does not have, by place. */
+  /** Texts of items that are only in the kernel, by place. */
   readonly #extra = new Map<string, string[]>()
 
   constructor(differences: readonly Difference[]) {
@@ -30,7 +30,7 @@ export class LiveCheck {
     return text !== undefined && this.#missingItems.has(itemId({ place, text }))
   }
 
-  /** What to say of a hop; empty when the kernel has just that. */
+  /** Notes about a hop; empty when the kernel has the same as the plan. */
   notes({ path, item }: Hop): readonly string[] {
     const place = path.at(-1)
     const extra = place ? this.#extra.get(placeId(place)) : undefined
@@ -41,7 +41,7 @@ export class LiveCheck {
   }
 }
 
-/** Every hop with what the kernel says about it. */
+/** Every hop with notes about the kernel. */
 export function annotate(ways: readonly Way[], live: LiveCheck): readonly Way[] {
   return ways.map((way) => ({
     ...way,

@@ -44,7 +44,7 @@ export function walkNftables(
   return finish(branches, local)
 }
 
-/** The result of a chain: the base chain is decided, or the calling chain goes on. */
+/** The result of a chain: the base chain has decided, or the calling chain continues. */
 interface Passed {
   readonly branch: Branch
   readonly isDecided: boolean
@@ -73,7 +73,7 @@ class Walker {
     )
   }
 
-  /** Through the chain at the end of the path. */
+  /** Walks through the last chain of the path. */
   #chain(branch: Branch, path: readonly Place[]): readonly Passed[] {
     let open: readonly Branch[] = [branch]
     const decided: Passed[] = []
@@ -105,7 +105,7 @@ class Walker {
     return [{ branch: current, isDecided: false }]
   }
 
-  /** What a statement does with the packet; undefined for one that only asks. */
+  /** What a statement does with the packet; undefined for one that only tests. */
   #act(branch: Branch, statement: Statement, at: RuleAt): readonly Passed[] | undefined {
     const { path, item, rule } = at
     const { packet } = branch
@@ -147,7 +147,7 @@ class Walker {
       case 'verdict-map': {
         const found = this.#lookUp(statement.map, statement.fields, packet)
         if (found?.verdict === undefined) return [{ branch, isDecided: false }]
-        const why = `${found.key.join(' . ')} stands in map ${statement.map}: ${whyOf(found.verdict, found.comment)}`
+        const why = `${found.key.join(' . ')} is in map ${statement.map}: ${whyOf(found.verdict, found.comment)}`
         const hop = { path, ...elementAt(found), why, ...leadingInto(found.verdict) }
         return this.#verdict(withHop(branch, hop), found.verdict, path)
       }
@@ -170,7 +170,10 @@ class Walker {
     return this.#rules.elements.get(`${set} ${key}`)
   }
 
-  /** All targets that a map has for the packet. Each is equally likely, because empty places are drawn again. */
+  /**
+   * All targets that a map has for the packet. Each is equally likely, because an empty place leads
+   * to another draw.
+   */
   #numbered(
     { map, choices }: Extract<Statement, { kind: 'dnat-by-map' }>,
     { destination, port }: Packet,

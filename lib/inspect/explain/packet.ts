@@ -12,28 +12,30 @@ export interface Packet {
   /** The interface it came in on; undefined for packets of the node itself. */
   readonly inInterface: string | undefined
   readonly mark: number
-  /** Its destination was changed, so the kernel will change answers back. */
+  /** Whether its destination was rewritten; the kernel then rewrites the answers, too. */
   readonly isDnated: boolean
   readonly isMasqueraded: boolean
 }
 
 /** One thing that happened to the packet, and why. */
 export interface Hop {
-  /** The chains that led here, the kernel's own first; or the one virtual server or listener. */
+  /**
+   * The chains on the way to this hop, the built-in one first; or the virtual server or listener.
+   */
   readonly path: readonly Place[]
-  /** The item of the plan that does it; undefined where none of the kernel does. */
+  /** The item of the plan that does it; undefined if this is not done in the kernel. */
   readonly item?: Item
   /** The rule as the kernel's tool prints it; empty where there is none, as in a listener. */
   readonly rule: string
   /** One plain sentence. */
   readonly why: string
-  /** The chain it leads into. */
+  /** The chain that it jumps to. */
   readonly into?: Place
-  /** How the kernel differs from it, where it was asked. */
+  /** How the kernel differs from the plan; only if the kernel was asked. */
   readonly notes?: readonly string[]
 }
 
-/** Where a hop is, for people: `nat PREROUTING > KUBE-SERVICES`. */
+/** The place of a hop, for people: `nat PREROUTING > KUBE-SERVICES`. */
 export function whereText(path: readonly Place[]): string {
   const [first] = path
   if (first?.kind === 'virtual server') return 'IPVS'
@@ -47,12 +49,12 @@ export function whereText(path: readonly Place[]): string {
 export interface Way {
   readonly probability: number
   readonly hops: readonly Hop[]
-  /** The packet as it leaves, or as it was when it ended. */
+  /** The packet at the end of the way. */
   readonly packet: Packet
   readonly end: WayEnd
   /**
-   * The endpoint is on another node and sees the client's own address. It answers past this node,
-   * from an address that the client never asked (IP25).
+   * The endpoint is on another node and sees the client's own address. It answers the client
+   * directly, from an address that the client does not expect (IP25).
    */
   readonly isAnsweredPast?: true
 }
@@ -64,10 +66,10 @@ export interface Way {
  */
 export type WayEnd = 'sent' | 'local' | 'dropped' | 'rejected'
 
-/** What the kernel asks about the node besides its rules. */
+/** Facts about the node that the kernel uses besides its rules. */
 export interface NodeSurroundings {
   readonly localAddresses: ReadonlySet<string>
-  /** By kernel name; rules of ipvs mode ask them. */
+  /** By kernel name; rules of ipvs mode look them up. */
   readonly ipSets?: ReadonlyMap<string, IpSetContent>
 }
 

@@ -3,13 +3,13 @@ import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { Packet } from './packet.js'
 import type { Protocol } from '../../state/names.js'
 
-/** What somebody wants to know: the way of a connection from here to there. */
+/** A question for `explain`: the way of a connection from a sender to a target. */
 export interface Question {
   readonly state: DesiredState
-  /** The Service asked about, where the target is one of its addresses. */
+  /** The Service of the target; undefined if the target is not an address of a Service. */
   readonly service: DesiredService | undefined
   readonly packet: Packet
-  /** Who sends, in words. */
+  /** The sender, in words. */
   readonly sender: string
 }
 
@@ -21,7 +21,7 @@ export interface Asked {
   readonly protocol: Protocol | undefined
 }
 
-/** Understands a question, or says what it does not understand. */
+/** Parses a question. Returns a message if that fails. */
 export function understand(asked: Asked, states: readonly DesiredState[]): Question | string {
   const found = findTarget(asked, states)
   if (typeof found === 'string') return found
@@ -57,7 +57,7 @@ function findTarget(asked: Asked, states: readonly DesiredState[]): Target | str
   if (ip) {
     const port = Number(match?.[3])
     const state = states.find(({ family }) => family === ip.family)
-    if (!state) return `${asked.target}: ${ip.family} is not asked about; see --family`
+    if (!state) return `${asked.target}: ${ip.family} is not selected; see --family`
     const isAt = (service: DesiredService) => answersAt(service, state, ip.text, port)
     const service = [...state.services.values()].find(
       (each) => isAt(each) && (asked.protocol === undefined || each.protocol === asked.protocol),
@@ -97,8 +97,8 @@ interface Sender {
   readonly inInterface: string | undefined
 }
 
-/** Documentation addresses, which belong to nobody. */
-const strangers = { IPv4: '203.0.113.250', IPv6: '2001:db8::250' } as const
+/** Addresses for documentation, which no host has. */
+const outsiders = { IPv4: '203.0.113.250', IPv6: '2001:db8::250' } as const
 
 function senderOf(from: string, state: DesiredState): Sender | undefined {
   const { family, node } = state
@@ -114,13 +114,13 @@ function senderOf(from: string, state: DesiredState): Sender | undefined {
     return { words: 'this node', source, inInterface: undefined }
   }
   if (from === 'outside') {
-    return { words: 'somebody outside', source: strangers[family], inInterface: 'eth0' }
+    return { words: 'a client outside', source: outsiders[family], inInterface: 'eth0' }
   }
   if (from === 'pod') {
     const [range] = pods.by === 'cidrs' ? pods.cidrs : []
-    // An address near the end, where no example has its endpoints.
+    // An address near the end of the range, because no example has endpoints there.
     const offset = range ? (1n << BigInt(bitsOf(family) - range.prefix)) - 6n : 0n
-    const source = range ? formatIp(family, range.network + offset) : strangers[family]
+    const source = range ? formatIp(family, range.network + offset) : outsiders[family]
     return { words: 'a pod of this node', source, inInterface: podInterface }
   }
   const ip = parseIp(from)
@@ -131,5 +131,5 @@ function senderOf(from: string, state: DesiredState): Sender | undefined {
   const isPod = pods.by === 'cidrs' && pods.cidrs.some((range) => cidrContains(range, ip))
   return isPod
     ? { words: 'a pod of this node', source: ip.text, inInterface: podInterface }
-    : { words: 'somebody outside', source: ip.text, inInterface: 'eth0' }
+    : { words: 'a client outside', source: ip.text, inInterface: 'eth0' }
 }

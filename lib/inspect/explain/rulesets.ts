@@ -55,7 +55,7 @@ export function iptablesRuleset(plan: IptablesPlan): IptablesRuleset {
 /** Portal rules, and the listeners behind their ports. */
 export interface UserspaceRuleset {
   readonly rules: IptablesRuleset
-  /** By the number that stands in the rules for the port of a listener. */
+  /** By the number that the rules have for the port of a listener. */
   readonly listeners: ReadonlyMap<number, ListenerPlan>
 }
 

@@ -8,11 +8,11 @@ import type { Question } from './question.js'
 export interface Explanation {
   readonly mode: ModeName
   readonly ways: readonly Way[]
-  /** Every endpoint of the Service asked about, and what becomes of it here. */
+  /** Every endpoint of the Service, and why it is used here or not. */
   readonly endpoints: readonly EndpointReason[]
-  /** The ways through the rules that the kernel has; undefined where it was not asked. */
+  /** The ways through the rules that the kernel has; undefined if it was not asked. */
   readonly live: readonly Way[] | undefined
-  /** Why the kernel could not be asked; empty where it was, or was not meant to be. */
+  /** Why the kernel could not be asked; else empty. */
   readonly notAsked: string
 }
 
@@ -68,7 +68,7 @@ function hopLines({ path, rule, why, notes = [] }: Hop, number: string): readonl
   ]
 }
 
-/** What the kernel has to say, where it was asked. */
+/** The comparison with the kernel, if there is one. */
 function liveLines({ ways, live, notAsked }: Explanation): readonly string[] {
   if (notAsked !== '') return ['', `Not compared with the kernel: ${printable(notAsked)}`]
   if (!live) return []
@@ -81,7 +81,7 @@ function liveLines({ ways, live, notAsked }: Explanation): readonly string[] {
   const now = live.map((way) => `${percent(way)} ${verdictOf(way)}`)
   return [
     '',
-    `The kernel differs (${marks}\`kube-proxy diff\` shows all). With what it has of these rules now:`,
+    `The kernel differs (${marks}\`kube-proxy diff\` shows all). With the rules that it has now:`,
     ...now,
   ]
 }
@@ -113,9 +113,9 @@ export function verdictOf({ end, packet, isAnsweredPast }: Way): string {
       return `for this node itself, ${to}: a listener there answers`
     case 'sent': {
       if (isAnsweredPast) {
-        return `sent to ${to} on another node, which answers past this one: the sender discards it`
+        return `sent to ${to} on another node, which answers the sender directly: the sender discards the answer`
       }
-      if (!packet.isDnated) return `sent on to ${to} as it is: no rule is about it`
+      if (!packet.isDnated) return `sent on to ${to} unchanged: no rule is about it`
       const source = packet.isMasqueraded
         ? 'which sees an address of this node as the sender'
         : 'which sees the sender'
@@ -132,6 +132,6 @@ function endpointLines(portName: string, endpoints: readonly EndpointReason[]): 
       ({ key, isUsed, reason }) =>
         `  ${isUsed ? 'used' : 'out '}  ${key.padEnd(width)}  ${printable(reason)}`,
     ),
-    ...(endpoints.length > 0 ? [] : ['  none; its EndpointSlices name nobody']),
+    ...(endpoints.length > 0 ? [] : ['  none; its EndpointSlices are empty']),
   ]
 }

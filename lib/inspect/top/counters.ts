@@ -9,7 +9,7 @@ import type { DesiredState } from '../../state/desired-state.js'
 import type { KernelCounters } from './rows.js'
 import type { Config, ModeName } from '../../config/config.js'
 
-/** What the rules or virtual servers of a mode have counted, by `DesiredService.key`. */
+/** The counters of the rules or virtual servers of a mode, by `DesiredService.key`. */
 export async function kernelCounters(
   mode: ModeName,
   states: readonly DesiredState[],
@@ -17,7 +17,7 @@ export async function kernelCounters(
 ): Promise<ReadonlyMap<string, KernelCounters>> {
   if (mode === 'iptables') return iptablesCounters(states, config)
   if (mode === 'ipvs') return ipvsCounters(states, config)
-  // Rules of nftables mode count nothing.
+  // Rules of nftables mode have no counters.
   return new Map()
 }
 

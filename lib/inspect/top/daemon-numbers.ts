@@ -5,7 +5,7 @@ interface Sample {
   readonly value: number
 }
 
-/** What a proxy that sees every connection counts of a service port. */
+/** The counters of a service port in a proxy that sees every connection. */
 export interface DaemonNumbers {
   open: number
   connections: number

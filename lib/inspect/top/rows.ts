@@ -2,7 +2,7 @@ import type { DaemonNumbers } from './daemon-numbers.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
 import type { TrackedFlow } from '../../kernel/tracked-flows.js'
 
-/** What is known of one service port; undefined where nobody counts it. */
+/** The numbers of one service port; undefined where nothing counts them. */
 export interface ServiceNumbers {
   /** `namespace/name:port` */
   readonly service: string
@@ -13,11 +13,11 @@ export interface ServiceNumbers {
   readonly total: number | undefined
   readonly bytesIn: number | undefined
   readonly bytesOut: number | undefined
-  /** Refused, or not brought to an endpoint. */
+  /** Connections that were refused, or that reached no endpoint. */
   readonly errors: number | undefined
 }
 
-/** What a mode's own counters say of a service port, by `DesiredService.key`. */
+/** The counters of a mode for a service port, by `DesiredService.key`. */
 export interface KernelCounters {
   readonly total?: number
   readonly bytesIn?: number
@@ -44,7 +44,9 @@ export function rowsOfDaemon(
   })
 }
 
-/** What the kernel tracks to the addresses of a Service, with what rules or servers have counted. */
+/**
+ * Combines the connections that the kernel tracks with the counters of rules or virtual servers.
+ */
 export function rowsOfKernel(
   states: readonly DesiredState[],
   flows: readonly TrackedFlow[],
@@ -93,7 +95,7 @@ function perService(states: readonly DesiredState[]): readonly DesiredService[] 
   return [...services.values()]
 }
 
-/** Where a service port is asked on this node, as `TCP 10.96.0.10 80`. */
+/** The addresses of a service port on this node, as `TCP 10.96.0.10 80`. */
 export function* frontends(service: DesiredService, { node }: DesiredState): Iterable<string> {
   const { protocol, port, clusterIp, externalIps, loadBalancerIps, nodePort } = service
   for (const ip of [clusterIp, ...externalIps, ...loadBalancerIps])

@@ -8,7 +8,9 @@ export interface Look {
 }
 
 export interface TopRow extends ServiceNumbers {
-  /** Per second since the look before; undefined at the first, or where nobody counts. */
+  /**
+   * Per second since the previous look; undefined at the first look, or where nothing counts them.
+   */
   readonly newPerSecond: number | undefined
   readonly bytesInPerSecond: number | undefined
   readonly bytesOutPerSecond: number | undefined
@@ -44,7 +46,7 @@ export function withRates(now: Look, before: Look | undefined): readonly TopRow[
 export interface TableOptions {
   readonly title: string
   readonly columns: number
-  /** At most so many lines in all; undefined: as many as it takes. */
+  /** The most lines to print; undefined: no limit. */
   readonly lines: number | undefined
   /** Rates make sense once there are two looks. */
   readonly hasRates: boolean

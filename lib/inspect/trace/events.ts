@@ -1,4 +1,4 @@
-/** What `nft monitor trace` tells of one packet, line by line. */
+/** One line of `nft monitor trace`, which is about one packet. */
 export type TraceEvent = {
   /** Of the packet. */
   readonly id: string
@@ -21,7 +21,7 @@ export interface TracedPacket {
   readonly destinationPort: number
 }
 
-/** Reads one line; undefined for what is no event. */
+/** Reads one line; undefined if it is not an event. */
 export function parseTraceLine(line: string): TraceEvent | undefined {
   const found = /^trace id (\S+) (\S+ \S+) (\S+) (packet:|rule|verdict|policy) (.*)$/.exec(
     line.trim(),

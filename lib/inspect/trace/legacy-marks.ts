@@ -6,7 +6,7 @@ export interface LegacyMarks {
   readonly target: TraceTarget
   /** The kernel's logger that gets traces. */
   readonly logger: { readonly file: string; readonly before: string }
-  /** Tells the rules of one trace from those of another. */
+  /** Identifies the rules of this trace. */
   readonly comment: string
 }
 
@@ -25,12 +25,15 @@ export async function unmark(iptables: Iptables, marks: LegacyMarks): Promise<vo
   try {
     await iptables.restore(batch)
   } catch (error) {
-    // The marks were never made, or somebody else removed them.
+    // The marks were never made, or they were removed already.
     if (!isIptablesError(error, 'not-found')) throw error
   }
 }
 
-/** Table raw knows no connections yet, so for TCP only packets that open one are marked. */
+/**
+ * Table raw comes before connection tracking, so for TCP the flags select packets that open a
+ * connection.
+ */
 function ruleOf({ target, comment }: LegacyMarks): Rule {
   const { ip, port, protocol } = target
   const name = protocol.toLowerCase()

@@ -60,7 +60,7 @@ export class LegacyRules {
     if (changed === undefined) return
     throw new KernelError(
       'busy',
-      `follow packets: ${changed} was changed meanwhile, so its rules cannot be told by their numbers; try again`,
+      `follow packets: ${changed} has changed during the trace, so its rules cannot be found by number; try again`,
     )
   }
 

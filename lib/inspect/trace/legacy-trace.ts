@@ -41,7 +41,7 @@ export async function followLegacyTraces(
     await mark(iptables, marks).catch((cause: unknown) => {
       throw new KernelError(
         'unsupported',
-        `follow packets: iptables-legacy cannot mark them: ${messageOf(cause)}; it takes the kernel modules iptable_raw and xt_TRACE`,
+        `follow packets: iptables-legacy cannot mark them: ${messageOf(cause)}; this needs the kernel modules iptable_raw and xt_TRACE`,
         { cause },
       )
     })
@@ -63,13 +63,15 @@ function listen(): PacketLog {
     return openPacketLog(group)
   } catch (cause) {
     const why = isTaken(group)
-      ? 'another program, such as ulogd, listens to NFLOG group 0 here; stop it for that long'
+      ? 'another program, such as ulogd, listens to NFLOG group 0 here; stop it during the trace'
       : messageOf(cause)
     throw new KernelError('unsupported', `follow packets of iptables-legacy: ${why}`, { cause })
   }
 }
 
-/** Whether another program listens, because the kernel gives that the same error as missing rights. */
+/**
+ * Whether another program listens. The kernel reports that with the same error as missing rights.
+ */
 function isTaken(wanted: number): boolean {
   const listeners = readText('/proc/net/netfilter/nfnetlink_log') ?? ''
   return listeners.split('\n').some((line) => Number.parseInt(line, 10) === wanted)
@@ -88,7 +90,7 @@ function loggerOf(file: string): string {
   if (before !== undefined) return before.trim()
   throw new KernelError(
     'unsupported',
-    `follow packets of iptables-legacy: there is no ${file}, which says whom the kernel tells; \`kube-proxy explain IP:PORT --live\` checks a way rule by rule instead`,
+    `follow packets of iptables-legacy: there is no ${file}, which selects the kernel's logger; \`kube-proxy explain IP:PORT --live\` checks a way rule by rule instead`,
   )
 }
 
@@ -98,13 +100,13 @@ function setLogger(file: string): void {
   } catch (cause) {
     throw new KernelError(
       'unsupported',
-      `follow packets of iptables-legacy: ${file} does not take ${wantedLogger} (${messageOf(cause)}); it takes the kernel module nfnetlink_log and a /proc/sys that can be written`,
+      `follow packets of iptables-legacy: ${file} does not accept ${wantedLogger} (${messageOf(cause)}); this needs the kernel module nfnetlink_log and a writable /proc/sys`,
       { cause },
     )
   }
 }
 
-/** Starts the process that removes the marks, whatever happens to this one. */
+/** Starts the process that removes the marks, even if this one is killed. */
 async function startCleaner(marks: LegacyMarks) {
   const program = fileURLToPath(new URL('./legacy-cleaner.js', import.meta.url))
   const child: ChildProcess = spawn(process.execPath, [program, JSON.stringify(marks)], {

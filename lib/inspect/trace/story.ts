@@ -8,7 +8,7 @@ export interface TracedHop {
   readonly where: string
   readonly rule: string
   readonly why: string
-  /** The service port whose rule it is, as far as known; else empty. */
+  /** The service port that the rule belongs to; empty if unknown. */
   readonly owner: string
 }
 
@@ -16,7 +16,7 @@ export interface TracedHop {
 export interface TraceStory {
   readonly from: string
   readonly to: string
-  /** The interface it came in by; empty for one of this node's own. */
+  /** The interface it came in by; empty for a connection of this node. */
   readonly inInterface: string
   readonly hops: readonly TracedHop[]
   readonly end: 'sent' | 'dropped' | 'rejected'
@@ -31,11 +31,11 @@ export type OwnerOfChain = (chain: string) => string
 export interface StoryContext {
   readonly target: { readonly ip: string; readonly port: number }
   readonly ownerOf: OwnerOfChain
-  /** The Service that answers at the target; empty when there is none, or nobody knows. */
+  /** The Service that answers at the target; empty if there is none, or if it is unknown. */
   readonly ownerOfTarget: string
 }
 
-/** Tells the events of one packet as a story. */
+/** Makes a story from the events of one packet. */
 export function storyOf(
   events: readonly TraceEvent[],
   { target: asked, ownerOf, ownerOfTarget }: StoryContext,
@@ -120,9 +120,9 @@ function whyOf(rule: string, verdict: string): string {
   if (/\bdnat\b/i.test(rule)) return 'the destination becomes that of an endpoint'
   if (/\bmark (?:xor|\^) |-j MARK (?:--xor-mark |--set-xmark \S+\/0x0$)/.test(rule))
     return 'the mark is removed'
-  if (/\bmark set\b|-j MARK\b/.test(rule)) return 'marked, for a rule further on'
+  if (/\bmark set\b|-j MARK\b/.test(rule)) return 'marked for a later rule'
   if (verdict === 'accept') return 'let through'
-  return 'looked at, and passed on'
+  return 'matched, without a verdict'
 }
 
 /** For people, in the form that `explain` has. */

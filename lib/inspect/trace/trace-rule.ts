@@ -49,7 +49,7 @@ export async function followTraces(
 const tableName = `kube-proxy-trace-${process.pid}`
 
 /**
- * The priority is after connection tracking, which knows new connections, and before every rule of
+ * The priority is after connection tracking, which finds new connections, and before every rule of
  * a proxy: NAT of destinations is at -100, and nftables mode checks source ranges at -110.
  */
 function tableText({ family, ip, port, protocol }: TraceTarget): string {
@@ -96,7 +96,8 @@ function start([file = 'nft', ...args]: readonly string[]): Running {
   stdin.on('error', () => undefined)
   const exit = new Promise<never>((_, reject) => {
     child.once('error', (cause) => {
-      const advice = 'install nftables, whose program follows packets in both kinds of rules'
+      const advice =
+        'install nftables; its program nft follows packets through the rules of nftables and iptables'
       reject(new KernelError('not-found', `run nft: ${cause.message}; ${advice}`, { cause }))
     })
     child.once('close', () => {
@@ -120,7 +121,7 @@ async function untilPresent(): Promise<void> {
   }
   throw new KernelError(
     'unsupported',
-    'follow packets: this nft or kernel makes no table that vanishes with its owner; it takes nftables 1.0 and Linux 5.12',
+    'follow packets: this nft or kernel cannot make a table that is removed with its owner; this needs nftables 1.0 and Linux 5.12',
   )
 }
 

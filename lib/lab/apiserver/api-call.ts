@@ -8,7 +8,7 @@ import type { BodyWriter } from './body-writer.js'
 import { decodeProtobuf, protobufType } from './protobuf/decode.js'
 import { ApiError, badRequest } from './status.js'
 
-/** More than any object the real server takes. */
+/** Larger than any object that a real server accepts. */
 const longestBody = 3 * 1024 * 1024
 
 /** One request to the API with its answer. */
@@ -115,7 +115,8 @@ export class ApiCall {
       let length = 0
       this.request.on('data', (chunk: Buffer) => {
         length += chunk.length
-        // The rest is read and dropped, up to a limit: a client that still sends hears no answer.
+        // The rest is read and dropped, up to a limit: because a client reads no answer while it
+        // sends.
         if (length <= longestBody) chunks.push(chunk)
         else if (length > 8 * longestBody) this.request.destroy(tooLarge())
       })

@@ -35,7 +35,7 @@ export function cuttingWriter(response: ServerResponse): BodyWriter {
   }
 }
 
-/** Sends a few bytes at a time, as a bad line would. */
+/** Sends a few bytes at a time, as a bad network does. */
 export function drippingWriter(
   response: ServerResponse,
   drip: { readonly bytes: number; readonly everyMs: number },

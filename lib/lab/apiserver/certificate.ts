@@ -38,8 +38,8 @@ const tag = {
 } as const
 
 /**
- * A certificate that is its own authority, so that a kubeconfig can carry it and nobody has to
- * skip verification. Node signs but makes no certificates: the few DER structures are here.
+ * A certificate that is its own authority. A kubeconfig can contain it, so no client has to skip
+ * verification. Node can sign but cannot make certificates, so the few DER structures are here.
  */
 export function selfSigned(options: CertificateOptions): Certificate {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'prime256v1' })
@@ -50,7 +50,7 @@ export function selfSigned(options: CertificateOptions): Certificate {
   const content = der(
     tag.sequence,
     der(0xa0, der(tag.integer, Buffer.from([2]))),
-    // The first bit clear, or the number would be negative.
+    // The first bit is 0, because the number must be positive.
     der(tag.integer, Buffer.from([0x01, ...randomBytes(15)])),
     algorithm,
     name,

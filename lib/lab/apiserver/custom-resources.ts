@@ -24,7 +24,7 @@ import type { VersionedStore } from './store.js'
 
 /**
  * CustomResourceDefinitions: a kind is served as soon as its definition is stored, and no longer
- * once that is removed. Objects are stored as they come; their schema is not looked at.
+ * once that is removed. Objects are stored as they are sent; their schema is not checked.
  */
 
 const collection = 'customresourcedefinitions.apiextensions.k8s.io'
@@ -147,7 +147,7 @@ function validate(definition: KubeObject): readonly Cause[] {
   )
 }
 
-/** A definition takes no path and no name from a kind that the server itself knows. */
+/** A definition must not use the path or the name of a built-in kind. */
 function collisions(definition: KubeObject, resources: ResourceTable): readonly Cause[] {
   return kindsOf(definition).flatMap((kind) => {
     const version = apiVersionOf(kind)
@@ -156,7 +156,7 @@ function collisions(definition: KubeObject, resources: ResourceTable): readonly 
       present === undefined || (present.isCustom === true && present.plural === kind.plural)
     return isFree
       ? []
-      : [invalidValue('spec.names.kind', kind.kind, `${version} has it already, as built in`)]
+      : [invalidValue('spec.names.kind', kind.kind, `is a built-in kind of ${version}`)]
   })
 }
 

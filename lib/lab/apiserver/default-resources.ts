@@ -65,7 +65,7 @@ const workload = {
   ...counts,
   ...hasStatus,
   categories: ['all'],
-  caution: 'is stored, but nothing here runs its pods; of all workloads only Deployments run',
+  caution: 'is stored, but its pods do not run here; only Deployments run pods',
 } as const
 
 /** Served as if its definition had been applied, since manifests for monitoring come with these. */
@@ -102,7 +102,7 @@ const storedResources: readonly ResourceKind[] = [
   }),
   resource(networking, 'NetworkPolicy', 'networkpolicies netpol', {
     ...counts,
-    caution: 'is stored, but nothing here filters packets by it',
+    caution: 'is stored, but it does not filter packets here',
   }),
   resource(networking, 'Ingress', 'ingresses ing', { ...counts, ...hasStatus }),
   resource(networking, 'IngressClass', 'ingressclasses', { ...cluster, ...counts }),

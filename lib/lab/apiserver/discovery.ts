@@ -1,7 +1,7 @@
 import type { JsonObject } from './json.js'
 import { apiVersionOf, type ResourceKind } from './resources.js'
 
-/** What tells clients which kinds there are. */
+/** Discovery tells clients which kinds the server has. */
 
 const verbs = [
   'create',

@@ -23,7 +23,7 @@ export interface Fault {
   readonly verbs?: readonly Verb[]
   /** Plural names; all resources when absent. */
   readonly resources?: readonly string[]
-  /** After so many requests the fault is gone; until cleared when absent. */
+  /** The number of requests that get the fault; until it is cleared when absent. */
   readonly times?: number
   readonly effect: FaultEffect
 }
@@ -81,7 +81,7 @@ export class Faults {
     return undefined
   }
 
-  /** Ends every watch in order, as a server does that is being rolled. */
+  /** Ends every watch in order, as a server does before a restart. */
   dropWatches(resource?: string): void {
     for (const watch of this.#matching(resource)) watch.end()
   }
@@ -101,7 +101,7 @@ export class Faults {
     this.#store.compact()
   }
 
-  /** As if the server came back from a backup: all watches end, old versions mean nothing. */
+  /** As after a restored backup: all watches end, and old versions are invalid. */
   restart(): void {
     this.#store.renumber()
     this.dropWatches()

@@ -3,10 +3,10 @@ import { isList, isObject, textAt, type Json, type JsonObject } from './json.js'
 import { messages } from './protobuf/messages.js'
 import { badRequest } from './status.js'
 
-/** Kinds whose fields are all known here, so that a mistyped one can be told. */
+/** Kinds whose fields are all known here, so that an unknown field is a mistake. */
 const checked: ReadonlySet<string> = new Set(['Service', 'ConfigMap', 'Deployment'])
 
-/** Messages of which only a part is known: what is inside them passes. */
+/** Messages of which only some fields are known. Unknown fields in them are accepted. */
 const partly: ReadonlySet<string> = new Set(['ObjectMeta', 'PodSpec', 'DeploymentStrategy'])
 
 /** Fields that exist but are not in the table of messages: clients do not send them to create. */

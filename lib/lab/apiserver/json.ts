@@ -1,4 +1,7 @@
-/** JSON values and reading them: API objects come from anywhere, so nothing about their shape is assumed. */
+/**
+ * JSON values and functions to read them. Clients send API objects of any shape, so no shape is
+ * assumed.
+ */
 
 export type Json = null | boolean | number | string | readonly Json[] | JsonObject
 

@@ -12,7 +12,7 @@ export interface KubeconfigOptions {
 export function kubeconfigOf(options: KubeconfigOptions): string {
   const authority = options.certificateAuthority
   const name = 'kube-proxy-ts'
-  // Over TLS kubectl asks people for a password when it has nothing to show.
+  // Over TLS kubectl asks for a password if the kubeconfig has no token.
   const token = options.token ?? (authority === undefined ? undefined : 'anonymous')
   return stringify({
     apiVersion: 'v1',
@@ -24,7 +24,7 @@ export function kubeconfigOf(options: KubeconfigOptions): string {
         cluster: {
           server: options.url,
           ...(authority === undefined
-            ? // Nothing to verify without TLS; the JavaScript client refuses unless told so.
+            ? // Without TLS there is nothing to verify, but the JavaScript client refuses without this setting.
               { 'insecure-skip-tls-verify': true }
             : { 'certificate-authority-data': Buffer.from(authority).toString('base64') }),
         },

@@ -20,7 +20,7 @@ export function close(server: Server): Promise<void> {
       return
     }
     server.close(() => resolve())
-    // Watches never end by themselves, so their connections are broken.
+    // Watches do not end by themselves, so their connections are closed.
     server.closeAllConnections()
   })
 }

@@ -12,7 +12,7 @@ export interface ManifestObject {
   readonly place: string
 }
 
-/** What others live in, or need to be there, comes first. */
+/** Kinds that other objects need come first. */
 const firstKinds = ['Namespace', 'CustomResourceDefinition', 'Node', 'ServiceCIDR']
 
 /** Puts all objects of a file or folder into a server; throws ConfigError at the first bad one. */

@@ -82,7 +82,7 @@ function parseMeta(metadata: JsonObject): ObjectMeta {
   }
   const owners = metadata['ownerReferences'] ?? []
   if (!Array.isArray(owners)) throw badRequest('metadata.ownerReferences is not a list')
-  // JSON null means absent; dropping it here keeps `undefined` the only absence further in.
+  // JSON null means absent. It is dropped here, so that elsewhere only `undefined` means absent.
   const present = Object.entries(metadata).filter(([, value]) => value !== null)
   return { name: '', ...Object.fromEntries(present) }
 }

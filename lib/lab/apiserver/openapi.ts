@@ -3,10 +3,10 @@ import { apiVersionOf, type ResourceKind } from './resources.js'
 import { pathOf } from './target.js'
 
 /**
- * As much of the OpenAPI documents as kubectl reads before it applies: it looks for the parameter
- * `fieldValidation` of each kind's PATCH to know that the server validates by itself. No document
- * has definitions: kinds without one pass kubectl's own check, and merge keys of lists then come
- * from kubectl itself.
+ * The part of the OpenAPI documents that kubectl reads before it applies. It looks for the
+ * parameter `fieldValidation` of each kind's PATCH, which means that the server validates. No
+ * document has definitions: kubectl does not check kinds without one, and has its own merge keys of
+ * lists.
  */
 
 const parameters = ['dryRun', 'fieldValidation', 'fieldManager'] as const
@@ -35,8 +35,8 @@ export function openapiOf(
 }
 
 /**
- * /openapi/v2: kubectl before 1.27 reads it ahead of every apply, a later one for what v3 does
- * not name, such as a `List`.
+ * /openapi/v2: kubectl before 1.27 reads it before every apply. Later versions read it for kinds
+ * that are not in v3, such as `List`.
  */
 export function openapiV2(resources: readonly ResourceKind[]): JsonObject {
   return {
@@ -96,8 +96,8 @@ function gvkOf({ group, version, kind }: ResourceKind): JsonObject {
 }
 
 /**
- * Protobuf's wire format, as much of it as answers here need: a message is its fields one after
- * the other, and each is a text or a message of its own.
+ * The part of protobuf's wire format that these answers need. A message is a sequence of fields,
+ * and each is a text or a message.
  */
 function field(number: number, ...content: readonly (string | Buffer)[]): Buffer {
   const body = Buffer.concat(

@@ -62,7 +62,7 @@ interface Page {
   readonly listMeta: JsonObject
 }
 
-/** Pages of one list all come from the same moment, which the continue token names. */
+/** All pages of one list show the same version, which the continue token names. */
 interface ContinueToken {
   readonly version: number
   readonly offset: number
@@ -136,7 +136,10 @@ function pageOf(call: ApiCall, kind: ResourceKind, registry: Registry, matches: 
   }
 }
 
-/** The moment a list is of: now, unless resourceVersionMatch=Exact asks for an earlier one. */
+/**
+ * The version that a list shows: the current one, unless resourceVersionMatch=Exact asks for an
+ * earlier one.
+ */
 function exactVersion(query: URLSearchParams, current: number): number {
   const text = query.get('resourceVersion') ?? ''
   const match = query.get('resourceVersionMatch') ?? ''

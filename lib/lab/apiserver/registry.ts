@@ -16,7 +16,7 @@ import {
   withoutUndefined,
 } from './write-rules.js'
 
-/** What is special about writing one kind. */
+/** The rules for writing one kind. */
 export interface Strategy {
   /** The object as it will be stored: defaulted, validated, allocated; throws ApiError. */
   prepare(object: KubeObject, previous: KubeObject | undefined): KubeObject

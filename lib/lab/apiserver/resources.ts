@@ -38,8 +38,8 @@ export interface ResourceKind {
 type Extra = Partial<Omit<ResourceKind, 'group' | 'version' | 'kind' | 'plural' | 'shortNames'>>
 
 /**
- * A row of the table; `names` are the plural one and the short ones. What is not said is the
- * common case: namespaced, no subresource.
+ * A row of the table; `names` are the plural one and the short ones. The defaults are the common
+ * case: namespaced, no subresource.
  */
 export function resource(
   groupVersion: string,
@@ -94,7 +94,7 @@ export class ResourceTable {
     return [...this.#byPath.values()]
   }
 
-  /** Serves one more kind, or serves it anew. */
+  /** Adds a kind, or replaces it. */
   add(kind: ResourceKind): void {
     this.#byPath.set(`${apiVersionOf(kind)}/${kind.plural}`, kind)
     this.#byKind.set(`${apiVersionOf(kind)}/${kind.kind}`, kind)

@@ -31,7 +31,7 @@ export interface RouteDeps extends WatchDeps {
   readonly accepts: ((token: string) => boolean) | undefined
 }
 
-/** What clients take for the version of the cluster. */
+/** The version of the cluster that clients see. */
 const version: JsonObject = {
   major: '1',
   minor: '36',

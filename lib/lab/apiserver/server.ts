@@ -40,7 +40,7 @@ export interface ApiServerOptions {
   readonly port: number
   /** PEM; plain HTTP when absent. */
   readonly tls: Certificate | undefined
-  /** From which ClusterIPs come; the first one's family is the cluster's primary. */
+  /** The ranges of ClusterIPs. The family of the first one is the primary family of the cluster. */
   readonly serviceCidrs: readonly string[]
   readonly nodePorts: PortRange
   /** Addresses of load balancers, without the last number; undefined: they get none. */
@@ -52,7 +52,7 @@ export interface ApiServerOptions {
   readonly historyLimit: number
   readonly bookmarkEveryMs: number
   readonly now: () => number
-  /** What brings pods to life; undefined: no controller runs at all, objects are only stored. */
+  /** Runs the pods; undefined: no controller runs, and objects are only stored. */
   readonly runtime: PodRuntime | undefined
   /** A step of a controller failed; it tries again at the next change. */
   readonly onControllerError: (error: unknown) => void
@@ -105,8 +105,8 @@ export class ApiServer {
     this.#port = options.port
     this.#store = new VersionedStore({
       historyLimit: options.historyLimit,
-      // A restarted server goes on above the versions of the last, so that a client of that one
-      // is told to list again instead of waiting for changes it seems to know already.
+      // The versions are higher than those of an earlier server. So a client of that server is told
+      // to list again, and does not wait for changes that it seems to have already.
       firstVersion: options.now(),
     })
     const resources = new ResourceTable(options.resources)
@@ -178,7 +178,7 @@ export class ApiServer {
     return this.#store.list(collectionOf(this.#kindOf(ref)))
   }
 
-  /** Removes the object, at once unless told otherwise; false when there is none. */
+  /** Removes the object, at once by default; false when there is none. */
   remove(ref: ObjectRef, options: DeleteOptions = { gracePeriodSeconds: 0 }): boolean {
     const kind = this.#kindOf(ref)
     const namespace = namespaceOf(kind, ref)

@@ -25,14 +25,14 @@ interface Collection {
 
 /**
  * All objects with one counter of versions, as etcd has: every write takes the next number and
- * stays in a bounded history, from which watches resume. Objects are shared by reference and
- * never changed, so a list is a snapshot for free.
+ * stays in a bounded history, from which watches resume. Objects are shared by reference and never
+ * changed, so a list is a snapshot without a copy.
  */
 export class VersionedStore {
   readonly #collections = new Map<string, Collection>()
   readonly #historyLimit: number
   #version: number
-  /** Nothing is known from before this process began. */
+  /** The history begins with this process. */
   readonly #firstVersion: number
 
   constructor(options: { readonly historyLimit: number; readonly firstVersion?: number }) {
@@ -123,8 +123,8 @@ export class VersionedStore {
   }
 
   /**
-   * Continues under an unrelated, higher sequence of versions, as after restoring a backup:
-   * versions given out before mean nothing any more.
+   * Continues under an unrelated, higher sequence of versions, as after restoring a backup: earlier
+   * versions are invalid.
    */
   renumber(): void {
     this.#version += 1_000_000
@@ -163,7 +163,7 @@ export class VersionedStore {
   #record(target: Collection, event: StoreEvent): void {
     target.sorted = undefined
     target.history.push(event)
-    // Cut in one go of a quarter: shifting one by one would move the array at every write.
+    // A quarter is cut at once, because cutting one entry moves the array at every write.
     if (target.history.length > this.#historyLimit * 1.25) {
       const dropped = target.history.splice(0, target.history.length - this.#historyLimit)
       target.compactedAt = dropped.at(-1)?.version ?? target.compactedAt

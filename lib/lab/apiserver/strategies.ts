@@ -146,7 +146,7 @@ function addresses(endpoint: Json, index: number, type: string): readonly Cause[
 /** What a new cluster has. */
 export const firstNamespaces = ['default', 'kube-node-lease', 'kube-public', 'kube-system']
 
-/** A namespace goes with everything in it. */
+/** A namespace is removed with everything in it. */
 export const namespaceStrategy: Strategy = {
   prepare: (object) => object,
   beforeRemoval({ metadata: { name } }, { store, resources }) {

@@ -18,7 +18,7 @@ export interface WatchDeps {
   readonly bookmarkEveryMs: number
 }
 
-/** A client this far behind is cut off, as the real server does, instead of eating all memory. */
+/** A client this far behind is disconnected, as by the real server, to limit the memory. */
 const longestBacklog = 64 * 1024 * 1024
 
 /** Timers that are asked for more, 24 days, fire after 1 ms. */
@@ -169,7 +169,7 @@ class WatchStream implements OpenWatch {
   }
 
   end(): void {
-    // Before the connection is closed, or a change in between would be written after the end.
+    // This comes before the connection is closed, so that no change is written after the end.
     this.#stop()
     this.#body.end()
   }

@@ -26,7 +26,7 @@ const ownedByServer = [
   'deletionGracePeriodSeconds',
 ] as const
 
-/** What a client cannot change, whatever it sends; `undefined` removes a value it made up. */
+/** The fields that a client cannot change. `undefined` removes a value that it sends. */
 export function serverFields(previous: ObjectMeta): JsonObject {
   return Object.fromEntries(ownedByServer.map((field) => [field, previous[field]]))
 }
@@ -46,7 +46,7 @@ export function checkPreconditions(
   }
 }
 
-/** Nothing here ever works off a finalizer, so an object that kept one could never go away. */
+/** No controller here handles finalizers, so an object with one could never be removed. */
 export function withoutFinalizers(
   metadata: ObjectMeta,
   warn: ((text: string) => void) | undefined,

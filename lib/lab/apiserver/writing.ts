@@ -193,7 +193,7 @@ function numberOrNothing(text: string | null): number | undefined {
   return text === null || !/^\d{1,9}$/.test(text) ? undefined : Number(text)
 }
 
-/** The body with what the path already says: its namespace and name must not contradict. */
+/** The body with namespace and name from the path. Its own must not differ from them. */
 function inScope(body: Json, target: Target): JsonObject {
   if (!isObject(body)) throw badRequest('the body is not a JSON object; send one API object')
   const metadata = body['metadata']

@@ -19,10 +19,7 @@ export function addApiserverCommand(program: Command): void {
     .option('--listen <host:port>', 'where to serve (default 127.0.0.1:8001)', parseListen)
     .option('--manifests <path>', 'a file or folder of YAML or JSON with the first objects')
     .option('--write-kubeconfig <file>', 'write a kubeconfig once the server answers')
-    .option(
-      '--tls',
-      'serve HTTPS with a certificate made on the spot, which the kubeconfig carries',
-    )
+    .option('--tls', 'serve HTTPS with a new certificate, which the kubeconfig contains')
     .action((flags: Partial<ApiServerFlags>) =>
       serveUntilSignal({ listen: { host: '127.0.0.1', port: 8001 }, ...flags }),
     )
@@ -44,7 +41,7 @@ async function serveUntilSignal(flags: ApiServerFlags): Promise<void> {
   if (flags.manifests !== undefined) await seedFrom(flags.manifests, api)
   if (api.list({ apiVersion: 'v1', kind: 'Node' }).length === 0) addNode(api)
   const running = api.run(controller.signal)
-  // A server that cannot listen never announces itself; its own promise says why.
+  // A server that cannot listen is never announced. Its promise rejects with the reason.
   await Promise.race([running, announce(api, flags.writeKubeconfig)])
   await running
 }
@@ -56,7 +53,7 @@ async function announce(api: ApiServer, kubeconfig: string | undefined): Promise
   say(`try: kubectl --kubeconfig ${kubeconfig} get all -A`)
 }
 
-/** Without a node no pod finds a place: this machine stands in. */
+/** Pods need a node, so this machine is added as one. */
 function addNode(api: ApiServer): void {
   const since = new Date().toISOString()
   api.put({

@@ -19,7 +19,7 @@ import {
 import type { BuildTestBed } from '../playground/test-bed.js'
 import type { ModeName } from '../../config/config.js'
 
-/** The order of history: the original design first. */
+/** The modes in historical order. */
 const order: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
 
 export function addPlaygroundCommand(program: Command): void {
@@ -30,7 +30,11 @@ export function addPlaygroundCommand(program: Command): void {
     )
     .option('--mode <name>', 'show this mode only')
     .option('--once', 'the tour only, without the page; exit code 0 when everything answered')
-    .option('--port <number>', 'of the page on 127.0.0.1; the next one where it is taken', '8383')
+    .option(
+      '--port <number>',
+      'port of the page on 127.0.0.1; the next free one if it is taken',
+      '8383',
+    )
     .action(play)
 }
 
@@ -68,13 +72,13 @@ async function play(flags: PlaygroundFlags): Promise<void> {
 interface Play {
   readonly modes: readonly [ModeName, ...ModeName[]]
   readonly where: string
-  /** What to build scenes of, where it is not network namespaces. */
+  /** Network namespaces when absent. */
   readonly buildTestBed?: BuildTestBed
   readonly port: number
   readonly say: (line: string) => void
 }
 
-/** The page comes first, as that is what most are here for; the tour runs in a cluster of its own. */
+/** Opens the page first, because most users want that. The tour runs in a cluster of its own. */
 async function playWithPage(play: Play, signal: AbortSignal) {
   const { say, ...options } = play
   let isOpen: () => void = () => undefined
@@ -105,17 +109,19 @@ async function tour({ say, ...options }: Play, signal: AbortSignal): Promise<boo
   return isFine
 }
 
-/** Without root there is a user namespace to be root of, where the system lets people have one. */
+/** Runs the playground as root of a user namespace, if the system allows that. */
 async function playInside(say: (line: string) => void): Promise<void> {
-  say('No rights over networks: going on as root of a user namespace.')
+  say('No rights over networks here: the playground runs as root of a user namespace.')
   process.exitCode = await runInUserNamespace(process.argv.slice(2))
 }
 
-/** Where even user namespaces are refused: programs on 127.0.0.0/8, which needs nothing. */
+/**
+ * Runs programs on 127.0.0.0/8, which needs no rights, because user namespaces are refused, too.
+ */
 function withoutRights(wanted: readonly ModeName[], refusal: string, say: (line: string) => void) {
   say('Network namespaces need root, and this system refuses user namespaces:')
   for (const line of refusal.split('\n')) say(`   ${line}`)
-  say('With sudo there is more to see. What goes without: userspace mode, for this machine alone.')
+  say('With sudo more modes can run. Without it, userspace mode runs, for this machine alone.')
   for (const mode of wanted.filter((mode) => mode !== 'userspace')) {
     say(`Mode ${mode} cannot run here: it needs rights over a network (NET_ADMIN).`)
   }
@@ -133,7 +139,7 @@ function wantedModes(only: string | undefined): readonly ModeName[] {
   throw new ConfigError(`--mode: there is no mode ${JSON.stringify(only)}; there are ${names}`)
 }
 
-/** Modes this kernel can run; the others are named with what they miss. */
+/** The modes that this kernel can run. For each of the others it prints what is missing. */
 async function runnableModes(
   wanted: readonly ModeName[],
   say: (line: string) => void,
@@ -150,7 +156,10 @@ async function runnableModes(
   return wanted.filter((mode) => checks.some((check) => check.mode === mode && check.runs))
 }
 
-/** In a user namespace only networks of its own obey: the kernel is asked from inside of one. */
+/**
+ * In a user namespace a process has rights only over its own network namespaces, so the check runs
+ * in one.
+ */
 async function checkInside(wanted: readonly ModeName[]): Promise<readonly ModeCheck[]> {
   const [, command = ''] = process.argv
   const args = ['--net', process.execPath, command, 'check', '--json']

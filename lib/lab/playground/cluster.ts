@@ -13,13 +13,13 @@ import type { RunningProxy } from './proxy-process.js'
 export interface ModeOptions {
   /** Of ipvs mode. */
   readonly scheduler?: string
-  /** Told every line of the daemon's log, which then is JSON with details. */
+  /** Gets every line of the daemon's log, which is then JSON with details. */
   readonly onLine?: (line: string) => void
 }
 
 /**
- * Everything a Service needs to be tried: an API server that kubectl can talk to, a node with
- * pods, and the daemon on it in a mode of choice.
+ * Everything to try a Service: an API server for kubectl, a node with pods, and the daemon on it in
+ * a selected mode.
  */
 export class Cluster {
   readonly api: ApiServer

@@ -4,7 +4,7 @@ import { counterOf } from '../../page/path-view.js'
 import type { CountersView, PathView } from '../../page/view.js'
 import type { GaugeAnswer } from './node-gauge.js'
 
-/** Which Service is counted: its port name `namespace/name:port` and where it is asked. */
+/** The Service that is counted: its port name `namespace/name:port`, and its addresses. */
 export interface Counted {
   readonly mode: string
   /** `namespace/name` */
@@ -14,7 +14,7 @@ export interface Counted {
   readonly addresses: readonly string[]
 }
 
-/** What the kernel or the proxy has counted, as far as this mode lets anybody count. Pure. */
+/** The numbers that the kernel or the proxy counts in this mode. Pure. */
 export function countersOf(counted: Counted, raw: GaugeAnswer): CountersView {
   const { mode, path } = counted
   switch (mode) {
@@ -40,7 +40,7 @@ export function countersOf(counted: Counted, raw: GaugeAnswer): CountersView {
       return {
         rules: {},
         endpoints: trackedCounts(counted.addresses, raw.conntrack ?? ''),
-        note: 'Rules of nftables mode carry no counters. These are the connections that the kernel tracks, which it forgets about two minutes after they end.',
+        note: 'Rules of nftables mode have no counters. These are the connections that the kernel tracks, which it forgets about two minutes after they end.',
       }
   }
 }
@@ -102,12 +102,12 @@ function serverCounts(addresses: readonly string[], listing: string): Record<str
   return counts
 }
 
-/** Entries of the connection table whose first packet went to the Service, by who answers. */
+/** Entries of the connection table whose first packet went to the Service, by endpoint. */
 function trackedCounts(addresses: readonly string[], table: string): Record<string, number> {
   const counts: Record<string, number> = {}
   for (const line of table.split('\n')) {
     const fields = [...line.matchAll(/\b(src|dst|sport|dport)=(\S+)/g)].map(([, , value]) => value)
-    // src dst sport dport of the way there, then of the way back.
+    // src dst sport dport of the request, then of the reply.
     const [, destination, , port, answering, , answeringPort] = fields
     if (destination === undefined || !addresses.includes(`${destination}:${port}`)) continue
     const endpoint = `${answering}:${answeringPort}`

@@ -3,12 +3,12 @@ import { countersOf, type Counted } from './counters.js'
 import { noCounters, type CountersView } from '../../page/view.js'
 import type { NodeGauge } from './node-gauge.js'
 
-/** Reading takes a process in some modes, and no user reads numbers faster than this. */
+/** Reading starts a process in some modes, and no user reads faster than this. */
 const pauseMs = 400
 /** Some numbers arrive late: a proxy's workers report theirs about once a second. */
 const lateMs = 1200
 
-/** Keeps the counters of the node about as new as the rest of the page. */
+/** Reads the counters of the node about as often as the rest of the page changes. */
 export class Counting {
   readonly #gauge: NodeGauge
   readonly #changed: () => void

@@ -31,7 +31,7 @@ export function successorAnswered(facts: LessonFacts): boolean {
   return answeredIn(facts).some(({ answer }) => !facts.podsAtStart.has(answer))
 }
 
-/** Two rounds in the same order, with everybody once in each. */
+/** Two rounds in the same order, with every pod once in each. */
 export function strictTurns(facts: LessonFacts): boolean {
   const count = readyPods(facts).length
   const last = facts.entries.filter(({ mode }) => mode === 'userspace').slice(-2 * count)
@@ -91,7 +91,10 @@ export function onePodOnly(count: number): Check {
   }
 }
 
-/** Drawn from by a rule of the Service or, where it has its ClusterIP alone, elements of the shared map. */
+/**
+ * A rule of the Service chooses from them. If the Service has only a ClusterIP, they are elements
+ * of the shared map.
+ */
 export function endpointsInRules(count: number): Check {
   return (facts) =>
     readyPods(facts).length === count &&

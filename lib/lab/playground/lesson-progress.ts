@@ -6,7 +6,7 @@ import type { LessonView, LogEntry, Sender } from '../../page/view.js'
 /** More than any task asks for. */
 const entriesKept = 1000
 
-/** What a lesson is told about the cluster; LessonProgress remembers the rest. */
+/** What a lesson needs to know about the cluster. LessonProgress knows the rest. */
 export type ClusterFacts = Omit<LessonFacts, 'entries' | 'podsAtStart'>
 
 /** Where the learner is: one lesson at a time, its tasks one after the other. */
@@ -33,8 +33,7 @@ export class LessonProgress {
   /** Begins a lesson, from its first task; the empty id ends the one under way. */
   begin(id: string, facts: ClusterFacts): void {
     const lesson = lessons.find((each) => each.id === id)
-    if (!lesson && id !== '')
-      throw new ConfigError(`begin lesson ${id}: there is none of that name`)
+    if (!lesson && id !== '') throw new ConfigError(`begin lesson ${id}: there is no such lesson`)
     this.#active = lesson
     this.#entries = []
     this.#podsAtStart = new Set(facts.pods.map(({ name }) => name))

@@ -25,7 +25,7 @@ export const lessons: readonly Lesson[] = [
     id: 'cluster-ip',
     title: 'What a ClusterIP is',
     story:
-      'Pods come and go, and their addresses with them. A Service has one address that stays. No interface anywhere has it: the node of whoever asks turns it into the address of a pod.',
+      'Pods come and go, and their addresses change. A Service has one address that stays. No network interface has it: the node of the client rewrites it to the address of a pod.',
     needs: [],
     tasks: () => [
       {
@@ -37,13 +37,13 @@ export const lessons: readonly Lesson[] = [
         isDone: check.successorAnswered,
       },
     ],
-    moral: 'One address, whoever is behind it. kube-proxy keeps the translation up to date.',
+    moral: 'One address for all pods of a Service. kube-proxy keeps the translation up to date.',
   },
   {
     id: 'userspace',
     title: 'Userspace, the original',
     story:
-      'The first kube-proxy was a proxy in the plain sense: rules hand every connection to a port of its own, and it makes a second one to a pod.',
+      'The first kube-proxy was a real proxy: rules send every connection to a port of kube-proxy, which makes a second connection to a pod.',
     needs: [['userspace']],
     tasks: () => [
       { words: 'Switch to userspace mode.', isDone: check.runsIn('userspace') },
@@ -56,7 +56,8 @@ export const lessons: readonly Lesson[] = [
         isDone: check.sourceLost,
       },
     ],
-    moral: 'Exact turn-taking and exact numbers, paid with a process in the way and a lost source.',
+    moral:
+      'Pods take exact turns, and the numbers are exact. But all data goes through a process, and the pod does not see the address of the client.',
   },
   {
     id: 'iptables',
@@ -74,17 +75,18 @@ export const lessons: readonly Lesson[] = [
         isDone: check.hundredIn('iptables'),
       },
       {
-        words: 'Send one from a pod: this time the pod saw who asked.',
+        words: 'Send one from a pod: this time the pod saw the real sender.',
         isDone: check.sourceKept('client-pod'),
       },
     ],
-    moral: 'Faster, and the source stays. What is lost: turns are now by chance.',
+    moral:
+      'Faster, and the pod sees the real sender. But pods are now chosen by chance, not in turn.',
   },
   {
     id: 'statistics',
     title: '1/3, 1/2, 1',
     story:
-      'iptables has no list to choose from, only rules one after the other. With three pods the first rule takes 1/3 of the connections, the second 1/2 of the rest, the last one all that are left: a third each.',
+      'iptables has no list to choose from, only rules one after the other. With three pods the first rule takes 1/3 of the connections, the second 1/2 of the rest, the last one all others: a third each.',
     needs: [['iptables']],
     tasks: () => [
       {
@@ -92,11 +94,12 @@ export const lessons: readonly Lesson[] = [
         isDone: check.evenShares(3),
       },
       {
-        words: 'Scale to 2. Read in the rules what became of 1/3 and 1/2, then send 100.',
+        words: 'Scale to 2. Read in the rules how 1/3 and 1/2 have changed, then send 100.',
         isDone: check.evenShares(2),
       },
     ],
-    moral: 'Fair on average, and one more rule for every pod: a chain is walked from its top.',
+    moral:
+      'Fair on average, but with one more rule for every pod. The kernel reads a chain from its first rule.',
   },
   {
     id: 'ipvs',
@@ -116,26 +119,26 @@ export const lessons: readonly Lesson[] = [
       ...(modes.includes('ipvs')
         ? [
             {
-              words: 'Switch to ipvs mode and send 6 requests: by source, one pod gets them all.',
+              words:
+                'Switch to ipvs mode and send 6 requests: the source decides, so one pod gets them all.',
               isDone: check.onePodOnly(6),
             },
           ]
         : []),
     ],
-    moral:
-      'One lookup in a hash table however many Services there are, and a choice of schedulers.',
+    moral: 'One lookup in a hash table for any number of Services, and a choice of schedulers.',
   },
   {
     id: 'nftables',
     title: 'nftables and its maps',
     story:
-      'nftables has maps: one rule looks up address, protocol and port, and finds where to go on, be there ten Services or ten thousand.',
+      'nftables has maps: one rule looks up address, protocol and port, and finds the next chain, with ten Services as with ten thousand.',
     needs: [['nftables']],
     tasks: () => [
       { words: 'Switch to nftables mode.', isDone: check.runsIn('nftables') },
       {
         words:
-          'Scale to 5 pods and wait until all are ready: no rule more, the map of endpoints is larger.',
+          'Scale to 5 pods and wait until all are ready: there is no new rule, but the map of endpoints is larger.',
         isDone: check.endpointsInRules(5),
       },
       { words: 'Send 100: all five answer.', isDone: check.everybodyAnswered },
@@ -146,7 +149,7 @@ export const lessons: readonly Lesson[] = [
     id: 'outside',
     title: 'NodePort, LoadBalancer and source addresses',
     story:
-      'The outside has no way to a ClusterIP. A node port opens every node; a load balancer points at the nodes. The price may be the source address: an answer has to go back the way it came.',
+      'Clients outside of the cluster cannot reach a ClusterIP. A node port is open on every node, and a load balancer sends to the nodes. The pod may not see the real sender then, because its answer has to go back through the same node.',
     needs: [['iptables', 'nftables'], ['outside']],
     tasks: () => [
       {
@@ -155,12 +158,12 @@ export const lessons: readonly Lesson[] = [
         isDone: check.outsideSource(false),
       },
       {
-        words: 'Set the external policy to Local and send again: the pod saw who asked.',
+        words: 'Set the external policy to Local and send again: the pod saw the real sender.',
         isDone: check.outsideSource(true),
       },
       {
         words:
-          'Make it a LoadBalancer that only 10.0.0.0/8 may use. Send from outside to it: silence.',
+          'Make it a LoadBalancer that only 10.0.0.0/8 may use. Send from outside to it: no answer.',
         isDone: check.keptOut,
       },
       {
@@ -174,7 +177,7 @@ export const lessons: readonly Lesson[] = [
     id: 'trouble',
     title: 'What goes wrong',
     story:
-      'Three classics: nobody is behind the Service; a pod calls its own Service and meets itself; a UDP client keeps its socket while the pod behind it goes away.',
+      'Three common cases: a Service has no endpoint; a pod calls its own Service and reaches itself; a UDP client keeps its socket while its pod goes away.',
     needs: [],
     tasks: () => [
       {
@@ -188,10 +191,10 @@ export const lessons: readonly Lesson[] = [
       },
       {
         words:
-          'Select Service default/echo (UDP), scale to 2 and send one. Terminate the pod that answered and send again: another one answers, as kube-proxy forgot the stale flow.',
+          'Select Service default/echo (UDP), scale to 2 and send one. Terminate the pod that answered and send again: another one answers, because kube-proxy deleted the stale flow.',
         isDone: check.flowMoved,
       },
     ],
-    moral: 'Each was once a bug that took weeks. Now you know what to look for.',
+    moral: 'Each of these was once a bug that took weeks to find. Now you know what to look for.',
   },
 ]

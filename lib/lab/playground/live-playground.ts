@@ -24,7 +24,7 @@ export interface LivePlaygroundOptions {
   readonly where: string
 }
 
-/** A cluster that a page shows and steers: one Service, one sender, one target at a time. */
+/** A cluster that a page shows and controls: one Service, one sender, one target at a time. */
 export class LivePlayground implements PageSource {
   readonly #cluster: Cluster
   readonly #options: LivePlaygroundOptions
@@ -253,7 +253,7 @@ export class LivePlayground implements PageSource {
     this.#moved()
   }
 
-  /** Checks the lesson and reads the counters, as something has changed. */
+  /** Checks the lesson and reads the counters after a change. */
   #moved(): void {
     this.#lessons.look(this.#facts())
     this.#counting.refresh({

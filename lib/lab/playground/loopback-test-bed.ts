@@ -15,7 +15,7 @@ const loopbackNumbers = { first: 64, count: 190 }
 const portsEach = 14
 
 /**
- * Everything on one 127.x.0.0/16 of this machine, which has all those addresses anyway. Programs
+ * Everything is on one 127.x.0.0/16 of this machine, which has all of these addresses. Programs
  * stand for pods, each on an address of its own; the node is the machine itself.
  */
 function loopbackLayout(second: number): ClusterLayout {
@@ -60,8 +60,8 @@ function loopbackLayout(second: number): ClusterLayout {
     },
     limits: [
       `There are no rights over a network here, so both nodes and all pods are programs of this machine, each on an address of ${at('0.0/16')}.`,
-      'Only userspace mode runs: without a rule, kube-proxy itself listens at the addresses of Services. What the other modes would make can be read under Rules.',
-      'Nobody can send from outside, as 127.0.0.0/8 ends at this machine; node ports answer at 127.0.0.1 only.',
+      'Only userspace mode runs: kube-proxy itself listens at the addresses of Services, without rules. The rules of the other modes are shown under Rules.',
+      'There is no sender outside, because 127.0.0.0/8 ends at this machine; node ports answer at 127.0.0.1 only.',
     ],
     built: `two nodes with pods out of programs on ${at('0.0/16')} of this machine`,
   }
@@ -95,7 +95,7 @@ export async function buildOnLoopback(): Promise<TestBed> {
   return {
     layout,
     gauge,
-    // All places share a network, so a sender has to say which address is its own.
+    // All places share a network, so a sender must choose its own address.
     flow: (place, request) =>
       agentOf(place).flow({
         ...(place === 'node' ? {} : { from: layout.addresses[place][0] ?? '' }),

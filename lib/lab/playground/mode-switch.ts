@@ -23,7 +23,7 @@ export class ModeSwitch {
   /** Nothing else may begin before the first daemon runs. */
   #busy = 'starting'
   #isSwitching = false
-  /** Of ipvs; for the next daemon. */
+  /** The ipvs scheduler of the next daemon. */
   scheduler = 'rr'
 
   constructor(

@@ -73,7 +73,7 @@ export async function buildInNamespaces(name: string, folder: string): Promise<T
     },
   }
   try {
-    // Every place of a new world serves; here only pods do.
+    // Every place of a new world has servers. Here only pods have them.
     await Promise.all(places.map((place) => testBed.stopServing(place)))
     return testBed
   } catch (error) {

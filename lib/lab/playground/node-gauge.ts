@@ -32,11 +32,14 @@ export interface GaugePlace {
   readonly namespace: string | undefined
 }
 
-/** A worker thread inside the node's namespace, if it has one: asking takes no process of its own. */
+/**
+ * A worker thread inside the node's namespace, if it has one. So a reading needs no process of its
+ * own.
+ */
 export class NodeGauge {
   readonly #worker: Worker
   readonly #waiting = new Map<number, (answer: GaugeAnswer) => void>()
-  /** The worker works, or is no more. */
+  /** The worker is ready, or has ended. */
   readonly #isUp: Promise<void>
   #numbers = 0
   #hasEnded = false
@@ -74,7 +77,10 @@ export class NodeGauge {
     })
   }
 
-  /** Node aborts when a thread is ended while it loads a native module, such as koffi. */
+  /**
+   * Waits for the worker, because Node aborts when a thread ends while it loads a native module
+   * such as koffi.
+   */
   async close(): Promise<void> {
     await this.#isUp
     await this.#worker.terminate()

@@ -28,7 +28,7 @@ export class PlaygroundPods implements PodRuntime {
     this.#store = store
   }
 
-  /** Where a pod lives, by its name. */
+  /** The place of a pod, by its name. */
   placeOf(pod: string): Place | undefined {
     return [...this.#podIn].find(([, name]) => name === pod)?.[0]
   }
@@ -51,7 +51,7 @@ export class PlaygroundPods implements PodRuntime {
     }
   }
 
-  /** Serves, stops and gets unready as its annotations say, until the pod is terminated. */
+  /** Follows the annotations of the pod until it is terminated. */
   async #live(pod: KubeObject, place: Place, life: PodLife): Promise<void> {
     const testBed = this.#testBed
     const ips = testBed.layout.addresses[place]

@@ -2,7 +2,10 @@ import { textAt } from '../apiserver/json.js'
 import { isReady, type KubeObject } from '../apiserver/object.js'
 import type { PodView } from '../../page/view.js'
 
-/** How a learner tells a pod what to do, from the page or with `kubectl annotate pod`. */
+/**
+ * The annotations with which a learner controls a pod, from the page or with `kubectl annotate
+ * pod`.
+ */
 export const processAnnotation = 'playground/process'
 export const readyAnnotation = 'playground/ready'
 

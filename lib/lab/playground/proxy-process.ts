@@ -17,12 +17,12 @@ export interface RunningProxy {
 
 const command = fileURLToPath(new URL('../../main.js', import.meta.url))
 
-/** The daemon, this very program, as a command line. */
+/** The command line of the daemon, which is this program. */
 export function proxyCommand(args: readonly string[]): readonly string[] {
   return [process.execPath, command, ...args]
 }
 
-/** Starts the daemon on the node of a world; by another program if need be. */
+/** Starts the daemon on the node of a world; `by` is a command that starts it. */
 export function runProxy(
   world: World,
   args: readonly string[],
@@ -44,7 +44,7 @@ export function watchProxy(
   const chunks: string[] = []
   const keep = (text: string) => {
     chunks.push(text)
-    // The latest is what explains a failure; a page may be open for days.
+    // The latest lines explain a failure. Older ones are dropped, as a page may be open for days.
     if (chunks.length > 2000) chunks.splice(0, 1000)
   }
   for (const stream of [child.stdout, child.stderr]) {

@@ -44,12 +44,12 @@ export function stateOf(
   return tracker.take().states[0]
 }
 
-/** What a mode is told; the scheduler is read by ipvs only. */
+/** The configuration of a mode. Only ipvs reads the scheduler. */
 export function configOf(layout: ClusterLayout, scheduler = 'rr'): Config {
   return configWith({ ...layout.config, 'ipvs.scheduler': scheduler })
 }
 
-/** The state with nothing in it but the ports of one Service, by `namespace/name`. */
+/** The state with only the ports of one Service, by `namespace/name`. */
 export function onlyService(state: DesiredState, service: string): DesiredState {
   const own = [...state.services].filter(
     ([, { name }]) => `${name.namespace}/${name.name}` === service,
@@ -71,7 +71,7 @@ export async function rulesOf(
 export interface Connection {
   readonly layout: ClusterLayout
   readonly sender: Sender
-  /** Where the sender is; undefined when there is nobody to send. */
+  /** The place of the sender; undefined when no pod can send. */
   readonly place: Place | undefined
   readonly protocol: 'TCP' | 'UDP'
   readonly destination: string

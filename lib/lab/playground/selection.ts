@@ -36,7 +36,7 @@ export class Selection {
     return this.#deps.service() ?? noService
   }
 
-  /** The wanted one, or the ClusterIP where the Service has no such address. */
+  /** The selected address, or the ClusterIP if the Service has no such address. */
   target(): TargetView {
     const wanted = this.targets().find(({ name }) => name === this.wanted)
     return wanted ?? this.#targetOf('ClusterIP')

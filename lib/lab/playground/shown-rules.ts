@@ -29,7 +29,7 @@ export class ShownRules {
     return this.#view
   }
 
-  /** From now on the rules of this mode; `active` is the one that runs. */
+  /** Shows the rules of this mode from now on; `active` is the one that runs. */
   show(name: string, active: ModeName): void {
     const mode = modes.find((each) => each === name)
     if (!mode) throw new ConfigError(`show rules of ${name}: there is no mode of that name`)
@@ -38,7 +38,7 @@ export class ShownRules {
     this.#view = { ...this.#view, mode }
   }
 
-  /** Why the next difference comes about. */
+  /** Sets the cause of the next difference, in words. */
   because(words: string): void {
     this.#because = words
   }

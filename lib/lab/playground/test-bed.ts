@@ -18,12 +18,12 @@ export interface ClusterLayout {
   readonly loadBalancers: string
   /** Where the API server listens. */
   readonly api: { readonly host: string; readonly port: number }
-  /** At which ports the two Services of the playground answer. */
+  /** The ports of the two Services of the playground. */
   readonly ports: { readonly web: number; readonly echo: number }
-  /** What the daemon is told beside its mode, by path of its configuration. */
+  /** Configuration of the daemon besides its mode, by path. */
   readonly config: Readonly<Record<string, unknown>>
   readonly senders: readonly Sender[]
-  /** The interface of the node by which each sender's packets come. */
+  /** The interface of the node through which the packets of each sender come in. */
   readonly interfaces: Readonly<Record<Sender, string | undefined>>
   /** What cannot be shown here, and why; a sentence each. */
   readonly limits: readonly string[]
@@ -38,10 +38,10 @@ export interface TestBed {
   readonly gauge: NodeGauge
   /** Conversations from a place. */
   flow(place: Place, request: FlowRequest): Promise<readonly FlowResult[]>
-  /** From now on the place answers at its addresses, by this name. */
+  /** Starts servers at the addresses of the place, which answer with this name. */
   serve(place: Place, name: string): Promise<void>
   stopServing(place: Place): Promise<void>
-  /** Leads from the node to the API server; returns its URL there. */
+  /** Connects the node to the API server. Returns the URL on the node. */
   openApi(url: URL): Promise<string>
   /** Starts the daemon on the node. */
   startProxy(args: readonly string[], onLine?: (line: string) => void): RunningProxy

@@ -9,9 +9,9 @@ export interface TimelineDeps {
   readonly store: VersionedStore
   /** Milliseconds since 1970, with fractions; the daemon's clock is the same one. */
   readonly now: () => number
-  /** Makes connections until the pod answers; false if it did not within the time there is. */
+  /** Makes connections until the pod answers; false if it does not answer in time. */
   readonly reach: (pod: string) => Promise<boolean>
-  /** Whether the daemon is at work; one that just starts has other things to do. */
+  /** Whether nothing else is under way, such as a start of the daemon. */
   readonly isIdle: () => boolean
   readonly changed: () => void
 }
@@ -31,9 +31,9 @@ interface Running {
   readonly startedAt: number
   /** When its controller listed the pod as ready. */
   listedAt: number | undefined
-  /** When the daemon heard of changes since then. */
+  /** When the daemon received changes since then. */
   readonly heard: number[]
-  /** What the daemon has brought into force since then. */
+  /** The syncs of the daemon since then. */
   readonly syncs: DaemonLine[]
   landedAt: number | undefined
 }
@@ -55,7 +55,7 @@ export class Timeline {
     return this.#view
   }
 
-  /** Returns how to stop. */
+  /** Returns a function that stops it. */
   follow(): () => void {
     const { store } = this.#deps
     const stops = [
@@ -67,7 +67,7 @@ export class Timeline {
     }
   }
 
-  /** The daemon says what it does in its log. */
+  /** Reads a line of the daemon's log. */
   daemonSaid(line: DaemonLine): void {
     const running = this.#running
     // Log lines about earlier work arrive late.
@@ -84,7 +84,7 @@ export class Timeline {
     const isNew = podStateOf(object) === 'ready' && (!previous || podStateOf(previous) !== 'ready')
     if (!isNew || !this.#deps.isIdle()) return
     const now = this.#deps.now()
-    // One pod at a time; after this long its connection is given up.
+    // Only one pod is followed at a time. After this time its connection is given up.
     if (this.#running && now - this.#running.startedAt < patienceMs) return
     const { name } = object.metadata
     const ip = textAt(object, 'status', 'podIP')
@@ -114,7 +114,7 @@ export class Timeline {
     this.#draw(running)
     this.#running = undefined
     if (isReached || !this.#view) return
-    const note = 'No new connection landed at the pod: affinity or a policy sends them elsewhere.'
+    const note = 'No new connection reached the pod: affinity or a policy sends them to other pods.'
     this.#view = { ...this.#view, note }
     this.#deps.changed()
   }
@@ -124,7 +124,8 @@ export class Timeline {
     const steps: TimelineStep[] = []
     const step = (name: string, what: string, when: number | undefined) => {
       if (when === undefined) return
-      // Clocks of two processes agree to a millisecond, not better: so a step is never shown before the one it follows.
+      // The clocks of two processes may differ by a millisecond, so no step is shown before the one
+      // it follows.
       const earliest = steps.at(-1)?.atMs ?? 0
       steps.push({ name, what, atMs: Math.max(earliest, Math.round((when - startedAt) * 10) / 10) })
     }
@@ -132,21 +133,21 @@ export class Timeline {
     step('EndpointSlice', 'its controller lists the pod as ready', listedAt)
     const sync = effective(running)
     const began = sync && beginningOf(sync)
-    step('watch event', 'kube-proxy hears of the EndpointSlice', heardBefore(running, began))
+    step('watch event', 'kube-proxy receives the EndpointSlice', heardBefore(running, began))
     step('sync', 'kube-proxy begins; it takes several changes together', began)
-    step('plan', 'kube-proxy works out what the kernel should hold', sync && sync.at - sync.applyMs)
+    step('plan', 'kube-proxy computes what the kernel should have', sync && sync.at - sync.applyMs)
     // Rules are used as soon as they are written, before the tool that wrote them has ended.
     const inForce = sync && Math.min(sync.at, landedAt ?? Infinity)
     step('kernel', 'kube-proxy writes the difference, and it takes effect', inForce)
-    step('first connection', `a new connection lands at ${pod}`, landedAt)
+    step('first connection', `a new connection reaches ${pod}`, landedAt)
     this.#view = { title: `Pod ${pod} becomes ready`, steps, note: '' }
     this.#deps.changed()
   }
 }
 
 /**
- * The sync that made it: the last one that began before the first connection. One may have begun
- * a moment too early to know of the pod, for another change that came just before.
+ * The sync that wrote the rules of the pod: the last one that began before the first connection. An
+ * earlier one may be for another change, without the pod.
  */
 function effective({ syncs, landedAt = Infinity }: Running): DaemonLine | undefined {
   return syncs.findLast((sync) => beginningOf(sync) <= landedAt + clockMs) ?? syncs[0]

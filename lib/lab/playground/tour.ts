@@ -72,7 +72,7 @@ class Guide {
     print(`-- kube-proxy --proxy-mode=${mode}`)
     const proxy = await this.#cluster.useMode(mode)
     if (!(await this.#answers(proxy))) {
-      print(`   the Service did not answer; the daemon said:\n${proxy.output()}`)
+      print(`   the Service did not answer; the log of the daemon:\n${proxy.output()}`)
       return false
     }
     print(`   ${calls} requests from a pod to ${this.#clusterIp}:${this.#port}, answered by`)
@@ -80,12 +80,12 @@ class Guide {
     const [victim] = before
     if (before.size !== replicas || victim === undefined) return false
     print(`   kubectl delete pod ${victim}   (its Deployment makes another one)`)
-    // As `kubectl delete pod` does: the pod may end in peace.
+    // As with `kubectl delete pod`, the pod gets its grace period.
     this.#cluster.api.remove({ apiVersion: 'v1', kind: 'Pod', name: victim }, {})
     await this.#untilGone(victim)
     const after = await this.#call()
     const isFine = after.size === replicas && !after.has(victim)
-    if (!isFine) print(`   that is not as it should be; the daemon said:\n${proxy.output()}`)
+    if (!isFine) print(`   this is wrong; the log of the daemon:\n${proxy.output()}`)
     return isFine
   }
 
@@ -107,7 +107,7 @@ class Guide {
     return seen
   }
 
-  /** One after the other, as a person would, so that taking turns shows. */
+  /** Sends one request after the other, so that taking turns is visible. */
   async #turns(): Promise<readonly (string | undefined)[]> {
     const row: (string | undefined)[] = []
     while (row.length < calls) row.push(...(await this.#ask(1)))
@@ -146,7 +146,7 @@ class Guide {
   }
 }
 
-/** A machine under load is slow, and waiting costs nothing on others. */
+/** A machine under load is slow. On others the wait ends early. */
 const patienceMs = 60_000
 const pauseMs = 50
 

@@ -7,7 +7,7 @@ import type { Place } from '../world/topology.js'
 export interface TrafficRequest {
   readonly mode: string
   readonly sender: Sender
-  /** Where the sender is; undefined when no pod can send. */
+  /** The place of the sender; undefined when no pod can send. */
   readonly place: Place | undefined
   readonly protocol: 'TCP' | 'UDP'
   readonly destination: string
@@ -67,7 +67,7 @@ export class Traffic {
     }
   }
 
-  /** Sends one after the other until told otherwise. */
+  /** Starts or stops sending one request after the other. */
   setContinuous(isOn: boolean, next: () => TrafficRequest): void {
     if (!isOn) {
       this.#continuous?.abort()

@@ -13,7 +13,7 @@ const insideVariable = 'KUBE_PROXY_TS_INSIDE'
 const prepare = 'mount -t tmpfs tmpfs /run && mkdir /run/netns && exec "$@"'
 const unshareArgs = ['--user', '--map-root-user', '--mount', 'sh', '-c', prepare, 'sh']
 
-/** How this process came to its rights over networks; undefined when it has none. */
+/** Where the rights of this process over networks come from; undefined when it has none. */
 export async function rightsOf(): Promise<string | undefined> {
   if (process.getuid?.() !== 0) return undefined
   // In a container root often lacks these rights.
@@ -31,7 +31,9 @@ export function isInUserNamespace(): boolean {
   }
 }
 
-/** Whether the system lets ordinary users have user namespaces; if not, what it said. */
+/**
+ * The error if the system refuses user namespaces to ordinary users; undefined if it allows them.
+ */
 export function refusalOfUserNamespace(): Promise<string | undefined> {
   return refusalOf([...unshareArgs, 'true'])
 }
@@ -46,13 +48,13 @@ async function refusalOf(args: readonly string[]): Promise<string | undefined> {
 }
 
 /**
- * Runs this program again with the same arguments, as root of a user namespace. The network
- * stays that of the machine, so the page and the API server are where a browser and kubectl
- * find them. Resolves to its exit code.
+ * Runs this program again with the same arguments, as root of a user namespace. The network stays
+ * that of the machine, so a browser and kubectl can reach the page and the API server. Resolves to
+ * its exit code.
  */
 export async function runInUserNamespace(args: readonly string[]): Promise<number> {
   const child = spawn('unshare', [...unshareArgs, process.execPath, command, ...args], {
-    // In a session of its own: a Ctrl-C reaches it once, through us, and not twice.
+    // It has a session of its own, so that Ctrl-C reaches it only once, through this process.
     detached: true,
     stdio: ['pipe', 'inherit', 'inherit'],
     env: { ...process.env, [insideVariable]: '1' },

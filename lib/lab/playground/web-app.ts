@@ -46,8 +46,8 @@ const wishes = {
 export const firstService = 'default/web'
 
 /**
- * The Deployment that the playground is about and the Services over it, changed as kubectl
- * would. Every change returns the words behind `kubectl` that do the same.
+ * The Deployment of the playground and its Services, changed as kubectl does. Every change returns
+ * the arguments of the `kubectl` command that does the same.
  */
 export class WebApp {
   readonly #clients: Clients<keyof typeof kinds>
@@ -59,7 +59,7 @@ export class WebApp {
     this.#clients = clients
   }
 
-  /** Makes web (TCP, with a node port so that the outside has a way in) and echo (UDP). */
+  /** Creates web (TCP, with a node port for clients outside) and echo (UDP). */
   create(replicas: number, at: ClusterLayout['ports']): void {
     this.#clients.deployments.put(webDeployment(replicas))
     const ports = [{ name: 'http', port: at.web, targetPort: 8080 }]
@@ -69,20 +69,20 @@ export class WebApp {
   }
 
   select(key: string): string {
-    if (!this.#find(key)) throw new ConfigError(`select Service ${key}: there is none of that name`)
+    if (!this.#find(key)) throw new ConfigError(`select Service ${key}: there is no such Service`)
     this.#selected = key
     return `get service ${this.#onCommandLine()} -o wide`
   }
 
   #scale(replicas: number): string {
     const deployment = this.#deployment()
-    if (!deployment) throw new ConfigError('scale Deployment web: somebody deleted it')
+    if (!deployment) throw new ConfigError('scale Deployment web: it was deleted')
     this.#clients.deployments.update(withAt(deployment, ['spec', 'replicas'], replicas))
     return `scale deployment web --replicas=${replicas}`
   }
 
   #setAffinity(isOn: boolean): string {
-    // The API drops the timeout itself when affinity goes, and refuses it when it stays.
+    // The API server removes the timeout together with affinity, and refuses a timeout without it.
     const spec = { sessionAffinity: isOn ? 'ClientIP' : 'None' }
     this.#change({ ...spec, sessionAffinityConfig: undefined })
     return this.#patch(spec)
@@ -99,7 +99,7 @@ export class WebApp {
     const { pods } = this.#clients
     const pod = pods.get(collectionKey('default', name))
     if (!pod) {
-      throw new ConfigError(`${action} pod ${name}: there is none of that name; choose of the list`)
+      throw new ConfigError(`${action} pod ${name}: there is no such pod; choose one of the list`)
     }
     if (action === 'terminate') {
       pods.delete(pod)
@@ -110,7 +110,7 @@ export class WebApp {
     return `annotate pod ${name} ${annotation}=${value} --overwrite`
   }
 
-  /** Does what the page asks for; the words behind `kubectl` that do the same. */
+  /** Executes a command of the page. Returns the arguments of `kubectl` that do the same. */
   change(command: WebCommand): string {
     switch (command.do) {
       case 'replicas':
@@ -185,7 +185,7 @@ export class WebApp {
   /** Null removes a field, as in a patch. */
   #change(spec: Readonly<Record<string, Json | undefined>>): void {
     let object = this.#find(this.#selected)
-    if (!object) throw new ConfigError(`change Service ${this.#selected}: it is gone`)
+    if (!object) throw new ConfigError(`change Service ${this.#selected}: it was deleted`)
     for (const [key, value] of Object.entries(spec)) {
       object = withAt(object, ['spec', key], value ?? undefined)
     }

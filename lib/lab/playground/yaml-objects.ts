@@ -6,7 +6,7 @@ import { pathOf } from '../apiserver/target.js'
 import type { ApiServer } from '../apiserver/server.js'
 import type { ObjectLine } from '../../page/view.js'
 
-/** Kinds a learner looks at, the most telling first. */
+/** The kinds in the list, the most useful first. */
 const shown: readonly (readonly [apiVersion: string, kind: string, collection: string])[] = [
   ['v1', 'Service', 'services'],
   ['discovery.k8s.io/v1', 'EndpointSlice', 'endpointslices.discovery.k8s.io'],
@@ -44,8 +44,8 @@ export class YamlObjects {
   }
 
   /**
-   * Sends every document to the API server, which replaces what there is and creates what is
-   * not. Throws what the API answers, word by word. Returns the words behind `kubectl`.
+   * Sends every document to the API server, which replaces existing objects and creates new ones.
+   * Throws the error text of the API server. Returns the arguments of `kubectl`.
    */
   async apply(text: string): Promise<string> {
     const documents = parseAllDocuments(text)
@@ -99,7 +99,7 @@ function isObject(value: Json): value is JsonObject {
 
 const ofServer = ['resourceVersion', 'uid', 'creationTimestamp', 'generation', 'managedFields']
 
-/** So that the same text can be sent again, from anywhere. */
+/** Without these fields the same text can be sent again, to any cluster. */
 function withoutServerFields(object: JsonObject): JsonObject {
   const { status: _status, metadata, ...rest } = object
   const kept = Object.entries((metadata ?? {}) as JsonObject).filter(

@@ -14,13 +14,13 @@ export interface FlowRequest {
   readonly count?: number
   /** How long to wait for an answer before the flow counts as dropped; 2000 if absent. */
   readonly timeoutMs?: number
-  /** UDP: asks again each time so long has passed; for answers that may be lost, as ICMP may. */
+  /** UDP: sends the request again at this interval, because an answer such as ICMP may be lost. */
   readonly repeatMs?: number
   /** Keeps the connection open under this name, for `send`. Only with a count of 1. */
   readonly keepAs?: string
-  /** Size of request and reply, at least; for what breaks large messages. */
+  /** The least size of request and reply, to test large messages. */
   readonly payloadBytes?: number
-  /** TCP: ends the sending side with the request and expects the reply all the same. */
+  /** TCP: closes the sending side after the request and still expects the reply. */
   readonly halfClose?: boolean
 }
 
@@ -41,20 +41,20 @@ export interface FlowResult {
   readonly source?: string
   readonly sourcePort?: number
   readonly latencyMs: number
-  /** The system's words for an outcome that is not a reply. */
+  /** The system's error text for an outcome that is not a reply. */
   readonly error?: string
 }
 
 export interface ServeRequest {
-  /** What the backend says its name is. */
+  /** The name that the backend gives in its replies. */
   readonly name: string
-  /** Addresses to serve on; UDP answers from the address it was asked at only if bound to it. */
+  /** Addresses to serve on; A UDP server must be bound to an address to answer from it. */
   readonly addresses: readonly string[]
   readonly ports: readonly number[]
   readonly protocols: readonly Protocol[]
 }
 
-/** What a backend answers with, one JSON text per message. */
+/** The reply of a backend, one JSON text for each message. */
 export interface BackendReply {
   readonly backend: string
   readonly source: string

@@ -14,7 +14,7 @@ import { openConversation, type Conversation } from './client-flows.js'
 import { joinNetworkNamespace } from './namespaces.js'
 import { sendStraySegment } from './stray-segment.js'
 
-/** More at once would make a slow machine look like one that drops packets. */
+/** With more at once, a slow machine seems to drop packets. */
 const maximumParallel = 12
 
 const kept = new Map<string, Conversation>()
@@ -78,9 +78,9 @@ async function converse(request: FlowRequest): Promise<FlowResult> {
 }
 
 /**
- * The port that was used the longest time ago. Left to itself the kernel gives one port to
- * connections to several addresses at once, and IPVS mixes up the answers where one real server
- * is behind two of them: it knows the connection of an answer by client and real server only.
+ * The port that was used the longest time ago. The kernel itself gives one port to connections to
+ * several addresses at once. IPVS then mixes up the answers if one real server is behind two of
+ * them, because it finds the connection of an answer by client and real server only.
  */
 function freshPort(): number {
   lastPort = lastPort < clientPorts.last ? lastPort + 1 : clientPorts.first

@@ -12,14 +12,14 @@ import type { StrayRequest } from './stray-segment.js'
 
 /** A thread inside a namespace that serves as a backend and makes connections as a client. */
 export interface Agent {
-  /** Runs the conversations of a request; never rejects for what the network does. */
+  /** Runs the conversations of a request. A failure in the network is a result, not a rejection. */
   flow(request: FlowRequest): Promise<readonly FlowResult[]>
   /** Sends once more on a connection kept by `keepAs`. */
   send(id: string, timeoutMs?: number): Promise<FlowResult>
   /** Closes a kept connection; an unknown name is fine. */
   forget(id: string): Promise<void>
   serve(request: ServeRequest): Promise<void>
-  /** Answers the next segment of a connection to here with one that fits no window. */
+  /** Answers the next segment of a connection to this place with one outside of the window. */
   stray(request: StrayRequest): Promise<void>
   /** Ends every server of this agent, and the connections they hold. */
   stopServing(): Promise<void>
@@ -34,8 +34,8 @@ interface Waiting {
 }
 
 /**
- * Starts an agent as a worker thread. A thread may be in a network namespace of its own, so a
- * world of ten places costs one process. Without a namespace it is where this process is.
+ * Starts an agent as a worker thread. A thread may be in a network namespace of its own, so a world
+ * of ten places costs one process. Without a namespace it uses the network of this process.
  */
 export function startAgent(namespace?: string): Agent {
   const { ask, terminate } = startWorker(namespace)

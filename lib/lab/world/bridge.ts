@@ -9,7 +9,7 @@ export interface BridgeRequest {
   readonly namespace: string
   /** Where the bridge listens. */
   readonly from: BridgeEnd
-  /** Where it leads. */
+  /** Where it connects to. */
   readonly to: BridgeEnd
 }
 
@@ -18,8 +18,8 @@ export interface Bridge {
 }
 
 /**
- * Carries TCP connections between a namespace and the rest of the machine, through a socket
- * file, without giving the namespace a network it could be reached by.
+ * Carries TCP connections between a namespace and the rest of the machine, through a socket file,
+ * so the namespace needs no network to the machine.
  */
 export async function openBridge(request: BridgeRequest): Promise<Bridge> {
   const worker = new Worker(new URL('./bridge-worker.js', import.meta.url), {

@@ -24,19 +24,19 @@ export function openConversation(request: FlowRequest): Conversation {
   return request.protocol === 'UDP' ? udpConversation(request) : streamConversation(request)
 }
 
-/** What is known before anything was measured. */
+/** A result without its latency. */
 type Answer = Omit<FlowResult, 'latencyMs'>
 
 /** A question asked and not yet answered. */
 interface Question {
   readonly answered: Promise<FlowResult>
-  /** The first call counts. */
+  /** Only the first call has an effect. */
   readonly settle: (answer: Answer) => void
 }
 
 /**
- * A wait is many short ones, between which answers are read: while this thread does not get the
- * processor, it has not listened either, and only one of them passes.
+ * A wait consists of many short ones, and answers are read between them. If this thread gets no
+ * processor time, only one short wait passes, so an answer is not missed on a slow machine.
  */
 const waitParts = 20
 
@@ -85,8 +85,8 @@ function streamConversation(request: FlowRequest): Conversation {
   })
   socket.on('close', () => fail({ outcome: 'closed', error: 'closed' }))
   socket.connect(targetOf(request))
-  // Where the answer comes before connect(2) has returned, Linux notes it and tries again a second
-  // later (IPv6). The note can be read at once.
+  // If the answer comes before connect(2) has returned, Linux stores the error and tries again a
+  // second later (IPv6). The stored error can be read at once.
   setImmediate(() => {
     if (socket.destroyed || connected) return
     const number = native?.takeError() ?? 0
@@ -120,7 +120,7 @@ function targetOf({ host, port, protocol, from, fromPort = 0 }: FlowRequest) {
   return { host, port, localPort: fromPort, ...(from === undefined ? {} : { localAddress: from }) }
 }
 
-/** The descriptor of a stream that Node connects and reads; none for a host that is a name. */
+/** The descriptor of a stream that Node connects and reads; undefined for a host name. */
 function nativeSocketFor(request: FlowRequest): NativeSocket | undefined {
   if (isIP(request.host) === 0) return undefined
   if (request.protocol !== 'SCTP') return new NativeSocket(request.host, 'stream', 'tcp')
@@ -137,7 +137,7 @@ function udpConversation(request: FlowRequest): Conversation {
   socket.on('error', (error: NodeJS.ErrnoException) => {
     asked?.settle({ outcome: outcomeOf(error.code), error: error.message })
   })
-  // A connected socket is what tells refused from dropped: ICMP reaches only those.
+  // Only a connected socket gets ICMP errors, which distinguish refused from dropped.
   const ready = new Promise<void>((resolve) => {
     socket.bind(
       { port: request.fromPort ?? 0, address: request.from ?? (isIpv6 ? '::' : '0.0.0.0') },

@@ -16,19 +16,19 @@ import type { IpFamily } from '../../state/ip.js'
 export type NamespaceNames = Readonly<Record<Place, string>>
 
 /**
- * Commands for one `ip -batch` that creates every link. Both ends are born inside their
- * namespaces, so the host's own namespace never sees an interface of a world.
+ * Commands for one `ip -batch` that creates every link. Both ends are created inside their
+ * namespaces, so the host's namespace never has an interface of a world.
  */
 export function linkCommands(names: NamespaceNames): string[] {
-  // A veth whose two ends happen to have the same number in their namespaces is taken for a link
-  // without a peer, and its coming up is then reported up to a second late. Hence own numbers.
+  // If both ends of a veth have the same index in their namespaces, the kernel takes it for a link
+  // without a peer and reports up to a second late that it is up. So each end gets its own index.
   let index = 100
   const veth = (name: string, at: Place, peer: string, peerAt: Place) =>
     `link add ${name} index ${index++} netns ${names[at]} type veth ` +
     `peer name ${peer} index ${index++} netns ${names[peerAt]}`
   return [
     `link add ${bridgeName} netns ${names.node} type bridge forward_delay 0 mcast_snooping 0`,
-    // The outside's bridge is the switch between the nodes: one LAN, so ARP behaves as on one.
+    // The bridge outside connects the nodes to one LAN, so ARP works as in a real one.
     `link add lan0 netns ${names.outside} type bridge forward_delay 0 mcast_snooping 0`,
     veth(uplinkName, 'node', 'to-node', 'outside'),
     veth(uplinkName, 'node-2', 'to-node-2', 'outside'),
@@ -38,8 +38,8 @@ export function linkCommands(names: NamespaceNames): string[] {
 }
 
 /**
- * Commands for `ip -n NAMESPACE -batch`, by place: addresses, routes and everything up. In rounds
- * to be run one after the other, for a bridge is up at once only if its ports already are.
+ * Commands for `ip -n NAMESPACE -batch`, by place: addresses, routes and everything up. The rounds
+ * run one after the other, because a bridge is up at once only if its ports are up.
  */
 export function addressRounds(): readonly ReadonlyMap<Place, readonly string[]>[] {
   return [
@@ -59,7 +59,8 @@ function podCommands(): ReadonlyMap<Place, readonly string[]> {
     commands.set(pod, [
       'link set lo up',
       `link set ${uplinkName} up`,
-      // Neighbours of a pod are reached through its node, or replies would bypass the proxy's NAT.
+      // A pod reaches its neighbours through its node. Otherwise replies bypass the NAT of the
+      // proxy.
       ...bothFamilies((family) => [
         addAddress(addressOf(pod, family), bitsOf(family), uplinkName),
         `route add ${addressOf(gateway[0], family, gateway[1])} dev ${uplinkName}`,
@@ -96,7 +97,8 @@ function node2Commands(): string[] {
     ...podsOfNode2.map((pod) => `link set v${pod} up`),
     ...bothFamilies((family) => [
       ...addAddresses(addresses['node-2'].slice(0, 1), family, uplinkName),
-      // The pods' gateway sits on every pod's link, since IPv6 answers only for the link's own.
+      // Every pod's link has the gateway address, because IPv6 answers only for addresses of the
+      // same link.
       ...podsOfNode2.flatMap((pod) => [
         addAddress(addressOf('node-2', family, 1), bitsOf(family), `v${pod}`),
         `route add ${addressOf(pod, family)}/${bitsOf(family)} dev v${pod}`,
@@ -137,7 +139,7 @@ function bothFamilies(commands: (family: IpFamily) => readonly string[]): string
   return families.flatMap(commands)
 }
 
-/** Adds addresses so that the first becomes the one to send from: IPv6 prefers the newest. */
+/** Adds addresses so that packets are sent from the first one. IPv6 prefers the newest. */
 function addAddresses(pairs: readonly AddressPair[], family: IpFamily, device: string): string[] {
   const prefix = family === 'IPv4' ? 24 : 64
   const commands = pairs.map((pair) => addAddress(pair[family], prefix, device))

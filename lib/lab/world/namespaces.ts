@@ -43,8 +43,8 @@ export async function ipBatch(
 }
 
 /**
- * Makes the namespaces: in one process, or where that may not return to the namespace it came
- * from (in a user namespace) with a process for each.
+ * Creates the namespaces in one process. In a user namespace a process may not return to its first
+ * namespace, so there each one is created by its own process.
  */
 export async function addNamespaces(names: readonly string[]): Promise<void> {
   const commands = names.map((name) => `netns add ${name}`)
@@ -70,14 +70,14 @@ export interface Reaper {
 }
 
 /**
- * A shell that waits for the end of its input and then removes the namespaces. The pipe also
- * closes when this process is killed, so a crash leaves nothing behind; and because the ordinary
- * way out is the same, it is tested every time.
+ * A shell that waits for the end of its input and then removes the namespaces. The pipe also closes
+ * when this process is killed, so a crash leaves nothing behind. A normal end uses the same pipe,
+ * so every run tests it.
  */
 export function startReaper(names: readonly string[]): Reaper {
   const child = spawn('sh', ['-c', removeScript, 'world-reaper', ...names], {
     stdio: ['pipe', 'ignore', 'ignore'],
-    // In a session of its own, so that Ctrl-C ends the owner and not the cleaner.
+    // It has a session of its own, so that Ctrl-C ends the owner and not the cleaner.
     detached: true,
   })
   const exited = once(child, 'exit')
@@ -91,7 +91,7 @@ export function startReaper(names: readonly string[]): Reaper {
   }
 }
 
-/** Removes worlds whose owner is gone, should even the reaper have been killed. */
+/** Removes worlds whose owner has ended, in case the reaper was killed, too. */
 export async function sweepWorlds(): Promise<readonly string[]> {
   const orphans = listNamespaces().filter((name) => {
     const [, pid, started] = namespacePattern.exec(name) ?? []
@@ -123,9 +123,9 @@ function startTimeOf(pid: number): number | undefined {
 const cloneNewNet = 0x40000000
 
 /**
- * Moves the calling thread into a named network namespace, for good: every socket it makes and
- * every process it starts from then on belongs there. Other threads are not touched, so a worker
- * thread is all it takes to be somewhere else.
+ * Moves the calling thread into a named network namespace until it ends. Every socket and process
+ * that it makes after that is in this namespace. Other threads stay where they are, so a worker
+ * thread can be in another namespace.
  */
 export function joinNetworkNamespace(name: string): void {
   const setns = koffi.load(null).func('int setns(int fd, int nstype)')

@@ -8,7 +8,7 @@ const nonBlocking = 0o4000
 
 export const socketTypes = { stream: 1, raw: 3 } as const
 
-/** Protocol numbers of what Node has no socket for. */
+/** Numbers of the protocols for which Node has no sockets. */
 export const protocols = {
   tcp: { IPv4: 6, IPv6: 6 },
   icmp: { IPv4: 1, IPv6: 58 },
@@ -31,7 +31,7 @@ const functions = {
 
 const pendingError = { level: 1, name: 4 }
 
-/** A socket that Node cannot make. Never blocks; raw ones get and take whole messages. */
+/** A socket that Node cannot make. It never blocks. Raw sockets send and receive whole messages. */
 export class NativeSocket {
   readonly descriptor: number
   readonly family: IpFamily
@@ -71,7 +71,7 @@ export class NativeSocket {
     return buffer.subarray(start, count)
   }
 
-  /** The error that waits to be told, by its number; 0 for none. Asking takes it away. */
+  /** The number of the pending error, or 0. Reading clears it. */
   takeError(): number {
     const value = Buffer.alloc(4)
     const length = [value.length]
@@ -98,7 +98,7 @@ export function openSctpServerSocket(host: string, port: number): number {
   return socket.descriptor
 }
 
-/** Whether this thread's kernel knows SCTP (S28). */
+/** Whether the kernel has SCTP (S28). */
 export function hasSctp(): boolean {
   try {
     openSctpSocket('127.0.0.1').close()
@@ -108,7 +108,7 @@ export function hasSctp(): boolean {
   }
 }
 
-/** The Internet checksum over some bytes, of which an odd last one counts as if a 0 followed. */
+/** The Internet checksum of some bytes. An odd last byte is padded with 0. */
 export function checksum(bytes: Uint8Array): number {
   let sum = 0
   bytes.forEach((byte, at) => (sum += at % 2 === 0 ? byte * 256 : byte))

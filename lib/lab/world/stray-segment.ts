@@ -3,7 +3,7 @@ import { encodeAddress } from '../../kernel/sockets/socket-address.js'
 import { NativeSocket, checksum } from './native-socket.js'
 
 export interface StrayRequest {
-  /** Whose connection: the address here, and the address and port it comes from. */
+  /** The connection: the address here, and the address and port of the peer. */
   readonly own: string
   readonly peer: string
   readonly peerPort: number
@@ -15,9 +15,9 @@ const pollMs = 2
 
 /**
  * Waits for the next segment of a TCP connection and answers it with one that lies far beyond the
- * window (CT16). Connection tracking calls such a packet invalid and does not translate it back; a
- * client that gets it untranslated knows no such connection and answers with a reset, which fits
- * and ends it. Newer kernels let pass what lies far behind the window, so that would not do.
+ * window (CT16). Connection tracking calls such a packet invalid and does not translate it back. A
+ * client that gets it untranslated has no such connection and answers with a reset, which ends the
+ * real one. Newer kernels accept segments far behind the window, so this one lies ahead of it.
  */
 export async function sendStraySegment(request: StrayRequest): Promise<void> {
   const { own, peer, peerPort, timeoutMs } = request

@@ -24,7 +24,7 @@ export interface AddressPair {
   readonly IPv6: string
 }
 
-/** Addresses of a place; the first is the one it sends from unless told otherwise. */
+/** Addresses of a place; packets are sent from the first one by default. */
 export const addresses: Readonly<Record<Place, readonly [AddressPair, ...AddressPair[]]>> = {
   node: [
     { IPv4: '192.168.50.1', IPv6: 'fd00:50::1' },
@@ -56,7 +56,7 @@ export const podsOfNode2 = ['remote-pod', 'pod-4', 'pod-5'] as const
 export const bridgeName = 'cbr0'
 export const uplinkName = 'eth0'
 
-/** Pod ranges by node, and the ranges whose addresses exist nowhere but in a proxy's rules. */
+/** Pod ranges by node, and the ranges whose addresses exist only in the rules of a proxy. */
 export const ranges = {
   pods: { IPv4: '10.244.1.0/24', IPv6: 'fd00:10:244:1::/64' },
   pods2: { IPv4: '10.244.2.0/24', IPv6: 'fd00:10:244:2::/64' },
@@ -74,7 +74,7 @@ export function addressOf(place: Place, family: IpFamily, index = 0): string {
   return pair[family]
 }
 
-/** Which place owns an address; undefined for service addresses and strangers. */
+/** Which place owns an address; undefined for service addresses and unknown ones. */
 export function placeOf(address: string): Place | undefined {
   return places.find((place) =>
     addresses[place].some((pair) => pair.IPv4 === address || pair.IPv6 === address),

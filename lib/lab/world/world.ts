@@ -16,7 +16,7 @@ import { hasSctp } from './native-socket.js'
 import { addresses, places, type Place } from './topology.js'
 
 export interface WorldOptions {
-  /** Tells worlds of one process apart; lower-case letters and digits. */
+  /** Distinguishes the worlds of one process; lower-case letters and digits. */
   readonly name: string
   /** Ports on which every place serves; the defaults are `backendPorts`. */
   readonly ports?: readonly number[]
@@ -25,7 +25,7 @@ export interface WorldOptions {
 /** A small cluster network inside network namespaces: topology.ts lists its places. */
 export interface World {
   readonly namespaces: NamespaceNames
-  /** Whether backends serve SCTP: only where the kernel knows it. */
+  /** Whether backends serve SCTP: only if the kernel has it. */
   readonly hasSctp: boolean
   agent(place: Place): Agent
   /** Runs a program inside a place and waits for it. */
@@ -50,7 +50,7 @@ const everywhere = {
   '/proc/sys/net/ipv6/icmp/ratemask': '\n',
 }
 
-/** For the two nodes: they forward, and do not tell neighbours about shorter ways. */
+/** For the two nodes: they forward, and send no ICMP redirects. */
 const forwarding = {
   '/proc/sys/net/ipv4/ip_forward': '1',
   '/proc/sys/net/ipv6/conf/all/forwarding': '1',
@@ -66,8 +66,8 @@ const bridging = {
 }
 
 /**
- * Builds a world. Needs root. Leaves no trace outside its own namespaces, and those go when it
- * closes, when this process exits and when it is killed.
+ * Builds a world. Needs root. It changes nothing outside its own namespaces. Those are removed when
+ * it closes, when this process exits and when it is killed.
  */
 export async function createWorld(options: WorldOptions): Promise<World> {
   await sweepWorlds()

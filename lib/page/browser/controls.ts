@@ -17,7 +17,10 @@ export async function send(command: PageCommand): Promise<boolean> {
 
 type Choice = readonly [value: string, words: string]
 
-/** Buttons of which one is pressed; kept while they stay the same, or focus would be lost. */
+/**
+ * Buttons of which one is pressed. They are replaced only if they change, because that loses the
+ * focus.
+ */
 export function choices(
   id: string,
   names: readonly Choice[],
@@ -103,7 +106,7 @@ export function showControls(view: View): void {
   )
 }
 
-/** What can be done to a pod in each state. */
+/** The actions for a pod in each state. */
 const actions: Readonly<Record<PodView['state'], readonly (readonly [PodAction, string])[]>> = {
   ready: [
     ['unready', 'not ready'],

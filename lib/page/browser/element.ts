@@ -1,4 +1,4 @@
-/** Finds what index.html promises. */
+/** Finds an element of index.html by its id. */
 export function byId(id: string): HTMLElement {
   const found = document.getElementById(id)
   if (!found) throw new Error(`find #${id}: the page lacks it`)
@@ -44,8 +44,8 @@ export function redraw(part: string, value: unknown, draw: () => void): void {
 }
 
 /**
- * Replaces a list and keeps the focus where it was: a keyboard user must not fall back to the
- * top of the page because a pod got ready. What is kept has the same `data-key`.
+ * Replaces a list and keeps the focus in the item with the same `data-key`. Otherwise a keyboard
+ * user goes back to the top of the page whenever a pod changes.
  */
 export function replaceKept(list: HTMLElement, ...content: Node[]): void {
   const focused = document.activeElement
@@ -60,7 +60,7 @@ function keyOf(of: HTMLElement): string | undefined {
   return of.dataset['key']
 }
 
-/** The part of a pod's name that tells it from its siblings. */
+/** The name of a pod without the hash that all pods of a Deployment share. */
 export function shortName(name: string): string {
   return name.replace(/^(.+)-[0-9a-f]{6,10}-([a-z0-9]{5})$/, '$1-$2')
 }

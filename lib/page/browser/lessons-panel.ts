@@ -17,7 +17,9 @@ export function showLessons({ lessons }: View): void {
   })
 }
 
-/** What to do now, again beside the controls: on a narrow screen the lesson is far below them. */
+/**
+ * Repeats the task beside the controls, because on a narrow screen the lesson is far below them.
+ */
 function showTask(active: LessonView | undefined): void {
   const place = byId('task')
   place.hidden = active === undefined
@@ -59,7 +61,7 @@ function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly No
     element('p', 'story', lesson.story),
     ...(lesson.missing === ''
       ? []
-      : [element('p', 'missing', `This lesson ${lesson.missing}, which is not to be had here.`)]),
+      : [element('p', 'missing', `This lesson ${lesson.missing}, which is not available here.`)]),
     element('ol', 'tasks', ...tasks),
     ...(lesson.isDone ? [element('p', 'moral', lesson.moral)] : []),
     element('p', 'lesson-buttons', ...onward, end),

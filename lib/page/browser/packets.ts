@@ -2,7 +2,7 @@ import { drawn } from './element.js'
 import { routesOf } from './picture.js'
 import type { LogEntry, View } from '../view.js'
 
-/** More at once would be a blur. */
+/** More dots at once cannot be told apart. */
 const maximumAtOnce = 8
 const travelMs = 900
 const samples = 24
@@ -10,7 +10,7 @@ const samples = 24
 const calm = matchMedia('(prefers-reduced-motion: reduce)')
 let lastNumber = 0
 
-/** Lets a dot travel for each request since the last view; only what really happened moves. */
+/** Moves one dot for each request since the last view. */
 export function animatePackets(view: View, isNarrow: boolean): void {
   const [newest] = view.log
   if (!newest || newest.number < lastNumber) lastNumber = 0

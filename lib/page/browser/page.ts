@@ -22,7 +22,7 @@ function show(view: View): void {
   document.body.classList.toggle('read-only', view.isReadOnly)
   if (view.isReadOnly && document.title !== 'kube-proxy') {
     document.title = 'kube-proxy'
-    // With nothing to learn or to change, choosing a Service comes first.
+    // A read-only page has no lessons, so the list of Services takes their place.
     byId('side').prepend(byId('services-card'))
   }
   byId('title').textContent = view.isReadOnly ? 'kube-proxy' : 'kube-proxy playground'

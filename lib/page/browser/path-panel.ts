@@ -1,7 +1,7 @@
 import { byId, element, percent, redraw, shortName } from './element.js'
 import type { HopView, View, WayView } from '../view.js'
 
-/** The way, hop by hop, with what was counted at each. */
+/** Shows the way, hop by hop, with the counter of each. */
 export function showPath(view: View): void {
   const { path } = view
   redraw('path', path, () => {
@@ -14,7 +14,7 @@ export function showPath(view: View): void {
   showCounters(view)
 }
 
-/** Numbers change all the time; what they stand beside stays. */
+/** Updates only the numbers, because they change all the time and the rest does not. */
 function showCounters({ counters }: View): void {
   for (const place of document.querySelectorAll<HTMLElement>('.count')) {
     const count = counters.rules[place.dataset['counter'] ?? '']

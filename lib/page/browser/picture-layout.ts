@@ -8,7 +8,7 @@ export interface Point {
 /** x, y, width, height. */
 export type Frame = readonly [number, number, number, number]
 
-/** Where everything stands; one for wide screens, one for narrow ones. */
+/** The positions of all parts. There is one layout for wide screens and one for narrow ones. */
 export interface Layout {
   readonly width: number
   readonly height: number
@@ -17,7 +17,7 @@ export interface Layout {
   readonly node: Frame
   readonly node2: Frame
   readonly kernel: Frame
-  /** From the top of the frame to its title. */
+  /** The distance from the top of the frame to its title. */
   readonly kernelTitle: number
   readonly box: { readonly width: number; readonly height: number }
   readonly senders: Readonly<Record<Exclude<Sender, 'backend'>, Point>>
@@ -27,9 +27,9 @@ export interface Layout {
   /** The row of numbers: rules that every connection passes. */
   readonly hops: Point
   readonly pod: (node: string, index: number) => Point | undefined
-  /** Where it says how many pods have found no place. */
+  /** The position of the text that counts the pods without a place. */
   readonly more: Readonly<Record<'here' | 'elsewhere', Point>>
-  /** Points that a wire goes through on its way, and how it leaves and arrives. */
+  /** The points of each wire. */
   readonly fromSender: (sender: Point, isOutside: boolean) => readonly Point[]
   readonly toPod: (pod: Point, isFar: boolean) => readonly Point[]
   readonly toProxy: readonly Point[]
@@ -89,7 +89,7 @@ export const wide: Layout = {
 
 const narrowService = { x: 180, y: 250 }
 const narrowProxy = { x: 294, y: 122 }
-/** The way to the other node, down past the pods of this one. */
+/** The wire to the other node leads down between the pods of this node. */
 const betweenPods = ({ x }: Point): readonly Point[] => [
   { x, y: 372 },
   { x, y: 440 },
@@ -153,7 +153,7 @@ export function placePods(pods: readonly PodView[], layout: Layout): ReadonlyMap
   const counts = new Map<string, number>()
   const places = new Map<string, Point>()
   for (const { name, node, ip } of pods) {
-    // A pod without an address waits for a place of its own.
+    // A pod without an address is not drawn yet.
     if (ip === '') continue
     const index = counts.get(node) ?? 0
     const place = layout.pod(node, index)
@@ -163,7 +163,7 @@ export function placePods(pods: readonly PodView[], layout: Layout): ReadonlyMap
   return places
 }
 
-/** A smooth line through points, upright or level; one that drops arrives from above all the same. */
+/** A smooth line through points, vertical or horizontal. With `drops` it always ends vertically. */
 export function smooth(points: readonly Point[], isUpright: boolean, drops = false): string {
   const [first, ...rest] = points
   if (!first) return ''

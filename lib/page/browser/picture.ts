@@ -17,7 +17,7 @@ const senderWords: Readonly<Record<Sender, string>> = {
   backend: 'a pod of the Service',
 }
 
-/** What does the work in each mode, in a few words. */
+/** The part that does the work in each mode, in a few words. */
 const machinery: Readonly<Record<string, string>> = {
   userspace: 'rules hand it to kube-proxy',
   iptables: 'iptables, table nat',
@@ -25,7 +25,7 @@ const machinery: Readonly<Record<string, string>> = {
   nftables: 'nftables maps',
 }
 
-/** What packets travel along, by pod; empty: the way ends at the Service. */
+/** The lines along which packets move: to the Service, and from there to each pod. */
 export interface Routes {
   readonly toService: string
   readonly toPod: ReadonlyMap<string, string>
@@ -83,7 +83,7 @@ function senderRoute(view: View, layout: Layout, places: ReadonlyMap<string, Poi
     const own = view.pods.find(({ state, node }) => state === 'ready' && node === 'node-1')
     const place = own && places.get(own.name)
     if (!place) return ''
-    // Back along the way that leads to it.
+    // The line from the Service to the pod, in reverse.
     return smooth([...layout.toPod(place, false)].reverse(), layout.isNarrow)
   }
   return smooth(layout.fromSender(layout.senders[view.sender], isOutside), layout.isNarrow)
@@ -122,7 +122,7 @@ function wire(d: string, width: number): SVGElement {
   return drawn('path', { d, class: 'wire', 'stroke-width': width })
 }
 
-/** How likely a way is, on a small plate just before its pod. */
+/** The probability of a way, on a small label before its pod. */
 function share(pod: Point, isFar: boolean, way: WayView, layout: Layout): SVGElement[] {
   const isAbove = isFar || layout.isNarrow
   const x = isAbove ? pod.x : pod.x - layout.box.width / 2 - 34

@@ -23,7 +23,7 @@ function changeOf({ lines, mode, lastChange }: View['rules']): string {
   const sum = `${lines.length - removed} lines in ${mode} mode.`
   const because = lastChange === '' ? '' : ` (${lastChange.split('\n')[0] ?? ''})`
   if (added + removed === 0) return sum
-  return `${sum} The last change${because} brought ${added} and took ${removed}.`
+  return `${sum} The last change${because} added ${added} and removed ${removed}.`
 }
 
 function ruleRow({ text, change, words, object }: RuleLine): Node {

@@ -19,7 +19,7 @@ export function showTimeline({ timeline, isReadOnly }: View): void {
 function row({ name, what, atMs }: TimelineStep, before: number, whole: number): Node {
   const scale = whole === 0 ? 0 : 100 / whole
   const bar = element('span', 'span')
-  // By the object model: a style attribute would need a weaker content security policy.
+  // Set in the object model, because a style attribute needs a weaker content security policy.
   bar.style.marginLeft = `${before * scale}%`
   bar.style.width = `max(3px, ${(atMs - before) * scale}%)`
   const label = element('span', 'step', name)

@@ -24,8 +24,8 @@ function showAnswers({ answers, asked, pods, isReadOnly }: View): void {
     return element('div', 'bar', label, bar, element('span', '', String(count)))
   })
   const nothing = isReadOnly
-    ? 'Nobody has a connection to this Service now.'
-    : 'Nothing sent yet. Send a request and see who answers.'
+    ? 'There is no connection to this Service now.'
+    : 'Nothing sent yet. Send a request and see which pod answers.'
   const hint = element('p', 'hint', nothing)
   byId('bars').replaceChildren(...(rows.length > 0 ? rows : [hint]))
 }

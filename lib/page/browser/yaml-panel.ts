@@ -31,7 +31,7 @@ export function showObjects(view: View): void {
 
 let objects: readonly ObjectLine[] = []
 
-/** The Service that everything else on the page is about. */
+/** The Service that the rest of the page shows. */
 function objectOf({ objects: all, service }: View): ObjectLine | undefined {
   return all.find(
     ({ kind, namespace, name }) => kind === 'Service' && `${namespace}/${name}` === service.name,
@@ -81,7 +81,7 @@ function serviceRow({ key, type, clusterIp, ports }: ServiceLine, isShown: boole
   return element('li', '', one)
 }
 
-/** Once. */
+/** Called once. */
 export function connectObjects(latest: () => View | undefined): void {
   const box = byId('object')
   box.addEventListener('change', () => {

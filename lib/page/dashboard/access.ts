@@ -11,7 +11,7 @@ export interface DashboardFiles {
   readonly tlsKeyFile: string
 }
 
-/** Reads what decides who may look. Throws ConfigError that names the file. */
+/** Reads the token and the certificate. Throws ConfigError that names the file. */
 export async function dashboardAccess(
   { host }: HostPort,
   { tokenFile, tlsCertFile, tlsKeyFile }: DashboardFiles,
@@ -41,7 +41,9 @@ export async function dashboardAccess(
 const shortestToken = 16
 const cookieName = 'kube-proxy-dashboard'
 
-/** The token comes as a bearer, or once in the address, from where it moves into a cookie. */
+/**
+ * Accepts the token as a bearer token, as a cookie, or in the URL; the URL only sets the cookie.
+ */
 function refusalOf(request: IncomingMessage, secret: string, isTls: boolean): Refusal | undefined {
   const { authorization = '', cookie = '' } = request.headers
   if (isSame(authorization.replace(/^Bearer /, ''), secret)) return undefined
@@ -50,7 +52,7 @@ function refusalOf(request: IncomingMessage, secret: string, isTls: boolean): Re
   if (isSame(kept, digestOf(secret).toString('hex'))) return undefined
   const { searchParams } = new URL(request.url ?? '/', 'http://page')
   if (!isSame(searchParams.get('token') ?? '', secret)) {
-    const text = 'say the token: /?token=…, or Authorization: Bearer …'
+    const text = 'give the token: /?token=…, or Authorization: Bearer …'
     return { status: 401, text, headers: { 'www-authenticate': 'Bearer' } }
   }
   const flags = `HttpOnly; SameSite=Strict; Path=/${isTls ? '; Secure' : ''}`
@@ -60,7 +62,7 @@ function refusalOf(request: IncomingMessage, secret: string, isTls: boolean): Re
 
 const digestOf = (text: string) => createHash('sha256').update(text).digest()
 
-/** In the same time, however much of it is right. */
+/** Compares in constant time, so that the time does not show how much is right. */
 function isSame(given: string, wanted: string): boolean {
   return timingSafeEqual(digestOf(given), digestOf(wanted))
 }

@@ -18,13 +18,13 @@ import type {
   View,
 } from '../view.js'
 
-/** What somebody chose to look at. */
+/** What the viewer has selected. */
 export interface Selection {
-  /** `namespace/name:port`; the first Service where there is none of that name. */
+  /** `namespace/name:port`; without such a Service the first one is shown. */
   readonly service: string
   readonly sender: Sender
   readonly target: TargetView['name']
-  /** The one it has, where it has only one. */
+  /** A Service without this family is shown in the one that it has. */
   readonly family: IpFamily
 }
 
@@ -32,7 +32,7 @@ export interface LiveFacts {
   readonly mode: ModeName
   readonly config: Config
   readonly nodeName: string
-  /** One a family. */
+  /** One for each family. */
   readonly states: readonly DesiredState[]
   readonly selection: Selection
   /** Names of the pods of the Service that is shown, by address. */
@@ -88,11 +88,11 @@ export function liveView(facts: LiveFacts): View {
 export interface Shown {
   readonly state: DesiredState
   readonly service: DesiredService
-  /** In which the Service has addresses. */
+  /** The families in which the Service has addresses. */
   readonly families: readonly IpFamily[]
 }
 
-/** The Service to show, the first by name where none was chosen, in the family of choice if it can. */
+/** The selected Service, or the first by name; in the selected family if it has that. */
 export function selected(
   states: readonly DesiredState[],
   { service: wanted, family }: Selection,
@@ -109,7 +109,7 @@ export function selected(
   return chosen && { ...chosen, families: found.map(({ state }) => state.family) }
 }
 
-/** A pod's name where it is known and nobody else's, or `ip:port`; for a key of an endpoint. */
+/** By endpoint key: the name of the pod if it is known and unique, else `ip:port`. */
 function endpointNames(
   service: DesiredService | undefined,
   podNames: ReadonlyMap<string, string>,

@@ -2,13 +2,13 @@ import { parseIp } from '../../state/ip.js'
 import type { ObjectKind, ObjectSink } from '../../sources/source.js'
 
 /**
- * Which pod is behind an address, as EndpointSlices say. The proxy itself has no use for names,
- * so they are read on the way to it, and only while there is a page to show them.
+ * Names of pods by address, from EndpointSlices. The proxy itself does not need them, so they are
+ * read here from the passing objects, and only if there is a page.
  */
 export class PodNames {
   /** By `namespace/name` of the Service, then of the slice, then by address. */
   readonly #services = new Map<string, Map<string, ReadonlyMap<string, string>>>()
-  /** The Service of each slice: a label may change. */
+  /** The Service of each slice, kept because the label may change. */
   readonly #owners = new Map<string, string>()
 
   /** Names of the pods behind a Service, by address. */
@@ -71,7 +71,7 @@ function namesIn(endpoints: unknown): ReadonlyMap<string, string> {
   return names
 }
 
-/** Objects come as they were sent: nothing about them is sure. */
+/** The fields of an unchecked value; none if it is not an object. */
 function fields(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null ? { ...value } : {}
 }

@@ -15,7 +15,7 @@ export function explainRules(
   const explain = explainerOf(mode, lines, around)
   return lines.map((line) =>
     line.text.startsWith('# ')
-      ? { words: `what follows is for: ${line.text.slice(2)}`, object: fixedOf(mode) }
+      ? { words: `the next lines are for: ${line.text.slice(2)}`, object: fixedOf(mode) }
       : explain(line),
   )
 }

@@ -1,7 +1,10 @@
 import type { RuleOption } from '../../kernel/iptables.js'
 import { percent } from './words.js'
 
-/** Who is meant by all conditions of a rule, empty for everybody; undefined when one is not known. */
+/**
+ * The packets that the conditions of a rule select, in words. Empty: all packets; undefined: a
+ * condition is unknown.
+ */
 export function conditionWords(conditions: readonly RuleOption[]): string | undefined {
   const words = conditions.map((condition) => wordsOf(condition, conditions))
   if (words.includes(undefined)) return undefined
@@ -34,7 +37,7 @@ function wordsOf(
     case '--mark':
       return [isNot ? 'not marked' : 'marked']
     case '--probability':
-      return [`by chance ${percent(Number(value))} of those that come this far`]
+      return [`by chance ${percent(Number(value))} of the packets that reach this rule`]
     case '--rcheck':
       return [`from a client of the last ${valueOf('--seconds', all)} s`]
     case '--set':
@@ -42,11 +45,11 @@ function wordsOf(
     case '--bytecode':
       return ['whose source and destination are the same address']
     case '--match-set':
-      return [`${not}standing in set ${value} by ${dimensionWords(second)}`]
+      return [`${not}in set ${value} by ${dimensionWords(second)}`]
     case '--src-range':
     case '--dst-range':
       return [`${not}${name === '--src-range' ? 'from' : 'to'} ${value}`]
-    // Said with another option, or without a meaning of their own.
+    // Part of the words of another option, or without a meaning of their own.
     case '--dport':
     case '--mode':
     case '--seconds':

@@ -12,7 +12,7 @@ interface RuleLine {
   readonly targetArgs: readonly string[]
 }
 
-/** Explains what `iptables-restore` reads, each line by itself and by what others say of its chain. */
+/** Explains the lines for `iptables-restore`. The owner of a chain comes from all lines. */
 export function iptablesWords(
   mode: string,
   lines: readonly string[],
@@ -24,7 +24,7 @@ export function iptablesWords(
     const table = /^\*(\w+)$/.exec(line)?.[1]
     if (table !== undefined) return fixed(mode, tableWords[table] ?? `table ${table}`)
     if (line === 'COMMIT')
-      return fixed(mode, 'the end of this table: the kernel takes it as a whole')
+      return fixed(mode, 'the end of this table: the kernel applies all its lines at once')
     const declared = /^:(\S+) /.exec(line)?.[1]
     if (declared !== undefined) {
       const portName = ownerOf(declared)
@@ -50,10 +50,10 @@ function fixed(mode: string, words: string): LineWords {
 const tableWords: Readonly<Record<string, string>> = {
   filter: 'table filter: what may pass',
   nat: 'table nat: where addresses are rewritten, once for each connection',
-  mangle: 'table mangle: before anything else looks at a packet',
+  mangle: 'table mangle: before the other tables see a packet',
 }
 
-/** Which Service a chain belongs to: its hash is that of the port name that comments tell. */
+/** The Service of each chain. The hash in its name is that of the port name in comments. */
 function ownersOf(lines: readonly string[]): ReadonlyMap<string, string> {
   const owners = new Map<string, string>()
   for (const line of lines) {
@@ -117,7 +117,7 @@ function targetWords(rule: RuleLine, surroundings: Surroundings): string {
     case 'ACCEPT':
       return 'let through'
     case 'RETURN':
-      return 'back to where the chain was called from'
+      return 'back to the calling chain'
     case 'DROP':
       return 'dropped, the sender gets no answer'
     case 'REJECT':
@@ -148,16 +148,16 @@ const knownChains: Readonly<Record<string, string>> = {
   'KUBE-MARK-MASQ': 'marks packets that get an address of this node as source',
   'KUBE-POSTROUTING': 'gives marked packets an address of this node as source',
   'KUBE-FORWARD': 'lets traffic of Services pass',
-  'KUBE-PROXY-FIREWALL': 'load balancers that only some may use',
-  'KUBE-PROXY-CANARY': 'empty; if it is missing, somebody flushed the rules',
-  'KUBE-FIREWALL': 'keeps others out of 127.0.0.0/8',
+  'KUBE-PROXY-FIREWALL': 'load balancers that only some clients may use',
+  'KUBE-PROXY-CANARY': 'empty; if it is missing, another program has flushed the rules',
+  'KUBE-FIREWALL': 'protects 127.0.0.0/8 from other machines',
   'KUBE-PORTALS-CONTAINER': 'ClusterIPs, for packets from pods and from outside',
   'KUBE-PORTALS-HOST': 'ClusterIPs, for packets of this node itself',
   'KUBE-NODEPORT-CONTAINER': 'node ports, for packets from pods and from outside',
   'KUBE-NODEPORT-HOST': 'node ports, for packets of this node itself',
   'KUBE-NODEPORT-NON-LOCAL': 'lets connections that were redirected reach the proxy',
   'KUBE-PORTALS-REFUSE': 'Services without endpoints',
-  'KUBE-PORTALS-DIRECT': 'keeps others from calling the ports of the proxy directly',
+  'KUBE-PORTALS-DIRECT': 'refuses direct connections to the ports of the proxy',
   'KUBE-NODE-PORT': 'which node port is it for?',
   'KUBE-LOAD-BALANCER': 'load-balancer addresses: masquerade, unless the policy is Local',
   'KUBE-SOURCE-RANGES-FIREWALL': 'who is in the source ranges of its load balancer?',
@@ -183,7 +183,7 @@ function fieldOf({ chain, comment, conditions, target }: RuleLine): string {
   const endpoint = / -> (\S+)$/.exec(comment)?.[1]
   if (has('--rcheck') || has('--set')) return 'spec.sessionAffinity'
   if (endpoint !== undefined) return `${endpoint} in its EndpointSlice`
-  if (/no endpoints/.test(comment)) return 'nothing ready in its EndpointSlices'
+  if (/no endpoints/.test(comment)) return 'no ready endpoint in its EndpointSlices'
   if (/health check/.test(comment)) return 'spec.healthCheckNodePort'
   if (chain.startsWith('KUBE-FW-') || chain === 'KUBE-PROXY-FIREWALL') {
     return 'spec.loadBalancerSourceRanges'

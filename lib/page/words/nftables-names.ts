@@ -7,8 +7,8 @@ export const owned =
   /^(service|external|local|firewall|endpoint|affinity)-[A-Z2-7]{8}-([^/]+)\/([^/]+)\/(\w+)\/([^_]*)(?:__(.+)\/(\d+))?$/
 
 const sets: Readonly<Record<string, string>> = {
-  'cluster-ips': 'every ClusterIP there is',
-  'firewall-ips': 'load-balancer addresses that only some may use',
+  'cluster-ips': 'every ClusterIP',
+  'firewall-ips': 'load-balancer addresses that only some clients may use',
   'hairpin-connections': 'pods that may reach themselves through their Service',
   'no-endpoint-nodeports': 'node ports without endpoints',
   'no-endpoint-services': 'addresses without endpoints',
@@ -17,7 +17,7 @@ const sets: Readonly<Record<string, string>> = {
   'service-nodeports': 'every node port, and the chain for it',
 }
 
-/** Chains and sets that are there while Services share them, for how many endpoints: `tcp-up-to-16`. */
+/** Chains and sets that Services share, by their number of endpoints: `tcp-up-to-16`. */
 export const shared = /^(?:tcp|udp|sctp)-(services|up-to|draw)(?:-(\d+))?$/
 
 export function setWords(name: string): string {
@@ -31,8 +31,8 @@ export function setWords(name: string): string {
 }
 
 const chains: Readonly<Record<string, string>> = {
-  'cluster-ips-check': 'ClusterIPs asked at a port that no Service has',
-  'firewall-check': 'load balancers that only some may use',
+  'cluster-ips-check': 'connections to a ClusterIP at a port that no Service has',
+  'firewall-check': 'load balancers that only some clients may use',
   'mark-for-masquerade': 'marks packets that get an address of this node as source',
   masquerading: 'gives marked packets an address of this node as source',
   'nodeport-endpoints-check': 'node ports without endpoints',
@@ -57,8 +57,7 @@ export function chainWords(name: string): string {
   const known = chains[name]
   if (known !== undefined) return known
   const [, part, places] = shared.exec(name) ?? []
-  if (part === 'services')
-    return 'Services that have their ClusterIP alone, by how many endpoints they have'
+  if (part === 'services') return 'Services with only a ClusterIP, by their number of endpoints'
   if (part === 'up-to') return `one endpoint by chance, for every Service of up to ${places}`
   if (part === 'draw') return `draws one of ${places} places; after an empty one it draws again`
   const [, kind, , , , , ip, port] = owned.exec(name) ?? []

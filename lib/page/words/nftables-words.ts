@@ -47,7 +47,7 @@ export function nftablesWords(around: Surroundings): (line: PlanLine) => LineWor
 function ownerOf(name: string, rule?: Rule): string {
   const [, kind, namespace, service, , port, ip, endpointPort] = owned.exec(name) ?? []
   if (namespace === undefined || service === undefined)
-    return shared.test(name) ? 'every Service that has its ClusterIP alone' : fixedOf('nftables')
+    return shared.test(name) ? 'every Service with only a ClusterIP' : fixedOf('nftables')
   const endpoint = ip === undefined ? undefined : `${ip}:${endpointPort}`
   const portName = `${namespace}/${service}${port === '' ? '' : `:${port}`}`
   return serviceOf(portName, fieldOf(kind ?? '', rule?.statements ?? [], endpoint))
@@ -79,7 +79,7 @@ function elementWords(first: Element, elements: readonly Element[], around: Surr
   }
   const more = elements.length > 1 ? `, and ${elements.length - 1} more like it` : ''
   const then = verdict ? `: ${elementVerdict(verdict)}` : ''
-  return `${first.key.join(' . ')} stands in ${set.name} (${setWords(set.name)})${then}${more}`
+  return `${first.key.join(' . ')} is in ${set.name} (${setWords(set.name)})${then}${more}`
 }
 
 function elementVerdict(verdict: Verdict): string {
@@ -97,8 +97,8 @@ function elementOwner(
     'service-ips': 'spec.clusterIP, spec.externalIPs and status.loadBalancer',
     'service-nodeports': 'spec.ports[].nodePort',
     'firewall-ips': 'spec.loadBalancerSourceRanges',
-    'no-endpoint-services': 'nothing ready in its EndpointSlices',
-    'no-endpoint-nodeports': 'nothing ready in its EndpointSlices',
+    'no-endpoint-services': 'no ready endpoint in its EndpointSlices',
+    'no-endpoint-nodeports': 'no ready endpoint in its EndpointSlices',
   }
   if (comment !== undefined) return serviceOf(comment, field[name])
   const chain = verdict && 'chain' in verdict ? verdict.chain : ''
@@ -109,7 +109,7 @@ function elementOwner(
   }
   if (owner !== undefined) return serviceOf(owner, field[name] ?? 'its EndpointSlices')
   if (name.endsWith('-endpoints') || shared.test(name))
-    return 'every EndpointSlice of Services with a ClusterIP only'
+    return 'every EndpointSlice of Services with only a ClusterIP'
   if (name === 'cluster-ips') return 'every Service: spec.clusterIP'
   if (name === 'hairpin-connections') return 'every EndpointSlice: endpoints on this node'
   return name === 'nodeport-ips' ? 'the addresses of this node' : fixedOf('nftables')
@@ -179,7 +179,7 @@ function actionWords(action: Action, around: Surroundings): string {
     case 'dnat-by-map':
       return action.choices === 1
         ? `the first endpoint that map ${action.map} has for destination and port`
-        : `one of ${action.choices} places by chance, looked up by destination, port and its number in map ${action.map}; goes on where that is empty`
+        : `one of ${action.choices} places by chance, looked up by destination, port and its number in map ${action.map}; continues if that is empty`
     case 'masquerade':
       return 'the source becomes an address of this node, so that the answer comes back here'
     case 'reject':
@@ -191,7 +191,7 @@ function actionWords(action: Action, around: Surroundings): string {
 
 function verdictWords(verdict: Verdict): string {
   if (verdict.to === 'drop') return 'dropped, the sender gets no answer'
-  if (verdict.to === 'return') return 'back to where the chain was called from'
+  if (verdict.to === 'return') return 'back to the calling chain'
   return `go to chain ${verdict.chain}: ${chainWords(verdict.chain)}`
 }
 

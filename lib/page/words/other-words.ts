@@ -20,10 +20,10 @@ export function listenerWords(line: string, around: Surroundings): LineWords | u
       : `; a client that came in the last ${affinity} s gets the same again`
   const only = list === 'local' ? ', only those on this node' : ''
   return {
-    words: `kube-proxy itself listens at ${address} (${protocol}) and connects on to ${whom}, in turn${only}${stays}`,
+    words: `kube-proxy itself listens at ${address} (${protocol}) and connects to ${whom}, in turn${only}${stays}`,
     object: serviceOf(
       portName,
-      isEmpty ? 'nothing ready in its EndpointSlices' : 'its EndpointSlices',
+      isEmpty ? 'no ready endpoint in its EndpointSlices' : 'its EndpointSlices',
     ),
   }
 }
@@ -35,27 +35,27 @@ const ipsets: Readonly<Record<string, readonly [words: string, field: string]>> 
   'KUBE-EXTERNAL-IP-LOCAL': ['external addresses of policy Local', 'spec.externalTrafficPolicy'],
   'KUBE-LOAD-BALANCER': ['load-balancer addresses', 'status.loadBalancer.ingress'],
   'KUBE-LOAD-BALANCER-FW': [
-    'load balancers that only some may use',
+    'load balancers that only some clients may use',
     'spec.loadBalancerSourceRanges',
   ],
   'KUBE-LOAD-BALANCER-LOCAL': ['load balancers of policy Local', 'spec.externalTrafficPolicy'],
   'KUBE-LOAD-BALANCER-SOURCE-IP': [
-    'load-balancer addresses that may call themselves',
+    'load-balancer addresses that may send to themselves',
     'spec.loadBalancerSourceRanges',
   ],
   'KUBE-LOAD-BALANCER-SOURCE-CIDR': [
-    'who may use which load balancer',
+    'source ranges of load balancers',
     'spec.loadBalancerSourceRanges',
   ],
   'KUBE-HEALTH-CHECK-NODE-PORT': [
-    'ports on which load balancers ask for health',
+    'ports for health checks by load balancers',
     'spec.healthCheckNodePort',
   ],
   'KUBE-IPVS-IPS': ['every address on kube-ipvs0', 'its addresses'],
 }
 
 function ipsetOf(fullName: string): readonly [words: string, field: string] | undefined {
-  // The sets of IPv6 have the same names with a 6, cut where the kernel's limit is.
+  // The sets of IPv6 have the same names with a 6, cut to the length that the kernel allows.
   const name = fullName.replace(/^KUBE-6-/, 'KUBE-').replace(/-SOURCE-CID$/, '-SOURCE-CIDR')
   if (name.startsWith('KUBE-NODE-PORT-LOCAL-'))
     return ['node ports of policy Local', 'spec.externalTrafficPolicy']
@@ -75,7 +75,7 @@ const schedulers: Readonly<Record<string, string>> = {
   mh: 'by the client; few clients move when endpoints change',
 }
 
-/** What ipvs mode has beside its iptables rules: sets, virtual servers, addresses. */
+/** Explains what ipvs mode has besides its iptables rules: sets, virtual servers, addresses. */
 export function ipvsWords(
   lines: readonly string[],
   around: Surroundings,
@@ -95,7 +95,7 @@ export function ipvsWords(
       const found = ipsetOf(set)
       return (
         found && {
-          words: `${entry} stands in set ${set}: ${found[0]}`,
+          words: `${entry} is in set ${set}: ${found[0]}`,
           object: `${ownerWords(around)}: ${found[1]}`,
         }
       )
@@ -134,12 +134,12 @@ function addressWords(line: string, around: Surroundings): LineWords | undefined
   return address === undefined
     ? undefined
     : {
-        words: `${address} is put on this node's interface kube-ipvs0, so that the kernel takes packets for it in`,
+        words: `${address} is put on this node's interface kube-ipvs0, so that the kernel accepts packets for it`,
         object: ownerWords(around, address),
       }
 }
 
-/** The Service whose line this is, by name where that is known. */
+/** The Service of a line, by name if that is known. */
 function ownerWords({ owner }: Surroundings, address = ''): string {
   if (owner !== undefined) return `Service ${owner}`
   return address === '' ? 'a Service' : `the Service at ${address}`

@@ -1,32 +1,30 @@
-/** What one line of a ruleset means, for somebody who reads it for the first time. */
+/** The meaning of one line of a ruleset, for a new reader. */
 export interface LineWords {
   /** One plain sentence. */
   readonly words: string
-  /** The object, and its field where one is to blame, that made the line. */
+  /** The object that the line comes from, with the field if there is one. */
   readonly object: string
 }
 
-/** What is known around the lines. */
+/** Facts that the words use. */
 export interface Surroundings {
   /** Name of the pod at an address. */
   readonly podAt: (ip: string) => string | undefined
-  /** `namespace/name` of the Service whose lines these are, where they are of one only. */
+  /** `namespace/name` of the Service, if all lines belong to one. */
   readonly owner?: string
 }
 
-export const nobodyKnown: Surroundings = { podAt: () => undefined }
-
 export function fixedOf(mode: string): string {
-  return `${mode} mode itself, whatever Services there are`
+  return `${mode} mode itself, not a Service`
 }
 
-/** `10.244.1.21:8080`, with the pod that is there. */
+/** `10.244.1.21:8080`, with the name of its pod. */
 export function endpointWords(endpoint: string, { podAt }: Surroundings): string {
   const pod = podAt(endpoint.slice(0, endpoint.lastIndexOf(':')).replace(/^\[|\]$/g, ''))
   return pod === undefined ? `endpoint ${endpoint}` : `pod ${pod} at ${endpoint}`
 }
 
-/** `default/web:http` as the object it is a port of. */
+/** The Service of a port name such as `default/web:http`, in words. */
 export function serviceOf(portName: string, field = ''): string {
   const [name = '', port = ''] = portName.split(':')
   const part = port === '' ? '' : `, port ${port}`

@@ -63,7 +63,7 @@ t.test('E11: readiness and termination say why an endpoint is out', async (t) =>
     'used: ready, on this node',
     'out: not ready, on node-2',
     'out: terminating, while others are ready, on node-2',
-    'out: terminating, and serves no more, on node-2',
+    'out: terminating, and no longer serving, on node-2',
   ])
 })
 

@@ -77,7 +77,7 @@ t.test('rules are found by number, of packets that open a connection', async (t)
   t.same(tell('no trace at all'), [])
   await rules.check(iptables)
   text = saved.replace('8080', '8081')
-  await t.rejects(rules.check(iptables), /nat KUBE-SERVICES was changed meanwhile/)
+  await t.rejects(rules.check(iptables), /nat KUBE-SERVICES has changed/)
 })
 
 t.test('connections of IPVS, of both families', async (t) => {

@@ -94,8 +94,11 @@ for (const how of ['apply', 'apply --server-side']) {
     const created = await server.kubectl(`${how} -f -`, text)
     t.equal(created.code, 0, created.stderr)
     for (const { kind } of list.items) t.match(created.stdout, kind.toLowerCase())
-    t.match(created.stderr, 'Warning: DaemonSet proxy is stored, but nothing here runs its pods')
-    t.match(created.stderr, 'Warning: NetworkPolicy proxy is stored, but nothing here filters')
+    t.match(created.stderr, 'Warning: DaemonSet proxy is stored, but its pods do not run here')
+    t.match(
+      created.stderr,
+      'Warning: NetworkPolicy proxy is stored, but it does not filter packets here',
+    )
     await server.ok(`${how} -f -`, text.replace('up == 0', 'up == 1'))
     t.match(server.api.get(rules), { spec: { groups: [{ rules: [{ expr: 'up == 1' }] }] } })
     t.match(server.api.get(rules), { metadata: { generation: 2 } })

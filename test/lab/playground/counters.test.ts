@@ -62,7 +62,7 @@ t.test('nftables: no rule counts; the connection table does, and it is said', as
   const { rules, endpoints, note } = countersOf({ ...counted, mode: 'nftables' }, { conntrack })
   t.same(rules, {})
   t.same(endpoints, { '10.244.1.21:8080': 2 })
-  t.match(note, /carry no counters/)
+  t.match(note, /have no counters/)
 })
 
 t.test('userspace: what the proxy says of itself; ipvs: what its servers count', async (t) => {

@@ -119,7 +119,7 @@ t.test('every lesson sees when its tasks are done, and not before', { skip }, as
     await player.do({ do: 'lesson', id: '' })
     t.equal(active(player), undefined, 'the list of lessons is back')
     t.equal(player.playground.view().lessons.filter(({ isDone }) => isDone).length, 8)
-    await t.rejects(player.do({ do: 'lesson', id: 'none' }), /there is none of that name/)
+    await t.rejects(player.do({ do: 'lesson', id: 'none' }), /there is no such lesson/)
   })
 })
 

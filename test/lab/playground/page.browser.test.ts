@@ -13,7 +13,7 @@ t.test('the page shows the way of a connection in every mode', { skip }, async (
     t.equal(await wiresToPods(), 3, 'the picture has a way to each pod')
     await see('.count', /^[1-9]\d* packets$/)
     t.equal(await page.locator('#picture .writes').count(), 1, 'kube-proxy only writes the rules')
-    await see('#rules .why', 'by chance 33.3 % of those that come this far')
+    await see('#rules .why', 'by chance 33.3 % of the packets that reach this rule')
     await see('#rules .object', 'because of Service default/web, port http: spec.clusterIP')
     await picture(page, 'iptables')
 
@@ -22,7 +22,7 @@ t.test('the page shows the way of a connection in every mode', { skip }, async (
     await see('#hops', 'service-ips')
     await inThirds()
     t.equal((await answers()).size, 3)
-    await see('#counters', /Rules of nftables mode carry no counters.*Connections: 10\.244/)
+    await see('#counters', /Rules of nftables mode have no counters.*Connections: 10\.244/)
 
     await press('userspace')
     await see('#status', 'running in userspace mode')

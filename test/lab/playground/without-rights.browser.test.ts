@@ -22,7 +22,7 @@ t.test('the page without any rights sends for real, and says what is missing', {
     await see('#where', 'without any rights, on 127.0.0.0/8 of this machine')
     await see('#limits', /both nodes and all pods are programs of this machine/)
     await see('#limits', /Only userspace mode runs/)
-    await see('#limits', /Nobody can send from outside/)
+    await see('#limits', /There is no sender outside/)
     t.same(await page.locator('#modes button').allInnerTexts(), ['userspace'])
     t.same(await page.locator('#senders button').allInnerTexts(), [
       'a pod',
@@ -74,7 +74,7 @@ t.test('the page without any rights sends for real, and says what is missing', {
     await see('#lessons [data-key=nftables]', 'needs nftables mode')
     await see('#lessons [data-key=outside]', 'needs iptables or nftables mode and a sender')
     await page.locator('#lessons [data-key=iptables]').click()
-    await see('#lessons .missing', 'This lesson needs iptables mode, which is not to be had here.')
+    await see('#lessons .missing', 'This lesson needs iptables mode, which is not available here.')
     await press('all lessons')
     await page.locator('#lessons [data-key=userspace]').click()
     t.equal(await page.locator('#lessons .missing').count(), 0)
@@ -82,7 +82,7 @@ t.test('the page without any rights sends for real, and says what is missing', {
       await press('1 request')
       await page.waitForTimeout(100)
     }
-    await see('#lessons .moral', 'Exact turn-taking')
+    await see('#lessons .moral', 'Pods take exact turns')
     t.same(complaints, [], 'no error in the console')
   }),
 )

@@ -14,7 +14,7 @@ import { configWith } from '../../../lib/config/load.js'
 import { userspacePlanner, type ServicePlan } from '../../../lib/modes/userspace/plan.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
 import { service, states, testSettings } from '../../support/states.js'
-import { skip, stopping, until, withStage, write } from '../../e2e/stage.js'
+import { skip, stopping, until, withProxyWorld, write } from '../../e2e/proxy-world.js'
 import type { IpFamily } from '../../../lib/state/ip.js'
 import type { World } from '../../../lib/lab/world/world.js'
 
@@ -218,7 +218,7 @@ const apart = ['--takeover-folder', '']
 
 for (const dataPath of ['net', 'splice']) {
   t.test(`Services without a single rule, by data path ${dataPath}`, { skip }, (t) =>
-    withStage(`addresses-${dataPath}`, async ({ world, folder }) => {
+    withProxyWorld(`addresses-${dataPath}`, async ({ world, folder }) => {
       const spec = { type: 'NodePort', ports: ports.map((port) => ({ ...port, nodePort: 30_080 })) }
       await write(folder, 'all.yaml', ...objectsOf(Object.values(virtual), spec))
       const args = [...byAddresses, ...apart, '--manifests', folder]
@@ -300,7 +300,7 @@ function explainerOf(family: IpFamily) {
 }
 
 t.test('addresses outlive SIGKILL, until whatever is run next', { skip }, (t) =>
-  withStage('left-behind', async ({ world, folder }) => {
+  withProxyWorld('left-behind', async ({ world, folder }) => {
     const foreign = '198.51.100.77/32'
     await world.exec('node', ['ip', 'address', 'add', foreign, 'dev', 'lo'])
     await write(folder, 'all.yaml', ...objectsOf(Object.values(virtual)))
@@ -341,7 +341,7 @@ t.test('addresses outlive SIGKILL, until whatever is run next', { skip }, (t) =>
 )
 
 t.test('an ordinary user serves Services on 127.0.0.0/8', { skip }, (t) =>
-  withStage('rootless', async ({ world, folder }) => {
+  withProxyWorld('rootless', async ({ world, folder }) => {
     await chmod(folder, 0o755)
     await write(folder, 'all.yaml', ...objectsOf(['127.96.0.10']))
     const proxy = runProxy(world, ['--proxy-mode', 'userspace', '--manifests', folder], undefined, [

@@ -7,14 +7,14 @@ import {
   sliceOf,
   stopping,
   until,
-  withStage,
+  withProxyWorld,
   write,
-} from '../../e2e/stage.js'
+} from '../../e2e/proxy-world.js'
 import { runProxy } from '../../../lib/lab/playground/proxy-process.js'
 import { traced } from '../../support/traced.js'
 
 await t.test('trace follows a connection to the endpoint that IPVS chose', (t) =>
-  withStage('trace-ipvs', async ({ world, folder }) => {
+  withProxyWorld('trace-ipvs', async ({ world, folder }) => {
     await write(folder, 'web.yaml', service, sliceOf('pod-1'))
     const proxy = runProxy(world, ['--proxy-mode', 'ipvs', '--manifests', folder])
     await stopping(proxy, async () => {

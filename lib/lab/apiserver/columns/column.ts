@@ -1,7 +1,7 @@
 import { numberAt, textAt } from '../json.js'
 import type { KubeObject } from '../object.js'
 
-/** One column of `kubectl get`; the server prints, kubectl only aligns. */
+/** One column of `kubectl get`; the server makes the text, and kubectl only aligns it. */
 export interface Column {
   readonly name: string
   readonly type: 'string' | 'integer'

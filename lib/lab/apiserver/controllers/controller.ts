@@ -4,9 +4,9 @@ import { clientsOf, type Clients, type KindClient, type KindNames } from '../kin
 import type { Registry } from '../registry.js'
 import { keyOf, type StoreEvent } from '../store.js'
 
-/** Something that keeps one part of the cluster as another part says. */
+/** Changes one part of the cluster to match another part. */
 export interface Controller {
-  /** Works until the signal, beginning with what is there already. */
+  /** Works until the signal, first on the objects that exist already. */
   run(signal: AbortSignal): Promise<void>
 }
 
@@ -65,8 +65,8 @@ export async function watch(
 }
 
 /**
- * Keys to look at, each once however often it was added. The work starts after the change has
- * reached every listener: a controller never writes from inside a store's notification.
+ * Keys to look at. Each is in it only once. The work starts after the change has reached every
+ * listener: a controller never writes from inside a store's notification.
  */
 class WorkQueue {
   readonly #work: (key: string) => void
@@ -100,7 +100,7 @@ export function ownKey({ object }: StoreEvent): readonly string[] {
   return [keyOf(object)]
 }
 
-/** The reference with which a controller marks what it made. */
+/** The reference that a controller sets on the objects that it makes. */
 export function ownerReference({ apiVersion, kind, metadata: { name, uid = '' } }: KubeObject) {
   return { apiVersion, kind, name, uid, controller: true, blockOwnerDeletion: true }
 }

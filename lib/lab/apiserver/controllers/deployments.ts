@@ -52,7 +52,7 @@ function scale({ deployments, pods }: Clients<keyof typeof kinds>, deployment: K
   const old = all.filter((pod) => !current.includes(pod))
   const isRecreated = textAt(deployment, 'spec', 'strategy', 'type') === 'Recreate'
 
-  // One more than wanted while old ones are replaced, and never less that are ready.
+  // While old pods are replaced there is one more than wanted, so that no ready pod is missing.
   const room = old.length === 0 ? wanted : isRecreated ? 0 : wanted + 1 - old.length
   for (let missing = Math.min(wanted, room) - current.length; missing > 0; missing--) {
     pods.create(podOf(deployment, template, hash))
@@ -83,7 +83,7 @@ function podOf(deployment: KubeObject, template: JsonObject, hash: string): Json
   }
 }
 
-/** Those that serve go last, so that scaling down disturbs least. */
+/** Ready pods are removed last, so that scaling down disturbs least. */
 function readyLast(pods: readonly KubeObject[]): readonly KubeObject[] {
   return pods.toSorted((left, right) => Number(isReady(left)) - Number(isReady(right)))
 }

@@ -25,7 +25,7 @@ const serviceName = 'kubernetes.io/service-name'
 const headless = 'service.kubernetes.io/headless'
 const triggerTime = 'endpoints.kubernetes.io/last-change-trigger-time'
 
-/** The real controller's default. */
+/** The default of the real controller. */
 const longestSlice = 100
 
 const zoneLabel = 'topology.kubernetes.io/zone'
@@ -47,7 +47,7 @@ export function endpointSliceController(deps: ControllerDeps): Controller {
       watched: [
         [services, ownKey],
         [pods, (event) => selecting(services, event)],
-        // A slice that somebody deletes or edits by hand is restored.
+        // A slice that is deleted or edited by hand is restored.
         [slices, (event) => managed.follow(event)],
         [nodes, (event) => (zoneChanged(event) ? services.list().map(keyOf) : [])],
       ],
@@ -68,7 +68,7 @@ class ManagedSlices {
     this.#slices = slices
   }
 
-  /** Takes note of a change, and tells which Service it concerns. */
+  /** Records a change, and returns the key of its Service. */
   follow({ type, object }: StoreEvent): readonly string[] {
     const name = object.metadata.labels?.[serviceName]
     if (name === undefined || object.metadata.labels?.[managedBy] !== managerName) return []

@@ -15,7 +15,10 @@ import { byPorts, selecting, selects } from './endpoints.js'
 const serviceName = 'kubernetes.io/service-name'
 const managedBy = 'endpointslice.kubernetes.io/managed-by'
 const mirrorName = 'endpointslicemirroring-controller.k8s.io'
-/** On Endpoints that this controller wrote: those need no mirror, their Service has slices. */
+/**
+ * The label of Endpoints that this controller wrote. They need no mirror, because their Service has
+ * slices.
+ */
 const skipMirror = 'endpointslice.kubernetes.io/skip-mirror'
 
 const kinds = {
@@ -28,8 +31,8 @@ const kinds = {
 type KindClients = Clients<keyof typeof kinds>
 
 /**
- * The old Endpoints objects, both ways: written for Services with a selector, and mirrored to
- * EndpointSlices where a person wrote them for a Service without one.
+ * Writes the old Endpoints objects for Services with a selector. Endpoints that a user writes for a
+ * Service without one are mirrored to EndpointSlices.
  */
 export function endpointsController(deps: ControllerDeps): Controller {
   return controller(deps, kinds, (clients) => {
@@ -76,7 +79,7 @@ function write(clients: KindClients, service: KubeObject, present: KubeObject | 
   }
 }
 
-/** Only addresses of the Service's first family: the old object knows no other. */
+/** Only addresses of the Service's first family: because the old object has no other. */
 function subsetsOf(service: KubeObject, pods: readonly KubeObject[]): readonly Json[] {
   const family = listAt(service, 'spec', 'ipFamilies')[0]
   const isPublished = at(service, 'spec', 'publishNotReadyAddresses') === true

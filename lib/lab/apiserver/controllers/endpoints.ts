@@ -15,7 +15,7 @@ export function endpointOf(pod: KubeObject, ip: string, context: EndpointContext
   const { service, zoneOf } = context
   const terminating = pod.metadata.deletionTimestamp !== undefined
   const serving = isReady(pod)
-  // S29: publishing unready pods is done here, by calling them ready.
+  // S29: unready pods are published here by marking them ready.
   const isPublished = at(service, 'spec', 'publishNotReadyAddresses') === true
   const nodeName = textAt(pod, 'spec', 'nodeName')
   const zone = zoneOf(nodeName)

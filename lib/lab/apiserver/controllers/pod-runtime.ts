@@ -9,7 +9,7 @@ export interface PodState {
 }
 
 export interface PodLife {
-  /** Tells how the pod is now; as often as that changes. */
+  /** Reports the state of the pod whenever it changes. */
   readonly report: (state: PodState) => void
   /** Aborted when the pod is terminated: drain, then resolve. */
   readonly terminating: AbortSignal
@@ -19,20 +19,20 @@ export interface PodLife {
   readonly node: KubeObject | undefined
 }
 
-/** What brings pods to life, in the place of a kubelet. */
+/** Runs pods, in the place of a kubelet. */
 export interface PodRuntime {
   /** Runs one pod; resolves when it has ended, and only then is its object removed. */
   run(pod: KubeObject, life: PodLife): Promise<void>
 }
 
 export interface FakeRuntimeOptions {
-  /** One of each family that pods have addresses of. */
+  /** One for each family of pod addresses. */
   readonly podCidrs: readonly string[]
   readonly readyAfterMs: number
   readonly endAfterMs: number
 }
 
-/** Pods that only have addresses: enough for everything that does not send packets. */
+/** Pods that only have addresses. This is enough if no packets are sent. */
 export function fakeRuntime(options: FakeRuntimeOptions): PodRuntime {
   const pools = options.podCidrs
     .map(parseCidr)

@@ -27,7 +27,7 @@ interface RunningPod {
 
 const kinds = { pods: ['v1', 'Pod'], nodes: ['v1', 'Node'] } as const
 
-/** Scheduler and kubelet in one: binds pods to nodes and lets a runtime bring them to life. */
+/** Scheduler and kubelet in one: binds pods to nodes and lets a runtime run them. */
 export function podController(deps: PodControllerDeps): Controller {
   const clients = clientsOf(deps.registry, kinds)
   return clients ? new PodController(deps, clients) : { run: () => Promise.resolve() }
@@ -37,7 +37,9 @@ class PodController implements Controller {
   readonly #deps: PodControllerDeps
   readonly #clients: Clients<keyof typeof kinds>
   readonly #running = new Map<string, RunningPod>()
-  /** Uids of the pods it has ever run: after a pause those are started again, address or not. */
+  /**
+   * Uids of all pods that it has run. After a pause they are started again, even with an address.
+   */
   readonly #own = new Set<string>()
 
   constructor(deps: PodControllerDeps, clients: Clients<keyof typeof kinds>) {
@@ -51,7 +53,7 @@ class PodController implements Controller {
     const work = {
       watched: [
         [pods, ownKey],
-        // A new node may take pods that found no place before.
+        // A new node may take pods that had no node before.
         [nodes, () => unbound().map(keyOf)],
       ] as const,
       reconcile: (key: string) => this.#reconcile(key),
@@ -79,7 +81,7 @@ class PodController implements Controller {
     }
   }
 
-  /** A pod that came with an address is run by somebody else. */
+  /** A pod that is created with an address is not run here. */
   #isOurs(pod: KubeObject): boolean {
     return textAt(pod, 'status', 'podIP') === '' || this.#own.has(pod.metadata.uid ?? '')
   }
@@ -159,7 +161,7 @@ function nodeOf(pod: KubeObject): string {
 }
 
 function takesPods(node: KubeObject): boolean {
-  // A node that somebody made by hand has no conditions; it counts as ready.
+  // A node that was made by hand has no conditions; it counts as ready.
   const isUp = conditionOf(node, 'Ready') === undefined || isReady(node)
   return isUp && objectAt(node, 'spec')['unschedulable'] !== true
 }
@@ -205,7 +207,7 @@ function statusOf(
   }
 }
 
-/** A condition that did not change keeps the time at which it did. */
+/** A condition that has not changed keeps the time of its last change. */
 function keepTimes(status: JsonObject, before: KubeObject): JsonObject {
   const conditions = listAt(status, 'conditions').map((next) => {
     const same = conditionOf(before, textAt(next, 'type'))

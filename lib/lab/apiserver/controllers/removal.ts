@@ -3,7 +3,7 @@ import type { KubeObject } from '../object.js'
 import { keyOf, type StoreEvent } from '../store.js'
 import { controller, watch, type Controller, type ControllerDeps } from './controller.js'
 
-/** Removes what belonged to an object that is gone, as `kubectl delete deployment` expects. */
+/** Removes the dependents of a deleted object, as `kubectl delete deployment` expects. */
 export function garbageCollector(deps: ControllerDeps): Controller {
   const { registry } = deps
   const clients = registry.resources.all
@@ -44,7 +44,7 @@ export function garbageCollector(deps: ControllerDeps): Controller {
   return { run: (signal) => watch(deps, { watched, reconcile }, signal) }
 }
 
-/** A real server forgets Events after an hour; this one forgets the oldest of more than these. */
+/** A real server deletes Events after an hour. This one deletes the oldest beyond this number. */
 const maximumEvents = 1000
 
 export function eventExpiry(deps: ControllerDeps): Controller {

@@ -2,7 +2,7 @@ import { isList, isObject, textAt, type Json, type JsonObject } from '../json.js
 import { listRulesOf, type ListRules } from './list-keys.js'
 
 /**
- * Sets of fields as server-side apply speaks of them: paths of steps such as `f:spec`,
+ * Sets of fields as in server-side apply: paths of steps such as `f:spec`,
  * `k:{"port":80,"protocol":"TCP"}` (the list item with these keys) and `v:"x"` (that value of a
  * set). A path is kept as one string, its steps joined by a character no step can contain.
  */
@@ -60,7 +60,7 @@ function collect(value: Json, place: Place, fields: Map<string, Json>): void {
   if (isList(value) && keys !== undefined && value.every(isObject)) {
     for (const item of value) {
       const steps = [...place.steps, itemStep(item, keys)]
-      // The item itself is a field too: owning it means that it stays.
+      // The item itself is a field, too. It stays while a manager owns it.
       fields.set(steps.join(joint), null)
       collect(item, { ...place, steps }, fields)
     }

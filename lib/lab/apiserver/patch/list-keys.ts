@@ -1,6 +1,6 @@
 /**
- * Which lists of the API are maps or sets in disguise, and by what their items are told apart.
- * A list that is not here is replaced as a whole.
+ * The lists of the API that merge as maps or sets, and the keys that identify their items. A list
+ * that is not here is replaced as a whole.
  */
 
 /** For strategic merge patches; the last names of the path, joined by dots. */
@@ -54,14 +54,14 @@ function listMapKeysOf(path: readonly string[]): readonly string[] | undefined {
 
 /** What is known about the lists of one object. */
 export interface ListRules {
-  /** The lists in which an item is told from others by these keys. */
+  /** The keys that identify an item of the list; undefined for other lists. */
   readonly listMapKeysOf: (path: readonly string[]) => readonly string[] | undefined
   readonly isPrimitiveSet: (path: readonly string[]) => boolean
 }
 
 export const knownLists: ListRules = { listMapKeysOf, isPrimitiveSet }
 
-/** Of a custom resource only the metadata is known; whatever else is a list changes as a whole. */
+/** Only the metadata of a custom resource is known; its other lists are replaced as a whole. */
 const metadataLists: ListRules = {
   listMapKeysOf: (path) => (path[0] === 'metadata' ? listMapKeysOf(path) : undefined),
   isPrimitiveSet: (path) => path[0] === 'metadata' && isPrimitiveSet(path),

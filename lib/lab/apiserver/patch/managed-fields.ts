@@ -38,8 +38,8 @@ export function withManagers(object: KubeObject, managers: readonly FieldManager
 }
 
 /**
- * The object with the fields that an ordinary write changed now owned by its author, and by
- * nobody else. An author who sends managedFields of their own has the last word.
+ * Makes the author the only owner of the fields that an ordinary write changed. If the author sends
+ * managedFields, these are used.
  */
 export function afterUpdate(
   object: KubeObject,

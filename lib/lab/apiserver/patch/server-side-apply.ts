@@ -13,8 +13,9 @@ export interface Applier {
 }
 
 /**
- * What the author applied, laid over what is there: fields they give are theirs, fields they gave
- * last time and not now are removed unless somebody else owns them too, all others stay.
+ * Merges what the author applied into the stored object. The author owns the fields that they give.
+ * Fields that they gave last time and not now are removed, unless another manager owns them, too.
+ * All others stay.
  */
 export function applyServerSide(
   current: KubeObject | undefined,
@@ -147,7 +148,7 @@ function drop(object: JsonObject, steps: readonly string[], place: Place): JsonO
 function dropIn(value: Json, steps: readonly string[], place: Place): Json | undefined {
   if (isObject(value)) {
     const left = drop(value, steps, place)
-    // An object that only held what was dropped goes with it.
+    // An object that is empty after that is dropped, too.
     return Object.keys(left).length === 0 ? undefined : left
   }
   if (!isList(value)) return value

@@ -4,7 +4,7 @@ import { messages } from './messages.js'
 
 export const protobufType = 'application/vnd.kubernetes.protobuf'
 
-/** What every body of that type begins with. */
+/** The first bytes of every body of that type. */
 const magic = Buffer.from('k8s\0', 'latin1')
 
 /**

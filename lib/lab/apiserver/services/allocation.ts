@@ -63,7 +63,7 @@ export class ServiceAllocations {
     throw new AllocationRefused(`failed to allocate a serviceIP: no free ${family} address is left`)
   }
 
-  /** Throws unless the address belongs to the cluster and to nobody else. */
+  /** Throws unless the address belongs to the cluster and no other Service has it. */
   checkIp(ip: string, service: KubeObject): void {
     const parsed = parseIp(ip)
     if (parsed === undefined || !this.#cidrs().some((cidr) => cidrContains(cidr, parsed))) {
@@ -116,7 +116,7 @@ export class ServiceAllocations {
     const size = 1n << BigInt(bitsOf(cidr.family) - cidr.prefix)
     // The first is the network itself, the last of IPv4 its broadcast address.
     const last = cidr.family === 'IPv4' ? size - 2n : size - 1n
-    // Low addresses are what people pick by hand (.1 the API, .10 DNS), so start above them.
+    // Users choose low addresses by hand (.1 the API, .10 DNS), so the search starts above them.
     const first = last > 64n ? 16n : 1n
     const start = this.#cursors.get(cidr.text) ?? first
     for (let step = 0n; step <= last - first; step++) {

@@ -10,7 +10,7 @@ import {
 } from '../json.js'
 import type { KubeObject } from '../object.js'
 
-/** What the API server writes into a Service where its author wrote nothing. */
+/** Sets the fields of a Service that its author left out, as the API server does. */
 export function withServiceDefaults(service: KubeObject): KubeObject {
   const spec = objectAt(service, 'spec')
   const type = textAt(spec, 'type') || 'ClusterIP'
@@ -64,8 +64,8 @@ export function isHeadless(spec: JsonObject): boolean {
 }
 
 /**
- * Values that the server had allocated stay when an update leaves them out, and go when the new
- * type has no use for them and the author did not touch them.
+ * Allocated values stay when an update leaves them out. They are removed when the new type does not
+ * use them and the author did not change them.
  */
 export function withAllocatedValues(service: KubeObject, previous: KubeObject): KubeObject {
   const spec = objectAt(service, 'spec')

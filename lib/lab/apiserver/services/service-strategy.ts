@@ -89,7 +89,7 @@ interface Families {
   readonly policy: string
 }
 
-/** Which families the Service is of, from what it says and what the cluster has. */
+/** The families of the Service, from its fields and from the families of the cluster. */
 function familiesOf(service: KubeObject, cluster: readonly IpFamily[]): Families {
   const spec = objectAt(service, 'spec')
   const hasSelector = Object.keys(objectAt(spec, 'selector')).length > 0
@@ -100,7 +100,7 @@ function familiesOf(service: KubeObject, cluster: readonly IpFamily[]): Families
   const implied = textsAt(spec, 'clusterIPs').flatMap((ip) => familyOf(ip) ?? [])
   const wanted = named.length > 0 ? named : implied
   const causes = wanted.flatMap((family, index) =>
-    // A headless Service without selector names what its author manages by hand.
+    // The author of a headless Service without selector manages its endpoints by hand.
     cluster.includes(family) || isOpenHeadless
       ? []
       : [invalidValue(`spec.ipFamilies[${index}]`, family, 'not configured on this cluster')],

@@ -30,7 +30,7 @@ const labelRule =
   "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character"
 const distributions = ['PreferClose', 'PreferSameNode', 'PreferSameZone']
 
-/** The rules a Service must keep, taken alone, with its defaults already set. */
+/** Checks a Service by itself, after its defaults are set. */
 export function validateService(service: KubeObject): readonly Cause[] {
   const spec = objectAt(service, 'spec')
   return [
@@ -44,7 +44,7 @@ export function validateService(service: KubeObject): readonly Cause[] {
   ]
 }
 
-/** What may not change once it was given. */
+/** Checks the fields that must not change. */
 export function validateServiceUpdate(service: KubeObject, previous: KubeObject): readonly Cause[] {
   const spec = objectAt(service, 'spec')
   const before = objectAt(previous, 'spec')

@@ -19,8 +19,8 @@ export interface DashboardDeps {
   readonly count: (state: DesiredState, service: string) => Promise<readonly AnswerCount[]>
 }
 
-/** What the page shows of a daemon that runs. Choosing what to look at is all it can be told. */
-export class DashboardStage implements PageSource {
+/** The page of a running daemon. Its commands only select what to show. */
+export class DashboardSource implements PageSource {
   readonly #deps: DashboardDeps
   readonly #listeners = new Set<() => void>()
   #selection: Selection = {
@@ -38,7 +38,7 @@ export class DashboardStage implements PageSource {
     this.#deps = deps
   }
 
-  /** The objects have changed. Costs next to nothing while nobody looks. */
+  /** The objects have changed. Does almost nothing while no page is open. */
   changed(states: readonly DesiredState[]): void {
     this.#states = states
     this.#tell()
@@ -80,13 +80,15 @@ export class DashboardStage implements PageSource {
         this.#answers = []
         break
       default:
-        return Promise.reject(new ConfigError('this page only shows; use kubectl to change'))
+        return Promise.reject(
+          new ConfigError('this page is read-only; use kubectl to change objects'),
+        )
     }
     this.#tell()
     return Promise.resolve()
   }
 
-  /** Counts while somebody looks. */
+  /** Counts while a page is open. */
   async count(): Promise<void> {
     if (this.#listeners.size === 0) return
     const shown = selected(this.#states, this.#selection)

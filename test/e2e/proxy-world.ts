@@ -13,12 +13,15 @@ import { endpoint, rawService, rawSlice } from '../state/objects.js'
 export const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 export const clusterIp = '10.96.0.10'
 
-export interface Stage {
+export interface ProxyWorld {
   readonly world: World
   readonly folder: string
 }
 
-export async function withStage(name: string, act: (stage: Stage) => Promise<void>): Promise<void> {
+export async function withProxyWorld(
+  name: string,
+  act: (stage: ProxyWorld) => Promise<void>,
+): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-e2e-'))
   const world = await createWorld({ name })
   try {
