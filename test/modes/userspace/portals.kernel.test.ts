@@ -92,7 +92,9 @@ for (const backend of ['nft', 'legacy'] as const) {
       await restarted.replaceAll(few)
       t.notMatch(save(), /KUBE-PORTALS-\w+-/, 'sub-chains of an earlier run go')
       await restarted.change(all)
-      await new IptablesPortals(iptables, options).remove()
+      await restarted.remove()
+      t.notMatch(save(), /KUBE-(?!PORTALS-DRAIN)/, 'no rule leads here')
+      await restarted.drained()
       t.notMatch(save(), /KUBE-/, 'and so does everything at the end')
     })
   }
