@@ -138,7 +138,7 @@ for (const [before, after] of [
 }
 
 t.test('of two processes that take over at once one wins, and the other says so', { skip }, (t) =>
-  withStage('two-heirs', async ({ world, folder }) => {
+  withProxyWorld('two-heirs', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const answer = async () => {
       const flow = { protocol: 'TCP', host: clusterIps[0], port: 80, timeoutMs: 10_000 } as const
