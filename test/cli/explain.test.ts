@@ -18,7 +18,7 @@ t.test(
     t.equal(code, 0)
     t.match(stdout, /nat PREROUTING > KUBE-SERVICES\n +-d 10\.96\.0\.10\/32 .* -j KUBE-SVC-/)
     t.match(stdout, / 50\.0 % {2}sent to 10\.244\.1\.11:8080, which sees an address of this node/)
-    t.match(stdout, /-j MARK --or-mark 0x4000\n +=> .*marked, for a rule further on/)
+    t.match(stdout, /-j MARK --or-mark 0x4000\n +=> .*marked for a later rule/)
     t.match(stdout, /-j MARK --xor-mark 0x4000\n +=> .*the mark is removed/)
     t.match(stdout, /used {2}10\.244\.1\.12:8080 {2}ready, on this node/)
     const fromPod = await explain('web', '--mode', 'nftables')

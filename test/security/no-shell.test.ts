@@ -38,8 +38,8 @@ t.test('processes are started in few places, by a list of arguments', (t) => {
     // `kube-proxy trace` and a playground without root: constant programs, no text of an object.
     'lib/inspect/trace/trace-rule.ts',
     'lib/inspect/trace/legacy-trace.ts',
-    'lib/lab/playground/host-ground.ts',
-    'lib/lab/playground/own-rights.ts',
+    'lib/lab/playground/loopback-test-bed.ts',
+    'lib/lab/playground/user-namespace.ts',
   ]
   t.same(
     starting.map(({ file }) => file).filter((file) => !known.includes(file)),

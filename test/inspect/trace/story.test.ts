@@ -52,7 +52,7 @@ t.test('trace: a rule that takes a mark away is not called marking, however it i
     '-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000',
     '-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000',
   )
-  t.same(new Set(made), new Set(['marked, for a rule further on']))
+  t.same(new Set(made), new Set(['marked for a later rule']))
   t.equal(made.length, 4)
   t.end()
 })
