@@ -24,7 +24,14 @@ const parts: readonly { readonly name: string; readonly command: string }[] = [
 
 export const partNames: readonly string[] = parts.map(({ name }) => name)
 
+/**
+ * New namespaces copy the IPv4 settings of the machine's first one, where a part may have run a mode:
+ * with its ARP settings nobody would answer for some addresses of the worlds after it.
+ */
+const freshNamespaces = 'echo 2 >/proc/sys/net/core/devconf_inherit_init_net'
+
 /** For a shell: says where each part begins and how it ended. */
-export const partsCommand: string = parts
-  .map(({ name, command }) => `echo '# part ${name}'; ${command}; echo "# end $?"`)
-  .join('\n')
+export const partsCommand: string = [
+  freshNamespaces,
+  ...parts.map(({ name, command }) => `echo '# part ${name}'; ${command}; echo "# end $?"`),
+].join('\n')
