@@ -5,25 +5,39 @@
 export class ForeignCommits {
   readonly #generation: (() => number) | undefined
   #own = 0
+  /** Our works under way: both families may write at once. */
+  #working = 0
+  #before = 0
+  #mostCommits = 0
 
   /** The legacy backend has no generation, so nothing can be told there. */
   constructor(generation?: () => number) {
     this.#generation = generation
   }
 
-  /** Nobody else committed between two equal numbers. Undefined where that cannot be told. */
+  /**
+   * Nobody else committed between two equal numbers. Undefined where that cannot be told: without a
+   * generation, and while work of ours has committed but is not counted yet.
+   */
   get mark(): number | undefined {
-    return this.#generation && this.#generation() - this.#own
+    if (!this.#generation || this.#working > 0) return undefined
+    return this.#generation() - this.#own
   }
 
   /** Does work that commits at most `mostCommits` times. An empty transaction does not count. */
   async around<T>(mostCommits: number, work: () => Promise<T>): Promise<T> {
-    const before = this.#generation?.() ?? 0
+    if (this.#working++ === 0) {
+      this.#before = this.#generation?.() ?? 0
+      this.#mostCommits = 0
+    }
+    this.#mostCommits += mostCommits
     try {
       return await work()
     } finally {
-      const after = this.#generation?.() ?? 0
-      this.#own += Math.min(after - before, mostCommits)
+      if (--this.#working === 0) {
+        const commits = (this.#generation?.() ?? 0) - this.#before
+        this.#own += Math.min(commits, this.#mostCommits)
+      }
     }
   }
 }
