@@ -1,0 +1,38 @@
+import t from 'tap'
+import { ForeignCommits } from '../../lib/modes/foreign-commits.js'
+
+/** Both families write: the second commits, and the first looks before that is counted. */
+t.test('no number is told between an own commit and its being counted', async (t) => {
+  let generation = 10
+  const commits = new ForeignCommits(() => generation)
+  const before = commits.mark
+  let finish = () => {}
+  const writing = commits.around(1, async () => {
+    generation++
+    await new Promise<void>((resolve) => (finish = resolve))
+  })
+  t.equal(commits.mark, undefined, 'or the next foreign commit would make the same number')
+  finish()
+  await writing
+  t.equal(commits.mark, before, 'our own commit is none of others')
+  generation++
+  t.not(commits.mark, before, 'a foreign one is seen')
+})
+
+t.test('works that overlap are counted once', async (t) => {
+  let generation = 10
+  const commits = new ForeignCommits(() => generation)
+  const before = commits.mark
+  const finish: (() => void)[] = []
+  const write = () =>
+    commits.around(2, async () => {
+      await new Promise<void>((resolve) => finish.push(resolve))
+      generation++
+    })
+  const both = [write(), write()]
+  for (const end of finish) end()
+  await Promise.all(both)
+  t.equal(commits.mark, before)
+  generation++
+  t.not(commits.mark, before, 'a foreign one is seen')
+})
