@@ -1,6 +1,5 @@
 import type { PersistentMap } from './persistent-map.js'
 import type { Cidr, IpFamily } from './ip.js'
-import type { LocalTraffic } from './local-traffic.js'
 import type { Protocol, ServicePortName } from './names.js'
 
 /**
@@ -117,3 +116,10 @@ export interface NodePortAddresses {
   /** Local addresses that match now, sorted. Loopback is among them only if it matches. */
   readonly addresses: readonly string[]
 }
+
+/** How packets from pods of this node are recognized (R07); `none`: they are not (R08). */
+export type LocalTraffic =
+  | { readonly by: 'none' }
+  | { readonly by: 'cidrs'; readonly cidrs: readonly Cidr[] }
+  | { readonly by: 'interface'; readonly name: string }
+  | { readonly by: 'interface-prefix'; readonly prefix: string }

@@ -1,8 +1,8 @@
 import { messageOf, KernelError } from '../errors.js'
-import { systemClock, type Clock } from './clock.js'
 import type { Mode, ServiceFailure } from '../modes/mode.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { IpFamily } from '../state/ip.js'
+import { systemClock, type Clock } from './loop.js'
 
 /** What one sync of one family did; the observers live on these. */
 export interface SyncReport {

@@ -1,7 +1,6 @@
 import t from 'tap'
-import { programEnvironment } from '../../lib/kernel/environment.js'
 import { runCommand } from '../../lib/kernel/command.js'
-import { runProgram } from '../../lib/kernel/iptables/command.js'
+import { runProgram, programEnvironment } from '../../lib/kernel/iptables/command.js'
 
 /** Programs are found where scripts/setup finds them, whatever the search path of the user is. */
 

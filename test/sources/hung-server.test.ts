@@ -2,13 +2,14 @@ import { spawn } from 'node:child_process'
 import { createServer } from 'node:http'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import t, { type Test } from 'tap'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { apiServerSource } from '../../lib/sources/api-server.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
-import { longestRetryAfterMs, parseRetryAfter } from '../../lib/sources/retry-after.js'
 import { identityOf } from '../../lib/state/parse-object.js'
 import { event, follow, listOf, until } from './support/scripted-server.js'
+import { longestRetryAfterMs, parseRetryAfter } from '../../lib/sources/backoff.js'
+
+import t, { type Test } from 'tap'
 
 void t.test('Retry-After counts as seconds or as a date, and never for long', async (t) => {
   const now = Date.parse('2026-01-01T00:00:00Z')

@@ -1,13 +1,12 @@
 import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
-import { SyncLoop } from '../../lib/sync/loop.js'
+import { SyncLoop, type Clock } from '../../lib/sync/loop.js'
 import { together } from '../../lib/async.js'
 import { syncRound } from '../../lib/sync/sync-round.js'
 import { Tracker, type TrackerSettings } from '../../lib/state/tracker.js'
 import { Syncer } from '../../lib/sync/syncer.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
 import type { Applied, FamilyPlan, Mode } from '../../lib/modes/mode.js'
-import type { Clock } from '../../lib/sync/clock.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 
 /** Time that stands still until it is moved. */

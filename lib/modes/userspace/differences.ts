@@ -1,8 +1,13 @@
-import { canonicalRule, targetOf, type SavedTable } from '../../kernel/iptables.js'
-import type { WantedRule } from '../../kernel/iptables.js'
+import { canonicalRule, targetOf, type SavedTable, type WantedRule } from '../../kernel/iptables.js'
 import { chainIn, placeId } from '../../kernel/place.js'
-import { chainDifferences, jumpDifferences, rulesIn } from '../chain-differences.js'
-import { missingPlace, ownerText, type Difference } from '../difference.js'
+import {
+  missingPlace,
+  ownerText,
+  type Difference,
+  chainDifferences,
+  jumpDifferences,
+  rulesIn,
+} from '../difference.js'
 import type { ServicePlan, UserspacePlan } from './plan.js'
 import type { PlacedRule } from './portals/sub-chains.js'
 import type { EndpointList } from './portals/portal-rules.js'
