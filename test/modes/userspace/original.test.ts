@@ -23,21 +23,14 @@ const reachable = service({
 })
 const served = '10.180.0.1:8080 masqueraded'
 
-t.test('US02, US03, US04: the jumps, their order and their comments', async (t) => {
-  const jumps = rulesOf().filter((line) => / -j KUBE-/.test(line))
-  const portals = '"handle ClusterIPs; NOTE: this must be before the NodePort rules"'
-  const last = '"handle service NodePorts; NOTE: this must be the last rule in the chain"'
-  const local = '-m addrtype --dst-type LOCAL'
-  t.same(
-    jumps.filter((line) => /PREROUTING|OUTPUT .*(PORTALS-HOST|NODEPORT)|NON-LOCAL/.test(line)),
-    [
-      `-I PREROUTING -m comment --comment ${portals} -j KUBE-PORTALS-CONTAINER`,
-      `-I OUTPUT -m comment --comment ${portals} -j KUBE-PORTALS-HOST`,
-      `-A PREROUTING -m comment --comment ${last} ${local} -j KUBE-NODEPORT-CONTAINER`,
-      `-A OUTPUT -m comment --comment ${last} ${local} -j KUBE-NODEPORT-HOST`,
-      '-I INPUT -m comment --comment "Ensure that non-local NodePort traffic can flow" -m conntrack --ctstate NEW -j KUBE-NODEPORT-NON-LOCAL',
-    ],
+t.test('US02, US03: an external IP of the node is served before a node port', async (t) => {
+  const external = { name: 'z', clusterIp: '10.96.0.11', port: 30_080, externalIps: ['192.0.2.1'] }
+  const go = walkOf(
+    'userspace',
+    state([reachable, service({ ...external, endpoints: ['10.180.0.9'] })]),
   )
+  for (const from of ['pod', 'node', 'outside'])
+    t.equal(go(from, '192.0.2.1:30080'), '10.180.0.9:8080 masqueraded', from)
 })
 
 t.test(

@@ -235,15 +235,18 @@ t.test('plan', async (t) => {
     },
   )
 
-  t.test('S20: a health-check node port is let through a closed INPUT chain', async (t) => {
-    const balanced = service({
-      loadBalancerIps: ['203.0.113.10'],
-      nodePort: 30_080,
-      externalPolicyLocal: true,
-      healthCheckNodePort: 32_000,
-    })
-    t.match(rulesOf([balanced], 'KUBE-NODEPORT-NON-LOCAL').join('\n'), /--dport 32000 -j ACCEPT/)
-  })
+  t.test(
+    'S20, US04: a health-check node port is reached through a closed INPUT chain',
+    async (t) => {
+      const balanced = service({
+        loadBalancerIps: ['203.0.113.10'],
+        nodePort: 30_080,
+        externalPolicyLocal: true,
+        healthCheckNodePort: 32_000,
+      })
+      t.equal(walk([balanced])('outside', '192.0.2.1:32000'), 'let in')
+    },
+  )
 
   t.test('render shows addresses instead of rules', async (t) => {
     const made = planner({ 'userspace.portals': 'addresses' })
