@@ -98,7 +98,7 @@ for (const mode of ['nftables', 'userspace'] as const) {
 }
 
 t.test(
-  'the dashboard is off unless asked for, and only with a token where others can come',
+  'the dashboard is off by default, and needs a token on an address that others can reach',
   { skip },
   async (t) => {
     const daemon = await startDaemon(t, 'nftables')
@@ -116,7 +116,7 @@ t.test(
 )
 
 t.test(
-  'a token opens the dashboard as a bearer or as a cookie, by TLS where there is a certificate',
+  'the dashboard accepts a bearer token or a cookie, and uses TLS if there is a certificate',
   { skip },
   async (t) => {
     const token = 'correct-horse-battery'

@@ -31,7 +31,7 @@ const sample = [
 ]
 
 for (const mode of modes) {
-  await t.test(`kube-proxy --manifests in ${mode} mode`, { skip }, async (t) => {
+  await t.test(`kube-proxy --manifests serves Services in ${mode} mode`, { skip }, async (t) => {
     const cases = readCases(casesFolder).filter(({ name }) =>
       sample.some((start) => name.startsWith(start)),
     )

@@ -56,7 +56,7 @@ const node = {
 }
 
 t.test(
-  'API late, there, gone and back: nothing is written too early and nothing is lost',
+  'rules are written only after the API server answers, and stay while it is down',
   { skip },
   (t) =>
     withProxyWorld('api', async ({ world, folder }) => {

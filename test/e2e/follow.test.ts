@@ -152,7 +152,7 @@ t.test('trace follows UDP over IPv6 through iptables-legacy, new flows only', { 
   }),
 )
 
-t.test('a trace of iptables-legacy that is killed leaves nothing either', { skip }, async (t) => {
+t.test('a killed trace of iptables-legacy leaves nothing in the kernel', { skip }, async (t) => {
   await withProxyWorld('legacy-kill', async ({ world }) => {
     await useLegacy(world)
     const before = await legacyMarks(world)
@@ -169,7 +169,7 @@ t.test('a trace of iptables-legacy that is killed leaves nothing either', { skip
   })
 })
 
-t.test('a trace that is killed leaves nothing in the kernel', { skip }, async (t) => {
+t.test('a killed trace leaves nothing in the kernel', { skip }, async (t) => {
   await withProxyWorld('trace-kill', async ({ world }) => {
     const argv = [process.execPath, main, 'trace', `${clusterIp}:80`]
     const child = world.spawn('node', argv)
@@ -186,7 +186,7 @@ t.test('a trace that is killed leaves nothing in the kernel', { skip }, async (t
 })
 
 t.test(
-  'trace says what to do when nobody comes, or when the target is none',
+  'trace gives advice if no connection comes, or if there is no such target',
   { skip },
   async (t) => {
     await withProxyWorld('trace-none', async ({ world }) => {

@@ -91,7 +91,7 @@ for (const [before, after] of [
   ['splice', 'net'],
   ['net', 'splice'],
 ] as const) {
-  t.test(`--takeover from ${before} to ${after}: nobody is refused`, { skip }, (t) =>
+  t.test(`--takeover from ${before} to ${after} refuses no client`, { skip }, (t) =>
     withProxyWorld('takeover', async ({ world, folder }) => {
       await write(folder, 'all.yaml', service, ...slices)
       const start = (dataPath: string, ...more: string[]): RunningProxy =>
@@ -137,7 +137,7 @@ for (const [before, after] of [
   )
 }
 
-t.test('of two processes that take over at once one wins, and the other says so', { skip }, (t) =>
+t.test('if two processes take over at once, one succeeds and one ends', { skip }, (t) =>
   withProxyWorld('two-heirs', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const answer = async () => {
@@ -184,7 +184,7 @@ t.test('of two processes that take over at once one wins, and the other says so'
   }),
 )
 
-t.test('a process that dies while it takes over gives everything back', { skip }, (t) =>
+t.test('the old process goes on if the new one dies during the takeover', { skip }, (t) =>
   withProxyWorld('takeback', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const first = runProxy(world, inFolder(folder))
@@ -215,7 +215,7 @@ t.test('a process that dies while it takes over gives everything back', { skip }
   }),
 )
 
-t.test('a process that was not asked to take over leaves the place to the first', { skip }, (t) =>
+t.test('a second process without --takeover takes nothing from the first', { skip }, (t) =>
   withProxyWorld('bystander', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const first = runProxy(world, inFolder(folder))
@@ -232,7 +232,7 @@ t.test('a process that was not asked to take over leaves the place to the first'
   }),
 )
 
-t.test('sockets of Services that are no more are closed by whoever took them', { skip }, (t) =>
+t.test('a process that took over sockets closes those of removed Services', { skip }, (t) =>
   withProxyWorld('unwanted', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const others = await listeningOn(world)

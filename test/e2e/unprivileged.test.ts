@@ -56,7 +56,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
 }
 
 t.test(
-  'check says to a user without rights what is missing: rights, and not programs in /usr/sbin',
+  'check tells a user without rights that rights are missing, not programs in /usr/sbin',
   { skip: skipUnprivileged || (!existsSync('/usr/sbin/iptables') && 'no /usr/sbin/iptables') },
   (t) => {
     const asNobody = ['--reuid=65534', '--regid=65534', '--clear-groups']

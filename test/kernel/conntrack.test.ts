@@ -64,7 +64,7 @@ function redirect(endpoint: string): void {
 const dns = { name: 'dns', protocol: 'UDP', port: 53, nodePort: 30053 } as const
 const text = (flow: UdpFlow) => `${flow.destination} <- ${flow.answeredBy}`
 
-t.test('UDP flows of a real kernel, after real DNAT', needsNft, async (t) => {
+t.test('UDP flows of the kernel are listed after DNAT', needsNft, async (t) => {
   prepareNode()
   const conntrack = new Conntrack()
   t.teardown(() => conntrack.close())

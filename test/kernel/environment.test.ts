@@ -17,7 +17,7 @@ t.test('/usr/sbin and /sbin are searched last, once, and the current folder neve
   t.end()
 })
 
-t.test('both ways to run a program search there', async (t) => {
+t.test('both functions that run a program search these folders', async (t) => {
   const before = process.env.PATH
   process.env.PATH = '/usr/bin:/bin'
   t.teardown(() => (process.env.PATH = before))

@@ -191,7 +191,7 @@ function everything(family: NftFamily): readonly Command[] {
 
 for (const family of ['ip', 'ip6'] as const) {
   void t.test(
-    `both writers make the same ruleset of every statement, ${family}`,
+    `both writers make the same ruleset from every statement, ${family}`,
     { skip },
     async (t) => {
       const netns = createNetns('nftables-w')

@@ -80,7 +80,7 @@ async function echo(host: string, port: number): Promise<string> {
   return answer
 }
 
-t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
+t.test('iptables mode counts and watches through netlink', { skip: skip || false }, async (t) => {
   execFileSync('ip', ['link', 'set', 'lo', 'up'])
   for (const ip of ['10.180.0.1', '192.0.2.1']) {
     execFileSync('ip', ['address', 'add', `${ip}/32`, 'dev', 'lo'])
@@ -184,7 +184,7 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
       accounts.close()
     })
 
-    await onNode('IT46: an edit that keeps the counts is repaired in a period', async (t, node) => {
+    await onNode('IT46: an edit with an equal number of rules is repaired', async (t, node) => {
       const mode = await node.create(400)
       const cluster = states().put(service({ endpoints: 2 }))
       const plan = await apply(mode, cluster)
@@ -208,7 +208,7 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
       await mode.close()
     })
 
-    await onNode('IT46: what nobody else touched is not read again', async (t, node) => {
+    await onNode('IT46: rules that nobody changed are not read again', async (t, node) => {
       const mode = await node.create(200)
       const cluster = states().put(service({ endpoints: 2 }))
       await apply(mode, cluster)

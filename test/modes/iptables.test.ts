@@ -78,7 +78,7 @@ t.test(
   },
 )
 
-t.test('IT02 IT03: chain names are the ones everybody knows', async (t) => {
+t.test('IT02 IT03: chains of Services and endpoints have the names of upstream', async (t) => {
   t.match(serviceChainNames('default/kubernetes:https', 'TCP'), {
     cluster: 'KUBE-SVC-NPX46M4PTMTKRN6Y',
     local: 'KUBE-SVL-NPX46M4PTMTKRN6Y',
@@ -101,7 +101,7 @@ t.test('IT02 IT03: chain names are the ones everybody knows', async (t) => {
 const walk = (specs: readonly ServiceSpec[], values: Readonly<Record<string, unknown>> = {}) =>
   walkOf('iptables', state(specs), values)
 
-t.test('IT20 IT31: a ClusterIP leads to one of its endpoints, each as often', async (t) => {
+t.test('IT20 IT31: a ClusterIP leads to each of its endpoints equally often', async (t) => {
   const specs = [web({ endpoints: 3 })]
   t.equal(
     walk(specs)('pod', '10.96.0.10:80'),
@@ -112,7 +112,7 @@ t.test('IT20 IT31: a ClusterIP leads to one of its endpoints, each as often', as
   t.notMatch(renderPlan(planOf(specs)), /KUBE-SEP-/, 'no chain for each endpoint')
 })
 
-t.test('IT20 S16 S19: no endpoints reject, none under the policy drop', async (t) => {
+t.test('IT20 S16 S19: no endpoints refuse packets, and no local ones drop them', async (t) => {
   const none = walk([web({ endpoints: 0, nodePort: 30080, externalIps: ['203.0.113.1'] })])
   for (const to of ['10.96.0.10:80', '203.0.113.1:80', '192.0.2.1:30080']) {
     t.equal(none('outside', to), 'refused', to)
@@ -133,7 +133,7 @@ t.test('IT20 S16 S19: no endpoints reject, none under the policy drop', async (t
   t.equal(local('node', '203.0.113.1:80'), '10.180.9.1:8080 masqueraded')
 })
 
-t.test('IT21: who is masqueraded on the way to a ClusterIP', async (t) => {
+t.test('IT21: packets to a ClusterIP are masqueraded, except those of local pods', async (t) => {
   const one = web({ endpoints: 1 })
   const kept = '10.180.0.1:8080'
   const masqueraded = '10.180.0.1:8080 masqueraded'
@@ -158,7 +158,7 @@ t.test('IT21: who is masqueraded on the way to a ClusterIP', async (t) => {
   t.equal(several('10.3.0.9', '10.96.0.10:80'), masqueraded)
 })
 
-t.test('IT22-IT29 S35: external addresses, node ports and source ranges', async (t) => {
+t.test('IT22-IT29 S35: external addresses and source ranges are applied', async (t) => {
   const balanced = {
     nodePort: 30080,
     externalIps: ['198.51.100.1'],
@@ -265,7 +265,7 @@ t.test('S24: a pod that reaches itself is masqueraded, also without the bpf matc
   }
 })
 
-t.test('IT42: from 1,000 endpoints on no comments, and back', async (t) => {
+t.test('IT42: rules have no comments while there are more than 1,000 endpoints', async (t) => {
   const planner = iptablesPlanner(settings)
   const cluster = states()
   const small = planner(cluster.put(web({ endpoints: 1000 })).take())
@@ -289,7 +289,7 @@ t.test('hostile names stay inside one quoted comment', async (t) => {
 })
 
 t.test(
-  'an unchanged Service keeps its rules by reference, and changes cost what changed',
+  'an unchanged Service keeps its rules by reference, and a batch holds only what changed',
   async (t) => {
     const planner = iptablesPlanner(settings)
     const other = service({ name: 'other', clusterIp: '10.96.0.11' })
@@ -322,24 +322,21 @@ t.test(
   },
 )
 
-t.test(
-  'many Services gone at once rewrite a shared chain instead of picking it apart',
-  async (t) => {
-    const planner = iptablesPlanner(settings)
-    const specs = Array.from({ length: 40 }, (_, index) =>
-      service({ name: `s${index}`, clusterIp: `10.96.1.${index}`, endpoints: 1 }),
-    )
-    const cluster = states().put(web(), ...specs)
-    const before = planner(cluster.take())
-    const after = planner(cluster.remove(...specs).take())
-    const text = changeBatch(after, before).toString()
-    t.match(text, ':KUBE-SERVICES - [0:0]')
-    t.notMatch(text, '-D KUBE-SERVICES')
-    t.match(text, '-j KUBE-NODEPORTS', 'with its last rule')
-  },
-)
+t.test('a shared chain is written anew if many Services are removed at once', async (t) => {
+  const planner = iptablesPlanner(settings)
+  const specs = Array.from({ length: 40 }, (_, index) =>
+    service({ name: `s${index}`, clusterIp: `10.96.1.${index}`, endpoints: 1 }),
+  )
+  const cluster = states().put(web(), ...specs)
+  const before = planner(cluster.take())
+  const after = planner(cluster.remove(...specs).take())
+  const text = changeBatch(after, before).toString()
+  t.match(text, ':KUBE-SERVICES - [0:0]')
+  t.notMatch(text, '-D KUBE-SERVICES')
+  t.match(text, '-j KUBE-NODEPORTS', 'with its last rule')
+})
 
-t.test('rules and chains for Services x endpoints: the cost of a change of mind', async (t) => {
+t.test('the number of rules and chains follows the number of Services and endpoints', async (t) => {
   const table = [
     [0, 0],
     [1, 0],
@@ -367,7 +364,7 @@ t.test('rules and chains for Services x endpoints: the cost of a change of mind'
   ])
 })
 
-t.test('IT51: rules are counted from what changed, and end at the same number', async (t) => {
+t.test('IT51: counting only changed rules gives the same number as counting all', async (t) => {
   const planner = iptablesPlanner(settings)
   const counter = new RuleCounter()
   const other = service({ name: 'other', clusterIp: '10.96.0.11', affinitySeconds: 60 })
@@ -389,7 +386,7 @@ t.test('IT51: rules are counted from what changed, and end at the same number', 
 const saved = (text: string) => foundIn(parseSaved(text))
 
 t.test(
-  'IT04 IT43: chains of Services that are gone go, in the layout of any version',
+  'IT04 IT43: a full sync deletes chains of removed Services, also those of older versions',
   async (t) => {
     const found = saved(`*nat
 :PREROUTING ACCEPT [0:0]
@@ -459,7 +456,7 @@ COMMIT
 COMMIT
 `
 
-t.test('L18 IT50: chains of older versions go, those of kubelet stay', async (t) => {
+t.test('L18 IT50: chains of older versions are deleted, and those of kubelet stay', async (t) => {
   const found = saved(olderVersions)
   const { fixed, services } = planOf([web()])
   const undeletable = new Set<string>()
@@ -481,7 +478,7 @@ t.test('L18 IT50: chains of older versions go, those of kubelet stay', async (t)
 })
 
 t.test(
-  'a full sync of many rules is cut between Services, with what jumps to them last',
+  'a full sync of many rules is split between Services, and the jumps to them come last',
   async (t) => {
     const specs = Array.from({ length: 10 }, (_, index) =>
       service({
@@ -519,7 +516,7 @@ t.test(
   },
 )
 
-t.test('IT50: cleanup removes what kube-proxy wrote, and nothing else', async (t) => {
+t.test('IT50: cleanup removes only what kube-proxy wrote', async (t) => {
   const text = cleanupBatch(
     saved(`*nat
 :POSTROUTING ACCEPT [0:0]
@@ -553,7 +550,7 @@ COMMIT
 })
 
 t.test(
-  'a refused Service is found among many, whether the tool names the line or not',
+  'a refused Service is found among many, also if the tool does not name its line',
   async (t) => {
     const specs = Array.from({ length: 50 }, (_, index) =>
       service({ name: `s${index}`, clusterIp: `10.96.1.${index}`, endpoints: 1 }),
@@ -591,7 +588,7 @@ function ownedBy(line: string, services: ReadonlySet<ServiceRules>): boolean {
   return ownerOf([...services], error) !== undefined
 }
 
-t.test('IT46: any edit of our rules is told from what iptables words differently', async (t) => {
+t.test('IT46: every edit of our rules is found, but other wording is no edit', async (t) => {
   const plan = planOf([web({ nodePort: 30080 }), service({ name: 'w', clusterIp: '10.96.0.11' })])
   const text = withBuiltins(renderPlan(plan))
   const check = (kernel: string, after: Content = plan) => {
@@ -639,7 +636,7 @@ t.test('IT46: any edit of our rules is told from what iptables words differently
   t.match(check(moved)[0], /^nat KUBE-SERVICES does not end with/, 'IT33')
 })
 
-t.test('a sync that comes while the rules are read is no foreign change', async (t) => {
+t.test('a sync while the rules are read is not taken for a foreign change', async (t) => {
   const planner = iptablesPlanner(settings)
   const other = service({ name: 'other', clusterIp: '10.96.0.11' })
   const cluster = states().put(web(), other)
@@ -669,7 +666,7 @@ function withBuiltins(text: string): string {
     .replace('*filter\n', '*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\n')
 }
 
-t.test('PersistentMap content of an empty kernel gives every rule of a plan', async (t) => {
+t.test('the batch for an empty kernel has every rule of the plan', async (t) => {
   const plan = planOf([web()])
   const empty = { fixed: { chains: [], tail: [] }, services: PersistentMap.empty<ServiceRules>() }
   const text = changeBatch(plan, empty).toString()
@@ -677,7 +674,7 @@ t.test('PersistentMap content of an empty kernel gives every rule of a plan', as
   t.equal(text.split('\n').filter((line) => /^-[AI] /.test(line)).length, nat + filter)
 })
 
-t.test('every behaviour of iptables mode has a test or a case of its name', async (t) => {
+t.test('every behaviour of iptables mode is named by a test or a case', async (t) => {
   const folders = ['test/modes', 'test/kernel', 'test/cases', 'test/observe']
   const names = folders
     .flatMap((folder) => readdirSync(folder).map((file) => `${folder}/${file}`))

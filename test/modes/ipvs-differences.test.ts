@@ -43,7 +43,7 @@ function tablesOf({ chains }: IpvsPlan): SavedTable[] {
 }
 
 t.test(
-  'a comparison in ipvs mode names what is missing, changed or too much, and whose it is',
+  'a comparison in ipvs mode names missing, changed and extra parts with their Service',
   (t) => {
     const web = service({ name: 'web', clusterIp: '10.96.0.10', nodePort: 30080, endpoints: 2 })
     const plan = ipvsPlanner(testSettings)(states().put(web).take())

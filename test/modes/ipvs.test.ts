@@ -20,7 +20,7 @@ const silent = {
 const web = service({ endpoints: ['10.180.0.1', '10.180.0.2'] })
 const planner = () => ipvsPlanner(testSettings)
 
-void t.test('the fake kernel behaves as real ones do (see test/uml)', (t) =>
+void t.test('the fake kernel behaves as the real kernel in test/uml', (t) =>
   ipvsBehaviour(t, new FakeIpvsKernel()),
 )
 
@@ -106,7 +106,7 @@ void t.test('the plan of a Service', async (t) => {
     t.end()
   })
 
-  await t.test('IP12, IP15, IP17, IP25: policy Local', (t) => {
+  await t.test('IP12, IP15, IP17, IP25: policy Local uses local endpoints, if any', (t) => {
     const local = {
       externalPolicyLocal: true,
       nodePort: 30080,
@@ -136,7 +136,7 @@ void t.test('the plan of a Service', async (t) => {
     t.end()
   })
 
-  await t.test('E21: what terminates but still serves keeps its place with weight 0', (t) => {
+  await t.test('E21: an endpoint that terminates but still serves has weight 0', (t) => {
     const leaving = { ip: '10.180.0.9', ready: false, serving: true, terminating: true }
     const gone = { ip: '10.180.0.8', ready: false, serving: false, terminating: true }
     const draining = (scheduler: string) =>
@@ -156,7 +156,7 @@ void t.test('the plan of a Service', async (t) => {
     t.end()
   })
 
-  await t.test('IP03: scheduler of the node, or of the annotation if it is one', (t) => {
+  await t.test('IP03: the scheduler is that of the annotation, or of the node', (t) => {
     const chosen = (value: string) => rendered(service({ options: { 'ipvs-scheduler': value } }))
     t.match(chosen('lc'), '-A -t 10.96.0.10:80 -s lc\n')
     t.match(chosen('mh'), '-A -t 10.96.0.10:80 -s mh -b mh-fallback,mh-port\n')
@@ -184,7 +184,7 @@ void t.test('the plan of a Service', async (t) => {
     t.end()
   })
 
-  await t.test('IP13: load balancer addresses, with source ranges and with policy Local', (t) => {
+  await t.test('IP13: load-balancer addresses combine source ranges and policy Local', (t) => {
     const balanced = service({
       ...{ loadBalancerIps: ['203.0.113.2'], externalPolicyLocal: true },
       ...{ sourceRanges: ['198.51.100.0/24'], endpoints: ['10.180.0.1'] },
@@ -207,7 +207,7 @@ void t.test('the plan of a Service', async (t) => {
   })
 })
 
-void t.test('IP11: who is masqueraded on the way to a ClusterIP', (t) => {
+void t.test('IP11: packets to a ClusterIP are masqueraded, except those of local pods', (t) => {
   const seen = (detectLocal: DetectLocal, values: Readonly<Record<string, unknown>> = {}) => {
     const state = states('IPv4', { detectLocal })
       .put(service({ endpoints: 1 }))
@@ -281,7 +281,7 @@ void t.test('a change of one endpoint is one message', async (t) => {
   t.strictSame(node.takeChanges(), ['delete-real'])
 })
 
-void t.test('a Service that goes takes its server, address and members along', async (t) => {
+void t.test('the server, address and set members of a deleted Service are removed', async (t) => {
   const node = new FakeNode()
   const cluster = states().put(web, service({ name: 'dns', port: 53 }))
   const plan = planner()
@@ -309,7 +309,7 @@ const foreign = {
   persistenceSeconds: 0,
 } as const
 
-void t.test('IP30, IP35: only what is ours is deleted, at a sync and at cleanup', async (t) => {
+void t.test('IP30, IP35: a sync and a cleanup delete only what is ours', async (t) => {
   const node = new FakeNode()
   const { ipvs, links } = node.edge
   const np = service({ name: 'np', clusterIp: '10.96.0.11', nodePort: 30080 })
@@ -346,7 +346,7 @@ void t.test('IP29: servers in excluded ranges stay', async (t) => {
   t.equal((await node.servers()).length, 1, 'and without its address it is nobody’s we know')
 })
 
-void t.test('chains of iptables mode go in the restore that brings ours', async (t) => {
+void t.test('one restore removes the chains of iptables mode and writes ours', async (t) => {
   const node = new FakeNode()
   const tables = node.tables.IPv4
   const old = [
@@ -372,7 +372,7 @@ void t.test('chains of iptables mode go in the restore that brings ours', async 
   t.match(tables.text(), '-A PREROUTING -j KUBE-THEIRS')
 })
 
-void t.test('cleanup leaves the shared chains of iptables mode alone', async (t) => {
+void t.test('cleanup keeps the shared chains that iptables mode wrote', async (t) => {
   const node = new FakeNode()
   const tables = node.tables.IPv4
   await tables.tool.restore(
@@ -390,7 +390,7 @@ void t.test('cleanup leaves the shared chains of iptables mode alone', async (t)
 })
 
 void t.test(
-  'cleanup takes the shared chains too where iptables mode’s cleanup came first',
+  'cleanup removes the shared chains that the cleanup of iptables mode could not remove',
   async (t) => {
     const node = new FakeNode()
     await node.applier().apply(planner()(states().put(web).take()))
@@ -403,7 +403,7 @@ void t.test(
   },
 )
 
-void t.test('graceful termination', async (t) => {
+void t.test('removed endpoints terminate gracefully', async (t) => {
   const begin = async (protocol: 'TCP' | 'UDP' | 'SCTP', gracePeriodMs = 0) => {
     const node = new FakeNode()
     const spec = { ...web, protocol }
@@ -421,7 +421,7 @@ void t.test('graceful termination', async (t) => {
     return { node, applier, endpoints }
   }
 
-  await t.test('IP26: with connections weight 0 until they have ended', async (t) => {
+  await t.test('IP26: an endpoint with connections has weight 0 until they end', async (t) => {
     const { node, applier, endpoints } = await begin('TCP')
     t.strictSame(await endpoints('10.180.0.1'), ['set-real'])
     const draining = ['10.96.0.10:80/TCP rr: 10.180.0.1:8080*1 10.180.0.2:8080*0']
@@ -436,12 +436,12 @@ void t.test('graceful termination', async (t) => {
     t.equal(node.gauges.get('ipvs_draining_servers'), 0)
   })
 
-  await t.test('without connections it is deleted at once', async (t) => {
+  await t.test('an endpoint without connections is deleted at once', async (t) => {
     const { endpoints } = await begin('TCP')
     t.strictSame(await endpoints('10.180.0.2'), ['delete-real'])
   })
 
-  await t.test('after the grace period connections are cut', async (t) => {
+  await t.test('connections are cut after the grace period', async (t) => {
     const { node, applier, endpoints } = await begin('TCP', 60_000)
     await endpoints('10.180.0.1')
     node.now = 59_000
@@ -452,7 +452,7 @@ void t.test('graceful termination', async (t) => {
     t.notMatch((await node.servers())[0], '10.180.0.2')
   })
 
-  await t.test('IP28: one that returns gets its weight back and is not deleted', async (t) => {
+  await t.test('IP28: an endpoint that returns gets its weight back and stays', async (t) => {
     const { node, applier, endpoints } = await begin('TCP', 60_000)
     await endpoints('10.180.0.1')
     t.strictSame(await endpoints('10.180.0.1', '10.180.0.2'), ['set-real'])
@@ -461,14 +461,14 @@ void t.test('graceful termination', async (t) => {
     t.match((await node.servers())[0], '10.180.0.2:8080*1')
   })
 
-  await t.test('IP27: UDP and SCTP go at once', async (t) => {
+  await t.test('IP27: UDP and SCTP endpoints are deleted at once', async (t) => {
     for (const protocol of ['UDP', 'SCTP'] as const) {
       const { endpoints } = await begin(protocol)
       t.strictSame(await endpoints('10.180.0.1'), ['delete-real'])
     }
   })
 
-  await t.test('a restart goes on with what was draining', async (t) => {
+  await t.test('an endpoint that drains is recognised after a restart', async (t) => {
     const { node, endpoints } = await begin('TCP')
     await endpoints('10.180.0.1')
     const applier = node.applier()
@@ -488,7 +488,7 @@ void t.test('graceful termination', async (t) => {
   })
 })
 
-void t.test('a missing scheduler is replaced by the node’s, with its real servers', async (t) => {
+void t.test('a Service whose scheduler is missing gets the scheduler of the node', async (t) => {
   const node = new FakeNode()
   const chosen = { ...web, options: { 'ipvs-scheduler': 'sed' } }
   const applier = node.applier()
@@ -504,7 +504,7 @@ void t.test('a missing scheduler is replaced by the node’s, with its real serv
   t.match((await node.servers())[0], /TCP sed:/, 'once the module is there it is used')
 })
 
-void t.test('IP32: what the kernel refuses is told by Service and tried again', async (t) => {
+void t.test('IP32: a refused change is reported for its Service and tried again', async (t) => {
   const node = new FakeNode()
   node.kernel.schedulers.delete('rr')
   const applier = node.applier()
@@ -542,7 +542,7 @@ void t.test('IP33: foreign changes are found and repaired', async (t) => {
   }
 })
 
-void t.test('IP20: a set with upstream’s lower limit is replaced in place', async (t) => {
+void t.test('IP20: a set with the lower limit of upstream is replaced', async (t) => {
   const node = new FakeNode()
   node.sets.sets.set('KUBE-CLUSTER-IP', {
     header: 'hash:ip,port family inet maxelem 65536',
@@ -555,7 +555,7 @@ void t.test('IP20: a set with upstream’s lower limit is replaced in place', as
 })
 
 void t.test(
-  'an address and port claimed twice belongs to the first, then to the other',
+  'an address and port that two Services claim belongs to the first, and after its end to the second',
   async (t) => {
     const node = new FakeNode()
     const a = service({
@@ -582,7 +582,7 @@ void t.test(
   },
 )
 
-void t.test('IP06-IP08: sysctls by kernel version, time-outs only when set', (t) => {
+void t.test('IP06-IP08: sysctls depend on the kernel, time-outs on the configuration', (t) => {
   const names = (version: string, strictArp = false) =>
     sysctlWishes(version, { strictArp }).map(({ name, value }) => `${name}=${value}`)
   t.ok(names('5.4.0-100-generic').includes('net/ipv4/vs/conn_reuse_mode=0'))

@@ -138,7 +138,7 @@ const combinations = [
 
 for (const [family, writer, other] of combinations) {
   void t.test(
-    `after any changes by ${writer} the kernel holds what a full programming by ${other} makes, ${family}`,
+    `after any changes by ${writer} the kernel holds the same as after a full write by ${other}, ${family}`,
     { skip },
     async (t) => {
       const [stepwise, atOnce] = [createNetns('nftables-a'), createNetns('nftables-b')]
@@ -169,7 +169,7 @@ for (const [family, writer, other] of combinations) {
 
 for (const way of ['netlink', 'nft'] as const) {
   void t.test(
-    `NF22: a transaction of ${way} that fails changes nothing, and a full one heals`,
+    `NF22: a failed transaction of ${way} changes nothing, and a full one repairs`,
     { skip },
     async (t) => {
       const netns = createNetns('nftables-c')
@@ -282,7 +282,7 @@ void t.test(
 )
 
 void t.test(
-  'NF23, NF30: the probe tells what works here, and what a program without rights sees',
+  'NF23, NF30: the probe reports what works here, also to a program without rights',
   { skip },
   async (t) => {
     const netns = createNetns('nftables-e')
@@ -340,7 +340,7 @@ void t.test(
 )
 
 void t.test(
-  'NF29: what others do to the table is noticed, and what they do elsewhere is not',
+  'NF29: foreign changes of the table are noticed, and changes elsewhere are not',
   { skip },
   async (t) => {
     const netns = createNetns('nftables-f')
@@ -503,7 +503,7 @@ void t.test(
 )
 
 void t.test(
-  'NF29: without netlink, too, what others do to the table is noticed, and nothing else',
+  'NF29: without netlink foreign changes of the table are noticed, and changes elsewhere are not',
   { skip },
   async (t) => {
     const netns = createNetns('nftables-h')
@@ -552,7 +552,7 @@ void t.test(
 )
 
 void t.test(
-  'NF28: whoever may not clean up is told so, and does not take it for done',
+  'NF28: cleanup without rights fails, and removes nothing',
   { skip: skip || programSkip('setpriv') },
   async (t) => {
     const netns = createNetns('nftables-j')
@@ -571,22 +571,18 @@ void t.test(
   },
 )
 
-void t.test(
-  'NF28: cleaning up takes the tables away, and other tables stay',
-  { skip },
-  async (t) => {
-    const netns = createNetns('nftables-i')
-    t.teardown(() => netns.remove())
-    const { applier } = bench(netns, 'netlink')
-    netns.exec('nft', 'add', 'table', 'ip', 'other')
-    await applier.apply(nftablesPlanner(testSettings)(states().put(service()).take()))
-    for (const name of ['netlink', 'nft'] as const) {
-      const table = { family: 'ip', name: 'kube-proxy' } as const
-      await dropTable(writerIn(netns, name), table)
-      t.equal(netns.exec('nft', 'list', 'tables').trim(), 'table ip other')
-    }
-  },
-)
+void t.test('NF28: cleanup removes our tables, and other tables stay', { skip }, async (t) => {
+  const netns = createNetns('nftables-i')
+  t.teardown(() => netns.remove())
+  const { applier } = bench(netns, 'netlink')
+  netns.exec('nft', 'add', 'table', 'ip', 'other')
+  await applier.apply(nftablesPlanner(testSettings)(states().put(service()).take()))
+  for (const name of ['netlink', 'nft'] as const) {
+    const table = { family: 'ip', name: 'kube-proxy' } as const
+    await dropTable(writerIn(netns, name), table)
+    t.equal(netns.exec('nft', 'list', 'tables').trim(), 'table ip other')
+  }
+})
 
 /** Waits until it is so, or for the time given. */
 async function seen(isSo: () => boolean, ms: number): Promise<void> {

@@ -99,7 +99,7 @@ void t.test('L06: without loopback in nodePortAddresses nothing listens', async 
 })
 
 void t.test(
-  'NF25: connections beyond the limit are refused at once, and later ones served',
+  'NF25: connections beyond the limit are refused at once, and later ones are served',
   async (t) => {
     const { server, port } = await namedServer('a')
     const free = await namedServer('free')
@@ -126,7 +126,7 @@ void t.test(
 )
 
 void t.test(
-  'without descriptors nobody enters for a second, and the log says so once',
+  'without free descriptors connections are refused for a second, and the log says so once',
   async (t) => {
     const clock = { ms: 0 }
     const lines: object[] = []

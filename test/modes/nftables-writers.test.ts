@@ -41,7 +41,7 @@ function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
 }
 
 void t.test(
-  'NF21: by nft and by netlink every step of every case makes the same ruleset, byte for byte',
+  'NF21: nft and netlink make the same ruleset at every step of every case, byte for byte',
   { skip: netnsSkip || programSkip('nft') },
   async (t) => {
     const byText = place('nftables-text', (run) => new Nft(run))

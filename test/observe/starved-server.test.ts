@@ -13,7 +13,7 @@ interface News {
   readonly busyShare?: number
 }
 
-t.test('a health server without descriptors does not spin, and answers again later', async (t) => {
+t.test('a health server without free descriptors waits and answers later', async (t) => {
   const child = spawn('prlimit', ['--nofile=64:64', process.execPath, script], {
     env: { PATH: process.env['PATH'] ?? '' },
   })

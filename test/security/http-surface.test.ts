@@ -136,7 +136,7 @@ async function bombard(t: Test, port: number, paths: readonly string[]): Promise
   }
 }
 
-void t.test('no request breaks the API server, or is answered as its fault', async (t) => {
+void t.test('no request breaks the API server or causes an internal error', async (t) => {
   const api = createApiServer({ runtime: undefined })
   const stop = new AbortController()
   const running = api.run(stop.signal)

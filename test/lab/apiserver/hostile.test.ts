@@ -97,7 +97,7 @@ function isHandled(work: () => unknown): boolean {
   }
 }
 
-void t.test('no object whatsoever breaks the server, and what it stores can be shown', (t) => {
+void t.test('no object breaks the server, and every stored object can be shown', (t) => {
   const api = createApiServer({ runtime: undefined })
   const kinds = api.registry.resources.all.filter((kind) =>
     ['Service', 'EndpointSlice', 'Pod', 'Deployment', 'Node', 'Event', 'Secret'].includes(

@@ -34,7 +34,7 @@ async function runShownLine({ page }: OpenedPage): Promise<string> {
   return stdout
 }
 
-t.test('every object is YAML that goes through the API server', { skip }, async (t) => {
+t.test('every object can be edited as YAML through the API server', { skip }, async (t) => {
   await withOpenedPage(['nftables'], async (opened) => {
     const { page, see, press, complaints, answersLike, url } = opened
     const yaml = page.locator('#yaml')
@@ -112,7 +112,7 @@ t.test('every object is YAML that goes through the API server', { skip }, async 
   })
 })
 
-t.test('strangers get nothing, and hostile names stay text', { skip }, async (t) => {
+t.test('other sites are refused, and hostile names stay text', { skip }, async (t) => {
   await withOpenedPage(['nftables'], async (opened) => {
     const { page, url, see, complaints } = opened
     t.equal(await statusFor(url, 'evil.example'), 403, 'a foreign Host header is refused')
@@ -175,7 +175,7 @@ t.test('strangers get nothing, and hostile names stay text', { skip }, async (t)
   })
 })
 
-t.test('by keyboard alone, at both widths, and with 200 Services', { skip }, async (t) => {
+t.test('the page works by keyboard, at both widths, and with 200 Services', { skip }, async (t) => {
   await withOpenedPage(['iptables', 'userspace'], async (opened) => {
     const { page, see, url } = opened
     await page.locator('#pods .state.ready').nth(2).waitFor()

@@ -46,7 +46,7 @@ async function follow(act: (say: (message: string, at: number, sync?: object) =>
   return new Map(timeline.view?.steps.map(({ name, atMs }) => [name, atMs]))
 }
 
-t.test('the sync that counts is the one before the first connection', async (t) => {
+t.test('the last sync before the first connection counts', async (t) => {
   const steps = await follow((say) => {
     say(changeSeen, 990)
     // For an earlier change, and too early to know of the pod.
@@ -72,7 +72,7 @@ t.test('the sync that counts is the one before the first connection', async (t) 
   )
 })
 
-t.test('lines of another family or of before do not count', async (t) => {
+t.test('lines of another IP family and earlier lines do not count', async (t) => {
   const steps = await follow((say) => {
     say(changeSeen, 1002)
     say(syncMeasured, 995)

@@ -3,7 +3,7 @@ import { addressDifferences } from '../../../lib/modes/userspace/portals/address
 import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { service, states, testSettings } from '../../support/states.js'
 
-void t.test('what a machine has to answer to, and whether it does', async (t) => {
+void t.test('differences of addresses and listeners are reported', async (t) => {
   const planner = userspacePlanner({ ...testSettings, portals: 'addresses' })
   const inside = service({ name: 'inside', clusterIp: '127.1.0.5', port: 8080 })
   const plan = planner(

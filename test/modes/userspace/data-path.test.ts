@@ -36,7 +36,7 @@ for (const [name, load] of Object.entries(dataPathLoaders)) {
 type Create = (deps: DataPathDeps) => DataPath
 
 function tcpTests(t: Test, create: Create): void {
-  t.test('US60: connections go to every endpoint in turn', async (t) => {
+  t.test('US60: connections go to the endpoints in turn', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a', 'b', 'c'] })
     const names = []
     for (let round = 0; round < 9; round++) names.push(await ask(bench.port))
@@ -54,7 +54,7 @@ function tcpTests(t: Test, create: Create): void {
     t.match(bench.entries[0], { end: 'ok', attempts: 1, bytesToEndpoint: 5, bytesToClient: 1 })
   })
 
-  t.test('US44: either side may end its sending and go on receiving', async (t) => {
+  t.test('US44: each side may stop sending and go on receiving', async (t) => {
     const upload = await openBench(t, create, {
       serve: (socket) => {
         let received = 0
@@ -83,7 +83,7 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(late, 'still here')
   })
 
-  t.test('a reset on one side is a reset on the other', async (t) => {
+  t.test('a reset on one side is passed to the other', async (t) => {
     const sockets: Socket[] = []
     const bench = await openBench(t, create, { serve: (socket) => sockets.push(socket) })
     const client = dial(bench.port)
@@ -101,7 +101,7 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('a reset in the middle of a stream is no end of it', async (t) => {
+  t.test('a reset in the middle of a stream is not passed as its end', async (t) => {
     const sockets: Socket[] = []
     const part = Buffer.alloc(16_000_000)
     const bench = await openBench(t, create, {
@@ -130,7 +130,7 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('who says nothing still hears an endpoint that speaks first', async (t) => {
+  t.test('a client that sends nothing receives what the endpoint sends first', async (t) => {
     const bench = await openBench(t, create, {
       serve: (socket) => {
         socket.write('220 ready')
@@ -143,7 +143,7 @@ function tcpTests(t: Test, create: Create): void {
     await once(client, 'end')
   })
 
-  t.test('an endpoint that never answers holds its own clients only, until they go', async (t) => {
+  t.test('an endpoint that never answers delays only its own clients', async (t) => {
     let ended = 0
     const bench = await openBench(t, create, {
       tcp: ['a'],
@@ -171,7 +171,7 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('an endpoint that never reads holds its client back, without memory', async (t) => {
+  t.test('an endpoint that never reads makes its client wait, and uses no memory', async (t) => {
     const size = 64_000_000
     let reader: Socket | undefined
     const bench = await openBench(t, create, { serve: (socket) => (reader = socket.pause()) })
@@ -198,7 +198,7 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('a slow reader holds the sender back, and still gets everything', async (t) => {
+  t.test('a slow reader slows down the sender, and gets everything', async (t) => {
     const size = 64_000_000
     let sender: Socket | undefined
     const bench = await openBench(t, create, {
@@ -222,7 +222,7 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('US40: a dead endpoint costs a try, not the connection', async (t) => {
+  t.test('US40: a connection to a dead endpoint is tried at another one', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a'], dead: 2 })
     for (let round = 0; round < 4; round++) t.equal(await ask(bench.port), 'a')
     const [counts] = bench.path.takeCounts()
@@ -237,14 +237,14 @@ function tcpTests(t: Test, create: Create): void {
     t.match(bench.entries.at(-1), { end: 'ECONNREFUSED', attempts: 4, endpoint: '' })
   })
 
-  t.test('passive health: an endpoint that failed is not tried before others', async (t) => {
+  t.test('passive health: an endpoint that failed is tried after the others', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a', 'b'], dead: 1, passiveHealth: true })
     for (let round = 0; round < 12; round++) await ask(bench.port)
     await bench.settled()
     t.equal(bench.entries.filter(({ attempts }) => attempts > 1).length, 1)
   })
 
-  t.test('US42: who waits for a silent endpoint keeps nobody else waiting', async (t) => {
+  t.test('US42: a client of a silent endpoint does not delay other clients', async (t) => {
     const silent = await openSilent(t)
     const bench = await openBench(t, create, { tcp: ['a'] })
     bench.update({ endpoints: [silent, ...bench.spec.endpoints] })
@@ -263,7 +263,7 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(attempts.at(-1), 2)
   })
 
-  t.test('US62, US41: affinity holds until the endpoint cannot be reached', async (t) => {
+  t.test('US62, US41: affinity lasts until the endpoint cannot be reached', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a', 'b', 'c'], affinityMs: 60_000 })
     const own = await ask(bench.port)
     for (let round = 0; round < 5; round++) t.equal(await ask(bench.port), own)
@@ -299,7 +299,7 @@ function tcpTests(t: Test, create: Create): void {
     t.match(bench.path.takeCounts(), [{ refused: 1, active: 0, endpoints: [] }])
   })
 
-  t.test('US46: after a minute of silence either side is asked if it is there', async (t) => {
+  t.test('US46: keep-alive probes both sides after a minute of silence', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a'] })
     const client = dial(bench.port)
     client.write('name?')
@@ -319,7 +319,7 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('a taken port is an error with a code, and leaves nothing behind', async (t) => {
+  t.test('a port in use gives an error with a code, and leaves nothing behind', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a'] })
     const again = { ...bench.spec, key: 'again', port: bench.port }
     await t.rejects(bench.path.open(again), { code: 'EADDRINUSE' })
@@ -328,7 +328,7 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(await ask(bench.port), 'a')
   })
 
-  t.test('drain: no new connections, old ones finish, the last are cut', async (t) => {
+  t.test('drain: new connections are refused, old ones finish, and the last are cut', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a'] })
     const quick = dial(bench.port)
     quick.write('name?')
@@ -347,7 +347,7 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(bench.descriptors.left, budget)
   })
 
-  t.test('drain: who does not read cannot hold it up', async (t) => {
+  t.test('drain: a client that does not read does not delay it', async (t) => {
     const bench = await openBench(t, create, {
       serve: (socket) => socket.write(Buffer.alloc(32_000_000)),
     })
@@ -362,7 +362,7 @@ function tcpTests(t: Test, create: Create): void {
     deaf.destroy()
   })
 
-  t.test('out of descriptors: the established go on, the others wait or are refused', async (t) => {
+  t.test('without free descriptors only new connections wait or are refused', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a'] })
     const clients: Socket[] = []
     for (let number = 0; number < budget / 2; number++) {
@@ -386,7 +386,7 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(await ask(bench.port), 'a', 'as soon as there are descriptors again')
   })
 
-  t.test('a thousand hasty clients leave nothing behind', async (t) => {
+  t.test('a thousand clients that disconnect at once leave nothing behind', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a', 'b'], dead: 1 })
     for (let round = 0; round < 20; round++) {
       await Promise.all(
@@ -409,7 +409,7 @@ function tcpTests(t: Test, create: Create): void {
 
 function udpTests(t: Test, create: Create): void {
   t.test(
-    'US50, US52: answers come from the service port, up to the largest datagram',
+    'US50, US52: answers come from the service port, also the largest datagrams',
     async (t) => {
       const bench = await openBench(t, create, { udp: ['a'] })
       const client = await openUdpClient(t, bench.port)
@@ -424,7 +424,7 @@ function udpTests(t: Test, create: Create): void {
     },
   )
 
-  t.test('US51: a client keeps its endpoint until it was idle for the time-out', async (t) => {
+  t.test('US51: a UDP client keeps its endpoint until it is idle for the time-out', async (t) => {
     const bench = await openBench(t, create, { udp: ['a', 'b'], udpIdleMs: 150 })
     const client = await openUdpClient(t, bench.port)
     const first = await client.name()
@@ -444,7 +444,7 @@ function udpTests(t: Test, create: Create): void {
     t.ok((bench.entries[0]?.durationMs ?? 0) < 2000, 'and then it is idle as others are')
   })
 
-  t.test('a flood of clients is bounded, and who was silent longest goes first', async (t) => {
+  t.test('the number of UDP clients is bounded; the longest silent goes first', async (t) => {
     const bench = await openBench(t, create, { udp: ['a'], udpIdleMs: 60_000 })
     const first = await openUdpClient(t, bench.port)
     await first.name()
@@ -467,7 +467,7 @@ function udpTests(t: Test, create: Create): void {
     t.equal(bench.entries.length, flood, 'it had spoken meanwhile, so it was not among them')
   })
 
-  t.test('US53, E21: a client is released when its endpoint leaves', async (t) => {
+  t.test('US53, E21: a UDP client gets another endpoint when its endpoint leaves', async (t) => {
     const bench = await openBench(t, create, { udp: ['a', 'b'], udpIdleMs: 60_000 })
     const client = await openUdpClient(t, bench.port)
     const first = await client.name()
@@ -481,7 +481,7 @@ function udpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('US56: a dead endpoint costs one datagram, and the next goes elsewhere', async (t) => {
+  t.test('US56: after one lost datagram the next goes to another endpoint', async (t) => {
     const bench = await openBench(t, create, { udp: ['a'], deadUdp: 1, udpIdleMs: 60_000 })
     // Of two clients one begins with the dead endpoint.
     for (const client of [await openUdpClient(t, bench.port), await openUdpClient(t, bench.port)]) {
@@ -498,7 +498,7 @@ function udpTests(t: Test, create: Create): void {
     t.equal(sum(bench.path.takeCounts()[0], 'dialErrors'), bench.entries.length)
   })
 
-  t.test('a dead UDP endpoint is left alone for a while', async (t) => {
+  t.test('a dead UDP endpoint is not used for a while', async (t) => {
     const bench = await openBench(t, create, {
       ...{ udp: ['a'], deadUdp: 1, udpIdleMs: 60_000, passiveHealth: true },
     })
@@ -511,7 +511,7 @@ function udpTests(t: Test, create: Create): void {
     t.equal(answers.filter((answer) => answer === '').length, 1, answers.join())
   })
 
-  t.test('US61: a datagram that nobody serves is dropped, and counted', async (t) => {
+  t.test('US61: a datagram without an endpoint is dropped and counted', async (t) => {
     const bench = await openBench(t, create, { udp: [] })
     const client = await openUdpClient(t, bench.port)
     void client.name()
@@ -522,7 +522,7 @@ function udpTests(t: Test, create: Create): void {
     t.same(bench.entries, [])
   })
 
-  t.test('US54: clients end with their listener, and so do answers on their way', async (t) => {
+  t.test('US54: UDP clients end with their listener, also if they wait', async (t) => {
     const bench = await openBench(t, create, { udp: ['a'], udpIdleMs: 60_000, udpDelayMs: 200 })
     const client = await openUdpClient(t, bench.port)
     void client.name()
@@ -773,21 +773,18 @@ function sum(
   return (counts?.endpoints ?? []).reduce((total, endpoint) => total + endpoint[field], 0)
 }
 
-t.test(
-  'US46: an endpoint that answered in time is taken by a thread that was held up',
-  async (t) => {
-    const server = createServer((socket) => socket.destroy())
-    await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
-    t.teardown(() => server.close())
-    const address = server.address()
-    const port = typeof address === 'object' ? (address?.port ?? 0) : 0
-    const dialed = dialTcp({ key: 'endpoint', ip: '127.0.0.1', port }, 50)
-    // By then the dial has begun. The answer is in the kernel while the thread does something else.
-    await new Promise<void>((begun) => process.nextTick(begun))
-    const until = performance.now() + 200
-    while (performance.now() < until);
-    const socket = await dialed
-    t.not(socket, 'ETIMEDOUT')
-    if (typeof socket !== 'string') socket.destroy()
-  },
-)
+t.test('US46: an endpoint that answers in time is used, even if the thread was busy', async (t) => {
+  const server = createServer((socket) => socket.destroy())
+  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
+  t.teardown(() => server.close())
+  const address = server.address()
+  const port = typeof address === 'object' ? (address?.port ?? 0) : 0
+  const dialed = dialTcp({ key: 'endpoint', ip: '127.0.0.1', port }, 50)
+  // By then the dial has begun. The answer is in the kernel while the thread does something else.
+  await new Promise<void>((begun) => process.nextTick(begun))
+  const until = performance.now() + 200
+  while (performance.now() < until);
+  const socket = await dialed
+  t.not(socket, 'ETIMEDOUT')
+  if (typeof socket !== 'string') socket.destroy()
+})

@@ -19,7 +19,7 @@ interface News {
 }
 
 for (const dataPath of ['net', 'splice']) {
-  t.test(`US36: ${dataPath} with 128 descriptors lets new clients wait`, async (t) => {
+  t.test(`US36: data path ${dataPath} with 128 descriptors lets new clients wait`, async (t) => {
     const endpoint = createServer((socket) => {
       socket.on('error', () => undefined)
       socket.pipe(socket)
@@ -64,7 +64,7 @@ for (const dataPath of ['net', 'splice']) {
   })
 }
 
-t.test('US35: it lives with the limit it is given, up to the hard one', async (t) => {
+t.test('US35: the process raises its limit of descriptors up to the hard limit', async (t) => {
   const { news, proxy } = startProxy(t, 'net', { port: 9, limits: '100:700' })
   await until(() => news.find(({ ports }) => ports)?.ports)
   t.equal(

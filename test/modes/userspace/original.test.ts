@@ -34,7 +34,7 @@ t.test('US02, US03: an external IP of the node is served before a node port', as
 })
 
 t.test(
-  'US09, US10: external and load-balancer addresses are portals as ClusterIPs are',
+  'US09, US10: external and load-balancer addresses are served as ClusterIPs are',
   async (t) => {
     const go = walkOf('userspace', state([reachable]))
     for (const from of ['pod', 'node', 'outside'])
@@ -44,7 +44,7 @@ t.test(
 )
 
 t.test(
-  'US11: a node port has a rule for pods, one for the node, and one that accepts',
+  'US11: a node port serves pods, the node and clients outside, and INPUT accepts it',
   async (t) => {
     const go = walkOf('userspace', state([reachable]))
     for (const from of ['pod', 'node', 'outside'])
@@ -57,7 +57,7 @@ t.test(
   },
 )
 
-t.test('US31, US71: the kernel picks proxy ports, and each family has listeners', async (t) => {
+t.test('US31, US71: the kernel picks proxy ports, for each IP family', async (t) => {
   for (const family of ['IPv4', 'IPv6'] as const) {
     const ip = family === 'IPv4' ? '10.96.0.10' : 'fd00:10:96::10'
     const plan = userspacePlanner(testSettings)(
@@ -71,7 +71,7 @@ t.test('US31, US71: the kernel picks proxy ports, and each family has listeners'
   }
 })
 
-t.test('US33: giving back a port that was never given out does no harm', async (t) => {
+t.test('US33: releasing a port that was not taken changes nothing', async (t) => {
   const ports = new PortAllocator({ from: 20, to: 20 })
   ports.release(99)
   t.equal(ports.take(new Set()), 20)
@@ -94,7 +94,7 @@ t.test('US70: a changed Service keeps its listener', async (t) => {
 })
 
 t.test(
-  'US66, US67: expired records go as others come; ports of a client do not count',
+  'US66, US67: a new record removes expired ones, and the port of a client does not matter',
   async (t) => {
     const table = new AffinityTable(1000)
     table.remember('192.0.2.1', 'a', 0)
@@ -106,7 +106,7 @@ t.test(
   },
 )
 
-t.test('US13, US14, US15: who holds node ports, and what becomes of strays', async (t) => {
+t.test('US13, US14, US15: one Service holds a node port; others are refused', async (t) => {
   const nodePorts = new ReservedNodePorts(new DescriptorBudget(DescriptorBudget.allocate(100)))
   t.teardown(() => nodePorts.close())
   const nodePort = {

@@ -96,7 +96,7 @@ async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSe
   }
 }
 
-t.test('US05: a start leaves the rules alone until it can replace them', { skip }, async (t) => {
+t.test('US05: a new process keeps the old rules until it can replace them', { skip }, async (t) => {
   const web = service({ clusterIp, endpoints: [await openEndpoint(t, 'web')] })
   const first = await openMode(t)
   first.cluster.put(web)
@@ -125,7 +125,7 @@ t.test('US05: a start leaves the rules alone until it can replace them', { skip 
 })
 
 t.test(
-  'US12, US18: a portal on an address of the node is served from the first sync on, and not bound',
+  'US12, US18: a portal on an address of the node is served from the first sync, and not bound',
   { skip },
   async (t) => {
     const mode = await openMode(t)
@@ -143,35 +143,31 @@ t.test(
   },
 )
 
-t.test(
-  'US72: a listener whose rules could not be removed is not forgotten',
-  { skip },
-  async (t) => {
-    let isLocked = false
-    const mode = await openMode(t, (file, args, options) =>
-      isLocked && file.endsWith('-restore')
-        ? Promise.resolve({
-            code: 4,
-            stdout: '',
-            stderr: 'Another app is holding the xtables lock',
-          })
-        : runProgram(file, args, options),
-    )
-    const web = service({ clusterIp, endpoints: [await openEndpoint(t, 'web')] })
-    mode.cluster.put(web)
-    await mode.sync()
-    t.equal(mode.listeners(), 1)
-    isLocked = true
-    mode.cluster.remove(web)
-    await t.rejects(mode.sync(), KernelError)
-    t.equal(mode.listeners(), 1)
-    t.equal(await ask(clusterIp), 'web', 'the rule still leads to somebody')
-    isLocked = false
-    t.same(await mode.sync(), [])
-    t.equal(mode.listeners(), 0)
-    t.notMatch(rules(), clusterIp)
-  },
-)
+t.test('US72: a listener stays while its rules cannot be removed', { skip }, async (t) => {
+  let isLocked = false
+  const mode = await openMode(t, (file, args, options) =>
+    isLocked && file.endsWith('-restore')
+      ? Promise.resolve({
+          code: 4,
+          stdout: '',
+          stderr: 'Another app is holding the xtables lock',
+        })
+      : runProgram(file, args, options),
+  )
+  const web = service({ clusterIp, endpoints: [await openEndpoint(t, 'web')] })
+  mode.cluster.put(web)
+  await mode.sync()
+  t.equal(mode.listeners(), 1)
+  isLocked = true
+  mode.cluster.remove(web)
+  await t.rejects(mode.sync(), KernelError)
+  t.equal(mode.listeners(), 1)
+  t.equal(await ask(clusterIp), 'web', 'the rule still leads to somebody')
+  isLocked = false
+  t.same(await mode.sync(), [])
+  t.equal(mode.listeners(), 0)
+  t.notMatch(rules(), clusterIp)
+})
 
 for (const datapath of ['net', 'splice'] as const) {
   t.test(
@@ -222,7 +218,7 @@ async function openEcho(t: Test) {
 
 for (const datapath of ['net', 'splice'] as const) {
   t.test(
-    `connections drain where no other rule needs tracking, data path ${datapath}`,
+    `connections drain if no other rule needs connection tracking, data path ${datapath}`,
     { skip },
     async (t) => {
       const echo = await openEcho(t)
@@ -262,7 +258,7 @@ for (const datapath of ['net', 'splice'] as const) {
   )
 }
 
-t.test('what a killed process left while it drained is cleaned up', { skip }, async (t) => {
+t.test('the drain chain of a killed process is removed', { skip }, async (t) => {
   const leave = ['-N', 'KUBE-PORTALS-DRAIN']
   execFileSync('iptables', leave)
   const mode = await openMode(t)

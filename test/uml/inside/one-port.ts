@@ -2,7 +2,7 @@
 import t from 'tap'
 import { createWorld } from '../../../lib/lab/world/world.js'
 
-await t.test('one client port for two Services of one real server: IPVS mixes up', async (t) => {
+await t.test('one client port for two Services of one real server confuses IPVS', async (t) => {
   const world = await createWorld({ name: 'oneport' })
   t.teardown(() => world.close())
   const { code, stderr } = await world.exec('node', [

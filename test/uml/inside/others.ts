@@ -31,7 +31,7 @@ const theirs = {
 }
 
 await t.test(
-  'IP29, IP30, IP35, IP36: virtual servers, sets and rules of others stay',
+  'IP29, IP30, IP35, IP36: virtual servers, sets and rules of other programs stay',
   async (t) => {
     sh(theirs.make)
     const before = theirs.see()

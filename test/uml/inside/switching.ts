@@ -49,7 +49,7 @@ const refusesNftables = (() => {
 
 for (const other of ['iptables', 'nftables'] as const) {
   const skip = other === 'nftables' ? refusesNftables : false
-  await t.test(`L16: ${other}, then ipvs, and so again: nothing is left`, { skip }, async (t) => {
+  await t.test(`L16: switching ${other} and ipvs leaves nothing`, { skip }, async (t) => {
     await use(other)
     const onlyOther = rules()
     t.strictSame(ipvsOnly(), nothingOfIpvs)
