@@ -75,7 +75,7 @@ t.test('L24: --version and --help end with exit code 0', async (t) => {
   t.match(version, { code: 0, stdout: /^kube-proxy-ts v\d+\.\d+\.\d+ \(behaves as .*v1\.36\)\n$/ })
   t.equal(help.code, 0)
   let position = 0
-  // nftables has no flags of its own, and what is for Windows stands with what has no effect.
+  // nftables has no flags, and the flags for Windows are among those without effect.
   for (const group of groups.filter((name) => name !== 'Windows' && name !== 'nftables')) {
     const found = help.stdout.indexOf(`\n${group}:\n`)
     t.ok(found > position, `${group} stands in its place`)

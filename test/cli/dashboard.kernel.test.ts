@@ -7,7 +7,7 @@ import { selfSigned } from '../../lib/lab/apiserver/certificate.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { kubeProxy, startDaemon } from '../support/live-daemon.js'
 
-/** The page over a daemon that runs: what it shows, what it refuses, and to whom. */
+/** The page of a running daemon: what it shows, and which requests it refuses. */
 
 const skip = enterPrivateNetns() ?? false
 if (skip === false) {
@@ -28,7 +28,7 @@ interface Answered {
   readonly body: string
 }
 
-/** One request; of an endless answer the first piece. */
+/** Sends one request; returns the first piece of an endless answer. */
 function ask({ headers = {}, command, tls = false, ...asked }: Asked = {}): Promise<Answered> {
   return new Promise((resolve, reject) => {
     const { path = command ? '/command' : '/' } = asked

@@ -1,4 +1,4 @@
-/** The daemon with few descriptors, and with strangers who take all they can get. */
+/** The daemon with few descriptors, and with clients that take many connections. */
 import { spawn, execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'

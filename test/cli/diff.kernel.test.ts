@@ -7,7 +7,7 @@ import { kubeProxy, kubeProxyCommand, sourceFlags, startDaemon } from '../suppor
 import { programSkip } from '../support/netns.js'
 import { withoutPrograms } from '../support/without-programs.js'
 
-/** `diff` and the live part of `explain` over rules that the daemon wrote and somebody spoilt. */
+/** `diff` and `explain --live` after another program changed the rules of the daemon. */
 
 const skip = enterPrivateNetns() ?? false
 if (skip === false) {
@@ -91,7 +91,7 @@ for (const backend of ['nft', 'legacy'] as const) {
     { skip: without },
     async (t) => {
       const iptables = (...args: string[]) => run(`iptables-${backend}`, '-t', 'nat', ...args)
-      // What kubelet leaves to tell the node's flavour.
+      // The chain by which kubelet shows the backend of the node.
       run(`iptables-${backend}`, '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT')
       const daemon = await startDaemon(t, 'iptables')
       await expectClean(t)
@@ -171,7 +171,7 @@ t.test(
     await expectClean(t)
     process.kill(daemon.pid, 'SIGSTOP')
     const asked = ['--mode', 'userspace', ...sourceFlags]
-    // As on a machine without iptables, to which `auto` has to come by itself.
+    // As on a machine without iptables, where `auto` has to find that out.
     const without = async (...args: string[]) => {
       const argv = withoutPrograms([...kubeProxyCommand, ...args])
       const { stdout, stderr } = await runCommand(...argv)

@@ -32,7 +32,7 @@ function start(t: Test, ...args: readonly string[]) {
   return { output: () => output, exited, stop }
 }
 
-/** Waits for something to become true; what was seen last explains why it did not. */
+/** Waits until a condition is true; a failure shows what was seen last. */
 async function until(what: string, seen: () => Promise<unknown>, pattern: RegExp) {
   let last: unknown
   for (let tries = 0; tries < 2400; tries++) {

@@ -62,7 +62,7 @@ interface Told {
   readonly invalid: string
 }
 
-/** Watches a file, and hands out what is told, one by one. */
+/** Watches a file, and returns its reports one by one. */
 function watching(t: { teardown(act: () => Promise<void>): void }, file: string) {
   const told: Told[] = []
   const texts: string[] = []
@@ -94,7 +94,7 @@ function watching(t: { teardown(act: () => Promise<void>): void }, file: string)
   })
   return {
     told,
-    /** Resolves once a text with this in it was looked at. */
+    /** Resolves once a text that contains this was read. */
     looked: async (part: string): Promise<void> => {
       while (!texts.some((text) => text.includes(part))) {
         await new Promise<void>((resolve) => (wake = resolve))

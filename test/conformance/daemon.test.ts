@@ -100,7 +100,7 @@ await t.test(
     const objects = [nodeManifest(null), serviceManifest(service), ...sliceManifests(service)]
     await subject.start(world, any!.settings, objects)
     t.teardown(() => subject.stop())
-    // The server never ends its side.
+    // The server never closes its side.
     const net = "const net = require('net');"
     const server = `net.createServer({ allowHalfOpen: true }).listen(9999, () => console.log('up'))`
     const client = `net.connect(80, '${service.clusterIps.IPv4}').end().resume()`

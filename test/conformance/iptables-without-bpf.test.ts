@@ -1,4 +1,4 @@
-/** Where the kernel has no `bpf` match, hairpin takes a rule for each endpoint of the node. */
+/** Without the `bpf` match, hairpin needs a rule for each endpoint of the node. */
 import t from 'tap'
 import { createWorld } from '../../lib/lab/world/world.js'
 import { readCases } from './case-file.js'

@@ -1,4 +1,4 @@
-/** The suite must be able to fail: proxies that are wrong in one way each, and it has to notice. */
+/** The suite must be able to fail: it has to notice proxies with one flaw each. */
 import t from 'tap'
 import { createWorld } from '../../lib/lab/world/world.js'
 import { parseCases, readCases } from './case-file.js'
@@ -12,7 +12,7 @@ import { runCases } from './runner.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 
-/** What gives each flaw away. */
+/** The case that shows each flaw. */
 const telltales: Readonly<Record<Flaw, string>> = {
   'wrong-endpoints': 'E11: ready endpoints are preferred to terminating ones',
   'one-endpoint': 'S01 S07: every client reaches every ready endpoint, in both families',

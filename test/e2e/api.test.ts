@@ -18,7 +18,7 @@ import {
   write,
 } from './proxy-world.js'
 
-/** The daemon against an API server that comes, goes and comes back, fed by the real kubectl. */
+/** The daemon with an API server that starts, stops and starts again, filled by the real kubectl. */
 
 const command = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 

@@ -16,7 +16,7 @@ import {
   write,
 } from './proxy-world.js'
 
-/** `trace` and `top` beside a daemon, over connections that pods really make. */
+/** `trace` and `top` beside a daemon, with real connections of pods. */
 
 for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
   t.test(`trace follows a connection through the rules of ${mode} mode`, { skip }, async (t) => {
@@ -63,21 +63,21 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
   })
 }
 
-/** What kubelet leaves to tell the node's flavour. */
+/** The chain by which kubelet shows the backend of the node. */
 async function useLegacy(world: World): Promise<void> {
   for (const program of ['iptables-legacy', 'ip6tables-legacy']) {
     await world.exec('node', [program, '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT'])
   }
 }
 
-/** What a trace of iptables-legacy changes: marks in table raw, and who is told of them. */
+/** What a trace of iptables-legacy changes: marks in table raw, and the logger of them. */
 async function legacyMarks(world: World): Promise<string> {
   const rules = await world.exec('node', ['iptables-legacy-save', '-t', 'raw'])
   const logger = await world.exec('node', ['cat', '/proc/sys/net/netfilter/nf_log/2'])
   return `${rules.stdout.match(/^-A.*$/gm)?.join('\n') ?? 'no rule'}, ${logger.stdout.trim()}`
 }
 
-/** The pod's connection got to an endpoint; by these rules. */
+/** The connection of the pod reached an endpoint through these rules. */
 function rulesOfSent(t: Test, story: Story): readonly string[] {
   t.match(story.from, /^10\.244\.1\.10:\d+$/)
   t.equal(story.to, `${clusterIp}:80`)

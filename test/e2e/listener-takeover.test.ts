@@ -9,7 +9,7 @@ import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { skip, stopping, until, withProxyWorld, write } from './proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
 
-/** A new process takes the listeners of userspace mode over while clients come without a pause. */
+/** A new process takes over the listeners of userspace mode while clients connect without a pause. */
 
 const clusterIps = ['10.96.0.10', 'fd00:10:96::10'] as const
 const nodePort = 30_080
@@ -50,7 +50,7 @@ const destinations: readonly Destination[] = protocols.flatMap((protocol) =>
   ]),
 )
 
-/** Asks without a pause until told to stop; what came of it, by outcome. */
+/** Asks without a pause until it is stopped; returns the number of each outcome. */
 async function hammer(world: World, destination: Destination, isOver: () => boolean) {
   const [from, protocol, host, port] = destination
   const outcomes = new Map<string, number>()
@@ -111,7 +111,7 @@ for (const [before, after] of [
         const kept = { protocol: 'TCP', host: clusterIps[0], port: 80 } as const
         await world.agent('client-pod').flow({ ...kept, keepAs: 'long' })
         const clients = destinations.map((one) => hammer(world, one, () => isOver))
-        // Where the rest fails first, that is what is to be told, and not how these end.
+        // If the rest fails first, its error is reported, not the end of these.
         void Promise.allSettled(clients)
         await delay(500)
         const second = start(after, '--takeover')
@@ -172,7 +172,7 @@ t.test('if two processes take over at once, one succeeds and one ends', { skip }
         const winner = heirs.find((each) => each.isRunning())
         t.match(winner?.output(), /took listeners over/)
         const loser = heirs.find((each) => each !== winner)
-        // A slow start is a take-over of its own, after the first one.
+        // A slow start is a second takeover, after the first one.
         const isSecond = /taken the listeners over/.test(loser?.output() ?? '')
         t.equal(loser?.exitCode(), isSecond ? 0 : 1)
       } catch (error) {
@@ -199,7 +199,7 @@ t.test('the old process goes on if the new one dies during the takeover', { skip
     }
     await stopping(first, async () => {
       await until('a place to ask', () => hasPlace(world, folder))
-      // Asks for everything and dies with it.
+      // Takes all listeners and is killed.
       const thief = world.spawn('node', [
         process.execPath,
         new URL('./listener-thief.js', import.meta.url).pathname,

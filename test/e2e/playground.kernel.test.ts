@@ -9,7 +9,7 @@ import { runCommand } from '../../lib/kernel/command.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 
-// A place of its own, for other tests play at the same time; ordinary users play here, too.
+// A folder of its own, because other playgrounds run at the same time; ordinary users use it, too.
 const place = mkdtempSync(join(tmpdir(), 'played-'))
 chmodSync(place, 0o1777)
 process.env['TMPDIR'] = place
@@ -145,12 +145,12 @@ t.test('the playground without rights leaves nothing behind', { skip }, async (t
     })
     const left = [...folders()].filter((name) => !foldersBefore.has(name))
     if (signal === 'SIGINT') t.same(left, [], 'no folder is left')
-    // Nobody can clean up after a SIGKILL but whoever sent it.
+    // After a SIGKILL only the sender can clean up.
     else for (const name of left) rmSync(join(tmpdir(), name), { recursive: true })
   }
 })
 
-/** The networks of 127.0.0.0/8 beyond the first, `127.x.`, at which somebody listens. */
+/** The networks `127.x.` of 127.0.0.0/8, except the first, that have a listener. */
 async function hostNetworks(): Promise<readonly string[]> {
   const { stdout } = await runCommand('ss', ['-Htuln'])
   return [...new Set(stdout.match(/\b127\.(?!0\.)\d+\./g))]

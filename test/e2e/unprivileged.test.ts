@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { ask, service, skip, sliceOf, until, withProxyWorld, write } from './proxy-world.js'
 
-/** The daemon as a user without any right but two capabilities, in a kernel that checks. */
+/** The daemon as a user with two capabilities and no other right. */
 
 const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 

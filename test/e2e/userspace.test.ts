@@ -134,7 +134,7 @@ for (const end of ['stop', 'kill'] as const) {
               (async () => {
                 while (!isDone) {
                   latest.set(family, (await client.send(family, 100)).outcome)
-                  // The kernel tells so many refusals a second.
+                  // The kernel sends only so many refusals in a second.
                   await delay(20)
                 }
               })(),
@@ -150,7 +150,7 @@ for (const end of ['stop', 'kill'] as const) {
         await stopping(runProxy(world, second), async () => {
           const areServed = () => families.every((family) => latest.get(family) === 'reply')
           await until('answers to the same sockets', areServed)
-          // Nor does it end once what the first has left is cleared away.
+          // It also goes on after the rules of the first are removed.
           await delay(1500)
           t.ok(areServed())
         })
@@ -160,7 +160,7 @@ for (const end of ['stop', 'kill'] as const) {
   )
 }
 
-/** How many UDP flows to Services the kernel leads somewhere else. */
+/** The number of UDP flows to Services that the kernel sends to an endpoint. */
 async function ledFlows(world: World): Promise<number> {
   const conntrack = new URL('../../lib/kernel/conntrack.js', import.meta.url).href
   const script = `

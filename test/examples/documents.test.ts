@@ -142,7 +142,7 @@ t.test('the subcommands and flags in documents exist in the program they call', 
   t.ok(calls > 30, `${calls} calls`)
 })
 
-/** Flags of other programs that documents name alone. */
+/** Flags of other programs that documents name without the program. */
 const foreignFlags = [
   '--noflush',
   '--test',

@@ -56,7 +56,7 @@ t.test('the image declares its user with the reason, its command, and its health
     ['FROM', 'COPY', 'ENV', 'USER', 'HEALTHCHECK', 'ENTRYPOINT'],
   )
   t.match(dockerfile, /# Root, of whose rights[^]*\nUSER 0:0/, 'root has its reason')
-  // There is no shell in it that could run the other form.
+  // The image has no shell, so the other form would not work.
   t.ok(Array.isArray(JSON.parse(all('ENTRYPOINT')[0] ?? '')))
   t.ok(Array.isArray(healthCheck()))
   t.end()
@@ -170,7 +170,7 @@ t.test(
               const healthy = inImage(world, folder, manifests, healthCheck().slice(1))
               await until('the health check ends', () => healthy.child.exitCode !== null)
               t.equal(healthy.child.exitCode, 0, 'HEALTHCHECK')
-              // A read-only root has no place to hand listeners over; userspace mode says so and goes on.
+              // A read-only root has no folder for takeovers; userspace mode says so and goes on.
               const rest = output().replace(/.*cannot take these listeners over.*/g, '')
               t.notMatch(rest, /EROFS|EACCES|ENOENT/)
               const rights = readFileSync(`/proc/${child.pid}/status`, 'utf8')

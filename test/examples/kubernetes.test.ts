@@ -53,7 +53,7 @@ const parse = (text: string) =>
 /** kubectl up to 1.20 brings kustomize 2, which calls folders `bases` and knows no components. */
 const hasOldKustomize = kubectlMinor < 21
 
-/** The examples as this kubectl understands them. */
+/** The examples in the form that this kubectl understands. */
 async function examplesFor(t: Test): Promise<string> {
   if (!hasOldKustomize) return folder
   const copy = t.testdir({})

@@ -43,7 +43,7 @@ function prepareNode(): void {
   redirect('10.180.0.1')
 }
 
-/** Sends what goes to the Service, and to UDP 30053 anywhere, to one endpoint. */
+/** Rewrites packets to the Service, and to UDP port 30053 anywhere, to one endpoint. */
 function redirect(endpoint: string): void {
   const rules = `add table ip t
     delete table ip t

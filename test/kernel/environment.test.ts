@@ -3,7 +3,7 @@ import { programEnvironment } from '../../lib/kernel/environment.js'
 import { runCommand } from '../../lib/kernel/command.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
 
-/** Programs are found where scripts/setup finds them, whatever the search path of the user is. */
+/** Programs are found where scripts/setup finds them, with any search path of the user. */
 
 t.test('/usr/sbin and /sbin are searched last, once, and the current folder never', (t) => {
   const pathOf = (PATH: string | undefined) =>

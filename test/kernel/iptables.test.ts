@@ -157,7 +157,7 @@ t.test(
   },
 )
 
-/** A node with both flavours, of which one holds rules. */
+/** A node with both backends, of which one has rules. */
 function nodeWith(saves: Partial<Record<string, string>>, version = 'v1.8.9 (nf_tables)'): Run {
   return (file, args) => {
     if (args.includes('--version')) {

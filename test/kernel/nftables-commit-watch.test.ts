@@ -36,7 +36,7 @@ function watching() {
     end.abort()
     await running
   }
-  /** An event of a transaction arrives, and somebody looks. */
+  /** The event of a transaction arrives, and the watch is read. */
   const event = (id: number, { family = 'ip', name = 'kube-proxy' }: Partial<TableRef> = {}) => {
     const message = new MessageWriter().message(messages.newRule, 0, (body) =>
       body.fixed(Uint8Array.of(families[family], 0, id >> 8, id & 0xff)).string(1, name),

@@ -8,7 +8,7 @@ import { playTime } from '../support/played-time.js'
 const tickMs = 10
 const time = playTime()
 
-/** The program, played: what it prints and when it ends is up to the test. */
+/** A played program: the test decides what it prints and when it ends. */
 class Program extends EventEmitter {
   readonly stdout = new PassThrough()
   isKilled = false

@@ -21,7 +21,7 @@ interface Logged {
   readonly fields: Record<string, unknown>
 }
 
-/** This process is in no node's namespace, so it must not speak netlink for one. */
+/** This process is not in the namespace of the node, so it must not use netlink for it. */
 const elsewhere = () => {
   throw new Error('of another namespace')
 }
@@ -34,7 +34,7 @@ class TestNode {
   readonly logged: Logged[] = []
   readonly resyncs: string[] = []
   readonly gauges = new Map<string, number>()
-  /** What to put before a program: to take rights away, to hold a lock. */
+  /** The command to put before a program: to remove rights, or to hold a lock. */
   prefix: readonly string[] = []
   /** Changes the text of a restore on its way to the kernel. */
   tamper: (stdin: string) => string = (stdin) => stdin
@@ -279,7 +279,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     await onNode(
       'the Service of a rule that the kernel refuses is named, and the others are programmed',
       async (t, node) => {
-        // A kernel without xt_recent, to all appearances.
+        // A kernel that seems to have no xt_recent.
         node.tamper = (stdin) => stdin.replaceAll('-m recent', '-m nosuch')
         const mode = await node.create()
         const cluster = states().put(web(2), sticky)
@@ -315,7 +315,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
           t.comment('left out: this kernel has xt_ipvs, there is no match at hand that it lacks')
           return
         }
-        // xt_ipvs stands for xt_recent: the tool knows both, the kernel has the one only.
+        // xt_ipvs replaces xt_recent: the tool knows both, but the kernel has only one.
         node.tamper = (stdin) => stdin.replaceAll(/-m recent .*(?= -j)/g, ipvsMatch.join(' '))
         const mode = await node.create()
         const cluster = states().put(web(2), sticky, {
@@ -492,7 +492,7 @@ function lacksIpvs({ netns, backend }: TestNode): boolean {
   return spawnSync('ip', argv).status !== 0
 }
 
-/** Another program that has the lock until it is told to let go. */
+/** Another program that holds the lock until it is told to release it. */
 async function holdLock(lockFile: string): Promise<() => Promise<unknown>> {
   const holder = spawn('flock', [lockFile, 'cat'], { stdio: ['pipe', 'pipe', 'inherit'] })
   holder.stdin.write('held\n')
@@ -514,7 +514,7 @@ async function until(condition: () => boolean): Promise<void> {
   while (!condition()) await new Promise((resolve) => setTimeout(resolve, 5))
 }
 
-/** As kube-proxy 1.36 leaves a node: jumps, endpoint chains, a Service that is no more. */
+/** What kube-proxy 1.36 leaves on a node: jumps, endpoint chains, a removed Service. */
 const kubeProxyRules = `*mangle
 :KUBE-PROXY-CANARY - [0:0]
 COMMIT

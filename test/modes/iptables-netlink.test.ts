@@ -1,4 +1,4 @@
-/** What iptables mode asks the kernel by netlink, in a namespace of this process's own. */
+/** What iptables mode reads by netlink, in a namespace of this process. */
 import { connect, createServer } from 'node:net'
 import { execFileSync, spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
 import { once } from 'node:events'
@@ -71,7 +71,7 @@ async function until(condition: () => boolean): Promise<void> {
   while (!condition()) await sleep(5)
 }
 
-/** Connects, says something and waits for the same to come back. */
+/** Connects, sends a text and waits for its echo. */
 async function echo(host: string, port: number): Promise<string> {
   const socket = connect({ host, port }).setEncoding('utf8')
   socket.end('hello')
@@ -173,7 +173,7 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
       const accounts = openPacketAccounts()
       const count = () => Number(accounts.packets('ct_state_invalid_dropped_pkts'))
       t.equal(count(), 0)
-      // Forgotten by conntrack, and not to be picked up in the middle.
+      // Conntrack has forgotten the connection, and must not pick it up again.
       sysctl('net/netfilter/nf_conntrack_tcp_loose', '0')
       execFileSync('conntrack', ['-F'], { stdio: 'ignore' })
       client.stdin.write('two')

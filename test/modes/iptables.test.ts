@@ -426,7 +426,7 @@ COMMIT
   },
 )
 
-/** What other versions of kube-proxy and kubelet leave, beside what stands in the tests above. */
+/** What other versions of kube-proxy and kubelet leave, besides the tests above. */
 const olderVersions = `*mangle
 :PREROUTING ACCEPT [0:0]
 :KUBE-IPTABLES-HINT - [0:0]

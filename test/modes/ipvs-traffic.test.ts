@@ -15,11 +15,11 @@ const stats = (connections: number): TrafficStats => ({
   outBytes: BigInt(connections * 9000),
 })
 
-/** A kernel that only counts: connections by real server, and how many are open. */
+/** A kernel with counters only: connections of each real server, and open ones. */
 class CountingKernel {
   readonly servers = new Map<string, { server: ListedServer; reals: Map<string, number> }>()
   active = 0
-  /** Virtual servers that were looked at in detail. */
+  /** Virtual servers that were read in detail. */
   readonly looks: string[] = []
 
   serve(ip: string, port: number, reals: Readonly<Record<string, number>>): void {

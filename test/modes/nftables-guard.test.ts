@@ -6,7 +6,7 @@ import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/pla
 import { contextOf } from '../support/mode-context.js'
 import { service, states, testSettings } from '../support/states.js'
 
-/** A guard over a kernel that holds nothing, which every comparison finds out at its first chain. */
+/** A guard of an empty kernel, which every comparison finds at its first chain. */
 function guarding({ verifyEveryMs = 1_000_000 } = {}) {
   const { context, resyncs } = contextOf()
   const planner = nftablesPlanner(testSettings)

@@ -65,7 +65,7 @@ function randomService(random: (below: number) => number, ipv6: boolean): Servic
   const pick = pickBy(random)
   const ip = (v4: string, v6: string) => (ipv6 ? v6 : v4)
   const id = random(6)
-  // Half of them have their ClusterIP alone, and so their endpoints in shared maps.
+  // Half of them have only a ClusterIP, so their endpoints are in shared maps.
   const outside: Partial<ServiceSpec> = pick({}, randomOutside(random, ip))
   return service({
     name: `s${id}`,
@@ -75,7 +75,7 @@ function randomService(random: (below: number) => number, ipv6: boolean): Servic
     port: pick(53, 80),
     internalPolicyLocal: pick(true, false, false),
     externalPolicyLocal: pick(true, false),
-    // Often the same few, and sometimes more than the smallest size has places for.
+    // Often the same few endpoints, and sometimes more than the smallest size holds.
     endpoints: Array.from({ length: random(pick(5, 5, 20)) }, () => ({
       ip: ip(`10.180.0.${1 + random(pick(6, 30))}`, `fd00:180::${1 + random(pick(6, 30))}`),
       local: pick(true, false),
@@ -119,7 +119,7 @@ function mutate(cluster: States, random: (below: number) => number, ipv6: boolea
   }
 }
 
-/** Without what no packet can meet: chains without rules, sets that no rule asks (NF20). */
+/** Without parts that no packet meets: chains without rules, unused sets (NF20). */
 function withoutUnused(listing: string): string {
   const blocks = listing.split(/\n(?=table )/)
   const isUsed = (block: string) => {
@@ -222,7 +222,7 @@ for (const way of ['netlink', 'nft'] as const) {
       add(one ?? '', '192.0.2.7 expires 100s')
       add(one ?? '', '192.0.2.9')
       add(two ?? '', '192.0.2.8')
-      // Base chains elsewhere than ours are: they are replaced as well.
+      // Base chains with other hooks than ours are replaced as well.
       netns.exec(
         'nft',
         'add',
@@ -268,7 +268,7 @@ void t.test(
     clock.ms = 1000
     await applier.sweep()
     t.notMatch(list(), /service-\w{8}-|endpoint-\w{8}-|affinity-/)
-    // Away and back, with another timeout, before anything was deleted.
+    // Removed and added with another timeout, before anything is deleted.
     const third = plan(cluster.put(service({ affinitySeconds: 60 })).take())
     await applier.apply(third)
     const fourth = plan(cluster.remove({ namespace: 'default', name: 'web' }).take())

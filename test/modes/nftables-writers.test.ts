@@ -19,7 +19,7 @@ import { withElementsSorted } from '../support/nft-listing.js'
 function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
   const netns = createNetns(name)
   t.teardown(() => netns.remove())
-  // The program starts where this thread is: quicker than `ip netns exec`.
+  // The program starts in the namespace of this thread, which is faster than `ip netns exec`.
   const run: RunCommand = (file, args, options) =>
     inside(netns, () => runCommand(file, args, options))
   const writer = inside(netns, () => writerOf(run))

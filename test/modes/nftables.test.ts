@@ -92,7 +92,7 @@ void t.test('a larger Service is in the set of its size, which is looked up firs
   const text = render(...specs)
   t.match(text, 'element ip kube-proxy tcp-up-to-16 { 10.96.0.11 . 80 }\n')
   t.match(text, 'element ip kube-proxy tcp-up-to-64 { 10.96.0.12 . 80, 10.96.0.13 . 80 }\n')
-  // Whoever is missed by a lookup finds places there that are filled.
+  // A packet without a match finds filled places there.
   t.notMatch(text, 'add set ip kube-proxy tcp-up-to-4 ')
   const large = render(of(17))
   t.match(large, 'rule ip kube-proxy tcp-services goto tcp-up-to-4\n', 'even where nobody is small')
@@ -422,7 +422,7 @@ void t.test('every behaviour of nftables mode is named by a test or a case', asy
       .filter((file) => /^nftables.*\.test\.ts$|\.yaml$/.test(file))
       .map((file) => readFileSync(`${folder}/${file}`, 'utf8')),
   )
-  // Only what stands in a name counts: of a test, or of a case.
+  // Only names of tests and cases count.
   const names = texts.flatMap(
     (text) => text.match(/^.*(?:t\.test\(|- case: ).*$|^(?: {2}['`]| {4}`).*NF\d\d.*$/gm) ?? [],
   )

@@ -1,4 +1,4 @@
-/** Clients who come to stay: they are bounded, they are timed out, and who asks is answered. */
+/** Clients that keep connections open: their number and time are limited, and new ones are served. */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'

@@ -35,7 +35,7 @@ t.test('a health server without free descriptors waits and answers later', async
     return socket
   })
   const { busyShare = 1 } = await news()
-  // Spinning takes all of a core, and a slow machine makes it take less.
+  // A busy loop takes all of a core, or less on a slow machine.
   t.ok(
     busyShare < 0.3,
     `${(100 * busyShare).toFixed(1)} % of a core while nothing could be accepted`,

@@ -20,7 +20,7 @@ const project = join(place, 'project')
 const modules = join(project, 'node_modules')
 const installed = join(modules, 'kube-proxy-ts')
 
-/** Nobody's settings, cache or registry. */
+/** No settings, cache or registry of a user. */
 const env = {
   ...process.env,
   HOME: place,
@@ -29,7 +29,7 @@ const env = {
   npm_config_update_notifier: 'false',
 }
 
-/** What the program printed; throws what it complained about. */
+/** The output of the program; throws its errors. */
 function run(folder: string, file: string, ...args: string[]): string {
   const options = { cwd: folder, env, encoding: 'utf8' } as const
   const { status, stdout, stderr, error } = spawnSync(file, args, options)
@@ -116,7 +116,7 @@ const cjs = names
   .join('')
 
 t.test('import and require give the same library, and load nothing of the daemon', (t) => {
-  // Whoever renders rules needs none of these.
+  // Rendering rules needs none of these.
   for (const name of ['pino', 'prom-client', 'koffi', '@kubernetes', 'commander'])
     renameSync(join(modules, name), join(place, name))
   t.teardown(() => {

@@ -9,7 +9,7 @@ import { walkOf } from '../support/walks.js'
 const external = '198.51.100.7'
 const web = service({ externalIps: [external], endpoints: 2 })
 
-/** What a flag says about external IPs, the whole way from the command line to the state. */
+/** A flag about external IPs, from the command line to the state. */
 function settingsOf(...flags: readonly (readonly [string, string])[]) {
   const { config } = loadConfig(parseFlags(flags), undefined)
   const { allowsExternalIps } = trackerSettings(config, 'nftables', {

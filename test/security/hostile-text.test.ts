@@ -186,7 +186,7 @@ t.test('objects with hostile texts do not throw, and only clean names remain', (
         }),
       )
       t.notMatch(service, { outcome: 'accepted' })
-      // Labels, annotations and selectors may hold what they like: nothing is made of them.
+      // Labels, annotations and selectors may have any text, because they are not used.
       const labelled = parseService(
         rawService({
           labels: { [key]: text },
@@ -218,7 +218,7 @@ t.test('objects with hostile texts do not throw, and only clean names remain', (
   t.end()
 })
 
-// What moves the cursor, ends the line or turns the direction of what follows.
+// Characters that move the cursor, end the line or change the direction of text.
 const unprintable =
   /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/
 

@@ -106,7 +106,7 @@ function requestTo(port: number, paths: readonly string[]): fc.Arbitrary<string>
   )
 }
 
-/** Throws requests at a port: none is the server's fault, and afterwards it answers as before. */
+/** Sends requests to a port: none is an internal error, and the server still answers afterwards. */
 async function bombard(t: Test, port: number, paths: readonly string[]): Promise<void> {
   const broken: unknown[] = []
   const note = (error: unknown) => broken.push(error)

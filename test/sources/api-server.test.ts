@@ -16,7 +16,7 @@ import type { ListWatchTiming } from '../../lib/sources/list-watch-timing.js'
 import type { ObjectKind, ObjectSink } from '../../lib/sources/source.js'
 import { identityOf } from '../../lib/state/parse-object.js'
 
-/** Holds what a source delivered, and in what order. */
+/** Keeps what a source delivered, in order. */
 class Recorder implements ObjectSink {
   readonly present = new Map<string, unknown>()
   readonly log: string[] = []
@@ -278,7 +278,7 @@ void t.test('a failed list is tried again, whatever the failure', async (t) => {
       const { api, sink, follow } = await rig(t)
       api.put(service('a'))
       api.faults.inject({ verbs: ['list'], resources: ['services'], effect, times: 3 })
-      // Short patience only where it has to end: a busy machine may need its time for the good answer.
+      // A short limit only where it has to expire: a busy machine needs time for a good answer.
       const isSlow = 'hang' in effect || 'drip' in effect
       await follow(isSlow ? { headTimeoutMs: 100, pageTimeoutMs: 100 } : {})
       await until(() => sink.count('synced Service') === 1)

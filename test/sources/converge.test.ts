@@ -37,7 +37,7 @@ class Mirror implements ObjectSink {
   }
 
   failed(): void {
-    // Failures are the point of the test.
+    // Failures are expected in this test.
   }
 }
 
@@ -98,7 +98,7 @@ const steps = fc.array(
     { weight: 2, arbitrary: remove },
     { weight: 2, arbitrary: disturb },
     { weight: 2, arbitrary: fault },
-    // Undefined is a pause, in which the source gets somewhere.
+    // Undefined is a pause, in which the source can go on.
     { weight: 3, arbitrary: fc.constant(undefined) },
   ),
   { minLength: 10, maxLength: 40 },

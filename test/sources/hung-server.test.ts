@@ -128,7 +128,7 @@ void t.test(
     // Each kind is listed and watched.
     await until(() => synced === 4 && answers >= 8)
     child.kill('SIGSTOP')
-    // The kernel still acknowledges everything, so nothing but the silence tells.
+    // The kernel still acknowledges everything, so only the missing answers show it.
     await until(() => failures.filter((text) => text.includes('no byte for')).length === 4)
     t.match(failures[0], 'the API server does not respond or cannot be reached')
     child.kill('SIGCONT')

@@ -12,7 +12,7 @@ import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 const service = (name: string, port = 80) =>
   `apiVersion: v1\nkind: Service\nmetadata: {name: ${name}}\nspec: {clusterIP: 10.0.0.1, ports: [{port: ${port}}]}\n`
 
-/** Writes down what it is told, and lets a test wait for it. */
+/** Records what it gets, and lets a test wait for it. */
 class RecordingSink implements ObjectSink {
   readonly told: string[] = []
   #waiting: (() => void)[] = []
@@ -32,7 +32,7 @@ class RecordingSink implements ObjectSink {
   failed(message: string) {
     this.#tell(`failed ${message}`)
   }
-  /** Resolves once a line matches, and forgets everything told so far. */
+  /** Resolves once a line matches, and forgets all lines so far. */
   async saw(pattern: RegExp): Promise<string[]> {
     while (!this.told.some((line) => pattern.test(line))) {
       await new Promise<void>((resolve) => this.#waiting.push(resolve))

@@ -36,7 +36,7 @@ for (const [what, line] of [
     const seen = await follow(t, {
       list: (number) => (number === 1 ? listOf('5', 'a') : listOf('9', 'a', 'b')),
       watch(answer, version) {
-        // The server keeps the bad event: whoever resumes before it gets it again.
+        // The server keeps the bad event: a client that resumes before it gets it again.
         if (version === '5' || version === '6') {
           answer.write(event('MODIFIED', 'a', '6'))
           answer.write(line)
@@ -90,7 +90,7 @@ void t.test('a version that the server cannot continue from causes a new list', 
 })
 
 void t.test('a server that returns with an older state is listed again', async (t) => {
-  // As the real server does it: a watch from a version of the future is accepted, and silent.
+  // As the real server does: it accepts a watch from a future version, and sends nothing.
   let isRestored = false
   const seen = await follow(t, {
     list: () => (isRestored ? listOf('50', 'b') : listOf('90', 'a', 'gone')),

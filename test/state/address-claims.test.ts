@@ -8,7 +8,7 @@ import { configWith } from '../../lib/config/load.js'
 import { rawService } from './objects.js'
 import { parseService } from '../../lib/state/parse-service.js'
 
-/** A ClusterIP belongs to its Service, whatever other Services ask for. */
+/** A ClusterIP belongs to its Service, even if other Services ask for it. */
 
 const shared = '10.96.0.10'
 const free = '198.51.100.7'

@@ -1,4 +1,4 @@
-/** Packets walked through plans: what becomes of a connection, in few words. */
+/** Walks packets through plans, and tells the end of a connection in few words. */
 import { configWith } from '../../lib/config/load.js'
 import { explainPacket } from '../../lib/inspect/explain/explain.js'
 import { hostPort } from '../../lib/state/ip.js'

@@ -17,7 +17,7 @@ const meter: Meter = {
   forget: () => undefined,
 }
 
-/** A table whose cleanings are let through one by one. */
+/** A table whose cleanups a test releases one by one. */
 function cleanerWith(answers: (number | Error)[] = []) {
   const cleanings: string[] = []
   const gates: (() => void)[] = []

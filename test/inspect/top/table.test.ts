@@ -19,7 +19,7 @@ t.test('top computes rates from two readings, and lists the busiest Service firs
   t.match(first, { service: 'b', newPerSecond: 10, bytesInPerSecond: 2048 })
   t.match(second, { service: 'a', newPerSecond: 0 })
   t.equal(withRates(now, undefined)[0]?.newPerSecond, undefined)
-  // Counts that begin anew are no negative rate.
+  // A counter that starts again at zero gives no negative rate.
   t.equal(withRates({ at: 3000, rows: [row('b', { total: 1 })] }, now)[0]?.newPerSecond, 0)
   t.end()
 })

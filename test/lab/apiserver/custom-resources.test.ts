@@ -44,7 +44,7 @@ const backend = {
   spec: { weight: 1, ports: [{ port: 80 }, { port: 81 }], volumes: ['a'] },
 }
 
-/** What a proxy's manifests are made of, as one JSON list, which kubectl takes too. */
+/** The objects of a proxy's manifests, as one JSON list, which kubectl also reads. */
 const list = {
   apiVersion: 'v1',
   kind: 'List',

@@ -54,7 +54,7 @@ void t.test(
     t.match(conflict.stderr, 'conflict with "kubectl-patch" using v1: .spec.selector.app')
     await server.ok('apply --server-side --force-conflicts -f -', text)
     t.match(server.api.get(ref), { spec: { selector: { app: 'web' } } })
-    // What a manager no longer gives goes away; what the server gave stays.
+    // Fields that a manager no longer sends are removed; those of the server stay.
     await server.ok('apply --server-side -f -', text.replace('labels: { app: web }', 'labels: {}'))
     t.match(server.api.get(ref), {
       metadata: { labels: undefined },

@@ -179,7 +179,7 @@ void t.test('server-side apply: each manager owns the fields it sent', (t) => {
   })
   const forced = applyServerSide(third, object({ a: '1', c: '4' }, {}), by('one', true))
   t.match(forced.metadata.labels, { c: '4' })
-  // What was taken over is not there to be lost by the former owner.
+  // The former owner does not remove fields that another manager took over.
   const left = applyServerSide(forced, object({}, { ports: [{ port: 82 }] }), by('two'))
   t.match(left.metadata.labels, { c: '4' })
   t.end()

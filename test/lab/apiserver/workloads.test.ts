@@ -269,7 +269,7 @@ void t.test('Endpoints are written for selectors, and mirrored if written by han
     ],
   })
 
-  // The textbooks' external database: a Service without selector, and Endpoints by hand.
+  // The usual external database: a Service without selector, and Endpoints written by hand.
   put('Service', 'db', { spec: { ports: [{ port: 5432 }] } })
   put('Endpoints', 'db', {
     subsets: [

@@ -53,9 +53,9 @@ t.test('the last sync before the first connection counts', async (t) => {
     say(changeSeen, 1002)
     say(syncMeasured, 1006)
     say(changeSeen, 1007)
-    // Its tool has not ended when the connection lands at 2020.
+    // Its tool has not ended when the connection arrives at 2020.
     say(syncMeasured, 2021, { applyMs: 10 })
-    // And one that came too late to have helped.
+    // This one is too late to count.
     say(syncMeasured, 2500)
   })
   t.same(

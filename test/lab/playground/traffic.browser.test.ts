@@ -91,7 +91,7 @@ t.test('continuous requests go on until they are stopped', { skip }, async (t) =
 
     await press('continuously')
     await page.locator('#continuous[aria-pressed=false]').waitFor()
-    // What was under way may still arrive.
+    // Requests that were sent may still be answered.
     await page.waitForTimeout(300)
     const stopped = await asked()
     await page.waitForTimeout(1500)

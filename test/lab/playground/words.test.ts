@@ -45,7 +45,7 @@ for (const mode of modes) {
   })
 }
 
-/** What a line says, in a ruleset of its own. */
+/** The words for one line, in a ruleset of its own. */
 function words(mode: ModeName, line: string, pod = ''): LineWords | undefined {
   return explainRules(mode, [{ text: line }], {
     podAt: (ip) => (ip === '10.244.1.21' ? pod : undefined),

@@ -159,7 +159,7 @@ await t.test(
   'a world that lost its owner and its reaper is removed by the next world',
   { skip },
   async (t) => {
-    // This process, but a start time it never had: an owner long gone whose number came back.
+    // The number of this process with another start time: an owner that ended long ago.
     const orphan = `kpw-${process.pid}-1-orphan-node`
     await runCommand('ip', ['netns', 'add', orphan])
     const swept = await sweepWorlds()

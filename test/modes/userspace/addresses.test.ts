@@ -140,7 +140,7 @@ t.test('without a dummy device the addresses go on lo, and others there stay', a
   await first.replaceAll()
   t.same(links.listed(lo), ['127.0.0.1', '10.96.0.11', '10.96.0.10'])
 
-  // That one was killed; the next knows what is its own, and what it need not add.
+  // The first was killed; the next one knows its own addresses, and what it need not add.
   const second = portalsOn(links)
   await second.prepare([wanting('a', '10.96.0.11')], { gone: [], full: true })
   await second.replaceAll()
@@ -233,7 +233,7 @@ for (const dataPath of ['net', 'splice']) {
         for (const family of families) {
           const explained = explainerOf(family)
           for (const from of ['node', 'client-pod', 'outside'] as const) {
-            // A client by UDP hears only whom it asked, so answers come from that very address.
+            // A UDP client accepts answers only from the address it asked.
             const destinations: [string, number][] = [
               [virtual[family], 8080],
               [virtual[family], 8081],
@@ -268,7 +268,7 @@ for (const dataPath of ['net', 'splice']) {
 
 const loopback = { IPv4: '127.0.0.1', IPv6: '::1' }
 
-/** What `explain` says of the Service above, in the words of a flow's outcome. */
+/** The answer of `explain` for the Service above, in the words of a flow's outcome. */
 function explainerOf(family: IpFamily) {
   const cluster = states(
     family,

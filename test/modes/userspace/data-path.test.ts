@@ -1,4 +1,4 @@
-/** What every data path does, with real sockets on loopback: the same tests for each. */
+/** The same tests for each data path, with real sockets on loopback. */
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
@@ -59,7 +59,7 @@ function tcpTests(t: Test, create: Create): void {
       serve: (socket) => {
         let received = 0
         socket.on('data', (chunk) => (received += chunk.length))
-        // Answers only when the client has ended, and then with more than any buffer holds.
+        // Answers only after the client has closed, with more than any buffer holds.
         socket.on('end', () => socket.end(Buffer.alloc(received, 'x')))
       },
     })
@@ -110,7 +110,7 @@ function tcpTests(t: Test, create: Create): void {
         socket.write(part)
       },
     })
-    // While nobody reads, the last bytes before the reset wait in the kernel, with it behind them.
+    // While nothing reads, the last bytes and then the reset wait in the kernel.
     const client = dial(bench.port)
     client.pause()
     await until(() => sockets.length === 1)
@@ -309,7 +309,7 @@ function tcpTests(t: Test, create: Create): void {
       ...keepAliveSeconds({ localPort: bench.port }),
       ...keepAliveSeconds({ remotePort: endpoint?.port ?? 0 }),
     ]
-    // Until everything is acknowledged it is another timer that runs, and `splice` leaves
+    // Until everything is acknowledged another timer runs, and `splice` leaves
     // connections alone as long as they are young.
     await until(() => ours().every((seconds) => seconds !== undefined), 50)
     t.equal(ours().length, 2)
@@ -392,7 +392,7 @@ function tcpTests(t: Test, create: Create): void {
       await Promise.all(
         Array.from({ length: 50 }, async (_, index) => {
           if (index % 5 > 0) return ask(bench.port)
-          // Some leave at once, some without a word.
+          // Some close at once, some without sending anything.
           const client = dial(bench.port)
           client.on('error', () => undefined)
           await once(client, 'connect')
@@ -507,7 +507,7 @@ function udpTests(t: Test, create: Create): void {
       const { name } = await openUdpClient(t, bench.port)
       answers.push(await Promise.race([name(), sleep(300, '')]))
     }
-    // In turn three of them would be sent there.
+    // Round robin would send three of them there.
     t.equal(answers.filter((answer) => answer === '').length, 1, answers.join())
   })
 
@@ -539,7 +539,7 @@ interface BenchOptions {
   readonly tcp?: readonly string[]
   readonly udp?: readonly string[]
   readonly serve?: (socket: Socket) => void
-  /** So many endpoints nobody listens at. */
+  /** So many endpoints without a listener. */
   readonly dead?: number
   readonly deadUdp?: number
   readonly affinityMs?: number
@@ -602,7 +602,7 @@ async function openBench(t: Test, create: Create, options: BenchOptions) {
     },
     keyOf: (name: string) => servers.get(name)?.target.key,
     stopServer: (name: string) => servers.get(name)?.stop(),
-    /** Every connection is over and its descriptors were given back. */
+    /** Every connection has ended and released its descriptors. */
     settled: () => until(() => descriptors.left >= budget - (isUdp ? 0 : (keeps[path.name] ?? 0))),
   }
 }
@@ -641,14 +641,14 @@ async function closedPorts(t: Test, count: number): Promise<readonly Target[]> {
   return targets
 }
 
-/** Somebody whose kernel takes no more connections and says nothing about it. */
+/** An endpoint whose kernel accepts no more connections and does not answer. */
 async function openSilent(t: Test): Promise<Target> {
   const worker = new Worker(
     `const { createServer } = require('node:net')
      const { parentPort } = require('node:worker_threads')
      const server = createServer().listen({ port: 0, host: '${host}', backlog: 1 }, () => {
        parentPort.postMessage(server.address().port)
-       // From here on this thread accepts nobody.
+       // From here on this thread accepts no connection.
        setTimeout(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0), 50)
      })`,
     { eval: true, execArgv: [] },
@@ -700,7 +700,7 @@ function dial(port: number): Socket {
   return connect({ host, port, allowHalfOpen: true })
 }
 
-/** Opens a connection, asks for the name of whoever answers, and ends it. */
+/** Opens a connection, asks for the name of the endpoint, and closes it. */
 async function ask(port: number): Promise<string> {
   const socket = dial(port)
   socket.write('name?')
@@ -723,7 +723,7 @@ async function errorOf(socket: Socket): Promise<string> {
   return new Promise((resolve) => {
     socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? ''))
     socket.once('end', () => {
-      // Behind the last bytes libuv takes a reset for an end, until somebody writes.
+      // After the last bytes libuv takes a reset for an end, until the next write.
       socket.write('', (error) =>
         resolve(error && 'code' in error ? String(error.code) : 'orderly end'),
       )
@@ -737,7 +737,7 @@ async function until(holds: () => boolean, everyMs = 5): Promise<void> {
 
 /**
  * Of established sockets of this machine: after how many seconds the peer is asked whether it is
- * still there; undefined where nobody is going to ask.
+ * still there; undefined if it is never asked.
  */
 function keepAliveSeconds(socket: { readonly localPort?: number; readonly remotePort?: number }) {
   const portOf = (address = '') => parseInt(address.split(':')[1] ?? '', 16)

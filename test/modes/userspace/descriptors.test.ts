@@ -1,4 +1,4 @@
-/** A whole process with far too few descriptors: nothing established ends, and nobody crashes. */
+/** A process with too few descriptors: established connections go on, and nothing crashes. */
 import { once } from 'node:events'
 import { spawn } from 'node:child_process'
 import { connect, createServer, type Socket } from 'node:net'
@@ -50,7 +50,7 @@ for (const dataPath of ['net', 'splice']) {
     t.pass('every established connection goes on')
     for (const client of served) client.socket.destroy()
     await until(() => {
-      // Whoever was served makes room for the next.
+      // A client that was served makes room for the next one.
       for (const { isServed, socket } of waiting) if (isServed) socket.destroy()
       return waiting.every(({ isServed }) => isServed)
     })
@@ -81,7 +81,7 @@ function startProxy(
   dataPath: string,
   { port, limits }: { readonly port: number; readonly limits: string },
 ) {
-  // Nothing of the test runner goes along: what it loads into every process opens files too.
+  // The test runner is left out, because what it loads into processes opens files too.
   const proxy = spawn('env', [
     ...['-i', `PATH=${process.env['PATH'] ?? ''}`, 'prlimit', `--nofile=${limits}`],
     ...[process.execPath, script, dataPath, String(port)],

@@ -44,7 +44,7 @@ t.test('a worker that ends is replaced, and its listeners are opened again', asy
   const ports = () => specs.map(({ key }) => listeners.portOf(key) ?? 0)
   t.same(await Promise.all(ports().map(ask)), ['here', 'here', 'here', 'here'])
 
-  // Nothing that is planned looks like this; it stands for any mistake of ours.
+  // No plan looks like this; it is an example of a mistake of ours.
   const poison = { ...udp, servingKeys: 1 } as unknown as ListenerSpec
   await t.rejects(listeners.ensure([poison]), KernelError)
   t.equal(lost.length, 1)

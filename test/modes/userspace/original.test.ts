@@ -1,4 +1,4 @@
-/** What was kept of the original design, and what of its behaviour was mended, one by one. */
+/** What is kept of the original design, and what is changed, one by one. */
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import t from 'tap'

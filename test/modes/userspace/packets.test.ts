@@ -195,7 +195,7 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
     t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'dropped' }])
     await sync(true)
     t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'reply' }])
-    // First in its chain, it leads everybody to where nobody listens.
+    // It is first in its chain, and leads all packets to a port without a listener.
     const stray = ['-I', chain, '-p', 'tcp', '-d', virtual.cluster.IPv4, '-j', 'REDIRECT']
     await runCommand('iptables', ['-t', 'nat', ...stray, '--to-ports', '9'])
     const before = resyncs

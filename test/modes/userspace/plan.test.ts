@@ -40,7 +40,7 @@ function balancer(
   return {
     clock,
     balancer: made,
-    /** As the listeners and their worker do it: what differs is what the balancer is told. */
+    /** As the listeners and their worker do it: the balancer gets only the differences. */
     change: (names: readonly string[], affinityMs?: number) => {
       const after = { endpoints: names.map(target), servingKeys: [], affinityMs }
       made.update(endpointChanges(endpoints, after))

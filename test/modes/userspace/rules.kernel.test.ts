@@ -1,4 +1,4 @@
-/** How the rules of the mode come and go, in a kernel of its own, with programs of the node as clients. */
+/** How rules are written and removed, in a network namespace, with programs of the node as clients. */
 import { execFileSync } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
@@ -46,7 +46,7 @@ async function openEndpoint(t: Test, name: string) {
   return { ip: otherIp, port: typeof address === 'object' && address ? address.port : 0 }
 }
 
-/** What a program of this node hears at an address, or the code of the error. */
+/** The answer that a program of this node gets at an address, or the error code. */
 async function ask(host: string, port = 80): Promise<string> {
   const socket = connect({ host, port, timeout: 2000 })
   socket.on('timeout', () => socket.destroy(new Error('no answer')))
@@ -199,7 +199,7 @@ for (const datapath of ['net', 'splice'] as const) {
       t.equal(heard.filter((name) => /^[abc]$/.test(name)).length, 2)
       const [served] = [a, b, c].filter((_, index) => /^[abc]$/.test(heard[index] ?? ''))
       if (served) mode.cluster.remove(served)
-      // What is removed is closed last, so its port is for the sync after that.
+      // A removed listener is closed last, so its port is free for the next sync.
       await mode.sync()
       t.same(await mode.sync(), [])
     },

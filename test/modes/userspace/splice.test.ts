@@ -1,4 +1,4 @@
-/** What only the `splice` data path has; what both have is in data-path.test.ts. */
+/** Tests of the `splice` data path alone; those of both data paths are in data-path.test.ts. */
 import { spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
@@ -145,7 +145,7 @@ t.test('urgent data does not stop the flow', async (t) => {
   await path.drain(1000)
 })
 
-// Connections take two, so either the accept or the dial finds the last one gone.
+// A connection takes two, so either the accept or the dial finds none free.
 for (const limit of [80, 81]) {
   t.test(
     `with all ${limit} descriptors in use new clients wait, and established ones go on`,
@@ -208,7 +208,7 @@ for (const limit of [80, 81]) {
       t.match(warnings, /EMFILE/, 'the operator is told')
       t.ok((await Promise.all(served.map(ask))).every(Boolean), 'the established still answer')
       const waiting = clients.filter((client, index) => !answered[index] && !client.destroyed)
-      // One whose accept took the last descriptor has none left for its dial.
+      // A connection whose accept took the last descriptor has none for its dial.
       t.ok(served.length + waiting.length >= clients.length - 2, `${waiting.length} wait`)
       const heard = waiting.map((client) => once(client, 'data').then(() => client.destroy()))
       for (const client of served) client.destroy()

@@ -1,4 +1,4 @@
-/** What IPVS itself cannot do, shown without this program: docs/ipvs.md tells it to users. */
+/** A limit of IPVS itself, shown without this program; docs/ipvs.md explains it to users. */
 import t from 'tap'
 import { createWorld } from '../../../lib/lab/world/world.js'
 

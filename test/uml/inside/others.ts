@@ -1,4 +1,4 @@
-/** What belongs to others on the same node stays as it is, whatever this mode does. */
+/** Parts of other programs on the same node stay as they are. */
 import t from 'tap'
 import { mode } from '../../../lib/modes/ipvs/index.js'
 import { cleanLeftovers } from '../../../lib/modes/leftovers.js'

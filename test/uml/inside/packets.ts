@@ -6,7 +6,7 @@ import { mode } from '../../../lib/modes/ipvs/index.js'
 import { service, states, type EndpointSpec } from '../../support/states.js'
 import { ask, connect, context, create, nothing, table } from './node.js'
 
-/** Who answered how many of so many connections, one after the other. */
+/** How many connections each endpoint answered, one after the other. */
 async function tally(count: number): Promise<Record<string, number>> {
   const answers: Record<string, number> = {}
   for (let made = 0; made < count; made++) {
