@@ -21,12 +21,12 @@ const sample = [
   'S24: a pod that reaches itself through its Service is masqueraded',
   'S23 NF24: with node port addresses set to primary only the node',
   'S17 S19: external policy Local without any endpoint is refused',
-  'S12 S13: source ranges let in only who is named',
+  'S12 S13: source ranges let in only the named clients',
   'E18: a change of the node',
   'S21: new endpoints do not move a client that has one',
   'CT03: UDP: a client whose Service lost its last endpoint',
   'S03 e2e service.go:2294: a Service that names another proxy',
-  'R13: what changed while the proxy was down is put right at its start',
+  'R13: changes while the proxy is down are applied at its start',
   'IT21: with masquerade-all even a pod of this node is masqueraded',
 ]
 

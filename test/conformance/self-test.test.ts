@@ -25,7 +25,7 @@ const telltales: Readonly<Record<Flaw, string>> = {
     'S21 e2e service.go:2229: with affinity a client stays with one endpoint of a ClusterIP',
   'ignores-local-policy':
     "S17 e2e service.go:2771: external policy Local on a node port keeps the client's address",
-  'no-ranges': 'S12 S13: source ranges let in only who is named',
+  'no-ranges': 'S12 S13: source ranges let in only the named clients',
   'no-external-ips': "e2e service.go:1313: an external IP that is not the node's is served",
   'keeps-stale-flows':
     'CT01 CT15 e2e conntrack.go:140: UDP: a client of a ClusterIP moves on when its endpoint is replaced',
