@@ -25,7 +25,7 @@ const sample = [
   'E18: a change of the node',
   'S21: new endpoints do not move a client that has one',
   'CT03: UDP: a client whose Service lost its last endpoint',
-  'S03 e2e service.go:2294: a Service that names another proxy',
+  'S03 e2e service.go:2294: a Service with the label of another proxy',
   'R13: changes while the proxy is down are applied at its start',
   'IT21: with masquerade-all even a pod of this node is masqueraded',
 ]
