@@ -9,7 +9,7 @@ export interface Difference {
   readonly expected: string | undefined
   /** What stands there; undefined for what is missing. */
   readonly found: string | undefined
-  /** The service port it belongs to; empty for the node's own, or where nobody can tell. */
+  /** The service port it belongs to; empty for parts of the node itself, or if unknown. */
   readonly owner: string
   /** The text of the missing item in the plan, where `expected` differs from it. */
   readonly item?: string

@@ -5,7 +5,7 @@
 export class ForeignCommits {
   readonly #generation: (() => number) | undefined
   #own = 0
-  /** Our works under way: both families may write at once. */
+  /** Our own writes that still run: both IP families may write at once. */
   #working = 0
   #before = 0
   #mostCommits = 0

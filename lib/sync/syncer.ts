@@ -44,7 +44,7 @@ export class Syncer {
   }
 
   /**
-   * Makes the next sync write everything, because somebody else touched the kernel. A sync under
+   * Makes the next sync write everything, because another program changed the kernel. A sync under
    * way counts for nothing either.
    */
   forget(): void {

@@ -1,4 +1,4 @@
-/** The daemon with few descriptors, and with strangers who take all they can get. */
+/** The daemon with few descriptors, and with clients that take many connections. */
 import { spawn, execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
@@ -66,7 +66,7 @@ const answers = (path: string) => async () => {
 
 const rules = () => execFileSync('iptables-save', ['-t', 'nat'], { encoding: 'utf8' })
 
-t.test('1,124 idle connections to the health port keep no Service waiting', { skip }, async (t) => {
+t.test('1,124 idle connections to the health port do not delay Services', { skip }, async (t) => {
   const folder = t.testdir({})
   writeServices(folder, 'first.yaml', [1])
   const daemon = startDaemon(t, 1024, '--proxy-mode=iptables', `--manifests=${folder}`)
@@ -89,7 +89,7 @@ t.test('1,124 idle connections to the health port keep no Service waiting', { sk
 })
 
 t.test(
-  '256 descriptors and 400 Services: what fits works, what not is said once',
+  'with 256 descriptors for 400 Services those that fit work, and one message reports the rest',
   { skip },
   async (t) => {
     execFileSync('ip', ['address', 'add', '10.244.0.1/32', 'dev', 'lo'])

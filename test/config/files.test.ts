@@ -62,7 +62,7 @@ interface Told {
   readonly invalid: string
 }
 
-/** Watches a file, and hands out what is told, one by one. */
+/** Watches a file, and returns its reports one by one. */
 function watching(t: { teardown(act: () => Promise<void>): void }, file: string) {
   const told: Told[] = []
   const texts: string[] = []
@@ -94,7 +94,7 @@ function watching(t: { teardown(act: () => Promise<void>): void }, file: string)
   })
   return {
     told,
-    /** Resolves once a text with this in it was looked at. */
+    /** Resolves once a text that contains this was read. */
     looked: async (part: string): Promise<void> => {
       while (!texts.some((text) => text.includes(part))) {
         await new Promise<void>((resolve) => (wake = resolve))
@@ -107,7 +107,7 @@ function watching(t: { teardown(act: () => Promise<void>): void }, file: string)
   }
 }
 
-t.test('L19: a change is checked first and told value by value', async (t) => {
+t.test('L19: a changed file is checked first, and every changed value is reported', async (t) => {
   const file = join(t.testdir({ 'kp.yaml': body('mode: ipvs\n') }), 'kp.yaml')
   const { told, next, looked } = watching(t, file)
   writeFileSync(file, body('mode: ipvz\n'))
@@ -138,7 +138,7 @@ t.test('L20: the symlink swap of a ConfigMap volume is noticed', async (t) => {
   t.match((await next()).changes, [{ path: 'mode', from: 'ipvs', to: 'iptables' }])
 })
 
-t.test('any text whatsoever is accepted or refused with a ConfigError', async (t) => {
+t.test('any text is accepted, or refused with a ConfigError', async (t) => {
   const paths = keyEntries.map(([path]) => path)
   const anything = fc.oneof(fc.jsonValue(), fc.double(), fc.constantFrom('30s', '10.0.0.0/8', -1))
   const files = fc.oneof(

@@ -7,7 +7,7 @@ import type { Case, ServiceRange, Step } from './case.js'
 import { nodeManifest, serviceCidrManifest } from './cluster-objects.js'
 import { idOf, serviceManifest, sliceManifests, type Manifest } from './objects.js'
 
-/** What a mode would be given at one step of a case. */
+/** The state that a mode gets at one step of a case. */
 export interface CaseStep {
   readonly step: Step
   readonly states: readonly DesiredState[]

@@ -10,7 +10,7 @@ for (const [from, to] of [
   ['nftables', 'iptables'],
 ] as const) {
   t.test(
-    `L16: kube-proxy in ${from} mode hands over to ${to} mode and back, and no connection notices`,
+    `L16: kube-proxy in ${from} mode hands over to ${to} mode and back, and no connection breaks`,
     { skip },
     (t) => takeover(t, from, to),
   )

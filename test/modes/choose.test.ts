@@ -45,7 +45,7 @@ function loaders(runnable: readonly ModeName[], loaded: ModeName[] = []): ModeLo
   return Object.fromEntries(names.map((name) => [name, loader(name)]))
 }
 
-t.test('the mode asked for runs when it can, whatever optional things are missing', async (t) => {
+t.test('the requested mode runs if it can, even if optional parts are missing', async (t) => {
   const loaded: ModeName[] = []
   const chosen = await chooseMode(
     { mode: 'ipvs', fallback: 'userspace' },
@@ -73,7 +73,7 @@ t.test(
   },
 )
 
-t.test('no mode asked for means iptables; auto tries nftables, iptables, userspace', async (t) => {
+t.test('iptables is the default mode; auto tries nftables, iptables, userspace', async (t) => {
   const choose = async (mode: '' | 'auto', runnable: ModeName[]) =>
     (await chooseMode({ mode, fallback: 'userspace' }, log, loaders(runnable))).mode
   t.equal(await choose('', ['nftables', 'iptables', 'userspace']), 'iptables')
@@ -87,7 +87,7 @@ t.test('no mode asked for means iptables; auto tries nftables, iptables, userspa
 })
 
 t.test(
-  'where nothing can run the error names every mode tried, what it misses and what to do',
+  'if no mode can run, the error names each tried mode, what it lacks and what to do',
   async (t) => {
     await t.rejects(chooseMode({ mode: 'ipvs', fallback: 'none' }, log, loaders(['userspace'])), {
       kind: 'unsupported',

@@ -2,7 +2,7 @@ import t from 'tap'
 import { ForeignCommits } from '../../lib/modes/foreign-commits.js'
 
 /** Both families write: the second commits, and the first looks before that is counted. */
-t.test('no number is told between an own commit and its being counted', async (t) => {
+t.test('no number is given until an own commit is counted', async (t) => {
   let generation = 10
   const commits = new ForeignCommits(() => generation)
   const before = commits.mark
@@ -19,7 +19,7 @@ t.test('no number is told between an own commit and its being counted', async (t
   t.not(commits.mark, before, 'a foreign one is seen')
 })
 
-t.test('works that overlap are counted once', async (t) => {
+t.test('own work that overlaps is counted once', async (t) => {
   let generation = 10
   const commits = new ForeignCommits(() => generation)
   const before = commits.mark

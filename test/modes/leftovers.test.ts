@@ -31,7 +31,7 @@ function cleaning(failing?: ModeName) {
 }
 
 t.test(
-  'L16, IP36: every other mode is cleaned, but ipvs takes over the chains of iptables by itself',
+  'L16, IP36: the rules of every other mode are removed, except that ipvs replaces those of iptables itself',
   async (t) => {
     for (const [current, expected] of [
       ['userspace', ['iptables', 'ipvs', 'nftables']],
@@ -47,7 +47,7 @@ t.test(
 )
 
 t.test(
-  'a mode that cannot be cleaned now is named, the others are cleaned, and it is to be tried again',
+  'a mode whose cleanup fails is named and tried again later, and the others are cleaned up',
   async (t) => {
     const { cleaned, warned, run } = cleaning('iptables')
     t.notOk(await run('nftables'))

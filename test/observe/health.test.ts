@@ -27,7 +27,7 @@ function healthAt(start: number, options: { expectsNode?: boolean } = {}) {
 
 const start = Date.parse('2026-01-02T03:04:05Z')
 
-t.test('H02: the body, and lastUpdated is the current time while all is well', async (t) => {
+t.test('H02: the body has lastUpdated, which is the current time while healthy', async (t) => {
   const { clock, health } = healthAt(start)
   health.synced('IPv4')
   clock.now += 1000
@@ -46,7 +46,7 @@ t.test('H02: the body, and lastUpdated is the current time while all is well', a
   })
 })
 
-t.test('H03: unhealthy once an update waited for 2 x syncPeriod; a sync heals', async (t) => {
+t.test('H03: the proxy is unhealthy if an update waits for 2 x syncPeriod', async (t) => {
   const { clock, health } = healthAt(start)
   health.queued()
   clock.now += 600_000
@@ -74,7 +74,7 @@ t.test('H03: unhealthy once an update waited for 2 x syncPeriod; a sync heals', 
   t.equal(health.livez().code, 200)
 })
 
-t.test('H04, H05: the node counts for /healthz, not for /livez', async (t) => {
+t.test('H04, H05: a missing or leaving Node fails /healthz, not /livez', async (t) => {
   const { health } = healthAt(start, { expectsNode: true })
   const codes = () => [health.healthz().code, health.livez().code]
   t.same(codes(), [503, 200], 'the Node is unknown')
@@ -90,7 +90,7 @@ t.test('H04, H05: the node counts for /healthz, not for /livez', async (t) => {
   t.same(codes(), [503, 200])
 })
 
-t.test('readyz: not before every family was synced once', async (t) => {
+t.test('/readyz succeeds only after every IP family is synced once', async (t) => {
   const { health } = healthAt(start)
   t.equal(health.readyz().code, 503)
   health.synced('IPv4')
@@ -99,7 +99,7 @@ t.test('readyz: not before every family was synced once', async (t) => {
   t.equal(health.readyz().code, 200)
 })
 
-t.test('H01, H06: the health server answers, counts, and knows nothing else', async (t) => {
+t.test('H01, H06: the health server answers, counts, and has no other pages', async (t) => {
   const { health } = healthAt(start, { expectsNode: true })
   const metrics = new Metrics({ mode: 'ipvs', process: false })
   const slis = new Slis()
@@ -126,7 +126,7 @@ t.test('H01, H06: the health server answers, counts, and knows nothing else', as
   )
 })
 
-t.test('H07, H08: the pages of the metrics server', async (t) => {
+t.test('H07, H08: the metrics server has its pages', async (t) => {
   const verbosity: number[] = []
   const page = (body: string) => () => Promise.resolve({ type: 'text/plain', body })
   const pages = {
@@ -169,7 +169,7 @@ t.test('H07, H08: the pages of the metrics server', async (t) => {
 })
 
 t.test(
-  'L22: a port that is taken is tried again, or ends the process where that is wanted',
+  'L22: a port in use is tried again, or ends the process if the configuration says so',
   async (t) => {
     const taken = createServer().listen(0, '127.0.0.1')
     await new Promise((resolve) => taken.once('listening', resolve))
@@ -213,7 +213,7 @@ t.test(
   },
 )
 
-t.test('H12: what a Service answers', async (t) => {
+t.test('H12: the health check of a Service answers with its local endpoints', async (t) => {
   const reply = serviceAnswer('n/s', 2, true)
   t.match(reply, { status: 200, headers: { 'X-Load-Balancing-Endpoint-Weight': '2' } })
   t.same(JSON.parse(reply.body), {
@@ -226,7 +226,7 @@ t.test('H12: what a Service answers', async (t) => {
 })
 
 t.test(
-  'H11, H13: ports follow the Services; one that is taken is told once and tried again',
+  'H11, H13: health-check ports follow the Services, and a port in use is reported once and tried again',
   async (t) => {
     const [one, two, three] = [await freePort(), await freePort(), await freePort()]
     const blocker = createServer().listen(two, '127.0.0.1')
@@ -294,7 +294,7 @@ t.test(
   },
 )
 
-t.test('H11: both families on one port; what stays wanted is not disturbed', async (t) => {
+t.test('H11: both IP families share one port, and unchanged ports stay open', async (t) => {
   const [one, two] = [await freePort(), await freePort()]
   let sleeps = 0
   const servers = new ServiceHealth({
@@ -340,87 +340,81 @@ t.test('H11: both families on one port; what stays wanted is not disturbed', asy
   t.equal(await answers(one), false)
 })
 
-t.test(
-  'H14, EV02, EV03: both servers as configured; switched off ones do not disturb',
-  async (t) => {
-    const events: ProxyEvent[] = []
-    const port = await freePort()
-    const log = createLogger({
-      format: 'json',
-      verbosity: 0,
-      isTerminal: false,
-      write: () => undefined,
-    })
-    const { health } = healthAt(Date.now())
-    const options = {
-      origins: new Map([['mode', { from: 'flag' as const, flag: 'proxy-mode' }]]),
-      mode: 'iptables',
-      nodeName: 'n1',
-      version: 'v1',
-      health,
-      metrics: new Metrics({ mode: 'iptables', process: false }),
-      log,
-      events: { record: (event: ProxyEvent) => events.push(event) },
-      startedAt: Date.now(),
-    }
-    const config = configWith({
-      healthzBindAddress: '',
-      metricsBindAddress: `127.0.0.1:${port}`,
-      mode: 'iptables',
-      featureGates: { ComponentFlagz: true, ComponentStatusz: true },
-    })
-    const stop = new AbortController()
-    const running = runServers({ ...options, config }, stop.signal)
-    while (
-      !(await get(port, '/healthz').then(
-        () => true,
-        () => false,
-      ))
-    );
-    const configz = JSON.parse((await get(port, '/configz')).body) as Record<string, unknown>
-    t.match(configz, {
-      'kubeproxy.config.k8s.io': { mode: 'iptables', iptables: { syncPeriod: '30s' } },
-      origins: { mode: '--proxy-mode' },
-    })
-    t.match((await get(port, '/flagz')).body, /\nproxy-mode=iptables\n/)
-    t.match((await get(port, '/statusz')).body, /Mode: iptables/)
-    t.match((await get(port, '/metrics')).body, /kubeproxy_sync_proxy_rules_iptables_total/)
-    const hard = configWith({
-      healthzBindAddress: `127.0.0.1:${port}`,
-      metricsBindAddress: '',
-      bindAddressHardFail: true,
-    })
-    await t.rejects(runServers({ ...options, config: hard }, stop.signal), { name: 'KernelError' })
-    const hardMetrics = configWith({
-      healthzBindAddress: '',
-      metricsBindAddress: `127.0.0.1:${port}`,
-      bindAddressHardFail: true,
-    })
-    await t.rejects(runServers({ ...options, config: hardMetrics }, stop.signal), {
-      message: /EADDRINUSE/,
-    })
-    const about = { type: 'Warning', action: 'StartKubeProxy', note: /EADDRINUSE/ }
-    const regarding = { kind: 'Node', name: 'n1' }
-    t.match(
-      events,
-      [
-        { ...about, reason: 'FailedToStartProxierHealthcheck', regarding },
-        { ...about, reason: 'FailedToStartMetricServer', regarding },
-      ],
-      'EV02, EV03',
-    )
-    stop.abort()
-    await running
-  },
-)
+t.test('H14, EV02, EV03: both servers start as configured, or are switched off', async (t) => {
+  const events: ProxyEvent[] = []
+  const port = await freePort()
+  const log = createLogger({
+    format: 'json',
+    verbosity: 0,
+    isTerminal: false,
+    write: () => undefined,
+  })
+  const { health } = healthAt(Date.now())
+  const options = {
+    origins: new Map([['mode', { from: 'flag' as const, flag: 'proxy-mode' }]]),
+    mode: 'iptables',
+    nodeName: 'n1',
+    version: 'v1',
+    health,
+    metrics: new Metrics({ mode: 'iptables', process: false }),
+    log,
+    events: { record: (event: ProxyEvent) => events.push(event) },
+    startedAt: Date.now(),
+  }
+  const config = configWith({
+    healthzBindAddress: '',
+    metricsBindAddress: `127.0.0.1:${port}`,
+    mode: 'iptables',
+    featureGates: { ComponentFlagz: true, ComponentStatusz: true },
+  })
+  const stop = new AbortController()
+  const running = runServers({ ...options, config }, stop.signal)
+  while (
+    !(await get(port, '/healthz').then(
+      () => true,
+      () => false,
+    ))
+  );
+  const configz = JSON.parse((await get(port, '/configz')).body) as Record<string, unknown>
+  t.match(configz, {
+    'kubeproxy.config.k8s.io': { mode: 'iptables', iptables: { syncPeriod: '30s' } },
+    origins: { mode: '--proxy-mode' },
+  })
+  t.match((await get(port, '/flagz')).body, /\nproxy-mode=iptables\n/)
+  t.match((await get(port, '/statusz')).body, /Mode: iptables/)
+  t.match((await get(port, '/metrics')).body, /kubeproxy_sync_proxy_rules_iptables_total/)
+  const hard = configWith({
+    healthzBindAddress: `127.0.0.1:${port}`,
+    metricsBindAddress: '',
+    bindAddressHardFail: true,
+  })
+  await t.rejects(runServers({ ...options, config: hard }, stop.signal), { name: 'KernelError' })
+  const hardMetrics = configWith({
+    healthzBindAddress: '',
+    metricsBindAddress: `127.0.0.1:${port}`,
+    bindAddressHardFail: true,
+  })
+  await t.rejects(runServers({ ...options, config: hardMetrics }, stop.signal), {
+    message: /EADDRINUSE/,
+  })
+  const about = { type: 'Warning', action: 'StartKubeProxy', note: /EADDRINUSE/ }
+  const regarding = { kind: 'Node', name: 'n1' }
+  t.match(
+    events,
+    [
+      { ...about, reason: 'FailedToStartProxierHealthcheck', regarding },
+      { ...about, reason: 'FailedToStartMetricServer', regarding },
+    ],
+    'EV02, EV03',
+  )
+  stop.abort()
+  await running
+})
 
-t.test(
-  'H10: metrics are for this node alone unless told otherwise, health is for all',
-  async (t) => {
-    t.equal(defaultConfig().metricsBindAddress, '127.0.0.1:10249')
-    t.equal(defaultConfig().healthzBindAddress, '0.0.0.0:10256')
-  },
-)
+t.test('H10: metrics listen on loopback by default, and health on all addresses', async (t) => {
+  t.equal(defaultConfig().metricsBindAddress, '127.0.0.1:10249')
+  t.equal(defaultConfig().healthzBindAddress, '0.0.0.0:10256')
+})
 
 t.test('without an API server events go to the log', async (t) => {
   const lines: string[] = []
@@ -431,112 +425,109 @@ t.test('without an API server events go to the log', async (t) => {
   t.match(JSON.parse(lines[0]!), { type: 'Warning', reason: 'R', name: 's', msg: 'event: why' })
 })
 
-t.test(
-  'EV01, EV04, EV05: what the daemon feeds comes out at the ports and as events',
-  async (t) => {
-    const events: ProxyEvent[] = []
-    const port = await freePort()
-    const checkPort = await freePort()
-    const log = createLogger({
-      format: 'json',
-      verbosity: 0,
-      isTerminal: false,
-      write: () => undefined,
-    })
-    const observation = new Observation({
-      config: configWith({ healthzBindAddress: `127.0.0.1:${port}`, metricsBindAddress: '' }),
-      origins: new Map(),
-      mode: 'ipvs',
-      nodeName: 'n1',
-      version: '',
-      metrics: new Metrics({ mode: 'ipvs', process: false }),
-      log,
-      events: { record: (event) => events.push(event) },
-      startedAt: 0,
-      families: ['IPv4'],
-      syncPeriodMs: 30_000,
-      expectsNode: true,
-    })
-    const stop = new AbortController()
-    const running = observation.run(stop.signal)
-    while (
-      !(await get(port, '/livez').then(
-        () => true,
-        () => false,
-      ))
-    );
-    t.equal((await get(port, '/healthz')).status, 503, 'H04: no Node yet')
-    const node = { name: 'n1', ips: [], podCidrs: [], zone: undefined }
-    observation.nodeChanged({ ...node, isBeingDeleted: false, isTaintedForDeletion: false })
-    t.equal((await get(port, '/healthz')).status, 200)
-    t.equal((await get(port, '/readyz')).status, 503)
-    const tracker = new Tracker({
-      families: ['IPv4'],
-      nodeName: 'n1',
-      bindAddress: '',
-      nodePortAddresses: [],
-      detectLocal: { mode: 'NodeCIDR' },
-      allowsExternalIps: true,
-    })
-    tracker.setLocalAddresses(['127.0.0.1'])
-    const healthChecks = new Map([
-      ['d/s', { namespace: 'd', name: 's', port: checkPort, localEndpoints: { IPv4: 1 } }],
-      ['d/taken', { namespace: 'd', name: 'taken', port, localEndpoints: { IPv4: 1 } }],
-    ])
-    observation.queued()
-    const taken = {
-      service: { namespace: 'd', name: 'asker' },
-      warning: 'that is the ClusterIP of d/s',
-    }
-    observation.started({ ...tracker.take(), healthChecks, warnings: [taken] })
-    const failed = [{ key: 'd/s:http/TCP', reason: 'taken', event: 'PortConflict' }]
-    const report = {
-      family: 'IPv4',
-      full: true,
-      planMs: 1,
-      applyMs: 1,
-      bytes: 1,
-      objects: 1,
-    } as const
-    observation.synced({ ...report, outcome: 'failed', failed: [] })
-    t.equal((await get(port, '/readyz')).status, 503, 'a failed sync makes nobody ready')
-    observation.synced({ ...report, outcome: 'applied', failed })
-    observation.synced({ ...report, outcome: 'unchanged', failed })
-    observation.malformed('Service', { namespace: 'd', name: 'm' }, 'nonsense')
-    observation.malformed('Service', { namespace: '', name: '' }, 'nothing to regard')
-    t.equal((await get(port, '/readyz')).status, 200)
-    while (
-      !(await get(checkPort, '/').then(
-        () => true,
-        () => false,
-      ))
-    );
-    t.equal((await get(checkPort, '/')).headers['x-load-balancing-endpoint-weight'], '1')
-    t.equal((await get(checkPort, '/', 'GET', '', '127.0.0.2')).status, 200, 'L07: all addresses')
-    stop.abort()
-    await running
-    t.match(events, [
-      { type: 'Normal', reason: 'Starting', action: 'StartKubeProxy', regarding: { kind: 'Node' } },
-      // IP34: upstream's Event, since dashboards look for it.
-      { type: 'Warning', reason: 'IPVSDeprecation', regarding: { kind: 'Node', name: 'n1' } },
-      { type: 'Warning', reason: 'AddressInUse', regarding: { namespace: 'd', name: 'asker' } },
-      {
-        type: 'Warning',
-        reason: 'FailedToStartServiceHealthcheck',
-        action: 'Listen',
-        regarding: { kind: 'Service', namespace: 'd', name: 'taken' },
-        note: /EADDRINUSE/,
-      },
-      {
-        type: 'Warning',
-        reason: 'PortConflict',
-        regarding: { kind: 'Service', namespace: 'd', name: 's' },
-      },
-      { type: 'Warning', reason: 'MalformedObject', regarding: { name: 'm' } },
-    ])
-    t.equal(events.length, 6, 'EV01, and every complaint once')
-  },
-)
+t.test('EV01, EV04, EV05: results of syncs appear at the ports and as events', async (t) => {
+  const events: ProxyEvent[] = []
+  const port = await freePort()
+  const checkPort = await freePort()
+  const log = createLogger({
+    format: 'json',
+    verbosity: 0,
+    isTerminal: false,
+    write: () => undefined,
+  })
+  const observation = new Observation({
+    config: configWith({ healthzBindAddress: `127.0.0.1:${port}`, metricsBindAddress: '' }),
+    origins: new Map(),
+    mode: 'ipvs',
+    nodeName: 'n1',
+    version: '',
+    metrics: new Metrics({ mode: 'ipvs', process: false }),
+    log,
+    events: { record: (event) => events.push(event) },
+    startedAt: 0,
+    families: ['IPv4'],
+    syncPeriodMs: 30_000,
+    expectsNode: true,
+  })
+  const stop = new AbortController()
+  const running = observation.run(stop.signal)
+  while (
+    !(await get(port, '/livez').then(
+      () => true,
+      () => false,
+    ))
+  );
+  t.equal((await get(port, '/healthz')).status, 503, 'H04: no Node yet')
+  const node = { name: 'n1', ips: [], podCidrs: [], zone: undefined }
+  observation.nodeChanged({ ...node, isBeingDeleted: false, isTaintedForDeletion: false })
+  t.equal((await get(port, '/healthz')).status, 200)
+  t.equal((await get(port, '/readyz')).status, 503)
+  const tracker = new Tracker({
+    families: ['IPv4'],
+    nodeName: 'n1',
+    bindAddress: '',
+    nodePortAddresses: [],
+    detectLocal: { mode: 'NodeCIDR' },
+    allowsExternalIps: true,
+  })
+  tracker.setLocalAddresses(['127.0.0.1'])
+  const healthChecks = new Map([
+    ['d/s', { namespace: 'd', name: 's', port: checkPort, localEndpoints: { IPv4: 1 } }],
+    ['d/taken', { namespace: 'd', name: 'taken', port, localEndpoints: { IPv4: 1 } }],
+  ])
+  observation.queued()
+  const taken = {
+    service: { namespace: 'd', name: 'asker' },
+    warning: 'that is the ClusterIP of d/s',
+  }
+  observation.started({ ...tracker.take(), healthChecks, warnings: [taken] })
+  const failed = [{ key: 'd/s:http/TCP', reason: 'taken', event: 'PortConflict' }]
+  const report = {
+    family: 'IPv4',
+    full: true,
+    planMs: 1,
+    applyMs: 1,
+    bytes: 1,
+    objects: 1,
+  } as const
+  observation.synced({ ...report, outcome: 'failed', failed: [] })
+  t.equal((await get(port, '/readyz')).status, 503, 'a failed sync makes nobody ready')
+  observation.synced({ ...report, outcome: 'applied', failed })
+  observation.synced({ ...report, outcome: 'unchanged', failed })
+  observation.malformed('Service', { namespace: 'd', name: 'm' }, 'nonsense')
+  observation.malformed('Service', { namespace: '', name: '' }, 'nothing to regard')
+  t.equal((await get(port, '/readyz')).status, 200)
+  while (
+    !(await get(checkPort, '/').then(
+      () => true,
+      () => false,
+    ))
+  );
+  t.equal((await get(checkPort, '/')).headers['x-load-balancing-endpoint-weight'], '1')
+  t.equal((await get(checkPort, '/', 'GET', '', '127.0.0.2')).status, 200, 'L07: all addresses')
+  stop.abort()
+  await running
+  t.match(events, [
+    { type: 'Normal', reason: 'Starting', action: 'StartKubeProxy', regarding: { kind: 'Node' } },
+    // IP34: upstream's Event, since dashboards look for it.
+    { type: 'Warning', reason: 'IPVSDeprecation', regarding: { kind: 'Node', name: 'n1' } },
+    { type: 'Warning', reason: 'AddressInUse', regarding: { namespace: 'd', name: 'asker' } },
+    {
+      type: 'Warning',
+      reason: 'FailedToStartServiceHealthcheck',
+      action: 'Listen',
+      regarding: { kind: 'Service', namespace: 'd', name: 'taken' },
+      note: /EADDRINUSE/,
+    },
+    {
+      type: 'Warning',
+      reason: 'PortConflict',
+      regarding: { kind: 'Service', namespace: 'd', name: 's' },
+    },
+    { type: 'Warning', reason: 'MalformedObject', regarding: { name: 'm' } },
+  ])
+  t.equal(events.length, 6, 'EV01, and every complaint once')
+})
 
 interface Got {
   readonly status: number

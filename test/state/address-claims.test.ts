@@ -8,7 +8,7 @@ import { configWith } from '../../lib/config/load.js'
 import { rawService } from './objects.js'
 import { parseService } from '../../lib/state/parse-service.js'
 
-/** A ClusterIP belongs to its Service, whatever other Services ask for. */
+/** A ClusterIP belongs to its Service, even if other Services ask for it. */
 
 const shared = '10.96.0.10'
 const free = '198.51.100.7'
@@ -22,7 +22,7 @@ const asker = service({
 const asked = 'default/asker:http/TCP'
 
 t.test(
-  'an address that is the ClusterIP of another Service is withheld, in any order',
+  'an external address that is the ClusterIP of another Service is not served, in any order',
   async (t) => {
     for (const specs of [
       [owner, asker],
@@ -50,7 +50,7 @@ t.test(
   },
 )
 
-t.test('another port, another protocol and its own ClusterIP stay with the Service', async (t) => {
+t.test('an external address with another port or protocol is served', async (t) => {
   for (const spec of [
     { ...asker, port: 81 },
     { ...asker, protocol: 'UDP' as const },
@@ -64,7 +64,7 @@ t.test('another port, another protocol and its own ClusterIP stay with the Servi
   }
 })
 
-t.test('an address comes back with the end of its owner, and nobody else is touched', async (t) => {
+t.test('an external address is served again after its owner is deleted', async (t) => {
   const others = Array.from({ length: 20 }, (_, index) =>
     service({ name: `other-${index}`, clusterIp: `10.96.1.${index}`, externalIps: [free] }),
   )
@@ -82,7 +82,7 @@ t.test('an address comes back with the end of its owner, and nobody else is touc
   t.same([added.length, changed.length, removed.length], [0, 1, 1])
 })
 
-t.test('the order in which Services come and go makes no difference', async (t) => {
+t.test('the order of Service changes makes no difference', async (t) => {
   const ips = ['10.96.0.1', '10.96.0.2', '10.96.0.3']
   const step = fc.record({
     name: fc.constantFrom('a', 'b', 'c'),
@@ -119,7 +119,7 @@ t.test('the order in which Services come and go makes no difference', async (t) 
   )
 })
 
-t.test('the Service that asks is warned, once, and again only about another owner', async (t) => {
+t.test('the warning about an address is repeated only for another owner', async (t) => {
   const node = { nodeName: 'node-1', families: ['IPv4'] } as const
   const settings = trackerSettings(configWith({}), 'nftables', node)
   const tracker = new Tracker(settings)

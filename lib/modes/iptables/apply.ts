@@ -81,7 +81,7 @@ export class FamilyRules {
     return this.#iptables
   }
 
-  /** What the kernel holds once no sync is under way; undefined when nobody knows. */
+  /** What the kernel holds while no sync runs; undefined if it is not known. */
   async settled(): Promise<InForce | undefined> {
     await this.#turns.idle()
     return this.#known.value

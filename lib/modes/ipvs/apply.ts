@@ -108,7 +108,7 @@ export class IpvsApplier {
     }
   }
 
-  /** Asks for a sync when somebody else changed what was applied. */
+  /** Requests a sync when another program has changed what was applied. */
   async verify(): Promise<void> {
     const { context, rules } = this.#deps
     for (const [family, plan] of this.#written) {

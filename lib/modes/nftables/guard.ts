@@ -31,7 +31,7 @@ export interface Watcher {
 }
 
 /**
- * Notices when somebody else changes our tables. A foreign transaction is seen as it happens and
+ * Notices foreign changes of our tables. A foreign transaction is seen as it happens and
  * answered with a full sync. The kernel is compared with the plan where events were lost, and now
  * and then in any case.
  */

@@ -245,7 +245,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       const handOver: HandOver = (...args) => this.#handOver(...args)
       this.#giver = await Giver.open(takeoverFolder, handOver, this.#context.log)
     }
-    // Not before this process can be asked, or another would find nobody and start beside it.
+    // Only after this process can be asked, or another would find none and start beside it.
     this.#taker?.close()
     this.#taker = undefined
   }

@@ -67,7 +67,7 @@ function path(mode: ModeName, sender: Exclude<Sender, 'backend'>, spec: object =
 const modes = ['userspace', 'iptables', 'ipvs', 'nftables'] as const satisfies readonly ModeName[]
 
 for (const mode of modes) {
-  t.test(`${mode}: the way leads to every pod, a third of the connections each`, async (t) => {
+  t.test(`${mode}: the way leads to every pod, with a third of the connections each`, async (t) => {
     const { shared, ways, note } = path(mode, 'client-pod')
     t.equal(note, '')
     t.ok(shared.length > 0, 'there are rules on the way')
@@ -136,7 +136,7 @@ function viewOf(mode: ModeName): View {
 const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
 
 t.test(
-  'the picture draws the way of every mode, ipvs too where no kernel has it',
+  'the picture draws the way of every mode, also of ipvs without IPVS in the kernel',
   { skip },
   async (t) => {
     const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })

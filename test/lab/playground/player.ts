@@ -11,7 +11,7 @@ export interface Player {
   do(...commands: PageCommand[]): Promise<void>
   /** Waits for what the page would show. */
   see(what: string, condition: (view: View) => boolean): Promise<View>
-  /** Sends, and gives what was logged of it, oldest first. */
+  /** Sends requests, and returns their log lines, oldest first. */
   send(count?: 1 | 100): Promise<readonly LogEntry[]>
 }
 

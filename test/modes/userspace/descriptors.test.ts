@@ -1,4 +1,4 @@
-/** A whole process with far too few descriptors: nothing established ends, and nobody crashes. */
+/** A process with too few descriptors: established connections go on, and nothing crashes. */
 import { once } from 'node:events'
 import { spawn } from 'node:child_process'
 import { connect, createServer, type Socket } from 'node:net'
@@ -19,7 +19,7 @@ interface News {
 }
 
 for (const dataPath of ['net', 'splice']) {
-  t.test(`US36: ${dataPath} with 128 descriptors lets new clients wait`, async (t) => {
+  t.test(`US36: data path ${dataPath} with 128 descriptors lets new clients wait`, async (t) => {
     const endpoint = createServer((socket) => {
       socket.on('error', () => undefined)
       socket.pipe(socket)
@@ -50,7 +50,7 @@ for (const dataPath of ['net', 'splice']) {
     t.pass('every established connection goes on')
     for (const client of served) client.socket.destroy()
     await until(() => {
-      // Whoever was served makes room for the next.
+      // A client that was served makes room for the next one.
       for (const { isServed, socket } of waiting) if (isServed) socket.destroy()
       return waiting.every(({ isServed }) => isServed)
     })
@@ -64,7 +64,7 @@ for (const dataPath of ['net', 'splice']) {
   })
 }
 
-t.test('US35: it lives with the limit it is given, up to the hard one', async (t) => {
+t.test('US35: the process raises its limit of descriptors up to the hard limit', async (t) => {
   const { news, proxy } = startProxy(t, 'net', { port: 9, limits: '100:700' })
   await until(() => news.find(({ ports }) => ports)?.ports)
   t.equal(
@@ -81,7 +81,7 @@ function startProxy(
   dataPath: string,
   { port, limits }: { readonly port: number; readonly limits: string },
 ) {
-  // Nothing of the test runner goes along: what it loads into every process opens files too.
+  // The test runner is left out, because what it loads into processes opens files too.
   const proxy = spawn('env', [
     ...['-i', `PATH=${process.env['PATH'] ?? ''}`, 'prlimit', `--nofile=${limits}`],
     ...[process.execPath, script, dataPath, String(port)],

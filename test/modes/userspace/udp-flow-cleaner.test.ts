@@ -33,7 +33,7 @@ function cleaner(flows: readonly UdpFlow[], delayMs = 0) {
   }
 }
 
-t.test('US55, CT07: flows to ports that no rule leads to any more are stale', async (t) => {
+t.test('US55, CT07: flows to ports without a rule are stale', async (t) => {
   const [kept, moved, untouched, gone, foreign] = [
     flow('10.96.0.10:53', '192.0.2.1:41234'),
     flow('10.96.0.10:53', '192.0.2.1:40000'),
@@ -52,7 +52,7 @@ t.test('US55, CT07: flows to ports that no rule leads to any more are stale', as
   t.strictSame(bench.deleted, [moved, untouched, gone])
 })
 
-t.test('a sync waits for a slow table for a moment only', async (t) => {
+t.test('a sync waits for a slow connection table only for a moment', async (t) => {
   const stale = flow('10.96.0.10:53', '10.96.0.10:53')
   const bench = cleaner([stale], 600)
   const started = performance.now()

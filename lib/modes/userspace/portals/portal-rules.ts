@@ -65,7 +65,7 @@ export function portalRulesOf(
   return writer.rules
 }
 
-/** Who sent the packet, in the terms of a rule. */
+/** The sender of a packet, in the terms of a rule. */
 interface Sender {
   readonly source?: string
   readonly inInterface?: string
