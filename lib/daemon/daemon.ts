@@ -133,5 +133,6 @@ async function dashboardOf(
 }
 
 function syncObserver({ deps, mode, startedAt }: Setup, metrics: Metrics): SyncObserver {
-  return new SyncObserver({ mode, log: deps.log, meter: metrics, now: Date.now, startedAt })
+  const age = () => performance.now()
+  return new SyncObserver({ mode, log: deps.log, meter: metrics, now: Date.now, age, startedAt })
 }

@@ -121,7 +121,7 @@ function flagzText(config: Config): string {
 function statuszText({ mode, version, startedAt }: ServersOptions): string {
   const lines = [
     `Started: ${new Date(startedAt).toISOString()}`,
-    `Up: ${Math.floor((Date.now() - startedAt) / 1000)} s`,
+    `Up: ${Math.floor(process.uptime())} s`,
     `Version: ${version}`,
     `Node.js version: ${process.version}`,
     `Mode: ${mode}`,

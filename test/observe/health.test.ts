@@ -20,6 +20,7 @@ function healthAt(start: number, options: { expectsNode?: boolean } = {}) {
     families: ['IPv4', 'IPv6'],
     timeoutMs: 60_000,
     expectsNode: options.expectsNode ?? false,
+    date: () => clock.now,
     now: () => clock.now,
   })
   return { clock, health }
@@ -44,6 +45,29 @@ t.test('H02: the body, and lastUpdated is the current time while all is well', a
       },
     },
   })
+})
+
+t.test('H03: nobody gets unhealthy, or stays well, because the clock is set', async (t) => {
+  const clock = { now: 0, date: start }
+  const health = new Health({
+    families: ['IPv4'],
+    timeoutMs: 60_000,
+    expectsNode: false,
+    date: () => clock.date,
+    now: () => clock.now,
+  })
+  health.synced('IPv4')
+  health.queued()
+  clock.now += 1000
+  clock.date += 5 * 3_600_000
+  t.match(health.healthz(), {
+    code: 200,
+    body: { currentTime: '2026-01-02T08:04:05.000Z', lastUpdated: '2026-01-02T08:04:05.000Z' },
+  })
+  clock.date -= 10 * 3_600_000
+  t.equal(health.livez().code, 200)
+  clock.now += 60_000
+  t.equal(health.livez().code, 503, 'it waits for a minute, whatever the date')
 })
 
 t.test('H03: unhealthy once an update waited for 2 x syncPeriod; a sync heals', async (t) => {
