@@ -18,6 +18,8 @@ export interface StageOptions {
   readonly flags: readonly string[]
   /** A command that starts the daemon. */
   readonly by: readonly string[]
+  /** Nothing but the daemon uses connection tracking, so the kernel stops it without our rules. */
+  readonly isBare: boolean
   /** Programs to run on the node before the daemon. */
   readonly before: readonly (readonly string[])[]
   /** Random, from 0 up to 1. */
@@ -37,6 +39,10 @@ export async function until(
     await delay(20)
   }
 }
+
+/** As of a CNI plug-in: the kernel tracks connections as long as any rule wants that. */
+const pluginRules =
+  'table inet plugin { chain forward { type filter hook forward priority 0; ct state established accept; }; }'
 
 let opened = 0
 
@@ -68,12 +74,13 @@ export class Stage {
   }
 
   static async open(given: Partial<StageOptions> & { mode: ModeName }): Promise<Stage> {
-    const defaults = { services: 50, flags: [], by: [], before: [], random: Math.random }
+    const defaults = { services: 50, flags: [], by: [], isBare: false, before: [], random: Math.random }
     const options: StageOptions = { ...defaults, ...given }
     const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-chaos-'))
     const world = await createWorld({ name: `chaos-${++opened}` })
     const stage = new Stage(folder, world, options)
     try {
+      if (!options.isBare) await stage.node('nft', pluginRules)
       for (const argv of options.before) await stage.node(...argv)
       const fillers = Array.from({ length: options.services }, (_, index) =>
         filler(index, ['pod-1']),

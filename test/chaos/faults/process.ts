@@ -76,6 +76,7 @@ export const processFaults: FaultGroup = {
     {
       name: 'SIGTERM: open connections drain, at least 5 s',
       modes: ['userspace'],
+      stage: { isBare: true },
       target: allLost(10),
       inject: async (stage) => {
         stage.daemon.signal('SIGTERM')
