@@ -1,4 +1,5 @@
 import { pause } from '../../async.js'
+import { Complaints } from '../complaints.js'
 import { chains } from './names.js'
 import { isIptablesError, type Table } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
@@ -36,6 +37,7 @@ const mostReadings = 3
 export async function watchRules(options: WatchOptions, signal: AbortSignal): Promise<void> {
   const { rules, foreign, log, changed } = options
   const reported = new Reported(log)
+  const complaints = new Complaints(log)
   // It starts a little early, so that the repair also happens within the period.
   const pauseMs = (options.periodMs * 0.9) / looksPerReading
   /** The state in force when all rules were last found right. */
@@ -56,6 +58,7 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
       }
       reading = look + looksPerReading
       const differences = await readAll(rules)
+      complaints.settled()
       if (!differences) continue
       const fresh = reported.fresh(differences, rules.fullSyncs)
       const [first] = fresh
@@ -66,8 +69,10 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
       const others = fresh.length > 1 ? `, and ${fresh.length - 1} more chains` : ''
       changed(`${first.chain} ${first.what}${others}`)
     } catch (error) {
-      const level = isIptablesError(error, 'locked') ? 'debug' : 'warn'
-      log[level]({ error: messageOf(error) }, 'could not look after the iptables rules')
+      const fields = { error: messageOf(error) }
+      const message = 'could not look after the iptables rules'
+      if (isIptablesError(error, 'locked')) log.debug(fields, message)
+      else complaints.warn(fields, message)
     }
   }
 }
