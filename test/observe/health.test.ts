@@ -237,6 +237,32 @@ t.test(
   },
 )
 
+t.test('H01: 0.0.0.0 means all addresses, of IPv6 as well', async (t) => {
+  const stop = new AbortController()
+  const port = await freePort()
+  let listening: () => void = () => undefined
+  const opened = new Promise<void>((resolve) => (listening = resolve))
+  const running = runHttpServer(
+    {
+      host: '0.0.0.0',
+      port,
+      handler: () => text('hello'),
+      failHard: true,
+      retryMs: 5000,
+      failed: () => undefined,
+      listening: () => listening(),
+      sleep: () => Promise.resolve(),
+    },
+    stop.signal,
+  )
+  await opened
+  for (const host of ['127.0.0.1', '::1']) {
+    t.equal((await get(port, '/', 'GET', '', host)).body, 'hello', host)
+  }
+  stop.abort()
+  await running
+})
+
 t.test('H12: what a Service answers', async (t) => {
   const reply = serviceAnswer('n/s', 2, true)
   t.match(reply, { status: 200, headers: { 'X-Load-Balancing-Endpoint-Weight': '2' } })
