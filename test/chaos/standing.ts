@@ -24,13 +24,16 @@ export async function torn(stage: Stage): Promise<readonly string[]> {
     .map(({ name, missing }) => `${name} stands, but: ${missing.slice(0, 5).join('; ')}`)
 }
 
+/** Shared with kubelet, so it stays. */
+const kubelets = ':KUBE-FIREWALL'
+
 /** Everything of ours in the kernel, one name each. */
 export async function remains({ world }: Stage): Promise<readonly string[]> {
   const tables = await world.exec('node', ['nft', 'list', 'tables'])
   const ours = tables.stdout.split('\n').filter((line) => line.endsWith('kube-proxy'))
   const chains = ['iptables-save', 'ip6tables-save'].map(async (program) => {
     const { stdout } = await world.exec('node', [program])
-    return stdout.match(/^:KUBE-\S+/gm) ?? []
+    return (stdout.match(/^:KUBE-\S+/gm) ?? []).filter((chain) => chain !== kubelets)
   })
   return [...ours, ...(await Promise.all(chains)).flat()]
 }
@@ -54,7 +57,7 @@ async function unitsOf(stage: Stage): Promise<readonly Unit[]> {
         const saved = await stage.world.exec('node', [program, '-t', table])
         return {
           name: `${family} table ${table}`,
-          stands: saved.stdout.includes(':KUBE-'),
+          stands: saved.stdout.replaceAll(kubelets, '').includes(':KUBE-'),
           missing: places.filter((where) => where.startsWith(`${table} `)),
         }
       }),

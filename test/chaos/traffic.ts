@@ -133,7 +133,8 @@ export class Traffic {
     const [result] = await this.#world.agent(place).flow({
       ...{ protocol, host, port, timeoutMs: patienceMs },
       ...(protocol === 'UDP' ? { repeatMs } : {}),
-      ...(keeps ? { keepAs: name } : {}),
+      // From a port of the kernel's choice, which those of new connections never come round to.
+      ...(keeps ? { keepAs: name, fromPort: 0 } : {}),
     })
     return this.#count('fresh', client, began, result)
   }
