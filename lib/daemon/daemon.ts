@@ -11,6 +11,7 @@ import {
 } from './syncing.js'
 import { guestLimit } from '../kernel/open-files.js'
 import { guestsMax } from '../observe/guests.js'
+import { memoryWatch } from './memory.js'
 import { Metrics } from '../observe/metrics.js'
 import { Observation } from '../observe/observation.js'
 import { parseHostPort } from '../config/addresses.js'
@@ -56,7 +57,12 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const allApplied = new AbortController()
   const sync = syncing(setup, {
     ...{ tracker, mode, requests, flows, allApplied },
-    listeners: [syncObserver(setup, metrics), observation, ...(dashboard ? [dashboard] : [])],
+    listeners: [
+      syncObserver(setup, metrics),
+      memoryWatch({ mode: setup.mode, log, limit: process.constrainedMemory() }),
+      observation,
+      ...(dashboard ? [dashboard] : []),
+    ],
   })
   const sink = trackerSink(setup, { tracker, requests, metrics, observation })
 
@@ -133,5 +139,6 @@ async function dashboardOf(
 }
 
 function syncObserver({ deps, mode, startedAt }: Setup, metrics: Metrics): SyncObserver {
-  return new SyncObserver({ mode, log: deps.log, meter: metrics, now: Date.now, startedAt })
+  const age = () => performance.now()
+  return new SyncObserver({ mode, log: deps.log, meter: metrics, now: Date.now, age, startedAt })
 }

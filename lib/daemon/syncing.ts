@@ -77,7 +77,7 @@ interface SinkParts {
 export function trackerSink({ deps, nodeName }: Setup, parts: SinkParts): TrackerSink {
   const { tracker, requests, metrics, observation } = parts
   return new TrackerSink(tracker, nodeName, {
-    ...objectObserver({ log: deps.log, meter: metrics, observation, now: Date.now }),
+    ...objectObserver({ log: deps.log, meter: metrics, observation, now: () => performance.now() }),
     changed: (_kind, isComplete) => {
       if (isComplete) requests.sync()
     },

@@ -45,7 +45,7 @@ export async function runHttpServer(
   while (!signal.aborted) {
     let wasOpen = false
     try {
-      const server = await listen(options)
+      const server = await listenFor(options)
       wasOpen = true
       options.listening?.(portOf(server))
       await closed(server, signal)
@@ -60,6 +60,25 @@ export async function runHttpServer(
       await sleep(retryMs, signal)
     }
   }
+}
+
+/**
+ * 0.0.0.0 means both families, as in every program written in Go: on a node with IPv6 only, kubelet
+ * asks for the health of this process there.
+ */
+async function listenFor(options: HttpServerOptions): Promise<Server> {
+  if (options.host !== '0.0.0.0') return listen(options)
+  try {
+    return await listen({ ...options, host: '::' })
+  } catch (error) {
+    if (!isWithoutIpv6(error)) throw error
+    return listen(options)
+  }
+}
+
+function isWithoutIpv6(error: unknown): boolean {
+  if (!(error instanceof Error) || !('code' in error)) return false
+  return error.code === 'EAFNOSUPPORT' || error.code === 'EADDRNOTAVAIL'
 }
 
 const maxBodyBytes = 4096

@@ -46,7 +46,8 @@ export class Observation {
       families,
       timeoutMs: 2 * syncPeriodMs,
       expectsNode,
-      now: () => Date.now(),
+      date: Date.now,
+      now: () => performance.now(),
     })
     const { serviceManager, log } = options
     if (serviceManager) {

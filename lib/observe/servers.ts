@@ -67,6 +67,7 @@ async function serve(options: ServersOptions, signal: AbortSignal, served: Serve
   // An empty address switches the server off. Validation has refused all other invalid addresses.
   const address = parseHostPort(served.address)
   if (!address) return
+  let told = ''
   await runHttpServer(
     {
       ...address,
@@ -78,7 +79,13 @@ async function serve(options: ServersOptions, signal: AbortSignal, served: Serve
       sleep: pause,
       listening: () => log.debug({ address: served.address }, `${what} server listens`),
       failed: (message) => {
-        log.error({ error: message }, `${what} server cannot start, will retry`)
+        const line = `${what} server cannot start, will retry`
+        if (message === told) {
+          log.debug({ error: message }, line)
+          return
+        }
+        told = message
+        log.error({ error: message }, line)
         events.record({
           type: 'Warning',
           reason: event,
@@ -121,7 +128,7 @@ function flagzText(config: Config): string {
 function statuszText({ mode, version, startedAt }: ServersOptions): string {
   const lines = [
     `Started: ${new Date(startedAt).toISOString()}`,
-    `Up: ${Math.floor((Date.now() - startedAt) / 1000)} s`,
+    `Up: ${Math.floor(process.uptime())} s`,
     `Version: ${version}`,
     `Node.js version: ${process.version}`,
     `Mode: ${mode}`,

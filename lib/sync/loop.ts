@@ -1,14 +1,14 @@
 import { pause } from '../async.js'
 
-/** The time. Tests give a clock that they advance by hand. */
+/** Time that passes. Tests give a clock that they advance by hand. */
 export interface Clock {
-  /** Milliseconds since 1970. */
+  /** Milliseconds that never jump, whatever the time of day is set to. */
   now(): number
   /** Resolves after `ms`, or at once when the signal is aborted; never rejects. */
   sleep(ms: number, signal: AbortSignal): Promise<void>
 }
 
-export const systemClock: Clock = { now: () => Date.now(), sleep: pause }
+export const systemClock: Clock = { now: () => performance.now(), sleep: pause }
 
 export interface SyncLoopOptions {
   /** The least time between the end of one sync and the start of the next (R03). */

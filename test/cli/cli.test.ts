@@ -1,8 +1,10 @@
 import { runCommand } from '../../lib/kernel/command.js'
 import t from 'tap'
 import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { checkModes, formatChecks } from '../../lib/cli/check.js'
 import { cleanup } from '../../lib/cli/cleanup.js'
@@ -31,6 +33,24 @@ function kubeProxy(...args: readonly string[]): Promise<Ended> {
     child.on('close', (code) => resolve({ code, stdout, stderr }))
   })
 }
+
+t.test('a reader that is slower than the command gets everything', async (t) => {
+  const ports = Array.from({ length: 20_000 }, (_, index) => ({
+    name: `p${index}`,
+    port: index + 1,
+  }))
+  const spec = { clusterIP: '10.96.0.10', clusterIPs: ['10.96.0.10'], ports }
+  const object = { apiVersion: 'v1', kind: 'Service', metadata: { name: 'web' }, spec }
+  const folder = t.testdir({ 'web.json': JSON.stringify(object) })
+  const args = [main, 'render', '--mode', 'iptables', '--manifests', folder]
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] })
+  // Nobody reads before it has ended, or waits to be read.
+  await Promise.race([once(child, 'exit'), delay(3_000)])
+  let text = ''
+  for await (const piece of child.stdout.setEncoding('utf8')) text += String(piece)
+  t.match(text, /--dport 20000 /, 'the last port')
+  t.match(text, /COMMIT\n$/, 'the last line')
+})
 
 t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) => {
   const folder = t.testdir({

@@ -13,6 +13,8 @@ import { watchConfig, type ConfigChange } from '../../lib/config/watch.js'
 import { defaultConfig } from '../../lib/config/load.js'
 import { ConfigError } from '../../lib/errors.js'
 import { metricsMarkdown } from '../../lib/observe/document.js'
+import { faultGroups } from '../chaos/faults/index.js'
+import { withPromises } from '../chaos/promises.js'
 
 const root = fileURLToPath(new URL('../../../', import.meta.url))
 const load = (name: string, text: string) => loadConfig(parseFlags([]), { name, text })
@@ -26,6 +28,8 @@ t.test('documents that are made from tables are up to date: npm run docs', async
   }
   const architecture = readFileSync(join(root, 'docs/architecture.md'), 'utf8')
   t.equal(architecture, withRooms(architecture))
+  const reliability = readFileSync(join(root, 'docs/reliability.md'), 'utf8')
+  t.equal(reliability, withPromises(reliability, faultGroups))
 })
 
 t.test('every file of examples/config is accepted', async (t) => {

@@ -208,6 +208,21 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
       await mode.close()
     })
 
+    await onNode('IT46: a flush that leaves the chains is seen by a look', async (t, node) => {
+      const mode = await node.create(8_000)
+      await apply(mode, states().put(service({ endpoints: 2 })))
+      const stop = new AbortController()
+      const running = mode.run(stop.signal)
+      node.programs.length = 0
+      execFileSync(`iptables-${backend}`, ['-t', 'nat', '-F'])
+      await until(() => node.resyncs.length > 0)
+      t.match(node.resyncs[0], /table nat was flushed: chain KUBE-POSTROUTING is empty/)
+      t.notOk(node.programs.some((file) => file.includes('save')), 'before all rules are read')
+      stop.abort()
+      await running
+      await mode.close()
+    })
+
     await onNode('IT46: rules that nobody changed are not read again', async (t, node) => {
       const mode = await node.create(200)
       const cluster = states().put(service({ endpoints: 2 }))

@@ -17,6 +17,7 @@ import { service, state, states } from '../support/states.js'
 import { walkBy, walkOf } from '../support/walks.js'
 import { iptablesRuleset } from '../../lib/inspect/explain/rulesets.js'
 import { walkIptables } from '../../lib/inspect/explain/iptables-walk.js'
+import { waitForLock } from '../../lib/modes/iptables/open.js'
 import type { DetectLocal } from '../../lib/state/node-view.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { Content } from '../../lib/modes/iptables/render.js'
@@ -701,3 +702,19 @@ t.test('every behaviour of iptables mode is named by a test or a case', async (t
 
 /** The name of a test or of a case, but no message of an assertion. */
 const nameOfTest = /(?:\.test|onNode|lockTest\?\.)\(\s*'[^']*'|^\s*-? ?name: .*$/gm
+
+void t.test('a lock that is held for minutes is waited for, and said once a minute', async (t) => {
+  const warned: object[] = []
+  const log = { debug() {}, info() {}, warn: (fields: object) => warned.push(fields), error() {} }
+  let time = 0
+  const goesOn = waitForLock(log, 60_000, () => time)
+  const asked = (waitedMs: number) =>
+    goesOn({ action: 'restore', waitedMs, holder: 'flock (pid 7)' })
+  for (; time < 180_000; time += 5_000) {
+    t.ok(asked(time % 60_000))
+    t.ok(asked(time % 60_000), 'another program of ours waits as well')
+  }
+  t.notOk(asked(60_000), 'the sync fails then, and is tried again')
+  t.equal(warned.length, 4)
+  t.match(warned[0], { holder: 'flock (pid 7)', action: 'restore' })
+})

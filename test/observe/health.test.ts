@@ -20,6 +20,7 @@ function healthAt(start: number, options: { expectsNode?: boolean } = {}) {
     families: ['IPv4', 'IPv6'],
     timeoutMs: 60_000,
     expectsNode: options.expectsNode ?? false,
+    date: () => clock.now,
     now: () => clock.now,
   })
   return { clock, health }
@@ -44,6 +45,29 @@ t.test('H02: the body has lastUpdated, which is the current time while healthy',
       },
     },
   })
+})
+
+t.test('H03: nobody gets unhealthy, or stays well, because the clock is set', async (t) => {
+  const clock = { now: 0, date: start }
+  const health = new Health({
+    families: ['IPv4'],
+    timeoutMs: 60_000,
+    expectsNode: false,
+    date: () => clock.date,
+    now: () => clock.now,
+  })
+  health.synced('IPv4')
+  health.queued()
+  clock.now += 1000
+  clock.date += 5 * 3_600_000
+  t.match(health.healthz(), {
+    code: 200,
+    body: { currentTime: '2026-01-02T08:04:05.000Z', lastUpdated: '2026-01-02T08:04:05.000Z' },
+  })
+  clock.date -= 10 * 3_600_000
+  t.equal(health.livez().code, 200)
+  clock.now += 60_000
+  t.equal(health.livez().code, 503, 'it waits for a minute, whatever the date')
 })
 
 t.test('H03: the proxy is unhealthy if an update waits for 2 x syncPeriod', async (t) => {
@@ -212,6 +236,32 @@ t.test(
     await t.rejects(get(port, '/'), { code: 'ECONNREFUSED' })
   },
 )
+
+t.test('H01: 0.0.0.0 means all addresses, of IPv6 as well', async (t) => {
+  const stop = new AbortController()
+  const port = await freePort()
+  let listening: () => void = () => undefined
+  const opened = new Promise<void>((resolve) => (listening = resolve))
+  const running = runHttpServer(
+    {
+      host: '0.0.0.0',
+      port,
+      handler: () => text('hello'),
+      failHard: true,
+      retryMs: 5000,
+      failed: () => undefined,
+      listening: () => listening(),
+      sleep: () => Promise.resolve(),
+    },
+    stop.signal,
+  )
+  await opened
+  for (const host of ['127.0.0.1', '::1']) {
+    t.equal((await get(port, '/', 'GET', '', host)).body, 'hello', host)
+  }
+  stop.abort()
+  await running
+})
 
 t.test('H12: the health check of a Service answers with its local endpoints', async (t) => {
   const reply = serviceAnswer('n/s', 2, true)

@@ -27,7 +27,14 @@ function observing(mode: ModeName = 'iptables') {
     warn: say('warn'),
     error: say('error'),
   }
-  const observer = new SyncObserver({ mode, log, meter, now: () => 60_000, startedAt: 10_000 })
+  const observer = new SyncObserver({
+    mode,
+    log,
+    meter,
+    now: () => 60_000,
+    age: () => 50_000,
+    startedAt: 10_000,
+  })
   return { observer, numbers, lines }
 }
 

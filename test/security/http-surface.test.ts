@@ -152,6 +152,7 @@ void t.test('no request breaks the health and metrics servers', async (t) => {
     families: ['IPv4'],
     timeoutMs: 1e9,
     expectsNode: false,
+    date: Date.now,
     now: Date.now,
   })
   health.synced('IPv4')

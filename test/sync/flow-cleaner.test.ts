@@ -1,5 +1,5 @@
 import t from 'tap'
-import { setImmediate as turn } from 'node:timers/promises'
+import { setImmediate as turn, setTimeout as delay } from 'node:timers/promises'
 import { FlowCleaner, type FlowTable } from '../../lib/sync/flow-cleaner.js'
 import type { Log, Meter } from '../../lib/modes/mode.js'
 import { service, states } from '../support/states.js'
@@ -17,6 +17,8 @@ const meter: Meter = {
   forget: () => undefined,
 }
 
+const retryMs = 20
+
 /** A table whose cleanups a test releases one by one. */
 function cleanerWith(answers: (number | Error)[] = []) {
   const cleanings: string[] = []
@@ -31,7 +33,13 @@ function cleanerWith(answers: (number | Error)[] = []) {
       return { listed: answer, deleted: 0, left: answer }
     },
   }
-  const cleaner = new FlowCleaner({ openTable: () => (opened++, table), log, meter, now: () => 0 })
+  const cleaner = new FlowCleaner({
+    openTable: () => (opened++, table),
+    log,
+    meter,
+    now: () => 0,
+    retryMs,
+  })
   const pass = async () => {
     gates.shift()?.()
     for (let turns = 0; turns < 5; turns++) await turn()
@@ -69,6 +77,19 @@ t.test('of the states that arrive during a cleanup only the newest is cleaned', 
   await pass()
   await cleaner.idle()
   t.equal(cleanings.length, 2)
+})
+
+t.test('a deletion that failed is tried again, with the state that is in force then', async (t) => {
+  const { cleaner, cleanings, pass } = cleanerWith([new Error('EPERM'), new Error('EPERM'), 0])
+  const cluster = states()
+  cleaner.applied(cluster.put(udp('a')).take())
+  for (let wanted = 1; wanted <= 3; wanted++) {
+    while (cleanings.length < wanted) await delay(5)
+    await pass()
+  }
+  await cleaner.idle()
+  await delay(5 * retryMs)
+  t.equal(cleanings.length, 3, 'and not again once it has worked')
 })
 
 t.test('cleaning continues after its budget, and after an error at the next change', async (t) => {

@@ -101,12 +101,23 @@ function openGeneration(deps: OpenDeps): (() => number) | undefined {
   }
 }
 
-/** Goes on waiting for the xtables lock until the patience ends, and logs every time it is asked. */
-export function waitForLock(log: Log, patienceMs: number): (locked: Locked) => boolean {
+/** Several programs wait at once, each asks every few seconds, and a lock may be held for minutes. */
+const lockReportMs = 60_000
+
+/** Goes on waiting for the xtables lock until the patience ends, and logs it once a minute. */
+export function waitForLock(
+  log: Log,
+  patienceMs: number,
+  now = () => performance.now(),
+): (locked: Locked) => boolean {
+  let reportedAt = -Infinity
   return ({ action, waitedMs, holder = 'another program' }) => {
     const isPatient = waitedMs < patienceMs
     const fields = { action, holder, waitedSeconds: Math.round(waitedMs / 1000) }
-    log.warn(fields, `the xtables lock is held, ${isPatient ? 'waiting' : 'giving up'}`)
+    const isDue = now() - reportedAt >= lockReportMs
+    if (isDue) reportedAt = now()
+    const message = `the xtables lock is held, ${isPatient ? 'waiting' : 'giving up'}`
+    log[isDue ? 'warn' : 'debug'](fields, message)
     return isPatient
   }
 }

@@ -3,6 +3,7 @@ import { ConfigError, messageOf } from '../../errors.js'
 import type { Run } from '../../kernel/iptables.js'
 import { farewellsSent, listeningSockets } from '../../kernel/sockets/listening.js'
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
+import { Complaints } from '../complaints.js'
 import { forgetAll, knownByFamily } from '../known.js'
 import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
 import { FamilyApplier } from './apply.js'
@@ -88,6 +89,7 @@ const checkAgainMs = 2000
 
 interface Family {
   readonly portals: Portals
+  readonly complaints: Complaints
   readonly applier: FamilyApplier
 }
 
@@ -135,7 +137,8 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#families = new Map(
       [...portals].map(([family, opened]) => {
         const parts = { listeners, nodePorts: this.#nodePorts, portals: opened, flows }
-        return [family, { portals: opened, applier: new FamilyApplier(family, parts) }]
+        const complaints = new Complaints(context.log)
+        return [family, { portals: opened, complaints, applier: new FamilyApplier(family, parts) }]
       }),
     )
     this.#starting = new Set(this.#families.keys())
@@ -273,14 +276,17 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   }
 
   async #check(): Promise<boolean> {
-    for (const [family, { portals }] of this.#families) {
+    for (const [family, { portals, complaints }] of this.#families) {
       try {
-        if (this.#hasGivenUp() || (await portals.isIntact()) || this.#hasGivenUp()) continue
+        const isIntact = this.#hasGivenUp() || (await portals.isIntact())
+        complaints.settled()
+        if (isIntact || this.#hasGivenUp()) continue
         const reason = `another program changed what leads to the ${family} listeners`
         this.#context.resync(reason, { full: true })
         return false
       } catch (error) {
-        this.#context.log.warn({ err: error, family }, 'check the rules of userspace mode')
+        const fields = { family, error: messageOf(error) }
+        complaints.warn(fields, 'could not look after the rules of userspace mode, will retry')
       }
     }
     return true

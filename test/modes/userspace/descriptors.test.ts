@@ -20,15 +20,8 @@ interface News {
 
 for (const dataPath of ['net', 'splice']) {
   t.test(`US36: data path ${dataPath} with 128 descriptors lets new clients wait`, async (t) => {
-    const endpoint = createServer((socket) => {
-      socket.on('error', () => undefined)
-      socket.pipe(socket)
-    }).listen(0, host)
-    await once(endpoint, 'listening')
-    const address = endpoint.address()
-    const port = typeof address === 'object' && address ? address.port : 0
+    const port = await openEcho(t)
     const { proxy, news, complaints } = startProxy(t, dataPath, { port, limits: '128:128' })
-    t.teardown(() => void endpoint.close())
     const listeners = await until(() => news.find(({ ports }) => ports)?.ports)
 
     const clients = listeners.flatMap((to) =>
@@ -64,6 +57,26 @@ for (const dataPath of ['net', 'splice']) {
   })
 }
 
+for (const dataPath of ['net', 'splice']) {
+  t.test(`${dataPath}: a crowd at one Service leaves descriptors for the others`, async (t) => {
+    const endpoint = await openEcho(t)
+    const { news } = startProxy(t, dataPath, { port: endpoint, limits: '256:256' })
+    const [first = 0, ...others] = await until(() => news.find(({ ports }) => ports)?.ports)
+    const crowd = Array.from({ length: 150 }, () => new Client(first))
+    await settled(() => crowd.filter(({ isServed, isOver }) => isServed || isOver).length)
+    const served = crowd.filter(({ isServed }) => isServed)
+    t.ok(served.length > 30, `${served.length} of the crowd are served`)
+    t.ok(served.length < crowd.length, 'not all')
+    for (const port of others) {
+      const client = new Client(port)
+      await until(() => client.isServed)
+      client.socket.destroy()
+    }
+    t.pass('clients of all other Services are')
+    for (const { socket } of crowd) socket.destroy()
+  })
+}
+
 t.test('US35: the process raises its limit of descriptors up to the hard limit', async (t) => {
   const { news, proxy } = startProxy(t, 'net', { port: 9, limits: '100:700' })
   await until(() => news.find(({ ports }) => ports)?.ports)
@@ -74,6 +87,18 @@ t.test('US35: the process raises its limit of descriptors up to the hard limit',
   )
   t.equal(proxy.exitCode, null)
 })
+
+/** An endpoint that says what it hears; its port. */
+async function openEcho(t: Test): Promise<number> {
+  const endpoint = createServer((socket) => {
+    socket.on('error', () => undefined)
+    socket.pipe(socket)
+  }).listen(0, host)
+  await once(endpoint, 'listening')
+  t.teardown(() => void endpoint.close())
+  const address = endpoint.address()
+  return typeof address === 'object' && address ? address.port : 0
+}
 
 /** With so many descriptors, soft and hard. */
 function startProxy(
