@@ -5,13 +5,15 @@ import { LessonProgress, type ClusterFacts } from './lesson-progress.js'
 import { ModeSwitch } from './mode-switch.js'
 import { ConfigError } from '../../errors.js'
 import { onlyService, pathOf, stateOf } from './rules-view.js'
+import { PersistentMap } from '../../state/persistent-map.js'
 import { parseDaemonLine, Timeline } from './timeline.js'
 import { ShownRules } from './shown-rules.js'
 import { Traffic } from './traffic.js'
 import { WebApp } from './web-app.js'
 import { YamlObjects } from './yaml-objects.js'
 import type { ModeName } from '../../config/config.js'
-import type { ObjectLine, PageCommand, PathView, PodView, View } from '../../page/view.js'
+import type { ObjectLine, PageCommand, PathView, PodView, ServiceLine } from '../../page/view.js'
+import type { PageView } from '../../page/readers.js'
 import type { Cluster } from './cluster.js'
 import type { PageSource } from '../../page/server.js'
 
@@ -42,7 +44,7 @@ export class LivePlayground implements PageSource {
   #path: PathView = { shared: [], ways: [], note: 'Starting.' }
   #pods: readonly PodView[] = []
   #objects: readonly ObjectLine[] = []
-  #services: View['services'] = []
+  #services: PageView['services'] = PersistentMap.empty()
   #kubectl = 'kubectl get pods,services,endpointslices -o wide'
 
   constructor(cluster: Cluster, options: LivePlaygroundOptions) {
@@ -119,7 +121,7 @@ export class LivePlayground implements PageSource {
     return () => this.#listeners.delete(listener)
   }
 
-  view(): View {
+  view(): PageView {
     const { answers, asked, log, isContinuous } = this.#traffic
     const { mode, scheduler, busy } = this.#switch
     const { senders, limits, config } = this.#cluster.testBed.layout
@@ -132,6 +134,7 @@ export class LivePlayground implements PageSource {
       listensItself: config['userspace.portals'] === 'addresses',
       scheduler,
       busy,
+      pending: '',
       families: [],
       family: '',
       services: this.#services,
@@ -236,7 +239,7 @@ export class LivePlayground implements PageSource {
     const { layout } = this.#cluster.testBed
     this.#pods = this.#app.pods()
     this.#objects = this.#yaml.list()
-    this.#services = this.#app.services()
+    this.#services = this.#lines(this.#app.services())
     const service = this.#selection.service()
     const podAt = (ip: string) => this.#pods.find((pod) => pod.ip === ip)?.name
     const own = (of: ModeName) => {
@@ -251,6 +254,19 @@ export class LivePlayground implements PageSource {
     }
     await this.#rules.refresh(own(this.#rules.view.mode), scheduler, podAt, busy === '')
     this.#moved()
+  }
+
+  /** Lines that say the same stay the same. */
+  #lines(lines: readonly ServiceLine[]): PageView['services'] {
+    const now = new Map(lines.map((line) => [line.key, line]))
+    const gone = [...this.#services.keys()].filter((key) => !now.has(key))
+    const fresh = lines.filter(
+      (line) => JSON.stringify(this.#services.get(line.key)) !== JSON.stringify(line),
+    )
+    return this.#services.update([
+      ...gone.map((key) => [key, undefined] as const),
+      ...fresh.map((line) => [line.key, line] as const),
+    ])
   }
 
   /** Checks the lesson and reads the counters after a change. */

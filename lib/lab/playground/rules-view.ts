@@ -65,7 +65,8 @@ export async function rulesOf(
 ): Promise<readonly PlanLine[]> {
   if (state.services.size === 0) return []
   const definition = await modeLoaders[mode]()
-  return ownLines(definition.planner(configOf(layout, scheduler)), state)
+  const planner = definition.planner(configOf(layout, scheduler))
+  return ownLines(planner, planner.plan(state), [...state.services.keys()])
 }
 
 export interface Connection {

@@ -4,7 +4,7 @@ import type { Run } from '../../kernel/iptables.js'
 import { farewellsSent, listeningSockets } from '../../kernel/sockets/listening.js'
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import { forgetAll, knownByFamily } from '../known.js'
-import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
+import type { Applied, Mode, ModeContext, ModeDefinition, PlanReader } from '../mode.js'
 import { FamilyApplier } from './apply.js'
 import { userspaceDifferences } from './differences.js'
 import { createListeners } from './listeners/create-listeners.js'
@@ -41,10 +41,12 @@ export const definition: ModeDefinition = {
   planner(config) {
     const settings = userspaceSettings(config)
     if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)
-    const typed: Planner<UserspacePlan> = {
+    const typed: PlanReader<UserspacePlan> = {
       plan: userspacePlanner(settings),
       render: (plan) => renderPlan(plan, settings),
       renderChanges: (plan, previous) => renderPlanChanges(plan, previous, settings),
+      parts: ({ services }) => services,
+      only: (plan, keys) => ({ ...plan, services: plan.services.pick(keys) }),
     }
     return typed
   },
