@@ -68,8 +68,6 @@ const thisMachine: PageAccess = {
 
 /** A browser holds up to seven for a page while it loads, and one afterwards. */
 const connectionsMax = 32
-/** The other connections are for commands and for pages that load. */
-const readersMax = 16
 const maximumBody = 131_072
 /** Traffic changes the view all the time. No user reads faster than this. */
 const frameMs = 100
@@ -81,6 +79,8 @@ export class PageServer {
   readonly #access: PageAccess
   readonly #server: Server
   readonly #readers: Readers
+  /** The other connections are for commands and for pages that load. */
+  readonly #readersMax: number
   #port = 0
 
   private constructor(source: PageSource, access: PageAccess) {
@@ -96,7 +96,9 @@ export class PageServer {
     this.#server = access.tls
       ? createTlsServer({ ...access.tls, ...patience(), handshakeTimeout: 10_000 }, answer)
       : createServer(patience(), answer)
-    new Guests(guestLimit(connectionsMax)).watch(this.#server)
+    const connections = guestLimit(connectionsMax)
+    this.#readersMax = Math.ceil(connections / 2)
+    new Guests(connections).watch(this.#server)
   }
 
   static async listen(source: PageSource, port: number, access = thisMachine): Promise<PageServer> {
@@ -221,8 +223,12 @@ export class PageServer {
   }
 
   #events(response: ServerResponse): void {
-    if (this.#readers.size >= readersMax) {
-      reply(response, 503, `${readersMax} pages are open already; close one and load this again`)
+    if (this.#readers.size >= this.#readersMax) {
+      reply(
+        response,
+        503,
+        `${this.#readersMax} pages are open already; close one and load this again`,
+      )
       return
     }
     // Frames come when something changes, which may take hours.
