@@ -92,7 +92,7 @@ t.test('a view is made once for all readers, and they are sent the same bytes', 
   t.equal(counts.views, 1)
   for (const { frames } of all) t.equal(frames.at(-1), first?.frames.at(-1))
   t.equal(first?.last.busy, 'a')
-  t.same(first.last.services?.set.map(({ key }) => key).sort(), ['default/a', 'default/b'])
+  t.same(first?.last.services?.set.map(({ key }) => key).sort(), ['default/a', 'default/b'])
 })
 
 t.test('a frame holds what differs, and nothing is sent when nothing does', async (t) => {
