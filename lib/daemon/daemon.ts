@@ -12,6 +12,7 @@ import {
 import { guestLimit } from '../kernel/open-files.js'
 import { guestsMax } from '../observe/guests.js'
 import { memoryWatch } from './memory.js'
+import { loggedSink } from '../observe/received.js'
 import { Metrics } from '../observe/metrics.js'
 import { Observation } from '../observe/observation.js'
 import { parseHostPort } from '../config/addresses.js'
@@ -70,7 +71,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     (inner) => waitForNode(sink, nodeName, log, inner),
     (inner) => mode.run(inner),
     (inner) => loop.run(sync, inner),
-    (inner) => objects.source.run(dashboard?.wrapSink(sink) ?? sink, inner),
+    (inner) => objects.source.run(loggedSink(dashboard?.wrapSink(sink) ?? sink, log), inner),
     (inner) => followAddresses(tracker, sink, requests, inner),
     // A dry run changes nothing, and an open port is a change. The real proxy may hold the ports.
     ...(config.dryRun

@@ -35,7 +35,8 @@ export class SyncObserver {
 
   /** A sync of this update starts. */
   started(update: StateUpdate): void {
-    const { meter, startedAt } = this.#options
+    const { log, meter, startedAt } = this.#options
+    log.debug({}, 'sync begins')
     meter.gauge('sync_proxy_rules_endpoint_changes_pending', {}, 0)
     meter.gauge('sync_proxy_rules_service_changes_pending', {}, 0)
     meter.count('sync_proxy_rules_endpoint_changes_total', {}, update.pending.endpoints)

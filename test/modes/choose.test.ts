@@ -3,6 +3,7 @@ import { chooseMode } from '../../lib/modes/choose.js'
 import type { Log, ModeDefinition } from '../../lib/modes/mode.js'
 import type { ModeName } from '../../lib/config/config.js'
 import type { ModeLoaders } from '../../lib/modes/registry.js'
+import { PersistentMap } from '../../lib/state/persistent-map.js'
 
 const log: Log = {
   debug: () => undefined,
@@ -35,6 +36,8 @@ function loaders(runnable: readonly ModeName[], loaded: ModeName[] = []): ModeLo
         plan: ({ family }) => ({ family }),
         render: () => '',
         renderChanges: () => '',
+        parts: () => PersistentMap.empty<object>(),
+        only: (plan) => plan,
       }),
       create: () => Promise.reject(new Error('not in this test')),
       differences: () => Promise.resolve([]),

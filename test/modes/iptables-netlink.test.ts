@@ -217,7 +217,10 @@ t.test('iptables mode counts and watches through netlink', { skip: skip || false
       execFileSync(`iptables-${backend}`, ['-t', 'nat', '-F'])
       await until(() => node.resyncs.length > 0)
       t.match(node.resyncs[0], /table nat was flushed: chain KUBE-POSTROUTING is empty/)
-      t.notOk(node.programs.some((file) => file.includes('save')), 'before all rules are read')
+      t.notOk(
+        node.programs.some((file) => file.includes('save')),
+        'before all rules are read',
+      )
       stop.abort()
       await running
       await mode.close()

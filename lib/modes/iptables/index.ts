@@ -13,7 +13,7 @@ import { protocols } from '../../kernel/netlink/protocol.js'
 import { readGeneration } from '../../kernel/nftables-netlink/commit-watch.js'
 import { renderChanges, renderPlan } from './render.js'
 import { watchRules } from './watch.js'
-import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
+import type { Applied, Mode, ModeContext, ModeDefinition, PlanReader } from '../mode.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { IptablesPlan } from './plan.js'
 import type { RuleCounts } from './count.js'
@@ -41,10 +41,12 @@ export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
       ...(await probeFamily('IPv6', log, given)),
     ],
     syncPeriods: ({ iptables }) => ({ minMs: iptables.minSyncPeriod, syncMs: iptables.syncPeriod }),
-    planner: (config): Planner<IptablesPlan> => ({
+    planner: (config): PlanReader<IptablesPlan> => ({
       plan: iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts }),
       render: renderPlan,
       renderChanges,
+      parts: ({ services }) => services,
+      only: (plan, keys) => ({ ...plan, services: plan.services.pick(keys) }),
     }),
     create: async (config, families, context) => {
       const settings = iptablesSettings(config)

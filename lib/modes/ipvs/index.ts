@@ -6,12 +6,12 @@ import { Links } from '../../kernel/links.js'
 import { Sysctls } from '../../kernel/sysctl.js'
 import { parseCidr } from '../../state/ip.js'
 import { refuseMissing } from '../findings.js'
-import type { Log, Mode, ModeDefinition, Planner } from '../mode.js'
+import type { Log, Mode, ModeDefinition, PlanReader } from '../mode.js'
 import { IpvsApplier } from './apply.js'
 import { ipvsDifferences } from './differences.js'
 import { readKernel } from './kernel-view.js'
 import { cleanUp } from './cleanup.js'
-import { ipvsPlanner, type IpvsPlan } from './plan.js'
+import { ipvsPlanner, onlyOf, type IpvsPlan } from './plan.js'
 import { openLoaded, probeDefaults, probeIpvs } from './probe.js'
 import { renderChanges, renderPlan } from './render.js'
 import { Rules } from './rules.js'
@@ -91,8 +91,9 @@ export const mode: ModeDefinition = {
   },
 }
 
-function planner(settings: IpvsSettings): Planner<IpvsPlan> {
-  return { plan: ipvsPlanner(settings), render: renderPlan, renderChanges }
+function planner(settings: IpvsSettings): PlanReader<IpvsPlan> {
+  const plan = ipvsPlanner(settings)
+  return { plan, render: renderPlan, renderChanges, parts: ({ parts }) => parts, only: onlyOf }
 }
 
 /** Settings a container may not change are told and not fatal: most nodes have them already. */

@@ -8,7 +8,7 @@ import type { NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { Table } from '../../kernel/nftables/model.js'
 import { ipFamilies } from '../../state/ip.js'
 import { refuseMissing } from '../findings.js'
-import type { Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
+import type { Mode, ModeContext, ModeDefinition, PlanReader } from '../mode.js'
 import { Admission } from './admission.js'
 import { NftablesApplier } from './apply.js'
 import { nftablesDifferences } from './differences.js'
@@ -16,7 +16,7 @@ import { Guard, guardedBy, reportForeign, type GuardDeps, type Watcher } from '.
 import { forgetAll, knownByFamily } from '../known.js'
 import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
-import { nftablesPlanner, type NftablesPlan } from './plan.js'
+import { nftablesPlanner, onlyOf, type NftablesPlan } from './plan.js'
 import { probeDefaults, probeNftables } from './probe.js'
 import { missingPlace, type Difference } from '../difference.js'
 import { planLines, renderChanges, renderPlan } from './render.js'
@@ -158,6 +158,8 @@ function monitored(tables: readonly TableName[], context: ModeContext): Watcher 
   }
 }
 
-function planner(settings: NftablesSettings): Planner<NftablesPlan> {
-  return { plan: nftablesPlanner(settings), render: renderPlan, lines: planLines, renderChanges }
+function planner(settings: NftablesSettings): PlanReader<NftablesPlan> {
+  const plan = nftablesPlanner(settings)
+  const shown = { render: renderPlan, lines: planLines, renderChanges }
+  return { plan, ...shown, parts: ({ parts }) => parts, only: onlyOf }
 }

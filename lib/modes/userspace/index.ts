@@ -5,7 +5,7 @@ import { farewellsSent, listeningSockets } from '../../kernel/sockets/listening.
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import { Complaints } from '../complaints.js'
 import { forgetAll, knownByFamily } from '../known.js'
-import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
+import type { Applied, Mode, ModeContext, ModeDefinition, PlanReader } from '../mode.js'
 import { FamilyApplier } from './apply.js'
 import { userspaceDifferences } from './differences.js'
 import { createListeners } from './listeners/create-listeners.js'
@@ -42,10 +42,12 @@ export const definition: ModeDefinition = {
   planner(config) {
     const settings = userspaceSettings(config)
     if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)
-    const typed: Planner<UserspacePlan> = {
+    const typed: PlanReader<UserspacePlan> = {
       plan: userspacePlanner(settings),
       render: (plan) => renderPlan(plan, settings),
       renderChanges: (plan, previous) => renderPlanChanges(plan, previous, settings),
+      parts: ({ services }) => services,
+      only: (plan, keys) => ({ ...plan, services: plan.services.pick(keys) }),
     }
     return typed
   },

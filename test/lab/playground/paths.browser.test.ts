@@ -7,7 +7,9 @@ import { namespaceLayout } from '../../../lib/lab/playground/namespace-test-bed.
 import { addressOf, type Place } from '../../../lib/lab/world/topology.js'
 import { browserFlags, browserPath, hasBrowser } from './opened-page.js'
 import type { ModeName } from '../../../lib/config/config.js'
-import type { PathView, PodView, Sender, View } from '../../../lib/page/view.js'
+import { PersistentMap } from '../../../lib/state/persistent-map.js'
+import type { PageView } from '../../../lib/page/readers.js'
+import type { PathView, PodView, Sender } from '../../../lib/page/view.js'
 
 const backends = ['pod-1', 'pod-2', 'pod-4'] as const satisfies readonly Place[]
 const clusterIp = '10.96.0.10'
@@ -86,7 +88,8 @@ for (const mode of modes) {
   })
 }
 
-function viewOf(mode: ModeName): View {
+function viewOf(mode: ModeName): PageView {
+  const line = { key: 'default/web', type: 'ClusterIP', clusterIp, ports: '80/TCP' }
   return {
     isReadOnly: true,
     where: 'unit data',
@@ -96,9 +99,10 @@ function viewOf(mode: ModeName): View {
     listensItself: false,
     scheduler: 'rr',
     busy: '',
+    pending: '',
     families: [],
     family: '',
-    services: [{ key: 'default/web', type: 'ClusterIP', clusterIp, ports: '80/TCP' }],
+    services: PersistentMap.from([[line.key, line]]),
     service: {
       name: 'default/web',
       type: 'ClusterIP',

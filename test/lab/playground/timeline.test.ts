@@ -37,7 +37,8 @@ async function follow(act: (say: (message: string, at: number, sync?: object) =>
     addressType: 'IPv4',
     endpoints: [{ addresses: ['10.0.0.1'], conditions: { ready: true } }],
   })
-  const line: DaemonLine = { at: 0, message: '', family: 'IPv4', planMs: 1, applyMs: 2 }
+  const none = { kind: '', namespace: '', name: '', version: 0 }
+  const line: DaemonLine = { at: 0, message: '', family: 'IPv4', planMs: 1, applyMs: 2, ...none }
   act((message, at, sync = {}) => timeline.daemonSaid({ ...line, message, at, ...sync }))
   now = 2020
   land()

@@ -7,7 +7,7 @@ import { readManifestStates } from '../../../lib/cli/node-states.js'
 import type { LineWords } from '../../../lib/page/words/words.js'
 import type { Command, NftSet, Statement } from '../../../lib/kernel/nftables/model.js'
 import type { ModeName } from '../../../lib/config/config.js'
-import type { Planner, PlanLine } from '../../../lib/modes/mode.js'
+import type { PlanLine } from '../../../lib/modes/mode.js'
 
 const examples = fileURLToPath(new URL('../../../../examples/services', import.meta.url))
 const modes: readonly ModeName[] = ['userspace', 'iptables', 'nftables', 'ipvs']
@@ -19,8 +19,8 @@ async function linesOfExamples(mode: ModeName): Promise<readonly PlanLine[]> {
     ...{ mode, manifests: examples, families, nodeName: 'node-1', config },
     addresses: ['192.0.2.2', '127.0.0.1', '2001:db8::2', '::1'],
   })
-  const planner: Planner = (await modeLoaders[mode]()).planner(config)
-  const lines = states.flatMap((state) => linesOf(planner, state))
+  const planner = (await modeLoaders[mode]()).planner(config)
+  const lines = states.flatMap((state) => linesOf(planner, planner.plan(state)))
   return lines.filter(({ text }) => text !== '')
 }
 
