@@ -85,12 +85,12 @@ export class Observation {
 
   /** A sync of this update starts; health-check ports change at once, without the mode. */
   started({ states, healthChecks, warnings }: StateUpdate): void {
-    for (const { service, warning } of warnings) {
+    for (const { service, event, warning } of warnings) {
       this.#options.log.warn(
         { kind: 'Service', ...service, warning },
         'part of an object is left out',
       )
-      this.#warnAbout('Service', service, 'AddressInUse', warning)
+      this.#warnAbout('Service', service, event, warning)
     }
     const addresses = states.flatMap(({ family, node }) =>
       node.nodePorts.matchesAll ? [family === 'IPv4' ? '0.0.0.0' : '::'] : node.nodePorts.addresses,

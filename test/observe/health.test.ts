@@ -486,6 +486,7 @@ t.test(
     observation.queued()
     const taken = {
       service: { namespace: 'd', name: 'asker' },
+      event: 'AddressInUse' as const,
       warning: 'that is the ClusterIP of d/s',
     }
     observation.started({ ...tracker.take(), healthChecks, warnings: [taken] })
