@@ -2,7 +2,9 @@ import t, { type Test } from 'tap'
 import { request } from 'node:http'
 import { connect, createServer } from 'node:net'
 import { once } from 'node:events'
+import type { Config } from '../../lib/config/config.js'
 import { defaultConfig, configWith } from '../../lib/config/load.js'
+import { RunningConfig } from '../../lib/config/running.js'
 import { logEvents, type ProxyEvent } from '../../lib/observe/events.js'
 import { Health } from '../../lib/observe/healthz.js'
 import { close, listen, portOf, runHttpServer, text } from '../../lib/observe/http.js'
@@ -10,6 +12,7 @@ import { Observation } from '../../lib/observe/observation.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { createLogger } from '../../lib/observe/logger.js'
 import { Metrics } from '../../lib/observe/metrics.js'
+import { ModeStatus } from '../../lib/observe/mode-status.js'
 import { healthPages, metricsPages, Slis } from '../../lib/observe/pages.js'
 import { runServers } from '../../lib/observe/servers.js'
 import { ServiceHealth, serviceAnswer } from '../../lib/observe/service-health.js'
@@ -134,12 +137,16 @@ t.test('H07, H08: the pages of the metrics server', async (t) => {
     metrics: page('m'),
     slis: page('s'),
     configz: () => ({ 'kubeproxy.config.k8s.io': { mode: '' } }),
+    status: () => [
+      { name: 'mode', isGood: true, text: 'nftables' },
+      { name: 'IPv6 syncs', isGood: false, text: '3 syncs, 1 failed' },
+    ],
     flagz: undefined,
     statusz: undefined,
   }
   const server = await serving(
     t,
-    metricsPages({ ...pages, setVerbosity: (level) => verbosity.push(level) }),
+    metricsPages({ ...pages, setVerbosity: () => (level) => verbosity.push(level) }),
   )
   const bodies = async (...paths: string[]) =>
     Promise.all(paths.map(async (path) => (await server.get(path)).body))
@@ -150,6 +157,10 @@ t.test('H07, H08: the pages of the metrics server', async (t) => {
     's',
   ])
   t.same(JSON.parse((await server.get('/configz')).body), pages.configz())
+  t.equal(
+    (await server.get('/healthz?verbose')).body,
+    '[+]mode: nftables\n[-]IPv6 syncs: 3 syncs, 1 failed\nhealthz check passed\n',
+  )
   t.same(JSON.parse((await server.get('/')).body), {
     paths: ['/', '/configz', '/healthz', '/metrics', '/metrics/slis', '/proxyMode'],
   })
@@ -164,7 +175,7 @@ t.test('H07, H08: the pages of the metrics server', async (t) => {
   t.equal((await server.get('/debug/flags/v')).status, 405)
   t.equal((await server.get('/debug/flags/v', 'PUT', '9'.repeat(9000))).status, 413)
   t.same(verbosity, [6])
-  const plain = await serving(t, metricsPages({ ...pages, setVerbosity: undefined }))
+  const plain = await serving(t, metricsPages({ ...pages, setVerbosity: () => undefined }))
   t.equal((await plain.get('/debug/flags/v', 'PUT', '6')).status, 404)
 })
 
@@ -352,13 +363,16 @@ t.test(
       write: () => undefined,
     })
     const { health } = healthAt(Date.now())
+    const metrics = new Metrics({ mode: 'iptables', process: false })
     const options = {
-      origins: new Map([['mode', { from: 'flag' as const, flag: 'proxy-mode' }]]),
       mode: 'iptables',
       nodeName: 'n1',
       version: 'v1',
       health,
-      metrics: new Metrics({ mode: 'iptables', process: false }),
+      metrics,
+      status: new ModeStatus({
+        ...{ families: ['IPv4'], mode: 'iptables', fallback: '', meter: metrics, now: Date.now },
+      }),
       log,
       events: { record: (event: ProxyEvent) => events.push(event) },
       startedAt: Date.now(),
@@ -370,7 +384,9 @@ t.test(
       featureGates: { ComponentFlagz: true, ComponentStatusz: true },
     })
     const stop = new AbortController()
-    const running = runServers({ ...options, config }, stop.signal)
+    const origins = new Map([['mode', { from: 'flag' as const, flag: 'proxy-mode' }]])
+    const at = (config: Config) => ({ ...options, running: new RunningConfig({ config, origins }) })
+    const running = runServers(at(config), stop.signal)
     while (
       !(await get(port, '/healthz').then(
         () => true,
@@ -390,13 +406,13 @@ t.test(
       metricsBindAddress: '',
       bindAddressHardFail: true,
     })
-    await t.rejects(runServers({ ...options, config: hard }, stop.signal), { name: 'KernelError' })
+    await t.rejects(runServers(at(hard), stop.signal), { name: 'KernelError' })
     const hardMetrics = configWith({
       healthzBindAddress: '',
       metricsBindAddress: `127.0.0.1:${port}`,
       bindAddressHardFail: true,
     })
-    await t.rejects(runServers({ ...options, config: hardMetrics }, stop.signal), {
+    await t.rejects(runServers(at(hardMetrics), stop.signal), {
       message: /EADDRINUSE/,
     })
     const about = { type: 'Warning', action: 'StartKubeProxy', note: /EADDRINUSE/ }
@@ -444,8 +460,10 @@ t.test(
       write: () => undefined,
     })
     const observation = new Observation({
-      config: configWith({ healthzBindAddress: `127.0.0.1:${port}`, metricsBindAddress: '' }),
-      origins: new Map(),
+      running: new RunningConfig({
+        config: configWith({ healthzBindAddress: `127.0.0.1:${port}`, metricsBindAddress: '' }),
+        origins: new Map(),
+      }),
       mode: 'ipvs',
       nodeName: 'n1',
       version: '',

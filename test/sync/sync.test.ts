@@ -173,6 +173,7 @@ function modeWith(apply: (plan: FamilyPlan) => Applied) {
     forget: () => {
       seen.forgets++
     },
+    reconfigure: () => false,
     run: () => Promise.resolve(),
     close: () => Promise.resolve(),
   }
