@@ -1,5 +1,6 @@
 import { apiEvents, logEvents } from '../observe/events.js'
 import { DaemonRequests } from './daemon-requests.js'
+import { followConfig } from './reload.js'
 import { dryMode } from '../modes/dry-mode.js'
 import {
   flowCleaner,
@@ -17,7 +18,7 @@ import { Metrics } from '../observe/metrics.js'
 import { Observation } from '../observe/observation.js'
 import { parseHostPort } from '../config/addresses.js'
 import { runLeftoverCleanup } from '../modes/leftovers.js'
-import { setUp, type DaemonDeps, type Setup } from './setup.js'
+import { fallbackText, setUp, type DaemonDeps, type Setup } from './setup.js'
 import { SyncObserver } from '../observe/sync-observer.js'
 import { together } from '../async.js'
 import { Tracker } from '../state/tracker.js'
@@ -43,8 +44,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const metrics = metricsOf(setup)
   const observation = await observe(setup, metrics, signal)
   const loop = syncLoop(setup)
-  const queued = () => observation.queued()
-  const requests = new DaemonRequests({ log, meter: metrics, loop, queued })
+  const requests = new DaemonRequests({ log, meter: metrics, loop, observation })
 
   const mode = config.dryRun
     ? dryMode(chosen.definition, config, deps.print)
@@ -67,12 +67,14 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   })
   const sink = trackerSink(setup, { tracker, requests, metrics, observation })
 
+  const reload = { tracker, sink, mode, loop, requests, observation, meter: metrics }
   await together(AbortSignal.any([signal, requests.ending]), [
     (inner) => waitForNode(sink, nodeName, log, inner),
     (inner) => mode.run(inner),
     (inner) => loop.run(sync, inner),
     (inner) => objects.source.run(loggedSink(dashboard?.wrapSink(sink) ?? sink, log), inner),
     (inner) => followAddresses(tracker, sink, requests, inner),
+    (inner) => followConfig(setup, reload, inner),
     // A dry run changes nothing, and an open port is a change. The real proxy may hold the ports.
     ...(config.dryRun
       ? []
@@ -103,6 +105,7 @@ async function observe(setup: Setup, metrics: Metrics, signal: AbortSignal): Pro
     ...deps,
     ...setup,
     metrics,
+    fallback: config.mode === 'auto' ? '' : fallbackText(chosen),
     syncPeriodMs: chosen.definition.syncPeriods(config).syncMs,
     expectsNode: client !== undefined,
     connectionsMax: guestLimit(guestsMax),

@@ -92,6 +92,11 @@ export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan
   /** The kernel may hold something else than was applied; a running apply is not trusted either. */
   forget(): void
   /**
+   * Takes the new values of live keys while it runs, without losing a connection. Returns whether
+   * everything must be written anew: the daemon then calls `forget` and syncs.
+   */
+  reconfigure(config: Config): boolean
+  /**
    * Watches for foreign changes until the signal, and calls `context.resync` when the kernel no
    * longer holds what was applied.
    */

@@ -45,11 +45,13 @@ export interface HealthAnswer {
 /** Whether this proxy writes updates in time (H01-H06). It has no servers and no timers. */
 export class Health {
   readonly #options: HealthOptions
+  #timeoutMs: number
   readonly #families = new Map<IpFamily, FamilyHealth>()
   #node: NodeState | undefined
 
   constructor(options: HealthOptions) {
     this.#options = options
+    this.#timeoutMs = options.timeoutMs
     for (const family of options.families) {
       this.#families.set(family, { updatedAt: undefined, pendingSince: undefined })
     }
@@ -66,6 +68,10 @@ export class Health {
   /** A sync of this family succeeded. */
   synced(family: IpFamily): void {
     this.#families.set(family, { updatedAt: this.#options.date(), pendingSince: undefined })
+  }
+
+  setTimeoutMs(timeoutMs: number): void {
+    this.#timeoutMs = timeoutMs
   }
 
   setNode(node: NodeState | undefined): void {
@@ -102,7 +108,7 @@ export class Health {
 
   #isInTime({ updatedAt, pendingSince }: FamilyHealth): boolean {
     if (updatedAt === undefined || pendingSince === undefined) return true
-    return this.#options.now() - pendingSince < this.#options.timeoutMs
+    return this.#options.now() - pendingSince < this.#timeoutMs
   }
 
   #answer(isGood: boolean, extra: { readonly nodeEligible?: boolean }): HealthAnswer {

@@ -4,8 +4,9 @@ import { Guests, patience } from './guests.js'
 
 export interface HttpRequest {
   readonly method: string
-  /** Without the query. */
   readonly path: string
+  /** What follows the question mark of the URL. */
+  readonly query: string
   /** The body of a PUT; empty for other methods. */
   readonly body: string
 }
@@ -136,13 +137,15 @@ async function answer(
 ): Promise<void> {
   let result: HttpReply
   try {
-    const path = (request.url ?? '/').split('?', 1)[0] ?? '/'
+    const url = request.url ?? '/'
+    const [path = ''] = url.split('?', 1)
+    const query = url.slice(path.length + 1)
     const method = request.method ?? 'GET'
     const body = method === 'PUT' ? await readBody(request) : ''
     result =
       body === undefined
         ? text(`the body is longer than ${maxBodyBytes} bytes\n`, 413)
-        : await handler({ method, path, body })
+        : await handler({ method, path, query, body })
   } catch (error) {
     result = text(`${messageOf(error)}\n`, 500)
   }

@@ -33,6 +33,8 @@ export interface DesiredService {
   readonly loadBalancerIps: readonly string[]
   /** Left out of both lists, because they are the ClusterIP of another Service at this port. */
   readonly withheldIps: readonly WithheldIp[]
+  /** Left out of all lists of endpoints, because the mode cannot send a connection on to them. */
+  readonly unusableEndpoints: readonly UnusableEndpoint[]
   /** Clients that may use the load-balancer addresses; empty means all (S12, S13). */
   readonly sourceRanges: readonly Cidr[]
   /** Seconds of ClientIP affinity; undefined means none (S21). */
@@ -67,6 +69,13 @@ export interface DesiredService {
    * use clusterEndpoints (S18).
    */
   readonly external: Verdict
+}
+
+export interface UnusableEndpoint {
+  /** `Endpoint.key` */
+  readonly key: string
+  /** `namespace/name` of the Service whose ClusterIP and port it is. */
+  readonly owner: string
 }
 
 export interface WithheldIp {

@@ -49,6 +49,7 @@ class CaseObjects {
       bindAddress: '0.0.0.0',
       nodePortAddresses: settings.nodePortAddresses,
       detectLocal: settings.detectLocal,
+      translatesOnce: true,
     })
     const own = addresses.node.flatMap(({ IPv4, IPv6 }) => [IPv4, IPv6])
     this.#tracker.setLocalAddresses(['127.0.0.1', '::1', ...own])

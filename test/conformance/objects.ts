@@ -206,7 +206,7 @@ export function sliceManifests(service: CaseService): readonly Manifest[] {
     const generated = [...groups].map(([override, texts]) =>
       sliceManifest(service, family, `${override}x`, {
         ports: portsOf(service, override),
-        endpoints: texts.map((text) => endpointOf(text, family)),
+        endpoints: texts.map((text) => endpointOf(text, family, service)),
       }),
     )
     const extra = (shorthand.slices ?? [])
@@ -256,9 +256,10 @@ const conditions: Readonly<Record<string, Manifest>> = {
   stopped: { ready: false, serving: false, terminating: true },
 }
 
-function endpointOf(text: string, family: IpFamily): Manifest {
+function endpointOf(text: string, family: IpFamily, { clusterIps }: CaseService): Manifest {
   const [name, ...words] = text.split(' ')
   const place = places.find((candidate) => candidate === name)
+  if (name === 'own-cluster-ip') return { addresses: [clusterIps[family]], conditions: {} }
   if (!place) throw new Error(`endpoint ${text}: nobody is called ${name}`)
   const condition = words.find((word) => word in conditions)
   const hints = words.flatMap((word) => {

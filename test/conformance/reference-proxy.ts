@@ -39,6 +39,7 @@ export function createReferenceProxy(flaw: Flaw | undefined): Mode<ReferencePlan
     render: ({ text }) => text,
     renderChanges: ({ text }) => text,
     forget: () => undefined,
+    reconfigure: () => false,
     apply: async ({ text }): Promise<Applied> => {
       const result = await runCommand('nft', ['-f', '-'], { stdin: text })
       if (result.code !== 0) {

@@ -72,6 +72,7 @@ class SubjectProcess {
       bindAddress: '0.0.0.0',
       nodePortAddresses: settings.nodePortAddresses,
       detectLocal: settings.detectLocal,
+      translatesOnce: !name.startsWith('userspace'),
     })
     this.#tracker.setLocalAddresses(nodeAddresses())
     this.#sink = new TrackerSink(this.#tracker, 'node', {

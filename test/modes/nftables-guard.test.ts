@@ -34,7 +34,7 @@ function guarding({ verifyEveryMs = 1_000_000 } = {}) {
       return { around: (commit) => commit(), run: () => Promise.resolve() }
     },
     tickMs: 10,
-    verifyEveryMs,
+    verifyEveryMs: () => verifyEveryMs,
   })
   return { guard, resyncs, seen, next, known, apply, plan }
 }

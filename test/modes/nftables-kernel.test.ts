@@ -365,7 +365,7 @@ void t.test(
               ...handlers,
             }),
           tickMs: 100,
-          verifyEveryMs: 1_000_000,
+          verifyEveryMs: () => 1_000_000,
         }),
     )
     const applier = new NftablesApplier({

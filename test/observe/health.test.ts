@@ -2,7 +2,9 @@ import t, { type Test } from 'tap'
 import { request } from 'node:http'
 import { connect, createServer } from 'node:net'
 import { once } from 'node:events'
+import type { Config } from '../../lib/config/config.js'
 import { defaultConfig, configWith } from '../../lib/config/load.js'
+import { RunningConfig } from '../../lib/config/running.js'
 import { logEvents, type ProxyEvent } from '../../lib/observe/events.js'
 import { Health } from '../../lib/observe/healthz.js'
 import { close, listen, portOf, runHttpServer, text } from '../../lib/observe/http.js'
@@ -10,6 +12,7 @@ import { Observation } from '../../lib/observe/observation.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { createLogger } from '../../lib/observe/logger.js'
 import { Metrics } from '../../lib/observe/metrics.js'
+import { ModeStatus } from '../../lib/observe/mode-status.js'
 import { healthPages, metricsPages, Slis } from '../../lib/observe/pages.js'
 import { runServers } from '../../lib/observe/servers.js'
 import { ServiceHealth, serviceAnswer } from '../../lib/observe/service-health.js'
@@ -158,12 +161,16 @@ t.test('H07, H08: the metrics server has its pages', async (t) => {
     metrics: page('m'),
     slis: page('s'),
     configz: () => ({ 'kubeproxy.config.k8s.io': { mode: '' } }),
+    status: () => [
+      { name: 'mode', isGood: true, text: 'nftables' },
+      { name: 'IPv6 syncs', isGood: false, text: '3 syncs, 1 failed' },
+    ],
     flagz: undefined,
     statusz: undefined,
   }
   const server = await serving(
     t,
-    metricsPages({ ...pages, setVerbosity: (level) => verbosity.push(level) }),
+    metricsPages({ ...pages, setVerbosity: () => (level) => verbosity.push(level) }),
   )
   const bodies = async (...paths: string[]) =>
     Promise.all(paths.map(async (path) => (await server.get(path)).body))
@@ -174,6 +181,10 @@ t.test('H07, H08: the metrics server has its pages', async (t) => {
     's',
   ])
   t.same(JSON.parse((await server.get('/configz')).body), pages.configz())
+  t.equal(
+    (await server.get('/healthz?verbose')).body,
+    '[+]mode: nftables\n[-]IPv6 syncs: 3 syncs, 1 failed\nhealthz check passed\n',
+  )
   t.same(JSON.parse((await server.get('/')).body), {
     paths: ['/', '/configz', '/healthz', '/metrics', '/metrics/slis', '/proxyMode'],
   })
@@ -188,7 +199,7 @@ t.test('H07, H08: the metrics server has its pages', async (t) => {
   t.equal((await server.get('/debug/flags/v')).status, 405)
   t.equal((await server.get('/debug/flags/v', 'PUT', '9'.repeat(9000))).status, 413)
   t.same(verbosity, [6])
-  const plain = await serving(t, metricsPages({ ...pages, setVerbosity: undefined }))
+  const plain = await serving(t, metricsPages({ ...pages, setVerbosity: () => undefined }))
   t.equal((await plain.get('/debug/flags/v', 'PUT', '6')).status, 404)
 })
 
@@ -400,13 +411,16 @@ t.test('H14, EV02, EV03: both servers start as configured, or are switched off',
     write: () => undefined,
   })
   const { health } = healthAt(Date.now())
+  const metrics = new Metrics({ mode: 'iptables', process: false })
   const options = {
-    origins: new Map([['mode', { from: 'flag' as const, flag: 'proxy-mode' }]]),
     mode: 'iptables',
     nodeName: 'n1',
     version: 'v1',
     health,
-    metrics: new Metrics({ mode: 'iptables', process: false }),
+    metrics,
+    status: new ModeStatus({
+      ...{ families: ['IPv4'], mode: 'iptables', fallback: '', meter: metrics, now: Date.now },
+    }),
     log,
     events: { record: (event: ProxyEvent) => events.push(event) },
     startedAt: Date.now(),
@@ -418,7 +432,9 @@ t.test('H14, EV02, EV03: both servers start as configured, or are switched off',
     featureGates: { ComponentFlagz: true, ComponentStatusz: true },
   })
   const stop = new AbortController()
-  const running = runServers({ ...options, config }, stop.signal)
+  const origins = new Map([['mode', { from: 'flag' as const, flag: 'proxy-mode' }]])
+  const at = (config: Config) => ({ ...options, running: new RunningConfig({ config, origins }) })
+  const running = runServers(at(config), stop.signal)
   while (
     !(await get(port, '/healthz').then(
       () => true,
@@ -438,13 +454,13 @@ t.test('H14, EV02, EV03: both servers start as configured, or are switched off',
     metricsBindAddress: '',
     bindAddressHardFail: true,
   })
-  await t.rejects(runServers({ ...options, config: hard }, stop.signal), { name: 'KernelError' })
+  await t.rejects(runServers(at(hard), stop.signal), { name: 'KernelError' })
   const hardMetrics = configWith({
     healthzBindAddress: '',
     metricsBindAddress: `127.0.0.1:${port}`,
     bindAddressHardFail: true,
   })
-  await t.rejects(runServers({ ...options, config: hardMetrics }, stop.signal), {
+  await t.rejects(runServers(at(hardMetrics), stop.signal), {
     message: /EADDRINUSE/,
   })
   const about = { type: 'Warning', action: 'StartKubeProxy', note: /EADDRINUSE/ }
@@ -475,109 +491,115 @@ t.test('without an API server events go to the log', async (t) => {
   t.match(JSON.parse(lines[0]!), { type: 'Warning', reason: 'R', name: 's', msg: 'event: why' })
 })
 
-t.test('EV01, EV04, EV05: results of syncs appear at the ports and as events', async (t) => {
-  const events: ProxyEvent[] = []
-  const port = await freePort()
-  const checkPort = await freePort()
-  const log = createLogger({
-    format: 'json',
-    verbosity: 0,
-    isTerminal: false,
-    write: () => undefined,
-  })
-  const observation = new Observation({
-    config: configWith({ healthzBindAddress: `127.0.0.1:${port}`, metricsBindAddress: '' }),
-    origins: new Map(),
-    mode: 'ipvs',
-    nodeName: 'n1',
-    version: '',
-    metrics: new Metrics({ mode: 'ipvs', process: false }),
-    log,
-    events: { record: (event) => events.push(event) },
-    startedAt: 0,
-    families: ['IPv4'],
-    syncPeriodMs: 30_000,
-    expectsNode: true,
-  })
-  const stop = new AbortController()
-  const running = observation.run(stop.signal)
-  while (
-    !(await get(port, '/livez').then(
-      () => true,
-      () => false,
-    ))
-  );
-  t.equal((await get(port, '/healthz')).status, 503, 'H04: no Node yet')
-  const node = { name: 'n1', ips: [], podCidrs: [], zone: undefined }
-  observation.nodeChanged({ ...node, isBeingDeleted: false, isTaintedForDeletion: false })
-  t.equal((await get(port, '/healthz')).status, 200)
-  t.equal((await get(port, '/readyz')).status, 503)
-  const tracker = new Tracker({
-    families: ['IPv4'],
-    nodeName: 'n1',
-    bindAddress: '',
-    nodePortAddresses: [],
-    detectLocal: { mode: 'NodeCIDR' },
-    allowsExternalIps: true,
-  })
-  tracker.setLocalAddresses(['127.0.0.1'])
-  const healthChecks = new Map([
-    ['d/s', { namespace: 'd', name: 's', port: checkPort, localEndpoints: { IPv4: 1 } }],
-    ['d/taken', { namespace: 'd', name: 'taken', port, localEndpoints: { IPv4: 1 } }],
-  ])
-  observation.queued()
-  const taken = {
-    service: { namespace: 'd', name: 'asker' },
-    warning: 'that is the ClusterIP of d/s',
-  }
-  observation.started({ ...tracker.take(), healthChecks, warnings: [taken] })
-  const failed = [{ key: 'd/s:http/TCP', reason: 'taken', event: 'PortConflict' }]
-  const report = {
-    family: 'IPv4',
-    full: true,
-    planMs: 1,
-    applyMs: 1,
-    bytes: 1,
-    objects: 1,
-  } as const
-  observation.synced({ ...report, outcome: 'failed', failed: [] })
-  t.equal((await get(port, '/readyz')).status, 503, 'a failed sync makes nobody ready')
-  observation.synced({ ...report, outcome: 'applied', failed })
-  observation.synced({ ...report, outcome: 'unchanged', failed })
-  observation.malformed('Service', { namespace: 'd', name: 'm' }, 'nonsense')
-  observation.malformed('Service', { namespace: '', name: '' }, 'nothing to regard')
-  t.equal((await get(port, '/readyz')).status, 200)
-  while (
-    !(await get(checkPort, '/').then(
-      () => true,
-      () => false,
-    ))
-  );
-  t.equal((await get(checkPort, '/')).headers['x-load-balancing-endpoint-weight'], '1')
-  t.equal((await get(checkPort, '/', 'GET', '', '127.0.0.2')).status, 200, 'L07: all addresses')
-  stop.abort()
-  await running
-  t.match(events, [
-    { type: 'Normal', reason: 'Starting', action: 'StartKubeProxy', regarding: { kind: 'Node' } },
-    // IP34: upstream's Event, since dashboards look for it.
-    { type: 'Warning', reason: 'IPVSDeprecation', regarding: { kind: 'Node', name: 'n1' } },
-    { type: 'Warning', reason: 'AddressInUse', regarding: { namespace: 'd', name: 'asker' } },
-    {
-      type: 'Warning',
-      reason: 'FailedToStartServiceHealthcheck',
-      action: 'Listen',
-      regarding: { kind: 'Service', namespace: 'd', name: 'taken' },
-      note: /EADDRINUSE/,
-    },
-    {
-      type: 'Warning',
-      reason: 'PortConflict',
-      regarding: { kind: 'Service', namespace: 'd', name: 's' },
-    },
-    { type: 'Warning', reason: 'MalformedObject', regarding: { name: 'm' } },
-  ])
-  t.equal(events.length, 6, 'EV01, and every complaint once')
-})
+t.test(
+  'EV01, EV04, EV05: what the daemon feeds comes out at the ports and as events',
+  async (t) => {
+    const events: ProxyEvent[] = []
+    const port = await freePort()
+    const checkPort = await freePort()
+    const log = createLogger({
+      format: 'json',
+      verbosity: 0,
+      isTerminal: false,
+      write: () => undefined,
+    })
+    const observation = new Observation({
+      running: new RunningConfig({
+        config: configWith({ healthzBindAddress: `127.0.0.1:${port}`, metricsBindAddress: '' }),
+        origins: new Map(),
+      }),
+      mode: 'ipvs',
+      nodeName: 'n1',
+      version: '',
+      metrics: new Metrics({ mode: 'ipvs', process: false }),
+      log,
+      events: { record: (event) => events.push(event) },
+      startedAt: 0,
+      families: ['IPv4'],
+      syncPeriodMs: 30_000,
+      expectsNode: true,
+    })
+    const stop = new AbortController()
+    const running = observation.run(stop.signal)
+    while (
+      !(await get(port, '/livez').then(
+        () => true,
+        () => false,
+      ))
+    );
+    t.equal((await get(port, '/healthz')).status, 503, 'H04: no Node yet')
+    const node = { name: 'n1', ips: [], podCidrs: [], zone: undefined }
+    observation.nodeChanged({ ...node, isBeingDeleted: false, isTaintedForDeletion: false })
+    t.equal((await get(port, '/healthz')).status, 200)
+    t.equal((await get(port, '/readyz')).status, 503)
+    const tracker = new Tracker({
+      families: ['IPv4'],
+      nodeName: 'n1',
+      bindAddress: '',
+      nodePortAddresses: [],
+      detectLocal: { mode: 'NodeCIDR' },
+      allowsExternalIps: true,
+    })
+    tracker.setLocalAddresses(['127.0.0.1'])
+    const healthChecks = new Map([
+      ['d/s', { namespace: 'd', name: 's', port: checkPort, localEndpoints: { IPv4: 1 } }],
+      ['d/taken', { namespace: 'd', name: 'taken', port, localEndpoints: { IPv4: 1 } }],
+    ])
+    observation.queued()
+    const taken = {
+      service: { namespace: 'd', name: 'asker' },
+      event: 'AddressInUse' as const,
+      warning: 'that is the ClusterIP of d/s',
+    }
+    observation.started({ ...tracker.take(), healthChecks, warnings: [taken] })
+    const failed = [{ key: 'd/s:http/TCP', reason: 'taken', event: 'PortConflict' }]
+    const report = {
+      family: 'IPv4',
+      full: true,
+      planMs: 1,
+      applyMs: 1,
+      bytes: 1,
+      objects: 1,
+    } as const
+    observation.synced({ ...report, outcome: 'failed', failed: [] })
+    t.equal((await get(port, '/readyz')).status, 503, 'a failed sync makes nobody ready')
+    observation.synced({ ...report, outcome: 'applied', failed })
+    observation.synced({ ...report, outcome: 'unchanged', failed })
+    observation.malformed('Service', { namespace: 'd', name: 'm' }, 'nonsense')
+    observation.malformed('Service', { namespace: '', name: '' }, 'nothing to regard')
+    t.equal((await get(port, '/readyz')).status, 200)
+    while (
+      !(await get(checkPort, '/').then(
+        () => true,
+        () => false,
+      ))
+    );
+    t.equal((await get(checkPort, '/')).headers['x-load-balancing-endpoint-weight'], '1')
+    t.equal((await get(checkPort, '/', 'GET', '', '127.0.0.2')).status, 200, 'L07: all addresses')
+    stop.abort()
+    await running
+    t.match(events, [
+      { type: 'Normal', reason: 'Starting', action: 'StartKubeProxy', regarding: { kind: 'Node' } },
+      // IP34: upstream's Event, since dashboards look for it.
+      { type: 'Warning', reason: 'IPVSDeprecation', regarding: { kind: 'Node', name: 'n1' } },
+      { type: 'Warning', reason: 'AddressInUse', regarding: { namespace: 'd', name: 'asker' } },
+      {
+        type: 'Warning',
+        reason: 'FailedToStartServiceHealthcheck',
+        action: 'Listen',
+        regarding: { kind: 'Service', namespace: 'd', name: 'taken' },
+        note: /EADDRINUSE/,
+      },
+      {
+        type: 'Warning',
+        reason: 'PortConflict',
+        regarding: { kind: 'Service', namespace: 'd', name: 's' },
+      },
+      { type: 'Warning', reason: 'MalformedObject', regarding: { name: 'm' } },
+    ])
+    t.equal(events.length, 6, 'EV01, and every complaint once')
+  },
+)
 
 interface Got {
   readonly status: number

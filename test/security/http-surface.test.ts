@@ -162,9 +162,10 @@ void t.test('no request breaks the health and metrics servers', async (t) => {
     metrics: () => slis.page(),
     slis: () => slis.page(),
     configz: () => ({}),
+    status: () => [],
     flagz: () => '',
     statusz: () => '',
-    setVerbosity: () => undefined,
+    setVerbosity: () => () => undefined,
   })
   for (const [handler, paths] of [
     [healthPages(health, metrics, slis), pathsOf.health],

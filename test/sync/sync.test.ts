@@ -172,6 +172,7 @@ function modeWith(apply: (plan: FamilyPlan) => Applied) {
     forget: () => {
       seen.forgets++
     },
+    reconfigure: () => false,
     run: () => Promise.resolve(),
     close: () => Promise.resolve(),
   }

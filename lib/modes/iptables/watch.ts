@@ -13,8 +13,8 @@ export interface WatchOptions {
   readonly rules: FamilyRules
   readonly foreign: ForeignCommits
   readonly log: Log
-  /** A foreign change must be repaired within this time. */
-  readonly periodMs: number
+  /** A foreign change must be repaired within this time, which may change. */
+  readonly periodMs: () => number
   /** Called with what is wrong. */
   readonly changed: (what: string) => void
 }
@@ -38,13 +38,12 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
   const { rules, foreign, log, changed } = options
   const reported = new Reported(log)
   const complaints = new Complaints(log)
-  // It starts a little early, so that the repair also happens within the period.
-  const pauseMs = (options.periodMs * 0.9) / looksPerReading
   /** The state in force when all rules were last found right. */
   let verified: string | undefined
   let reading = looksPerReading
   for (let look = 1; ; look++) {
-    await pause(pauseMs, signal)
+    // It starts a little early, so that the repair also happens within the period.
+    await pause((options.periodMs() * 0.9) / looksPerReading, signal)
     if (signal.aborted) return
     if (!rules.isKnown) continue
     try {

@@ -20,7 +20,7 @@ export interface GuardDeps {
   /** The shortest time between two comparisons. */
   readonly tickMs: number
   /** Everything is compared this often even when nothing looks wrong. */
-  readonly verifyEveryMs: number
+  readonly verifyEveryMs: () => number
 }
 
 /** Notices what others do to our tables while a mode lives. */
@@ -81,7 +81,7 @@ export class Guard implements Watcher {
       await pause(this.#deps.tickMs, signal)
       if (signal.aborted) return
       sinceMs += this.#deps.tickMs
-      if (!this.#isUnclear && sinceMs < this.#deps.verifyEveryMs) continue
+      if (!this.#isUnclear && sinceMs < this.#deps.verifyEveryMs()) continue
       this.#isUnclear = false
       sinceMs = 0
       await this.verify()

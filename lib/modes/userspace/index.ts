@@ -1,5 +1,6 @@
 import { pause, Turns } from '../../async.js'
 import { ConfigError, messageOf } from '../../errors.js'
+import type { Config } from '../../config/config.js'
 import type { Run } from '../../kernel/iptables.js'
 import { farewellsSent, listeningSockets } from '../../kernel/sockets/listening.js'
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
@@ -99,7 +100,7 @@ interface Family {
 export class UserspaceMode implements Mode<UserspacePlan> {
   readonly cleansFlows = true
   readonly plan: Mode<UserspacePlan>['plan']
-  readonly #settings: UserspaceSettings
+  #settings: UserspaceSettings
   readonly #context: ModeContext
   readonly #run: Run | undefined
   readonly #nodePorts: ReservedNodePorts
@@ -190,9 +191,15 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     forgetAll(this.#known)
   }
 
+  /** Of its settings, how often to check and how long to drain are live. */
+  reconfigure(config: Config): boolean {
+    this.#settings = userspaceSettings(config)
+    return false
+  }
+
   async run(signal: AbortSignal): Promise<void> {
-    const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
     for (let wasIntact = true; ;) {
+      const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
       // The second look shows whether the repair has helped.
       await pause(wasIntact ? checkMs : Math.min(checkMs, checkAgainMs), signal)
       if (signal.aborted) return
