@@ -151,6 +151,8 @@ const foreignFlags = [
   '--skip-phases',
   '--resume',
   '--peer',
+  '--seed',
+  '--max-old-space-size',
 ]
 
 t.test('flags that documents name without a program exist', async (t) => {

@@ -81,6 +81,7 @@ t.test('EV07: added, changed and removed service ports are logged as details', a
     observer.started({ ...update, states: [cluster.take()] })
     return lines
       .splice(0)
+      .filter(({ message }) => message.endsWith('service port'))
       .map(({ level, fields, message }) => [level, message, Object.values(fields)[0] as string])
       .sort(([, one], [, two]) => String(one).localeCompare(String(two)))
   }

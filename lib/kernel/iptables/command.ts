@@ -88,11 +88,13 @@ function startFailure(file: string, cause: unknown): IptablesError {
 /** Where the programs of an administrator are; the search path of other users leaves them out. */
 const adminFolders = ['/usr/sbin', '/sbin']
 
+type Environment = Readonly<Record<string, string | undefined>>
+
 /**
  * The environment of the programs that are started: messages in English, and found where
  * scripts/setup finds them, so that `iptables` in /usr/sbin is never called "not installed".
  */
-export function programEnvironment(own: NodeJS.ProcessEnv = process.env): NodeJS.ProcessEnv {
+export function programEnvironment(own: Environment = process.env): Environment {
   // An empty entry would mean the current folder.
   const path = own.PATH === undefined || own.PATH === '' ? '/usr/bin:/bin' : own.PATH
   const folders = path.split(':')
