@@ -74,7 +74,14 @@ export class Stage {
   }
 
   static async open(given: Partial<StageOptions> & { mode: ModeName }): Promise<Stage> {
-    const defaults = { services: 50, flags: [], by: [], isBare: false, before: [], random: Math.random }
+    const defaults = {
+      services: 50,
+      flags: [],
+      by: [],
+      isBare: false,
+      before: [],
+      random: Math.random,
+    }
     const options: StageOptions = { ...defaults, ...given }
     const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-chaos-'))
     const world = await createWorld({ name: `chaos-${++opened}` })
