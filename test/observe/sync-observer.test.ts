@@ -77,6 +77,7 @@ t.test('EV07: service ports that come, change and go are told as details', async
     observer.started({ ...update, states: [cluster.take()] })
     return lines
       .splice(0)
+      .filter(({ message }) => message !== 'sync begins')
       .map(({ level, fields, message }) => [level, message, Object.values(fields)[0] as string])
       .sort(([, one], [, two]) => String(one).localeCompare(String(two)))
   }
