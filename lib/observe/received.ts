@@ -2,9 +2,6 @@ import { asObject, asString } from '../state/json.js'
 import type { Log } from '../modes/mode.js'
 import type { ObjectSink } from '../sources/source.js'
 
-export const objectReceived = 'object received'
-export const objectRemoved = 'object removed'
-
 /** A sink that logs each object before it hands it on: what the proxy has heard of, and when. */
 export function loggedSink(sink: ObjectSink, log: Log): ObjectSink {
   return {
@@ -13,11 +10,11 @@ export function loggedSink(sink: ObjectSink, log: Log): ObjectSink {
       const text = (key: string) => asString(metadata?.[key])
       const [namespace, name] = [text('namespace'), text('name')]
       const resourceVersion = text('resourceVersion')
-      log.debug({ kind, namespace, name, resourceVersion }, objectReceived)
+      log.debug({ kind, namespace, name, resourceVersion }, 'object received')
       sink.upsert(kind, raw)
     },
     remove: (kind, namespace, name) => {
-      log.debug({ kind, namespace, name }, objectRemoved)
+      log.debug({ kind, namespace, name }, 'object removed')
       sink.remove(kind, namespace, name)
     },
     synced: (kind) => sink.synced(kind),

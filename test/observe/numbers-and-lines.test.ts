@@ -6,6 +6,7 @@ import { createLogger, levelOf } from '../../lib/observe/logger.js'
 import { formatLine } from '../../lib/observe/log-text.js'
 import { fullName } from '../../lib/observe/metric-spec.js'
 import { repeatFilter } from '../../lib/observe/object-observer.js'
+import { loggedSink } from '../../lib/observe/received.js'
 import { Metrics, metricTable } from '../../lib/observe/metrics.js'
 
 t.test('section 15: metrics have the names, types, labels and buckets of kube-proxy', async (t) => {
@@ -194,4 +195,39 @@ t.test('a failure that repeats is logged again after a while', async (t) => {
   clock.now = 30_000
   t.ok(isNew('a'), 'it still fails, so it is logged again')
   t.notOk(isNew('a'))
+})
+
+t.test('with -v 4 each object is logged before it is used, and passed on as it is', async (t) => {
+  const heard: string[] = []
+  const note =
+    (what: string) =>
+    (...given: unknown[]) =>
+      heard.push(`${what} ${JSON.stringify(given)}`)
+  const sink = loggedSink(
+    {
+      upsert: note('upsert'),
+      remove: note('remove'),
+      synced: note('synced'),
+      failed: note('failed'),
+    },
+    {
+      ...{ info: note('info'), warn: note('warn'), error: note('error') },
+      debug: (fields, message) => heard.push(`${message} ${JSON.stringify(fields)}`),
+    },
+  )
+  sink.upsert('Service', { metadata: { name: 'web', namespace: 'default', resourceVersion: '7' } })
+  sink.upsert('Service', 'no object')
+  sink.remove('EndpointSlice', 'default', 'web-1')
+  sink.synced('Service')
+  sink.failed('x')
+  t.same(heard, [
+    'object received {"kind":"Service","namespace":"default","name":"web","resourceVersion":"7"}',
+    'upsert ["Service",{"metadata":{"name":"web","namespace":"default","resourceVersion":"7"}}]',
+    'object received {"kind":"Service"}',
+    'upsert ["Service","no object"]',
+    'object removed {"kind":"EndpointSlice","namespace":"default","name":"web-1"}',
+    'remove ["EndpointSlice","default","web-1"]',
+    'synced ["Service"]',
+    'failed ["x"]',
+  ])
 })

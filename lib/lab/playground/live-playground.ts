@@ -44,7 +44,6 @@ export class LivePlayground implements PageSource {
   readonly #stop = new AbortController()
   #path: PathView = { shared: [], ways: [], note: 'Starting.' }
   #pods: readonly PodView[] = []
-  #objects: readonly ObjectLine[] = []
   #pending = ''
   #isStale = true
   #kubectl = 'kubectl get pods,services,endpointslices -o wide'
@@ -89,6 +88,7 @@ export class LivePlayground implements PageSource {
         this.#rules.show(mode, mode)
         return this.#refresh()
       },
+      isShown: () => this.#refresh().then(() => this.#programmed.state !== undefined),
     })
   }
 
@@ -160,7 +160,7 @@ export class LivePlayground implements PageSource {
       rules: this.#rules.view,
       timeline: this.#timeline.view,
       lessons: this.#lessons.view,
-      objects: this.#objects,
+      objects: this.#yaml.list(),
       kubectl: this.#kubectl,
       kubeconfig: this.#cluster.kubeconfig,
     }
@@ -246,7 +246,6 @@ export class LivePlayground implements PageSource {
   async #refresh(): Promise<void> {
     const { mode, scheduler, busy } = this.#switch
     const { layout } = this.#cluster.testBed
-    this.#objects = this.#yaml.list()
     const { name } = this.#selection.service()
     const wanted = stateOf(this.#cluster.api.registry, mode, layout)
     if (wanted) this.#programmed.want(wanted)

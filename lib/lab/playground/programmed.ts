@@ -35,6 +35,7 @@ export class Programmed {
   /** Not known to be written yet, oldest first. */
   #waiting: Wanted[] = []
   #state: DesiredState | undefined
+  #newest: Wanted | undefined
 
   constructor(store: VersionedStore) {
     this.#store = store
@@ -58,11 +59,8 @@ export class Programmed {
 
   /** The objects make this state now. */
   want(state: DesiredState): void {
-    this.#waiting.push({
-      state,
-      versions: new Map(this.#versions),
-      gone: new Set(this.#gone),
-    })
+    this.#newest = { state, versions: new Map(this.#versions), gone: new Set(this.#gone) }
+    this.#waiting.push(this.#newest)
     this.#look()
   }
 
@@ -73,7 +71,7 @@ export class Programmed {
       case 'Starting':
         this.#received = new Map()
         this.#written = undefined
-        this.#waiting = []
+        this.#waiting = this.#newest ? [this.#newest] : []
         this.#state = undefined
         return true
       case 'object received':

@@ -9,8 +9,8 @@ const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 const waysTo = ({ path }: PageView) => path.ways.map(({ pod }) => pod).filter((pod) => pod !== '')
 
 /** The pod that became ready last was reached, so the page's own connections are over. */
-const timelineEnds = ({ see }: Player) =>
-  see('the end of the timeline', ({ timeline }) =>
+const timelineEnds = (player: Player) =>
+  player.see('the end of the timeline', ({ timeline }) =>
     timeline ? timeline.note !== '' || timeline.steps.length === 7 : false,
   )
 
