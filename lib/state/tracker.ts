@@ -119,10 +119,21 @@ export class Tracker {
     this.#nodeChanged = true
   }
 
-  /** This node's object, or undefined once it is gone. */
+  /**
+   * This node's object, or undefined once it is gone. A node that registers anew has no object for
+   * a moment, and then one without addresses and pod CIDRs: what was known last stays.
+   */
   setNode(node: NodeObject | undefined): void {
-    const zoneChanged = node?.zone !== this.#node?.zone
-    this.#node = node
+    const known = this.#node
+    if (!node && known) return
+    const zoneChanged = node?.zone !== known?.zone
+    const kept = <T>(now: readonly T[] | undefined, before: readonly T[] | undefined) =>
+      now && now.length > 0 ? now : (before ?? [])
+    this.#node = node && {
+      ...node,
+      ips: kept(node.ips, known?.ips),
+      podCidrs: kept(node.podCidrs, known?.podCidrs),
+    }
     this.#nodeChanged = true
     // E18: zone hints depend on the zone, so the endpoints of every Service may change.
     if (zoneChanged) this.#index.markAll()

@@ -1,12 +1,18 @@
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { connect, createServer, type Socket } from 'node:net'
-import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
-import { apiVersion, kind } from '../../lib/config/file.js'
+import { readFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import {
+  answerOf,
+  clusterIp,
+  ip,
+  nodePort,
+  page,
+  setUpNode,
+  startOnNode,
+  until,
+} from '../support/changing-node.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 
 /**
@@ -15,200 +21,7 @@ import { enterPrivateNetns } from '../support/private-netns.js'
  */
 
 const skip = enterPrivateNetns() ?? false
-const ip = (text: string) => execFileSync('ip', text.split(' '))
-if (skip === false) {
-  for (const command of [
-    'link set lo up',
-    'link add v0 type veth peer name v1',
-    'link set v0 up',
-    'link set v1 up',
-    'addr add 192.0.2.1/24 dev v0',
-    'addr add 192.0.2.2/24 dev v0',
-    'route add default via 192.0.2.254 dev v0',
-  ]) {
-    ip(command)
-  }
-}
-const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
-const clusterIp = '10.96.0.10'
-const nodePort = 30080
-
-/** Answers every line with its own name. */
-async function backend(t: Test, port: number): Promise<void> {
-  const server = createServer((socket) => {
-    socket.on('error', () => undefined)
-    socket.on('data', () => socket.write(`${port}`))
-  })
-  server.listen(port, '0.0.0.0')
-  await once(server, 'listening')
-  t.teardown(() => server.close())
-}
-
-/** The first answer on a new connection, or why there is none. */
-function ask(
-  host: string,
-  port: number,
-): Promise<{ readonly answer: string; readonly socket: Socket }> {
-  return new Promise((resolve) => {
-    const socket = connect({ host, port })
-    let isConnected = false
-    socket.on('connect', () => (isConnected = true))
-    const done = (answer: string) => {
-      clearTimeout(timer)
-      resolve({ answer, socket })
-    }
-    const timer = setTimeout(() => done(isConnected ? 'silence after connect' : 'silence'), 3000)
-    socket.on('error', (error: NodeJS.ErrnoException) => done(error.code ?? 'error'))
-    socket.on('close', () => done('closed'))
-    socket.on('data', (data: Buffer) => done(data.toString()))
-    socket.write('?')
-  })
-}
-
-async function answerOf(host: string, port: number): Promise<string> {
-  const { answer, socket } = await ask(host, port)
-  socket.destroy()
-  return answer
-}
-
-/** Connects to the Service without a pause; tells what was not answered. */
-function probing() {
-  const stop = new AbortController()
-  const lost: string[] = []
-  let count = 0
-  const running = (async () => {
-    while (!stop.signal.aborted) {
-      const answer = await answerOf(clusterIp, 80)
-      count++
-      if (!/^808[01]$/.test(answer)) lost.push(`${new Date().toISOString()} ${answer}`)
-      await delay(10)
-    }
-  })()
-  return async () => {
-    stop.abort()
-    await running
-    return { count, lost }
-  }
-}
-
-async function until(what: string, seen: () => unknown, pattern: RegExp): Promise<void> {
-  let last: unknown
-  for (let tries = 0; tries < 1200; tries++) {
-    last = await Promise.resolve(seen()).catch((error: unknown) => error)
-    if (pattern.test(String(last))) return
-    await delay(25)
-  }
-  throw new Error(`waited in vain for ${what}; last seen: ${String(last).slice(0, 2000)}`)
-}
-
-const page = async (path: string, port = 10249) =>
-  (await fetch(`http://127.0.0.1:${port}${path}`)).text()
-
-interface NodeFacts {
-  readonly address: string
-  readonly podCidr: string
-  readonly zone: string
-}
-
-const firstFacts: NodeFacts = { address: '192.0.2.1', podCidr: '10.244.1.0/24', zone: 'a' }
-
-function manifests({ address, podCidr, zone }: NodeFacts): string {
-  const slice = (name: string, port: number) => ({
-    apiVersion: 'discovery.k8s.io/v1',
-    kind: 'EndpointSlice',
-    metadata: { name, namespace: 'd', labels: { 'kubernetes.io/service-name': 'web' } },
-    addressType: 'IPv4',
-    ports: [{ name: '', protocol: 'TCP', port }],
-    endpoints: [
-      { addresses: ['192.0.2.2'], conditions: { ready: true }, hints: { forZones: [{ name }] } },
-    ],
-  })
-  const items = [
-    {
-      apiVersion: 'v1',
-      kind: 'Node',
-      metadata: { name: 'n1', labels: { 'topology.kubernetes.io/zone': zone } },
-      spec: { podCIDR: podCidr, podCIDRs: [podCidr] },
-      status: { addresses: [{ type: 'InternalIP', address }] },
-    },
-    {
-      apiVersion: 'v1',
-      kind: 'Service',
-      metadata: { name: 'web', namespace: 'd' },
-      spec: {
-        type: 'NodePort',
-        clusterIP: clusterIp,
-        clusterIPs: [clusterIp],
-        ports: [{ protocol: 'TCP', port: 80, targetPort: 8080, nodePort }],
-      },
-    },
-    slice('a', 8080),
-    slice('b', 8081),
-  ]
-  return JSON.stringify({ apiVersion: 'v1', kind: 'List', items })
-}
-
-/** The proxy with its files, and connections that must not break while they change. */
-async function start(t: Test, mode: string, firstConfig: string) {
-  const folder = t.testdir({ objects: { 'all.json': manifests(firstFacts) } })
-  const file = join(folder, 'kp.yaml')
-  const write = (path: string, text: string) => {
-    writeFileSync(`${path}.new`, text)
-    renameSync(`${path}.new`, path)
-  }
-  const configure = (text: string, runs = mode) =>
-    write(file, `apiVersion: ${apiVersion}\nkind: ${kind}\nmode: ${runs}\n${text}`)
-  configure(firstConfig)
-  await backend(t, 8080)
-  await backend(t, 8081)
-  const args = [main, '--config', file, '--manifests', join(folder, 'objects')]
-  const child = spawn(process.execPath, [...args, '--hostname-override=n1'], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
-  let output = ''
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding('utf8').on('data', (text: string) => (output += text))
-  }
-  const exited = once(child, 'exit')
-  const end = async () => {
-    if (child.exitCode === null) child.kill('SIGTERM')
-    await exited
-    // The rules of kernel modes outlive their process, and would serve the next test.
-    execFileSync(process.execPath, [main, 'cleanup'])
-  }
-  t.teardown(end)
-  await until('readyz', () => page('/readyz', 10256), /"healthy": true/)
-  await until('the Service', () => answerOf(clusterIp, 80), /^8080$/)
-  const kept = await ask(clusterIp, 80)
-  const stopProbing = probing()
-  return {
-    configure,
-    file,
-    remove: () => rmSync(file),
-    setNode: (facts: Partial<NodeFacts>) =>
-      write(join(folder, 'objects/all.json'), manifests({ ...firstFacts, ...facts })),
-    output: () => output,
-    /** What the log says with this message, as objects. */
-    said: (message: string) =>
-      output
-        .split('\n')
-        .filter((line) => line.includes(message))
-        .map((line) => JSON.parse(line) as Record<string, unknown>),
-    /** Nothing was lost, and a connection from the beginning still works. */
-    finish: async () => {
-      const { count, lost } = await stopProbing()
-      t.ok(count > 20, 'there were connections all the time')
-      t.same(lost, [], 'none of them was lost')
-      kept.socket.write('!')
-      const [data] = (await once(kept.socket, 'data')) as [Buffer]
-      t.equal(data.toString(), '8080', 'a connection from before still works')
-      t.equal(child.exitCode, null, 'the process never ended')
-      kept.socket.destroy()
-      await end()
-    },
-  }
-}
-
+if (skip === false) setUpNode()
 const ruleset = () => execFileSync('nft', ['list', 'ruleset'], { encoding: 'utf8' })
 const modes = ['nftables', 'iptables', 'userspace'] as const
 const at = (address: string) => () => answerOf(address, nodePort)
@@ -216,7 +29,7 @@ const established = '/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_establishe
 
 for (const mode of modes) {
   t.test(`${mode}: the configuration changes while connections go on`, { skip }, async (t) => {
-    const proxy = await start(t, mode, 'nodePortAddresses: [192.0.2.1/32]\n')
+    const proxy = await startOnNode(t, mode, 'nodePortAddresses: [192.0.2.1/32]\n')
     await until('the node port', at('192.0.2.1'), /^8080$/)
     t.not(await answerOf('192.0.2.2', nodePort), '8080')
     const live = [
@@ -283,7 +96,11 @@ for (const mode of modes) {
   })
 
   t.test(`${mode}: the node changes while connections go on`, { skip }, async (t) => {
-    const proxy = await start(t, mode, 'detectLocalMode: NodeCIDR\nnodePortAddresses: [primary]\n')
+    const proxy = await startOnNode(
+      t,
+      mode,
+      'detectLocalMode: NodeCIDR\nnodePortAddresses: [primary]\n',
+    )
     t.teardown(() => execFileSync('ip', ['addr', 'flush', 'to', '192.0.2.3/32']))
     await until('the node port', at('192.0.2.1'), /^8080$/)
 
@@ -305,11 +122,65 @@ for (const mode of modes) {
     ip('addr add 192.0.2.4/24 dev v0')
     await until('the node port at one more address', at('192.0.2.4'), /^8080$/)
     ip('addr del 192.0.2.4/24 dev v0')
+    // Kubelet is late: the address of the object is not, or no longer, on an interface.
+    proxy.setNode({ address: '192.0.2.77', zone: 'b' })
+    await until('the zone', () => answerOf(clusterIp, 80), /^8081$/)
     ip('addr del 192.0.2.3/24 dev v0')
-    await delay(2500)
-    ip('addr add 192.0.2.4/24 dev v0')
-    await until('an address that comes back', at('192.0.2.4'), /^8080$/)
-    ip('addr del 192.0.2.4/24 dev v0')
+    // The node registers anew: for a moment it has no object, and then no pod CIDR yet.
+    proxy.setNode(undefined)
+    await until('the node port of then', () => answerOf('192.0.2.1', nodePort + 1), /^8081$/)
+    t.equal(await answerOf(clusterIp, 80), '8081', 'the zone stays')
+    proxy.setNode({ podCidr: '' })
+    await until('the new zone', () => answerOf(clusterIp, 80), /^8080$/)
+    if (mode !== 'userspace') t.match(ruleset(), /10\.244\.1\.0\/24/, 'the pod CIDR stays')
     await proxy.finish()
   })
+
+  t.test(`${mode}: what fails is told while it fails, and no longer`, { skip }, async (t) => {
+    const periods = 'iptables: {syncPeriod: 1s}\nnftables: {syncPeriod: 1s}\n'
+    const proxy = await startOnNode(t, mode, periods)
+    const status = () => page('/healthz?verbose')
+    t.match(await status(), /\[\+\]IPv4 syncs: \d+ syncs, 0 failed\n/)
+    t.match(await status(), /\[\+\]foreign changes: none/)
+    // Another program takes the table: its owner alone may change it.
+    const table = mode === 'nftables' ? 'ip kube-proxy' : 'ip nat'
+    const thief = spawn('nft', ['-i'], { stdio: ['pipe', 'ignore', 'inherit'] })
+    const gone = once(thief, 'exit')
+    thief.stdin.write(`delete table ${table}; add table ${table} { flags owner; }\n`)
+    await until(
+      'failing syncs',
+      status,
+      /\[-\]IPv4 syncs: .* [1-9]\d* failed; failing since 2\S+: \w/,
+    )
+    t.match(await status(), /\[\+\]IPv6 syncs/, 'the other family goes on')
+    t.match(await status(), /\[-\]foreign changes: [1-9].*, the newest not repaired yet/)
+    thief.stdin.end()
+    await gone
+    await until('the end of it', status, /\[\+\]IPv4 syncs: .* [1-9]\d* failed\n/)
+    await until('the repair', status, /\[\+\]foreign changes: [1-9].*, all repaired/)
+    t.equal(await answerOf(clusterIp, 80), '8080')
+    t.match(await page('/metrics'), /kubeproxy_foreign_changes_total [1-9]/)
+    await proxy.abandon()
+  })
 }
+
+t.test(
+  'service ports that cannot be programmed, and a fall-back, are told',
+  { skip },
+  async (t) => {
+    const taken = createServer().listen(nodePort, '0.0.0.0')
+    await once(taken, 'listening')
+    t.teardown(() => taken.close())
+    const proxy = await startOnNode(t, 'ipvs', 'iptables: {syncPeriod: 1s}\n')
+    const status = () => page('/healthz?verbose')
+    t.match(await status(), /\[-\]mode: userspace: this node cannot run ipvs mode: \w/)
+    t.match(
+      await status(),
+      /\[-\]IPv4 service ports: 1 not programmed since 2\S+; d\/web\/TCP: .*30080/,
+    )
+    t.match(await page('/metrics'), /service_ports_not_programmed\{ip_family="IPv4"\} 1/)
+    await new Promise((resolve) => taken.close(resolve))
+    await until('the retry', status, /\[\+\]IPv4 service ports: all programmed/)
+    await proxy.abandon()
+  },
+)

@@ -616,3 +616,47 @@ t.test('an update and its inverse keep the references of all other Services', as
   )
   t.pass('held')
 })
+
+t.test(
+  'a node that registers anew keeps what was known of it until it says something else',
+  async (t) => {
+    const feed = new Feed({ detectLocal: { mode: 'NodeCIDR' }, nodePortAddresses: ['primary'] })
+    const status = { addresses: [{ type: 'InternalIP', address: '192.0.2.1' }] }
+    feed.node('a', { podCIDR: '10.244.1.0/24' }, status)
+    feed.tracker.setLocalAddresses(['127.0.0.1', '192.0.2.1', '192.0.2.2'])
+    const first = feed.state().node
+    t.match(first, { primaryIp: '192.0.2.1', localTraffic: { cidrs: [{ text: '10.244.1.0/24' }] } })
+    feed.tracker.setNode(undefined)
+    t.equal(feed.state().node, first, 'without an object')
+    t.equal(feed.tracker.zone, 'a')
+    feed.node('a')
+    t.equal(feed.state().node, first, 'with one that has no address and no pod CIDR yet')
+    feed.node(
+      'b',
+      { podCIDR: '10.244.2.0/24' },
+      { addresses: [{ type: 'InternalIP', address: '192.0.2.2' }] },
+    )
+    t.match(feed.state().node, {
+      primaryIp: '192.0.2.2',
+      nodePorts: { addresses: ['192.0.2.2'] },
+      localTraffic: { cidrs: [{ text: '10.244.2.0/24' }] },
+    })
+    t.equal(feed.tracker.zone, 'b')
+  },
+)
+
+t.test('new settings of the node are in the next state, and nothing else changes', async (t) => {
+  const feed = new Feed().service().slice()
+  feed.tracker.setLocalAddresses(['192.0.2.1', '192.0.2.2'])
+  const before = feed.state()
+  feed.tracker.setNodeSettings({
+    nodePortAddresses: ['192.0.2.2/32'],
+    detectLocal: { mode: 'BridgeInterface', name: 'cni0' },
+  })
+  const after = feed.state()
+  t.match(after.node, {
+    nodePorts: { addresses: ['192.0.2.2'] },
+    localTraffic: { by: 'interface', name: 'cni0' },
+  })
+  t.equal(after.services, before.services)
+})

@@ -407,3 +407,13 @@ t.test('the number of metrics is bounded, and old ones are removed', async (t) =
   meter.closed(key)
   t.same(forgotten, [{ service: 'default/web:http', protocol: 'TCP' }])
 })
+
+t.test(
+  'the node reaches its listeners at an address that it has, whatever its object says',
+  async (t) => {
+    const cluster = states('IPv4', { bindAddress: '192.0.2.9' }, ['127.0.0.1', '192.0.2.1'])
+    const rules = plans()(cluster.put(service()).take()).services.get('default/web:http/TCP')?.rules
+    t.match(JSON.stringify(rules), /"address":"192\.0\.2\.1"/)
+    t.notMatch(JSON.stringify(rules), /192\.0\.2\.9/)
+  },
+)
