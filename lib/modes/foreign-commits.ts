@@ -26,10 +26,12 @@ export class ForeignCommits {
 
   /** Does work that commits at most `mostCommits` times. An empty transaction does not count. */
   async around<T>(mostCommits: number, work: () => Promise<T>): Promise<T> {
-    if (this.#working++ === 0) {
+    if (this.#working === 0) {
+      // It throws where rights were taken away; then no work is under way.
       this.#before = this.#generation?.() ?? 0
       this.#mostCommits = 0
     }
+    this.#working++
     this.#mostCommits += mostCommits
     try {
       return await work()

@@ -5,13 +5,21 @@
  */
 import { createServer, connect, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
+import { parseArgs } from 'node:util'
 import { createApiServer } from '../../lib/lab/apiserver/server.js'
 import { parseObject, type KubeObject } from '../../lib/lab/apiserver/object.js'
 import { messageOf } from '../../lib/errors.js'
 import { apiPort, type ApiCommand, type RelayBehaviour } from './api.js'
 
 const innerPort = apiPort + 1
-const api = createApiServer({ port: innerPort, runtime: undefined })
+const { values } = parseArgs({ options: { 'first-version': { type: 'string' } } })
+const firstVersion = values['first-version']
+const api = createApiServer({
+  port: innerPort,
+  runtime: undefined,
+  // Versions begin with the time.
+  ...(firstVersion === undefined ? {} : { now: () => Number(firstVersion) }),
+})
 const sockets = new Set<Socket>()
 let behaviour: RelayBehaviour = 'relay'
 let cutting: NodeJS.Timeout | undefined

@@ -48,8 +48,8 @@ export class Api {
     await writeFile(path, JSON.stringify(config))
   }
 
-  async start(): Promise<void> {
-    const child = this.#world.spawn('node', [process.execPath, main])
+  async start(...flags: readonly string[]): Promise<void> {
+    const child = this.#world.spawn('node', [process.execPath, main, ...flags])
     this.#child = child
     this.#complaints = ''
     child.stderr.setEncoding('utf8').on('data', (text: string) => (this.#complaints += text))

@@ -7,12 +7,15 @@ import { families, messages } from '../../lib/kernel/nftables-netlink/protocol.j
 
 /** A watch in a namespace whose counter of transactions the test moves, with a socket that it fills. */
 function watching() {
-  const kernel = { generation: 5 }
+  const kernel = { generation: 5, denies: false }
   const inbox: Received[] = []
   const told = { foreign: 0, unclear: 0 }
   const watch = watchCommits({
     tables: [{ family: 'ip', name: 'kube-proxy' }],
-    generation: () => kernel.generation,
+    generation: () => {
+      if (kernel.denies) throw new Error('EPERM')
+      return kernel.generation
+    },
     onForeign: () => told.foreign++,
     onUnclear: () => told.unclear++,
     openPipe: () => ({
@@ -81,6 +84,16 @@ void t.test('NF29: the number of a transaction tells which events are ours', asy
   t.equal(told.foreign, 1, 'once a transaction')
   await event(ours + 2)
   t.equal(told.foreign, 2)
+})
+
+void t.test('NF29: events that were lost while nothing can be asked end nothing', async (t) => {
+  const { kernel, told, overrun } = watching()
+  kernel.denies = true
+  await overrun()
+  t.equal(told.unclear, 1, 'the kernel has to be looked at')
+  kernel.denies = false
+  await overrun()
+  t.equal(told.unclear, 1, 'nobody committed')
 })
 
 void t.test('NF29: our 16-bit transaction numbers are forgotten before they repeat', async (t) => {

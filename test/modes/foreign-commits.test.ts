@@ -36,3 +36,21 @@ t.test('own work that overlaps is counted once', async (t) => {
   generation++
   t.not(commits.mark, before, 'a foreign one is seen')
 })
+
+t.test('a counter that cannot be read for a while is read again later', async (t) => {
+  const kernel = { generation: 10, denies: false }
+  const commits = new ForeignCommits(() => {
+    if (kernel.denies) throw new Error('EPERM')
+    return kernel.generation
+  })
+  const write = () => commits.around(1, async () => void kernel.generation++)
+  kernel.denies = true
+  await t.rejects(write(), /EPERM/)
+  const losing = commits.around(1, () => Promise.reject(new Error('no right to write')))
+  await t.rejects(losing, /EPERM/)
+  kernel.denies = false
+  const before = commits.mark
+  t.type(before, 'number', 'no work counts as under way')
+  await write()
+  t.equal(commits.mark, before)
+})

@@ -94,6 +94,15 @@ export const apiFaults: FaultGroup = {
       },
     },
     {
+      name: 'State restored from a backup: the server is at an older version',
+      target: nothingLost(8),
+      inject: async ({ api }) => {
+        await api.kill()
+        await api.start('--first-version=1000')
+        return undefined
+      },
+    },
+    {
       name: 'Watches cut every 100 ms',
       target: nothingLost(15),
       inject: async ({ api }) => {

@@ -1,6 +1,7 @@
 import type { FaultGroup } from '../fault.js'
 import { apiFaults } from './api.js'
 import { firstSyncFaults } from './first-sync.js'
+import { machineFaults } from './machine.js'
 import { processFaults } from './process.js'
 import { ruleFaults } from './rules.js'
 
@@ -10,4 +11,5 @@ export const faultGroups: readonly FaultGroup[] = [
   firstSyncFaults,
   ruleFaults,
   apiFaults,
+  machineFaults,
 ]
