@@ -707,7 +707,11 @@ void t.test('a lock that is held for minutes is waited for, and said once a minu
   const warned: object[] = []
   const log = { debug() {}, info() {}, warn: (fields: object) => warned.push(fields), error() {} }
   let time = 0
-  const goesOn = waitForLock(log, () => 60_000, () => time)
+  const goesOn = waitForLock(
+    log,
+    () => 60_000,
+    () => time,
+  )
   const asked = (waitedMs: number) =>
     goesOn({ action: 'restore', waitedMs, holder: 'flock (pid 7)' })
   for (; time < 180_000; time += 5_000) {

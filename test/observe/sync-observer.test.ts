@@ -82,7 +82,6 @@ t.test('EV07: added, changed and removed service ports are logged as details', a
     return lines
       .splice(0)
       .filter(({ message }) => message.endsWith('service port'))
-      .filter(({ message }) => message !== 'sync begins')
       .map(({ level, fields, message }) => [level, message, Object.values(fields)[0] as string])
       .sort(([, one], [, two]) => String(one).localeCompare(String(two)))
   }
