@@ -43,6 +43,7 @@ export function explainPacket(
       const rules = iptablesPresent(iptablesRuleset(plan), lacks)
       return walkIptables(rules, packet, node)
     }
+    case 'ebpf':
     case 'nftables': {
       const settings = nftablesSettings(config)
       const ruleset = nftablesRuleset(nftablesPlanner(settings)(state))
