@@ -15,11 +15,14 @@ import { walkIpvs } from './ipvs-walk.js'
 import { walkNftables } from './nftables-walk.js'
 import { iptablesPlanner, offlineFacts } from '../../modes/iptables/plan.js'
 import { iptablesSettings } from '../../modes/iptables/settings.js'
+import { socketPlanner } from '../../modes/ebpf/plan.js'
+import { ebpfSettings } from '../../modes/ebpf/settings.js'
 import { nftablesPlanner } from '../../modes/nftables/plan.js'
 import { nftablesSettings } from '../../modes/nftables/settings.js'
 import { userspacePlanner } from '../../modes/userspace/plan.js'
 import { userspaceSettings } from '../../modes/userspace/settings.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
+import { walkSockets } from './socket-walk.js'
 import { viaListener, walkListeners, walkUserspace } from './listeners.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Config, ModeName } from '../../config/config.js'
@@ -43,7 +46,11 @@ export function explainPacket(
       const rules = iptablesPresent(iptablesRuleset(plan), lacks)
       return walkIptables(rules, packet, node)
     }
-    case 'ebpf':
+    case 'ebpf': {
+      const plan = socketPlanner(ebpfSettings(config))(state)
+      const atSocket = walkSockets(plan, packet, node, lacks)
+      return atSocket ?? explainPacket('nftables', state, config, packet, lacks)
+    }
     case 'nftables': {
       const settings = nftablesSettings(config)
       const ruleset = nftablesRuleset(nftablesPlanner(settings)(state))

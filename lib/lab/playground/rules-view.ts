@@ -91,6 +91,7 @@ export function pathOf(state: DesiredState, mode: ModeName, connection: Connecti
     destination,
     port,
     inInterface: layout.interfaces[sender],
+    isSocketHere: sender !== 'outside',
     mark: 0,
     isDnated: false,
     isMasqueraded: false,

@@ -1,25 +1,17 @@
 import { attachedPrograms, mapsOfProgram } from '../../kernel/bpf/attached.js'
 import type { BpfMap } from '../../kernel/bpf/map.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
-import type { Place } from '../../kernel/place.js'
 import { hostPort, type IpFamily } from '../../state/ip.js'
 import { ownerText, type Difference } from '../difference.js'
-import {
-  hostOnly,
-  mostEndpoints,
-  noService,
-  number32,
-  readBackend,
-  readServiceWord,
-} from './layout.js'
-import { mapNames, programPrefix } from './names.js'
-import type { Frontend, SocketPlan, TargetList } from './plan.js'
-import { frontendText } from './render.js'
+import { hostOnly, noService, number32, readBackend, readServiceWord } from './layout.js'
+import { connectPlace, mapNames, programPrefix } from './names.js'
+import type { Frontend, SocketPlan } from './plan.js'
+import { entryText, frontendText, leadText } from './render.js'
 import { frontendKey, nodeAddressKey } from './tables.js'
 
 type Tables = Readonly<Record<'frontends' | 'services' | 'backends', BpfMap>>
 
-const place: Place = { kind: 'map', name: mapNames.frontends }
+const place = connectPlace
 
 /** Compares the maps that the attached programs look into with a plan. */
 export function socketDifferences(
@@ -83,7 +75,7 @@ function compare(plan: SocketPlan, tables: Tables): readonly Difference[] {
   for (const [first] of plan.frontends.values()) {
     if (!first) continue
     const slot = take(frontendKey(family, first))
-    const expected = expectedText(first, lists.get(first.targets))
+    const expected = entryText(first, lists.get(first.targets))
     const seen = slot === undefined ? undefined : foundText(family, first, tables, slot)
     const owner = ownerText(first.owner)
     if (seen !== expected) differences.push({ place, expected, found: seen, owner })
@@ -101,11 +93,6 @@ function compare(plan: SocketPlan, tables: Tables): readonly Difference[] {
   return differences
 }
 
-function expectedText(frontend: Frontend, list: TargetList | undefined): string {
-  const endpoints = list?.endpoints.slice(0, mostEndpoints).map(({ key }) => key) ?? []
-  return `${frontendText(frontend)} -> ${verdictText(list?.verdict === 'refuse', endpoints)}`
-}
-
 function foundText(family: IpFamily, frontend: Frontend, tables: Tables, slot: number): string {
   const word = tables.services.lookup(number32(slot))?.readBigUInt64LE(0)
   const { first, count, tag, refuses } = word === undefined ? noService : readServiceWord(word)
@@ -115,10 +102,5 @@ function foundText(family: IpFamily, frontend: Frontend, tables: Tables, slot: n
     const backend = bytes && readBackend(family, bytes)
     endpoints.push(backend?.tag === tag ? hostPort(backend.ip, backend.port) : 'nothing')
   }
-  return `${frontendText(frontend)} -> ${verdictText(refuses, endpoints)}`
-}
-
-function verdictText(refuses: boolean, endpoints: readonly string[]): string {
-  if (refuses) return 'refused'
-  return endpoints.length === 0 ? 'left to packets' : endpoints.join(', ')
+  return `${frontendText(frontend)} -> ${leadText(refuses, endpoints)}`
 }

@@ -32,6 +32,8 @@ export function ebpfMode(packets: ModeDefinition): ModeDefinition {
       ...probeSockets({ settings: probeDefaults, log: context.log }),
       ...(await packets.probe(context)),
     ],
+    prepare: async (config, context) => packets.prepare?.(config, context),
+    settle: async (config, family) => (await packets.settle?.(config, family)) ?? config,
     syncPeriods: (config) => packets.syncPeriods(config),
     planner: (config) => plannerOf(ebpfSettings(config), packets.planner(config)),
     create: (config, families, context) => createMode(packets, { config, families, context }),

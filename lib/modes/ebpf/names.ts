@@ -1,3 +1,5 @@
+import type { Place } from '../../kernel/place.js'
+
 /** Names of what this mode puts into the kernel. */
 
 /** Programs are called this and their hook; the kernel keeps 15 characters. */
@@ -27,3 +29,6 @@ export const otherProxies: readonly {
   { owner: 'Cilium', prefixes: ['cil_sock', 'sock4_', 'sock6_'] },
   { owner: 'Calico', prefixes: ['calico_'] },
 ]
+
+/** Where the socket programs translate; differences and `explain` are joined by it. */
+export const connectPlace: Place = { kind: 'call', name: 'connect' }

@@ -1,5 +1,6 @@
 import { hostPort } from '../../state/ip.js'
-import { type Frontend, type SocketPlan, type TargetList } from './plan.js'
+import { mostEndpoints } from './layout.js'
+import type { Frontend, SocketPlan, TargetList } from './plan.js'
 
 /** The maps of a plan as text, one line for each entry, in the order in which names sort. */
 export function renderSockets(plan: SocketPlan): string {
@@ -35,6 +36,17 @@ export function frontendText(frontend: Frontend): string {
   const { address, port, protocol } = frontend
   const where = address === undefined ? `node port ${port}` : hostPort(address, port)
   return `frontend ${where} ${protocol}`
+}
+
+/** A frontend with all that it leads to, as the maps hold it. */
+export function entryText(frontend: Frontend, list: TargetList | undefined): string {
+  const endpoints = list?.endpoints.slice(0, mostEndpoints).map(({ key }) => key) ?? []
+  return `${frontendText(frontend)} -> ${leadText(list?.verdict === 'refuse', endpoints)}`
+}
+
+export function leadText(refuses: boolean, endpoints: readonly string[]): string {
+  if (refuses) return 'refused'
+  return endpoints.length === 0 ? 'left to packets' : endpoints.join(', ')
 }
 
 export function targetsText({ id, verdict, endpoints, affinitySeconds }: TargetList): string {
