@@ -41,6 +41,25 @@ export default tseslint.config(
     },
   },
   {
+    // Programs of the kernel read this memory while it is written: a write byte by byte shows them halves.
+    files: ['lib/kernel/bpf/mapped-array.ts'],
+    rules: {
+      'no-restricted-syntax': [
+        'error',
+        ...[
+          'MemberExpression[property.name=/^(write|set|fill|copy|sort|reverse|with)/]',
+          'AssignmentExpression > MemberExpression[computed=true].left',
+          'UpdateExpression > MemberExpression[computed=true]',
+          'NewExpression[callee.name=/^(DataView|(Big)?(Ui|I)nt.*Array)$/]',
+          "Identifier[name='Buffer']",
+        ].map((selector) => ({
+          selector,
+          message: 'only Atomics may write to memory that is shared with the kernel',
+        })),
+      ],
+    },
+  },
+  {
     files: ['test/**', 'scripts/**', 'bench/**'],
     rules: {
       '@typescript-eslint/no-non-null-assertion': 'off',

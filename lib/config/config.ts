@@ -8,7 +8,7 @@
 export type Milliseconds = number
 
 /** The requested mode. Empty means iptables, as upstream; `auto`: the best for this node. */
-export type ModeName = 'userspace' | 'iptables' | 'ipvs' | 'nftables'
+export type ModeName = 'userspace' | 'iptables' | 'ipvs' | 'nftables' | 'ebpf'
 
 /** What `mode` may say; empty means iptables, as upstream. */
 export type ProxyMode = ModeName | '' | 'auto'
@@ -40,13 +40,14 @@ export interface Config {
   readonly iptables: IptablesConfig
   readonly ipvs: IpvsConfig
   readonly nftables: NftablesConfig
+  readonly ebpf: EbpfConfig
   readonly userspace: UserspaceConfig
   readonly winkernel: WinkernelConfig
   readonly detectLocalMode: DetectLocalMode
   readonly detectLocal: DetectLocal
   /** One CIDR, or two of different families with a comma. */
   readonly clusterCIDR: string
-  /** CIDRs, or the single word `primary`. Empty means every address, in nftables mode `primary`. */
+  /** CIDRs, or the single word `primary`. Empty means every address, in nftables and ebpf mode `primary`. */
   readonly nodePortAddresses: readonly string[]
   readonly oomScoreAdj: number
   readonly conntrack: ConntrackConfig
@@ -128,6 +129,14 @@ export interface NftablesConfig {
   readonly masqueradeAll: boolean
   readonly syncPeriod: Milliseconds
   readonly minSyncPeriod: Milliseconds
+}
+
+export interface EbpfConfig {
+  readonly sockets: 'all' | 'node'
+  /** Folder of a cgroup; empty: the root of cgroup2, where every process of the node is. */
+  readonly cgroup: string
+  /** Where a bpffs is mounted; empty: nothing outlives the process. */
+  readonly bpffs: string
 }
 
 export interface UserspaceConfig {

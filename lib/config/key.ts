@@ -18,6 +18,7 @@ export const groups = [
   'Local traffic',
   'iptables',
   'nftables',
+  'ebpf',
   'ipvs',
   'userspace',
   'Connection tracking',

@@ -5,13 +5,14 @@ const second = 1000
 const choosing = keysOf('Mode')
 const iptables = keysOf('iptables')
 const nftables = keysOf('nftables')
+const ebpf = keysOf('ebpf')
 const ipvs = keysOf('ipvs')
 const userspace = keysOf('userspace')
 
 /** Which mode runs, and what each mode reads. */
 export const modeKeys = {
   mode: choosing.choice<ProxyMode>(
-    ['', 'userspace', 'iptables', 'ipvs', 'nftables', 'auto'],
+    ['', 'userspace', 'iptables', 'ipvs', 'nftables', 'ebpf', 'auto'],
     '',
     'Proxy mode; empty: iptables; auto: the best mode that this node can run',
     { flags: ['proxy-mode'] },
@@ -66,6 +67,24 @@ export const modeKeys = {
     zeroIsDefault: true,
     live: true,
   }),
+
+  'ebpf.sockets': ebpf.choice(
+    ['all', 'node'],
+    'all',
+    'Whose connections are translated at the socket; all: of the node and of its pods; node: only ' +
+      'of the node, for service meshes that redirect in the pod',
+    { flags: ['ebpf-sockets'], known: 'here' },
+  ),
+  'ebpf.cgroup': ebpf.string(
+    '',
+    'Folder of the cgroup (version 2) whose processes are served; empty: all of the node',
+    { flags: ['ebpf-cgroup'], known: 'here' },
+  ),
+  'ebpf.bpffs': ebpf.string(
+    '/sys/fs/bpf',
+    'BPF file system that keeps the programs attached while the proxy restarts; empty: none',
+    { flags: ['ebpf-bpffs'], known: 'here' },
+  ),
 
   'ipvs.syncPeriod': ipvs.duration(30 * second, 'Longest time between two syncs', {
     flags: ['ipvs-sync-period'],

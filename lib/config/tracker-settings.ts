@@ -25,7 +25,7 @@ export function trackerSettings(
 /** CIDRs or `primary`; what an empty setting means depends on the mode (section 11). */
 export function nodePortAddresses(config: Config, mode: ProxyMode): readonly string[] {
   const unset = config.nodePortAddresses.length === 0
-  return unset && mode === 'nftables' ? ['primary'] : config.nodePortAddresses
+  return unset && (mode === 'nftables' || mode === 'ebpf') ? ['primary'] : config.nodePortAddresses
 }
 
 function detectLocal(config: Config): DetectLocal {

@@ -1,6 +1,6 @@
 import { isLoopback, parseCidr, parseIp } from '../state/ip.js'
 import { parseHostPort, parsePortRange } from './addresses.js'
-import type { Config } from './config.js'
+import type { Config, ProxyMode } from './config.js'
 import { formatDuration } from './duration.js'
 import { quote } from './settings.js'
 
@@ -39,9 +39,7 @@ type Check = (ok: boolean, path: string, value: unknown, wanted: string) => void
 
 function checkPeriods(config: Config, check: Check): void {
   const sections =
-    config.mode === 'auto'
-      ? (['nftables', 'iptables'] as const)
-      : [config.mode === '' || config.mode === 'userspace' ? 'iptables' : config.mode]
+    config.mode === 'auto' ? (['nftables', 'iptables'] as const) : [sectionOfPeriods(config.mode)]
   for (const section of sections) {
     const { minSyncPeriod: minMs, syncPeriod: syncMs } = config[section]
     const [min, sync] = [formatDuration(minMs), formatDuration(syncMs)]
@@ -53,6 +51,12 @@ function checkPeriods(config: Config, check: Check): void {
   check(config.configSyncPeriod > 0, 'configSyncPeriod', period, 'must be greater than 0')
   const idle = formatDuration(config.udpIdleTimeout)
   check(config.udpIdleTimeout > 0, 'udpIdleTimeout', idle, 'must be greater than 0')
+}
+
+/** Modes without periods of their own go by those of another. */
+function sectionOfPeriods(mode: Exclude<ProxyMode, 'auto'>): 'iptables' | 'ipvs' | 'nftables' {
+  if (mode === 'ebpf') return 'nftables'
+  return mode === '' || mode === 'userspace' ? 'iptables' : mode
 }
 
 function checkAddresses(config: Config, check: Check): void {
@@ -139,7 +143,7 @@ function checkModes(config: Config, check: Check): void {
   const isBit = (value: number) => value >= 0 && value <= 31
   const bit = config.iptables.masqueradeBit
   check(isBit(bit), 'iptables.masqueradeBit', bit, 'is not within 0..31')
-  if (config.mode === 'nftables' || config.mode === 'auto') {
+  if (config.mode === 'nftables' || config.mode === 'ebpf' || config.mode === 'auto') {
     const own = config.nftables.masqueradeBit
     check(isBit(own), 'nftables.masqueradeBit', own, 'is not within 0..31')
   }

@@ -3,6 +3,9 @@ import { iptablesPlanner, offlineFacts } from '../modes/iptables/plan.js'
 import { iptablesSettings } from '../modes/iptables/settings.js'
 import { ipvsPlanner } from '../modes/ipvs/plan.js'
 import { ipvsSettings } from '../modes/ipvs/settings.js'
+import { socketPlanner } from '../modes/ebpf/plan.js'
+import { renderSockets } from '../modes/ebpf/render.js'
+import { ebpfSettings } from '../modes/ebpf/settings.js'
 import { nftablesPlanner } from '../modes/nftables/plan.js'
 import { nftablesSettings } from '../modes/nftables/settings.js'
 import { renderPlan as ipvsText } from '../modes/ipvs/render.js'
@@ -31,6 +34,11 @@ function textOf(mode: ModeName, config: Config, state: DesiredState): string {
     }
     case 'nftables':
       return nftablesText(nftablesPlanner(nftablesSettings(config))(state))
+    case 'ebpf':
+      return (
+        renderSockets(socketPlanner(ebpfSettings(config))(state)) +
+        textOf('nftables', config, state)
+      )
     case 'ipvs':
       return ipvsText(ipvsPlanner(ipvsSettings(config))(state))
     case 'userspace': {

@@ -18,6 +18,8 @@ export type PlaceKind =
   | 'map'
   | 'ipset'
   | 'virtual server'
+  /** A system call that programs of eBPF see. */
+  | 'call'
   | 'device'
   /** An address at which this machine is asked. */
   | 'address'
@@ -53,6 +55,7 @@ export function placeText({ kind, table, name }: Place): string {
     return isAnyAddress(name) ? 'any address of this machine' : `address ${name} of this machine`
   }
   if (kind === 'listeners') return 'listeners'
+  if (kind === 'call') return `${name}()`
   return `${kind === 'chain' && table !== undefined ? table : kind} ${name}`
 }
 

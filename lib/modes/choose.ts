@@ -25,6 +25,9 @@ export interface PassedOver {
 /** `auto` tries the modes in this order: the cheapest for packets and for changes comes first. */
 const autoOrder: readonly ModeName[] = ['nftables', 'iptables', 'userspace']
 
+/** A mode that does the same where this one cannot run; it is tried before the fallback. */
+const nearest: Readonly<Partial<Record<ModeName, ModeName>>> = { ebpf: 'nftables' }
+
 /** Picks the mode to run: the one asked for, or else the fallback (US76); throws when none can. */
 export async function chooseMode(
   request: ModeRequest,
@@ -56,7 +59,9 @@ export function describe(findings: readonly Finding[]): string {
 function candidates({ mode, fallback }: ModeRequest): readonly ModeName[] {
   if (mode === 'auto') return autoOrder
   const wanted = mode === '' ? 'iptables' : mode
-  return fallback === 'none' || fallback === wanted ? [wanted] : [wanted, fallback]
+  if (fallback === 'none') return [wanted]
+  const below = nearest[wanted]
+  return [...new Set([wanted, ...(below ? [below] : []), fallback])]
 }
 
 /** A probe that throws means that the mode does not run. */

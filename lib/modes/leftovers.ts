@@ -7,11 +7,14 @@ import type { ModeName } from '../config/config.js'
 import type { ModeContext } from './mode.js'
 
 /**
- * ipvs mode has chains of the same names as iptables mode, whose cleanup would remove them. So
- * ipvs mode removes the other chains of iptables mode itself, when it writes its rules. The cleanup
- * of ipvs mode can tell its own chains from those of iptables mode.
+ * Modes whose rules the cleanup of another mode would remove. ipvs mode has chains of the same names
+ * as iptables mode, and removes the other chains of that mode itself, when it writes its rules. The
+ * packet path of ebpf mode is nftables mode. The cleanups of these two know their own from the others.
  */
-const sharesChainsWith: Readonly<Partial<Record<ModeName, ModeName>>> = { ipvs: 'iptables' }
+const sharesRulesWith: Readonly<Partial<Record<ModeName, ModeName>>> = {
+  ipvs: 'iptables',
+  ebpf: 'nftables',
+}
 
 /** Time between tries; another program may hold the lock of iptables for minutes. */
 const retryMs = [1000, 2000, 5000, 10_000, 30_000, 60_000, 120_000, 300_000]
@@ -62,7 +65,7 @@ export async function cleanLeftovers(
 ): Promise<boolean> {
   let isClean = true
   for (const [mode, load] of Object.entries(loaders)) {
-    if (mode === current || mode === sharesChainsWith[current]) continue
+    if (mode === current || mode === sharesRulesWith[current]) continue
     const definition = await load()
     try {
       await definition.cleanup(context)

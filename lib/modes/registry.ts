@@ -9,6 +9,9 @@ export const modeLoaders = {
   userspace: async () => (await import('./userspace/index.js')).definition,
   iptables: async () => (await import('./iptables/index.js')).mode,
   nftables: async () => (await import('./nftables/index.js')).mode,
+  // Its packet path is nftables mode, by the interface that every mode has.
+  ebpf: async () =>
+    (await import('./ebpf/index.js')).ebpfMode((await import('./nftables/index.js')).mode),
   ipvs: async () => (await import('./ipvs/index.js')).mode,
 } satisfies Record<ModeName, () => Promise<ModeDefinition>>
 

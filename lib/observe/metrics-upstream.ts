@@ -87,8 +87,11 @@ export const commonMetrics: readonly MetricSpec[] = [
 ]
 
 const iptables: readonly ModeName[] = ['iptables']
-const rules: readonly ModeName[] = ['iptables', 'nftables']
-const tracked: readonly ModeName[] = ['iptables', 'ipvs', 'nftables']
+const rules: readonly ModeName[] = ['iptables', 'nftables', 'ebpf']
+const tracked: readonly ModeName[] = ['iptables', 'ipvs', 'nftables', 'ebpf']
+
+/** The packet path of ebpf mode is that of nftables mode. */
+const withTables: readonly ModeName[] = ['nftables', 'ebpf']
 
 /** Metrics of the kernel modes, as in kube-proxy 1.36. */
 export const kernelModeMetrics: readonly MetricSpec[] = [
@@ -154,14 +157,14 @@ export const kernelModeMetrics: readonly MetricSpec[] = [
     name: 'sync_proxy_rules_nftables_sync_failures_total',
     type: 'counter',
     labels: family,
-    modes: ['nftables'],
+    modes: withTables,
     help: 'Failed nftables transactions',
   },
   {
     name: 'sync_proxy_rules_nftables_cleanup_failures_total',
     type: 'counter',
     labels: family,
-    modes: ['nftables'],
+    modes: withTables,
     help: 'Failed removals of unused chains',
   },
   {

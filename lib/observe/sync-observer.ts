@@ -125,7 +125,9 @@ export class SyncObserver {
     const labels = { ip_family: family }
     meter.count('sync_failures_total', labels)
     if (outcome !== 'failed') return
-    if (mode === 'nftables') meter.count('sync_proxy_rules_nftables_sync_failures_total', labels)
+    if (mode === 'nftables' || mode === 'ebpf') {
+      meter.count('sync_proxy_rules_nftables_sync_failures_total', labels)
+    }
     if (mode !== 'iptables' && mode !== 'ipvs') return
     meter.count('sync_proxy_rules_iptables_restore_failures_total', labels)
     if (mode === 'iptables' && !full) {

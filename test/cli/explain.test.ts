@@ -28,6 +28,15 @@ t.test(
   },
 )
 
+t.test('explain tells of a connection that is translated at the socket', async (t) => {
+  const { stdout } = await explain('web', '--mode', 'ebpf')
+  t.match(stdout, /connect\(\)\n +frontend 10\.96\.0\.10:80 TCP -> /)
+  t.match(stdout, /translated at connect\(\): the socket goes to 10\.244\.1\.11:8080, one of 2/)
+  const outside = await explain('web', '--mode', 'ebpf', '--from', 'outside')
+  t.match(outside.stdout, /element service-ips/, 'other machines take the packet path')
+  t.notMatch(outside.stdout, /connect\(\)/)
+})
+
 t.test(
   'explain shows addresses instead of rules on a machine without iptables',
   { skip: withoutProgramsSkip() },

@@ -153,7 +153,7 @@ configSyncPeriod: 15
   for (const line of [
     'kp.yaml:4: iptables.syncPeriods: "30s": unknown key; did you mean iptables.syncPeriod?',
     'kp.yaml:5: iptables.masqueradeBit: "fourteen" is not a whole number',
-    'kp.yaml:6: mode: "ipvz" is not one of "", userspace, iptables, ipvs, nftables, auto',
+    'kp.yaml:6: mode: "ipvz" is not one of "", userspace, iptables, ipvs, nftables, ebpf, auto',
     'kp.yaml:7: conntrack: 5 is not a map',
     'kp.yaml:8: clusterCDIR: "10.0.0.0/8": unknown key; did you mean clusterCIDR?',
     'kp.yaml:9: bindAddressHardFail: "true" is not true or false',
@@ -408,6 +408,7 @@ portRange: 30000+9
     userspace: { minMs: 2000, syncMs: 10_000 },
     ipvs: { minMs: 3000, syncMs: 20_000 },
     nftables: { minMs: 4000, syncMs: 40_000 },
+    ebpf: { minMs: 4000, syncMs: 40_000 },
   })
   t.match(ipvsSettings(config), {
     masqueradeAll: true,

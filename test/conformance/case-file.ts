@@ -3,6 +3,7 @@ import { parse } from 'yaml'
 import type { ModeName } from '../../lib/config/config.js'
 import type { DetectLocal } from '../../lib/state/node-view.js'
 import type { IpFamily } from '../../lib/state/ip.js'
+import { isModeName } from '../../lib/modes/registry.js'
 import { bridgeName, places, ranges } from '../../lib/lab/world/topology.js'
 import type { Place } from '../../lib/lab/world/topology.js'
 import { serviceRanges, targets } from './case.js'
@@ -194,7 +195,7 @@ function parseDifference(where: string, raw: unknown): Difference {
 }
 
 function parseMode(where: string, word: string): ModeName {
-  if (word === 'userspace' || word === 'iptables' || word === 'ipvs' || word === 'nftables') {
+  if (isModeName(word)) {
     return word
   }
   throw new Error(`${where}: mode ${word} is not known`)

@@ -43,6 +43,7 @@ export class DaemonSubject implements Subject {
     this.#log = []
     this.#syncs = { count: 0, lastAt: 0 }
     const flags = ['--manifests', this.#folder, ...flagsOf(this.#subject, settings)]
+    if (world.cgroup !== undefined) flags.push(`--ebpf-cgroup=${world.cgroup}`, '--ebpf-bpffs=')
     const child = world.spawn('node', [process.execPath, command, ...flags])
     this.#child = child
     for (const stream of [child.stdout, child.stderr]) {

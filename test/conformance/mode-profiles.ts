@@ -1,13 +1,20 @@
 import type { ModeName } from '../../lib/config/config.js'
+import { isOnNode } from '../../lib/lab/world/topology.js'
 import type { Check } from './flows.js'
 
 /** A kind of flow that a mode does not support, with the reason. */
 export interface Skip {
   readonly reason: string
   readonly flows: (check: Check) => boolean
+  /** The flow is checked, but not which source the endpoint sees. */
+  readonly only?: 'source'
 }
 
 const toLocalhost = ({ target }: Check) => target === 'localhost'
+
+/** Connections of the node and its pods; other machines and connected UDP take the packet path. */
+const isTranslatedAtSocket = ({ client, protocol }: Check) =>
+  protocol === 'TCP' && isOnNode(client.place)
 
 /** What each mode skips. A case counts as skipped if all its flows are skipped. */
 export const skips: Readonly<Record<ModeName, readonly Skip[]>> = {
@@ -30,6 +37,17 @@ export const skips: Readonly<Record<ModeName, readonly Skip[]>> = {
     },
   ],
   userspace: [],
+  ebpf: [
+    {
+      reason: 'ebpf: a socket of the node that goes to an endpoint is not masqueraded',
+      flows: (check) => isTranslatedAtSocket(check) && check.source === 'masqueraded',
+      only: 'source',
+    },
+    {
+      reason: 'NF25: connected UDP takes the packet path, which has no UDP on localhost',
+      flows: (check) => toLocalhost(check) && check.protocol !== 'TCP',
+    },
+  ],
 }
 
 /** What no mode supports if the kernel lacks it. */

@@ -26,7 +26,13 @@ export class ProcessSubject implements Subject {
   }
 
   async start(world: World, settings: CaseSettings, objects: readonly Manifest[]): Promise<void> {
-    const argv = [process.execPath, subjectProgram, this.name, JSON.stringify(settings)]
+    const argv = [
+      process.execPath,
+      subjectProgram,
+      this.name,
+      JSON.stringify(settings),
+      world.cgroup ?? '',
+    ]
     const child = world.spawn('node', argv)
     this.#errors = ''
     child.stderr.on('data', (chunk: Buffer) => {

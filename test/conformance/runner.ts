@@ -182,10 +182,11 @@ class Run {
     const { mode, skips } = this.#options
     return flows
       .flatMap((flow) => expandFlow(flow, services, mode))
-      .filter((check) => {
+      .flatMap((check) => {
         const skip = skips.find(({ flows }) => flows(check))
-        if (skip) skipped.add(skip.reason)
-        return !skip
+        if (!skip) return [check]
+        skipped.add(skip.reason)
+        return skip.only === 'source' ? [{ ...check, source: undefined }] : []
       })
   }
 

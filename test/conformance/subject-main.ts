@@ -43,6 +43,12 @@ const meter: Meter = {
   forget: () => undefined,
 }
 
+interface Given {
+  readonly settings: CaseSettings
+  /** Where the clients on the node are; empty: in that of everybody. */
+  readonly cgroup: string
+}
+
 class SubjectProcess {
   readonly #tracker: Tracker
   readonly #sink: TrackerSink
@@ -84,9 +90,9 @@ class SubjectProcess {
     })
   }
 
-  static async start(name: string, settings: CaseSettings): Promise<SubjectProcess> {
+  static async start(name: string, { settings, cgroup }: Given): Promise<SubjectProcess> {
     const subjects: SubjectProcess[] = []
-    const mode = await createMode(name, settings, (full) => {
+    const mode = await createMode(name, { settings, cgroup }, (full) => {
       for (const subject of subjects) {
         if (full) subject.#syncer.forget()
         subject.#sync().catch((error: unknown) => {
@@ -137,7 +143,7 @@ class SubjectProcess {
 
 async function createMode(
   name: string,
-  settings: CaseSettings,
+  { settings, cgroup }: Given,
   resync: (full: boolean) => void,
 ): Promise<Mode> {
   const [kind = '', flaw] = name.split(':')
@@ -154,6 +160,9 @@ async function createMode(
     'iptables.syncPeriod': 1000,
     'nftables.syncPeriod': 1000,
     'ipvs.syncPeriod': 1000,
+    'ebpf.cgroup': cgroup,
+    // The next process shall begin with nothing.
+    'ebpf.bpffs': '',
     // Connections that a case keeps open would hold up every restart.
     'userspace.drainTimeout': 500,
     ...(variant.dataPath ? { 'userspace.datapath': variant.dataPath } : {}),
@@ -187,14 +196,17 @@ async function missingFor(name: string): Promise<readonly string[]> {
     .map(({ what, seen }) => `${what}: ${seen}`)
 }
 
-const [, , name = '', settingsText = '{}'] = process.argv
+const [, , name = '', settingsText = '{}', cgroup = ''] = process.argv
 const stop = new AbortController()
 if (settingsText === 'probe') {
   process.stdout.write(`${JSON.stringify(await missingFor(name))}\n`)
   process.exit()
 }
 try {
-  const subject = await SubjectProcess.start(name, JSON.parse(settingsText) as CaseSettings)
+  const subject = await SubjectProcess.start(name, {
+    settings: JSON.parse(settingsText) as CaseSettings,
+    cgroup,
+  })
   const running = subject.run(stop.signal)
   answer({})
   for await (const line of createInterface({ input: process.stdin })) {

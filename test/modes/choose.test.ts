@@ -44,9 +44,26 @@ function loaders(runnable: readonly ModeName[], loaded: ModeName[] = []): ModeLo
       cleanup: () => Promise.resolve(),
     }
   }
-  const names = ['userspace', 'iptables', 'ipvs', 'nftables'] as const
+  const names = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf'] as const
   return Object.fromEntries(names.map((name) => [name, loader(name)]))
 }
+
+t.test('ebpf falls back to nftables, and only then to the fallback', async (t) => {
+  const request = { mode: 'ebpf', fallback: 'userspace' } as const
+  const chosen = await chooseMode(request, log, loaders(['nftables', 'userspace']))
+  t.equal(chosen.mode, 'nftables')
+  t.same(
+    chosen.passedOver.map(({ mode }) => mode),
+    ['ebpf'],
+  )
+  const last = await chooseMode(request, log, loaders(['userspace']))
+  t.equal(last.mode, 'userspace')
+  await t.rejects(
+    chooseMode({ ...request, fallback: 'none' }, log, loaders(['nftables', 'userspace'])),
+    { message: /ebpf: kernel part of ebpf/ },
+    'none means none',
+  )
+})
 
 t.test('the requested mode runs if it can, even if optional parts are missing', async (t) => {
   const loaded: ModeName[] = []

@@ -83,11 +83,15 @@ const shapeOf: Readonly<Record<ModeName, (rendered: string) => string>> = {
   iptables: restoreShape,
   ipvs: restoreShape,
   userspace: restoreShape,
-  nftables: (rendered) =>
-    rendered
-      .replace(/"[^"\n]*"/g, '"…"')
-      .replace(/\b(service|external|local|firewall|endpoint|affinity)-[A-Z2-7]{8}-[\w./-]*/g, '$1')
-      .replace(/^(#.*)$/gm, '#'),
+  nftables: nftablesShape,
+  ebpf: (rendered) => nftablesShape(rendered.replace(/^sockets .*$/gm, 'sockets')),
+}
+
+function nftablesShape(rendered: string): string {
+  return rendered
+    .replace(/"[^"\n]*"/g, '"…"')
+    .replace(/\b(service|external|local|firewall|endpoint|affinity)-[A-Z2-7]{8}-[\w./-]*/g, '$1')
+    .replace(/^(#.*)$/gm, '#')
 }
 
 function restoreShape(rendered: string): string {

@@ -15,11 +15,14 @@ import { walkIpvs } from './ipvs-walk.js'
 import { walkNftables } from './nftables-walk.js'
 import { iptablesPlanner, offlineFacts, type IptablesPlan } from '../../modes/iptables/plan.js'
 import { iptablesSettings } from '../../modes/iptables/settings.js'
+import { ebpfPlanner, type EbpfPlan } from '../../modes/ebpf/plan.js'
+import { ebpfSettings } from '../../modes/ebpf/settings.js'
 import { nftablesPlanner, type NftablesPlan } from '../../modes/nftables/plan.js'
 import { nftablesSettings } from '../../modes/nftables/settings.js'
 import { userspacePlanner, type UserspacePlan } from '../../modes/userspace/plan.js'
 import { userspaceSettings } from '../../modes/userspace/settings.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
+import { walkSockets } from './socket-walk.js'
 import { viaListener, walkListeners, walkUserspace } from './listeners.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Config, ModeName } from '../../config/config.js'
@@ -82,6 +85,16 @@ const nftables: Walk<NftablesPlan> = {
   },
 }
 
+const ebpf: Walk<EbpfPlan> = {
+  plan: (state, config) => {
+    const packets = { plan: nftablesPlanner(nftablesSettings(config)) }
+    return ebpfPlanner(ebpfSettings(config), packets)(state)
+  },
+  ways: ({ sockets, packets }, asked) =>
+    walkSockets(sockets, asked.packet, asked.node, asked.lacks) ??
+    walks.nftables.ways(packets, asked),
+}
+
 const ipvs: Walk<IpvsPlan> = {
   plan: (state, config) => ipvsPlanner(ipvsSettings(config))(state),
   ways: (plan, { state, packet, lacks, node }) => {
@@ -101,7 +114,7 @@ const userspace: Walk<UserspacePlan> = {
   },
 }
 
-const walks: Readonly<Record<ModeName, Walk>> = { iptables, nftables, ipvs, userspace }
+const walks: Readonly<Record<ModeName, Walk>> = { iptables, nftables, ebpf, ipvs, userspace }
 
 /** Only ipvs mode forwards outside clients to other nodes without masquerading them. */
 function markedAnswers(

@@ -11,6 +11,8 @@ export interface Packet {
   readonly port: number
   /** The interface it came in on; undefined for packets of the node itself. */
   readonly inInterface: string | undefined
+  /** It is sent by a socket of this node or of one of its pods; ebpf mode translates there. */
+  readonly isSocketHere?: boolean
   readonly mark: number
   /** Whether its destination was rewritten; the kernel then rewrites the answers, too. */
   readonly isDnated: boolean

@@ -37,6 +37,7 @@ export function understand(asked: Asked, states: readonly DesiredState[]): Quest
     destination,
     port,
     inInterface: sender.inInterface,
+    isSocketHere: sender.isHere,
     mark: 0,
     isDnated: false,
     isMasqueraded: false,
@@ -95,6 +96,7 @@ interface Sender {
   readonly words: string
   readonly source: string
   readonly inInterface: string | undefined
+  readonly isHere: boolean
 }
 
 /** Addresses for documentation, which no host has. */
@@ -111,25 +113,26 @@ function senderOf(from: string, state: DesiredState): Sender | undefined {
         : 'cbr0'
   if (from === 'node') {
     const source = node.primaryIp ?? (family === 'IPv4' ? '127.0.0.1' : '::1')
-    return { words: 'this node', source, inInterface: undefined }
+    return { words: 'this node', source, inInterface: undefined, isHere: true }
   }
   if (from === 'outside') {
-    return { words: 'a client outside', source: outsiders[family], inInterface: 'eth0' }
+    const source = outsiders[family]
+    return { words: 'a client outside', source, inInterface: 'eth0', isHere: false }
   }
   if (from === 'pod') {
     const [range] = pods.by === 'cidrs' ? pods.cidrs : []
     // An address near the end of the range, because no example has endpoints there.
     const offset = range ? (1n << BigInt(bitsOf(family) - range.prefix)) - 6n : 0n
     const source = range ? formatIp(family, range.network + offset) : outsiders[family]
-    return { words: 'a pod of this node', source, inInterface: podInterface }
+    return { words: 'a pod of this node', source, inInterface: podInterface, isHere: true }
   }
   const ip = parseIp(from)
   if (ip?.family !== family) return undefined
   if (node.localAddresses.includes(ip.text) || isLoopback(ip)) {
-    return { words: 'this node', source: ip.text, inInterface: undefined }
+    return { words: 'this node', source: ip.text, inInterface: undefined, isHere: true }
   }
   const isPod = pods.by === 'cidrs' && pods.cidrs.some((range) => cidrContains(range, ip))
   return isPod
-    ? { words: 'a pod of this node', source: ip.text, inInterface: podInterface }
-    : { words: 'a client outside', source: ip.text, inInterface: 'eth0' }
+    ? { words: 'a pod of this node', source: ip.text, inInterface: podInterface, isHere: true }
+    : { words: 'a client outside', source: ip.text, inInterface: 'eth0', isHere: false }
 }

@@ -20,7 +20,7 @@ export function chainOwners(
       for (const { key, chains } of plan.services.values()) {
         for (const { chain } of chains) owners.set(chain, ownerText(key))
       }
-    } else if (mode === 'nftables') {
+    } else if (mode === 'nftables' || mode === 'ebpf') {
       for (const [key, { chains }] of nftablesPlanner(nftablesSettings(config))(state).parts) {
         for (const { name } of chains) owners.set(name, ownerText(key))
       }

@@ -122,6 +122,7 @@ export function pathOf(state: DesiredState, mode: ModeName, connection: Connecti
     destination,
     port,
     inInterface: layout.interfaces[sender],
+    isSocketHere: sender !== 'outside',
     mark: 0,
     isDnated: false,
     isMasqueraded: false,

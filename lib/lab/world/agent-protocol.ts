@@ -82,3 +82,10 @@ export interface NumberedCommand {
   readonly number: number
   readonly command: AgentCommand
 }
+
+/** Where the thread of an agent is. */
+export interface AgentPlace {
+  readonly namespace: string | undefined
+  /** Folder of a threaded cgroup of version 2. */
+  readonly cgroup: string | undefined
+}

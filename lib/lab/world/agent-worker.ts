@@ -1,8 +1,10 @@
 /** The part of an agent that lives in a worker thread inside its namespace. */
 import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { parentPort, workerData } from 'node:worker_threads'
 import { messageOf } from '../../errors.js'
 import type {
+  AgentPlace,
   AgentAnswer,
   FlowRequest,
   FlowResult,
@@ -89,7 +91,10 @@ function freshPort(): number {
 
 if (parentPort) {
   const port = parentPort
-  if (typeof workerData === 'string') joinNetworkNamespace(workerData)
+  const { namespace, cgroup } = workerData as AgentPlace
+  if (namespace !== undefined) joinNetworkNamespace(namespace)
+  // Zero means the thread that writes.
+  if (cgroup !== undefined) writeFileSync(join(cgroup, 'cgroup.threads'), '0')
   port.on('message', ({ number, command }: NumberedCommand) => {
     perform(command).then(
       (results) => port.postMessage({ number, results } satisfies AgentAnswer),

@@ -1,6 +1,7 @@
 import { Worker } from 'node:worker_threads'
 import { KernelError } from '../../errors.js'
 import type {
+  AgentPlace,
   AgentAnswer,
   AgentCommand,
   FlowRequest,
@@ -35,10 +36,11 @@ interface Waiting {
 
 /**
  * Starts an agent as a worker thread. A thread may be in a network namespace of its own, so a world
- * of ten places costs one process. Without a namespace it uses the network of this process.
+ * of ten places costs one process. Without a namespace it uses the network of this process. With a
+ * cgroup, which has to be a threaded one, its sockets belong to that.
  */
-export function startAgent(namespace?: string): Agent {
-  const { ask, terminate } = startWorker(namespace)
+export function startAgent(namespace?: string, cgroup?: string): Agent {
+  const { ask, terminate } = startWorker({ namespace, cgroup })
   const tell = async (command: AgentCommand) => {
     await ask(command)
   }
@@ -59,9 +61,9 @@ export function startAgent(namespace?: string): Agent {
   }
 }
 
-function startWorker(namespace: string | undefined) {
+function startWorker({ namespace, cgroup }: AgentPlace) {
   const worker = new Worker(new URL('./agent-worker.js', import.meta.url), {
-    workerData: namespace,
+    workerData: { namespace, cgroup } satisfies AgentPlace,
     // Coverage and loaders of this process would slow the start of every thread.
     execArgv: [],
   })

@@ -15,12 +15,13 @@ const namespacePattern = /^kpw-(\d+)-(\d+)-/
  * identify the owner, so that a later run finds the worlds whose owner has ended.
  */
 export function namespaceNames(world: string): NamespaceNames {
-  const started = startTimeOf(process.pid) ?? 0
-  const entries = places.map((place): [Place, string] => [
-    place,
-    `${prefix}-${process.pid}-${started}-${world}-${place}`,
-  ])
+  const entries = places.map((place): [Place, string] => [place, ownedName(`${world}-${place}`)])
   return Object.fromEntries(entries) as Record<Place, string>
+}
+
+/** A name that tells which process it belongs to, see `isOrphan`. */
+export function ownedName(rest: string): string {
+  return `${prefix}-${process.pid}-${startTimeOf(process.pid) ?? 0}-${rest}`
 }
 
 /** Runs a batch of `ip` commands, in one process; `namespace` undefined means the host's. */
@@ -93,12 +94,15 @@ export function startReaper(names: readonly string[]): Reaper {
 
 /** Removes worlds whose owner has ended, in case the reaper was killed, too. */
 export async function sweepWorlds(): Promise<readonly string[]> {
-  const orphans = listNamespaces().filter((name) => {
-    const [, pid, started] = namespacePattern.exec(name) ?? []
-    return pid !== undefined && startTimeOf(Number(pid)) !== Number(started)
-  })
+  const orphans = listNamespaces().filter(isOrphan)
   if (orphans.length > 0) await startReaper(orphans).reap()
   return orphans
+}
+
+/** A name of this program whose owner has ended. */
+export function isOrphan(name: string): boolean {
+  const [, pid, started] = namespacePattern.exec(name) ?? []
+  return pid !== undefined && startTimeOf(Number(pid)) !== Number(started)
 }
 
 function listNamespaces(): readonly string[] {

@@ -50,6 +50,9 @@ export const addresses: Readonly<Record<Place, readonly [AddressPair, ...Address
 }
 
 export const podsOfNode = ['client-pod', 'pod-1', 'pod-2', 'pod-3'] as const
+/** Whether a process there is one of the node under test. */
+export const isOnNode = (place: Place): boolean =>
+  place === 'node' || podsOfNode.some((pod) => pod === place)
 export const podsOfNode2 = ['remote-pod', 'pod-4', 'pod-5'] as const
 
 /** The bridge of the node's pods, and the interface towards the other node and the outside. */

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { runCommand, type CommandOptions, type CommandResult } from '../../kernel/command.js'
 import { startAgent, type Agent } from './agent.js'
+import { addNodeCgroup, removeCgroup, sweepCgroups } from './cgroups.js'
 import { addressRounds, linkCommands, type NamespaceNames } from './links.js'
 import {
   addNamespaces,
@@ -13,18 +14,22 @@ import {
   type Reaper,
 } from './namespaces.js'
 import { hasSctp } from './native-socket.js'
-import { addresses, places, type Place } from './topology.js'
+import { addresses, isOnNode, places, type Place } from './topology.js'
 
 export interface WorldOptions {
   /** Distinguishes the worlds of one process; lower-case letters and digits. */
   readonly name: string
   /** Ports on which every place serves; the defaults are `backendPorts`. */
   readonly ports?: readonly number[]
+  /** The sockets of the node and of its pods get a cgroup of their own. */
+  readonly withCgroup?: boolean
 }
 
 /** A small cluster network inside network namespaces: topology.ts lists its places. */
 export interface World {
   readonly namespaces: NamespaceNames
+  /** Folder of the cgroup that clients on the node are in; undefined: that of this process. */
+  readonly cgroup: string | undefined
   /** Whether backends serve SCTP: only if the kernel has it. */
   readonly hasSctp: boolean
   agent(place: Place): Agent
@@ -71,9 +76,11 @@ const bridging = {
  */
 export async function createWorld(options: WorldOptions): Promise<World> {
   await sweepWorlds()
+  if (options.withCgroup === true) sweepCgroups()
   const names = namespaceNames(options.name)
   const reaper = startReaper(Object.values(names))
-  const world = new NamespaceWorld(names, reaper)
+  const cgroup = options.withCgroup === true ? addNodeCgroup(options.name) : undefined
+  const world = new NamespaceWorld(names, reaper, cgroup)
   try {
     await world.build(options.ports ?? backendPorts)
     return world
@@ -91,18 +98,23 @@ function nodeValues(): Readonly<Record<string, string>> {
 class NamespaceWorld implements World {
   readonly namespaces: NamespaceNames
   readonly hasSctp = hasSctp()
+  readonly cgroup: string | undefined
   readonly #reaper: Reaper
   readonly #agents = new Map<Place, Agent>()
   readonly #children = new Set<ChildProcessWithoutNullStreams>()
 
-  constructor(namespaces: NamespaceNames, reaper: Reaper) {
+  constructor(namespaces: NamespaceNames, reaper: Reaper, cgroup: string | undefined) {
     this.namespaces = namespaces
+    this.cgroup = cgroup
     this.#reaper = reaper
   }
 
   async build(ports: readonly number[]): Promise<void> {
     await addNamespaces(places.map((place) => this.namespaces[place]))
-    for (const place of places) this.#agents.set(place, startAgent(this.namespaces[place]))
+    for (const place of places) {
+      const cgroup = isOnNode(place) ? this.cgroup : undefined
+      this.#agents.set(place, startAgent(this.namespaces[place], cgroup))
+    }
     // Interfaces inherit the defaults when they are made, so these come first.
     await this.#everywhere((agent, place) =>
       agent.write(place === 'node' || place === 'node-2' ? nodeValues() : everywhere),
@@ -131,11 +143,12 @@ class NamespaceWorld implements World {
   }
 
   exec(place: Place, argv: readonly string[], options?: CommandOptions): Promise<CommandResult> {
-    return runCommand('ip', ['netns', 'exec', this.namespaces[place], ...argv], options)
+    const [program, args] = this.#inside(place, argv)
+    return runCommand(program, args, options)
   }
 
   spawn(place: Place, argv: readonly string[]): ChildProcessWithoutNullStreams {
-    const child = spawn('ip', ['netns', 'exec', this.namespaces[place], ...argv])
+    const child = spawn(...this.#inside(place, argv))
     this.#children.add(child)
     child.once('exit', () => this.#children.delete(child))
     return child
@@ -146,7 +159,16 @@ class NamespaceWorld implements World {
     for (const child of this.#children) child.kill('SIGKILL')
     await Promise.all([...exits, ...[...this.#agents.values()].map((agent) => agent.close())])
     this.#agents.clear()
+    if (this.cgroup !== undefined) await removeCgroup(this.cgroup)
     await this.#reaper.reap()
+  }
+
+  /** `ip netns exec` mounts another /sys, in which no cgroups are. */
+  #inside(place: Place, argv: readonly string[]): [program: string, args: string[]] {
+    const name = this.namespaces[place]
+    return this.cgroup === undefined
+      ? ['ip', ['netns', 'exec', name, ...argv]]
+      : ['nsenter', [`--net=/run/netns/${name}`, '--', ...argv]]
   }
 
   async #everywhere(act: (agent: Agent, place: Place) => Promise<void>): Promise<void> {

@@ -7,6 +7,7 @@ import type { Way } from '../../../lib/inspect/explain/packet.js'
 import {
   addressOf,
   bridgeName,
+  isOnNode,
   placeOf,
   podsOfNode,
   uplinkName,
@@ -62,6 +63,7 @@ function disagreement(
     destination: host,
     port,
     inInterface: wayIn(client),
+    isSocketHere: isOnNode(client.place),
     mark: 0,
     isDnated: false,
     isMasqueraded: false,

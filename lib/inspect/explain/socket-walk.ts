@@ -1,0 +1,54 @@
+import { connectPlace } from '../../modes/ebpf/names.js'
+import { entryText } from '../../modes/ebpf/render.js'
+import { frontendId, type Frontend, type SocketPlan } from '../../modes/ebpf/plan.js'
+import { hostPort } from '../../state/ip.js'
+import type { NodeSurroundings, Packet, Way } from './packet.js'
+import type { Lacks } from './rulesets.js'
+
+/**
+ * What the socket programs make of a connection before its first packet exists. Undefined when they
+ * leave it to the packet path.
+ */
+export function walkSockets(
+  plan: SocketPlan,
+  packet: Packet,
+  node: NodeSurroundings,
+  lacks: Lacks,
+): readonly Way[] | undefined {
+  // Whether a UDP socket is connected cannot be told; most are, and those are left to packets.
+  if (packet.isSocketHere !== true || packet.protocol !== 'TCP') return undefined
+  const frontend = frontendFor(plan, packet)
+  if (!frontend) return undefined
+  const lists = plan.parts.get(frontend.owner)?.targets ?? []
+  const list = lists.find(({ id }) => id === frontend.targets)
+  if (!list || list.verdict === 'leave') return undefined
+  const text = entryText(frontend, list)
+  if (lacks({ place: connectPlace }) || lacks({ place: connectPlace, text })) return undefined
+  const hop = { path: [connectPlace], item: { place: connectPlace, text }, rule: text }
+  if (list.verdict === 'refuse') {
+    const why = 'no endpoints: connect() fails with ECONNREFUSED, and no packet is sent'
+    return [{ probability: 1, packet, hops: [{ ...hop, why }], end: 'rejected' }]
+  }
+  const affinity =
+    list.affinitySeconds > 0 ? `; the same for a client during ${list.affinitySeconds} s` : ''
+  return list.endpoints.map(({ ip, port }) => {
+    const count = `one of ${list.endpoints.length}${affinity}`
+    const why = `translated at connect(): the socket goes to ${hostPort(ip, port)}, ${count}, and its packets need no NAT`
+    return {
+      probability: 1 / list.endpoints.length,
+      packet: { ...packet, destination: ip, port, isDnated: true },
+      hops: [{ ...hop, why }],
+      end: node.localAddresses.has(ip) ? 'local' : 'sent',
+    }
+  })
+}
+
+function frontendFor(plan: SocketPlan, packet: Packet): Frontend | undefined {
+  const { protocol, destination, port, inInterface } = packet
+  if (protocol === 'SCTP') return undefined
+  const at = (address: string | undefined) =>
+    plan.frontends.get(frontendId({ address, protocol, port }))?.[0]
+  const own = plan.nodeAddresses.find(({ address }) => address === destination)
+  const isNode = own !== undefined && (!own.hostOnly || inInterface === undefined)
+  return at(destination) ?? (isNode ? at(undefined) : undefined)
+}

@@ -1,0 +1,73 @@
+import { KernelError } from '../../errors.js'
+import { Attributes, nativeBytes } from './attributes.js'
+import { run } from './commands.js'
+import { hooks, type Hook } from './hooks.js'
+import { BpfMap } from './map.js'
+import { programInfo, type ProgramInfo } from './program.js'
+import type { SystemCalls } from './system-calls.js'
+
+const mostPrograms = 64
+
+/** The programs at a hook of a cgroup itself, without those of the cgroups around it. */
+export function attachedPrograms(
+  calls: SystemCalls,
+  cgroup: number,
+  hook: Hook,
+): readonly ProgramInfo[] {
+  const ids = nativeBytes(4 * mostPrograms)
+  const attributes = new Attributes(calls, 32)
+    .u32(0, cgroup)
+    .u32(4, hooks[hook])
+    .pointer(16, ids)
+    .u32(24, mostPrograms)
+  run(calls, 'queryCgroup', attributes, `list the eBPF programs at ${hook}`)
+  const count = attributes.bytes.readUInt32LE(24)
+  const found: ProgramInfo[] = []
+  for (let index = 0; index < count; index++) {
+    const program = programFromId(calls, ids.readUInt32LE(4 * index))
+    if (program) found.push(program)
+  }
+  return found
+}
+
+const mostMaps = 64
+const programInfoBytes = 80
+
+/** The maps that a program looks into; the caller closes them. For CAP_SYS_ADMIN only. */
+export function mapsOfProgram(
+  calls: SystemCalls,
+  program: number,
+): readonly { readonly id: number; readonly map: BpfMap }[] {
+  const open = new Attributes(calls, 12).u32(0, program)
+  const fd = run(calls, 'programFromId', open, 'open an eBPF program')
+  try {
+    const ids = nativeBytes(4 * mostMaps)
+    const info = new Attributes(calls, programInfoBytes).u32(52, mostMaps).pointer(56, ids).bytes
+    const ask = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
+    run(calls, 'info', ask, 'list the maps of an eBPF program')
+    return Array.from({ length: info.readUInt32LE(52) }, (_, index) =>
+      ids.readUInt32LE(4 * index),
+    ).flatMap((id) => {
+      const map = BpfMap.fromId(calls, id)
+      return map ? [{ id, map }] : []
+    })
+  } finally {
+    calls.close(fd)
+  }
+}
+
+/** Undefined when it was unloaded meanwhile. */
+export function programFromId(calls: SystemCalls, id: number): ProgramInfo | undefined {
+  let fd: number
+  try {
+    fd = run(calls, 'programFromId', new Attributes(calls, 12).u32(0, id), 'open an eBPF program')
+  } catch (error) {
+    if (error instanceof KernelError && error.kind === 'not-found') return undefined
+    throw error
+  }
+  try {
+    return programInfo(calls, fd)
+  } finally {
+    calls.close(fd)
+  }
+}

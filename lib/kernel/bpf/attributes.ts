@@ -1,0 +1,53 @@
+import type { SystemCalls } from './system-calls.js'
+
+/** The argument of a bpf command, and the memory that it points to. */
+export class Attributes {
+  readonly bytes: Buffer
+  readonly #calls: Pick<SystemCalls, 'addressOf'>
+  /** Keeps what the kernel is pointed to from being collected. */
+  readonly #kept: Buffer[] = []
+
+  constructor(calls: Pick<SystemCalls, 'addressOf'>, size: number) {
+    this.#calls = calls
+    this.bytes = nativeBytes(size)
+  }
+
+  u32(at: number, value: number): this {
+    this.bytes.writeUInt32LE(value >>> 0, at)
+    return this
+  }
+
+  u64(at: number, value: bigint): this {
+    this.bytes.writeBigUInt64LE(value, at)
+    return this
+  }
+
+  /** Memory made by `nativeBytes`. */
+  pointer(at: number, memory: Buffer): this {
+    this.#kept.push(memory)
+    const address = this.#calls.addressOf(memory.buffer) + BigInt(memory.byteOffset)
+    return this.u64(at, address)
+  }
+
+  /** A name for bpftool, of at most 15 characters. */
+  name(at: number, text: string): this {
+    this.bytes.write(text.slice(0, 15), at, 'latin1')
+    return this
+  }
+}
+
+/** Memory of its own that never moves; small buffers of Node may be inside the heap. */
+export function nativeBytes(size: number): Buffer {
+  return Buffer.from(new ArrayBuffer(size))
+}
+
+export function nativeCopy(bytes: Uint8Array): Buffer {
+  const copy = nativeBytes(bytes.length)
+  copy.set(bytes)
+  return copy
+}
+
+/** A path or another text, with its closing zero byte. */
+export function nativeText(text: string): Buffer {
+  return nativeCopy(Buffer.from(`${text}\0`))
+}

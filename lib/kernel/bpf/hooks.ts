@@ -1,0 +1,27 @@
+/** Where programs of sockets hook in, with their numbers of `enum bpf_attach_type`. */
+export const hooks = {
+  connect4: 10,
+  connect6: 11,
+  sendmsg4: 14,
+  sendmsg6: 15,
+  recvmsg4: 19,
+  recvmsg6: 20,
+  getpeername4: 29,
+  getpeername6: 30,
+  'sock-release': 34,
+} as const
+
+export type Hook = keyof typeof hooks
+
+export const hookNames: readonly Hook[] = Object.keys(hooks).filter(isHook)
+
+function isHook(name: string): name is Hook {
+  return name in hooks
+}
+
+/** `enum bpf_prog_type`: what may be read there, and which helpers may be called. */
+export function programType(hook: Hook): number {
+  const socketAddress = 18
+  const socket = 9
+  return hook === 'sock-release' ? socket : socketAddress
+}

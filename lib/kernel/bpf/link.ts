@@ -1,0 +1,86 @@
+import { KernelError } from '../../errors.js'
+import { Attributes, nativeBytes } from './attributes.js'
+import { run } from './commands.js'
+import { hooks, type Hook } from './hooks.js'
+import type { SystemCalls } from './system-calls.js'
+
+/** What holds a program at its hook of a cgroup, for as long as somebody has it open or pinned. */
+export interface LinkInfo {
+  readonly id: number
+  readonly programId: number
+  /** 0 after somebody detached it, or after its cgroup went. */
+  readonly cgroupId: bigint
+  readonly hook: number
+}
+
+export function createLink(
+  calls: SystemCalls,
+  link: { readonly hook: Hook; readonly program: number; readonly cgroup: number },
+): number {
+  const attributes = new Attributes(calls, 16)
+    .u32(0, link.program)
+    .u32(4, link.cgroup)
+    .u32(8, hooks[link.hook])
+  return run(calls, 'createLink', attributes, `attach an eBPF program at ${link.hook}`)
+}
+
+/** The new program takes the place of the old one; no call is without one of them. */
+export function updateLink(calls: SystemCalls, link: number, program: number): void {
+  const attributes = new Attributes(calls, 16).u32(0, link).u32(4, program)
+  run(calls, 'updateLink', attributes, 'replace the eBPF program of a link')
+}
+
+/** Takes the program away from its hook, whoever else has the link open. */
+export function detachLink(calls: SystemCalls, link: number): void {
+  run(calls, 'detachLink', new Attributes(calls, 4).u32(0, link), 'detach an eBPF link')
+}
+
+const cgroupType = 3
+
+/**
+ * Calls `visit` with every link that holds a program at a cgroup, whoever made it; the descriptor is
+ * closed afterwards. The kernel tells them to CAP_SYS_ADMIN only.
+ */
+export function forEachCgroupLink(
+  calls: SystemCalls,
+  cgroupId: bigint,
+  visit: (link: number, info: LinkInfo) => void,
+): void {
+  for (let id = 0; ;) {
+    const place = new Attributes(calls, 12).u32(0, id)
+    if (!isThere(() => run(calls, 'nextLinkId', place, 'list eBPF links'))) return
+    id = place.bytes.readUInt32LE(4)
+    let link = -1
+    const open = new Attributes(calls, 12).u32(0, id)
+    if (!isThere(() => (link = run(calls, 'linkFromId', open, `open eBPF link ${id}`)))) continue
+    try {
+      const info = linkInfo(calls, link)
+      if (info.cgroupId === cgroupId) visit(link, info)
+    } finally {
+      calls.close(link)
+    }
+  }
+}
+
+/** False where the kernel answers that there is none. */
+function isThere(work: () => number): boolean {
+  try {
+    work()
+    return true
+  } catch (error) {
+    if (error instanceof KernelError && error.kind === 'not-found') return false
+    throw error
+  }
+}
+
+export function linkInfo(calls: SystemCalls, link: number): LinkInfo {
+  const info = nativeBytes(32)
+  const attributes = new Attributes(calls, 16).u32(0, link).u32(4, info.length).pointer(8, info)
+  run(calls, 'info', attributes, 'look at an eBPF link')
+  return {
+    id: info.readUInt32LE(4),
+    programId: info.readUInt32LE(8),
+    cgroupId: info.readUInt32LE(0) === cgroupType ? info.readBigUInt64LE(16) : 0n,
+    hook: info.readUInt32LE(24),
+  }
+}

@@ -1,0 +1,208 @@
+import { KernelError } from '../../errors.js'
+import { failureOf, kernelErrorOf } from '../netlink/failure.js'
+import { readString } from '../netlink/message-reader.js'
+import { Attributes, nativeBytes } from './attributes.js'
+import { keyType, loadTypes, typesOfSocketMap, valueType } from './btf.js'
+import { commands, errnos, run } from './commands.js'
+import type { SystemCalls } from './system-calls.js'
+
+export interface MapSpec {
+  /** For bpftool and for messages; the kernel keeps 15 characters. */
+  readonly name: string
+  readonly kind: MapKind
+  readonly keyBytes: number
+  readonly valueBytes: number
+  /** 0 for what belongs to sockets. */
+  readonly entries: number
+}
+
+/**
+ * `hash` takes memory as it fills, `recent` forgets what was used least, `mapped` is an array that
+ * this process maps into its memory, `per-socket` goes with its socket.
+ */
+export type MapKind = 'hash' | 'recent' | 'array' | 'mapped' | 'per-cpu' | 'per-socket'
+
+const kinds: Readonly<Record<MapKind, { readonly type: number; readonly flags: number }>> = {
+  hash: { type: 1, flags: 1 },
+  recent: { type: 9, flags: 0 },
+  array: { type: 2, flags: 0 },
+  mapped: { type: 2, flags: 0x400 },
+  'per-cpu': { type: 6, flags: 0 },
+  'per-socket': { type: 24, flags: 1 },
+}
+
+const mapKinds: readonly MapKind[] = Object.keys(kinds).filter(isMapKind)
+
+function isMapKind(name: string): name is MapKind {
+  return name in kinds
+}
+
+export type MapEntry = readonly [key: Uint8Array, value: Uint8Array]
+
+/** So many entries go to the kernel in one call. */
+const batchSize = 4096
+
+/** A map of the kernel that this process holds open. */
+export class BpfMap {
+  readonly spec: MapSpec
+  readonly fd: number
+  readonly #calls: SystemCalls
+  readonly #key: Buffer
+  readonly #value: Buffer
+  readonly #element: Attributes
+  /** The kernel takes a key only, and refuses whatever else is set. */
+  readonly #keyOnly: Attributes
+
+  private constructor(calls: SystemCalls, spec: MapSpec, fd: number) {
+    this.#calls = calls
+    this.spec = spec
+    this.fd = fd
+    this.#key = nativeBytes(spec.keyBytes)
+    this.#value = nativeBytes(spec.valueBytes)
+    this.#element = new Attributes(calls, 32)
+      .u32(0, fd)
+      .pointer(8, this.#key)
+      .pointer(16, this.#value)
+    this.#keyOnly = new Attributes(calls, 16).u32(0, fd).pointer(8, this.#key)
+  }
+
+  static create(calls: SystemCalls, spec: MapSpec): BpfMap {
+    const { type, flags } = kinds[spec.kind]
+    const attributes = new Attributes(calls, 72)
+      .u32(0, type)
+      .u32(4, spec.keyBytes)
+      .u32(8, spec.valueBytes)
+      .u32(12, spec.entries)
+      .u32(16, flags)
+      .name(28, spec.name)
+    const types =
+      spec.kind === 'per-socket' ? loadTypes(calls, typesOfSocketMap(spec.valueBytes)) : undefined
+    if (types !== undefined) attributes.u32(48, types).u32(52, keyType).u32(56, valueType)
+    try {
+      const fd = run(calls, 'createMap', attributes, `create eBPF map ${spec.name}`)
+      return new BpfMap(calls, spec, fd)
+    } finally {
+      if (types !== undefined) calls.close(types)
+    }
+  }
+
+  /** A map that was found, by a pin say; it must be as the specification tells. */
+  static open(calls: SystemCalls, spec: MapSpec, fd: number): BpfMap {
+    const info = nativeBytes(24)
+    const attributes = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
+    run(calls, 'info', attributes, `look at eBPF map ${spec.name}`)
+    const found = [0, 8, 12, 16].map((at) => info.readUInt32LE(at))
+    const wanted = [kinds[spec.kind].type, spec.keyBytes, spec.valueBytes, spec.entries]
+    if (wanted.some((value, index) => found[index] !== value)) {
+      calls.close(fd)
+      throw new KernelError('invalid', `open eBPF map ${spec.name}: it has another layout`)
+    }
+    return new BpfMap(calls, spec, fd)
+  }
+
+  /** A map of which only the number is known; undefined when it is of a kind unknown here. */
+  static fromId(calls: SystemCalls, id: number): BpfMap | undefined {
+    const action = `open eBPF map ${id}`
+    const fd = run(calls, 'mapFromId', new Attributes(calls, 12).u32(0, id), action)
+    const info = nativeBytes(40)
+    const attributes = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
+    run(calls, 'info', attributes, action)
+    const [type, keyBytes = 0, valueBytes = 0, entries = 0, flags] = [0, 8, 12, 16, 20].map((at) =>
+      info.readUInt32LE(at),
+    )
+    const kind = mapKinds.find((each) => kinds[each].type === type && kinds[each].flags === flags)
+    if (kind) {
+      const name = readString(info.subarray(24, 40))
+      return new BpfMap(calls, { name, kind, keyBytes, valueBytes, entries }, fd)
+    }
+    calls.close(fd)
+    return undefined
+  }
+
+  /** Adds or replaces; programs see the old value or the new one. */
+  update(key: Uint8Array, value: Uint8Array): void {
+    this.#key.set(key)
+    this.#value.set(value)
+    run(this.#calls, 'update', this.#element, `write to eBPF map ${this.spec.name}`)
+  }
+
+  /** False when it was not there. */
+  delete(key: Uint8Array): boolean {
+    return this.#found('delete', key, this.#keyOnly)
+  }
+
+  lookup(key: Uint8Array): Buffer | undefined {
+    return this.#found('lookup', key, this.#element) ? Buffer.from(this.#value) : undefined
+  }
+
+  updateAll(entries: readonly MapEntry[]): void {
+    const { keyBytes, valueBytes, name } = this.spec
+    for (let from = 0; from < entries.length; from += batchSize) {
+      const part = entries.slice(from, from + batchSize)
+      const keys = nativeBytes(keyBytes * part.length)
+      const values = nativeBytes(valueBytes * part.length)
+      for (const [index, [key, value]] of part.entries()) {
+        keys.set(key, index * keyBytes)
+        values.set(value, index * valueBytes)
+      }
+      const attributes = this.#batch(keys, values, part.length)
+      run(
+        this.#calls,
+        'updateBatch',
+        attributes,
+        `write ${part.length} entries to eBPF map ${name}`,
+      )
+    }
+  }
+
+  /** Deletes what is there of these keys. */
+  deleteAll(keys: readonly Uint8Array[]): void {
+    for (const key of keys) this.delete(key)
+  }
+
+  /** All entries. What others change meanwhile may be left out, or told twice. */
+  entries(): readonly (readonly [key: Buffer, value: Buffer])[] {
+    const { keyBytes, valueBytes, name } = this.spec
+    const keys = nativeBytes(keyBytes * batchSize)
+    const values = nativeBytes(valueBytes * batchSize)
+    const [place, next] = [nativeBytes(Math.max(keyBytes, 8)), nativeBytes(Math.max(keyBytes, 8))]
+    const found: [Buffer, Buffer][] = []
+    for (let isFirst = true; ; isFirst = false) {
+      const attributes = this.#batch(keys, values, batchSize).pointer(8, next)
+      if (!isFirst) attributes.pointer(0, place)
+      const result = this.#calls.bpf(commands.lookupBatch, attributes.bytes)
+      if (result < 0 && result !== -errnos.noEntry) {
+        throw kernelErrorOf(failureOf(-result), `list eBPF map ${name}`)
+      }
+      const count = attributes.bytes.readUInt32LE(32)
+      for (let index = 0; index < count; index++) {
+        found.push([
+          Buffer.from(keys.subarray(index * keyBytes, (index + 1) * keyBytes)),
+          Buffer.from(values.subarray(index * valueBytes, (index + 1) * valueBytes)),
+        ])
+      }
+      if (result < 0) return found
+      place.set(next)
+    }
+  }
+
+  close(): void {
+    this.#calls.close(this.fd)
+  }
+
+  #found(command: 'delete' | 'lookup', key: Uint8Array, attributes: Attributes): boolean {
+    this.#key.set(key)
+    const result = this.#calls.bpf(commands[command], attributes.bytes)
+    if (result >= 0) return true
+    if (result === -errnos.noEntry) return false
+    throw kernelErrorOf(failureOf(-result), `${command} in eBPF map ${this.spec.name}`)
+  }
+
+  #batch(keys: Buffer, values: Buffer, count: number): Attributes {
+    return new Attributes(this.#calls, 56)
+      .pointer(16, keys)
+      .pointer(24, values)
+      .u32(32, count)
+      .u32(36, this.fd)
+  }
+}

@@ -1,0 +1,63 @@
+import { BpfMap, type MapSpec } from './map.js'
+import type { SystemCalls } from './system-calls.js'
+
+const wordBytes = 8
+
+/**
+ * An array of the kernel in the memory of this process. Programs read it while it is written, so a
+ * word is always stored as a whole: a write byte by byte would show them half of an address.
+ */
+export class MappedArray {
+  readonly map: BpfMap
+  readonly wordsPerEntry: number
+  readonly #calls: SystemCalls
+  readonly #words: BigInt64Array
+
+  private constructor(calls: SystemCalls, map: BpfMap) {
+    this.#calls = calls
+    this.map = map
+    this.wordsPerEntry = map.spec.valueBytes / wordBytes
+    this.#words = calls.mapWords(map.fd, map.spec.valueBytes * map.spec.entries)
+  }
+
+  /** Entries of whole words; the kernel rounds an entry of an array up to them anyway. */
+  static create(
+    calls: SystemCalls,
+    spec: Pick<MapSpec, 'name' | 'entries'> & { readonly wordsPerEntry: number },
+  ): MappedArray {
+    const { name, entries, wordsPerEntry } = spec
+    const valueBytes = wordsPerEntry * wordBytes
+    const map = BpfMap.create(calls, { name, kind: 'mapped', keyBytes: 4, valueBytes, entries })
+    try {
+      return new MappedArray(calls, map)
+    } catch (error) {
+      map.close()
+      throw error
+    }
+  }
+
+  get entries(): number {
+    return this.map.spec.entries
+  }
+
+  /** Programs see the old word or this one. */
+  store(entry: number, word: number, value: bigint): void {
+    Atomics.store(this.#words, this.#at(entry, word), BigInt.asIntN(64, value))
+  }
+
+  load(entry: number, word: number): bigint {
+    return BigInt.asUintN(64, Atomics.load(this.#words, this.#at(entry, word)))
+  }
+
+  close(): void {
+    this.#calls.unmapWords(this.#words)
+    this.map.close()
+  }
+
+  #at(entry: number, word: number): number {
+    if (entry >= this.entries || word >= this.wordsPerEntry) {
+      throw new RangeError(`eBPF map ${this.map.spec.name} has no entry ${entry}, word ${word}`)
+    }
+    return entry * this.wordsPerEntry + word
+  }
+}

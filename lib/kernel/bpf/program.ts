@@ -1,0 +1,71 @@
+import { KernelError } from '../../errors.js'
+import { failureOf, kernelErrorOf } from '../netlink/failure.js'
+import { Attributes, nativeBytes, nativeCopy, nativeText } from './attributes.js'
+import { commands, errnos, run } from './commands.js'
+import { hooks, programType, type Hook } from './hooks.js'
+import { readString } from '../netlink/message-reader.js'
+import { instructionBytes } from './instructions.js'
+import type { SystemCalls } from './system-calls.js'
+
+export interface ProgramSpec {
+  /** For bpftool and for those who look for it; the kernel keeps 15 characters. */
+  readonly name: string
+  readonly hook: Hook
+  readonly code: Buffer
+}
+
+/** The end of the verifier's log says what is wrong. */
+const logBytes = 256 * 1024
+const logTail = 2000
+const attempts = 5
+
+/** None of the helpers that are used here asks for a license of the GPL. */
+const license = 'Apache-2.0'
+
+/** Returns the descriptor of a verified program. A KernelError has the verifier's words in `detail`. */
+export function loadProgram(calls: SystemCalls, spec: ProgramSpec): number {
+  const first = tryLoad(calls, spec, undefined)
+  if (first >= 0) return first
+  // Asked again with a log: writing one takes longer than verifying.
+  const log = nativeBytes(logBytes)
+  const result = tryLoad(calls, spec, log)
+  if (result >= 0) return result
+  const end = log.indexOf(0)
+  const text = log.toString('utf8', 0, end < 0 ? log.length : end).trim()
+  const { kind, message } = kernelErrorOf(failureOf(-result), `load eBPF program ${spec.name}`)
+  const detail = text.slice(-logTail)
+  const last = detail.split('\n').findLast((line) => !line.startsWith('processed ')) ?? ''
+  throw new KernelError(kind, last === '' ? message : `${message}: ${last}`, { detail })
+}
+
+function tryLoad(calls: SystemCalls, spec: ProgramSpec, log: Buffer | undefined): number {
+  const { name, hook, code } = spec
+  const attributes = new Attributes(calls, 72)
+    .u32(0, programType(hook))
+    .u32(4, code.length / instructionBytes)
+    .pointer(8, nativeCopy(code))
+    .pointer(16, nativeText(license))
+    .name(48, name)
+    .u32(68, hooks[hook])
+  if (log) attributes.u32(24, 1).u32(28, log.length).pointer(32, log)
+  for (let attempt = 1; ; attempt++) {
+    const result = calls.bpf(commands.loadProgram, attributes.bytes)
+    // The verifier stops for a signal, and wants to be asked again.
+    if (result !== -errnos.again || attempt === attempts) return result
+  }
+}
+
+/** The name and number of a loaded program. */
+export interface ProgramInfo {
+  readonly id: number
+  readonly name: string
+}
+
+const programInfoBytes = 80
+
+export function programInfo(calls: SystemCalls, fd: number): ProgramInfo {
+  const info = nativeBytes(programInfoBytes)
+  const attributes = new Attributes(calls, 16).u32(0, fd).u32(4, info.length).pointer(8, info)
+  run(calls, 'info', attributes, 'look at an eBPF program')
+  return { id: info.readUInt32LE(4), name: readString(info.subarray(64, 80)) }
+}

@@ -1,0 +1,68 @@
+import koffi from 'koffi'
+import { isLittleEndian } from '../netlink/protocol.js'
+import { KernelError } from '../../errors.js'
+import { failureOf, kernelErrorOf } from '../netlink/failure.js'
+
+/** The system calls of eBPF. Each takes about 0.2 us to enter from here. */
+export interface SystemCalls {
+  /** bpf(2): a result, or the negative error number. */
+  bpf(command: number, attributes: Uint8Array): number
+  /** Maps an array of the kernel into this process, as words that only `Atomics` may touch. */
+  mapWords(fd: number, bytes: number): BigInt64Array
+  unmapWords(words: BigInt64Array): void
+  /** Where memory is that the kernel reads or writes; it must not be garbage-collected meanwhile. */
+  addressOf(memory: ArrayBufferLike): bigint
+  close(fd: number): void
+}
+
+/** `__NR_bpf` of the architectures that Node runs on. */
+const callNumbers: Readonly<Partial<Record<string, number>>> = {
+  x64: 321,
+  arm64: 280,
+  riscv64: 280,
+  loong64: 280,
+  ppc64: 361,
+}
+
+const readWrite = 3
+const shared = 1
+
+/** Throws a KernelError on machines whose layouts this folder does not know. */
+export function openSystemCalls(): SystemCalls {
+  const number = callNumbers[process.arch]
+  if (process.platform !== 'linux' || number === undefined || !isLittleEndian) {
+    throw new KernelError(
+      'unsupported',
+      `use eBPF on ${process.platform}/${process.arch}: only 64-bit little-endian Linux is ` +
+        'supported; use nftables mode',
+    )
+  }
+  const library = koffi.load(null)
+  const bpf = library.func('long syscall(long, int, const void *, unsigned int)')
+  const close = library.func('int close(int)')
+  const mmap = library.func('intptr_t mmap(uintptr_t, size_t, int, int, int, long)')
+  const munmap = library.func('int munmap(uintptr_t, size_t)')
+  return {
+    bpf: (command, attributes) => {
+      const result = Number(bpf(number, command, attributes, attributes.length))
+      return result < 0 ? -koffi.errno() : result
+    },
+    mapWords: (fd, bytes) => {
+      const address: unknown = mmap(0, bytes, readWrite, shared, fd, 0)
+      if (typeof address !== 'number' && typeof address !== 'bigint') {
+        throw new KernelError('failed', 'map an array of the kernel: mmap gave no address')
+      }
+      if (Number(address) === -1) {
+        throw kernelErrorOf(failureOf(koffi.errno()), `map ${bytes} bytes of an array`)
+      }
+      return new BigInt64Array(koffi.view(BigInt(address), bytes))
+    },
+    unmapWords: (words) => {
+      munmap(koffi.address(words.buffer), words.byteLength)
+    },
+    addressOf: (memory) => koffi.address(memory),
+    close: (fd) => {
+      close(fd)
+    },
+  }
+}

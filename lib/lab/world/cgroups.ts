@@ -1,0 +1,48 @@
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { KernelError } from '../../errors.js'
+import { mountOf } from '../../kernel/cgroup.js'
+import { isOrphan, ownedName } from './namespaces.js'
+
+const patienceMs = 5000
+const stepMs = 10
+
+/**
+ * Makes a cgroup below that of this process for the threads of its agents. It is a threaded one:
+ * only those may have single threads of a process.
+ */
+export function addNodeCgroup(world: string): string {
+  const folder = join(ownCgroup(), ownedName(world))
+  mkdirSync(folder)
+  writeFileSync(join(folder, 'cgroup.type'), 'threaded')
+  return folder
+}
+
+/** A thread that has ended may need a moment to leave. */
+export async function removeCgroup(folder: string): Promise<void> {
+  const end = performance.now() + patienceMs
+  for (;;) {
+    try {
+      rmdirSync(folder)
+      return
+    } catch (error) {
+      if (performance.now() > end) throw error
+    }
+    await sleep(stepMs)
+  }
+}
+
+/** Removes cgroups whose owner has ended. */
+export function sweepCgroups(): void {
+  const own = ownCgroup()
+  for (const name of readdirSync(own).filter(isOrphan)) rmdirSync(join(own, name))
+}
+
+function ownCgroup(): string {
+  const root = mountOf('cgroup2')
+  if (root === undefined)
+    throw new KernelError('unsupported', 'make a cgroup: no cgroup2 is mounted')
+  const path = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8'))?.[1] ?? '/'
+  return join(root, path)
+}

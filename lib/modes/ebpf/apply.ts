@@ -1,0 +1,113 @@
+import { loadProgram } from '../../kernel/bpf/program.js'
+import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { KnownByFamily } from '../known.js'
+import type { Attachment } from './attachment.js'
+import { programPrefix } from './names.js'
+import type { SocketPlan } from './plan.js'
+import { programs, socketHooks, type SocketHook } from './programs/programs.js'
+import type { FamilyMaps, ProgramParts, SharedMaps } from './programs/view.js'
+import { FamilyTables, sizesFor, TablesFull } from './tables.js'
+
+export interface SocketApplierDeps {
+  readonly calls: SystemCalls
+  readonly attachment: Attachment
+  readonly shared: SharedMaps
+  readonly hostCookie: bigint
+  readonly sockets: 'all' | 'node'
+  readonly known: KnownByFamily<SocketPlan>
+  readonly now: () => number
+}
+
+export interface SocketsApplied {
+  readonly full: boolean
+  readonly objects: number
+}
+
+type Tables = Readonly<Record<IpFamily, FamilyTables>>
+
+/** Brings plans into maps, and programs that read those maps to their hooks. */
+export class SocketApplier {
+  readonly #deps: SocketApplierDeps
+  #tables: Tables
+
+  constructor(deps: SocketApplierDeps) {
+    this.#deps = deps
+    this.#tables = { IPv4: this.#newTables('IPv4'), IPv6: this.#newTables('IPv6') }
+  }
+
+  /** The tables of a family as programs see them now. */
+  tables(family: IpFamily): FamilyTables {
+    return this.#tables[family]
+  }
+
+  apply(plan: SocketPlan): Promise<SocketsApplied> {
+    return this.#deps.known[plan.family].update((previous) =>
+      Promise.resolve({ now: plan, result: this.#write(plan, previous) }),
+    )
+  }
+
+  close(): void {
+    for (const tables of Object.values(this.#tables)) tables.close()
+  }
+
+  #write(plan: SocketPlan, previous: SocketPlan | undefined): SocketsApplied {
+    if (!previous) return this.#renew(plan)
+    try {
+      return { full: false, objects: this.#tables[plan.family].write(plan, previous) }
+    } catch (error) {
+      if (error instanceof TablesFull) return this.#renew(plan)
+      throw error
+    }
+  }
+
+  /** New tables with everything in them; programs turn to them when they are complete. */
+  #renew(plan: SocketPlan): SocketsApplied {
+    const tables = this.#newTables(plan.family, plan)
+    let objects: number
+    try {
+      objects = tables.write(plan, undefined)
+      this.#attach({ ...this.#tables, [plan.family]: tables })
+    } catch (error) {
+      tables.close()
+      throw error
+    }
+    this.#tables[plan.family].close()
+    this.#tables = { ...this.#tables, [plan.family]: tables }
+    return { full: true, objects }
+  }
+
+  #attach(tables: Tables): void {
+    const { calls, attachment, shared, hostCookie, sockets } = this.#deps
+    const maps = { IPv4: mapsOf(tables.IPv4), IPv6: mapsOf(tables.IPv6), shared }
+    const loaded = loadAll(calls, { maps, hostCookie, sockets })
+    try {
+      for (const [hook, program] of loaded) attachment.put(hook, program)
+    } finally {
+      for (const program of loaded.values()) calls.close(program)
+    }
+  }
+
+  #newTables(family: IpFamily, plan?: SocketPlan): FamilyTables {
+    return new FamilyTables(this.#deps.calls, family, sizesFor(plan), this.#deps.now)
+  }
+}
+
+export function mapsOf({ frontends, services, backends, members }: FamilyTables): FamilyMaps {
+  return { frontends, services: services.map, backends: backends.map, members }
+}
+
+/** All or none; the caller closes the descriptors. */
+export function loadAll(calls: SystemCalls, parts: ProgramParts): ReadonlyMap<SocketHook, number> {
+  const loaded = new Map<SocketHook, number>()
+  try {
+    for (const hook of socketHooks) {
+      const code = programs[hook](parts)
+      loaded.set(hook, loadProgram(calls, { name: `${programPrefix}${hook}`, hook, code }))
+    }
+    return loaded
+  } catch (error) {
+    for (const program of loaded.values()) calls.close(program)
+    throw error
+  }
+}

@@ -1,0 +1,128 @@
+import { KernelError, messageOf } from '../../errors.js'
+import { programFromId } from '../../kernel/bpf/attached.js'
+import {
+  createLink,
+  detachLink,
+  forEachCgroupLink,
+  linkInfo,
+  updateLink,
+  type LinkInfo,
+} from '../../kernel/bpf/link.js'
+import { programInfo } from '../../kernel/bpf/program.js'
+import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
+import type { OpenCgroup } from '../../kernel/cgroup.js'
+import { programPrefix } from './names.js'
+import type { Pins } from './pins.js'
+import type { SocketHook } from './programs/programs.js'
+
+interface Attached {
+  readonly link: number
+  readonly programId: number
+}
+
+export interface AttachmentDeps {
+  readonly calls: SystemCalls
+  readonly cgroup: Pick<OpenCgroup, 'fd' | 'id' | 'path'>
+  /** Undefined: the programs go with this process. */
+  readonly pins: Pins | undefined
+}
+
+/** The programs at their hooks of the cgroup. */
+export class Attachment {
+  readonly #deps: AttachmentDeps
+  readonly #attached = new Map<SocketHook, Attached>()
+
+  constructor(deps: AttachmentDeps) {
+    this.#deps = deps
+  }
+
+  /** A loaded program takes its hook; one that is there by a link of ours is replaced in one step. */
+  put(hook: SocketHook, program: number): void {
+    const { calls } = this.#deps
+    const link = this.#replace(hook, program) ?? this.#create(hook, program)
+    this.#attached.set(hook, { link, programId: programInfo(calls, program).id })
+  }
+
+  /**
+   * Detaches programs of ours that this process does not know: of a process that was killed, or of
+   * another release. They would translate by tables that nobody keeps up to date. Returns how many.
+   */
+  detachOrphans(): number {
+    const { calls, cgroup, pins } = this.#deps
+    pins?.dropOtherVersions()
+    const own = new Set([...this.#attached.values()].map(({ link }) => linkInfo(calls, link).id))
+    let orphans = 0
+    forEachCgroupLink(calls, cgroup.id, (link, { id, programId }) => {
+      const name = programFromId(calls, programId)?.name ?? ''
+      if (own.has(id) || !name.startsWith(programPrefix)) return
+      detachQuietly(calls, link)
+      orphans++
+    })
+    return orphans
+  }
+
+  /** What is no longer as it was put, in words; undefined when all is well. */
+  damage(): string | undefined {
+    for (const [hook, { link, programId }] of this.#attached) {
+      const info = linkInfo(this.#deps.calls, link)
+      if (!this.#isHere(info)) return `somebody detached the eBPF program at ${hook}`
+      if (info.programId !== programId) return `somebody replaced the eBPF program at ${hook}`
+    }
+    return undefined
+  }
+
+  /** Which hooks have our program, for those who look. */
+  get hooks(): readonly SocketHook[] {
+    return [...this.#attached.keys()]
+  }
+
+  /** What is pinned stays attached, the rest goes. */
+  close(): void {
+    for (const { link } of this.#attached.values()) this.#deps.calls.close(link)
+    this.#attached.clear()
+  }
+
+  #replace(hook: SocketHook, program: number): number | undefined {
+    const { calls, pins } = this.#deps
+    const link = this.#attached.get(hook)?.link ?? pins?.find(linkName(hook))
+    if (link === undefined) return undefined
+    if (this.#isHere(linkInfo(calls, link))) {
+      updateLink(calls, link, program)
+      return link
+    }
+    this.#attached.delete(hook)
+    pins?.drop(linkName(hook))
+    detachQuietly(calls, link)
+    calls.close(link)
+    return undefined
+  }
+
+  #create(hook: SocketHook, program: number): number {
+    const { calls, cgroup, pins } = this.#deps
+    const link = createLink(calls, { hook, program, cgroup: cgroup.fd })
+    try {
+      pins?.keep(linkName(hook), link)
+    } catch (error) {
+      calls.close(link)
+      throw new KernelError('failed', `keep the program at ${hook}: ${messageOf(error)}`, {
+        cause: error,
+      })
+    }
+    return link
+  }
+
+  #isHere({ cgroupId }: LinkInfo): boolean {
+    return cgroupId === this.#deps.cgroup.id
+  }
+}
+
+export const linkName = (hook: SocketHook) => `link-${hook}`
+
+/** A link that lost its cgroup is detached already. */
+export function detachQuietly(calls: SystemCalls, link: number): void {
+  try {
+    detachLink(calls, link)
+  } catch (error) {
+    if (!(error instanceof KernelError)) throw error
+  }
+}

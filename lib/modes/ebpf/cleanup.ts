@@ -1,0 +1,34 @@
+import { openSystemCalls } from '../../kernel/bpf/system-calls.js'
+import { KernelError, messageOf } from '../../errors.js'
+import type { ModeContext } from '../mode.js'
+import { detachQuietly, linkName } from './attachment.js'
+import { dropAllPins, Pins, whyNot } from './pins.js'
+import { socketHooks } from './programs/programs.js'
+import { defaultBpffs } from './settings.js'
+
+/** Detaches the programs that an earlier run left pinned. Without pins they went with their process. */
+export function cleanupSockets(
+  { log }: Pick<ModeContext, 'log'>,
+  bpffs = defaultBpffs,
+): Promise<void> {
+  const work = Promise.resolve().then(() => dropPinned(bpffs))
+  return work.catch((error: unknown) => {
+    // A node without eBPF has nothing to remove.
+    if (!(error instanceof KernelError) || error.kind === 'denied') throw error
+    log.debug({ reason: messageOf(error) }, 'no eBPF programs to remove')
+  })
+}
+
+function dropPinned(bpffs: string): void {
+  if (whyNot(bpffs) !== undefined) return
+  const calls = openSystemCalls()
+  const pins = Pins.open(calls, bpffs)
+  if ('missing' in pins) throw new KernelError('failed', `remove eBPF pins: ${pins.missing}`)
+  for (const hook of socketHooks) {
+    const link = pins.find(linkName(hook))
+    if (link === undefined) continue
+    detachQuietly(calls, link)
+    calls.close(link)
+  }
+  dropAllPins(bpffs)
+}

@@ -1,0 +1,106 @@
+import { attachedPrograms, mapsOfProgram } from '../../kernel/bpf/attached.js'
+import type { BpfMap } from '../../kernel/bpf/map.js'
+import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
+import { hostPort, type IpFamily } from '../../state/ip.js'
+import { ownerText, type Difference } from '../difference.js'
+import { hostOnly, noService, number32, readBackend, readServiceWord } from './layout.js'
+import { connectPlace, mapNames, programPrefix } from './names.js'
+import type { Frontend, SocketPlan } from './plan.js'
+import { entryText, frontendText, leadText } from './render.js'
+import { frontendKey, nodeAddressKey } from './tables.js'
+
+type Tables = Readonly<Record<'frontends' | 'services' | 'backends', BpfMap>>
+
+const place = connectPlace
+
+/** Compares the maps that the attached programs look into with a plan. */
+export function socketDifferences(
+  plan: SocketPlan,
+  calls: SystemCalls,
+  cgroup: number,
+): readonly Difference[] {
+  const opened: BpfMap[] = []
+  try {
+    const tables = tablesOf(plan.family, calls, cgroup, opened)
+    if (tables) return compare(plan, tables)
+    const expected = 'the socket programs of ebpf mode'
+    return [{ place, expected, found: undefined, owner: '', isWhole: true }]
+  } finally {
+    for (const map of opened) map.close()
+  }
+}
+
+/** The program for IPv6 sees IPv4 as well; what only it looks into is of IPv6. */
+function tablesOf(
+  family: IpFamily,
+  calls: SystemCalls,
+  cgroup: number,
+  opened: BpfMap[],
+): Tables | undefined {
+  const mapsAt = (hook: 'connect4' | 'connect6') => {
+    const program = attachedPrograms(calls, cgroup, hook).find(({ name }) =>
+      name.startsWith(programPrefix),
+    )
+    const maps = program ? mapsOfProgram(calls, program.id) : []
+    opened.push(...maps.map(({ map }) => map))
+    return maps
+  }
+  const ofIp4 = mapsAt('connect4')
+  const others = new Set(ofIp4.map(({ id }) => id))
+  const own = family === 'IPv4' ? ofIp4 : mapsAt('connect6').filter(({ id }) => !others.has(id))
+  const named = (name: string) => own.find(({ map }) => map.spec.name === name.slice(0, 15))?.map
+  const frontends = named(mapNames.frontends)
+  const services = named(mapNames.services)
+  const backends = named(mapNames.backends)
+  return frontends && services && backends ? { frontends, services, backends } : undefined
+}
+
+function compare(plan: SocketPlan, tables: Tables): readonly Difference[] {
+  const { family } = plan
+  const found = new Map(
+    tables.frontends
+      .entries()
+      .map(([key, value]) => [key.toString('hex'), value.readUInt32LE(0)] as const),
+  )
+  const differences: Difference[] = []
+  const take = (key: Buffer) => {
+    const text = key.toString('hex')
+    const value = found.get(text)
+    found.delete(text)
+    return value
+  }
+  const lists = new Map(
+    [...plan.parts.values()].flatMap(({ targets }) => targets.map((each) => [each.id, each])),
+  )
+  for (const [first] of plan.frontends.values()) {
+    if (!first) continue
+    const slot = take(frontendKey(family, first))
+    const expected = entryText(first, lists.get(first.targets))
+    const seen = slot === undefined ? undefined : foundText(family, first, tables, slot)
+    const owner = ownerText(first.owner)
+    if (seen !== expected) differences.push({ place, expected, found: seen, owner })
+  }
+  for (const each of plan.nodeAddresses) {
+    const expected = `node address ${each.address}`
+    const value = take(nodeAddressKey(family, each))
+    if (value === (each.hostOnly ? hostOnly : 0)) continue
+    const seen = value === undefined ? undefined : `${expected} of another kind`
+    differences.push({ place, expected, found: seen, owner: '' })
+  }
+  for (const key of found.keys()) {
+    differences.push({ place, expected: undefined, found: `entry ${key}`, owner: '' })
+  }
+  return differences
+}
+
+function foundText(family: IpFamily, frontend: Frontend, tables: Tables, slot: number): string {
+  const word = tables.services.lookup(number32(slot))?.readBigUInt64LE(0)
+  const { first, count, tag, refuses } = word === undefined ? noService : readServiceWord(word)
+  const endpoints: string[] = []
+  for (let index = 0; index < count; index++) {
+    const bytes = tables.backends.lookup(number32(first + index))
+    const backend = bytes && readBackend(family, bytes)
+    endpoints.push(backend?.tag === tag ? hostPort(backend.ip, backend.port) : 'nothing')
+  }
+  return `${frontendText(frontend)} -> ${leadText(refuses, endpoints)}`
+}

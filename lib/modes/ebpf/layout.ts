@@ -1,0 +1,166 @@
+import { bitsOf, formatIp, parseIp, type IpFamily } from '../../state/ip.js'
+
+/**
+ * What the maps hold, byte by byte: programs/ reads it in the kernel, tables.ts writes it. Addresses
+ * and ports are in network order, everything else in the machine's (little-endian).
+ */
+
+/** 32-bit words of an address. */
+export const wordsOf = (family: IpFamily): 1 | 4 => (family === 'IPv4' ? 1 : 4)
+
+/** What a frontend's key stands for. */
+export const frontendKinds = { address: 0, nodePort: 1, nodeAddress: 2 } as const
+export type FrontendKind = keyof typeof frontendKinds
+
+export const protocols = { TCP: 6, UDP: 17 } as const
+export type SocketProtocol = keyof typeof protocols
+
+/** Key of `frontends`: address, port, protocol, kind. */
+export function frontendKeyOf(family: IpFamily) {
+  const port = wordsOf(family) * 4
+  return { port, protocol: port + 2, kind: port + 3, bytes: port + 4 }
+}
+
+/** Value of `frontends`: the number of a service, or for a node address these bits. */
+export const frontendBytes = 4
+/** A loopback address: it means this node only to sockets of the node's own network. */
+export const hostOnly = 1
+
+/**
+ * Entry of `services`: two words. The first tells where the endpoints are, and is replaced as a
+ * whole: first place (24 bits), count (16), tag (16), flags (8). The second holds the seconds of
+ * affinity and the id of the service, 32 bits each.
+ */
+export const serviceWords = 2
+export const service = {
+  first: { bits: 24 },
+  count: { shift: 24, mask: 0xffff },
+  tag: { shift: 40, mask: 0xffff },
+  flags: { shift: 56 },
+  affinitySeconds: 8,
+  id: 12,
+} as const
+/** Connections are refused at once. */
+export const refuses = 1
+export const mostBackends = 2 ** service.first.bits
+export const mostEndpoints = service.count.mask
+
+export interface ServiceWord {
+  readonly first: number
+  readonly count: number
+  readonly tag: number
+  readonly refuses: boolean
+}
+
+/** What leaves everything to the packet path: no endpoints and no refusal. */
+export const noService: ServiceWord = { first: 0, count: 0, tag: 0, refuses: false }
+
+export function serviceWord({ first, count, tag, refuses: refusal }: ServiceWord): bigint {
+  const flags = refusal ? refuses : 0
+  return (
+    BigInt(first) |
+    (BigInt(count) << BigInt(service.count.shift)) |
+    (BigInt(tag) << BigInt(service.tag.shift)) |
+    (BigInt(flags) << BigInt(service.flags.shift))
+  )
+}
+
+export function readServiceWord(word: bigint): ServiceWord {
+  const field = (shift: number, mask: number) => Number((word >> BigInt(shift)) & BigInt(mask))
+  return {
+    first: field(0, mostBackends - 1),
+    count: field(service.count.shift, service.count.mask),
+    tag: field(service.tag.shift, service.tag.mask),
+    refuses: (field(service.flags.shift, 0xff) & refuses) !== 0,
+  }
+}
+
+export function serviceIdWord(id: number, affinitySeconds: number): bigint {
+  return BigInt(affinitySeconds) | (BigInt(id) << 32n)
+}
+
+/** Entry of `backends`: address, port, and the tag of the block it belongs to. */
+export function backendOf(family: IpFamily) {
+  const port = family === 'IPv4' ? 4 : 16
+  return { port, tag: port + 2, words: family === 'IPv4' ? 1 : 3 }
+}
+
+/** An endpoint as it stands in maps: where it is, and nothing else. */
+export interface Target {
+  readonly ip: string
+  readonly port: number
+}
+
+export function backendWords(family: IpFamily, { ip, port }: Target, tag: number): bigint[] {
+  const { words, port: portAt, tag: tagAt } = backendOf(family)
+  const bytes = Buffer.alloc(words * 8)
+  bytes.set(addressBytes(family, ip))
+  bytes.writeUInt16BE(port, portAt)
+  bytes.writeUInt16LE(tag, tagAt)
+  return Array.from({ length: words }, (_, index) => bytes.readBigUInt64LE(index * 8))
+}
+
+export function readBackend(family: IpFamily, bytes: Buffer): Target & { readonly tag: number } {
+  const { port, tag } = backendOf(family)
+  const value = BigInt(`0x${bytes.toString('hex', 0, bitsOf(family) / 8)}`)
+  return {
+    ip: formatIp(family, value),
+    port: bytes.readUInt16BE(port),
+    tag: bytes.readUInt16LE(tag),
+  }
+}
+
+/** Key of `members`: service id, address, port, two bytes of nothing. The value is nothing, too. */
+export function memberKeyOf(family: IpFamily) {
+  const port = 4 + wordsOf(family) * 4
+  return { id: 0, address: 4, port, padding: port + 2, bytes: port + 4 }
+}
+
+export function memberKey(family: IpFamily, id: number, { ip, port }: Target): Buffer {
+  const layout = memberKeyOf(family)
+  const key = Buffer.alloc(layout.bytes)
+  key.writeUInt32LE(id, layout.id)
+  key.set(addressBytes(family, ip), layout.address)
+  key.writeUInt16BE(port, layout.port)
+  return key
+}
+
+/** Which endpoint the clients of one network namespace have. */
+export const affinityKey = { cookie: 0, id: 8, family: 12, bytes: 16 } as const
+export const affinityValue = { usedAt: 0, address: 8, port: 24, bytes: 32 } as const
+
+/** Where a socket wanted to go, and where it was sent instead. */
+export const translation = {
+  original: 0,
+  backend: 16,
+  originalPort: 32,
+  backendPort: 34,
+  family: 36,
+  bytes: 40,
+} as const
+export const familyNumbers: Readonly<Record<IpFamily, number>> = { IPv4: 4, IPv6: 6 }
+
+/** A socket that is not connected sends to several Services; so many are told apart. */
+export const datagrams = {
+  next: 0,
+  first: 8,
+  count: 8,
+  bytes: 8 + 8 * translation.bytes,
+} as const
+
+/** A number as it stands in maps, such as the place in an array. */
+export function number32(value: number): Buffer {
+  const bytes = Buffer.alloc(4)
+  bytes.writeUInt32LE(value)
+  return bytes
+}
+
+export function addressBytes(family: IpFamily, text: string): Buffer {
+  const bytes = Buffer.alloc(bitsOf(family) / 8)
+  let rest = parseIp(text)?.value ?? 0n
+  for (let at = bytes.length - 1; at >= 0; at--) {
+    bytes[at] = Number(rest & 0xffn)
+    rest >>= 8n
+  }
+  return bytes
+}

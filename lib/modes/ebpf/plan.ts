@@ -1,0 +1,204 @@
+import type { DesiredService, DesiredState, Endpoint, Verdict } from '../../state/desired-state.js'
+import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
+import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
+import type { FamilyPlan, Planner } from '../mode.js'
+import { updateRequests, type Requested, type Requests } from '../requests.js'
+import type { SocketProtocol } from './layout.js'
+import { optOut } from './names.js'
+import type { EbpfSettings } from './settings.js'
+
+/** Socket programs, and under them a packet path that translates what no socket program did. */
+export interface EbpfPlan extends FamilyPlan {
+  readonly packets: FamilyPlan
+  readonly sockets: SocketPlan
+}
+
+/** What the maps of one family hold. */
+export interface SocketPlan {
+  readonly family: IpFamily
+  /** By `DesiredService.key`. */
+  readonly parts: PersistentMap<SocketPart>
+  readonly frontends: Requests<Frontend>
+  /** Addresses at which node ports are served, with what `hostOnly` means. */
+  readonly nodeAddresses: readonly NodeAddress[]
+}
+
+export interface SocketPart {
+  readonly targets: readonly TargetList[]
+  readonly frontends: readonly Frontend[]
+}
+
+/** An address and port that sockets ask for. */
+export interface Frontend extends Requested {
+  /** Undefined for a node port, which is there on every address of `nodeAddresses`. */
+  readonly address: string | undefined
+  readonly protocol: SocketProtocol
+  readonly port: number
+  /** `TargetList.id` */
+  readonly targets: string
+}
+
+/** Where calls to some frontends go: one entry of the map `services`. */
+export interface TargetList {
+  readonly id: string
+  /** `leave`: the packet path decides, because a socket cannot. */
+  readonly verdict: 'balance' | 'refuse' | 'leave'
+  readonly endpoints: readonly Endpoint[]
+  /** 0: none. */
+  readonly affinitySeconds: number
+  /** Somebody asks later whether an endpoint is still one of these. */
+  readonly isRemembered: boolean
+}
+
+export interface NodeAddress {
+  readonly address: string
+  /** Loopback: other network namespaces have their own. */
+  readonly hostOnly: boolean
+}
+
+export function ebpfPlanner(
+  settings: Pick<EbpfSettings, 'localhostNodePorts'>,
+  packets: Pick<Planner, 'plan'>,
+): (state: DesiredState) => EbpfPlan {
+  const sockets = socketPlanner(settings)
+  return (state) => ({
+    family: state.family,
+    packets: packets.plan(state),
+    sockets: sockets(state),
+  })
+}
+
+interface Memory {
+  readonly derivation: Derivation<DesiredService, SocketPart>
+  last: Pick<SocketPlan, 'parts' | 'frontends'> | undefined
+}
+
+/** Makes plans; what it remembers of the last ones only saves work. */
+export function socketPlanner({
+  localhostNodePorts,
+}: Pick<EbpfSettings, 'localhostNodePorts'>): (state: DesiredState) => SocketPlan {
+  const memories: Readonly<Record<IpFamily, Memory>> = {
+    IPv4: { derivation: {}, last: undefined },
+    IPv6: { derivation: {}, last: undefined },
+  }
+  return (state) => {
+    const memory = memories[state.family]
+    const parts = state.services.derive(memory.derivation, socketPart)
+    const changes = parts.since(memory.last?.parts)
+    const frontends = updateRequests(memory.last?.frontends ?? noFrontends, changes, reader)
+    memory.last = { parts, frontends }
+    return {
+      family: state.family,
+      parts,
+      frontends,
+      nodeAddresses: nodeAddresses(state, localhostNodePorts),
+    }
+  }
+}
+
+/** The plan as if there were only these service ports. */
+export function onlyOf(plan: SocketPlan, keys: readonly string[]): SocketPlan {
+  const parts = plan.parts.pick(keys)
+  return { ...plan, parts, frontends: updateRequests(noFrontends, parts.since(undefined), reader) }
+}
+
+const noFrontends = PersistentMap.empty<readonly Frontend[]>()
+
+const reader = {
+  of: ({ frontends }: SocketPart) => frontends.map((each) => [frontendId(each), each] as const),
+  isSame: (a: Frontend, b: Frontend) => a.targets === b.targets,
+}
+
+/** One text for each frontend of a family. */
+export function frontendId({
+  address,
+  protocol,
+  port,
+}: Omit<Frontend, 'targets' | 'owner'>): string {
+  return `${address ?? 'node'} ${protocol} ${port}`
+}
+
+/** What one service port asks of the maps. */
+function socketPart(service: DesiredService): SocketPart {
+  const { protocol, key } = service
+  // Programs never see a datagram of SCTP, and connections of it go the way of packets.
+  const isOut = service.options[optOut.option] === optOut.value
+  if (protocol === 'SCTP' || isOut) return { targets: [], frontends: [] }
+  const internal = listOf(service, key, internalChoice(service))
+  const external = externalList(service, internal)
+  const toInternal = { owner: key, protocol, targets: internal.id, port: service.port }
+  const frontends: Frontend[] = [{ ...toInternal, address: service.clusterIp }]
+  if (external) {
+    const toExternal = { ...toInternal, targets: external.id }
+    for (const address of socketAddresses(service)) frontends.push({ ...toExternal, address })
+    if (service.nodePort !== 0) {
+      frontends.push({ ...toExternal, address: undefined, port: service.nodePort })
+    }
+  }
+  const targets = external && external !== internal ? [internal, external] : [internal]
+  return { targets, frontends }
+}
+
+/** A call knows no source yet, so addresses that only some sources may use are left to packets. */
+function socketAddresses(service: DesiredService): readonly string[] {
+  const open = service.sourceRanges.length === 0 ? service.loadBalancerIps : []
+  return [...new Set([...service.externalIps, ...open])]
+}
+
+type Choice = Pick<TargetList, 'verdict' | 'endpoints'>
+
+function internalChoice(service: DesiredService): Choice {
+  return choiceOf(service.internal, service)
+}
+
+/** S18: pods and the node are not bound to local endpoints, where there are others. */
+function externalChoice(service: DesiredService): Choice {
+  const { externalPolicyLocal, clusterEndpoints, localEndpoints } = service
+  if (externalPolicyLocal && clusterEndpoints.length > 0) {
+    return { verdict: 'balance', endpoints: clusterEndpoints }
+  }
+  return choiceOf(service.external, { clusterEndpoints, localEndpoints })
+}
+
+function choiceOf(
+  verdict: Verdict,
+  { clusterEndpoints, localEndpoints }: Pick<DesiredService, 'clusterEndpoints' | 'localEndpoints'>,
+): Choice {
+  switch (verdict) {
+    case 'cluster':
+      return { verdict: 'balance', endpoints: clusterEndpoints }
+    case 'local':
+      return { verdict: 'balance', endpoints: localEndpoints }
+    case 'reject':
+      return { verdict: 'refuse', endpoints: [] }
+    case 'drop':
+      return { verdict: 'leave', endpoints: [] }
+  }
+}
+
+function listOf(service: DesiredService, id: string, choice: Choice): TargetList {
+  const affinitySeconds = service.affinitySeconds ?? 0
+  const isRemembered = affinitySeconds > 0 || service.protocol === 'UDP'
+  return { id, ...choice, affinitySeconds, isRemembered }
+}
+
+function externalList(service: DesiredService, internal: TargetList): TargetList | undefined {
+  if (!service.externallyAccessible) return undefined
+  const choice = externalChoice(service)
+  const isSame =
+    choice.verdict === internal.verdict && haveSameKeys(choice.endpoints, internal.endpoints)
+  return isSame ? internal : listOf(service, `${service.key} external`, choice)
+}
+
+function haveSameKeys(a: readonly Endpoint[], b: readonly Endpoint[]): boolean {
+  return a === b || (a.length === b.length && a.every(({ key }, index) => key === b[index]?.key))
+}
+
+function nodeAddresses({ node }: DesiredState, localhost: boolean): readonly NodeAddress[] {
+  return node.nodePorts.addresses.flatMap((address) => {
+    const ip = parseIp(address)
+    if (!ip) return []
+    const hostOnly = isLoopback(ip)
+    return hostOnly && !localhost ? [] : [{ address, hostOnly }]
+  })
+}

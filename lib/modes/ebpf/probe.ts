@@ -1,0 +1,128 @@
+import { KernelError, messageOf } from '../../errors.js'
+import { attachedPrograms } from '../../kernel/bpf/attached.js'
+import { networkCookie } from '../../kernel/bpf/network-cookie.js'
+import { openSystemCalls, type SystemCalls } from '../../kernel/bpf/system-calls.js'
+import { openCgroup, type OpenCgroup } from '../../kernel/cgroup.js'
+import { missingIn } from '../findings.js'
+import type { Finding, Log } from '../mode.js'
+import { loadAll, mapsOf } from './apply.js'
+import { otherProxies } from './names.js'
+import { whyNot } from './pins.js'
+import { defaultBpffs, type EbpfSettings } from './settings.js'
+import { openSharedMaps } from './shared-maps.js'
+import { FamilyTables, sizesFor } from './tables.js'
+
+export interface ProbeDeps {
+  readonly settings: Pick<EbpfSettings, 'cgroup' | 'bpffs' | 'sockets'>
+  readonly log: Log
+  readonly openCalls?: () => SystemCalls
+}
+
+/** Where no configuration is at hand: the whole node. */
+export const probeDefaults: ProbeDeps['settings'] = {
+  cgroup: '',
+  bpffs: defaultBpffs,
+  sockets: 'all',
+}
+
+/** Finds out whether this node has what the mode needs, by doing it and undoing it. */
+export function probeSockets(deps: ProbeDeps): readonly Finding[] {
+  const findings: Finding[] = [programsFinding(deps)]
+  if (missingIn(findings).length > 0) return findings
+  findings.push(...cgroupFindings(deps), pinFinding(deps))
+  return findings
+}
+
+function programsFinding({ settings, log, openCalls = openSystemCalls }: ProbeDeps): Finding {
+  const what = 'socket programs of eBPF (Linux 5.18 or newer)'
+  try {
+    const seen = tryPrograms(openCalls(), settings, log)
+    return { what, ok: true, required: true, seen, fix: '' }
+  } catch (error) {
+    const isDenied = error instanceof KernelError && error.kind === 'denied'
+    const fix = isDenied
+      ? 'run as root or with CAP_BPF and CAP_NET_ADMIN; a locked-down kernel forbids it to everybody'
+      : 'use Linux 5.18 or newer with CONFIG_BPF_SYSCALL and CONFIG_CGROUP_BPF'
+    return { what, ok: false, required: true, seen: messageOf(error), fix }
+  }
+}
+
+/** Loads every program with empty maps, and unloads it again. */
+function tryPrograms(
+  calls: SystemCalls,
+  { sockets }: Pick<EbpfSettings, 'sockets'>,
+  log: Log,
+): string {
+  const opened: { close(): void }[] = []
+  const open = <T extends { close(): void }>(one: T): T => {
+    opened.push(one)
+    return one
+  }
+  const now = () => performance.now()
+  try {
+    const ip4 = open(new FamilyTables(calls, 'IPv4', sizesFor(undefined), now))
+    const ip6 = open(new FamilyTables(calls, 'IPv6', sizesFor(undefined), now))
+    const shared = open(openSharedMaps(calls, undefined, log))
+    const maps = { IPv4: mapsOf(ip4), IPv6: mapsOf(ip6), shared: shared.maps }
+    const loaded = loadAll(calls, { maps, hostCookie: networkCookie(), sockets })
+    for (const program of loaded.values()) calls.close(program)
+    return `the kernel takes all ${loaded.size}`
+  } finally {
+    for (const each of opened) each.close()
+  }
+}
+
+function cgroupFindings({ settings, openCalls = openSystemCalls }: ProbeDeps): readonly Finding[] {
+  const what = 'cgroup of version 2'
+  let cgroup: OpenCgroup
+  try {
+    cgroup = openCgroup(settings.cgroup)
+  } catch (error) {
+    const fix = 'mount cgroup2, such as at /sys/fs/cgroup/unified, or name a folder by ebpf.cgroup'
+    return [{ what, ok: false, required: true, seen: messageOf(error), fix }]
+  }
+  try {
+    return [reachFinding(cgroup, settings), otherProxyFinding(openCalls(), cgroup)]
+  } finally {
+    cgroup.close()
+  }
+}
+
+function reachFinding(
+  { path, isRoot }: OpenCgroup,
+  { cgroup }: Pick<EbpfSettings, 'cgroup'>,
+): Finding {
+  const what = 'cgroup of version 2'
+  // Somebody who names a folder wants no more than what is in it.
+  const ok = isRoot || cgroup !== ''
+  const seen = isRoot ? `${path}, the root` : `${path}, with some processes of this machine`
+  const fix = ok ? '' : 'run in the cgroup namespace of the host; others take the packet path'
+  return { what, ok, required: false, seen, fix }
+}
+
+function otherProxyFinding(calls: SystemCalls, cgroup: OpenCgroup): Finding {
+  const what = 'no socket programs of other proxies'
+  try {
+    const names = (['connect4', 'connect6'] as const).flatMap((hook) =>
+      attachedPrograms(calls, cgroup.fd, hook).map(({ name }) => name),
+    )
+    for (const { owner, prefixes } of otherProxies) {
+      const name = names.find((each) => prefixes.some((prefix) => each.startsWith(prefix)))
+      if (name === undefined) continue
+      const fix = `end the kube-proxy replacement of ${owner}, or use another mode`
+      return { what, ok: false, required: true, seen: `${name} of ${owner}`, fix }
+    }
+    return { what, ok: true, required: true, seen: 'none', fix: '' }
+  } catch (error) {
+    return { what, ok: true, required: false, seen: messageOf(error), fix: '' }
+  }
+}
+
+function pinFinding({ settings: { bpffs } }: ProbeDeps): Finding {
+  const what = 'bpffs'
+  const missing = whyNot(bpffs)
+  if (missing === undefined) return { what, ok: true, required: false, seen: bpffs, fix: '' }
+  const fix =
+    'mount one (mount -t bpf bpf /sys/fs/bpf); without it connections take the packet path while the proxy restarts'
+  return { what, ok: bpffs === '', required: false, seen: missing, fix }
+}

@@ -1,0 +1,146 @@
+import type { Assembler } from '../../../kernel/bpf/assembler.js'
+import {
+  affinityKey,
+  affinityValue,
+  backendOf,
+  familyNumbers,
+  memberKeyOf,
+  service,
+} from '../layout.js'
+import { nanosecondsPerSecond } from './context.js'
+import { frame } from './frame.js'
+import type { ProgramParts, View } from './view.js'
+
+/**
+ * Chooses an endpoint of the service in r9: the one that this client has, or any. Its address and
+ * port are in the frame afterwards, in the key of `members`.
+ */
+export function chooseEndpoint(
+  code: Assembler,
+  view: View,
+  parts: ProgramParts,
+  none: string,
+): void {
+  const chosen = code.freshLabel('endpoint chosen')
+  const anyEndpoint = code.freshLabel('any endpoint')
+  clearMemberPadding(code, view)
+  code.jumpIf('r7', '==', 0, anyEndpoint)
+  useAffinity(code, view, parts, { chosen, anyEndpoint })
+  code.label(anyEndpoint)
+  drawEndpoint(code, view, parts, none)
+  code.jumpIf('r7', '==', 0, chosen)
+  noteAffinity(code, view, parts)
+  code.label(chosen)
+}
+
+function clearMemberPadding(code: Assembler, view: View): void {
+  code.store('u16', 'frame', frame.member + memberKeyOf(view.family).padding, 0)
+}
+
+/** Falls through when r0 tells that the endpoint in the frame is none of the service's (any more). */
+export function findMember(code: Assembler, view: View, parts: ProgramParts): void {
+  clearMemberPadding(code, view)
+  code
+    .mapAddress('r1', parts.maps[view.family].members)
+    .frameAddress('r2', frame.member)
+    .call('map_lookup_elem')
+}
+
+function useAffinity(
+  code: Assembler,
+  view: View,
+  parts: ProgramParts,
+  { chosen, anyEndpoint }: { readonly chosen: string; readonly anyEndpoint: string },
+): void {
+  const member = memberKeyOf(view.family)
+  code
+    .set('r1', 'r6')
+    .call('get_netns_cookie')
+    .store('u64', 'frame', frame.affinityKey + affinityKey.cookie, 'r0')
+    .load('r1', 'u32', 'frame', frame.member + member.id)
+    .store('u32', 'frame', frame.affinityKey + affinityKey.id, 'r1')
+    .store('u32', 'frame', frame.affinityKey + affinityKey.family, familyNumbers[view.family])
+    .mapAddress('r1', parts.maps.shared.affinity)
+    .frameAddress('r2', frame.affinityKey)
+    .call('map_lookup_elem')
+    .jumpIf('r0', '==', 0, anyEndpoint)
+    .set('r8', 'r0')
+    .call('ktime_get_ns')
+    .load('r1', 'u64', 'r8', affinityValue.usedAt)
+    .set('r2', 'r7')
+    .compute('multiply', 'r2', nanosecondsPerSecond)
+    .compute('add', 'r1', 'r2')
+    .jumpIf('r1', '<', 'r0', anyEndpoint)
+    .store('u64', 'r8', affinityValue.usedAt, 'r0')
+  for (let word = 0; word < view.words; word++) {
+    code
+      .load('r1', 'u32', 'r8', affinityValue.address + 4 * word)
+      .store('u32', 'frame', frame.member + member.address + 4 * word, 'r1')
+  }
+  code
+    .load('r1', 'u16', 'r8', affinityValue.port)
+    .store('u16', 'frame', frame.member + member.port, 'r1')
+  findMember(code, view, parts)
+  code.jumpIf('r0', '!=', 0, chosen)
+}
+
+function drawEndpoint(code: Assembler, view: View, parts: ProgramParts, none: string): void {
+  const backend = backendOf(view.family)
+  const member = memberKeyOf(view.family)
+  code
+    .call('get_prandom_u32')
+    .set('r1', 'r9')
+    .compute('shift right', 'r1', service.count.shift)
+    .compute('and', 'r1', service.count.mask)
+    .compute('modulo', 'r0', 'r1')
+    .set('r1', 'r9')
+    .compute('and', 'r1', 2 ** service.first.bits - 1)
+    .compute('add', 'r0', 'r1')
+    .store('u32', 'frame', frame.place, 'r0')
+    .mapAddress('r1', parts.maps[view.family].backends)
+    .frameAddress('r2', frame.place)
+    .call('map_lookup_elem')
+    .jumpIf('r0', '==', 0, none)
+  // The last word has port and tag, and in IPv4 the address, too: one load sees them as they belong.
+  code
+    .load('r1', 'u64', 'r0', 8 * (backend.words - 1))
+    .set('r2', 'r1')
+    .compute('shift right', 'r2', (backend.tag % 8) * 8)
+    .compute('and', 'r2', service.tag.mask)
+    .set('r3', 'r9')
+    .compute('shift right', 'r3', service.tag.shift)
+    .compute('and', 'r3', service.tag.mask)
+    .jumpIf('r2', '!=', 'r3', none)
+  if (view.family === 'IPv4') {
+    code.store('u32', 'frame', frame.member + member.address, 'r1')
+  } else {
+    for (let word = 0; word < view.words; word++) {
+      code
+        .load('r2', 'u32', 'r0', 4 * word)
+        .store('u32', 'frame', frame.member + member.address + 4 * word, 'r2')
+    }
+  }
+  code
+    .compute('shift right', 'r1', (backend.port % 8) * 8)
+    .store('u16', 'frame', frame.member + member.port, 'r1')
+}
+
+function noteAffinity(code: Assembler, view: View, parts: ProgramParts): void {
+  const member = memberKeyOf(view.family)
+  const value = frame.affinityValue
+  for (let at = 0; at < affinityValue.bytes; at += 8) code.store('u64', 'frame', value + at, 0)
+  code.call('ktime_get_ns').store('u64', 'frame', value + affinityValue.usedAt, 'r0')
+  for (let word = 0; word < view.words; word++) {
+    code
+      .load('r1', 'u32', 'frame', frame.member + member.address + 4 * word)
+      .store('u32', 'frame', value + affinityValue.address + 4 * word, 'r1')
+  }
+  code
+    .load('r1', 'u16', 'frame', frame.member + member.port)
+    .store('u16', 'frame', value + affinityValue.port, 'r1')
+    .mapAddress('r1', parts.maps.shared.affinity)
+    .frameAddress('r2', frame.affinityKey)
+    .frameAddress('r3', value)
+    .set('r4', 0)
+    .call('map_update_elem')
+}

@@ -1,0 +1,27 @@
+/** What programs read and write of a call: `struct bpf_sock_addr`. */
+export const call = {
+  ip4: 4,
+  ip6: 8,
+  /** In network order, in the lower half. */
+  port: 24,
+  protocol: 36,
+  socket: 64,
+} as const
+
+/** `struct bpf_sock` behind `socket`. */
+export const socket = {
+  sourceIp4: 24,
+  sourceIp6: 28,
+  /** 0 while it is not connected. */
+  peerPort: 48,
+} as const
+
+/** How `0xffff` in network order reads on a little-endian machine: `::ffff:0:0/96`. */
+export const mappedWord = 0xffff0000
+
+export const connectionRefused = 111
+
+/** What a program returns: the call goes on, or fails. */
+export const verdicts = { goOn: 1, fail: 0 } as const
+
+export const nanosecondsPerSecond = 1_000_000_000

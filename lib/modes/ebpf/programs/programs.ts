@@ -1,0 +1,150 @@
+import { Assembler } from '../../../kernel/bpf/assembler.js'
+import type { Hook } from '../../../kernel/bpf/hooks.js'
+import { protocols } from '../layout.js'
+import { chooseEndpoint } from './choose-endpoint.js'
+import { call, connectionRefused, mappedWord, socket, verdicts } from './context.js'
+import { findService, leaveUnlessHost } from './find-service.js'
+import {
+  compareWithCall,
+  everyDatagramTranslation,
+  forgetConnection,
+  keepEndpoint,
+  noteDatagram,
+  noteTranslation,
+  ofSocket,
+  sendToEndpoint,
+  showOriginal,
+} from './remember.js'
+import { views, type ProgramParts, type View } from './view.js'
+
+const none = 'nothing to translate'
+const refused = 'refused'
+const exits = { none, refused }
+
+/** The hooks whose programs translate; without one of them replies would seem to be others'. */
+export type SocketHook = Exclude<Hook, 'sock-release'>
+
+/** Answers are translated before anything is sent that they answer. */
+export const socketHooks: readonly SocketHook[] = [
+  'getpeername4',
+  'getpeername6',
+  'recvmsg4',
+  'recvmsg6',
+  'sendmsg4',
+  'sendmsg6',
+  'connect4',
+  'connect6',
+]
+
+/** The code of every program. It is pure: with the same parts it is the same. */
+export const programs: Readonly<Record<SocketHook, (parts: ProgramParts) => Buffer>> = {
+  connect4: (parts) => translating(parts, [views.ip4], connect),
+  connect6: (parts) => translating(parts, [views.mapped, views.ip6], connect),
+  sendmsg4: (parts) => translating(parts, [views.ip4], send),
+  sendmsg6: (parts) => translating(parts, [views.mapped, views.ip6], send),
+  recvmsg4: (parts) => showing([views.ip4], (code, view) => receive(code, view, parts)),
+  recvmsg6: (parts) =>
+    showing([views.mapped, views.ip6], (code, view) => receive(code, view, parts)),
+  getpeername4: (parts) => showing([views.ip4], (code, view) => showPeer(code, view, parts)),
+  getpeername6: (parts) =>
+    showing([views.mapped, views.ip6], (code, view) => showPeer(code, view, parts)),
+}
+
+type Translate = (code: Assembler, view: View, parts: ProgramParts) => void
+
+/** A program that may send a call elsewhere, or make it fail. */
+function translating(parts: ProgramParts, seen: readonly View[], translate: Translate): Buffer {
+  const code = new Assembler().set('r6', 'r1')
+  if (parts.sockets === 'node') leaveUnlessHost(code, parts.hostCookie, none)
+  forEveryView(code, seen, (view) => {
+    translate(code, view, parts)
+    code.set('r0', verdicts.goOn).exit()
+  })
+  code.label(none)
+  // A socket that turns to something else is no longer that of the Service it was connected to.
+  if (translate === connect) forgetConnection(code, parts)
+  return code
+    .set('r0', verdicts.goOn)
+    .exit()
+    .label(refused)
+    .set('r1', -connectionRefused)
+    .call('set_retval')
+    .set('r0', verdicts.fail)
+    .exit()
+    .finish()
+}
+
+/** A program that tells the caller the address it asked for. */
+function showing(seen: readonly View[], show: (code: Assembler, view: View) => void): Buffer {
+  const code = new Assembler().set('r6', 'r1')
+  forEveryView(code, seen, (view) => {
+    show(code, view)
+    code.jump(none)
+  })
+  return code.label(none).set('r0', verdicts.goOn).exit().finish()
+}
+
+/** IPv4-mapped addresses first, then the others. */
+function forEveryView(code: Assembler, seen: readonly View[], each: (view: View) => void): void {
+  for (const view of seen) {
+    const others = code.freshLabel('not a mapped address')
+    if (view.isMapped) {
+      code
+        .load('r1', 'u32', 'r6', call.ip6)
+        .load('r2', 'u32', 'r6', call.ip6 + 4)
+        .compute('or', 'r1', 'r2')
+        .jumpIf('r1', '!=', 0, others)
+        .load('r1', 'u32', 'r6', call.ip6 + 8)
+        .setWide('r2', BigInt(mappedWord))
+        .jumpIf('r1', '!=', 'r2', others)
+    }
+    each(view)
+    if (view.isMapped) code.label(others)
+  }
+}
+
+function connect(code: Assembler, view: View, parts: ProgramParts): void {
+  // A connected UDP socket would stay with an endpoint that is gone; its packets are translated.
+  code.load('r1', 'u32', 'r6', call.protocol).jumpIf('r1', '!=', protocols.TCP, none)
+  findService(code, view, parts, exits)
+  chooseEndpoint(code, view, parts, none)
+  ofSocket(code, parts.maps.shared.connections, 'create')
+  code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
+  noteTranslation(code, view, 'r8', 0)
+  sendToEndpoint(code, view)
+}
+
+function send(code: Assembler, view: View, parts: ProgramParts): void {
+  const kept = code.freshLabel('endpoint kept')
+  const anew = code.freshLabel('endpoint anew')
+  // A connected socket hears only its peer, so an answer would have to come from the peer.
+  code
+    .load('r1', 'u64', 'r6', call.socket)
+    .load('r1', 'u16', 'r1', socket.peerPort)
+    .jumpIf('r1', '!=', 0, none)
+  findService(code, view, parts, exits)
+  keepEndpoint(code, view, parts, { kept, none: anew })
+  code.label(anew)
+  chooseEndpoint(code, view, parts, none)
+  noteDatagram(code, view, parts, none)
+  code.label(kept)
+  sendToEndpoint(code, view)
+}
+
+function receive(code: Assembler, view: View, { maps }: ProgramParts): void {
+  ofSocket(code, maps.shared.datagrams, 'find')
+  code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
+  everyDatagramTranslation((at) => {
+    const next = code.freshLabel('next translation')
+    compareWithCall(code, view, 'backend', { base: 'r8', at, otherwise: next })
+    showOriginal(code, view, 'r8', at)
+    code.jump(none).label(next)
+  })
+}
+
+function showPeer(code: Assembler, view: View, { maps }: ProgramParts): void {
+  ofSocket(code, maps.shared.connections, 'find')
+  code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
+  compareWithCall(code, view, 'backend', { base: 'r8', at: 0, otherwise: none })
+  showOriginal(code, view, 'r8', 0)
+}

@@ -1,0 +1,62 @@
+import { hostPort } from '../../state/ip.js'
+import { mostEndpoints } from './layout.js'
+import type { Frontend, SocketPlan, TargetList } from './plan.js'
+
+/** The maps of a plan as text, one line for each entry, in the order in which names sort. */
+export function renderSockets(plan: SocketPlan): string {
+  return linesOf(plan)
+    .map((line) => `${line}\n`)
+    .join('')
+}
+
+/** What has to be written to get from one plan to the other. */
+export function renderSocketChanges(plan: SocketPlan, previous: SocketPlan | undefined): string {
+  if (!previous) return renderSockets(plan)
+  const [now, before] = [new Set(linesOf(plan)), new Set(linesOf(previous))]
+  const removed = [...before].filter((line) => !now.has(line)).map((line) => `- ${line}\n`)
+  const added = [...now].filter((line) => !before.has(line)).map((line) => `+ ${line}\n`)
+  return [...removed, ...added].join('')
+}
+
+function linesOf(plan: SocketPlan): readonly string[] {
+  const frontends = [...plan.frontends.values()].flatMap(([first]) => (first ? [first] : []))
+  const lists = [...plan.parts.values()].flatMap(({ targets }) => targets)
+  const prefix = `sockets ${plan.family}:`
+  return [
+    ...plan.nodeAddresses.map(
+      ({ address, hostOnly }) =>
+        `${prefix} node address ${address}${hostOnly ? ' for sockets of the node itself' : ''}`,
+    ),
+    ...frontends.map((each) => `${prefix} ${frontendText(each)} -> ${each.targets}`),
+    ...lists.map((list) => `${prefix} ${targetsText(list)}`),
+  ].sort()
+}
+
+export function frontendText(frontend: Frontend): string {
+  const { address, port, protocol } = frontend
+  const where = address === undefined ? `node port ${port}` : hostPort(address, port)
+  return `frontend ${where} ${protocol}`
+}
+
+/** A frontend with all that it leads to, as the maps hold it. */
+export function entryText(frontend: Frontend, list: TargetList | undefined): string {
+  const endpoints = list?.endpoints.slice(0, mostEndpoints).map(({ key }) => key) ?? []
+  return `${frontendText(frontend)} -> ${leadText(list?.verdict === 'refuse', endpoints)}`
+}
+
+export function leadText(refuses: boolean, endpoints: readonly string[]): string {
+  if (refuses) return 'refused'
+  return endpoints.length === 0 ? 'left to packets' : endpoints.join(', ')
+}
+
+export function targetsText({ id, verdict, endpoints, affinitySeconds }: TargetList): string {
+  const affinity = affinitySeconds > 0 ? `, the same for ${affinitySeconds} s` : ''
+  switch (verdict) {
+    case 'balance':
+      return `service ${id}: one of ${endpoints.map(({ key }) => key).join(', ')}${affinity}`
+    case 'refuse':
+      return `service ${id}: connections are refused`
+    case 'leave':
+      return `service ${id}: left to packets`
+  }
+}

@@ -1,0 +1,25 @@
+import type { Config } from '../../config/config.js'
+
+/** What `probe` and `cleanup` go by, which are told no configuration. */
+export const defaultBpffs = '/sys/fs/bpf'
+
+/** The part of the configuration that this mode reads, beside what nftables mode reads. */
+export interface EbpfSettings {
+  readonly sockets: 'all' | 'node'
+  /** Folder of the cgroup whose processes are served; empty: all of the machine. */
+  readonly cgroup: string
+  /** Where a bpffs is mounted; empty: nothing is pinned. */
+  readonly bpffs: string
+  readonly localhostNodePorts: boolean
+  readonly syncPeriodMs: number
+}
+
+export function ebpfSettings({ ebpf, iptables, nftables }: Config): EbpfSettings {
+  return {
+    sockets: ebpf.sockets,
+    cgroup: ebpf.cgroup,
+    bpffs: ebpf.bpffs,
+    localhostNodePorts: iptables.localhostNodePorts,
+    syncPeriodMs: nftables.syncPeriod,
+  }
+}

@@ -1,0 +1,276 @@
+import { BpfMap, type MapEntry } from '../../kernel/bpf/map.js'
+import { MappedArray } from '../../kernel/bpf/mapped-array.js'
+import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
+import type { IpFamily } from '../../state/ip.js'
+import {
+  addressBytes,
+  backendOf,
+  backendWords,
+  frontendBytes,
+  frontendKeyOf,
+  frontendKinds,
+  hostOnly,
+  memberKey,
+  memberKeyOf,
+  mostBackends,
+  mostEndpoints,
+  noService,
+  number32,
+  protocols,
+  serviceIdWord,
+  serviceWord,
+  serviceWords,
+  type FrontendKind,
+} from './layout.js'
+import { mapNames } from './names.js'
+import { Places, roundedSize } from './places.js'
+import type { Frontend, NodeAddress, SocketPlan, TargetList } from './plan.js'
+import { targetId } from './target-id.js'
+
+export interface TableSizes {
+  readonly frontends: number
+  readonly services: number
+  readonly backends: number
+  readonly members: number
+}
+
+/** A plan does not fit: larger tables are needed. */
+export class TablesFull extends Error {
+  override readonly name = 'TablesFull'
+}
+
+/** A target list as it stands in the maps. */
+interface Placed {
+  readonly list: TargetList
+  readonly slot: number
+  readonly first: number
+  readonly count: number
+}
+
+/** Twice what a plan needs, so that changes fit and freed places may rest. */
+export function sizesFor(plan: SocketPlan | undefined): TableSizes {
+  let [services, backends, members] = [0, 0, 0]
+  for (const { targets } of plan?.parts.values() ?? []) {
+    for (const { endpoints, isRemembered } of targets) {
+      services++
+      backends += roundedSize(Math.min(endpoints.length, mostEndpoints))
+      if (isRemembered) members += endpoints.length
+    }
+  }
+  const frontends = (plan?.frontends.size ?? 0) + (plan?.nodeAddresses.length ?? 0)
+  const room = (needed: number) => 2 ** Math.ceil(Math.log2(Math.max(64, 2 * needed)))
+  return {
+    frontends: room(frontends),
+    services: room(services),
+    backends: Math.min(room(backends), mostBackends),
+    members: room(members),
+  }
+}
+
+/** The maps of one family, and what stands where in them. */
+export class FamilyTables {
+  readonly family: IpFamily
+  readonly frontends: BpfMap
+  readonly services: MappedArray
+  readonly backends: MappedArray
+  readonly members: BpfMap
+  readonly #sizes: TableSizes
+  readonly #slots: Places
+  readonly #blocks: Places
+  readonly #placed = new Map<string, Placed>()
+  #tag = 0
+
+  constructor(calls: SystemCalls, family: IpFamily, sizes: TableSizes, now: () => number) {
+    this.family = family
+    this.#sizes = sizes
+    this.#slots = new Places(sizes.services, now)
+    this.#blocks = new Places(sizes.backends, now)
+    const opened: { close(): void }[] = []
+    const open = <T extends { close(): void }>(one: T): T => {
+      opened.push(one)
+      return one
+    }
+    try {
+      this.frontends = open(
+        BpfMap.create(calls, {
+          name: mapNames.frontends,
+          kind: 'hash',
+          keyBytes: frontendKeyOf(family).bytes,
+          valueBytes: frontendBytes,
+          entries: sizes.frontends,
+        }),
+      )
+      this.services = open(
+        MappedArray.create(calls, {
+          name: mapNames.services,
+          entries: sizes.services,
+          wordsPerEntry: serviceWords,
+        }),
+      )
+      this.backends = open(
+        MappedArray.create(calls, {
+          name: mapNames.backends,
+          entries: sizes.backends,
+          wordsPerEntry: backendOf(family).words,
+        }),
+      )
+      this.members = open(
+        BpfMap.create(calls, {
+          name: mapNames.members,
+          kind: 'hash',
+          keyBytes: memberKeyOf(family).bytes,
+          valueBytes: 1,
+          entries: sizes.members,
+        }),
+      )
+    } catch (error) {
+      for (const each of opened) each.close()
+      throw error
+    }
+  }
+
+  /**
+   * Writes what differs between two plans, in an order in which programs always find something
+   * whole: endpoints, then the word that leads to them, then the frontends. Returns how many entries
+   * it wrote. Throws TablesFull where there is no room; what is there by then is as good as before.
+   */
+  write(plan: SocketPlan, previous: SocketPlan | undefined): number {
+    const sizes = plan.frontends.size + plan.nodeAddresses.length
+    if (sizes > this.#sizes.frontends) throw new TablesFull()
+    const { added, changed, removed } = plan.parts.since(previous?.parts)
+    const lists = [...added, ...changed].flatMap(([, { targets }]) => targets)
+    const kept = new Set(lists.map(({ id }) => id))
+    const gone = [
+      ...removed.map(([, part]) => part),
+      ...changed.map(([, , before]) => before),
+    ].flatMap(({ targets }) => targets.filter(({ id }) => !kept.has(id)))
+    let written = this.#placeAll(lists)
+    written += this.#writeFrontends(plan, previous)
+    for (const { id } of gone) written += this.#remove(id)
+    return written
+  }
+
+  /** The endpoints that a target list has in the kernel; undefined when it has no place. */
+  placed(id: string): Omit<Placed, 'list'> | undefined {
+    return this.#placed.get(id)
+  }
+
+  close(): void {
+    for (const each of [this.frontends, this.services, this.backends, this.members]) each.close()
+  }
+
+  #placeAll(lists: readonly TargetList[]): number {
+    const fresh = lists.filter((list) => this.#placed.get(list.id)?.list !== list)
+    this.members.updateAll(
+      fresh.flatMap((list) => this.#membersOf(list).map((key): MapEntry => [key, noValue])),
+    )
+    let written = 0
+    for (const list of fresh) written += this.#place(list)
+    return written
+  }
+
+  #place(list: TargetList): number {
+    const before = this.#placed.get(list.id)
+    const slot = before?.slot ?? this.#slots.take(1)
+    const endpoints = list.endpoints.slice(0, mostEndpoints)
+    const count = endpoints.length
+    const first = count === 0 ? 0 : this.#blocks.take(count)
+    if (slot === undefined || first === undefined) throw new TablesFull()
+    const tag = (this.#tag = (this.#tag + 1) & 0xffff)
+    for (const [index, endpoint] of endpoints.entries()) {
+      for (const [word, value] of backendWords(this.family, endpoint, tag).entries()) {
+        this.backends.store(first + index, word, value)
+      }
+    }
+    this.services.store(slot, 1, serviceIdWord(targetId(list.id), list.affinitySeconds))
+    const refuses = list.verdict === 'refuse'
+    this.services.store(slot, 0, serviceWord({ first, count, tag, refuses }))
+    this.#placed.set(list.id, { list, slot, first, count })
+    if (before) this.#leave(before, list)
+    return count + 1
+  }
+
+  /** What a list had before and has no more. */
+  #leave(before: Placed, now: TargetList | undefined): void {
+    if (before.count > 0) this.#blocks.giveBack(before.first, before.count)
+    const kept = new Set(now?.isRemembered ? now.endpoints.map(({ key }) => key) : [])
+    const endpoints = before.list.endpoints.filter(({ key }) => !kept.has(key))
+    this.members.deleteAll(this.#membersOf({ ...before.list, endpoints }))
+  }
+
+  #remove(id: string): number {
+    const placed = this.#placed.get(id)
+    if (!placed) return 0
+    this.services.store(placed.slot, 0, serviceWord(noService))
+    this.#placed.delete(id)
+    this.#leave(placed, undefined)
+    this.#slots.giveBack(placed.slot, 1)
+    return 1
+  }
+
+  #membersOf({ id, endpoints, isRemembered }: TargetList): readonly Buffer[] {
+    if (!isRemembered) return []
+    const number = targetId(id)
+    return endpoints.map((endpoint) => memberKey(this.family, number, endpoint))
+  }
+
+  #writeFrontends(plan: SocketPlan, previous: SocketPlan | undefined): number {
+    const { added, changed, removed } = plan.frontends.since(previous?.frontends)
+    const entries: MapEntry[] = []
+    for (const [, [first]] of [...added, ...changed]) {
+      if (!first) continue
+      const slot = this.#placed.get(first.targets)?.slot
+      if (slot !== undefined) entries.push([frontendKey(this.family, first), number32(slot)])
+    }
+    const isThere = new Set(plan.nodeAddresses.map(nodeAddressText))
+    const wasThere = new Set(previous?.nodeAddresses.map(nodeAddressText))
+    for (const each of plan.nodeAddresses) {
+      if (wasThere.has(nodeAddressText(each))) continue
+      entries.push([nodeAddressKey(this.family, each), number32(each.hostOnly ? hostOnly : 0)])
+    }
+    this.frontends.updateAll(entries)
+    const goneAddresses = (previous?.nodeAddresses ?? []).filter(
+      (each) => !isThere.has(nodeAddressText(each)),
+    )
+    const gone = [
+      ...removed.flatMap(([, [first]]) => (first ? [frontendKey(this.family, first)] : [])),
+      ...goneAddresses.map((each) => nodeAddressKey(this.family, each)),
+    ]
+    this.frontends.deleteAll(gone)
+    return entries.length + gone.length
+  }
+}
+
+const noValue = Uint8Array.of(0)
+
+const nodeAddressText = ({ address, hostOnly: isHostOnly }: NodeAddress) =>
+  `${address} ${isHostOnly}`
+
+export function frontendKey(
+  family: IpFamily,
+  { address, protocol, port }: Omit<Frontend, 'owner' | 'targets'>,
+): Buffer {
+  const kind = address === undefined ? 'nodePort' : 'address'
+  return keyOf(family, kind, { address, protocol: protocols[protocol], port })
+}
+
+export function nodeAddressKey(
+  family: IpFamily,
+  { address }: Pick<NodeAddress, 'address'>,
+): Buffer {
+  return keyOf(family, 'nodeAddress', { address, protocol: 0, port: 0 })
+}
+
+function keyOf(
+  family: IpFamily,
+  kind: FrontendKind,
+  where: { readonly address: string | undefined; readonly protocol: number; readonly port: number },
+): Buffer {
+  const layout = frontendKeyOf(family)
+  const key = Buffer.alloc(layout.bytes)
+  if (where.address !== undefined) key.set(addressBytes(family, where.address))
+  key.writeUInt16BE(where.port, layout.port)
+  key.writeUInt8(where.protocol, layout.protocol)
+  key.writeUInt8(frontendKinds[kind], layout.kind)
+  return key
+}

@@ -1,0 +1,436 @@
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { attachedPrograms } from '../../lib/kernel/bpf/attached.js'
+import { createLink, detachLink, forEachCgroupLink } from '../../lib/kernel/bpf/link.js'
+import { Assembler } from '../../lib/kernel/bpf/assembler.js'
+import { loadProgram } from '../../lib/kernel/bpf/program.js'
+import { openSystemCalls } from '../../lib/kernel/bpf/system-calls.js'
+import { openCgroup } from '../../lib/kernel/cgroup.js'
+import { configWith } from '../../lib/config/load.js'
+import { addNodeCgroup, removeCgroup } from '../../lib/lab/world/cgroups.js'
+import { cleanupSockets } from '../../lib/modes/ebpf/cleanup.js'
+import { ebpfMode } from '../../lib/modes/ebpf/index.js'
+import { probeSockets } from '../../lib/modes/ebpf/probe.js'
+import type { FamilyPlan, Mode, ModeDefinition } from '../../lib/modes/mode.js'
+import {
+  cgroupSkip,
+  serveTcp,
+  serveUdp,
+  startCgroupClient,
+  type CgroupClient,
+} from '../support/cgroup-client.js'
+import { contextOf } from '../support/mode-context.js'
+import { PersistentMap } from '../../lib/state/persistent-map.js'
+import { service, states, type States } from '../support/states.js'
+
+const skip = cgroupSkip
+const settings = { endpointRules: { allowsLoopback: true } }
+
+/** A packet path that does nothing, so that what arrives was translated at the socket. */
+const noPackets: ModeDefinition = {
+  summary: 'nothing',
+  probe: () => Promise.resolve([]),
+  syncPeriods: () => ({ minMs: 0, syncMs: 1000 }),
+  planner: () => ({ ...nothing, parts: () => PersistentMap.empty<object>(), only: (plan) => plan }),
+  create: () => Promise.resolve(nothing),
+  differences: () => Promise.resolve([]),
+  cleanup: () => Promise.resolve(),
+}
+
+const nothing: Mode = {
+  plan: ({ family }): FamilyPlan => ({ family }),
+  render: () => '',
+  renderChanges: () => '',
+  apply: () => Promise.resolve({ full: false, bytes: 0, objects: 0, failed: [] }),
+  forget: () => undefined,
+  reconfigure: () => false,
+  run: () => Promise.resolve(),
+  close: () => Promise.resolve(),
+}
+
+interface Node {
+  readonly cgroup: string
+  readonly client: CgroupClient
+  /** Starts the mode anew, as after a restart. */
+  readonly start: (config?: Parameters<typeof configWith>[0]) => Promise<Started>
+}
+
+interface Started {
+  readonly mode: Mode
+  readonly resyncs: readonly string[]
+  readonly apply: (cluster: States) => Promise<void>
+}
+
+async function createNode(t: Test, name: string): Promise<Node> {
+  const cgroup = addNodeCgroup(name)
+  t.teardown(() => removeCgroup(cgroup))
+  const client = startCgroupClient(cgroup)
+  t.teardown(() => client.close())
+  return {
+    cgroup,
+    client,
+    start: async (config = {}) => {
+      const { context, resyncs } = contextOf()
+      const whole = configWith({ 'ebpf.cgroup': cgroup, 'ebpf.bpffs': '', ...config })
+      const mode = await ebpfMode(noPackets).create(whole, ['IPv4', 'IPv6'], context)
+      const apply = async (cluster: States) => {
+        await mode.apply(mode.plan(cluster.take()))
+      }
+      return { mode, resyncs, apply }
+    },
+  }
+}
+
+t.test('a connection to a Service goes to an endpoint and seems not to', { skip }, async (t) => {
+  const { client, start } = await createNode(t, 'tcp')
+  const server = await serveTcp('one', '127.0.0.1')
+  t.teardown(() => server.close())
+  const { mode, apply } = await start()
+  t.teardown(() => mode.close())
+  const endpoints = [{ ip: '127.0.0.1', port: server.port }]
+  const cluster = states('IPv4', settings).put(service({ endpoints }))
+  await apply(cluster)
+  const ask = (host: string) => client.ask({ do: 'connect', host, port: 80 })
+  t.same(await ask('10.96.0.10'), { name: 'one', peer: '10.96.0.10 80' })
+  t.same(await ask('::ffff:10.96.0.10'), { name: 'one', peer: '::ffff:10.96.0.10 80' })
+  await apply(cluster.put(service({ endpoints: 0 })))
+  t.same(await ask('10.96.0.10'), { error: 'ECONNREFUSED' }, 'S19: refused at once')
+})
+
+t.test('a connection over IPv6 goes to an endpoint and seems not to', { skip }, async (t) => {
+  const { client, start } = await createNode(t, 'tcp6')
+  const server = await serveTcp('six', '::1')
+  t.teardown(() => server.close())
+  const { mode, apply } = await start()
+  t.teardown(() => mode.close())
+  const endpoints = [{ ip: '::1', port: server.port }]
+  await apply(states('IPv6', settings).put(service({ clusterIp: 'fd00:96::10', endpoints })))
+  const answer = await client.ask({ do: 'connect', host: 'fd00:96::10', port: 80 })
+  t.same(answer, { name: 'six', peer: 'fd00:96::10 80' })
+})
+
+t.test('node ports answer on the node, and loopback is the host’s own', { skip }, async (t) => {
+  const { client, start } = await createNode(t, 'nodeport')
+  const server = await serveTcp('node port', '127.0.0.1')
+  t.teardown(() => server.close())
+  const { mode, apply } = await start()
+  t.teardown(() => mode.close())
+  const endpoints = [{ ip: '127.0.0.1', port: server.port }]
+  await apply(states('IPv4', settings).put(service({ nodePort: 30999, endpoints })))
+  const ask = (host: string, from?: string) =>
+    client.ask({ do: 'connect', host, port: 30999, ...(from === undefined ? {} : { from }) })
+  t.same(await ask('192.0.2.1'), { name: 'node port', peer: '192.0.2.1 30999' })
+  t.same(await ask('127.0.0.1'), { name: 'node port', peer: '127.0.0.1 30999' })
+  t.same(await ask('127.0.0.1', '127.0.0.1'), { error: 'ECONNREFUSED' }, 'bound to loopback')
+  t.same(await ask('0.0.0.0'), { error: 'ECONNREFUSED' }, 'no address of the node')
+})
+
+/** Servers of one port on addresses of loopback, each by its address. */
+async function serveOnLoopback(t: Test, count: number) {
+  const first = await serveUdp('127.0.0.11', '127.0.0.11')
+  const { port } = first
+  const hosts = Array.from({ length: count - 1 }, (_, index) => `127.0.0.${index + 12}`)
+  const others = await Promise.all(hosts.map((host) => serveUdp(host, host, port)))
+  t.teardown(() => Promise.all([first, ...others].map((server) => server.close())))
+  return { port, hosts: ['127.0.0.11', ...hosts] }
+}
+
+const dns = { name: 'dns', protocol: 'UDP', clusterIp: '10.96.0.53', port: 53 } as const
+
+t.test('a UDP socket keeps its endpoint, and moves at once when that goes', { skip }, async (t) => {
+  const { client, start } = await createNode(t, 'udp')
+  const { mode, apply } = await start()
+  t.teardown(() => mode.close())
+  const { port, hosts } = await serveOnLoopback(t, 4)
+  const cluster = states('IPv4', settings)
+  const serve = (left: readonly string[]) =>
+    apply(cluster.put(service({ ...dns, endpoints: left.map((ip) => ({ ip, port })) })))
+  for (const [type, host] of [
+    ['udp4', '10.96.0.53'],
+    ['udp6', '::ffff:10.96.0.53'],
+  ] as const) {
+    await serve(hosts)
+    const ask = () => client.ask({ do: 'send', socket: type, type, host, port: 53 })
+    const first = await ask()
+    t.equal(first.peer, `${host} 53`, 'the Service seems to answer')
+    for (let index = 0; index < 10; index++) t.same(await ask(), first)
+    await serve(hosts.filter((each) => each !== first.name))
+    const second = await ask()
+    t.not(second.name, first.name)
+    t.equal(second.peer, `${host} 53`)
+    await serve([])
+    t.same(await ask(), { error: 'ECONNREFUSED' }, 'S19: refused at once')
+  }
+})
+
+t.test('a UDP socket over IPv6 reaches an endpoint', { skip }, async (t) => {
+  const { client, start } = await createNode(t, 'udp6')
+  const { mode, apply } = await start()
+  t.teardown(() => mode.close())
+  const server = await serveUdp('six', '::1')
+  t.teardown(() => server.close())
+  const endpoints = [{ ip: '::1', port: server.port }]
+  const host = 'fd00:96::53'
+  await apply(states('IPv6', settings).put(service({ ...dns, clusterIp: host, endpoints })))
+  const ask = (target: string, port: number) =>
+    client.ask({ do: 'send', socket: 'six', type: 'udp6', host: target, port })
+  t.same(await ask(host, 53), { name: 'six', peer: `${host} 53` })
+})
+
+t.test(
+  'one socket that sends to many Services hears each by its own address',
+  { skip },
+  async (t) => {
+    const { client, start } = await createNode(t, 'many')
+    const { mode, apply } = await start()
+    t.teardown(() => mode.close())
+    const { port, hosts } = await serveOnLoopback(t, 8)
+    const cluster = states('IPv4', settings)
+    for (const [index, ip] of hosts.entries()) {
+      const clusterIp = `10.96.0.${index + 1}`
+      cluster.put(service({ ...dns, name: `dns-${index}`, clusterIp, endpoints: [{ ip, port }] }))
+    }
+    await apply(cluster)
+    for (let round = 0; round < 2; round++) {
+      for (const [index, name] of hosts.entries()) {
+        const host = `10.96.0.${index + 1}`
+        const answer = await client.ask({ do: 'send', socket: 's', type: 'udp4', host, port: 53 })
+        t.same(answer, { name, peer: `${host} 53` })
+      }
+    }
+  },
+)
+
+t.test('S21: clients of one network namespace keep their endpoint', { skip }, async (t) => {
+  const { client, start } = await createNode(t, 'affinity')
+  const { mode, apply } = await start()
+  t.teardown(() => mode.close())
+  const { port, hosts } = await serveOnLoopback(t, 4)
+  const cluster = states('IPv4', settings)
+  const serve = (left: readonly string[], affinitySeconds?: number) => {
+    const endpoints = left.map((ip) => ({ ip, port }))
+    return apply(cluster.put(service({ ...dns, affinitySeconds, endpoints })))
+  }
+  let sockets = 0
+  const ask = async () => {
+    const where = { type: 'udp4', host: '10.96.0.53', port: 53 } as const
+    return (await client.ask({ do: 'send', socket: `s${++sockets}`, ...where })).name
+  }
+  const seen = async (count: number) => {
+    const names = new Set<string | undefined>()
+    for (let index = 0; index < count; index++) names.add(await ask())
+    return names
+  }
+  await serve(hosts)
+  t.ok((await seen(40)).size > 1, 'without affinity sockets are spread')
+  await serve(hosts, 60)
+  const [first] = await seen(1)
+  t.same(await seen(20), new Set([first]))
+  await serve(
+    hosts.filter((host) => host !== first),
+    60,
+  )
+  const moved = await seen(20)
+  t.equal(moved.size, 1)
+  t.notOk(moved.has(first))
+})
+
+/** A bpffs of the test's own. */
+function mountBpffs(t: Test): string {
+  const folder = mkdtempSync(join(tmpdir(), 'bpffs-'))
+  execFileSync('mount', ['-t', 'bpf', 'bpf', folder])
+  t.teardown(() => {
+    execFileSync('umount', [folder])
+    rmSync(folder, { recursive: true })
+  })
+  return folder
+}
+
+t.test('a restart loses nothing: pinned programs translate on', { skip }, async (t) => {
+  const { client, start } = await createNode(t, 'restart')
+  const bpffs = mountBpffs(t)
+  const config = { 'ebpf.bpffs': bpffs } as const
+  const server = await serveTcp('one', '127.0.0.1')
+  t.teardown(() => server.close())
+  const { port, hosts } = await serveOnLoopback(t, 4)
+  const cluster = states('IPv4', settings).put(
+    service({ endpoints: [{ ip: '127.0.0.1', port: server.port }] }),
+    service({ ...dns, endpoints: hosts.map((ip) => ({ ip, port })) }),
+  )
+  const connect = () => client.ask({ do: 'connect', host: '10.96.0.10', port: 80 })
+  const send = () =>
+    client.ask({ do: 'send', socket: 's', type: 'udp4', host: '10.96.0.53', port: 53 })
+  const before = await start(config)
+  await before.apply(cluster)
+  const first = await send()
+  let isOver = false
+  const failed = (async () => {
+    const answers = []
+    while (!isOver) answers.push(await connect())
+    return answers.filter(({ name }) => name !== 'one')
+  })()
+  await before.mode.close()
+  for (let round = 0; round < 8; round++) {
+    const { mode, apply } = await start(config)
+    await apply(cluster)
+    await mode.close()
+  }
+  isOver = true
+  t.same(await failed, [], 'no connection failed meanwhile')
+  t.same(await connect(), { name: 'one', peer: '10.96.0.10 80' })
+  t.same(await send(), first, 'an open socket is known to the new process')
+  await cleanupSockets(contextOf().context, bpffs)
+  t.notOk(readdirSync(bpffs).includes('kube-proxy-ts'), 'cleanup leaves nothing')
+  t.not((await connect()).name, 'one')
+  await t.resolves(cleanupSockets(contextOf().context, bpffs), 'once more is fine')
+})
+
+t.test('a pinned link of another cgroup is not taken for ours', { skip }, async (t) => {
+  const [one, other] = [await createNode(t, 'cgroup1'), await createNode(t, 'cgroup2')]
+  const config = { 'ebpf.bpffs': mountBpffs(t) } as const
+  const server = await serveTcp('one', '127.0.0.1')
+  t.teardown(() => server.close())
+  const endpoints = [{ ip: '127.0.0.1', port: server.port }]
+  const cluster = states('IPv4', settings).put(service({ endpoints }))
+  for (const { client, start } of [one, other]) {
+    const { mode, apply } = await start(config)
+    await apply(cluster)
+    t.equal((await client.ask({ do: 'connect', host: '10.96.0.10', port: 80 })).name, 'one')
+    await mode.close()
+  }
+  const left = await one.client.ask({ do: 'connect', host: '10.96.0.10', port: 80 })
+  t.not(left.name, 'one', 'what was attached to the first is gone')
+})
+
+t.test('programs that somebody detached are noticed and attached again', { skip }, async (t) => {
+  const { client, cgroup, start } = await createNode(t, 'guard')
+  const server = await serveTcp('one', '127.0.0.1')
+  t.teardown(() => server.close())
+  const { mode, apply, resyncs } = await start({ 'nftables.syncPeriod': 20 })
+  const stop = new AbortController()
+  const running = mode.run(stop.signal)
+  t.teardown(async () => {
+    stop.abort()
+    await running
+    await mode.close()
+  })
+  const endpoints = [{ ip: '127.0.0.1', port: server.port }]
+  const cluster = states('IPv4', settings).put(service({ endpoints }))
+  await apply(cluster)
+  detachAll(cgroup)
+  while (resyncs.length === 0) await new Promise((resolve) => setTimeout(resolve, 10))
+  t.match(resyncs[0], /somebody detached the eBPF program at \w+/)
+  mode.forget()
+  await apply(cluster.put(service({ endpoints, nodePort: 30001 })))
+  t.equal((await client.ask({ do: 'connect', host: '10.96.0.10', port: 80 })).name, 'one')
+})
+
+t.test('programs of a process that forgot them are detached at the start', { skip }, async (t) => {
+  const { cgroup, client, start } = await createNode(t, 'orphans')
+  const server = await serveTcp('one', '127.0.0.1')
+  t.teardown(() => server.close())
+  const cluster = (endpoints: number) =>
+    states('IPv4', settings).put(
+      service({ endpoints: endpoints === 0 ? 0 : [{ ip: '127.0.0.1', port: server.port }] }),
+    )
+  const [orphan, fresh] = [await start(), await start()]
+  t.teardown(() => Promise.all([orphan, fresh].map(({ mode }) => mode.close())))
+  await orphan.apply(cluster(0))
+  await fresh.apply(cluster(1))
+  const opened = openCgroup(cgroup)
+  const attached = attachedPrograms(openSystemCalls(), opened.fd, 'connect4')
+  opened.close()
+  t.equal(attached.length, 1)
+  t.equal((await client.ask({ do: 'connect', host: '10.96.0.10', port: 80 })).name, 'one')
+})
+
+t.test('maps are compared with what they should hold', { skip }, async (t) => {
+  const { cgroup, start } = await createNode(t, 'differences')
+  const definition = ebpfMode(noPackets)
+  const config = configWith({ 'ebpf.cgroup': cgroup })
+  const whole = (cluster: States) => definition.differences(cluster.take(), config)
+  const web = service({ nodePort: 30080, affinitySeconds: 9 })
+  const empty = service({ name: 'empty', clusterIp: '10.96.0.11', endpoints: 0 })
+  const ip6 = service({ clusterIp: 'fd00:96::10' })
+  const [cluster, cluster6] = [states().put(web, empty), states('IPv6').put(ip6)]
+  t.match(await whole(states().put(web)), [{ isWhole: true }], 'nothing is attached yet')
+  const { mode, apply } = await start()
+  t.teardown(() => mode.close())
+  await apply(cluster)
+  await apply(cluster6)
+  t.same(await whole(states().put(web, empty)), [])
+  t.same(await whole(states('IPv6').put(ip6)), [])
+  const other = states().put(service({ ...web, endpoints: 1 }), service({ ...empty, port: 81 }))
+  const lines = (await whole(other)).map(({ expected, found }) => [expected, found])
+  t.same(lines.sort(), [
+    [undefined, 'entry 0a60000b00500600'],
+    ['frontend 10.96.0.10:80 TCP -> 10.180.0.1:8080', both('10.96.0.10:80')],
+    ['frontend 10.96.0.11:81 TCP -> refused', undefined],
+    ['frontend node port 30080 TCP -> 10.180.0.1:8080', both('node port 30080')],
+  ])
+})
+
+const both = (frontend: string) => `frontend ${frontend} TCP -> 10.180.0.1:8080, 10.180.0.2:8080`
+
+t.test('tables grow when a plan no longer fits', { skip }, async (t) => {
+  const { client, start } = await createNode(t, 'growth')
+  const server = await serveTcp('one', '127.0.0.1')
+  t.teardown(() => server.close())
+  const { mode, apply } = await start()
+  t.teardown(() => mode.close())
+  const endpoints = [{ ip: '127.0.0.1', port: server.port }]
+  const cluster = states('IPv4', settings)
+  for (let index = 1; index <= 200; index++) {
+    const clusterIp = `10.96.1.${index}`
+    await apply(cluster.put(service({ name: `web-${index}`, clusterIp, endpoints })))
+  }
+  for (const host of ['10.96.1.1', '10.96.1.64', '10.96.1.65', '10.96.1.200']) {
+    t.equal((await client.ask({ do: 'connect', host, port: 80 })).name, 'one', host)
+  }
+})
+
+t.test('CAP_BPF and CAP_NET_ADMIN are enough for every program', { skip }, async (t) => {
+  const at = (path: string) => JSON.stringify(new URL(`../../lib/${path}`, import.meta.url))
+  const code = `
+    const { probeSockets } = await import(${at('modes/ebpf/probe.js')})
+    const silent = () => undefined
+    const log = { debug: silent, info: silent, warn: silent, error: silent }
+    for (const sockets of ['all', 'node']) {
+      const [programs] = probeSockets({ settings: { cgroup: '', bpffs: '', sockets }, log })
+      console.log(programs.ok, programs.seen)
+    }`
+  const few = ['--inh-caps=-all', '--bounding-set=-all,+bpf,+net_admin']
+  const node = [process.execPath, '--input-type=module', '-e', code]
+  const printed = execFileSync('setpriv', [...few, ...node], { encoding: 'utf8' })
+  t.equal(printed, 'true the kernel takes all 8\ntrue the kernel takes all 8\n')
+})
+
+t.test('the mode does not run beside the socket programs of others', { skip }, async (t) => {
+  const folder = addNodeCgroup('cilium')
+  t.teardown(() => removeCgroup(folder))
+  const calls = openSystemCalls()
+  const cgroup = openCgroup(folder)
+  const code = new Assembler().set('r0', 1).exit().finish()
+  const program = loadProgram(calls, { name: 'cil_sock4_conne', hook: 'connect4', code })
+  const link = createLink(calls, { hook: 'connect4', program, cgroup: cgroup.fd })
+  const { log } = contextOf().context
+  const probe = () =>
+    probeSockets({ settings: { cgroup: folder, bpffs: '', sockets: 'all' }, log }).filter(
+      ({ ok, required }) => required && !ok,
+    )
+  t.match(probe(), [{ seen: 'cil_sock4_conne of Cilium', fix: /replacement of Cilium/ }])
+  for (const fd of [link, program]) calls.close(fd)
+  cgroup.close()
+  t.same(probe(), [])
+})
+
+/** As `bpftool cgroup detach` and the like do it. */
+function detachAll(folder: string): void {
+  const calls = openSystemCalls()
+  const cgroup = openCgroup(folder)
+  forEachCgroupLink(calls, cgroup.id, (link) => detachLink(calls, link))
+  cgroup.close()
+}

@@ -1,0 +1,202 @@
+import fc from 'fast-check'
+import t from 'tap'
+import {
+  addressBytes,
+  backendWords,
+  memberKey,
+  readServiceWord,
+  serviceWord,
+} from '../../lib/modes/ebpf/layout.js'
+import { Places, quarantineMs } from '../../lib/modes/ebpf/places.js'
+import { frontendId, socketPlanner, type SocketPlan } from '../../lib/modes/ebpf/plan.js'
+import { renderSocketChanges, renderSockets } from '../../lib/modes/ebpf/render.js'
+import { sizesFor } from '../../lib/modes/ebpf/tables.js'
+import { targetId } from '../../lib/modes/ebpf/target-id.js'
+import { service, state, states } from '../support/states.js'
+
+const plan = socketPlanner({ localhostNodePorts: true })
+
+/** Which endpoints a frontend of a plan leads to, or its verdict. */
+function leadsTo({ frontends, parts }: SocketPlan, id: string): readonly string[] | string {
+  const [first] = frontends.get(id) ?? []
+  const lists = first ? (parts.get(first.owner)?.targets ?? []) : []
+  const list = lists.find(({ id: each }) => each === first?.targets)
+  if (!list) return 'nothing'
+  return list.verdict === 'balance' ? list.endpoints.map(({ key }) => key) : list.verdict
+}
+
+const at = (address: string | undefined, port: number, protocol: 'TCP' | 'UDP' = 'TCP') =>
+  frontendId({ address, port, protocol })
+
+t.test('every address of a Service leads to its endpoints', async (t) => {
+  const web = service({
+    nodePort: 30080,
+    externalIps: ['203.0.113.1'],
+    loadBalancerIps: ['203.0.113.2'],
+  })
+  const planned = plan(state([web]))
+  const both = ['10.180.0.1:8080', '10.180.0.2:8080']
+  for (const id of [
+    at('10.96.0.10', 80),
+    at('203.0.113.1', 80),
+    at('203.0.113.2', 80),
+    at(undefined, 30080),
+  ]) {
+    t.same(leadsTo(planned, id), both, id)
+  }
+  t.equal(planned.parts.get('default/web:http/TCP')?.targets.length, 1, 'one list serves all')
+})
+
+t.test('S19: without endpoints connections are refused', async (t) => {
+  const planned = plan(state([service({ nodePort: 30080, endpoints: 0 })]))
+  t.equal(leadsTo(planned, at('10.96.0.10', 80)), 'refuse')
+  t.equal(leadsTo(planned, at(undefined, 30080)), 'refuse')
+})
+
+t.test('S17: what a policy drops is left to packets', async (t) => {
+  const elsewhere = [{ ip: '10.180.0.1', local: false }]
+  const planned = plan(state([service({ internalPolicyLocal: true, endpoints: elsewhere })]))
+  t.equal(leadsTo(planned, at('10.96.0.10', 80)), 'leave')
+})
+
+t.test('S18: a policy Local does not bind the sockets of the node', async (t) => {
+  const endpoints = [{ ip: '10.180.0.1' }, { ip: '10.180.0.2', local: false }]
+  const web = service({ nodePort: 30080, externalPolicyLocal: true, endpoints })
+  t.same(leadsTo(plan(state([web])), at(undefined, 30080)), ['10.180.0.1:8080', '10.180.0.2:8080'])
+})
+
+t.test('an internal policy Local has a list of its own', async (t) => {
+  const endpoints = [{ ip: '10.180.0.1' }, { ip: '10.180.0.2', local: false }]
+  const planned = plan(state([service({ nodePort: 30080, internalPolicyLocal: true, endpoints })]))
+  t.same(leadsTo(planned, at('10.96.0.10', 80)), ['10.180.0.1:8080'])
+  t.same(leadsTo(planned, at(undefined, 30080)), ['10.180.0.1:8080', '10.180.0.2:8080'])
+})
+
+t.test('S12: addresses that only some sources may use are left to packets', async (t) => {
+  const web = service({ loadBalancerIps: ['203.0.113.2'], sourceRanges: ['192.0.2.0/24'] })
+  t.equal(leadsTo(plan(state([web])), at('203.0.113.2', 80)), 'nothing')
+})
+
+t.test('SCTP and Services with sockets "off" have no part in the maps', async (t) => {
+  for (const spec of [service({ protocol: 'SCTP' }), service({ options: { sockets: 'off' } })]) {
+    t.equal(plan(state([spec])).frontends.size, 0)
+  }
+})
+
+t.test('only UDP and session affinity make endpoints be looked up again', async (t) => {
+  const isRemembered = (spec: Parameters<typeof service>[0]) =>
+    [...plan(state([service(spec)])).parts.values()][0]?.targets[0]?.isRemembered
+  t.equal(isRemembered({}), false)
+  t.equal(isRemembered({ protocol: 'UDP' }), true)
+  t.equal(isRemembered({ affinitySeconds: 30 }), true)
+})
+
+t.test('the first of two Services with one address gets it, and the other after it', async (t) => {
+  const cluster = states()
+  const planner = socketPlanner({ localhostNodePorts: true })
+  const shared = { externalIps: ['203.0.113.1'] }
+  const [a, b] = [
+    service({ name: 'a', clusterIp: '10.96.0.1', endpoints: ['10.180.0.1'], ...shared }),
+    service({ name: 'b', clusterIp: '10.96.0.2', endpoints: ['10.180.0.2'], ...shared }),
+  ]
+  const id = at('203.0.113.1', 80)
+  t.same(leadsTo(planner(cluster.put(b).take()), id), ['10.180.0.2:8080'])
+  t.same(leadsTo(planner(cluster.put(a).take()), id), ['10.180.0.1:8080'])
+  t.same(leadsTo(planner(cluster.remove(a).take()), id), ['10.180.0.2:8080'])
+})
+
+t.test('an unchanged Service keeps its part by reference', async (t) => {
+  const cluster = states().put(service({ name: 'a', clusterIp: '10.96.0.1' }))
+  const planner = socketPlanner({ localhostNodePorts: true })
+  const before = planner(cluster.take())
+  const after = planner(cluster.put(service({ name: 'b', clusterIp: '10.96.0.2' })).take())
+  const changes = after.parts.since(before.parts)
+  t.same([changes.added.length, changes.changed.length, changes.removed.length], [1, 0, 0])
+})
+
+t.test(
+  'loopback serves node ports to the host only, and not where it is switched off',
+  async (t) => {
+    const cluster = state([service({ nodePort: 30080 })])
+    t.same(plan(cluster).nodeAddresses, [
+      { address: '127.0.0.1', hostOnly: true },
+      { address: '192.0.2.1', hostOnly: false },
+    ])
+    const without = socketPlanner({ localhostNodePorts: false })(cluster)
+    t.same(without.nodeAddresses, [{ address: '192.0.2.1', hostOnly: false }])
+  },
+)
+
+t.test('a plan is printed line by line, and so is what changes', async (t) => {
+  const cluster = states().put(service({ endpoints: 1, affinitySeconds: 60 }))
+  const planner = socketPlanner({ localhostNodePorts: true })
+  const before = planner(cluster.take())
+  t.equal(
+    renderSockets(before),
+    [
+      'sockets IPv4: frontend 10.96.0.10:80 TCP -> default/web:http/TCP',
+      'sockets IPv4: node address 127.0.0.1 for sockets of the node itself',
+      'sockets IPv4: node address 192.0.2.1',
+      'sockets IPv4: service default/web:http/TCP: one of 10.180.0.1:8080, the same for 60 s',
+      '',
+    ].join('\n'),
+  )
+  const after = planner(cluster.put(service({ endpoints: 0, affinitySeconds: 60 })).take())
+  t.equal(
+    renderSocketChanges(after, before),
+    [
+      '- sockets IPv4: service default/web:http/TCP: one of 10.180.0.1:8080, the same for 60 s',
+      '+ sockets IPv4: service default/web:http/TCP: connections are refused',
+      '',
+    ].join('\n'),
+  )
+})
+
+t.test('the word of a service holds what was put into it', async (t) => {
+  const numbers = fc.record({
+    first: fc.nat(2 ** 24 - 1),
+    count: fc.nat(0xffff),
+    tag: fc.nat(0xffff),
+    refuses: fc.boolean(),
+  })
+  fc.assert(
+    fc.property(numbers, (word) => {
+      const made = serviceWord(word)
+      t.same(readServiceWord(made), word)
+      return made < 2n ** 64n
+    }),
+    { numRuns: 100 },
+  )
+})
+
+t.test('addresses and ports are in network order, tags in that of the machine', async (t) => {
+  t.same(addressBytes('IPv4', '192.0.2.1'), Buffer.from([192, 0, 2, 1]))
+  t.equal(addressBytes('IPv6', '2001:db8::1').toString('hex'), '20010db8000000000000000000000001')
+  const [word] = backendWords('IPv4', { ip: '192.0.2.1', port: 0x1f90 }, 0x0102)
+  t.equal(word?.toString(16), '102901f010200c0')
+  const target = { ip: '192.0.2.1', port: 80 }
+  t.equal(memberKey('IPv4', 7, target).toString('hex'), '07000000c000020100500000')
+})
+
+t.test('places that were given back rest before they are used again', async (t) => {
+  let now = 0
+  const places = new Places(8, () => now)
+  t.same([places.take(3), places.take(4), places.take(1)], [0, 4, undefined])
+  places.giveBack(0, 3)
+  t.equal(places.take(4), undefined, 'a program may still be on its way there')
+  now = quarantineMs
+  t.equal(places.take(3), 0, 'sizes are rounded, so that what was given back fits')
+})
+
+t.test('tables have room for twice what a plan needs', async (t) => {
+  const specs = Array.from({ length: 100 }, (_, index) =>
+    service({ name: `web-${index}`, clusterIp: `10.96.1.${index}`, endpoints: 3 }),
+  )
+  const sizes = sizesFor(plan(state(specs)))
+  t.same(sizes, { frontends: 256, services: 256, backends: 1024, members: 64 })
+})
+
+t.test('the number of a name is the same in every run', async (t) => {
+  t.equal(targetId('default/web:http/TCP'), 3_186_679_515)
+  t.not(targetId('a'), targetId('b'))
+})

@@ -1,0 +1,90 @@
+/** The thread behind cgroup-client.ts. */
+import { createSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram'
+import { writeFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import { parentPort, workerData } from 'node:worker_threads'
+import type { Answer, Question } from './cgroup-client.js'
+
+const patienceMs = 3000
+const sockets = new Map<string, UdpSocket>()
+
+writeFileSync(join(workerData as string, 'cgroup.threads'), '0')
+parentPort?.on('message', (question: Question) => {
+  void answerTo(question).then((answer) => parentPort?.postMessage(answer))
+})
+
+function answerTo(question: Question): Promise<Answer> {
+  if (question.do === 'connect') return connectTo(question)
+  if (question.do === 'send') return sendTo(question)
+  return talkTo(question)
+}
+
+function connectTo({ host, port, from }: Question & { do: 'connect' }): Promise<Answer> {
+  return new Promise((resolve) => {
+    let text = ''
+    let peer = ''
+    const local = from === undefined ? {} : { localAddress: from }
+    const socket = connect({ host, port, ...local }, () => {
+      peer = `${socket.remoteAddress ?? ''} ${socket.remotePort ?? 0}`
+    })
+    socket.setTimeout(patienceMs, () => socket.destroy(errorOf('silence')))
+    socket.on('data', (chunk) => (text += chunk.toString()))
+    socket.on('error', ({ code = '' }: NodeJS.ErrnoException) => resolve({ error: code }))
+    socket.on('close', () => resolve({ name: text, peer }))
+  })
+}
+
+const errorOf = (code: string) => Object.assign(new Error(code), { code })
+
+async function sendTo(question: Question & { do: 'send' }): Promise<Answer> {
+  const { type, host, port } = question
+  const socket = await socketFor(question.socket, type)
+  return answered(socket, (done) => socket.send('ask', port, host, done))
+}
+
+async function talkTo(question: Question & { do: 'talk' }): Promise<Answer> {
+  const { type, to } = question
+  const socket = await socketFor(question.socket, type)
+  if (to) {
+    try {
+      await new Promise<void>((resolve, reject) => {
+        socket.once('error', reject)
+        socket.connect(to.port, to.host, () => {
+          socket.off('error', reject)
+          resolve()
+        })
+      })
+    } catch (error) {
+      return { error: String((error as NodeJS.ErrnoException).code) }
+    }
+  }
+  return answered(socket, (done) => socket.send('ask', done))
+}
+
+async function socketFor(name: string, type: 'udp4' | 'udp6'): Promise<UdpSocket> {
+  const known = sockets.get(name)
+  if (known) return known
+  const socket = createSocket(type)
+  await new Promise<void>((resolve) => socket.bind(0, resolve))
+  sockets.set(name, socket)
+  return socket
+}
+
+type Done = (error: Error | null) => void
+
+function answered(socket: UdpSocket, send: (done: Done) => void): Promise<Answer> {
+  return new Promise((resolve) => {
+    const finish = (answer: Answer) => {
+      clearTimeout(timer)
+      socket.off('message', hear).off('error', fail)
+      resolve(answer)
+    }
+    const hear = (message: Buffer, { address, port }: RemoteInfo) =>
+      finish({ name: message.toString(), peer: `${address} ${port}` })
+    const fail = (error: NodeJS.ErrnoException) => finish({ error: error.code ?? error.message })
+    const timer = setTimeout(() => finish({ error: 'silence' }), patienceMs)
+    socket.on('message', hear).on('error', fail)
+    send((error) => error && fail(error))
+  })
+}

@@ -1,0 +1,100 @@
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import { createSocket } from 'node:dgram'
+import type { AddressInfo } from 'node:net'
+import { Worker } from 'node:worker_threads'
+import { mountOf } from '../../lib/kernel/cgroup.js'
+
+/** What a client is asked to do. */
+export type Question =
+  | { readonly do: 'connect'; readonly host: string; readonly port: number; readonly from?: string }
+  | {
+      /** On a socket of that name, which is not connected and stays open. */
+      readonly do: 'send'
+      readonly socket: string
+      readonly type: 'udp4' | 'udp6'
+      readonly host: string
+      readonly port: number
+    }
+  /** The same over a connected one; without host and port the one that is connected already. */
+  | {
+      readonly do: 'talk'
+      readonly socket: string
+      readonly type: 'udp4' | 'udp6'
+      readonly to?: { readonly host: string; readonly port: number }
+    }
+
+export interface Answer {
+  /** What the server called itself. */
+  readonly name?: string
+  /** Who it seems to be to the client, as `address port`. */
+  readonly peer?: string
+  /** An error code, or `silence`. */
+  readonly error?: string
+}
+
+export interface CgroupClient {
+  ask(question: Question): Promise<Answer>
+  close(): Promise<void>
+}
+
+/** A reason to skip a test that needs a cgroup of version 2, or false. */
+export const cgroupSkip: string | false =
+  process.getuid?.() !== 0
+    ? 'needs root for eBPF'
+    : mountOf('cgroup2') === undefined
+      ? 'cgroup2 is not mounted here'
+      : false
+
+/** A thread whose sockets belong to a threaded cgroup. */
+export function startCgroupClient(cgroup: string): CgroupClient {
+  const worker = new Worker(new URL('./cgroup-client-worker.js', import.meta.url), {
+    workerData: cgroup,
+    execArgv: [],
+  })
+  return {
+    ask: async (question) => {
+      worker.postMessage(question)
+      const [answer] = (await once(worker, 'message')) as [Answer]
+      return answer
+    },
+    close: async () => {
+      await worker.terminate()
+    },
+  }
+}
+
+export interface NamedServer {
+  readonly port: number
+  close(): Promise<void>
+}
+
+/** Says its name to everybody who connects. */
+export async function serveTcp(name: string, host: string): Promise<NamedServer> {
+  const server = createServer((socket) => socket.on('error', () => undefined).end(name))
+  server.listen(0, host)
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  return {
+    port,
+    close: async () => {
+      server.close()
+      await once(server, 'close')
+    },
+  }
+}
+
+/** Answers every datagram with its name. */
+export async function serveUdp(name: string, host: string, wantedPort = 0): Promise<NamedServer> {
+  const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4')
+  socket.on('message', (_, { port, address }) => socket.send(name, port, address))
+  socket.bind(wantedPort, host)
+  await once(socket, 'listening')
+  return {
+    port: socket.address().port,
+    close: async () => {
+      socket.close()
+      await once(socket, 'close')
+    },
+  }
+}
