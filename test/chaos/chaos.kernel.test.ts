@@ -12,7 +12,7 @@ const faults = faultGroups.flatMap((group) => group.faults)
 
 const chosen: Readonly<Record<Exclude<ModeName, 'ipvs' | 'ebpf'>, readonly string[]>> = {
   nftables: ['SIGKILL, and a new start', 'API server killed', 'Hostile objects'],
-  iptables: ['SIGTERM twice at once', 'Our rules flushed', 'Watches cut every 100 ms'],
+  iptables: ['SIGTERM twice', 'Our rules flushed', 'Watches cut every 100 ms'],
   userspace: ['A successor with --takeover', 'SIGSTOP for 3 s'],
 }
 

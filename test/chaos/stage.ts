@@ -40,7 +40,6 @@ export async function until(
   }
 }
 
-/** As of a CNI plug-in: the kernel tracks connections as long as any rule wants that. */
 const pluginRules =
   'table inet plugin { chain forward { type filter hook forward priority 0; ct state established accept; }; }'
 
@@ -87,7 +86,7 @@ export class Stage {
     const world = await createWorld({ name: `chaos-${++opened}` })
     const stage = new Stage(folder, world, options)
     try {
-      if (!options.isBare) await stage.node('nft', pluginRules)
+      if (!options.isBare) await stage.addPluginRules()
       for (const argv of options.before) await stage.node(...argv)
       const fillers = Array.from({ length: options.services }, (_, index) =>
         filler(index, ['pod-1']),
@@ -113,6 +112,11 @@ export class Stage {
 
   get traffic(): Traffic {
     return this.#traffic
+  }
+
+  /** As a CNI plug-in does: the kernel tracks connections as long as any rule wants that. */
+  async addPluginRules(): Promise<void> {
+    await this.node('nft', pluginRules)
   }
 
   /** Without clients, for what leaves the node without rules on purpose. */

@@ -5,14 +5,14 @@ import type { Stage } from '../stage.js'
 
 type End = (stage: Stage) => Promise<void>
 
-const ends: readonly End[] = [
-  ({ daemon }) => daemon.ended('SIGKILL'),
-  ({ daemon }) => daemon.ended('SIGTERM'),
-  ({ daemon }) => {
-    daemon.signal('SIGTERM')
-    return daemon.ended('SIGTERM')
-  },
-]
+const killed: End = ({ daemon }) => daemon.ended('SIGKILL')
+const stopped: End = ({ daemon }) => daemon.ended('SIGTERM')
+const stoppedTwice: End = async ({ daemon, random }) => {
+  daemon.signal('SIGTERM')
+  // Two at the very same time are one for the kernel.
+  await delay(random() * 50)
+  await daemon.ended('SIGTERM')
+}
 
 /** Ends the process at a random moment of its first sync, again and again. */
 export function interruptedSync(services: number, tries: number): Fault {
@@ -36,13 +36,17 @@ export function interruptedSync(services: number, tries: number): Fault {
 
 async function interrupt(stage: Stage, count: number): Promise<void> {
   // Half of the starts find nothing, half of them what the one before has left.
-  if (stage.random() < 0.5) await cleanUp(stage)
+  const isClean = stage.random() < 0.5
+  if (isClean) await cleanUp(stage)
   const afterMs = Math.round(stage.random() * stage.firstSyncMs * 1.2)
-  const end = pick(ends, stage.random)
+  const end = pick([killed, stopped, stoppedTwice], stage.random)
   stage.daemon.start()
   await delay(afterMs)
   await end(stage)
   const parts = await torn(stage)
+  // Rules that lead to a process go with it, if it is asked to go.
+  if (isClean && end === stopped && stage.mode === 'userspace')
+    parts.push(...(await remains(stage)))
   if (parts.length > 0) throw new Error(`try ${count}, after ${afterMs} ms: ${parts.join('\n')}`)
 }
 
