@@ -214,6 +214,8 @@ export class PageServer {
       reply(response, 400, 'the page has no such command')
       return
     }
+    // A command may take longer than a client may be silent, such as a switch of the mode.
+    request.socket.setTimeout(0)
     try {
       await this.#source.perform(command)
       reply(response, 200, '')
