@@ -25,6 +25,7 @@ import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
 import type { Config } from '../config/config.js'
 import type { DashboardOptions } from '../page/dashboard/run.js'
+import type { Planner } from '../modes/mode.js'
 
 export interface Daemon {
   /** Runs until the signal, then drains. Rejects when it cannot run at all. */
@@ -50,7 +51,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     ? dryMode(chosen.definition, config, deps.print)
     : await chosen.definition.create(config, families, requests.modeContext)
   metrics.beforePage(() => mode.countTraffic?.())
-  const planner = chosen.definition.planner(config)
+  const planner = livePlanner(setup)
   const dashboard = await dashboardOf(setup, { planner, metrics })
 
   const tracker = new Tracker(trackerSettings(config, setup.mode, { nodeName, families }))
@@ -124,6 +125,23 @@ async function serviceManager() {
   if (process.env['NOTIFY_SOCKET'] === undefined) return undefined
   const { serviceManagerOf } = await import('../kernel/service-manager.js')
   return serviceManagerOf(process.env)
+}
+
+/** A planner with the configuration that runs, beside the mode's own. */
+function livePlanner({ running, chosen: { definition } }: Setup): Planner {
+  let config = running.config
+  let planner = definition.planner(config)
+  const current = () => {
+    if (config === running.config) return planner
+    config = running.config
+    return (planner = definition.planner(config))
+  }
+  return {
+    plan: (state) => current().plan(state),
+    render: (plan) => current().render(plan),
+    ...(planner.lines && { lines: (plan) => current().lines?.(plan) ?? [] }),
+    renderChanges: (plan, previous) => current().renderChanges(plan, previous),
+  }
 }
 
 /** The page over this daemon, if it has an address. It is loaded only then. */

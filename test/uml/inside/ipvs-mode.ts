@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
+import { configWith } from '../../../lib/config/load.js'
 import { IpSets, IpSetBatch } from '../../../lib/kernel/ipset.js'
 import { mode } from '../../../lib/modes/ipvs/index.js'
 import { probeDefaults, probeIpvs } from '../../../lib/modes/ipvs/probe.js'
@@ -197,6 +198,25 @@ await t.test('IP07, IP08: strictARP and time-outs are written', async (t) => {
   t.equal(sh('cat /proc/sys/net/ipv4/conf/all/arp_announce'), '2\n')
   t.match(sh('ipvsadm -L --timeout'), '700 120 300')
   await running.close()
+})
+
+await t.test('live keys change while a connection goes on', async (t) => {
+  const running = await create()
+  const state = states().put(web).take()
+  await running.apply(running.plan(state))
+  const socket = await connect()
+  const served = await ask(socket)
+  t.equal(running.reconfigure(configWith({})), false, 'the same again needs no sync')
+  const changed = configWith({ 'ipvs.scheduler': 'wrr', 'ipvs.tcpTimeout': 800_000 })
+  t.equal(running.reconfigure(changed), true)
+  t.match(sh('ipvsadm -L --timeout'), '800 120 300')
+  running.forget()
+  t.match(await running.apply(running.plan(state)), { full: true, failed: [] })
+  t.match(table().join('\n'), '-A -t 10.96.0.10:80 -s wrr')
+  t.equal(await ask(socket), served)
+  socket.destroy()
+  await running.close()
+  await mode.cleanup(context)
 })
 
 await t.test('ipset lists what a restore has written', async (t) => {
