@@ -78,3 +78,9 @@ export function randomOf(seed: number): () => number {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
   }
 }
+
+export function pick<T>(list: readonly T[], random: () => number): T {
+  const chosen = list[Math.floor(random() * list.length)]
+  if (chosen === undefined) throw new Error('there is nothing to choose from')
+  return chosen
+}

@@ -40,7 +40,6 @@ export async function until(
   }
 }
 
-/** As of a CNI plug-in: the kernel tracks connections as long as any rule wants that. */
 const pluginRules =
   'table inet plugin { chain forward { type filter hook forward priority 0; ct state established accept; }; }'
 
@@ -74,13 +73,20 @@ export class Stage {
   }
 
   static async open(given: Partial<StageOptions> & { mode: ModeName }): Promise<Stage> {
-    const defaults = { services: 50, flags: [], by: [], isBare: false, before: [], random: Math.random }
+    const defaults = {
+      services: 50,
+      flags: [],
+      by: [],
+      isBare: false,
+      before: [],
+      random: Math.random,
+    }
     const options: StageOptions = { ...defaults, ...given }
     const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-chaos-'))
     const world = await createWorld({ name: `chaos-${++opened}` })
     const stage = new Stage(folder, world, options)
     try {
-      if (!options.isBare) await stage.node('nft', pluginRules)
+      if (!options.isBare) await stage.addPluginRules()
       for (const argv of options.before) await stage.node(...argv)
       const fillers = Array.from({ length: options.services }, (_, index) =>
         filler(index, ['pod-1']),
@@ -106,6 +112,11 @@ export class Stage {
 
   get traffic(): Traffic {
     return this.#traffic
+  }
+
+  /** As a CNI plug-in does: the kernel tracks connections as long as any rule wants that. */
+  async addPluginRules(): Promise<void> {
+    await this.node('nft', pluginRules)
   }
 
   /** Without clients, for what leaves the node without rules on purpose. */

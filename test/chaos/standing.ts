@@ -17,7 +17,7 @@ interface Unit {
 }
 
 /** Units of which something stands and something is missing. Each has to be whole or absent. */
-export async function torn(stage: Stage): Promise<readonly string[]> {
+export async function torn(stage: Stage): Promise<string[]> {
   const units = await unitsOf(stage)
   return units
     .filter(({ stands, missing }) => stands && missing.length > 0)

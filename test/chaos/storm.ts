@@ -3,7 +3,7 @@ import type { ModeName } from '../../lib/config/config.js'
 import { messageOf } from '../../lib/errors.js'
 import { families, type Place } from '../../lib/lab/world/topology.js'
 import { filler, fillerAddress } from './cluster.js'
-import { playsIn, randomOf, type Fault, type FaultGroup } from './fault.js'
+import { pick, playsIn, randomOf, type Fault, type FaultGroup } from './fault.js'
 import { Stage } from './stage.js'
 
 /** Everything at once: changes, faults at random, several at a time; then kernel and plan are equal. */
@@ -122,10 +122,4 @@ async function unreached(
     }
   }
   return wrong
-}
-
-function pick<T>(list: readonly T[], random: () => number): T {
-  const chosen = list[Math.floor(random() * list.length)]
-  if (chosen === undefined) throw new Error('there is nothing to choose from')
-  return chosen
 }

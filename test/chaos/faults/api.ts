@@ -10,7 +10,7 @@ export const apiFaults: FaultGroup = {
   faults: [
     {
       name: 'API server killed, back after 3 s',
-      target: nothingLost(8),
+      target: nothingLost(12),
       inject: async ({ api }) => {
         await api.kill()
         await delay(3_000)
@@ -59,7 +59,7 @@ export const apiFaults: FaultGroup = {
     },
     {
       name: 'API server answers 429 with Retry-After: 3600, once',
-      target: nothingLost(35),
+      target: nothingLost(75),
       inject: async ({ api }) => {
         const effect = { answer: 429, retryAfterSeconds: 3_600 } as const
         await api.tell({ op: 'fail', fault: { effect, times: 4 } })

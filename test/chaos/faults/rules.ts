@@ -19,7 +19,7 @@ export const ruleFaults: FaultGroup = {
       target: allLost(12),
       inject: async (stage) => {
         await stage.node('nft', 'flush', 'ruleset')
-        return undefined
+        return () => stage.addPluginRules()
       },
     },
     {
