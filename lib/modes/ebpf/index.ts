@@ -20,6 +20,7 @@ import { probeDefaults, probeSockets } from './probe.js'
 import { renderSocketChanges, renderSockets } from './render.js'
 import { ebpfSettings, type EbpfSettings } from './settings.js'
 import { openSharedMaps } from './shared-maps.js'
+import { StaleSockets, whyNotEnding } from './stale-sockets.js'
 
 /**
  * The mode over a packet path: `packets` translates what no socket program does, and everything
@@ -73,7 +74,9 @@ async function createMode(
     apply: async (plan) => {
       // Sockets first: they take a moment, and clients of an endpoint that is gone wait for them.
       const done = await sockets.apply(plan.sockets)
-      return together(done, await below.apply(plan.packets))
+      const ended = done.hasLost ? sockets.endStale() : Promise.resolve(0)
+      const [packetsDone] = await Promise.all([below.apply(plan.packets), ended])
+      return together(done, packetsDone)
     },
     forget: () => {
       forgetAll(sockets.known)
@@ -82,6 +85,7 @@ async function createMode(
     run: async (signal) => {
       await Promise.all([
         below.run(signal),
+        sockets.run(signal),
         guardPrograms(sockets.attachment, context, signal, settings.syncPeriodMs),
       ])
     },
@@ -100,16 +104,27 @@ function openSockets(settings: EbpfSettings, context: ModeContext) {
   const shared = openSharedMaps(calls, pins, context.log)
   const attachment = new Attachment({ calls, cgroup, pins })
   const known = knownByFamily<SocketPlan>()
+  const notEnding = whyNotEnding()
   const applier = new SocketApplier({
     calls,
     attachment,
     shared: shared.maps,
     hostCookie: networkCookie(),
     sockets: settings.sockets,
+    connectedUdp: notEnding === undefined,
     known,
     now: () => performance.now(),
   })
-  const fields = { cgroup: cgroup.path, staysOverRestarts: pins !== undefined }
+  const stale = new StaleSockets({
+    noted: shared.maps.udpSockets,
+    members: (family) => applier.tables(family).members,
+    log: context.log,
+  })
+  const fields = {
+    cgroup: cgroup.path,
+    staysOverRestarts: pins !== undefined,
+    connectedUdp: notEnding ?? 'translated',
+  }
   context.log.info(fields, 'ebpf mode translates at the sockets of this cgroup')
   let isFirst = true
   return {
@@ -119,6 +134,8 @@ function openSockets(settings: EbpfSettings, context: ModeContext) {
       isFirst = false
       return done
     },
+    endStale: () => stale.sweep(),
+    run: (signal: AbortSignal) => stale.run(signal),
     attachment,
     known,
     close: () => {

@@ -110,11 +110,14 @@ export function readBackend(family: IpFamily, bytes: Buffer): Target & { readonl
   }
 }
 
-/** Key of `members`: service id, address, port, two bytes of nothing. The value is nothing, too. */
+/** Key of `members`: service id, address, port, two bytes of nothing. */
 export function memberKeyOf(family: IpFamily) {
   const port = 4 + wordsOf(family) * 4
   return { id: 0, address: 4, port, padding: port + 2, bytes: port + 4 }
 }
+
+/** Value of `members`: whether new clients may come. */
+export const memberValues = { keepsClients: 0, takesClients: 1 } as const
 
 export function memberKey(family: IpFamily, id: number, { ip, port }: Target): Buffer {
   const layout = memberKeyOf(family)
@@ -139,6 +142,17 @@ export const translation = {
   bytes: 40,
 } as const
 export const familyNumbers: Readonly<Record<IpFamily, number>> = { IPv4: 4, IPv6: 6 }
+
+/** Value of `udpSockets`, whose key is the cookie of a connected socket: whom it was sent to. */
+export const udpSocket = {
+  namespace: 0,
+  id: 8,
+  family: 12,
+  address: 16,
+  port: 32,
+  bytes: 40,
+} as const
+export const socketCookieBytes = 8
 
 /** A socket that is not connected sends to several Services; so many are told apart. */
 export const datagrams = {
