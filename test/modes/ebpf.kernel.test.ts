@@ -199,6 +199,35 @@ t.test(
   },
 )
 
+t.test(
+  'a client of UDP reaches the new endpoint, 100 of 100 times',
+  { skip: skip || noEnding },
+  async (t) => {
+    const { client, start } = await createNode(t, 'replaced')
+    const { mode, apply } = await start()
+    t.teardown(() => mode.close())
+    const { port, hosts } = await serveOnLoopback(t, 2)
+    const cluster = states('IPv4', settings)
+    const to = { host: '10.96.0.53', port: 53 }
+    const talk = (socket: string) => client.ask({ do: 'talk', socket, type: 'udp4', to })
+    const send = () => client.ask({ do: 'send', socket: 'free', type: 'udp4', ...to })
+    const wrong: string[] = []
+    for (let round = 0; round < 100; round++) {
+      const ip = hosts[round % 2] ?? ''
+      await apply(cluster.put(service({ ...dns, endpoints: [{ ip, port }] })))
+      if (round > 0) {
+        const old = await client.ask({ do: 'talk', socket: `${round - 1}`, type: 'udp4' })
+        if (old.error === undefined)
+          wrong.push(`${round}: the old socket still has ${old.name ?? ''}`)
+      }
+      for (const { name, error } of [await talk(`${round}`), await send()]) {
+        if (name !== ip) wrong.push(`${round}: ${name ?? error ?? ''} instead of ${ip}`)
+      }
+    }
+    t.same(wrong, [])
+  },
+)
+
 t.test('a UDP socket over IPv6 reaches an endpoint', { skip }, async (t) => {
   const { client, start } = await createNode(t, 'udp6')
   const { mode, apply } = await start()

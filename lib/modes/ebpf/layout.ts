@@ -169,12 +169,12 @@ export function number32(value: number): Buffer {
   return bytes
 }
 
+/** Of a canonical text, as all addresses of a plan are. */
 export function addressBytes(family: IpFamily, text: string): Buffer {
-  const bytes = Buffer.alloc(bitsOf(family) / 8)
-  let rest = parseIp(text)?.value ?? 0n
-  for (let at = bytes.length - 1; at >= 0; at--) {
-    bytes[at] = Number(rest & 0xffn)
-    rest >>= 8n
-  }
+  if (family === 'IPv4') return Buffer.from(text.split('.').map(Number))
+  const value = parseIp(text)?.value ?? 0n
+  const bytes = Buffer.alloc(16)
+  bytes.writeBigUInt64BE(value >> 64n, 0)
+  bytes.writeBigUInt64BE(BigInt.asUintN(64, value), 8)
   return bytes
 }
