@@ -25,7 +25,7 @@ import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
 import type { Config } from '../config/config.js'
 import type { DashboardOptions } from '../page/dashboard/run.js'
-import type { Planner } from '../modes/mode.js'
+import type { PlanReader } from '../modes/mode.js'
 
 export interface Daemon {
   /** Runs until the signal, then drains. Rejects when it cannot run at all. */
@@ -128,7 +128,7 @@ async function serviceManager() {
 }
 
 /** A planner with the configuration that runs, beside the mode's own. */
-function livePlanner({ running, chosen: { definition } }: Setup): Planner {
+function livePlanner({ running, chosen: { definition } }: Setup): PlanReader {
   let config = running.config
   let planner = definition.planner(config)
   const current = () => {
@@ -141,6 +141,8 @@ function livePlanner({ running, chosen: { definition } }: Setup): Planner {
     render: (plan) => current().render(plan),
     ...(planner.lines && { lines: (plan) => current().lines?.(plan) ?? [] }),
     renderChanges: (plan, previous) => current().renderChanges(plan, previous),
+    parts: (plan) => current().parts(plan),
+    only: (plan, keys) => current().only(plan, keys),
   }
 }
 

@@ -7,6 +7,7 @@ import { isModeName } from '../../lib/modes/registry.js'
 import { contextOf } from '../support/mode-context.js'
 import { playsIn, randomOf, type Fault } from './fault.js'
 import { faultGroups } from './faults/index.js'
+import { chaosModes } from './promises.js'
 import { play, type Outcome } from './play.js'
 import { Stage } from './stage.js'
 import { storm } from './storm.js'
@@ -16,7 +17,7 @@ const { values } = parseArgs({
     mode: {
       type: 'string',
       multiple: true,
-      default: ['nftables', 'iptables', 'ipvs', 'userspace'],
+      default: [...chaosModes],
     },
     only: { type: 'string', multiple: true },
     seed: { type: 'string', default: String(Date.now() % 1_000_000) },

@@ -1,10 +1,10 @@
-import { modeNames } from '../../lib/modes/registry.js'
 import type { ModeName } from '../../lib/config/config.js'
 import { playsIn, targetOf, type Fault, type FaultGroup, type Loss, type Target } from './fault.js'
 
 /** The tables of docs/reliability.md: what `npm run chaos` checks, and nothing else. */
 
-const order: readonly ModeName[] = ['nftables', 'iptables', 'ipvs', 'userspace']
+/** Connections of ebpf mode skip the rules that most faults are about. It is not in the tables yet. */
+export const chaosModes: readonly ModeName[] = ['nftables', 'iptables', 'ipvs', 'userspace']
 
 const words: Readonly<Record<Loss, { fresh: string; open: string }>> = {
   nothing: { fresh: 'all succeed', open: 'go on' },
@@ -17,12 +17,12 @@ const textOf = ({ fresh, open, seconds }: Target) =>
 /** One row for the modes that promise the same. */
 function rowsOf(fault: Fault): readonly string[] {
   const byText = new Map<string, ModeName[]>()
-  for (const mode of order.filter((each) => playsIn(fault, each))) {
+  for (const mode of chaosModes.filter((each) => playsIn(fault, each))) {
     const text = textOf(targetOf(fault, mode))
     byText.set(text, [...(byText.get(text) ?? []), mode])
   }
   return [...byText].map(([text, modes]) => {
-    const named = modes.length === modeNames.length ? 'all' : modes.join(', ')
+    const named = modes.length === chaosModes.length ? 'all' : modes.join(', ')
     return `| ${fault.name} | ${named} | ${text} |`
   })
 }

@@ -14,7 +14,7 @@ import { buildCaseService, serviceManifest, sliceManifests } from './objects.js'
 import { runCases } from './runner.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
-const modes = ['nftables', 'iptables', 'userspace'] as const
+const modes = ['nftables', 'iptables', 'userspace', 'ebpf'] as const
 
 const sample = [
   'S01 S07: every client reaches every ready endpoint, in both families',
@@ -36,7 +36,7 @@ for (const mode of modes) {
       sample.some((start) => name.startsWith(start)),
     )
     t.equal(cases.length, sample.length, 'every chosen case is there')
-    const world = await createWorld({ name: `daemon${mode}` })
+    const world = await createWorld({ name: `daemon${mode}`, withCgroup: mode === 'ebpf' })
     t.teardown(() => world.close())
     const subject = new DaemonSubject({ mode })
     await runCases({

@@ -12,9 +12,9 @@ export interface Skip {
 
 const toLocalhost = ({ target }: Check) => target === 'localhost'
 
-/** Connections of the node and its pods; other machines and connected UDP take the packet path. */
+/** Sockets of the node and its pods; other machines and SCTP take the packet path. */
 const isTranslatedAtSocket = ({ client, protocol }: Check) =>
-  protocol === 'TCP' && isOnNode(client.place)
+  (protocol === 'TCP' || protocol === 'UDP') && isOnNode(client.place)
 
 /** What each mode skips. A case counts as skipped if all its flows are skipped. */
 export const skips: Readonly<Record<ModeName, readonly Skip[]>> = {
@@ -42,10 +42,6 @@ export const skips: Readonly<Record<ModeName, readonly Skip[]>> = {
       reason: 'ebpf: a socket of the node that goes to an endpoint is not masqueraded',
       flows: (check) => isTranslatedAtSocket(check) && check.source === 'masqueraded',
       only: 'source',
-    },
-    {
-      reason: 'NF25: connected UDP takes the packet path, which has no UDP on localhost',
-      flows: (check) => toLocalhost(check) && check.protocol !== 'TCP',
     },
   ],
 }

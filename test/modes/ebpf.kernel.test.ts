@@ -14,6 +14,7 @@ import { addNodeCgroup, removeCgroup } from '../../lib/lab/world/cgroups.js'
 import { cleanupSockets } from '../../lib/modes/ebpf/cleanup.js'
 import { ebpfMode } from '../../lib/modes/ebpf/index.js'
 import { probeSockets } from '../../lib/modes/ebpf/probe.js'
+import { whyNotEnding } from '../../lib/modes/ebpf/stale-sockets.js'
 import type { FamilyPlan, Mode, ModeDefinition } from '../../lib/modes/mode.js'
 import {
   cgroupSkip,
@@ -27,6 +28,7 @@ import { PersistentMap } from '../../lib/state/persistent-map.js'
 import { service, states, type States } from '../support/states.js'
 
 const skip = cgroupSkip
+const noEnding = whyNotEnding() ?? false
 const settings = { endpointRules: { allowsLoopback: true } }
 
 /** A packet path that does nothing, so that what arrives was translated at the socket. */
@@ -165,6 +167,68 @@ t.test('a UDP socket keeps its endpoint, and moves at once when that goes', { sk
     t.same(await ask(), { error: 'ECONNREFUSED' }, 'S19: refused at once')
   }
 })
+
+t.test(
+  'a connected UDP socket ends when its endpoint goes',
+  { skip: skip || noEnding },
+  async (t) => {
+    const { client, start } = await createNode(t, 'connected')
+    const { mode, apply } = await start()
+    t.teardown(() => mode.close())
+    const { port, hosts } = await serveOnLoopback(t, 4)
+    const cluster = states('IPv4', settings)
+    const serve = (left: readonly string[]) =>
+      apply(cluster.put(service({ ...dns, endpoints: left.map((ip) => ({ ip, port })) })))
+    for (const [type, host] of [
+      ['udp4', '10.96.0.53'],
+      ['udp6', '::ffff:10.96.0.53'],
+    ] as const) {
+      await serve(hosts)
+      const talk = (socket: string, to?: { readonly host: string; readonly port: number }) =>
+        client.ask({ do: 'talk', socket: `${type} ${socket}`, type, ...(to ? { to } : {}) })
+      const first = await talk('one', { host, port: 53 })
+      t.equal(first.peer, `${host} 53`, 'the Service seems to answer')
+      t.same(await talk('one'), first)
+      const direct = type === 'udp4' ? (first.name ?? '') : `::ffff:${first.name ?? ''}`
+      t.equal((await talk('direct', { host: direct, port })).name, first.name)
+      await serve(hosts.filter((each) => each !== first.name))
+      t.match(await talk('one'), { error: /ECONNABORTED|EDESTADDRREQ/ })
+      const again = await talk('another', { host, port: 53 })
+      t.not(again.name, first.name)
+      t.equal(again.peer, `${host} 53`)
+      t.equal((await talk('direct')).name, first.name, 'who asked for the endpoint itself keeps it')
+    }
+  },
+)
+
+t.test(
+  'a client of UDP reaches the new endpoint, 100 of 100 times',
+  { skip: skip || noEnding },
+  async (t) => {
+    const { client, start } = await createNode(t, 'replaced')
+    const { mode, apply } = await start()
+    t.teardown(() => mode.close())
+    const { port, hosts } = await serveOnLoopback(t, 2)
+    const cluster = states('IPv4', settings)
+    const to = { host: '10.96.0.53', port: 53 }
+    const talk = (socket: string) => client.ask({ do: 'talk', socket, type: 'udp4', to })
+    const send = () => client.ask({ do: 'send', socket: 'free', type: 'udp4', ...to })
+    const wrong: string[] = []
+    for (let round = 0; round < 100; round++) {
+      const ip = hosts[round % 2] ?? ''
+      await apply(cluster.put(service({ ...dns, endpoints: [{ ip, port }] })))
+      if (round > 0) {
+        const old = await client.ask({ do: 'talk', socket: `${round - 1}`, type: 'udp4' })
+        if (old.error === undefined)
+          wrong.push(`${round}: the old socket still has ${old.name ?? ''}`)
+      }
+      for (const { name, error } of [await talk(`${round}`), await send()]) {
+        if (name !== ip) wrong.push(`${round}: ${name ?? error ?? ''} instead of ${ip}`)
+      }
+    }
+    t.same(wrong, [])
+  },
+)
 
 t.test('a UDP socket over IPv6 reaches an endpoint', { skip }, async (t) => {
   const { client, start } = await createNode(t, 'udp6')
@@ -405,7 +469,7 @@ t.test('CAP_BPF and CAP_NET_ADMIN are enough for every program', { skip }, async
   const few = ['--inh-caps=-all', '--bounding-set=-all,+bpf,+net_admin']
   const node = [process.execPath, '--input-type=module', '-e', code]
   const printed = execFileSync('setpriv', [...few, ...node], { encoding: 'utf8' })
-  t.equal(printed, 'true the kernel takes all 8\ntrue the kernel takes all 8\n')
+  t.equal(printed, 'true the kernel takes all 9\ntrue the kernel takes all 9\n')
 })
 
 t.test('the mode does not run beside the socket programs of others', { skip }, async (t) => {

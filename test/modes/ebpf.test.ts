@@ -91,6 +91,19 @@ t.test('only UDP and session affinity make endpoints be looked up again', async 
   t.equal(isRemembered({ affinitySeconds: 30 }), true)
 })
 
+t.test('E21: UDP clients stay with an endpoint that terminates and still serves', async (t) => {
+  const leaving = { ip: '10.180.0.1', ready: false, serving: true, terminating: true }
+  const listOf = (protocol: 'TCP' | 'UDP') => {
+    const spec = service({ protocol, endpoints: [leaving, '10.180.0.2'] })
+    return [...plan(state([spec])).parts.values()][0]?.targets[0]
+  }
+  const keys = (endpoints: readonly { readonly key: string }[] = []) =>
+    endpoints.map(({ key }) => key)
+  t.same(keys(listOf('UDP')?.endpoints), ['10.180.0.2:8080'], 'it gets nobody new')
+  t.same(keys(listOf('UDP')?.kept), ['10.180.0.1:8080'])
+  t.same(keys(listOf('TCP')?.kept), [])
+})
+
 t.test('the first of two Services with one address gets it, and the other after it', async (t) => {
   const cluster = states()
   const planner = socketPlanner({ localhostNodePorts: true })

@@ -8,6 +8,8 @@ import type { Answer, Question } from './cgroup-client.js'
 
 const patienceMs = 3000
 const sockets = new Map<string, UdpSocket>()
+/** What a socket was told while nobody asked. */
+const failures = new Map<UdpSocket, string>()
 
 writeFileSync(join(workerData as string, 'cgroup.threads'), '0')
 parentPort?.on('message', (question: Question) => {
@@ -67,6 +69,7 @@ async function socketFor(name: string, type: 'udp4' | 'udp6'): Promise<UdpSocket
   if (known) return known
   const socket = createSocket(type)
   await new Promise<void>((resolve) => socket.bind(0, resolve))
+  socket.on('error', ({ code = '' }: NodeJS.ErrnoException) => failures.set(socket, code))
   sockets.set(name, socket)
   return socket
 }
@@ -74,8 +77,12 @@ async function socketFor(name: string, type: 'udp4' | 'udp6'): Promise<UdpSocket
 type Done = (error: Error | null) => void
 
 function answered(socket: UdpSocket, send: (done: Done) => void): Promise<Answer> {
+  const error = failures.get(socket)
+  failures.delete(socket)
+  if (error !== undefined) return Promise.resolve({ error })
   return new Promise((resolve) => {
     const finish = (answer: Answer) => {
+      failures.delete(socket)
       clearTimeout(timer)
       socket.off('message', hear).off('error', fail)
       resolve(answer)

@@ -15,8 +15,7 @@ export function walkSockets(
   node: NodeSurroundings,
   lacks: Lacks,
 ): readonly Way[] | undefined {
-  // Whether a UDP socket is connected cannot be told; most are, and those are left to packets.
-  if (packet.isSocketHere !== true || packet.protocol !== 'TCP') return undefined
+  if (packet.isSocketHere !== true) return undefined
   const frontend = frontendFor(plan, packet)
   if (!frontend) return undefined
   const lists = plan.parts.get(frontend.owner)?.targets ?? []

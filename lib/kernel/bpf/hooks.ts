@@ -8,7 +8,7 @@ export const hooks = {
   recvmsg6: 20,
   getpeername4: 29,
   getpeername6: 30,
-  'sock-release': 34,
+  sock_release: 34,
 } as const
 
 export type Hook = keyof typeof hooks
@@ -23,5 +23,5 @@ function isHook(name: string): name is Hook {
 export function programType(hook: Hook): number {
   const socketAddress = 18
   const socket = 9
-  return hook === 'sock-release' ? socket : socketAddress
+  return hook === 'sock_release' ? socket : socketAddress
 }

@@ -17,7 +17,7 @@ export interface ProgramSpec {
 /** The end of the verifier's log says what is wrong. */
 const logBytes = 256 * 1024
 const logTail = 2000
-const attempts = 5
+const attempts = 100
 
 /** None of the helpers that are used here asks for a license of the GPL. */
 const license = 'Apache-2.0'

@@ -1,4 +1,4 @@
-import { createSocket } from 'node:dgram'
+import { createSocket, type Socket as UdpSocket } from 'node:dgram'
 import { isIP, Socket } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { getSystemErrorName } from 'node:util'
@@ -129,39 +129,83 @@ function nativeSocketFor(request: FlowRequest): NativeSocket | undefined {
   return socket
 }
 
+/** What is told to the owner of a socket that was ended from outside. */
+const endedCodes: ReadonlySet<string> = new Set(['ECONNABORTED', 'EDESTADDRREQ'])
+const mostReopened = 3
+
 function udpConversation(request: FlowRequest): Conversation {
-  const isIpv6 = request.host.includes(':')
-  const socket = createSocket(isIpv6 ? 'udp6' : 'udp4')
+  let opened: Promise<UdpSocket> | undefined
   let asked: Question | undefined
-  socket.on('message', (message) => asked?.settle(replyOf(message.toString('utf8'))))
-  socket.on('error', (error: NodeJS.ErrnoException) => {
-    asked?.settle({ outcome: outcomeOf(error.code), error: error.message })
-  })
-  // Only a connected socket gets ICMP errors, which distinguish refused from dropped.
-  const ready = new Promise<void>((resolve) => {
-    socket.bind(
-      { port: request.fromPort ?? 0, address: request.from ?? (isIpv6 ? '::' : '0.0.0.0') },
-      () =>
-        socket.connect(request.port, request.host, () => {
-          resolve()
-        }),
+  let payload: number | undefined
+  let reopened = 0
+  const drop = () => {
+    opened?.then(
+      (socket) => socket.close(),
+      () => undefined,
     )
-  })
-  return {
-    ask: async ({ timeoutMs, payloadBytes }) => {
-      asked = ask(timeoutMs)
-      const { answered, settle } = asked
-      await ready
-      const send = () =>
-        socket.send(requestText('ask', payloadBytes), (error) => {
-          if (error) settle({ outcome: outcomeOf(codeOf(error)), error: error.message })
-        })
-      send()
-      const again = request.repeatMs === undefined ? undefined : setInterval(send, request.repeatMs)
-      return answered.finally(() => clearInterval(again))
-    },
-    close: () => socket.close(),
+    opened = undefined
   }
+  const hear = (text: string) => asked?.settle(replyOf(text))
+  const fail = (error: NodeJS.ErrnoException) => {
+    const isEnded = endedCodes.has(error.code ?? '')
+    // Whoever is told that a socket has ended opens another one.
+    if (isEnded) drop()
+    if (isEnded && asked && reopened++ < mostReopened) void send()
+    else asked?.settle({ outcome: outcomeOf(error.code), error: error.message })
+  }
+  const send = async () => {
+    try {
+      opened ??= openUdp(request, hear, fail)
+      const socket = await opened
+      const text = requestText('ask', payload)
+      socket.send(text, (error) => {
+        if (error) fail(error)
+      })
+    } catch (error) {
+      opened = undefined
+      fail(error as NodeJS.ErrnoException)
+    }
+  }
+  return {
+    ask: ({ timeoutMs, payloadBytes }) => {
+      asked = ask(timeoutMs)
+      payload = payloadBytes
+      reopened = 0
+      void send()
+      const { repeatMs } = request
+      const again = repeatMs === undefined ? undefined : setInterval(() => void send(), repeatMs)
+      return asked.answered.finally(() => {
+        clearInterval(again)
+        asked = undefined
+      })
+    },
+    close: drop,
+  }
+}
+
+/** Only a connected socket gets ICMP errors, which distinguish refused from dropped. */
+async function openUdp(
+  { host, port, from, fromPort = 0 }: FlowRequest,
+  hear: (text: string) => void,
+  fail: (error: NodeJS.ErrnoException) => void,
+): Promise<UdpSocket> {
+  const isIpv6 = host.includes(':')
+  const socket = createSocket(isIpv6 ? 'udp6' : 'udp4')
+  const address = from ?? (isIpv6 ? '::' : '0.0.0.0')
+  try {
+    await new Promise<void>((resolve, reject) => {
+      socket.once('error', reject)
+      socket.bind({ port: fromPort, address }, () => {
+        // A kernel that has nobody to send to may refuse already here.
+        socket.connect(port, host, (error?: Error) => (error ? reject(error) : resolve()))
+      })
+    })
+  } catch (error) {
+    socket.close()
+    throw error
+  }
+  socket.removeAllListeners('error').on('error', fail)
+  return socket.on('message', (message) => hear(message.toString('utf8')))
 }
 
 /** An echo does not name the backend that answered. */
@@ -213,8 +257,6 @@ async function ping(host: string, timeoutMs: number): Promise<boolean> {
 function requestText(word: 'ask' | 'end', payloadBytes = 0): string {
   return word.padEnd(payloadBytes, 'x')
 }
-
-const codeOf = (error: NodeJS.ErrnoException) => error.code
 
 function outcomeOf(code: string | undefined): FlowOutcome {
   if (code === 'ECONNREFUSED' || code === 'ECONNRESET') return 'refused'

@@ -15,6 +15,7 @@ export interface SocketApplierDeps {
   readonly shared: SharedMaps
   readonly hostCookie: bigint
   readonly sockets: 'all' | 'node'
+  readonly connectedUdp: boolean
   readonly known: KnownByFamily<SocketPlan>
   readonly now: () => number
 }
@@ -22,6 +23,8 @@ export interface SocketApplierDeps {
 export interface SocketsApplied {
   readonly full: boolean
   readonly objects: number
+  /** Sockets may use endpoints that are gone. */
+  readonly hasLost: boolean
 }
 
 type Tables = Readonly<Record<IpFamily, FamilyTables>>
@@ -54,7 +57,9 @@ export class SocketApplier {
   #write(plan: SocketPlan, previous: SocketPlan | undefined): SocketsApplied {
     if (!previous) return this.#renew(plan)
     try {
-      return { full: false, objects: this.#tables[plan.family].write(plan, previous) }
+      const tables = this.#tables[plan.family]
+      const objects = tables.write(plan, previous)
+      return { full: false, objects, hasLost: tables.takeLost() }
     } catch (error) {
       if (error instanceof TablesFull) return this.#renew(plan)
       throw error
@@ -74,13 +79,14 @@ export class SocketApplier {
     }
     this.#tables[plan.family].close()
     this.#tables = { ...this.#tables, [plan.family]: tables }
-    return { full: true, objects }
+    // What an earlier process, or a write that failed, has lost is not known.
+    return { full: true, objects, hasLost: true }
   }
 
   #attach(tables: Tables): void {
-    const { calls, attachment, shared, hostCookie, sockets } = this.#deps
+    const { calls, attachment, shared, ...parts } = this.#deps
     const maps = { IPv4: mapsOf(tables.IPv4), IPv6: mapsOf(tables.IPv6), shared }
-    const loaded = loadAll(calls, { maps, hostCookie, sockets })
+    const loaded = loadAll(calls, { ...parts, maps })
     try {
       for (const [hook, program] of loaded) attachment.put(hook, program)
     } finally {

@@ -1,5 +1,3 @@
-import { messageOf } from '../../errors.js'
-import { networkCookie } from '../../kernel/bpf/network-cookie.js'
 import { openSystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openCgroup } from '../../kernel/cgroup.js'
 import type { Config } from '../../config/config.js'
@@ -7,27 +5,15 @@ import type { DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Difference } from '../difference.js'
 import { refuseMissing } from '../findings.js'
-import { forgetAll, knownByFamily } from '../known.js'
-import type {
-  Applied,
-  Log,
-  Mode,
-  ModeContext,
-  ModeDefinition,
-  Planner,
-  PlanReader,
-} from '../mode.js'
-import { SocketApplier, type SocketsApplied } from './apply.js'
-import { Attachment } from './attachment.js'
+import type { Applied, Mode, ModeContext, ModeDefinition, Planner, PlanReader } from '../mode.js'
+import type { SocketsApplied } from './apply.js'
 import { cleanupSockets } from './cleanup.js'
 import { socketDifferences } from './differences.js'
-import { guardPrograms } from './guard.js'
-import { Pins } from './pins.js'
-import { ebpfPlanner, onlyOf, socketPlanner, type EbpfPlan, type SocketPlan } from './plan.js'
+import { ebpfPlanner, onlyOf, socketPlanner, type EbpfPlan } from './plan.js'
 import { probeDefaults, probeSockets } from './probe.js'
 import { renderSocketChanges, renderSockets } from './render.js'
 import { ebpfSettings, type EbpfSettings } from './settings.js'
-import { openSharedMaps } from './shared-maps.js'
+import { openSockets } from './sockets.js'
 
 /**
  * The mode over a packet path: `packets` translates what no socket program does, and everything
@@ -74,8 +60,11 @@ async function createMode(
 ): Promise<Mode<EbpfPlan>> {
   let settings = ebpfSettings(config)
   refuseMissing('ebpf', probeSockets({ settings, log: context.log }))
-  const below = await packets.create(config, families, context)
   const sockets = openSockets(settings, context)
+  const below = await packets.create(config, families, context).catch((error: unknown) => {
+    sockets.close()
+    throw error
+  })
   let current = plannerOf(settings, below)
   return {
     ...current,
@@ -89,72 +78,22 @@ async function createMode(
       return isBelowOther || before.localhostNodePorts !== settings.localhostNodePorts
     },
     apply: async (plan) => {
-      // Sockets first: they take a moment, and clients of an endpoint that is gone wait for them.
-      const done = await sockets.apply(plan.sockets)
-      return together(done, await below.apply(plan.packets))
+      // Neither waits for the other, and packets are not left behind when sockets cannot be done.
+      const work = [sockets.apply(plan.sockets), below.apply(plan.packets)] as const
+      await Promise.allSettled(work)
+      return together(await work[0], await work[1])
     },
     forget: () => {
-      forgetAll(sockets.known)
+      sockets.forget()
       below.forget()
     },
     run: async (signal) => {
-      await Promise.all([
-        below.run(signal),
-        guardPrograms(sockets.attachment, context, signal, settings.syncPeriodMs),
-      ])
+      await Promise.all([below.run(signal), sockets.run(signal)])
     },
     close: async () => {
       await below.close()
       sockets.close()
     },
-  }
-}
-
-function openSockets(settings: EbpfSettings, context: ModeContext) {
-  const calls = openSystemCalls()
-  const cgroup = openCgroup(settings.cgroup)
-  const opened = Pins.open(calls, settings.bpffs)
-  const pins = 'missing' in opened ? undefined : opened
-  const shared = openSharedMaps(calls, pins, context.log)
-  const attachment = new Attachment({ calls, cgroup, pins })
-  const known = knownByFamily<SocketPlan>()
-  const applier = new SocketApplier({
-    calls,
-    attachment,
-    shared: shared.maps,
-    hostCookie: networkCookie(),
-    sockets: settings.sockets,
-    known,
-    now: () => performance.now(),
-  })
-  const fields = { cgroup: cgroup.path, staysOverRestarts: pins !== undefined }
-  context.log.info(fields, 'ebpf mode translates at the sockets of this cgroup')
-  let isFirst = true
-  return {
-    apply: async (plan: SocketPlan) => {
-      const done = await applier.apply(plan)
-      if (isFirst) removeOrphans(attachment, context.log)
-      isFirst = false
-      return done
-    },
-    attachment,
-    known,
-    close: () => {
-      attachment.close()
-      applier.close()
-      shared.close()
-      cgroup.close()
-    },
-  }
-}
-
-/** What cannot be told is left: the kernel shows links to CAP_SYS_ADMIN only. */
-function removeOrphans(attachment: Attachment, log: Log): void {
-  try {
-    const orphans = attachment.detachOrphans()
-    if (orphans > 0) log.warn({ orphans }, 'detached eBPF programs that an earlier run left')
-  } catch (error) {
-    log.debug({ error: messageOf(error) }, 'could not look for eBPF programs of earlier runs')
   }
 }
 

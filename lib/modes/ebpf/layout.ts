@@ -110,11 +110,14 @@ export function readBackend(family: IpFamily, bytes: Buffer): Target & { readonl
   }
 }
 
-/** Key of `members`: service id, address, port, two bytes of nothing. The value is nothing, too. */
+/** Key of `members`: service id, address, port, two bytes of nothing. */
 export function memberKeyOf(family: IpFamily) {
   const port = 4 + wordsOf(family) * 4
   return { id: 0, address: 4, port, padding: port + 2, bytes: port + 4 }
 }
+
+/** Value of `members`: whether new clients may come. */
+export const memberValues = { keepsClients: 0, takesClients: 1 } as const
 
 export function memberKey(family: IpFamily, id: number, { ip, port }: Target): Buffer {
   const layout = memberKeyOf(family)
@@ -140,6 +143,17 @@ export const translation = {
 } as const
 export const familyNumbers: Readonly<Record<IpFamily, number>> = { IPv4: 4, IPv6: 6 }
 
+/** Value of `udpSockets`, whose key is the cookie of a connected socket: whom it was sent to. */
+export const udpSocket = {
+  namespace: 0,
+  id: 8,
+  family: 12,
+  address: 16,
+  port: 32,
+  bytes: 40,
+} as const
+export const socketCookieBytes = 8
+
 /** A socket that is not connected sends to several Services; so many are told apart. */
 export const datagrams = {
   next: 0,
@@ -155,12 +169,12 @@ export function number32(value: number): Buffer {
   return bytes
 }
 
+/** Of a canonical text, as all addresses of a plan are. */
 export function addressBytes(family: IpFamily, text: string): Buffer {
-  const bytes = Buffer.alloc(bitsOf(family) / 8)
-  let rest = parseIp(text)?.value ?? 0n
-  for (let at = bytes.length - 1; at >= 0; at--) {
-    bytes[at] = Number(rest & 0xffn)
-    rest >>= 8n
-  }
+  if (family === 'IPv4') return Buffer.from(text.split('.').map(Number))
+  const value = parseIp(text)?.value ?? 0n
+  const bytes = Buffer.alloc(16)
+  bytes.writeBigUInt64BE(value >> 64n, 0)
+  bytes.writeBigUInt64BE(BigInt.asUintN(64, value), 8)
   return bytes
 }

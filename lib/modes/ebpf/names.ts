@@ -13,6 +13,7 @@ export const mapNames = {
   connections: 'kpts_connections',
   datagrams: 'kpts_datagrams',
   affinity: 'kpts_affinity',
+  udpSockets: 'kpts_udp_sockets',
 } as const
 
 /** Below a mounted bpffs; the second folder is the version of what layout.ts says. */

@@ -48,6 +48,8 @@ export interface TargetList {
   readonly affinitySeconds: number
   /** Somebody asks later whether an endpoint is still one of these. */
   readonly isRemembered: boolean
+  /** Endpoints that get nobody new, and still serve the UDP clients that they have (E21). */
+  readonly kept: readonly Endpoint[]
 }
 
 export interface NodeAddress {
@@ -179,7 +181,10 @@ function choiceOf(
 function listOf(service: DesiredService, id: string, choice: Choice): TargetList {
   const affinitySeconds = service.affinitySeconds ?? 0
   const isRemembered = affinitySeconds > 0 || service.protocol === 'UDP'
-  return { id, ...choice, affinitySeconds, isRemembered }
+  const given = new Set(choice.endpoints.map(({ key }) => key))
+  const kept =
+    service.protocol === 'UDP' ? service.servingEndpoints.filter(({ key }) => !given.has(key)) : []
+  return { id, ...choice, affinitySeconds, isRemembered, kept }
 }
 
 function externalList(service: DesiredService, internal: TargetList): TargetList | undefined {

@@ -10,6 +10,7 @@ import { otherProxies } from './names.js'
 import { whyNot } from './pins.js'
 import { defaultBpffs, type EbpfSettings } from './settings.js'
 import { openSharedMaps } from './shared-maps.js'
+import { whyNotEnding } from './stale-sockets.js'
 import { FamilyTables, sizesFor } from './tables.js'
 
 export interface ProbeDeps {
@@ -64,7 +65,8 @@ function tryPrograms(
     const ip6 = open(new FamilyTables(calls, 'IPv6', sizesFor(undefined), now))
     const shared = open(openSharedMaps(calls, undefined, log))
     const maps = { IPv4: mapsOf(ip4), IPv6: mapsOf(ip6), shared: shared.maps }
-    const loaded = loadAll(calls, { maps, hostCookie: networkCookie(), sockets })
+    const hostCookie = networkCookie()
+    const loaded = loadAll(calls, { maps, hostCookie, sockets, connectedUdp: true })
     for (const program of loaded.values()) calls.close(program)
     return `the kernel takes all ${loaded.size}`
   } finally {
@@ -82,7 +84,7 @@ function cgroupFindings({ settings, openCalls = openSystemCalls }: ProbeDeps): r
     return [{ what, ok: false, required: true, seen: messageOf(error), fix }]
   }
   try {
-    return [reachFinding(cgroup, settings), otherProxyFinding(openCalls(), cgroup)]
+    return [reachFinding(cgroup, settings), otherProxyFinding(openCalls(), cgroup), udpFinding()]
   } finally {
     cgroup.close()
   }
@@ -116,6 +118,14 @@ function otherProxyFinding(calls: SystemCalls, cgroup: OpenCgroup): Finding {
   } catch (error) {
     return { what, ok: true, required: false, seen: messageOf(error), fix: '' }
   }
+}
+
+function udpFinding(): Finding {
+  const what = 'connected UDP sockets can be ended'
+  const missing = whyNotEnding()
+  if (missing === undefined) return { what, ok: true, required: false, seen: 'works', fix: '' }
+  const fix = 'run as root with hostPID; without it connected UDP takes the packet path'
+  return { what, ok: false, required: false, seen: missing, fix }
 }
 
 function pinFinding({ settings: { bpffs } }: ProbeDeps): Finding {

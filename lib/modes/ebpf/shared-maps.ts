@@ -2,10 +2,20 @@ import { KernelError } from '../../errors.js'
 import { BpfMap, type MapSpec } from '../../kernel/bpf/map.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import type { Log } from '../mode.js'
-import { affinityKey, affinityValue, datagrams, translation } from './layout.js'
+import {
+  affinityKey,
+  affinityValue,
+  datagrams,
+  socketCookieBytes,
+  translation,
+  udpSocket,
+} from './layout.js'
 import { mapNames } from './names.js'
 import type { Pins } from './pins.js'
 import type { SharedMaps } from './programs/view.js'
+
+/** So many connected UDP sockets are translated at a time; more take the packet path. */
+const mostUdpSockets = 65_536
 
 /** So many clients of services with session affinity are remembered; the oldest are forgotten. */
 const rememberedClients = 65_536
@@ -28,10 +38,16 @@ const specs: Readonly<Record<keyof SharedMaps, SharedSpec>> = {
     valueBytes: affinityValue.bytes,
     entries: rememberedClients,
   },
+  udpSockets: {
+    kind: 'hash',
+    keyBytes: socketCookieBytes,
+    valueBytes: udpSocket.bytes,
+    entries: mostUdpSockets,
+  },
 }
 
 export interface OpenSharedMaps {
-  readonly maps: SharedMaps
+  readonly maps: Readonly<Record<keyof SharedMaps, BpfMap>>
   close(): void
 }
 
@@ -55,6 +71,7 @@ export function openSharedMaps(
       connections: open('connections'),
       datagrams: open('datagrams'),
       affinity: open('affinity'),
+      udpSockets: open('udpSockets'),
     }
     return { maps, close }
   } catch (error) {

@@ -12,6 +12,7 @@ import {
   hostOnly,
   memberKey,
   memberKeyOf,
+  memberValues,
   mostBackends,
   mostEndpoints,
   noService,
@@ -21,6 +22,7 @@ import {
   serviceWord,
   serviceWords,
   type FrontendKind,
+  type Target,
 } from './layout.js'
 import { mapNames } from './names.js'
 import { Places, roundedSize } from './places.js'
@@ -51,10 +53,10 @@ interface Placed {
 export function sizesFor(plan: SocketPlan | undefined): TableSizes {
   let [services, backends, members] = [0, 0, 0]
   for (const { targets } of plan?.parts.values() ?? []) {
-    for (const { endpoints, isRemembered } of targets) {
+    for (const { endpoints, isRemembered, kept } of targets) {
       services++
       backends += roundedSize(Math.min(endpoints.length, mostEndpoints))
-      if (isRemembered) members += endpoints.length
+      if (isRemembered) members += endpoints.length + kept.length
     }
   }
   const frontends = (plan?.frontends.size ?? 0) + (plan?.nodeAddresses.length ?? 0)
@@ -79,6 +81,7 @@ export class FamilyTables {
   readonly #blocks: Places
   readonly #placed = new Map<string, Placed>()
   #tag = 0
+  #hasLost = false
 
   constructor(calls: SystemCalls, family: IpFamily, sizes: TableSizes, now: () => number) {
     this.family = family
@@ -150,6 +153,13 @@ export class FamilyTables {
     return written
   }
 
+  /** Whether somebody may still use an endpoint that went since the last time. */
+  takeLost(): boolean {
+    const hasLost = this.#hasLost
+    this.#hasLost = false
+    return hasLost
+  }
+
   /** The endpoints that a target list has in the kernel; undefined when it has no place. */
   placed(id: string): Omit<Placed, 'list'> | undefined {
     return this.#placed.get(id)
@@ -161,9 +171,7 @@ export class FamilyTables {
 
   #placeAll(lists: readonly TargetList[]): number {
     const fresh = lists.filter((list) => this.#placed.get(list.id)?.list !== list)
-    this.members.updateAll(
-      fresh.flatMap((list) => this.#membersOf(list).map((key): MapEntry => [key, noValue])),
-    )
+    this.members.updateAll(fresh.flatMap((list) => [...this.#membersOf(list)]))
     let written = 0
     for (const list of fresh) written += this.#place(list)
     return written
@@ -193,9 +201,12 @@ export class FamilyTables {
   /** What a list had before and has no more. */
   #leave(before: Placed, now: TargetList | undefined): void {
     if (before.count > 0) this.#blocks.giveBack(before.first, before.count)
-    const kept = new Set(now?.isRemembered ? now.endpoints.map(({ key }) => key) : [])
-    const endpoints = before.list.endpoints.filter(({ key }) => !kept.has(key))
-    this.members.deleteAll(this.#membersOf({ ...before.list, endpoints }))
+    const stays = new Set(now ? this.#membersOf(now).map(([key]) => key.toString('hex')) : [])
+    const lost = this.#membersOf(before.list)
+      .map(([key]) => key)
+      .filter((key) => !stays.has(key.toString('hex')))
+    if (lost.length > 0) this.#hasLost = true
+    this.members.deleteAll(lost)
   }
 
   #remove(id: string): number {
@@ -208,10 +219,15 @@ export class FamilyTables {
     return 1
   }
 
-  #membersOf({ id, endpoints, isRemembered }: TargetList): readonly Buffer[] {
-    if (!isRemembered) return []
-    const number = targetId(id)
-    return endpoints.map((endpoint) => memberKey(this.family, number, endpoint))
+  #membersOf(list: TargetList): readonly (readonly [key: Buffer, value: Uint8Array])[] {
+    if (!list.isRemembered) return []
+    const id = targetId(list.id)
+    const entry = (value: number) => (endpoint: Target) =>
+      [memberKey(this.family, id, endpoint), Uint8Array.of(value)] as const
+    return [
+      ...list.endpoints.map(entry(memberValues.takesClients)),
+      ...list.kept.map(entry(memberValues.keepsClients)),
+    ]
   }
 
   #writeFrontends(plan: SocketPlan, previous: SocketPlan | undefined): number {
@@ -240,8 +256,6 @@ export class FamilyTables {
     return entries.length + gone.length
   }
 }
-
-const noValue = Uint8Array.of(0)
 
 const nodeAddressText = ({ address, hostOnly: isHostOnly }: NodeAddress) =>
   `${address} ${isHostOnly}`

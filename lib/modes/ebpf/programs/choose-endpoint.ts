@@ -5,6 +5,7 @@ import {
   backendOf,
   familyNumbers,
   memberKeyOf,
+  memberValues,
   service,
 } from '../layout.js'
 import { nanosecondsPerSecond } from './context.js'
@@ -37,7 +38,7 @@ function clearMemberPadding(code: Assembler, view: View): void {
   code.store('u16', 'frame', frame.member + memberKeyOf(view.family).padding, 0)
 }
 
-/** Falls through when r0 tells that the endpoint in the frame is none of the service's (any more). */
+/** Looks up the endpoint in the frame; r0 is 0 when it is none of the service's (any more). */
 export function findMember(code: Assembler, view: View, parts: ProgramParts): void {
   clearMemberPadding(code, view)
   code
@@ -81,7 +82,10 @@ function useAffinity(
     .load('r1', 'u16', 'r8', affinityValue.port)
     .store('u16', 'frame', frame.member + member.port, 'r1')
   findMember(code, view, parts)
-  code.jumpIf('r0', '!=', 0, chosen)
+  code
+    .jumpIf('r0', '==', 0, anyEndpoint)
+    .load('r1', 'u8', 'r0', 0)
+    .jumpIf('r1', '==', memberValues.takesClients, chosen)
 }
 
 function drawEndpoint(code: Assembler, view: View, parts: ProgramParts, none: string): void {

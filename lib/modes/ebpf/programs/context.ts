@@ -16,6 +16,9 @@ export const socket = {
   peerPort: 48,
 } as const
 
+/** `struct bpf_sock` as the context of a socket that is closed. */
+export const closed = { protocol: 12 } as const
+
 /** How `0xffff` in network order reads on a little-endian machine: `::ffff:0:0/96`. */
 export const mappedWord = 0xffff0000
 

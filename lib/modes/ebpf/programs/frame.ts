@@ -13,4 +13,7 @@ export const frame = {
   affinityValue: -80,
   /** Key of `members`: the service's id, and the endpoint that was chosen. */
   member: -104,
+  /** Value of `udpSockets`, and below it the key. */
+  udpSocket: -144,
+  socketCookie: -152,
 } as const

@@ -2,7 +2,7 @@ import { Assembler } from '../../../kernel/bpf/assembler.js'
 import type { Hook } from '../../../kernel/bpf/hooks.js'
 import { protocols } from '../layout.js'
 import { chooseEndpoint } from './choose-endpoint.js'
-import { call, connectionRefused, mappedWord, socket, verdicts } from './context.js'
+import { call, closed, connectionRefused, mappedWord, socket, verdicts } from './context.js'
 import { findService, leaveUnlessHost } from './find-service.js'
 import {
   compareWithCall,
@@ -14,7 +14,9 @@ import {
   ofSocket,
   sendToEndpoint,
   showOriginal,
+  takeBackend,
 } from './remember.js'
+import { forgetUdpSocket, noteUdpSocket } from './udp-sockets.js'
 import { views, type ProgramParts, type View } from './view.js'
 
 const none = 'nothing to translate'
@@ -22,10 +24,11 @@ const refused = 'refused'
 const exits = { none, refused }
 
 /** The hooks whose programs translate; without one of them replies would seem to be others'. */
-export type SocketHook = Exclude<Hook, 'sock-release'>
+export type SocketHook = Hook
 
 /** Answers are translated before anything is sent that they answer. */
 export const socketHooks: readonly SocketHook[] = [
+  'sock_release',
   'getpeername4',
   'getpeername6',
   'recvmsg4',
@@ -45,6 +48,7 @@ export const programs: Readonly<Record<SocketHook, (parts: ProgramParts) => Buff
   recvmsg4: (parts) => showing([views.ip4], (code, view) => receive(code, view, parts)),
   recvmsg6: (parts) =>
     showing([views.mapped, views.ip6], (code, view) => receive(code, view, parts)),
+  sock_release: forgetting,
   getpeername4: (parts) => showing([views.ip4], (code, view) => showPeer(code, view, parts)),
   getpeername6: (parts) =>
     showing([views.mapped, views.ip6], (code, view) => showPeer(code, view, parts)),
@@ -62,7 +66,10 @@ function translating(parts: ProgramParts, seen: readonly View[], translate: Tran
   })
   code.label(none)
   // A socket that turns to something else is no longer that of the Service it was connected to.
-  if (translate === connect) forgetConnection(code, parts)
+  if (translate === connect) {
+    forgetConnection(code, parts)
+    forgetUdpSocket(code, parts, call)
+  }
   return code
     .set('r0', verdicts.goOn)
     .exit()
@@ -82,6 +89,13 @@ function showing(seen: readonly View[], show: (code: Assembler, view: View) => v
     code.jump(none)
   })
   return code.label(none).set('r0', verdicts.goOn).exit().finish()
+}
+
+/** A program that sees sockets being closed. */
+function forgetting(parts: ProgramParts): Buffer {
+  const code = new Assembler().set('r6', 'r1')
+  forgetUdpSocket(code, parts, closed)
+  return code.set('r0', verdicts.goOn).exit().finish()
 }
 
 /** IPv4-mapped addresses first, then the others. */
@@ -104,10 +118,18 @@ function forEveryView(code: Assembler, seen: readonly View[], each: (view: View)
 }
 
 function connect(code: Assembler, view: View, parts: ProgramParts): void {
-  // A connected UDP socket would stay with an endpoint that is gone; its packets are translated.
-  code.load('r1', 'u32', 'r6', call.protocol).jumpIf('r1', '!=', protocols.TCP, none)
+  // A connected UDP socket stays with its endpoint, unless it is destroyed when that goes.
+  if (!parts.connectedUdp) {
+    code.load('r1', 'u32', 'r6', call.protocol).jumpIf('r1', '!=', protocols.TCP, none)
+  }
   findService(code, view, parts, exits)
   chooseEndpoint(code, view, parts, none)
+  if (parts.connectedUdp) {
+    const isOther = code.freshLabel('not UDP')
+    code.load('r1', 'u32', 'r6', call.protocol).jumpIf('r1', '!=', protocols.UDP, isOther)
+    noteUdpSocket(code, view, parts, none)
+    code.label(isOther)
+  }
   ofSocket(code, parts.maps.shared.connections, 'create')
   code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
   noteTranslation(code, view, 'r8', 0)
@@ -117,11 +139,17 @@ function connect(code: Assembler, view: View, parts: ProgramParts): void {
 function send(code: Assembler, view: View, parts: ProgramParts): void {
   const kept = code.freshLabel('endpoint kept')
   const anew = code.freshLabel('endpoint anew')
-  // A connected socket hears only its peer, so an answer would have to come from the peer.
+  const isFree = code.freshLabel('not connected')
   code
     .load('r1', 'u64', 'r6', call.socket)
     .load('r1', 'u16', 'r1', socket.peerPort)
-    .jumpIf('r1', '!=', 0, none)
+    .jumpIf('r1', '==', 0, isFree)
+  // A connected socket hears only its peer: another endpoint would answer in vain.
+  ofSocket(code, parts.maps.shared.connections, 'find')
+  code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
+  compareWithCall(code, view, 'original', { base: 'r8', at: 0, otherwise: none })
+  takeBackend(code, view, 'r8', 0)
+  code.jump(kept).label(isFree)
   findService(code, view, parts, exits)
   keepEndpoint(code, view, parts, { kept, none: anew })
   code.label(anew)
@@ -132,6 +160,12 @@ function send(code: Assembler, view: View, parts: ProgramParts): void {
 }
 
 function receive(code: Assembler, view: View, { maps }: ProgramParts): void {
+  const isFree = code.freshLabel('not connected')
+  ofSocket(code, maps.shared.connections, 'find')
+  code.jumpIf('r0', '==', 0, isFree).set('r8', 'r0')
+  compareWithCall(code, view, 'backend', { base: 'r8', at: 0, otherwise: isFree })
+  showOriginal(code, view, 'r8', 0)
+  code.jump(none).label(isFree)
   ofSocket(code, maps.shared.datagrams, 'find')
   code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
   everyDatagramTranslation((at) => {

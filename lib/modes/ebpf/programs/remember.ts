@@ -78,6 +78,19 @@ export function sendToEndpoint(code: Assembler, view: View): void {
   code.load('r1', 'u16', 'frame', frame.member + member.port).store('u32', 'r6', call.port, 'r1')
 }
 
+/** The endpoint of the translation at `base` becomes the one in the frame. */
+export function takeBackend(code: Assembler, view: View, base: Register, at: number): void {
+  const member = memberKeyOf(view.family)
+  for (let word = 0; word < view.words; word++) {
+    code
+      .load('r1', 'u32', base, at + translation.backend + 4 * word)
+      .store('u32', 'frame', frame.member + member.address + 4 * word, 'r1')
+  }
+  code
+    .load('r1', 'u16', base, at + translation.backendPort)
+    .store('u16', 'frame', frame.member + member.port, 'r1')
+}
+
 /** The caller is told the address it asked for, from the translation at `base`. */
 export function showOriginal(code: Assembler, view: View, base: Register, at: number): void {
   for (let word = 0; word < view.words; word++) {
@@ -102,20 +115,12 @@ export function keepEndpoint(
   parts: ProgramParts,
   { kept, none }: { readonly kept: string; readonly none: string },
 ): void {
-  const member = memberKeyOf(view.family)
   ofSocket(code, parts.maps.shared.datagrams, 'find')
   code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
   everyDatagramTranslation((at) => {
     const next = code.freshLabel('next translation')
     compareWithCall(code, view, 'original', { base: 'r8', at, otherwise: next })
-    for (let word = 0; word < view.words; word++) {
-      code
-        .load('r1', 'u32', 'r8', at + translation.backend + 4 * word)
-        .store('u32', 'frame', frame.member + member.address + 4 * word, 'r1')
-    }
-    code
-      .load('r1', 'u16', 'r8', at + translation.backendPort)
-      .store('u16', 'frame', frame.member + member.port, 'r1')
+    takeBackend(code, view, 'r8', at)
     findMember(code, view, parts)
     code.jumpIf('r0', '!=', 0, kept).jump(none).label(next)
   })

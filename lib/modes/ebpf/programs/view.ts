@@ -16,6 +16,7 @@ export interface SharedMaps {
   readonly connections: MapReference
   readonly datagrams: MapReference
   readonly affinity: MapReference
+  readonly udpSockets: MapReference
 }
 
 /**
@@ -51,4 +52,6 @@ export interface ProgramParts {
   readonly hostCookie: bigint
   /** Sockets of all network namespaces, or only of the node's. */
   readonly sockets: 'all' | 'node'
+  /** Connected UDP sockets are translated, because they can be destroyed when their endpoint goes. */
+  readonly connectedUdp: boolean
 }

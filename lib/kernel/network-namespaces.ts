@@ -1,0 +1,102 @@
+import koffi from 'koffi'
+import { closeSync, existsSync, openSync, readdirSync, statSync } from 'node:fs'
+import { KernelError } from '../errors.js'
+import { networkCookie } from './bpf/network-cookie.js'
+import { failureOf, kernelErrorOf } from './netlink/failure.js'
+
+const networkNamespace = 0x40000000
+const own = '/proc/thread-self/ns/net'
+
+/** Whether this process may enter the network namespaces of others (CAP_SYS_ADMIN). */
+export function mayEnterNamespaces(): boolean {
+  try {
+    const descriptor = openSync(own, 'r')
+    try {
+      inNamespace(descriptor, () => undefined)
+      return true
+    } finally {
+      closeSync(descriptor)
+    }
+  } catch {
+    return false
+  }
+}
+
+/**
+ * Does something for each of these network namespaces, inside of it: opening a socket, say, which
+ * stays there. They are named by their cookies. Those that no process is in are left out.
+ */
+export function inNamespacesOf<T>(
+  cookies: ReadonlySet<bigint>,
+  work: () => T,
+): ReadonlyMap<bigint, T> {
+  const results = new Map<bigint, T>()
+  const here = networkCookie()
+  if (cookies.has(here)) results.set(here, work())
+  const seen = new Set<number>()
+  for (const path of namespacePaths()) {
+    if (results.size === cookies.size) break
+    const inode = inodeOf(path)
+    if (inode === undefined || seen.has(inode)) continue
+    seen.add(inode)
+    visit(path, (cookie) => {
+      if (cookies.has(cookie) && !results.has(cookie)) results.set(cookie, work())
+    })
+  }
+  return results
+}
+
+/** Those with a name, which container runtimes give them, and those of processes. */
+function* namespacePaths(): Generator<string> {
+  const named = '/run/netns'
+  for (const entry of existsSync(named) ? readdirSync(named) : []) yield `${named}/${entry}`
+  for (const entry of readdirSync('/proc')) {
+    if (/^\d+$/.test(entry)) yield `/proc/${entry}/ns/net`
+  }
+}
+
+/** Undefined when the process has ended, or is guarded from looks. */
+function inodeOf(path: string): number | undefined {
+  try {
+    return statSync(path).ino
+  } catch {
+    return undefined
+  }
+}
+
+function visit(path: string, work: (cookie: bigint) => void): void {
+  let descriptor: number
+  try {
+    descriptor = openSync(path, 'r')
+  } catch {
+    // The process has ended meanwhile, or is guarded.
+    return
+  }
+  try {
+    inNamespace(descriptor, () => work(networkCookie()))
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
+/** The thread is in the other namespace only while `work` runs, which must not wait for anything. */
+function inNamespace(descriptor: number, work: () => void): void {
+  const setns = koffi.load(null).func('int setns(int, int)')
+  const back = openSync(own, 'r')
+  try {
+    if (setns(descriptor, networkNamespace) !== 0) {
+      throw kernelErrorOf(failureOf(koffi.errno()), 'enter a network namespace')
+    }
+    try {
+      work()
+    } finally {
+      if (setns(back, networkNamespace) !== 0) {
+        // Every socket from now on would be in the wrong network.
+        process.exitCode = 1
+        throw new KernelError('failed', 'return to the own network namespace: refused; exiting')
+      }
+    }
+  } finally {
+    closeSync(back)
+  }
+}

@@ -1,0 +1,80 @@
+import { messageOf } from '../../errors.js'
+import { networkCookie } from '../../kernel/bpf/network-cookie.js'
+import { openSystemCalls, type SystemCalls } from '../../kernel/bpf/system-calls.js'
+import { openCgroup } from '../../kernel/cgroup.js'
+import { forgetAll, knownByFamily } from '../known.js'
+import type { Log, ModeContext } from '../mode.js'
+import { SocketApplier, type SocketsApplied } from './apply.js'
+import { Attachment } from './attachment.js'
+import { guardPrograms } from './guard.js'
+import { Pins } from './pins.js'
+import type { SocketPlan } from './plan.js'
+import type { EbpfSettings } from './settings.js'
+import { openSharedMaps } from './shared-maps.js'
+import { StaleSockets, whyNotEnding } from './stale-sockets.js'
+
+/** The half of the mode that lives at sockets. */
+export interface Sockets {
+  apply(plan: SocketPlan): Promise<SocketsApplied>
+  forget(): void
+  run(signal: AbortSignal): Promise<void>
+  /** What is pinned stays attached. */
+  close(): void
+}
+
+export function openSockets(settings: EbpfSettings, context: ModeContext): Sockets {
+  const { log } = context
+  const calls = openSystemCalls()
+  const cgroup = openCgroup(settings.cgroup)
+  const pins = pinsOf(calls, settings)
+  const shared = openSharedMaps(calls, pins, log)
+  const attachment = new Attachment({ calls, cgroup, pins })
+  const known = knownByFamily<SocketPlan>()
+  const notEnding = whyNotEnding()
+  const applier = new SocketApplier({
+    ...{ calls, attachment, known, sockets: settings.sockets, shared: shared.maps },
+    hostCookie: networkCookie(),
+    connectedUdp: notEnding === undefined,
+    now: () => performance.now(),
+  })
+  const stale = new StaleSockets({
+    noted: shared.maps.udpSockets,
+    members: (family) => applier.tables(family).members,
+    log,
+  })
+  const facts = { staysOverRestarts: pins !== undefined, connectedUdp: notEnding ?? 'translated' }
+  log.info({ cgroup: cgroup.path, ...facts }, 'ebpf mode translates at the sockets of this cgroup')
+  let isFirst = true
+  return {
+    apply: async (plan) => {
+      const done = await applier.apply(plan)
+      if (isFirst) removeOrphans(attachment, log)
+      isFirst = false
+      if (done.hasLost) await stale.sweep()
+      return done
+    },
+    forget: () => forgetAll(known),
+    run: async (signal) => {
+      const guard = guardPrograms(attachment, context, signal, settings.syncPeriodMs)
+      await Promise.all([stale.run(signal), guard])
+    },
+    close: () => {
+      for (const each of [attachment, applier, shared, cgroup]) each.close()
+    },
+  }
+}
+
+function pinsOf(calls: SystemCalls, { bpffs }: Pick<EbpfSettings, 'bpffs'>): Pins | undefined {
+  const opened = Pins.open(calls, bpffs)
+  return 'missing' in opened ? undefined : opened
+}
+
+/** What cannot be told is left: the kernel shows links to CAP_SYS_ADMIN only. */
+function removeOrphans(attachment: Attachment, log: Log): void {
+  try {
+    const orphans = attachment.detachOrphans()
+    if (orphans > 0) log.warn({ orphans }, 'detached eBPF programs that an earlier run left')
+  } catch (error) {
+    log.debug({ error: messageOf(error) }, 'could not look for eBPF programs of earlier runs')
+  }
+}

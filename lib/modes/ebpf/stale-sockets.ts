@@ -1,0 +1,146 @@
+import { readlinkSync } from 'node:fs'
+import { pause, Turns } from '../../async.js'
+import { messageOf } from '../../errors.js'
+import type { BpfMap } from '../../kernel/bpf/map.js'
+import { inNamespacesOf, mayEnterNamespaces } from '../../kernel/network-namespaces.js'
+import { destroysSockets, UdpSockets, type UdpSocket } from '../../kernel/udp-sockets.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { Log } from '../mode.js'
+import { familyNumbers, memberKeyOf, udpSocket, wordsOf } from './layout.js'
+
+/** A program that had chosen an endpoint before it went notes its socket within this time. */
+const secondLookMs = 1000
+
+export interface StaleSocketsDeps {
+  /** The map `udpSockets`. */
+  readonly noted: Pick<BpfMap, 'entries' | 'delete'>
+  /** The map `members` of a family as it is now. */
+  readonly members: (family: IpFamily) => Pick<BpfMap, 'lookup'>
+  readonly log: Log
+}
+
+interface Noted {
+  readonly key: Buffer
+  readonly cookie: bigint
+  readonly namespace: bigint
+  /** As the kernel tells it of a socket of this family. */
+  readonly address: Buffer
+  readonly port: number
+}
+
+/**
+ * Ends connected UDP sockets whose endpoint is gone: whoever uses one gets an error, and opens
+ * another, instead of sending to nobody. Before that the kernel is asked whether the socket of that
+ * cookie really is connected there.
+ */
+export class StaleSockets {
+  readonly #deps: StaleSocketsDeps
+  readonly #turns = new Turns()
+  #isSecondLookDue = false
+
+  constructor(deps: StaleSocketsDeps) {
+    this.#deps = deps
+  }
+
+  /** Looks at all that were noted. Resolves to how many it ended; never rejects. */
+  sweep(): Promise<number> {
+    this.#isSecondLookDue = true
+    return this.#turns.take(() => this.#sweepNow())
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await pause(secondLookMs, signal)
+      if (signal.aborted) break
+      if (!this.#isSecondLookDue) continue
+      this.#isSecondLookDue = false
+      await this.#turns.take(() => this.#sweepNow())
+    }
+    await this.#turns.idle()
+  }
+
+  async #sweepNow(): Promise<number> {
+    try {
+      const stale = this.#stale()
+      const namespaces = new Set(stale.map(({ namespace }) => namespace))
+      if (namespaces.size === 0) return 0
+      let ended = 0
+      const opened = inNamespacesOf(namespaces, () => new UdpSockets())
+      for (const [namespace, sockets] of opened) {
+        const own = stale.filter((each) => each.namespace === namespace)
+        ended += await this.#endAll(own, sockets)
+      }
+      return ended
+    } catch (error) {
+      this.#deps.log.warn({ error: messageOf(error) }, 'stale UDP sockets could not be ended')
+      return 0
+    }
+  }
+
+  /** Those whose endpoint is none of their service's any more. */
+  #stale(): readonly Noted[] {
+    const stale: Noted[] = []
+    for (const [key, value] of this.#deps.noted.entries()) {
+      const family = value.readUInt32LE(udpSocket.family) === familyNumbers.IPv4 ? 'IPv4' : 'IPv6'
+      const address = value.subarray(udpSocket.address, udpSocket.address + 4 * wordsOf(family))
+      if (this.#deps.members(family).lookup(memberKeyOfNoted(family, value, address))) continue
+      stale.push({
+        key,
+        cookie: key.readBigUInt64LE(0),
+        namespace: value.readBigUInt64LE(udpSocket.namespace),
+        address,
+        port: value.readUInt16BE(udpSocket.port),
+      })
+    }
+    return stale
+  }
+
+  async #endAll(stale: readonly Noted[], sockets: UdpSockets): Promise<number> {
+    try {
+      const there = new Map<bigint, UdpSocket>()
+      for (const family of ['IPv4', 'IPv6'] as const) {
+        for (const socket of await sockets.list(family)) there.set(socket.cookie, socket)
+      }
+      let ended = 0
+      for (const noted of stale) {
+        const socket = there.get(noted.cookie)
+        if (!socket || !isConnectedTo(socket, noted)) continue
+        // Forgotten first: it may connect again at any moment, and is noted anew then.
+        this.#deps.noted.delete(noted.key)
+        if (sockets.destroy(socket)) ended++
+      }
+      return ended
+    } finally {
+      sockets.close()
+    }
+  }
+}
+
+/** A socket of IPv6 has an IPv4 address in its last four bytes. */
+function isConnectedTo({ peer, peerPort }: UdpSocket, { address, port }: Noted): boolean {
+  return peerPort === port && peer.subarray(peer.length - address.length).equals(address)
+}
+
+function memberKeyOfNoted(family: IpFamily, value: Buffer, address: Buffer): Buffer {
+  const layout = memberKeyOf(family)
+  const key = Buffer.alloc(layout.bytes)
+  value.copy(key, layout.id, udpSocket.id, udpSocket.id + 4)
+  key.set(address, layout.address)
+  value.copy(key, layout.port, udpSocket.port, udpSocket.port + 2)
+  return key
+}
+
+/** `/proc` shows the processes of the whole machine only in this one. */
+const firstProcessNamespace = 'pid:[4026531836]'
+
+/**
+ * Why sockets of pods could not be ended here, in words; undefined when they can. Then connected UDP
+ * sockets are left to packets, which move without that.
+ */
+export function whyNotEnding(): string | undefined {
+  if (readlinkSync('/proc/self/ns/pid') !== firstProcessNamespace) {
+    return 'the processes of the machine cannot be seen (hostPID)'
+  }
+  if (!mayEnterNamespaces()) return 'network namespaces may not be entered (CAP_SYS_ADMIN)'
+  return destroysSockets() ? undefined : 'this kernel does not destroy UDP sockets on request'
+}
