@@ -5,6 +5,7 @@ import { messageOf } from '../../lib/errors.js'
 import { chooseMode } from '../../lib/modes/choose.js'
 import { isModeName } from '../../lib/modes/registry.js'
 import { contextOf } from '../support/mode-context.js'
+import { netnsSkip } from '../support/netns.js'
 import { playsIn, randomOf, type Fault } from './fault.js'
 import { faultGroups } from './faults/index.js'
 import { chaosModes } from './promises.js'
@@ -33,7 +34,7 @@ const isWanted = ({ name }: Fault) =>
 const groups = faultGroups.map((group) => ({ ...group, faults: group.faults.filter(isWanted) }))
 const faults = groups.flatMap((group) => group.faults)
 
-const widths = [62, 9, 14, 14, 8, 40]
+const widths = [84, 9, 14, 14, 8, 40]
 function cells(texts: readonly string[]): string {
   return texts
     .map((text, index) => text.padEnd(widths[index] ?? 0))
@@ -47,6 +48,9 @@ if (values.list) {
     console.log(`${name}${modes ? ` (${modes.join(', ')})` : ''}`)
 } else if (faults.length === 0) {
   console.error(`no fault is called ${(values.only ?? []).join(' or ')}; see --list`)
+  process.exitCode = 2
+} else if (netnsSkip !== false) {
+  console.error(`chaos: ${netnsSkip}; run it as root`)
   process.exitCode = 2
 } else {
   console.log(`seed ${seed}; --seed ${seed} plays the same again`)
@@ -80,26 +84,30 @@ async function playAll(mode: ModeName): Promise<readonly string[]> {
   const random = randomOf(seed)
   console.log(heading)
   for (const fault of faults.filter((each) => playsIn(each, mode))) {
-    let stage: Stage | undefined
-    try {
-      stage = fault.stage ? await Stage.open({ mode, random, ...fault.stage }) : shared
-      stage ??= await Stage.open({ mode, random })
-      const outcome = await play(fault, stage)
-      console.log(rowOf(outcome))
-      const slow = outcome.slow ? [`${outcome.seconds.toFixed(1)} s to recovery`] : []
-      const missed = [...outcome.broken, ...slow]
-      failures.push(...missed.map((text) => `${fault.name}, ${mode}: ${text}`))
-      shared = fault.stage || outcome.broken.length > 0 ? shared : stage
-    } catch (error) {
-      console.log(cells([fault.name, mode, '', '', 'never', '']))
-      failures.push(messageOf(error))
-      if (stage === shared) shared = undefined
-    } finally {
-      if (stage !== shared) await stage?.close()
-    }
+    const isAlone = fault.stage !== undefined
+    const stage =
+      (isAlone ? undefined : shared) ?? (await Stage.open({ mode, random, ...fault.stage }))
+    const missed = await playOn(stage, fault)
+    failures.push(...missed.map((text) => `${fault.name}, ${mode}: ${text}`))
+    const isKept = !isAlone && missed.length === 0
+    if (!isKept) await stage.close()
+    if (!isAlone) shared = isKept ? stage : undefined
   }
   await shared?.close()
   return failures
+}
+
+/** What was missed. */
+async function playOn(stage: Stage, fault: Fault): Promise<readonly string[]> {
+  try {
+    const outcome = await play(fault, stage)
+    console.log(rowOf(outcome))
+    const slow = outcome.slow ? [`${outcome.seconds.toFixed(1)} s to recovery`] : []
+    return [...outcome.broken, ...slow]
+  } catch (error) {
+    console.log(cells([fault.name, stage.mode, '', '', 'never', '']))
+    return [messageOf(error)]
+  }
 }
 
 function rowOf({ fault, mode, fresh, open, seconds, target }: Outcome): string {

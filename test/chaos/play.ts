@@ -49,10 +49,7 @@ export async function play(fault: Fault, stage: Stage): Promise<Outcome> {
     const slow = seconds > target.seconds
     return { fault: fault.name, mode, fresh, open, seconds, target, broken, slow }
   } catch (error) {
-    throw new Error(
-      `${fault.name}, ${mode}: ${messageOf(error)}\nthe daemon said:\n${lastLines(stage)}`,
-      { cause: error },
-    )
+    throw new Error(`${messageOf(error)}\nthe daemon said:\n${lastLines(stage)}`, { cause: error })
   }
 }
 

@@ -36,7 +36,7 @@ export async function until(
   const end = performance.now() + patienceMs
   while (!(await condition())) {
     if (performance.now() > end) throw new Error(`waited ${patienceMs / 1000} s for ${what()}`)
-    await delay(20)
+    await delay(50)
   }
 }
 

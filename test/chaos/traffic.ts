@@ -34,7 +34,7 @@ export interface Tally {
 const patienceMs = 5_000
 /** As resolvers do. */
 const repeatMs = 1_000
-const pauseMs = 20
+const pauseMs = 40
 const lossesKept = 8
 
 const emptyTally = (): Tally => ({
@@ -145,6 +145,8 @@ export class Traffic {
     began: number,
     result: { readonly outcome: string; readonly error?: string } | undefined,
   ): boolean {
+    // The client itself was out of ports.
+    if (result?.error?.includes('EADDRNOTAVAIL')) return false
     const tally = this.#tally
     const isServed = result?.outcome === 'reply'
     tally[kind].tried++

@@ -26,6 +26,8 @@ export const ruleFaults: FaultGroup = {
       name: 'Older rules restored by another program, after a new start',
       modes: ['iptables', 'userspace'],
       target: newOnesRefused(12),
+      // The new start ended them.
+      targets: { userspace: allLost(12) },
       inject: async (stage) => {
         const saved = await Promise.all(
           ['iptables-save', 'ip6tables-save'].map((program) => stage.node(program)),
