@@ -56,11 +56,13 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
   /** A pipe is no file: it is read once, at the start, and cannot be followed. */
   let isFile = false
   const look = async (): Promise<void> => {
+    const before = seen
+    // Once the file can be read again, its text is news, even the same.
+    seen = undefined
     try {
-      const text = await settledText(file, settleMs, signal)
-      if (signal.aborted || text === seen) return
-      seen = text
-      const update = updateOf(running, options.load(text))
+      seen = await settledText(file, settleMs, signal)
+      if (signal.aborted || seen === before) return
+      const update = updateOf(running, options.load(seen))
       options.check(update.config)
       running = update.config
       valid(update)
@@ -78,7 +80,6 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
         isFile ||= files.size > 0
         if (files.size > 0) await look()
         else if (isFile) {
-          // The same text is news again once the file is back.
           seen = undefined
           invalid(`${file} cannot be read: it is gone, or not a file any more`)
         }

@@ -30,6 +30,7 @@ export async function followConfig(
 ): Promise<void> {
   const { deps, running, mode, families } = setup
   const { log, configFile } = deps
+  parts.meter.gauge('config_file_valid', {}, 1)
   if (!configFile) return
   const isNew = newsFilter()
   await watchConfig(

@@ -45,7 +45,7 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'config_file_valid',
     type: 'gauge',
     labels: [],
-    help: 'Whether the file of --config, as it was last seen, is valid; if not, the last good one is in use',
+    help: 'Whether the file of --config, as it was last seen, is valid, or there is none; if not, the last good one is in use',
   },
   {
     name: 'config_keys_waiting_for_restart',

@@ -80,7 +80,8 @@ t.test('a foreign change counts as repaired once every family is written anew', 
     last(),
     /^-foreign changes: 1, the newest not repaired yet; newest at .*: chain x is gone$/,
   )
-  status.synced(applied)
+  for (const family of ['IPv4', 'IPv6'] as const) status.synced({ ...applied, family })
+  t.match(last(), /^-/, 'a difference repairs nothing')
   status.synced({ ...applied, full: true })
   t.match(last(), /^-/, 'IPv6 is not yet')
   status.synced({ ...applied, family: 'IPv6', full: true, outcome: 'failed', error: 'busy' })
