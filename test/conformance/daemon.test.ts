@@ -8,6 +8,7 @@ import { createWorld } from '../../lib/lab/world/world.js'
 import { readCases } from './case-file.js'
 import { casesFolder } from './cases-folder.js'
 import { DaemonSubject } from './daemon-subject.js'
+import { cgroupSkip } from '../support/cgroup-client.js'
 import { skips, withoutSctp } from './mode-profiles.js'
 import { nodeManifest } from './cluster-objects.js'
 import { buildCaseService, serviceManifest, sliceManifests } from './objects.js'
@@ -31,7 +32,8 @@ const sample = [
 ]
 
 for (const mode of modes) {
-  await t.test(`kube-proxy --manifests serves Services in ${mode} mode`, { skip }, async (t) => {
+  const options = { skip: skip || (mode === 'ebpf' && cgroupSkip) }
+  await t.test(`kube-proxy --manifests serves Services in ${mode} mode`, options, async (t) => {
     const cases = readCases(casesFolder).filter(({ name }) =>
       sample.some((start) => name.startsWith(start)),
     )

@@ -3,6 +3,7 @@ import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { quoted, runInUml, umlPatience, umlSkip } from '../support/uml.js'
+import { mountOf } from '../../lib/kernel/cgroup.js'
 import { createWorld } from '../../lib/lab/world/world.js'
 import type { World } from '../../lib/lab/world/world.js'
 import type { Case } from './case.js'
@@ -102,7 +103,7 @@ async function runMode(
   const world = await createWorld({
     name: name.replace(/[^a-z0-9]/g, '').slice(0, 16),
     // The other places are other machines, whose sockets its programs do not see.
-    withCgroup: mode === 'ebpf',
+    withCgroup: mode === 'ebpf' && mountOf('cgroup2') !== undefined,
   })
   try {
     const missing = await missingFor(world, name)

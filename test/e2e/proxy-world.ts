@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { tmpdir } from 'node:os'
 import { stringify } from 'yaml'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
-import { createWorld, type World } from '../../lib/lab/world/world.js'
+import { createWorld, type World, type WorldOptions } from '../../lib/lab/world/world.js'
 import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 
@@ -21,9 +21,10 @@ export interface ProxyWorld {
 export async function withProxyWorld(
   name: string,
   act: (stage: ProxyWorld) => Promise<void>,
+  options: Pick<WorldOptions, 'withCgroup'> = {},
 ): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-e2e-'))
-  const world = await createWorld({ name })
+  const world = await createWorld({ name, ...options })
   try {
     await act({ world, folder })
   } finally {

@@ -4,7 +4,7 @@ import type { ModeContext, ModeDefinition } from '../../lib/modes/mode.js'
 import type { ModeName } from '../../lib/config/config.js'
 import type { ModeLoaders } from '../../lib/modes/registry.js'
 
-const names: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
+const names: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
 
 function cleaning(failing?: ModeName) {
   const cleaned: ModeName[] = []
@@ -31,13 +31,14 @@ function cleaning(failing?: ModeName) {
 }
 
 t.test(
-  'L16, IP36: the rules of every other mode are removed, except that ipvs replaces those of iptables itself',
+  'L16, IP36: the rules of every other mode are removed, except what the mode shares with another',
   async (t) => {
     for (const [current, expected] of [
-      ['userspace', ['iptables', 'ipvs', 'nftables']],
-      ['iptables', ['userspace', 'ipvs', 'nftables']],
-      ['ipvs', ['userspace', 'nftables']],
-      ['nftables', ['userspace', 'iptables', 'ipvs']],
+      ['userspace', ['iptables', 'ipvs', 'nftables', 'ebpf']],
+      ['iptables', ['userspace', 'ipvs', 'nftables', 'ebpf']],
+      ['ipvs', ['userspace', 'nftables', 'ebpf']],
+      ['nftables', ['userspace', 'iptables', 'ipvs', 'ebpf']],
+      ['ebpf', ['userspace', 'iptables', 'ipvs']],
     ] as const) {
       const { cleaned, run } = cleaning()
       t.ok(await run(current))
@@ -51,7 +52,7 @@ t.test(
   async (t) => {
     const { cleaned, warned, run } = cleaning('iptables')
     t.notOk(await run('nftables'))
-    t.same(cleaned, ['userspace', 'ipvs'])
+    t.same(cleaned, ['userspace', 'ipvs', 'ebpf'])
     t.match(warned, [/"mode":"iptables".*lock held/])
   },
 )

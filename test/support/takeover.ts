@@ -12,7 +12,7 @@ import {
   type UpstreamMode,
 } from './upstream-rules.js'
 import { setTimeout as delay } from 'node:timers/promises'
-import { withProxyWorld, write } from '../e2e/proxy-world.js'
+import { withProxyWorld, write, type ProxyWorld } from '../e2e/proxy-world.js'
 
 /** One proxy takes over a node from another, while connections are open. */
 
@@ -126,7 +126,9 @@ const hasNftTable = async (world: World) =>
 
 /** From kube-proxy in one mode to this program in another and back; docs/migrate.md rests on this. */
 export function takeover(t: Test, from: UpstreamMode, to: ModeName): Promise<void> {
-  return withProxyWorld(`take-${from}-${to}`, async ({ world, folder }) => {
+  // Its programs see the processes of a cgroup, not of a network namespace.
+  const options = { withCgroup: to === 'ebpf' }
+  const act = async ({ world, folder }: ProxyWorld) => {
     await write(folder, 'web.yaml', node, web, slice)
     await writeUpstreamRules(world, from)
     await serves(t, world, 'kube-proxy')
@@ -142,13 +144,14 @@ export function takeover(t: Test, from: UpstreamMode, to: ModeName): Promise<voi
     const proxy = runProxy(world, [
       ...['--proxy-mode', to, '--proxy-mode-fallback=none'],
       ...['--manifests', join(folder, 'web.yaml')],
+      ...(world.cgroup === undefined ? [] : ['--ebpf-cgroup', world.cgroup, '--ebpf-bpffs=']),
     ])
     try {
       await until('its rules are in force', () =>
         /SyncProxyRules complete[^]*IPv6/.test(proxy.output()),
       )
       const isClean = async () =>
-        to === 'nftables'
+        to === 'nftables' || to === 'ebpf'
           ? (await chainsOf(world)).every((chain) => kubelets.includes(chain))
           : from === to || !(await hasNftTable(world))
       await until('what it does not use is gone', isClean)
@@ -187,5 +190,6 @@ export function takeover(t: Test, from: UpstreamMode, to: ModeName): Promise<voi
     } finally {
       await proxy.stop()
     }
-  })
+  }
+  return withProxyWorld(`take-${from}-${to}`, act, options)
 }
