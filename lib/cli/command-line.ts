@@ -1,5 +1,5 @@
 import { CommanderError, type Command } from 'commander'
-import { ConfigError, KernelError, SourceError } from '../errors.js'
+import { failureOf } from './process.js'
 import { createProgram, hintAbout, type Subcommands } from './program.js'
 
 /** Runs one command and returns its exit code: 0 done, 1 failed, 2 wrong flag, file or argument. */
@@ -40,21 +40,9 @@ async function run(argv: readonly string[], more: Subcommands): Promise<number> 
 }
 
 function report(error: unknown): number {
-  if (error instanceof ConfigError) {
-    say(error.message)
-    say(
-      'nothing was touched; see kube-proxy --help for the flags, docs/configuration.md for the keys',
-    )
-    return 2
-  }
-  if (error instanceof KernelError || error instanceof SourceError) {
-    say(error.message)
-    if (error instanceof KernelError && error.detail !== '') say(error.detail.trimEnd())
-    return 1
-  }
-  // Any other error is a bug in this program. The stack shows where.
-  say(error instanceof Error ? (error.stack ?? error.message) : String(error))
-  return 1
+  const { exitCode, texts } = failureOf(error)
+  for (const text of texts) say(text)
+  return exitCode
 }
 
 function say(text: string): void {

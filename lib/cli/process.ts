@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { ConfigError, KernelError, SourceError } from '../errors.js'
 
 /**
  * Aborted by SIGTERM or SIGINT, so that the program can drain. A second signal ends the process at
@@ -13,6 +14,28 @@ export function stopSignal(): AbortSignal {
   process.on('SIGTERM', stop)
   process.on('SIGINT', stop)
   return controller.signal
+}
+
+/** What ends a command: its exit code, and what there is to say, the message first. */
+export interface Failure {
+  readonly exitCode: 1 | 2
+  readonly texts: readonly string[]
+}
+
+const configAdvice =
+  'nothing was touched; see kube-proxy --help for the flags, docs/configuration.md for the keys'
+
+export function failureOf(error: unknown): Failure {
+  if (error instanceof ConfigError) return { exitCode: 2, texts: [error.message, configAdvice] }
+  if (error instanceof KernelError && error.detail !== '') {
+    return { exitCode: 1, texts: [error.message, error.detail.trimEnd()] }
+  }
+  if (error instanceof KernelError || error instanceof SourceError) {
+    return { exitCode: 1, texts: [error.message] }
+  }
+  // Any other error is a bug in this program. The stack shows where.
+  const text = error instanceof Error ? (error.stack ?? error.message) : String(error)
+  return { exitCode: 1, texts: [text] }
 }
 
 /** The release of kube-proxy whose behaviour this program equals. */

@@ -5,7 +5,7 @@ import { loadConfig } from '../config/load.js'
 import { configYaml } from '../config/write.js'
 import { readConfiguration, type CommandConfiguration } from './configuration.js'
 import { logWarnings, processLogger } from './logging.js'
-import { stopSignal, versionText } from './process.js'
+import { failureOf, stopSignal, versionText } from './process.js'
 import type { Logger } from '../observe/logger.js'
 
 /** `kube-proxy` without a subcommand: runs the proxy, or does what --cleanup and the like say. */
@@ -45,7 +45,15 @@ async function runUntilStopped(
     version: versionText(),
     configFile: file === '' ? undefined : { file, load },
   })
-  await daemon.run(stopSignal())
+  try {
+    await daemon.run(stopSignal())
+  } catch (error) {
+    // A reader of JSON lines gets the reason as one of them.
+    const { exitCode, texts } = failureOf(error)
+    const [message = '', ...more] = texts
+    log.error(more.length > 0 ? { detail: more.join('\n') } : {}, message)
+    process.exitCode = exitCode
+  }
 }
 
 async function writeConfig(path: string, text: string): Promise<void> {

@@ -138,7 +138,10 @@ t.test('L22: a port in use ends the process if the configuration says so', { ski
   await until('readyz', () => code(`${healthz}/readyz`), /200/)
   const second = start(t, ...common, '--bind-address-hard-fail')
   t.equal(await second.exited, 1)
-  t.match(second.output(), /\nkube-proxy: listen .*EADDRINUSE.*; free the port, choose another/)
+  const said = second.output().trim().split('\n')
+  const last = JSON.parse(said.at(-1) ?? '') as { level: string; msg: string }
+  t.match(last.msg, /^listen .*EADDRINUSE.*; free the port, choose another/)
+  t.equal(last.level, 'error', 'it is a line of the log like the others')
   t.equal(await first.stop(), 0)
 })
 
