@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { together } from '../../lib/async.js'
 import type { ModeName } from '../../lib/config/config.js'
 import { messageOf } from '../../lib/errors.js'
 import { families, type Place } from '../../lib/lab/world/topology.js'
@@ -26,11 +27,8 @@ export async function storm({
   seed,
   groups,
 }: StormOptions): Promise<readonly string[]> {
-  const random = randomOf(seed)
-  const stage = await Stage.open({ mode, services, random })
+  const stage = await Stage.open({ mode, services, random: randomOf(seed) })
   try {
-    const end = performance.now() + minutes * 60_000
-    const isOver = () => performance.now() > end
     const expected = new Map<number, readonly Place[]>()
     for (let index = 0; index < services; index++) expected.set(index, ['pod-1'])
     const lanes = (['node', 'api'] as const).map((lane) =>
@@ -39,14 +37,20 @@ export async function storm({
     const mixed = lanes.map((faults) =>
       faults.filter((fault) => playsIn(fault, mode) && fault.stage === undefined),
     )
-    const [changes, ...played] = await Promise.all([
-      churn(stage, expected, isOver),
-      ...mixed.map((faults) => raise(stage, faults, isOver)),
+    const done = { changes: 0, faults: 0 }
+    const all = { stage, done }
+    await together(AbortSignal.timeout(minutes * 60_000), [
+      (signal) => churn({ ...all, random: randomOf(seed) }, expected, signal),
+      // Each draws from numbers of its own, so that the choices do not depend on who is faster.
+      ...mixed.map(
+        (faults, lane) => (signal: AbortSignal) =>
+          raise({ ...all, random: randomOf(seed + lane + 1) }, faults, signal),
+      ),
     ])
     await stage.recovered(performance.now())
     const { fresh, open } = stage.traffic.take()
     console.log(
-      `${mode}: ${minutes} minutes, ${changes} changes, ${played.flat().length} faults; ` +
+      `${mode}: ${minutes} minutes, ${done.changes} changes, ${done.faults} faults; ` +
         `${fresh.lost} of ${fresh.tried} new and ${open.lost} of ${open.tried} open connections lost`,
     )
     const differences = await stage.differences()
@@ -61,33 +65,36 @@ export async function storm({
   }
 }
 
-/** Faults, one after the other, in random order and distance; their names. */
-async function raise(
-  stage: Stage,
-  faults: readonly Fault[],
-  isOver: () => boolean,
-): Promise<readonly string[]> {
-  const played: string[] = []
-  while (faults.length > 0 && !isOver()) {
-    const fault = pick(faults, stage.random)
-    console.log(`${new Date().toISOString()} ${stage.mode}: ${fault.name}`)
-    const mend = await fault.inject(stage)
-    await delay(stage.random() * longestPauseMs)
-    await mend?.()
-    await delay(stage.random() * longestPauseMs)
-    played.push(fault.name)
-  }
-  return played
+interface Part {
+  readonly stage: Stage
+  readonly random: () => number
+  readonly done: { changes: number; faults: number }
 }
 
-/** Services get other endpoints, lose all, go and come back; how many changes were made. */
+/** Faults, one after the other, in random order and distance. */
+async function raise(
+  { stage, random, done }: Part,
+  faults: readonly Fault[],
+  signal: AbortSignal,
+): Promise<void> {
+  while (faults.length > 0 && !signal.aborted) {
+    const fault = pick(faults, random)
+    console.log(`${new Date().toISOString()} ${stage.mode}: ${fault.name}`)
+    const mend = await fault.inject(stage)
+    await delay(random() * longestPauseMs)
+    await mend?.()
+    await delay(random() * longestPauseMs)
+    done.faults++
+  }
+}
+
+/** Services get other endpoints, lose all, go and come back. */
 async function churn(
-  { api, random }: Stage,
+  { stage: { api }, random, done }: Part,
   expected: Map<number, readonly Place[]>,
-  isOver: () => boolean,
-): Promise<number> {
-  let changes = 0
-  for (let next = performance.now(); !isOver(); next += 1_000 / changesPerSecond) {
+  signal: AbortSignal,
+): Promise<void> {
+  for (let next = performance.now(); !signal.aborted; next += 1_000 / changesPerSecond) {
     const index = Math.floor(random() * services)
     const isRemoved = random() < 0.1
     const some = pods.filter(() => random() < 0.4)
@@ -96,10 +103,9 @@ async function churn(
     const objects = filler(index, some)
     // While the server is away nothing arrives there; the next one begins with these objects.
     await (isRemoved ? api.remove(...objects) : api.put(...objects)).catch(() => undefined)
-    changes++
+    done.changes++
     await delay(Math.max(0, next - performance.now()))
   }
-  return changes
 }
 
 /** Each Service answers with each of its endpoints' names, or refuses without any. */

@@ -53,8 +53,7 @@ export const processFaults: FaultGroup = {
       target: drained,
       inject: async (stage) => {
         const old = stage.daemon.latest
-        stage.daemon.start('--takeover')
-        await drains(stage)
+        await drains(stage, () => stage.daemon.start('--takeover'))
         await old.kill()
         return undefined
       },
@@ -81,8 +80,7 @@ export const processFaults: FaultGroup = {
       stage: { isBare: true },
       target: allLost(10),
       inject: async (stage) => {
-        stage.daemon.signal('SIGTERM')
-        await drains(stage)
+        await drains(stage, () => stage.daemon.signal('SIGTERM'))
         await stage.daemon.ended('SIGKILL')
         stage.daemon.start()
         return undefined
@@ -134,10 +132,13 @@ export const processFaults: FaultGroup = {
 }
 
 /** The old process ends with its last connection, or after `--drain-timeout`. */
-async function drains({ traffic }: Stage): Promise<void> {
+async function drains({ traffic }: Stage, begin: () => void): Promise<void> {
+  const before = traffic.tally.open.lost
+  begin()
   await delay(5_000)
-  const { open, losses } = traffic.tally
-  if (open.lost > 0) throw new Error(`open connections ended: ${losses.join('; ')}`)
+  const lost = traffic.tally.open.lost - before
+  if (lost > 0)
+    throw new Error(`${lost} open connections ended: ${traffic.tally.losses.join('; ')}`)
 }
 
 const softLimit = ['--nofile', '--noheadings', '--output=SOFT']
