@@ -20,7 +20,7 @@ const services = Number(process.env['BENCH_SERVICES'] ?? 1000)
 const changes = Number(process.env['BENCH_CHANGES'] ?? 30)
 const patienceMs = Number(process.env['BENCH_PATIENCE_MS'] ?? 90_000)
 const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,userspace').split(',')
-const nodeName = 'node-1'
+export const nodeName = 'node-1'
 const clusterIp = '10.96.250.10'
 
 const ours: Peer = {
@@ -77,7 +77,24 @@ function resultsOf(
 }
 
 /** A text says why it could not be measured. */
-async function measure(peer: Peer, mode: string): Promise<ChangeCosts | string> {
+function measure(peer: Peer, mode: string): Promise<ChangeCosts | string> {
+  return inCluster(services, ({ world, api, kubeconfig }) =>
+    watch(world, api, argumentsOf(peer.command, { kubeconfig, node: nodeName, mode })),
+  )
+}
+
+export interface BenchCluster {
+  readonly world: World
+  readonly api: ApiServer
+  /** For programs on the node. */
+  readonly kubeconfig: string
+}
+
+/** A node, and an API server with so many Services and one more, `probe`, that answers. */
+export async function inCluster<T>(
+  count: number,
+  act: (cluster: BenchCluster) => Promise<T>,
+): Promise<T> {
   const folder = mkdtempSync(join(tmpdir(), 'bench-daemon-'))
   const world = await createWorld({ name: 'bench' })
   const api = createApiServer()
@@ -94,9 +111,8 @@ async function measure(peer: Peer, mode: string): Promise<ChangeCosts | string> 
   try {
     const kubeconfig = join(folder, 'kubeconfig')
     await writeKubeconfig(kubeconfig, { url: 'http://127.0.0.1:6443' })
-    load(api)
-    const argv = argumentsOf(peer.command, { kubeconfig, node: nodeName, mode })
-    return await watch(world, api, argv)
+    load(api, count)
+    return await act({ world, api, kubeconfig })
   } finally {
     await bridge.close()
     door.close()
@@ -132,7 +148,7 @@ async function watch(
     for (let change = 0; change < changes; change++) {
       const target = change % 2 === 0 ? 'pod-2' : 'pod-1'
       const changed = performance.now()
-      api.put(slice('probe', [addressOf(target, 'IPv4')]))
+      moveProbe(api, target)
       if (!(await answers(world, target, () => child.exitCode === null))) {
         return `change ${change + 1} did not arrive; it said: ${said.trim()}`
       }
@@ -149,7 +165,7 @@ async function watch(
 }
 
 /** Tries new connections until one reaches this pod. */
-async function answers(world: World, pod: string, isAlive: () => boolean): Promise<boolean> {
+export async function answers(world: World, pod: string, isAlive: () => boolean): Promise<boolean> {
   const request = { protocol: 'TCP', host: clusterIp, port: 80, timeoutMs: 200 } as const
   const deadline = performance.now() + patienceMs
   while (performance.now() < deadline && isAlive()) {
@@ -160,14 +176,19 @@ async function answers(world: World, pod: string, isAlive: () => boolean): Promi
   return false
 }
 
-function load(api: ApiServer): void {
+/** Moves `probe` to a pod. */
+export function moveProbe(api: ApiServer, pod: 'pod-1' | 'pod-2'): void {
+  api.put(slice('probe', [addressOf(pod, 'IPv4')]))
+}
+
+function load(api: ApiServer, count: number): void {
   api.put({
     apiVersion: 'v1',
     kind: 'Node',
     metadata: { name: nodeName },
     status: { addresses: [{ type: 'InternalIP', address: addressOf('node', 'IPv4') }] },
   })
-  for (let index = 0; index < services; index++) {
+  for (let index = 0; index < count; index++) {
     const name = `service-${index}`
     api.put(service(name, `10.96.${index >> 8}.${index & 255}`))
     const endpoints = Array.from({ length: 10 }, (_, at) => {

@@ -5,6 +5,8 @@ import { dashboardUrl, withDashboard } from '../test/page/opened-dashboard.js'
 import { endpoint, rawService, rawSlice } from '../test/state/objects.js'
 import { runLivePage } from '../lib/lab/playground/live-page.js'
 import { withProxyWorld, write } from '../test/e2e/proxy-world.js'
+import { pageReaders } from './support/page-readers.js'
+import type { Peer } from './support/peers.js'
 import type { BenchResults } from './support/results.js'
 
 const browserPath = '/usr/bin/chromium'
@@ -17,12 +19,12 @@ const loads = 5
 const watchedMs = 5000
 
 /** The page, over the playground and over a daemon: how soon it shows something, and how smooth it stays. */
-export async function run(): Promise<BenchResults> {
+export async function run(peers: readonly Peer[] = []): Promise<BenchResults> {
   if (process.getuid?.() !== 0 || !existsSync(browserPath)) {
     console.log(`skipped: needs root and ${browserPath}`)
     return []
   }
-  return [...(await playground()), ...(await dashboard())]
+  return [...(await playground()), ...(await dashboard()), ...(await pageReaders(peers))]
 }
 
 async function playground(): Promise<BenchResults> {

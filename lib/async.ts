@@ -5,7 +5,7 @@ const longestTimerMs = 2 ** 31 - 1
 
 /** Resolves after `ms`, or at once when the signal comes; never rejects. */
 export async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  // Aborted is as good as over; who waits looks at the signal next.
+  // An abort also ends the wait; the caller checks the signal next.
   await delay(Math.min(ms, longestTimerMs), undefined, { signal }).catch(() => undefined)
 }
 
@@ -26,7 +26,7 @@ export async function together(
   const results = await Promise.allSettled(
     parts.map(async (part) => {
       try {
-        // A signal of its own: Node takes eleven listeners on a shared one for a leak.
+        // Its own signal, because Node takes eleven listeners on a shared one for a leak.
         await part(AbortSignal.any([signal, failure.signal]))
       } catch (error) {
         failure.abort()
@@ -37,7 +37,7 @@ export async function together(
   for (const result of results) if (result.status === 'rejected') throw result.reason
 }
 
-/** Work that must not overlap: each begins when the one before has ended, well or not. */
+/** Runs work one after the other: each begins when the one before has ended or failed. */
 export class Turns {
   #last: Promise<unknown> = Promise.resolve()
 

@@ -6,5 +6,5 @@ const exitCode = await runCommandLine(process.argv.slice(2), {
   playground: async () => (await import('./lab/cli/playground.js')).addPlaygroundCommand,
   apiserver: async () => (await import('./lab/cli/apiserver.js')).addApiserverCommand,
 })
-// A worker or a timer that somebody forgot must not keep a finished command alive.
+// A worker or a timer that is still active must not keep a finished command alive.
 process.exit(exitCode)

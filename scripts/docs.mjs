@@ -2,6 +2,8 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { configurationMarkdown } from '../build/lib/config/document.js'
 import { metricsMarkdown } from '../build/lib/observe/document.js'
+import { withPromises } from '../build/test/chaos/promises.js'
+import { faultGroups } from '../build/test/chaos/faults/index.js'
 import { withRooms } from './rooms.mjs'
 
 const fileOf = (path) => new URL(`../${path}`, import.meta.url)
@@ -9,5 +11,9 @@ const documents = {
   'docs/configuration.md': configurationMarkdown(),
   'docs/metrics.md': metricsMarkdown(),
   'docs/architecture.md': withRooms(readFileSync(fileOf('docs/architecture.md'), 'utf8')),
+  'docs/reliability.md': withPromises(
+    readFileSync(fileOf('docs/reliability.md'), 'utf8'),
+    faultGroups,
+  ),
 }
 for (const [path, text] of Object.entries(documents)) writeFileSync(fileOf(path), text)

@@ -66,7 +66,7 @@ export const rooms = {
   },
 }
 
-/** Inside a room: the modes do not know each other, and what plans is pure. */
+/** Inside a room: modes do not import each other, and what plans is pure. */
 const inside = [
   {
     from: /^modes\/(\w+)\//,

@@ -26,7 +26,7 @@ const formatted = ['lib', 'test', 'bench', 'scripts', 'eslint.config.js']
 const files = listTests('build/test')
 /** What each tier runs: jobs that do not hear of each other. The longest begin first. */
 const tiers = {
-  uml: async () => [await umlMachine(), ...files.filter(isUmlTest).map(file(120))],
+  uml: async () => [...(await umlMachines()), ...files.filter(isUmlTest).map(file(120))],
   lint: () => [
     command('eslint', ['--max-warnings=0', ...lintCache, 'lib', 'test', 'bench']),
     command('prettier', ['--check', '--log-level=warn', ...formatted]),
@@ -152,47 +152,53 @@ async function conformance() {
   })
 }
 
-/** One machine with IPVS for all that needs it; it has one processor and is one process here. */
-async function umlMachine() {
-  const name = 'User Mode Linux'
+/** Machines with IPVS for all that needs it; each has one processor and is one process here. */
+async function umlMachines() {
   const { runInUml, umlSkip } = await import('../build/test/support/uml.js')
-  const { partNames, partsCommand } = await import('../build/test/uml/parts.js')
-  const run = async () => {
-    if (umlSkip) {
-      const skipped = partNames.length
-      return [{ passed: 0, failed: 0, skipped, tests: [], notes: [`# SKIP ${umlSkip}`] }]
+  const { machines, commandOf } = await import('../build/test/uml/parts.js')
+  return machines.map((machine) => {
+    const name = `User Mode Linux, ${machine.name}`
+    const run = async () => {
+      if (umlSkip) {
+        const skipped = machine.parts.length
+        return [{ passed: 0, failed: 0, skipped, tests: [], notes: [`# SKIP ${umlSkip}`] }]
+      }
+      return readParts(machine.parts, (onLine) =>
+        runInUml(commandOf(machine), { timeoutMs: 3_600_000, onLine }),
+      )
     }
-    const readers = new Map(
-      partNames.map((part) => [
-        part,
-        new TapReader(part, { isFlat: part.includes('conformance') }),
-      ]),
-    )
-    let reader
-    let began = 0
-    const onLine = (line) => {
-      const [, begin, end] = /^# (?:part (.*)|end (\d+))$/.exec(line) ?? []
-      if (begin !== undefined) {
-        reader = readers.get(begin)
-        readers.delete(begin)
-        began = Date.now()
-        all.push(reader)
-      } else if (end !== undefined) reader?.end(Number(end), Date.now() - began)
-      else reader?.read(line)
-    }
-    const all = []
-    const died = await runInUml(partsCommand, { timeoutMs: 3_600_000, onLine }).then(
-      () => undefined,
-      (error) => error.message,
-    )
-    if (died === undefined) return all
-    for (const each of readers.values()) all.push(each)
-    // Of the part that it died in nothing more is heard, and the others never began.
-    reader?.notes.push(died)
-    for (const each of [reader, ...readers.values()]) each?.end(1, 0)
-    return all
+    return { name, run }
+  })
+}
+
+/** A reader for each part of a machine. */
+async function readParts(parts, boot) {
+  const readers = new Map(
+    parts.map(({ name }) => [name, new TapReader(name, { isFlat: name.includes('conformance') })]),
+  )
+  const all = []
+  let reader
+  let began = 0
+  const onLine = (line) => {
+    const [, begin, end] = /^# (?:part (.*)|end (\d+))$/.exec(line) ?? []
+    if (begin !== undefined) {
+      reader = readers.get(begin)
+      readers.delete(begin)
+      began = Date.now()
+      all.push(reader)
+    } else if (end !== undefined) reader?.end(Number(end), Date.now() - began)
+    else reader?.read(line)
   }
-  return { name, run }
+  const died = await boot(onLine).then(
+    () => undefined,
+    (error) => error.message,
+  )
+  if (died === undefined) return all
+  for (const each of readers.values()) all.push(each)
+  // Of the part that it died in nothing more is heard, and the others never began.
+  reader?.notes.push(died)
+  for (const each of [reader, ...readers.values()]) each?.end(1, 0)
+  return all
 }
 
 /** Runs a program and gives its exit code. */

@@ -11,6 +11,18 @@ export async function runCommandLine(
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     process.exit(error.code === 'EPIPE' ? 0 : 1)
   })
+  const exitCode = await run(argv, more)
+  for (const stream of [process.stdout, process.stderr]) await written(stream)
+  return exitCode
+}
+
+/** Waits until the reader of a pipe has taken what was printed; the exit would throw it away. */
+async function written(stream: NodeJS.WriteStream): Promise<void> {
+  if (stream.writableLength === 0) return
+  await new Promise<void>((resolve) => stream.write('', () => resolve()))
+}
+
+async function run(argv: readonly string[], more: Subcommands): Promise<number> {
   let commands: readonly Command[] = []
   try {
     const { program, argv: rest } = await createProgram(argv, more)

@@ -34,47 +34,18 @@ async function runUntilStopped(
   log: Logger,
 ): Promise<void> {
   const { createDaemon } = await import('../daemon/daemon.js')
-  const { watchConfig } = await import('../config/watch.js')
   log.info({ version: versionText(), pid: process.pid, node: process.version }, 'Starting')
-  const restart = new AbortController()
-  const ended = new AbortController()
-  const stopped = AbortSignal.any([stopSignal(), restart.signal])
   const print = (text: string) => process.stdout.write(text)
+  const file = actions.config
+  const load = (text: string) => loadConfig(parseFlags(given), { name: file, text })
   const daemon = createDaemon(loaded.config, {
     log,
     print,
     origins: loaded.origins,
     version: versionText(),
+    configFile: file === '' ? undefined : { file, load },
   })
-  const watching =
-    actions.config === ''
-      ? Promise.resolve()
-      : watchConfig(
-          {
-            file: actions.config,
-            loaded,
-            load: (text) => loadConfig(parseFlags(given), { name: actions.config, text }),
-            invalid: (message) =>
-              log.error({ error: message }, 'new configuration is wrong, the old one stays'),
-            changed: (changes, config) => {
-              for (const { path, from, to } of changes) log.info({ path, from, to }, 'Changed')
-              log.setVerbosity(config.logging.verbosity)
-              if (changes.some(({ isLive }) => !isLive)) restart.abort()
-            },
-          },
-          AbortSignal.any([stopped, ended.signal]),
-        )
-  try {
-    await daemon.run(stopped)
-  } finally {
-    ended.abort()
-    await watching
-  }
-  if (restart.signal.aborted) {
-    // systemd or Kubernetes starts the process again, with the new file (L19).
-    log.info({}, "content of the proxy server's configuration file was updated")
-    process.exitCode = 1
-  }
+  await daemon.run(stopSignal())
 }
 
 async function writeConfig(path: string, text: string): Promise<void> {

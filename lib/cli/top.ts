@@ -111,11 +111,11 @@ async function look(flags: TopFlags): Promise<NodeLook> {
   const { mode, states } = seen
   if (mode === 'userspace') {
     const rows = rowsOfDaemon(states, daemonNumbers(await get(flags.daemon, '/metrics')))
-    return { at: Date.now(), mode, rows, note: '' }
+    return { at: performance.now(), mode, rows, note: '' }
   }
   try {
     const rows = await kernelRows(seen)
-    return { at: Date.now(), mode, rows, note: await countingNote(mode) }
+    return { at: performance.now(), mode, rows, note: await countingNote(mode) }
   } catch (error) {
     if (!(error instanceof KernelError) || error.kind !== 'denied') throw error
     throw new KernelError('denied', `${error.message}; run it as root, or with CAP_NET_ADMIN`, {

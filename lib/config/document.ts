@@ -17,13 +17,17 @@ Every value can be set by a flag, or in the file given by \`--config\`: a \`${ki
 - **Empty and zero.** In a file, \`""\` or \`0\` for a value marked *0 = default* means the default,
   as in kube-proxy. An empty \`--healthz-bind-address=\` or \`--metrics-bind-address=\` switches that
   server off.
-- **Changes** of the file are noticed, also in a ConfigMap volume. They are checked first. An invalid
-  file is reported and changes nothing. A change of \`logging.verbosity\` takes effect at once. Any
-  other change ends the process with exit code 1, so that systemd or Kubernetes starts it again.
-- \`/configz\` on the metrics port shows all values, and where each of them was set.
+- **Changes** of the file are noticed within seconds, also in a ConfigMap volume, and the process goes
+  on. Keys marked *live* take effect at once, without a lost connection. For keys marked *restart* the
+  old value stays in use; the log names each once, with both values. A file that is missing, half
+  written or wrong changes nothing: the last good configuration stays, and the log says what is wrong.
+  kube-proxy ends when its file changes; here nothing ends.
+- \`/configz\` on the metrics port shows all values that are in use, where each of them was set, and what
+  waits for a restart. \`/healthz?verbose\` there tells about the file, as do the metrics
+  \`kubeproxy_config_file_valid\` and \`kubeproxy_config_keys_waiting_for_restart\`.
 - Durations are written as in Go: \`250ms\`, \`30s\`, \`1h30m\`.
-- **Exit codes:** 0: done, or stopped by SIGTERM or SIGINT. 1: failed, or the configuration file
-  changed. 2: a flag, a file or an argument is wrong.
+- **Exit codes:** 0: done, or stopped by SIGTERM or SIGINT. 1: failed. 2: a flag, a file or an argument
+  is wrong.
 `
 
 /** docs/configuration.md. */
@@ -59,11 +63,12 @@ function row(path: string, key: Key<unknown>): readonly string[] {
   const flags = key.flags.map((flag) => code(`--${flag}`)).join(', ')
   const initial = key.kind.toYaml(key.initial)
   const shown = typeof initial === 'string' ? initial : JSON.stringify(initial)
-  return [code(path), flags, code(shown), notes.filter((note) => note !== '').join(' ')]
+  const change = key.noEffect === undefined ? (key.isLive ? 'live' : 'restart') : ''
+  return [code(path), flags, code(shown), change, notes.filter((note) => note !== '').join(' ')]
 }
 
 function table(rows: readonly (readonly string[])[]): string {
-  const head = ['Key', 'Flag', 'Default', 'Meaning']
+  const head = ['Key', 'Flag', 'Default', 'Change', 'Meaning']
   const lines = [head, head.map(() => '---'), ...rows].map((cells) => {
     return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`
   })

@@ -50,6 +50,8 @@ export interface Described {
   readonly known: '1.36' | '1.25' | 'here'
   /** Why the key has no effect here; undefined when it has one. */
   readonly noEffect: string | undefined
+  /** A new value in the file takes effect without a restart. */
+  readonly isLive: boolean
 }
 
 export interface Extras {
@@ -58,6 +60,7 @@ export interface Extras {
   readonly overFile?: boolean
   readonly known?: Described['known']
   readonly noEffect?: string
+  readonly live?: true
 }
 
 /** Functions that make keys of one group, so that the tables are short. */
@@ -73,6 +76,8 @@ export function keysOf(group: Group) {
     overFile: extras.overFile ?? extras.known === 'here',
     known: extras.known ?? '1.36',
     noEffect: extras.noEffect,
+    // What has no effect needs no restart to go on having none.
+    isLive: extras.live === true || extras.noEffect !== undefined,
   })
   return {
     key,

@@ -27,40 +27,45 @@ export const modeKeys = {
   'iptables.masqueradeBit': iptables.int(
     14,
     'Bit of the packet mark that requests masquerade (iptables and ipvs)',
-    { flags: ['iptables-masquerade-bit'] },
+    { flags: ['iptables-masquerade-bit'], live: true },
   ),
   'iptables.masqueradeAll': iptables.bool(
     false,
     'Masquerade everything sent to a ClusterIP (iptables, ipvs, userspace)',
-    { flags: ['masquerade-all'] },
+    { flags: ['masquerade-all'], live: true },
   ),
   'iptables.localhostNodePorts': iptables.bool(
     true,
     'Let node ports answer on 127.0.0.1 too (sets route_localnet)',
-    { flags: ['iptables-localhost-nodeports'] },
+    { flags: ['iptables-localhost-nodeports'], live: true },
   ),
   'iptables.syncPeriod': iptables.duration(
     30 * second,
     'Retry interval after a failed sync (iptables, userspace; as a flag nftables too)',
-    { flags: ['iptables-sync-period'], zeroIsDefault: true },
+    { flags: ['iptables-sync-period'], zeroIsDefault: true, live: true },
   ),
   'iptables.minSyncPeriod': iptables.duration(
     second,
     'Least time between two syncs (iptables, userspace; as a flag nftables too)',
-    { flags: ['iptables-min-sync-period'], zeroIsDefault: true },
+    { flags: ['iptables-min-sync-period'], zeroIsDefault: true, live: true },
   ),
 
-  'nftables.masqueradeBit': nftables.int(14, 'Bit of the packet mark that requests masquerade'),
+  'nftables.masqueradeBit': nftables.int(14, 'Bit of the packet mark that requests masquerade', {
+    live: true,
+  }),
   'nftables.masqueradeAll': nftables.bool(false, 'Masquerade everything sent to a ClusterIP', {
     flags: ['masquerade-all'],
+    live: true,
   }),
   'nftables.syncPeriod': nftables.duration(30 * second, 'Retry interval after a failed sync', {
     flags: ['iptables-sync-period'],
     zeroIsDefault: true,
+    live: true,
   }),
   'nftables.minSyncPeriod': nftables.duration(second, 'Least time between two syncs', {
     flags: ['iptables-min-sync-period'],
     zeroIsDefault: true,
+    live: true,
   }),
 
   'ebpf.sockets': ebpf.choice(
@@ -84,36 +89,44 @@ export const modeKeys = {
   'ipvs.syncPeriod': ipvs.duration(30 * second, 'Longest time between two syncs', {
     flags: ['ipvs-sync-period'],
     zeroIsDefault: true,
+    live: true,
   }),
   'ipvs.minSyncPeriod': ipvs.duration(0, 'Least time between two syncs; 1s when run by flags', {
     flags: ['ipvs-min-sync-period'],
+    live: true,
   }),
   'ipvs.scheduler': ipvs.string('', 'Scheduler: rr, wrr, lc, sh and so on; empty: rr', {
     flags: ['ipvs-scheduler'],
+    live: true,
   }),
   'ipvs.excludeCIDRs': ipvs.list('Leave virtual servers with addresses in these CIDRs alone', {
     flags: ['ipvs-exclude-cidrs'],
+    live: true,
   }),
   'ipvs.strictARP': ipvs.bool(
     false,
     'Answer ARP requests only on the interface that has the address',
     {
       flags: ['ipvs-strict-arp'],
+      live: true,
     },
   ),
   'ipvs.tcpTimeout': ipvs.duration(0, 'Idle time-out of TCP connections; 0: unchanged', {
     flags: ['ipvs-tcp-timeout'],
+    live: true,
   }),
   'ipvs.tcpFinTimeout': ipvs.duration(0, 'Time-out of TCP connections after FIN; 0: unchanged', {
     flags: ['ipvs-tcpfin-timeout'],
+    live: true,
   }),
   'ipvs.udpTimeout': ipvs.duration(0, 'Time-out of UDP flows; 0: unchanged', {
     flags: ['ipvs-udp-timeout'],
+    live: true,
   }),
   'ipvs.gracefulPeriod': ipvs.duration(
     0,
     'How long connections to a removed TCP endpoint may last; 0: without limit',
-    { flags: ['ipvs-graceful-period'], known: 'here' },
+    { flags: ['ipvs-graceful-period'], known: 'here', live: true },
   ),
 
   portRange: userspace.string(
@@ -147,7 +160,7 @@ export const modeKeys = {
   'userspace.drainTimeout': userspace.duration(
     30 * second,
     'How long open connections may last after the process is told to stop',
-    { flags: ['drain-timeout'], known: 'here' },
+    { flags: ['drain-timeout'], known: 'here', live: true },
   ),
   'userspace.passiveHealth': userspace.bool(
     true,

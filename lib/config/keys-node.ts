@@ -74,57 +74,61 @@ export const nodeKeys = {
   ),
   nodePortAddresses: node.list(
     'CIDRs of the addresses that serve node ports, or "primary"; empty: all (nftables, ebpf: primary)',
-    { flags: ['nodeport-addresses'] },
+    { flags: ['nodeport-addresses'], live: true },
   ),
 
   clusterCIDR: local.string(
     '',
     'CIDR of the pods of the cluster, or two of different families, separated by a comma',
-    { flags: ['cluster-cidr'] },
+    { flags: ['cluster-cidr'], live: true },
   ),
   detectLocalMode: local.choice(
     ['', 'ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'],
     '',
     'How traffic from pods of this node is recognized; empty: ClusterCIDR',
-    { flags: ['detect-local-mode'] },
+    { flags: ['detect-local-mode'], live: true },
   ),
   'detectLocal.bridgeInterface': local.string('', 'Bridge of the pods (mode BridgeInterface)', {
     flags: ['pod-bridge-interface'],
+    live: true,
   }),
   'detectLocal.interfaceNamePrefix': local.string(
     '',
     'Prefix of the names of pod interfaces (mode InterfaceNamePrefix)',
-    { flags: ['pod-interface-name-prefix'] },
+    { flags: ['pod-interface-name-prefix'], live: true },
   ),
 
   'conntrack.maxPerCore': conntrack.int(
     32768,
     'Connections tracked per CPU core; 0: nf_conntrack_max is unchanged, the minimum is ignored',
-    { flags: ['conntrack-max-per-core'] },
+    { flags: ['conntrack-max-per-core'], live: true },
   ),
   'conntrack.min': conntrack.int(131072, 'Least number of connections tracked', {
     flags: ['conntrack-min'],
+    live: true,
   }),
   'conntrack.tcpEstablishedTimeout': conntrack.duration(
     24 * hour,
     'Idle time-out of established TCP connections; 0: unchanged',
-    { flags: ['conntrack-tcp-timeout-established'] },
+    { flags: ['conntrack-tcp-timeout-established'], live: true },
   ),
   'conntrack.tcpCloseWaitTimeout': conntrack.duration(
     hour,
     'Time-out of TCP connections in CLOSE_WAIT; 0: unchanged',
-    { flags: ['conntrack-tcp-timeout-close-wait'] },
+    { flags: ['conntrack-tcp-timeout-close-wait'], live: true },
   ),
   'conntrack.tcpBeLiberal': conntrack.bool(false, 'Accept TCP packets that are out of the window', {
     flags: ['conntrack-tcp-be-liberal'],
+    live: true,
   }),
   'conntrack.udpTimeout': conntrack.duration(0, 'Time-out of UDP flows; 0: unchanged', {
     flags: ['conntrack-udp-timeout'],
+    live: true,
   }),
   'conntrack.udpStreamTimeout': conntrack.duration(
     0,
     'Time-out of UDP flows with packets in both directions; 0: unchanged',
-    { flags: ['conntrack-udp-timeout-stream'] },
+    { flags: ['conntrack-udp-timeout-stream'], live: true },
   ),
 
   oomScoreAdj: proc.int(
@@ -132,6 +136,7 @@ export const nodeKeys = {
     'OOM score of this process; with a low one the kernel kills other processes first',
     {
       flags: ['oom-score-adj'],
+      live: true,
     },
   ),
   featureGates: proc.key<FeatureGates>(

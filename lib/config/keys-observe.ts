@@ -12,12 +12,12 @@ export const observeKeys = {
   healthzBindAddress: health.string(
     '0.0.0.0:10256',
     'IP:port of /healthz, /livez and /readyz; an empty flag switches them off',
-    { flags: ['healthz-bind-address'], zeroIsDefault: true },
+    { flags: ['healthz-bind-address'], zeroIsDefault: true, live: true },
   ),
   metricsBindAddress: health.string(
     '127.0.0.1:10249',
     'IP:port of /metrics and /configz; an empty flag switches them off',
-    { flags: ['metrics-bind-address'], zeroIsDefault: true },
+    { flags: ['metrics-bind-address'], zeroIsDefault: true, live: true },
   ),
   bindAddressHardFail: health.bool(
     false,
@@ -26,6 +26,7 @@ export const observeKeys = {
   ),
   enableProfiling: health.bool(false, 'PUT /debug/flags/v changes the verbosity while running', {
     flags: ['profiling'],
+    live: true,
   }),
   showHiddenMetricsForVersion: health.string('', 'Show metrics hidden since this version', {
     flags: ['show-hidden-metrics-for-version'],
@@ -62,6 +63,7 @@ export const observeKeys = {
     {
       flags: ['v'],
       overFile: true,
+      live: true,
     },
   ),
   'logging.vmodule': logging.key<readonly VModule[]>(

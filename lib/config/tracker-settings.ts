@@ -15,6 +15,8 @@ export function trackerSettings(
     bindAddress: config.bindAddress,
     nodePortAddresses: nodePortAddresses(config, mode),
     detectLocal: detectLocal(config),
+    // The userspace proxy opens a connection of its own, which the node translates like any other.
+    translatesOnce: mode !== 'userspace',
     endpointRules: { allowsLoopback: isEnabled(config.featureGates, 'AllowLoopbackEndpoints') },
     allowsExternalIps: isEnabled(config.featureGates, 'AllowServiceExternalIPs'),
   }

@@ -1,62 +1,87 @@
 import { readFile } from 'node:fs/promises'
+import { pause } from '../async.js'
 import { messageOf } from '../errors.js'
 import { followPath } from '../kernel/follow-path.js'
 import type { Config } from './config.js'
 import { keyEntries } from './keys.js'
-import type { LoadedConfig } from './load.js'
+import { configWith, type LoadedConfig } from './load.js'
+import { placeOf, throwProblems } from './settings.js'
+import { validate } from './validate.js'
 import { valueAt } from './write.js'
 
-/** A value that a new configuration file changes. */
+/** A value of which the file says something else than what runs. */
 export interface ConfigChange {
   readonly path: string
   readonly from: unknown
   readonly to: unknown
-  /** It takes effect without a restart. */
-  readonly isLive: boolean
+}
+
+/** What a new text of the configuration file means. */
+export interface ConfigUpdate {
+  /** What runs from now on: keys that need a restart still have their old value. */
+  readonly config: Config
+  readonly origins: LoadedConfig['origins']
+  /** Takes effect now. */
+  readonly applied: readonly ConfigChange[]
+  /** Takes effect at the next start. */
+  readonly waiting: readonly ConfigChange[]
 }
 
 export interface ConfigWatchOptions {
   readonly file: string
-  readonly loaded: LoadedConfig
+  /** What runs at the start. */
+  readonly config: Config
   /** Checks a new text like the first one. Throws ConfigError. */
   readonly load: (text: string) => LoadedConfig
-  /** The new text is invalid, so the old configuration stays. */
+  /** Refuses what cannot work on this node. Throws ConfigError. */
+  readonly check: (config: Config) => void
+  /** The file cannot be used, so the last good configuration stays. */
   readonly invalid: (message: string) => void
-  /** The configuration changed; `config` is the new one. */
-  readonly changed: (changes: readonly ConfigChange[], config: Config) => void
+  /** The file is good, also when it changes nothing. */
+  readonly valid: (update: ConfigUpdate) => void
   readonly settleMs?: number
   readonly pollMs?: number
 }
 
-/** Changes that take effect at once. All others need a restart, as upstream (L19). */
-const live: ReadonlySet<string> = new Set(['logging.verbosity'])
+const usualSettleMs = 150
 
 /**
  * Follows the configuration file until the signal, also when a ConfigMap volume swaps its symlinks
- * (L20). A text with the same values changes nothing.
+ * (L20). A file that is missing, half written or wrong changes nothing.
  */
 export async function watchConfig(options: ConfigWatchOptions, signal: AbortSignal): Promise<void> {
-  const { file, settleMs, pollMs } = options
-  let current = options.loaded.config
+  const { file, settleMs = usualSettleMs, pollMs, invalid, valid } = options
+  let running = options.config
   let seen: string | undefined
+  /** A pipe is no file: it is read once, at the start, and cannot be followed. */
+  let isFile = false
+  const look = async (): Promise<void> => {
+    const before = seen
+    // Once the file can be read again, its text is news, even the same.
+    seen = undefined
+    try {
+      seen = await settledText(file, settleMs, signal)
+      if (signal.aborted || seen === before) return
+      const update = updateOf(running, options.load(seen))
+      options.check(update.config)
+      running = update.config
+      valid(update)
+    } catch (error) {
+      invalid(messageOf(error))
+    }
+  }
   await followPath(
     file,
     {
       matches: () => false,
-      ...(settleMs === undefined ? {} : { settleMs }),
+      settleMs,
       ...(pollMs === undefined ? {} : { pollMs }),
-      changed: async () => {
-        const text = await readFile(file, 'utf8').catch(() => undefined)
-        // A missing file is about to be replaced. The old configuration stays until then.
-        if (text === undefined || text === seen) return
-        seen = text
-        try {
-          const next = options.load(text).config
-          const changes = configChanges(current, next)
-          current = next
-          if (changes.length > 0) options.changed(changes, next)
-        } catch (error) {
-          options.invalid(messageOf(error))
+      changed: async (files) => {
+        isFile ||= files.size > 0
+        if (files.size > 0) await look()
+        else if (isFile) {
+          seen = undefined
+          invalid(`${file} cannot be read: it is gone, or not a file any more`)
         }
       },
     },
@@ -64,11 +89,31 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
   )
 }
 
-export function configChanges(from: Config, to: Config): readonly ConfigChange[] {
-  return keyEntries.flatMap(([path, key]) => {
-    const before = key.kind.toYaml(valueAt(from, path))
-    const after = key.kind.toYaml(valueAt(to, path))
-    if (JSON.stringify(before) === JSON.stringify(after)) return []
-    return [{ path, from: before, to: after, isLive: live.has(path) }]
-  })
+/** What runs once the running configuration takes what it can from a new one. Throws ConfigError. */
+function updateOf(running: Config, { config: wanted, origins }: LoadedConfig): ConfigUpdate {
+  const applied: ConfigChange[] = []
+  const waiting: ConfigChange[] = []
+  const values: Record<string, unknown> = {}
+  for (const [path, key] of keyEntries) {
+    const [before, after] = [valueAt(running, path), valueAt(wanted, path)]
+    values[path] = key.isLive ? after : before
+    const [from, to] = [key.kind.toYaml(before), key.kind.toYaml(after)]
+    if (JSON.stringify(from) === JSON.stringify(to)) continue
+    const changes = key.isLive ? applied : waiting
+    changes.push({ path, from, to })
+  }
+  const config = configWith(values)
+  // The file is valid as a whole, but perhaps only in a mode that does not run.
+  throwProblems(validate(config, (path) => placeOf(path, origins.get(path))).problems)
+  return { config, origins, applied, waiting }
+}
+
+/** The text once it stays the same for a while: many programs write a file in several steps. */
+async function settledText(file: string, settleMs: number, signal: AbortSignal): Promise<string> {
+  for (let before = await readFile(file, 'utf8'); ;) {
+    await pause(settleMs, signal)
+    const now = await readFile(file, 'utf8')
+    if (now === before || signal.aborted) return now
+    before = now
+  }
 }

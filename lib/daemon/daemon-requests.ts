@@ -1,12 +1,12 @@
 import type { Log, Meter, ModeContext } from '../modes/mode.js'
+import type { Observation } from '../observe/observation.js'
 import type { SyncLoop } from '../sync/loop.js'
 
 export interface DaemonRequestsOptions {
   readonly log: Log
   readonly meter: Meter
   readonly loop: Pick<SyncLoop, 'request'>
-  /** A sync was requested. */
-  readonly queued: () => void
+  readonly observation: Pick<Observation, 'queued' | 'changedByOthers'>
 }
 
 /**
@@ -22,13 +22,16 @@ export class DaemonRequests {
 
   constructor(options: DaemonRequestsOptions) {
     this.#options = options
-    const { log, meter } = options
+    const { log, meter, observation } = options
     this.modeContext = {
       log,
       meter,
       resync: (reason, { full }) => {
         log.info({ reason, full }, 'sync asked for by the mode')
-        this.#isFullRequested ||= full
+        if (full) {
+          observation.changedByOthers(reason)
+          this.writeAnew()
+        }
         this.sync()
       },
       stop: (reason) => {
@@ -40,13 +43,18 @@ export class DaemonRequests {
 
   /** Requests a sync, because something has changed. */
   sync(): void {
-    const { log, queued, loop } = this.#options
+    const { log, observation, loop } = this.#options
     log.debug({}, 'change seen, sync asked for')
-    queued()
+    observation.queued()
     loop.request()
   }
 
-  /** Whether the mode has requested to write everything since the last call. */
+  /** Makes the next sync write everything. */
+  writeAnew(): void {
+    this.#isFullRequested = true
+  }
+
+  /** Whether everything must be written, asked for since the last call. */
   takeFull(): boolean {
     const isFull = this.#isFullRequested
     this.#isFullRequested = false

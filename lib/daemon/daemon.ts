@@ -1,5 +1,6 @@
 import { apiEvents, logEvents } from '../observe/events.js'
 import { DaemonRequests } from './daemon-requests.js'
+import { followConfig } from './reload.js'
 import { dryMode } from '../modes/dry-mode.js'
 import {
   flowCleaner,
@@ -11,17 +12,20 @@ import {
 } from './syncing.js'
 import { guestLimit } from '../kernel/open-files.js'
 import { guestsMax } from '../observe/guests.js'
+import { memoryWatch } from './memory.js'
+import { loggedSink } from '../observe/received.js'
 import { Metrics } from '../observe/metrics.js'
 import { Observation } from '../observe/observation.js'
 import { parseHostPort } from '../config/addresses.js'
 import { runLeftoverCleanup } from '../modes/leftovers.js'
-import { setUp, type DaemonDeps, type Setup } from './setup.js'
+import { fallbackText, setUp, type DaemonDeps, type Setup } from './setup.js'
 import { SyncObserver } from '../observe/sync-observer.js'
 import { together } from '../async.js'
 import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
 import type { Config } from '../config/config.js'
 import type { DashboardOptions } from '../page/dashboard/run.js'
+import type { PlanReader } from '../modes/mode.js'
 
 export interface Daemon {
   /** Runs until the signal, then drains. Rejects when it cannot run at all. */
@@ -41,14 +45,13 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const metrics = metricsOf(setup)
   const observation = await observe(setup, metrics, signal)
   const loop = syncLoop(setup)
-  const queued = () => observation.queued()
-  const requests = new DaemonRequests({ log, meter: metrics, loop, queued })
+  const requests = new DaemonRequests({ log, meter: metrics, loop, observation })
 
   const mode = config.dryRun
     ? dryMode(chosen.definition, config, deps.print)
     : await chosen.definition.create(config, families, requests.modeContext)
   metrics.beforePage(() => mode.countTraffic?.())
-  const planner = chosen.definition.planner(config)
+  const planner = livePlanner(setup)
   const dashboard = await dashboardOf(setup, { planner, metrics })
 
   const tracker = new Tracker(trackerSettings(config, setup.mode, { nodeName, families }))
@@ -56,16 +59,23 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const allApplied = new AbortController()
   const sync = syncing(setup, {
     ...{ tracker, mode, requests, flows, allApplied },
-    listeners: [syncObserver(setup, metrics), observation, ...(dashboard ? [dashboard] : [])],
+    listeners: [
+      syncObserver(setup, metrics),
+      memoryWatch({ mode: setup.mode, log, limit: process.constrainedMemory() }),
+      observation,
+      ...(dashboard ? [dashboard] : []),
+    ],
   })
   const sink = trackerSink(setup, { tracker, requests, metrics, observation })
 
+  const reload = { tracker, sink, mode, loop, requests, observation, meter: metrics }
   await together(AbortSignal.any([signal, requests.ending]), [
     (inner) => waitForNode(sink, nodeName, log, inner),
     (inner) => mode.run(inner),
     (inner) => loop.run(sync, inner),
-    (inner) => objects.source.run(dashboard?.wrapSink(sink) ?? sink, inner),
+    (inner) => objects.source.run(loggedSink(dashboard?.wrapSink(sink) ?? sink, log), inner),
     (inner) => followAddresses(tracker, sink, requests, inner),
+    (inner) => followConfig(setup, reload, inner),
     // A dry run changes nothing, and an open port is a change. The real proxy may hold the ports.
     ...(config.dryRun
       ? []
@@ -96,6 +106,7 @@ async function observe(setup: Setup, metrics: Metrics, signal: AbortSignal): Pro
     ...deps,
     ...setup,
     metrics,
+    fallback: config.mode === 'auto' ? '' : fallbackText(chosen),
     syncPeriodMs: chosen.definition.syncPeriods(config).syncMs,
     expectsNode: client !== undefined,
     connectionsMax: guestLimit(guestsMax),
@@ -116,6 +127,25 @@ async function serviceManager() {
   return serviceManagerOf(process.env)
 }
 
+/** A planner with the configuration that runs, beside the mode's own. */
+function livePlanner({ running, chosen: { definition } }: Setup): PlanReader {
+  let config = running.config
+  let planner = definition.planner(config)
+  const current = () => {
+    if (config === running.config) return planner
+    config = running.config
+    return (planner = definition.planner(config))
+  }
+  return {
+    plan: (state) => current().plan(state),
+    render: (plan) => current().render(plan),
+    ...(planner.lines && { lines: (plan) => current().lines?.(plan) ?? [] }),
+    renderChanges: (plan, previous) => current().renderChanges(plan, previous),
+    parts: (plan) => current().parts(plan),
+    only: (plan, keys) => current().only(plan, keys),
+  }
+}
+
 /** The page over this daemon, if it has an address. It is loaded only then. */
 async function dashboardOf(
   { config, deps, mode, nodeName }: Setup,
@@ -133,5 +163,6 @@ async function dashboardOf(
 }
 
 function syncObserver({ deps, mode, startedAt }: Setup, metrics: Metrics): SyncObserver {
-  return new SyncObserver({ mode, log: deps.log, meter: metrics, now: Date.now, startedAt })
+  const age = () => performance.now()
+  return new SyncObserver({ mode, log: deps.log, meter: metrics, now: Date.now, age, startedAt })
 }

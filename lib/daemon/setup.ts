@@ -6,7 +6,9 @@ import { startWarnings } from '../config/start-check.js'
 import type { Config, ModeName } from '../config/config.js'
 import type { IpFamily } from '../state/ip.js'
 import type { Logger } from '../observe/logger.js'
-import type { Origin } from '../config/settings.js'
+import type { LoadedConfig } from '../config/load.js'
+import { RunningConfig } from '../config/running.js'
+import type { ConfigWatchOptions } from '../config/watch.js'
 
 export interface DaemonDeps {
   readonly log: Logger
@@ -14,12 +16,16 @@ export interface DaemonDeps {
   readonly print: (text: string) => void
   readonly version: string
   /** Where values of the configuration came from, for /configz. */
-  readonly origins: ReadonlyMap<string, Origin>
+  readonly origins: LoadedConfig['origins']
+  /** The file of --config, which is followed, and how its text is read. */
+  readonly configFile?: Pick<ConfigWatchOptions, 'file' | 'load'> | undefined
 }
 
 /** What is decided before anything runs. */
 export interface Setup {
+  /** At the start; what can change while the process runs is in `running`. */
   readonly config: Config
+  readonly running: RunningConfig
   readonly deps: DaemonDeps
   readonly nodeName: string
   readonly families: readonly IpFamily[]
@@ -46,7 +52,8 @@ export async function setUp(config: Config, deps: DaemonDeps): Promise<Setup> {
   logChoice(chosen, config.mode, log)
   for (const warning of startWarnings(config, mode, families)) log.warn({}, warning)
   if (!config.dryRun) applyNodeSettings(config, log)
-  return { config, deps, nodeName, families, objects, chosen, mode, startedAt }
+  const running = new RunningConfig({ config, origins: deps.origins })
+  return { config, running, deps, nodeName, families, objects, chosen, mode, startedAt }
 }
 
 /** The API server or the manifests. Nothing is requested before the source runs. */
@@ -58,6 +65,13 @@ async function openObjects(config: Config, nodeName: string, log: Logger): Promi
     log.info({}, 'Neither --kubeconfig nor --master was given; using the in-cluster configuration')
   }
   return openSource({ manifests, kubeconfig, master, nodeName })
+}
+
+/** Why the requested mode does not run; empty when it does. */
+export function fallbackText({ passedOver }: ChosenMode): string {
+  return passedOver
+    .map(({ mode, missing }) => `this node cannot run ${mode} mode: ${describe(missing)}`)
+    .join('; ')
 }
 
 /** Logs which mode runs, and why it is not the one that was asked for. */

@@ -3,10 +3,12 @@ import { FlowCleaner } from '../sync/flow-cleaner.js'
 import { followNodeAddresses } from '../sources/node-addresses.js'
 import { objectObserver } from '../observe/object-observer.js'
 import { pause } from '../async.js'
-import { SyncLoop } from '../sync/loop.js'
+import { SyncLoop, type SyncIntervals } from '../sync/loop.js'
 import { Syncer } from '../sync/syncer.js'
 import { syncRound, type SyncListener } from '../sync/sync-round.js'
 import { TrackerSink } from '../sources/tracker-sink.js'
+import type { ChosenMode } from '../modes/choose.js'
+import type { Config } from '../config/config.js'
 import type { DaemonRequests } from './daemon-requests.js'
 import type { Logger } from '../observe/logger.js'
 import type { Metrics } from '../observe/metrics.js'
@@ -18,12 +20,18 @@ import type { Tracker } from '../state/tracker.js'
 /** The longest time between two syncs of the modes that need no periodic one (R04). */
 const fullSyncPeriodMs = 3_600_000
 
-export function syncLoop({ config, deps, mode, chosen }: Setup): SyncLoop {
-  const { minMs, syncMs } = chosen.definition.syncPeriods(config)
-  return new SyncLoop({
+export function syncIntervals(config: Config, { definition, mode }: ChosenMode): SyncIntervals {
+  const { minMs, syncMs } = definition.syncPeriods(config)
+  return {
     minIntervalMs: minMs,
     retryIntervalMs: syncMs,
     maxIntervalMs: Math.max(minMs, mode === 'ipvs' ? syncMs : fullSyncPeriodMs),
+  }
+}
+
+export function syncLoop({ config, deps, chosen }: Setup): SyncLoop {
+  return new SyncLoop({
+    ...syncIntervals(config, chosen),
     onError: (error) => deps.log.error({ err: error }, 'sync threw'),
   })
 }
@@ -77,7 +85,7 @@ interface SinkParts {
 export function trackerSink({ deps, nodeName }: Setup, parts: SinkParts): TrackerSink {
   const { tracker, requests, metrics, observation } = parts
   return new TrackerSink(tracker, nodeName, {
-    ...objectObserver({ log: deps.log, meter: metrics, observation, now: Date.now }),
+    ...objectObserver({ log: deps.log, meter: metrics, observation, now: () => performance.now() }),
     changed: (_kind, isComplete) => {
       if (isComplete) requests.sync()
     },

@@ -13,7 +13,7 @@ export interface FollowOptions {
   readonly changed: (files: Snapshot) => Promise<void>
   /** Quiet time after an event before anything is read: editors write in several steps. */
   readonly settleMs?: number
-  /** Looks by itself this often, for file systems that send no events. */
+  /** Also polls at this interval, for file systems that send no events. */
   readonly pollMs?: number
 }
 
@@ -58,7 +58,7 @@ export async function followPath(
         previous = files
         await options.changed(files)
       }
-      // Looking must stay cheap, however many files there are.
+      // A poll must be cheap, also for many files.
       const restMs = Math.max(pollMs, pollsPerScan * (performance.now() - began))
       await pause(restMs, AbortSignal.any([signal, wake.signal]))
       if (wake.signal.aborted) await pause(settleMs, signal)

@@ -131,7 +131,7 @@ export class Iptables {
     const args = table ? ['-t', table] : []
     const action = `save ${table ?? 'all tables'}`
     const { stdout } = await this.#expect(action, this.#programs.save, args, options)
-    // A `run` of the caller's need not hand out pieces.
+    // A `run` of the caller may return all output at once.
     reader.push(stdout)
   }
 

@@ -34,7 +34,7 @@ const headerBytes = 4
 const copiedBytes = 160
 
 /**
- * Hears what this network namespace logs to a group of nfnetlink_log. A group has one listener; the
+ * Reads what this network namespace logs to a group of nfnetlink_log. A group has one listener; the
  * kernel refuses others as `denied`.
  */
 export function openPacketLog(group: number): PacketLog {

@@ -8,7 +8,7 @@ export function dryMode(
   config: Config,
   print: (text: string) => void,
 ): Mode {
-  const planner = definition.planner(config)
+  let planner = definition.planner(config)
   const known = knownByFamily<FamilyPlan>()
   return {
     plan: (state) => planner.plan(state),
@@ -23,6 +23,10 @@ export function dryMode(
         return Promise.resolve({ now: plan, result })
       }),
     forget: () => forgetAll(known),
+    reconfigure: (next) => {
+      planner = definition.planner(next)
+      return true
+    },
     run: () => Promise.resolve(),
     close: () => Promise.resolve(),
   }

@@ -5,7 +5,7 @@
 export class ForeignCommits {
   readonly #generation: (() => number) | undefined
   #own = 0
-  /** Our works under way: both families may write at once. */
+  /** Our own writes that still run: both IP families may write at once. */
   #working = 0
   #before = 0
   #mostCommits = 0
@@ -26,10 +26,12 @@ export class ForeignCommits {
 
   /** Does work that commits at most `mostCommits` times. An empty transaction does not count. */
   async around<T>(mostCommits: number, work: () => Promise<T>): Promise<T> {
-    if (this.#working++ === 0) {
+    if (this.#working === 0) {
+      // It throws where rights were taken away; then no work is under way.
       this.#before = this.#generation?.() ?? 0
       this.#mostCommits = 0
     }
+    this.#working++
     this.#mostCommits += mostCommits
     try {
       return await work()

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { aborted, pause } from '../async.js'
+import { Complaints } from './complaints.js'
 import { messageOf } from '../errors.js'
 import { modeLoaders, type ModeLoaders } from './registry.js'
 import type { ModeName } from '../config/config.js'
@@ -15,8 +16,8 @@ const sharesRulesWith: Readonly<Partial<Record<ModeName, ModeName>>> = {
   ebpf: 'nftables',
 }
 
-/** Time between tries; another program may hold the lock of iptables for a while. */
-const retryMs = [1000, 2000, 5000, 10_000, 30_000, 60_000]
+/** Time between tries; another program may hold the lock of iptables for minutes. */
+const retryMs = [1000, 2000, 5000, 10_000, 30_000, 60_000, 120_000, 300_000]
 
 /** Cleans once `inForce` is aborted, and tries again while something is in the way. */
 export async function runLeftoverCleanup(
@@ -30,10 +31,13 @@ export async function runLeftoverCleanup(
     return
   }
   await aborted(AbortSignal.any([inForce, signal]))
+  const { log } = new Complaints(context.log)
   for (const waitMs of retryMs) {
-    if (signal.aborted || (await cleanLeftovers(current, context))) return
+    if (signal.aborted || (await cleanLeftovers(current, { ...context, log }))) return
     await pause(waitMs, signal)
   }
+  if (signal.aborted) return
+  log.warn({}, 'what other modes left stays: stop the proxy, run `kube-proxy cleanup`, start it')
 }
 
 /** Looks at NET_ADMIN, bit 12 of the capabilities; true where they cannot be read. */

@@ -3,6 +3,7 @@ import type { Config } from '../config/config.js'
 import type { Difference } from './difference.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { IpFamily } from '../state/ip.js'
+import type { PersistentMap } from '../state/persistent-map.js'
 
 /** One thing a mode needs, and whether this node has it. What `kube-proxy check` prints. */
 export interface Finding {
@@ -26,7 +27,7 @@ export interface ModeDefinition {
   /** Reads how often to sync. */
   syncPeriods(config: Config): SyncPeriods
   /** A planner that needs no kernel and no rights: what `render` uses. */
-  planner(config: Config): Planner
+  planner(config: Config): PlanReader
   /** Does what needs rights that the daemon can do without afterwards: modules, sysctls (L14). */
   prepare?(config: Config, context: ProbeContext): Promise<void>
   /** A mode ready to apply plans. Throws KernelError when a required finding fails. */
@@ -63,6 +64,14 @@ export interface Planner<Plan extends FamilyPlan = FamilyPlan> {
   renderChanges(plan: Plan, previous: Plan | undefined): string
 }
 
+/** A planner that can also take apart a plan that exists, for those who look at a few Services. */
+export interface PlanReader<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan> {
+  /** By `DesiredService.key`; what stayed the same between two plans is the same reference. */
+  parts(plan: Plan): PersistentMap<object>
+  /** The plan as if there were only these service ports. Nothing is planned anew. */
+  only(plan: Plan, keys: readonly string[]): Plan
+}
+
 /** One line of a plan. */
 export interface PlanLine {
   readonly text: string
@@ -82,6 +91,11 @@ export interface Mode<Plan extends FamilyPlan = FamilyPlan> extends Planner<Plan
   apply(plan: Plan): Promise<Applied>
   /** The kernel may hold something else than was applied; a running apply is not trusted either. */
   forget(): void
+  /**
+   * Takes the new values of live keys while it runs, without losing a connection. Returns whether
+   * everything must be written anew: the daemon then calls `forget` and syncs.
+   */
+  reconfigure(config: Config): boolean
   /**
    * Watches for foreign changes until the signal, and calls `context.resync` when the kernel no
    * longer holds what was applied.

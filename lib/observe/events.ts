@@ -39,6 +39,7 @@ export interface ApiEventsOptions {
   readonly post: (path: string, body: object) => Promise<void>
   readonly nodeName: string
   readonly log: Log
+  /** Milliseconds that never jump. */
   readonly now?: () => number
   /** How many Events may be sent at once, and how many more each minute. */
   readonly burst?: number
@@ -60,7 +61,7 @@ const longestNote = 1024
  * that they do not add to the load of a cluster in trouble.
  */
 export function apiEvents(options: ApiEventsOptions): EventRecorder {
-  const { log, nodeName, post, now = Date.now, burst = 25, perMinute = 12 } = options
+  const { log, nodeName, post, now = () => performance.now(), burst = 25, perMinute = 12 } = options
   let tokens = burst
   let refilledAt = now()
   /** One at a time, so that a burst of Events opens one connection. */
@@ -81,7 +82,7 @@ export function apiEvents(options: ApiEventsOptions): EventRecorder {
         log.debug({ event: event.reason, namespace, name }, 'too many events, this one is not sent')
         return
       }
-      const body = bodyOf(event, nodeName, new Date(now()))
+      const body = bodyOf(event, nodeName, new Date())
       // The namespace of a malformed object may be half a character, which cannot be encoded as it is.
       const inPath = encodeURIComponent(Buffer.from(body.metadata.namespace).toString())
       const path = `/apis/events.k8s.io/v1/namespaces/${inPath}/events`

@@ -6,7 +6,9 @@ export interface HealthOptions {
   readonly timeoutMs: number
   /** Whether there is a cluster, and so a Node object. */
   readonly expectsNode: boolean
-  /** Milliseconds since 1970. */
+  /** Milliseconds since 1970, to be shown. */
+  readonly date: () => number
+  /** Milliseconds that never jump: an update waits no longer because somebody sets the clock. */
   readonly now: () => number
 }
 
@@ -17,9 +19,9 @@ export interface NodeState {
 }
 
 interface FamilyHealth {
-  /** When the last successful sync ended; undefined before the first. */
+  /** The date of the last successful sync; undefined before the first. */
   readonly updatedAt: number | undefined
-  /** When the oldest waiting update came; undefined when none waits. */
+  /** Since when the oldest update waits; undefined when none does. */
   readonly pendingSince: number | undefined
 }
 
@@ -43,11 +45,13 @@ export interface HealthAnswer {
 /** Whether this proxy writes updates in time (H01-H06). It has no servers and no timers. */
 export class Health {
   readonly #options: HealthOptions
+  #timeoutMs: number
   readonly #families = new Map<IpFamily, FamilyHealth>()
   #node: NodeState | undefined
 
   constructor(options: HealthOptions) {
     this.#options = options
+    this.#timeoutMs = options.timeoutMs
     for (const family of options.families) {
       this.#families.set(family, { updatedAt: undefined, pendingSince: undefined })
     }
@@ -63,7 +67,11 @@ export class Health {
 
   /** A sync of this family succeeded. */
   synced(family: IpFamily): void {
-    this.#families.set(family, { updatedAt: this.#options.now(), pendingSince: undefined })
+    this.#families.set(family, { updatedAt: this.#options.date(), pendingSince: undefined })
+  }
+
+  setTimeoutMs(timeoutMs: number): void {
+    this.#timeoutMs = timeoutMs
   }
 
   setNode(node: NodeState | undefined): void {
@@ -100,11 +108,11 @@ export class Health {
 
   #isInTime({ updatedAt, pendingSince }: FamilyHealth): boolean {
     if (updatedAt === undefined || pendingSince === undefined) return true
-    return this.#options.now() - pendingSince < this.#options.timeoutMs
+    return this.#options.now() - pendingSince < this.#timeoutMs
   }
 
   #answer(isGood: boolean, extra: { readonly nodeEligible?: boolean }): HealthAnswer {
-    const now = this.#options.now()
+    const now = this.#options.date()
     const status: Partial<Record<IpFamily, { lastUpdated: string; healthy: boolean }>> = {}
     let oldest = now
     for (const [family, state] of this.#families) {

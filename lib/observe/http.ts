@@ -4,8 +4,9 @@ import { Guests, patience } from './guests.js'
 
 export interface HttpRequest {
   readonly method: string
-  /** Without the query. */
   readonly path: string
+  /** What follows the question mark of the URL. */
+  readonly query: string
   /** The body of a PUT; empty for other methods. */
   readonly body: string
 }
@@ -45,7 +46,7 @@ export async function runHttpServer(
   while (!signal.aborted) {
     let wasOpen = false
     try {
-      const server = await listen(options)
+      const server = await listenFor(options)
       wasOpen = true
       options.listening?.(portOf(server))
       await closed(server, signal)
@@ -60,6 +61,25 @@ export async function runHttpServer(
       await sleep(retryMs, signal)
     }
   }
+}
+
+/**
+ * 0.0.0.0 means both families, as in every program written in Go: on a node with IPv6 only, kubelet
+ * asks for the health of this process there.
+ */
+async function listenFor(options: HttpServerOptions): Promise<Server> {
+  if (options.host !== '0.0.0.0') return listen(options)
+  try {
+    return await listen({ ...options, host: '::' })
+  } catch (error) {
+    if (!isWithoutIpv6(error)) throw error
+    return listen(options)
+  }
+}
+
+function isWithoutIpv6(error: unknown): boolean {
+  if (!(error instanceof Error) || !('code' in error)) return false
+  return error.code === 'EAFNOSUPPORT' || error.code === 'EADDRNOTAVAIL'
 }
 
 const maxBodyBytes = 4096
@@ -117,13 +137,15 @@ async function answer(
 ): Promise<void> {
   let result: HttpReply
   try {
-    const path = (request.url ?? '/').split('?', 1)[0] ?? '/'
+    const url = request.url ?? '/'
+    const [path = ''] = url.split('?', 1)
+    const query = url.slice(path.length + 1)
     const method = request.method ?? 'GET'
     const body = method === 'PUT' ? await readBody(request) : ''
     result =
       body === undefined
         ? text(`the body is longer than ${maxBodyBytes} bytes\n`, 413)
-        : await handler({ method, path, body })
+        : await handler({ method, path, query, body })
   } catch (error) {
     result = text(`${messageOf(error)}\n`, 500)
   }

@@ -30,6 +30,30 @@ export const ownMetrics: readonly MetricSpec[] = [
     help: 'Syncs that failed, as a whole or for some service ports',
   },
   {
+    name: 'service_ports_not_programmed',
+    type: 'gauge',
+    labels: family,
+    help: 'Service ports that the last sync could not program while the others were',
+  },
+  {
+    name: 'foreign_changes_total',
+    type: 'counter',
+    labels: [],
+    help: 'Times that the mode found what it had written changed by somebody else, and wrote everything anew',
+  },
+  {
+    name: 'config_file_valid',
+    type: 'gauge',
+    labels: [],
+    help: 'Whether the file of --config, as it was last seen, is valid, or there is none; if not, the last good one is in use',
+  },
+  {
+    name: 'config_keys_waiting_for_restart',
+    type: 'gauge',
+    labels: [],
+    help: 'Keys of the file of --config whose new value needs a restart',
+  },
+  {
     name: 'sync_written_bytes_total',
     type: 'counter',
     labels: family,

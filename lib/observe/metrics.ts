@@ -27,6 +27,12 @@ export interface MetricsOptions {
   readonly onUnknown?: (name: string) => void
 }
 
+/** One series of a counter. */
+export interface SeriesValue {
+  readonly value: number
+  readonly label: (name: string) => string
+}
+
 /** The numbers of /metrics, by the names in the table above, without the prefix. */
 export class Metrics implements Meter {
   readonly #registry = new Registry()
@@ -80,6 +86,18 @@ export class Metrics implements Meter {
   async page(): Promise<{ readonly type: string; readonly body: string }> {
     await this.#beforePage()
     return { type: this.#registry.contentType, body: await this.#registry.metrics() }
+  }
+
+  /** The series of one counter with these labels; the other metrics are not looked at. */
+  async series(name: string, labels: Labels): Promise<readonly SeriesValue[]> {
+    const metric = this.#metrics.get(name)?.metric
+    if (!(metric instanceof Counter)) return []
+    const wanted = Object.entries(labels)
+    const { values } = await metric.get()
+    return values.flatMap(({ labels: all, value }) => {
+      if (!wanted.every(([label, text]) => all[label] === text)) return []
+      return [{ value, label: (label: string) => String(all[label] ?? '') }]
+    })
   }
 
   #find(name: string, labels: Labels): { metric: Metric; labels: Labels } | undefined {

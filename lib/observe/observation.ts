@@ -9,14 +9,17 @@ import type { ServiceFailure } from '../modes/mode.js'
 import { featureGates, isEnabled } from '../config/feature-gates.js'
 import { Guests } from './guests.js'
 import { Health } from './healthz.js'
+import { ModeStatus } from './mode-status.js'
 import { SystemdNotifier, type ServiceManager } from './systemd.js'
 import { runServers, type ServersOptions } from './servers.js'
 import { ServiceHealth } from './service-health.js'
 
-export interface ObservationOptions extends Omit<ServersOptions, 'health' | 'guests'> {
+export interface ObservationOptions extends Omit<ServersOptions, 'health' | 'guests' | 'status'> {
   readonly families: readonly IpFamily[]
   /** Retry interval of the mode. An update may wait twice as long (H03). */
   readonly syncPeriodMs: number
+  /** Why the requested mode does not run; empty when it does. */
+  readonly fallback?: string
   /** Whether there is a cluster, and so a Node object (H04). */
   readonly expectsNode: boolean
   /** How many connections all its servers hold together. */
@@ -31,6 +34,7 @@ const retryMs = 5000
 export class Observation {
   readonly #options: ObservationOptions
   readonly #health: Health
+  readonly #status: ModeStatus
   readonly #guests: Guests
   readonly #services: ServiceHealth
   readonly #systemd: SystemdNotifier | undefined
@@ -38,15 +42,17 @@ export class Observation {
   #recorded = new Set<string>()
 
   constructor(options: ObservationOptions) {
-    const { families, syncPeriodMs, expectsNode } = options
+    const { families, syncPeriodMs, expectsNode, mode, metrics, fallback = '' } = options
     this.#options = options
+    this.#status = new ModeStatus({ families, mode, fallback, meter: metrics, now: Date.now })
     this.#guests = new Guests(options.connectionsMax)
     describeBuild(options)
     this.#health = new Health({
       families,
-      timeoutMs: 2 * syncPeriodMs,
+      timeoutMs: timeoutOf(syncPeriodMs),
       expectsNode,
-      now: () => Date.now(),
+      date: Date.now,
+      now: () => performance.now(),
     })
     const { serviceManager, log } = options
     if (serviceManager) {
@@ -79,18 +85,27 @@ export class Observation {
     }
   }
 
+  setSyncPeriod(ms: number): void {
+    this.#health.setTimeoutMs(timeoutOf(ms))
+  }
+
+  /** The mode found that somebody else changed what it had written. */
+  changedByOthers(reason: string): void {
+    this.#status.changedByOthers(reason)
+  }
+
   nodeChanged(node: NodeObject | undefined): void {
     this.#health.setNode(node)
   }
 
   /** A sync of this update starts; health-check ports change at once, without the mode. */
   started({ states, healthChecks, warnings }: StateUpdate): void {
-    for (const { service, warning } of warnings) {
+    for (const { service, event, warning } of warnings) {
       this.#options.log.warn(
         { kind: 'Service', ...service, warning },
         'part of an object is left out',
       )
-      this.#warnAbout('Service', service, 'AddressInUse', warning)
+      this.#warnAbout('Service', service, event, warning)
     }
     const addresses = states.flatMap(({ family, node }) =>
       node.nodePorts.matchesAll ? [family === 'IPv4' ? '0.0.0.0' : '::'] : node.nodePorts.addresses,
@@ -99,6 +114,7 @@ export class Observation {
   }
 
   synced(report: SyncReport): void {
+    this.#status.synced(report)
     if (report.outcome !== 'failed') this.#health.synced(report.family)
     if (this.#health.isReady)
       this.#systemd?.ready(`Services are served in ${this.#options.mode} mode`)
@@ -129,7 +145,13 @@ export class Observation {
       events.record({ type: 'Warning', reason: 'IPVSDeprecation', action, note, regarding })
     }
     await Promise.all([
-      runServers({ ...this.#options, health: this.#health, guests: this.#guests }, signal),
+      runServers(
+        {
+          ...this.#options,
+          ...{ health: this.#health, guests: this.#guests, status: this.#status },
+        },
+        signal,
+      ),
       this.#services.run(signal),
       this.#systemd?.run(signal),
     ])
@@ -158,8 +180,13 @@ export class Observation {
   }
 }
 
+/** H03. */
+function timeoutOf(syncPeriodMs: number): number {
+  return 2 * syncPeriodMs
+}
+
 /** The metrics that every Kubernetes component has about itself. */
-function describeBuild({ metrics, version, config }: ObservationOptions): void {
+function describeBuild({ metrics, version, running }: ObservationOptions): void {
   const [, major = '', minor = ''] = / v(\d+)\.(\d+)\)?$/.exec(version) ?? []
   metrics.gauge(
     'kubernetes_build_info',
@@ -173,7 +200,7 @@ function describeBuild({ metrics, version, config }: ObservationOptions): void {
     1,
   )
   for (const name of Object.keys(featureGates)) {
-    const value = isEnabled(config.featureGates, name) ? 1 : 0
+    const value = isEnabled(running.config.featureGates, name) ? 1 : 0
     metrics.gauge('kubernetes_feature_enabled', { name, stage: '' }, value)
   }
 }

@@ -2,6 +2,7 @@ import { Counter, Gauge, Registry } from 'prom-client'
 import type { Meter } from '../modes/mode.js'
 import { json, text, type HttpHandler, type HttpReply, type HttpRequest } from './http.js'
 import type { Health, HealthAnswer } from './healthz.js'
+import type { StatusLine } from './mode-status.js'
 
 /** The answers of the health server (H01-H06). They hold few details, as the port is public. */
 export function healthPages(health: Health, meter: Meter, slis: Slis): HttpHandler {
@@ -30,19 +31,22 @@ export interface MetricsPages {
   readonly slis: () => Promise<{ readonly type: string; readonly body: string }>
   /** The whole configuration, and where its values came from. */
   readonly configz: () => unknown
+  /** What works and what fails, for `/healthz?verbose`. */
+  readonly status: () => readonly StatusLine[]
   /** The values of all flags; undefined unless the gate ComponentFlagz is on (H09). */
   readonly flagz: (() => string) | undefined
   readonly statusz: (() => string) | undefined
   /** With enableProfiling: sets the verbosity of the log (H08). */
-  readonly setVerbosity: ((verbosity: number) => void) | undefined
+  readonly setVerbosity: () => ((verbosity: number) => void) | undefined
 }
 
 /** The answers of the metrics server (H07-H09). */
 export function metricsPages(pages: MetricsPages): HttpHandler {
-  const { flagz, statusz, setVerbosity } = pages
-  const routes: Record<string, () => HttpReply | Promise<HttpReply>> = {
+  const { flagz, statusz } = pages
+  const routes: Record<string, (query: string) => HttpReply | Promise<HttpReply>> = {
     '/configz': () => json(pages.configz()),
-    '/healthz': () => text('ok'),
+    '/healthz': (query) =>
+      new URLSearchParams(query).has('verbose') ? text(verboseText(pages.status())) : text('ok'),
     '/metrics': async () => ({ status: 200, ...(await pages.metrics()) }),
     '/metrics/slis': async () => ({ status: 200, ...(await pages.slis()) }),
     '/proxyMode': () => text(pages.mode),
@@ -51,12 +55,19 @@ export function metricsPages(pages: MetricsPages): HttpHandler {
   if (statusz) routes['/statusz'] = () => text(statusz())
   routes['/'] = () => json({ paths: Object.keys(routes).sort() })
   return (request) => {
-    const { method, path } = request
+    const { method, path, query } = request
+    const setVerbosity = pages.setVerbosity()
     if (path === '/debug/flags/v' && setVerbosity) return changeVerbosity(request, setVerbosity)
     const page = Object.hasOwn(routes, path) ? routes[path] : undefined
     if (!page) return notFound
-    return method === 'GET' || method === 'HEAD' ? page() : notAllowed('GET')
+    return method === 'GET' || method === 'HEAD' ? page(query) : notAllowed('GET')
   }
+}
+
+/** As other Kubernetes components write it: `[+]` works, `[-]` does not. */
+function verboseText(lines: readonly StatusLine[]): string {
+  const marked = lines.map(({ name, isGood, text }) => `[${isGood ? '+' : '-'}]${name}: ${text}\n`)
+  return `${marked.join('')}healthz check passed\n`
 }
 
 function changeVerbosity(

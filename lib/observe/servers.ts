@@ -3,7 +3,8 @@ import { parseHostPort } from '../config/addresses.js'
 import type { Config } from '../config/config.js'
 import { isEnabled } from '../config/feature-gates.js'
 import { keyEntries } from '../config/keys.js'
-import { originText, type Origin } from '../config/settings.js'
+import type { RunningConfig } from '../config/running.js'
+import { originText, quote } from '../config/settings.js'
 import { configObject, valueAt } from '../config/write.js'
 import type { EventRecorder } from './events.js'
 import type { Health } from './healthz.js'
@@ -11,17 +12,17 @@ import type { Guests } from './guests.js'
 import { runHttpServer, type HttpHandler } from './http.js'
 import type { Logger } from './logger.js'
 import type { Metrics } from './metrics.js'
+import type { ModeStatus, StatusLine } from './mode-status.js'
 import { healthPages, metricsPages, Slis } from './pages.js'
 
 export interface ServersOptions {
-  readonly config: Config
-  /** Where values of the configuration came from, for /configz. */
-  readonly origins: ReadonlyMap<string, Origin>
+  readonly running: RunningConfig
   /** The mode that runs. */
   readonly mode: string
   readonly nodeName: string
   readonly version: string
   readonly health: Health
+  readonly status: ModeStatus
   readonly metrics: Metrics
   readonly log: Logger
   readonly events: EventRecorder
@@ -33,17 +34,17 @@ export interface ServersOptions {
 
 /** Runs the health server and the metrics server as configured, until the signal. */
 export async function runServers(options: ServersOptions, signal: AbortSignal): Promise<void> {
-  const { config, health, metrics } = options
+  const { health, metrics } = options
   const slis = new Slis()
   await Promise.all([
     serve(options, signal, {
-      address: config.healthzBindAddress,
+      address: ({ healthzBindAddress }) => healthzBindAddress,
       what: 'health',
       event: 'FailedToStartProxierHealthcheck',
       handler: healthPages(health, metrics, slis),
     }),
     serve(options, signal, {
-      address: config.metricsBindAddress,
+      address: ({ metricsBindAddress }) => metricsBindAddress,
       what: 'metrics',
       event: 'FailedToStartMetricServer',
       handler: metricsHandler(options, slis),
@@ -52,7 +53,7 @@ export async function runServers(options: ServersOptions, signal: AbortSignal): 
 }
 
 interface Served {
-  readonly address: string
+  readonly address: (config: Config) => string
   readonly what: string
   /** EV02, EV03. */
   readonly event: string
@@ -62,23 +63,41 @@ interface Served {
 const retryMs = 5000
 
 async function serve(options: ServersOptions, signal: AbortSignal, served: Served): Promise<void> {
-  const { log, events, config, nodeName } = options
-  const { what, event, handler } = served
+  const { running } = options
+  const { bindAddressHardFail, takeover } = running.config
+  // During a take-over the other process still has the port for a moment.
+  let failHard = bindAddressHardFail && !takeover
+  const work = async (address: string, inner: AbortSignal) => {
+    await serveAt(address, { ...options, ...served, failHard }, inner)
+    // A proxy that works does not end because of an address that is new in the file.
+    failHard = false
+  }
+  await running.follow(served.address, work, signal)
+}
+
+async function serveAt(
+  addressText: string,
+  options: Omit<ServersOptions, 'health'> & Served & { readonly failHard: boolean },
+  signal: AbortSignal,
+): Promise<void> {
+  const { log, events, nodeName, what, event, handler, guests, failHard } = options
   // An empty address switches the server off. Validation has refused all other invalid addresses.
-  const address = parseHostPort(served.address)
+  const address = parseHostPort(addressText)
   if (!address) return
+  let told = ''
   await runHttpServer(
     {
-      ...address,
-      handler,
-      guests: options.guests,
-      // During a take-over the other process still has the port for a moment.
-      failHard: config.bindAddressHardFail && !config.takeover,
-      retryMs,
+      ...{ ...address, handler, guests, failHard, retryMs },
       sleep: pause,
-      listening: () => log.debug({ address: served.address }, `${what} server listens`),
+      listening: () => log.debug({ address: addressText }, `${what} server listens`),
       failed: (message) => {
-        log.error({ error: message }, `${what} server cannot start, will retry`)
+        const line = `${what} server cannot start, will retry`
+        if (message === told) {
+          log.debug({ error: message }, line)
+          return
+        }
+        told = message
+        log.error({ error: message }, line)
         events.record({
           type: 'Warning',
           reason: event,
@@ -93,19 +112,23 @@ async function serve(options: ServersOptions, signal: AbortSignal, served: Serve
 }
 
 function metricsHandler(options: ServersOptions, slis: Slis): HttpHandler {
-  const { config, metrics, mode, log, origins } = options
-  const gates = config.featureGates
+  const { running, metrics, mode, log, status } = options
+  const gates = running.config.featureGates
   return metricsPages({
     mode,
     metrics: () => metrics.page(),
     slis: () => slis.page(),
     configz: () => ({
-      'kubeproxy.config.k8s.io': configObject(config),
-      origins: Object.fromEntries([...origins].map(([path, of]) => [path, originText(of)])),
+      'kubeproxy.config.k8s.io': configObject(running.config),
+      origins: Object.fromEntries([...running.origins].map(([path, of]) => [path, originText(of)])),
+      waitingForRestart: Object.fromEntries(running.waiting.map(({ path, to }) => [path, to])),
+      ...(running.problem === undefined ? {} : { problem: running.problem }),
     }),
-    flagz: isEnabled(gates, 'ComponentFlagz') ? () => flagzText(config) : undefined,
+    status: () => [...status.lines(), ...configLines(running)],
+    flagz: isEnabled(gates, 'ComponentFlagz') ? () => flagzText(running.config) : undefined,
     statusz: isEnabled(gates, 'ComponentStatusz') ? () => statuszText(options) : undefined,
-    setVerbosity: config.enableProfiling ? (verbosity) => log.setVerbosity(verbosity) : undefined,
+    setVerbosity: () =>
+      running.config.enableProfiling ? (verbosity) => log.setVerbosity(verbosity) : undefined,
   })
 }
 
@@ -118,13 +141,29 @@ function flagzText(config: Config): string {
   return `kube-proxy flagz\n\n${[...new Set(lines)].sort().join('\n')}\n`
 }
 
-function statuszText({ mode, version, startedAt }: ServersOptions): string {
+/** What an operator has to know about the file of --config. */
+function configLines({ problem, waiting }: RunningConfig): readonly StatusLine[] {
+  const file = problem === undefined ? 'valid' : `wrong, the last good one is in use: ${problem}`
+  const changes = waiting.map(({ path, from, to }) => `${path} from ${quote(from)} to ${quote(to)}`)
+  return [
+    { name: 'configuration', isGood: problem === undefined, text: file.replaceAll('\n', '; ') },
+    {
+      name: 'waiting for a restart',
+      isGood: changes.length === 0,
+      text: changes.length === 0 ? 'nothing' : changes.join(', '),
+    },
+  ]
+}
+
+function statuszText({ version, startedAt, status, running }: ServersOptions): string {
   const lines = [
     `Started: ${new Date(startedAt).toISOString()}`,
-    `Up: ${Math.floor((Date.now() - startedAt) / 1000)} s`,
+    `Up: ${Math.floor(process.uptime())} s`,
     `Version: ${version}`,
     `Node.js version: ${process.version}`,
-    `Mode: ${mode}`,
+    ...[...status.lines(), ...configLines(running)].map(
+      ({ name, text }) => `${name[0]?.toUpperCase()}${name.slice(1)}: ${text}`,
+    ),
   ]
   return `kube-proxy statusz\n\n${lines.join('\n')}\n`
 }

@@ -9,7 +9,10 @@ export interface SyncObserverOptions {
   readonly mode: ModeName
   readonly log: Log
   readonly meter: Meter
+  /** Milliseconds since 1970, as trigger times are. */
   readonly now: () => number
+  /** Milliseconds since this process started. */
+  readonly age: () => number
   /** When this process started, in ms since 1970. Older trigger times do not count (E10). */
   readonly startedAt: number
 }
@@ -32,7 +35,8 @@ export class SyncObserver {
 
   /** A sync of this update starts. */
   started(update: StateUpdate): void {
-    const { meter, startedAt } = this.#options
+    const { log, meter, startedAt } = this.#options
+    log.debug({}, 'sync begins')
     meter.gauge('sync_proxy_rules_endpoint_changes_pending', {}, 0)
     meter.gauge('sync_proxy_rules_service_changes_pending', {}, 0)
     meter.count('sync_proxy_rules_endpoint_changes_total', {}, update.pending.endpoints)
@@ -79,7 +83,7 @@ export class SyncObserver {
     this.#observeLatency(family)
     if (!this.#syncedOnce.has(family)) {
       this.#syncedOnce.add(family)
-      meter.gauge('first_sync_seconds', labels, (now() - this.#options.startedAt) / 1000)
+      meter.gauge('first_sync_seconds', labels, this.#options.age() / 1000)
     }
     log.debug({ family, planMs: report.planMs, applyMs: report.applyMs }, 'sync measured')
     const fields = { mode, family, changed, ms, bytes, objects, full }

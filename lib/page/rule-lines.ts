@@ -1,23 +1,26 @@
-import { explainRules } from './words/explain-rules.js'
-import { PersistentMap } from '../state/persistent-map.js'
-import type { DesiredService, DesiredState } from '../state/desired-state.js'
-import type { Planner, PlanLine } from '../modes/mode.js'
+import type { FamilyPlan, PlanLine, PlanReader } from '../modes/mode.js'
 import type { ModeName } from '../config/config.js'
 import type { RuleLine } from './view.js'
-import type { Surroundings } from './words/words.js'
+import { type Surroundings, fixedOf, type LineWords } from './words/words.js'
+import { iptablesWords } from './words/iptables-words.js'
+import { ipvsWords, listenerWords } from './words/other-words.js'
+import { nftablesWords } from './words/nftables-words.js'
 
-/** The lines that the Services of a state add to a plan without Services. */
-export function ownLines(planner: Planner, state: DesiredState): readonly PlanLine[] {
-  const linesWith = (services: DesiredState['services']) => linesOf(planner, { ...state, services })
-  const without = new Set(linesWith(PersistentMap.empty<DesiredService>()).map(({ text }) => text))
-  return linesWith(state.services).filter(({ text }) => text !== '' && !without.has(text))
+/** The lines that these service ports add to a plan without Services. */
+export function ownLines(
+  reader: PlanReader,
+  plan: FamilyPlan,
+  keys: readonly string[],
+): readonly PlanLine[] {
+  const without = new Set(linesOf(reader, reader.only(plan, [])).map(({ text }) => text))
+  const lines = linesOf(reader, reader.only(plan, keys))
+  return lines.filter(({ text }) => text !== '' && !without.has(text))
 }
 
-/** All lines of the plan for a state. */
-export function linesOf(planner: Planner, state: DesiredState): readonly PlanLine[] {
-  const plan = planner.plan(state)
-  const plain = () => planner.render(plan).split('\n')
-  return planner.lines?.(plan) ?? plain().map((text) => ({ text }))
+/** All lines of a plan. */
+export function linesOf(reader: PlanReader, plan: FamilyPlan): readonly PlanLine[] {
+  const plain = () => reader.render(plan).split('\n')
+  return reader.lines?.(plan) ?? plain().map((text) => ({ text }))
 }
 
 /** The rules to show. */
@@ -91,4 +94,33 @@ function changedLines(previous: readonly PlanLine[], next: readonly PlanLine[]):
   }
   passRemoved(previous.length)
   return lines
+}
+
+/** Words for every line of a plan; `undefined` where there are none. Pure. */
+export function explainRules(
+  mode: ModeName,
+  lines: readonly PlanLine[],
+  around: Surroundings,
+): readonly (LineWords | undefined)[] {
+  const explain = explainerOf(mode, lines, around)
+  return lines.map((line) =>
+    line.text.startsWith('# ')
+      ? { words: `the next lines are for: ${line.text.slice(2)}`, object: fixedOf(mode) }
+      : explain(line),
+  )
+}
+
+function explainerOf(
+  mode: ModeName,
+  lines: readonly PlanLine[],
+  around: Surroundings,
+): (line: PlanLine) => LineWords | undefined {
+  if (mode === 'nftables') return nftablesWords(around)
+  const texts = lines.map(({ text }) => text)
+  const iptables = iptablesWords(mode, texts, around)
+  if (mode === 'iptables') return ({ text }) => iptables(text)
+  if (mode === 'userspace') return ({ text }) => iptables(text) ?? listenerWords(text, around)
+  const ipvs = ipvsWords(texts, around)
+  // ipvsadm and iptables both begin lines with -A; the first says more after it.
+  return ({ text }) => ipvs(text) ?? iptables(text)
 }

@@ -7,16 +7,14 @@ import { Guests, patience } from '../observe/guests.js'
 import { hostPort, parseIp } from '../state/ip.js'
 import { messageOf } from '../errors.js'
 import { parsePageCommand } from './commands.js'
-import type { ObjectLine, PageCommand, View } from './view.js'
+import { Readers, type ViewSource } from './readers.js'
+import type { ObjectLine, PageCommand } from './view.js'
 
 /**
  * What the page shows and controls: the playground, or a live daemon. Without `perform` all
  * commands are refused. With `isReadOnly` in its views the page hides its controls.
  */
-export interface PageSource {
-  view(): View
-  /** Calls back after every change until the returned function is called. */
-  subscribe(listener: () => void): () => void
+export interface PageSource extends ViewSource {
   /** Resolves once it is done; rejects with the error that the page shows. */
   perform?(command: PageCommand): Promise<void>
   /** An object as YAML; undefined when there is none. */
@@ -68,21 +66,27 @@ const thisMachine: PageAccess = {
   refusal: () => undefined,
 }
 
-/** A browser holds up to seven for a page, so this is a handful of readers. */
+/** A browser holds up to seven for a page while it loads, and one afterwards. */
 const connectionsMax = 32
 const maximumBody = 131_072
 /** Traffic changes the view all the time. No user reads faster than this. */
 const frameMs = 100
+/** Long enough for a whole view over a bad line. */
+const stalledMs = 30_000
 
 export class PageServer {
   readonly #source: PageSource
   readonly #access: PageAccess
   readonly #server: Server
+  readonly #readers: Readers
+  /** The other connections are for commands and for pages that load. */
+  readonly #readersMax: number
   #port = 0
 
   private constructor(source: PageSource, access: PageAccess) {
     this.#source = source
     this.#access = access
+    this.#readers = new Readers({ source, frameMs, stalledMs })
     const answer = (request: IncomingMessage, response: ServerResponse) => {
       this.#answer(request, response).catch((error: unknown) => {
         if (response.headersSent) response.end()
@@ -92,7 +96,9 @@ export class PageServer {
     this.#server = access.tls
       ? createTlsServer({ ...access.tls, ...patience(), handshakeTimeout: 10_000 }, answer)
       : createServer(patience(), answer)
-    new Guests(guestLimit(connectionsMax)).watch(this.#server)
+    const connections = guestLimit(connectionsMax)
+    this.#readersMax = Math.ceil(connections / 2)
+    new Guests(connections).watch(this.#server)
   }
 
   static async listen(source: PageSource, port: number, access = thisMachine): Promise<PageServer> {
@@ -208,6 +214,8 @@ export class PageServer {
       reply(response, 400, 'the page has no such command')
       return
     }
+    // A command may take longer than a client may be silent, such as a switch of the mode.
+    request.socket.setTimeout(0)
     try {
       await this.#source.perform(command)
       reply(response, 200, '')
@@ -217,28 +225,18 @@ export class PageServer {
   }
 
   #events(response: ServerResponse): void {
+    if (this.#readers.size >= this.#readersMax) {
+      reply(
+        response,
+        503,
+        `${this.#readersMax} pages are open already; close one and load this again`,
+      )
+      return
+    }
     // Frames come when something changes, which may take hours.
     response.socket?.setTimeout(0)
-    response.writeHead(200, { ...headers, 'content-type': 'text/event-stream' })
-    let timer: NodeJS.Timeout | undefined
-    /** The parts that this reader has. Only changed parts are sent. */
-    const sent = new Map<string, string>()
-    const send = () => {
-      timer = undefined
-      const fresh = Object.entries(this.#source.view()).flatMap(([key, value]) => {
-        const text = JSON.stringify(value)
-        if (sent.get(key) === text) return []
-        sent.set(key, text)
-        return [`${JSON.stringify(key)}:${text}`]
-      })
-      if (fresh.length > 0) response.write(`data: {${fresh.join(',')}}\n\n`)
-    }
-    send()
-    const unsubscribe = this.#source.subscribe(() => (timer ??= setTimeout(send, frameMs)))
-    response.on('close', () => {
-      unsubscribe()
-      clearTimeout(timer)
-    })
+    response.writeHead(200, { ...headers, 'content-type': 'text/event-stream' }).flushHeaders()
+    this.#readers.add(response)
   }
 }
 

@@ -26,6 +26,8 @@ export interface View {
   readonly scheduler: string
   /** What is under way, such as a switch of the mode; empty when nothing is. */
   readonly busy: string
+  /** What the kernel does not have yet, in words; empty when it has all. */
+  readonly pending: string
   /** IP families of the Service, if there is a choice; then the one that is shown. */
   readonly families: readonly IpFamily[]
   readonly family: IpFamily | ''
@@ -67,6 +69,18 @@ export interface ServiceLine {
   readonly type: string
   readonly clusterIp: string
   readonly ports: string
+  /** What the kernel lacks of it, and why; absent when it has all. */
+  readonly note?: string
+}
+
+/** What a reader is sent: the parts of the view that differ from those it has. */
+export interface Frame extends Partial<Omit<View, 'services'>> {
+  readonly services?: ServiceChanges
+}
+
+export interface ServiceChanges {
+  readonly set: readonly ServiceLine[]
+  readonly gone: readonly string[]
 }
 
 export type ServiceType = 'ClusterIP' | 'NodePort' | 'LoadBalancer'
@@ -96,6 +110,8 @@ export interface PodView {
   readonly node: string
   /** `stopped`: the pod exists, but its process does not run. */
   readonly state: 'ready' | 'starting' | 'not ready' | 'stopped' | 'terminating'
+  /** The kernel does not know yet that it came or left. */
+  readonly isPending?: boolean
 }
 
 export interface TargetView {

@@ -1,8 +1,8 @@
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
 import { request as httpsRequest, type RequestOptions as TlsRequestOptions } from 'node:https'
 import { messageOf, SourceError } from '../errors.js'
-import { parseRetryAfter } from './retry-after.js'
 import { limitSilence, Silence, type SilenceLimits } from './silence.js'
+import { parseRetryAfter } from './backoff.js'
 
 /** What a request needs besides its URL. */
 export interface Credentials extends TlsRequestOptions {

@@ -19,7 +19,7 @@ export function apiServerSource(options: ApiServerSourceOptions): Source {
     timing: { ...defaultTiming, ...options.timing },
     random: options.random ?? Math.random,
     sleep: pause,
-    now: Date.now,
+    now: () => performance.now(),
   }
   return {
     async run(sink: ObjectSink, signal: AbortSignal): Promise<void> {

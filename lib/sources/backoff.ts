@@ -20,3 +20,22 @@ export class Backoff {
     this.#failures = 0
   }
 }
+
+/**
+ * The longest wait that a server, or a proxy before it, can ask for. A node whose rules are out of
+ * date must not sleep for an hour. Twice the longest wait that is chosen here without being asked:
+ * a server that sheds load asks for seconds, and one small list a minute costs it nothing.
+ */
+export const longestRetryAfterMs = 60_000
+
+/** The header Retry-After, seconds or a date, in ms from now; 0 where it says nothing sensible. */
+export function parseRetryAfter(header: string | undefined, now: number): number {
+  const text = header?.trim() ?? ''
+  // Dates have letters. Date.parse alone takes "-5" and "1.5" for years and months.
+  const ms = /^\d+$/.test(text)
+    ? Number(text) * 1000
+    : /^[A-Za-z]/.test(text)
+      ? Date.parse(text) - now
+      : 0
+  return Number.isNaN(ms) ? 0 : Math.min(Math.max(ms, 0), longestRetryAfterMs)
+}

@@ -23,7 +23,7 @@ const serviceAccount = '/var/run/secrets/kubernetes.io/serviceaccount'
 /** Finds the API server as every client does: kubeconfig, --master, or the account of the pod. */
 export async function openCluster(
   options: AccessOptions,
-  deps: AccessDeps = { env: process.env, now: Date.now },
+  deps: AccessDeps = { env: process.env, now: () => performance.now() },
 ): Promise<ClusterAccess> {
   const { kubeconfig, master } = options
   if (kubeconfig === '') {

@@ -24,6 +24,7 @@ export interface ListWatchDeps {
   readonly client: ApiClient
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
   readonly random: () => number
+  /** Milliseconds that never jump. */
   readonly now: () => number
   readonly timing: ListWatchTiming
 }

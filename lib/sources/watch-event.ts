@@ -49,7 +49,7 @@ export function parseWatchEvent(line: unknown, path: string): WatchEvent {
   if (change === 'upsert' && type !== 'ADDED' && type !== 'MODIFIED') {
     return { change: 'none', object, version, unknownType: type }
   }
-  // Without a name nobody knows which object has changed, so each may be out of date.
+  // Without a name it is not known which object has changed, so each may be out of date.
   if (identityOf(object).name === '') throw new ListAgain(path, `${type} names no object`)
   return { change, object, version }
 }

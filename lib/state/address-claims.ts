@@ -1,30 +1,54 @@
-import type { ServiceObject } from './objects.js'
+import type { EndpointSliceObject, ServiceObject } from './objects.js'
 
-type IdsByAddress = Map<string, readonly string[]>
+/** Most addresses have one id; an array for each would need more memory than the endpoints. */
+type IdsByAddress = Map<string, string | readonly string[]>
+
+/** For which an address of a Service that came, changed or went may make a difference. */
+export interface Affected {
+  /** Services that ask for the address as their own. */
+  readonly askers: ReadonlySet<string>
+  /** EndpointSlices with an endpoint at the address. */
+  readonly slices: ReadonlySet<string>
+}
 
 /**
- * Which Services have an address as their ClusterIP, and which ask for it as an external or
- * load-balancer address. Ids are `namespace/name`, in alphabetical order.
+ * Which Services have an address as their ClusterIP, which ask for it as an external or
+ * load-balancer address, and which EndpointSlices have an endpoint there. Ids are `namespace/name`,
+ * in alphabetical order.
  */
 export class AddressClaims {
   readonly #owners: IdsByAddress = new Map()
   readonly #askers: IdsByAddress = new Map()
+  readonly #slices: IdsByAddress = new Map()
 
   /** The Services with this ClusterIP; more than one only while the API is inconsistent. */
   owners(ip: string): readonly string[] {
-    return this.#owners.get(ip) ?? []
+    return idsAt(this.#owners, ip)
   }
 
-  /** Replaces what a Service claims. Returns the Services for which that may make a difference. */
+  /** Replaces what a Service claims. */
   replace(
     id: string,
     before: ServiceObject | undefined,
     after: ServiceObject | undefined,
-  ): ReadonlySet<string> {
+  ): Affected {
     const [left, held] = [clusterIpsOf(before), clusterIpsOf(after)]
     move(this.#owners, id, left, held)
     move(this.#askers, id, askedBy(before), askedBy(after))
-    return new Set([...left, ...held].flatMap((ip) => this.#askers.get(ip) ?? []))
+    const at = (ids: IdsByAddress) => new Set([...left, ...held].flatMap((ip) => idsAt(ids, ip)))
+    return { askers: at(this.#askers), slices: at(this.#slices) }
+  }
+
+  /** Replaces where an EndpointSlice has endpoints; the work is proportional to the slice. */
+  replaceEndpoints(
+    id: string,
+    before: EndpointSliceObject | undefined,
+    after: EndpointSliceObject | undefined,
+  ): void {
+    const [old, present] = [ipsOf(before), ipsOf(after)]
+    const gone = [...old].filter((ip) => !present.has(ip))
+    const come = [...present].filter((ip) => !old.has(ip))
+    move(this.#slices, id, gone, come)
   }
 }
 
@@ -36,12 +60,22 @@ function askedBy(service: ServiceObject | undefined): readonly string[] {
   return service ? [...service.externalIps, ...service.loadBalancerIps] : []
 }
 
+function ipsOf(slice: EndpointSliceObject | undefined): ReadonlySet<string> {
+  return new Set(slice?.endpoints.map(({ ip }) => ip))
+}
+
 function move(ids: IdsByAddress, id: string, from: readonly string[], to: readonly string[]): void {
-  const others = (ip: string) => (ids.get(ip) ?? []).filter((other) => other !== id)
-  for (const ip of from) {
-    const rest = others(ip)
-    if (rest.length > 0) ids.set(ip, rest)
-    else ids.delete(ip)
+  const put = (ip: string, list: readonly string[]) => {
+    const [first] = list
+    if (first === undefined) ids.delete(ip)
+    else ids.set(ip, list.length === 1 ? first : list)
   }
-  for (const ip of to) ids.set(ip, [...others(ip), id].sort())
+  const others = (ip: string) => idsAt(ids, ip).filter((other) => other !== id)
+  for (const ip of from) put(ip, others(ip))
+  for (const ip of to) put(ip, [...others(ip), id].sort())
+}
+
+function idsAt(ids: IdsByAddress, ip: string): readonly string[] {
+  const found = ids.get(ip) ?? []
+  return typeof found === 'string' ? [found] : found
 }

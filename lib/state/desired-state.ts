@@ -1,6 +1,5 @@
 import type { PersistentMap } from './persistent-map.js'
 import type { Cidr, IpFamily } from './ip.js'
-import type { LocalTraffic } from './local-traffic.js'
 import type { Protocol, ServicePortName } from './names.js'
 
 /**
@@ -34,6 +33,8 @@ export interface DesiredService {
   readonly loadBalancerIps: readonly string[]
   /** Left out of both lists, because they are the ClusterIP of another Service at this port. */
   readonly withheldIps: readonly WithheldIp[]
+  /** Left out of all lists of endpoints, because the mode cannot send a connection on to them. */
+  readonly unusableEndpoints: readonly UnusableEndpoint[]
   /** Clients that may use the load-balancer addresses; empty means all (S12, S13). */
   readonly sourceRanges: readonly Cidr[]
   /** Seconds of ClientIP affinity; undefined means none (S21). */
@@ -68,6 +69,13 @@ export interface DesiredService {
    * use clusterEndpoints (S18).
    */
   readonly external: Verdict
+}
+
+export interface UnusableEndpoint {
+  /** `Endpoint.key` */
+  readonly key: string
+  /** `namespace/name` of the Service whose ClusterIP and port it is. */
+  readonly owner: string
 }
 
 export interface WithheldIp {
@@ -117,3 +125,10 @@ export interface NodePortAddresses {
   /** Local addresses that match now, sorted. Loopback is among them only if it matches. */
   readonly addresses: readonly string[]
 }
+
+/** How packets from pods of this node are recognized (R07); `none`: they are not (R08). */
+export type LocalTraffic =
+  | { readonly by: 'none' }
+  | { readonly by: 'cidrs'; readonly cidrs: readonly Cidr[] }
+  | { readonly by: 'interface'; readonly name: string }
+  | { readonly by: 'interface-prefix'; readonly prefix: string }

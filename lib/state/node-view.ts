@@ -1,7 +1,16 @@
-import { cidrContains, cidrOf, bitsOf, isLinkLocal, isLoopback, parseCidr, parseIp } from './ip.js'
-import type { Cidr, Ip, IpFamily } from './ip.js'
-import type { LocalTraffic } from './local-traffic.js'
-import type { NodePortAddresses, NodeView } from './desired-state.js'
+import {
+  cidrContains,
+  cidrOf,
+  bitsOf,
+  isLinkLocal,
+  isLoopback,
+  parseCidr,
+  parseIp,
+  type Cidr,
+  type Ip,
+  type IpFamily,
+} from './ip.js'
+import type { NodePortAddresses, NodeView, LocalTraffic } from './desired-state.js'
 import type { NodeObject } from './objects.js'
 
 /** How traffic from pods of this node is recognized, as configured (R07). */

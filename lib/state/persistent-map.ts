@@ -87,6 +87,16 @@ export class PersistentMap<V> {
     return new PersistentMap(branches, size)
   }
 
+  /** A map of these keys alone, as far as they are here. */
+  pick(keys: readonly string[]): PersistentMap<V> {
+    return PersistentMap.from(
+      keys.flatMap((key) => {
+        const value = this.get(key)
+        return value === undefined ? [] : [[key, value] as const]
+      }),
+    )
+  }
+
   *entries(): IterableIterator<[string, V]> {
     for (const bucket of this.#filled()) yield* bucket
   }

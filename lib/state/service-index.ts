@@ -1,6 +1,7 @@
 import { AddressClaims } from './address-claims.js'
 import { isEqual } from './json.js'
-import type { EndpointSliceObject, ServiceObject, ServicePortObject } from './objects.js'
+import type { EndpointSliceObject, ServiceObject } from './objects.js'
+import type { PortNumber } from './service-ports.js'
 import type { IpFamily } from './ip.js'
 
 export interface Dirty {
@@ -25,24 +26,27 @@ export class ServiceIndex {
   /** By id of the slice: id of the Service that it belongs to. */
   readonly #serviceOfSlice = new Map<string, string>()
   readonly #claims = new AddressClaims()
+  readonly #followsEndpoints: boolean
   #dirty = new Set<string>()
   #servicesPending = 0
   #endpointsPending = 0
   #triggerTimes = new Map<IpFamily, number[]>()
 
+  /** `followsEndpoints`: a Service may be built otherwise once another has its endpoint's address. */
+  constructor({ followsEndpoints }: { readonly followsEndpoints: boolean }) {
+    this.#followsEndpoints = followsEndpoints
+  }
+
   service(id: string): ServiceObject | undefined {
     return this.#entries.get(id)?.service
   }
 
-  /** The id of another Service that has this address as ClusterIP, with this port and protocol. */
-  ownerOf(
-    ip: string,
-    { port, protocol }: Pick<ServicePortObject, 'port' | 'protocol'>,
-    asker: string,
-  ): string | undefined {
+  /** The ids of Services that have this address as ClusterIP, with this port and protocol. */
+  ownersOf(ip: string, { port, protocol }: PortNumber): readonly string[] {
     const hasPort = (owner: string) =>
       this.service(owner)?.ports.some((own) => own.port === port && own.protocol === protocol)
-    return this.#claims.owners(ip).find((owner) => owner !== asker && hasPort(owner))
+    const owners = this.#claims.owners(ip)
+    return owners.length === 0 ? owners : owners.filter(hasPort)
   }
 
   slices(id: string): readonly EndpointSliceObject[] {
@@ -83,6 +87,7 @@ export class ServiceIndex {
     // update of its own counts with the change of endpoints that follows it.
     if (old && isEqual({ ...old, triggerTime: 0 }, { ...slice, triggerTime: 0 })) return
     entry.slices.set(sliceId, slice)
+    this.#followEndpoints(sliceId, old, slice)
     this.#serviceOfSlice.set(sliceId, id)
     this.#touch(id, 'endpoints')
     if (slice.triggerTime === undefined || slice.triggerTime === old?.triggerTime) return
@@ -115,15 +120,30 @@ export class ServiceIndex {
   }
 
   #replaceService(id: string, entry: Entry, service: ServiceObject | undefined): void {
-    for (const other of this.#claims.replace(id, entry.service, service)) this.#dirty.add(other)
+    const { askers, slices } = this.#claims.replace(id, entry.service, service)
+    for (const asker of askers) this.#dirty.add(asker)
+    for (const slice of slices) {
+      const other = this.#serviceOfSlice.get(slice)
+      if (other !== undefined) this.#dirty.add(other)
+    }
     entry.service = service
     this.#touch(id, 'service')
   }
 
   #detach(id: string, sliceId: string): void {
-    this.#entries.get(id)?.slices.delete(sliceId)
+    const slices = this.#entries.get(id)?.slices
+    this.#followEndpoints(sliceId, slices?.get(sliceId), undefined)
+    slices?.delete(sliceId)
     this.#serviceOfSlice.delete(sliceId)
     this.#touch(id, 'endpoints')
+  }
+
+  #followEndpoints(
+    sliceId: string,
+    before: EndpointSliceObject | undefined,
+    after: EndpointSliceObject | undefined,
+  ): void {
+    if (this.#followsEndpoints) this.#claims.replaceEndpoints(sliceId, before, after)
   }
 
   #touch(id: string, kind: 'service' | 'endpoints'): void {

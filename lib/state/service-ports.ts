@@ -1,8 +1,15 @@
-import { categorizeEndpoints, collectCandidates, type Categorized } from './endpoints.js'
+import {
+  categorizeEndpoints,
+  collectCandidates,
+  type Candidate,
+  type Categorized,
+} from './endpoints.js'
 import { familyOf, parseCidr, type Cidr, type IpFamily } from './ip.js'
 import { keyOf, portNameOf, type ServicePortName } from './names.js'
-import type { DesiredService, Verdict, WithheldIp } from './desired-state.js'
+import type { DesiredService, UnusableEndpoint, Verdict, WithheldIp } from './desired-state.js'
 import type { EndpointSliceObject, ServiceObject, ServicePortObject } from './objects.js'
+
+export type PortNumber = Pick<ServicePortObject, 'port' | 'protocol'>
 
 export interface ServicePortContext {
   readonly family: IpFamily
@@ -12,6 +19,8 @@ export interface ServicePortContext {
   readonly allowsExternalIps: boolean
   /** The id of another Service that has this address and port as its own. */
   readonly ownerOf: (ip: string, port: ServicePortObject) => string | undefined
+  /** The id of a Service whose ClusterIP and port an endpoint is, where that makes it unusable. */
+  readonly leadsTo: (ip: string, port: PortNumber) => string | undefined
 }
 
 /** The service ports of one Service in one family, with endpoints and verdicts. */
@@ -50,7 +59,7 @@ function buildPort(
   const { loadBalancerIps, externalIps } = addresses
   const externallyAccessible =
     port.nodePort !== 0 || loadBalancerIps.length > 0 || externalIps.length > 0
-  const candidates = collectCandidates(slices, port, context.nodeName)
+  const { candidates, unusableEndpoints } = candidatesOf(slices, port, context)
   const endpoints = categorizeEndpoints({
     candidates,
     usesClusterEndpoints: !internalPolicyLocal || externallyAccessible,
@@ -68,6 +77,7 @@ function buildPort(
     nodePort: port.nodePort,
     ...common,
     ...addresses,
+    unusableEndpoints,
     affinitySeconds: service.affinitySeconds,
     internalPolicyLocal,
     externalPolicyLocal,
@@ -83,6 +93,28 @@ function buildPort(
     internal: verdictOf(internalPolicyLocal, endpoints),
     external: verdictOf(externalPolicyLocal, endpoints),
   })
+}
+
+const noUnusable: readonly UnusableEndpoint[] = []
+
+function candidatesOf(
+  slices: readonly EndpointSliceObject[],
+  port: ServicePortObject,
+  { nodeName, leadsTo }: ServicePortContext,
+): { readonly candidates: readonly Candidate[] } & Pick<DesiredService, 'unusableEndpoints'> {
+  const { protocol } = port
+  const all = collectCandidates(slices, port, nodeName)
+  const unusable = new Map<string, UnusableEndpoint>()
+  for (const { endpoint } of all) {
+    const { key, ip, port } = endpoint
+    const owner = leadsTo(ip, { port, protocol })
+    if (owner !== undefined) unusable.set(key, { key, owner })
+  }
+  if (unusable.size === 0) return { candidates: all, unusableEndpoints: noUnusable }
+  return {
+    candidates: all.filter(({ endpoint }) => !unusable.has(endpoint.key)),
+    unusableEndpoints: [...unusable.values()],
+  }
 }
 
 const noIps: readonly WithheldIp[] = []

@@ -1,10 +1,10 @@
 import { buildNodeView, type NodeSettings } from './node-view.js'
 import type { EndpointRules } from './parse-endpoint-slice.js'
-import { buildServicePorts } from './service-ports.js'
+import { buildServicePorts, type PortNumber } from './service-ports.js'
 import { isEqual } from './json.js'
 import { parseCidr, type IpFamily } from './ip.js'
 import { PersistentMap } from './persistent-map.js'
-import { newlyWithheld, type ServiceWarning } from './withheld-ips.js'
+import { newWarnings, type ServiceWarning } from './service-warnings.js'
 import { ServiceIndex } from './service-index.js'
 import type { DesiredService, DesiredState } from './desired-state.js'
 import type {
@@ -18,6 +18,11 @@ import type {
 export interface TrackerSettings extends NodeSettings {
   readonly families: readonly IpFamily[]
   readonly allowsExternalIps: boolean
+  /**
+   * The mode translates a connection only once, in the kernel. So an endpoint that is the ClusterIP
+   * of a Service, even its own, would never answer: it is not used.
+   */
+  readonly translatesOnce?: boolean
   /** What is refused as an endpoint. */
   readonly endpointRules?: EndpointRules
 }
@@ -34,7 +39,7 @@ export interface StateUpdate {
   /** By `namespace/name`: the health-check node ports to serve, and their answers. */
   readonly healthChecks: ReadonlyMap<string, HealthCheck>
   readonly withoutLocalEndpoints: readonly PolicyCount[]
-  /** Addresses that are withheld since this update from the Services that ask for them. */
+  /** Addresses and endpoints that are left out of Services since this update. */
   readonly warnings: readonly ServiceWarning[]
   readonly pending: { readonly services: number; readonly endpoints: number }
 }
@@ -63,8 +68,8 @@ export interface PolicyCount {
  */
 export class Tracker {
   readonly endpointRules: EndpointRules
-  readonly #settings: TrackerSettings
-  readonly #index = new ServiceIndex()
+  #settings: TrackerSettings
+  readonly #index: ServiceIndex
   readonly #serviceCidrs = new Map<string, ServiceCidrObject>()
   #node: NodeObject | undefined
   #localAddresses: readonly string[] = []
@@ -77,6 +82,7 @@ export class Tracker {
   constructor(settings: TrackerSettings) {
     this.#settings = settings
     this.endpointRules = settings.endpointRules ?? {}
+    this.#index = new ServiceIndex({ followsEndpoints: settings.translatesOnce === true })
     this.#states = settings.families.map((family) =>
       Object.freeze({
         family,
@@ -113,13 +119,30 @@ export class Tracker {
     this.#nodeChanged = true
   }
 
-  /** This node's object, or undefined once it is gone. */
+  /**
+   * This node's object, or undefined once it is gone. A node that registers anew has no object for
+   * a moment, and then one without addresses and pod CIDRs: what was known last stays.
+   */
   setNode(node: NodeObject | undefined): void {
-    const zoneChanged = node?.zone !== this.#node?.zone
-    this.#node = node
+    const known = this.#node
+    if (!node && known) return
+    const zoneChanged = node?.zone !== known?.zone
+    const kept = <T>(now: readonly T[] | undefined, before: readonly T[] | undefined) =>
+      now && now.length > 0 ? now : (before ?? [])
+    this.#node = node && {
+      ...node,
+      ips: kept(node.ips, known?.ips),
+      podCidrs: kept(node.podCidrs, known?.podCidrs),
+    }
     this.#nodeChanged = true
     // E18: zone hints depend on the zone, so the endpoints of every Service may change.
     if (zoneChanged) this.#index.markAll()
+  }
+
+  /** Other CIDRs and detection of local traffic, from the next states on. */
+  setNodeSettings(settings: Pick<TrackerSettings, 'nodePortAddresses' | 'detectLocal'>): void {
+    this.#settings = { ...this.#settings, ...settings }
+    this.#nodeChanged = true
   }
 
   /** The addresses of this node's interfaces, in the order of the interfaces. */
@@ -199,11 +222,15 @@ export class Tracker {
       zone: this.#node?.zone,
       allowsExternalIps: this.#settings.allowsExternalIps,
     }
+    const leadsTo = this.#settings.translatesOnce
+      ? (ip: string, port: PortNumber) => this.#index.ownersOf(ip, port)[0]
+      : () => undefined
     for (const id of dirty) {
       const service = this.#index.service(id)
-      const ownerOf = (ip: string, port: ServicePortObject) => this.#index.ownerOf(ip, port, id)
+      const ownerOf = (ip: string, port: ServicePortObject) =>
+        this.#index.ownersOf(ip, port).find((owner) => owner !== id)
       const built = service
-        ? buildServicePorts(service, this.#index.slices(id), { ...context, ownerOf })
+        ? buildServicePorts(service, this.#index.slices(id), { ...context, ownerOf, leadsTo })
         : []
       const keys = new Set(built.map(({ key }) => key))
       for (const key of this.#index.knownKeys(id, family)) {
@@ -217,7 +244,7 @@ export class Tracker {
         if (before && isEqual(before, next)) continue
         this.#countPolicies(before, family, -1)
         this.#countPolicies(next, family, 1)
-        warnings.push(...newlyWithheld(before, next))
+        warnings.push(...newWarnings(before, next))
         yield [next.key, next]
       }
     }

@@ -17,7 +17,11 @@ export interface FlowCleanerOptions {
   readonly meter: Meter
   /** Milliseconds, for durations. */
   readonly now: () => number
+  /** When a deletion that failed is tried again. */
+  readonly retryMs?: number
 }
+
+const defaultRetryMs = 10_000
 
 /**
  * Deletes UDP flows whose endpoint is gone. It works beside the syncs, because a large table takes
@@ -29,7 +33,12 @@ export class FlowCleaner {
   /** By family: the last state whose rules are in the kernel and whose stale flows are deleted. */
   readonly #cleaned = new Map<IpFamily, DesiredState>()
   readonly #waiting = new Map<IpFamily, DesiredState>()
+  /** By family: the state whose rules are in the kernel. */
+  readonly #applied = new Map<IpFamily, DesiredState>()
+  /** By family: why the last deletion failed. */
+  readonly #failures = new Map<IpFamily, string>()
   #running: Promise<void> | undefined
+  #retry: NodeJS.Timeout | undefined
 
   constructor(options: FlowCleanerOptions) {
     this.#options = options
@@ -37,6 +46,7 @@ export class FlowCleaner {
 
   /** The rules of this state are in the kernel now (IT45: flows are deleted after that). */
   applied(state: DesiredState): void {
+    this.#applied.set(state.family, state)
     const before = this.#waiting.get(state.family) ?? this.#cleaned.get(state.family)
     if (!mayHaveStaleFlows(state, before) && !this.#waiting.has(state.family)) {
       this.#cleaned.set(state.family, state)
@@ -74,9 +84,23 @@ export class FlowCleaner {
       else if (!this.#waiting.has(family)) this.#waiting.set(family, state)
       meter.count('conntrack_reconciler_deleted_entries_total', labels, deleted)
       if (deleted > 0) log.info({ family, deleted, left }, 'deleted stale UDP flows')
+      this.#failures.delete(family)
     } catch (error) {
-      log.warn({ family, error: messageOf(error) }, 'stale UDP flows could not be deleted')
+      this.#failed(family, messageOf(error))
     }
     meter.observe('conntrack_reconciler_sync_duration_seconds', labels, (now() - started) / 1000)
+  }
+
+  /** A client that keeps sending would lose every packet until the next change of a UDP Service. */
+  #failed(family: IpFamily, error: string): void {
+    const { log, retryMs = defaultRetryMs } = this.#options
+    const level = this.#failures.get(family) === error ? 'debug' : 'warn'
+    log[level]({ family, error }, 'stale UDP flows could not be deleted, will retry')
+    this.#failures.set(family, error)
+    this.#retry ??= setTimeout(() => {
+      this.#retry = undefined
+      // Rules of newer states may be in the kernel by then.
+      for (const state of this.#applied.values()) this.applied(state)
+    }, retryMs).unref()
   }
 }

@@ -1,12 +1,25 @@
-import { systemClock, type Clock } from './clock.js'
+import { pause } from '../async.js'
 
-export interface SyncLoopOptions {
+/** Time that passes. Tests give a clock that they advance by hand. */
+export interface Clock {
+  /** Milliseconds that never jump, whatever the time of day is set to. */
+  now(): number
+  /** Resolves after `ms`, or at once when the signal is aborted; never rejects. */
+  sleep(ms: number, signal: AbortSignal): Promise<void>
+}
+
+export const systemClock: Clock = { now: () => performance.now(), sleep: pause }
+
+export interface SyncIntervals {
   /** The least time between the end of one sync and the start of the next (R03). */
   readonly minIntervalMs: number
   /** A sync runs at least this often, even without a request. */
   readonly maxIntervalMs: number
   /** A failed sync runs again after this time, even without a request. */
   readonly retryIntervalMs: number
+}
+
+export interface SyncLoopOptions extends SyncIntervals {
   /** A sync threw. */
   readonly onError: (error: unknown) => void
   readonly clock?: Clock
@@ -16,15 +29,19 @@ export interface SyncLoopOptions {
 export class SyncLoop {
   readonly #options: SyncLoopOptions
   readonly #clock: Clock
+  #intervals: SyncIntervals
   #isRequested = false
   #wake = new AbortController()
 
   constructor(options: SyncLoopOptions) {
-    if (options.maxIntervalMs < options.minIntervalMs) {
-      throw new RangeError('the maximum sync interval is shorter than the minimum')
-    }
     this.#options = options
+    this.#intervals = checked(options)
     this.#clock = options.clock ?? systemClock
+  }
+
+  /** From the next sync on. */
+  setIntervals(intervals: SyncIntervals): void {
+    this.#intervals = checked(intervals)
   }
 
   /** Requests a sync. Many requests before it starts make one sync (R12). */
@@ -42,7 +59,7 @@ export class SyncLoop {
     while (!signal.aborted) {
       this.#isRequested = false
       const succeeded = await this.#syncOnce(sync)
-      const { minIntervalMs, maxIntervalMs, retryIntervalMs } = this.#options
+      const { minIntervalMs, maxIntervalMs, retryIntervalMs } = this.#intervals
       await this.#clock.sleep(minIntervalMs, signal)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
       await this.#wait(idleMs - minIntervalMs, signal)
@@ -68,4 +85,11 @@ export class SyncLoop {
       await new Promise((resolve) => either.addEventListener('abort', resolve, { once: true }))
     }
   }
+}
+
+function checked(intervals: SyncIntervals): SyncIntervals {
+  if (intervals.maxIntervalMs < intervals.minIntervalMs) {
+    throw new RangeError('the maximum sync interval is shorter than the minimum')
+  }
+  return intervals
 }

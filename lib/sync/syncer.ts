@@ -1,8 +1,8 @@
 import { messageOf, KernelError } from '../errors.js'
-import { systemClock, type Clock } from './clock.js'
-import type { Mode, ServiceFailure } from '../modes/mode.js'
+import type { FamilyPlan, Mode, ServiceFailure } from '../modes/mode.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { IpFamily } from '../state/ip.js'
+import { systemClock, type Clock } from './loop.js'
 
 /** What one sync of one family did; the observers live on these. */
 export interface SyncReport {
@@ -14,6 +14,8 @@ export interface SyncReport {
   readonly bytes: number
   readonly objects: number
   readonly failed: readonly ServiceFailure[]
+  /** What is in the kernel now. Present when the outcome is `applied`. */
+  readonly plan?: FamilyPlan
   /** Present when the outcome is `failed`. */
   readonly error?: string
   /** What the tool or the kernel printed about it. */
@@ -44,7 +46,7 @@ export class Syncer {
   }
 
   /**
-   * Makes the next sync write everything, because somebody else touched the kernel. A sync under
+   * Makes the next sync write everything, because another program changed the kernel. A sync under
    * way counts for nothing either.
    */
   forget(): void {
@@ -69,7 +71,7 @@ export class Syncer {
       const applied = await this.#options.mode.apply(plan)
       progress.hasFailures = applied.failed.length > 0
       const applyMs = this.#clock.now() - planned
-      return { family, outcome: 'applied', planMs: planned - started, applyMs, ...applied }
+      return { family, outcome: 'applied', planMs: planned - started, applyMs, plan, ...applied }
     } catch (error) {
       this.#progress.delete(family)
       return {

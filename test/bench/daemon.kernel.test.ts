@@ -12,7 +12,7 @@ const main = fileURLToPath(new URL('../../bench/support/area-main.js', import.me
 const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 
 t.test(
-  'another proxy is measured in the same run, and one that dies is named',
+  'a second proxy is measured in the same run, and a proxy that dies is named',
   { skip: netnsSkip },
   async (t) => {
     const folder = mkdtempSync(join(tmpdir(), 'bench-'))

@@ -15,7 +15,7 @@ const report: AreaReport = {
   ],
 }
 
-t.test('a target is kept, missed, or not there; a missing number keeps none', (t) => {
+t.test('a result meets or misses its target, and without a number it misses', (t) => {
   const at = (value: number, target?: string) =>
     keepsTarget({ name: 'x', value, unit: 'ms', ...(target === undefined ? {} : { target }) })
   t.same(
@@ -27,7 +27,7 @@ t.test('a target is kept, missed, or not there; a missing number keeps none', (t
   t.end()
 })
 
-t.test('the page says on what, how long and whether targets are kept', (t) => {
+t.test('the page shows the machine, the results, and which targets are met', (t) => {
   const page = benchmarksMarkdown({ kernel: '6.1', Node: 'v20' }, [
     report,
     { ...report, area: 'ipvs', results: [], failure: 'no end after 300 s' },
@@ -41,7 +41,7 @@ t.test('the page says on what, how long and whether targets are kept', (t) => {
   t.end()
 })
 
-t.test('a peer is a name and a command whose words are no business of a shell', (t) => {
+t.test('the command of a peer is split into words without a shell', (t) => {
   const peer = parsePeer("go=/opt/kube proxy --config 'a b' --node={node} $(id) --mode={mode}")
   t.equal(peer.name, 'go')
   t.same(argumentsOf(peer.command, { kubeconfig: '/k', node: 'n', mode: 'ipvs' }), [

@@ -1,8 +1,10 @@
 import { runCommand } from '../../lib/kernel/command.js'
 import t from 'tap'
 import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { checkModes, formatChecks } from '../../lib/cli/check.js'
 import { cleanup } from '../../lib/cli/cleanup.js'
@@ -32,7 +34,25 @@ function kubeProxy(...args: readonly string[]): Promise<Ended> {
   })
 }
 
-t.test('a wrong flag, value or file ends with 2 and names what is wrong', async (t) => {
+t.test('a reader that is slower than the command gets everything', async (t) => {
+  const ports = Array.from({ length: 20_000 }, (_, index) => ({
+    name: `p${index}`,
+    port: index + 1,
+  }))
+  const spec = { clusterIP: '10.96.0.10', clusterIPs: ['10.96.0.10'], ports }
+  const object = { apiVersion: 'v1', kind: 'Service', metadata: { name: 'web' }, spec }
+  const folder = t.testdir({ 'web.json': JSON.stringify(object) })
+  const args = [main, 'render', '--mode', 'iptables', '--manifests', folder]
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] })
+  // Nobody reads before it has ended, or waits to be read.
+  await Promise.race([once(child, 'exit'), delay(3_000)])
+  let text = ''
+  for await (const piece of child.stdout.setEncoding('utf8')) text += String(piece)
+  t.match(text, /--dport 20000 /, 'the last port')
+  t.match(text, /COMMIT\n$/, 'the last line')
+})
+
+t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) => {
   const folder = t.testdir({
     'bad.yaml':
       'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmoed: x\n',
@@ -70,12 +90,12 @@ t.test('a wrong flag, value or file ends with 2 and names what is wrong', async 
   )
 })
 
-t.test('L24: --version and --help end with 0', async (t) => {
+t.test('L24: --version and --help end with exit code 0', async (t) => {
   const [version, help] = await Promise.all([kubeProxy('--version'), kubeProxy('--help')])
   t.match(version, { code: 0, stdout: /^kube-proxy-ts v\d+\.\d+\.\d+ \(behaves as .*v1\.36\)\n$/ })
   t.equal(help.code, 0)
   let position = 0
-  // nftables has no flags of its own, and what is for Windows stands with what has no effect.
+  // nftables has no flags, and the flags for Windows are among those without effect.
   for (const group of groups.filter((name) => name !== 'Windows' && name !== 'nftables')) {
     const found = help.stdout.indexOf(`\n${group}:\n`)
     t.ok(found > position, `${group} stands in its place`)
@@ -92,7 +112,7 @@ t.test('L24: --version and --help end with 0', async (t) => {
   t.match(help.stdout, /\n {2}render .*\n(.*\n)* {2}check /)
 })
 
-t.test('L23: --write-config-to writes what the flags say, and --config takes it', async (t) => {
+t.test('L23: --write-config-to writes what the flags set, and --config reads it', async (t) => {
   const file = join(t.testdir({}), 'out.yaml')
   const { code } = await kubeProxy('--write-config-to', file, '--proxy-mode=ipvs', '--logtostderr')
   t.equal(code, 0)
@@ -102,7 +122,7 @@ t.test('L23: --write-config-to writes what the flags say, and --config takes it'
   t.equal(readFileSync(`${file}.2`, 'utf8'), readFileSync(file, 'utf8'))
 })
 
-t.test('flags reach the run command as they were given, in their order', async (t) => {
+t.test('flags reach the run command unchanged and in order', async (t) => {
   const { program, argv } = await createProgram([
     '-v',
     '2',
@@ -151,7 +171,7 @@ const loaders = {
   nftables: () => Promise.reject(new Error('no koffi')),
 }
 
-t.test('check: what runs, what is missing, what to do, and which mode is best', async (t) => {
+t.test('check reports which modes run, what others lack, and the best mode', async (t) => {
   const checks = await checkModes(log, loaders)
   t.same(
     checks.map(({ mode, runs }) => [mode, runs]),
@@ -175,7 +195,7 @@ t.test('check: what runs, what is missing, what to do, and which mode is best', 
   t.match(formatChecks([]), /No mode runs here/)
 })
 
-t.test('L15: cleanup goes through every mode, and says at the end which ones failed', async (t) => {
+t.test('L15: cleanup runs for every mode, and names the modes that failed', async (t) => {
   await t.rejects(cleanup(log, loaders), {
     name: 'KernelError',
     message: 'clean up this node: ipvs: not in this test; nftables: no koffi',
@@ -184,7 +204,7 @@ t.test('L15: cleanup goes through every mode, and says at the end which ones fai
   await cleanup(log, { iptables: loaders.iptables })
 })
 
-t.test('warnings of Node.js are lines of the log like all others', async (t) => {
+t.test('warnings of Node.js appear as lines of the log', async (t) => {
   const logging = new URL('../../lib/cli/logging.js', import.meta.url).href
   const script = `
     import { logWarnings, processLogger } from '${logging}'

@@ -7,7 +7,7 @@ import { selfSigned } from '../../lib/lab/apiserver/certificate.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
 import { kubeProxy, startDaemon } from '../support/live-daemon.js'
 
-/** The page over a daemon that runs: what it shows, what it refuses, and to whom. */
+/** The page of a running daemon: what it shows, and which requests it refuses. */
 
 const skip = enterPrivateNetns() ?? false
 if (skip === false) {
@@ -28,7 +28,7 @@ interface Answered {
   readonly body: string
 }
 
-/** One request; of an endless answer the first piece. */
+/** Sends one request; returns the first piece of an endless answer. */
 function ask({ headers = {}, command, tls = false, ...asked }: Asked = {}): Promise<Answered> {
   return new Promise((resolve, reject) => {
     const { path = command ? '/command' : '/' } = asked
@@ -98,7 +98,7 @@ for (const mode of ['nftables', 'userspace'] as const) {
 }
 
 t.test(
-  'the dashboard is off unless asked for, and only with a token where others can come',
+  'the dashboard is off by default, and needs a token on an address that others can reach',
   { skip },
   async (t) => {
     const daemon = await startDaemon(t, 'nftables')
@@ -116,7 +116,7 @@ t.test(
 )
 
 t.test(
-  'a token opens the dashboard as a bearer or as a cookie, by TLS where there is a certificate',
+  'the dashboard accepts a bearer token or a cookie, and uses TLS if there is a certificate',
   { skip },
   async (t) => {
     const token = 'correct-horse-battery'

@@ -1,7 +1,7 @@
-/** The daemon with few descriptors, and with strangers who take all they can get. */
+/** The daemon with few descriptors, and with clients that take many connections. */
 import { spawn, execFileSync } from 'node:child_process'
 import { once } from 'node:events'
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -66,7 +66,7 @@ const answers = (path: string) => async () => {
 
 const rules = () => execFileSync('iptables-save', ['-t', 'nat'], { encoding: 'utf8' })
 
-t.test('1,124 idle connections to the health port keep no Service waiting', { skip }, async (t) => {
+t.test('1,124 idle connections to the health port do not delay Services', { skip }, async (t) => {
   const folder = t.testdir({})
   writeServices(folder, 'first.yaml', [1])
   const daemon = startDaemon(t, 1024, '--proxy-mode=iptables', `--manifests=${folder}`)
@@ -89,7 +89,7 @@ t.test('1,124 idle connections to the health port keep no Service waiting', { sk
 })
 
 t.test(
-  '256 descriptors and 400 Services: what fits works, what not is said once',
+  'with 256 descriptors for 400 Services those that fit work, and one message reports the rest',
   { skip },
   async (t) => {
     execFileSync('ip', ['address', 'add', '10.244.0.1/32', 'dev', 'lo'])
@@ -121,6 +121,71 @@ t.test(
     t.notMatch(daemon.output(), /EMFILE/, 'nothing else runs short')
   },
 )
+
+for (const dataPath of ['net', 'splice']) {
+  t.test(
+    `${dataPath}: crowds at every door at once never take the last descriptor`,
+    { skip },
+    async (t) => {
+      const folder = t.testdir({})
+      writeServices(folder, 'all.yaml', [500, 501])
+      const nodePorts = {
+        type: 'NodePort',
+        ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort: 30_500 }],
+      }
+      const name = 'doors'
+      const ip = clusterIp(502)
+      const items = [
+        rawService({ name, spec: { clusterIP: ip, clusterIPs: [ip], ...nodePorts } }),
+        rawSlice({ name: `${name}-1`, service: name }),
+      ]
+      writeFileSync(
+        join(folder, 'doors.yaml'),
+        JSON.stringify({ apiVersion: 'v1', kind: 'List', items }),
+      )
+      const limit = 256
+      const flags = ['--proxy-mode=userspace', '--takeover-folder=', `--manifests=${folder}`]
+      const daemon = startDaemon(t, limit, ...flags, `--userspace-datapath=${dataPath}`)
+      await until('readiness', answers('/readyz'))
+      const doors = [
+        { host: clusterIp(500), port: 80 },
+        { host: clusterIp(501), port: 80 },
+        { host: ip, port: 80 },
+        { host: '127.0.0.1', port: 30_500 },
+        { host: '10.244.0.1', port: 30_500 },
+        health,
+        { ...health, port: 10249 },
+      ]
+      const crowd: Socket[] = []
+      t.teardown(() => crowd.forEach((socket) => socket.destroy()))
+      let most = 0
+      for (let round = 0; round < 30; round++) {
+        for (const door of doors) {
+          for (let count = 0; count < 5; count++) {
+            crowd.push(connect(door).on('error', () => undefined))
+          }
+        }
+        await delay(20)
+        const held = execFileSync('ls', [`/proc/${daemon.child.pid}/fd`], { encoding: 'utf8' })
+        most = Math.max(most, held.split('\n').length - 1)
+      }
+      t.ok(most < limit - 20, `${most} descriptors of ${limit} at most`)
+      writeServices(folder, 'late.yaml', [503])
+      await until('the rules of a new Service', () => rules().includes(clusterIp(503)))
+      t.ok(await answers('/livez')(), 'the kubelet is answered')
+      const ticks = () => cpuSeconds(daemon.child.pid ?? 0)
+      const before = ticks()
+      await delay(2000)
+      t.ok(ticks() - before < 1, `${ticks() - before} s of a processor in 2 s while clients wait`)
+      t.equal(daemon.child.exitCode, null, 'it lives')
+    },
+  )
+}
+
+function cpuSeconds(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
+  return (Number(fields[11]) + Number(fields[12])) / 100
+}
 
 /** Whether the Service answers with its endpoint's word within two seconds. */
 async function isServed(number: number): Promise<boolean> {

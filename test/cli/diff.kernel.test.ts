@@ -7,7 +7,7 @@ import { kubeProxy, kubeProxyCommand, sourceFlags, startDaemon } from '../suppor
 import { programSkip } from '../support/netns.js'
 import { withoutPrograms } from '../support/without-programs.js'
 
-/** `diff` and the live part of `explain` over rules that the daemon wrote and somebody spoilt. */
+/** `diff` and `explain --live` after another program changed the rules of the daemon. */
 
 const skip = enterPrivateNetns() ?? false
 if (skip === false) {
@@ -91,7 +91,7 @@ for (const backend of ['nft', 'legacy'] as const) {
     { skip: without },
     async (t) => {
       const iptables = (...args: string[]) => run(`iptables-${backend}`, '-t', 'nat', ...args)
-      // What kubelet leaves to tell the node's flavour.
+      // The chain by which kubelet shows the backend of the node.
       run(`iptables-${backend}`, '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT')
       const daemon = await startDaemon(t, 'iptables')
       await expectClean(t)
@@ -132,50 +132,46 @@ for (const backend of ['nft', 'legacy'] as const) {
   )
 }
 
-t.test(
-  'diff in userspace mode looks for portals and for who listens behind them',
-  { skip },
-  async (t) => {
-    const daemon = await startDaemon(t, 'userspace')
-    await expectClean(t)
-    process.kill(daemon.pid, 'SIGSTOP')
-    run('iptables', '-t', 'nat', '-D', 'KUBE-PORTALS-CONTAINER', '1')
-    const lead = [
-      '-p',
-      'tcp',
-      '-d',
-      '1.2.3.4',
-      '--dport',
-      '80',
-      '-j',
-      'REDIRECT',
-      '--to-ports',
-      '1234',
-    ]
-    run('iptables', '-t', 'nat', '-A', 'KUBE-PORTALS-CONTAINER', ...lead)
-    const seen = await differences('userspace')
-    t.equal(seen.length, 2)
-    t.match(
-      seen[0],
-      /^nat KUBE-PORTALS-CONTAINER \| .* --to-(ports |destination \S+:)\d+ \|  \| \S+\/\S+:\S+$/,
-    )
-    t.match(seen[1], /^nat KUBE-PORTALS-CONTAINER \|  \| .* --to-ports 1234 \| $/)
-    await daemon.end('SIGKILL')
-    const later = await differences('userspace')
-    t.ok(later.some((line) => /^listeners \| somebody listens on tcp port \d+/.test(line)))
-    await kubeProxy('cleanup')
-  },
-)
+t.test('diff in userspace mode compares portal rules and listeners', { skip }, async (t) => {
+  const daemon = await startDaemon(t, 'userspace')
+  await expectClean(t)
+  process.kill(daemon.pid, 'SIGSTOP')
+  run('iptables', '-t', 'nat', '-D', 'KUBE-PORTALS-CONTAINER', '1')
+  const lead = [
+    '-p',
+    'tcp',
+    '-d',
+    '1.2.3.4',
+    '--dport',
+    '80',
+    '-j',
+    'REDIRECT',
+    '--to-ports',
+    '1234',
+  ]
+  run('iptables', '-t', 'nat', '-A', 'KUBE-PORTALS-CONTAINER', ...lead)
+  const seen = await differences('userspace')
+  t.equal(seen.length, 2)
+  t.match(
+    seen[0],
+    /^nat KUBE-PORTALS-CONTAINER \| .* --to-(ports |destination \S+:)\d+ \|  \| \S+\/\S+:\S+$/,
+  )
+  t.match(seen[1], /^nat KUBE-PORTALS-CONTAINER \|  \| .* --to-ports 1234 \| $/)
+  await daemon.end('SIGKILL')
+  const later = await differences('userspace')
+  t.ok(later.some((line) => /^listeners \| somebody listens on tcp port \d+/.test(line)))
+  await kubeProxy('cleanup')
+})
 
 t.test(
-  'where Services are served without rules, diff looks for their addresses and who listens',
+  'diff compares addresses and listeners if Services are served without rules',
   { skip },
   async (t) => {
     const daemon = await startDaemon(t, 'userspace', '--userspace-portals', 'addresses')
     await expectClean(t)
     process.kill(daemon.pid, 'SIGSTOP')
     const asked = ['--mode', 'userspace', ...sourceFlags]
-    // As on a machine without iptables, to which `auto` has to come by itself.
+    // As on a machine without iptables, where `auto` has to find that out.
     const without = async (...args: string[]) => {
       const argv = withoutPrograms([...kubeProxyCommand, ...args])
       const { stdout, stderr } = await runCommand(...argv)
@@ -214,7 +210,7 @@ t.test(
   },
 )
 
-t.test('diff ends with 2 and advice where it cannot find out', { skip }, async (t) => {
+t.test('diff ends with exit code 2 and advice if it cannot compare', { skip }, async (t) => {
   const none = await kubeProxy('diff')
   t.equal(none.code, 2)
   t.match(none.stderr, /no proxy answers on http:\/\/127\.0\.0\.1:10249\/configz.*start kube-proxy/)

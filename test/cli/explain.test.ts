@@ -12,7 +12,7 @@ async function explain(...args: string[]) {
 }
 
 t.test(
-  'explain tells the rules a packet meets, who may answer, and whom that one sees',
+  'explain shows the rules a packet meets, the endpoints that may answer, and the sender they see',
   async (t) => {
     const { stdout, code } = await explain('web', '--mode', 'iptables', '--from', 'outside')
     t.equal(code, 0)
@@ -38,7 +38,7 @@ t.test('explain tells of a connection that is translated at the socket', async (
 })
 
 t.test(
-  'where portals are left to a machine without iptables, addresses are explained',
+  'explain shows addresses instead of rules on a machine without iptables',
   { skip: withoutProgramsSkip() },
   async (t) => {
     const question = ['explain', 'web', '--mode', 'userspace', '--manifests', examples, '--live']
@@ -51,7 +51,7 @@ t.test(
 )
 
 t.test(
-  'explain says who refuses or throws away, and which endpoints a policy leaves out',
+  'explain shows which rule refuses or drops a packet, and which endpoints a policy leaves out',
   async (t) => {
     t.match((await explain('closed')).stdout, /has no endpoints.*\n.*\n\nSo it is refused/)
     const shop = await explain('203.0.113.20:443', '--from', 'outside', '--mode', 'nftables')
@@ -65,7 +65,7 @@ t.test(
 )
 
 t.test(
-  'explain --json carries the same, for programs; a wrong question ends with 2 and says what there is',
+  'explain --json prints data, and a wrong question ends with exit code 2 and the known Services',
   async (t) => {
     const { stdout } = await explain('192.0.2.1:30080', '--from', '198.51.100.7', '--json')
     const { service, ways } = JSON.parse(stdout) as {

@@ -30,7 +30,7 @@ metadata: {name: web}
 subsets: [{addresses: [{ip: 10.244.0.5}, {ip: "fd00:1::5"}], ports: [{name: http, port: 8080}]}]
 `
 
-t.test('render: from manifests to the text of every mode, without root', async (t) => {
+t.test('render turns manifests into the text of every mode, without root', async (t) => {
   const path = t.testdir({ 'web.yaml': web })
   for (const mode of modes) {
     const { text, warnings } = await render(request(mode, path))
@@ -44,7 +44,7 @@ t.test('render: from manifests to the text of every mode, without root', async (
   }
 })
 
-t.test('render: the examples hold nothing that is refused', async (t) => {
+t.test('render accepts every object of the examples', async (t) => {
   for (const mode of modes) {
     const { text, warnings } = await render(request(mode, examples))
     t.same(warnings, [], mode)
@@ -52,7 +52,7 @@ t.test('render: the examples hold nothing that is refused', async (t) => {
   }
 })
 
-t.test('render: what cannot be read is said; a part that makes no sense is left out', async (t) => {
+t.test('render reports what it cannot read, and leaves out parts that make no sense', async (t) => {
   const [mode] = modes
   if (!mode) throw new Error('no mode is built in')
   await t.rejects(render(request(mode, '/does/not/exist')), {
@@ -67,7 +67,7 @@ t.test('render: what cannot be read is said; a part that makes no sense is left 
   t.match(warnings.join('\n'), /Service default\/web is skipped: .*"x" is not an IP address/)
 })
 
-t.test('render: the configuration counts as it would on the node', async (t) => {
+t.test('render uses the configuration as a node does', async (t) => {
   const path = t.testdir({ 'web.yaml': web })
   const masquerade = configWith({ 'iptables.masqueradeBit': 3, 'iptables.masqueradeAll': true })
   const { text } = await render({ ...request('iptables', path), config: masquerade })

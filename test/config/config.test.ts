@@ -108,7 +108,7 @@ t.test('section 11: defaults equal those of kube-proxy 1.36', (t) => {
   t.end()
 })
 
-t.test('section 11: a zero in a file means the default where Go means it so', (t) => {
+t.test('section 11: zero in a file means the default for the same keys as in kube-proxy', (t) => {
   const { config } = load(
     [],
     `bindAddress: ""
@@ -135,7 +135,7 @@ oomScoreAdj: 0
   t.end()
 })
 
-t.test('a wrong key or value is named with file and line, all at once', (t) => {
+t.test('all wrong keys and values are reported at once, with file and line', (t) => {
   const message = problemOf(
     [],
     `iptables:
@@ -199,7 +199,7 @@ t.test('YAML 1.1 booleans, JSON and quantities are read as Kubernetes reads them
   t.end()
 })
 
-t.test('section 12: with --config flags are ignored and named, but those that count count', (t) => {
+t.test('section 12: --config makes other flags ignored, except a few that still apply', (t) => {
   const { config, warnings } = load(
     [
       '--proxy-mode=ipvs',
@@ -220,7 +220,7 @@ t.test('section 12: with --config flags are ignored and named, but those that co
   t.end()
 })
 
-t.test('section 12: flags in every spelling Go takes', (t) => {
+t.test('section 12: flags are read in every spelling that Go accepts', (t) => {
   t.same(
     normalizeArguments(['-v', '2', '-v=3', '-v4', '--cluster_cidr=a_b', '--masquerade-all', 'x']),
     ['--v', '2', '--v=3', '--v=4', '--cluster-cidr=a_b', '--masquerade-all=true', 'x'],
@@ -258,7 +258,7 @@ t.test('section 12: flags in every spelling Go takes', (t) => {
   t.end()
 })
 
-t.test('the command line of the textbooks works; an unknown gate is a warning (VA09)', (t) => {
+t.test('VA09: the usual command line works, and an unknown feature gate is a warning', (t) => {
   const { config, warnings } = load([
     '--kubeconfig=/etc/kubernetes/kube-proxy.conf',
     '--cluster-cidr=10.240.0.0/12',
@@ -274,7 +274,7 @@ t.test('the command line of the textbooks works; an unknown gate is a warning (V
 })
 
 t.test(
-  'section 12: health and metrics addresses, deprecated ports, and switching them off',
+  'section 12: flags set the health and metrics addresses and ports, or switch them off',
   (t) => {
     const both = (args: readonly string[], body?: string) => {
       const { healthzBindAddress, metricsBindAddress } = load(args, body).config
@@ -295,7 +295,7 @@ t.test(
   },
 )
 
-t.test('section 13: what is refused, by rule', (t) => {
+t.test('section 13: each rule of validation refuses wrong values', (t) => {
   const refused: Readonly<Record<string, readonly (readonly [body: string, says: RegExp])[]>> = {
     VA01: [['mode: kernelspace\n', /kp\.yaml:3: mode/]],
     VA02: [
@@ -351,7 +351,7 @@ t.test('section 13: what is refused, by rule', (t) => {
   t.end()
 })
 
-t.test('section 13: what upstream does not check in this mode is accepted', (t) => {
+t.test('section 13: values that upstream does not check in this mode are accepted', (t) => {
   const body = `nftables: {masqueradeBit: 99, syncPeriod: -1s}
 ipvs: {excludeCIDRs: [x], tcpTimeout: -1s}
 detectLocalMode: NodeCIDR
@@ -375,7 +375,7 @@ t.test('keys and flags of older releases are accepted with a warning', (t) => {
   t.end()
 })
 
-t.test('what has no effect here is said once, and only when it was set to something else', (t) => {
+t.test('a key without effect is reported once, and only if its value is not the default', (t) => {
   const { warnings } = load(
     [],
     'clientConnection: {qps: 50, burst: 10}\nwinkernel: {sourceVip: ""}\n',
@@ -385,12 +385,12 @@ t.test('what has no effect here is said once, and only when it was set to someth
   t.end()
 })
 
-t.test('every mode of the registry can be asked for', (t) => {
+t.test('every mode of the registry can be requested', (t) => {
   for (const mode of modeNames) t.equal(load([`--proxy-mode=${mode}`]).config.mode, mode)
   t.end()
 })
 
-t.test('C: the section of the active mode gives periods and masquerade (section 11)', async (t) => {
+t.test('section 11: sync periods and masquerading are those of the active mode', async (t) => {
   const { config } = load(
     [],
     `iptables: {masqueradeAll: true, syncPeriod: 10s, minSyncPeriod: 2s, masqueradeBit: 3}
@@ -427,7 +427,7 @@ portRange: 30000+9
   t.same(nodePortAddresses(config, 'nftables'), ['primary'])
 })
 
-t.test('L23: what is written is read again, and kube-proxy would take it', (t) => {
+t.test('L23: a written configuration is read as the same, and kube-proxy accepts it', (t) => {
   const { config } = load(['--proxy-mode=ipvs', '--udp-timeout=1s', '--conntrack-min=7'])
   const text = configYaml(config)
   const again = loadConfig(parseFlags([]), { name: 'w.yaml', text })
@@ -439,7 +439,7 @@ t.test('L23: what is written is read again, and kube-proxy would take it', (t) =
   t.end()
 })
 
-t.test('the table: every key is documented, every value survives being written and read', (t) => {
+t.test('every key of the table is documented, and its value survives writing and reading', (t) => {
   for (const [path, key] of keyEntries) {
     t.ok(key.doc.length > 5 && !key.doc.endsWith('.'), `${path} has a sentence`)
     t.same(key.kind.fromYaml(key.kind.toYaml(key.initial)), key.initial, path)
@@ -447,7 +447,7 @@ t.test('the table: every key is documented, every value survives being written a
   t.end()
 })
 
-t.test('kinds: what YAML and flags may hold, value by value', async (t) => {
+t.test('each kind of value accepts and refuses the right texts in YAML and flags', async (t) => {
   const cases: readonly (readonly [Kind<unknown>, unknown, unknown])[] = [
     [intKind, 2 ** 31 - 1, 2 ** 31 - 1],
     [intKind, 2 ** 31, undefined],
@@ -495,7 +495,7 @@ t.test('kinds: what YAML and flags may hold, value by value', async (t) => {
   t.equal(gatesKind.fromText('=true'), undefined)
 })
 
-t.test('addresses and port ranges at their edges', async (t) => {
+t.test('addresses and port ranges are checked at their limits', async (t) => {
   for (const [text, range] of [
     ['', 'any'],
     ['0', 'any'],
@@ -526,7 +526,7 @@ t.test('addresses and port ranges at their edges', async (t) => {
   }
 })
 
-t.test('section 13: the edges themselves are allowed', async (t) => {
+t.test('section 13: values at their limits are accepted', async (t) => {
   for (const body of [
     'iptables: {masqueradeBit: 0}\n',
     'iptables: {masqueradeBit: 31}\n',
@@ -547,7 +547,7 @@ t.test('section 13: the edges themselves are allowed', async (t) => {
   t.match(problemOf(['--proxy-mode=auto', '--iptables-sync-period=-1s']), /iptables-sync-period/)
 })
 
-t.test('what to do is read apart from how', async (t) => {
+t.test('flags that ask for an action are kept apart from the configuration', async (t) => {
   const none = { config: '', writeConfigTo: '', cleanup: false }
   t.same(parseFlags([]).actions, { ...none, healthzPort: undefined, metricsPort: undefined })
   t.same(
@@ -569,7 +569,7 @@ t.test('what to do is read apart from how', async (t) => {
   t.same(normalizeArguments(['--config', '--cleanup']), ['--config', '--cleanup'])
 })
 
-t.test('every value knows where it came from', async (t) => {
+t.test('every value keeps where it came from', async (t) => {
   const { origins } = load(['-v=2'], 'mode: ipvs\n')
   t.equal(originText(origins.get('mode')), 'kp.yaml:3')
   t.equal(originText(origins.get('logging.verbosity')), '--v')
@@ -582,7 +582,7 @@ t.test('every value knows where it came from', async (t) => {
   t.throws(() => loadConfig(parseFlags([]), wrong), { message: /x:2: kind is "Pod".*\nx:3: apiV/ })
 })
 
-t.test('names that are near are proposed, others are not', async (t) => {
+t.test('a mistyped name gets a suggestion only if a known name is similar', async (t) => {
   const names = ['iptables.syncPeriod', 'mode', 'ipvs']
   t.equal(nearest('iptables.syncperiods', names), 'iptables.syncPeriod')
   t.equal(nearest('mod', names), 'mode')
@@ -603,7 +603,7 @@ t.test('section 19: gates have the defaults of Kubernetes', async (t) => {
   )
 })
 
-t.test('L11, L12, R08: what is judged once mode and families are known', async (t) => {
+t.test('L11, L12, R08: warnings at the start depend on mode and IP families', async (t) => {
   const both = ['IPv4', 'IPv6'] as const
   const quiet = { clusterCIDR: '10.0.0.0/8,fd00::/8', nodePortAddresses: ['primary'] }
   const warnings = (values: object, families: readonly IpFamily[], mode: ModeName = 'iptables') =>
@@ -628,7 +628,7 @@ t.test('L11, L12, R08: what is judged once mode and families are known', async (
   t.match(warnings({ bindAddress: 'fd00::1' }, ['IPv4']), /^bindAddress fd00::1 is IPv6/)
 })
 
-t.test('section 12: every flag of kube-proxy 1.36 and 1.25 is taken', async (t) => {
+t.test('section 12: every flag of kube-proxy 1.36 and 1.25 is accepted', async (t) => {
   const flags =
     `config= write-config-to= cleanup init-only feature-gates=AllAlpha=false kubeconfig=k
     master=m kube-api-content-type=json kube-api-burst=1 kube-api-qps=1.5 hostname-override=h

@@ -8,11 +8,14 @@ import { configurationMarkdown } from '../../lib/config/document.js'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { parseFlags } from '../../lib/config/flags.js'
 import { keyEntries } from '../../lib/config/keys.js'
-import { loadConfig } from '../../lib/config/load.js'
-import { watchConfig, type ConfigChange } from '../../lib/config/watch.js'
-import { defaultConfig } from '../../lib/config/load.js'
+import { configWith, defaultConfig, loadConfig } from '../../lib/config/load.js'
+import { RunningConfig } from '../../lib/config/running.js'
+import { watchConfig, type ConfigUpdate } from '../../lib/config/watch.js'
+import { aborted } from '../../lib/async.js'
 import { ConfigError } from '../../lib/errors.js'
 import { metricsMarkdown } from '../../lib/observe/document.js'
+import { faultGroups } from '../chaos/faults/index.js'
+import { withPromises } from '../chaos/promises.js'
 
 const root = fileURLToPath(new URL('../../../', import.meta.url))
 const load = (name: string, text: string) => loadConfig(parseFlags([]), { name, text })
@@ -26,6 +29,8 @@ t.test('documents that are made from tables are up to date: npm run docs', async
   }
   const architecture = readFileSync(join(root, 'docs/architecture.md'), 'utf8')
   t.equal(architecture, withRooms(architecture))
+  const reliability = readFileSync(join(root, 'docs/reliability.md'), 'utf8')
+  t.equal(reliability, withPromises(reliability, faultGroups))
 })
 
 t.test('every file of examples/config is accepted', async (t) => {
@@ -57,15 +62,17 @@ t.test(
 )
 
 interface Told {
-  readonly changes: readonly ConfigChange[]
-  readonly config: Config | undefined
+  readonly update: ConfigUpdate | undefined
   readonly invalid: string
 }
 
-/** Watches a file, and hands out what is told, one by one. */
-function watching(t: { teardown(act: () => Promise<void>): void }, file: string) {
+/** Watches a file, and returns its reports one by one. */
+async function watching(
+  t: { teardown(act: () => Promise<void>): void },
+  file: string,
+  check: (config: Config) => void = () => undefined,
+) {
   const told: Told[] = []
-  const texts: string[] = []
   let wake: () => void = () => undefined
   const tell = (item: Told) => {
     told.push(item)
@@ -75,14 +82,11 @@ function watching(t: { teardown(act: () => Promise<void>): void }, file: string)
   const running = watchConfig(
     {
       file,
-      loaded: load(file, readFileSync(file, 'utf8')),
-      load: (text) => {
-        texts.push(text)
-        wake()
-        return load('kp.yaml', text)
-      },
-      invalid: (invalid) => tell({ changes: [], config: undefined, invalid }),
-      changed: (changes, config) => tell({ changes, config, invalid: '' }),
+      check,
+      config: load(file, readFileSync(file, 'utf8')).config,
+      load: (text) => load('kp.yaml', text),
+      invalid: (invalid) => tell({ update: undefined, invalid }),
+      valid: (update) => tell({ update, invalid: '' }),
       settleMs: 20,
       pollMs: 200,
     },
@@ -92,37 +96,91 @@ function watching(t: { teardown(act: () => Promise<void>): void }, file: string)
     stop.abort()
     await running
   })
-  return {
-    told,
-    /** Resolves once a text with this in it was looked at. */
-    looked: async (part: string): Promise<void> => {
-      while (!texts.some((text) => text.includes(part))) {
-        await new Promise<void>((resolve) => (wake = resolve))
-      }
-    },
-    next: async (): Promise<Told> => {
-      while (told.length === 0) await new Promise<void>((resolve) => (wake = resolve))
-      return told.shift()!
-    },
+  const next = async (): Promise<Told> => {
+    while (told.length === 0) await new Promise<void>((resolve) => (wake = resolve))
+    return told.shift()!
   }
+  const first = await next()
+  return { first, next }
 }
 
-t.test('L19: a change is checked first and told value by value', async (t) => {
+const nothing = { applied: [], waiting: [] }
+
+t.test(
+  'L19: of a changed file every value is reported: it is live, or it waits for a restart',
+  async (t) => {
+    const file = join(t.testdir({ 'kp.yaml': body('mode: ipvs\n') }), 'kp.yaml')
+    const { first, next } = await watching(t, file)
+    t.match(first.update, nothing, 'the file of the start changes nothing')
+    writeFileSync(file, body('# only a comment\nmode: ipvs\n'))
+    t.match((await next()).update, nothing)
+    writeFileSync(file, body('mode: nftables\nlogging: {verbosity: 4}\n'))
+    const { update } = await next()
+    t.same(update?.applied, [{ path: 'logging.verbosity', from: 0, to: 4 }])
+    t.same(update?.waiting, [{ path: 'mode', from: 'ipvs', to: 'nftables' }])
+    t.match(update?.config, { mode: 'ipvs', logging: { verbosity: 4 } }, 'what runs from now on')
+    writeFileSync(file, body('mode: nftables\nlogging: {verbosity: 5}\n'))
+    const again = (await next()).update
+    t.same(again?.applied, [{ path: 'logging.verbosity', from: 4, to: 5 }])
+    t.same(again?.waiting, [{ path: 'mode', from: 'ipvs', to: 'nftables' }], 'it still waits')
+    writeFileSync(file, body('mode: ipvs\nlogging: {verbosity: 5}\n'))
+    t.match((await next()).update, nothing, 'what was taken back waits no longer')
+  },
+)
+
+t.test('a file that is wrong, gone or half written is never used, and comes back', async (t) => {
   const file = join(t.testdir({ 'kp.yaml': body('mode: ipvs\n') }), 'kp.yaml')
-  const { told, next, looked } = watching(t, file)
-  writeFileSync(file, body('mode: ipvz\n'))
-  t.match((await next()).invalid, /^kp\.yaml:3: mode: "ipvz"/)
-  writeFileSync(file, body('# only a comment\nmode: ipvs\n'))
-  await looked('only a comment')
-  writeFileSync(file, body('mode: ipvs\nlogging: {verbosity: 4}\n'))
-  t.same((await next()).changes, [{ path: 'logging.verbosity', from: 0, to: 4, isLive: true }])
+  const { next } = await watching(t, file, ({ oomScoreAdj }) => {
+    if (oomScoreAdj === 7) throw new ConfigError('this node cannot do that')
+  })
+  const good = body('mode: ipvs\noomScoreAdj: -5\n')
+  for (const [text, message] of [
+    [body('mode: ipvz\n'), /^kp\.yaml:3: mode: "ipvz"/],
+    [body('mode: ipvs\nmode: ipvs\n'), /kp\.yaml:4: Map keys/],
+    [body('iptables: {syncPeriod: 5s, minSyncPeriod: 6s'), /kp\.yaml/],
+    ['', /kp\.yaml/],
+    [good.slice(0, 30), /kp\.yaml/],
+    [body('oomScoreAdj: 7\n'), /this node cannot do that/],
+    // In nftables mode, which waits for a restart, nobody would look at this.
+    [body('mode: nftables\nipvs: {syncPeriod: 1s, minSyncPeriod: 2s}\n'), /ipvs\.minSyncPeriod/],
+  ] as const) {
+    writeFileSync(file, text)
+    t.match((await next()).invalid, message)
+  }
   rmSync(file)
-  writeFileSync(`${file}.new`, body('mode: nftables\nlogging: {verbosity: 4}\n'))
-  renameSync(`${file}.new`, file)
-  const { changes, config } = await next()
-  t.same(changes, [{ path: 'mode', from: 'ipvs', to: 'nftables', isLive: false }])
-  t.equal(config?.mode, 'nftables')
-  t.equal(told.length, 0, 'a comment changes nothing')
+  t.match((await next()).invalid, /cannot be read/)
+  writeFileSync(file, good)
+  t.same((await next()).update?.applied, [{ path: 'oomScoreAdj', from: -999, to: -5 }])
+  rmSync(file)
+  t.match((await next()).invalid, /cannot be read/)
+  writeFileSync(file, good)
+  t.match((await next()).update, nothing, 'the same file is good again')
+  // A writer that pauses: what was read first is not what is there a moment later.
+  writeFileSync(file, body('mode: ipvs\n'))
+  const more = setInterval(() => writeFileSync(file, `${readFileSync(file, 'utf8')}# more\n`), 5)
+  await new Promise((resolve) => setTimeout(resolve, 200))
+  clearInterval(more)
+  writeFileSync(file, body('mode: ipvs\noomScoreAdj: -6\n'))
+  t.same((await next()).update?.applied, [{ path: 'oomScoreAdj', from: -5, to: -6 }])
+})
+
+t.test('a pipe is no file to follow, and nothing is said about it', async (t) => {
+  const file = join(t.testdir({ kp: body('mode: ipvs\n') }), 'none')
+  const told: string[] = []
+  const stop = new AbortController()
+  const running = watchConfig(
+    {
+      ...{ file, config: defaultConfig(), load: (text: string) => load(file, text) },
+      ...{ settleMs: 1, pollMs: 10, check: () => undefined },
+      invalid: (message) => told.push(message),
+      valid: () => told.push('valid'),
+    },
+    stop.signal,
+  )
+  await new Promise((resolve) => setTimeout(resolve, 100))
+  stop.abort()
+  await running
+  t.same(told, [])
 })
 
 t.test('L20: the symlink swap of a ConfigMap volume is noticed', async (t) => {
@@ -132,13 +190,36 @@ t.test('L20: the symlink swap of a ConfigMap volume is noticed', async (t) => {
   })
   symlinkSync('..1', join(folder, '..data'))
   symlinkSync('..data/config.conf', join(folder, 'config.conf'))
-  const { next } = watching(t, join(folder, 'config.conf'))
+  const { next } = await watching(t, join(folder, 'config.conf'))
   symlinkSync('..2', join(folder, '..tmp'))
   renameSync(join(folder, '..tmp'), join(folder, '..data'))
-  t.match((await next()).changes, [{ path: 'mode', from: 'ipvs', to: 'iptables' }])
+  t.match((await next()).update?.waiting, [{ path: 'mode', from: 'ipvs', to: 'iptables' }])
 })
 
-t.test('any text whatsoever is accepted or refused with a ConfigError', async (t) => {
+t.test('work that reads a value begins anew when it changes, and only then', async (t) => {
+  const at = (healthzBindAddress: string) => configWith({ healthzBindAddress })
+  const origins = new Map()
+  const running = new RunningConfig({ config: at('127.0.0.1:1'), origins })
+  const use = (config: Config) => running.use({ config, origins, ...nothing })
+  const seen: string[] = []
+  const stop = new AbortController()
+  const following = running.follow(
+    ({ healthzBindAddress }) => healthzBindAddress,
+    async (value, signal) => {
+      seen.push(value)
+      await aborted(signal)
+    },
+    stop.signal,
+  )
+  use(at('127.0.0.1:1'))
+  use(at('127.0.0.1:2'))
+  await new Promise(setImmediate)
+  t.same(seen, ['127.0.0.1:1', '127.0.0.1:2'])
+  stop.abort()
+  await following
+})
+
+t.test('any text is accepted, or refused with a ConfigError', async (t) => {
   const paths = keyEntries.map(([path]) => path)
   const anything = fc.oneof(fc.jsonValue(), fc.double(), fc.constantFrom('30s', '10.0.0.0/8', -1))
   const files = fc.oneof(

@@ -22,7 +22,7 @@ import type {
 
 type Raw = Readonly<Record<string, unknown>>
 
-/** Reads every case of a folder; a mistake in a file is an error, never a case that tests less. */
+/** Reads every case of a folder. A mistake in a file is an error. */
 export function readCases(folder: string): readonly Case[] {
   return readdirSync(folder)
     .filter((file) => file.endsWith('.yaml'))
@@ -44,7 +44,7 @@ function parseCase(topic: string, raw: unknown): Case {
   const where = `${topic}: ${String(record(raw, topic).case)}`
   const source = known(raw, where, ['case', 'families', 'settings', 'steps', ...stepKeys])
   const families = optionalFamilies(source.families) ?? ['IPv4', 'IPv6']
-  // A case of one step says it at once.
+  // A case with one step may leave out `steps`.
   const steps = source.steps === undefined ? [without(source)] : list(source.steps, where)
   if (!/^(([A-Z]{1,2}\d\d|e2e \w+\.go:\d+) ?)+: \S/.test(String(source.case))) {
     throw new Error(`${where}: a case's name starts with the IDs it covers and a colon`)
@@ -275,7 +275,7 @@ function record(value: unknown, where: string): Raw {
   return value as Raw
 }
 
-/** A misspelt key would silently test nothing. */
+/** A misspelt key would test nothing, so it is an error. */
 function known(value: unknown, where: string, keys: readonly string[]): Raw {
   const found = record(value, where)
   const unknown = Object.keys(found).find((key) => !keys.includes(key))

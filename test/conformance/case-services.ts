@@ -2,7 +2,7 @@ import type { ServiceShorthand, Step } from './case.js'
 import { buildCaseService } from './objects.js'
 import type { CaseService } from './objects.js'
 
-/** The Services of one case as its steps add to them. */
+/** The Services of one case; every step adds to them. */
 export class CaseServices {
   readonly #shorthands = new Map<string, ServiceShorthand>()
   readonly #serials = new Map<string, number>()
@@ -24,7 +24,7 @@ export class CaseServices {
     }
   }
 
-  /** Every Service there ever was in this case: flows may ask for one that is gone. */
+  /** Every Service of this case so far: flows may ask for one that is removed. */
   known(): ReadonlyMap<string, CaseService> {
     return new Map(
       [...this.#shorthands].map(([name, shorthand]) => [

@@ -7,7 +7,7 @@ import type { Case, ServiceRange, Step } from './case.js'
 import { nodeManifest, serviceCidrManifest } from './cluster-objects.js'
 import { idOf, serviceManifest, sliceManifests, type Manifest } from './objects.js'
 
-/** What a mode would be given at one step of a case. */
+/** The state that a mode gets at one step of a case. */
 export interface CaseStep {
   readonly step: Step
   readonly states: readonly DesiredState[]
@@ -49,6 +49,7 @@ class CaseObjects {
       bindAddress: '0.0.0.0',
       nodePortAddresses: settings.nodePortAddresses,
       detectLocal: settings.detectLocal,
+      translatesOnce: true,
     })
     const own = addresses.node.flatMap(({ IPv4, IPv6 }) => [IPv4, IPv6])
     this.#tracker.setLocalAddresses(['127.0.0.1', '::1', ...own])

@@ -33,13 +33,13 @@ export interface Step {
   readonly zone: string | null | undefined
   /** Ends the proxy and starts it anew before the objects of the step. */
   readonly restart: boolean
-  /** Somebody else deletes the proxy's rules before the objects of the step. */
+  /** Another program deletes the proxy's rules before the objects of the step. */
   readonly flush: boolean
   /** The ServiceCIDRs from now on; undefined leaves them. */
   readonly serviceCidrs: readonly ServiceRange[] | undefined
-  /** The flows may take so long to become right; 0: they are right once the proxy says so. */
+  /** The time in which flows must become right; 0: they are right when the proxy is done. */
   readonly withinMs: number
-  /** Flows that go on all the time from before this step's changes until after them. */
+  /** Flows that run without a pause from before this step's changes until after them. */
   readonly meanwhile: readonly Flow[]
   /** Lets time pass after the objects and before the flows. */
   readonly waitMs: number
@@ -51,7 +51,7 @@ export const serviceRanges = ['first', 'second'] as const
 
 export type ServiceRange = (typeof serviceRanges)[number]
 
-/** What a case says of a Service; objects.ts makes API objects of it. */
+/** A Service as a case describes it; objects.ts makes API objects of it. */
 export interface ServiceShorthand {
   readonly type?: string
   /** `name: port -> target/PROTOCOL`; name, target and protocol may be left out. */
@@ -68,7 +68,7 @@ export interface ServiceShorthand {
   readonly externalTrafficPolicy?: string
   /** Places, or CIDRs as they are. */
   readonly sourceRanges?: readonly string[]
-  /** `pod-1 terminating for-zone=a port=9090`: a place and words about it. */
+  /** `pod-1 terminating for-zone=a port=9090`: a place and its properties. */
   readonly endpoints?: readonly string[]
   /** Parts of EndpointSlices merged over the generated; places stand for their addresses. */
   readonly slices?: readonly Readonly<Record<string, unknown>>[]
@@ -101,9 +101,10 @@ export interface Client {
 }
 
 /**
- * Who answers: these backends, all of them and nobody else; or how it fails. `answered` is
- * anybody, as with an echo, which does not say who sends it; `no-reply` is any failure; `same` is the backend an earlier flow of the kept connection reached; `whatever` is for
- * modes of which nothing is expected.
+ * Who answers: all of these backends and no others; or how it fails.
+ * `answered`: any backend, as with an echo, which does not name its sender.
+ * `no-reply`: any failure. `same`: the backend that the kept connection reached before.
+ * `whatever`: for modes of which nothing is expected.
  */
 export type Gets =
   | readonly Place[]
@@ -146,7 +147,7 @@ export interface Flow {
   readonly count: number | undefined
   readonly payloadBytes: number | undefined
   readonly halfClose: boolean
-  /** What holds instead in some modes. */
+  /** Other expectations in some modes. */
   readonly differs: Readonly<Partial<Record<ModeName, Difference>>>
 }
 

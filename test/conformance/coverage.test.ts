@@ -75,7 +75,7 @@ t.test('every behaviour of the list has a case, a test, or a reason', (t) => {
   t.end()
 })
 
-t.test('a behaviour that nothing cites would be noticed', (t) => {
+t.test('a behaviour that no case and no test cites is found', (t) => {
   t.equal(cites('S01 S07: x', 'S07'), true)
   t.equal(cites('S01 S07: x', 'S02'), false)
   t.equal(cites('E11-E13: x', 'E12'), true)

@@ -16,7 +16,7 @@ import type { Changes, Subject } from './subject.js'
 const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const patience = Number(process.env.CONFORMANCE_PATIENCE ?? 1)
 const patienceMs = 60_000 * patience
-/** So long after a sync no other has followed: the daemon has seen everything. */
+/** If no other sync follows in this time, the daemon has seen everything. */
 const quietMs = 200 * patience
 
 /** The whole command, as an operator runs it, fed by a folder of manifests. */
@@ -73,7 +73,7 @@ export class DaemonSubject implements Subject {
     this.#folder = undefined
   }
 
-  /** By a rename, as editors and Kubernetes' own volumes do it: nobody reads half a file. */
+  /** By a rename, as editors and Kubernetes do it, so that no half file is read. */
   #write(): void {
     if (this.#folder === undefined) return
     const items = [...this.#objects.values()]

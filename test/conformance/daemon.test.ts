@@ -22,18 +22,18 @@ const sample = [
   'S24: a pod that reaches itself through its Service is masqueraded',
   'S23 NF24: with node port addresses set to primary only the node',
   'S17 S19: external policy Local without any endpoint is refused',
-  'S12 S13: source ranges let in only who is named',
+  'S12 S13: source ranges let in only the named clients',
   'E18: a change of the node',
   'S21: new endpoints do not move a client that has one',
   'CT03: UDP: a client whose Service lost its last endpoint',
-  'S03 e2e service.go:2294: a Service that names another proxy',
-  'R13: what changed while the proxy was down is put right at its start',
+  'S03 e2e service.go:2294: a Service with the label of another proxy',
+  'R13: changes while the proxy is down are applied at its start',
   'IT21: with masquerade-all even a pod of this node is masqueraded',
 ]
 
 for (const mode of modes) {
   const options = { skip: skip || (mode === 'ebpf' && cgroupSkip) }
-  await t.test(`kube-proxy --manifests in ${mode} mode`, options, async (t) => {
+  await t.test(`kube-proxy --manifests serves Services in ${mode} mode`, options, async (t) => {
     const cases = readCases(casesFolder).filter(({ name }) =>
       sample.some((start) => name.startsWith(start)),
     )
@@ -102,7 +102,7 @@ await t.test(
     const objects = [nodeManifest(null), serviceManifest(service), ...sliceManifests(service)]
     await subject.start(world, any!.settings, objects)
     t.teardown(() => subject.stop())
-    // The server never ends its side.
+    // The server never closes its side.
     const net = "const net = require('net');"
     const server = `net.createServer({ allowHalfOpen: true }).listen(9999, () => console.log('up'))`
     const client = `net.connect(80, '${service.clusterIps.IPv4}').end().resume()`

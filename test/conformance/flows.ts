@@ -25,21 +25,21 @@ export interface Check {
 
 interface KeptConnection {
   readonly client: Client
-  /** Of the first request: who answered, and whom they saw. */
+  /** Of the first request: the backend that answered, and the client that it saw. */
   readonly first: FlowResult | undefined
 }
 
-/** What flows remember from step to step of one case. */
+/** What flows remember between the steps of one case. */
 export interface FlowMemory {
-  /** By client, target and family: the backend a sticky client reached. */
+  /** By client, target and IP family: the backend that a client with affinity reached. */
   readonly sticky: Map<string, string>
-  /** Flows of which some client met another backend than before. */
+  /** Flows in which a client reached another backend than before. */
   readonly moved: Set<Flow>
-  /** By connection name: where it was opened and whom it reached. */
+  /** By connection name: where it was opened, and its backend. */
   readonly kept: Map<string, KeptConnection>
 }
 
-/** Every single check a flow stands for. */
+/** All checks of one flow. */
 export function expandFlow(
   flow: Flow,
   services: ReadonlyMap<string, CaseService>,
@@ -119,13 +119,13 @@ function enoughFor(backends: number): number {
   return backends <= 1 ? 2 : Math.ceil(Math.log(1e7 * backends) / -Math.log(1 - 1 / backends))
 }
 
-/** Silence is believed after this long; a reply is waited for longer, as machines can be slow or busy. */
+/** No answer in this time means dropped. A reply may take longer, because machines can be busy. */
 const silenceMs = 400
 const replyMs = 6000 * Number(process.env.CONFORMANCE_PATIENCE ?? 1)
 
 /**
- * Makes connections one after the other until told to stop; what is wrong about any of them. At
- * least one is made after the stop, so that the new state is met too.
+ * Makes connections one after the other until it is stopped; returns their errors. At
+ * least one is made after the stop, so that the new state is checked too.
  */
 export async function runThroughout(
   world: World,
@@ -149,7 +149,7 @@ export async function runThroughout(
   return [...problems].map(([problem, count]) => `${count} of ${total} meanwhile: ${problem}`)
 }
 
-/** Runs one check; what is wrong about what it saw, or nothing. */
+/** Runs one check; returns what is wrong. */
 export async function runCheck(
   world: World,
   check: Check,
@@ -186,7 +186,7 @@ function requestOf(check: Check): FlowRequest {
     host: check.host,
     port: check.port,
     timeoutMs: expectsReply || check.gets === 'refused' ? replyMs : silenceMs,
-    // What refuses a datagram is a datagram itself, and may be lost.
+    // A datagram is refused by another datagram, which may be lost.
     ...(check.gets === 'refused' ? { repeatMs: replyMs / 5 } : {}),
     count: flow.keep === undefined ? countOf(check) : 1,
     ...(client.addressIndex > 0
@@ -230,10 +230,10 @@ async function useKept(
   return verifyFlow(check, [result], memory)
 }
 
-/** Long enough for a packet to reach the other end, and for what it sets off to come back. */
+/** Long enough for a packet to reach the other end, and for an answer to come back. */
 const settleMs = 100
 
-/** CT16: with the next request, the backend sends something that belongs to no window. */
+/** CT16: at the next request the backend sends a packet outside of the TCP window. */
 async function letStray(
   world: World,
   check: Check,

@@ -1,6 +1,6 @@
 import type { World } from '../../lib/lab/world/world.js'
 
-/** Every way a mode may have left rules; what the node does not have fails and does not matter. */
+/** Removes the rules of every mode. A program that the node does not have does not matter. */
 const commands: readonly (readonly string[])[] = [
   ['nft', 'delete', 'table', 'ip', 'kube-proxy'],
   ['nft', 'delete', 'table', 'ip6', 'kube-proxy'],

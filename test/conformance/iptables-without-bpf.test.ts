@@ -1,4 +1,4 @@
-/** Where the kernel has no `bpf` match, hairpin takes a rule for each endpoint of the node. */
+/** Without the `bpf` match, hairpin needs a rule for each endpoint of the node. */
 import t from 'tap'
 import { createWorld } from '../../lib/lab/world/world.js'
 import { readCases } from './case-file.js'
@@ -12,7 +12,7 @@ const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 for (const backend of ['iptables', 'iptables-legacy']) {
   await t.test(`S24 ${backend} without xt_bpf: a pod reaches itself`, { skip }, async (t) => {
     const cases = readCases(casesFolder).filter(({ name }) =>
-      /S24|reaching itself|itself too/.test(name),
+      /S24|reaches itself|itself too/.test(name),
     )
     t.ok(cases.length >= 7)
     const world = await createWorld({ name: backend.slice(0, 16) })

@@ -23,13 +23,13 @@ const { values } = parseArgs({
     mode: { type: 'string', multiple: true },
     only: { type: 'string', multiple: true },
     json: { type: 'string' },
-    /** Modes at once. */
+    /** The number of modes that run at once. */
     jobs: { type: 'string', default: String(Math.min(2, availableParallelism())) },
     list: { type: 'boolean', default: false },
     quiet: { type: 'boolean', default: false },
     /** The whole command with a folder of manifests, instead of tracker and mode alone. */
     daemon: { type: 'boolean', default: false },
-    /** In User Mode Linux, for the modes this machine's kernel has not. */
+    /** In User Mode Linux, for modes that the kernel of this machine does not support. */
     'in-uml': { type: 'boolean', default: false },
   },
 })
@@ -51,7 +51,7 @@ if (cases.length === 0) {
   process.exitCode = await runModes(values.mode ?? variantNames)
 }
 
-/** The same command line, inside; its lines come out as they are printed. */
+/** Runs the same command line inside; its output appears at once. */
 async function runAgainInUml(): Promise<number> {
   if (umlSkip) {
     console.log(`# left out: ${umlSkip}`)
@@ -70,7 +70,7 @@ async function runModes(names: readonly string[]): Promise<number> {
   let number = 0
   console.log('TAP version 14')
   const queue = names.values()
-  // Worlds do not hear of each other, and most of a run is waiting for silence.
+  // Worlds are separate, and most of a run is waiting.
   const lane = async () => {
     for (const name of queue) {
       const results = await runMode(name, (result) => {

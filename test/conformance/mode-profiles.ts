@@ -2,7 +2,7 @@ import type { ModeName } from '../../lib/config/config.js'
 import { isOnNode } from '../../lib/lab/world/topology.js'
 import type { Check } from './flows.js'
 
-/** A kind of flow that a mode does not do, and why. */
+/** A kind of flow that a mode does not support, with the reason. */
 export interface Skip {
   readonly reason: string
   readonly flows: (check: Check) => boolean
@@ -16,7 +16,7 @@ const toLocalhost = ({ target }: Check) => target === 'localhost'
 const isTranslatedAtSocket = ({ client, protocol }: Check) =>
   (protocol === 'TCP' || protocol === 'UDP') && isOnNode(client.place)
 
-/** What each mode skips; a case all of whose flows are skipped counts as skipped. */
+/** What each mode skips. A case counts as skipped if all its flows are skipped. */
 export const skips: Readonly<Record<ModeName, readonly Skip[]>> = {
   nftables: [
     {
@@ -46,7 +46,7 @@ export const skips: Readonly<Record<ModeName, readonly Skip[]>> = {
   ],
 }
 
-/** What no mode can do where the kernel lacks it. */
+/** What no mode supports if the kernel lacks it. */
 export const withoutSctp: Skip = {
   reason: 'this kernel has no SCTP',
   flows: ({ protocol }) => protocol === 'SCTP',

@@ -4,7 +4,7 @@ import { addressOf, addresses, places, podsOfNode } from '../../lib/lab/world/to
 import type { Place } from '../../lib/lab/world/topology.js'
 import type { ServiceShorthand } from './case.js'
 
-/** A Kubernetes object as a file or the API would give it. */
+/** A Kubernetes object as in a file or in the API. */
 export type Manifest = Readonly<Record<string, unknown>>
 
 /** `Kind/name`, unique among the objects of a case. */
@@ -28,7 +28,7 @@ export interface CaseService {
   readonly ports: readonly CasePort[]
   readonly families: readonly IpFamily[]
   readonly clusterIps: Readonly<Record<IpFamily, string>>
-  /** Of the same range, and nobody's. */
+  /** An address of the same range that no Service has. */
   readonly unusedClusterIps: Readonly<Record<IpFamily, string>>
   readonly loadBalancerIps: Readonly<Record<IpFamily, string>>
   readonly externalIps: Readonly<Record<IpFamily, string>>
@@ -75,7 +75,7 @@ export function buildCaseService(
   }
 }
 
-/** What tells the ranges of ClusterIPs apart. */
+/** The part that differs between the ranges of ClusterIPs. */
 function secondOf({ range }: ServiceShorthand): number {
   return range === 'second' ? 97 : 96
 }
@@ -206,7 +206,7 @@ export function sliceManifests(service: CaseService): readonly Manifest[] {
     const generated = [...groups].map(([override, texts]) =>
       sliceManifest(service, family, `${override}x`, {
         ports: portsOf(service, override),
-        endpoints: texts.map((text) => endpointOf(text, family)),
+        endpoints: texts.map((text) => endpointOf(text, family, service)),
       }),
     )
     const extra = (shorthand.slices ?? [])
@@ -256,9 +256,10 @@ const conditions: Readonly<Record<string, Manifest>> = {
   stopped: { ready: false, serving: false, terminating: true },
 }
 
-function endpointOf(text: string, family: IpFamily): Manifest {
+function endpointOf(text: string, family: IpFamily, { clusterIps }: CaseService): Manifest {
   const [name, ...words] = text.split(' ')
   const place = places.find((candidate) => candidate === name)
+  if (name === 'own-cluster-ip') return { addresses: [clusterIps[family]], conditions: {} }
   if (!place) throw new Error(`endpoint ${text}: nobody is called ${name}`)
   const condition = words.find((word) => word in conditions)
   const hints = words.flatMap((word) => {

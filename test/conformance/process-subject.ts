@@ -7,7 +7,7 @@ import type { CaseSettings } from './case.js'
 import type { Manifest } from './objects.js'
 import type { Changes, Subject } from './subject.js'
 
-/** One line of the subject process: ready, or what an apply came to. */
+/** One line of the subject process: ready, or the result of an apply. */
 export interface SubjectAnswer {
   readonly error?: string
 }

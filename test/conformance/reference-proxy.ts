@@ -4,7 +4,7 @@ import type { Applied, Mode } from '../../lib/modes/mode.js'
 import type { DesiredService, DesiredState, Endpoint } from '../../lib/state/desired-state.js'
 import { hostPort, type IpFamily } from '../../lib/state/ip.js'
 
-/** What a reference proxy may be made to get wrong; the suite must notice each. */
+/** Flaws that a reference proxy can have; the suite must notice each. */
 export const flaws = [
   'wrong-endpoints',
   'one-endpoint',
@@ -29,7 +29,7 @@ interface ReferencePlan {
 }
 
 /**
- * The smallest proxy that does Services right, to test the suite itself: no state, no speed, the
+ * The smallest correct proxy, to test the suite itself: no state, no speed, the
  * whole table written anew for every change. With a flaw it is a proxy that the suite must fail.
  */
 export function createReferenceProxy(flaw: Flaw | undefined): Mode<ReferencePlan> {
@@ -39,6 +39,7 @@ export function createReferenceProxy(flaw: Flaw | undefined): Mode<ReferencePlan
     render: ({ text }) => text,
     renderChanges: ({ text }) => text,
     forget: () => undefined,
+    reconfigure: () => false,
     apply: async ({ text }): Promise<Applied> => {
       const result = await runCommand('nft', ['-f', '-'], { stdin: text })
       if (result.code !== 0) {

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import type { CaseResult } from './runner.js'
 
-/** What one mode made of the cases. */
+/** The results of one mode. */
 export interface ModeResults {
   readonly mode: string
   readonly results: readonly CaseResult[]

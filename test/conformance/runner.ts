@@ -35,7 +35,7 @@ export interface RunOptions {
   readonly onResult?: (result: CaseResult) => void
 }
 
-/** At once; more would only make the machine slow enough to look lossy. */
+/** The number of checks at once; with more a slow machine seems to lose packets. */
 const parallelChecks = 8
 
 /** Runs cases one after the other in one world; the subject restarts only for other settings. */
@@ -62,7 +62,7 @@ export async function runCases(options: RunOptions): Promise<readonly CaseResult
   return results
 }
 
-/** What a case says besides Services. */
+/** The parts of a case besides Services. */
 interface Cluster {
   readonly zone: string | null
   readonly serviceCidrs: readonly ServiceRange[]
@@ -87,7 +87,7 @@ type CheckResult = readonly [Check, readonly string[]]
 
 class Run {
   readonly #options: RunOptions
-  /** What the subject has been told and not been told to forget. */
+  /** The objects that the subject has. */
   #applied: Objects = new Map()
   #settings: string | undefined
   #serial = 0
@@ -103,7 +103,7 @@ class Run {
       await this.#steps(each, outcome)
     } catch (error) {
       outcome.failures.push(messageOf(error))
-      // Whatever state it is in now, the next case deserves a fresh one.
+      // Its state is unknown now, so the next case gets a new one.
       await this.#options.subject.stop()
       this.#settings = undefined
     }
@@ -160,11 +160,11 @@ class Run {
       await this.#options.world.agent(client.place).forget(id)
     }
     const takeAway = () => this.#apply(objectsOf([], initialCluster))
-    // What was flushed and not noticed yet cannot be taken away: one sync fails, the next is full.
+    // Flushed rules cannot be deleted again: one sync may fail, and the next is full.
     await (each.steps.some(({ flush }) => flush) ? takeAway().catch(takeAway) : takeAway())
   }
 
-  /** The checks of every step, without running anything: is there something left to check? */
+  /** The checks of every step, without running them: is anything left to check? */
   #plan(each: Case, skipped: Set<string>): readonly (readonly Check[])[] {
     let serial = 0
     const services = new CaseServices(() => serial++)
@@ -190,7 +190,7 @@ class Run {
       })
   }
 
-  /** Starts the flows that must not notice what the step does. */
+  /** Starts the flows that the step must not disturb. */
   #startMeanwhile(
     { meanwhile }: Step,
     services: ReadonlyMap<string, CaseService>,
@@ -211,7 +211,7 @@ class Run {
     }
   }
 
-  /** Again and again until all is right or the time is over. */
+  /** Repeats until all checks pass or the time is over. */
   async #runChecksWithin(
     checks: readonly Check[],
     memory: FlowMemory,

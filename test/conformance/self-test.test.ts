@@ -1,4 +1,4 @@
-/** The suite must be able to fail: proxies that are wrong in one way each, and it has to notice. */
+/** The suite must be able to fail: it has to notice proxies with one flaw each. */
 import t from 'tap'
 import { createWorld } from '../../lib/lab/world/world.js'
 import { parseCases, readCases } from './case-file.js'
@@ -12,7 +12,7 @@ import { runCases } from './runner.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 
-/** What gives each flaw away. */
+/** The case that shows each flaw. */
 const telltales: Readonly<Record<Flaw, string>> = {
   'wrong-endpoints': 'E11: ready endpoints are preferred to terminating ones',
   'one-endpoint': 'S01 S07: every client reaches every ready endpoint, in both families',
@@ -25,7 +25,7 @@ const telltales: Readonly<Record<Flaw, string>> = {
     'S21 e2e service.go:2229: with affinity a client stays with one endpoint of a ClusterIP',
   'ignores-local-policy':
     "S17 e2e service.go:2771: external policy Local on a node port keeps the client's address",
-  'no-ranges': 'S12 S13: source ranges let in only who is named',
+  'no-ranges': 'S12 S13: source ranges let in only the named clients',
   'no-external-ips': "e2e service.go:1313: an external IP that is not the node's is served",
   'keeps-stale-flows':
     'CT01 CT15 e2e conntrack.go:140: UDP: a client of a ClusterIP moves on when its endpoint is replaced',
@@ -60,7 +60,7 @@ await t.test('the suite catches wrong proxies', { skip }, async (t) => {
   }
 })
 
-await t.test('a case that says something unknown is an error, not a case that tests less', (t) => {
+await t.test('a case with an unknown key is an error', (t) => {
   const parse = (text: string) => () => parseCases('sample', text)
   const services = 'services: { web: { endpoints: [pod-1] } }'
   const flows = 'flows: [{ from: node, gets: [pod-1] }]'
@@ -85,7 +85,7 @@ await t.test('a case that says something unknown is an error, not a case that te
   t.end()
 })
 
-await t.test('the cases cover what they promise', (t) => {
+await t.test('the cases cover every kind of client, address and protocol', (t) => {
   const cases = readCases(casesFolder)
   t.ok(cases.length >= 120, `${cases.length} cases`)
   const flows = cases.flatMap(({ steps }) => steps.flatMap((step) => step.flows))

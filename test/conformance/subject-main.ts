@@ -54,9 +54,9 @@ class SubjectProcess {
   readonly #sink: TrackerSink
   readonly #mode: Mode
   readonly #syncer: Syncer
-  /** Undefined for modes that clean themselves, and for the proxy that is to be caught without. */
+  /** Undefined for modes that clean up by themselves, and for a proxy with this flaw. */
   readonly #flows: FlowCleaner | undefined
-  /** Syncs run one after the other, whoever asked for them. */
+  /** Syncs run one after the other. */
   #last: Promise<void> = Promise.resolve()
 
   private constructor(name: string, mode: Mode, settings: CaseSettings) {
@@ -78,6 +78,7 @@ class SubjectProcess {
       bindAddress: '0.0.0.0',
       nodePortAddresses: settings.nodePortAddresses,
       detectLocal: settings.detectLocal,
+      translatesOnce: !name.startsWith('userspace'),
     })
     this.#tracker.setLocalAddresses(nodeAddresses())
     this.#sink = new TrackerSink(this.#tracker, 'node', {
@@ -155,7 +156,7 @@ async function createMode(
     'iptables.masqueradeAll': settings.masqueradeAll,
     'nftables.masqueradeAll': settings.masqueradeAll,
     'iptables.localhostNodePorts': settings.localhostNodePorts,
-    // How often a mode looks after its rules; the default would make tests wait.
+    // How often a mode checks its rules; the default would make tests wait.
     'iptables.syncPeriod': 1000,
     'nftables.syncPeriod': 1000,
     'ipvs.syncPeriod': 1000,
@@ -186,7 +187,7 @@ function kindOf({ kind }: Manifest): ObjectKind {
 
 const answer = (result: SubjectAnswer) => process.stdout.write(`${JSON.stringify(result)}\n`)
 
-/** What the mode needs and this kernel lacks, in words; nothing when it can run. */
+/** What the mode needs and this kernel lacks; empty if the mode can run. */
 async function missingFor(name: string): Promise<readonly string[]> {
   const definition = await variantOf(name)?.load()
   const findings = (await definition?.probe({ log })) ?? []

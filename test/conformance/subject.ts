@@ -2,7 +2,7 @@ import type { World } from '../../lib/lab/world/world.js'
 import type { CaseSettings } from './case.js'
 import type { Manifest } from './objects.js'
 
-/** What happened to objects since the last time. */
+/** The changes of objects since the last time. */
 export interface Changes {
   readonly upserts: readonly Manifest[]
   readonly removals: readonly Manifest[]

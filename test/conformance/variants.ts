@@ -14,7 +14,7 @@ export interface Variant {
   readonly load: () => Promise<ModeDefinition>
 }
 
-/** What the programs say where the kernel has no xt_bpf. */
+/** The message of the programs if the kernel has no xt_bpf. */
 const withoutBpf: Run = (file, args, options) =>
   options?.stdin?.includes('-m bpf')
     ? Promise.resolve({ code: 2, stdout: '', stderr: `${file}: Couldn't load match \`bpf'` })
@@ -34,7 +34,7 @@ const userspaceByNet: Variant = {
   load: async () => (await import('../../lib/modes/userspace/index.js')).definition,
 }
 
-/** Variants that the whole suite leaves to a test of their own, for few cases tell them apart. */
+/** Variants that have a test of their own, because few cases differ. */
 const special: Readonly<Record<string, Variant>> = {
   'iptables-without-bpf': ofIptables('nft', withoutBpf),
   'iptables-legacy-without-bpf': ofIptables('legacy', withoutBpf),

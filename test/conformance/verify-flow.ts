@@ -2,7 +2,7 @@ import type { FlowResult } from '../../lib/lab/world/agent-protocol.js'
 import { addressOf, placeOf } from '../../lib/lab/world/topology.js'
 import type { Check, FlowMemory } from './flows.js'
 
-/** What is wrong about the answers that a check got; an empty list when all is as expected. */
+/** What is wrong with the answers of a check; empty if all is as expected. */
 
 export function verifyFlow(
   check: Check,
@@ -41,7 +41,7 @@ export function verifyReply(
   }
   if (source === 'kept') {
     const own = addressOf(client.place, family, client.addressIndex)
-    // A node is free to choose among its own addresses.
+    // A node may choose any of its own addresses.
     const isOwn =
       result.source === own ||
       (client.addressIndex === 0 && placeOf(result.source ?? '') === client.place)

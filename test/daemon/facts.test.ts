@@ -12,7 +12,7 @@ t.test(
   },
 )
 
-t.test('L10: IPv6 needs the kernel to have it and nobody to have disabled it', async (t) => {
+t.test('L10: IPv6 is used if the kernel has it and it is not disabled', async (t) => {
   const root = t.testdir({ net: {}, sys: { net: { ipv6: { conf: { all: {} } } } } })
   t.same(ipFamilies(root), ['IPv4'])
   writeFileSync(`${root}/net/if_inet6`, '')
@@ -23,7 +23,7 @@ t.test('L10: IPv6 needs the kernel to have it and nobody to have disabled it', a
   t.same(ipFamilies(root), ['IPv4', 'IPv6'])
 })
 
-t.test('L13: the OOM score is written, and a failure is a message', async (t) => {
+t.test('L13: the OOM score is written, and a failure is reported', async (t) => {
   const root = t.testdir({})
   t.match(setOomScore(-999, root), /ENOENT/)
   mkdirSync(`${root}/self`)

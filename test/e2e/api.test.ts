@@ -18,7 +18,7 @@ import {
   write,
 } from './proxy-world.js'
 
-/** The daemon against an API server that comes, goes and comes back, fed by the real kubectl. */
+/** The daemon with an API server that starts, stops and starts again, filled by the real kubectl. */
 
 const command = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 
@@ -56,7 +56,7 @@ const node = {
 }
 
 t.test(
-  'API late, there, gone and back: nothing is written too early and nothing is lost',
+  'rules are written only after the API server answers, and stay while it is down',
   { skip },
   (t) =>
     withProxyWorld('api', async ({ world, folder }) => {

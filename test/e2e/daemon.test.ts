@@ -21,7 +21,7 @@ import {
 /** The whole program as an operator starts it, on the node of a world, with real requests. */
 
 t.test(
-  'a broken file keeps its last good content, a malformed object its last good version',
+  'a broken file keeps its last good content, and a malformed object its last good version',
   { skip },
   (t) =>
     withProxyWorld('files', async ({ world, folder }) => {
@@ -50,7 +50,7 @@ t.test(
 )
 
 t.test(
-  'L17, L18: rules outlive SIGTERM and SIGKILL, and the next start repairs what changed meanwhile',
+  'L17, L18: rules stay after SIGTERM and SIGKILL, and the next start applies later changes',
   { skip },
   (t) =>
     withProxyWorld('restart', async ({ world, folder }) => {
@@ -75,7 +75,7 @@ t.test(
     }),
 )
 
-t.test('a dry run prints what it would do and touches nothing', { skip }, (t) =>
+t.test('a dry run prints what it would do and changes nothing', { skip }, (t) =>
   withProxyWorld('dry', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, sliceOf('pod-1'))
     const proxy = runProxy(world, [...nftables, '--manifests', folder, '--dry-run'])
@@ -88,7 +88,7 @@ t.test('a dry run prints what it would do and touches nothing', { skip }, (t) =>
   }),
 )
 
-t.test('wrong flags end with 2, name the flag and touch nothing', { skip }, (t) =>
+t.test('a wrong flag ends the process with exit code 2 and changes nothing', { skip }, (t) =>
   withProxyWorld('flags', async ({ world, folder }) => {
     const proxy = runProxy(world, ['--proxy-mode', 'magic', '--manifests', folder])
     await until('the end', () => !proxy.isRunning())
@@ -97,34 +97,31 @@ t.test('wrong flags end with 2, name the flag and touch nothing', { skip }, (t) 
   }),
 )
 
-t.test(
-  'H15: userspace says its name, and serves health-check node ports, which upstream never did',
-  { skip },
-  (t) =>
-    withProxyWorld('health', async ({ world, folder }) => {
-      const nodePort = 30080
-      const port = 30999
-      const web = rawService({
-        spec: {
-          type: 'LoadBalancer',
-          externalTrafficPolicy: 'Local',
-          healthCheckNodePort: port,
-          ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort }],
-        },
-      })
-      const elsewhere = rawSlice({
-        endpoints: [endpoint(addressOf('pod-4', 'IPv4'), { node: 'node-2' })],
-      })
-      await write(folder, 'all.yaml', web, sliceOf('pod-1', 'pod-2'))
-      const proxy = runProxy(world, ['--proxy-mode', 'userspace', '--manifests', folder])
-      await stopping(proxy, async () => {
-        await until('first answer', async () => /^pod-/.test(await ask(world)))
-        t.equal((await get(world, 'http://127.0.0.1:10249/proxyMode')).body, 'userspace')
-        const health = `http://${addressOf('node', 'IPv4')}:${port}/`
-        await until('the health port', async () => (await get(world, health)).status === 200)
-        t.match(JSON.parse((await get(world, health)).body), { localEndpoints: 2 })
-        await write(folder, 'all.yaml', web, elsewhere)
-        await until('nobody local', async () => (await get(world, health)).status === 503)
-      })
-    }),
+t.test('H15: userspace mode reports its name and serves health-check node ports', { skip }, (t) =>
+  withProxyWorld('health', async ({ world, folder }) => {
+    const nodePort = 30080
+    const port = 30999
+    const web = rawService({
+      spec: {
+        type: 'LoadBalancer',
+        externalTrafficPolicy: 'Local',
+        healthCheckNodePort: port,
+        ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort }],
+      },
+    })
+    const elsewhere = rawSlice({
+      endpoints: [endpoint(addressOf('pod-4', 'IPv4'), { node: 'node-2' })],
+    })
+    await write(folder, 'all.yaml', web, sliceOf('pod-1', 'pod-2'))
+    const proxy = runProxy(world, ['--proxy-mode', 'userspace', '--manifests', folder])
+    await stopping(proxy, async () => {
+      await until('first answer', async () => /^pod-/.test(await ask(world)))
+      t.equal((await get(world, 'http://127.0.0.1:10249/proxyMode')).body, 'userspace')
+      const health = `http://${addressOf('node', 'IPv4')}:${port}/`
+      await until('the health port', async () => (await get(world, health)).status === 200)
+      t.match(JSON.parse((await get(world, health)).body), { localEndpoints: 2 })
+      await write(folder, 'all.yaml', web, elsewhere)
+      await until('nobody local', async () => (await get(world, health)).status === 503)
+    })
+  }),
 )

@@ -16,7 +16,7 @@ import {
   write,
 } from './proxy-world.js'
 
-/** `trace` and `top` beside a daemon, over connections that pods really make. */
+/** `trace` and `top` beside a daemon, with real connections of pods. */
 
 for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
   t.test(`trace follows a connection through the rules of ${mode} mode`, { skip }, async (t) => {
@@ -63,21 +63,21 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
   })
 }
 
-/** What kubelet leaves to tell the node's flavour. */
+/** The chain by which kubelet shows the backend of the node. */
 async function useLegacy(world: World): Promise<void> {
   for (const program of ['iptables-legacy', 'ip6tables-legacy']) {
     await world.exec('node', [program, '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT'])
   }
 }
 
-/** What a trace of iptables-legacy changes: marks in table raw, and who is told of them. */
+/** What a trace of iptables-legacy changes: marks in table raw, and the logger of them. */
 async function legacyMarks(world: World): Promise<string> {
   const rules = await world.exec('node', ['iptables-legacy-save', '-t', 'raw'])
   const logger = await world.exec('node', ['cat', '/proc/sys/net/netfilter/nf_log/2'])
   return `${rules.stdout.match(/^-A.*$/gm)?.join('\n') ?? 'no rule'}, ${logger.stdout.trim()}`
 }
 
-/** The pod's connection got to an endpoint; by these rules. */
+/** The connection of the pod reached an endpoint through these rules. */
 function rulesOfSent(t: Test, story: Story): readonly string[] {
   t.match(story.from, /^10\.244\.1\.10:\d+$/)
   t.equal(story.to, `${clusterIp}:80`)
@@ -152,7 +152,7 @@ t.test('trace follows UDP over IPv6 through iptables-legacy, new flows only', { 
   }),
 )
 
-t.test('a trace of iptables-legacy that is killed leaves nothing either', { skip }, async (t) => {
+t.test('a killed trace of iptables-legacy leaves nothing in the kernel', { skip }, async (t) => {
   await withProxyWorld('legacy-kill', async ({ world }) => {
     await useLegacy(world)
     const before = await legacyMarks(world)
@@ -169,7 +169,7 @@ t.test('a trace of iptables-legacy that is killed leaves nothing either', { skip
   })
 })
 
-t.test('a trace that is killed leaves nothing in the kernel', { skip }, async (t) => {
+t.test('a killed trace leaves nothing in the kernel', { skip }, async (t) => {
   await withProxyWorld('trace-kill', async ({ world }) => {
     const argv = [process.execPath, main, 'trace', `${clusterIp}:80`]
     const child = world.spawn('node', argv)
@@ -186,7 +186,7 @@ t.test('a trace that is killed leaves nothing in the kernel', { skip }, async (t
 })
 
 t.test(
-  'trace says what to do when nobody comes, or when the target is none',
+  'trace gives advice if no connection comes, or if there is no such target',
   { skip },
   async (t) => {
     await withProxyWorld('trace-none', async ({ world }) => {

@@ -9,7 +9,7 @@ import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { skip, stopping, until, withProxyWorld, write } from './proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
 
-/** A new process takes the listeners of userspace mode over while clients come without a pause. */
+/** A new process takes over the listeners of userspace mode while clients connect without a pause. */
 
 const clusterIps = ['10.96.0.10', 'fd00:10:96::10'] as const
 const nodePort = 30_080
@@ -50,7 +50,7 @@ const destinations: readonly Destination[] = protocols.flatMap((protocol) =>
   ]),
 )
 
-/** Asks without a pause until told to stop; what came of it, by outcome. */
+/** Asks without a pause until it is stopped; returns the number of each outcome. */
 async function hammer(world: World, destination: Destination, isOver: () => boolean) {
   const [from, protocol, host, port] = destination
   const outcomes = new Map<string, number>()
@@ -91,7 +91,7 @@ for (const [before, after] of [
   ['splice', 'net'],
   ['net', 'splice'],
 ] as const) {
-  t.test(`--takeover from ${before} to ${after}: nobody is refused`, { skip }, (t) =>
+  t.test(`--takeover from ${before} to ${after} refuses no client`, { skip }, (t) =>
     withProxyWorld('takeover', async ({ world, folder }) => {
       await write(folder, 'all.yaml', service, ...slices)
       const start = (dataPath: string, ...more: string[]): RunningProxy =>
@@ -111,7 +111,7 @@ for (const [before, after] of [
         const kept = { protocol: 'TCP', host: clusterIps[0], port: 80 } as const
         await world.agent('client-pod').flow({ ...kept, keepAs: 'long' })
         const clients = destinations.map((one) => hammer(world, one, () => isOver))
-        // Where the rest fails first, that is what is to be told, and not how these end.
+        // If the rest fails first, its error is reported, not the end of these.
         void Promise.allSettled(clients)
         await delay(500)
         const second = start(after, '--takeover')
@@ -137,7 +137,7 @@ for (const [before, after] of [
   )
 }
 
-t.test('of two processes that take over at once one wins, and the other says so', { skip }, (t) =>
+t.test('if two processes take over at once, one succeeds and one ends', { skip }, (t) =>
   withProxyWorld('two-heirs', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const answer = async () => {
@@ -172,7 +172,7 @@ t.test('of two processes that take over at once one wins, and the other says so'
         const winner = heirs.find((each) => each.isRunning())
         t.match(winner?.output(), /took listeners over/)
         const loser = heirs.find((each) => each !== winner)
-        // A slow start is a take-over of its own, after the first one.
+        // A slow start is a second takeover, after the first one.
         const isSecond = /taken the listeners over/.test(loser?.output() ?? '')
         t.equal(loser?.exitCode(), isSecond ? 0 : 1)
       } catch (error) {
@@ -184,7 +184,7 @@ t.test('of two processes that take over at once one wins, and the other says so'
   }),
 )
 
-t.test('a process that dies while it takes over gives everything back', { skip }, (t) =>
+t.test('the old process goes on if the new one dies during the takeover', { skip }, (t) =>
   withProxyWorld('takeback', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const first = runProxy(world, inFolder(folder))
@@ -199,7 +199,7 @@ t.test('a process that dies while it takes over gives everything back', { skip }
     }
     await stopping(first, async () => {
       await until('a place to ask', () => hasPlace(world, folder))
-      // Asks for everything and dies with it.
+      // Takes all listeners and is killed.
       const thief = world.spawn('node', [
         process.execPath,
         new URL('./listener-thief.js', import.meta.url).pathname,
@@ -215,7 +215,7 @@ t.test('a process that dies while it takes over gives everything back', { skip }
   }),
 )
 
-t.test('a process that was not asked to take over leaves the place to the first', { skip }, (t) =>
+t.test('a second process without --takeover takes nothing from the first', { skip }, (t) =>
   withProxyWorld('bystander', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const first = runProxy(world, inFolder(folder))
@@ -232,7 +232,7 @@ t.test('a process that was not asked to take over leaves the place to the first'
   }),
 )
 
-t.test('sockets of Services that are no more are closed by whoever took them', { skip }, (t) =>
+t.test('a process that took over sockets closes those of removed Services', { skip }, (t) =>
   withProxyWorld('unwanted', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, ...slices)
     const others = await listeningOn(world)

@@ -9,7 +9,7 @@ import { runCommand } from '../../lib/kernel/command.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 
-// A place of its own, for other tests play at the same time; ordinary users play here, too.
+// A folder of its own, because other playgrounds run at the same time; ordinary users use it, too.
 const place = mkdtempSync(join(tmpdir(), 'played-'))
 chmodSync(place, 0o1777)
 process.env['TMPDIR'] = place
@@ -33,7 +33,7 @@ async function until(what: string, condition: () => boolean | Promise<boolean>):
   throw new Error(`waited in vain: ${what}`)
 }
 
-t.test('Ctrl-C leaves nothing behind, and neither does a second one', { skip }, async (t) => {
+t.test('the playground leaves nothing behind after one or two Ctrl-C', { skip }, async (t) => {
   for (const times of [1, 2]) {
     const before = folders()
     const played = play(['--mode', 'nftables', '--port', '0'])
@@ -58,7 +58,7 @@ t.test('Ctrl-C leaves nothing behind, and neither does a second one', { skip }, 
   }
 })
 
-t.test('a port that is taken makes way for the next one', { skip }, async (t) => {
+t.test('the playground uses the next port if its port is in use', { skip }, async (t) => {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const address = server.address()
@@ -71,7 +71,7 @@ t.test('a port that is taken makes way for the next one', { skip }, async (t) =>
   server.close()
 })
 
-t.test('an ordinary user plays inside a user namespace', { skip }, async (t) => {
+t.test('the playground of an ordinary user runs in a user namespace', { skip }, async (t) => {
   const trial = await runCommand('setpriv', [
     ...ordinaryUser,
     'unshare',
@@ -101,7 +101,7 @@ t.test('an ordinary user plays inside a user namespace', { skip }, async (t) => 
   await until('no folder is left', () => [...folders()].every((name) => before.has(name)))
 })
 
-t.test('without any rights there is userspace mode on 127.0.0.0/8', { skip }, async (t) => {
+t.test('the playground without rights runs userspace mode on 127.0.0.0/8', { skip }, async (t) => {
   const once1 = await playWithoutRights(['--once'])
   t.equal(await once1.ended, 0, once1.output())
   t.match(once1.output(), /this system refuses user namespaces:\n {3}unshare: .*No space left/)
@@ -124,7 +124,7 @@ t.test('without any rights there is userspace mode on 127.0.0.0/8', { skip }, as
   t.match(kernelMode.output(), /No mode is left to show/)
 })
 
-t.test('nor does a playground without rights leave anything', { skip }, async (t) => {
+t.test('the playground without rights leaves nothing behind', { skip }, async (t) => {
   for (const signal of ['SIGINT', 'SIGKILL'] as const) {
     const [foldersBefore, networksBefore] = [folders(), await hostNetworks()]
     const played = await playWithoutRights(['--port', '0'])
@@ -145,18 +145,18 @@ t.test('nor does a playground without rights leave anything', { skip }, async (t
     })
     const left = [...folders()].filter((name) => !foldersBefore.has(name))
     if (signal === 'SIGINT') t.same(left, [], 'no folder is left')
-    // Nobody can clean up after a SIGKILL but whoever sent it.
+    // After a SIGKILL only the sender can clean up.
     else for (const name of left) rmSync(join(tmpdir(), name), { recursive: true })
   }
 })
 
-/** The networks of 127.0.0.0/8 beyond the first, `127.x.`, at which somebody listens. */
+/** The networks `127.x.` of 127.0.0.0/8, except the first, that have a listener. */
 async function hostNetworks(): Promise<readonly string[]> {
   const { stdout } = await runCommand('ss', ['-Htuln'])
   return [...new Set(stdout.match(/\b127\.(?!0\.)\d+\./g))]
 }
 
-t.test('who asks for nonsense is told what there is', { skip }, async (t) => {
+t.test('the playground answers a wrong argument with the allowed values', { skip }, async (t) => {
   const port = play(['--port', 'many'])
   t.equal(await port.ended, 2)
   t.match(port.output(), /--port: "many" is no port/)

@@ -8,7 +8,7 @@ import { createWorld, type World, type WorldOptions } from '../../lib/lab/world/
 import type { RunningProxy } from '../../lib/lab/playground/proxy-process.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 
-/** What the tests of the whole program share: a world, a folder, one Service, patience. */
+/** What the tests of the whole program share: a world, a folder, one Service, waiting. */
 
 export const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 export const clusterIp = '10.96.0.10'
@@ -49,7 +49,7 @@ export async function ask(world: World): Promise<string> {
   return result?.backend ?? result?.outcome ?? 'nothing'
 }
 
-/** What a server on the node itself answers to the node. */
+/** The answer that the node gets from a server of its own. */
 export async function get(world: World, url: string): Promise<{ status: number; body: string }> {
   const script = `fetch(process.argv[1]).then(async (r) => console.log(JSON.stringify({ status: r.status, body: await r.text() })))`
   const { stdout } = await world.exec('node', [process.execPath, '-e', script, url])
@@ -70,7 +70,7 @@ export async function until(
   }
 }
 
-/** Everything a daemon says and does not say belongs to the failure message. */
+/** The failure message contains all output of the daemon. */
 export async function stopping(proxy: RunningProxy, act: () => Promise<void>): Promise<void> {
   try {
     await act()

@@ -13,7 +13,7 @@ for (const [from, to] of [
   ['nftables', 'ebpf'],
 ] as const) {
   t.test(
-    `L16: kube-proxy in ${from} mode hands over to ${to} mode and back, and no connection notices`,
+    `L16: kube-proxy in ${from} mode hands over to ${to} mode and back, and no connection breaks`,
     { skip: skip || (to === 'ebpf' && cgroupSkip) },
     (t) => takeover(t, from, to),
   )

@@ -4,7 +4,7 @@ import { skip } from './proxy-world.js'
 import type { ModeName } from '../../lib/config/config.js'
 
 t.test(
-  'the tour shows pods taking turns and replacing each other, in every mode of this kernel',
+  'the tour shows how pods take turns and are replaced, in every mode of this kernel',
   { skip },
   async (t) => {
     const modes: readonly ModeName[] = ['userspace', 'iptables', 'nftables']

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { ask, service, skip, sliceOf, until, withProxyWorld, write } from './proxy-world.js'
 
-/** The daemon as a user without any right but two capabilities, in a kernel that checks. */
+/** The daemon as a user with two capabilities and no other right. */
 
 const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 
@@ -56,7 +56,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
 }
 
 t.test(
-  'check says to a user without rights what is missing: rights, and not programs in /usr/sbin',
+  'check tells a user without rights that rights are missing, not programs in /usr/sbin',
   { skip: skipUnprivileged || (!existsSync('/usr/sbin/iptables') && 'no /usr/sbin/iptables') },
   (t) => {
     const asNobody = ['--reuid=65534', '--regid=65534', '--clear-groups']

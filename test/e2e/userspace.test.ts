@@ -29,7 +29,7 @@ async function metric(world: World, series: RegExp): Promise<number> {
   return Number(line?.split(' ').at(-1))
 }
 
-t.test('US73: a sync a second at most, and none for nothing', { skip }, (t) =>
+t.test('US73: at most one sync runs in a second, and none without a change', { skip }, (t) =>
   withProxyWorld('us-sync', async ({ world, folder }) => {
     await write(folder, 'all.yaml', service, sliceOf('pod-1'))
     const proxy = runProxy(world, [...args, '--manifests', folder])
@@ -55,7 +55,7 @@ t.test('US73: a sync a second at most, and none for nothing', { skip }, (t) =>
   }),
 )
 
-t.test('US75: it counts, and it is not healthy while its rules wait', { skip }, (t) =>
+t.test('US75: connections are counted, and /healthz fails while rules wait', { skip }, (t) =>
   withProxyWorld('us-health', async ({ world, folder }) => {
     // Programs that fail while a certain file is there, as iptables does while others hold its lock.
     const [programs, manifests] = [join(folder, 'programs'), join(folder, 'manifests')]
@@ -113,7 +113,7 @@ function dnsOn(pod: Place): readonly object[] {
 
 for (const end of ['stop', 'kill'] as const) {
   t.test(
-    `US54, US55: a UDP client that keeps its socket goes on in iptables mode after ${end}`,
+    `US54, US55: a UDP client that keeps its socket is served in iptables mode after ${end}`,
     { skip },
     (t) =>
       withProxyWorld(`us-udp-${end}`, async ({ world, folder }) => {
@@ -134,7 +134,7 @@ for (const end of ['stop', 'kill'] as const) {
               (async () => {
                 while (!isDone) {
                   latest.set(family, (await client.send(family, 100)).outcome)
-                  // The kernel tells so many refusals a second.
+                  // The kernel sends only so many refusals in a second.
                   await delay(20)
                 }
               })(),
@@ -150,7 +150,7 @@ for (const end of ['stop', 'kill'] as const) {
         await stopping(runProxy(world, second), async () => {
           const areServed = () => families.every((family) => latest.get(family) === 'reply')
           await until('answers to the same sockets', areServed)
-          // Nor does it end once what the first has left is cleared away.
+          // It also goes on after the rules of the first are removed.
           await delay(1500)
           t.ok(areServed())
         })
@@ -160,7 +160,7 @@ for (const end of ['stop', 'kill'] as const) {
   )
 }
 
-/** How many UDP flows to Services the kernel leads somewhere else. */
+/** The number of UDP flows to Services that the kernel sends to an endpoint. */
 async function ledFlows(world: World): Promise<number> {
   const conntrack = new URL('../../lib/kernel/conntrack.js', import.meta.url).href
   const script = `
@@ -174,7 +174,7 @@ async function ledFlows(world: World): Promise<number> {
   return Number((await world.exec('node', argv)).stdout)
 }
 
-t.test('US13: a node port that another program has: told, counted, tried again', { skip }, (t) =>
+t.test('US13: a node port in use is reported, counted and tried again', { skip }, (t) =>
   withProxyWorld('us-taken', async ({ world, folder }) => {
     const listen = `require('net').createServer().listen(30080, '0.0.0.0', () => console.log('listening'))`
     const other = world.spawn('node', [process.execPath, '-e', listen])

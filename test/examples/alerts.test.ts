@@ -106,7 +106,7 @@ function both(
   }))
 }
 
-t.test('there is a case that raises every alert, and one that does not', (t) => {
+t.test('every alert has a case that raises it, and a case that does not', (t) => {
   for (const { alert } of alerts.spec.groups.flatMap(({ rules }) => rules)) {
     const outcomes = new Set(cases.filter((one) => one.alert === alert).map(({ fires }) => fires))
     t.equal(outcomes.size, 2, alert)

@@ -49,7 +49,7 @@ function named(pattern: RegExp): readonly (readonly [document: string, name: str
   )
 }
 
-t.test('files and folders exist, stars and words in capitals stand for any name', (t) => {
+t.test('the files and folders that documents name exist', (t) => {
   const pattern = /(?<![\w/.-])(?:build\/)?((?:lib|test|scripts|docs|examples|bench)\/[\w*/.-]*)/g
   const paths = documents.flatMap(({ path, text, code }) =>
     [text, ...code].flatMap((part) =>
@@ -67,7 +67,7 @@ t.test('files and folders exist, stars and words in capitals stand for any name'
   t.end()
 })
 
-t.test('a source file in code exists under that end of a path', (t) => {
+t.test('the source files that documents name exist', (t) => {
   const names = named(/(?<![\w/{}.:-])((?:\.\.\/)*[\w-][\w/-]*\.(?:ts|mjs))\b/g)
   t.ok(names.length > 100)
   for (const [document, name] of names) {
@@ -82,7 +82,7 @@ t.test('a source file in code exists under that end of a path', (t) => {
   t.end()
 })
 
-t.test('npm scripts exist', (t) => {
+t.test('the npm scripts that documents name exist', (t) => {
   const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
     readonly scripts: Readonly<Record<string, string>>
   }
@@ -109,7 +109,7 @@ async function flagsOf(more: Subcommands): Promise<ReadonlyMap<string, readonly 
   )
 }
 
-t.test('subcommands and flags exist in the program that is called', async (t) => {
+t.test('the subcommands and flags in documents exist in the program they call', async (t) => {
   const node = await flagsOf({})
   const whole = await flagsOf(laboratory)
   const programs = [
@@ -142,7 +142,7 @@ t.test('subcommands and flags exist in the program that is called', async (t) =>
   t.ok(calls > 30, `${calls} calls`)
 })
 
-/** Flags of other programs that documents name alone. */
+/** Flags of other programs that documents name without the program. */
 const foreignFlags = [
   '--noflush',
   '--test',
@@ -151,9 +151,11 @@ const foreignFlags = [
   '--skip-phases',
   '--resume',
   '--peer',
+  '--seed',
+  '--max-old-space-size',
 ]
 
-t.test('flags that are named alone exist', async (t) => {
+t.test('flags that documents name without a program exist', async (t) => {
   const known = new Set([...(await flagsOf(laboratory)).values()].flat())
   let flags = 0
   for (const { path, code } of documents) {
@@ -168,7 +170,7 @@ t.test('flags that are named alone exist', async (t) => {
   t.end()
 })
 
-t.test('links lead to files and headings that exist', (t) => {
+t.test('links in documents lead to files and headings that exist', (t) => {
   let links = 0
   for (const { path, text } of documents) {
     for (const [, target = ''] of text.matchAll(/\]\(([^)\s]+)\)/g)) {

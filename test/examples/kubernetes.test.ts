@@ -53,7 +53,7 @@ const parse = (text: string) =>
 /** kubectl up to 1.20 brings kustomize 2, which calls folders `bases` and knows no components. */
 const hasOldKustomize = kubectlMinor < 21
 
-/** The examples as this kubectl understands them. */
+/** The examples in the form that this kubectl understands. */
 async function examplesFor(t: Test): Promise<string> {
   if (!hasOldKustomize) return folder
   const copy = t.testdir({})
@@ -85,20 +85,20 @@ function podSpecOf(manifests: readonly Manifest[]): PodSpec {
 }
 
 for (const mode of modes) {
-  void t.test(`overlay ${mode}`, { skip: noKubectl }, async (t) => {
+  void t.test(`the overlay of ${mode} mode`, { skip: noKubectl }, async (t) => {
     const { text, manifests } = await rendered(`${await examplesFor(t)}/overlays/${mode}`)
     const pod = podSpecOf(manifests)
     const [daemon] = pod.containers
     const config = one(manifests, 'ConfigMap', 'kube-proxy-ts-config')
 
-    await t.test('has no field that its kinds do not know', async (t) => {
+    await t.test('has only fields that its kinds know', async (t) => {
       for (const { apiVersion, kind, ...rest } of manifests) {
         const shape = shapes[`${apiVersion} ${kind}`]
         t.same(shape ? problems(rest, shape, kind) : ['unknown kind'], [], kind)
       }
     })
 
-    await t.test('has a configuration that this program takes, for this mode', async (t) => {
+    await t.test('has a configuration that this program accepts for this mode', async (t) => {
       const file = { name: 'config.conf', text: config.data?.['config.conf'] ?? '' }
       for (const { args } of [...pod.initContainers, ...pod.containers]) {
         const pairs = args.map((arg) => arg.replace('--', '').split('=') as [string, string?])
@@ -112,7 +112,7 @@ for (const mode of modes) {
       }
     })
 
-    await t.test('refers to what is there', async (t) => {
+    await t.test('refers only to objects that exist', async (t) => {
       const maps = manifests.filter(({ kind }) => kind === 'ConfigMap')
       const names = new Set(maps.map(({ metadata }) => metadata.name))
       for (const { configMap } of pod.volumes) if (configMap) t.ok(names.has(configMap.name))
@@ -220,37 +220,34 @@ function checkExpression(t: Test, expression: string, where: string): number {
   return used.length
 }
 
-void t.test(
-  'RB02, RB03, RB05: the pod stands where a node needs it, before any Service works',
-  async (t) => {
-    const base = async (file: string) => parse(await readFile(`${folder}/base/${file}`, 'utf8'))
-    const account = { kind: 'ServiceAccount', name: 'kube-proxy-ts', namespace: 'kube-system' }
-    t.match(one(await base('rbac.yaml'), 'ClusterRoleBinding'), {
-      roleRef: { kind: 'ClusterRole', name: 'kube-proxy-ts' },
-      subjects: [account],
-    })
-    const pod = podSpecOf(await base('daemon-set.yaml'))
-    t.match(pod, {
-      hostNetwork: true,
-      priorityClassName: 'system-node-critical',
-      serviceAccountName: account.name,
-      tolerations: [{ operator: 'Exists' }],
-    })
-    const [daemon] = pod.containers
-    t.match(daemon, {
-      env: [{ name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } }],
-      envFrom: [{ configMapRef: { name: 'kube-proxy-ts-api-server' } }],
-    })
-    t.ok(daemon?.args.includes('--hostname-override=$(NODE_NAME)'))
-    const hostPath = (name: string) => pod.volumes.find((volume) => volume.name === name)
-    t.match(hostPath('xtables-lock'), {
-      hostPath: { path: '/run/xtables.lock', type: 'FileOrCreate' },
-    })
-    t.match(hostPath('modules'), { hostPath: { path: '/lib/modules' } })
-  },
-)
+void t.test('RB02, RB03, RB05: the pod runs on every node, before any Service works', async (t) => {
+  const base = async (file: string) => parse(await readFile(`${folder}/base/${file}`, 'utf8'))
+  const account = { kind: 'ServiceAccount', name: 'kube-proxy-ts', namespace: 'kube-system' }
+  t.match(one(await base('rbac.yaml'), 'ClusterRoleBinding'), {
+    roleRef: { kind: 'ClusterRole', name: 'kube-proxy-ts' },
+    subjects: [account],
+  })
+  const pod = podSpecOf(await base('daemon-set.yaml'))
+  t.match(pod, {
+    hostNetwork: true,
+    priorityClassName: 'system-node-critical',
+    serviceAccountName: account.name,
+    tolerations: [{ operator: 'Exists' }],
+  })
+  const [daemon] = pod.containers
+  t.match(daemon, {
+    env: [{ name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } }],
+    envFrom: [{ configMapRef: { name: 'kube-proxy-ts-api-server' } }],
+  })
+  t.ok(daemon?.args.includes('--hostname-override=$(NODE_NAME)'))
+  const hostPath = (name: string) => pod.volumes.find((volume) => volume.name === name)
+  t.match(hostPath('xtables-lock'), {
+    hostPath: { path: '/run/xtables.lock', type: 'FileOrCreate' },
+  })
+  t.match(hostPath('modules'), { hostPath: { path: '/lib/modules' } })
+})
 
-void t.test('every metric of the alerts and of the dashboard is one that is served', async (t) => {
+void t.test('the daemon serves every metric of the alerts and of the dashboard', async (t) => {
   const rules = parse(await readFile(`${monitoring}/alerts.yaml`, 'utf8'))[0]?.spec?.groups ?? []
   const alerts = rules.flatMap((group) => group.rules)
   t.ok(alerts.length >= 8)
@@ -272,7 +269,7 @@ void t.test('every metric of the alerts and of the dashboard is one that is serv
   }
 })
 
-void t.test('the monitoring component has no field that its kinds do not know', async (t) => {
+void t.test('the monitoring component has only fields that its kinds know', async (t) => {
   for (const file of ['pod-monitor.yaml', 'alerts.yaml']) {
     for (const { apiVersion, kind, ...rest } of parse(
       await readFile(`${monitoring}/${file}`, 'utf8'),
@@ -319,7 +316,7 @@ const customKinds = [
 }))
 
 void t.test(
-  'an overlay with the monitoring component applies where the operator is',
+  'an overlay with the monitoring component applies to a cluster with the operator',
   { skip: noKubectl || (hasOldKustomize && 'components need kubectl 1.21 or newer') },
   async (t) => {
     const server = await startServer()

@@ -86,7 +86,7 @@ t.test('RB01: the ClusterRole grants what the daemon asks for, and nothing else'
         metadata: { name: 'node-1' },
         status: { addresses: [{ type: 'InternalIP', address: addressOf('node', 'IPv4') }] },
       })
-      // Its health-check port is taken by the node's own server: that is told by an Event.
+      // The node's own server holds its health-check port: an Event reports that.
       await world.agent('node').serve({
         name: 'node',
         addresses: [addressOf('node', 'IPv4')],

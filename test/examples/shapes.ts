@@ -132,7 +132,7 @@ export const shapes: Readonly<Record<string, Shape>> = {
   },
 }
 
-/** What is wrong with a value, each with its path; empty when nothing is. */
+/** What is wrong with a value, with paths; empty if nothing is. */
 export function problems(value: unknown, shape: Shape, path = ''): readonly string[] {
   const wrong = (wanted: string) => [`${path}: ${JSON.stringify(value)} is not ${wanted}`]
   if (typeof shape === 'string') return isSimple(value, shape) ? [] : wrong(shape)

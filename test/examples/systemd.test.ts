@@ -25,7 +25,7 @@ const noSystemd = spawnSync('systemd-analyze', ['--version']).error
   ? 'systemd-analyze is not installed (Debian package systemd)'
   : false
 
-t.test('the unit says nothing that systemd does not understand', { skip: noSystemd }, async (t) => {
+t.test('systemd understands every line of the unit', { skip: noSystemd }, async (t) => {
   const folder = await mkdtemp(join(tmpdir(), 'unit-'))
   try {
     const copy = join(folder, 'kube-proxy.service')
@@ -44,7 +44,7 @@ t.test('the unit says nothing that systemd does not understand', { skip: noSyste
   }
 })
 
-t.test('the commands of the unit are ones this program takes', async (t) => {
+t.test('this program accepts the commands of the unit', async (t) => {
   const lines = (await readFile(unit, 'utf8')).matchAll(/^ExecStart(?:Pre)?=\S+ \S+ (.*)$/gm)
   const commands = [...lines].map(([, flags = '']) => flags.split(' '))
   t.equal(commands.length, 2)
@@ -56,7 +56,7 @@ t.test('the commands of the unit are ones this program takes', async (t) => {
 })
 
 t.test(
-  'Type=notify: ready once packets find their way, then signs of life, then stopping',
+  'Type=notify: the process tells systemd that it is ready, that it lives, and that it stops',
   { skip },
   (t) =>
     withProxyWorld('systemd', async ({ world, folder }) => {

@@ -17,7 +17,7 @@ const root = fileURLToPath(new URL('../../..', import.meta.url))
 const house = (await import(join(root, 'scripts/rooms.mjs'))) as House
 const { wrongArrow, importsOf, housePlugin, withRooms } = house
 
-t.test('an import against the arrows is told with what is allowed', (t) => {
+t.test('a forbidden import is reported with the allowed ones', (t) => {
   t.match(wrongArrow('state/tracker.ts', 'kernel/files.ts'), /^state\/ may import /)
   t.match(wrongArrow('kernel/iptables.ts', 'modes/mode.ts'), /state\/ip\.ts/)
   t.equal(wrongArrow('modes/mode.ts', 'state/names.ts'), undefined)
@@ -39,7 +39,7 @@ t.test('nothing that runs on a node imports the laboratory', (t) => {
   t.end()
 })
 
-t.test('modes do not know each other', (t) => {
+t.test('modes do not import each other', (t) => {
   t.match(wrongArrow('modes/ipvs/apply.ts', 'modes/iptables/plan.ts'), /never import each other/)
   t.equal(wrongArrow('modes/ipvs/apply.ts', 'modes/ipvs/plan.ts'), undefined)
   t.equal(wrongArrow('modes/ipvs/apply.ts', 'modes/mode.ts'), undefined)
@@ -69,7 +69,7 @@ function lint(folder: string, files: Readonly<Record<string, string>>): Record<s
   )
 }
 
-t.test('the linter says so for every way to import', (t) => {
+t.test('the linter refuses every form of a forbidden import', (t) => {
   const wrong = "'../kernel/files.js'"
   const said = lint(t.testdir(), {
     'state/static.ts': `import { x } from ${wrong}\nconsole.log(x)`,
@@ -89,7 +89,7 @@ t.test('the linter says so for every way to import', (t) => {
   t.end()
 })
 
-t.test('what is to be pure asks no clock, no disk and no package', (t) => {
+t.test('pure rooms use no clock, no disk and no package', (t) => {
   const impure = "import { readFileSync } from 'node:fs'\nreadFileSync('x')"
   const said = lint(t.testdir(), {
     'modes/ipvs/plan.ts': impure,
@@ -106,7 +106,7 @@ t.test('what is to be pure asks no clock, no disk and no package', (t) => {
   t.end()
 })
 
-t.test('a circle is told with its way, of types too', (t) => {
+t.test('a circle of imports is reported with its path, also for types', (t) => {
   const said = lint(t.testdir(), {
     'state/a.ts': "import { b } from './b.js'\nb()",
     'state/b.ts': "import type { C } from './deep/c.js'\nexport type B = C",
@@ -121,7 +121,7 @@ t.test('a circle is told with its way, of types too', (t) => {
   t.end()
 })
 
-t.test('the table in docs/architecture.md is this one', (t) => {
+t.test('docs/architecture.md shows the table of rooms', (t) => {
   const text = readFileSync(join(root, 'docs/architecture.md'), 'utf8')
   t.equal(withRooms(text), text, 'npm run docs writes it')
   t.throws(() => withRooms('no table'), { message: /no place for the table/ })

@@ -52,7 +52,7 @@ ok 2 - left out # SKIP no root
 ok 3 - alone # time=1ms
 1..3`
 
-t.test('tests are counted, not what they assert', (t) => {
+t.test('tests are counted, not assertions', (t) => {
   const { passed, failed, skipped, tests } = read(nested, { code: 1 })
   t.same({ passed, failed, skipped }, { passed: 2, failed: 1, skipped: 1 })
   t.same(tests, [
@@ -63,7 +63,7 @@ t.test('tests are counted, not what they assert', (t) => {
   t.end()
 })
 
-t.test('a failure is noted with its block, a skip with its reason', (t) => {
+t.test('a failure keeps its details, and a skip its reason', (t) => {
   const { notes } = read(nested, { code: 1 })
   t.match(notes.join('\n'), /not ok 1 - z\n +---\n +diff: why\n/)
   t.match(notes.join('\n'), /# SKIP no root/)
@@ -80,20 +80,20 @@ t.test('an assertion that fails outside of every subtest is a failure', (t) => {
   t.end()
 })
 
-t.test('a file without subtests is a test', (t) => {
+t.test('a file without subtests counts as one test', (t) => {
   t.match(read('ok 1 - x\nok 2 - y\n1..2'), { passed: 1, failed: 0, tests: [{ ms: 70 }] })
   t.match(read('ok 1 - x\nnot ok 2 - y\n1..2', { code: 1 }), { passed: 0, failed: 1 })
   t.match(read('1..0 # SKIP not here'), { passed: 0, failed: 0, skipped: 1 })
   t.end()
 })
 
-t.test('a program that does not get to its end has failed', (t) => {
+t.test('a program that ends too early counts as a failure', (t) => {
   t.match(read('# Subtest: a\n    ok 1 - x\n    1..1\nok 1 - a'), { passed: 1, failed: 1 })
   t.match(read('', { code: 137 }), { failed: 1, notes: ['not ok - file: it ended with 137'] })
   t.end()
 })
 
-t.test('where every result is a test, each is counted with its time', (t) => {
+t.test('in a flat list every result counts as a test, with its time', (t) => {
   const { passed, failed, skipped, tests } = read(
     'ok 1 - iptables: a # time=5ms\nnot ok 2 - iptables: b # time=6ms\nok 3 - c # SKIP x\n1..3',
     { code: 1, isFlat: true },

@@ -16,7 +16,7 @@ async function command(...args: string[]): Promise<string> {
   return (await runCommand(process.execPath, [main, ...args, ...node])).stdout
 }
 
-t.test('the library renders what `render` prints, in every mode and family', async (t) => {
+t.test('the library renders the same text as `render`, in every mode and family', async (t) => {
   for (const mode of modes) {
     const printed = await command('render', '--mode', mode, '--family', 'both')
     const { text, warnings } = renderRules({ mode, objects, families: ['IPv4', 'IPv6'] })
@@ -41,7 +41,7 @@ t.test('the library explains as `explain` does, as text and as data', async (t) 
 const addressesOf = (options: Parameters<typeof renderRules>[0]) =>
   new Set(renderRules(options).text.match(/element ip kube-proxy nodeport-ips \{ ([\d.]+)/g))
 
-t.test('the addresses of the node are those given, else those of its Node object', (t) => {
+t.test('the addresses of the node are the given ones, or those of its Node object', (t) => {
   const status = { addresses: [{ type: 'InternalIP', address: '192.0.2.77' }] }
   const own = { apiVersion: 'v1', kind: 'Node', metadata: { name: 'worker' }, status }
   const options = { mode: 'nftables', objects: [...objects, own], nodeName: 'worker' } as const
@@ -51,7 +51,7 @@ t.test('the addresses of the node are those given, else those of its Node object
   t.end()
 })
 
-t.test('the configuration counts, and what is wrong is said', (t) => {
+t.test('the library uses the configuration, and reports its errors', (t) => {
   const mark = (configuration?: Record<string, unknown>) =>
     renderRules({ mode: 'iptables', objects, ...(configuration ? { configuration } : {}) }).text
   t.match(mark({ iptables: { masqueradeBit: 3 } }), /0x8\/0x8|0x00000008/)

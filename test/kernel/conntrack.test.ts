@@ -43,7 +43,7 @@ function prepareNode(): void {
   redirect('10.180.0.1')
 }
 
-/** Sends what goes to the Service, and to UDP 30053 anywhere, to one endpoint. */
+/** Rewrites packets to the Service, and to UDP port 30053 anywhere, to one endpoint. */
 function redirect(endpoint: string): void {
   const rules = `add table ip t
     delete table ip t
@@ -64,7 +64,7 @@ function redirect(endpoint: string): void {
 const dns = { name: 'dns', protocol: 'UDP', port: 53, nodePort: 30053 } as const
 const text = (flow: UdpFlow) => `${flow.destination} <- ${flow.answeredBy}`
 
-t.test('UDP flows of a real kernel, after real DNAT', needsNft, async (t) => {
+t.test('UDP flows of the kernel are listed after DNAT', needsNft, async (t) => {
   prepareNode()
   const conntrack = new Conntrack()
   t.teardown(() => conntrack.close())

@@ -1,9 +1,8 @@
 import t from 'tap'
-import { programEnvironment } from '../../lib/kernel/environment.js'
 import { runCommand } from '../../lib/kernel/command.js'
-import { runProgram } from '../../lib/kernel/iptables/command.js'
+import { runProgram, programEnvironment } from '../../lib/kernel/iptables/command.js'
 
-/** Programs are found where scripts/setup finds them, whatever the search path of the user is. */
+/** Programs are found where scripts/setup finds them, with any search path of the user. */
 
 t.test('/usr/sbin and /sbin are searched last, once, and the current folder never', (t) => {
   const pathOf = (PATH: string | undefined) =>
@@ -17,7 +16,7 @@ t.test('/usr/sbin and /sbin are searched last, once, and the current folder neve
   t.end()
 })
 
-t.test('both ways to run a program search there', async (t) => {
+t.test('both functions that run a program search these folders', async (t) => {
   const before = process.env.PATH
   process.env.PATH = '/usr/bin:/bin'
   t.teardown(() => (process.env.PATH = before))

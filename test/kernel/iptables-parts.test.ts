@@ -88,7 +88,7 @@ const rules: fc.Arbitrary<RuleSpec> = fc
   // A comment at the head of the matches is the comment of the rule.
   .filter(({ comment, matches }) => comment !== undefined || matches?.[0]?.name !== 'comment')
 
-t.test('the parts of a rule come back from its text, whatever they are', async () => {
+t.test('the text of a rule is parsed into the parts it was written from', async () => {
   fc.assert(
     fc.property(rules, (spec) => {
       const { text } = rule(spec)
@@ -99,7 +99,7 @@ t.test('the parts of a rule come back from its text, whatever they are', async (
   )
 })
 
-t.test('rules of others are taken apart, too, and nothing of them gets lost', async (t) => {
+t.test('rules of other programs are parsed without loss', async (t) => {
   const foreign =
     '! -p tcp -f -m multiport ! --dports 80,443 -m comment --comment "-j DROP" -m hashlimit --hashlimit-upto 5/sec -g OTHER'
   const spec = parseRule(foreign)
@@ -118,7 +118,7 @@ t.test('rules of others are taken apart, too, and nothing of them gets lost', as
   t.equal(targetOf('-s 10.0.0.1/32'), undefined)
 })
 
-t.test('one rule to the kernel has one canonical form, another rule another', async (t) => {
+t.test('only texts of the same rule have the same canonical form', async (t) => {
   const same: readonly (readonly [string, string])[] = [
     ['-s 10.0.0.1 -j X', '-s 10.0.0.1/32 -j X'],
     ['-d 10.0.0.7/8 -j X', '-d 10.0.0.0/8 -j X'],
@@ -159,7 +159,7 @@ const known: readonly RuleSpec[] = [
 
 for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
   const skip = netnsSkip || programSkip(`iptables-${backend}`)
-  t.test(`what iptables-save prints of our rules, ${backend} backend`, { skip }, async (t) => {
+  t.test(`the output of iptables-save is read as ours, ${backend} backend`, { skip }, async (t) => {
     const netns = createNetns(`iptables-parts-${backend}`)
     t.teardown(() => netns.remove())
     const run: Run = (file, args, options) =>

@@ -63,7 +63,7 @@ t.test('a rule is one line in the order of iptables-save', async (t) => {
   )
 })
 
-t.test('whatever a comment holds, it comes back as one argument of one line', async (t) => {
+t.test('any comment stays one argument of one line', async (t) => {
   for (const text of hostile) {
     const made = rule({ comment: text, jump: 'RETURN' })
     t.notMatch(made.text, /[\n\r\0]/)
@@ -75,7 +75,7 @@ t.test('whatever a comment holds, it comes back as one argument of one line', as
   }
 })
 
-t.test('names, addresses and ports that are none are refused when the rule is made', async (t) => {
+t.test('wrong names, addresses and ports are refused when a rule is made', async (t) => {
   for (const bad of ['', '-j', 'A B', 'x'.repeat(29), 'a\nb', '!', '../x']) {
     t.throws(() => rule({ jump: bad }), RangeError, `chain ${bad}`)
     t.throws(() => new Batch().chain('nat', bad), RangeError)
@@ -95,7 +95,7 @@ t.test('names, addresses and ports that are none are refused when the rule is ma
 })
 
 t.test(
-  'a batch declares chains first, table by table, and is empty without operations',
+  'a batch declares chains first in each table, and is empty without operations',
   async (t) => {
     const batch = new Batch()
       .append('nat', 'A', rule({ jump: 'B' }))
@@ -113,7 +113,7 @@ t.test(
   },
 )
 
-t.test('saved tables are read back', async (t) => {
+t.test('the output of iptables-save is parsed', async (t) => {
   const [nat, filter] = parseSaved(
     '# Generated\n*nat\n:PREROUTING ACCEPT [1:2]\n:X - [0:0]\n-A X -m comment --comment "a b" -j Y\n' +
       '-A X\nCOMMIT\n*filter\n:INPUT DROP [0:0]\nCOMMIT\n*odd\n:Z - [0:0]\nCOMMIT\n',
@@ -124,7 +124,7 @@ t.test('saved tables are read back', async (t) => {
 })
 
 t.test(
-  'complaints of both backends and several versions are classified, with the line',
+  'error messages of both backends and several versions are classified, with the line number',
   async (t) => {
     const of = (stderr: string, input?: string) =>
       classifyFailure({ action: 'restore', code: 1, stderr, ...(input ? { input } : {}) })
@@ -157,7 +157,7 @@ t.test(
   },
 )
 
-/** A node with both flavours, of which one holds rules. */
+/** A node with both backends, of which one has rules. */
 function nodeWith(saves: Partial<Record<string, string>>, version = 'v1.8.9 (nf_tables)'): Run {
   return (file, args) => {
     if (args.includes('--version')) {
@@ -167,7 +167,7 @@ function nodeWith(saves: Partial<Record<string, string>>, version = 'v1.8.9 (nf_
   }
 }
 
-t.test('IT48: the flavour that holds the rules is picked, kubelet’s hint first', async (t) => {
+t.test('IT48: the backend with the rules is chosen, after the hint of kubelet', async (t) => {
   t.equal(await backendInUse(nodeWith({ 'iptables-legacy-save': '-A a\n-A b\n' })), 'legacy')
   t.equal(await backendInUse(nodeWith({ 'ip6tables-nft-save': '-A a\n' })), 'nft')
   t.equal(await backendInUse(nodeWith({})), undefined)
@@ -180,7 +180,7 @@ t.test('IT48: the flavour that holds the rules is picked, kubelet’s hint first
   t.equal(opened.capabilities.backend, 'nft', 'the backend is what the program says it is')
 })
 
-t.test('IT47: each version is told to wait in the way it knows', async (t) => {
+t.test('IT47: each version of iptables gets the wait option that it knows', async (t) => {
   const seen: string[] = []
   const argsOf = async (version: string) => {
     const run: Run = (file, args, options) => {
@@ -207,7 +207,7 @@ t.test('IT47: each version is told to wait in the way it knows', async (t) => {
 })
 
 const lockSkip = netnsSkip || programSkip('iptables-legacy') || programSkip('flock')
-t.test('IT47: the xtables lock', { skip: lockSkip }, async (t) => {
+t.test('IT47: the xtables lock is respected', { skip: lockSkip }, async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'xtables-lock-'))
   t.teardown(() => rmSync(folder, { recursive: true }))
   const lockFile = join(folder, 'lock')
@@ -220,7 +220,7 @@ t.test('IT47: the xtables lock', { skip: lockSkip }, async (t) => {
   t.teardown(() => delete process.env.XTABLES_LOCKFILE)
 
   await t.test(
-    'held by another program, it is waited for as long as the caller likes',
+    'a lock held by another program is awaited as long as the caller allows',
     async (t) => {
       const asked: Locked[] = []
       const holder = spawn('flock', [lockFile, 'cat'], { stdio: ['pipe', 'pipe', 'inherit'] })
@@ -251,7 +251,7 @@ t.test('IT47: the xtables lock', { skip: lockSkip }, async (t) => {
     },
   )
 
-  await t.test('is taken for restores before 1.6.2, which do not take it', async (t) => {
+  await t.test('the lock is taken for versions before 1.6.2, which do not take it', async (t) => {
     const tries: string[] = []
     // The real restore of today would wait for the lock that we hold for it, so it gets another.
     const old: Run = async (file, args, options) => {
@@ -285,7 +285,7 @@ t.test('IT47: the xtables lock', { skip: lockSkip }, async (t) => {
   })
 })
 
-t.test('IT49: a missing program is a clear error', async (t) => {
+t.test('IT49: a missing program gives a clear error', async (t) => {
   const run: Run = (file) => Promise.reject(new IptablesError('missing', `run ${file}: ENOENT`))
   const refusal: unknown = await Iptables.open({ family: 'IPv6', run }).catch(
     (error: unknown) => error,
@@ -365,7 +365,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
   })
 }
 
-t.test('the example of the README runs as it stands', { skip: netnsSkip }, async (t) => {
+t.test('the example of the README runs unchanged', { skip: netnsSkip }, async (t) => {
   const readme = readFileSync('lib/kernel/iptables/README.md', 'utf8')
   const example = /```ts\n([^]*?)```/.exec(readme)?.[1] ?? ''
   // Below the package, where its own name leads to what it exports.

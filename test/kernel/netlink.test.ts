@@ -94,7 +94,7 @@ t.test('any sequence of messages and byte attributes survives a round trip', (t)
   t.end()
 })
 
-t.test('cut and lying lengths never read outside a datagram', (t) => {
+t.test('cut messages and wrong lengths never cause reads outside a datagram', (t) => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 80 }), (bytes) => {
       for (const message of messagesIn(Buffer.from(bytes))) attributesOf(message.payload)
@@ -103,7 +103,7 @@ t.test('cut and lying lengths never read outside a datagram', (t) => {
   t.end()
 })
 
-t.test('a request to the real kernel is answered, a refused one says why', needsNetns, (t) => {
+t.test('the kernel answers a request, and a refused request says why', needsNetns, (t) => {
   const channel = openChannel(protocols.route)
   t.teardown(() => channel.close())
   const link = (name: string) =>
@@ -128,7 +128,7 @@ t.test('a request to the real kernel is answered, a refused one says why', needs
   t.end()
 })
 
-t.test('one datagram carries many messages; failures are told by index', needsNetns, (t) => {
+t.test('one datagram carries many messages; failures are reported by index', needsNetns, (t) => {
   const channel = openChannel(protocols.route)
   t.teardown(() => channel.close())
   const writer = new MessageWriter()
@@ -245,7 +245,7 @@ function end(sequence: number, errno = 0): Buffer {
   return Buffer.from(done.finish(sequence))
 }
 
-t.test('an interrupted or overrun dump is read again; strangers are ignored', async (t) => {
+t.test('an interrupted or overrun dump is read again, without foreign messages', async (t) => {
   const channelOf = (...scripts: Parameters<typeof scripted>[0]) => {
     const pipe = scripted(scripts)
     return openChannel(0, { openPipe: () => pipe })
@@ -274,7 +274,7 @@ t.test('an interrupted or overrun dump is read again; strangers are ignored', as
   await t.rejects(read(channelOf(...Array.from({ length: 9 }, () => always))), busy)
 })
 
-t.test('no answer and a lost answer are errors of their own', (t) => {
+t.test('a missing answer and a lost answer are different errors', (t) => {
   const silent = openChannel(0, { openPipe: () => scripted([() => []]) })
   const message = () => new MessageWriter().message(20, flags.ack)
   t.throws(() => silent.request(message(), 'ask'), /ask: the kernel did not answer/)
@@ -283,7 +283,7 @@ t.test('no answer and a lost answer are errors of their own', (t) => {
   t.end()
 })
 
-t.test('the socket repeats interrupted calls and classifies the rest', (t) => {
+t.test('the socket repeats interrupted calls and classifies other errors', (t) => {
   const errnos: number[] = []
   let failures = [4, 4]
   const call = (good: number) => () => {

@@ -8,7 +8,7 @@ import { playTime } from '../support/played-time.js'
 const tickMs = 10
 const time = playTime()
 
-/** The program, played: what it prints and when it ends is up to the test. */
+/** A played program: the test decides what it prints and when it ends. */
 class Program extends EventEmitter {
   readonly stdout = new PassThrough()
   isKilled = false
@@ -71,7 +71,7 @@ interface Played {
 const ours = 'add rule ip kube-proxy services counter'
 const done = () => Promise.resolve()
 
-void t.test('NF29: what none of our transactions explains was somebody else’s', async (t) => {
+void t.test('NF29: a change that none of our transactions explains is foreign', async (t) => {
   await watching(async ({ monitor, told, prints, ticks }) => {
     await monitor.around(done)
     prints(ours, ours)
@@ -89,7 +89,7 @@ void t.test('NF29: what none of our transactions explains was somebody else’s'
   })
 })
 
-void t.test('NF29: other tables are nobody’s business', async (t) => {
+void t.test('NF29: changes of other tables are ignored', async (t) => {
   await watching(async ({ monitor, told, prints, ticks }) => {
     await monitor.around(done)
     prints(ours)
@@ -103,7 +103,7 @@ void t.test('NF29: other tables are nobody’s business', async (t) => {
   })
 })
 
-void t.test('NF29: nothing is judged while a transaction of ours is on its way', async (t) => {
+void t.test('NF29: changes are not judged while a transaction of ours runs', async (t) => {
   await watching(async ({ monitor, told, prints, ticks }) => {
     let finish = () => {}
     const committing = monitor.around(() => new Promise<void>((resolve) => (finish = resolve)))
@@ -117,7 +117,7 @@ void t.test('NF29: nothing is judged while a transaction of ours is on its way',
   })
 })
 
-void t.test('NF29: events of ours may come late, and may not come at all', async (t) => {
+void t.test('NF29: our own events may come late or not at all', async (t) => {
   await watching(async ({ monitor, told, prints, ticks }) => {
     await monitor.around(done)
     await ticks(20)
@@ -132,7 +132,7 @@ void t.test('NF29: events of ours may come late, and may not come at all', async
   })
 })
 
-void t.test('NF29: events that always come late are waited for all the same', async (t) => {
+void t.test('NF29: our own events are awaited, even if they always come late', async (t) => {
   await watching(async ({ monitor, told, prints, ticks }) => {
     await monitor.around(done)
     for (let round = 0; round < 50; round++) {
@@ -146,7 +146,7 @@ void t.test('NF29: events that always come late are waited for all the same', as
   })
 })
 
-void t.test('NF29: a program that ends is started again', async (t) => {
+void t.test('NF29: a monitor program that ends is started again', async (t) => {
   await watching(async ({ programs, told, prints, ticks }) => {
     programs[0]?.emit('close')
     await ticks(8)

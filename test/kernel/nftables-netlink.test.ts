@@ -17,7 +17,7 @@ import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 const skip = netnsSkip || programSkip('nft')
 const tableOf = (family: NftFamily) => ({ family, name: 'kube-proxy', comment: 'rules "of" ours' })
 
-/** Every object and every statement there is, at its edges. */
+/** Every object and every statement, with extreme values. */
 function everything(family: NftFamily): readonly Command[] {
   const ip6 = family === 'ip6'
   const ip = (v4: string, v6: string) => (ip6 ? v6 : v4)
@@ -191,7 +191,7 @@ function everything(family: NftFamily): readonly Command[] {
 
 for (const family of ['ip', 'ip6'] as const) {
   void t.test(
-    `both writers make the same ruleset of every statement, ${family}`,
+    `both writers make the same ruleset from every statement, ${family}`,
     { skip },
     async (t) => {
       const netns = createNetns('nftables-w')
@@ -206,7 +206,7 @@ for (const family of ['ip', 'ip6'] as const) {
       const transaction = { table: tableOf(family), commands: everything(family) }
       const listing = async (writer: RulesetWriter) => {
         await writer.commit(transaction)
-        // Elements of hashed sets come in an order of the kernel's liking; here each set has few.
+        // The kernel orders the elements of hashed sets as it likes, so each set has few here.
         return netns
           .exec('nft', 'list', 'ruleset')
           .split('\n')

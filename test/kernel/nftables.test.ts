@@ -12,7 +12,7 @@ import { parseCidr } from '../../lib/state/ip.js'
 const table: Table = { family: 'ip', name: 'kube-proxy', comment: 'rules' }
 const text = (...commands: readonly Command[]) => transactionText({ table, commands })
 
-void t.test('names that nft cannot take as one word are refused, whatever they try', async (t) => {
+void t.test('names that nft cannot read as one word are refused', async (t) => {
   for (const name of [
     'a b',
     'x; flush ruleset',
@@ -41,7 +41,7 @@ void t.test('names that nft cannot take as one word are refused, whatever they t
   t.equal(checkedName('service-ULMVA6XW-ns1/svc1/tcp/p80'), 'service-ULMVA6XW-ns1/svc1/tcp/p80')
 })
 
-void t.test('comments keep what is printable and cannot leave their quotes', async (t) => {
+void t.test('comments keep printable characters and cannot leave their quotes', async (t) => {
   t.equal(safeComment('ns/svc:port'), 'ns/svc:port')
   t.equal(safeComment('a" ; flush ruleset ; "\n\\'), 'a? ; flush ruleset ; ???')
   t.equal(safeComment('x'.repeat(300)).length, 127)
@@ -58,7 +58,7 @@ void t.test('addresses, ports and interfaces are checked as well', async (t) => 
   )
 })
 
-void t.test('CIDRs inside others are dropped, so that a set has no overlap', async (t) => {
+void t.test('CIDRs inside other CIDRs are left out, so that a set has no overlap', async (t) => {
   const cidrs = ['10.1.0.0/16', '10.0.0.0/8', '10.0.0.0/8', '192.0.2.0/24', '10.0.0.0/9'].map(
     (one) => parseCidr(one)!,
   )
@@ -84,7 +84,7 @@ void t.test('elements of one set share a command', async (t) => {
   )
 })
 
-void t.test('NF23, NF30: nft 1.0.3 and newer, but not the releases that misread', async (t) => {
+void t.test('NF23, NF30: nft 1.0.3 and newer works, except releases with faults', async (t) => {
   t.match(checkNftVersion('nftables v1.0.6 (Lester Gooch #5)'), { ok: true, seen: '1.0.6' })
   t.match(checkNftVersion('nftables v1.1.3 (Commodore Bullmoose #4)'), { ok: true })
   t.match(checkNftVersion('nftables v1.0.3 (Lester Gooch #2)'), { ok: true })
@@ -94,7 +94,7 @@ void t.test('NF23, NF30: nft 1.0.3 and newer, but not the releases that misread'
   t.match(checkNftVersion('what?'), { ok: false, seen: 'what?' })
 })
 
-void t.test('NF23: kernel 5.13, unless the check is switched off', async (t) => {
+void t.test('NF23: kernel 5.13 or newer is required, unless the check is off', async (t) => {
   const skip = { KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK: '' }
   t.match(checkKernelVersion('6.1.0-13-amd64', {}), { ok: true })
   t.match(checkKernelVersion('5.13.0', {}), { ok: true })
@@ -103,7 +103,7 @@ void t.test('NF23: kernel 5.13, unless the check is switched off', async (t) => 
   t.match(checkKernelVersion('odd', {}), { ok: false })
 })
 
-void t.test('what nft prints becomes a kind of error, and the text is kept', async (t) => {
+void t.test('error messages of nft are classified, and their text is kept', async (t) => {
   const nft = (stderr: string) => {
     const run: RunCommand = () => Promise.resolve({ code: 1, stdout: '', stderr })
     return new Nft(run)
@@ -131,7 +131,7 @@ void t.test('what nft prints becomes a kind of error, and the text is kept', asy
   t.equal(await calm.commit({ table, commands: [] }), 0, 'nothing to say runs nothing')
 })
 
-void t.test('NF15: clients are read from what nft lists, and nothing else is', async (t) => {
+void t.test('NF15: only clients of session affinity are read from what nft lists', async (t) => {
   const set = (name: string): NftSet => ({ name, key: ['address'], holds: 'keys' })
   const elem = [
     { elem: { val: '192.0.2.1', expires: 7 } },
@@ -156,7 +156,7 @@ void t.test('NF15: clients are read from what nft lists, and nothing else is', a
   t.equal(rememberedIn('{}', 'ip', sets).size, 0)
 })
 
-void t.test('NF15: where nft lists sets without elements, the table is listed', async (t) => {
+void t.test('NF15: the whole table is listed if nft lists sets without elements', async (t) => {
   const full = {
     nftables: [{ set: { name: 'a', elem: [{ elem: { val: '192.0.2.1', expires: 7 } }] } }],
   }
@@ -173,7 +173,7 @@ void t.test('NF15: where nft lists sets without elements, the table is listed', 
   t.same(asked, ['-j list sets table ip kube-proxy', '-j list table ip kube-proxy'])
 })
 
-void t.test('who is remembered: no table is nobody, and any other failure is told', async (t) => {
+void t.test('NF15: without a table there are no clients; other failures are errors', async (t) => {
   const saying = (stderr: string) => new Nft(() => Promise.resolve({ code: 1, stdout: '', stderr }))
   const ask = (nft: Nft) => nft.remembered({ family: 'ip', name: 'kube-proxy' }, [])
   t.equal((await ask(saying('Error: No such file or directory'))).size, 0)

@@ -5,7 +5,7 @@ import t from 'tap'
 import { serviceManagerOf } from '../../lib/kernel/service-manager.js'
 import { listenForDatagrams } from '../support/datagram-socket.js'
 
-void t.test('notes reach a socket in the file system and an abstract one', (t) => {
+void t.test('notifications reach a socket in the file system and an abstract socket', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'notify-'))
   for (const path of [join(folder, 'socket'), `@kube-proxy-test-${process.pid}`]) {
     const listener = listenForDatagrams(path)
@@ -20,14 +20,14 @@ void t.test('notes reach a socket in the file system and an abstract one', (t) =
   t.end()
 })
 
-void t.test('only what systemd would set is an address', (t) => {
+void t.test('a notify address that systemd would not set is ignored', (t) => {
   for (const path of ['', '@', '/', 'relative', 'vsock:2:1', '/nul\0byte', `/${'x'.repeat(108)}`]) {
     t.equal(serviceManagerOf({ NOTIFY_SOCKET: path }), undefined, JSON.stringify(path.slice(0, 20)))
   }
   t.end()
 })
 
-void t.test('the watchdog wants to hear twice in its time, from the process it means', (t) => {
+void t.test('the watchdog is told twice in its time, and only by the process it watches', (t) => {
   const watchdogMs = (more: object) =>
     serviceManagerOf({ NOTIFY_SOCKET: '/run/notify', WATCHDOG_USEC: '20000000', ...more }, 7)
       ?.watchdogMs

@@ -64,7 +64,7 @@ t.test('errors have the names Node gives them', async (t) => {
   t.match(error, { code: 'EADDRINUSE', message: 'listen on ::1 port 80: EADDRINUSE' })
 })
 
-t.test('with the C library of this machine', async (t) => {
+t.test('socket calls work with the C library of this machine', async (t) => {
   const libc = await loadLibc()
   const sockets = new Sockets(libc)
   const epoll = new Epoll(libc, 4)
@@ -86,7 +86,7 @@ t.test('with the C library of this machine', async (t) => {
   }
 
   for (const at of [ip, '::1']) {
-    t.test(`a connection over ${at}: events, bytes, half-close, reset`, async (t) => {
+    t.test(`a connection over ${at} has events, bytes, half-close and reset`, async (t) => {
       const { near, far } = pair(at)
       t.ok(far >= 0)
       t.equal(sockets.receive(far, memory.address, 10), -errno.EAGAIN)

@@ -10,13 +10,13 @@ import { NftMonitor } from '../../lib/kernel/nftables/monitor.js'
 
 const say = (line: object) => process.stdout.write(`${JSON.stringify(line)}\n`)
 
-/** What `work` comes to while no descriptor is left. */
+/** The result of `work` while no descriptor is free. */
 async function starved<T>(work: () => Promise<T>): Promise<T> {
   const held: number[] = []
   try {
     for (;;) held.push(openSync('/dev/null', 'r'))
   } catch {
-    // All are taken now.
+    // All descriptors are in use now.
   }
   try {
     return await work()

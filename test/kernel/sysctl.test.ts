@@ -30,7 +30,7 @@ function fakeRoot(t: Test, files: Readonly<Record<string, string>>) {
   }
 }
 
-t.test('CT09: the larger of min and maxPerCore x CPUs; the cap never beats min', (t) => {
+t.test('CT09: the table has min or maxPerCore x CPUs entries, the larger one', (t) => {
   t.equal(wantedMax({ ...off, maxPerCore: 32_768, min: 131_072 }, 2), 131_072)
   t.equal(wantedMax({ ...off, maxPerCore: 32_768, min: 131_072 }, 8), 262_144)
   t.equal(wantedMax({ ...off, maxPerCore: 32_768, min: 131_072 }, 96), 1_048_576)
@@ -59,7 +59,7 @@ t.test('CT10, CT11: the table and its hash grow with the CPUs of the machine', (
   t.end()
 })
 
-t.test('a larger table and a larger hash that are already there stay', (t) => {
+t.test('a larger table or hash that exists already stays', (t) => {
   const kernel = fakeRoot(t, {
     'sys/devices/system/cpu/online': '0-95',
     [netfilter('max')]: '4000000',
@@ -75,7 +75,7 @@ t.test('a larger table and a larger hash that are already there stay', (t) => {
   t.end()
 })
 
-t.test('CT12: time-outs are lowered as well as raised, and left alone when they are right', (t) => {
+t.test('CT12: time-outs are raised and lowered, and not written if they are right', (t) => {
   const kernel = fakeRoot(t, {
     [netfilter('tcp_timeout_established')]: '432000',
     [netfilter('tcp_timeout_close_wait')]: '60',
@@ -99,7 +99,7 @@ t.test('CT12: time-outs are lowered as well as raised, and left alone when they 
   t.end()
 })
 
-t.test('CT12: only the settings that are given are written', (t) => {
+t.test('CT12: only the given settings are written', (t) => {
   const names = ['tcp_timeout_close_wait', 'udp_timeout', 'udp_timeout_stream', 'tcp_be_liberal']
   const kernel = fakeRoot(t, Object.fromEntries(names.map((name) => [netfilter(name), '0'])))
   const settings = { ...off, udpTimeoutSeconds: 45, tcpBeLiberal: true }
@@ -114,7 +114,7 @@ t.test('CT12: only the settings that are given are written', (t) => {
   t.end()
 })
 
-t.test('CT13: what cannot be read or written is an outcome with a reason, never a throw', (t) => {
+t.test('CT13: a setting that cannot be read or written gives a reason, and does not throw', (t) => {
   const kernel = fakeRoot(t, { [join(netfilter('max'), 'a-folder-cannot-be-written')]: '' })
   const [max, hash] = applyConntrackSettings({ ...off, maxPerCore: 1, min: 10 }, kernel.sysctls)
   t.match(max, { result: 'missing', reason: /no net\/netfilter\/nf_conntrack_max/ })

@@ -13,7 +13,7 @@ interface Outcome {
 }
 
 t.test(
-  'a program that cannot start for want of descriptors is a failure, not a crash',
+  'a program that cannot start because descriptors ran out fails without a crash',
   async (t) => {
     const child = spawn('prlimit', ['--nofile=64:64', process.execPath, script], {
       env: { PATH: process.env['PATH'] ?? '' },

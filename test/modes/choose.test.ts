@@ -3,6 +3,7 @@ import { chooseMode } from '../../lib/modes/choose.js'
 import type { Log, ModeDefinition } from '../../lib/modes/mode.js'
 import type { ModeName } from '../../lib/config/config.js'
 import type { ModeLoaders } from '../../lib/modes/registry.js'
+import { PersistentMap } from '../../lib/state/persistent-map.js'
 
 const log: Log = {
   debug: () => undefined,
@@ -35,6 +36,8 @@ function loaders(runnable: readonly ModeName[], loaded: ModeName[] = []): ModeLo
         plan: ({ family }) => ({ family }),
         render: () => '',
         renderChanges: () => '',
+        parts: () => PersistentMap.empty<object>(),
+        only: (plan) => plan,
       }),
       create: () => Promise.reject(new Error('not in this test')),
       differences: () => Promise.resolve([]),
@@ -62,7 +65,7 @@ t.test('ebpf falls back to nftables, and only then to the fallback', async (t) =
   )
 })
 
-t.test('the mode asked for runs when it can, whatever optional things are missing', async (t) => {
+t.test('the requested mode runs if it can, even if optional parts are missing', async (t) => {
   const loaded: ModeName[] = []
   const chosen = await chooseMode(
     { mode: 'ipvs', fallback: 'userspace' },
@@ -90,7 +93,7 @@ t.test(
   },
 )
 
-t.test('no mode asked for means iptables; auto tries nftables, iptables, userspace', async (t) => {
+t.test('iptables is the default mode; auto tries nftables, iptables, userspace', async (t) => {
   const choose = async (mode: '' | 'auto', runnable: ModeName[]) =>
     (await chooseMode({ mode, fallback: 'userspace' }, log, loaders(runnable))).mode
   t.equal(await choose('', ['nftables', 'iptables', 'userspace']), 'iptables')
@@ -104,7 +107,7 @@ t.test('no mode asked for means iptables; auto tries nftables, iptables, userspa
 })
 
 t.test(
-  'where nothing can run the error names every mode tried, what it misses and what to do',
+  'if no mode can run, the error names each tried mode, what it lacks and what to do',
   async (t) => {
     await t.rejects(chooseMode({ mode: 'ipvs', fallback: 'none' }, log, loaders(['userspace'])), {
       kind: 'unsupported',

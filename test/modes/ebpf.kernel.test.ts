@@ -24,6 +24,7 @@ import {
   type CgroupClient,
 } from '../support/cgroup-client.js'
 import { contextOf } from '../support/mode-context.js'
+import { PersistentMap } from '../../lib/state/persistent-map.js'
 import { service, states, type States } from '../support/states.js'
 
 const skip = cgroupSkip
@@ -35,7 +36,7 @@ const noPackets: ModeDefinition = {
   summary: 'nothing',
   probe: () => Promise.resolve([]),
   syncPeriods: () => ({ minMs: 0, syncMs: 1000 }),
-  planner: () => nothing,
+  planner: () => ({ ...nothing, parts: () => PersistentMap.empty<object>(), only: (plan) => plan }),
   create: () => Promise.resolve(nothing),
   differences: () => Promise.resolve([]),
   cleanup: () => Promise.resolve(),
@@ -47,6 +48,7 @@ const nothing: Mode = {
   renderChanges: () => '',
   apply: () => Promise.resolve({ full: false, bytes: 0, objects: 0, failed: [] }),
   forget: () => undefined,
+  reconfigure: () => false,
   run: () => Promise.resolve(),
   close: () => Promise.resolve(),
 }

@@ -2,7 +2,7 @@ import t from 'tap'
 import { ForeignCommits } from '../../lib/modes/foreign-commits.js'
 
 /** Both families write: the second commits, and the first looks before that is counted. */
-t.test('no number is told between an own commit and its being counted', async (t) => {
+t.test('no number is given until an own commit is counted', async (t) => {
   let generation = 10
   const commits = new ForeignCommits(() => generation)
   const before = commits.mark
@@ -19,7 +19,7 @@ t.test('no number is told between an own commit and its being counted', async (t
   t.not(commits.mark, before, 'a foreign one is seen')
 })
 
-t.test('works that overlap are counted once', async (t) => {
+t.test('own work that overlaps is counted once', async (t) => {
   let generation = 10
   const commits = new ForeignCommits(() => generation)
   const before = commits.mark
@@ -35,4 +35,26 @@ t.test('works that overlap are counted once', async (t) => {
   t.equal(commits.mark, before)
   generation++
   t.not(commits.mark, before, 'a foreign one is seen')
+})
+
+t.test('a counter that cannot be read for a while is read again later', async (t) => {
+  const kernel = { generation: 10, denies: false }
+  const commits = new ForeignCommits(() => {
+    if (kernel.denies) throw new Error('EPERM')
+    return kernel.generation
+  })
+  const write = () =>
+    commits.around(1, async () => {
+      kernel.generation++
+      await Promise.resolve()
+    })
+  kernel.denies = true
+  await t.rejects(write(), /EPERM/)
+  const losing = commits.around(1, () => Promise.reject(new Error('no right to write')))
+  await t.rejects(losing, /EPERM/)
+  kernel.denies = false
+  const before = commits.mark
+  t.type(before, 'number', 'no work counts as under way')
+  await write()
+  t.equal(commits.mark, before)
 })

@@ -9,7 +9,7 @@ const objects = readdirSync(folder)
   .flatMap((file) => parseObjects(readFileSync(`${folder}/${file}`, 'utf8'), file))
 
 for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'] as const) {
-  t.test(`the examples as ${mode} mode writes them`, (t) => {
+  t.test(`${mode} mode writes the examples as in its golden file`, (t) => {
     const { text, warnings } = renderRules({
       ...{ mode, objects, families: ['IPv4', 'IPv6'] },
       nodeAddresses: ['127.0.0.1', '192.0.2.1', '::1', '2001:db8::1'],

@@ -21,7 +21,7 @@ interface Logged {
   readonly fields: Record<string, unknown>
 }
 
-/** This process is in no node's namespace, so it must not speak netlink for one. */
+/** This process is not in the namespace of the node, so it must not use netlink for it. */
 const elsewhere = () => {
   throw new Error('of another namespace')
 }
@@ -34,7 +34,7 @@ class TestNode {
   readonly logged: Logged[] = []
   readonly resyncs: string[] = []
   readonly gauges = new Map<string, number>()
-  /** What to put before a program: to take rights away, to hold a lock. */
+  /** The command to put before a program: to remove rights, or to hold a lock. */
   prefix: readonly string[] = []
   /** Changes the text of a restore on its way to the kernel. */
   tamper: (stdin: string) => string = (stdin) => stdin
@@ -143,7 +143,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
       })
 
     await onNode(
-      'IT34 IT40 IT41: full, partial and restarted syncs end in the same rules',
+      'IT34 IT40 IT41: full syncs, partial syncs and syncs after a restart write the same rules',
       async (t, node) => {
         const mode = await node.create()
         const cluster = states().put(web(2), sticky, empty)
@@ -204,7 +204,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     })
 
     await onNode(
-      'IT05 IT06: a full sync is one restore, and leaves others alone',
+      'IT05 IT06: a full sync is one restore, and keeps the chains of other programs',
       async (t, node) => {
         await node.restore(
           '*nat\n:OTHER - [0:0]\n:KUBE-SERVICES - [0:0]\n-A OTHER -j RETURN\n' +
@@ -258,7 +258,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     })
 
     await onNode(
-      'IT44: another program has edited a shared chain: the next change repairs it',
+      'IT44: the next change repairs a shared chain that another program edited',
       async (t, node) => {
         const mode = await node.create()
         const cluster = states().put(web(2), sticky)
@@ -277,9 +277,9 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     )
 
     await onNode(
-      'a rule the kernel refuses: its Service is named, the others are programmed',
+      'the Service of a rule that the kernel refuses is named, and the others are programmed',
       async (t, node) => {
-        // A kernel without xt_recent, to all appearances.
+        // A kernel that seems to have no xt_recent.
         node.tamper = (stdin) => stdin.replaceAll('-m recent', '-m nosuch')
         const mode = await node.create()
         const cluster = states().put(web(2), sticky)
@@ -309,13 +309,13 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     )
 
     await onNode(
-      'a rule with a match that this kernel really lacks: its Service is named, the others work',
+      'the Service of a rule with a match that this kernel lacks is named, and the others work',
       async (t, node) => {
         if (!lacksIpvs(node)) {
           t.comment('left out: this kernel has xt_ipvs, there is no match at hand that it lacks')
           return
         }
-        // xt_ipvs stands for xt_recent: the tool knows both, the kernel has the one only.
+        // xt_ipvs replaces xt_recent: the tool knows both, but the kernel has only one.
         node.tamper = (stdin) => stdin.replaceAll(/-m recent .*(?= -j)/g, ipvsMatch.join(' '))
         const mode = await node.create()
         const cluster = states().put(web(2), sticky, {
@@ -354,7 +354,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
       await node.definition.cleanup(node.context)
     })
 
-    await onNode('L18: taking over from kube-proxy, and giving back', async (t, node) => {
+    await onNode('L18: a sync replaces the rules of kube-proxy', async (t, node) => {
       await node.restore(kubeProxyRules)
       const mode = await node.create()
       const cluster = states().put(web(2))
@@ -367,7 +367,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
       t.equal(after.match(/-A INPUT .*KUBE-NODEPORTS/g)?.length, 1)
     })
 
-    await onNode('IT48: Service rules in the other backend too are told', async (t, node) => {
+    await onNode('IT48: Service rules in the other backend are reported', async (t, node) => {
       const warnings = () => node.logged.filter(({ level }) => level === 'warn')
       await node.create()
       t.same(warnings(), [])
@@ -381,14 +381,14 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
       t.same(warnings(), [], 'and that does remove them')
     })
 
-    await onNode('no CAP_NET_ADMIN is said in so many words', async (t, node) => {
+    await onNode('an error names the missing CAP_NET_ADMIN', async (t, node) => {
       node.prefix = ['setpriv', '--bounding-set=-net_admin', '--inh-caps=-net_admin']
       await t.rejects(node.create(), /CAP_NET_ADMIN/)
       const findings = await node.definition.probe(node.context)
       t.match(findings[0], { ok: false, required: true, fix: /CAP_NET_ADMIN/ })
     })
 
-    await onNode('probe finds what the rules are made of, and leaves nothing', async (t, node) => {
+    await onNode('the probe tries what rules need, and leaves nothing', async (t, node) => {
       const before = node.save()
       const findings = await node.definition.probe(node.context)
       t.same(
@@ -399,7 +399,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
       t.same(ruleLines(node.save()), ruleLines(before))
     })
 
-    await onNode('IT49: without ip6tables the other family works on', async (t, node) => {
+    await onNode('IT49: without ip6tables IPv4 works', async (t, node) => {
       const { run } = node
       const without = iptablesMode({
         backend,
@@ -418,7 +418,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
       t.match(await new Sync(mode, six).once(), { objects: 0, failed: [] })
     })
 
-    await onNode('IPv6 rules load', async (t, node) => {
+    await onNode('the kernel accepts the IPv6 rules', async (t, node) => {
       const mode = await node.create({}, 'IPv6')
       const six = states('IPv6').put(
         service({ clusterIp: 'fd00:96::1', nodePort: 30080, endpoints: 2 }),
@@ -430,7 +430,7 @@ for (const backend of ['nft', 'legacy'] as const satisfies readonly Backend[]) {
     })
 
     const lockTest = backend === 'legacy' ? onNode : undefined
-    await lockTest?.('IT47: the xtables lock held by another program', async (t, node) => {
+    await lockTest?.('IT47: a sync waits for the xtables lock of others', async (t, node) => {
       const folder = mkdtempSync(join(tmpdir(), 'xtables-lock-'))
       const lockFile = join(folder, 'lock')
       process.env.XTABLES_LOCKFILE = lockFile
@@ -492,7 +492,7 @@ function lacksIpvs({ netns, backend }: TestNode): boolean {
   return spawnSync('ip', argv).status !== 0
 }
 
-/** Another program that has the lock until it is told to let go. */
+/** Another program that holds the lock until it is told to release it. */
 async function holdLock(lockFile: string): Promise<() => Promise<unknown>> {
   const holder = spawn('flock', [lockFile, 'cat'], { stdio: ['pipe', 'pipe', 'inherit'] })
   holder.stdin.write('held\n')
@@ -514,7 +514,7 @@ async function until(condition: () => boolean): Promise<void> {
   while (!condition()) await new Promise((resolve) => setTimeout(resolve, 5))
 }
 
-/** As kube-proxy 1.36 leaves a node: jumps, endpoint chains, a Service that is no more. */
+/** What kube-proxy 1.36 leaves on a node: jumps, endpoint chains, a removed Service. */
 const kubeProxyRules = `*mangle
 :KUBE-PROXY-CANARY - [0:0]
 COMMIT

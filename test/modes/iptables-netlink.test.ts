@@ -1,4 +1,4 @@
-/** What iptables mode asks the kernel by netlink, in a namespace of this process's own. */
+/** What iptables mode reads by netlink, in a namespace of this process. */
 import { connect, createServer } from 'node:net'
 import { execFileSync, spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
 import { once } from 'node:events'
@@ -71,7 +71,7 @@ async function until(condition: () => boolean): Promise<void> {
   while (!condition()) await sleep(5)
 }
 
-/** Connects, says something and waits for the same to come back. */
+/** Connects, sends a text and waits for its echo. */
 async function echo(host: string, port: number): Promise<string> {
   const socket = connect({ host, port }).setEncoding('utf8')
   socket.end('hello')
@@ -80,7 +80,7 @@ async function echo(host: string, port: number): Promise<string> {
   return answer
 }
 
-t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
+t.test('iptables mode counts and watches through netlink', { skip: skip || false }, async (t) => {
   execFileSync('ip', ['link', 'set', 'lo', 'up'])
   for (const ip of ['10.180.0.1', '192.0.2.1']) {
     execFileSync('ip', ['address', 'add', `${ip}/32`, 'dev', 'lo'])
@@ -173,7 +173,7 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
       const accounts = openPacketAccounts()
       const count = () => Number(accounts.packets('ct_state_invalid_dropped_pkts'))
       t.equal(count(), 0)
-      // Forgotten by conntrack, and not to be picked up in the middle.
+      // Conntrack has forgotten the connection, and must not pick it up again.
       sysctl('net/netfilter/nf_conntrack_tcp_loose', '0')
       execFileSync('conntrack', ['-F'], { stdio: 'ignore' })
       client.stdin.write('two')
@@ -184,7 +184,7 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
       accounts.close()
     })
 
-    await onNode('IT46: an edit that keeps the counts is repaired in a period', async (t, node) => {
+    await onNode('IT46: an edit with an equal number of rules is repaired', async (t, node) => {
       const mode = await node.create(400)
       const cluster = states().put(service({ endpoints: 2 }))
       const plan = await apply(mode, cluster)
@@ -208,7 +208,25 @@ t.test('netlink of iptables mode', { skip: skip || false }, async (t) => {
       await mode.close()
     })
 
-    await onNode('IT46: what nobody else touched is not read again', async (t, node) => {
+    await onNode('IT46: a flush that leaves the chains is seen by a look', async (t, node) => {
+      const mode = await node.create(8_000)
+      await apply(mode, states().put(service({ endpoints: 2 })))
+      const stop = new AbortController()
+      const running = mode.run(stop.signal)
+      node.programs.length = 0
+      execFileSync(`iptables-${backend}`, ['-t', 'nat', '-F'])
+      await until(() => node.resyncs.length > 0)
+      t.match(node.resyncs[0], /table nat was flushed: chain KUBE-POSTROUTING is empty/)
+      t.notOk(
+        node.programs.some((file) => file.includes('save')),
+        'before all rules are read',
+      )
+      stop.abort()
+      await running
+      await mode.close()
+    })
+
+    await onNode('IT46: rules that nobody changed are not read again', async (t, node) => {
       const mode = await node.create(200)
       const cluster = states().put(service({ endpoints: 2 }))
       await apply(mode, cluster)

@@ -8,7 +8,7 @@ import { parseSaved, type SavedTable } from '../../lib/kernel/iptables.js'
 import { service, states, testSettings } from '../support/states.js'
 import type { IpvsPlan } from '../../lib/modes/ipvs/plan.js'
 
-/** A kernel that holds just what the plan wants, to be spoilt by a test. */
+/** A kernel that has exactly the plan, so that a test can change it. */
 function kernelOf(plan: IpvsPlan) {
   const servers = new Map<string, PlannedServer>()
   const addresses = new Set<string>()
@@ -43,7 +43,7 @@ function tablesOf({ chains }: IpvsPlan): SavedTable[] {
 }
 
 t.test(
-  'a comparison in ipvs mode names what is missing, changed or too much, and whose it is',
+  'a comparison in ipvs mode names missing, changed and extra parts with their Service',
   (t) => {
     const web = service({ name: 'web', clusterIp: '10.96.0.10', nodePort: 30080, endpoints: 2 })
     const plan = ipvsPlanner(testSettings)(states().put(web).take())
@@ -63,7 +63,7 @@ t.test(
     const reals = new Map(server.reals)
     reals.set(first, { ...real, weight: 7 })
     reals.set('10.9.9.9:80', { ip: '10.9.9.9', port: 80, weight: 1 })
-    // One that finishes its connections is nothing to repair.
+    // A server that drains needs no repair.
     reals.set('10.9.9.8:80', { ip: '10.9.9.8', port: 80, weight: 0 })
     view.servers.set(at, { ...server, server: { ...server.server, scheduler: 'lc' }, reals })
     view.addresses.delete('10.96.0.10')

@@ -15,11 +15,11 @@ const stats = (connections: number): TrafficStats => ({
   outBytes: BigInt(connections * 9000),
 })
 
-/** A kernel that only counts: connections by real server, and how many are open. */
+/** A kernel with counters only: connections of each real server, and open ones. */
 class CountingKernel {
   readonly servers = new Map<string, { server: ListedServer; reals: Map<string, number> }>()
   active = 0
-  /** Virtual servers that were looked at in detail. */
+  /** Virtual servers that were read in detail. */
   readonly looks: string[] = []
 
   serve(ip: string, port: number, reals: Readonly<Record<string, number>>): void {
@@ -90,22 +90,19 @@ void t.test('traffic of all addresses of a service port adds up by endpoint', as
   t.match(await lines('service_active_connections{'), [/} 3$/])
 })
 
-void t.test(
-  'what was counted is not counted again, a new real server starts at zero',
-  async (t) => {
-    const { kernel, lines } = setup()
-    const count = async () => (await lines('service_connections_total{'))[0]?.split(' ')[1]
-    kernel.serve('10.96.0.10', 80, { '10.180.0.1': 3 })
-    t.equal(await count(), '3')
-    t.equal(await count(), '3')
-    kernel.serve('10.96.0.10', 80, { '10.180.0.1': 10 })
-    t.equal(await count(), '10')
-    kernel.serve('10.96.0.10', 80, { '10.180.0.1': 2 })
-    t.equal(await count(), '12', 'it was removed and came back')
-  },
-)
+void t.test('traffic is counted once, and a new real server starts at zero', async (t) => {
+  const { kernel, lines } = setup()
+  const count = async () => (await lines('service_connections_total{'))[0]?.split(' ')[1]
+  kernel.serve('10.96.0.10', 80, { '10.180.0.1': 3 })
+  t.equal(await count(), '3')
+  t.equal(await count(), '3')
+  kernel.serve('10.96.0.10', 80, { '10.180.0.1': 10 })
+  t.equal(await count(), '10')
+  kernel.serve('10.96.0.10', 80, { '10.180.0.1': 2 })
+  t.equal(await count(), '12', 'it was removed and came back')
+})
 
-void t.test('only virtual servers with news are looked at in detail', async (t) => {
+void t.test('only virtual servers with new traffic are read in detail', async (t) => {
   const { kernel, lines } = setup()
   kernel.serve('10.96.0.10', 80, { '10.180.0.1': 3 })
   kernel.serve('192.0.2.1', 30080, { '10.180.0.1': 0 })
@@ -121,7 +118,7 @@ void t.test('only virtual servers with news are looked at in detail', async (t) 
   t.equal(kernel.looks.length, 3)
 })
 
-void t.test('a Service that goes takes its numbers along; a failure leaves the page', async (t) => {
+void t.test('counters of a deleted Service are removed; a failure is a warning', async (t) => {
   const { kernel, plans, lines, warnings, planner } = setup()
   kernel.serve('10.96.0.10', 80, { '10.180.0.1': 3 })
   t.match(await lines('service_'), { length: 6 })
@@ -133,7 +130,7 @@ void t.test('a Service that goes takes its numbers along; a failure leaves the p
   t.strictSame(warnings, ['could not read the traffic of ipvs servers'])
 })
 
-void t.test('who asks during a reading waits for it', async (t) => {
+void t.test('two requests at the same time share one reading', async (t) => {
   const { kernel, plans, traffic } = setup()
   kernel.serve('10.96.0.10', 80, { '10.180.0.1': 3 })
   await Promise.all([traffic.read(plans), traffic.read(plans)])

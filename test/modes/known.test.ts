@@ -11,7 +11,7 @@ const writing = (
     return Promise.resolve({ now, result: before })
   })
 
-void t.test('a write is given what the one before has made known', async (t) => {
+void t.test('a write gets the value that the last write made known', async (t) => {
   const known = new Known<string>()
   t.equal(await writing(known, 'one'), undefined)
   t.equal(known.value, 'one')
@@ -19,7 +19,7 @@ void t.test('a write is given what the one before has made known', async (t) => 
   t.equal(known.value, 'two')
 })
 
-void t.test('nothing is known during a write, after a failure or a part of one', async (t) => {
+void t.test('nothing is known during a write and after a failed or partial write', async (t) => {
   const known = new Known<string>()
   await writing(known, 'one')
   await writing(known, 'two', () => t.equal(known.value, undefined))
@@ -29,7 +29,7 @@ void t.test('nothing is known during a write, after a failure or a part of one',
   t.equal(known.value, undefined)
 })
 
-void t.test('a foreign change during a write keeps its result from being known', async (t) => {
+void t.test('after a foreign change during a write its result is not known', async (t) => {
   const known = new Known<string>()
   await writing(known, 'one')
   await writing(known, 'two', () => known.forget())
@@ -38,7 +38,7 @@ void t.test('a foreign change during a write keeps its result from being known',
   t.equal(known.value, 'three')
 })
 
-void t.test('what is forgotten is so in both families', async (t) => {
+void t.test('forgetAll forgets the values of both IP families', async (t) => {
   const known = knownByFamily<string>()
   await writing(known.IPv4, 'four')
   await writing(known.IPv6, 'six')

@@ -31,7 +31,7 @@ function cleaning(failing?: ModeName) {
 }
 
 t.test(
-  'L16, IP36: every other mode is cleaned, but not what the mode shares with another',
+  'L16, IP36: the rules of every other mode are removed, except those it shares with the mode',
   async (t) => {
     for (const [current, expected] of [
       ['userspace', ['iptables', 'ipvs', 'nftables', 'ebpf']],
@@ -48,7 +48,7 @@ t.test(
 )
 
 t.test(
-  'a mode that cannot be cleaned now is named, the others are cleaned, and it is to be tried again',
+  'a mode whose cleanup fails is named and tried again later, and the others are cleaned up',
   async (t) => {
     const { cleaned, warned, run } = cleaning('iptables')
     t.notOk(await run('nftables'))

@@ -41,7 +41,7 @@ function applying(spec: Parameters<typeof service>[0] = {}) {
 }
 
 void t.test(
-  'NF17, NF20: chains that are gone already are answered with a full sync at once',
+  'NF17, NF20: a full sync is requested at once if chains to delete are already gone',
   async (t) => {
     const { applier, resyncs, clock, fault, present, absent } = applying()
     const first = present()
@@ -56,51 +56,45 @@ void t.test(
   },
 )
 
-void t.test(
-  'NF20: what waits to be deleted is forgotten when the table is written anew',
-  async (t) => {
-    const { applier, known, resyncs, committed, clock, present, absent } = applying()
-    const first = present()
-    await applier.apply(first)
-    const second = absent()
-    await applier.apply(second)
-    known.IPv4.forget()
-    await applier.apply(second)
-    clock.ms += 1000
-    const before = committed.length
-    await applier.sweep()
-    t.same([committed.length - before, resyncs], [0, []])
-  },
-)
+void t.test('NF20: a full write forgets the chains that wait for deletion', async (t) => {
+  const { applier, known, resyncs, committed, clock, present, absent } = applying()
+  const first = present()
+  await applier.apply(first)
+  const second = absent()
+  await applier.apply(second)
+  known.IPv4.forget()
+  await applier.apply(second)
+  clock.ms += 1000
+  const before = committed.length
+  await applier.sweep()
+  t.same([committed.length - before, resyncs], [0, []])
+})
+
+void t.test('NF20: a chain is deleted in time, even if others retire after it', async (t) => {
+  const { applier, committed, clock, present } = applying({ affinitySeconds: 60, endpoints: 3 })
+  const first = present()
+  await applier.apply(first)
+  const second = present({ endpoints: 2 })
+  await applier.apply(second)
+  clock.ms = 900
+  await applier.apply(present({ endpoints: 1 }))
+  const before = committed.length
+  await applier.sweep()
+  t.equal(committed.length, before, 'not before its time')
+  clock.ms = 1000
+  await applier.sweep()
+  const deletions = committed.slice(before).flat()
+  t.same(
+    deletions.map((command) => command.do),
+    ['delete-chain', 'delete-chain', 'delete-set', 'delete-set'],
+  )
+  clock.ms = 3000
+  await applier.sweep()
+  t.equal(committed.length, before + 1)
+})
 
 void t.test(
-  'NF20: where something retires again and again, nothing waits longer for it',
-  async (t) => {
-    const { applier, committed, clock, present } = applying({ affinitySeconds: 60, endpoints: 3 })
-    const first = present()
-    await applier.apply(first)
-    const second = present({ endpoints: 2 })
-    await applier.apply(second)
-    clock.ms = 900
-    await applier.apply(present({ endpoints: 1 }))
-    const before = committed.length
-    await applier.sweep()
-    t.equal(committed.length, before, 'not before its time')
-    clock.ms = 1000
-    await applier.sweep()
-    const deletions = committed.slice(before).flat()
-    t.same(
-      deletions.map((command) => command.do),
-      ['delete-chain', 'delete-chain', 'delete-set', 'delete-set'],
-    )
-    clock.ms = 3000
-    await applier.sweep()
-    t.equal(committed.length, before + 1)
-  },
-)
-
-void t.test(
-  'a set that waits to be deleted and comes back with another timeout goes first',
+  'a set that waits for deletion is deleted before it returns with another timeout',
   async (t) => {
     const { applier, committed, present, absent } = applying({ affinitySeconds: 60, endpoints: 1 })
     const first = present()
@@ -114,7 +108,7 @@ void t.test(
 )
 
 void t.test(
-  'NF21: one transaction after the other, in the order they were asked for',
+  'NF21: transactions run one after the other, in the order of the requests',
   async (t) => {
     const { context } = contextOf()
     const seen: string[] = []
@@ -144,7 +138,7 @@ void t.test(
 )
 
 void t.test(
-  'NF15: clients that cannot be read do not keep the table from being written',
+  'NF15: the table is written, even if the clients of session affinity cannot be read',
   async (t) => {
     const { context } = contextOf()
     const texts: string[] = []
@@ -197,7 +191,7 @@ void t.test('NF19, NF21: an ordinary sync is one transaction and lists nothing',
 })
 
 void t.test(
-  'NF17: chains that cannot be deleted for long are answered with a full sync',
+  'NF17: a full sync is requested if chains cannot be deleted for a long time',
   async (t) => {
     const { context, resyncs } = contextOf()
     let isBroken = false
@@ -231,7 +225,7 @@ void t.test(
   },
 )
 
-void t.test('NF15: a client whose time is over is not remembered again', async (t) => {
+void t.test('NF15: a client whose affinity has ended is not written again', async (t) => {
   const { context } = contextOf()
   const committed: Command[] = []
   const writer: RulesetWriter = {

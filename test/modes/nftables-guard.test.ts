@@ -6,7 +6,7 @@ import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/pla
 import { contextOf } from '../support/mode-context.js'
 import { service, states, testSettings } from '../support/states.js'
 
-/** A guard over a kernel that holds nothing, which every comparison finds out at its first chain. */
+/** A guard of an empty kernel, which every comparison finds at its first chain. */
 function guarding({ verifyEveryMs = 1_000_000 } = {}) {
   const { context, resyncs } = contextOf()
   const planner = nftablesPlanner(testSettings)
@@ -34,7 +34,7 @@ function guarding({ verifyEveryMs = 1_000_000 } = {}) {
       return { around: (commit) => commit(), run: () => Promise.resolve() }
     },
     tickMs: 10,
-    verifyEveryMs,
+    verifyEveryMs: () => verifyEveryMs,
   })
   return { guard, resyncs, seen, next, known, apply, plan }
 }
@@ -53,14 +53,14 @@ async function until(isSo: () => boolean): Promise<void> {
   for (let left = 3000; !isSo() && left > 0; left--) await pause(10)
 }
 
-void t.test('NF19: nothing is listed while nothing looks wrong', async (t) => {
+void t.test('NF19: the kernel is not listed without a sign of foreign changes', async (t) => {
   const { guard, seen, apply, plan } = guarding()
   await apply(plan(1))
   await running(guard, () => pause(100))
   t.equal(seen.comparisons, 0)
 })
 
-void t.test('NF29: where events were lost, the kernel is compared at the next look', async (t) => {
+void t.test('NF29: the kernel is compared at the next check after events were lost', async (t) => {
   const { guard, seen, resyncs, apply, plan } = guarding()
   await apply(plan(1))
   await running(guard, async () => {
@@ -72,14 +72,14 @@ void t.test('NF29: where events were lost, the kernel is compared at the next lo
   t.equal(seen.comparisons, 1, 'once')
 })
 
-void t.test('NF29: now and then it is compared in any case', async (t) => {
+void t.test('NF29: the kernel is compared from time to time in any case', async (t) => {
   const { guard, resyncs, apply, plan } = guarding({ verifyEveryMs: 30 })
   await apply(plan(1))
   await running(guard, () => until(() => resyncs.length > 1))
   t.ok(resyncs.length > 1)
 })
 
-void t.test('a comparison that a sync overtook says nothing and is done again', async (t) => {
+void t.test('a comparison during a sync reports nothing and is repeated', async (t) => {
   const { guard, seen, next, resyncs, apply, plan } = guarding()
   await apply(plan(1))
   next.chains = () => {
@@ -95,7 +95,7 @@ void t.test('a comparison that a sync overtook says nothing and is done again', 
   t.equal(seen.comparisons, 2)
 })
 
-void t.test('a kernel that cannot be read is asked again', async (t) => {
+void t.test('a kernel that cannot be read is read again later', async (t) => {
   const { guard, seen, next, resyncs, apply, plan } = guarding()
   await apply(plan(1))
   next.chains = () => {
@@ -109,7 +109,7 @@ void t.test('a kernel that cannot be read is asked again', async (t) => {
   t.equal(seen.comparisons, 2)
 })
 
-void t.test('what is forgotten is compared with nothing before the next apply', async (t) => {
+void t.test('after forget() nothing is compared before the next apply', async (t) => {
   const { guard, seen, known, apply, plan } = guarding()
   await apply(plan(1))
   known.IPv4.forget()

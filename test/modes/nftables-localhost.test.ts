@@ -10,7 +10,7 @@ const log = { debug: silent, info: silent, warn: silent, error: silent }
 
 const admission = (limit = 1000) => new Admission({ log, now: () => 0, limit })
 
-/** A server that answers each client, after its end, with its own name and what it got. */
+/** A server that answers each client, when it closes, with its own name and the received text. */
 async function namedServer(name: string): Promise<{ server: Server; port: number }> {
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     let got = ''
@@ -22,7 +22,7 @@ async function namedServer(name: string): Promise<{ server: Server; port: number
   return { server, port: (server.address() as AddressInfo).port }
 }
 
-/** What a client gets that sends a text and ends its side; or the error's code. */
+/** The answer to a client that sends a text and closes its side; or the error code. */
 function ask(host: string, port: number, text: string): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect({ host, port, allowHalfOpen: true })
@@ -99,7 +99,7 @@ void t.test('L06: without loopback in nodePortAddresses nothing listens', async 
 })
 
 void t.test(
-  'NF25: connections beyond the limit are refused at once, and later ones served',
+  'NF25: connections beyond the limit are refused at once, and later ones are served',
   async (t) => {
     const { server, port } = await namedServer('a')
     const free = await namedServer('free')
@@ -126,7 +126,7 @@ void t.test(
 )
 
 void t.test(
-  'without descriptors nobody enters for a second, and the log says so once',
+  'without free descriptors connections are refused for a second, and the log says so once',
   async (t) => {
     const clock = { ms: 0 }
     const lines: object[] = []

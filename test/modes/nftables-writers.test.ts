@@ -19,7 +19,7 @@ import { withElementsSorted } from '../support/nft-listing.js'
 function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
   const netns = createNetns(name)
   t.teardown(() => netns.remove())
-  // The program starts where this thread is: quicker than `ip netns exec`.
+  // The program starts in the namespace of this thread, which is faster than `ip netns exec`.
   const run: RunCommand = (file, args, options) =>
     inside(netns, () => runCommand(file, args, options))
   const writer = inside(netns, () => writerOf(run))
@@ -41,7 +41,7 @@ function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
 }
 
 void t.test(
-  'NF21: by nft and by netlink every step of every case makes the same ruleset, byte for byte',
+  'NF21: nft and netlink make the same ruleset at every step of every case, byte for byte',
   { skip: netnsSkip || programSkip('nft') },
   async (t) => {
     const byText = place('nftables-text', (run) => new Nft(run))

@@ -16,7 +16,7 @@ const render = (...specs: Parameters<typeof state>[0]) => renderPlan(planner()(s
 const named = (namespace: string, name: string, port = 'p80') =>
   ({ namespace, name, port, protocol: 'TCP' }) as const
 
-void t.test('NF13: chains are called as kube-proxy calls them', async (t) => {
+void t.test('NF13: chains have the names of kube-proxy', async (t) => {
   t.equal(serviceBaseName(named('ns1', 'svc1')), 'ULMVA6XW-ns1/svc1/tcp/p80')
   t.equal(
     endpointBaseName(named('ns1', 'svc1'), '10.180.0.1', 80),
@@ -60,30 +60,27 @@ void t.test(
   },
 )
 
-void t.test(
-  'Services reached by ClusterIP alone share chains with all of about as many endpoints',
-  async (t) => {
-    const a = service({ name: 'a' })
-    const b = service({ name: 'b', clusterIp: '10.96.0.12', endpoints: ['10.180.0.9'] })
-    const dns = service({ name: 'dns', protocol: 'UDP', port: 53, clusterIp: '10.96.0.11' })
-    const go = walk(a, b, dns)
-    t.equal(go('pod', '10.96.0.10:80'), '10.180.0.1:8080 or 10.180.0.2:8080')
-    t.equal(go('pod', '10.96.0.12:80'), '10.180.0.9:8080')
-    t.equal(go('pod', '10.96.0.11:53', 'UDP'), '10.180.0.1:8080 or 10.180.0.2:8080')
-    t.equal(go('pod', '10.96.0.11:53', 'TCP'), 'refused', 'a ClusterIP has no other ports')
-    const text = render(a, b, dns)
-    t.notMatch(text, /chain ip kube-proxy (?:service|local|endpoint)-[A-Z2-7]{8}/)
-    t.match(text, 'comment "default/a:http" : goto tcp-services', 'whose an element is')
-    const here = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
-    const local = service({ internalPolicyLocal: true, endpoints: here })
-    t.equal(walk(local)('pod', '10.96.0.10:80'), '10.180.0.1:8080', 'policy Local')
-    for (const other of [{ nodePort: 30080 }, { externalIps: ['203.0.113.1'] }]) {
-      t.notMatch(render(service(other)), 'up-to', 'packets to other addresses have other keys')
-    }
-  },
-)
+void t.test('Services that have only a ClusterIP share the chains of their size', async (t) => {
+  const a = service({ name: 'a' })
+  const b = service({ name: 'b', clusterIp: '10.96.0.12', endpoints: ['10.180.0.9'] })
+  const dns = service({ name: 'dns', protocol: 'UDP', port: 53, clusterIp: '10.96.0.11' })
+  const go = walk(a, b, dns)
+  t.equal(go('pod', '10.96.0.10:80'), '10.180.0.1:8080 or 10.180.0.2:8080')
+  t.equal(go('pod', '10.96.0.12:80'), '10.180.0.9:8080')
+  t.equal(go('pod', '10.96.0.11:53', 'UDP'), '10.180.0.1:8080 or 10.180.0.2:8080')
+  t.equal(go('pod', '10.96.0.11:53', 'TCP'), 'refused', 'a ClusterIP has no other ports')
+  const text = render(a, b, dns)
+  t.notMatch(text, /chain ip kube-proxy (?:service|local|endpoint)-[A-Z2-7]{8}/)
+  t.match(text, 'comment "default/a:http" : goto tcp-services', 'whose an element is')
+  const here = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
+  const local = service({ internalPolicyLocal: true, endpoints: here })
+  t.equal(walk(local)('pod', '10.96.0.10:80'), '10.180.0.1:8080', 'policy Local')
+  for (const other of [{ nodePort: 30080 }, { externalIps: ['203.0.113.1'] }]) {
+    t.notMatch(render(service(other)), 'up-to', 'packets to other addresses have other keys')
+  }
+})
 
-void t.test('the larger of them stand in a set of their size, which is asked first', async (t) => {
+void t.test('a larger Service is in the set of its size, which is looked up first', async (t) => {
   const of = (endpoints: number, clusterIp = '10.96.0.10') =>
     service({ name: `of-${endpoints}`, clusterIp, endpoints })
   const specs = [of(4), of(5, '10.96.0.11'), of(17, '10.96.0.12'), of(64, '10.96.0.13')]
@@ -95,13 +92,13 @@ void t.test('the larger of them stand in a set of their size, which is asked fir
   const text = render(...specs)
   t.match(text, 'element ip kube-proxy tcp-up-to-16 { 10.96.0.11 . 80 }\n')
   t.match(text, 'element ip kube-proxy tcp-up-to-64 { 10.96.0.12 . 80, 10.96.0.13 . 80 }\n')
-  // Whoever is missed by a lookup finds places there that are filled.
+  // A packet without a match finds filled places there.
   t.notMatch(text, 'add set ip kube-proxy tcp-up-to-4 ')
   const large = render(of(17))
   t.match(large, 'rule ip kube-proxy tcp-services goto tcp-up-to-4\n', 'even where nobody is small')
 })
 
-void t.test('who has the address and port has the size, too', async (t) => {
+void t.test('the Service that owns an address and port decides its size', async (t) => {
   const cluster = states()
   const plan = planner()
   const a = service({ name: 'a', endpoints: 2 })
@@ -115,7 +112,7 @@ void t.test('who has the address and port has the size, too', async (t) => {
 })
 
 void t.test(
-  'NF14: endpoints in shared chains have places alike, and a draw is bound to hit',
+  'NF14: endpoints in shared chains have equal shares, and the draws find one of them',
   async (t) => {
     for (const endpoints of [1, 2, 3, 4, 5, 9, 16, 17, 33, 64, 65, 129, 1000]) {
       const text = render(service({ endpoints }))
@@ -140,7 +137,7 @@ void t.test(
 )
 
 void t.test(
-  'another number of endpoints changes elements without a verdict only, but for the first of a size',
+  'another number of endpoints changes no chain, except for the first Service of a size',
   async (t) => {
     const cluster = states()
     const plan = planner()
@@ -172,7 +169,7 @@ void t.test(
   },
 )
 
-void t.test('the last Service of about as many endpoints takes their chains along', async (t) => {
+void t.test('the chains of a size are removed with the last Service of that size', async (t) => {
   const cluster = states()
   const plan = planner()
   const [a, b] = [service({ name: 'a' }), service({ name: 'b', clusterIp: '10.96.0.11' })]
@@ -196,7 +193,7 @@ void t.test('the last Service of about as many endpoints takes their chains alon
   t.notOk(none.parts.get('tcp-services'))
 })
 
-void t.test('NF23: what the kernel is asked to try has every kind of statement', async (t) => {
+void t.test('NF23: the trial transaction has every kind of statement', async (t) => {
   const source = readFileSync('lib/kernel/nftables/model.ts', 'utf8')
   const kinds = [...source.matchAll(/kind: '([a-z0-9-]+)'/g)].map(([, kind]) => kind ?? '')
   t.ok(kinds.length > 10)
@@ -208,20 +205,13 @@ void t.test('NF23: what the kernel is asked to try has every kind of statement',
   t.same([...kinds].filter((kind) => !tried.has(kind as Statement['kind'])).sort(), [])
 })
 
-void t.test('NF15: with affinity, sets are asked before chance', async (t) => {
-  const sticky = service({ affinitySeconds: 10800 })
-  t.equal(walk(sticky)('pod', '10.96.0.10:80'), '10.180.0.1:8080 or 10.180.0.2:8080', 'a stranger')
-  const lines = render(sticky).split('\n')
-  const rules = lines.filter((line) => /^add rule ip kube-proxy service-\w{8}-/.test(line))
-  t.same(
-    rules.map((line) => /@affinity-|numgen random/.exec(line)?.[0]),
-    ['@affinity-', '@affinity-', 'numgen random'],
-  )
-  t.match(lines.join('\n'), /timeout 10800s/)
+void t.test('NF15: with affinity a new client reaches each endpoint equally often', async (t) => {
+  const go = walk(service({ affinitySeconds: 10800 }))
+  t.equal(go('pod', '10.96.0.10:80'), '10.180.0.1:8080 or 10.180.0.2:8080')
 })
 
 void t.test(
-  'S16, S19, NF08: refusals go to the maps that are read in the filter chains',
+  'S16, S19, NF08: without endpoints packets are refused, and without local ones the policy drops them',
   async (t) => {
     const away = [{ ip: '10.180.0.9', local: false }]
     const go = walk(
@@ -242,7 +232,7 @@ void t.test(
 )
 
 void t.test(
-  'S17, S18, NF16: policy Local keeps outside clients here, pods and node short-cut',
+  'S17, S18, NF16: policy Local sends outside clients to local endpoints, and pods and the node to all',
   async (t) => {
     const both = [{ ip: '10.180.0.1' }, { ip: '10.180.1.1', local: false }]
     const local = (endpoints: typeof both) =>
@@ -259,7 +249,7 @@ void t.test(
   },
 )
 
-void t.test('S12, S13, S35, NF09: source ranges guard load-balancer addresses only', async (t) => {
+void t.test('S12, S13, S35, NF09: source ranges bind load-balancer addresses only', async (t) => {
   const guarded = service({
     nodePort: 30080,
     externalIps: ['203.0.113.1'],
@@ -281,7 +271,7 @@ void t.test('S12, S13, S35, NF09: source ranges guard load-balancer addresses on
 })
 
 void t.test(
-  'R08, NF12: masquerade by pod source, by interface, always, or not at all',
+  'R08, NF12: packets are masqueraded by source address, by interface, always, or never',
   async (t) => {
     const cluster = (detectLocal?: DetectLocal) =>
       states('IPv4', detectLocal ? { detectLocal } : {})
@@ -300,7 +290,7 @@ void t.test(
 )
 
 void t.test(
-  'places that several service ports want go to the first by key, and outlive it',
+  'an address or node port that several Services want belongs to the first by key, then to the next',
   async (t) => {
     const cluster = states()
     const plan = planner()
@@ -326,7 +316,7 @@ void t.test(
   },
 )
 
-void t.test('NF18: a change touches its service only, and no change says nothing', async (t) => {
+void t.test('NF18: a change writes its own Service only, and no change nothing', async (t) => {
   const cluster = states()
   const plan = planner()
   const many = Array.from({ length: 300 }, (_, index) =>
@@ -352,101 +342,58 @@ void t.test('NF18: a change touches its service only, and no change says nothing
   t.notMatch(gone, /delete chain/, 'NF20: later')
 })
 
+void t.test('a new affinity timeout replaces the set while no rule uses it', async (t) => {
+  const cluster = states()
+  const plan = planner()
+  const before = plan(cluster.put(service({ affinitySeconds: 10, endpoints: 1 })).take())
+  const after = plan(cluster.put(service({ affinitySeconds: 20, endpoints: 1 })).take())
+  const verbs = renderChanges(after, before)
+    .trim()
+    .split('\n')
+    .map((line) => line.split(' ').slice(0, 2).join(' '))
+  t.same(verbs, [
+    'flush chain',
+    'flush chain',
+    'delete set',
+    'add set',
+    'add rule',
+    'add rule',
+    'add rule',
+    'add rule',
+  ])
+})
+
 void t.test(
-  'a new affinity timeout replaces the set between letting go and taking again',
+  'NF01, NF02, NF03, NF05, NF06: senders meet the same checks at every hook, in one table',
   async (t) => {
-    const cluster = states()
-    const plan = planner()
-    const before = plan(cluster.put(service({ affinitySeconds: 10, endpoints: 1 })).take())
-    const after = plan(cluster.put(service({ affinitySeconds: 20, endpoints: 1 })).take())
-    const verbs = renderChanges(after, before)
-      .trim()
-      .split('\n')
-      .map((line) => line.split(' ').slice(0, 2).join(' '))
-    t.same(verbs, [
-      'flush chain',
-      'flush chain',
-      'delete set',
-      'add set',
-      'add rule',
-      'add rule',
-      'add rule',
-      'add rule',
-    ])
+    const served = service({ endpoints: 1, nodePort: 30080 })
+    const none = service({
+      ...{ name: 'none', clusterIp: '10.96.0.11', endpoints: 0, nodePort: 30081 },
+      externalIps: ['203.0.113.1', '192.0.2.1'],
+    })
+    const refused = ['10.96.0.10:81', '10.96.0.11:80', '203.0.113.1:80', '192.0.2.1:80']
+    const go = walk(served, none)
+    for (const from of ['pod', 'node', 'outside']) {
+      for (const to of [...refused, '192.0.2.1:30081'])
+        t.equal(go(from, to), 'refused', `${from} to ${to}`)
+      t.equal(go(from, '192.0.2.1:30080'), '10.180.0.1:8080 masqueraded', from)
+      t.equal(go(from, '192.0.2.1:30082'), 'this node', from)
+    }
+    for (const line of render(served, none).trim().split('\n')) {
+      t.match(line, /^add \w+ ip kube-proxy\b/, 'NF01')
+    }
   },
 )
 
-void t.test(
-  'NF01, NF02, NF03, NF05, NF06, NF07: one table with the base chains, jumps, maps and sets',
-  async (t) => {
-    const lines = render(service({ nodePort: 30080 }))
-      .trim()
-      .split('\n')
-    for (const line of lines) t.match(line, /^add \w+ ip kube-proxy\b/, 'NF01')
-    const bases = lines.flatMap(
-      (line) => / (\S+) \{ type (\S+ hook .*) ;/.exec(line)?.slice(1).join(': ') ?? [],
-    )
-    t.same(
-      bases.sort(),
-      [
-        'filter-forward: filter hook forward priority 0',
-        'filter-input: filter hook input priority 0',
-        'filter-output-pre-dnat: filter hook output priority -110',
-        'filter-output: filter hook output priority 0',
-        'filter-prerouting-pre-dnat: filter hook prerouting priority -110',
-        'nat-output: nat hook output priority -100',
-        'nat-postrouting: nat hook postrouting priority 100',
-        'nat-prerouting: nat hook prerouting priority -100',
-      ],
-      'NF02',
-    )
-    const jumps = lines.flatMap(
-      (line) => /rule ip kube-proxy ((?:filter|nat)-.*)/.exec(line)?.slice(1) ?? [],
-    )
-    t.same(
-      jumps.sort(),
-      [
-        'filter-forward ct state new jump cluster-ips-check',
-        'filter-forward ct state new jump service-endpoints-check',
-        'filter-input ct state new jump nodeport-endpoints-check',
-        'filter-input ct state new jump service-endpoints-check',
-        'filter-output ct state new jump cluster-ips-check',
-        'filter-output ct state new jump service-endpoints-check',
-        'filter-output-pre-dnat ct state new jump firewall-check',
-        'filter-prerouting-pre-dnat ct state new jump firewall-check',
-        'nat-output jump services',
-        'nat-postrouting jump masquerading',
-        'nat-prerouting jump services',
-      ],
-      'NF03',
-    )
-    const text = lines.join('\n')
-    t.match(
-      text,
-      /add map ip kube-proxy service-ips \{ type ipv4_addr \. inet_proto \. inet_service : verdict/,
-    )
-    t.match(
-      text,
-      /map ip kube-proxy service-nodeports \{ type inet_proto \. inet_service : verdict/,
-    )
-    t.match(text, /set ip kube-proxy cluster-ips \{ type ipv4_addr/)
-    t.match(
-      text,
-      /set ip kube-proxy hairpin-connections \{ type ipv4_addr \. ipv4_addr \. inet_proto \. inet_service/,
-    )
-    t.notMatch(text, 'nodeport-ips', 'NF07: only where addresses are chosen')
-    const addresses = ['127.0.0.1', '192.0.2.1', '198.51.100.9']
-    const chosen = states('IPv4', { nodePortAddresses: ['192.0.2.0/24'] }, addresses)
-      .put(service({ nodePort: 30080, endpoints: 1 }))
-      .take()
-    t.match(renderPlan(planner()(chosen)), 'nodeport-ips { 192.0.2.1 }')
-    const go = walkOf('nftables', chosen)
-    t.equal(go('outside', '192.0.2.1:30080'), '10.180.0.1:8080 masqueraded')
-    t.equal(go('outside', '198.51.100.9:30080'), 'this node', 'as it is')
-  },
-)
+void t.test('NF07: node ports answer on the chosen addresses only', async (t) => {
+  const addresses = ['127.0.0.1', '192.0.2.1', '198.51.100.9']
+  const chosen = states('IPv4', { nodePortAddresses: ['192.0.2.0/24'] }, addresses)
+  const go = walkOf('nftables', chosen.put(service({ nodePort: 30080, endpoints: 1 })).take())
+  t.equal(go('outside', '192.0.2.1:30080'), '10.180.0.1:8080 masqueraded')
+  t.equal(go('outside', '198.51.100.9:30080'), 'this node')
+})
 
-void t.test('NF11: a changed ServiceCIDR is a rule at once', async (t) => {
+void t.test('NF11: a changed ServiceCIDR changes its rule at once', async (t) => {
   const plan = planner()
   const before = states().put(service()).take()
   const first = plan(before)
@@ -456,29 +403,26 @@ void t.test('NF11: a changed ServiceCIDR is a rule at once', async (t) => {
   t.notMatch(changes, 'service-', 'and nothing else is touched')
 })
 
-void t.test(
-  'NF26, NF27: nothing is dropped for being invalid, and nothing is accepted',
-  async (t) => {
-    const text = render(
-      service({
-        nodePort: 30080,
-        loadBalancerIps: ['203.0.113.2'],
-        sourceRanges: ['192.0.2.0/24'],
-      }),
-      service({ name: 'none', clusterIp: '10.96.0.11', endpoints: 0 }),
-    )
-    t.notMatch(text, /invalid(?! ports)|\baccept\b/)
-  },
-)
+void t.test('NF26, NF27: no rule drops invalid packets, and no rule accepts packets', async (t) => {
+  const text = render(
+    service({
+      nodePort: 30080,
+      loadBalancerIps: ['203.0.113.2'],
+      sourceRanges: ['192.0.2.0/24'],
+    }),
+    service({ name: 'none', clusterIp: '10.96.0.11', endpoints: 0 }),
+  )
+  t.notMatch(text, /invalid(?! ports)|\baccept\b/)
+})
 
-void t.test('every behaviour of this mode is named by a test or a case', async (t) => {
+void t.test('every behaviour of nftables mode is named by a test or a case', async (t) => {
   const folders = ['test/modes', 'test/kernel', 'test/cases', 'test/conformance']
   const texts = folders.flatMap((folder) =>
     readdirSync(folder)
       .filter((file) => /^nftables.*\.test\.ts$|\.yaml$/.test(file))
       .map((file) => readFileSync(`${folder}/${file}`, 'utf8')),
   )
-  // Only what stands in a name counts: of a test, or of a case.
+  // Only names of tests and cases count.
   const names = texts.flatMap(
     (text) => text.match(/^.*(?:t\.test\(|- case: ).*$|^(?: {2}['`]| {4}`).*NF\d\d.*$/gm) ?? [],
   )

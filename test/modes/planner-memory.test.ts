@@ -1,7 +1,7 @@
 import t from 'tap'
 import { memoryByFacts } from '../../lib/modes/planner-memory.js'
 
-void t.test('what is made of facts is kept while they are equal, for each family', (t) => {
+void t.test('the memory of each IP family is kept while its facts are equal', (t) => {
   interface Facts {
     readonly bits: bigint
     readonly own: ReadonlySet<string>

@@ -61,7 +61,7 @@ void t.test('EV01 EV06: events reach the API in the group events.k8s.io', async 
   t.equal(textAt(service, 'message').length, 1024)
 })
 
-void t.test('a refused event is logged and forgotten; too many are not even sent', async (t) => {
+void t.test('a refused event is logged and dropped, and too many are not sent', async (t) => {
   const sent: JsonObject[] = []
   let time = 0
   const { lines, log } = recorder()
@@ -89,7 +89,7 @@ void t.test('a refused event is logged and forgotten; too many are not even sent
 })
 
 void t.test(
-  'events go one after the other, and a server that hangs does not pile them up',
+  'events are sent one after the other, and do not pile up if the server hangs',
   async (t) => {
     const ends: (() => void)[] = []
     const { lines, log } = recorder()

@@ -1,4 +1,4 @@
-/** Clients who come to stay: they are bounded, they are timed out, and who asks is answered. */
+/** Clients that keep connections open: their number and time are limited, and new ones are served. */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
@@ -49,7 +49,7 @@ class Client {
   }
 }
 
-t.test('a full server drops the oldest idle connection, and answers who comes now', async (t) => {
+t.test('a full server drops the oldest idle connection, and answers new clients', async (t) => {
   const { port, guests } = await serving(t)
   const crowd: Client[] = []
   for (let count = 0; count < 5 * bound; count++) {
@@ -62,7 +62,7 @@ t.test('a full server drops the oldest idle connection, and answers who comes no
   t.notOk(crowd.at(-1)?.isOver, 'the newest are there still')
 })
 
-t.test('a crowd from one address pushes out nobody but itself', async (t) => {
+t.test('many connections from one address only replace each other', async (t) => {
   const { port } = await serving(t)
   const kubelet = await arrive(t, port, '127.0.0.2')
   const crowd: Client[] = []
@@ -71,7 +71,7 @@ t.test('a crowd from one address pushes out nobody but itself', async (t) => {
   t.match(await kubelet.ask(), /200 OK/, 'although it was the first to come')
 })
 
-t.test('a client that waits for its answer goes last', async (t) => {
+t.test('a client that waits for its answer is dropped last', async (t) => {
   let answer: () => void = () => undefined
   let asked: () => void = () => undefined
   const isAsked = new Promise<void>((resolve) => (asked = resolve))
@@ -102,7 +102,7 @@ const lingerers = {
   'asks once and stays': 'GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n',
 }
 for (const [what, words] of Object.entries(lingerers)) {
-  t.test(`a client that ${what} is let go`, async (t) => {
+  t.test(`a client that ${what} is disconnected`, async (t) => {
     const { port, guests } = await serving(t, { idleMs: 100 })
     const client = await arrive(t, port)
     client.socket.write(words)

@@ -2,7 +2,9 @@ import t, { type Test } from 'tap'
 import { request } from 'node:http'
 import { connect, createServer } from 'node:net'
 import { once } from 'node:events'
+import type { Config } from '../../lib/config/config.js'
 import { defaultConfig, configWith } from '../../lib/config/load.js'
+import { RunningConfig } from '../../lib/config/running.js'
 import { logEvents, type ProxyEvent } from '../../lib/observe/events.js'
 import { Health } from '../../lib/observe/healthz.js'
 import { close, listen, portOf, runHttpServer, text } from '../../lib/observe/http.js'
@@ -10,6 +12,7 @@ import { Observation } from '../../lib/observe/observation.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { createLogger } from '../../lib/observe/logger.js'
 import { Metrics } from '../../lib/observe/metrics.js'
+import { ModeStatus } from '../../lib/observe/mode-status.js'
 import { healthPages, metricsPages, Slis } from '../../lib/observe/pages.js'
 import { runServers } from '../../lib/observe/servers.js'
 import { ServiceHealth, serviceAnswer } from '../../lib/observe/service-health.js'
@@ -20,6 +23,7 @@ function healthAt(start: number, options: { expectsNode?: boolean } = {}) {
     families: ['IPv4', 'IPv6'],
     timeoutMs: 60_000,
     expectsNode: options.expectsNode ?? false,
+    date: () => clock.now,
     now: () => clock.now,
   })
   return { clock, health }
@@ -27,7 +31,7 @@ function healthAt(start: number, options: { expectsNode?: boolean } = {}) {
 
 const start = Date.parse('2026-01-02T03:04:05Z')
 
-t.test('H02: the body, and lastUpdated is the current time while all is well', async (t) => {
+t.test('H02: the body has lastUpdated, which is the current time while healthy', async (t) => {
   const { clock, health } = healthAt(start)
   health.synced('IPv4')
   clock.now += 1000
@@ -46,7 +50,30 @@ t.test('H02: the body, and lastUpdated is the current time while all is well', a
   })
 })
 
-t.test('H03: unhealthy once an update waited for 2 x syncPeriod; a sync heals', async (t) => {
+t.test('H03: nobody gets unhealthy, or stays well, because the clock is set', async (t) => {
+  const clock = { now: 0, date: start }
+  const health = new Health({
+    families: ['IPv4'],
+    timeoutMs: 60_000,
+    expectsNode: false,
+    date: () => clock.date,
+    now: () => clock.now,
+  })
+  health.synced('IPv4')
+  health.queued()
+  clock.now += 1000
+  clock.date += 5 * 3_600_000
+  t.match(health.healthz(), {
+    code: 200,
+    body: { currentTime: '2026-01-02T08:04:05.000Z', lastUpdated: '2026-01-02T08:04:05.000Z' },
+  })
+  clock.date -= 10 * 3_600_000
+  t.equal(health.livez().code, 200)
+  clock.now += 60_000
+  t.equal(health.livez().code, 503, 'it waits for a minute, whatever the date')
+})
+
+t.test('H03: the proxy is unhealthy if an update waits for 2 x syncPeriod', async (t) => {
   const { clock, health } = healthAt(start)
   health.queued()
   clock.now += 600_000
@@ -74,7 +101,7 @@ t.test('H03: unhealthy once an update waited for 2 x syncPeriod; a sync heals', 
   t.equal(health.livez().code, 200)
 })
 
-t.test('H04, H05: the node counts for /healthz, not for /livez', async (t) => {
+t.test('H04, H05: a missing or leaving Node fails /healthz, not /livez', async (t) => {
   const { health } = healthAt(start, { expectsNode: true })
   const codes = () => [health.healthz().code, health.livez().code]
   t.same(codes(), [503, 200], 'the Node is unknown')
@@ -90,7 +117,7 @@ t.test('H04, H05: the node counts for /healthz, not for /livez', async (t) => {
   t.same(codes(), [503, 200])
 })
 
-t.test('readyz: not before every family was synced once', async (t) => {
+t.test('/readyz succeeds only after every IP family is synced once', async (t) => {
   const { health } = healthAt(start)
   t.equal(health.readyz().code, 503)
   health.synced('IPv4')
@@ -99,7 +126,7 @@ t.test('readyz: not before every family was synced once', async (t) => {
   t.equal(health.readyz().code, 200)
 })
 
-t.test('H01, H06: the health server answers, counts, and knows nothing else', async (t) => {
+t.test('H01, H06: the health server answers, counts, and has no other pages', async (t) => {
   const { health } = healthAt(start, { expectsNode: true })
   const metrics = new Metrics({ mode: 'ipvs', process: false })
   const slis = new Slis()
@@ -126,7 +153,7 @@ t.test('H01, H06: the health server answers, counts, and knows nothing else', as
   )
 })
 
-t.test('H07, H08: the pages of the metrics server', async (t) => {
+t.test('H07, H08: the metrics server has its pages', async (t) => {
   const verbosity: number[] = []
   const page = (body: string) => () => Promise.resolve({ type: 'text/plain', body })
   const pages = {
@@ -134,12 +161,16 @@ t.test('H07, H08: the pages of the metrics server', async (t) => {
     metrics: page('m'),
     slis: page('s'),
     configz: () => ({ 'kubeproxy.config.k8s.io': { mode: '' } }),
+    status: () => [
+      { name: 'mode', isGood: true, text: 'nftables' },
+      { name: 'IPv6 syncs', isGood: false, text: '3 syncs, 1 failed' },
+    ],
     flagz: undefined,
     statusz: undefined,
   }
   const server = await serving(
     t,
-    metricsPages({ ...pages, setVerbosity: (level) => verbosity.push(level) }),
+    metricsPages({ ...pages, setVerbosity: () => (level) => verbosity.push(level) }),
   )
   const bodies = async (...paths: string[]) =>
     Promise.all(paths.map(async (path) => (await server.get(path)).body))
@@ -150,6 +181,10 @@ t.test('H07, H08: the pages of the metrics server', async (t) => {
     's',
   ])
   t.same(JSON.parse((await server.get('/configz')).body), pages.configz())
+  t.equal(
+    (await server.get('/healthz?verbose')).body,
+    '[+]mode: nftables\n[-]IPv6 syncs: 3 syncs, 1 failed\nhealthz check passed\n',
+  )
   t.same(JSON.parse((await server.get('/')).body), {
     paths: ['/', '/configz', '/healthz', '/metrics', '/metrics/slis', '/proxyMode'],
   })
@@ -164,12 +199,12 @@ t.test('H07, H08: the pages of the metrics server', async (t) => {
   t.equal((await server.get('/debug/flags/v')).status, 405)
   t.equal((await server.get('/debug/flags/v', 'PUT', '9'.repeat(9000))).status, 413)
   t.same(verbosity, [6])
-  const plain = await serving(t, metricsPages({ ...pages, setVerbosity: undefined }))
+  const plain = await serving(t, metricsPages({ ...pages, setVerbosity: () => undefined }))
   t.equal((await plain.get('/debug/flags/v', 'PUT', '6')).status, 404)
 })
 
 t.test(
-  'L22: a port that is taken is tried again, or ends the process where that is wanted',
+  'L22: a port in use is tried again, or ends the process if the configuration says so',
   async (t) => {
     const taken = createServer().listen(0, '127.0.0.1')
     await new Promise((resolve) => taken.once('listening', resolve))
@@ -213,7 +248,33 @@ t.test(
   },
 )
 
-t.test('H12: what a Service answers', async (t) => {
+t.test('H01: 0.0.0.0 means all addresses, of IPv6 as well', async (t) => {
+  const stop = new AbortController()
+  const port = await freePort()
+  let listening: () => void = () => undefined
+  const opened = new Promise<void>((resolve) => (listening = resolve))
+  const running = runHttpServer(
+    {
+      host: '0.0.0.0',
+      port,
+      handler: () => text('hello'),
+      failHard: true,
+      retryMs: 5000,
+      failed: () => undefined,
+      listening: () => listening(),
+      sleep: () => Promise.resolve(),
+    },
+    stop.signal,
+  )
+  await opened
+  for (const host of ['127.0.0.1', '::1']) {
+    t.equal((await get(port, '/', 'GET', '', host)).body, 'hello', host)
+  }
+  stop.abort()
+  await running
+})
+
+t.test('H12: the health check of a Service answers with its local endpoints', async (t) => {
   const reply = serviceAnswer('n/s', 2, true)
   t.match(reply, { status: 200, headers: { 'X-Load-Balancing-Endpoint-Weight': '2' } })
   t.same(JSON.parse(reply.body), {
@@ -226,7 +287,7 @@ t.test('H12: what a Service answers', async (t) => {
 })
 
 t.test(
-  'H11, H13: ports follow the Services; one that is taken is told once and tried again',
+  'H11, H13: health-check ports follow the Services, and a port in use is reported once and tried again',
   async (t) => {
     const [one, two, three] = [await freePort(), await freePort(), await freePort()]
     const blocker = createServer().listen(two, '127.0.0.1')
@@ -294,7 +355,7 @@ t.test(
   },
 )
 
-t.test('H11: both families on one port; what stays wanted is not disturbed', async (t) => {
+t.test('H11: both IP families share one port, and unchanged ports stay open', async (t) => {
   const [one, two] = [await freePort(), await freePort()]
   let sleeps = 0
   const servers = new ServiceHealth({
@@ -340,87 +401,86 @@ t.test('H11: both families on one port; what stays wanted is not disturbed', asy
   t.equal(await answers(one), false)
 })
 
-t.test(
-  'H14, EV02, EV03: both servers as configured; switched off ones do not disturb',
-  async (t) => {
-    const events: ProxyEvent[] = []
-    const port = await freePort()
-    const log = createLogger({
-      format: 'json',
-      verbosity: 0,
-      isTerminal: false,
-      write: () => undefined,
-    })
-    const { health } = healthAt(Date.now())
-    const options = {
-      origins: new Map([['mode', { from: 'flag' as const, flag: 'proxy-mode' }]]),
-      mode: 'iptables',
-      nodeName: 'n1',
-      version: 'v1',
-      health,
-      metrics: new Metrics({ mode: 'iptables', process: false }),
-      log,
-      events: { record: (event: ProxyEvent) => events.push(event) },
-      startedAt: Date.now(),
-    }
-    const config = configWith({
-      healthzBindAddress: '',
-      metricsBindAddress: `127.0.0.1:${port}`,
-      mode: 'iptables',
-      featureGates: { ComponentFlagz: true, ComponentStatusz: true },
-    })
-    const stop = new AbortController()
-    const running = runServers({ ...options, config }, stop.signal)
-    while (
-      !(await get(port, '/healthz').then(
-        () => true,
-        () => false,
-      ))
-    );
-    const configz = JSON.parse((await get(port, '/configz')).body) as Record<string, unknown>
-    t.match(configz, {
-      'kubeproxy.config.k8s.io': { mode: 'iptables', iptables: { syncPeriod: '30s' } },
-      origins: { mode: '--proxy-mode' },
-    })
-    t.match((await get(port, '/flagz')).body, /\nproxy-mode=iptables\n/)
-    t.match((await get(port, '/statusz')).body, /Mode: iptables/)
-    t.match((await get(port, '/metrics')).body, /kubeproxy_sync_proxy_rules_iptables_total/)
-    const hard = configWith({
-      healthzBindAddress: `127.0.0.1:${port}`,
-      metricsBindAddress: '',
-      bindAddressHardFail: true,
-    })
-    await t.rejects(runServers({ ...options, config: hard }, stop.signal), { name: 'KernelError' })
-    const hardMetrics = configWith({
-      healthzBindAddress: '',
-      metricsBindAddress: `127.0.0.1:${port}`,
-      bindAddressHardFail: true,
-    })
-    await t.rejects(runServers({ ...options, config: hardMetrics }, stop.signal), {
-      message: /EADDRINUSE/,
-    })
-    const about = { type: 'Warning', action: 'StartKubeProxy', note: /EADDRINUSE/ }
-    const regarding = { kind: 'Node', name: 'n1' }
-    t.match(
-      events,
-      [
-        { ...about, reason: 'FailedToStartProxierHealthcheck', regarding },
-        { ...about, reason: 'FailedToStartMetricServer', regarding },
-      ],
-      'EV02, EV03',
-    )
-    stop.abort()
-    await running
-  },
-)
+t.test('H14, EV02, EV03: both servers start as configured, or are switched off', async (t) => {
+  const events: ProxyEvent[] = []
+  const port = await freePort()
+  const log = createLogger({
+    format: 'json',
+    verbosity: 0,
+    isTerminal: false,
+    write: () => undefined,
+  })
+  const { health } = healthAt(Date.now())
+  const metrics = new Metrics({ mode: 'iptables', process: false })
+  const options = {
+    mode: 'iptables',
+    nodeName: 'n1',
+    version: 'v1',
+    health,
+    metrics,
+    status: new ModeStatus({
+      ...{ families: ['IPv4'], mode: 'iptables', fallback: '', meter: metrics, now: Date.now },
+    }),
+    log,
+    events: { record: (event: ProxyEvent) => events.push(event) },
+    startedAt: Date.now(),
+  }
+  const config = configWith({
+    healthzBindAddress: '',
+    metricsBindAddress: `127.0.0.1:${port}`,
+    mode: 'iptables',
+    featureGates: { ComponentFlagz: true, ComponentStatusz: true },
+  })
+  const stop = new AbortController()
+  const origins = new Map([['mode', { from: 'flag' as const, flag: 'proxy-mode' }]])
+  const at = (config: Config) => ({ ...options, running: new RunningConfig({ config, origins }) })
+  const running = runServers(at(config), stop.signal)
+  while (
+    !(await get(port, '/healthz').then(
+      () => true,
+      () => false,
+    ))
+  );
+  const configz = JSON.parse((await get(port, '/configz')).body) as Record<string, unknown>
+  t.match(configz, {
+    'kubeproxy.config.k8s.io': { mode: 'iptables', iptables: { syncPeriod: '30s' } },
+    origins: { mode: '--proxy-mode' },
+  })
+  t.match((await get(port, '/flagz')).body, /\nproxy-mode=iptables\n/)
+  t.match((await get(port, '/statusz')).body, /Mode: iptables/)
+  t.match((await get(port, '/metrics')).body, /kubeproxy_sync_proxy_rules_iptables_total/)
+  const hard = configWith({
+    healthzBindAddress: `127.0.0.1:${port}`,
+    metricsBindAddress: '',
+    bindAddressHardFail: true,
+  })
+  await t.rejects(runServers(at(hard), stop.signal), { name: 'KernelError' })
+  const hardMetrics = configWith({
+    healthzBindAddress: '',
+    metricsBindAddress: `127.0.0.1:${port}`,
+    bindAddressHardFail: true,
+  })
+  await t.rejects(runServers(at(hardMetrics), stop.signal), {
+    message: /EADDRINUSE/,
+  })
+  const about = { type: 'Warning', action: 'StartKubeProxy', note: /EADDRINUSE/ }
+  const regarding = { kind: 'Node', name: 'n1' }
+  t.match(
+    events,
+    [
+      { ...about, reason: 'FailedToStartProxierHealthcheck', regarding },
+      { ...about, reason: 'FailedToStartMetricServer', regarding },
+    ],
+    'EV02, EV03',
+  )
+  stop.abort()
+  await running
+})
 
-t.test(
-  'H10: metrics are for this node alone unless told otherwise, health is for all',
-  async (t) => {
-    t.equal(defaultConfig().metricsBindAddress, '127.0.0.1:10249')
-    t.equal(defaultConfig().healthzBindAddress, '0.0.0.0:10256')
-  },
-)
+t.test('H10: metrics listen on loopback by default, and health on all addresses', async (t) => {
+  t.equal(defaultConfig().metricsBindAddress, '127.0.0.1:10249')
+  t.equal(defaultConfig().healthzBindAddress, '0.0.0.0:10256')
+})
 
 t.test('without an API server events go to the log', async (t) => {
   const lines: string[] = []
@@ -444,8 +504,10 @@ t.test(
       write: () => undefined,
     })
     const observation = new Observation({
-      config: configWith({ healthzBindAddress: `127.0.0.1:${port}`, metricsBindAddress: '' }),
-      origins: new Map(),
+      running: new RunningConfig({
+        config: configWith({ healthzBindAddress: `127.0.0.1:${port}`, metricsBindAddress: '' }),
+        origins: new Map(),
+      }),
       mode: 'ipvs',
       nodeName: 'n1',
       version: '',
@@ -486,6 +548,7 @@ t.test(
     observation.queued()
     const taken = {
       service: { namespace: 'd', name: 'asker' },
+      event: 'AddressInUse' as const,
       warning: 'that is the ClusterIP of d/s',
     }
     observation.started({ ...tracker.take(), healthChecks, warnings: [taken] })

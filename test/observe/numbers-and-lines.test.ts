@@ -6,9 +6,10 @@ import { createLogger, levelOf } from '../../lib/observe/logger.js'
 import { formatLine } from '../../lib/observe/log-text.js'
 import { fullName } from '../../lib/observe/metric-spec.js'
 import { repeatFilter } from '../../lib/observe/object-observer.js'
+import { loggedSink } from '../../lib/observe/received.js'
 import { Metrics, metricTable } from '../../lib/observe/metrics.js'
 
-t.test('section 15: names, types, labels and buckets are those of kube-proxy', async (t) => {
+t.test('section 15: metrics have the names, types, labels and buckets of kube-proxy', async (t) => {
   const metrics = new Metrics({ mode: 'iptables', process: false })
   metrics.observe('sync_proxy_rules_duration_seconds', { ip_family: 'IPv4' }, 0.0015)
   metrics.observe('network_programming_duration_seconds', { ip_family: 'IPv4' }, 0.3)
@@ -42,7 +43,7 @@ function labels(policy: string) {
   return { traffic_policy: policy, ip_family: 'IPv4' }
 }
 
-t.test('a mode that counts strangely never disturbs a sync', async (t) => {
+t.test('wrong metrics of a mode do not break a sync', async (t) => {
   const unknown: string[] = []
   const metrics = new Metrics({ mode: 'ipvs', onUnknown: (name) => unknown.push(name) })
   metrics.count('no_such_metric', {})
@@ -60,7 +61,7 @@ t.test('a mode that counts strangely never disturbs a sync', async (t) => {
   t.match(body, /process_resident_memory_bytes \d+/)
 })
 
-t.test('a service port that left takes its series along', async (t) => {
+t.test('the series of a removed service port are removed', async (t) => {
   const metrics = new Metrics({ mode: 'userspace', process: false })
   const of = (service: string, endpoint: string) => ({ service, protocol: 'TCP', endpoint })
   metrics.count('service_connections_total', of('d/a:p', '10.0.0.1:80'))
@@ -75,7 +76,7 @@ t.test('a service port that left takes its series along', async (t) => {
   t.match(body, /service_connections_total\{service="d\/b",protocol="TCP",endpoint=/)
 })
 
-t.test('a huge cluster does not fill the memory with series: the rest is summed', async (t) => {
+t.test('the number of series is bounded, and the rest is added up', async (t) => {
   const metrics = new Metrics({ mode: 'userspace', process: false, maxServiceSeries: 2 })
   const count = (service: string, endpoint: string) =>
     metrics.count('service_connections_total', { service, protocol: 'TCP', endpoint })
@@ -105,7 +106,7 @@ t.test('a huge cluster does not fill the memory with series: the rest is summed'
   ])
 })
 
-t.test('the table: no name twice, every one explained', async (t) => {
+t.test('every metric has its own name and an explanation', async (t) => {
   const names = metricTable.map(fullName)
   t.equal(new Set(names).size, names.length)
   for (const spec of metricTable) {
@@ -114,7 +115,7 @@ t.test('the table: no name twice, every one explained', async (t) => {
   }
 })
 
-t.test('the table: every metric is counted somewhere', async (t) => {
+t.test('every metric of the table is used in the code', async (t) => {
   const lib = fileURLToPath(new URL('../../../lib/', import.meta.url))
   const sources = readdirSync(lib, { recursive: true, encoding: 'utf8' })
     .filter((file) => file.endsWith('.ts') && !/metrics-(own|upstream)/.test(file))
@@ -133,7 +134,7 @@ t.test('the table: every metric is counted somewhere', async (t) => {
   }
 })
 
-t.test('logs: JSON for machines, one line of text for people', async (t) => {
+t.test('logs are JSON or one line of text', async (t) => {
   const lines: string[] = []
   const write = (line: string) => lines.push(line)
   const json = createLogger({ format: 'json', verbosity: 0, isTerminal: false, write })
@@ -158,7 +159,7 @@ t.test('logs: JSON for machines, one line of text for people', async (t) => {
   t.equal(lines.length, 3)
 })
 
-t.test('a hostile name stays on its line and sends no escapes to the terminal', async (t) => {
+t.test('a hostile name stays on its line of the log, without terminal escapes', async (t) => {
   const line = formatLine(
     JSON.stringify({
       level: 'error',
@@ -173,7 +174,7 @@ t.test('a hostile name stays on its line and sends no escapes to the terminal', 
   t.notOk(/[\u001b\u0007\r\u202e]/.test(line.slice(line.indexOf('bad'))))
 })
 
-t.test('-v: 0 to 3 events, from 4 on details, from 6 on everything', async (t) => {
+t.test('-v 0 to 3 logs events, from 4 on details, from 6 on everything', async (t) => {
   t.same([0, 2, 3, 4, 5, 6, 10].map(levelOf), [
     'info',
     'info',
@@ -194,4 +195,39 @@ t.test('a failure that repeats is logged again after a while', async (t) => {
   clock.now = 30_000
   t.ok(isNew('a'), 'it still fails, so it is logged again')
   t.notOk(isNew('a'))
+})
+
+t.test('with -v 4 each object is logged before it is used, and passed on as it is', async (t) => {
+  const heard: string[] = []
+  const note =
+    (what: string) =>
+    (...given: unknown[]) =>
+      heard.push(`${what} ${JSON.stringify(given)}`)
+  const sink = loggedSink(
+    {
+      upsert: note('upsert'),
+      remove: note('remove'),
+      synced: note('synced'),
+      failed: note('failed'),
+    },
+    {
+      ...{ info: note('info'), warn: note('warn'), error: note('error') },
+      debug: (fields, message) => heard.push(`${message} ${JSON.stringify(fields)}`),
+    },
+  )
+  sink.upsert('Service', { metadata: { name: 'web', namespace: 'default', resourceVersion: '7' } })
+  sink.upsert('Service', 'no object')
+  sink.remove('EndpointSlice', 'default', 'web-1')
+  sink.synced('Service')
+  sink.failed('x')
+  t.same(heard, [
+    'object received {"kind":"Service","namespace":"default","name":"web","resourceVersion":"7"}',
+    'upsert ["Service",{"metadata":{"name":"web","namespace":"default","resourceVersion":"7"}}]',
+    'object received {"kind":"Service"}',
+    'upsert ["Service","no object"]',
+    'object removed {"kind":"EndpointSlice","namespace":"default","name":"web-1"}',
+    'remove ["EndpointSlice","default","web-1"]',
+    'synced ["Service"]',
+    'failed ["x"]',
+  ])
 })

@@ -13,7 +13,7 @@ interface News {
   readonly busyShare?: number
 }
 
-t.test('a health server without descriptors does not spin, and answers again later', async (t) => {
+t.test('a health server without free descriptors waits and answers later', async (t) => {
   const child = spawn('prlimit', ['--nofile=64:64', process.execPath, script], {
     env: { PATH: process.env['PATH'] ?? '' },
   })
@@ -35,7 +35,7 @@ t.test('a health server without descriptors does not spin, and answers again lat
     return socket
   })
   const { busyShare = 1 } = await news()
-  // Spinning takes all of a core, and a slow machine makes it take less.
+  // A busy loop takes all of a core, or less on a slow machine.
   t.ok(
     busyShare < 0.3,
     `${(100 * busyShare).toFixed(1)} % of a core while nothing could be accepted`,

@@ -20,7 +20,7 @@ const project = join(place, 'project')
 const modules = join(project, 'node_modules')
 const installed = join(modules, 'kube-proxy-ts')
 
-/** Nobody's settings, cache or registry. */
+/** No settings, cache or registry of a user. */
 const env = {
   ...process.env,
   HOME: place,
@@ -29,7 +29,7 @@ const env = {
   npm_config_update_notifier: 'false',
 }
 
-/** What the program printed; throws what it complained about. */
+/** The output of the program; throws its errors. */
 function run(folder: string, file: string, ...args: string[]): string {
   const options = { cwd: folder, env, encoding: 'utf8' } as const
   const { status, stdout, stderr, error } = spawnSync(file, args, options)
@@ -67,7 +67,7 @@ install()
 const readme = readFileSync(join(installed, 'README.md'), 'utf8')
 const example = /## In a program\n\n```ts\n([^]*?)```/.exec(readme)?.[1] ?? ''
 
-t.test('the package holds what `files` says: no tests, no sources, no maps without them', (t) => {
+t.test('the package has only the files of `files`: no tests, no sources, no source maps', (t) => {
   const program = /^build\/(lib|cjs)\/.*(\.js|\.d\.ts|\/browser\/(index\.html|style\.css))$/
   const text = /^(examples\/.*|docs\/.*|LICENSE|README\.md|CHANGELOG\.md|SECURITY\.md)$/
   const others = ['package.json', 'build/cjs/package.json']
@@ -81,7 +81,7 @@ t.test('the package holds what `files` says: no tests, no sources, no maps witho
   t.end()
 })
 
-t.test('both programs are there: what a node runs, and everything', (t) => {
+t.test('both programs run: kube-proxy, and kube-proxy-ts with the laboratory', (t) => {
   const kubeProxy = join(modules, '.bin', 'kube-proxy')
   t.match(run(project, kubeProxy, '--version'), /^kube-proxy-ts v\d+\.\d+\.\d+ /)
   const everything = run(project, 'npx', 'kube-proxy-ts', '--help')
@@ -115,8 +115,8 @@ const cjs = names
   .map((name, index) => `const ${name} = require('${froms[index] ?? ''}')\n`)
   .join('')
 
-t.test('import and require give the same, and load nothing of the daemon', (t) => {
-  // Whoever renders rules needs none of these.
+t.test('import and require give the same library, and load nothing of the daemon', (t) => {
+  // Rendering rules needs none of these.
   for (const name of ['pino', 'prom-client', 'koffi', '@kubernetes', 'commander'])
     renameSync(join(modules, name), join(place, name))
   t.teardown(() => {
@@ -133,7 +133,7 @@ t.test('import and require give the same, and load nothing of the daemon', (t) =
   t.end()
 })
 
-t.test('the example of the README runs and is of the right types', (t) => {
+t.test('the example of the README runs and has correct types', (t) => {
   writeFileSync(join(project, 'readme.mjs'), example)
   const output = run(project, process.execPath, 'readme.mjs')
   t.match(output, /add table ip kube-proxy/)
@@ -141,7 +141,7 @@ t.test('the example of the README runs and is of the right types', (t) => {
   t.end()
 })
 
-t.test('the types hold under tsc --strict without skipLibCheck, as ES module and CommonJS', (t) => {
+t.test('the types are correct for tsc --strict, as ES module and CommonJS', (t) => {
   const typed = `
 import { explainConnection, parseObjects, renderRules, type ConnectionExplanation } from 'kube-proxy-ts'
 import { Batch, Iptables, rule, type Rule } from 'kube-proxy-ts/iptables'

@@ -10,7 +10,7 @@ export const dashboardUrl = 'http://127.0.0.1:8383'
 
 export interface Opened {
   readonly page: Page
-  /** What the page complained about so far. */
+  /** The errors of the page so far. */
   readonly complaints: readonly string[]
 }
 

@@ -7,7 +7,7 @@ import { withProxyWorld, write } from '../e2e/proxy-world.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { ModeName } from '../../lib/config/config.js'
 
-/** The page over a daemon that runs, in a real browser: what it shows is what packets do. */
+/** The page of a running daemon in a real browser: it shows what packets do. */
 
 const clusterIps = { IPv4: '10.96.0.10', IPv6: 'fd00:10:96::10' } as const
 /** The last one has no `targetRef`, as those that people write by hand. */
@@ -37,7 +37,7 @@ function objects() {
       })),
     }),
   )
-  // Names may be anything that somebody could get past the API.
+  // Names may be any text that could pass the API.
   const hostile = rawSlice({
     name: 'odd-1',
     service: 'odd',
@@ -46,7 +46,7 @@ function objects() {
         ...endpoint(addressOf('pod-3', 'IPv4'), { node: 'node-1' }),
         targetRef: { kind: 'Pod', name: '<img src=x onerror=document.title="owned">' },
       },
-      // More than the picture has room for.
+      // More pods than the picture has room for.
       ...[1, 2, 3, 4, 5].map((last) => endpoint(`10.244.1.10${last}`, { node: 'node-1' })),
     ],
   })

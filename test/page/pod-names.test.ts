@@ -23,7 +23,7 @@ const slice = (name: string, service: string, ...pods: readonly (readonly [strin
   })
 const pod = (name: string) => ({ kind: 'Pod', name })
 
-t.test('names follow the slices of a Service, and everything is passed on', async (t) => {
+t.test('pod names follow the slices, and the next sink gets all objects', async (t) => {
   const { names, heard, along } = reading()
   along.upsert('EndpointSlice', slice('a', 'web', ['10.0.0.1', pod('web-1')]))
   along.upsert('EndpointSlice', slice('b', 'web', ['fd00:0:0::2', pod('web-2')]))
@@ -51,7 +51,7 @@ t.test('names follow the slices of a Service, and everything is passed on', asyn
   ])
 })
 
-t.test('what is no pod, or no slice at all, has no name', async (t) => {
+t.test('an endpoint that is no pod, or has no slice, has no name', async (t) => {
   const { names, along } = reading()
   const odd = [
     ['10.0.0.1', undefined],

@@ -9,7 +9,7 @@ import { walkOf } from '../support/walks.js'
 const external = '198.51.100.7'
 const web = service({ externalIps: [external], endpoints: 2 })
 
-/** What a flag says about external IPs, the whole way from the command line to the state. */
+/** A flag about external IPs, from the command line to the state. */
 function settingsOf(...flags: readonly (readonly [string, string])[]) {
   const { config } = loadConfig(parseFlags(flags), undefined)
   const { allowsExternalIps } = trackerSettings(config, 'nftables', {
@@ -20,7 +20,7 @@ function settingsOf(...flags: readonly (readonly [string, string])[]) {
 }
 
 for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'] as const) {
-  t.test(`S09, CVE-2020-8554: ${mode} mode leaves external IPs alone when told so`, async (t) => {
+  t.test(`S09, CVE-2020-8554: ${mode} mode ignores external IPs if told so`, async (t) => {
     const definition = await modeLoaders[mode]()
     const rendered = (settings: { allowsExternalIps: boolean }) => {
       const planner = definition.planner(testConfig)
@@ -33,7 +33,7 @@ for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'] as const) {
   })
 
   t.test(
-    `CVE-2020-8554: ${mode} mode sends nobody who asks for a ClusterIP elsewhere`,
+    `CVE-2020-8554: in ${mode} mode an external IP cannot take over a ClusterIP`,
     async (t) => {
       const at = (ip: string) => [{ ip, local: true }]
       const victim = service({ name: 'web', endpoints: at('10.180.0.1') })

@@ -104,7 +104,7 @@ function restoreShape(rendered: string): string {
 
 for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'] as const) {
   t.test(
-    `no text of a Service changes what ${mode} mode writes, but for names and comments`,
+    `texts of a Service change only names and comments of the rules in ${mode} mode`,
     async (t) => {
       const definition = await modeLoaders[mode]()
       const render = (of: ServiceSpec) => {
@@ -140,7 +140,7 @@ const skipKernel =
       : false
 
 t.test(
-  'nft and iptables-restore take hostile texts for what they are',
+  'nft and iptables-restore read hostile texts as names and comments',
   { skip: skipKernel },
   async (t) => {
     const check = (argv: readonly string[], input: string) =>
@@ -170,7 +170,7 @@ t.test(
   },
 )
 
-t.test('objects with hostile texts in every place never throw, and leave only clean names', (t) => {
+t.test('objects with hostile texts do not throw, and only clean names remain', (t) => {
   const anything = fc.record({ text: hostile, key: hostile })
   fc.assert(
     fc.property(anything, ({ text, key }) => {
@@ -190,7 +190,7 @@ t.test('objects with hostile texts in every place never throw, and leave only cl
         }),
       )
       t.notMatch(service, { outcome: 'accepted' })
-      // Labels, annotations and selectors may hold what they like: nothing is made of them.
+      // Labels, annotations and selectors may have any text, because they are not used.
       const labelled = parseService(
         rawService({
           labels: { [key]: text },
@@ -222,11 +222,11 @@ t.test('objects with hostile texts in every place never throw, and leave only cl
   t.end()
 })
 
-// What moves the cursor, ends the line or turns the direction of what follows.
+// Characters that move the cursor, end the line or change the direction of text.
 const unprintable =
   /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/
 
-t.test('explain says as many clean lines about a hostile Service as about a harmless one', (t) => {
+t.test('explain prints clean lines for a hostile Service', (t) => {
   for (const mode of modeNames) {
     const explain = (of: ServiceSpec) => {
       const state = states().put(of).take()

@@ -48,7 +48,7 @@ t.test('processes are started in few places, by a list of arguments', (t) => {
   t.end()
 })
 
-t.test('what a node runs contains no laboratory and no shell', (t) => {
+t.test('the program of a node contains no laboratory and no shell', (t) => {
   const reached = new Set<string>()
   const visit = (file: string) => {
     if (reached.has(file)) return
@@ -78,7 +78,7 @@ t.test('what a node runs contains no laboratory and no shell', (t) => {
   t.end()
 })
 
-t.test('pages are built of elements, never of text that could be markup', (t) => {
+t.test('pages are built of elements, never of markup text', (t) => {
   const page = readdirSync(join(root, 'lib/page/browser')).filter((file) => file.endsWith('.ts'))
   t.ok(page.length > 0)
   for (const file of page) {

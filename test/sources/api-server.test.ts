@@ -16,7 +16,7 @@ import type { ListWatchTiming } from '../../lib/sources/list-watch-timing.js'
 import type { ObjectKind, ObjectSink } from '../../lib/sources/source.js'
 import { identityOf } from '../../lib/state/parse-object.js'
 
-/** Holds what a source delivered, and in what order. */
+/** Keeps what a source delivered, in order. */
 class Recorder implements ObjectSink {
   readonly present = new Map<string, unknown>()
   readonly log: string[] = []
@@ -137,7 +137,7 @@ const node = (name: string) => ({ apiVersion: 'v1', kind: 'Node', metadata: { na
 const ref = (name: string) => ({ apiVersion: 'v1', kind: 'Service', name })
 const kinds: readonly ObjectKind[] = ['Service', 'EndpointSlice', 'Node', 'ServiceCIDR']
 
-void t.test('R01 S03 S04 S05 R09 R10: pages arrive whole, with only what concerns', async (t) => {
+void t.test('R01 S03 S04 S05 R09 R10: all pages arrive, with the objects we need', async (t) => {
   const { api, sink, follow } = await rig(t)
   for (const name of ['a', 'b', 'c', 'd', 'e']) api.put(service(name))
   api.put(service('headless', { clusterIP: 'None' }))
@@ -190,7 +190,7 @@ void t.test('an ended or broken watch resumes where it stopped, without a new li
   t.match(sink.failures.join('\n'), 'injected fault: 500')
 })
 
-void t.test('410: a forgotten version means a new list; what went is then removed', async (t) => {
+void t.test('410: an expired version causes a new list, which removes objects', async (t) => {
   for (const forget of ['compact', 'restart'] as const) {
     await t.test(`after ${forget}`, async (t) => {
       const { api, sink, follow, stopServer, startServer } = await rig(t)
@@ -232,7 +232,7 @@ void t.test('410: a forgotten version means a new list; what went is then remove
   }
 })
 
-void t.test('R01: a list that fails removes nothing and reports nothing as complete', async (t) => {
+void t.test('R01: a failed list removes nothing, and nothing counts as synced', async (t) => {
   const { api, sink, follow, stopServer, startServer } = await rig(t)
   await stopServer()
   for (const name of ['a', 'b', 'c', 'd', 'e']) api.put(service(name))
@@ -264,7 +264,7 @@ void t.test('R01: a list that fails removes nothing and reports nothing as compl
   t.equal(sink.log.filter((entry) => entry.startsWith('-Service')).length, 0)
 })
 
-void t.test('a list that fails is tried again, whatever the failure', async (t) => {
+void t.test('a failed list is tried again, whatever the failure', async (t) => {
   for (const effect of [
     { answer: 500 },
     { answer: 503 },
@@ -278,7 +278,7 @@ void t.test('a list that fails is tried again, whatever the failure', async (t) 
       const { api, sink, follow } = await rig(t)
       api.put(service('a'))
       api.faults.inject({ verbs: ['list'], resources: ['services'], effect, times: 3 })
-      // Short patience only where it has to end: a busy machine may need its time for the good answer.
+      // A short limit only where it has to expire: a busy machine needs time for a good answer.
       const isSlow = 'hang' in effect || 'drip' in effect
       await follow(isSlow ? { headTimeoutMs: 100, pageTimeoutMs: 100 } : {})
       await until(() => sink.count('synced Service') === 1)
@@ -289,7 +289,7 @@ void t.test('a list that fails is tried again, whatever the failure', async (t) 
   }
 })
 
-void t.test('Retry-After is kept to', async (t) => {
+void t.test('Retry-After is respected', async (t) => {
   const { api, sink, follow } = await rig(t)
   api.faults.inject({
     verbs: ['list'],
@@ -303,7 +303,7 @@ void t.test('Retry-After is kept to', async (t) => {
   t.ok(Date.now() - start >= 990)
 })
 
-void t.test('a watch that says nothing, not even bookmarks, is opened again', async (t) => {
+void t.test('a watch without events and bookmarks is opened again', async (t) => {
   const { api, sink, follow } = await rig(t)
   await follow({ idleTimeoutMs: 60 })
   await until(() => sink.failures.some((text) => text.includes('no byte for 60 ms')))
@@ -312,7 +312,7 @@ void t.test('a watch that says nothing, not even bookmarks, is opened again', as
   t.equal(sink.count('synced Service'), 1)
 })
 
-void t.test('bookmarks keep a quiet watch resumable', async (t) => {
+void t.test('bookmarks let a quiet watch resume', async (t) => {
   const { api, sink, follow } = await rig(t, { bookmarkEveryMs: 20 })
   await follow({ idleTimeoutMs: 5000 })
   await until(() => api.faults.watches.size === 4)
@@ -340,7 +340,7 @@ void t.test('one bad object does not stop the others', async (t) => {
 })
 
 void t.test(
-  'R09: a cluster without ServiceCIDRs, or one that hides them, is complete',
+  'R09: a cluster without ServiceCIDRs, or without the right to read them, counts as synced',
   async (t) => {
     const without = await rig(t, {
       resources: defaultResources.filter((kind) => kind.kind !== 'ServiceCIDR'),

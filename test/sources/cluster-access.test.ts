@@ -104,7 +104,7 @@ void t.test('files are read again after a minute, and at once after a refusal', 
 })
 
 void t.test(
-  'L03: without a kubeconfig: --master, else the account of the pod, else a clear error',
+  'L03: without a kubeconfig --master is used, then the account of the pod, or there is a clear error',
   async (t) => {
     const open = (master: string, env: Record<string, string> = {}) =>
       openCluster({ kubeconfig: '', master }, { env, now: Date.now })
@@ -117,7 +117,7 @@ void t.test(
   },
 )
 
-void t.test('a kubeconfig that leads nowhere is named, with the entry', async (t) => {
+void t.test('an error about a kubeconfig names the file and the entry', async (t) => {
   const directory = await folder(t)
   const path = join(directory, 'broken')
   const fails = async (text: string, expected: RegExp) => {
@@ -139,7 +139,7 @@ void t.test('a kubeconfig that leads nowhere is named, with the entry', async (t
   )
 })
 
-void t.test('an exec plugin gives the token, and is asked again after a refusal', async (t) => {
+void t.test('an exec plugin gives the token, and runs again after a refusal', async (t) => {
   const directory = await folder(t)
   let valid = 'first'
   const api = createApiServer({ runtime: undefined, accepts: (token) => token === valid })
@@ -180,7 +180,7 @@ void t.test('an exec plugin gives the token, and is asked again after a refusal'
   t.equal(await get(), 200)
 })
 
-void t.test('TLS: the authority of the kubeconfig is what counts', async (t) => {
+void t.test('TLS: only the certificate authority of the kubeconfig is trusted', async (t) => {
   const directory = await folder(t)
   const tls = selfSigned({ hosts: ['127.0.0.1'], now: Date.now(), validDays: 1 })
   const api = createApiServer({ runtime: undefined, tls })
@@ -207,7 +207,7 @@ void t.test('TLS: the authority of the kubeconfig is what counts', async (t) => 
   await t.rejects(get({ 'certificate-authority-data': base64(other.certificate) }), SourceError)
 })
 
-void t.test('event lines: cut anywhere, unfinished at the end, or no JSON at all', async (t) => {
+void t.test('event lines may be cut anywhere, and wrong lines are reported', async (t) => {
   const read = async (...chunks: readonly string[]) => {
     const lines: unknown[] = []
     for await (const line of readJsonLines(

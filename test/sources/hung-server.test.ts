@@ -2,15 +2,16 @@ import { spawn } from 'node:child_process'
 import { createServer } from 'node:http'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import t, { type Test } from 'tap'
 import { ApiClient } from '../../lib/sources/api-client.js'
 import { apiServerSource } from '../../lib/sources/api-server.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
-import { longestRetryAfterMs, parseRetryAfter } from '../../lib/sources/retry-after.js'
 import { identityOf } from '../../lib/state/parse-object.js'
 import { event, follow, listOf, until } from './support/scripted-server.js'
+import { longestRetryAfterMs, parseRetryAfter } from '../../lib/sources/backoff.js'
 
-void t.test('Retry-After counts as seconds or as a date, and never for long', async (t) => {
+import t, { type Test } from 'tap'
+
+void t.test('Retry-After is read as seconds or as a date, with a limit', async (t) => {
   const now = Date.parse('2026-01-01T00:00:00Z')
   for (const [header, ms] of [
     [undefined, 0],
@@ -47,7 +48,7 @@ void t.test('Retry-After counts as seconds or as a date, and never for long', as
   t.match(answer, { ok: false, retryAfterMs: longestRetryAfterMs })
 })
 
-void t.test('a quiet watch of a server that answers stays open, and nothing is said', async (t) => {
+void t.test('a quiet watch stays open if the server answers, without a log line', async (t) => {
   const seen = await follow(
     t,
     { list: () => listOf('5', 'a'), watch: (answer) => answer.flushHeaders() },
@@ -61,7 +62,7 @@ void t.test('a quiet watch of a server that answers stays open, and nothing is s
 })
 
 void t.test(
-  'a watch that is silent longer than bookmarks allow is resumed without a word',
+  'a watch without bookmarks for too long is resumed, and nothing is logged',
   async (t) => {
     const seen = await follow(
       t,
@@ -96,7 +97,7 @@ async function serverProcess(t: Test) {
 }
 
 void t.test(
-  'a server that hangs is noticed, and nothing is listed again once it goes on',
+  'a hanging server is reported, and nothing is listed again when it continues',
   async (t) => {
     const { child, url } = await serverProcess(t)
     const names = new Set<string>()
@@ -128,7 +129,7 @@ void t.test(
     // Each kind is listed and watched.
     await until(() => synced === 4 && answers >= 8)
     child.kill('SIGSTOP')
-    // The kernel still acknowledges everything, so nothing but the silence tells.
+    // The kernel still acknowledges everything, so only the missing answers show it.
     await until(() => failures.filter((text) => text.includes('no byte for')).length === 4)
     t.match(failures[0], 'the API server does not respond or cannot be reached')
     child.kill('SIGCONT')

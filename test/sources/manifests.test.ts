@@ -12,7 +12,7 @@ import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 const service = (name: string, port = 80) =>
   `apiVersion: v1\nkind: Service\nmetadata: {name: ${name}}\nspec: {clusterIP: 10.0.0.1, ports: [{port: ${port}}]}\n`
 
-/** Writes down what it is told, and lets a test wait for it. */
+/** Records what it gets, and lets a test wait for it. */
 class RecordingSink implements ObjectSink {
   readonly told: string[] = []
   #waiting: (() => void)[] = []
@@ -32,7 +32,7 @@ class RecordingSink implements ObjectSink {
   failed(message: string) {
     this.#tell(`failed ${message}`)
   }
-  /** Resolves once a line matches, and forgets everything told so far. */
+  /** Resolves once a line matches, and forgets all lines so far. */
   async saw(pattern: RegExp): Promise<string[]> {
     while (!this.told.some((line) => pattern.test(line))) {
       await new Promise<void>((resolve) => this.#waiting.push(resolve))
@@ -45,10 +45,8 @@ class RecordingSink implements ObjectSink {
   }
 }
 
-t.test(
-  'manifests: several documents, lists of both sorts, JSON, and kinds of others',
-  async (t) => {
-    const yaml = `${service('a')}---
+t.test('manifests may have several documents, lists, JSON and unknown kinds', async (t) => {
+  const yaml = `${service('a')}---
 # nothing but a comment
 ---
 apiVersion: v1
@@ -65,24 +63,23 @@ items: [{metadata: {name: s}}]
 ---
 {apiVersion: serving.knative.dev/v1, kind: Service, metadata: {name: k}}
 `
-    const { objects, problems } = parseManifest(yaml, 'f.yaml')
-    t.same(problems, [])
-    t.same(
-      objects.map(({ kind, namespace, name, place }) => [kind, namespace, name, place].join(' ')),
-      [
-        'Service default a f.yaml:1',
-        'Service n b f.yaml:8',
-        'EndpointSlice default s f.yaml:14',
-        'Node  n1 f.yaml:18',
-      ],
-    )
-    t.equal(objects[2]?.raw.kind, 'EndpointSlice', 'items of a typed list get their kind')
-    const json = JSON.stringify({ apiVersion: 'v1', kind: 'Service', metadata: { name: 'j' } })
-    t.match(parseManifest(`\n${json}`, 'f.json').objects, [{ name: 'j' }])
-  },
-)
+  const { objects, problems } = parseManifest(yaml, 'f.yaml')
+  t.same(problems, [])
+  t.same(
+    objects.map(({ kind, namespace, name, place }) => [kind, namespace, name, place].join(' ')),
+    [
+      'Service default a f.yaml:1',
+      'Service n b f.yaml:8',
+      'EndpointSlice default s f.yaml:14',
+      'Node  n1 f.yaml:18',
+    ],
+  )
+  t.equal(objects[2]?.raw.kind, 'EndpointSlice', 'items of a typed list get their kind')
+  const json = JSON.stringify({ apiVersion: 'v1', kind: 'Service', metadata: { name: 'j' } })
+  t.match(parseManifest(`\n${json}`, 'f.json').objects, [{ name: 'j' }])
+})
 
-t.test('manifests: what is wrong is said as file:line: reason', async (t) => {
+t.test('errors in manifests are reported as file:line: reason', async (t) => {
   for (const [text, problem] of [
     [`${service('a')}---\nkind: [\n`, /^f\.yaml:\d+: .*\]/],
     ['{"apiVersion": "v1"\n "kind": "x"}', /^f\.yaml:2: /],
@@ -105,7 +102,7 @@ t.test('manifests: what is wrong is said as file:line: reason', async (t) => {
   t.same(parseManifest('', 'f.yaml'), { objects: [], problems: [] })
 })
 
-t.test('E22: Endpoints without slices become slices, ready or not, by family', async (t) => {
+t.test('E22: Endpoints without slices become a slice for each IP family', async (t) => {
   const endpoints = (name: string) => ({
     kind: 'Endpoints' as const,
     namespace: 'default',
@@ -163,7 +160,7 @@ function follow(t: Test, path: string): RecordingSink {
   return sink
 }
 
-t.test('a folder is followed: files come, change, break, recover and go', async (t) => {
+t.test('a folder is followed: files are added, changed, broken and removed', async (t) => {
   const folder = t.testdir({ 'a.yaml': service('a'), 'b.yml': service('b'), 'x.txt': 'no' })
   const sink = follow(t, folder)
   t.same(await sink.saw(/synced EndpointSlice/), [
@@ -193,7 +190,7 @@ t.test('a folder is followed: files come, change, break, recover and go', async 
   renameSync(`${folder}-away`, folder)
 })
 
-t.test('the swap of a ConfigMap volume is seen', async (t) => {
+t.test('the swap of a ConfigMap volume is noticed', async (t) => {
   const folder = t.testdir({
     '..1': { 'f.yaml': service('old') },
     '..2': { 'f.yaml': service('new') },
@@ -210,7 +207,7 @@ t.test('the swap of a ConfigMap volume is seen', async (t) => {
   t.same(await single.saw(/\+/), expected)
 })
 
-t.test('R01: nothing counts as synced while no file could be read', async (t) => {
+t.test('R01: nothing counts as synced until the files are read', async (t) => {
   const folder = t.testdir({ 'a.yaml': 'kind: [\n' })
   const sink = follow(t, folder)
   t.match(await sink.saw(/failed/), [/a\.yaml/])
@@ -230,7 +227,7 @@ t.test('an object in two files: the later file is used, and the log says so', as
   ])
 })
 
-t.test('node addresses: in order, canonical, without the virtual ones, and followed', async (t) => {
+t.test('node addresses are ordered, canonical, not virtual, and followed', async (t) => {
   const info = (...addresses: string[]) => addresses.map((address) => ({ address }) as never)
   let now: Record<string, never[]> = {
     lo: info('127.0.0.1', '::1'),
@@ -253,28 +250,25 @@ t.test('node addresses: in order, canonical, without the virtual ones, and follo
   t.same(told[1], ['192.168.1.6'])
 })
 
-t.test(
-  'node addresses that cannot be read now are read later, and the last ones hold',
-  async (t) => {
-    const stop = new AbortController()
-    const told: (readonly string[])[] = []
-    let polls = 0
-    await followNodeAddresses((addresses) => told.push(addresses), stop.signal, {
-      interfaces: () => {
-        if (polls === 1) throw new Error('uv_interface_addresses returned Unknown system error 24')
-        const address = polls < 3 ? '192.168.1.5' : '192.168.1.6'
-        return { eth0: [{ address } as never] }
-      },
-      sleep: async () => {
-        polls++
-        if (polls === 4) stop.abort()
-      },
-    })
-    t.same(told, [['192.168.1.5'], ['192.168.1.6']])
-  },
-)
+t.test('the last node addresses stay until they can be read again', async (t) => {
+  const stop = new AbortController()
+  const told: (readonly string[])[] = []
+  let polls = 0
+  await followNodeAddresses((addresses) => told.push(addresses), stop.signal, {
+    interfaces: () => {
+      if (polls === 1) throw new Error('uv_interface_addresses returned Unknown system error 24')
+      const address = polls < 3 ? '192.168.1.5' : '192.168.1.6'
+      return { eth0: [{ address } as never] }
+    },
+    sleep: async () => {
+      polls++
+      if (polls === 4) stop.abort()
+    },
+  })
+  t.same(told, [['192.168.1.5'], ['192.168.1.6']])
+})
 
-t.test('any text whatsoever is a manifest or a list of problems', async (t) => {
+t.test('any text is a manifest or gives a list of problems', async (t) => {
   const texts = fc.oneof(
     fc.string({ unit: 'binary' }),
     fc.json(),

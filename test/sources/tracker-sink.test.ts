@@ -25,7 +25,7 @@ function sinkWithLog() {
   return { sink, said, services, tracker }
 }
 
-t.test('R01: complete only once Services, EndpointSlices and the node are known', async (t) => {
+t.test('R01: a sync needs all Services, EndpointSlices and the node', async (t) => {
   const { sink } = sinkWithLog()
   sink.synced('Node')
   sink.synced('EndpointSlice')
@@ -34,7 +34,7 @@ t.test('R01: complete only once Services, EndpointSlices and the node are known'
   t.ok(sink.isComplete)
 })
 
-t.test('L04: a node that never comes is waited for only so long', async (t) => {
+t.test('L04: the wait for the Node object is limited', async (t) => {
   const { sink, said } = sinkWithLog()
   sink.synced('Service')
   sink.synced('EndpointSlice')
@@ -45,7 +45,7 @@ t.test('L04: a node that never comes is waited for only so long', async (t) => {
   t.notOk(sink.stopWaitingFor('Node'))
 })
 
-t.test('a malformed update is reported and leaves the last good version in force', async (t) => {
+t.test('a malformed update is reported, and the last good version stays', async (t) => {
   const { sink, said, services } = sinkWithLog()
   sink.upsert('Service', rawService())
   sink.upsert('Service', rawService({ spec: { ports: [{ port: 'eighty' }] } }))
@@ -55,36 +55,30 @@ t.test('a malformed update is reported and leaves the last good version in force
   t.match(said.at(-1), /^malformed Service : metadata is missing/)
 })
 
-t.test(
-  'S03: a Service that gains the label of another proxy goes away, and returns without it',
-  async (t) => {
-    const { sink, services } = sinkWithLog()
-    sink.upsert('Service', rawService())
-    t.equal(services().length, 1)
-    sink.upsert(
-      'Service',
-      rawService({ labels: { 'service.kubernetes.io/service-proxy-name': 'other' } }),
-    )
-    t.equal(services().length, 0)
-    sink.upsert('Service', rawService())
-    t.equal(services().length, 1)
-  },
-)
+t.test('S03: a Service is removed while it has the label of another proxy', async (t) => {
+  const { sink, services } = sinkWithLog()
+  sink.upsert('Service', rawService())
+  t.equal(services().length, 1)
+  sink.upsert(
+    'Service',
+    rawService({ labels: { 'service.kubernetes.io/service-proxy-name': 'other' } }),
+  )
+  t.equal(services().length, 0)
+  sink.upsert('Service', rawService())
+  t.equal(services().length, 1)
+})
 
-t.test(
-  'parts that are left out are named, the rest is used; removal works for every kind',
-  async (t) => {
-    const { sink, said, services } = sinkWithLog()
-    sink.upsert('Service', rawService({ spec: { externalIPs: ['nonsense'] } }))
-    t.match(said[0], /^warned Service default\/web: spec\.externalIPs: "nonsense"/)
-    sink.upsert('EndpointSlice', rawSlice())
-    sink.remove('EndpointSlice', 'default', 'web-1')
-    sink.remove('Service', 'default', 'web')
-    t.same(services(), [])
-  },
-)
+t.test('parts that are left out are named, and every kind can be removed', async (t) => {
+  const { sink, said, services } = sinkWithLog()
+  sink.upsert('Service', rawService({ spec: { externalIPs: ['nonsense'] } }))
+  t.match(said[0], /^warned Service default\/web: spec\.externalIPs: "nonsense"/)
+  sink.upsert('EndpointSlice', rawSlice())
+  sink.remove('EndpointSlice', 'default', 'web-1')
+  sink.remove('Service', 'default', 'web')
+  t.same(services(), [])
+})
 
-t.test('R10: only this node counts, coming and going', async (t) => {
+t.test('R10: only events of this node matter', async (t) => {
   const { sink, said } = sinkWithLog()
   sink.upsert('Node', { metadata: { name: 'there' } })
   sink.remove('Node', '', 'there')
@@ -97,7 +91,7 @@ t.test('R10: only this node counts, coming and going', async (t) => {
   )
 })
 
-t.test('R02: what is delivered again changes no reference, so nothing is written', async (t) => {
+t.test('R02: objects that arrive again change no reference, so nothing is written', async (t) => {
   const { sink, tracker } = sinkWithLog()
   const deliver = () => {
     sink.upsert('Service', rawService())

@@ -32,11 +32,11 @@ for (const [what, line] of [
   ['no object', '{"type":"MODIFIED"}\n'],
   ['no name', '{"type":"DELETED","object":{"metadata":{"resourceVersion":"7"}}}\n'],
 ] as const) {
-  void t.test(`an event with ${what} is stepped over by a new list`, async (t) => {
+  void t.test(`an event with ${what} causes a new list that skips it`, async (t) => {
     const seen = await follow(t, {
       list: (number) => (number === 1 ? listOf('5', 'a') : listOf('9', 'a', 'b')),
       watch(answer, version) {
-        // The server keeps the bad event: whoever resumes before it gets it again.
+        // The server keeps the bad event: a client that resumes before it gets it again.
         if (version === '5' || version === '6') {
           answer.write(event('MODIFIED', 'a', '6'))
           answer.write(line)
@@ -51,52 +51,46 @@ for (const [what, line] of [
   })
 }
 
-void t.test(
-  'bad events without end make lists rarer and rarer, good ones between or not',
-  async (t) => {
-    const seen = await follow(
-      t,
-      {
-        list: (number) => listOf(String(number * 10), 'a'),
-        watch(answer, version) {
-          answer.write(event('MODIFIED', 'a', String(Number(version) + 1)))
-          answer.write('?\n')
-        },
+void t.test('endless bad events cause lists at growing intervals', async (t) => {
+  const seen = await follow(
+    t,
+    {
+      list: (number) => listOf(String(number * 10), 'a'),
+      watch(answer, version) {
+        answer.write(event('MODIFIED', 'a', String(Number(version) + 1)))
+        answer.write('?\n')
       },
-      { firstRetryMs: 10, longestErrorRetryMs: 100_000 },
-    )
-    await until(() => seen.lists.length >= 6)
-    // Waits of 10, 20, … ms, each shortened to its half at most.
-    const waits = seen.lists.slice(1).map((at, index) => at - (seen.lists[index] ?? 0))
-    for (const [index, wait] of waits.entries()) {
-      t.ok(wait >= 10 * 2 ** index * 0.5 - 1, `wait ${index + 1} took ${Math.round(wait)} ms`)
-    }
-  },
-)
+    },
+    { firstRetryMs: 10, longestErrorRetryMs: 100_000 },
+  )
+  await until(() => seen.lists.length >= 6)
+  // Waits of 10, 20, … ms, each shortened to its half at most.
+  const waits = seen.lists.slice(1).map((at, index) => at - (seen.lists[index] ?? 0))
+  for (const [index, wait] of waits.entries()) {
+    t.ok(wait >= 10 * 2 ** index * 0.5 - 1, `wait ${index + 1} took ${Math.round(wait)} ms`)
+  }
+})
 
-void t.test(
-  'a version from which the server cannot go on is given up for a new list',
-  async (t) => {
-    for (const [status, attempts] of [
-      [400, 1],
-      [500, 5],
-    ] as const) {
-      const seen = await follow(t, {
-        list: (number) => listOf(number === 1 ? 'odd' : '9', 'a'),
-        watch(answer, version) {
-          if (version === 'odd') answer.writeHead(status).end()
-          else answer.write(event('ADDED', 'b', '10'))
-        },
-      })
-      await until(() => seen.names.has('b'))
-      t.equal(seen.synced(), 2)
-      t.equal(seen.watches.filter((version) => version === 'odd').length, attempts)
-    }
-  },
-)
+void t.test('a version that the server cannot continue from causes a new list', async (t) => {
+  for (const [status, attempts] of [
+    [400, 1],
+    [500, 5],
+  ] as const) {
+    const seen = await follow(t, {
+      list: (number) => listOf(number === 1 ? 'odd' : '9', 'a'),
+      watch(answer, version) {
+        if (version === 'odd') answer.writeHead(status).end()
+        else answer.write(event('ADDED', 'b', '10'))
+      },
+    })
+    await until(() => seen.names.has('b'))
+    t.equal(seen.synced(), 2)
+    t.equal(seen.watches.filter((version) => version === 'odd').length, attempts)
+  }
+})
 
-void t.test('a server that came back with an older state is listed again', async (t) => {
-  // As the real server does it: a watch from a version of the future is accepted, and silent.
+void t.test('a server that returns with an older state is listed again', async (t) => {
+  // As the real server does: it accepts a watch from a future version, and sends nothing.
   let isRestored = false
   const seen = await follow(t, {
     list: () => (isRestored ? listOf('50', 'b') : listOf('90', 'a', 'gone')),
@@ -114,7 +108,7 @@ void t.test('a server that came back with an older state is listed again', async
 })
 
 for (const type of ['BOOKMARK', 'MODIFIED', 'DELETED']) {
-  void t.test(`${type} of an older version than the last means a new list`, async (t) => {
+  void t.test(`${type} of an older version causes a new list`, async (t) => {
     const seen = await follow(t, {
       list: (number) => (number === 1 ? listOf('90', 'a') : listOf('50', 'b')),
       watch(answer, version) {
@@ -128,7 +122,7 @@ for (const type of ['BOOKMARK', 'MODIFIED', 'DELETED']) {
   })
 }
 
-void t.test('a watch that breaks and a server that is not behind mean no new list', async (t) => {
+void t.test('a broken watch causes no new list if the server has no older state', async (t) => {
   for (const [known, present] of [
     ['9', '9'],
     ['9', '10'],

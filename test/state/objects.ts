@@ -1,4 +1,4 @@
-/** Raw API objects for tests: what is not said is what the API would default. */
+/** Raw API objects for tests: missing fields have the defaults of the API. */
 
 export interface RawService {
   readonly name?: string

@@ -39,7 +39,7 @@ t.test('S03: a Service labelled for another proxy is ignored, whatever the value
 })
 
 t.test(
-  'E-headless label and E01: such slices are ignored, slices of no Service are malformed',
+  'E01: slices with the headless label are ignored, and slices without a Service are malformed',
   async (t) => {
     t.equal(
       parseEndpointSlice(rawSlice({ labels: { 'service.kubernetes.io/headless': '' } })).outcome,
@@ -51,7 +51,7 @@ t.test(
   },
 )
 
-t.test('S06: cluster IPs by family, clusterIP alone where the list is missing', async (t) => {
+t.test('S06: each IP family has its ClusterIP, and clusterIP is the fallback', async (t) => {
   t.same(accepted(service({ clusterIPs: ['fd00::10', '10.96.0.10'] })).clusterIps, {
     IPv6: 'fd00::10',
     IPv4: '10.96.0.10',
@@ -81,7 +81,7 @@ t.test('S10, S11: only VIP ingress addresses are intercepted, never host names',
 })
 
 t.test(
-  'S12: ranges are trimmed; one that admits all empties the list; a broken one is not ignored',
+  'S12: ranges are trimmed, a range of all addresses empties the list, and a broken one is not ignored',
   async (t) => {
     const ranges = (loadBalancerSourceRanges: unknown) => service({ loadBalancerSourceRanges })
     t.same(accepted(ranges([' 10.0.0.0/8 ', 'fd00::/8'])).sourceRanges, ['10.0.0.0/8', 'fd00::/8'])
@@ -91,7 +91,7 @@ t.test(
 )
 
 t.test(
-  'S20: health-check node ports only for LoadBalancer with Local policy; 0 there is a warning',
+  'S20: health-check node ports need type LoadBalancer with policy Local, and 0 is a warning',
   async (t) => {
     const spec = {
       type: 'LoadBalancer',
@@ -104,7 +104,7 @@ t.test(
   },
 )
 
-t.test('S21: affinity time-outs, with the default where none or nonsense is given', async (t) => {
+t.test('S21: a missing or wrong affinity time-out means the default', async (t) => {
   const affinity = (timeoutSeconds?: unknown) =>
     service({
       sessionAffinity: 'ClientIP',
@@ -165,7 +165,7 @@ t.test('endpoints that the API server refuses are left out, from every source', 
 })
 
 t.test(
-  'E02-E05: addresses of the slice family, first one only, conditions with their defaults',
+  'E02-E05: endpoints have the first address of the slice family, and conditions have defaults',
   async (t) => {
     const parsed = parseEndpointSlice(
       rawSlice({
@@ -205,7 +205,7 @@ t.test(
 )
 
 t.test(
-  'L05: node addresses, internal before external, one a family; pod CIDRs and the taint (H04)',
+  'L05, H04: a Node gives one address for each IP family, internal before external, its pod CIDRs and its taint',
   async (t) => {
     const node = accepted(
       parseNode({
@@ -239,7 +239,7 @@ t.test(
   },
 )
 
-t.test('L11: podCIDR alone, as an old Node has it, is the list', async (t) => {
+t.test('L11: podCIDR is used if a Node has no podCIDRs', async (t) => {
   const node = (spec: object) => accepted(parseNode({ metadata: { name: 'n' }, spec }))
   t.same(node({ podCIDR: '10.244.1.0/24' }).podCidrs, ['10.244.1.0/24'])
   t.same(node({ podCIDR: '10.244.1.0/24', podCIDRs: ['fd00::/64'] }).podCidrs, ['fd00::/64'])
@@ -261,7 +261,7 @@ t.test('options come from our annotations only, and long ones are left out', asy
   })
 })
 
-t.test('E03: slice ports of all three protocols and of no other', async (t) => {
+t.test('E03: slice ports have one of three protocols, and others are refused', async (t) => {
   const ports = ['TCP', 'UDP', 'SCTP', 'ICMP', undefined].map((protocol, index) => ({
     name: `p${index}`,
     port: 80,
@@ -275,7 +275,7 @@ t.test('E03: slice ports of all three protocols and of no other', async (t) => {
   t.match(warnings(parsed), [/^ports\[3\]: .*ICMP/])
 })
 
-t.test('the weight of a slice is its annotation, 1 without or with nonsense', async (t) => {
+t.test('the annotation of a slice is its weight, and 1 is the default', async (t) => {
   const weight = (text?: string) => {
     const annotations = text === undefined ? {} : { 'kube-proxy-ts/weight': text }
     return accepted(parseEndpointSlice(rawSlice({ annotations }))).endpoints[0]?.weight
@@ -296,7 +296,7 @@ t.test('a namespace is a DNS name; objects without one are in default', async (t
   }
 })
 
-/** Real objects with random parts replaced by random JSON: nearer to trouble than pure noise. */
+/** Real objects with random parts replaced by random JSON, which find more errors than pure noise. */
 function mangled(base: object): fc.Arbitrary<unknown> {
   const paths = pathsOf(base)
   const edit = fc.tuple(fc.constantFrom(...paths), fc.jsonValue())
@@ -321,7 +321,7 @@ function withAt(target: unknown, path: readonly string[], value: unknown): unkno
   return Object.assign(copy, edited)
 }
 
-t.test('no JSON whatsoever makes a parser throw, or gives an invalid object', async (t) => {
+t.test('no JSON makes a parser throw or return an invalid object', async (t) => {
   const serviceBase = rawService({
     spec: {
       type: 'LoadBalancer',

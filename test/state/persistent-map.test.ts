@@ -2,38 +2,32 @@ import t from 'tap'
 import fc from 'fast-check'
 import { PersistentMap, type Derivation } from '../../lib/state/persistent-map.js'
 
-t.test(
-  'behaves like a Map under any sequence of updates, and copies do not see later ones',
-  async (t) => {
-    const change = fc.tuple(
-      fc.string({ maxLength: 2 }),
-      fc.option(fc.integer(), { nil: undefined }),
-    )
-    fc.assert(
-      fc.property(fc.array(fc.array(change)), (batches) => {
-        const model = new Map<string, number>()
-        let map = PersistentMap.empty<number>()
-        for (const batch of batches) {
-          const before = map
-          const beforeEntries = [...map].sort()
-          map = map.update(batch)
-          for (const [key, value] of batch) {
-            if (value === undefined) model.delete(key)
-            else model.set(key, value)
-          }
-          if (JSON.stringify([...before].sort()) !== JSON.stringify(beforeEntries)) return false
+t.test('a PersistentMap behaves as a Map, and copies do not see later updates', async (t) => {
+  const change = fc.tuple(fc.string({ maxLength: 2 }), fc.option(fc.integer(), { nil: undefined }))
+  fc.assert(
+    fc.property(fc.array(fc.array(change)), (batches) => {
+      const model = new Map<string, number>()
+      let map = PersistentMap.empty<number>()
+      for (const batch of batches) {
+        const before = map
+        const beforeEntries = [...map].sort()
+        map = map.update(batch)
+        for (const [key, value] of batch) {
+          if (value === undefined) model.delete(key)
+          else model.set(key, value)
         }
-        return (
-          map.size === model.size &&
-          JSON.stringify([...map].sort()) === JSON.stringify([...model].sort())
-        )
-      }),
-    )
-    t.pass('held')
-  },
-)
+        if (JSON.stringify([...before].sort()) !== JSON.stringify(beforeEntries)) return false
+      }
+      return (
+        map.size === model.size &&
+        JSON.stringify([...map].sort()) === JSON.stringify([...model].sort())
+      )
+    }),
+  )
+  t.pass('held')
+})
 
-t.test('has() knows what is there, and what is not there', async (t) => {
+t.test('has() tells whether a key exists', async (t) => {
   const map = PersistentMap.from([['a', 1]])
   t.same([map.has('a'), map.has('b')], [true, false])
 })
@@ -71,7 +65,7 @@ t.test('since() names exactly what was added, changed and removed', async (t) =>
   t.same(two.since(two), { added: [], changed: [], removed: [] })
 })
 
-t.test('derive() makes anew what changed and keeps every other derived value', async (t) => {
+t.test('derive() makes new values only for changed entries', async (t) => {
   const entries = Array.from({ length: 3000 }, (_, index) => [`k${index}`, { index }] as const)
   const map = PersistentMap.from<{ index: number }>(entries)
   const memo: Derivation<{ index: number }, { index: number }> = {}

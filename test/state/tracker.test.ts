@@ -130,7 +130,7 @@ t.test('E07: a slice port serves the Service port of its name and its protocol',
   t.same(keysOf('default/web:web/TCP'), [])
 })
 
-t.test('S09: external IPs vanish when the gate is off; S14 follows', async (t) => {
+t.test('S09, S14: external IPs are ignored if the gate is off', async (t) => {
   const spec = { externalIPs: ['192.0.2.9'] }
   t.ok(new Feed().service({ spec }).get().externallyAccessible)
   const closed = new Feed({ allowsExternalIps: false }).service({ spec }).get()
@@ -139,7 +139,7 @@ t.test('S09: external IPs vanish when the gate is off; S14 follows', async (t) =
 
 const local = { node: 'here' }
 
-t.test('S15-S17, S19: verdicts of every policy by where the endpoints are', async (t) => {
+t.test('S15-S17, S19: the verdict of each policy depends on where the endpoints are', async (t) => {
   const at = (spec: object, endpoints: object[]) => {
     const { internal, external, clusterEndpoints, localEndpoints } = new Feed()
       .service({ spec })
@@ -172,7 +172,7 @@ t.test('S15-S17, S19: verdicts of every policy by where the endpoints are', asyn
 })
 
 t.test(
-  'E07, E08, S26: slices merge, the lasting record of a pod wins, order is stable',
+  'E07, E08, S26: slices are merged in a stable order, and a record that does not terminate wins',
   async (t) => {
     const dying = { ready: false, serving: true, terminating: true }
     for (const names of [
@@ -203,7 +203,7 @@ t.test(
 )
 
 t.test(
-  'E11-E13: terminating endpoints serve only while none is ready, decided per list',
+  'E11-E13: terminating endpoints serve only while no endpoint of the same list is ready',
   async (t) => {
     const dying = { ready: false, serving: true, terminating: true }
     const gone = { ready: false, serving: false, terminating: true }
@@ -242,7 +242,7 @@ t.test(
   },
 )
 
-t.test('E14-E17: hints count when all ready endpoints have them and one names us', async (t) => {
+t.test('E14-E17: hints apply if all ready endpoints have some and one is for us', async (t) => {
   const pick = (endpoints: object[], zone: string = 'a', spec = {}) =>
     new Feed()
       .node(zone === '' ? undefined : zone)
@@ -284,7 +284,7 @@ t.test('E18: a new zone label is a change of the Services that follow hints', as
 })
 
 t.test(
-  'E06: local means the node name says so; E21: serving ones are listed whatever policy says',
+  'E06, E21: the node name decides what is local, and serving endpoints are listed for any policy',
   async (t) => {
     const spec = { internalTrafficPolicy: 'Local' }
     const service = new Feed()
@@ -301,7 +301,7 @@ t.test(
   },
 )
 
-t.test('S23, L06, L07: node port addresses: all, by CIDR, primary', async (t) => {
+t.test('S23, L06, L07: node port addresses are all, those of CIDRs, or primary', async (t) => {
   const view = (nodePortAddresses: string[], family: IpFamily = 'IPv4') => {
     const feed = new Feed({ nodePortAddresses }).node(
       undefined,
@@ -336,7 +336,7 @@ t.test('S23, L06, L07: node port addresses: all, by CIDR, primary', async (t) =>
 })
 
 t.test(
-  'R07, R08: pods are recognised by cluster CIDR, node CIDR, bridge or prefix, or not at all',
+  'R07, R08: pods are recognised by cluster CIDR, node CIDR, bridge, prefix or not at all',
   async (t) => {
     const detect = (detectLocal: TrackerSettings['detectLocal'], family: IpFamily = 'IPv4') =>
       new Feed({ detectLocal }).node(undefined, { podCIDRs: ['10.244.3.0/24'] }).state(family).node
@@ -356,7 +356,7 @@ t.test(
 )
 
 t.test(
-  'L08, L09: pod CIDRs and addresses of the node are followed live, without a restart',
+  'L08, L09: changed pod CIDRs and addresses of the node are used without a restart',
   async (t) => {
     const addresses = (address: string) => ({ addresses: [{ type: 'InternalIP', address }] })
     const feed = new Feed({ detectLocal: { mode: 'NodeCIDR' } })
@@ -399,7 +399,7 @@ t.test('R05: one change of a dual-stack Service reaches the state of both famili
 })
 
 t.test(
-  'S33: a port that a Service no longer has leaves, the others keep their reference',
+  'S33: a removed port of a Service leaves the state, and the others keep their reference',
   async (t) => {
     const http = { name: 'http', port: 80 }
     const feed = new Feed().service({
@@ -414,7 +414,7 @@ t.test(
   },
 )
 
-t.test('R09: a CIDR that two ServiceCIDRs hold stays while one of them lives', async (t) => {
+t.test('R09: a CIDR of two ServiceCIDRs stays until both are deleted', async (t) => {
   const feed = new Feed()
   feed.tracker.upsertServiceCidr({ name: 'a', cidrs: ['10.96.0.0/12', 'fd00::/108'] })
   feed.tracker.upsertServiceCidr({ name: 'b', cidrs: ['10.96.0.0/12'] })
@@ -429,7 +429,7 @@ t.test('R09: a CIDR that two ServiceCIDRs hold stays while one of them lives', a
 })
 
 t.test(
-  'S32, E09: a change that is taken back, or repeats what is known, changes nothing',
+  'S32, E09: a change that is reverted, or repeats a known value, changes nothing',
   async (t) => {
     const feed = new Feed().service().slice()
     const before = feed.state()
@@ -445,7 +445,7 @@ t.test(
 )
 
 t.test(
-  'S27: a Service that turns ExternalName leaves, and comes back with its endpoints',
+  'S27: a Service leaves the state while it is an ExternalName, and returns with its endpoints',
   async (t) => {
     const feed = new Feed().service().slice()
     t.equal(feed.state().services.size, 1)
@@ -458,7 +458,7 @@ t.test(
   },
 )
 
-t.test('a slice that moves to another Service leaves the first', async (t) => {
+t.test('a slice that moves to another Service no longer counts for the first', async (t) => {
   const feed = new Feed().service().service({ name: 'api' }).slice()
   t.equal(feed.get().clusterEndpoints.length, 1)
   feed.slice({ service: 'api' })
@@ -467,7 +467,7 @@ t.test('a slice that moves to another Service leaves the first', async (t) => {
   t.equal(services.get('default/api:http/TCP')?.clusterEndpoints.length, 1)
 })
 
-t.test('E10, E20: trigger times and UDP changes are told once, with the batch', async (t) => {
+t.test('E10, E20: trigger times and UDP changes are reported once, with their batch', async (t) => {
   const feed = new Feed().service({ spec: { ports: [{ name: 'dns', protocol: 'UDP', port: 53 }] } })
   t.ok(feed.tracker.take().hasUdpChanges)
   feed.slice({
@@ -479,25 +479,22 @@ t.test('E10, E20: trigger times and UDP changes are told once, with the batch', 
   t.same(feed.tracker.take().triggerTimes.size, 0)
 })
 
-t.test(
-  'E10: a trigger time that comes before its change counts once, with the change',
-  async (t) => {
-    const at = (time: string) => ({
-      annotations: { 'endpoints.kubernetes.io/last-change-trigger-time': time },
-    })
-    const early = '2026-01-01T00:00:00Z'
-    const late = '2026-01-01T00:01:00Z'
-    const feed = new Feed().service().slice(at(early))
-    const times = () => feed.tracker.take().triggerTimes.get('IPv4') ?? []
-    t.same(times(), [Date.parse(early)])
-    feed.slice(at(late))
-    t.same(times(), [], 'no endpoint has changed')
-    feed.slice({ ...at(late), endpoints: [] })
-    t.same(times(), [Date.parse(late)])
-    feed.slice(at(late))
-    t.same(times(), [], 'a change without a trigger of its own is not measured from an old one')
-  },
-)
+t.test('E10: a trigger time before its change counts once, with the change', async (t) => {
+  const at = (time: string) => ({
+    annotations: { 'endpoints.kubernetes.io/last-change-trigger-time': time },
+  })
+  const early = '2026-01-01T00:00:00Z'
+  const late = '2026-01-01T00:01:00Z'
+  const feed = new Feed().service().slice(at(early))
+  const times = () => feed.tracker.take().triggerTimes.get('IPv4') ?? []
+  t.same(times(), [Date.parse(early)])
+  feed.slice(at(late))
+  t.same(times(), [], 'no endpoint has changed')
+  feed.slice({ ...at(late), endpoints: [] })
+  t.same(times(), [Date.parse(late)])
+  feed.slice(at(late))
+  t.same(times(), [], 'a change without a trigger of its own is not measured from an old one')
+})
 
 t.test(
   'E19, S20: health checks count unique ready local addresses over all ports, by family',
@@ -538,7 +535,7 @@ t.test(
   },
 )
 
-t.test('Services with a Local policy and nobody local are counted, and uncounted', async (t) => {
+t.test('Services with a Local policy and without local endpoints are counted', async (t) => {
   const count = (feed: Feed) =>
     feed.tracker
       .take()
@@ -577,7 +574,7 @@ const snapshot = (state: DesiredState) =>
     (_, value: unknown) => (typeof value === 'bigint' ? String(value) : value),
   )
 
-t.test('the order of events does not matter, nor how they are batched', async (t) => {
+t.test('the order and the batches of events do not matter', async (t) => {
   fc.assert(
     fc.property(
       fc.array(steps),
@@ -601,7 +598,7 @@ t.test('the order of events does not matter, nor how they are batched', async (t
   t.pass('held')
 })
 
-t.test('an update and its inverse leave every other service with the same reference', async (t) => {
+t.test('an update and its inverse keep the references of all other Services', async (t) => {
   fc.assert(
     fc.property(fc.array(steps), fc.constantFrom(...names), (sequence, name) => {
       const feed = new Feed()
@@ -618,4 +615,48 @@ t.test('an update and its inverse leave every other service with the same refere
     }),
   )
   t.pass('held')
+})
+
+t.test(
+  'a node that registers anew keeps what was known of it until it says something else',
+  async (t) => {
+    const feed = new Feed({ detectLocal: { mode: 'NodeCIDR' }, nodePortAddresses: ['primary'] })
+    const status = { addresses: [{ type: 'InternalIP', address: '192.0.2.1' }] }
+    feed.node('a', { podCIDR: '10.244.1.0/24' }, status)
+    feed.tracker.setLocalAddresses(['127.0.0.1', '192.0.2.1', '192.0.2.2'])
+    const first = feed.state().node
+    t.match(first, { primaryIp: '192.0.2.1', localTraffic: { cidrs: [{ text: '10.244.1.0/24' }] } })
+    feed.tracker.setNode(undefined)
+    t.equal(feed.state().node, first, 'without an object')
+    t.equal(feed.tracker.zone, 'a')
+    feed.node('a')
+    t.equal(feed.state().node, first, 'with one that has no address and no pod CIDR yet')
+    feed.node(
+      'b',
+      { podCIDR: '10.244.2.0/24' },
+      { addresses: [{ type: 'InternalIP', address: '192.0.2.2' }] },
+    )
+    t.match(feed.state().node, {
+      primaryIp: '192.0.2.2',
+      nodePorts: { addresses: ['192.0.2.2'] },
+      localTraffic: { cidrs: [{ text: '10.244.2.0/24' }] },
+    })
+    t.equal(feed.tracker.zone, 'b')
+  },
+)
+
+t.test('new settings of the node are in the next state, and nothing else changes', async (t) => {
+  const feed = new Feed().service().slice()
+  feed.tracker.setLocalAddresses(['192.0.2.1', '192.0.2.2'])
+  const before = feed.state()
+  feed.tracker.setNodeSettings({
+    nodePortAddresses: ['192.0.2.2/32'],
+    detectLocal: { mode: 'BridgeInterface', name: 'cni0' },
+  })
+  const after = feed.state()
+  t.match(after.node, {
+    nodePorts: { addresses: ['192.0.2.2'] },
+    localTraffic: { by: 'interface', name: 'cni0' },
+  })
+  t.equal(after.services, before.services)
 })

@@ -3,7 +3,7 @@ import koffi from 'koffi'
 
 /** A unix datagram socket that listens, as systemd has one; Node has none of its own. */
 export interface DatagramSocket {
-  /** What has come and was not read yet. */
+  /** Datagrams that are not read yet. */
   received(): readonly string[]
   close(): void
 }

@@ -67,7 +67,7 @@ export class FakeIpSets {
 
 const builtIn = new Set(['PREROUTING', 'INPUT', 'FORWARD', 'OUTPUT', 'POSTROUTING'])
 
-/** Just enough of iptables-save and iptables-restore --noflush. */
+/** The needed part of iptables-save and iptables-restore --noflush. */
 export class FakeTables {
   readonly tables = new Map<string, Map<string, string[]>>()
   restores = 0

@@ -66,7 +66,7 @@ export async function ipvsBehaviour(t: Test, edge: Edge): Promise<void> {
     t.strictSame(await ipvs.listRealServers(server('10.96.0.99')), [])
   })
 
-  await t.test('refusals are told per change, and the others are made', async (t) => {
+  await t.test('each refused change is reported, and the others are made', async (t) => {
     const failures = await ipvs.change([
       { do: 'add-server', server: web },
       { do: 'add-server', server: server('10.96.0.12', { scheduler: 'nope' }) },
@@ -93,7 +93,7 @@ export async function ipvsBehaviour(t: Test, edge: Edge): Promise<void> {
     t.equal((await ipvs.listRealServers(web)).find(({ ip }) => ip === two.ip)?.weight, 0)
   })
 
-  await t.test('a server changes in place, and goes with its real servers', async (t) => {
+  await t.test('a server is changed in place, and deleted with its real servers', async (t) => {
     const changed = { ...web, scheduler: 'wrr', persistenceSeconds: 60 }
     t.strictSame(await ipvs.change([{ do: 'set-server', server: changed }]), [])
     t.match(

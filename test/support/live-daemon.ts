@@ -10,7 +10,7 @@ import { runCommand } from '../../lib/kernel/command.js'
 const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 export const examples = fileURLToPath(new URL('../../../examples/services', import.meta.url))
 
-/** What tells commands of this node without the daemon. */
+/** The flags that describe this node to commands without the daemon. */
 export const sourceFlags = [
   ...['--manifests', examples, '--cluster-cidr', '10.244.0.0/16,fd00:10:244::/48'],
   ...['--node', 'node-1'],

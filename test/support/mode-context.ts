@@ -1,6 +1,6 @@
 import type { ModeContext } from '../../lib/modes/mode.js'
 
-/** A context that keeps the reasons for which a mode asked to be synced again, and says nothing. */
+/** A context that keeps the reasons of requested syncs, and logs nothing. */
 export function contextOf(): { readonly context: ModeContext; readonly resyncs: string[] } {
   const resyncs: string[] = []
   const silent = () => undefined

@@ -40,7 +40,7 @@ export function playTime(): { pass(ms: number): Promise<void> } {
   }
 }
 
-/** What a wait sets off, and what streams have to say, is over after a few turns. */
+/** The effects of a wait and of streams are complete after a few turns. */
 async function settled(): Promise<void> {
   for (let turns = 0; turns < 5; turns++) await new Promise((resolve) => setImmediate(resolve))
 }

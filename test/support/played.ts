@@ -8,10 +8,10 @@ import type { Readable, Writable } from 'node:stream'
 
 const command = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 
-/** Nobody in particular: an ordinary user without any right. */
+/** An ordinary user without any right. */
 export const ordinaryUser = ['--reuid', '12345', '--regid', '12345', '--clear-groups']
 
-/** Root of a container, who is called so and may do nothing. */
+/** Root of a container, without any right. */
 export const powerlessRoot = ['--bounding-set', '-all', '--inh-caps', '-all']
 
 export interface Played {

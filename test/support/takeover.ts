@@ -14,7 +14,7 @@ import {
 import { setTimeout as delay } from 'node:timers/promises'
 import { withProxyWorld, write, type ProxyWorld } from '../e2e/proxy-world.js'
 
-/** A node changes hands, with connections open all the while. */
+/** One proxy takes over a node from another, while connections are open. */
 
 const { clusterIp, nodePort, udpPort } = upstreamService
 const web = rawService({
@@ -51,7 +51,7 @@ interface Kept {
   readonly backend: string
 }
 
-/** One connection of each kind, to be found alive again and again. */
+/** One connection of each kind, which is checked again and again. */
 async function open(world: World): Promise<readonly Kept[]> {
   const node = addressOf('node', 'IPv4')
   const wanted = [
@@ -134,7 +134,7 @@ export function takeover(t: Test, from: UpstreamMode, to: ModeName): Promise<voi
     await serves(t, world, 'kube-proxy')
     const opened = await open(world)
     // A proxy of user space takes part in every UDP conversation, so that one begins anew.
-    // What IPVS connected only IPVS can go on with: that is so whoever takes over from it.
+    // Only IPVS can continue the connections of IPVS, whichever mode takes over.
     const kept =
       from === 'ipvs' && to !== 'ipvs'
         ? []

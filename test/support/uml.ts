@@ -64,7 +64,7 @@ export async function runInUml(command: string, options: UmlOptions = {}): Promi
 /** For the conformance suite: a kernel that is itself a process can be slow for a moment. */
 export const umlPatience = 'CONFORMANCE_PATIENCE=4'
 
-/** One word for a POSIX shell. */
+/** Quotes one word for a POSIX shell. */
 export function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`
 }
@@ -159,6 +159,6 @@ function killGroup(pid: number | undefined): void {
   try {
     process.kill(-pid, 'SIGKILL')
   } catch {
-    // Nothing of it is left, as it should be.
+    // Nothing of it is left, which is expected.
   }
 }

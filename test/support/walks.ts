@@ -1,4 +1,4 @@
-/** Packets walked through plans: what becomes of a connection, in few words. */
+/** Walks packets through plans, and tells the end of a connection in few words. */
 import { configWith } from '../../lib/config/load.js'
 import { explainPacket } from '../../lib/inspect/explain/explain.js'
 import { hostPort } from '../../lib/state/ip.js'
@@ -6,12 +6,13 @@ import { understand } from '../../lib/inspect/explain/question.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 import type { ModeName } from '../../lib/config/config.js'
 import type { Protocol } from '../../lib/state/names.js'
-import type { Way } from '../../lib/inspect/explain/packet.js'
+import type { Packet, Way } from '../../lib/inspect/explain/packet.js'
 
 /**
  * From a sender (`pod`, `node`, `outside` or an address) to `IP:port` under the rules of a mode:
  * `refused`, `dropped`, `this node`, `untouched`, or the endpoints with their shares where these differ.
  * `masqueraded`: the endpoint sees an address of the node as the sender.
+ * `let in`: to this node, through a rule that accepts it even if INPUT is closed otherwise.
  */
 export type Walk = (from: string, to: string, protocol?: Protocol) => string
 
@@ -21,10 +22,15 @@ export function walkOf(
   values: Readonly<Record<string, unknown>> = {},
 ): Walk {
   const config = configWith(values)
+  return walkBy(state, (packet) => explainPacket(mode, state, config, packet))
+}
+
+/** The same through any rules, such as those for an older kernel. */
+export function walkBy(state: DesiredState, explain: (packet: Packet) => readonly Way[]): Walk {
   return (from, target, protocol) => {
     const question = understand({ target, from, protocol }, [state])
     if (typeof question === 'string') throw new Error(question)
-    const ways = explainPacket(mode, state, config, question.packet)
+    const ways = explain(question.packet)
     const shares = new Map<string, number>()
     for (const way of ways) {
       const end = endOf(way)
@@ -39,12 +45,15 @@ export function walkOf(
   }
 }
 
-function endOf({ end, packet, isAnsweredPast }: Way): string {
-  const { destination, port, isDnated, isMasqueraded } = packet
+function endOf({ end, hops, packet, isAnsweredPast }: Way): string {
+  const { destination, port, isDnated, isMasqueraded, mark } = packet
   if (end === 'dropped') return 'dropped'
   if (end === 'rejected') return 'refused'
-  if (!isDnated) return end === 'local' ? 'this node' : 'untouched'
+  if (!isDnated && end === 'sent') return 'untouched'
+  if (!isDnated) return hops.at(-1)?.rule.endsWith('-j ACCEPT') ? 'let in' : 'this node'
   const endpoint = hostPort(destination, port)
   if (isAnsweredPast) return `${endpoint} answers past this node`
+  // A tunnel sends the packet through the rules again, so a mark must not stay on it.
+  if (mark !== 0) return `${endpoint} still marked`
   return isMasqueraded ? `${endpoint} masqueraded` : endpoint
 }

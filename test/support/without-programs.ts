@@ -1,10 +1,10 @@
 import { spawnSync } from 'node:child_process'
 
-/** Empty where programs are looked for in any case, and a search path that leads nowhere. */
+/** The folders that are always searched are empty, and the search path leads nowhere. */
 const script =
   'for folder in /usr/sbin /sbin; do mount -t tmpfs none "$folder" || exit 1; done; exec env PATH=/nowhere "$@"'
 
-/** A command line as on a machine without iptables and the like; this machine notices nothing. */
+/** A command line as on a machine without iptables; nothing on this machine changes. */
 export function withoutPrograms(argv: readonly string[]): readonly [string, readonly string[]] {
   const asRoot = process.getuid?.() === 0 ? [] : ['--user', '--map-root-user']
   return ['unshare', [...asRoot, '--mount', 'sh', '-c', script, 'without-programs', ...argv]]

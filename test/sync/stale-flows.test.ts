@@ -27,7 +27,7 @@ const one = { ip: '10.180.0.1', port: 5353 }
 const two = { ip: '10.180.0.2', port: 5353 }
 const frontends = ['10.96.0.10:53', '203.0.113.1:53', '203.0.113.2:53', '192.0.2.1:30053']
 
-t.test('CT01, CT02: flows of every frontend to an endpoint that is gone are stale', (t) => {
+t.test('CT01, CT02: flows of every address to a removed endpoint are stale', (t) => {
   const state = states().put(dns(one)).take()
   const kept = frontends.map((frontend) => flow(frontend, '10.180.0.1:5353'))
   const gone = frontends.map((frontend) => flow(frontend, '10.180.0.2:5353'))
@@ -35,7 +35,7 @@ t.test('CT01, CT02: flows of every frontend to an endpoint that is gone are stal
   t.end()
 })
 
-t.test('CT03: with no serving endpoint every flow is stale, not none', (t) => {
+t.test('CT03: without a serving endpoint every flow is stale', (t) => {
   const unready = { ...one, ready: false, serving: false }
   for (const state of [states().put(dns()).take(), states().put(dns(unready)).take()]) {
     const flows = frontends.map((frontend) => flow(frontend, '10.180.0.1:5353'))
@@ -44,7 +44,7 @@ t.test('CT03: with no serving endpoint every flow is stale, not none', (t) => {
   t.end()
 })
 
-t.test('CT04: a node port counts on the addresses of this node only', (t) => {
+t.test('CT04: flows to a node port are stale only on addresses of this node', (t) => {
   const state = states().put(dns(one)).take()
   const flows = [flow('198.51.100.7:30053', '198.51.100.7:30053')]
   t.strictSame(staleFlows(state, flows), [])
@@ -57,14 +57,14 @@ t.test('CT04: a node port counts on the addresses of this node only', (t) => {
   t.end()
 })
 
-t.test('CT05: TCP and SCTP Services are nothing to it', (t) => {
+t.test('CT05: flows of TCP and SCTP Services are never stale', (t) => {
   const tcp = service({ protocol: 'TCP', port: 53, clusterIp: '10.96.0.10', endpoints: [] })
   const state = states().put(tcp).take()
   t.strictSame(staleFlows(state, [flow('10.96.0.10:53', '10.180.0.1:5353')]), [])
   t.end()
 })
 
-t.test('CT06: an endpoint that terminates but serves keeps its flows', (t) => {
+t.test('CT06: an endpoint that terminates but still serves keeps its flows', (t) => {
   const draining = { ...one, ready: false, serving: true, terminating: true }
   const state = states().put(dns(draining, two)).take()
   t.strictSame(staleFlows(state, [flow('10.96.0.10:53', '10.180.0.1:5353')]), [])
@@ -81,7 +81,7 @@ t.test('CT07, CT08: flows without NAT, and flows to an old target port, are stal
   t.end()
 })
 
-t.test('flows to a removed Service and to an address it gave up are stale', (t) => {
+t.test('flows to a removed Service and to a removed address are stale', (t) => {
   const cluster = states().put(dns(one))
   const before = cluster.take()
   const flows = frontends.map((frontend) => flow(frontend, '10.180.0.1:5353'))
@@ -93,7 +93,7 @@ t.test('flows to a removed Service and to an address it gave up are stale', (t) 
   t.end()
 })
 
-t.test('an address and port claimed twice keeps the flows of both', (t) => {
+t.test('an address and port of two Services keeps the flows of both', (t) => {
   const other = { ...dns(two), name: 'other', clusterIp: '10.96.0.11', nodePort: 0 }
   const state = states().put(dns(one), other).take()
   const flows = [

@@ -1,13 +1,12 @@
 import t from 'tap'
 import { KernelError } from '../../lib/errors.js'
-import { SyncLoop } from '../../lib/sync/loop.js'
+import { SyncLoop, type Clock } from '../../lib/sync/loop.js'
 import { together } from '../../lib/async.js'
 import { syncRound } from '../../lib/sync/sync-round.js'
 import { Tracker, type TrackerSettings } from '../../lib/state/tracker.js'
 import { Syncer } from '../../lib/sync/syncer.js'
 import { PersistentMap } from '../../lib/state/persistent-map.js'
 import type { Applied, FamilyPlan, Mode } from '../../lib/modes/mode.js'
-import type { Clock } from '../../lib/sync/clock.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 
 /** Time that stands still until it is moved. */
@@ -70,7 +69,7 @@ function loopWith(sync: (at: number) => boolean | Promise<boolean>) {
 }
 
 t.test(
-  'R01: nothing runs before the first request; R12: many requests make one sync',
+  'R01, R12: no sync runs before the first request, and many requests cause one sync',
   async (t) => {
     const { loop, clock, starts, stop } = loopWith(() => true)
     await clock.advance(100_000)
@@ -82,7 +81,7 @@ t.test(
   },
 )
 
-t.test('R03: the minimum counts from the end of a sync to the start of the next', async (t) => {
+t.test('R03: the minimum interval starts at the end of a sync', async (t) => {
   const clocks: ManualClock[] = []
   const { loop, clock, starts, stop } = loopWith(async () => {
     await clocks[0]?.sleep(3000, new AbortController().signal)
@@ -119,7 +118,7 @@ t.test(
   },
 )
 
-t.test('R03: a sync that throws is reported, counts as failed and is retried', async (t) => {
+t.test('R03: a sync that throws is reported as failed and tried again', async (t) => {
   const { loop, clock, starts, errors, stop } = loopWith((at) => {
     if (at === 0) throw new Error('boom')
     return true
@@ -131,7 +130,7 @@ t.test('R03: a sync that throws is reported, counts as failed and is retried', a
   await stop()
 })
 
-t.test('a maximum below the minimum is refused', async (t) => {
+t.test('a maximum interval below the minimum is refused', async (t) => {
   const options = { retryIntervalMs: 1, onError: () => undefined }
   t.throws(() => new SyncLoop({ ...options, minIntervalMs: 2, maxIntervalMs: 1 }), /shorter/)
 })
@@ -173,6 +172,7 @@ function modeWith(apply: (plan: FamilyPlan) => Applied) {
     forget: () => {
       seen.forgets++
     },
+    reconfigure: () => false,
     run: () => Promise.resolve(),
     close: () => Promise.resolve(),
   }
@@ -181,7 +181,7 @@ function modeWith(apply: (plan: FamilyPlan) => Applied) {
 
 const fine: Applied = { full: false, bytes: 1, objects: 1, failed: [] }
 
-t.test('a state is applied once; the mode is left to know what it applied', async (t) => {
+t.test('a state is applied once', async (t) => {
   const { mode, calls, seen } = modeWith(() => fine)
   const syncer = new Syncer({ mode })
   const one = state('IPv4')
@@ -193,7 +193,7 @@ t.test('a state is applied once; the mode is left to know what it applied', asyn
 })
 
 t.test(
-  'R11: after a failure the same state is applied again; the other family is not',
+  'R11: after a failure the same state is applied again, but not for the other IP family',
   async (t) => {
     let broken = false
     const { mode } = modeWith(() => {
@@ -214,21 +214,18 @@ t.test(
   },
 )
 
-t.test(
-  'forget() reaches the mode; during an apply it makes the state be applied again',
-  async (t) => {
-    const { mode, calls, seen } = modeWith(() => fine)
-    const syncer = new Syncer({ mode })
-    const one = state('IPv4')
-    const first = syncer.sync(one)
-    syncer.forget()
-    t.equal((await first).outcome, 'applied')
-    t.equal((await syncer.sync(one)).outcome, 'applied')
-    t.equal((await syncer.sync(one)).outcome, 'unchanged')
-    t.equal(calls.length, 2)
-    t.equal(seen.forgets, 1)
-  },
-)
+t.test('forget() reaches the mode, and during an apply the state is applied again', async (t) => {
+  const { mode, calls, seen } = modeWith(() => fine)
+  const syncer = new Syncer({ mode })
+  const one = state('IPv4')
+  const first = syncer.sync(one)
+  syncer.forget()
+  t.equal((await first).outcome, 'applied')
+  t.equal((await syncer.sync(one)).outcome, 'applied')
+  t.equal((await syncer.sync(one)).outcome, 'unchanged')
+  t.equal(calls.length, 2)
+  t.equal(seen.forgets, 1)
+})
 
 t.test('service ports that failed are tried again with the same plan', async (t) => {
   const failed = [{ key: 'a/b/TCP', reason: 'port taken' }]
@@ -240,7 +237,7 @@ t.test('service ports that failed are tried again with the same plan', async (t)
   t.equal((await syncer.sync(one)).outcome, 'unchanged')
 })
 
-t.test('R05, R06: a family that fails keeps the other from nothing', async (t) => {
+t.test('R05, R06: a failed IP family does not stop the other', async (t) => {
   const fails = new Set(['IPv4'])
   const { mode, calls } = modeWith((plan) => {
     if (fails.has(plan.family)) throw new Error('no such table')
@@ -274,7 +271,7 @@ t.test('R05, R06: a family that fails keeps the other from nothing', async (t) =
   t.match(told.join(', '), /IPv4 applied 0, IPv4 written, IPv6 \w+ 2, IPv6 written, all written/)
 })
 
-t.test('together: one that fails stops the others, and its reason is what is told', async (t) => {
+t.test('together: a task that fails stops the others, and its error is reported', async (t) => {
   const stopped: string[] = []
   const patient = (name: string) => (signal: AbortSignal) =>
     new Promise<void>((resolve) => {

@@ -4,25 +4,36 @@ import { quoted, umlPatience } from '../support/uml.js'
 const pathOf = (file: string) => fileURLToPath(new URL(file, import.meta.url))
 const node = `TAP_TIMEOUT=300 ${quoted(process.execPath)} --enable-source-maps`
 
-/** The first few share the machine's first namespace, the others bring a world. */
-const inside = [
-  ...['ipvs-mode', 'packets', 'others', 'switching', 'one-port'],
-  ...['takeover', 'trace', 'playground'],
-]
+interface Part {
+  readonly name: string
+  readonly command: string
+}
 
-/** What runs in User Mode Linux: programs that print TAP, one after the other in one machine. */
-const parts: readonly { readonly name: string; readonly command: string }[] = [
-  ...inside.map((name) => ({
-    name: `uml/inside/${name}`,
-    command: `${node} ${quoted(pathOf(`./inside/${name}.js`))}`,
-  })),
+const insidePart = (name: string): Part => ({
+  name: `uml/inside/${name}`,
+  command: `${node} ${quoted(pathOf(`./inside/${name}.js`))}`,
+})
+
+const conformance: Part = {
+  name: 'conformance of ipvs mode',
+  command: `${umlPatience} ${node} ${quoted(pathOf('../conformance/main.js'))} --mode ipvs`,
+}
+
+export interface UmlMachine {
+  readonly name: string
+  /** Programs that print TAP, one after the other. */
+  readonly parts: readonly Part[]
+}
+
+/** One machine has one processor, so two of about the same length end in half the time. */
+export const machines: readonly UmlMachine[] = [
+  { name: 'worlds', parts: [conformance, insidePart('trace'), insidePart('playground')] },
   {
-    name: 'conformance of ipvs mode',
-    command: `${umlPatience} ${node} ${quoted(pathOf('../conformance/main.js'))} --mode ipvs`,
+    name: 'modes',
+    // The first few share the machine's first namespace, the last brings a world.
+    parts: ['ipvs-mode', 'packets', 'others', 'switching', 'one-port', 'takeover'].map(insidePart),
   },
 ]
-
-export const partNames: readonly string[] = parts.map(({ name }) => name)
 
 /**
  * New namespaces copy the IPv4 settings of the machine's first one, where a part may have run a mode:
@@ -31,7 +42,9 @@ export const partNames: readonly string[] = parts.map(({ name }) => name)
 const freshNamespaces = 'echo 2 >/proc/sys/net/core/devconf_inherit_init_net'
 
 /** For a shell: says where each part begins and how it ended. */
-export const partsCommand: string = [
-  freshNamespaces,
-  ...parts.map(({ name, command }) => `echo '# part ${name}'; ${command}; echo "# end $?"`),
-].join('\n')
+export function commandOf({ parts }: UmlMachine): string {
+  return [
+    freshNamespaces,
+    ...parts.map(({ name, command }) => `echo '# part ${name}'; ${command}; echo "# end $?"`),
+  ].join('\n')
+}

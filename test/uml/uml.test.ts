@@ -14,7 +14,7 @@ t.test(
   },
 )
 
-t.test('a panic and a hang are failures with the console', needsUml, async (t) => {
+t.test('a panic and a hang are failures that show the console', needsUml, async (t) => {
   await t.rejects(runInUml('echo before; echo c > /proc/sysrq-trigger; sleep 60'), {
     name: 'UmlError',
     message: /died before the command had ended[^]*Kernel panic/,

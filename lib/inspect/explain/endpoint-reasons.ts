@@ -57,6 +57,10 @@ function reasonOf(service: DesiredService, candidate: Candidate): EndpointReason
   const { endpoint, key, left, nodeName } = candidate
   const out = (reason: string) => ({ key, isUsed: false, reason })
   if (left !== undefined) return out(left)
+  const loop = service.unusableEndpoints.find((each) => each.key === key)
+  if (loop) {
+    return out(`the ClusterIP of Service ${loop.owner}: no connection is sent on a second time`)
+  }
   const has = (list: DesiredService['reachableEndpoints']) => list.some((each) => each.key === key)
   const { ready, serving, terminating } = endpoint
   const isHere = endpoint.nodeName === nodeName

@@ -8,25 +8,35 @@ import {
   userspaceRuleset,
   type Lacks,
 } from './rulesets.js'
-import { ipvsPlanner } from '../../modes/ipvs/plan.js'
+import { ipvsPlanner, type IpvsPlan } from '../../modes/ipvs/plan.js'
 import { ipvsSettings } from '../../modes/ipvs/settings.js'
 import { walkIptables } from './iptables-walk.js'
 import { walkIpvs } from './ipvs-walk.js'
 import { walkNftables } from './nftables-walk.js'
-import { iptablesPlanner, offlineFacts } from '../../modes/iptables/plan.js'
+import { iptablesPlanner, offlineFacts, type IptablesPlan } from '../../modes/iptables/plan.js'
 import { iptablesSettings } from '../../modes/iptables/settings.js'
-import { socketPlanner } from '../../modes/ebpf/plan.js'
+import { ebpfPlanner, type EbpfPlan } from '../../modes/ebpf/plan.js'
 import { ebpfSettings } from '../../modes/ebpf/settings.js'
-import { nftablesPlanner } from '../../modes/nftables/plan.js'
+import { nftablesPlanner, type NftablesPlan } from '../../modes/nftables/plan.js'
 import { nftablesSettings } from '../../modes/nftables/settings.js'
-import { userspacePlanner } from '../../modes/userspace/plan.js'
+import { userspacePlanner, type UserspacePlan } from '../../modes/userspace/plan.js'
 import { userspaceSettings } from '../../modes/userspace/settings.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { walkSockets } from './socket-walk.js'
 import { viaListener, walkListeners, walkUserspace } from './listeners.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { Config, ModeName } from '../../config/config.js'
-import type { Packet, Way } from './packet.js'
+import type { FamilyPlan } from '../../modes/mode.js'
+import type { NodeSurroundings, Packet, Way } from './packet.js'
+
+/** A packet, and where it is sent. */
+export interface AskedPacket {
+  readonly state: DesiredState
+  readonly config: Config
+  readonly packet: Packet
+  /** With it only the rules that the kernel has count. */
+  readonly lacks?: Lacks
+}
 
 /**
  * The ways that the first packet of a connection may take through the rules of a mode. With
@@ -39,45 +49,72 @@ export function explainPacket(
   packet: Packet,
   lacks: Lacks = () => false,
 ): readonly Way[] {
-  const node = { localAddresses: new Set(state.node.localAddresses) }
-  switch (mode) {
-    case 'iptables': {
-      const plan = iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts })(state)
-      const rules = iptablesPresent(iptablesRuleset(plan), lacks)
-      return walkIptables(rules, packet, node)
-    }
-    case 'ebpf': {
-      const plan = socketPlanner(ebpfSettings(config))(state)
-      const atSocket = walkSockets(plan, packet, node, lacks)
-      return atSocket ?? explainPacket('nftables', state, config, packet, lacks)
-    }
-    case 'nftables': {
-      const settings = nftablesSettings(config)
-      const ruleset = nftablesRuleset(nftablesPlanner(settings)(state))
-      const ways = walkNftables(nftablesPresent(ruleset, lacks), packet, node)
-      return settings.localhostNodePorts
-        ? ways.flatMap((way) => throughLocalhost(way, state))
-        : ways
-    }
-    case 'ipvs':
-      return markedAnswers(
-        walkIpvs(
-          ipvsPresent(ipvsRuleset(ipvsPlanner(ipvsSettings(config))(state)), lacks),
-          packet,
-          node,
-        ),
-        { state, packet },
-      )
-    case 'userspace': {
-      const plan = userspacePlanner(userspaceSettings(config))(state)
-      // With this setting there are no rules: the listeners listen at the addresses of Services.
-      if (config.userspace.portals === 'addresses') return walkListeners(plan, state, packet, lacks)
-      const ruleset = userspaceRuleset(plan)
-      const rules = iptablesPresent(ruleset.rules, lacks)
-      return walkUserspace({ ...ruleset, rules }, packet, node)
-    }
-  }
+  const plan = walks[mode].plan(state, config)
+  return explainPlan(mode, plan, { state, config, packet, lacks })
 }
+
+/** The same through a plan that this mode has made of this state. */
+export function explainPlan(mode: ModeName, plan: FamilyPlan, asked: AskedPacket): readonly Way[] {
+  const { state, lacks = () => false } = asked
+  const node = { localAddresses: new Set(state.node.localAddresses) }
+  return walks[mode].ways(plan, { ...asked, lacks, node })
+}
+
+interface Walk<Plan extends FamilyPlan = FamilyPlan> {
+  plan(state: DesiredState, config: Config): Plan
+  ways(plan: Plan, asked: WalkedPacket): readonly Way[]
+}
+
+interface WalkedPacket extends Required<AskedPacket> {
+  readonly node: NodeSurroundings
+}
+
+const iptables: Walk<IptablesPlan> = {
+  plan: (state, config) => iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts })(state),
+  ways: (plan, { packet, lacks, node }) =>
+    walkIptables(iptablesPresent(iptablesRuleset(plan), lacks), packet, node),
+}
+
+const nftables: Walk<NftablesPlan> = {
+  plan: (state, config) => nftablesPlanner(nftablesSettings(config))(state),
+  ways: (plan, { state, config, packet, lacks, node }) => {
+    const ways = walkNftables(nftablesPresent(nftablesRuleset(plan), lacks), packet, node)
+    return nftablesSettings(config).localhostNodePorts
+      ? ways.flatMap((way) => throughLocalhost(way, state))
+      : ways
+  },
+}
+
+const ebpf: Walk<EbpfPlan> = {
+  plan: (state, config) => {
+    const packets = { plan: nftablesPlanner(nftablesSettings(config)) }
+    return ebpfPlanner(ebpfSettings(config), packets)(state)
+  },
+  ways: ({ sockets, packets }, asked) =>
+    walkSockets(sockets, asked.packet, asked.node, asked.lacks) ??
+    walks.nftables.ways(packets, asked),
+}
+
+const ipvs: Walk<IpvsPlan> = {
+  plan: (state, config) => ipvsPlanner(ipvsSettings(config))(state),
+  ways: (plan, { state, packet, lacks, node }) => {
+    const ways = walkIpvs(ipvsPresent(ipvsRuleset(plan), lacks), packet, node)
+    return markedAnswers(ways, { state, packet })
+  },
+}
+
+const userspace: Walk<UserspacePlan> = {
+  plan: (state, config) => userspacePlanner(userspaceSettings(config))(state),
+  ways: (plan, { state, config, packet, lacks, node }) => {
+    // With this setting there are no rules: the listeners listen at the addresses of Services.
+    if (config.userspace.portals === 'addresses') return walkListeners(plan, state, packet, lacks)
+    const ruleset = userspaceRuleset(plan)
+    const rules = iptablesPresent(ruleset.rules, lacks)
+    return walkUserspace({ ...ruleset, rules }, packet, node)
+  },
+}
+
+const walks: Readonly<Record<ModeName, Walk>> = { iptables, nftables, ebpf, ipvs, userspace }
 
 /** Only ipvs mode forwards outside clients to other nodes without masquerading them. */
 function markedAnswers(

@@ -40,7 +40,10 @@ export function walkedRule({ text, numbered = text }: PlannedRule): WalkedRule {
 }
 
 /** Options of a match that have no test of their own. */
-const ignored = new Set(['--mode', '--probability', '--seconds', '--reap', '--name', '--set'])
+const ignored = new Set([
+  ...['--mode', '--probability', '--seconds', '--reap', '--name', '--set'],
+  '--nfacct-name',
+])
 
 const testMakers: Readonly<Record<string, (value: string, sides: string) => Test>> = {
   '-s': (value) => inside(value, ({ source }) => source),

@@ -3,6 +3,7 @@ import type { ServiceNumbers } from './rows.js'
 
 /** One look at all Services. */
 export interface Look {
+  /** In milliseconds that never jump. */
   readonly at: number
   readonly rows: readonly ServiceNumbers[]
 }

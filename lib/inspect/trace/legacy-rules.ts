@@ -100,7 +100,7 @@ function chainOf(tables: readonly SavedTable[], table: string, chain: string) {
   return tables.find((each) => each.table === table)?.chains.get(chain)
 }
 
-/** What identifies a packet while rules rewrite it. */
+/** The fields that identify a packet while rules rewrite it. */
 export interface PacketHeader extends Omit<TracedPacket, 'inInterface' | 'outInterface'> {
   readonly id: string
 }

@@ -3,10 +3,10 @@ import { createInterface } from 'node:readline'
 import { setTimeout as delay } from 'node:timers/promises'
 import { KernelError } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
-import { programEnvironment } from '../../kernel/environment.js'
 import { parseTraceLine, type TraceEvent } from './events.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Protocol } from '../../state/names.js'
+import { programEnvironment } from '../../kernel/iptables/command.js'
 
 /** Which connections are to be followed. */
 export interface TraceTarget {

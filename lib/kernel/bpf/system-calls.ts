@@ -1,5 +1,5 @@
 import koffi from 'koffi'
-import { isLittleEndian } from '../byte-order.js'
+import { isLittleEndian } from '../netlink/protocol.js'
 import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from '../netlink/failure.js'
 

@@ -1,6 +1,5 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { IptablesError } from './error.js'
-import { programEnvironment } from '../environment.js'
 
 export interface CommandOutput {
   readonly code: number
@@ -84,4 +83,21 @@ function startFailure(file: string, cause: unknown): IptablesError {
     ? '; no file descriptors are left, raise the limit of open files'
     : ''
   return new IptablesError(kind, `run ${file}: ${reason}${advice}`, { cause })
+}
+
+/** Where the programs of an administrator are; the search path of other users leaves them out. */
+const adminFolders = ['/usr/sbin', '/sbin']
+
+type Environment = Readonly<Record<string, string | undefined>>
+
+/**
+ * The environment of the programs that are started: messages in English, and found where
+ * scripts/setup finds them, so that `iptables` in /usr/sbin is never called "not installed".
+ */
+export function programEnvironment(own: Environment = process.env): Environment {
+  // An empty entry would mean the current folder.
+  const path = own.PATH === undefined || own.PATH === '' ? '/usr/bin:/bin' : own.PATH
+  const folders = path.split(':')
+  const missing = adminFolders.filter((folder) => !folders.includes(folder))
+  return { ...own, PATH: [path, ...missing].join(':'), LC_ALL: 'C' }
 }

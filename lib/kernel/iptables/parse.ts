@@ -49,7 +49,7 @@ const fields: Readonly<Record<string, PacketField>> = {
 
 type PacketField = 'source' | 'destination' | 'inInterface' | 'outInterface' | 'protocol'
 
-/** All that a packet must fit, option by option; comments ask nothing and are left out. */
+/** The conditions of a rule, option by option; comments are left out. */
 export function conditionsOf(spec: RuleSpec): readonly RuleOption[] {
   const ofPacket = Object.entries(fields).flatMap(([name, field]) => asOption(name, spec[field]))
   const ofMatches = (spec.matches ?? [])
@@ -64,7 +64,7 @@ function asOption(name: string, value: string | Not<string> | undefined): readon
   return [{ name, values: [isNot ? value.not : value], isNot }]
 }
 
-/** The comment of a rule, wherever among its matches it stands; empty where it has none. */
+/** The comment of a rule, at any place among its matches; empty if there is none. */
 export function commentOf({ comment, matches = [] }: RuleSpec): string {
   const isComment = ({ name }: Match) => name === 'comment'
   return comment ?? optionsOf(matches.find(isComment)?.args ?? [])[0]?.values[0] ?? ''

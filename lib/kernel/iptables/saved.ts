@@ -15,7 +15,7 @@ export interface SavedTable {
   readonly chains: ReadonlyMap<string, SavedChain>
 }
 
-/** Is told what iptables-save prints, in its order: all chains of a table, then their rules. */
+/** Gets what iptables-save prints, in its order: all chains of a table, then their rules. */
 export interface SavedVisitor {
   chain(table: Table, name: string, policy: string): void
   rule(table: Table, chain: string, rule: string): void

@@ -1,5 +1,4 @@
 import { setImmediate, setTimeout } from 'node:timers/promises'
-import { isLittleEndian } from '../byte-order.js'
 import { KernelError } from '../../errors.js'
 import {
   failureFromAck,
@@ -10,7 +9,7 @@ import {
 } from './failure.js'
 import { forEachMessage, type Message } from './message-reader.js'
 import type { MessageWriter } from './message-writer.js'
-import { controlTypes, flags } from './protocol.js'
+import { controlTypes, flags, isLittleEndian } from './protocol.js'
 import { openSocket, type NetlinkPipe, type OpenPipe, type SocketOptions } from './socket.js'
 
 /** The kernel's answer to a datagram of one or more messages. */

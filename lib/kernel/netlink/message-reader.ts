@@ -1,5 +1,4 @@
-import { isLittleEndian } from '../byte-order.js'
-import { aligned, headerBytes } from './protocol.js'
+import { aligned, headerBytes, isLittleEndian } from './protocol.js'
 
 /** Bits 14 and 15 of an attribute's type say how it is coded, not what it is. */
 const attributeTypeMask = 0x3fff

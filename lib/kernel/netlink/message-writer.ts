@@ -1,5 +1,4 @@
-import { isLittleEndian } from '../byte-order.js'
-import { aligned, flags, headerBytes } from './protocol.js'
+import { aligned, flags, headerBytes, isLittleEndian } from './protocol.js'
 
 const nestedBit = 0x8000
 

@@ -1,3 +1,5 @@
+import { endianness } from 'node:os'
+
 /** The numbers of netlink itself, from linux/netlink.h. The families' own numbers live beside their users. */
 
 export const protocols = { route: 0, netfilter: 12, generic: 16 } as const
@@ -26,3 +28,6 @@ export const headerBytes = 16
 export function aligned(length: number): number {
   return (length + 3) & ~3
 }
+
+/** Numbers in netlink messages have the byte order of the machine. */
+export const isLittleEndian = endianness() === 'LE'

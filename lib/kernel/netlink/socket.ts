@@ -1,7 +1,7 @@
 import koffi from 'koffi'
-import { isLittleEndian } from '../byte-order.js'
 import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from './failure.js'
+import { isLittleEndian } from './protocol.js'
 
 const addressFamily = 16
 const rawCloseOnExec = 3 | 0x80000

@@ -55,15 +55,24 @@ export function watchCommits(options: CommitWatchOptions): CommitWatch {
     options.onForeign()
   }
 
+  /** Undefined while the kernel does not tell: rights may be taken away and given back. */
+  const generation = () => {
+    try {
+      return options.generation()
+    } catch {
+      return undefined
+    }
+  }
+
   const subscription = subscribe(protocols.netfilter, {
     groups: [group],
     everyMs,
     onMessage,
     onOverrun: () => {
       // A large transaction of ours overflows the socket; harmless if nobody else was there.
-      const now = options.generation()
+      const now = generation()
       if (now !== known) options.onUnclear()
-      known = now
+      known = now ?? known
     },
     ...(options.openPipe ? { openPipe: options.openPipe } : {}),
   })

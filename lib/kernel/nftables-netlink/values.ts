@@ -1,7 +1,7 @@
-import { isLittleEndian } from '../byte-order.js'
 import { KernelError } from '../../errors.js'
 import { parseIp } from '../../state/ip.js'
 import type { L4Protocol, NftFamily } from '../nftables/model.js'
+import { isLittleEndian } from '../netlink/protocol.js'
 
 /** Values as the kernel holds them in keys and data: network byte order, padded to 4 bytes. */
 

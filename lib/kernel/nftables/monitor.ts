@@ -1,8 +1,8 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { pause } from '../../async.js'
-import { programEnvironment } from '../environment.js'
 import type { TableRef } from './model.js'
+import { programEnvironment } from '../iptables/command.js'
 
 interface MonitorTimes {
   /** The time between two looks at the counts. */

@@ -1,5 +1,5 @@
-import { isLittleEndian } from '../byte-order.js'
 import { KernelError, messageOf } from '../../errors.js'
+import { isLittleEndian } from '../netlink/protocol.js'
 
 /**
  * The system calls of the `splice` data path, as the C library exports them. Every call returns a

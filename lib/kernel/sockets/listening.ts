@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { IpFamily } from '../../state/ip.js'
 import { addressText } from '../addresses.js'
-import { isLittleEndian } from '../byte-order.js'
+import { isLittleEndian } from '../netlink/protocol.js'
 
 /** A socket that waits for connections or datagrams. */
 export interface ListeningSocket {

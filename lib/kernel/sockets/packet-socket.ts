@@ -17,6 +17,7 @@ const closeOnExec = 0x40000000
 const socketLevel = 1
 const rights = 1
 
+const acceptAgainMs = 50
 const maxText = 1 << 16
 /** The kernel allows 253 in a packet. */
 export const maxDescriptors = 64
@@ -161,6 +162,7 @@ export class PacketServer {
   readonly #libc: Libc
   readonly #fd: number
   readonly #watch: Watch
+  #timer: NodeJS.Timeout | undefined
 
   constructor(libc: Libc, path: string, connected: (socket: PacketSocket) => void) {
     this.#libc = libc
@@ -177,12 +179,20 @@ export class PacketServer {
     this.#watch = libc.watch(this.#fd, () => {
       const fd = libc.accept4(this.#fd, 0, 0, nonBlockingCloexec)
       if (fd >= 0) connected(new PacketSocket(libc, fd))
+      else if (fd !== -errno.EAGAIN) this.#pause()
     })
   }
 
   close(): void {
+    clearTimeout(this.#timer)
     this.#watch.close()
     this.#libc.close(this.#fd)
+  }
+
+  /** Whoever could not be accepted for want of descriptors still waits, and would be reported. */
+  #pause(): void {
+    this.#watch.stop()
+    this.#timer = setTimeout(() => this.#watch.start(), acceptAgainMs).unref()
   }
 }
 

@@ -37,7 +37,7 @@ function isOurName(name: string, listenHost: string): boolean {
   if (name === 'localhost' || name === listenHost.toLowerCase()) return true
   if (address === undefined) return false
   const listening = parseIp(listenHost)
-  // Whoever listens everywhere is reached by any address; no DNS server can give those away.
+  // A server on all addresses is reached by any of them, and DNS cannot fake an address.
   return isLoopback(address) || (listening !== undefined && isUnspecified(listening))
 }
 

@@ -1,6 +1,7 @@
 import { chainIn } from '../../kernel/place.js'
 import { commentOf, parseCounters, parseRule } from '../../kernel/iptables.js'
 import { counterOf } from '../../page/path-view.js'
+import { HiddenCounts } from './hidden-counts.js'
 import type { CountersView, PathView } from '../../page/view.js'
 import type { GaugeAnswer } from './node-gauge.js'
 
@@ -14,26 +15,34 @@ export interface Counted {
   readonly addresses: readonly string[]
 }
 
-/** The numbers that the kernel or the proxy counts in this mode. Pure. */
-export function countersOf(counted: Counted, raw: GaugeAnswer): CountersView {
+/** Source ports of connections that the page makes for itself, where single ones are counted. */
+export const hiddenPorts = { first: 39_000, last: 39_999 } as const
+
+/** The numbers that the kernel or the proxy counts in this mode, without the page's own connections. */
+export function countersOf(
+  counted: Counted,
+  raw: GaugeAnswer,
+  hidden = new HiddenCounts(),
+): CountersView {
   const { mode, path } = counted
+  const packets = hidden.without(packetsByRule(raw.iptables ?? ''))
   switch (mode) {
     case 'iptables':
       return {
-        rules: ruleCounts(path, raw.iptables ?? ''),
-        endpoints: dnatCounts(counted.service, raw.iptables ?? ''),
+        rules: ruleCounts(path, packets),
+        endpoints: dnatCounts(counted.service, raw.iptables ?? '', packets),
         note: 'Packets that matched each rule, as iptables counts them. Rules of table nat see the first packet of a connection only.',
       }
     case 'userspace':
       return {
-        rules: ruleCounts(path, raw.iptables ?? ''),
-        endpoints: metricCounts(counted.service, raw.metrics ?? ''),
+        rules: ruleCounts(path, packets),
+        endpoints: hidden.without(metricCounts(counted.service, raw.metrics ?? '')),
         note: `Connections by endpoint are exact: the proxy makes them itself.${raw.iptables === undefined ? '' : ' Rules: as iptables counts them.'}`,
       }
     case 'ipvs':
       return {
         rules: {},
-        endpoints: serverCounts(counted.addresses, raw.ipvs ?? ''),
+        endpoints: hidden.without(serverCounts(counted.addresses, raw.ipvs ?? '')),
         note: 'Connections since a server was added, as IPVS counts them.',
       }
     default:
@@ -45,31 +54,36 @@ export function countersOf(counted: Counted, raw: GaugeAnswer): CountersView {
   }
 }
 
-function ruleCounts(path: PathView, saved: string): Record<string, number> {
-  const packets = new Map(
-    parseCounters(saved).map((each) => [
-      counterOf({ place: chainIn(each.table, each.chain), text: each.rule }),
-      each.packets,
-    ]),
-  )
+type RuleCounter = ReturnType<typeof parseCounters>[number]
+type Packets = Readonly<Record<string, number>>
+
+function keyOf({ table, chain, rule }: RuleCounter): string {
+  return counterOf({ place: chainIn(table, chain), text: rule })
+}
+
+function packetsByRule(saved: string): Packets {
+  return Object.fromEntries(parseCounters(saved).map((each) => [keyOf(each), each.packets]))
+}
+
+function ruleCounts(path: PathView, packets: Packets): Record<string, number> {
   const counts: Record<string, number> = {}
   for (const { counter } of [...path.shared, ...path.ways.flatMap((way) => way.hops)]) {
-    const found = packets.get(counter)
+    const found = packets[counter]
     if (found !== undefined) counts[counter] = found
   }
   return counts
 }
 
 /** Connections that were given to each endpoint by its DNAT rule. */
-function dnatCounts(service: string, saved: string): Record<string, number> {
+function dnatCounts(service: string, saved: string, packets: Packets): Record<string, number> {
   const counts: Record<string, number> = {}
-  for (const { rule, packets } of parseCounters(saved)) {
-    const spec = parseRule(rule)
+  for (const each of parseCounters(saved)) {
+    const spec = parseRule(each.rule)
     const [option, endpoint] = spec.jumpArgs ?? []
     const [portName = '', arrow] = commentOf(spec).split(' ')
     const isOwn = arrow === '->' && portName.split(':')[0] === service
     if (option !== '--to-destination' || endpoint === undefined || !isOwn) continue
-    counts[endpoint] = (counts[endpoint] ?? 0) + packets
+    counts[endpoint] = (counts[endpoint] ?? 0) + (packets[keyOf(each)] ?? 0)
   }
   return counts
 }
@@ -108,7 +122,9 @@ function trackedCounts(addresses: readonly string[], table: string): Record<stri
   for (const line of table.split('\n')) {
     const fields = [...line.matchAll(/\b(src|dst|sport|dport)=(\S+)/g)].map(([, , value]) => value)
     // src dst sport dport of the request, then of the reply.
-    const [, destination, , port, answering, , answeringPort] = fields
+    const [, destination, sport, port, answering, , answeringPort] = fields
+    const isHidden = Number(sport) >= hiddenPorts.first && Number(sport) <= hiddenPorts.last
+    if (isHidden) continue
     if (destination === undefined || !addresses.includes(`${destination}:${port}`)) continue
     const endpoint = `${answering}:${answeringPort}`
     counts[endpoint] = (counts[endpoint] ?? 0) + 1

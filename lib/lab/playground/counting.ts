@@ -1,6 +1,7 @@
 import { pause } from '../../async.js'
 import { countersOf, type Counted } from './counters.js'
 import { noCounters, type CountersView } from '../../page/view.js'
+import { HiddenCounts } from './hidden-counts.js'
 import type { NodeGauge } from './node-gauge.js'
 
 /** Reading starts a process in some modes, and no user reads faster than this. */
@@ -16,6 +17,12 @@ export class Counting {
   #view: CountersView = noCounters
   #wanted: Counted | undefined
   #reading: Promise<void> | undefined
+  #hidden = new HiddenCounts()
+  #mode = ''
+  /** Connections that the page makes for itself are under way. */
+  #isProbing = false
+  /** How often that began. */
+  #probings = 0
 
   constructor(gauge: NodeGauge, changed: () => void) {
     this.#gauge = gauge
@@ -30,6 +37,20 @@ export class Counting {
   refresh(counted: Counted): void {
     this.#wanted = counted
     this.#reading ??= this.#read()
+  }
+
+  /**
+   * Makes connections that are not shown. `passed` is told the counters of each. No number is
+   * believed that was read meanwhile, because it may have one of them that is not yet told.
+   */
+  async unseen<T>(work: (passed: (keys: Iterable<string>) => void) => Promise<T>): Promise<T> {
+    this.#isProbing = true
+    this.#probings++
+    try {
+      return await work((keys) => this.#hidden.passed(keys))
+    } finally {
+      this.#isProbing = false
+    }
   }
 
   async close(): Promise<void> {
@@ -53,8 +74,14 @@ export class Counting {
   }
 
   async #readOnce(wanted: Counted): Promise<void> {
+    if (this.#isProbing) return
+    const before = this.#probings
     const raw = await this.#gauge.ask({ ask: 'count', mode: wanted.mode })
-    const next = countersOf(wanted, raw)
+    if (this.#probings !== before) return
+    // The rules of another mode count from zero.
+    if (this.#mode !== wanted.mode) this.#hidden = new HiddenCounts()
+    this.#mode = wanted.mode
+    const next = countersOf(wanted, raw, this.#hidden)
     if (JSON.stringify(next) === JSON.stringify(this.#view)) return
     this.#view = next
     this.#changed()

@@ -4,14 +4,16 @@ import { Counting } from './counting.js'
 import { LessonProgress, type ClusterFacts } from './lesson-progress.js'
 import { ModeSwitch } from './mode-switch.js'
 import { ConfigError } from '../../errors.js'
-import { onlyService, pathOf, stateOf } from './rules-view.js'
+import { appliedPath, isSameServices, markedPods, onlyService, stateOf } from './rules-view.js'
 import { parseDaemonLine, Timeline } from './timeline.js'
+import { Programmed } from './programmed.js'
 import { ShownRules } from './shown-rules.js'
 import { Traffic } from './traffic.js'
 import { WebApp } from './web-app.js'
 import { YamlObjects } from './yaml-objects.js'
 import type { ModeName } from '../../config/config.js'
-import type { ObjectLine, PageCommand, PathView, PodView, View } from '../../page/view.js'
+import type { ObjectLine, PageCommand, PathView, PodView } from '../../page/view.js'
+import type { PageView } from '../../page/readers.js'
 import type { Cluster } from './cluster.js'
 import type { PageSource } from '../../page/server.js'
 
@@ -37,12 +39,13 @@ export class LivePlayground implements PageSource {
   readonly #rules: ShownRules
   readonly #selection: Selection
   readonly #switch: ModeSwitch
+  readonly #programmed: Programmed
   readonly #listeners = new Set<() => void>()
   readonly #stop = new AbortController()
   #path: PathView = { shared: [], ways: [], note: 'Starting.' }
   #pods: readonly PodView[] = []
-  #objects: readonly ObjectLine[] = []
-  #services: View['services'] = []
+  #pending = ''
+  #isStale = true
   #kubectl = 'kubectl get pods,services,endpointslices -o wide'
 
   constructor(cluster: Cluster, options: LivePlaygroundOptions) {
@@ -58,6 +61,7 @@ export class LivePlayground implements PageSource {
       placeOf: (pod) => cluster.pods.placeOf(pod),
     })
     this.#yaml = new YamlObjects(cluster.api)
+    this.#programmed = new Programmed(cluster.api.registry.store)
     this.#lessons = new LessonProgress(options.modes, layout.senders)
     this.#counting = new Counting(gauge, () => this.#tell())
     this.#traffic = new Traffic(cluster.testBed, {
@@ -75,12 +79,16 @@ export class LivePlayground implements PageSource {
       changed: () => this.#tell(),
       said: (text) => {
         const line = parseDaemonLine(text)
-        if (line) this.#timeline.daemonSaid(line)
+        if (!line) return
+        // First: the timeline connects to what is written.
+        if (this.#programmed.daemonSaid(line)) this.#isStale = true
+        this.#timeline.daemonSaid(line)
       },
       started: (mode) => {
         this.#rules.show(mode, mode)
         return this.#refresh()
       },
+      isShown: () => this.#refresh().then(() => this.#programmed.state !== undefined),
     })
   }
 
@@ -89,10 +97,10 @@ export class LivePlayground implements PageSource {
     signal.addEventListener('abort', () => this.#stop.abort(), { once: true })
     this.#app.create(firstReplicas, this.#cluster.testBed.layout.ports)
     const { store } = this.#cluster.api.registry
-    let isStale = true
     const subscriptions = [
-      ...watched.map((name) => store.subscribe(name, () => (isStale = true))),
+      ...watched.map((name) => store.subscribe(name, () => (this.#isStale = true))),
       this.#timeline.follow(),
+      this.#programmed.follow(),
     ]
     try {
       await this.#use(this.#switch.mode).catch((error: unknown) => {
@@ -100,8 +108,8 @@ export class LivePlayground implements PageSource {
         if (!signal.aborted) throw error
       })
       while (!signal.aborted) {
-        if (isStale) {
-          isStale = false
+        if (this.#isStale) {
+          this.#isStale = false
           await this.#refresh()
         }
         await pause(refreshMs, signal)
@@ -119,7 +127,7 @@ export class LivePlayground implements PageSource {
     return () => this.#listeners.delete(listener)
   }
 
-  view(): View {
+  view(): PageView {
     const { answers, asked, log, isContinuous } = this.#traffic
     const { mode, scheduler, busy } = this.#switch
     const { senders, limits, config } = this.#cluster.testBed.layout
@@ -132,9 +140,10 @@ export class LivePlayground implements PageSource {
       listensItself: config['userspace.portals'] === 'addresses',
       scheduler,
       busy,
+      pending: this.#pending,
       families: [],
       family: '',
-      services: this.#services,
+      services: this.#app.services(),
       service: this.#selection.service(),
       pods: this.#pods,
       replicas: this.#app.replicas(),
@@ -151,7 +160,7 @@ export class LivePlayground implements PageSource {
       rules: this.#rules.view,
       timeline: this.#timeline.view,
       lessons: this.#lessons.view,
-      objects: this.#objects,
+      objects: this.#yaml.list(),
       kubectl: this.#kubectl,
       kubeconfig: this.#cluster.kubeconfig,
     }
@@ -216,14 +225,17 @@ export class LivePlayground implements PageSource {
   /** For the timeline: connections of its own, which are not among those that are shown. */
   async #reach(pod: string): Promise<boolean> {
     const deadline = Date.now() + reachMs
-    const { protocol } = this.#selection.service()
-    const { destination: host, port } = this.#selection.addressOf('ClusterIP')
-    while (Date.now() < deadline && !this.#stop.signal.aborted) {
-      const request = { protocol, host, port, timeoutMs: 200 }
-      const [result] = await this.#cluster.testBed.flow('client-pod', request)
-      if (result?.backend === pod) return true
-    }
-    return false
+    const isReached = await this.#counting.unseen(async (passed) => {
+      while (Date.now() < deadline && !this.#stop.signal.aborted) {
+        const probe = this.#selection.probe(this.#switch.mode, this.#programmed.state)
+        const [result] = await this.#cluster.testBed.flow('client-pod', probe.request)
+        passed(probe.countersTo(result?.backend))
+        if (result?.backend === pod) return true
+      }
+      return false
+    })
+    this.#moved()
+    return isReached
   }
 
   #did(words: string): void {
@@ -234,22 +246,21 @@ export class LivePlayground implements PageSource {
   async #refresh(): Promise<void> {
     const { mode, scheduler, busy } = this.#switch
     const { layout } = this.#cluster.testBed
-    this.#pods = this.#app.pods()
-    this.#objects = this.#yaml.list()
-    this.#services = this.#app.services()
-    const service = this.#selection.service()
+    const { name } = this.#selection.service()
+    const wanted = stateOf(this.#cluster.api.registry, mode, layout)
+    if (wanted) this.#programmed.want(wanted)
+    const should = wanted && onlyService(wanted, name)
+    const has = this.#programmed.state && onlyService(this.#programmed.state, name)
+    this.#pods = markedPods(this.#app.pods(), has, should)
     const podAt = (ip: string) => this.#pods.find((pod) => pod.ip === ip)?.name
-    const own = (of: ModeName) => {
-      const state = stateOf(this.#cluster.api.registry, of, layout)
-      return state && onlyService(state, service.name)
-    }
-    const state = own(mode)
-    if (!state || state.services.size === 0) {
-      this.#path = { shared: [], ways: [], note: `There is no Service ${service.name}.` }
-    } else {
-      this.#path = pathOf(state, mode, { layout, ...this.#selection.request(mode), podAt })
-    }
-    await this.#rules.refresh(own(this.#rules.view.mode), scheduler, podAt, busy === '')
+    this.#pending = isSameServices(has, should) ? '' : 'the kernel does not have this yet'
+    const connection = { layout, ...this.#selection.request(mode), podAt }
+    this.#path = appliedPath(mode, { has, should, name }, connection)
+    // Another mode has nothing in the kernel: its rules are those that it would write.
+    const { mode: of } = this.#rules.view
+    const other = stateOf(this.#cluster.api.registry, of, layout)
+    const rules = of === mode ? has : other && onlyService(other, name)
+    await this.#rules.refresh(rules, scheduler, podAt, busy === '')
     this.#moved()
   }
 

@@ -9,6 +9,8 @@ export interface SwitchListener {
   readonly said: (line: string) => void
   /** The daemon of this mode was started and may not be ready yet. */
   readonly started: (mode: ModeName) => Promise<void>
+  /** It is ready. Asked again until what it has written is shown. */
+  readonly isShown: () => Promise<boolean>
 }
 
 const askMs = 30
@@ -72,7 +74,8 @@ export class ModeSwitch {
   async #untilReady(signal: AbortSignal): Promise<void> {
     const deadline = Date.now() + startMs
     while (Date.now() < deadline && !signal.aborted) {
-      if ((await this.#cluster.testBed.gauge.ask({ ask: 'ready' })).isReady === true) return
+      const { isReady = false } = await this.#cluster.testBed.gauge.ask({ ask: 'ready' })
+      if (isReady && (await this.#listener.isShown())) return
       await delay(askMs, undefined, { signal })
     }
     throw new KernelError('failed', 'start the daemon: it did not get ready')

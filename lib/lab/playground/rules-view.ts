@@ -1,6 +1,7 @@
 import { addressIn, type ClusterLayout } from './test-bed.js'
 import { configWith } from '../../config/load.js'
 import { explainPacket } from '../../inspect/explain/explain.js'
+import { isEqual } from '../../state/json.js'
 import { modeLoaders } from '../../modes/registry.js'
 import type { Config, ModeName } from '../../config/config.js'
 import { PersistentMap } from '../../state/persistent-map.js'
@@ -13,7 +14,7 @@ import type { PlanLine } from '../../modes/mode.js'
 import type { ObjectKind } from '../../sources/source.js'
 import { pathView } from '../../page/path-view.js'
 import { ownLines } from '../../page/rule-lines.js'
-import type { PathView, Sender } from '../../page/view.js'
+import type { PathView, PodView, Sender } from '../../page/view.js'
 import type { Registry } from '../apiserver/registry.js'
 
 const collections: readonly (readonly [ObjectKind, collection: string])[] = [
@@ -57,6 +58,35 @@ export function onlyService(state: DesiredState, service: string): DesiredState 
   return { ...state, services: PersistentMap.from(own) }
 }
 
+/** Whether two states have the same service ports. */
+export function isSameServices(
+  one: DesiredState | undefined,
+  other: DesiredState | undefined,
+): boolean {
+  const values = (state: DesiredState | undefined) =>
+    [...(state?.services.values() ?? [])].sort((a, b) => (a.key < b.key ? -1 : 1))
+  return isEqual(values(one), values(other))
+}
+
+/** Pods that only one of the two has are marked: the kernel is not there yet. */
+export function markedPods(
+  pods: readonly PodView[],
+  has: DesiredState | undefined,
+  should: DesiredState | undefined,
+): readonly PodView[] {
+  const [now, then] = [has, should].map(
+    (state) =>
+      new Set(
+        [...(state?.services.values() ?? [])].flatMap(({ servingEndpoints }) =>
+          servingEndpoints.map(({ ip }) => ip),
+        ),
+      ),
+  )
+  return pods.map((pod) =>
+    now?.has(pod.ip) === then?.has(pod.ip) ? pod : { ...pod, isPending: true },
+  )
+}
+
 /** The lines that a mode needs for the Services of a state, beyond those it needs without any. */
 export async function rulesOf(
   state: DesiredState,
@@ -65,7 +95,8 @@ export async function rulesOf(
 ): Promise<readonly PlanLine[]> {
   if (state.services.size === 0) return []
   const definition = await modeLoaders[mode]()
-  return ownLines(definition.planner(configOf(layout, scheduler)), state)
+  const planner = definition.planner(configOf(layout, scheduler))
+  return ownLines(planner, planner.plan(state), [...state.services.keys()])
 }
 
 export interface Connection {
@@ -97,4 +128,24 @@ export function pathOf(state: DesiredState, mode: ModeName, connection: Connecti
     isMasqueraded: false,
   })
   return pathView(ways, podAt)
+}
+
+/** One Service as the kernel has it, and as it should. */
+export interface Service {
+  readonly has: DesiredState | undefined
+  readonly should: DesiredState | undefined
+  readonly name: string
+}
+
+/** The path of a connection through the rules that the kernel has, or why there is none. */
+export function appliedPath(
+  mode: ModeName,
+  { has, should, name }: Service,
+  connection: Connection,
+): PathView {
+  if (has && has.services.size > 0) return pathOf(has, mode, connection)
+  const note = should?.services.size
+    ? 'The kernel does not have this Service yet: it is on its way.'
+    : `There is no Service ${name}.`
+  return { shared: [], ways: [], note }
 }

@@ -1,4 +1,9 @@
 import { addressIn, type ClusterLayout } from './test-bed.js'
+import { hiddenPorts } from './counters.js'
+import { onlyService, pathOf } from './rules-view.js'
+import type { DesiredState } from '../../state/desired-state.js'
+import type { FlowRequest } from '../world/agent-protocol.js'
+import type { ModeName } from '../../config/config.js'
 import { firstService } from './web-app.js'
 import type { TrafficRequest } from './traffic.js'
 import type { Place } from '../world/topology.js'
@@ -11,11 +16,18 @@ export interface SelectionDeps {
   readonly placeOf: (pod: string) => Place | undefined
 }
 
+export interface Probe {
+  readonly request: FlowRequest
+  /** What counts it when this pod has answered, or none. */
+  countersTo(pod: string | undefined): readonly string[]
+}
+
 /** The sender and the address of the shown Service that the page has selected. */
 export class Selection {
   readonly #deps: SelectionDeps
   sender: Sender = 'client-pod'
   wanted: TargetView['name'] = 'ClusterIP'
+  #port: number = hiddenPorts.first
 
   constructor(deps: SelectionDeps) {
     this.#deps = deps
@@ -28,6 +40,32 @@ export class Selection {
       place: this.#place(),
       protocol: this.service().protocol,
       ...this.addressOf(this.target().name),
+    }
+  }
+
+  /** A connection of the page's own to the Service, and the counters that it passes. */
+  probe(mode: ModeName, state: DesiredState | undefined): Probe {
+    const { protocol, name } = this.service()
+    const { layout, pods } = this.#deps
+    const { destination, port } = this.addressOf('ClusterIP')
+    const { first, last } = hiddenPorts
+    this.#port = this.#port < last ? this.#port + 1 : first
+    // The table of connections tells them by their port. Other programs have ports of this machine.
+    const isOwnNetwork = layout.config['userspace.portals'] !== 'addresses'
+    const from = isOwnNetwork ? { fromPort: this.#port } : {}
+    const own = state && onlyService(state, name)
+    const podAt = (ip: string) => pods().find((pod) => pod.ip === ip)?.name
+    const at = { sender: 'client-pod', place: 'client-pod', protocol, destination, port } as const
+    const path = own?.services.size ? pathOf(own, mode, { layout, ...at, podAt }) : undefined
+    const endpoints = [...(own?.services.values() ?? [])].flatMap((each) => each.servingEndpoints)
+    return {
+      request: { protocol, host: destination, port, timeoutMs: 200, ...from },
+      countersTo: (pod) => {
+        const way = path?.ways.find((each) => each.pod === pod)
+        const keys = endpoints.filter(({ ip }) => podAt(ip) === pod).map(({ key }) => key)
+        const hops = [...(path?.shared ?? []), ...(way?.hops ?? [])]
+        return [...hops.map(({ counter }) => counter), ...keys]
+      },
     }
   }
 

@@ -23,6 +23,12 @@ export interface DaemonLine {
   readonly family: string
   readonly planMs: number
   readonly applyMs: number
+  /** The object that the line is about, if it is about one. */
+  readonly kind: string
+  readonly namespace: string
+  readonly name: string
+  /** Its resource version. */
+  readonly version: number
 }
 
 interface Running {
@@ -182,6 +188,10 @@ export function parseDaemonLine(text: string): DaemonLine | undefined {
       family: word('family'),
       planMs: number('planMs'),
       applyMs: number('applyMs'),
+      kind: word('kind'),
+      namespace: word('namespace'),
+      name: word('name'),
+      version: Number(word('resourceVersion')),
     }
   } catch {
     return undefined

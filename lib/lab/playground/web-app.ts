@@ -8,6 +8,8 @@ import {
   type JsonObject,
 } from '../apiserver/json.js'
 import { ConfigError } from '../../errors.js'
+import { isEqual } from '../../state/json.js'
+import { PersistentMap } from '../../state/persistent-map.js'
 import { podStateOf, processAnnotation, readyAnnotation } from './pod-state.js'
 import { clientsOf, type Clients } from '../apiserver/kind-client.js'
 import type { KubeObject, NewObject } from '../apiserver/object.js'
@@ -52,6 +54,7 @@ export const firstService = 'default/web'
 export class WebApp {
   readonly #clients: Clients<keyof typeof kinds>
   #selected = firstService
+  #lines = PersistentMap.empty<ServiceLine>()
 
   constructor(registry: Registry) {
     const clients = clientsOf(registry, kinds)
@@ -134,8 +137,9 @@ export class WebApp {
     return numberAt(this.#deployment(), 'spec', 'replicas') ?? 0
   }
 
-  services(): readonly ServiceLine[] {
-    return this.#clients.services.list().map((service) => ({
+  /** Lines that say the same as before keep their reference. */
+  services(): PersistentMap<ServiceLine> {
+    const lines = this.#clients.services.list().map((service): ServiceLine => ({
       key: `${service.metadata.namespace ?? ''}/${service.metadata.name}`,
       type: textAt(service, 'spec', 'type'),
       clusterIp: textAt(service, 'spec', 'clusterIP'),
@@ -143,6 +147,15 @@ export class WebApp {
         .map((port) => `${numberAt(port, 'port') ?? 0}/${textAt(port, 'protocol')}`)
         .join(', '),
     }))
+    const now = new Set(lines.map(({ key }) => key))
+    const gone = [...this.#lines.keys()].filter((key) => !now.has(key))
+    this.#lines = this.#lines.update([
+      ...gone.map((key) => [key, undefined] as const),
+      ...lines.flatMap((line) =>
+        isEqual(this.#lines.get(line.key), line) ? [] : [[line.key, line] as const],
+      ),
+    ])
+    return this.#lines
   }
 
   /** The selected Service; undefined when it was deleted. */

@@ -14,10 +14,10 @@ export async function guardPrograms(
   attachment: Pick<Attachment, 'damage'>,
   context: ModeContext,
   signal: AbortSignal,
-  everyMs = tickMs,
+  syncPeriodMs: number,
 ): Promise<void> {
   for (;;) {
-    await pause(everyMs, signal)
+    await pause(Math.min(tickMs, syncPeriodMs), signal)
     if (signal.aborted) return
     try {
       const reason = attachment.damage()

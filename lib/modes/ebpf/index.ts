@@ -5,11 +5,11 @@ import type { DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Difference } from '../difference.js'
 import { refuseMissing } from '../findings.js'
-import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
+import type { Applied, Mode, ModeContext, ModeDefinition, Planner, PlanReader } from '../mode.js'
 import type { SocketsApplied } from './apply.js'
 import { cleanupSockets } from './cleanup.js'
 import { socketDifferences } from './differences.js'
-import { ebpfPlanner, socketPlanner, type EbpfPlan } from './plan.js'
+import { ebpfPlanner, onlyOf, socketPlanner, type EbpfPlan } from './plan.js'
 import { probeDefaults, probeSockets } from './probe.js'
 import { renderSocketChanges, renderSockets } from './render.js'
 import { ebpfSettings, type EbpfSettings } from './settings.js'
@@ -29,7 +29,7 @@ export function ebpfMode(packets: ModeDefinition): ModeDefinition {
     prepare: async (config, context) => packets.prepare?.(config, context),
     settle: async (config, family) => (await packets.settle?.(config, family)) ?? config,
     syncPeriods: (config) => packets.syncPeriods(config),
-    planner: (config) => plannerOf(ebpfSettings(config), packets.planner(config)),
+    planner: (config) => readerOf(ebpfSettings(config), packets.planner(config)),
     create: (config, families, context) => createMode(packets, { config, families, context }),
     differences: async (state, config) => [
       ...differencesOf(state, ebpfSettings(config)),
@@ -58,15 +58,25 @@ async function createMode(
   packets: ModeDefinition,
   { config, families, context }: Order,
 ): Promise<Mode<EbpfPlan>> {
-  const settings = ebpfSettings(config)
+  let settings = ebpfSettings(config)
   refuseMissing('ebpf', probeSockets({ settings, log: context.log }))
   const sockets = openSockets(settings, context)
   const below = await packets.create(config, families, context).catch((error: unknown) => {
     sockets.close()
     throw error
   })
+  let current = plannerOf(settings, below)
   return {
-    ...plannerOf(settings, below),
+    ...current,
+    plan: (state) => current.plan(state),
+    reconfigure: (next) => {
+      const before = settings
+      settings = ebpfSettings(next)
+      current = plannerOf(settings, below)
+      // Both are asked: either may have to write everything anew.
+      const isBelowOther = below.reconfigure(next)
+      return isBelowOther || before.localhostNodePorts !== settings.localhostNodePorts
+    },
     apply: async (plan) => {
       // Neither waits for the other, and packets are not left behind when sockets cannot be done.
       const work = [sockets.apply(plan.sockets), below.apply(plan.packets)] as const
@@ -102,5 +112,18 @@ function plannerOf(settings: EbpfSettings, packets: Planner): Planner<EbpfPlan> 
     renderChanges: (plan, previous) =>
       renderSocketChanges(plan.sockets, previous?.sockets) +
       packets.renderChanges(plan.packets, previous?.packets),
+  }
+}
+
+function readerOf(settings: EbpfSettings, packets: PlanReader): PlanReader<EbpfPlan> {
+  return {
+    ...plannerOf(settings, packets),
+    // What changes the sockets' part of a service port changes its packets' part, too.
+    parts: (plan) => packets.parts(plan.packets),
+    only: (plan, keys) => ({
+      ...plan,
+      packets: packets.only(plan.packets, keys),
+      sockets: onlyOf(plan.sockets, keys),
+    }),
   }
 }

@@ -98,6 +98,12 @@ export function socketPlanner({
   }
 }
 
+/** The plan as if there were only these service ports. */
+export function onlyOf(plan: SocketPlan, keys: readonly string[]): SocketPlan {
+  const parts = plan.parts.pick(keys)
+  return { ...plan, parts, frontends: updateRequests(noFrontends, parts.since(undefined), reader) }
+}
+
 const noFrontends = PersistentMap.empty<readonly Frontend[]>()
 
 const reader = {

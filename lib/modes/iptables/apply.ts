@@ -30,7 +30,7 @@ export interface FamilyRulesOptions {
   readonly iptables: Iptables
   readonly log: Log
   /** After so long, refused Services are tried again. */
-  readonly retryMs: number
+  readonly retryMs: () => number
   /** Counts our own transactions. */
   readonly foreign: ForeignCommits
 }
@@ -60,7 +60,7 @@ export interface AppliedRules extends Applied {
 export class FamilyRules {
   readonly #iptables: Iptables
   readonly #log: Log
-  readonly #retryMs: number
+  readonly #retryMs: () => number
   readonly #foreign: ForeignCommits
   /** Refused Services by key. They are tried again when their rules change or after some time. */
   readonly #refused = new Map<string, Refusal>()
@@ -81,7 +81,7 @@ export class FamilyRules {
     return this.#iptables
   }
 
-  /** What the kernel holds once no sync is under way; undefined when nobody knows. */
+  /** What the kernel holds while no sync runs; undefined if it is not known. */
   async settled(): Promise<InForce | undefined> {
     await this.#turns.idle()
     return this.#known.value
@@ -105,7 +105,7 @@ export class FamilyRules {
   }
 
   async #apply(plan: IptablesPlan, known: InForce | undefined) {
-    const isTimeToRetry = !known || performance.now() - this.#refusedAt >= this.#retryMs
+    const isTimeToRetry = !known || performance.now() - this.#refusedAt >= this.#retryMs()
     if (isTimeToRetry) this.#refused.clear()
     try {
       const { services, rules, ...applied } =

@@ -1,17 +1,22 @@
-import { bytecode, Iptables, rule, targetOf, type WantedRule } from '../../kernel/iptables.js'
+import {
+  bytecode,
+  Iptables,
+  rule,
+  targetOf,
+  type WantedRule,
+  type Table,
+} from '../../kernel/iptables.js'
 import { chainIn } from '../../kernel/place.js'
 import { kernelError } from '../../kernel/iptables-error.js'
 import { iptablesPlanner, type IptablesPlan } from './plan.js'
 import { ownTables } from './apply.js'
-import { chainDifferences, jumpDifferences } from '../chain-differences.js'
-import { ownerText, type Difference } from '../difference.js'
+import { ownerText, type Difference, chainDifferences, jumpDifferences } from '../difference.js'
 import { chains, isServiceChain } from './names.js'
 import { dispatchChains, jumps, kubeletJumps, localnetGuard } from './fixed-rules.js'
 import { foundIn, type Found } from './full-sync.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { IptablesSettings } from './settings.js'
 import type { OpenDeps } from './open.js'
-import type { Table } from '../../kernel/iptables.js'
 
 /** Compares the kernel with what it should hold. Changes nothing. */
 export async function readDifferences(

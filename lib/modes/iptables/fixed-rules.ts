@@ -9,13 +9,15 @@ import {
   not,
   notConnectionState,
   rule,
+  type Match,
+  type Rule,
+  type Table,
 } from '../../kernel/iptables.js'
 import { accounts, chains } from './names.js'
 import { podSources } from './port-words.js'
 import type { IpFamily } from '../../state/ip.js'
-import type { Match, Rule, Table } from '../../kernel/iptables.js'
-import type { LocalTraffic } from '../../state/local-traffic.js'
 import type { ChainRules, DispatchRule } from './service-rules.js'
+import type { LocalTraffic } from '../../state/desired-state.js'
 
 /** How the rules recognise a pod that reaches itself (S24). */
 export type HairpinTest =

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import { readFile, writeFile } from 'node:fs/promises'
 import { cleanupAll } from './cleanup.js'
 import { iptablesPlanner, offlineFacts } from './plan.js'
@@ -13,7 +14,9 @@ import { protocols } from '../../kernel/netlink/protocol.js'
 import { readGeneration } from '../../kernel/nftables-netlink/commit-watch.js'
 import { renderChanges, renderPlan } from './render.js'
 import { watchRules } from './watch.js'
-import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
+import type { Applied, Mode, ModeContext, ModeDefinition, PlanReader } from '../mode.js'
+import type { Config } from '../../config/config.js'
+import type { DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { IptablesPlan } from './plan.js'
 import type { RuleCounts } from './count.js'
@@ -41,15 +44,18 @@ export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
       ...(await probeFamily('IPv6', log, given)),
     ],
     syncPeriods: ({ iptables }) => ({ minMs: iptables.minSyncPeriod, syncMs: iptables.syncPeriod }),
-    planner: (config): Planner<IptablesPlan> => ({
+    planner: (config): PlanReader<IptablesPlan> => ({
       plan: iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts }),
       render: renderPlan,
       renderChanges,
+      parts: ({ services }) => services,
+      only: (plan, keys) => ({ ...plan, services: plan.services.pick(keys) }),
     }),
     create: async (config, families, context) => {
-      const settings = iptablesSettings(config)
-      const opened = await openFamilies(settings, families, context.log, deps)
-      return new IptablesMode({ settings, context, deps: given, opened })
+      const live = { settings: iptablesSettings(config) }
+      const syncPeriodMs = () => live.settings.syncPeriodMs
+      const opened = await openFamilies(syncPeriodMs, families, context.log, deps)
+      return new IptablesMode({ live, context, deps: given, opened })
     },
     differences: (state, config) => readDifferences(state, iptablesSettings(config), given),
     cleanup: (context) => cleanupAll(context.log, deps),
@@ -60,29 +66,42 @@ export const mode: ModeDefinition = iptablesMode()
 
 interface ModeParts {
   readonly opened: Opened
-  readonly settings: IptablesSettings
+  /** They change when the configuration does. */
+  readonly live: { settings: IptablesSettings }
   readonly context: ModeContext
   readonly deps: Pick<IptablesDeps, 'readSysctl' | 'writeSysctl'>
 }
 
 class IptablesMode implements Mode<IptablesPlan> {
-  readonly plan: Mode<IptablesPlan>['plan']
+  #planner: Mode<IptablesPlan>['plan']
   readonly render = renderPlan
   readonly renderChanges = renderChanges
   readonly #opened: Opened
-  readonly #settings: IptablesSettings
+  readonly #live: ModeParts['live']
   readonly #context: ModeContext
   readonly #deps: ModeParts['deps']
   readonly #counters: PacketCounters | undefined
   #hasSetLocalnet = false
 
-  constructor({ opened, settings, context, deps }: ModeParts) {
-    this.plan = iptablesPlanner({ ...settings, ...opened.facts })
+  constructor({ opened, live, context, deps }: ModeParts) {
+    this.#planner = iptablesPlanner({ ...live.settings, ...opened.facts })
     this.#opened = opened
-    this.#settings = settings
+    this.#live = live
     this.#context = context
     this.#deps = deps
     if (opened.accounts) this.#counters = new PacketCounters(opened.accounts, context)
+  }
+
+  plan(state: DesiredState): IptablesPlan {
+    return this.#planner(state)
+  }
+
+  reconfigure(config: Config): boolean {
+    const settings = iptablesSettings(config)
+    if (isDeepStrictEqual(settings, this.#live.settings)) return false
+    this.#live.settings = settings
+    this.#planner = iptablesPlanner({ ...settings, ...this.#opened.facts })
+    return true
   }
 
   forget(): void {
@@ -105,7 +124,7 @@ class IptablesMode implements Mode<IptablesPlan> {
     const watching = [...families].map(([family, rules]) => {
       const changed = (what: string) =>
         this.#context.resync(`${family} iptables rules were changed: ${what}`, { full: true })
-      const { syncPeriodMs: periodMs } = this.#settings
+      const periodMs = () => this.#live.settings.syncPeriodMs
       return watchRules({ rules, foreign, log, periodMs, changed }, signal)
     })
     await Promise.all([...watching, this.#counters?.run(signal)])

@@ -19,7 +19,7 @@ export const chains = {
    * that of a deleted Service, so that kube-proxy removes it when it takes over.
    */
   markNonPods: 'KUBE-SVC-MARKNONPODSOURCE',
-  /** In mangle, nat and filter: it is missing after somebody flushed the tables (IT46). */
+  /** In mangle, nat and filter: it is missing after another program flushed the tables (IT46). */
   canary: 'KUBE-PROXY-CANARY',
   /** Shared with kubelet: never flushed, never removed (IT11). */
   kubeletFirewall: 'KUBE-FIREWALL',

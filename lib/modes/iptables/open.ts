@@ -7,7 +7,6 @@ import { kernelError } from '../../kernel/iptables-error.js'
 import { messageOf } from '../../errors.js'
 import type { Backend, Locked, Run } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
-import type { IptablesSettings } from './settings.js'
 import type { Log } from '../mode.js'
 import type { PacketAccounts } from '../../kernel/nfacct.js'
 import type { KernelFacts } from './plan.js'
@@ -30,7 +29,7 @@ export interface Opened {
 
 /** Opens iptables for each family that has it; throws when none has (IT49). */
 export async function openFamilies(
-  { syncPeriodMs }: IptablesSettings,
+  syncPeriodMs: () => number,
   families: readonly IpFamily[],
   log: Log,
   deps: OpenDeps,
@@ -39,7 +38,7 @@ export async function openFamilies(
   const failures: unknown[] = []
   const packetAccounts = ensureAccounts(deps.openAccounts, log)
   // A sync waits this long before it fails.
-  const onLocked = waitForLock(log, syncPeriodMs * 2)
+  const onLocked = waitForLock(log, () => syncPeriodMs() * 2)
   let hasBpf = true
   let randomFully = true
   let hasAccounting = packetAccounts !== undefined
@@ -53,7 +52,7 @@ export async function openFamilies(
       hasAccounting &&= await supportsAccounting(iptables)
       randomFully &&= iptables.capabilities.randomFully
       foreign ??= new ForeignCommits(backend === 'nft' ? openGeneration(deps) : undefined)
-      const options = { iptables, log, foreign, retryMs: syncPeriodMs * 0.9 }
+      const options = { iptables, log, foreign, retryMs: () => syncPeriodMs() * 0.9 }
       opened.set(family, new FamilyRules(options))
       log.info({ family, ...iptables.capabilities }, 'using iptables')
       await warnOfOtherBackend(family, backend, { log, run: deps.run })
@@ -101,12 +100,23 @@ function openGeneration(deps: OpenDeps): (() => number) | undefined {
   }
 }
 
-/** Goes on waiting for the xtables lock until the patience ends, and logs every time it is asked. */
-export function waitForLock(log: Log, patienceMs: number): (locked: Locked) => boolean {
+/** Several programs wait at once, each asks every few seconds, and a lock may be held for minutes. */
+const lockReportMs = 60_000
+
+/** Goes on waiting for the xtables lock until the patience ends, and logs it once a minute. */
+export function waitForLock(
+  log: Log,
+  patienceMs: () => number,
+  now = () => performance.now(),
+): (locked: Locked) => boolean {
+  let reportedAt = -Infinity
   return ({ action, waitedMs, holder = 'another program' }) => {
-    const isPatient = waitedMs < patienceMs
+    const isPatient = waitedMs < patienceMs()
     const fields = { action, holder, waitedSeconds: Math.round(waitedMs / 1000) }
-    log.warn(fields, `the xtables lock is held, ${isPatient ? 'waiting' : 'giving up'}`)
+    const isDue = now() - reportedAt >= lockReportMs
+    if (isDue) reportedAt = now()
+    const message = `the xtables lock is held, ${isPatient ? 'waiting' : 'giving up'}`
+    log[isDue ? 'warn' : 'debug'](fields, message)
     return isPatient
   }
 }

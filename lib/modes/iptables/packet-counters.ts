@@ -41,7 +41,7 @@ export class PacketCounters {
     for (const [object, metric] of metrics) {
       const now = this.#accounts.packets(object) ?? 0n
       const before = this.#seen.get(object) ?? 0n
-      // A smaller number means that somebody has created the object anew.
+      // A smaller number means that another program has created the object again.
       this.#context.meter.count(metric, {}, Number(now < before ? now : now - before))
       this.#seen.set(object, now)
     }

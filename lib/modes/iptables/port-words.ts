@@ -1,7 +1,6 @@
 import { addressType, destinationPort, type Match, type RuleSpec } from '../../kernel/iptables.js'
-import type { DesiredService, NodeView } from '../../state/desired-state.js'
+import type { DesiredService, NodeView, LocalTraffic } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
-import type { LocalTraffic } from '../../state/local-traffic.js'
 
 /** What decides about the rules of a Service besides the Service itself. */
 export interface RuleContext {

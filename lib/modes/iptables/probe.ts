@@ -60,7 +60,7 @@ export async function probeFamily(
   // One family is enough to run; the other is left out (IT49).
   const required = family === 'IPv4'
   try {
-    const onLocked = waitForLock(log, lockPatienceMs)
+    const onLocked = waitForLock(log, () => lockPatienceMs)
     const iptables = await Iptables.open({ family, onLocked, ...deps })
     const { backend, version } = iptables.capabilities
     const seen = `${version.join('.')}, ${backend === 'nft' ? 'nf_tables' : 'legacy'}`

@@ -1,6 +1,7 @@
 import { pause } from '../../async.js'
+import { Complaints } from '../complaints.js'
 import { chains } from './names.js'
-import { isIptablesError } from '../../kernel/iptables.js'
+import { isIptablesError, type Table } from '../../kernel/iptables.js'
 import { messageOf } from '../../errors.js'
 import { Verification } from './verify.js'
 import type { FamilyRules } from './apply.js'
@@ -12,33 +13,37 @@ export interface WatchOptions {
   readonly rules: FamilyRules
   readonly foreign: ForeignCommits
   readonly log: Log
-  /** A foreign change must be repaired within this time. */
-  readonly periodMs: number
+  /** A foreign change must be repaired within this time, which may change. */
+  readonly periodMs: () => number
   /** Called with what is wrong. */
   readonly changed: (what: string) => void
 }
 
-const tables = ['nat', 'filter', 'mangle'] as const
-/** How often the canaries are looked at in one period. */
+const tables: readonly Table[] = ['nat', 'filter', 'mangle']
+/** A flush of a table leaves the canary, and empties these. */
+const neverEmpty: Readonly<Partial<Record<Table, string>>> = {
+  nat: chains.postrouting,
+  filter: chains.forward,
+}
+/** How often a flush is looked for in one period. */
 const looksPerReading = 4
 /** The reading is repeated when something seems wrong and a sync ran meanwhile. */
 const mostReadings = 3
 
 /**
- * Watches the rules until the signal. It often checks whether the canary chains still exist, which
- * shows a flush, and reads all rules once in a period. It changes nothing and waits for no sync
- * (IT46). Where the kernel counts transactions, it reads only after a foreign one.
+ * Watches the rules until the signal. It often checks whether a table was flushed or deleted, and
+ * reads all rules once in a period. It changes nothing and waits for no sync (IT46). Where the kernel counts transactions, it reads only after a foreign one.
  */
 export async function watchRules(options: WatchOptions, signal: AbortSignal): Promise<void> {
   const { rules, foreign, log, changed } = options
   const reported = new Reported(log)
-  // It starts a little early, so that the repair also happens within the period.
-  const pauseMs = (options.periodMs * 0.9) / looksPerReading
+  const complaints = new Complaints(log)
   /** The state in force when all rules were last found right. */
   let verified: string | undefined
   let reading = looksPerReading
   for (let look = 1; ; look++) {
-    await pause(pauseMs, signal)
+    // It starts a little early, so that the repair also happens within the period.
+    await pause((options.periodMs() * 0.9) / looksPerReading, signal)
     if (signal.aborted) return
     if (!rules.isKnown) continue
     try {
@@ -46,12 +51,13 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
       const present = mark === undefined ? undefined : `${mark} ${rules.fullSyncs}`
       if (present !== undefined && present === verified) continue
       if (look < reading) {
-        const gone = await lookAtCanaries(rules)
+        const gone = await lookForFlush(rules)
         if (gone !== undefined) changed(gone)
         continue
       }
       reading = look + looksPerReading
       const differences = await readAll(rules)
+      complaints.settled()
       if (!differences) continue
       const fresh = reported.fresh(differences, rules.fullSyncs)
       const [first] = fresh
@@ -62,16 +68,22 @@ export async function watchRules(options: WatchOptions, signal: AbortSignal): Pr
       const others = fresh.length > 1 ? `, and ${fresh.length - 1} more chains` : ''
       changed(`${first.chain} ${first.what}${others}`)
     } catch (error) {
-      const level = isIptablesError(error, 'locked') ? 'debug' : 'warn'
-      log[level]({ error: messageOf(error) }, 'could not look after the iptables rules')
+      const fields = { error: messageOf(error) }
+      const message = 'could not look after the iptables rules'
+      if (isIptablesError(error, 'locked')) log.debug(fields, message)
+      else complaints.warn(fields, message)
     }
   }
 }
 
-async function lookAtCanaries({ iptables }: FamilyRules): Promise<string | undefined> {
+async function lookForFlush({ iptables }: FamilyRules): Promise<string | undefined> {
   for (const table of tables) {
     if (!(await iptables.listChain(table, chains.canary))) {
       return `chain ${chains.canary} is gone from table ${table}`
+    }
+    const chain = neverEmpty[table]
+    if (chain !== undefined && (await iptables.listChain(table, chain))?.length === 0) {
+      return `table ${table} was flushed: chain ${chain} is empty`
     }
   }
   return undefined

@@ -29,7 +29,7 @@ export interface ApplierDeps {
   readonly now: () => number
   readonly gracePeriodMs: number
   readonly excluded: readonly Cidr[]
-  /** The kernel is compared with what was written this often. */
+  /** The kernel is compared with what was written this often. It may change, as those above. */
   readonly verifyMs: number
   /** Connections of draining servers are counted this often. */
   readonly sweepMs: number
@@ -73,9 +73,10 @@ export class IpvsApplier {
 
   /** Lets connections drain and compares the kernel with what was written, until the signal. */
   async run(signal: AbortSignal): Promise<void> {
-    const { sweepMs, verifyMs, now } = this.#deps
+    const { sweepMs, now } = this.#deps
     let verified = now()
     for (;;) {
+      const { verifyMs } = this.#deps
       await delay(Math.min(sweepMs, verifyMs), undefined, { signal, ref: false }).catch(
         () => undefined,
       )
@@ -108,7 +109,7 @@ export class IpvsApplier {
     }
   }
 
-  /** Asks for a sync when somebody else changed what was applied. */
+  /** Requests a sync when another program has changed what was applied. */
   async verify(): Promise<void> {
     const { context, rules } = this.#deps
     for (const [family, plan] of this.#written) {

@@ -13,8 +13,8 @@ import {
   type Table,
 } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
-import type { LocalTraffic } from '../../state/local-traffic.js'
 import { chains, setNameOf, type SetName } from './names.js'
+import type { LocalTraffic } from '../../state/desired-state.js'
 
 export interface ChainFacts {
   readonly family: IpFamily

@@ -124,7 +124,7 @@ function removeResource(changes: Changes, resource: Resource | undefined): void 
   }
 }
 
-/** The owner of a virtual server; empty where nobody asks for it. */
+/** The owner of a virtual server; empty if no Service asks for it. */
 export function ownerOf(plan: IpvsPlan, server: ServerAddress): string {
   return plan.requests.get(serverId(server))?.[0]?.owner ?? ''
 }

@@ -1,8 +1,13 @@
 import { commentOf, parseRule, type SavedTable } from '../../kernel/iptables.js'
 import { chainIn, type Place } from '../../kernel/place.js'
 import { hostPort, type Cidr } from '../../state/ip.js'
-import { chainDifferences, jumpDifferences, rulesIn } from '../chain-differences.js'
-import { ownerText, type Difference } from '../difference.js'
+import {
+  ownerText,
+  type Difference,
+  chainDifferences,
+  jumpDifferences,
+  rulesIn,
+} from '../difference.js'
 import { ownerOf as ownerOfServer, type Changes } from './changes.js'
 import { jumpComment } from './chains.js'
 import { deviceName, setNameOf, type SetName } from './names.js'

@@ -1,17 +1,18 @@
 import { release } from 'node:os'
-import { KernelError } from '../../errors.js'
+import { isDeepStrictEqual } from 'node:util'
+import { KernelError, messageOf } from '../../errors.js'
 import { IpSets } from '../../kernel/ipset.js'
 import { Ipvs } from '../../kernel/ipvs.js'
 import { Links } from '../../kernel/links.js'
 import { Sysctls } from '../../kernel/sysctl.js'
 import { parseCidr } from '../../state/ip.js'
 import { refuseMissing } from '../findings.js'
-import type { Log, Mode, ModeDefinition, Planner } from '../mode.js'
+import type { Log, Mode, ModeDefinition, PlanReader } from '../mode.js'
 import { IpvsApplier } from './apply.js'
 import { ipvsDifferences } from './differences.js'
 import { readKernel } from './kernel-view.js'
 import { cleanUp } from './cleanup.js'
-import { ipvsPlanner, type IpvsPlan } from './plan.js'
+import { ipvsPlanner, onlyOf, type IpvsPlan } from './plan.js'
 import { openLoaded, probeDefaults, probeIpvs } from './probe.js'
 import { renderChanges, renderPlan } from './render.js'
 import { Rules } from './rules.js'
@@ -33,7 +34,7 @@ export const mode: ModeDefinition = {
     ipvs.close()
   },
   create: async (config, _, context): Promise<Mode<IpvsPlan>> => {
-    const settings = ipvsSettings(config)
+    let settings = ipvsSettings(config)
     refuseMissing('ipvs', await probeIpvs(probeDefaults, settings.scheduler))
     const ipvs = await openLoaded(probeDefaults)
     const links = new Links()
@@ -45,16 +46,32 @@ export const mode: ModeDefinition = {
       rules: new Rules(),
       context,
       now: () => performance.now(),
-      gracePeriodMs: settings.gracePeriodMs,
-      excluded: settings.excludeCidrs.flatMap((text) => parseCidr(text) ?? []),
-      verifyMs: Math.max(settings.syncPeriodMs, shortestVerifyMs),
+      get gracePeriodMs() {
+        return settings.gracePeriodMs
+      },
+      get excluded() {
+        return settings.excludeCidrs.flatMap((text) => parseCidr(text) ?? [])
+      },
+      get verifyMs() {
+        return Math.max(settings.syncPeriodMs, shortestVerifyMs)
+      },
       sweepMs,
     })
+    let current = planner(settings)
     const traffic = new Traffic({ ipvs, context })
     return {
-      ...planner(settings),
+      ...current,
+      plan: (state) => current.plan(state),
       apply: (plan) => applier.apply(plan),
       forget: () => applier.forget(),
+      reconfigure: (next) => {
+        const wanted = ipvsSettings(next)
+        if (isDeepStrictEqual(wanted, settings)) return false
+        settings = wanted
+        current = planner(settings)
+        tryKernelSettings(settings, ipvs, context.log)
+        return true
+      },
       run: (signal) => applier.run(signal),
       countTraffic: () => traffic.read(applier.written),
       close: async () => {
@@ -91,8 +108,9 @@ export const mode: ModeDefinition = {
   },
 }
 
-function planner(settings: IpvsSettings): Planner<IpvsPlan> {
-  return { plan: ipvsPlanner(settings), render: renderPlan, renderChanges }
+function planner(settings: IpvsSettings): PlanReader<IpvsPlan> {
+  const plan = ipvsPlanner(settings)
+  return { plan, render: renderPlan, renderChanges, parts: ({ parts }) => parts, only: onlyOf }
 }
 
 /** Settings a container may not change are told and not fatal: most nodes have them already. */
@@ -105,6 +123,15 @@ function setKernelUp(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
   }
   const timeouts = timeoutsOf(settings)
   if (timeouts) ipvs.setTimeouts(timeouts)
+}
+
+/** What works goes on when the kernel refuses new time-outs. */
+function tryKernelSettings(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
+  try {
+    setKernelUp(settings, ipvs, log)
+  } catch (error) {
+    log.warn({ error: messageOf(error) }, 'ipvs time-outs cannot be changed')
+  }
 }
 
 function openIfLoaded(): Ipvs | undefined {

@@ -11,6 +11,8 @@ import type { IpvsSettings } from './settings.js'
 /** Everything the kernel shall hold for one family. */
 export interface IpvsPlan {
   readonly family: IpFamily
+  /** By `DesiredService.key`: what each service port asks for. */
+  readonly parts: PersistentMap<ServicePart>
   readonly requests: Requests<ResourceRequest>
   /** The iptables rules: their number does not depend on the Services. */
   readonly chains: ChainPlan
@@ -50,18 +52,26 @@ export function ipvsPlanner(settings: PlanSettings): (state: DesiredState) => Ip
     const memory = memoryFor(state.family, factsOf(state, settings))
     const { last, facts, chains } = memory
     const parts = state.services.derive(memory.derivation, (service) => servicePart(service, facts))
-    const known = last?.plan.requests ?? PersistentMap.empty<readonly ResourceRequest[]>()
+    const known = last?.plan.requests ?? noRequests
     const requests = updateRequests(known, parts.since(last?.parts), reader)
     const { family } = state
     // The same plan by reference means that there is nothing to apply.
     const plan =
       last?.plan.requests === requests && last.plan.chains === chains
         ? last.plan
-        : { family, requests, chains, scheduler: facts.scheduler }
+        : { family, parts, requests, chains, scheduler: facts.scheduler }
     memory.last = { parts, plan }
     return plan
   }
 }
+
+/** The plan as if there were only these service ports. */
+export function onlyOf(plan: IpvsPlan, keys: readonly string[]): IpvsPlan {
+  const parts = plan.parts.pick(keys)
+  return { ...plan, parts, requests: updateRequests(noRequests, parts.since(undefined), reader) }
+}
+
+const noRequests = PersistentMap.empty<readonly ResourceRequest[]>()
 
 const reader = {
   *of({ owner, resources }: ServicePart) {

@@ -5,7 +5,7 @@ import type { SetName } from './names.js'
 export { serverText } from '../../kernel/ipvs/messages.js'
 export type { RealServer, ServerAddress, VirtualServer }
 
-/** A virtual server with those who serve behind it. */
+/** A virtual server with its real servers. */
 export interface PlannedServer {
   readonly kind: 'server'
   readonly server: VirtualServer

@@ -1,6 +1,13 @@
 import { kernelError } from '../../kernel/iptables-error.js'
-import { Batch, Iptables, isSameRule, rule, targetOf } from '../../kernel/iptables.js'
-import type { SavedTable, Table } from '../../kernel/iptables.js'
+import {
+  Batch,
+  Iptables,
+  isSameRule,
+  rule,
+  targetOf,
+  type SavedTable,
+  type Table,
+} from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
 import {
   chainBatch,
@@ -10,8 +17,8 @@ import {
   type ChainPlan,
   type ChainRule,
 } from './chains.js'
-import { rulesIn } from '../chain-differences.js'
 import { chains, setNameOf } from './names.js'
+import { rulesIn } from '../difference.js'
 
 export interface RulesDeps {
   readonly open: (family: IpFamily) => Promise<Pick<Iptables, 'save' | 'restore'>>

@@ -27,7 +27,7 @@ interface Counted {
  */
 export class Traffic {
   readonly #deps: TrafficDeps
-  /** By {@link serverText}; servers that nobody used yet are left out. */
+  /** By {@link serverText}; servers without traffic so far are left out. */
   readonly #counted = new Map<string, Counted>()
   #reading: Promise<void> | undefined
 

@@ -1,7 +1,8 @@
+import { guestLimit } from '../../kernel/open-files.js'
 import type { Log } from '../mode.js'
 
-/** The limit leaves descriptors for the API and for rules; each connection takes two. */
-export const connectionsMax = 1000
+/** Fewer where few files may be open; each connection takes two descriptors. */
+const connectionsMax = 1000
 const pauseMs = 1000
 const reportEveryMs = 10_000
 const exhaustion: ReadonlySet<string | undefined> = new Set([
@@ -23,6 +24,7 @@ export interface AdmissionDeps {
  */
 export class Admission {
   readonly #deps: AdmissionDeps
+  readonly #limit: number
   #open = 0
   #refused = 0
   #pausedUntil = -Infinity
@@ -30,12 +32,12 @@ export class Admission {
 
   constructor(deps: AdmissionDeps) {
     this.#deps = deps
+    this.#limit = deps.limit ?? guestLimit(connectionsMax)
   }
 
   /** Admits a connection, which has to call `leave` at its end. */
   tryEnter(): boolean {
-    const { now, limit = connectionsMax } = this.#deps
-    if (this.#open < limit && now() >= this.#pausedUntil) {
+    if (this.#open < this.#limit && this.#deps.now() >= this.#pausedUntil) {
       this.#open++
       return true
     }

@@ -1,10 +1,16 @@
-import { disjoint } from '../../kernel/nftables/model.js'
-import type { Chain, Field, NftSet, Rule, Statement, Verdict } from '../../kernel/nftables/model.js'
-import { bitsOf, isLoopback, parseCidr, parseIp, type IpFamily } from '../../state/ip.js'
-import type { Cidr } from '../../state/ip.js'
-import type { LocalTraffic } from '../../state/local-traffic.js'
+import {
+  disjoint,
+  type Chain,
+  type Field,
+  type NftSet,
+  type Rule,
+  type Statement,
+  type Verdict,
+} from '../../kernel/nftables/model.js'
+import { bitsOf, isLoopback, parseCidr, parseIp, type IpFamily, type Cidr } from '../../state/ip.js'
 import { baseChains, chains, endpointMaps, jumps, sets } from './names.js'
 import { elementOf, type RulesetPart } from './part.js'
+import type { LocalTraffic } from '../../state/desired-state.js'
 
 /** The facts about the node and the settings that rules depend on. */
 export interface NodeFacts {

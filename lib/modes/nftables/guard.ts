@@ -20,7 +20,7 @@ export interface GuardDeps {
   /** The shortest time between two comparisons. */
   readonly tickMs: number
   /** Everything is compared this often even when nothing looks wrong. */
-  readonly verifyEveryMs: number
+  readonly verifyEveryMs: () => number
 }
 
 /** Notices what others do to our tables while a mode lives. */
@@ -31,7 +31,7 @@ export interface Watcher {
 }
 
 /**
- * Notices when somebody else changes our tables. A foreign transaction is seen as it happens and
+ * Notices foreign changes of our tables. A foreign transaction is seen as it happens and
  * answered with a full sync. The kernel is compared with the plan where events were lost, and now
  * and then in any case.
  */
@@ -81,7 +81,7 @@ export class Guard implements Watcher {
       await pause(this.#deps.tickMs, signal)
       if (signal.aborted) return
       sinceMs += this.#deps.tickMs
-      if (!this.#isUnclear && sinceMs < this.#deps.verifyEveryMs) continue
+      if (!this.#isUnclear && sinceMs < this.#deps.verifyEveryMs()) continue
       this.#isUnclear = false
       sinceMs = 0
       await this.verify()

@@ -1,4 +1,5 @@
 import { setImmediate } from 'node:timers/promises'
+import { isDeepStrictEqual } from 'node:util'
 import { KernelError, messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
 import { NftMonitor } from '../../kernel/nftables/monitor.js'
@@ -8,7 +9,7 @@ import type { NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { Table } from '../../kernel/nftables/model.js'
 import { ipFamilies } from '../../state/ip.js'
 import { refuseMissing } from '../findings.js'
-import type { Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
+import type { Mode, ModeContext, ModeDefinition, PlanReader } from '../mode.js'
 import { Admission } from './admission.js'
 import { NftablesApplier } from './apply.js'
 import { nftablesDifferences } from './differences.js'
@@ -16,7 +17,7 @@ import { Guard, guardedBy, reportForeign, type GuardDeps, type Watcher } from '.
 import { forgetAll, knownByFamily } from '../known.js'
 import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
-import { nftablesPlanner, type NftablesPlan } from './plan.js'
+import { nftablesPlanner, onlyOf, type NftablesPlan } from './plan.js'
 import { probeDefaults, probeNftables } from './probe.js'
 import { missingPlace, type Difference } from '../difference.js'
 import { planLines, renderChanges, renderPlan } from './render.js'
@@ -32,14 +33,14 @@ export const mode: ModeDefinition = {
   syncPeriods: ({ nftables }) => ({ minMs: nftables.minSyncPeriod, syncMs: nftables.syncPeriod }),
   planner: (config) => planner(nftablesSettings(config)),
   create: async (config, families, context): Promise<Mode<NftablesPlan>> => {
-    const settings = nftablesSettings(config)
+    let settings = nftablesSettings(config)
     const probed = await probeNftables(probeDefaults(), families)
     const { findings, writer, clients, netlink } = probed
     refuseMissing('nftables', findings)
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')
     const known = knownByFamily<NftablesPlan>()
     const tables = families.map((family) => ({ family: nftFamilyOf(family), name: tableName }))
-    const verifyEveryMs = settings.syncPeriodMs * syncPeriodsPerVerify
+    const verifyEveryMs = () => settings.syncPeriodMs * syncPeriodsPerVerify
     const guard: Watcher = netlink
       ? guardOf(netlink, { tables, context, known, verifyEveryMs })
       : monitored(tables, context)
@@ -50,16 +51,22 @@ export const mode: ModeDefinition = {
       context,
       now: () => performance.now(),
     })
-    const localhost = settings.localhostNodePorts
-      ? new LocalhostPorts({
-          log: context.log,
-          random: Math.random,
-          admission: new Admission({ log: context.log, now: () => performance.now() }),
-        })
-      : undefined
+    let current = planner(settings)
+    let localhost = localhostPorts(settings, context)
     return {
-      ...planner(settings),
+      ...current,
+      plan: (state) => current.plan(state),
       forget: () => forgetAll(known),
+      reconfigure: (next) => {
+        const wanted = nftablesSettings(next)
+        if (isDeepStrictEqual(wanted, settings)) return false
+        const isSame = wanted.localhostNodePorts === settings.localhostNodePorts
+        if (!isSame) localhost?.close()
+        if (!isSame) localhost = localhostPorts(wanted, context)
+        settings = wanted
+        current = planner(settings)
+        return true
+      },
       apply: async (plan) => {
         const applied = await applier.apply(plan)
         return localhost ? { ...applied, failed: await localhost.update(plan) } : applied
@@ -158,6 +165,17 @@ function monitored(tables: readonly TableName[], context: ModeContext): Watcher 
   }
 }
 
-function planner(settings: NftablesSettings): Planner<NftablesPlan> {
-  return { plan: nftablesPlanner(settings), render: renderPlan, lines: planLines, renderChanges }
+function localhostPorts(
+  { localhostNodePorts }: NftablesSettings,
+  { log }: ModeContext,
+): LocalhostPorts | undefined {
+  if (!localhostNodePorts) return undefined
+  const admission = new Admission({ log, now: () => performance.now() })
+  return new LocalhostPorts({ log, random: Math.random, admission })
+}
+
+function planner(settings: NftablesSettings): PlanReader<NftablesPlan> {
+  const plan = nftablesPlanner(settings)
+  const shown = { render: renderPlan, lines: planLines, renderChanges }
+  return { plan, ...shown, parts: ({ parts }) => parts, only: onlyOf }
 }

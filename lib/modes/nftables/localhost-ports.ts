@@ -33,6 +33,7 @@ export class LocalhostPorts {
   readonly #plans = new Map<IpFamily, NftablesPlan>()
   readonly #listeners = new Map<string, Listener>()
   readonly #failed = new Map<string, ServiceFailure>()
+  #isClosed = false
 
   constructor(deps: LocalhostPortsDeps) {
     this.#deps = deps
@@ -61,6 +62,7 @@ export class LocalhostPorts {
   }
 
   close(): void {
+    this.#isClosed = true
     for (const id of [...this.#listeners.keys()]) this.#closeOne(id)
   }
 
@@ -87,7 +89,8 @@ export class LocalhostPorts {
       this.#deps.log.warn({ port, error: messageOf(error) }, 'localhost node port failed')
     })
     this.#failed.delete(id)
-    this.#listeners.set(id, { server, connections })
+    if (this.#isClosed) server.close()
+    else this.#listeners.set(id, { server, connections })
   }
 
   #closeOne(id: string): void {

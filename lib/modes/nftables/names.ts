@@ -47,7 +47,7 @@ export const chains = {
   masquerading: 'masquerading',
 } as const
 
-/** NF03: who jumps where, in order; `onlyNew` looks at the first packet of a connection only. */
+/** NF03: the jumps, in order; `onlyNew` looks at the first packet of a connection only. */
 export const jumps: readonly {
   readonly from: string
   readonly to: string

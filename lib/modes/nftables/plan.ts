@@ -72,13 +72,28 @@ export function nftablesPlanner(settings: PlanSettings): (state: DesiredState) =
     return {
       family: state.family,
       table: { family: nftFamilyOf(state.family), name: tableName, comment: tableComment },
-      parts: own.update(
-        Array.from(shared, ([protocol, { part }]) => [sharingChain(protocol), part] as const),
-      ),
+      parts: withShared(own, shared),
       requests,
       state,
     }
   }
+}
+
+/** The plan as if there were only these service ports, and only the sizes that they have. */
+export function onlyOf(plan: NftablesPlan, keys: readonly string[]): NftablesPlan {
+  const own = plan.parts.pick(['', ...keys])
+  const changes = own.since(undefined)
+  const requests = updateRequests(noRequests, changes, reader)
+  return { ...plan, parts: withShared(own, sharedBy(new Map(), changes)), requests }
+}
+
+function withShared(
+  own: PersistentMap<RulesetPart>,
+  shared: ReadonlyMap<L4Protocol, Shared>,
+): PersistentMap<RulesetPart> {
+  return own.update(
+    Array.from(shared, ([protocol, { part }]) => [sharingChain(protocol), part] as const),
+  )
 }
 
 const noRequests = PersistentMap.empty<readonly ElementRequest[]>()

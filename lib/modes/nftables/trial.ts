@@ -85,6 +85,7 @@ function trialService(family: IpFamily, name: 'plain' | 'sticky'): DesiredServic
     externalIps: [],
     loadBalancerIps: [ipOf(20 + host)],
     withheldIps: [],
+    unusableEndpoints: [],
     sourceRanges: range ? [range] : [],
     affinitySeconds: name === 'sticky' ? 60 : undefined,
     internalPolicyLocal: false,

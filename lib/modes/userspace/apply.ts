@@ -111,7 +111,7 @@ export class FamilyApplier {
     }
   }
 
-  /** Before rules lead anybody to the listeners. */
+  /** Before rules lead packets to the listeners. */
   async #noteFrontends(
     services: readonly ServicePlan[],
     { gone, full }: { readonly gone: readonly string[]; readonly full: boolean },

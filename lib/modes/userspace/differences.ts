@@ -1,8 +1,13 @@
-import { canonicalRule, targetOf, type SavedTable } from '../../kernel/iptables.js'
-import type { WantedRule } from '../../kernel/iptables.js'
+import { canonicalRule, targetOf, type SavedTable, type WantedRule } from '../../kernel/iptables.js'
 import { chainIn, placeId } from '../../kernel/place.js'
-import { chainDifferences, jumpDifferences, rulesIn } from '../chain-differences.js'
-import { missingPlace, ownerText, type Difference } from '../difference.js'
+import {
+  missingPlace,
+  ownerText,
+  type Difference,
+  chainDifferences,
+  jumpDifferences,
+  rulesIn,
+} from '../difference.js'
 import type { ServicePlan, UserspacePlan } from './plan.js'
 import type { PlacedRule } from './portals/sub-chains.js'
 import type { EndpointList } from './portals/portal-rules.js'
@@ -26,6 +31,7 @@ export function userspaceDifferences(
   { tables, listening }: UserspaceListing,
 ): readonly Difference[] {
   const saved = (table: string, chain: string) => rulesIn(tables, table, chain)
+  const canonical = canonicalRules(saved)
   const differences: Difference[] = []
   const wanted = new Map(
     ourChains.map(([table, chain]) => [placeId(chainIn(table, chain)), [] as WantedRule[]]),
@@ -35,7 +41,7 @@ export function userspaceDifferences(
   for (const placed of fixed) want(placed, '')
   for (const service of plan.services.values()) {
     const owner = ownerText(service.key)
-    const ports = portsInRules(service, saved)
+    const ports = portsInRules(service, canonical)
     const planned = placeRules(service.rules, symbolicPorts)
     const seen = placeRules(service.rules, { ...symbolicPorts, ...ports })
     for (const [index, placed] of seen.entries()) want(placed, owner, planned[index]?.rule.text)
@@ -56,11 +62,23 @@ export function userspaceDifferences(
   return differences
 }
 
-/** The proxy port of each listener: the one that most of its rules name. */
-function portsInRules(
-  { rules }: ServicePlan,
+type RulesOf = (table: string, chain: string) => readonly string[]
+
+/** Each chain is brought into the canonical form once: every service port looks through all of it. */
+function canonicalRules(
   saved: (table: string, chain: string) => readonly string[] | undefined,
-): ProxyPorts {
+): RulesOf {
+  const chains = new Map<string, readonly string[]>()
+  return (table, chain) => {
+    const id = placeId(chainIn(table, chain))
+    const known = chains.get(id) ?? (saved(table, chain) ?? []).map(canonicalRule)
+    chains.set(id, known)
+    return known
+  }
+}
+
+/** The proxy port of each listener: the one that most of its rules name. */
+function portsInRules({ rules }: ServicePlan, canonical: RulesOf): ProxyPorts {
   const seen: Record<EndpointList, Map<string, number>> = { cluster: new Map(), local: new Map() }
   // Without endpoints no rule leads to the listener; only its guard names the port.
   const leading = rules.filter(({ target }) => 'list' in target)
@@ -68,8 +86,9 @@ function portsInRules(
     const list = 'list' in portal.target ? portal.target.list : portal.destinationPort
     if (typeof list === 'number') continue
     for (const { table, chain, rule } of placeRules([portal], { [list]: placeholder })) {
-      for (const text of saved(table, chain) ?? []) {
-        const port = portIn(canonicalRule(text), canonicalRule(rule.text))
+      const [before = '', after = ''] = canonicalRule(rule.text).split(placeholder)
+      for (const text of canonical(table, chain)) {
+        const port = portIn(text, before, after)
         if (port !== undefined) seen[list].set(port, (seen[list].get(port) ?? 0) + 1)
       }
     }
@@ -84,9 +103,8 @@ function portsInRules(
 
 const placeholder = 'PROXY-PORT'
 
-/** What a rule has where the planned one has the placeholder; undefined for any other rule. */
-function portIn(found: string, planned: string): string | undefined {
-  const [before = '', after = ''] = planned.split(placeholder)
+/** What a rule has between the two parts of the planned one; undefined for any other rule. */
+function portIn(found: string, before: string, after: string): string | undefined {
   if (!found.startsWith(before) || !found.endsWith(after)) return undefined
   const port = found.slice(before.length, found.length - after.length)
   return /^\d+$/.test(port) ? port : undefined

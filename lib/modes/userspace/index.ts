@@ -1,10 +1,12 @@
 import { pause, Turns } from '../../async.js'
 import { ConfigError, messageOf } from '../../errors.js'
+import type { Config } from '../../config/config.js'
 import type { Run } from '../../kernel/iptables.js'
 import { farewellsSent, listeningSockets } from '../../kernel/sockets/listening.js'
 import { ipFamilies, type IpFamily } from '../../state/ip.js'
+import { Complaints } from '../complaints.js'
 import { forgetAll, knownByFamily } from '../known.js'
-import type { Applied, Mode, ModeContext, ModeDefinition, Planner } from '../mode.js'
+import type { Applied, Mode, ModeContext, ModeDefinition, PlanReader } from '../mode.js'
 import { FamilyApplier } from './apply.js'
 import { userspaceDifferences } from './differences.js'
 import { createListeners } from './listeners/create-listeners.js'
@@ -41,10 +43,12 @@ export const definition: ModeDefinition = {
   planner(config) {
     const settings = userspaceSettings(config)
     if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)
-    const typed: Planner<UserspacePlan> = {
+    const typed: PlanReader<UserspacePlan> = {
       plan: userspacePlanner(settings),
       render: (plan) => renderPlan(plan, settings),
       renderChanges: (plan, previous) => renderPlanChanges(plan, previous, settings),
+      parts: ({ services }) => services,
+      only: (plan, keys) => ({ ...plan, services: plan.services.pick(keys) }),
     }
     return typed
   },
@@ -88,6 +92,7 @@ const checkAgainMs = 2000
 
 interface Family {
   readonly portals: Portals
+  readonly complaints: Complaints
   readonly applier: FamilyApplier
 }
 
@@ -95,7 +100,7 @@ interface Family {
 export class UserspaceMode implements Mode<UserspacePlan> {
   readonly cleansFlows = true
   readonly plan: Mode<UserspacePlan>['plan']
-  readonly #settings: UserspaceSettings
+  #settings: UserspaceSettings
   readonly #context: ModeContext
   readonly #run: Run | undefined
   readonly #nodePorts: ReservedNodePorts
@@ -135,7 +140,8 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#families = new Map(
       [...portals].map(([family, opened]) => {
         const parts = { listeners, nodePorts: this.#nodePorts, portals: opened, flows }
-        return [family, { portals: opened, applier: new FamilyApplier(family, parts) }]
+        const complaints = new Complaints(context.log)
+        return [family, { portals: opened, complaints, applier: new FamilyApplier(family, parts) }]
       }),
     )
     this.#starting = new Set(this.#families.keys())
@@ -185,9 +191,15 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     forgetAll(this.#known)
   }
 
+  /** Of its settings, how often to check and how long to drain are live. */
+  reconfigure(config: Config): boolean {
+    this.#settings = userspaceSettings(config)
+    return false
+  }
+
   async run(signal: AbortSignal): Promise<void> {
-    const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
     for (let wasIntact = true; ;) {
+      const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
       // The second look shows whether the repair has helped.
       await pause(wasIntact ? checkMs : Math.min(checkMs, checkAgainMs), signal)
       if (signal.aborted) return
@@ -245,7 +257,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       const handOver: HandOver = (...args) => this.#handOver(...args)
       this.#giver = await Giver.open(takeoverFolder, handOver, this.#context.log)
     }
-    // Not before this process can be asked, or another would find nobody and start beside it.
+    // Only after this process can be asked, or another would find none and start beside it.
     this.#taker?.close()
     this.#taker = undefined
   }
@@ -273,14 +285,17 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   }
 
   async #check(): Promise<boolean> {
-    for (const [family, { portals }] of this.#families) {
+    for (const [family, { portals, complaints }] of this.#families) {
       try {
-        if (this.#hasGivenUp() || (await portals.isIntact()) || this.#hasGivenUp()) continue
+        const isIntact = this.#hasGivenUp() || (await portals.isIntact())
+        complaints.settled()
+        if (isIntact || this.#hasGivenUp()) continue
         const reason = `another program changed what leads to the ${family} listeners`
         this.#context.resync(reason, { full: true })
         return false
       } catch (error) {
-        this.#context.log.warn({ err: error, family }, 'check the rules of userspace mode')
+        const fields = { family, error: messageOf(error) }
+        complaints.warn(fields, 'could not look after the rules of userspace mode, will retry')
       }
     }
     return true

@@ -199,7 +199,7 @@ function factsOf(node: NodeView, family: IpFamily, settings: UserspaceSettings):
   return {
     listenAddress: isBound ? bound.text : family === 'IPv4' ? '0.0.0.0' : '::',
     listensOnWildcard: !isBound,
-    hostIp: node.primaryIp,
+    hostIp: hostIpOf(node),
     nodePortCidrs: node.nodePorts.matchesAll ? undefined : node.nodePorts.cidrs,
     nodePortAddresses: node.nodePorts.addresses,
     bindableAddresses,
@@ -209,12 +209,28 @@ function factsOf(node: NodeView, family: IpFamily, settings: UserspaceSettings):
   }
 }
 
+/**
+ * Where this node reaches its own listeners. The address of the Node object is not always on an
+ * interface: it may be gone already, or not yet there.
+ */
+function hostIpOf({ primaryIp, localAddresses }: NodeView): string | undefined {
+  if (primaryIp === undefined || localAddresses.includes(primaryIp)) return primaryIp
+  return localAddresses.find((text) => {
+    const ip = parseIp(text)
+    return ip !== undefined && !isLoopback(ip) && !isLinkLocal(ip)
+  })
+}
+
 /** The node without the ClusterIPs that this mode itself may have added to it. */
 function own({ node, services }: DesiredState): NodeView {
   const virtual = new Set<string>()
   for (const { clusterIp } of services.values()) virtual.add(clusterIp)
-  const addresses = node.nodePorts.addresses.filter((address) => !virtual.has(address))
-  return { ...node, nodePorts: { ...node.nodePorts, addresses } }
+  const own = (list: readonly string[]) => list.filter((address) => !virtual.has(address))
+  return {
+    ...node,
+    localAddresses: own(node.localAddresses),
+    nodePorts: { ...node.nodePorts, addresses: own(node.nodePorts.addresses) },
+  }
 }
 
 /**

@@ -106,6 +106,9 @@ export function showControls(view: View): void {
   )
 }
 
+/** The rules of the kernel are still those from before this pod came or left. */
+const pendingWords = 'on its way to the kernel'
+
 /** The actions for a pod in each state. */
 const actions: Readonly<Record<PodView['state'], readonly (readonly [PodAction, string])[]>> = {
   ready: [
@@ -127,7 +130,7 @@ const actions: Readonly<Record<PodView['state'], readonly (readonly [PodAction, 
 }
 
 function podRow(pod: PodView, nodeNames: View['nodeNames']): Node {
-  const { name, ip, state } = pod
+  const { name, ip, state, isPending } = pod
   const node = nodeNames?.[pod.node === 'node-1' ? 0 : 1] ?? pod.node
   const label = element('span', 'name', shortName(name))
   label.title = name
@@ -139,6 +142,7 @@ function podRow(pod: PodView, nodeNames: View['nodeNames']): Node {
     return one
   })
   const where = element('span', 'where-is', `${ip || 'no address yet'} · ${node}`)
+  if (isPending) where.append(element('span', 'pending', pendingWords))
   const row = element(
     'li',
     '',

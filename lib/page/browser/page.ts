@@ -8,15 +8,16 @@ import { showPath } from './path-panel.js'
 import { showRules } from './rules-panel.js'
 import { showTimeline } from './timeline-panel.js'
 import { showTraffic } from './traffic-panel.js'
-import type { View } from '../view.js'
+import type { Frame, ServiceLine, View } from '../view.js'
 
 const narrowScreen = matchMedia('(max-width: 760px)')
 let latest: View | undefined
 
 function show(view: View): void {
-  const { busy, mode } = view
+  const { busy, mode, pending } = view
   byId('status').textContent = busy === '' ? `running in ${mode} mode` : `${busy} …`
   byId('status').className = busy === '' ? '' : 'busy'
+  byId('pending').textContent = pending
   byId('where').textContent = view.where
   document.body.dataset['mode'] = mode
   document.body.classList.toggle('read-only', view.isReadOnly)
@@ -47,6 +48,10 @@ function show(view: View): void {
   if (performance.getEntriesByName('first-view').length === 0) performance.mark('first-view')
 }
 
+function sorted(lines: ReadonlyMap<string, ServiceLine>): readonly ServiceLine[] {
+  return [...lines.values()].sort((a, b) => (a.key < b.key ? -1 : 1))
+}
+
 connectControls(() => latest)
 connectObjects(() => latest)
 narrowScreen.addEventListener('change', () => {
@@ -55,15 +60,29 @@ narrowScreen.addEventListener('change', () => {
 
 const events = new EventSource('/events')
 let frame = 0
+/** By their keys; a frame holds those that have changed. */
+const services = new Map<string, ServiceLine>()
+
+events.addEventListener('open', () => {
+  // The first frame of a connection holds everything.
+  services.clear()
+})
 events.addEventListener('message', ({ data }: MessageEvent<string>) => {
-  // Each message holds the parts that have changed; the first one holds all.
-  latest = { ...latest, ...(JSON.parse(data) as View) }
+  const { services: changes, ...parts } = JSON.parse(data) as Frame
+  for (const line of changes?.set ?? []) services.set(line.key, line)
+  for (const key of changes?.gone ?? []) services.delete(key)
+  const lines = changes ? sorted(services) : (latest?.services ?? [])
+  // The first frame has every part.
+  latest = { ...(latest as View), ...parts, services: lines }
   frame ||= requestAnimationFrame(() => {
     frame = 0
     if (latest) show(latest)
   })
 })
 events.addEventListener('error', () => {
-  byId('status').textContent = 'the playground has ended or does not answer; waiting for it …'
+  byId('status').textContent =
+    events.readyState === EventSource.CLOSED
+      ? 'this page is not served: too many are open, or it needs a token; close one and load it again'
+      : 'the playground has ended or does not answer; waiting for it …'
   byId('status').className = 'busy'
 })

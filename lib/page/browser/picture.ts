@@ -210,7 +210,8 @@ function podBox(pod: PodView, view: View, place: Point | undefined, layout: Layo
     pod.ip !== '' && pod.name.includes(pod.ip)
       ? [pod.ip, `port ${pod.name.split(':').at(-1) ?? ''}`]
       : [shortName(pod.name), pod.ip]
-  return box(place, [cut(title, 15), pod.state === 'ready' ? below : pod.state], look, layout)
+  const words = pod.isPending ? 'on its way' : pod.state === 'ready' ? below : pod.state
+  return box(place, [cut(title, 15), words], pod.isPending ? 'pending' : look, layout)
 }
 
 /** A real node may have more pods of a Service than a picture has room for. */

@@ -21,7 +21,11 @@ export function showObjects(view: View): void {
     objects = view.objects
     if (isFirst) void show(chosen)
   })
-  redraw('services', [view.services, view.service.name, filterText()], () => drawServices(view))
+  const wanted = filterText()
+  const isDrawn =
+    drawn.services === view.services && drawn.shown === view.service.name && drawn.wanted === wanted
+  drawn = { services: view.services, shown: view.service.name, wanted }
+  if (!isDrawn) drawServices(view, wanted)
   const lines = [
     ...(view.kubeconfig === '' ? [] : [`export KUBECONFIG=${view.kubeconfig}`]),
     view.kubectl,
@@ -30,6 +34,14 @@ export function showObjects(view: View): void {
 }
 
 let objects: readonly ObjectLine[] = []
+/** What the list of Services shows. It may be long, so it is compared by reference. */
+let drawn: {
+  readonly services: readonly ServiceLine[]
+  readonly shown: string
+  readonly wanted: string
+} = { services: [], shown: '', wanted: '' }
+/** More rows make the page slow, and nobody reads them. */
+const rowsMax = 200
 
 /** The Service that the rest of the page shows. */
 function objectOf({ objects: all, service }: View): ObjectLine | undefined {
@@ -60,21 +72,26 @@ function filterText(): string {
   return box instanceof HTMLInputElement ? box.value.trim().toLowerCase() : ''
 }
 
-function drawServices({ services, service }: View): void {
-  const wanted = filterText()
+function drawServices({ services, service }: View, wanted: string): void {
   byId('services-count').textContent = String(services.length)
   byId('filter').hidden = services.length < 8
-  const rows = services
-    .filter(({ key, clusterIp }) => `${key} ${clusterIp}`.toLowerCase().includes(wanted))
-    .map((line) => serviceRow(line, line.key === service.name))
-  replaceKept(byId('services'), ...rows)
+  const found = services.filter(({ key, clusterIp, note = '' }) =>
+    `${key} ${clusterIp} ${note}`.toLowerCase().includes(wanted),
+  )
+  // What the kernel lacks comes first, so that no list is too long for it.
+  const lines = [...found.filter(({ note }) => note), ...found.filter(({ note }) => !note)]
+  const rows = lines.slice(0, rowsMax).map((line) => serviceRow(line, line.key === service.name))
+  const left = lines.length - rows.length
+  const more = left > 0 ? [element('li', 'hint', `and ${left} more; the filter finds them`)] : []
+  replaceKept(byId('services'), ...rows, ...more)
 }
 
-function serviceRow({ key, type, clusterIp, ports }: ServiceLine, isShown: boolean): Node {
+function serviceRow({ key, type, clusterIp, ports, note }: ServiceLine, isShown: boolean): Node {
   const one = button('', () => void send({ do: 'select', service: key }), `Show Service ${key}`)
   one.append(
     element('span', 'name', key.replace(/^default\//, '')),
     element('span', 'soft', `${type} ${clusterIp} ${ports}`),
+    ...(note === undefined ? [] : [element('span', 'pending', note)]),
   )
   one.dataset['key'] = key
   one.setAttribute('aria-pressed', String(isShown))

@@ -1,7 +1,6 @@
 import { pause } from '../../async.js'
 import { dashboardAccess, type DashboardFiles } from './access.js'
 import { DashboardSource } from './source.js'
-import { connectionsIn } from '../../inspect/top/daemon-numbers.js'
 import { frontends } from '../../inspect/top/rows.js'
 import { hostPort } from '../../state/ip.js'
 import { messageOf } from '../../errors.js'
@@ -11,7 +10,7 @@ import type { AnswerCount } from '../view.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { HostPort } from '../../config/addresses.js'
 import type { Config, ModeName } from '../../config/config.js'
-import type { Log, Planner } from '../../modes/mode.js'
+import type { Log, PlanReader } from '../../modes/mode.js'
 import type { Metrics } from '../../observe/metrics.js'
 import type { ObjectSink } from '../../sources/source.js'
 import type { SyncListener } from '../../sync/sync-round.js'
@@ -22,7 +21,7 @@ export interface DashboardOptions {
   readonly mode: ModeName
   readonly config: Config
   readonly nodeName: string
-  readonly planner: Planner
+  readonly planner: PlanReader
   readonly metrics: Metrics
   readonly log: Log
 }
@@ -35,18 +34,19 @@ export interface Dashboard extends SyncListener {
 }
 
 const countEveryMs = 2_000
+/** A large table of connections takes long to read, so it is read less often. */
+const countShare = 20
 
 /** Rejects with ConfigError where token or certificate cannot be read. */
 export async function openDashboard(options: DashboardOptions): Promise<Dashboard> {
   const { address, files, metrics, mode, log } = options
   const access = await dashboardAccess(address, files)
-  const page = async () => (await metrics.page()).body
   const podNames = new PodNames()
-  const source = new DashboardSource({ ...options, podNames, count: endpointCounts(mode, page) })
+  const source = new DashboardSource({ ...options, podNames, count: endpointCounts(mode, metrics) })
   return {
     wrapSink: (sink) => podNames.wrapSink(sink),
-    started: ({ states }) => source.changed(states),
-    synced: () => undefined,
+    started: ({ states }) => source.started(states),
+    synced: (report) => source.synced(report),
     run: async (signal) => {
       let server: PageServer
       try {
@@ -57,12 +57,15 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
         return
       }
       log.info({ url: server.url }, 'dashboard')
+      let tookMs = 0
       try {
         while (!signal.aborted) {
-          await pause(countEveryMs, signal)
+          await pause(Math.max(countEveryMs, countShare * tookMs), signal)
+          const began = performance.now()
           await source.count().catch((error: unknown) => {
             log.debug({ error: messageOf(error) }, 'the dashboard cannot count connections')
           })
+          tookMs = performance.now() - began
         }
       } finally {
         await server.close()
@@ -77,15 +80,16 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
  */
 function endpointCounts(
   mode: ModeName,
-  metrics: () => Promise<string>,
+  metrics: Pick<Metrics, 'series'>,
 ): (state: DesiredState, key: string) => Promise<readonly AnswerCount[]> {
   return async (state, key) => {
     const service = state.services.get(key)
     if (!service) return []
     const counts = new Map<string, number>()
     if (mode === 'userspace') {
-      for (const { endpoint, service: portName, count } of connectionsIn(await metrics())) {
-        if (portName === service.portName) counts.set(endpoint, count)
+      const own = { service: service.portName }
+      for (const { label, value } of await metrics.series('service_connections_total', own)) {
+        counts.set(label('endpoint'), value)
       }
     } else {
       const { listTrackedFlows } = await import('../../kernel/tracked-flows.js')

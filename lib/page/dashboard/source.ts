@@ -1,66 +1,133 @@
-import { ConfigError } from '../../errors.js'
-import { liveView, selected, type Selection, type Shown } from './live-view.js'
-import { ownLines, RuleLines } from '../rule-lines.js'
-import { PersistentMap } from '../../state/persistent-map.js'
-import type { AnswerCount, PageCommand, View } from '../view.js'
+import { Chosen, type ChosenDeps, type Selection, type Shown } from './chosen.js'
+import { ConfigError, messageOf } from '../../errors.js'
+import { ipvsSettings } from '../../modes/ipvs/settings.js'
+import { noCounters } from '../view.js'
+import { ServiceLines } from './service-lines.js'
+import { setTimeout as delay } from 'node:timers/promises'
+import { decided, ended, type FamilyProgress } from './progress.js'
+import type { AnswerCount, PageCommand } from '../view.js'
 import type { DesiredState } from '../../state/desired-state.js'
-import type { Config, ModeName } from '../../config/config.js'
-import type { Planner } from '../../modes/mode.js'
-import type { PodNames } from './pod-names.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { Log } from '../../modes/mode.js'
 import type { PageSource } from '../server.js'
+import type { PageView } from '../readers.js'
+import type { PodNames } from './pod-names.js'
+import type { SyncReport } from '../../sync/syncer.js'
 
-export interface DashboardDeps {
-  readonly mode: ModeName
-  readonly config: Config
+export interface DashboardDeps extends ChosenDeps {
   readonly nodeName: string
-  readonly planner: Planner
   readonly podNames: PodNames
+  readonly log: Log
   /** Connections so far, by endpoint of a service port. */
   readonly count: (state: DesiredState, service: string) => Promise<readonly AnswerCount[]>
 }
+
+/** A sync that takes longer waits for the kernel or for a tool, not for this thread. */
+const longSyncMs = 1_000
 
 /** The page of a running daemon. Its commands only select what to show. */
 export class DashboardSource implements PageSource {
   readonly #deps: DashboardDeps
   readonly #listeners = new Set<() => void>()
+  readonly #families = new Map<IpFamily, FamilyProgress>()
+  readonly #lines = new ServiceLines()
+  readonly #chosen: Chosen
+  /** The families that the sync under way has not finished. */
+  #syncing = new Set<IpFamily>()
+  /** Called when the sync under way ends. */
+  #ends: (() => void)[] = []
   #selection: Selection = {
     service: '',
     sender: 'client-pod',
     target: 'ClusterIP',
     family: 'IPv4',
   }
-  #states: readonly DesiredState[] = []
+  /** The port name that is shown while none that exists is selected. */
+  #first = ''
   #answers: readonly AnswerCount[] = []
-  readonly #rules = new RuleLines()
-  #view: View | undefined
+  /** The error that was logged last. */
+  #told = ''
 
   constructor(deps: DashboardDeps) {
     this.#deps = deps
+    this.#chosen = new Chosen(deps)
   }
 
-  /** The objects have changed. Does almost nothing while no page is open. */
-  changed(states: readonly DesiredState[]): void {
-    this.#states = states
+  /** A sync begins. Does almost nothing, like the next one: the view is made when it is read. */
+  started(states: readonly DesiredState[]): void {
+    this.#syncing = new Set(states.map(({ family }) => family))
+    for (const state of states) {
+      this.#families.set(state.family, decided(this.#families.get(state.family), state))
+    }
     this.#tell()
   }
 
-  view(): View {
-    if (this.#view) return this.#view
+  /** One family of the sync is done. */
+  synced(report: SyncReport): void {
+    const before = this.#families.get(report.family)
+    if (before) this.#families.set(report.family, ended(before, report))
+    this.#syncing.delete(report.family)
+    if (this.#syncing.size > 0) return
+    for (const end of this.#ends) end()
+    this.#ends = []
+    this.#tell()
+  }
+
+  /** Resolves when no sync is under way. */
+  async idle(): Promise<void> {
+    if (this.#syncing.size === 0) return
+    await Promise.race([
+      new Promise<void>((resolve) => this.#ends.push(resolve)),
+      delay(longSyncMs, undefined, { ref: false }),
+    ])
+  }
+
+  view(): PageView {
     const { mode, config, nodeName } = this.#deps
-    const shown = selected(this.#states, this.#selection)
-    const podNames = shown ? this.#namesOf(shown) : new Map<string, string>()
-    if (shown) this.#showRules(shown, podNames)
-    const rules = { mode, modes: [mode], lines: this.#rules.lines, lastChange: '' }
-    this.#view = liveView({
-      ...{ mode, config, nodeName, states: this.#states, selection: this.#selection },
-      ...{ rules, answers: this.#answers, podNames },
-    })
-    return this.#view
+    const families = [...this.#families.values()]
+    this.#lines.update(families)
+    const shown = this.#shown()
+    const { nameOf, ...chosen } = shown ? this.#chosen.show(shown) : this.#chosen.nothing()
+    const [namespace = '', name = ''] = chosen.service.name.split(/[/:]/)
+    return {
+      isReadOnly: true,
+      where: `node ${nodeName}, as its proxy sees it; nothing can be changed here`,
+      limits: [],
+      mode,
+      modes: [mode],
+      listensItself: config.userspace.portals === 'addresses',
+      scheduler: ipvsSettings(config).scheduler,
+      busy: families.length > 0 ? '' : 'waiting for Services and EndpointSlices',
+      pending: this.#pending(families),
+      services: this.#lines.lines,
+      ...chosen,
+      nodeNames: [nodeName, 'other nodes'],
+      sender: this.#selection.sender,
+      senders: ['client-pod', 'node', 'outside', 'backend'],
+      counters: noCounters,
+      continuous: false,
+      answers: this.#answers.map(({ name: key, count }) => ({ name: nameOf(key), count })),
+      asked: this.#answers.reduce((sum, { count }) => sum + count, 0),
+      log: [],
+      timeline: null,
+      lessons: [],
+      objects: [],
+      kubectl: shown ? `kubectl get service ${name} -n ${namespace} -o yaml` : '',
+      kubeconfig: '',
+    }
   }
 
   subscribe(listener: () => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
+  }
+
+  failed(error: unknown): void {
+    const message = messageOf(error)
+    // Readers come again soon, and the same again is no news.
+    if (message === this.#told) return
+    this.#told = message
+    this.#deps.log.error({ error: message }, 'the dashboard cannot show the state')
   }
 
   perform(command: PageCommand): Promise<void> {
@@ -91,33 +158,57 @@ export class DashboardSource implements PageSource {
   /** Counts while a page is open. */
   async count(): Promise<void> {
     if (this.#listeners.size === 0) return
-    const shown = selected(this.#states, this.#selection)
-    if (!shown) return
-    const answers = await this.#deps.count(shown.state, shown.service.key)
+    const shown = this.#shown()
+    if (!shown?.progress.applied) return
+    const { state } = shown.progress.applied
+    const answers = await this.#deps.count(state, shown.key)
     if (JSON.stringify(answers) === JSON.stringify(this.#answers)) return
     this.#answers = answers
     this.#tell()
   }
 
-  #namesOf({ service }: Shown): ReadonlyMap<string, string> {
+  /** The selected service port, or the first by name; in the selected family if it has that. */
+  #shown(): Shown | undefined {
+    const key = this.#lines.keyOf(this.#selection.service) ?? this.#firstKey()
+    if (key === undefined) return undefined
+    const found = [...this.#families.values()].flatMap((progress) => {
+      const { wanted, applied } = progress
+      const service = applied?.state.services.get(key) ?? wanted.services.get(key)
+      return service ? [{ progress, service }] : []
+    })
+    const { progress, service } =
+      found.find((each) => each.progress.family === this.#selection.family) ?? found[0] ?? {}
+    if (!progress || !service) return undefined
     const { namespace, name } = service.name
-    return this.#deps.podNames.of(`${namespace}/${name}`)
+    return {
+      ...{ key, progress, selection: this.#selection },
+      families: found.map((each) => each.progress.family),
+      podNames: this.#deps.podNames.of(`${namespace}/${name}`),
+    }
   }
 
-  #showRules({ state, service }: Shown, podNames: ReadonlyMap<string, string>): void {
-    const { mode, planner } = this.#deps
-    const only = { ...state, services: PersistentMap.from([[service.key, service]]) }
-    this.#rules.show({
-      mode,
-      of: `${state.family} ${service.key}`,
-      lines: ownLines(planner, only),
-      around: { podAt: (ip) => podNames.get(ip) },
-      known: JSON.stringify([...podNames]),
-    })
+  /** The first by name; it stays the one that is shown until it is gone. */
+  #firstKey(): string | undefined {
+    const known = this.#lines.keyOf(this.#first)
+    if (known !== undefined) return known
+    let first: string | undefined
+    for (const name of this.#lines.lines.keys()) {
+      if (first === undefined || name < first) first = name
+    }
+    this.#first = first ?? ''
+    return this.#lines.keyOf(this.#first)
+  }
+
+  #pending(families: readonly FamilyProgress[]): string {
+    const failed = families.find(({ error }) => error !== '')
+    if (failed) {
+      return `the last ${failed.family} sync failed and will be tried again: ${failed.error}`
+    }
+    const { pending } = this.#lines
+    return pending === 0 ? '' : `${pending} service ports are not in the kernel as they should be`
   }
 
   #tell(): void {
-    this.#view = undefined
     for (const listener of this.#listeners) listener()
   }
 }

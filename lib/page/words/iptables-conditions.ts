@@ -44,6 +44,8 @@ function wordsOf(
       return ['(and the sender is remembered)']
     case '--bytecode':
       return ['whose source and destination are the same address']
+    case '--nfacct-name':
+      return [`counted as ${value}`]
     case '--match-set':
       return [`${not}in set ${value} by ${dimensionWords(second)}`]
     case '--src-range':

@@ -21,21 +21,21 @@ import { expandFlow, type Check } from '../../conformance/flows.js'
 import { skips, withoutSctp } from '../../conformance/mode-profiles.js'
 import type { DesiredState } from '../../../lib/state/desired-state.js'
 
-/** What `explain` says against what packets really did: the flows of the conformance suite. */
+/** Compares `explain` with real packets: the flows of the conformance suite. */
 
 function wayIn({ place }: Client): string | undefined {
   if (place === 'node') return undefined
   return (podsOfNode as readonly string[]).includes(place) ? bridgeName : uplinkName
 }
 
-/** Whom a way reaches, or how it fails, in the words of the cases. */
+/** The endpoint that a way reaches, or how it fails, in the words of the cases. */
 function outcomeOf({ end, packet, isAnsweredPast }: Way): string {
   if (end === 'dropped') return 'dropped'
   if (end === 'rejected') return 'refused'
   const place = placeOf(packet.destination)
   if (isAnsweredPast) return 'no-reply'
   if (place && backendPorts.includes(packet.port)) return place
-  // Nobody listens there on this node; elsewhere nobody has the address.
+  // On this node nothing listens there; on other nodes nothing has the address.
   return end === 'local' ? 'refused' : 'no-reply'
 }
 
@@ -46,7 +46,7 @@ function disagreement(
   each: Case,
 ): string | undefined {
   const { client, family, protocol, host, port, gets, source } = check
-  // Nothing is said here about what has no ports.
+  // Packets without ports are not compared.
   if (protocol === 'ICMP') return undefined
   const config = configWith({
     'iptables.masqueradeAll': each.settings.masqueradeAll,
@@ -94,7 +94,7 @@ function isLeftOut(mode: ModeName, { name }: Case, check: Check): boolean {
   if (skips[mode].some((skip) => skip.flows(check))) return true
   // SCTP was never for userspace mode (S28), which has no rules to walk for it.
   if (mode === 'userspace' && withoutSctp.flows(check)) return true
-  // Nobody answers for that address on the wire, so the packet never comes to this node.
+  // No machine answers ARP for that address, so the packet does not reach this node.
   return name.startsWith('S34: an address on') && check.client.place === 'outside'
 }
 
@@ -106,7 +106,7 @@ for (const mode of modeNames) {
     for (const each of readCases(casesFolder)) {
       for (const { step, states, services } of caseStates(each, () => serial++)) {
         for (const flow of step.flows) {
-          // What an earlier connection left behind decides about these, not the rules.
+          // An earlier connection decides about these, not the rules.
           if (flow.use !== undefined || flow.sticky !== false || flow.keep !== undefined) continue
           for (const check of expandFlow(flow, services.known(), mode)) {
             if (isLeftOut(mode, each, check)) continue

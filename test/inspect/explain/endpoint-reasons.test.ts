@@ -47,7 +47,7 @@ function reasonsOf(spec: object, ...slices: object[]): Record<string, string> {
   )
 }
 
-t.test('E11: readiness and termination say why an endpoint is out', async (t) => {
+t.test('E11: readiness and termination are reasons to leave an endpoint out', async (t) => {
   const reasons = reasonsOf(
     {},
     rawSlice({
@@ -67,7 +67,7 @@ t.test('E11: readiness and termination say why an endpoint is out', async (t) =>
   ])
 })
 
-t.test('E14 S15: hints, policy, family and port say why, too', async (t) => {
+t.test('E14 S15: hints, policy, family and port are reasons to leave one out', async (t) => {
   const hinted = rawSlice({
     endpoints: [
       endpoint('10.0.0.1', { node: 'node-1', zones: ['a'] }),

@@ -12,39 +12,36 @@ const row = (name: string, more: Partial<TopRow> = {}) => ({
 
 const options = { title: 'top', columns: 80, lines: undefined, hasRates: true }
 
-t.test('top: rates come from two looks, the busiest Service stands first', (t) => {
+t.test('top computes rates from two readings, and lists the busiest Service first', (t) => {
   const before = { at: 0, rows: [row('a', { total: 10 }), row('b', { total: 10, bytesIn: 100 })] }
   const now = { at: 2000, rows: [row('a', { total: 10 }), row('b', { total: 30, bytesIn: 4196 })] }
   const [first, second] = withRates(now, before)
   t.match(first, { service: 'b', newPerSecond: 10, bytesInPerSecond: 2048 })
   t.match(second, { service: 'a', newPerSecond: 0 })
   t.equal(withRates(now, undefined)[0]?.newPerSecond, undefined)
-  // Counts that begin anew are no negative rate.
+  // A counter that starts again at zero gives no negative rate.
   t.equal(withRates({ at: 3000, rows: [row('b', { total: 1 })] }, now)[0]?.newPerSecond, 0)
   t.end()
 })
 
-t.test(
-  'top: every line fits the terminal, whatever names say; what is not counted is a dash',
-  (t) => {
-    const rows = [
-      row('default/'.padEnd(120, 'x')),
-      row('kube-system/dns', { protocol: 'UDP', total: undefined, errors: undefined }),
-      row('default/\u001B[2J\u202eevil'),
-    ]
-    const text = topText(rows, options)
-    for (const line of text.split('\n')) t.ok(line.length <= 80, line)
-    t.match(text, /kube-system\/dns\/UDP +0 +- +- +- +- +-/)
-    t.notMatch(text, /[\u001B\u202e]/)
-    const few = topText(rows, { ...options, lines: 4 })
-    t.equal(few.split('\n').length, 4)
-    t.match(few, /… and 2 more/)
-    t.same([0, 1023, 1024, 150_000, 3 * 2 ** 30].map(bytes), ['0', '1023', '1.0K', '146K', '3.0G'])
-    t.end()
-  },
-)
+t.test('every line of top fits the terminal, and a missing number is a dash', (t) => {
+  const rows = [
+    row('default/'.padEnd(120, 'x')),
+    row('kube-system/dns', { protocol: 'UDP', total: undefined, errors: undefined }),
+    row('default/\u001B[2J\u202eevil'),
+  ]
+  const text = topText(rows, options)
+  for (const line of text.split('\n')) t.ok(line.length <= 80, line)
+  t.match(text, /kube-system\/dns\/UDP +0 +- +- +- +- +-/)
+  t.notMatch(text, /[\u001B\u202e]/)
+  const few = topText(rows, { ...options, lines: 4 })
+  t.equal(few.split('\n').length, 4)
+  t.match(few, /… and 2 more/)
+  t.same([0, 1023, 1024, 150_000, 3 * 2 ** 30].map(bytes), ['0', '1023', '1.0K', '146K', '3.0G'])
+  t.end()
+})
 
-t.test('top: the numbers of a proxy are summed by service port', (t) => {
+t.test('top adds up the numbers of a proxy for each service port', (t) => {
   const page = [
     '# TYPE kubeproxy_service_connections_total counter',
     'kubeproxy_service_connections_total{service="default/web:http",protocol="TCP",endpoint="10.0.0.1:80"} 3',
@@ -61,7 +58,7 @@ t.test('top: the numbers of a proxy are summed by service port', (t) => {
   t.end()
 })
 
-t.test('top: tracked connections belong to the Service whose address was asked', (t) => {
+t.test('top counts a tracked connection for the Service whose address the client used', (t) => {
   const state = states()
     .put(service({ name: 'web', nodePort: 30080 }))
     .take()

@@ -15,7 +15,7 @@ function packet(number: number, destination: readonly number[], port: number): B
   return bytes
 }
 
-t.test('headers of both families are read, and nothing else is', async (t) => {
+t.test('packet headers of both IP families are read, and other bytes are ignored', async (t) => {
   const header = packetHeader(packet(7, [10, 96, 0, 10], 80))
   t.match(header, { source: '10.0.0.1', sourcePort: 1000, destination: '10.96.0.10' })
   t.equal(header?.destinationPort, 80)
@@ -47,7 +47,7 @@ COMMIT
 COMMIT
 `
 
-t.test('rules are found by number, of packets that open a connection', async (t) => {
+t.test('rules are found by their number, for packets that open a connection', async (t) => {
   let text = saved
   const iptables = { save: async () => parseSaved(text) } as unknown as Iptables
   const rules = await LegacyRules.read(iptables, 'IPv4')
@@ -80,7 +80,7 @@ t.test('rules are found by number, of packets that open a connection', async (t)
   await t.rejects(rules.check(iptables), /nat KUBE-SERVICES has changed/)
 })
 
-t.test('connections of IPVS, of both families', async (t) => {
+t.test('connections of IPVS are read, in both IP families', async (t) => {
   const table = `Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
 TCP 0AF4010A 9C41 0A60000A 0050 0AF40115 1F90 ESTABLISHED     899
 UDP fd00:0010:0244:0001:0000:0000:0000:0010 0007 fd00:0010:0096:0000:0000:0000:0000:000a 0035 fd00:0010:0244:0001:0000:0000:0000:0021 0035 UDP             299

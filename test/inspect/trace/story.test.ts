@@ -15,7 +15,7 @@ const context = {
   ownerOfTarget: 'default/web:http',
 }
 
-t.test('trace: lines of nft become events; counters and foreign lines are left out', (t) => {
+t.test('trace turns lines of nft into events, and leaves out counters and foreign lines', (t) => {
   t.equal(parseTraceLine('add table ip x'), undefined)
   const [rule] = read(
     'ip nat KUBE-SERVICES rule ip daddr 10.96.0.10 counter packets 4 bytes 240 jump KUBE-SVC-X (verdict jump KUBE-SVC-X)',
@@ -29,7 +29,7 @@ t.test('trace: lines of nft become events; counters and foreign lines are left o
   t.end()
 })
 
-t.test('trace: a rule that takes a mark away is not called marking, however it is printed', (t) => {
+t.test('trace does not describe the removal of a mark as marking', (t) => {
   const whys = (...rules: string[]) =>
     storyOf(
       read(
@@ -57,7 +57,7 @@ t.test('trace: a rule that takes a mark away is not called marking, however it i
   t.end()
 })
 
-t.test('trace: a story says whose rules a packet met, and where it went', (t) => {
+t.test('trace tells whose rules a packet met, and where it went', (t) => {
   const chain = 'service-SUSTUHLJ-default/web/tcp/http'
   const sent = storyOf(
     read(

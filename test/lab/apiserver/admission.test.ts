@@ -20,7 +20,7 @@ async function statusOf(port: number, ...lines: readonly string[]): Promise<numb
   return statuses[0]
 }
 
-void t.test('paths that are no URLs are answered, and the server lives on', async (t) => {
+void t.test('a path that is no URL gets an answer, and the server goes on', async (t) => {
   const port = await serving(t)
   for (const [target, status] of [
     ['//', 404],
@@ -37,7 +37,7 @@ void t.test('paths that are no URLs are answered, and the server lives on', asyn
   t.equal(await statusOf(port, 'GET /healthz HTTP/1.1', 'Host: localhost'), 200)
 })
 
-void t.test('only names of this machine are taken as Host', async (t) => {
+void t.test('only names of this machine are accepted as Host', async (t) => {
   const port = await serving(t)
   for (const [host, status] of [
     [`localhost:${port}`, 200],
@@ -61,7 +61,7 @@ void t.test('only names of this machine are taken as Host', async (t) => {
   t.equal(await statusOf(everywhere, `GET ${services} HTTP/1.1`, 'Host: evil.example'), 403)
 })
 
-void t.test('pages of other sites neither read nor write', async (t) => {
+void t.test('pages of other sites can neither read nor write', async (t) => {
   const port = await serving(t)
   const own = `localhost:${port}`
   for (const [header, status] of [

@@ -51,7 +51,7 @@ void t.test('apiserver serves the manifests, says where, and ends on SIGTERM', a
   t.equal(await server.ended, 0)
 })
 
-void t.test('apiserver: what cannot be served is named, with exit code 2', async (t) => {
+void t.test('apiserver names what it cannot serve, and ends with exit code 2', async (t) => {
   const folder = await mkdtemp(join(tmpdir(), 'kpts-cli-'))
   t.teardown(() => rm(folder, { recursive: true }))
   const file = join(folder, 'bad.yaml')

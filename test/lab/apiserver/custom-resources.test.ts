@@ -44,7 +44,7 @@ const backend = {
   spec: { weight: 1, ports: [{ port: 80 }, { port: 81 }], volumes: ['a'] },
 }
 
-/** What a proxy's manifests are made of, as one JSON list, which kubectl takes too. */
+/** The objects of a proxy's manifests, as one JSON list, which kubectl also reads. */
 const list = {
   apiVersion: 'v1',
   kind: 'List',
@@ -87,7 +87,7 @@ function object(apiVersion: string, kind: string, name: string, rest: object = {
 const rules = { apiVersion: 'monitoring.coreos.com/v1', kind: 'PrometheusRule', name: 'proxy' }
 
 for (const how of ['apply', 'apply --server-side']) {
-  void t.test(`kubectl ${how} stores what only others act on`, { skip: noKubectl }, async (t) => {
+  void t.test(`kubectl ${how} stores objects of other kinds`, { skip: noKubectl }, async (t) => {
     const server = await startServer()
     t.teardown(() => server.stop())
     const text = JSON.stringify(list)
@@ -188,7 +188,7 @@ void t.test('a watch of a custom resource sees what happens to it', async (t) =>
   t.strictSame(types, ['ADDED', 'DELETED'])
 })
 
-void t.test('a definition that makes no sense, or takes what is there, is refused', (t) => {
+void t.test('a wrong definition, or a second one for the same kind, is refused', (t) => {
   const api = createApiServer()
   const { spec } = definition
   const refused = (change: object, name = 'backends.example.com') => {

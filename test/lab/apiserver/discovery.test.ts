@@ -7,7 +7,7 @@ import { startServer } from './support/kubectl.js'
 
 const accept = 'application/com.github.proto-openapi.spec.v2@v1.0+protobuf'
 
-void t.test('/openapi/v2: paths with what the server takes, as JSON and as protobuf', async (t) => {
+void t.test('/openapi/v2 describes what the server accepts, as JSON and as protobuf', async (t) => {
   const server = await startServer()
   t.teardown(() => server.stop())
   const json = await fetch(`${server.url}/openapi/v2`)
@@ -29,7 +29,7 @@ void t.test('/openapi/v2: paths with what the server takes, as JSON and as proto
   for (const path of Object.keys(objectAt(document, 'paths'))) t.ok(bytes.includes(path), path)
 })
 
-void t.test('the protobuf document is fields of a number, a length and so many bytes', (t) => {
+void t.test('the protobuf document consists of correct fields', (t) => {
   const bytes = openapiV2AsProtobuf([resource('v1', 'Pod', 'pods')])
   const numbers: number[] = []
   for (let at = 0; at < bytes.length;) {
@@ -57,7 +57,7 @@ void t.test('discovery names the most mature version first', async (t) => {
   t.strictSame(told, ['v10', 'v2', 'v1', 'v2beta2', 'v2beta1', 'v1alpha1', 'odd'])
 })
 
-void t.test('what a known version does not serve is not found', async (t) => {
+void t.test('a resource that a known version does not serve is not found', async (t) => {
   const server = await startServer()
   t.teardown(() => server.stop())
   for (const path of ['/apis/networking.k8s.io/v1/nothing', '/api/v1/nothing', '/openapi/v2/x']) {

@@ -14,13 +14,13 @@ import { createApiServer } from '../../../lib/lab/apiserver/server.js'
 import { ApiError } from '../../../lib/lab/apiserver/status.js'
 import { tableOf } from '../../../lib/lab/apiserver/table.js'
 
-/** Values that stand where the API expects something else. */
+/** Values of a wrong kind for the API. */
 const anything: fc.Arbitrary<Json> = fc.oneof(
   fc.jsonValue(),
   fc.constantFrom<Json>(null, '', 'None', -1, 65_536, 1e300, 'x'.repeat(300), [], {}, [null], [[]]),
 )
 
-/** Mostly as it should be, so that what is behind the first check is reached too. */
+/** Mostly correct, so that the later checks are reached too. */
 function mostly(...values: readonly Json[]): fc.Arbitrary<Json> {
   return fc.oneof(
     { weight: 12, arbitrary: fc.constantFrom(...values) },
@@ -97,7 +97,7 @@ function isHandled(work: () => unknown): boolean {
   }
 }
 
-void t.test('no object whatsoever breaks the server, and what it stores can be shown', (t) => {
+void t.test('no object breaks the server, and every stored object can be shown', (t) => {
   const api = createApiServer({ runtime: undefined })
   const kinds = api.registry.resources.all.filter((kind) =>
     ['Service', 'EndpointSlice', 'Pod', 'Deployment', 'Node', 'Event', 'Secret'].includes(

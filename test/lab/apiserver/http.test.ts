@@ -95,7 +95,7 @@ function namesIn(body: JsonObject): readonly string[] {
   return listAt(body, 'items').map((item) => textAt(item, 'metadata', 'name'))
 }
 
-void t.test('list: pages are one moment, whatever is written in between', async (t) => {
+void t.test('list: all pages show the same moment, whatever is written in between', async (t) => {
   const { api, get, put } = await serving(t)
   for (const name of ['a', 'b', 'c', 'd', 'e']) put(name)
   const first = await get(`${services}?limit=2`)
@@ -130,7 +130,7 @@ void t.test('list: pages are one moment, whatever is written in between', async 
   t.match(await get(`${services}?resourceVersion=x`), { status: 400 })
 })
 
-void t.test('list: label and field selectors', async (t) => {
+void t.test('list: label and field selectors choose the objects', async (t) => {
   const { get, put } = await serving(t)
   put('a', { tier: 'front', x: '1' })
   put('b', { tier: 'back' }, { type: 'NodePort' })
@@ -150,7 +150,7 @@ void t.test('list: label and field selectors', async (t) => {
   t.match(await get(`${services}?fieldSelector=x`), { status: 400 })
 })
 
-void t.test('watch: from a version, from now, and through selectors', async (t) => {
+void t.test('watch: events start at a version or now, and selectors choose them', async (t) => {
   const { api, put, watch } = await serving(t)
   put('a', { app: 'x' })
   const version = String(api.registry.store.version)
@@ -177,7 +177,7 @@ void t.test('watch: from a version, from now, and through selectors', async (t) 
   )
 })
 
-void t.test('watch: bookmarks, the streamed list, the time limit and 410', async (t) => {
+void t.test('watch: bookmarks, streamed lists, time limits and 410 are supported', async (t) => {
   const { api, put, watch } = await serving(t, { bookmarkEveryMs: 20 })
   put('a')
   const streamed = await watch(
@@ -232,7 +232,7 @@ void t.test('the server prints tables, in lists and in watches', async (t) => {
   t.equal(none.status, 406)
 })
 
-void t.test('writes: conflicts, dry runs, status apart, and what cannot be', async (t) => {
+void t.test('writes: conflicts and wrong writes are refused; dry runs store nothing', async (t) => {
   const { api, call, get } = await serving(t)
   const body = {
     metadata: { name: 'a', finalizers: ['x/y'] },
@@ -303,7 +303,7 @@ void t.test('writes: conflicts, dry runs, status apart, and what cannot be', asy
   t.equal(namesIn((await get(services)).body).length, 0)
 })
 
-void t.test('events are one set in two API groups', async (t) => {
+void t.test('both API groups of events show the same events', async (t) => {
   const { call, get } = await serving(t)
   await call('POST', '/apis/events.k8s.io/v1/namespaces/default/events', {
     metadata: { name: 'e' },
@@ -341,7 +341,7 @@ void t.test('discovery, health and version answer what clients ask first', async
   }
 })
 
-void t.test('tokens are asked for when the server has some', async (t) => {
+void t.test('a token is required if the server has tokens', async (t) => {
   const { url } = await serving(t, { accepts: (token) => token === 'secret' })
   t.equal((await fetch(url + services)).status, 401)
   t.equal(
@@ -350,7 +350,7 @@ void t.test('tokens are asked for when the server has some', async (t) => {
   )
 })
 
-void t.test('each fault switch does what it says', async (t) => {
+void t.test('each fault switch causes its fault', async (t) => {
   const { api, url, put, watch } = await serving(t)
   put('a')
   const outcome = async () => {

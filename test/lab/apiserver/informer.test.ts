@@ -32,7 +32,7 @@ void t.test("@kubernetes/client-node's informers and typed calls work unmodified
   informer.on('add', (service) => seen.push(`add ${service.metadata?.name ?? ''}`))
   informer.on('update', (service) => seen.push(`update ${service.metadata?.name ?? ''}`))
   informer.on('delete', (service) => seen.push(`delete ${service.metadata?.name ?? ''}`))
-  // It ends with every error, and starting it again is its user's part.
+  // It ends with every error, and its user starts it again.
   let isOver = false
   informer.on('error', (error) => {
     seen.push(`error ${String(error)}`)
@@ -68,7 +68,7 @@ void t.test("@kubernetes/client-node's informers and typed calls work unmodified
   await core.deleteNamespacedService({ name, namespace })
   await until(`delete ${name}`)
 
-  // Its one defence against a forgotten version is a 410, after which it lists again.
+  // It lists again after a 410, which is the answer for an expired version.
   server.api.faults.compact()
   server.api.faults.failWatches(410)
   await core.createNamespacedService({ namespace, body: { metadata: { name: 'c' }, spec } })

@@ -41,7 +41,7 @@ void t.test(
 )
 
 void t.test(
-  'server-side apply: owners, conflicts and force, by kubectl',
+  'kubectl apply --server-side keeps owners, reports conflicts, and can force',
   { skip: noKubectl },
   async (t) => {
     const server = await startServer()
@@ -54,7 +54,7 @@ void t.test(
     t.match(conflict.stderr, 'conflict with "kubectl-patch" using v1: .spec.selector.app')
     await server.ok('apply --server-side --force-conflicts -f -', text)
     t.match(server.api.get(ref), { spec: { selector: { app: 'web' } } })
-    // What a manager no longer gives goes away; what the server gave stays.
+    // Fields that a manager no longer sends are removed; those of the server stay.
     await server.ok('apply --server-side -f -', text.replace('labels: { app: web }', 'labels: {}'))
     t.match(server.api.get(ref), {
       metadata: { labels: undefined },
@@ -78,7 +78,7 @@ void t.test('the real kubectl works unmodified', { skip: noKubectl }, async (t) 
   const server = await startServer()
   t.teardown(() => server.stop())
 
-  await t.test('apply creates, is idempotent, and changes what changed', async (t) => {
+  await t.test('apply creates objects, and changes only what differs', async (t) => {
     t.match(await server.ok('apply -f -', web), 'service/web created')
     t.match(await server.ok('apply -f -', web), 'service/web unchanged')
     const before = server.api.get(ref)
@@ -97,7 +97,7 @@ void t.test('the real kubectl works unmodified', { skip: noKubectl }, async (t) 
     t.match(await server.ok('get all -A'), 'service/web')
   })
 
-  await t.test('patch, label and annotate write by the patch types', async (t) => {
+  await t.test('patch, label and annotate write with every patch type', async (t) => {
     await server.ok('patch svc web --type=merge -p {"spec":{"sessionAffinity":"ClientIP"}}')
     t.match(server.api.get(ref), {
       spec: { sessionAffinityConfig: { clientIP: { timeoutSeconds: 10_800 } } },
@@ -112,7 +112,7 @@ void t.test('the real kubectl works unmodified', { skip: noKubectl }, async (t) 
     t.equal(await server.ok('get svc -l tier!=front -o name'), '')
   })
 
-  await t.test('edit writes what the editor left', async (t) => {
+  await t.test('edit writes what the editor saved', async (t) => {
     await server.ok(
       'patch svc web --type=merge -p {"spec":{"sessionAffinity":"None","sessionAffinityConfig":null}}',
     )
@@ -136,7 +136,7 @@ void t.test('the real kubectl works unmodified', { skip: noKubectl }, async (t) 
     t.match(warned.stderr, warning)
   })
 
-  await t.test('refusals name the field', async (t) => {
+  await t.test('a refusal names the field', async (t) => {
     const { code, stderr } = await server.kubectl(
       'patch svc web -p {"spec":{"clusterIP":"10.96.9.9","clusterIPs":["10.96.9.9"]}}',
     )

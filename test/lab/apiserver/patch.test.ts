@@ -10,7 +10,7 @@ import {
   applyStrategicMergePatch,
 } from '../../../lib/lab/apiserver/patch/merge-patch.js'
 
-void t.test('JSON patch: RFC 6902, all operations or none', (t) => {
+void t.test('a JSON patch (RFC 6902) applies all operations or none', (t) => {
   const document = { a: [1, 2, 3], b: { c: 'd' }, 'x/y~z': 1 }
   const cases: readonly (readonly [operation: Json, expected: Json])[] = [
     [
@@ -74,7 +74,7 @@ void t.test('JSON patch: RFC 6902, all operations or none', (t) => {
   t.end()
 })
 
-void t.test('merge patch: RFC 7386', (t) => {
+void t.test('a merge patch follows RFC 7386', (t) => {
   t.same(applyMergePatch({ a: 'b', c: { d: 'e', f: 'g' } }, { a: 'z', c: { f: null } }), {
     a: 'z',
     c: { d: 'e' },
@@ -87,7 +87,7 @@ void t.test('merge patch: RFC 7386', (t) => {
   t.end()
 })
 
-void t.test('strategic merge patch: lists that are maps merge by key', (t) => {
+void t.test('a strategic merge patch merges lists by their key', (t) => {
   const service = {
     spec: {
       ports: [
@@ -141,7 +141,7 @@ const object = (labels: Record<string, string>, spec: Json) =>
   parseObject({ ...base, metadata: { name: 'a', labels }, spec })
 const by = (name: string, force = false) => ({ name, time: 'now', force })
 
-void t.test('server-side apply: each manager owns what it gave', (t) => {
+void t.test('server-side apply: each manager owns the fields it sent', (t) => {
   const first = applyServerSide(
     undefined,
     object({ a: '1', b: '2' }, { ports: [{ port: 80 }, { port: 81 }] }),
@@ -179,13 +179,13 @@ void t.test('server-side apply: each manager owns what it gave', (t) => {
   })
   const forced = applyServerSide(third, object({ a: '1', c: '4' }, {}), by('one', true))
   t.match(forced.metadata.labels, { c: '4' })
-  // What was taken over is not there to be lost by the former owner.
+  // The former owner does not remove fields that another manager took over.
   const left = applyServerSide(forced, object({}, { ports: [{ port: 82 }] }), by('two'))
   t.match(left.metadata.labels, { c: '4' })
   t.end()
 })
 
-void t.test('server-side apply over an object nobody managed does not take it by surprise', (t) => {
+void t.test('server-side apply: fields of an object without managers cause conflicts', (t) => {
   const old = object({ a: '1' }, { type: 'ClusterIP' })
   const same = applyServerSide(old, object({ a: '1' }, {}), by('one'))
   t.match(same, { metadata: { labels: { a: '1' } }, spec: { type: 'ClusterIP' } })
@@ -193,7 +193,7 @@ void t.test('server-side apply over an object nobody managed does not take it by
   t.end()
 })
 
-void t.test('field sets survive the form they are stored in', (t) => {
+void t.test('field sets survive storing and reading', (t) => {
   const fields = new Set(
     fieldsOf(
       object(

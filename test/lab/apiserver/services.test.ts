@@ -36,7 +36,7 @@ function refused(work: () => unknown): readonly string[] {
   return []
 }
 
-void t.test('what the author leaves out is filled in as the real server does', (t) => {
+void t.test('missing fields are filled in as the real server does', (t) => {
   const { create } = cluster()
   t.match(create('plain', { ports: [port] }), {
     metadata: { namespace: 'default', uid: /^[0-9a-f-]{36}$/, creationTimestamp: /Z$/ },
@@ -93,7 +93,7 @@ void t.test('what the author leaves out is filled in as the real server does', (
   t.end()
 })
 
-void t.test('dual stack: families and addresses follow policy, families and what is given', (t) => {
+void t.test('dual stack: addresses follow policy, families and the given addresses', (t) => {
   const { create, update } = cluster()
   const both = create('both', { ipFamilyPolicy: 'PreferDualStack', ports: [port] })
   t.match(both.spec, {
@@ -138,7 +138,7 @@ void t.test('dual stack: families and addresses follow policy, families and what
   t.end()
 })
 
-void t.test('addresses and ports are given out once, and again after they were freed', (t) => {
+void t.test('an address or port is allocated once, and again after it was freed', (t) => {
   const { api, create, remove, dryRun, update } = cluster({
     serviceCidrs: ['10.0.0.0/29'],
     nodePorts: { from: 30_000, to: 30_001 },
@@ -193,7 +193,7 @@ void t.test('addresses and ports are given out once, and again after they were f
 })
 
 void t.test(
-  'an update keeps what was allocated, and drops what the new type has no use for',
+  'an update keeps allocated values, and drops those that the new type does not use',
   (t) => {
     const { create, update } = cluster()
     const spec = { type: 'LoadBalancer', externalTrafficPolicy: 'Local', ports: [port] }
@@ -230,7 +230,7 @@ void t.test(
   },
 )
 
-void t.test('what the real server refuses is refused, naming the field', (t) => {
+void t.test('Services that the real server refuses are refused, and the field is named', (t) => {
   const { dryRun, api } = cluster()
   const cases: readonly (readonly [spec: object, expected: RegExp])[] = [
     [{}, /^spec.ports: Required value/],

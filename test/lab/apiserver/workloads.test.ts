@@ -50,7 +50,7 @@ async function until(what: () => boolean): Promise<void> {
 }
 
 void t.test(
-  'small controllers make kubectl have visible effects',
+  'controllers act on the objects that kubectl writes',
   { skip: noKubectl },
   async (t) => {
     const server = await startServer()
@@ -90,7 +90,7 @@ void t.test(
       await until(() => endpoints(server).length === 1 && server.api.list(pods).length === 1)
     })
 
-    await t.test('a new image replaces the pods, and some are ready all the time', async (t) => {
+    await t.test('a new image replaces the pods, while some are always ready', async (t) => {
       await server.ok('scale deployment/web --replicas=3')
       await until(() => readyAddresses(server).length === 3)
       let fewest = Infinity
@@ -138,14 +138,14 @@ void t.test(
       await server.ok('delete pod -l app=other')
     })
 
-    await t.test('what belonged to a deleted object goes with it', async () => {
+    await t.test('the objects that a deleted object owns are deleted', async () => {
       await server.ok('delete deployment web')
       await until(() => server.api.list(pods).length === 0)
       await server.ok('delete service web')
       await until(() => server.api.list(slices).length === 0)
     })
 
-    await t.test('pods without a node wait, and say why', async (t) => {
+    await t.test('a pod without a node waits, and its status says why', async (t) => {
       await server.ok('delete node n1')
       await server.ok('run lonely --image=x')
       await until(() => textAt(server.api.list(pods)[0], 'status', 'phase') === 'Pending')
@@ -159,7 +159,7 @@ void t.test(
   },
 )
 
-void t.test('a runtime brings pods to life and decides when they have ended', async (t) => {
+void t.test('a runtime starts pods and decides when they have ended', async (t) => {
   const lives = new Map<string, PodLife & { end: () => void }>()
   const server = await startServer({
     runtime: {
@@ -201,7 +201,7 @@ void t.test('a runtime brings pods to life and decides when they have ended', as
   await until(() => server.api.list(pods).length === 0)
 })
 
-void t.test('a server that pauses brings its own pods back, and leaves others alone', async (t) => {
+void t.test('a server restores its own pods after a pause, and leaves others alone', async (t) => {
   const started: string[] = []
   const api = createApiServer({
     runtime: {
@@ -250,7 +250,7 @@ void t.test('only the newest events are kept', async (t) => {
   t.ok(events().some((event) => event['message'] === '100'))
 })
 
-void t.test('Endpoints: written for selectors, mirrored where a person wrote them', async (t) => {
+void t.test('Endpoints are written for selectors, and mirrored if written by hand', async (t) => {
   const server = await startServer()
   t.teardown(() => server.stop())
   const { api } = server
@@ -269,7 +269,7 @@ void t.test('Endpoints: written for selectors, mirrored where a person wrote the
     ],
   })
 
-  // The textbooks' external database: a Service without selector, and Endpoints by hand.
+  // The usual external database: a Service without selector, and Endpoints written by hand.
   put('Service', 'db', { spec: { ports: [{ port: 5432 }] } })
   put('Endpoints', 'db', {
     subsets: [
@@ -329,7 +329,7 @@ void t.test('get -w prints changes as they come', { skip: noKubectl }, async (t)
   t.equal(rows.length, 3, 'the head is printed once')
 })
 
-void t.test('kubectl create sends protobuf, and is understood', { skip: noKubectl }, async (t) => {
+void t.test('the server reads the protobuf of kubectl create', { skip: noKubectl }, async (t) => {
   const server = await startServer()
   t.teardown(() => server.stop())
   await server.ok('create namespace shop')

@@ -35,23 +35,20 @@ const path: PathView = {
 }
 const counted = { service: 'default/web', path, addresses: ['10.96.0.10:80'] }
 
-t.test(
-  'iptables: packets by rule, as the tools print it, and connections by endpoint',
-  async (t) => {
-    const iptables = [
-      '*nat',
-      '[7:420] -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment "default/web:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-A',
-      '[9:540] -A KUBE-SERVICES -d 10.96.0.99/32 -p tcp -m comment --comment "default/other:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-B',
-      '[3:180] -A KUBE-SVC-A -p tcp -m comment --comment "default/web:http -> 10.244.1.21:8080" -m statistic --mode random --probability 0.33333333349 -j DNAT --to-destination 10.244.1.21:8080',
-      '[5:300] -A KUBE-SVC-B -p tcp -m comment --comment "default/other:http -> 10.244.1.22:8080" -j DNAT --to-destination 10.244.1.22:8080',
-    ].join('\n')
-    const { rules, endpoints } = countersOf({ ...counted, mode: 'iptables' }, { iptables })
-    t.same(Object.values(rules), [7, 3])
-    t.same(endpoints, { '10.244.1.21:8080': 3 }, 'of this Service only')
-  },
-)
+t.test('iptables: the page counts packets by rule and connections by endpoint', async (t) => {
+  const iptables = [
+    '*nat',
+    '[7:420] -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment "default/web:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-A',
+    '[9:540] -A KUBE-SERVICES -d 10.96.0.99/32 -p tcp -m comment --comment "default/other:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-B',
+    '[3:180] -A KUBE-SVC-A -p tcp -m comment --comment "default/web:http -> 10.244.1.21:8080" -m statistic --mode random --probability 0.33333333349 -j DNAT --to-destination 10.244.1.21:8080',
+    '[5:300] -A KUBE-SVC-B -p tcp -m comment --comment "default/other:http -> 10.244.1.22:8080" -j DNAT --to-destination 10.244.1.22:8080',
+  ].join('\n')
+  const { rules, endpoints } = countersOf({ ...counted, mode: 'iptables' }, { iptables })
+  t.same(Object.values(rules), [7, 3])
+  t.same(endpoints, { '10.244.1.21:8080': 3 }, 'of this Service only')
+})
 
-t.test('nftables: no rule counts; the connection table does, and it is said', async (t) => {
+t.test('nftables: the page counts connections of the connection table, and says so', async (t) => {
   const line = (destination: string, pod: string) =>
     `ipv4 2 tcp 6 117 TIME_WAIT src=10.244.1.10 dst=${destination} sport=41000 dport=80 src=${pod} dst=10.244.1.10 sport=8080 dport=41000 [ASSURED] mark=0 use=1`
   const conntrack = [
@@ -65,7 +62,7 @@ t.test('nftables: no rule counts; the connection table does, and it is said', as
   t.match(note, /have no counters/)
 })
 
-t.test('userspace: what the proxy says of itself; ipvs: what its servers count', async (t) => {
+t.test('the page shows the counters of userspace mode and of ipvs servers', async (t) => {
   const metrics = [
     'kubeproxy_service_connections_total{service="default/web:http",protocol="TCP",endpoint="10.244.1.21:8080"} 12',
     'kubeproxy_service_connections_total{service="default/other:http",protocol="TCP",endpoint="10.244.1.22:8080"} 3',
@@ -85,7 +82,7 @@ t.test('userspace: what the proxy says of itself; ipvs: what its servers count',
   t.same(countersOf({ ...counted, mode: 'ipvs' }, {}).endpoints, {}, 'nothing read, nothing said')
 })
 
-t.test('commands of the page are taken word by word, or not at all', async (t) => {
+t.test('commands of the page are split into words, or refused', async (t) => {
   const parse = (value: unknown) => parsePageCommand(JSON.stringify(value))
   t.same(parse({ do: 'pod', pod: 'web-1', action: 'kill' }), {
     do: 'pod',

@@ -104,7 +104,7 @@ async function untilDone(
   }
 }
 
-t.test('every lesson sees when its tasks are done, and not before', { skip }, async (t) => {
+t.test('every lesson sees that a task is done, and not before', { skip }, async (t) => {
   await withPlayer('lessons', ['iptables', 'nftables', 'userspace'], async (player) => {
     await player.see('three pods', hasReady(3))
     for (const { id } of lessons) {
@@ -123,7 +123,7 @@ t.test('every lesson sees when its tasks are done, and not before', { skip }, as
   })
 })
 
-t.test('the lesson of nftables finds endpoints in a shared map, too', { skip }, async (t) => {
+t.test('the lesson of nftables finds endpoints in a shared map', { skip }, async (t) => {
   await withPlayer('lesson-map', ['nftables', 'iptables'], async (player) => {
     await player.do({ do: 'type', type: 'ClusterIP' }, { do: 'lesson', id: 'nftables' })
     await solutions['nftables']?.(player)
@@ -134,7 +134,7 @@ t.test('the lesson of nftables finds endpoints in a shared map, too', { skip }, 
   })
 })
 
-t.test('the lesson of nftables counts endpoints wherever rules have them', (t) => {
+t.test('the lesson of nftables counts endpoints in rules and in maps', (t) => {
   const pods = [1, 2].map((number) => ({ state: 'ready', name: `web-${number}` }))
   const isDone = (rule: string, count = 2) =>
     endpointsInRules(count)({

@@ -22,16 +22,16 @@ export interface OpenedPage {
   readonly page: Page
   readonly url: string
   readonly kubeconfig: string
-  /** What the page complained about so far. */
+  /** The errors of the page so far. */
   readonly complaints: readonly string[]
   /** Waits until an element of this kind has this text. */
   readonly see: (selector: string, text: string | RegExp) => Promise<void>
   readonly press: (name: string) => Promise<void>
-  /** Clears the answers, sends 100 and gives who answered how often. */
+  /** Clears the answers, sends 100 requests and returns the number of answers of each pod. */
   readonly answers: () => Promise<ReadonlyMap<string, number>>
-  /** Asks again until those who answer are as wanted, for a while. */
+  /** Asks again for some time, until the expected pods answer. */
   readonly answersLike: (isWanted: (names: readonly string[]) => boolean) => Promise<boolean>
-  /** Sends single requests until one is logged like this, for a while. */
+  /** Sends single requests for some time, until one is logged like this. */
   readonly sendUntil: (wanted: RegExp) => Promise<boolean>
 }
 
@@ -64,7 +64,7 @@ export interface ServedPage {
   readonly mode: ModeName
 }
 
-/** A page in that browser, and whatever it complains about. */
+/** A page in that browser, and its errors. */
 export async function pageIn(browser: Browser, url: string) {
   const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
   page.setDefaultTimeout(60_000)
@@ -92,7 +92,7 @@ export async function withBrowser(
     }
     const answersLike: OpenedPage['answersLike'] = async (isWanted) => {
       let found = await answers()
-      // Rules take their time to reach the kernel; what counts is what packets do then.
+      // Rules need some time to reach the kernel; only what packets do then counts.
       for (let tries = 0; tries < 150 && !isWanted([...found.keys()]); tries++) {
         await page.waitForTimeout(200)
         found = await answers()
@@ -142,7 +142,7 @@ export async function withBrowser(
 /** Set to keep screenshots, as for docs/images. */
 export const pictures = process.env['PLAYGROUND_PICTURES']
 
-/** Keeps what the page looks like, at both widths and in both colours, where somebody asked for it. */
+/** Saves screenshots of the page at both widths and in both colours, if requested. */
 export async function picture(page: Page, name: string): Promise<void> {
   if (pictures === undefined) return
   await mkdir(pictures, { recursive: true })
@@ -153,7 +153,7 @@ export async function picture(page: Page, name: string): Promise<void> {
       [390, 844],
     ] as const) {
       await page.setViewportSize({ width, height })
-      // A picture shows more with a packet under way.
+      // A picture shows more while a packet moves.
       if ((await page.locator('#picture .stop').count()) === 0) {
         await page.locator('#send-1').click()
       }

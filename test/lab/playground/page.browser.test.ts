@@ -42,7 +42,7 @@ t.test('the page shows the way of a connection in every mode', { skip }, async (
   })
 })
 
-t.test('each control does what it says, seen by packets', { skip }, async (t) => {
+t.test('packets show that each control does what it says', { skip }, async (t) => {
   await withOpenedPage(['nftables', 'iptables'], async (opened) => {
     const { page, see, press, complaints, answersLike, sendUntil } = opened
     const pod = async (state: string) => {

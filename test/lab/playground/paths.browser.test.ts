@@ -7,7 +7,9 @@ import { namespaceLayout } from '../../../lib/lab/playground/namespace-test-bed.
 import { addressOf, type Place } from '../../../lib/lab/world/topology.js'
 import { browserFlags, browserPath, hasBrowser } from './opened-page.js'
 import type { ModeName } from '../../../lib/config/config.js'
-import type { PathView, PodView, Sender, View } from '../../../lib/page/view.js'
+import { PersistentMap } from '../../../lib/state/persistent-map.js'
+import type { PageView } from '../../../lib/page/readers.js'
+import type { PathView, PodView, Sender } from '../../../lib/page/view.js'
 
 const backends = ['pod-1', 'pod-2', 'pod-4'] as const satisfies readonly Place[]
 const clusterIp = '10.96.0.10'
@@ -67,7 +69,7 @@ function path(mode: ModeName, sender: Exclude<Sender, 'backend'>, spec: object =
 const modes = ['userspace', 'iptables', 'ipvs', 'nftables'] as const satisfies readonly ModeName[]
 
 for (const mode of modes) {
-  t.test(`${mode}: the way leads to every pod, a third of the connections each`, async (t) => {
+  t.test(`${mode}: the way leads to every pod, with a third of the connections each`, async (t) => {
     const { shared, ways, note } = path(mode, 'client-pod')
     t.equal(note, '')
     t.ok(shared.length > 0, 'there are rules on the way')
@@ -86,7 +88,8 @@ for (const mode of modes) {
   })
 }
 
-function viewOf(mode: ModeName): View {
+function viewOf(mode: ModeName): PageView {
+  const line = { key: 'default/web', type: 'ClusterIP', clusterIp, ports: '80/TCP' }
   return {
     isReadOnly: true,
     where: 'unit data',
@@ -96,9 +99,10 @@ function viewOf(mode: ModeName): View {
     listensItself: false,
     scheduler: 'rr',
     busy: '',
+    pending: '',
     families: [],
     family: '',
-    services: [{ key: 'default/web', type: 'ClusterIP', clusterIp, ports: '80/TCP' }],
+    services: PersistentMap.from([[line.key, line]]),
     service: {
       name: 'default/web',
       type: 'ClusterIP',
@@ -136,7 +140,7 @@ function viewOf(mode: ModeName): View {
 const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
 
 t.test(
-  'the picture draws the way of every mode, ipvs too where no kernel has it',
+  'the picture draws the way of every mode, also of ipvs without IPVS in the kernel',
   { skip },
   async (t) => {
     const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })

@@ -2,7 +2,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { LivePlayground } from '../../../lib/lab/playground/live-playground.js'
 import { Cluster } from '../../../lib/lab/playground/cluster.js'
 import type { ModeName } from '../../../lib/config/config.js'
-import type { LogEntry, PageCommand, View } from '../../../lib/page/view.js'
+import type { LogEntry, PageCommand } from '../../../lib/page/view.js'
+import type { PageView } from '../../../lib/page/readers.js'
 
 /** A playground that a test plays on, as the page would. */
 export interface Player {
@@ -10,8 +11,8 @@ export interface Player {
   readonly playground: LivePlayground
   do(...commands: PageCommand[]): Promise<void>
   /** Waits for what the page would show. */
-  see(what: string, condition: (view: View) => boolean): Promise<View>
-  /** Sends, and gives what was logged of it, oldest first. */
+  see(what: string, condition: (view: PageView) => boolean): Promise<PageView>
+  /** Sends requests, and returns their log lines, oldest first. */
   send(count?: 1 | 100): Promise<readonly LogEntry[]>
 }
 
@@ -59,10 +60,10 @@ export async function withPlayer(
 /** A machine under load is slow, and waiting costs nothing on others. */
 const patienceMs = 60_000
 
-export function readyPods(view: View): readonly string[] {
+export function readyPods(view: Pick<PageView, 'pods'>): readonly string[] {
   return view.pods.filter(({ state }) => state === 'ready').map(({ name }) => name)
 }
 
-export function hasReady(count: number): (view: View) => boolean {
+export function hasReady(count: number): (view: Pick<PageView, 'pods'>) => boolean {
   return (view) => readyPods(view).length === count && view.pods.length === count
 }

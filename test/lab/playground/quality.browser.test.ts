@@ -27,14 +27,14 @@ async function holds({ page }: OpenedPage, text: string): Promise<void> {
   throw new Error(`the editor never held ${text}`)
 }
 
-/** Runs the line that the page shows, as somebody would in another terminal. */
+/** Runs the command that the page shows, as a user would in another terminal. */
 async function runShownLine({ page }: OpenedPage): Promise<string> {
   const lines = await page.locator('#kubectl').innerText()
   const { stdout } = await run('bash', ['-c', lines])
   return stdout
 }
 
-t.test('every object is YAML that goes through the API server', { skip }, async (t) => {
+t.test('every object can be edited as YAML through the API server', { skip }, async (t) => {
   await withOpenedPage(['nftables'], async (opened) => {
     const { page, see, press, complaints, answersLike, url } = opened
     const yaml = page.locator('#yaml')
@@ -112,7 +112,7 @@ t.test('every object is YAML that goes through the API server', { skip }, async 
   })
 })
 
-t.test('strangers get nothing, and hostile names stay text', { skip }, async (t) => {
+t.test('other sites are refused, and hostile names stay text', { skip }, async (t) => {
   await withOpenedPage(['nftables'], async (opened) => {
     const { page, url, see, complaints } = opened
     t.equal(await statusFor(url, 'evil.example'), 403, 'a foreign Host header is refused')
@@ -160,7 +160,7 @@ t.test('strangers get nothing, and hostile names stay text', { skip }, async (t)
     await see('#services', 'odd')
     await page.locator('#object').selectOption({ label: 'Service default/odd' })
     await holds(opened, 'onerror')
-    // What the API refuses is shown with the name in it.
+    // A refusal of the API is shown with the hostile name.
     await page
       .locator('#yaml')
       .fill(`{"apiVersion": "v1", "kind": ${JSON.stringify(hostile)}, "metadata": {"name": "x"}}`)
@@ -175,12 +175,12 @@ t.test('strangers get nothing, and hostile names stay text', { skip }, async (t)
   })
 })
 
-t.test('by keyboard alone, at both widths, and with 200 Services', { skip }, async (t) => {
+t.test('the page works by keyboard, at both widths, and with 200 Services', { skip }, async (t) => {
   await withOpenedPage(['iptables', 'userspace'], async (opened) => {
     const { page, see, url } = opened
     await page.locator('#pods .state.ready').nth(2).waitFor()
 
-    // Every control can be reached, and shows that it is.
+    // Every control can be reached, and shows its focus.
     const all = await page.evaluate<number>(`(() => {
       const shown = [...document.querySelectorAll('button, input, select, textarea, summary, [tabindex="0"]')]
         .filter((each) => each.checkVisibility() && !each.disabled)
@@ -246,7 +246,7 @@ t.test('by keyboard alone, at both widths, and with 200 Services', { skip }, asy
       t.same(clashes, [], `no label of the picture lies over another at ${width} px`)
     }
 
-    // Text can be read in both colours and in the colour of every mode.
+    // Text has enough contrast in both colours and in the colour of every mode.
     for (const colorScheme of ['light', 'dark'] as const) {
       await page.emulateMedia({ colorScheme })
       for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables']) {
@@ -287,7 +287,7 @@ const overlaps = `(() => {
   )
 })()`
 
-/** Colours of text against what is behind it; runs in the browser. */
+/** Colours of text and of its background; runs in the browser. */
 const faintTexts = `(mode) => {
   document.body.dataset.mode = mode
   const channels = (colour) => colour.match(/[\\d.]+/g).map(Number)

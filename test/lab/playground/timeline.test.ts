@@ -37,7 +37,8 @@ async function follow(act: (say: (message: string, at: number, sync?: object) =>
     addressType: 'IPv4',
     endpoints: [{ addresses: ['10.0.0.1'], conditions: { ready: true } }],
   })
-  const line: DaemonLine = { at: 0, message: '', family: 'IPv4', planMs: 1, applyMs: 2 }
+  const none = { kind: '', namespace: '', name: '', version: 0 }
+  const line: DaemonLine = { at: 0, message: '', family: 'IPv4', planMs: 1, applyMs: 2, ...none }
   act((message, at, sync = {}) => timeline.daemonSaid({ ...line, message, at, ...sync }))
   now = 2020
   land()
@@ -46,16 +47,16 @@ async function follow(act: (say: (message: string, at: number, sync?: object) =>
   return new Map(timeline.view?.steps.map(({ name, atMs }) => [name, atMs]))
 }
 
-t.test('the sync that counts is the one before the first connection', async (t) => {
+t.test('the last sync before the first connection counts', async (t) => {
   const steps = await follow((say) => {
     say(changeSeen, 990)
     // For an earlier change, and too early to know of the pod.
     say(changeSeen, 1002)
     say(syncMeasured, 1006)
     say(changeSeen, 1007)
-    // Its tool has not ended when the connection lands at 2020.
+    // Its tool has not ended when the connection arrives at 2020.
     say(syncMeasured, 2021, { applyMs: 10 })
-    // And one that came too late to have helped.
+    // This one is too late to count.
     say(syncMeasured, 2500)
   })
   t.same(
@@ -72,7 +73,7 @@ t.test('the sync that counts is the one before the first connection', async (t) 
   )
 })
 
-t.test('lines of another family or of before do not count', async (t) => {
+t.test('lines of another IP family and earlier lines do not count', async (t) => {
   const steps = await follow((say) => {
     say(changeSeen, 1002)
     say(syncMeasured, 995)

@@ -13,7 +13,7 @@ function isSame(names: readonly string[], others: readonly string[]): boolean {
   return names.length === others.length && names.every((name) => others.includes(name))
 }
 
-t.test('internal policy Local: only pods of the node of whoever asks', { skip }, async (t) => {
+t.test('internal policy Local: only pods on the node of the client answer', { skip }, async (t) => {
   await withOpenedPage(['nftables', 'iptables', 'userspace'], async (opened) => {
     const { page, see, press, answersLike, sendUntil, complaints } = opened
     await page.locator('#pods .state.ready').nth(2).waitFor()
@@ -50,7 +50,7 @@ t.test('internal policy Local: only pods of the node of whoever asks', { skip },
   })
 })
 
-t.test('continuously: goes on until it is stopped, and then stops', { skip }, async (t) => {
+t.test('continuous requests go on until they are stopped', { skip }, async (t) => {
   await withOpenedPage(['iptables', 'nftables'], async (opened) => {
     const { page, see, press, complaints } = opened
     await page.locator('#pods .state.ready').nth(2).waitFor()
@@ -91,7 +91,7 @@ t.test('continuously: goes on until it is stopped, and then stops', { skip }, as
 
     await press('continuously')
     await page.locator('#continuous[aria-pressed=false]').waitFor()
-    // What was under way may still arrive.
+    // Requests that were sent may still be answered.
     await page.waitForTimeout(300)
     const stopped = await asked()
     await page.waitForTimeout(1500)

@@ -16,7 +16,7 @@ async function withPageWithoutRights(act: (opened: OpenedPage) => Promise<void>)
   }
 }
 
-t.test('the page without any rights sends for real, and says what is missing', { skip }, (t) =>
+t.test('the page without any rights sends real requests, and says what is missing', { skip }, (t) =>
   withPageWithoutRights(async (opened) => {
     const { page, see, press, answers, sendUntil, complaints } = opened
     await see('#where', 'without any rights, on 127.0.0.0/8 of this machine')

@@ -22,7 +22,7 @@ const namespacesWith = (text: string) => {
 }
 const hostLinks = async () => (await runCommand('ip', ['-o', 'link'])).stdout
 
-await t.test('a world', { skip }, async (t) => {
+await t.test('a world of network namespaces', { skip }, async (t) => {
   const linksBefore = await hostLinks()
   const world: World = await createWorld({ name: 'basic' })
   t.teardown(() => world.close())
@@ -52,7 +52,7 @@ await t.test('a world', { skip }, async (t) => {
     })
   }
 
-  await t.test('tells refused from dropped, and both from a reply', async (t) => {
+  await t.test('a refused request, a dropped request and a reply are told apart', async (t) => {
     for (const family of families) {
       for (const protocol of protocols) {
         const closed = { protocol, host: addressOf('pod-1', family), port: 99 }
@@ -68,7 +68,7 @@ await t.test('a world', { skip }, async (t) => {
     }
   })
 
-  await t.test('keeps a connection open until told otherwise', async (t) => {
+  await t.test('a connection stays open until it is closed', async (t) => {
     for (const protocol of protocols) {
       const client = world.agent('outside')
       const host = addressOf('pod-2', 'IPv4')
@@ -88,7 +88,7 @@ await t.test('a world', { skip }, async (t) => {
     t.match(await client.send('x'), { outcome: 'closed' }, 'the backend went away')
   })
 
-  await t.test('sends from the address asked for, many at once, and large messages', async (t) => {
+  await t.test('requests have the chosen sender, number and size', async (t) => {
     const from = addressOf('outside', 'IPv6', 2)
     const results = await world.agent('outside').flow({
       protocol: 'TCP',
@@ -109,12 +109,12 @@ await t.test('a world', { skip }, async (t) => {
     t.match(halfClosed, { outcome: 'reply' }, 'a reply after the client has ended its side')
   })
 
-  await t.test('a pod that answers itself gets its packet back through its own port', async (t) => {
+  await t.test('the bridge returns the packets of a pod that connects to itself', async (t) => {
     const hairpin = await world.exec('node', ['bridge', '-d', 'link', 'show', 'dev', 'vpod-1'])
     t.match(hairpin.stdout, /hairpin on/)
   })
 
-  await t.test('a second world side by side does not hear of the first', async (t) => {
+  await t.test('a second world is separate from the first', async (t) => {
     const other = await createWorld({ name: 'other', ports: [7000] })
     const [own] = await other
       .agent('outside')
@@ -136,7 +136,7 @@ await t.test('a world', { skip }, async (t) => {
   await t.rejects(async () => world.agent('node').stopServing(), { message: /closed/ })
 })
 
-await t.test('a world whose owner is killed goes with it', { skip }, async (t) => {
+await t.test('a world is removed when its owner is killed', { skip }, async (t) => {
   const module = new URL('../../../lib/lab/world/world.js', import.meta.url).href
   const script = `
     const { createWorld } = await import('${module}')
@@ -156,10 +156,10 @@ await t.test('a world whose owner is killed goes with it', { skip }, async (t) =
 })
 
 await t.test(
-  'a world that even its reaper did not outlive is swept by the next',
+  'a world that lost its owner and its reaper is removed by the next world',
   { skip },
   async (t) => {
-    // This process, but a start time it never had: an owner long gone whose number came back.
+    // The number of this process with another start time: an owner that ended long ago.
     const orphan = `kpw-${process.pid}-1-orphan-node`
     await runCommand('ip', ['netns', 'add', orphan])
     const swept = await sweepWorlds()

@@ -3,7 +3,7 @@ import { addressDifferences } from '../../../lib/modes/userspace/portals/address
 import { userspacePlanner } from '../../../lib/modes/userspace/plan.js'
 import { service, states, testSettings } from '../../support/states.js'
 
-void t.test('what a machine has to answer to, and whether it does', async (t) => {
+void t.test('differences of addresses and listeners are reported', async (t) => {
   const planner = userspacePlanner({ ...testSettings, portals: 'addresses' })
   const inside = service({ name: 'inside', clusterIp: '127.1.0.5', port: 8080 })
   const plan = planner(
@@ -21,7 +21,7 @@ void t.test('what a machine has to answer to, and whether it does', async (t) =>
   const web = { place: { kind: 'address', name: '10.96.0.10' }, found: undefined, owner }
   const anywhere = { place: { kind: 'address', name: '0.0.0.0' }, found: undefined, owner }
   t.same(await addressDifferences(plan, links, [listening]), [
-    // All of 127.0.0.0/8 is here anyway.
+    // All of 127.0.0.0/8 is local in any case.
     { ...web, expected: 'the address', isWhole: true },
     { ...web, expected: 'listen TCP 10.96.0.10:80' },
     { ...anywhere, expected: 'listen TCP 0.0.0.0:30080' },

@@ -31,7 +31,7 @@ function planOf(spec: Parameters<typeof service>[0]): ServicePlan {
 const places = ({ listeners }: ServicePlan) =>
   listeners.map(({ list, spec }) => `${list} ${spec.address} ${spec.port}`)
 
-t.test('every address of a Service gets a listener, and no rule', async (t) => {
+t.test('every address of a Service gets a listener and no rule', async (t) => {
   const plan = planOf({
     externalIps: ['198.51.100.10'],
     loadBalancerIps: ['203.0.113.10'],
@@ -51,13 +51,13 @@ t.test('every address of a Service gets a listener, and no rule', async (t) => {
   t.equal(new Set(plan.listeners.map(({ spec }) => spec.key)).size, 4)
 })
 
-t.test('S19: without endpoints nobody listens, and the kernel refuses', async (t) => {
+t.test('S19: without endpoints there is no listener, and the kernel refuses', async (t) => {
   const plan = planOf({ endpoints: [], nodePort: 30_080, externalIps: ['198.51.100.10'] })
   t.same(places(plan), [])
   t.same(plan.addresses, ['10.96.0.10', '198.51.100.10'], 'as it has the addresses')
 })
 
-t.test('S13: where ranges shut anybody out nobody is let in', async (t) => {
+t.test('S13: an address with source ranges gets no listener', async (t) => {
   const spec = { loadBalancerIps: ['203.0.113.10'], endpoints: [{ ip: '10.180.0.1', port: 80 }] }
   t.equal(places(planOf({ ...spec, sourceRanges: ['192.0.2.0/24'] })).length, 1)
   t.equal(places(planOf(spec)).length, 2)
@@ -107,7 +107,7 @@ const portalsOn = (links: FakeLinks) =>
 
 const wanting = (key: string, ...addresses: string[]) => ({ ...planOf({}), key, addresses })
 
-t.test('addresses come before listeners, go after them, and the node keeps its own', async (t) => {
+t.test('addresses are added before listeners and removed after them', async (t) => {
   const links = new FakeLinks()
   const portals = portalsOn(links)
   const a = wanting('a', '10.96.0.10', '192.0.2.1', '127.96.0.1')
@@ -130,7 +130,7 @@ t.test('addresses come before listeners, go after them, and the node keeps its o
   t.notOk(links.on.has(dummy))
 })
 
-t.test('without a dummy device they go on lo, and others there are left alone', async (t) => {
+t.test('without a dummy device the addresses go on lo, and others there stay', async (t) => {
   const links = new FakeLinks()
   links.canMakeDummy = false
   await links.addAddresses('IPv4', lo, ['127.0.0.1', '10.96.0.11'])
@@ -140,7 +140,7 @@ t.test('without a dummy device they go on lo, and others there are left alone', 
   await first.replaceAll()
   t.same(links.listed(lo), ['127.0.0.1', '10.96.0.11', '10.96.0.10'])
 
-  // That one was killed; the next knows what is its own, and what it need not add.
+  // The first was killed; the next one knows its own addresses, and what it need not add.
   const second = portalsOn(links)
   await second.prepare([wanting('a', '10.96.0.11')], { gone: [], full: true })
   await second.replaceAll()
@@ -156,13 +156,13 @@ t.test('without a dummy device they go on lo, and others there are left alone', 
   t.same([links.listed(lo), links.on.has(dummy)], [['127.0.0.1', '10.96.0.11'], false])
 })
 
-t.test('what may not be added is reported for its Service, with what to do', async (t) => {
+t.test('an address that cannot be added is reported for its Service, with advice', async (t) => {
   const plans = [wanting('a', '10.96.0.10'), wanting('b', '203.0.113.1')]
   const failed = await portalsOn(new FakeLinks()).prepare(plans, { gone: [], full: true })
   t.match(failed, [{ key: 'b', event: 'AddressFailed', reason: /203\.0\.113\.1.*NET_ADMIN/ }])
 })
 
-t.test('loopback addresses need neither device nor netlink', async (t) => {
+t.test('loopback addresses need no device and no netlink', async (t) => {
   const openLinks = () => Promise.reject(new Error('nothing to open here'))
   const portals = new AddressPortals('IPv4', { openLinks, log: quiet })
   t.same(await portals.prepare([wanting('a', '127.96.0.1')], { gone: [], full: true }), [])
@@ -217,7 +217,7 @@ const byAddresses = ['--proxy-mode', 'userspace', '--userspace-portals', 'addres
 const apart = ['--takeover-folder', '']
 
 for (const dataPath of ['net', 'splice']) {
-  t.test(`Services without a single rule, by data path ${dataPath}`, { skip }, (t) =>
+  t.test(`Services are served without any rule, data path ${dataPath}`, { skip }, (t) =>
     withProxyWorld(`addresses-${dataPath}`, async ({ world, folder }) => {
       const spec = { type: 'NodePort', ports: ports.map((port) => ({ ...port, nodePort: 30_080 })) }
       await write(folder, 'all.yaml', ...objectsOf(Object.values(virtual), spec))
@@ -233,7 +233,7 @@ for (const dataPath of ['net', 'splice']) {
         for (const family of families) {
           const explained = explainerOf(family)
           for (const from of ['node', 'client-pod', 'outside'] as const) {
-            // A client by UDP hears only whom it asked, so answers come from that very address.
+            // A UDP client accepts answers only from the address it asked.
             const destinations: [string, number][] = [
               [virtual[family], 8080],
               [virtual[family], 8081],
@@ -268,7 +268,7 @@ for (const dataPath of ['net', 'splice']) {
 
 const loopback = { IPv4: '127.0.0.1', IPv6: '::1' }
 
-/** What `explain` says of the Service above, in the words of a flow's outcome. */
+/** The answer of `explain` for the Service above, in the words of a flow's outcome. */
 function explainerOf(family: IpFamily) {
   const cluster = states(
     family,
@@ -299,7 +299,7 @@ function explainerOf(family: IpFamily) {
   }
 }
 
-t.test('addresses outlive SIGKILL, until whatever is run next', { skip }, (t) =>
+t.test('addresses stay after SIGKILL, and the next run removes them', { skip }, (t) =>
   withProxyWorld('left-behind', async ({ world, folder }) => {
     const foreign = '198.51.100.77/32'
     await world.exec('node', ['ip', 'address', 'add', foreign, 'dev', 'lo'])
@@ -340,7 +340,7 @@ t.test('addresses outlive SIGKILL, until whatever is run next', { skip }, (t) =>
   }),
 )
 
-t.test('an ordinary user serves Services on 127.0.0.0/8', { skip }, (t) =>
+t.test('a process without rights serves Services on 127.0.0.0/8', { skip }, (t) =>
   withProxyWorld('rootless', async ({ world, folder }) => {
     await chmod(folder, 0o755)
     await write(folder, 'all.yaml', ...objectsOf(['127.96.0.10']))

@@ -5,7 +5,7 @@ import t from 'tap'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { AdmissionQueue } from '../../../lib/modes/userspace/datapath/net/admission-queue.js'
 
-t.test('places are few, and free again when a client leaves or is admitted', async (t) => {
+t.test('a place in the queue is free again when its client leaves or is admitted', async (t) => {
   const budget = new DescriptorBudget(DescriptorBudget.allocate(0, 1))
   let isOpen = false
   const admitted: Socket[] = []

@@ -1,4 +1,4 @@
-/** What every data path does, with real sockets on loopback: the same tests for each. */
+/** The same tests for each data path, with real sockets on loopback. */
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
@@ -22,6 +22,8 @@ import type { ListenerCounts } from '../../../lib/modes/userspace/datapath/traff
 
 const host = '127.0.0.1'
 const budget = 200
+/** What one listener gets of it: the rest is left for others. */
+const mostOfOne = 188
 /** Descriptors a data path may keep for the next connections, until it drains. */
 const keeps: Readonly<Record<string, number>> = { splice: 32 }
 
@@ -36,7 +38,7 @@ for (const [name, load] of Object.entries(dataPathLoaders)) {
 type Create = (deps: DataPathDeps) => DataPath
 
 function tcpTests(t: Test, create: Create): void {
-  t.test('US60: connections go to every endpoint in turn', async (t) => {
+  t.test('US60: connections go to the endpoints in turn', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a', 'b', 'c'] })
     const names = []
     for (let round = 0; round < 9; round++) names.push(await ask(bench.port))
@@ -54,12 +56,12 @@ function tcpTests(t: Test, create: Create): void {
     t.match(bench.entries[0], { end: 'ok', attempts: 1, bytesToEndpoint: 5, bytesToClient: 1 })
   })
 
-  t.test('US44: either side may end its sending and go on receiving', async (t) => {
+  t.test('US44: each side may stop sending and go on receiving', async (t) => {
     const upload = await openBench(t, create, {
       serve: (socket) => {
         let received = 0
         socket.on('data', (chunk) => (received += chunk.length))
-        // Answers only when the client has ended, and then with more than any buffer holds.
+        // Answers only after the client has closed, with more than any buffer holds.
         socket.on('end', () => socket.end(Buffer.alloc(received, 'x')))
       },
     })
@@ -83,7 +85,7 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(late, 'still here')
   })
 
-  t.test('a reset on one side is a reset on the other', async (t) => {
+  t.test('a reset on one side is passed to the other', async (t) => {
     const sockets: Socket[] = []
     const bench = await openBench(t, create, { serve: (socket) => sockets.push(socket) })
     const client = dial(bench.port)
@@ -101,7 +103,7 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('a reset in the middle of a stream is no end of it', async (t) => {
+  t.test('a reset in the middle of a stream is not passed as its end', async (t) => {
     const sockets: Socket[] = []
     const part = Buffer.alloc(16_000_000)
     const bench = await openBench(t, create, {
@@ -110,7 +112,7 @@ function tcpTests(t: Test, create: Create): void {
         socket.write(part)
       },
     })
-    // While nobody reads, the last bytes before the reset wait in the kernel, with it behind them.
+    // While nothing reads, the last bytes and then the reset wait in the kernel.
     const client = dial(bench.port)
     client.pause()
     await until(() => sockets.length === 1)
@@ -130,7 +132,7 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('who says nothing still hears an endpoint that speaks first', async (t) => {
+  t.test('a client that sends nothing receives what the endpoint sends first', async (t) => {
     const bench = await openBench(t, create, {
       serve: (socket) => {
         socket.write('220 ready')
@@ -143,7 +145,7 @@ function tcpTests(t: Test, create: Create): void {
     await once(client, 'end')
   })
 
-  t.test('an endpoint that never answers holds its own clients only, until they go', async (t) => {
+  t.test('an endpoint that never answers delays only its own clients', async (t) => {
     let ended = 0
     const bench = await openBench(t, create, {
       tcp: ['a'],
@@ -171,7 +173,7 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('an endpoint that never reads holds its client back, without memory', async (t) => {
+  t.test('an endpoint that never reads makes its client wait, and uses no memory', async (t) => {
     const size = 64_000_000
     let reader: Socket | undefined
     const bench = await openBench(t, create, { serve: (socket) => (reader = socket.pause()) })
@@ -198,7 +200,7 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('a slow reader holds the sender back, and still gets everything', async (t) => {
+  t.test('a slow reader slows down the sender, and gets everything', async (t) => {
     const size = 64_000_000
     let sender: Socket | undefined
     const bench = await openBench(t, create, {
@@ -222,7 +224,7 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('US40: a dead endpoint costs a try, not the connection', async (t) => {
+  t.test('US40: a connection to a dead endpoint is tried at another one', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a'], dead: 2 })
     for (let round = 0; round < 4; round++) t.equal(await ask(bench.port), 'a')
     const [counts] = bench.path.takeCounts()
@@ -237,14 +239,14 @@ function tcpTests(t: Test, create: Create): void {
     t.match(bench.entries.at(-1), { end: 'ECONNREFUSED', attempts: 4, endpoint: '' })
   })
 
-  t.test('passive health: an endpoint that failed is not tried before others', async (t) => {
+  t.test('passive health: an endpoint that failed is tried after the others', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a', 'b'], dead: 1, passiveHealth: true })
     for (let round = 0; round < 12; round++) await ask(bench.port)
     await bench.settled()
     t.equal(bench.entries.filter(({ attempts }) => attempts > 1).length, 1)
   })
 
-  t.test('US42: who waits for a silent endpoint keeps nobody else waiting', async (t) => {
+  t.test('US42: a client of a silent endpoint does not delay other clients', async (t) => {
     const silent = await openSilent(t)
     const bench = await openBench(t, create, { tcp: ['a'] })
     bench.update({ endpoints: [silent, ...bench.spec.endpoints] })
@@ -263,7 +265,7 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(attempts.at(-1), 2)
   })
 
-  t.test('US62, US41: affinity holds until the endpoint cannot be reached', async (t) => {
+  t.test('US62, US41: affinity lasts until the endpoint cannot be reached', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a', 'b', 'c'], affinityMs: 60_000 })
     const own = await ask(bench.port)
     for (let round = 0; round < 5; round++) t.equal(await ask(bench.port), own)
@@ -299,7 +301,7 @@ function tcpTests(t: Test, create: Create): void {
     t.match(bench.path.takeCounts(), [{ refused: 1, active: 0, endpoints: [] }])
   })
 
-  t.test('US46: after a minute of silence either side is asked if it is there', async (t) => {
+  t.test('US46: keep-alive probes both sides after a minute of silence', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a'] })
     const client = dial(bench.port)
     client.write('name?')
@@ -309,7 +311,7 @@ function tcpTests(t: Test, create: Create): void {
       ...keepAliveSeconds({ localPort: bench.port }),
       ...keepAliveSeconds({ remotePort: endpoint?.port ?? 0 }),
     ]
-    // Until everything is acknowledged it is another timer that runs, and `splice` leaves
+    // Until everything is acknowledged another timer runs, and `splice` leaves
     // connections alone as long as they are young.
     await until(() => ours().every((seconds) => seconds !== undefined), 50)
     t.equal(ours().length, 2)
@@ -319,7 +321,7 @@ function tcpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('a taken port is an error with a code, and leaves nothing behind', async (t) => {
+  t.test('a port in use gives an error with a code, and leaves nothing behind', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a'] })
     const again = { ...bench.spec, key: 'again', port: bench.port }
     await t.rejects(bench.path.open(again), { code: 'EADDRINUSE' })
@@ -328,7 +330,7 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(await ask(bench.port), 'a')
   })
 
-  t.test('drain: no new connections, old ones finish, the last are cut', async (t) => {
+  t.test('drain: new connections are refused, old ones finish, and the last are cut', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a'] })
     const quick = dial(bench.port)
     quick.write('name?')
@@ -347,7 +349,7 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(bench.descriptors.left, budget)
   })
 
-  t.test('drain: who does not read cannot hold it up', async (t) => {
+  t.test('drain: a client that does not read does not delay it', async (t) => {
     const bench = await openBench(t, create, {
       serve: (socket) => socket.write(Buffer.alloc(32_000_000)),
     })
@@ -362,16 +364,16 @@ function tcpTests(t: Test, create: Create): void {
     deaf.destroy()
   })
 
-  t.test('out of descriptors: the established go on, the others wait or are refused', async (t) => {
+  t.test('without free descriptors only new connections wait or are refused', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a'] })
     const clients: Socket[] = []
-    for (let number = 0; number < budget / 2; number++) {
+    for (let number = 0; number < mostOfOne / 2; number++) {
       const client = dial(bench.port)
       client.write('name?')
       await once(client, 'data')
       clients.push(client)
     }
-    t.ok(bench.descriptors.left < 2)
+    t.equal(bench.descriptors.left, budget - mostOfOne)
     const late = dial(bench.port)
     late.on('error', () => undefined)
     await until(() => bench.warnings.length > 0)
@@ -386,13 +388,13 @@ function tcpTests(t: Test, create: Create): void {
     t.equal(await ask(bench.port), 'a', 'as soon as there are descriptors again')
   })
 
-  t.test('a thousand hasty clients leave nothing behind', async (t) => {
+  t.test('a thousand clients that disconnect at once leave nothing behind', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a', 'b'], dead: 1 })
     for (let round = 0; round < 20; round++) {
       await Promise.all(
         Array.from({ length: 50 }, async (_, index) => {
           if (index % 5 > 0) return ask(bench.port)
-          // Some leave at once, some without a word.
+          // Some close at once, some without sending anything.
           const client = dial(bench.port)
           client.on('error', () => undefined)
           await once(client, 'connect')
@@ -409,7 +411,7 @@ function tcpTests(t: Test, create: Create): void {
 
 function udpTests(t: Test, create: Create): void {
   t.test(
-    'US50, US52: answers come from the service port, up to the largest datagram',
+    'US50, US52: answers come from the service port, also the largest datagrams',
     async (t) => {
       const bench = await openBench(t, create, { udp: ['a'] })
       const client = await openUdpClient(t, bench.port)
@@ -424,7 +426,7 @@ function udpTests(t: Test, create: Create): void {
     },
   )
 
-  t.test('US51: a client keeps its endpoint until it was idle for the time-out', async (t) => {
+  t.test('US51: a UDP client keeps its endpoint until it is idle for the time-out', async (t) => {
     const bench = await openBench(t, create, { udp: ['a', 'b'], udpIdleMs: 150 })
     const client = await openUdpClient(t, bench.port)
     const first = await client.name()
@@ -444,30 +446,30 @@ function udpTests(t: Test, create: Create): void {
     t.ok((bench.entries[0]?.durationMs ?? 0) < 2000, 'and then it is idle as others are')
   })
 
-  t.test('a flood of clients is bounded, and who was silent longest goes first', async (t) => {
+  t.test('the number of UDP clients is bounded; the longest silent goes first', async (t) => {
     const bench = await openBench(t, create, { udp: ['a'], udpIdleMs: 60_000 })
     const first = await openUdpClient(t, bench.port)
     await first.name()
     const flood = 40
-    for (let number = 1; number < budget; number++) {
+    for (let number = 1; number < mostOfOne; number++) {
       const client = await openUdpClient(t, bench.port)
       t.equal(await client.name(), 'a')
     }
-    t.equal(bench.descriptors.left, 0)
+    t.equal(bench.descriptors.left, budget - mostOfOne)
     await first.name()
     const latest = []
     for (let number = 0; number < flood; number++) {
       latest.push(await openUdpClient(t, bench.port))
       t.equal(await latest[number]?.name(), 'a')
     }
-    t.equal(bench.path.takeCounts()[0]?.active, budget)
+    t.equal(bench.path.takeCounts()[0]?.active, mostOfOne)
     t.equal(bench.entries.length, flood)
     t.match(bench.entries, Array(flood).fill({ end: 'evicted' }))
     t.equal(await first.name(), 'a')
     t.equal(bench.entries.length, flood, 'it had spoken meanwhile, so it was not among them')
   })
 
-  t.test('US53, E21: a client is released when its endpoint leaves', async (t) => {
+  t.test('US53, E21: a UDP client gets another endpoint when its endpoint leaves', async (t) => {
     const bench = await openBench(t, create, { udp: ['a', 'b'], udpIdleMs: 60_000 })
     const client = await openUdpClient(t, bench.port)
     const first = await client.name()
@@ -481,7 +483,7 @@ function udpTests(t: Test, create: Create): void {
     await bench.settled()
   })
 
-  t.test('US56: a dead endpoint costs one datagram, and the next goes elsewhere', async (t) => {
+  t.test('US56: after one lost datagram the next goes to another endpoint', async (t) => {
     const bench = await openBench(t, create, { udp: ['a'], deadUdp: 1, udpIdleMs: 60_000 })
     // Of two clients one begins with the dead endpoint.
     for (const client of [await openUdpClient(t, bench.port), await openUdpClient(t, bench.port)]) {
@@ -498,7 +500,7 @@ function udpTests(t: Test, create: Create): void {
     t.equal(sum(bench.path.takeCounts()[0], 'dialErrors'), bench.entries.length)
   })
 
-  t.test('a dead UDP endpoint is left alone for a while', async (t) => {
+  t.test('a dead UDP endpoint is not used for a while', async (t) => {
     const bench = await openBench(t, create, {
       ...{ udp: ['a'], deadUdp: 1, udpIdleMs: 60_000, passiveHealth: true },
     })
@@ -507,11 +509,11 @@ function udpTests(t: Test, create: Create): void {
       const { name } = await openUdpClient(t, bench.port)
       answers.push(await Promise.race([name(), sleep(300, '')]))
     }
-    // In turn three of them would be sent there.
+    // Round robin would send three of them there.
     t.equal(answers.filter((answer) => answer === '').length, 1, answers.join())
   })
 
-  t.test('US61: a datagram that nobody serves is dropped, and counted', async (t) => {
+  t.test('US61: a datagram without an endpoint is dropped and counted', async (t) => {
     const bench = await openBench(t, create, { udp: [] })
     const client = await openUdpClient(t, bench.port)
     void client.name()
@@ -522,7 +524,7 @@ function udpTests(t: Test, create: Create): void {
     t.same(bench.entries, [])
   })
 
-  t.test('US54: clients end with their listener, and so do answers on their way', async (t) => {
+  t.test('US54: UDP clients end with their listener, also if they wait', async (t) => {
     const bench = await openBench(t, create, { udp: ['a'], udpIdleMs: 60_000, udpDelayMs: 200 })
     const client = await openUdpClient(t, bench.port)
     void client.name()
@@ -539,7 +541,7 @@ interface BenchOptions {
   readonly tcp?: readonly string[]
   readonly udp?: readonly string[]
   readonly serve?: (socket: Socket) => void
-  /** So many endpoints nobody listens at. */
+  /** So many endpoints without a listener. */
   readonly dead?: number
   readonly deadUdp?: number
   readonly affinityMs?: number
@@ -602,7 +604,7 @@ async function openBench(t: Test, create: Create, options: BenchOptions) {
     },
     keyOf: (name: string) => servers.get(name)?.target.key,
     stopServer: (name: string) => servers.get(name)?.stop(),
-    /** Every connection is over and its descriptors were given back. */
+    /** Every connection has ended and released its descriptors. */
     settled: () => until(() => descriptors.left >= budget - (isUdp ? 0 : (keeps[path.name] ?? 0))),
   }
 }
@@ -641,14 +643,14 @@ async function closedPorts(t: Test, count: number): Promise<readonly Target[]> {
   return targets
 }
 
-/** Somebody whose kernel takes no more connections and says nothing about it. */
+/** An endpoint whose kernel accepts no more connections and does not answer. */
 async function openSilent(t: Test): Promise<Target> {
   const worker = new Worker(
     `const { createServer } = require('node:net')
      const { parentPort } = require('node:worker_threads')
      const server = createServer().listen({ port: 0, host: '${host}', backlog: 1 }, () => {
        parentPort.postMessage(server.address().port)
-       // From here on this thread accepts nobody.
+       // From here on this thread accepts no connection.
        setTimeout(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0), 50)
      })`,
     { eval: true, execArgv: [] },
@@ -700,7 +702,7 @@ function dial(port: number): Socket {
   return connect({ host, port, allowHalfOpen: true })
 }
 
-/** Opens a connection, asks for the name of whoever answers, and ends it. */
+/** Opens a connection, asks for the name of the endpoint, and closes it. */
 async function ask(port: number): Promise<string> {
   const socket = dial(port)
   socket.write('name?')
@@ -723,7 +725,7 @@ async function errorOf(socket: Socket): Promise<string> {
   return new Promise((resolve) => {
     socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? ''))
     socket.once('end', () => {
-      // Behind the last bytes libuv takes a reset for an end, until somebody writes.
+      // After the last bytes libuv takes a reset for an end, until the next write.
       socket.write('', (error) =>
         resolve(error && 'code' in error ? String(error.code) : 'orderly end'),
       )
@@ -737,7 +739,7 @@ async function until(holds: () => boolean, everyMs = 5): Promise<void> {
 
 /**
  * Of established sockets of this machine: after how many seconds the peer is asked whether it is
- * still there; undefined where nobody is going to ask.
+ * still there; undefined if it is never asked.
  */
 function keepAliveSeconds(socket: { readonly localPort?: number; readonly remotePort?: number }) {
   const portOf = (address = '') => parseInt(address.split(':')[1] ?? '', 16)
@@ -773,21 +775,18 @@ function sum(
   return (counts?.endpoints ?? []).reduce((total, endpoint) => total + endpoint[field], 0)
 }
 
-t.test(
-  'US46: an endpoint that answered in time is taken by a thread that was held up',
-  async (t) => {
-    const server = createServer((socket) => socket.destroy())
-    await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
-    t.teardown(() => server.close())
-    const address = server.address()
-    const port = typeof address === 'object' ? (address?.port ?? 0) : 0
-    const dialed = dialTcp({ key: 'endpoint', ip: '127.0.0.1', port }, 50)
-    // By then the dial has begun. The answer is in the kernel while the thread does something else.
-    await new Promise<void>((begun) => process.nextTick(begun))
-    const until = performance.now() + 200
-    while (performance.now() < until);
-    const socket = await dialed
-    t.not(socket, 'ETIMEDOUT')
-    if (typeof socket !== 'string') socket.destroy()
-  },
-)
+t.test('US46: an endpoint that answers in time is used, even if the thread was busy', async (t) => {
+  const server = createServer((socket) => socket.destroy())
+  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
+  t.teardown(() => server.close())
+  const address = server.address()
+  const port = typeof address === 'object' ? (address?.port ?? 0) : 0
+  const dialed = dialTcp({ key: 'endpoint', ip: '127.0.0.1', port }, 50)
+  // By then the dial has begun. The answer is in the kernel while the thread does something else.
+  await new Promise<void>((begun) => process.nextTick(begun))
+  const until = performance.now() + 200
+  while (performance.now() < until);
+  const socket = await dialed
+  t.not(socket, 'ETIMEDOUT')
+  if (typeof socket !== 'string') socket.destroy()
+})

@@ -1,4 +1,4 @@
-/** A whole process with far too few descriptors: nothing established ends, and nobody crashes. */
+/** A process with too few descriptors: established connections go on, and nothing crashes. */
 import { once } from 'node:events'
 import { spawn } from 'node:child_process'
 import { connect, createServer, type Socket } from 'node:net'
@@ -19,16 +19,9 @@ interface News {
 }
 
 for (const dataPath of ['net', 'splice']) {
-  t.test(`US36: ${dataPath} with 128 descriptors lets new clients wait`, async (t) => {
-    const endpoint = createServer((socket) => {
-      socket.on('error', () => undefined)
-      socket.pipe(socket)
-    }).listen(0, host)
-    await once(endpoint, 'listening')
-    const address = endpoint.address()
-    const port = typeof address === 'object' && address ? address.port : 0
+  t.test(`US36: data path ${dataPath} with 128 descriptors lets new clients wait`, async (t) => {
+    const port = await openEcho(t)
     const { proxy, news, complaints } = startProxy(t, dataPath, { port, limits: '128:128' })
-    t.teardown(() => void endpoint.close())
     const listeners = await until(() => news.find(({ ports }) => ports)?.ports)
 
     const clients = listeners.flatMap((to) =>
@@ -50,7 +43,7 @@ for (const dataPath of ['net', 'splice']) {
     t.pass('every established connection goes on')
     for (const client of served) client.socket.destroy()
     await until(() => {
-      // Whoever was served makes room for the next.
+      // A client that was served makes room for the next one.
       for (const { isServed, socket } of waiting) if (isServed) socket.destroy()
       return waiting.every(({ isServed }) => isServed)
     })
@@ -64,7 +57,27 @@ for (const dataPath of ['net', 'splice']) {
   })
 }
 
-t.test('US35: it lives with the limit it is given, up to the hard one', async (t) => {
+for (const dataPath of ['net', 'splice']) {
+  t.test(`${dataPath}: a crowd at one Service leaves descriptors for the others`, async (t) => {
+    const endpoint = await openEcho(t)
+    const { news } = startProxy(t, dataPath, { port: endpoint, limits: '256:256' })
+    const [first = 0, ...others] = await until(() => news.find(({ ports }) => ports)?.ports)
+    const crowd = Array.from({ length: 150 }, () => new Client(first))
+    await settled(() => crowd.filter(({ isServed, isOver }) => isServed || isOver).length)
+    const served = crowd.filter(({ isServed }) => isServed)
+    t.ok(served.length > 30, `${served.length} of the crowd are served`)
+    t.ok(served.length < crowd.length, 'not all')
+    for (const port of others) {
+      const client = new Client(port)
+      await until(() => client.isServed)
+      client.socket.destroy()
+    }
+    t.pass('clients of all other Services are')
+    for (const { socket } of crowd) socket.destroy()
+  })
+}
+
+t.test('US35: the process raises its limit of descriptors up to the hard limit', async (t) => {
   const { news, proxy } = startProxy(t, 'net', { port: 9, limits: '100:700' })
   await until(() => news.find(({ ports }) => ports)?.ports)
   t.equal(
@@ -75,13 +88,25 @@ t.test('US35: it lives with the limit it is given, up to the hard one', async (t
   t.equal(proxy.exitCode, null)
 })
 
+/** An endpoint that says what it hears; its port. */
+async function openEcho(t: Test): Promise<number> {
+  const endpoint = createServer((socket) => {
+    socket.on('error', () => undefined)
+    socket.pipe(socket)
+  }).listen(0, host)
+  await once(endpoint, 'listening')
+  t.teardown(() => void endpoint.close())
+  const address = endpoint.address()
+  return typeof address === 'object' && address ? address.port : 0
+}
+
 /** With so many descriptors, soft and hard. */
 function startProxy(
   t: Test,
   dataPath: string,
   { port, limits }: { readonly port: number; readonly limits: string },
 ) {
-  // Nothing of the test runner goes along: what it loads into every process opens files too.
+  // The test runner is left out, because what it loads into processes opens files too.
   const proxy = spawn('env', [
     ...['-i', `PATH=${process.env['PATH'] ?? ''}`, 'prlimit', `--nofile=${limits}`],
     ...[process.execPath, script, dataPath, String(port)],

@@ -32,7 +32,7 @@ t.test('many listeners at once: each opens, gets its new endpoints, and closes',
   t.ok(refused.every(({ status }) => status === 'rejected'))
 })
 
-t.test('a worker that dies is replaced, and its listeners are opened again', async (t) => {
+t.test('a worker that ends is replaced, and its listeners are opened again', async (t) => {
   const target = await answering(t, 'here')
   const specs = ['a', 'b', 'c', 'd'].map((name) => ({
     ...specOf(name, 'TCP'),
@@ -44,7 +44,7 @@ t.test('a worker that dies is replaced, and its listeners are opened again', asy
   const ports = () => specs.map(({ key }) => listeners.portOf(key) ?? 0)
   t.same(await Promise.all(ports().map(ask)), ['here', 'here', 'here', 'here'])
 
-  // Nothing that is planned looks like this; it stands for any mistake of ours.
+  // No plan looks like this; it is an example of a mistake of ours.
   const poison = { ...udp, servingKeys: 1 } as unknown as ListenerSpec
   await t.rejects(listeners.ensure([poison]), KernelError)
   t.equal(lost.length, 1)
@@ -55,7 +55,7 @@ t.test('a worker that dies is replaced, and its listeners are opened again', asy
   t.same(await Promise.all(ports().map(ask)), ['here', 'here', 'here', 'here'])
 })
 
-t.test('US34: ports that others hold are passed over, and failures are told', async (t) => {
+t.test('US34: ports in use are skipped, and failures are reported', async (t) => {
   const [held, free] = await neighbours(t)
   const { listeners, closed } = createListeners(t, { from: held, to: free })
   const specs = [specOf('a', 'TCP'), specOf('b', 'TCP')]

@@ -1,4 +1,4 @@
-/** What was kept of the original design, and what of its behaviour was mended, one by one. */
+/** What is kept of the original design, and what is changed, one by one. */
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import t from 'tap'
@@ -23,25 +23,18 @@ const reachable = service({
 })
 const served = '10.180.0.1:8080 masqueraded'
 
-t.test('US02, US03, US04: the jumps, their order and their comments', async (t) => {
-  const jumps = rulesOf().filter((line) => / -j KUBE-/.test(line))
-  const portals = '"handle ClusterIPs; NOTE: this must be before the NodePort rules"'
-  const last = '"handle service NodePorts; NOTE: this must be the last rule in the chain"'
-  const local = '-m addrtype --dst-type LOCAL'
-  t.same(
-    jumps.filter((line) => /PREROUTING|OUTPUT .*(PORTALS-HOST|NODEPORT)|NON-LOCAL/.test(line)),
-    [
-      `-I PREROUTING -m comment --comment ${portals} -j KUBE-PORTALS-CONTAINER`,
-      `-I OUTPUT -m comment --comment ${portals} -j KUBE-PORTALS-HOST`,
-      `-A PREROUTING -m comment --comment ${last} ${local} -j KUBE-NODEPORT-CONTAINER`,
-      `-A OUTPUT -m comment --comment ${last} ${local} -j KUBE-NODEPORT-HOST`,
-      '-I INPUT -m comment --comment "Ensure that non-local NodePort traffic can flow" -m conntrack --ctstate NEW -j KUBE-NODEPORT-NON-LOCAL',
-    ],
+t.test('US02, US03: an external IP of the node is served before a node port', async (t) => {
+  const external = { name: 'z', clusterIp: '10.96.0.11', port: 30_080, externalIps: ['192.0.2.1'] }
+  const go = walkOf(
+    'userspace',
+    state([reachable, service({ ...external, endpoints: ['10.180.0.9'] })]),
   )
+  for (const from of ['pod', 'node', 'outside'])
+    t.equal(go(from, '192.0.2.1:30080'), '10.180.0.9:8080 masqueraded', from)
 })
 
 t.test(
-  'US09, US10: external and load-balancer addresses are portals as ClusterIPs are',
+  'US09, US10: external and load-balancer addresses are served as ClusterIPs are',
   async (t) => {
     const go = walkOf('userspace', state([reachable]))
     for (const from of ['pod', 'node', 'outside'])
@@ -51,7 +44,7 @@ t.test(
 )
 
 t.test(
-  'US11: a node port has a rule for pods, one for the node, and one that accepts',
+  'US11: a node port serves pods, the node and clients outside, and INPUT accepts it',
   async (t) => {
     const go = walkOf('userspace', state([reachable]))
     for (const from of ['pod', 'node', 'outside'])
@@ -64,7 +57,7 @@ t.test(
   },
 )
 
-t.test('US31, US71: the kernel picks proxy ports, and each family has listeners', async (t) => {
+t.test('US31, US71: the kernel picks proxy ports, for each IP family', async (t) => {
   for (const family of ['IPv4', 'IPv6'] as const) {
     const ip = family === 'IPv4' ? '10.96.0.10' : 'fd00:10:96::10'
     const plan = userspacePlanner(testSettings)(
@@ -78,7 +71,7 @@ t.test('US31, US71: the kernel picks proxy ports, and each family has listeners'
   }
 })
 
-t.test('US33: giving back a port that was never given out does no harm', async (t) => {
+t.test('US33: releasing a port that was not taken changes nothing', async (t) => {
   const ports = new PortAllocator({ from: 20, to: 20 })
   ports.release(99)
   t.equal(ports.take(new Set()), 20)
@@ -101,7 +94,7 @@ t.test('US70: a changed Service keeps its listener', async (t) => {
 })
 
 t.test(
-  'US66, US67: expired records go as others come; ports of a client do not count',
+  'US66, US67: a new record removes expired ones, and the port of a client does not matter',
   async (t) => {
     const table = new AffinityTable(1000)
     table.remember('192.0.2.1', 'a', 0)
@@ -113,7 +106,7 @@ t.test(
   },
 )
 
-t.test('US13, US14, US15: who holds node ports, and what becomes of strays', async (t) => {
+t.test('US13, US14, US15: one Service holds a node port; others are refused', async (t) => {
   const nodePorts = new ReservedNodePorts(new DescriptorBudget(DescriptorBudget.allocate(100)))
   t.teardown(() => nodePorts.close())
   const nodePort = {

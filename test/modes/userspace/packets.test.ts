@@ -23,7 +23,7 @@ const virtual = {
 }
 const protocols = ['TCP', 'UDP'] as const
 
-t.test('userspace mode with real packets', { skip }, async (t) => {
+t.test('userspace mode serves real packets', { skip }, async (t) => {
   const world = await createWorld({ name: 'us' })
   const home = openSync('/proc/self/ns/net', 'r')
   // Threads and programs started from here on are on the node, and so is the mode.
@@ -65,7 +65,7 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
 
   const everywhere = { pods: ['pod-1', 'pod-2', 'pod-4'] as const, nodePort: 30080 }
 
-  await t.test('US01, US07, US08, US22: answers on every address, from everywhere', async (t) => {
+  await t.test('US01, US07, US08, US22: every address answers every client', async (t) => {
     t.same(await put(everywhere), [])
     for (const family of families) {
       for (const protocol of protocols) {
@@ -92,7 +92,7 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
       }
     }
   })
-  await t.test('US60: every endpoint in turn; the client is not seen (US21)', async (t) => {
+  await t.test('US60, US21: endpoints answer in turn, and do not see the client', async (t) => {
     const client = world.agent('client-pod')
     for (const family of families) {
       const host = virtual.cluster[family]
@@ -106,14 +106,14 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
     }
   })
 
-  await t.test('a proxy port is not a way around the rules', async (t) => {
+  await t.test('a proxy port refuses direct connections', async (t) => {
     const { stdout } = await runCommand('iptables-save', ['-t', 'nat'])
     const port = Number(/web-tcp.*--to-ports (\d+)/.exec(stdout)?.[1])
     t.ok(port > 0)
     t.match(await flow('outside', addressOf('node', 'IPv4'), port), [{ outcome: 'refused' }])
   })
 
-  await t.test('S19: without endpoints everybody is refused at once', async (t) => {
+  await t.test('S19: without endpoints every client is refused at once', async (t) => {
     await put({ ...everywhere, pods: [] })
     for (const family of families) {
       for (const protocol of protocols) {
@@ -137,7 +137,7 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
     t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'reply' }])
   })
 
-  await t.test('S17, S18: external policy Local', async (t) => {
+  await t.test('S17, S18: external policy Local binds clients outside', async (t) => {
     for (const pods of [['pod-1', 'pod-4'], ['pod-4']] as const) {
       await put({ pods, nodePort: 30080, externalPolicyLocal: true })
       const [own] = pods
@@ -158,7 +158,7 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
     }
   })
 
-  await t.test('S16: internal policy Local', async (t) => {
+  await t.test('S16: internal policy Local uses local endpoints only', async (t) => {
     await put({ pods: ['pod-1', 'pod-4'], internalPolicyLocal: true })
     const host = virtual.cluster.IPv4
     t.match(await flow('client-pod', host, 80, { count: 2 }), Array(2).fill({ backend: 'pod-1' }))
@@ -166,7 +166,7 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
     t.match(await flow('client-pod', host, 80), [{ outcome: 'dropped' }])
   })
 
-  await t.test('S12, S13: load-balancer source ranges', async (t) => {
+  await t.test('S12, S13: source ranges apply to load-balancer addresses', async (t) => {
     const allowed = [
       `${addressOf('outside', 'IPv4', 1)}/32`,
       `${addressOf('outside', 'IPv6', 1)}/128`,
@@ -183,7 +183,7 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
     }
   })
 
-  await t.test('US16, US17: what others flush comes back, what they add goes', async (t) => {
+  await t.test('US16, US17: flushed rules return, and added rules are removed', async (t) => {
     await put(everywhere)
     const stop = new AbortController()
     const running = mode.run(stop.signal)
@@ -195,7 +195,7 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
     t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'dropped' }])
     await sync(true)
     t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'reply' }])
-    // First in its chain, it leads everybody to where nobody listens.
+    // It is first in its chain, and leads all packets to a port without a listener.
     const stray = ['-I', chain, '-p', 'tcp', '-d', virtual.cluster.IPv4, '-j', 'REDIRECT']
     await runCommand('iptables', ['-t', 'nat', ...stray, '--to-ports', '9'])
     const before = resyncs
@@ -207,7 +207,7 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
     t.match(await flow('client-pod', virtual.cluster.IPv4, 80), [{ outcome: 'reply' }])
   })
 
-  await t.test('US13: a node port that is taken is reported, and taken over later', async (t) => {
+  await t.test('US13: a node port in use is reported, and served once it is free', async (t) => {
     const squatter = createServer().listen(30081, '0.0.0.0')
     await once(squatter, 'listening')
     const failed = await put({ ...everywhere, nodePort: 30081 })
@@ -219,7 +219,7 @@ t.test('userspace mode with real packets', { skip }, async (t) => {
     t.match(await flow('outside', addressOf('node', 'IPv4'), 30081), [{ outcome: 'reply' }])
   })
 
-  await t.test('US19: nothing is left when it ends', async (t) => {
+  await t.test('US19: nothing is left when the mode closes', async (t) => {
     await mode.close()
     for (const program of ['iptables-save', 'ip6tables-save']) {
       t.notMatch((await runCommand(program, [])).stdout, /KUBE-/)

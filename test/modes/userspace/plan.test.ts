@@ -40,7 +40,7 @@ function balancer(
   return {
     clock,
     balancer: made,
-    /** As the listeners and their worker do it: what differs is what the balancer is told. */
+    /** As the listeners and their worker do it: the balancer gets only the differences. */
     change: (names: readonly string[], affinityMs?: number) => {
       const after = { endpoints: names.map(target), servingKeys: [], affinityMs }
       made.update(endpointChanges(endpoints, after))
@@ -50,14 +50,14 @@ function balancer(
   }
 }
 
-t.test('round robin', async (t) => {
-  t.test('US60: in turn, and no endpoints is no endpoint', async (t) => {
+t.test('endpoints are used round robin', async (t) => {
+  t.test('US60: endpoints are used in turn, and without endpoints there is none', async (t) => {
     const { pick } = balancer(['a', 'b', 'c'])
     t.same([pick(), pick(), pick(), pick()], ['a', 'b', 'c', 'a'])
     t.equal(balancer([]).pick(), undefined)
   })
 
-  t.test('US60: goes on where it was when endpoints change', async (t) => {
+  t.test('US60: the turn goes on when endpoints change', async (t) => {
     const { change, pick } = balancer(['a', 'b', 'c'])
     t.same([pick(), pick()], ['a', 'b'])
     change(['a', 'c', 'd'])
@@ -66,7 +66,7 @@ t.test('round robin', async (t) => {
     t.same([pick(), pick()], ['c', 'd'], 'an equal list changes nothing')
   })
 
-  t.test('every endpoint gets its share whatever changes', async (t) => {
+  t.test('every endpoint gets its share, whatever changes', async (t) => {
     const names = fc.uniqueArray(fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f'), { minLength: 1 })
     fc.assert(
       fc.property(fc.array(names, { minLength: 1, maxLength: 8 }), fc.nat(20), (lists, picks) => {
@@ -87,7 +87,7 @@ t.test('round robin', async (t) => {
     t.pass('equal shares')
   })
 
-  t.test('US40: a second try avoids what was tried, while there is anything else', async (t) => {
+  t.test('US40: a second try uses another endpoint, if there is one', async (t) => {
     const { pick } = balancer(['a', 'b'])
     t.equal(pick('', targets()), 'a')
     const [a, b] = ['a', 'b'].map(target)
@@ -98,8 +98,8 @@ t.test('round robin', async (t) => {
   })
 })
 
-t.test('affinity', async (t) => {
-  t.test('US62: the record slides, and is gone when its time is over', async (t) => {
+t.test('affinity keeps a client at its endpoint', async (t) => {
+  t.test('US62: every use renews the record, and it ends when its time is over', async (t) => {
     const { clock, pick } = balancer(['a', 'b', 'c'], { affinityMs: 1000 })
     t.equal(pick('x'), 'a')
     clock.now = 999
@@ -111,14 +111,14 @@ t.test('affinity', async (t) => {
     t.equal(pick('x'), 'c')
   })
 
-  t.test('US41: a failed dial moves the client for good', async (t) => {
+  t.test('US41: a failed dial moves the client permanently', async (t) => {
     const { balancer: made, pick } = balancer(['a', 'b', 'c'], { affinityMs: 1000 })
     const first = made.pick('x')!
     t.equal(pick('x', [first]), 'b')
     t.equal(pick('x'), 'b')
   })
 
-  t.test('US63, US64: the time-out of the Service counts, also when only it changes', async (t) => {
+  t.test('US63, US64: the time-out of the Service applies at once', async (t) => {
     const { change, clock, pick } = balancer(['a', 'b'], { affinityMs: 1000 })
     t.equal(pick('x'), 'a')
     change(['a', 'b'], 50)
@@ -128,7 +128,7 @@ t.test('affinity', async (t) => {
     t.equal(pick('x'), 'b')
   })
 
-  t.test('US65, US68: records go with their endpoint, and with affinity itself', async (t) => {
+  t.test('US65, US68: records end with their endpoint, or with affinity', async (t) => {
     const { balancer: made, change, pick } = balancer(['a', 'b'], { affinityMs: 1000 })
     t.equal(pick('x'), 'a')
     change(['b'], 1000)
@@ -140,7 +140,7 @@ t.test('affinity', async (t) => {
     t.equal(pick('x'), 'a', 'nothing comes back to life')
   })
 
-  t.test('a flood of addresses is bounded, the latest stay', async (t) => {
+  t.test('the number of records is bounded, and the latest stay', async (t) => {
     const table = new AffinityTable(1e9)
     for (let client = 0; client < 140_000; client++) table.remember(String(client), 'a', client)
     t.equal(table.size, 131_072)
@@ -149,8 +149,8 @@ t.test('affinity', async (t) => {
   })
 })
 
-t.test('passive health', async (t) => {
-  t.test('a failed endpoint comes last, longer each time, until it answers', async (t) => {
+t.test('passive health avoids endpoints that failed', async (t) => {
+  t.test('a failed endpoint comes last, longer after each failure', async (t) => {
     const { balancer: made, clock, pick } = balancer(['a', 'b'], { passiveHealth: true })
     const a = made.pick('')!
     made.dialFailed(a)
@@ -167,7 +167,7 @@ t.test('passive health', async (t) => {
     t.same([pick(), pick(), pick()], ['b', 'a', 'b'])
   })
 
-  t.test('when all have failed, all are tried', async (t) => {
+  t.test('all endpoints are tried if all have failed', async (t) => {
     const { balancer: made, pick } = balancer(['a', 'b'], { passiveHealth: true })
     made.dialFailed(made.pick('')!)
     made.dialFailed(made.pick('')!)
@@ -203,8 +203,8 @@ const rulesOf = (
     .map((line) => line.slice(chain.length + 4))
 }
 
-t.test('plan', async (t) => {
-  t.test('US06, US07, US08: redirect for pods, DNAT to the node for the node', async (t) => {
+t.test('the plan of userspace mode', async (t) => {
+  t.test('US06, US07, US08: pods are redirected, the node is sent to its address', async (t) => {
     const one = service({ endpoints: 1 })
     for (const from of ['pod', 'node', 'outside'])
       t.equal(walk([one])(from, '10.96.0.10:80'), '10.180.0.1:8080 masqueraded', from)
@@ -217,7 +217,7 @@ t.test('plan', async (t) => {
   })
 
   t.test(
-    'US07: UDP stands on the address of the node, so that answers come from there',
+    'US07: UDP listens on the address of the node, so that answers come from it',
     async (t) => {
       const udp = service({ protocol: 'UDP', nodePort: 30_080 })
       for (const chain of [
@@ -235,29 +235,32 @@ t.test('plan', async (t) => {
     },
   )
 
-  t.test('S20: a health-check node port is let through a closed INPUT chain', async (t) => {
-    const balanced = service({
-      loadBalancerIps: ['203.0.113.10'],
-      nodePort: 30_080,
-      externalPolicyLocal: true,
-      healthCheckNodePort: 32_000,
-    })
-    t.match(rulesOf([balanced], 'KUBE-NODEPORT-NON-LOCAL').join('\n'), /--dport 32000 -j ACCEPT/)
-  })
+  t.test(
+    'S20, US04: a health-check node port is reached through a closed INPUT chain',
+    async (t) => {
+      const balanced = service({
+        loadBalancerIps: ['203.0.113.10'],
+        nodePort: 30_080,
+        externalPolicyLocal: true,
+        healthCheckNodePort: 32_000,
+      })
+      t.equal(walk([balanced])('outside', '192.0.2.1:32000'), 'let in')
+    },
+  )
 
-  t.test('render shows addresses instead of rules', async (t) => {
+  t.test('render shows addresses instead of rules if there are no rules', async (t) => {
     const made = planner({ 'userspace.portals': 'addresses' })
     const text = made.render(made.plan(state([service()])))
     t.match(text, /^address 10\.96\.0\.10 on this machine\nlisten TCP 10\.96\.0\.10:80 for/)
     t.notMatch(text, /KUBE-/)
   })
 
-  t.test('US30: a loopback address cannot be the address of Services', async (t) => {
+  t.test('US30: a loopback address is refused as bind address', async (t) => {
     t.throws(() => planner({ bindAddress: '127.0.0.1' }), { name: 'ConfigError' })
     t.throws(() => planner({ bindAddress: '::1' }), { name: 'ConfigError' })
   })
 
-  t.test('S16, S17: the endpoint lists decide which listeners there are', async (t) => {
+  t.test('S16, S17: a Service has a listener for each of its endpoint lists', async (t) => {
     const lists = (spec: Parameters<typeof service>[0]) =>
       [...plans()(state([service(spec)])).services.values()].flatMap(({ listeners }) =>
         listeners.map(({ list, spec }) => `${list} ${spec.endpoints.length}`),
@@ -272,7 +275,7 @@ t.test('plan', async (t) => {
     t.same(lists({ endpoints: [] }), ['cluster 0'], 'one that has none keeps its port')
   })
 
-  t.test('S13: pods and source ranges meet in the smaller CIDR', async (t) => {
+  t.test('S13: source ranges and policy Local are applied together', async (t) => {
     const spec = service({
       loadBalancerIps: ['203.0.113.1'],
       sourceRanges: ['10.0.0.0/8', '10.180.7.0/24', '198.51.100.0/24'],
@@ -288,7 +291,7 @@ t.test('plan', async (t) => {
     t.equal(go('outside', '203.0.113.1:80'), 'dropped')
   })
 
-  t.test('S35: a range with the node in it lets the address itself in', async (t) => {
+  t.test('S35: a range that contains the node also lets in the address itself', async (t) => {
     const own = states('IPv4', {}, ['127.0.0.1', '192.0.2.1', '203.0.113.1'])
     const spec = { loadBalancerIps: ['203.0.113.1'], endpoints: 1 }
     const go = (...sourceRanges: string[]) =>
@@ -299,12 +302,12 @@ t.test('plan', async (t) => {
     }
   })
 
-  t.test('US37: SCTP is reported, not proxied', async (t) => {
+  t.test('US37: an SCTP Service is reported, not served', async (t) => {
     const plan = plans()(state([service({ protocol: 'SCTP' })]))
     t.match([...plan.services.values()], [{ listeners: [], rules: [], unsupported: /SCTP/ }])
   })
 
-  t.test('a port range is guarded by two rules, whatever the number of Services', async (t) => {
+  t.test('two rules guard a port range for any number of Services', async (t) => {
     const specs = [1, 2, 3].map((number) =>
       service({ name: `web-${number}`, clusterIp: `10.96.1.${number}` }),
     )
@@ -314,7 +317,7 @@ t.test('plan', async (t) => {
   })
 
   t.test(
-    'an unchanged Service keeps its part of the plan, and an equal state the plan',
+    'an unchanged Service keeps its part of the plan, and an equal state keeps the plan',
     async (t) => {
       const cluster = states()
       const specs = [1, 2].map((number) =>
@@ -337,8 +340,8 @@ t.test('plan', async (t) => {
   })
 })
 
-t.test('ports and descriptors', async (t) => {
-  t.test('US32: a range is used up to its last port, and says so when it is empty', async (t) => {
+t.test('ports and descriptors are limited', async (t) => {
+  t.test('US32: a range is used up to its last port', async (t) => {
     const ports = new PortAllocator({ from: 10, to: 12 })
     const none = new Set<number>()
     const taken = [ports.take(none), ports.take(none), ports.take(none)]
@@ -348,7 +351,7 @@ t.test('ports and descriptors', async (t) => {
     t.equal(ports.take(none), 11)
   })
 
-  t.test('a budget never goes below zero, and keeps a reserve', async (t) => {
+  t.test('the descriptor budget keeps a reserve for connections', async (t) => {
     const shared = DescriptorBudget.allocate(3)
     const [one, two] = [new DescriptorBudget(shared), new DescriptorBudget(shared)]
     t.ok(one.tryTake(2))
@@ -385,7 +388,7 @@ t.test('ports and descriptors', async (t) => {
   })
 })
 
-t.test('metrics are bounded, and go with their service port', async (t) => {
+t.test('the number of metrics is bounded, and old ones are removed', async (t) => {
   const endpoints = new Set<string>()
   const forgotten: unknown[] = []
   const meter = new TrafficMeter({
@@ -404,3 +407,13 @@ t.test('metrics are bounded, and go with their service port', async (t) => {
   meter.closed(key)
   t.same(forgotten, [{ service: 'default/web:http', protocol: 'TCP' }])
 })
+
+t.test(
+  'the node reaches its listeners at an address that it has, whatever its object says',
+  async (t) => {
+    const cluster = states('IPv4', { bindAddress: '192.0.2.9' }, ['127.0.0.1', '192.0.2.1'])
+    const rules = plans()(cluster.put(service()).take()).services.get('default/web:http/TCP')?.rules
+    t.match(JSON.stringify(rules), /"address":"192\.0\.2\.1"/)
+    t.notMatch(JSON.stringify(rules), /192\.0\.2\.9/)
+  },
+)

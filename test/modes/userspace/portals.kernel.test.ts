@@ -102,7 +102,7 @@ for (const backend of ['nft', 'legacy'] as const) {
 
 for (const backend of ['nft', 'legacy'] as const) {
   t.test(
-    `older rules that another program restores are seen, iptables-${backend}`,
+    `older rules that another program restores are found, iptables-${backend}`,
     { skip },
     async (t) => {
       const run = (program: string, args: string[], input = '') => {
@@ -147,7 +147,7 @@ for (const backend of ['nft', 'legacy'] as const) {
 }
 
 t.test(
-  'a look changes nothing and waits for no sync; syncs do not disturb it',
+  'a check changes nothing, and checks and syncs do not wait for each other',
   { skip },
   async (t) => {
     let reads = 0
@@ -186,7 +186,7 @@ t.test(
   },
 )
 
-t.test('rules of one Service in another order are seen', { skip }, async (t) => {
+t.test('rules in another order are found', { skip }, async (t) => {
   const iptables = await Iptables.open({ family: 'IPv4', backend: 'nft' })
   const options = { fixed: fixedRules({ from: 30_000, to: 30_100 }), guardsEachPort: false }
   const portals = new IptablesPortals(iptables, options)

@@ -1,4 +1,4 @@
-/** What only the `splice` data path has; what both have is in data-path.test.ts. */
+/** Tests of the `splice` data path alone; those of both data paths are in data-path.test.ts. */
 import { spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
@@ -64,7 +64,7 @@ for (const { limit, slowness, way } of [
   { limit: 1000, slowness: [true, false], way: 'spliced' },
   { limit: 2, slowness: [true], way: 'copied, where no descriptor is left for a pipe' },
 ]) {
-  t.test(`bulk both ways at once arrives whole, whoever is slow: ${way}`, async (t) => {
+  t.test(`bulk data in both directions arrives complete: ${way}`, async (t) => {
     const up = randomBytes(24 << 20)
     const down = randomBytes(16 << 20)
     const sha1 = (data: Buffer) => createHash('sha1').update(data).digest('hex')
@@ -94,7 +94,7 @@ for (const { limit, slowness, way } of [
   })
 }
 
-t.test('pipes are bounded, and counted as descriptors', async (t) => {
+t.test('the number of pipes is bounded, and they count as descriptors', async (t) => {
   const descriptors = new DescriptorBudget(DescriptorBudget.allocate(1000))
   const pool = new PipePool(new Pipes(await loadLibc()), descriptors)
   const pipes = Array.from({ length: 100 }, () => pool.take()).filter((pipe) => pipe !== undefined)
@@ -145,10 +145,10 @@ t.test('urgent data does not stop the flow', async (t) => {
   await path.drain(1000)
 })
 
-// Connections take two, so either the accept or the dial finds the last one gone.
+// A connection takes two, so either the accept or the dial finds none free.
 for (const limit of [80, 81]) {
   t.test(
-    `with all ${limit} descriptors taken new clients wait, the established go on`,
+    `with all ${limit} descriptors in use new clients wait, and established ones go on`,
     async (t) => {
       // A process of its own, with a low limit that the budget does not know of.
       const script = `
@@ -208,7 +208,7 @@ for (const limit of [80, 81]) {
       t.match(warnings, /EMFILE/, 'the operator is told')
       t.ok((await Promise.all(served.map(ask))).every(Boolean), 'the established still answer')
       const waiting = clients.filter((client, index) => !answered[index] && !client.destroyed)
-      // One whose accept took the last descriptor has none left for its dial.
+      // A connection whose accept took the last descriptor has none for its dial.
       t.ok(served.length + waiting.length >= clients.length - 2, `${waiting.length} wait`)
       const heard = waiting.map((client) => once(client, 'data').then(() => client.destroy()))
       for (const client of served) client.destroy()
@@ -222,7 +222,7 @@ for (const limit of [80, 81]) {
   )
 }
 
-t.test('a timeout queue expires in order, and forgets who left', async (t) => {
+t.test('a timeout queue expires in order, and forgets removed items', async (t) => {
   mock.timers.enable({ apis: ['setTimeout', 'Date'] })
   t.teardown(() => mock.timers.reset())
   const expired: string[] = []
@@ -249,7 +249,7 @@ t.test('a timeout queue expires in order, and forgets who left', async (t) => {
   t.same(expired, ['a', 'c', 'a'], 'works again after it was empty')
 })
 
-t.test('a recency list knows who was used longest ago', async (t) => {
+t.test('a recency list knows the least recently used item', async (t) => {
   class Item implements Recent<Item> {
     older: Item | undefined
     newer: Item | undefined

@@ -20,7 +20,7 @@ class Client {
   }
 }
 
-t.test('a full table gives up who was silent longest, whether it waits or not', async (t) => {
+t.test('a full table removes the client that was silent longest, also if it waits', async (t) => {
   let now = 0
   const table = new UdpClientTable<Client>(() => now, 3)
   const add = () => {
@@ -42,7 +42,7 @@ t.test('a full table gives up who was silent longest, whether it waits or not', 
   t.equal(table.size, 0)
 })
 
-t.test('US51: idle clients go by themselves, those that wait later', async (t) => {
+t.test('US51: idle clients are removed, and clients that wait are removed later', async (t) => {
   const table = new UdpClientTable<Client>(() => performance.now())
   const [waiting, answered] = [
     new Client(table, performance.now()),

@@ -33,7 +33,7 @@ function cleaner(flows: readonly UdpFlow[], delayMs = 0) {
   }
 }
 
-t.test('US55, CT07: flows to ports that no rule leads to any more are stale', async (t) => {
+t.test('US55, CT07: flows to ports without a rule are stale', async (t) => {
   const [kept, moved, untouched, gone, foreign] = [
     flow('10.96.0.10:53', '192.0.2.1:41234'),
     flow('10.96.0.10:53', '192.0.2.1:40000'),
@@ -52,7 +52,32 @@ t.test('US55, CT07: flows to ports that no rule leads to any more are stale', as
   t.strictSame(bench.deleted, [moved, untouched, gone])
 })
 
-t.test('a sync waits for a slow table for a moment only', async (t) => {
+t.test('a table that cannot be opened, and then not written, is tried again', async (t) => {
+  const stale = flow('10.96.0.10:53', '10.96.0.10:53')
+  const warnings: string[] = []
+  const failures = ['EMFILE', 'EMFILE', 'EPERM']
+  let deleted = 0
+  const cleaner = new UdpFlowCleaner({
+    log: { debug() {}, info() {}, warn: (_fields, text) => warnings.push(text), error() {} },
+    meter: { count() {}, gauge() {}, observe() {}, forget() {} },
+    retryMs: 5,
+    openTable: () => {
+      if (failures.length > 1) return Promise.reject(new Error(failures.shift()))
+      const deleteUdp = (_family: string, isStale: (flow: UdpFlow) => boolean) => {
+        const failure = failures.shift()
+        if (failure !== undefined) return Promise.reject(new Error(failure))
+        deleted = isStale(stale) ? 1 : 0
+        return Promise.resolve({ listed: 1, deleted, left: 0 })
+      }
+      return Promise.resolve({ deleteUdp })
+    },
+  })
+  await cleaner.clean('IPv4', new Map([['10.96.0.10:53', new Set([1])]]))
+  while (deleted === 0) await new Promise((resolve) => setTimeout(resolve, 5))
+  t.equal(warnings.length, 2, 'once for each reason')
+})
+
+t.test('a sync waits for a slow connection table only for a moment', async (t) => {
   const stale = flow('10.96.0.10:53', '10.96.0.10:53')
   const bench = cleaner([stale], 600)
   const started = performance.now()

@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
+import { configWith } from '../../../lib/config/load.js'
 import { IpSets, IpSetBatch } from '../../../lib/kernel/ipset.js'
 import { mode } from '../../../lib/modes/ipvs/index.js'
 import { probeDefaults, probeIpvs } from '../../../lib/modes/ipvs/probe.js'
@@ -24,7 +25,7 @@ import {
 const six = service({ name: 'six', clusterIp: 'fd00:96::a', endpoints: ['fd00:180::1'] })
 
 await t.test(
-  'IP04, IP31: before anything is loaded the probe loads, tries and tidies up',
+  'IP04, IP31: the probe loads modules, tries IPVS and removes what it made',
   async (t) => {
     for (const finding of await probeIpvs())
       t.equal(finding.ok, true, `${finding.what}: ${finding.seen}`)
@@ -41,7 +42,7 @@ await t.test(
 await t.test('the kernel behaves as the fake does', (t) => ipvsBehaviour(t, {}))
 
 await t.test(
-  'a state becomes servers, sets, rules and addresses, and all of it goes',
+  'a state is written as servers, sets, rules and addresses, and cleanup removes all',
   async (t) => {
     const before = { rules: sh('iptables-save -t filter | grep -c KUBE || true') }
     const running = await create()
@@ -76,7 +77,7 @@ await t.test(
   },
 )
 
-await t.test('IP26: a real connection drains, across a restart, and IP28: returns', async (t) => {
+await t.test('IP26, IP28: a real connection drains across a restart', async (t) => {
   let running = await create()
   const cluster = states().put(web)
   let last = running.plan(cluster.take())
@@ -119,7 +120,7 @@ await t.test('IP26: a real connection drains, across a restart, and IP28: return
   await mode.cleanup(context)
 })
 
-await t.test('kill -9 and a new process: connections live', async (t) => {
+await t.test('connections survive kill -9 and a new process', async (t) => {
   const program = `
     const { mode } = await import(${JSON.stringify(new URL('../../../lib/modes/ipvs/index.js', import.meta.url).href)})
     const { service, states, testConfig } = await import(${JSON.stringify(new URL('../../support/states.js', import.meta.url).href)})
@@ -151,7 +152,7 @@ await t.test('kill -9 and a new process: connections live', async (t) => {
   await mode.cleanup(context)
 })
 
-await t.test('a Service whose scheduler this kernel lacks gets the node’s', async (t) => {
+await t.test('a Service with a missing scheduler gets that of the node', async (t) => {
   const running = await create({ 'ipvs.scheduler': 'wlc' })
   const specs = ['sed', 'sh', 'mh', 'twos'].map((scheduler, index) =>
     service({
@@ -191,7 +192,7 @@ await t.test('a Service whose scheduler this kernel lacks gets the node’s', as
   await mode.cleanup(context)
 })
 
-await t.test('IP07, IP08: strictARP and time-outs', async (t) => {
+await t.test('IP07, IP08: strictARP and time-outs are written', async (t) => {
   const running = await create({ 'ipvs.strictARP': true, 'ipvs.tcpTimeout': 700_000 })
   t.equal(sh('cat /proc/sys/net/ipv4/conf/all/arp_ignore'), '1\n')
   t.equal(sh('cat /proc/sys/net/ipv4/conf/all/arp_announce'), '2\n')
@@ -199,7 +200,26 @@ await t.test('IP07, IP08: strictARP and time-outs', async (t) => {
   await running.close()
 })
 
-await t.test('ipset: what restore is given, list tells again', async (t) => {
+await t.test('live keys change while a connection goes on', async (t) => {
+  const running = await create()
+  const state = states().put(web).take()
+  await running.apply(running.plan(state))
+  const socket = await connect()
+  const served = await ask(socket)
+  t.equal(running.reconfigure(configWith({})), false, 'the same again needs no sync')
+  const changed = configWith({ 'ipvs.scheduler': 'wrr', 'ipvs.tcpTimeout': 800_000 })
+  t.equal(running.reconfigure(changed), true)
+  t.match(sh('ipvsadm -L --timeout'), '800 120 300')
+  running.forget()
+  t.match(await running.apply(running.plan(state)), { full: true, failed: [] })
+  t.match(table().join('\n'), '-A -t 10.96.0.10:80 -s wrr')
+  t.equal(await ask(socket), served)
+  socket.destroy()
+  await running.close()
+  await mode.cleanup(context)
+})
+
+await t.test('ipset lists what a restore has written', async (t) => {
   const sets = new IpSets()
   const batch = new IpSetBatch()
     .create({ name: 'T-NET', type: 'hash:ip,port,net', options: 'family inet6 maxelem 100' })

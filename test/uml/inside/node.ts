@@ -48,7 +48,7 @@ async function listen(ip: string): Promise<void> {
   await once(server, 'listening')
   t.teardown(() => {
     server.close()
-    // Where the virtual server went first, the client's end of the connection is never told.
+    // If the virtual server is removed first, the client never learns of the end.
     for (const socket of sockets) socket.destroy()
   })
 }

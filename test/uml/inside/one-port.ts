@@ -1,8 +1,8 @@
-/** What IPVS itself cannot do, shown without this program: docs/ipvs.md tells it to users. */
+/** A limit of IPVS itself, shown without this program; docs/ipvs.md explains it to users. */
 import t from 'tap'
 import { createWorld } from '../../../lib/lab/world/world.js'
 
-await t.test('one client port for two Services of one real server: IPVS mixes up', async (t) => {
+await t.test('one client port for two Services of one real server confuses IPVS', async (t) => {
   const world = await createWorld({ name: 'oneport' })
   t.teardown(() => world.close())
   const { code, stderr } = await world.exec('node', [

@@ -1,4 +1,4 @@
-/** What belongs to others on the same node stays as it is, whatever this mode does. */
+/** Parts of other programs on the same node stay as they are. */
 import t from 'tap'
 import { mode } from '../../../lib/modes/ipvs/index.js'
 import { cleanLeftovers } from '../../../lib/modes/leftovers.js'
@@ -31,7 +31,7 @@ const theirs = {
 }
 
 await t.test(
-  'IP29, IP30, IP35, IP36: virtual servers, sets and rules of others stay',
+  'IP29, IP30, IP35, IP36: virtual servers, sets and rules of other programs stay',
   async (t) => {
     sh(theirs.make)
     const before = theirs.see()

@@ -6,7 +6,7 @@ import { mode } from '../../../lib/modes/ipvs/index.js'
 import { service, states, type EndpointSpec } from '../../support/states.js'
 import { ask, connect, context, create, nothing, table } from './node.js'
 
-/** Who answered how many of so many connections, one after the other. */
+/** How many connections each endpoint answered, one after the other. */
 async function tally(count: number): Promise<Record<string, number>> {
   const answers: Record<string, number> = {}
   for (let made = 0; made < count; made++) {
@@ -28,7 +28,7 @@ const weighted = (scheduler: string, first: number, second: number) =>
   })
 
 await t.test(
-  'IP03: a Service chooses its scheduler, and weights share out connections',
+  'IP03: a Service chooses its scheduler, and weights distribute connections',
   async (t) => {
     const running = await create({ 'ipvs.scheduler': 'rr' })
     const cluster = states().put(weighted('rr', 3, 1))
@@ -55,7 +55,7 @@ await t.test(
 )
 
 await t.test(
-  'IP04: a node scheduler that this kernel lacks is named with its module',
+  'IP04: a scheduler of the node that this kernel lacks is named with its module',
   async (t) => {
     await t.rejects(create({ 'ipvs.scheduler': 'twos' }), {
       name: 'KernelError',
@@ -66,7 +66,7 @@ await t.test(
   },
 )
 
-await t.test('IP27: a UDP endpoint goes at once, and its client is served elsewhere', async (t) => {
+await t.test('IP27: a removed UDP endpoint is deleted at once', async (t) => {
   for (const last of [1, 2]) {
     const server = createSocket('udp4')
     server.on('message', (_, { port, address }) => {

@@ -44,7 +44,7 @@ async function openPage(url: string) {
   }
 }
 
-await t.test('the page in ipvs mode: way, counters, schedulers and the whole lesson', (t) =>
+await t.test('the page in ipvs mode shows way, counters, schedulers and the lesson', (t) =>
   withPlayer('ipvs-page', ['iptables', 'ipvs'], async ({ playground }) => {
     const server = await PageServer.listen(playground, 0)
     const { command, see, close } = await openPage(server.url)

@@ -1,4 +1,4 @@
-/** From ipvs mode to another and back: nothing of the one is left in the other. */
+/** From ipvs mode to another and back: nothing of the old mode is left. */
 import t from 'tap'
 import { messageOf } from '../../../lib/errors.js'
 import { modeLoaders } from '../../../lib/modes/registry.js'
@@ -15,7 +15,7 @@ async function use(name: ModeName): Promise<void> {
   const definition: ModeDefinition = await modeLoaders[name]()
   const running = await definition.create(testConfig, ['IPv4', 'IPv6'], context)
   await running.apply(running.plan(state))
-  // The process of the next mode cleans up after this one, which then is long gone.
+  // The process of the next mode cleans up after this one has ended.
   await running.close()
   await cleanLeftovers(name, context)
 }
@@ -49,7 +49,7 @@ const refusesNftables = (() => {
 
 for (const other of ['iptables', 'nftables'] as const) {
   const skip = other === 'nftables' ? refusesNftables : false
-  await t.test(`L16: ${other}, then ipvs, and so again: nothing is left`, { skip }, async (t) => {
+  await t.test(`L16: switching ${other} and ipvs leaves nothing`, { skip }, async (t) => {
     await use(other)
     const onlyOther = rules()
     t.strictSame(ipvsOnly(), nothingOfIpvs)

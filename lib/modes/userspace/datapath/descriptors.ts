@@ -65,6 +65,14 @@ export class DescriptorBudget {
     return Atomics.exchange(this.#cells, shortages, 0)
   }
 
+  /**
+   * Takes so many for a listener whose clients hold `held`, unless that is far more than is left
+   * for the clients of all others.
+   */
+  tryTakeFor(held: number, count: number): boolean {
+    return held <= mostTimesLeft * this.left && this.tryTake(count)
+  }
+
   /** Takes so many, or nothing and answers false. */
   tryTake(count: number): boolean {
     return this.#tryTake(left, count)
@@ -87,6 +95,12 @@ const waitingPlaces = 1
 const shortages = 2
 const listeningPlaces = 3
 
+/**
+ * One listener alone gets fifteen of sixteen descriptors, two get fifteen of thirty-one each, and
+ * so on: whoever comes next always finds some, however many clients the others have.
+ */
+const mostTimesLeft = 15
+
 const reserve = 128
 
 /** The limit without the reserve. */
@@ -105,4 +119,4 @@ export const listenAdvice =
 
 /** The warning when connections have to wait for descriptors. */
 export const shortageAdvice =
-  'no file descriptors left: new connections wait, established ones go on; raise the limit of open files'
+  'too few file descriptors are left: new connections wait, established ones go on; raise the limit of open files'

@@ -27,7 +27,7 @@ export interface ListenersOptions extends WorkerSettings {
   readonly meter: Meter
 }
 
-/** Who wants to know what happens at the listeners. */
+/** Gets what happens at the listeners. */
 export interface ListenersObserver {
   reported(report: WorkerReport): void
   /** A listener was closed for good. */

@@ -1,6 +1,5 @@
-import type { DesiredService, Verdict } from '../../../state/desired-state.js'
+import type { DesiredService, Verdict, LocalTraffic } from '../../../state/desired-state.js'
 import { cidrContains, parseIp, type Cidr } from '../../../state/ip.js'
-import type { LocalTraffic } from '../../../state/local-traffic.js'
 import { filterChains, natChains, type ChainName } from '../names.js'
 
 /** Which of the two endpoint lists of a service port a listener balances over (S15). */
@@ -66,7 +65,7 @@ export function portalRulesOf(
   return writer.rules
 }
 
-/** Who sent the packet, in the terms of a rule. */
+/** The sender of a packet, in the terms of a rule. */
 interface Sender {
   readonly source?: string
   readonly inInterface?: string

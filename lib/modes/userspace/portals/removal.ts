@@ -1,4 +1,4 @@
-/** What goes when rules are replaced or removed, whoever of ours has written them. */
+/** Removes rules that are replaced or no longer needed, whichever of our processes wrote them. */
 import {
   connectionState,
   parseRule,

@@ -11,7 +11,11 @@ export interface UdpFlowCleanerDeps {
   readonly log: Log
   readonly meter: Meter
   readonly openTable?: () => Promise<Pick<Conntrack, 'deleteUdp'>>
+  /** When a deletion that failed is tried again. */
+  readonly retryMs?: number
 }
+
+const defaultRetryMs = 10_000
 
 /**
  * Deletes UDP flows that lead to a listener that is gone, or to none (US55, CT07). The kernel
@@ -22,7 +26,10 @@ export class UdpFlowCleaner {
   readonly #deps: UdpFlowCleanerDeps
   #table: Promise<Pick<Conntrack, 'deleteUdp'>> | undefined
   readonly #waiting = new Map<IpFamily, Redirections>()
+  /** By family: why the last deletion failed. */
+  readonly #failures = new Map<IpFamily, string>()
   #running: Promise<void> | undefined
+  #retry: NodeJS.Timeout | undefined
 
   constructor(deps: UdpFlowCleanerDeps) {
     this.#deps = deps
@@ -32,7 +39,7 @@ export class UdpFlowCleaner {
   async clean(family: IpFamily, redirections: Redirections): Promise<void> {
     if (redirections.size === 0) return
     this.#waiting.set(family, new Map([...(this.#waiting.get(family) ?? []), ...redirections]))
-    this.#running ??= this.#work().finally(() => (this.#running = undefined))
+    this.#start()
     const waited = new AbortController()
     const patience = sleep(patienceMs, undefined, { signal: waited.signal, ref: false })
     await Promise.race([this.#running, patience.catch(() => undefined)])
@@ -52,23 +59,53 @@ export class UdpFlowCleaner {
     )
   }
 
-  async #work(): Promise<void> {
-    for (const [family, redirections] of this.#waiting) {
-      this.#waiting.delete(family)
-      await this.#delete(family, (flow) => isStale(flow, redirections))
-    }
+  #start(): void {
+    this.#running ??= this.#work().finally(() => (this.#running = undefined))
   }
 
-  async #delete(family: IpFamily, isWanted: (flow: UdpFlow) => boolean): Promise<void> {
-    const { log, meter, openTable = openConntrack } = this.#deps
+  async #work(): Promise<void> {
+    const failed: (readonly [IpFamily, Redirections])[] = []
+    for (const [family, redirections] of this.#waiting) {
+      this.#waiting.delete(family)
+      const isDone = await this.#delete(family, (flow) => isStale(flow, redirections))
+      if (!isDone) failed.push([family, redirections])
+    }
+    if (failed.length === 0) return
+    for (const [family, redirections] of failed) {
+      // What was asked for meanwhile is newer.
+      const newer = this.#waiting.get(family) ?? []
+      this.#waiting.set(family, new Map([...redirections, ...newer]))
+    }
+    this.#retry ??= setTimeout(() => {
+      this.#retry = undefined
+      this.#start()
+    }, this.#deps.retryMs ?? defaultRetryMs).unref()
+  }
+
+  /** A table that cannot be opened now may be later. */
+  async #open(): Promise<Pick<Conntrack, 'deleteUdp'>> {
+    const { openTable = openConntrack } = this.#deps
+    const opening = (this.#table ??= openTable())
+    opening.catch(() => (this.#table = undefined))
+    return opening
+  }
+
+  /** Whether that succeeded. */
+  async #delete(family: IpFamily, isWanted: (flow: UdpFlow) => boolean): Promise<boolean> {
+    const { log, meter } = this.#deps
     try {
-      this.#table ??= openTable()
-      const table = await this.#table
+      const table = await this.#open()
       const { deleted } = await table.deleteUdp(family, isWanted)
       meter.count('conntrack_reconciler_deleted_entries_total', { ip_family: family }, deleted)
       if (deleted > 0) log.info({ family, deleted }, 'deleted stale UDP flows')
+      this.#failures.delete(family)
+      return true
     } catch (error) {
-      log.warn({ family, error: messageOf(error) }, 'stale UDP flows could not be deleted')
+      const fields = { family, error: messageOf(error) }
+      const level = this.#failures.get(family) === fields.error ? 'debug' : 'warn'
+      log[level](fields, 'stale UDP flows could not be deleted, will retry')
+      this.#failures.set(family, fields.error)
+      return false
     }
   }
 }

@@ -41,7 +41,7 @@ export class TcpListener implements Listener {
     this.#balancer = new Balancer(deps, spec)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
     this.#waiting = new AdmissionQueue(deps.descriptors, (client) => {
-      if (!deps.descriptors.tryTake(descriptorsPerConnection)) return false
+      if (!this.#takeDescriptors()) return false
       this.#admit(client)
       return true
     })
@@ -100,7 +100,7 @@ export class TcpListener implements Listener {
   /** Does not wait for the dial, so that other clients are accepted meanwhile (US42). */
   #accept(client: Socket): void {
     const { descriptors, warn } = this.#deps
-    if (!this.#waiting.hasClients && descriptors.tryTake(descriptorsPerConnection)) {
+    if (!this.#waiting.hasClients && this.#takeDescriptors()) {
       this.#admit(client)
       return
     }
@@ -109,6 +109,11 @@ export class TcpListener implements Listener {
     if (this.#waiting.add(client)) return
     this.#traffic.refused++
     client.resetAndDestroy()
+  }
+
+  #takeDescriptors(): boolean {
+    const held = this.#connections.size * descriptorsPerConnection
+    return this.#deps.descriptors.tryTakeFor(held, descriptorsPerConnection)
   }
 
   /** The descriptors of the connection are already taken. */

@@ -101,11 +101,11 @@ export class UdpListener implements Listener {
       this.#traffic.refused++
       return undefined
     }
-    while (!descriptors.tryTake(1)) {
+    while (!descriptors.tryTakeFor(this.#clients.size, 1)) {
       if (this.#table.evictOldest()) continue
       this.#traffic.refused++
       descriptors.wasShort()
-      warn('no file descriptors left: dropped a datagram; raise the limit of open files')
+      warn('too few file descriptors are left: dropped a datagram; raise the limit of open files')
       return undefined
     }
     const client = new UdpClient({

@@ -124,8 +124,9 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   /** Closes idle pipes when that makes room for the connection. */
   #takeDescriptors(): boolean {
     const { deps, flowTools } = this.#context
-    if (deps.descriptors.tryTake(descriptorsPerConnection)) return true
-    return flowTools.pool.shed() && deps.descriptors.tryTake(descriptorsPerConnection)
+    const held = this.#connections.size * descriptorsPerConnection
+    const tryTake = () => deps.descriptors.tryTakeFor(held, descriptorsPerConnection)
+    return tryTake() || (flowTools.pool.shed() && tryTake())
   }
 
   /**

@@ -200,10 +200,12 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   /** Ends the client that was silent longest when that makes room. */
   #takeDescriptor(): boolean {
     const { deps, udpClients } = this.#context
-    while (!deps.descriptors.tryTake(1)) {
+    while (!deps.descriptors.tryTakeFor(this.#clients.size, 1)) {
       if (udpClients.evictOldest()) continue
       deps.descriptors.wasShort()
-      deps.warn('no file descriptors left: dropped a datagram; raise the limit of open files')
+      deps.warn(
+        'too few file descriptors are left: dropped a datagram; raise the limit of open files',
+      )
       return false
     }
     return true

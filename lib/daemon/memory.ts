@@ -1,0 +1,58 @@
+import type { ModeName } from '../config/config.js'
+import type { Log } from '../modes/mode.js'
+import type { StateUpdate } from '../state/tracker.js'
+import type { SyncListener } from '../sync/sync-round.js'
+
+/**
+ * What a control group held at most, MiB without Services and KiB for each service port and each
+ * endpoint, programs of iptables included: a start with 100, 2,000 and 5,000 Services of ten
+ * endpoints (docs/scale.md). ebpf and ipvs were not measured; each
+ * also keeps a plan of every endpoint.
+ */
+const needs: Readonly<Record<ModeName, { readonly base: number; readonly each: number }>> = {
+  nftables: { base: 26, each: 1.8 },
+  iptables: { base: 31, each: 2.7 },
+  ebpf: { base: 31, each: 2.7 },
+  ipvs: { base: 31, each: 2.7 },
+  userspace: { base: 47, each: 3 },
+}
+
+/** Looking at all Services again is worth it when there are so many more. */
+const growth = 1.2
+
+export interface MemoryWatchOptions {
+  readonly mode: ModeName
+  readonly log: Log
+  /** Of this process and its children, in bytes; 0 or undefined where there is none. */
+  readonly limit: number | undefined
+}
+
+/**
+ * Says when the Services of this cluster do not fit the memory limit of this process, before the
+ * kernel kills it without a word.
+ */
+export function memoryWatch({ mode, log, limit }: MemoryWatchOptions): SyncListener {
+  let looked = 0
+  return {
+    started({ states }: StateUpdate) {
+      if (limit === undefined || limit === 0) return
+      const services = states.reduce((sum, state) => sum + state.services.size, 0)
+      if (services <= looked * growth) return
+      looked = services
+      let endpoints = 0
+      for (const state of states) {
+        for (const service of state.services.values()) endpoints += service.clusterEndpoints.length
+      }
+      const { base, each } = needs[mode]
+      const neededMiB = Math.ceil(base + ((services + endpoints) * each) / 1024)
+      const limitMiB = Math.floor(limit / 1024 / 1024)
+      if (neededMiB <= limitMiB) return
+      log.warn(
+        { limitMiB, neededMiB, servicePorts: services, endpoints },
+        'the memory limit is too low for so many Services, and the kernel may kill this process: ' +
+          'raise it (resources.limits.memory, MemoryMax=)',
+      )
+    },
+    synced: () => undefined,
+  }
+}

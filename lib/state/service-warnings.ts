@@ -1,0 +1,33 @@
+import { isEqual } from './json.js'
+import type { DesiredService } from './desired-state.js'
+import type { Identity } from './objects.js'
+
+/** Something about a Service that its owner should know. */
+export interface ServiceWarning {
+  readonly service: Identity
+  /** The reason of the Event. */
+  readonly event: 'AddressInUse' | 'EndpointLeadsBack'
+  readonly warning: string
+}
+
+/** What is left out of a service port since its version before. */
+export function newWarnings(
+  before: DesiredService | undefined,
+  { name: { namespace, name }, port, protocol, withheldIps, unusableEndpoints }: DesiredService,
+): readonly ServiceWarning[] {
+  const service = { namespace, name }
+  return [
+    ...fresh(withheldIps, before?.withheldIps).map(({ ip, owner }) => ({
+      ...{ service, event: 'AddressInUse' as const },
+      warning: `address ${ip} is not served at port ${port}/${protocol}: it is the ClusterIP of Service ${owner}; take it out of spec.externalIPs and status.loadBalancer`,
+    })),
+    ...fresh(unusableEndpoints, before?.unusableEndpoints).map(({ key, owner }) => ({
+      ...{ service, event: 'EndpointLeadsBack' as const },
+      warning: `endpoint ${key} of port ${port}/${protocol} is not used: it is the ClusterIP of Service ${owner}, where the kernel does not send a connection on a second time; use the endpoints of that Service instead`,
+    })),
+  ]
+}
+
+function fresh<T>(all: readonly T[], known: readonly T[] | undefined): readonly T[] {
+  return all.filter((each) => !known?.some((other) => isEqual(other, each)))
+}

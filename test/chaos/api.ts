@@ -1,0 +1,98 @@
+import { once } from 'node:events'
+import { writeFile } from 'node:fs/promises'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import type { Fault as ApiFault } from '../../lib/lab/apiserver/faults.js'
+import type { World } from '../../lib/lab/world/world.js'
+import type { ClusterObject } from './cluster.js'
+
+export const apiPort = 6443
+
+/**
+ * `relay`: as it should be; `garbage`: no sensible answer; `silence`: no answer, and no end;
+ * `frozen`: silence for the connections that are open, and answers for new ones.
+ */
+export type RelayBehaviour = 'relay' | 'garbage' | 'silence' | 'frozen'
+
+export type ApiCommand =
+  | { readonly op: 'listen' | 'compact' | 'restore' }
+  | { readonly op: 'put' | 'remove'; readonly objects: readonly ClusterObject[] }
+  | { readonly op: 'put-unchecked'; readonly collection: string; readonly object: object }
+  | { readonly op: 'relay'; readonly behaviour: RelayBehaviour }
+  | { readonly op: 'watches'; readonly how: 'cut' | 'expire' }
+  | { readonly op: 'cut-every'; readonly ms: number }
+  | { readonly op: 'fail'; readonly fault: ApiFault | undefined }
+
+const main = fileURLToPath(new URL('./api-main.js', import.meta.url))
+const keyOf = ({ kind, metadata }: ClusterObject) => `${kind} ${metadata.name}`
+
+/** The API server of a stage. Its objects outlive it: a new process gets them before it listens. */
+export class Api {
+  readonly #world: World
+  readonly #objects = new Map<string, ClusterObject>()
+  #child: ReturnType<World['spawn']> | undefined
+  #waiting: ((line: string) => void)[] = []
+  #complaints = ''
+
+  constructor(world: World) {
+    this.#world = world
+  }
+
+  async writeKubeconfig(path: string): Promise<void> {
+    const cluster = { name: 'c', cluster: { server: `http://127.0.0.1:${apiPort}` } }
+    const context = { name: 'c', context: { cluster: 'c', user: 'u' } }
+    const config = {
+      ...{ apiVersion: 'v1', kind: 'Config', 'current-context': 'c' },
+      ...{ clusters: [cluster], contexts: [context], users: [{ name: 'u', user: {} }] },
+    }
+    await writeFile(path, JSON.stringify(config))
+  }
+
+  async start(...flags: readonly string[]): Promise<void> {
+    const child = this.#world.spawn('node', [process.execPath, main, ...flags])
+    this.#child = child
+    this.#complaints = ''
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (this.#complaints += text))
+    createInterface({ input: child.stdout }).on('line', (line) => this.#waiting.shift()?.(line))
+    child.on('exit', () => {
+      for (const resolve of this.#waiting.splice(0)) resolve('failed: it has ended')
+    })
+    // Whoever writes to one that was killed hears of it by its end.
+    child.stdin.on('error', () => undefined)
+    await this.tell({ op: 'put', objects: [...this.#objects.values()] })
+    await this.tell({ op: 'listen' })
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.#child?.kill(signal)
+  }
+
+  async kill(): Promise<void> {
+    const child = this.#child
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
+    const exited = once(child, 'exit')
+    child.kill('SIGKILL')
+    await exited
+  }
+
+  async put(...objects: readonly ClusterObject[]): Promise<void> {
+    for (const object of objects) this.#objects.set(keyOf(object), object)
+    await this.tell({ op: 'put', objects })
+  }
+
+  async remove(...objects: readonly ClusterObject[]): Promise<void> {
+    for (const object of objects) this.#objects.delete(keyOf(object))
+    await this.tell({ op: 'remove', objects })
+  }
+
+  async tell(command: ApiCommand): Promise<void> {
+    if (this.#child?.exitCode !== null || this.#child.signalCode !== null) {
+      throw new Error(`API server, ${command.op}: it does not run. ${this.#complaints}`)
+    }
+    const answered = new Promise<string>((resolve) => this.#waiting.push(resolve))
+    this.#child.stdin.write(`${JSON.stringify(command)}\n`)
+    const answer = await answered
+    if (answer !== 'ok')
+      throw new Error(`API server, ${command.op}: ${answer}. ${this.#complaints}`)
+  }
+}

@@ -1,0 +1,215 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { nothingLost, type FaultGroup } from '../fault.js'
+import { probe, serviceAddress, slicesOf } from '../cluster.js'
+import { endpoint, rawService, rawSlice } from '../../state/objects.js'
+
+/** What the API server does, and what stands in it. */
+export const apiFaults: FaultGroup = {
+  title: 'The API server',
+  lane: 'api',
+  faults: [
+    {
+      name: 'API server killed, back after 3 s',
+      target: nothingLost(12),
+      inject: async ({ api }) => {
+        await api.kill()
+        await delay(3_000)
+        await api.start()
+        return undefined
+      },
+    },
+    {
+      name: 'API server stopped (SIGSTOP) for 5 s',
+      target: nothingLost(8),
+      inject: async ({ api }) => {
+        api.signal('SIGSTOP')
+        await delay(5_000)
+        api.signal('SIGCONT')
+        return undefined
+      },
+    },
+    {
+      name: 'Connections to the API server fall silent, without an end',
+      target: nothingLost(85),
+      inject: async ({ api }) => {
+        await api.tell({ op: 'relay', behaviour: 'frozen' })
+        return undefined
+      },
+    },
+    {
+      name: 'API server answers garbage for 5 s',
+      target: nothingLost(35),
+      inject: async ({ api }) => {
+        await api.tell({ op: 'relay', behaviour: 'garbage' })
+        await delay(5_000)
+        await api.tell({ op: 'relay', behaviour: 'relay' })
+        return undefined
+      },
+    },
+    {
+      name: 'API server answers 500 for 5 s',
+      target: nothingLost(35),
+      inject: async ({ api }) => {
+        await api.tell({ op: 'fail', fault: { effect: { answer: 500 } } })
+        await api.tell({ op: 'watches', how: 'cut' })
+        await delay(5_000)
+        await api.tell({ op: 'fail', fault: undefined })
+        return undefined
+      },
+    },
+    {
+      name: 'API server answers 429 with Retry-After: 3600, once',
+      target: nothingLost(75),
+      inject: async ({ api }) => {
+        const effect = { answer: 429, retryAfterSeconds: 3_600 } as const
+        await api.tell({ op: 'fail', fault: { effect, times: 4 } })
+        await api.tell({ op: 'watches', how: 'cut' })
+        return undefined
+      },
+    },
+    {
+      name: 'Watches end with 410 Gone',
+      target: nothingLost(8),
+      inject: async ({ api }) => {
+        await api.tell({ op: 'watches', how: 'expire' })
+        return undefined
+      },
+    },
+    {
+      name: 'History compacted while the watches are cut',
+      target: nothingLost(8),
+      inject: async ({ api }) => {
+        await api.tell({ op: 'watches', how: 'cut' })
+        await api.put(...slicesOf(probe.name, ['pod-2']))
+        await api.tell({ op: 'compact' })
+        return undefined
+      },
+    },
+    {
+      name: 'State restored: other versions, watches ended',
+      target: nothingLost(8),
+      inject: async ({ api }) => {
+        await api.tell({ op: 'restore' })
+        return undefined
+      },
+    },
+    {
+      name: 'State restored from a backup: the server is at an older version',
+      target: nothingLost(8),
+      inject: async ({ api }) => {
+        await api.kill()
+        await api.start('--first-version=1000')
+        return undefined
+      },
+    },
+    {
+      name: 'Watches cut every 100 ms',
+      target: nothingLost(15),
+      inject: async ({ api }) => {
+        await api.tell({ op: 'cut-every', ms: 100 })
+        return () => api.tell({ op: 'cut-every', ms: 0 })
+      },
+    },
+    {
+      name: 'Hostile objects',
+      target: nothingLost(5),
+      inject: async ({ api }) => {
+        for (const [collection, object] of hostileObjects) {
+          await api.tell({ op: 'put-unchecked', collection, object })
+        }
+        return undefined
+      },
+    },
+    {
+      name: 'A Service whose endpoint is its own address, and clients of it',
+      target: nothingLost(5),
+      inject: async (stage) => {
+        const { api, world, daemon } = stage
+        const { IPv4 } = serviceAddress(ownNumber)
+        await api.put(
+          rawService({ name: 'own', spec: { clusterIP: IPv4, clusterIPs: [IPv4] } }),
+          rawSlice({
+            name: 'own-1',
+            service: 'own',
+            endpoints: [endpoint(IPv4)],
+            ports: [{ name: 'http', port: 80 }],
+          }),
+        )
+        const request = { protocol: 'TCP', host: IPv4, port: 80, timeoutMs: 500 } as const
+        for (let count = 0; count < 20; count++) await world.agent('client-pod').flow(request)
+        const open = (await stage.node('ls', `/proc/${daemon.pid}/fd`)).split('\n').length
+        if (open > 1_000) throw new Error(`the daemon has ${open} descriptors open`)
+        return undefined
+      },
+    },
+  ],
+}
+
+const ownNumber = 20
+
+const slices = 'endpointslices.discovery.k8s.io'
+const endpointAt = (address: unknown) => ({ addresses: [address], conditions: { ready: true } })
+
+/** What the real server would refuse, and what only looks harmless. */
+const hostileObjects: readonly (readonly [collection: string, object: object])[] = [
+  ['services', rawService({ name: 'no-ports', spec: { ports: 'none' } })],
+  [
+    'services',
+    rawService({ name: 'bad-ip', spec: { clusterIP: '10.96.0.10; reboot', clusterIPs: [] } }),
+  ],
+  [
+    'services',
+    rawService({
+      name: 'thief',
+      spec: {
+        clusterIP: '10.96.9.9',
+        clusterIPs: ['10.96.9.9'],
+        externalIPs: ['10.96.0.10', 'fd00:10:96::a', '127.0.0.1'],
+      },
+    }),
+  ],
+  [
+    'services',
+    rawService({
+      name: 'bad-port',
+      spec: {
+        clusterIP: '10.96.9.10',
+        clusterIPs: ['10.96.9.10'],
+        ports: [{ name: '"; flush ruleset', protocol: 'TCP', port: 99_999 }, { port: -1 }, null],
+      },
+    }),
+  ],
+  ['services', { apiVersion: 'v1', kind: 'Service', metadata: { namespace: 'default' } }],
+  [
+    'services',
+    {
+      apiVersion: 'v1',
+      kind: 'Service',
+      metadata: { name: 'hollow', namespace: 'default' },
+      spec: null,
+    },
+  ],
+  [
+    slices,
+    rawSlice({
+      name: 'no-list',
+      service: 'steady',
+      endpoints: [null, 42, {}] as unknown as object[],
+    }),
+  ],
+  [
+    slices,
+    rawSlice({
+      name: 'own',
+      service: 'no-ports',
+      endpoints: [
+        endpointAt('127.0.0.1'),
+        endpointAt('0.0.0.0'),
+        endpointAt('169.254.169.254'),
+        endpointAt('10.96.0.10'),
+        endpointAt('x'),
+      ],
+    }),
+  ],
+  [slices, rawSlice({ name: 'other-family', service: 'steady', addressType: 'IPv7' })],
+]

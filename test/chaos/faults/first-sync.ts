@@ -1,0 +1,63 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { allLost, pick, type Fault, type FaultGroup } from '../fault.js'
+import { remains, torn } from '../standing.js'
+import type { Stage } from '../stage.js'
+
+type End = (stage: Stage) => Promise<void>
+
+const killed: End = ({ daemon }) => daemon.ended('SIGKILL')
+const stopped: End = ({ daemon }) => daemon.ended('SIGTERM')
+const stoppedTwice: End = async ({ daemon, random }) => {
+  daemon.signal('SIGTERM')
+  // Two at the very same time are one for the kernel.
+  await delay(random() * 50)
+  await daemon.ended('SIGTERM')
+}
+
+/** Ends the process at a random moment of its first sync, again and again. */
+export function interruptedSync(services: number, tries: number): Fault {
+  return {
+    name: `SIGKILL, SIGTERM or SIGTERM twice at a random moment of the first sync, ${tries} times`,
+    modes: ['nftables', 'iptables', 'userspace'],
+    stage: { services },
+    // Between the tries nothing of ours stands, on purpose.
+    target: allLost(15),
+    inject: async (stage) => {
+      await stage.inSilence(async () => {
+        await stage.daemon.ended('SIGKILL')
+        for (let count = 1; count <= tries; count++) await interrupt(stage, count)
+        await cleanUp(stage)
+        stage.daemon.start()
+      })
+      return undefined
+    },
+  }
+}
+
+async function interrupt(stage: Stage, count: number): Promise<void> {
+  // Half of the starts find nothing, half of them what the one before has left.
+  const isClean = stage.random() < 0.5
+  if (isClean) await cleanUp(stage)
+  const afterMs = Math.round(stage.random() * stage.firstSyncMs * 1.2)
+  const end = pick([killed, stopped, stoppedTwice], stage.random)
+  stage.daemon.start()
+  await delay(afterMs)
+  await end(stage)
+  const parts = await torn(stage)
+  // Rules that lead to a process go with it, if it is asked to go.
+  if (isClean && end === stopped && stage.mode === 'userspace')
+    parts.push(...(await remains(stage)))
+  if (parts.length > 0) throw new Error(`try ${count}, after ${afterMs} ms: ${parts.join('\n')}`)
+}
+
+async function cleanUp(stage: Stage): Promise<void> {
+  const { code, stderr } = await stage.kubeProxy('cleanup')
+  const left = await remains(stage)
+  if (code !== 0 || left.length > 0) throw new Error(`cleanup left ${left.join(', ')}: ${stderr}`)
+}
+
+export const firstSyncFaults: FaultGroup = {
+  title: 'The first sync, of 1,000 Services',
+  lane: 'node',
+  faults: [interruptedSync(1_000, 20)],
+}

@@ -1,0 +1,85 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { filler, fillerAddress, probe, slicesOf } from '../cluster.js'
+import { nothingLost, type FaultGroup } from '../fault.js'
+import { until, type Stage } from '../stage.js'
+
+const preload = new URL('../changed-node.js', import.meta.url).href
+const changed = (...settings: readonly string[]) => ({
+  by: ['env', `NODE_OPTIONS=--import=${preload}`, ...settings],
+})
+
+/** A filler that no stage has from the start. */
+const added = 5_000
+
+/** What a node gives a process, and takes away. */
+export const machineFaults: FaultGroup = {
+  title: 'The machine',
+  lane: 'node',
+  faults: [
+    {
+      name: 'CAP_NET_ADMIN taken away for 5 s',
+      stage: changed('RIGHTS=1'),
+      target: nothingLost(40),
+      inject: async (stage) => {
+        stage.daemon.signal('SIGUSR2')
+        // It cannot be written now.
+        await stage.api.put(...filler(added, ['pod-1']))
+        await until(
+          () => 'a failed sync',
+          () => stage.daemon.output().includes('sync failed'),
+        )
+        await delay(5_000)
+        stage.daemon.signal('SIGWINCH')
+        return undefined
+      },
+    },
+    {
+      name: 'The clock set 5 h forth, then 10 h back',
+      stage: changed(),
+      target: nothingLost(5),
+      inject: async (stage) => {
+        for (const [signal, pod] of [
+          ['SIGUSR2', 'pod-2'],
+          ['SIGWINCH', 'pod-4'],
+        ] as const) {
+          stage.daemon.signal(signal)
+          await stage.api.put(...slicesOf(probe.name, [pod]))
+          for (let tries = 0; tries < 10; tries++) {
+            await isHealthy(stage)
+            await delay(100)
+          }
+        }
+        return undefined
+      },
+    },
+    {
+      name: 'A crowd of 600 idle clients at one Service, with 1,024 descriptors',
+      modes: ['userspace'],
+      stage: { by: ['prlimit', '--nofile=1024:1024'] },
+      target: nothingLost(5),
+      inject: async ({ world }) => {
+        const crowd = world.spawn('client-pod', [
+          ...[process.execPath, '-e', crowdScript, fillerAddress(0).IPv4],
+        ])
+        await new Promise((resolve) => crowd.stdout.once('data', resolve))
+        await delay(3_000)
+        return async () => void crowd.kill('SIGKILL')
+      },
+    },
+  ],
+}
+
+/** Throws where the daemon calls itself ill. */
+async function isHealthy(stage: Stage): Promise<void> {
+  const question = `fetch('http://127.0.0.1:10256/livez').then((answer) => process.exit(answer.ok ? 0 : 1))`
+  await stage.node(process.execPath, '-e', question)
+}
+
+/** Connects, and says nothing; prints a line when all have tried. */
+const crowdScript = `
+  const { connect } = require('node:net')
+  for (let count = 0; count < 600; count++) {
+    connect({ host: process.argv[1], port: 80 }).on('error', () => undefined)
+  }
+  setTimeout(() => console.log('all are there'), 1000)
+  setInterval(() => undefined, 1000)`

@@ -1,0 +1,94 @@
+import type { Stage } from '../stage.js'
+import { allLost, newOnesRefused, nothingLost, type FaultGroup } from '../fault.js'
+
+/** What neighbours do to the rules. */
+export const ruleFaults: FaultGroup = {
+  title: 'The rules',
+  lane: 'node',
+  faults: [
+    {
+      name: 'Our rules flushed by another program',
+      target: newOnesRefused(12),
+      inject: async (stage) => {
+        await flush(stage)
+        return undefined
+      },
+    },
+    {
+      name: 'All rules of the node deleted by another program',
+      target: allLost(12),
+      inject: async (stage) => {
+        await stage.node('nft', 'flush', 'ruleset')
+        return () => stage.addPluginRules()
+      },
+    },
+    {
+      name: 'Older rules restored by another program, after a new start',
+      modes: ['iptables', 'userspace'],
+      target: newOnesRefused(12),
+      // The new start ended them.
+      targets: { userspace: allLost(12) },
+      inject: async (stage) => {
+        const saved = await Promise.all(
+          ['iptables-save', 'ip6tables-save'].map((program) => stage.node(program)),
+        )
+        await stage.daemon.ended('SIGKILL')
+        stage.daemon.start()
+        await stage.recovered(performance.now())
+        for (const [index, program] of ['iptables-restore', 'ip6tables-restore'].entries()) {
+          await stage.world.exec('node', [program], { stdin: saved[index] ?? '' })
+        }
+        return undefined
+      },
+    },
+    {
+      name: 'Rules of others written 20 times a second',
+      target: nothingLost(5),
+      inject: async ({ world }) => {
+        const neighbour = world.spawn('node', ['sh', '-c', neighbourScript])
+        return async () => void neighbour.kill('SIGKILL')
+      },
+    },
+    {
+      name: "Another program holds iptables' lock for 10 s (iptables-legacy)",
+      modes: ['iptables', 'userspace'],
+      stage: {
+        before: ['iptables-legacy', 'ip6tables-legacy'].map((program) => [
+          ...[program, '-t', 'mangle', '-N', 'KUBE-IPTABLES-HINT'],
+        ]),
+        // A lock of its own: the real one would stop every other node of this machine.
+        by: ['unshare', '--mount', 'sh', '-c', 'mount -t tmpfs none /run && exec "$0" "$@"'],
+      },
+      target: nothingLost(15),
+      inject: async ({ world, daemon }) => {
+        const lock = `/proc/${daemon.pid}/root/run/xtables.lock`
+        world.spawn('node', ['flock', lock, 'sleep', '10'])
+        return undefined
+      },
+    },
+  ],
+}
+
+/** Empties every chain of ours, in both families. */
+async function flush({ mode, world }: Stage): Promise<void> {
+  if (mode === 'nftables') {
+    for (const family of ['ip', 'ip6']) {
+      await world.exec('node', ['nft', 'flush', 'table', family, 'kube-proxy'])
+    }
+    return
+  }
+  for (const program of ['iptables', 'ip6tables']) {
+    for (const table of ['nat', 'filter', 'mangle']) {
+      await world.exec('node', [program, '-t', table, '-F'])
+    }
+  }
+}
+
+const neighbourScript = `
+  nft add table inet neighbour
+  nft add chain inet neighbour some
+  while :; do
+    nft add rule inet neighbour some counter
+    nft flush chain inet neighbour some
+    sleep 0.1
+  done`

@@ -1,0 +1,61 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { ModeName } from '../../lib/config/config.js'
+import { messageOf } from '../../lib/errors.js'
+import { targetOf, type Fault, type Loss, type Target } from './fault.js'
+import type { Stage } from './stage.js'
+import type { Count, Tally } from './traffic.js'
+
+/** What came of a fault in a mode. */
+export interface Outcome {
+  readonly fault: string
+  readonly mode: ModeName
+  readonly fresh: Count
+  readonly open: Count
+  readonly seconds: number
+  readonly target: Target
+  /** Which promises were broken; those about time are a matter of the machine as well. */
+  readonly broken: readonly string[]
+  readonly slow: boolean
+}
+
+/** So long nothing may be lost any more, once everything works again. */
+const calmMs = 500
+
+/** Breaks a stage that is well, and looks what becomes of it. Throws when it does not recover. */
+export async function play(fault: Fault, stage: Stage): Promise<Outcome> {
+  const { mode } = stage
+  const target = targetOf(fault, mode)
+  stage.traffic.take()
+  try {
+    const mend = await fault.inject(stage)
+    const since = performance.now()
+    await stage.recovered(since)
+    const recoveredAt = performance.now()
+    await delay(calmMs)
+    await mend?.()
+    await stage.recovered(performance.now())
+    const tally = stage.traffic.take()
+    const seconds = (recoveredAt - since) / 1000
+    const differences = await stage.differences()
+    const broken = [
+      ...missed('new', tally.fresh, target.fresh, tally),
+      ...missed('open', tally.open, target.open, tally),
+      ...(tally.lastLostAt > recoveredAt
+        ? [`lost after recovery: ${tally.losses.join('; ')}`]
+        : []),
+      ...(differences === '' ? [] : [`kernel and plan differ: ${differences}`]),
+    ]
+    const { fresh, open } = tally
+    const slow = seconds > target.seconds
+    return { fault: fault.name, mode, fresh, open, seconds, target, broken, slow }
+  } catch (error) {
+    throw new Error(`${messageOf(error)}\nthe daemon said:\n${lastLines(stage)}`, { cause: error })
+  }
+}
+
+function missed(what: string, count: Count, loss: Loss, { losses }: Tally): readonly string[] {
+  if (loss !== 'nothing' || count.lost === 0) return []
+  return [`${count.lost} of ${count.tried} ${what} connections were lost: ${losses.join('; ')}`]
+}
+
+const lastLines = (stage: Stage) => stage.daemon.output().split('\n').slice(-20).join('\n')

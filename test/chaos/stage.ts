@@ -1,0 +1,197 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { families, type Place } from '../../lib/lab/world/topology.js'
+import { createWorld, type World } from '../../lib/lab/world/world.js'
+import type { CommandResult } from '../../lib/kernel/command.js'
+import { Api } from './api.js'
+import { filler, firstObjects, probe, serviceAddress, slicesOf } from './cluster.js'
+import { Daemon, mainProgram } from './daemon.js'
+import type { ModeName } from '../../lib/config/config.js'
+import { Traffic } from './traffic.js'
+
+export interface StageOptions {
+  readonly mode: ModeName
+  /** Services besides those with traffic. */
+  readonly services: number
+  readonly flags: readonly string[]
+  /** A command that starts the daemon. */
+  readonly by: readonly string[]
+  /** Nothing but the daemon uses connection tracking, so the kernel stops it without our rules. */
+  readonly isBare: boolean
+  /** Programs to run on the node before the daemon. */
+  readonly before: readonly (readonly string[])[]
+  /** Random, from 0 up to 1. */
+  readonly random: () => number
+}
+
+/** A wait ends with what it waits for; a busy machine has so long. */
+export const patienceMs = 120_000
+
+export async function until(
+  what: () => string,
+  condition: () => boolean | Promise<boolean>,
+): Promise<void> {
+  const end = performance.now() + patienceMs
+  while (!(await condition())) {
+    if (performance.now() > end) throw new Error(`waited ${patienceMs / 1000} s for ${what()}`)
+    await delay(50)
+  }
+}
+
+const pluginRules =
+  'table inet plugin { chain forward { type filter hook forward priority 0; ct state established accept; }; }'
+
+let opened = 0
+
+/** A node with the daemon, its API server, and clients that never rest. */
+export class Stage {
+  readonly mode: ModeName
+  readonly folder: string
+  readonly world: World
+  readonly api: Api
+  readonly daemon: Daemon
+  readonly random: () => number
+  /** From the start of the process until its Services were served. */
+  firstSyncMs = 0
+  #traffic: Traffic
+  #probePod: Place = 'pod-1'
+
+  private constructor(folder: string, world: World, options: StageOptions) {
+    this.mode = options.mode
+    this.folder = folder
+    this.world = world
+    this.random = options.random
+    this.api = new Api(world)
+    this.daemon = new Daemon(
+      world,
+      [...flagsOf(options.mode, folder), ...options.flags],
+      options.by,
+    )
+    this.#traffic = new Traffic(world)
+  }
+
+  static async open(given: Partial<StageOptions> & { mode: ModeName }): Promise<Stage> {
+    const defaults = {
+      services: 50,
+      flags: [],
+      by: [],
+      isBare: false,
+      before: [],
+      random: Math.random,
+    }
+    const options: StageOptions = { ...defaults, ...given }
+    const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-chaos-'))
+    const world = await createWorld({ name: `chaos-${++opened}` })
+    const stage = new Stage(folder, world, options)
+    try {
+      if (!options.isBare) await stage.addPluginRules()
+      for (const argv of options.before) await stage.node(...argv)
+      const fillers = Array.from({ length: options.services }, (_, index) =>
+        filler(index, ['pod-1']),
+      )
+      await stage.api.writeKubeconfig(join(folder, 'kubeconfig'))
+      await stage.api.start()
+      await stage.api.put(...firstObjects(), ...fillers.flat())
+      const startedAt = performance.now()
+      stage.daemon.start()
+      await stage.recovered(startedAt)
+      stage.firstSyncMs = performance.now() - startedAt
+      return stage
+    } catch (error) {
+      await stage.close()
+      throw new Error(`${String(error)}\n${stage.daemon.output()}`, { cause: error })
+    }
+  }
+
+  /** What tells commands of this node without the daemon. */
+  get sourceFlags(): readonly string[] {
+    return sourceFlagsOf(this.folder)
+  }
+
+  get traffic(): Traffic {
+    return this.#traffic
+  }
+
+  /** As a CNI plug-in does: the kernel tracks connections as long as any rule wants that. */
+  async addPluginRules(): Promise<void> {
+    await this.node('nft', pluginRules)
+  }
+
+  /** Without clients, for what leaves the node without rules on purpose. */
+  async inSilence(act: () => Promise<void>): Promise<void> {
+    await this.traffic.stop()
+    await act()
+    this.#traffic = new Traffic(this.world)
+  }
+
+  /** Runs a program on the node; throws when it fails. */
+  async node(...argv: readonly string[]): Promise<string> {
+    const { code, stdout, stderr } = await this.world.exec('node', argv)
+    if (code !== 0) throw new Error(`${argv.join(' ')}: ${stderr}`)
+    return stdout
+  }
+
+  /** A command of the program, beside the daemon. */
+  kubeProxy(...args: readonly string[]): Promise<CommandResult> {
+    return this.world.exec('node', [process.execPath, mainProgram, ...args])
+  }
+
+  /** Every client has an answer to what it asked after `since`, and a change of endpoints arrives. */
+  async recovered(since: number): Promise<void> {
+    this.#probePod = this.#probePod === 'pod-1' ? 'pod-3' : 'pod-1'
+    await this.api.put(...slicesOf(probe.name, [this.#probePod]))
+    const waiting = () => this.traffic.waiting(since).join(', ')
+    await until(
+      () => `answers to: ${waiting()}`,
+      () => waiting() === '',
+    )
+    await until(
+      () => 'a change of endpoints',
+      () => this.#isChanged(),
+    )
+  }
+
+  /** What `kube-proxy diff` tells, once no sync is under way: nothing, or the differences. */
+  async differences(): Promise<string> {
+    let told = ''
+    for (let tries = 0; tries < 5; tries++) {
+      const { code, stdout, stderr } = await this.kubeProxy('diff')
+      if (code === 0) return ''
+      told = `${stdout}${stderr}`
+      await delay(1_000)
+    }
+    return told
+  }
+
+  async close(): Promise<void> {
+    await this.traffic.stop()
+    await this.world.close()
+    await rm(this.folder, { recursive: true, force: true })
+  }
+
+  async #isChanged(): Promise<boolean> {
+    const addresses = serviceAddress(probe.number)
+    const answers = families.map(async (family) => {
+      const request = { protocol: 'TCP', host: addresses[family], port: probe.port } as const
+      const [result] = await this.world.agent('client-pod').flow({ ...request, timeoutMs: 1_000 })
+      return result?.backend === this.#probePod
+    })
+    return (await Promise.all(answers)).every(Boolean)
+  }
+}
+
+function flagsOf(mode: ModeName, folder: string): readonly string[] {
+  return [
+    ...['--proxy-mode', mode, '--proxy-mode-fallback=none', '--logging-format=json'],
+    ...[...sourceFlagsOf(folder), '--hostname-override', 'node-1'],
+    // Two stages must not meet.
+    ...['--takeover-folder', join(folder, 'takeover')],
+  ]
+}
+
+function sourceFlagsOf(folder: string): readonly string[] {
+  const kubeconfig = join(folder, 'kubeconfig')
+  return ['--kubeconfig', kubeconfig, '--cluster-cidr', '10.244.0.0/16,fd00:10:244::/48']
+}

@@ -1,0 +1,67 @@
+import type { Stage } from './stage.js'
+
+/** What stands of ours on a node without a daemon. */
+
+interface Differences {
+  readonly families: readonly {
+    readonly family: 'IPv4' | 'IPv6'
+    readonly differences: readonly { readonly where: string }[]
+  }[]
+}
+
+/** What the kernel replaces at once: a table of a family. */
+interface Unit {
+  readonly name: string
+  readonly stands: boolean
+  readonly missing: readonly string[]
+}
+
+/** Units of which something stands and something is missing. Each has to be whole or absent. */
+export async function torn(stage: Stage): Promise<string[]> {
+  const units = await unitsOf(stage)
+  return units
+    .filter(({ stands, missing }) => stands && missing.length > 0)
+    .map(({ name, missing }) => `${name} stands, but: ${missing.slice(0, 5).join('; ')}`)
+}
+
+/** Shared with kubelet, so it stays. */
+const kubelets = ':KUBE-FIREWALL'
+
+/** Everything of ours in the kernel, one name each. */
+export async function remains({ world }: Stage): Promise<readonly string[]> {
+  const tables = await world.exec('node', ['nft', 'list', 'tables'])
+  const ours = tables.stdout.split('\n').filter((line) => line.endsWith('kube-proxy'))
+  const chains = ['iptables-save', 'ip6tables-save'].map(async (program) => {
+    const { stdout } = await world.exec('node', [program])
+    return (stdout.match(/^:KUBE-\S+/gm) ?? []).filter((chain) => chain !== kubelets)
+  })
+  return [...ours, ...(await Promise.all(chains)).flat()]
+}
+
+async function unitsOf(stage: Stage): Promise<readonly Unit[]> {
+  const { mode } = stage
+  const flags = ['--mode', mode, ...stage.sourceFlags, '--node', 'node-1', '--json']
+  const { stdout, stderr } = await stage.kubeProxy('diff', ...flags)
+  if (stdout === '') throw new Error(`diff: ${stderr}`)
+  const { families } = JSON.parse(stdout) as Differences
+  const units = families.map(async ({ family, differences }): Promise<readonly Unit[]> => {
+    const places = differences.map(({ where }) => where)
+    if (mode === 'nftables') {
+      const table = `${family === 'IPv4' ? 'ip' : 'ip6'} kube-proxy`
+      const { code } = await stage.world.exec('node', ['nft', 'list', 'table', ...table.split(' ')])
+      return [{ name: `table ${table}`, stands: code === 0, missing: places }]
+    }
+    const program = family === 'IPv4' ? 'iptables-save' : 'ip6tables-save'
+    return Promise.all(
+      ['nat', 'filter', 'mangle'].map(async (table) => {
+        const saved = await stage.world.exec('node', [program, '-t', table])
+        return {
+          name: `${family} table ${table}`,
+          stands: saved.stdout.replaceAll(kubelets, '').includes(':KUBE-'),
+          missing: places.filter((where) => where.startsWith(`${table} `)),
+        }
+      }),
+    )
+  })
+  return (await Promise.all(units)).flat()
+}

@@ -1,0 +1,43 @@
+import t from 'tap'
+import { memoryWatch } from '../../lib/daemon/memory.js'
+import type { StateUpdate } from '../../lib/state/tracker.js'
+import { service, states } from '../support/states.js'
+
+const mebibyte = 1024 * 1024
+
+function watching(limit: number | undefined) {
+  const warnings: object[] = []
+  const silent = () => undefined
+  const log = { debug: silent, info: silent, warn: (fields: object) => warnings.push(fields) }
+  const watch = memoryWatch({ mode: 'userspace', log: { ...log, error: silent }, limit })
+  const cluster = states()
+  const start = (count: number) => {
+    for (let index = 0; index < count; index++) {
+      const clusterIp = `10.96.${index >> 7}.${1 + (index & 127)}`
+      cluster.put(service({ name: `s${index}`, clusterIp, endpoints: 9 }))
+    }
+    const update: Pick<StateUpdate, 'states'> = { states: [cluster.take()] }
+    watch.started(update as StateUpdate)
+  }
+  return { warnings, start }
+}
+
+t.test('Services that do not fit the memory limit are said, before they are written', async (t) => {
+  const { warnings, start } = watching(50 * mebibyte)
+  start(50)
+  t.same(warnings, [], 'they fit')
+  start(200)
+  t.match(warnings, [{ limitMiB: 50, neededMiB: 53, servicePorts: 200, endpoints: 1800 }])
+  start(210)
+  t.equal(warnings.length, 1, 'a few more are no news')
+  start(400)
+  t.equal(warnings.length, 2)
+})
+
+t.test('without a memory limit nothing is said', async (t) => {
+  for (const limit of [undefined, 0, Number.MAX_SAFE_INTEGER]) {
+    const { warnings, start } = watching(limit)
+    start(400)
+    t.same(warnings, [])
+  }
+})

@@ -1,0 +1,52 @@
+import t from 'tap'
+import { hasReady, readyPods, withPlayer, type Player } from './player.js'
+import type { PageView } from '../../../lib/page/readers.js'
+
+const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
+
+/** What the page draws is what packets do, also in the moment after a change. */
+
+const waysTo = ({ path }: PageView) => path.ways.map(({ pod }) => pod).filter((pod) => pod !== '')
+
+/** The pod that became ready last was reached, so the page's own connections are over. */
+const timelineEnds = (player: Player) =>
+  player.see('the end of the timeline', ({ timeline }) =>
+    timeline ? timeline.note !== '' || timeline.steps.length === 7 : false,
+  )
+
+t.test('a way is drawn when connections can take it, and not before', { skip }, (t) =>
+  withPlayer('applied', ['iptables', 'nftables'], async (player) => {
+    for (const mode of ['iptables', 'nftables'] as const) {
+      await player.do({ do: 'mode', mode }, { do: 'replicas', count: 3 })
+      await player.see('three ways', (view) => hasReady(3)(view) && waysTo(view).length === 3)
+      await player.do({ do: 'replicas', count: 5 })
+      const view = await player.see('five ways', (each) => waysTo(each).length === 5)
+      await player.do({ do: 'clear' }, { do: 'send', count: 100 })
+      const answers = player.playground.view().answers.map(({ name }) => name)
+      t.same(answers.sort(), [...readyPods(view)].sort(), `${mode}: all five answer at once`)
+      await player.see('nothing on its way', ({ pending: left, pods }) => {
+        return left === '' && pods.every(({ isPending }) => isPending !== true)
+      })
+    }
+  }),
+)
+
+t.test('counters show what was sent, without the connections of the page', { skip }, (t) =>
+  withPlayer('hidden', ['nftables', 'iptables', 'userspace'], async (player) => {
+    // The table of connections, which nftables mode counts, remembers what other modes had.
+    for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
+      await player.do({ do: 'replicas', count: 3 }, { do: 'mode', mode })
+      await player.see('three ways', (view) => hasReady(3)(view) && waysTo(view).length === 3)
+      await player.do({ do: 'replicas', count: 4 })
+      await player.see('four ways', (view) => waysTo(view).length === 4)
+      await timelineEnds(player)
+      await player.do({ do: 'clear' }, { do: 'send', count: 100 })
+      const counted = await player.see(`${mode}: a hundred`, ({ counters, path }) => {
+        const sum = Object.values(counters.endpoints).reduce((total, each) => total + each, 0)
+        const first = counters.rules[path.shared[0]?.counter ?? '']
+        return sum === 100 && (mode === 'nftables' || first === 100)
+      })
+      t.equal(counted.asked, 100)
+    }
+  }),
+)
