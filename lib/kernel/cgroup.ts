@@ -1,5 +1,7 @@
-import { closeSync, openSync, readFileSync, statSync } from 'node:fs'
+import { closeSync, openSync, readFileSync, statfsSync, statSync } from 'node:fs'
 import { KernelError, messageOf } from '../errors.js'
+
+const cgroup2Magic = 0x63677270
 
 /** The root of the hierarchy is always this inode of its file system. */
 const rootId = 1n
@@ -24,6 +26,9 @@ export function openCgroup(folder: string): OpenCgroup {
       'open the root of cgroup2: it is mounted nowhere; mount it, or mount it into the container',
     )
   }
+  if (!isCgroup(path)) {
+    throw new KernelError('invalid', `open cgroup ${path}: this is no folder of cgroup2`)
+  }
   let fd: number
   try {
     fd = openSync(path, 'r')
@@ -32,6 +37,15 @@ export function openCgroup(folder: string): OpenCgroup {
   }
   const id = statSync(path, { bigint: true }).ino
   return { path, fd, id, isRoot: id === rootId, close: () => closeSync(fd) }
+}
+
+/** Whatever cannot be looked at is found out by opening it. */
+function isCgroup(path: string): boolean {
+  try {
+    return statfsSync(path).type === cgroup2Magic
+  } catch {
+    return true
+  }
 }
 
 /** Where a file system of that type is mounted first, as this process sees it. */

@@ -55,7 +55,7 @@ function ask({ headers = {}, command, tls = false, ...asked }: Asked = {}): Prom
 interface Seen {
   readonly isReadOnly: boolean
   readonly mode: string
-  readonly services: readonly { readonly key: string }[]
+  readonly services: { readonly set: readonly { readonly key: string }[] }
   readonly service: { readonly name: string }
   readonly path: { readonly ways: readonly { readonly pod: string }[] }
   readonly rules: { readonly lines: readonly unknown[] }
@@ -78,7 +78,7 @@ for (const mode of ['nftables', 'userspace'] as const) {
       t.match(await view(), { isReadOnly: true, mode })
       t.equal((await ask({ command: { do: 'select', service: 'default/web:http' } })).status, 200)
       const seen = await view()
-      t.equal(seen.services.length, 5)
+      t.equal(seen.services.set.length, 5)
       t.equal(seen.service.name, 'default/web:http')
       t.same(
         seen.path.ways.map(({ pod }) => pod),

@@ -180,7 +180,7 @@ t.test('check and cleanup print what they found as text and as JSON', { skip }, 
   t.equal(await json.exited, code)
   const checks = JSON.parse(json.output()) as { mode: string; runs: boolean }[]
   t.equal(checks.some(({ runs }) => runs) ? 0 : 1, code)
-  t.same(checks.map(({ mode }) => mode).sort(), ['iptables', 'ipvs', 'nftables', 'userspace'])
+  t.same(checks.map(({ mode }) => mode).sort(), [...modeNames].sort())
   const cleanup = start(t, '--cleanup')
   t.equal(await cleanup.exited, 0, cleanup.output())
   // KUBE-FIREWALL is kubelet's as much as ours; it stays.

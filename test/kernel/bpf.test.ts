@@ -2,7 +2,7 @@ import t from 'tap'
 import { Assembler } from '../../lib/kernel/bpf/assembler.js'
 import { typesOfSocketMap } from '../../lib/kernel/bpf/btf.js'
 import { instructionBytes } from '../../lib/kernel/bpf/instructions.js'
-import { mountOf } from '../../lib/kernel/cgroup.js'
+import { mountOf, openCgroup } from '../../lib/kernel/cgroup.js'
 
 /** The instructions of a program, each as the eight bytes that the kernel reads. */
 function hex(code: Assembler): readonly string[] {
@@ -90,4 +90,11 @@ t.test('the mount of a file system is found, blanks in its path included', async
   ].join('\n')
   t.equal(mountOf('cgroup2', mounts), '/sys/fs/c g')
   t.equal(mountOf('bpf', mounts), undefined)
+})
+
+t.test('a folder that is no cgroup is refused by name', async (t) => {
+  t.throws(() => openCgroup('/proc'), {
+    message: 'open cgroup /proc: this is no folder of cgroup2',
+  })
+  t.throws(() => openCgroup('/nowhere'), { message: /open cgroup \/nowhere: ENOENT/ })
 })

@@ -31,7 +31,7 @@ function cleaning(failing?: ModeName) {
 }
 
 t.test(
-  'L16, IP36: the rules of every other mode are removed, except what the mode shares with another',
+  'L16, IP36: the rules of every other mode are removed, except those it shares with the mode',
   async (t) => {
     for (const [current, expected] of [
       ['userspace', ['iptables', 'ipvs', 'nftables', 'ebpf']],

@@ -152,7 +152,7 @@ export const jump: Rule = rule({ jump: 'RETURN' })
 export const opened: Promise<Iptables> = Iptables.open({ family: 'IPv4' })
 export const batch = new Batch().append('nat', 'WEB', jump)
 `
-  const wrong = `import { renderRules } from 'kube-proxy-ts'\nrenderRules({ mode: 'ebpf', objects: [] })\n`
+  const wrong = `import { renderRules } from 'kube-proxy-ts'\nrenderRules({ mode: 'ebfp', objects: [] })\n`
   for (const name of ['typed.mts', 'typed.cts', 'typed.ts'])
     writeFileSync(join(project, name), typed)
   writeFileSync(join(project, 'wrong.mts'), wrong)
@@ -161,7 +161,7 @@ export const batch = new Batch().append('nat', 'WEB', jump)
   const check = (...args: string[]) =>
     spawnSync(process.execPath, [tsc, ...options, ...args], { cwd: project, encoding: 'utf8' })
   const modern = check('--module', 'nodenext', 'typed.mts', 'typed.cts', 'wrong.mts').stdout
-  t.match(modern, /^wrong\.mts\(2,15\): error TS2322: Type '"ebpf"' is not assignable .*\n$/)
+  t.match(modern, /^wrong\.mts\(2,15\): error TS2322: Type '"ebfp"' is not assignable .*\n$/)
   t.match(check('--module', 'commonjs', 'typed.ts'), { status: 0, stdout: '' })
   t.end()
 })
