@@ -5,6 +5,7 @@ import { isEqual } from './json.js'
 import { parseCidr, type IpFamily } from './ip.js'
 import { PersistentMap } from './persistent-map.js'
 import { newWarnings, type ServiceWarning } from './service-warnings.js'
+import { PolicyCounts, type PolicyCount } from './policy-counts.js'
 import { ServiceIndex } from './service-index.js'
 import type { DesiredService, DesiredState } from './desired-state.js'
 import type {
@@ -55,13 +56,6 @@ export interface HealthCheck {
   readonly localEndpoints: Readonly<Partial<Record<IpFamily, number>>>
 }
 
-/** Service ports with a Local policy and no local endpoint. */
-export interface PolicyCount {
-  readonly policy: 'internal' | 'external'
-  readonly family: IpFamily
-  readonly count: number
-}
-
 /**
  * Collects changes between syncs and turns them into states. The order of the changes does not
  * matter. A change that is undone before the next `take` has no effect (S32).
@@ -77,7 +71,7 @@ export class Tracker {
   #nodeChanged = false
   #states: readonly DesiredState[]
   #healthChecks = new Map<string, HealthCheck>()
-  #withoutLocal = new Map<string, number>()
+  readonly #withoutLocal = new PolicyCounts()
 
   constructor(settings: TrackerSettings) {
     this.#settings = settings
@@ -184,12 +178,7 @@ export class Tracker {
       hasUdpChanges,
       triggerTimes,
       healthChecks: this.#healthChecks,
-      withoutLocalEndpoints: this.#settings.families.flatMap((family) =>
-        (['internal', 'external'] as const).map((policy) => {
-          const count = this.#withoutLocal.get(`${family}/${policy}`) ?? 0
-          return { policy, family, count }
-        }),
-      ),
+      withoutLocalEndpoints: this.#withoutLocal.of(this.#settings.families),
       warnings,
       pending,
     }
@@ -235,33 +224,18 @@ export class Tracker {
       const keys = new Set(built.map(({ key }) => key))
       for (const key of this.#index.knownKeys(id, family)) {
         if (keys.has(key)) continue
-        this.#countPolicies(state.services.get(key), family, -1)
+        this.#withoutLocal.add(state.services.get(key), family, -1)
         yield [key, undefined]
       }
       this.#index.setKnownKeys(id, family, keys)
       for (const next of built) {
         const before = state.services.get(next.key)
         if (before && isEqual(before, next)) continue
-        this.#countPolicies(before, family, -1)
-        this.#countPolicies(next, family, 1)
+        this.#withoutLocal.add(before, family, -1)
+        this.#withoutLocal.add(next, family, 1)
         warnings.push(...newWarnings(before, next))
         yield [next.key, next]
       }
-    }
-  }
-
-  #countPolicies(service: DesiredService | undefined, family: IpFamily, by: number): void {
-    const count = (policy: string) => {
-      const key = `${family}/${policy}`
-      this.#withoutLocal.set(key, (this.#withoutLocal.get(key) ?? 0) + by)
-    }
-    if (service?.internalPolicyLocal && service.internal === 'drop') count('internal')
-    if (
-      service?.externalPolicyLocal &&
-      service.externallyAccessible &&
-      service.external === 'drop'
-    ) {
-      count('external')
     }
   }
 

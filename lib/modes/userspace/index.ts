@@ -1,37 +1,24 @@
-import { pause, Turns } from '../../async.js'
-import { ConfigError, messageOf } from '../../errors.js'
-import type { Config } from '../../config/config.js'
-import type { Run } from '../../kernel/iptables.js'
-import { farewellsSent, listeningSockets } from '../../kernel/sockets/listening.js'
-import { ipFamilies, type IpFamily } from '../../state/ip.js'
-import { Complaints } from '../complaints.js'
-import { forgetAll, knownByFamily } from '../known.js'
-import type { Applied, Mode, ModeContext, ModeDefinition, PlanReader } from '../mode.js'
-import { FamilyApplier } from './apply.js'
+import { messageOf } from '../../errors.js'
+import { listeningSockets } from '../../kernel/sockets/listening.js'
+import { ipFamilies } from '../../state/ip.js'
+import type { ModeDefinition, PlanReader } from '../mode.js'
 import { userspaceDifferences } from './differences.js'
-import { createListeners } from './listeners/create-listeners.js'
-import type { Listeners } from './listeners/listeners.js'
 import { checkBindAddress, userspacePlanner, type UserspacePlan } from './plan.js'
 import { addressDifferences } from './portals/address-differences.js'
 import { readPortals } from './portals/iptables-portals.js'
 import {
   openIptables,
-  openPortals,
   removeAddressesOf,
   removeRules,
   settledPortals,
   withLinks,
-  type PortalsByFamily,
 } from './portals/open-portals.js'
-import type { Portals } from './portals/portals.js'
-import { ReservedNodePorts } from './portals/reserved-node-ports.js'
 import { withoutSubChains } from './portals/sub-chains.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { probeUserspace } from './probe.js'
 import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
-import { userspaceSettings, type UserspaceSettings } from './settings.js'
-import { Giver, type HandOver } from './takeover/giver.js'
-import { Taker } from './takeover/taker.js'
+import { userspaceSettings } from './settings.js'
+import { UserspaceMode } from './userspace-mode.js'
 
 export const definition: ModeDefinition = {
   summary: 'a listener in this process for every service port, behind iptables redirects',
@@ -84,220 +71,4 @@ export const definition: ModeDefinition = {
       context.log.info(fields, 'addresses of Services on this machine cannot be looked for')
     }
   },
-}
-
-/** The rules are checked every `syncPeriod`, and at least that often: repaired within 10 s. */
-const longestCheckMs = 8000
-const checkAgainMs = 2000
-
-interface Family {
-  readonly portals: Portals
-  readonly complaints: Complaints
-  readonly applier: FamilyApplier
-}
-
-/** The live mode: listeners on worker threads, and rules or addresses that lead to them. */
-export class UserspaceMode implements Mode<UserspacePlan> {
-  readonly cleansFlows = true
-  readonly plan: Mode<UserspacePlan>['plan']
-  #settings: UserspaceSettings
-  readonly #context: ModeContext
-  readonly #run: Run | undefined
-  readonly #nodePorts: ReservedNodePorts
-  readonly #listeners: Listeners
-  readonly #flows: UdpFlowCleaner
-  readonly #families: ReadonlyMap<IpFamily, Family>
-  /** Families whose first plan is not yet applied. */
-  readonly #starting: Set<IpFamily>
-  #taker: Taker | undefined
-  #giver: Giver | undefined
-  /** The mode is about to close. */
-  #isLeaving = false
-  /** Another process has the listeners now. */
-  #isHandedOver = false
-  readonly #known = knownByFamily<UserspacePlan>()
-  /** Applying, checking, handing over and closing never overlap. */
-  readonly #turns = new Turns()
-
-  private constructor(
-    settings: UserspaceSettings,
-    context: ModeContext,
-    portals: PortalsByFamily,
-    run: Run | undefined,
-    taker: Taker | undefined,
-  ) {
-    this.#run = run
-    this.#taker = taker
-    this.#settings = settings
-    this.#context = context
-    const direct = [...portals].filter(([, { listensDirectly }]) => listensDirectly)
-    this.plan = userspacePlanner(settings, new Set(direct.map(([family]) => family)))
-    const listeners = createListeners(settings, context)
-    this.#listeners = listeners
-    this.#nodePorts = new ReservedNodePorts(listeners.descriptors)
-    const flows = new UdpFlowCleaner(context)
-    this.#flows = flows
-    this.#families = new Map(
-      [...portals].map(([family, opened]) => {
-        const parts = { listeners, nodePorts: this.#nodePorts, portals: opened, flows }
-        const complaints = new Complaints(context.log)
-        return [family, { portals: opened, complaints, applier: new FamilyApplier(family, parts) }]
-      }),
-    )
-    this.#starting = new Set(this.#families.keys())
-  }
-
-  static async create(
-    settings: UserspaceSettings,
-    families: readonly IpFamily[],
-    context: ModeContext,
-    run?: Run,
-  ): Promise<UserspaceMode> {
-    const { takeover, takeoverFolder } = settings
-    const taker = takeover ? await Taker.open(takeoverFolder, context.log) : undefined
-    const portals = await openPortals(settings, families, context.log, run)
-    if ([...portals.values()].some(({ listensDirectly }) => !listensDirectly)) {
-      checkBindAddress(settings.bindAddress)
-    }
-    return new UserspaceMode(settings, context, portals, run, taker)
-  }
-
-  render(plan: UserspacePlan): string {
-    return renderPlan(plan, this.#settings)
-  }
-
-  renderChanges(plan: UserspacePlan, previous: UserspacePlan | undefined): string {
-    return renderPlanChanges(plan, previous, this.#settings)
-  }
-
-  apply(plan: UserspacePlan): Promise<Applied> {
-    return this.#turns.take(async () => {
-      const family = this.#families.get(plan.family)
-      if (!family) throw new ConfigError(`apply ${plan.family}: the mode was not made for it`)
-      if (this.#isHandedOver) return { full: false, bytes: 0, objects: 0, failed: [] }
-      return this.#known[plan.family].update(async (previous) => {
-        if (this.#taker) this.#listeners.receive(await this.#taker.take())
-        const result = await family.applier.apply(plan, previous)
-        if (this.#starting.has(plan.family)) {
-          await this.#removeOtherPortals(plan.family, family.portals)
-        }
-        if (this.#starting.delete(plan.family) && this.#starting.size === 0) await this.#started()
-        return { now: plan, result }
-      })
-    })
-  }
-
-  forget(): void {
-    forgetAll(this.#known)
-  }
-
-  /** Of its settings, how often to check and how long to drain are live. */
-  reconfigure(config: Config): boolean {
-    this.#settings = userspaceSettings(config)
-    return false
-  }
-
-  async run(signal: AbortSignal): Promise<void> {
-    for (let wasIntact = true; ;) {
-      const checkMs = Math.min(this.#settings.syncPeriodMs, longestCheckMs)
-      // The second look shows whether the repair has helped.
-      await pause(wasIntact ? checkMs : Math.min(checkMs, checkAgainMs), signal)
-      if (signal.aborted) return
-      wasIntact = await this.#check()
-    }
-  }
-
-  /**
-   * Removes the rules, so that no new client is sent here, and lets connections finish. Rules of
-   * kernel modes stay (L17), but these lead to a process that is about to end. They stay only when
-   * another process has taken the listeners over.
-   */
-  close(): Promise<void> {
-    this.#isLeaving = true
-    this.#giver?.close()
-    this.#taker?.close()
-    return this.#turns.take(async () => {
-      await this.#removePortals(async (portals, family) => {
-        await this.#flows.forget(family, await portals.remove())
-      })
-      this.#nodePorts.close()
-      await this.#listeners.drain(this.#settings.drainTimeoutMs)
-      if (!this.#isHandedOver) await farewellsSent(this.#listeners.ports)
-      await this.#removePortals((portals) => portals.drained())
-    })
-  }
-
-  /** Portals belong to the process that has the listeners. */
-  async #removePortals(remove: (portals: Portals, family: IpFamily) => Promise<void>) {
-    for (const [family, { portals }] of this.#isHandedOver ? [] : this.#families) {
-      try {
-        await remove(portals, family)
-      } catch (error) {
-        this.#context.log.warn({ err: error, family }, 'remove the rules of userspace mode')
-      }
-    }
-  }
-
-  /** Removes rules or addresses of an earlier process that used the other kind of portals. */
-  async #removeOtherPortals(family: IpFamily, { listensDirectly }: Portals): Promise<void> {
-    try {
-      if (listensDirectly) await removeRules(family, this.#flows, this.#run)
-      else await removeAddressesOf([family], this.#context.log)
-    } catch (error) {
-      const fields = { family, reason: messageOf(error) }
-      this.#context.log.info(fields, 'rules or addresses of an earlier run cannot be removed')
-    }
-  }
-
-  /** Ends the take-over from an earlier process, and waits for a later one. */
-  async #started(): Promise<void> {
-    await this.#taker?.done(this.#listeners.unused())
-    const { takeoverFolder } = this.#settings
-    if (takeoverFolder !== '' && !this.#isLeaving) {
-      const handOver: HandOver = (...args) => this.#handOver(...args)
-      this.#giver = await Giver.open(takeoverFolder, handOver, this.#context.log)
-    }
-    // Only after this process can be asked, or another would find none and start beside it.
-    this.#taker?.close()
-    this.#taker = undefined
-  }
-
-  /** Gives the listeners away and does nothing else until the new process works or gives up. */
-  #handOver(...[copy, hand]: Parameters<HandOver>): Promise<void> {
-    return this.#turns.take(async () => {
-      if (this.#hasGivenUp()) return
-      const given = await this.#listeners.give(copy)
-      this.#nodePorts.close()
-      if ((await hand(given)) || this.#hasGivenUp()) {
-        this.#isHandedOver = true
-        this.#context.stop?.('another process has taken the listeners over')
-        return
-      }
-      for (const { applier } of this.#families.values()) applier.forgetNodePorts()
-      this.#listeners.receive(given)
-      const reason = 'the process that took the listeners over has ended; taking them back'
-      this.#context.resync(reason, { full: true })
-    })
-  }
-
-  #hasGivenUp(): boolean {
-    return this.#isLeaving || this.#isHandedOver
-  }
-
-  async #check(): Promise<boolean> {
-    for (const [family, { portals, complaints }] of this.#families) {
-      try {
-        const isIntact = this.#hasGivenUp() || (await portals.isIntact())
-        complaints.settled()
-        if (isIntact || this.#hasGivenUp()) continue
-        const reason = `another program changed what leads to the ${family} listeners`
-        this.#context.resync(reason, { full: true })
-        return false
-      } catch (error) {
-        const fields = { family, error: messageOf(error) }
-        complaints.warn(fields, 'could not look after the rules of userspace mode, will retry')
-      }
-    }
-    return true
-  }
 }
