@@ -1,3 +1,4 @@
+import { modeNames } from '../../lib/modes/registry.js'
 import t, { type Test } from 'tap'
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
