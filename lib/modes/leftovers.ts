@@ -66,8 +66,9 @@ export async function cleanLeftovers(
   let isClean = true
   for (const [mode, load] of Object.entries(loaders)) {
     if (mode === current || mode === sharesRulesWith[current]) continue
-    const definition = await load()
     try {
+      // Node.js keeps a failure to load, as without descriptors, until the process ends.
+      const definition = await load()
       await definition.cleanup(context)
     } catch (error) {
       isClean = false

@@ -26,13 +26,18 @@ export type ApiCommand =
 const main = fileURLToPath(new URL('./api-main.js', import.meta.url))
 const keyOf = ({ kind, metadata }: ClusterObject) => `${kind} ${metadata.name}`
 
+interface Running {
+  readonly child: ReturnType<World['spawn']>
+  /** Who waits for an answer; the oldest first. */
+  readonly waiting: ((line: string) => void)[]
+  complaints: string
+}
+
 /** The API server of a stage. Its objects outlive it: a new process gets them before it listens. */
 export class Api {
   readonly #world: World
   readonly #objects = new Map<string, ClusterObject>()
-  #child: ReturnType<World['spawn']> | undefined
-  #waiting: ((line: string) => void)[] = []
-  #complaints = ''
+  #running: Running | undefined
 
   constructor(world: World) {
     this.#world = world
@@ -50,12 +55,12 @@ export class Api {
 
   async start(...flags: readonly string[]): Promise<void> {
     const child = this.#world.spawn('node', [process.execPath, main, ...flags])
-    this.#child = child
-    this.#complaints = ''
-    child.stderr.setEncoding('utf8').on('data', (text: string) => (this.#complaints += text))
-    createInterface({ input: child.stdout }).on('line', (line) => this.#waiting.shift()?.(line))
+    const running: Running = { child, waiting: [], complaints: '' }
+    this.#running = running
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (running.complaints += text))
+    createInterface({ input: child.stdout }).on('line', (line) => running.waiting.shift()?.(line))
     child.on('exit', () => {
-      for (const resolve of this.#waiting.splice(0)) resolve('failed: it has ended')
+      for (const resolve of running.waiting.splice(0)) resolve('failed: it has ended')
     })
     // Whoever writes to one that was killed hears of it by its end.
     child.stdin.on('error', () => undefined)
@@ -64,35 +69,52 @@ export class Api {
   }
 
   signal(signal: NodeJS.Signals): void {
-    this.#child?.kill(signal)
+    this.#running?.child.kill(signal)
   }
 
   async kill(): Promise<void> {
-    const child = this.#child
-    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
+    if (this.#running === undefined || !isAlive(this.#running)) return
+    const { child } = this.#running
     const exited = once(child, 'exit')
     child.kill('SIGKILL')
     await exited
   }
 
+  /** While no server runs, the next one begins with what was put. */
   async put(...objects: readonly ClusterObject[]): Promise<void> {
     for (const object of objects) this.#objects.set(keyOf(object), object)
-    await this.tell({ op: 'put', objects })
+    await this.#offer({ op: 'put', objects })
   }
 
   async remove(...objects: readonly ClusterObject[]): Promise<void> {
     for (const object of objects) this.#objects.delete(keyOf(object))
-    await this.tell({ op: 'remove', objects })
+    await this.#offer({ op: 'remove', objects })
   }
 
   async tell(command: ApiCommand): Promise<void> {
-    if (this.#child?.exitCode !== null || this.#child.signalCode !== null) {
-      throw new Error(`API server, ${command.op}: it does not run. ${this.#complaints}`)
+    const running = this.#running
+    if (running === undefined || !isAlive(running)) {
+      throw new Error(`API server, ${command.op}: it does not run. ${running?.complaints ?? ''}`)
     }
-    const answered = new Promise<string>((resolve) => this.#waiting.push(resolve))
-    this.#child.stdin.write(`${JSON.stringify(command)}\n`)
+    const answered = new Promise<string>((resolve) => running.waiting.push(resolve))
+    running.child.stdin.write(`${JSON.stringify(command)}\n`)
     const answer = await answered
     if (answer !== 'ok')
-      throw new Error(`API server, ${command.op}: ${answer}. ${this.#complaints}`)
+      throw new Error(`API server, ${command.op}: ${answer}. ${running.complaints}`)
   }
+
+  /** A server that is killed meanwhile needs no answer. */
+  async #offer(command: ApiCommand): Promise<void> {
+    const running = this.#running
+    if (running === undefined || !isAlive(running)) return
+    try {
+      await this.tell(command)
+    } catch (error) {
+      if (isAlive(running)) throw error
+    }
+  }
+}
+
+function isAlive({ child }: Running): boolean {
+  return child.exitCode === null && child.signalCode === null
 }

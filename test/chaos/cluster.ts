@@ -20,6 +20,8 @@ export const steady = { name: 'steady', number: 10, port: 80, udpPort: 53, nodeP
 export const probe = { name: 'probe', number: 11, port: 80 }
 /** Those that churn: the first of many. */
 const firstFiller = 256
+/** A filler that no stage has from the start. */
+export const added = 5_000
 
 export function serviceAddress(number: number): ServiceAddress {
   return {

@@ -6,7 +6,7 @@ import { families, type Place } from '../../lib/lab/world/topology.js'
 import { createWorld, type World } from '../../lib/lab/world/world.js'
 import type { CommandResult } from '../../lib/kernel/command.js'
 import { Api } from './api.js'
-import { filler, firstObjects, probe, serviceAddress, slicesOf } from './cluster.js'
+import { added, filler, firstObjects, probe, serviceAddress, slicesOf } from './cluster.js'
 import { Daemon, mainProgram } from './daemon.js'
 import type { ModeName } from '../../lib/config/config.js'
 import { Traffic } from './traffic.js'
@@ -57,6 +57,7 @@ export class Stage {
   firstSyncMs = 0
   #traffic: Traffic
   #probePod: Place = 'pod-1'
+  #addedPod: Place = 'pod-1'
 
   private constructor(folder: string, world: World, options: StageOptions) {
     this.mode = options.mode
@@ -151,6 +152,12 @@ export class Stage {
       () => 'a change of endpoints',
       () => this.#isChanged(),
     )
+  }
+
+  /** A change that nobody waits for: somebody may be waiting for one of the probe. */
+  async change(): Promise<void> {
+    this.#addedPod = this.#addedPod === 'pod-1' ? 'pod-3' : 'pod-1'
+    await this.api.put(...filler(added, [this.#addedPod]))
   }
 
   /** What `kube-proxy diff` tells, once no sync is under way: nothing, or the differences. */

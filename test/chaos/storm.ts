@@ -1,5 +1,4 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { together } from '../../lib/async.js'
 import type { ModeName } from '../../lib/config/config.js'
 import { messageOf } from '../../lib/errors.js'
 import { families, type Place } from '../../lib/lab/world/topology.js'
@@ -28,6 +27,7 @@ export async function storm({
   groups,
 }: StormOptions): Promise<readonly string[]> {
   const stage = await Stage.open({ mode, services, random: randomOf(seed) })
+  const done: Done = { changes: 0, faults: 0, now: new Set() }
   try {
     const expected = new Map<number, readonly Place[]>()
     for (let index = 0; index < services; index++) expected.set(index, ['pod-1'])
@@ -37,15 +37,12 @@ export async function storm({
     const mixed = lanes.map((faults) =>
       faults.filter((fault) => playsIn(fault, mode) && fault.stage === undefined),
     )
-    const done = { changes: 0, faults: 0 }
-    const all = { stage, done }
-    await together(AbortSignal.timeout(minutes * 60_000), [
-      (signal) => churn({ ...all, random: randomOf(seed) }, expected, signal),
+    const all = { stage, done, signal: AbortSignal.timeout(minutes * 60_000) }
+    // What fails ends the run at once: nobody waits for the other parts.
+    await Promise.all([
+      churn({ ...all, random: randomOf(seed) }, expected),
       // Each draws from numbers of its own, so that the choices do not depend on who is faster.
-      ...mixed.map(
-        (faults, lane) => (signal: AbortSignal) =>
-          raise({ ...all, random: randomOf(seed + lane + 1) }, faults, signal),
-      ),
+      ...mixed.map((faults, lane) => raise({ ...all, random: randomOf(seed + lane + 1) }, faults)),
     ])
     await stage.recovered(performance.now())
     const { fresh, open } = stage.traffic.take()
@@ -59,30 +56,41 @@ export async function storm({
       ...(await unreached(stage, expected)).map((text) => `${mode}: ${text}`),
     ]
   } catch (error) {
-    return [`${mode}: ${messageOf(error)}\n${stage.daemon.output().slice(-4_000)}`]
+    const daemon = stage.daemon.latest.isRunning() ? 'the daemon runs' : 'the daemon has ended'
+    const during = `during ${[...done.now].join(' and ') || 'no fault'}; ${daemon}`
+    return [`${mode}: ${messageOf(error)}; ${during}\n${stage.daemon.output().slice(-4_000)}`]
   } finally {
     await stage.close()
   }
 }
 
+interface Done {
+  changes: number
+  faults: number
+  /** The faults that are on. */
+  readonly now: Set<string>
+}
+
 interface Part {
   readonly stage: Stage
   readonly random: () => number
-  readonly done: { changes: number; faults: number }
+  readonly done: Done
+  readonly signal: AbortSignal
 }
 
 /** Faults, one after the other, in random order and distance. */
 async function raise(
-  { stage, random, done }: Part,
+  { stage, random, done, signal }: Part,
   faults: readonly Fault[],
-  signal: AbortSignal,
 ): Promise<void> {
   while (faults.length > 0 && !signal.aborted) {
     const fault = pick(faults, random)
     console.log(`${new Date().toISOString()} ${stage.mode}: ${fault.name}`)
+    done.now.add(fault.name)
     const mend = await fault.inject(stage)
     await delay(random() * longestPauseMs)
     await mend?.()
+    done.now.delete(fault.name)
     await delay(random() * longestPauseMs)
     done.faults++
   }
@@ -90,9 +98,8 @@ async function raise(
 
 /** Services get other endpoints, lose all, go and come back. */
 async function churn(
-  { stage: { api }, random, done }: Part,
+  { stage: { api }, random, done, signal }: Part,
   expected: Map<number, readonly Place[]>,
-  signal: AbortSignal,
 ): Promise<void> {
   for (let next = performance.now(); !signal.aborted; next += 1_000 / changesPerSecond) {
     const index = Math.floor(random() * services)
@@ -101,8 +108,7 @@ async function churn(
     if (isRemoved) expected.delete(index)
     else expected.set(index, some)
     const objects = filler(index, some)
-    // While the server is away nothing arrives there; the next one begins with these objects.
-    await (isRemoved ? api.remove(...objects) : api.put(...objects)).catch(() => undefined)
+    await (isRemoved ? api.remove(...objects) : api.put(...objects))
     done.changes++
     await delay(Math.max(0, next - performance.now()))
   }

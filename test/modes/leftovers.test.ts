@@ -6,7 +6,7 @@ import type { ModeLoaders } from '../../lib/modes/registry.js'
 
 const names: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
 
-function cleaning(failing?: ModeName) {
+function cleaning(failing?: ModeName, unloadable?: ModeName) {
   const cleaned: ModeName[] = []
   const warned: string[] = []
   const loaders: ModeLoaders = Object.fromEntries(
@@ -17,7 +17,11 @@ function cleaning(failing?: ModeName) {
           cleaned.push(name)
         },
       }
-      return [name, async () => definition as ModeDefinition]
+      const load = async () => {
+        if (name === unloadable) throw new Error('EMFILE: too many open files')
+        return definition as ModeDefinition
+      }
+      return [name, load]
     }),
   )
   const log = {
@@ -54,5 +58,15 @@ t.test(
     t.notOk(await run('nftables'))
     t.same(cleaned, ['userspace', 'ipvs', 'ebpf'])
     t.match(warned, [/"mode":"iptables".*lock held/])
+  },
+)
+
+t.test(
+  'a mode whose code cannot be loaded is named, and the others are cleaned up all the same',
+  async (t) => {
+    const { cleaned, warned, run } = cleaning(undefined, 'userspace')
+    t.notOk(await run('nftables'))
+    t.same(cleaned, ['iptables', 'ipvs', 'ebpf'])
+    t.match(warned, [/"mode":"userspace".*EMFILE/])
   },
 )

@@ -42,7 +42,8 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
   const { address, files, metrics, mode, log } = options
   const access = await dashboardAccess(address, files)
   const podNames = new PodNames()
-  const source = new DashboardSource({ ...options, podNames, count: endpointCounts(mode, metrics) })
+  const count = await endpointCounts(mode, metrics)
+  const source = new DashboardSource({ ...options, podNames, count })
   return {
     wrapSink: (sink) => podNames.wrapSink(sink),
     started: ({ states }) => source.started(states),
@@ -78,23 +79,25 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
  * Connections by endpoint: counted by the proxy itself in userspace mode; else those that the
  * kernel tracks now.
  */
-function endpointCounts(
+async function endpointCounts(
   mode: ModeName,
   metrics: Pick<Metrics, 'series'>,
-): (state: DesiredState, key: string) => Promise<readonly AnswerCount[]> {
+): Promise<(state: DesiredState, key: string) => Promise<readonly AnswerCount[]>> {
+  // Loaded at the start: Node.js would keep a failure to load, as without descriptors, for good.
+  const tracked = mode === 'userspace' ? undefined : await import('../../kernel/tracked-flows.js')
   return async (state, key) => {
     const service = state.services.get(key)
     if (!service) return []
     const counts = new Map<string, number>()
-    if (mode === 'userspace') {
+    if (tracked === undefined) {
       const own = { service: service.portName }
       for (const { label, value } of await metrics.series('service_connections_total', own)) {
         counts.set(label('endpoint'), value)
       }
     } else {
-      const { listTrackedFlows } = await import('../../kernel/tracked-flows.js')
       const own = new Set(frontends(service, state))
-      for (const { protocol, destination, answeredBy } of await listTrackedFlows(state.family)) {
+      const flows = await tracked.listTrackedFlows(state.family)
+      for (const { protocol, destination, answeredBy } of flows) {
         if (!own.has(`${protocol} ${destination.ip} ${destination.port}`)) continue
         const endpoint = hostPort(answeredBy.ip, answeredBy.port)
         counts.set(endpoint, (counts.get(endpoint) ?? 0) + 1)

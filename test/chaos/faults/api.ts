@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { nothingLost, type FaultGroup } from '../fault.js'
-import { probe, serviceAddress, slicesOf } from '../cluster.js'
+import { serviceAddress } from '../cluster.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
 
 /** What the API server does, and what stands in it. */
@@ -78,9 +78,10 @@ export const apiFaults: FaultGroup = {
     {
       name: 'History compacted while the watches are cut',
       target: nothingLost(8),
-      inject: async ({ api }) => {
+      inject: async (stage) => {
+        const { api } = stage
         await api.tell({ op: 'watches', how: 'cut' })
-        await api.put(...slicesOf(probe.name, ['pod-2']))
+        await stage.change()
         await api.tell({ op: 'compact' })
         return undefined
       },

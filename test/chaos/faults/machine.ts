@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { filler, fillerAddress, probe, slicesOf } from '../cluster.js'
+import { fillerAddress, probe, slicesOf } from '../cluster.js'
 import { nothingLost, type FaultGroup } from '../fault.js'
 import { until, type Stage } from '../stage.js'
 
@@ -7,9 +7,6 @@ const preload = new URL('../changed-node.js', import.meta.url).href
 const changed = (...settings: readonly string[]) => ({
   by: ['env', `NODE_OPTIONS=--import=${preload}`, ...settings],
 })
-
-/** A filler that no stage has from the start. */
-const added = 5_000
 
 /** What a node gives a process, and takes away. */
 export const machineFaults: FaultGroup = {
@@ -23,7 +20,7 @@ export const machineFaults: FaultGroup = {
       inject: async (stage) => {
         stage.daemon.signal('SIGUSR2')
         // It cannot be written now.
-        await stage.api.put(...filler(added, ['pod-1']))
+        await stage.change()
         await until(
           () => 'a failed sync',
           () => stage.daemon.output().includes('sync failed'),

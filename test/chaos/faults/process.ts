@@ -1,6 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { allLost, nothingLost, type FaultGroup } from '../fault.js'
-import { probe, slicesOf } from '../cluster.js'
 import { until, type Stage } from '../stage.js'
 
 /** Clients that keep their connections lose them when the old process has waited long enough. */
@@ -116,7 +115,7 @@ export const processFaults: FaultGroup = {
         const before = await stage.node('prlimit', `--pid=${stage.daemon.pid}`, ...softLimit)
         await limit('10')
         // A change that cannot be written now.
-        await stage.api.put(...slicesOf(probe.name, ['pod-2']))
+        await stage.change()
         await delay(5_000)
         await limit(before.trim())
         return undefined

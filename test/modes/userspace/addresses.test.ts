@@ -171,6 +171,18 @@ t.test('loopback addresses need no device and no netlink', async (t) => {
   await portals.remove()
 })
 
+t.test('netlink that could not be opened is opened later', async (t) => {
+  const links = new FakeLinks()
+  let opened = 0
+  const openLinks = () =>
+    opened++ === 0 ? Promise.reject(new Error('EMFILE')) : Promise.resolve(links)
+  const portals = new AddressPortals('IPv4', { openLinks, log: quiet })
+  const plans = [wanting('a', '10.96.0.10')]
+  t.match(await portals.prepare(plans, { gone: [], full: true }), [{ key: 'a', reason: /EMFILE/ }])
+  t.same(await portals.prepare(plans, { gone: [], full: true }), [])
+  t.same(links.listed(dummy), ['10.96.0.10'])
+})
+
 const protocols = ['TCP', 'UDP'] as const
 const families = ['IPv4', 'IPv6'] as const
 const ports = protocols.map((protocol) => ({ name: protocol.toLowerCase(), protocol, port: 8080 }))

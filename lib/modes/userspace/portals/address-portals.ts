@@ -156,8 +156,11 @@ export class AddressPortals implements Portals {
     }
   }
 
+  /** What cannot be opened now may be later. */
   #open(): Promise<AddressLinks> {
-    return (this.#links ??= this.#openLinks())
+    const opening = (this.#links ??= this.#openLinks())
+    opening.catch(() => (this.#links = undefined))
+    return opening
   }
 
   async #ensureDevice(): Promise<number> {

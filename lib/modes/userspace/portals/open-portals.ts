@@ -61,6 +61,8 @@ async function openFamily(
       )
     }
   }
+  // Loaded at the start: Node.js would keep a failure to load, as without descriptors, for good.
+  await loadLinks().catch(() => undefined)
   return new AddressPortals(family, { openLinks, log })
 }
 
@@ -96,9 +98,13 @@ export async function withLinks<T>(use: (links: Links) => Promise<T>): Promise<T
   }
 }
 
-/** Loaded late: it needs koffi, which not every node can load, and loopback addresses need neither. */
 async function openLinks(): Promise<Links> {
-  return new (await import('../../../kernel/links.js')).Links()
+  return new (await loadLinks()).Links()
+}
+
+/** It needs koffi, which not every node can load, and loopback addresses need neither. */
+function loadLinks() {
+  return import('../../../kernel/links.js')
 }
 
 /** The count of nf_tables transactions; undefined where there is none, or no koffi to ask with. */
