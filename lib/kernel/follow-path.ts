@@ -52,11 +52,14 @@ export async function followPath(
     while (!signal.aborted) {
       wake = new AbortController()
       const began = performance.now()
-      const { files, folders } = await scan(path, options.matches)
-      follow([dirname(path), ...folders])
-      if (!previous || !isSame(previous, files)) {
-        previous = files
-        await options.changed(files)
+      // Without descriptors nothing can be seen, so what was seen last still holds.
+      const found = await scan(path, options.matches).catch(() => undefined)
+      if (found) {
+        follow([dirname(path), ...found.folders])
+        if (!previous || !isSame(previous, found.files)) {
+          previous = found.files
+          await options.changed(found.files)
+        }
       }
       // A poll must be cheap, also for many files.
       const restMs = Math.max(pollMs, pollsPerScan * (performance.now() - began))
@@ -85,7 +88,7 @@ interface Found {
   readonly folders: readonly string[]
 }
 
-/** Every matching file at or below a path; what cannot be read is simply not there. */
+/** Every matching file at or below a path. What cannot be read is not there; rejects without descriptors. */
 export async function scan(path: string, matches: (name: string) => boolean): Promise<Found> {
   const files = new Map<string, string>()
   const folders: string[] = []
@@ -96,13 +99,18 @@ export async function scan(path: string, matches: (name: string) => boolean): Pr
       files.set(at, `${found.dev}:${found.ino}:${found.size}:${found.mtimeMs}:${found.ctimeMs}`)
     } else if (found?.isDirectory() === true && depth <= maxDepth) {
       folders.push(at)
-      for (const name of (await readdir(at).catch(() => [])).sort()) {
+      for (const name of (await readdir(at).catch(nothingOrShortage)).sort()) {
         if (!name.startsWith('.')) await visit(join(at, name), depth + 1)
       }
     }
   }
   await visit(path, 0)
   return { files, folders }
+}
+
+function nothingOrShortage(error: NodeJS.ErrnoException): string[] {
+  if (error.code === 'EMFILE' || error.code === 'ENFILE') throw error
+  return []
 }
 
 function isSame(left: Snapshot, right: Snapshot): boolean {

@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises'
+import { readFile, stat } from 'node:fs/promises'
 import { messageOf } from '../errors.js'
 import { followPath, scan, type Snapshot } from '../kernel/follow-path.js'
 import { parseManifest, type ManifestFile, type ManifestObject } from './manifest-file.js'
@@ -119,9 +119,11 @@ async function readManifest(file: string): Promise<ManifestFile> {
   }
 }
 
-async function exists(path: string): Promise<boolean> {
-  const { files, folders } = await scan(path, () => true)
-  return files.size + folders.length > 0
+function exists(path: string): Promise<boolean> {
+  return stat(path).then(
+    () => true,
+    () => false,
+  )
 }
 
 function isManifest(name: string): boolean {

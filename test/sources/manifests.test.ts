@@ -1,7 +1,9 @@
 import t, { type Test } from 'tap'
 import fc from 'fast-check'
+import { execFile } from 'node:child_process'
 import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { ManifestFolder } from '../../lib/sources/manifest-folder.js'
 import { parseManifest, type ManifestObject } from '../../lib/sources/manifest-file.js'
 import { mirrorEndpoints } from '../../lib/sources/mirrored-endpoints.js'
@@ -188,6 +190,46 @@ t.test('a folder is followed: files are added, changed, broken and removed', asy
   renameSync(folder, `${folder}-away`)
   t.match(await sink.saw(/failed/), [/no such file or folder/], 'nothing is removed (R01)')
   renameSync(`${folder}-away`, folder)
+})
+
+/** Follows a folder, takes all descriptors for a while, and tells what it was told. */
+const withoutDescriptors = `
+  const { ManifestFolder } = await import(process.argv[1] + 'sources/manifest-folder.js')
+  const { scan } = await import(process.argv[1] + 'kernel/follow-path.js')
+  const { openSync, closeSync, writeFileSync } = await import('node:fs')
+  const path = process.argv[2]
+  const say = (line) => console.log(line)
+  let heard = () => undefined
+  const sink = {
+    upsert: (kind, { metadata }) => (say('+' + metadata.name), heard(metadata.name)),
+    remove: (kind, namespace, name) => say('-' + name),
+    synced: () => undefined,
+    failed: say,
+  }
+  const until = (wanted) => new Promise((resolve) => (heard = (name) => name === wanted && resolve()))
+  const first = until('a')
+  void new ManifestFolder({ path, settleMs: 5, pollMs: 5 }).run(sink, new AbortController().signal)
+  await first
+  const taken = []
+  try {
+    for (;;) taken.push(openSync('/dev/null'))
+  } catch {}
+  await scan(path, () => true).then(() => say('listed'), ({ code }) => say(code))
+  await new Promise((resolve) => setTimeout(resolve, 500))
+  for (const descriptor of taken) closeSync(descriptor)
+  const second = until('b')
+  writeFileSync(path + '/b.yaml', process.argv[3])
+  await second
+  process.exit(0)`
+
+t.test('a folder that cannot be listed for want of descriptors keeps its objects', async (t) => {
+  const path = t.testdir({ 'a.yaml': service('a') })
+  const lib = new URL('../../lib/', import.meta.url).href
+  const script = ['--input-type=module', '-e', withoutDescriptors, lib, path, service('b')]
+  const { stdout } = await promisify(execFile)('sh', [
+    ...['-c', 'ulimit -n 100; exec "$0" "$@"', process.execPath, ...script],
+  ])
+  t.same(stdout.trim().split('\n'), ['+a', 'EMFILE', '+b'])
 })
 
 t.test('the swap of a ConfigMap volume is noticed', async (t) => {

@@ -110,6 +110,11 @@ export const processFaults: FaultGroup = {
       target: nothingLost(40),
       targets: { userspace: { fresh: 'until repaired', open: 'nothing', seconds: 40 } },
       inject: async (stage) => {
+        // A process that is still starting may end without descriptors.
+        await until(
+          () => 'a sync before the descriptors are taken',
+          () => stage.daemon.output().includes('SyncProxyRules complete'),
+        )
         const limit = (soft: string) =>
           stage.node('prlimit', `--pid=${stage.daemon.pid}`, `--nofile=${soft}:`)
         const before = await stage.node('prlimit', `--pid=${stage.daemon.pid}`, ...softLimit)
