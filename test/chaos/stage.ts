@@ -42,6 +42,20 @@ export async function until(
 
 const pluginRules =
   'table inet plugin { chain forward { type filter hook forward priority 0; ct state established accept; }; }'
+const iptablesPluginRules = ['iptables', 'ip6tables'].map((program) => [
+  ...[
+    program,
+    '-w',
+    '-A',
+    'FORWARD',
+    '-m',
+    'conntrack',
+    '--ctstate',
+    'ESTABLISHED',
+    '-j',
+    'ACCEPT',
+  ],
+])
 
 let opened = 0
 
@@ -117,7 +131,9 @@ export class Stage {
 
   /** As a CNI plug-in does: the kernel tracks connections as long as any rule wants that. */
   async addPluginRules(): Promise<void> {
-    await this.node('nft', pluginRules)
+    // Kernels that are there for IPVS may have no nftables.
+    if (this.mode !== 'ipvs') await this.node('nft', pluginRules)
+    else for (const argv of iptablesPluginRules) await this.node(...argv)
   }
 
   /** Without clients, for what leaves the node without rules on purpose. */

@@ -35,7 +35,13 @@ export async function remains({ world }: Stage): Promise<readonly string[]> {
     const { stdout } = await world.exec('node', [program])
     return (stdout.match(/^:KUBE-\S+/gm) ?? []).filter((chain) => chain !== kubelets)
   })
-  return [...ours, ...(await Promise.all(chains)).flat()]
+  const links = await world.exec('node', ['ip', '-o', 'link', 'show', 'kube-ipvs0'])
+  const sets = await world.exec('node', ['ipset', 'list', '-n'])
+  const ofIpvs = [
+    ...(links.code === 0 ? ['kube-ipvs0'] : []),
+    ...(sets.stdout.match(/^KUBE-\S+/gm) ?? []),
+  ]
+  return [...ours, ...(await Promise.all(chains)).flat(), ...ofIpvs]
 }
 
 async function unitsOf(stage: Stage): Promise<readonly Unit[]> {

@@ -18,7 +18,6 @@ const stoppedTwice: End = async ({ daemon, random }) => {
 export function interruptedSync(services: number, tries: number): Fault {
   return {
     name: `SIGKILL, SIGTERM or SIGTERM twice at a random moment of the first sync, ${tries} times`,
-    modes: ['nftables', 'iptables', 'userspace'],
     stage: { services },
     // Between the tries nothing of ours stands, on purpose.
     target: allLost(15),
