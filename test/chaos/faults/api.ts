@@ -138,7 +138,9 @@ export const apiFaults: FaultGroup = {
         )
         const request = { protocol: 'TCP', host: IPv4, port: 80, timeoutMs: 500 } as const
         for (let count = 0; count < 20; count++) await world.agent('client-pod').flow(request)
-        const open = (await stage.node('ls', `/proc/${daemon.pid}/fd`)).split('\n').length
+        // Nothing is listed when another fault has ended the process meanwhile.
+        const { stdout } = await world.exec('node', ['ls', `/proc/${daemon.pid}/fd`])
+        const open = stdout.split('\n').length
         if (open > 1_000) throw new Error(`the daemon has ${open} descriptors open`)
         return undefined
       },
