@@ -5,6 +5,12 @@ import { until, type Stage } from '../stage.js'
 /** Clients that keep their connections lose them when the old process has waited long enough. */
 const drained = { fresh: 'nothing', open: 'until repaired', seconds: 5 } as const
 
+const firstSyncOf = ({ daemon }: Stage): Promise<void> =>
+  until(
+    () => 'the first sync of the daemon',
+    () => daemon.output().includes('SyncProxyRules complete'),
+  )
+
 /** What happens to the process itself. */
 export const processFaults: FaultGroup = {
   title: 'The process',
@@ -51,6 +57,7 @@ export const processFaults: FaultGroup = {
       modes: ['userspace'],
       target: drained,
       inject: async (stage) => {
+        await firstSyncOf(stage)
         const old = stage.daemon.latest
         await drains(stage, () => stage.daemon.start('--takeover'))
         await old.kill()
@@ -61,7 +68,10 @@ export const processFaults: FaultGroup = {
       name: 'Two successors with --takeover at once: one of them ends',
       modes: ['userspace'],
       target: drained,
-      inject: async ({ daemon }) => {
+      inject: async (stage) => {
+        // Before its first sync a process has no listeners to give away.
+        await firstSyncOf(stage)
+        const { daemon } = stage
         const old = daemon.latest
         const both = [daemon.start('--takeover'), daemon.start('--takeover')]
         const running = () => both.filter((one) => one.isRunning()).length
@@ -111,10 +121,7 @@ export const processFaults: FaultGroup = {
       targets: { userspace: { fresh: 'until repaired', open: 'nothing', seconds: 40 } },
       inject: async (stage) => {
         // A process that is still starting may end without descriptors.
-        await until(
-          () => 'a sync before the descriptors are taken',
-          () => stage.daemon.output().includes('SyncProxyRules complete'),
-        )
+        await firstSyncOf(stage)
         const limit = (soft: string) =>
           stage.node('prlimit', `--pid=${stage.daemon.pid}`, `--nofile=${soft}:`)
         const before = await stage.node('prlimit', `--pid=${stage.daemon.pid}`, ...softLimit)
