@@ -27,7 +27,7 @@ export interface StageOptions {
 }
 
 /** A wait ends with what it waits for; a busy machine has so long. */
-export const patienceMs = 120_000
+export const patienceMs = 300_000
 
 export async function until(
   what: () => string,
