@@ -1,3 +1,4 @@
+import { addressFamilies, protocolNumbers } from './addresses.js'
 import type { IpFamily } from '../state/ip.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { MessageWriter } from './netlink/message-writer.js'
@@ -7,8 +8,6 @@ import { KernelError } from '../errors.js'
 const socketDiagnosis = 4
 const byFamily = 20
 const destroySocket = 21
-const udp = 17
-const families = { IPv4: 2, IPv6: 10 } as const
 const everyState = 0xffffffff
 /** `struct inet_diag_sockid`: ports, addresses, interface, cookie. */
 const idBytes = 48
@@ -87,8 +86,8 @@ export function destroysSockets(): boolean {
 
 function requestFor(family: IpFamily): Buffer {
   const bytes = Buffer.alloc(requestBytes)
-  bytes.writeUInt8(families[family], 0)
-  bytes.writeUInt8(udp, 1)
+  bytes.writeUInt8(addressFamilies[family], 0)
+  bytes.writeUInt8(protocolNumbers.UDP, 1)
   bytes.writeUInt32LE(everyState, 4)
   return bytes
 }

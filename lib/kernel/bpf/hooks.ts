@@ -13,12 +13,6 @@ export const hooks = {
 
 export type Hook = keyof typeof hooks
 
-export const hookNames: readonly Hook[] = Object.keys(hooks).filter(isHook)
-
-function isHook(name: string): name is Hook {
-  return name in hooks
-}
-
 /** `enum bpf_prog_type`: what may be read there, and which helpers may be called. */
 export function programType(hook: Hook): number {
   const socketAddress = 18

@@ -71,11 +71,6 @@ export class Attachment {
     return undefined
   }
 
-  /** Which hooks have our program, for those who look. */
-  get hooks(): readonly SocketHook[] {
-    return [...this.#attached.keys()]
-  }
-
   /** What is pinned stays attached, the rest goes. */
   close(): void {
     for (const { link } of this.#attached.values()) this.#deps.calls.close(link)

@@ -9,7 +9,7 @@ import {
   service,
 } from '../layout.js'
 import { nanosecondsPerSecond } from './context.js'
-import { frame } from './frame.js'
+import { copyEndpoint, endpointInFrame, frame } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
 /**
@@ -73,14 +73,8 @@ function useAffinity(
     .compute('add', 'r1', 'r2')
     .jumpIf('r1', '<', 'r0', anyEndpoint)
     .store('u64', 'r8', affinityValue.usedAt, 'r0')
-  for (let word = 0; word < view.words; word++) {
-    code
-      .load('r1', 'u32', 'r8', affinityValue.address + 4 * word)
-      .store('u32', 'frame', frame.member + member.address + 4 * word, 'r1')
-  }
-  code
-    .load('r1', 'u16', 'r8', affinityValue.port)
-    .store('u16', 'frame', frame.member + member.port, 'r1')
+  const { address, port } = affinityValue
+  copyEndpoint(code, view, { base: 'r8', address, port }, endpointInFrame(view))
   findMember(code, view, parts)
   code
     .jumpIf('r0', '==', 0, anyEndpoint)
@@ -130,18 +124,13 @@ function drawEndpoint(code: Assembler, view: View, parts: ProgramParts, none: st
 }
 
 function noteAffinity(code: Assembler, view: View, parts: ProgramParts): void {
-  const member = memberKeyOf(view.family)
   const value = frame.affinityValue
   for (let at = 0; at < affinityValue.bytes; at += 8) code.store('u64', 'frame', value + at, 0)
   code.call('ktime_get_ns').store('u64', 'frame', value + affinityValue.usedAt, 'r0')
-  for (let word = 0; word < view.words; word++) {
-    code
-      .load('r1', 'u32', 'frame', frame.member + member.address + 4 * word)
-      .store('u32', 'frame', value + affinityValue.address + 4 * word, 'r1')
-  }
+  const { address, port } = affinityValue
+  const noted = { base: 'frame', address: value + address, port: value + port } as const
+  copyEndpoint(code, view, endpointInFrame(view), noted)
   code
-    .load('r1', 'u16', 'frame', frame.member + member.port)
-    .store('u16', 'frame', value + affinityValue.port, 'r1')
     .mapAddress('r1', parts.maps.shared.affinity)
     .frameAddress('r2', frame.affinityKey)
     .frameAddress('r3', value)

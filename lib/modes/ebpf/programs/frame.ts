@@ -1,3 +1,8 @@
+import type { Assembler } from '../../../kernel/bpf/assembler.js'
+import type { Register } from '../../../kernel/bpf/instructions.js'
+import { memberKeyOf } from '../layout.js'
+import type { View } from './view.js'
+
 /**
  * Where things are in the stack frame of a program; offsets are from its end. Everything that is
  * handed to a helper is written before, padding as well.
@@ -17,3 +22,31 @@ export const frame = {
   udpSocket: -144,
   socketCookie: -152,
 } as const
+
+/** Where an address and a port of two bytes are, in network order. */
+export interface EndpointPlace {
+  readonly base: Register
+  readonly address: number
+  readonly port: number
+}
+
+/** The endpoint that was chosen: it is a part of the key of `members`. */
+export function endpointInFrame({ family }: View): EndpointPlace {
+  const { address, port } = memberKeyOf(family)
+  return { base: 'frame', address: frame.member + address, port: frame.member + port }
+}
+
+/** Uses r1. */
+export function copyEndpoint(
+  code: Assembler,
+  view: View,
+  from: EndpointPlace,
+  to: EndpointPlace,
+): void {
+  for (let word = 0; word < view.words; word++) {
+    code
+      .load('r1', 'u32', from.base, from.address + 4 * word)
+      .store('u32', to.base, to.address + 4 * word, 'r1')
+  }
+  code.load('r1', 'u16', from.base, from.port).store('u16', to.base, to.port, 'r1')
+}

@@ -4,7 +4,7 @@ import type { Register } from '../../../kernel/bpf/instructions.js'
 import { datagrams, familyNumbers, memberKeyOf, translation } from '../layout.js'
 import { findMember } from './choose-endpoint.js'
 import { call } from './context.js'
-import { frame } from './frame.js'
+import { copyEndpoint, endpointInFrame, frame, type EndpointPlace } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
 const createIfMissing = 1
@@ -28,19 +28,15 @@ export function forgetConnection(code: Assembler, { maps }: ProgramParts): void 
 
 /** Writes where the call wanted to go, and the endpoint in the frame, to the memory at `base`. */
 export function noteTranslation(code: Assembler, view: View, base: Register, at: number): void {
-  const member = memberKeyOf(view.family)
   for (let word = 0; word < view.words; word++) {
     code
       .load('r1', 'u32', 'r6', view.address + 4 * word)
       .store('u32', base, at + translation.original + 4 * word, 'r1')
-      .load('r1', 'u32', 'frame', frame.member + member.address + 4 * word)
-      .store('u32', base, at + translation.backend + 4 * word, 'r1')
   }
+  copyEndpoint(code, view, endpointInFrame(view), backendAt(base, at))
   code
     .load('r1', 'u32', 'r6', call.port)
     .store('u16', base, at + translation.originalPort, 'r1')
-    .load('r1', 'u16', 'frame', frame.member + member.port)
-    .store('u16', base, at + translation.backendPort, 'r1')
     .store('u32', base, at + translation.family, familyNumbers[view.family])
 }
 
@@ -80,15 +76,12 @@ export function sendToEndpoint(code: Assembler, view: View): void {
 
 /** The endpoint of the translation at `base` becomes the one in the frame. */
 export function takeBackend(code: Assembler, view: View, base: Register, at: number): void {
-  const member = memberKeyOf(view.family)
-  for (let word = 0; word < view.words; word++) {
-    code
-      .load('r1', 'u32', base, at + translation.backend + 4 * word)
-      .store('u32', 'frame', frame.member + member.address + 4 * word, 'r1')
-  }
-  code
-    .load('r1', 'u16', base, at + translation.backendPort)
-    .store('u16', 'frame', frame.member + member.port, 'r1')
+  copyEndpoint(code, view, backendAt(base, at), endpointInFrame(view))
+}
+
+/** The endpoint of the translation at `base`. */
+function backendAt(base: Register, at: number): EndpointPlace {
+  return { base, address: at + translation.backend, port: at + translation.backendPort }
 }
 
 /** The caller is told the address it asked for, from the translation at `base`. */

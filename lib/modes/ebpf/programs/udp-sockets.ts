@@ -1,6 +1,6 @@
 import type { Assembler } from '../../../kernel/bpf/assembler.js'
 import { familyNumbers, memberKeyOf, protocols, udpSocket } from '../layout.js'
-import { frame } from './frame.js'
+import { copyEndpoint, endpointInFrame, frame } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
 /**
@@ -23,14 +23,9 @@ export function noteUdpSocket(
     .load('r1', 'u32', 'frame', frame.member + member.id)
     .store('u32', 'frame', value + udpSocket.id, 'r1')
     .store('u32', 'frame', value + udpSocket.family, familyNumbers[view.family])
-  for (let word = 0; word < view.words; word++) {
-    code
-      .load('r1', 'u32', 'frame', frame.member + member.address + 4 * word)
-      .store('u32', 'frame', value + udpSocket.address + 4 * word, 'r1')
-  }
-  code
-    .load('r1', 'u16', 'frame', frame.member + member.port)
-    .store('u16', 'frame', value + udpSocket.port, 'r1')
+  const { address, port } = udpSocket
+  const noted = { base: 'frame', address: value + address, port: value + port } as const
+  copyEndpoint(code, view, endpointInFrame(view), noted)
   writeCookie(code)
   code
     .mapAddress('r1', maps.shared.udpSockets)
