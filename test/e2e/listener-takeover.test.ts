@@ -1,6 +1,6 @@
 import t from 'tap'
 import { once } from 'node:events'
-import { mkdtemp } from 'node:fs/promises'
+import { mkdir, mkdtemp } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { runProxy, type RunningProxy } from '../../lib/lab/playground/proxy-process.js'
@@ -157,7 +157,7 @@ t.test('if two processes take over at once, one succeeds and one ends', { skip }
       const late = successor()
       await stopping(late, () => until('the late one ends', () => !late.isRunning()))
       t.equal(late.exitCode(), 1)
-      t.match(late.output(), /another process does so now .*; start it again/)
+      t.match(late.output(), /another process starts or takes over now .*; start it again/)
       thief.kill('SIGKILL')
       t.equal(await answer(), 'reply', 'the first takes everything back')
 
@@ -180,6 +180,32 @@ t.test('if two processes take over at once, one succeeds and one ends', { skip }
       } finally {
         for (const heir of heirs) await heir.stop()
       }
+    })
+  }),
+)
+
+t.test('a process in its first sync is not replaced, but waited for', { skip }, (t) =>
+  withProxyWorld('early-heir', async ({ world, folder }) => {
+    // Its objects are not there yet, so it has synced nothing and has no listeners to give.
+    const first = runProxy(world, inFolder(folder, join(folder, 'later')))
+    await stopping(first, async () => {
+      const isStarting = async () =>
+        (await world.exec('node', ['ls', folder])).stdout.includes('.successor')
+      await until('it starts', isStarting)
+      const early = runProxy(world, [...inFolder(folder), '--takeover'])
+      await stopping(early, () => until('the early one ends', () => !early.isRunning()))
+      t.equal(early.exitCode(), 1)
+      t.match(early.output(), /another process starts or takes over now .*; start it again/)
+      t.ok(first.isRunning())
+      await mkdir(join(folder, 'later'))
+      await write(join(folder, 'later'), 'all.yaml', service, ...slices)
+      await until('it may be asked', () => hasPlace(world, folder))
+      const late = runProxy(world, [...inFolder(folder, join(folder, 'later')), '--takeover'])
+      await stopping(late, async () => {
+        await until('the first has given its listeners', () => !first.isRunning())
+        t.equal(first.exitCode(), 0)
+        t.match(late.output(), /took listeners over/)
+      })
     })
   }),
 )

@@ -4,5 +4,5 @@ import { Taker } from '../../lib/modes/userspace/takeover/taker.js'
 // A process without other work does not wait for the answer.
 setInterval(() => undefined, 1000)
 const quiet = { debug() {}, info() {}, warn() {}, error() {} }
-const given = await (await Taker.open(process.argv[2] ?? '', quiet)).take()
+const given = await (await Taker.open(process.argv[2] ?? '', true, quiet)).take()
 process.stdout.write(`${given.length}\n`)

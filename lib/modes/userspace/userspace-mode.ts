@@ -93,7 +93,8 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     run?: Run,
   ): Promise<UserspaceMode> {
     const { takeover, takeoverFolder } = settings
-    const taker = takeover ? await Taker.open(takeoverFolder, context.log) : undefined
+    const taker =
+      takeoverFolder === '' ? undefined : await Taker.open(takeoverFolder, takeover, context.log)
     const portals = await openPortals(settings, families, context.log, run)
     if ([...portals.values()].some(({ listensDirectly }) => !listensDirectly)) {
       checkBindAddress(settings.bindAddress)
@@ -188,7 +189,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     }
   }
 
-  /** Ends the take-over from an earlier process, and waits for a later one. */
+  /** Ends the start, with the take-over from an earlier process, and waits for a later one. */
   async #started(): Promise<void> {
     await this.#taker?.done(this.#listeners.unused())
     const { takeoverFolder } = this.#settings

@@ -5,10 +5,14 @@ import { until, type Stage } from '../stage.js'
 /** Clients that keep their connections lose them when the old process has waited long enough. */
 const drained = { fresh: 'nothing', open: 'until repaired', seconds: 5 } as const
 
-const firstSyncOf = ({ daemon }: Stage): Promise<void> =>
+/** Before the first sync of both families a process has no listeners to give away. */
+const firstSyncsOf = ({ daemon }: Stage): Promise<void> =>
   until(
-    () => 'the first sync of the daemon',
-    () => daemon.output().includes('SyncProxyRules complete'),
+    () => 'the first syncs of the daemon',
+    () =>
+      ['IPv4', 'IPv6'].every((family) =>
+        new RegExp(`"family":"${family}".*SyncProxyRules complete`).test(daemon.output()),
+      ),
   )
 
 /** What happens to the process itself. */
@@ -57,7 +61,7 @@ export const processFaults: FaultGroup = {
       modes: ['userspace'],
       target: drained,
       inject: async (stage) => {
-        await firstSyncOf(stage)
+        await firstSyncsOf(stage)
         const old = stage.daemon.latest
         await drains(stage, () => stage.daemon.start('--takeover'))
         await old.kill()
@@ -69,8 +73,7 @@ export const processFaults: FaultGroup = {
       modes: ['userspace'],
       target: drained,
       inject: async (stage) => {
-        // Before its first sync a process has no listeners to give away.
-        await firstSyncOf(stage)
+        await firstSyncsOf(stage)
         const { daemon } = stage
         const old = daemon.latest
         const both = [daemon.start('--takeover'), daemon.start('--takeover')]
@@ -121,7 +124,7 @@ export const processFaults: FaultGroup = {
       targets: { userspace: { fresh: 'until repaired', open: 'nothing', seconds: 40 } },
       inject: async (stage) => {
         // A process that is still starting may end without descriptors.
-        await firstSyncOf(stage)
+        await firstSyncsOf(stage)
         const limit = (soft: string) =>
           stage.node('prlimit', `--pid=${stage.daemon.pid}`, `--nofile=${soft}:`)
         const before = await stage.node('prlimit', `--pid=${stage.daemon.pid}`, ...softLimit)

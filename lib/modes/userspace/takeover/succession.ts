@@ -5,15 +5,15 @@ import { takeoverPath } from './protocol.js'
 
 const exclusiveNonBlocking = 2 | 4
 
-/** Held by the one process that takes over, until it waits for a successor of its own. */
+/** Held by the one process that starts, until it waits for a successor. */
 export interface Succession {
   release(): void
 }
 
 /**
- * Only one process may take over at a time: a second one would find nobody to ask, start like the
- * first process on a node, and both would stay. Throws a KernelError `busy` for that one. The
- * kernel frees the lock of a process that dies.
+ * Only one process may start at a time: one that takes over meanwhile would find nobody to ask,
+ * start like the first process on a node, and both would stay. Throws a KernelError `busy` for
+ * that one. The kernel frees the lock of a process that dies.
  */
 export function claimSuccession(libc: Libc, folder: string): Succession {
   mkdirSync(folder, { recursive: true, mode: 0o700 })
@@ -24,7 +24,7 @@ export function claimSuccession(libc: Libc, folder: string): Succession {
       closeSync(fd)
       throw new KernelError(
         'busy',
-        `take over listeners: another process does so now (it holds ${path}), and this one ends; start it again once that one serves`,
+        `take over listeners: another process starts or takes over now (it holds ${path}), and this one ends; start it again once that one serves`,
       )
     }
     if (isAt(fd, path)) {

@@ -7,27 +7,32 @@ import type { GivenListener } from '../listeners/listeners.js'
 import { read, readListeners, say, takeoverPath, version } from './protocol.js'
 import { claimSuccession, type Succession } from './succession.js'
 
-/** The new process in a take-over. It asks for the listeners of the old one. */
+/**
+ * A process that starts. In a take-over it asks for the listeners of the old one. In an ordinary
+ * start it only tells others that it is not ready to be asked.
+ */
 export class Taker {
   readonly #folder: string
   readonly #log: Log
   #libc: Libc | undefined
   #succession: Succession | undefined
   #socket: PacketSocket | undefined
-  #hasAsked = false
+  #mayAsk: boolean
 
-  private constructor(folder: string, log: Log) {
+  private constructor(folder: string, takesOver: boolean, log: Log) {
     this.#folder = folder
+    this.#mayAsk = takesOver
     this.#log = log
   }
 
-  /** Throws a KernelError `busy` where another process is taking over already. */
-  static async open(folder: string, log: Log): Promise<Taker> {
-    const taker = new Taker(folder, log)
+  /** Throws a KernelError `busy` for a take-over while another process starts or takes over. */
+  static async open(folder: string, takesOver: boolean, log: Log): Promise<Taker> {
+    const taker = new Taker(folder, takesOver, log)
     try {
       taker.#libc = await loadLibc()
       taker.#succession = claimSuccession(taker.#libc, folder)
     } catch (error) {
+      if (!takesOver) return taker
       if (error instanceof KernelError && error.kind === 'busy') throw error
       const fields = { folder, reason: messageOf(error) }
       log.warn(fields, 'take over listeners: nothing keeps others from doing so at the same time')
@@ -37,12 +42,12 @@ export class Taker {
 
   /**
    * The listeners of the process that runs now. It stops accepting and changes nothing until
-   * {@link Taker.done}. Without such a process there are none, and this is an ordinary start. A
-   * second call returns none.
+   * {@link Taker.done}. There are none in an ordinary start, without such a process, and at a
+   * second call.
    */
   async take(): Promise<readonly GivenListener[]> {
-    if (this.#hasAsked) return []
-    this.#hasAsked = true
+    if (!this.#mayAsk) return []
+    this.#mayAsk = false
     const path = takeoverPath(this.#folder)
     try {
       this.#libc ??= await loadLibc()
