@@ -23,6 +23,7 @@ import { enterPrivateNetns } from '../support/private-netns.js'
 const skip = enterPrivateNetns() ?? false
 if (skip === false) setUpNode()
 const ruleset = () => execFileSync('nft', ['list', 'ruleset'], { encoding: 'utf8' })
+const nat = () => execFileSync('iptables-save', ['-t', 'nat'], { encoding: 'utf8' })
 const modes = ['nftables', 'iptables', 'userspace'] as const
 const at = (address: string) => () => answerOf(address, nodePort)
 const established = '/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established'
@@ -125,6 +126,9 @@ for (const mode of modes) {
     // Kubelet is late: the address of the object is not, or no longer, on an interface.
     proxy.setNode({ address: '192.0.2.77', zone: 'b' })
     await until('the zone', () => answerOf(clusterIp, 80), /^8081$/)
+    // Connections of userspace mode go to an address of the node, and end with that address.
+    await until('rules that lead elsewhere', nat, /^((?!--to-destination 192\.0\.2\.3:).)*$/s)
+    await proxy.settled()
     ip('addr del 192.0.2.3/24 dev v0')
     // The node registers anew: for a moment it has no object, and then no pod CIDR yet.
     proxy.setNode(undefined)

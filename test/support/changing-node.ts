@@ -85,10 +85,17 @@ function probing() {
       await delay(10)
     }
   })()
-  return async () => {
-    stop.abort()
-    await running
-    return { count, lost }
+  return {
+    /** All connections of now have ended. */
+    settled: async () => {
+      const then = count
+      while (count < then + 1) await delay(10)
+    },
+    end: async () => {
+      stop.abort()
+      await running
+      return { count, lost }
+    },
   }
 }
 
@@ -187,7 +194,7 @@ export async function startOnNode(t: Test, mode: string, firstConfig: string) {
   await until('readyz', () => page('/readyz', 10256), /"healthy": true/)
   await until('the Service', () => answerOf(clusterIp, 80), /^8080$/)
   const kept = await ask(clusterIp, 80)
-  const stopProbing = probing()
+  const probes = probing()
   return {
     configure,
     file,
@@ -202,15 +209,17 @@ export async function startOnNode(t: Test, mode: string, firstConfig: string) {
         .split('\n')
         .filter((line) => line.includes(message))
         .map((line) => JSON.parse(line) as Record<string, unknown>),
+    /** No connection that was made before goes on; an address that has none may go. */
+    settled: probes.settled,
     /** For a test that breaks connections. */
     abandon: async () => {
-      await stopProbing()
+      await probes.end()
       kept.socket.destroy()
       await end()
     },
     /** Nothing was lost, and a connection from the beginning still works. */
     finish: async () => {
-      const { count, lost } = await stopProbing()
+      const { count, lost } = await probes.end()
       t.ok(count > 20, 'there were connections all the time')
       t.same(lost, [], 'none of them was lost')
       kept.socket.write('!')
