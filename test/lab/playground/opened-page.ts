@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { chromium, type Browser, type Page } from 'playwright-core'
+import { messageOf } from '../../../lib/errors.js'
 import { runLivePage } from '../../../lib/lab/playground/live-page.js'
 import type { ModeName } from '../../../lib/config/config.js'
 
@@ -81,8 +82,10 @@ export async function withBrowser(
   act: (opened: OpenedPage) => Promise<void>,
 ): Promise<void> {
   const browser = await chromium.launch({ executablePath: browserPath, args: browserFlags })
+  let shown = () => Promise.resolve('nothing')
   try {
     const { page, complaints } = await pageIn(browser, url)
+    shown = () => page.locator('body').innerText()
     const see = (selector: string, text: string | RegExp) =>
       page.locator(selector, { hasText: text }).first().waitFor()
     const press = (name: string) => page.getByRole('button', { name, exact: true }).first().click()
@@ -134,6 +137,9 @@ export async function withBrowser(
       answersLike,
       sendUntil,
     })
+  } catch (error) {
+    const text = await shown().catch(messageOf)
+    throw new Error(`${messageOf(error)}; the page shows: ${text.replace(/\s+/g, ' ')}`)
   } finally {
     await browser.close()
   }
