@@ -25,7 +25,6 @@ import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
 import type { Config } from '../config/config.js'
 import type { DashboardOptions } from '../page/dashboard/run.js'
-import type { PlanReader } from '../modes/mode.js'
 
 export interface Daemon {
   /** Runs until the signal, then drains. Rejects when it cannot run at all. */
@@ -51,8 +50,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     ? dryMode(chosen.definition, config, deps.print)
     : await chosen.definition.create(config, families, requests.modeContext)
   metrics.beforePage(() => mode.countTraffic?.())
-  const planner = livePlanner(setup)
-  const dashboard = await dashboardOf(setup, { planner, metrics })
+  const dashboard = await dashboardOf(setup, { current: planReader(setup), metrics })
 
   const tracker = new Tracker(trackerSettings(config, setup.mode, { nodeName, families }))
   const flows = flowCleaner(metrics, log)
@@ -127,29 +125,20 @@ async function serviceManager() {
   return serviceManagerOf(process.env)
 }
 
-/** A planner with the configuration that runs, beside the mode's own. */
-function livePlanner({ running, chosen: { definition } }: Setup): PlanReader {
-  let config = running.config
-  let planner = definition.planner(config)
-  const current = () => {
-    if (config === running.config) return planner
-    config = running.config
-    return (planner = definition.planner(config))
-  }
-  return {
-    plan: (state) => current().plan(state),
-    render: (plan) => current().render(plan),
-    ...(planner.lines && { lines: (plan) => current().lines?.(plan) ?? [] }),
-    renderChanges: (plan, previous) => current().renderChanges(plan, previous),
-    parts: (plan) => current().parts(plan),
-    only: (plan, keys) => current().only(plan, keys),
+/** The configuration of now, and a planner that is made anew with it. */
+function planReader({ running, chosen: { definition } }: Setup): DashboardOptions['current'] {
+  let made = { config: running.config, planner: definition.planner(running.config) }
+  return () => {
+    const { config } = running
+    if (config !== made.config) made = { config, planner: definition.planner(config) }
+    return made
   }
 }
 
 /** The page over this daemon, if it has an address. It is loaded only then. */
 async function dashboardOf(
   { config, deps, mode, nodeName }: Setup,
-  parts: Pick<DashboardOptions, 'planner' | 'metrics'>,
+  parts: Pick<DashboardOptions, 'current' | 'metrics'>,
 ) {
   const address = parseHostPort(config.dashboardAddress)
   if (!address || config.dryRun) return undefined
@@ -159,7 +148,7 @@ async function dashboardOf(
     tlsCertFile: config.dashboardTLSCertFile,
     tlsKeyFile: config.dashboardTLSKeyFile,
   }
-  return openDashboard({ ...parts, config, mode, nodeName, log: deps.log, address, files })
+  return openDashboard({ ...parts, mode, nodeName, log: deps.log, address, files })
 }
 
 function syncObserver({ deps, mode, startedAt }: Setup, metrics: Metrics): SyncObserver {

@@ -20,20 +20,21 @@ async function opened(mode: ModeName) {
   const definition = await modeLoaders[mode]()
   const ofMode = definition.planner(testConfig)
   const seen = { services: new Set<string>(), plans: 0, parts: new Set<string>() }
-  const planner = definition.planner(testConfig)
-  const source = new DashboardSource({
-    ...{ mode, config: testConfig, nodeName: 'node-1', podNames: new PodNames(), log: silent },
-    planner: {
-      ...planner,
-      plan: (state) => {
-        seen.plans++
-        return planner.plan(state)
-      },
-      only: (plan, keys) => {
-        for (const key of keys) seen.parts.add(key)
-        return planner.only(plan, keys)
-      },
+  const made = definition.planner(testConfig)
+  const planner: typeof made = {
+    ...made,
+    plan: (state) => {
+      seen.plans++
+      return made.plan(state)
     },
+    only: (plan, keys) => {
+      for (const key of keys) seen.parts.add(key)
+      return made.only(plan, keys)
+    },
+  }
+  const source = new DashboardSource({
+    ...{ mode, nodeName: 'node-1', podNames: new PodNames(), log: silent },
+    current: () => ({ config: testConfig, planner }),
     count: () => Promise.resolve([]),
   })
   const memory: Derivation<DesiredService, DesiredService> = {}
@@ -198,10 +199,8 @@ t.test('a sync under way goes before a view, but not for ever', async (t) => {
   const state = states().put(numbered(1)).take()
   await source.idle()
   begin(state)
-  let isIdle = false
-  const waiting = source.idle().then(() => (isIdle = true))
-  await new Promise((resolve) => setImmediate(resolve))
-  t.notOk(isIdle)
+  const waiting = source.idle()
+  t.equal(await Promise.race([waiting, Promise.resolve('under way')]), 'under way')
   end(state)
   await waiting
   begin(state)

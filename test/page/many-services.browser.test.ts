@@ -27,7 +27,8 @@ const numbered = (index: number, endpoints = 2) =>
 t.test('a real browser follows 5,000 Services by what changes', { skip }, async (t) => {
   const planner = nftables.planner(testConfig)
   const source = new DashboardSource({
-    ...{ mode: 'nftables', config: testConfig, nodeName: 'node-1', log: silent, planner },
+    ...{ mode: 'nftables', nodeName: 'node-1', log: silent },
+    current: () => ({ config: testConfig, planner }),
     ...{ podNames: new PodNames(), count: () => Promise.resolve([]) },
   })
   const cost = { planMs: 0, applyMs: 0, bytes: 0, objects: 0, full: false }

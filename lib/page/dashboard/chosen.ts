@@ -23,9 +23,12 @@ export interface Selection {
 
 export interface ChosenDeps {
   readonly mode: ModeName
-  readonly config: Config
-  /** It takes plans apart and never makes one. */
-  readonly planner: PlanReader
+  /** Both follow the file of `--config`. */
+  readonly current: () => {
+    readonly config: Config
+    /** It takes plans apart and never makes one. */
+    readonly planner: PlanReader
+  }
 }
 
 /** The service port that is shown, in one family. */
@@ -71,7 +74,7 @@ export class Chosen {
     const rivals = applied && target ? this.#answering.at(applied.state, target) : []
     const keys = [...new Set([key, ...rivals])]
     const names = JSON.stringify([keys, families, ...podNames])
-    const parts = applied && this.#deps.planner.parts(applied.plan)
+    const parts = applied && this.#deps.current().planner.parts(applied.plan)
     const made = keys.map((each) => parts?.get(each))
     const from = [service, wanted.services.get(key), node, selection, names, ...made]
     if (this.#made && isSame(this.#made.from, from)) return this.#made.parts
@@ -106,11 +109,11 @@ export class Chosen {
   }
 
   #rulesOf(keys: readonly string[], { key, progress, podNames }: Shown): View['rules'] {
-    const { mode, planner } = this.#deps
+    const { mode, current } = this.#deps
     const { family, applied } = progress
     this.#rules.show({
       ...{ mode, of: `${family} ${key} ${keys.length}` },
-      lines: applied ? ownLines(planner, applied.plan, keys) : [],
+      lines: applied ? ownLines(current().planner, applied.plan, keys) : [],
       around: { podAt: (ip) => podNames.get(ip) },
       known: JSON.stringify([...podNames]),
     })
@@ -118,7 +121,8 @@ export class Chosen {
   }
 
   #path(service: DesiredService, { state, plan }: AppliedPlan, way: ShownWay): PathView {
-    const { mode, config, planner } = this.#deps
+    const { mode } = this.#deps
+    const { config, planner } = this.#deps.current()
     const { keys, target, selection, nameOf } = way
     const ownPod = service.reachableEndpoints.find(({ isLocal }) => isLocal)
     const from = { 'client-pod': 'pod', node: 'node', outside: 'outside', backend: ownPod?.ip }[

@@ -9,8 +9,9 @@ import { PageServer } from '../server.js'
 import type { AnswerCount } from '../view.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { HostPort } from '../../config/addresses.js'
-import type { Config, ModeName } from '../../config/config.js'
-import type { Log, PlanReader } from '../../modes/mode.js'
+import type { ChosenDeps } from './chosen.js'
+import type { ModeName } from '../../config/config.js'
+import type { Log } from '../../modes/mode.js'
 import type { Metrics } from '../../observe/metrics.js'
 import type { ObjectSink } from '../../sources/source.js'
 import type { SyncListener } from '../../sync/sync-round.js'
@@ -19,9 +20,8 @@ export interface DashboardOptions {
   readonly address: HostPort
   readonly files: DashboardFiles
   readonly mode: ModeName
-  readonly config: Config
+  readonly current: ChosenDeps['current']
   readonly nodeName: string
-  readonly planner: PlanReader
   readonly metrics: Metrics
   readonly log: Log
 }

@@ -83,7 +83,8 @@ export class DashboardSource implements PageSource {
   }
 
   view(): PageView {
-    const { mode, config, nodeName } = this.#deps
+    const { mode, nodeName, current } = this.#deps
+    const { config } = current()
     const families = [...this.#families.values()]
     this.#lines.update(families)
     const shown = this.#shown()
