@@ -191,7 +191,11 @@ export async function startOnNode(t: Test, mode: string, firstConfig: string) {
     execFileSync(process.execPath, [main, 'cleanup'])
   }
   t.teardown(end)
-  await until('readyz', () => page('/readyz', 10256), /"healthy": true/)
+  const readyz = async () => (await fetch('http://127.0.0.1:10256/readyz')).status
+  await until('readyz', readyz, /^200$/)
+  // The kernel remembers for two minutes that a connection without rules went elsewhere. A new one
+  // with the same port would follow it.
+  execFileSync('conntrack', ['-F'], { stdio: 'ignore' })
   await until('the Service', () => answerOf(clusterIp, 80), /^8080$/)
   const kept = await ask(clusterIp, 80)
   const probes = probing()

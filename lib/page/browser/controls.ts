@@ -143,15 +143,11 @@ function podRow(pod: PodView, nodeNames: View['nodeNames']): Node {
   })
   const where = element('span', 'where-is', `${ip || 'no address yet'} · ${node}`)
   if (isPending) where.append(element('span', 'pending', pendingWords))
-  const row = element(
-    'li',
-    '',
-    label,
-    element('span', `state ${state.replace(' ', '-')}`, state),
-    where,
-    element('span', 'actions', ...buttons),
-  )
-  row.dataset['pod'] = name
+  const shown = element('span', `state ${state.replace(' ', '-')}`, state)
+  const acts = element('span', 'actions', ...buttons)
+  acts.dataset['key'] = 'actions'
+  const row = element('li', '', label, shown, where, acts)
+  row.dataset['key'] = name
   return row
 }
 

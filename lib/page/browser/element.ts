@@ -44,20 +44,32 @@ export function redraw(part: string, value: unknown, draw: () => void): void {
 }
 
 /**
- * Replaces a list and keeps the focus in the item with the same `data-key`. Otherwise a keyboard
- * user goes back to the top of the page whenever a pod changes.
+ * Makes a place show this content. What is there already, by `data-key`, is changed and not
+ * replaced: an element that is replaced loses the focus, and the click that is under way.
  */
-export function replaceKept(list: HTMLElement, ...content: Node[]): void {
-  const focused = document.activeElement
-  const key = focused instanceof HTMLElement && list.contains(focused) ? keyOf(focused) : undefined
-  list.replaceChildren(...content)
-  if (key === undefined) return
-  const again = [...list.querySelectorAll<HTMLElement>('[data-key]')]
-  again.find((each) => keyOf(each) === key)?.focus()
+export function replaceKept(place: Element, ...content: Node[]): void {
+  const there = new Map([...place.children].map((child) => [keyOf(child), child]))
+  const kept = content.map((fresh) => {
+    const old = fresh instanceof Element && there.get(keyOf(fresh) ?? '')
+    return old && old.tagName === fresh.tagName ? adapted(old, fresh) : fresh
+  })
+  for (const child of [...place.childNodes]) if (!kept.includes(child)) child.remove()
+  kept.forEach((child, index) => {
+    const before = place.childNodes[index] ?? null
+    if (child !== before) place.insertBefore(child, before)
+  })
 }
 
-function keyOf(of: HTMLElement): string | undefined {
-  return of.dataset['key']
+function adapted(old: Element, fresh: Element): Element {
+  if (old === fresh || old.isEqualNode(fresh)) return old
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name)
+  for (const { name, value } of fresh.attributes) old.setAttribute(name, value)
+  replaceKept(old, ...fresh.childNodes)
+  return old
+}
+
+function keyOf(of: Element): string | undefined {
+  return of instanceof HTMLElement ? of.dataset['key'] : undefined
 }
 
 /** The name of a pod without the hash that all pods of a Deployment share. */

@@ -56,6 +56,8 @@ function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly No
       ? [button(`next: ${next.title}`, () => void send({ do: 'lesson', id: next.id }))]
       : []
   for (const one of onward) one.className = 'primary'
+  const buttons = element('p', 'lesson-buttons', ...onward, end)
+  buttons.dataset['key'] = 'buttons'
   return [
     element('h3', '', `${number}. ${lesson.title}`),
     element('p', 'story', lesson.story),
@@ -64,6 +66,6 @@ function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly No
       : [element('p', 'missing', `This lesson ${lesson.missing}, which is not available here.`)]),
     element('ol', 'tasks', ...tasks),
     ...(lesson.isDone ? [element('p', 'moral', lesson.moral)] : []),
-    element('p', 'lesson-buttons', ...onward, end),
+    buttons,
   ]
 }

@@ -95,7 +95,9 @@ function serviceRow({ key, type, clusterIp, ports, note }: ServiceLine, isShown:
   )
   one.dataset['key'] = key
   one.setAttribute('aria-pressed', String(isShown))
-  return element('li', '', one)
+  const row = element('li', '', one)
+  row.dataset['key'] = key
+  return row
 }
 
 /** Called once. */

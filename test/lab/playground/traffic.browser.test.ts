@@ -50,6 +50,30 @@ t.test('internal policy Local: only pods on the node of the client answer', { sk
   })
 })
 
+t.test('a click counts while the list of pods changes', { skip }, async (t) => {
+  await withOpenedPage(['iptables'], async (opened) => {
+    const { page, complaints } = opened
+    await page.locator('#pods .state.ready').nth(2).waitFor()
+    const [first = '', second = ''] = await podsOf(opened, 'node-1')
+    const rowOf = (name: string) => page.locator('#pods li', { hasText: name })
+    const pressed = rowOf(first).locator('[data-action=unready]')
+    await pressed.hover()
+    await page.mouse.down()
+    await page.evaluate(
+      `[...document.querySelectorAll('#pods li')]
+        .find((row) => row.innerText.includes(${JSON.stringify(second)}))
+        .querySelector('[data-action=unready]').click()`,
+    )
+    await rowOf(second).locator('.state.not-ready').waitFor()
+    // The page above may have become taller or shorter.
+    await pressed.hover()
+    await page.mouse.up()
+    await rowOf(first).locator('.state.not-ready').waitFor()
+    t.equal(await page.locator('#pods .state.ready').count(), 1)
+    t.same(complaints, [], 'no error in the console')
+  })
+})
+
 t.test('continuous requests go on until they are stopped', { skip }, async (t) => {
   await withOpenedPage(['iptables', 'nftables'], async (opened) => {
     const { page, see, press, complaints } = opened
