@@ -141,7 +141,10 @@ export const apiFaults: FaultGroup = {
         // Nothing is listed when another fault has ended the process meanwhile.
         const { stdout } = await world.exec('node', ['ls', `/proc/${daemon.pid}/fd`])
         const open = stdout.split('\n').length
-        if (open > 1_000) throw new Error(`the daemon has ${open} descriptors open`)
+        if (open > 1_000) {
+          const sockets = await world.exec('node', ['ss', '-tuanpH'])
+          throw new Error(`the daemon has ${open} descriptors open:\n${sockets.stdout}`)
+        }
         return undefined
       },
     },
