@@ -12,7 +12,7 @@ import { benchmarksMarkdown } from '../build/bench/support/markdown.js'
 import { parsePeer } from '../build/bench/support/peers.js'
 
 /** Longer than any of them takes, so that one that hangs does not take the others with it. */
-const limitMs = 600_000
+const limitMs = 1_800_000
 const folder = 'build/bench-results'
 
 const { values, positionals } = parseArgs({

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { parsePeer, argumentsOf, type Peer } from './peers.js'
-import { answers, inCluster, moveProbe, nodeName, type BenchCluster } from '../daemon.js'
+import { answers, inCluster, moveProbe, nodeName, type BenchCluster } from './bench-cluster.js'
 import { cpuMilliseconds } from './process-usage.js'
 import { summarize } from './summary.js'
 import type { BenchResult, BenchResults } from './results.js'
@@ -14,7 +14,7 @@ const readerCounts = [0, 1, 5]
 const ours = parsePeer(
   `ours=${process.execPath} ${fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))}` +
     ' --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode {mode}' +
-    ' --proxy-mode-fallback none --iptables-min-sync-period 0s --cluster-cidr 10.244.0.0/16' +
+    ' --proxy-mode-fallback none --cluster-cidr 10.244.0.0/16' +
     ' --dashboard-address 127.0.0.1:8383',
 )
 

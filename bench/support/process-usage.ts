@@ -1,9 +1,10 @@
 import { readdirSync, readFileSync } from 'node:fs'
 
-/** CPU milliseconds a process has used, all its threads together. */
+/** CPU milliseconds a process has used, all its threads and the programs it has run together. */
 export function cpuMilliseconds(pid: number): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
-  return (Number(fields[11]) + Number(fields[12])) * 10
+  const ticks = fields.slice(11, 15).map(Number)
+  return ticks.reduce((sum, value) => sum + value, 0) * 10
 }
 
 export function residentMib(pid: number): number {

@@ -7,6 +7,9 @@
 /** Durations are milliseconds here, and Go durations (`30s`) in files and flags. */
 export type Milliseconds = number
 
+/** The least time between two syncs; `measured`: it follows from what they take. */
+export type SyncPace = Milliseconds | 'measured'
+
 /** The requested mode. Empty means iptables, as upstream; `auto`: the best for this node. */
 export type ModeName = 'userspace' | 'iptables' | 'ipvs' | 'nftables' | 'ebpf'
 
@@ -108,12 +111,12 @@ export interface IptablesConfig {
   readonly masqueradeAll: boolean
   readonly localhostNodePorts: boolean
   readonly syncPeriod: Milliseconds
-  readonly minSyncPeriod: Milliseconds
+  readonly minSyncPeriod: SyncPace
 }
 
 export interface IpvsConfig {
   readonly syncPeriod: Milliseconds
-  readonly minSyncPeriod: Milliseconds
+  readonly minSyncPeriod: SyncPace
   readonly scheduler: string
   readonly excludeCIDRs: readonly string[]
   readonly strictARP: boolean
@@ -128,7 +131,7 @@ export interface NftablesConfig {
   readonly masqueradeBit: number
   readonly masqueradeAll: boolean
   readonly syncPeriod: Milliseconds
-  readonly minSyncPeriod: Milliseconds
+  readonly minSyncPeriod: SyncPace
 }
 
 export interface EbpfConfig {

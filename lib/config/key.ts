@@ -1,4 +1,4 @@
-import type { ConfigPath, ValueAt } from './config.js'
+import type { ConfigPath, SyncPace, ValueAt } from './config.js'
 import type { Kind } from './kinds.js'
 import {
   boolKind,
@@ -7,6 +7,7 @@ import {
   floatKind,
   intKind,
   listKind,
+  paceKind,
   stringKind,
 } from './kinds.js'
 
@@ -88,6 +89,8 @@ export function keysOf(group: Group) {
     float: (initial: number, doc: string, extras?: Extras) => key(floatKind, initial, doc, extras),
     duration: (initial: number, doc: string, extras?: Extras) =>
       key(durationKind, initial, doc, extras),
+    pace: (doc: string, extras?: Extras) =>
+      key<SyncPace>(paceKind, 'measured', doc, { ...extras, live: true }),
     list: (doc: string, extras?: Extras) => key<readonly string[]>(listKind, [], doc, extras),
     choice: <V extends string>(choices: readonly V[], initial: V, doc: string, extras?: Extras) =>
       key<V>(choiceKind(choices), initial, doc, extras),

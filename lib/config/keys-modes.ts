@@ -2,6 +2,8 @@ import type { ProxyMode } from './config.js'
 import { keysOf } from './key.js'
 
 const second = 1000
+const leastTime =
+  'Least time between two syncs; not set (in a file, 0): nine times what the last sync took, at most 1s'
 const choosing = keysOf('Mode')
 const iptables = keysOf('iptables')
 const nftables = keysOf('nftables')
@@ -44,10 +46,9 @@ export const modeKeys = {
     'Retry interval after a failed sync (iptables, userspace; as a flag nftables too)',
     { flags: ['iptables-sync-period'], zeroIsDefault: true, live: true },
   ),
-  'iptables.minSyncPeriod': iptables.duration(
-    second,
-    'Least time between two syncs (iptables, userspace; as a flag nftables too)',
-    { flags: ['iptables-min-sync-period'], zeroIsDefault: true, live: true },
+  'iptables.minSyncPeriod': iptables.pace(
+    `${leastTime} (iptables, userspace; as a flag nftables too)`,
+    { flags: ['iptables-min-sync-period'] },
   ),
 
   'nftables.masqueradeBit': nftables.int(14, 'Bit of the packet mark that requests masquerade', {
@@ -62,10 +63,8 @@ export const modeKeys = {
     zeroIsDefault: true,
     live: true,
   }),
-  'nftables.minSyncPeriod': nftables.duration(second, 'Least time between two syncs', {
+  'nftables.minSyncPeriod': nftables.pace(leastTime, {
     flags: ['iptables-min-sync-period'],
-    zeroIsDefault: true,
-    live: true,
   }),
 
   'ebpf.sockets': ebpf.choice(
@@ -91,10 +90,7 @@ export const modeKeys = {
     zeroIsDefault: true,
     live: true,
   }),
-  'ipvs.minSyncPeriod': ipvs.duration(0, 'Least time between two syncs; 1s when run by flags', {
-    flags: ['ipvs-min-sync-period'],
-    live: true,
-  }),
+  'ipvs.minSyncPeriod': ipvs.pace(leastTime, { flags: ['ipvs-min-sync-period'] }),
   'ipvs.scheduler': ipvs.string('', 'Scheduler: rr, wrr, lc, sh and so on; empty: rr', {
     flags: ['ipvs-scheduler'],
     live: true,

@@ -1,5 +1,5 @@
 import { formatDuration, parseDuration } from './duration.js'
-import type { FeatureGates, VModule } from './config.js'
+import type { FeatureGates, SyncPace, VModule } from './config.js'
 
 /** How values of one kind are read from YAML and from flags, and written back. */
 export interface Kind<V> {
@@ -71,6 +71,16 @@ export const durationKind: Kind<number> = {
   fromYaml: (value) => (typeof value === 'string' ? parseDuration(value) : undefined),
   fromText: parseDuration,
   toYaml: formatDuration,
+}
+
+/** 0 in a file means that nobody has chosen a time; as a flag it is a time like any other. */
+export const paceKind: Kind<SyncPace> = {
+  ...durationKind,
+  fromYaml: (value) => {
+    const ms = durationKind.fromYaml(value)
+    return ms === 0 ? 'measured' : ms
+  },
+  toYaml: (value) => formatDuration(value === 'measured' ? 0 : value),
 }
 
 /** A number means nanoseconds here, as in component-base. */

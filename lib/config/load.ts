@@ -32,7 +32,6 @@ export function loadConfig(
     if (!file || keyAt(path)?.overFile === true) settings.set(path, setting)
     else if (setting.origin.from === 'flag') ignored.add(`--${setting.origin.flag}`)
   }
-  if (!file) flagOnlyDefaults(settings)
   applyPorts(settings, flags, file !== undefined, ignored)
   const config = buildConfig(settings)
   const place = (path: string) => placeOf(path, settings.get(path)?.origin)
@@ -66,13 +65,6 @@ export function configWith(values: Readonly<Record<string, unknown>>): Config {
       Object.entries(values).map(([path, value]) => [path, { value, origin: { from: 'default' } }]),
     ),
   )
-}
-
-/** Without a file, the least interval of ipvs is that of the iptables section (section 11). */
-function flagOnlyDefaults(settings: Map<string, Setting>): void {
-  if (!settings.has('ipvs.minSyncPeriod')) {
-    settings.set('ipvs.minSyncPeriod', { value: 1000, origin: { from: 'default' } })
-  }
 }
 
 function applyPorts(

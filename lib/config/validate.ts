@@ -42,8 +42,10 @@ function checkPeriods(config: Config, check: Check): void {
     config.mode === 'auto' ? (['nftables', 'iptables'] as const) : [sectionOfPeriods(config.mode)]
   for (const section of sections) {
     const { minSyncPeriod: minMs, syncPeriod: syncMs } = config[section]
-    const [min, sync] = [formatDuration(minMs), formatDuration(syncMs)]
+    const sync = formatDuration(syncMs)
     check(syncMs > 0, `${section}.syncPeriod`, sync, 'must be greater than 0')
+    if (minMs === 'measured') continue
+    const min = formatDuration(minMs)
     check(minMs >= 0, `${section}.minSyncPeriod`, min, 'must not be negative')
     check(minMs <= syncMs, `${section}.minSyncPeriod`, min, `must not exceed syncPeriod ${sync}`)
   }

@@ -25,7 +25,10 @@ export function syncIntervals(config: Config, { definition, mode }: ChosenMode):
   return {
     minIntervalMs: minMs,
     retryIntervalMs: syncMs,
-    maxIntervalMs: Math.max(minMs, mode === 'ipvs' ? syncMs : fullSyncPeriodMs),
+    maxIntervalMs: Math.max(
+      minMs === 'measured' ? 0 : minMs,
+      mode === 'ipvs' ? syncMs : fullSyncPeriodMs,
+    ),
   }
 }
 

@@ -41,8 +41,8 @@ export interface ModeDefinition {
 }
 
 export interface SyncPeriods {
-  /** Least time between two syncs. */
-  readonly minMs: number
+  /** Least time between two syncs; `measured`: it follows from their cost. */
+  readonly minMs: number | 'measured'
   /** Retry after a failure; in ipvs mode also the longest time between two syncs (R04). */
   readonly syncMs: number
 }

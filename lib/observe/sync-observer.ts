@@ -17,6 +17,9 @@ export interface SyncObserverOptions {
   readonly startedAt: number
 }
 
+/** Where syncs follow each other closely, the log names one a second; metrics count all of them. */
+const quietMs = 1000
+
 /** Turns what a sync does into log lines and the metrics of section 15. */
 export class SyncObserver {
   readonly #options: SyncObserverOptions
@@ -26,6 +29,8 @@ export class SyncObserver {
   /** Why the last sync failed, if it did. */
   readonly #errors = new Map<IpFamily, string | undefined>()
   readonly #states = new Map<IpFamily, DesiredState>()
+  /** When a sync was last told at the usual level, in ms of `age`. */
+  readonly #toldAt = new Map<IpFamily, number>()
   /** Trigger times of changes whose sync has not succeeded yet. */
   readonly #waiting = new Map<IpFamily, number[]>()
 
@@ -87,8 +92,16 @@ export class SyncObserver {
     }
     log.debug({ family, planMs: report.planMs, applyMs: report.applyMs }, 'sync measured')
     const fields = { mode, family, changed, ms, bytes, objects, full }
-    if (outcome === 'applied') log.info(fields, 'SyncProxyRules complete')
-    else log.debug(fields, 'SyncProxyRules complete, nothing to change')
+    if (outcome !== 'applied') log.debug(fields, 'SyncProxyRules complete, nothing to change')
+    else log[this.#levelFor(family, full)](fields, 'SyncProxyRules complete')
+  }
+
+  #levelFor(family: IpFamily, full: boolean): 'info' | 'debug' {
+    const age = this.#options.age()
+    const toldAt = this.#toldAt.get(family) ?? -Infinity
+    if (!full && age - toldAt < quietMs) return 'debug'
+    this.#toldAt.set(family, age)
+    return 'info'
   }
 
   /** EV07: logs each service port that is added, changed or removed, with -v 4. */

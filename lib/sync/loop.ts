@@ -10,9 +10,18 @@ export interface Clock {
 
 export const systemClock: Clock = { now: () => performance.now(), sleep: pause }
 
+/** Syncs take at most a tenth of a core: each is followed by nine times as long without one. */
+const pauseOfCost = 9
+
+/** However much a sync costs, a change waits no longer than this for the next one to begin. */
+const longestPauseMs = 1000
+
 export interface SyncIntervals {
-  /** The least time between the end of one sync and the start of the next (R03). */
-  readonly minIntervalMs: number
+  /**
+   * The least time between the end of one sync and the start of the next (R03). `measured`: nobody
+   * has said one, so it follows from what the last sync took.
+   */
+  readonly minIntervalMs: number | 'measured'
   /** A sync runs at least this often, even without a request. */
   readonly maxIntervalMs: number
   /** A failed sync runs again after this time, even without a request. */
@@ -58,12 +67,24 @@ export class SyncLoop {
     await this.#wait(Infinity, signal)
     while (!signal.aborted) {
       this.#isRequested = false
+      const started = this.#clock.now()
       const succeeded = await this.#syncOnce(sync)
-      const { minIntervalMs, maxIntervalMs, retryIntervalMs } = this.#intervals
-      await this.#clock.sleep(minIntervalMs, signal)
+      const { maxIntervalMs, retryIntervalMs } = this.#intervals
+      const pauseMs = this.#pauseAfter(this.#clock.now() - started)
+      await this.#clock.sleep(pauseMs, signal)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
-      await this.#wait(idleMs - minIntervalMs, signal)
+      await this.#wait(idleMs - pauseMs, signal)
     }
+  }
+
+  /**
+   * Cost is time, not CPU: it also counts the programs that a sync starts, and a machine with much
+   * else to do gets fewer syncs.
+   */
+  #pauseAfter(costMs: number): number {
+    const { minIntervalMs, maxIntervalMs } = this.#intervals
+    if (minIntervalMs !== 'measured') return minIntervalMs
+    return Math.min(pauseOfCost * costMs, longestPauseMs, maxIntervalMs)
   }
 
   async #syncOnce(sync: () => Promise<boolean>): Promise<boolean> {
@@ -88,7 +109,8 @@ export class SyncLoop {
 }
 
 function checked(intervals: SyncIntervals): SyncIntervals {
-  if (intervals.maxIntervalMs < intervals.minIntervalMs) {
+  const { minIntervalMs, maxIntervalMs } = intervals
+  if (minIntervalMs !== 'measured' && maxIntervalMs < minIntervalMs) {
     throw new RangeError('the maximum sync interval is shorter than the minimum')
   }
   return intervals

@@ -18,7 +18,11 @@ t.test(
     const folder = mkdtempSync(join(tmpdir(), 'bench-'))
     const file = join(folder, 'daemon.json')
     const self = `self=${process.execPath} ${command} --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode {mode} --cluster-cidr 10.244.0.0/16`
-    const env = { ...process.env, BENCH_SERVICES: '5', BENCH_CHANGES: '2', BENCH_MODES: 'nftables' }
+    const env = {
+      ...process.env,
+      ...{ BENCH_SERVICES: '5', BENCH_CHANGES: '2', BENCH_MODES: 'nftables' },
+      ...{ BENCH_BUSY_SECONDS: '1', BENCH_BURST_SECONDS: '1' },
+    }
     const dead = `dead=${process.execPath} --eval "throw new Error('not today')"`
     try {
       const child = spawn(process.execPath, [main, 'daemon', file, self, dead], { env })
@@ -31,7 +35,7 @@ t.test(
       const of = (name: string) =>
         results.filter((result) => result.name.startsWith(`${name}, nftables`))
       for (const name of ['ours', 'self']) {
-        t.equal(of(name).length, 5, name)
+        t.equal(of(name).length, 12, name)
         for (const { name: what, value } of of(name)) t.ok(value >= 0 && value < 60_000, what)
       }
       t.match(of('self')[0]?.note, /of ours$/)

@@ -76,7 +76,7 @@ t.test('durations are read and printed as Go does', (t) => {
   t.end()
 })
 
-t.test('section 11: defaults equal those of kube-proxy 1.36', (t) => {
+t.test('section 11: defaults equal those of kube-proxy 1.36, but for the pace of syncs', (t) => {
   const config = defaultConfig()
   t.match(config, {
     bindAddress: '0.0.0.0',
@@ -92,10 +92,10 @@ t.test('section 11: defaults equal those of kube-proxy 1.36', (t) => {
       masqueradeAll: false,
       localhostNodePorts: true,
       syncPeriod: 30_000,
-      minSyncPeriod: 1000,
+      minSyncPeriod: 'measured',
     },
-    ipvs: { syncPeriod: 30_000, minSyncPeriod: 0, tcpTimeout: 0 },
-    nftables: { masqueradeBit: 14, syncPeriod: 30_000, minSyncPeriod: 1000 },
+    ipvs: { syncPeriod: 30_000, minSyncPeriod: 'measured', tcpTimeout: 0 },
+    nftables: { masqueradeBit: 14, syncPeriod: 30_000, minSyncPeriod: 'measured' },
     conntrack: {
       maxPerCore: 32768,
       min: 131072,
@@ -124,14 +124,16 @@ oomScoreAdj: 0
   t.equal(config.healthzBindAddress, '0.0.0.0:10256', 'cannot be emptied by a file')
   t.equal(config.metricsBindAddress, '127.0.0.1:10249')
   t.equal(config.clientConnection.qps, 5)
-  t.equal(config.iptables.minSyncPeriod, 1000, 'immediate is reachable only by flag')
+  t.equal(config.iptables.minSyncPeriod, 'measured', 'immediate is reachable only by flag')
   t.equal(config.iptables.masqueradeBit, 14, 'null is a key left out')
-  t.equal(config.ipvs.minSyncPeriod, 0)
+  t.equal(config.ipvs.minSyncPeriod, 'measured')
   t.equal(config.ipvs.syncPeriod, 30_000)
   t.equal(config.conntrack.maxPerCore, 0, 'pointers keep their zero')
   t.equal(config.conntrack.tcpEstablishedTimeout, 0)
   t.equal(config.oomScoreAdj, 0)
   t.equal(load(['--iptables-min-sync-period=0s']).config.iptables.minSyncPeriod, 0)
+  t.equal(load(['--iptables-min-sync-period=0s']).config.nftables.minSyncPeriod, 0)
+  t.equal(load(['--ipvs-min-sync-period=0s']).config.ipvs.minSyncPeriod, 0)
   t.end()
 })
 
@@ -249,7 +251,7 @@ t.test('section 12: flags are read in every spelling that Go accepts', (t) => {
   t.same(config.nodePortAddresses, ['10.0.0.0/8', 'fd00::/8', '127.0.0.0/8'])
   t.same(config.featureGates, { A: true, B: true })
   t.equal(config.logging.vmodule.length, 2)
-  t.equal(config.ipvs.minSyncPeriod, 1000, 'by flags alone')
+  t.equal(config.ipvs.minSyncPeriod, 'measured', 'by flags alone, too')
   t.match(warnings.join('\n'), /--logtostderr has no effect/)
   t.match(
     problemOf(['--masquerade-all=maybe', '--oom-score-adj=x', '--udp-timeout=5']),

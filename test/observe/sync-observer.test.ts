@@ -6,7 +6,7 @@ import type { ModeName } from '../../lib/config/config.js'
 import type { SyncReport } from '../../lib/sync/syncer.js'
 import type { StateUpdate } from '../../lib/state/tracker.js'
 
-function observing(mode: ModeName = 'iptables') {
+function observing(mode: ModeName = 'iptables', age = () => 50_000) {
   const numbers: string[] = []
   const lines: { level: string; fields: object; message: string }[] = []
   const note = (verb: string) => (name: string, labels: object, value?: number) => {
@@ -32,7 +32,7 @@ function observing(mode: ModeName = 'iptables') {
     log,
     meter,
     now: () => 60_000,
-    age: () => 50_000,
+    age,
     startedAt: 10_000,
   })
   return { observer, numbers, lines }
@@ -72,6 +72,25 @@ t.test('a sync logs one line, and a sync without changes is a detail', async (t)
   ])
   observer.synced({ ...report, outcome: 'unchanged' }, 0)
   t.equal(syncs()[1]?.level, 'debug')
+})
+
+t.test('syncs that follow each other closely are details, one a second is told', async (t) => {
+  let age = 50_000
+  const { observer, lines } = observing('nftables', () => age)
+  const levels = (...syncs: readonly Partial<SyncReport>[]) => {
+    for (const sync of syncs) observer.synced({ ...report, ...sync }, 1)
+    const complete = ({ message }: { message: string }) => message === 'SyncProxyRules complete'
+    return lines
+      .splice(0)
+      .filter(complete)
+      .map(({ level }) => level)
+  }
+  t.same(levels({}, {}, { family: 'IPv6' }), ['info', 'debug', 'info'], 'by IP family')
+  t.same(levels({ full: true }), ['info'], 'everything written anew is always told')
+  age += 999
+  t.same(levels({}), ['debug'])
+  age += 1
+  t.same(levels({}, {}), ['info', 'debug'])
 })
 
 t.test('EV07: added, changed and removed service ports are logged as details', async (t) => {

@@ -24,12 +24,14 @@ class ManualClock implements Clock {
         resolve()
         return
       }
-      const sleeper = { at: this.#now + ms, wake: resolve }
-      this.#sleepers.push(sleeper)
-      signal.addEventListener('abort', () => {
+      const wake = () => {
+        signal.removeEventListener('abort', wake)
         this.#sleepers = this.#sleepers.filter((other) => other !== sleeper)
         resolve()
-      })
+      }
+      const sleeper = { at: this.#now + ms, wake }
+      this.#sleepers.push(sleeper)
+      signal.addEventListener('abort', wake)
     })
   }
 
@@ -40,7 +42,6 @@ class ManualClock implements Clock {
       const next = this.#sleepers.filter(({ at }) => at <= end).sort((a, b) => a.at - b.at)[0]
       if (!next) break
       this.#now = next.at
-      this.#sleepers = this.#sleepers.filter((other) => other !== next)
       next.wake()
     }
     this.#now = end
@@ -49,13 +50,16 @@ class ManualClock implements Clock {
 
 const settle = () => new Promise((resolve) => setImmediate(resolve))
 
-function loopWith(sync: (at: number) => boolean | Promise<boolean>) {
+function loopWith(
+  sync: (at: number) => boolean | Promise<boolean>,
+  minIntervalMs: number | 'measured' = 1000,
+) {
   const clock = new ManualClock()
   const starts: number[] = []
   const errors: unknown[] = []
   const stop = new AbortController()
   const loop = new SyncLoop({
-    minIntervalMs: 1000,
+    minIntervalMs,
     maxIntervalMs: 60_000,
     retryIntervalMs: 5000,
     onError: (error) => errors.push(error),
@@ -98,6 +102,63 @@ t.test('R03: the minimum interval starts at the end of a sync', async (t) => {
   await clock.advance(0)
   t.same(starts, [0, 4000, 20_500], 'after a quiet time a request is served at once')
   await clock.advance(3000)
+  await stop()
+})
+
+/** A loop whose syncs take these times, one after the other, with a request every millisecond. */
+async function startsUnderLoad(
+  costsMs: readonly number[],
+  minIntervalMs: number | 'measured',
+): Promise<readonly number[]> {
+  const clocks: ManualClock[] = []
+  const costs = [...costsMs]
+  const { loop, clock, starts, stop } = loopWith(async () => {
+    await clocks[0]?.sleep(costs.shift() ?? 0, new AbortController().signal)
+    return true
+  }, minIntervalMs)
+  clocks.push(clock)
+  for (let ms = 0; starts.length < costsMs.length && ms < 5000; ms++) {
+    loop.request()
+    await clock.advance(1)
+  }
+  // The last one has to end.
+  await clock.advance(5000)
+  await stop()
+  return starts.slice(0, costsMs.length)
+}
+
+t.test('R03: without a period the pause is nine times what the last sync took', async (t) => {
+  t.same(await startsUnderLoad([1, 1, 20, 1, 3, 1], 'measured'), [0, 10, 20, 220, 230, 260])
+  t.same(await startsUnderLoad([400, 400, 1], 'measured'), [0, 1400, 2800], 'at most a second')
+})
+
+t.test('R03: a period that is set is kept to the letter, whatever syncs take', async (t) => {
+  t.same(await startsUnderLoad([1, 400, 400, 1], 250), [0, 251, 901, 1551])
+  t.same(await startsUnderLoad([3, 20, 3], 0), [0, 3, 23], 'also none')
+})
+
+t.test('R03: without a period the first change of a quiet time goes at once', async (t) => {
+  const { loop, clock, starts, stop } = loopWith(() => true, 'measured')
+  loop.request()
+  await clock.advance(2000)
+  loop.request()
+  await clock.advance(0)
+  t.same(starts, [0, 2000])
+  await stop()
+})
+
+t.test('R04: a pause by cost never outlasts the maximum interval', async (t) => {
+  const clocks: ManualClock[] = []
+  const { loop, clock, starts, stop } = loopWith(async () => {
+    await clocks[0]?.sleep(200, new AbortController().signal)
+    return true
+  }, 'measured')
+  clocks.push(clock)
+  loop.setIntervals({ minIntervalMs: 'measured', maxIntervalMs: 500, retryIntervalMs: 500 })
+  loop.request()
+  await clock.advance(1500)
+  t.same(starts, [0, 700, 1400])
+  await clock.advance(1000)
   await stop()
 })
 

@@ -1,0 +1,133 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { createApiServer, type ApiServer } from '../../lib/lab/apiserver/server.js'
+import { writeKubeconfig } from '../../lib/lab/apiserver/kubeconfig.js'
+import { forward, openBridge } from '../../lib/lab/world/bridge.js'
+import { addressOf } from '../../lib/lab/world/topology.js'
+import { createWorld, type World } from '../../lib/lab/world/world.js'
+
+export const nodeName = 'node-1'
+const clusterIp = '10.96.250.10'
+const patienceMs = Number(process.env['BENCH_PATIENCE_MS'] ?? 90_000)
+
+export interface BenchCluster {
+  readonly world: World
+  readonly api: ApiServer
+  /** For programs on the node. */
+  readonly kubeconfig: string
+}
+
+/** A node, and an API server with so many Services and one more, `probe`, that answers. */
+export async function inCluster<T>(
+  count: number,
+  act: (cluster: BenchCluster) => Promise<T>,
+): Promise<T> {
+  const folder = mkdtempSync(join(tmpdir(), 'bench-daemon-'))
+  const world = await createWorld({ name: 'bench' })
+  const api = createApiServer()
+  const stop = new AbortController()
+  const serving = api.run(stop.signal)
+  const url = new URL(await api.listening())
+  const path = join(folder, 'api.sock')
+  const door = await forward({ path }, { host: url.hostname, port: Number(url.port) })
+  const bridge = await openBridge({
+    namespace: world.namespaces.node,
+    from: { port: 6443 },
+    to: { path },
+  })
+  try {
+    const kubeconfig = join(folder, 'kubeconfig')
+    await writeKubeconfig(kubeconfig, { url: 'http://127.0.0.1:6443' })
+    load(api, count)
+    return await act({ world, api, kubeconfig })
+  } finally {
+    await bridge.close()
+    door.close()
+    stop.abort()
+    await serving
+    await world.close()
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** Tries new connections until one reaches this pod. */
+export async function answers(world: World, pod: string, isAlive: () => boolean): Promise<boolean> {
+  const request = { protocol: 'TCP', host: clusterIp, port: 80, timeoutMs: 200 } as const
+  const deadline = performance.now() + patienceMs
+  while (performance.now() < deadline && isAlive()) {
+    const [result] = await world.agent('client-pod').flow(request)
+    if (result?.backend === pod) return true
+    await delay(1)
+  }
+  return false
+}
+
+/** Moves `probe` to a pod. */
+export function moveProbe(api: ApiServer, pod: 'pod-1' | 'pod-2'): void {
+  api.put(slice('probe', [addressOf(pod, 'IPv4')]))
+}
+
+/** The next step of a rolling update: one endpoint of this Service is another one from now on. */
+export function roll(api: ApiServer, index: number, generation: number): void {
+  api.put(slice(`service-${index}`, endpointsOf(index, generation)))
+}
+
+/** Each generation has one endpoint that the one before has not. */
+function endpointsOf(index: number, generation: number): readonly string[] {
+  return Array.from({ length: 10 }, (_, at) => {
+    const number = index * 10 + at
+    const moved = Math.floor((generation + 9 - at) / 10) % 2
+    return `10.${150 + 40 * moved + (number >> 16)}.${(number >> 8) & 255}.${number & 255}`
+  })
+}
+
+function load(api: ApiServer, count: number): void {
+  api.put({
+    apiVersion: 'v1',
+    kind: 'Node',
+    metadata: { name: nodeName },
+    status: { addresses: [{ type: 'InternalIP', address: addressOf('node', 'IPv4') }] },
+  })
+  for (let index = 0; index < count; index++) {
+    const name = `service-${index}`
+    api.put(service(name, `10.96.${index >> 8}.${index & 255}`))
+    api.put(slice(name, endpointsOf(index, 0)))
+  }
+  api.put(service('probe', clusterIp))
+  api.put(slice('probe', [addressOf('pod-1', 'IPv4')]))
+}
+
+function service(name: string, address: string) {
+  return {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name, namespace: 'default' },
+    spec: {
+      type: 'ClusterIP',
+      clusterIP: address,
+      clusterIPs: [address],
+      ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080 }],
+    },
+  }
+}
+
+function slice(name: string, addresses: readonly string[]) {
+  return {
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: {
+      name: `${name}-1`,
+      namespace: 'default',
+      labels: { 'kubernetes.io/service-name': name },
+    },
+    addressType: 'IPv4',
+    ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
+    endpoints: addresses.map((address) => ({
+      addresses: [address],
+      conditions: { ready: true, serving: true, terminating: false },
+      nodeName,
+    })),
+  }
+}

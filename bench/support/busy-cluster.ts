@@ -1,0 +1,87 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { answers, moveProbe, roll, type BenchCluster } from './bench-cluster.js'
+import { cpuMilliseconds, residentMib } from './process-usage.js'
+import { summarize } from './summary.js'
+
+/** A proxy that runs on the node of the cluster. */
+export interface Running {
+  readonly pid: number
+  readonly isAlive: () => boolean
+}
+
+export interface BusyTask {
+  readonly services: number
+  /** Slices that change a second, beside those that are watched. */
+  readonly perSecond: number
+  readonly seconds: number
+  /** How long after a change arrived the next one is made. */
+  readonly restMs: number
+}
+
+/** What a proxy is like while everything around it changes. */
+export interface BusyCosts {
+  readonly p50Ms: number
+  readonly p99Ms: number
+  /** For so long connections still came to an endpoint that was gone. */
+  readonly longestMs: number
+  /** Of one core, in percent, with the programs that the proxy starts. */
+  readonly cpuShare: number
+  /** What the memory is at the end of what it was after a quarter of the time. */
+  readonly growth: number
+}
+
+/** Keeps slices changing, and measures one Service meanwhile. A text says why that failed. */
+export async function busy(
+  cluster: BenchCluster,
+  { pid, isAlive }: Running,
+  { services, perSecond, seconds, restMs }: BusyTask,
+): Promise<BusyCosts | string> {
+  const stop = new AbortController()
+  const others = keepChanging(cluster, services, perSecond, stop.signal)
+  const began = performance.now()
+  const cpuBefore = cpuMilliseconds(pid)
+  const times: number[] = []
+  const memory: number[] = []
+  try {
+    const elapsed = () => (performance.now() - began) / 1000
+    while (elapsed() < seconds) {
+      await delay(restMs * (0.5 + Math.random()))
+      if (memory.length === 0 && elapsed() > seconds / 4) memory.push(residentMib(pid))
+      const target = times.length % 2 === 0 ? 'pod-2' : 'pod-1'
+      const changed = performance.now()
+      moveProbe(cluster.api, target)
+      if (!(await answers(cluster.world, target, isAlive))) {
+        return `among ${perSecond} changes a second, one did not arrive`
+      }
+      times.push(performance.now() - changed)
+    }
+    const cpuShare = ((cpuMilliseconds(pid) - cpuBefore) / (performance.now() - began)) * 100
+    const growth = residentMib(pid) / (memory[0] ?? NaN)
+    const longestMs = Math.max(...times)
+    const { p50, p99 } = summarize(times)
+    return { p50Ms: p50, p99Ms: p99, longestMs, cpuShare, growth }
+  } finally {
+    stop.abort()
+    await others
+    // The next measurement begins where the probe is at the start.
+    moveProbe(cluster.api, 'pod-1')
+  }
+}
+
+/** Rolling updates of up to 200 Deployments at a time. */
+async function keepChanging(
+  { api }: BenchCluster,
+  services: number,
+  perSecond: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const began = performance.now()
+  const width = Math.min(services, 200)
+  for (let count = 0; !signal.aborted;) {
+    const due = ((performance.now() - began) * perSecond) / 1000
+    for (; count < due; count++) {
+      roll(api, (count * 37) % width, 1 + Math.floor(count / width))
+    }
+    await delay(Math.min(5, 500 / perSecond))
+  }
+}
