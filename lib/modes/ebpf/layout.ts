@@ -162,6 +162,58 @@ export const datagrams = {
   bytes: 8 + 8 * translation.bytes,
 } as const
 
+/**
+ * Key of `statistics`: an endpoint of a target list; without address and port the list itself. All
+ * zero but the protocol: what there was no more room for.
+ */
+export const statisticsKey = {
+  id: 0,
+  port: 4,
+  family: 6,
+  protocol: 7,
+  address: 8,
+  bytes: 24,
+} as const
+
+/** Value of `statistics`: numbers of 64 bits, of each processor. */
+export const statistics = {
+  opened: 0,
+  closed: 8,
+  /** No endpoint answered. */
+  failed: 16,
+  /** There was no endpoint. */
+  refused: 24,
+  bytesToEndpoint: 32,
+  bytesToClient: 40,
+  retransmits: 48,
+  /** Of the smoothed round-trip times, in microseconds, and how many were added. */
+  roundTripTime: 56,
+  roundTrips: 64,
+  bytes: 72,
+} as const
+export type StatisticsField = Exclude<keyof typeof statistics, 'bytes'>
+
+/** Undefined for what is about no single endpoint. */
+export function countedTarget(key: Buffer): Target | undefined {
+  const number = key.readUInt8(statisticsKey.family)
+  const family = number === familyNumbers.IPv4 ? 'IPv4' : 'IPv6'
+  if (number !== familyNumbers[family]) return undefined
+  const at = statisticsKey.address
+  const address = BigInt(`0x${key.toString('hex', at, at + bitsOf(family) / 8)}`)
+  return { ip: formatIp(family, address), port: key.readUInt16BE(statisticsKey.port) }
+}
+
+/** What of a connection is in the statistics already. It begins with the key. */
+export const counted = {
+  stage: statisticsKey.bytes,
+  retransmits: statisticsKey.bytes + 4,
+  received: statisticsKey.bytes + 8,
+  acknowledged: statisticsKey.bytes + 16,
+  receivedWhenHalfClosed: statisticsKey.bytes + 24,
+  bytes: statisticsKey.bytes + 32,
+} as const
+export const stages = { over: 0, connecting: 1, open: 2 } as const
+
 /** A number as it stands in maps, such as the place in an array. */
 export function number32(value: number): Buffer {
   const bytes = Buffer.alloc(4)
