@@ -146,7 +146,7 @@ async function countingNote(mode: string): Promise<string> {
   // Virtual servers count their bytes themselves.
   if (mode === 'ipvs') return ''
   if (mode === 'ebpf') {
-    return 'What takes the packet path is in OPEN only; everything else is of what was translated at sockets.'
+    return 'OPEN has all connections; the rest is of those translated at sockets.'
   }
   const acct = await readFile('/proc/sys/net/netfilter/nf_conntrack_acct', 'utf8').catch(() => '')
   if (acct.trim() === '1') return ''
