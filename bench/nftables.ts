@@ -11,11 +11,10 @@ import { nftablesPlanner } from '../lib/modes/nftables/plan.js'
 import { parseEndpointSlice } from '../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../lib/state/parse-service.js'
 import { Tracker } from '../lib/state/tracker.js'
+import { accept, endpointsPerService, rawService, rawSlice } from './support/raw-cluster.js'
 import type { ChangeCosts } from './support/change-costs.js'
 import type { BenchResult, BenchResults } from './support/results.js'
 import { summarize } from './support/summary.js'
-
-const endpointsPerService = 10
 
 /** What changes: an endpoint for another, or how many there are, which may be another size. */
 const kinds = ['replaced', 'scaled', 'scaled past 16'] as const
@@ -282,48 +281,8 @@ function cpuMs(): number {
   return [11, 12, 13, 14].reduce((sum, index) => sum + Number(fields[index]), 0) * 10
 }
 
-function accept<T>(parsed: { outcome: string; value?: T }, use: (value: T) => void): void {
-  if (parsed.outcome !== 'accepted' || parsed.value === undefined) throw new Error('not accepted')
-  use(parsed.value)
-}
-
-function rawService(index: number): unknown {
-  return {
-    metadata: { name: `service-${index}`, namespace: 'default' },
-    spec: {
-      type: 'ClusterIP',
-      clusterIP: `172.16.${index >> 8}.${index & 255}`,
-      ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080 }],
-    },
-  }
-}
-
 function changedSlice(kind: Kind, index: number, change: number): unknown {
   if (kind === 'replaced') return rawSlice(index, change + 1)
   const by = 1 + (change % 3)
   return rawSlice(index, 0, kind === 'scaled' ? endpointsPerService - by : 16 + by)
-}
-
-function rawSlice(index: number, generation: number, count = endpointsPerService): unknown {
-  return {
-    metadata: {
-      name: `service-${index}-abcde`,
-      namespace: 'default',
-      labels: { 'kubernetes.io/service-name': `service-${index}` },
-    },
-    addressType: 'IPv4',
-    ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
-    endpoints: Array.from({ length: count }, (_, endpoint) => {
-      const serial = index * endpointsPerService + endpoint
-      // What replaces the first endpoint stands anywhere among the others, whatever the size of the
-      // cluster: endpoints have an order, and whose place in it changes is written, too.
-      const place = endpoint === 0 ? (generation * 53) % 128 : endpoint * 12
-      const number = (place << 17) + serial
-      return {
-        addresses: [`10.${(number >> 16) & 255}.${(number >> 8) & 255}.${number & 255}`],
-        conditions: { ready: true, serving: true, terminating: false },
-        nodeName: `node-${serial < 1000 ? 1 : 2}`,
-      }
-    }),
-  }
 }

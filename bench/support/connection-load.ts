@@ -7,7 +7,7 @@ import { requestBytes } from './services.js'
 import { summarize } from './summary.js'
 
 /** One whole short connection: connect, ask, read the answer, see the end, close. */
-function exchange(
+export function exchange(
   { loop, target }: Load,
   ended: (milliseconds: number, ok: boolean) => void,
 ): void {

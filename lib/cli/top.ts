@@ -4,7 +4,12 @@ import { pause } from '../async.js'
 import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { daemonNumbers } from '../inspect/top/daemon-numbers.js'
-import { rowsOfDaemon, rowsOfKernel, type ServiceNumbers } from '../inspect/top/rows.js'
+import {
+  rowsOfDaemon,
+  rowsOfKernel,
+  withSockets,
+  type ServiceNumbers,
+} from '../inspect/top/rows.js'
 import { stopSignal } from './process.js'
 import { topText, withRates, type Look } from '../inspect/top/table.js'
 
@@ -15,8 +20,9 @@ interface TopFlags extends NodeFlags {
 }
 
 const usage = `
-In userspace mode the proxy counts every connection; its metrics must be on. The other modes show
-the connections that the kernel tracks, and the counters of rules (iptables) or virtual servers (ipvs).
+In userspace mode the proxy counts every connection, in ebpf mode every one that was translated at its
+socket; its metrics must be on. The other modes, and ebpf mode for everything else, show the connections
+that the kernel tracks, and the counters of rules (iptables) or virtual servers (ipvs).
 "-" means that nothing counts it.`
 
 /** Adds `kube-proxy top`, which shows Services by connections, bytes and errors. */
@@ -114,7 +120,11 @@ async function look(flags: TopFlags): Promise<NodeLook> {
     return { at: performance.now(), mode, rows, note: '' }
   }
   try {
-    const rows = await kernelRows(seen)
+    const tracked = await kernelRows(seen)
+    const rows =
+      mode === 'ebpf'
+        ? withSockets(tracked, daemonNumbers(await get(flags.daemon, '/metrics')))
+        : tracked
     return { at: performance.now(), mode, rows, note: await countingNote(mode) }
   } catch (error) {
     if (!(error instanceof KernelError) || error.kind !== 'denied') throw error
@@ -135,6 +145,9 @@ async function kernelRows({ mode, states, config }: SeenNode): Promise<readonly 
 async function countingNote(mode: string): Promise<string> {
   // Virtual servers count their bytes themselves.
   if (mode === 'ipvs') return ''
+  if (mode === 'ebpf') {
+    return 'OPEN has all connections; the rest is of those translated at sockets.'
+  }
   const acct = await readFile('/proc/sys/net/netfilter/nf_conntrack_acct', 'utf8').catch(() => '')
   if (acct.trim() === '1') return ''
   return 'Bytes are not counted; sysctl -w net.netfilter.nf_conntrack_acct=1 makes the kernel count them.'

@@ -6,6 +6,7 @@ import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './s
 import { chainOwners, ownerInName } from '../inspect/trace/chain-owners.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { connectionsIn } from '../inspect/top/daemon-numbers.js'
+import { followSockets } from './trace-sockets.js'
 import { followLegacyTraces } from '../inspect/trace/legacy-trace.js'
 import { followTraces, type TraceTarget } from '../inspect/trace/trace-rule.js'
 import { answersAt } from '../inspect/explain/question.js'
@@ -13,6 +14,7 @@ import { hostPort, parseIp } from '../state/ip.js'
 import { Iptables } from '../kernel/iptables.js'
 import { listIpvsConnections } from '../kernel/ipvs/connections.js'
 import { listTrackedFlows } from '../kernel/tracked-flows.js'
+import { settleMs, TraceCollector } from './trace-collector.js'
 import { stopSignal } from './process.js'
 import { storyOf, storyText, type TraceStory } from '../inspect/trace/story.js'
 import type { Protocol } from '../state/names.js'
@@ -51,7 +53,8 @@ export function addTraceCommand(program: Command): void {
 
 const usage = `
 Every rule of nftables and of both kinds of iptables is shown. In ipvs mode IPVS tells which endpoint
-it chose. The command leaves nothing in the kernel, even when it is killed.`
+it chose; in ebpf mode the counters of the proxy tell of connections to the Service that were translated
+at their sockets. The command leaves nothing in the kernel, even when it is killed.`
 
 async function trace(text: string, flags: TraceFlags): Promise<void> {
   const target = targetOf(text, flags.protocol)
@@ -63,9 +66,10 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
     note(`chains are shown without the names of their Services: ${messageOf(error)}`)
     return undefined
   })
-  const legacy = seen?.mode === 'nftables' ? undefined : await legacyOf(target)
+  const isNftables = seen?.mode === 'nftables' || seen?.mode === 'ebpf'
+  const legacy = isNftables ? undefined : await legacyOf(target)
   const before = await daemonConnections(seen, flags)
-  const stories = new Collector(count)
+  const stories = new TraceCollector(count)
   const stop = AbortSignal.any([stopSignal(), stories.signal])
   const ready = () => {
     note(`waiting for a connection to ${text} …`)
@@ -76,61 +80,33 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
       () => undefined,
     )
   }
+  const service = ownerAt(seen, target)
+  const page = seen?.mode === 'ebpf' && service !== '' ? await get(flags.daemon, '/metrics') : ''
   const on = { ready, event: (event: TraceEvent) => stories.add(event) }
+  const atSockets = followSockets(
+    { service, protocol: target.protocol, target: text, isIp6: target.family === 'IPv6' },
+    { page, daemon: flags.daemon, found: (story) => stories.addWhole(story), stop },
+  )
   await (legacy ? followLegacyTraces(target, legacy, on, stop) : followTraces(target, on, stop))
+  await atSockets
   const owners = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
-  for (const events of stories.finished()) {
-    const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: ownerAt(seen, target) })
-    const afterwards = await outcomeOf(story, target, { seen, flags, before })
+  const print = (story: TraceStory, afterwards: readonly string[]) =>
     process.stdout.write(
       flags.json === true
         ? `${JSON.stringify({ ...story, afterwards })}\n`
         : storyText(story, afterwards),
     )
+  for (const story of stories.whole()) print(story, [])
+  for (const events of stories.finished()) {
+    const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: service })
+    print(story, await outcomeOf(story, target, { seen, flags, before }))
   }
-  if (stories.finished().length > 0) return
+  if (stories.size > 0) return
   throw new KernelError(
     'timed-out',
     `follow a connection to ${text}: none came within ${flags.timeout} s; --send makes one from this node`,
   )
 }
-
-/** Collects events by packet. It ends a moment after the last event of the last packet. */
-class Collector {
-  readonly #count: number
-  readonly #done = new AbortController()
-  readonly #events = new Map<string, TraceEvent[]>()
-  #timer: NodeJS.Timeout | undefined
-
-  constructor(count: number) {
-    this.#count = count
-  }
-
-  get signal(): AbortSignal {
-    return this.#done.signal
-  }
-
-  add(event: TraceEvent): void {
-    const known = this.#events.get(event.id)
-    if (known) known.push(event)
-    else if (this.#events.size < this.#count) this.#events.set(event.id, [event])
-    else return
-    if (this.#events.size < this.#count) return
-    clearTimeout(this.#timer)
-    this.#timer = setTimeout(() => this.end(), settleMs)
-  }
-
-  end(): void {
-    clearTimeout(this.#timer)
-    this.#done.abort()
-  }
-
-  finished(): readonly (readonly TraceEvent[])[] {
-    return [...this.#events.values()]
-  }
-}
-
-const settleMs = 300
 
 function targetOf(text: string, protocol: Protocol): TraceTarget {
   const found = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(text)

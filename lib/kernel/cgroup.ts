@@ -49,18 +49,22 @@ function isCgroup(path: string): boolean {
 }
 
 /** Where a file system of that type is mounted first, as this process sees it. */
-export function mountOf(
+export function mountOf(type: string, mounts?: string): string | undefined {
+  return mountsOf(type, mounts)[0]
+}
+
+/** All places where a file system of that type is mounted. */
+export function mountsOf(
   type: string,
   mounts: string = readFileSync('/proc/self/mountinfo', 'utf8'),
-): string | undefined {
-  for (const line of mounts.split('\n')) {
+): readonly string[] {
+  return mounts.split('\n').flatMap((line) => {
     const [left = '', right = ''] = line.split(' - ')
-    if (right.split(' ')[0] !== type) continue
     const path = left.split(' ')[4]
+    if (right.split(' ')[0] !== type || path === undefined) return []
     // The kernel writes blanks in paths as octal numbers.
-    return path?.replace(/\\(\d{3})/g, (_, digits: string) =>
+    return path.replace(/\\(\d{3})/g, (_, digits: string) =>
       String.fromCharCode(Number.parseInt(digits, 8)),
     )
-  }
-  return undefined
+  })
 }

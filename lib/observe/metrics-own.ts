@@ -5,7 +5,7 @@ const service = ['service', 'protocol']
 const endpoint = ['service', 'protocol', 'endpoint']
 
 /** Modes that count traffic: with their own sockets, or with the counters of the kernel. */
-const countingModes = ['userspace', 'ipvs'] as const
+const countingModes = ['userspace', 'ipvs', 'ebpf'] as const
 
 const dialBuckets = [0.0005, 0.002, 0.01, 0.05, 0.25, 1, 5]
 
@@ -76,7 +76,7 @@ export const ownMetrics: readonly MetricSpec[] = [
     type: 'counter',
     labels: endpoint,
     modes: countingModes,
-    help: 'Connections, or UDP clients, that reached the endpoint',
+    help: 'Connections, or UDP clients, that reached the endpoint; in ebpf mode those that were translated at the socket',
   },
   {
     name: 'service_active_connections',
@@ -103,8 +103,29 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_dial_errors_total',
     type: 'counter',
     labels: endpoint,
-    modes: ['userspace'],
+    modes: ['userspace', 'ebpf'],
     help: 'Failed attempts to connect to the endpoint',
+  },
+  {
+    name: 'service_retransmits_total',
+    type: 'counter',
+    labels: endpoint,
+    modes: ['ebpf'],
+    help: 'Segments of TCP that clients sent to the endpoint once more',
+  },
+  {
+    name: 'service_round_trip_seconds_total',
+    type: 'counter',
+    labels: endpoint,
+    modes: ['ebpf'],
+    help: 'Sum of smoothed round-trip times to the endpoint, as clients measure them once in each; divided by service_round_trips_total it is their mean',
+  },
+  {
+    name: 'service_round_trips_total',
+    type: 'counter',
+    labels: endpoint,
+    modes: ['ebpf'],
+    help: 'Round-trip times to the endpoint that were measured',
   },
   {
     name: 'service_dial_duration_seconds',
@@ -118,8 +139,8 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_refused_connections_total',
     type: 'counter',
     labels: service,
-    modes: ['userspace'],
-    help: 'Connections that were closed because no endpoint could be reached',
+    modes: ['userspace', 'ebpf'],
+    help: 'Connections that were closed because no endpoint could be reached; in ebpf mode refused at connect()',
   },
   {
     name: 'userspace_listeners',

@@ -77,7 +77,7 @@ export class Metrics implements Meter {
     }
   }
 
-  /** Runs `work` before each page, for numbers that are read only then. */
+  /** Runs `work` before each page and each series, for numbers that are read only then. */
   beforePage(work: () => Promise<void> | undefined): void {
     this.#beforePage = work
   }
@@ -92,6 +92,7 @@ export class Metrics implements Meter {
   async series(name: string, labels: Labels): Promise<readonly SeriesValue[]> {
     const metric = this.#metrics.get(name)?.metric
     if (!(metric instanceof Counter)) return []
+    await this.#beforePage()
     const wanted = Object.entries(labels)
     const { values } = await metric.get()
     return values.flatMap(({ labels: all, value }) => {

@@ -2,7 +2,7 @@ import t from 'tap'
 import { Assembler } from '../../lib/kernel/bpf/assembler.js'
 import { typesOfSocketMap } from '../../lib/kernel/bpf/btf.js'
 import { instructionBytes } from '../../lib/kernel/bpf/instructions.js'
-import { mountOf, openCgroup } from '../../lib/kernel/cgroup.js'
+import { mountOf, mountsOf, openCgroup } from '../../lib/kernel/cgroup.js'
 
 /** The instructions of a program, each as the eight bytes that the kernel reads. */
 function hex(code: Assembler): readonly string[] {
@@ -87,8 +87,10 @@ t.test('the mount of a file system is found, blanks in its path included', async
   const mounts = [
     '24 1 0:22 / /proc rw - proc proc rw',
     '31 1 0:27 / /sys/fs/c\\040g rw,relatime shared:9 - cgroup2 cgroup2 rw',
+    '32 1 0:27 / /other rw,relatime shared:9 - cgroup2 cgroup2 rw',
   ].join('\n')
   t.equal(mountOf('cgroup2', mounts), '/sys/fs/c g')
+  t.same(mountsOf('cgroup2', mounts), ['/sys/fs/c g', '/other'])
   t.equal(mountOf('bpf', mounts), undefined)
 })
 

@@ -1,90 +1,26 @@
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { readdirSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { attachedPrograms } from '../../lib/kernel/bpf/attached.js'
-import { createLink, detachLink, forEachCgroupLink } from '../../lib/kernel/bpf/link.js'
+import { createLink } from '../../lib/kernel/bpf/link.js'
 import { Assembler } from '../../lib/kernel/bpf/assembler.js'
 import { loadProgram } from '../../lib/kernel/bpf/program.js'
 import { openSystemCalls } from '../../lib/kernel/bpf/system-calls.js'
-import { openCgroup } from '../../lib/kernel/cgroup.js'
+import { mountsOf, openCgroup } from '../../lib/kernel/cgroup.js'
 import { configWith } from '../../lib/config/load.js'
 import { addNodeCgroup, removeCgroup } from '../../lib/lab/world/cgroups.js'
 import { cleanupSockets } from '../../lib/modes/ebpf/cleanup.js'
 import { ebpfMode } from '../../lib/modes/ebpf/index.js'
 import { probeSockets } from '../../lib/modes/ebpf/probe.js'
 import { whyNotEnding } from '../../lib/modes/ebpf/stale-sockets.js'
-import type { FamilyPlan, Mode, ModeDefinition } from '../../lib/modes/mode.js'
-import {
-  cgroupSkip,
-  serveTcp,
-  serveUdp,
-  startCgroupClient,
-  type CgroupClient,
-} from '../support/cgroup-client.js'
+import { cgroupSkip, serveTcp, serveUdp } from '../support/cgroup-client.js'
+import { createNode, detachAll, mountBpffs, noPackets } from '../support/ebpf-node.js'
 import { contextOf } from '../support/mode-context.js'
-import { PersistentMap } from '../../lib/state/persistent-map.js'
 import { service, states, type States } from '../support/states.js'
 
 const skip = cgroupSkip
 const noEnding = whyNotEnding() ?? false
 const settings = { endpointRules: { allowsLoopback: true } }
-
-/** A packet path that does nothing, so that what arrives was translated at the socket. */
-const noPackets: ModeDefinition = {
-  summary: 'nothing',
-  probe: () => Promise.resolve([]),
-  syncPeriods: () => ({ minMs: 0, syncMs: 1000 }),
-  planner: () => ({ ...nothing, parts: () => PersistentMap.empty<object>(), only: (plan) => plan }),
-  create: () => Promise.resolve(nothing),
-  differences: () => Promise.resolve([]),
-  cleanup: () => Promise.resolve(),
-}
-
-const nothing: Mode = {
-  plan: ({ family }): FamilyPlan => ({ family }),
-  render: () => '',
-  renderChanges: () => '',
-  apply: () => Promise.resolve({ full: false, bytes: 0, objects: 0, failed: [] }),
-  forget: () => undefined,
-  reconfigure: () => false,
-  run: () => Promise.resolve(),
-  close: () => Promise.resolve(),
-}
-
-interface Node {
-  readonly cgroup: string
-  readonly client: CgroupClient
-  /** Starts the mode anew, as after a restart. */
-  readonly start: (config?: Parameters<typeof configWith>[0]) => Promise<Started>
-}
-
-interface Started {
-  readonly mode: Mode
-  readonly resyncs: readonly string[]
-  readonly apply: (cluster: States) => Promise<void>
-}
-
-async function createNode(t: Test, name: string): Promise<Node> {
-  const cgroup = addNodeCgroup(name)
-  t.teardown(() => removeCgroup(cgroup))
-  const client = startCgroupClient(cgroup)
-  t.teardown(() => client.close())
-  return {
-    cgroup,
-    client,
-    start: async (config = {}) => {
-      const { context, resyncs } = contextOf()
-      const whole = configWith({ 'ebpf.cgroup': cgroup, 'ebpf.bpffs': '', ...config })
-      const mode = await ebpfMode(noPackets).create(whole, ['IPv4', 'IPv6'], context)
-      const apply = async (cluster: States) => {
-        await mode.apply(mode.plan(cluster.take()))
-      }
-      return { mode, resyncs, apply }
-    },
-  }
-}
 
 t.test('a connection to a Service goes to an endpoint and seems not to', { skip }, async (t) => {
   const { client, start } = await createNode(t, 'tcp')
@@ -302,17 +238,6 @@ t.test('S21: clients of one network namespace keep their endpoint', { skip }, as
   t.notOk(moved.has(first))
 })
 
-/** A bpffs of the test's own. */
-function mountBpffs(t: Test): string {
-  const folder = mkdtempSync(join(tmpdir(), 'bpffs-'))
-  execFileSync('mount', ['-t', 'bpf', 'bpf', folder])
-  t.teardown(() => {
-    execFileSync('umount', [folder])
-    rmSync(folder, { recursive: true })
-  })
-  return folder
-}
-
 t.test('a restart loses nothing: pinned programs translate on', { skip }, async (t) => {
   const { client, start } = await createNode(t, 'restart')
   const bpffs = mountBpffs(t)
@@ -346,10 +271,13 @@ t.test('a restart loses nothing: pinned programs translate on', { skip }, async 
   t.same(await failed, [], 'no connection failed meanwhile')
   t.same(await connect(), { name: 'one', peer: '10.96.0.10 80' })
   t.same(await send(), first, 'an open socket is known to the new process')
-  await cleanupSockets(contextOf().context, bpffs)
+  await cleanupSockets(
+    contextOf().context,
+    mountsOf('bpf').filter((each) => each === bpffs),
+  )
   t.notOk(readdirSync(bpffs).includes('kube-proxy-ts'), 'cleanup leaves nothing')
   t.not((await connect()).name, 'one')
-  await t.resolves(cleanupSockets(contextOf().context, bpffs), 'once more is fine')
+  await t.resolves(cleanupSockets(contextOf().context, [bpffs, '/nowhere']), 'once more is fine')
 })
 
 t.test('a pinned link of another cgroup is not taken for ours', { skip }, async (t) => {
@@ -469,7 +397,7 @@ t.test('CAP_BPF and CAP_NET_ADMIN are enough for every program', { skip }, async
   const few = ['--inh-caps=-all', '--bounding-set=-all,+bpf,+net_admin']
   const node = [process.execPath, '--input-type=module', '-e', code]
   const printed = execFileSync('setpriv', [...few, ...node], { encoding: 'utf8' })
-  t.equal(printed, 'true the kernel takes all 9\ntrue the kernel takes all 9\n')
+  t.equal(printed, 'true the kernel takes all 10\ntrue the kernel takes all 10\n')
 })
 
 t.test('the mode does not run beside the socket programs of others', { skip }, async (t) => {
@@ -490,11 +418,3 @@ t.test('the mode does not run beside the socket programs of others', { skip }, a
   cgroup.close()
   t.same(probe(), [])
 })
-
-/** As `bpftool cgroup detach` and the like do it. */
-function detachAll(folder: string): void {
-  const calls = openSystemCalls()
-  const cgroup = openCgroup(folder)
-  forEachCgroupLink(calls, cgroup.id, (link) => detachLink(calls, link))
-  cgroup.close()
-}

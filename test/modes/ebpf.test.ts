@@ -1,11 +1,10 @@
 import fc from 'fast-check'
 import t from 'tap'
 import {
-  addressBytes,
-  backendWords,
   memberKey,
   readServiceWord,
   serviceWord,
+  writeBackend,
 } from '../../lib/modes/ebpf/layout.js'
 import { Places, quarantineMs } from '../../lib/modes/ebpf/places.js'
 import { frontendId, socketPlanner, type SocketPlan } from '../../lib/modes/ebpf/plan.js'
@@ -183,10 +182,11 @@ t.test('the word of a service holds what was put into it', async (t) => {
 })
 
 t.test('addresses and ports are in network order, tags in that of the machine', async (t) => {
-  t.same(addressBytes('IPv4', '192.0.2.1'), Buffer.from([192, 0, 2, 1]))
-  t.equal(addressBytes('IPv6', '2001:db8::1').toString('hex'), '20010db8000000000000000000000001')
-  const [word] = backendWords('IPv4', { ip: '192.0.2.1', port: 0x1f90 }, 0x0102)
-  t.equal(word?.toString(16), '102901f010200c0')
+  const bytes = Buffer.alloc(24)
+  writeBackend(bytes, 'IPv6', { ip: '2001:db8::1', port: 0x1f90 }, 0x0102)
+  t.equal(bytes.toString('hex'), '20010db80000000000000000000000011f90020100000000')
+  writeBackend(bytes, 'IPv4', { ip: '192.0.2.1', port: 0x1f90 }, 0x0102)
+  t.equal(bytes.readBigUInt64LE(0).toString(16), '102901f010200c0')
   const target = { ip: '192.0.2.1', port: 80 }
   t.equal(memberKey('IPv4', 7, target).toString('hex'), '07000000c000020100500000')
 })

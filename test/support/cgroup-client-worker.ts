@@ -4,7 +4,7 @@ import { writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { parentPort, workerData } from 'node:worker_threads'
-import type { Answer, Question } from './cgroup-client.js'
+import type { Answer, Exchange, Question } from './cgroup-client.js'
 
 const patienceMs = 3000
 const sockets = new Map<string, UdpSocket>()
@@ -19,6 +19,7 @@ parentPort?.on('message', (question: Question) => {
 function answerTo(question: Question): Promise<Answer> {
   if (question.do === 'connect') return connectTo(question)
   if (question.do === 'send') return sendTo(question)
+  if (question.do === 'exchange') return exchange(question)
   return talkTo(question)
 }
 
@@ -34,6 +35,32 @@ function connectTo({ host, port, from }: Question & { do: 'connect' }): Promise<
     socket.on('data', (chunk) => (text += chunk.toString()))
     socket.on('error', ({ code = '' }: NodeJS.ErrnoException) => resolve({ error: code }))
     socket.on('close', () => resolve({ name: text, peer }))
+  })
+}
+
+/** Says how many connections did what they should. */
+async function exchange(question: Exchange): Promise<Answer> {
+  let good = 0
+  for (let index = 0; index < question.connections; index++) good += await exchangeOnce(question)
+  return { name: String(good) }
+}
+
+function exchangeOnce({ host, port, request, answer, end }: Exchange): Promise<number> {
+  return new Promise((resolve) => {
+    let left = answer
+    const socket = connect({ host, port, allowHalfOpen: true }, () =>
+      socket.write(Buffer.alloc(request)),
+    )
+    socket.on('data', ({ length }) => {
+      left -= length
+      if (left > 0) return
+      if (end === 'close') socket.destroy()
+      if (end === 'half') socket.end()
+      if (end === 'reset') socket.resetAndDestroy()
+    })
+    socket.on('end', () => socket.end())
+    socket.on('error', () => undefined)
+    socket.on('close', () => resolve(left === 0 ? 1 : 0))
   })
 }
 

@@ -23,6 +23,19 @@ export type Question =
       readonly type: 'udp4' | 'udp6'
       readonly to?: { readonly host: string; readonly port: number }
     }
+  | Exchange
+
+/** Exchanges so many bytes over each of some connections, one after the other. */
+export interface Exchange {
+  readonly do: 'exchange'
+  readonly host: string
+  readonly port: number
+  readonly connections: number
+  readonly request: number
+  readonly answer: number
+  /** How the client ends: after the server, at once, only its own half, or by a reset. */
+  readonly end: 'after' | 'close' | 'half' | 'reset'
+}
 
 export interface Answer {
   /** What the server called itself. */
@@ -72,6 +85,34 @@ export interface NamedServer {
 /** Says its name to everybody who connects. */
 export async function serveTcp(name: string, host: string): Promise<NamedServer> {
   const server = createServer((socket) => socket.on('error', () => undefined).end(name))
+  server.listen(0, host)
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  return {
+    port,
+    close: async () => {
+      server.close()
+      await once(server, 'close')
+    },
+  }
+}
+
+/** Answers every `request` bytes with `answer` bytes; `ends` says whether it then ends. */
+export async function serveExchange(
+  host: string,
+  { request, answer, ends }: Pick<Exchange, 'request' | 'answer'> & { readonly ends: boolean },
+): Promise<NamedServer> {
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    let left = request
+    socket.on('error', () => undefined)
+    socket.on('end', () => socket.end())
+    socket.on('data', ({ length }) => {
+      left -= length
+      if (left > 0) return
+      socket.write(Buffer.alloc(answer))
+      if (ends) socket.end()
+    })
+  })
   server.listen(0, host)
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo

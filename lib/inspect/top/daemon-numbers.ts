@@ -48,17 +48,23 @@ export function daemonNumbers(page: string): ReadonlyMap<string, DaemonNumbers> 
 
 /** Connections so far to one endpoint of a service port. */
 export interface EndpointConnections {
+  /** Empty where the number is that of the whole service port. */
   readonly endpoint: string
   readonly service: string
+  readonly protocol: string
   readonly count: number
 }
 
-export function connectionsIn(page: string): readonly EndpointConnections[] {
+export function connectionsIn(
+  page: string,
+  metric = 'service_connections_total',
+): readonly EndpointConnections[] {
   return [...samples(page)]
-    .filter(({ name }) => name === `${prefix}service_connections_total`)
+    .filter(({ name }) => name === `${prefix}${metric}`)
     .map(({ labels, value }) => ({
       endpoint: labels.get('endpoint') ?? '',
       service: labels.get('service') ?? '',
+      protocol: labels.get('protocol') ?? '',
       count: value,
     }))
 }

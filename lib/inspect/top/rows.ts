@@ -84,6 +84,27 @@ export function rowsOfKernel(
   })
 }
 
+/**
+ * Adds what was translated at sockets: the kernel tracks those connections under the address of
+ * their endpoint, so no number is counted twice.
+ */
+export function withSockets(
+  rows: readonly ServiceNumbers[],
+  numbers: ReadonlyMap<string, DaemonNumbers>,
+): readonly ServiceNumbers[] {
+  return rows.map((row) => {
+    const own = numbers.get(`${row.service}/${row.protocol}`)
+    return {
+      ...row,
+      open: row.open + (own?.open ?? 0),
+      total: (row.total ?? 0) + (own?.connections ?? 0),
+      bytesIn: (row.bytesIn ?? 0) + (own?.bytesIn ?? 0),
+      bytesOut: (row.bytesOut ?? 0) + (own?.bytesOut ?? 0),
+      errors: (row.errors ?? 0) + (own?.errors ?? 0),
+    }
+  })
+}
+
 /** A Service of both families is one row. */
 function perService(states: readonly DesiredState[]): readonly DesiredService[] {
   const services = new Map<string, DesiredService>()

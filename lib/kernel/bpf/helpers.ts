@@ -6,6 +6,7 @@ export const helpers = {
   ktime_get_ns: 5,
   get_prandom_u32: 7,
   get_socket_cookie: 46,
+  sock_ops_cb_flags_set: 59,
   sk_storage_get: 107,
   sk_storage_delete: 108,
   get_netns_cookie: 122,

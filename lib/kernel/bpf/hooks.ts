@@ -1,5 +1,6 @@
 /** Where programs of sockets hook in, with their numbers of `enum bpf_attach_type`. */
 export const hooks = {
+  sock_ops: 3,
   connect4: 10,
   connect6: 11,
   sendmsg4: 14,
@@ -17,5 +18,7 @@ export type Hook = keyof typeof hooks
 export function programType(hook: Hook): number {
   const socketAddress = 18
   const socket = 9
+  const operations = 13
+  if (hook === 'sock_ops') return operations
   return hook === 'sock_release' ? socket : socketAddress
 }

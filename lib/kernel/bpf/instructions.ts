@@ -10,7 +10,7 @@ export type Size = 'u8' | 'u16' | 'u32' | 'u64'
 export type Comparison = '==' | '!=' | '>' | '>=' | '<' | '<=' | 'has bits'
 
 export type Arithmetic =
-  'add' | 'or' | 'and' | 'shift left' | 'shift right' | 'modulo' | 'multiply' | 'set'
+  'add' | 'subtract' | 'or' | 'and' | 'shift left' | 'shift right' | 'modulo' | 'multiply' | 'set'
 
 const registers: Readonly<Record<Register, number>> = {
   r0: 0,
@@ -40,6 +40,7 @@ const comparisons: Readonly<Record<Comparison, number>> = {
 
 const arithmetics: Readonly<Record<Arithmetic, number>> = {
   add: 0x00,
+  subtract: 0x10,
   or: 0x40,
   and: 0x50,
   'shift left': 0x60,

@@ -4,6 +4,7 @@ import { readString } from '../netlink/message-reader.js'
 import { Attributes, nativeBytes } from './attributes.js'
 import { keyType, loadTypes, typesOfSocketMap, valueType } from './btf.js'
 import { commands, errnos, run } from './commands.js'
+import { possibleProcessors } from './processors.js'
 import type { SystemCalls } from './system-calls.js'
 
 export interface MapSpec {
@@ -18,16 +19,17 @@ export interface MapSpec {
 
 /**
  * `hash` takes memory as it fills, `recent` forgets what was used least, `mapped` is an array that
- * this process maps into its memory, `per-socket` goes with its socket.
+ * this process maps into its memory, `per-processor` is a hash with a value for each processor, which
+ * are told one behind the other, `per-socket` goes with its socket.
  */
-export type MapKind = 'hash' | 'recent' | 'array' | 'mapped' | 'per-cpu' | 'per-socket'
+export type MapKind = 'hash' | 'recent' | 'array' | 'mapped' | 'per-processor' | 'per-socket'
 
 const kinds: Readonly<Record<MapKind, { readonly type: number; readonly flags: number }>> = {
   hash: { type: 1, flags: 1 },
   recent: { type: 9, flags: 0 },
   array: { type: 2, flags: 0 },
   mapped: { type: 2, flags: 0x400 },
-  'per-cpu': { type: 6, flags: 0 },
+  'per-processor': { type: 5, flags: 1 },
   'per-socket': { type: 24, flags: 1 },
 }
 
@@ -39,8 +41,10 @@ function isMapKind(name: string): name is MapKind {
 
 export type MapEntry = readonly [key: Uint8Array, value: Uint8Array]
 
-/** So many entries go to the kernel in one call. */
+/** So many entries, and about so many bytes, go to the kernel in one call. */
 const batchSize = 4096
+const batchBytes = 2 ** 20
+const smallestBatch = 128
 
 /** A map of the kernel that this process holds open. */
 export class BpfMap {
@@ -49,6 +53,7 @@ export class BpfMap {
   readonly #calls: SystemCalls
   readonly #key: Buffer
   readonly #value: Buffer
+  readonly #valueBytes: number
   readonly #element: Attributes
   /** The kernel takes a key only, and refuses whatever else is set. */
   readonly #keyOnly: Attributes
@@ -58,7 +63,8 @@ export class BpfMap {
     this.spec = spec
     this.fd = fd
     this.#key = nativeBytes(spec.keyBytes)
-    this.#value = nativeBytes(spec.valueBytes)
+    this.#valueBytes = bytesToldOf(spec)
+    this.#value = nativeBytes(this.#valueBytes)
     this.#element = new Attributes(calls, 32)
       .u32(0, fd)
       .pointer(8, this.#key)
@@ -119,10 +125,10 @@ export class BpfMap {
     return undefined
   }
 
-  /** Adds or replaces; programs see the old value or the new one. */
+  /** Adds or replaces; programs see the old value or the new one. What is missing at its end is 0. */
   update(key: Uint8Array, value: Uint8Array): void {
     this.#key.set(key)
-    this.#value.set(value)
+    this.#value.fill(0).set(value)
     run(this.#calls, 'update', this.#element, `write to eBPF map ${this.spec.name}`)
   }
 
@@ -136,7 +142,8 @@ export class BpfMap {
   }
 
   updateAll(entries: readonly MapEntry[]): void {
-    const { keyBytes, valueBytes, name } = this.spec
+    const { keyBytes, name } = this.spec
+    const valueBytes = this.#valueBytes
     for (let from = 0; from < entries.length; from += batchSize) {
       const part = entries.slice(from, from + batchSize)
       const keys = nativeBytes(keyBytes * part.length)
@@ -162,13 +169,16 @@ export class BpfMap {
 
   /** All entries. What others change meanwhile may be left out, or told twice. */
   entries(): readonly (readonly [key: Buffer, value: Buffer])[] {
-    const { keyBytes, valueBytes, name } = this.spec
-    const keys = nativeBytes(keyBytes * batchSize)
-    const values = nativeBytes(valueBytes * batchSize)
+    const { keyBytes, name } = this.spec
+    const valueBytes = this.#valueBytes
+    const most = Math.max(smallestBatch, Math.floor(batchBytes / (keyBytes + valueBytes)))
+    const size = Math.min(batchSize, most)
+    const keys = nativeBytes(keyBytes * size)
+    const values = nativeBytes(valueBytes * size)
     const [place, next] = [nativeBytes(Math.max(keyBytes, 8)), nativeBytes(Math.max(keyBytes, 8))]
     const found: [Buffer, Buffer][] = []
     for (let isFirst = true; ; isFirst = false) {
-      const attributes = this.#batch(keys, values, batchSize).pointer(8, next)
+      const attributes = this.#batch(keys, values, size).pointer(8, next)
       if (!isFirst) attributes.pointer(0, place)
       const result = this.#calls.bpf(commands.lookupBatch, attributes.bytes)
       if (result < 0 && result !== -errnos.noEntry) {
@@ -205,4 +215,9 @@ export class BpfMap {
       .u32(32, count)
       .u32(36, this.fd)
   }
+}
+
+/** What the kernel reads and writes for one value. */
+function bytesToldOf({ kind, valueBytes }: MapSpec): number {
+  return kind === 'per-processor' ? valueBytes * possibleProcessors() : valueBytes
 }

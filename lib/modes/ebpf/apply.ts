@@ -6,13 +6,14 @@ import type { Attachment } from './attachment.js'
 import { programPrefix } from './names.js'
 import type { SocketPlan } from './plan.js'
 import { programs, socketHooks, type SocketHook } from './programs/programs.js'
-import type { FamilyMaps, ProgramParts, SharedMaps } from './programs/view.js'
+import type { FamilyMaps, ProgramParts } from './programs/view.js'
+import type { OpenSharedMaps } from './shared-maps.js'
 import { FamilyTables, sizesFor, TablesFull } from './tables.js'
 
 export interface SocketApplierDeps {
   readonly calls: SystemCalls
   readonly attachment: Attachment
-  readonly shared: SharedMaps
+  readonly shared: Pick<OpenSharedMaps, 'maps' | 'countAnew'>
   readonly hostCookie: bigint
   readonly sockets: 'all' | 'node'
   readonly connectedUdp: boolean
@@ -85,7 +86,8 @@ export class SocketApplier {
 
   #attach(tables: Tables): void {
     const { calls, attachment, shared, ...parts } = this.#deps
-    const maps = { IPv4: mapsOf(tables.IPv4), IPv6: mapsOf(tables.IPv6), shared }
+    if (!attachment.has('sock_ops')) shared.countAnew()
+    const maps = { IPv4: mapsOf(tables.IPv4), IPv6: mapsOf(tables.IPv6), shared: shared.maps }
     const loaded = loadAll(calls, { ...parts, maps })
     try {
       for (const [hook, program] of loaded) attachment.put(hook, program)

@@ -61,6 +61,19 @@ export class Attachment {
     return orphans
   }
 
+  /** Whether a program of ours, or of the process before, is at the hook. */
+  has(hook: SocketHook): boolean {
+    const { calls, pins } = this.#deps
+    const own = this.#attached.get(hook)?.link
+    const link = own ?? pins?.find(linkName(hook))
+    if (link === undefined) return false
+    try {
+      return this.#isHere(linkInfo(calls, link))
+    } finally {
+      if (own === undefined) calls.close(link)
+    }
+  }
+
   /** What is no longer as it was put, in words; undefined when all is well. */
   damage(): string | undefined {
     for (const [hook, { link, programId }] of this.#attached) {

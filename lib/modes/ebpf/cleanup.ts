@@ -1,17 +1,22 @@
 import { openSystemCalls } from '../../kernel/bpf/system-calls.js'
 import { KernelError, messageOf } from '../../errors.js'
+import { mountsOf } from '../../kernel/cgroup.js'
 import type { ModeContext } from '../mode.js'
 import { detachQuietly, linkName } from './attachment.js'
-import { dropAllPins, Pins, whyNot } from './pins.js'
+import { dropAllPins, hasPins, Pins, whyNot } from './pins.js'
 import { socketHooks } from './programs/programs.js'
-import { defaultBpffs } from './settings.js'
 
-/** Detaches the programs that an earlier run left pinned. Without pins they went with their process. */
+/**
+ * Detaches the programs that an earlier run left pinned at any bpffs: nobody remembers which of them
+ * was configured. Without pins they went with their process.
+ */
 export function cleanupSockets(
   { log }: Pick<ModeContext, 'log'>,
-  bpffs = defaultBpffs,
+  mounts?: readonly string[],
 ): Promise<void> {
-  const work = Promise.resolve().then(() => dropPinned(bpffs))
+  const work = Promise.resolve().then(() => {
+    for (const bpffs of mounts ?? mountsOf('bpf')) dropPinned(bpffs)
+  })
   return work.catch((error: unknown) => {
     // A node without eBPF has nothing to remove.
     if (!(error instanceof KernelError) || error.kind === 'denied') throw error
@@ -20,7 +25,7 @@ export function cleanupSockets(
 }
 
 function dropPinned(bpffs: string): void {
-  if (whyNot(bpffs) !== undefined) return
+  if (whyNot(bpffs) !== undefined || !hasPins(bpffs)) return
   const calls = openSystemCalls()
   const pins = Pins.open(calls, bpffs)
   if ('missing' in pins) throw new KernelError('failed', `remove eBPF pins: ${pins.missing}`)

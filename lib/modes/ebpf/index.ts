@@ -83,6 +83,10 @@ async function createMode(
       await Promise.allSettled(work)
       return together(await work[0], await work[1])
     },
+    countTraffic: async () => {
+      sockets.countTraffic()
+      await below.countTraffic?.()
+    },
     forget: () => {
       sockets.forget()
       below.forget()

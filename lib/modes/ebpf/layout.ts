@@ -91,13 +91,17 @@ export interface Target {
   readonly port: number
 }
 
-export function backendWords(family: IpFamily, { ip, port }: Target, tag: number): bigint[] {
-  const { words, port: portAt, tag: tagAt } = backendOf(family)
-  const bytes = Buffer.alloc(words * 8)
-  bytes.set(addressBytes(family, ip))
+/** Into memory of the caller, because there are many of them. */
+export function writeBackend(
+  bytes: Buffer,
+  family: IpFamily,
+  { ip, port }: Target,
+  tag: number,
+): void {
+  const { port: portAt, tag: tagAt } = backendOf(family)
+  putAddress(bytes, 0, family, ip)
   bytes.writeUInt16BE(port, portAt)
   bytes.writeUInt16LE(tag, tagAt)
-  return Array.from({ length: words }, (_, index) => bytes.readBigUInt64LE(index * 8))
 }
 
 export function readBackend(family: IpFamily, bytes: Buffer): Target & { readonly tag: number } {
@@ -123,7 +127,7 @@ export function memberKey(family: IpFamily, id: number, { ip, port }: Target): B
   const layout = memberKeyOf(family)
   const key = Buffer.alloc(layout.bytes)
   key.writeUInt32LE(id, layout.id)
-  key.set(addressBytes(family, ip), layout.address)
+  putAddress(key, layout.address, family, ip)
   key.writeUInt16BE(port, layout.port)
   return key
 }
@@ -162,6 +166,58 @@ export const datagrams = {
   bytes: 8 + 8 * translation.bytes,
 } as const
 
+/**
+ * Key of `statistics`: an endpoint of a target list; without address and port the list itself. All
+ * zero but the protocol: what there was no more room for.
+ */
+export const statisticsKey = {
+  id: 0,
+  port: 4,
+  family: 6,
+  protocol: 7,
+  address: 8,
+  bytes: 24,
+} as const
+
+/** Value of `statistics`: numbers of 64 bits, of each processor. */
+export const statistics = {
+  opened: 0,
+  closed: 8,
+  /** No endpoint answered. */
+  failed: 16,
+  /** There was no endpoint. */
+  refused: 24,
+  bytesToEndpoint: 32,
+  bytesToClient: 40,
+  retransmits: 48,
+  /** Of the smoothed round-trip times, in microseconds, and how many were added. */
+  roundTripTime: 56,
+  roundTrips: 64,
+  bytes: 72,
+} as const
+export type StatisticsField = Exclude<keyof typeof statistics, 'bytes'>
+
+/** Undefined for what is about no single endpoint. */
+export function countedTarget(key: Buffer): Target | undefined {
+  const number = key.readUInt8(statisticsKey.family)
+  const family = number === familyNumbers.IPv4 ? 'IPv4' : 'IPv6'
+  if (number !== familyNumbers[family]) return undefined
+  const at = statisticsKey.address
+  const address = BigInt(`0x${key.toString('hex', at, at + bitsOf(family) / 8)}`)
+  return { ip: formatIp(family, address), port: key.readUInt16BE(statisticsKey.port) }
+}
+
+/** What of a connection is in the statistics already. It begins with the key. */
+export const counted = {
+  stage: statisticsKey.bytes,
+  retransmits: statisticsKey.bytes + 4,
+  received: statisticsKey.bytes + 8,
+  acknowledged: statisticsKey.bytes + 16,
+  receivedWhenHalfClosed: statisticsKey.bytes + 24,
+  bytes: statisticsKey.bytes + 32,
+} as const
+export const stages = { over: 0, connecting: 1, open: 2 } as const
+
 /** A number as it stands in maps, such as the place in an array. */
 export function number32(value: number): Buffer {
   const bytes = Buffer.alloc(4)
@@ -170,11 +226,27 @@ export function number32(value: number): Buffer {
 }
 
 /** Of a canonical text, as all addresses of a plan are. */
-export function addressBytes(family: IpFamily, text: string): Buffer {
-  if (family === 'IPv4') return Buffer.from(text.split('.').map(Number))
+export function putAddress(bytes: Buffer, at: number, family: IpFamily, text: string): void {
+  if (family === 'IPv4') {
+    putIp4(bytes, at, text)
+    return
+  }
   const value = parseIp(text)?.value ?? 0n
-  const bytes = Buffer.alloc(16)
-  bytes.writeBigUInt64BE(value >> 64n, 0)
-  bytes.writeBigUInt64BE(BigInt.asUintN(64, value), 8)
-  return bytes
+  bytes.writeBigUInt64BE(value >> 64n, at)
+  bytes.writeBigUInt64BE(BigInt.asUintN(64, value), at + 8)
 }
+
+/** Without a string for each part: a third of the time that 50,000 endpoints took went there. */
+function putIp4(bytes: Buffer, at: number, text: string): void {
+  let [place, part] = [at, 0]
+  for (let index = 0; index < text.length; index++) {
+    const digit = text.charCodeAt(index) - zero
+    if (digit < 0) {
+      bytes[place++] = part
+      part = 0
+    } else part = part * 10 + digit
+  }
+  bytes[place] = part
+}
+
+const zero = '0'.charCodeAt(0)

@@ -14,6 +14,8 @@ export const mapNames = {
   datagrams: 'kpts_datagrams',
   affinity: 'kpts_affinity',
   udpSockets: 'kpts_udp_sockets',
+  counted: 'kpts_counted',
+  statistics: 'kpts_statistics',
 } as const
 
 /** Below a mounted bpffs; the second folder is the version of what layout.ts says. */

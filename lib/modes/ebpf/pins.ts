@@ -55,6 +55,10 @@ export class Pins {
   }
 }
 
+export function hasPins(bpffs: string): boolean {
+  return existsSync(join(bpffs, pinFolders.own))
+}
+
 /** Everything of any version; what is held by nothing else ends with its path. */
 export function dropAllPins(bpffs: string): void {
   rmSync(join(bpffs, pinFolders.own), { recursive: true, force: true })

@@ -9,7 +9,7 @@ import { loadAll, mapsOf } from './apply.js'
 import { otherProxies } from './names.js'
 import { whyNot } from './pins.js'
 import { defaultBpffs, type EbpfSettings } from './settings.js'
-import { openSharedMaps } from './shared-maps.js'
+import { OpenSharedMaps } from './shared-maps.js'
 import { whyNotEnding } from './stale-sockets.js'
 import { FamilyTables, sizesFor } from './tables.js'
 
@@ -63,7 +63,7 @@ function tryPrograms(
   try {
     const ip4 = open(new FamilyTables(calls, 'IPv4', sizesFor(undefined), now))
     const ip6 = open(new FamilyTables(calls, 'IPv6', sizesFor(undefined), now))
-    const shared = open(openSharedMaps(calls, undefined, log))
+    const shared = open(OpenSharedMaps.open(calls, undefined, log))
     const maps = { IPv4: mapsOf(ip4), IPv6: mapsOf(ip6), shared: shared.maps }
     const hostCookie = networkCookie()
     const loaded = loadAll(calls, { maps, hostCookie, sockets, connectedUdp: true })

@@ -5,8 +5,12 @@ import type { Log } from '../mode.js'
 import {
   affinityKey,
   affinityValue,
+  counted,
   datagrams,
+  protocols,
   socketCookieBytes,
+  statistics,
+  statisticsKey,
   translation,
   udpSocket,
 } from './layout.js'
@@ -19,6 +23,9 @@ const mostUdpSockets = 65_536
 
 /** So many clients of services with session affinity are remembered; the oldest are forgotten. */
 const rememberedClients = 65_536
+
+/** So many endpoints have numbers of their own; what others do is counted together. */
+const mostCounted = 16_384
 
 type SharedSpec = Omit<MapSpec, 'name'>
 
@@ -44,39 +51,80 @@ const specs: Readonly<Record<keyof SharedMaps, SharedSpec>> = {
     valueBytes: udpSocket.bytes,
     entries: mostUdpSockets,
   },
+  counted: perSocket(counted.bytes),
+  statistics: {
+    kind: 'per-processor',
+    keyBytes: statisticsKey.bytes,
+    valueBytes: statistics.bytes,
+    entries: mostCounted,
+  },
 }
 
-export interface OpenSharedMaps {
-  readonly maps: Readonly<Record<keyof SharedMaps, BpfMap>>
-  close(): void
-}
+type Opened = Record<keyof SharedMaps, BpfMap>
 
 /** The maps about sockets and clients: those of the process before, where they are pinned. */
-export function openSharedMaps(
-  calls: SystemCalls,
-  pins: Pins | undefined,
-  log: Log,
-): OpenSharedMaps {
-  const opened: BpfMap[] = []
-  const open = (name: keyof SharedMaps): BpfMap => {
-    const map = openOne(calls, { name: mapNames[name], ...specs[name] }, pins, log)
-    opened.push(map)
-    return map
+export class OpenSharedMaps {
+  readonly #calls: SystemCalls
+  readonly #pins: Pins | undefined
+  readonly #maps: Opened
+
+  private constructor(calls: SystemCalls, pins: Pins | undefined, maps: Opened) {
+    this.#calls = calls
+    this.#pins = pins
+    this.#maps = maps
   }
-  const close = () => {
-    for (const map of opened) map.close()
-  }
-  try {
-    const maps = {
-      connections: open('connections'),
-      datagrams: open('datagrams'),
-      affinity: open('affinity'),
-      udpSockets: open('udpSockets'),
+
+  static open(calls: SystemCalls, pins: Pins | undefined, log: Log): OpenSharedMaps {
+    const opened: BpfMap[] = []
+    const open = (name: keyof SharedMaps): BpfMap => {
+      const map = openOne(calls, specOf(name), pins, log)
+      opened.push(map)
+      return map
     }
-    return { maps, close }
-  } catch (error) {
-    close()
-    throw error
+    try {
+      const maps = {
+        connections: open('connections'),
+        datagrams: open('datagrams'),
+        affinity: open('affinity'),
+        udpSockets: open('udpSockets'),
+        counted: open('counted'),
+        statistics: open('statistics'),
+      }
+      prepareRest(maps.statistics)
+      return new OpenSharedMaps(calls, pins, maps)
+    } catch (error) {
+      for (const map of opened) map.close()
+      throw error
+    }
+  }
+
+  get maps(): Readonly<Opened> {
+    return this.#maps
+  }
+
+  /** Counts anew: sockets may have been closed while no program saw it, and would stay open for good. */
+  countAnew(): void {
+    for (const name of ['counted', 'statistics'] as const) {
+      const map = createOne(this.#calls, specOf(name), this.#pins)
+      this.#maps[name].close()
+      this.#maps[name] = map
+    }
+    prepareRest(this.#maps.statistics)
+  }
+
+  close(): void {
+    for (const map of Object.values(this.#maps)) map.close()
+  }
+}
+
+const specOf = (name: keyof SharedMaps): MapSpec => ({ name: mapNames[name], ...specs[name] })
+
+/** What there is no more room for is counted here, so this place must never be missing. */
+function prepareRest(map: BpfMap): void {
+  for (const protocol of Object.values(protocols)) {
+    const key = Buffer.alloc(statisticsKey.bytes)
+    key.writeUInt8(protocol, statisticsKey.protocol)
+    if (map.lookup(key) === undefined) map.update(key, Buffer.alloc(0))
   }
 }
 
@@ -93,6 +141,10 @@ function openOne(calls: SystemCalls, spec: MapSpec, pins: Pins | undefined, log:
       )
     }
   }
+  return createOne(calls, spec, pins)
+}
+
+function createOne(calls: SystemCalls, spec: MapSpec, pins: Pins | undefined): BpfMap {
   const map = BpfMap.create(calls, spec)
   pins?.keep(spec.name, map.fd)
   return map

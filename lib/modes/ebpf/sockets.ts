@@ -10,12 +10,15 @@ import { guardPrograms } from './guard.js'
 import { Pins } from './pins.js'
 import type { SocketPlan } from './plan.js'
 import type { EbpfSettings } from './settings.js'
-import { openSharedMaps } from './shared-maps.js'
+import { OpenSharedMaps } from './shared-maps.js'
+import { Statistics } from './statistics.js'
 import { StaleSockets, whyNotEnding } from './stale-sockets.js'
 
 /** The half of the mode that lives at sockets. */
 export interface Sockets {
   apply(plan: SocketPlan): Promise<SocketsApplied>
+  /** Brings the metrics of connections up to date. */
+  countTraffic(): void
   forget(): void
   run(signal: AbortSignal): Promise<void>
   /** What is pinned stays attached. */
@@ -27,12 +30,12 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const calls = openSystemCalls()
   const cgroup = openCgroup(settings.cgroup)
   const pins = pinsOf(calls, settings)
-  const shared = openSharedMaps(calls, pins, log)
+  const shared = OpenSharedMaps.open(calls, pins, log)
   const attachment = new Attachment({ calls, cgroup, pins })
   const known = knownByFamily<SocketPlan>()
   const notEnding = whyNotEnding()
   const applier = new SocketApplier({
-    ...{ calls, attachment, known, sockets: settings.sockets, shared: shared.maps },
+    ...{ calls, attachment, known, sockets: settings.sockets, shared },
     hostCookie: networkCookie(),
     connectedUdp: notEnding === undefined,
     now: () => performance.now(),
@@ -42,6 +45,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     members: (family) => applier.tables(family).members,
     log,
   })
+  const numbers = new Statistics({ maps: () => shared.maps, meter: context.meter, log })
   const facts = { staysOverRestarts: pins !== undefined, connectedUdp: notEnding ?? 'translated' }
   log.info({ cgroup: cgroup.path, ...facts }, 'ebpf mode translates at the sockets of this cgroup')
   let isFirst = true
@@ -52,6 +56,10 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
       isFirst = false
       if (done.hasLost) await stale.sweep()
       return done
+    },
+    countTraffic: () => {
+      const plans = [known.IPv4.value, known.IPv6.value]
+      numbers.read(plans.flatMap((plan) => (plan ? [plan] : [])))
     },
     forget: () => forgetAll(known),
     run: async (signal) => {

@@ -3,9 +3,7 @@ import { MappedArray } from '../../kernel/bpf/mapped-array.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
 import type { IpFamily } from '../../state/ip.js'
 import {
-  addressBytes,
   backendOf,
-  backendWords,
   frontendBytes,
   frontendKeyOf,
   frontendKinds,
@@ -18,9 +16,11 @@ import {
   noService,
   number32,
   protocols,
+  putAddress,
   serviceIdWord,
   serviceWord,
   serviceWords,
+  writeBackend,
   type FrontendKind,
   type Target,
 } from './layout.js'
@@ -80,12 +80,14 @@ export class FamilyTables {
   readonly #slots: Places
   readonly #blocks: Places
   readonly #placed = new Map<string, Placed>()
+  readonly #backend: Buffer
   #tag = 0
   #hasLost = false
 
   constructor(calls: SystemCalls, family: IpFamily, sizes: TableSizes, now: () => number) {
     this.family = family
     this.#sizes = sizes
+    this.#backend = Buffer.alloc(backendOf(family).words * 8)
     this.#slots = new Places(sizes.services, now)
     this.#blocks = new Places(sizes.backends, now)
     const opened: { close(): void }[] = []
@@ -186,8 +188,9 @@ export class FamilyTables {
     if (slot === undefined || first === undefined) throw new TablesFull()
     const tag = (this.#tag = (this.#tag + 1) & 0xffff)
     for (const [index, endpoint] of endpoints.entries()) {
-      for (const [word, value] of backendWords(this.family, endpoint, tag).entries()) {
-        this.backends.store(first + index, word, value)
+      writeBackend(this.#backend, this.family, endpoint, tag)
+      for (let word = 0; word < this.backends.wordsPerEntry; word++) {
+        this.backends.store(first + index, word, this.#backend.readBigUInt64LE(8 * word))
       }
     }
     this.services.store(slot, 1, serviceIdWord(targetId(list.id), list.affinitySeconds))
@@ -282,7 +285,7 @@ function keyOf(
 ): Buffer {
   const layout = frontendKeyOf(family)
   const key = Buffer.alloc(layout.bytes)
-  if (where.address !== undefined) key.set(addressBytes(family, where.address))
+  if (where.address !== undefined) putAddress(key, 0, family, where.address)
   key.writeUInt16BE(where.port, layout.port)
   key.writeUInt8(where.protocol, layout.protocol)
   key.writeUInt8(frontendKinds[kind], layout.kind)

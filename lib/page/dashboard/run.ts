@@ -76,8 +76,8 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
 }
 
 /**
- * Connections by endpoint: counted by the proxy itself in userspace mode; else those that the
- * kernel tracks now.
+ * Connections by endpoint: counted by the proxy itself in userspace mode, and at sockets in ebpf mode;
+ * beside these, those that the kernel tracks now.
  */
 async function endpointCounts(
   mode: ModeName,
@@ -89,12 +89,13 @@ async function endpointCounts(
     const service = state.services.get(key)
     if (!service) return []
     const counts = new Map<string, number>()
-    if (tracked === undefined) {
+    if (mode === 'userspace' || mode === 'ebpf') {
       const own = { service: service.portName }
       for (const { label, value } of await metrics.series('service_connections_total', own)) {
         counts.set(label('endpoint'), value)
       }
-    } else {
+    }
+    if (tracked) {
       const own = new Set(frontends(service, state))
       const flows = await tracked.listTrackedFlows(state.family)
       for (const { protocol, destination, answeredBy } of flows) {

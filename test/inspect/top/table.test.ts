@@ -1,6 +1,6 @@
 import t from 'tap'
 import { daemonNumbers } from '../../../lib/inspect/top/daemon-numbers.js'
-import { rowsOfKernel } from '../../../lib/inspect/top/rows.js'
+import { rowsOfKernel, withSockets } from '../../../lib/inspect/top/rows.js'
 import { bytes, topText, withRates, type TopRow } from '../../../lib/inspect/top/table.js'
 import { service, states } from '../../support/states.js'
 
@@ -81,5 +81,21 @@ t.test('top counts a tracked connection for the Service whose address the client
   t.match(rowsOfKernel([state], uncounted, new Map()), [
     { open: 2, total: undefined, bytesIn: undefined },
   ])
+  t.end()
+})
+
+t.test('numbers of sockets are added to what the kernel tracks', (t) => {
+  const page = [
+    'kubeproxy_service_connections_total{service="a",protocol="TCP",endpoint="1.2.3.4:80"} 7',
+    'kubeproxy_service_active_connections{service="a",protocol="TCP"} 2',
+    'kubeproxy_service_refused_connections_total{service="a",protocol="TCP"} 1',
+  ].join('\n')
+  const tracked = [
+    row('a', { open: 3, total: undefined, bytesIn: undefined, errors: undefined }),
+    row('b', { open: 1, bytesIn: 5 }),
+  ]
+  const [a, b] = withSockets(tracked, daemonNumbers(page))
+  t.match(a, { open: 5, total: 7, bytesIn: 0, errors: 1 })
+  t.match(b, { open: 1, total: 0, bytesIn: 5, errors: 0 })
   t.end()
 })

@@ -1,6 +1,7 @@
 import t from 'tap'
 import { ownerInName } from '../../../lib/inspect/trace/chain-owners.js'
 import { parseTraceLine, type TraceEvent } from '../../../lib/inspect/trace/events.js'
+import { socketStories } from '../../../lib/inspect/trace/socket-stories.js'
 import { storyOf, storyText } from '../../../lib/inspect/trace/story.js'
 
 const packet = (daddr: string, dport: number) =>
@@ -105,5 +106,33 @@ t.test('trace tells whose rules a packet met, and where it went', (t) => {
   t.equal(storyOf(policy, context).end, 'dropped', 'a policy throws away, too')
   const refused = storyOf(read('ip filter KUBE-SERVICES rule reject (verdict drop)'), context)
   t.equal(refused.end, 'rejected')
+  t.end()
+})
+
+t.test('trace tells of connections that were translated at the socket', (t) => {
+  const page = (web: number, six: number, failed: number, refused: number) =>
+    [
+      `kubeproxy_service_connections_total{service="default/web:http",protocol="TCP",endpoint="10.244.1.10:8080"} ${web}`,
+      `kubeproxy_service_connections_total{service="default/web:http",protocol="TCP",endpoint="[fd00::1]:8080"} ${six}`,
+      `kubeproxy_service_connections_total{service="default/web:http",protocol="UDP",endpoint="10.244.1.10:8080"} ${web * 2}`,
+      `kubeproxy_service_dial_errors_total{service="default/web:http",protocol="TCP",endpoint="10.244.1.11:8080"} ${failed}`,
+      `kubeproxy_service_refused_connections_total{service="default/web:http",protocol="TCP"} ${refused}`,
+    ].join('\n')
+  const asked = { target: '10.96.0.10:80', isIp6: false, service: 'default/web:http' } as const
+  const stories = socketStories(page(4, 1, 0, 0), page(5, 3, 1, 1), { ...asked, protocol: 'TCP' })
+  t.same(
+    stories.map(({ end, destination, hops: [hop] }) => [end, destination, hop?.where, hop?.owner]),
+    [
+      ['sent', '10.244.1.10:8080', 'call connect', asked.service],
+      ['sent', '10.244.1.11:8080', 'call connect', asked.service],
+      ['rejected', '10.96.0.10:80', 'call connect', asked.service],
+    ],
+  )
+  const [story] = stories
+  t.match(
+    story && storyText(story, []),
+    /translated at connect\(\): the socket went to 10.244.1.10:8080/,
+  )
+  t.same(socketStories(page(5, 3, 1, 1), page(5, 3, 1, 1), { ...asked, protocol: 'TCP' }), [])
   t.end()
 })

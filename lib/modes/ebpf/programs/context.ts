@@ -19,6 +19,36 @@ export const socket = {
 /** `struct bpf_sock` as the context of a socket that is closed. */
 export const closed = { protocol: 12 } as const
 
+/** `struct bpf_sock_ops`, and what it tells. */
+export const operation = {
+  kind: 0,
+  stateBefore: 4,
+  stateNow: 8,
+  /** Eight times the microseconds. */
+  roundTripTime: 80,
+  wanted: 84,
+  sentUpTo: 104,
+  acknowledgedUpTo: 108,
+  retransmits: 136,
+  bytesReceived: 168,
+  bytesAcknowledged: 176,
+  socket: 184,
+} as const
+export const operations = { connecting: 3, stateChanged: 10, roundTrip: 12 } as const
+/** Which operations a socket tells of, beside the first. */
+export const wanted = { stateChanges: 4, roundTrips: 8 } as const
+
+/** States of TCP. */
+export const tcpStates = {
+  established: 1,
+  finWait2: 5,
+  timeWait: 6,
+  closed: 7,
+  closeWait: 8,
+  lastAck: 9,
+  closing: 11,
+} as const
+
 /** How `0xffff` in network order reads on a little-endian machine: `::ffff:0:0/96`. */
 export const mappedWord = 0xffff0000
 

@@ -21,6 +21,9 @@ export const frame = {
   /** Value of `udpSockets`, and below it the key. */
   udpSocket: -144,
   socketCookie: -152,
+  /** Key of `statistics`, and below it a value. */
+  statisticsKey: -176,
+  statistics: -248,
 } as const
 
 /** Where an address and a port of two bytes are, in network order. */

@@ -2,7 +2,9 @@ import { Assembler } from '../../../kernel/bpf/assembler.js'
 import type { Hook } from '../../../kernel/bpf/hooks.js'
 import { protocols } from '../layout.js'
 import { chooseEndpoint } from './choose-endpoint.js'
+import { countConnections } from './connections.js'
 import { call, closed, connectionRefused, mappedWord, socket, verdicts } from './context.js'
+import { countClient, countRefused, noteCounted } from './count.js'
 import { findService, leaveUnlessHost } from './find-service.js'
 import {
   compareWithCall,
@@ -28,6 +30,7 @@ export type SocketHook = Hook
 
 /** Answers are translated before anything is sent that they answer. */
 export const socketHooks: readonly SocketHook[] = [
+  'sock_ops',
   'sock_release',
   'getpeername4',
   'getpeername6',
@@ -48,6 +51,7 @@ export const programs: Readonly<Record<SocketHook, (parts: ProgramParts) => Buff
   recvmsg4: (parts) => showing([views.ip4], (code, view) => receive(code, view, parts)),
   recvmsg6: (parts) =>
     showing([views.mapped, views.ip6], (code, view) => receive(code, view, parts)),
+  sock_ops: countConnections,
   sock_release: forgetting,
   getpeername4: (parts) => showing([views.ip4], (code, view) => showPeer(code, view, parts)),
   getpeername6: (parts) =>
@@ -70,10 +74,9 @@ function translating(parts: ProgramParts, seen: readonly View[], translate: Tran
     forgetConnection(code, parts)
     forgetUdpSocket(code, parts, call)
   }
+  code.set('r0', verdicts.goOn).exit().label(refused)
+  countRefused(code, parts)
   return code
-    .set('r0', verdicts.goOn)
-    .exit()
-    .label(refused)
     .set('r1', -connectionRefused)
     .call('set_retval')
     .set('r0', verdicts.fail)
@@ -124,12 +127,15 @@ function connect(code: Assembler, view: View, parts: ProgramParts): void {
   }
   findService(code, view, parts, exits)
   chooseEndpoint(code, view, parts, none)
+  const [isTcp, isNoted] = [code.freshLabel('TCP'), code.freshLabel('noted')]
   if (parts.connectedUdp) {
-    const isOther = code.freshLabel('not UDP')
-    code.load('r1', 'u32', 'r6', call.protocol).jumpIf('r1', '!=', protocols.UDP, isOther)
+    code.load('r1', 'u32', 'r6', call.protocol).jumpIf('r1', '!=', protocols.UDP, isTcp)
     noteUdpSocket(code, view, parts, none)
-    code.label(isOther)
+    countClient(code, view, parts)
+    code.jump(isNoted).label(isTcp)
   }
+  noteCounted(code, view, parts)
+  if (parts.connectedUdp) code.label(isNoted)
   ofSocket(code, parts.maps.shared.connections, 'create')
   code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
   noteTranslation(code, view, 'r8', 0)
@@ -155,6 +161,7 @@ function send(code: Assembler, view: View, parts: ProgramParts): void {
   code.label(anew)
   chooseEndpoint(code, view, parts, none)
   noteDatagram(code, view, parts, none)
+  countClient(code, view, parts)
   code.label(kept)
   sendToEndpoint(code, view)
 }

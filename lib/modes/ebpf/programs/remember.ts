@@ -20,10 +20,11 @@ export function ofSocket(code: Assembler, map: MapReference, how: 'find' | 'crea
 }
 
 export function forgetConnection(code: Assembler, { maps }: ProgramParts): void {
-  code
-    .mapAddress('r1', maps.shared.connections)
-    .load('r2', 'u64', 'r6', call.socket)
-    .call('sk_storage_delete')
+  const wasNone = code.freshLabel('was no connection')
+  const forget = (map: MapReference) =>
+    code.mapAddress('r1', map).load('r2', 'u64', 'r6', call.socket).call('sk_storage_delete')
+  forget(maps.shared.connections).jumpIf('r0', '!=', 0, wasNone)
+  forget(maps.shared.counted).label(wasNone)
 }
 
 /** Writes where the call wanted to go, and the endpoint in the frame, to the memory at `base`. */

@@ -17,6 +17,8 @@ export interface SharedMaps {
   readonly datagrams: MapReference
   readonly affinity: MapReference
   readonly udpSockets: MapReference
+  readonly counted: MapReference
+  readonly statistics: MapReference
 }
 
 /**

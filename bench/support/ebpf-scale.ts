@@ -1,0 +1,115 @@
+/**
+ * A mode with 5,000 Services of ten endpoints: what it takes in memory, and in ebpf mode what the socket
+ * half takes to load and to change. Usage: ebpf-scale.js MODE CGROUP
+ */
+import { readdirSync, readFileSync } from 'node:fs'
+import { configWith } from '../../lib/config/load.js'
+import { Tracker } from '../../lib/state/tracker.js'
+import { ebpfSettings } from '../../lib/modes/ebpf/settings.js'
+import { openSockets } from '../../lib/modes/ebpf/sockets.js'
+import { socketPlanner } from '../../lib/modes/ebpf/plan.js'
+import type { ModeContext } from '../../lib/modes/mode.js'
+import { modeLoaders } from '../../lib/modes/registry.js'
+import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
+import { parseService } from '../../lib/state/parse-service.js'
+import { accept, rawService, rawSlice } from './raw-cluster.js'
+import { summarize } from './summary.js'
+
+export interface ScaleResult {
+  /** Of the process, after garbage was collected. */
+  readonly residentMib: number
+  /** What maps of eBPF have in the kernel. */
+  readonly mapsMib: number
+  /** The socket half alone. */
+  readonly loadMs: number
+  readonly p50Ms: number
+  readonly p99Ms: number
+}
+
+const services = 5_000
+const changes = 600
+const warmUp = 100
+
+const silent = () => undefined
+const context: ModeContext = {
+  log: { debug: silent, info: silent, warn: silent, error: silent },
+  meter: { count: silent, gauge: silent, observe: silent, forget: silent },
+  resync: silent,
+}
+
+const [, , mode = '', cgroup = ''] = process.argv
+const tracker = new Tracker({
+  families: ['IPv4'],
+  nodeName: 'node-1',
+  bindAddress: '0.0.0.0',
+  nodePortAddresses: [],
+  detectLocal: { mode: 'ClusterCIDR', cidrs: ['10.0.0.0/8'] },
+  allowsExternalIps: true,
+})
+for (let index = 0; index < services; index++) {
+  accept(parseService(rawService(index)), (value) => tracker.upsertService(value))
+  accept(parseEndpointSlice(rawSlice(index, 0)), (value) => tracker.upsertEndpointSlice(value))
+}
+const config = configWith({ 'ebpf.cgroup': cgroup, 'ebpf.bpffs': '' })
+const result = mode === 'sockets' ? await measureSockets() : await measureMode()
+process.stdout.write(`${JSON.stringify(result)}\n`)
+process.exit(0)
+
+function take() {
+  const [state] = tracker.take().states
+  if (!state) throw new Error('no state')
+  return state
+}
+
+/** From the state to the maps, as one sync does it. */
+async function measureSockets(): Promise<ScaleResult> {
+  const settings = ebpfSettings(config)
+  const sockets = openSockets(settings, context)
+  const planner = socketPlanner(settings)
+  const first = take()
+  const began = performance.now()
+  await sockets.apply(planner(first))
+  const loadMs = performance.now() - began
+  const times: number[] = []
+  for (let change = 0; change < warmUp + changes; change++) {
+    const raw = rawSlice((change * 37) % services, change + 1)
+    accept(parseEndpointSlice(raw), (value) => tracker.upsertEndpointSlice(value))
+    const changeBegan = performance.now()
+    await sockets.apply(planner(take()))
+    if (change >= warmUp) times.push(performance.now() - changeBegan)
+    if (change % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+  const { p50: p50Ms, p99: p99Ms } = summarize(times)
+  return { ...memory(), loadMs, p50Ms, p99Ms }
+}
+
+async function measureMode(): Promise<ScaleResult> {
+  const definition = await modeLoaders[mode === 'ebpf' ? 'ebpf' : 'nftables']()
+  const running = await definition.create(config, ['IPv4'], context)
+  await running.apply(running.plan(take()))
+  for (let change = 0; change < changes; change++) {
+    const raw = rawSlice((change * 37) % services, change + 1)
+    accept(parseEndpointSlice(raw), (value) => tracker.upsertEndpointSlice(value))
+    await running.apply(running.plan(take()))
+  }
+  return { ...memory(), loadMs: NaN, p50Ms: NaN, p99Ms: NaN }
+}
+
+function memory(): Pick<ScaleResult, 'residentMib' | 'mapsMib'> {
+  for (let times = 0; times < 4; times++) globalThis.gc?.()
+  let mapBytes = 0
+  for (const fd of readdirSync('/proc/self/fdinfo')) {
+    const info = readInfo(`/proc/self/fdinfo/${fd}`)
+    if (info.includes('map_type')) mapBytes += Number(/^memlock:\s+(\d+)/m.exec(info)?.[1] ?? 0)
+  }
+  return { residentMib: process.memoryUsage.rss() / 2 ** 20, mapsMib: mapBytes / 2 ** 20 }
+}
+
+/** The descriptor of the folder itself is gone by now. */
+function readInfo(file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch {
+    return ''
+  }
+}

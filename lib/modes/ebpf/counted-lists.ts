@@ -1,0 +1,72 @@
+import type { SocketPlan, TargetList } from './plan.js'
+import { targetId } from './target-id.js'
+
+export interface ServiceLabels {
+  /** `namespace/name:port` */
+  readonly service: string
+  readonly protocol: string
+}
+
+/** What an entry of the statistics is about. */
+export interface CountedKey {
+  readonly id: number
+  /** `address:port`; empty for the service as a whole. */
+  readonly endpoint: string
+}
+
+interface Listed {
+  readonly labels: ServiceLabels
+  readonly list: TargetList
+  endpoints: ReadonlySet<string> | undefined
+}
+
+/** Whose numbers the programs have counted: they know a target list by its number only. */
+export class CountedLists {
+  readonly #plans: readonly SocketPlan[]
+  /** By number; several have one number by chance, and the two families of a Service always. */
+  readonly #listed = new Map<number, Listed[]>()
+
+  constructor(plans: readonly SocketPlan[]) {
+    this.#plans = plans
+    for (const { parts } of plans) {
+      for (const [key, { targets }] of parts.entries()) {
+        const slash = key.lastIndexOf('/')
+        const labels = { service: key.slice(0, slash), protocol: key.slice(slash + 1) }
+        for (const list of targets)
+          this.#add(targetId(list.id), { labels, list, endpoints: undefined })
+      }
+    }
+  }
+
+  isOf(plans: readonly SocketPlan[]): boolean {
+    return (
+      plans.length === this.#plans.length &&
+      plans.every(({ parts }, index) => parts === this.#plans[index]?.parts)
+    )
+  }
+
+  /** Undefined when no plan has such a list. */
+  labelsOf({ id, endpoint }: CountedKey): ServiceLabels | undefined {
+    const listed = this.#listed.get(id) ?? []
+    const one =
+      listed.length > 1 ? listed.find((each) => endpointsOf(each).has(endpoint)) : undefined
+    return (one ?? listed[0])?.labels
+  }
+
+  /** Whether connections may still go there. */
+  has({ id, endpoint }: CountedKey): boolean {
+    const listed = this.#listed.get(id) ?? []
+    return listed.some((each) => endpoint === '' || endpointsOf(each).has(endpoint))
+  }
+
+  #add(id: number, listed: Listed): void {
+    const others = this.#listed.get(id)
+    if (others) others.push(listed)
+    else this.#listed.set(id, [listed])
+  }
+}
+
+function endpointsOf(listed: Listed): ReadonlySet<string> {
+  const { endpoints, kept } = listed.list
+  return (listed.endpoints ??= new Set([...endpoints, ...kept].map(({ key }) => key)))
+}

@@ -1,0 +1,171 @@
+import { Assembler } from '../../../kernel/bpf/assembler.js'
+import { counted, stages, statistics, type StatisticsField } from '../layout.js'
+import { operation, operations, tcpStates, wanted } from './context.js'
+import { findStatistics } from './count.js'
+import type { ProgramParts } from './view.js'
+
+const done = 'nothing more to count'
+
+/** The program that sees what becomes of connections. It leaves the answers to others. */
+export function countConnections(parts: ProgramParts): Buffer {
+  const code = new Assembler()
+  const isOurs = code.freshLabel('an operation that counts')
+  code.set('r6', 'r1').load('r7', 'u32', 'r6', operation.kind)
+  for (const kind of Object.values(operations)) code.jumpIf('r7', '==', kind, isOurs)
+  code.jump(done).label(isOurs)
+  code
+    .load('r2', 'u64', 'r6', operation.socket)
+    .jumpIf('r2', '==', 0, done)
+    .mapAddress('r1', parts.maps.shared.counted)
+    .set('r3', 0)
+    .set('r4', 0)
+    .call('sk_storage_get')
+    .jumpIf('r0', '==', 0, done)
+    .set('r8', 'r0')
+  findStatistics(code, parts, done)
+  code.set('r9', 'r0')
+  const [changed, measured] = [code.freshLabel('state changed'), code.freshLabel('round trip')]
+  code
+    .jumpIf('r7', '==', operations.stateChanged, changed)
+    .jumpIf('r7', '==', operations.roundTrip, measured)
+  askForMore(code)
+  code.jump(done).label(measured)
+  addRoundTrip(code)
+  addTraffic(code)
+  code.jump(done).label(changed)
+  takeState(code)
+  return code.label(done).set('r0', 1).exit().finish()
+}
+
+/** What others have asked for stays. */
+function askForMore(code: Assembler): void {
+  code
+    .load('r2', 'u32', 'r6', operation.wanted)
+    .compute('or', 'r2', wanted.stateChanges | wanted.roundTrips)
+    .set('r1', 'r6')
+    .call('sock_ops_cb_flags_set')
+}
+
+function addRoundTrip(code: Assembler): void {
+  code.load('r1', 'u32', 'r6', operation.roundTripTime).compute('shift right', 'r1', 3)
+  add(code, 'roundTripTime')
+  addOne(code, 'roundTrips')
+}
+
+function takeState(code: Assembler): void {
+  const [opened, closed] = [code.freshLabel('opened'), code.freshLabel('closed')]
+  code
+    .load('r7', 'u32', 'r6', operation.stateNow)
+    .jumpIf('r7', '==', tcpStates.established, opened)
+    .jumpIf('r7', '==', tcpStates.closed, closed)
+    .jumpIf('r7', '!=', tcpStates.finWait2, done)
+    .load('r1', 'u64', 'r6', operation.bytesReceived)
+    .store('u64', 'r8', counted.receivedWhenHalfClosed, 'r1')
+    .jump(done)
+    .label(opened)
+    .store('u32', 'r8', counted.stage, stages.open)
+  addOne(code, 'opened')
+  code.jump(done).label(closed)
+  takeEnd(code)
+}
+
+/** Counts what is left of a connection that is over; or one that never was. */
+function takeEnd(code: Assembler): void {
+  const failed = code.freshLabel('failed')
+  code
+    .load('r1', 'u32', 'r8', counted.stage)
+    .jumpIf('r1', '==', stages.over, done)
+    .store('u32', 'r8', counted.stage, stages.over)
+    .jumpIf('r1', '==', stages.connecting, failed)
+  addOne(code, 'closed')
+  addRetransmits(code)
+  countEndSent(code)
+  addSent(code)
+  countEndReceived(code)
+  addReceived(code)
+  code.jump(done).label(failed)
+  addOne(code, 'failed')
+  addRetransmits(code)
+}
+
+/** While it is open. */
+function addTraffic(code: Assembler): void {
+  code.load('r1', 'u32', 'r8', counted.stage).jumpIf('r1', '!=', stages.open, done)
+  addRetransmits(code)
+  code.set('r7', begin)
+  addSent(code)
+  code.set('r7', 0)
+  addReceived(code)
+}
+
+/** TCP numbers the begin and the end of each direction like a byte, and nobody has sent those. */
+const begin = 1
+const beginAndEnd = 2
+
+function countEndSent(code: Assembler): void {
+  const { finWait2, timeWait, lastAck, closing } = tcpStates
+  const [mayBe, counts] = [code.freshLabel('has an end'), code.freshLabel('end counts')]
+  code.set('r7', begin).load('r1', 'u32', 'r6', operation.stateBefore)
+  for (const state of [finWait2, timeWait, lastAck, closing]) code.jumpIf('r1', '==', state, mayBe)
+  code
+    .jump(counts)
+    .label(mayBe)
+    .load('r1', 'u32', 'r6', operation.sentUpTo)
+    .load('r2', 'u32', 'r6', operation.acknowledgedUpTo)
+    .jumpIf('r1', '!=', 'r2', counts)
+    .set('r7', beginAndEnd)
+    .label(counts)
+}
+
+/** The begin of what is received is not among the bytes that the kernel counts. */
+function countEndReceived(code: Assembler): void {
+  const { finWait2, timeWait, closeWait, lastAck, closing } = tcpStates
+  const [has, counts] = [code.freshLabel('end came'), code.freshLabel('end counts')]
+  code.set('r7', 0).load('r1', 'u32', 'r6', operation.stateBefore)
+  for (const state of [timeWait, closeWait, lastAck, closing]) code.jumpIf('r1', '==', state, has)
+  code
+    .jumpIf('r1', '!=', finWait2, counts)
+    // It is over here when the end comes, or at once when nobody is there to read any more.
+    .load('r1', 'u64', 'r6', operation.bytesReceived)
+    .load('r2', 'u64', 'r8', counted.receivedWhenHalfClosed)
+    .jumpIf('r1', '<=', 'r2', counts)
+    .label(has)
+    .set('r7', 1)
+    .label(counts)
+}
+
+function addRetransmits(code: Assembler): void {
+  code
+    .load('r1', 'u32', 'r6', operation.retransmits)
+    .load('r2', 'u32', 'r8', counted.retransmits)
+    .store('u32', 'r8', counted.retransmits, 'r1')
+    .compute('subtract', 'r1', 'r2')
+  add(code, 'retransmits')
+}
+
+/** So many of the bytes as r7 says are none. */
+function addSent(code: Assembler): void {
+  code.load('r1', 'u64', 'r6', operation.bytesAcknowledged).compute('subtract', 'r1', 'r7')
+  addSince(code, counted.acknowledged, 'bytesToEndpoint')
+}
+
+function addReceived(code: Assembler): void {
+  code.load('r1', 'u64', 'r6', operation.bytesReceived).compute('subtract', 'r1', 'r7')
+  addSince(code, counted.received, 'bytesToClient')
+}
+
+/** Adds what r1 has grown by since the last time. */
+function addSince(code: Assembler, last: number, field: StatisticsField): void {
+  code.load('r2', 'u64', 'r8', last).store('u64', 'r8', last, 'r1').compute('subtract', 'r1', 'r2')
+  add(code, field)
+}
+
+function addOne(code: Assembler, field: StatisticsField): void {
+  code.set('r1', 1)
+  add(code, field)
+}
+
+/** Adds r1; a number may be added to by an interrupt of the same processor. */
+function add(code: Assembler, field: StatisticsField): void {
+  code.atomicAdd('r9', statistics[field], 'r1')
+}

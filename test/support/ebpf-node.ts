@@ -1,0 +1,96 @@
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Test } from 'tap'
+import { configWith } from '../../lib/config/load.js'
+import { detachLink, forEachCgroupLink } from '../../lib/kernel/bpf/link.js'
+import { openSystemCalls } from '../../lib/kernel/bpf/system-calls.js'
+import { openCgroup } from '../../lib/kernel/cgroup.js'
+import { addNodeCgroup, removeCgroup } from '../../lib/lab/world/cgroups.js'
+import { ebpfMode } from '../../lib/modes/ebpf/index.js'
+import type { FamilyPlan, Mode, ModeDefinition } from '../../lib/modes/mode.js'
+import { Metrics } from '../../lib/observe/metrics.js'
+import { PersistentMap } from '../../lib/state/persistent-map.js'
+import { startCgroupClient, type CgroupClient } from './cgroup-client.js'
+import { contextOf } from './mode-context.js'
+import type { States } from './states.js'
+
+/** A packet path that does nothing, so that what arrives was translated at the socket. */
+export const noPackets: ModeDefinition = {
+  summary: 'nothing',
+  probe: () => Promise.resolve([]),
+  syncPeriods: () => ({ minMs: 0, syncMs: 1000 }),
+  planner: () => ({ ...nothing, parts: () => PersistentMap.empty<object>(), only: (plan) => plan }),
+  create: () => Promise.resolve(nothing),
+  differences: () => Promise.resolve([]),
+  cleanup: () => Promise.resolve(),
+}
+
+const nothing: Mode = {
+  plan: ({ family }): FamilyPlan => ({ family }),
+  render: () => '',
+  renderChanges: () => '',
+  apply: () => Promise.resolve({ full: false, bytes: 0, objects: 0, failed: [] }),
+  forget: () => undefined,
+  reconfigure: () => false,
+  run: () => Promise.resolve(),
+  close: () => Promise.resolve(),
+}
+
+export interface Node {
+  readonly cgroup: string
+  readonly client: CgroupClient
+  /** Starts the mode anew, as after a restart. */
+  readonly start: (config?: Parameters<typeof configWith>[0]) => Promise<Started>
+}
+
+export interface Started {
+  readonly mode: Mode
+  readonly resyncs: readonly string[]
+  readonly apply: (cluster: States) => Promise<void>
+  /** The page of /metrics. */
+  readonly page: () => Promise<string>
+}
+
+export async function createNode(t: Test, name: string): Promise<Node> {
+  const cgroup = addNodeCgroup(name)
+  t.teardown(() => removeCgroup(cgroup))
+  const client = startCgroupClient(cgroup)
+  t.teardown(() => client.close())
+  return {
+    cgroup,
+    client,
+    start: async (config = {}) => {
+      const { context: silent, resyncs } = contextOf()
+      const metrics = new Metrics({ mode: 'ebpf', process: false })
+      const context = { ...silent, meter: metrics }
+      const whole = configWith({ 'ebpf.cgroup': cgroup, 'ebpf.bpffs': '', ...config })
+      const mode = await ebpfMode(noPackets).create(whole, ['IPv4', 'IPv6'], context)
+      const apply = async (cluster: States) => {
+        await mode.apply(mode.plan(cluster.take()))
+      }
+      metrics.beforePage(() => mode.countTraffic?.())
+      return { mode, resyncs, apply, page: async () => (await metrics.page()).body }
+    },
+  }
+}
+
+/** A bpffs of the test's own. */
+export function mountBpffs(t: Test): string {
+  const folder = mkdtempSync(join(tmpdir(), 'bpffs-'))
+  execFileSync('mount', ['-t', 'bpf', 'bpf', folder])
+  t.teardown(() => {
+    execFileSync('umount', [folder])
+    rmSync(folder, { recursive: true })
+  })
+  return folder
+}
+
+/** As `bpftool cgroup detach` and the like do it. */
+export function detachAll(folder: string): void {
+  const calls = openSystemCalls()
+  const cgroup = openCgroup(folder)
+  forEachCgroupLink(calls, cgroup.id, (link) => detachLink(calls, link))
+  cgroup.close()
+}
