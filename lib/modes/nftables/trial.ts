@@ -93,6 +93,7 @@ function trialService(family: IpFamily, name: 'plain' | 'sticky'): DesiredServic
     externallyAccessible: true,
     healthCheckNodePort: 0,
     options: {},
+    balance: undefined,
     clusterEndpoints: endpoints,
     localEndpoints: endpoints.slice(0, 1),
     reachableEndpoints: endpoints,
