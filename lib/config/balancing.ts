@@ -1,4 +1,4 @@
-import { balances, type Balance, type Substitutes } from '../state/balance.js'
+import { balances, type Balance, type Substitute, type Substitutes } from '../state/balance.js'
 import type { ModeName, ProxyMode } from './config.js'
 
 /**
@@ -7,7 +7,7 @@ import type { ModeName, ProxyMode } from './config.js'
  */
 export const substitutes: Readonly<Record<ModeName, Substitutes>> = {
   userspace: {},
-  nftables: allBut('random', 'rules of this mode draw at random'),
+  nftables: { 'least-connections': byChance('rules of the kernel do not count connections') },
   iptables: allBut('random', 'rules of this mode draw at random'),
   ebpf: allBut('random', 'programs of this mode draw at random'),
   ipvs: allBut(
@@ -18,6 +18,10 @@ export const substitutes: Readonly<Record<ModeName, Substitutes>> = {
 
 export function substitutesOf(mode: ProxyMode): Substitutes {
   return mode === '' || mode === 'auto' ? {} : substitutes[mode]
+}
+
+function byChance(why: string): Substitute {
+  return { used: 'random', why }
 }
 
 function allBut(used: Balance, why: string): Substitutes {
