@@ -6,7 +6,7 @@ import type { Observation } from './observation.js'
 export interface ObjectObserverOptions {
   readonly log: Log
   readonly meter: Meter
-  readonly observation: Pick<Observation, 'malformed' | 'nodeChanged'>
+  readonly observation: Pick<Observation, 'malformed' | 'warned' | 'nodeChanged'>
   readonly now: () => number
 }
 
@@ -22,8 +22,10 @@ export function objectObserver({ log, meter, observation, now }: ObjectObserverO
       log.warn({ kind, ...identity, reason }, 'object makes no sense and is skipped')
       observation.malformed(kind, identity, reason)
     },
-    warned: (kind: ObjectKind, { namespace, name }: Identity, warning: string) =>
-      log.warn({ kind, namespace, name, warning }, 'part of an object is left out'),
+    warned: (kind: ObjectKind, { namespace, name }: Identity, warning: string) => {
+      log.warn({ kind, namespace, name, warning }, 'part of an object is left out')
+      observation.warned(kind, { namespace, name }, warning)
+    },
     nodeChanged: (node: NodeObject | undefined) => observation.nodeChanged(node),
     failed: (message: string) => {
       const text = 'source of objects failed, will retry'

@@ -133,6 +133,11 @@ export class Observation {
     if (identity.name !== '') this.#warnAbout(kind, identity, 'MalformedObject', reason)
   }
 
+  /** A part of an object was left out; the rest is used. */
+  warned(kind: ObjectKind, identity: Identity, warning: string): void {
+    this.#warnAbout(kind, identity, 'PartLeftOut', warning)
+  }
+
   /** Opens all ports until the signal. Rejects only with bindAddressHardFail. */
   async run(signal: AbortSignal): Promise<void> {
     const { events, nodeName, mode } = this.#options

@@ -1,3 +1,5 @@
+import type { Options } from './annotations.js'
+import type { BalanceChoice } from './balance.js'
 import type { PersistentMap } from './persistent-map.js'
 import type { Cidr, IpFamily } from './ip.js'
 import type { Protocol, ServicePortName } from './names.js'
@@ -45,8 +47,9 @@ export interface DesiredService {
   readonly externallyAccessible: boolean
   /** 0 unless the Service is of type LoadBalancer with externalTrafficPolicy Local (S20). */
   readonly healthCheckNodePort: number
-  /** Annotations `kube-proxy-ts/…` without the prefix. Their text is hostile. */
-  readonly options: Readonly<Record<string, string>>
+  readonly options: Options
+  /** Who gets the next connection; undefined leaves it to the mode. */
+  readonly balance: BalanceChoice | undefined
 
   /** Endpoints for policy Cluster, after readiness and topology hints (E11-E17); sorted. */
   readonly clusterEndpoints: readonly Endpoint[]
@@ -101,7 +104,7 @@ export interface Endpoint {
   readonly ready: boolean
   readonly serving: boolean
   readonly terminating: boolean
-  /** From an annotation of the slice; 1 by default. Only schedulers with weights use it. */
+  /** From an annotation of the Service or the slice; 1 by default. Only what is weighted uses it. */
   readonly weight: number
 }
 

@@ -1,3 +1,4 @@
+import { weightOf, type Weights } from './balance.js'
 import { hostPort } from './ip.js'
 import type { Endpoint } from './desired-state.js'
 import type { EndpointSliceObject } from './objects.js'
@@ -17,18 +18,20 @@ export interface Candidate {
 export function collectCandidates(
   slices: Iterable<EndpointSliceObject>,
   port: { readonly name: string; readonly protocol: Protocol },
-  nodeName: string,
+  { nodeName, weights }: { readonly nodeName: string; readonly weights: Weights | undefined },
 ): readonly Candidate[] {
   const byKey = new Map<string, Candidate>()
   for (const slice of slices) {
     for (const slicePort of slice.ports) {
       if (slicePort.name !== port.name || slicePort.protocol !== port.protocol) continue
-      for (const { ip, nodeName: onNode, zoneHints, nodeHints, ...rest } of slice.endpoints) {
+      for (const each of slice.endpoints) {
+        const { ip, nodeName: onNode, zoneHints, nodeHints, podName, ...rest } = each
         const key = hostPort(ip, slicePort.port)
         // A pod that moves between slices is in both for a moment. The entry that stays wins.
         if (byKey.has(key) && rest.terminating) continue
         const isLocal = onNode === nodeName
-        const endpoint = { ip, port: slicePort.port, key, isLocal, ...rest }
+        const weight = (weights && weightOf(weights, { ip, podName })) ?? rest.weight
+        const endpoint = { ip, port: slicePort.port, key, isLocal, ...rest, weight }
         byKey.set(key, { endpoint, zoneHints, nodeHints })
       }
     }

@@ -2,6 +2,7 @@
  * The few fields of API objects that the proxy reads, with canonical addresses. Only the parsers in
  * parse-*.ts make these objects. The parsers accept any JSON.
  */
+import type { Options } from './annotations.js'
 import type { IpFamily } from './ip.js'
 import type { Protocol } from './names.js'
 
@@ -20,8 +21,7 @@ export interface ServiceObject {
   readonly internalPolicyLocal: boolean
   readonly externalPolicyLocal: boolean
   readonly healthCheckNodePort: number
-  /** Annotations `kube-proxy-ts/…` without the prefix. */
-  readonly options: Readonly<Record<string, string>>
+  readonly options: Options
 }
 
 export interface ServicePortObject {
@@ -58,7 +58,10 @@ export interface SliceEndpointObject {
   /** undefined: the endpoint has no such hint. */
   readonly zoneHints: readonly string[] | undefined
   readonly nodeHints: readonly string[] | undefined
+  /** Of the annotation of its slice. */
   readonly weight: number
+  /** Of the pod; weights may name it. */
+  readonly podName?: string
 }
 
 export interface NodeObject {

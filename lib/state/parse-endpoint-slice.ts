@@ -1,5 +1,7 @@
 import { asArray, asBoolean, asInteger, asObject, asString, show, strings } from './json.js'
 import { isLinkLocal, isLoopback, isMulticast, isUnspecified, parseIp } from './ip.js'
+import { annotationProblem, optionPrefix, readAnnotation, type Annotation } from './annotations.js'
+import { maxWeight, parseWeight } from './balance.js'
 import type { Ip, IpFamily } from './ip.js'
 import { MalformedObject, identityOf, readHead } from './parse-object.js'
 import type {
@@ -14,8 +16,11 @@ import type { Json } from './json.js'
 const serviceNameLabel = 'kubernetes.io/service-name'
 const headlessLabel = 'service.kubernetes.io/headless'
 const triggerTimeAnnotation = 'endpoints.kubernetes.io/last-change-trigger-time'
-const weightAnnotation = 'kube-proxy-ts/weight'
-const maxWeight = 65_535
+const sliceWeight: Annotation<number> = {
+  name: 'weight',
+  valid: `0-${maxWeight}`,
+  parse: parseWeight,
+}
 
 export interface EndpointRules {
   /** For a cluster of programs on 127.0.0.0/8. Anywhere else that opens this node's own services. */
@@ -48,7 +53,7 @@ export function parseEndpointSlice(
     const family = readFamily(body.addressType)
     const warnings: string[] = []
     const trigger = Date.parse(asString(annotations?.[triggerTimeAnnotation]) ?? '')
-    const weight = asInteger(Number(annotations?.[weightAnnotation] ?? 1), 0, maxWeight) ?? 1
+    const weight = readWeight(annotations, warnings)
     const value: EndpointSliceObject = {
       ...identity,
       service,
@@ -62,6 +67,15 @@ export function parseEndpointSlice(
     if (!(error instanceof MalformedObject)) throw error
     return { outcome: 'malformed', identity: identityOf(raw), reason: error.message }
   }
+}
+
+/** The API has no annotation for one endpoint, so it counts for all of the slice. */
+function readWeight(annotations: Json | undefined, warnings: string[]): number {
+  const text = asString(annotations?.[`${optionPrefix}${sliceWeight.name}`])
+  const options = text === undefined ? {} : { [sliceWeight.name]: text }
+  const problem = annotationProblem(options, sliceWeight)
+  if (problem !== undefined) warnings.push(problem)
+  return readAnnotation(options, sliceWeight) ?? 1
 }
 
 function readFamily(value: unknown): IpFamily {
@@ -118,6 +132,8 @@ function readEndpoints(
     const conditions = asObject(endpoint.conditions)
     const hints = asObject(endpoint.hints)
     const ready = asBoolean(conditions?.ready) ?? true
+    const target = asObject(endpoint.targetRef)
+    const pod = target?.kind === 'Pod' ? asString(target.name) : undefined
     found.push({
       ip: ip.text,
       ready,
@@ -127,6 +143,7 @@ function readEndpoints(
       zoneHints: readHints(hints?.forZones),
       nodeHints: readHints(hints?.forNodes),
       weight,
+      ...(pod === undefined ? {} : { podName: pod }),
     })
   }
   return found

@@ -7,11 +7,16 @@ import {
   readPortName,
   readProtocol,
 } from './parse-object.js'
+import { annotationProblem, optionPrefix, type Annotation } from './annotations.js'
+import { balanceAnnotation, weightAnnotation } from './balance.js'
+import { printable } from './printable.js'
 import type { Parsed, ServiceObject, ServicePortObject } from './objects.js'
 
 const proxyNameLabel = 'service.kubernetes.io/service-proxy-name'
-const optionPrefix = 'kube-proxy-ts/'
-const maxOptionLength = 256
+/** Lists of names take most. */
+const maxOptionLength = 4096
+/** Those that are checked here, for every mode. */
+const annotations: readonly Annotation<unknown>[] = [balanceAnnotation, weightAnnotation]
 const defaultAffinitySeconds = 10_800
 const maxAffinitySeconds = 86_400
 
@@ -41,8 +46,9 @@ export function parseService(raw: unknown): Parsed<ServiceObject> {
       internalPolicyLocal: spec.internalTrafficPolicy === 'Local',
       externalPolicyLocal: spec.externalTrafficPolicy === 'Local',
       healthCheckNodePort: readHealthCheckNodePort(spec, warnings),
-      options: readOptions(metadata),
+      options: readOptions(metadata, warnings),
     }
+    warnings.push(...annotations.flatMap((each) => annotationProblem(value.options, each) ?? []))
     return { outcome: 'accepted', value, warnings }
   } catch (error) {
     if (!(error instanceof MalformedObject)) throw error
@@ -154,11 +160,16 @@ function readHealthCheckNodePort(spec: Json, warnings: string[]): number {
   return port ?? 0
 }
 
-function readOptions(metadata: Json): Readonly<Record<string, string>> {
+function readOptions(metadata: Json, warnings: string[]): Readonly<Record<string, string>> {
   const options: Record<string, string> = {}
   for (const [key, value] of Object.entries(asObject(metadata.annotations) ?? {})) {
     if (!key.startsWith(optionPrefix) || typeof value !== 'string') continue
-    if (value.length <= maxOptionLength) options[key.slice(optionPrefix.length)] = value
+    const name = key.slice(optionPrefix.length)
+    if (value.length <= maxOptionLength) options[name] = value
+    else
+      warnings.push(
+        `annotation ${printable(show(key))}: longer than ${maxOptionLength} characters, has no effect`,
+      )
   }
   return options
 }

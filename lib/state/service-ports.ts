@@ -5,6 +5,14 @@ import {
   type Categorized,
 } from './endpoints.js'
 import { familyOf, parseCidr, type Cidr, type IpFamily } from './ip.js'
+import { readAnnotation } from './annotations.js'
+import {
+  balanceAnnotation,
+  choiceOf,
+  weightAnnotation,
+  type Substitutes,
+  type Weights,
+} from './balance.js'
 import { keyOf, portNameOf, type ServicePortName } from './names.js'
 import type { DesiredService, UnusableEndpoint, Verdict, WithheldIp } from './desired-state.js'
 import type { EndpointSliceObject, ServiceObject, ServicePortObject } from './objects.js'
@@ -17,6 +25,8 @@ export interface ServicePortContext {
   readonly zone: string | undefined
   /** Feature gate AllowServiceExternalIPs (S09). */
   readonly allowsExternalIps: boolean
+  /** What the mode uses for words that it cannot do. */
+  readonly substitutes: Substitutes
   /** The id of another Service that has this address and port as its own. */
   readonly ownerOf: (ip: string, port: ServicePortObject) => string | undefined
   /** The id of a Service whose ClusterIP and port an endpoint is, where that makes it unusable. */
@@ -32,24 +42,30 @@ export function buildServicePorts(
   const clusterIp = service.clusterIps[context.family]
   if (clusterIp === undefined) return []
   const ofFamily = (ip: string) => familyOf(ip) === context.family
+  const asked = readAnnotation(service.options, balanceAnnotation)
+  const weights = readAnnotation(service.options, weightAnnotation)
   const common = {
     clusterIp,
     externalIps: context.allowsExternalIps ? service.externalIps.filter(ofFamily) : [],
     loadBalancerIps: service.loadBalancerIps.filter(ofFamily),
     sourceRanges: sourceRangesOf(service, context.family),
+    balance: asked && choiceOf(asked, context.substitutes),
   }
   const ownSlices = slices.filter(({ family }) => family === context.family)
-  return service.ports.map((port) => buildPort(service, port, ownSlices, context, common))
+  return service.ports.map((port) =>
+    buildPort(service, port, ownSlices, { ...context, weights }, common),
+  )
 }
 
 type External = Pick<DesiredService, 'externalIps' | 'loadBalancerIps'>
-type Common = External & Pick<DesiredService, 'clusterIp' | 'sourceRanges'>
+type Common = External & Pick<DesiredService, 'clusterIp' | 'sourceRanges' | 'balance'>
+type PortContext = ServicePortContext & { readonly weights: Weights | undefined }
 
 function buildPort(
   service: ServiceObject,
   port: ServicePortObject,
   slices: readonly EndpointSliceObject[],
-  context: ServicePortContext,
+  context: PortContext,
   common: Common,
 ): DesiredService {
   const { internalPolicyLocal, externalPolicyLocal, namespace } = service
@@ -100,10 +116,10 @@ const noUnusable: readonly UnusableEndpoint[] = []
 function candidatesOf(
   slices: readonly EndpointSliceObject[],
   port: ServicePortObject,
-  { nodeName, leadsTo }: ServicePortContext,
+  { nodeName, weights, leadsTo }: PortContext,
 ): { readonly candidates: readonly Candidate[] } & Pick<DesiredService, 'unusableEndpoints'> {
   const { protocol } = port
-  const all = collectCandidates(slices, port, nodeName)
+  const all = collectCandidates(slices, port, { nodeName, weights })
   const unusable = new Map<string, UnusableEndpoint>()
   for (const { endpoint } of all) {
     const { key, ip, port } = endpoint

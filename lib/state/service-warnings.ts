@@ -1,3 +1,4 @@
+import { balanceText } from './balance.js'
 import { isEqual } from './json.js'
 import type { DesiredService } from './desired-state.js'
 import type { Identity } from './objects.js'
@@ -6,16 +7,17 @@ import type { Identity } from './objects.js'
 export interface ServiceWarning {
   readonly service: Identity
   /** The reason of the Event. */
-  readonly event: 'AddressInUse' | 'EndpointLeadsBack'
+  readonly event: 'AddressInUse' | 'EndpointLeadsBack' | 'BalancedOtherwise'
   readonly warning: string
 }
 
 /** What is left out of a service port since its version before. */
 export function newWarnings(
   before: DesiredService | undefined,
-  { name: { namespace, name }, port, protocol, withheldIps, unusableEndpoints }: DesiredService,
+  next: DesiredService,
 ): readonly ServiceWarning[] {
-  const service = { namespace, name }
+  const { name, port, protocol, withheldIps, unusableEndpoints } = next
+  const service = { namespace: name.namespace, name: name.name }
   return [
     ...fresh(withheldIps, before?.withheldIps).map(({ ip, owner }) => ({
       ...{ service, event: 'AddressInUse' as const },
@@ -25,7 +27,20 @@ export function newWarnings(
       ...{ service, event: 'EndpointLeadsBack' as const },
       warning: `endpoint ${key} of port ${port}/${protocol} is not used: it is the ClusterIP of Service ${owner}, where the kernel does not send a connection on a second time; use the endpoints of that Service instead`,
     })),
+    ...balanceWarnings(before, next).map((warning) => ({
+      ...{ service, event: 'BalancedOtherwise' as const },
+      warning,
+    })),
   ]
+}
+
+/** The same text for all ports and families of a Service, so that it is said once. */
+function balanceWarnings(
+  before: DesiredService | undefined,
+  { balance }: DesiredService,
+): readonly string[] {
+  if (balance?.why === undefined || isEqual(balance, before?.balance)) return []
+  return [`${balanceText(balance)} (docs/balancing.md)`]
 }
 
 function fresh<T>(all: readonly T[], known: readonly T[] | undefined): readonly T[] {

@@ -1,6 +1,7 @@
 import { buildNodeView, type NodeSettings } from './node-view.js'
 import type { EndpointRules } from './parse-endpoint-slice.js'
 import { buildServicePorts, type PortNumber } from './service-ports.js'
+import type { Substitutes } from './balance.js'
 import { isEqual } from './json.js'
 import { parseCidr, type IpFamily } from './ip.js'
 import { PersistentMap } from './persistent-map.js'
@@ -24,6 +25,8 @@ export interface TrackerSettings extends NodeSettings {
    * of a Service, even its own, would never answer: it is not used.
    */
   readonly translatesOnce?: boolean
+  /** What the mode uses for words of `kube-proxy-ts/balance` that it cannot do. */
+  readonly substitutes?: Substitutes
   /** What is refused as an endpoint. */
   readonly endpointRules?: EndpointRules
 }
@@ -179,7 +182,7 @@ export class Tracker {
       triggerTimes,
       healthChecks: this.#healthChecks,
       withoutLocalEndpoints: this.#withoutLocal.of(this.#settings.families),
-      warnings,
+      warnings: unique(warnings),
       pending,
     }
   }
@@ -210,6 +213,7 @@ export class Tracker {
       nodeName: this.#settings.nodeName,
       zone: this.#node?.zone,
       allowsExternalIps: this.#settings.allowsExternalIps,
+      substitutes: this.#settings.substitutes ?? {},
     }
     const leadsTo = this.#settings.translatesOnce
       ? (ip: string, port: PortNumber) => this.#index.ownersOf(ip, port)[0]
@@ -275,6 +279,11 @@ export class Tracker {
       .filter((cidr) => cidr !== undefined)
       .filter((cidr) => cidr.family === family)
   }
+}
+
+/** Ports and families of one Service may have the same to say. */
+function unique(warnings: readonly ServiceWarning[]): readonly ServiceWarning[] {
+  return [...new Map(warnings.map((each) => [JSON.stringify(each), each])).values()]
 }
 
 function keepEqual<T>(previous: T, next: T): T {

@@ -567,6 +567,9 @@ t.test(
     observation.synced({ ...report, outcome: 'unchanged', failed })
     observation.malformed('Service', { namespace: 'd', name: 'm' }, 'nonsense')
     observation.malformed('Service', { namespace: '', name: '' }, 'nothing to regard')
+    for (const kind of ['Service', 'Service', 'EndpointSlice'] as const) {
+      observation.warned(kind, { namespace: 'd', name: 'm' }, 'annotation x has no effect')
+    }
     t.equal((await get(port, '/readyz')).status, 200)
     while (
       !(await get(checkPort, '/').then(
@@ -596,8 +599,10 @@ t.test(
         regarding: { kind: 'Service', namespace: 'd', name: 's' },
       },
       { type: 'Warning', reason: 'MalformedObject', regarding: { name: 'm' } },
+      { type: 'Warning', reason: 'PartLeftOut', regarding: { kind: 'Service', name: 'm' } },
+      { type: 'Warning', reason: 'PartLeftOut', regarding: { kind: 'EndpointSlice' } },
     ])
-    t.equal(events.length, 6, 'EV01, and every complaint once')
+    t.equal(events.length, 8, 'EV01, and every complaint once')
   },
 )
 

@@ -251,13 +251,15 @@ t.test('options come from our annotations only, and long ones are left out', asy
   const annotations = {
     'kube-proxy-ts/a': 'x',
     other: 'y',
-    'kube-proxy-ts/b': 'z'.repeat(257),
-    'kube-proxy-ts/longest': 'z'.repeat(256),
+    'kube-proxy-ts/b': 'z'.repeat(4097),
+    'kube-proxy-ts/longest': 'z'.repeat(4096),
     'kube-proxy-ts/c': 3,
   }
-  t.same(accepted(parseService(rawService({ annotations }))).options, {
+  const parsed = parseService(rawService({ annotations }))
+  t.match(warnings(parsed), [/^annotation "kube-proxy-ts\/b": longer than 4096 characters/])
+  t.same(accepted(parsed).options, {
     a: 'x',
-    longest: 'z'.repeat(256),
+    longest: 'z'.repeat(4096),
   })
 })
 

@@ -1,0 +1,45 @@
+import { show } from './json.js'
+import { printable } from './printable.js'
+
+/** Annotations `kube-proxy-ts/…` without the prefix. Their text is hostile. */
+export type Options = Readonly<Record<string, string>>
+
+export const optionPrefix = 'kube-proxy-ts/'
+
+/** An annotation whose value has to make sense; otherwise it counts as absent, with a warning. */
+export interface Annotation<T> {
+  /** Without the prefix. */
+  readonly name: string
+  /** The valid values, in words. The warning names them. */
+  readonly valid: string
+  /** undefined: the text is none of them. */
+  readonly parse: (text: string) => T | undefined
+}
+
+/** An annotation that takes one of a few words. */
+export function wordAnnotation<const Word extends string>(
+  name: string,
+  words: readonly Word[],
+): Annotation<Word> {
+  return {
+    name,
+    valid: words.join(', '),
+    parse: (text) => words.find((word) => word === text),
+  }
+}
+
+/** Its value; undefined when it is absent or makes no sense. */
+export function readAnnotation<T>(options: Options, annotation: Annotation<T>): T | undefined {
+  const text = options[annotation.name]
+  return text === undefined ? undefined : annotation.parse(text)
+}
+
+/** What is wrong with the value of an annotation; undefined when nothing is. */
+export function annotationProblem(
+  options: Options,
+  annotation: Annotation<unknown>,
+): string | undefined {
+  const text = options[annotation.name]
+  if (text === undefined || annotation.parse(text) !== undefined) return undefined
+  return `annotation ${optionPrefix}${annotation.name}: ${printable(show(text))} has no effect; valid: ${annotation.valid}`
+}

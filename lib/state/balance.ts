@@ -1,0 +1,101 @@
+import { optionPrefix, wordAnnotation, type Annotation } from './annotations.js'
+import { parseIp } from './ip.js'
+
+/** Who gets the next connection. */
+export type Balance = (typeof balances)[number]
+
+export const balances = [
+  'round-robin',
+  'random',
+  'least-connections',
+  'weighted',
+  'source-hash',
+  'maglev',
+  'first',
+] as const
+
+export const balanceAnnotation = wordAnnotation('balance', balances)
+
+/** How the endpoints of a Service are chosen. */
+export interface BalanceChoice {
+  /** What the annotation says. */
+  readonly asked: Balance
+  /** What the mode of this node does. */
+  readonly used: Balance
+  /** Why that is something else; undefined when it is the same. */
+  readonly why?: string
+}
+
+/** What a mode uses for a word that it cannot do. */
+export interface Substitute {
+  readonly used: Balance
+  readonly why: string
+}
+
+export type Substitutes = Readonly<Partial<Record<Balance, Substitute>>>
+
+export function choiceOf(asked: Balance, substitutes: Substitutes): BalanceChoice {
+  return { asked, ...(substitutes[asked] ?? { used: asked }) }
+}
+
+/** For people: what was asked for, and what is used. */
+export function balanceText({ asked, used, why }: BalanceChoice): string {
+  const text = `${optionPrefix}${balanceAnnotation.name}: ${asked}`
+  return why === undefined ? text : `${text} is not what this mode does: ${why}; ${used} is used`
+}
+
+export const maxWeight = 65_535
+
+/** The weights that a Service gives its endpoints. */
+export interface Weights {
+  /** By address or name of the pod. */
+  readonly exact: ReadonlyMap<string, number>
+  /** By the beginning of the name; the first that fits counts. */
+  readonly prefixes: readonly { readonly prefix: string; readonly weight: number }[]
+}
+
+/** A hostile list would cost time for each endpoint. */
+const mostPrefixes = 32
+
+export const weightAnnotation: Annotation<Weights> = {
+  name: 'weight',
+  valid:
+    `NAME=WEIGHT with a comma between two of them, where NAME is an address, the name of a pod, or its beginning and a * ` +
+    `(at most ${mostPrefixes} of these), and WEIGHT is 0-${maxWeight}`,
+  parse: parseWeights,
+}
+
+const podName = /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/
+const podPrefix = /^[a-z0-9][a-z0-9.-]{0,252}\*$/
+
+function parseWeights(text: string): Weights | undefined {
+  const exact = new Map<string, number>()
+  const prefixes: Weights['prefixes'][number][] = []
+  for (const part of text.split(',')) {
+    const [name = '', number = '', ...rest] = part.split('=').map((each) => each.trim())
+    const weight = parseWeight(number)
+    if (weight === undefined || rest.length > 0) return undefined
+    const ip = parseIp(name)
+    if (ip) exact.set(ip.text, weight)
+    else if (podName.test(name)) exact.set(name, weight)
+    else if (podPrefix.test(name)) prefixes.push({ prefix: name.slice(0, -1), weight })
+    else return undefined
+  }
+  return prefixes.length > mostPrefixes ? undefined : { exact, prefixes }
+}
+
+export function parseWeight(text: string): number | undefined {
+  if (!/^\d{1,5}$/.test(text)) return undefined
+  const weight = Number(text)
+  return weight <= maxWeight ? weight : undefined
+}
+
+/** The weight of an endpoint; undefined when the Service says nothing about it. */
+export function weightOf(
+  { exact, prefixes }: Weights,
+  endpoint: { readonly ip: string; readonly podName: string | undefined },
+): number | undefined {
+  const { ip, podName: pod } = endpoint
+  const known = exact.get(ip) ?? (pod === undefined ? undefined : exact.get(pod))
+  return known ?? prefixes.find(({ prefix }) => pod?.startsWith(prefix))?.weight
+}

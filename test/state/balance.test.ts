@@ -1,0 +1,122 @@
+import fc from 'fast-check'
+import t from 'tap'
+import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
+import { parseService } from '../../lib/state/parse-service.js'
+import { Tracker } from '../../lib/state/tracker.js'
+import type { Substitutes } from '../../lib/state/balance.js'
+import { endpoint, rawService, rawSlice } from './objects.js'
+
+/** Annotations say who gets the next connection. Their text is hostile. */
+
+const substitutes: Substitutes = { maglev: { used: 'source-hash', why: 'no tables here' } }
+
+function trackerWith(annotations: object, slices: readonly object[] = [rawSlice()]) {
+  const tracker = new Tracker({
+    families: ['IPv4'],
+    nodeName: 'node-1',
+    bindAddress: '0.0.0.0',
+    nodePortAddresses: [],
+    detectLocal: { mode: 'ClusterCIDR', cidrs: [] },
+    allowsExternalIps: true,
+    substitutes,
+  })
+  const put = (changed: object) => {
+    const parsed = parseService(rawService({ annotations: changed, spec: { ports } }))
+    if (parsed.outcome !== 'accepted') throw new Error(parsed.outcome)
+    tracker.upsertService(parsed.value)
+    return parsed.warnings
+  }
+  const warnings = put(annotations)
+  for (const slice of slices) {
+    const parsed = parseEndpointSlice(slice)
+    if (parsed.outcome !== 'accepted') throw new Error(parsed.outcome)
+    tracker.upsertEndpointSlice(parsed.value)
+  }
+  return { tracker, put, warnings }
+}
+
+const ports = [
+  { name: 'http', protocol: 'TCP', port: 80 },
+  { name: 'other', protocol: 'TCP', port: 81 },
+]
+
+const only = ({ tracker }: ReturnType<typeof trackerWith>) => {
+  const update = tracker.take()
+  const service = update.states[0]?.services.get('default/web:http/TCP')
+  if (!service) throw new Error('no service')
+  return { service, update }
+}
+
+const pod = (ip: string, name: string) => ({
+  ...endpoint(ip),
+  targetRef: { kind: 'Pod', name, namespace: 'default' },
+})
+
+t.test('an unknown word counts as none, and the warning names the valid ones', async (t) => {
+  const world = trackerWith({ 'kube-proxy-ts/balance': 'fair\u202e\n' })
+  t.equal(only(world).service.balance, undefined)
+  t.same(world.warnings, [
+    'annotation kube-proxy-ts/balance: "fair\\u202e\\n" has no effect; valid: round-robin, random, least-connections, weighted, source-hash, maglev, first',
+  ])
+  t.same(world.put({ 'kube-proxy-ts/balance': 'first' }), [])
+  t.match(only(world).service.balance, { asked: 'first', used: 'first', why: undefined })
+})
+
+t.test('what a mode cannot do is replaced, and said once for all ports', async (t) => {
+  const world = trackerWith({ 'kube-proxy-ts/balance': 'maglev' })
+  const { service, update } = only(world)
+  t.match(service.balance, { asked: 'maglev', used: 'source-hash' })
+  t.match(update.warnings, [
+    {
+      service: { namespace: 'default', name: 'web' },
+      event: 'BalancedOtherwise',
+      warning: /maglev is not what this mode does: no tables here; source-hash is used/,
+    },
+  ])
+  t.equal(update.warnings.length, 1)
+  world.tracker.removeEndpointSlice('default', 'web-1')
+  t.same(world.tracker.take().warnings, [], 'another endpoint is no news about it')
+})
+
+t.test('weights: address, then name of the pod, then its beginning, then the slice', async (t) => {
+  const endpoints = [
+    pod('10.244.0.1', 'web-0'),
+    pod('10.244.0.2', 'web-1'),
+    pod('10.244.0.3', 'canary-x'),
+    pod('10.244.0.4', 'else'),
+    { ...pod('10.244.0.5', 'web-0'), targetRef: { kind: 'Node', name: 'web-0' } },
+  ]
+  const slice = rawSlice({ endpoints, annotations: { 'kube-proxy-ts/weight': '7' } })
+  const weight = 'web-0=3, 10.244.0.2=0,canary-*=2,web-*=9'
+  const { service } = only(trackerWith({ 'kube-proxy-ts/weight': weight }, [slice]))
+  t.same(
+    service.clusterEndpoints.map(({ weight }) => weight),
+    [3, 0, 2, 7, 7],
+  )
+  t.notOk('podName' in (service.clusterEndpoints[0] ?? {}), 'a state holds what modes need')
+})
+
+t.test('weights that make no sense change nothing and are named', async (t) => {
+  const bad = ['', 'a', 'a=', 'a=-1', 'a=65536', 'a=1=2', 'a=1,', '*=1', 'A=1', 'a=1e3', '=1']
+  const prefixes = Array.from({ length: 33 }, (_, index) => `p${index}*=1`).join()
+  for (const weight of [...bad, prefixes]) {
+    const world = trackerWith({ 'kube-proxy-ts/weight': weight })
+    t.match(world.warnings, [/^annotation kube-proxy-ts\/weight: .*has no effect; valid: NAME=/])
+    t.equal(only(world).service.clusterEndpoints[0]?.weight, 1, weight)
+  }
+  for (const weight of ['-1', '65536', '1.5', '1e3', 'x', '', ' ']) {
+    const parsed = parseEndpointSlice(rawSlice({ annotations: { 'kube-proxy-ts/weight': weight } }))
+    t.match(parsed, { outcome: 'accepted', value: { endpoints: [{ weight: 1 }] } })
+    t.match(parsed.outcome === 'accepted' ? parsed.warnings : [], [/valid: 0-65535$/], weight)
+  }
+})
+
+t.test('no text of an annotation breaks a Service', async () => {
+  fc.assert(
+    fc.property(fc.string({ unit: 'binary' }), fc.string({ unit: 'binary' }), (balance, weight) => {
+      const annotations = { 'kube-proxy-ts/balance': balance, 'kube-proxy-ts/weight': weight }
+      const world = trackerWith(annotations)
+      return only(world).service.internal === 'cluster' && world.warnings.length <= 2
+    }),
+  )
+})
