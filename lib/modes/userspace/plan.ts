@@ -1,5 +1,7 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
 import { ConfigError } from '../../errors.js'
+import { readAnnotation } from '../../state/annotations.js'
+import { proxyProtocolAnnotation } from '../../state/client-address.js'
 import {
   hostPort,
   ipFamilies,
@@ -13,6 +15,7 @@ import type { Derivation, PersistentMap } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
 import type { ListenerSpec, Target } from './datapath/data-path.js'
+import type { ProxyHeader } from './datapath/proxy-header.js'
 import type { ReservedNodePort } from './portals/reserved-node-ports.js'
 import {
   portalRulesOf,
@@ -164,7 +167,7 @@ function listenerSpec(
   service: DesiredService,
   protocol: 'TCP' | 'UDP',
   list: EndpointList,
-  { udpIdleMs }: Facts,
+  { udpIdleMs, isDirect }: Facts,
   place: Pick<ListenerSpec, 'key' | 'address' | 'port'>,
 ): ListenerSpec {
   const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
@@ -177,7 +180,20 @@ function listenerSpec(
     servingKeys: protocol === 'UDP' ? service.servingEndpoints.map(({ key }) => key) : [],
     affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
     udpIdleMs,
+    proxyHeader: proxyHeaderOf(service, protocol, isDirect),
   }
+}
+
+/** Behind rules a socket does not know what its client asked; on addresses of Services it does. */
+function proxyHeaderOf(
+  { clusterIp, port, options }: DesiredService,
+  protocol: 'TCP' | 'UDP',
+  isDirect: boolean,
+): ProxyHeader | undefined {
+  const word = readAnnotation(options, proxyProtocolAnnotation)
+  // Version 1 has no datagrams.
+  if (word === undefined || (word === 'v1' && protocol === 'UDP')) return undefined
+  return { version: word === 'v1' ? 1 : 2, asked: isDirect ? undefined : { ip: clusterIp, port } }
 }
 
 /**

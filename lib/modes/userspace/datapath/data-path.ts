@@ -1,5 +1,6 @@
 import type { DescriptorBudget } from './descriptors.js'
 import type { OwnFrontends } from './own-frontends.js'
+import type { ProxyHeader } from './proxy-header.js'
 import type { ListenerCounts } from './traffic.js'
 
 /**
@@ -82,6 +83,8 @@ export interface EndpointChoice {
   readonly servingKeys: readonly string[]
   /** ClientIP affinity (S21, US62); undefined means none. */
   readonly affinityMs: number | undefined
+  /** New connections begin with it; undefined means none. */
+  readonly proxyHeader?: ProxyHeader | undefined
 }
 
 /**
@@ -150,7 +153,7 @@ export const listenBacklog = 4096
 
 export function endpointChanges(
   before: readonly Target[],
-  { endpoints, servingKeys, affinityMs }: EndpointChoice,
+  { endpoints, servingKeys, affinityMs, proxyHeader }: EndpointChoice,
 ): EndpointChanges {
   // Most changes are in one place of the list; its head and tail are the same.
   const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
@@ -164,5 +167,5 @@ export function endpointChanges(
   const added = endpoints
     .slice(head, endpoints.length - tail)
     .filter(({ key }) => !removed.delete(key))
-  return { removed: [...removed], added, servingKeys, affinityMs }
+  return { removed: [...removed], added, servingKeys, affinityMs, proxyHeader }
 }
