@@ -128,6 +128,13 @@ export const ownMetrics: readonly MetricSpec[] = [
     help: 'Round-trip times to the endpoint that were measured',
   },
   {
+    name: 'service_proxy_headers_refused_total',
+    type: 'counter',
+    labels: endpoint,
+    modes: ['userspace'],
+    help: 'Connections that the endpoint ended without a byte after it got a PROXY header',
+  },
+  {
     name: 'service_dial_duration_seconds',
     type: 'histogram',
     labels: endpoint,

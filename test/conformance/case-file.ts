@@ -16,6 +16,7 @@ import type {
   Gets,
   ServiceRange,
   ServiceShorthand,
+  Source,
   Step,
   Target,
 } from './case.js'
@@ -241,9 +242,10 @@ function parseGets(where: string, value: unknown): Gets {
   }
 }
 
-function parseSource(where: string, value: unknown): 'kept' | 'masqueraded' | undefined {
-  if (value === undefined || value === 'kept' || value === 'masqueraded') return value
-  throw new Error(`${where}: source ${scalar(value)} is neither kept nor masqueraded`)
+function parseSource(where: string, value: unknown): Source | undefined {
+  if (value === undefined || value === 'kept') return value
+  if (value === 'masqueraded' || value === 'announced') return value
+  throw new Error(`${where}: source ${scalar(value)} is neither kept, masqueraded nor announced`)
 }
 
 function optionalFamilies(value: unknown): readonly IpFamily[] | undefined {

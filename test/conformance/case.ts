@@ -117,6 +117,12 @@ export type Gets =
   | 'same'
   | 'whatever'
 
+/**
+ * Whether the backend sees the client's address, or one of the node's. `announced`: a header tells
+ * it who the client is, and what it asked.
+ */
+export type Source = 'kept' | 'masqueraded' | 'announced'
+
 export interface Flow {
   readonly from: readonly Client[]
   readonly to: readonly Target[]
@@ -127,8 +133,7 @@ export interface Flow {
   readonly portNumber: number | undefined
   readonly families: readonly IpFamily[]
   readonly gets: Gets
-  /** Whether the backend sees the client's address, or one of the node's. */
-  readonly source: 'kept' | 'masqueraded' | undefined
+  readonly source: Source | undefined
   /** Every backend gets its share, within five standard deviations. */
   readonly evenly: boolean
   /**
@@ -156,6 +161,6 @@ export interface Difference {
   readonly because: string
   readonly gets?: Gets
   /** null: nothing is expected of the source. */
-  readonly source?: 'kept' | 'masqueraded' | null
+  readonly source?: Source | null
   readonly sticky?: boolean
 }

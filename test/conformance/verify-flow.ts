@@ -1,5 +1,6 @@
 import type { FlowResult } from '../../lib/lab/world/agent-protocol.js'
 import { addressOf, placeOf } from '../../lib/lab/world/topology.js'
+import { hostPort, parseIp } from '../../lib/state/ip.js'
 import type { Check, FlowMemory } from './flows.js'
 
 /** What is wrong with the answers of a check; empty if all is as expected. */
@@ -32,10 +33,11 @@ export function verifyFailure(gets: string, result: FlowResult): readonly string
 }
 
 export function verifyReply(
-  { source, client, family }: Check,
+  check: Check,
   gets: readonly string[],
   result: FlowResult,
 ): readonly string[] {
+  const { source, client, family } = check
   if (result.outcome !== 'reply' || !gets.includes(result.backend ?? '')) {
     return [`expected ${gets.join(' or ')}, got ${seen(result)}`]
   }
@@ -49,10 +51,30 @@ export function verifyReply(
       ? []
       : [`expected source ${own}, ${result.backend ?? ''} saw ${result.source ?? ''}`]
   }
+  if (source === 'announced') return verifyAnnounced(check, result)
+  if (result.announced) return ['expected no PROXY header']
   if (source === 'masqueraded' && placeOf(result.source ?? '') !== 'node') {
     return [`expected a masqueraded source, ${result.backend ?? ''} saw ${result.source ?? ''}`]
   }
   return []
+}
+
+/** The kernel tells a TCP socket what its client asked, and a UDP socket only its own address. */
+function verifyAnnounced(
+  { client, family, protocol, host, port }: Check,
+  { announced }: FlowResult,
+): readonly string[] {
+  const who = hostOf(announced?.client ?? '')
+  const isOwn = placeOf(who) === client.place
+  const asked = hostPort(parseIp(host)?.text ?? host, port)
+  const isAsked = protocol === 'UDP' || announced?.asked === asked
+  if (isOwn && isAsked) return []
+  const own = addressOf(client.place, family, client.addressIndex)
+  return [`expected ${own} and ${asked} announced, got ${JSON.stringify(announced)}`]
+}
+
+function hostOf(hostAndPort: string): string {
+  return hostAndPort.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1')
 }
 
 function verifySticky(

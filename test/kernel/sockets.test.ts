@@ -158,7 +158,7 @@ t.test('socket calls work with the C library of this machine', async (t) => {
     const offset = received.nameOffset(3)
     t.same(decodeAddress(received.names.view, offset), sockets.localAddress(near))
     t.equal(received.receive(far, 0, 4), -errno.EAGAIN)
-    t.equal(received.dataAddress(1) - received.dataAddress(0), maxDatagram)
+    t.ok(received.dataAddress(1) - received.dataAddress(0) >= maxDatagram)
     sockets.close(near)
     sockets.close(far)
   })

@@ -4,6 +4,9 @@ import { maxAddressLength } from './socket-address.js'
 
 /** Larger than every datagram (65,507 bytes over IPv4), so none is cut off. */
 export const maxDatagram = 65_536
+/** Room for what may be put in front of a datagram. */
+const headroom = 128
+const dataStride = headroom + maxDatagram
 
 const headerSize = 64
 const vectorSize = 16
@@ -48,7 +51,7 @@ export class DatagramBatch {
     this.#names = allocateNative(libc, capacity * nameStride)
     this.#controls = allocateNative(libc, capacity * controlStride)
     // The kernel gives out pages only when they are used.
-    this.#data = allocateNative(libc, capacity * maxDatagram)
+    this.#data = allocateNative(libc, capacity * dataStride)
     for (let index = 0; index < capacity; index++) this.#layOut(index)
   }
 
@@ -63,12 +66,19 @@ export class DatagramBatch {
 
   /** Address of the bytes of one datagram. */
   dataAddress(index: number): number {
-    return this.#data.address + index * maxDatagram
+    return this.#data.address + index * dataStride + headroom
   }
 
   /** After {@link DatagramBatch.receive}. */
   length(index: number): number {
     return this.#headers.view.getUint32(index * headerSize + header.length, true)
+  }
+
+  /** Puts bytes in front of a received datagram, and returns where it begins now. */
+  prefix(index: number, bytes: Uint8Array): number {
+    const start = index * dataStride + headroom - bytes.length
+    this.#data.bytes.set(bytes, start)
+    return this.#data.address + start
   }
 
   /** Receives up to `count` from index `first` on. Returns how many came, or the negative error. */

@@ -31,9 +31,14 @@ const option = {
   tcpKeepInterval: 5,
   tcpKeepCount: 6,
   ipv6Only: 26,
+  originalDestination: 80,
+  tcpInfo: 11,
   packetInfo: 8,
   ipv6ReceivePacketInfo: 49,
 } as const
+
+/** The state of a TCP connection that is no more. */
+const tcpClosed = 7
 
 export interface ListenOptions extends SocketAddress {
   readonly kind: SocketKind
@@ -106,6 +111,29 @@ export class Sockets {
     const { address } = this.#address
     this.#check('read a local address', this.#libc.getsockname(fd, address, this.#length.address))
     return this.peer()
+  }
+
+  /**
+   * Where an accepted TCP connection went before rules changed its destination. Undefined where
+   * the kernel does not track it.
+   */
+  originalDestination(fd: number, isIpv6: boolean): SocketAddress | undefined {
+    const at = isIpv6 ? level.ipv6 : level.ip
+    this.#length.view.setInt32(0, maxAddressLength, true)
+    const { address } = this.#address
+    const name = option.originalDestination
+    const result = this.#libc.getsockopt(fd, at, name, address, this.#length.address)
+    return result < 0 ? undefined : this.peer()
+  }
+
+  /** Whether a TCP connection has ended by a reset, from either side. */
+  isReset(fd: number): boolean {
+    this.#length.view.setInt32(0, 1, true)
+    const { address, bytes } = this.#value
+    const at = level.tcp
+    return this.#libc.getsockopt(fd, at, option.tcpInfo, address, this.#length.address) === 0
+      ? bytes[0] === tcpClosed
+      : false
   }
 
   /** The pending error of a socket as a negative number, 0 if none. Reading clears it. */

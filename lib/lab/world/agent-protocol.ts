@@ -1,4 +1,5 @@
 import type { Protocol } from '../../state/names.js'
+import type { Announced } from './proxy-header-reader.js'
 import type { StrayRequest } from './stray-segment.js'
 
 /** One or more conversations with a destination, each on a connection of its own. */
@@ -40,6 +41,8 @@ export interface FlowResult {
   /** The address the backend saw as the client's. */
   readonly source?: string
   readonly sourcePort?: number
+  /** What a PROXY header told the backend, if it got one. */
+  readonly announced?: Announced
   readonly latencyMs: number
   /** The system's error text for an outcome that is not a reply. */
   readonly error?: string
@@ -59,6 +62,7 @@ export interface BackendReply {
   readonly backend: string
   readonly source: string
   readonly port: number
+  readonly announced?: Announced
   readonly pad?: string
 }
 

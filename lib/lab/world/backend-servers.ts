@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import type { BackendReply, ServeRequest } from './agent-protocol.js'
 import { openSctpServerSocket } from './native-socket.js'
+import { readProxyHeader, type Announced } from './proxy-header-reader.js'
 
 export interface BackendServers {
   close(): Promise<void>
@@ -48,19 +49,26 @@ function serveStream(name: string, connections: Set<Socket>): Server {
     socket.on('close', () => connections.delete(socket))
     socket.on('error', () => socket.destroy())
     let pending = ''
+    let isFirst = true
     let owed: number | undefined
-    socket.setEncoding('utf8').on('data', (chunk: string) => {
+    let announced: Announced | undefined
+    const reply = (size: number) => replyText(name, { ...peerOf(socket), announced }, size)
+    socket.setEncoding('latin1').on('data', (chunk: string) => {
       pending += chunk
+      const header = isFirst ? readProxyHeader(pending) : undefined
+      announced ??= header?.announced
+      pending = pending.slice(header?.length ?? 0)
+      isFirst = false
       for (let end = pending.indexOf('\n'); end >= 0; end = pending.indexOf('\n')) {
         const line = pending.slice(0, end)
         pending = pending.slice(end + 1)
         // A client that says `end` wants its reply only after it has closed its side.
         if (line.startsWith('end')) owed = line.length
-        else socket.write(replyText(name, peerOf(socket), line.length))
+        else socket.write(reply(line.length))
       }
     })
     socket.on('end', () => {
-      if (owed !== undefined) socket.write(replyText(name, peerOf(socket), owed))
+      if (owed !== undefined) socket.write(reply(owed))
       socket.end()
     })
   })
@@ -69,7 +77,11 @@ function serveStream(name: string, connections: Set<Socket>): Server {
 function serveUdp(name: string, host: string): UdpSocket {
   const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4')
   socket.on('message', (message, peer) => {
-    socket.send(replyText(name, peer, message.length), peer.port, peer.address)
+    const header = readProxyHeader(message.toString('latin1'))
+    const size = message.length - (header?.length ?? 0)
+    const { address, port } = peer
+    const text = replyText(name, { address, port, announced: header?.announced }, size)
+    socket.send(text, port, address)
   })
   // A client that has closed its socket answers with ICMP, which is no error here.
   socket.on('error', () => undefined)
@@ -79,6 +91,7 @@ function serveUdp(name: string, host: string): UdpSocket {
 interface Peer {
   readonly address: string
   readonly port: number
+  readonly announced?: Announced | undefined
 }
 
 function peerOf(socket: Socket): Peer {
@@ -86,7 +99,8 @@ function peerOf(socket: Socket): Peer {
 }
 
 function replyText(name: string, peer: Peer, size: number): string {
-  const reply: BackendReply = { backend: name, source: peer.address, port: peer.port }
+  const told = peer.announced === undefined ? {} : { announced: peer.announced }
+  const reply: BackendReply = { backend: name, source: peer.address, port: peer.port, ...told }
   const bare = JSON.stringify(reply)
   const missing = size - bare.length - '"pad":"",'.length
   return `${missing > 0 ? JSON.stringify({ ...reply, pad: 'x'.repeat(missing) }) : bare}\n`

@@ -265,6 +265,7 @@ function outcomeOf(code: string | undefined): FlowOutcome {
 
 function replyOf(text: string): Answer {
   const reply = JSON.parse(text) as BackendReply
-  const { backend, source, port } = reply
-  return { outcome: 'reply', backend, source, sourcePort: port }
+  const { backend, source, port, announced } = reply
+  const told = announced === undefined ? {} : { announced }
+  return { outcome: 'reply', backend, source, sourcePort: port, ...told }
 }

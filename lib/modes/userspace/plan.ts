@@ -1,6 +1,8 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
 import type { BalanceChoice } from '../../state/balance.js'
 import { ConfigError } from '../../errors.js'
+import { readAnnotation } from '../../state/annotations.js'
+import { proxyProtocolAnnotation } from '../../state/client-address.js'
 import {
   hostPort,
   ipFamilies,
@@ -14,6 +16,7 @@ import type { Derivation, PersistentMap } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
 import type { ListenerSpec, Target } from './datapath/data-path.js'
+import type { ProxyHeader } from './datapath/proxy-header.js'
 import type { ReservedNodePort } from './portals/reserved-node-ports.js'
 import {
   portalRulesOf,
@@ -165,7 +168,7 @@ function listenerSpec(
   service: DesiredService,
   protocol: 'TCP' | 'UDP',
   list: EndpointList,
-  { udpIdleMs }: Facts,
+  { udpIdleMs, isDirect }: Facts,
   place: Pick<ListenerSpec, 'key' | 'address' | 'port'>,
 ): ListenerSpec {
   const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
@@ -179,6 +182,7 @@ function listenerSpec(
     affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
     ...(service.balance ? { balance: balanceOf(service.balance, endpoints) } : {}),
     udpIdleMs,
+    proxyHeader: proxyHeaderOf(service, protocol, isDirect),
   }
 }
 
@@ -189,6 +193,18 @@ function balanceOf(
   const usesWeights = used === 'weighted' || used === 'first'
   const weights = usesWeights ? endpoints.filter(({ weight }) => weight !== 1) : []
   return { word: used, weights: weights.map(({ key, weight }) => [key, weight]) }
+}
+
+/** Behind rules a socket does not know what its client asked; on addresses of Services it does. */
+function proxyHeaderOf(
+  { clusterIp, port, options }: DesiredService,
+  protocol: 'TCP' | 'UDP',
+  isDirect: boolean,
+): ProxyHeader | undefined {
+  const word = readAnnotation(options, proxyProtocolAnnotation)
+  // Version 1 has no datagrams.
+  if (word === undefined || (word === 'v1' && protocol === 'UDP')) return undefined
+  return { version: word === 'v1' ? 1 : 2, asked: isDirect ? undefined : { ip: clusterIp, port } }
 }
 
 /**

@@ -302,6 +302,21 @@ t.test('the plan of userspace mode', async (t) => {
     }
   })
 
+  t.test('US80: the PROXY header of a Service; version 1 has no datagrams', (t) => {
+    const headerOf = (protocol: 'TCP' | 'UDP', word: string, portals?: 'addresses') => {
+      const options = { 'proxy-protocol': word }
+      const plan = plans(portals ? { portals } : {})(state([service({ protocol, options })]))
+      return [...plan.services.values()][0]?.listeners[0]?.spec.proxyHeader
+    }
+    const asked = { ip: '10.96.0.10', port: 80 }
+    t.same(headerOf('TCP', 'v1'), { version: 1, asked })
+    t.same(headerOf('UDP', 'v2'), { version: 2, asked })
+    t.equal(headerOf('UDP', 'v1'), undefined)
+    t.equal(headerOf('TCP', 'V2'), undefined)
+    t.same(headerOf('TCP', 'v2', 'addresses'), { version: 2, asked: undefined })
+    t.end()
+  })
+
   t.test('US37: an SCTP Service is reported, not served', async (t) => {
     const plan = plans()(state([service({ protocol: 'SCTP' })]))
     t.match([...plan.services.values()], [{ listeners: [], rules: [], unsupported: /SCTP/ }])
@@ -397,7 +412,8 @@ t.test('the number of metrics is bounded, and old ones are removed', async (t) =
     forget: (labels) => void forgotten.push(labels),
   })
   const key = 'IPv4 default/web:http/TCP cluster'
-  const counts = { connections: 1, dialErrors: 0, bytesToEndpoint: 0, bytesToClient: 0 }
+  const bytes = { bytesToEndpoint: 0, bytesToClient: 0 }
+  const counts = { connections: 1, dialErrors: 0, headersRefused: 0, ...bytes }
   for (let number = 0; number < 5000; number++) {
     const endpoint = { endpoint: String(number), ...counts, dialSeconds: [] }
     meter.record([{ key, active: 0, refused: 0, endpoints: [endpoint] }])

@@ -1,5 +1,6 @@
 import { messageOf } from '../../../errors.js'
 import { loadLibc } from '../../../kernel/sockets/libc.js'
+import { Sockets } from '../../../kernel/sockets/sockets.js'
 import {
   youthMs,
   type DataPath,
@@ -24,7 +25,10 @@ import { UdpClientTable } from './udp-client-table.js'
 export const dataPathLoaders: Readonly<
   Record<DataPathName, () => Promise<(deps: DataPathDeps) => DataPath>>
 > = {
-  net: () => Promise.resolve(createNetDataPath),
+  net: async () => {
+    const libc = await loadLibc().catch(() => undefined)
+    return (deps) => createNetDataPath(deps, libc && new Sockets(libc))
+  },
   splice: async () => {
     const libc = await loadLibc()
     return (deps) => {
@@ -59,14 +63,14 @@ export async function createDataPath(
   throw new Error(notes.join('; '))
 }
 
-function createNetDataPath(deps: DataPathDeps): DataPath {
+function createNetDataPath(deps: DataPathDeps, sockets: Sockets | undefined): DataPath {
   const udpClients = new UdpClientTable<UdpClient>(deps.now)
   const young = new TimeoutQueue<TcpConnection>(youthMs, deps.now, (connection) =>
     connection.cameOfAge(),
   )
   return new ListenersDataPath('net', (spec) =>
     spec.protocol === 'TCP'
-      ? new NetTcpListener(spec, deps, young)
+      ? new NetTcpListener(spec, deps, { young, sockets })
       : new NetUdpListener(spec, deps, udpClients),
   )
 }

@@ -1,6 +1,7 @@
 import type { Balance } from '../../../state/balance.js'
 import type { DescriptorBudget } from './descriptors.js'
 import type { OwnFrontends } from './own-frontends.js'
+import type { ProxyHeader } from './proxy-header.js'
 import type { ListenerCounts } from './traffic.js'
 
 /**
@@ -85,6 +86,8 @@ export interface EndpointChoice {
   readonly affinityMs: number | undefined
   /** Who gets the next connection; undefined means round robin. */
   readonly balance?: EndpointBalance | undefined
+  /** New connections begin with it; undefined means none. */
+  readonly proxyHeader?: ProxyHeader | undefined
 }
 
 export interface EndpointBalance {
@@ -159,7 +162,7 @@ export const listenBacklog = 4096
 
 export function endpointChanges(
   before: readonly Target[],
-  { endpoints, servingKeys, affinityMs, balance }: EndpointChoice,
+  { endpoints, servingKeys, affinityMs, balance, proxyHeader }: EndpointChoice,
 ): EndpointChanges {
   // Most changes are in one place of the list; its head and tail are the same.
   const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
@@ -173,5 +176,5 @@ export function endpointChanges(
   const added = endpoints
     .slice(head, endpoints.length - tail)
     .filter(({ key }) => !removed.delete(key))
-  return { removed: [...removed], added, servingKeys, affinityMs, balance }
+  return { removed: [...removed], added, servingKeys, affinityMs, balance, proxyHeader }
 }

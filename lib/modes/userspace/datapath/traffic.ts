@@ -13,6 +13,8 @@ export interface EndpointCounts {
   readonly endpoint: string
   readonly connections: number
   readonly dialErrors: number
+  /** It ended the connection without a byte after it got a PROXY header. */
+  readonly headersRefused: number
   readonly bytesToEndpoint: number
   readonly bytesToClient: number
   /** How long dials took, in seconds. A sample, so that a burst of connections makes a short message. */
@@ -23,6 +25,7 @@ export interface EndpointCounts {
 export class EndpointTraffic {
   connections = 0
   dialErrors = 0
+  headersRefused = 0
   bytesToEndpoint = 0
   bytesToClient = 0
   #dialSeconds: number[] = []
@@ -33,13 +36,22 @@ export class EndpointTraffic {
   }
 
   get isQuiet(): boolean {
-    return !(this.connections || this.dialErrors || this.bytesToEndpoint || this.bytesToClient)
+    return !(
+      this.connections ||
+      this.dialErrors ||
+      this.headersRefused ||
+      this.bytesToEndpoint ||
+      this.bytesToClient
+    )
   }
 
   take(endpoint: string): EndpointCounts {
-    const { connections, dialErrors, bytesToEndpoint, bytesToClient } = this
-    const counts = { endpoint, connections, dialErrors, bytesToEndpoint, bytesToClient }
-    this.connections = this.dialErrors = this.bytesToEndpoint = this.bytesToClient = 0
+    const { connections, dialErrors, headersRefused, bytesToEndpoint, bytesToClient } = this
+    const counts = {
+      ...{ endpoint, connections, dialErrors, headersRefused, bytesToEndpoint, bytesToClient },
+    }
+    this.connections = this.dialErrors = this.headersRefused = 0
+    this.bytesToEndpoint = this.bytesToClient = 0
     const dialSeconds = this.#dialSeconds
     this.#dialSeconds = []
     return { ...counts, dialSeconds }

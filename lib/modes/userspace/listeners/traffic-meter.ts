@@ -33,6 +33,7 @@ export class TrafficMeter {
         const labels = { service, protocol, endpoint }
         this.#count('service_connections_total', labels, counted.connections)
         this.#count('service_dial_errors_total', labels, counted.dialErrors)
+        this.#count('service_proxy_headers_refused_total', labels, counted.headersRefused)
         const bytes = 'service_bytes_total'
         this.#count(bytes, { ...labels, direction: 'to_endpoint' }, counted.bytesToEndpoint)
         this.#count(bytes, { ...labels, direction: 'to_client' }, counted.bytesToClient)

@@ -1,5 +1,5 @@
 import { createSocket, type Socket } from 'node:dgram'
-import type { Server } from 'node:net'
+import type { Server, Socket as TcpSocket } from 'node:net'
 
 /** A UDP socket without a resolver, which node:dgram otherwise asks for each datagram. */
 export function createLiteralSocket(ip: string): Socket {
@@ -17,9 +17,14 @@ export function createLiteralSocket(ip: string): Socket {
  * The number of the descriptor of one of Node's sockets, undefined when it cannot be read. Node
  * takes such numbers (`listen({ fd })`, `bind({ fd })`) but does not document where they are.
  */
-export function descriptorOf(socket: Server | Socket): number | undefined {
+export function descriptorOf(socket: Server | Socket | TcpSocket): number | undefined {
   const descriptor = field(handleOf(socket), 'fd')
   return typeof descriptor === 'number' && descriptor >= 0 ? descriptor : undefined
+}
+
+/** Node names the interface of a link-local address. */
+export function withoutScope(address: string): string {
+  return address.replace(/%.*/, '')
 }
 
 /** Leaves all further datagrams to another process with the same socket; false where it cannot. */
@@ -31,7 +36,7 @@ export function stopReceiving(socket: Socket): boolean {
   return true
 }
 
-function handleOf(socket: Server | Socket): unknown {
+function handleOf(socket: Server | Socket | TcpSocket): unknown {
   const state = Object.getOwnPropertySymbols(socket).find(
     ({ description }) => description === 'state symbol',
   )

@@ -13,6 +13,8 @@ export class TcpConnection implements Timed {
   target: Target | undefined
   attempts = 0
   end = 'ok'
+  /** Of the PROXY header, which is not the client's. */
+  #headerBytes = 0
   #countedToEndpoint = 0
   #countedToClient = 0
 
@@ -32,10 +34,20 @@ export class TcpConnection implements Timed {
     if (this.end === 'ok') this.end = code
   }
 
-  join(backend: Socket): void {
+  /** The endpoint gets the header, if any, before the first byte of the client. */
+  join(backend: Socket, header: Uint8Array | undefined): void {
     this.backend = backend
+    if (header) backend.write(header)
+    this.#headerBytes = header?.length ?? 0
     lead(this.client, backend)
     lead(backend, this.client)
+  }
+
+  /** Whether the endpoint, which has just ended, did so because of the header it got. */
+  get hasRefusedHeader(): boolean {
+    const { client, backend } = this
+    const isWaiting = !client.readableEnded && !client.destroyed
+    return this.#headerBytes > 0 && isWaiting && backend?.bytesRead === 0
   }
 
   /** Turns keep-alive on: a peer of an old connection may have gone without closing it. */
@@ -52,7 +64,8 @@ export class TcpConnection implements Timed {
 
   /** Bytes since the last call. */
   takeBytes(): { readonly toEndpoint: number; readonly toClient: number } {
-    const toEndpoint = (this.backend?.bytesWritten ?? 0) - this.#countedToEndpoint
+    const written = (this.backend?.bytesWritten ?? 0) - this.#headerBytes
+    const toEndpoint = written - this.#countedToEndpoint
     const toClient = this.client.bytesWritten - this.#countedToClient
     this.#countedToEndpoint += toEndpoint
     this.#countedToClient += toClient

@@ -1,14 +1,16 @@
 import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { Balancer } from '../balancer.js'
 import { dialTimeoutsMs, listenBacklog, type EndpointChanges } from '../data-path.js'
 import { shortageAdvice } from '../descriptors.js'
 import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
 import type { Listener } from '../data-path.js'
-import { descriptorOf } from './node-sockets.js'
+import { descriptorOf, withoutScope } from './node-sockets.js'
 import { dialTcp, TcpConnection } from './tcp-connection.js'
 import type { TimeoutQueue } from '../timeout-queue.js'
+import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import { AdmissionQueue } from './admission-queue.js'
 
@@ -20,24 +22,35 @@ const shortagePauseMs = 50
 /** Errors because this process is short of something; another endpoint would not help. */
 const localShortages: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM'])
 
+/** What the listeners of one worker share. */
+export interface NetTools {
+  readonly young: TimeoutQueue<TcpConnection>
+  /** For what Node cannot do with its sockets; undefined where koffi does not load. */
+  readonly sockets: Sockets | undefined
+}
+
 /** One listening TCP socket and the connections that came through it. */
 export class TcpListener implements Listener {
   readonly #spec: ListenerSpec
   readonly #deps: DataPathDeps
   readonly #young: TimeoutQueue<TcpConnection>
+  readonly #sockets: Sockets | undefined
   readonly #balancer: Balancer
   readonly #server: Server
   readonly #traffic = new ListenerTraffic()
   readonly #connections = new Set<TcpConnection>()
   readonly #waiting: AdmissionQueue
+  #header: ProxyHeader | undefined
   #isStopped = false
   readonly idle: Promise<void>
   #becomeIdle: () => void = () => undefined
 
-  constructor(spec: ListenerSpec, deps: DataPathDeps, young: TimeoutQueue<TcpConnection>) {
+  constructor(spec: ListenerSpec, deps: DataPathDeps, { young, sockets }: NetTools) {
     this.#spec = spec
+    this.#header = spec.proxyHeader
     this.#deps = deps
     this.#young = young
+    this.#sockets = sockets
     this.#balancer = new Balancer(deps, spec)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
     this.#waiting = new AdmissionQueue(deps.descriptors, (client) => {
@@ -75,6 +88,7 @@ export class TcpListener implements Listener {
 
   update(changes: EndpointChanges): void {
     this.#balancer.update(changes)
+    this.#header = changes.proxyHeader
   }
 
   stop(): void {
@@ -179,13 +193,33 @@ export class TcpListener implements Listener {
     }
     connection.target = target
     connection.end = 'ok'
+    const ended = () => {
+      if (connection.hasRefusedHeader) this.#traffic.of(target.key).headersRefused++
+    }
+    backend.once('end', ended)
     backend.on('error', (error: NodeJS.ErrnoException) => {
+      // An error after the end is the answer to our last bytes.
+      if (!backend.readableEnded) ended()
       connection.fail(error.code ?? 'error')
       connection.reset()
     })
     backend.once('close', () => this.#closed(connection))
-    connection.join(backend)
+    connection.join(backend, this.#headerOf(connection.client))
     this.#young.add(connection)
+  }
+
+  #headerOf(client: Socket): Uint8Array | undefined {
+    const { remoteAddress = '', remotePort = 0, localAddress = '', localPort = 0 } = client
+    if (!this.#header || remoteAddress === '') return undefined
+    const fd = descriptorOf(client)
+    const original =
+      fd === undefined
+        ? undefined
+        : this.#sockets?.originalDestination(fd, remoteAddress.includes(':'))
+    const asked = original ??
+      this.#header.asked ?? { ip: withoutScope(localAddress), port: localPort }
+    const from = { ip: withoutScope(remoteAddress), port: remotePort }
+    return encodeProxyHeader(this.#header.version, 'TCP', from, asked)
   }
 
   #closed(connection: TcpConnection): void {

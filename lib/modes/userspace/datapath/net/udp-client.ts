@@ -16,6 +16,7 @@ export class UdpClient implements TableClient<UdpClient> {
   readonly port: number
   readonly target: Target
   readonly startedAt: number
+  readonly #header: Uint8Array | undefined
   usedAt: number
   bytesToEndpoint = 0
   bytesToClient = 0
@@ -31,6 +32,7 @@ export class UdpClient implements TableClient<UdpClient> {
     this.port = options.port
     this.target = options.target
     this.startedAt = this.usedAt = options.now
+    this.#header = options.header
     this.#ended = options.ended
     this.#socket = createLiteralSocket(options.target.ip)
     this.#socket.on('message', (datagram) => {
@@ -44,7 +46,7 @@ export class UdpClient implements TableClient<UdpClient> {
 
   send(datagram: Buffer): void {
     this.bytesToEndpoint += datagram.length
-    if (!this.#early) this.#socket.send(datagram)
+    if (!this.#early) this.#pass(datagram)
     else if (this.#early.length < maxEarly) this.#early.push(datagram)
   }
 
@@ -59,7 +61,11 @@ export class UdpClient implements TableClient<UdpClient> {
     const early = this.#early ?? []
     this.#early = undefined
     if (this.isEnded) return
-    for (const datagram of early) this.#socket.send(datagram)
+    for (const datagram of early) this.#pass(datagram)
+  }
+
+  #pass(datagram: Buffer): void {
+    this.#socket.send(this.#header ? [this.#header, datagram] : datagram)
   }
 }
 
@@ -70,6 +76,8 @@ export interface UdpClientOptions {
   readonly port: number
   readonly target: Target
   readonly now: number
+  /** The PROXY header that each datagram begins with, if any. */
+  readonly header: Uint8Array | undefined
   readonly reply: (client: UdpClient, datagram: Buffer) => void
   readonly ended: (client: UdpClient, reason: string) => void
 }

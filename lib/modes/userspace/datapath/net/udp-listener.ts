@@ -1,10 +1,12 @@
 import { once } from 'node:events'
 import type { RemoteInfo, Socket } from 'node:dgram'
+import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import { hostPort } from '../../../../state/ip.js'
 import { Balancer } from '../balancer.js'
 import type { DataPathDeps, ListenerSpec, EndpointChanges } from '../data-path.js'
 import type { Listener } from '../data-path.js'
-import { createLiteralSocket, descriptorOf, stopReceiving } from './node-sockets.js'
+import { createLiteralSocket, descriptorOf, stopReceiving, withoutScope } from './node-sockets.js'
+import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { UdpClientTable } from '../udp-client-table.js'
 import { UdpClient } from './udp-client.js'
@@ -18,6 +20,7 @@ export class UdpListener implements Listener {
   readonly #socket: Socket
   readonly #traffic = new ListenerTraffic()
   readonly #clients = new Map<string, UdpClient>()
+  #header: ProxyHeader | undefined
   #isStopped = false
   #isHandedOver = false
   readonly idle: Promise<void>
@@ -25,6 +28,7 @@ export class UdpListener implements Listener {
 
   constructor(spec: ListenerSpec, deps: DataPathDeps, table: UdpClientTable<UdpClient>) {
     this.#spec = spec
+    this.#header = spec.proxyHeader
     this.#deps = deps
     this.#balancer = new Balancer(deps, spec)
     this.#table = table
@@ -56,6 +60,7 @@ export class UdpListener implements Listener {
   /** Ends clients of removed endpoints, unless these still serve (US53, E21). */
   update(changes: EndpointChanges): void {
     this.#balancer.update(changes)
+    this.#header = changes.proxyHeader
     const serving = new Set(changes.servingKeys)
     for (const client of this.#clients.values()) {
       const { key } = client.target
@@ -115,6 +120,7 @@ export class UdpListener implements Listener {
       port: from.port,
       target,
       now: now(),
+      header: this.#headerOf(from),
       reply: (to, reply) => {
         if (!to.isEnded) this.#table.answered(to)
         this.#traffic.of(target.key).bytesToClient += reply.length
@@ -127,6 +133,17 @@ export class UdpListener implements Listener {
     this.#traffic.active++
     this.#traffic.of(target.key).connections++
     return client
+  }
+
+  #headerOf({ address, port }: RemoteInfo): Uint8Array | undefined {
+    if (!this.#header) return undefined
+    const { version, asked = this.#ownAddress } = this.#header
+    return encodeProxyHeader(version, 'UDP', { ip: withoutScope(address), port }, asked)
+  }
+
+  get #ownAddress(): SocketAddress {
+    const { address, port } = this.#socket.address()
+    return { ip: withoutScope(address), port }
   }
 
   #ended(client: UdpClient, reason: string): void {

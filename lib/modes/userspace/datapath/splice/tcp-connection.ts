@@ -15,6 +15,8 @@ export interface ConnectionOwner {
   readonly service: string
   readonly balancer: Balancer
   readonly traffic: ListenerTraffic
+  /** The PROXY header that the endpoint gets before the client's first byte, if any. */
+  headerOf(client: number, peer: SocketAddress | undefined): Uint8Array | undefined
   /** Called once, when both sockets are closed. */
   connectionClosed(connection: TcpConnection): void
 }
@@ -34,7 +36,7 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
   readonly #context: SpliceContext
   readonly #owner: ConnectionOwner
   readonly #client: SocketEnd
-  /** Undefined when neither affinity nor the access log needs it. */
+  /** Undefined when nothing needs it. */
   readonly #peer: SocketAddress | undefined
   readonly #startedAt: number
   #backend: SocketEnd | undefined
@@ -45,6 +47,7 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
   #endpointTraffic: EndpointTraffic | undefined
   #toEndpoint: Flow | undefined
   #toClient: Flow | undefined
+  #hasHeader = false
   #isPaused = false
   #shortage: NodeJS.Timeout | undefined
   #isOver = false
@@ -199,6 +202,7 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
     this.#endpointTraffic.dialed(deps.now() - this.#dialedAt)
     this.#end = 'ok'
     this.#tried = nothingTried
+    this.#sendHeader(backend)
     this.#toEndpoint = new Flow(flowTools, this.#client, backend)
     this.#toClient = new Flow(flowTools, backend, this.#client)
     // The client may have sent something meanwhile, so this tries before an event comes.
@@ -207,6 +211,27 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
     if (this.#isOver) return
     const watched = this.#client.watch()
     if (watched < 0) this.#fail(watched)
+  }
+
+  /** The endpoint's socket has just connected, so there is room. A failure shows at the next call. */
+  #sendHeader(backend: SocketEnd): void {
+    const header = this.#owner.headerOf(this.#client.fd, this.#peer)
+    if (!header) return
+    const { sockets, flowTools } = this.#context
+    const { bytes, address } = flowTools.scratch
+    this.#hasHeader = true
+    // Otherwise the first bytes of the client wait until the endpoint has confirmed the header.
+    backend.isWithoutDelay = true
+    sockets.noDelay(backend.fd)
+    bytes.set(header)
+    sockets.send(backend.fd, address, header.length)
+  }
+
+  /** An endpoint that does not understand the header, or does not trust us, ends at once. */
+  #noteRefusedHeader(): void {
+    if (!this.#hasHeader || this.#toClient?.bytes !== 0 || this.#toEndpoint?.isFinished) return
+    if (this.#endpointTraffic) this.#endpointTraffic.headersRefused++
+    this.#hasHeader = false
   }
 
   #pump(): void {
@@ -221,6 +246,7 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
     this.#count(flow, flow.bytes - before)
     if (state < 0) this.#fail(state)
     else if (state === flowState.finished) {
+      if (flow === this.#toClient) this.#noteRefusedHeader()
       if (this.#toEndpoint?.isFinished && this.#toClient?.isFinished) this.#close(false)
       // Only this direction has ended; the other one goes on (US44).
       else if (sink) this.#context.sockets.finishSending(sink.fd)
@@ -239,6 +265,9 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
 
   #fail(error: number): void {
     this.#end = errnoName(error)
+    if (this.#hasHeader && this.#backend && this.#context.sockets.isReset(this.#backend.fd)) {
+      this.#noteRefusedHeader()
+    }
     this.#close(true)
   }
 

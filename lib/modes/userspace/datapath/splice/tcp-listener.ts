@@ -1,10 +1,12 @@
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
+import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import { Balancer } from '../balancer.js'
 import { listenBacklog, type ListenerSpec, type EndpointChanges } from '../data-path.js'
 import { shortageAdvice } from '../descriptors.js'
 import type { Listener } from '../data-path.js'
 
+import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'
 import type { Watcher } from './event-loop.js'
@@ -21,6 +23,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   readonly #context: SpliceContext
   readonly #connections = new Set<TcpConnection>()
   readonly #spec: ListenerSpec
+  #header: ProxyHeader | undefined
   #fd = -1
   #becomeIdle: () => void = () => undefined
   #isStopped = false
@@ -28,6 +31,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   constructor(spec: ListenerSpec, context: SpliceContext) {
     this.#spec = spec
+    this.#header = spec.proxyHeader
     this.#context = context
     this.balancer = new Balancer(context.deps, spec)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
@@ -56,6 +60,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   update(changes: EndpointChanges): void {
     this.balancer.update(changes)
+    this.#header = changes.proxyHeader
   }
 
   stop(): void {
@@ -102,6 +107,16 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     }
   }
 
+  headerOf(client: number, peer: SocketAddress | undefined): Uint8Array | undefined {
+    if (!this.#header || !peer) return undefined
+    const { sockets } = this.#context
+    const asked =
+      sockets.originalDestination(client, peer.ip.includes(':')) ??
+      this.#header.asked ??
+      sockets.localAddress(client)
+    return encodeProxyHeader(this.#header.version, 'TCP', peer, asked)
+  }
+
   connectionClosed(connection: TcpConnection): void {
     const { descriptors, accessLog, now } = this.#context.deps
     this.#connections.delete(connection)
@@ -113,7 +128,8 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   #admit(client: number): void {
     const { sockets, deps } = this.#context
-    const isPeerWanted = this.balancer.usesClient || deps.accessLog !== undefined
+    const isPeerWanted =
+      this.balancer.usesClient || deps.accessLog !== undefined || this.#header !== undefined
     const peer = isPeerWanted ? sockets.peer() : undefined
     const connection = new TcpConnection({ context: this.#context, owner: this, client, peer })
     this.#connections.add(connection)

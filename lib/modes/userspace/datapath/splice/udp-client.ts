@@ -33,6 +33,8 @@ export class UdpClient implements Watcher, TableClient<UdpClient> {
   readonly target: Target
   readonly traffic: EndpointTraffic
   readonly startedAt: number
+  /** The PROXY header that each datagram begins with, if any. */
+  readonly header: Uint8Array | undefined
   usedAt: number
   bytesToEndpoint = 0
   bytesToClient = 0
@@ -45,6 +47,7 @@ export class UdpClient implements Watcher, TableClient<UdpClient> {
     this.asked = options.asked
     this.target = options.target
     this.traffic = options.traffic
+    this.header = options.header
     this.startedAt = this.usedAt = options.now
   }
 
@@ -74,4 +77,5 @@ export interface UdpClientOptions {
   readonly target: Target
   readonly traffic: EndpointTraffic
   readonly now: number
+  readonly header: Uint8Array | undefined
 }

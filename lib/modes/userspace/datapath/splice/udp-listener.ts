@@ -5,8 +5,10 @@ import {
   addressKey,
   decodeAddress,
   maxAddressLength,
+  type SocketAddress,
 } from '../../../../kernel/sockets/socket-address.js'
 import { Balancer } from '../balancer.js'
+import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
 import type { ListenerSpec, Target, EndpointChanges } from '../data-path.js'
 import type { Listener } from '../data-path.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
@@ -22,6 +24,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   readonly #traffic = new ListenerTraffic()
   readonly #clients = new Map<number | string, UdpClient>()
   readonly #spec: ListenerSpec
+  #header: ProxyHeader | undefined
   #fd = -1
   #isStopped = false
   #isHandedOver = false
@@ -29,6 +32,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
 
   constructor(spec: ListenerSpec, context: SpliceContext) {
     this.#spec = spec
+    this.#header = spec.proxyHeader
     this.#context = context
     this.#balancer = new Balancer(context.deps, spec)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
@@ -54,6 +58,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   /** Ends clients of removed endpoints, unless these still serve (US53, E21). */
   update(changes: EndpointChanges): void {
     this.#balancer.update(changes)
+    this.#header = changes.proxyHeader
     const serving = new Set(changes.servingKeys)
     for (const client of this.#clients.values()) {
       const { key } = client.target
@@ -154,8 +159,11 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     for (let index = first; index < end; index++) bytes += inbox.length(index)
     // Replies come from the address of ours that the client sent to last.
     if (!inbox.hasDestination(first, client.asked)) client.asked = inbox.destination(first)
-    let sent
-    if (end === first + 1) sent = sockets.send(client.fd, inbox.dataAddress(first), bytes)
+    let sent = 0
+    if (client.header) {
+      for (let index = first; index < end && sent >= 0; index++)
+        sent = this.#sendBehind(client.header, client.fd, index)
+    } else if (end === first + 1) sent = sockets.send(client.fd, inbox.dataAddress(first), bytes)
     else {
       for (let index = first; index < end; index++) {
         inbox.prepare(index, inbox.length(index), connected)
@@ -168,11 +176,23 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     if (sent === -errno.ECONNREFUSED) this.#failed(client, sent)
   }
 
+  #sendBehind(header: Uint8Array, fd: number, index: number): number {
+    const { inbox, sockets } = this.#context
+    return sockets.send(fd, inbox.prefix(index, header), header.length + inbox.length(index))
+  }
+
+  #headerOf(sender: SocketAddress | undefined): Uint8Array | undefined {
+    if (!this.#header || !sender) return undefined
+    const { version, asked = this.#context.sockets.localAddress(this.#fd) } = this.#header
+    return encodeProxyHeader(version, 'UDP', sender, asked)
+  }
+
   /** Opens a socket for a new client; undefined without an endpoint or a descriptor. */
   #admit(key: number | string, index: number): UdpClient | undefined {
     const { deps, inbox, udpClients, loop } = this.#context
     const offset = inbox.nameOffset(index)
-    const sender = this.#balancer.usesClient ? decodeAddress(inbox.names.view, offset) : undefined
+    const isSenderWanted = this.#balancer.usesClient || this.#header !== undefined
+    const sender = isSenderWanted ? decodeAddress(inbox.names.view, offset) : undefined
     const target = this.#balancer.pick(sender?.ip ?? '')
     const fd = target && this.#takeDescriptor() ? this.#connect(target) : -1
     if (!target || fd < 0) {
@@ -190,6 +210,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
       target,
       traffic: this.#traffic.of(target.key),
       now: deps.now(),
+      header: this.#headerOf(sender),
     })
     this.#clients.set(key, client)
     udpClients.add(client, this.#spec.udpIdleMs)
