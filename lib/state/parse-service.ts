@@ -9,6 +9,7 @@ import {
 } from './parse-object.js'
 import { annotationProblem, optionPrefix, type Annotation } from './annotations.js'
 import { balanceAnnotation, weightAnnotation } from './balance.js'
+import { checkAnnotations } from './endpoint-check.js'
 import { printable } from './printable.js'
 import type { Parsed, ServiceObject, ServicePortObject } from './objects.js'
 
@@ -16,7 +17,11 @@ const proxyNameLabel = 'service.kubernetes.io/service-proxy-name'
 /** Lists of names take most. */
 const maxOptionLength = 4096
 /** Those that are checked here, for every mode. */
-const annotations: readonly Annotation<unknown>[] = [balanceAnnotation, weightAnnotation]
+const annotations: readonly Annotation<unknown>[] = [
+  balanceAnnotation,
+  weightAnnotation,
+  ...checkAnnotations,
+]
 const defaultAffinitySeconds = 10_800
 const maxAffinitySeconds = 86_400
 
