@@ -31,7 +31,12 @@ export const rooms = {
   },
   health: {
     what: 'active health checks of endpoints: when, how many at a time, what an answer means',
-    imports: ['state'],
+    imports: [
+      'state',
+      ...['libc', 'sockets', 'native-memory', 'socket-address', 'errno'].map(
+        (file) => `kernel/sockets/${file}.ts`,
+      ),
+    ],
   },
   config: {
     what: 'one table of keys for file, flags, help and documents',

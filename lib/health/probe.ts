@@ -4,12 +4,8 @@ import { messageOf } from '../errors.js'
 import { askGrpcHealth } from './grpc-answer.js'
 import { good, type Conversation, type Outcome } from './outcome.js'
 import { httpAnswer, httpRequest, longestStatusLine } from './http-answer.js'
+import { refusal } from './refusal.js'
 import type { CheckTarget } from './messages.js'
-
-/** Errors because this process or node is short of something. */
-const ownShortages: ReadonlySet<string> = new Set([
-  ...['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM', 'EADDRNOTAVAIL'],
-])
 
 /** Checks an endpoint once. Never rejects, and never takes much longer than the time-out. */
 export function probe({ ip, port, check }: CheckTarget): Promise<Outcome> {
@@ -35,7 +31,9 @@ export function probe({ ip, port, check }: CheckTarget): Promise<Outcome> {
       })
     }, check.timeoutMs)
     // After the end nothing that goes wrong matters any more, but it must be listened to.
-    socket.on('error', (error: NodeJS.ErrnoException) => tell(outcomeOf(error)))
+    socket.on('error', (error: NodeJS.ErrnoException) =>
+      tell(refusal(error.code ?? messageOf(error))),
+    )
     socket.once('close', () => tell({ kind: 'bad', reason: 'closed before an answer' }))
     socket.once('connect', () => {
       isConnected = true
@@ -58,17 +56,4 @@ const conversations: Readonly<
     socket.write(httpRequest(path, host))
   },
   grpc: (_path, host) => askGrpcHealth(host),
-}
-
-const words: Readonly<Record<string, string>> = {
-  ECONNREFUSED: 'connection refused',
-  ECONNRESET: 'connection reset',
-  EHOSTUNREACH: 'host unreachable',
-  ENETUNREACH: 'network unreachable',
-}
-
-function outcomeOf(error: NodeJS.ErrnoException): Outcome {
-  const code = error.code ?? ''
-  const reason = words[code] ?? (code === '' ? messageOf(error) : code)
-  return { kind: ownShortages.has(code) ? 'unknown' : 'bad', reason }
 }

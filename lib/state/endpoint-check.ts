@@ -57,7 +57,7 @@ export function endpointCheckOf(options: Options, protocol: Protocol): EndpointC
   const what = readAnnotation(options, whatAnnotation)
   // Whether a UDP or SCTP port works is told by another port, or not at all.
   if (!what || (protocol !== 'TCP' && what.port === undefined)) return undefined
-  const intervalMs = readAnnotation(options, intervalAnnotation) ?? 5_000
+  const intervalMs = readAnnotation(options, intervalAnnotation) ?? 10_000
   const timeoutMs = readAnnotation(options, timeoutAnnotation) ?? 1_000
   return {
     ...what,

@@ -140,7 +140,7 @@ t.test(
     t.match(read('tcp'), {
       kind: 'tcp',
       port: undefined,
-      intervalMs: 5000,
+      intervalMs: 10_000,
       timeoutMs: 1000,
       rise: 2,
       fall: 3,
