@@ -29,6 +29,15 @@ export const rooms = {
     what: 'when to sync, in which order, what to clean in conntrack',
     imports: ['state', 'modes/mode.ts', 'kernel/conntrack.ts'],
   },
+  health: {
+    what: 'active health checks of endpoints: when, how many at a time, what an answer means',
+    imports: [
+      'state',
+      ...['libc', 'sockets', 'native-memory', 'socket-address', 'errno'].map(
+        (file) => `kernel/sockets/${file}.ts`,
+      ),
+    ],
+  },
   config: {
     what: 'one table of keys for file, flags, help and documents',
     imports: ['state', 'kernel/follow-path.ts'],
@@ -38,6 +47,7 @@ export const rooms = {
     imports: [
       'state',
       'config',
+      'health/health-checks.ts',
       'modes/mode.ts',
       'sync/syncer.ts',
       'sources/api-client.ts',
@@ -54,7 +64,9 @@ export const rooms = {
   },
   daemon: {
     what: 'the composition root of a node, and what this node is: name, families, kernel settings',
-    imports: ['state', 'kernel', 'sources', 'modes', 'sync', 'config', 'observe', 'page'],
+    imports: [
+      ...['state', 'kernel', 'sources', 'modes', 'sync', 'health', 'config', 'observe', 'page'],
+    ],
   },
   cli: {
     what: 'argv in, exit code out; `main.ts` is what a node runs',

@@ -6,6 +6,7 @@ import { openSource } from '../sources/open-source.js'
 import { collect, type Collected, type NodeStates } from '../sources/collected-states.js'
 import { trackerSettings } from '../config/tracker-settings.js'
 import type { Config, ModeName } from '../config/config.js'
+import type { EndpointFailure } from '../state/endpoint-health.js'
 import type { IpFamily } from '../state/ip.js'
 
 /** A node, and what it should serve. */
@@ -16,6 +17,8 @@ export interface NodeStatesRequest {
   readonly config: Config
   /** Of the node; empty: this machine's. */
   readonly addresses: readonly string[]
+  /** Endpoints that fail their health check. */
+  readonly failing?: readonly EndpointFailure[]
 }
 
 /** A node that does not exist, for manifests in a file or folder. */
@@ -75,7 +78,8 @@ async function untilComplete({ sink }: Collected): Promise<void> {
 
 const pollMs = 20
 
-function collectFor({ mode, families, nodeName, config, addresses }: NodeStatesRequest): Collected {
+function collectFor(request: NodeStatesRequest): Collected {
+  const { mode, families, nodeName, config, addresses, failing } = request
   const settings = trackerSettings(config, mode, { nodeName, families })
-  return collect(settings, addresses.length > 0 ? addresses : nodeAddresses())
+  return collect(settings, addresses.length > 0 ? addresses : nodeAddresses(), failing)
 }

@@ -1,5 +1,6 @@
 import { Option, type Command } from 'commander'
 import { ConfigError, messageOf } from '../errors.js'
+import { failingEndpoints } from './failing-endpoints.js'
 import { ipFamilies, nodeNameOf } from '../daemon/node-facts.js'
 import { loadConfig } from '../config/load.js'
 import { modeNames } from '../modes/registry.js'
@@ -76,7 +77,10 @@ export async function seeNode(flags: NodeFlags): Promise<SeenNode> {
   const { config, mode } = await configurationOf(flags)
   const families = ipFamilies()
   const nodeName = nodeNameOf(flags.node ?? config.hostnameOverride)
-  const states = await readClusterStates({ mode, families, nodeName, config, addresses: [] })
+  // Only the running proxy knows what its checks have found; without one nothing is checked.
+  const failing = failingEndpoints(await get(flags.daemon, '/failing-endpoints').catch(() => ''))
+  const request = { mode, families, nodeName, config, addresses: [], failing }
+  const states = await readClusterStates(request)
   return { ...states, config, mode, nodeName }
 }
 

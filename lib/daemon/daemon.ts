@@ -5,6 +5,7 @@ import { dryMode } from '../modes/dry-mode.js'
 import {
   flowCleaner,
   followAddresses,
+  healthChecks,
   syncing,
   syncLoop,
   trackerSink,
@@ -53,6 +54,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const dashboard = await dashboardOf(setup, { current: planReader(setup), metrics })
 
   const tracker = new Tracker(trackerSettings(config, setup.mode, { nodeName, families }))
+  const checks = healthChecks(tracker, { requests, observation })
   const flows = flowCleaner(metrics, log)
   const allApplied = new AbortController()
   const sync = syncing(setup, {
@@ -61,7 +63,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
       syncObserver(setup, metrics),
       memoryWatch({ mode: setup.mode, log, limit: process.constrainedMemory() }),
       observation,
-      ...(dashboard ? [dashboard] : []),
+      ...(config.dryRun ? [] : [checks, ...(dashboard ? [dashboard] : [])]),
     ],
   })
   const sink = trackerSink(setup, { tracker, requests, metrics, observation })
@@ -74,20 +76,24 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     (inner) => objects.source.run(loggedSink(dashboard?.wrapSink(sink) ?? sink, log), inner),
     (inner) => followAddresses(tracker, sink, requests, inner),
     (inner) => followConfig(setup, reload, inner),
-    // A dry run changes nothing, and an open port is a change. The real proxy may hold the ports.
-    ...(config.dryRun
-      ? []
-      : [
-          (inner: AbortSignal) => observation.run(inner),
-          (inner: AbortSignal) => dashboard?.run(inner) ?? Promise.resolve(),
-          (inner: AbortSignal) =>
-            runLeftoverCleanup(setup.mode, requests.modeContext, allApplied.signal, inner),
-        ]),
+    ...unlessDry(setup, [
+      (inner) => observation.run(inner),
+      (inner) => checks.run(inner),
+      (inner) => dashboard?.run(inner) ?? Promise.resolve(),
+      (inner) => runLeftoverCleanup(setup.mode, requests.modeContext, allApplied.signal, inner),
+    ]),
   ])
   log.info({}, 'stopping')
   await mode.close()
   await flows.idle()
 }
+
+/** A dry run changes nothing, and an open port is a change. The real proxy may hold the ports. */
+function unlessDry({ config }: Setup, parts: readonly Part[]): readonly Part[] {
+  return config.dryRun ? [] : parts
+}
+
+type Part = (signal: AbortSignal) => Promise<void>
 
 function metricsOf({ config, mode }: Setup): Metrics {
   const metrics = new Metrics({ mode })

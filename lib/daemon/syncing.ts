@@ -1,6 +1,7 @@
 import { Conntrack } from '../kernel/conntrack.js'
 import { FlowCleaner } from '../sync/flow-cleaner.js'
 import { followNodeAddresses } from '../sources/node-addresses.js'
+import { HealthChecks } from '../health/health-checks.js'
 import { objectObserver } from '../observe/object-observer.js'
 import { pause } from '../async.js'
 import { SyncLoop, type SyncIntervals } from '../sync/loop.js'
@@ -93,6 +94,15 @@ export function trackerSink({ deps, nodeName }: Setup, parts: SinkParts): Tracke
       if (isComplete) requests.sync()
     },
   })
+}
+
+/** What is checked follows the states, and what is found changes the next ones. */
+export function healthChecks(
+  tracker: Tracker,
+  { requests, observation }: Pick<SinkParts, 'requests' | 'observation'>,
+): HealthChecks {
+  const requestSync = () => requests.sync()
+  return new HealthChecks({ tracker, requestSync, listener: observation.endpoints })
 }
 
 /** L04: how long the first rules wait for the object of this node. */

@@ -72,6 +72,30 @@ export const ownMetrics: readonly MetricSpec[] = [
     help: 'Objects that were skipped because they are malformed',
   },
   {
+    name: 'health_checks_total',
+    type: 'counter',
+    labels: ['outcome'],
+    help: 'Health checks of endpoints by outcome: good, bad, or unknown where this node could not check',
+  },
+  {
+    name: 'endpoints_checked',
+    type: 'gauge',
+    labels: [...service, ...family],
+    help: 'Endpoints whose health this node checks',
+  },
+  {
+    name: 'endpoints_failing',
+    type: 'gauge',
+    labels: [...service, ...family],
+    help: 'Endpoints that fail their health check; they get no connections while others pass it',
+  },
+  {
+    name: 'endpoint_health_changes_total',
+    type: 'counter',
+    labels: [...service, ...family, 'to'],
+    help: 'Times that endpoints began to fail their health check, or passed it again; to is failing or working',
+  },
+  {
     name: 'service_connections_total',
     type: 'counter',
     labels: endpoint,

@@ -7,6 +7,7 @@ import type { StateUpdate } from '../state/tracker.js'
 import type { IpFamily } from '../state/ip.js'
 import type { ServiceFailure } from '../modes/mode.js'
 import { featureGates, isEnabled } from '../config/feature-gates.js'
+import { EndpointHealth } from './endpoint-health.js'
 import { Guests } from './guests.js'
 import { Health } from './healthz.js'
 import { ModeStatus } from './mode-status.js'
@@ -14,7 +15,10 @@ import { SystemdNotifier, type ServiceManager } from './systemd.js'
 import { runServers, type ServersOptions } from './servers.js'
 import { ServiceHealth } from './service-health.js'
 
-export interface ObservationOptions extends Omit<ServersOptions, 'health' | 'guests' | 'status'> {
+export interface ObservationOptions extends Omit<
+  ServersOptions,
+  'health' | 'guests' | 'status' | 'endpoints'
+> {
   readonly families: readonly IpFamily[]
   /** Retry interval of the mode. An update may wait twice as long (H03). */
   readonly syncPeriodMs: number
@@ -37,6 +41,8 @@ export class Observation {
   readonly #status: ModeStatus
   readonly #guests: Guests
   readonly #services: ServiceHealth
+  /** Is told what the checks of endpoints find. */
+  readonly endpoints: EndpointHealth
   readonly #systemd: SystemdNotifier | undefined
   /** The warnings that are Events already. */
   #recorded = new Set<string>()
@@ -46,13 +52,15 @@ export class Observation {
     this.#options = options
     this.#status = new ModeStatus({ families, mode, fallback, meter: metrics, now: Date.now })
     this.#guests = new Guests(options.connectionsMax)
+    const now = () => performance.now()
+    this.endpoints = new EndpointHealth({ ...options, meter: metrics, now })
     describeBuild(options)
     this.#health = new Health({
       families,
       timeoutMs: timeoutOf(syncPeriodMs),
       expectsNode,
       date: Date.now,
-      now: () => performance.now(),
+      now,
     })
     const { serviceManager, log } = options
     if (serviceManager) {
@@ -154,6 +162,7 @@ export class Observation {
         {
           ...this.#options,
           ...{ health: this.#health, guests: this.#guests, status: this.#status },
+          endpoints: this.endpoints,
         },
         signal,
       ),

@@ -33,6 +33,8 @@ export interface MetricsPages {
   readonly configz: () => unknown
   /** What works and what fails, for `/healthz?verbose`. */
   readonly status: () => readonly StatusLine[]
+  /** The endpoints that fail their health check, for `explain` and `diff`. */
+  readonly failingEndpoints: () => unknown
   /** The values of all flags; undefined unless the gate ComponentFlagz is on (H09). */
   readonly flagz: (() => string) | undefined
   readonly statusz: (() => string) | undefined
@@ -45,6 +47,7 @@ export function metricsPages(pages: MetricsPages): HttpHandler {
   const { flagz, statusz } = pages
   const routes: Record<string, (query: string) => HttpReply | Promise<HttpReply>> = {
     '/configz': () => json(pages.configz()),
+    '/failing-endpoints': () => json(pages.failingEndpoints()),
     '/healthz': (query) =>
       new URLSearchParams(query).has('verbose') ? text(verboseText(pages.status())) : text('ok'),
     '/metrics': async () => ({ status: 200, ...(await pages.metrics()) }),

@@ -9,6 +9,7 @@ import { configObject, valueAt } from '../config/write.js'
 import type { EventRecorder } from './events.js'
 import type { Health } from './healthz.js'
 import type { Guests } from './guests.js'
+import type { EndpointHealth } from './endpoint-health.js'
 import { runHttpServer, type HttpHandler } from './http.js'
 import type { Logger } from './logger.js'
 import type { Metrics } from './metrics.js'
@@ -23,6 +24,7 @@ export interface ServersOptions {
   readonly version: string
   readonly health: Health
   readonly status: ModeStatus
+  readonly endpoints: EndpointHealth
   readonly metrics: Metrics
   readonly log: Logger
   readonly events: EventRecorder
@@ -77,7 +79,7 @@ async function serve(options: ServersOptions, signal: AbortSignal, served: Serve
 
 async function serveAt(
   addressText: string,
-  options: Omit<ServersOptions, 'health'> & Served & { readonly failHard: boolean },
+  options: Omit<ServersOptions, 'health' | 'endpoints'> & Served & { readonly failHard: boolean },
   signal: AbortSignal,
 ): Promise<void> {
   const { log, events, nodeName, what, event, handler, guests, failHard } = options
@@ -112,7 +114,7 @@ async function serveAt(
 }
 
 function metricsHandler(options: ServersOptions, slis: Slis): HttpHandler {
-  const { running, metrics, mode, log, status } = options
+  const { running, metrics, mode, log } = options
   const gates = running.config.featureGates
   return metricsPages({
     mode,
@@ -124,7 +126,8 @@ function metricsHandler(options: ServersOptions, slis: Slis): HttpHandler {
       waitingForRestart: Object.fromEntries(running.waiting.map(({ path, to }) => [path, to])),
       ...(running.problem === undefined ? {} : { problem: running.problem }),
     }),
-    status: () => [...status.lines(), ...configLines(running)],
+    status: () => statusLines(options),
+    failingEndpoints: () => options.endpoints.failing(),
     flagz: isEnabled(gates, 'ComponentFlagz') ? () => flagzText(running.config) : undefined,
     statusz: isEnabled(gates, 'ComponentStatusz') ? () => statuszText(options) : undefined,
     setVerbosity: () =>
@@ -141,6 +144,10 @@ function flagzText(config: Config): string {
   return `kube-proxy flagz\n\n${[...new Set(lines)].sort().join('\n')}\n`
 }
 
+function statusLines({ status, endpoints, running }: ServersOptions): readonly StatusLine[] {
+  return [...status.lines(), ...endpoints.lines(), ...configLines(running)]
+}
+
 /** What an operator has to know about the file of --config. */
 function configLines({ problem, waiting }: RunningConfig): readonly StatusLine[] {
   const file = problem === undefined ? 'valid' : `wrong, the last good one is in use: ${problem}`
@@ -155,13 +162,14 @@ function configLines({ problem, waiting }: RunningConfig): readonly StatusLine[]
   ]
 }
 
-function statuszText({ version, startedAt, status, running }: ServersOptions): string {
+function statuszText(options: ServersOptions): string {
+  const { version, startedAt } = options
   const lines = [
     `Started: ${new Date(startedAt).toISOString()}`,
     `Up: ${Math.floor(process.uptime())} s`,
     `Version: ${version}`,
     `Node.js version: ${process.version}`,
-    ...[...status.lines(), ...configLines(running)].map(
+    ...statusLines(options).map(
       ({ name, text }) => `${name[0]?.toUpperCase()}${name.slice(1)}: ${text}`,
     ),
   ]

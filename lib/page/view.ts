@@ -108,8 +108,8 @@ export interface PodView {
   readonly name: string
   readonly ip: string
   readonly node: string
-  /** `stopped`: the pod exists, but its process does not run. */
-  readonly state: 'ready' | 'starting' | 'not ready' | 'stopped' | 'terminating'
+  /** `failing`: it fails its health check. `stopped`: the pod exists, but its process does not run. */
+  readonly state: 'ready' | 'starting' | 'not ready' | 'failing' | 'stopped' | 'terminating'
   /** The kernel does not know yet that it came or left. */
   readonly isPending?: boolean
 }

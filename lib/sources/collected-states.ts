@@ -1,5 +1,6 @@
 import { Tracker, type TrackerSettings } from '../state/tracker.js'
 import { TrackerSink } from './tracker-sink.js'
+import type { EndpointFailure } from '../state/endpoint-health.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { EndpointSliceObject } from '../state/objects.js'
 
@@ -22,10 +23,17 @@ export interface Collected {
 }
 
 /** Collects objects for commands that look once and do not follow changes. */
-export function collect(settings: TrackerSettings, addresses: readonly string[]): Collected {
+export function collect(
+  settings: TrackerSettings,
+  addresses: readonly string[],
+  failing: readonly EndpointFailure[] = [],
+): Collected {
   const warnings: string[] = []
   const tracker = new Tracker(settings)
   tracker.setLocalAddresses(addresses)
+  for (const { port, endpoint, reason } of failing) {
+    tracker.setEndpointHealth(port, endpoint, reason)
+  }
   const sink = new TrackerSink(tracker, settings.nodeName, {
     changed: () => undefined,
     nodeChanged: () => undefined,

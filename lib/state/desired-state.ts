@@ -2,6 +2,7 @@ import type { Options } from './annotations.js'
 import type { BalanceChoice } from './balance.js'
 import type { PersistentMap } from './persistent-map.js'
 import type { Cidr, IpFamily } from './ip.js'
+import type { EndpointCheck } from './endpoint-check.js'
 import type { Protocol, ServicePortName } from './names.js'
 
 /**
@@ -61,6 +62,8 @@ export interface DesiredService {
   readonly servingEndpoints: readonly Endpoint[]
   /** At least one endpoint in the cluster is ready, or serving while terminating (E12). */
   readonly hasAnyEndpoints: boolean
+  /** What is checked and what fails; undefined when the Service asks for no checks. */
+  readonly health?: ServiceHealth
   /** Unique ready local addresses; healthCheckNodePort counts them over all ports (E19). */
   readonly readyLocalAddresses: readonly string[]
 
@@ -72,6 +75,21 @@ export interface DesiredService {
    * use clusterEndpoints (S18).
    */
   readonly external: Verdict
+}
+
+/** The checks of one service port, and what they found. */
+export interface ServiceHealth {
+  readonly check: EndpointCheck
+  /** The endpoints to check: those that this node uses, or would use if they did not fail. */
+  readonly endpoints: readonly Endpoint[]
+  /** Sorted by key. Where no other is left they are used all the same. */
+  readonly failing: readonly FailingEndpoint[]
+}
+
+export interface FailingEndpoint {
+  /** `Endpoint.key` */
+  readonly key: string
+  readonly reason: string
 }
 
 export interface UnusableEndpoint {

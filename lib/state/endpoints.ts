@@ -1,5 +1,6 @@
 import { weightOf, type Weights } from './balance.js'
 import { hostPort } from './ip.js'
+import { withoutFailing, type HealthView } from './endpoint-health.js'
 import type { Endpoint } from './desired-state.js'
 import type { EndpointSliceObject } from './objects.js'
 import type { Protocol } from './names.js'
@@ -53,15 +54,20 @@ export interface TopologyInput {
   readonly nodeName: string
   /** undefined: the node has no zone label, so zone hints are ignored (E16). */
   readonly zone: string | undefined
+  /** undefined: nothing is checked. */
+  readonly health?: HealthView | undefined
 }
 
-/** The endpoints that this node uses, by policy, readiness and hints (E11-E17, S15). */
+/** The endpoints that this node uses, by policy, readiness, health and hints (E11-E17, S15). */
 export function categorizeEndpoints(input: TopologyInput): Categorized {
-  const { candidates } = input
-  const usable = candidates.map(({ endpoint }) => endpoint).filter(canServe)
-  const clusterEndpoints = input.usesClusterEndpoints ? clusterList(input) : []
+  const { health } = input
+  const serving = input.candidates.filter(({ endpoint }) => canServe(endpoint))
+  const usable = withoutFailing(serving, health)
+  const clusterEndpoints = input.usesClusterEndpoints ? clusterList(usable, input) : []
+  // The last one is kept for each list: the local list may have other last ones.
+  const local = serving.filter(({ endpoint }) => endpoint.isLocal)
   const localEndpoints = input.usesLocalEndpoints
-    ? readyElseTerminating(usable.filter(({ isLocal }) => isLocal))
+    ? readyElseTerminating(withoutFailing(local, health).map(({ endpoint }) => endpoint))
     : []
   return {
     clusterEndpoints,
@@ -71,10 +77,11 @@ export function categorizeEndpoints(input: TopologyInput): Categorized {
   }
 }
 
-function clusterList(input: TopologyInput): readonly Endpoint[] {
-  const ready = input.candidates.filter(({ endpoint }) => endpoint.ready)
-  if (ready.length > 0) return followHints(ready, input).map(({ endpoint }) => endpoint)
-  return readyElseTerminating(input.candidates.map(({ endpoint }) => endpoint).filter(canServe))
+function clusterList(usable: readonly Candidate[], input: TopologyInput): readonly Endpoint[] {
+  const ready = usable.filter(({ endpoint }) => endpoint.ready)
+  // E11: while no endpoint is ready, terminating ones that still serve are used.
+  const chosen = ready.length > 0 ? followHints(ready, input) : usable
+  return chosen.map(({ endpoint }) => endpoint)
 }
 
 /** E14, E15: hints count only when every ready endpoint has them and one names this node or zone. */

@@ -10,6 +10,7 @@ import {
 import { annotationProblem, optionPrefix, type Annotation } from './annotations.js'
 import { balanceAnnotation, weightAnnotation } from './balance.js'
 import { proxyProtocolAnnotation } from './client-address.js'
+import { checkAnnotations } from './endpoint-check.js'
 import { printable } from './printable.js'
 import type { Parsed, ServiceObject, ServicePortObject } from './objects.js'
 
@@ -21,6 +22,7 @@ const annotations: readonly Annotation<unknown>[] = [
   balanceAnnotation,
   weightAnnotation,
   proxyProtocolAnnotation,
+  ...checkAnnotations,
 ]
 const defaultAffinitySeconds = 10_800
 const maxAffinitySeconds = 86_400

@@ -1,6 +1,6 @@
 import { AddressClaims } from './address-claims.js'
 import { isEqual } from './json.js'
-import type { EndpointSliceObject, ServiceObject } from './objects.js'
+import type { EndpointSliceObject, Identity, ServiceObject } from './objects.js'
 import type { PortNumber } from './service-ports.js'
 import type { IpFamily } from './ip.js'
 
@@ -100,6 +100,11 @@ export class ServiceIndex {
     const sliceId = `${namespace}/${name}`
     const id = this.#serviceOfSlice.get(sliceId)
     if (id !== undefined) this.#detach(id, sliceId)
+  }
+
+  /** Something else than its objects has changed. */
+  mark({ namespace, name }: Identity): void {
+    this.#dirty.add(`${namespace}/${name}`)
   }
 
   markAll(): void {

@@ -1,9 +1,5 @@
-import {
-  categorizeEndpoints,
-  collectCandidates,
-  type Candidate,
-  type Categorized,
-} from './endpoints.js'
+import { checkedEndpoints } from './service-health.js'
+import { collectCandidates, type Candidate, type Categorized } from './endpoints.js'
 import { familyOf, parseCidr, type Cidr, type IpFamily } from './ip.js'
 import { readAnnotation } from './annotations.js'
 import {
@@ -14,6 +10,7 @@ import {
   type Weights,
 } from './balance.js'
 import { keyOf, portNameOf, type ServicePortName } from './names.js'
+import { endpointCheckOf } from './endpoint-check.js'
 import type { DesiredService, UnusableEndpoint, Verdict, WithheldIp } from './desired-state.js'
 import type { EndpointSliceObject, ServiceObject, ServicePortObject } from './objects.js'
 
@@ -31,6 +28,8 @@ export interface ServicePortContext {
   readonly ownerOf: (ip: string, port: ServicePortObject) => string | undefined
   /** The id of a Service whose ClusterIP and port an endpoint is, where that makes it unusable. */
   readonly leadsTo: (ip: string, port: PortNumber) => string | undefined
+  /** Why endpoints of a service port fail, by `Endpoint.key`. */
+  readonly failing: (port: ServicePortName) => ReadonlyMap<string, string>
 }
 
 /** The service ports of one Service in one family, with endpoints and verdicts. */
@@ -76,14 +75,17 @@ function buildPort(
   const externallyAccessible =
     port.nodePort !== 0 || loadBalancerIps.length > 0 || externalIps.length > 0
   const { candidates, unusableEndpoints } = candidatesOf(slices, port, context)
-  const endpoints = categorizeEndpoints({
-    candidates,
-    usesClusterEndpoints: !internalPolicyLocal || externallyAccessible,
-    usesLocalEndpoints: internalPolicyLocal || (externalPolicyLocal && externallyAccessible),
-    nodeName: context.nodeName,
-    zone: context.zone,
-  })
-  const all = candidates.map(({ endpoint }) => endpoint)
+  const { serving, ready, health, ...endpoints } = checkedEndpoints(
+    {
+      candidates,
+      usesClusterEndpoints: !internalPolicyLocal || externallyAccessible,
+      usesLocalEndpoints: internalPolicyLocal || (externalPolicyLocal && externallyAccessible),
+      nodeName: context.nodeName,
+      zone: context.zone,
+    },
+    endpointCheckOf(service.options, protocol),
+    context.failing(name),
+  )
   return Object.freeze({
     key: keyOf(name),
     name,
@@ -101,11 +103,9 @@ function buildPort(
     healthCheckNodePort: service.healthCheckNodePort,
     options: service.options,
     ...endpoints,
-    servingEndpoints: sameOrFiltered(
-      endpoints.reachableEndpoints,
-      all.filter(({ serving }) => serving),
-    ),
-    readyLocalAddresses: localAddresses(all),
+    servingEndpoints: sameOrFiltered(endpoints.reachableEndpoints, serving),
+    ...health,
+    readyLocalAddresses: localAddresses(ready),
     internal: verdictOf(internalPolicyLocal, endpoints),
     external: verdictOf(externalPolicyLocal, endpoints),
   })
@@ -171,8 +171,8 @@ function sameOrFiltered<T>(shared: readonly T[], own: readonly T[]): readonly T[
     : own
 }
 
-function localAddresses(endpoints: readonly { ip: string; isLocal: boolean; ready: boolean }[]) {
-  const local = endpoints.filter(({ isLocal, ready }) => isLocal && ready)
+function localAddresses(ready: readonly { ip: string; isLocal: boolean }[]) {
+  const local = ready.filter(({ isLocal }) => isLocal)
   return [...new Set(local.map(({ ip }) => ip))].sort()
 }
 

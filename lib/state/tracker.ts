@@ -2,6 +2,7 @@ import { buildNodeView, type NodeSettings } from './node-view.js'
 import type { EndpointRules } from './parse-endpoint-slice.js'
 import { buildServicePorts, type PortNumber } from './service-ports.js'
 import type { Substitutes } from './balance.js'
+import { FailingEndpoints } from './endpoint-health.js'
 import { isEqual } from './json.js'
 import { parseCidr, type IpFamily } from './ip.js'
 import { PersistentMap } from './persistent-map.js'
@@ -9,6 +10,7 @@ import { newWarnings, type ServiceWarning } from './service-warnings.js'
 import { PolicyCounts, type PolicyCount } from './policy-counts.js'
 import { ServiceIndex } from './service-index.js'
 import type { DesiredService, DesiredState } from './desired-state.js'
+import type { ServicePortName } from './names.js'
 import type {
   EndpointSliceObject,
   NodeObject,
@@ -67,6 +69,7 @@ export class Tracker {
   readonly endpointRules: EndpointRules
   #settings: TrackerSettings
   readonly #index: ServiceIndex
+  readonly #failing = new FailingEndpoints()
   readonly #serviceCidrs = new Map<string, ServiceCidrObject>()
   #node: NodeObject | undefined
   #localAddresses: readonly string[] = []
@@ -104,6 +107,11 @@ export class Tracker {
 
   removeEndpointSlice(namespace: string, name: string): void {
     this.#index.removeSlice(namespace, name)
+  }
+
+  /** An active check says why an endpoint of a service port fails; undefined: that it works. */
+  setEndpointHealth(port: ServicePortName, endpoint: string, reason: string | undefined): void {
+    if (this.#failing.set(port, endpoint, reason)) this.#index.mark(port)
   }
 
   upsertServiceCidr(object: ServiceCidrObject): void {
@@ -214,6 +222,7 @@ export class Tracker {
       zone: this.#node?.zone,
       allowsExternalIps: this.#settings.allowsExternalIps,
       substitutes: this.#settings.substitutes ?? {},
+      failing: (port: ServicePortName) => this.#failing.of(port),
     }
     const leadsTo = this.#settings.translatesOnce
       ? (ip: string, port: PortNumber) => this.#index.ownersOf(ip, port)[0]

@@ -6,6 +6,7 @@
 import { createInterface } from 'node:readline'
 import { configWith } from '../../lib/config/load.js'
 import { KernelError, messageOf } from '../../lib/errors.js'
+import { HealthChecks } from '../../lib/health/health-checks.js'
 import { Conntrack } from '../../lib/kernel/conntrack.js'
 import type { Log, Meter, Mode } from '../../lib/modes/mode.js'
 import type { IpFamily } from '../../lib/state/ip.js'
@@ -54,6 +55,7 @@ class SubjectProcess {
   readonly #sink: TrackerSink
   readonly #mode: Mode
   readonly #syncer: Syncer
+  readonly #checks: HealthChecks
   /** Undefined for modes that clean up by themselves, and for a proxy with this flaw. */
   readonly #flows: FlowCleaner | undefined
   /** Syncs run one after the other. */
@@ -79,6 +81,18 @@ class SubjectProcess {
       nodePortAddresses: settings.nodePortAddresses,
       detectLocal: settings.detectLocal,
       translatesOnce: !name.startsWith('userspace'),
+    })
+    this.#checks = new HealthChecks({
+      tracker: this.#tracker,
+      requestSync: () => {
+        this.#sync().catch((error: unknown) => {
+          log.error({ error: messageOf(error) }, 'sync after a health check failed')
+        })
+      },
+      listener: {
+        ...{ followed: () => undefined, turned: () => undefined, counted: () => undefined },
+        threadEnded: (reason) => log.error({ reason }, 'the thread that checks ended'),
+      },
     })
     this.#tracker.setLocalAddresses(nodeAddresses())
     this.#sink = new TrackerSink(this.#tracker, 'node', {
@@ -116,7 +130,7 @@ class SubjectProcess {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    await this.#mode.run(signal)
+    await Promise.all([this.#mode.run(signal), this.#checks.run(signal)])
     await this.#last
     await this.#mode.close()
   }
@@ -128,7 +142,9 @@ class SubjectProcess {
   }
 
   async #syncNow(): Promise<void> {
-    for (const state of this.#tracker.take().states) {
+    const update = this.#tracker.take()
+    this.#checks.started(update)
+    for (const state of update.states) {
       const report = await this.#syncer.sync(state)
       if (report.outcome === 'failed') {
         throw new KernelError('failed', `${state.family}: ${report.error ?? ''}`, {

@@ -12,6 +12,7 @@ import { Observation } from '../../lib/observe/observation.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { createLogger } from '../../lib/observe/logger.js'
 import { Metrics } from '../../lib/observe/metrics.js'
+import { EndpointHealth } from '../../lib/observe/endpoint-health.js'
 import { ModeStatus } from '../../lib/observe/mode-status.js'
 import { healthPages, metricsPages, Slis } from '../../lib/observe/pages.js'
 import { runServers } from '../../lib/observe/servers.js'
@@ -166,6 +167,7 @@ t.test('H07, H08: the metrics server has its pages', async (t) => {
       { name: 'IPv6 syncs', isGood: false, text: '3 syncs, 1 failed' },
     ],
     flagz: undefined,
+    failingEndpoints: () => [],
     statusz: undefined,
   }
   const server = await serving(
@@ -186,7 +188,7 @@ t.test('H07, H08: the metrics server has its pages', async (t) => {
     '[+]mode: nftables\n[-]IPv6 syncs: 3 syncs, 1 failed\nhealthz check passed\n',
   )
   t.same(JSON.parse((await server.get('/')).body), {
-    paths: ['/', '/configz', '/healthz', '/metrics', '/metrics/slis', '/proxyMode'],
+    paths: ['/', '/configz', '/failing-endpoints', '/healthz', '/metrics', '/metrics/slis', '/proxyMode'],
   })
   t.equal((await server.get('/flagz')).status, 404, 'H09: only with its gate')
   t.equal((await server.get('/metrics', 'DELETE')).status, 405)
@@ -423,6 +425,9 @@ t.test('H14, EV02, EV03: both servers start as configured, or are switched off',
     }),
     log,
     events: { record: (event: ProxyEvent) => events.push(event) },
+    endpoints: new EndpointHealth({
+      ...{ log, meter: metrics, events: { record: () => undefined }, now: Date.now },
+    }),
     startedAt: Date.now(),
   }
   const config = configWith({

@@ -164,6 +164,7 @@ void t.test('no request breaks the health and metrics servers', async (t) => {
     configz: () => ({}),
     status: () => [],
     flagz: () => '',
+    failingEndpoints: () => [],
     statusz: () => '',
     setVerbosity: () => () => undefined,
   })

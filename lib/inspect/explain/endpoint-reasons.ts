@@ -61,6 +61,7 @@ function reasonOf(service: DesiredService, candidate: Candidate): EndpointReason
   if (loop) {
     return out(`the ClusterIP of Service ${loop.owner}: no connection is sent on a second time`)
   }
+  const failure = service.health?.failing.find((each) => each.key === key)?.reason
   const has = (list: DesiredService['reachableEndpoints']) => list.some((each) => each.key === key)
   const { ready, serving, terminating } = endpoint
   const isHere = endpoint.nodeName === nodeName
@@ -71,11 +72,15 @@ function reasonOf(service: DesiredService, candidate: Candidate): EndpointReason
       : `on ${endpoint.nodeName}`
   if (has(service.reachableEndpoints)) {
     const state = ready ? 'ready' : 'terminating, but no other endpoint is ready'
-    return { key, isUsed: true, reason: [state, place, ...limits(service, key)].join(', ') }
+    const health =
+      failure === undefined ? [] : [`fails its health check (${failure}), but no other is left`]
+    const reason = [state, place, ...health, ...limits(service, key)].join(', ')
+    return { key, isUsed: true, reason }
   }
   if (terminating && !serving) return out(`terminating, and no longer serving, ${place}`)
   if (!ready && !terminating) return out(`not ready, ${place}`)
   if (!ready) return out(`terminating, while others are ready, ${place}`)
+  if (failure !== undefined) return out(`fails its health check (${failure}), ${place}`)
   const onlyLocal =
     service.clusterEndpoints.length === 0 &&
     (service.internalPolicyLocal || service.externalPolicyLocal)

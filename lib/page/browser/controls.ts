@@ -125,6 +125,10 @@ const actions: Readonly<Record<PodView['state'], readonly (readonly [PodAction, 
     ['revive', 'revive'],
     ['terminate', 'terminate'],
   ],
+  failing: [
+    ['kill', 'kill'],
+    ['terminate', 'terminate'],
+  ],
   starting: [['terminate', 'terminate']],
   terminating: [],
 }

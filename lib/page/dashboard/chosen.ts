@@ -190,14 +190,14 @@ function pathWith(note: string): PathView {
 
 /** By endpoint key: the name of the pod if it is known and unique, else `ip:port`. */
 function endpointNames(
-  { servingEndpoints }: DesiredService,
+  service: DesiredService,
   podNames: ReadonlyMap<string, string>,
 ): (key: string) => string {
   const names = new Map<string, string>()
   const taken = new Set<string>()
-  for (const { key, ip } of servingEndpoints) {
+  for (const { key, ip } of endpointsOf(service)) {
     const name = podNames.get(ip)
-    if (name === undefined || taken.has(name)) continue
+    if (name === undefined || names.has(key) || taken.has(name)) continue
     taken.add(name)
     names.set(key, name)
   }
@@ -211,20 +211,29 @@ function podsOf(
   nameOf: (key: string) => string,
 ): readonly PodView[] {
   const [has, should] = [applied, wanted].map(
-    (service) => new Map(service?.servingEndpoints.map((endpoint) => [endpoint.key, endpoint])),
+    (service) => new Map(endpointsOf(service).map((endpoint) => [endpoint.key, endpoint])),
   )
+  const failing = new Set(wanted?.health?.failing.map(({ key }) => key))
   return Array.from(new Map([...(has ?? []), ...(should ?? [])]).values(), (endpoint) =>
-    podView(endpoint, nameOf, has?.has(endpoint.key) !== should?.has(endpoint.key)),
+    podView(endpoint, nameOf, {
+      isFailing: failing.has(endpoint.key),
+      isPending: has?.has(endpoint.key) !== should?.has(endpoint.key),
+    }),
   )
+}
+
+/** An endpoint that fails its health check is shown, although it gets no connections. */
+function endpointsOf(service: DesiredService | undefined): readonly Endpoint[] {
+  return [...(service?.health?.endpoints ?? []), ...(service?.servingEndpoints ?? [])]
 }
 
 /** The page draws two places, here and elsewhere. */
 function podView(
   { key, ip, isLocal, ready, terminating }: Endpoint,
   nameOf: (key: string) => string,
-  isPending: boolean,
+  { isFailing, isPending }: { readonly isFailing: boolean; readonly isPending: boolean },
 ): PodView {
-  const state = ready ? 'ready' : terminating ? 'terminating' : 'not ready'
+  const state = isFailing ? 'failing' : ready ? 'ready' : terminating ? 'terminating' : 'not ready'
   const place = isLocal ? 'node-1' : 'node-2'
   return { name: nameOf(key), ip, node: place, state, ...(isPending ? { isPending } : {}) }
 }

@@ -1,0 +1,166 @@
+import { CheckThread } from './check-thread.js'
+import type { ServicePortName } from '../state/names.js'
+import type { CheckCounts, CheckTarget, Turn } from './messages.js'
+import type { DesiredService, DesiredState } from '../state/desired-state.js'
+import type { EndpointCheck } from '../state/endpoint-check.js'
+import type { IpFamily } from '../state/ip.js'
+import type { PersistentMap } from '../state/persistent-map.js'
+import type { Tracker } from '../state/tracker.js'
+
+/** What became of the endpoints of one service port. */
+export interface PortHealth {
+  readonly port: ServicePortName
+  readonly family: IpFamily
+  readonly check: EndpointCheck
+  /** How many endpoints are checked. */
+  readonly checked: number
+  /** Why endpoints fail, by `Endpoint.key`. */
+  readonly failing: ReadonlyMap<string, string>
+}
+
+export interface HealthListener {
+  /** Endpoints of this service port fail now, or work again. */
+  turned(health: PortHealth, turns: readonly EndpointTurn[]): void
+  /** Its endpoints are another set now; `undefined`: none of them is checked any more. */
+  followed(key: string, health: PortHealth | undefined): void
+  counted(counts: CheckCounts): void
+  /** The thread that checks has ended; another one starts soon. */
+  threadEnded(reason: string): void
+}
+
+export interface EndpointTurn {
+  /** `Endpoint.key` */
+  readonly endpoint: string
+  /** undefined: it works again. */
+  readonly reason: string | undefined
+}
+
+export interface HealthChecksOptions {
+  readonly tracker: Pick<Tracker, 'setEndpointHealth'>
+  /** Asks for a sync, because the state will differ. */
+  readonly requestSync: () => void
+  readonly listener: HealthListener
+}
+
+interface CheckedPort {
+  readonly port: ServicePortName
+  readonly family: IpFamily
+  check: EndpointCheck
+  /** By `Endpoint.key`. */
+  readonly targets: Map<string, CheckTarget>
+  readonly failing: Map<string, string>
+}
+
+/**
+ * Keeps the thread that checks at what the newest states ask for, and takes what it finds back into
+ * the tracker. From there on a failing endpoint is a matter of the state, like one that is not ready.
+ */
+export class HealthChecks {
+  readonly #options: HealthChecksOptions
+  readonly #seen = new Map<IpFamily, PersistentMap<DesiredService>>()
+  readonly #ports = new Map<string, CheckedPort>()
+  /** By id of the target. */
+  readonly #owners = new Map<string, { readonly checked: CheckedPort; readonly endpoint: string }>()
+  readonly #thread: CheckThread
+
+  constructor(options: HealthChecksOptions) {
+    this.#options = options
+    this.#thread = new CheckThread({
+      targets: () => this.#targets(),
+      reported: ({ turns, counts }) => {
+        options.listener.counted(counts)
+        this.#take(turns)
+      },
+      ended: (reason) => options.listener.threadEnded(reason),
+    })
+  }
+
+  /** A sync of these states starts. */
+  started({ states }: { readonly states: readonly DesiredState[] }): void {
+    for (const { family, services } of states) {
+      const { added, changed, removed } = services.since(this.#seen.get(family))
+      this.#seen.set(family, services)
+      for (const [key] of removed) this.#follow(family, key, undefined)
+      for (const [key, service] of [...added, ...changed]) this.#follow(family, key, service)
+    }
+    this.#thread.flush()
+  }
+
+  synced(): void {
+    // What the kernel has does not matter to a check.
+  }
+
+  /** Checks until the signal. */
+  run(signal: AbortSignal): Promise<void> {
+    return this.#thread.run(signal)
+  }
+
+  #follow(family: IpFamily, key: string, service: DesiredService | undefined): void {
+    const id = `${family} ${key}`
+    const known = this.#ports.get(id)
+    const health = service?.health
+    if (!service || !health) {
+      if (!known) return
+      for (const endpoint of known.targets.keys()) this.#drop(id, known, endpoint)
+      this.#ports.delete(id)
+      this.#options.listener.followed(id, undefined)
+      return
+    }
+    const { check, endpoints } = health
+    const checked: CheckedPort = known ?? {
+      ...{ port: service.name, family, check, targets: new Map(), failing: new Map() },
+    }
+    this.#ports.set(id, checked)
+    const isOther = JSON.stringify(checked.check) !== JSON.stringify(check)
+    checked.check = check
+    const wanted = new Set(endpoints.map((each) => each.key))
+    for (const endpoint of checked.targets.keys()) {
+      if (!wanted.has(endpoint)) this.#drop(id, checked, endpoint)
+    }
+    for (const { key: endpoint, ip, port } of endpoints) {
+      if (checked.targets.has(endpoint) && !isOther) continue
+      const target = { id: `${id} ${endpoint}`, ip, port, check, isFailing: false }
+      checked.targets.set(endpoint, target)
+      this.#owners.set(target.id, { checked, endpoint })
+      this.#thread.set({ ...target, isFailing: checked.failing.has(endpoint) })
+    }
+    this.#options.listener.followed(id, healthOf(checked))
+  }
+
+  /** An endpoint that comes back later begins without a past. */
+  #drop(id: string, checked: CheckedPort, endpoint: string): void {
+    checked.targets.delete(endpoint)
+    this.#owners.delete(`${id} ${endpoint}`)
+    this.#thread.remove(`${id} ${endpoint}`)
+    if (!checked.failing.delete(endpoint)) return
+    this.#options.tracker.setEndpointHealth(checked.port, endpoint, undefined)
+  }
+
+  #take(turns: readonly Turn[]): void {
+    const byPort = new Map<CheckedPort, EndpointTurn[]>()
+    for (const { id, reason } of turns) {
+      const owner = this.#owners.get(id)
+      // It left while its answer was under way.
+      if (!owner) continue
+      const { checked, endpoint } = owner
+      if (reason === undefined) checked.failing.delete(endpoint)
+      else checked.failing.set(endpoint, reason)
+      this.#options.tracker.setEndpointHealth(checked.port, endpoint, reason)
+      byPort.set(checked, [...(byPort.get(checked) ?? []), { endpoint, reason }])
+    }
+    for (const [checked, its] of byPort) this.#options.listener.turned(healthOf(checked), its)
+    if (byPort.size > 0) this.#options.requestSync()
+  }
+
+  *#targets(): Iterable<CheckTarget> {
+    for (const { targets, failing } of this.#ports.values()) {
+      for (const [endpoint, target] of targets) {
+        yield { ...target, isFailing: failing.has(endpoint) }
+      }
+    }
+  }
+}
+
+function healthOf({ port, family, check, targets, failing }: CheckedPort): PortHealth {
+  return { port, family, check, checked: targets.size, failing }
+}

@@ -1,0 +1,35 @@
+import type { EndpointCheck } from '../state/endpoint-check.js'
+
+/** Messages between the thread that syncs and the thread that checks. Plain values only. */
+
+/** An endpoint of one service port to check. */
+export interface CheckTarget {
+  /** Unique: service port and endpoint. */
+  readonly id: string
+  readonly ip: string
+  readonly port: number
+  readonly check: EndpointCheck
+  /** It failed when it was checked last. A new thread goes on from there. */
+  readonly isFailing: boolean
+}
+
+export interface TargetChanges {
+  readonly set: readonly CheckTarget[]
+  /** Ids. */
+  readonly remove: readonly string[]
+}
+
+/** An endpoint that works now, or fails now for a reason. */
+export interface Turn {
+  readonly id: string
+  /** undefined: it works. */
+  readonly reason: string | undefined
+}
+
+export interface CheckReport {
+  readonly turns: readonly Turn[]
+  /** Checks since the last report, by outcome. */
+  readonly counts: CheckCounts
+}
+
+export type CheckCounts = Readonly<Record<'good' | 'bad' | 'unknown', number>>

@@ -1,0 +1,155 @@
+import { addressFamily, encodeAddress } from '../kernel/sockets/socket-address.js'
+import { allocateNative, type NativeMemory } from '../kernel/sockets/native-memory.js'
+import { errno, errnoName } from '../kernel/sockets/errno.js'
+import { good, type Outcome } from './outcome.js'
+import { hostPort } from '../state/ip.js'
+import { httpAnswer, httpRequest, longestStatusLine } from './http-answer.js'
+import { refusal } from './refusal.js'
+import { Sockets } from '../kernel/sockets/sockets.js'
+import type { CheckTarget } from './messages.js'
+import type { Libc } from '../kernel/sockets/libc.js'
+
+const mostIdle = 64
+/** AF_UNSPEC */
+const nobody = new Uint8Array(16)
+
+interface Attempt {
+  readonly target: CheckTarget
+  readonly fd: number
+  readonly address: Uint8Array
+  /** Milliseconds that it may still take. */
+  left: number
+  isConnected: boolean
+  head: string
+  readonly resolve: (outcome: Outcome) => void
+}
+
+export interface PolledDeps {
+  readonly libc: Libc
+  /** Milliseconds that never jump. */
+  readonly now: () => number
+  /** Calls back soon: at the next of the moments at which all checks begin. */
+  readonly soon: (then: () => void) => void
+  /** The usual time between two such moments. */
+  readonly turnMs: number
+}
+
+/**
+ * Checks by TCP and HTTP on sockets by number. Nothing waits for an event: all checks under way are
+ * looked at together, many times a second. That costs a third of sockets of Node (`npm run bench -- health`).
+ */
+export class PolledProbes {
+  readonly #deps: PolledDeps
+  readonly #sockets: Sockets
+  readonly #buffer: NativeMemory
+  readonly #attempts = new Set<Attempt>()
+  /** Sockets without a peer, by address family. */
+  readonly #idle = new Map<number, number[]>()
+  readonly #addresses = new WeakMap<CheckTarget, Uint8Array>()
+  #lookedAt = 0
+
+  constructor(deps: PolledDeps) {
+    this.#deps = deps
+    this.#sockets = new Sockets(deps.libc)
+    this.#buffer = allocateNative(deps.libc, 1024)
+  }
+
+  /** Never rejects. */
+  probe(target: CheckTarget): Promise<Outcome> {
+    const address = this.#addressOf(target)
+    const family = address.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
+    const fd = this.#idle.get(family)?.pop() ?? this.#sockets.open(family, 'stream')
+    if (fd < 0) return Promise.resolve(refusal(errnoName(fd)))
+    return new Promise((resolve) => {
+      const left = target.check.timeoutMs
+      const attempt = { target, fd, address, left, isConnected: false, head: '', resolve }
+      const began = this.#sockets.connect(fd, address)
+      if (began < 0 && began !== -errno.EINPROGRESS) {
+        this.#end(attempt, refusal(errnoName(began)))
+        return
+      }
+      this.#attempts.add(attempt)
+      if (this.#attempts.size > 1) return
+      this.#lookedAt = this.#deps.now()
+      this.#deps.soon(() => this.#look())
+    })
+  }
+
+  #look(): void {
+    const { now, soon, turnMs } = this.#deps
+    // Time during which this thread was held up is not the endpoint's.
+    const passed = Math.min(now() - this.#lookedAt, 2 * turnMs)
+    this.#lookedAt = now()
+    for (const attempt of this.#attempts) {
+      const outcome = this.#lookAt(attempt)
+      attempt.left -= passed
+      if (outcome) this.#end(attempt, outcome)
+      else if (attempt.left <= 0) this.#end(attempt, late(attempt))
+    }
+    if (this.#attempts.size > 0) soon(() => this.#look())
+  }
+
+  #lookAt(attempt: Attempt): Outcome | undefined {
+    const { target, fd, address } = attempt
+    if (!attempt.isConnected) {
+      // Asked again, the kernel says what became of the connection.
+      const connected = this.#sockets.connect(fd, address)
+      if (connected === -errno.EALREADY || connected === -errno.EINPROGRESS) return undefined
+      if (connected < 0) return refusal(errnoName(connected))
+      attempt.isConnected = true
+      if (target.check.kind === 'tcp') return good
+      return this.#ask(attempt)
+    }
+    const { address: at, bytes } = this.#buffer
+    const count = this.#sockets.receive(fd, at, longestStatusLine - attempt.head.length)
+    if (count === -errno.EAGAIN) return undefined
+    if (count < 0) return refusal(errnoName(count))
+    if (count === 0) return { kind: 'bad', reason: 'closed before an answer' }
+    attempt.head += bytes.toString('latin1', 0, count)
+    return httpAnswer(attempt.head)
+  }
+
+  #ask({ target, fd }: Attempt): Outcome | undefined {
+    const { check, ip, port } = target
+    const request = httpRequest(check.path, hostPort(ip, check.port ?? port))
+    const length = this.#buffer.bytes.write(request, 'latin1')
+    const sent = this.#sockets.send(fd, this.#buffer.address, length)
+    return sent < 0 ? refusal(errnoName(sent)) : undefined
+  }
+
+  #end(attempt: Attempt, outcome: Outcome): void {
+    this.#attempts.delete(attempt)
+    this.#leave(attempt)
+    attempt.resolve(outcome)
+  }
+
+  /**
+   * A reset leaves nothing behind, and stops an endpoint that would send for ever. A socket that is
+   * connected to nobody sends one as well, and serves again: that is a quarter of the cost of a check.
+   * One that never was connected may keep an error for the next check, so it is closed.
+   */
+  #leave({ fd, address, isConnected }: Attempt): void {
+    const family = address.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
+    const idle = this.#idle.get(family) ?? []
+    this.#idle.set(family, idle)
+    if (isConnected && idle.length < mostIdle && this.#sockets.connect(fd, nobody) === 0) {
+      idle.push(fd)
+      return
+    }
+    this.#sockets.resetOnClose(fd)
+    this.#sockets.close(fd)
+  }
+
+  #addressOf(target: CheckTarget): Uint8Array {
+    const known = this.#addresses.get(target)
+    if (known) return known
+    const address = encodeAddress({ ip: target.ip, port: target.check.port ?? target.port })
+    this.#addresses.set(target, address)
+    return address
+  }
+}
+
+function late({ target, isConnected }: Attempt): Outcome {
+  const what = isConnected ? 'no answer' : 'no connection'
+  return { kind: 'bad', reason: `${what} within ${target.check.timeoutMs} ms` }
+}

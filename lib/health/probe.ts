@@ -1,0 +1,59 @@
+import { connect } from 'node:net'
+import { hostPort } from '../state/ip.js'
+import { messageOf } from '../errors.js'
+import { askGrpcHealth } from './grpc-answer.js'
+import { good, type Conversation, type Outcome } from './outcome.js'
+import { httpAnswer, httpRequest, longestStatusLine } from './http-answer.js'
+import { refusal } from './refusal.js'
+import type { CheckTarget } from './messages.js'
+
+/** Checks an endpoint once. Never rejects, and never takes much longer than the time-out. */
+export function probe({ ip, port, check }: CheckTarget): Promise<Outcome> {
+  const at = check.port ?? port
+  return new Promise((resolve) => {
+    const socket = connect({ host: ip, port: at, noDelay: true })
+    let lastTurn: NodeJS.Immediate | undefined
+    let isConnected = false
+    const tell = (outcome: Outcome) => {
+      clearTimeout(timer)
+      clearImmediate(lastTurn)
+      // A reset leaves nothing behind, and stops an endpoint that would send for ever. Node would
+      // let a socket that still connects wait for that.
+      if (isConnected && check.kind !== 'grpc') socket.resetAndDestroy()
+      else socket.destroy()
+      resolve(outcome)
+    }
+    const timer = setTimeout(() => {
+      // A thread that was held up reads only now that the endpoint has answered in time.
+      lastTurn = setImmediate(() => {
+        const what = isConnected ? 'no answer' : 'no connection'
+        tell({ kind: 'bad', reason: `${what} within ${check.timeoutMs} ms` })
+      })
+    }, check.timeoutMs)
+    // After the end nothing that goes wrong matters any more, but it must be listened to.
+    socket.on('error', (error: NodeJS.ErrnoException) =>
+      tell(refusal(error.code ?? messageOf(error))),
+    )
+    socket.once('close', () => tell({ kind: 'bad', reason: 'closed before an answer' }))
+    socket.once('connect', () => {
+      isConnected = true
+      conversations[check.kind](check.path, hostPort(ip, at))(socket, tell)
+    })
+  })
+}
+
+const conversations: Readonly<
+  Record<CheckTarget['check']['kind'], (path: string, host: string) => Conversation>
+> = {
+  tcp: () => (_socket, told) => told(good),
+  http: (path, host) => (socket, told) => {
+    let head = ''
+    socket.on('data', (bytes: Buffer) => {
+      head += bytes.toString('latin1', 0, longestStatusLine - head.length)
+      const outcome = httpAnswer(head)
+      if (outcome) told(outcome)
+    })
+    socket.write(httpRequest(path, host))
+  },
+  grpc: (_path, host) => askGrpcHealth(host),
+}

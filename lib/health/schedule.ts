@@ -1,0 +1,112 @@
+import type { CheckCounts, CheckTarget, Turn } from './messages.js'
+import type { Outcome } from './outcome.js'
+
+export interface ScheduleDeps {
+  readonly probe: (target: CheckTarget) => Promise<Outcome>
+  readonly turned: (turn: Turn) => void
+  /** Milliseconds that never jump. */
+  readonly now: () => number
+  /** From 0 up to 1. */
+  readonly random: () => number
+  /** Calls back after so many milliseconds; returns how to prevent that. */
+  readonly wait: (ms: number, then: () => void) => () => void
+  /** How many checks run at a time. */
+  readonly most: number
+}
+
+interface Entry {
+  readonly target: CheckTarget
+  isFailing: boolean
+  /** Outcomes in a row that speak against `isFailing`. */
+  streak: number
+  isGone: boolean
+  cancel: () => void
+}
+
+/**
+ * Decides when each endpoint is checked, and what its answers mean. The first checks are spread over
+ * an interval, and every interval is up to a tenth shorter, so that the checks of many endpoints, or
+ * of many nodes, do not meet. Checks above the limit wait for their turn.
+ */
+export class Schedule {
+  readonly #deps: ScheduleDeps
+  readonly #entries = new Map<string, Entry>()
+  /** In order of the time at which they were due. */
+  readonly #due = new Set<Entry>()
+  #running = 0
+  #counts = { good: 0, bad: 0, unknown: 0 }
+
+  constructor(deps: ScheduleDeps) {
+    this.#deps = deps
+  }
+
+  set(target: CheckTarget): void {
+    const { isFailing } = target
+    this.remove(target.id)
+    const entry = { target, isFailing, streak: 0, isGone: false, cancel: () => undefined }
+    this.#entries.set(target.id, entry)
+    this.#plan(entry, this.#deps.random() * target.check.intervalMs)
+  }
+
+  remove(id: string): void {
+    const entry = this.#entries.get(id)
+    if (!entry) return
+    entry.isGone = true
+    entry.cancel()
+    this.#due.delete(entry)
+    this.#entries.delete(id)
+  }
+
+  /** Checks since the last call. */
+  takeCounts(): CheckCounts {
+    const counts = this.#counts
+    this.#counts = { good: 0, bad: 0, unknown: 0 }
+    return counts
+  }
+
+  #plan(entry: Entry, ms: number): void {
+    entry.cancel = this.#deps.wait(ms, () => {
+      this.#due.add(entry)
+      this.#begin()
+    })
+  }
+
+  #begin(): void {
+    for (const entry of this.#due) {
+      if (this.#running >= this.#deps.most) return
+      this.#due.delete(entry)
+      void this.#check(entry)
+    }
+  }
+
+  async #check(entry: Entry): Promise<void> {
+    const { now, random, probe } = this.#deps
+    const { intervalMs } = entry.target.check
+    const began = now()
+    this.#running++
+    const outcome = await probe(entry.target)
+    this.#running--
+    this.#counts[outcome.kind]++
+    if (!entry.isGone) {
+      this.#account(entry, outcome)
+      const pause = intervalMs * (1 - random() / 10)
+      this.#plan(entry, Math.max(0, began + pause - now()))
+    }
+    this.#begin()
+  }
+
+  #account(entry: Entry, outcome: Outcome): void {
+    if (outcome.kind === 'unknown') return
+    if (entry.isFailing === (outcome.kind === 'bad')) {
+      entry.streak = 0
+      return
+    }
+    entry.streak++
+    const { rise, fall } = entry.target.check
+    if (entry.streak < (entry.isFailing ? rise : fall)) return
+    entry.isFailing = !entry.isFailing
+    entry.streak = 0
+    const reason = outcome.kind === 'bad' ? outcome.reason : undefined
+    this.#deps.turned({ id: entry.target.id, reason })
+  }
+}

@@ -1,0 +1,99 @@
+import { readAnnotation, wordAnnotation, type Annotation, type Options } from './annotations.js'
+import type { Protocol } from './names.js'
+
+/** How this node finds out whether an endpoint works, as the annotations of its Service ask for. */
+export interface EndpointCheck {
+  readonly kind: 'tcp' | 'http' | 'grpc'
+  /** Empty unless the kind is `http`. */
+  readonly path: string
+  /** undefined: the port of the endpoint. */
+  readonly port: number | undefined
+  readonly intervalMs: number
+  readonly timeoutMs: number
+  /** Good answers in a row after which a failing endpoint is used again. */
+  readonly rise: number
+  /** Failures in a row after which an endpoint is used no more. */
+  readonly fall: number
+  /** Endpoints are used although they fail, where no other is left. */
+  readonly keepsLast: boolean
+}
+
+type What = Pick<EndpointCheck, 'kind' | 'path' | 'port'>
+
+const whatAnnotation: Annotation<What> = {
+  name: 'health-check',
+  valid: 'tcp[:PORT], http:/PATH[:PORT] or grpc[:PORT]',
+  parse: (text) => {
+    // A path is sent as it is, so it must not end the line it stands in.
+    const found = /^(?:(tcp|grpc)|http:(\/[\x21-\x7e]*?))(?::(\d{1,5}))?$/.exec(text)
+    if (!found || text.length > longestCheck) return undefined
+    const [, kind, path = '', digits] = found
+    const port = digits === undefined ? undefined : Number(digits)
+    if (port !== undefined && (port < 1 || port > 65_535)) return undefined
+    return { kind: kind === 'tcp' || kind === 'grpc' ? kind : 'http', path, port }
+  },
+}
+
+/** With it, a request is one small packet. */
+const longestCheck = 512
+
+const intervalAnnotation = durationAnnotation('health-check-interval', 500, 3_600_000)
+const timeoutAnnotation = durationAnnotation('health-check-timeout', 100, 60_000)
+const riseAnnotation = countAnnotation('health-check-rise')
+const fallAnnotation = countAnnotation('health-check-fall')
+const lastAnnotation = wordAnnotation('health-check-last', ['keep', 'remove'])
+
+export const checkAnnotations: readonly Annotation<unknown>[] = [
+  whatAnnotation,
+  intervalAnnotation,
+  timeoutAnnotation,
+  riseAnnotation,
+  fallAnnotation,
+  lastAnnotation,
+]
+
+/** undefined: nothing is checked. */
+export function endpointCheckOf(options: Options, protocol: Protocol): EndpointCheck | undefined {
+  const what = readAnnotation(options, whatAnnotation)
+  // Whether a UDP or SCTP port works is told by another port, or not at all.
+  if (!what || (protocol !== 'TCP' && what.port === undefined)) return undefined
+  const intervalMs = readAnnotation(options, intervalAnnotation) ?? 10_000
+  const timeoutMs = readAnnotation(options, timeoutAnnotation) ?? 1_000
+  return {
+    ...what,
+    intervalMs,
+    // A check that waits longer than that would meet the next one.
+    timeoutMs: Math.min(timeoutMs, intervalMs),
+    rise: readAnnotation(options, riseAnnotation) ?? 2,
+    fall: readAnnotation(options, fallAnnotation) ?? 3,
+    keepsLast: readAnnotation(options, lastAnnotation) !== 'remove',
+  }
+}
+
+/** For people: `tcp`, or `http:/healthz at port 8081`. */
+export function checkText({ kind, path, port }: EndpointCheck): string {
+  return `${kind}${path === '' ? '' : `:${path}`}${port === undefined ? '' : ` at port ${port}`}`
+}
+
+/** In milliseconds, within the bounds, both included. */
+function durationAnnotation(name: string, from: number, to: number): Annotation<number> {
+  return {
+    name,
+    valid: `${from}ms to ${to / 1000}s, such as 5s`,
+    parse: (text) => {
+      const [, digits, unit = ''] = /^(\d{1,7})(ms|s|m)$/.exec(text) ?? []
+      const ms = Number(digits) * (units[unit] ?? NaN)
+      return ms >= from && ms <= to ? ms : undefined
+    },
+  }
+}
+
+const units: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000 }
+
+function countAnnotation(name: string): Annotation<number> {
+  return {
+    name,
+    valid: '1-10',
+    parse: (text) => (/^([1-9]|10)$/.test(text) ? Number(text) : undefined),
+  }
+}

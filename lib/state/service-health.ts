@@ -1,0 +1,53 @@
+import { categorizeEndpoints, type Categorized, type TopologyInput } from './endpoints.js'
+import { withoutFailing } from './endpoint-health.js'
+import type { DesiredService, Endpoint } from './desired-state.js'
+import type { EndpointCheck } from './endpoint-check.js'
+
+/** The endpoints of a service port by policy and hints, those that fail their check left out. */
+export interface CheckedEndpoints extends Categorized {
+  /** Nothing says that they do not serve: flows to them are kept. */
+  readonly serving: readonly Endpoint[]
+  readonly ready: readonly Endpoint[]
+  /** Without a check there is no such field, so that a Service without one costs no memory. */
+  readonly health: Pick<DesiredService, 'health'>
+}
+
+/**
+ * The one place where health meets the state: an endpoint that fails its check is left out as if it
+ * were not ready. So no mode knows of checks.
+ */
+export function checkedEndpoints(
+  input: Omit<TopologyInput, 'health'>,
+  check: EndpointCheck | undefined,
+  failing: ReadonlyMap<string, string>,
+): CheckedEndpoints {
+  const ready = input.candidates.filter(({ endpoint }) => endpoint.ready)
+  if (!check) {
+    const found = categorizeEndpoints(input)
+    return { ...found, serving: servingOf(input), ready: ready.map(only), health: {} }
+  }
+  const known = ready.filter(({ endpoint }) => failing.has(endpoint.key)).map(only)
+  const health = { failing, keepsLast: check.keepsLast }
+  const found = categorizeEndpoints({ ...input, health })
+  const used = new Set(found.reachableEndpoints)
+  const wanted = known.length === 0 ? found : categorizeEndpoints(input)
+  const endpoints = new Set([...wanted.reachableEndpoints, ...found.reachableEndpoints])
+  return {
+    ...found,
+    serving: servingOf(input).filter((each) => !failing.has(each.key) || used.has(each)),
+    ready: withoutFailing(ready, health).map(only),
+    health: {
+      health: {
+        check,
+        endpoints: [...endpoints].filter((each) => each.ready),
+        failing: known.map(({ key }) => ({ key, reason: failing.get(key) ?? '' })),
+      },
+    },
+  }
+}
+
+const only = ({ endpoint }: { readonly endpoint: Endpoint }) => endpoint
+
+function servingOf({ candidates }: Pick<TopologyInput, 'candidates'>): readonly Endpoint[] {
+  return candidates.map(only).filter(({ serving }) => serving)
+}

@@ -1,0 +1,99 @@
+import { createServer } from 'node:net'
+import { once } from 'node:events'
+import t from 'tap'
+import { HealthChecks } from '../../lib/health/health-checks.js'
+import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
+import { parseService } from '../../lib/state/parse-service.js'
+import { Tracker } from '../../lib/state/tracker.js'
+import type { EndpointTurn, PortHealth } from '../../lib/health/health-checks.js'
+import { endpoint, rawService, rawSlice } from '../state/objects.js'
+
+/** A tracker and checks that follow it, as the daemon puts them together. */
+function node() {
+  const tracker = new Tracker({
+    families: ['IPv4'],
+    nodeName: 'here',
+    bindAddress: '0.0.0.0',
+    nodePortAddresses: [],
+    detectLocal: { mode: 'NodeCIDR' },
+    allowsExternalIps: true,
+    endpointRules: { allowsLoopback: true },
+  })
+  const followed: [string, number | undefined][] = []
+  const turns: EndpointTurn[] = []
+  let counted = 0
+  const checks = new HealthChecks({
+    tracker,
+    requestSync: () => sync(),
+    listener: {
+      followed: (key: string, health: PortHealth | undefined) =>
+        followed.push([key, health?.checked]),
+      turned: (_health, its) => turns.push(...its),
+      counted: ({ good, bad }) => (counted += good + bad),
+      threadEnded: (reason) => t.fail(reason),
+    },
+  })
+  const sync = () => checks.started(tracker.take())
+  const put = (port: number, ips: readonly string[], check = 'tcp') => {
+    const annotations = {
+      'kube-proxy-ts/health-check': check,
+      'kube-proxy-ts/health-check-interval': '500ms',
+      'kube-proxy-ts/health-check-fall': '1',
+      'kube-proxy-ts/health-check-rise': '1',
+    }
+    const service = parseService(rawService({ annotations }))
+    const raw = rawSlice({
+      ports: [{ name: 'http', protocol: 'TCP', port }],
+      endpoints: ips.map((ip) => endpoint(ip)),
+    })
+    const slice = parseEndpointSlice(raw, { allowsLoopback: true })
+    if (service.outcome !== 'accepted' || slice.outcome !== 'accepted') throw new Error('refused')
+    tracker.upsertService(service.value)
+    tracker.upsertEndpointSlice(slice.value)
+    sync()
+  }
+  const used = () => {
+    const [service] = tracker.take().states[0]?.services.values() ?? []
+    return service?.clusterEndpoints.map(({ ip }) => ip)
+  }
+  return { tracker, checks, put, used, turns, followed, sync, counted: () => counted }
+}
+
+async function until(holds: () => boolean): Promise<void> {
+  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 20))
+}
+
+t.test('an endpoint that goes leaves the state, and is back when it answers again', async (t) => {
+  const server = createServer((socket) => socket.on('error', () => undefined))
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  const port = typeof address === 'object' && address ? address.port : 0
+  const stop = new AbortController()
+  const { checks, put, used, turns, followed, tracker, sync, counted } = node()
+  const running = checks.run(stop.signal)
+  put(port, ['127.0.0.1', '127.0.0.2'])
+  t.same(used(), ['127.0.0.1', '127.0.0.2'], 'until something fails, all are used')
+  await until(() => turns.length === 1)
+  t.same(turns.splice(0), [{ endpoint: `127.0.0.2:${port}`, reason: 'connection refused' }])
+  t.same(used(), ['127.0.0.1'])
+  await until(() => counted() > 0)
+
+  const second = createServer((socket) => socket.on('error', () => undefined))
+  second.listen(port, '127.0.0.2')
+  await until(() => turns.length === 1)
+  t.same(turns.splice(0), [{ endpoint: `127.0.0.2:${port}`, reason: undefined }])
+  t.same(used(), ['127.0.0.1', '127.0.0.2'])
+  second.close()
+  await until(() => turns.length === 1)
+
+  put(port, ['127.0.0.1'])
+  put(port, ['127.0.0.1', '127.0.0.2'])
+  t.same(used(), ['127.0.0.1', '127.0.0.2'], 'an endpoint that comes anew has no past')
+  tracker.removeService('default', 'web')
+  sync()
+  t.same(followed.at(-1), ['IPv4 default/web:http/TCP', undefined])
+  stop.abort()
+  await running
+  server.close()
+})

@@ -1,0 +1,153 @@
+import { createServer, type Server, type Socket } from 'node:net'
+import { createServer as createHttp2 } from 'node:http2'
+import { once } from 'node:events'
+import t, { type Test } from 'tap'
+import { endpointCheckOf } from '../../lib/state/endpoint-check.js'
+import { grpcAnswer } from '../../lib/health/grpc-answer.js'
+import { httpAnswer } from '../../lib/health/http-answer.js'
+import { loadLibc } from '../../lib/kernel/sockets/libc.js'
+import { PolledProbes } from '../../lib/health/polled-probes.js'
+import { probe } from '../../lib/health/probe.js'
+
+const polled = new PolledProbes({
+  libc: await loadLibc(),
+  now: () => performance.now(),
+  turnMs: 25,
+  soon: (then) => void setTimeout(then, 25),
+})
+
+/** What a check of a server says, in one line; the same by sockets of Node and by polled ones. */
+async function said(text: string, server: Server, timeout = '60s'): Promise<string> {
+  const options = { 'health-check': text, 'health-check-timeout': timeout }
+  const check = endpointCheckOf({ ...options, 'health-check-interval': '60s' }, 'TCP')
+  const address = server.address()
+  if (!check || typeof address !== 'object' || !address) throw new Error('nothing to check')
+  const target = { id: '', ip: '127.0.0.1', port: address.port, check, isFailing: false }
+  const ways = check.kind === 'grpc' ? [probe] : [probe, polled.probe.bind(polled)]
+  const words = new Set<string>()
+  for (const way of ways) {
+    const outcome = await way(target)
+    words.add(outcome.kind === 'good' ? 'good' : `${outcome.kind}: ${outcome.reason}`)
+  }
+  return [...words].join(', or ')
+}
+
+/** A server that does this with each connection, and what it was sent so far. */
+async function serving(t: Test, act: (socket: Socket) => void) {
+  const sockets = new Set<Socket>()
+  const server = createServer((socket) => {
+    sockets.add(socket)
+    socket.on('error', () => undefined)
+    socket.once('close', () => sockets.delete(socket))
+    act(socket)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  return server
+}
+
+t.test('a check by TCP asks for a connection only', async (t) => {
+  const open = await serving(t, () => undefined)
+  t.equal(await said('tcp', open), 'good')
+  const closed = await serving(t, () => undefined)
+  const address = closed.address()
+  closed.close()
+  await once(closed, 'close')
+  closed.address = () => address
+  t.equal(await said('tcp', closed), 'bad: connection refused')
+})
+
+t.test(
+  'a check by HTTP reads the status; a redirect is an answer and is not followed',
+  async (t) => {
+    const requests: string[] = []
+    const answering = (status: string) =>
+      serving(t, (socket) => {
+        socket.on('data', (bytes) => {
+          requests.push(String(bytes))
+          socket.write(`HTTP/1.1 ${status}\r\nLocation: http://127.0.0.1:1/\r\n\r\n`)
+        })
+      })
+    t.equal(await said('http:/healthz?full=1', await answering('204 No Content')), 'good')
+    t.match(requests.join(''), /^GET \/healthz\?full=1 HTTP\/1\.1\r\nHost: 127\.0\.0\.1:\d+\r\n/)
+    t.equal(await said('http:/', await answering('302 Found')), 'good')
+    t.equal(await said('http:/', await answering('503 Busy')), 'bad: answers with status 503')
+    t.equal(await said('http:/', await answering('99 Odd')), 'bad: answers, but not in HTTP/1')
+  },
+)
+
+t.test('a server that speaks TLS, or sends for ever, costs one answer and no more', async (t) => {
+  const alert = await serving(t, (socket) => socket.end(Buffer.from([0x15, 3, 1, 0, 2, 2, 0x32])))
+  t.equal(await said('http:/', alert), 'bad: answers, but not in HTTP/1')
+  let sent = 0
+  let hasEnded: () => void = () => undefined
+  const ended = new Promise<void>((resolve) => (hasEnded = resolve))
+  const endless = await serving(t, (socket) => {
+    const chunk = Buffer.alloc(1 << 16, 'x')
+    const more = () => {
+      while (!socket.destroyed && socket.write(chunk)) sent += chunk.length
+    }
+    socket.write('HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n')
+    socket.on('drain', more)
+    socket.once('close', hasEnded)
+    more()
+  })
+  t.equal(await said('http:/', endless), 'good')
+  await ended
+  t.ok(sent < 1 << 27, 'the reset stops it')
+  const line = await serving(t, (socket) => socket.write(`HTTP/1.1 ${'2'.repeat(1000)}`))
+  t.equal(await said('http:/', line), 'bad: answers, but not in HTTP/1')
+})
+
+t.test(
+  'an endpoint that says nothing fails after the time-out; one that closes, at once',
+  async (t) => {
+    const silent = await serving(t, () => undefined)
+    t.equal(await said('http:/', silent, '100ms'), 'bad: no answer within 100 ms')
+    t.equal(await said('grpc', silent, '100ms'), 'bad: no answer within 100 ms')
+    const closing = await serving(t, (socket) => socket.resume().end())
+    t.equal(await said('http:/', closing), 'bad: closed before an answer')
+  },
+)
+
+t.test('a check by gRPC asks for the state of the server', async (t) => {
+  const answers: ((path: string) => Buffer | undefined)[] = []
+  const server = createHttp2()
+  server.on('stream', (stream, headers) => {
+    const message = answers[0]?.(String(headers[':path']))
+    const missing = { ':status': 200, 'content-type': 'application/grpc', 'grpc-status': '12' }
+    if (!message) {
+      stream.respond(missing, { endStream: true })
+      return
+    }
+    stream.respond({ ':status': 200, 'content-type': 'application/grpc' })
+    stream.end(message)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => void server.close())
+  const asServer = server as unknown as Server
+  const message = (...bytes: number[]) => Buffer.from([0, 0, 0, 0, bytes.length, ...bytes])
+  answers[0] = (path) => (path === '/grpc.health.v1.Health/Check' ? message(8, 1) : undefined)
+  t.equal(await said('grpc', asServer), 'good')
+  answers[0] = () => message(8, 2)
+  t.equal(await said('grpc', asServer), 'bad: says NOT_SERVING')
+  answers[0] = () => undefined
+  t.equal(await said('grpc', asServer), 'bad: answers with gRPC status 12')
+  const other = await serving(t, (socket) => socket.write('HTTP/1.1 400 Bad Request\r\n\r\n'))
+  t.equal(await said('grpc', other), 'bad: answers, but not in gRPC')
+})
+
+t.test('answers are judged as soon as they can be', async (t) => {
+  t.equal(httpAnswer('HTTP/1.1 2'), undefined)
+  t.equal(httpAnswer('HT'), undefined)
+  t.match(httpAnswer('SSH-2.0'), { kind: 'bad' })
+  t.match(httpAnswer('HTTP/1.0 200\r\n'), { kind: 'good' })
+  t.equal(grpcAnswer(Buffer.from([0, 0, 0, 0, 2, 8])), undefined)
+  t.match(grpcAnswer(Buffer.from([0, 255, 255, 255, 255])), { kind: 'bad' })
+  t.match(grpcAnswer(Buffer.from([0, 0, 0, 0, 0])), { kind: 'bad', reason: 'says UNKNOWN' })
+})

@@ -1,0 +1,132 @@
+import t from 'tap'
+import { endpointCheckOf } from '../../lib/state/endpoint-check.js'
+import { Schedule } from '../../lib/health/schedule.js'
+import type { CheckTarget, Turn } from '../../lib/health/messages.js'
+import type { Outcome } from '../../lib/health/outcome.js'
+
+interface Timer {
+  readonly at: number
+  readonly then: () => void
+}
+
+/** A schedule whose time is played, and whose endpoints answer as the test says. */
+function played(most = 256) {
+  let time = 0
+  const timers = new Set<Timer>()
+  const turns: Turn[] = []
+  const checks: { readonly id: string; readonly at: number }[] = []
+  const pending: ((outcome: Outcome) => void)[] = []
+  const schedule = new Schedule({
+    probe: ({ id }) => {
+      checks.push({ id, at: time })
+      return new Promise((resolve) => pending.push(resolve))
+    },
+    turned: (turn) => turns.push(turn),
+    now: () => time,
+    random: () => 0.5,
+    wait: (ms, then) => {
+      const timer = { at: time + ms, then }
+      timers.add(timer)
+      return () => timers.delete(timer)
+    },
+    most,
+  })
+  const settle = () => new Promise((resolve) => setImmediate(resolve))
+  /** The next timers fire, and all checks under way get this answer. */
+  const round = async (outcome: Outcome['kind']) => {
+    const next = Math.min(...Array.from(timers, ({ at }) => at))
+    time = Math.max(time, next)
+    for (const timer of timers) {
+      if (timer.at > time) continue
+      timers.delete(timer)
+      timer.then()
+    }
+    for (const resolve of pending.splice(0)) {
+      resolve(outcome === 'good' ? { kind: 'good' } : { kind: outcome, reason: 'dark' })
+    }
+    await settle()
+  }
+  return { schedule, turns, checks, pending, timers, round }
+}
+
+function target(id: string, isFailing = false): CheckTarget {
+  const options = { 'health-check': 'tcp', 'health-check-interval': '10s' }
+  const check = endpointCheckOf(options, 'TCP')
+  if (!check) throw new Error('no check')
+  return { id, ip: '192.0.2.1', port: 1, check, isFailing }
+}
+
+t.test('three failures in a row turn an endpoint, two good answers turn it back', async (t) => {
+  const { schedule, turns, round } = played()
+  schedule.set(target('a'))
+  for (const outcome of ['bad', 'bad', 'good', 'bad', 'bad'] as const) await round(outcome)
+  t.same(turns, [], 'a good answer between them counts')
+  await round('bad')
+  t.same(turns.splice(0), [{ id: 'a', reason: 'dark' }])
+  for (const outcome of ['good', 'bad', 'good'] as const) await round(outcome)
+  t.same(turns, [])
+  await round('good')
+  t.same(turns, [{ id: 'a', reason: undefined }], 'it comes back by itself')
+})
+
+t.test('what this node could not check says nothing', async (t) => {
+  const { schedule, turns, round } = played()
+  schedule.set(target('a'))
+  for (let count = 0; count < 5; count++) await round('unknown')
+  t.same(turns, [])
+  t.same(schedule.takeCounts(), { good: 0, bad: 0, unknown: 5 })
+})
+
+t.test('an endpoint that failed before goes on as failing', async (t) => {
+  const { schedule, turns, round } = played()
+  schedule.set(target('a', true))
+  await round('bad')
+  t.same(turns, [])
+  await round('good')
+  await round('good')
+  t.same(turns, [{ id: 'a', reason: undefined }])
+})
+
+t.test('an interval is never longer than asked for, so fall x interval is a promise', async (t) => {
+  const { schedule, checks, round } = played()
+  schedule.set(target('a'))
+  for (let count = 0; count < 4; count++) await round('good')
+  const gaps = checks.slice(1).map(({ at }, index) => at - (checks[index]?.at ?? 0))
+  t.same(gaps, [9500, 9500, 9500])
+  t.ok((checks[0]?.at ?? 0) <= 10_000, 'the first check is spread over the interval')
+})
+
+t.test('checks above the limit wait for their turn, and all get one', async (t) => {
+  const { schedule, checks, round } = played(2)
+  for (const id of ['a', 'b', 'c', 'd', 'e']) schedule.set(target(id))
+  await round('good')
+  t.same(new Set(checks.map(({ id }) => id)).size, 4, 'two began, and two when these ended')
+  await round('good')
+  t.same([...new Set(checks.map(({ id }) => id))], ['a', 'b', 'c', 'd', 'e'])
+})
+
+t.test('an endpoint that left is neither checked nor told', async (t) => {
+  const { schedule, turns, checks, pending, timers, round } = played(1)
+  const { check } = target('')
+  schedule.set({ ...target('a'), check: { ...check, fall: 1 } })
+  schedule.set(target('b'))
+  for (const timer of timers) timer.then()
+  t.same(
+    checks.map(({ id }) => id),
+    ['a'],
+  )
+  timers.clear()
+  schedule.remove('a')
+  schedule.remove('b')
+  pending.splice(0)[0]?.({ kind: 'bad', reason: 'late' })
+  await new Promise((resolve) => setImmediate(resolve))
+  t.same(turns, [])
+  t.equal(timers.size, 0)
+  schedule.set(target('c'))
+  await round('good')
+  t.same(
+    checks.map(({ id }) => id),
+    ['a', 'c'],
+    'its place is free again',
+  )
+})
