@@ -62,7 +62,8 @@ export function replaceKept(place: Element, ...content: Node[]): void {
 
 function adapted(old: Element, fresh: Element): Element {
   if (old === fresh || old.isEqualNode(fresh)) return old
-  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name)
+  for (const { name } of [...old.attributes])
+    if (!fresh.hasAttribute(name)) old.removeAttribute(name)
   for (const { name, value } of fresh.attributes) old.setAttribute(name, value)
   replaceKept(old, ...fresh.childNodes)
   return old
