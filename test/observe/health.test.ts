@@ -188,7 +188,15 @@ t.test('H07, H08: the metrics server has its pages', async (t) => {
     '[+]mode: nftables\n[-]IPv6 syncs: 3 syncs, 1 failed\nhealthz check passed\n',
   )
   t.same(JSON.parse((await server.get('/')).body), {
-    paths: ['/', '/configz', '/failing-endpoints', '/healthz', '/metrics', '/metrics/slis', '/proxyMode'],
+    paths: [
+      '/',
+      '/configz',
+      '/failing-endpoints',
+      '/healthz',
+      '/metrics',
+      '/metrics/slis',
+      '/proxyMode',
+    ],
   })
   t.equal((await server.get('/flagz')).status, 404, 'H09: only with its gate')
   t.equal((await server.get('/metrics', 'DELETE')).status, 405)

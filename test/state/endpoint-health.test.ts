@@ -24,7 +24,7 @@ function checked(endpoints: readonly object[], options: object = {}, spec: objec
   const annotations = Object.fromEntries(
     Object.entries({ 'health-check': 'tcp', ...options }).map(([name, value]) => [
       `kube-proxy-ts/${name}`,
-      value as string,
+      value,
     ]),
   )
   const service = parseService(rawService({ annotations, spec }))
@@ -172,7 +172,7 @@ t.test(
     t.equal(problems.length, checkAnnotations.length)
     for (const problem of problems) {
       t.match(problem, /has no effect; valid: \S/)
-      // eslint-disable-next-line no-control-regex
+
       t.notMatch(problem, /[\u0007\u202e]/)
     }
     t.match(checked([], { 'health-check': 'icmp' }).warnings, [
