@@ -1,3 +1,4 @@
+import { substitutesOf } from './balancing.js'
 import { isEnabled } from './feature-gates.js'
 import type { Config, ProxyMode } from './config.js'
 import type { DetectLocal } from '../state/node-view.js'
@@ -17,6 +18,7 @@ export function trackerSettings(
     detectLocal: detectLocal(config),
     // The userspace proxy opens a connection of its own, which the node translates like any other.
     translatesOnce: mode !== 'userspace',
+    substitutes: substitutesOf(mode),
     endpointRules: { allowsLoopback: isEnabled(config.featureGates, 'AllowLoopbackEndpoints') },
     allowsExternalIps: isEnabled(config.featureGates, 'AllowServiceExternalIPs'),
   }

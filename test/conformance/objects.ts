@@ -273,6 +273,7 @@ function endpointOf(text: string, family: IpFamily, { clusterIps }: CaseService)
   return {
     addresses: [addressOf(place, family)],
     nodeName: nodeOf(place),
+    targetRef: { kind: 'Pod', name: place },
     conditions: conditions[condition ?? ''] ?? { ready: true, serving: true, terminating: false },
     ...(hints.length > 0
       ? {

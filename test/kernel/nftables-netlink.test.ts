@@ -44,6 +44,7 @@ function everything(family: NftFamily): readonly Command[] {
     protocol,
     comment: 'by chance',
   }))
+  const places: NftSet = { name: 'places', key: ['number'], holds: 'targets', protocol: 'udp' }
   const sticky = {
     name: 'sticky',
     key: ['address'],
@@ -108,6 +109,11 @@ function everything(family: NftFamily): readonly Command[] {
       },
     ],
     [tcp, { kind: 'dnat', targets: targets.slice(0, 1) }],
+    [tcp, { kind: 'dnat', targets: targets.slice(0, 3), by: 'turn' }],
+    [tcp, { kind: 'dnat', targets: targets.slice(0, 2), by: 'source' }],
+    [{ kind: 'random-verdict', by: 'source', verdicts: [{ to: 'drop' }, { to: 'return' }] }],
+    [{ kind: 'random-verdict', by: 'turn', verdicts: [{ to: 'drop' }, { to: 'return' }] }],
+    [{ kind: 'dnat-by-source', protocol: 'udp', places: 300, map: 'places' }],
     [
       { kind: 'protocol', protocol: 'sctp' },
       { kind: 'dnat', targets: targets.slice(0, 3) },
@@ -123,7 +129,7 @@ function everything(family: NftFamily): readonly Command[] {
     { do: 'add-table' },
     { do: 'delete-table' },
     { do: 'add-table' },
-    ...[single, ports, map, pairs, ...numbered, sticky].map((set): Command => ({
+    ...[single, ports, map, pairs, ...numbered, places, sticky].map((set): Command => ({
       do: 'add-set',
       set,
     })),
@@ -169,6 +175,14 @@ function everything(family: NftFamily): readonly Command[] {
         set: map,
         key: [ip('10.9.8.8', '::2'), 'sctp', 65535],
         verdict: { to: 'goto', chain: 'chain-last' },
+      },
+    },
+    {
+      do: 'add-element',
+      element: {
+        set: places,
+        key: [16380],
+        target: { ip: ip('10.0.0.1', 'fd00::1'), port: 5353 },
       },
     },
     ...numbered.map((set): Command => ({

@@ -5,7 +5,7 @@ import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
 import { renderChanges, renderPlan } from '../../lib/modes/nftables/render.js'
 import { between } from '../../lib/modes/nftables/changes.js'
 import { endpointBaseName, serviceBaseName } from '../../lib/modes/nftables/names.js'
-import { trialTransaction } from '../../lib/modes/nftables/trial.js'
+import { hashTrialTransaction, trialTransaction } from '../../lib/modes/nftables/trial.js'
 import type { Statement } from '../../lib/kernel/nftables/model.js'
 import { service, state, states, testSettings, type ServiceSpec } from '../support/states.js'
 import { walkOf } from '../support/walks.js'
@@ -198,8 +198,10 @@ void t.test('NF23: the trial transaction has every kind of statement', async (t)
   const kinds = [...source.matchAll(/kind: '([a-z0-9-]+)'/g)].map(([, kind]) => kind ?? '')
   t.ok(kinds.length > 10)
   const tried = new Set(
-    trialTransaction('IPv4').commands.flatMap((command) =>
-      command.do === 'add-rule' ? command.rule.statements.map(({ kind }) => kind) : [],
+    [trialTransaction('IPv4'), hashTrialTransaction('IPv4')].flatMap(({ commands }) =>
+      commands.flatMap((command) =>
+        command.do === 'add-rule' ? command.rule.statements.map(({ kind }) => kind) : [],
+      ),
     ),
   )
   t.same([...kinds].filter((kind) => !tried.has(kind as Statement['kind'])).sort(), [])

@@ -161,5 +161,7 @@ function throughLocalhost(way: Way, { services, node }: DesiredState): readonly 
   const service = [...services.values()].find(
     (each) => each.nodePort === port && each.protocol === 'TCP',
   )
-  return service ? viaListener(way, service.portName, service.clusterEndpoints) : [way]
+  if (!service) return [way]
+  const choice = { endpoints: service.clusterEndpoints, word: 'round-robin' } as const
+  return viaListener(way, service.portName, choice)
 }

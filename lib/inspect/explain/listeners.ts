@@ -1,11 +1,14 @@
 import { hostPort } from '../../state/ip.js'
 import { isLocal } from './iptables-rule.js'
 import { walkIptables } from './iptables-walk.js'
+import { chancesOf } from './chances.js'
 import { withHop } from './ways.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
 import { isAnyAddress, type Place } from '../../kernel/place.js'
 import { listenerText, placeAt } from '../../modes/userspace/portals/address-differences.js'
+import type { ListenerSpec, Target } from '../../modes/userspace/datapath/data-path.js'
+import type { Balance } from '../../state/balance.js'
 import type { UserspacePlan } from '../../modes/userspace/plan.js'
 import type { Lacks, UserspaceRuleset } from './rulesets.js'
 
@@ -19,7 +22,7 @@ export function walkUserspace(
     const listener = listeners.get(way.packet.port)
     if (!listener || way.end === 'dropped' || way.end === 'rejected') return [way]
     const { spec, list } = listener
-    return viaListener(way, `${spec.service} (${list})`, spec.endpoints)
+    return viaListener(way, `${spec.service} (${list})`, choiceOf(spec))
   })
 }
 
@@ -59,7 +62,7 @@ export function walkListeners(
     why: `no rule is needed: this process listens at the address of ${found.spec.service} itself`,
   }
   const here = finished(way, hop, {})
-  return viaListener(here, `${found.spec.service} (${found.list})`, found.spec.endpoints)
+  return viaListener(here, `${found.spec.service} (${found.list})`, choiceOf(found.spec))
 }
 
 function ownerOf({ services }: DesiredState, ip: string): string | undefined {
@@ -70,25 +73,37 @@ function ownerOf({ services }: DesiredState, ip: string): string | undefined {
   return owner?.portName
 }
 
+/** Among which endpoints a listener chooses, and how. */
+interface ListenerChoice {
+  readonly endpoints: readonly (Target & { readonly weight: number })[]
+  readonly word: Balance
+}
+
+function choiceOf({ endpoints, balance }: ListenerSpec): ListenerChoice {
+  const weights = new Map(balance?.weights)
+  const weighted = endpoints.map((target) => ({ ...target, weight: weights.get(target.key) ?? 1 }))
+  return { endpoints: weighted, word: balance?.word ?? 'round-robin' }
+}
+
 /** A listener of this process takes the connection, and makes one of its own to an endpoint. */
 export function viaListener(
   way: Way,
   service: string,
-  endpoints: readonly { readonly ip: string; readonly port: number; readonly key: string }[],
+  { endpoints, word }: ListenerChoice,
 ): readonly Way[] {
   const path: readonly Place[] = [{ kind: 'listeners', name: '' }]
   if (endpoints.length === 0) {
     const hop = { path, rule: '', why: `${service}: no endpoints, so it is closed` }
     return [finished(way, hop, { end: 'rejected' })]
   }
-  return endpoints.map(({ ip, port, key }) => {
-    const turn = `endpoint ${key} in its turn, one of ${endpoints.length}`
-    const why = `${service}: ${turn}; this node makes a connection of its own to it`
+  return chancesOf(endpoints, word, way.packet.source).map((chance) => {
+    const { ip, port, key } = chance.endpoint
+    const why = `${service}: endpoint ${key} ${chance.why}; this node makes a connection of its own to it`
     return finished(
       way,
       { path, rule: '', why },
       {
-        probability: way.probability / endpoints.length,
+        probability: way.probability * chance.probability,
         // The backend sees this node as the sender of every connection (US21).
         packet: { ...way.packet, destination: ip, port, isDnated: true, isMasqueraded: true },
         end: 'sent',

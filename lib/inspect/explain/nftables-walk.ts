@@ -1,12 +1,13 @@
 import { ruleText, targetText } from '../../kernel/nftables/text-statements.js'
-import { chainPlace, elementText, setPlace } from '../../modes/nftables/differences.js'
+import { chainPlace } from '../../modes/nftables/differences.js'
+import { sourceBucket } from '../../kernel/jenkins-hash.js'
+import { drawn, elementAt, type ChosenTarget } from './drawn.js'
 import { cidrContains, parseIp } from '../../state/ip.js'
 import { isLocal } from './iptables-rule.js'
 import type { Item, Place } from '../../kernel/place.js'
 import { finish, start, through, withHop, type Branch } from './ways.js'
 import type {
   Chain,
-  DnatTarget,
   Element,
   Field,
   Rule,
@@ -120,24 +121,15 @@ class Walker {
         )
       case 'reject':
         return decided('refused, and the sender is told', { end: 'rejected' })
-      case 'dnat-by-map': {
-        const isMeant = this.#matches({ ...statement, kind: 'protocol' }, packet)
-        const targets = isMeant ? this.#numbered(statement, packet) : []
-        return targets.length === 0
-          ? [{ branch, isDecided: false }]
-          : toTargets(branch, targets, path)
-      }
       case 'dnat':
-        return toTargets(
-          branch,
-          statement.targets.map((target) => ({ target, item, rule })),
-          path,
-        )
+      case 'dnat-by-map':
+      case 'dnat-by-source':
+        return this.#send(branch, statement, at)
       case 'random-verdict':
-        return statement.verdicts.flatMap((verdict) => {
-          const probability = branch.probability / statement.verdicts.length
-          const hop = { path, item, rule, why: 'one of the endpoints by chance' }
-          return this.#verdict(withHop({ ...branch, probability }, hop), verdict, path)
+        return drawn(statement.verdicts, statement.by, packet).flatMap(({ of, share, how }) => {
+          const probability = branch.probability * share
+          const hop = { path, item, rule, why: how }
+          return this.#verdict(withHop({ ...branch, probability }, hop), of, path)
         })
       case 'verdict': {
         const { verdict } = statement
@@ -154,6 +146,28 @@ class Walker {
       default:
         return undefined
     }
+  }
+
+  /** Sends the packet to an endpoint. */
+  #send(branch: Branch, statement: Sending, { path, item, rule }: RuleAt): readonly Passed[] {
+    const { packet } = branch
+    if (statement.kind === 'dnat') {
+      const targets = drawn(statement.targets, statement.by, packet)
+      const chosen = targets.map(({ of, ...rest }) => ({ target: of, item, rule, ...rest }))
+      return toTargets(branch, chosen, path)
+    }
+    const isMeant = this.#matches({ ...statement, kind: 'protocol' }, packet)
+    const targets = isMeant ? this.#inMap(statement, packet) : []
+    return targets.length === 0 ? [{ branch, isDecided: false }] : toTargets(branch, targets, path)
+  }
+
+  #inMap(statement: Exclude<Sending, { kind: 'dnat' }>, packet: Packet): readonly ChosenTarget[] {
+    if (statement.kind === 'dnat-by-map') return this.#numbered(statement, packet)
+    const place = sourceBucket(packet.source, statement.places)
+    const element = this.#rules.elements.get(`${statement.map} ${place}`)
+    if (!element?.target) return []
+    const how = `by the address of the client, at place ${place} of its table`
+    return [{ target: element.target, ...elementAt(element), share: 1, how }]
   }
 
   #verdict(branch: Branch, verdict: Verdict, path: readonly Place[]): readonly Passed[] {
@@ -178,14 +192,16 @@ class Walker {
     { map, choices }: Extract<Statement, { kind: 'dnat-by-map' }>,
     { destination, port }: Packet,
   ): readonly ChosenTarget[] {
-    const found = new Map<string, ChosenTarget>()
+    const found = new Map<string, Omit<ChosenTarget, 'share' | 'how'>>()
     for (let index = 0; index < choices; index++) {
       const element = this.#rules.elements.get(`${map} ${destination} ${port} ${index}`)
       if (!element?.target) continue
       const text = targetText(element.target)
       if (!found.has(text)) found.set(text, { target: element.target, ...elementAt(element) })
     }
-    return [...found.values()]
+    const share = 1 / found.size
+    const how = `one of ${found.size} endpoints by chance`
+    return [...found.values()].map((each) => ({ ...each, share, how }))
   }
 
   #matches(statement: Statement, packet: Packet): boolean {
@@ -218,25 +234,14 @@ class Walker {
   }
 }
 
+type Sending = Extract<Statement, { readonly kind: 'dnat' | 'dnat-by-map' | 'dnat-by-source' }>
+
 /** The rule that a packet is at. */
 interface RuleAt {
   readonly path: readonly Place[]
   readonly item: Item
   readonly rule: string
   readonly comment: string | undefined
-}
-
-/** A target, and the rule or element that names it. */
-interface ChosenTarget {
-  readonly target: DnatTarget
-  readonly item: Item
-  readonly rule: string
-}
-
-function elementAt(element: Element): { readonly item: Item; readonly rule: string } {
-  const text = elementText(element)
-  const rule = `element ${element.set.name} { ${text} }`
-  return { item: { place: setPlace(element.set), text }, rule }
 }
 
 function marked(
@@ -255,10 +260,10 @@ function toTargets(
   targets: readonly ChosenTarget[],
   path: readonly Place[],
 ): readonly Passed[] {
-  return targets.map(({ item, rule, target: { ip, port } }) => {
-    const probability = branch.probability / targets.length
+  return targets.map(({ item, rule, share, how, target: { ip, port } }) => {
+    const probability = branch.probability * share
     const packet = { ...branch.packet, destination: ip, port, isDnated: true }
-    const why = `one of ${targets.length} endpoints by chance: ${ip} port ${port}`
+    const why = `${how}: ${ip} port ${port}`
     return {
       branch: withHop({ ...branch, probability }, { path, item, rule, why }, { packet }),
       isDecided: true,

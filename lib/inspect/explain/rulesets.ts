@@ -5,7 +5,7 @@ import {
   placeRules,
   symbolicPorts,
 } from '../../modes/userspace/render.js'
-import { elementsWith } from '../../modes/nftables/elements.js'
+import { elementsWith, tableElements } from '../../modes/nftables/elements.js'
 import { elementId } from '../../modes/nftables/part.js'
 import { setNameOf, setNames, setOf } from '../../modes/ipvs/names.js'
 import {
@@ -90,9 +90,13 @@ export function userspaceRuleset(plan: UserspacePlan): UserspaceRuleset {
 /** The table that an nftables plan makes. */
 export function nftablesRuleset(plan: NftablesPlan): NftablesRuleset {
   const chains = new Map<string, Chain>()
-  for (const part of plan.parts.values())
-    for (const chain of part.chains) chains.set(chain.name, chain)
   const elements = new Map<string, Element>()
+  for (const part of plan.parts.values()) {
+    for (const chain of part.chains) chains.set(chain.name, chain)
+    for (const element of (part.tables ?? []).flatMap(tableElements)) {
+      elements.set(elementId(element), element)
+    }
+  }
   for (const [first] of plan.requests.values()) {
     if (!first) continue
     for (const element of elementsWith(first)) elements.set(elementId(element), element)

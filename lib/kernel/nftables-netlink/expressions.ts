@@ -1,5 +1,6 @@
 import type { MessageWriter } from '../netlink/message-writer.js'
-import type { Field, NftFamily, Verdict } from '../nftables/model.js'
+import { sourceSeed } from '../jenkins-hash.js'
+import type { Draw, Field, NftFamily, Verdict } from '../nftables/model.js'
 import { checkedName } from '../nftables/identifiers.js'
 import {
   datum,
@@ -19,13 +20,16 @@ export const metaKeys = { mark: 3, inputInterface: 6, l4proto: 16 } as const
 export const connectionKeys = { state: 0, status: 2 } as const
 const fibFlags = { saddr: 1, daddr: 2 } as const
 const fibAddressType = 3
-const randomNumbers = 1
+const numbers = { turn: 0, chance: 1 } as const
+const jenkins = 0
 const destinationNat = 1
 const portGiven = 2
 const fullyRandom = 0x10
 const updateElement = 1
 const destinationPortOffset = 2
 const invertLookup = 1
+/** Behind the register that gets the hash of it. */
+const sourceOffset = 16
 
 function expression(
   message: MessageWriter,
@@ -101,9 +105,31 @@ export function loadAddressType(message: MessageWriter, field: 'saddr' | 'daddr'
   )
 }
 
-export function loadRandom(message: MessageWriter, below: number, register = 1): void {
+/** A number below that. A hash of the source needs registers 1 and 2. */
+export function loadNumber(
+  message: MessageWriter,
+  family: NftFamily,
+  below: number,
+  {
+    by = 'chance',
+    register = 1,
+  }: { readonly by?: Draw | undefined; readonly register?: number } = {},
+): void {
+  if (by === 'source') {
+    loadAddress(message, family, 'saddr', { offset: sourceOffset })
+    expression(message, 'hash', (data) =>
+      data
+        .be32(1, registerAt(sourceOffset))
+        .be32(2, 1)
+        .be32(3, addressLength(family))
+        .be32(4, below)
+        .be32(5, sourceSeed)
+        .be32(7, jenkins),
+    )
+    return
+  }
   expression(message, 'numgen', (data) =>
-    data.be32(1, register).be32(2, below).be32(3, randomNumbers).be32(4, 0),
+    data.be32(1, register).be32(2, below).be32(3, numbers[by]).be32(4, 0),
   )
 }
 

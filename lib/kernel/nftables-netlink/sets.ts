@@ -43,7 +43,7 @@ export function writeSet(message: MessageWriter, family: NftFamily, set: NftSet)
   const isAddress = set.key[0] === 'address' && set.key.length === 1
   const hints = [
     [userDataTypes.setKeyByteOrder, hostBytes(isAddress ? byteOrders.network : 0)] as const,
-    ...(set.protocol ? targetMapHints(family, set.protocol) : []),
+    ...(set.protocol ? targetMapHints(family, set.protocol, set.key) : []),
     ...(set.comment === undefined
       ? []
       : [[userDataTypes.setComment, commentBytes(safeComment(set.comment))] as const]),

@@ -1,5 +1,5 @@
 import { checkedInterface, checkedName, checkedPort } from '../nftables/identifiers.js'
-import type { DnatTarget, L4Protocol, NftFamily, Prefix, Statement } from '../nftables/model.js'
+import type { L4Protocol, NftFamily, Prefix, Statement } from '../nftables/model.js'
 import type { MessageWriter } from '../netlink/message-writer.js'
 import * as code from './expressions.js'
 import type { AnonymousSet } from './sets.js'
@@ -108,16 +108,24 @@ function writeAction(
       code.lookUp(message, { set: checkedName(statement.map), into: 0 })
       return
     case 'random-verdict':
-      code.loadRandom(message, statement.verdicts.length)
+      code.loadNumber(message, family, statement.verdicts.length, { by: statement.by })
       if (set) code.lookUp(message, { ...set, into: 0 })
       return
     case 'dnat':
-      writeDnat(message, family, statement.targets, set)
+      writeDnat(message, family, statement, set)
       return
     case 'dnat-by-map': {
       writeProtocol(message, statement.protocol)
-      const next = code.loadFields(message, family, ['daddr', 'dport'])
-      code.loadRandom(message, statement.choices, next)
+      const register = code.loadFields(message, family, ['daddr', 'dport'])
+      code.loadNumber(message, family, statement.choices, { register })
+      code.lookUp(message, { set: checkedName(statement.map), into: 1 })
+      const port = registerAt(addressLength(family))
+      code.destinationTo(message, family, { port, isFixed: false })
+      return
+    }
+    case 'dnat-by-source': {
+      writeProtocol(message, statement.protocol)
+      code.loadNumber(message, family, statement.places, { by: 'source' })
       code.lookUp(message, { set: checkedName(statement.map), into: 1 })
       const port = registerAt(addressLength(family))
       code.destinationTo(message, family, { port, isFixed: false })
@@ -167,13 +175,13 @@ function writePrefix(
 function writeDnat(
   message: MessageWriter,
   family: NftFamily,
-  targets: readonly DnatTarget[],
+  { targets, by }: Extract<Statement, { kind: 'dnat' }>,
   set: SetPlace | undefined,
 ): void {
   const port = registerAt(addressLength(family))
   const [only] = targets
   if (set) {
-    code.loadRandom(message, targets.length)
+    code.loadNumber(message, family, targets.length, { by })
     code.lookUp(message, { ...set, into: 1 })
     code.destinationTo(message, family, { port, isFixed: false })
   } else if (only) {

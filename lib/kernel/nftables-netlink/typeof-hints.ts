@@ -1,4 +1,4 @@
-import type { L4Protocol, NftFamily } from '../nftables/model.js'
+import type { KeyType, L4Protocol, NftFamily } from '../nftables/model.js'
 import { userData, userDataTypes } from './protocol.js'
 import { hostBytes } from './values.js'
 
@@ -18,14 +18,18 @@ const dataIntervalHint = 6
 
 type Hint = readonly [type: number, value: Uint8Array]
 
-export function targetMapHints(family: NftFamily, protocol: L4Protocol): readonly Hint[] {
+export function targetMapHints(
+  family: NftFamily,
+  protocol: L4Protocol,
+  key: readonly KeyType[],
+): readonly Hint[] {
   const address = described(kinds.payload, numbers(headers[family], destinationAddress[family]))
   const port = described(kinds.payload, numbers(headers[protocol], destinationPort))
   // `numgen random mod 2`, with no offset.
   const number = described(kinds.random, numbers(1, 2, 0))
   return [
     [userDataTypes.setDataByteOrder, hostBytes(0)],
-    [keyHint, concatenated(address, port, number)],
+    [keyHint, key.length === 1 ? number : concatenated(address, port, number)],
     [dataHint, concatenated(address, port)],
     [dataIntervalHint, hostBytes(0)],
   ]

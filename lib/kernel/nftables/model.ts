@@ -84,9 +84,13 @@ export type Statement =
   | { readonly kind: 'mark-test'; readonly bits: number }
   | { readonly kind: 'mark-change'; readonly by: 'or' | 'xor'; readonly bits: number }
   | { readonly kind: 'verdict-map'; readonly fields: readonly Field[]; readonly map: string }
-  | { readonly kind: 'random-verdict'; readonly verdicts: readonly Verdict[] }
-  /** Sends to one of the targets, each with the same chance. The rule must match a protocol before. */
-  | { readonly kind: 'dnat'; readonly targets: readonly DnatTarget[] }
+  | {
+      readonly kind: 'random-verdict'
+      readonly verdicts: readonly Verdict[]
+      readonly by?: Draw
+    }
+  /** Sends to one of the targets. The rule must match a protocol before. */
+  | { readonly kind: 'dnat'; readonly targets: readonly DnatTarget[]; readonly by?: Draw }
   /**
    * Sends to the map's entry for destination, port and a random number below `choices`. Packets of
    * another protocol, or without an entry, do not match.
@@ -97,10 +101,20 @@ export type Statement =
       readonly choices: number
       readonly map: string
     }
+  /** Sends to the map's entry for the hash of the source address, a number below `places`. */
+  | {
+      readonly kind: 'dnat-by-source'
+      readonly protocol: L4Protocol
+      readonly places: number
+      readonly map: string
+    }
   | { readonly kind: 'masquerade' }
   | { readonly kind: 'remember'; readonly set: string; readonly field: 'saddr' }
   | { readonly kind: 'verdict'; readonly verdict: Verdict }
   | { readonly kind: 'reject' }
+
+/** How one of several is drawn: by chance (if absent), in turn, or by a hash of the source address. */
+export type Draw = 'chance' | 'turn' | 'source'
 
 /** Part of the address space; structurally a Cidr. */
 export interface Prefix {

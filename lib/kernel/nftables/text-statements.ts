@@ -1,5 +1,15 @@
 import { checkedAddress, checkedInterface, checkedName, checkedPort } from './identifiers.js'
-import type { DnatTarget, Field, NftFamily, Prefix, Rule, Statement, Verdict } from './model.js'
+import { sourceSeed } from '../jenkins-hash.js'
+import type {
+  DnatTarget,
+  Draw,
+  Field,
+  NftFamily,
+  Prefix,
+  Rule,
+  Statement,
+  Verdict,
+} from './model.js'
 import { safeComment } from './identifiers.js'
 
 /** A rule as `nft list` would print it, near enough to be read by `nft`. */
@@ -38,11 +48,13 @@ function statementText(family: NftFamily, statement: Statement): string {
     case 'verdict-map':
       return `${fieldsText(family, statement.fields)} vmap @${checkedName(statement.map)}`
     case 'random-verdict':
-      return `${randomText(statement.verdicts.length)} vmap { ${numbered(statement.verdicts.map(verdictText))} }`
+      return `${drawText(family, statement.verdicts.length, statement.by)} vmap { ${numbered(statement.verdicts.map(verdictText))} }`
     case 'dnat':
-      return dnatText(family, statement.targets)
+      return dnatText(family, statement)
     case 'dnat-by-map':
-      return `dnat ${family} to ${family} daddr . ${statement.protocol} dport . ${randomText(statement.choices)} map @${checkedName(statement.map)}`
+      return `dnat ${family} to ${family} daddr . ${statement.protocol} dport . ${drawText(family, statement.choices)} map @${checkedName(statement.map)}`
+    case 'dnat-by-source':
+      return `meta l4proto ${statement.protocol} dnat ${family} to ${drawText(family, statement.places, 'source')} map @${checkedName(statement.map)}`
     case 'masquerade':
       return 'masquerade fully-random'
     case 'remember':
@@ -59,14 +71,17 @@ export function targetText({ ip, port }: DnatTarget): string {
   return `${checkedAddress(ip)} . ${checkedPort(port)}`
 }
 
-function dnatText(family: NftFamily, targets: readonly DnatTarget[]): string {
+function dnatText(
+  family: NftFamily,
+  { targets, by }: Extract<Statement, { kind: 'dnat' }>,
+): string {
   const [only] = targets
   if (targets.length === 1 && only) {
     const ip = checkedAddress(only.ip)
     return `dnat to ${family === 'ip6' ? `[${ip}]` : ip}:${checkedPort(only.port)}`
   }
   const choices = targets.map(targetText)
-  return `dnat ${family} to ${randomText(targets.length)} map { ${numbered(choices)} }`
+  return `dnat ${family} to ${drawText(family, targets.length, by)} map { ${numbered(choices)} }`
 }
 
 function prefixesText(prefixes: readonly Prefix[]): string {
@@ -90,7 +105,16 @@ function fieldText(family: NftFamily, field: Field): string {
   }
 }
 
-const randomText = (choices: number) => `numgen random mod ${choices}`
+function drawText(family: NftFamily, choices: number, by: Draw = 'chance'): string {
+  switch (by) {
+    case 'chance':
+      return `numgen random mod ${choices}`
+    case 'turn':
+      return `numgen inc mod ${choices}`
+    case 'source':
+      return `jhash ${family} saddr mod ${choices} seed ${hex(sourceSeed)}`
+  }
+}
 
 const numbered = (texts: readonly string[]) =>
   texts.map((text, index) => `${index} : ${text}`).join(', ')

@@ -96,7 +96,9 @@ function setText(table: Table, set: NftSet): string {
 }
 
 function setBody({ family }: Table, set: NftSet): string {
-  const parts = [set.protocol ? targetMapType(family, set.protocol) : typeText(family, set)]
+  const parts = [
+    set.protocol ? targetMapType(family, set.protocol, set.key) : typeText(family, set),
+  ]
   if (set.timeoutSeconds !== undefined) {
     parts.push(`flags dynamic, timeout ; timeout ${Math.floor(set.timeoutSeconds)}s ;`)
   }
@@ -114,9 +116,10 @@ function typeText(family: NftFamily, { key, holds }: NftSet): string {
  * The type of numbers has no length, so `typeof` describes these maps by example expressions.
  * `th dport` would fit every protocol, but nft 1.0.6 cannot use a map with it.
  */
-function targetMapType(family: NftFamily, protocol: L4Protocol): string {
+function targetMapType(family: NftFamily, protocol: L4Protocol, key: readonly KeyType[]): string {
   const target = `${family} daddr . ${protocol} dport`
-  return `typeof ${target} . numgen random mod 2 : ${target} ;`
+  const drawn = 'numgen random mod 2'
+  return `typeof ${key.length === 1 ? drawn : `${target} . ${drawn}`} : ${target} ;`
 }
 
 /** A deletion names the key only, because older releases of nft refuse verdicts and comments there. */

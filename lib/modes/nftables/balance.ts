@@ -1,12 +1,15 @@
 import type {
   Chain,
   DnatTarget,
+  Draw,
   L4Protocol,
   NftSet,
   Rule,
   Statement,
 } from '../../kernel/nftables/model.js'
 import type { DesiredService, Endpoint } from '../../state/desired-state.js'
+import { maglevTable } from '../maglev.js'
+import { firstOf, weightedPlaces } from '../weighted.js'
 import { goTo, jumpTo, verdictRule } from './base-rules.js'
 import {
   choiceChain,
@@ -15,12 +18,13 @@ import {
   endpointMaps,
   l4ProtocolOf,
   prefixed,
+  serviceBaseName,
   sharingChain,
   sizeSet,
   smallestSize,
   type Choice,
 } from './names.js'
-import type { RulesetPart, SharedChoice } from './part.js'
+import type { PlaceTable, RulesetPart, SharedChoice } from './part.js'
 
 /**
  * Places the endpoints of a Service that is reached by its ClusterIP alone. They are elements of one
@@ -32,6 +36,8 @@ export function sharedChoice(service: DesiredService): SharedChoice | undefined 
   const { nodePort, externalIps, loadBalancerIps, affinitySeconds, internal } = service
   const isClusterIpOnly = nodePort === 0 && externalIps.length + loadBalancerIps.length === 0
   if (!isClusterIpOnly || affinitySeconds !== undefined) return undefined
+  // The shared chains draw by chance.
+  if (service.balance && service.balance.used !== 'random') return undefined
   if (internal !== 'cluster' && internal !== 'local') return undefined
   const endpoints = internal === 'cluster' ? service.clusterEndpoints : service.localEndpoints
   const places = placesFor(endpoints.length)
@@ -105,24 +111,79 @@ function choiceChains(choice: Choice): readonly Chain[] {
 }
 
 /** NF14 without affinity, NF15 with it. */
-export function balance(service: DesiredService, endpoints: readonly Endpoint[]): readonly Rule[] {
-  if (service.affinitySeconds === undefined) return [dnatRule(service, endpoints)]
-  const toEndpoint = endpoints.map((endpoint) => goTo(endpointChain(service, endpoint)))
-  return [
+export function balance(service: DesiredService, list: 'cluster' | 'local'): Balanced {
+  const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
+  const { drawn, by } = drawOf(service, endpoints)
+  if (service.affinitySeconds === undefined) {
+    // With affinity a client stays anyhow, so a table would help little.
+    return service.balance?.used === 'maglev'
+      ? byTable(service, endpoints, list)
+      : { rules: [dnatRule(service, drawn, by)] }
+  }
+  const toEndpoint = drawn.map((endpoint) => goTo(endpointChain(service, endpoint)))
+  const rules = [
     ...endpoints.map((endpoint) =>
       verdictRule(
         { kind: 'member', fields: ['saddr'], set: affinitySet(service, endpoint) },
         { kind: 'verdict', verdict: goTo(endpointChain(service, endpoint)) },
       ),
     ),
-    verdictRule({ kind: 'random-verdict', verdicts: toEndpoint }),
+    verdictRule({ kind: 'random-verdict', verdicts: toEndpoint, ...by }),
   ]
+  return { rules }
 }
 
-function dnatRule(service: DesiredService, targets: readonly DnatTarget[]): Rule {
+/** The rules of a chain, and the table that they look into. */
+interface Balanced {
+  readonly rules: readonly Rule[]
+  readonly table?: PlaceTable
+}
+
+/** What is drawn from, and how. */
+function drawOf(
+  { balance: choice }: DesiredService,
+  endpoints: readonly Endpoint[],
+): { readonly drawn: readonly Endpoint[]; readonly by: { readonly by?: Draw } } {
+  switch (choice?.used) {
+    case 'weighted':
+      return { drawn: weightedPlaces(endpoints), by: {} }
+    case 'first': {
+      const first = firstOf(endpoints)
+      return { drawn: first ? [first] : [], by: {} }
+    }
+    case 'round-robin':
+      return { drawn: endpoints, by: { by: 'turn' } }
+    case 'source-hash':
+    case 'maglev':
+      return { drawn: endpoints, by: { by: 'source' } }
+    case 'random':
+    case 'least-connections':
+    case undefined:
+      return { drawn: endpoints, by: {} }
+  }
+}
+
+function byTable(
+  { name, protocol: l4 }: DesiredService,
+  endpoints: readonly Endpoint[],
+  list: 'cluster' | 'local',
+): Balanced {
+  const protocol = l4ProtocolOf(l4)
+  const map = prefixed(list === 'cluster' ? 'places' : 'local-places', serviceBaseName(name))
+  const places = maglevTable(endpoints.map(({ key }) => key))
+  const rule = verdictRule({ kind: 'dnat-by-source', protocol, places: places.length, map })
+  const set: NftSet = { name: map, key: ['number'], holds: 'targets', protocol }
+  return { rules: [rule], table: { set, endpoints, places } }
+}
+
+function dnatRule(
+  service: DesiredService,
+  targets: readonly DnatTarget[],
+  by: { readonly by?: Draw } = {},
+): Rule {
   return verdictRule(
     { kind: 'protocol', protocol: l4ProtocolOf(service.protocol) },
-    { kind: 'dnat', targets },
+    { kind: 'dnat', targets, ...by },
   )
 }
 

@@ -22,6 +22,8 @@ export interface NodeFacts {
   readonly serviceCidrs: readonly Cidr[]
   readonly masqueradeAll: boolean
   readonly masqueradeMark: number
+  /** Rules can hash the address of a client. */
+  readonly hasHash: boolean
 }
 
 export const destinationFields: readonly Field[] = ['daddr', 'l4proto', 'dport']

@@ -7,9 +7,9 @@ import type {
   Rule,
 } from '../../kernel/nftables/model.js'
 import { ruleText } from '../../kernel/nftables/text-statements.js'
-import type { ElementRequest, RulesetPart } from './part.js'
+import type { ElementRequest, PlaceTable, RulesetPart } from './part.js'
 import type { NftablesPlan } from './plan.js'
-import { endpointElements, sameElement, sameTarget, sizeElement } from './elements.js'
+import { endpointElements, sameElement, sameTarget, sizeElement, targetAt } from './elements.js'
 
 /** The commands that lead from one plan to the next. */
 export interface RulesetChanges {
@@ -77,6 +77,8 @@ class Order {
     }
     this.retired.sets.push(...sets.values())
 
+    this.#tables(part.tables ?? [], before.tables ?? [])
+
     const chains = byName(before.chains)
     for (const chain of part.chains) {
       const old = chains.get(chain.name)
@@ -93,6 +95,30 @@ class Order {
     for (const chain of chains.values()) {
       this.#flushChains.push({ do: 'flush-chain', chain })
       this.retired.chains.push(chain)
+    }
+  }
+
+  /** Writes the places that lead elsewhere now: few of a table, when an endpoint comes or goes. */
+  #tables(tables: readonly PlaceTable[], before: readonly PlaceTable[]): void {
+    const old = new Map(before.map((table) => [table.set.name, table]))
+    for (const table of tables) {
+      this.#places(table.set, table, old.get(table.set.name))
+      old.delete(table.set.name)
+    }
+    for (const table of old.values()) this.#places(table.set, undefined, table)
+  }
+
+  #places(set: NftSet, now: PlaceTable | undefined, before: PlaceTable | undefined): void {
+    const { length } = (now ?? before)?.places ?? []
+    for (let place = 0; place < length; place++) {
+      const [target, old] = [now, before].map((table) => table && targetAt(table, place))
+      if (sameTarget(target, old)) continue
+      if (old) {
+        this.#deleteElements.push({ do: 'delete-element', element: { set, key: [place] } })
+      }
+      if (target) {
+        this.#addElements.push({ do: 'add-element', element: { set, key: [place], target } })
+      }
     }
   }
 

@@ -3,7 +3,7 @@ import { ruleText, targetText, verdictText } from '../../kernel/nftables/text-st
 import type { Chain, Element, NftSet } from '../../kernel/nftables/model.js'
 import { missingPlace, ownerText, type Difference } from '../difference.js'
 import type { Place } from '../../kernel/place.js'
-import { elementsWith } from './elements.js'
+import { elementsWith, tableElements } from './elements.js'
 import type { NftablesPlan } from './plan.js'
 
 export interface ComparisonDeps {
@@ -109,6 +109,19 @@ async function* elementDifferences(
       yield { place: setPlace(set), expected: elementText(element), found: undefined, owner }
     }
     if (++compared % (stepSize * 10) === 0) await pause()
+  }
+  for (const [key, { tables = [] }] of plan.parts) {
+    for (const table of tables) {
+      const elements = tableElements(table)
+      wanted.set(table.set.name, [...elements])
+      const owner = ownerText(key)
+      const place = setPlace(table.set)
+      for (const element of elements) {
+        if (listed.get(table.set.name)?.has(element)) continue
+        yield { place, expected: elementText(element), found: undefined, owner }
+      }
+      await pause()
+    }
   }
   // Rules look packets up in these sets, so one element too many is a fault, too.
   for (const set of present) {

@@ -1,6 +1,6 @@
 import type { DnatTarget, Element } from '../../kernel/nftables/model.js'
 import { endpointMaps, sizeSet } from './names.js'
-import type { ElementRequest } from './part.js'
+import type { ElementRequest, PlaceTable } from './part.js'
 
 /** Whether the kernel would hold the same for both. */
 export function sameRequest(a: ElementRequest, b: ElementRequest): boolean {
@@ -40,6 +40,17 @@ export function sizeElement({ key, shared }: ElementRequest): Element | undefine
   return set && address !== undefined && port !== undefined
     ? { set, key: [address, port] }
     : undefined
+}
+
+export function tableElements(table: PlaceTable): readonly Element[] {
+  return Array.from(table.places, (_, place): Element => {
+    const target = targetAt(table, place)
+    return { set: table.set, key: [place], ...(target ? { target } : {}) }
+  })
+}
+
+export function targetAt({ places, endpoints }: PlaceTable, place: number): DnatTarget | undefined {
+  return endpoints[places[place] ?? 0]
 }
 
 /** All that the kernel holds for a request. */

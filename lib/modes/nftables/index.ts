@@ -17,7 +17,7 @@ import { Guard, guardedBy, reportForeign, type GuardDeps, type Watcher } from '.
 import { forgetAll, knownByFamily } from '../known.js'
 import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
-import { nftablesPlanner, onlyOf, type NftablesPlan } from './plan.js'
+import { nftablesPlanner, onlyOf, type NftablesPlan, type PlanSettings } from './plan.js'
 import { probeDefaults, probeNftables } from './probe.js'
 import { missingPlace, type Difference } from '../difference.js'
 import { planLines, renderChanges, renderPlan } from './render.js'
@@ -35,15 +35,14 @@ export const mode: ModeDefinition = {
   create: async (config, families, context): Promise<Mode<NftablesPlan>> => {
     let settings = nftablesSettings(config)
     const probed = await probeNftables(probeDefaults(), families)
-    const { findings, writer, clients, netlink } = probed
-    refuseMissing('nftables', findings)
+    refuseMissing('nftables', probed.findings)
+    const { writer, clients, netlink, hasHash } = probed
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')
     const known = knownByFamily<NftablesPlan>()
     const tables = families.map((family) => ({ family: nftFamilyOf(family), name: tableName }))
     const verifyEveryMs = () => settings.syncPeriodMs * syncPeriodsPerVerify
-    const guard: Watcher = netlink
-      ? guardOf(netlink, { tables, context, known, verifyEveryMs })
-      : monitored(tables, context)
+    const watched = { tables, context, known, verifyEveryMs }
+    const guard: Watcher = netlink ? guardOf(netlink, watched) : monitored(tables, context)
     const applier = new NftablesApplier({
       known,
       writer: guard.guarded(writer),
@@ -51,7 +50,8 @@ export const mode: ModeDefinition = {
       context,
       now: () => performance.now(),
     })
-    let current = planner(settings)
+    if (!hasHash) context.log.warn({}, withoutHash)
+    let current = planner({ ...settings, hasHash })
     let localhost = localhostPorts(settings, context)
     return {
       ...current,
@@ -64,7 +64,7 @@ export const mode: ModeDefinition = {
         if (!isSame) localhost?.close()
         if (!isSame) localhost = localhostPorts(wanted, context)
         settings = wanted
-        current = planner(settings)
+        current = planner({ ...settings, hasHash })
         return true
       },
       apply: async (plan) => {
@@ -82,13 +82,13 @@ export const mode: ModeDefinition = {
     }
   },
   differences: async (state, config) => {
-    const { findings, netlink } = await probeNftables(probeDefaults(), [state.family])
+    const { findings, netlink, hasHash } = await probeNftables(probeDefaults(), [state.family])
     if (!netlink) {
       const why = findings.find(({ ok }) => !ok)
       throw new KernelError('unsupported', `read nftables: ${why?.seen ?? ''}; ${why?.fix ?? ''}`)
     }
     try {
-      const plan = nftablesPlanner(nftablesSettings(config))(state)
+      const plan = nftablesPlanner({ ...nftablesSettings(config), hasHash })(state)
       const deps = { reader: netlink.reader, pause: () => setImmediate(), show: shownBy(plan) }
       const differences: Difference[] = []
       for await (const each of nftablesDifferences(plan, deps)) differences.push(each)
@@ -119,6 +119,8 @@ export const mode: ModeDefinition = {
     }
   },
 }
+
+const withoutHash = 'no nft_hash: Services balanced by source-hash or maglev are random'
 
 /** Rules in the words of `nft`, where it is installed. */
 const shownBy =
@@ -174,7 +176,7 @@ function localhostPorts(
   return new LocalhostPorts({ log, random: Math.random, admission })
 }
 
-function planner(settings: NftablesSettings): PlanReader<NftablesPlan> {
+function planner(settings: PlanSettings): PlanReader<NftablesPlan> {
   const plan = nftablesPlanner(settings)
   const shown = { render: renderPlan, lines: planLines, renderChanges }
   return { plan, ...shown, parts: ({ parts }) => parts, only: onlyOf }

@@ -167,7 +167,15 @@ export function sizeSet(choice: Choice): NftSet | undefined {
 export const drawingChain = ({ protocol, places }: Choice) => `${protocol}-draw-${places}`
 
 /** Prefixes of what belongs to one service port or one endpoint of it (NF13). */
-export type Prefix = 'service' | 'local' | 'external' | 'firewall' | 'endpoint' | 'affinity'
+export type Prefix =
+  | 'service'
+  | 'local'
+  | 'external'
+  | 'firewall'
+  | 'endpoint'
+  | 'affinity'
+  | 'places'
+  | 'local-places'
 
 /** Longest name below the prefix; leaves 16 characters of the kernel's 256 for the prefix. */
 const baseLengthMax = 240

@@ -9,8 +9,18 @@ export interface RulesetPart {
   readonly sets: readonly NftSet[]
   /** Other parts may ask for the same keys, see requests.ts. */
   readonly elements: readonly ElementRequest[]
+  /** What is in those of its sets that lead from the hash of a client to an endpoint. */
+  readonly tables?: readonly PlaceTable[]
   /** The chains it shares with all that have about as many endpoints, instead of its own. */
   readonly choice?: Choice
+}
+
+/** A map from every number below `places.length` to an endpoint. */
+export interface PlaceTable {
+  readonly set: NftSet
+  readonly endpoints: readonly DnatTarget[]
+  /** Indexes of endpoints. */
+  readonly places: Uint16Array
 }
 
 /** The places of the endpoints of a service port, and of how many one is drawn. */

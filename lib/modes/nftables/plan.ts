@@ -24,7 +24,10 @@ export interface NftablesPlan {
 }
 
 /** The settings that rules depend on. */
-export type PlanSettings = Pick<NftablesSettings, 'masqueradeAll' | 'masqueradeBit'>
+export interface PlanSettings extends Pick<NftablesSettings, 'masqueradeAll' | 'masqueradeBit'> {
+  /** Rules can hash the address of a client; true unless said otherwise. */
+  readonly hasHash?: boolean
+}
 
 interface Memory {
   readonly facts: NodeFacts
@@ -144,5 +147,6 @@ function factsOf({ family, node, serviceCidrs }: DesiredState, settings: PlanSet
     serviceCidrs,
     masqueradeAll: settings.masqueradeAll,
     masqueradeMark: 2 ** settings.masqueradeBit,
+    hasHash: settings.hasHash ?? true,
   }
 }

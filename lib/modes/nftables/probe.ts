@@ -13,7 +13,7 @@ import type { IpFamily } from '../../state/ip.js'
 import { missingIn } from '../findings.js'
 import type { Finding } from '../mode.js'
 import { nftFamilyOf } from './names.js'
-import { trialTransaction } from './trial.js'
+import { hashTrialTransaction, trialTransaction } from './trial.js'
 
 export interface ProbeDeps {
   readonly nft: Nft
@@ -38,6 +38,8 @@ export interface Probed {
   /** The writer that will be used. */
   readonly writer: RulesetWriter
   readonly clients: ClientReader
+  /** Rules can hash the address of a client. */
+  readonly hasHash: boolean
   /** Undefined where only the program works; the caller closes it. */
   readonly netlink: NfTables | undefined
 }
@@ -57,9 +59,10 @@ export async function probeNftables(
     // The program is not needed where netlink works.
     await nftFinding(deps.nft, !netlink),
   ]
-  if (missingIn(findings).length > 0) return { findings, ...way }
+  if (missingIn(findings).length > 0) return { findings, ...way, hasHash: false }
   for (const family of families) findings.push(await trialFinding(way.writer, family))
-  return { findings, ...way }
+  const hash = await hashFinding(way.writer, families)
+  return { findings: [...findings, hash], ...way, hasHash: hash.ok }
 }
 
 function openDirect({ openNetlink, env }: ProbeDeps): { netlink?: NfTables; finding: Finding } {
@@ -104,6 +107,17 @@ async function trialFinding(writer: RulesetWriter, family: IpFamily): Promise<Fi
     const isDenied = error instanceof KernelError && error.kind === 'denied'
     const fix = isDenied ? privilegeFix : featureFix
     return { what, ok: false, required: true, seen: messageOf(error), fix }
+  }
+}
+
+async function hashFinding(writer: RulesetWriter, families: readonly IpFamily[]): Promise<Finding> {
+  const need = { what: 'nftables hash of addresses', required: false }
+  try {
+    for (const family of families) await writer.check(hashTrialTransaction(family))
+    return { ...need, ok: true, seen: 'works', fix: '' }
+  } catch (error) {
+    const fix = 'load nft_hash; without it Services balanced by source-hash or maglev are random'
+    return { ...need, ok: false, seen: messageOf(error), fix }
   }
 }
 

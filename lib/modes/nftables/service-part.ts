@@ -6,7 +6,7 @@ import { fromPods, goTo, jumpTo, verdictRule, type NodeFacts } from './base-rule
 import { affinityOf, balance, sharedChoice } from './balance.js'
 import { chains, l4ProtocolOf, prefixed, serviceBaseName, sets, sharingChain } from './names.js'
 import { elementId, elementOf } from './part.js'
-import type { ElementRequest, RulesetPart, SharedChoice } from './part.js'
+import type { ElementRequest, PlaceTable, RulesetPart, SharedChoice } from './part.js'
 
 /** Names of the chains of one service port; which of them exist depends on its policies. */
 interface ServiceChains {
@@ -49,11 +49,17 @@ function partWithChains(service: DesiredService, facts: NodeFacts): RulesetPart 
   const usesLocal = service.internal === 'local' || service.external === 'local'
   const affinity = affinityOf(service, { usesCluster, usesLocal })
   const own: Chain[] = [...affinity.chains]
+  const tables: PlaceTable[] = []
+  const balanced = (list: 'cluster' | 'local') => {
+    const { rules, table } = balance(facts.hasHash ? service : withoutHash(service), list)
+    own.push({ name: names[list], rules })
+    if (table) tables.push(table)
+  }
   if (usesCluster) {
-    own.push({ name: names.cluster, rules: balance(service, service.clusterEndpoints) })
+    balanced('cluster')
   }
   if (usesLocal) {
-    own.push({ name: names.local, rules: balance(service, service.localEndpoints) })
+    balanced('local')
   }
   if (external.length > 0) own.push({ name: names.external, rules: external })
   if (isFirewalled(service)) {
@@ -64,7 +70,13 @@ function partWithChains(service: DesiredService, facts: NodeFacts): RulesetPart 
     ...(external.length > 0 ? { external: names.external } : {}),
     ...(isFirewalled(service) ? { firewall: names.firewall } : {}),
   })
-  return { chains: own, sets: affinity.sets, elements }
+  if (tables.length === 0) return { chains: own, sets: affinity.sets, elements }
+  return { chains: own, sets: tables.map(({ set }) => set), elements, tables }
+}
+
+function withoutHash(service: DesiredService): DesiredService {
+  const used = service.balance?.used
+  return used === 'source-hash' || used === 'maglev' ? { ...service, balance: undefined } : service
 }
 
 /** NF16: the way of packets that come by node port, external or load-balancer address. */

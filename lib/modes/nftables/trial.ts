@@ -21,6 +21,24 @@ export function trialTransaction(family: IpFamily): Transaction {
   return { table, commands: [{ do: 'add-table' }, ...creation(plan).commands] }
 }
 
+/** A rule that hashes the address of a client. Kernels without nft_hash can do all others. */
+export function hashTrialTransaction(family: IpFamily): Transaction {
+  const table = { family: nftFamilyOf(family), name: trialTable, comment: 'trial' }
+  const map = 'places'
+  const statement = { kind: 'dnat-by-source', protocol: 'tcp', places: 2, map } as const
+  const set = { name: map, key: ['number'], holds: 'targets', protocol: 'tcp' } as const
+  const chain = { name: 'by-source', rules: [] }
+  return {
+    table,
+    commands: [
+      { do: 'add-table' },
+      { do: 'add-set', set },
+      { do: 'add-chain', chain },
+      { do: 'add-rule', chain: chain.name, rule: { statements: [statement] } },
+    ],
+  }
+}
+
 function trialState(family: IpFamily): DesiredState {
   const plain = trialService(family, 'plain')
   const services = [

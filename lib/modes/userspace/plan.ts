@@ -1,4 +1,5 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
+import type { BalanceChoice } from '../../state/balance.js'
 import { ConfigError } from '../../errors.js'
 import {
   hostPort,
@@ -176,8 +177,18 @@ function listenerSpec(
     endpoints: endpoints.map(targetOf),
     servingKeys: protocol === 'UDP' ? service.servingEndpoints.map(({ key }) => key) : [],
     affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
+    ...(service.balance ? { balance: balanceOf(service.balance, endpoints) } : {}),
     udpIdleMs,
   }
+}
+
+function balanceOf(
+  { used }: BalanceChoice,
+  endpoints: readonly Endpoint[],
+): NonNullable<ListenerSpec['balance']> {
+  const usesWeights = used === 'weighted' || used === 'first'
+  const weights = usesWeights ? endpoints.filter(({ weight }) => weight !== 1) : []
+  return { word: used, weights: weights.map(({ key, weight }) => [key, weight]) }
 }
 
 /**

@@ -200,9 +200,14 @@ function renderListeners(service: ServicePlan): string {
     .map(({ list, spec }) => {
       const port = spec.port === 0 ? symbolicPorts[list] : String(spec.port)
       const affinity = spec.affinityMs === undefined ? '' : `, affinity ${spec.affinityMs / 1000} s`
-      const endpoints = spec.endpoints.map(({ key }) => key).join(' ') || 'no endpoints'
+      const balance = spec.balance ? `, ${spec.balance.word}` : ''
+      const weights = new Map(spec.balance?.weights)
+      const endpoints =
+        spec.endpoints
+          .map(({ key }) => (weights.has(key) ? `${key}*${weights.get(key) ?? 1}` : key))
+          .join(' ') || 'no endpoints'
       const at = spec.address.includes(':') ? `[${spec.address}]` : spec.address
-      return `listen ${spec.protocol} ${at}:${port ?? ''} for ${printable(spec.service)} (${list}${affinity}): ${endpoints}\n`
+      return `listen ${spec.protocol} ${at}:${port ?? ''} for ${printable(spec.service)} (${list}${balance}${affinity}): ${endpoints}\n`
     })
     .join('')
   return addresses + listeners

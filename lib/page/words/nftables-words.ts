@@ -2,7 +2,7 @@ import { hostPort } from '../../state/ip.js'
 import { verdictText } from '../../kernel/nftables/text-statements.js'
 import { chainWords, hookWords, owned, setWords, shared } from './nftables-names.js'
 import { endpointWords, fixedOf, listed, percent, serviceOf } from './words.js'
-import type { Element, Field, Rule, Statement, Verdict } from '../../kernel/nftables/model.js'
+import type { Draw, Element, Field, Rule, Statement, Verdict } from '../../kernel/nftables/model.js'
 import type { PlanLine } from '../../modes/mode.js'
 import type { LineWords, Surroundings } from './words.js'
 
@@ -66,7 +66,10 @@ const isAboutAffinity = (statement: Statement) =>
   statement.set.startsWith('affinity-')
 
 const isAboutEndpoints = ({ kind }: Statement) =>
-  kind === 'dnat' || kind === 'dnat-by-map' || kind === 'random-verdict'
+  kind === 'dnat' ||
+  kind === 'dnat-by-map' ||
+  kind === 'dnat-by-source' ||
+  kind === 'random-verdict'
 
 function elementWords(first: Element, elements: readonly Element[], around: Surroundings): string {
   const { set, verdict } = first
@@ -161,25 +164,36 @@ function statementWords(statement: Statement, around: Surroundings): string {
 /** What is done with the packet in the end. */
 type Action = Extract<
   Statement,
-  { readonly kind: 'random-verdict' | 'dnat' | 'dnat-by-map' | 'masquerade' | 'verdict' | 'reject' }
+  {
+    readonly kind:
+      | 'random-verdict'
+      | 'dnat'
+      | 'dnat-by-map'
+      | 'dnat-by-source'
+      | 'masquerade'
+      | 'verdict'
+      | 'reject'
+  }
 >
 
 function actionWords(action: Action, around: Surroundings): string {
   switch (action.kind) {
     case 'random-verdict':
-      return oneOf(action.verdicts.length)
+      return oneOf(action.verdicts, action.by)
     case 'dnat': {
       const targets = action.targets.map(({ ip, port }) =>
         endpointWords(hostPort(ip, port), around),
       )
       return targets.length === 1
         ? `the destination becomes ${targets.join('')}`
-        : `${oneOf(targets.length)}: ${targets.join(', ')}`
+        : `${oneOf(action.targets, action.by)}: ${[...new Set(targets)].join(', ')}`
     }
     case 'dnat-by-map':
       return action.choices === 1
         ? `the first endpoint that map ${action.map} has for destination and port`
         : `one of ${action.choices} places by chance, looked up by destination, port and its number in map ${action.map}; continues if that is empty`
+    case 'dnat-by-source':
+      return `the endpoint that map ${action.map} has for the client's address, as a number below ${action.places}`
     case 'masquerade':
       return 'the source becomes an address of this node, so that the answer comes back here'
     case 'reject':
@@ -195,7 +209,19 @@ function verdictWords(verdict: Verdict): string {
   return `go to chain ${verdict.chain}: ${chainWords(verdict.chain)}`
 }
 
-const oneOf = (count: number) => `one of ${count} endpoints by chance (${percent(1 / count)} each)`
+function oneOf(all: readonly unknown[], by: Draw = 'chance'): string {
+  const count = new Set(all.map((each) => JSON.stringify(each))).size
+  switch (by) {
+    case 'chance':
+      return count === all.length
+        ? `one of ${count} endpoints by chance (${percent(1 / count)} each)`
+        : `one of ${count} endpoints by chance, by their weights`
+    case 'turn':
+      return `one of ${count} endpoints, in turn`
+    case 'source':
+      return `one of ${count} endpoints by a hash of the client's address`
+  }
+}
 
 function memberWords(set: string, fields: readonly Field[]): string {
   if (set === 'hairpin-connections') return 'from a pod of this node to itself'

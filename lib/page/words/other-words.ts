@@ -4,23 +4,39 @@ import type { LineWords, Surroundings } from './words.js'
 /** Listeners of userspace mode, as `render` prints them. */
 export function listenerWords(line: string, around: Surroundings): LineWords | undefined {
   const match =
-    /^listen (\w+) (\S+) for (\S+) \((cluster|local)(?:, affinity (\d+) s)?\): (.*)$/.exec(line)
+    /^listen (\w+) (\S+) for (\S+) \((cluster|local)(?:, ([a-z-]+))?(?:, affinity (\d+) s)?\): (.*)$/.exec(
+      line,
+    )
   if (!match) return undefined
-  const [, protocol = '', address = '', portName = '', list, affinity, endpoints = ''] = match
+  const [
+    ,
+    protocol = '',
+    address = '',
+    portName = '',
+    list,
+    balance = '',
+    affinity,
+    endpoints = '',
+  ] = match
+  const isInTurn = balance === ''
   const isEmpty = endpoints === 'no endpoints'
   const whom = isEmpty
     ? 'no endpoint, because none is ready'
     : endpoints
         .split(' ')
-        .map((each) => endpointWords(each, around))
-        .join(', then ')
+        .map((each) => {
+          const [key = '', weight] = each.split('*')
+          const words = endpointWords(key, around)
+          return weight === undefined ? words : `${words} (weight ${weight})`
+        })
+        .join(isInTurn ? ', then ' : ', ')
   const stays =
     affinity === undefined
       ? ''
       : `; a client that came in the last ${affinity} s gets the same again`
   const only = list === 'local' ? ', only those on this node' : ''
   return {
-    words: `kube-proxy itself listens at ${address} (${protocol}) and connects to ${whom}, in turn${only}${stays}`,
+    words: `kube-proxy itself listens at ${address} (${protocol}) and connects to ${whom}, ${isInTurn ? 'in turn' : balance}${only}${stays}`,
     object: serviceOf(
       portName,
       isEmpty ? 'no ready endpoint in its EndpointSlices' : 'its EndpointSlices',

@@ -18,6 +18,7 @@ import {
   type ListenerSpec,
   type Target,
 } from '../../../lib/modes/userspace/datapath/data-path.js'
+import type { Balance } from '../../../lib/state/balance.js'
 import type { ListenerCounts } from '../../../lib/modes/userspace/datapath/traffic.js'
 
 const host = '127.0.0.1'
@@ -275,6 +276,50 @@ function tcpTests(t: Test, create: Create): void {
     for (let round = 0; round < 5; round++) t.equal(await ask(bench.port), other)
   })
 
+  t.test(
+    'least-connections counts a connection until it ends, and a failed dial not',
+    async (t) => {
+      const bench = await openBench(t, create, {
+        tcp: ['a', 'b'],
+        dead: 1,
+        balance: 'least-connections',
+      })
+      const kept = dial(bench.port)
+      kept.write('name?')
+      const busy = String((await once(kept, 'data'))[0])
+      for (let round = 0; round < 6; round++) {
+        t.not(await ask(bench.port), busy, 'the other has none')
+        // The listener notices the end of a connection a moment after the client.
+        await until(() => bench.entries.length > round)
+      }
+      t.ok(
+        bench.entries.some(({ attempts }) => attempts === 2),
+        'the dead one was dialed, too',
+      )
+      bench.update({ endpoints: bench.spec.endpoints.slice(1) })
+      kept.destroy()
+      await until(() => bench.entries.length > 6)
+      t.same([await ask(bench.port), await ask(bench.port)].toSorted(), ['a', 'b'], 'turns again')
+    },
+  )
+
+  t.test('source-hash and maglev know the client, without affinity and access log', async (t) => {
+    for (const balance of ['source-hash', 'maglev'] as const) {
+      const bench = await openBench(t, create, { tcp: ['a', 'b', 'c'], balance, isLogged: false })
+      const from = async (localAddress: string) => {
+        const client = connect({ host, port: bench.port, localAddress })
+        client.write('name?')
+        const name = String((await once(client, 'data'))[0])
+        client.destroy()
+        return name
+      }
+      const clients = Array.from({ length: 24 }, (_, index) => `127.0.7.${index + 1}`)
+      const first = await Promise.all(clients.map(from))
+      t.same(await Promise.all(clients.map(from)), first)
+      t.equal(new Set(first).size, 3, 'clients are spread')
+    }
+  })
+
   t.test('US45, US74: endpoints and listeners change under established connections', async (t) => {
     const bench = await openBench(t, create, { tcp: ['a', 'b'] })
     const [first, second] = bench.spec.endpoints
@@ -437,6 +482,19 @@ function udpTests(t: Test, create: Create): void {
     t.match(bench.entries[0], { protocol: 'UDP', end: 'ok', bytesToClient: 6 })
   })
 
+  t.test('least-connections counts UDP clients, too', async (t) => {
+    const options = { udp: ['a', 'b'], balance: 'least-connections', udpIdleMs: 600_000 } as const
+    const bench = await openBench(t, create, options)
+    const first = await (await openUdpClient(t, bench.port)).name()
+    const second = await (await openUdpClient(t, bench.port)).name()
+    t.not(second, first)
+    const [own] = bench.spec.endpoints.filter(({ key }) => key === bench.keyOf(second))
+    const others = bench.spec.endpoints.filter((each) => each !== own)
+    bench.update({ endpoints: others })
+    bench.update({ endpoints: [...others, ...(own ? [own] : [])] })
+    t.equal(await (await openUdpClient(t, bench.port)).name(), second, 'its client was ended')
+  })
+
   t.test('an answer that takes longer than the idle time is not lost', async (t) => {
     const bench = await openBench(t, create, { udp: ['a'], udpIdleMs: 100, udpDelayMs: 500 })
     const client = await openUdpClient(t, bench.port)
@@ -545,6 +603,9 @@ interface BenchOptions {
   readonly dead?: number
   readonly deadUdp?: number
   readonly affinityMs?: number
+  readonly balance?: Balance
+  /** False: without an access log, as nodes have it. */
+  readonly isLogged?: boolean
   readonly udpIdleMs?: number
   readonly udpDelayMs?: number
   readonly passiveHealth?: boolean
@@ -560,7 +621,7 @@ async function openBench(t: Test, create: Create, options: BenchOptions) {
     random: Math.random,
     descriptors,
     passiveHealth: options.passiveHealth ?? false,
-    accessLog: (entry) => entries.push(entry),
+    accessLog: options.isLogged === false ? undefined : (entry) => entries.push(entry),
     warn: (message) => warnings.push(message),
   })
   const servers = new Map<string, { readonly target: Target; stop(): Promise<void> }>()
@@ -583,6 +644,7 @@ async function openBench(t: Test, create: Create, options: BenchOptions) {
     ],
     servingKeys: [],
     affinityMs: options.affinityMs,
+    ...(options.balance ? { balance: { word: options.balance, weights: [] } } : {}),
     udpIdleMs: options.udpIdleMs ?? 250,
   }
   const port = await path.open(spec)

@@ -135,7 +135,7 @@ t.test('affinity keeps a client at its endpoint', async (t) => {
     change(['b', 'a'], 1000)
     t.equal(pick('x'), 'b')
     change(['b', 'a'])
-    t.notOk(made.usesAffinity)
+    t.notOk(made.usesClient)
     change(['b', 'a'], 1000)
     t.equal(pick('x'), 'a', 'nothing comes back to life')
   })

@@ -1,11 +1,13 @@
 import { AffinityTable } from './affinity.js'
 import { PassiveHealth } from './passive-health.js'
+import { strategyOf, type Strategy } from './strategies.js'
 import type { EndpointChoice, ListenerSpec, Target, EndpointChanges } from './data-path.js'
+import type { Balance } from '../../../state/balance.js'
 import type { OwnFrontends } from './own-frontends.js'
 
-type Choice = Pick<EndpointChoice, 'endpoints' | 'affinityMs'> &
+type Choice = Pick<EndpointChoice, 'endpoints' | 'affinityMs' | 'balance'> &
   Partial<Pick<ListenerSpec, 'protocol' | 'service'>>
-type Changes = Pick<EndpointChanges, 'removed' | 'added' | 'affinityMs'>
+type Changes = Pick<EndpointChanges, 'removed' | 'added' | 'affinityMs' | 'balance'>
 
 export interface BalancerDeps {
   readonly now: () => number
@@ -16,14 +18,17 @@ export interface BalancerDeps {
 }
 
 /**
- * Decides which endpoint the next connection of one listener gets: strict round robin (US60), but
- * the client's own endpoint first where affinity is on (US62), and failing endpoints last.
+ * Decides which endpoint the next connection of one listener gets: the next in the order of its
+ * strategy, but the client's own endpoint first where affinity is on (US62), and failing ones last.
  */
 export class Balancer {
   readonly #deps: BalancerDeps
   readonly #health: PassiveHealth | undefined
-  #rotation: Target[] = []
-  #next = 0
+  #word: Balance = 'round-robin'
+  #strategy: Strategy
+  #weights: ReadonlyMap<string, number> = new Map()
+  /** How many connections each endpoint has now. */
+  readonly #open = new Map<string, number>()
   readonly #byKey = new Map<string, Target>()
   #affinity: AffinityTable | undefined
 
@@ -31,54 +36,57 @@ export class Balancer {
   readonly #service: string
 
   constructor(deps: BalancerDeps, choice: Choice) {
-    const { endpoints, affinityMs, protocol = 'TCP', service = '' } = choice
+    const { endpoints, affinityMs, balance, protocol = 'TCP', service = '' } = choice
     this.#deps = deps
     this.#protocol = protocol
     this.#service = service
     this.#health = deps.passiveHealth ? new PassiveHealth() : undefined
-    this.update({ removed: [], added: endpoints, affinityMs })
+    this.#strategy = this.#create(this.#word)
+    this.update({ removed: [], added: endpoints, affinityMs, balance })
   }
 
-  /** Without affinity `pick` does not look at its client, so callers need not format its address. */
-  get usesAffinity(): boolean {
-    return this.#affinity !== undefined
+  /** Whether `pick` looks at its client; callers need not format its address otherwise. */
+  get usesClient(): boolean {
+    return this.#affinity !== undefined || this.#strategy.usesClient
   }
 
   has(endpoint: string): boolean {
     return this.#byKey.has(endpoint)
   }
 
-  /**
-   * Takes new endpoints and affinity. The rotation goes on where it was, with the remaining
-   * endpoints in their old order. The original started over at each change, which favours the
-   * first endpoint when endpoints change often. New endpoints enter at random places, so that
-   * the nodes of a cluster do not all choose the same one next.
-   */
-  update({ removed, added, affinityMs }: Changes): void {
+  /** Takes new endpoints, affinity and another way to choose. */
+  update({ removed, added, affinityMs, balance }: Changes): void {
     const gone = new Set(removed.filter((key) => this.#byKey.delete(key)))
-    if (gone.size > 0) this.#remove(gone)
-    for (const target of added) {
-      if (this.#byKey.has(target.key)) continue
-      this.#byKey.set(target.key, target)
-      const index = Math.floor(this.#deps.random() * (this.#rotation.length + 1))
-      if (index < this.#next) this.#next++
-      this.#rotation.splice(index, 0, target)
+    if (gone.size > 0) {
+      this.#health?.forget(gone)
+      this.#affinity?.forget(gone)
+    }
+    const fresh = added.filter(({ key }) => !this.#byKey.has(key))
+    for (const target of fresh) this.#byKey.set(target.key, target)
+    this.#weights = new Map(balance?.weights)
+    const { word = 'round-robin' } = balance ?? {}
+    if (word === this.#word) this.#strategy.update(gone, fresh)
+    else {
+      this.#word = word
+      this.#strategy = this.#create(word)
+      this.#strategy.update(new Set(), [...this.#byKey.values()])
     }
     this.#updateAffinity(affinityMs)
   }
 
-  #remove(gone: ReadonlySet<string>): void {
-    const before = this.#rotation.slice(0, this.#next)
-    this.#next -= before.filter(({ key }) => gone.has(key)).length
-    this.#rotation = this.#rotation.filter(({ key }) => !gone.has(key))
-    this.#health?.forget(gone)
-    this.#affinity?.forget(gone)
+  #create(word: Balance): Strategy {
+    return strategyOf(word, {
+      random: this.#deps.random,
+      weightOf: (key) => this.#weights.get(key) ?? 1,
+      openAt: (key) => this.#open.get(key) ?? 0,
+    })
   }
 
   /**
    * The endpoint to dial, or undefined if there is none. `tried` holds the endpoints this
    * connection has failed to reach: they are avoided while there are others, and the client's
    * affinity moves to the endpoint that is picked instead (US41). Never one that leads back here.
+   * Call `ended` once for each endpoint that it returns.
    */
   pick(client: string, tried: readonly Target[] = []): Target | undefined {
     const now = this.#deps.now()
@@ -87,9 +95,10 @@ export class Balancer {
     const target =
       known && !this.#health?.isSuspect(known.key, now) && !this.#leadsBack(known)
         ? known
-        : this.#rotate(tried, now)
+        : this.#choose(client, tried, now)
     if (!target) return undefined
     this.#health?.probe(target.key, now)
+    this.#open.set(target.key, (this.#open.get(target.key) ?? 0) + 1)
     this.#affinity?.remember(client, target.key, now)
     return target
   }
@@ -102,20 +111,25 @@ export class Balancer {
     this.#health?.succeeded(target.key)
   }
 
-  /** The next in turn that does not fail; else the next that was not tried; else the next. */
-  #rotate(tried: readonly Target[], now: number): Target | undefined {
-    const count = this.#rotation.length
-    let untried = -1
-    for (let step = 0; step < count; step++) {
-      const index = (this.#next + step) % count
-      const target = this.#rotation[index]
-      if (!target || tried.includes(target) || this.#leadsBack(target)) continue
-      if (!this.#health?.isSuspect(target.key, now)) return this.#take(index)
-      if (untried < 0) untried = index
+  /** The connection to an endpoint is over, or has not come about. */
+  ended({ key }: Target): void {
+    const open = this.#open.get(key) ?? 0
+    if (open > 1) this.#open.set(key, open - 1)
+    else this.#open.delete(key)
+  }
+
+  /** The first in order that does not fail; else the first that was not tried; else the first. */
+  #choose(client: string, tried: readonly Target[], now: number): Target | undefined {
+    let first: Target | undefined
+    let untried: Target | undefined
+    for (const target of this.#strategy.order(client)) {
+      first ??= target
+      if (tried.includes(target) || this.#leadsBack(target)) continue
+      if (!this.#health?.isSuspect(target.key, now)) return this.#take(target)
+      untried ??= target
     }
-    const again = this.#rotation[this.#next % Math.max(count, 1)]
-    if (untried < 0 && again && this.#leadsBack(again)) return undefined
-    return this.#take(untried >= 0 ? untried : this.#next % Math.max(count, 1))
+    if (!untried && first && this.#leadsBack(first)) return undefined
+    return this.#take(untried ?? first)
   }
 
   #leadsBack(target: Target): boolean {
@@ -125,9 +139,9 @@ export class Balancer {
     return true
   }
 
-  #take(index: number): Target | undefined {
-    this.#next = (index + 1) % Math.max(this.#rotation.length, 1)
-    return this.#rotation[index]
+  #take(target: Target | undefined): Target | undefined {
+    if (target) this.#strategy.taken(target)
+    return target
   }
 
   #updateAffinity(ttlMs: number | undefined): void {

@@ -1,3 +1,4 @@
+import type { Balance } from '../../../state/balance.js'
 import type { DescriptorBudget } from './descriptors.js'
 import type { OwnFrontends } from './own-frontends.js'
 import type { ListenerCounts } from './traffic.js'
@@ -82,6 +83,14 @@ export interface EndpointChoice {
   readonly servingKeys: readonly string[]
   /** ClientIP affinity (S21, US62); undefined means none. */
   readonly affinityMs: number | undefined
+  /** Who gets the next connection; undefined means round robin. */
+  readonly balance?: EndpointBalance | undefined
+}
+
+export interface EndpointBalance {
+  readonly word: Balance
+  /** By `Target.key`, where it is not 1. */
+  readonly weights: readonly (readonly [key: string, weight: number])[]
 }
 
 /**
@@ -150,7 +159,7 @@ export const listenBacklog = 4096
 
 export function endpointChanges(
   before: readonly Target[],
-  { endpoints, servingKeys, affinityMs }: EndpointChoice,
+  { endpoints, servingKeys, affinityMs, balance }: EndpointChoice,
 ): EndpointChanges {
   // Most changes are in one place of the list; its head and tail are the same.
   const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
@@ -164,5 +173,5 @@ export function endpointChanges(
   const added = endpoints
     .slice(head, endpoints.length - tail)
     .filter(({ key }) => !removed.delete(key))
-  return { removed: [...removed], added, servingKeys, affinityMs }
+  return { removed: [...removed], added, servingKeys, affinityMs, balance }
 }

@@ -133,11 +133,11 @@ export class TcpListener implements Listener {
   /** Finds an endpoint that answers, then connects both sides. */
   async #serve(connection: TcpConnection): Promise<void> {
     const { client } = connection
-    const address = this.#balancer.usesAffinity ? (client.remoteAddress ?? '') : ''
+    const address = this.#balancer.usesClient ? (client.remoteAddress ?? '') : ''
     const tried: Target[] = []
     for (const timeoutMs of dialTimeoutsMs) {
-      const target = this.#balancer.pick(address, tried)
-      if (!target || client.destroyed) break
+      const target = client.destroyed ? undefined : this.#balancer.pick(address, tried)
+      if (!target) break
       const dialedAt = this.#deps.now()
       connection.attempts++
       const outcome = await this.#dial(client, target, timeoutMs)
@@ -149,6 +149,7 @@ export class TcpListener implements Listener {
       }
       connection.end = outcome
       this.#balancer.dialFailed(target)
+      this.#balancer.ended(target)
       this.#traffic.of(target.key).dialErrors++
       tried.push(target)
     }
@@ -173,6 +174,7 @@ export class TcpListener implements Listener {
   #join(connection: TcpConnection, backend: NonNullable<TcpConnection['backend']>, target: Target) {
     if (connection.client.destroyed) {
       backend.resetAndDestroy()
+      this.#balancer.ended(target)
       return
     }
     connection.target = target
@@ -189,6 +191,7 @@ export class TcpListener implements Listener {
   #closed(connection: TcpConnection): void {
     if (!connection.isOver || !this.#connections.delete(connection)) return
     this.#countBytes(connection)
+    if (connection.target) this.#balancer.ended(connection.target)
     this.#traffic.active--
     this.#young.delete(connection)
     this.#deps.descriptors.release(descriptorsPerConnection)

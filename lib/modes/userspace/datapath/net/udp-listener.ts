@@ -106,6 +106,7 @@ export class UdpListener implements Listener {
       this.#traffic.refused++
       descriptors.wasShort()
       warn('too few file descriptors are left: dropped a datagram; raise the limit of open files')
+      this.#balancer.ended(target)
       return undefined
     }
     const client = new UdpClient({
@@ -133,6 +134,7 @@ export class UdpListener implements Listener {
     this.#table.remove(client)
     this.#deps.descriptors.release(1)
     this.#traffic.active--
+    this.#balancer.ended(client.target)
     if (reason === 'ECONNREFUSED') {
       this.#balancer.dialFailed(client.target)
       this.#traffic.of(client.target.key).dialErrors++

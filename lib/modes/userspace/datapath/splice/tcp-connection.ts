@@ -78,6 +78,7 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
       if (result >= 0) return
       this.#end = errnoName(result)
       if (localShortages.has(result)) {
+        this.#leave(target)
         this.#waitForDescriptors()
         return
       }
@@ -85,7 +86,6 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
     }
     if (this.#attempts === 0) this.#end = 'no endpoint'
     traffic.refused++
-    this.#target = undefined
     this.#close(true)
   }
 
@@ -177,8 +177,15 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
 
   #dialFailed(target: Target): void {
     this.#owner.balancer.dialFailed(target)
+    this.#leave(target)
     this.#owner.traffic.of(target.key).dialErrors++
     this.#tried = [...this.#tried, target]
+  }
+
+  /** It does not have this connection. */
+  #leave(target: Target): void {
+    this.#owner.balancer.ended(target)
+    this.#target = undefined
   }
 
   #connected(backend: SocketEnd): void {
@@ -249,6 +256,7 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
     }
     this.#client.close()
     this.#backend?.close()
+    if (this.#target) this.#owner.balancer.ended(this.#target)
     this.#owner.connectionClosed(this)
   }
 }

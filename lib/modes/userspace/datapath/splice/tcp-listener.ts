@@ -113,7 +113,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   #admit(client: number): void {
     const { sockets, deps } = this.#context
-    const isPeerWanted = this.balancer.usesAffinity || deps.accessLog !== undefined
+    const isPeerWanted = this.balancer.usesClient || deps.accessLog !== undefined
     const peer = isPeerWanted ? sockets.peer() : undefined
     const connection = new TcpConnection({ context: this.#context, owner: this, client, peer })
     this.#connections.add(connection)

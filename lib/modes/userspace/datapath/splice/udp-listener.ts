@@ -128,6 +128,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     udpClients.remove(client)
     deps.descriptors.release(1)
     this.#traffic.active--
+    this.#balancer.ended(client.target)
     deps.accessLog?.({
       service: this.#spec.service,
       protocol: 'UDP',
@@ -171,10 +172,11 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   #admit(key: number | string, index: number): UdpClient | undefined {
     const { deps, inbox, udpClients, loop } = this.#context
     const offset = inbox.nameOffset(index)
-    const sender = this.#balancer.usesAffinity ? decodeAddress(inbox.names.view, offset) : undefined
+    const sender = this.#balancer.usesClient ? decodeAddress(inbox.names.view, offset) : undefined
     const target = this.#balancer.pick(sender?.ip ?? '')
     const fd = target && this.#takeDescriptor() ? this.#connect(target) : -1
     if (!target || fd < 0) {
+      if (target) this.#balancer.ended(target)
       this.#traffic.refused++
       return undefined
     }

@@ -1,0 +1,42 @@
+import type { Endpoint } from '../state/desired-state.js'
+
+type Weighted = Pick<Endpoint, 'weight'>
+
+/** The weights to use: an endpoint of weight 0 gets nothing, unless all have it. */
+export function usedWeights(endpoints: readonly Weighted[]): readonly number[] {
+  const isAllZero = endpoints.every(({ weight }) => weight === 0)
+  return endpoints.map(({ weight }) => (isAllZero ? 1 : weight))
+}
+
+/**
+ * Every endpoint so often that chance gives it its share. Shares that need more than `most` places
+ * are rounded; only weight 0 has none.
+ */
+export function weightedPlaces<T extends Weighted>(
+  endpoints: readonly T[],
+  most = mostPlaces,
+): readonly T[] {
+  const weights = usedWeights(endpoints)
+  const divisor = weights.reduce(greatestDivisor, 0)
+  const total = weights.reduce((sum, weight) => sum + weight, 0)
+  const unit = Math.max(divisor, total / most)
+  return endpoints.flatMap((endpoint, index) => {
+    const weight = weights[index] ?? 0
+    const times = weight === 0 ? 0 : Math.max(1, Math.round(weight / unit))
+    return Array.from({ length: times }, () => endpoint)
+  })
+}
+
+/** Where all go while it is there: the endpoint with the largest weight, of these the first. */
+export function firstOf<T extends Weighted>(endpoints: readonly T[]): T | undefined {
+  return endpoints.reduce<T | undefined>(
+    (best, endpoint) => (best && best.weight >= endpoint.weight ? best : endpoint),
+    undefined,
+  )
+}
+
+const mostPlaces = 1000
+
+function greatestDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestDivisor(b, a % b)
+}
