@@ -12,7 +12,7 @@ import {
 } from './syncing.js'
 import { guestLimit } from '../kernel/open-files.js'
 import { guestsMax } from '../observe/guests.js'
-import { memoryWatch } from './memory.js'
+import { freeStartMemory, memoryWatch } from './memory.js'
 import { loggedSink } from '../observe/received.js'
 import { Metrics } from '../observe/metrics.js'
 import { Observation } from '../observe/observation.js'
@@ -76,6 +76,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     (inner) => objects.source.run(loggedSink(dashboard?.wrapSink(sink) ?? sink, log), inner),
     (inner) => followAddresses(tracker, sink, requests, inner),
     (inner) => followConfig(setup, reload, inner),
+    (inner) => freeStartMemory({ mode: setup.mode, allApplied: allApplied.signal }, inner),
     // A dry run changes nothing, and an open port is a change. The real proxy may hold the ports.
     ...(config.dryRun
       ? []

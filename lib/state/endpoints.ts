@@ -23,13 +23,22 @@ export function collectCandidates(
   for (const slice of slices) {
     for (const slicePort of slice.ports) {
       if (slicePort.name !== port.name || slicePort.protocol !== port.protocol) continue
-      for (const { ip, nodeName: onNode, zoneHints, nodeHints, ...rest } of slice.endpoints) {
-        const key = hostPort(ip, slicePort.port)
+      for (const each of slice.endpoints) {
+        const key = hostPort(each.ip, slicePort.port)
         // A pod that moves between slices is in both for a moment. The entry that stays wins.
-        if (byKey.has(key) && rest.terminating) continue
-        const isLocal = onNode === nodeName
-        const endpoint = { ip, port: slicePort.port, key, isLocal, ...rest }
-        byKey.set(key, { endpoint, zoneHints, nodeHints })
+        if (byKey.has(key) && each.terminating) continue
+        // Every field by name: a spread would need half as much memory again for each endpoint.
+        const endpoint = {
+          ip: each.ip,
+          port: slicePort.port,
+          key,
+          isLocal: each.nodeName === nodeName,
+          ready: each.ready,
+          serving: each.serving,
+          terminating: each.terminating,
+          weight: each.weight,
+        }
+        byKey.set(key, { endpoint, zoneHints: each.zoneHints, nodeHints: each.nodeHints })
       }
     }
   }
