@@ -6,6 +6,7 @@ import type { DesiredState } from '../../state/desired-state.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
 import { isAnyAddress, type Place } from '../../kernel/place.js'
 import { listenerText, placeAt } from '../../modes/userspace/portals/address-differences.js'
+import { isAmongPods, isLeft, type SourceRule } from '../../modes/userspace/datapath/source-rule.js'
 import type { UserspacePlan } from '../../modes/userspace/plan.js'
 import type { Lacks, UserspaceRuleset } from './rulesets.js'
 
@@ -19,7 +20,8 @@ export function walkUserspace(
     const listener = listeners.get(way.packet.port)
     if (!listener || way.end === 'dropped' || way.end === 'rejected') return [way]
     const { spec, list } = listener
-    return viaListener(way, `${spec.service} (${list})`, spec.endpoints)
+    const seesClient = sightOf(spec.source, packet, node)
+    return viaListener(way, `${spec.service} (${list})`, spec.endpoints, seesClient)
   })
 }
 
@@ -70,27 +72,52 @@ function ownerOf({ services }: DesiredState, ip: string): string | undefined {
   return owner?.portName
 }
 
+/** An endpoint of a listener. */
+interface Seer {
+  readonly ip: string
+  readonly port: number
+  readonly key: string
+  readonly isLocal?: boolean
+}
+
+/** Which endpoints see the client's address, as far as rules and objects say; see SourceKeeper. */
+function sightOf(
+  rule: SourceRule | undefined,
+  packet: Packet,
+  node: NodeSurroundings,
+): (endpoint: Seer) => boolean {
+  const { source, inInterface = '', destination, port } = packet
+  if (!rule || isLocal(source, node)) return () => false
+  const isPod = isAmongPods(rule.pods, source, inInterface)
+  if (!isLeft(rule, isPod, { ip: destination, port })) return () => false
+  return ({ ip, isLocal = false }) => ip !== source && (isPod || isLocal)
+}
+
 /** A listener of this process takes the connection, and makes one of its own to an endpoint. */
 export function viaListener(
   way: Way,
   service: string,
-  endpoints: readonly { readonly ip: string; readonly port: number; readonly key: string }[],
+  endpoints: readonly Seer[],
+  seesClient: (endpoint: Seer) => boolean = () => false,
 ): readonly Way[] {
   const path: readonly Place[] = [{ kind: 'listeners', name: '' }]
   if (endpoints.length === 0) {
     const hop = { path, rule: '', why: `${service}: no endpoints, so it is closed` }
     return [finished(way, hop, { end: 'rejected' })]
   }
-  return endpoints.map(({ ip, port, key }) => {
+  return endpoints.map((endpoint) => {
+    const { ip, port, key } = endpoint
     const turn = `endpoint ${key} in its turn, one of ${endpoints.length}`
-    const why = `${service}: ${turn}; this node makes a connection of its own to it`
+    const isMasqueraded = !seesClient(endpoint)
+    const how = isMasqueraded ? 'of its own' : "with the client's address"
+    const why = `${service}: ${turn}; this node makes a connection ${how} to it`
     return finished(
       way,
       { path, rule: '', why },
       {
         probability: way.probability / endpoints.length,
-        // The backend sees this node as the sender of every connection (US21).
-        packet: { ...way.packet, destination: ip, port, isDnated: true, isMasqueraded: true },
+        // The backend sees this node as the sender, unless it can have the client's address (US21).
+        packet: { ...way.packet, destination: ip, port, isDnated: true, isMasqueraded },
         end: 'sent',
       },
     )

@@ -1,7 +1,5 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
 import { ConfigError } from '../../errors.js'
-import { readAnnotation } from '../../state/annotations.js'
-import { proxyProtocolAnnotation } from '../../state/client-address.js'
 import {
   hostPort,
   ipFamilies,
@@ -13,9 +11,9 @@ import {
 } from '../../state/ip.js'
 import type { Derivation, PersistentMap } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
+import { proxyHeaderOf, sourceRuleOf, type ClientFacts } from './client-address.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
 import type { ListenerSpec, Target } from './datapath/data-path.js'
-import type { ProxyHeader } from './datapath/proxy-header.js'
 import type { ReservedNodePort } from './portals/reserved-node-ports.js'
 import {
   portalRulesOf,
@@ -74,6 +72,8 @@ export function userspacePlanner(
       family,
       isDirect,
       udpIdleMs: settings.udpIdleTimeoutMs,
+      sourceAddress: settings.sourceAddress,
+      masqueradesAll: settings.masqueradesAll,
     })
     const planned = services.derive(memory.derivation, (each) => planService(each, memory.facts))
     // The same reference means that there is nothing to apply.
@@ -82,10 +82,8 @@ export function userspacePlanner(
   }
 }
 
-interface Facts extends NodeFacts {
+interface Facts extends NodeFacts, ClientFacts {
   readonly family: IpFamily
-  /** Without rules: listeners stand on the addresses of Services. */
-  readonly isDirect: boolean
   readonly udpIdleMs: number
 }
 
@@ -167,7 +165,7 @@ function listenerSpec(
   service: DesiredService,
   protocol: 'TCP' | 'UDP',
   list: EndpointList,
-  { udpIdleMs, isDirect }: Facts,
+  facts: Facts,
   place: Pick<ListenerSpec, 'key' | 'address' | 'port'>,
 ): ListenerSpec {
   const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
@@ -179,21 +177,10 @@ function listenerSpec(
     endpoints: endpoints.map(targetOf),
     servingKeys: protocol === 'UDP' ? service.servingEndpoints.map(({ key }) => key) : [],
     affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
-    udpIdleMs,
-    proxyHeader: proxyHeaderOf(service, protocol, isDirect),
+    udpIdleMs: facts.udpIdleMs,
+    proxyHeader: proxyHeaderOf(service, protocol, facts.isDirect),
+    source: sourceRuleOf(service, list, facts),
   }
-}
-
-/** Behind rules a socket does not know what its client asked; on addresses of Services it does. */
-function proxyHeaderOf(
-  { clusterIp, port, options }: DesiredService,
-  protocol: 'TCP' | 'UDP',
-  isDirect: boolean,
-): ProxyHeader | undefined {
-  const word = readAnnotation(options, proxyProtocolAnnotation)
-  // Version 1 has no datagrams.
-  if (word === undefined || (word === 'v1' && protocol === 'UDP')) return undefined
-  return { version: word === 'v1' ? 1 : 2, asked: isDirect ? undefined : { ip: clusterIp, port } }
 }
 
 /**
@@ -273,8 +260,8 @@ function isScoped(address: string): boolean {
   return ip?.family === 'IPv6' && isLinkLocal(ip)
 }
 
-function targetOf({ key, ip, port }: Endpoint): Target {
-  return { key, ip, port }
+function targetOf({ key, ip, port, isLocal }: Endpoint): Target {
+  return { key, ip, port, isLocal }
 }
 
 /** Other nodes and pods cannot reach listeners on a loopback address (US30). */

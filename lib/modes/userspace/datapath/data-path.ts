@@ -1,6 +1,8 @@
 import type { DescriptorBudget } from './descriptors.js'
 import type { OwnFrontends } from './own-frontends.js'
 import type { ProxyHeader } from './proxy-header.js'
+import type { SourceKeeper } from './source-keeper.js'
+import type { SourceRule } from './source-rule.js'
 import type { ListenerCounts } from './traffic.js'
 
 /**
@@ -85,6 +87,8 @@ export interface EndpointChoice {
   readonly affinityMs: number | undefined
   /** New connections begin with it; undefined means none. */
   readonly proxyHeader?: ProxyHeader | undefined
+  /** When endpoints see the client's own address; undefined means never. */
+  readonly source?: SourceRule | undefined
 }
 
 /**
@@ -103,6 +107,8 @@ export interface Target {
   readonly key: string
   readonly ip: string
   readonly port: number
+  /** On this node. */
+  readonly isLocal?: boolean
 }
 
 export interface DataPathDeps {
@@ -112,6 +118,8 @@ export interface DataPathDeps {
   readonly random: () => number
   readonly descriptors: DescriptorBudget
   readonly passiveHealth: boolean
+  /** Undefined where no client's address can be kept. */
+  readonly sourceKeeper?: SourceKeeper | undefined
   /** Endpoints among them are not dialed. */
   readonly ownFrontends?: Pick<OwnFrontends, 'has'>
   /** Called at the end of every connection; undefined without an access log. */
@@ -153,7 +161,7 @@ export const listenBacklog = 4096
 
 export function endpointChanges(
   before: readonly Target[],
-  { endpoints, servingKeys, affinityMs, proxyHeader }: EndpointChoice,
+  { endpoints, servingKeys, affinityMs, proxyHeader, source }: EndpointChoice,
 ): EndpointChanges {
   // Most changes are in one place of the list; its head and tail are the same.
   const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
@@ -167,5 +175,5 @@ export function endpointChanges(
   const added = endpoints
     .slice(head, endpoints.length - tail)
     .filter(({ key }) => !removed.delete(key))
-  return { removed: [...removed], added, servingKeys, affinityMs, proxyHeader }
+  return { removed: [...removed], added, servingKeys, affinityMs, proxyHeader, source }
 }
