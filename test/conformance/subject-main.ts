@@ -4,9 +4,11 @@
  * `reference`, or `reference:FLAW`. With `probe` for SETTINGS it tells what MODE misses here.
  */
 import { createInterface } from 'node:readline'
+import { substitutesOf } from '../../lib/config/balancing.js'
 import { configWith } from '../../lib/config/load.js'
 import { KernelError, messageOf } from '../../lib/errors.js'
 import { Conntrack } from '../../lib/kernel/conntrack.js'
+import { modeNames } from '../../lib/modes/registry.js'
 import type { Log, Meter, Mode } from '../../lib/modes/mode.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import { nodeAddresses } from '../../lib/sources/node-addresses.js'
@@ -79,6 +81,7 @@ class SubjectProcess {
       nodePortAddresses: settings.nodePortAddresses,
       detectLocal: settings.detectLocal,
       translatesOnce: !name.startsWith('userspace'),
+      substitutes: substitutesOf(modeNames.find((mode) => name.startsWith(mode)) ?? ''),
     })
     this.#tracker.setLocalAddresses(nodeAddresses())
     this.#sink = new TrackerSink(this.#tracker, 'node', {
