@@ -1,5 +1,10 @@
-import { balances, type Balance, type Substitute, type Substitutes } from '../state/balance.js'
+import type { Substitute, Substitutes } from '../state/balance.js'
 import type { ModeName, ProxyMode } from './config.js'
+
+const countsNothing: Substitute = {
+  used: 'random',
+  why: 'rules of the kernel do not count connections',
+}
 
 /**
  * What each mode uses for words of the annotation `kube-proxy-ts/balance` that it cannot do. What is
@@ -7,24 +12,18 @@ import type { ModeName, ProxyMode } from './config.js'
  */
 export const substitutes: Readonly<Record<ModeName, Substitutes>> = {
   userspace: {},
-  nftables: { 'least-connections': byChance('rules of the kernel do not count connections') },
-  iptables: allBut('random', 'rules of this mode draw at random'),
-  ebpf: allBut('random', 'programs of this mode draw at random'),
-  ipvs: allBut(
-    'round-robin',
-    'the scheduler of the node or of kube-proxy-ts/ipvs-scheduler counts',
-  ),
+  nftables: { 'least-connections': countsNothing },
+  iptables: {
+    'least-connections': countsNothing,
+    maglev: { used: 'source-hash', why: 'rules of iptables have no maps' },
+  },
+  // What its programs cannot do is left to its packet path, which is that of nftables mode.
+  ebpf: { 'least-connections': countsNothing },
+  ipvs: {
+    random: { used: 'round-robin', why: 'no scheduler of the kernel draws by chance alone' },
+  },
 }
 
 export function substitutesOf(mode: ProxyMode): Substitutes {
   return mode === '' || mode === 'auto' ? {} : substitutes[mode]
-}
-
-function byChance(why: string): Substitute {
-  return { used: 'random', why }
-}
-
-function allBut(used: Balance, why: string): Substitutes {
-  const others = balances.filter((each) => each !== used)
-  return Object.fromEntries(others.map((each) => [each, { used, why }]))
 }

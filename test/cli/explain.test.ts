@@ -37,6 +37,32 @@ t.test('explain tells of a connection that is translated at the socket', async (
   t.notMatch(outside.stdout, /connect\(\)/)
 })
 
+t.test('explain says how endpoints are chosen, and what a mode uses instead', async (t) => {
+  const service = {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: {
+      name: 'busy',
+      annotations: { 'kube-proxy-ts/balance': 'least-connections', 'kube-proxy-ts/weight': 'a=b' },
+    },
+    spec: { clusterIP: '10.96.0.77', ports: [{ port: 80 }] },
+  }
+  const folder = t.testdir({ 'busy.json': JSON.stringify(service) })
+  const asked = async (mode: string) => {
+    const argv = [main, 'explain', 'busy', '--mode', mode, '--manifests', folder, '--node', 'n']
+    return runCommand(process.execPath, argv)
+  }
+  const rules = await asked('nftables')
+  const instead =
+    /balance: least-connections is not what this mode does: rules of the kernel do not count connections; random is used/
+  t.match(rules.stdout, instead)
+  t.match(rules.stderr, instead, 'as a warning, too, as in the log and the Event')
+  t.match(rules.stderr, /kube-proxy-ts\/weight: "a=b" has no effect; valid: NAME=WEIGHT/)
+  const own = await asked('userspace')
+  t.match(own.stdout, /Chosen by annotation kube-proxy-ts\/balance: least-connections\.\n/)
+  t.notMatch(own.stderr, /least-connections/)
+})
+
 t.test(
   'explain shows addresses instead of rules on a machine without iptables',
   { skip: withoutProgramsSkip() },

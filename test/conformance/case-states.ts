@@ -1,3 +1,5 @@
+import { substitutes } from '../../lib/config/balancing.js'
+import type { ModeName } from '../../lib/config/config.js'
 import { TrackerSink } from '../../lib/sources/tracker-sink.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 import { Tracker } from '../../lib/state/tracker.js'
@@ -15,9 +17,13 @@ export interface CaseStep {
 }
 
 /** The states of a case, step by step, without any network. `nextSerial` numbers Services. */
-export function* caseStates(each: Case, nextSerial: () => number): Generator<CaseStep> {
+export function* caseStates(
+  each: Case,
+  mode: ModeName,
+  nextSerial: () => number,
+): Generator<CaseStep> {
   const services = new CaseServices(nextSerial)
-  const objects = new CaseObjects(each)
+  const objects = new CaseObjects(each, mode)
   let zone: string | null | undefined
   let serviceCidrs: readonly ServiceRange[] = ['first']
   for (const step of each.steps) {
@@ -41,7 +47,7 @@ class CaseObjects {
   readonly #sink: TrackerSink
   #present = new Map<string, Manifest>()
 
-  constructor({ settings }: Case) {
+  constructor({ settings }: Case, mode: ModeName) {
     this.#tracker = new Tracker({
       families: ['IPv4', 'IPv6'],
       allowsExternalIps: settings.allowsExternalIps,
@@ -50,6 +56,7 @@ class CaseObjects {
       nodePortAddresses: settings.nodePortAddresses,
       detectLocal: settings.detectLocal,
       translatesOnce: true,
+      substitutes: substitutes[mode],
     })
     const own = addresses.node.flatMap(({ IPv4, IPv6 }) => [IPv4, IPv6])
     this.#tracker.setLocalAddresses(['127.0.0.1', '::1', ...own])

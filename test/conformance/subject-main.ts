@@ -4,10 +4,12 @@
  * `reference`, or `reference:FLAW`. With `probe` for SETTINGS it tells what MODE misses here.
  */
 import { createInterface } from 'node:readline'
+import { substitutesOf } from '../../lib/config/balancing.js'
 import { configWith } from '../../lib/config/load.js'
 import { KernelError, messageOf } from '../../lib/errors.js'
 import { HealthChecks } from '../../lib/health/health-checks.js'
 import { Conntrack } from '../../lib/kernel/conntrack.js'
+import { modeNames } from '../../lib/modes/registry.js'
 import type { Log, Meter, Mode } from '../../lib/modes/mode.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import { nodeAddresses } from '../../lib/sources/node-addresses.js'
@@ -81,6 +83,7 @@ class SubjectProcess {
       nodePortAddresses: settings.nodePortAddresses,
       detectLocal: settings.detectLocal,
       translatesOnce: !name.startsWith('userspace'),
+      substitutes: substitutesOf(modeNames.find((mode) => name.startsWith(mode)) ?? ''),
     })
     this.#checks = new HealthChecks({
       tracker: this.#tracker,

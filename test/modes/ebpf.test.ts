@@ -213,3 +213,19 @@ t.test('the number of a name is the same in every run', async (t) => {
   t.equal(targetId('default/web:http/TCP'), 3_186_679_515)
   t.not(targetId('a'), targetId('b'))
 })
+
+t.test('kube-proxy-ts/balance: what programs cannot draw is left to packets', async (t) => {
+  const frontend = at('10.96.0.10', 80)
+  const endpoints = [
+    { ip: '10.180.0.1', weight: 1 },
+    { ip: '10.180.0.2', weight: 2 },
+    { ip: '10.180.0.3', weight: 0 },
+  ]
+  const of = (balance: string) =>
+    leadsTo(plan(state([service({ options: { balance }, nodePort: 30080, endpoints })])), frontend)
+  const [first, second, third] = endpoints.map(({ ip }) => `${ip}:8080`)
+  t.same(of('random'), [first, second, third])
+  t.same(of('weighted'), [first, second, second], 'as often as its weight, and 0 never')
+  t.same(of('first'), [second])
+  for (const word of ['round-robin', 'source-hash', 'maglev']) t.equal(of(word), 'nothing', word)
+})

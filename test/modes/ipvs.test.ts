@@ -156,6 +156,26 @@ void t.test('the plan of a Service', async (t) => {
     t.end()
   })
 
+  await t.test('kube-proxy-ts/balance chooses scheduler and weights', (t) => {
+    const endpoints = [
+      { ip: '10.180.0.1', weight: 3 },
+      { ip: '10.180.0.2', weight: 5 },
+    ]
+    const of = (balance: string, more = {}) =>
+      rendered(service({ options: { balance, ...more }, endpoints }))
+    t.match(of('round-robin'), /-s rr\n/)
+    t.match(of('least-connections'), /-s lc\n/)
+    t.match(of('weighted'), /-s wrr\n/)
+    t.match(of('weighted'), /-r 10\.180\.0\.1:8080 -m -w 3\n.*-r 10\.180\.0\.2:8080 -m -w 5\n/)
+    t.match(of('source-hash'), /-s sh -b sh-fallback\n/)
+    t.match(of('maglev'), /-s mh -b mh-fallback\n/, 'the port of the client does not count')
+    t.match(of('first'), /-s fo\n/)
+    t.match(of('first'), /-r 10\.180\.0\.1:8080 -m -w 1\n.*-r 10\.180\.0\.2:8080 -m -w 2\n/)
+    t.notMatch(of('source-hash'), /-w [35]/, 'only what is weighted looks at weights')
+    t.match(of('weighted', { 'ipvs-scheduler': 'sed' }), /-s sed\n/, 'the word of this mode wins')
+    t.end()
+  })
+
   await t.test('IP03: the scheduler is that of the annotation, or of the node', (t) => {
     const chosen = (value: string) => rendered(service({ options: { 'ipvs-scheduler': value } }))
     t.match(chosen('lc'), '-A -t 10.96.0.10:80 -s lc\n')

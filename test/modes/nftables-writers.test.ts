@@ -57,7 +57,7 @@ void t.test(
     for (const each of readCases(casesFolder)) {
       const appliers = [byText.newApplier(), byNetlink.newApplier()]
       const plan = nftablesPlanner(settingsOf(each))
-      for (const { states } of caseStates(each, () => serial++)) {
+      for (const { states } of caseStates(each, 'nftables', () => serial++)) {
         for (const state of states) {
           const next = plan(state)
           await Promise.all(appliers.map((applier) => applier.apply(next)))

@@ -1,5 +1,5 @@
 import { bitsOf, cidrContains, cidrOf, parseCidr, parseIp } from '../../state/ip.js'
-import { conditionsOf, parseRule, type RuleSpec } from '../../kernel/iptables.js'
+import { conditionsOf, parseRule, runBytecode, type RuleSpec } from '../../kernel/iptables.js'
 import type { IpSetContent, NodeSurroundings, Packet } from './packet.js'
 
 /** A rule of a plan. */
@@ -31,6 +31,7 @@ export function walkedRule({ text, numbered = text }: PlannedRule): WalkedRule {
   for (const { name, values, isNot } of conditionsOf(spec)) {
     const [value = '', sides = ''] = values
     if (name === '--probability') probability = Number(value)
+    if (name === '--every') probability = 1 / Number(value)
     if (ignored.has(name)) continue
     const test = testMakers[name]?.(value, sides)
     if (!test) throw new RangeError(`explain rule ${text}: option ${name} is not known`)
@@ -41,7 +42,7 @@ export function walkedRule({ text, numbered = text }: PlannedRule): WalkedRule {
 
 /** Options of a match that have no test of their own. */
 const ignored = new Set([
-  ...['--mode', '--probability', '--seconds', '--reap', '--name', '--set'],
+  ...['--mode', '--probability', '--every', '--packet', '--seconds', '--reap', '--name', '--set'],
   '--nfacct-name',
 ])
 
@@ -66,11 +67,7 @@ const testMakers: Readonly<Record<string, (value: string, sides: string) => Test
   '--dst-type': () => (packet, node) => isLocal(packet.destination, node),
   '--src-range': (value) => inRange(value, ({ source }) => source),
   '--dst-range': (value) => inRange(value, ({ destination }) => destination),
-  // Our only program compares the two addresses, see modes/iptables/fixed-rules.ts.
-  '--bytecode':
-    () =>
-    ({ source, destination }) =>
-      source === destination,
+  '--bytecode': (value) => (packet) => runBytecode(value, headerOf(packet)) !== 0,
   // The walk is for a new client, which is in no list yet.
   '--rcheck': () => () => false,
   '--match-set': (name, sides) => (packet, node) => {
@@ -124,4 +121,17 @@ function isInterface(name: string | undefined, pattern: string): boolean {
 
 export function isLocal(address: string, node: NodeSurroundings): boolean {
   return address.startsWith('127.') || node.localAddresses.has(address)
+}
+
+/** The addresses, where programs look for them in the network header. */
+function headerOf({ family, source, destination }: Packet): Uint8Array {
+  const header = new Uint8Array(40)
+  const [start, bytes] = family === 'IPv4' ? [12, 4] : [8, 16]
+  for (const [index, text] of [source, destination].entries()) {
+    let value = parseIp(text)?.value ?? 0n
+    for (let at = start + (index + 1) * bytes - 1; value > 0n; at--, value >>= 8n) {
+      header[at] = Number(value & 0xffn)
+    }
+  }
+  return header
 }

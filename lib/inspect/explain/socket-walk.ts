@@ -1,6 +1,7 @@
 import { connectPlace } from '../../modes/ebpf/names.js'
 import { entryText } from '../../modes/ebpf/render.js'
 import { frontendId, type Frontend, type SocketPlan } from '../../modes/ebpf/plan.js'
+import { drawn } from './drawn.js'
 import { hostPort } from '../../state/ip.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
 import type { Lacks } from './rulesets.js'
@@ -30,11 +31,11 @@ export function walkSockets(
   }
   const affinity =
     list.affinitySeconds > 0 ? `; the same for a client during ${list.affinitySeconds} s` : ''
-  return list.endpoints.map(({ ip, port }) => {
-    const count = `one of ${list.endpoints.length}${affinity}`
+  return drawn(list.endpoints, 'chance', packet).map(({ of: { ip, port }, share, how }) => {
+    const count = `${how}${affinity}`
     const why = `translated at connect(): the socket goes to ${hostPort(ip, port)}, ${count}, and its packets need no NAT`
     return {
-      probability: 1 / list.endpoints.length,
+      probability: share,
       packet: { ...packet, destination: ip, port, isDnated: true },
       hops: [{ ...hop, why }],
       end: node.localAddresses.has(ip) ? 'local' : 'sent',

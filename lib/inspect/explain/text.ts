@@ -1,3 +1,4 @@
+import { balanceText } from '../../state/balance.js'
 import { printable } from '../../state/printable.js'
 import { hostPort } from '../../state/ip.js'
 import type { EndpointReason } from './endpoint-reasons.js'
@@ -30,6 +31,7 @@ export function explanationText(question: Question, explanation: Explanation): s
     ...verdictLines(ways, common.length),
     ...liveLines(explanation),
     ...(service ? ['', ...endpointLines(service.portName, endpoints)] : []),
+    ...(service?.balance ? ['', `Chosen by annotation ${balanceText(service.balance)}.`] : []),
     '',
   ]
     .map(printable)

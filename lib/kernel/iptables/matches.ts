@@ -40,6 +40,14 @@ export function randomly(probability: number): Match {
   }
 }
 
+/** True for the first of every so many packets. */
+export function everyNth(every: number): Match {
+  if (!Number.isInteger(every) || every < 1) {
+    throw new RangeError(`every ${every}: not a number of packets`)
+  }
+  return { name: 'statistic', args: ['--mode', 'nth', '--every', String(every), '--packet', '0'] }
+}
+
 /** Destination (or source) address of this kind in the routing table. */
 export function addressType(side: 'src' | 'dst', type: 'LOCAL' | 'UNICAST' | 'BROADCAST'): Match {
   return { name: 'addrtype', args: [`--${side}-type`, type] }

@@ -1,7 +1,9 @@
 import type { DesiredService, DesiredState, Endpoint, Verdict } from '../../state/desired-state.js'
+import type { Balance } from '../../state/balance.js'
 import { isLoopback, parseIp, type IpFamily } from '../../state/ip.js'
 import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import type { FamilyPlan, Planner } from '../mode.js'
+import { firstOf, weightedPlaces } from '../weighted.js'
 import { updateRequests, type Requested, type Requests } from '../requests.js'
 import type { SocketProtocol } from './layout.js'
 import { optOut } from './names.js'
@@ -43,6 +45,7 @@ export interface TargetList {
   readonly id: string
   /** `leave`: the packet path decides, because a socket cannot. */
   readonly verdict: 'balance' | 'refuse' | 'leave'
+  /** One that shall get more than others is there more than once. */
   readonly endpoints: readonly Endpoint[]
   /** 0: none. */
   readonly affinitySeconds: number
@@ -124,7 +127,7 @@ export function frontendId({
 function socketPart(service: DesiredService): SocketPart {
   const { protocol, key } = service
   // Programs never see a datagram of SCTP, and connections of it go the way of packets.
-  const isOut = service.options[optOut.option] === optOut.value
+  const isOut = service.options[optOut.option] === optOut.value || !canDraw(service)
   if (protocol === 'SCTP' || isOut) return { targets: [], frontends: [] }
   const internal = listOf(service, key, internalChoice(service))
   const external = externalList(service, internal)
@@ -145,6 +148,12 @@ function socketPart(service: DesiredService): SocketPart {
 function socketAddresses(service: DesiredService): readonly string[] {
   const open = service.sourceRanges.length === 0 ? service.loadBalancerIps : []
   return [...new Set([...service.externalIps, ...open])]
+}
+
+/** Programs draw by chance. What needs a turn or the client's address is left to packets. */
+function canDraw({ balance }: DesiredService): boolean {
+  const byPackets: readonly (Balance | undefined)[] = ['round-robin', 'source-hash', 'maglev']
+  return !byPackets.includes(balance?.used)
 }
 
 type Choice = Pick<TargetList, 'verdict' | 'endpoints'>
@@ -184,14 +193,24 @@ function listOf(service: DesiredService, id: string, choice: Choice): TargetList
   const given = new Set(choice.endpoints.map(({ key }) => key))
   const kept =
     service.protocol === 'UDP' ? service.servingEndpoints.filter(({ key }) => !given.has(key)) : []
-  return { id, ...choice, affinitySeconds, isRemembered, kept }
+  const endpoints = drawnOf(service, choice.endpoints)
+  return { id, ...choice, endpoints, affinitySeconds, isRemembered, kept }
+}
+
+/** Those of which programs draw one, each as often as it shall be. */
+function drawnOf({ balance }: DesiredService, endpoints: readonly Endpoint[]): readonly Endpoint[] {
+  if (balance?.used === 'weighted') return weightedPlaces(endpoints)
+  if (balance?.used !== 'first') return endpoints
+  const first = firstOf(endpoints)
+  return first ? [first] : []
 }
 
 function externalList(service: DesiredService, internal: TargetList): TargetList | undefined {
   if (!service.externallyAccessible) return undefined
   const choice = externalChoice(service)
   const isSame =
-    choice.verdict === internal.verdict && haveSameKeys(choice.endpoints, internal.endpoints)
+    choice.verdict === internal.verdict &&
+    haveSameKeys(drawnOf(service, choice.endpoints), internal.endpoints)
   return isSame ? internal : listOf(service, `${service.key} external`, choice)
 }
 

@@ -58,6 +58,7 @@ export function iptablesPlanner(settings: PlanSettings): (state: DesiredState) =
       masqueradeAll: settings.masqueradeAll,
       countsLocalhost: settings.hasAccounting && usesLocalnet,
       hasComments: endpointCount <= largeCluster,
+      hasBpf: settings.hasBpf,
     })
     memory.services = state.services.derive(memory.derivation, (service) => {
       const made = serviceRules(service, memory.context)

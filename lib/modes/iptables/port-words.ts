@@ -12,6 +12,8 @@ export interface RuleContext {
   readonly hasComments: boolean
   /** New connections to node ports on 127.0.0.1 are counted (IT25). */
   readonly countsLocalhost: boolean
+  /** Rules can hash the address of a client. */
+  readonly hasBpf: boolean
 }
 
 const protocols = { TCP: 'tcp', UDP: 'udp', SCTP: 'sctp' } as const

@@ -44,7 +44,7 @@ const needs: readonly Need[] = [
     what: 'bpf',
     match: bytecode([[6, 0, 0, 0]]),
     required: false,
-    fix: 'xt_bpf; without it hairpin traffic takes a rule for each endpoint of the node',
+    fix: 'xt_bpf; without it hairpin traffic takes a rule for each endpoint of the node, and source-hash is random',
   },
 ]
 

@@ -1,11 +1,21 @@
-import { addressType, not, randomly, remember, rule, seenRecently } from '../../kernel/iptables.js'
+import {
+  addressType,
+  everyNth,
+  not,
+  randomly,
+  remember,
+  rule,
+  seenRecently,
+  sourceIn,
+} from '../../kernel/iptables.js'
+import { firstOf, usedWeights } from '../weighted.js'
 import { chains, endpointChainName, type ServiceChainNames } from './names.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { podSources, type PortWords } from './port-words.js'
 import type { Endpoint } from '../../state/desired-state.js'
 import type { Match, Rule } from '../../kernel/iptables.js'
 
-/** IT21, IT30, IT31: masquerades where needed, then chooses one endpoint by chance. */
+/** IT21, IT30, IT31: masquerades where needed, then chooses one endpoint. */
 export function balanceRules(
   words: PortWords,
   endpoints: readonly Endpoint[],
@@ -20,9 +30,7 @@ export function balanceRules(
       rules.push(rule({ ...words.comment(`-> ${endpoint.key}`), matches, jump }))
     }
   }
-  for (const [index, endpoint] of endpoints.entries()) {
-    const left = endpoints.length - index
-    const matches = left > 1 ? [randomly(1 / left)] : []
+  for (const { endpoint, matches } of drawnOf(words, endpoints)) {
     const comment = words.comment(`-> ${endpoint.key}`)
     rules.push(
       affinitySeconds === undefined
@@ -31,6 +39,46 @@ export function balanceRules(
     )
   }
   return rules
+}
+
+interface Drawn {
+  readonly endpoint: Endpoint
+  /** Which of the packets go there that did not go to one before. */
+  readonly matches: readonly Match[]
+}
+
+/** By chance, or as the Service wants it; the last takes what is left. */
+function drawnOf(
+  { service, context }: PortWords,
+  endpoints: readonly Endpoint[],
+): readonly Drawn[] {
+  const word = service.balance?.used
+  if (word === 'first') {
+    const first = firstOf(endpoints)
+    return first ? [{ endpoint: first, matches: [] }] : []
+  }
+  const all = word === 'weighted' ? withWeights(endpoints) : endpoints.map(withWeightOne)
+  let rest = all.reduce((sum, { weight }) => sum + weight, 0)
+  return all.map(({ endpoint, weight }, index) => {
+    const left = all.length - index
+    const share = weight / rest
+    rest -= weight
+    if (left === 1) return { endpoint, matches: [] }
+    if (word === 'round-robin') return { endpoint, matches: [everyNth(left)] }
+    if (word === 'source-hash' && context.hasBpf) {
+      return { endpoint, matches: [sourceIn(context.family, { index, count: all.length })] }
+    }
+    return { endpoint, matches: [randomly(share)] }
+  })
+}
+
+const withWeightOne = (endpoint: Endpoint) => ({ endpoint, weight: 1 })
+
+function withWeights(endpoints: readonly Endpoint[]) {
+  const weights = usedWeights(endpoints)
+  return endpoints
+    .map((endpoint, index) => ({ endpoint, weight: weights[index] ?? 0 }))
+    .filter(({ weight }) => weight > 0)
 }
 
 function masqueradeClusterIp(words: PortWords): Rule[] {

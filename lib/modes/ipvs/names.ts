@@ -1,5 +1,6 @@
 import type { IpSet } from '../../kernel/ipset.js'
 import { schedulerFlag } from '../../kernel/ipvs/messages.js'
+import type { Balance } from '../../state/balance.js'
 import type { IpFamily } from '../../state/ip.js'
 
 /** The device that holds every Service address, so that the kernel takes them for its own (IP02). */
@@ -114,6 +115,24 @@ export const schedulers: readonly string[] = [
 export function schedulerFlagsOf(scheduler: string): number {
   if (scheduler === 'mh') return schedulerFlag.port | schedulerFlag.fallback
   return scheduler === 'sh' ? schedulerFlag.fallback : 0
+}
+
+/**
+ * The scheduler for a word of `kube-proxy-ts/balance`. The state names no word that has none. With
+ * `mh` only the address of the client counts, as in other modes.
+ */
+export const schedulerFor: Readonly<Partial<Record<Balance, SchedulerChoice>>> = {
+  'round-robin': { scheduler: 'rr', schedulerFlags: 0 },
+  'least-connections': { scheduler: 'lc', schedulerFlags: 0 },
+  weighted: { scheduler: 'wrr', schedulerFlags: 0 },
+  'source-hash': { scheduler: 'sh', schedulerFlags: schedulerFlag.fallback },
+  maglev: { scheduler: 'mh', schedulerFlags: schedulerFlag.fallback },
+  first: { scheduler: 'fo', schedulerFlags: 0 },
+}
+
+export interface SchedulerChoice {
+  readonly scheduler: string
+  readonly schedulerFlags: number
 }
 
 /** The annotation `kube-proxy-ts/ipvs-scheduler` of a Service. */

@@ -2,11 +2,14 @@ import type { DesiredService, Endpoint, Verdict } from '../../state/desired-stat
 import { bitsOf, cidrContains, parseIp, type IpFamily } from '../../state/ip.js'
 import {
   nodePortSets,
+  schedulerFor,
   schedulerFlagsOf,
   schedulerOption,
   schedulers,
+  type SchedulerChoice,
   type SetName,
 } from './names.js'
+import { firstOf, usedWeights } from '../weighted.js'
 import { resourceId, type RealServer, type Resource } from './resource.js'
 import type { ServicePart, VirtualServer } from './resource.js'
 
@@ -97,7 +100,10 @@ function realsFor(
   isLocalPolicy: boolean,
 ): ReadonlyMap<string, RealServer> {
   const chosen = endpointsFor(service, verdict, isLocalPolicy)
-  const reals = new Map(chosen.map(({ key, ip, port, weight }) => [key, { ip, port, weight }]))
+  const weights = weightsOf(service, chosen)
+  const reals = new Map(
+    chosen.map(({ key, ip, port }, index) => [key, { ip, port, weight: weights[index] ?? 1 }]),
+  )
   if (scheduler === weightless) return reals
   const isLocalOnly = isLocalPolicy && verdict === 'local'
   for (const { key, ip, port, terminating, isLocal } of service.servingEndpoints) {
@@ -107,20 +113,49 @@ function realsFor(
   return reals
 }
 
+/** Without a word of `kube-proxy-ts/balance`, or overruled, the weights are those of the endpoints. */
+function weightsOf(service: DesiredService, endpoints: readonly Endpoint[]): readonly number[] {
+  const word = ownScheduler(service) === undefined ? service.balance?.used : undefined
+  switch (word) {
+    case undefined:
+      return endpoints.map(({ weight }) => weight)
+    case 'weighted':
+      return usedWeights(endpoints)
+    case 'first': {
+      // `fo` takes the largest weight, and no particular one of those that have the same.
+      const first = firstOf(endpoints)
+      return endpoints.map((each) => (each === first ? 2 : 1))
+    }
+    default:
+      return endpoints.map(() => 1)
+  }
+}
+
 /** `dh` knows no weights: it would send its share of clients into a server of weight 0. */
 const weightless = 'dh'
 
 function kindOf(service: DesiredService, facts: PartFacts): Omit<VirtualServer, 'ip' | 'port'> {
-  const chosen = service.options[schedulerOption]
-  // A typing error in an annotation must not cost the Service: unknown names mean the default.
-  const scheduler = chosen !== undefined && schedulers.includes(chosen) ? chosen : facts.scheduler
   return {
     family: facts.family,
     protocol: service.protocol,
-    scheduler,
-    schedulerFlags: schedulerFlagsOf(scheduler),
+    ...schedulerOf(service, facts),
     persistenceSeconds: service.affinitySeconds ?? 0,
   }
+}
+
+/** The annotation of this mode goes before the one of all modes. */
+function schedulerOf(service: DesiredService, facts: PartFacts): SchedulerChoice {
+  const own = ownScheduler(service)
+  const asked = service.balance ? schedulerFor[service.balance.used] : undefined
+  if (own === undefined && asked) return asked
+  const scheduler = own ?? facts.scheduler
+  return { scheduler, schedulerFlags: schedulerFlagsOf(scheduler) }
+}
+
+/** A typing error in an annotation must not cost the Service: unknown names mean the default. */
+function ownScheduler({ options }: DesiredService): string | undefined {
+  const chosen = options[schedulerOption]
+  return chosen !== undefined && schedulers.includes(chosen) ? chosen : undefined
 }
 
 function* sourceRangeMembers(

@@ -1,4 +1,4 @@
-import type { RuleOption } from '../../kernel/iptables.js'
+import { isSourceHash, type RuleOption } from '../../kernel/iptables.js'
 import { percent } from './words.js'
 
 /**
@@ -38,12 +38,14 @@ function wordsOf(
       return [isNot ? 'not marked' : 'marked']
     case '--probability':
       return [`by chance ${percent(Number(value))} of the packets that reach this rule`]
+    case '--every':
+      return [`the next of every ${value} packets that reach this rule`]
     case '--rcheck':
       return [`from a client of the last ${valueOf('--seconds', all)} s`]
     case '--set':
       return ['(and the sender is remembered)']
     case '--bytecode':
-      return ['whose source and destination are the same address']
+      return [programWords(value)]
     case '--nfacct-name':
       return [`counted as ${value}`]
     case '--match-set':
@@ -51,16 +53,20 @@ function wordsOf(
     case '--src-range':
     case '--dst-range':
       return [`${not}${name === '--src-range' ? 'from' : 'to'} ${value}`]
-    // Part of the words of another option, or without a meaning of their own.
-    case '--dport':
-    case '--mode':
-    case '--seconds':
-    case '--reap':
-    case '--name':
-      return []
     default:
-      return undefined
+      return silent.has(name) ? [] : undefined
   }
+}
+
+/** Part of the words of another option, or without a meaning of their own. */
+const silent: ReadonlySet<string> = new Set([
+  ...['--dport', '--mode', '--packet', '--seconds', '--reap', '--name'],
+])
+
+function programWords(bytecode: string): string {
+  return isSourceHash(bytecode)
+    ? "for this part of all clients, by a hash of the client's address"
+    : 'whose source and destination are the same address'
 }
 
 function valueOf(option: string, all: readonly RuleOption[]): string {

@@ -115,7 +115,7 @@ for (const variant of variants) {
     const wrong: string[] = []
     let serial = 0
     for (const each of readCases(casesFolder)) {
-      for (const { step, states, services } of caseStates(each, () => serial++)) {
+      for (const { step, states, services } of caseStates(each, mode, () => serial++)) {
         for (const flow of step.flows) {
           // An earlier connection decides about these, not the rules.
           if (flow.use !== undefined || flow.sticky !== false || flow.keep !== undefined) continue
