@@ -207,7 +207,8 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   /** Ends the start, with the take-over from an earlier process, and waits for a later one. */
   async #started(): Promise<void> {
     await this.#taker?.done(this.#listeners.unused())
-    for (const { sources } of this.#families.values()) await sources.tidy()
+    // Connections of a process that gave its listeners to this one may still need it.
+    if (!this.#taker) for (const { sources } of this.#families.values()) await sources.tidy()
     const { takeoverFolder } = this.#settings
     if (takeoverFolder !== '' && !this.#isLeaving) {
       const handOver: HandOver = (...args) => this.#handOver(...args)

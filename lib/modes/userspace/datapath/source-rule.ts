@@ -14,6 +14,11 @@ export interface SourceRule {
   readonly isLocalList: boolean
 }
 
+/** The warning when a socket cannot have the client's address. */
+export function notKept(service: string, code: string): string {
+  return `the address of a client of ${service} cannot be kept (${code}): the endpoint sees this node`
+}
+
 interface Place {
   readonly ip: string
   readonly port: number

@@ -1,11 +1,12 @@
 import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { errnoName } from '../../../../kernel/sockets/errno.js'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { Balancer } from '../balancer.js'
 import { dialTimeoutsMs, listenBacklog, type EndpointChanges } from '../data-path.js'
-import type { SourceRule } from '../source-rule.js'
+import { notKept, type SourceRule } from '../source-rule.js'
 import { shortageAdvice } from '../descriptors.js'
 import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
 import type { Listener } from '../data-path.js'
@@ -217,8 +218,12 @@ export class TcpListener implements Listener {
     const owner = this.#keptClient(client, target)
     // The same connection of the client may have ended only just now.
     for (const port of owner ? [owner.port, 0] : []) {
-      const fd = this.#sockets && owner ? this.#sockets.openAs({ ...owner, port }, 'stream') : -1
-      if (fd < 0) break
+      if (!this.#sockets || !owner) break
+      const fd = this.#sockets.openAs({ ...owner, port }, 'stream')
+      if (fd < 0) {
+        this.#deps.warn(notKept(this.#spec.service, errnoName(fd)))
+        break
+      }
       const outcome = await dialTcp(target, timeoutMs, fd)
       if (outcome !== 'EADDRNOTAVAIL') return outcome
     }

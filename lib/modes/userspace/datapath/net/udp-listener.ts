@@ -1,11 +1,12 @@
 import { once } from 'node:events'
 import type { RemoteInfo, Socket } from 'node:dgram'
+import { errnoName } from '../../../../kernel/sockets/errno.js'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { hostPort } from '../../../../state/ip.js'
 import { Balancer } from '../balancer.js'
 import type { DataPathDeps, EndpointChanges, ListenerSpec, Target } from '../data-path.js'
-import type { SourceRule } from '../source-rule.js'
+import { notKept, type SourceRule } from '../source-rule.js'
 import type { Listener } from '../data-path.js'
 import { createLiteralSocket, descriptorOf, stopReceiving, withoutScope } from './node-sockets.js'
 import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
@@ -156,8 +157,10 @@ export class UdpListener implements Listener {
     const client = { ip: withoutScope(address), port }
     const dialed = { client, asked: undefined, target }
     if (!this.#source || sourceKeeper?.keeps(this.#source, dialed) !== true) return undefined
-    const descriptor = this.#sockets?.openAs(client, 'datagram') ?? -1
-    return descriptor < 0 ? undefined : descriptor
+    const descriptor = this.#sockets?.openAs(client, 'datagram')
+    if (descriptor === undefined || descriptor >= 0) return descriptor
+    this.#deps.warn(notKept(this.#spec.service, errnoName(descriptor)))
+    return undefined
   }
 
   #headerOf({ address, port }: RemoteInfo): Uint8Array | undefined {

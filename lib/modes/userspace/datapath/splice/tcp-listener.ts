@@ -8,7 +8,7 @@ import {
   type ListenerSpec,
   type Target,
 } from '../data-path.js'
-import type { SourceRule } from '../source-rule.js'
+import { notKept, type SourceRule } from '../source-rule.js'
 import { shortageAdvice } from '../descriptors.js'
 import type { Listener } from '../data-path.js'
 
@@ -119,9 +119,11 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   connect(client: number, peer: SocketAddress | undefined, target: Target): number {
     const { sockets, addressOf } = this.#context
     const to = addressOf(target)
-    const fd =
-      peer && this.#keeps(client, peer, target) ? sockets.connected('stream', to, peer) : -1
-    if (fd >= 0) return fd
+    if (peer && this.#keeps(client, peer, target)) {
+      const fd = sockets.connected('stream', to, peer)
+      if (fd >= 0 || fd === -errno.ECONNREFUSED) return fd
+      this.#context.deps.warn(notKept(this.service, errnoName(fd)))
+    }
     return sockets.connected('stream', to)
   }
 

@@ -9,7 +9,7 @@ import {
 import { Balancer } from '../balancer.js'
 import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
 import type { EndpointChanges, ListenerSpec, Target } from '../data-path.js'
-import type { SourceRule } from '../source-rule.js'
+import { notKept, type SourceRule } from '../source-rule.js'
 import type { Listener } from '../data-path.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'
@@ -245,8 +245,9 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
       client !== undefined &&
       this.#source !== undefined &&
       deps.sourceKeeper?.keeps(this.#source, { client, asked: undefined, target }) === true
-    let result = isKept ? sockets.connected('datagram', address, client) : -1
-    if (result < 0) result = sockets.connected('datagram', address)
+    let result = isKept ? sockets.connected('datagram', address, client) : 0
+    if (result < 0) deps.warn(notKept(this.#spec.service, errnoName(result)))
+    if (result <= 0) result = sockets.connected('datagram', address)
     if (result >= 0) return result
     deps.descriptors.release(1)
     if (result === -errno.EMFILE || result === -errno.ENFILE) deps.descriptors.wasShort()
