@@ -10,6 +10,7 @@ import {
 import { annotationProblem, optionPrefix, type Annotation } from './annotations.js'
 import { balanceAnnotation, weightAnnotation } from './balance.js'
 import { checkAnnotations } from './endpoint-check.js'
+import { maxConnectionsAnnotation, removalAnnotation } from './connection-limits.js'
 import { printable } from './printable.js'
 import type { Parsed, ServiceObject, ServicePortObject } from './objects.js'
 
@@ -21,6 +22,8 @@ const annotations: readonly Annotation<unknown>[] = [
   balanceAnnotation,
   weightAnnotation,
   ...checkAnnotations,
+  removalAnnotation,
+  maxConnectionsAnnotation,
 ]
 const defaultAffinitySeconds = 10_800
 const maxAffinitySeconds = 86_400

@@ -85,6 +85,10 @@ export interface EndpointChoice {
   readonly affinityMs: number | undefined
   /** Who gets the next connection; undefined means round robin. */
   readonly balance?: EndpointBalance | undefined
+  /** How long after an endpoint left its TCP connections are reset; undefined: never (US45). */
+  readonly resetAfterMs?: number | undefined
+  /** TCP connections that one endpoint may have; undefined: any number. */
+  readonly maxConnections?: number | undefined
 }
 
 export interface EndpointBalance {
@@ -145,6 +149,10 @@ export interface AccessEntry {
 /** How long the first, second, third and fourth attempt to reach an endpoint may take (US40). */
 export const dialTimeoutsMs: readonly number[] = [250, 500, 1000, 2000]
 
+/** How long a client waits for an endpoint to have fewer connections, and how often it asks. */
+export const roomPatienceMs = 1_000
+export const roomPauseMs = 50
+
 /** After this silence keep-alive asks whether a peer still exists; the original never asked. */
 export const keepAliveDelayMs = 60_000
 
@@ -159,7 +167,7 @@ export const listenBacklog = 4096
 
 export function endpointChanges(
   before: readonly Target[],
-  { endpoints, servingKeys, affinityMs, balance }: EndpointChoice,
+  { endpoints, ...rest }: EndpointChoice,
 ): EndpointChanges {
   // Most changes are in one place of the list; its head and tail are the same.
   const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
@@ -173,5 +181,7 @@ export function endpointChanges(
   const added = endpoints
     .slice(head, endpoints.length - tail)
     .filter(({ key }) => !removed.delete(key))
-  return { removed: [...removed], added, servingKeys, affinityMs, balance }
+  const { servingKeys, affinityMs, balance, resetAfterMs, maxConnections } = rest
+  const settings = { servingKeys, affinityMs, balance, resetAfterMs, maxConnections }
+  return { removed: [...removed], added, ...settings }
 }

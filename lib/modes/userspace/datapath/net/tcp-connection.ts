@@ -32,6 +32,10 @@ export class TcpConnection implements Timed {
     if (this.end === 'ok') this.end = code
   }
 
+  get endpoint(): string | undefined {
+    return this.target?.key
+  }
+
   join(backend: Socket): void {
     this.backend = backend
     lead(this.client, backend)

@@ -2,7 +2,14 @@ import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Balancer } from '../balancer.js'
-import { dialTimeoutsMs, listenBacklog, type EndpointChanges } from '../data-path.js'
+import {
+  dialTimeoutsMs,
+  listenBacklog,
+  roomPatienceMs,
+  roomPauseMs,
+  type EndpointChanges,
+} from '../data-path.js'
+import { Departures } from '../departures.js'
 import { shortageAdvice } from '../descriptors.js'
 import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
 import type { Listener } from '../data-path.js'
@@ -29,6 +36,7 @@ export class TcpListener implements Listener {
   readonly #server: Server
   readonly #traffic = new ListenerTraffic()
   readonly #connections = new Set<TcpConnection>()
+  readonly #departures: Departures
   readonly #waiting: AdmissionQueue
   #isStopped = false
   readonly idle: Promise<void>
@@ -39,6 +47,8 @@ export class TcpListener implements Listener {
     this.#deps = deps
     this.#young = young
     this.#balancer = new Balancer(deps, spec)
+    const isUsed = (endpoint: string) => this.#balancer.has(endpoint)
+    this.#departures = new Departures(this.#connections, isUsed, spec.servingKeys)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
     this.#waiting = new AdmissionQueue(deps.descriptors, (client) => {
       if (!this.#takeDescriptors()) return false
@@ -75,6 +85,7 @@ export class TcpListener implements Listener {
 
   update(changes: EndpointChanges): void {
     this.#balancer.update(changes)
+    this.#departures.update(changes)
   }
 
   stop(): void {
@@ -136,7 +147,7 @@ export class TcpListener implements Listener {
     const address = this.#balancer.usesClient ? (client.remoteAddress ?? '') : ''
     const tried: Target[] = []
     for (const timeoutMs of dialTimeoutsMs) {
-      const target = client.destroyed ? undefined : this.#balancer.pick(address, tried)
+      const target = await this.#pick(client, address, tried)
       if (!target) break
       const dialedAt = this.#deps.now()
       connection.attempts++
@@ -156,6 +167,16 @@ export class TcpListener implements Listener {
     if (connection.attempts === 0) connection.fail('no endpoint')
     this.#traffic.refused++
     client.resetAndDestroy()
+  }
+
+  /** The client waits a little while every endpoint has as many connections as it may have. */
+  async #pick(client: Socket, address: string, tried: readonly Target[]) {
+    for (let waited = 0; ; waited += roomPauseMs) {
+      if (client.destroyed) return undefined
+      const target = this.#balancer.pick(address, tried)
+      if (target || waited >= roomPatienceMs || !this.#balancer.isFull) return target
+      await sleep(roomPauseMs)
+    }
   }
 
   /** The client waits while there is no descriptor for the endpoint's socket. */

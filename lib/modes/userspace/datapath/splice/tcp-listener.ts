@@ -2,6 +2,7 @@ import { interest } from '../../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import { Balancer } from '../balancer.js'
 import { listenBacklog, type ListenerSpec, type EndpointChanges } from '../data-path.js'
+import { Departures } from '../departures.js'
 import { shortageAdvice } from '../descriptors.js'
 import type { Listener } from '../data-path.js'
 
@@ -20,6 +21,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   readonly idle: Promise<void>
   readonly #context: SpliceContext
   readonly #connections = new Set<TcpConnection>()
+  readonly #departures: Departures
   readonly #spec: ListenerSpec
   #fd = -1
   #becomeIdle: () => void = () => undefined
@@ -30,6 +32,8 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     this.#spec = spec
     this.#context = context
     this.balancer = new Balancer(context.deps, spec)
+    const isUsed = (endpoint: string) => this.balancer.has(endpoint)
+    this.#departures = new Departures(this.#connections, isUsed, spec.servingKeys)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
   }
 
@@ -56,6 +60,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   update(changes: EndpointChanges): void {
     this.balancer.update(changes)
+    this.#departures.update(changes)
   }
 
   stop(): void {
