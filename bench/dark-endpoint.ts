@@ -6,7 +6,7 @@ import type { World } from '../lib/lab/world/world.js'
 import { inCluster, nodeName, type BenchCluster } from './support/bench-cluster.js'
 import type { BenchResult, BenchResults } from './support/results.js'
 
-const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,ebpf,userspace').split(',')
+const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,userspace').split(',')
 const clusterIp = '10.96.250.20'
 const pods = ['pod-1', 'pod-2', 'pod-3', 'pod-4', 'pod-5'] as const
 const ports = [8080, 8081] as const
@@ -53,6 +53,7 @@ async function measure({ world, api, kubeconfig }: BenchCluster, mode: string, i
     ...[process.execPath, main, '--kubeconfig', kubeconfig, '--hostname-override', nodeName],
     ...['--proxy-mode', mode, '--proxy-mode-fallback', 'none', '--cluster-cidr', '10.244.0.0/16'],
   ])
+  const exited = once(child, 'exit')
   let said = ''
   child.stderr.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-500)))
   child.stdout.resume()
@@ -76,7 +77,7 @@ async function measure({ world, api, kubeconfig }: BenchCluster, mode: string, i
     return await ask(world)
   } finally {
     child.kill('SIGKILL')
-    await once(child, 'exit')
+    await exited
   }
 }
 

@@ -1,5 +1,6 @@
 import { Conntrack } from '../kernel/conntrack.js'
 import { FlowCleaner } from '../sync/flow-cleaner.js'
+import { DepartedFlows } from '../sync/departed-flows.js'
 import { followNodeAddresses } from '../sources/node-addresses.js'
 import { HealthChecks } from '../health/health-checks.js'
 import { objectObserver } from '../observe/object-observer.js'
@@ -58,9 +59,10 @@ interface SyncingParts {
 }
 
 /** One sync, as the loop runs it. */
-export function syncing({ config }: Setup, parts: SyncingParts): () => Promise<boolean> {
+export function syncing({ config, deps }: Setup, parts: SyncingParts): () => Promise<boolean> {
   const { tracker, mode, requests, listeners, flows, allApplied } = parts
   const syncer = new Syncer({ mode })
+  const departed = new DepartedFlows({ openTable: () => new Conntrack(), log: deps.log })
   const cleansFlows = !config.dryRun && !mode.cleansFlows
   return () =>
     syncRound({
@@ -74,7 +76,9 @@ export function syncing({ config }: Setup, parts: SyncingParts): () => Promise<b
       },
       listeners,
       applied: (state) => {
-        if (cleansFlows) flows.applied(state)
+        if (!cleansFlows) return
+        flows.applied(state)
+        departed.applied(state)
       },
       allApplied: () => allApplied.abort(),
     })

@@ -18,7 +18,7 @@ import { forEachAttribute } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import { flags, protocols } from './netlink/protocol.js'
 
-/** One UDP flow the kernel tracks, as far as Services go. */
+/** One flow of UDP or TCP that the kernel tracks, as far as Services go. */
 export interface UdpFlow {
   readonly family: IpFamily
   /** Where the client sent to, `ip:port`, or `[ip]:port`. */
@@ -43,29 +43,41 @@ const filter = { originalFlags: 1, matchesProtocol: 1 << 3 }
 /** Small enough that the answers fit the socket even if every one is an error. */
 const deletesAtOnce = 100
 
+interface Deletion {
+  readonly protocol: number
+  readonly isStale: (flow: UdpFlow) => boolean
+  readonly budgetMs: number
+}
+
 /** The kernel's table of tracked connections, over ctnetlink. */
 export class Conntrack {
   readonly #channel = openChannel(protocols.netfilter, { receiveBufferBytes: 1 << 20 })
 
   /**
    * The UDP flows of one family for which `isWanted` holds. Kernels since 5.8 filter by protocol
-   * themselves; from older ones all flows come, and others than UDP are dropped here.
+   * themselves; from older ones all flows come, and those of other protocols are dropped here.
    */
   listUdp(family: IpFamily, isWanted: (flow: UdpFlow) => boolean = () => true): Promise<UdpFlow[]> {
+    return this.#list(family, protocolNumbers.UDP, isWanted)
+  }
+
+  #list(
+    family: IpFamily,
+    protocol: number,
+    isWanted: (flow: UdpFlow) => boolean,
+  ): Promise<UdpFlow[]> {
     const request = new MessageWriter(128).message(flowMessage.get, flags.dump, (writer) =>
       writer
         .fixed(flowHeader(family))
         .nest(attribute.original, (original) =>
-          original.nest(tuplePart.protocol, (part) =>
-            part.u8(protocolPart.number, protocolNumbers.UDP),
-          ),
+          original.nest(tuplePart.protocol, (part) => part.u8(protocolPart.number, protocol)),
         )
         .nest(attribute.filter, (part) => part.u32(filter.originalFlags, filter.matchesProtocol)),
     )
     return this.#channel.dump(request, {
       action: `list tracked ${family} connections`,
       parse: ({ payload }) => {
-        const flow = parseFlow(family, payload)
+        const flow = parseFlow(family, protocol, payload)
         return flow && isWanted(flow) ? flow : undefined
       },
     })
@@ -75,13 +87,22 @@ export class Conntrack {
    * Deletes the UDP flows for which `isStale` holds. Other work runs between the batches.
    * After `budgetMs` the rest is left for the next call. Flows gone meanwhile do not count.
    */
-  async deleteUdp(
+  deleteUdp(
     family: IpFamily,
     isStale: (flow: UdpFlow) => boolean,
     budgetMs = 5_000,
   ): Promise<FlowCleanup> {
+    return this.#delete(family, { protocol: protocolNumbers.UDP, isStale, budgetMs })
+  }
+
+  /** Like `deleteUdp`, for TCP: the next packet of such a connection is one of a new connection. */
+  deleteTcp(family: IpFamily, isStale: (flow: UdpFlow) => boolean): Promise<FlowCleanup> {
+    return this.#delete(family, { protocol: protocolNumbers.TCP, isStale, budgetMs: 5_000 })
+  }
+
+  async #delete(family: IpFamily, { protocol, isStale, budgetMs }: Deletion): Promise<FlowCleanup> {
     const started = performance.now()
-    const stale = await this.listUdp(family, isStale)
+    const stale = await this.#list(family, protocol, isStale)
     let deleted = 0
     let tried = 0
     while (tried < stale.length && (tried === 0 || performance.now() - started < budgetMs)) {
@@ -117,17 +138,19 @@ export class Conntrack {
   }
 }
 
-function parseFlow(family: IpFamily, payload: Buffer): UdpFlow | undefined {
+function parseFlow(family: IpFamily, protocol: number, payload: Buffer): UdpFlow | undefined {
   let destination: string | undefined
   let answeredBy: string | undefined
   let original: Buffer | undefined
   let zone: Buffer | undefined
   forEachAttribute(payload, flowHeaderBytes, (type, start, end) => {
     if (type === attribute.original) {
-      destination = udpEnd(family, payload, readTuple(family, payload, start, end), 'destination')
+      const tuple = readTuple(family, payload, start, end)
+      destination = endOf(family, payload, { tuple, protocol, side: 'destination' })
       original = payload.subarray(start, end)
     } else if (type === attribute.reply) {
-      answeredBy = udpEnd(family, payload, readTuple(family, payload, start, end), 'source')
+      const tuple = readTuple(family, payload, start, end)
+      answeredBy = endOf(family, payload, { tuple, protocol, side: 'source' })
     } else if (type === attribute.zone) zone = Buffer.from(payload.subarray(start, end))
   })
   if (destination === undefined || answeredBy === undefined || !original) return undefined
@@ -135,15 +158,20 @@ function parseFlow(family: IpFamily, payload: Buffer): UdpFlow | undefined {
   return { family, destination, answeredBy, tuple: Buffer.from(original), zone }
 }
 
-/** One end of a tuple, as text; undefined unless it is UDP. */
-function udpEnd(
+interface WantedEnd {
+  readonly tuple: Tuple
+  readonly protocol: number
+  readonly side: 'source' | 'destination'
+}
+
+/** One end of a tuple, as text; undefined unless it is of the protocol. */
+function endOf(
   family: IpFamily,
   payload: Buffer,
-  tuple: Tuple,
-  side: 'source' | 'destination',
+  { tuple, protocol, side }: WantedEnd,
 ): string | undefined {
   const { at, port } = tuple[side]
-  if (tuple.protocol !== protocolNumbers.UDP || at === undefined || port === undefined) {
+  if (tuple.protocol !== protocol || at === undefined || port === undefined) {
     return undefined
   }
   return hostPort(addressText(family, payload, at), port)

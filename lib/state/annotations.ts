@@ -43,3 +43,20 @@ export function annotationProblem(
   if (text === undefined || annotation.parse(text) !== undefined) return undefined
   return `annotation ${optionPrefix}${annotation.name}: ${printable(show(text))} has no effect; valid: ${annotation.valid}`
 }
+
+/** A time within the bounds, both included, in milliseconds. */
+export function durationAnnotation(name: string, from: number, to: number): Annotation<number> {
+  return {
+    name,
+    valid: `${from}ms to ${to / 1000}s, such as 5s`,
+    parse: (text) => durationOf(text, from, to),
+  }
+}
+
+export function durationOf(text: string, from: number, to: number): number | undefined {
+  const [, digits, unit = ''] = /^(\d{1,7})(ms|s|m)$/.exec(text) ?? []
+  const ms = Number(digits) * (units[unit] ?? NaN)
+  return ms >= from && ms <= to ? ms : undefined
+}
+
+const units: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000 }

@@ -1,4 +1,10 @@
-import { readAnnotation, wordAnnotation, type Annotation, type Options } from './annotations.js'
+import {
+  durationAnnotation,
+  readAnnotation,
+  wordAnnotation,
+  type Annotation,
+  type Options,
+} from './annotations.js'
 import type { Protocol } from './names.js'
 
 /** How this node finds out whether an endpoint works, as the annotations of its Service ask for. */
@@ -74,21 +80,6 @@ export function endpointCheckOf(options: Options, protocol: Protocol): EndpointC
 export function checkText({ kind, path, port }: EndpointCheck): string {
   return `${kind}${path === '' ? '' : `:${path}`}${port === undefined ? '' : ` at port ${port}`}`
 }
-
-/** In milliseconds, within the bounds, both included. */
-function durationAnnotation(name: string, from: number, to: number): Annotation<number> {
-  return {
-    name,
-    valid: `${from}ms to ${to / 1000}s, such as 5s`,
-    parse: (text) => {
-      const [, digits, unit = ''] = /^(\d{1,7})(ms|s|m)$/.exec(text) ?? []
-      const ms = Number(digits) * (units[unit] ?? NaN)
-      return ms >= from && ms <= to ? ms : undefined
-    },
-  }
-}
-
-const units: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000 }
 
 function countAnnotation(name: string): Annotation<number> {
   return {

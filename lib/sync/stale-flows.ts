@@ -67,7 +67,11 @@ function frontendsOf(state: DesiredState, previous: DesiredState | undefined) {
   return frontends
 }
 
-function destinationsOf(service: DesiredService, nodeAddresses: readonly string[]): string[] {
+/** Every `ip:port` under which clients reach a service port. */
+export function destinationsOf(
+  service: DesiredService,
+  nodeAddresses: readonly string[],
+): string[] {
   const { clusterIp, externalIps, loadBalancerIps, port, nodePort } = service
   const destinations = [clusterIp, ...externalIps, ...loadBalancerIps].map((ip) =>
     hostPort(ip, port),

@@ -17,6 +17,7 @@ import type { ObjectKind } from '../../lib/sources/source.js'
 import { TrackerSink } from '../../lib/sources/tracker-sink.js'
 import { identityOf } from '../../lib/state/parse-object.js'
 import { Tracker } from '../../lib/state/tracker.js'
+import { DepartedFlows } from '../../lib/sync/departed-flows.js'
 import { FlowCleaner } from '../../lib/sync/flow-cleaner.js'
 import { Syncer } from '../../lib/sync/syncer.js'
 import type { CaseSettings } from './case.js'
@@ -60,6 +61,7 @@ class SubjectProcess {
   readonly #checks: HealthChecks
   /** Undefined for modes that clean up by themselves, and for a proxy with this flaw. */
   readonly #flows: FlowCleaner | undefined
+  readonly #departed = new DepartedFlows({ openTable: () => new Conntrack(), log })
   /** Syncs run one after the other. */
   #last: Promise<void> = Promise.resolve()
 
@@ -155,6 +157,7 @@ class SubjectProcess {
         })
       }
       this.#flows?.applied(state)
+      if (!this.#mode.cleansFlows) this.#departed.applied(state)
       for (const failure of report.failed) log.warn(failure, 'service port not programmed')
     }
   }

@@ -1,5 +1,7 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
 import type { BalanceChoice } from '../../state/balance.js'
+import { maxConnectionsAnnotation, removalAnnotation } from '../../state/connection-limits.js'
+import { readAnnotation } from '../../state/annotations.js'
 import { ConfigError } from '../../errors.js'
 import {
   hostPort,
@@ -176,12 +178,26 @@ function listenerSpec(
     service: service.portName,
     protocol,
     endpoints: endpoints.map(targetOf),
-    servingKeys: protocol === 'UDP' ? service.servingEndpoints.map(({ key }) => key) : [],
+    ...tcpLimits(service, protocol),
     affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
     ...(service.balance ? { balance: balanceOf(service.balance, endpoints) } : {}),
     udpIdleMs: facts.udpIdleMs,
     proxyHeader: proxyHeaderOf(service, protocol, facts.isDirect),
     source: sourceRuleOf(service, list, facts),
+  }
+}
+
+/** UDP clients need the serving endpoints always, TCP connections only if they shall end. */
+function tcpLimits(service: DesiredService, protocol: 'TCP' | 'UDP') {
+  const serving = () => service.servingEndpoints.map(({ key }) => key)
+  if (protocol === 'UDP') return { servingKeys: serving() }
+  const { options } = service
+  const resetAfterMs = readAnnotation(options, removalAnnotation)?.resetAfterMs
+  const maxConnections = readAnnotation(options, maxConnectionsAnnotation)
+  return {
+    servingKeys: resetAfterMs === undefined ? [] : serving(),
+    ...(resetAfterMs === undefined ? {} : { resetAfterMs }),
+    ...(maxConnections === undefined ? {} : { maxConnections }),
   }
 }
 

@@ -5,9 +5,12 @@ import type { EndpointChoice, ListenerSpec, Target, EndpointChanges } from './da
 import type { Balance } from '../../../state/balance.js'
 import type { OwnFrontends } from './own-frontends.js'
 
-type Choice = Pick<EndpointChoice, 'endpoints' | 'affinityMs' | 'balance'> &
+type Choice = Pick<EndpointChoice, 'endpoints' | 'affinityMs' | 'balance' | 'maxConnections'> &
   Partial<Pick<ListenerSpec, 'protocol' | 'service'>>
-type Changes = Pick<EndpointChanges, 'removed' | 'added' | 'affinityMs' | 'balance'>
+type Changes = Pick<
+  EndpointChanges,
+  'removed' | 'added' | 'affinityMs' | 'balance' | 'maxConnections'
+>
 
 export interface BalancerDeps {
   readonly now: () => number
@@ -29,6 +32,7 @@ export class Balancer {
   #weights: ReadonlyMap<string, number> = new Map()
   /** How many connections each endpoint has now. */
   readonly #open = new Map<string, number>()
+  #most: number | undefined
   readonly #byKey = new Map<string, Target>()
   #affinity: AffinityTable | undefined
 
@@ -36,13 +40,20 @@ export class Balancer {
   readonly #service: string
 
   constructor(deps: BalancerDeps, choice: Choice) {
-    const { endpoints, affinityMs, balance, protocol = 'TCP', service = '' } = choice
+    const {
+      endpoints,
+      affinityMs,
+      balance,
+      maxConnections,
+      protocol = 'TCP',
+      service = '',
+    } = choice
     this.#deps = deps
     this.#protocol = protocol
     this.#service = service
     this.#health = deps.passiveHealth ? new PassiveHealth() : undefined
     this.#strategy = this.#create(this.#word)
-    this.update({ removed: [], added: endpoints, affinityMs, balance })
+    this.update({ removed: [], added: endpoints, affinityMs, balance, maxConnections })
   }
 
   /** Whether `pick` looks at its client; callers need not format its address otherwise. */
@@ -50,12 +61,19 @@ export class Balancer {
     return this.#affinity !== undefined || this.#strategy.usesClient
   }
 
+  /** Every endpoint has as many connections as it may have: it is worth to wait. */
+  get isFull(): boolean {
+    if (this.#most === undefined || this.#byKey.size === 0) return false
+    return [...this.#byKey.values()].every((target) => this.#isFull(target))
+  }
+
   has(endpoint: string): boolean {
     return this.#byKey.has(endpoint)
   }
 
   /** Takes new endpoints, affinity and another way to choose. */
-  update({ removed, added, affinityMs, balance }: Changes): void {
+  update({ removed, added, affinityMs, balance, maxConnections }: Changes): void {
+    this.#most = maxConnections
     const gone = new Set(removed.filter((key) => this.#byKey.delete(key)))
     if (gone.size > 0) {
       this.#health?.forget(gone)
@@ -92,10 +110,8 @@ export class Balancer {
     const now = this.#deps.now()
     const own = tried.length === 0 ? this.#affinity?.find(client, now) : undefined
     const known = own === undefined ? undefined : this.#byKey.get(own)
-    const target =
-      known && !this.#health?.isSuspect(known.key, now) && !this.#leadsBack(known)
-        ? known
-        : this.#choose(client, tried, now)
+    const isUsable = known && !this.#isFull(known) && !this.#health?.isSuspect(known.key, now)
+    const target = isUsable && !this.#leadsBack(known) ? known : this.#choose(client, tried, now)
     if (!target) return undefined
     this.#health?.probe(target.key, now)
     this.#open.set(target.key, (this.#open.get(target.key) ?? 0) + 1)
@@ -123,6 +139,7 @@ export class Balancer {
     let first: Target | undefined
     let untried: Target | undefined
     for (const target of this.#strategy.order(client)) {
+      if (this.#isFull(target)) continue
       first ??= target
       if (tried.includes(target) || this.#leadsBack(target)) continue
       if (!this.#health?.isSuspect(target.key, now)) return this.#take(target)
@@ -130,6 +147,10 @@ export class Balancer {
     }
     if (!untried && first && this.#leadsBack(first)) return undefined
     return this.#take(untried ?? first)
+  }
+
+  #isFull({ key }: Target): boolean {
+    return this.#most !== undefined && (this.#open.get(key) ?? 0) >= this.#most
   }
 
   #leadsBack(target: Target): boolean {

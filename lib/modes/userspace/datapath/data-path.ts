@@ -92,6 +92,10 @@ export interface EndpointChoice {
   readonly proxyHeader?: ProxyHeader | undefined
   /** When endpoints see the client's own address; undefined means never. */
   readonly source?: SourceRule | undefined
+  /** How long after an endpoint left its TCP connections are reset; undefined: never (US45). */
+  readonly resetAfterMs?: number | undefined
+  /** TCP connections that one endpoint may have; undefined: any number. */
+  readonly maxConnections?: number | undefined
 }
 
 export interface EndpointBalance {
@@ -156,6 +160,10 @@ export interface AccessEntry {
 /** How long the first, second, third and fourth attempt to reach an endpoint may take (US40). */
 export const dialTimeoutsMs: readonly number[] = [250, 500, 1000, 2000]
 
+/** How long a client waits for an endpoint to have fewer connections, and how often it asks. */
+export const roomPatienceMs = 1_000
+export const roomPauseMs = 50
+
 /** After this silence keep-alive asks whether a peer still exists; the original never asked. */
 export const keepAliveDelayMs = 60_000
 
@@ -170,7 +178,7 @@ export const listenBacklog = 4096
 
 export function endpointChanges(
   before: readonly Target[],
-  { endpoints, servingKeys, affinityMs, balance, proxyHeader, source }: EndpointChoice,
+  { endpoints, ...rest }: EndpointChoice,
 ): EndpointChanges {
   // Most changes are in one place of the list; its head and tail are the same.
   const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
@@ -184,5 +192,8 @@ export function endpointChanges(
   const added = endpoints
     .slice(head, endpoints.length - tail)
     .filter(({ key }) => !removed.delete(key))
-  return { removed: [...removed], added, servingKeys, affinityMs, balance, proxyHeader, source }
+  const { servingKeys, affinityMs, balance, proxyHeader, source } = rest
+  const { resetAfterMs, maxConnections } = rest
+  const settings = { servingKeys, affinityMs, balance, proxyHeader, source }
+  return { removed: [...removed], added, ...settings, resetAfterMs, maxConnections }
 }

@@ -34,6 +34,10 @@ export class TcpConnection implements Timed {
     if (this.end === 'ok') this.end = code
   }
 
+  get endpoint(): string | undefined {
+    return this.target?.key
+  }
+
   /** The endpoint gets the header, if any, before the first byte of the client. */
   join(backend: Socket, header: Uint8Array | undefined): void {
     this.backend = backend

@@ -5,7 +5,14 @@ import { errnoName } from '../../../../kernel/sockets/errno.js'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { Balancer } from '../balancer.js'
-import { dialTimeoutsMs, listenBacklog, type EndpointChanges } from '../data-path.js'
+import {
+  dialTimeoutsMs,
+  listenBacklog,
+  roomPatienceMs,
+  roomPauseMs,
+  type EndpointChanges,
+} from '../data-path.js'
+import { Departures } from '../departures.js'
 import { notKept, type SourceRule } from '../source-rule.js'
 import { shortageAdvice } from '../descriptors.js'
 import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
@@ -42,6 +49,7 @@ export class TcpListener implements Listener {
   readonly #server: Server
   readonly #traffic = new ListenerTraffic()
   readonly #connections = new Set<TcpConnection>()
+  readonly #departures: Departures
   readonly #waiting: AdmissionQueue
   #header: ProxyHeader | undefined
   #source: SourceRule | undefined
@@ -57,6 +65,8 @@ export class TcpListener implements Listener {
     this.#young = young
     this.#sockets = sockets
     this.#balancer = new Balancer(deps, spec)
+    const isUsed = (endpoint: string) => this.#balancer.has(endpoint)
+    this.#departures = new Departures(this.#connections, isUsed, spec.servingKeys)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
     this.#waiting = new AdmissionQueue(deps.descriptors, (client) => {
       if (!this.#takeDescriptors()) return false
@@ -95,6 +105,7 @@ export class TcpListener implements Listener {
     this.#balancer.update(changes)
     this.#header = changes.proxyHeader
     this.#source = changes.source
+    this.#departures.update(changes)
   }
 
   stop(): void {
@@ -156,7 +167,7 @@ export class TcpListener implements Listener {
     const address = this.#balancer.usesClient ? (client.remoteAddress ?? '') : ''
     const tried: Target[] = []
     for (const timeoutMs of dialTimeoutsMs) {
-      const target = client.destroyed ? undefined : this.#balancer.pick(address, tried)
+      const target = await this.#pick(client, address, tried)
       if (!target) break
       const dialedAt = this.#deps.now()
       connection.attempts++
@@ -176,6 +187,16 @@ export class TcpListener implements Listener {
     if (connection.attempts === 0) connection.fail('no endpoint')
     this.#traffic.refused++
     client.resetAndDestroy()
+  }
+
+  /** The client waits a little while every endpoint has as many connections as it may have. */
+  async #pick(client: Socket, address: string, tried: readonly Target[]) {
+    for (let waited = 0; ; waited += roomPauseMs) {
+      if (client.destroyed) return undefined
+      const target = this.#balancer.pick(address, tried)
+      if (target || waited >= roomPatienceMs || !this.#balancer.isFull) return target
+      await sleep(roomPauseMs)
+    }
   }
 
   /** The client waits while there is no descriptor for the endpoint's socket. */

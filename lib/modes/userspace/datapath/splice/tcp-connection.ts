@@ -3,7 +3,13 @@ import { interest } from '../../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import type { Balancer } from '../balancer.js'
-import { keepAliveDelayMs, type AccessEntry, type Target } from '../data-path.js'
+import {
+  keepAliveDelayMs,
+  roomPatienceMs,
+  roomPauseMs,
+  type AccessEntry,
+  type Target,
+} from '../data-path.js'
 import type { EndpointTraffic, ListenerTraffic } from '../traffic.js'
 import type { SpliceContext, TimedConnection } from './context.js'
 import type { Task } from './event-loop.js'
@@ -52,6 +58,7 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
   #hasHeader = false
   #isPaused = false
   #shortage: NodeJS.Timeout | undefined
+  #waitedMs = 0
   #isOver = false
   #end = 'ok'
 
@@ -75,6 +82,7 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
     const { balancer, traffic } = this.#owner
     while (this.#attempts < this.#context.dialing.length) {
       const target = balancer.pick(this.#peer?.ip ?? '', this.#tried)
+      if (!target && this.#waitForRoom()) return
       if (!target) break
       this.#target = target
       this.#attempts++
@@ -94,6 +102,14 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
     this.#close(true)
   }
 
+  /** Whether an endpoint may have fewer connections soon; then the dial is tried again. */
+  #waitForRoom(): boolean {
+    if (this.#waitedMs >= roomPatienceMs || !this.#owner.balancer.isFull) return false
+    this.#waitedMs += roomPauseMs
+    this.#shortage = setTimeout(() => this.dial(), roomPauseMs)
+    return true
+  }
+
   /** Tries the dial again later, when there may be a descriptor for it. */
   #waitForDescriptors(): void {
     const { deps } = this.#context
@@ -101,6 +117,10 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
     deps.warn(`dial an endpoint of ${this.#owner.service}: ${this.#end}; trying again`)
     this.#attempts--
     this.#shortage = setTimeout(() => this.dial(), shortagePauseMs)
+  }
+
+  get endpoint(): string | undefined {
+    return this.#target?.key
   }
 
   dialTimedOut(): void {

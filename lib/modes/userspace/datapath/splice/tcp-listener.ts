@@ -8,6 +8,7 @@ import {
   type ListenerSpec,
   type Target,
 } from '../data-path.js'
+import { Departures } from '../departures.js'
 import { notKept, type SourceRule } from '../source-rule.js'
 import { shortageAdvice } from '../descriptors.js'
 import type { Listener } from '../data-path.js'
@@ -28,6 +29,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   readonly idle: Promise<void>
   readonly #context: SpliceContext
   readonly #connections = new Set<TcpConnection>()
+  readonly #departures: Departures
   readonly #spec: ListenerSpec
   #header: ProxyHeader | undefined
   #source: SourceRule | undefined
@@ -42,6 +44,8 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     this.#source = spec.source
     this.#context = context
     this.balancer = new Balancer(context.deps, spec)
+    const isUsed = (endpoint: string) => this.balancer.has(endpoint)
+    this.#departures = new Departures(this.#connections, isUsed, spec.servingKeys)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
   }
 
@@ -70,6 +74,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     this.balancer.update(changes)
     this.#header = changes.proxyHeader
     this.#source = changes.source
+    this.#departures.update(changes)
   }
 
   stop(): void {

@@ -1,0 +1,30 @@
+import { durationOf, type Annotation } from './annotations.js'
+
+/** What becomes of the connections to an endpoint that left. */
+export interface RemovalPolicy {
+  /** How long after it left its connections are reset; undefined: never. */
+  readonly resetAfterMs: number | undefined
+}
+
+const resetPrefix = 'reset-after='
+
+export const removalAnnotation: Annotation<RemovalPolicy> = {
+  name: 'on-endpoint-removal',
+  valid: `keep, or ${resetPrefix} and 1s to 3600s, such as ${resetPrefix}30s`,
+  parse: (text) => {
+    if (text === 'keep') return { resetAfterMs: undefined }
+    if (!text.startsWith(resetPrefix)) return undefined
+    const resetAfterMs = durationOf(text.slice(resetPrefix.length), 1_000, 3_600_000)
+    return resetAfterMs === undefined ? undefined : { resetAfterMs }
+  },
+}
+
+/** How many connections one endpoint of a service port may have from this node. */
+export const maxConnectionsAnnotation: Annotation<number> = {
+  name: 'max-connections',
+  valid: '1-1000000',
+  parse: (text) => {
+    const count = /^\d{1,7}$/.test(text) ? Number(text) : 0
+    return count >= 1 && count <= 1_000_000 ? count : undefined
+  },
+}

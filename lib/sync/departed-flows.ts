@@ -1,0 +1,90 @@
+import { destinationsOf } from './stale-flows.js'
+import { messageOf } from '../errors.js'
+import { readAnnotation } from '../state/annotations.js'
+import { removalAnnotation } from '../state/connection-limits.js'
+import type { DesiredService, DesiredState } from '../state/desired-state.js'
+import type { FlowCleanup, UdpFlow } from '../kernel/conntrack.js'
+import type { IpFamily } from '../state/ip.js'
+import type { Log } from '../modes/mode.js'
+
+/** The part of kernel/conntrack.ts that is used here. */
+export interface TcpFlowTable {
+  deleteTcp(family: IpFamily, isStale: (flow: UdpFlow) => boolean): Promise<FlowCleanup>
+}
+
+export interface DepartedFlowsOptions {
+  /** Called when the table is first needed. */
+  readonly openTable: () => TcpFlowTable
+  readonly log: Log
+}
+
+/**
+ * Ends TCP connections to endpoints that left, some time later, where a Service asks for it. The
+ * kernel forgets the connection, and takes its next packet for the first of a new one: that goes to
+ * another endpoint, which knows nothing of it and answers with a reset. A client that sends nothing,
+ * not even keep-alives, notices nothing.
+ */
+export class DepartedFlows {
+  readonly #options: DepartedFlowsOptions
+  readonly #states = new Map<IpFamily, DesiredState>()
+  readonly #timers = new Map<string, NodeJS.Timeout>()
+  #table: TcpFlowTable | undefined
+
+  constructor(options: DepartedFlowsOptions) {
+    this.#options = options
+  }
+
+  /** The rules of this state are in the kernel now. */
+  applied(state: DesiredState): void {
+    const { family, services } = state
+    const before = this.#states.get(family)
+    this.#states.set(family, state)
+    if (!before) return
+    for (const [, now, was] of services.since(before.services).changed) {
+      if (now.protocol === 'TCP') this.#changed(family, now, was)
+    }
+  }
+
+  #changed(family: IpFamily, now: DesiredService, was: DesiredService): void {
+    const resetAfterMs = readAnnotation(now.options, removalAnnotation)?.resetAfterMs
+    const here = keysOf(now)
+    for (const endpoint of new Set([...keysOf(was), ...here])) {
+      const id = `${family} ${now.key} ${endpoint}`
+      if (resetAfterMs === undefined || here.has(endpoint)) {
+        clearTimeout(this.#timers.get(id))
+        this.#timers.delete(id)
+      } else if (!this.#timers.has(id)) {
+        const end = () => {
+          this.#timers.delete(id)
+          void this.#end(family, now, endpoint)
+        }
+        this.#timers.set(id, setTimeout(end, resetAfterMs).unref())
+      }
+    }
+  }
+
+  async #end(family: IpFamily, left: DesiredService, endpoint: string): Promise<void> {
+    const { log, openTable } = this.#options
+    const state = this.#states.get(family)
+    const service = state?.services.get(left.key) ?? left
+    const nodeAddresses = state?.node.nodePorts.addresses ?? []
+    const destinations = new Set(destinationsOf(service, nodeAddresses))
+    const fields = { family, service: left.portName, endpoint }
+    try {
+      this.#table ??= openTable()
+      const { deleted } = await this.#table.deleteTcp(
+        family,
+        ({ destination, answeredBy }) => answeredBy === endpoint && destinations.has(destination),
+      )
+      if (deleted > 0)
+        log.info({ ...fields, deleted }, 'ended connections to an endpoint that left')
+    } catch (error) {
+      log.warn({ ...fields, error: messageOf(error) }, 'connections to an endpoint that left stay')
+    }
+  }
+}
+
+/** Endpoints that are used or still serve. */
+function keysOf({ servingEndpoints, reachableEndpoints }: DesiredService): ReadonlySet<string> {
+  return new Set([...servingEndpoints, ...reachableEndpoints].map(({ key }) => key))
+}
