@@ -1,7 +1,9 @@
 #!/usr/bin/env node
 /** Everything in this package: what a node runs, and the laboratory. */
-import { runCommandLine } from './cli/command-line.js'
+import { keepNurserySmall } from './daemon/memory.js'
 
+keepNurserySmall()
+const { runCommandLine } = await import('./cli/command-line.js')
 const exitCode = await runCommandLine(process.argv.slice(2), {
   playground: async () => (await import('./lab/cli/playground.js')).addPlaygroundCommand,
   apiserver: async () => (await import('./lab/cli/apiserver.js')).addApiserverCommand,

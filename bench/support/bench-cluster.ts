@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
+import { fill } from '../../lib/lab/apiserver/load.js'
 import { createApiServer, type ApiServer } from '../../lib/lab/apiserver/server.js'
 import { writeKubeconfig } from '../../lib/lab/apiserver/kubeconfig.js'
 import { forward, openBridge } from '../../lib/lab/world/bridge.js'
@@ -69,20 +70,6 @@ export function moveProbe(api: ApiServer, pod: 'pod-1' | 'pod-2'): void {
   api.put(slice('probe', [addressOf(pod, 'IPv4')]))
 }
 
-/** The next step of a rolling update: one endpoint of this Service is another one from now on. */
-export function roll(api: ApiServer, index: number, generation: number): void {
-  api.put(slice(`service-${index}`, endpointsOf(index, generation)))
-}
-
-/** Each generation has one endpoint that the one before has not. */
-function endpointsOf(index: number, generation: number): readonly string[] {
-  return Array.from({ length: 10 }, (_, at) => {
-    const number = index * 10 + at
-    const moved = Math.floor((generation + 9 - at) / 10) % 2
-    return `10.${150 + 40 * moved + (number >> 16)}.${(number >> 8) & 255}.${number & 255}`
-  })
-}
-
 function load(api: ApiServer, count: number): void {
   api.put({
     apiVersion: 'v1',
@@ -90,11 +77,7 @@ function load(api: ApiServer, count: number): void {
     metadata: { name: nodeName },
     status: { addresses: [{ type: 'InternalIP', address: addressOf('node', 'IPv4') }] },
   })
-  for (let index = 0; index < count; index++) {
-    const name = `service-${index}`
-    api.put(service(name, `10.96.${index >> 8}.${index & 255}`))
-    api.put(slice(name, endpointsOf(index, 0)))
-  }
+  fill(api, { services: count, endpoints: 10 })
   api.put(service('probe', clusterIp))
   api.put(slice('probe', [addressOf('pod-1', 'IPv4')]))
 }

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { answers, moveProbe, roll, type BenchCluster } from './bench-cluster.js'
+import { keepChanging } from '../../lib/lab/apiserver/load.js'
+import { answers, moveProbe, type BenchCluster } from './bench-cluster.js'
 import { cpuMilliseconds, residentMib } from './process-usage.js'
 import { summarize } from './summary.js'
 
@@ -37,7 +38,7 @@ export async function busy(
   { services, perSecond, seconds, restMs }: BusyTask,
 ): Promise<BusyCosts | string> {
   const stop = new AbortController()
-  const others = keepChanging(cluster, services, perSecond, stop.signal)
+  const others = keepChanging(cluster.api, { services, endpoints: 10 }, perSecond, stop.signal)
   const began = performance.now()
   const cpuBefore = cpuMilliseconds(pid)
   const times: number[] = []
@@ -65,23 +66,5 @@ export async function busy(
     await others
     // The next measurement begins where the probe is at the start.
     moveProbe(cluster.api, 'pod-1')
-  }
-}
-
-/** Rolling updates of up to 200 Deployments at a time. */
-async function keepChanging(
-  { api }: BenchCluster,
-  services: number,
-  perSecond: number,
-  signal: AbortSignal,
-): Promise<void> {
-  const began = performance.now()
-  const width = Math.min(services, 200)
-  for (let count = 0; !signal.aborted;) {
-    const due = ((performance.now() - began) * perSecond) / 1000
-    for (; count < due; count++) {
-      roll(api, (count * 37) % width, 1 + Math.floor(count / width))
-    }
-    await delay(Math.min(5, 500 / perSecond))
   }
 }

@@ -20,6 +20,7 @@ const about: Readonly<Record<string, string>> = {
   iptables: 'iptables mode',
   ipvs: 'ipvs mode',
   nftables: 'nftables mode',
+  nodes: 'Many nodes after an outage of the API, simulated',
   state: 'The state, from objects to decisions',
   userspace: 'userspace mode, beside HAProxy',
 }

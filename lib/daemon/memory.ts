@@ -1,5 +1,5 @@
+import { Session } from 'node:inspector/promises'
 import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import { aborted, pause } from '../async.js'
 import type { ModeName } from '../config/config.js'
 import type { Log } from '../modes/mode.js'
@@ -91,16 +91,14 @@ export async function freeStartMemory(start: StartMemory, signal: AbortSignal): 
   await aborted(AbortSignal.any([start.allApplied, signal]))
   await pause(start.restMs ?? restMs, signal)
   if (signal.aborted) return
-  collectGarbage()
+  await collectGarbage()
   if (start.mode === 'userspace') letNurseryGrow()
 }
 
-/** V8 shows its collector only where this flag is set, and only to contexts made after that. */
-function collectGarbage(): void {
-  setFlagsFromString('--expose-gc')
-  const collect = runInNewContext('gc') as () => void
-  setFlagsFromString('--no-expose-gc')
-  // The first one finds what can be moved together, and the second one gives pages back.
-  collect()
-  collect()
+/** The inspector is asked within this process, and opens no port. */
+async function collectGarbage(): Promise<void> {
+  const session = new Session()
+  session.connect()
+  await session.post('HeapProfiler.collectGarbage')
+  session.disconnect()
 }

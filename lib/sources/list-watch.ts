@@ -21,7 +21,7 @@ export interface Selection {
 }
 
 export interface ListWatchDeps {
-  readonly client: ApiClient
+  readonly client: Pick<ApiClient, 'send' | 'server'>
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
   readonly random: () => number
   /** Milliseconds that never jump. */

@@ -1,6 +1,7 @@
 import { hostname } from 'node:os'
 import { InvalidArgumentError, type Command } from 'commander'
 import { selfSigned } from '../apiserver/certificate.js'
+import { fill, keepChanging, parseLoad, type Load } from '../apiserver/load.js'
 import { seedFrom } from '../apiserver/manifests.js'
 import { createApiServer, type ApiServer } from '../apiserver/server.js'
 
@@ -9,6 +10,8 @@ interface ApiServerFlags {
   readonly manifests?: string
   readonly writeKubeconfig?: string
   readonly tls?: boolean
+  readonly load?: Load
+  readonly changes?: number
 }
 
 /** Adds `kube-proxy-ts apiserver`: the Kubernetes API in memory, to try things without a cluster. */
@@ -19,6 +22,12 @@ export function addApiserverCommand(program: Command): void {
     .option('--listen <host:port>', 'where to serve (default 127.0.0.1:8001)', parseListen)
     .option('--manifests <path>', 'a file or folder of YAML or JSON with the first objects')
     .option('--write-kubeconfig <file>', 'write a kubeconfig once the server answers')
+    .option(
+      '--load <services>x<endpoints>',
+      'make so many Services with so many endpoints each, to try how a proxy scales',
+      parseLoadFlag,
+    )
+    .option('--changes <number>/s', 'change so many EndpointSlices of the load a second', parseRate)
     .option('--tls', 'serve HTTPS with a new certificate, which the kubeconfig contains')
     .action((flags: Partial<ApiServerFlags>) =>
       serveUntilSignal({ listen: { host: '127.0.0.1', port: 8001 }, ...flags }),
@@ -39,10 +48,13 @@ async function serveUntilSignal(flags: ApiServerFlags): Promise<void> {
       : {}),
   })
   if (flags.manifests !== undefined) await seedFrom(flags.manifests, api)
+  if (flags.load) fill(api, flags.load)
   if (api.list({ apiVersion: 'v1', kind: 'Node' }).length === 0) addNode(api)
   const running = api.run(controller.signal)
   // A server that cannot listen is never announced. Its promise rejects with the reason.
   await Promise.race([running, announce(api, flags.writeKubeconfig)])
+  const { load, changes = 0 } = flags
+  if (load && changes > 0) await keepChanging(api, load, changes, controller.signal)
   await running
 }
 
@@ -75,6 +87,20 @@ function parseListen(text: string): ApiServerFlags['listen'] {
   }
   const host = found[1] ?? found[2] ?? ''
   return { host: host === '' ? '127.0.0.1' : host, port }
+}
+
+function parseLoadFlag(text: string): Load {
+  const load = parseLoad(text)
+  if (load) return load
+  throw new InvalidArgumentError(
+    'expected SERVICESxENDPOINTS, such as 5000x10; at most 60000 Services and 4500000 endpoints',
+  )
+}
+
+function parseRate(text: string): number {
+  const rate = /^(\d{1,5})(?:\/s)?$/.exec(text)?.[1]
+  if (rate === undefined) throw new InvalidArgumentError('expected a number a second, such as 20/s')
+  return Number(rate)
 }
 
 function say(text: string): void {

@@ -70,3 +70,40 @@ void t.test('apiserver names what it cannot serve, and ends with exit code 2', a
     t.match(ended.said, expected)
   }
 })
+
+void t.test('apiserver --load makes Services, --changes changes their slices', async (t) => {
+  const server = start('--listen', '127.0.0.1:0', '--load', '20x3', '--changes', '50/s')
+  t.teardown(() => server.child.kill('SIGKILL'))
+  await new Promise<void>((resolve) => {
+    server.child.stdout.on('data', () => {
+      if (server.said.includes('serving')) resolve()
+    })
+  })
+  const url = /at (http:\S+)/.exec(server.said)?.[1] ?? ''
+  const list = async (path: string) => {
+    const response = await fetch(`${url}${path}`)
+    return (await response.json()) as {
+      metadata: { resourceVersion: string }
+      items: { metadata: { name: string } }[]
+    }
+  }
+  const services = await list('/api/v1/services')
+  t.equal(services.items.filter(({ metadata }) => metadata.name.startsWith('service-')).length, 20)
+  const { resourceVersion } = services.metadata
+  const path = `/apis/discovery.k8s.io/v1/endpointslices?watch=true&resourceVersion=${resourceVersion}`
+  const watch = await fetch(url + path)
+  const reader = watch.body?.getReader()
+  const first = await reader?.read()
+  t.match(Buffer.from((first?.value as Uint8Array | undefined) ?? []).toString(), /"MODIFIED"/)
+  await reader?.cancel()
+  server.child.kill('SIGTERM')
+  t.equal(await server.ended, 0)
+})
+
+void t.test('apiserver refuses a load that it has no addresses for', async (t) => {
+  for (const wrong of ['--load=60001x1', '--load=many', '--changes=fast']) {
+    const refused = start('--listen', '127.0.0.1:0', wrong)
+    t.equal(await refused.ended, 2, wrong)
+    t.match(refused.said, /expected/)
+  }
+})

@@ -1,0 +1,115 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { NewObject } from './object.js'
+
+/** So many Services with a ClusterIP each, and so many endpoints behind each of them. */
+export interface Load {
+  readonly services: number
+  readonly endpoints: number
+}
+
+/** Where objects go to; the server by method calls. */
+export interface LoadTarget {
+  put(object: NewObject): unknown
+}
+
+/** Of 10.96.0.0/16, without the last addresses, which are for what is measured. */
+const mostServices = 60_000
+/** Of 10.110.0.0 to 10.179.255.255; the next generation has as many from 10.180.0.0 on. */
+const mostEndpoints = 70 * 65_536
+/** The most that Kubernetes puts into one slice. */
+const sliceSize = 100
+const nodes = 100
+/** Rolling updates go through so many Deployments at a time. */
+const rollingServices = 200
+
+/** `5000x10`; undefined if the text says anything else, or more than there are addresses for. */
+export function parseLoad(text: string): Load | undefined {
+  const [, services, endpoints] = /^(\d{1,7})x(\d{1,7})$/.exec(text) ?? []
+  const load = { services: Number(services), endpoints: Number(endpoints) }
+  const fits =
+    load.services >= 1 &&
+    load.services <= mostServices &&
+    load.services * load.endpoints <= mostEndpoints
+  return fits ? load : undefined
+}
+
+/** Creates all Services and slices. */
+export function fill(target: LoadTarget, load: Load): void {
+  for (let index = 0; index < load.services; index++) {
+    target.put(serviceOf(index))
+    for (const slice of slicesOf(load, index, 0)) target.put(slice)
+  }
+}
+
+/**
+ * Changes so many slices a second until the signal: rolling updates, each step of which replaces one
+ * endpoint of a Service by one that was not there before.
+ */
+export async function keepChanging(
+  target: LoadTarget,
+  load: Load,
+  perSecond: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const began = performance.now()
+  const width = Math.min(load.services, rollingServices)
+  for (let count = 0; !signal.aborted;) {
+    const due = ((performance.now() - began) * perSecond) / 1000
+    for (; count < due; count++) {
+      const generation = 1 + Math.floor(count / width)
+      const [slice] = slicesOf(load, count % width, generation)
+      if (slice) target.put(slice)
+    }
+    await delay(Math.min(5, 500 / perSecond), undefined, { signal }).catch(() => undefined)
+  }
+}
+
+function serviceOf(index: number): NewObject {
+  const address = `10.96.${index >> 8}.${index & 255}`
+  return {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name: `service-${index}`, namespace: 'default' },
+    spec: {
+      type: 'ClusterIP',
+      clusterIP: address,
+      clusterIPs: [address],
+      ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080 }],
+    },
+  }
+}
+
+/** The slices of a Service; only the first one is ever updated. */
+function slicesOf({ endpoints }: Load, index: number, generation: number): readonly NewObject[] {
+  const name = `service-${index}`
+  const slices = Math.max(1, Math.ceil(endpoints / sliceSize))
+  return Array.from({ length: slices }, (_, number) => ({
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: {
+      name: `${name}-${number + 1}`,
+      namespace: 'default',
+      labels: { 'kubernetes.io/service-name': name },
+    },
+    addressType: 'IPv4',
+    ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
+    endpoints: Array.from(
+      { length: Math.min(sliceSize, endpoints - number * sliceSize) },
+      (_, at) => endpointOf(index * endpoints + number * sliceSize + at, stepOf(at, generation)),
+    ),
+  }))
+}
+
+/** In each generation one more of the first ten endpoints has moved, then they move back. */
+function stepOf(at: number, generation: number): number {
+  return Math.floor((generation + 9 - (at % 10)) / 10) % 2
+}
+
+function endpointOf(number: number, moved: number) {
+  const second = 110 + 70 * moved + (number >> 16)
+  return {
+    addresses: [`10.${second}.${(number >> 8) & 255}.${number & 255}`],
+    conditions: { ready: true, serving: true, terminating: false },
+    nodeName: `node-${number % nodes}`,
+  }
+}
