@@ -3,6 +3,7 @@ import { messageOf } from '../errors.js'
 import type { Finding, Log } from '../modes/mode.js'
 import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { defaultConfig } from '../config/load.js'
+import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { processLogger } from './logging.js'
 
 export interface ModeCheck {
@@ -14,17 +15,14 @@ export interface ModeCheck {
 
 /** Adds `kube-proxy check`: which modes this node can run, why not, and what to do about it. */
 export function addCheckCommand(program: Command): void {
-  program
+  const command = program
     .command('check')
     .description('show which modes this node can run, and what the others need')
-    .option('--json', 'as JSON')
-    .action(async ({ json }: { json?: boolean }) => {
-      const checks = await checkModes(processLogger(defaultConfig().logging))
-      const text =
-        json === true ? `${JSON.stringify(checks, undefined, 2)}\n` : formatChecks(checks)
-      process.stdout.write(text)
-      if (!checks.some(({ runs }) => runs)) process.exitCode = 1
-    })
+  addOutputOptions(command).action(async (flags: OutputFlags) => {
+    const checks = await checkModes(processLogger(defaultConfig().logging))
+    process.stdout.write(printed(flags, { data: checks, text: formatChecks(checks) }))
+    if (!checks.some(({ runs }) => runs)) process.exitCode = 1
+  })
 }
 
 export async function checkModes(

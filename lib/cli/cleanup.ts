@@ -3,28 +3,54 @@ import { KernelError, messageOf } from '../errors.js'
 import type { Log } from '../modes/mode.js'
 import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { defaultConfig } from '../config/load.js'
+import { addOutputOptions, isData, printed, type OutputFlags } from './shared-options.js'
 import { processLogger } from './logging.js'
 
 /** Adds `kube-proxy cleanup`, the same as `kube-proxy --cleanup` (L15). */
 export function addCleanupCommand(program: Command): void {
-  program
+  const command = program
     .command('cleanup')
     .description('remove everything that any mode has installed on this node')
-    .action(() => cleanup(processLogger(defaultConfig().logging)))
+  addOutputOptions(command).action(async (flags: OutputFlags) => {
+    const modes: CleanedMode[] = []
+    try {
+      await cleanup(processLogger(defaultConfig().logging), modeLoaders, modes)
+    } finally {
+      // The log tells people.
+      if (isData(flags)) process.stdout.write(printed(flags, { data: modes, text: '' }))
+    }
+  })
 }
 
-/** Removes what each mode has installed. Throws at the end when that failed for some modes. */
-export async function cleanup(log: Log, loaders: ModeLoaders = modeLoaders): Promise<void> {
-  const failures: string[] = []
+interface CleanedMode {
+  readonly mode: string
+  readonly isClean: boolean
+  /** Why not; empty if it is. */
+  readonly reason: string
+}
+
+/**
+ * Removes what each mode has installed, and adds each mode to `modes`. Throws at the end when that
+ * failed for some modes.
+ */
+export async function cleanup(
+  log: Log,
+  loaders: ModeLoaders = modeLoaders,
+  modes: CleanedMode[] = [],
+): Promise<void> {
   for (const [name, load] of Object.entries(loaders)) {
     try {
       const definition = await load()
       await definition.cleanup({ log, resync: () => undefined, meter: silentMeter })
       log.info({ mode: name }, 'Cleaned up')
+      modes.push({ mode: name, isClean: true, reason: '' })
     } catch (error) {
-      failures.push(`${name}: ${messageOf(error)}`)
+      modes.push({ mode: name, isClean: false, reason: messageOf(error) })
     }
   }
+  const failures = modes.flatMap(({ mode, isClean, reason }) =>
+    isClean ? [] : [`${mode}: ${reason}`],
+  )
   if (failures.length > 0) {
     throw new KernelError('failed', `clean up this node: ${failures.join('; ')}`)
   }

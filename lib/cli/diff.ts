@@ -1,18 +1,17 @@
 import type { Command } from 'commander'
 import { ConfigError, KernelError, messageOf, SourceError } from '../errors.js'
 import { differencesJson, differencesText, type FamilyDifferences } from '../inspect/diff-text.js'
+import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { addNodeOptions, seeNode, type NodeFlags } from './seen-node.js'
 import { modeLoaders } from '../modes/registry.js'
 import type { ModeDefinition } from '../modes/mode.js'
 
 /** Adds `kube-proxy diff`, which compares what the kernel holds with what it should hold. */
 export function addDiffCommand(program: Command): void {
-  addNodeOptions(
-    program
-      .command('diff')
-      .description('compare what the kernel holds with what it should hold; needs root'),
-  )
-    .option('--json', 'as JSON')
+  const command = program
+    .command('diff')
+    .description('compare what the kernel holds with what it should hold; needs root')
+  addOutputOptions(addNodeOptions(command))
     .addHelpText(
       'after',
       '\nExit codes: 0: no difference. 1: some differences. 2: the comparison failed.',
@@ -20,7 +19,7 @@ export function addDiffCommand(program: Command): void {
     .action(diff)
 }
 
-async function diff(flags: NodeFlags & { readonly json?: boolean }): Promise<void> {
+async function diff(flags: NodeFlags & OutputFlags): Promise<void> {
   const seen = await seeNode(flags).catch((error: unknown) => {
     throw error instanceof SourceError ? new ConfigError(error.message, { cause: error }) : error
   })
@@ -38,9 +37,10 @@ async function diff(flags: NodeFlags & { readonly json?: boolean }): Promise<voi
     }
   }
   process.stdout.write(
-    flags.json === true
-      ? `${JSON.stringify(differencesJson(mode, families), undefined, 2)}\n`
-      : differencesText(mode, families),
+    printed(flags, {
+      data: differencesJson(mode, families),
+      text: differencesText(mode, families),
+    }),
   )
   if (families.some(({ differences }) => differences.length > 0)) process.exitCode = 1
 }

@@ -1,6 +1,7 @@
 import { Option, type Command } from 'commander'
 import { annotate, LiveCheck } from '../inspect/explain/live.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
+import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { answerOf, explainQuestion, judged } from '../inspect/explain/answer.js'
 import { explainPacket } from '../inspect/explain/explain.js'
 import { explanationText, type Explanation } from '../inspect/explain/text.js'
@@ -12,12 +13,11 @@ import { understand, type Question } from '../inspect/explain/question.js'
 import type { ModeDefinition } from '../modes/mode.js'
 import type { Protocol } from '../state/names.js'
 
-interface ExplainFlags extends NodeFlags {
+interface ExplainFlags extends NodeFlags, OutputFlags {
   readonly from: string
   readonly protocol?: string
   readonly addresses?: string
   readonly live?: boolean
-  readonly json?: boolean
 }
 
 const usage = `
@@ -28,7 +28,7 @@ Where the objects come from:
 
 /** Adds `kube-proxy explain`: the way of a connection through the rules of a mode, in words. */
 export function addExplainCommand(program: Command): void {
-  addNodeOptions(
+  const command = addNodeOptions(
     program
       .command('explain')
       .description('tell the way of a connection through the rules of a mode, hop by hop')
@@ -41,9 +41,7 @@ export function addExplainCommand(program: Command): void {
     .option('--addresses <list>', 'addresses of a pretended node')
     .option('--live', 'ask the kernel of this node even with --manifests alone')
     .option('--no-live', 'do not ask the kernel')
-    .option('--json', 'as JSON')
-    .addHelpText('after', usage)
-    .action(explain)
+  addOutputOptions(command).addHelpText('after', usage).action(explain)
 }
 
 const protocols: readonly Protocol[] = ['TCP', 'UDP', 'SCTP']
@@ -59,9 +57,10 @@ async function explain(target: string, flags: ExplainFlags): Promise<void> {
   if (typeof question === 'string') throw new ConfigError(question)
   const explanation = await explained(question, seen, !isPretended && flags.live !== false)
   process.stdout.write(
-    flags.json === true
-      ? `${JSON.stringify(forPrograms(question, explanation), undefined, 2)}\n`
-      : explanationText(question, explanation),
+    printed(flags, {
+      data: forPrograms(question, explanation),
+      text: explanationText(question, explanation),
+    }),
   )
 }
 
@@ -99,10 +98,10 @@ function forPrograms(question: Question, explanation: Explanation) {
 
 /** A node that does not exist, for manifests without a cluster. */
 async function pretendNode(flags: ExplainFlags, manifests = ''): Promise<SeenNode> {
-  const mode = modeNames.find((name) => name === flags.mode) ?? 'iptables'
+  const mode = modeNames.find((name) => name === flags.proxyMode) ?? 'iptables'
   const cidr = flags.clusterCidr ?? '10.244.0.0/16'
   const { config } = (await readConfiguration([['cluster-cidr', cidr]])).loaded
-  const nodeName = flags.node ?? 'node-1'
+  const nodeName = flags.hostnameOverride ?? 'node-1'
   const addresses = flags.addresses?.split(',') ?? []
   const request = { mode, manifests, families, nodeName, config, addresses }
   return { ...(await readManifestStates(request)), config, mode, nodeName }

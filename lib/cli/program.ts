@@ -18,6 +18,7 @@ const nodeCommands: Subcommands = {
   top: async () => (await import('./top.js')).addTopCommand,
   check: async () => (await import('./check.js')).addCheckCommand,
   cleanup: async () => (await import('./cleanup.js')).addCleanupCommand,
+  completion: async () => (await import('./completion.js')).addCompletionCommand,
 }
 
 /** Subcommands that only the whole package has. */
@@ -27,6 +28,7 @@ const laboratory: readonly string[] = ['playground', 'apiserver']
 const commandGroups: Readonly<Record<string, readonly string[]>> = {
   'Without a cluster:': ['render', ...laboratory],
   'On a live node:': ['explain', 'diff', 'trace', 'top', 'check', 'cleanup'],
+  'For your shell:': ['completion'],
 }
 
 const summary =
@@ -51,8 +53,10 @@ export async function createProgram(
     .action(async () => (await import('./run.js')).runCommand(given))
   addFlags(program, given)
   const [first = ''] = argv
-  const wanted = Object.hasOwn(commands, first) ? [first] : Object.keys(commands)
   const isSubcommand = Object.hasOwn(commands, first)
+  // Completion is about all of them.
+  const isAboutOne = isSubcommand && first !== 'completion'
+  const wanted = isAboutOne ? [first] : Object.keys(commands)
   const named = first === 'help' ? (argv[1] ?? '') : first
   if (named !== '' && !named.startsWith('-') && !Object.hasOwn(commands, named)) {
     program.error(`error: unknown command '${named}'; ${adviceAbout(named, Object.keys(commands))}`)

@@ -1,29 +1,34 @@
 import { Option, type Command } from 'commander'
 import { ConfigError } from '../errors.js'
+import {
+  addOutputOptions,
+  modeOption,
+  nodeNameOption,
+  printed,
+  type OutputFlags,
+} from './shared-options.js'
 import { readConfiguration } from './configuration.js'
 import { readManifestStates, type ManifestStatesRequest } from './node-states.js'
 import { modeNames } from '../modes/registry.js'
 import { rulesText } from '../inspect/rules-text.js'
 import type { IpFamily } from '../state/ip.js'
 
-interface RenderFlags {
-  readonly mode?: string
+interface RenderFlags extends OutputFlags {
+  readonly proxyMode?: string
   readonly manifests: string
   readonly config?: string
   readonly family: string
-  readonly node: string
+  readonly hostnameOverride: string
   readonly clusterCidr?: string
   readonly addresses?: string
 }
 
 /** Adds `kube-proxy render`: manifests in, the text of a mode's plan out. Needs no rights. */
 export function addRenderCommand(program: Command): void {
-  program
+  const command = program
     .command('render')
     .description('print what a mode would put on a node for these manifests; needs no root')
-    .addOption(
-      new Option('--mode <mode>', "the mode; without it, the configuration's").choices(modeNames),
-    )
+    .addOption(modeOption("the mode; without it, the configuration's").choices(modeNames))
     .requiredOption('--manifests <path>', 'file or folder of YAML or JSON')
     .option('--config <file>', 'configuration of the node that is pretended')
     .addOption(
@@ -31,15 +36,15 @@ export function addRenderCommand(program: Command): void {
         .choices(['ipv4', 'ipv6', 'both'])
         .default('ipv4'),
     )
-    .option('--node <name>', 'name of the node that is pretended', 'node-1')
+    .addOption(nodeNameOption('name of the node that is pretended').default('node-1'))
     .option('--cluster-cidr <cidr>', `CIDR of the pods; without --config ${usualPodCidr}`)
     .option('--addresses <list>', "addresses of the node; without it, this machine's")
-    .action(async (flags: RenderFlags) => {
-      const { request, warnings: first } = await requestOf(flags)
-      const { text, warnings } = await render(request)
-      for (const warning of [...first, ...warnings]) process.stderr.write(`${warning}\n`)
-      process.stdout.write(text)
-    })
+  addOutputOptions(command).action(async (flags: RenderFlags) => {
+    const { request, warnings: first } = await requestOf(flags)
+    const { text, families, warnings } = await render(request)
+    for (const warning of [...first, ...warnings]) process.stderr.write(`${warning}\n`)
+    process.stdout.write(printed(flags, { data: { mode: request.mode, families }, text }))
+  })
 }
 
 /** Reads the configuration as the daemon would. Throws ConfigError. */
@@ -51,14 +56,14 @@ async function requestOf(
   const podCidr = flags.clusterCidr ?? (flags.config === undefined ? usualPodCidr : undefined)
   if (podCidr !== undefined) given.push(['cluster-cidr', podCidr])
   const { loaded } = await readConfiguration(given)
-  const wanted = flags.mode ?? (loaded.config.mode === '' ? 'iptables' : loaded.config.mode)
+  const wanted = flags.proxyMode ?? (loaded.config.mode === '' ? 'iptables' : loaded.config.mode)
   const mode = modeNames.find((name) => name === wanted)
-  if (!mode) throw new ConfigError(`--mode: say which of ${modeNames.join(', ')} to render`)
+  if (!mode) throw new ConfigError(`--proxy-mode: say which of ${modeNames.join(', ')} to render`)
   const request = {
     mode,
     manifests: flags.manifests,
     families: families[flags.family] ?? ['IPv4'],
-    nodeName: flags.node,
+    nodeName: flags.hostnameOverride,
     config: loaded.config,
     addresses: flags.addresses?.split(',') ?? [],
   }
@@ -73,13 +78,21 @@ const families: Readonly<Record<string, readonly IpFamily[]>> = {
   both: ['IPv4', 'IPv6'],
 }
 
+interface Rendered {
+  readonly text: string
+  readonly families: readonly { readonly family: IpFamily; readonly rules: string }[]
+  readonly warnings: readonly string[]
+}
+
 /**
  * Reads the manifests, builds the state and renders the plan. Throws ConfigError without manifests.
  */
-export async function render(
-  request: ManifestStatesRequest,
-): Promise<{ readonly text: string; readonly warnings: readonly string[] }> {
+export async function render(request: ManifestStatesRequest): Promise<Rendered> {
   const { mode, config } = request
   const { states, warnings } = await readManifestStates(request)
-  return { text: rulesText(mode, config, states), warnings }
+  const families = states.map((state) => ({
+    family: state.family,
+    rules: rulesText(mode, config, [state]),
+  }))
+  return { text: rulesText(mode, config, states), families, warnings }
 }

@@ -1,4 +1,5 @@
 import { Option, type Command } from 'commander'
+import { modeOption, nodeNameOption } from './shared-options.js'
 import { ConfigError, messageOf } from '../errors.js'
 import { failingEndpoints } from './failing-endpoints.js'
 import { ipFamilies, nodeNameOf } from '../daemon/node-facts.js'
@@ -12,12 +13,12 @@ import { readConfiguration } from './configuration.js'
 
 /** The flags that all commands about a live node have. */
 export interface NodeFlags {
-  readonly mode?: string
+  readonly proxyMode?: string
   readonly manifests?: string
   readonly kubeconfig?: string
   readonly master?: string
   readonly config?: string
-  readonly node?: string
+  readonly hostnameOverride?: string
   readonly clusterCidr?: string
   readonly daemon: string
 }
@@ -33,16 +34,12 @@ export const defaultDaemon = '127.0.0.1:10249'
 
 export function addNodeOptions(command: Command): Command {
   return command
-    .addOption(
-      new Option('--mode <mode>', 'the mode; default: that of the running proxy').choices(
-        modeNames,
-      ),
-    )
+    .addOption(modeOption('the mode; default: that of the running proxy').choices(modeNames))
     .option('--kubeconfig <file>', 'read the objects from the API server of this kubeconfig')
     .option('--master <url>', 'read the objects from the API server at this URL')
     .option('--manifests <path>', 'read Services and EndpointSlices from a file or folder')
     .option('--config <file>', 'the configuration file of the proxy')
-    .option('--node <name>', 'name of this node in the cluster')
+    .addOption(nodeNameOption('name of this node in the cluster'))
     .option('--cluster-cidr <cidr>', 'CIDR of the pods')
     .addOption(
       new Option(
@@ -64,11 +61,11 @@ export async function configurationOf(
   )
   const running = hasSource ? undefined : await askDaemon(flags.daemon)
   const config = running?.config ?? (await readConfiguration(givenFlags(flags))).loaded.config
-  const wanted = flags.mode ?? running?.mode ?? (config.mode === '' ? 'iptables' : config.mode)
+  const wanted = flags.proxyMode ?? running?.mode ?? (config.mode === '' ? 'iptables' : config.mode)
   const mode = modeNames.find((name) => name === wanted)
   if (!mode)
     throw new ConfigError(
-      `--mode: the mode of this node is unknown; give one of ${modeNames.join(', ')}`,
+      `--proxy-mode: the mode of this node is unknown; give one of ${modeNames.join(', ')}`,
     )
   return { config, mode }
 }
@@ -76,7 +73,7 @@ export async function configurationOf(
 export async function seeNode(flags: NodeFlags): Promise<SeenNode> {
   const { config, mode } = await configurationOf(flags)
   const families = ipFamilies()
-  const nodeName = nodeNameOf(flags.node ?? config.hostnameOverride)
+  const nodeName = nodeNameOf(flags.hostnameOverride ?? config.hostnameOverride)
   // Only the running proxy knows what its checks have found; without one nothing is checked.
   const failing = failingEndpoints(await get(flags.daemon, '/failing-endpoints').catch(() => ''))
   const request = { mode, families, nodeName, config, addresses: [], failing }

@@ -2,6 +2,7 @@ import type { Command } from 'commander'
 import { readFile } from 'node:fs/promises'
 import { pause } from '../async.js'
 import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
+import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { daemonNumbers } from '../inspect/top/daemon-numbers.js'
 import {
@@ -13,9 +14,8 @@ import {
 import { stopSignal } from './process.js'
 import { topText, withRates, type Look } from '../inspect/top/table.js'
 
-interface TopFlags extends NodeFlags {
+interface TopFlags extends NodeFlags, OutputFlags {
   readonly once?: boolean
-  readonly json?: boolean
   readonly interval: string
 }
 
@@ -27,16 +27,14 @@ that the kernel tracks, and the counters of rules (iptables) or virtual servers 
 
 /** Adds `kube-proxy top`, which shows Services by connections, bytes and errors. */
 export function addTopCommand(program: Command): void {
-  addNodeOptions(
+  const command = addNodeOptions(
     program
       .command('top')
       .description('show Services by connections, bytes and errors, updated every few seconds'),
   )
     .option('--once', 'show the numbers once and end')
-    .option('--json', 'show the numbers once, as JSON')
     .option('--interval <seconds>', 'time between two updates', '2')
-    .addHelpText('after', usage)
-    .action(top)
+  addOutputOptions(command, ', printed once').addHelpText('after', usage).action(top)
 }
 
 async function top(flags: TopFlags): Promise<void> {
@@ -46,15 +44,17 @@ async function top(flags: TopFlags): Promise<void> {
       `--interval: ${JSON.stringify(flags.interval)} is not 0.1 seconds or more`,
     )
   }
-  const isOnce = flags.once === true || flags.json === true || !process.stdout.isTTY
+  const isOnce = flags.once === true || flags.output !== undefined || !process.stdout.isTTY
   const first = await look(flags)
   if (isOnce) {
     const rows = withRates(first, undefined)
-    const options = { columns: process.stdout.columns || 80, lines: undefined, hasRates: false }
+    const columns = process.stdout.columns || 80
+    const options = { columns, lines: undefined, hasRates: false, isWide: flags.output === 'wide' }
     process.stdout.write(
-      flags.json === true
-        ? `${JSON.stringify({ mode: first.mode, note: first.note, services: rows }, undefined, 2)}\n`
-        : `${topText(rows, { ...options, title: titleOf(first) })}\n`,
+      printed(flags, {
+        data: { mode: first.mode, note: first.note, services: rows },
+        text: `${topText(rows, { ...options, title: titleOf(first) })}\n`,
+      }),
     )
     return
   }

@@ -1,6 +1,7 @@
 import { connect } from 'node:net'
 import { createSocket } from 'node:dgram'
 import { Option, type Command } from 'commander'
+import { addOutputOptions, printedOfMany, type OutputFlags } from './shared-options.js'
 import { setTimeout as delay } from 'node:timers/promises'
 import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { chainOwners, ownerInName } from '../inspect/trace/chain-owners.js'
@@ -9,7 +10,7 @@ import { connectionsIn } from '../inspect/top/daemon-numbers.js'
 import { followSockets } from './trace-sockets.js'
 import { followLegacyTraces } from '../inspect/trace/legacy-trace.js'
 import { followTraces, type TraceTarget } from '../inspect/trace/trace-rule.js'
-import { answersAt } from '../inspect/explain/question.js'
+import { answersAt, understand } from '../inspect/explain/question.js'
 import { hostPort, parseIp } from '../state/ip.js'
 import { Iptables } from '../kernel/iptables.js'
 import { listIpvsConnections } from '../kernel/ipvs/connections.js'
@@ -20,33 +21,30 @@ import { storyOf, storyText, type TraceStory } from '../inspect/trace/story.js'
 import type { Protocol } from '../state/names.js'
 import type { TraceEvent } from '../inspect/trace/events.js'
 
-interface TraceFlags extends NodeFlags {
-  readonly protocol: Protocol
+interface TraceFlags extends NodeFlags, OutputFlags {
+  readonly protocol?: Protocol
   readonly timeout: string
   readonly count: string
   readonly send?: boolean
-  readonly json?: boolean
 }
 
 const protocols: readonly Protocol[] = ['TCP', 'UDP', 'SCTP']
 
 /** Adds `kube-proxy trace`, which follows a real connection through the rules. */
 export function addTraceCommand(program: Command): void {
-  addNodeOptions(
+  const command = addNodeOptions(
     program
       .command('trace')
       .description('follow a real connection through the rules of the kernel; needs root')
-      .argument('<target>', 'IP:PORT'),
+      .argument('<target>', 'NAMESPACE/NAME[:PORT], NAME[:PORT], or IP:PORT'),
   )
     .addOption(
-      new Option('--protocol <name>', 'protocol of the connection')
-        .choices(protocols)
-        .default('TCP'),
+      new Option('--protocol <name>', "that of the Service's port, or TCP").choices(protocols),
     )
     .option('--send', 'make the connection from this node instead of waiting for one')
     .option('--count <n>', 'end after this number of connections', '1')
     .option('--timeout <seconds>', 'end when no connection comes in this time', '60')
-    .option('--json', 'as JSON, one line for each connection')
+  addOutputOptions(command, '; a line of JSON for each connection')
     .addHelpText('after', usage)
     .action(trace)
 }
@@ -57,22 +55,25 @@ it chose; in ebpf mode the counters of the proxy tell of connections to the Serv
 at their sockets. The command leaves nothing in the kernel, even when it is killed.`
 
 async function trace(text: string, flags: TraceFlags): Promise<void> {
-  const target = targetOf(text, flags.protocol)
+  const address = addressOf(text, flags.protocol)
   const count = positive('--count', flags.count)
   const timeoutMs = positive('--timeout', flags.timeout) * 1000
   const note = (line: string) => void process.stderr.write(`${line}\n`)
   // Without the state of the node the rules are shown without the names of their Services.
   const seen = await seeNode(flags).catch((error: unknown) => {
+    if (!address) throw error
     note(`chains are shown without the names of their Services: ${messageOf(error)}`)
     return undefined
   })
+  const target = address ?? serviceTarget(text, flags.protocol, seen)
+  const place = hostPort(target.ip, target.port)
   const isNftables = seen?.mode === 'nftables' || seen?.mode === 'ebpf'
   const legacy = isNftables ? undefined : await legacyOf(target)
   const before = await daemonConnections(seen, flags)
   const stories = new TraceCollector(count)
   const stop = AbortSignal.any([stopSignal(), stories.signal])
   const ready = () => {
-    note(`waiting for a connection to ${text} …`)
+    note(`waiting for a connection to ${address ? text : `${text} at ${place}`} …`)
     if (flags.send === true)
       void send(target, count).catch((error: unknown) => note(messageOf(error)))
     void delay(timeoutMs, undefined, { signal: stop }).then(
@@ -84,7 +85,7 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
   const page = seen?.mode === 'ebpf' && service !== '' ? await get(flags.daemon, '/metrics') : ''
   const on = { ready, event: (event: TraceEvent) => stories.add(event) }
   const atSockets = followSockets(
-    { service, protocol: target.protocol, target: text, isIp6: target.family === 'IPv6' },
+    { service, protocol: target.protocol, target: place, isIp6: target.family === 'IPv6' },
     { page, daemon: flags.daemon, found: (story) => stories.addWhole(story), stop },
   )
   await (legacy ? followLegacyTraces(target, legacy, on, stop) : followTraces(target, on, stop))
@@ -92,32 +93,48 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
   const owners = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
   const print = (story: TraceStory, afterwards: readonly string[]) =>
     process.stdout.write(
-      flags.json === true
-        ? `${JSON.stringify({ ...story, afterwards })}\n`
-        : storyText(story, afterwards),
+      printedOfMany(flags, {
+        data: { ...story, afterwards },
+        text: storyText(story, afterwards),
+      }),
     )
   for (const story of stories.whole()) print(story, [])
   for (const events of stories.finished()) {
     const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: service })
     print(story, await outcomeOf(story, target, { seen, flags, before }))
   }
-  if (stories.size > 0) return
-  throw new KernelError(
+  if (stories.size === 0) throw noneCame(text, target, flags)
+}
+
+function noneCame(text: string, { ip }: TraceTarget, { timeout, send }: TraceFlags): KernelError {
+  const advice =
+    send === true
+      ? `\`ip route get ${ip}\` shows whether this node has a way there`
+      : '--send makes one from this node'
+  return new KernelError(
     'timed-out',
-    `follow a connection to ${text}: none came within ${flags.timeout} s; --send makes one from this node`,
+    `follow a connection to ${text}: none came within ${timeout} s; ${advice}`,
   )
 }
 
-function targetOf(text: string, protocol: Protocol): TraceTarget {
+/** An address needs no Service; undefined when the text is the name of one. */
+function addressOf(text: string, protocol: Protocol = 'TCP'): TraceTarget | undefined {
   const found = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(text)
   const ip = parseIp(found?.[1] ?? found?.[2] ?? '')
   const port = Number(found?.[3])
-  if (!ip || !(port > 0 && port < 65_536)) {
-    throw new ConfigError(
-      `${JSON.stringify(text)} is not IP:PORT, such as 10.96.0.10:80 or [fd00::10]:80; \`kube-proxy explain NAME\` shows the addresses of a Service`,
-    )
-  }
-  return { family: ip.family, ip: ip.text, port, protocol }
+  if (!ip) return undefined
+  if (port > 0 && port < 65_536) return { family: ip.family, ip: ip.text, port, protocol }
+  throw new ConfigError(
+    `${JSON.stringify(text)} has no port from 1 to 65535; give IP:PORT, such as 10.96.0.10:80`,
+  )
+}
+
+/** The ClusterIP of the service port that `explain` finds by the same name. */
+function serviceTarget(target: string, protocol: Protocol | undefined, seen?: SeenNode) {
+  const found = understand({ target, from: 'node', protocol }, seen?.states ?? [])
+  if (typeof found === 'string') throw new ConfigError(found)
+  const { family, destination, port, protocol: own } = found.packet
+  return { family, ip: destination, port, protocol: own } satisfies TraceTarget
 }
 
 function positive(flag: string, text: string): number {

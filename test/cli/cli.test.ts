@@ -83,7 +83,7 @@ t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) =
     [['--zzzzzzzz'], /unknown option .*\nkube-proxy: kube-proxy --help lists the flags\n$/],
     [['diff', '--daemon', '127.0.0.1:1'], /no proxy answers .*--kubeconfig or --manifests\n$/],
     [['--cleanup', 'extra'], /too many arguments/],
-    [['render', '--mode', 'bogus', '--manifests', 'x'], /--mode <mode>.*invalid/],
+    [['render', '--mode', 'bogus', '--manifests', 'x'], /--proxy-mode <mode>.*invalid/],
     [['render', '--manifests', 'x', '--cluster-cidr', 'y'], /--cluster-cidr: "y" is not a CIDR/],
     [['render', '--manifests', 'x', '--config', `${folder}/bad.yaml`], /bad\.yaml:3: moed/],
   ]

@@ -11,6 +11,7 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { spawnSync } from 'node:child_process'
 import { tmpdir } from 'node:os'
+import { programSkip } from '../support/netns.js'
 import t from 'tap'
 
 const root = fileURLToPath(new URL('../../..', import.meta.url))
@@ -69,10 +70,11 @@ const example = /## In a program\n\n```ts\n([^]*?)```/.exec(readme)?.[1] ?? ''
 
 t.test('the package has only the files of `files`: no tests, no sources, no source maps', (t) => {
   const program = /^build\/(lib|cjs)\/.*(\.js|\.d\.ts|\/browser\/(index\.html|style\.css))$/
+  const manual = /^build\/man\/kube-proxy(-ts)?\.8$/
   const text = /^(examples\/.*|docs\/.*|LICENSE|README\.md|CHANGELOG\.md|SECURITY\.md)$/
   const others = ['package.json', 'build/cjs/package.json']
   const strange = paths.filter(
-    (path) => !program.test(path) && !text.test(path) && !others.includes(path),
+    (path) => ![program, manual, text].some((one) => one.test(path)) && !others.includes(path),
   )
   t.same(strange, [])
   t.notMatch(paths.join('\n'), /\.test\.|^build\/test/m)
@@ -94,6 +96,38 @@ t.test('both programs run: kube-proxy, and kube-proxy-ts with the laboratory', (
   t.match(rendered, /10\.96\.0\.10/)
   t.end()
 })
+
+const plain = (page: string) => page.replaceAll(/.\x08/g, '')
+
+t.test(
+  'the manual pages tell every command and flag of --help',
+  { skip: programSkip('man') },
+  (t) => {
+    for (const name of ['kube-proxy', 'kube-proxy-ts']) {
+      const file = join(installed, 'build/man', `${name}.8`)
+      const options = {
+        env: { ...env, MANWIDTH: '200', LC_ALL: 'C.UTF-8' },
+        encoding: 'utf8',
+      } as const
+      const { status, stdout, stderr } = spawnSync('man', ['--warnings', '-l', file], options)
+      t.equal(status, 0, stderr)
+      t.equal(stderr, '', 'no request that troff does not know')
+      const page = plain(stdout)
+      const help = run(project, join(modules, '.bin', name), '--help')
+      const flags = new Set(help.match(/--[a-z][a-z0-9-]+(?= |$)/gm))
+      t.ok(flags.size > 60)
+      for (const flag of flags) t.match(page, new RegExp(`^ +(?:-\\w, )?${flag}\\b`, 'm'), flag)
+      for (const command of ['explain', 'trace', 'completion'])
+        t.match(page, new RegExp(`^ +${name} ${command} `, 'm'), command)
+      t.equal(/^ +playground$/m.test(page), name === 'kube-proxy-ts')
+      t.match(page, /^ +--from <sender>\s+pod, node, outside, or an address/m)
+      t.match(page, /^EXIT STATUS$/m)
+    }
+    const manifest: unknown = JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8'))
+    t.match(manifest, { man: ['build/man/kube-proxy.8', 'build/man/kube-proxy-ts.8'] })
+    t.end()
+  },
+)
 
 const parts = `
 const objects = parseObjects(readFileSync('web.yaml', 'utf8'))

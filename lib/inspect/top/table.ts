@@ -51,15 +51,22 @@ export interface TableOptions {
   readonly lines: number | undefined
   /** Rates make sense once there are two looks. */
   readonly hasRates: boolean
+  /** Names as long as they are, and numbers to the last digit. */
+  readonly isWide?: boolean
 }
 
 /** Widths behind the name, right-aligned: 7 columns of numbers leave 30 of 80 for the Service. */
 const heads = ['OPEN', 'TOTAL', 'NEW/s', 'IN', 'OUT', 'ERRORS'] as const
-const width = 8
+const usualWidth = 8
+/** The most that a number can have without losing a digit. */
+const wideWidth = String(Number.MAX_SAFE_INTEGER).length + 1
 
 export function topText(rows: readonly TopRow[], options: TableOptions): string {
-  const { title, columns, lines, hasRates } = options
-  const nameWidth = Math.max(16, columns - heads.length * width - 1)
+  const { title, lines, hasRates, isWide = false } = options
+  const columns = isWide ? Infinity : options.columns
+  const width = isWide ? wideWidth : usualWidth
+  const longest = rows.reduce((most, row) => Math.max(most, nameOf(row).length), 0)
+  const nameWidth = Math.max(16, isWide ? longest : columns - heads.length * width - 1)
   const per = hasRates ? '/s' : ''
   const titles = heads.map((head) => (head === 'IN' || head === 'OUT' ? head + per : head))
   const head = 'SERVICE'.padEnd(nameWidth) + titles.map((text) => text.padStart(width)).join('')
@@ -69,22 +76,29 @@ export function topText(rows: readonly TopRow[], options: TableOptions): string 
   const shown = rows.length <= room ? rows : rows.slice(0, room - 1)
   const rest = rows.length - shown.length
   const more = rest > 0 ? [`… and ${rest} more; a taller terminal or --once shows them`] : []
-  const body = shown.map((row) => lineOf(row, nameWidth, hasRates))
+  const body = shown.map((row) => {
+    const cells = cellsOf(row, hasRates, isWide).map((cell) => cell.padStart(width))
+    return cut(nameOf(row), nameWidth).padEnd(nameWidth) + cells.join('')
+  })
   return [...titleLines, head, ...body, ...more].join('\n')
 }
 
-function lineOf(row: TopRow, nameWidth: number, hasRates: boolean): string {
-  const name = row.protocol === 'TCP' ? row.service : `${row.service}/${row.protocol}`
-  const cells = [
-    plain(row.open),
-    plain(row.total),
+const nameOf = ({ service, protocol }: TopRow) =>
+  printable(protocol === 'TCP' ? service : `${service}/${protocol}`)
+
+function cellsOf(row: TopRow, hasRates: boolean, isWide: boolean): readonly string[] {
+  const [number, size] = isWide ? [exact, exact] : [plain, bytes]
+  return [
+    number(row.open),
+    number(row.total),
     row.newPerSecond === undefined ? '-' : row.newPerSecond.toFixed(row.newPerSecond < 10 ? 1 : 0),
-    bytes(hasRates ? row.bytesInPerSecond : row.bytesIn),
-    bytes(hasRates ? row.bytesOutPerSecond : row.bytesOut),
-    plain(row.errors),
+    size(hasRates ? row.bytesInPerSecond : row.bytesIn),
+    size(hasRates ? row.bytesOutPerSecond : row.bytesOut),
+    number(row.errors),
   ]
-  return cut(name, nameWidth).padEnd(nameWidth) + cells.map((cell) => cell.padStart(width)).join('')
 }
+
+const exact = (value: number | undefined) => (value === undefined ? '-' : value.toFixed(0))
 
 function plain(value: number | undefined): string {
   if (value === undefined) return '-'

@@ -1,6 +1,7 @@
 import type { Command } from 'commander'
 import { ConfigError } from '../../errors.js'
 import { processLogger } from '../../cli/logging.js'
+import { modeOption } from '../../cli/shared-options.js'
 import { checkModes, type ModeCheck } from '../../cli/check.js'
 import { runCommand } from '../../kernel/command.js'
 import { defaultConfig } from '../../config/load.js'
@@ -28,7 +29,7 @@ export function addPlaygroundCommand(program: Command): void {
     .description(
       'show Services at work on this machine alone, without a cluster, with or without root',
     )
-    .option('--mode <name>', 'show this mode only')
+    .addOption(modeOption('show this mode only'))
     .option('--once', 'the tour only, without the page; exit code 0 when everything answered')
     .option(
       '--port <number>',
@@ -39,7 +40,7 @@ export function addPlaygroundCommand(program: Command): void {
 }
 
 interface PlaygroundFlags {
-  readonly mode?: string
+  readonly proxyMode?: string
   readonly once?: boolean
   readonly port: string
 }
@@ -49,7 +50,7 @@ async function play(flags: PlaygroundFlags): Promise<void> {
   if (!/^\d+$/.test(flags.port) || port > 65_535) {
     throw new ConfigError(`--port: ${JSON.stringify(flags.port)} is no port; give 0 to 65535`)
   }
-  const wanted = wantedModes(flags.mode)
+  const wanted = wantedModes(flags.proxyMode)
   const say = (line: string) => process.stdout.write(`${line}\n`)
   const where = await rightsOf()
   const refusal = where === undefined ? await refusalOfUserNamespace() : undefined
@@ -136,7 +137,9 @@ function wantedModes(only: string | undefined): readonly ModeName[] {
   const wanted = order.filter((mode) => only === undefined || mode === only)
   if (wanted.length > 0) return wanted
   const names = order.join(', ')
-  throw new ConfigError(`--mode: there is no mode ${JSON.stringify(only)}; there are ${names}`)
+  throw new ConfigError(
+    `--proxy-mode: there is no mode ${JSON.stringify(only)}; there are ${names}`,
+  )
 }
 
 /** The modes that this kernel can run. For each of the others it prints what is missing. */

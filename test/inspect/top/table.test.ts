@@ -41,6 +41,17 @@ t.test('every line of top fits the terminal, and a missing number is a dash', (t
   t.end()
 })
 
+t.test('wide, top cuts no name and rounds no number', (t) => {
+  const long = 'default/'.padEnd(120, 'x')
+  const numbers = { total: 12_345_678, bytesIn: Number.MAX_SAFE_INTEGER, bytesOut: undefined }
+  const rows = [row(long, numbers), row('default/\u001B[2J')]
+  const lines = topText(rows, { ...options, hasRates: false, isWide: true }).split('\n')
+  t.match(lines[2], new RegExp(`^${long} +0 +12345678 +- +9007199254740991 +- +0$`))
+  t.equal(new Set(lines.slice(1).map(({ length }) => length)).size, 1, 'columns stand in line')
+  t.notMatch(lines[3], /\u001B/)
+  t.end()
+})
+
 t.test('top adds up the numbers of a proxy for each service port', (t) => {
   const page = [
     '# TYPE kubeproxy_service_connections_total counter',

@@ -1,0 +1,53 @@
+import { Option, type Command } from 'commander'
+import { stringify } from 'yaml'
+
+/** Options that several commands have, so that they have one name and one meaning everywhere. */
+
+/** Each flag is called as the flag of the proxy; the short name is a synonym. */
+export const modeOption = (description: string) =>
+  new Option('--mode, --proxy-mode <mode>', description)
+
+export const nodeNameOption = (description: string) =>
+  new Option('--node, --hostname-override <name>', description)
+
+const formats = ['json', 'yaml', 'wide'] as const
+export type OutputFormat = (typeof formats)[number]
+
+export interface OutputFlags {
+  /** Undefined: text for people. `wide` is the same text, uncut and unrounded. */
+  readonly output?: OutputFormat
+}
+
+export function addOutputOptions(command: Command, more = ''): Command {
+  const format = new Option('-o, --output <format>', `as data, or the text uncut${more}`)
+  const json = new Option('--json', 'the same as -o json')
+  return command
+    .addOption(format.choices(formats))
+    .addOption(json.implies({ output: 'json' satisfies OutputFormat }))
+}
+
+/** Whether the output is for programs. */
+export const isData = ({ output }: OutputFlags) => output === 'json' || output === 'yaml'
+
+export interface Printed {
+  readonly data: unknown
+  readonly text: string
+}
+
+/** What a command prints once, in the format that was asked for. */
+export function printed({ output }: OutputFlags, { data, text }: Printed): string {
+  if (output === 'json') return `${JSON.stringify(data, undefined, 2)}\n`
+  return output === 'yaml' ? yamlOf(data) : text
+}
+
+/** One of many documents that a command prints: a line of JSON, a document of YAML, or text. */
+export function printedOfMany({ output }: OutputFlags, { data, text }: Printed): string {
+  if (output === 'json') return `${JSON.stringify(data)}\n`
+  return output === 'yaml' ? `---\n${yamlOf(data)}` : text
+}
+
+/** Exactly the data of the JSON: without what is undefined, and without anchors for what is equal. */
+function yamlOf(data: unknown): string {
+  const plain: unknown = JSON.parse(JSON.stringify(data))
+  return stringify(plain, { lineWidth: 0, aliasDuplicateObjects: false })
+}

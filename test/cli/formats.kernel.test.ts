@@ -1,0 +1,78 @@
+import t from 'tap'
+import { execFileSync } from 'node:child_process'
+import { parse } from 'yaml'
+import { enterPrivateNetns } from '../support/private-netns.js'
+import { kubeProxy, startDaemon } from '../support/live-daemon.js'
+
+/** The commands about a live node: their formats, and targets by the name of a Service. */
+
+const skip = enterPrivateNetns() ?? false
+if (skip === false) {
+  execFileSync('ip', ['link', 'set', 'lo', 'up'])
+  execFileSync('ip', ['address', 'add', '192.0.2.1/24', 'dev', 'lo'])
+  // A connection is traced from its first packet, so that needs no endpoint, but a route.
+  execFileSync('ip', ['route', 'add', '10.0.0.0/8', 'dev', 'lo'])
+}
+
+interface Story {
+  readonly to: string
+  readonly destination: string
+  readonly hops: readonly { readonly owner: string }[]
+}
+
+t.test('trace finds a Service by its name, as explain does', { skip }, async (t) => {
+  await startDaemon(t, 'nftables')
+  const send = ['--send', '--timeout', '60']
+  const byName = await kubeProxy('trace', 'web', ...send, '-o', 'yaml')
+  t.match(byName.stderr, /^waiting for a connection to web at 10\.96\.0\.10:80 …\n$/)
+  t.match(byName.stdout, /^---\n/, 'one document for each connection')
+  const story = parse(byName.stdout) as Story
+  t.match(story, { to: '10.96.0.10:80', destination: /^10\.244\.\d+\.\d+:8080$/ })
+  t.ok(story.hops.some(({ owner }) => owner === 'default/web:http'))
+
+  const dns = ['trace', 'kube-system/kube-dns:dns', ...send]
+  const { stdout } = await kubeProxy(...dns, '--json')
+  t.match(JSON.parse(stdout), { to: '10.96.0.53:53' }, 'the protocol is that of the Service port')
+  t.equal(stdout.split('\n').length, 2, 'one line for each connection')
+  const text = await kubeProxy('trace', '10.96.0.10:80', ...send, '-o', 'wide')
+  t.match(text.stdout, /^A connection from .* to 10\.96\.0\.10:80, of this node itself:/)
+
+  const wrong = await kubeProxy('trace', 'wbe')
+  t.match(wrong, {
+    code: 2,
+    stderr: /^kube-proxy: there is no Service port "wbe"; there are: .*\n$/,
+  })
+  const port = await kubeProxy('trace', '10.96.0.10:0')
+  t.match(port, { code: 2, stderr: /"10\.96\.0\.10:0" has no port from 1 to 65535; give IP:PORT/ })
+
+  const [json, yaml] = await Promise.all([
+    kubeProxy('diff', '-o', 'json'),
+    kubeProxy('diff', '-o', 'yaml'),
+  ])
+  t.match(JSON.parse(json.stdout), { mode: 'nftables', families: [{ family: 'IPv4' }] })
+  t.same(parse(yaml.stdout), JSON.parse(json.stdout))
+
+  const top = await kubeProxy('top', '-o', 'json')
+  const { services } = JSON.parse(top.stdout) as { services: { service: string }[] }
+  t.ok(services.some(({ service }) => service === 'default/web:http'))
+  t.match(parse((await kubeProxy('top', '-o', 'yaml')).stdout), { mode: 'nftables' })
+  t.match((await kubeProxy('top', '-o', 'wide')).stdout, /^SERVICE {10,}OPEN/m)
+})
+
+t.test('cleanup tells programs which modes it has cleaned', { skip }, async (t) => {
+  const { code, stdout } = await kubeProxy('cleanup', '-o', 'json')
+  const modes = JSON.parse(stdout) as { mode: string; isClean: boolean; reason: string }[]
+  t.same(modes.map(({ mode }) => mode).sort(), [
+    'ebpf',
+    'iptables',
+    'ipvs',
+    'nftables',
+    'userspace',
+  ])
+  t.equal(
+    modes.every(({ isClean }) => isClean),
+    code === 0,
+  )
+  t.ok(modes.every(({ isClean, reason }) => isClean === (reason === '')))
+  t.equal((await kubeProxy('cleanup')).stdout, '', 'people read the log')
+})
