@@ -1,7 +1,9 @@
 #!/usr/bin/env node
 /** The program on a node: the proxy, and the commands about it. */
-import { runCommandLine } from './command-line.js'
+import { keepNurserySmall } from '../daemon/memory.js'
 
+keepNurserySmall()
+const { runCommandLine } = await import('./command-line.js')
 const exitCode = await runCommandLine(process.argv.slice(2))
 // A worker or a timer that is still active must not keep a finished command alive.
 process.exit(exitCode)

@@ -13,7 +13,7 @@ import {
 } from './syncing.js'
 import { guestLimit } from '../kernel/open-files.js'
 import { guestsMax } from '../observe/guests.js'
-import { memoryWatch } from './memory.js'
+import { freeStartMemory, memoryWatch } from './memory.js'
 import { loggedSink } from '../observe/received.js'
 import { Metrics } from '../observe/metrics.js'
 import { Observation } from '../observe/observation.js'
@@ -76,6 +76,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     (inner) => objects.source.run(loggedSink(dashboard?.wrapSink(sink) ?? sink, log), inner),
     (inner) => followAddresses(tracker, sink, requests, inner),
     (inner) => followConfig(setup, reload, inner),
+    (inner) => freeStartMemory({ mode: setup.mode, allApplied: allApplied.signal }, inner),
     ...unlessDry(setup, [
       (inner) => observation.run(inner),
       (inner) => checks.run(inner),

@@ -4,6 +4,7 @@ import { followNodeAddresses } from '../sources/node-addresses.js'
 import { HealthChecks } from '../health/health-checks.js'
 import { objectObserver } from '../observe/object-observer.js'
 import { pause } from '../async.js'
+import { waitedForProcessorMs } from '../kernel/run-queue.js'
 import { SyncLoop, type SyncIntervals } from '../sync/loop.js'
 import { Syncer } from '../sync/syncer.js'
 import { syncRound, type SyncListener } from '../sync/sync-round.js'
@@ -37,6 +38,7 @@ export function syncLoop({ config, deps, chosen }: Setup): SyncLoop {
   return new SyncLoop({
     ...syncIntervals(config, chosen),
     onError: (error) => deps.log.error({ err: error }, 'sync threw'),
+    waitedMs: waitedForProcessorMs,
   })
 }
 

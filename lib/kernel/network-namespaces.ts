@@ -1,7 +1,7 @@
 import koffi from 'koffi'
 import { closeSync, existsSync, openSync, readdirSync, statSync } from 'node:fs'
 import { KernelError } from '../errors.js'
-import { networkCookie } from './bpf/network-cookie.js'
+import { cookieReader } from './bpf/network-cookie.js'
 import { failureOf, kernelErrorOf } from './netlink/failure.js'
 
 const networkNamespace = 0x40000000
@@ -12,7 +12,7 @@ export function mayEnterNamespaces(): boolean {
   try {
     const descriptor = openSync(own, 'r')
     try {
-      inNamespace(descriptor, () => undefined)
+      inNamespace(bindSetns(), descriptor, () => undefined)
       return true
     } finally {
       closeSync(descriptor)
@@ -31,7 +31,9 @@ export function inNamespacesOf<T>(
   work: () => T,
 ): ReadonlyMap<bigint, T> {
   const results = new Map<bigint, T>()
-  const here = networkCookie()
+  const readCookie = cookieReader()
+  const setns = bindSetns()
+  const here = readCookie()
   if (cookies.has(here)) results.set(here, work())
   const seen = new Set<number>()
   for (const path of namespacePaths()) {
@@ -39,7 +41,8 @@ export function inNamespacesOf<T>(
     const inode = inodeOf(path)
     if (inode === undefined || seen.has(inode)) continue
     seen.add(inode)
-    visit(path, (cookie) => {
+    visit(setns, path, () => {
+      const cookie = readCookie()
       if (cookies.has(cookie) && !results.has(cookie)) results.set(cookie, work())
     })
   }
@@ -64,7 +67,7 @@ function inodeOf(path: string): number | undefined {
   }
 }
 
-function visit(path: string, work: (cookie: bigint) => void): void {
+function visit(setns: Setns, path: string, work: () => void): void {
   let descriptor: number
   try {
     descriptor = openSync(path, 'r')
@@ -73,15 +76,21 @@ function visit(path: string, work: (cookie: bigint) => void): void {
     return
   }
   try {
-    inNamespace(descriptor, () => work(networkCookie()))
+    inNamespace(setns, descriptor, work)
   } finally {
     closeSync(descriptor)
   }
 }
 
+type Setns = (descriptor: number, kind: number) => number
+
+function bindSetns(): Setns {
+  const call = koffi.load(null).func('int setns(int, int)')
+  return (descriptor, kind) => Number(call(descriptor, kind))
+}
+
 /** The thread is in the other namespace only while `work` runs, which must not wait for anything. */
-function inNamespace(descriptor: number, work: () => void): void {
-  const setns = koffi.load(null).func('int setns(int, int)')
+function inNamespace(setns: Setns, descriptor: number, work: () => void): void {
   const back = openSync(own, 'r')
   try {
     if (setns(descriptor, networkNamespace) !== 0) {

@@ -55,7 +55,9 @@ export function parseEndpointSlice(
     const trigger = Date.parse(asString(annotations?.[triggerTimeAnnotation]) ?? '')
     const weight = readWeight(annotations, warnings)
     const value: EndpointSliceObject = {
-      ...identity,
+      // By name: V8 gives each object made with a spread a hidden class of its own.
+      namespace: identity.namespace,
+      name: identity.name,
       service,
       family,
       ports: readPorts(body, warnings),

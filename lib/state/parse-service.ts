@@ -43,7 +43,9 @@ export function parseService(raw: unknown): Parsed<ServiceObject> {
     const warnings: string[] = []
     const clusterIps = spec.type === 'ExternalName' ? {} : readClusterIps(spec)
     const value: ServiceObject = {
-      ...identity,
+      // By name: V8 gives each object made with a spread a hidden class of its own.
+      namespace: identity.namespace,
+      name: identity.name,
       clusterIps,
       ports: Object.keys(clusterIps).length > 0 ? readPorts(spec) : [],
       externalIps: readIps(strings(spec.externalIPs), 'spec.externalIPs', warnings),

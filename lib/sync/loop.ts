@@ -32,12 +32,15 @@ export interface SyncLoopOptions extends SyncIntervals {
   /** A sync threw. */
   readonly onError: (error: unknown) => void
   readonly clock?: Clock
+  /** For how long this process could not run because others did, so far; no sync costs that. */
+  readonly waitedMs?: () => number
 }
 
 /** Decides when to sync: soon after a request, not too often, and again after a failure (R03, R04). */
 export class SyncLoop {
   readonly #options: SyncLoopOptions
   readonly #clock: Clock
+  readonly #waitedMs: () => number
   #intervals: SyncIntervals
   #isRequested = false
   #wake = new AbortController()
@@ -46,6 +49,7 @@ export class SyncLoop {
     this.#options = options
     this.#intervals = checked(options)
     this.#clock = options.clock ?? systemClock
+    this.#waitedMs = options.waitedMs ?? (() => 0)
   }
 
   /** From the next sync on. */
@@ -55,8 +59,10 @@ export class SyncLoop {
 
   /** Requests a sync. Many requests before it starts make one sync (R12). */
   request(): void {
+    if (this.#isRequested) return
     this.#isRequested = true
-    this.#wake.abort()
+    // With a reason of its own, because the usual one is an error with a stack.
+    this.#wake.abort('requested')
   }
 
   /**
@@ -67,24 +73,25 @@ export class SyncLoop {
     await this.#wait(Infinity, signal)
     while (!signal.aborted) {
       this.#isRequested = false
-      const started = this.#clock.now()
+      const started = this.#usedMs()
       const succeeded = await this.#syncOnce(sync)
       const { maxIntervalMs, retryIntervalMs } = this.#intervals
-      const pauseMs = this.#pauseAfter(this.#clock.now() - started)
+      const pauseMs = this.#pauseAfter(this.#usedMs() - started)
       await this.#clock.sleep(pauseMs, signal)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
       await this.#wait(idleMs - pauseMs, signal)
     }
   }
 
-  /**
-   * Cost is time, not CPU: it also counts the programs that a sync starts, and a machine with much
-   * else to do gets fewer syncs.
-   */
+  /** Time rather than CPU, because a sync also waits for the programs that it starts. */
+  #usedMs(): number {
+    return this.#clock.now() - this.#waitedMs()
+  }
+
   #pauseAfter(costMs: number): number {
     const { minIntervalMs, maxIntervalMs } = this.#intervals
     if (minIntervalMs !== 'measured') return minIntervalMs
-    return Math.min(pauseOfCost * costMs, longestPauseMs, maxIntervalMs)
+    return Math.min(pauseOfCost * Math.max(0, costMs), longestPauseMs, maxIntervalMs)
   }
 
   async #syncOnce(sync: () => Promise<boolean>): Promise<boolean> {

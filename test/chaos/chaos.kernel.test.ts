@@ -1,6 +1,7 @@
 /** The short form of `npm run chaos`: a few faults for each mode. No clock decides here. */
 import t from 'tap'
 import type { ModeName } from '../../lib/config/config.js'
+import { cgroupSkip } from '../support/cgroup-client.js'
 import { netnsSkip } from '../support/netns.js'
 import { randomOf } from './fault.js'
 import { faultGroups } from './faults/index.js'
@@ -10,14 +11,16 @@ import { Stage } from './stage.js'
 
 const faults = faultGroups.flatMap((group) => group.faults)
 
-const chosen: Readonly<Record<Exclude<ModeName, 'ipvs' | 'ebpf'>, readonly string[]>> = {
+const chosen: Readonly<Record<Exclude<ModeName, 'ipvs'>, readonly string[]>> = {
   nftables: ['SIGKILL, and a new start', 'API server killed', 'Hostile objects'],
   iptables: ['SIGTERM twice', 'Our rules flushed', 'Watches cut every 100 ms'],
   userspace: ['A successor with --takeover', 'SIGSTOP for 3 s'],
+  ebpf: ['SIGKILL, and a new start', 'All socket programs detached'],
 }
 
-for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
-  t.test(`${mode} mode keeps what docs/reliability.md promises`, { skip: netnsSkip }, async (t) => {
+for (const mode of ['nftables', 'iptables', 'userspace', 'ebpf'] as const) {
+  const skip = netnsSkip || (mode === 'ebpf' && cgroupSkip)
+  t.test(`${mode} mode keeps what docs/reliability.md promises`, { skip }, async (t) => {
     const stage = await Stage.open({ mode })
     t.teardown(() => stage.close())
     for (const name of chosen[mode]) {
@@ -29,7 +32,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
 
   const seed = Date.now() % 1_000_000
   const fault = interruptedSync(300, 2)
-  t.test(`${mode} mode: ${fault.name}`, { skip: netnsSkip }, async (t) => {
+  t.test(`${mode} mode: ${fault.name}`, { skip }, async (t) => {
     t.comment(`seed ${seed}`)
     const stage = await Stage.open({ mode, ...fault.stage, random: randomOf(seed) })
     t.teardown(() => stage.close())

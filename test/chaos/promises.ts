@@ -3,8 +3,7 @@ import { playsIn, targetOf, type Fault, type FaultGroup, type Loss, type Target 
 
 /** The tables of docs/reliability.md: what `npm run chaos` checks, and nothing else. */
 
-/** Connections of ebpf mode skip the rules that most faults are about. It is not in the tables yet. */
-export const chaosModes: readonly ModeName[] = ['nftables', 'iptables', 'ipvs', 'userspace']
+export const chaosModes: readonly ModeName[] = ['nftables', 'iptables', 'ipvs', 'userspace', 'ebpf']
 
 const words: Readonly<Record<Loss, { fresh: string; open: string }>> = {
   nothing: { fresh: 'all succeed', open: 'go on' },

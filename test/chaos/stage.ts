@@ -1,10 +1,10 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { families, type Place } from '../../lib/lab/world/topology.js'
 import { createWorld, type World } from '../../lib/lab/world/world.js'
-import type { CommandResult } from '../../lib/kernel/command.js'
+import { runCommand, type CommandResult } from '../../lib/kernel/command.js'
 import { Api } from './api.js'
 import { added, filler, firstObjects, probe, serviceAddress, slicesOf } from './cluster.js'
 import { Daemon, mainProgram } from './daemon.js'
@@ -81,7 +81,7 @@ export class Stage {
     this.api = new Api(world)
     this.daemon = new Daemon(
       world,
-      [...flagsOf(options.mode, folder), ...options.flags],
+      [...flagsOf(options.mode, folder), ...socketFlags(world, folder), ...options.flags],
       options.by,
     )
     this.#traffic = new Traffic(world)
@@ -98,9 +98,11 @@ export class Stage {
     }
     const options: StageOptions = { ...defaults, ...given }
     const folder = await mkdtemp(join(tmpdir(), 'kube-proxy-chaos-'))
-    const world = await createWorld({ name: `chaos-${++opened}` })
+    const withCgroup = options.mode === 'ebpf'
+    const world = await createWorld({ name: `chaos-${++opened}`, withCgroup })
     const stage = new Stage(folder, world, options)
     try {
+      if (withCgroup) await stage.#mountBpffs()
       if (!options.isBare) await stage.addPluginRules()
       for (const argv of options.before) await stage.node(...argv)
       const fillers = Array.from({ length: options.services }, (_, index) =>
@@ -155,6 +157,16 @@ export class Stage {
     return this.world.exec('node', [process.execPath, mainProgram, ...args])
   }
 
+  /** Others have pins on this machine, too, which it must not see. */
+  cleanup(): Promise<CommandResult> {
+    const script = `
+      for each in $(findmnt -rn -t bpf -o TARGET); do [ "$each" = "$0" ] || umount "$each"; done
+      exec "$@"`
+    const command = [process.execPath, mainProgram, 'cleanup']
+    const alone = ['unshare', '--mount', 'sh', '-c', script, bpffsOf(this.folder), ...command]
+    return this.world.exec('node', alone)
+  }
+
   /** Every client has an answer to what it asked after `since`, and a change of endpoints arrives. */
   async recovered(since: number): Promise<void> {
     this.#probePod = this.#probePod === 'pod-1' ? 'pod-3' : 'pod-1'
@@ -191,7 +203,15 @@ export class Stage {
   async close(): Promise<void> {
     await this.traffic.stop()
     await this.world.close()
+    await runCommand('umount', [bpffsOf(this.folder)])
     await rm(this.folder, { recursive: true, force: true })
+  }
+
+  async #mountBpffs(): Promise<void> {
+    const bpffs = bpffsOf(this.folder)
+    await mkdir(bpffs)
+    const { code, stderr } = await runCommand('mount', ['-t', 'bpf', 'bpf', bpffs])
+    if (code !== 0) throw new Error(`mount a bpffs: ${stderr}`)
   }
 
   async #isChanged(): Promise<boolean> {
@@ -204,6 +224,12 @@ export class Stage {
     return (await Promise.all(answers)).every(Boolean)
   }
 }
+
+const bpffsOf = (folder: string) => join(folder, 'bpffs')
+
+/** In ebpf mode: clients have a cgroup of their own, and what is pinned is seen by nobody else. */
+const socketFlags = ({ cgroup }: World, folder: string): readonly string[] =>
+  cgroup === undefined ? [] : ['--ebpf-cgroup', cgroup, '--ebpf-bpffs', bpffsOf(folder)]
 
 function flagsOf(mode: ModeName, folder: string): readonly string[] {
   return [

@@ -1,3 +1,5 @@
+import { placeText } from '../../lib/kernel/place.js'
+import { connectPlace } from '../../lib/modes/ebpf/names.js'
 import type { Stage } from './stage.js'
 
 /** What stands of ours on a node without a daemon. */
@@ -44,6 +46,9 @@ export async function remains({ world }: Stage): Promise<readonly string[]> {
   return [...ours, ...(await Promise.all(chains)).flat(), ...ofIpvs]
 }
 
+/** Programs turn to tables of theirs that are whole, so there is no half of those. */
+const isOfPackets = (where: string) => where !== placeText(connectPlace)
+
 async function unitsOf(stage: Stage): Promise<readonly Unit[]> {
   const { mode } = stage
   const flags = ['--mode', mode, ...stage.sourceFlags, '--node', 'node-1', '--json']
@@ -52,10 +57,10 @@ async function unitsOf(stage: Stage): Promise<readonly Unit[]> {
   const { families } = JSON.parse(stdout) as Differences
   const units = families.map(async ({ family, differences }): Promise<readonly Unit[]> => {
     const places = differences.map(({ where }) => where)
-    if (mode === 'nftables') {
+    if (mode === 'nftables' || mode === 'ebpf') {
       const table = `${family === 'IPv4' ? 'ip' : 'ip6'} kube-proxy`
       const { code } = await stage.world.exec('node', ['nft', 'list', 'table', ...table.split(' ')])
-      return [{ name: `table ${table}`, stands: code === 0, missing: places }]
+      return [{ name: `table ${table}`, stands: code === 0, missing: places.filter(isOfPackets) }]
     }
     const program = family === 'IPv4' ? 'iptables-save' : 'ip6tables-save'
     return Promise.all(

@@ -1,5 +1,6 @@
+import { execFileSync } from 'node:child_process'
 import t from 'tap'
-import { memoryWatch } from '../../lib/daemon/memory.js'
+import { freeStartMemory, memoryWatch } from '../../lib/daemon/memory.js'
 import type { StateUpdate } from '../../lib/state/tracker.js'
 import { service, states } from '../support/states.js'
 
@@ -40,4 +41,41 @@ t.test('without a memory limit nothing is said', async (t) => {
     start(400)
     t.same(warnings, [])
   }
+})
+
+t.test('what only the start needed is freed after the first rules, not before', async (t) => {
+  const stop = new AbortController()
+  const allApplied = new AbortController()
+  const begun = new WeakRef({ list: 'of all objects' })
+  const start = { mode: 'nftables', allApplied: allApplied.signal, restMs: 0 } as const
+  const freeing = freeStartMemory(start, stop.signal)
+  // What a WeakRef shows is kept until the turn ends.
+  await new Promise((resolve) => setImmediate(resolve))
+  t.match(begun.deref(), { list: 'of all objects' }, 'nothing is in the kernel yet')
+  await new Promise((resolve) => setImmediate(resolve))
+  allApplied.abort()
+  await freeing
+  t.equal(begun.deref(), undefined)
+  await freeStartMemory({ ...start, restMs: 60_000 }, AbortSignal.abort())
+})
+
+t.test('the nursery of the heap stays small in the program that a node runs', (t) => {
+  const script = (prepare: string) => `
+    import { keepNurserySmall } from '${new URL('../../lib/daemon/memory.js', import.meta.url).href}'
+    import { getHeapSpaceStatistics } from 'node:v8'
+    ${prepare}
+    const kept = []
+    for (let index = 0; index < 1e6; index++) kept[index % 20_000] = { index }
+    const found = getHeapSpaceStatistics().find((space) => space.space_name === 'new_space')
+    console.log(found.space_size / ${mebibyte})`
+  const sizeAfter = (prepare: string) =>
+    Number(
+      execFileSync(process.execPath, ['--input-type=module', '--eval', script(prepare)], {
+        encoding: 'utf8',
+        env: {},
+      }),
+    )
+  t.ok(sizeAfter('keepNurserySmall()') <= 4)
+  t.ok(sizeAfter('') > 4, 'which V8 would not do by itself')
+  t.end()
 })

@@ -84,7 +84,12 @@ export interface NamedServer {
 
 /** Says its name to everybody who connects. */
 export async function serveTcp(name: string, host: string): Promise<NamedServer> {
-  const server = createServer((socket) => socket.on('error', () => undefined).end(name))
+  const server = createServer((socket) =>
+    socket
+      .on('error', () => undefined)
+      .resume()
+      .end(name),
+  )
   server.listen(0, host)
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo

@@ -147,6 +147,34 @@ t.test('R03: without a period the first change of a quiet time goes at once', as
   await stop()
 })
 
+t.test('R03: what a sync waited for a processor is no cost of it', async (t) => {
+  const clock = new ManualClock()
+  const starts: number[] = []
+  const stop = new AbortController()
+  let waitedMs = 1000
+  const loop = new SyncLoop({
+    minIntervalMs: 'measured',
+    maxIntervalMs: 60_000,
+    retryIntervalMs: 5000,
+    onError: () => undefined,
+    clock,
+    waitedMs: () => waitedMs,
+  })
+  const ended = loop.run(async () => {
+    starts.push(clock.now())
+    await clock.sleep(60, new AbortController().signal)
+    waitedMs += 50
+    return true
+  }, stop.signal)
+  loop.request()
+  await clock.advance(10)
+  loop.request()
+  await clock.advance(500)
+  t.same(starts, [0, 150])
+  stop.abort()
+  await ended
+})
+
 t.test('R04: a pause by cost never outlasts the maximum interval', async (t) => {
   const clocks: ManualClock[] = []
   const { loop, clock, starts, stop } = loopWith(async () => {

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { openSystemCalls } from '../../kernel/bpf/system-calls.js'
 import { openCgroup } from '../../kernel/cgroup.js'
 import type { Config } from '../../config/config.js'
@@ -14,6 +15,9 @@ import { probeDefaults, probeSockets } from './probe.js'
 import { renderSocketChanges, renderSockets } from './render.js'
 import { ebpfSettings, type EbpfSettings } from './settings.js'
 import { openSockets } from './sockets.js'
+
+/** What sockets have before packets at most. */
+const headStartMs = 50
 
 /**
  * The mode over a packet path: `packets` translates what no socket program does, and everything
@@ -78,10 +82,13 @@ async function createMode(
       return isBelowOther || before.localhostNodePorts !== settings.localhostNodePorts
     },
     apply: async (plan) => {
-      // Neither waits for the other, and packets are not left behind when sockets cannot be done.
-      const work = [sockets.apply(plan.sockets), below.apply(plan.packets)] as const
-      await Promise.allSettled(work)
-      return together(await work[0], await work[1])
+      const atSockets = sockets.apply(plan.sockets)
+      // A large change of packets keeps this thread, and stale sockets are to end before. Packets are
+      // not left behind when sockets take long or cannot be done.
+      await Promise.race([Promise.allSettled([atSockets]), delay(headStartMs)])
+      const atPackets = below.apply(plan.packets)
+      await Promise.allSettled([atSockets, atPackets])
+      return together(await atSockets, await atPackets)
     },
     countTraffic: async () => {
       sockets.countTraffic()

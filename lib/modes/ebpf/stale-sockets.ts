@@ -11,6 +11,9 @@ import { familyNumbers, memberKeyOf, udpSocket, wordsOf } from './layout.js'
 /** A program that had chosen an endpoint before it went notes its socket within this time. */
 const secondLookMs = 1000
 
+/** Each network namespace costs descriptors while its sockets are looked at. */
+const atOnce = 128
+
 export interface StaleSocketsDeps {
   /** The map `udpSockets`. */
   readonly noted: Pick<BpfMap, 'entries' | 'delete'>
@@ -64,17 +67,26 @@ export class StaleSockets {
       const stale = this.#stale()
       const namespaces = new Set(stale.map(({ namespace }) => namespace))
       if (namespaces.size === 0) return 0
+      const all = [...namespaces]
       let ended = 0
-      const opened = inNamespacesOf(namespaces, () => new UdpSockets())
-      for (const [namespace, sockets] of opened) {
-        const own = stale.filter((each) => each.namespace === namespace)
-        ended += await this.#endAll(own, sockets)
+      for (let from = 0; from < all.length; from += atOnce) {
+        ended += await this.#endIn(new Set(all.slice(from, from + atOnce)), stale)
       }
       return ended
     } catch (error) {
       this.#deps.log.warn({ error: messageOf(error) }, 'stale UDP sockets could not be ended')
       return 0
     }
+  }
+
+  async #endIn(namespaces: ReadonlySet<bigint>, stale: readonly Noted[]): Promise<number> {
+    let ended = 0
+    const opened = inNamespacesOf(namespaces, () => new UdpSockets())
+    for (const [namespace, sockets] of opened) {
+      const own = stale.filter((each) => each.namespace === namespace)
+      ended += await this.#endAll(own, sockets)
+    }
+    return ended
   }
 
   /** Those whose endpoint is none of their service's any more. */

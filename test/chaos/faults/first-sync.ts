@@ -50,7 +50,7 @@ async function interrupt(stage: Stage, count: number): Promise<void> {
 }
 
 async function cleanUp(stage: Stage): Promise<void> {
-  const { code, stderr } = await stage.kubeProxy('cleanup')
+  const { code, stderr } = await stage.cleanup()
   const left = await remains(stage)
   if (code !== 0 || left.length > 0) throw new Error(`cleanup left ${left.join(', ')}: ${stderr}`)
 }

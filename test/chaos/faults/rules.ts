@@ -1,3 +1,4 @@
+import { detachAll } from '../../support/ebpf-node.js'
 import type { Stage } from '../stage.js'
 import { allLost, newOnesRefused, nothingLost, type FaultGroup } from '../fault.js'
 
@@ -20,6 +21,27 @@ export const ruleFaults: FaultGroup = {
       inject: async (stage) => {
         await stage.node('nft', 'flush', 'ruleset')
         return () => stage.addPluginRules()
+      },
+    },
+    {
+      name: 'All socket programs detached by another program',
+      modes: ['ebpf'],
+      // A socket of UDP that waits for an answer hears it under the address of the endpoint, and asks again.
+      target: nothingLost(12),
+      inject: async ({ world }) => {
+        detachAll(world.cgroup ?? '')
+        return undefined
+      },
+    },
+    {
+      name: 'All socket programs detached by another program while the proxy is dead',
+      modes: ['ebpf'],
+      target: nothingLost(12),
+      inject: async ({ world, daemon }) => {
+        await daemon.ended('SIGKILL')
+        detachAll(world.cgroup ?? '')
+        daemon.start()
+        return undefined
       },
     },
     {
@@ -71,7 +93,7 @@ export const ruleFaults: FaultGroup = {
 
 /** Empties every chain of ours, in both families. */
 async function flush({ mode, world }: Stage): Promise<void> {
-  if (mode === 'nftables') {
+  if (mode === 'nftables' || mode === 'ebpf') {
     for (const family of ['ip', 'ip6']) {
       await world.exec('node', ['nft', 'flush', 'table', family, 'kube-proxy'])
     }

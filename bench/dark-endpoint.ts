@@ -1,0 +1,139 @@
+import { once } from 'node:events'
+import { setTimeout as delay } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { addressOf } from '../lib/lab/world/topology.js'
+import type { World } from '../lib/lab/world/world.js'
+import { inCluster, nodeName, type BenchCluster } from './daemon.js'
+import type { BenchResult, BenchResults } from './support/results.js'
+
+const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,ebpf,userspace').split(',')
+const clusterIp = '10.96.250.20'
+const pods = ['pod-1', 'pod-2', 'pod-3', 'pod-4', 'pod-5'] as const
+const ports = [8080, 8081] as const
+/** fall x interval + time-out: from then on nobody should notice. */
+const noticedMs = 2 * 1000 + 500
+const checks = {
+  'kube-proxy-ts/health-check': 'tcp',
+  'kube-proxy-ts/health-check-interval': '1s',
+  'kube-proxy-ts/health-check-timeout': '500ms',
+  'kube-proxy-ts/health-check-fall': '2',
+}
+/** A client waits no longer for its answer. */
+const patienceMs = 1000
+const everyMs = 20
+const watchedMs = 10_000
+
+/** The share of requests that fail once one of ten endpoints drops every packet, in each mode. */
+export async function run(): Promise<BenchResults> {
+  const results: BenchResult[] = []
+  for (const mode of modes) {
+    for (const isChecked of [false, true]) {
+      const { first, later } = await inCluster(0, (cluster) => measure(cluster, mode, isChecked))
+      const name = `${mode}, ${isChecked ? 'with' : 'without'} checks`
+      console.log(`${name}: ${shareText(first)} in the first 2.5 s, ${shareText(later)} later`)
+      results.push(
+        { name: `${name}: requests that fail within 2.5 s`, value: percent(first), unit: '%' },
+        { name: `${name}: requests that fail later`, value: percent(later), unit: '%' },
+      )
+    }
+  }
+  return results
+}
+
+interface Share {
+  asked: number
+  failed: number
+}
+
+async function measure({ world, api, kubeconfig }: BenchCluster, mode: string, isChecked: boolean) {
+  api.put(service(isChecked ? checks : {}))
+  for (const port of ports) api.put(slice(port))
+  const main = fileURLToPath(new URL('../lib/cli/main.js', import.meta.url))
+  const child = world.spawn('node', [
+    ...[process.execPath, main, '--kubeconfig', kubeconfig, '--hostname-override', nodeName],
+    ...['--proxy-mode', mode, '--proxy-mode-fallback', 'none', '--cluster-cidr', '10.244.0.0/16'],
+  ])
+  let said = ''
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-500)))
+  child.stdout.resume()
+  try {
+    while (!(await answers(world))) {
+      if (child.exitCode !== null) throw new Error(`${mode} ended: ${said}`)
+      await delay(100)
+    }
+    await delay(2000)
+    await world.exec('pod-5', [
+      'iptables',
+      '-A',
+      'INPUT',
+      '-p',
+      'tcp',
+      '--dport',
+      '8081',
+      '-j',
+      'DROP',
+    ])
+    return await ask(world)
+  } finally {
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+  }
+}
+
+/** Connections at a steady pace, by whether they began before a check could have noticed. */
+async function ask(world: World) {
+  const shares = { first: { asked: 0, failed: 0 }, later: { asked: 0, failed: 0 } }
+  const began = performance.now()
+  const running: Promise<void>[] = []
+  for (let at = 0; at < watchedMs; at = performance.now() - began) {
+    const share: Share = at < noticedMs ? shares.first : shares.later
+    running.push(
+      answers(world).then((isAnswered) => {
+        share.asked++
+        if (!isAnswered) share.failed++
+      }),
+    )
+    await delay(everyMs)
+  }
+  await Promise.all(running)
+  return shares
+}
+
+async function answers(world: World): Promise<boolean> {
+  const request = { protocol: 'TCP', host: clusterIp, port: 80, timeoutMs: patienceMs } as const
+  const [result] = await world.agent('client-pod').flow(request)
+  return result?.backend !== undefined
+}
+
+const percent = ({ asked, failed }: Share) => (failed / asked) * 100
+const shareText = (share: Share) =>
+  `${percent(share).toFixed(1)} % of ${share.asked} requests failed`
+
+function service(annotations: Readonly<Record<string, string>>) {
+  return {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name: 'ten', namespace: 'default', annotations },
+    spec: {
+      ...{ type: 'ClusterIP', clusterIP: clusterIp, clusterIPs: [clusterIp] },
+      ports: [{ name: 'http', protocol: 'TCP', port: 80 }],
+    },
+  }
+}
+
+function slice(port: number) {
+  return {
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: {
+      ...{ name: `ten-${port}`, namespace: 'default' },
+      labels: { 'kubernetes.io/service-name': 'ten' },
+    },
+    addressType: 'IPv4',
+    ports: [{ name: 'http', protocol: 'TCP', port }],
+    endpoints: pods.map((pod) => ({
+      addresses: [addressOf(pod, 'IPv4')],
+      conditions: { ready: true, serving: true, terminating: false },
+    })),
+  }
+}

@@ -1,0 +1,103 @@
+import { rmSync } from 'node:fs'
+import t, { type Test } from 'tap'
+import { whyNotEnding } from '../../lib/modes/ebpf/stale-sockets.js'
+import { runCommand } from '../../lib/kernel/command.js'
+import { ownedName } from '../../lib/lab/world/namespaces.js'
+import { daemonNumbers } from '../../lib/inspect/top/daemon-numbers.js'
+import { cgroupSkip, serveTcp, serveUdp } from '../support/cgroup-client.js'
+import { createNode } from '../support/ebpf-node.js'
+import { startRawClient } from '../support/raw-client.js'
+import { service, states } from '../support/states.js'
+
+const skip = cgroupSkip
+const noEnding = whyNotEnding() ?? false
+const settings = { endpointRules: { allowsLoopback: true } }
+
+async function createRawNode(t: Test, name: string) {
+  const node = await createNode(t, name)
+  const raw = startRawClient(node.cgroup)
+  t.teardown(() => raw.close())
+  const started = await node.start()
+  t.teardown(() => started.mode.close())
+  return { raw, ...started }
+}
+
+const dns = { name: 'dns', protocol: 'UDP', clusterIp: '10.96.0.53', port: 53 } as const
+
+t.test('io_uring, TCP Fast Open and MPTCP are translated, too', { skip }, async (t) => {
+  const { raw, apply, page } = await createRawNode(t, 'raw')
+  const server = await serveTcp('one', '127.0.0.1')
+  t.teardown(() => server.close())
+  const endpoints = [{ ip: '127.0.0.1', port: server.port }]
+  await apply(states('IPv4', settings).put(service({ endpoints })))
+  const ways = {
+    io_uring: '10.96.0.10 80',
+    fastopen: '10.96.0.10 80',
+    mptcp: `127.0.0.1 ${server.port}`,
+  }
+  let connections = 0
+  for (const how of ['io_uring', 'fastopen', 'mptcp'] as const) {
+    const [name, peer] = await raw.ask({ do: how, host: '10.96.0.10', port: 80 })
+    if (missing.has(name)) {
+      t.comment(`this kernel has no ${how}: ${name}`)
+      continue
+    }
+    connections++
+    // The peer of MPTCP is that of a socket below, which no program can tell from another.
+    t.same([name, peer], ['one', ways[how]], how)
+  }
+  t.equal(daemonNumbers(await page()).get('default/web:http/TCP')?.connections, connections)
+})
+
+const missing = new Set<string | undefined>(['EPROTONOSUPPORT', 'ENOPROTOOPT', 'ENOSYS', 'EPERM'])
+
+t.test('a connected UDP socket that connects anew is that of the new peer', { skip }, async (t) => {
+  const { raw, apply, page } = await createRawNode(t, 'anew')
+  const [one, two] = [await serveUdp('one', '127.0.0.1'), await serveUdp('two', '127.0.0.1')]
+  for (const server of [one, two]) t.teardown(() => server.close())
+  const endpoints = [{ ip: '127.0.0.1', port: one.port }]
+  await apply(states('IPv4', settings).put(service({ ...dns, endpoints })))
+  const to = { host: '10.96.0.53', port: 53 }
+  const direct = { host: '127.0.0.1', port: two.port }
+  const nobody = { host: '0.0.0.0', port: 0 }
+  const isTranslated = noEnding === false
+  const asked = isTranslated ? [to, to, direct, to, nobody, direct] : [direct, nobody, direct]
+  const answers = await raw.ask({ do: 'reconnect', to: asked })
+  const [service53, other] = [
+    ['one', '10.96.0.53 53'],
+    ['two', `127.0.0.1 ${two.port}`],
+  ]
+  const alone = ['EAGAIN', 'ENOTCONN']
+  const parts = isTranslated
+    ? [service53, service53, other, service53, alone, other]
+    : [other, alone, other]
+  t.same(answers, parts.flat())
+  if (isTranslated) {
+    const numbers = daemonNumbers(await page()).get('default/dns:http/UDP')
+    t.match(numbers, { connections: 3, open: 0 }, 'nothing is left of it')
+  }
+})
+
+t.test(
+  'sockets of 1,000 network namespaces are translated, counted and ended',
+  { skip: skip || noEnding },
+  async (t) => {
+    const { raw, apply, page } = await createRawNode(t, 'many')
+    const paths = Array.from({ length: 1000 }, (_, index) => `/run/netns/${ownedName(`${index}`)}`)
+    t.teardown(async () => {
+      await runCommand('umount', paths)
+      for (const path of paths) rmSync(path, { force: true })
+    })
+    const cluster = states('IPv4', settings)
+    const serve = (port: number) =>
+      apply(cluster.put(service({ ...dns, endpoints: [{ ip: '127.0.0.1', port }] })))
+    await serve(1053)
+    t.same(await raw.ask({ do: 'namespaces', host: '10.96.0.53', port: 53, paths }), [])
+    const numbers = async () => daemonNumbers(await page()).get('default/dns:http/UDP')
+    t.match(await numbers(), { open: 1000, connections: 1000 })
+    await serve(1054)
+    const errors = await raw.ask({ do: 'errors' })
+    t.equal(errors.filter((error) => error === 'ECONNABORTED').length, 1000)
+    t.equal((await numbers())?.open ?? 0, 0)
+  },
+)

@@ -1,0 +1,152 @@
+/** The thread behind raw-client.ts. It blocks in system calls; servers are in another thread. */
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { getSystemErrorName } from 'node:util'
+import { parentPort, workerData } from 'node:worker_threads'
+import koffi from 'koffi'
+import { connectByRing } from './io-uring.js'
+import type { RawAnswer, RawQuestion } from './raw-client.js'
+
+const [inet, stream, datagram] = [2, 1, 2]
+const multipath = 262
+const fastOpen = 0x20000000
+const newNetwork = 0x40000000
+const bindMount = 0x1000
+const setFlags = 0x8914
+const isUp = 1
+const patience = { level: 1, receive: 20, error: 4, seconds: 3 } as const
+
+const library = koffi.load(null)
+const func = (text: string) => {
+  const call = library.func(text) as (...given: unknown[]) => number | bigint
+  return (...given: unknown[]): number => {
+    const result = Number(call(...given))
+    return result < 0 ? -koffi.errno() : result
+  }
+}
+const socket = func('int socket(int, int, int)')
+const connect = func('int connect(int, const void *, unsigned int)')
+const sendto = func('long sendto(int, const void *, size_t, int, const void *, unsigned int)')
+const recv = func('long recv(int, void *, size_t, int)')
+const getpeername = func('int getpeername(int, void *, void *)')
+const getsockopt = func('int getsockopt(int, int, int, void *, void *)')
+const setsockopt = func('int setsockopt(int, int, int, const void *, unsigned int)')
+const ioctl = func('int ioctl(int, unsigned long, void *)')
+const unshare = func('int unshare(int)')
+const mount = func('int mount(const char *, const char *, const char *, unsigned long, void *)')
+const close = func('int close(int)')
+
+const kept: number[] = []
+
+writeFileSync(join(workerData as string, 'cgroup.threads'), '0')
+parentPort?.on('message', (question: RawQuestion) => parentPort?.postMessage(answerTo(question)))
+
+function answerTo(question: RawQuestion): RawAnswer {
+  switch (question.do) {
+    case 'fastopen':
+    case 'mptcp':
+    case 'io_uring':
+      return connectOnce(question.do, address(question.host, question.port))
+    case 'reconnect':
+      return reconnect(question.to.map(({ host, port }) => address(host, port)))
+    case 'namespaces':
+      return connectInEach(address(question.host, question.port), question.paths)
+    case 'errors':
+      return kept.map(errorOf)
+  }
+}
+
+function connectOnce(how: 'fastopen' | 'mptcp' | 'io_uring', to: Buffer): RawAnswer {
+  const fd = socket(inet, stream, how === 'mptcp' ? multipath : 0)
+  if (fd < 0) return [nameOf(fd)]
+  try {
+    waitAtMost(fd)
+    const result = connectBy(how, fd, to)
+    return result < 0 ? [nameOf(result)] : [hear(fd), peerOf(fd)]
+  } finally {
+    close(fd)
+  }
+}
+
+function connectBy(how: 'fastopen' | 'mptcp' | 'io_uring', fd: number, to: Buffer): number {
+  if (how === 'fastopen') return sendto(fd, Buffer.from('ask'), 3, fastOpen, to, to.length)
+  return how === 'mptcp' ? connect(fd, to, to.length) : connectByRing(fd, to)
+}
+
+function reconnect(places: readonly Buffer[]): RawAnswer {
+  const fd = socket(inet, datagram, 0)
+  try {
+    waitAtMost(fd)
+    return places.flatMap((to) => {
+      const result = connect(fd, to, to.length)
+      if (result < 0) return [nameOf(result)]
+      sendto(fd, Buffer.from('ask'), 3, 0, null, 0)
+      return [hear(fd), peerOf(fd)]
+    })
+  } finally {
+    close(fd)
+  }
+}
+
+function connectInEach(to: Buffer, paths: readonly string[]): RawAnswer {
+  const failures: string[] = []
+  for (const path of paths) {
+    writeFileSync(path, '')
+    for (const result of [
+      unshare(newNetwork),
+      mount('/proc/thread-self/ns/net', path, null, bindMount, null),
+    ]) {
+      if (result < 0) failures.push(nameOf(result))
+    }
+    const fd = socket(inet, datagram, 0)
+    // `struct ifreq`: a name of 16 bytes, and flags.
+    const loopback = Buffer.alloc(40)
+    loopback.write('lo')
+    loopback.writeUInt16LE(isUp, 16)
+    ioctl(fd, setFlags, loopback)
+    const result = connect(fd, to, to.length)
+    if (result < 0) failures.push(nameOf(result))
+    kept.push(fd)
+  }
+  return failures
+}
+
+/** No port means the address of nobody, by which a socket is connected no more. */
+function address(host: string, port: number): Buffer {
+  const bytes = Buffer.alloc(16)
+  bytes.writeUInt16LE(port === 0 ? 0 : inet, 0)
+  bytes.writeUInt16BE(port, 2)
+  bytes.set(host.split('.').map(Number), 4)
+  return bytes
+}
+
+function waitAtMost(fd: number): void {
+  const time = Buffer.alloc(16)
+  time.writeBigInt64LE(BigInt(patience.seconds), 0)
+  setsockopt(fd, patience.level, patience.receive, time, time.length)
+}
+
+function hear(fd: number): string {
+  const bytes = Buffer.alloc(64)
+  const count = recv(fd, bytes, bytes.length, 0)
+  return count < 0 ? nameOf(count) : bytes.toString('utf8', 0, count)
+}
+
+function peerOf(fd: number): string {
+  const bytes = Buffer.alloc(16)
+  const length = Buffer.from(Uint32Array.of(bytes.length).buffer)
+  const result = getpeername(fd, bytes, length)
+  return result < 0 ? nameOf(result) : `${bytes.subarray(4, 8).join('.')} ${bytes.readUInt16BE(2)}`
+}
+
+function errorOf(fd: number): string {
+  const value = Buffer.alloc(4)
+  const length = Buffer.from(Uint32Array.of(value.length).buffer)
+  getsockopt(fd, patience.level, patience.error, value, length)
+  const error = value.readInt32LE(0)
+  return error === 0 ? 'none' : nameOf(-error)
+}
+
+function nameOf(result: number): string {
+  return getSystemErrorName(result)
+}

@@ -1,0 +1,46 @@
+import { once } from 'node:events'
+import { Worker } from 'node:worker_threads'
+
+/** What Node has no words for, by system calls in a thread whose sockets belong to a cgroup. */
+export type RawQuestion =
+  /** One connection over IPv4; the server speaks first. */
+  | { readonly do: 'fastopen' | 'mptcp' | 'io_uring'; readonly host: string; readonly port: number }
+  /** One UDP socket that connects to these in turn, and asks each; no port: to nobody (AF_UNSPEC). */
+  | {
+      readonly do: 'reconnect'
+      readonly to: readonly { readonly host: string; readonly port: number }[]
+    }
+  /** A connected UDP socket in each of so many new network namespaces, which are bound to paths. */
+  | {
+      readonly do: 'namespaces'
+      readonly host: string
+      readonly port: number
+      readonly paths: readonly string[]
+    }
+  /** Asks the sockets of `namespaces` for their error. */
+  | { readonly do: 'errors' }
+
+/** What each step told: a server's name, `address port` of the peer, or the name of an error. */
+export type RawAnswer = readonly string[]
+
+export interface RawClient {
+  ask(question: RawQuestion): Promise<RawAnswer>
+  close(): Promise<void>
+}
+
+export function startRawClient(cgroup: string): RawClient {
+  const worker = new Worker(new URL('./raw-client-worker.js', import.meta.url), {
+    workerData: cgroup,
+    execArgv: [],
+  })
+  return {
+    ask: async (question) => {
+      worker.postMessage(question)
+      const [answer] = (await once(worker, 'message')) as [RawAnswer]
+      return answer
+    },
+    close: async () => {
+      await worker.terminate()
+    },
+  }
+}
