@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { addressOf } from '../lib/lab/world/topology.js'
 import type { World } from '../lib/lab/world/world.js'
-import { inCluster, nodeName, type BenchCluster } from './daemon.js'
+import { inCluster, nodeName, type BenchCluster } from './support/bench-cluster.js'
 import type { BenchResult, BenchResults } from './support/results.js'
 
 const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,ebpf,userspace').split(',')
