@@ -22,11 +22,8 @@ export interface Failure {
   readonly texts: readonly string[]
 }
 
-const configAdvice =
-  'nothing was touched; see kube-proxy --help for the flags, docs/configuration.md for the keys'
-
 export function failureOf(error: unknown): Failure {
-  if (error instanceof ConfigError) return { exitCode: 2, texts: [error.message, configAdvice] }
+  if (error instanceof ConfigError) return { exitCode: 2, texts: [error.message] }
   if (error instanceof KernelError && error.detail !== '') {
     return { exitCode: 1, texts: [error.message, error.detail.trimEnd()] }
   }

@@ -53,6 +53,10 @@ export async function createProgram(
   const [first = ''] = argv
   const wanted = Object.hasOwn(commands, first) ? [first] : Object.keys(commands)
   const isSubcommand = Object.hasOwn(commands, first)
+  const named = first === 'help' ? (argv[1] ?? '') : first
+  if (named !== '' && !named.startsWith('-') && !Object.hasOwn(commands, named)) {
+    program.error(`error: unknown command '${named}'; ${adviceAbout(named, Object.keys(commands))}`)
+  }
   if (isSubcommand || first === 'help' || argv.includes('--help') || argv.includes('-h')) {
     for (const name of wanted) {
       const add = await commands[name]?.()
@@ -63,21 +67,29 @@ export async function createProgram(
       const [heading] = names.find(([, group]) => group.includes(command.name())) ?? []
       if (heading !== undefined) command.helpGroup(heading)
     }
-  } else if (first !== '' && !first.startsWith('-')) {
-    const elsewhere = laboratory.includes(first)
-      ? `${first} is only in the npm package: npx kube-proxy-ts ${first}`
-      : `the commands are ${Object.keys(commands).join(', ')}`
-    program.error(`error: unknown command '${first}'; ${elsewhere}`)
   }
   return { program, argv: isSubcommand ? argv : normalizeArguments(argv) }
 }
 
-/** Advice for a message about an unknown flag. Commander finds none for `--flag=value`. */
+function adviceAbout(unknown: string, commands: readonly string[]): string {
+  if (laboratory.includes(unknown)) {
+    return `${unknown} is only in the npm package: npx kube-proxy-ts ${unknown}`
+  }
+  const near = nearest(unknown, commands)
+  return near === undefined ? `the commands are ${commands.join(', ')}` : `did you mean ${near}?`
+}
+
+/** What to do about a message of commander, which finds no advice for `--flag=value`. */
 export function hintAbout(message: string, command: Command | undefined): string | undefined {
+  const name = command ? `kube-proxy ${command.name()}` : 'kube-proxy'
+  if (command && /missing required argument|too many arguments/.test(message)) {
+    return `usage: ${name} ${command.usage()}`
+  }
+  if (!message.includes('unknown option')) return undefined
   const flag = /unknown option '--([^=']+)/.exec(message)?.[1]
-  if (flag === undefined) return undefined
+  if (flag === undefined) return `${name} --help lists the flags`
   const flags = [...keyEntries.flatMap(([, key]) => key.flags), ...actionFlags.map((of) => of.flag)]
-  const known = command?.options.flatMap(({ long }) => long?.slice('--'.length) ?? []) ?? flags
+  const known = command?.options.flatMap(longFlags) ?? flags
   if (command && flags.includes(flag)) {
     const elsewhere = known.includes('config')
       ? '; set its key in the file of --config instead'
@@ -85,8 +97,11 @@ export function hintAbout(message: string, command: Command | undefined): string
     return `--${flag} is for running the proxy, not for ${command.name()}${elsewhere}`
   }
   const near = nearest(flag, known)
-  return near === undefined ? undefined : `did you mean --${near}?`
+  return near === undefined ? `${name} --help lists the flags` : `did you mean --${near}?`
 }
+
+const longFlags = ({ short, long }: Option) =>
+  [short, long].flatMap((name) => (name?.startsWith('--') === true ? name.slice(2) : []))
 
 /** Adds the flags of the run command from the table of configuration keys, under its headings. */
 function addFlags(program: Command, given: [string, string][]): void {

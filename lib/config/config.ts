@@ -149,6 +149,7 @@ export interface UserspaceConfig {
   readonly portals: 'auto' | 'iptables' | 'addresses'
   readonly drainTimeout: Milliseconds
   readonly passiveHealth: boolean
+  readonly sourceAddress: 'auto' | 'keep' | 'hide'
   readonly accessLog: boolean
   readonly accessLogLevel: 'debug' | 'info' | 'warn'
   /** Folder in which a process offers its listeners to the next one. */

@@ -163,6 +163,13 @@ export const modeKeys = {
     'Try an endpoint last for a while after it could not be reached',
     { flags: ['userspace-passive-health'], known: 'here' },
   ),
+  'userspace.sourceAddress': userspace.choice(
+    ['auto', 'keep', 'hide'],
+    'hide',
+    "Whether endpoints see the client's own address where the kernel modes leave it; hide: never, " +
+      'they see this node; keep: needs NET_ADMIN and iptables; auto: where this node can',
+    { flags: ['userspace-source-address'], known: 'here' },
+  ),
   'userspace.accessLog': userspace.bool(false, 'Log one line for every connection', {
     flags: ['userspace-access-log'],
     known: 'here',

@@ -9,7 +9,7 @@ import {
 } from './parse-object.js'
 import { annotationProblem, optionPrefix, type Annotation } from './annotations.js'
 import { balanceAnnotation, weightAnnotation } from './balance.js'
-import { proxyProtocolAnnotation } from './client-address.js'
+import { proxyProtocolAnnotation, sourceAddressAnnotation } from './client-address.js'
 import { checkAnnotations } from './endpoint-check.js'
 import { printable } from './printable.js'
 import type { Parsed, ServiceObject, ServicePortObject } from './objects.js'
@@ -22,6 +22,7 @@ const annotations: readonly Annotation<unknown>[] = [
   balanceAnnotation,
   weightAnnotation,
   proxyProtocolAnnotation,
+  sourceAddressAnnotation,
   ...checkAnnotations,
 ]
 const defaultAffinitySeconds = 10_800

@@ -22,7 +22,7 @@ const quietMs = 200 * patience
 /** The whole command, as an operator runs it, fed by a folder of manifests. */
 export class DaemonSubject implements Subject {
   readonly name: string
-  readonly #subject: Pick<Variant, 'mode' | 'dataPath'>
+  readonly #subject: Pick<Variant, 'mode' | 'dataPath' | 'sourceAddress'>
   readonly #objects = new Map<string, Manifest>()
   #folder: string | undefined
   #child: ChildProcessWithoutNullStreams | undefined
@@ -30,7 +30,7 @@ export class DaemonSubject implements Subject {
   /** How many syncs of the second family have ended, and when the last did. */
   #syncs = { count: 0, lastAt: 0 }
 
-  constructor(subject: Pick<Variant, 'mode' | 'dataPath'>) {
+  constructor(subject: Pick<Variant, 'mode' | 'dataPath' | 'sourceAddress'>) {
     this.name = `kube-proxy --proxy-mode=${subject.mode}`
     this.#subject = subject
   }
@@ -103,7 +103,7 @@ export class DaemonSubject implements Subject {
 }
 
 function flagsOf(
-  { mode, dataPath }: Pick<Variant, 'mode' | 'dataPath'>,
+  { mode, dataPath, sourceAddress }: Pick<Variant, 'mode' | 'dataPath' | 'sourceAddress'>,
   settings: CaseSettings,
 ): readonly string[] {
   const { detectLocal } = settings
@@ -117,6 +117,7 @@ function flagsOf(
     `--${mode === 'ipvs' ? 'ipvs' : 'iptables'}-sync-period=1s`,
     '--drain-timeout=500ms',
     ...(dataPath ? [`--userspace-datapath=${dataPath}`] : []),
+    ...(sourceAddress ? [`--userspace-source-address=${sourceAddress}`] : []),
     `--feature-gates=AllowServiceExternalIPs=${settings.allowsExternalIps}`,
     `--masquerade-all=${settings.masqueradeAll}`,
     `--iptables-localhost-nodeports=${settings.localhostNodePorts}`,

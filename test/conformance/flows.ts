@@ -39,11 +39,19 @@ export interface FlowMemory {
   readonly kept: Map<string, KeptConnection>
 }
 
+/** Which of a flow's expectations hold. */
+export interface Expected {
+  /** Chooses the expectations of `differs`; undefined for the reference proxy. */
+  readonly mode: ModeName | undefined
+  /** Endpoints see the same sources as in the other modes, whatever `differs` says. */
+  readonly keepsSource?: boolean
+}
+
 /** All checks of one flow. */
 export function expandFlow(
   flow: Flow,
   services: ReadonlyMap<string, CaseService>,
-  mode: ModeName | undefined,
+  { mode, keepsSource = false }: Expected,
 ): readonly Check[] {
   const service = services.get(flow.service)
   if (!service) throw new Error(`a flow goes to Service ${flow.service}, which no step made`)
@@ -53,7 +61,8 @@ export function expandFlow(
       : service.ports.find(({ name }) => name === flow.port)
   if (!port) throw new Error(`Service ${flow.service} has no port ${String(flow.port)}`)
   const difference = mode === undefined ? undefined : flow.differs[mode]
-  const source = difference?.source === undefined ? flow.source : (difference.source ?? undefined)
+  const isSame = difference?.source === undefined || keepsSource
+  const source = isSame ? flow.source : (difference.source ?? undefined)
   const expected = difference?.sticky === undefined ? flow : { ...flow, sticky: difference.sticky }
   return flow.from.flatMap((client) =>
     flow.to.flatMap((target) =>

@@ -116,6 +116,7 @@ async function runMode(
       subject: values.daemon && variant ? new DaemonSubject(variant) : new ProcessSubject(name),
       cases,
       mode,
+      keepsSource: variant?.sourceAddress === 'keep',
       skips: [...skips[mode ?? 'nftables'], ...(world.hasSctp ? [] : [withoutSctp])],
       onResult,
     })

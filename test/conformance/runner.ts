@@ -1,10 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { messageOf } from '../../lib/errors.js'
-import type { ModeName } from '../../lib/config/config.js'
 import type { World } from '../../lib/lab/world/world.js'
 import type { Case, Flow, ServiceRange, Step } from './case.js'
 import { CaseServices } from './case-services.js'
-import { expandFlow, runCheck, runThroughout } from './flows.js'
+import { expandFlow, runCheck, runThroughout, type Expected } from './flows.js'
 import { flushRules } from './flush.js'
 import type { Check, FlowMemory } from './flows.js'
 import type { Skip } from './mode-profiles.js'
@@ -25,12 +24,10 @@ export interface CaseResult {
   readonly durationMs: number
 }
 
-export interface RunOptions {
+export interface RunOptions extends Expected {
   readonly world: World
   readonly subject: Subject
   readonly cases: readonly Case[]
-  /** Chooses the expectations of `differs`; undefined for the reference proxy. */
-  readonly mode: ModeName | undefined
   readonly skips: readonly Skip[]
   readonly onResult?: (result: CaseResult) => void
 }
@@ -179,9 +176,9 @@ class Run {
     services: ReadonlyMap<string, CaseService>,
     skipped: Set<string>,
   ): readonly Check[] {
-    const { mode, skips } = this.#options
+    const { skips } = this.#options
     return flows
-      .flatMap((flow) => expandFlow(flow, services, mode))
+      .flatMap((flow) => expandFlow(flow, services, this.#options))
       .flatMap((check) => {
         const skip = skips.find(({ flows }) => flows(check))
         if (!skip) return [check]

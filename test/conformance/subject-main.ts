@@ -182,6 +182,7 @@ async function createMode(
     // Connections that a case keeps open would hold up every restart.
     'userspace.drainTimeout': 500,
     ...(variant.dataPath ? { 'userspace.datapath': variant.dataPath } : {}),
+    ...(variant.sourceAddress ? { 'userspace.sourceAddress': variant.sourceAddress } : {}),
   })
   const definition = await variant.load()
   return definition.create(config, families, {

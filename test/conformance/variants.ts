@@ -11,6 +11,7 @@ import type { ModeName } from '../../lib/config/config.js'
 export interface Variant {
   readonly mode: ModeName
   readonly dataPath?: 'net'
+  readonly sourceAddress?: 'keep'
   readonly load: () => Promise<ModeDefinition>
 }
 
@@ -28,10 +29,17 @@ const ofIptables = (backend: Backend, run?: Run): Variant => ({
   },
 })
 
-const userspaceByNet: Variant = {
+const userspace = (options: Pick<Variant, 'dataPath' | 'sourceAddress'>): Variant => ({
   mode: 'userspace',
-  dataPath: 'net',
+  ...options,
   load: async () => (await import('../../lib/modes/userspace/index.js')).definition,
+})
+
+/** Other data paths, and endpoints that see their clients. */
+const userspaceVariants: Readonly<Record<string, Variant>> = {
+  'userspace-net': userspace({ dataPath: 'net' }),
+  'userspace-keep': userspace({ sourceAddress: 'keep' }),
+  'userspace-net-keep': userspace({ dataPath: 'net', sourceAddress: 'keep' }),
 }
 
 /** Variants that have a test of their own, because few cases differ. */
@@ -42,7 +50,8 @@ const special: Readonly<Record<string, Variant>> = {
 
 export function variantOf(name: string): Variant | undefined {
   if (name === 'iptables-legacy') return ofIptables('legacy')
-  if (name === 'userspace-net') return userspaceByNet
+  const ofUserspace = userspaceVariants[name]
+  if (ofUserspace) return ofUserspace
   for (const [mode, load] of Object.entries(modeLoaders)) {
     if (mode === name) return { mode: mode as ModeName, load }
   }
@@ -52,5 +61,5 @@ export function variantOf(name: string): Variant | undefined {
 export const variantNames: readonly string[] = [
   ...Object.keys(modeLoaders),
   'iptables-legacy',
-  'userspace-net',
+  ...Object.keys(userspaceVariants),
 ]

@@ -9,6 +9,7 @@ import { isAnyAddress, type Place } from '../../kernel/place.js'
 import { listenerText, placeAt } from '../../modes/userspace/portals/address-differences.js'
 import type { ListenerSpec, Target } from '../../modes/userspace/datapath/data-path.js'
 import type { Balance } from '../../state/balance.js'
+import { isAmongPods, isLeft, type SourceRule } from '../../modes/userspace/datapath/source-rule.js'
 import type { UserspacePlan } from '../../modes/userspace/plan.js'
 import type { Lacks, UserspaceRuleset } from './rulesets.js'
 
@@ -22,7 +23,8 @@ export function walkUserspace(
     const listener = listeners.get(way.packet.port)
     if (!listener || way.end === 'dropped' || way.end === 'rejected') return [way]
     const { spec, list } = listener
-    return viaListener(way, `${spec.service} (${list})`, choiceOf(spec))
+    const seesClient = sightOf(spec.source, packet, node)
+    return viaListener(way, `${spec.service} (${list})`, choiceOf(spec), seesClient)
   })
 }
 
@@ -75,7 +77,7 @@ function ownerOf({ services }: DesiredState, ip: string): string | undefined {
 
 /** Among which endpoints a listener chooses, and how. */
 interface ListenerChoice {
-  readonly endpoints: readonly (Target & { readonly weight: number })[]
+  readonly endpoints: readonly (Seer & { readonly weight: number })[]
   readonly word: Balance
 }
 
@@ -85,11 +87,33 @@ function choiceOf({ endpoints, balance }: ListenerSpec): ListenerChoice {
   return { endpoints: weighted, word: balance?.word ?? 'round-robin' }
 }
 
+/** An endpoint of a listener. */
+interface Seer {
+  readonly ip: string
+  readonly port: number
+  readonly key: string
+  readonly isLocal?: boolean
+}
+
+/** Which endpoints see the client's address, as far as rules and objects say; see SourceKeeper. */
+function sightOf(
+  rule: SourceRule | undefined,
+  packet: Packet,
+  node: NodeSurroundings,
+): (endpoint: Seer) => boolean {
+  const { source, inInterface = '', destination, port } = packet
+  if (!rule || isLocal(source, node)) return () => false
+  const isPod = isAmongPods(rule.pods, source, inInterface)
+  if (!isLeft(rule, isPod, { ip: destination, port })) return () => false
+  return ({ ip, isLocal = false }) => ip !== source && (isPod || isLocal)
+}
+
 /** A listener of this process takes the connection, and makes one of its own to an endpoint. */
 export function viaListener(
   way: Way,
   service: string,
   { endpoints, word }: ListenerChoice,
+  seesClient: (endpoint: Seer) => boolean = () => false,
 ): readonly Way[] {
   const path: readonly Place[] = [{ kind: 'listeners', name: '' }]
   if (endpoints.length === 0) {
@@ -98,14 +122,16 @@ export function viaListener(
   }
   return chancesOf(endpoints, word, way.packet.source).map((chance) => {
     const { ip, port, key } = chance.endpoint
-    const why = `${service}: endpoint ${key} ${chance.why}; this node makes a connection of its own to it`
+    const isMasqueraded = !seesClient(chance.endpoint)
+    const how = isMasqueraded ? 'of its own' : "with the client's address"
+    const why = `${service}: endpoint ${key} ${chance.why}; this node makes a connection ${how} to it`
     return finished(
       way,
       { path, rule: '', why },
       {
         probability: way.probability * chance.probability,
-        // The backend sees this node as the sender of every connection (US21).
-        packet: { ...way.packet, destination: ip, port, isDnated: true, isMasqueraded: true },
+        // The backend sees this node as the sender, unless it can have the client's address (US21).
+        packet: { ...way.packet, destination: ip, port, isDnated: true, isMasqueraded },
         end: 'sent',
       },
     )

@@ -1,4 +1,4 @@
-import { SystemCallError } from './errno.js'
+import { errno, SystemCallError } from './errno.js'
 import type { Libc } from './libc.js'
 import { allocateNative, type NativeMemory } from './native-memory.js'
 import {
@@ -32,6 +32,8 @@ const option = {
   tcpKeepCount: 6,
   ipv6Only: 26,
   originalDestination: 80,
+  transparent: 19,
+  ipv6Transparent: 75,
   tcpInfo: 11,
   packetInfo: 8,
   ipv6ReceivePacketInfo: 49,
@@ -87,6 +89,49 @@ export class Sockets {
 
   open(family: number, kind: SocketKind): number {
     return this.#libc.socket(family, types[kind] | nonBlockingCloexec, 0)
+  }
+
+  /**
+   * A socket with an address that is another machine's, for a connection in its name. Its port is
+   * the other one's, too, unless that is taken here. Needs NET_ADMIN or NET_RAW.
+   */
+  openAs(owner: SocketAddress, kind: SocketKind): number {
+    const isIpv6 = owner.ip.includes(':')
+    const fd = this.open(isIpv6 ? addressFamily.IPv6 : addressFamily.IPv4, kind)
+    if (fd < 0) return fd
+    const [at, name] = isIpv6
+      ? [level.ipv6, option.ipv6Transparent]
+      : [level.ip, option.transparent]
+    let result = this.setOption(fd, at, name, 1)
+    if (kind === 'stream') this.setOption(fd, level.socket, option.reuseAddress, 1)
+    if (result === 0) result = this.#bind(fd, owner)
+    if (result === -errno.EADDRINUSE) result = this.#bind(fd, { ...owner, port: 0 })
+    if (result >= 0) return fd
+    this.#libc.close(fd)
+    return result
+  }
+
+  /** A socket that connects, or has connected. With `owner` it has its address. */
+  connected(kind: SocketKind, to: Uint8Array, owner?: SocketAddress): number {
+    // The same connection of the owner may have ended only just now.
+    const owners = owner ? [owner, { ...owner, port: 0 }] : [undefined]
+    let result = -errno.EADDRNOTAVAIL
+    for (const each of owners) {
+      const family = to.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
+      const fd = each ? this.openAs(each, kind) : this.open(family, kind)
+      if (fd < 0) return fd
+      result = this.connect(fd, to)
+      if (result === 0 || result === -errno.EINPROGRESS) return fd
+      this.#libc.close(fd)
+      if (result !== -errno.EADDRNOTAVAIL) break
+    }
+    return result
+  }
+
+  #bind(fd: number, address: SocketAddress): number {
+    const encoded = encodeAddress(address)
+    this.#address.bytes.set(encoded)
+    return this.#libc.bind(fd, this.#address.address, encoded.length)
   }
 
   /** The next waiting connection; {@link Sockets.peer} returns its address. */

@@ -14,6 +14,7 @@ import type { EndpointList } from './portals/portal-rules.js'
 import type { Redirections, UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { placeRules } from './render.js'
 import type { Portals } from './portals/portals.js'
+import type { SourceKeeping } from './portals/source-keeping.js'
 
 /** Keeps listeners, reserved node ports and rules of one family as the plan wants them. */
 export class FamilyApplier {
@@ -22,6 +23,7 @@ export class FamilyApplier {
   readonly #nodePorts: ReservedNodePorts
   readonly #portals: Portals
   readonly #flows: UdpFlowCleaner
+  readonly #sources: Pick<SourceKeeping, 'use'>
   readonly #frontends = new OwnFrontends()
   readonly #held = new Map<string, HeldService>()
   #failed: ReadonlySet<string> = new Set()
@@ -33,6 +35,7 @@ export class FamilyApplier {
       readonly nodePorts: ReservedNodePorts
       readonly portals: Portals
       readonly flows: UdpFlowCleaner
+      readonly sources: Pick<SourceKeeping, 'use'>
     },
   ) {
     this.#family = family
@@ -40,6 +43,7 @@ export class FamilyApplier {
     this.#nodePorts = parts.nodePorts
     this.#portals = parts.portals
     this.#flows = parts.flows
+    this.#sources = parts.sources
   }
 
   /**
@@ -58,6 +62,8 @@ export class FamilyApplier {
     for (const failure of await this.#portals.prepare(services, { gone, full })) {
       failures.set(failure.key, failure)
     }
+    const hasSource = services.some(({ listeners }) => listeners.some(({ spec }) => spec.source))
+    if (hasSource) await this.#sources.use()
     await this.#listen(
       services.filter(({ key }) => !failures.has(key)),
       failures,

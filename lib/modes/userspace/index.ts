@@ -10,6 +10,7 @@ import {
   openIptables,
   removeAddressesOf,
   removeRules,
+  removeSourceRouting,
   settledPortals,
   withLinks,
 } from './portals/open-portals.js'
@@ -63,7 +64,10 @@ export const definition: ModeDefinition = {
 
   async cleanup(context) {
     const flows = new UdpFlowCleaner(context)
-    for (const family of ipFamilies) await removeRules(family, flows)
+    for (const family of ipFamilies) {
+      await removeRules(family, flows)
+      await removeSourceRouting(family, context.log)
+    }
     try {
       await removeAddressesOf(ipFamilies, context.log)
     } catch (error) {

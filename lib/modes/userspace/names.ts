@@ -34,3 +34,12 @@ export const directComment = 'kubernetes proxy ports are reached through their s
 export const deviceName = 'kube-portals0'
 /** The metric of such addresses. On `lo` it marks them as ours, also after a crash. */
 export const addressMark = 27_504
+
+/** Ours, in table mangle: they mark what comes back to sockets with the address of a client. */
+export const sourceChains = {
+  PREROUTING: 'KUBE-PORTALS-SOURCE',
+  OUTPUT: 'KUBE-PORTALS-SOURCE-HOST',
+} as const
+export const sourceComment = 'answers to clients whose address endpoints see'
+/** Where marked packets are looked up. Before the rules of other programs for addresses of pods. */
+export const sourceDiversion = { mark: 0x2000, table: 27_504, priority: 50 } as const

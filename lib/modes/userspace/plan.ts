@@ -1,8 +1,6 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
 import type { BalanceChoice } from '../../state/balance.js'
 import { ConfigError } from '../../errors.js'
-import { readAnnotation } from '../../state/annotations.js'
-import { proxyProtocolAnnotation } from '../../state/client-address.js'
 import {
   hostPort,
   ipFamilies,
@@ -14,9 +12,9 @@ import {
 } from '../../state/ip.js'
 import type { Derivation, PersistentMap } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
+import { proxyHeaderOf, sourceRuleOf, type ClientFacts } from './client-address.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
 import type { ListenerSpec, Target } from './datapath/data-path.js'
-import type { ProxyHeader } from './datapath/proxy-header.js'
 import type { ReservedNodePort } from './portals/reserved-node-ports.js'
 import {
   portalRulesOf,
@@ -75,6 +73,8 @@ export function userspacePlanner(
       family,
       isDirect,
       udpIdleMs: settings.udpIdleTimeoutMs,
+      sourceAddress: settings.sourceAddress,
+      masqueradesAll: settings.masqueradesAll,
     })
     const planned = services.derive(memory.derivation, (each) => planService(each, memory.facts))
     // The same reference means that there is nothing to apply.
@@ -83,10 +83,8 @@ export function userspacePlanner(
   }
 }
 
-interface Facts extends NodeFacts {
+interface Facts extends NodeFacts, ClientFacts {
   readonly family: IpFamily
-  /** Without rules: listeners stand on the addresses of Services. */
-  readonly isDirect: boolean
   readonly udpIdleMs: number
 }
 
@@ -168,7 +166,7 @@ function listenerSpec(
   service: DesiredService,
   protocol: 'TCP' | 'UDP',
   list: EndpointList,
-  { udpIdleMs, isDirect }: Facts,
+  facts: Facts,
   place: Pick<ListenerSpec, 'key' | 'address' | 'port'>,
 ): ListenerSpec {
   const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
@@ -181,8 +179,9 @@ function listenerSpec(
     servingKeys: protocol === 'UDP' ? service.servingEndpoints.map(({ key }) => key) : [],
     affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
     ...(service.balance ? { balance: balanceOf(service.balance, endpoints) } : {}),
-    udpIdleMs,
-    proxyHeader: proxyHeaderOf(service, protocol, isDirect),
+    udpIdleMs: facts.udpIdleMs,
+    proxyHeader: proxyHeaderOf(service, protocol, facts.isDirect),
+    source: sourceRuleOf(service, list, facts),
   }
 }
 
@@ -193,18 +192,6 @@ function balanceOf(
   const usesWeights = used === 'weighted' || used === 'first'
   const weights = usesWeights ? endpoints.filter(({ weight }) => weight !== 1) : []
   return { word: used, weights: weights.map(({ key, weight }) => [key, weight]) }
-}
-
-/** Behind rules a socket does not know what its client asked; on addresses of Services it does. */
-function proxyHeaderOf(
-  { clusterIp, port, options }: DesiredService,
-  protocol: 'TCP' | 'UDP',
-  isDirect: boolean,
-): ProxyHeader | undefined {
-  const word = readAnnotation(options, proxyProtocolAnnotation)
-  // Version 1 has no datagrams.
-  if (word === undefined || (word === 'v1' && protocol === 'UDP')) return undefined
-  return { version: word === 'v1' ? 1 : 2, asked: isDirect ? undefined : { ip: clusterIp, port } }
 }
 
 /**
@@ -284,8 +271,8 @@ function isScoped(address: string): boolean {
   return ip?.family === 'IPv6' && isLinkLocal(ip)
 }
 
-function targetOf({ key, ip, port }: Endpoint): Target {
-  return { key, ip, port }
+function targetOf({ key, ip, port, isLocal }: Endpoint): Target {
+  return { key, ip, port, isLocal }
 }
 
 /** Other nodes and pods cannot reach listeners on a loopback address (US30). */

@@ -3,11 +3,12 @@ import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import { attempt } from '../findings.js'
 import type { Finding } from '../mode.js'
 import { openIptables } from './portals/open-portals.js'
+import { SourceRouting } from './portals/source-routing.js'
 
 /** Nothing is required: without rules, addresses of this machine serve its own programs. */
 export async function probeUserspace(): Promise<readonly Finding[]> {
   const families = existsSync('/proc/net/if_inet6') ? ipFamilies : (['IPv4'] as const)
-  return Promise.all([...families.map(probeIptables), probeKoffi()])
+  return Promise.all([...families.map(probeIptables), ...families.map(probeSources), probeKoffi()])
 }
 
 function probeIptables(family: IpFamily): Promise<Finding> {
@@ -18,6 +19,17 @@ function probeIptables(family: IpFamily): Promise<Finding> {
   return attempt({ what, required: false, fix }, async () => {
     const { backend, version } = (await openIptables(family)).capabilities
     return `${version.join('.')} ${backend}`
+  })
+}
+
+function probeSources(family: IpFamily): Promise<Finding> {
+  const what = `the client's address for endpoints, ${family}`
+  const fix =
+    'endpoints see this node as their client; to keep the address (--userspace-source-address), ' +
+    'run with NET_ADMIN, and load xt_socket, xt_mark and xt_connmark'
+  return attempt({ what, required: false, fix }, async () => {
+    await new SourceRouting(family, () => openIptables(family)).probe()
+    return 'can be kept'
   })
 }
 

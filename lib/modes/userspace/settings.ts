@@ -15,6 +15,10 @@ export interface UserspaceSettings {
   readonly portals: 'auto' | 'iptables' | 'addresses'
   readonly drainTimeoutMs: number
   readonly passiveHealth: boolean
+  /** Whether endpoints see the client's own address. */
+  readonly sourceAddress: 'auto' | 'keep' | 'hide'
+  /** Of the kernel modes: then they hide every client of a ClusterIP. */
+  readonly masqueradesAll: boolean
   /** The level of a line for each connection; undefined: none. */
   readonly accessLog: 'debug' | 'info' | 'warn' | undefined
   readonly takeover: boolean
@@ -35,6 +39,8 @@ export function userspaceSettings(config: Config): UserspaceSettings {
     portals: userspace.portals,
     drainTimeoutMs: userspace.drainTimeout,
     passiveHealth: userspace.passiveHealth,
+    sourceAddress: userspace.sourceAddress,
+    masqueradesAll: config.iptables.masqueradeAll,
     accessLog: userspace.accessLog ? userspace.accessLogLevel : undefined,
     takeover: config.takeover,
     takeoverFolder: userspace.takeoverFolder,

@@ -12,6 +12,7 @@ import { createListeners } from './listeners/create-listeners.js'
 import type { Listeners } from './listeners/listeners.js'
 import { checkBindAddress, userspacePlanner, type UserspacePlan } from './plan.js'
 import {
+  openIptables,
   openPortals,
   removeAddressesOf,
   removeRules,
@@ -19,6 +20,9 @@ import {
 } from './portals/open-portals.js'
 import type { Portals } from './portals/portals.js'
 import { ReservedNodePorts } from './portals/reserved-node-ports.js'
+import { SourceKeeping } from './portals/source-keeping.js'
+import { SourceRouting } from './portals/source-routing.js'
+import { SourceSwitch } from './datapath/source-keeper.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { renderPlan, renderPlanChanges } from './render.js'
 import { userspaceSettings, type UserspaceSettings } from './settings.js'
@@ -33,6 +37,7 @@ interface Family {
   readonly portals: Portals
   readonly complaints: Complaints
   readonly applier: FamilyApplier
+  readonly sources: SourceKeeping
 }
 
 /** The live mode: listeners on worker threads, and rules or addresses that lead to them. */
@@ -71,16 +76,24 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     this.#context = context
     const direct = [...portals].filter(([, { listensDirectly }]) => listensDirectly)
     this.plan = userspacePlanner(settings, new Set(direct.map(([family]) => family)))
-    const listeners = createListeners(settings, context)
+    const sourceSwitch = new SourceSwitch()
+    const listeners = createListeners(settings, context, sourceSwitch.shared)
     this.#listeners = listeners
     this.#nodePorts = new ReservedNodePorts(listeners.descriptors)
     const flows = new UdpFlowCleaner(context)
     this.#flows = flows
     this.#families = new Map(
       [...portals].map(([family, opened]) => {
-        const parts = { listeners, nodePorts: this.#nodePorts, portals: opened, flows }
+        const sources = new SourceKeeping(family, {
+          routing: new SourceRouting(family, () => openIptables(family, run)),
+          switch: sourceSwitch,
+          isRequired: settings.sourceAddress === 'keep',
+          log: context.log,
+        })
+        const parts = { listeners, nodePorts: this.#nodePorts, portals: opened, flows, sources }
         const complaints = new Complaints(context.log)
-        return [family, { portals: opened, complaints, applier: new FamilyApplier(family, parts) }]
+        const applier = new FamilyApplier(family, parts)
+        return [family, { portals: opened, complaints, applier, sources }]
       }),
     )
     this.#starting = new Set(this.#families.keys())
@@ -164,6 +177,8 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       await this.#listeners.drain(this.#settings.drainTimeoutMs)
       if (!this.#isHandedOver) await farewellsSent(this.#listeners.ports)
       await this.#removePortals((portals) => portals.drained())
+      if (this.#isHandedOver) return
+      for (const { sources } of this.#families.values()) await sources.remove()
     })
   }
 
@@ -192,6 +207,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   /** Ends the start, with the take-over from an earlier process, and waits for a later one. */
   async #started(): Promise<void> {
     await this.#taker?.done(this.#listeners.unused())
+    for (const { sources } of this.#families.values()) await sources.tidy()
     const { takeoverFolder } = this.#settings
     if (takeoverFolder !== '' && !this.#isLeaving) {
       const handOver: HandOver = (...args) => this.#handOver(...args)
@@ -225,8 +241,9 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   }
 
   async #check(): Promise<boolean> {
-    for (const [family, { portals, complaints }] of this.#families) {
+    for (const [family, { portals, complaints, sources }] of this.#families) {
       try {
+        if (!this.#hasGivenUp()) await this.#turns.take(() => sources.look())
         const isIntact = this.#hasGivenUp() || (await portals.isIntact())
         complaints.settled()
         if (isIntact || this.#hasGivenUp()) continue

@@ -71,7 +71,7 @@ function createNetDataPath(deps: DataPathDeps, sockets: Sockets | undefined): Da
   return new ListenersDataPath('net', (spec) =>
     spec.protocol === 'TCP'
       ? new NetTcpListener(spec, deps, { young, sockets })
-      : new NetUdpListener(spec, deps, udpClients),
+      : new NetUdpListener(spec, deps, { table: udpClients, sockets }),
   )
 }
 

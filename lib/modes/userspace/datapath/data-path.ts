@@ -2,6 +2,8 @@ import type { Balance } from '../../../state/balance.js'
 import type { DescriptorBudget } from './descriptors.js'
 import type { OwnFrontends } from './own-frontends.js'
 import type { ProxyHeader } from './proxy-header.js'
+import type { SourceKeeper } from './source-keeper.js'
+import type { SourceRule } from './source-rule.js'
 import type { ListenerCounts } from './traffic.js'
 
 /**
@@ -88,6 +90,8 @@ export interface EndpointChoice {
   readonly balance?: EndpointBalance | undefined
   /** New connections begin with it; undefined means none. */
   readonly proxyHeader?: ProxyHeader | undefined
+  /** When endpoints see the client's own address; undefined means never. */
+  readonly source?: SourceRule | undefined
 }
 
 export interface EndpointBalance {
@@ -112,6 +116,8 @@ export interface Target {
   readonly key: string
   readonly ip: string
   readonly port: number
+  /** On this node. */
+  readonly isLocal?: boolean
 }
 
 export interface DataPathDeps {
@@ -121,6 +127,8 @@ export interface DataPathDeps {
   readonly random: () => number
   readonly descriptors: DescriptorBudget
   readonly passiveHealth: boolean
+  /** Undefined where no client's address can be kept. */
+  readonly sourceKeeper?: SourceKeeper | undefined
   /** Endpoints among them are not dialed. */
   readonly ownFrontends?: Pick<OwnFrontends, 'has'>
   /** Called at the end of every connection; undefined without an access log. */
@@ -162,7 +170,7 @@ export const listenBacklog = 4096
 
 export function endpointChanges(
   before: readonly Target[],
-  { endpoints, servingKeys, affinityMs, balance, proxyHeader }: EndpointChoice,
+  { endpoints, servingKeys, affinityMs, balance, proxyHeader, source }: EndpointChoice,
 ): EndpointChanges {
   // Most changes are in one place of the list; its head and tail are the same.
   const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
@@ -176,5 +184,5 @@ export function endpointChanges(
   const added = endpoints
     .slice(head, endpoints.length - tail)
     .filter(({ key }) => !removed.delete(key))
-  return { removed: [...removed], added, servingKeys, affinityMs, balance, proxyHeader }
+  return { removed: [...removed], added, servingKeys, affinityMs, balance, proxyHeader, source }
 }

@@ -12,7 +12,11 @@ import type { WorkerReport } from './messages.js'
 import { TrafficMeter } from './traffic-meter.js'
 
 /** The listeners of the live mode. What happens to them goes to the log and the metrics. */
-export function createListeners(userspace: UserspaceSettings, context: ModeContext): Listeners {
+export function createListeners(
+  userspace: UserspaceSettings,
+  context: ModeContext,
+  sources: SharedArrayBuffer,
+): Listeners {
   const { log, meter } = context
   const limit = descriptorLimit()
   const budget = new DescriptorBudget(DescriptorBudget.allocate(limit, waitingLimit(limit)))
@@ -23,6 +27,7 @@ export function createListeners(userspace: UserspaceSettings, context: ModeConte
     passiveHealth: userspace.passiveHealth,
     accessLog: userspace.accessLog !== undefined,
     descriptors: budget.shared,
+    sources,
     range: userspace.portRange,
     meter,
   }

@@ -267,8 +267,8 @@ export class Listeners {
   }
 
   #startThread(): WorkerThread {
-    const { dataPath, passiveHealth, accessLog, descriptors } = this.#options
-    const settings = { dataPath, passiveHealth, accessLog, descriptors }
+    const { dataPath, passiveHealth, accessLog, descriptors, sources } = this.#options
+    const settings = { dataPath, passiveHealth, accessLog, descriptors, sources }
     return new WorkerThread(settings, {
       reported: (report) => this.#observer.reported(report),
       ended: (thread, reason) => this.#replace(thread, reason),

@@ -13,6 +13,8 @@ export interface WorkerSettings {
   readonly dataPath: DataPathName | 'auto'
   readonly passiveHealth: boolean
   readonly accessLog: boolean
+  /** See SourceSwitch. */
+  readonly sources?: SharedArrayBuffer | undefined
   /** See DescriptorBudget. */
   readonly descriptors: SharedArrayBuffer
 }

@@ -5,6 +5,7 @@ import { createDataPath } from '../datapath/create-data-path.js'
 import type { AccessEntry, DataPath } from '../datapath/data-path.js'
 import { DescriptorBudget } from '../datapath/descriptors.js'
 import { OwnFrontends } from '../datapath/own-frontends.js'
+import { SourceKeeper } from '../datapath/source-keeper.js'
 import type {
   OpenFailure,
   ToWorker,
@@ -55,6 +56,18 @@ function createAccessLog(): (entry: AccessEntry) => void {
   }
 }
 
+/** Undefined where there is no koffi: then no socket can have a foreign address, either. */
+async function openKeeper(): Promise<SourceKeeper | undefined> {
+  const { sources } = settings
+  if (!sources) return undefined
+  try {
+    const { Routes } = await import('../../../kernel/routes.js')
+    return new SourceKeeper(sources, new Routes(), () => performance.now())
+  } catch {
+    return undefined
+  }
+}
+
 async function change(path: DataPath, message: Extract<ToWorker, { kind: 'change' }>) {
   for (const key of message.close) path.close(key)
   for (const key of message.handOver) path.handOver(key)
@@ -79,11 +92,13 @@ const warn = createWarner()
 process.removeAllListeners('warning')
 process.on('warning', ({ name, message }) => warn(`${name}: ${message}`))
 const ownFrontends = new OwnFrontends()
+const keeper = await openKeeper()
 const { path, note } = await createDataPath(settings.dataPath, {
   now: () => performance.now(),
   random: Math.random,
   descriptors: new DescriptorBudget(settings.descriptors),
   passiveHealth: settings.passiveHealth,
+  sourceKeeper: keeper,
   ownFrontends,
   accessLog: settings.accessLog ? createAccessLog() : undefined,
   warn,

@@ -11,6 +11,7 @@ import { IptablesPortals } from './iptables-portals.js'
 import { fixedRules } from '../render.js'
 import type { UdpFlowCleaner } from './udp-flow-cleaner.js'
 import type { Portals } from './portals.js'
+import { SourceRouting } from './source-routing.js'
 
 export type PortalsByFamily = ReadonlyMap<IpFamily, Portals>
 
@@ -75,6 +76,18 @@ export async function removeRules(family: IpFamily, flows: UdpFlowCleaner, run?:
     await portals.drained()
   } catch (error) {
     if (!isMissing(error)) throw error
+  }
+}
+
+/** Removes what kept the addresses of clients. Nothing is led astray while it is there. */
+export async function removeSourceRouting(family: IpFamily, log: Log): Promise<void> {
+  const routing = new SourceRouting(family, () => openIptables(family))
+  try {
+    await routing.remove()
+  } catch (error) {
+    log.debug({ family, reason: messageOf(error) }, 'routes for clients cannot be looked for')
+  } finally {
+    routing.close()
   }
 }
 

@@ -1,4 +1,4 @@
-import { connect, type Socket } from 'node:net'
+import { Socket } from 'node:net'
 import { keepAliveDelayMs, type AccessEntry, type Target } from '../data-path.js'
 import type { Timed } from '../timeout-queue.js'
 import { hostPort } from '../../../../state/ip.js'
@@ -109,15 +109,19 @@ function lead(from: Socket, to: Socket): void {
   })
 }
 
-/** The connected socket, or the code of the error: `ETIMEDOUT` when it took too long. */
-export function dialTcp(target: Target, timeoutMs: number): Promise<Socket | string> {
+/**
+ * The connected socket, or the code of the error: `ETIMEDOUT` when it took too long. The socket
+ * may be one that is open already, and bound to an address.
+ */
+export function dialTcp(
+  target: Target,
+  timeoutMs: number,
+  descriptor?: number,
+): Promise<Socket | string> {
   return new Promise((resolve) => {
-    const socket = connect({
-      host: target.ip,
-      port: target.port,
-      allowHalfOpen: true,
-      noDelay: true,
-    })
+    const over = descriptor === undefined ? {} : { fd: descriptor }
+    const socket = new Socket({ allowHalfOpen: true, ...over })
+    socket.connect({ host: target.ip, port: target.port, noDelay: true })
     let lastTurn: NodeJS.Immediate | undefined
     const timer = setTimeout(() => {
       // A thread that was held up reads only now that the endpoint has answered in time.

@@ -1,9 +1,11 @@
 import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { Balancer } from '../balancer.js'
 import { dialTimeoutsMs, listenBacklog, type EndpointChanges } from '../data-path.js'
+import type { SourceRule } from '../source-rule.js'
 import { shortageAdvice } from '../descriptors.js'
 import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
 import type { Listener } from '../data-path.js'
@@ -41,6 +43,7 @@ export class TcpListener implements Listener {
   readonly #connections = new Set<TcpConnection>()
   readonly #waiting: AdmissionQueue
   #header: ProxyHeader | undefined
+  #source: SourceRule | undefined
   #isStopped = false
   readonly idle: Promise<void>
   #becomeIdle: () => void = () => undefined
@@ -48,6 +51,7 @@ export class TcpListener implements Listener {
   constructor(spec: ListenerSpec, deps: DataPathDeps, { young, sockets }: NetTools) {
     this.#spec = spec
     this.#header = spec.proxyHeader
+    this.#source = spec.source
     this.#deps = deps
     this.#young = young
     this.#sockets = sockets
@@ -89,6 +93,7 @@ export class TcpListener implements Listener {
   update(changes: EndpointChanges): void {
     this.#balancer.update(changes)
     this.#header = changes.proxyHeader
+    this.#source = changes.source
   }
 
   stop(): void {
@@ -176,7 +181,7 @@ export class TcpListener implements Listener {
   async #dial(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
     const { descriptors, warn } = this.#deps
     for (;;) {
-      const outcome = await dialTcp(target, timeoutMs)
+      const outcome = await this.#dialOnce(client, target, timeoutMs)
       const isShort = typeof outcome === 'string' && localShortages.has(outcome)
       if (!isShort || client.destroyed) return outcome
       descriptors.wasShort()
@@ -206,6 +211,30 @@ export class TcpListener implements Listener {
     backend.once('close', () => this.#closed(connection))
     connection.join(backend, this.#headerOf(connection.client))
     this.#young.add(connection)
+  }
+
+  async #dialOnce(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
+    const owner = this.#keptClient(client, target)
+    // The same connection of the client may have ended only just now.
+    for (const port of owner ? [owner.port, 0] : []) {
+      const fd = this.#sockets && owner ? this.#sockets.openAs({ ...owner, port }, 'stream') : -1
+      if (fd < 0) break
+      const outcome = await dialTcp(target, timeoutMs, fd)
+      if (outcome !== 'EADDRNOTAVAIL') return outcome
+    }
+    return dialTcp(target, timeoutMs)
+  }
+
+  /** The client, if the endpoint is to see its address. */
+  #keptClient(client: Socket, target: Target): SocketAddress | undefined {
+    const { remoteAddress, remotePort = 0 } = client
+    const keeper = this.#deps.sourceKeeper
+    if (!this.#source || !keeper || remoteAddress === undefined) return undefined
+    const from = { ip: withoutScope(remoteAddress), port: remotePort }
+    const fd = descriptorOf(client)
+    const asked =
+      fd === undefined ? undefined : this.#sockets?.originalDestination(fd, from.ip.includes(':'))
+    return keeper.keeps(this.#source, { client: from, asked, target }) ? from : undefined
   }
 
   #headerOf(client: Socket): Uint8Array | undefined {

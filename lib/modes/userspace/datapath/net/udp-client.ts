@@ -41,6 +41,7 @@ export class UdpClient implements TableClient<UdpClient> {
     })
     // ECONNREFUSED means that the endpoint is gone: the next datagram finds another one (US53).
     this.#socket.on('error', (error: NodeJS.ErrnoException) => this.end(error.code ?? 'error'))
+    if (options.descriptor !== undefined) this.#socket.bind({ fd: options.descriptor })
     this.#socket.connect(options.target.port, options.target.ip, () => this.#connected())
   }
 
@@ -78,6 +79,8 @@ export interface UdpClientOptions {
   readonly now: number
   /** The PROXY header that each datagram begins with, if any. */
   readonly header: Uint8Array | undefined
+  /** An open socket to use, which is bound to an address. */
+  readonly descriptor: number | undefined
   readonly reply: (client: UdpClient, datagram: Buffer) => void
   readonly ended: (client: UdpClient, reason: string) => void
 }

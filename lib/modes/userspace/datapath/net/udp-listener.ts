@@ -1,15 +1,24 @@
 import { once } from 'node:events'
 import type { RemoteInfo, Socket } from 'node:dgram'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
+import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { hostPort } from '../../../../state/ip.js'
 import { Balancer } from '../balancer.js'
-import type { DataPathDeps, ListenerSpec, EndpointChanges } from '../data-path.js'
+import type { DataPathDeps, EndpointChanges, ListenerSpec, Target } from '../data-path.js'
+import type { SourceRule } from '../source-rule.js'
 import type { Listener } from '../data-path.js'
 import { createLiteralSocket, descriptorOf, stopReceiving, withoutScope } from './node-sockets.js'
 import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { UdpClientTable } from '../udp-client-table.js'
 import { UdpClient } from './udp-client.js'
+
+/** What the UDP listeners of one worker share. */
+export interface UdpTools {
+  readonly table: UdpClientTable<UdpClient>
+  /** Undefined where koffi does not load. */
+  readonly sockets: Sockets | undefined
+}
 
 /** One UDP service socket: receives from clients, and answers them from the same port (US50). */
 export class UdpListener implements Listener {
@@ -21,14 +30,18 @@ export class UdpListener implements Listener {
   readonly #traffic = new ListenerTraffic()
   readonly #clients = new Map<string, UdpClient>()
   #header: ProxyHeader | undefined
+  #source: SourceRule | undefined
+  readonly #sockets: Sockets | undefined
   #isStopped = false
   #isHandedOver = false
   readonly idle: Promise<void>
   #becomeIdle: () => void = () => undefined
 
-  constructor(spec: ListenerSpec, deps: DataPathDeps, table: UdpClientTable<UdpClient>) {
+  constructor(spec: ListenerSpec, deps: DataPathDeps, { table, sockets }: UdpTools) {
+    this.#sockets = sockets
     this.#spec = spec
     this.#header = spec.proxyHeader
+    this.#source = spec.source
     this.#deps = deps
     this.#balancer = new Balancer(deps, spec)
     this.#table = table
@@ -61,6 +74,7 @@ export class UdpListener implements Listener {
   update(changes: EndpointChanges): void {
     this.#balancer.update(changes)
     this.#header = changes.proxyHeader
+    this.#source = changes.source
     const serving = new Set(changes.servingKeys)
     for (const client of this.#clients.values()) {
       const { key } = client.target
@@ -121,6 +135,7 @@ export class UdpListener implements Listener {
       target,
       now: now(),
       header: this.#headerOf(from),
+      descriptor: this.#openAs(from, target),
       reply: (to, reply) => {
         if (!to.isEnded) this.#table.answered(to)
         this.#traffic.of(target.key).bytesToClient += reply.length
@@ -133,6 +148,16 @@ export class UdpListener implements Listener {
     this.#traffic.active++
     this.#traffic.of(target.key).connections++
     return client
+  }
+
+  /** A socket with the address of the client, if the endpoint is to see it. */
+  #openAs({ address, port }: RemoteInfo, target: Target): number | undefined {
+    const { sourceKeeper } = this.#deps
+    const client = { ip: withoutScope(address), port }
+    const dialed = { client, asked: undefined, target }
+    if (!this.#source || sourceKeeper?.keeps(this.#source, dialed) !== true) return undefined
+    const descriptor = this.#sockets?.openAs(client, 'datagram') ?? -1
+    return descriptor < 0 ? undefined : descriptor
   }
 
   #headerOf({ address, port }: RemoteInfo): Uint8Array | undefined {

@@ -1,7 +1,7 @@
 import { hostPort } from '../../../../state/ip.js'
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
-import { addressFamily, type SocketAddress } from '../../../../kernel/sockets/socket-address.js'
+import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import type { Balancer } from '../balancer.js'
 import { keepAliveDelayMs, type AccessEntry, type Target } from '../data-path.js'
 import type { EndpointTraffic, ListenerTraffic } from '../traffic.js'
@@ -15,6 +15,8 @@ export interface ConnectionOwner {
   readonly service: string
   readonly balancer: Balancer
   readonly traffic: ListenerTraffic
+  /** A socket that connects to an endpoint of the client, or the negative error. */
+  connect(client: number, peer: SocketAddress | undefined, target: Target): number
   /** The PROXY header that the endpoint gets before the client's first byte, if any. */
   headerOf(client: number, peer: SocketAddress | undefined): Uint8Array | undefined
   /** Called once, when both sockets are closed. */
@@ -149,16 +151,13 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
 
   /** 0 when the dial has begun, or the negative error. */
   #connect(target: Target): number {
-    const { sockets, loop, dialing, addressOf } = this.#context
-    const address = addressOf(target)
-    const family = address.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
-    const fd = sockets.open(family, 'stream')
+    const { loop, dialing } = this.#context
+    const fd = this.#owner.connect(this.#client.fd, this.#peer, target)
     if (fd < 0) return fd
-    const result = sockets.connect(fd, address)
     // Nagle's algorithm does not delay the first message, so noDelay is set after it.
     const end = new SocketEnd({ fd, loop, owner: this, isWithoutDelay: false })
     end.awaitWritable()
-    const watched = result === 0 || result === -errno.EINPROGRESS ? end.watch() : result
+    const watched = end.watch()
     if (watched < 0) {
       loop.close(fd)
       return watched

@@ -2,7 +2,13 @@ import { interest } from '../../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import { Balancer } from '../balancer.js'
-import { listenBacklog, type ListenerSpec, type EndpointChanges } from '../data-path.js'
+import {
+  listenBacklog,
+  type EndpointChanges,
+  type ListenerSpec,
+  type Target,
+} from '../data-path.js'
+import type { SourceRule } from '../source-rule.js'
 import { shortageAdvice } from '../descriptors.js'
 import type { Listener } from '../data-path.js'
 
@@ -24,6 +30,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   readonly #connections = new Set<TcpConnection>()
   readonly #spec: ListenerSpec
   #header: ProxyHeader | undefined
+  #source: SourceRule | undefined
   #fd = -1
   #becomeIdle: () => void = () => undefined
   #isStopped = false
@@ -32,6 +39,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   constructor(spec: ListenerSpec, context: SpliceContext) {
     this.#spec = spec
     this.#header = spec.proxyHeader
+    this.#source = spec.source
     this.#context = context
     this.balancer = new Balancer(context.deps, spec)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
@@ -61,6 +69,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   update(changes: EndpointChanges): void {
     this.balancer.update(changes)
     this.#header = changes.proxyHeader
+    this.#source = changes.source
   }
 
   stop(): void {
@@ -107,6 +116,22 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     }
   }
 
+  connect(client: number, peer: SocketAddress | undefined, target: Target): number {
+    const { sockets, addressOf } = this.#context
+    const to = addressOf(target)
+    const fd =
+      peer && this.#keeps(client, peer, target) ? sockets.connected('stream', to, peer) : -1
+    if (fd >= 0) return fd
+    return sockets.connected('stream', to)
+  }
+
+  #keeps(fd: number, client: SocketAddress, target: Target): boolean {
+    const { sockets, deps } = this.#context
+    if (!this.#source || !deps.sourceKeeper) return false
+    const asked = sockets.originalDestination(fd, client.ip.includes(':'))
+    return deps.sourceKeeper.keeps(this.#source, { client, asked, target })
+  }
+
   headerOf(client: number, peer: SocketAddress | undefined): Uint8Array | undefined {
     if (!this.#header || !peer) return undefined
     const { sockets } = this.#context
@@ -129,7 +154,10 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   #admit(client: number): void {
     const { sockets, deps } = this.#context
     const isPeerWanted =
-      this.balancer.usesClient || deps.accessLog !== undefined || this.#header !== undefined
+      this.balancer.usesClient ||
+      deps.accessLog !== undefined ||
+      this.#header !== undefined ||
+      this.#source !== undefined
     const peer = isPeerWanted ? sockets.peer() : undefined
     const connection = new TcpConnection({ context: this.#context, owner: this, client, peer })
     this.#connections.add(connection)

@@ -1,7 +1,6 @@
 import { interest } from '../../../../kernel/sockets/epoll.js'
 import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
 import {
-  addressFamily,
   addressKey,
   decodeAddress,
   maxAddressLength,
@@ -9,7 +8,8 @@ import {
 } from '../../../../kernel/sockets/socket-address.js'
 import { Balancer } from '../balancer.js'
 import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
-import type { ListenerSpec, Target, EndpointChanges } from '../data-path.js'
+import type { EndpointChanges, ListenerSpec, Target } from '../data-path.js'
+import type { SourceRule } from '../source-rule.js'
 import type { Listener } from '../data-path.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'
@@ -25,6 +25,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   readonly #clients = new Map<number | string, UdpClient>()
   readonly #spec: ListenerSpec
   #header: ProxyHeader | undefined
+  #source: SourceRule | undefined
   #fd = -1
   #isStopped = false
   #isHandedOver = false
@@ -33,6 +34,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   constructor(spec: ListenerSpec, context: SpliceContext) {
     this.#spec = spec
     this.#header = spec.proxyHeader
+    this.#source = spec.source
     this.#context = context
     this.#balancer = new Balancer(context.deps, spec)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
@@ -59,6 +61,7 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   update(changes: EndpointChanges): void {
     this.#balancer.update(changes)
     this.#header = changes.proxyHeader
+    this.#source = changes.source
     const serving = new Set(changes.servingKeys)
     for (const client of this.#clients.values()) {
       const { key } = client.target
@@ -191,10 +194,11 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
   #admit(key: number | string, index: number): UdpClient | undefined {
     const { deps, inbox, udpClients, loop } = this.#context
     const offset = inbox.nameOffset(index)
-    const isSenderWanted = this.#balancer.usesClient || this.#header !== undefined
+    const isSenderWanted =
+      this.#balancer.usesClient || this.#header !== undefined || this.#source !== undefined
     const sender = isSenderWanted ? decodeAddress(inbox.names.view, offset) : undefined
     const target = this.#balancer.pick(sender?.ip ?? '')
-    const fd = target && this.#takeDescriptor() ? this.#connect(target) : -1
+    const fd = target && this.#takeDescriptor() ? this.#connect(target, sender) : -1
     if (!target || fd < 0) {
       if (target) this.#balancer.ended(target)
       this.#traffic.refused++
@@ -234,14 +238,16 @@ export class UdpListener implements Listener, UdpClientOwner, Watcher {
     return true
   }
 
-  #connect(target: Target): number {
+  #connect(target: Target, client: SocketAddress | undefined): number {
     const { sockets, addressOf, deps } = this.#context
     const address = addressOf(target)
-    const family = address.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
-    const fd = sockets.open(family, 'datagram')
-    const result = fd < 0 ? fd : sockets.connect(fd, address)
-    if (result >= 0) return fd
-    if (fd >= 0) sockets.close(fd)
+    const isKept =
+      client !== undefined &&
+      this.#source !== undefined &&
+      deps.sourceKeeper?.keeps(this.#source, { client, asked: undefined, target }) === true
+    let result = isKept ? sockets.connected('datagram', address, client) : -1
+    if (result < 0) result = sockets.connected('datagram', address)
+    if (result >= 0) return result
     deps.descriptors.release(1)
     if (result === -errno.EMFILE || result === -errno.ENFILE) deps.descriptors.wasShort()
     this.#traffic.of(target.key).dialErrors++

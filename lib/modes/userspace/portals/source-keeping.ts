@@ -1,0 +1,82 @@
+import { messageOf } from '../../../errors.js'
+import type { IpFamily } from '../../../state/ip.js'
+import type { SourceSwitch } from '../datapath/source-keeper.js'
+import type { Log } from '../../mode.js'
+import { isMissing } from './open-portals.js'
+import type { SourceRouting } from './source-routing.js'
+
+export interface SourceKeepingOptions {
+  readonly routing: Pick<SourceRouting, 'ensure' | 'remove' | 'close'>
+  readonly switch: SourceSwitch
+  /** `keep`: without it this node does not start. */
+  readonly isRequired: boolean
+  readonly log: Log
+}
+
+/** Prepares the kernel when the first Service wants it, and tells the data paths. */
+export class SourceKeeping {
+  readonly #family: IpFamily
+  readonly #options: SourceKeepingOptions
+  #state: 'unused' | 'ready' | 'impossible' = 'unused'
+  #said = ''
+
+  constructor(family: IpFamily, options: SourceKeepingOptions) {
+    this.#family = family
+    this.#options = options
+  }
+
+  /** Before listeners open that keep the address of their clients. */
+  async use(): Promise<void> {
+    if (this.#state !== 'unused') return
+    const { routing, isRequired, log } = this.#options
+    const family = this.#family
+    try {
+      await routing.ensure()
+    } catch (error) {
+      if (isRequired) throw error
+      if (isMissing(error)) this.#state = 'impossible'
+      this.#warn(error, 'endpoints see this node as their client, as its address cannot be kept')
+      return
+    }
+    this.#state = 'ready'
+    this.#options.switch.set(family, true)
+    log.info(
+      { family },
+      'endpoints see the address of their clients where the kernel modes keep it',
+    )
+  }
+
+  /** Writes again what another program has removed. */
+  async look(): Promise<void> {
+    if (this.#state !== 'ready') return
+    try {
+      await this.#options.routing.ensure()
+      this.#said = ''
+    } catch (error) {
+      this.#warn(error, 'could not look after what keeps the address of clients, will retry')
+    }
+  }
+
+  /** What an earlier process has left, where this one does not need it. */
+  async tidy(): Promise<void> {
+    if (this.#state !== 'ready') await this.remove()
+  }
+
+  async remove(): Promise<void> {
+    this.#options.switch.set(this.#family, false)
+    this.#state = 'unused'
+    try {
+      await this.#options.routing.remove()
+    } catch (error) {
+      const fields = { family: this.#family, reason: messageOf(error) }
+      this.#options.log.debug(fields, 'what keeps the address of clients cannot be removed')
+    }
+    this.#options.routing.close()
+  }
+
+  #warn(error: unknown, text: string): void {
+    const reason = messageOf(error)
+    if (this.#said !== reason) this.#options.log.warn({ family: this.#family, reason }, text)
+    this.#said = reason
+  }
+}

@@ -1,0 +1,161 @@
+import {
+  Batch,
+  rule,
+  targetOf,
+  type Iptables,
+  type RestoreOptions,
+  type SavedTable,
+} from '../../../kernel/iptables.js'
+import { kernelError } from '../../../kernel/iptables-error.js'
+import type { Routes } from '../../../kernel/routes.js'
+import { loadLibc } from '../../../kernel/sockets/libc.js'
+import { Sockets } from '../../../kernel/sockets/sockets.js'
+import { SystemCallError } from '../../../kernel/sockets/errno.js'
+import type { IpFamily } from '../../../state/ip.js'
+import { sourceChains, sourceComment, sourceDiversion } from '../names.js'
+
+/** An address that no machine has: a socket gets it only with the right to take any. */
+const foreign = { IPv4: '192.0.2.1', IPv6: '2001:db8::1' } as const
+
+const mark = `0x${sourceDiversion.mark.toString(16)}`
+const masked = `${mark}/${mark}`
+const isAnswer = { name: 'conntrack', args: ['--ctdir', 'REPLY'] } as const
+const setMark = { jump: 'MARK', jumpArgs: ['--set-xmark', masked] } as const
+const marksAnswer = (protocol: string) =>
+  rule({
+    protocol,
+    matches: [isAnswer, { name: 'socket', args: ['--transparent'] }],
+    ...setMark,
+  })
+
+/** By the built-in chain that jumps to ours. */
+const hooks = [
+  {
+    from: 'PREROUTING',
+    chain: sourceChains.PREROUTING,
+    rules: [
+      marksAnswer('tcp'),
+      marksAnswer('udp'),
+      // Only such sockets send to an endpoint in the node's own network with a foreign address.
+      rule({
+        inInterface: 'lo',
+        matches: [
+          { name: 'conntrack', args: ['--ctdir', 'ORIGINAL'] },
+          { name: 'addrtype', args: ['!', '--src-type', 'LOCAL'] },
+        ],
+        jump: 'CONNMARK',
+        jumpArgs: ['--set-xmark', masked],
+      }),
+    ],
+  },
+  {
+    from: 'OUTPUT',
+    chain: sourceChains.OUTPUT,
+    // Such an endpoint's answers do not come in; they only go out.
+    rules: [
+      rule({ matches: [isAnswer, { name: 'connmark', args: ['--mark', masked] }], ...setMark }),
+    ],
+  },
+] as const
+
+/**
+ * What the kernel needs for sockets with the address of a client. An endpoint answers to that
+ * address. The answer gets a mark if a socket of this node waits for it, and marked packets are
+ * delivered here. Without the socket nothing is marked: what a killed process leaves behind leads
+ * no packet astray.
+ */
+export class SourceRouting {
+  readonly #family: IpFamily
+  readonly #open: () => Promise<Iptables>
+  #iptables: Iptables | undefined
+  #routes: Routes | undefined
+
+  constructor(family: IpFamily, open: () => Promise<Iptables>) {
+    this.#family = family
+    this.#open = open
+  }
+
+  /** Writes what is missing. Rejects with the reason where this node cannot do it. */
+  async ensure(): Promise<void> {
+    await this.#tryRights()
+    this.#routes ??= await openRoutes()
+    this.#routes.divert(this.#family, sourceDiversion)
+    this.#iptables ??= await this.#open()
+    const [mangle] = await this.#iptables.save('mangle')
+    if (mangle && isWritten(mangle)) return
+    await write(this.#iptables, rulesOver(mangle))
+  }
+
+  /** Rejects where `ensure` would. Changes nothing. */
+  async probe(): Promise<void> {
+    await this.#tryRights()
+    await write(await this.#open(), rulesOver(undefined), { test: true })
+  }
+
+  /** Removes what this or an earlier process has written. */
+  async remove(): Promise<void> {
+    this.#routes ??= await openRoutes()
+    this.#routes.undivert(this.#family, sourceDiversion)
+    this.#iptables ??= await this.#open()
+    const [mangle] = await this.#iptables.save('mangle')
+    if (!mangle) return
+    const batch = new Batch()
+    removeJumps(batch, mangle)
+    for (const { chain } of hooks) {
+      if (mangle.chains.has(chain)) batch.chain('mangle', chain).deleteChain('mangle', chain)
+    }
+    if (batch.size > 0) await this.#iptables.restore(batch)
+  }
+
+  close(): void {
+    this.#routes?.close()
+    this.#routes = undefined
+  }
+
+  async #tryRights(): Promise<void> {
+    const sockets = new Sockets(await loadLibc())
+    const fd = sockets.openAs({ ip: foreign[this.#family], port: 0 }, 'stream')
+    if (fd < 0) throw new SystemCallError('open a socket with the address of a client', fd)
+    sockets.close(fd)
+  }
+}
+
+async function write(iptables: Iptables, batch: Batch, options?: RestoreOptions): Promise<void> {
+  try {
+    await iptables.restore(batch, options)
+  } catch (error) {
+    throw kernelError(error, 'mark answers to clients (xt_socket, xt_mark, xt_connmark)')
+  }
+}
+
+function rulesOver(saved: SavedTable | undefined): Batch {
+  const batch = new Batch()
+  for (const { chain } of hooks) batch.chain('mangle', chain)
+  if (saved) removeJumps(batch, saved)
+  for (const { from, chain, rules } of hooks) {
+    batch.prepend('mangle', from, rule({ comment: sourceComment, jump: chain }))
+    for (const one of rules) batch.append('mangle', chain, one)
+  }
+  return batch
+}
+
+/** It needs koffi, which not every node can load. */
+async function openRoutes(): Promise<Routes> {
+  const { Routes } = await import('../../../kernel/routes.js')
+  return new Routes()
+}
+
+function isWritten({ chains }: SavedTable): boolean {
+  return hooks.every(({ from, chain, rules }) => {
+    const jumps = chains.get(from)?.rules.filter((text) => targetOf(text) === chain)
+    return jumps?.length === 1 && chains.get(chain)?.rules.length === rules.length
+  })
+}
+
+function removeJumps(batch: Batch, { chains }: SavedTable): void {
+  for (const { from, chain } of hooks) {
+    for (const text of chains.get(from)?.rules ?? []) {
+      if (targetOf(text) === chain) batch.deleteSaved('mangle', from, text)
+    }
+  }
+}

@@ -1,0 +1,158 @@
+/** `--userspace-source-address` on a node of its own: what it writes, what is left, a crash. */
+import { mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t from 'tap'
+import { runCommand } from '../../../lib/kernel/command.js'
+import { joinNetworkNamespace } from '../../../lib/lab/world/namespaces.js'
+import { addressOf, families } from '../../../lib/lab/world/topology.js'
+import { createWorld } from '../../../lib/lab/world/world.js'
+import type { FlowRequest } from '../../../lib/lab/world/agent-protocol.js'
+import { kubeProxy, startDaemon } from '../../support/live-daemon.js'
+
+const skip = process.getuid?.() === 0 ? false : 'needs root for network namespaces'
+const clusterIps = { IPv4: '10.96.0.10', IPv6: 'fd00:10:96::10' } as const
+const port = 8080
+
+t.test('what keeps the address of clients comes and goes', { skip }, async (t) => {
+  const world = await createWorld({ name: 'source' })
+  const home = openSync('/proc/self/ns/net', 'r')
+  joinNetworkNamespace(world.namespaces.node)
+  const folder = mkdtempSync(join(tmpdir(), 'source-address-'))
+  t.teardown(async () => {
+    joinNetworkNamespace(`../../proc/self/fd/${home}`)
+    rmSync(folder, { recursive: true })
+    await world.close()
+  })
+  const write = (annotation?: string) =>
+    writeFileSync(join(folder, 'web.json'), JSON.stringify(manifests(annotation)))
+  write()
+  const start = (sourceAddress: string) =>
+    startDaemon(
+      t,
+      'userspace',
+      '--manifests',
+      folder,
+      '--hostname-override',
+      'node',
+      ...[`--userspace-source-address=${sourceAddress}`, '--userspace-workers=1'],
+    )
+  const flow = async (request: Pick<FlowRequest, 'protocol' | 'host'> & Partial<FlowRequest>) =>
+    (await world.agent('client-pod').flow({ port, ...request }))[0]
+  const clean = await leftBehind()
+  const sources = async () => {
+    const seen = []
+    for (const family of families) {
+      for (const protocol of ['TCP', 'UDP'] as const) {
+        const answer = await flow({ protocol, host: clusterIps[family] })
+        seen.push(answer?.source === addressOf('client-pod', family) ? 'kept' : 'hidden')
+      }
+    }
+    return [...new Set(seen)]
+  }
+
+  await t.test('a killed process leads no packet astray', async (t) => {
+    const daemon = await start('keep')
+    t.same(await sources(), ['kept'])
+    const used = { from: 31_000 }
+    for (const family of families) {
+      for (const protocol of ['TCP', 'UDP'] as const) {
+        const fromPort = used.from++
+        await flow({ protocol, host: clusterIps[family], fromPort })
+      }
+    }
+    await daemon.end('SIGKILL')
+    t.not(await leftBehind(), clean, 'it had no time to remove anything')
+    let again = 31_000
+    for (const family of families) {
+      for (const protocol of ['TCP', 'UDP'] as const) {
+        const fromPort = again++
+        const host = addressOf('pod-1', family)
+        const answer = await flow({ protocol, host, fromPort })
+        t.match(answer, { outcome: 'reply', backend: 'pod-1' }, `${protocol} ${family}`)
+      }
+    }
+  })
+
+  await t.test('the next process removes what it does not need', async (t) => {
+    const daemon = await start('hide')
+    t.same(await sources(), ['hidden'])
+    t.equal(await leftBehind(), clean)
+    await daemon.end('SIGTERM')
+  })
+
+  await t.test('it is repaired while it runs, and removed at the end', async (t) => {
+    const daemon = await start('auto')
+    t.same(await sources(), ['kept'])
+    const written = await leftBehind()
+    for (const family of ['-4', '-6']) await run('ip', family, 'rule', 'del', 'table', '27504')
+    for (const program of ['iptables', 'ip6tables']) await run(program, '-t', 'mangle', '-F')
+    while ((await leftBehind()) !== written) await new Promise((later) => setTimeout(later, 100))
+    t.same(await sources(), ['kept'])
+    await daemon.end('SIGTERM')
+    t.equal(await leftBehind(), clean)
+  })
+
+  await t.test('a Service may choose otherwise', async (t) => {
+    write('hide')
+    const keeping = await start('auto')
+    t.same(await sources(), ['hidden'])
+    await keeping.end('SIGTERM')
+    write('keep')
+    const hiding = await start('hide')
+    t.same(await sources(), ['kept'])
+    await hiding.end('SIGKILL')
+    t.equal((await kubeProxy('cleanup')).code, 0)
+    t.equal(await leftBehind(), clean)
+  })
+})
+
+/** Everything of the kind that this mode writes: routing rules, routes, marks. */
+async function leftBehind(): Promise<string> {
+  const texts = []
+  for (const family of ['-4', '-6']) {
+    texts.push(await run('ip', family, 'rule'))
+    texts.push(await run('ip', family, 'route', 'show', 'table', 'all'))
+  }
+  for (const program of ['iptables-save', 'ip6tables-save']) {
+    const saved = await run(program, '-t', 'mangle')
+    texts.push(...saved.split('\n').filter((line) => line.startsWith('-A')))
+  }
+  return texts.join('\n')
+}
+
+async function run(program: string, ...args: readonly string[]): Promise<string> {
+  return (await runCommand(program, args)).stdout
+}
+
+function manifests(annotation: string | undefined) {
+  const annotations = annotation ? { 'kube-proxy-ts/source-address': annotation } : {}
+  const service = {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name: 'web', namespace: 'default', annotations },
+    spec: {
+      clusterIPs: [clusterIps.IPv4, clusterIps.IPv6],
+      ports: [
+        { name: 'tcp', port, protocol: 'TCP' },
+        { name: 'udp', port, protocol: 'UDP' },
+      ],
+    },
+  }
+  const slices = families.map((family) => ({
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: {
+      name: `web-${family.toLowerCase()}`,
+      namespace: 'default',
+      labels: { 'kubernetes.io/service-name': 'web' },
+    },
+    addressType: family,
+    ports: service.spec.ports,
+    endpoints: [
+      { addresses: [addressOf('pod-1', family)], nodeName: 'node' },
+      { addresses: [addressOf('pod-4', family)], nodeName: 'node-2' },
+    ],
+  }))
+  return { apiVersion: 'v1', kind: 'List', items: [service, ...slices] }
+}
