@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { ConfigError, messageOf, SourceError } from '../errors.js'
 import type { ClusterAccess, Credentials } from './api-client.js'
@@ -28,6 +29,13 @@ export async function openCluster(
   const { kubeconfig, master } = options
   if (kubeconfig === '') {
     return new FileAccess(master === '' ? inClusterSpec(deps.env) : bareSpec(master), deps.now)
+  }
+  // The file of kubeadm names one that only kube-proxy's own pod has.
+  if (deps.env['KUBERNETES_SERVICE_HOST'] !== undefined && !existsSync(kubeconfig)) {
+    throw new ConfigError(
+      `read kubeconfig ${kubeconfig}: no such file; in a pod leave clientConnection.kubeconfig ` +
+        '(--kubeconfig) empty, which means its ServiceAccount',
+    )
   }
   const { spec, needsLibrary } = readKubeconfig(kubeconfig)
   const server = master === '' ? spec.server : serverUrl(master)

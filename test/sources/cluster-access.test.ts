@@ -114,6 +114,8 @@ void t.test(
     t.equal((await open('', pod)).server, 'https://[fd00::1]:443')
     await t.rejects(open(''), /neither --kubeconfig nor --master/)
     await t.rejects(open('http://[::1'), ConfigError)
+    const ofKubeadm = { kubeconfig: '/var/lib/kube-proxy/kubeconfig.conf', master: '' }
+    await t.rejects(openCluster(ofKubeadm, { env: pod, now: Date.now }), /its ServiceAccount/)
   },
 )
 

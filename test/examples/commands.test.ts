@@ -1,0 +1,159 @@
+/** Every command in the documents: ours are parsed with their values, those without a node run. */
+import { spawnSync } from 'node:child_process'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { CommanderError } from 'commander'
+import t from 'tap'
+import { createProgram, type Subcommands } from '../../lib/cli/program.js'
+import { parseFlags } from '../../lib/config/flags.js'
+import { loadConfig } from '../../lib/config/load.js'
+
+const root = fileURLToPath(new URL('../../..', import.meta.url))
+const documents = [
+  ...readdirSync(root).filter((name) => /^[A-Z]+\.md$/.test(name) && name !== 'CHANGELOG.md'),
+  ...['docs', 'examples', 'lib', 'test'].flatMap((folder) =>
+    readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.md'))
+      .map((name) => join(folder, name)),
+  ),
+]
+
+interface Command {
+  readonly document: string
+  readonly words: readonly string[]
+}
+
+/** Lines with a prompt, all lines of blocks of shell, and what of our own stands in backticks. */
+function linesOf(text: string): readonly string[] {
+  const lines: string[] = []
+  const outside = text
+    .replace(/^```(\w*)\n([^]*?)^```$/gm, (_, language: string, block: string) => {
+      const whole = block.replace(/\\\n\s*/g, ' ').split('\n')
+      const isShell = language === 'sh' || language === 'bash'
+      const commands = isShell
+        ? whole.filter((line) => /^\w/.test(line))
+        : language === 'console' || /^[$#] kube-proxy/m.test(block)
+          ? whole.filter((line) => /^[$#] /.test(line)).map((line) => line.slice(2))
+          : []
+      lines.push(...commands)
+      return ''
+    })
+    .replace(/\s+/g, ' ')
+  const spans = Array.from(outside.matchAll(/`([^`]+)`/g), ([, span = '']) => span)
+  lines.push(...spans.filter((span) => ours.test(span) && span.split(' ').length > 1))
+  return lines
+}
+
+const ours =
+  /^(kube-proxy|kube-proxy-ts|npx kube-proxy-ts|node build\/lib\/(?:cli\/)?main\.js)(?= |$)/
+
+/** The simple commands of a line of shell, without comments and without what is left to the reader. */
+const commands: readonly Command[] = documents.flatMap((document) =>
+  linesOf(readFileSync(join(root, document), 'utf8')).flatMap((line) => {
+    const [command = ''] = line.split(/ {2,}|\s#\s|\s→/)
+    return withoutQuotes(command)
+      .replace(/ (?:>>?|<) \S+/g, '')
+      .split(/ (?:\|\|?|&&) |; |\$\(/)
+      .filter((simple) => !/…/.test(simple))
+      .map((simple) => ({ document, words: simple.trim().split(' ') }))
+  }),
+)
+
+/** Quoted text is one word, whatever it has in it. */
+function withoutQuotes(line: string): string {
+  return line.replace(/'[^']*'|"[^"]*"/g, 'quoted')
+}
+
+const laboratory: Subcommands = {
+  playground: async () => (await import('../../lib/lab/cli/playground.js')).addPlaygroundCommand,
+  apiserver: async () => (await import('../../lib/lab/cli/apiserver.js')).addApiserverCommand,
+}
+
+/** What the reader puts in, and a value that fits there. */
+const filledIn: Readonly<Record<string, string>> = { MODE: 'nftables', $MODE: 'nftables' }
+
+/** Throws if the program would refuse these arguments. Nothing of it runs. */
+async function parse(argv: readonly string[], more: Subcommands): Promise<void> {
+  const { program, argv: rest } = await createProgram(argv, more)
+  const given: [string, string][] = []
+  for (const command of [program, ...program.commands]) {
+    command.exitOverride().configureOutput({ writeOut: () => undefined, writeErr: () => undefined })
+    command.action(() => undefined)
+  }
+  try {
+    await program.parseAsync(rest, { from: 'user' })
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error
+    // The name alone is a mention of the command, not a call.
+    const isMention = error.code === 'commander.missingArgument' && argv.length === 1
+    if (error.exitCode !== 0 && !isMention) throw error
+  }
+  if (argv[0]?.startsWith('--') !== true || argv[0] === '--help' || argv[0] === '--version') return
+  for (const [index, argument] of rest.entries()) {
+    const [, flag = '', value = rest[index + 1] ?? ''] =
+      /^--([^=]+)(?:=(.*))?$/.exec(argument) ?? []
+    if (flag !== '') given.push([flag, value])
+  }
+  loadConfig(parseFlags(given), undefined)
+}
+
+const ourCommands = commands.flatMap(({ document, words }) => {
+  const [program] = ours.exec(words.join(' ')) ?? []
+  if (program === undefined) return []
+  const argv = words.slice(program.split(' ').length).map((word) => filledIn[word] ?? word)
+  return [{ document, argv, isWhole: /-ts$|lib\/main/.test(program) }]
+})
+
+t.test('this program accepts every command of its documents, with its values', async (t) => {
+  t.ok(ourCommands.length > 60, `${ourCommands.length} commands`)
+  for (const { document, argv, isWhole } of ourCommands) {
+    const refused = await parse(argv, isWhole ? laboratory : {}).then(
+      () => undefined,
+      (error: unknown) => String(error),
+    )
+    t.equal(refused, undefined, `${document}: ${argv.join(' ')}`)
+  }
+})
+
+t.test('commands that need neither root nor a cluster do what the documents say', (t) => {
+  const safe = /^(render|explain) .*--manifests examples\/services|^--help$|^--version$/
+  const lines = new Set(
+    ourCommands.map(({ argv }) => argv.join(' ')).filter((line) => safe.test(line)),
+  )
+  t.ok(lines.size >= 7, `${lines.size} commands`)
+  for (const line of lines) {
+    const { status, stdout, stderr } = spawnSync(
+      process.execPath,
+      ['build/lib/cli/main.js', ...line.split(' ')],
+      { cwd: root, encoding: 'utf8' },
+    )
+    t.equal(status, 0, `${line}: ${stderr}`)
+    t.ok(stdout.length > 100, `${line} prints something`)
+  }
+  t.end()
+})
+
+/** Programs of others that the documents call. A mistyped name is not among them. */
+const foreign =
+  /^(kubectl|docker|kind|curl|npm|npx|nft|ip|ipset|ipvsadm|iptables(-save)?|conntrack|sysctl|modprobe|git|node|cd|sed|tr|test|grep|export|echo|for|do|apt-get|systemctl|\w+=\S*)$/
+
+t.test('every other command is of a program that the documents may call', (t) => {
+  for (const { document, words } of commands) {
+    const line = words.join(' ')
+    if (ours.test(line)) continue
+    t.match(words[0], foreign, `${document}: ${line}`)
+  }
+  t.end()
+})
+
+t.test('README is short, and the index leads to every page', (t) => {
+  const lines = readFileSync(join(root, 'README.md'), 'utf8').split('\n').length
+  t.ok(lines <= 150, `${lines} lines`)
+  const index = readFileSync(join(root, 'docs/index.md'), 'utf8')
+  for (const document of documents.filter((of) => /^docs\/[^/]+$/.test(of))) {
+    const page = document.slice('docs/'.length)
+    if (page !== 'index.md') t.ok(index.includes(`](${page})`), page)
+  }
+  t.end()
+})
