@@ -19,8 +19,8 @@ bash:  source <(${name} completion bash)
 zsh:   source <(${name} completion zsh)
 fish:  ${name} completion fish | source`,
     )
-    .action((shell: Shell) => {
-      process.stdout.write(scripts[shell](shapeOf(program)))
+    .action((wanted: Shell) => {
+      process.stdout.write(scripts[wanted](shapeOf(program)))
     })
 }
 

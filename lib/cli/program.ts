@@ -28,7 +28,7 @@ const laboratory: readonly string[] = ['playground', 'apiserver']
 const commandGroups: Readonly<Record<string, readonly string[]>> = {
   'Without a cluster:': ['render', ...laboratory],
   'On a live node:': ['explain', 'diff', 'trace', 'top', 'check', 'cleanup'],
-  'For your shell:': ['completion'],
+  'Completion:': ['completion'],
 }
 
 const summary =

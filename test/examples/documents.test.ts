@@ -104,7 +104,7 @@ async function flagsOf(more: Subcommands): Promise<ReadonlyMap<string, readonly 
   return new Map(
     [program, ...program.commands].map((command) => [
       command === program ? '' : command.name(),
-      [...command.options.map(({ long }) => long ?? ''), '--help'],
+      [...command.options.flatMap(({ short, long }) => [short ?? '', long ?? '']), '--help'],
     ]),
   )
 }
