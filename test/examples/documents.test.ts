@@ -188,6 +188,22 @@ t.test('links in documents lead to files and headings that exist', (t) => {
   t.end()
 })
 
+t.test('each threat of SECURITY.md is at a boundary, and has tests', (t) => {
+  const [, below = ''] = readFileSync(join(root, 'SECURITY.md'), 'utf8').split('## Threats')
+  const [table = ''] = below.split('\n## ')
+  const rows = table.split('\n').filter((line) => /^\| (?!boundary)/.test(line))
+  const cells = rows.map((row) => row.split(' | '))
+  t.same([...new Set(cells.map(([boundary]) => boundary))].sort(), [
+    '| API',
+    '| node',
+    '| outside',
+    '| page',
+    '| pods',
+  ])
+  for (const row of cells) t.match(row.at(-1), /`test\/[^`]+\.test\.ts`/, row.join(' | '))
+  t.end()
+})
+
 /** The names under which a page of Markdown has its headings. */
 function headingsOf(text: string): readonly string[] {
   return Array.from(text.matchAll(/^#+ (.*)$/gm), ([, heading = '']) =>

@@ -19,7 +19,7 @@ function settingsOf(...flags: readonly (readonly [string, string])[]) {
   return { allowsExternalIps }
 }
 
-for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables'] as const) {
+for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf'] as const) {
   t.test(`S09, CVE-2020-8554: ${mode} mode ignores external IPs if told so`, async (t) => {
     const definition = await modeLoaders[mode]()
     const rendered = (settings: { allowsExternalIps: boolean }) => {
