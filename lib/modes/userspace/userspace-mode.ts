@@ -208,7 +208,9 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   async #started(): Promise<void> {
     await this.#taker?.done(this.#listeners.unused())
     // Connections of a process that gave its listeners to this one may still need it.
-    if (!this.#taker) for (const { sources } of this.#families.values()) await sources.tidy()
+    if (!this.#settings.takeover) {
+      for (const { sources } of this.#families.values()) await sources.tidy()
+    }
     const { takeoverFolder } = this.#settings
     if (takeoverFolder !== '' && !this.#isLeaving) {
       const handOver: HandOver = (...args) => this.#handOver(...args)
