@@ -35,10 +35,11 @@ export function inNamespacesOf<T>(
   const setns = bindSetns()
   const here = readCookie()
   if (cookies.has(here)) results.set(here, work())
+  const { dev } = statSync(own)
   const seen = new Set<number>()
   for (const path of namespacePaths()) {
     if (results.size === cookies.size) break
-    const inode = inodeOf(path)
+    const inode = inodeOf(path, dev)
     if (inode === undefined || seen.has(inode)) continue
     seen.add(inode)
     visit(setns, path, () => {
@@ -58,10 +59,14 @@ function* namespacePaths(): Generator<string> {
   }
 }
 
-/** Undefined when the process has ended, or is guarded from looks. */
-function inodeOf(path: string): number | undefined {
+/**
+ * Undefined when the process has ended, or is guarded from looks. A file in /run/netns whose
+ * namespace is gone, or mounted for others only, is on another device.
+ */
+function inodeOf(path: string, device: number): number | undefined {
   try {
-    return statSync(path).ino
+    const { ino, dev } = statSync(path)
+    return dev === device ? ino : undefined
   } catch {
     return undefined
   }
