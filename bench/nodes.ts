@@ -52,6 +52,7 @@ async function comeBack(outage: Outage, back: Return): Promise<readonly number[]
     const deps = {
       client: { server: 'http://simulated', send },
       timing: defaultTiming,
+      isStreamed: false,
       random: Math.random,
       sleep: (ms: number) => time.sleep(ms),
       now: () => time.now,

@@ -8,6 +8,8 @@ export interface ApiServerSourceOptions {
   readonly client: ApiClient
   /** Only this Node is followed (R10). */
   readonly nodeName: string
+  /** Ask for all objects at the begin of a watch, before lists are tried. */
+  readonly isStreamed?: boolean
   readonly timing?: Partial<ListWatchTiming>
   readonly random?: () => number
 }
@@ -16,6 +18,7 @@ export interface ApiServerSourceOptions {
 export function apiServerSource(options: ApiServerSourceOptions): Source {
   const deps = {
     client: options.client,
+    isStreamed: options.isStreamed ?? false,
     timing: { ...defaultTiming, ...options.timing },
     random: options.random ?? Math.random,
     sleep: pause,

@@ -27,10 +27,13 @@ export interface ListWatchDeps {
   /** Milliseconds that never jump. */
   readonly now: () => number
   readonly timing: ListWatchTiming
+  /** Ask for all objects at the begin of a watch before a list is tried. */
+  readonly isStreamed: boolean
 }
 
 const badRequest = 400
 const gone = 410
+const invalid = 422
 const tooManyRequests = 429
 
 /** After so many refused watches in a row, none of which moved on, there is a new list. */
@@ -51,10 +54,10 @@ const reportedTypes = 8
 const successfulWatchMs = 1000
 
 /**
- * Keeps a sink up to date with one resource until the signal: a list in pages, then a watch from the
- * version of the list. The watch is resumed after every interruption. When the server no longer has
- * the version, there is a new list. Failures are reported and retried. A list that fails removes no
- * object (R01).
+ * Keeps a sink up to date with one resource until the signal: a watch that begins with all objects,
+ * or from servers that refuse this a list in pages, then a watch from the version of the list. The
+ * watch is resumed after every interruption. When the server no longer has the version, all objects
+ * come again. Failures are reported and retried. A list that fails removes no object (R01).
  */
 export class ListWatch {
   readonly #selection: Selection
@@ -70,6 +73,10 @@ export class ListWatch {
   /** The watch resumes from here; undefined before a list and after a 410. */
   #version: string | undefined
   #pageSize: number
+  /** The server sends all objects at the begin of a watch, which costs it less than a list. */
+  #isStreamed: boolean
+  /** The objects of a watch that has not sent all of them yet, as `namespace/name`. */
+  #arriving: Set<string> | undefined
   /** Watches that the server has refused since an event came or a list ended. */
   #refusals = 0
   /** A watch failed. The server may have come back with an older state. */
@@ -82,17 +89,18 @@ export class ListWatch {
     this.#backoff = new Backoff(deps.timing.firstRetryMs, deps.random)
     this.#listBackoff = new Backoff(deps.timing.firstRetryMs, deps.random)
     this.#pageSize = deps.timing.pageSize
+    this.#isStreamed = deps.isStreamed
   }
 
   /** Runs until the signal. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       try {
-        if (this.#version === undefined) await this.#list(signal)
-        else {
+        if (this.#version !== undefined) {
           if (this.#isDoubted) await this.#compareVersion(this.#version, signal)
-          await this.#watch(this.#version, signal)
-        }
+          await this.#watch({ resourceVersion: this.#version }, signal)
+        } else if (this.#isStreamed) await this.#stream(signal)
+        else await this.#list(signal)
       } catch (error) {
         if (isAborted(signal)) return
         await this.#recover(error, signal)
@@ -139,6 +147,30 @@ export class ListWatch {
     return error.status === badRequest || this.#refusals >= refusalsOfOneVersion
   }
 
+  /** One watch brings all objects, and then what changes. */
+  async #stream(signal: AbortSignal): Promise<void> {
+    const { path } = this.#selection
+    this.#arriving = new Set()
+    try {
+      const query = { sendInitialEvents: 'true', resourceVersionMatch: 'NotOlderThan' }
+      await this.#watch(query, signal)
+      if (this.#version !== undefined) return
+      throw new ListAgain(path, 'it ended before all objects had come')
+    } catch (error) {
+      if (this.#version !== undefined) throw error
+      const isUnknown =
+        error instanceof Refusal && (error.status === badRequest || error.status === invalid)
+      const isIgnored = error instanceof Silence || error instanceof ListAgain
+      // From now on this server is asked for lists, which work everywhere.
+      if (isUnknown || isIgnored) this.#isStreamed = false
+      if (isUnknown) return
+      if (!(error instanceof Silence && error.isServerAlive)) throw error
+      throw new ListAgain(path, 'it did not say which object is the last', { cause: error })
+    } finally {
+      this.#arriving = undefined
+    }
+  }
+
   async #list(signal: AbortSignal): Promise<void> {
     const seen = new Set<string>()
     let next: string | undefined
@@ -158,7 +190,11 @@ export class ListWatch {
       for (const item of items) this.#upsert(item, seen)
       next = asString(metadata?.['continue']) || undefined
     } while (next !== undefined)
-    // The list is complete only now, so objects that are not in it are gone.
+    this.#complete(seen, version)
+  }
+
+  /** All objects have come only now, so those that are not among them are gone. */
+  #complete(seen: Set<string>, version: string): void {
     for (const key of this.#known) {
       if (!seen.has(key)) this.#remove(key)
     }
@@ -183,10 +219,10 @@ export class ListWatch {
     this.#isDoubted = false
   }
 
-  async #watch(version: string, signal: AbortSignal): Promise<void> {
+  async #watch(begin: Readonly<Record<string, string>>, signal: AbortSignal): Promise<void> {
     const answer = await this.#request(signal, {
       watch: 'true',
-      resourceVersion: version,
+      ...begin,
       allowWatchBookmarks: 'true',
       // Five to ten minutes, so that the watches of many nodes do not end at the same time.
       timeoutSeconds: String(Math.floor(300 * (1 + this.#deps.random()))),
@@ -216,10 +252,20 @@ export class ListWatch {
     const { path } = this.#selection
     const event = parseWatchEvent(line, path)
     if (this.#version !== undefined) throwIfOlder(event.version, this.#version, path)
-    if (event.change === 'upsert') this.#upsert(event.object, this.#known)
-    else if (event.change === 'remove') this.#remove(keyOf(event.object))
+    const keys = this.#arriving ?? this.#known
+    if (event.change === 'upsert') this.#upsert(event.object, keys)
+    else if (event.change === 'remove') {
+      keys.delete(keyOf(event.object))
+      this.#remove(keyOf(event.object))
+    }
     if (event.unknownType !== undefined) this.#skipped(event.unknownType)
-    if (event.version !== undefined) this.#version = event.version
+    if (event.version === undefined) return
+    if (this.#arriving === undefined) this.#version = event.version
+    else if (event.isLastOfAll) {
+      const all = this.#arriving
+      this.#arriving = undefined
+      this.#complete(all, event.version)
+    }
   }
 
   /** Types are the server's to invent, so only the first few are remembered and reported. */

@@ -27,5 +27,8 @@ export async function openSource(options: SourceOptions): Promise<OpenedSource> 
   const { apiServerSource } = await import('./api-server.js')
   const access = await openCluster({ kubeconfig, master })
   const client = new ApiClient(access, 'kube-proxy-ts')
-  return { source: apiServerSource({ client, nodeName }), client }
+  return { source: apiServerSource({ client, nodeName, isStreamed: isStreamed() }), client }
 }
+
+/** By the same variable as in all clients of Kubernetes. */
+const isStreamed = () => process.env['KUBE_FEATURE_WatchListClient'] !== 'false'

@@ -10,6 +10,8 @@ export interface WatchEvent {
   readonly version: string | undefined
   /** The type, when no release of Kubernetes known here sends it. */
   readonly unknownType?: string
+  /** All objects that were there when the watch began have come. */
+  readonly isLastOfAll?: boolean
 }
 
 /** The server has refused a list or a watch. */
@@ -43,8 +45,12 @@ export function parseWatchEvent(line: unknown, path: string): WatchEvent {
     const message = asString(object?.['message']) ?? 'no reason given'
     throw new Refusal(`watch ${path}: ${message}`, { status })
   }
-  const version = asString(asObject(object?.['metadata'])?.['resourceVersion']) || undefined
-  if (type === 'BOOKMARK') return { change: 'none', object, version }
+  const metadata = asObject(object?.['metadata'])
+  const version = asString(metadata?.['resourceVersion']) || undefined
+  if (type === 'BOOKMARK') {
+    const mark = asObject(metadata?.['annotations'])?.['k8s.io/initial-events-end']
+    return { change: 'none', object, version, isLastOfAll: mark === 'true' }
+  }
   const change = type === 'DELETED' ? 'remove' : 'upsert'
   if (change === 'upsert' && type !== 'ADDED' && type !== 'MODIFIED') {
     return { change: 'none', object, version, unknownType: type }

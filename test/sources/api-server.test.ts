@@ -72,7 +72,11 @@ interface Rig {
   readonly startServer: () => void
 }
 
-async function rig(t: Test, options: Partial<ApiServerOptions> = {}): Promise<Rig> {
+async function rig(
+  t: Test,
+  options: Partial<ApiServerOptions> & { readonly isStreamed?: boolean } = {},
+): Promise<Rig> {
+  const { isStreamed = false } = options
   const api = createApiServer(options)
   const sink = new Recorder()
   const following = new AbortController()
@@ -94,6 +98,7 @@ async function rig(t: Test, options: Partial<ApiServerOptions> = {}): Promise<Ri
       source = apiServerSource({
         client: new ApiClient(access, 'test'),
         nodeName: 'node-1',
+        isStreamed,
         timing: { ...impatient, ...timing },
       }).run(sink, following.signal)
     },
@@ -137,32 +142,35 @@ const node = (name: string) => ({ apiVersion: 'v1', kind: 'Node', metadata: { na
 const ref = (name: string) => ({ apiVersion: 'v1', kind: 'Service', name })
 const kinds: readonly ObjectKind[] = ['Service', 'EndpointSlice', 'Node', 'ServiceCIDR']
 
-void t.test('R01 S03 S04 S05 R09 R10: all pages arrive, with the objects we need', async (t) => {
-  const { api, sink, follow } = await rig(t)
-  for (const name of ['a', 'b', 'c', 'd', 'e']) api.put(service(name))
-  api.put(service('headless', { clusterIP: 'None' }))
-  api.put(service('other', {}, { 'service.kubernetes.io/service-proxy-name': 'x' }))
-  api.put(slice('a-1'))
-  api.put(slice('headless-1', { 'service.kubernetes.io/headless': '' }))
-  api.put(node('node-1'))
-  api.put(node('node-2'))
-  await follow()
-  await until(() => kinds.every((kind) => sink.count(`synced ${kind}`) === 1))
-  t.strictSame(sink.names('Service'), ['a', 'b', 'c', 'd', 'e'])
-  t.strictSame(sink.names('EndpointSlice'), ['a-1'])
-  t.strictSame(sink.names('Node'), ['node-1'])
-  t.strictSame(sink.names('ServiceCIDR'), ['kubernetes'])
-  const services = sink.log.filter((entry) => entry.includes('Service'))
-  t.ok(services.indexOf('synced Service') >= services.indexOf('+Service e'), 'synced comes last')
+for (const isStreamed of [false, true]) {
+  const way = isStreamed ? 'one watch' : 'pages'
+  void t.test(`R01 S03 S04 S05 R09 R10: the objects we need arrive, by ${way}`, async (t) => {
+    const { api, sink, follow } = await rig(t, { isStreamed })
+    for (const name of ['a', 'b', 'c', 'd', 'e']) api.put(service(name))
+    api.put(service('headless', { clusterIP: 'None' }))
+    api.put(service('other', {}, { 'service.kubernetes.io/service-proxy-name': 'x' }))
+    api.put(slice('a-1'))
+    api.put(slice('headless-1', { 'service.kubernetes.io/headless': '' }))
+    api.put(node('node-1'))
+    api.put(node('node-2'))
+    await follow()
+    await until(() => kinds.every((kind) => sink.count(`synced ${kind}`) === 1))
+    t.strictSame(sink.names('Service'), ['a', 'b', 'c', 'd', 'e'])
+    t.strictSame(sink.names('EndpointSlice'), ['a-1'])
+    t.strictSame(sink.names('Node'), ['node-1'])
+    t.strictSame(sink.names('ServiceCIDR'), ['kubernetes'])
+    const services = sink.log.filter((entry) => entry.includes('Service'))
+    t.ok(services.indexOf('synced Service') >= services.indexOf('+Service e'), 'synced comes last')
 
-  api.put(service('f'))
-  await until(() => sink.names('Service').includes('f'))
-  api.put(service('f', {}, { 'service.kubernetes.io/service-proxy-name': 'x' }))
-  await until(() => !sink.names('Service').includes('f'))
-  api.remove(ref('a'))
-  await until(() => !sink.names('Service').includes('a'))
-  t.strictSame(sink.failures, [])
-})
+    api.put(service('f'))
+    await until(() => sink.names('Service').includes('f'))
+    api.put(service('f', {}, { 'service.kubernetes.io/service-proxy-name': 'x' }))
+    await until(() => !sink.names('Service').includes('f'))
+    api.remove(ref('a'))
+    await until(() => !sink.names('Service').includes('a'))
+    t.strictSame(sink.failures, [])
+  })
+}
 
 void t.test('an ended or broken watch resumes where it stopped, without a new list', async (t) => {
   const { api, sink, follow } = await rig(t)
@@ -191,9 +199,14 @@ void t.test('an ended or broken watch resumes where it stopped, without a new li
 })
 
 void t.test('410: an expired version causes a new list, which removes objects', async (t) => {
-  for (const forget of ['compact', 'restart'] as const) {
-    await t.test(`after ${forget}`, async (t) => {
-      const { api, sink, follow, stopServer, startServer } = await rig(t)
+  for (const [forget, isStreamed] of [
+    ['compact', false],
+    ['restart', false],
+    ['compact', true],
+    ['restart', true],
+  ] as const) {
+    await t.test(`after ${forget}, by ${isStreamed ? 'one watch' : 'a list'}`, async (t) => {
+      const { api, sink, follow, stopServer, startServer } = await rig(t, { isStreamed })
       for (const name of ['a', 'b', 'c']) api.put(service(name))
       await follow()
       await until(() => sink.count('synced Service') === 1 && api.faults.watches.size === 4)

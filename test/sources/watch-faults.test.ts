@@ -1,3 +1,4 @@
+import type { ServerResponse } from 'node:http'
 import t from 'tap'
 import { event, follow, listOf, until } from './support/scripted-server.js'
 
@@ -141,3 +142,84 @@ void t.test('a broken watch causes no new list if the server has no older state'
     t.equal(seen.synced(), 1)
   }
 })
+
+const allSent = (version: string) =>
+  `${JSON.stringify({
+    type: 'BOOKMARK',
+    object: {
+      metadata: { resourceVersion: version, annotations: { 'k8s.io/initial-events-end': 'true' } },
+    },
+  })}\n`
+
+void t.test(
+  'a watch that begins with all objects: what is gone goes after the last of them',
+  async (t) => {
+    const begins: string[] = []
+    const seen = await follow(
+      t,
+      {
+        list: () => listOf('1', 'never'),
+        watch(answer, version, number) {
+          begins.push(version)
+          if (number === 1) {
+            // Objects come by name, so their versions say nothing about how far the watch is.
+            answer.write(event('ADDED', 'a', '9') + event('ADDED', 'b', '3'))
+            answer.write(event('ADDED', 'c', '4') + event('DELETED', 'c', '11'))
+            answer.write(event('ADDED', 'd', '5') + allSent('12') + event('ADDED', 'e', '13'))
+            answer.end()
+          } else if (number === 2) {
+            answer.end('{"type":"ERROR","object":{"code":410,"message":"too old"}}\n')
+          } else if (number === 3) {
+            // Cut on the way: nothing is gone.
+            answer.write(event('ADDED', 'a', '9'), () => answer.destroy())
+          } else answer.write(event('ADDED', 'e', '13') + allSent('20'))
+        },
+      },
+      {},
+      true,
+    )
+    await until(() => seen.watches.length === 3)
+    t.strictSame([...seen.names].sort(), ['a', 'b', 'd', 'e'])
+    await until(() => seen.names.size === 1)
+    t.strictSame([...seen.names], ['e'])
+    t.strictSame(begins, ['', '13', '', ''])
+    t.equal(seen.lists.length, 0)
+    t.equal(seen.synced(), 2)
+  },
+)
+
+for (const [what, answerWith] of [
+  [
+    'refuses it',
+    (answer: ServerResponse) => {
+      answer.statusCode = 422
+      answer.end('{"message":"sendInitialEvents is forbidden"}')
+    },
+  ],
+  ['ends it too early', (answer: ServerResponse) => answer.end(event('ADDED', 'b', '3'))],
+  ['never says where the objects end', (answer: ServerResponse) => answer.flushHeaders()],
+] as const) {
+  void t.test(
+    `a server that cannot begin a watch with all objects and ${what} is asked for a list`,
+    async (t) => {
+      const seen = await follow(
+        t,
+        {
+          list: () => listOf('5', 'a'),
+          watch(answer, version) {
+            if (version === '') answerWith(answer)
+            else answer.flushHeaders()
+          },
+        },
+        { idleTimeoutMs: 300 },
+        true,
+      )
+      await until(() => seen.synced() === 1 && seen.watches.includes('5'))
+      t.strictSame([...seen.names], ['a'])
+      t.equal(seen.lists.length, 1)
+      // The quiet watches of other kinds are reported, too.
+      const reports = seen.failures.filter((text) => text.includes('/api/v1/services'))
+      t.equal(reports.length, what === 'refuses it' ? 0 : 1)
+    },
+  )
+}

@@ -46,6 +46,7 @@ export async function follow(
   t: Test,
   script: Script,
   timing: Partial<ListWatchTiming> = {},
+  isStreamed = false,
 ): Promise<Followed> {
   const names = new Set<string>()
   const [failures, lists, watches, others]: [string[], number[], string[], string[]] = [
@@ -84,6 +85,7 @@ export async function follow(
       'test',
     ),
     nodeName: 'n',
+    isStreamed,
     timing: { firstRetryMs: 10, longestConnectRetryMs: 40, longestErrorRetryMs: 40, ...timing },
   }).run(
     {
