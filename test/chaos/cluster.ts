@@ -16,8 +16,8 @@ export interface ServiceAddress {
 
 /** Clients talk to this one all the time; nothing about it changes. */
 export const steady = { name: 'steady', number: 10, port: 80, udpPort: 53, nodePort: 30_080 }
-/** Its endpoint changes, to see whether changes arrive. */
-export const probe = { name: 'probe', number: 11, port: 80 }
+/** Its endpoint and its port change, to see whether changes of both kinds of objects arrive. */
+export const probe = { name: 'probe', number: 11, ports: [80, 81] } as const
 /** Those that churn: the first of many. */
 const firstFiller = 256
 /** A filler that no stage has from the start. */
@@ -71,6 +71,11 @@ export function filler(index: number, pods: readonly Place[]): readonly ClusterO
   return [dualStack(name, firstFiller + index, {}), ...slicesOf(name, pods)]
 }
 
+export const probeService = (port: number) =>
+  dualStack(probe.name, probe.number, {
+    ports: [{ name: 'http', protocol: 'TCP', port, targetPort: 8080 }],
+  })
+
 /** What every stage has, besides its fillers. */
 export function firstObjects(): readonly ClusterObject[] {
   const { name, number, port, udpPort, nodePort } = steady
@@ -97,7 +102,7 @@ export function firstObjects(): readonly ClusterObject[] {
     node,
     dualStack(name, number, { type: 'NodePort', ports }),
     ...slicesOf(name, ['pod-1', 'pod-2', 'pod-4'], targets),
-    dualStack(probe.name, probe.number, {}),
+    probeService(probe.ports[0]),
     ...slicesOf(probe.name, ['pod-1']),
   ]
 }

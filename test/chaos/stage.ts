@@ -6,7 +6,15 @@ import { families, type Place } from '../../lib/lab/world/topology.js'
 import { createWorld, type World } from '../../lib/lab/world/world.js'
 import { runCommand, type CommandResult } from '../../lib/kernel/command.js'
 import { Api } from './api.js'
-import { added, filler, firstObjects, probe, serviceAddress, slicesOf } from './cluster.js'
+import {
+  added,
+  filler,
+  firstObjects,
+  probe,
+  probeService,
+  serviceAddress,
+  slicesOf,
+} from './cluster.js'
 import { Daemon, mainProgram } from './daemon.js'
 import type { ModeName } from '../../lib/config/config.js'
 import { Traffic } from './traffic.js'
@@ -71,6 +79,7 @@ export class Stage {
   firstSyncMs = 0
   #traffic: Traffic
   #probePod: Place = 'pod-1'
+  #probePort: number = probe.ports[0]
   #addedPod: Place = 'pod-1'
 
   private constructor(folder: string, world: World, options: StageOptions) {
@@ -167,17 +176,21 @@ export class Stage {
     return this.world.exec('node', alone)
   }
 
-  /** Every client has an answer to what it asked after `since`, and a change of endpoints arrives. */
+  /**
+   * Every client has an answer to what it asked after `since`, and a change of endpoints and of a
+   * Service arrive. They come by two watches, each of which may still wait for its next attempt.
+   */
   async recovered(since: number): Promise<void> {
     this.#probePod = this.#probePod === 'pod-1' ? 'pod-3' : 'pod-1'
-    await this.api.put(...slicesOf(probe.name, [this.#probePod]))
+    this.#probePort = this.#probePort === probe.ports[0] ? probe.ports[1] : probe.ports[0]
+    await this.api.put(...slicesOf(probe.name, [this.#probePod]), probeService(this.#probePort))
     const waiting = () => this.traffic.waiting(since).join(', ')
     await until(
       () => `answers to: ${waiting()}`,
       () => waiting() === '',
     )
     await until(
-      () => 'a change of endpoints',
+      () => 'a change of endpoints and of a Service',
       () => this.#isChanged(),
     )
   }
@@ -217,7 +230,7 @@ export class Stage {
   async #isChanged(): Promise<boolean> {
     const addresses = serviceAddress(probe.number)
     const answers = families.map(async (family) => {
-      const request = { protocol: 'TCP', host: addresses[family], port: probe.port } as const
+      const request = { protocol: 'TCP', host: addresses[family], port: this.#probePort } as const
       const [result] = await this.world.agent('client-pod').flow({ ...request, timeoutMs: 1_000 })
       return result?.backend === this.#probePod
     })
