@@ -1,12 +1,10 @@
 // Runs every tier and adds them up. The last line is `N passed, N failed`.
-//   node scripts/test.mjs [--times] [tier …]      tiers: lint unit kernel conformance uml browser
-// With --times it prints what each job cost: seconds of processor time, and seconds in all,
-// and more of the slowest tests.
 import { spawn } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
+import { withUsage } from '../build/test/support/usage.js'
 import { TapReader } from './tap-reader.mjs'
 
 /** What a test imports tells what it needs: a world or a namespace, another kernel, a browser. */
@@ -18,10 +16,13 @@ const isKernelTest = (file) =>
   !isBrowserTest(file) &&
   /(world\/world|netns|\/proxy-world)\.js|runCommand|kernel\.test/.test(`${file} ${sourceOf(file)}`)
 
-const { values: options, positionals: chosen } = parseArgs({
-  options: { times: { type: 'boolean', default: false } },
-  allowPositionals: true,
-})
+const usage = `node scripts/test.mjs [--times] [TIER]...
+  tiers: lint unit kernel conformance uml browser; without names all of them
+  --times    prints what each job cost: seconds of processor time, and seconds in all,
+             and more of the slowest tests`
+const { values: options, positionals: chosen } = withUsage(usage, () =>
+  parseArgs({ options: { times: { type: 'boolean', default: false } }, allowPositionals: true }),
+)
 // In the inner loop only changed files are linted; a change of types elsewhere is caught by the whole.
 const lintCache =
   chosen.length > 0
