@@ -14,7 +14,7 @@ import {
 import { guestLimit } from '../kernel/open-files.js'
 import { guestsMax } from '../observe/guests.js'
 import { freeStartMemory, memoryWatch } from './memory.js'
-import { loggedSink } from '../observe/received.js'
+import { loggedSink } from '../observe/object-observer.js'
 import { Metrics } from '../observe/metrics.js'
 import { Observation } from '../observe/observation.js'
 import { parseHostPort } from '../config/addresses.js'

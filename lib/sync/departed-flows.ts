@@ -1,7 +1,7 @@
 import { destinationsOf } from './stale-flows.js'
 import { messageOf } from '../errors.js'
 import { readAnnotation } from '../state/annotations.js'
-import { removalAnnotation } from '../state/connection-limits.js'
+import { removalAnnotation } from '../state/connection-annotations.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
 import type { FlowCleanup, ServiceFlow } from '../kernel/conntrack.js'
 import type { IpFamily } from '../state/ip.js'

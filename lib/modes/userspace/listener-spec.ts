@@ -1,4 +1,4 @@
-import { maxConnectionsAnnotation, removalAnnotation } from '../../state/connection-limits.js'
+import { maxConnectionsAnnotation, removalAnnotation } from '../../state/connection-annotations.js'
 import { proxyHeaderOf, sourceRuleOf, type ClientFacts } from './client-address.js'
 import { readAnnotation } from '../../state/annotations.js'
 import type { BalanceChoice } from '../../state/balance.js'
