@@ -2,19 +2,11 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import {
-  answers,
-  inCluster,
-  moveProbe,
-  nodeName,
-  type BenchCluster,
-} from './support/bench-cluster.js'
-import { busy, type BusyCosts, type Running } from './support/busy-cluster.js'
+import { answers, inCluster, nodeName, type BenchCluster } from './support/bench-cluster.js'
+import { busy, oneByOne, type BusyCosts } from './support/busy-cluster.js'
 import type { ChangeCosts } from './support/change-costs.js'
 import { argumentsOf, type Peer } from './support/peers.js'
-import { cpuMilliseconds, residentMib } from './support/process-usage.js'
 import type { BenchResult, BenchResults } from './support/results.js'
-import { summarize } from './support/summary.js'
 
 const sizes = (process.env['BENCH_SERVICES'] ?? '1000,5000').split(',').map(Number)
 const changes = Number(process.env['BENCH_CHANGES'] ?? 30)
@@ -165,7 +157,7 @@ async function watch(
     const startMs = performance.now() - began
     // What follows the first rules, such as cleaning up, is no part of a change.
     await delay(1500)
-    const one = await oneByOne(cluster, running)
+    const one = await oneByOne(cluster, running, { changes, restMs: 20 })
     if (typeof one === 'string') return failed(one)
     const task = { services, perSecond: 20, seconds: busySeconds, restMs: 200 }
     const steady = await busy(cluster, running, task)
@@ -179,24 +171,4 @@ async function watch(
     child.kill('SIGKILL')
     await exited
   }
-}
-
-/** Changes while nothing else changes. */
-async function oneByOne(
-  { world, api }: BenchCluster,
-  { pid, isAlive }: Running,
-): Promise<Omit<ChangeCosts, 'startMs'> | string> {
-  const before = cpuMilliseconds(pid)
-  const times: number[] = []
-  for (let change = 0; change < changes; change++) {
-    const target = change % 2 === 0 ? 'pod-2' : 'pod-1'
-    const changed = performance.now()
-    moveProbe(api, target)
-    if (!(await answers(world, target, isAlive))) return `change ${change + 1} did not arrive`
-    times.push(performance.now() - changed)
-    await delay(20)
-  }
-  const { p50: p50Ms, p99: p99Ms } = summarize(times)
-  const cpuMs = (cpuMilliseconds(pid) - before) / changes
-  return { p50Ms, p99Ms, cpuMs, memoryMib: residentMib(pid) }
 }

@@ -8,10 +8,9 @@ import { openNfTables } from '../lib/kernel/nftables-netlink/nf-tables.js'
 import { NftablesApplier } from '../lib/modes/nftables/apply.js'
 import { knownByFamily } from '../lib/modes/known.js'
 import { nftablesPlanner } from '../lib/modes/nftables/plan.js'
-import { parseEndpointSlice } from '../lib/state/parse-endpoint-slice.js'
-import { parseService } from '../lib/state/parse-service.js'
-import { Tracker } from '../lib/state/tracker.js'
-import { accept, endpointsPerService, rawService, rawSlice } from './support/raw-cluster.js'
+import { contextOf } from '../test/support/mode-context.js'
+import { endpointsPerService, RawCluster, rawSlice } from './support/raw-cluster.js'
+import { cpuMilliseconds } from './support/process-usage.js'
 import type { ChangeCosts } from './support/change-costs.js'
 import type { BenchResult, BenchResults } from './support/results.js'
 import { summarize } from './support/summary.js'
@@ -171,50 +170,29 @@ export async function measureAndPrint(): Promise<void> {
 
 async function measure(row: Row): Promise<Measured> {
   const { services, changes } = row
-  const tracker = new Tracker({
-    families: ['IPv4'],
-    nodeName: 'node-1',
-    bindAddress: '0.0.0.0',
-    nodePortAddresses: [],
-    detectLocal: { mode: 'ClusterCIDR', cidrs: ['10.0.0.0/8'] },
-    allowsExternalIps: true,
-  })
-  for (let index = 0; index < services; index++) {
-    accept(parseService(rawService(index)), (value) => tracker.upsertService(value))
-    accept(parseEndpointSlice(rawSlice(index, 0)), (value) => tracker.upsertEndpointSlice(value))
-    if (index % 500 === 499) await new Promise((resolve) => setImmediate(resolve))
-  }
+  const cluster = new RawCluster()
+  await cluster.read(services)
   const writer: RulesetWriter = row.writer === 'nft' ? new Nft() : openNfTables()
-  const silent = () => undefined
   const applier = new NftablesApplier({
     known: knownByFamily(),
     writer,
     now: () => performance.now(),
-    context: {
-      log: { debug: silent, info: silent, warn: silent, error: silent },
-      meter: { count: silent, gauge: silent, observe: silent, forget: silent },
-      resync: silent,
-    },
+    context: contextOf().context,
   })
   const planner = nftablesPlanner({ masqueradeAll: false, masqueradeBit: 14 })
-  const take = () => {
-    const [state] = tracker.take().states
-    if (!state) throw new Error('no state')
-    return planner(state)
-  }
-  const first = take()
+  const first = planner(cluster.take())
   await applier.apply(first)
   // Since the process began: loading, parsing, planning, programming.
   const startMs = performance.now()
 
   const times: number[] = []
   const fixed: number[] = []
-  let cpuBefore = cpuMs()
+  let cpuBefore = cpuMilliseconds(process.pid)
   let firstAt = performance.now()
   for (let change = 0; change < row.warmUp + changes; change++) {
     if (change === row.warmUp) {
       times.length = 0
-      cpuBefore = cpuMs()
+      cpuBefore = cpuMilliseconds(process.pid)
       firstAt = performance.now()
     }
     const raw = changedSlice(row.kind, (change * 37) % services, change)
@@ -226,11 +204,11 @@ async function measure(row: Row): Promise<Measured> {
       await sleep(Math.max(0, early / 2 - tookMs))
     } else if (change % 20 === 0) await sleep(0)
     const began = performance.now()
-    accept(parseEndpointSlice(raw), (value) => tracker.upsertEndpointSlice(value))
-    await applier.apply(take())
+    cluster.readSlice(raw)
+    await applier.apply(planner(cluster.take()))
     times.push(performance.now() - began)
   }
-  const cpu = (cpuMs() - cpuBefore) / changes
+  const cpu = (cpuMilliseconds(process.pid) - cpuBefore) / changes
   const tenth = Math.ceil(times.length / 10)
   const drift = medianOf(times.slice(-tenth)) / medianOf(times.slice(0, tenth))
   const { p50: p50Ms, p99: p99Ms } = summarize(times)
@@ -274,12 +252,6 @@ async function bareRuleMs(writer: RulesetWriter, table: Table): Promise<number> 
 
 const medianOf = (times: readonly number[]) =>
   [...times].sort((a, b) => a - b)[Math.floor(times.length / 2)] ?? NaN
-
-/** Of this process and of the children it has waited for, in clock ticks of 10 ms. */
-function cpuMs(): number {
-  const fields = readFileSync('/proc/self/stat', 'utf8').split(') ')[1]?.split(' ') ?? []
-  return [11, 12, 13, 14].reduce((sum, index) => sum + Number(fields[index]), 0) * 10
-}
 
 function changedSlice(kind: Kind, index: number, change: number): unknown {
   if (kind === 'replaced') return rawSlice(index, change + 1)

@@ -1,9 +1,6 @@
-import { Tracker } from '../lib/state/tracker.js'
 import type { BenchResults } from './support/results.js'
-import { parseService } from '../lib/state/parse-service.js'
-import { parseEndpointSlice } from '../lib/state/parse-endpoint-slice.js'
+import { RawCluster, rawSlice } from './support/raw-cluster.js'
 
-const endpointsPerService = 10
 const changes = 300
 
 /** 10,000 Services x 10 endpoints: first build, one change, growth against 1,000, memory. */
@@ -36,75 +33,28 @@ export async function run(): Promise<BenchResults> {
 }
 
 async function measure(services: number) {
-  const tracker = new Tracker({
-    families: ['IPv4', 'IPv6'],
-    nodeName: 'node-1',
-    bindAddress: '0.0.0.0',
-    nodePortAddresses: [],
-    detectLocal: { mode: 'ClusterCIDR', cidrs: ['10.244.0.0/16'] },
-    allowsExternalIps: true,
-  })
+  const cluster = new RawCluster(['IPv4', 'IPv6'])
   const start = performance.now()
-  for (let index = 0; index < services; index++) {
-    accept(parseService(rawService(index)), (value) => tracker.upsertService(value))
-    accept(parseEndpointSlice(rawSlice(index, 0)), (value) => tracker.upsertEndpointSlice(value))
-    // The parser sees one object at a time; let the collector do so too, as page by page does.
-    if (index % 1_000 === 999) await new Promise((resolve) => setImmediate(resolve))
-  }
-  let state = tracker.take().states[0]
+  await cluster.read(services)
+  let state = cluster.take()
   const firstBuildMs = performance.now() - start
   const times: number[] = []
   for (let change = 0; change < changes; change++) {
     const raw = rawSlice((change * 37) % services, change + 1)
     const began = performance.now()
-    accept(parseEndpointSlice(raw), (value) => tracker.upsertEndpointSlice(value))
-    const next = tracker.take()
+    cluster.readSlice(raw)
+    const next = cluster.tracker.take()
     times.push(performance.now() - began)
     const changed = next.changed.get('IPv4')
     if (changed !== 1) throw new Error(`expected one change, got ${String(changed)}`)
-    state = next.states[0]
+    state = next.states[0] ?? state
   }
-  if (state?.services.size !== services) throw new Error('services are missing')
+  if (state.services.size !== services) throw new Error('services are missing')
   times.sort((a, b) => a - b)
   return {
     services,
     firstBuildMs,
     changeMs: times[changes >> 1] ?? NaN,
     memoryMib: process.memoryUsage.rss() / 2 ** 20,
-  }
-}
-
-function accept<T>(parsed: { outcome: string; value?: T }, use: (value: T) => void): void {
-  if (parsed.outcome !== 'accepted' || parsed.value === undefined) throw new Error('not accepted')
-  use(parsed.value)
-}
-
-function rawService(index: number): unknown {
-  return {
-    metadata: { name: `service-${index}`, namespace: 'default' },
-    spec: {
-      type: 'ClusterIP',
-      clusterIP: `10.96.${index >> 8}.${index & 255}`,
-      ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080 }],
-    },
-  }
-}
-
-function rawSlice(index: number, generation: number): unknown {
-  return {
-    metadata: {
-      name: `service-${index}-abcde`,
-      namespace: 'default',
-      labels: { 'kubernetes.io/service-name': `service-${index}` },
-    },
-    addressType: 'IPv4',
-    ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
-    endpoints: Array.from({ length: endpointsPerService }, (_, endpoint) => ({
-      addresses: [
-        `10.244.${((index * 10 + endpoint + (endpoint === 0 ? generation : 0)) >> 8) & 255}.${(index * 10 + endpoint + (endpoint === 0 ? generation : 0)) & 255}`,
-      ],
-      conditions: { ready: true, serving: true, terminating: false },
-      nodeName: `node-${endpoint}`,
-    })),
   }
 }

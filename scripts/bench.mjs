@@ -1,28 +1,32 @@
 // Runs benchmarks and writes docs/benchmarks.md.
-//   npm run bench                        all of them, then the page
-//   npm run bench -- nftables state      only these; the page stays as it is
-//   npm run bench -- --resume            all that have no result of today yet, then the page
-//   npm run bench -- --page              only the page, from the results there are
-//   npm run bench -- daemon --peer NAME=COMMAND     another proxy in the same run; may be repeated
 import { spawn, spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { cpus, release, totalmem } from 'node:os'
 import { parseArgs } from 'node:util'
 import { benchmarksMarkdown } from '../build/bench/support/markdown.js'
 import { parsePeer } from '../build/bench/support/peers.js'
+import { withUsage } from '../build/test/support/usage.js'
 
 /** Longer than any of them takes, so that one that hangs does not take the others with it. */
 const limitMs = 1_800_000
 const folder = 'build/bench-results'
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    peer: { type: 'string', multiple: true, default: [] },
-    resume: { type: 'boolean', default: false },
-    page: { type: 'boolean', default: false },
-  },
-})
+const usage = `npm run bench -- [NAME]... [--resume] [--page] [--peer NAME=COMMAND]...
+  without names all of them, then the page; with names only these, and the page stays as it is
+  --resume    all that have no result of today yet, then the page
+  --page      only the page, from the results there are
+  --peer      another proxy in the same run; may be repeated`
+
+const { values, positionals } = withUsage(usage, () =>
+  parseArgs({
+    allowPositionals: true,
+    options: {
+      peer: { type: 'string', multiple: true, default: [] },
+      resume: { type: 'boolean', default: false },
+      page: { type: 'boolean', default: false },
+    },
+  }),
+)
 const names = readdirSync('build/bench')
   .filter((file) => file.endsWith('.js'))
   .map((file) => file.slice(0, -3))

@@ -1,9 +1,10 @@
 // Runs every tier and adds them up. The last line is `N passed, N failed`.
-//   node scripts/test.mjs [tier …]      tiers: lint unit kernel conformance uml browser
 import { spawn } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { createInterface } from 'node:readline'
+import { parseArgs } from 'node:util'
+import { withUsage } from '../build/test/support/usage.js'
 import { TapReader } from './tap-reader.mjs'
 
 /** What a test imports tells what it needs: a world or a namespace, another kernel, a browser. */
@@ -15,7 +16,13 @@ const isKernelTest = (file) =>
   !isBrowserTest(file) &&
   /(world\/world|netns|\/proxy-world)\.js|runCommand|kernel\.test/.test(`${file} ${sourceOf(file)}`)
 
-const chosen = process.argv.slice(2)
+const usage = `node scripts/test.mjs [--times] [TIER]...
+  tiers: lint unit kernel conformance uml browser; without names all of them
+  --times    prints what each job cost: seconds of processor time, and seconds in all,
+             and more of the slowest tests`
+const { values: options, positionals: chosen } = withUsage(usage, () =>
+  parseArgs({ options: { times: { type: 'boolean', default: false } }, allowPositionals: true }),
+)
 // In the inner loop only changed files are linted; a change of types elsewhere is caught by the whole.
 const lintCache =
   chosen.length > 0
@@ -54,13 +61,15 @@ const alone =
 
 // One more than processors: most jobs wait for something now and then.
 const lanes = Math.max(2, availableParallelism()) + 1
-const slowestShown = 5
+const slowestShown = options.times ? 30 : 5
 const names = Object.keys(tiers).filter((name) => chosen.length === 0 || chosen.includes(name))
 const results = new Map()
+let seenTicks = 0
 const queue = []
 for (const tier of names) {
   const jobs = await tiers[tier]()
-  results.set(tier, { left: jobs.length, passed: 0, failed: 0, skipped: 0, tests: [], notes: [] })
+  const nothing = { passed: 0, failed: 0, skipped: 0, tests: [], notes: [], jobs: [] }
+  results.set(tier, { left: jobs.length, ...nothing })
   queue.push(...jobs.map((job) => ({ tier, ...job })))
 }
 const next = queue.values()
@@ -74,8 +83,9 @@ if (failures.length > 0) console.log(`\n=== what failed\n${failures.join('\n')}`
 console.log('')
 console.table(
   names.map((tier) => {
-    const { passed, failed, skipped, seconds } = results.get(tier)
-    return { tier, passed, failed, skipped, seconds }
+    const { passed, failed, skipped, seconds, jobs } = results.get(tier)
+    const processor = jobs.reduce((total, job) => total + job.processor, 0)
+    return { tier, passed, failed, skipped, seconds, 'processor s': Math.round(processor) }
   }),
 )
 const sum = (what) => names.reduce((total, tier) => total + results.get(tier)[what], 0)
@@ -85,8 +95,10 @@ process.exitCode = sum('failed') > 0 || sum('passed') === 0 ? 1 : 0
 /** Runs a job and adds what its readers read to its tier. */
 async function runJob({ tier, name, run }) {
   const result = results.get(tier)
-  result.began ??= Date.now()
-  const readers = await run()
+  const began = Date.now()
+  result.began ??= began
+  const { readers, processor } = await run()
+  result.jobs.push({ name, processor, seconds: (Date.now() - began) / 1000 })
   const notes = readers.flatMap((reader) => reader.notes)
   if (notes.length > 0) console.log(`\n=== ${tier}: ${name}\n${notes.join('\n')}`)
   for (const { passed, failed, skipped, tests, notes } of readers) {
@@ -104,6 +116,15 @@ async function runJob({ tier, name, run }) {
   )
   const slowest = result.tests.sort((one, other) => other.ms - one.ms).slice(0, slowestShown)
   for (const { name, ms } of slowest) console.log(`${(ms / 1000).toFixed(1).padStart(7)} s ${name}`)
+  if (options.times) printTimes(tier, result.jobs)
+}
+
+/** The dearest first. */
+function printTimes(tier, jobs) {
+  console.log(`\n=== ${tier}: seconds of processor time, seconds in all`)
+  for (const { name, processor, seconds } of jobs.sort((a, b) => b.processor - a.processor)) {
+    console.log(`${processor.toFixed(1).padStart(7)} ${seconds.toFixed(1).padStart(7)} ${name}`)
+  }
 }
 
 function listTests(folder) {
@@ -119,12 +140,14 @@ function command(tool, args) {
   const run = async () => {
     const lines = []
     const began = Date.now()
-    const code = await start('npx', [tool, ...args], { onLine: (line) => lines.push(line) })
+    const onLine = (line) => lines.push(line)
+    const { code, processor } = await start('npx', [tool, ...args], { onLine })
     const ms = Date.now() - began
     const isWell = code === 0
     const notes = isWell ? [] : [...lines, `not ok - ${name}`]
     const tests = [{ name, ms }]
-    return [{ passed: Number(isWell), failed: Number(!isWell), skipped: 0, tests, notes }]
+    const counts = { passed: Number(isWell), failed: Number(!isWell), skipped: 0 }
+    return { readers: [{ ...counts, tests, notes }], processor }
   }
   return { name, run }
 }
@@ -133,7 +156,7 @@ function command(tool, args) {
 function file(timeoutSeconds) {
   return (path) => ({
     name: path,
-    run: async () => [await runTap(path, [path], { timeoutSeconds })],
+    run: () => runTap(path, [path], { timeoutSeconds }),
   })
 }
 
@@ -142,9 +165,9 @@ async function runTap(name, args, { timeoutSeconds, ...options }) {
   const began = Date.now()
   const [program, ...words] = [...alone, process.execPath, '--enable-source-maps', ...args]
   const onLine = (line) => reader.read(line)
-  const code = await start(program, words, { onLine, timeoutSeconds })
+  const { code, processor } = await start(program, words, { onLine, timeoutSeconds })
   reader.end(code, Date.now() - began)
-  return reader
+  return { readers: [reader], processor }
 }
 
 /** The suite of test/cases, as real packets, over every mode this kernel can run; see docs/testing.md. */
@@ -153,23 +176,28 @@ async function conformance() {
   return variantNames.map((mode) => {
     const args = ['build/test/conformance/main.js', '--mode', mode]
     const options = { timeoutSeconds: 900, isFlat: true }
-    return { name: mode, run: async () => [await runTap('conformance', args, options)] }
+    return { name: mode, run: () => runTap('conformance', args, options) }
   })
 }
 
 /** Machines with IPVS for all that needs it; each has one processor and is one process here. */
 async function umlMachines() {
-  const { runInUml, umlSkip } = await import('../build/test/support/uml.js')
+  const { umlSkip } = await import('../build/test/support/uml.js')
   const { machines, commandOf } = await import('../build/test/uml/parts.js')
   return machines.map((machine) => {
     const name = `User Mode Linux, ${machine.name}`
     const run = async () => {
       if (umlSkip) {
         const skipped = machine.parts.length
-        return [{ passed: 0, failed: 0, skipped, tests: [], notes: [`# SKIP ${umlSkip}`] }]
+        const notes = [`# SKIP ${umlSkip}`]
+        return { readers: [{ passed: 0, failed: 0, skipped, tests: [], notes }], processor: 0 }
       }
       return readParts(machine.parts, (onLine) =>
-        runInUml(commandOf(machine), { timeoutMs: 3_600_000, onLine }),
+        start(
+          'env',
+          ['UML_SECONDS=3600', process.execPath, 'scripts/uml-run.mjs', commandOf(machine)],
+          { onLine, timeoutSeconds: 3600 },
+        ),
       )
     }
     return { name, run }
@@ -184,6 +212,7 @@ async function readParts(parts, boot) {
   const all = []
   let reader
   let began = 0
+  let lastLines = []
   const onLine = (line) => {
     const [, begin, end] = /^# (?:part (.*)|end (\d+))$/.exec(line) ?? []
     if (begin !== undefined) {
@@ -194,16 +223,16 @@ async function readParts(parts, boot) {
     } else if (end !== undefined) reader?.end(Number(end), Date.now() - began)
     else reader?.read(line)
   }
-  const died = await boot(onLine).then(
-    () => undefined,
-    (error) => error.message,
-  )
-  if (died === undefined) return all
+  const { code, processor } = await boot((line) => {
+    lastLines = [...lastLines.slice(-40), line]
+    onLine(line)
+  })
+  if (code === 0) return { readers: all, processor }
   for (const each of readers.values()) all.push(each)
   // Of the part that it died in nothing more is heard, and the others never began.
-  reader?.notes.push(died)
+  reader?.notes.push(...lastLines)
   for (const each of [reader, ...readers.values()]) each?.end(1, 0)
-  return all
+  return { readers: all, processor }
 }
 
 /** Runs a program and gives its exit code. */
@@ -216,6 +245,8 @@ function start(program, args, { onLine, timeoutSeconds }) {
       ...(timeoutSeconds === undefined ? {} : { TAP_TIMEOUT: String(timeoutSeconds) }),
     }
     const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
+    let processor = 0
+    child.on('exit', () => (processor = spentSinceLast()))
     // By then tap has told what took so long; this is for a program that is not able to.
     const patienceMs = timeoutSeconds === undefined ? 900_000 : (timeoutSeconds + 20) * 1000
     const timer = setTimeout(() => child.kill('SIGKILL'), patienceMs)
@@ -225,7 +256,16 @@ function start(program, args, { onLine, timeoutSeconds }) {
     child.on('error', (error) => onLine(`${program}: ${error.message}`))
     child.on('close', (code) => {
       clearTimeout(timer)
-      resolve(code ?? 1)
+      resolve({ code: code ?? 1, processor })
     })
   })
+}
+
+/** Seconds of processor time that the kernel has added to this process for ended children. */
+function spentSinceLast() {
+  const fields = readFileSync('/proc/self/stat', 'utf8').replace(/^.*\)/s, '').trim().split(' ')
+  const ticks = Number(fields[13]) + Number(fields[14])
+  const seconds = (ticks - seenTicks) / 100
+  seenTicks = ticks
+  return seconds
 }

@@ -9,5 +9,10 @@ if (command === undefined || umlSkip) {
 }
 const timeoutMs = Number(process.env.UML_SECONDS ?? 300) * 1000
 const memory = process.env.UML_MEMORY ?? '1G'
-const { code } = await runInUml(command, { timeoutMs, memory, onLine: (line) => console.log(line) })
+const onLine = (line) => console.log(line)
+const { code } = await runInUml(command, { timeoutMs, memory, onLine }).catch((error) => {
+  // In comments, for readers of TAP.
+  console.error(error.message.replace(/^/gm, '# '))
+  return { code: 1 }
+})
 process.exitCode = code

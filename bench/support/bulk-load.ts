@@ -1,6 +1,6 @@
 import { interest } from '../../lib/kernel/sockets/epoll.js'
 import { errno } from '../../lib/kernel/sockets/errno.js'
-import { addressFamily } from '../../lib/kernel/sockets/socket-address.js'
+import { addressFamilies } from '../../lib/kernel/addresses.js'
 import type { Load } from './load-client.js'
 import { ports } from './services.js'
 import { edgeTriggered } from './raw-loop.js'
@@ -13,7 +13,7 @@ export function bulk({ loop, target, seconds, n }: Load): object {
   const deadline = startedAt + seconds * 1000
   let bytes = 0
   for (let index = 0; index < n; index++) {
-    const fd = sockets.open(addressFamily.IPv4, 'stream')
+    const fd = sockets.open(addressFamilies.IPv4, 'stream')
     sockets.connect(fd, target)
     const move = () =>
       isDownload ? loop.discard(fd) : sockets.send(fd, buffer.address, buffer.bytes.length)

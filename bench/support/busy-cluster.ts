@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { keepChanging } from '../../lib/lab/apiserver/load.js'
 import { answers, moveProbe, type BenchCluster } from './bench-cluster.js'
 import { cpuMilliseconds, residentMib } from './process-usage.js'
+import type { ChangeCosts } from './change-costs.js'
 import { summarize } from './summary.js'
 
 /** A proxy that runs on the node of the cluster. */
@@ -67,4 +68,25 @@ export async function busy(
     // The next measurement begins where the probe is at the start.
     moveProbe(cluster.api, 'pod-1')
   }
+}
+
+/** Changes while nothing else changes. */
+export async function oneByOne(
+  { world, api }: BenchCluster,
+  { pid, isAlive }: Running,
+  { changes, restMs }: { readonly changes: number; readonly restMs: number },
+): Promise<Omit<ChangeCosts, 'startMs'> | string> {
+  const before = cpuMilliseconds(pid)
+  const times: number[] = []
+  for (let change = 0; change < changes; change++) {
+    const target = change % 2 === 0 ? 'pod-2' : 'pod-1'
+    const changed = performance.now()
+    moveProbe(api, target)
+    if (!(await answers(world, target, isAlive))) return `change ${change + 1} did not arrive`
+    times.push(performance.now() - changed)
+    await delay(restMs)
+  }
+  const { p50: p50Ms, p99: p99Ms } = summarize(times)
+  const cpuMs = (cpuMilliseconds(pid) - before) / changes
+  return { p50Ms, p99Ms, cpuMs, memoryMib: residentMib(pid) }
 }

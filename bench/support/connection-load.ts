@@ -1,6 +1,6 @@
 import { interest } from '../../lib/kernel/sockets/epoll.js'
 import { errno } from '../../lib/kernel/sockets/errno.js'
-import { addressFamily } from '../../lib/kernel/sockets/socket-address.js'
+import { addressFamilies } from '../../lib/kernel/addresses.js'
 import type { Load } from './load-client.js'
 import { edgeTriggered } from './raw-loop.js'
 import { requestBytes } from './services.js'
@@ -13,7 +13,7 @@ export function exchange(
 ): void {
   const { sockets, buffer } = loop
   const startedAt = performance.now()
-  const fd = sockets.open(addressFamily.IPv4, 'stream')
+  const fd = sockets.open(addressFamilies.IPv4, 'stream')
   let received = 0
   let hasAsked = false
   const end = (ok: boolean) => {

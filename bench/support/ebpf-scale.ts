@@ -4,15 +4,12 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { configWith } from '../../lib/config/load.js'
-import { Tracker } from '../../lib/state/tracker.js'
 import { ebpfSettings } from '../../lib/modes/ebpf/settings.js'
 import { openSockets } from '../../lib/modes/ebpf/sockets.js'
 import { socketPlanner } from '../../lib/modes/ebpf/plan.js'
-import type { ModeContext } from '../../lib/modes/mode.js'
 import { modeLoaders } from '../../lib/modes/registry.js'
-import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
-import { parseService } from '../../lib/state/parse-service.js'
-import { accept, rawService, rawSlice } from './raw-cluster.js'
+import { contextOf } from '../../test/support/mode-context.js'
+import { RawCluster, rawSlice } from './raw-cluster.js'
 import { summarize } from './summary.js'
 
 export interface ScaleResult {
@@ -30,52 +27,29 @@ const services = 5_000
 const changes = 600
 const warmUp = 100
 
-const silent = () => undefined
-const context: ModeContext = {
-  log: { debug: silent, info: silent, warn: silent, error: silent },
-  meter: { count: silent, gauge: silent, observe: silent, forget: silent },
-  resync: silent,
-}
-
+const { context } = contextOf()
 const [, , mode = '', cgroup = ''] = process.argv
-const tracker = new Tracker({
-  families: ['IPv4'],
-  nodeName: 'node-1',
-  bindAddress: '0.0.0.0',
-  nodePortAddresses: [],
-  detectLocal: { mode: 'ClusterCIDR', cidrs: ['10.0.0.0/8'] },
-  allowsExternalIps: true,
-})
-for (let index = 0; index < services; index++) {
-  accept(parseService(rawService(index)), (value) => tracker.upsertService(value))
-  accept(parseEndpointSlice(rawSlice(index, 0)), (value) => tracker.upsertEndpointSlice(value))
-}
+const cluster = new RawCluster()
+await cluster.read(services)
 const config = configWith({ 'ebpf.cgroup': cgroup, 'ebpf.bpffs': '' })
 const result = mode === 'sockets' ? await measureSockets() : await measureMode()
 process.stdout.write(`${JSON.stringify(result)}\n`)
 process.exit(0)
-
-function take() {
-  const [state] = tracker.take().states
-  if (!state) throw new Error('no state')
-  return state
-}
 
 /** From the state to the maps, as one sync does it. */
 async function measureSockets(): Promise<ScaleResult> {
   const settings = ebpfSettings(config)
   const sockets = openSockets(settings, context)
   const planner = socketPlanner(settings)
-  const first = take()
+  const first = cluster.take()
   const began = performance.now()
   await sockets.apply(planner(first))
   const loadMs = performance.now() - began
   const times: number[] = []
   for (let change = 0; change < warmUp + changes; change++) {
-    const raw = rawSlice((change * 37) % services, change + 1)
-    accept(parseEndpointSlice(raw), (value) => tracker.upsertEndpointSlice(value))
+    cluster.readSlice(rawSlice((change * 37) % services, change + 1))
     const changeBegan = performance.now()
-    await sockets.apply(planner(take()))
+    await sockets.apply(planner(cluster.take()))
     if (change >= warmUp) times.push(performance.now() - changeBegan)
     if (change % 20 === 0) await new Promise((resolve) => setTimeout(resolve, 20))
   }
@@ -86,11 +60,10 @@ async function measureSockets(): Promise<ScaleResult> {
 async function measureMode(): Promise<ScaleResult> {
   const definition = await modeLoaders[mode === 'ebpf' ? 'ebpf' : 'nftables']()
   const running = await definition.create(config, ['IPv4'], context)
-  await running.apply(running.plan(take()))
+  await running.apply(running.plan(cluster.take()))
   for (let change = 0; change < changes; change++) {
-    const raw = rawSlice((change * 37) % services, change + 1)
-    accept(parseEndpointSlice(raw), (value) => tracker.upsertEndpointSlice(value))
-    await running.apply(running.plan(take()))
+    cluster.readSlice(rawSlice((change * 37) % services, change + 1))
+    await running.apply(running.plan(cluster.take()))
   }
   return { ...memory(), loadMs: NaN, p50Ms: NaN, p99Ms: NaN }
 }

@@ -5,7 +5,8 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { interest } from '../../lib/kernel/sockets/epoll.js'
-import { addressFamily, encodeAddress } from '../../lib/kernel/sockets/socket-address.js'
+import { addressFamilies } from '../../lib/kernel/addresses.js'
+import { encodeAddress } from '../../lib/kernel/sockets/socket-address.js'
 import { exchange } from './connection-load.js'
 import { edgeTriggered, RawLoop } from './raw-loop.js'
 import { requestBytes } from './services.js'
@@ -86,7 +87,7 @@ function connectBatch(loop: RawLoop, target: Uint8Array, batch: number): number 
 
 function pingPongBatch(loop: RawLoop, target: Uint8Array, batch: number): number {
   const { sockets, buffer } = loop
-  const fd = sockets.open(addressFamily.IPv4, 'stream')
+  const fd = sockets.open(addressFamilies.IPv4, 'stream')
   sockets.connect(fd, target)
   let [isConnected, answers, began] = [false, 0, 0]
   const send = () => sockets.send(fd, buffer.address, requestBytes)

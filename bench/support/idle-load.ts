@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { addressFamily } from '../../lib/kernel/sockets/socket-address.js'
+import { addressFamilies } from '../../lib/kernel/addresses.js'
 import type { Load } from './load-client.js'
 import { requestBytes } from './services.js'
 
@@ -8,7 +8,7 @@ export async function idle({ loop, target, n }: Load): Promise<object> {
   const { sockets, buffer } = loop
   let answered = 0
   for (let index = 0; index < n; index++) {
-    const fd = sockets.open(addressFamily.IPv4, 'stream')
+    const fd = sockets.open(addressFamilies.IPv4, 'stream')
     if (fd < 0) break
     sockets.connect(fd, target)
     let hasAsked = false

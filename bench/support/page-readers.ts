@@ -3,9 +3,8 @@ import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { parsePeer, argumentsOf, type Peer } from './peers.js'
-import { answers, inCluster, moveProbe, nodeName, type BenchCluster } from './bench-cluster.js'
-import { cpuMilliseconds } from './process-usage.js'
-import { summarize } from './summary.js'
+import { answers, inCluster, nodeName, type BenchCluster } from './bench-cluster.js'
+import { oneByOne } from './busy-cluster.js'
 import type { BenchResult, BenchResults } from './results.js'
 
 const services = Number(process.env['BENCH_SERVICES'] ?? 5000)
@@ -39,25 +38,25 @@ async function watched(peer: Peer, cluster: BenchCluster): Promise<BenchResults>
     const results: BenchResult[] = []
     let alone = NaN
     for (const readers of readerCounts) {
-      const { p50, p99, cpuMs, healthMs } = await withReaders(cluster, readers, () =>
+      const { p50Ms, p99Ms, cpuMs, healthMs } = await withReaders(cluster, readers, () =>
         follow(cluster, child.pid ?? 0, isAlive),
       )
-      if (readers === 0) alone = p50
+      if (readers === 0) alone = p50Ms
       const at = `${peer.name}, ${services.toLocaleString('en-US')} Services, ${readers} pages open`
       const target =
         peer === ours && readers > 0 ? { target: `<= ${(1.2 * alone).toFixed(2)}` } : {}
       results.push(
         {
           name: `${at}: change until a connection lands there, p50`,
-          value: p50,
+          value: p50Ms,
           unit: 'ms',
           ...target,
         },
-        { name: `${at}: the same, p99`, value: p99, unit: 'ms' },
+        { name: `${at}: the same, p99`, value: p99Ms, unit: 'ms' },
         { name: `${at}: CPU a change`, value: cpuMs, unit: 'ms' },
         { name: `${at}: slowest answer of /healthz`, value: healthMs, unit: 'ms' },
       )
-      console.log(at, { p50, p99, cpuMs, healthMs })
+      console.log(at, { p50Ms, p99Ms, cpuMs, healthMs })
     }
     return results
   } finally {
@@ -66,19 +65,11 @@ async function watched(peer: Peer, cluster: BenchCluster): Promise<BenchResults>
   }
 }
 
-async function follow({ world, api }: BenchCluster, pid: number, isAlive: () => boolean) {
-  const before = cpuMilliseconds(pid)
-  const times: number[] = []
-  for (let change = 0; change < changes; change++) {
-    const target = change % 2 === 0 ? 'pod-2' : 'pod-1'
-    const changed = performance.now()
-    moveProbe(api, target)
-    if (!(await answers(world, target, isAlive))) throw new Error(`change ${change} did not arrive`)
-    times.push(performance.now() - changed)
-    // As long as a user looks at a change.
-    await delay(300)
-  }
-  return { ...summarize(times), cpuMs: (cpuMilliseconds(pid) - before) / changes }
+async function follow(cluster: BenchCluster, pid: number, isAlive: () => boolean) {
+  // As long as a user looks at a change.
+  const costs = await oneByOne(cluster, { pid, isAlive }, { changes, restMs: 300 })
+  if (typeof costs === 'string') throw new Error(costs)
+  return costs
 }
 
 /** Reads the page as so many browsers do, and asks for its health meanwhile, on the node. */

@@ -1,5 +1,5 @@
 import { interest } from '../../lib/kernel/sockets/epoll.js'
-import { addressFamily } from '../../lib/kernel/sockets/socket-address.js'
+import { addressFamilies } from '../../lib/kernel/addresses.js'
 import type { Load } from './load-client.js'
 import { requestBytes } from './services.js'
 import { summarize } from './summary.js'
@@ -16,7 +16,7 @@ export function pingPong({ loop, target, seconds, n }: Load): object {
   }
   let isOver = false
   for (let index = 0; index < n; index++) {
-    const fd = sockets.open(addressFamily.IPv4, 'stream')
+    const fd = sockets.open(addressFamilies.IPv4, 'stream')
     sockets.connect(fd, target)
     loop.add(
       fd,

@@ -1,13 +1,51 @@
 /** Services with ten endpoints each, as they come from an API server. */
+import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
+import { parseService } from '../../lib/state/parse-service.js'
+import { Tracker } from '../../lib/state/tracker.js'
+import type { DesiredState } from '../../lib/state/desired-state.js'
+import type { IpFamily } from '../../lib/state/ip.js'
 
 export const endpointsPerService = 10
 
-export function accept<T>(parsed: { outcome: string; value?: T }, use: (value: T) => void): void {
+/** A tracker that has read so many Services. */
+export class RawCluster {
+  readonly tracker: Tracker
+
+  constructor(families: readonly IpFamily[] = ['IPv4']) {
+    this.tracker = new Tracker({
+      ...{ families, nodeName: 'node-1', bindAddress: '0.0.0.0', nodePortAddresses: [] },
+      detectLocal: { mode: 'ClusterCIDR', cidrs: ['10.0.0.0/8'] },
+      allowsExternalIps: true,
+    })
+  }
+
+  async read(services: number): Promise<void> {
+    for (let index = 0; index < services; index++) {
+      accept(parseService(rawService(index)), (value) => this.tracker.upsertService(value))
+      this.readSlice(rawSlice(index, 0))
+      // The parser sees one object at a time; the collector may do so too, as page by page does.
+      if (index % 500 === 499) await new Promise((resolve) => setImmediate(resolve))
+    }
+  }
+
+  readSlice(raw: unknown): void {
+    accept(parseEndpointSlice(raw), (value) => this.tracker.upsertEndpointSlice(value))
+  }
+
+  /** The state of the first family. */
+  take(): DesiredState {
+    const [state] = this.tracker.take().states
+    if (!state) throw new Error('no state')
+    return state
+  }
+}
+
+function accept<T>(parsed: { outcome: string; value?: T }, use: (value: T) => void): void {
   if (parsed.outcome !== 'accepted' || parsed.value === undefined) throw new Error('not accepted')
   use(parsed.value)
 }
 
-export function rawService(index: number): unknown {
+function rawService(index: number): unknown {
   return {
     metadata: { name: `service-${index}`, namespace: 'default' },
     spec: {
@@ -32,7 +70,8 @@ export function rawSlice(index: number, generation: number, count = endpointsPer
       const serial = index * endpointsPerService + endpoint
       // What replaces the first endpoint stands anywhere among the others, whatever the size of the
       // cluster: endpoints have an order, and whose place in it changes is written, too.
-      const place = endpoint === 0 ? (generation * 53) % 128 : endpoint * 12
+      const replaced = generation === 0 ? 0 : 1 + ((generation * 53) % 127)
+      const place = endpoint === 0 ? replaced : endpoint * 12
       const number = (place << 17) + serial
       return {
         addresses: [`10.${(number >> 16) & 255}.${(number >> 8) & 255}.${number & 255}`],

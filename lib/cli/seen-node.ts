@@ -1,7 +1,6 @@
 import { Option, type Command } from 'commander'
 import { modeOption, nodeNameOption } from './shared-options.js'
 import { ConfigError, messageOf } from '../errors.js'
-import { failingEndpoints } from './failing-endpoints.js'
 import { ipFamilies, nodeNameOf } from '../daemon/node-facts.js'
 import { loadConfig } from '../config/load.js'
 import { modeNames } from '../modes/registry.js'
@@ -10,6 +9,9 @@ import { parseFlags, type GivenFlags } from '../config/flags.js'
 import { readClusterStates } from './node-states.js'
 import type { NodeStates } from '../sources/collected-states.js'
 import { readConfiguration } from './configuration.js'
+import { asArray, asObject, asString } from '../state/json.js'
+import type { EndpointFailure } from '../state/endpoint-health.js'
+import type { Protocol } from '../state/names.js'
 
 /** The flags that all commands about a live node have. */
 export interface NodeFlags {
@@ -132,4 +134,32 @@ function parseDocument(text: string): unknown {
   return typeof answer === 'object' && answer !== null && key in answer
     ? (answer as Record<string, unknown>)[key]
     : answer
+}
+
+const protocols: readonly Protocol[] = ['TCP', 'UDP', 'SCTP']
+
+/**
+ * What `/failing-endpoints` of the running proxy says. An answer that makes no sense says nothing:
+ * another program, or another version, may have the port.
+ */
+export function failingEndpoints(text: string): readonly EndpointFailure[] {
+  return (asArray(parsed(text)) ?? []).flatMap((item) => {
+    const line = asObject(item)
+    const port = asObject(line?.port)
+    const [namespace, name, portName, endpoint, reason] = [
+      ...[port?.namespace, port?.name, port?.port, line?.endpoint, line?.reason].map(asString),
+    ]
+    const protocol = protocols.find((each) => each === port?.protocol)
+    if (namespace === undefined || name === undefined || portName === undefined) return []
+    if (endpoint === undefined || reason === undefined || !protocol) return []
+    return [{ port: { namespace, name, port: portName, protocol }, endpoint, reason }]
+  })
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
 }

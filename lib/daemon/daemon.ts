@@ -3,7 +3,7 @@ import { DaemonRequests } from './daemon-requests.js'
 import { followConfig } from './reload.js'
 import { dryMode } from '../modes/dry-mode.js'
 import {
-  flowCleaner,
+  flowCleaning,
   followAddresses,
   healthChecks,
   syncing,
@@ -14,7 +14,7 @@ import {
 import { guestLimit } from '../kernel/open-files.js'
 import { guestsMax } from '../observe/guests.js'
 import { freeStartMemory, memoryWatch } from './memory.js'
-import { loggedSink } from '../observe/received.js'
+import { loggedSink } from '../observe/object-observer.js'
 import { Metrics } from '../observe/metrics.js'
 import { Observation } from '../observe/observation.js'
 import { parseHostPort } from '../config/addresses.js'
@@ -55,7 +55,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
 
   const tracker = new Tracker(trackerSettings(config, setup.mode, { nodeName, families }))
   const checks = healthChecks(tracker, { requests, observation })
-  const flows = flowCleaner(metrics, log)
+  const flows = flowCleaning(metrics, log)
   const allApplied = new AbortController()
   const sync = syncing(setup, {
     ...{ tracker, mode, requests, flows, allApplied },

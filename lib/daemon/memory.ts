@@ -1,4 +1,3 @@
-import { Session } from 'node:inspector/promises'
 import { setFlagsFromString } from 'node:v8'
 import { aborted, pause } from '../async.js'
 import type { ModeName } from '../config/config.js'
@@ -97,6 +96,8 @@ export async function freeStartMemory(start: StartMemory, signal: AbortSignal): 
 
 /** The inspector is asked within this process, and opens no port. */
 async function collectGarbage(): Promise<void> {
+  // Loaded here, because the inspector takes a megabyte that a start does without.
+  const { Session } = await import('node:inspector/promises')
   const session = new Session()
   session.connect()
   await session.post('HeapProfiler.collectGarbage')

@@ -12,6 +12,7 @@ import { syncRound, type SyncListener } from '../sync/sync-round.js'
 import { TrackerSink } from '../sources/tracker-sink.js'
 import type { ChosenMode } from '../modes/choose.js'
 import type { Config } from '../config/config.js'
+import type { DesiredState } from '../state/desired-state.js'
 import type { DaemonRequests } from './daemon-requests.js'
 import type { Logger } from '../observe/logger.js'
 import type { Metrics } from '../observe/metrics.js'
@@ -43,9 +44,27 @@ export function syncLoop({ config, deps, chosen }: Setup): SyncLoop {
   })
 }
 
-export function flowCleaner(metrics: Metrics, log: Logger): FlowCleaner {
+/** What cleans the kernel's table of connections after the syncs. */
+export interface FlowCleaning {
+  applied(state: DesiredState): void
+  /** Resolves once no deletion of stale flows is running. */
+  idle(): Promise<void>
+}
+
+export function flowCleaning(metrics: Metrics, log: Logger): FlowCleaning {
+  let table: Conntrack | undefined
+  // One for both, because each has sockets and their buffers.
+  const openTable = () => (table ??= new Conntrack())
   const now = () => performance.now()
-  return new FlowCleaner({ openTable: () => new Conntrack(), log, meter: metrics, now })
+  const stale = new FlowCleaner({ openTable, log, meter: metrics, now })
+  const departed = new DepartedFlows({ openTable, log })
+  return {
+    applied(state) {
+      stale.applied(state)
+      departed.applied(state)
+    },
+    idle: () => stale.idle(),
+  }
 }
 
 interface SyncingParts {
@@ -53,16 +72,15 @@ interface SyncingParts {
   readonly mode: Mode
   readonly requests: DaemonRequests
   readonly listeners: readonly SyncListener[]
-  readonly flows: FlowCleaner
+  readonly flows: FlowCleaning
   /** Aborted once the rules of every family are in the kernel. */
   readonly allApplied: AbortController
 }
 
 /** One sync, as the loop runs it. */
-export function syncing({ config, deps }: Setup, parts: SyncingParts): () => Promise<boolean> {
+export function syncing({ config }: Setup, parts: SyncingParts): () => Promise<boolean> {
   const { tracker, mode, requests, listeners, flows, allApplied } = parts
   const syncer = new Syncer({ mode })
-  const departed = new DepartedFlows({ openTable: () => new Conntrack(), log: deps.log })
   const cleansFlows = !config.dryRun && !mode.cleansFlows
   return () =>
     syncRound({
@@ -76,9 +94,7 @@ export function syncing({ config, deps }: Setup, parts: SyncingParts): () => Pro
       },
       listeners,
       applied: (state) => {
-        if (!cleansFlows) return
-        flows.applied(state)
-        departed.applied(state)
+        if (cleansFlows) flows.applied(state)
       },
       allApplied: () => allApplied.abort(),
     })

@@ -146,7 +146,9 @@ export class HealthChecks {
       if (reason === undefined) checked.failing.delete(endpoint)
       else checked.failing.set(endpoint, reason)
       this.#options.tracker.setEndpointHealth(checked.port, endpoint, reason)
-      byPort.set(checked, [...(byPort.get(checked) ?? []), { endpoint, reason }])
+      const its = byPort.get(checked) ?? []
+      its.push({ endpoint, reason })
+      byPort.set(checked, its)
     }
     for (const [checked, its] of byPort) this.#options.listener.turned(healthOf(checked), its)
     if (byPort.size > 0) this.#options.requestSync()

@@ -1,10 +1,9 @@
-import { addressFamily, encodeAddress } from '../kernel/sockets/socket-address.js'
+import { encodeAddress, familyOf } from '../kernel/sockets/socket-address.js'
 import { allocateNative, type NativeMemory } from '../kernel/sockets/native-memory.js'
 import { errno, errnoName } from '../kernel/sockets/errno.js'
-import { good, type Outcome } from './outcome.js'
+import { closedTooSoon, good, late, refusal, type Outcome } from './outcome.js'
 import { hostPort } from '../state/ip.js'
 import { httpAnswer, httpRequest, longestStatusLine } from './http-answer.js'
-import { refusal } from './refusal.js'
 import { Sockets } from '../kernel/sockets/sockets.js'
 import type { CheckTarget } from './messages.js'
 import type { Libc } from '../kernel/sockets/libc.js'
@@ -57,7 +56,7 @@ export class PolledProbes {
   /** Never rejects. */
   probe(target: CheckTarget): Promise<Outcome> {
     const address = this.#addressOf(target)
-    const family = address.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
+    const family = familyOf(address)
     const fd = this.#idle.get(family)?.pop() ?? this.#sockets.open(family, 'stream')
     if (fd < 0) return Promise.resolve(refusal(errnoName(fd)))
     return new Promise((resolve) => {
@@ -84,7 +83,8 @@ export class PolledProbes {
       const outcome = this.#lookAt(attempt)
       attempt.left -= passed
       if (outcome) this.#end(attempt, outcome)
-      else if (attempt.left <= 0) this.#end(attempt, late(attempt))
+      else if (attempt.left <= 0)
+        this.#end(attempt, late(attempt.target.check, attempt.isConnected))
     }
     if (this.#attempts.size > 0) soon(() => this.#look())
   }
@@ -104,7 +104,7 @@ export class PolledProbes {
     const count = this.#sockets.receive(fd, at, longestStatusLine - attempt.head.length)
     if (count === -errno.EAGAIN) return undefined
     if (count < 0) return refusal(errnoName(count))
-    if (count === 0) return { kind: 'bad', reason: 'closed before an answer' }
+    if (count === 0) return closedTooSoon
     attempt.head += bytes.toString('latin1', 0, count)
     return httpAnswer(attempt.head)
   }
@@ -129,7 +129,7 @@ export class PolledProbes {
    * One that never was connected may keep an error for the next check, so it is closed.
    */
   #leave({ fd, address, isConnected }: Attempt): void {
-    const family = address.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
+    const family = familyOf(address)
     const idle = this.#idle.get(family) ?? []
     this.#idle.set(family, idle)
     if (isConnected && idle.length < mostIdle && this.#sockets.connect(fd, nobody) === 0) {
@@ -147,9 +147,4 @@ export class PolledProbes {
     this.#addresses.set(target, address)
     return address
   }
-}
-
-function late({ target, isConnected }: Attempt): Outcome {
-  const what = isConnected ? 'no answer' : 'no connection'
-  return { kind: 'bad', reason: `${what} within ${target.check.timeoutMs} ms` }
 }

@@ -2,9 +2,8 @@ import { connect } from 'node:net'
 import { hostPort } from '../state/ip.js'
 import { messageOf } from '../errors.js'
 import { askGrpcHealth } from './grpc-answer.js'
-import { good, type Conversation, type Outcome } from './outcome.js'
+import { closedTooSoon, good, late, refusal, type Conversation, type Outcome } from './outcome.js'
 import { httpAnswer, httpRequest, longestStatusLine } from './http-answer.js'
-import { refusal } from './refusal.js'
 import type { CheckTarget } from './messages.js'
 
 /** Checks an endpoint once. Never rejects, and never takes much longer than the time-out. */
@@ -25,16 +24,13 @@ export function probe({ ip, port, check }: CheckTarget): Promise<Outcome> {
     }
     const timer = setTimeout(() => {
       // A thread that was held up reads only now that the endpoint has answered in time.
-      lastTurn = setImmediate(() => {
-        const what = isConnected ? 'no answer' : 'no connection'
-        tell({ kind: 'bad', reason: `${what} within ${check.timeoutMs} ms` })
-      })
+      lastTurn = setImmediate(() => tell(late(check, isConnected)))
     }, check.timeoutMs)
     // After the end nothing that goes wrong matters any more, but it must be listened to.
     socket.on('error', (error: NodeJS.ErrnoException) =>
       tell(refusal(error.code ?? messageOf(error))),
     )
-    socket.once('close', () => tell({ kind: 'bad', reason: 'closed before an answer' }))
+    socket.once('close', () => tell(closedTooSoon))
     socket.once('connect', () => {
       isConnected = true
       conversations[check.kind](check.path, hostPort(ip, at))(socket, tell)

@@ -18,8 +18,8 @@ import { forEachAttribute } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import { flags, protocols } from './netlink/protocol.js'
 
-/** One flow of UDP or TCP that the kernel tracks, as far as Services go. */
-export interface UdpFlow {
+/** One flow of UDP or TCP that the kernel tracks: which Service it went to, and who answers. */
+export interface ServiceFlow {
   readonly family: IpFamily
   /** Where the client sent to, `ip:port`, or `[ip]:port`. */
   readonly destination: string
@@ -45,7 +45,7 @@ const deletesAtOnce = 100
 
 interface Deletion {
   readonly protocol: number
-  readonly isStale: (flow: UdpFlow) => boolean
+  readonly isStale: (flow: ServiceFlow) => boolean
   readonly budgetMs: number
 }
 
@@ -57,15 +57,18 @@ export class Conntrack {
    * The UDP flows of one family for which `isWanted` holds. Kernels since 5.8 filter by protocol
    * themselves; from older ones all flows come, and those of other protocols are dropped here.
    */
-  listUdp(family: IpFamily, isWanted: (flow: UdpFlow) => boolean = () => true): Promise<UdpFlow[]> {
+  listUdp(
+    family: IpFamily,
+    isWanted: (flow: ServiceFlow) => boolean = () => true,
+  ): Promise<ServiceFlow[]> {
     return this.#list(family, protocolNumbers.UDP, isWanted)
   }
 
   #list(
     family: IpFamily,
     protocol: number,
-    isWanted: (flow: UdpFlow) => boolean,
-  ): Promise<UdpFlow[]> {
+    isWanted: (flow: ServiceFlow) => boolean,
+  ): Promise<ServiceFlow[]> {
     const request = new MessageWriter(128).message(flowMessage.get, flags.dump, (writer) =>
       writer
         .fixed(flowHeader(family))
@@ -89,14 +92,14 @@ export class Conntrack {
    */
   deleteUdp(
     family: IpFamily,
-    isStale: (flow: UdpFlow) => boolean,
+    isStale: (flow: ServiceFlow) => boolean,
     budgetMs = 5_000,
   ): Promise<FlowCleanup> {
     return this.#delete(family, { protocol: protocolNumbers.UDP, isStale, budgetMs })
   }
 
   /** Like `deleteUdp`, for TCP: the next packet of such a connection is one of a new connection. */
-  deleteTcp(family: IpFamily, isStale: (flow: UdpFlow) => boolean): Promise<FlowCleanup> {
+  deleteTcp(family: IpFamily, isStale: (flow: ServiceFlow) => boolean): Promise<FlowCleanup> {
     return this.#delete(family, { protocol: protocolNumbers.TCP, isStale, budgetMs: 5_000 })
   }
 
@@ -118,7 +121,7 @@ export class Conntrack {
     this.#channel.close()
   }
 
-  #deleteBatch(family: IpFamily, flows: readonly UdpFlow[]): number {
+  #deleteBatch(family: IpFamily, flows: readonly ServiceFlow[]): number {
     const writer = new MessageWriter()
     for (const flow of flows) {
       writer.message(flowMessage.delete, flags.ack, (part) => {
@@ -138,7 +141,7 @@ export class Conntrack {
   }
 }
 
-function parseFlow(family: IpFamily, protocol: number, payload: Buffer): UdpFlow | undefined {
+function parseFlow(family: IpFamily, protocol: number, payload: Buffer): ServiceFlow | undefined {
   let destination: string | undefined
   let answeredBy: string | undefined
   let original: Buffer | undefined

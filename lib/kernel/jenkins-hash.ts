@@ -1,4 +1,4 @@
-import { bitsOf, parseIp } from '../state/ip.js'
+import { addressBytes } from './addresses.js'
 
 /**
  * The hash that the kernel calls jhash (Jenkins' lookup3), in the byte order of the machine. Another
@@ -23,7 +23,7 @@ export function jenkinsHash(bytes: Uint8Array, seed: number): number {
 
 /** Which of so many numbers from 0 the kernel makes of the address of a client. */
 export function sourceBucket(address: string, buckets: number): number {
-  return scale(jenkinsHash(addressBytes(address), sourceSeed), buckets)
+  return scale(jenkinsHash(addressBytes(address) ?? new Uint8Array(), sourceSeed), buckets)
 }
 
 /** The same on all nodes and in all modes, so that they send a client to the same endpoint. */
@@ -64,15 +64,4 @@ function finish([a, b, c]: State): number {
   a = ((a ^ c) - turned(c, 4)) | 0
   b = ((b ^ a) - turned(a, 14)) | 0
   return ((c ^ b) - turned(b, 24)) | 0
-}
-
-/** Of a text that is no address, nothing. */
-function addressBytes(address: string): Uint8Array {
-  const ip = parseIp(address)
-  if (!ip) return new Uint8Array()
-  const bytes = new Uint8Array(bitsOf(ip.family) / 8)
-  for (let index = bytes.length - 1, rest = ip.value; index >= 0; index--, rest >>= 8n) {
-    bytes[index] = Number(rest & 0xffn)
-  }
-  return bytes
 }

@@ -8,6 +8,12 @@ export function usedWeights(endpoints: readonly Weighted[]): readonly number[] {
   return endpoints.map(({ weight }) => (isAllZero ? 1 : weight))
 }
 
+/** Those that chance may choose, with the weights to use. */
+export function drawable<T extends Weighted>(all: readonly T[]): readonly T[] {
+  const withWeight = all.filter(({ weight }) => weight > 0)
+  return withWeight.length > 0 ? withWeight : all.map((each) => ({ ...each, weight: 1 }))
+}
+
 /**
  * Every endpoint so often that chance gives it its share. Shares that need more than `most` places
  * are rounded; only weight 0 has none.

@@ -1,6 +1,7 @@
+import { asObject, asString } from '../state/json.js'
 import type { Identity, NodeObject } from '../state/objects.js'
 import type { Log, Meter } from '../modes/mode.js'
-import type { ObjectKind } from '../sources/source.js'
+import type { ObjectKind, ObjectSink } from '../sources/source.js'
 import type { Observation } from './observation.js'
 
 export interface ObjectObserverOptions {
@@ -47,5 +48,25 @@ export function repeatFilter(options: {
     if (givenAt.has(text)) return false
     givenAt.set(text, now)
     return true
+  }
+}
+
+/** A sink that logs each object before it hands it on: what the proxy has heard of, and when. */
+export function loggedSink(sink: ObjectSink, log: Log): ObjectSink {
+  return {
+    upsert: (kind, raw) => {
+      const metadata = asObject(asObject(raw)?.['metadata'])
+      const text = (key: string) => asString(metadata?.[key])
+      const [namespace, name] = [text('namespace'), text('name')]
+      const resourceVersion = text('resourceVersion')
+      log.debug({ kind, namespace, name, resourceVersion }, 'object received')
+      sink.upsert(kind, raw)
+    },
+    remove: (kind, namespace, name) => {
+      log.debug({ kind, namespace, name }, 'object removed')
+      sink.remove(kind, namespace, name)
+    },
+    synced: (kind) => sink.synced(kind),
+    failed: (message) => sink.failed(message),
   }
 }

@@ -9,9 +9,13 @@ import {
 } from './parse-object.js'
 import { annotationProblem, optionPrefix, type Annotation } from './annotations.js'
 import { balanceAnnotation, weightAnnotation } from './balance.js'
-import { proxyProtocolAnnotation, sourceAddressAnnotation } from './client-address.js'
 import { checkAnnotations } from './endpoint-check.js'
-import { maxConnectionsAnnotation, removalAnnotation } from './connection-limits.js'
+import {
+  maxConnectionsAnnotation,
+  proxyProtocolAnnotation,
+  removalAnnotation,
+  sourceAddressAnnotation,
+} from './connection-annotations.js'
 import { printable } from './printable.js'
 import type { Parsed, ServiceObject, ServicePortObject } from './objects.js'
 

@@ -1,15 +1,15 @@
 import { destinationsOf } from './stale-flows.js'
 import { messageOf } from '../errors.js'
 import { readAnnotation } from '../state/annotations.js'
-import { removalAnnotation } from '../state/connection-limits.js'
+import { removalAnnotation } from '../state/connection-annotations.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
-import type { FlowCleanup, UdpFlow } from '../kernel/conntrack.js'
+import type { FlowCleanup, ServiceFlow } from '../kernel/conntrack.js'
 import type { IpFamily } from '../state/ip.js'
 import type { Log } from '../modes/mode.js'
 
 /** The part of kernel/conntrack.ts that is used here. */
 export interface TcpFlowTable {
-  deleteTcp(family: IpFamily, isStale: (flow: UdpFlow) => boolean): Promise<FlowCleanup>
+  deleteTcp(family: IpFamily, isStale: (flow: ServiceFlow) => boolean): Promise<FlowCleanup>
 }
 
 export interface DepartedFlowsOptions {

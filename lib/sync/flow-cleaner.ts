@@ -1,13 +1,13 @@
 import { messageOf } from '../errors.js'
 import { mayHaveStaleFlows, staleFlowTest } from './stale-flows.js'
 import type { DesiredState } from '../state/desired-state.js'
-import type { FlowCleanup, UdpFlow } from '../kernel/conntrack.js'
+import type { FlowCleanup, ServiceFlow } from '../kernel/conntrack.js'
 import type { IpFamily } from '../state/ip.js'
 import type { Log, Meter } from '../modes/mode.js'
 
 /** The part of kernel/conntrack.ts that is used here. */
 export interface FlowTable {
-  deleteUdp(family: IpFamily, isStale: (flow: UdpFlow) => boolean): Promise<FlowCleanup>
+  deleteUdp(family: IpFamily, isStale: (flow: ServiceFlow) => boolean): Promise<FlowCleanup>
 }
 
 export interface FlowCleanerOptions {

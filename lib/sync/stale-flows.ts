@@ -1,4 +1,4 @@
-import type { UdpFlow } from '../kernel/conntrack.js'
+import type { ServiceFlow } from '../kernel/conntrack.js'
 import type { DesiredService, DesiredState } from '../state/desired-state.js'
 import { hostPort } from '../state/ip.js'
 
@@ -16,7 +16,7 @@ import { hostPort } from '../state/ip.js'
 export function staleFlowTest(
   state: DesiredState,
   previous?: DesiredState,
-): (flow: UdpFlow) => boolean {
+): (flow: ServiceFlow) => boolean {
   const frontends = frontendsOf(state, previous)
   return ({ family, destination, answeredBy }) => {
     const endpoints = family === state.family ? frontends.get(destination) : undefined
@@ -27,9 +27,9 @@ export function staleFlowTest(
 /** The stale flows among `flows`. */
 export function staleFlows(
   state: DesiredState,
-  flows: readonly UdpFlow[],
+  flows: readonly ServiceFlow[],
   previous?: DesiredState,
-): readonly UdpFlow[] {
+): readonly ServiceFlow[] {
   return flows.filter(staleFlowTest(state, previous))
 }
 

@@ -1,4 +1,3 @@
-/** `npm run chaos -- [--mode NAME]... [--only TEXT]... [--seed N] [--minutes N] [--list]` */
 import { parseArgs } from 'node:util'
 import type { ModeName } from '../../lib/config/config.js'
 import { messageOf } from '../../lib/errors.js'
@@ -6,6 +5,7 @@ import { chooseMode } from '../../lib/modes/choose.js'
 import { isModeName } from '../../lib/modes/registry.js'
 import { contextOf } from '../support/mode-context.js'
 import { netnsSkip } from '../support/netns.js'
+import { withUsage } from '../support/usage.js'
 import { playsIn, randomOf, type Fault } from './fault.js'
 import { faultGroups } from './faults/index.js'
 import { chaosModes } from './promises.js'
@@ -13,20 +13,23 @@ import { play, type Outcome } from './play.js'
 import { Stage } from './stage.js'
 import { storm } from './storm.js'
 
-const { values } = parseArgs({
-  options: {
-    mode: {
-      type: 'string',
-      multiple: true,
-      default: [...chaosModes],
+const usage = 'npm run chaos -- [--mode NAME]... [--only TEXT]... [--seed N] [--minutes N] [--list]'
+const parse = () =>
+  parseArgs({
+    options: {
+      mode: {
+        type: 'string',
+        multiple: true,
+        default: [...chaosModes],
+      },
+      only: { type: 'string', multiple: true },
+      seed: { type: 'string', default: String(Date.now() % 1_000_000) },
+      /** Everything at once for so long, instead of one fault after the other. */
+      minutes: { type: 'string' },
+      list: { type: 'boolean', default: false },
     },
-    only: { type: 'string', multiple: true },
-    seed: { type: 'string', default: String(Date.now() % 1_000_000) },
-    /** Everything at once for so long, instead of one fault after the other. */
-    minutes: { type: 'string' },
-    list: { type: 'boolean', default: false },
-  },
-})
+  })
+const { values } = withUsage(usage, parse)
 
 const seed = Number(values.seed)
 const isWanted = ({ name }: Fault) =>

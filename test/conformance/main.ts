@@ -1,7 +1,7 @@
-/** `npm run conformance -- [--mode NAME]... [--only TEXT] [--json FILE] [--list] [--quiet] [--in-uml] [--daemon] [--jobs N]` */
 import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { withUsage } from '../support/usage.js'
 import { quoted, runInUml, umlPatience, umlSkip } from '../support/uml.js'
 import { mountOf } from '../../lib/kernel/cgroup.js'
 import { createWorld } from '../../lib/lab/world/world.js'
@@ -18,21 +18,25 @@ import { runCases } from './runner.js'
 import { variantNames, variantOf } from './variants.js'
 import type { CaseResult } from './runner.js'
 
-const { values } = parseArgs({
-  options: {
-    mode: { type: 'string', multiple: true },
-    only: { type: 'string', multiple: true },
-    json: { type: 'string' },
-    /** The number of modes that run at once. */
-    jobs: { type: 'string', default: String(Math.min(2, availableParallelism())) },
-    list: { type: 'boolean', default: false },
-    quiet: { type: 'boolean', default: false },
-    /** The whole command with a folder of manifests, instead of tracker and mode alone. */
-    daemon: { type: 'boolean', default: false },
-    /** In User Mode Linux, for modes that the kernel of this machine does not support. */
-    'in-uml': { type: 'boolean', default: false },
-  },
-})
+const usage =
+  'npm run conformance -- [--mode NAME]... [--only TEXT]... [--json FILE] [--list] [--quiet] [--in-uml] [--daemon] [--jobs N]'
+const parse = () =>
+  parseArgs({
+    options: {
+      mode: { type: 'string', multiple: true },
+      only: { type: 'string', multiple: true },
+      json: { type: 'string' },
+      /** The number of modes that run at once. */
+      jobs: { type: 'string', default: String(Math.min(2, availableParallelism())) },
+      list: { type: 'boolean', default: false },
+      quiet: { type: 'boolean', default: false },
+      /** The whole command with a folder of manifests, instead of tracker and mode alone. */
+      daemon: { type: 'boolean', default: false },
+      /** In User Mode Linux, for modes that the kernel of this machine does not support. */
+      'in-uml': { type: 'boolean', default: false },
+    },
+  })
+const { values } = withUsage(usage, parse)
 
 const isWanted = ({ topic, name }: Case) =>
   values.only === undefined ||

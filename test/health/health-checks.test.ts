@@ -6,19 +6,11 @@ import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../../lib/state/parse-service.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import type { EndpointTurn, PortHealth } from '../../lib/health/health-checks.js'
-import { endpoint, rawService, rawSlice } from '../state/objects.js'
+import { endpoint, rawService, rawSlice, plainNode } from '../state/objects.js'
 
 /** A tracker and checks that follow it, as the daemon puts them together. */
 function node() {
-  const tracker = new Tracker({
-    families: ['IPv4'],
-    nodeName: 'here',
-    bindAddress: '0.0.0.0',
-    nodePortAddresses: [],
-    detectLocal: { mode: 'NodeCIDR' },
-    allowsExternalIps: true,
-    endpointRules: { allowsLoopback: true },
-  })
+  const tracker = new Tracker({ ...plainNode, endpointRules: { allowsLoopback: true } })
   const followed: [string, number | undefined][] = []
   const turns: EndpointTurn[] = []
   let counted = 0

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import t from 'tap'
-import { Conntrack, type UdpFlow } from '../../lib/kernel/conntrack.js'
+import { Conntrack, type ServiceFlow } from '../../lib/kernel/conntrack.js'
 import { addressBytes, addressText } from '../../lib/kernel/addresses.js'
 import { staleFlowTest } from '../../lib/sync/stale-flows.js'
 import { programSkip } from '../support/netns.js'
@@ -62,7 +62,7 @@ function redirect(endpoint: string): void {
 }
 
 const dns = { name: 'dns', protocol: 'UDP', port: 53, nodePort: 30053 } as const
-const text = (flow: UdpFlow) => `${flow.destination} <- ${flow.answeredBy}`
+const text = (flow: ServiceFlow) => `${flow.destination} <- ${flow.answeredBy}`
 
 t.test('UDP flows of the kernel are listed after DNAT', needsNft, async (t) => {
   prepareNode()
@@ -107,7 +107,7 @@ t.test('CT01: a client that keeps its port moves to the new endpoint', needsNft,
   await send(40010, '10.96.0.10', 53)
   redirect('10.180.0.2')
   await send(40010, '10.96.0.10', 53)
-  const mine = (flow: UdpFlow) => flow.destination === '10.96.0.10:53'
+  const mine = (flow: ServiceFlow) => flow.destination === '10.96.0.10:53'
   t.strictSame((await conntrack.listUdp('IPv4', mine)).map(text), [
     '10.96.0.10:53 <- 10.180.0.1:8080',
   ])
@@ -124,7 +124,7 @@ t.test('a spent budget leaves the rest for the next call', needsNft, async (t) =
   t.teardown(() => conntrack.close())
   const sockets = 230
   for (let index = 0; index < sockets; index++) await send(41000 + index, '10.180.0.2', 99)
-  const isMine = (flow: UdpFlow) => flow.destination === '10.180.0.2:99'
+  const isMine = (flow: ServiceFlow) => flow.destination === '10.180.0.2:99'
   const first = await conntrack.deleteUdp('IPv4', isMine, 0)
   t.strictSame(first, { listed: sockets, deleted: 100, left: sockets - 100 })
   const second = await conntrack.deleteUdp('IPv4', isMine)

@@ -7,11 +7,11 @@ import { loadLibc } from '../../lib/kernel/sockets/libc.js'
 import { allocateNative } from '../../lib/kernel/sockets/native-memory.js'
 import { Pipes } from '../../lib/kernel/sockets/pipe.js'
 import {
-  addressFamily,
   addressKey,
   decodeAddress,
   encodeAddress,
 } from '../../lib/kernel/sockets/socket-address.js'
+import { addressFamilies } from '../../lib/kernel/addresses.js'
 import { Sockets } from '../../lib/kernel/sockets/sockets.js'
 import { formatIp } from '../../lib/state/ip.js'
 
@@ -75,7 +75,7 @@ t.test('socket calls work with the C library of this machine', async (t) => {
   const pair = (at: string) => {
     const listener = sockets.listen({ ip: at, port: 0, kind: 'stream' })
     const bound = sockets.localAddress(listener)
-    const family = at.includes(':') ? addressFamily.IPv6 : addressFamily.IPv4
+    const family = at.includes(':') ? addressFamilies.IPv6 : addressFamilies.IPv4
     const near = sockets.open(family, 'stream')
     t.equal(sockets.connect(near, encodeAddress(bound)), -errno.EINPROGRESS)
     const far = sockets.accept(listener)
@@ -117,7 +117,7 @@ t.test('socket calls work with the C library of this machine', async (t) => {
     const first = sockets.listen({ ip, port: 0, kind: 'stream' })
     const { port } = sockets.localAddress(first)
     t.throws(() => sockets.listen({ ip, port, kind: 'stream' }), { code: 'EADDRINUSE' })
-    const next = sockets.open(addressFamily.IPv4, 'stream')
+    const next = sockets.open(addressFamilies.IPv4, 'stream')
     t.equal(next, first + 1, 'the lowest free number is still the next one')
     sockets.close(next)
     sockets.close(first)

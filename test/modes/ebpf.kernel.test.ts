@@ -66,6 +66,18 @@ t.test('node ports answer on the node, and loopback is the host’s own', { skip
   t.same(await ask('0.0.0.0'), { error: 'ECONNREFUSED' }, 'no address of the node')
 })
 
+/** A node with the Service `dns`; `serve` gives it some of the hosts as endpoints. */
+async function createDnsNode(t: Test, name: string) {
+  const { client, start } = await createNode(t, name)
+  const { mode, apply } = await start()
+  t.teardown(() => mode.close())
+  const { port, hosts } = await serveOnLoopback(t, 4)
+  const cluster = states('IPv4', settings)
+  const serve = (left: readonly string[]) =>
+    apply(cluster.put(service({ ...dns, endpoints: left.map((ip) => ({ ip, port })) })))
+  return { client, serve, hosts, port }
+}
+
 /** Servers of one port on addresses of loopback, each by its address. */
 async function serveOnLoopback(t: Test, count: number) {
   const first = await serveUdp('127.0.0.11', '127.0.0.11')
@@ -79,13 +91,7 @@ async function serveOnLoopback(t: Test, count: number) {
 const dns = { name: 'dns', protocol: 'UDP', clusterIp: '10.96.0.53', port: 53 } as const
 
 t.test('a UDP socket keeps its endpoint, and moves at once when that goes', { skip }, async (t) => {
-  const { client, start } = await createNode(t, 'udp')
-  const { mode, apply } = await start()
-  t.teardown(() => mode.close())
-  const { port, hosts } = await serveOnLoopback(t, 4)
-  const cluster = states('IPv4', settings)
-  const serve = (left: readonly string[]) =>
-    apply(cluster.put(service({ ...dns, endpoints: left.map((ip) => ({ ip, port })) })))
+  const { client, serve, hosts } = await createDnsNode(t, 'udp')
   for (const [type, host] of [
     ['udp4', '10.96.0.53'],
     ['udp6', '::ffff:10.96.0.53'],
@@ -108,13 +114,7 @@ t.test(
   'a connected UDP socket ends when its endpoint goes',
   { skip: skip || noEnding },
   async (t) => {
-    const { client, start } = await createNode(t, 'connected')
-    const { mode, apply } = await start()
-    t.teardown(() => mode.close())
-    const { port, hosts } = await serveOnLoopback(t, 4)
-    const cluster = states('IPv4', settings)
-    const serve = (left: readonly string[]) =>
-      apply(cluster.put(service({ ...dns, endpoints: left.map((ip) => ({ ip, port })) })))
+    const { client, serve, hosts, port } = await createDnsNode(t, 'connected')
     for (const [type, host] of [
       ['udp4', '10.96.0.53'],
       ['udp6', '::ffff:10.96.0.53'],

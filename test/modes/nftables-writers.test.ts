@@ -12,6 +12,7 @@ import { readCases } from '../conformance/case-file.js'
 import { caseStates } from '../conformance/case-states.js'
 import { casesFolder } from '../conformance/cases-folder.js'
 import { inside } from '../support/enter-netns.js'
+import { contextOf } from '../support/mode-context.js'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import { withElementsSorted } from '../support/nft-listing.js'
 
@@ -23,18 +24,13 @@ function place(name: string, writerOf: (run: RunCommand) => RulesetWriter) {
   const run: RunCommand = (file, args, options) =>
     inside(netns, () => runCommand(file, args, options))
   const writer = inside(netns, () => writerOf(run))
-  const silent = () => undefined
   return {
     newApplier: () =>
       new NftablesApplier({
         known: knownByFamily(),
         writer,
         now: () => 0,
-        context: {
-          log: { debug: silent, info: silent, warn: silent, error: silent },
-          meter: { count: silent, gauge: silent, observe: silent, forget: silent },
-          resync: silent,
-        },
+        context: contextOf().context,
       }),
     list: async () => withElementsSorted((await run('nft', ['list', 'ruleset'])).stdout),
   }

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { endpointCheckOf } from '../../lib/state/endpoint-check.js'
 import { EndpointHealth } from '../../lib/observe/endpoint-health.js'
-import { failingEndpoints } from '../../lib/cli/failing-endpoints.js'
+import { failingEndpoints } from '../../lib/cli/seen-node.js'
 import { Metrics } from '../../lib/observe/metrics.js'
 import type { PortHealth } from '../../lib/health/health-checks.js'
 import type { ProxyEvent } from '../../lib/observe/events.js'

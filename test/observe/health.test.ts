@@ -17,6 +17,7 @@ import { ModeStatus } from '../../lib/observe/mode-status.js'
 import { healthPages, metricsPages, Slis } from '../../lib/observe/pages.js'
 import { runServers } from '../../lib/observe/servers.js'
 import { ServiceHealth, serviceAnswer } from '../../lib/observe/service-health.js'
+import { plainNode } from '../state/objects.js'
 
 function healthAt(start: number, options: { expectsNode?: boolean } = {}) {
   const clock = { now: start }
@@ -545,14 +546,7 @@ t.test(
     observation.nodeChanged({ ...node, isBeingDeleted: false, isTaintedForDeletion: false })
     t.equal((await get(port, '/healthz')).status, 200)
     t.equal((await get(port, '/readyz')).status, 503)
-    const tracker = new Tracker({
-      families: ['IPv4'],
-      nodeName: 'n1',
-      bindAddress: '',
-      nodePortAddresses: [],
-      detectLocal: { mode: 'NodeCIDR' },
-      allowsExternalIps: true,
-    })
+    const tracker = new Tracker({ ...plainNode, nodeName: 'n1', bindAddress: '' })
     tracker.setLocalAddresses(['127.0.0.1'])
     const healthChecks = new Map([
       ['d/s', { namespace: 'd', name: 's', port: checkPort, localEndpoints: { IPv4: 1 } }],

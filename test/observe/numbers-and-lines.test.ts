@@ -6,7 +6,7 @@ import { createLogger, levelOf } from '../../lib/observe/logger.js'
 import { formatLine } from '../../lib/observe/log-text.js'
 import { fullName } from '../../lib/observe/metric-spec.js'
 import { repeatFilter } from '../../lib/observe/object-observer.js'
-import { loggedSink } from '../../lib/observe/received.js'
+import { loggedSink } from '../../lib/observe/object-observer.js'
 import { Metrics, metricTable } from '../../lib/observe/metrics.js'
 
 t.test('section 15: metrics have the names, types, labels and buckets of kube-proxy', async (t) => {

@@ -12,7 +12,7 @@ import { Metrics } from '../../lib/observe/metrics.js'
 import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../../lib/state/parse-service.js'
 import { Tracker } from '../../lib/state/tracker.js'
-import { rawService, rawSlice } from '../state/objects.js'
+import { rawService, rawSlice, plainNode } from '../state/objects.js'
 import { service, states, testConfig, type ServiceSpec } from '../support/states.js'
 
 /**
@@ -205,12 +205,9 @@ t.test('objects with hostile texts do not throw, and only clean names remain', (
         }),
       )
       const tracker = new Tracker({
-        families: ['IPv4'],
+        ...plainNode,
         nodeName: 'node-1',
-        bindAddress: '0.0.0.0',
-        nodePortAddresses: [],
         detectLocal: { mode: 'ClusterCIDR', cidrs: [] },
-        allowsExternalIps: true,
       })
       if (labelled.outcome === 'accepted') tracker.upsertService(labelled.value)
       if (slice.outcome === 'accepted') tracker.upsertEndpointSlice(slice.value)

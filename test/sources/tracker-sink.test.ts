@@ -1,17 +1,10 @@
 import t from 'tap'
 import { Tracker } from '../../lib/state/tracker.js'
 import { TrackerSink } from '../../lib/sources/tracker-sink.js'
-import { rawService, rawSlice } from '../state/objects.js'
+import { rawService, rawSlice, plainNode } from '../state/objects.js'
 
 function sinkWithLog() {
-  const tracker = new Tracker({
-    families: ['IPv4'],
-    nodeName: 'here',
-    bindAddress: '0.0.0.0',
-    nodePortAddresses: [],
-    detectLocal: { mode: 'NodeCIDR' },
-    allowsExternalIps: true,
-  })
+  const tracker = new Tracker(plainNode)
   const said: string[] = []
   const sink = new TrackerSink(tracker, 'here', {
     changed: (kind) => said.push(`changed ${kind}`),

@@ -4,7 +4,7 @@ import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../../lib/state/parse-service.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import type { Substitutes } from '../../lib/state/balance.js'
-import { endpoint, rawService, rawSlice } from './objects.js'
+import { endpoint, rawService, rawSlice, plainNode } from './objects.js'
 
 /** Annotations say who gets the next connection. Their text is hostile. */
 
@@ -12,12 +12,9 @@ const substitutes: Substitutes = { maglev: { used: 'source-hash', why: 'no table
 
 function trackerWith(annotations: object, slices: readonly object[] = [rawSlice()]) {
   const tracker = new Tracker({
-    families: ['IPv4'],
+    ...plainNode,
     nodeName: 'node-1',
-    bindAddress: '0.0.0.0',
-    nodePortAddresses: [],
     detectLocal: { mode: 'ClusterCIDR', cidrs: [] },
-    allowsExternalIps: true,
     substitutes,
   })
   const put = (changed: object) => {

@@ -6,21 +6,14 @@ import { parseService } from '../../lib/state/parse-service.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import type { DesiredService } from '../../lib/state/desired-state.js'
 import type { ServicePortName } from '../../lib/state/names.js'
-import { endpoint, rawService, rawSlice } from './objects.js'
+import { endpoint, rawService, rawSlice, plainNode } from './objects.js'
 
 const web: ServicePortName = { namespace: 'default', name: 'web', port: 'http', protocol: 'TCP' }
 const at = (number: number) => `10.244.0.${number}:8080`
 
 /** A Service that asks for checks, with these endpoints; which of them fail is set one by one. */
 function checked(endpoints: readonly object[], options: object = {}, spec: object = {}) {
-  const tracker = new Tracker({
-    families: ['IPv4'],
-    nodeName: 'here',
-    bindAddress: '0.0.0.0',
-    nodePortAddresses: [],
-    detectLocal: { mode: 'NodeCIDR' },
-    allowsExternalIps: true,
-  })
+  const tracker = new Tracker(plainNode)
   const annotations = Object.fromEntries(
     Object.entries({ 'health-check': 'tcp', ...options }).map(([name, value]) => [
       `kube-proxy-ts/${name}`,

@@ -1,3 +1,5 @@
+import type { TrackerSettings } from '../../lib/state/tracker.js'
+
 /** Raw API objects for tests: missing fields have the defaults of the API. */
 
 export interface RawService {
@@ -86,4 +88,14 @@ export function endpoint(ip: string, options: RawEndpoint = {}) {
       },
     }),
   }
+}
+
+/** The settings of a tracker that a test says nothing else about. */
+export const plainNode: TrackerSettings = {
+  families: ['IPv4'],
+  nodeName: 'here',
+  bindAddress: '0.0.0.0',
+  nodePortAddresses: [],
+  detectLocal: { mode: 'NodeCIDR' },
+  allowsExternalIps: true,
 }

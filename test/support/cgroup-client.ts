@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { createServer } from 'node:net'
+import { createServer, type Server } from 'node:net'
 import { createSocket } from 'node:dgram'
 import type { AddressInfo } from 'node:net'
 import { Worker } from 'node:worker_threads'
@@ -90,6 +90,10 @@ export async function serveTcp(name: string, host: string): Promise<NamedServer>
       .resume()
       .end(name),
   )
+  return listening(server, host)
+}
+
+async function listening(server: Server, host: string): Promise<NamedServer> {
   server.listen(0, host)
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
@@ -118,16 +122,7 @@ export async function serveExchange(
       if (ends) socket.end()
     })
   })
-  server.listen(0, host)
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  return {
-    port,
-    close: async () => {
-      server.close()
-      await once(server, 'close')
-    },
-  }
+  return listening(server, host)
 }
 
 /** Answers every datagram with its name. */

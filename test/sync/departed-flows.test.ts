@@ -3,7 +3,7 @@ import { DepartedFlows } from '../../lib/sync/departed-flows.js'
 import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../../lib/state/parse-service.js'
 import { Tracker } from '../../lib/state/tracker.js'
-import { endpoint, rawService, rawSlice } from '../state/objects.js'
+import { endpoint, rawService, rawSlice, plainNode } from '../state/objects.js'
 
 const silent = { debug() {}, info() {}, warn() {}, error() {} }
 const flowOf = (destination: string, answeredBy: string) => ({
@@ -13,10 +13,7 @@ const flowOf = (destination: string, answeredBy: string) => ({
 
 /** A Service whose endpoints change, and which flows are deleted. */
 function node(policy: string) {
-  const tracker = new Tracker({
-    ...{ families: ['IPv4'], nodeName: 'here', bindAddress: '0.0.0.0', nodePortAddresses: [] },
-    ...{ detectLocal: { mode: 'NodeCIDR' }, allowsExternalIps: true },
-  })
+  const tracker = new Tracker(plainNode)
   const annotations = { 'kube-proxy-ts/on-endpoint-removal': policy }
   const service = parseService(rawService({ annotations }))
   if (service.outcome !== 'accepted') throw new Error(service.reason)

@@ -1,9 +1,9 @@
 import t from 'tap'
 import { mayHaveStaleFlows, staleFlows } from '../../lib/sync/stale-flows.js'
-import type { UdpFlow } from '../../lib/kernel/conntrack.js'
+import type { ServiceFlow } from '../../lib/kernel/conntrack.js'
 import { service, states, type EndpointSpec } from '../support/states.js'
 
-const flow = (destination: string, answeredBy: string): UdpFlow => ({
+const flow = (destination: string, answeredBy: string): ServiceFlow => ({
   family: 'IPv4',
   destination,
   answeredBy,

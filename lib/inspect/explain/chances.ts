@@ -1,6 +1,6 @@
 import { sourceBucket } from '../../kernel/jenkins-hash.js'
 import { maglevPlaces, maglevTable } from '../../modes/maglev.js'
-import { firstOf, usedWeights } from '../../modes/weighted.js'
+import { drawable, firstOf } from '../../modes/weighted.js'
 import type { Balance } from '../../state/balance.js'
 
 interface Choosable {
@@ -34,12 +34,11 @@ export function chancesOf<T extends Choosable>(
     case 'least-connections':
       return equal(`when it has the fewest connections of ${count}`)
     case 'weighted': {
-      const weights = usedWeights(endpoints)
-      const total = weights.reduce((sum, weight) => sum + weight, 0)
-      return endpoints.flatMap((endpoint, index) => {
-        const weight = weights[index] ?? 0
+      const drawn = drawable(endpoints.map((endpoint) => ({ endpoint, weight: endpoint.weight })))
+      const total = drawn.reduce((sum, { weight }) => sum + weight, 0)
+      return drawn.map(({ endpoint, weight }) => {
         const why = `by chance, with weight ${weight} of ${total}`
-        return weight === 0 ? [] : [{ endpoint, probability: weight / total, why }]
+        return { endpoint, probability: weight / total, why }
       })
     }
     case 'first':

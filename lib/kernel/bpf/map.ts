@@ -1,10 +1,10 @@
+import { readFileSync } from 'node:fs'
 import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from '../netlink/failure.js'
 import { readString } from '../netlink/message-reader.js'
 import { Attributes, nativeBytes } from './attributes.js'
 import { keyType, loadTypes, typesOfSocketMap, valueType } from './btf.js'
 import { commands, errnos, run } from './commands.js'
-import { possibleProcessors } from './processors.js'
 import type { SystemCalls } from './system-calls.js'
 
 export interface MapSpec {
@@ -220,4 +220,18 @@ export class BpfMap {
 /** What the kernel reads and writes for one value. */
 function bytesToldOf({ kind, valueBytes }: MapSpec): number {
   return kind === 'per-processor' ? valueBytes * possibleProcessors() : valueBytes
+}
+
+/** Processors that this machine may ever have: a map has a value for each, also while it is off. */
+function possibleProcessors(): number {
+  return countOf(readFileSync('/sys/devices/system/cpu/possible', 'utf8'))
+}
+
+/** Of a list such as `0-3,8`. */
+function countOf(list: string): number {
+  const ranges = list.trim().split(',')
+  return ranges.reduce((sum, range) => {
+    const [first = 0, last = first] = range.split('-').map(Number)
+    return sum + last - first + 1
+  }, 0)
 }

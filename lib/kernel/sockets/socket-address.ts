@@ -1,7 +1,5 @@
+import { addressFamilies } from '../addresses.js'
 import { formatIp, parseIp } from '../../state/ip.js'
-
-/** Linux AF_INET and AF_INET6. */
-export const addressFamily = { IPv4: 2, IPv6: 10 } as const
 
 /** Bytes of `struct sockaddr_in6`, the longer of the two. */
 export const maxAddressLength = 28
@@ -19,7 +17,7 @@ export function encodeAddress({ ip, port }: SocketAddress): Uint8Array {
   }
   const bytes = new Uint8Array(parsed.family === 'IPv4' ? 16 : maxAddressLength)
   const view = new DataView(bytes.buffer)
-  view.setUint16(0, addressFamily[parsed.family], true)
+  view.setUint16(0, addressFamilies[parsed.family], true)
   view.setUint16(2, port)
   if (parsed.family === 'IPv4') view.setUint32(4, Number(parsed.value))
   else {
@@ -29,15 +27,20 @@ export function encodeAddress({ ip, port }: SocketAddress): Uint8Array {
   return bytes
 }
 
+/** The address family of an encoded address, as the kernel numbers it. */
+export function familyOf(encoded: Uint8Array): number {
+  return encoded.length === maxAddressLength ? addressFamilies.IPv6 : addressFamilies.IPv4
+}
+
 /** Reads what the kernel wrote at `offset`; undefined for another family. */
 export function decodeAddress(view: DataView, offset: number): SocketAddress | undefined {
   const family = view.getUint16(offset, true)
   const port = view.getUint16(offset + 2)
-  if (family === addressFamily.IPv4) {
+  if (family === addressFamilies.IPv4) {
     const ip = [4, 5, 6, 7].map((at) => view.getUint8(offset + at)).join('.')
     return { ip, port }
   }
-  if (family !== addressFamily.IPv6) return undefined
+  if (family !== addressFamilies.IPv6) return undefined
   const value = (view.getBigUint64(offset + 8) << 64n) | view.getBigUint64(offset + 16)
   return { ip: formatIp('IPv6', value), port }
 }
@@ -47,6 +50,6 @@ export function decodeAddress(view: DataView, offset: number): SocketAddress | u
  * are much cheaper than text. For IPv6 it is the raw bytes as text.
  */
 export function addressKey(bytes: Buffer, offset: number): number | string {
-  if (bytes[offset] === addressFamily.IPv4) return bytes.readUIntBE(offset + 2, 6)
+  if (bytes[offset] === addressFamilies.IPv4) return bytes.readUIntBE(offset + 2, 6)
   return bytes.toString('latin1', offset + 2, offset + maxAddressLength)
 }

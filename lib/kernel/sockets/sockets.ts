@@ -1,10 +1,11 @@
 import { errno, SystemCallError } from './errno.js'
 import type { Libc } from './libc.js'
 import { allocateNative, type NativeMemory } from './native-memory.js'
+import { addressFamilies } from '../addresses.js'
 import {
-  addressFamily,
   decodeAddress,
   encodeAddress,
+  familyOf,
   maxAddressLength,
   type SocketAddress,
 } from './socket-address.js'
@@ -70,15 +71,14 @@ export class Sockets {
     const { ip, port, kind } = options
     const what = `listen on ${ip} port ${port}`
     const encoded = encodeAddress(options)
-    const family = encoded.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
+    const family = familyOf(encoded)
     const fd = this.#check(what, this.open(family, kind))
     try {
       // Without the option, connections in TIME_WAIT of an earlier listener block the port. For
       // datagrams the option would let two processes share the port.
       if (kind === 'stream') this.setOption(fd, level.socket, option.reuseAddress, 1)
-      if (family === addressFamily.IPv6) this.setOption(fd, level.ipv6, option.ipv6Only, 1)
-      this.#address.bytes.set(encoded)
-      this.#check(what, this.#libc.bind(fd, this.#address.address, encoded.length))
+      if (family === addressFamilies.IPv6) this.setOption(fd, level.ipv6, option.ipv6Only, 1)
+      this.#check(what, this.#bind(fd, encoded))
       if (kind === 'stream') this.#check(what, this.#libc.listen(fd, options.backlog ?? 511))
       return fd
     } catch (error) {
@@ -97,15 +97,15 @@ export class Sockets {
    */
   openAs(owner: SocketAddress, kind: SocketKind): number {
     const isIpv6 = owner.ip.includes(':')
-    const fd = this.open(isIpv6 ? addressFamily.IPv6 : addressFamily.IPv4, kind)
+    const fd = this.open(isIpv6 ? addressFamilies.IPv6 : addressFamilies.IPv4, kind)
     if (fd < 0) return fd
     const [at, name] = isIpv6
       ? [level.ipv6, option.ipv6Transparent]
       : [level.ip, option.transparent]
     let result = this.setOption(fd, at, name, 1)
     if (kind === 'stream') this.setOption(fd, level.socket, option.reuseAddress, 1)
-    if (result === 0) result = this.#bind(fd, owner)
-    if (result === -errno.EADDRINUSE) result = this.#bind(fd, { ...owner, port: 0 })
+    if (result === 0) result = this.#bind(fd, encodeAddress(owner))
+    if (result === -errno.EADDRINUSE) result = this.#bind(fd, encodeAddress({ ...owner, port: 0 }))
     if (result >= 0) return fd
     this.#libc.close(fd)
     return result
@@ -117,8 +117,7 @@ export class Sockets {
     const owners = owner ? [owner, { ...owner, port: 0 }] : [undefined]
     let result = -errno.EADDRNOTAVAIL
     for (const each of owners) {
-      const family = to.length === 16 ? addressFamily.IPv4 : addressFamily.IPv6
-      const fd = each ? this.openAs(each, kind) : this.open(family, kind)
+      const fd = each ? this.openAs(each, kind) : this.open(familyOf(to), kind)
       if (fd < 0) return fd
       result = this.connect(fd, to)
       if (result === 0 || result === -errno.EINPROGRESS) return fd
@@ -128,8 +127,7 @@ export class Sockets {
     return result
   }
 
-  #bind(fd: number, address: SocketAddress): number {
-    const encoded = encodeAddress(address)
+  #bind(fd: number, encoded: Uint8Array): number {
     this.#address.bytes.set(encoded)
     return this.#libc.bind(fd, this.#address.address, encoded.length)
   }

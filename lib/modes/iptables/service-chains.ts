@@ -8,7 +8,7 @@ import {
   seenRecently,
   sourceIn,
 } from '../../kernel/iptables.js'
-import { firstOf, usedWeights } from '../weighted.js'
+import { drawable, firstOf } from '../weighted.js'
 import { chains, endpointChainName, type ServiceChainNames } from './names.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { podSources, type PortWords } from './port-words.js'
@@ -57,7 +57,8 @@ function drawnOf(
     const first = firstOf(endpoints)
     return first ? [{ endpoint: first, matches: [] }] : []
   }
-  const all = word === 'weighted' ? withWeights(endpoints) : endpoints.map(withWeightOne)
+  const weightOf = ({ weight }: Endpoint) => (word === 'weighted' ? weight : 1)
+  const all = drawable(endpoints.map((endpoint) => ({ endpoint, weight: weightOf(endpoint) })))
   let rest = all.reduce((sum, { weight }) => sum + weight, 0)
   return all.map(({ endpoint, weight }, index) => {
     const left = all.length - index
@@ -70,15 +71,6 @@ function drawnOf(
     }
     return { endpoint, matches: [randomly(share)] }
   })
-}
-
-const withWeightOne = (endpoint: Endpoint) => ({ endpoint, weight: 1 })
-
-function withWeights(endpoints: readonly Endpoint[]) {
-  const weights = usedWeights(endpoints)
-  return endpoints
-    .map((endpoint, index) => ({ endpoint, weight: weights[index] ?? 0 }))
-    .filter(({ weight }) => weight > 0)
 }
 
 function masqueradeClusterIp(words: PortWords): Rule[] {

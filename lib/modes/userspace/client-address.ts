@@ -1,6 +1,9 @@
 /** What a Service wants its endpoints to know about their clients. */
 import { readAnnotation } from '../../state/annotations.js'
-import { proxyProtocolAnnotation, sourceAddressAnnotation } from '../../state/client-address.js'
+import {
+  proxyProtocolAnnotation,
+  sourceAddressAnnotation,
+} from '../../state/connection-annotations.js'
 import type { DesiredService, LocalTraffic } from '../../state/desired-state.js'
 import type { ProxyHeader } from './datapath/proxy-header.js'
 import type { SourceRule } from './datapath/source-rule.js'

@@ -1,7 +1,4 @@
-import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
-import type { BalanceChoice } from '../../state/balance.js'
-import { maxConnectionsAnnotation, removalAnnotation } from '../../state/connection-limits.js'
-import { readAnnotation } from '../../state/annotations.js'
+import type { DesiredService, DesiredState, NodeView } from '../../state/desired-state.js'
 import { ConfigError } from '../../errors.js'
 import {
   hostPort,
@@ -14,9 +11,9 @@ import {
 } from '../../state/ip.js'
 import type { Derivation, PersistentMap } from '../../state/persistent-map.js'
 import { memoryByFacts } from '../planner-memory.js'
-import { proxyHeaderOf, sourceRuleOf, type ClientFacts } from './client-address.js'
+import { listenerSpec, type ListenerFacts } from './listener-spec.js'
 import { directPlacesOf, virtualAddressesOf } from './portals/address-plan.js'
-import type { ListenerSpec, Target } from './datapath/data-path.js'
+import type { ListenerSpec } from './datapath/data-path.js'
 import type { ReservedNodePort } from './portals/reserved-node-ports.js'
 import {
   portalRulesOf,
@@ -85,9 +82,8 @@ export function userspacePlanner(
   }
 }
 
-interface Facts extends NodeFacts, ClientFacts {
+interface Facts extends NodeFacts, ListenerFacts {
   readonly family: IpFamily
-  readonly udpIdleMs: number
 }
 
 interface Memory {
@@ -162,52 +158,6 @@ function planDirect(service: DesiredService, protocol: 'TCP' | 'UDP', facts: Fac
     })),
     addresses: virtualAddressesOf(service),
   }
-}
-
-function listenerSpec(
-  service: DesiredService,
-  protocol: 'TCP' | 'UDP',
-  list: EndpointList,
-  facts: Facts,
-  place: Pick<ListenerSpec, 'key' | 'address' | 'port'>,
-): ListenerSpec {
-  const endpoints = list === 'cluster' ? service.clusterEndpoints : service.localEndpoints
-  const { affinitySeconds } = service
-  return {
-    ...place,
-    service: service.portName,
-    protocol,
-    endpoints: endpoints.map(targetOf),
-    ...tcpLimits(service, protocol),
-    affinityMs: affinitySeconds === undefined ? undefined : affinitySeconds * 1000,
-    ...(service.balance ? { balance: balanceOf(service.balance, endpoints) } : {}),
-    udpIdleMs: facts.udpIdleMs,
-    proxyHeader: proxyHeaderOf(service, protocol, facts.isDirect),
-    source: sourceRuleOf(service, list, facts),
-  }
-}
-
-/** UDP clients need the serving endpoints always, TCP connections only if they shall end. */
-function tcpLimits(service: DesiredService, protocol: 'TCP' | 'UDP') {
-  const serving = () => service.servingEndpoints.map(({ key }) => key)
-  if (protocol === 'UDP') return { servingKeys: serving() }
-  const { options } = service
-  const resetAfterMs = readAnnotation(options, removalAnnotation)?.resetAfterMs
-  const maxConnections = readAnnotation(options, maxConnectionsAnnotation)
-  return {
-    servingKeys: resetAfterMs === undefined ? [] : serving(),
-    ...(resetAfterMs === undefined ? {} : { resetAfterMs }),
-    ...(maxConnections === undefined ? {} : { maxConnections }),
-  }
-}
-
-function balanceOf(
-  { used }: BalanceChoice,
-  endpoints: readonly Endpoint[],
-): NonNullable<ListenerSpec['balance']> {
-  const usesWeights = used === 'weighted' || used === 'first'
-  const weights = usesWeights ? endpoints.filter(({ weight }) => weight !== 1) : []
-  return { word: used, weights: weights.map(({ key, weight }) => [key, weight]) }
 }
 
 /**
@@ -285,10 +235,6 @@ function frontendsOf(service: DesiredService, facts: NodeFacts): readonly string
 function isScoped(address: string): boolean {
   const ip = parseIp(address)
   return ip?.family === 'IPv6' && isLinkLocal(ip)
-}
-
-function targetOf({ key, ip, port, isLocal }: Endpoint): Target {
-  return { key, ip, port, isLocal }
 }
 
 /** Other nodes and pods cannot reach listeners on a loopback address (US30). */

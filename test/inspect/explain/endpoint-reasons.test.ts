@@ -2,20 +2,13 @@ import t from 'tap'
 import { endpointReasons } from '../../../lib/inspect/explain/endpoint-reasons.js'
 import { Tracker } from '../../../lib/state/tracker.js'
 import { TrackerSink } from '../../../lib/sources/tracker-sink.js'
-import { endpoint, rawService, rawSlice } from '../../state/objects.js'
+import { endpoint, rawService, rawSlice, plainNode } from '../../state/objects.js'
 
 const silent = () => undefined
 
 /** The reasons on node-1 in zone a, for a Service and its slices as the API gives them. */
 function reasonsOf(spec: object, ...slices: object[]): Record<string, string> {
-  const tracker = new Tracker({
-    families: ['IPv4', 'IPv6'],
-    nodeName: 'node-1',
-    bindAddress: '0.0.0.0',
-    nodePortAddresses: [],
-    detectLocal: { mode: 'NodeCIDR' },
-    allowsExternalIps: true,
-  })
+  const tracker = new Tracker({ ...plainNode, families: ['IPv4', 'IPv6'], nodeName: 'node-1' })
   const listener = {
     changed: silent,
     malformed: (kind: string, _: object, reason: string) => void t.fail(`${kind} ${reason}`),

@@ -8,7 +8,7 @@ import { endpointChanges } from '../../../lib/modes/userspace/datapath/data-path
 import {
   maxConnectionsAnnotation,
   removalAnnotation,
-} from '../../../lib/state/connection-limits.js'
+} from '../../../lib/state/connection-annotations.js'
 import type {
   DataPath,
   DataPathDeps,

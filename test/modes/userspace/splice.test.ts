@@ -8,7 +8,8 @@ import t from 'tap'
 import { mock } from 'node:test'
 import { loadLibc } from '../../../lib/kernel/sockets/libc.js'
 import { allocateNative } from '../../../lib/kernel/sockets/native-memory.js'
-import { encodeAddress, addressFamily } from '../../../lib/kernel/sockets/socket-address.js'
+import { addressFamilies } from '../../../lib/kernel/addresses.js'
+import { encodeAddress } from '../../../lib/kernel/sockets/socket-address.js'
 import { Pipes } from '../../../lib/kernel/sockets/pipe.js'
 import { Sockets } from '../../../lib/kernel/sockets/sockets.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
@@ -122,7 +123,7 @@ t.test('urgent data does not stop the flow', async (t) => {
   await once(server, 'listening')
   const address = server.address()
   const { path, port } = open(typeof address === 'object' && address ? address.port : 0)
-  const fd = sockets.open(addressFamily.IPv4, 'stream')
+  const fd = sockets.open(addressFamilies.IPv4, 'stream')
   sockets.connect(fd, encodeAddress({ ip, port: await port }))
   const urgent = 1
   const say = async (words: string, flags: number) => {

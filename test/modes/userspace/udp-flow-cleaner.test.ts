@@ -1,8 +1,8 @@
 import t from 'tap'
 import { UdpFlowCleaner } from '../../../lib/modes/userspace/portals/udp-flow-cleaner.js'
-import type { UdpFlow } from '../../../lib/kernel/conntrack.js'
+import type { ServiceFlow } from '../../../lib/kernel/conntrack.js'
 
-const flow = (destination: string, answeredBy: string): UdpFlow => ({
+const flow = (destination: string, answeredBy: string): ServiceFlow => ({
   family: 'IPv4',
   destination,
   answeredBy,
@@ -10,8 +10,8 @@ const flow = (destination: string, answeredBy: string): UdpFlow => ({
   zone: undefined,
 })
 
-function cleaner(flows: readonly UdpFlow[], delayMs = 0) {
-  const deleted: UdpFlow[] = []
+function cleaner(flows: readonly ServiceFlow[], delayMs = 0) {
+  const deleted: ServiceFlow[] = []
   const warnings: string[] = []
   const note = (_fields: object, message: string) => void warnings.push(message)
   return {
@@ -63,7 +63,7 @@ t.test('a table that cannot be opened, and then not written, is tried again', as
     retryMs: 5,
     openTable: () => {
       if (failures.length > 1) return Promise.reject(new Error(failures.shift()))
-      const deleteUdp = (_family: string, isStale: (flow: UdpFlow) => boolean) => {
+      const deleteUdp = (_family: string, isStale: (flow: ServiceFlow) => boolean) => {
         const failure = failures.shift()
         if (failure !== undefined) return Promise.reject(new Error(failure))
         deleted = isStale(stale) ? 1 : 0

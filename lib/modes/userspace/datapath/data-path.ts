@@ -178,8 +178,10 @@ export const listenBacklog = 4096
 
 export function endpointChanges(
   before: readonly Target[],
-  { endpoints, ...rest }: EndpointChoice,
+  choice: EndpointChoice,
 ): EndpointChanges {
+  const { endpoints, servingKeys, affinityMs, balance, proxyHeader, source } = choice
+  const { resetAfterMs, maxConnections } = choice
   // Most changes are in one place of the list; its head and tail are the same.
   const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
   const shorter = Math.min(before.length, endpoints.length)
@@ -192,8 +194,8 @@ export function endpointChanges(
   const added = endpoints
     .slice(head, endpoints.length - tail)
     .filter(({ key }) => !removed.delete(key))
-  const { servingKeys, affinityMs, balance, proxyHeader, source } = rest
-  const { resetAfterMs, maxConnections } = rest
-  const settings = { servingKeys, affinityMs, balance, proxyHeader, source }
-  return { removed: [...removed], added, ...settings, resetAfterMs, maxConnections }
+  return {
+    ...{ removed: [...removed], added, servingKeys, affinityMs, balance },
+    ...{ proxyHeader, source, resetAfterMs, maxConnections },
+  }
 }

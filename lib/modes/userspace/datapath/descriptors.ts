@@ -113,6 +113,17 @@ export function waitingLimit(limit = descriptorLimit()): number {
   return Math.min(reserve / 2, Math.floor(limit / 16))
 }
 
+/** The client's socket and the endpoint's. */
+export const descriptorsPerConnection = 2
+
+/** Names of errors because this process is short of something; another endpoint would not help. */
+export const localShortages: ReadonlySet<string> = new Set([
+  ...['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM'],
+])
+
+/** After a shortage this passes before the next try. */
+export const shortagePauseMs = 50
+
 /** Why a listener or a node port cannot be had, and what to do. */
 export const listenAdvice =
   'the listeners of other Services have all file descriptors that are not kept for connections; raise the limit of open files (LimitNOFILE= of the unit, ulimit -n), which takes one for a service port and one more for a node port'

@@ -1,6 +1,6 @@
 import { sourceBucket } from '../../../kernel/jenkins-hash.js'
 import { maglevPlaces, maglevTable } from '../../maglev.js'
-import { firstOf, usedWeights } from '../../weighted.js'
+import { drawable, firstOf } from '../../weighted.js'
 import type { Balance } from '../../../state/balance.js'
 import type { Target } from './data-path.js'
 
@@ -172,7 +172,7 @@ function* byChance(
   weightOf: (target: Target) => number,
   random: () => number,
 ): Iterable<Target> {
-  let left = withWeights(all, weightOf)
+  let left = drawable(all.map((target) => ({ target, weight: weightOf(target) })))
   while (left.length > 0) {
     const total = left.reduce((sum, { weight }) => sum + weight, 0)
     let rest = random() * total
@@ -181,13 +181,6 @@ function* byChance(
     yield drawn.target
     left = left.filter((each) => each !== drawn)
   }
-}
-
-function withWeights(all: readonly Target[], weightOf: (target: Target) => number) {
-  const weights = usedWeights(all.map((target) => ({ weight: weightOf(target) })))
-  return all
-    .map((target, index) => ({ target, weight: weights[index] ?? 0 }))
-    .filter(({ weight }) => weight > 0)
 }
 
 /** By weight, and by key where it is the same. */

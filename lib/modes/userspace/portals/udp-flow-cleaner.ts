@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { messageOf } from '../../../errors.js'
-import type { Conntrack, UdpFlow } from '../../../kernel/conntrack.js'
+import type { Conntrack, ServiceFlow } from '../../../kernel/conntrack.js'
 import type { IpFamily } from '../../../state/ip.js'
 import type { Log, Meter } from '../../mode.js'
 
@@ -91,7 +91,7 @@ export class UdpFlowCleaner {
   }
 
   /** Whether that succeeded. */
-  async #delete(family: IpFamily, isWanted: (flow: UdpFlow) => boolean): Promise<boolean> {
+  async #delete(family: IpFamily, isWanted: (flow: ServiceFlow) => boolean): Promise<boolean> {
     const { log, meter } = this.#deps
     try {
       const table = await this.#open()
@@ -117,11 +117,11 @@ async function openConntrack(): Promise<Conntrack> {
   return new (await import('../../../kernel/conntrack.js')).Conntrack()
 }
 
-function isStale(flow: UdpFlow, redirections: Redirections): boolean {
+function isStale(flow: ServiceFlow, redirections: Redirections): boolean {
   const ports = redirections.get(flow.destination)
   return ports !== undefined && !ports.has(portOf(flow))
 }
 
-function portOf({ answeredBy }: UdpFlow): number {
+function portOf({ answeredBy }: ServiceFlow): number {
   return Number(answeredBy.slice(answeredBy.lastIndexOf(':') + 1))
 }

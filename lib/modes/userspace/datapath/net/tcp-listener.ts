@@ -14,7 +14,12 @@ import {
 } from '../data-path.js'
 import { Departures } from '../departures.js'
 import { notKept, type SourceRule } from '../source-rule.js'
-import { shortageAdvice } from '../descriptors.js'
+import {
+  descriptorsPerConnection,
+  localShortages,
+  shortageAdvice,
+  shortagePauseMs,
+} from '../descriptors.js'
 import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
 import type { Listener } from '../data-path.js'
 import { descriptorOf, withoutScope } from './node-sockets.js'
@@ -23,14 +28,6 @@ import type { TimeoutQueue } from '../timeout-queue.js'
 import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import { AdmissionQueue } from './admission-queue.js'
-
-/** The client's socket and the endpoint's. */
-const descriptorsPerConnection = 2
-
-const shortagePauseMs = 50
-
-/** Errors because this process is short of something; another endpoint would not help. */
-const localShortages: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM'])
 
 /** What the listeners of one worker share. */
 export interface NetTools {
@@ -257,24 +254,23 @@ export class TcpListener implements Listener {
     const keeper = this.#deps.sourceKeeper
     if (!this.#source || !keeper || remoteAddress === undefined) return undefined
     const from = { ip: withoutScope(remoteAddress), port: remotePort }
-    const fd = descriptorOf(client)
-    const asked =
-      fd === undefined ? undefined : this.#sockets?.originalDestination(fd, from.ip.includes(':'))
+    const asked = this.#originalDestination(client, from.ip)
     return keeper.keeps(this.#source, { client: from, asked, target }) ? from : undefined
   }
 
   #headerOf(client: Socket): Uint8Array | undefined {
     const { remoteAddress = '', remotePort = 0, localAddress = '', localPort = 0 } = client
     if (!this.#header || remoteAddress === '') return undefined
-    const fd = descriptorOf(client)
-    const original =
-      fd === undefined
-        ? undefined
-        : this.#sockets?.originalDestination(fd, remoteAddress.includes(':'))
-    const asked = original ??
-      this.#header.asked ?? { ip: withoutScope(localAddress), port: localPort }
     const from = { ip: withoutScope(remoteAddress), port: remotePort }
+    const asked = this.#originalDestination(client, from.ip) ??
+      this.#header.asked ?? { ip: withoutScope(localAddress), port: localPort }
     return encodeProxyHeader(this.#header.version, 'TCP', from, asked)
+  }
+
+  /** What the client asked for, where the kernel knows it. */
+  #originalDestination(client: Socket, ip: string): SocketAddress | undefined {
+    const fd = descriptorOf(client)
+    return fd === undefined ? undefined : this.#sockets?.originalDestination(fd, ip.includes(':'))
   }
 
   #closed(connection: TcpConnection): void {

@@ -10,6 +10,7 @@ import {
   type AccessEntry,
   type Target,
 } from '../data-path.js'
+import { localShortages, shortagePauseMs } from '../descriptors.js'
 import type { EndpointTraffic, ListenerTraffic } from '../traffic.js'
 import type { SpliceContext, TimedConnection } from './context.js'
 import type { Task } from './event-loop.js'
@@ -28,13 +29,6 @@ export interface ConnectionOwner {
   /** Called once, when both sockets are closed. */
   connectionClosed(connection: TcpConnection): void
 }
-
-/** Errors because this process is short of something; another endpoint would not help. */
-const localShortages: ReadonlySet<number> = new Set(
-  [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM].map((code) => -code),
-)
-
-const shortagePauseMs = 50
 
 const nothingTried: readonly Target[] = []
 
@@ -90,7 +84,7 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
       const result = this.#connect(target)
       if (result >= 0) return
       this.#end = errnoName(result)
-      if (localShortages.has(result)) {
+      if (localShortages.has(this.#end)) {
         this.#leave(target)
         this.#waitForDescriptors()
         return

@@ -10,17 +10,18 @@ import {
 } from '../data-path.js'
 import { Departures } from '../departures.js'
 import { notKept, type SourceRule } from '../source-rule.js'
-import { shortageAdvice } from '../descriptors.js'
+import {
+  descriptorsPerConnection,
+  localShortages,
+  shortageAdvice,
+  shortagePauseMs,
+} from '../descriptors.js'
 import type { Listener } from '../data-path.js'
-
 import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'
 import type { Watcher } from './event-loop.js'
 import { TcpConnection, type ConnectionOwner } from './tcp-connection.js'
-
-/** The client's socket and the endpoint's. */
-const descriptorsPerConnection = 2
 
 /** One listening TCP socket and the connections that came through it. */
 export class TcpListener implements Listener, ConnectionOwner, Watcher {
@@ -112,11 +113,11 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
         continue
       }
       deps.descriptors.release(descriptorsPerConnection)
-      if (shortages.has(client)) {
+      if (client === -errno.EAGAIN) return
+      if (localShortages.has(errnoName(client))) {
         this.#backOff(`accept connections for ${this.service}: ${errnoName(client)}; pausing`)
         return
       }
-      if (client === -errno.EAGAIN) return
       // Any other error is that of a connection that ended while it waited to be accepted.
     }
   }
@@ -189,12 +190,8 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     deps.descriptors.wasShort()
     deps.warn(why)
     loop.modify(this.#fd, 0)
-    this.#pause = setTimeout(() => loop.modify(this.#fd, interest.readable), pauseMs)
+    this.#pause = setTimeout(() => loop.modify(this.#fd, interest.readable), shortagePauseMs)
   }
 }
 
 const acceptsPerRound = 64
-const pauseMs = 50
-const shortages: ReadonlySet<number> = new Set(
-  [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM].map((code) => -code),
-)

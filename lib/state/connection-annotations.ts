@@ -1,4 +1,6 @@
-import { durationOf, type Annotation } from './annotations.js'
+import { durationOf, wordAnnotation, type Annotation } from './annotations.js'
+
+/** What a Service may ask for its connections: limits, their end, and what endpoints see of clients. */
 
 /** What becomes of the connections to an endpoint that left. */
 export interface RemovalPolicy {
@@ -28,3 +30,9 @@ export const maxConnectionsAnnotation: Annotation<number> = {
     return count >= 1 && count <= 1_000_000 ? count : undefined
   },
 }
+
+/** A header tells the endpoint who the client is. */
+export const proxyProtocolAnnotation = wordAnnotation('proxy-protocol', ['v1', 'v2'])
+
+/** Whether endpoints see the client's own address, where the kernel modes would leave it. */
+export const sourceAddressAnnotation = wordAnnotation('source-address', ['auto', 'keep', 'hide'])
