@@ -1,10 +1,11 @@
-// Writes the documents that are made from tables in the code: `npm run docs`.
+// Writes the documents and profiles that are made from tables in the code: `npm run docs`.
 import { readFileSync, writeFileSync } from 'node:fs'
 import { configurationMarkdown } from '../build/lib/config/document.js'
 import { metricsMarkdown } from '../build/lib/observe/document.js'
 import { withPromises } from '../build/test/chaos/promises.js'
 import { faultGroups } from '../build/test/chaos/faults/index.js'
 import { withRooms } from './rooms.mjs'
+import { profileOf, systemCalls } from './seccomp.mjs'
 
 const fileOf = (path) => new URL(`../${path}`, import.meta.url)
 const documents = {
@@ -15,5 +16,9 @@ const documents = {
     readFileSync(fileOf('docs/reliability.md'), 'utf8'),
     faultGroups,
   ),
+}
+for (const mode of Object.keys(systemCalls)) {
+  documents[`examples/kubernetes/overlays/${mode}/seccomp.json`] = profileOf(mode)
+  documents[`examples/chart/files/seccomp/${mode}.json`] = profileOf(mode)
 }
 for (const [path, text] of Object.entries(documents)) writeFileSync(fileOf(path), text)

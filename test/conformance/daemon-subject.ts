@@ -23,6 +23,7 @@ const quietMs = 200 * patience
 export class DaemonSubject implements Subject {
   readonly name: string
   readonly #subject: Pick<Variant, 'mode' | 'dataPath' | 'sourceAddress'>
+  readonly #confinement: readonly string[]
   readonly #objects = new Map<string, Manifest>()
   #folder: string | undefined
   #child: ChildProcessWithoutNullStreams | undefined
@@ -30,9 +31,14 @@ export class DaemonSubject implements Subject {
   /** How many syncs of the second family have ended, and when the last did. */
   #syncs = { count: 0, lastAt: 0 }
 
-  constructor(subject: Pick<Variant, 'mode' | 'dataPath' | 'sourceAddress'>) {
+  /** `confinement` is a program that runs the command with fewer rights, with its arguments. */
+  constructor(
+    subject: Pick<Variant, 'mode' | 'dataPath' | 'sourceAddress'>,
+    confinement: readonly string[] = [],
+  ) {
     this.name = `kube-proxy --proxy-mode=${subject.mode}`
     this.#subject = subject
+    this.#confinement = confinement
   }
 
   async start(world: World, settings: CaseSettings, objects: readonly Manifest[]): Promise<void> {
@@ -44,7 +50,7 @@ export class DaemonSubject implements Subject {
     this.#syncs = { count: 0, lastAt: 0 }
     const flags = ['--manifests', this.#folder, ...flagsOf(this.#subject, settings)]
     if (world.cgroup !== undefined) flags.push(`--ebpf-cgroup=${world.cgroup}`, '--ebpf-bpffs=')
-    const child = world.spawn('node', [process.execPath, command, ...flags])
+    const child = world.spawn('node', [...this.#confinement, process.execPath, command, ...flags])
     this.#child = child
     for (const stream of [child.stdout, child.stderr]) {
       createInterface({ input: stream }).on('line', (line) => this.#hear(line))

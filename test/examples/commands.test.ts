@@ -136,7 +136,7 @@ t.test('commands that need neither root nor a cluster do what the documents say'
 
 /** Programs of others that the documents call. A mistyped name is not among them. */
 const foreign =
-  /^(kubectl|docker|kind|curl|npm|npx|nft|ip|ipset|ipvsadm|iptables(-save)?|conntrack|sysctl|modprobe|git|node|cd|sed|tr|test|grep|source|export|echo|for|do|apt-get|systemctl|\w+=\S*)$/
+  /^(kubectl|helm|docker|kind|curl|npm|npx|nft|ip|ipset|ipvsadm|iptables(-save)?|conntrack|sysctl|modprobe|git|node|cd|sed|tr|test|grep|source|export|echo|for|do|apt-get|systemctl|\w+=\S*)$/
 
 t.test('every other command is of a program that the documents may call', (t) => {
   for (const { document, words } of commands) {

@@ -12,7 +12,7 @@ import { kubectlMinor, noKubectl, startServer } from '../lab/apiserver/support/k
 import { problems, shapes } from './shapes.js'
 
 const folder = fileURLToPath(new URL('../../../examples/kubernetes', import.meta.url))
-const modes = ['userspace', 'iptables', 'nftables', 'ipvs'] as const
+const modes = ['userspace', 'iptables', 'nftables', 'ipvs', 'ebpf'] as const
 const monitoring = `${folder}/components/monitoring`
 
 interface Manifest {
@@ -126,12 +126,15 @@ for (const mode of modes) {
       t.match(template?.metadata.labels, selector?.matchLabels ?? {})
     })
 
-    await t.test('RB04: the daemon has two capabilities and cannot write its own files', (t) => {
+    await t.test('RB04: the daemon has few capabilities and cannot write its own files', (t) => {
       t.same(daemon?.securityContext, {
         privileged: false,
         allowPrivilegeEscalation: false,
         readOnlyRootFilesystem: true,
-        capabilities: { drop: ['ALL'], add: ['NET_ADMIN', 'NET_RAW'] },
+        capabilities: {
+          drop: ['ALL'],
+          add: ['NET_ADMIN', 'NET_RAW', ...(mode === 'ebpf' ? ['BPF'] : [])],
+        },
       })
       t.equal(daemon?.livenessProbe?.httpGet.path, '/livez', 'H05')
       t.equal(daemon?.readinessProbe?.httpGet.path, '/readyz')

@@ -1,10 +1,12 @@
 import {
+  chmodSync,
   cpSync,
   mkdirSync,
   mkdtempSync,
   readFileSync,
   renameSync,
   rmSync,
+  utimesSync,
   writeFileSync,
 } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -44,9 +46,15 @@ interface Packed {
   readonly files: readonly { readonly path: string }[]
 }
 
-const [packed] = JSON.parse(
-  run(root, 'npm', 'pack', '--json', '--ignore-scripts', '--pack-destination', place),
-) as Packed[]
+function pack(folder: string): Packed | undefined {
+  const to = ['--pack-destination', place]
+  const [packed] = JSON.parse(
+    run(folder, 'npm', 'pack', '--json', '--ignore-scripts', ...to),
+  ) as Packed[]
+  return packed
+}
+
+const packed = pack(root)
 const paths = packed?.files.map(({ path }) => path) ?? []
 
 /** As `npm install` leaves it: the package, what it depends on, and links to the programs. */
@@ -94,6 +102,50 @@ t.test('both programs run: kube-proxy, and kube-proxy-ts with the laboratory', (
   const rendered = run(project, kubeProxy, 'render', '--mode', 'nftables', ...manifests)
   t.match(rendered, /add table ip kube-proxy/)
   t.match(rendered, /10\.96\.0\.10/)
+  t.end()
+})
+
+t.test('npx in an empty folder: check, render, explain and the playground', (t) => {
+  const npx = (...args: string[]) => run(project, 'npx', 'kube-proxy-ts', ...args)
+  const manifests = ['--manifests', 'web.yaml']
+  t.match(npx('check'), /^userspace +(runs|does not run)/m)
+  t.match(npx('render', '--proxy-mode', 'ipvs', ...manifests), /10\.96\.0\.10/)
+  t.match(npx('explain', 'web', '--proxy-mode', 'iptables', ...manifests), /KUBE-SVC-/)
+  // Without rights for namespaces it plays on loopback; either way the tour ends well.
+  t.match(npx('playground', '--mode', 'userspace', '--once'), 'Everything answered as it should.')
+  t.end()
+})
+
+t.test('what needs no kernel runs on any system: no Linux, no programs, no rights', (t) => {
+  const elsewhere = join(place, 'elsewhere.mjs')
+  writeFileSync(elsewhere, `Object.defineProperty(process, 'platform', { value: 'darwin' })\n`)
+  chmodSync(place, 0o755)
+  const asNobody = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {}
+  const away = (...args: string[]) => {
+    const words = ['--import', elsewhere, join(installed, 'build/lib/main.js'), ...args]
+    const options = { cwd: project, env: { PATH: place }, encoding: 'utf8', ...asNobody } as const
+    const { status, stdout, stderr } = spawnSync(process.execPath, words, options)
+    t.equal(status, 0, `${args.join(' ')} ${stderr}`)
+    return stdout
+  }
+  for (const mode of ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']) {
+    const args = ['--proxy-mode', mode, '--manifests', 'web.yaml']
+    t.match(away('render', ...args), '10.96.0.10', mode)
+    t.match(away('explain', 'web', ...args), '10.244.1.11', mode)
+  }
+  t.match(away('check'), /^iptables +does not run/m)
+  t.match(away('--version'), /^kube-proxy-ts v/)
+  t.end()
+})
+
+t.test('the package of the same files is the same to the byte, whenever they were made', (t) => {
+  const again = join(place, 'again')
+  mkdirSync(again)
+  run(place, 'tar', '-xzf', packed?.filename ?? '', '-C', again, '--strip-components=1')
+  const first = readFileSync(join(place, packed?.filename ?? ''))
+  for (const path of paths) utimesSync(join(again, path), 1, 1)
+  pack(again)
+  t.ok(first.equals(readFileSync(join(place, packed?.filename ?? ''))))
   t.end()
 })
 

@@ -1,0 +1,143 @@
+/** The Helm chart against the overlays of kustomize: two ways to write the same manifests. */
+import { spawnSync } from 'node:child_process'
+import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t, { type Test } from 'tap'
+import { parse, parseAllDocuments } from 'yaml'
+import { parseFlags } from '../../lib/config/flags.js'
+import { loadConfig } from '../../lib/config/load.js'
+import { kubectlMinor, noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
+
+const root = fileURLToPath(new URL('../../..', import.meta.url))
+const chart = join(root, 'examples/chart')
+const got = join(root, 'build/tools/helm')
+const helm = existsSync(got) ? got : 'helm'
+const noHelm = spawnSync(helm, ['version']).error
+  ? 'helm is not installed: scripts/get-helm build/tools'
+  : false
+const skip =
+  noHelm || noKubectl || (kubectlMinor < 22 && 'kubectl 1.22 or newer has what the components use')
+const modes = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf'] as const
+
+function run(program: string, ...args: string[]) {
+  return spawnSync(program, args, { encoding: 'utf8' })
+}
+
+const template = (...values: string[]) =>
+  run(helm, 'template', 'kube-proxy-ts', chart, '--namespace=kube-system', ...values)
+
+interface Manifest {
+  readonly kind: string
+  readonly metadata: { readonly name: string }
+}
+
+/** In an order of their own, the YAML inside ConfigMaps read too, and hashes in names left out. */
+function normal(text: string): readonly Manifest[] {
+  const withoutHashes = text.replace(/(kube-proxy-ts-(?:config|api-server))-[a-z0-9]{10}\b/g, '$1')
+  const manifests = parseAllDocuments(withoutHashes).map((of) => of.toJS() as Manifest)
+  const readInside = manifests.map((manifest) =>
+    'data' in manifest
+      ? {
+          ...manifest,
+          data: Object.entries(manifest.data as Record<string, string>).map(([name, value]) => [
+            name,
+            parse(value) as unknown,
+          ]),
+        }
+      : manifest,
+  )
+  const key = ({ kind, metadata }: Manifest) => `${kind} ${metadata.name}`
+  return readInside.sort((one, other) => key(one).localeCompare(key(other)))
+}
+
+/** An overlay, with its two optional parts off or on. */
+function overlay(t: Test, mode: string, withSeccomp: boolean): string {
+  const copy = t.testdir({})
+  cpSync(join(root, 'examples/kubernetes'), copy, { recursive: true })
+  const file = join(copy, 'overlays', mode, 'kustomization.yaml')
+  const components = withSeccomp ? '\ncomponents: [../../components/seccomp]\n' : ''
+  writeFileSync(file, readFileSync(file, 'utf8') + components)
+  const { stdout, stderr, status } = run('kubectl', 'kustomize', join(copy, 'overlays', mode))
+  if (status !== 0) throw new Error(stderr)
+  return stdout
+}
+
+for (const mode of modes) {
+  for (const seccomp of ['RuntimeDefault', 'Localhost'] as const) {
+    t.test(`${mode} mode, seccomp ${seccomp}: the chart equals the overlay`, { skip }, (t) => {
+      const { stdout, stderr, status } = template('--set', `mode=${mode},seccomp=${seccomp}`)
+      t.equal(status, 0, stderr)
+      t.same(normal(stdout), normal(overlay(t, mode, seccomp === 'Localhost')))
+      t.end()
+    })
+  }
+}
+
+t.test('the linter of Helm has nothing to say but that there is no icon', { skip: noHelm }, (t) => {
+  const { stdout, status } = run(helm, 'lint', '--strict', chart)
+  t.equal(status, 0, stdout)
+  t.same(stdout.match(/^\[.*$/gm), ['[INFO] Chart.yaml: icon is recommended'])
+  t.end()
+})
+
+t.test('the schema refuses what the chart does not know, by name', { skip: noHelm }, (t) => {
+  for (const [given, named] of [
+    ['mode=ebfp', '/mode'],
+    ['clusterCIDR=10.244.0.0', '/clusterCIDR'],
+    ['apiServer.port=70000', '/apiServer/port'],
+    ['apiserver.host=1', 'apiserver'],
+    ['seccomp=Unconfined', '/seccomp'],
+    ['maxUnavailable=ten', '/maxUnavailable'],
+  ] as const) {
+    const { status, stderr } = template('--set', given)
+    t.not(status, 0, given)
+    t.match(stderr, named)
+  }
+  t.end()
+})
+
+t.test('each value is in the schema, with a default and a comment', (t) => {
+  const text = readFileSync(join(chart, 'values.yaml'), 'utf8')
+  const schema = JSON.parse(readFileSync(join(chart, 'values.schema.json'), 'utf8')) as {
+    readonly properties: object
+  }
+  t.same(Object.keys(parse(text) as object).sort(), Object.keys(schema.properties).sort())
+  for (const name of Object.keys(schema.properties))
+    t.match(text, new RegExp(`(^#.*\\n|^[a-z].*\\n)${name}:|^${name}:\\n +#`, 'm'), name)
+  const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+    version: string
+  }
+  t.match(parse(readFileSync(join(chart, 'Chart.yaml'), 'utf8')), { version, appVersion: version })
+  t.same(readdirSync(join(chart, 'files/seccomp')).sort(), modes.map((of) => `${of}.json`).sort())
+  t.end()
+})
+
+t.test('own keys of the configuration win, and this program accepts the whole', { skip }, (t) => {
+  const set = 'config.metricsBindAddress=0.0.0.0:10249,config.ipvs.scheduler=lc,mode=ipvs'
+  const { stdout } = template('--set', set)
+  const documents = parseAllDocuments(stdout).map(
+    (of) => of.toJS() as { data?: Record<string, string> },
+  )
+  const text = documents.find(({ data }) => data?.['config.conf'])?.data?.['config.conf'] ?? ''
+  const { config, warnings } = loadConfig(parseFlags([]), { name: 'config.conf', text })
+  t.same(warnings, [])
+  t.match(config, {
+    mode: 'ipvs',
+    metricsBindAddress: '0.0.0.0:10249',
+    ipvs: { scheduler: 'lc' },
+  })
+  t.end()
+})
+
+t.test('what the chart writes applies, and another mode rolls the pods', { skip }, async (t) => {
+  const server = await startServer()
+  t.teardown(() => server.stop())
+  const names = new Set<string>()
+  for (const mode of modes) {
+    const { stdout } = template('--set', `mode=${mode}`)
+    t.match(await server.ok('apply -f -', stdout), /daemonset\S* (created|configured)/)
+    names.add(/name: (kube-proxy-ts-config-\w+)$/m.exec(stdout)?.[1] ?? '')
+  }
+  t.equal(names.size, modes.length)
+})

@@ -1,0 +1,100 @@
+/** The daemon serves with the capabilities and the system calls that the manifests give it, and no more. */
+import { readFileSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { parse } from 'yaml'
+import { createWorld } from '../../lib/lab/world/world.js'
+import { DaemonSubject } from '../conformance/daemon-subject.js'
+import { skips, withoutSctp } from '../conformance/mode-profiles.js'
+import { runCases } from '../conformance/runner.js'
+import { sampleOfCases } from '../conformance/sample.js'
+import { cgroupSkip } from '../support/cgroup-client.js'
+
+const root = fileURLToPath(new URL('../../..', import.meta.url))
+const manifests = join(root, 'examples/kubernetes')
+const confine = fileURLToPath(new URL('../support/confine.js', import.meta.url))
+const { profileOf } = (await import(join(root, 'scripts/seccomp.mjs'))) as {
+  profileOf: (mode: string) => string
+}
+
+interface DaemonSet {
+  readonly spec: {
+    readonly template: {
+      readonly spec: {
+        readonly containers: readonly {
+          readonly securityContext: { readonly capabilities: { readonly add: readonly string[] } }
+        }[]
+      }
+    }
+  }
+}
+
+/** The overlay of ebpf mode patches the list; the others take that of the base. */
+function capabilitiesOf(mode: string): readonly string[] {
+  const file = mode === 'ebpf' ? 'overlays/ebpf/daemon-set.yaml' : 'base/daemon-set.yaml'
+  const daemonSet = parse(readFileSync(join(manifests, file), 'utf8')) as DaemonSet
+  return daemonSet.spec.template.spec.containers[0]?.securityContext.capabilities.add ?? []
+}
+
+const profileFile = (mode: string) => join(manifests, 'overlays', mode, 'seccomp.json')
+
+/** As a container runtime: root with these capabilities, no new rights, these system calls. */
+const confinementOf = (mode: string) => [
+  ...['setpriv', '--no-new-privs', '--inh-caps=-all'],
+  `--bounding-set=-all,${capabilitiesOf(mode)
+    .map((name) => `+${name.toLowerCase()}`)
+    .join()}`,
+  ...[process.execPath, confine, profileFile(mode)],
+]
+
+const hasLibrary =
+  spawnSync(process.execPath, [confine, profileFile('nftables'), 'true']).status === 0
+const skip =
+  process.getuid?.() !== 0
+    ? 'network namespaces need root'
+    : spawnSync('setpriv', ['--version']).error
+      ? 'setpriv is not installed (Debian package util-linux)'
+      : hasLibrary
+        ? false
+        : 'libseccomp.so.2 is not installed (Debian package libseccomp2)'
+
+const modes = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'] as const
+
+t.test('the profiles are those of the table', (t) => {
+  for (const mode of modes)
+    t.equal(readFileSync(profileFile(mode), 'utf8'), profileOf(mode), `${mode}: npm run docs`)
+  t.end()
+})
+
+t.test('what the lists leave out is refused', { skip }, (t) => {
+  const inside = (...words: string[]) => {
+    const [file = '', ...args] = [...confinementOf('nftables'), ...words]
+    return spawnSync(file, args, { encoding: 'utf8' })
+  }
+  const status = inside('cat', '/proc/self/status').stdout
+  t.match(status, /^CapEff:\t0000000000003000$/m, 'NET_ADMIN and NET_RAW')
+  t.match(status, /^Seccomp:\t2$/m)
+  t.match(status, /^NoNewPrivs:\t1$/m)
+  t.match(inside('unshare', '--user', 'true').stderr, 'Operation not permitted', 'a system call')
+  t.end()
+})
+
+for (const mode of ['nftables', 'iptables', 'userspace', 'ebpf'] as const) {
+  const options = { skip: skip || (mode === 'ebpf' && cgroupSkip) }
+  t.test(`${mode} mode serves with the rights of its overlay`, options, async (t) => {
+    const world = await createWorld({ name: `confined${mode}`, withCgroup: mode === 'ebpf' })
+    t.teardown(() => world.close())
+    await runCases({
+      world,
+      subject: new DaemonSubject({ mode }, confinementOf(mode)),
+      cases: sampleOfCases(),
+      mode,
+      skips: [...skips[mode], withoutSctp],
+      onResult: ({ name, outcome, failures }) => {
+        t.equal(outcome, 'passed', [name, ...failures].join('\n'))
+      },
+    })
+  })
+}

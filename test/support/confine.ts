@@ -1,0 +1,49 @@
+/**
+ * Runs a program under a profile of system calls, as a container runtime does:
+ *   node confine.js PROFILE.json PROGRAM ARGUMENT…
+ * The rights are those of the caller: `setpriv` or `capsh` come before it.
+ */
+import { readFileSync } from 'node:fs'
+import koffi from 'koffi'
+
+interface Profile {
+  readonly defaultAction: string
+  readonly syscalls: readonly { readonly names: readonly string[]; readonly action: string }[]
+}
+
+const allow = 0x7fff_0000
+/** Fails with EPERM, which is what runtimes do if the profile does not say more. */
+const refuse = 0x0005_0001
+/** libseccomp does not know the name: of another architecture, or newer. */
+const unknown = -1
+
+const library = koffi.load('libseccomp.so.2')
+const open = library.func('void *seccomp_init(uint32_t action)')
+const resolve = library.func('int seccomp_syscall_resolve_name(const char *name)')
+const add = library.func(
+  'int seccomp_rule_add_array(void *filter, uint32_t action, int call, uint32_t count, void *rules)',
+)
+const load = library.func('int seccomp_load(void *filter)')
+// The other threads end with the exec, so the filter of this one is that of the process.
+const libc = koffi.load(null)
+const exec = libc.func('int execvp(const char *file, const char **argv)')
+const fcntl = libc.func('int fcntl(int fd, int command, long value)')
+const setFlags = 2
+
+const [profileFile = '', ...argv] = process.argv.slice(2)
+const profile = JSON.parse(readFileSync(profileFile, 'utf8')) as Profile
+if (profile.defaultAction !== 'SCMP_ACT_ERRNO') throw new Error('everything else must be refused')
+const filter: unknown = open(refuse)
+for (const { names, action } of profile.syscalls) {
+  if (action !== 'SCMP_ACT_ALLOW') throw new Error(`no action ${action} here`)
+  for (const name of names) {
+    const call = Number(resolve(name))
+    if (call !== unknown && Number(add(filter, allow, call, 0, null)) !== 0)
+      throw new Error(`libseccomp refuses ${name}`)
+  }
+}
+if (Number(load(filter)) !== 0) throw new Error('the kernel does not take the filter')
+// Node closes its streams at an exec.
+for (const stream of [0, 1, 2]) fcntl(stream, setFlags, 0)
+exec(argv[0], [...argv, null])
+throw new Error(`start ${argv[0] ?? 'nothing'}: error ${koffi.errno()}`)
