@@ -32,7 +32,7 @@ export interface SeenNode extends NodeStates {
   readonly nodeName: string
 }
 
-export const defaultDaemon = '127.0.0.1:10249'
+const defaultDaemon = '127.0.0.1:10249'
 
 export function addNodeOptions(command: Command): Command {
   return command
@@ -55,7 +55,7 @@ export function addNodeOptions(command: Command): Command {
  * The configuration, from the flags if they name a source of objects, else from the running proxy.
  * Throws ConfigError that says what to do.
  */
-export async function configurationOf(
+async function configurationOf(
   flags: NodeFlags,
 ): Promise<{ readonly config: Config; readonly mode: ModeName }> {
   const hasSource = [flags.config, flags.manifests, flags.kubeconfig, flags.master].some(
@@ -104,7 +104,7 @@ interface DaemonAnswer {
 }
 
 /** Asks the running proxy for its configuration and mode, on its metrics port. */
-export async function askDaemon(address: string): Promise<DaemonAnswer> {
+async function askDaemon(address: string): Promise<DaemonAnswer> {
   const [configz, mode] = [await get(address, '/configz'), await get(address, '/proxyMode')]
   const document = parseDocument(configz)
   const text = JSON.stringify(document)

@@ -4,7 +4,7 @@ import { nodeKeys } from './keys-node.js'
 import { observeKeys } from './keys-observe.js'
 
 /** Every value of the configuration. Parser, flags, help, documents and defaults read this table. */
-export const keys: KeyTable = { ...nodeKeys, ...modeKeys, ...observeKeys }
+const keys: KeyTable = { ...nodeKeys, ...modeKeys, ...observeKeys }
 
 export type AnyKey = Key<unknown>
 

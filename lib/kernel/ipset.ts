@@ -106,7 +106,7 @@ function classify(action: string, stderr: string, stdin: string): KernelError {
   return new KernelError(kind, `${action}: ${text}${culprit}`, { detail: text })
 }
 
-export function parseSaved(text: string): ReadonlyMap<string, SavedIpSet> {
+function parseSaved(text: string): ReadonlyMap<string, SavedIpSet> {
   const sets = new Map<string, SavedIpSet & { members: Set<string> }>()
   for (const line of text.split('\n')) {
     const [verb, name = '', third = '', ...rest] = line.split(' ')

@@ -1,8 +1,8 @@
 import { podActions } from './view.js'
 import type { PageCommand, Sender } from './view.js'
 
-export const senders: readonly Sender[] = ['client-pod', 'node', 'outside', 'backend']
-export const maximumReplicas = 5
+const senders: readonly Sender[] = ['client-pod', 'node', 'outside', 'backend']
+const maximumReplicas = 5
 
 /** Enough for every object of the playground, and for many that a user pastes. */
 const maximumYaml = 100_000

@@ -127,7 +127,7 @@ export class Readers {
 }
 
 /** A `Frame` as JSON; empty when nothing differs. */
-export function frameText(view: PageView, before: PageView | undefined): string {
+function frameText(view: PageView, before: PageView | undefined): string {
   const known = new Map<string, unknown>(Object.entries(before ?? {}))
   const parts = Object.entries(view).flatMap(([key, value]: [string, unknown]) => {
     const old = known.get(key)

@@ -61,7 +61,7 @@ function orderDifference(
 }
 
 /** Comments of Service rules begin with the service port; anything else tells nothing. */
-export function ownerInComment(text: string): string {
+function ownerInComment(text: string): string {
   const [first = ''] = commentOf(parseRule(text)).split(' ')
   return /^[^/\s]+\/[^/\s]+$/.test(first) ? first : ''
 }

@@ -29,7 +29,7 @@ export function programsOf(family: Family, backend?: Backend): Programs {
 }
 
 /** `iptables v1.8.9 (nf_tables)`. Before 1.8 there were no brackets, and all versions are legacy. */
-export function parseVersion(
+function parseVersion(
   text: string,
 ): { readonly version: Version; readonly backend: Backend } | undefined {
   const found = /v(\d+)\.(\d+)(?:\.(\d+))?/.exec(text)

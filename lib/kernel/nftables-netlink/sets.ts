@@ -85,7 +85,7 @@ export function elementItem(family: NftFamily, element: Element, whole: boolean)
 }
 
 /** Parts of a concatenation fill whole registers of 4 bytes; a key of one part is as long as it is. */
-export function keyLength(family: NftFamily, { key }: NftSet): number {
+function keyLength(family: NftFamily, { key }: NftSet): number {
   if (key.length === 1) return singleLength(family, key[0])
   return key.reduce((sum, type) => sum + (type === 'address' ? addressLength(family) : 4), 0)
 }

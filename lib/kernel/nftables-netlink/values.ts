@@ -35,7 +35,7 @@ export function writeAddress(into: Buffer, at: number, family: NftFamily, text: 
 }
 
 /** The lowest `length` bytes of a number, highest first. */
-export function writeNumber(into: Buffer, at: number, length: number, value: bigint): void {
+function writeNumber(into: Buffer, at: number, length: number, value: bigint): void {
   let rest = value
   for (let index = length - 1; index >= 0; index--) {
     into[at + index] = Number(rest & 0xffn)

@@ -1,9 +1,9 @@
 import { KernelError } from '../../errors.js'
 
 /** Kernel limit of names, without the terminating zero. */
-export const nameLengthMax = 255
+const nameLengthMax = 255
 /** What `nft` accepts in a comment. */
-export const commentLengthMax = 127
+const commentLengthMax = 127
 const interfaceNameMax = 15
 
 const identifier = /^[A-Za-z_.][A-Za-z0-9_./-]*$/

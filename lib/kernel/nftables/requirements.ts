@@ -40,7 +40,7 @@ export function checkNftVersion(output: string): VersionVerdict {
   return { ok, seen: text, fix: ok ? '' : nftFix }
 }
 
-export const skipKernelCheckVariable = 'KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK'
+const skipKernelCheckVariable = 'KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK'
 
 /** `release` is what `uname -r` prints; the variable with any value skips the check. */
 export function checkKernelVersion(

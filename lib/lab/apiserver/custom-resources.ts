@@ -64,7 +64,7 @@ function removeAll(kind: ResourceKind, registry: Registry): void {
 const collectionName = ({ plural, group }: ResourceKind) => `${plural}.${group}`
 
 /** One kind for each served version, all of them views of one set of objects. */
-export function kindsOf(definition: KubeObject): readonly ResourceKind[] {
+function kindsOf(definition: KubeObject): readonly ResourceKind[] {
   const spec = objectAt(definition, 'spec')
   const names = objectAt(spec, 'names')
   const group = textAt(spec, 'group')

@@ -10,7 +10,7 @@ export interface JsonObject {
 }
 
 /** The one empty object, so that reading an absent part allocates nothing. */
-export const emptyObject: JsonObject = Object.freeze({})
+const emptyObject: JsonObject = Object.freeze({})
 
 export function isObject(value: Json | undefined): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value)

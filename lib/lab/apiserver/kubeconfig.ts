@@ -9,7 +9,7 @@ export interface KubeconfigOptions {
 }
 
 /** A kubeconfig for this server: what `kubectl --kubeconfig` and every client library reads. */
-export function kubeconfigOf(options: KubeconfigOptions): string {
+function kubeconfigOf(options: KubeconfigOptions): string {
   const authority = options.certificateAuthority
   const name = 'kube-proxy-ts'
   // Over TLS kubectl asks for a password if the kubeconfig has no token.

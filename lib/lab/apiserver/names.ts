@@ -69,7 +69,7 @@ export function validateLabels(field: string, labels: JsonObject): readonly Caus
   })
 }
 
-export function isQualifiedName(key: string): boolean {
+function isQualifiedName(key: string): boolean {
   const slash = key.indexOf('/')
   const prefix = slash < 0 ? undefined : key.slice(0, slash)
   const name = key.slice(slash + 1)

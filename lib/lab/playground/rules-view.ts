@@ -46,7 +46,7 @@ export function stateOf(
 }
 
 /** The configuration of a mode. Only ipvs reads the scheduler. */
-export function configOf(layout: ClusterLayout, scheduler = 'rr'): Config {
+function configOf(layout: ClusterLayout, scheduler = 'rr'): Config {
   return configWith({ ...layout.config, 'ipvs.scheduler': scheduler })
 }
 

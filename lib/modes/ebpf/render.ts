@@ -49,7 +49,7 @@ export function leadText(refuses: boolean, endpoints: readonly string[]): string
   return endpoints.length === 0 ? 'left to packets' : endpoints.join(', ')
 }
 
-export function targetsText({ id, verdict, endpoints, affinitySeconds }: TargetList): string {
+function targetsText({ id, verdict, endpoints, affinitySeconds }: TargetList): string {
   const affinity = affinitySeconds > 0 ? `, the same for ${affinitySeconds} s` : ''
   switch (verdict) {
     case 'balance':

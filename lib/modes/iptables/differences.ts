@@ -48,7 +48,7 @@ export async function readDifferences(
 }
 
 /** Everything in the kernel that is not what the plan wants, rule by rule. */
-export function iptablesDifferences(plan: IptablesPlan, found: Found): readonly Difference[] {
+function iptablesDifferences(plan: IptablesPlan, found: Found): readonly Difference[] {
   const wanted = wantedChains(plan)
   const differences: Difference[] = []
   const saved = (table: Table, chain: string) => found.get(table)?.get(chain)?.rules

@@ -44,7 +44,7 @@ export const accounts = {
 } as const
 
 /** Every prefix a chain of a service port or endpoint has had in any version (IT02, IT50). */
-export const servicePrefixes = {
+const servicePrefixes = {
   cluster: 'KUBE-SVC-',
   local: 'KUBE-SVL-',
   external: 'KUBE-EXT-',

@@ -36,7 +36,7 @@ export type PlanSettings = Omit<IptablesSettings, 'syncPeriodMs'> & KernelFacts
 export const offlineFacts: KernelFacts = { hasBpf: true, hasAccounting: false, randomFully: true }
 
 /** With more endpoints than this, rules carry no comments (IT42). */
-export const largeCluster = 1000
+const largeCluster = 1000
 
 /** Makes plans. What it remembers of each Service only saves work: a new state costs what changed. */
 export function iptablesPlanner(settings: PlanSettings): (state: DesiredState) => IptablesPlan {

@@ -84,7 +84,7 @@ export function addResource(changes: Changes, resource: Resource | undefined): v
   }
 }
 
-export function changeResource(
+function changeResource(
   changes: Changes,
   resource: Resource | undefined,
   previous: Resource | undefined,

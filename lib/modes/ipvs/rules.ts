@@ -24,7 +24,7 @@ export interface RulesDeps {
   readonly open: (family: IpFamily) => Promise<Pick<Iptables, 'save' | 'restore'>>
 }
 
-export const realRules: RulesDeps = { open: (family) => Iptables.open({ family }) }
+const realRules: RulesDeps = { open: (family) => Iptables.open({ family }) }
 
 /** The fixed iptables rules of one family in the kernel. */
 export class Rules {

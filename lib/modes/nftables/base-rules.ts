@@ -26,7 +26,7 @@ export interface NodeFacts {
   readonly hasHash: boolean
 }
 
-export const destinationFields: readonly Field[] = ['daddr', 'l4proto', 'dport']
+const destinationFields: readonly Field[] = ['daddr', 'l4proto', 'dport']
 const nodePortFields: readonly Field[] = ['l4proto', 'dport']
 
 /** The part of the ruleset that is there without any Service. */

@@ -27,7 +27,7 @@ export function renderChanges(plan: NftablesPlan, previous: NftablesPlan | undef
   return transactionText(previous ? update(plan, previous) : recreation(plan))
 }
 
-export function update(plan: NftablesPlan, previous: NftablesPlan): Transaction {
+function update(plan: NftablesPlan, previous: NftablesPlan): Transaction {
   return { table: plan.table, commands: between(plan, previous).commands }
 }
 

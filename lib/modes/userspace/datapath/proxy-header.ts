@@ -42,9 +42,6 @@ export function encodeProxyHeader(
   ])
 }
 
-/** The longest header: two IPv6 addresses as text. */
-export const maxProxyHeader = 107
-
 const signature = Uint8Array.of(13, 10, 13, 10, 0, 13, 10, 81, 85, 73, 84, 10)
 /** Version 2, and the connection is one of a client and not of the proxy itself. */
 const proxied = 0x21
