@@ -194,8 +194,8 @@ export class FamilyTables {
       }
     }
     this.services.store(slot, 1, serviceIdWord(targetId(list.id), list.affinitySeconds))
-    const refuses = list.verdict === 'refuse'
-    this.services.store(slot, 0, serviceWord({ first, count, tag, refuses }))
+    const [refuses, { draw }] = [list.verdict === 'refuse', list]
+    this.services.store(slot, 0, serviceWord({ first, count, tag, refuses, draw }))
     this.#placed.set(list.id, { list, slot, first, count })
     if (before) this.#leave(before, list)
     return count + 1
