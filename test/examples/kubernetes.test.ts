@@ -12,7 +12,7 @@ import { kubectlMinor, noKubectl, startServer } from '../lab/apiserver/support/k
 import { problems, shapes } from './shapes.js'
 
 const folder = fileURLToPath(new URL('../../../examples/kubernetes', import.meta.url))
-const modes = ['userspace', 'iptables', 'nftables', 'ipvs'] as const
+const modes = ['userspace', 'iptables', 'nftables', 'ipvs', 'ebpf'] as const
 const monitoring = `${folder}/components/monitoring`
 
 interface Manifest {
@@ -33,7 +33,11 @@ interface PodSpec {
   readonly serviceAccountName: string
   readonly initContainers: readonly Container[]
   readonly containers: readonly Container[]
-  readonly volumes: readonly { readonly name: string; readonly configMap?: { name: string } }[]
+  readonly volumes: readonly {
+    readonly name: string
+    readonly configMap?: { name: string }
+    readonly hostPath?: { path: string }
+  }[]
 }
 
 interface Container {
@@ -60,7 +64,10 @@ async function examplesFor(t: Test): Promise<string> {
   await cp(folder, copy, { recursive: true })
   for (const mode of modes) {
     const file = join(copy, 'overlays', mode, 'kustomization.yaml')
-    await writeFile(file, (await readFile(file, 'utf8')).replace('resources:', 'bases:'))
+    const text = (await readFile(file, 'utf8'))
+      .replace('resources:', 'bases:')
+      .replace('patches:\n  - path: ', 'patchesStrategicMerge:\n  - ')
+    await writeFile(file, text)
   }
   return copy
 }
@@ -84,6 +91,17 @@ function podSpecOf(manifests: readonly Manifest[]): PodSpec {
   return spec
 }
 
+function flagsOf(args: readonly string[]) {
+  const pairs = args.map((arg) => arg.replace('--', '').split('=') as [string, string?])
+  return parseFlags(pairs.map(([name, value = 'true']) => [name, value] as const))
+}
+
+/** What the container of the daemon reads. */
+function configOf({ data }: Manifest, daemon: Container | undefined) {
+  const file = { name: 'config.conf', text: data?.['config.conf'] ?? '' }
+  return loadConfig(flagsOf(daemon?.args ?? []), file).config
+}
+
 for (const mode of modes) {
   void t.test(`the overlay of ${mode} mode`, { skip: noKubectl }, async (t) => {
     const { text, manifests } = await rendered(`${await examplesFor(t)}/overlays/${mode}`)
@@ -101,9 +119,7 @@ for (const mode of modes) {
     await t.test('has a configuration that this program accepts for this mode', async (t) => {
       const file = { name: 'config.conf', text: config.data?.['config.conf'] ?? '' }
       for (const { args } of [...pod.initContainers, ...pod.containers]) {
-        const pairs = args.map((arg) => arg.replace('--', '').split('=') as [string, string?])
-        const flags = parseFlags(pairs.map(([name, value = 'true']) => [name, value] as const))
-        const { config, warnings } = loadConfig(flags, file)
+        const { config, warnings } = loadConfig(flagsOf(args), file)
         t.equal(config.mode, mode)
         t.same(warnings, [])
         t.equal(config.metricsBindAddress, '127.0.0.1:10249', 'nobody else reads the metrics')
@@ -126,15 +142,29 @@ for (const mode of modes) {
       t.match(template?.metadata.labels, selector?.matchLabels ?? {})
     })
 
-    await t.test('RB04: the daemon has two capabilities and cannot write its own files', (t) => {
+    await t.test('RB04: the daemon has few capabilities and cannot write its own files', (t) => {
       t.same(daemon?.securityContext, {
         privileged: false,
         allowPrivilegeEscalation: false,
         readOnlyRootFilesystem: true,
-        capabilities: { drop: ['ALL'], add: ['NET_ADMIN', 'NET_RAW'] },
+        capabilities: {
+          drop: ['ALL'],
+          add: [...(mode === 'ebpf' ? ['BPF'] : []), 'NET_ADMIN', 'NET_RAW'],
+        },
       })
       t.equal(daemon?.livenessProbe?.httpGet.path, '/livez', 'H05')
       t.equal(daemon?.readinessProbe?.httpGet.path, '/readyz')
+      t.end()
+    })
+
+    await t.test('has what the node keeps, and the place where the daemon looks for it', (t) => {
+      const { ebpf } = configOf(config, daemon)
+      const at = new Map(daemon?.volumeMounts.map(({ name, mountPath }) => [mountPath, name]))
+      const pathOf = (place: string) => {
+        return pod.volumes.find(({ name }) => name === at.get(place))?.hostPath?.path
+      }
+      const expected = mode === 'ebpf' ? ['/sys/fs/cgroup', '/sys/fs/bpf'] : [undefined, undefined]
+      t.same([pathOf(ebpf.cgroup), pathOf(ebpf.bpffs)], expected)
       t.end()
     })
 
