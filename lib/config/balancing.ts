@@ -18,7 +18,7 @@ export const substitutes: Readonly<Record<ModeName, Substitutes>> = {
     maglev: { used: 'source-hash', why: 'rules of iptables have no maps' },
   },
   // What its programs cannot do is left to its packet path, which is that of nftables mode.
-  ebpf: { 'least-connections': countsNothing },
+  ebpf: { 'least-connections': { ...countsNothing, onlyForPackets: true } },
   ipvs: {
     random: { used: 'round-robin', why: 'no scheduler of the kernel draws by chance alone' },
   },

@@ -22,25 +22,35 @@ export interface BalanceChoice {
   readonly asked: Balance
   /** What the mode of this node does. */
   readonly used: Balance
-  /** Why that is something else; undefined when it is the same. */
+  /** Why something else is used, for all or for packets; undefined when it is not. */
   readonly why?: string
+  /** What is used instead for packets, where the mode does the word at sockets only. */
+  readonly forPackets?: Balance
 }
 
 /** What a mode uses for a word that it cannot do. */
 export interface Substitute {
   readonly used: Balance
   readonly why: string
+  /** Connections that are translated at their socket get what was asked for. */
+  readonly onlyForPackets?: true
 }
 
 export type Substitutes = Readonly<Partial<Record<Balance, Substitute>>>
 
 export function choiceOf(asked: Balance, substitutes: Substitutes): BalanceChoice {
-  return { asked, ...(substitutes[asked] ?? { used: asked }) }
+  const substitute = substitutes[asked]
+  if (!substitute) return { asked, used: asked }
+  const { used, why, onlyForPackets } = substitute
+  return onlyForPackets ? { asked, used: asked, why, forPackets: used } : { asked, used, why }
 }
 
 /** For people: what was asked for, and what is used. */
-export function balanceText({ asked, used, why }: BalanceChoice): string {
+export function balanceText({ asked, used, why, forPackets }: BalanceChoice): string {
   const text = `${optionPrefix}${balanceAnnotation.name}: ${asked}`
+  if (why !== undefined && forPackets !== undefined) {
+    return `${text} is what connections get that are translated at their socket; for packets ${forPackets} is used: ${why}`
+  }
   return why === undefined ? text : `${text} is not what this mode does: ${why}; ${used} is used`
 }
 

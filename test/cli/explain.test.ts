@@ -47,7 +47,16 @@ t.test('explain says how endpoints are chosen, and what a mode uses instead', as
     },
     spec: { clusterIP: '10.96.0.77', ports: [{ port: 80 }] },
   }
-  const folder = t.testdir({ 'busy.json': JSON.stringify(service) })
+  const slice = {
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: { name: 'busy-1', labels: { 'kubernetes.io/service-name': 'busy' } },
+    addressType: 'IPv4',
+    ports: [{ port: 8080 }],
+    endpoints: [{ addresses: ['10.244.1.1'] }, { addresses: ['10.244.1.2'] }],
+  }
+  const files = { 'busy.json': JSON.stringify(service), 'slice.json': JSON.stringify(slice) }
+  const folder = t.testdir(files)
   const asked = async (mode: string) => {
     const argv = [main, 'explain', 'busy', '--mode', mode, '--manifests', folder, '--node', 'n']
     return runCommand(process.execPath, argv)
@@ -58,6 +67,13 @@ t.test('explain says how endpoints are chosen, and what a mode uses instead', as
   t.match(rules.stdout, instead)
   t.match(rules.stderr, instead, 'as a warning, too, as in the log and the Event')
   t.match(rules.stderr, /kube-proxy-ts\/weight: "a=b" has no effect; valid: NAME=WEIGHT/)
+  const sockets = await asked('ebpf')
+  t.match(sockets.stdout, /least-connections is what connections get that are translated at their/)
+  t.match(sockets.stdout, /one of 2 endpoints by chance: of two, the one at which fewer conn/)
+  t.match(
+    sockets.stderr,
+    /for packets random is used: rules of the kernel do not count connections/,
+  )
   const own = await asked('userspace')
   t.match(own.stdout, /Chosen by annotation kube-proxy-ts\/balance: least-connections\.\n/)
   t.notMatch(own.stderr, /least-connections/)

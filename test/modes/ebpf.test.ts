@@ -6,11 +6,13 @@ import {
   serviceWord,
   writeBackend,
 } from '../../lib/modes/ebpf/layout.js'
+import { OpenCounts } from '../../lib/modes/ebpf/open-counts.js'
 import { Places, quarantineMs } from '../../lib/modes/ebpf/places.js'
 import { frontendId, socketPlanner, type SocketPlan } from '../../lib/modes/ebpf/plan.js'
 import { renderSocketChanges, renderSockets } from '../../lib/modes/ebpf/render.js'
 import { sizesFor } from '../../lib/modes/ebpf/tables.js'
 import { targetId } from '../../lib/modes/ebpf/target-id.js'
+import { contextOf } from '../support/mode-context.js'
 import { service, state, states } from '../support/states.js'
 
 const plan = socketPlanner({ localhostNodePorts: true })
@@ -170,6 +172,7 @@ t.test('the word of a service holds what was put into it', async (t) => {
     count: fc.nat(0xffff),
     tag: fc.nat(0xffff),
     refuses: fc.boolean(),
+    draw: fc.constantFrom('chance' as const, 'turn' as const, 'fewest' as const),
   })
   fc.assert(
     fc.property(numbers, (word) => {
@@ -227,5 +230,51 @@ t.test('kube-proxy-ts/balance: what programs cannot draw is left to packets', as
   t.same(of('random'), [first, second, third])
   t.same(of('weighted'), [first, second, second], 'as often as its weight, and 0 never')
   t.same(of('first'), [second])
-  for (const word of ['round-robin', 'source-hash', 'maglev']) t.equal(of(word), 'nothing', word)
+  t.same(of('round-robin'), [first, second, third])
+  t.same(of('least-connections'), [first, second, third])
+  for (const word of ['source-hash', 'maglev']) t.equal(of(word), 'nothing', word)
+})
+
+t.test('how an endpoint is chosen is printed and explained', async (t) => {
+  const textOf = (balance: string) =>
+    renderSockets(plan(state([service({ options: { balance } })])))
+      .split('\n')
+      .find((line) => line.includes('service '))
+  t.match(textOf('random'), /one of 10.180.0.1:8080, 10.180.0.2:8080$/)
+  t.match(textOf('round-robin'), /10.180.0.2:8080 in turn$/)
+  t.match(textOf('least-connections'), /10.180.0.2:8080 by open connections$/)
+})
+
+t.test('counts of endpoints that are gone are forgotten when nothing is open there', async (t) => {
+  const cluster = states()
+  const planner = socketPlanner({ localhostNodePorts: true })
+  const web = (endpoints: readonly string[]) =>
+    service({ options: { balance: 'least-connections' }, endpoints })
+  let current = planner(cluster.put(web(['10.180.0.1', '10.180.0.2', '10.180.0.3'])).take())
+  const counts = new Map([1, 2, 3].map((last) => [`0ab4000${last}`, 0n]))
+  const keyOf = (address: string) => Buffer.from(`${address}${'0'.repeat(24)}1f900406`, 'hex')
+  const map = {
+    entries: () =>
+      [...counts].map(([address, count]) => {
+        const value = Buffer.alloc(8)
+        value.writeBigInt64LE(count)
+        return [keyOf(address), value] as const
+      }),
+    delete: (key: Uint8Array) => counts.delete(Buffer.from(key).toString('hex', 0, 4)),
+  }
+  const { log } = contextOf().context
+  const open = new OpenCounts({ map: () => map, plans: () => [current], log })
+  open.forgetGone()
+  open.forgetGone()
+  t.equal(counts.size, 3, 'all are in the plan')
+  counts.set('0ab40002', 1n)
+  current = planner(cluster.put(web(['10.180.0.1'])).take())
+  open.forgetGone()
+  t.equal(counts.size, 3, 'a program may be on its way')
+  open.forgetGone()
+  t.same([...counts.keys()], ['0ab40001', '0ab40002'], 'nothing is open at the third')
+  counts.set('0ab40002', 0n)
+  open.forgetGone()
+  open.forgetGone()
+  t.same([...counts.keys()], ['0ab40001'])
 })

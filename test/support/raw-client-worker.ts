@@ -8,6 +8,9 @@ import { connectByRing } from './io-uring.js'
 import type { RawAnswer, RawQuestion } from './raw-client.js'
 
 const [inet, stream, datagram] = [2, 1, 2]
+const nonBlocking = 0x800
+/** `EINPROGRESS`, for which Node has no name. */
+const inProgress = -115
 const multipath = 262
 const fastOpen = 0x20000000
 const newNetwork = 0x40000000
@@ -28,6 +31,9 @@ const socket = func('int socket(int, int, int)')
 const connect = func('int connect(int, const void *, unsigned int)')
 const sendto = func('long sendto(int, const void *, size_t, int, const void *, unsigned int)')
 const recv = func('long recv(int, void *, size_t, int)')
+const bind = func('int bind(int, const void *, unsigned int)')
+const listen = func('int listen(int, int)')
+const getsockname = func('int getsockname(int, void *, void *)')
 const getpeername = func('int getpeername(int, void *, void *)')
 const getsockopt = func('int getsockopt(int, int, int, void *, void *)')
 const setsockopt = func('int setsockopt(int, int, int, const void *, unsigned int)')
@@ -53,6 +59,14 @@ function answerTo(question: RawQuestion): RawAnswer {
       return connectInEach(address(question.host, question.port), question.paths)
     case 'errors':
       return kept.map(errorOf)
+    case 'hold':
+      return Array.from({ length: question.count }, () => {
+        return hold(question.how, address(question.host, question.port))
+      })
+    case 'close':
+      return kept.splice(0, question.count).map((fd) => nameOrDone(close(fd)))
+    case 'listen':
+      return [listenOnly(address(question.host, 1))]
   }
 }
 
@@ -71,6 +85,28 @@ function connectOnce(how: 'fastopen' | 'mptcp' | 'io_uring', to: Buffer): RawAns
 function connectBy(how: 'fastopen' | 'mptcp' | 'io_uring', fd: number, to: Buffer): number {
   if (how === 'fastopen') return sendto(fd, Buffer.from('ask'), 3, fastOpen, to, to.length)
   return how === 'mptcp' ? connect(fd, to, to.length) : connectByRing(fd, to)
+}
+
+function hold(how: (RawQuestion & { do: 'hold' })['how'], to: Buffer): string {
+  const kind = how === 'udp' ? datagram : stream
+  const flags = how === 'begin' ? nonBlocking : 0
+  const fd = socket(inet, kind | flags, how === 'mptcp' ? multipath : 0)
+  if (fd < 0) return nameOf(fd)
+  kept.push(fd)
+  const isPlain = how === 'tcp' || how === 'begin' || how === 'udp'
+  return nameOrDone(isPlain ? connect(fd, to, to.length) : connectBy(how, fd, to))
+}
+
+const nameOrDone = (result: number) =>
+  result === inProgress ? 'begun' : result < 0 ? nameOf(result) : 'done'
+
+function listenOnly(at: Buffer): string {
+  at.writeUInt16BE(0, 2)
+  const fd = socket(inet, stream, 0)
+  const length = Buffer.from(Uint32Array.of(at.length).buffer)
+  const failed = [bind(fd, at, at.length), listen(fd, 0), getsockname(fd, at, length)]
+  const failure = failed.find((result) => result < 0)
+  return failure === undefined ? String(at.readUInt16BE(2)) : nameOf(failure)
 }
 
 function reconnect(places: readonly Buffer[]): RawAnswer {

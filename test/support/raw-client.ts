@@ -19,6 +19,18 @@ export type RawQuestion =
     }
   /** Asks the sockets of `namespaces` for their error. */
   | { readonly do: 'errors' }
+  /** Connects so many sockets over IPv4 and keeps them. `begin` does not wait for what comes of it. */
+  | {
+      readonly do: 'hold'
+      readonly how: 'tcp' | 'begin' | 'udp' | 'mptcp' | 'fastopen' | 'io_uring'
+      readonly host: string
+      readonly port: number
+      readonly count: number
+    }
+  /** Closes the oldest of the sockets that are kept. */
+  | { readonly do: 'close'; readonly count: number }
+  /** Listens and accepts nobody; told is the port. One connection succeeds, others stay unfinished. */
+  | { readonly do: 'listen'; readonly host: string }
 
 /** What each step told: a server's name, `address port` of the peer, or the name of an error. */
 export type RawAnswer = readonly string[]

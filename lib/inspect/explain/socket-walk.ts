@@ -31,8 +31,11 @@ export function walkSockets(
   }
   const affinity =
     list.affinitySeconds > 0 ? `; the same for a client during ${list.affinitySeconds} s` : ''
-  return drawn(list.endpoints, 'chance', packet).map(({ of: { ip, port }, share, how }) => {
-    const count = `${how}${affinity}`
+  const by = list.draw === 'turn' ? 'turn' : 'chance'
+  const isByFewest = list.draw === 'fewest' && list.endpoints.length > 1
+  return drawn(list.endpoints, by, packet).map(({ of: { ip, port }, share, how }) => {
+    const fewest = isByFewest ? ': of two, the one at which fewer connections are open' : ''
+    const count = `${how}${fewest}${affinity}`
     const why = `translated at connect(): the socket goes to ${hostPort(ip, port)}, ${count}, and its packets need no NAT`
     return {
       probability: share,

@@ -1,6 +1,6 @@
 import { helpers, type Helper } from './helpers.js'
 import {
-  atomicAdd,
+  atomically,
   bytesOf,
   call,
   compute,
@@ -78,7 +78,17 @@ export class Assembler {
   }
 
   atomicAdd(to: Register, offset: number, value: Register): this {
-    return this.#add(atomicAdd(to, offset, value))
+    return this.#add(atomically('add', 'u64', to, offset, value))
+  }
+
+  /** The value becomes what was there before. */
+  fetchAndAdd(to: Register, offset: number, value: Register): this {
+    return this.#add(atomically('fetch and add', 'u64', to, offset, value))
+  }
+
+  /** The value, of 32 bits, and what was there change places. */
+  exchange(to: Register, offset: number, value: Register): this {
+    return this.#add(atomically('exchange', 'u32', to, offset, value))
   }
 
   /** The address of a place in the stack frame; offsets there are negative. */

@@ -7,7 +7,7 @@ export type Operand = Register | number
 
 export type Size = 'u8' | 'u16' | 'u32' | 'u64'
 
-export type Comparison = '==' | '!=' | '>' | '>=' | '<' | '<=' | 'has bits'
+export type Comparison = '==' | '!=' | '>' | '>=' | '<' | '<=' | 'signed <' | 'has bits'
 
 export type Arithmetic =
   'add' | 'subtract' | 'or' | 'and' | 'shift left' | 'shift right' | 'modulo' | 'multiply' | 'set'
@@ -36,6 +36,7 @@ const comparisons: Readonly<Record<Comparison, number>> = {
   '!=': 0x50,
   '<': 0xa0,
   '<=': 0xb0,
+  'signed <': 0xc0,
 }
 
 const arithmetics: Readonly<Record<Arithmetic, number>> = {
@@ -97,12 +98,28 @@ export function store(size: Size, to: Register, offset: number, value: Operand):
   return instruction(kind | memory | sizes[size], { to: registers[to], offset, ...fields })
 }
 
-/** Adds to a number in memory that other processors may change at the same time. */
-export function atomicAdd(to: Register, offset: number, value: Register): Instruction {
-  return instruction(classes.store | atomic | sizes.u64, {
+/** What is done in one step to a number in memory that other processors may change at the same time. */
+export type AtomicOperation = 'add' | 'fetch and add' | 'exchange'
+
+const atomics: Readonly<Record<AtomicOperation, number>> = {
+  add: 0x00,
+  'fetch and add': 0x01,
+  exchange: 0xe1,
+}
+
+/** Where the old number is fetched, it takes the place of the value. */
+export function atomically(
+  operation: AtomicOperation,
+  size: 'u32' | 'u64',
+  to: Register,
+  offset: number,
+  value: Register,
+): Instruction {
+  return instruction(classes.store | atomic | sizes[size], {
     to: registers[to],
     from: registers[value],
     offset,
+    number: atomics[operation],
   })
 }
 

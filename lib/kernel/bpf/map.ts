@@ -106,6 +106,17 @@ export class BpfMap {
     return new BpfMap(calls, spec, fd)
   }
 
+  /** The number that the kernel gave it; no other map gets it while the kernel runs, or not for long. */
+  get id(): number {
+    const info = nativeBytes(8)
+    const attributes = new Attributes(this.#calls, 16)
+      .u32(0, this.fd)
+      .u32(4, info.length)
+      .pointer(8, info)
+    run(this.#calls, 'info', attributes, `look at eBPF map ${this.spec.name}`)
+    return info.readUInt32LE(4)
+  }
+
   /** A map of which only the number is known; undefined when it is of a kind unknown here. */
   static fromId(calls: SystemCalls, id: number): BpfMap | undefined {
     const action = `open eBPF map ${id}`

@@ -45,6 +45,14 @@ export class MappedArray {
     Atomics.store(this.#words, this.#at(entry, word), BigInt.asIntN(64, value))
   }
 
+  /** Every word of an entry, one after the other. */
+  storeEntry(entry: number, words: BigInt64Array): void {
+    const at = this.#at(entry, words.length - 1) - words.length + 1
+    for (let word = 0; word < words.length; word++) {
+      Atomics.store(this.#words, at + word, words[word] ?? 0n)
+    }
+  }
+
   load(entry: number, word: number): bigint {
     return BigInt.asUintN(64, Atomics.load(this.#words, this.#at(entry, word)))
   }

@@ -86,9 +86,11 @@ export class SocketApplier {
 
   #attach(tables: Tables): void {
     const { calls, attachment, shared, ...parts } = this.#deps
-    if (!attachment.has('sock_ops')) shared.countAnew()
+    // Ends that no program saw would seem open for good.
+    if (!attachment.has('sock_ops') || !attachment.has('sock_release')) shared.countAnew()
     const maps = { IPv4: mapsOf(tables.IPv4), IPv6: mapsOf(tables.IPv6), shared: shared.maps }
-    const loaded = loadAll(calls, { ...parts, maps })
+    const openNumber = shared.maps.open.id
+    const loaded = loadAll(calls, { ...parts, maps, openNumber })
     try {
       for (const [hook, program] of loaded) attachment.put(hook, program)
     } finally {

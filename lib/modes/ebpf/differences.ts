@@ -95,12 +95,13 @@ function compare(plan: SocketPlan, tables: Tables): readonly Difference[] {
 
 function foundText(family: IpFamily, frontend: Frontend, tables: Tables, slot: number): string {
   const word = tables.services.lookup(number32(slot))?.readBigUInt64LE(0)
-  const { first, count, tag, refuses } = word === undefined ? noService : readServiceWord(word)
+  const found = word === undefined ? noService : readServiceWord(word)
+  const { first, count, tag } = found
   const endpoints: string[] = []
   for (let index = 0; index < count; index++) {
     const bytes = tables.backends.lookup(number32(first + index))
     const backend = bytes && readBackend(family, bytes)
     endpoints.push(backend?.tag === tag ? hostPort(backend.ip, backend.port) : 'nothing')
   }
-  return `${frontendText(frontend)} -> ${leadText(refuses, endpoints)}`
+  return `${frontendText(frontend)} -> ${leadText(found, endpoints)}`
 }

@@ -27,11 +27,12 @@ export const frontendBytes = 4
 export const hostOnly = 1
 
 /**
- * Entry of `services`: two words. The first tells where the endpoints are, and is replaced as a
+ * Entry of `services`: three words. The first tells where the endpoints are, and is replaced as a
  * whole: first place (24 bits), count (16), tag (16), flags (8). The second holds the seconds of
- * affinity and the id of the service, 32 bits each.
+ * affinity and the id of the service, 32 bits each. The third is the programs' own: how many turns
+ * were taken.
  */
-export const serviceWords = 2
+export const serviceWords = 3
 export const service = {
   first: { bits: 24 },
   count: { shift: 24, mask: 0xffff },
@@ -39,9 +40,13 @@ export const service = {
   flags: { shift: 56 },
   affinitySeconds: 8,
   id: 12,
+  turn: 16,
 } as const
 /** Connections are refused at once. */
 export const refuses = 1
+/** How an endpoint is chosen. */
+export const drawFlags = { chance: 0, turn: 2, fewest: 4 } as const
+export type DrawWord = keyof typeof drawFlags
 export const mostBackends = 2 ** service.first.bits
 export const mostEndpoints = service.count.mask
 
@@ -50,13 +55,17 @@ export interface ServiceWord {
   readonly count: number
   readonly tag: number
   readonly refuses: boolean
+  readonly draw: DrawWord
 }
 
 /** What leaves everything to the packet path: no endpoints and no refusal. */
-export const noService: ServiceWord = { first: 0, count: 0, tag: 0, refuses: false }
+export const noService: ServiceWord = {
+  ...{ first: 0, count: 0, tag: 0 },
+  ...{ refuses: false, draw: 'chance' },
+}
 
-export function serviceWord({ first, count, tag, refuses: refusal }: ServiceWord): bigint {
-  const flags = refusal ? refuses : 0
+export function serviceWord({ first, count, tag, refuses: refusal, draw }: ServiceWord): bigint {
+  const flags = (refusal ? refuses : 0) | drawFlags[draw]
   return (
     BigInt(first) |
     (BigInt(count) << BigInt(service.count.shift)) |
@@ -67,11 +76,14 @@ export function serviceWord({ first, count, tag, refuses: refusal }: ServiceWord
 
 export function readServiceWord(word: bigint): ServiceWord {
   const field = (shift: number, mask: number) => Number((word >> BigInt(shift)) & BigInt(mask))
+  const flags = field(service.flags.shift, 0xff)
+  const is = (flag: number) => (flags & flag) !== 0
   return {
     first: field(0, mostBackends - 1),
     count: field(service.count.shift, service.count.mask),
     tag: field(service.tag.shift, service.tag.mask),
-    refuses: (field(service.flags.shift, 0xff) & refuses) !== 0,
+    refuses: is(refuses),
+    draw: is(drawFlags.fewest) ? 'fewest' : is(drawFlags.turn) ? 'turn' : 'chance',
   }
 }
 
@@ -136,14 +148,24 @@ export function memberKey(family: IpFamily, id: number, { ip, port }: Target): B
 export const affinityKey = { cookie: 0, id: 8, family: 12, bytes: 16 } as const
 export const affinityValue = { usedAt: 0, address: 8, port: 24, bytes: 32 } as const
 
-/** Where a socket wanted to go, and where it was sent instead. */
+/** Key of `open`: an endpoint. An IPv4 address is followed by zeros. */
+export const openKey = { address: 0, port: 16, family: 18, protocol: 19, bytes: 20 } as const
+/** Value of `open`: how many connections are open there, of those that are counted. */
+export const openBytes = 8
+
+/** Where a socket wanted to go, and where it was sent instead. The second is a key of `open`. */
 export const translation = {
   original: 0,
   backend: 16,
-  originalPort: 32,
-  backendPort: 34,
-  family: 36,
-  bytes: 40,
+  backendPort: 16 + openKey.port,
+  family: 16 + openKey.family,
+  protocol: 16 + openKey.protocol,
+  originalPort: 36,
+  /** Not 0: connections to this Service are counted in `open`. */
+  isCounted: 40,
+  /** The number of the map in which this one is counted now, or 0. */
+  countedIn: 44,
+  bytes: 48,
 } as const
 export const familyNumbers: Readonly<Record<IpFamily, number>> = { IPv4: 4, IPv6: 6 }
 

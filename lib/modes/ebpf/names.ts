@@ -14,6 +14,7 @@ export const mapNames = {
   datagrams: 'kpts_datagrams',
   affinity: 'kpts_affinity',
   udpSockets: 'kpts_udp_sockets',
+  open: 'kpts_open',
   counted: 'kpts_counted',
   statistics: 'kpts_statistics',
 } as const

@@ -5,7 +5,7 @@ import { PersistentMap, type Derivation } from '../../state/persistent-map.js'
 import type { FamilyPlan, Planner } from '../mode.js'
 import { firstOf, weightedPlaces } from '../weighted.js'
 import { updateRequests, type Requested, type Requests } from '../requests.js'
-import type { SocketProtocol } from './layout.js'
+import type { DrawWord, SocketProtocol } from './layout.js'
 import { optOut } from './names.js'
 import type { EbpfSettings } from './settings.js'
 
@@ -47,6 +47,7 @@ export interface TargetList {
   readonly verdict: 'balance' | 'refuse' | 'leave'
   /** One that shall get more than others is there more than once. */
   readonly endpoints: readonly Endpoint[]
+  readonly draw: DrawWord
   /** 0: none. */
   readonly affinitySeconds: number
   /** Somebody asks later whether an endpoint is still one of these. */
@@ -150,10 +151,14 @@ function socketAddresses(service: DesiredService): readonly string[] {
   return [...new Set([...service.externalIps, ...open])]
 }
 
-/** Programs draw by chance. What needs a turn or the client's address is left to packets. */
+/** A program knows no address of the client yet. What needs one is left to packets. */
 function canDraw({ balance }: DesiredService): boolean {
-  const byPackets: readonly (Balance | undefined)[] = ['round-robin', 'source-hash', 'maglev']
-  return !byPackets.includes(balance?.used)
+  return balance?.used !== 'source-hash' && balance?.used !== 'maglev'
+}
+
+const drawFor: Readonly<Partial<Record<Balance, DrawWord>>> = {
+  'round-robin': 'turn',
+  'least-connections': 'fewest',
 }
 
 type Choice = Pick<TargetList, 'verdict' | 'endpoints'>
@@ -194,7 +199,8 @@ function listOf(service: DesiredService, id: string, choice: Choice): TargetList
   const kept =
     service.protocol === 'UDP' ? service.servingEndpoints.filter(({ key }) => !given.has(key)) : []
   const endpoints = drawnOf(service, choice.endpoints)
-  return { id, ...choice, endpoints, affinitySeconds, isRemembered, kept }
+  const draw = (service.balance && drawFor[service.balance.used]) ?? 'chance'
+  return { id, ...choice, endpoints, draw, affinitySeconds, isRemembered, kept }
 }
 
 /** Those of which programs draw one, each as often as it shall be. */

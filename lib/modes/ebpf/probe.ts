@@ -66,7 +66,8 @@ function tryPrograms(
     const shared = open(OpenSharedMaps.open(calls, undefined, log))
     const maps = { IPv4: mapsOf(ip4), IPv6: mapsOf(ip6), shared: shared.maps }
     const hostCookie = networkCookie()
-    const loaded = loadAll(calls, { maps, hostCookie, sockets, connectedUdp: true })
+    const openNumber = shared.maps.open.id
+    const loaded = loadAll(calls, { maps, hostCookie, sockets, connectedUdp: true, openNumber })
     for (const program of loaded.values()) calls.close(program)
     return `the kernel takes all ${loaded.size}`
   } finally {

@@ -1,5 +1,5 @@
 import { hostPort } from '../../state/ip.js'
-import { mostEndpoints } from './layout.js'
+import { mostEndpoints, type DrawWord, type ServiceWord } from './layout.js'
 import type { Frontend, SocketPlan, TargetList } from './plan.js'
 
 /** The maps of a plan as text, one line for each entry, in the order in which names sort. */
@@ -41,19 +41,30 @@ export function frontendText(frontend: Frontend): string {
 /** A frontend with all that it leads to, as the maps hold it. */
 export function entryText(frontend: Frontend, list: TargetList | undefined): string {
   const endpoints = list?.endpoints.slice(0, mostEndpoints).map(({ key }) => key) ?? []
-  return `${frontendText(frontend)} -> ${leadText(list?.verdict === 'refuse', endpoints)}`
+  const word = { refuses: list?.verdict === 'refuse', draw: list?.draw ?? 'chance' }
+  return `${frontendText(frontend)} -> ${leadText(word, endpoints)}`
 }
 
-export function leadText(refuses: boolean, endpoints: readonly string[]): string {
+export function leadText(
+  { refuses, draw }: Pick<ServiceWord, 'refuses' | 'draw'>,
+  endpoints: readonly string[],
+): string {
   if (refuses) return 'refused'
-  return endpoints.length === 0 ? 'left to packets' : endpoints.join(', ')
+  return endpoints.length === 0 ? 'left to packets' : endpoints.join(', ') + drawTexts[draw]
 }
 
-function targetsText({ id, verdict, endpoints, affinitySeconds }: TargetList): string {
+const drawTexts: Readonly<Record<DrawWord, string>> = {
+  chance: '',
+  turn: ' in turn',
+  fewest: ' by open connections',
+}
+
+function targetsText(list: TargetList): string {
+  const { id, verdict, endpoints, draw, affinitySeconds } = list
   const affinity = affinitySeconds > 0 ? `, the same for ${affinitySeconds} s` : ''
   switch (verdict) {
     case 'balance':
-      return `service ${id}: one of ${endpoints.map(({ key }) => key).join(', ')}${affinity}`
+      return `service ${id}: one of ${endpoints.map(({ key }) => key).join(', ')}${drawTexts[draw]}${affinity}`
     case 'refuse':
       return `service ${id}: connections are refused`
     case 'leave':

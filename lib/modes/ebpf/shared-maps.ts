@@ -7,6 +7,8 @@ import {
   affinityValue,
   counted,
   datagrams,
+  openBytes,
+  openKey,
   protocols,
   socketCookieBytes,
   statistics,
@@ -26,6 +28,9 @@ const rememberedClients = 65_536
 
 /** So many endpoints have numbers of their own; what others do is counted together. */
 const mostCounted = 16_384
+
+/** So many endpoints have their open connections counted; the others seem to have none. */
+const mostOpen = 16_384
 
 type SharedSpec = Omit<MapSpec, 'name'>
 
@@ -51,6 +56,7 @@ const specs: Readonly<Record<keyof SharedMaps, SharedSpec>> = {
     valueBytes: udpSocket.bytes,
     entries: mostUdpSockets,
   },
+  open: { kind: 'hash', keyBytes: openKey.bytes, valueBytes: openBytes, entries: mostOpen },
   counted: perSocket(counted.bytes),
   statistics: {
     kind: 'per-processor',
@@ -87,6 +93,7 @@ export class OpenSharedMaps {
         datagrams: open('datagrams'),
         affinity: open('affinity'),
         udpSockets: open('udpSockets'),
+        open: open('open'),
         counted: open('counted'),
         statistics: open('statistics'),
       }
@@ -104,7 +111,7 @@ export class OpenSharedMaps {
 
   /** Counts anew: sockets may have been closed while no program saw it, and would stay open for good. */
   countAnew(): void {
-    for (const name of ['counted', 'statistics'] as const) {
+    for (const name of ['counted', 'statistics', 'open'] as const) {
       const map = createOne(this.#calls, specOf(name), this.#pins)
       this.#maps[name].close()
       this.#maps[name] = map

@@ -7,6 +7,7 @@ import type { Log, ModeContext } from '../mode.js'
 import { SocketApplier, type SocketsApplied } from './apply.js'
 import { Attachment } from './attachment.js'
 import { guardPrograms } from './guard.js'
+import { OpenCounts } from './open-counts.js'
 import { Pins } from './pins.js'
 import type { SocketPlan } from './plan.js'
 import type { EbpfSettings } from './settings.js'
@@ -46,6 +47,8 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     log,
   })
   const numbers = new Statistics({ maps: () => shared.maps, meter: context.meter, log })
+  const plans = () => Object.values(known).flatMap(({ value }) => (value ? [value] : []))
+  const openCounts = new OpenCounts({ map: () => shared.maps.open, plans, log })
   const facts = { staysOverRestarts: pins !== undefined, connectedUdp: notEnding ?? 'translated' }
   log.info({ cgroup: cgroup.path, ...facts }, 'ebpf mode translates at the sockets of this cgroup')
   let isFirst = true
@@ -58,13 +61,12 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
       return done
     },
     countTraffic: () => {
-      const plans = [known.IPv4.value, known.IPv6.value]
-      numbers.read(plans.flatMap((plan) => (plan ? [plan] : [])))
+      numbers.read(plans())
     },
     forget: () => forgetAll(known),
     run: async (signal) => {
       const guard = guardPrograms(attachment, context, signal, settings.syncPeriodMs)
-      await Promise.all([stale.run(signal), guard])
+      await Promise.all([stale.run(signal), openCounts.run(signal), guard])
     },
     close: () => {
       for (const each of [attachment, applier, shared, cgroup]) each.close()

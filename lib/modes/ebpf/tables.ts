@@ -81,13 +81,15 @@ export class FamilyTables {
   readonly #blocks: Places
   readonly #placed = new Map<string, Placed>()
   readonly #backend: Buffer
+  readonly #backendWords: BigInt64Array
   #tag = 0
   #hasLost = false
 
   constructor(calls: SystemCalls, family: IpFamily, sizes: TableSizes, now: () => number) {
     this.family = family
     this.#sizes = sizes
-    this.#backend = Buffer.alloc(backendOf(family).words * 8)
+    this.#backendWords = new BigInt64Array(backendOf(family).words)
+    this.#backend = Buffer.from(this.#backendWords.buffer)
     this.#slots = new Places(sizes.services, now)
     this.#blocks = new Places(sizes.backends, now)
     const opened: { close(): void }[] = []
@@ -173,7 +175,8 @@ export class FamilyTables {
 
   #placeAll(lists: readonly TargetList[]): number {
     const fresh = lists.filter((list) => this.#placed.get(list.id)?.list !== list)
-    this.members.updateAll(fresh.flatMap((list) => [...this.#membersOf(list)]))
+    const remembered = fresh.filter(({ isRemembered }) => isRemembered)
+    this.members.updateAll(remembered.flatMap((list) => this.#membersOf(list)))
     let written = 0
     for (const list of fresh) written += this.#place(list)
     return written
@@ -187,15 +190,14 @@ export class FamilyTables {
     const first = count === 0 ? 0 : this.#blocks.take(count)
     if (slot === undefined || first === undefined) throw new TablesFull()
     const tag = (this.#tag = (this.#tag + 1) & 0xffff)
-    for (const [index, endpoint] of endpoints.entries()) {
+    let place = first
+    for (const endpoint of endpoints) {
       writeBackend(this.#backend, this.family, endpoint, tag)
-      for (let word = 0; word < this.backends.wordsPerEntry; word++) {
-        this.backends.store(first + index, word, this.#backend.readBigUInt64LE(8 * word))
-      }
+      this.backends.storeEntry(place++, this.#backendWords)
     }
     this.services.store(slot, 1, serviceIdWord(targetId(list.id), list.affinitySeconds))
-    const refuses = list.verdict === 'refuse'
-    this.services.store(slot, 0, serviceWord({ first, count, tag, refuses }))
+    const [refuses, { draw }] = [list.verdict === 'refuse', list]
+    this.services.store(slot, 0, serviceWord({ first, count, tag, refuses, draw }))
     this.#placed.set(list.id, { list, slot, first, count })
     if (before) this.#leave(before, list)
     return count + 1

@@ -1,14 +1,7 @@
 import type { Assembler } from '../../../kernel/bpf/assembler.js'
-import {
-  affinityKey,
-  affinityValue,
-  backendOf,
-  familyNumbers,
-  memberKeyOf,
-  memberValues,
-  service,
-} from '../layout.js'
+import { affinityKey, affinityValue, familyNumbers, memberKeyOf, memberValues } from '../layout.js'
 import { nanosecondsPerSecond } from './context.js'
+import { drawEndpoint } from './draw-endpoint.js'
 import { copyEndpoint, endpointInFrame, frame } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
@@ -80,47 +73,6 @@ function useAffinity(
     .jumpIf('r0', '==', 0, anyEndpoint)
     .load('r1', 'u8', 'r0', 0)
     .jumpIf('r1', '==', memberValues.takesClients, chosen)
-}
-
-function drawEndpoint(code: Assembler, view: View, parts: ProgramParts, none: string): void {
-  const backend = backendOf(view.family)
-  const member = memberKeyOf(view.family)
-  code
-    .call('get_prandom_u32')
-    .set('r1', 'r9')
-    .compute('shift right', 'r1', service.count.shift)
-    .compute('and', 'r1', service.count.mask)
-    .compute('modulo', 'r0', 'r1')
-    .set('r1', 'r9')
-    .compute('and', 'r1', 2 ** service.first.bits - 1)
-    .compute('add', 'r0', 'r1')
-    .store('u32', 'frame', frame.place, 'r0')
-    .mapAddress('r1', parts.maps[view.family].backends)
-    .frameAddress('r2', frame.place)
-    .call('map_lookup_elem')
-    .jumpIf('r0', '==', 0, none)
-  // The last word has port and tag, and in IPv4 the address, too: one load sees them as they belong.
-  code
-    .load('r1', 'u64', 'r0', 8 * (backend.words - 1))
-    .set('r2', 'r1')
-    .compute('shift right', 'r2', (backend.tag % 8) * 8)
-    .compute('and', 'r2', service.tag.mask)
-    .set('r3', 'r9')
-    .compute('shift right', 'r3', service.tag.shift)
-    .compute('and', 'r3', service.tag.mask)
-    .jumpIf('r2', '!=', 'r3', none)
-  if (view.family === 'IPv4') {
-    code.store('u32', 'frame', frame.member + member.address, 'r1')
-  } else {
-    for (let word = 0; word < view.words; word++) {
-      code
-        .load('r2', 'u32', 'r0', 4 * word)
-        .store('u32', 'frame', frame.member + member.address + 4 * word, 'r2')
-    }
-  }
-  code
-    .compute('shift right', 'r1', (backend.port % 8) * 8)
-    .store('u16', 'frame', frame.member + member.port, 'r1')
 }
 
 function noteAffinity(code: Assembler, view: View, parts: ProgramParts): void {

@@ -1,10 +1,12 @@
-import { Assembler } from '../../../kernel/bpf/assembler.js'
+import { Assembler, type MapReference } from '../../../kernel/bpf/assembler.js'
 import { counted, stages, statistics, type StatisticsField } from '../layout.js'
 import { operation, operations, tcpStates, wanted } from './context.js'
 import { findStatistics } from './count.js'
+import { countOpen, countOver } from './open-connections.js'
 import type { ProgramParts } from './view.js'
 
 const done = 'nothing more to count'
+const over = 'connection is over'
 
 /** The program that sees what becomes of connections. It leaves the answers to others. */
 export function countConnections(parts: ProgramParts): Buffer {
@@ -13,15 +15,8 @@ export function countConnections(parts: ProgramParts): Buffer {
   code.set('r6', 'r1').load('r7', 'u32', 'r6', operation.kind)
   for (const kind of Object.values(operations)) code.jumpIf('r7', '==', kind, isOurs)
   code.jump(done).label(isOurs)
-  code
-    .load('r2', 'u64', 'r6', operation.socket)
-    .jumpIf('r2', '==', 0, done)
-    .mapAddress('r1', parts.maps.shared.counted)
-    .set('r3', 0)
-    .set('r4', 0)
-    .call('sk_storage_get')
-    .jumpIf('r0', '==', 0, done)
-    .set('r8', 'r0')
+  findOfSocket(code, parts.maps.shared.counted)
+  code.set('r8', 'r0')
   findStatistics(code, parts, done)
   code.set('r9', 'r0')
   const [changed, measured] = [code.freshLabel('state changed'), code.freshLabel('round trip')]
@@ -29,11 +24,13 @@ export function countConnections(parts: ProgramParts): Buffer {
     .jumpIf('r7', '==', operations.stateChanged, changed)
     .jumpIf('r7', '==', operations.roundTrip, measured)
   askForMore(code)
+  findTranslation(code, parts)
+  countOpen(code, parts, 'r7')
   code.jump(done).label(measured)
   addRoundTrip(code)
   addTraffic(code)
   code.jump(done).label(changed)
-  takeState(code)
+  takeState(code, parts)
   return code.label(done).set('r0', 1).exit().finish()
 }
 
@@ -52,7 +49,24 @@ function addRoundTrip(code: Assembler): void {
   addOne(code, 'roundTrips')
 }
 
-function takeState(code: Assembler): void {
+/** Leaves in r7 where the connection was sent. */
+function findTranslation(code: Assembler, { maps }: ProgramParts): void {
+  findOfSocket(code, maps.shared.connections)
+  code.set('r7', 'r0')
+}
+
+function findOfSocket(code: Assembler, map: MapReference): void {
+  code
+    .load('r2', 'u64', 'r6', operation.socket)
+    .jumpIf('r2', '==', 0, done)
+    .mapAddress('r1', map)
+    .set('r3', 0)
+    .set('r4', 0)
+    .call('sk_storage_get')
+    .jumpIf('r0', '==', 0, done)
+}
+
+function takeState(code: Assembler, parts: ProgramParts): void {
   const [opened, closed] = [code.freshLabel('opened'), code.freshLabel('closed')]
   code
     .load('r7', 'u32', 'r6', operation.stateNow)
@@ -67,6 +81,9 @@ function takeState(code: Assembler): void {
   addOne(code, 'opened')
   code.jump(done).label(closed)
   takeEnd(code)
+  code.label(over)
+  findTranslation(code, parts)
+  countOver(code, parts, 'r7', 0)
 }
 
 /** Counts what is left of a connection that is over; or one that never was. */
@@ -74,7 +91,7 @@ function takeEnd(code: Assembler): void {
   const failed = code.freshLabel('failed')
   code
     .load('r1', 'u32', 'r8', counted.stage)
-    .jumpIf('r1', '==', stages.over, done)
+    .jumpIf('r1', '==', stages.over, over)
     .store('u32', 'r8', counted.stage, stages.over)
     .jumpIf('r1', '==', stages.connecting, failed)
   addOne(code, 'closed')
@@ -83,7 +100,7 @@ function takeEnd(code: Assembler): void {
   addSent(code)
   countEndReceived(code)
   addReceived(code)
-  code.jump(done).label(failed)
+  code.jump(over).label(failed)
   addOne(code, 'failed')
   addRetransmits(code)
 }

@@ -24,6 +24,9 @@ export const frame = {
   /** Key of `statistics`, and below it a value. */
   statisticsKey: -176,
   statistics: -248,
+  /** Key of `open`, and below it another index into `backends`. */
+  openKey: -272,
+  otherPlace: -276,
 } as const
 
 /** Where an address and a port of two bytes are, in network order. */

@@ -1,4 +1,4 @@
-import { Assembler } from '../../../kernel/bpf/assembler.js'
+import { Assembler, type MapReference } from '../../../kernel/bpf/assembler.js'
 import type { Hook } from '../../../kernel/bpf/hooks.js'
 import { protocols } from '../layout.js'
 import { chooseEndpoint } from './choose-endpoint.js'
@@ -18,6 +18,7 @@ import {
   showOriginal,
   takeBackend,
 } from './remember.js'
+import { countOpen, countOver, noteWhetherCounted } from './open-connections.js'
 import { forgetUdpSocket, noteUdpSocket } from './udp-sockets.js'
 import { views, type ProgramParts, type View } from './view.js'
 
@@ -97,6 +98,15 @@ function showing(seen: readonly View[], show: (code: Assembler, view: View) => v
 /** A program that sees sockets being closed. */
 function forgetting(parts: ProgramParts): Buffer {
   const code = new Assembler().set('r6', 'r1')
+  const [unconnected, isOver] = [code.freshLabel('unconnected'), code.freshLabel('all are over')]
+  const find = (map: MapReference) =>
+    code.mapAddress('r1', map).set('r2', 'r6').set('r3', 0).set('r4', 0).call('sk_storage_get')
+  find(parts.maps.shared.connections).jumpIf('r0', '==', 0, unconnected).set('r8', 'r0')
+  countOver(code, parts, 'r8', 0)
+  code.label(unconnected)
+  find(parts.maps.shared.datagrams).jumpIf('r0', '==', 0, isOver).set('r8', 'r0')
+  everyDatagramTranslation((at) => countOver(code, parts, 'r8', at))
+  code.label(isOver)
   forgetUdpSocket(code, parts, closed)
   return code.set('r0', verdicts.goOn).exit().finish()
 }
@@ -138,7 +148,15 @@ function connect(code: Assembler, view: View, parts: ProgramParts): void {
   if (parts.connectedUdp) code.label(isNoted)
   ofSocket(code, parts.maps.shared.connections, 'create')
   code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
+  countOver(code, parts, 'r8', 0)
   noteTranslation(code, view, 'r8', 0)
+  noteWhetherCounted(code, 'r8')
+  if (parts.connectedUdp) {
+    const isSent = code.freshLabel('sent')
+    code.load('r1', 'u32', 'r6', call.protocol).jumpIf('r1', '!=', protocols.UDP, isSent)
+    countOpen(code, parts, 'r8')
+    code.label(isSent)
+  }
   sendToEndpoint(code, view)
 }
 

@@ -5,6 +5,7 @@ import { datagrams, familyNumbers, memberKeyOf, translation } from '../layout.js
 import { findMember } from './choose-endpoint.js'
 import { call } from './context.js'
 import { copyEndpoint, endpointInFrame, frame, type EndpointPlace } from './frame.js'
+import { countOpen, countOver, noteWhetherCounted } from './open-connections.js'
 import type { ProgramParts, View } from './view.js'
 
 const createIfMissing = 1
@@ -19,12 +20,16 @@ export function ofSocket(code: Assembler, map: MapReference, how: 'find' | 'crea
     .call('sk_storage_get')
 }
 
-export function forgetConnection(code: Assembler, { maps }: ProgramParts): void {
+export function forgetConnection(code: Assembler, parts: ProgramParts): void {
+  const { connections, counted } = parts.maps.shared
   const wasNone = code.freshLabel('was no connection')
   const forget = (map: MapReference) =>
     code.mapAddress('r1', map).load('r2', 'u64', 'r6', call.socket).call('sk_storage_delete')
-  forget(maps.shared.connections).jumpIf('r0', '!=', 0, wasNone)
-  forget(maps.shared.counted).label(wasNone)
+  ofSocket(code, connections, 'find')
+  code.jumpIf('r0', '==', 0, wasNone).set('r8', 'r0')
+  countOver(code, parts, 'r8', 0)
+  forget(connections)
+  forget(counted).label(wasNone)
 }
 
 /** Writes where the call wanted to go, and the endpoint in the frame, to the memory at `base`. */
@@ -35,10 +40,15 @@ export function noteTranslation(code: Assembler, view: View, base: Register, at:
       .store('u32', base, at + translation.original + 4 * word, 'r1')
   }
   copyEndpoint(code, view, endpointInFrame(view), backendAt(base, at))
+  for (let word = view.words; word < 4; word++) {
+    code.store('u32', base, at + translation.backend + 4 * word, 0)
+  }
   code
     .load('r1', 'u32', 'r6', call.port)
     .store('u16', base, at + translation.originalPort, 'r1')
-    .store('u32', base, at + translation.family, familyNumbers[view.family])
+    .load('r1', 'u32', 'r6', call.protocol)
+    .store('u8', base, at + translation.protocol, 'r1')
+    .store('u8', base, at + translation.family, familyNumbers[view.family])
 }
 
 /** Goes to `otherwise` unless the call's address is that side of the translation at `base`. */
@@ -51,7 +61,7 @@ export function compareWithCall(
   const { base, at, otherwise } = where
   const port = side === 'original' ? translation.originalPort : translation.backendPort
   code
-    .load('r1', 'u32', base, at + translation.family)
+    .load('r1', 'u8', base, at + translation.family)
     .jumpIf('r1', '!=', familyNumbers[view.family], otherwise)
     .load('r1', 'u16', base, at + port)
     .load('r2', 'u32', 'r6', call.port)
@@ -121,20 +131,14 @@ export function keepEndpoint(
 }
 
 /** Notes the endpoint in the frame: over the one this socket had for the same address, or the oldest. */
-export function noteDatagram(
-  code: Assembler,
-  view: View,
-  { maps }: ProgramParts,
-  none: string,
-): void {
-  const noted = code.freshLabel('noted')
-  ofSocket(code, maps.shared.datagrams, 'create')
+export function noteDatagram(code: Assembler, view: View, parts: ProgramParts, none: string): void {
+  const found = code.freshLabel('place found')
+  ofSocket(code, parts.maps.shared.datagrams, 'create')
   code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
   everyDatagramTranslation((at) => {
     const next = code.freshLabel('next place')
     compareWithCall(code, view, 'original', { base: 'r8', at, otherwise: next })
-    noteTranslation(code, view, 'r8', at)
-    code.jump(noted).label(next)
+    code.compute('add', 'r8', at).jump(found).label(next)
   })
   code
     .load('r7', 'u32', 'r8', datagrams.next)
@@ -144,9 +148,15 @@ export function noteDatagram(
     .store('u32', 'r8', datagrams.next, 'r1')
   for (let index = 0; index < datagrams.count; index++) {
     const next = code.freshLabel('next oldest')
-    code.jumpIf('r7', '!=', index, next)
-    noteTranslation(code, view, 'r8', datagrams.first + index * translation.bytes)
-    code.jump(noted).label(next)
+    code
+      .jumpIf('r7', '!=', index, next)
+      .compute('add', 'r8', datagrams.first + index * translation.bytes)
+      .jump(found)
+      .label(next)
   }
-  code.label(noted)
+  code.jump(none).label(found)
+  countOver(code, parts, 'r8', 0)
+  noteTranslation(code, view, 'r8', 0)
+  noteWhetherCounted(code, 'r8')
+  countOpen(code, parts, 'r8')
 }

@@ -17,6 +17,7 @@ export interface SharedMaps {
   readonly datagrams: MapReference
   readonly affinity: MapReference
   readonly udpSockets: MapReference
+  readonly open: MapReference
   readonly counted: MapReference
   readonly statistics: MapReference
 }
@@ -56,4 +57,6 @@ export interface ProgramParts {
   readonly sockets: 'all' | 'node'
   /** Connected UDP sockets are translated, because they can be destroyed when their endpoint goes. */
   readonly connectedUdp: boolean
+  /** The number of the map `open`. What was counted in another one is not counted in this. */
+  readonly openNumber: number
 }

@@ -1,0 +1,82 @@
+import { pause } from '../../async.js'
+import { messageOf } from '../../errors.js'
+import type { BpfMap } from '../../kernel/bpf/map.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { Log } from '../mode.js'
+import { familyNumbers, openKey, putAddress, type Target } from './layout.js'
+import type { SocketPlan } from './plan.js'
+
+/** An endpoint that is gone takes one of many places for so long at most. */
+const periodMs = 30_000
+
+export interface OpenCountsDeps {
+  /** The map `open` as it is now. */
+  readonly map: () => Pick<BpfMap, 'entries' | 'delete'>
+  readonly plans: () => readonly SocketPlan[]
+  readonly log: Log
+}
+
+/**
+ * Forgets how many connections are open at endpoints that are gone. Programs keep the counts; one
+ * goes when it was 0 and of no plan at two looks, so that no program is on its way there any more.
+ */
+export class OpenCounts {
+  readonly #deps: OpenCountsDeps
+  #gone = new Set<string>()
+
+  constructor(deps: OpenCountsDeps) {
+    this.#deps = deps
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await pause(periodMs, signal)
+      if (signal.aborted) return
+      try {
+        this.forgetGone()
+      } catch (error) {
+        this.#deps.log.warn({ error: messageOf(error) }, 'could not look at counts of connections')
+      }
+    }
+  }
+
+  forgetGone(): void {
+    const map = this.#deps.map()
+    const plans = this.#deps.plans()
+    // Whose counts these are is not known before the first sync.
+    if (plans.length === 0) return
+    const entries = map.entries()
+    if (entries.length === 0) return
+    const used = usedBy(plans)
+    const before = this.#gone
+    this.#gone = new Set()
+    for (const [key, value] of entries) {
+      const endpoint = key.toString('hex', 0, openKey.protocol)
+      if (value.readBigInt64LE(0) !== 0n || used.has(endpoint)) continue
+      if (before.has(endpoint)) map.delete(key)
+      else this.#gone.add(endpoint)
+    }
+  }
+}
+
+/** Endpoints that a program may choose by their counts, without their protocol. */
+function usedBy(plans: readonly SocketPlan[]): ReadonlySet<string> {
+  const used = new Set<string>()
+  for (const { family, parts } of plans) {
+    for (const { targets } of parts.values()) {
+      for (const { draw, endpoints } of targets) {
+        if (draw !== 'fewest') continue
+        for (const endpoint of endpoints) used.add(keyOf(family, endpoint).toString('hex'))
+      }
+    }
+  }
+  return used
+}
+
+function keyOf(family: IpFamily, { ip, port }: Target): Buffer {
+  const key = Buffer.alloc(openKey.protocol)
+  putAddress(key, openKey.address, family, ip)
+  key.writeUInt16BE(port, openKey.port)
+  key.writeUInt8(familyNumbers[family], openKey.family)
+  return key
+}

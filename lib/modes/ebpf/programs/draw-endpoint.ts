@@ -1,0 +1,138 @@
+import type { Assembler } from '../../../kernel/bpf/assembler.js'
+import type { Register } from '../../../kernel/bpf/instructions.js'
+import { backendOf, drawFlags, memberKeyOf, service } from '../layout.js'
+import { frame } from './frame.js'
+import { openAtEndpoint } from './open-connections.js'
+import type { ProgramParts, View } from './view.js'
+
+/** Draws an endpoint of the service in r9, as its flags say. It is in the frame afterwards. */
+export function drawEndpoint(code: Assembler, view: View, parts: ProgramParts, none: string): void {
+  const [inTurn, byFewest] = [code.freshLabel('in turn'), code.freshLabel('by fewest')]
+  const [byChance, placed] = [code.freshLabel('by chance'), code.freshLabel('place in r0')]
+  const done = code.freshLabel('endpoint drawn')
+  code
+    .set('r1', 'r9')
+    .compute('shift right', 'r1', service.flags.shift)
+    .jumpIf('r1', 'has bits', drawFlags.turn, inTurn)
+    .jumpIf('r1', 'has bits', drawFlags.fewest, byFewest)
+    .label(byChance)
+    .call('get_prandom_u32')
+  countOfEndpoints(code, 'r1')
+  code.compute('modulo', 'r0', 'r1').jump(placed).label(byFewest)
+  countOfEndpoints(code, 'r1')
+  code.jumpIf('r1', '<', 2, byChance)
+  drawFewerOpen(code, view, parts, { none, done })
+  code.jump(done).label(inTurn)
+  takeTurn(code, view, parts, none)
+  code.label(placed)
+  storePlace(code, 'r0', frame.place)
+  takeEndpoint(code, view, parts, none)
+  code.label(done)
+}
+
+/** Of two that chance draws, the one at which fewer connections are open. */
+function drawFewerOpen(
+  code: Assembler,
+  view: View,
+  parts: ProgramParts,
+  { none, done }: { readonly none: string; readonly done: string },
+): void {
+  drawTwo(code)
+  takeEndpoint(code, view, parts, none)
+  openAtEndpoint(code, view, parts)
+  code.set('r8', 'r0')
+  const exchangePlaces = () =>
+    code
+      .load('r1', 'u32', 'frame', frame.place)
+      .load('r2', 'u32', 'frame', frame.otherPlace)
+      .store('u32', 'frame', frame.place, 'r2')
+      .store('u32', 'frame', frame.otherPlace, 'r1')
+  exchangePlaces()
+  takeEndpoint(code, view, parts, none)
+  openAtEndpoint(code, view, parts)
+  code.jumpIf('r0', 'signed <', 'r8', done)
+  exchangePlaces()
+  takeEndpoint(code, view, parts, none)
+}
+
+/** Two different places of at least two. */
+function drawTwo(code: Assembler): void {
+  const inside = code.freshLabel('second is inside')
+  code.call('get_prandom_u32')
+  countOfEndpoints(code, 'r1')
+  code.compute('modulo', 'r0', 'r1').set('r8', 'r0').call('get_prandom_u32')
+  countOfEndpoints(code, 'r1')
+  code
+    .set('r2', 'r1')
+    .compute('subtract', 'r2', 1)
+    .compute('modulo', 'r0', 'r2')
+    .compute('add', 'r0', 'r8')
+    .compute('add', 'r0', 1)
+    .jumpIf('r0', '<', 'r1', inside)
+    .compute('subtract', 'r0', 'r1')
+    .label(inside)
+  storePlace(code, 'r0', frame.otherPlace)
+  storePlace(code, 'r8', frame.place)
+}
+
+/** Leaves in r0 whose turn it is. */
+function takeTurn(code: Assembler, view: View, parts: ProgramParts, none: string): void {
+  code
+    .mapAddress('r1', parts.maps[view.family].services)
+    .frameAddress('r2', frame.slot)
+    .call('map_lookup_elem')
+    .jumpIf('r0', '==', 0, none)
+    .set('r2', 1)
+    .fetchAndAdd('r0', service.turn, 'r2')
+  countOfEndpoints(code, 'r1')
+  code.set('r0', 'r2').compute('modulo', 'r0', 'r1')
+}
+
+function countOfEndpoints(code: Assembler, to: Register): void {
+  code
+    .set(to, 'r9')
+    .compute('shift right', to, service.count.shift)
+    .compute('and', to, service.count.mask)
+}
+
+/** The register counts from the first endpoint of the service in r9. */
+function storePlace(code: Assembler, index: Register, at: number): void {
+  code
+    .set('r1', 'r9')
+    .compute('and', 'r1', 2 ** service.first.bits - 1)
+    .compute('add', 'r1', index)
+    .store('u32', 'frame', at, 'r1')
+}
+
+/** The endpoint at the place in the frame, if it still belongs to the service in r9. */
+function takeEndpoint(code: Assembler, view: View, parts: ProgramParts, none: string): void {
+  const backend = backendOf(view.family)
+  const member = memberKeyOf(view.family)
+  code
+    .mapAddress('r1', parts.maps[view.family].backends)
+    .frameAddress('r2', frame.place)
+    .call('map_lookup_elem')
+    .jumpIf('r0', '==', 0, none)
+  // The last word has port and tag, and in IPv4 the address, too: one load sees them as they belong.
+  code
+    .load('r1', 'u64', 'r0', 8 * (backend.words - 1))
+    .set('r2', 'r1')
+    .compute('shift right', 'r2', (backend.tag % 8) * 8)
+    .compute('and', 'r2', service.tag.mask)
+    .set('r3', 'r9')
+    .compute('shift right', 'r3', service.tag.shift)
+    .compute('and', 'r3', service.tag.mask)
+    .jumpIf('r2', '!=', 'r3', none)
+  if (view.family === 'IPv4') {
+    code.store('u32', 'frame', frame.member + member.address, 'r1')
+  } else {
+    for (let word = 0; word < view.words; word++) {
+      code
+        .load('r2', 'u32', 'r0', 4 * word)
+        .store('u32', 'frame', frame.member + member.address + 4 * word, 'r2')
+    }
+  }
+  code
+    .compute('shift right', 'r1', (backend.port % 8) * 8)
+    .store('u16', 'frame', frame.member + member.port, 'r1')
+}
