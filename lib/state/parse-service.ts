@@ -11,7 +11,12 @@ import { annotationProblem, optionPrefix, type Annotation } from './annotations.
 import { balanceAnnotation, weightAnnotation } from './balance.js'
 import { proxyProtocolAnnotation, sourceAddressAnnotation } from './client-address.js'
 import { checkAnnotations } from './endpoint-check.js'
-import { maxConnectionsAnnotation, removalAnnotation } from './connection-limits.js'
+import {
+  firstByteAnnotation,
+  keepAliveAnnotation,
+  maxConnectionsAnnotation,
+  removalAnnotation,
+} from './connection-limits.js'
 import { printable } from './printable.js'
 import type { Parsed, ServiceObject, ServicePortObject } from './objects.js'
 
@@ -27,6 +32,8 @@ const annotations: readonly Annotation<unknown>[] = [
   ...checkAnnotations,
   removalAnnotation,
   maxConnectionsAnnotation,
+  keepAliveAnnotation,
+  firstByteAnnotation,
 ]
 const defaultAffinitySeconds = 10_800
 const maxAffinitySeconds = 86_400

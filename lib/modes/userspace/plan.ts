@@ -1,6 +1,11 @@
 import type { DesiredService, DesiredState, Endpoint, NodeView } from '../../state/desired-state.js'
 import type { BalanceChoice } from '../../state/balance.js'
-import { maxConnectionsAnnotation, removalAnnotation } from '../../state/connection-limits.js'
+import {
+  firstByteAnnotation,
+  keepAliveAnnotation,
+  maxConnectionsAnnotation,
+  removalAnnotation,
+} from '../../state/connection-limits.js'
 import { readAnnotation } from '../../state/annotations.js'
 import { ConfigError } from '../../errors.js'
 import {
@@ -194,10 +199,14 @@ function tcpLimits(service: DesiredService, protocol: 'TCP' | 'UDP') {
   const { options } = service
   const resetAfterMs = readAnnotation(options, removalAnnotation)?.resetAfterMs
   const maxConnections = readAnnotation(options, maxConnectionsAnnotation)
+  const keepAliveMs = readAnnotation(options, keepAliveAnnotation)
+  const firstByteMs = readAnnotation(options, firstByteAnnotation)
   return {
     servingKeys: resetAfterMs === undefined ? [] : serving(),
     ...(resetAfterMs === undefined ? {} : { resetAfterMs }),
     ...(maxConnections === undefined ? {} : { maxConnections }),
+    ...(keepAliveMs === undefined ? {} : { keepAliveMs }),
+    ...(firstByteMs === undefined ? {} : { firstByteMs }),
   }
 }
 

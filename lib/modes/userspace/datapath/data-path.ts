@@ -96,6 +96,10 @@ export interface EndpointChoice {
   readonly resetAfterMs?: number | undefined
   /** TCP connections that one endpoint may have; undefined: any number. */
   readonly maxConnections?: number | undefined
+  /** After which silence new connections ask whether a peer still exists; 0: never. */
+  readonly keepAliveMs?: number | undefined
+  /** How long endpoints may take for their first byte; undefined: as long as they like. */
+  readonly firstByteMs?: number | undefined
 }
 
 export interface EndpointBalance {
@@ -164,8 +168,11 @@ export const dialTimeoutsMs: readonly number[] = [250, 500, 1000, 2000]
 export const roomPatienceMs = 1_000
 export const roomPauseMs = 50
 
-/** After this silence keep-alive asks whether a peer still exists; the original never asked. */
+/** Where a Service says nothing about it; the original never asked. */
 export const keepAliveDelayMs = 60_000
+
+/** A peer that was asked ten times, once a second, exists no more. */
+export const keepAlivePatienceMs = 10_000
 
 /** Keep-alive is turned on at this age. Most connections end sooner and save the calls. */
 export const youthMs = 15_000
@@ -193,7 +200,8 @@ export function endpointChanges(
     .slice(head, endpoints.length - tail)
     .filter(({ key }) => !removed.delete(key))
   const { servingKeys, affinityMs, balance, proxyHeader, source } = rest
-  const { resetAfterMs, maxConnections } = rest
+  const { resetAfterMs, maxConnections, keepAliveMs, firstByteMs } = rest
+  const limits = { resetAfterMs, maxConnections, keepAliveMs, firstByteMs }
   const settings = { servingKeys, affinityMs, balance, proxyHeader, source }
-  return { removed: [...removed], added, ...settings, resetAfterMs, maxConnections }
+  return { removed: [...removed], added, ...settings, ...limits }
 }
