@@ -24,12 +24,15 @@ export interface BalanceChoice {
   readonly used: Balance
   /** Why that is something else; undefined when it is the same. */
   readonly why?: string
+  /** What is used, where the word alone would promise too much. */
+  readonly by?: string
 }
 
 /** What a mode uses for a word that it cannot do. */
 export interface Substitute {
   readonly used: Balance
   readonly why: string
+  readonly by?: string
 }
 
 export type Substitutes = Readonly<Partial<Record<Balance, Substitute>>>
@@ -39,9 +42,9 @@ export function choiceOf(asked: Balance, substitutes: Substitutes): BalanceChoic
 }
 
 /** For people: what was asked for, and what is used. */
-export function balanceText({ asked, used, why }: BalanceChoice): string {
+export function balanceText({ asked, used, why, by = used }: BalanceChoice): string {
   const text = `${optionPrefix}${balanceAnnotation.name}: ${asked}`
-  return why === undefined ? text : `${text} is not what this mode does: ${why}; ${used} is used`
+  return why === undefined ? text : `${text} is not what this mode does: ${why}; ${by} is used`
 }
 
 export const maxWeight = 65_535
