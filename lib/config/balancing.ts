@@ -21,6 +21,11 @@ export const substitutes: Readonly<Record<ModeName, Substitutes>> = {
   ebpf: { 'least-connections': { ...countsNothing, onlyForPackets: true } },
   ipvs: {
     random: { used: 'round-robin', why: 'no scheduler of the kernel draws by chance alone' },
+    maglev: {
+      used: 'maglev',
+      why: "the kernel's own table is smaller, and more clients move when an endpoint comes or goes",
+      by: 'the scheduler mh',
+    },
   },
 }
 

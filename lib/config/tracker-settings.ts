@@ -1,4 +1,5 @@
 import { substitutesOf } from './balancing.js'
+import { undoneBy } from './undone.js'
 import { isEnabled } from './feature-gates.js'
 import type { Config, ProxyMode } from './config.js'
 import type { DetectLocal } from '../state/node-view.js'
@@ -19,6 +20,7 @@ export function trackerSettings(
     // The userspace proxy opens a connection of its own, which the node translates like any other.
     translatesOnce: mode !== 'userspace',
     substitutes: substitutesOf(mode),
+    undone: undoneBy(mode),
     endpointRules: { allowsLoopback: isEnabled(config.featureGates, 'AllowLoopbackEndpoints') },
     allowsExternalIps: isEnabled(config.featureGates, 'AllowServiceExternalIPs'),
   }

@@ -159,6 +159,20 @@ export const ownMetrics: readonly MetricSpec[] = [
     help: 'Connections that the endpoint ended without a byte after it got a PROXY header',
   },
   {
+    name: 'service_endpoint_faults_total',
+    type: 'counter',
+    labels: [...endpoint, 'fault'],
+    modes: ['userspace'],
+    help: 'Connections that the endpoint accepted in vain; fault is reset (at once, without a byte) or late (no first byte in the time of first-byte-timeout)',
+  },
+  {
+    name: 'service_dead_connections_total',
+    type: 'counter',
+    labels: [...endpoint, 'side'],
+    modes: ['userspace'],
+    help: 'Connections that were ended because one side answered no more; side is client or endpoint',
+  },
+  {
     name: 'service_dial_duration_seconds',
     type: 'histogram',
     labels: endpoint,

@@ -26,6 +26,8 @@ export interface BalanceChoice {
   readonly why?: string
   /** What is used instead for packets, where the mode does the word at sockets only. */
   readonly forPackets?: Balance
+  /** What is used, where the word alone would promise too much. */
+  readonly by?: string
 }
 
 /** What a mode uses for a word that it cannot do. */
@@ -34,6 +36,7 @@ export interface Substitute {
   readonly why: string
   /** Connections that are translated at their socket get what was asked for. */
   readonly onlyForPackets?: true
+  readonly by?: string
 }
 
 export type Substitutes = Readonly<Partial<Record<Balance, Substitute>>>
@@ -41,17 +44,18 @@ export type Substitutes = Readonly<Partial<Record<Balance, Substitute>>>
 export function choiceOf(asked: Balance, substitutes: Substitutes): BalanceChoice {
   const substitute = substitutes[asked]
   if (!substitute) return { asked, used: asked }
-  const { used, why, onlyForPackets } = substitute
-  return onlyForPackets ? { asked, used: asked, why, forPackets: used } : { asked, used, why }
+  const { used, why, by, onlyForPackets } = substitute
+  if (onlyForPackets) return { asked, used: asked, why, forPackets: used }
+  return { asked, used, why, ...(by === undefined ? {} : { by }) }
 }
 
 /** For people: what was asked for, and what is used. */
-export function balanceText({ asked, used, why, forPackets }: BalanceChoice): string {
+export function balanceText({ asked, used, why, forPackets, by = used }: BalanceChoice): string {
   const text = `${optionPrefix}${balanceAnnotation.name}: ${asked}`
   if (why !== undefined && forPackets !== undefined) {
     return `${text} is what connections get that are translated at their socket; for packets ${forPackets} is used: ${why}`
   }
-  return why === undefined ? text : `${text} is not what this mode does: ${why}; ${used} is used`
+  return why === undefined ? text : `${text} is not what this mode does: ${why}; ${by} is used`
 }
 
 export const maxWeight = 65_535

@@ -1,4 +1,4 @@
-import { durationOf, wordAnnotation, type Annotation } from './annotations.js'
+import { durationAnnotation, durationOf, wordAnnotation, type Annotation } from './annotations.js'
 
 /** What a Service may ask for its connections: limits, their end, and what endpoints see of clients. */
 
@@ -20,6 +20,16 @@ export const removalAnnotation: Annotation<RemovalPolicy> = {
     return resetAfterMs === undefined ? undefined : { resetAfterMs }
   },
 }
+
+/** After which silence of a peer it is asked whether it still exists; 0: never. */
+export const keepAliveAnnotation: Annotation<number> = {
+  name: 'keep-alive',
+  valid: 'off, or 1s to 3600s, such as 30s',
+  parse: (text) => (text === 'off' ? 0 : durationOf(text, 1_000, 3_600_000)),
+}
+
+/** How long an endpoint may take from the first byte of a client to its own first byte. */
+export const firstByteAnnotation = durationAnnotation('first-byte-timeout', 100, 600_000)
 
 /** How many connections one endpoint of a service port may have from this node. */
 export const maxConnectionsAnnotation: Annotation<number> = {

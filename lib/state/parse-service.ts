@@ -11,6 +11,8 @@ import { annotationProblem, optionPrefix, type Annotation } from './annotations.
 import { balanceAnnotation, weightAnnotation } from './balance.js'
 import { checkAnnotations } from './endpoint-check.js'
 import {
+  firstByteAnnotation,
+  keepAliveAnnotation,
   maxConnectionsAnnotation,
   proxyProtocolAnnotation,
   removalAnnotation,
@@ -31,6 +33,8 @@ const annotations: readonly Annotation<unknown>[] = [
   ...checkAnnotations,
   removalAnnotation,
   maxConnectionsAnnotation,
+  keepAliveAnnotation,
+  firstByteAnnotation,
 ]
 const defaultAffinitySeconds = 10_800
 const maxAffinitySeconds = 86_400

@@ -7,7 +7,7 @@ import type { Identity } from './objects.js'
 export interface ServiceWarning {
   readonly service: Identity
   /** The reason of the Event. */
-  readonly event: 'AddressInUse' | 'EndpointLeadsBack' | 'BalancedOtherwise'
+  readonly event: 'AddressInUse' | 'EndpointLeadsBack' | 'BalancedOtherwise' | 'NotInThisMode'
   readonly warning: string
 }
 
@@ -29,6 +29,11 @@ export function newWarnings(
     })),
     ...balanceWarnings(before, next).map((warning) => ({
       ...{ service, event: 'BalancedOtherwise' as const },
+      warning,
+    })),
+    // The same text for all ports and families, too.
+    ...fresh(next.undone ?? [], before?.undone).map((warning) => ({
+      ...{ service, event: 'NotInThisMode' as const },
       warning,
     })),
   ]

@@ -6,6 +6,7 @@ import { FailingEndpoints } from './endpoint-health.js'
 import { isEqual } from './json.js'
 import { parseCidr, type IpFamily } from './ip.js'
 import { PersistentMap } from './persistent-map.js'
+import type { Undone } from './undone.js'
 import { newWarnings, type ServiceWarning } from './service-warnings.js'
 import { PolicyCounts, type PolicyCount } from './policy-counts.js'
 import { ServiceIndex } from './service-index.js'
@@ -29,6 +30,8 @@ export interface TrackerSettings extends NodeSettings {
   readonly translatesOnce?: boolean
   /** What the mode uses for words of `kube-proxy-ts/balance` that it cannot do. */
   readonly substitutes?: Substitutes
+  /** What the mode cannot do of what a Service may ask for. */
+  readonly undone?: Undone | undefined
   /** What is refused as an endpoint. */
   readonly endpointRules?: EndpointRules
 }
@@ -222,6 +225,7 @@ export class Tracker {
       zone: this.#node?.zone,
       allowsExternalIps: this.#settings.allowsExternalIps,
       substitutes: this.#settings.substitutes ?? {},
+      undone: this.#settings.undone,
       failing: (port: ServicePortName) => this.#failing.of(port),
     }
     const leadsTo = this.#settings.translatesOnce

@@ -79,6 +79,34 @@ t.test('explain says how endpoints are chosen, and what a mode uses instead', as
   t.notMatch(own.stderr, /least-connections/)
 })
 
+t.test('explain names what the mode cannot do, and what the proxy does', async (t) => {
+  const annotations = {
+    'kube-proxy-ts/max-connections': '7',
+    'kube-proxy-ts/keep-alive': '30s',
+    'kube-proxy-ts/first-byte-timeout': '2s',
+  }
+  const service = {
+    ...{ apiVersion: 'v1', kind: 'Service', metadata: { name: 'busy', annotations } },
+    spec: { clusterIP: '10.96.0.9', ports: [{ port: 80 }] },
+  }
+  const folder = t.testdir({ 'busy.json': JSON.stringify(service) })
+  const asked = async (mode: string) => {
+    const argv = [main, 'explain', 'busy', '--mode', mode, '--manifests', folder, '--node', 'n']
+    return runCommand(process.execPath, argv)
+  }
+  const rules = await asked('iptables')
+  const undone =
+    /max-connections: 7 has no effect, because iptables mode cannot do it; only userspace/
+  t.match(rules.stdout, undone)
+  t.match(rules.stderr, undone, 'as a warning, too, as in the log and the Event')
+  t.notMatch(rules.stdout, /silent for/)
+  const own = await asked('userspace')
+  t.match(own.stdout, /At most 7 connections from here to each endpoint/)
+  t.match(own.stdout, /silent for 30s is asked whether it is still there, and reset 10s later/)
+  t.match(own.stdout, /whose first byte takes longer than 2s is tried last/)
+  t.notMatch(own.stderr, /has no effect/)
+})
+
 t.test(
   'explain shows addresses instead of rules on a machine without iptables',
   { skip: withoutProgramsSkip() },

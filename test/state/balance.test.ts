@@ -3,7 +3,9 @@ import t from 'tap'
 import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../../lib/state/parse-service.js'
 import { Tracker } from '../../lib/state/tracker.js'
-import type { Substitutes } from '../../lib/state/balance.js'
+import { undoneBy } from '../../lib/config/undone.js'
+import { balanceText, choiceOf, type Substitutes } from '../../lib/state/balance.js'
+import { substitutesOf } from '../../lib/config/balancing.js'
 import { endpoint, rawService, rawSlice, plainNode } from './objects.js'
 
 /** Annotations say who gets the next connection. Their text is hostile. */
@@ -16,6 +18,7 @@ function trackerWith(annotations: object, slices: readonly object[] = [rawSlice(
     nodeName: 'node-1',
     detectLocal: { mode: 'ClusterCIDR', cidrs: [] },
     substitutes,
+    undone: undoneBy('ipvs'),
   })
   const put = (changed: object) => {
     const parsed = parseService(rawService({ annotations: changed, spec: { ports } }))
@@ -73,6 +76,42 @@ t.test('what a mode cannot do is replaced, and said once for all ports', async (
   t.equal(update.warnings.length, 1)
   world.tracker.removeEndpointSlice('default', 'web-1')
   t.same(world.tracker.take().warnings, [], 'another endpoint is no news about it')
+})
+
+t.test(
+  'what only another mode can do is said once for all ports, and again when it changes',
+  async (t) => {
+    const world = trackerWith({
+      'kube-proxy-ts/max-connections': '100',
+      'kube-proxy-ts/on-endpoint-removal': 'reset-after=30s',
+      'kube-proxy-ts/proxy-protocol': 'v3',
+      'kube-proxy-ts/keep-alive': 'off',
+    })
+    const { service, update } = only(world)
+    const texts = [
+      'annotation kube-proxy-ts/max-connections: 100 has no effect, because ipvs mode cannot do it; only userspace mode does',
+      'annotation kube-proxy-ts/on-endpoint-removal: reset-after=30s has no effect, because ipvs mode cannot do it; the other modes do',
+    ]
+    t.same(service.undone, texts, 'what makes no sense, or asks for nothing, is not among them')
+    const owner = { namespace: 'default', name: 'web' }
+    const warning = (text: string) => ({ service: owner, event: 'NotInThisMode', warning: text })
+    t.same(update.warnings, texts.map(warning))
+    world.tracker.removeEndpointSlice('default', 'web-1')
+    t.same(world.tracker.take().warnings, [], 'another endpoint is no news about it')
+    world.put({ 'kube-proxy-ts/max-connections': '100', 'kube-proxy-ts/proxy-protocol': 'v2' })
+    t.match(world.tracker.take().warnings, [{ warning: /proxy-protocol: v2 has no effect/ }])
+    t.equal(undoneBy('userspace'), undefined)
+    t.notMatch(undoneBy('nftables')?.annotations, [{ name: 'on-endpoint-removal' }])
+  },
+)
+
+t.test('ipvs mode has a Maglev of its own, and says that it is another', async (t) => {
+  const choice = choiceOf('maglev', substitutesOf('ipvs'))
+  t.equal(choice.used, 'maglev', 'the scheduler mh, which moves fewer clients than any other')
+  t.match(
+    balanceText(choice),
+    /maglev is not what this mode does: the kernel's own table is smaller, .*; the scheduler mh is used/,
+  )
 })
 
 t.test('weights: address, then name of the pod, then its beginning, then the slice', async (t) => {

@@ -1,4 +1,4 @@
-import { balanceText } from '../../state/balance.js'
+import { optionLines } from './option-lines.js'
 import { printable } from '../../state/printable.js'
 import { hostPort } from '../../state/ip.js'
 import type { EndpointReason } from './endpoint-reasons.js'
@@ -31,7 +31,7 @@ export function explanationText(question: Question, explanation: Explanation): s
     ...verdictLines(ways, common.length),
     ...liveLines(explanation),
     ...(service ? ['', ...endpointLines(service.portName, endpoints)] : []),
-    ...(service?.balance ? ['', `Chosen by annotation ${balanceText(service.balance)}.`] : []),
+    ...(service ? optionLines(service, mode) : []),
     '',
   ]
     .map(printable)

@@ -31,6 +31,7 @@ const option = {
   tcpKeepIdle: 4,
   tcpKeepInterval: 5,
   tcpKeepCount: 6,
+  tcpUserTimeout: 18,
   ipv6Only: 26,
   originalDestination: 80,
   transparent: 19,
@@ -169,8 +170,8 @@ export class Sockets {
     return result < 0 ? undefined : this.peer()
   }
 
-  /** Whether a TCP connection has ended by a reset, from either side. */
-  isReset(fd: number): boolean {
+  /** Whether a TCP connection is no more: reset by either side, or given up by the kernel. */
+  isGone(fd: number): boolean {
     this.#length.view.setInt32(0, 1, true)
     const { address, bytes } = this.#value
     const at = level.tcp
@@ -203,6 +204,11 @@ export class Sockets {
     this.setOption(fd, level.tcp, option.tcpKeepIdle, idleSeconds)
     this.setOption(fd, level.tcp, option.tcpKeepInterval, 1)
     this.setOption(fd, level.tcp, option.tcpKeepCount, 10)
+  }
+
+  /** The connection ends when the peer has not confirmed, or not taken, what it was sent so long. */
+  userTimeout(fd: number, ms: number): void {
+    this.setOption(fd, level.tcp, option.tcpUserTimeout, ms)
   }
 
   /** Room for a burst; the kernel caps it at net.core.rmem_max and wmem_max. */

@@ -1,5 +1,6 @@
 import * as check from './lesson-checks.js'
 import type { LessonFacts } from './lesson-checks.js'
+import { darkLesson } from './lesson-dark.js'
 import type { ModeName } from '../../config/config.js'
 
 /** One thing to do, and how the playground sees that it was done. */
@@ -19,7 +20,7 @@ export interface Lesson {
   readonly moral: string
 }
 
-/** The eight lessons, in the order of history. Data: what they check is in lesson-checks.ts. */
+/** The nine lessons, in the order of history. Data: what they check is in lesson-checks.ts. */
 export const lessons: readonly Lesson[] = [
   {
     id: 'cluster-ip',
@@ -197,4 +198,5 @@ export const lessons: readonly Lesson[] = [
     ],
     moral: 'Each of these was once a bug that took weeks to find. Now you know what to look for.',
   },
+  darkLesson,
 ]

@@ -1,11 +1,12 @@
 import { join } from 'node:path'
-import { backendPorts, createWorld } from '../world/world.js'
+import { backendPorts, createWorld, type World } from '../world/world.js'
 import { forward, openBridge, type Bridge } from '../world/bridge.js'
 import { NodeGauge } from './node-gauge.js'
 import { addresses, bridgeName, places, ranges, uplinkName } from '../world/topology.js'
 import { runProxy } from './proxy-process.js'
 import { byPlace, type ClusterLayout, type TestBed } from './test-bed.js'
 import type { Server } from 'node:net'
+import type { Place } from '../world/topology.js'
 
 /** A small cluster of network namespaces. */
 export const namespaceLayout: ClusterLayout = {
@@ -54,6 +55,7 @@ export async function buildInNamespaces(name: string, folder: string): Promise<T
         protocols,
       }),
     stopServing: (place) => world.agent(place).stopServing(),
+    goDark: (place, isDark) => dropAll(world, place, isDark),
     // The API server lives outside of the namespaces; a socket file leads from the node to it.
     openApi: async ({ hostname, port }) => {
       const path = join(folder, 'api.sock')
@@ -79,5 +81,11 @@ export async function buildInNamespaces(name: string, folder: string): Promise<T
   } catch (error) {
     await testBed.close()
     throw error
+  }
+}
+
+async function dropAll(world: World, place: Place, isDark: boolean): Promise<void> {
+  for (const program of ['iptables', 'ip6tables']) {
+    await world.exec(place, [program, isDark ? '-A' : '-D', 'INPUT', '-j', 'DROP'])
   }
 }

@@ -64,6 +64,11 @@ export class PlaygroundPods implements PodRuntime {
       changed.abort()
     })
     let runs = false
+    let isDark = false
+    const goDark = async (shall: boolean) => {
+      if (shall !== isDark) await testBed.goDark?.(place, shall)
+      isDark = shall
+    }
     try {
       while (!life.terminating.aborted) {
         changed = new AbortController()
@@ -77,11 +82,14 @@ export class PlaygroundPods implements PodRuntime {
           }
           runs = shallRun
         }
+        await goDark(wish.isDark)
         life.report({ ips, ready: isReady })
         await aborted(AbortSignal.any([life.terminating, changed.signal]))
       }
     } finally {
       unsubscribe?.()
+      // The next pod in this place is another one.
+      await goDark(false)
     }
   }
 

@@ -13,14 +13,17 @@ export const readyAnnotation = 'playground/ready'
 export interface PodWish {
   /** Its process serves. */
   readonly runs: boolean
+  /** Its machine lost its power: nothing answers any more, and nobody has noticed. */
+  readonly isDark: boolean
   /** It answers its readiness probe. */
   readonly isReady: boolean
 }
 
 export function podWishOf(pod: KubeObject | undefined): PodWish {
   const wish = (key: string) => pod && textAt(pod, 'metadata', 'annotations', key)
-  const runs = wish(processAnnotation) !== 'stopped'
-  return { runs, isReady: runs && wish(readyAnnotation) !== 'false' }
+  const process = wish(processAnnotation)
+  const runs = process !== 'stopped'
+  return { runs, isDark: process === 'dark', isReady: runs && wish(readyAnnotation) !== 'false' }
 }
 
 export function podStateOf(pod: KubeObject): PodView['state'] {

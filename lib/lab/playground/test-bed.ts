@@ -41,6 +41,8 @@ export interface TestBed {
   /** Starts servers at the addresses of the place, which answer with this name. */
   serve(place: Place, name: string): Promise<void>
   stopServing(place: Place): Promise<void>
+  /** From now on no packet reaches the place, or again; undefined where that cannot be done. */
+  goDark?(place: Place, isDark: boolean): Promise<void>
   /** Connects the node to the API server. Returns the URL on the node. */
   openApi(url: URL): Promise<string>
   /** Starts the daemon on the node. */

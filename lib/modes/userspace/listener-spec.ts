@@ -1,4 +1,9 @@
-import { maxConnectionsAnnotation, removalAnnotation } from '../../state/connection-annotations.js'
+import {
+  firstByteAnnotation,
+  keepAliveAnnotation,
+  maxConnectionsAnnotation,
+  removalAnnotation,
+} from '../../state/connection-annotations.js'
 import { proxyHeaderOf, sourceRuleOf, type ClientFacts } from './client-address.js'
 import { readAnnotation } from '../../state/annotations.js'
 import type { BalanceChoice } from '../../state/balance.js'
@@ -41,10 +46,14 @@ function tcpLimits(service: DesiredService, protocol: 'TCP' | 'UDP') {
   const { options } = service
   const resetAfterMs = readAnnotation(options, removalAnnotation)?.resetAfterMs
   const maxConnections = readAnnotation(options, maxConnectionsAnnotation)
+  const keepAliveMs = readAnnotation(options, keepAliveAnnotation)
+  const firstByteMs = readAnnotation(options, firstByteAnnotation)
   return {
     servingKeys: resetAfterMs === undefined ? [] : serving(),
     ...(resetAfterMs === undefined ? {} : { resetAfterMs }),
     ...(maxConnections === undefined ? {} : { maxConnections }),
+    ...(keepAliveMs === undefined ? {} : { keepAliveMs }),
+    ...(firstByteMs === undefined ? {} : { firstByteMs }),
   }
 }
 

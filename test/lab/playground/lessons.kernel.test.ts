@@ -80,10 +80,41 @@ const solutions: Readonly<Record<string, (player: Player) => Promise<void>>> = {
     await player.do({ do: 'pod', pod: answered ?? '', action: 'terminate' })
     await untilDone(player, 3, () => player.send())
   },
+  dark: async (player) => {
+    await player.do({ do: 'select', service: 'default/web' }, { do: 'target', target: 'ClusterIP' })
+    await player.do({ do: 'replicas', count: 3 }, { do: 'sender', sender: 'client-pod' })
+    await mode(player, 'nftables')
+    const { pods } = await player.see('three pods', hasReady(3))
+    annotate(player, 'Pod', pods[0]?.name, { 'playground/process': 'dark' })
+    await untilDone(player, 1, () => player.send())
+    await mode(player, 'userspace')
+    await untilDone(player, 2, () => player.send())
+    await mode(player, 'nftables')
+    annotate(player, 'Service', 'web', {
+      'kube-proxy-ts/health-check': 'tcp',
+      'kube-proxy-ts/health-check-interval': '1s',
+    })
+    await untilDone(player, 3, () => player.send())
+  },
 }
 
 function mode(player: Player, name: string): Promise<void> {
   return player.do({ do: 'mode', mode: name })
+}
+
+/** As `kubectl annotate` does. */
+function annotate(
+  { cluster }: Player,
+  kind: 'Pod' | 'Service',
+  name = '',
+  annotations: Readonly<Record<string, string>>,
+): void {
+  const { api } = cluster
+  const object = api.get({ apiVersion: 'v1', kind, name, namespace: 'default' })
+  if (!object) throw new Error(`no ${kind} ${name}`)
+  const { metadata } = object
+  const all = { ...metadata.annotations, ...annotations }
+  api.put({ ...object, metadata: { ...metadata, annotations: all } })
 }
 
 function active(player: Player): LessonView | undefined {
@@ -118,8 +149,16 @@ t.test('every lesson sees that a task is done, and not before', { skip }, async 
     }
     await player.do({ do: 'lesson', id: '' })
     t.equal(active(player), undefined, 'the list of lessons is back')
-    t.equal(player.playground.view().lessons.filter(({ isDone }) => isDone).length, 8)
+    t.equal(player.playground.view().lessons.filter(({ isDone }) => isDone).length, 9)
     await t.rejects(player.do({ do: 'lesson', id: 'none' }), /there is no such lesson/)
+  })
+})
+
+t.test('the lesson of the dark pod shows the difference of two modes', { skip }, async (t) => {
+  await withPlayer('lesson-dark', ['nftables', 'userspace'], async (player) => {
+    await player.do({ do: 'lesson', id: 'dark' })
+    await solutions['dark']?.(player)
+    t.match(active(player)?.tasks, [{ isDone: true }, { isDone: true }, { isDone: true }])
   })
 })
 

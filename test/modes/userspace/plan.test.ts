@@ -413,7 +413,8 @@ t.test('the number of metrics is bounded, and old ones are removed', async (t) =
   })
   const key = 'IPv4 default/web:http/TCP cluster'
   const bytes = { bytesToEndpoint: 0, bytesToClient: 0 }
-  const counts = { connections: 1, dialErrors: 0, headersRefused: 0, ...bytes }
+  const dead = { resets: 0, lateAnswers: 0, deadClients: 0, deadEndpoints: 0 }
+  const counts = { connections: 1, dialErrors: 0, headersRefused: 0, ...dead, ...bytes }
   for (let number = 0; number < 5000; number++) {
     const endpoint = { endpoint: String(number), ...counts, dialSeconds: [] }
     meter.record([{ key, active: 0, refused: 0, endpoints: [endpoint] }])

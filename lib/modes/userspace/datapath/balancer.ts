@@ -124,7 +124,21 @@ export class Balancer {
   }
 
   dialSucceeded(target: Target): void {
-    this.#health?.succeeded(target.key)
+    if (!this.mustProve(target)) this.#health?.succeeded(target.key)
+  }
+
+  /** Whether it takes more than a connection to trust this endpoint again. */
+  mustProve({ key }: Target): boolean {
+    return this.#health?.mustProve(key) ?? false
+  }
+
+  /** It accepted a connection, and was of no use then. */
+  acceptedInVain({ key }: Target): void {
+    if (this.#byKey.has(key)) this.#health?.failed(key, this.#deps.now(), true)
+  }
+
+  proved({ key }: Target): void {
+    this.#health?.succeeded(key)
   }
 
   /** The connection to an endpoint is over, or has not come about. */

@@ -96,6 +96,10 @@ export interface EndpointChoice {
   readonly resetAfterMs?: number | undefined
   /** TCP connections that one endpoint may have; undefined: any number. */
   readonly maxConnections?: number | undefined
+  /** After which silence new connections ask whether a peer still exists; 0: never. */
+  readonly keepAliveMs?: number | undefined
+  /** How long endpoints may take for their first byte; undefined: as long as they like. */
+  readonly firstByteMs?: number | undefined
 }
 
 export interface EndpointBalance {
@@ -164,8 +168,11 @@ export const dialTimeoutsMs: readonly number[] = [250, 500, 1000, 2000]
 export const roomPatienceMs = 1_000
 export const roomPauseMs = 50
 
-/** After this silence keep-alive asks whether a peer still exists; the original never asked. */
+/** Where a Service says nothing about it; the original never asked. */
 export const keepAliveDelayMs = 60_000
+
+/** A peer that was asked ten times, once a second, exists no more. */
+export const keepAlivePatienceMs = 10_000
 
 /** Keep-alive is turned on at this age. Most connections end sooner and save the calls. */
 export const youthMs = 15_000
@@ -181,7 +188,7 @@ export function endpointChanges(
   choice: EndpointChoice,
 ): EndpointChanges {
   const { endpoints, servingKeys, affinityMs, balance, proxyHeader, source } = choice
-  const { resetAfterMs, maxConnections } = choice
+  const { resetAfterMs, maxConnections, keepAliveMs, firstByteMs } = choice
   // Most changes are in one place of the list; its head and tail are the same.
   const isSame = (old: Target | undefined, now: Target | undefined) => old?.key === now?.key
   const shorter = Math.min(before.length, endpoints.length)
@@ -194,8 +201,9 @@ export function endpointChanges(
   const added = endpoints
     .slice(head, endpoints.length - tail)
     .filter(({ key }) => !removed.delete(key))
+  const limits = { resetAfterMs, maxConnections, keepAliveMs, firstByteMs }
   return {
     ...{ removed: [...removed], added, servingKeys, affinityMs, balance },
-    ...{ proxyHeader, source, resetAfterMs, maxConnections },
+    ...{ proxyHeader, source, ...limits },
   }
 }

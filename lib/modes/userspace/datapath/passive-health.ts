@@ -1,6 +1,7 @@
 /**
- * Endpoints whose dials failed recently. Kernel modes cannot see that. Here a failed endpoint is
- * tried last for some time, twice as long after each further failure, until a dial succeeds.
+ * Endpoints that failed recently: a dial did, or they accepted and were of no use. Kernel modes
+ * cannot see that. Here a failed endpoint is tried last for some time, twice as long after each
+ * further failure, until it works.
  */
 export class PassiveHealth {
   readonly #failing = new Map<string, FailureRecord>()
@@ -25,13 +26,20 @@ export class PassiveHealth {
     record.isProbed = true
   }
 
-  failed(endpoint: string, now: number): void {
-    const record = this.#failing.get(endpoint) ?? { failures: 0, until: 0, isProbed: true }
+  /** Whether it failed after it had accepted: then that it accepts again proves nothing. */
+  mustProve(endpoint: string): boolean {
+    return this.#failing.get(endpoint)?.hadAccepted ?? false
+  }
+
+  failed(endpoint: string, now: number, hadAccepted = false): void {
+    const fresh = { failures: 0, until: 0, isProbed: true, hadAccepted }
+    const record = this.#failing.get(endpoint) ?? fresh
     // Connections that were dialed at the same time count as one failure.
     if (!record.isProbed && now < record.until) return
     record.until = now + Math.min(firstPenaltyMs * 2 ** record.failures, longestPenaltyMs)
     record.failures++
     record.isProbed = false
+    record.hadAccepted = hadAccepted
     this.#failing.set(endpoint, record)
   }
 
@@ -49,6 +57,7 @@ interface FailureRecord {
   /** The endpoint is tried last until then. */
   until: number
   isProbed: boolean
+  hadAccepted: boolean
 }
 
 const firstPenaltyMs = 1000

@@ -15,6 +15,12 @@ export interface EndpointCounts {
   readonly dialErrors: number
   /** It ended the connection without a byte after it got a PROXY header. */
   readonly headersRefused: number
+  /** It accepted, and reset at once or let the client wait too long for its first byte. */
+  readonly resets: number
+  readonly lateAnswers: number
+  /** Connections that ended because one side did not answer any more. */
+  readonly deadClients: number
+  readonly deadEndpoints: number
   readonly bytesToEndpoint: number
   readonly bytesToClient: number
   /** How long dials took, in seconds. A sample, so that a burst of connections makes a short message. */
@@ -26,6 +32,10 @@ export class EndpointTraffic {
   connections = 0
   dialErrors = 0
   headersRefused = 0
+  resets = 0
+  lateAnswers = 0
+  deadClients = 0
+  deadEndpoints = 0
   bytesToEndpoint = 0
   bytesToClient = 0
   #dialSeconds: number[] = []
@@ -40,6 +50,10 @@ export class EndpointTraffic {
       this.connections ||
       this.dialErrors ||
       this.headersRefused ||
+      this.resets ||
+      this.lateAnswers ||
+      this.deadClients ||
+      this.deadEndpoints ||
       this.bytesToEndpoint ||
       this.bytesToClient
     )
@@ -47,10 +61,13 @@ export class EndpointTraffic {
 
   take(endpoint: string): EndpointCounts {
     const { connections, dialErrors, headersRefused, bytesToEndpoint, bytesToClient } = this
+    const { resets, lateAnswers, deadClients, deadEndpoints } = this
     const counts = {
       ...{ endpoint, connections, dialErrors, headersRefused, bytesToEndpoint, bytesToClient },
+      ...{ resets, lateAnswers, deadClients, deadEndpoints },
     }
     this.connections = this.dialErrors = this.headersRefused = 0
+    this.resets = this.lateAnswers = this.deadClients = this.deadEndpoints = 0
     this.bytesToEndpoint = this.bytesToClient = 0
     const dialSeconds = this.#dialSeconds
     this.#dialSeconds = []

@@ -34,6 +34,12 @@ export class TrafficMeter {
         this.#count('service_connections_total', labels, counted.connections)
         this.#count('service_dial_errors_total', labels, counted.dialErrors)
         this.#count('service_proxy_headers_refused_total', labels, counted.headersRefused)
+        const faults = 'service_endpoint_faults_total'
+        this.#count(faults, { ...labels, fault: 'reset' }, counted.resets)
+        this.#count(faults, { ...labels, fault: 'late' }, counted.lateAnswers)
+        const dead = 'service_dead_connections_total'
+        this.#count(dead, { ...labels, side: 'client' }, counted.deadClients)
+        this.#count(dead, { ...labels, side: 'endpoint' }, counted.deadEndpoints)
         const bytes = 'service_bytes_total'
         this.#count(bytes, { ...labels, direction: 'to_endpoint' }, counted.bytesToEndpoint)
         this.#count(bytes, { ...labels, direction: 'to_client' }, counted.bytesToClient)

@@ -1,5 +1,9 @@
 import { Socket } from 'node:net'
+import type { Sockets } from '../../../../kernel/sockets/sockets.js'
+import { limitSilence } from '../silence.js'
+import { descriptorOf } from './node-sockets.js'
 import { keepAliveDelayMs, type AccessEntry, type Target } from '../data-path.js'
+import type { EndpointWatch } from '../endpoint-watch.js'
 import type { Timed } from '../timeout-queue.js'
 import { hostPort } from '../../../../state/ip.js'
 
@@ -11,6 +15,8 @@ export class TcpConnection implements Timed {
   readonly #startedAt: number
   backend: Socket | undefined
   target: Target | undefined
+  /** What the endpoint does, once it has accepted. */
+  watch: EndpointWatch | undefined
   attempts = 0
   end = 'ok'
   /** Of the PROXY header, which is not the client's. */
@@ -45,6 +51,8 @@ export class TcpConnection implements Timed {
     this.#headerBytes = header?.length ?? 0
     lead(this.client, backend)
     lead(backend, this.client)
+    this.client.once('data', () => this.watch?.asked())
+    backend.once('data', () => this.watch?.answered())
   }
 
   /** Whether the endpoint, which has just ended, did so because of the header it got. */
@@ -54,10 +62,18 @@ export class TcpConnection implements Timed {
     return this.#headerBytes > 0 && isWaiting && backend?.bytesRead === 0
   }
 
-  /** Turns keep-alive on: a peer of an old connection may have gone without closing it. */
+  /** A peer of an old connection may have gone without closing it. */
   cameOfAge(): void {
-    this.client.setKeepAlive(true, keepAliveDelayMs)
-    this.backend?.setKeepAlive(true, keepAliveDelayMs)
+    this.askAfter(keepAliveDelayMs)
+  }
+
+  /** Turns keep-alive on; with `sockets` a peer that does not confirm bytes is gone, too. */
+  askAfter(silenceMs: number, sockets?: Sockets): void {
+    for (const socket of [this.client, this.backend]) {
+      socket?.setKeepAlive(true, silenceMs)
+      const fd = socket && sockets && descriptorOf(socket)
+      if (sockets && fd !== undefined) limitSilence(sockets, fd, silenceMs)
+    }
   }
 
   /** Resets both sides, so that neither takes a failure for an orderly end. */

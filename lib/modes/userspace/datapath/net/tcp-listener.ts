@@ -11,9 +11,12 @@ import {
   roomPatienceMs,
   roomPauseMs,
   type EndpointChanges,
+  type EndpointChoice,
 } from '../data-path.js'
+import { EndpointWatch } from '../endpoint-watch.js'
 import { Departures } from '../departures.js'
-import { notKept, type SourceRule } from '../source-rule.js'
+import { countSilence, isSilence } from '../silence.js'
+import { notKept } from '../source-rule.js'
 import {
   descriptorsPerConnection,
   localShortages,
@@ -25,7 +28,7 @@ import type { Listener } from '../data-path.js'
 import { descriptorOf, withoutScope } from './node-sockets.js'
 import { dialTcp, TcpConnection } from './tcp-connection.js'
 import type { TimeoutQueue } from '../timeout-queue.js'
-import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
+import { encodeProxyHeader } from '../proxy-header.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import { AdmissionQueue } from './admission-queue.js'
 
@@ -48,16 +51,14 @@ export class TcpListener implements Listener {
   readonly #connections = new Set<TcpConnection>()
   readonly #departures: Departures
   readonly #waiting: AdmissionQueue
-  #header: ProxyHeader | undefined
-  #source: SourceRule | undefined
+  #choice: Omit<EndpointChoice, 'endpoints'>
   #isStopped = false
   readonly idle: Promise<void>
   #becomeIdle: () => void = () => undefined
 
   constructor(spec: ListenerSpec, deps: DataPathDeps, { young, sockets }: NetTools) {
     this.#spec = spec
-    this.#header = spec.proxyHeader
-    this.#source = spec.source
+    this.#choice = spec
     this.#deps = deps
     this.#young = young
     this.#sockets = sockets
@@ -100,8 +101,7 @@ export class TcpListener implements Listener {
 
   update(changes: EndpointChanges): void {
     this.#balancer.update(changes)
-    this.#header = changes.proxyHeader
-    this.#source = changes.source
+    this.#choice = changes
     this.#departures.update(changes)
   }
 
@@ -151,8 +151,7 @@ export class TcpListener implements Listener {
     this.#connections.add(connection)
     this.#traffic.active++
     client.on('error', (error: NodeJS.ErrnoException) => {
-      connection.fail(error.code ?? 'error')
-      connection.reset()
+      this.#failed(connection, 'client', error)
     })
     client.once('close', () => this.#closed(connection))
     void this.#serve(connection)
@@ -217,19 +216,37 @@ export class TcpListener implements Listener {
     }
     connection.target = target
     connection.end = 'ok'
+    const traffic = this.#traffic.of(target.key)
+    const { keepAliveMs, firstByteMs } = this.#choice
+    const { now } = this.#deps
+    const balancer = this.#balancer
+    connection.watch = new EndpointWatch({ balancer, traffic, target, now, firstByteMs })
     const ended = () => {
-      if (connection.hasRefusedHeader) this.#traffic.of(target.key).headersRefused++
+      if (connection.hasRefusedHeader) traffic.headersRefused++
     }
-    backend.once('end', ended)
+    backend.once('end', () => {
+      ended()
+      connection.watch?.ended('in order')
+    })
     backend.on('error', (error: NodeJS.ErrnoException) => {
       // An error after the end is the answer to our last bytes.
       if (!backend.readableEnded) ended()
-      connection.fail(error.code ?? 'error')
-      connection.reset()
+      const isFault = !isSilence(error.code) && !connection.client.readableEnded
+      if (isFault) connection.watch?.ended('reset by the endpoint')
+      this.#failed(connection, 'endpoint', error)
     })
     backend.once('close', () => this.#closed(connection))
     connection.join(backend, this.#headerOf(connection.client))
-    this.#young.add(connection)
+    if (keepAliveMs === undefined) this.#young.add(connection)
+    else if (keepAliveMs > 0) connection.askAfter(keepAliveMs, this.#sockets)
+  }
+
+  #failed(connection: TcpConnection, side: 'client' | 'endpoint', error: NodeJS.ErrnoException) {
+    const { target, end } = connection
+    const code = error.code ?? 'error'
+    if (target && end === 'ok') countSilence(this.#traffic.of(target.key), side, code)
+    connection.fail(code)
+    connection.reset()
   }
 
   async #dialOnce(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
@@ -252,19 +269,20 @@ export class TcpListener implements Listener {
   #keptClient(client: Socket, target: Target): SocketAddress | undefined {
     const { remoteAddress, remotePort = 0 } = client
     const keeper = this.#deps.sourceKeeper
-    if (!this.#source || !keeper || remoteAddress === undefined) return undefined
+    if (!this.#choice.source || !keeper || remoteAddress === undefined) return undefined
     const from = { ip: withoutScope(remoteAddress), port: remotePort }
     const asked = this.#originalDestination(client, from.ip)
-    return keeper.keeps(this.#source, { client: from, asked, target }) ? from : undefined
+    return keeper.keeps(this.#choice.source, { client: from, asked, target }) ? from : undefined
   }
 
   #headerOf(client: Socket): Uint8Array | undefined {
     const { remoteAddress = '', remotePort = 0, localAddress = '', localPort = 0 } = client
-    if (!this.#header || remoteAddress === '') return undefined
+    const { proxyHeader } = this.#choice
+    if (!proxyHeader || remoteAddress === '') return undefined
     const from = { ip: withoutScope(remoteAddress), port: remotePort }
     const asked = this.#originalDestination(client, from.ip) ??
-      this.#header.asked ?? { ip: withoutScope(localAddress), port: localPort }
-    return encodeProxyHeader(this.#header.version, 'TCP', from, asked)
+      proxyHeader.asked ?? { ip: withoutScope(localAddress), port: localPort }
+    return encodeProxyHeader(proxyHeader.version, 'TCP', from, asked)
   }
 
   /** What the client asked for, where the kernel knows it. */
@@ -277,6 +295,7 @@ export class TcpListener implements Listener {
     if (!connection.isOver || !this.#connections.delete(connection)) return
     this.#countBytes(connection)
     if (connection.target) this.#balancer.ended(connection.target)
+    connection.watch?.ended('otherwise')
     this.#traffic.active--
     this.#young.delete(connection)
     this.#deps.descriptors.release(descriptorsPerConnection)

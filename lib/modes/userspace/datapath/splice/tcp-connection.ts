@@ -8,13 +8,16 @@ import {
   roomPatienceMs,
   roomPauseMs,
   type AccessEntry,
+  type EndpointChoice,
   type Target,
 } from '../data-path.js'
 import { localShortages, shortagePauseMs } from '../descriptors.js'
+import { countSilence, isSilence, limitSilence } from '../silence.js'
 import type { EndpointTraffic, ListenerTraffic } from '../traffic.js'
 import type { SpliceContext, TimedConnection } from './context.js'
 import type { Task } from './event-loop.js'
 import { Flow, flowState } from './flow.js'
+import { EndpointWatch } from '../endpoint-watch.js'
 import { SocketEnd, type EndOwner } from './socket-end.js'
 
 /** The listener a connection came through. */
@@ -22,6 +25,7 @@ export interface ConnectionOwner {
   readonly service: string
   readonly balancer: Balancer
   readonly traffic: ListenerTraffic
+  readonly choice: Pick<EndpointChoice, 'keepAliveMs' | 'firstByteMs'>
   /** A socket that connects to an endpoint of the client, or the negative error. */
   connect(client: number, peer: SocketAddress | undefined, target: Target): number
   /** The PROXY header that the endpoint gets before the client's first byte, if any. */
@@ -47,6 +51,7 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
   #attempts = 0
   #dialedAt = 0
   #endpointTraffic: EndpointTraffic | undefined
+  #watch: EndpointWatch | undefined
   #toEndpoint: Flow | undefined
   #toClient: Flow | undefined
   #hasHeader = false
@@ -121,10 +126,17 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
     this.#dialAgain(-errno.ETIMEDOUT)
   }
 
-  /** Turns keep-alive on: a peer of an old connection may have gone without closing it. */
+  /** A peer of an old connection may have gone without closing it. */
   cameOfAge(): void {
+    this.#askAfter(keepAliveDelayMs, false)
+  }
+
+  #askAfter(silenceMs: number, isLimited: boolean): void {
+    const { sockets } = this.#context
     for (const end of [this.#client, this.#backend]) {
-      if (end) this.#context.sockets.keepAlive(end.fd, keepAliveDelayMs / 1000)
+      if (!end) continue
+      sockets.keepAlive(end.fd, Math.ceil(silenceMs / 1000))
+      if (isLimited) limitSilence(sockets, end.fd, silenceMs)
     }
   }
 
@@ -209,10 +221,15 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
     if (!target) return
     const { dialing, young, deps, flowTools } = this.#context
     dialing[this.#attempts - 1]?.delete(this)
-    young.add(this)
-    this.#owner.balancer.dialSucceeded(target)
+    const { keepAliveMs, firstByteMs } = this.#owner.choice
+    if (keepAliveMs === undefined) young.add(this)
+    else if (keepAliveMs > 0) this.#askAfter(keepAliveMs, true)
+    const { balancer } = this.#owner
+    balancer.dialSucceeded(target)
     this.#endpointTraffic = this.#owner.traffic.of(target.key)
     this.#endpointTraffic.dialed(deps.now() - this.#dialedAt)
+    const watch = { balancer, traffic: this.#endpointTraffic, target, now: deps.now, firstByteMs }
+    this.#watch = new EndpointWatch(watch)
     this.#end = 'ok'
     this.#tried = nothingTried
     this.#sendHeader(backend)
@@ -259,7 +276,10 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
     this.#count(flow, flow.bytes - before)
     if (state < 0) this.#fail(state)
     else if (state === flowState.finished) {
-      if (flow === this.#toClient) this.#noteRefusedHeader()
+      if (flow === this.#toClient) {
+        this.#noteRefusedHeader()
+        this.#watch?.ended('in order')
+      }
       if (this.#toEndpoint?.isFinished && this.#toClient?.isFinished) this.#close(false)
       // Only this direction has ended; the other one goes on (US44).
       else if (sink) this.#context.sockets.finishSending(sink.fd)
@@ -271,15 +291,26 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
 
   #count(flow: Flow, bytes: number): void {
     const traffic = this.#endpointTraffic
-    if (!traffic) return
-    if (flow === this.#toClient) traffic.bytesToClient += bytes
-    else traffic.bytesToEndpoint += bytes
+    if (!traffic || bytes === 0) return
+    if (flow === this.#toClient) {
+      traffic.bytesToClient += bytes
+      this.#watch?.answered()
+    } else {
+      traffic.bytesToEndpoint += bytes
+      this.#watch?.asked()
+    }
   }
 
   #fail(error: number): void {
     this.#end = errnoName(error)
-    if (this.#hasHeader && this.#backend && this.#context.sockets.isReset(this.#backend.fd)) {
+    const isEndpoint = this.#backend && this.#context.sockets.isGone(this.#backend.fd)
+    if (this.#endpointTraffic) {
+      countSilence(this.#endpointTraffic, isEndpoint ? 'endpoint' : 'client', this.#end)
+    }
+    if (isEndpoint) {
       this.#noteRefusedHeader()
+      const isFault = !isSilence(this.#end) && this.#toEndpoint?.isFinished === false
+      if (isFault) this.#watch?.ended('reset by the endpoint')
     }
     this.#close(true)
   }
@@ -299,6 +330,7 @@ export class TcpConnection implements EndOwner, TimedConnection, Task {
     this.#client.close()
     this.#backend?.close()
     if (this.#target) this.#owner.balancer.ended(this.#target)
+    this.#watch?.ended('otherwise')
     this.#owner.connectionClosed(this)
   }
 }

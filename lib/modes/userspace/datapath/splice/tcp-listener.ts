@@ -5,11 +5,12 @@ import { Balancer } from '../balancer.js'
 import {
   listenBacklog,
   type EndpointChanges,
+  type EndpointChoice,
   type ListenerSpec,
   type Target,
 } from '../data-path.js'
 import { Departures } from '../departures.js'
-import { notKept, type SourceRule } from '../source-rule.js'
+import { notKept } from '../source-rule.js'
 import {
   descriptorsPerConnection,
   localShortages,
@@ -17,7 +18,7 @@ import {
   shortagePauseMs,
 } from '../descriptors.js'
 import type { Listener } from '../data-path.js'
-import { encodeProxyHeader, type ProxyHeader } from '../proxy-header.js'
+import { encodeProxyHeader } from '../proxy-header.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import type { SpliceContext } from './context.js'
 import type { Watcher } from './event-loop.js'
@@ -32,8 +33,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   readonly #connections = new Set<TcpConnection>()
   readonly #departures: Departures
   readonly #spec: ListenerSpec
-  #header: ProxyHeader | undefined
-  #source: SourceRule | undefined
+  #choice: Omit<EndpointChoice, 'endpoints'>
   #fd = -1
   #becomeIdle: () => void = () => undefined
   #isStopped = false
@@ -41,8 +41,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   constructor(spec: ListenerSpec, context: SpliceContext) {
     this.#spec = spec
-    this.#header = spec.proxyHeader
-    this.#source = spec.source
+    this.#choice = spec
     this.#context = context
     this.balancer = new Balancer(context.deps, spec)
     const isUsed = (endpoint: string) => this.balancer.has(endpoint)
@@ -52,6 +51,10 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   get service(): string {
     return this.#spec.service
+  }
+
+  get choice(): Omit<EndpointChoice, 'endpoints'> {
+    return this.#choice
   }
 
   get descriptor(): number {
@@ -73,8 +76,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   update(changes: EndpointChanges): void {
     this.balancer.update(changes)
-    this.#header = changes.proxyHeader
-    this.#source = changes.source
+    this.#choice = changes
     this.#departures.update(changes)
   }
 
@@ -135,19 +137,21 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
 
   #keeps(fd: number, client: SocketAddress, target: Target): boolean {
     const { sockets, deps } = this.#context
-    if (!this.#source || !deps.sourceKeeper) return false
+    const { source } = this.#choice
+    if (!source || !deps.sourceKeeper) return false
     const asked = sockets.originalDestination(fd, client.ip.includes(':'))
-    return deps.sourceKeeper.keeps(this.#source, { client, asked, target })
+    return deps.sourceKeeper.keeps(source, { client, asked, target })
   }
 
   headerOf(client: number, peer: SocketAddress | undefined): Uint8Array | undefined {
-    if (!this.#header || !peer) return undefined
+    const { proxyHeader } = this.#choice
+    if (!proxyHeader || !peer) return undefined
     const { sockets } = this.#context
     const asked =
       sockets.originalDestination(client, peer.ip.includes(':')) ??
-      this.#header.asked ??
+      proxyHeader.asked ??
       sockets.localAddress(client)
-    return encodeProxyHeader(this.#header.version, 'TCP', peer, asked)
+    return encodeProxyHeader(proxyHeader.version, 'TCP', peer, asked)
   }
 
   connectionClosed(connection: TcpConnection): void {
@@ -164,8 +168,8 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     const isPeerWanted =
       this.balancer.usesClient ||
       deps.accessLog !== undefined ||
-      this.#header !== undefined ||
-      this.#source !== undefined
+      this.#choice.proxyHeader !== undefined ||
+      this.#choice.source !== undefined
     const peer = isPeerWanted ? sockets.peer() : undefined
     const connection = new TcpConnection({ context: this.#context, owner: this, client, peer })
     this.#connections.add(connection)

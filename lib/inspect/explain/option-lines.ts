@@ -1,0 +1,42 @@
+import { optionPrefix, readAnnotation } from '../../state/annotations.js'
+import { balanceText } from '../../state/balance.js'
+import {
+  firstByteAnnotation,
+  keepAliveAnnotation,
+  maxConnectionsAnnotation,
+} from '../../state/connection-annotations.js'
+import type { DesiredService } from '../../state/desired-state.js'
+import type { ModeName } from '../../config/config.js'
+
+/** What the annotations of a Service do to its connections on this node. */
+export function optionLines(service: DesiredService, mode: ModeName): readonly string[] {
+  const { balance, undone = [] } = service
+  const lines = [
+    ...(balance ? [`Chosen by annotation ${balanceText(balance)}.`] : []),
+    ...undone.map((text) => `The ${text}.`),
+    ...(mode === 'userspace' && service.protocol === 'TCP' ? proxyLines(service) : []),
+  ]
+  return lines.length > 0 ? ['', ...lines] : []
+}
+
+function proxyLines({ options }: DesiredService): readonly string[] {
+  const most = readAnnotation(options, maxConnectionsAnnotation)
+  const silenceMs = readAnnotation(options, keepAliveAnnotation)
+  const firstByteMs = readAnnotation(options, firstByteAnnotation)
+  const by = ({ name }: { readonly name: string }) => ` (annotation ${optionPrefix}${name}).`
+  const asked =
+    silenceMs === 0
+      ? 'A silent peer is never asked whether it is still there'
+      : `A peer that is silent for ${options[keepAliveAnnotation.name]} is asked whether it is still there, and reset 10s later`
+  return [
+    ...(most === undefined
+      ? []
+      : [`At most ${most} connections from here to each endpoint${by(maxConnectionsAnnotation)}`]),
+    ...(silenceMs === undefined ? [] : [`${asked}${by(keepAliveAnnotation)}`]),
+    ...(firstByteMs === undefined
+      ? []
+      : [
+          `An endpoint whose first byte takes longer than ${options[firstByteAnnotation.name]} is tried last for a while${by(firstByteAnnotation)}`,
+        ]),
+  ]
+}

@@ -1,0 +1,41 @@
+import { optionPrefix, readAnnotation, type Annotation, type Options } from './annotations.js'
+import {
+  firstByteAnnotation,
+  keepAliveAnnotation,
+  maxConnectionsAnnotation,
+  proxyProtocolAnnotation,
+  removalAnnotation,
+} from './connection-annotations.js'
+
+/** What only a proxy can do, because it has the connection itself. */
+export const proxyAnnotations: readonly Annotation<unknown>[] = [
+  maxConnectionsAnnotation,
+  proxyProtocolAnnotation,
+  keepAliveAnnotation,
+  firstByteAnnotation,
+]
+
+/** What the mode of a node cannot do. */
+export interface Undone {
+  /** For people. */
+  readonly mode: string
+  readonly annotations: readonly Annotation<unknown>[]
+}
+
+/** Values that ask for nothing. */
+const asUsual: ReadonlySet<string> = new Set(['off', 'keep'])
+
+/** A sentence for each annotation of a Service that makes sense, and that the mode cannot do. */
+export function undoneTexts(options: Options, undone: Undone | undefined): readonly string[] {
+  if (!undone) return []
+  return undone.annotations.flatMap((annotation) => {
+    const value = options[annotation.name]
+    if (value === undefined || asUsual.has(value)) return []
+    if (readAnnotation(options, annotation) === undefined) return []
+    const others =
+      annotation.name === removalAnnotation.name ? 'the other modes do' : 'only userspace mode does'
+    return [
+      `annotation ${optionPrefix}${annotation.name}: ${value} has no effect, because ${undone.mode} mode cannot do it; ${others}`,
+    ]
+  })
+}
