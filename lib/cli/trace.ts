@@ -23,9 +23,7 @@ export function addTraceCommand(program: Command): void {
     .option('--timeout <seconds>', 'end when no connection comes in this time', '60')
   addOutputOptions(command, '; a line of JSON for each connection')
     .addHelpText('after', usage)
-    .action(async (...given: Parameters<Trace>) =>
-      (await import('./trace-run.js')).trace(...given),
-    )
+    .action(async (...given: Parameters<Trace>) => (await import('./trace-run.js')).trace(...given))
 }
 
 const usage = `

@@ -1,9 +1,12 @@
 import { messageOf } from '../../errors.js'
 import type { Finding } from '../mode.js'
+import { missingSystem } from '../systems.js'
 import { windowsNode, type WindowsNode } from './open-link.js'
 
 /** Nothing is required of Windows: addresses may also be there already, put by somebody else. */
 export async function probeWindows(node: WindowsNode = windowsNode): Promise<readonly Finding[]> {
+  const elsewhere = missingSystem('winuserspace')
+  if (elsewhere) return [elsewhere]
   return [await probeIpHelper(node), probeInterfaces(node)]
 }
 
