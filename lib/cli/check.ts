@@ -1,7 +1,8 @@
 import type { Command } from 'commander'
 import { messageOf } from '../errors.js'
 import type { Finding, Log } from '../modes/mode.js'
-import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
+import { isModeName, modeLoaders, type ModeLoaders } from '../modes/registry.js'
+import { missingSystem } from '../modes/systems.js'
 import { defaultConfig } from '../config/load.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
 import { processLogger } from './logging.js'
@@ -31,6 +32,11 @@ export async function checkModes(
 ): Promise<readonly ModeCheck[]> {
   const checks: ModeCheck[] = []
   for (const [mode, load] of Object.entries(loaders)) {
+    const elsewhere = isModeName(mode) ? missingSystem(mode) : undefined
+    if (elsewhere) {
+      checks.push({ mode, summary: '', runs: false, findings: [elsewhere] })
+      continue
+    }
     try {
       const definition = await load()
       const findings = await definition.probe({ log })
@@ -48,7 +54,7 @@ export async function checkModes(
 export function formatChecks(checks: readonly ModeCheck[]): string {
   const lines: string[] = []
   for (const { mode, summary, runs, findings } of checks) {
-    lines.push(`${mode.padEnd(10)} ${runs ? 'runs' : 'does not run'}   ${summary}`.trimEnd())
+    lines.push(`${mode.padEnd(12)} ${runs ? 'runs' : 'does not run'}   ${summary}`.trimEnd())
     const width = Math.max(0, ...findings.map(({ what }) => what.length))
     for (const { what, ok, required, seen, fix } of findings) {
       const mark = ok ? 'ok     ' : required ? 'MISSING' : 'without'
@@ -56,7 +62,7 @@ export function formatChecks(checks: readonly ModeCheck[]): string {
       if (!ok && fix !== '') lines.push(`           ${' '.repeat(width)}→ ${fix}`)
     }
   }
-  const best = ['nftables', 'iptables', 'ipvs', 'userspace'].find((name) =>
+  const best = ['nftables', 'iptables', 'ipvs', 'userspace', 'winuserspace'].find((name) =>
     checks.some(({ mode, runs }) => mode === name && runs),
   )
   lines.push(

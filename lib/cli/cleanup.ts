@@ -1,7 +1,8 @@
 import type { Command } from 'commander'
 import { KernelError, messageOf } from '../errors.js'
 import type { Log } from '../modes/mode.js'
-import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
+import { isModeName, modeLoaders, type ModeLoaders } from '../modes/registry.js'
+import { missingSystem } from '../modes/systems.js'
 import { defaultConfig } from '../config/load.js'
 import { addOutputOptions, isData, printed, type OutputFlags } from './shared-options.js'
 import { processLogger } from './logging.js'
@@ -39,6 +40,8 @@ export async function cleanup(
   modes: CleanedMode[] = [],
 ): Promise<void> {
   for (const [name, load] of Object.entries(loaders)) {
+    // What a mode of another operating system would remove cannot be here.
+    if (isModeName(name) && missingSystem(name)) continue
     try {
       const definition = await load()
       await definition.cleanup({ log, resync: () => undefined, meter: silentMeter })

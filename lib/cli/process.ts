@@ -1,8 +1,10 @@
 import { readFileSync } from 'node:fs'
 import { ConfigError, KernelError, SourceError } from '../errors.js'
+import { systemHere } from '../platform.js'
 
 /**
- * Aborted by SIGTERM or SIGINT, so that the program can drain. A second signal ends the process at
+ * Aborted by SIGTERM or SIGINT, so that the program can drain; on Windows by Ctrl-C, Ctrl-Break and
+ * the end of the console, which Windows gives a few seconds. A second signal ends the process at
  * once.
  */
 export function stopSignal(): AbortSignal {
@@ -13,6 +15,8 @@ export function stopSignal(): AbortSignal {
   }
   process.on('SIGTERM', stop)
   process.on('SIGINT', stop)
+  if (systemHere() === 'win32')
+    for (const name of ['SIGBREAK', 'SIGHUP'] as const) process.on(name, stop)
   return controller.signal
 }
 

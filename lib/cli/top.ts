@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { pause } from '../async.js'
 import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
+import { isProxyMode } from '../config/config.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { daemonNumbers } from '../inspect/top/daemon-numbers.js'
 import {
@@ -115,7 +116,7 @@ function titleOf({ mode, rows, note }: NodeLook): string {
 async function look(flags: TopFlags): Promise<NodeLook> {
   const seen = await seeNode(flags)
   const { mode, states } = seen
-  if (mode === 'userspace') {
+  if (isProxyMode(mode)) {
     const rows = rowsOfDaemon(states, daemonNumbers(await get(flags.daemon, '/metrics')))
     return { at: performance.now(), mode, rows, note: '' }
   }

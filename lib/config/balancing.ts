@@ -12,6 +12,7 @@ const countsNothing: Substitute = {
  */
 export const substitutes: Readonly<Record<ModeName, Substitutes>> = {
   userspace: {},
+  winuserspace: {},
   nftables: { 'least-connections': countsNothing },
   iptables: {
     'least-connections': countsNothing,

@@ -11,10 +11,15 @@ export type Milliseconds = number
 export type SyncPace = Milliseconds | 'measured'
 
 /** The requested mode. Empty means iptables, as upstream; `auto`: the best for this node. */
-export type ModeName = 'userspace' | 'iptables' | 'ipvs' | 'nftables' | 'ebpf'
+export type ModeName = 'userspace' | 'winuserspace' | 'iptables' | 'ipvs' | 'nftables' | 'ebpf'
 
 /** What `mode` may say; empty means iptables, as upstream. */
 export type ProxyMode = ModeName | '' | 'auto'
+
+/** Whether this process itself carries the bytes of connections. */
+export function isProxyMode(mode: ProxyMode): boolean {
+  return mode === 'userspace' || mode === 'winuserspace'
+}
 
 export type DetectLocalMode =
   '' | 'ClusterCIDR' | 'NodeCIDR' | 'BridgeInterface' | 'InterfaceNamePrefix'
@@ -45,6 +50,7 @@ export interface Config {
   readonly nftables: NftablesConfig
   readonly ebpf: EbpfConfig
   readonly userspace: UserspaceConfig
+  readonly winuserspace: WinuserspaceConfig
   readonly winkernel: WinkernelConfig
   readonly detectLocalMode: DetectLocalMode
   readonly detectLocal: DetectLocal
@@ -154,6 +160,11 @@ export interface UserspaceConfig {
   readonly accessLogLevel: 'debug' | 'info' | 'warn'
   /** Folder in which a process offers its listeners to the next one. */
   readonly takeoverFolder: string
+}
+
+export interface WinuserspaceConfig {
+  /** Name of the interface that gets the addresses of Services; empty: the program chooses. */
+  readonly interface: string
 }
 
 export interface WinkernelConfig {

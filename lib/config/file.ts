@@ -3,6 +3,7 @@ import type { Node, YAMLMap } from 'yaml'
 import { ConfigError } from '../errors.js'
 import type { AnyKey } from './keys.js'
 import { keyAt, keyEntries, retiredKeys, sections } from './keys.js'
+import { notOfKind } from './kinds.js'
 import type { Origin, Setting, Settings } from './settings.js'
 import { nearest, quote, throwProblems } from './settings.js'
 
@@ -100,7 +101,7 @@ class FileParser {
     const value = key.kind.fromYaml(raw)
     if (value === undefined) {
       const place = this.#place(offset)
-      this.#problems.push(`${place}: ${path}: ${quote(raw)} is not ${key.kind.name}`)
+      this.#problems.push(notOfKind(`${place}: ${path}: ${quote(raw)}`, raw, key.kind))
     } else if (!(key.zeroIsDefault && (value === '' || value === 0))) {
       this.#settings.set(path, { value, origin: this.#origin(offset) })
     }

@@ -1,6 +1,6 @@
 import type { AnyKey } from './keys.js'
 import { keyEntries, retiredFlags } from './keys.js'
-import { boolKind, gatesKind, intKind, listKind, vmoduleKind } from './kinds.js'
+import { boolKind, gatesKind, intKind, listKind, notOfKind, vmoduleKind } from './kinds.js'
 import type { Kind } from './kinds.js'
 import type { Setting, Settings } from './settings.js'
 import { quote, throwProblems } from './settings.js'
@@ -143,8 +143,8 @@ function actionsOf(values: Readonly<Record<string, unknown>>): Actions {
   }
 }
 
-function wrongValue(flag: string, text: string, kind: { readonly name: string }): string {
-  return `--${flag}: ${quote(text)} is not ${kind.name}`
+function wrongValue(flag: string, text: string, kind: Kind<unknown>): string {
+  return notOfKind(`--${flag}: ${quote(text)}`, text, kind)
 }
 
 function merge(earlier: unknown, value: unknown): unknown {

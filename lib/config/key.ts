@@ -62,6 +62,8 @@ export interface Extras {
   readonly known?: Described['known']
   readonly noEffect?: string
   readonly live?: true
+  /** Of a choice: what to say about values that another program has. */
+  readonly advice?: Readonly<Record<string, string>>
 }
 
 /** Functions that make keys of one group, so that the tables are short. */
@@ -93,7 +95,7 @@ export function keysOf(group: Group) {
       key<SyncPace>(paceKind, 'measured', doc, { ...extras, live: true }),
     list: (doc: string, extras?: Extras) => key<readonly string[]>(listKind, [], doc, extras),
     choice: <V extends string>(choices: readonly V[], initial: V, doc: string, extras?: Extras) =>
-      key<V>(choiceKind(choices), initial, doc, extras),
+      key<V>(choiceKind(choices, extras?.advice), initial, doc, extras),
   }
 }
 

@@ -10,14 +10,21 @@ const nftables = keysOf('nftables')
 const ebpf = keysOf('ebpf')
 const ipvs = keysOf('ipvs')
 const userspace = keysOf('userspace')
+const windows = keysOf('Windows')
+
+/** Why the mode of kube-proxy on Windows is refused. */
+const kernelspace =
+  'this program has no kernelspace mode, which programs HNS; what it has on Windows is winuserspace, ' +
+  'a proxy in user space (docs/windows.md)'
 
 /** Which mode runs, and what each mode reads. */
 export const modeKeys = {
   mode: choosing.choice<ProxyMode>(
-    ['', 'userspace', 'iptables', 'ipvs', 'nftables', 'ebpf', 'auto'],
+    ['', 'userspace', 'winuserspace', 'iptables', 'ipvs', 'nftables', 'ebpf', 'auto'],
     '',
-    'Proxy mode; empty: iptables; auto: the best mode that this node can run',
-    { flags: ['proxy-mode'] },
+    'Proxy mode; empty: iptables; auto: the best mode that this node can run; on Windows empty, auto ' +
+      'and userspace are winuserspace',
+    { flags: ['proxy-mode'], advice: { kernelspace } },
   ),
   modeFallback: choosing.choice(
     ['userspace', 'iptables', 'nftables', 'none'],
@@ -189,5 +196,12 @@ export const modeKeys = {
     '/run/kube-proxy-ts',
     'Folder through which listeners are taken over; both processes must see it; empty: none',
     { flags: ['takeover-folder'], known: 'here' },
+  ),
+
+  'winuserspace.interface': windows.string(
+    '',
+    'Name of the interface that gets the addresses of Services (winuserspace); empty: "vEthernet (HNS ' +
+      'Internal NIC)", or else the loopback interface',
+    { flags: ['windows-interface'], known: 'here' },
   ),
 }

@@ -7,10 +7,20 @@ export interface Kind<V> {
   readonly name: string
   /** All values of this kind, where there are few. */
   readonly choices?: readonly string[]
+  /** What to say about values that another program has. */
+  readonly advice?: Readonly<Record<string, string>>
   /** undefined: the value is not of this kind. */
   fromYaml(value: unknown): V | undefined
   fromText(text: string): V | undefined
   toYaml(value: V): unknown
+}
+
+/** What is wrong with a value, for a message that begins with its place. */
+export function notOfKind(text: string, value: unknown, kind: Kind<unknown>): string {
+  const { advice = {} } = kind
+  const known =
+    typeof value === 'string' && Object.hasOwn(advice, value) ? advice[value] : undefined
+  return `${text} is not ${kind.name}${known === undefined ? '' : `: ${known}`}`
 }
 
 const identity = (value: unknown): unknown => value
@@ -22,10 +32,14 @@ export const stringKind: Kind<string> = {
   toYaml: identity,
 }
 
-export function choiceKind<V extends string>(choices: readonly V[]): Kind<V> {
+export function choiceKind<V extends string>(
+  choices: readonly V[],
+  advice: Readonly<Record<string, string>> = {},
+): Kind<V> {
   const find = (value: unknown) => choices.find((choice) => choice === value)
   return {
     choices,
+    advice,
     name: `one of ${choices.map((choice) => (choice === '' ? '""' : choice)).join(', ')}`,
     fromYaml: find,
     fromText: find,

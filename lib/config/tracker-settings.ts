@@ -1,7 +1,7 @@
 import { substitutesOf } from './balancing.js'
 import { undoneBy } from './undone.js'
 import { isEnabled } from './feature-gates.js'
-import type { Config, ProxyMode } from './config.js'
+import { isProxyMode, type Config, type ProxyMode } from './config.js'
 import type { DetectLocal } from '../state/node-view.js'
 import type { IpFamily } from '../state/ip.js'
 import type { TrackerSettings } from '../state/tracker.js'
@@ -18,7 +18,7 @@ export function trackerSettings(
     nodePortAddresses: nodePortAddresses(config, mode),
     detectLocal: detectLocal(config),
     // The userspace proxy opens a connection of its own, which the node translates like any other.
-    translatesOnce: mode !== 'userspace',
+    translatesOnce: !isProxyMode(mode),
     substitutes: substitutesOf(mode),
     undone: undoneBy(mode),
     endpointRules: { allowsLoopback: isEnabled(config.featureGates, 'AllowLoopbackEndpoints') },

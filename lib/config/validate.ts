@@ -58,7 +58,7 @@ function checkPeriods(config: Config, check: Check): void {
 /** Modes without periods of their own go by those of another. */
 function sectionOfPeriods(mode: Exclude<ProxyMode, 'auto'>): 'iptables' | 'ipvs' | 'nftables' {
   if (mode === 'ebpf') return 'nftables'
-  return mode === '' || mode === 'userspace' ? 'iptables' : mode
+  return mode === 'ipvs' || mode === 'nftables' ? mode : 'iptables'
 }
 
 function checkAddresses(config: Config, check: Check): void {

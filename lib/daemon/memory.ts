@@ -1,6 +1,6 @@
 import { setFlagsFromString } from 'node:v8'
 import { aborted, pause } from '../async.js'
-import type { ModeName } from '../config/config.js'
+import { isProxyMode, type ModeName } from '../config/config.js'
 import type { Log } from '../modes/mode.js'
 import type { StateUpdate } from '../state/tracker.js'
 import type { SyncListener } from '../sync/sync-round.js'
@@ -17,6 +17,8 @@ const needs: Readonly<Record<ModeName, { readonly base: number; readonly each: n
   ebpf: { base: 37, each: 2 },
   ipvs: { base: 31, each: 2.7 },
   userspace: { base: 47, each: 3 },
+  // Windows has no control groups, so nothing is compared with it.
+  winuserspace: { base: 47, each: 3 },
 }
 
 /** Looking at all Services again is worth it when there are so many more. */
@@ -91,7 +93,7 @@ export async function freeStartMemory(start: StartMemory, signal: AbortSignal): 
   await pause(start.restMs ?? restMs, signal)
   if (signal.aborted) return
   await collectGarbage()
-  if (start.mode === 'userspace') letNurseryGrow()
+  if (isProxyMode(start.mode)) letNurseryGrow()
 }
 
 /** The inspector is asked within this process, and opens no port. */

@@ -1,13 +1,17 @@
 import { writeFileSync } from 'node:fs'
 import { applyConntrackSettings } from '../kernel/conntrack-settings.js'
 import { messageOf } from '../errors.js'
+import { missingSystem, modeMeant } from '../modes/systems.js'
 import { modeLoaders } from '../modes/registry.js'
+import { isLinux } from '../platform.js'
 import { Sysctls } from '../kernel/sysctl.js'
 import type { Config } from '../config/config.js'
 import type { Log, ModeDefinition } from '../modes/mode.js'
 
 /** Sets the OOM score, the connection table and its time-outs. No failure is fatal (pains 24). */
 export function applyNodeSettings(config: Config, log: Log, sysctls = new Sysctls()): void {
+  // Other systems have neither these files nor these settings.
+  if (!isLinux()) return
   const oomFailure = setOomScore(config.oomScoreAdj)
   if (oomFailure !== undefined) log.debug({ error: oomFailure }, 'OOM score not set')
   const { conntrack } = config
@@ -36,9 +40,10 @@ export function applyNodeSettings(config: Config, log: Log, sysctls = new Sysctl
  */
 export async function prepareNode(config: Config, log: Log): Promise<void> {
   applyNodeSettings(config, log)
-  if (config.mode === '' || config.mode === 'auto') return
   try {
-    const definition: ModeDefinition = await modeLoaders[config.mode]()
+    const mode = modeMeant(config.mode)
+    if (mode === '' || mode === 'auto' || missingSystem(mode)) return
+    const definition: ModeDefinition = await modeLoaders[mode]()
     await definition.prepare?.(config, { log })
   } catch (error) {
     log.warn({ mode: config.mode, error: messageOf(error) }, 'this mode could not be prepared')

@@ -12,7 +12,7 @@ import { renderPlan as ipvsText } from '../modes/ipvs/render.js'
 import { renderPlan as iptablesText } from '../modes/iptables/render.js'
 import { renderPlan as nftablesText } from '../modes/nftables/render.js'
 import { renderPlan as userspaceText } from '../modes/userspace/render.js'
-import { userspaceSettings } from '../modes/userspace/settings.js'
+import { directSettings, userspaceSettings } from '../modes/userspace/settings.js'
 import type { Config, ModeName } from '../config/config.js'
 import type { DesiredState } from '../state/desired-state.js'
 
@@ -41,6 +41,10 @@ function textOf(mode: ModeName, config: Config, state: DesiredState): string {
       )
     case 'ipvs':
       return ipvsText(ipvsPlanner(ipvsSettings(config))(state))
+    case 'winuserspace': {
+      const settings = directSettings(config)
+      return userspaceText(userspacePlanner(settings)(state), settings)
+    }
     case 'userspace': {
       const settings = userspaceSettings(config)
       if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)

@@ -2,6 +2,7 @@ import { setImmediate } from 'node:timers/promises'
 import { KernelError } from '../errors.js'
 import { bitsOf, type IpFamily } from '../state/ip.js'
 import { addressBytes, addressFamilies, addressText } from './addresses.js'
+import type { AddressFailure } from './link-addresses.js'
 import { openChannel, type NetlinkChannel } from './netlink/channel.js'
 import { kernelErrorOf } from './netlink/failure.js'
 import { attributesOf, readI32, readU32 } from './netlink/message-reader.js'
@@ -22,12 +23,6 @@ const linkHeaderBytes = 16
 const addressHeaderBytes = 8
 const noDuplicateDetection = 0x2
 const addressesAtOnce = 128
-
-/** An address whose device change the kernel refused. */
-export interface AddressFailure {
-  readonly ip: string
-  readonly error: KernelError
-}
 
 /** Network devices and their addresses, over rtnetlink. */
 export class Links {

@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs'
+import { systemHere } from '../platform.js'
 
-const unknownLimit = 1024
+/** Windows has no limit of sockets but memory. */
+const unknownLimit = systemHere() === 'win32' ? 2 ** 20 : 1024
 
 /** How many files this process may open. Node raises its soft limit to the hard one at its start. */
 export function openFilesLimit(limits = readLimits()): number {

@@ -1,6 +1,8 @@
 import { KernelError, messageOf } from '../errors.js'
 import { missingIn } from './findings.js'
 import { modeLoaders, type ModeLoaders } from './registry.js'
+import { missingSystem, modeMeant } from './systems.js'
+import { systemHere, type System } from '../platform.js'
 import type { ModeName } from '../config/config.js'
 import type { Finding, Log, ModeDefinition } from './mode.js'
 
@@ -33,11 +35,19 @@ export async function chooseMode(
   request: ModeRequest,
   log: Log,
   loaders: ModeLoaders = modeLoaders,
+  here: System = systemHere(),
 ): Promise<ChosenMode> {
   const passedOver: PassedOver[] = []
-  for (const mode of candidates(request)) {
+  const { mode: asked, fallback } = request
+  const meant = { mode: modeMeant(asked, here), fallback: modeMeantOr(fallback, here) }
+  for (const mode of candidates(meant)) {
     const load = loaders[mode]
     if (!load) continue
+    const elsewhere = missingSystem(mode, here)
+    if (elsewhere) {
+      passedOver.push({ mode, missing: [elsewhere] })
+      continue
+    }
     const definition = await load()
     const findings = await probe(mode, definition, log)
     const missing = missingIn(findings)
@@ -54,6 +64,10 @@ export async function chooseMode(
 /** Makes one text of findings, such as `kernel module ip_vs (not found): modprobe ip_vs`. */
 export function describe(findings: readonly Finding[]): string {
   return findings.map(({ what, seen, fix }) => `${what} (${seen}): ${fix}`).join(', ')
+}
+
+function modeMeantOr(fallback: ModeRequest['fallback'], here: System): ModeRequest['fallback'] {
+  return fallback === 'none' ? fallback : modeMeant(fallback, here)
 }
 
 function candidates({ mode, fallback }: ModeRequest): readonly ModeName[] {

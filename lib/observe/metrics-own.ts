@@ -5,7 +5,7 @@ const service = ['service', 'protocol']
 const endpoint = ['service', 'protocol', 'endpoint']
 
 /** Modes that count traffic: with their own sockets, or with the counters of the kernel. */
-const countingModes = ['userspace', 'ipvs', 'ebpf'] as const
+const countingModes = ['userspace', 'winuserspace', 'ipvs', 'ebpf'] as const
 
 const dialBuckets = [0.0005, 0.002, 0.01, 0.05, 0.25, 1, 5]
 
@@ -127,7 +127,7 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_dial_errors_total',
     type: 'counter',
     labels: endpoint,
-    modes: ['userspace', 'ebpf'],
+    modes: ['userspace', 'winuserspace', 'ebpf'],
     help: 'Failed attempts to connect to the endpoint',
   },
   {
@@ -155,7 +155,7 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_proxy_headers_refused_total',
     type: 'counter',
     labels: endpoint,
-    modes: ['userspace'],
+    modes: ['userspace', 'winuserspace'],
     help: 'Connections that the endpoint ended without a byte after it got a PROXY header',
   },
   {
@@ -176,7 +176,7 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_dial_duration_seconds',
     type: 'histogram',
     labels: endpoint,
-    modes: ['userspace'],
+    modes: ['userspace', 'winuserspace'],
     buckets: dialBuckets,
     help: 'Time to connect to the endpoint; only a sample of the connections',
   },
@@ -184,28 +184,28 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_refused_connections_total',
     type: 'counter',
     labels: service,
-    modes: ['userspace', 'ebpf'],
+    modes: ['userspace', 'winuserspace', 'ebpf'],
     help: 'Connections that were closed because no endpoint could be reached; in ebpf mode refused at connect()',
   },
   {
     name: 'userspace_listeners',
     type: 'gauge',
     labels: [],
-    modes: ['userspace'],
+    modes: ['userspace', 'winuserspace'],
     help: 'Listeners open now',
   },
   {
     name: 'userspace_listen_failures_total',
     type: 'counter',
     labels: ['reason'],
-    modes: ['userspace'],
+    modes: ['userspace', 'winuserspace'],
     help: 'Listeners that could not be opened; reason is the error code',
   },
   {
     name: 'userspace_descriptors_exhausted_total',
     type: 'counter',
     labels: [],
-    modes: ['userspace'],
+    modes: ['userspace', 'winuserspace'],
     help: 'Times that a connection waited, or a datagram was dropped, because no file descriptor was free',
   },
   {

@@ -1,5 +1,5 @@
 import type { FamilyPlan, PlanLine, PlanReader } from '../modes/mode.js'
-import type { ModeName } from '../config/config.js'
+import { isProxyMode, type ModeName } from '../config/config.js'
 import type { RuleLine } from './view.js'
 import { type Surroundings, fixedOf, type LineWords } from './words/words.js'
 import { iptablesWords } from './words/iptables-words.js'
@@ -119,7 +119,7 @@ function explainerOf(
   const texts = lines.map(({ text }) => text)
   const iptables = iptablesWords(mode, texts, around)
   if (mode === 'iptables') return ({ text }) => iptables(text)
-  if (mode === 'userspace') return ({ text }) => iptables(text) ?? listenerWords(text, around)
+  if (isProxyMode(mode)) return ({ text }) => iptables(text) ?? listenerWords(text, around)
   const ipvs = ipvsWords(texts, around)
   // ipvsadm and iptables both begin lines with -A; the first says more after it.
   return ({ text }) => ipvs(text) ?? iptables(text)

@@ -50,6 +50,11 @@ export async function followNodeAddresses(
   }
 }
 
+/** None where the system does not tell. */
+export function nodeAddressesOrNone(deps: Partial<NodeAddressesDeps> = {}): readonly string[] {
+  return readableAddresses(deps) ?? []
+}
+
 /** Undefined while the process has no descriptor to ask with: what was seen last goes on to hold. */
 function readableAddresses(deps: Partial<NodeAddressesDeps>): readonly string[] | undefined {
   try {

@@ -11,7 +11,7 @@ import { Stage } from './stage.js'
 
 const faults = faultGroups.flatMap((group) => group.faults)
 
-const chosen: Readonly<Record<Exclude<ModeName, 'ipvs'>, readonly string[]>> = {
+const chosen: Readonly<Record<Exclude<ModeName, 'ipvs' | 'winuserspace'>, readonly string[]>> = {
   nftables: ['SIGKILL, and a new start', 'API server killed', 'Hostile objects'],
   iptables: ['SIGTERM twice', 'Our rules flushed', 'Watches cut every 100 ms'],
   userspace: ['A successor with --takeover', 'SIGSTOP for 3 s'],

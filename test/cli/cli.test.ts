@@ -112,7 +112,7 @@ t.test('L24: --version and --help end with exit code 0', async (t) => {
     for (const flag of flags) t.ok(help.stdout.includes(` --${flag}`), flag)
   }
   t.match(help.stdout, /--masquerade-all {3,}Masq/, 'a switch shows no value')
-  t.match(help.stdout, /--proxy-mode <name> .*\[userspace, iptables, ipvs, nftables, ebpf, auto\]/)
+  t.match(help.stdout, /--proxy-mode <name> .*\[userspace, winuserspace, iptables, ipvs, nftables, ebpf, auto\]/)
   t.match(help.stdout, /--iptables-masquerade-bit <n> .*\(default 14\)/)
   t.match(help.stdout, /--conntrack-udp-timeout <duration> +[^(\n]*\n/, 'zero is no news')
   t.notMatch(help.stdout, /logtostderr/, 'what is retired is not advertised')
@@ -191,11 +191,11 @@ t.test('check reports which modes run, what others lack, and the best mode', asy
   const text = formatChecks(checks)
   t.match(
     text,
-    /^ipvs {7}does not run {3}the ipvs mode\n {2}MISSING {2}kernel module ip_vs {2}not found\n +→ modprobe ip_vs\n/,
+    /^ipvs {9}does not run {3}the ipvs mode\n {2}MISSING {2}kernel module ip_vs {2}not found\n +→ modprobe ip_vs\n/,
   )
   t.match(
     text,
-    /iptables {3}runs {3}the iptables mode\n {2}ok {7}iptables +v1\.8\.9\n {2}without {2}kernel/,
+    /iptables {5}runs {3}the iptables mode\n {2}ok {7}iptables +v1\.8\.9\n {2}without {2}kernel/,
   )
   t.match(text, /nftables mode {2}no koffi/)
   t.match(text, /--proxy-mode=iptables is the best here\.\n$/)

@@ -155,7 +155,7 @@ configSyncPeriod: 15
   for (const line of [
     'kp.yaml:4: iptables.syncPeriods: "30s": unknown key; did you mean iptables.syncPeriod?',
     'kp.yaml:5: iptables.masqueradeBit: "fourteen" is not a whole number',
-    'kp.yaml:6: mode: "ipvz" is not one of "", userspace, iptables, ipvs, nftables, ebpf, auto',
+    'kp.yaml:6: mode: "ipvz" is not one of "", userspace, winuserspace, iptables, ipvs, nftables, ebpf, auto',
     'kp.yaml:7: conntrack: 5 is not a map',
     'kp.yaml:8: clusterCDIR: "10.0.0.0/8": unknown key; did you mean clusterCIDR?',
     'kp.yaml:9: bindAddressHardFail: "true" is not true or false',
@@ -408,6 +408,7 @@ portRange: 30000+9
   t.same(periods, {
     iptables: { minMs: 2000, syncMs: 10_000 },
     userspace: { minMs: 2000, syncMs: 10_000 },
+    winuserspace: { minMs: 2000, syncMs: 10_000 },
     ipvs: { minMs: 3000, syncMs: 20_000 },
     nftables: { minMs: 4000, syncMs: 40_000 },
     ebpf: { minMs: 4000, syncMs: 40_000 },
@@ -656,4 +657,14 @@ t.test('section 12: every flag of kube-proxy 1.36 and 1.25 is accepted', async (
   ])
   for (const flag of flags) t.ok(known.has(flag.split('=')[0]!), flag)
   t.equal(problemOf(flags.map((flag) => `--${flag}`)), 'accepted')
+})
+
+t.test('kernelspace is refused with what this program has instead', (t) => {
+  const advice =
+    /"kernelspace" is not one of .*: this program has no kernelspace mode.*winuserspace/
+  t.match(problemOf(['--proxy-mode=kernelspace']), advice)
+  t.match(problemOf([], 'mode: kernelspace\n'), advice)
+  t.notMatch(problemOf(['--proxy-mode=constructor']), /: this|function/)
+  t.equal(load(['--windows-interface=Ethernet 2']).config.winuserspace.interface, 'Ethernet 2')
+  t.end()
 })

@@ -46,6 +46,7 @@ export const skips: Readonly<Record<ModeName, readonly Skip[]>> = {
     },
   ],
   userspace: [],
+  winuserspace: [],
   ebpf: [
     withoutHeader,
     {

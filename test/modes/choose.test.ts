@@ -44,7 +44,7 @@ function loaders(runnable: readonly ModeName[], loaded: ModeName[] = []): ModeLo
       cleanup: () => Promise.resolve(),
     }
   }
-  const names = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf'] as const
+  const names = ['userspace', 'winuserspace', 'iptables', 'ipvs', 'nftables', 'ebpf'] as const
   return Object.fromEntries(names.map((name) => [name, loader(name)]))
 }
 
@@ -118,3 +118,30 @@ t.test(
     })
   },
 )
+
+t.test(
+  'on Windows the modes of the original mean winuserspace, and no other code is loaded',
+  async (t) => {
+    const all = loaders(['winuserspace', 'nftables', 'iptables', 'userspace'])
+    for (const mode of ['', 'auto', 'userspace', 'winuserspace'] as const) {
+      const chosen = await chooseMode({ mode, fallback: 'none' }, log, all, 'win32')
+      t.same([chosen.mode, chosen.passedOver], ['winuserspace', []], mode)
+    }
+    const loaded: ModeName[] = []
+    const some = loaders(['winuserspace', 'nftables'], loaded)
+    const request = { mode: 'nftables', fallback: 'userspace' } as const
+    const chosen = await chooseMode(request, log, some, 'win32')
+    t.same([chosen.mode, loaded], ['winuserspace', ['winuserspace']])
+    t.match(chosen.passedOver, [{ mode: 'nftables', missing: [{ what: /Linux/ }] }])
+  },
+)
+
+t.test('winuserspace does not run on Linux, and nothing runs where there is neither', async (t) => {
+  const all = loaders(['winuserspace', 'userspace', 'nftables', 'iptables'])
+  const request = { mode: 'winuserspace', fallback: 'none' } as const
+  await t.rejects(chooseMode(request, log, all, 'linux'), {
+    message: /the operating system Windows .*--userspace-portals=addresses does the same here/,
+  })
+  const any = { mode: 'auto', fallback: 'userspace' } as const
+  await t.rejects(chooseMode(any, log, all, 'other'), { message: /runs on Linux and Windows/ })
+})

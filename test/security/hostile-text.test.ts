@@ -83,6 +83,7 @@ const shapeOf: Readonly<Record<ModeName, (rendered: string) => string>> = {
   iptables: restoreShape,
   ipvs: restoreShape,
   userspace: restoreShape,
+  winuserspace: restoreShape,
   nftables: nftablesShape,
   ebpf: (rendered) => nftablesShape(rendered.replace(/^sockets .*$/gm, 'sockets')),
 }

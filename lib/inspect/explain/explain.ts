@@ -20,7 +20,7 @@ import { ebpfSettings } from '../../modes/ebpf/settings.js'
 import { nftablesPlanner, type NftablesPlan } from '../../modes/nftables/plan.js'
 import { nftablesSettings } from '../../modes/nftables/settings.js'
 import { userspacePlanner, type UserspacePlan } from '../../modes/userspace/plan.js'
-import { userspaceSettings } from '../../modes/userspace/settings.js'
+import { directSettings, userspaceSettings } from '../../modes/userspace/settings.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { walkSockets } from './socket-walk.js'
 import { viaListener, walkListeners, walkUserspace } from './listeners.js'
@@ -114,7 +114,15 @@ const userspace: Walk<UserspacePlan> = {
   },
 }
 
-const walks: Readonly<Record<ModeName, Walk>> = { iptables, nftables, ebpf, ipvs, userspace }
+const winuserspace: Walk<UserspacePlan> = {
+  plan: (state, config) => userspacePlanner(directSettings(config))(state),
+  ways: (plan, { state, packet, lacks }) => walkListeners(plan, state, packet, lacks),
+}
+
+const walks: Readonly<Record<ModeName, Walk>> = {
+  ...{ iptables, nftables, ebpf, ipvs },
+  ...{ userspace, winuserspace },
+}
 
 /** Only ipvs mode forwards outside clients to other nodes without masquerading them. */
 function markedAnswers(

@@ -1,24 +1,28 @@
 import { messageOf } from '../../errors.js'
+import type { Config } from '../../config/config.js'
+import type { LinkAddresses } from '../../kernel/link-addresses.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
 import { ipFamilies } from '../../state/ip.js'
-import type { ModeDefinition, PlanReader } from '../mode.js'
+import type { Log, ModeDefinition, PlanReader } from '../mode.js'
 import { userspaceDifferences } from './differences.js'
 import { checkBindAddress, userspacePlanner, type UserspacePlan } from './plan.js'
 import { addressDifferences } from './portals/address-differences.js'
 import { readPortals } from './portals/iptables-portals.js'
 import {
+  linux,
   openIptables,
   removeAddressesOf,
   removeRules,
   removeSourceRouting,
   settledPortals,
-  withLinks,
+  withLink,
+  type Ground,
 } from './portals/open-portals.js'
 import { withoutSubChains } from './portals/sub-chains.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { probeUserspace } from './probe.js'
 import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
-import { userspaceSettings } from './settings.js'
+import { directSettings, userspaceSettings, type UserspaceSettings } from './settings.js'
 import { UserspaceMode } from './userspace-mode.js'
 
 export const definition: ModeDefinition = {
@@ -28,18 +32,7 @@ export const definition: ModeDefinition = {
 
   syncPeriods: ({ iptables }) => ({ minMs: iptables.minSyncPeriod, syncMs: iptables.syncPeriod }),
 
-  planner(config) {
-    const settings = userspaceSettings(config)
-    if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)
-    const typed: PlanReader<UserspacePlan> = {
-      plan: userspacePlanner(settings),
-      render: (plan) => renderPlan(plan, settings),
-      renderChanges: (plan, previous) => renderPlanChanges(plan, previous, settings),
-      parts: ({ services }) => services,
-      only: (plan, keys) => ({ ...plan, services: plan.services.pick(keys) }),
-    }
-    return typed
-  },
+  planner: (config) => planReader(userspaceSettings(config)),
 
   create: (config, families, context) =>
     UserspaceMode.create(userspaceSettings(config), families, context),
@@ -54,7 +47,7 @@ export const definition: ModeDefinition = {
     const plan = userspacePlanner(settings)(state)
     const sockets = await listeningSockets()
     if (settings.portals === 'addresses') {
-      return withLinks((links) => addressDifferences(plan, links, sockets))
+      return withLink(linux, silent, (link) => addressDifferences(plan, link, sockets))
     }
     const tables = withoutSubChains(await readPortals(await openIptables(state.family)))
     const listening = new Set(sockets.map(({ protocol, port }) => `${protocol} ${port}`))
@@ -75,4 +68,49 @@ export const definition: ModeDefinition = {
       context.log.info(fields, 'addresses of Services on this machine cannot be looked for')
     }
   },
+}
+
+function planReader(settings: UserspaceSettings): PlanReader {
+  if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)
+  const typed: PlanReader<UserspacePlan> = {
+    plan: userspacePlanner(settings),
+    render: (plan) => renderPlan(plan, settings),
+    renderChanges: (plan, previous) => renderPlanChanges(plan, previous, settings),
+    parts: ({ services }) => services,
+    only: (plan, keys) => ({ ...plan, services: plan.services.pick(keys) }),
+  }
+  return typed
+}
+
+/** Where a look at the machine is not worth a line of the log. */
+const silent: Log = {
+  debug: () => undefined,
+  info: () => undefined,
+  warn: () => undefined,
+  error: () => undefined,
+}
+
+/** What of this mode a mode for another operating system keeps: all but rules. */
+export type ElsewhereParts = Pick<
+  ModeDefinition,
+  'syncPeriods' | 'planner' | 'create' | 'differences' | 'cleanup'
+>
+
+/** The same on a machine without rules: listeners at addresses that `openLink` adds to it. */
+export function onAddresses(
+  openLinkFor: (config: Config | undefined) => Ground['openLink'],
+): ElsewhereParts {
+  const groundOf = (config?: Config): Ground => ({ hasRules: false, openLink: openLinkFor(config) })
+  return {
+    syncPeriods: (config) => definition.syncPeriods(config),
+    planner: (config) => planReader(directSettings(config)),
+    create: (config, families, context) =>
+      UserspaceMode.create(directSettings(config), families, context, { ground: groundOf(config) }),
+    differences: (state, config) => {
+      const plan = userspacePlanner(directSettings(config))(state)
+      const compare = (link: LinkAddresses) => addressDifferences(plan, link, undefined)
+      return withLink(groundOf(config), silent, compare)
+    },
+    cleanup: ({ log }) => removeAddressesOf(ipFamilies, log, groundOf()),
+  }
 }

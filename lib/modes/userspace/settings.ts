@@ -46,3 +46,15 @@ export function userspaceSettings(config: Config): UserspaceSettings {
     takeoverFolder: userspace.takeoverFolder,
   }
 }
+
+/** On a machine without rules, and without descriptors that one process gives to another. */
+export function directSettings(config: Config): UserspaceSettings {
+  return {
+    ...userspaceSettings(config),
+    portals: 'addresses',
+    datapath: 'net',
+    sourceAddress: 'hide',
+    takeover: false,
+    takeoverFolder: '',
+  }
+}

@@ -12,10 +12,12 @@ import { createListeners } from './listeners/create-listeners.js'
 import type { Listeners } from './listeners/listeners.js'
 import { checkBindAddress, userspacePlanner, type UserspacePlan } from './plan.js'
 import {
+  linux,
   openIptables,
   openPortals,
   removeAddressesOf,
   removeRules,
+  type Ground,
   type PortalsByFamily,
 } from './portals/open-portals.js'
 import type { Portals } from './portals/portals.js'
@@ -40,6 +42,12 @@ interface Family {
   readonly sources: SourceKeeping
 }
 
+interface Parts {
+  readonly run: Run | undefined
+  readonly ground: Ground
+  readonly taker: Taker | undefined
+}
+
 /** The live mode: listeners on worker threads, and rules or addresses that lead to them. */
 export class UserspaceMode implements Mode<UserspacePlan> {
   readonly cleansFlows = true
@@ -47,6 +55,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   #settings: UserspaceSettings
   readonly #context: ModeContext
   readonly #run: Run | undefined
+  readonly #ground: Ground
   readonly #nodePorts: ReservedNodePorts
   readonly #listeners: Listeners
   readonly #flows: UdpFlowCleaner
@@ -67,10 +76,10 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     settings: UserspaceSettings,
     context: ModeContext,
     portals: PortalsByFamily,
-    run: Run | undefined,
-    taker: Taker | undefined,
+    { run, ground, taker }: Parts,
   ) {
     this.#run = run
+    this.#ground = ground
     this.#taker = taker
     this.#settings = settings
     this.#context = context
@@ -103,16 +112,16 @@ export class UserspaceMode implements Mode<UserspacePlan> {
     settings: UserspaceSettings,
     families: readonly IpFamily[],
     context: ModeContext,
-    run?: Run,
+    { run, ground = linux }: Partial<Pick<Parts, 'run' | 'ground'>> = {},
   ): Promise<UserspaceMode> {
     const { takeover, takeoverFolder } = settings
     const taker =
       takeoverFolder === '' ? undefined : await Taker.open(takeoverFolder, takeover, context.log)
-    const portals = await openPortals(settings, families, context.log, run)
+    const portals = await openPortals(settings, families, { log: context.log, run, ground })
     if ([...portals.values()].some(({ listensDirectly }) => !listensDirectly)) {
       checkBindAddress(settings.bindAddress)
     }
-    return new UserspaceMode(settings, context, portals, run, taker)
+    return new UserspaceMode(settings, context, portals, { run, ground, taker })
   }
 
   render(plan: UserspacePlan): string {
@@ -177,7 +186,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
       await this.#listeners.drain(this.#settings.drainTimeoutMs)
       if (!this.#isHandedOver) await farewellsSent(this.#listeners.ports)
       await this.#removePortals((portals) => portals.drained())
-      if (this.#isHandedOver) return
+      if (this.#isHandedOver || !this.#ground.hasRules) return
       for (const { sources } of this.#families.values()) await sources.remove()
     })
   }
@@ -195,6 +204,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
 
   /** Removes rules or addresses of an earlier process that used the other kind of portals. */
   async #removeOtherPortals(family: IpFamily, { listensDirectly }: Portals): Promise<void> {
+    if (!this.#ground.hasRules) return
     try {
       if (listensDirectly) await removeRules(family, this.#flows, this.#run)
       else await removeAddressesOf([family], this.#context.log)
@@ -208,7 +218,7 @@ export class UserspaceMode implements Mode<UserspacePlan> {
   async #started(): Promise<void> {
     await this.#taker?.done(this.#listeners.unused())
     // Connections of a process that gave its listeners to this one may still need it.
-    if (!this.#settings.takeover) {
+    if (!this.#settings.takeover && this.#ground.hasRules) {
       for (const { sources } of this.#families.values()) await sources.tidy()
     }
     const { takeoverFolder } = this.#settings

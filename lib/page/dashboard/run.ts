@@ -10,7 +10,7 @@ import type { AnswerCount } from '../view.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { HostPort } from '../../config/addresses.js'
 import type { ChosenDeps } from './chosen.js'
-import type { ModeName } from '../../config/config.js'
+import { isProxyMode, type ModeName } from '../../config/config.js'
 import type { Log } from '../../modes/mode.js'
 import type { Metrics } from '../../observe/metrics.js'
 import type { ObjectSink } from '../../sources/source.js'
@@ -84,12 +84,12 @@ async function endpointCounts(
   metrics: Pick<Metrics, 'series'>,
 ): Promise<(state: DesiredState, key: string) => Promise<readonly AnswerCount[]>> {
   // Loaded at the start: Node.js would keep a failure to load, as without descriptors, for good.
-  const tracked = mode === 'userspace' ? undefined : await import('../../kernel/tracked-flows.js')
+  const tracked = isProxyMode(mode) ? undefined : await import('../../kernel/tracked-flows.js')
   return async (state, key) => {
     const service = state.services.get(key)
     if (!service) return []
     const counts = new Map<string, number>()
-    if (mode === 'userspace' || mode === 'ebpf') {
+    if (isProxyMode(mode) || mode === 'ebpf') {
       const own = { service: service.portName }
       for (const { label, value } of await metrics.series('service_connections_total', own)) {
         counts.set(label('endpoint'), value)

@@ -11,16 +11,15 @@ void t.test('differences of addresses and listeners are reported', async (t) => 
       .put(inside, service({ nodePort: 30080 }))
       .take(),
   )
-  const links = {
-    find: (name: string) => (name === 'lo' ? 1 : undefined),
-    addresses: (_: unknown, device: object) =>
-      Promise.resolve('on' in device ? ['10.96.0.99'] : ['10.96.0.99', '127.0.0.1']),
+  const link = {
+    ours: () => Promise.resolve(['10.96.0.99']),
+    foreign: () => Promise.resolve(new Set(['127.0.0.1'])),
   }
   const listening = { protocol: 'tcp', ip: '127.1.0.5', port: 8080 } as const
   const owner = 'default/web:http'
   const web = { place: { kind: 'address', name: '10.96.0.10' }, found: undefined, owner }
   const anywhere = { place: { kind: 'address', name: '0.0.0.0' }, found: undefined, owner }
-  t.same(await addressDifferences(plan, links, [listening]), [
+  t.same(await addressDifferences(plan, link, [listening]), [
     // All of 127.0.0.0/8 is local in any case.
     { ...web, expected: 'the address', isWhole: true },
     { ...web, expected: 'listen TCP 10.96.0.10:80' },

@@ -2,11 +2,10 @@
 import { chmod, mkdtemp } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
-import {
-  AddressPortals,
-  type AddressLinks,
-} from '../../../lib/modes/userspace/portals/address-portals.js'
-import { KernelError } from '../../../lib/errors.js'
+import { AddressPortals } from '../../../lib/modes/userspace/portals/address-portals.js'
+import { DeviceAddresses } from '../../../lib/kernel/device-addresses.js'
+import { addressMark, deviceName } from '../../../lib/modes/userspace/names.js'
+import { dummy, FakeLinks, lo } from '../../support/fake-links.js'
 import { runProxy } from '../../../lib/lab/playground/proxy-process.js'
 import { addressOf, type Place } from '../../../lib/lab/world/topology.js'
 import { explainPacket } from '../../../lib/inspect/explain/explain.js'
@@ -63,47 +62,14 @@ t.test('S13: an address with source ranges gets no listener', async (t) => {
   t.equal(places(planOf(spec)).length, 2)
 })
 
-const lo = 1
-const dummy = 7
-
-/** Devices and addresses in memory, each with its metric. */
-class FakeLinks implements AddressLinks {
-  readonly on = new Map([[lo, new Map<string, number>()]])
-  canMakeDummy = true
-  find = (name: string) => (name === 'lo' ? lo : this.on.has(dummy) ? dummy : undefined)
-  ensureDummy = () => {
-    if (!this.canMakeDummy) {
-      throw new KernelError('unsupported', 'create dummy device: unknown device type')
-    }
-    if (!this.on.has(dummy)) this.on.set(dummy, new Map())
-    return dummy
-  }
-  remove = () => this.on.delete(dummy)
-  addresses = (
-    _family: string,
-    device: { readonly on: number; readonly metric?: number } | { readonly except: number },
-  ) => {
-    if ('except' in device) return Promise.resolve(['192.0.2.1'])
-    const all = [...(this.on.get(device.on) ?? [])]
-    const wanted = all.filter(
-      ([, metric]) => device.metric === undefined || device.metric === metric,
-    )
-    return Promise.resolve(wanted.map(([ip]) => ip))
-  }
-  addAddresses = (_family: string, index: number, ips: readonly string[], metric = 0) => {
-    const denied = (ip: string) => ({ ip, error: new KernelError('denied', `add ${ip}: EPERM`) })
-    for (const ip of ips) if (!ip.startsWith('203.')) this.on.get(index)?.set(ip, metric)
-    return Promise.resolve(ips.filter((ip) => ip.startsWith('203.')).map(denied))
-  }
-  deleteAddresses = (_family: string, index: number, ips: readonly string[]) => {
-    for (const ip of ips) this.on.get(index)?.delete(ip)
-    return Promise.resolve([])
-  }
-  listed = (index: number) => [...(this.on.get(index)?.keys() ?? [])]
-}
-
 const portalsOn = (links: FakeLinks) =>
-  new AddressPortals('IPv4', { openLinks: () => Promise.resolve(links), log: quiet })
+  new AddressPortals('IPv4', { openLink: () => Promise.resolve(linkOn(links)), log: quiet })
+
+const linkOn = (links: FakeLinks) =>
+  new DeviceAddresses(links, {
+    ...{ device: deviceName, mark: addressMark },
+    onLoopback: () => undefined,
+  })
 
 const wanting = (key: string, ...addresses: string[]) => ({ ...planOf({}), key, addresses })
 
@@ -163,8 +129,8 @@ t.test('an address that cannot be added is reported for its Service, with advice
 })
 
 t.test('loopback addresses need no device and no netlink', async (t) => {
-  const openLinks = () => Promise.reject(new Error('nothing to open here'))
-  const portals = new AddressPortals('IPv4', { openLinks, log: quiet })
+  const openLink = () => Promise.reject(new Error('nothing to open here'))
+  const portals = new AddressPortals('IPv4', { openLink, log: quiet })
   t.same(await portals.prepare([wanting('a', '127.96.0.1')], { gone: [], full: true }), [])
   await portals.replaceAll()
   t.ok(await portals.isIntact())
@@ -174,9 +140,9 @@ t.test('loopback addresses need no device and no netlink', async (t) => {
 t.test('netlink that could not be opened is opened later', async (t) => {
   const links = new FakeLinks()
   let opened = 0
-  const openLinks = () =>
-    opened++ === 0 ? Promise.reject(new Error('EMFILE')) : Promise.resolve(links)
-  const portals = new AddressPortals('IPv4', { openLinks, log: quiet })
+  const openLink = () =>
+    opened++ === 0 ? Promise.reject(new Error('EMFILE')) : Promise.resolve(linkOn(links))
+  const portals = new AddressPortals('IPv4', { openLink, log: quiet })
   const plans = [wanting('a', '10.96.0.10')]
   t.match(await portals.prepare(plans, { gone: [], full: true }), [{ key: 'a', reason: /EMFILE/ }])
   t.same(await portals.prepare(plans, { gone: [], full: true }), [])

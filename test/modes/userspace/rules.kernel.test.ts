@@ -78,7 +78,9 @@ async function openMode(t: Test, run: Run = runProgram, own: Partial<UserspaceSe
     }
     return run(file, args, options)
   }
-  const mode = await UserspaceMode.create({ ...testSettings, ...own }, ['IPv4'], context, spying)
+  const mode = await UserspaceMode.create({ ...testSettings, ...own }, ['IPv4'], context, {
+    run: spying,
+  })
   let isClosed = false
   const close = async () => {
     if (!isClosed) await mode.close()

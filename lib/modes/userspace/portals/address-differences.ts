@@ -2,7 +2,8 @@ import type { ListeningSocket } from '../../../kernel/sockets/listening.js'
 import { hostPort } from '../../../state/ip.js'
 import { missingPlace, ownerText, type Difference } from '../../difference.js'
 import type { Place } from '../../../kernel/place.js'
-import { needsDevice, ourAddresses, type AddressLinks } from './address-portals.js'
+import type { LinkAddresses } from '../../../kernel/link-addresses.js'
+import { needsDevice } from './address-portals.js'
 import type { UserspacePlan } from '../plan.js'
 
 /** Where a listener stands. */
@@ -10,15 +11,20 @@ export function placeAt(ip: string): Place {
   return { kind: 'address', name: ip }
 }
 
-/** Without rules: which addresses and listeners this machine lacks, and which it has in excess. */
+/**
+ * Without rules: which addresses and listeners this machine lacks, and which it has in excess. The
+ * listeners are left out where `sockets` are not known.
+ */
 export async function addressDifferences(
   plan: UserspacePlan,
-  links: Pick<AddressLinks, 'addresses' | 'find'>,
-  sockets: readonly ListeningSocket[],
+  link: Pick<LinkAddresses, 'ours' | 'foreign'>,
+  sockets: readonly ListeningSocket[] | undefined,
 ): Promise<readonly Difference[]> {
-  const present = new Set(await links.addresses(plan.family, { except: noDevice }))
+  const ours = await link.ours(plan.family)
+  const planned = [...plan.services.values()].flatMap(({ addresses }) => addresses)
+  const present = new Set([...ours, ...(await link.foreign(plan.family, planned))])
   const listening = new Set(
-    sockets.map(({ protocol, ip, port }) =>
+    sockets?.map(({ protocol, ip, port }) =>
       listenerText({ protocol: protocol.toUpperCase(), address: ip, port }),
     ),
   )
@@ -30,13 +36,13 @@ export async function addressDifferences(
       wanted.add(ip)
       if (needsDevice(ip) && !present.has(ip)) differences.push(missingPlace(placeAt(ip), owner))
     }
-    for (const { spec } of listeners) {
+    for (const { spec } of sockets ? listeners : []) {
       const expected = listenerText(spec)
       if (listening.has(expected)) continue
       differences.push({ place: placeAt(spec.address), expected, found: undefined, owner })
     }
   }
-  for (const ip of await ourAddresses(links, plan.family)) {
+  for (const ip of ours) {
     if (wanted.has(ip)) continue
     const found = 'the address'
     differences.push({ place: placeAt(ip), expected: undefined, found, owner: '' })
@@ -52,6 +58,3 @@ export function listenerText(listener: {
 }): string {
   return `listen ${listener.protocol} ${hostPort(listener.address, listener.port)}`
 }
-
-/** Numbers of devices begin at 1. */
-const noDevice = 0

@@ -36,11 +36,12 @@ export function directPlacesOf(service: DesiredService, facts: NodeFacts): reado
   return [...places.values()]
 }
 
-/** Never the wildcard for UDP: the kernel would choose the source address of replies. */
+/** Never the wildcard for UDP, if it can be avoided: the kernel would choose the source of replies. */
 function nodePortAddressesOf({ protocol }: DesiredService, facts: NodeFacts): readonly string[] {
   const { reserveAddresses, bindableAddresses, listenAddress, listensOnWildcard } = facts
   if (reserveAddresses) return reserveAddresses
-  return protocol === 'UDP' && listensOnWildcard ? bindableAddresses : [listenAddress]
+  const isKnown = bindableAddresses.length > 0
+  return protocol === 'UDP' && listensOnWildcard && isKnown ? bindableAddresses : [listenAddress]
 }
 
 /** Addresses that this machine has to have, also where nothing listens: then it refuses. */

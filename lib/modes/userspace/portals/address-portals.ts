@@ -1,54 +1,32 @@
 import { KernelError, messageOf } from '../../../errors.js'
-import type { AddressFailure } from '../../../kernel/links.js'
+import type { AddressFailure, LinkAddresses } from '../../../kernel/link-addresses.js'
 import { isLoopback, parseIp, type IpFamily } from '../../../state/ip.js'
 import type { Log, ServiceFailure } from '../../mode.js'
-import { addressMark, deviceName } from '../names.js'
 import type { ServicePlan } from '../plan.js'
 import type { Portals, WriteOutcome } from './portals.js'
 
-/** The part of kernel/links.ts that is used here. */
-export interface AddressLinks {
-  find(name: string): number | undefined
-  ensureDummy(name: string): number
-  remove(name: string): boolean
-  addresses(
-    family: IpFamily,
-    device: { readonly on: number; readonly metric?: number } | { readonly except: number },
-  ): Promise<readonly string[]>
-  addAddresses(
-    family: IpFamily,
-    index: number,
-    ips: readonly string[],
-    metric?: number,
-  ): Promise<readonly AddressFailure[]>
-  deleteAddresses(
-    family: IpFamily,
-    index: number,
-    ips: readonly string[],
-  ): Promise<readonly AddressFailure[]>
-}
+/** Opens what puts addresses on this machine. */
+export type OpenLink = () => Promise<LinkAddresses>
 
 /**
  * The virtual IPs as addresses of this machine, for nodes without netfilter. Its programs reach
- * the listeners on these addresses. The addresses are added to our own dummy device, or to `lo`
- * where the kernel has none. Addresses of 127.0.0.0/8 work without that, so an ordinary user can
- * run this mode with them.
+ * the listeners on these addresses. Addresses of 127.0.0.0/8 work without that, so an ordinary user
+ * can run this mode with them.
  */
 export class AddressPortals implements Portals {
   readonly listensDirectly = true
   readonly #family: IpFamily
-  readonly #openLinks: () => Promise<AddressLinks>
+  readonly #openLink: OpenLink
   readonly #log: Log
-  #links: Promise<AddressLinks> | undefined
-  #device: number | undefined
+  #link: Promise<LinkAddresses> | undefined
   /** The addresses of each service, by its key. */
   readonly #wanted = new Map<string, readonly string[]>()
-  /** The addresses that are on the device now. */
+  /** The addresses of ours that are on the link now. */
   readonly #held = new Set<string>()
 
-  constructor(family: IpFamily, deps: { openLinks: () => Promise<AddressLinks>; log: Log }) {
+  constructor(family: IpFamily, deps: { openLink: OpenLink; log: Log }) {
     this.#family = family
-    this.#openLinks = deps.openLinks
+    this.#openLink = deps.openLink
     this.#log = deps.log
   }
 
@@ -70,40 +48,34 @@ export class AddressPortals implements Portals {
   }
 
   async replaceAll(): Promise<WriteOutcome> {
-    const links = await this.#openIfPossible()
-    if (links) {
-      const { failures, kept } = await removeAddresses(links, this.#family, this.#device)
-      this.#warn(failures)
-      for (const ip of kept) this.#held.add(ip)
-    }
+    const link = await this.#openIfPossible()
+    for (const ip of (await link?.ours(this.#family)) ?? []) this.#held.add(ip)
     return this.change()
   }
 
   async change(): Promise<WriteOutcome> {
     const wanted = new Set([...this.#wanted.values()].flat())
     const unused = [...this.#held].filter((ip) => !wanted.has(ip))
-    await this.#delete(unused)
+    if (unused.length > 0) {
+      const link = await this.#open()
+      this.#warn(await link.remove(this.#family, unused))
+      for (const ip of unused) this.#held.delete(ip)
+    }
     return { bytes: 0, objects: unused.length, changed: [] }
   }
 
   async isIntact(): Promise<boolean> {
     if (this.#held.size === 0) return true
     const held = [...this.#held]
-    const links = await this.#open()
-    const device = await this.#ensureDevice()
-    const present = new Set(await links.addresses(this.#family, { on: device }))
+    const present = new Set(await (await this.#open()).ours(this.#family))
     // What a sync has removed meanwhile is not missing.
     return held.every((ip) => present.has(ip) || !this.#held.has(ip))
   }
 
   async remove(): Promise<ReadonlySet<number>> {
     this.#wanted.clear()
-    if (this.#held.size > 0) {
-      const { failures } = await removeAddresses(await this.#open(), this.#family)
-      this.#warn(failures)
-    }
+    if (this.#held.size > 0) this.#warn(await removeAddresses(await this.#open(), this.#family))
     this.#held.clear()
-    this.#device = undefined
     return new Set()
   }
 
@@ -115,30 +87,20 @@ export class AddressPortals implements Portals {
   /** The addresses that could not be added, and why. */
   async #add(ips: readonly string[]): Promise<ReadonlyMap<string, string>> {
     const failed = new Map<string, string>()
+    let advice = ''
     try {
-      const links = await this.#open()
-      const device = await this.#ensureDevice()
-      const ours = new Set(await oursOn(links, this.#family, device))
-      const onDevice = await links.addresses(this.#family, { on: device })
-      const elsewhere = await links.addresses(this.#family, { except: device })
-      const others = new Set([...elsewhere, ...onDevice].filter((ip) => !ours.has(ip)))
+      const link = await this.#open()
+      advice = link.whenDenied
       // An address of the node, such as an external IP, works already, and stays when we go.
-      const own = ips.filter((ip) => !others.has(ip))
-      const refused = await links.addAddresses(this.#family, device, own, addressMark)
-      for (const { ip, error } of refused) failed.set(ip, explain(ip, error))
+      const foreign = await link.foreign(this.#family, ips)
+      const own = ips.filter((ip) => !foreign.has(ip))
+      const refused = await link.add(this.#family, own)
+      for (const { ip, error } of refused) failed.set(ip, explain(ip, error, advice))
       for (const ip of own) if (!failed.has(ip)) this.#held.add(ip)
     } catch (error) {
-      for (const ip of ips) failed.set(ip, explain(ip, error))
+      for (const ip of ips) failed.set(ip, explain(ip, error, advice))
     }
     return failed
-  }
-
-  async #delete(ips: readonly string[]): Promise<void> {
-    if (ips.length === 0 || this.#device === undefined) return
-    const links = await this.#open()
-    const failures = await links.deleteAddresses(this.#family, this.#device, ips)
-    for (const ip of ips) this.#held.delete(ip)
-    this.#warn(failures)
   }
 
   #warn(failures: readonly AddressFailure[]): void {
@@ -147,8 +109,8 @@ export class AddressPortals implements Portals {
     }
   }
 
-  /** Undefined where netlink cannot be used: then no process has added addresses. */
-  async #openIfPossible(): Promise<AddressLinks | undefined> {
+  /** Undefined where addresses cannot be changed: then no process has added any. */
+  async #openIfPossible(): Promise<LinkAddresses | undefined> {
     try {
       return await this.#open()
     } catch {
@@ -157,94 +119,30 @@ export class AddressPortals implements Portals {
   }
 
   /** What cannot be opened now may be later. */
-  #open(): Promise<AddressLinks> {
-    const opening = (this.#links ??= this.#openLinks())
-    opening.catch(() => (this.#links = undefined))
+  #open(): Promise<LinkAddresses> {
+    const opening = (this.#link ??= this.#openLink())
+    opening.catch(() => (this.#link = undefined))
     return opening
   }
-
-  async #ensureDevice(): Promise<number> {
-    if (this.#device !== undefined) return this.#device
-    const links = await this.#open()
-    try {
-      this.#device = links.ensureDummy(deviceName)
-    } catch (error) {
-      const loopback = links.find('lo')
-      if (loopback === undefined || isDenied(error)) throw error
-      this.#log.info({ reason: messageOf(error) }, 'addresses of Services go on lo')
-      this.#device = loopback
-    }
-    return this.#device
-  }
 }
 
-/**
- * Removes the addresses that processes of this mode have added to this machine. Those on
- * `keptDevice` stay and are returned. Our own device goes with its last address.
- */
+/** Removes the addresses that processes of this mode have added to this machine. */
 export async function removeAddresses(
-  links: AddressLinks,
+  link: LinkAddresses,
   family: IpFamily,
-  keptDevice?: number,
-): Promise<{ readonly failures: readonly AddressFailure[]; readonly kept: readonly string[] }> {
-  const failures: AddressFailure[] = []
-  const kept: string[] = []
-  const own = links.find(deviceName)
-  for (const index of devicesOf(links)) {
-    const ips = await oursOn(links, family, index)
-    if (index === keptDevice) kept.push(...ips)
-    else failures.push(...(await links.deleteAddresses(family, index, ips)))
-  }
-  if (own !== undefined && own !== keptDevice) {
-    const [on4, on6] = [links.addresses('IPv4', { on: own }), links.addresses('IPv6', { on: own })]
-    if ([...(await on4), ...(await on6)].every(isAutomatic)) links.remove(deviceName)
-  }
-  return { failures, kept }
+): Promise<readonly AddressFailure[]> {
+  const failures = await link.remove(family, await link.ours(family))
+  await link.tidy()
+  return failures
 }
 
-/** The addresses that processes of this mode have added to this machine. */
-export async function ourAddresses(
-  links: Pick<AddressLinks, 'addresses' | 'find'>,
-  family: IpFamily,
-): Promise<readonly string[]> {
-  const ips: string[] = []
-  for (const index of devicesOf(links)) ips.push(...(await oursOn(links, family, index)))
-  return ips
-}
-
-/** The devices that may have addresses of ours: our own device, and `lo`. */
-function devicesOf(links: Pick<AddressLinks, 'find'>): readonly number[] {
-  return [links.find(deviceName), links.find('lo')].filter((index) => index !== undefined)
-}
-
-/** Every address on our own device, and those with our mark on `lo`. */
-async function oursOn(
-  links: Pick<AddressLinks, 'addresses' | 'find'>,
-  family: IpFamily,
-  index: number,
-): Promise<readonly string[]> {
-  if (index === links.find('lo')) return links.addresses(family, { on: index, metric: addressMark })
-  return (await links.addresses(family, { on: index })).filter((ip) => !isAutomatic(ip))
-}
-
-/** False for loopback addresses: `lo` has all of 127.0.0.0/8, and of IPv6 ::1. */
+/** False for loopback addresses: this machine has all of 127.0.0.0/8, and of IPv6 ::1. */
 export function needsDevice(ip: string): boolean {
   const parsed = parseIp(ip)
   return parsed !== undefined && !isLoopback(parsed)
 }
 
-/** The kernel gives IPv6 devices an address by itself. */
-function isAutomatic(ip: string): boolean {
-  return ip.startsWith('fe80:')
-}
-
-function isDenied(error: unknown): boolean {
-  return error instanceof KernelError && error.kind === 'denied'
-}
-
-function explain(ip: string, error: unknown): string {
-  const advice = isDenied(error)
-    ? '; that takes the right NET_ADMIN, without which only Services on 127.0.0.0/8 can be served'
-    : ''
-  return `put ${ip} on this machine: ${messageOf(error)}${advice}`
+function explain(ip: string, error: unknown, whenDenied: string): string {
+  const isDenied = error instanceof KernelError && error.kind === 'denied'
+  return `put ${ip} on this machine: ${messageOf(error)}${isDenied && whenDenied !== '' ? `; ${whenDenied}` : ''}`
 }

@@ -5,7 +5,8 @@ import { kernelError } from '../../../kernel/iptables-error.js'
 import { ForeignCommits } from '../../foreign-commits.js'
 import type { Log } from '../../mode.js'
 import type { UserspaceSettings } from '../settings.js'
-import type { Links } from '../../../kernel/links.js'
+import type { LinkAddresses } from '../../../kernel/link-addresses.js'
+import { addressMark, deviceName } from '../names.js'
 import { AddressPortals, removeAddresses } from './address-portals.js'
 import { IptablesPortals } from './iptables-portals.js'
 import { fixedRules } from '../render.js'
@@ -15,17 +16,35 @@ import { SourceRouting } from './source-routing.js'
 
 export type PortalsByFamily = ReadonlyMap<IpFamily, Portals>
 
+/** What this machine has to lead clients to listeners. */
+export interface Ground {
+  /** Whether there are iptables, conntrack and routes by mark: Linux. */
+  readonly hasRules: boolean
+  /** Opens what puts addresses of Services on this machine. */
+  readonly openLink: (log: Log) => Promise<LinkAddresses>
+}
+
+/** Netfilter, and addresses over rtnetlink. */
+export const linux: Ground = {
+  hasRules: true,
+  openLink: async (log) => {
+    const { DeviceAddresses, Links } = await loadLinks()
+    const onLoopback = (reason: string) => log.info({ reason }, 'addresses of Services go on lo')
+    const options = { device: deviceName, mark: addressMark, onLoopback }
+    return new DeviceAddresses(new Links(), options)
+  },
+}
+
 /** Rules where iptables works, else addresses of this machine, unless the settings choose. */
 export async function openPortals(
   settings: UserspaceSettings,
   families: readonly IpFamily[],
-  log: Log,
-  run?: Run,
+  { log, run, ground = linux }: { log: Log; run?: Run | undefined; ground?: Ground },
 ): Promise<PortalsByFamily> {
-  const foreign = new ForeignCommits(await openGeneration())
+  const foreign = new ForeignCommits(ground.hasRules ? await openGeneration() : undefined)
   const portals = await Promise.all(
     families.map(async (family) => {
-      const opened = await openFamily(family, { settings, log, run, foreign })
+      const opened = await openFamily(family, { settings, log, run, foreign, ground })
       return [family, opened] as const
     }),
   )
@@ -37,13 +56,14 @@ interface OpenParts {
   readonly log: Log
   readonly run: Run | undefined
   readonly foreign: ForeignCommits
+  readonly ground: Ground
 }
 
 async function openFamily(
   family: IpFamily,
-  { settings, log, run, foreign }: OpenParts,
+  { settings, log, run, foreign, ground }: OpenParts,
 ): Promise<Portals> {
-  if (settings.portals !== 'addresses') {
+  if (ground.hasRules && settings.portals !== 'addresses') {
     try {
       const iptables = await openIptables(family, run)
       const countsCommits = iptables.capabilities.backend === 'nft'
@@ -63,8 +83,8 @@ async function openFamily(
     }
   }
   // Loaded at the start: Node.js would keep a failure to load, as without descriptors, for good.
-  await loadLinks().catch(() => undefined)
-  return new AddressPortals(family, { openLinks, log })
+  if (ground.hasRules) await loadLinks().catch(() => undefined)
+  return new AddressPortals(family, { openLink: () => ground.openLink(log), log })
 }
 
 /** Removes all rules of this mode, also those of earlier runs. Without iptables there are none. */
@@ -92,32 +112,39 @@ export async function removeSourceRouting(family: IpFamily, log: Log): Promise<v
 }
 
 /** Removes all addresses that this mode has added to this machine, also in earlier runs. */
-export async function removeAddressesOf(families: readonly IpFamily[], log: Log): Promise<void> {
-  await withLinks(async (links) => {
+export async function removeAddressesOf(
+  families: readonly IpFamily[],
+  log: Log,
+  ground = linux,
+): Promise<void> {
+  await withLink(ground, log, async (link) => {
     for (const family of families) {
-      for (const { ip, error } of (await removeAddresses(links, family)).failures) {
+      for (const { ip, error } of await removeAddresses(link, family)) {
         log.warn({ ip, error: error.message }, 'remove the address of a Service')
       }
     }
   })
 }
 
-export async function withLinks<T>(use: (links: Links) => Promise<T>): Promise<T> {
-  const links = await openLinks()
+export async function withLink<T>(
+  ground: Ground,
+  log: Log,
+  use: (link: LinkAddresses) => Promise<T>,
+): Promise<T> {
+  const link = await ground.openLink(log)
   try {
-    return await use(links)
+    return await use(link)
   } finally {
-    links.close()
+    link.close()
   }
 }
 
-async function openLinks(): Promise<Links> {
-  return new (await loadLinks()).Links()
-}
-
 /** It needs koffi, which not every node can load, and loopback addresses need neither. */
-function loadLinks() {
-  return import('../../../kernel/links.js')
+async function loadLinks() {
+  return {
+    ...(await import('../../../kernel/links.js')),
+    ...(await import('../../../kernel/device-addresses.js')),
+  }
 }
 
 /** The count of nf_tables transactions; undefined where there is none, or no koffi to ask with. */

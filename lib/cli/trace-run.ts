@@ -1,0 +1,216 @@
+import { connect } from 'node:net'
+import { createSocket } from 'node:dgram'
+import { printedOfMany, type OutputFlags } from './shared-options.js'
+import { setTimeout as delay } from 'node:timers/promises'
+import { get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
+import { chainOwners, ownerInName } from '../inspect/trace/chain-owners.js'
+import { ConfigError, KernelError, messageOf } from '../errors.js'
+import { connectionsIn } from '../inspect/top/daemon-numbers.js'
+import { followSockets } from './trace-sockets.js'
+import { followLegacyTraces } from '../inspect/trace/legacy-trace.js'
+import { followTraces, type TraceTarget } from '../inspect/trace/trace-rule.js'
+import { answersAt, understand } from '../inspect/explain/question.js'
+import { hostPort, parseIp } from '../state/ip.js'
+import { Iptables } from '../kernel/iptables.js'
+import { isProxyMode } from '../config/config.js'
+import { listIpvsConnections } from '../kernel/ipvs/connections.js'
+import { listTrackedFlows } from '../kernel/tracked-flows.js'
+import { settleMs, TraceCollector } from './trace-collector.js'
+import { stopSignal } from './process.js'
+import { storyOf, storyText, type TraceStory } from '../inspect/trace/story.js'
+import type { Protocol } from '../state/names.js'
+import type { TraceEvent } from '../inspect/trace/events.js'
+
+export interface TraceFlags extends NodeFlags, OutputFlags {
+  readonly protocol?: Protocol
+  readonly timeout: string
+  readonly count: string
+  readonly send?: boolean
+}
+
+/** `kube-proxy trace`. It is loaded only when it is called: it needs the kernel of Linux. */
+export async function trace(text: string, flags: TraceFlags): Promise<void> {
+  const address = addressOf(text, flags.protocol)
+  const count = positive('--count', flags.count)
+  const timeoutMs = positive('--timeout', flags.timeout) * 1000
+  const note = (line: string) => void process.stderr.write(`${line}\n`)
+  // Without the state of the node the rules are shown without the names of their Services.
+  const seen = await seeNode(flags).catch((error: unknown) => {
+    if (!address) throw error
+    note(`chains are shown without the names of their Services: ${messageOf(error)}`)
+    return undefined
+  })
+  const target = address ?? serviceTarget(text, flags.protocol, seen)
+  const place = hostPort(target.ip, target.port)
+  const isNftables = seen?.mode === 'nftables' || seen?.mode === 'ebpf'
+  const legacy = isNftables ? undefined : await legacyOf(target)
+  const before = await daemonConnections(seen, flags)
+  const stories = new TraceCollector(count)
+  const stop = AbortSignal.any([stopSignal(), stories.signal])
+  const ready = () => {
+    note(`waiting for a connection to ${address ? text : `${text} at ${place}`} …`)
+    if (flags.send === true)
+      void send(target, count).catch((error: unknown) => note(messageOf(error)))
+    void delay(timeoutMs, undefined, { signal: stop }).then(
+      () => stories.end(),
+      () => undefined,
+    )
+  }
+  const service = ownerAt(seen, target)
+  const page = seen?.mode === 'ebpf' && service !== '' ? await get(flags.daemon, '/metrics') : ''
+  const on = { ready, event: (event: TraceEvent) => stories.add(event) }
+  const atSockets = followSockets(
+    { service, protocol: target.protocol, target: place, isIp6: target.family === 'IPv6' },
+    { page, daemon: flags.daemon, found: (story) => stories.addWhole(story), stop },
+  )
+  await (legacy ? followLegacyTraces(target, legacy, on, stop) : followTraces(target, on, stop))
+  await atSockets
+  const owners = seen ? chainOwners(seen.mode, seen.states, seen.config) : ownerInName
+  const print = (story: TraceStory, afterwards: readonly string[]) =>
+    process.stdout.write(
+      printedOfMany(flags, {
+        data: { ...story, afterwards },
+        text: storyText(story, afterwards),
+      }),
+    )
+  for (const story of stories.whole()) print(story, [])
+  for (const events of stories.finished()) {
+    const story = storyOf(events, { target, ownerOf: owners, ownerOfTarget: service })
+    print(story, await outcomeOf(story, target, { seen, flags, before }))
+  }
+  if (stories.size === 0) throw noneCame(text, target, flags)
+}
+
+function noneCame(text: string, { ip }: TraceTarget, { timeout, send }: TraceFlags): KernelError {
+  const advice =
+    send === true
+      ? `\`ip route get ${ip}\` shows whether this node has a way there`
+      : '--send makes one from this node'
+  return new KernelError(
+    'timed-out',
+    `follow a connection to ${text}: none came within ${timeout} s; ${advice}`,
+  )
+}
+
+/** An address needs no Service; undefined when the text is the name of one. */
+function addressOf(text: string, protocol: Protocol = 'TCP'): TraceTarget | undefined {
+  const found = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(text)
+  const ip = parseIp(found?.[1] ?? found?.[2] ?? '')
+  const port = Number(found?.[3])
+  if (!ip) return undefined
+  if (port > 0 && port < 65_536) return { family: ip.family, ip: ip.text, port, protocol }
+  throw new ConfigError(
+    `${JSON.stringify(text)} has no port from 1 to 65535; give IP:PORT, such as 10.96.0.10:80`,
+  )
+}
+
+/** The ClusterIP of the service port that `explain` finds by the same name. */
+function serviceTarget(target: string, protocol: Protocol | undefined, seen?: SeenNode) {
+  const found = understand({ target, from: 'node', protocol }, seen?.states ?? [])
+  if (typeof found === 'string') throw new ConfigError(found)
+  const { family, destination, port, protocol: own } = found.packet
+  return { family, ip: destination, port, protocol: own } satisfies TraceTarget
+}
+
+function positive(flag: string, text: string): number {
+  const number = Number(text)
+  if (Number.isInteger(number) && number > 0) return number
+  throw new ConfigError(`${flag}: ${JSON.stringify(text)} is not a whole number above 0`)
+}
+
+/** The Service that has the address; empty for none. */
+function ownerAt(seen: SeenNode | undefined, { family, ip, port, protocol }: TraceTarget): string {
+  const state = seen?.states.find((one) => one.family === family)
+  for (const service of state?.services.values() ?? []) {
+    if (state && service.protocol === protocol && answersAt(service, state, ip, port)) {
+      return service.portName
+    }
+  }
+  return ''
+}
+
+/** iptables, if the rules of this node are those of iptables-legacy. */
+async function legacyOf({ family }: TraceTarget): Promise<Iptables | undefined> {
+  const iptables = await Iptables.open({ family }).catch(() => undefined)
+  return iptables?.capabilities.backend === 'legacy' ? iptables : undefined
+}
+
+async function send({ ip, port, protocol, family }: TraceTarget, count: number): Promise<void> {
+  for (let sent = 0; sent < count; sent++) {
+    if (protocol === 'UDP') {
+      const socket = createSocket(family === 'IPv4' ? 'udp4' : 'udp6')
+      await new Promise<void>((resolve) => socket.send('', port, ip, () => resolve()))
+      socket.close()
+    } else if (protocol === 'TCP') {
+      const socket = connect({ host: ip, port, timeout: settleMs })
+      for (const event of ['connect', 'error', 'timeout'])
+        socket.once(event, () => socket.destroy())
+      await new Promise<void>((resolve) => socket.once('close', () => resolve()))
+    } else
+      throw new ConfigError('--send: it makes only TCP and UDP connections; use a client for SCTP')
+  }
+}
+
+interface Context {
+  readonly seen: SeenNode | undefined
+  readonly flags: TraceFlags
+  readonly before: ReadonlyMap<string, number>
+}
+
+/** What the rules do not show: which endpoint answers, and which one a listener or IPVS chose. */
+async function outcomeOf(
+  { from, end }: TraceStory,
+  { family, ip, port, protocol }: TraceTarget,
+  { seen, flags, before }: Context,
+): Promise<readonly string[]> {
+  if (end !== 'sent') return []
+  if (seen && isProxyMode(seen.mode)) {
+    const after = await daemonConnections(seen, flags)
+    const risen = [...after].filter(([endpoint, count]) => count > (before.get(endpoint) ?? 0))
+    if (risen.length === 0) return ['The proxy has not connected to an endpoint yet.']
+    return [`The proxy connected to ${risen.map(([endpoint]) => endpoint).join(' or ')}.`]
+  }
+  const chosen = seen?.mode === 'ipvs' ? ipvsChoice(from, { family, ip, port, protocol }) : []
+  const flows = await listTrackedFlows(family).catch(() => [])
+  const flow = flows.find(
+    (one) =>
+      one.protocol === protocol &&
+      one.destination.ip === ip &&
+      one.destination.port === port &&
+      hostPort(one.source.ip, one.source.port) === from,
+  )
+  if (!flow) return chosen
+  const { answeredBy, answeredTo } = flow
+  const by = hostPort(answeredBy.ip, answeredBy.port)
+  return [
+    ...chosen,
+    `The kernel expects the answer from ${by}, to ${hostPort(answeredTo.ip, answeredTo.port)}.`,
+  ]
+}
+
+/** The endpoint that IPVS chose. The rules of ipvs mode do not show it. */
+function ipvsChoice(from: string, { ip, port, protocol }: TraceTarget): readonly string[] {
+  const found = listIpvsConnections().find(
+    (one) => one.protocol === protocol && one.client === from && one.virtual === hostPort(ip, port),
+  )
+  return found ? [`IPVS gave it to ${found.real}; its state there is ${found.state}.`] : []
+}
+
+/** Connections so far by `service endpoint`, as the proxy counts them in userspace mode. */
+async function daemonConnections(
+  seen: SeenNode | undefined,
+  { daemon }: TraceFlags,
+): Promise<ReadonlyMap<string, number>> {
+  if (!seen || !isProxyMode(seen.mode)) return new Map()
+  // The workers report their numbers every second.
+  await delay(reportMs)
+  const page = await get(daemon, '/metrics').catch(() => '')
+  return new Map(
+    connectionsIn(page).map(({ endpoint, service, count }) => [
+      `${endpoint} for ${service}`,
+      count,
+    ]),
+  )
+}
+
+const reportMs = 1_500

@@ -1,0 +1,125 @@
+import { KernelError, messageOf } from '../errors.js'
+import type { IpFamily } from '../state/ip.js'
+import type { AddressFailure, LinkAddresses } from './link-addresses.js'
+import type { Links } from './links.js'
+
+/** The part of {@link Links} that is used here. */
+export type DeviceLinks = Pick<
+  Links,
+  'find' | 'ensureDummy' | 'remove' | 'addresses' | 'addAddresses' | 'deleteAddresses' | 'close'
+>
+
+export interface DeviceOptions {
+  /** The dummy device of this program. */
+  readonly device: string
+  /** The metric of its addresses. On `lo` it marks them as ours, also after a crash. */
+  readonly mark: number
+  /** Told why the addresses go on `lo` instead. */
+  readonly onLoopback: (reason: string) => void
+}
+
+/**
+ * Over rtnetlink. The addresses are added to a dummy device of our own, or to `lo` where the kernel
+ * has none.
+ */
+export class DeviceAddresses implements LinkAddresses {
+  readonly whenDenied =
+    'that takes the right NET_ADMIN, without which only Services on 127.0.0.0/8 can be served'
+  readonly #links: DeviceLinks
+  readonly #options: DeviceOptions
+  #device: number | undefined
+
+  constructor(links: DeviceLinks, options: DeviceOptions) {
+    this.#links = links
+    this.#options = options
+  }
+
+  async ours(family: IpFamily): Promise<readonly string[]> {
+    const ips = new Set<string>()
+    for (const index of this.#devices()) {
+      for (const ip of await this.#oursOn(family, index)) ips.add(ip)
+    }
+    return [...ips]
+  }
+
+  async foreign(family: IpFamily, ips: readonly string[]): Promise<ReadonlySet<string>> {
+    const ours = new Set(await this.ours(family))
+    const all = new Set(await this.#links.addresses(family, { except: noDevice }))
+    return new Set(ips.filter((ip) => all.has(ip) && !ours.has(ip)))
+  }
+
+  async add(family: IpFamily, ips: readonly string[]): Promise<readonly AddressFailure[]> {
+    const device = this.#ensureDevice()
+    const failures = await this.#links.addAddresses(family, device, ips, this.#options.mark)
+    const failed = new Set(failures.map(({ ip }) => ip))
+    const added = new Set(ips.filter((ip) => !failed.has(ip)))
+    const moved: AddressFailure[] = []
+    for (const index of this.#devices()) {
+      if (index === device) continue
+      const left = (await this.#oursOn(family, index)).filter((ip) => added.has(ip))
+      moved.push(...(await this.#links.deleteAddresses(family, index, left)))
+    }
+    return [...failures, ...moved]
+  }
+
+  async remove(family: IpFamily, ips: readonly string[]): Promise<readonly AddressFailure[]> {
+    const unwanted = new Set(ips)
+    const failures: AddressFailure[] = []
+    for (const index of this.#devices()) {
+      const ours = (await this.#oursOn(family, index)).filter((ip) => unwanted.has(ip))
+      failures.push(...(await this.#links.deleteAddresses(family, index, ours)))
+    }
+    return failures
+  }
+
+  async tidy(): Promise<void> {
+    const own = this.#links.find(this.#options.device)
+    if (own === undefined) return
+    for (const family of ['IPv4', 'IPv6'] as const) {
+      if ((await this.#oursOn(family, own)).length > 0) return
+    }
+    this.#links.remove(this.#options.device)
+    this.#device = undefined
+  }
+
+  close(): void {
+    this.#links.close()
+  }
+
+  /** The devices that may have addresses of ours: our own device, and `lo`. */
+  #devices(): readonly number[] {
+    const { device } = this.#options
+    return [this.#links.find(device), this.#links.find('lo')].filter((index) => index !== undefined)
+  }
+
+  /** Every address on our own device, and those with our mark on `lo`. */
+  async #oursOn(family: IpFamily, index: number): Promise<readonly string[]> {
+    if (index === this.#links.find('lo')) {
+      return this.#links.addresses(family, { on: index, metric: this.#options.mark })
+    }
+    const all = await this.#links.addresses(family, { on: index })
+    return all.filter((ip) => !isAutomatic(ip))
+  }
+
+  #ensureDevice(): number {
+    if (this.#device !== undefined) return this.#device
+    try {
+      this.#device = this.#links.ensureDummy(this.#options.device)
+    } catch (error) {
+      const loopback = this.#links.find('lo')
+      const isDenied = error instanceof KernelError && error.kind === 'denied'
+      if (loopback === undefined || isDenied) throw error
+      this.#options.onLoopback(messageOf(error))
+      this.#device = loopback
+    }
+    return this.#device
+  }
+}
+
+/** The kernel gives IPv6 devices an address by itself. */
+function isAutomatic(ip: string): boolean {
+  return ip.startsWith('fe80:')
+}
+
+/** Numbers of devices begin at 1. */
+const noDevice = 0

@@ -1,0 +1,77 @@
+import {
+  closeSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  writeSync,
+} from 'node:fs'
+import { dirname } from 'node:path'
+import { KernelError, messageOf } from '../../errors.js'
+import { parseIp } from '../../state/ip.js'
+
+/** An address of ours, and the name of the interface that has it. */
+export interface JournalEntry {
+  readonly ip: string
+  readonly link: string
+}
+
+/**
+ * The addresses that this program has put on interfaces, in a file. Windows has no mark for them, so
+ * only what is written here, before it is added, is known as ours after a crash.
+ */
+export class AddressJournal {
+  readonly #file: string
+
+  constructor(file: string) {
+    this.#file = file
+  }
+
+  /** Empty without a file. What is not an entry is left out. */
+  read(): readonly JournalEntry[] {
+    let text: string
+    try {
+      text = readFileSync(this.#file, 'utf8')
+    } catch {
+      return []
+    }
+    const entries = parsed(text)
+    return Array.isArray(entries) ? entries.flatMap((entry) => entryOf(entry) ?? []) : []
+  }
+
+  /** Throws a KernelError where the file cannot be written: then nothing may be added. */
+  write(entries: readonly JournalEntry[]): void {
+    const next = `${this.#file}.new`
+    try {
+      mkdirSync(dirname(this.#file), { recursive: true, mode: 0o700 })
+      const fd = openSync(next, 'w', 0o600)
+      try {
+        writeSync(fd, JSON.stringify(entries))
+        fsyncSync(fd)
+      } finally {
+        closeSync(fd)
+      }
+      renameSync(next, this.#file)
+    } catch (cause) {
+      const reason = `write ${this.#file}, the list of our addresses: ${messageOf(cause)}`
+      throw new KernelError('failed', reason, { cause })
+    }
+  }
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+function entryOf(value: unknown): JournalEntry | undefined {
+  if (typeof value !== 'object' || value === null) return undefined
+  const { ip, link } = value as Record<string, unknown>
+  if (typeof ip !== 'string' || typeof link !== 'string') return undefined
+  const address = parseIp(ip)
+  return address && { ip: address.text, link }
+}

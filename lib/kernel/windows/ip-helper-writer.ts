@@ -1,0 +1,92 @@
+import { KernelError, type KernelErrorKind } from '../../errors.js'
+import { bitsOf, type IpFamily } from '../../state/ip.js'
+import { addressBytes, addressText } from '../addresses.js'
+import type { AddressWriter, SeenAddress } from './address-writer.js'
+import { rowBytes, type IpHelper } from './ip-helper.js'
+
+/** Address families as Windows numbers them. */
+const families = { IPv4: 2, IPv6: 23 } as const
+
+/** Where the address of a SOCKADDR_INET begins. */
+const addressAt = { IPv4: 4, IPv6: 8 } as const
+
+/** Offsets in a MIB_UNICASTIPADDRESS_ROW. */
+const at = { luid: 32, prefixLength: 60, skipAsSource: 61, duplicateDetection: 64 } as const
+
+/** IpDadStatePreferred: nobody else on this link can have the address of a Service. */
+const preferred = 4
+
+const statusKinds: Readonly<Record<number, KernelErrorKind>> = {
+  2: 'not-found',
+  5: 'denied',
+  50: 'unsupported',
+  87: 'invalid',
+  1168: 'not-found',
+  5010: 'exists',
+}
+
+/** Undefined when there is no interface of this name. */
+export function openIpHelperWriter(helper: IpHelper, link: string): AddressWriter | undefined {
+  const { status, luid } = helper.luidOf(link)
+  return status === 0 ? new IpHelperWriter(helper, luid) : undefined
+}
+
+/**
+ * Over iphlpapi.dll. Addresses are no source of the node's own connections (SkipAsSource), and end
+ * with the interface or with Windows itself.
+ */
+class IpHelperWriter implements AddressWriter {
+  readonly name = 'iphlpapi'
+  readonly #helper: IpHelper
+  readonly #luid: bigint
+
+  constructor(helper: IpHelper, luid: bigint) {
+    this.#helper = helper
+    this.#luid = luid
+  }
+
+  read(family: IpFamily): Promise<readonly SeenAddress[]> {
+    const { status, rows } = this.#helper.table(families[family])
+    if (status !== 0 && statusKinds[status] !== 'not-found') {
+      return Promise.reject(errorOf(status, `list ${family} addresses`))
+    }
+    const seen: SeenAddress[] = []
+    for (let start = 0; start + rowBytes <= rows.length; start += rowBytes) {
+      if (rows.readBigUInt64LE(start + at.luid) !== this.#luid) continue
+      const ip = addressText(family, rows, start + addressAt[family])
+      seen.push({ ip, isSingle: rows[start + at.prefixLength] === bitsOf(family) })
+    }
+    return Promise.resolve(seen)
+  }
+
+  add(family: IpFamily, ip: string): Promise<void> {
+    const row = this.#row(family, ip)
+    return settled(this.#helper.create(row), `add address ${ip}`)
+  }
+
+  remove(family: IpFamily, ip: string): Promise<void> {
+    const row = this.#row(family, ip)
+    return settled(this.#helper.delete(row), `remove address ${ip}`)
+  }
+
+  #row(family: IpFamily, ip: string): Buffer {
+    const row = Buffer.alloc(rowBytes)
+    this.#helper.initialize(row)
+    row.writeUInt16LE(families[family], 0)
+    addressBytes(ip)?.copy(row, addressAt[family])
+    row.writeBigUInt64LE(this.#luid, at.luid)
+    row.writeUInt8(bitsOf(family), at.prefixLength)
+    row.writeUInt8(1, at.skipAsSource)
+    row.writeUInt32LE(preferred, at.duplicateDetection)
+    return row
+  }
+}
+
+function settled(status: number, action: string): Promise<void> {
+  return status === 0 ? Promise.resolve() : Promise.reject(errorOf(status, action))
+}
+
+function errorOf(status: number, action: string): KernelError {
+  const kind = statusKinds[status] ?? 'failed'
+  return new KernelError(kind, `${action}: iphlpapi: error ${status} of Windows (${kind})`)
+}

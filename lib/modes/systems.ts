@@ -1,0 +1,41 @@
+import type { ModeName } from '../config/config.js'
+import { systemHere, type System } from '../platform.js'
+import type { Finding } from './mode.js'
+
+/**
+ * The operating system that each mode is for. Elsewhere a mode can be planned and rendered, but
+ * its code for the kernel is not loaded.
+ */
+const systemOf: Readonly<Record<ModeName, { readonly system: System; readonly name: string }>> = {
+  ...{ userspace: linux(), iptables: linux(), ipvs: linux(), nftables: linux(), ebpf: linux() },
+  winuserspace: { system: 'win32', name: 'Windows' },
+}
+
+function linux() {
+  return { system: 'linux', name: 'Linux' } as const
+}
+
+/** Undefined where the mode is for this system. */
+export function missingSystem(mode: ModeName, here: System = systemHere()): Finding | undefined {
+  const { system, name } = systemOf[mode]
+  if (system === here) return undefined
+  const what = `the operating system ${name}`
+  return { what, ok: false, required: true, seen: `this is ${process.platform}`, fix: advice(here) }
+}
+
+/** On Windows the one mode for it is meant by the names of those that came before. */
+export function modeMeant<M extends ModeName | 'auto' | ''>(
+  mode: M,
+  here: System = systemHere(),
+): M | 'winuserspace' {
+  const isMeant = mode === 'userspace' || mode === 'auto' || mode === ''
+  return here === 'win32' && isMeant ? 'winuserspace' : mode
+}
+
+function advice(here: System): string {
+  if (here === 'win32') return '--proxy-mode=winuserspace is the mode for Windows'
+  if (here === 'linux') {
+    return '--proxy-mode=userspace --userspace-portals=addresses does the same here'
+  }
+  return 'the proxy runs on Linux and Windows; render and explain work everywhere'
+}

@@ -1,0 +1,82 @@
+import { networkInterfaces, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { messageOf } from '../../errors.js'
+import { runCommand } from '../../kernel/command.js'
+import type { LinkAddresses } from '../../kernel/link-addresses.js'
+import { AddressJournal } from '../../kernel/windows/address-journal.js'
+import type { AddressWriter } from '../../kernel/windows/address-writer.js'
+import { canBind } from '../../kernel/windows/can-bind.js'
+import { loadIpHelper, type IpHelper } from '../../kernel/windows/ip-helper.js'
+import { openIpHelperWriter } from '../../kernel/windows/ip-helper-writer.js'
+import { openNetshWriter } from '../../kernel/windows/netsh-writer.js'
+import { WindowsAddresses } from '../../kernel/windows/windows-addresses.js'
+import type { Log } from '../mode.js'
+import { hnsInterface, journalName } from './names.js'
+
+/** What of this Windows is asked. */
+export interface WindowsNode {
+  readonly loadIpHelper: () => Promise<IpHelper>
+  readonly interfaces: typeof networkInterfaces
+  readonly run: typeof runCommand
+  readonly environment: Readonly<Record<string, string | undefined>>
+  readonly canBind: (ip: string) => Promise<boolean>
+}
+
+export const windowsNode: WindowsNode = {
+  ...{ loadIpHelper, run: runCommand, environment: process.env, canBind },
+  interfaces: networkInterfaces,
+}
+
+/** Addresses of the interface that the settings name, by iphlpapi.dll, or else by netsh. */
+export async function openLink(
+  wanted: string,
+  log: Log,
+  node: WindowsNode = windowsNode,
+): Promise<LinkAddresses> {
+  const { environment } = node
+  const openWriter = await writerOpener(node, log)
+  const names = wanted === '' ? [hnsInterface, loopbackOf(node)] : [wanted]
+  const link = names.find((name) => openWriter(name) !== undefined) ?? names[0] ?? ''
+  log.info({ interface: link }, 'addresses of Services go on this interface')
+  return new WindowsAddresses({
+    ...{ link, openWriter, canBind: node.canBind },
+    journal: new AddressJournal(join(environment['ProgramData'] ?? tmpdir(), ...journalName)),
+    sleep: (ms) => sleep(ms),
+  })
+}
+
+async function writerOpener(
+  node: WindowsNode,
+  log: Log,
+): Promise<(link: string) => AddressWriter | undefined> {
+  try {
+    const helper = await node.loadIpHelper()
+    return (link) => openIpHelperWriter(helper, link)
+  } catch (error) {
+    log.warn({ reason: messageOf(error) }, 'addresses are changed by netsh, which is slower')
+    const { run, environment } = node
+    const program = join(environment['SystemRoot'] ?? 'C:\\Windows', 'System32', 'netsh.exe')
+    const interfaces = () => node.interfaces()
+    return (link) =>
+      namesOf(node).includes(link) ? openNetshWriter(link, { run, program, interfaces }) : undefined
+  }
+}
+
+/** The name of the loopback interface; that of an English Windows where it cannot be asked. */
+function loopbackOf(node: WindowsNode): string {
+  const found = Object.entries(readInterfaces(node)).find(([, infos]) =>
+    infos?.some(({ address }) => address === '127.0.0.1'),
+  )
+  return found?.[0] ?? 'Loopback Pseudo-Interface 1'
+}
+
+const namesOf = (node: WindowsNode) => Object.keys(readInterfaces(node))
+
+function readInterfaces({ interfaces }: WindowsNode): ReturnType<typeof networkInterfaces> {
+  try {
+    return interfaces()
+  } catch {
+    return {}
+  }
+}

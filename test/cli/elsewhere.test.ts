@@ -1,0 +1,58 @@
+/** What runs where there is no Linux: as a process that believes it is elsewhere, and refuses koffi. */
+import { execFile } from 'node:child_process'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t, { type Test } from 'tap'
+
+const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+const services = 'examples/services'
+
+/** A hook that refuses what only Linux has, and a platform that is another one. */
+function preload(t: Test, platform: string): string {
+  const hook = `export async function resolve(name, context, next) {
+    const found = await next(name, context)
+    if (/koffi|\\/kernel\\/(netlink|nftables-netlink|bpf|ipvs)\\//.test(found.url)) {
+      throw new Error('refused in this test: ' + found.url)
+    }
+    return found
+  }`
+  const main = `import { register } from 'node:module'
+    import os from 'node:os'
+    import { syncBuiltinESMExports } from 'node:module'
+    Object.defineProperty(process, 'platform', { value: '${platform}' })
+    os.networkInterfaces = () => { throw new Error('no interfaces in this test') }
+    syncBuiltinESMExports()
+    register('./hook.mjs', import.meta.url)`
+  return join(t.testdir({ 'hook.mjs': hook, 'main.mjs': main }), 'main.mjs')
+}
+
+function run(file: string, ...args: string[]): Promise<{ code: number; text: string }> {
+  return new Promise((resolve) => {
+    execFile(process.execPath, ['--import', file, command, ...args], (error, stdout, stderr) => {
+      const code = typeof error?.code === 'number' ? error.code : error ? -1 : 0
+      resolve({ code, text: stdout + stderr })
+    })
+  })
+}
+
+for (const platform of ['win32', 'darwin']) {
+  t.test(`help, render, explain and cleanup run on ${platform}`, async (t) => {
+    const file = preload(t, platform)
+    const [help, render, explain] = await Promise.all([
+      run(file, '--help'),
+      run(file, 'render', '--proxy-mode', 'nftables', '--manifests', services),
+      run(file, 'explain', 'web', '--proxy-mode', 'ipvs', '--manifests', services),
+    ])
+    t.match(help, { code: 0, text: /--windows-interface/ })
+    t.match(render, { code: 0, text: /table ip kube-proxy/ })
+    t.match(explain, { code: 0, text: /used .*10\.244/ })
+    const check = await run(file, 'check')
+    const runs = platform === 'win32'
+    t.equal(check.code, runs ? 0 : 1)
+    t.match(
+      check.text,
+      new RegExp(`nftables +does not run\\n +MISSING .*Linux +this is ${platform}`),
+    )
+    t.equal(/winuserspace runs/.test(check.text), runs)
+  })
+}

@@ -1,0 +1,47 @@
+import { KernelError } from '../../lib/errors.js'
+import type { DeviceLinks } from '../../lib/kernel/device-addresses.js'
+
+export const lo = 1
+export const dummy = 7
+
+/** Devices and addresses in memory, each with its metric. */
+export class FakeLinks implements DeviceLinks {
+  readonly on = new Map([[lo, new Map<string, number>()]])
+  canMakeDummy = true
+  find = (name: string) => (name === 'lo' ? lo : this.on.has(dummy) ? dummy : undefined)
+  ensureDummy = () => {
+    if (!this.canMakeDummy) {
+      throw new KernelError('unsupported', 'create dummy device: unknown device type')
+    }
+    if (!this.on.has(dummy)) this.on.set(dummy, new Map())
+    return dummy
+  }
+  remove = () => this.on.delete(dummy)
+  addresses = (
+    _family: string,
+    device: { readonly on: number; readonly metric?: number } | { readonly except: number },
+  ) => {
+    if ('except' in device) {
+      return Promise.resolve([
+        '192.0.2.1',
+        ...[...this.on.values()].flatMap((on) => [...on.keys()]),
+      ])
+    }
+    const all = [...(this.on.get(device.on) ?? [])]
+    const wanted = all.filter(
+      ([, metric]) => device.metric === undefined || device.metric === metric,
+    )
+    return Promise.resolve(wanted.map(([ip]) => ip))
+  }
+  addAddresses = (_family: string, index: number, ips: readonly string[], metric = 0) => {
+    const denied = (ip: string) => ({ ip, error: new KernelError('denied', `add ${ip}: EPERM`) })
+    for (const ip of ips) if (!ip.startsWith('203.')) this.on.get(index)?.set(ip, metric)
+    return Promise.resolve(ips.filter((ip) => ip.startsWith('203.')).map(denied))
+  }
+  deleteAddresses = (_family: string, index: number, ips: readonly string[]) => {
+    for (const ip of ips) this.on.get(index)?.delete(ip)
+    return Promise.resolve([])
+  }
+  close = () => undefined
+  listed = (index: number) => [...(this.on.get(index)?.keys() ?? [])]
+}

@@ -1,0 +1,93 @@
+/** The two builds that the same cases are run against, inside the namespaces of `npm run windows`. */
+import { spawn, type ChildProcess } from 'node:child_process'
+import { closeSync, mkdirSync, openSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { join } from 'node:path'
+
+/** Where Debian's Wine is unpacked; the namespace has mounted what it needs. */
+export const wineRoot = process.env['WINE_ROOT'] ?? ''
+
+/** Without these Wine starts helpers without end where one of its own programs fails. */
+const wineEnvironment = {
+  HOME: '/home',
+  PATH: '/usr/sbin:/usr/bin:/bin',
+  WINEPREFIX: '/home/wine',
+  WINESERVER: '/usr/lib/wine/wineserver64',
+  WINEDEBUG: '-all',
+  WINEBOOTSTRAPMODE: '1',
+  WINEDLLOVERRIDES: 'mscoree,mshtml=;explorer.exe,winedbg.exe,winedevice.exe,services.exe=d',
+  ProgramData: 'C:\\ProgramData',
+}
+
+export type Build = 'Windows' | 'Linux'
+
+interface Program {
+  readonly command: string
+  readonly args: readonly string[]
+  readonly env: NodeJS.ProcessEnv
+}
+
+/** A program of the project with one of the builds of Node.js. Paths in `args` are below /tmp. */
+function programOf(build: Build, script: string, args: readonly string[]): Program {
+  if (build === 'Linux') {
+    const own = args.map((arg) => arg.replace(/^\/tmp/, join(wineRoot, 'tmp')))
+    return { command: process.execPath, args: [`build/lib/${script}`, ...own], env: process.env }
+  }
+  const own = args.map((arg) => (arg.startsWith('/') ? windowsPath(arg) : arg))
+  const node = [windowsPath('/node/bin/node.exe'), windowsPath(`/app/build/lib/${script}`)]
+  const wine = ['/usr/lib/wine/wine64', ...node]
+  return { command: 'chroot', args: [wineRoot, ...wine, ...own], env: wineEnvironment }
+}
+
+const windowsPath = (path: string) => `Z:${path.replaceAll('/', '\\')}`
+
+/** A process, whose output goes to a file: programs under Wine cannot write to pipes of Linux. */
+export class Started {
+  readonly #child: ChildProcess
+  readonly #file: string
+
+  constructor(build: Build, script: string, args: readonly string[]) {
+    const { command, args: words, env } = programOf(build, script, args)
+    this.#file = join(wineRoot, 'tmp', `${process.hrtime.bigint()}.log`)
+    const fd = openSync(this.#file, 'w')
+    this.#child = spawn(command, words, { env, stdio: ['ignore', fd, fd] })
+    closeSync(fd)
+  }
+
+  get output(): string {
+    return readFileSync(this.#file, 'utf8')
+  }
+
+  get hasEnded(): boolean {
+    return this.#child.exitCode !== null || this.#child.signalCode !== null
+  }
+
+  async ended(): Promise<number | null> {
+    if (!this.hasEnded) await once(this.#child, 'exit')
+    return this.#child.exitCode
+  }
+
+  async kill(): Promise<void> {
+    if (this.hasEnded) return
+    this.#child.kill('SIGKILL')
+    await once(this.#child, 'exit')
+  }
+}
+
+/** A folder of manifests that both builds see; a rename, so that no half file is read. */
+export class Manifests {
+  readonly path: string
+  readonly #own: string
+
+  constructor(name: string) {
+    this.path = `/tmp/${name}`
+    this.#own = join(wineRoot, 'tmp', name)
+    mkdirSync(this.#own)
+  }
+
+  write(items: readonly object[]): void {
+    const next = join(this.#own, '.next')
+    writeFileSync(next, JSON.stringify({ apiVersion: 'v1', kind: 'List', items }))
+    renameSync(next, join(this.#own, 'objects.json'))
+  }
+}
