@@ -38,6 +38,10 @@ export const rooms = {
       ),
     ],
   },
+  flows: {
+    what: 'what becomes of connections to Services: a thread that hears of them, numbers, the newest lines',
+    imports: ['state', 'kernel', 'modes/mode.ts'],
+  },
   config: {
     what: 'one table of keys for file, flags, help and documents',
     imports: ['state', 'kernel/follow-path.ts'],
@@ -65,12 +69,15 @@ export const rooms = {
   daemon: {
     what: 'the composition root of a node, and what this node is: name, families, kernel settings',
     imports: [
-      ...['state', 'kernel', 'sources', 'modes', 'sync', 'health', 'config', 'observe', 'page'],
+      ...['state', 'kernel', 'sources', 'modes', 'sync', 'health', 'flows', 'config', 'observe'],
+      'page',
     ],
   },
   cli: {
     what: 'argv in, exit code out; `main.ts` is what a node runs',
-    imports: ['state', 'kernel', 'sources', 'modes', 'config', 'observe', 'inspect', 'daemon'],
+    imports: [
+      ...['state', 'kernel', 'sources', 'modes', 'flows', 'config', 'observe', 'inspect', 'daemon'],
+    ],
   },
   lab: {
     what: 'an API server in memory, a small cluster of network namespaces, the playground. Never on a node',

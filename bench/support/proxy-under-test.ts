@@ -31,7 +31,7 @@ const listeners = new Listeners(
     workers: Number(workers),
     dataPath,
     passiveHealth: true,
-    accessLog: tells !== '',
+    accessLog: tells === '' ? 'none' : 'all',
     descriptors: DescriptorBudget.allocate(descriptorLimit()),
     range: undefined,
     meter: { count() {}, gauge() {}, observe() {}, forget() {} },

@@ -15,6 +15,7 @@ const nodeCommands: Subcommands = {
   explain: async () => (await import('./explain.js')).addExplainCommand,
   diff: async () => (await import('./diff.js')).addDiffCommand,
   trace: async () => (await import('./trace.js')).addTraceCommand,
+  flows: async () => (await import('./flows.js')).addFlowsCommand,
   top: async () => (await import('./top.js')).addTopCommand,
   check: async () => (await import('./check.js')).addCheckCommand,
   cleanup: async () => (await import('./cleanup.js')).addCleanupCommand,
@@ -27,7 +28,7 @@ const laboratory: readonly string[] = ['playground', 'apiserver']
 /** Headings of the help, and the subcommands below each. */
 const commandGroups: Readonly<Record<string, readonly string[]>> = {
   'Without a cluster:': ['render', ...laboratory],
-  'On a live node:': ['explain', 'diff', 'trace', 'top', 'check', 'cleanup'],
+  'On a live node:': ['explain', 'diff', 'trace', 'flows', 'top', 'check', 'cleanup'],
   'Completion:': ['completion'],
 }
 

@@ -21,8 +21,8 @@ interface TopFlags extends NodeFlags, OutputFlags {
 }
 
 const usage = `
-In userspace mode the proxy counts every connection, in ebpf mode every one that was translated at its
-socket; its metrics must be on. The other modes, and ebpf mode for everything else, show the connections
+In userspace mode, and with --flows, the proxy counts every connection, in ebpf mode every one that was
+translated at its socket; its metrics must be on. The other modes, and ebpf mode for everything else, show the connections
 that the kernel tracks, and the counters of rules (iptables) or virtual servers (ipvs).
 "-" means that nothing counts it.`
 
@@ -115,8 +115,9 @@ function titleOf({ mode, rows, note }: NodeLook): string {
 
 async function look(flags: TopFlags): Promise<NodeLook> {
   const seen = await seeNode(flags)
-  const { mode, states } = seen
-  if (isProxyMode(mode)) {
+  const { mode, states, config } = seen
+  // With --flows the proxy counts what the kernel carries, too; ipvs counts by itself.
+  if (isProxyMode(mode) || (config.flows.enabled && mode !== 'ipvs')) {
     const rows = rowsOfDaemon(states, daemonNumbers(await get(flags.daemon, '/metrics')))
     return { at: performance.now(), mode, rows, note: '' }
   }

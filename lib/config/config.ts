@@ -71,10 +71,17 @@ export interface Config {
   readonly dashboardTokenFile: string
   readonly dashboardTLSCertFile: string
   readonly dashboardTLSKeyFile: string
+  readonly flows: FlowsConfig
   readonly dryRun: boolean
   readonly initOnly: boolean
   /** Take the listeners over from a running process instead of opening new ones. */
   readonly takeover: boolean
+}
+
+export interface FlowsConfig {
+  readonly enabled: boolean
+  /** Where numbers are kept over a restart; empty: nowhere. */
+  readonly stateFile: string
 }
 
 export interface FeatureGates {

@@ -51,6 +51,17 @@ export const observeKeys = {
     known: 'here',
   }),
 
+  'flows.enabled': health.bool(
+    false,
+    'Count connections, bytes and packets of every Service in every mode, and answer kube-proxy flows',
+    { flags: ['flows'], known: 'here' },
+  ),
+  'flows.stateFile': health.string(
+    '/run/kube-proxy-ts/flows.json',
+    'File through which the numbers of connections outlive a restart; empty: none',
+    { flags: ['flows-state-file'], known: 'here' },
+  ),
+
   'logging.format': logging.choice(
     ['', 'text', 'json'],
     '',

@@ -1,10 +1,11 @@
-import type { Log, Meter, ModeContext } from '../modes/mode.js'
+import type { Log, ModeContext } from '../modes/mode.js'
 import type { Observation } from '../observe/observation.js'
 import type { SyncLoop } from '../sync/loop.js'
 
 export interface DaemonRequestsOptions {
   readonly log: Log
-  readonly meter: Meter
+  /** What the mode gets to tell its numbers, and its connections. */
+  readonly forMode: Pick<ModeContext, 'meter' | 'carried'>
   readonly loop: Pick<SyncLoop, 'request'>
   readonly observation: Pick<Observation, 'queued' | 'changedByOthers'>
 }
@@ -22,10 +23,10 @@ export class DaemonRequests {
 
   constructor(options: DaemonRequestsOptions) {
     this.#options = options
-    const { log, meter, observation } = options
+    const { log, forMode, observation } = options
     this.modeContext = {
       log,
-      meter,
+      ...forMode,
       resync: (reason, { full }) => {
         log.info({ reason, full }, 'sync asked for by the mode')
         if (full) {

@@ -1,5 +1,7 @@
 import { apiEvents, logEvents } from '../observe/events.js'
 import { DaemonRequests } from './daemon-requests.js'
+import { flowCounting, type FlowCounting } from './flow-counting.js'
+import { flowsAnswer } from '../flows/answer.js'
 import { followConfig } from './reload.js'
 import { dryMode } from '../modes/dry-mode.js'
 import {
@@ -24,6 +26,9 @@ import { SyncObserver } from '../observe/sync-observer.js'
 import { together } from '../async.js'
 import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
+import type { Mode } from '../modes/mode.js'
+import type { ObjectSink } from '../sources/source.js'
+import type { SyncListener } from '../sync/sync-round.js'
 import type { Config } from '../config/config.js'
 import type { DashboardOptions } from '../page/dashboard/run.js'
 
@@ -43,14 +48,15 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const { nodeName, families, objects, chosen } = setup
 
   const metrics = metricsOf(setup)
-  const observation = await observe(setup, metrics, signal)
+  const counting = flowCounting(setup, metrics)
+  const observation = await observe(setup, { metrics, counting }, signal)
   const loop = syncLoop(setup)
-  const requests = new DaemonRequests({ log, meter: metrics, loop, observation })
+  const requests = daemonRequests({ log, loop, observation }, metrics, counting)
 
   const mode = config.dryRun
     ? dryMode(chosen.definition, config, deps.print)
     : await chosen.definition.create(config, families, requests.modeContext)
-  metrics.beforePage(() => mode.countTraffic?.())
+  countBeforePages(metrics, mode, counting)
   const dashboard = await dashboardOf(setup, { current: planReader(setup), metrics })
 
   const tracker = new Tracker(trackerSettings(config, setup.mode, { nodeName, families }))
@@ -63,23 +69,25 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
       syncObserver(setup, metrics),
       memoryWatch({ mode: setup.mode, log, limit: process.constrainedMemory() }),
       observation,
-      ...(config.dryRun ? [] : [checks, ...(dashboard ? [dashboard] : [])]),
+      ...(config.dryRun ? [] : [checks, ...listenersOf(dashboard, counting?.flows)]),
     ],
   })
   const sink = trackerSink(setup, { tracker, requests, metrics, observation })
 
+  const watched = watchedSink(sink, dashboard, counting?.podNames)
   const reload = { tracker, sink, mode, loop, requests, observation, meter: metrics }
   await together(AbortSignal.any([signal, requests.ending]), [
     (inner) => waitForNode(sink, nodeName, log, inner),
     (inner) => mode.run(inner),
     (inner) => loop.run(sync, inner),
-    (inner) => objects.source.run(loggedSink(dashboard?.wrapSink(sink) ?? sink, log), inner),
+    (inner) => objects.source.run(loggedSink(watched, log), inner),
     (inner) => followAddresses(tracker, sink, requests, inner),
     (inner) => followConfig(setup, reload, inner),
     (inner) => freeStartMemory({ mode: setup.mode, allApplied: allApplied.signal }, inner),
     ...unlessDry(setup, [
       (inner) => observation.run(inner),
       (inner) => checks.run(inner),
+      (inner) => counting?.flows.run(inner) ?? Promise.resolve(),
       (inner) => dashboard?.run(inner) ?? Promise.resolve(),
       (inner) => runLeftoverCleanup(setup.mode, requests.modeContext, allApplied.signal, inner),
     ]),
@@ -94,6 +102,32 @@ function unlessDry({ config }: Setup, parts: readonly Part[]): readonly Part[] {
   return config.dryRun ? [] : parts
 }
 
+function daemonRequests(
+  options: Omit<ConstructorParameters<typeof DaemonRequests>[0], 'forMode'>,
+  meter: Metrics,
+  counting: FlowCounting | undefined,
+): DaemonRequests {
+  return new DaemonRequests({ ...options, forMode: counting?.forMode ?? { meter } })
+}
+
+function countBeforePages(metrics: Metrics, mode: Mode, counting: FlowCounting | undefined): void {
+  metrics.beforePage(async () => {
+    await Promise.all([mode.countTraffic?.(), counting?.flows.countTraffic()])
+  })
+}
+
+/** Hands every object on to those who only look at them, too. */
+function watchedSink(
+  sink: ObjectSink,
+  ...watchers: readonly ({ wrapSink(sink: ObjectSink): ObjectSink } | undefined)[]
+): ObjectSink {
+  return watchers.reduce<ObjectSink>((inner, watcher) => watcher?.wrapSink(inner) ?? inner, sink)
+}
+
+function listenersOf(...listeners: readonly (SyncListener | undefined)[]): SyncListener[] {
+  return listeners.flatMap((listener) => listener ?? [])
+}
+
 type Part = (signal: AbortSignal) => Promise<void>
 
 function metricsOf({ config, mode }: Setup): Metrics {
@@ -103,7 +137,11 @@ function metricsOf({ config, mode }: Setup): Metrics {
 }
 
 /** The health answers, the metrics page, Events, and what systemd is told. */
-async function observe(setup: Setup, metrics: Metrics, signal: AbortSignal): Promise<Observation> {
+async function observe(
+  setup: Setup,
+  { metrics, counting }: { readonly metrics: Metrics; readonly counting: FlowCounting | undefined },
+  signal: AbortSignal,
+): Promise<Observation> {
   const { config, deps, nodeName, chosen, objects } = setup
   const { log } = deps
   const { client } = objects
@@ -111,6 +149,7 @@ async function observe(setup: Setup, metrics: Metrics, signal: AbortSignal): Pro
     ...deps,
     ...setup,
     metrics,
+    flows: counting && ((query) => flowsAnswer(counting.flows.lines, query)),
     fallback: config.mode === 'auto' ? '' : fallbackText(chosen),
     syncPeriodMs: chosen.definition.syncPeriods(config).syncMs,
     expectsNode: client !== undefined,

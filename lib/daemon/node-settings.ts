@@ -24,6 +24,7 @@ export function applyNodeSettings(config: Config, log: Log, sysctls = new Sysctl
       udpTimeoutSeconds: seconds(conntrack.udpTimeout),
       udpStreamTimeoutSeconds: seconds(conntrack.udpStreamTimeout),
       tcpBeLiberal: conntrack.tcpBeLiberal,
+      countsFlows: config.flows.enabled && config.mode !== 'userspace',
     },
     sysctls,
   )

@@ -10,6 +10,8 @@ export interface ConntrackSettings {
   readonly udpTimeoutSeconds: number
   readonly udpStreamTimeoutSeconds: number
   readonly tcpBeLiberal: boolean
+  /** The kernel counts bytes, notes when connections began, and tells of the end of all. */
+  readonly countsFlows?: boolean
 }
 
 /** Upstream's bound for what is computed from the number of cores. */
@@ -59,6 +61,11 @@ function timeoutWishes(settings: ConntrackSettings): readonly SysctlWish[] {
     .map(([name, value]) => ({ name: `net/netfilter/nf_conntrack_${name}`, value }))
   if (settings.tcpBeLiberal) {
     wishes.push({ name: 'net/netfilter/nf_conntrack_tcp_be_liberal', value: 1 })
+  }
+  if (settings.countsFlows === true) {
+    for (const name of ['acct', 'timestamp', 'events']) {
+      wishes.push({ name: `net/netfilter/nf_conntrack_${name}`, value: 1 })
+    }
   }
   return wishes
 }

@@ -9,7 +9,8 @@ import {
   type TupleEnd,
 } from './conntrack-tuple.js'
 import { openChannel } from './netlink/channel.js'
-import { forEachAttribute } from './netlink/message-reader.js'
+import { FlowMessage } from './flow-message.js'
+import { forEachAttribute, type Message } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import { flags, protocols } from './netlink/protocol.js'
 import type { IpFamily } from '../state/ip.js'
@@ -36,16 +37,32 @@ const attribute = { ...flowTuple, originalCounters: 9, replyCounters: 10 }
 const counterBytes = 2
 
 /** Every TCP, UDP and SCTP connection of a family in this network namespace. Reads only. */
-export async function listTrackedFlows(family: IpFamily): Promise<readonly TrackedFlow[]> {
+export function listTrackedFlows(family: IpFamily): Promise<readonly TrackedFlow[]> {
+  return dumpFlows(family, ({ payload }) => parseFlow(family, payload))
+}
+
+/** The same, message by message; `visit` is given a view that the next message overwrites. */
+export async function visitTrackedFlows(
+  family: IpFamily,
+  visit: (flow: FlowMessage) => void,
+): Promise<void> {
+  const flow = new FlowMessage()
+  await dumpFlows(family, ({ payload }) => {
+    if (flow.read(payload, 0, payload.length)) visit(flow)
+    return undefined
+  })
+}
+
+async function dumpFlows<T>(
+  family: IpFamily,
+  parse: (message: Message) => T | undefined,
+): Promise<readonly T[]> {
   const channel = openChannel(protocols.netfilter, { receiveBufferBytes: 1 << 20 })
   try {
     const request = new MessageWriter(64).message(flowMessage.get, flags.dump, (writer) =>
       writer.fixed(flowHeader(family)),
     )
-    return await channel.dump(request, {
-      action: `list tracked ${family} connections`,
-      parse: ({ payload }) => parseFlow(family, payload),
-    })
+    return await channel.dump(request, { action: `list tracked ${family} connections`, parse })
   } finally {
     channel.close()
   }

@@ -137,6 +137,28 @@ export interface ModeContext extends ProbeContext {
   stop?(reason: string): void
   /** Named numbers for /metrics and `top`, see observe/. */
   readonly meter: Meter
+  /**
+   * Told of connections that the mode has carried itself, and how many more there were; undefined
+   * where nobody listens.
+   */
+  readonly carried?:
+    ((connections: readonly CarriedConnection[], leftOut: number) => void) | undefined
+}
+
+/** A connection, or UDP client, that has ended. */
+export interface CarriedConnection {
+  /** `namespace/name:port` */
+  readonly service: string
+  readonly protocol: 'TCP' | 'UDP'
+  /** `ip:port` as this node saw it. */
+  readonly client: string
+  /** `ip:port`; empty when none could be reached. */
+  readonly endpoint: string
+  readonly bytesToEndpoint: number
+  readonly bytesToClient: number
+  readonly durationMs: number
+  /** How it ended: `ok`, `no endpoint`, `reset`, or the code of the error. */
+  readonly end: string
 }
 
 /** The part of a pino logger the rooms below the daemon use. */

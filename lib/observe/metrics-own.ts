@@ -4,9 +4,6 @@ const family = ['ip_family']
 const service = ['service', 'protocol']
 const endpoint = ['service', 'protocol', 'endpoint']
 
-/** Modes that count traffic: with their own sockets, or with the counters of the kernel. */
-const countingModes = ['userspace', 'winuserspace', 'ipvs', 'ebpf'] as const
-
 const dialBuckets = [0.0005, 0.002, 0.01, 0.05, 0.25, 1, 5]
 
 /** Metrics that kube-proxy does not have. `service` is `namespace/name:port`. */
@@ -99,29 +96,33 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_connections_total',
     type: 'counter',
     labels: endpoint,
-    modes: countingModes,
-    help: 'Connections, or UDP clients, that reached the endpoint; in ebpf mode those that were translated at the socket',
+    help: 'Connections, or UDP clients, that were sent to the endpoint; in iptables and nftables mode with --flows, in ebpf mode without it those that were translated at the socket',
   },
   {
     name: 'service_active_connections',
     type: 'gauge',
     labels: service,
-    modes: countingModes,
     help: 'Connections, or UDP clients, open now',
   },
   {
     name: 'service_bytes_total',
     type: 'counter',
     labels: [...endpoint, 'direction'],
-    modes: countingModes,
     help: 'Bytes carried; direction is to_endpoint or to_client',
   },
   {
     name: 'service_packets_total',
     type: 'counter',
     labels: [...endpoint, 'direction'],
-    modes: ['ipvs'],
-    help: 'Packets carried; direction is to_endpoint or to_client',
+    modes: ['iptables', 'ipvs', 'nftables', 'ebpf'],
+    help: 'Packets carried, of what sockets do not translate; direction is to_endpoint or to_client',
+  },
+  {
+    name: 'flow_events_lost_total',
+    type: 'counter',
+    labels: [],
+    modes: ['iptables', 'nftables', 'ebpf'],
+    help: 'Times that the kernel had more connections to tell of than there was room for; the numbers of connections are made good from its table, bytes of those that had ended are not',
   },
   {
     name: 'service_dial_errors_total',

@@ -1,4 +1,5 @@
 import { Counter, Gauge, Registry } from 'prom-client'
+import { ConfigError } from '../errors.js'
 import type { Meter } from '../modes/mode.js'
 import { json, text, type HttpHandler, type HttpReply, type HttpRequest } from './http.js'
 import type { Health, HealthAnswer } from './healthz.js'
@@ -35,6 +36,8 @@ export interface MetricsPages {
   readonly status: () => readonly StatusLine[]
   /** The endpoints that fail their health check, for `explain` and `diff`. */
   readonly failingEndpoints: () => unknown
+  /** The newest connections that a query asks for; undefined where none are followed. */
+  readonly flows?: ((query: string) => unknown) | undefined
   /** The values of all flags; undefined unless the gate ComponentFlagz is on (H09). */
   readonly flagz: (() => string) | undefined
   readonly statusz: (() => string) | undefined
@@ -54,6 +57,8 @@ export function metricsPages(pages: MetricsPages): HttpHandler {
     '/metrics/slis': async () => ({ status: 200, ...(await pages.slis()) }),
     '/proxyMode': () => text(pages.mode),
   }
+  const { flows } = pages
+  if (flows) routes['/flows'] = (query) => answerOrAdvice(() => flows(query))
   if (flagz) routes['/flagz'] = () => text(flagz())
   if (statusz) routes['/statusz'] = () => text(statusz())
   routes['/'] = () => json({ paths: Object.keys(routes).sort() })
@@ -64,6 +69,16 @@ export function metricsPages(pages: MetricsPages): HttpHandler {
     const page = Object.hasOwn(routes, path) ? routes[path] : undefined
     if (!page) return notFound
     return method === 'GET' || method === 'HEAD' ? page(query) : notAllowed('GET')
+  }
+}
+
+/** The query comes from a person: what is wrong with it is no failure of this program. */
+function answerOrAdvice(answer: () => unknown): HttpReply {
+  try {
+    return json(answer())
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error
+    return text(`${error.message}\n`, 400)
   }
 }
 

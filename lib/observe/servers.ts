@@ -30,6 +30,8 @@ export interface ServersOptions {
   readonly events: EventRecorder
   /** When the process started, in ms since 1970. */
   readonly startedAt: number
+  /** The newest connections that a query asks for; undefined where none are followed. */
+  readonly flows?: ((query: string) => unknown) | undefined
   /** The bound on connections, shared by the servers. */
   readonly guests?: Guests
 }
@@ -127,6 +129,7 @@ function metricsHandler(options: ServersOptions, slis: Slis): HttpHandler {
       ...(running.problem === undefined ? {} : { problem: running.problem }),
     }),
     status: () => statusLines(options),
+    flows: options.flows,
     failingEndpoints: () => options.endpoints.failing(),
     flagz: isEnabled(gates, 'ComponentFlagz') ? () => flagzText(running.config) : undefined,
     statusz: isEnabled(gates, 'ComponentStatusz') ? () => statuszText(options) : undefined,

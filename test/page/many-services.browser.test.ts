@@ -10,7 +10,7 @@ import {
 import { DashboardSource } from '../../lib/page/dashboard/source.js'
 import { mode as nftables } from '../../lib/modes/nftables/index.js'
 import { PageServer } from '../../lib/page/server.js'
-import { PodNames } from '../../lib/page/dashboard/pod-names.js'
+import { PodNames } from '../../lib/sources/pod-names.js'
 import { service, states, testConfig } from '../support/states.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 import type { SyncReport } from '../../lib/sync/syncer.js'

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { endpoint, rawSlice } from '../state/objects.js'
-import { PodNames } from '../../lib/page/dashboard/pod-names.js'
+import { PodNames } from '../../lib/sources/pod-names.js'
 import type { ObjectSink } from '../../lib/sources/source.js'
 
 function reading() {

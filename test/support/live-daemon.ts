@@ -34,6 +34,11 @@ export async function startDaemon(t: Test, mode: string, ...args: string[]): Pro
     ...['--cluster-cidr', '10.244.0.0/16,fd00:10:244::/48'],
     ...args,
   ]
+  return startProxy(t, flags)
+}
+
+/** With these flags alone. */
+export async function startProxy(t: Test, flags: readonly string[]): Promise<LiveDaemon> {
   const child = spawn(process.execPath, [main, ...flags], { stdio: ['ignore', 'pipe', 'pipe'] })
   const exited = once(child, 'exit')
   let output = ''

@@ -4,7 +4,7 @@ import { DashboardSource } from './source.js'
 import { frontends } from '../../inspect/top/rows.js'
 import { hostPort } from '../../state/ip.js'
 import { messageOf } from '../../errors.js'
-import { PodNames } from './pod-names.js'
+import { PodNames } from '../../sources/pod-names.js'
 import { PageServer } from '../server.js'
 import type { AnswerCount } from '../view.js'
 import type { DesiredState } from '../../state/desired-state.js'
@@ -42,7 +42,8 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
   const { address, files, metrics, mode, log } = options
   const access = await dashboardAccess(address, files)
   const podNames = new PodNames()
-  const count = await endpointCounts(mode, metrics)
+  const { flows } = options.current().config
+  const count = await endpointCounts(mode, metrics, flows.enabled)
   const source = new DashboardSource({ ...options, podNames, count })
   return {
     wrapSink: (sink) => podNames.wrapSink(sink),
@@ -76,20 +77,22 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
 }
 
 /**
- * Connections by endpoint: counted by the proxy itself in userspace mode, and at sockets in ebpf mode;
- * beside these, those that the kernel tracks now.
+ * Connections by endpoint: counted by the proxy itself in userspace mode and with --flows, and at sockets
+ * in ebpf mode; beside these, where they are not counted, those that the kernel tracks now.
  */
 async function endpointCounts(
   mode: ModeName,
   metrics: Pick<Metrics, 'series'>,
+  countsFlows: boolean,
 ): Promise<(state: DesiredState, key: string) => Promise<readonly AnswerCount[]>> {
   // Loaded at the start: Node.js would keep a failure to load, as without descriptors, for good.
-  const tracked = isProxyMode(mode) ? undefined : await import('../../kernel/tracked-flows.js')
+  const isCounted = isProxyMode(mode) || (countsFlows && mode !== 'ipvs')
+  const tracked = isCounted ? undefined : await import('../../kernel/tracked-flows.js')
   return async (state, key) => {
     const service = state.services.get(key)
     if (!service) return []
     const counts = new Map<string, number>()
-    if (isProxyMode(mode) || mode === 'ebpf') {
+    if (isCounted || mode === 'ebpf') {
       const own = { service: service.portName }
       for (const { label, value } of await metrics.series('service_connections_total', own)) {
         counts.set(label('endpoint'), value)

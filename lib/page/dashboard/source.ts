@@ -11,7 +11,7 @@ import type { IpFamily } from '../../state/ip.js'
 import type { Log } from '../../modes/mode.js'
 import type { PageSource } from '../server.js'
 import type { PageView } from '../readers.js'
-import type { PodNames } from './pod-names.js'
+import type { PodNames } from '../../sources/pod-names.js'
 import type { SyncReport } from '../../sync/syncer.js'
 
 export interface DashboardDeps extends ChosenDeps {

@@ -127,7 +127,7 @@ function createListeners(t: Test, range?: { readonly from: number; readonly to: 
       workers: 2,
       dataPath: 'net',
       passiveHealth: false,
-      accessLog: false,
+      accessLog: 'none',
       descriptors: DescriptorBudget.allocate(1000),
       range,
       meter,

@@ -22,7 +22,7 @@ const listeners = new Listeners(
     workers: 2,
     dataPath: dataPath === 'splice' ? 'splice' : 'net',
     passiveHealth: true,
-    accessLog: false,
+    accessLog: 'none',
     descriptors: budget.shared,
     range: undefined,
     meter: { count() {}, gauge() {}, observe() {}, forget() {} },

@@ -1,3 +1,4 @@
+import type { CarriedConnection } from '../../mode.js'
 import type { Balance } from '../../../state/balance.js'
 import type { DescriptorBudget } from './descriptors.js'
 import type { OwnFrontends } from './own-frontends.js'
@@ -145,20 +146,9 @@ export interface DataPathDeps {
   readonly warn: (message: string) => void
 }
 
-/** One finished connection or UDP client. */
-export interface AccessEntry {
-  readonly service: string
-  readonly protocol: 'TCP' | 'UDP'
-  /** `ip:port` as this node saw it. */
-  readonly client: string
-  /** Key of the endpoint, empty when none could be reached. */
-  readonly endpoint: string
+/** One finished connection or UDP client; its endpoint is the key of one. */
+export interface AccessEntry extends CarriedConnection {
   readonly attempts: number
-  readonly bytesToEndpoint: number
-  readonly bytesToClient: number
-  readonly durationMs: number
-  /** How it ended: `ok`, `no endpoint`, `reset`, or the code of the error. */
-  readonly end: string
 }
 
 /** How long the first, second, third and fourth attempt to reach an endpoint may take (US40). */

@@ -1,5 +1,5 @@
 import { cpus } from 'node:os'
-import type { Log, ModeContext } from '../../mode.js'
+import type { ModeContext } from '../../mode.js'
 import type { UserspaceSettings } from '../settings.js'
 import {
   DescriptorBudget,
@@ -8,7 +8,7 @@ import {
   waitingLimit,
 } from '../datapath/descriptors.js'
 import { Listeners } from './listeners.js'
-import type { WorkerReport } from './messages.js'
+import type { WorkerReport, WorkerSettings } from './messages.js'
 import { TrafficMeter } from './traffic-meter.js'
 
 /** The listeners of the live mode. What happens to them goes to the log and the metrics. */
@@ -25,7 +25,7 @@ export function createListeners(
     workers: userspace.workers === 0 ? cpus().length : userspace.workers,
     dataPath: userspace.datapath,
     passiveHealth: userspace.passiveHealth,
-    accessLog: userspace.accessLog !== undefined,
+    accessLog: accessOf(userspace, context),
     descriptors: budget.shared,
     sources,
     range: userspace.portRange,
@@ -34,7 +34,7 @@ export function createListeners(
   return new Listeners(options, {
     reported: (report) => {
       if (report.kind === 'counts') traffic.record(report.counts)
-      else logReport(report, log, userspace.accessLog ?? 'info')
+      else takeReport(report, context, userspace.accessLog)
       const shortages = budget.takeShortages()
       if (shortages > 0) meter.count('userspace_descriptors_exhausted_total', {}, shortages)
     },
@@ -49,10 +49,18 @@ export function createListeners(
   })
 }
 
-function logReport(
+function accessOf(
+  { accessLog }: UserspaceSettings,
+  { carried }: ModeContext,
+): WorkerSettings['accessLog'] {
+  if (accessLog !== undefined) return 'all'
+  return carried ? 'sample' : 'none'
+}
+
+function takeReport(
   report: Exclude<WorkerReport, { readonly kind: 'counts' }>,
-  log: Log,
-  accessLevel: 'debug' | 'info' | 'warn',
+  { log, carried }: Pick<ModeContext, 'log' | 'carried'>,
+  accessLevel: UserspaceSettings['accessLog'],
 ): void {
   switch (report.kind) {
     case 'ready': {
@@ -61,6 +69,8 @@ function logReport(
       break
     }
     case 'access':
+      carried?.(report.entries, report.leftOut)
+      if (accessLevel === undefined) break
       for (const entry of report.entries) log[accessLevel](entry, 'connection')
       break
     case 'warning':

@@ -12,7 +12,8 @@ import type { ListenerCounts } from '../datapath/traffic.js'
 export interface WorkerSettings {
   readonly dataPath: DataPathName | 'auto'
   readonly passiveHealth: boolean
-  readonly accessLog: boolean
+  /** Which connections to tell of: all, or so many that nobody is held up. */
+  readonly accessLog: 'all' | 'sample' | 'none'
   /** See SourceSwitch. */
   readonly sources?: SharedArrayBuffer | undefined
   /** See DescriptorBudget. */
@@ -69,5 +70,5 @@ export type WorkerAnswer =
 export type WorkerReport =
   | { readonly kind: 'ready'; readonly dataPath: DataPathName; readonly note: string }
   | { readonly kind: 'counts'; readonly counts: readonly ListenerCounts[] }
-  | { readonly kind: 'access'; readonly entries: readonly AccessEntry[] }
+  | { readonly kind: 'access'; readonly entries: readonly AccessEntry[]; readonly leftOut: number }
   | { readonly kind: 'warning'; readonly message: string; readonly repeated: number }

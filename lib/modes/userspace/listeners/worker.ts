@@ -16,6 +16,8 @@ import type {
 
 const countsEveryMs = 1000
 const accessLogEveryMs = 100
+/** So many connections in that time, of a worker that need not tell of all. */
+const accessSample = 20
 const warnEveryMs = 5000
 
 // `workerData` has no type; worker-thread.ts gives it this value.
@@ -45,13 +47,19 @@ function createWarner(): (message: string) => void {
 }
 
 /** Collects entries, so that a busy service port does not send a message for each connection. */
-function createAccessLog(): (entry: AccessEntry) => void {
+function createAccessLog(limit: number): (entry: AccessEntry) => void {
   let entries: AccessEntry[] = []
+  let leftOut = 0
   return (entry) => {
+    if (entries.length >= limit) {
+      leftOut++
+      return
+    }
     if (entries.push(entry) > 1) return
     setTimeout(() => {
-      post({ kind: 'access', entries })
+      post({ kind: 'access', entries, leftOut })
       entries = []
+      leftOut = 0
     }, accessLogEveryMs)
   }
 }
@@ -91,6 +99,7 @@ const warn = createWarner()
 // Otherwise Node prints its own as text, among the lines of the log.
 process.removeAllListeners('warning')
 process.on('warning', ({ name, message }) => warn(`${name}: ${message}`))
+const accessLimit = settings.accessLog === 'all' ? Infinity : accessSample
 const ownFrontends = new OwnFrontends()
 const keeper = await openKeeper()
 const { path, note } = await createDataPath(settings.dataPath, {
@@ -100,7 +109,7 @@ const { path, note } = await createDataPath(settings.dataPath, {
   passiveHealth: settings.passiveHealth,
   sourceKeeper: keeper,
   ownFrontends,
-  accessLog: settings.accessLog ? createAccessLog() : undefined,
+  accessLog: settings.accessLog === 'none' ? undefined : createAccessLog(accessLimit),
   warn,
 })
 // Messages are handled one after the other: a close must not overtake the open before it.

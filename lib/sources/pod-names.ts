@@ -1,20 +1,26 @@
-import { parseIp } from '../../state/ip.js'
-import type { ObjectKind, ObjectSink } from '../../sources/source.js'
+import { parseIp } from '../state/ip.js'
+import type { ObjectKind, ObjectSink } from './source.js'
 
 /**
  * Names of pods by address, from EndpointSlices. The proxy itself does not need them, so they are
- * read here from the passing objects, and only if there is a page.
+ * read here from the passing objects, and only if there is a page, or if connections are shown.
  */
 export class PodNames {
   /** By `namespace/name` of the Service, then of the slice, then by address. */
   readonly #services = new Map<string, Map<string, ReadonlyMap<string, string>>>()
   /** The Service of each slice, kept because the label may change. */
   readonly #owners = new Map<string, string>()
+  readonly #byAddress = new Map<string, { readonly pod: string; readonly slice: string }>()
 
   /** Names of the pods behind a Service, by address. */
   of(service: string): ReadonlyMap<string, string> {
     const slices = this.#services.get(service)?.values() ?? []
     return new Map([...slices].flatMap((names) => [...names]))
+  }
+
+  /** `namespace/name` of the pod with this address; empty where no slice tells. */
+  at(ip: string): string {
+    return this.#byAddress.get(ip)?.pod ?? ''
   }
 
   /** A sink that reads the names of pods and hands every object on. */
@@ -45,6 +51,7 @@ export class PodNames {
     const slices = this.#services.get(owner) ?? new Map<string, ReadonlyMap<string, string>>()
     this.#services.set(owner, slices.set(slice, names))
     this.#owners.set(slice, owner)
+    for (const [ip, pod] of names) this.#byAddress.set(ip, { pod: `${namespace}/${pod}`, slice })
   }
 
   #remove(slice: string): void {
@@ -52,6 +59,9 @@ export class PodNames {
     if (owner === undefined) return
     this.#owners.delete(slice)
     const slices = this.#services.get(owner)
+    for (const ip of slices?.get(slice)?.keys() ?? []) {
+      if (this.#byAddress.get(ip)?.slice === slice) this.#byAddress.delete(ip)
+    }
     slices?.delete(slice)
     if (slices?.size === 0) this.#services.delete(owner)
   }

@@ -1,0 +1,96 @@
+import { Option, type Command } from 'commander'
+import { ConfigError } from '../errors.js'
+import { addOutputOptions, printedOfMany, type OutputFlags } from './shared-options.js'
+import { defaultDaemon, get } from './seen-node.js'
+import { flowHead, flowText } from '../flows/text.js'
+import { pause } from '../async.js'
+import { stopSignal } from './process.js'
+import type { FlowsAnswer } from '../flows/answer.js'
+import { verdicts, type FlowVerdict } from '../flows/line.js'
+
+interface FlowsFlags extends OutputFlags {
+  readonly daemon: string
+  readonly from?: string
+  readonly verdict?: FlowVerdict
+  readonly follow?: boolean
+  readonly limit: string
+}
+
+const usage = `
+The proxy must run with --flows. It keeps the newest 4,096 lines, at most 200 of a second, and says how
+many it has left out; the numbers of kube-proxy top are of all connections.
+A connection has a line when it is opened and one at its end, with its duration and bytes. The kernel
+keeps a closed TCP connection for two minutes before it tells of its end.`
+
+/** Adds `kube-proxy flows`, which shows the newest connections to Services. */
+export function addFlowsCommand(program: Command): void {
+  const command = program
+    .command('flows')
+    .description('show connections to Services: who, to which endpoint, and what became of them')
+    .argument('[service]', 'only those to NAMESPACE/NAME[:PORT], or NAME[:PORT]')
+    .option('--from <client>', 'only those from this pod, address or CIDR')
+    .addOption(
+      new Option('--verdict <verdict>', 'only those that this became of').choices(verdicts),
+    )
+    .option('--follow', 'go on until it is stopped')
+    .option('--limit <n>', 'how many of the newest lines to begin with', '100')
+    .option(
+      '--daemon <address>',
+      'IP:port of the metrics server of the running proxy',
+      defaultDaemon,
+    )
+  addOutputOptions(command, '; a line of JSON for each').addHelpText('after', usage).action(flows)
+}
+
+const followEveryMs = 500
+
+async function flows(service: string | undefined, flags: FlowsFlags): Promise<void> {
+  const { from, verdict, follow } = flags
+  if (!/^\d{1,4}$/.test(flags.limit)) {
+    throw new ConfigError(`--limit: ${JSON.stringify(flags.limit)} is not a number from 0 to 9999`)
+  }
+  const query = new URLSearchParams({
+    ...(service === undefined ? {} : { service }),
+    ...(from === undefined ? {} : { from }),
+    ...(verdict === undefined ? {} : { verdict }),
+    limit: flags.limit,
+  })
+  const stop = stopSignal()
+  const isText = flags.output === undefined || flags.output === 'wide'
+  if (isText) process.stdout.write(`${flowHead(flags.output === 'wide')}\n`)
+  let before: FlowsAnswer | undefined
+  for (;;) {
+    const answer = await ask(flags.daemon, query)
+    for (const flow of answer.flows) {
+      const text = `${flowText(flow, flags.output === 'wide')}\n`
+      process.stdout.write(printedOfMany(flags, { data: flow, text }))
+    }
+    noteLeftOut(answer, before)
+    if (follow !== true) return
+    before = answer
+    query.set('after', String(answer.next))
+    query.delete('limit')
+    await pause(followEveryMs, stop)
+    if (stop.aborted) return
+  }
+}
+
+/** On standard error, so that what is on standard output stays one connection a line. */
+function noteLeftOut(now: FlowsAnswer, before: FlowsAnswer | undefined): void {
+  const count = now.leftOut - (before?.leftOut ?? 0)
+  if (count > 0) process.stderr.write(`… and ${count} lines that were left out under load\n`)
+}
+
+async function ask(daemon: string, query: URLSearchParams): Promise<FlowsAnswer> {
+  let text: string
+  try {
+    text = await get(daemon, `/flows?${query.toString()}`)
+  } catch (error) {
+    if (!(error instanceof ConfigError) || !error.message.includes('HTTP 404')) throw error
+    throw new ConfigError(
+      `the proxy on ${daemon} does not follow connections; start it with --flows, or set flows.enabled in its configuration`,
+      { cause: error },
+    )
+  }
+  return JSON.parse(text) as FlowsAnswer
+}

@@ -1,0 +1,65 @@
+import type { Meter, ModeContext } from '../modes/mode.js'
+import { Flows } from '../flows/flows.js'
+import { PodNames } from '../sources/pod-names.js'
+import { sharedGauge } from '../observe/shared-gauge.js'
+import type { CarriedConnection } from '../modes/mode.js'
+import type { FlowLine } from '../flows/line.js'
+import type { ModeName } from '../config/config.js'
+import type { Setup } from './setup.js'
+
+/** Who tells of connections in a mode. */
+const tellers: Readonly<Record<ModeName, 'counts' | 'shows' | 'told'>> = {
+  iptables: 'counts',
+  nftables: 'counts',
+  // Beside what was translated at sockets: the kernel tracks those under the endpoint's address.
+  ebpf: 'counts',
+  // IPVS counts by itself.
+  ipvs: 'shows',
+  userspace: 'told',
+}
+
+export interface FlowCounting {
+  readonly flows: Flows
+  readonly podNames: PodNames
+  /** What the mode gets, so that its numbers and those of the flows add up. */
+  readonly forMode: Pick<ModeContext, 'meter' | 'carried'>
+}
+
+/** Undefined when it is switched off, and in a dry run, which changes and opens nothing. */
+export function flowCounting(
+  { config, mode, deps }: Setup,
+  meter: Meter,
+): FlowCounting | undefined {
+  if (!config.flows.enabled || config.dryRun) return undefined
+  const podNames = new PodNames()
+  const [own, ofMode] = sharedGauge(meter)
+  const flows = new Flows({
+    kernel: tellers[mode],
+    // IPVS changes the destination without the NAT of the kernel.
+    onlyTranslated: mode !== 'ipvs',
+    stateFile: config.flows.stateFile,
+    meter: own,
+    log: deps.log,
+    podAt: (ip) => podNames.at(ip),
+  })
+  const carried = (connections: readonly CarriedConnection[], leftOut: number) =>
+    flows.told(connections.map(lineOf), leftOut)
+  return {
+    flows,
+    podNames,
+    forMode: { meter: ofMode, ...(mode === 'userspace' ? { carried } : {}) },
+  }
+}
+
+function lineOf(connection: CarriedConnection): FlowLine {
+  const { service, protocol, client, endpoint, bytesToEndpoint, bytesToClient } = connection
+  const { end, durationMs } = connection
+  const isReached = endpoint !== ''
+  const verdict = isReached ? 'forwarded' : end === 'no endpoint' ? 'no-endpoints' : 'refused'
+  const why = end === 'ok' || verdict === 'no-endpoints' ? '' : end
+  return {
+    ...{ service, protocol, client, endpoint, bytesToEndpoint, bytesToClient },
+    ...{ at: Date.now(), event: 'ended', verdict, why, address: '' },
+    durationMs: Math.round(durationMs),
+  }
+}

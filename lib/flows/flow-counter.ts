@@ -1,0 +1,263 @@
+import type { FlowCounters, FlowMessage } from '../kernel/flow-message.js'
+import type { FlowReader } from '../kernel/flow-events.js'
+import type { Protocol } from '../state/names.js'
+import type { FlowLine } from './line.js'
+import { ServiceTable } from './service-table.js'
+import type { EndpointGrowth, FlowNumbers, ServedChanges, ServedPort } from './messages.js'
+import { RecentIds } from './recent-ids.js'
+import type { Sampler } from './sampler.js'
+import type { SavedCounts } from './saved-counts.js'
+
+export interface FlowCounterOptions {
+  /** In ms since 1970, as the kernel's own times. */
+  readonly now: () => number
+  readonly sampler: Pick<Sampler, 'admits'>
+  readonly line: (line: FlowLine) => void
+  /** How many endpoints are counted by themselves. */
+  readonly maxEndpoints: number
+}
+
+/** A connection that the table of the kernel still has, for the length of one reading. */
+interface Listed extends FlowCounters {
+  readonly counts: EndpointCounts
+  readonly isOpen: boolean
+}
+
+/**
+ * Counts the connections to Services. Their number comes from events; bytes and packets of those
+ * that have ended, too, and those of the others from the kernel's table, when somebody asks.
+ */
+export class FlowCounter implements FlowReader {
+  readonly #options: FlowCounterOptions
+  readonly #table = new ServiceTable((port: ServedPort) => this.#countedFor(port))
+  /** By service port of both families. */
+  readonly #services = new Map<string, CountedService>()
+  readonly #recent: RecentIds
+  #endpoints = 0
+  /** By id, while the table of the kernel is read; undefined at other times. */
+  #listing: Map<number, Listed> | undefined
+  /** Connections that began in this time and are in no event, are counted from the table. */
+  #missed: { readonly since: number; readonly until: number } | undefined
+
+  constructor(options: FlowCounterOptions) {
+    this.#options = options
+    this.#recent = new RecentIds(options.now)
+  }
+
+  change(changes: ServedChanges): void {
+    for (const service of this.#table.change(changes)) {
+      if (--service.families === 0) service.isGone = true
+    }
+  }
+
+  opened(flow: FlowMessage): void {
+    const service = this.#table.find(flow)
+    if (!service || !this.#recent.add(flow.id)) return
+    this.#endpointOf(service, flow).opened++
+    if (this.#options.sampler.admits()) this.#options.line(this.#line(service, flow, 'opened'))
+  }
+
+  ended(flow: FlowMessage): void {
+    this.#listing?.delete(flow.id)
+    const service = this.#table.find(flow)
+    if (!service) return
+    addTo(this.#endpointOf(service, flow).ended, flow)
+    if (!this.#options.sampler.admits()) return
+    const { startedAt, bytesToEndpoint, bytesToClient } = flow
+    const durationMs = startedAt > 0 ? Math.max(0, this.#options.now() - startedAt) : undefined
+    this.#options.line({
+      ...this.#line(service, flow, 'ended'),
+      ...(durationMs === undefined ? {} : { durationMs: Math.round(durationMs) }),
+      ...(flow.hasCounters ? { bytesToEndpoint, bytesToClient } : {}),
+    })
+  }
+
+  /** Events between this time and now may be lost. The next reading of the table finds out. */
+  missed(since = this.#recent.since): void {
+    // The clock has whole milliseconds.
+    const until = this.#options.now() + 1
+    this.#missed = { since: Math.min(since, this.#missed?.since ?? since), until }
+    this.#recent.hold(true)
+  }
+
+  get isMissing(): boolean {
+    return this.#missed !== undefined
+  }
+
+  /** A reading of the kernel's table begins; each entry is given to `listed`. */
+  beginListing(): void {
+    this.#listing = new Map()
+  }
+
+  listed(flow: FlowMessage): void {
+    const service = this.#table.find(flow)
+    if (!service) return
+    const counts = this.#endpointOf(service, flow)
+    if (this.#wasMissed(flow) && this.#recent.add(flow.id)) counts.opened++
+    const { bytesToEndpoint, bytesToClient, packetsToEndpoint, packetsToClient } = flow
+    const numbers = { bytesToEndpoint, bytesToClient, packetsToEndpoint, packetsToClient }
+    this.#listing?.set(flow.id, { counts, isOpen: flow.tcpState < closing, ...numbers })
+  }
+
+  /** Every event that came while the table was read has been given to `ended`. */
+  endListing(): void {
+    for (const { endpoints } of this.#services.values()) {
+      for (const counts of endpoints.values()) {
+        counts.living = noCounters()
+        counts.open = 0
+      }
+    }
+    for (const { counts, isOpen, ...numbers } of this.#listing?.values() ?? []) {
+      addTo(counts.living, numbers)
+      if (isOpen) counts.open++
+    }
+    this.#listing = undefined
+    this.#missed = undefined
+    this.#recent.hold(false)
+  }
+
+  /** What has grown since the last call. */
+  take(): Omit<FlowNumbers, 'overruns'> {
+    const grown: EndpointGrowth[] = []
+    const open: FlowNumbers['open'][number][] = []
+    const gone: FlowNumbers['gone'][number][] = []
+    for (const [key, counted] of this.#services) {
+      const { service, protocol, endpoints } = counted
+      let isOpen = 0
+      for (const counts of endpoints.values()) {
+        isOpen += counts.open
+        const growth = counts.take()
+        if (growth) grown.push({ service, protocol, endpoint: counts.endpoint, ...growth })
+      }
+      open.push({ service, protocol, open: isOpen })
+      if (!counted.isGone || isOpen > 0) continue
+      gone.push({ service, protocol })
+      this.#services.delete(key)
+      this.#endpoints -= endpoints.size
+      this.#table.drop(counted)
+    }
+    return { grown, open, gone }
+  }
+
+  /** What the next process needs to go on counting. */
+  save(): SavedCounts {
+    const counts: SavedCounts['counts'][number][] = []
+    for (const { service, protocol, endpoints } of this.#services.values()) {
+      for (const { endpoint, opened, ended } of endpoints.values()) {
+        counts.push({ service, protocol, endpoint, opened, ...ended })
+      }
+    }
+    return { heardUntil: this.#recent.since, recent: this.#recent.ids(), counts }
+  }
+
+  /** Goes on where another process has ended; before the first event. */
+  resume({ recent, counts }: SavedCounts): void {
+    for (const id of recent) this.#recent.add(id)
+    for (const { service, protocol, endpoint, opened, ...ended } of counts) {
+      const known = this.#serviceOf(service, protocol)
+      const own = this.#named(known, endpoint, endpoint)
+      own.opened += opened
+      addTo(own.ended, ended)
+    }
+  }
+
+  #wasMissed({ startedAt }: FlowMessage): boolean {
+    const missed = this.#missed
+    return missed !== undefined && startedAt > missed.since && startedAt <= missed.until
+  }
+
+  #countedFor({ service, protocol }: ServedPort): CountedService {
+    const counted = this.#serviceOf(service, protocol)
+    counted.families++
+    counted.isGone = false
+    return counted
+  }
+
+  #serviceOf(service: string, protocol: Protocol): CountedService {
+    const key = `${service}/${protocol}`
+    let counted = this.#services.get(key)
+    if (!counted) {
+      // Nobody serves it yet; it is forgotten unless somebody will.
+      counted = { service, protocol, families: 0, isGone: true, endpoints: new Map() }
+      this.#services.set(key, counted)
+    }
+    return counted
+  }
+
+  #endpointOf(service: CountedService, flow: FlowMessage): EndpointCounts {
+    const key = flow.endpointKey
+    return service.endpoints.get(key) ?? this.#named(service, flow.endpoint, key)
+  }
+
+  #named(service: CountedService, endpoint: string, key: string | number): EndpointCounts {
+    const { endpoints } = service
+    const isFull = this.#endpoints >= this.#options.maxEndpoints
+    const known = endpoints.get(isFull ? other : key)
+    if (known) return known
+    const counts = new EndpointCounts(isFull ? other : endpoint)
+    endpoints.set(isFull ? other : key, counts)
+    this.#endpoints++
+    return counts
+  }
+
+  #line(service: CountedService, flow: FlowMessage, event: FlowLine['event']): FlowLine {
+    const { client, destination, endpoint } = flow
+    return {
+      ...{ at: this.#options.now(), event, verdict: 'forwarded', why: '' },
+      ...{ protocol: service.protocol, client, service: service.service },
+      ...{ address: destination, endpoint },
+    }
+  }
+}
+
+/** From TIME_WAIT on nothing is carried any more. */
+const closing = 7
+
+/** What the metrics call everything that has no place of its own. */
+const other = 'other'
+
+interface CountedService {
+  readonly service: string
+  readonly protocol: Protocol
+  /** How many families serve it. */
+  families: number
+  isGone: boolean
+  readonly endpoints: Map<string | number, EndpointCounts>
+}
+
+const fields = ['bytesToEndpoint', 'bytesToClient', 'packetsToEndpoint', 'packetsToClient'] as const
+
+const noCounters = (): FlowCounters => ({
+  ...{ bytesToEndpoint: 0, bytesToClient: 0, packetsToEndpoint: 0, packetsToClient: 0 },
+})
+
+function addTo(sum: FlowCounters, more: FlowCounters): void {
+  for (const field of fields) sum[field] += more[field]
+}
+
+class EndpointCounts {
+  opened = 0
+  readonly ended = noCounters()
+  /** Of connections that the kernel still had when its table was read. */
+  living = noCounters()
+  open = 0
+  readonly endpoint: string
+  #reported = { opened: 0, ...noCounters() }
+
+  constructor(endpoint: string) {
+    this.endpoint = endpoint
+  }
+
+  /** Undefined when nothing has grown. A connection that ended unseen takes nothing away again. */
+  take(): (FlowCounters & { readonly opened: number }) | undefined {
+    const before = this.#reported
+    const now = { opened: this.opened, ...noCounters() }
+    for (const field of fields) {
+      now[field] = Math.max(before[field], this.ended[field] + this.living[field])
+    }
+    this.#reported = now
+    const growth = { opened: now.opened - before.opened, ...noCounters() }
+    for (const field of fields) growth[field] = now[field] - before[field]
+    return growth.opened > 0 || fields.some((field) => growth[field] > 0) ? growth : undefined
+  }
+}

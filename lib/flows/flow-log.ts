@@ -1,0 +1,99 @@
+import { cidrContains, cidrOf, parseCidr, parseIp, type Cidr } from '../state/ip.js'
+import type { FlowLine, FlowVerdict } from './line.js'
+
+/** A line as it is kept: numbered, and with the names that were known then. */
+export interface KeptLine extends FlowLine {
+  readonly number: number
+  /** `namespace/name`; empty where nothing tells. */
+  readonly clientPod: string
+  readonly endpointPod: string
+}
+
+export interface FlowFilter {
+  /** Namespace and name of a Service, perhaps with a port; the namespace may be missing. */
+  readonly service?: string
+  /** A pod, an address or a CIDR. */
+  readonly from?: string
+  readonly verdict?: FlowVerdict
+}
+
+export interface FoundLines {
+  readonly lines: readonly KeptLine[]
+  /** Ask with it for what comes next. */
+  readonly next: number
+  /** How many lines were not kept so far, because there were too many. */
+  readonly leftOut: number
+}
+
+/** The newest lines of the stream; older ones are forgotten. */
+export class FlowLog {
+  readonly #limit: number
+  readonly #podAt: (ip: string) => string
+  #lines: KeptLine[] = []
+  #next = 1
+  #leftOut = 0
+
+  constructor(limit: number, podAt: (ip: string) => string) {
+    this.#limit = limit
+    this.#podAt = podAt
+  }
+
+  add(lines: readonly FlowLine[], leftOut: number): void {
+    this.#leftOut += leftOut
+    for (const line of lines) {
+      this.#lines.push({
+        ...line,
+        number: this.#next++,
+        clientPod: this.#podAt(ipOf(line.client)),
+        endpointPod: this.#podAt(ipOf(line.endpoint)),
+      })
+    }
+    // Not one by one, because each removal moves all that is left.
+    if (this.#lines.length > 2 * this.#limit) this.#lines = this.#lines.slice(-this.#limit)
+  }
+
+  /** The newest `limit` lines after that number. */
+  find(filter: FlowFilter, after: number, limit: number): FoundLines {
+    const fits = matcherOf(filter)
+    const found: KeptLine[] = []
+    for (let index = this.#lines.length - 1; index >= 0 && found.length < limit; index--) {
+      const line = this.#lines[index]
+      if (!line || line.number <= after) break
+      if (fits(line)) found.push(line)
+    }
+    return { lines: found.reverse(), next: this.#next - 1, leftOut: this.#leftOut }
+  }
+}
+
+function matcherOf({ service, from, verdict }: FlowFilter): (line: KeptLine) => boolean {
+  const range = from === undefined ? undefined : rangeOf(from)
+  return (line) =>
+    (service === undefined || isNamed(line.service, service)) &&
+    (verdict === undefined || line.verdict === verdict) &&
+    (from === undefined || (range ? isWithin(line.client, range) : isNamed(line.clientPod, from)))
+}
+
+/** `web`, `default/web`, `web:http` and `default/web:http` all name `default/web:http`. */
+function isNamed(whole: string, wanted: string): boolean {
+  const [name = '', port] = whole.slice(whole.indexOf('/') + 1).split(':')
+  const namespace = whole.slice(0, whole.indexOf('/'))
+  const slash = wanted.indexOf('/')
+  if (slash >= 0 && wanted.slice(0, slash) !== namespace) return false
+  const [wantedName, wantedPort] = wanted.slice(slash + 1).split(':')
+  return wantedName === name && (wantedPort === undefined || wantedPort === port)
+}
+
+function rangeOf(text: string): Cidr | undefined {
+  const ip = parseIp(text)
+  return ip ? cidrOf(ip, ip.family === 'IPv4' ? 32 : 128) : parseCidr(text)
+}
+
+function isWithin(client: string, range: Cidr): boolean {
+  const ip = parseIp(ipOf(client))
+  return ip !== undefined && cidrContains(range, ip)
+}
+
+/** Of `ip:port` or `[ip]:port`. */
+function ipOf(place: string): string {
+  return place.slice(0, Math.max(0, place.lastIndexOf(':'))).replace(/^\[|\]$/g, '')
+}

@@ -1,0 +1,147 @@
+/** The thread that reads connections from the kernel. Messages tell it what the Services are. */
+import { parentPort, workerData } from 'node:worker_threads'
+import { messageOf } from '../errors.js'
+import { ipFamilies } from '../state/ip.js'
+import { FlowEvents } from '../kernel/flow-events.js'
+import { visitTrackedFlows } from '../kernel/tracked-flows.js'
+import { FlowCounter } from './flow-counter.js'
+import type { FlowLine } from './line.js'
+import type { FlowThreadSettings, FromFlowThread, ToFlowThread } from './messages.js'
+import { Sampler } from './sampler.js'
+import { loadCounts, saveCounts } from './saved-counts.js'
+
+/** The thread sleeps so long between two looks, so that a burst of connections is one look. */
+const lookEveryMs = 20
+const saveEveryMs = 10_000
+const linesEveryMs = 200
+const linesPerSecond = 200
+const receiveBufferBytes = 16 << 20
+/** The reading of the table takes at most this part of the time. */
+const listingShare = 0.02
+const maxEndpoints = 10_000
+
+// `workerData` has no type; flow-thread.ts gives it this value.
+const settings = workerData as FlowThreadSettings
+
+function post(message: FromFlowThread): void {
+  parentPort?.postMessage(message)
+}
+
+let lines: FlowLine[] = []
+const sampler = new Sampler(linesPerSecond, () => performance.now())
+const counter = new FlowCounter({
+  now: Date.now,
+  sampler,
+  maxEndpoints,
+  line: (line) => {
+    if (lines.push(line) === 1) setTimeout(postLines, linesEveryMs)
+  },
+})
+
+function postLines(): void {
+  const leftOut = sampler.takeLeftOut()
+  if (lines.length > 0 || leftOut > 0) post({ kind: 'lines', lines, leftOut })
+  lines = []
+}
+
+let events: FlowEvents | undefined
+let overruns = 0
+let isChanged = false
+
+/** Gives what has come to the counter. */
+function look(): void {
+  if (!events) return
+  isChanged = true
+  if (events.read(counter).isWhole) return
+  overruns++
+  counter.missed()
+}
+
+let listing = Promise.resolve()
+let nextListing = 0
+
+/** Reads the table of the kernel, unless it was read a moment ago. */
+function list(): Promise<void> {
+  listing = listing.then(async () => {
+    if (performance.now() < nextListing && !counter.isMissing) return
+    const started = performance.now()
+    counter.beginListing()
+    try {
+      for (const family of ipFamilies) {
+        await visitTrackedFlows(family, (flow) => counter.listed(flow))
+      }
+    } catch (error) {
+      post({ kind: 'warning', reason: messageOf(error) })
+    }
+    look()
+    counter.endListing()
+    const took = performance.now() - started
+    nextListing = performance.now() + took / listingShare
+  })
+  return listing
+}
+
+async function save(): Promise<void> {
+  if (settings.stateFile === '' || !isChanged) return
+  isChanged = false
+  await saveCounts(settings.stateFile, counter.save()).catch((error: unknown) => {
+    post({ kind: 'warning', reason: `keep the numbers of connections: ${messageOf(error)}` })
+  })
+}
+
+let hasStarted = false
+
+/** Once the Services are known. */
+async function start(): Promise<void> {
+  hasStarted = true
+  const saved = settings.stateFile === '' ? undefined : await loadCounts(settings.stateFile)
+  if (saved) counter.resume(saved)
+  events = await FlowEvents.open({ receiveBufferBytes, onlyTranslated: settings.onlyTranslated })
+  // Other connections were opened before anybody was asked to count, or have been counted.
+  counter.missed(saved?.heardUntil ?? settings.startedAt)
+  const wait = events.whenReadable(() => {
+    look()
+    if (counter.isMissing) void list()
+    setTimeout(wait, lookEveryMs)
+  })
+  wait()
+  isChanged = true
+  await list()
+  setInterval(() => void save(), saveEveryMs).unref()
+  post({ kind: 'ready', resumed: saved !== undefined })
+}
+
+/** Messages are handled one after the other: numbers come after the Services they are about. */
+let previous = Promise.resolve()
+parentPort?.on('message', (message: ToFlowThread) => {
+  previous = previous
+    .then(() => handle(message))
+    .catch((error: unknown) => {
+      post({ kind: 'failed', reason: messageOf(error) })
+    })
+})
+
+async function handle(message: ToFlowThread): Promise<void> {
+  switch (message.kind) {
+    case 'services':
+      // Connections that have come so far were to the Services of before.
+      look()
+      counter.change(message)
+      if (!events && !hasStarted) await start()
+      break
+    case 'numbers':
+      look()
+      if (events) await list()
+      post({ kind: 'numbers', id: message.id, ...counter.take(), overruns })
+      overruns = 0
+      break
+    case 'stop':
+      look()
+      postLines()
+      isChanged = true
+      await save()
+      events?.close()
+      post({ kind: 'stopped', id: message.id })
+      parentPort?.close()
+  }
+}

@@ -1,0 +1,129 @@
+import type { Log, Meter } from '../modes/mode.js'
+import type { DesiredState } from '../state/desired-state.js'
+import { aborted } from '../async.js'
+import { FlowLog } from './flow-log.js'
+import { FlowThread, type FlowReport } from './flow-thread.js'
+import type { FlowLine } from './line.js'
+import type { FlowNumbers } from './messages.js'
+import { Sampler } from './sampler.js'
+import { ServedPorts } from './served-ports.js'
+
+export interface FlowsOptions {
+  /**
+   * `counts`: the kernel's connections are counted; `shows`: something else counts them;
+   * `told`: the mode carries connections itself and tells of them.
+   */
+  readonly kernel: 'counts' | 'shows' | 'told'
+  /** Connections to Services have their destination changed by NAT. */
+  readonly onlyTranslated: boolean
+  readonly stateFile: string
+  readonly meter: Meter
+  readonly log: Log
+  /** The pod that has an address, as `namespace/name`; empty where nothing tells. */
+  readonly podAt: (ip: string) => string
+}
+
+/** What becomes of connections to Services on this node: numbers, and the newest ones by themselves. */
+export class Flows {
+  /** What `kube-proxy flows` and the page show. */
+  readonly lines: FlowLog
+  readonly #options: FlowsOptions
+  readonly #ports = new ServedPorts()
+  readonly #thread: FlowThread | undefined
+  readonly #sampler = new Sampler(toldPerSecond, () => performance.now())
+  #isServing = false
+  #reading: Promise<void> | undefined
+
+  constructor(options: FlowsOptions) {
+    this.#options = options
+    this.lines = new FlowLog(keptLines, options.podAt)
+    if (options.kernel === 'told') return
+    const { stateFile, onlyTranslated } = options
+    const settings = {
+      stateFile: options.kernel === 'counts' ? stateFile : '',
+      onlyTranslated,
+      startedAt: Date.now(),
+    }
+    this.#thread = new FlowThread(settings, (report) => this.#reported(report))
+  }
+
+  /** A sync of these states starts. */
+  started({ states }: { readonly states: readonly DesiredState[] }): void {
+    if (!this.#thread) return
+    const changes = this.#ports.changes(states)
+    const isSame = [changes.set, changes.removed, changes.localAddresses].every(
+      ({ length }) => length === 0,
+    )
+    if (!isSame || !this.#isServing) this.#thread.tell({ kind: 'services', ...changes })
+    this.#isServing = true
+  }
+
+  synced(): void {
+    // What connections do does not depend on it.
+  }
+
+  /** The mode tells of connections that it carries, and of how many it does not tell. */
+  told(lines: readonly FlowLine[], leftOut: number): void {
+    const kept = lines.filter(() => this.#sampler.admits())
+    this.lines.add(kept, leftOut + this.#sampler.takeLeftOut())
+  }
+
+  /** Brings the metrics up to date; calls meanwhile wait for the same reading. */
+  countTraffic(): Promise<void> {
+    if (!this.#thread || !this.#isServing) return Promise.resolve()
+    this.#reading ??= this.#thread
+      .numbers()
+      .then((numbers) => {
+        if (numbers && this.#options.kernel === 'counts') this.#count(numbers)
+      })
+      .finally(() => (this.#reading = undefined))
+    return this.#reading
+  }
+
+  /** Until the signal; then what was heard last is kept for the next process. */
+  async run(signal: AbortSignal): Promise<void> {
+    await aborted(signal)
+    await this.#thread?.stop()
+  }
+
+  #count({ grown, open, gone, overruns }: FlowNumbers): void {
+    const { meter } = this.#options
+    for (const { service, protocol, endpoint, ...growth } of grown) {
+      const labels = { service, protocol, endpoint }
+      meter.count('service_connections_total', labels, growth.opened)
+      for (const [metric, direction, by] of [
+        ['service_bytes_total', 'to_endpoint', growth.bytesToEndpoint],
+        ['service_bytes_total', 'to_client', growth.bytesToClient],
+        ['service_packets_total', 'to_endpoint', growth.packetsToEndpoint],
+        ['service_packets_total', 'to_client', growth.packetsToClient],
+      ] as const) {
+        if (by > 0) meter.count(metric, { ...labels, direction }, by)
+      }
+    }
+    for (const { open: value, ...labels } of open) {
+      meter.gauge('service_active_connections', labels, value)
+    }
+    for (const labels of gone) meter.forget({ ...labels })
+    if (overruns > 0) meter.count('flow_events_lost_total', {}, overruns)
+  }
+
+  #reported(report: FlowReport): void {
+    const { log } = this.#options
+    switch (report.kind) {
+      case 'ready':
+        log.info({ resumed: report.resumed }, 'connections to Services are counted')
+        break
+      case 'failed':
+        log.error({ error: report.reason }, 'connections to Services are not counted any more')
+        break
+      case 'warning':
+        log.warn({ error: report.reason }, 'could not read the connections that the kernel tracks')
+        break
+      case 'lines':
+        this.lines.add(report.lines, report.leftOut)
+    }
+  }
+}
+
+const keptLines = 4096
+const toldPerSecond = 200

@@ -1,0 +1,73 @@
+import type { IpFamily } from '../state/ip.js'
+import type { Protocol } from '../state/names.js'
+import type { FlowCounters } from '../kernel/flow-message.js'
+import type { FlowLine } from './line.js'
+
+/** Messages between the proxy and the thread that reads connections. Plain values only. */
+
+/** One service port of one family, and where clients reach it. */
+export interface ServedPort {
+  /** Unique on the node: family and service port. */
+  readonly id: string
+  readonly family: IpFamily
+  /** `namespace/name:port` */
+  readonly service: string
+  readonly protocol: Protocol
+  readonly port: number
+  readonly addresses: readonly string[]
+  /** 0 when it has none. */
+  readonly nodePort: number
+}
+
+export interface ServedChanges {
+  readonly set: readonly ServedPort[]
+  /** Ids. */
+  readonly removed: readonly string[]
+  /** By family, where they are new: the addresses of this node, on which node ports answer. */
+  readonly localAddresses: readonly (readonly [IpFamily, readonly string[]])[]
+}
+
+export interface FlowThreadSettings {
+  /** Where numbers are kept over a restart; empty: nowhere. */
+  readonly stateFile: string
+  readonly onlyTranslated: boolean
+  /** When counting begins, in ms since 1970; the thread listens a moment later. */
+  readonly startedAt: number
+}
+
+export type ToFlowThread =
+  | ({ readonly kind: 'services' } & ServedChanges)
+  | { readonly kind: 'numbers'; readonly id: number }
+  | { readonly kind: 'stop'; readonly id: number }
+
+/** What one endpoint of a service port has got since the last report. */
+export interface EndpointGrowth extends FlowCounters {
+  readonly service: string
+  readonly protocol: Protocol
+  /** `ip:port`; `other` for those above the bound. */
+  readonly endpoint: string
+  readonly opened: number
+}
+
+export interface OpenNow {
+  readonly service: string
+  readonly protocol: Protocol
+  readonly open: number
+}
+
+export interface FlowNumbers {
+  readonly grown: readonly EndpointGrowth[]
+  readonly open: readonly OpenNow[]
+  /** Service ports that are gone, with their last connection. */
+  readonly gone: readonly Omit<OpenNow, 'open'>[]
+  /** Times that the kernel had more to tell than there was room for. */
+  readonly overruns: number
+}
+
+export type FromFlowThread =
+  | { readonly kind: 'ready'; readonly resumed: boolean }
+  | { readonly kind: 'failed'; readonly reason: string }
+  | { readonly kind: 'warning'; readonly reason: string }
+  | ({ readonly kind: 'numbers'; readonly id: number } & FlowNumbers)
+  | { readonly kind: 'lines'; readonly lines: readonly FlowLine[]; readonly leftOut: number }
+  | { readonly kind: 'stopped'; readonly id: number }

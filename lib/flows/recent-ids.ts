@@ -1,0 +1,56 @@
+/**
+ * The connections of the last moments. With them it is known which of the connections that the
+ * kernel lists have been counted already.
+ */
+export class RecentIds {
+  readonly #now: () => number
+  #older = new Set<number>()
+  #newer = new Set<number>()
+  /** When each of the two begins; all ids after `since` are known. */
+  #olderFrom: number
+  #newerFrom: number
+  #isHeld = false
+
+  constructor(now: () => number) {
+    this.#now = now
+    this.#olderFrom = this.#newerFrom = now() + 1
+  }
+
+  /** Returns false for an id that was added a moment ago. */
+  add(id: number): boolean {
+    this.#turn()
+    if (this.#newer.has(id) || this.#older.has(id)) return false
+    this.#newer.add(id)
+    return true
+  }
+
+  /** All ids that were added since this time are known, in ms since 1970. */
+  get since(): number {
+    this.#turn()
+    return this.#olderFrom
+  }
+
+  /** Forgets nothing until it is called with false. */
+  hold(isHeld: boolean): void {
+    this.#turn()
+    this.#isHeld = isHeld
+  }
+
+  ids(): readonly number[] {
+    return [...this.#older, ...this.#newer]
+  }
+
+  #turn(): void {
+    if (this.#isHeld) return
+    // The clock has whole milliseconds, and what began in this one may have been heard before.
+    const now = this.#now() + 1
+    // A clock that was set back starts anew.
+    if (now >= this.#newerFrom && now - this.#newerFrom < turnMs) return
+    this.#older = this.#newer
+    this.#olderFrom = this.#newerFrom
+    this.#newer = new Set()
+    this.#newerFrom = now
+  }
+}
+
+const turnMs = 2000

@@ -1,0 +1,68 @@
+import { createHash } from 'node:crypto'
+import { readlinkSync } from 'node:fs'
+import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import type { EndpointGrowth } from './messages.js'
+
+/** Numbers that the next process goes on with. */
+export interface SavedCounts {
+  /** Connections after this time are in `recent`, or have not been counted. */
+  readonly heardUntil: number
+  readonly recent: readonly number[]
+  readonly counts: readonly EndpointGrowth[]
+}
+
+const version = 1
+
+/** Numbers belong to one start of the machine and one network namespace. */
+async function kernelIdentity(): Promise<string> {
+  const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')
+  return createHash('sha256')
+    .update(`${boot.trim()} ${readlinkSync('/proc/self/ns/net')}`)
+    .digest('hex')
+}
+
+export async function saveCounts(file: string, saved: SavedCounts): Promise<void> {
+  await mkdir(dirname(file), { recursive: true, mode: 0o700 })
+  const text = JSON.stringify({ version, kernel: await kernelIdentity(), ...saved })
+  // The next process finds either file whole.
+  await writeFile(`${file}.new`, text, { mode: 0o600 })
+  await rename(`${file}.new`, file)
+}
+
+/** Undefined when there are none, or when they are those of another kernel. */
+export async function loadCounts(file: string): Promise<SavedCounts | undefined> {
+  const text = await readFile(file, 'utf8').catch(() => undefined)
+  if (text === undefined) return undefined
+  try {
+    const parsed: unknown = JSON.parse(text)
+    const { kernel, ...saved } = parsed as SavedCounts & { version: number; kernel: string }
+    if (saved.version !== version || kernel !== (await kernelIdentity())) return undefined
+    return isSaved({ ...saved }) ? saved : undefined
+  } catch {
+    return undefined
+  }
+}
+
+const numbers = [
+  ...(['opened', 'bytesToEndpoint', 'bytesToClient'] as const),
+  ...(['packetsToEndpoint', 'packetsToClient'] as const),
+]
+const texts = ['service', 'protocol', 'endpoint'] as const
+
+function isSaved({ heardUntil, recent, counts }: Readonly<Record<string, unknown>>): boolean {
+  return (
+    Number.isFinite(heardUntil) &&
+    Array.isArray(recent) &&
+    recent.every(Number.isInteger) &&
+    Array.isArray(counts) &&
+    counts.every(isCount)
+  )
+}
+
+function isCount(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  const each: Readonly<Record<string, unknown>> = { ...value }
+  const isNumber = (name: string) => typeof each[name] === 'number' && each[name] >= 0
+  return numbers.every(isNumber) && texts.every((name) => typeof each[name] === 'string')
+}

@@ -1,0 +1,63 @@
+import { printable } from '../state/printable.js'
+import type { FlowRecord } from './answer.js'
+
+/** Connections as a table for people, line by line. */
+
+const columns = [
+  ['TIME', 12],
+  ['CLIENT', 24],
+  ['SERVICE', 24],
+  ['ENDPOINT', 24],
+  ['VERDICT', 12],
+  ['DETAILS', 0],
+] as const
+
+export function flowHead(isWide: boolean): string {
+  return rowOf(
+    columns.map(([name]) => name),
+    isWide,
+  )
+}
+
+export function flowText(flow: FlowRecord, isWide: boolean): string {
+  const { time, client, clientPod, service, protocol, endpoint, endpointPod, verdict } = flow
+  return rowOf(
+    [
+      isWide ? time : time.slice(11, 23),
+      named(client, clientPod, isWide),
+      protocol === 'TCP' ? service : `${service}/${protocol}`,
+      endpoint === '' ? '-' : named(endpoint, endpointPod, isWide),
+      verdict,
+      detailsOf(flow),
+    ],
+    isWide,
+  )
+}
+
+/** The pod where it is known, and the place, too, where there is room. */
+function named(place: string, pod: string, isWide: boolean): string {
+  if (pod === '') return place
+  return isWide ? `${pod} (${place})` : pod
+}
+
+function detailsOf({ event, why, durationMs, bytesToEndpoint, bytesToClient }: FlowRecord): string {
+  const parts = [event, why]
+  if (durationMs !== undefined) parts.push(`${durationMs} ms`)
+  if (bytesToEndpoint !== undefined && bytesToClient !== undefined) {
+    parts.push(`${bytesToEndpoint} B out, ${bytesToClient} B back`)
+  }
+  return parts.filter((part) => part !== '').join(', ')
+}
+
+function rowOf(cells: readonly string[], isWide: boolean): string {
+  return cells
+    .map((cell, index) => {
+      const width = columns[index]?.[1] ?? 0
+      const text = printable(cell)
+      if (width === 0) return text
+      const cut = isWide || text.length <= width ? text : `${text.slice(0, width - 1)}…`
+      return cut.padEnd(width)
+    })
+    .join('  ')
+    .trimEnd()
+}

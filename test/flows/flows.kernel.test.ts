@@ -1,0 +1,216 @@
+import t, { type Test } from 'tap'
+import { execFileSync } from 'node:child_process'
+import { createServer, connect } from 'node:net'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { connectionsIn, daemonNumbers } from '../../lib/inspect/top/daemon-numbers.js'
+import { addNodeCgroup, removeCgroup } from '../../lib/lab/world/cgroups.js'
+import { enterPrivateNetns } from '../support/private-netns.js'
+import { kubeProxy, startProxy } from '../support/live-daemon.js'
+import type { FlowRecord } from '../../lib/flows/answer.js'
+
+/** Connections that clients made, as `/metrics` and `kube-proxy flows` tell of them. */
+
+const skip = enterPrivateNetns() ?? false
+const folder = mkdtempSync(join(tmpdir(), 'flows-'))
+t.teardown(() => rmSync(folder, { recursive: true }))
+if (skip === false) {
+  execFileSync('ip', ['link', 'set', 'lo', 'up'])
+  execFileSync('ip', ['address', 'add', '192.0.2.1/24', 'dev', 'lo'])
+  execFileSync('ip', ['route', 'add', 'default', 'dev', 'lo'])
+  for (const ip of ['10.244.1.1', '10.244.1.2']) {
+    execFileSync('ip', ['address', 'add', `${ip}/32`, 'dev', 'lo'])
+  }
+}
+
+const port = (name: string) => ({ name, protocol: 'TCP', port: 80, targetPort: 8080 })
+const service = (name: string, clusterIP: string) => ({
+  apiVersion: 'v1',
+  kind: 'Service',
+  metadata: { name, namespace: 'default' },
+  spec: {
+    type: 'NodePort',
+    clusterIP,
+    clusterIPs: [clusterIP],
+    ports: [{ ...port('http'), nodePort: name === 'web' ? 30080 : 30081 }],
+  },
+})
+const slice = {
+  apiVersion: 'discovery.k8s.io/v1',
+  kind: 'EndpointSlice',
+  metadata: {
+    name: 'web-1',
+    namespace: 'default',
+    labels: { 'kubernetes.io/service-name': 'web' },
+  },
+  addressType: 'IPv4',
+  ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
+  endpoints: ['10.244.1.1', '10.244.1.2'].map((ip, index) => ({
+    addresses: [ip],
+    conditions: { ready: true },
+    targetRef: { kind: 'Pod', name: `web-${index}`, namespace: 'default' },
+  })),
+}
+
+const documents = [service('web', '10.96.0.10'), service('empty', '10.96.0.11'), slice]
+writeFileSync(
+  join(folder, 'objects.yaml'),
+  documents.map((each) => JSON.stringify(each)).join('\n---\n'),
+)
+
+/** Nobody is in it, so that nothing is translated at sockets: what is left is NAT of the kernel. */
+const cgroup = skip === false ? addNodeCgroup(`flows-${process.pid}`) : ''
+t.teardown(() => (cgroup === '' ? undefined : removeCgroup(cgroup)))
+
+const flagsOf = (mode: string) => [
+  ...(mode === 'ebpf' ? ['--ebpf-cgroup', cgroup, '--ebpf-bpffs', ''] : []),
+  ...['--proxy-mode', mode, '--manifests', folder, '--hostname-override', 'node-1'],
+  ...['--cluster-cidr', '10.244.0.0/16', '--flows'],
+  ...['--flows-state-file', join(folder, `${mode}.json`)],
+]
+
+/** Each connection gets 3 bytes and is closed by the server. */
+async function startServers(t: Test): Promise<void> {
+  for (const host of ['10.244.1.1', '10.244.1.2']) {
+    const server = createServer((socket) => {
+      socket.on('error', () => undefined)
+      socket.on('data', () => socket.end('yes'))
+    })
+    server.listen(8080, host)
+    await once(server, 'listening')
+    t.teardown(() => new Promise((closed) => server.close(closed)))
+  }
+}
+
+type Outcome = 'answered' | 'refused'
+
+function visit(host: string, to: number): Promise<Outcome> {
+  return new Promise((resolve) => {
+    const socket = connect(to, host, () => socket.write('hello'))
+    let answer = ''
+    socket.on('data', (data) => (answer += data.toString()))
+    socket.on('error', () => resolve('refused'))
+    socket.on('close', () => resolve(answer === 'yes' ? 'answered' : 'refused'))
+  })
+}
+
+async function visits(count: number, host: string, to = 80): Promise<readonly Outcome[]> {
+  const outcomes: Outcome[] = []
+  for (let made = 0; made < count; made++) outcomes.push(await visit(host, to))
+  return outcomes
+}
+
+const page = async () => (await fetch('http://127.0.0.1:10249/metrics')).text()
+
+const numbersOf = async (name: string) => daemonNumbers(await page()).get(`${name}/TCP`)
+
+/** What is told a moment later is waited for, however long that takes. */
+async function until<T>(read: () => Promise<T>, isThere: (value: T) => boolean): Promise<T> {
+  for (;;) {
+    const value = await read()
+    if (isThere(value)) return value
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+}
+
+async function flowsOf(...args: readonly string[]): Promise<readonly FlowRecord[]> {
+  const { stdout, stderr, code } = await kubeProxy('flows', ...args, '-o', 'json')
+  if (code !== 0) throw new Error(stderr)
+  return stdout
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as FlowRecord)
+}
+
+for (const mode of ['iptables', 'nftables', 'ebpf']) {
+  t.test(
+    `every connection is counted once in ${mode} mode, also over a restart`,
+    { skip },
+    async (t) => {
+      await startServers(t)
+      const first = await startProxy(t, flagsOf(mode))
+      const outcomes = [
+        ...(await visits(40, '10.96.0.10')),
+        ...(await visits(10, '192.0.2.1', 30080)),
+      ]
+      t.same(new Set(outcomes), new Set(['answered']))
+      const seen = await until(
+        () => numbersOf('default/web:http'),
+        (numbers) => (numbers?.connections ?? 0) >= 50,
+      )
+      t.equal(seen?.connections, 50)
+      await first.end('SIGTERM')
+      t.same(new Set(await visits(15, '10.96.0.10')), new Set(['answered']), 'nobody listens now')
+      const second = await startProxy(t, flagsOf(mode))
+      await visits(20, '10.96.0.10')
+      const after = await until(
+        () => numbersOf('default/web:http'),
+        (numbers) => (numbers?.connections ?? 0) >= 85,
+      )
+      t.equal(after?.connections, 85)
+      t.equal(after?.open, 0, 'all are closed')
+      t.ok((after?.bytesIn ?? 0) >= 85 * 5 && (after?.bytesOut ?? 0) >= 85 * 3, 'with their bytes')
+      const endpoints = connectionsIn(await page()).filter(
+        ({ service }) => service === 'default/web:http',
+      )
+      t.equal(
+        endpoints.reduce((sum, { count }) => sum + count, 0),
+        85,
+        'by endpoint',
+      )
+      await second.end('SIGTERM')
+      await kubeProxy('cleanup')
+    },
+  )
+}
+
+t.test('the stream tells of every connection what its client saw', { skip }, async (t) => {
+  await startServers(t)
+  const daemon = await startProxy(t, flagsOf('nftables'))
+  await visits(3, '10.96.0.10')
+  const flows = await until(
+    () => flowsOf('web'),
+    (lines) => lines.length >= 3,
+  )
+  t.equal(flows.length, 3)
+  for (const { event, verdict, service, address, client, endpoint, endpointPod } of flows) {
+    t.same(
+      { event, verdict, service, address },
+      {
+        event: 'opened',
+        verdict: 'forwarded',
+        service: 'default/web:http',
+        address: '10.96.0.10:80',
+      },
+    )
+    t.match(client, /^10\.96\.0\.10:|^192\.0\.2\.1:|^10\.244|^127/)
+    t.equal(endpointPod, `default/web-${endpoint === '10.244.1.1:8080' ? 0 : 1}`)
+  }
+  t.same(await flowsOf('default/empty'), [])
+  t.same(await flowsOf('--verdict', 'dropped'), [])
+  t.equal((await flowsOf('--from', '0.0.0.0/0')).length, 3)
+  t.same(await flowsOf('--from', '198.51.100.1'), [])
+  await daemon.end('SIGTERM')
+  const refused = await startProxy(t, [...flagsOf('nftables'), '--flows=false'])
+  const { code, stderr } = await kubeProxy('flows')
+  t.equal(code, 2)
+  t.match(stderr, /start it with --flows/)
+  await refused.end('SIGTERM')
+  await kubeProxy('cleanup')
+})
+
+t.test('userspace mode tells of the connections that it carries', { skip }, async (t) => {
+  await startServers(t)
+  const daemon = await startProxy(t, flagsOf('userspace'))
+  await visits(3, '10.96.0.10')
+  const flows = await until(flowsOf, (lines) => lines.length >= 3)
+  t.same(
+    flows.map(({ service, verdict }) => `${service} ${verdict}`),
+    Array<string>(3).fill('default/web:http forwarded'),
+  )
+  t.same(flows[0] && [flows[0].bytesToEndpoint, flows[0].bytesToClient], [5, 3])
+  await daemon.end('SIGTERM')
+  await kubeProxy('cleanup')
+})
