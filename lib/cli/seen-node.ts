@@ -32,7 +32,7 @@ export interface SeenNode extends NodeStates {
   readonly nodeName: string
 }
 
-const defaultDaemon = '127.0.0.1:10249'
+export const defaultDaemon = '127.0.0.1:10249'
 
 export function addNodeOptions(command: Command): Command {
   return command

@@ -16,6 +16,7 @@ const tellers: Readonly<Record<ModeName, 'counts' | 'shows' | 'told'>> = {
   // IPVS counts by itself.
   ipvs: 'shows',
   userspace: 'told',
+  winuserspace: 'told',
 }
 
 export interface FlowCounting {
