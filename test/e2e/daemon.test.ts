@@ -101,14 +101,10 @@ t.test('H15: userspace mode reports its name and serves health-check node ports'
   withProxyWorld('health', async ({ world, folder }) => {
     const nodePort = 30080
     const port = 30999
-    const web = rawService({
-      spec: {
-        type: 'LoadBalancer',
-        externalTrafficPolicy: 'Local',
-        healthCheckNodePort: port,
-        ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort }],
-      },
-    })
+    const ports = [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort }]
+    const withPolicy = (policy: object) =>
+      rawService({ spec: { type: 'LoadBalancer', ports, ...policy } })
+    const web = withPolicy({ externalTrafficPolicy: 'Local', healthCheckNodePort: port })
     const elsewhere = rawSlice({
       endpoints: [endpoint(addressOf('pod-4', 'IPv4'), { node: 'node-2' })],
     })
@@ -122,6 +118,17 @@ t.test('H15: userspace mode reports its name and serves health-check node ports'
       t.match(JSON.parse((await get(world, health)).body), { localEndpoints: 2 })
       await write(folder, 'all.yaml', web, elsewhere)
       await until('nobody local', async () => (await get(world, health)).status === 503)
+      // As upstream's test of HealthCheckNodePort: the port follows the policy, there and back.
+      const isRefused = () =>
+        get(world, health).then(
+          () => false,
+          () => true,
+        )
+      await write(folder, 'all.yaml', withPolicy({ externalTrafficPolicy: 'Cluster' }), elsewhere)
+      await until('no health port with policy Cluster', isRefused)
+      await write(folder, 'all.yaml', web, sliceOf('pod-1'))
+      await until('the health port again', async () => !(await isRefused()))
+      await until('one endpoint', async () => (await get(world, health)).status === 200)
     })
   }),
 )
