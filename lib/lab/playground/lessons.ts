@@ -1,4 +1,5 @@
 import * as check from './lesson-checks.js'
+import { ebpfLesson } from './lesson-ebpf.js'
 import type { LessonFacts } from './lesson-checks.js'
 import type { ModeName } from '../../config/config.js'
 
@@ -19,7 +20,7 @@ export interface Lesson {
   readonly moral: string
 }
 
-/** The eight lessons, in the order of history. Data: what they check is in lesson-checks.ts. */
+/** The nine lessons, in the order of history. Data: what they check is in lesson-checks.ts. */
 export const lessons: readonly Lesson[] = [
   {
     id: 'cluster-ip',
@@ -145,6 +146,7 @@ export const lessons: readonly Lesson[] = [
     ],
     moral: 'The work for a packet no longer grows with the number of Services.',
   },
+  ebpfLesson,
   {
     id: 'outside',
     title: 'NodePort, LoadBalancer and source addresses',
