@@ -104,6 +104,18 @@ export function endpointsInRules(count: number): Check {
     )
 }
 
+export function showsRules(mode: string, text: string): Check {
+  return ({ rulesMode, rules }) => rulesMode === mode && rules.some((line) => line.includes(text))
+}
+
+/** One line of the maps of eBPF names them. */
+export function endpointsAtSockets(count: number): Check {
+  return (facts) =>
+    readyPods(facts).length === count &&
+    facts.rulesMode === 'ebpf' &&
+    facts.rules.some((line) => (/: one of (.*)/.exec(line)?.[1] ?? '').split(', ').length === count)
+}
+
 const targetsIn = (line: string) =>
   new Set(Array.from(line.matchAll(/ : (\S+) \. \d+/g), ([, ip]) => ip))
 

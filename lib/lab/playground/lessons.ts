@@ -1,4 +1,5 @@
 import * as check from './lesson-checks.js'
+import { ebpfLesson } from './lesson-ebpf.js'
 import type { LessonFacts } from './lesson-checks.js'
 import { darkLesson } from './lesson-dark.js'
 import type { ModeName } from '../../config/config.js'
@@ -146,6 +147,7 @@ export const lessons: readonly Lesson[] = [
     ],
     moral: 'The work for a packet no longer grows with the number of Services.',
   },
+  ebpfLesson,
   {
     id: 'outside',
     title: 'NodePort, LoadBalancer and source addresses',

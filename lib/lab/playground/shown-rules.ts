@@ -6,7 +6,7 @@ import type { ModeName } from '../../config/config.js'
 import type { RulesView } from '../../page/view.js'
 import type { ClusterLayout } from './test-bed.js'
 
-const modes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
+const modes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
 
 /** The rules of one Service in one mode, with the difference that the last change made. */
 export class ShownRules {

@@ -3,7 +3,7 @@ import { KernelError, messageOf } from '../../errors.js'
 import { mountsOf } from '../../kernel/cgroup.js'
 import type { ModeContext } from '../mode.js'
 import { detachQuietly, linkName } from './attachment.js'
-import { dropAllPins, hasPins, Pins, whyNot } from './pins.js'
+import { dropAllPins, hasPins, Pins } from './pins.js'
 import { socketHooks } from './programs/programs.js'
 
 /**
@@ -25,10 +25,11 @@ export function cleanupSockets(
 }
 
 function dropPinned(bpffs: string): void {
-  if (whyNot(bpffs) !== undefined || !hasPins(bpffs)) return
+  if (!hasPins(bpffs)) return
   const calls = openSystemCalls()
   const pins = Pins.open(calls, bpffs)
-  if ('missing' in pins) throw new KernelError('failed', `remove eBPF pins: ${pins.missing}`)
+  if ('missing' in pins)
+    throw new KernelError('denied', `remove eBPF pins at ${bpffs}: ${pins.missing}`)
   for (const hook of socketHooks) {
     const link = pins.find(linkName(hook))
     if (link === undefined) continue

@@ -1,4 +1,12 @@
-import { existsSync, mkdirSync, readdirSync, rmSync, statfsSync } from 'node:fs'
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  rmSync,
+  statfsSync,
+} from 'node:fs'
 import { dirname, join } from 'node:path'
 import { messageOf } from '../../errors.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
@@ -68,7 +76,10 @@ export function whyNot(bpffs: string): string | undefined {
   if (bpffs === '') return 'switched off'
   if (!existsSync(bpffs)) return `there is no folder ${bpffs}`
   try {
-    return statfsSync(bpffs).type === bpffsMagic ? undefined : `no bpffs is mounted at ${bpffs}`
+    if (statfsSync(bpffs).type !== bpffsMagic) return `no bpffs is mounted at ${bpffs}`
+    // What was pinned before it became read-only could be opened, and nothing put in its place.
+    accessSync(bpffs, constants.W_OK)
+    return undefined
   } catch (error) {
     return messageOf(error)
   }

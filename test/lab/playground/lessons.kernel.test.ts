@@ -48,6 +48,15 @@ const solutions: Readonly<Record<string, (player: Player) => Promise<void>>> = {
     await untilDone(player, 2, () => Promise.resolve())
     await untilDone(player, 3, () => player.send(100))
   },
+  ebpf: async (player) => {
+    await player.do({ do: 'rules', mode: 'nftables' })
+    await untilDone(player, 1, () => Promise.resolve())
+    await player.do({ do: 'rules', mode: 'ebpf' }, { do: 'replicas', count: 5 })
+    await player.see('five pods', hasReady(5))
+    await untilDone(player, 3, () => Promise.resolve())
+    await player.do({ do: 'replicas', count: 2 }, { do: 'rules', mode: 'nftables' })
+    await player.see('two pods', hasReady(2))
+  },
   outside: async (player) => {
     await player.do({ do: 'sender', sender: 'outside' }, { do: 'target', target: 'NodePort' })
     await untilDone(player, 1, () => player.send())

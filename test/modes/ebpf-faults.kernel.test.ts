@@ -1,0 +1,87 @@
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { commands } from '../../lib/kernel/bpf/commands.js'
+import { BpfMap } from '../../lib/kernel/bpf/map.js'
+import { pin } from '../../lib/kernel/bpf/pin.js'
+import { openSystemCalls, type SystemCalls } from '../../lib/kernel/bpf/system-calls.js'
+import { cleanupSockets } from '../../lib/modes/ebpf/cleanup.js'
+import { mapNames, pinFolders } from '../../lib/modes/ebpf/names.js'
+import { probeSockets } from '../../lib/modes/ebpf/probe.js'
+import { cgroupSkip, serveTcp } from '../support/cgroup-client.js'
+import { createNode, mountBpffs, type Node } from '../support/ebpf-node.js'
+import { contextOf } from '../support/mode-context.js'
+import { service, states } from '../support/states.js'
+
+const skip = cgroupSkip
+
+/** Starts the mode with a bpffs, and asks a Service. */
+async function askAfterStart(t: Test, { client, start }: Node, bpffs: string) {
+  const server = await serveTcp('one', '127.0.0.1')
+  t.teardown(() => server.close())
+  const endpoints = [{ ip: '127.0.0.1', port: server.port }]
+  const settings = { endpointRules: { allowsLoopback: true } }
+  const { mode, apply } = await start({ 'ebpf.bpffs': bpffs })
+  await apply(states('IPv4', settings).put(service({ endpoints })))
+  const { name } = await client.ask({ do: 'connect', host: '10.96.0.10', port: 80 })
+  await mode.close()
+  return name
+}
+
+t.test('pins of another version, and of another layout, are replaced', { skip }, async (t) => {
+  const node = await createNode(t, 'versions')
+  const bpffs = mountBpffs(t)
+  const [other, own] = ['v0', pinFolders.version].map((name) => join(bpffs, pinFolders.own, name))
+  const calls = openSystemCalls()
+  for (const folder of [other ?? '', own ?? '']) {
+    mkdirSync(folder, { recursive: true })
+    const spec = { kind: 'hash', keyBytes: 4, valueBytes: 4, entries: 8 } as const
+    const map = BpfMap.create(calls, { name: 'other', ...spec })
+    for (const name of [mapNames.connections, mapNames.open]) pin(calls, map.fd, join(folder, name))
+    map.close()
+  }
+  t.equal(await askAfterStart(t, node, bpffs), 'one')
+  t.same(readdirSync(join(bpffs, pinFolders.own)), [pinFolders.version])
+  t.equal(await askAfterStart(t, node, bpffs), 'one', 'and found by the next process')
+  await cleanupSockets(contextOf().context, [bpffs])
+})
+
+t.test('a bpffs that became read-only keeps nothing', { skip }, async (t) => {
+  const node = await createNode(t, 'readonly')
+  const bpffs = mountBpffs(t)
+  const remount = (how: string) => execFileSync('mount', ['-o', `remount,${how}`, bpffs])
+  mkdirSync(join(bpffs, pinFolders.own, pinFolders.version), { recursive: true })
+  remount('ro')
+  t.equal(await askAfterStart(t, node, bpffs), 'one', 'connections are translated all the same')
+  const { context } = contextOf()
+  const settings = { cgroup: node.cgroup, bpffs, sockets: 'all' } as const
+  const found = probeSockets({ settings, log: context.log }).find(({ what }) => what === 'bpffs')
+  t.match(found, { ok: false, required: false, seen: /EROFS/, fix: /packet path while the proxy/ })
+  await t.rejects(cleanupSockets(context, [bpffs]), { message: /remove eBPF pins at .*EROFS/ })
+  remount('rw')
+  await cleanupSockets(context, [bpffs])
+  t.notOk(readdirSync(bpffs).includes(pinFolders.own))
+})
+
+t.test('what a kernel refuses is said, and what to do', { skip }, (t) => {
+  const real = openSystemCalls()
+  const refusing = (command: number, result: number): SystemCalls => ({
+    ...real,
+    bpf: (asked, bytes) => (asked === command ? result : real.bpf(asked, bytes)),
+  })
+  const [notPermitted, invalid] = [-1, -22]
+  const { log } = contextOf().context
+  const probed = (calls: SystemCalls) =>
+    probeSockets({
+      ...{ settings: { cgroup: '', bpffs: '', sockets: 'all' as const }, log },
+      openCalls: () => calls,
+    })
+  t.match(probed(refusing(commands.createMap, notPermitted)), [
+    { ok: false, required: true, seen: /create eBPF map .*EPERM/, fix: /a locked-down kernel/ },
+  ])
+  t.match(probed(refusing(commands.loadProgram, invalid)), [
+    { ok: false, required: true, seen: /load eBPF program kpts_\w+: /, fix: /Linux 5.18 or newer/ },
+  ])
+  t.end()
+})
