@@ -7,6 +7,9 @@ import type { CaseSettings } from './case.js'
 import type { Manifest } from './objects.js'
 import type { Changes, Subject } from './subject.js'
 
+/** One line to the subject process: changes, or the settings to begin anew with. */
+export type SubjectOrder = Changes | { readonly settings: CaseSettings }
+
 /** One line of the subject process: ready, or the result of an apply. */
 export interface SubjectAnswer {
   readonly error?: string
@@ -44,9 +47,13 @@ export class ProcessSubject implements Subject {
     await this.apply({ upserts: objects, removals: [] })
   }
 
-  async apply(changes: Changes): Promise<void> {
-    this.#child?.stdin.write(`${JSON.stringify(changes)}\n`)
-    await this.#answer('apply')
+  async startAnew(settings: CaseSettings, objects: readonly Manifest[]): Promise<void> {
+    await this.#order('start anew', { settings })
+    await this.apply({ upserts: objects, removals: [] })
+  }
+
+  apply(changes: Changes): Promise<void> {
+    return this.#order('apply', changes)
   }
 
   async stop(): Promise<void> {
@@ -55,6 +62,11 @@ export class ProcessSubject implements Subject {
     const exited = once(child, 'exit')
     child.stdin.end()
     await exited
+  }
+
+  async #order(action: string, order: SubjectOrder): Promise<void> {
+    this.#child?.stdin.write(`${JSON.stringify(order)}\n`)
+    await this.#answer(action)
   }
 
   async #answer(action: string): Promise<void> {

@@ -238,7 +238,12 @@ class Run {
   async #start(each: Case): Promise<void> {
     const settings = JSON.stringify(each.settings)
     if (settings === this.#settings) return
-    await this.#restart(each, objectsOf([], initialCluster))
+    const objects = objectsOf([], initialCluster)
+    const { subject } = this.#options
+    if (this.#settings !== undefined && subject.startAnew) {
+      await subject.startAnew(each.settings, [...objects.values()])
+      this.#applied = objects
+    } else await this.#restart(each, objects)
     this.#settings = settings
   }
 

@@ -22,7 +22,7 @@ import { FlowCleaner } from '../../lib/sync/flow-cleaner.js'
 import { Syncer } from '../../lib/sync/syncer.js'
 import type { CaseSettings } from './case.js'
 import type { Manifest } from './objects.js'
-import type { SubjectAnswer } from './process-subject.js'
+import type { SubjectAnswer, SubjectOrder } from './process-subject.js'
 import { createReferenceProxy, flaws } from './reference-proxy.js'
 import type { Changes } from './subject.js'
 import { variantOf } from './variants.js'
@@ -219,30 +219,43 @@ async function missingFor(name: string): Promise<readonly string[]> {
     .map(({ what, seen }) => `${what}: ${seen}`)
 }
 
+/** A subject until it is ended. */
+async function running(name: string, given: Given) {
+  const stop = new AbortController()
+  const subject = await SubjectProcess.start(name, given)
+  const whole = subject.run(stop.signal)
+  return {
+    subject,
+    end: async () => {
+      stop.abort()
+      await whole
+    },
+  }
+}
+
 const [, , name = '', settingsText = '{}', cgroup = ''] = process.argv
-const stop = new AbortController()
 if (settingsText === 'probe') {
   process.stdout.write(`${JSON.stringify(await missingFor(name))}\n`)
   process.exit()
 }
 try {
-  const subject = await SubjectProcess.start(name, {
-    settings: JSON.parse(settingsText) as CaseSettings,
-    cgroup,
-  })
-  const running = subject.run(stop.signal)
+  const settings = JSON.parse(settingsText) as CaseSettings
+  let current = await running(name, { settings, cgroup })
   answer({})
   for await (const line of createInterface({ input: process.stdin })) {
     try {
-      await subject.apply(JSON.parse(line) as Changes)
+      const order = JSON.parse(line) as SubjectOrder
+      if ('settings' in order) {
+        await current.end()
+        current = await running(name, { settings: order.settings, cgroup })
+      } else await current.subject.apply(order)
       answer({})
     } catch (error) {
       const detail = error instanceof KernelError ? error.detail : ''
       answer({ error: `${messageOf(error)} ${detail}`.slice(0, 600) })
     }
   }
-  stop.abort()
-  await running
+  await current.end()
 } catch (error) {
   answer({ error: messageOf(error) })
   process.exitCode = 1

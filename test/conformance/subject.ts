@@ -13,6 +13,11 @@ export interface Subject {
   readonly name: string
   /** Starts with these objects; resolves once they are in force. */
   start(world: World, settings: CaseSettings, objects: readonly Manifest[]): Promise<void>
+  /**
+   * Ends and begins anew with other settings. Where the process may stay it does: to start one is a
+   * large part of what a suite costs, most of all in User Mode Linux.
+   */
+  startAnew?(settings: CaseSettings, objects: readonly Manifest[]): Promise<void>
   /** Hands over changes and resolves once they are in force. */
   apply(changes: Changes): Promise<void>
   /** Ends the process as SIGTERM would; what it left in the kernel stays. */
