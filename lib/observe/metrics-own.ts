@@ -96,7 +96,7 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_connections_total',
     type: 'counter',
     labels: endpoint,
-    help: 'Connections, or UDP clients, that were sent to the endpoint; in iptables and nftables mode with --flows, in ebpf mode without it those that were translated at the socket',
+    help: 'Connections, or UDP clients, that were sent to the endpoint; docs/flows.md says which of them each mode counts',
   },
   {
     name: 'service_active_connections',

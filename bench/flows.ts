@@ -1,0 +1,204 @@
+import { execFileSync, spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { loadLibc } from '../lib/kernel/sockets/libc.js'
+import { encodeAddress } from '../lib/kernel/sockets/socket-address.js'
+import { allocateNative } from '../lib/kernel/sockets/native-memory.js'
+import { daemonNumbers } from '../lib/inspect/top/daemon-numbers.js'
+import { cpuMilliseconds, residentMib } from './support/process-usage.js'
+import type { BenchResults } from './support/results.js'
+
+/**
+ * What --flows costs: two namespaces with a proxy in nftables mode, one of them with --flows. Rounds
+ * of new UDP flows go to both in turn, because a machine is not as fast from minute to minute.
+ */
+
+const services = 40
+const sockets = 250
+const rounds = 9
+const flowsPerRound = services * sockets
+const endpoint = '10.244.1.1'
+const firstPort = 8000
+const main = fileURLToPath(new URL('../lib/cli/main.js', import.meta.url))
+
+interface Side {
+  readonly name: string
+  readonly namespace: string
+  readonly proxy: ChildProcess
+  readonly senderUs: number[]
+  readonly proxyUs: number[]
+}
+
+export async function run(): Promise<BenchResults> {
+  const folder = mkdtempSync(join(tmpdir(), 'bench-flows-'))
+  const sides: Side[] = []
+  try {
+    mkdirSync(join(folder, 'objects'))
+    writeFileSync(join(folder, 'objects', 'services.yaml'), manifests())
+    for (const name of ['without', 'with']) sides.push(await startSide(name, folder))
+    for (let round = 0; round < rounds; round++) {
+      for (const side of round % 2 === 0 ? sides : sides.toReversed()) await measure(side)
+    }
+    return await resultsOf(sides)
+  } finally {
+    for (const { proxy, namespace } of sides) {
+      proxy.kill('SIGKILL')
+      await once(proxy, 'exit')
+      execFileSync('ip', ['netns', 'delete', namespace])
+    }
+    rmSync(folder, { recursive: true })
+  }
+}
+
+async function startSide(name: string, folder: string): Promise<Side> {
+  const namespace = `bench-flows-${name}-${process.pid}`
+  execFileSync('ip', ['netns', 'add', namespace])
+  const inside = (file: string, ...args: string[]) =>
+    execFileSync('ip', ['netns', 'exec', namespace, file, ...args], { stdio: 'ignore' })
+  inside('ip', 'link', 'set', 'lo', 'up')
+  inside('ip', 'address', 'add', `${endpoint}/32`, 'dev', 'lo')
+  inside('ip', 'route', 'add', 'default', 'dev', 'lo')
+  // So that a round also pays for the end of the flows of the one before.
+  inside('sysctl', '-w', 'net.netfilter.nf_conntrack_udp_timeout=1')
+  const flags = [
+    ...[
+      '--proxy-mode',
+      'nftables',
+      '--manifests',
+      join(folder, 'objects'),
+      '--hostname-override',
+      'node-1',
+    ],
+    ...['--cluster-cidr', '10.244.0.0/16', '--conntrack-udp-timeout', '0s'],
+    ...(name === 'with' ? ['--flows', '--flows-state-file', join(folder, 'flows.json')] : []),
+  ]
+  const argv = ['netns', 'exec', namespace, process.execPath, main, ...flags]
+  const proxy = spawn('ip', argv, { stdio: ['ignore', 'ignore', 'inherit'] })
+  while (!(await metrics(namespace)).includes('kubeproxy_first_sync_seconds{')) await delay(100)
+  return { name, namespace, proxy, senderUs: [], proxyUs: [] }
+}
+
+async function metrics(namespace: string): Promise<string> {
+  const code = `process.stdout.write(await fetch('http://127.0.0.1:10249/metrics').then((answer) => answer.text(), () => ''))`
+  const argv = ['netns', 'exec', namespace, process.execPath, '--input-type=module', '-e', code]
+  const child = spawn('ip', argv, { stdio: ['ignore', 'pipe', 'inherit'] })
+  let text = ''
+  child.stdout.setEncoding('utf8').on('data', (part: string) => (text += part))
+  await once(child, 'close')
+  return text
+}
+
+async function measure({ namespace, proxy, senderUs, proxyUs }: Side): Promise<void> {
+  const pid = proxy.pid ?? 0
+  const before = cpuMilliseconds(pid)
+  const file = fileURLToPath(import.meta.url)
+  const code = `await (await import(${JSON.stringify(file)})).sendFlows()`
+  const argv = ['netns', 'exec', namespace, process.execPath, '--input-type=module', '-e', code]
+  senderUs.push(Number(execFileSync('ip', argv, { encoding: 'utf8' })))
+  // The kernel looks for flows that have ended every second or so.
+  await delay(4_000)
+  proxyUs.push(((cpuMilliseconds(pid) - before) * 1000) / flowsPerRound)
+}
+
+/** Runs in the namespace: prints the processor time of one new flow, in microseconds. */
+export async function sendFlows(): Promise<void> {
+  const libc = await loadLibc()
+  const address = allocateNative(libc, 16)
+  const payload = allocateNative(libc, 8)
+  const open = Array.from({ length: sockets }, () => libc.socket(2, 2, 0))
+  address.view.setUint16(0, 2, true)
+  address.view.setUint16(2, 53)
+  // Without them every second datagram would meet the refusal of the one before. Nobody reads them.
+  const sink = allocateNative(libc, 16)
+  for (let service = 0; service < services; service++) {
+    sink.bytes.set(encodeAddress({ ip: endpoint, port: firstPort + service }))
+    libc.bind(libc.socket(2, 2, 0), sink.address, 16)
+  }
+  const began = process.cpuUsage()
+  let failed = 0
+  for (let service = 0; service < services; service++) {
+    address.view.setUint32(4, (10 << 24) + (96 << 16) + (1 << 8) + service)
+    for (const fd of open) {
+      libc.connect(fd, address.address, 16)
+      if (libc.send(fd, payload.address, 8, 0) !== 8) failed++
+    }
+  }
+  const { user, system } = process.cpuUsage(began)
+  if (failed > 0) throw new Error(`${failed} of ${flowsPerRound} datagrams were not sent`)
+  process.stdout.write(String((user + system) / flowsPerRound))
+}
+
+async function resultsOf(sides: readonly Side[]): Promise<BenchResults> {
+  const [without, withFlows] = sides
+  if (!without || !withFlows) throw new Error('there are two sides')
+  const page = await metrics(withFlows.namespace)
+  const counted = [...daemonNumbers(page).values()].reduce((sum, one) => sum + one.connections, 0)
+  const median = (values: readonly number[]) =>
+    values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? NaN
+  const kernel = median(withFlows.senderUs) - median(without.senderUs)
+  const proxy = median(withFlows.proxyUs) - median(without.proxyUs)
+  const memory = (side: Side) => residentMib(side.proxy.pid ?? 0)
+  console.table(
+    sides.map((side) => ({
+      flows: side.name,
+      'sender us a flow': median(side.senderUs).toFixed(2),
+      'proxy us a flow': median(side.proxyUs).toFixed(2),
+      'proxy MiB': memory(side).toFixed(0),
+    })),
+  )
+  // The thread needs the same for one event, however fast they come.
+  const share = (us: number) => ((us * 10_000) / 1e6) * 100
+  return [
+    {
+      name: 'flows counted, of those made',
+      value: counted / (rounds * flowsPerRound),
+      unit: 'x',
+      target: '>= 1',
+    },
+    {
+      name: 'a new UDP flow, with / without',
+      value: median(withFlows.senderUs) / median(without.senderUs),
+      unit: 'x',
+      note: 'processor time of who sends, its share of the kernel included',
+    },
+    {
+      name: 'of a core for the sender, at 10,000 new flows a second',
+      value: share(kernel),
+      unit: '%',
+    },
+    {
+      name: 'of a core for the proxy, at 10,000 new flows a second',
+      value: share(proxy),
+      unit: '%',
+      target: '<= 3',
+    },
+    { name: 'memory of the proxy', value: memory(withFlows) - memory(without), unit: 'MiB' },
+  ]
+}
+
+function manifests(): string {
+  const documents = Array.from({ length: services }, (_, index) => {
+    const name = `udp-${index}`
+    const clusterIP = `10.96.1.${index}`
+    const labels = { 'kubernetes.io/service-name': name }
+    return [
+      {
+        ...{ apiVersion: 'v1', kind: 'Service', metadata: { name, namespace: 'default' } },
+        spec: { clusterIP, clusterIPs: [clusterIP], ports: [{ protocol: 'UDP', port: 53 }] },
+      },
+      {
+        ...{ apiVersion: 'discovery.k8s.io/v1', kind: 'EndpointSlice' },
+        metadata: { name, namespace: 'default', labels },
+        addressType: 'IPv4',
+        // A port for each, so that NAT need not look for free ports.
+        ports: [{ name: '', protocol: 'UDP', port: firstPort + index }],
+        endpoints: [{ addresses: [endpoint], conditions: { ready: true } }],
+      },
+    ]
+  })
+  return documents.flatMap((pair) => pair.map((each) => JSON.stringify(each))).join('\n---\n')
+}

@@ -1,0 +1,87 @@
+import t from 'tap'
+import { FlowLog } from '../../lib/flows/flow-log.js'
+import { flowsAnswer } from '../../lib/flows/answer.js'
+import { RecentIds } from '../../lib/flows/recent-ids.js'
+import { Sampler } from '../../lib/flows/sampler.js'
+import type { FlowLine } from '../../lib/flows/line.js'
+
+const line = (more: Partial<FlowLine> = {}): FlowLine => ({
+  ...{ at: 0, event: 'opened', verdict: 'forwarded', why: '', protocol: 'TCP' },
+  ...{ client: '10.244.1.7:40000', service: 'default/web:http', address: '10.96.0.10:80' },
+  endpoint: '10.244.2.3:8080',
+  ...more,
+})
+
+const pods = new Map([['10.244.1.7', 'default/shop-1']])
+const logOf = (limit: number, ...lines: readonly FlowLine[]) => {
+  const log = new FlowLog(limit, (ip) => pods.get(ip) ?? '')
+  log.add(lines, 0)
+  return log
+}
+
+t.test('the stream is filtered by Service, client and verdict', (t) => {
+  const log = logOf(
+    10,
+    line(),
+    line({ service: 'other/web:http', client: '[fd00::7]:40000' }),
+    line({ service: 'default/db', verdict: 'refused' }),
+  )
+  const found = (query: string) => flowsAnswer(log, query).flows.map(({ service }) => service)
+  t.same(found('service=web'), ['default/web:http', 'other/web:http'])
+  t.same(found('service=default/web:http'), ['default/web:http'])
+  t.same(found('service=web:https'), [])
+  t.same(found('from=fd00::/64'), ['other/web:http'])
+  t.same(found('from=shop-1&service=db'), ['default/db'])
+  t.same(found('from=default/shop-1&verdict=refused'), ['default/db'])
+  t.throws(() => found('verdict=lost'), /forwarded, refused, dropped, no-endpoints/)
+  t.throws(() => found('after=-1'), /whole number/)
+  t.end()
+})
+
+t.test('the stream goes on after a number, and forgets what is old', (t) => {
+  const log = logOf(3, ...Array.from({ length: 7 }, (_, at) => line({ at })))
+  const { flows, next } = flowsAnswer(log, '')
+  t.equal(flows.length, 3, 'the newest')
+  t.equal(next, 7)
+  t.same(flowsAnswer(log, `after=${next}`).flows, [])
+  log.add([line({ at: 8 })], 5)
+  const more = flowsAnswer(log, `after=${next}`)
+  t.same(
+    more.flows.map(({ time }) => time),
+    ['1970-01-01T00:00:00.008Z'],
+  )
+  t.equal(more.leftOut, 5)
+  t.equal(flowsAnswer(log, 'limit=2').flows.length, 2)
+  t.end()
+})
+
+t.test('above so many lines a second the rest is counted', (t) => {
+  let now = 0
+  const sampler = new Sampler(2, () => now)
+  t.same([sampler.admits(), sampler.admits(), sampler.admits()], [true, true, false])
+  now = 1000
+  t.ok(sampler.admits())
+  t.equal(sampler.takeLeftOut(), 1)
+  t.equal(sampler.takeLeftOut(), 0)
+  t.end()
+})
+
+t.test('connections of the last moments are known, however long a reading takes', (t) => {
+  let now = 1_000_000
+  const recent = new RecentIds(() => now)
+  t.ok(recent.add(1))
+  t.notOk(recent.add(1), 'once')
+  now += 2_500
+  recent.add(2)
+  t.ok(recent.since <= now - 2_400, 'all since then are known')
+  t.same(recent.ids(), [1, 2])
+  recent.hold(true)
+  now += 60_000
+  t.notOk(recent.add(1), 'nothing is forgotten now')
+  recent.hold(false)
+  recent.add(3)
+  now += 60_000
+  recent.add(4)
+  t.same(recent.ids(), [3, 4])
+  t.end()
+})
