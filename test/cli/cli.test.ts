@@ -112,7 +112,10 @@ t.test('L24: --version and --help end with exit code 0', async (t) => {
     for (const flag of flags) t.ok(help.stdout.includes(` --${flag}`), flag)
   }
   t.match(help.stdout, /--masquerade-all {3,}Masq/, 'a switch shows no value')
-  t.match(help.stdout, /--proxy-mode <name> .*\[userspace, winuserspace, iptables, ipvs, nftables, ebpf, auto\]/)
+  t.match(
+    help.stdout,
+    /--proxy-mode <name> .*\[userspace, winuserspace, iptables, ipvs, nftables, ebpf, auto\]/,
+  )
   t.match(help.stdout, /--iptables-masquerade-bit <n> .*\(default 14\)/)
   t.match(help.stdout, /--conntrack-udp-timeout <duration> +[^(\n]*\n/, 'zero is no news')
   t.notMatch(help.stdout, /logtostderr/, 'what is retired is not advertised')

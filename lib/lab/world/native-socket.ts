@@ -15,19 +15,26 @@ export const protocols = {
   sctp: { IPv4: 132, IPv6: 132 },
 } as const
 
-const libc = koffi.load(null)
-const functions = {
-  socket: libc.func('int socket(int domain, int type, int protocol)'),
-  bind: libc.func('int bind(int fd, const uint8_t *address, uint32_t length)'),
-  send: libc.func(
-    'long sendto(int fd, const uint8_t *bytes, size_t count, int flags, const uint8_t *address, uint32_t length)',
-  ),
-  receive: libc.func('long recv(int fd, _Out_ uint8_t *buffer, size_t length, int flags)'),
-  option: libc.func(
-    'int getsockopt(int fd, int level, int name, _Out_ uint8_t *value, _Inout_ uint32_t *length)',
-  ),
-  close: libc.func('int close(int fd)'),
+function bindFunctions() {
+  const libc = koffi.load(null)
+  return {
+    socket: libc.func('int socket(int domain, int type, int protocol)'),
+    bind: libc.func('int bind(int fd, const uint8_t *address, uint32_t length)'),
+    send: libc.func(
+      'long sendto(int fd, const uint8_t *bytes, size_t count, int flags, const uint8_t *address, uint32_t length)',
+    ),
+    receive: libc.func('long recv(int fd, _Out_ uint8_t *buffer, size_t length, int flags)'),
+    option: libc.func(
+      'int getsockopt(int fd, int level, int name, _Out_ uint8_t *value, _Inout_ uint32_t *length)',
+    ),
+    close: libc.func('int close(int fd)'),
+  }
 }
+
+let bound: ReturnType<typeof bindFunctions> | undefined
+
+/** Bound when the first socket opens: other systems have other functions. */
+const functions = () => (bound ??= bindFunctions())
 
 const pendingError = { level: 1, name: 4 }
 
@@ -39,7 +46,7 @@ export class NativeSocket {
   constructor(host: string, type: keyof typeof socketTypes, protocol: keyof typeof protocols) {
     this.family = parseIp(host)?.family ?? 'IPv4'
     const number = protocols[protocol][this.family]
-    const descriptor: unknown = functions.socket(
+    const descriptor: unknown = functions().socket(
       domains[this.family],
       socketTypes[type] | nonBlocking,
       number,
@@ -50,21 +57,28 @@ export class NativeSocket {
 
   bind(ip: string, port: number): void {
     const address = encodeAddress({ ip, port })
-    const result: unknown = functions.bind(this.descriptor, address, address.length)
+    const result: unknown = functions().bind(this.descriptor, address, address.length)
     if (result !== 0) throw failure(`bind to ${ip}:${port}`)
   }
 
   send(bytes: Uint8Array, ip: string): void {
     const address = encodeAddress({ ip, port: 0 })
     const length = bytes.length
-    const sent: unknown = functions.send(this.descriptor, bytes, length, 0, address, address.length)
+    const sent: unknown = functions().send(
+      this.descriptor,
+      bytes,
+      length,
+      0,
+      address,
+      address.length,
+    )
     if (sent !== bytes.length) throw failure(`send to ${ip}`)
   }
 
   /** What has arrived, without its IP header; undefined while there is nothing. */
   receive(): Buffer | undefined {
     const buffer = Buffer.alloc(65_536)
-    const count: unknown = functions.receive(this.descriptor, buffer, buffer.length, 0)
+    const count: unknown = functions().receive(this.descriptor, buffer, buffer.length, 0)
     if (typeof count !== 'number' || count < 0) return undefined
     // A raw IPv4 socket hands over the header, a raw IPv6 socket does not.
     const start = this.family === 'IPv4' ? (buffer.readUInt8(0) & 15) * 4 : 0
@@ -75,12 +89,12 @@ export class NativeSocket {
   takeError(): number {
     const value = Buffer.alloc(4)
     const length = [value.length]
-    functions.option(this.descriptor, pendingError.level, pendingError.name, value, length)
+    functions().option(this.descriptor, pendingError.level, pendingError.name, value, length)
     return value.readInt32LE()
   }
 
   close(): void {
-    functions.close(this.descriptor)
+    functions().close(this.descriptor)
   }
 }
 
