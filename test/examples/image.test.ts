@@ -1,5 +1,14 @@
 import { spawnSync } from 'node:child_process'
-import { lstatSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import {
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -99,11 +108,69 @@ const asRoot = (() => {
   return `--drop=${dropped.filter((number) => !kept.has(number)).join(',')}`
 })()
 
+interface Descriptor {
+  readonly digest: string
+  readonly size: number
+}
+
+/** A file of an OCI layout, after a look at its digest. */
+function blobOf(layout: string, { digest, size }: Descriptor): Buffer {
+  const bytes = readFileSync(join(layout, 'blobs', digest.replace(':', '/')))
+  const sha256 = createHash('sha256').update(bytes).digest('hex')
+  if (digest !== `sha256:${sha256}` || size !== bytes.length) throw new Error(`wrong: ${digest}`)
+  return bytes
+}
+
+/** As a runtime does it: index, manifest, configuration, and one layer over the other. */
+function unpack(layout: string, to: string): object {
+  const index = JSON.parse(readFileSync(join(layout, 'index.json'), 'utf8')) as {
+    readonly manifests: readonly [Descriptor]
+  }
+  const manifest = JSON.parse(blobOf(layout, index.manifests[0]).toString()) as {
+    readonly config: Descriptor
+    readonly layers: readonly Descriptor[]
+  }
+  mkdirSync(to)
+  for (const layer of manifest.layers) {
+    const input = blobOf(layout, layer)
+    const { status, stderr } = spawnSync('tar', ['-xzf', '-', '-C', to], { input })
+    if (status !== 0) throw new Error(String(stderr))
+  }
+  return JSON.parse(blobOf(layout, manifest.config).toString()) as object
+}
+
+async function made(file: string, ...args: string[]): Promise<string> {
+  const { code, stdout, stderr } = await runCommand(file, args)
+  if (code !== 0) throw new Error(stderr)
+  return stdout.trim()
+}
+
+async function make(t: Test, place: string): Promise<string> {
+  const rootfs = join(place, 'rootfs')
+  await made(join(root, 'scripts/rootfs'), rootfs)
+  const layout = (name: string) =>
+    made(process.execPath, join(root, 'scripts/image.mjs'), rootfs, join(place, name))
+  const digest = await layout('layout')
+  await made('find', rootfs, '-exec', 'touch', '--no-dereference', '--date=@1', '{}', '+')
+  t.equal(await layout('again'), digest, 'the same files at another time: the same bytes')
+  rmSync(rootfs, { recursive: true })
+  t.match(digest, /^sha256:[0-9a-f]{64}$/)
+  const folder = join(place, 'image')
+  t.match(unpack(join(place, 'layout'), folder), {
+    os: 'linux',
+    config: {
+      Entrypoint: JSON.parse(all('ENTRYPOINT')[0] ?? '[]') as string[],
+      Env: all('ENV'),
+      User: '0:0',
+    },
+  })
+  return folder
+}
+
 async function image(t: Test, act: (folder: string) => Promise<void>): Promise<void> {
-  const folder = mkdtempSync(join(tmpdir(), 'image-'))
+  const place = mkdtempSync(join(tmpdir(), 'image-'))
   try {
-    const { code, stderr } = await runCommand(join(root, 'scripts/rootfs'), [folder])
-    if (code !== 0) throw new Error(stderr)
+    const folder = await make(t, place)
     const { stdout } = await runCommand('du', ['-sm', folder])
     const nodeMib = statSync(process.execPath).size / 2 ** 20
     const besides = parseInt(stdout) - nodeMib
@@ -111,7 +178,7 @@ async function image(t: Test, act: (folder: string) => Promise<void>): Promise<v
     t.ok(besides > 10 && besides < 75, 'no more than what README says, and a little')
     await act(folder)
   } finally {
-    rmSync(folder, { recursive: true, force: true })
+    rmSync(place, { recursive: true, force: true })
   }
 }
 
@@ -136,6 +203,15 @@ function inImage(world: World, folder: string, manifests: string, args: readonly
   }
   return { child, output: () => output }
 }
+
+t.test('the library of koffi is prebuilt for both architectures of the image', (t) => {
+  const { packages } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) as {
+    readonly packages: Readonly<Record<string, { readonly optional?: boolean }>>
+  }
+  for (const name of ['linux-x64', 'linux-arm64'])
+    t.ok(packages[`node_modules/@koromix/koffi-${name}`]?.optional, name)
+  t.end()
+})
 
 t.test(
   'the root file system serves read-only, with two capabilities and without a shell',

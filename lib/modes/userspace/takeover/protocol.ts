@@ -72,8 +72,10 @@ export function read({ text }: Packet): Message {
 
 /** The listeners of one packet, with their descriptors. */
 export function readListeners(packet: Packet): readonly GivenListener[] {
-  const { listeners = [] } = read(packet)
-  return listeners.flatMap((listener, index) => {
+  const { listeners } = read(packet)
+  // The other process may have another version, and mean something else by it.
+  const given: Message['listeners'] = Array.isArray(listeners) ? listeners : []
+  return given.flatMap((listener, index) => {
     const descriptor = packet.descriptors[index]
     return descriptor === undefined ? [] : [{ ...listener, descriptor }]
   })

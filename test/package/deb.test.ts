@@ -1,0 +1,99 @@
+/** The Debian package: installed into a root without our checkout, run, removed, nothing left. */
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { inFreshRoot } from './fresh-root.js'
+import { programSkip } from '../support/netns.js'
+
+const root = fileURLToPath(new URL('../../..', import.meta.url)).replace(/\/$/, '')
+const place = mkdtempSync(join(tmpdir(), 'deb-'))
+t.teardown(() => rmSync(place, { recursive: true, force: true }))
+const noDeb = programSkip('dpkg-deb')
+const nodePackage = spawnSync('dpkg-query', ['--show', '--showformat=${Version}', 'nodejs'])
+const hasNodePackage =
+  spawnSync('dpkg', ['--compare-versions', String(nodePackage.stdout), 'ge', '20.18.1']).status ===
+  0
+const skip =
+  noDeb ||
+  (process.getuid?.() !== 0 && 'another root file system needs root') ||
+  (!hasNodePackage && 'Node is not installed as a Debian package of version 20.18.1 or newer')
+
+function make(folder: string): string {
+  const { stdout, stderr, status } = spawnSync(join(root, 'scripts/deb'), [folder], {
+    encoding: 'utf8',
+  })
+  if (status !== 0) throw new Error(stderr)
+  return stdout.trim()
+}
+
+const script = `
+dpkg --install /tmp/given/*.deb >/dev/null
+cat >/etc/kube-proxy-ts/services/web.yaml <<'END'
+{apiVersion: v1, kind: Service, metadata: {name: web, namespace: default},
+ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10], ports: [{port: 80, protocol: TCP, targetPort: 8080}]}}
+---
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4,
+ metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}},
+ ports: [{port: 8080, protocol: TCP}], endpoints: [{addresses: [10.244.1.11], conditions: {ready: true}}]}
+END
+# As the unit starts it, without systemd.
+setpriv --reuid=kube-proxy --regid=kube-proxy --clear-groups --no-new-privs \\
+    --inh-caps=-all,+net_admin,+net_raw --ambient-caps=-all,+net_admin,+net_raw --bounding-set=-all,+net_admin,+net_raw \\
+    kube-proxy-ts --config=/etc/kube-proxy-ts/config.conf --hostname-override=node-1 >/tmp/log 2>&1 &
+daemon=$!
+for try in $(seq 600); do
+    nft list table ip kube-proxy 2>/dev/null | grep -q 10.244.1.11 && break
+    kill -0 $daemon || { cat /tmp/log >&2; exit 1; }
+    sleep 0.1
+done
+nft list table ip kube-proxy | grep -o -m1 10.244.1.11
+kube-proxy-ts --version
+kill $daemon
+wait $daemon || true
+dpkg --purge kube-proxy-ts 2>&1 | grep -v -e Reading -e Removing -e Purging -e removing || true
+echo "tables: $(nft list tables)"
+echo "user: $(getent passwd kube-proxy)"
+cd /tmp/changed
+# Characters are those that overlayfs puts where something was removed.
+find . -type f ! -path './var/lib/dpkg/*' ! -path './var/log/*' ! -path './var/cache/*' ! -name '*-' | sed 's/^/left: /'
+`
+
+const [first = '', second = ''] = noDeb ? [] : ['one', 'two'].map((name) => make(join(place, name)))
+
+t.test('installed, run by its user, removed: nothing is left', { skip }, (t) => {
+  const { stdout, stderr } = inFreshRoot(root, join(place, 'one'), script)
+  t.match(stdout, /^10\.244\.1\.11\nkube-proxy-ts v\d/, stderr)
+  t.match(stdout, /^tables: $/m, 'its rules went before it')
+  t.match(stdout, /^user: $/m)
+  const left = [...stdout.matchAll(/^left: \.(.*)$/gm)].map(([, path]) => path)
+  // The tools of users rewrite their files, which are then as before.
+  const files = left.filter(
+    (path = '') => !/^\/etc\/(passwd|group|g?shadow|subuid|subgid|\.pwd\.lock)$/.test(path),
+  )
+  t.same(files, [], stdout)
+  t.end()
+})
+
+t.test('two packages of the same files are equal to the byte', { skip: noDeb }, (t) => {
+  t.ok(readFileSync(first).equals(readFileSync(second)))
+  t.end()
+})
+
+t.test('the unit and the configuration name only files of the package', { skip: noDeb }, (t) => {
+  const { stdout } = spawnSync('dpkg-deb', ['--contents', first], { encoding: 'utf8' })
+  const paths = stdout.split('\n').map((line) => line.split(' ').at(-1)?.replace(/^\./, ''))
+  const file = (path: string) =>
+    spawnSync('sh', ['-c', `dpkg-deb --fsys-tarfile ${first} | tar -xO .${path}`], {
+      encoding: 'utf8',
+    }).stdout
+  const unit = file('/usr/lib/systemd/system/kube-proxy-ts.service')
+  const named = unit.match(/\/(usr\/lib\/kube-proxy-ts|etc\/kube-proxy-ts)\/[\w./-]*\w/g) ?? []
+  t.ok(named.length >= 3)
+  for (const path of named) t.ok(paths.includes(path) || paths.includes(`${path}/`), path)
+  t.notMatch(unit, /\/opt\/|\/etc\/kube-proxy\//)
+  t.match(file('/etc/kube-proxy-ts/config.conf'), 'manifests: /etc/kube-proxy-ts/services')
+  t.end()
+})

@@ -1,0 +1,157 @@
+/**
+ * Parsers that no other test feeds with random input: each gives a value, or an error of this program
+ * that says what is wrong. What once broke one is a file in `corpus`, and stays.
+ */
+import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import fc from 'fast-check'
+import t from 'tap'
+import { failingEndpoints } from '../../lib/cli/failing-endpoints.js'
+import { createProgram } from '../../lib/cli/program.js'
+import { normalizeArguments, parseFlags } from '../../lib/config/flags.js'
+import { ConfigError } from '../../lib/errors.js'
+import { listedRules } from '../../lib/kernel/nftables/nft.js'
+import { rememberedIn } from '../../lib/kernel/nftables/remembered-json.js'
+import { readListeners } from '../../lib/modes/userspace/takeover/protocol.js'
+import { readJsonLines, UnreadableLine } from '../../lib/sources/json-lines.js'
+import { readKubeconfig } from '../../lib/sources/kubeconfig-file.js'
+
+const place = mkdtempSync(join(tmpdir(), 'parsers-'))
+t.teardown(() => rmSync(place, { recursive: true, force: true }))
+const file = join(place, 'kubeconfig')
+const corpus = fileURLToPath(new URL('../../../test/security/corpus', import.meta.url))
+
+async function lines(text: string): Promise<void> {
+  const bytes = Buffer.from(text)
+  const half = bytes.length >> 1
+  const chunks = async function* () {
+    yield* await Promise.resolve([bytes.subarray(0, half), bytes.subarray(half)])
+  }
+  const values = readJsonLines(chunks())[Symbol.asyncIterator]()
+  while ((await values.next()).done !== true);
+}
+
+const affinity = { name: 'affinity', type: 'ipv4_addr' } as unknown as Parameters<
+  typeof rememberedIn
+>[2][number]
+
+interface Parser {
+  readonly parse: (text: string) => unknown
+  /** Errors that it may throw. */
+  readonly throws: (error: unknown) => boolean
+}
+
+const parsers: Readonly<Record<string, Parser>> = {
+  kubeconfig: {
+    parse: (text) => {
+      writeFileSync(file, text)
+      return readKubeconfig(file)
+    },
+    throws: (error) => error instanceof ConfigError,
+  },
+  watch: { parse: lines, throws: (error) => error instanceof UnreadableLine },
+  'nft-json': {
+    parse: (text) => rememberedIn(text, 'ip', [affinity]),
+    // nft itself printed it; its caller treats a text that is no JSON as nothing remembered.
+    throws: (error) => error instanceof SyntaxError,
+  },
+  'nft-listing': { parse: listedRules, throws: () => false },
+  takeover: {
+    parse: (text) => readListeners({ text, descriptors: [3] }),
+    throws: () => false,
+  },
+  'failing-endpoints': { parse: failingEndpoints, throws: () => false },
+  words: {
+    parse: async (text) => {
+      const argv = normalizeArguments(text.split(' '))
+      const given = argv.map((word) => word.replace(/^-+/, '').split('=') as [string, string?])
+      parseFlags(given.map(([name, value = '']) => [name, value] as const))
+      await createProgram(argv)
+    },
+    throws: (error) =>
+      error instanceof ConfigError || (error instanceof Error && 'exitCode' in error),
+  },
+}
+
+/** Values in the places where parsers look, and everything else. */
+const names = [
+  ...['current-context', 'contexts', 'clusters', 'users', 'context', 'cluster', 'user', 'name'],
+  ...['server', 'token', 'tokenFile', 'client-key-data', 'listeners', 'nftables', 'set', 'elem'],
+  ...['val', 'expires', 'port', 'namespace', 'endpoint', 'type', 'object', '__proto__'],
+]
+const leaf = fc.oneof(
+  fc.constantFrom<unknown>(
+    '',
+    'a',
+    'affinity',
+    'https://127.0.0.1',
+    '10.0.0.1',
+    null,
+    0,
+    -1,
+    1e308,
+  ),
+  fc.string({ unit: 'binary', maxLength: 20 }),
+)
+const tree = fc.letrec<{ value: unknown }>((tie) => ({
+  value: fc.oneof(
+    { maxDepth: 5, withCrossShrink: true },
+    leaf,
+    fc.array(tie('value'), { maxLength: 3 }),
+    fc.dictionary(fc.constantFrom(...names), tie('value'), { maxKeys: 5 }),
+  ),
+})).value
+const words = fc
+  .array(
+    fc.oneof(
+      fc.constantFrom('--', '-v', '-v=9', '--mode', '--proxy-mode=', '--config=', 'render', 'help'),
+      fc.string({ unit: 'binary', maxLength: 8 }),
+      fc.string({ maxLength: 8 }).map((text) => `--${text}`),
+    ),
+    { maxLength: 6 },
+  )
+  .map((list) => list.join(' '))
+const texts = fc.oneof(
+  tree.map((value) => JSON.stringify(value)),
+  tree.map((value) => `${JSON.stringify(value)}\n{"half":`),
+  words,
+  fc.string({ unit: 'binary', maxLength: 200 }),
+)
+
+async function endsWell({ parse, throws }: Parser, text: string): Promise<void> {
+  try {
+    await parse(text)
+  } catch (error) {
+    if (!throws(error)) throw error
+  }
+}
+
+// Commander tells what is wrong on the way.
+const silent = process.stderr.write.bind(process.stderr)
+t.before(() => {
+  process.stderr.write = () => true
+})
+t.after(() => {
+  process.stderr.write = silent
+})
+
+for (const [name, parser] of Object.entries(parsers)) {
+  t.test(`${name}: any text gives a value or an error of this program`, async (t) => {
+    for (const known of readdirSync(corpus).filter((each) => each.startsWith(`${name}.`)))
+      await endsWell(parser, readFileSync(join(corpus, known), 'utf8'))
+    await fc.assert(
+      fc.asyncProperty(texts, (text) => endsWell(parser, text)),
+      { numRuns: 300 },
+    )
+    t.pass()
+  })
+}
+
+t.test('every file of the corpus has its parser', (t) => {
+  const files = readdirSync(corpus)
+  t.ok(files.length > 0)
+  for (const each of files) t.ok(parsers[each.split('.')[0] ?? ''], each)
+  t.end()
+})
