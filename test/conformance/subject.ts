@@ -9,10 +9,10 @@ export interface Changes {
 }
 
 /** A proxy under test. It runs inside the node's namespace. */
-export interface Subject {
+export interface Subject<Where = World> {
   readonly name: string
   /** Starts with these objects; resolves once they are in force. */
-  start(world: World, settings: CaseSettings, objects: readonly Manifest[]): Promise<void>
+  start(world: Where, settings: CaseSettings, objects: readonly Manifest[]): Promise<void>
   /** Hands over changes and resolves once they are in force. */
   apply(changes: Changes): Promise<void>
   /** Ends the process as SIGTERM would; what it left in the kernel stays. */

@@ -1,9 +1,10 @@
 import { messageOf } from '../../errors.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
 import { ipFamilies } from '../../state/ip.js'
-import type { ModeDefinition, PlanReader } from '../mode.js'
+import type { ModeDefinition } from '../mode.js'
 import { userspaceDifferences } from './differences.js'
-import { checkBindAddress, userspacePlanner, type UserspacePlan } from './plan.js'
+import { userspacePlanner } from './plan.js'
+import { userspaceReader } from './planner.js'
 import { addressDifferences } from './portals/address-differences.js'
 import { readPortals } from './portals/iptables-portals.js'
 import {
@@ -17,7 +18,7 @@ import {
 import { withoutSubChains } from './portals/sub-chains.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { probeUserspace } from './probe.js'
-import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
+import { fixedRules } from './render.js'
 import { userspaceSettings } from './settings.js'
 import { UserspaceMode } from './userspace-mode.js'
 
@@ -28,18 +29,7 @@ export const definition: ModeDefinition = {
 
   syncPeriods: ({ iptables }) => ({ minMs: iptables.minSyncPeriod, syncMs: iptables.syncPeriod }),
 
-  planner(config) {
-    const settings = userspaceSettings(config)
-    if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)
-    const typed: PlanReader<UserspacePlan> = {
-      plan: userspacePlanner(settings),
-      render: (plan) => renderPlan(plan, settings),
-      renderChanges: (plan, previous) => renderPlanChanges(plan, previous, settings),
-      parts: ({ services }) => services,
-      only: (plan, keys) => ({ ...plan, services: plan.services.pick(keys) }),
-    }
-    return typed
-  },
+  planner: userspaceReader,
 
   create: (config, families, context) =>
     UserspaceMode.create(userspaceSettings(config), families, context),
