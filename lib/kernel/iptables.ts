@@ -9,7 +9,6 @@ import { backendInUse, findInstalled, isAtLeast, programsOf } from './iptables/f
 import { parseCounters, SavedReader, SavedTables } from './iptables/saved.js'
 import { checkChain } from './iptables/rule.js'
 import { lockHolder, runLocked } from './iptables/lock.js'
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { Table } from './iptables/batch.js'
 import type { CommandOutput, Run, RunOptions } from './iptables/command.js'
 import type { Backend, Family, Installed, Programs, Version } from './iptables/flavour.js'
@@ -208,7 +207,8 @@ export class Iptables {
       const holder = await lockHolder()
       if (!(await this.#onLocked({ action, waitedMs, holder }))) throw error
       // A program that does not wait itself must not be started again at once.
-      await sleep(Math.max(0, tried + leastWaitMs - performance.now()))
+      const waitMs = Math.max(0, tried + leastWaitMs - performance.now())
+      await new Promise((resolve) => setTimeout(resolve, waitMs))
     }
   }
 

@@ -14,9 +14,10 @@ export const maglevPlaces = 16_381
 export function maglevTable(keys: readonly string[]): Uint16Array {
   const table = new Uint16Array(maglevPlaces)
   if (keys.length < 2) return table
+  const text = new TextEncoder()
   const isTaken = new Uint8Array(maglevPlaces)
   const steps = keys.map((key) => {
-    const bytes = Buffer.from(key)
+    const bytes = text.encode(key)
     const next = scale(jenkinsHash(bytes, 1), maglevPlaces)
     return { next, skip: 1 + scale(jenkinsHash(bytes, 2), maglevPlaces - 1) }
   })

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { sha256 } from '../state/sha256.js'
 
 const base32 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'
 
@@ -7,7 +7,7 @@ export function nameHash(text: string, length: number): string {
   let hash = ''
   let bits = 0
   let buffer = 0
-  for (const byte of createHash('sha256').update(text).digest()) {
+  for (const byte of sha256(text)) {
     buffer = ((buffer << 8) | byte) & 0xffff
     for (bits += 8; bits >= 5 && hash.length < length; bits -= 5) {
       hash += base32.charAt((buffer >> (bits - 5)) & 31)

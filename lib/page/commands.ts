@@ -54,7 +54,12 @@ const readers: Readers = {
     whole(one(fields, 'family', ['IPv4', 'IPv6'] as const), (family) => ({ do: 'family', family })),
   send: (fields) =>
     whole(one(fields, 'count', [1, 100] as const), (count) => ({ do: 'send', count })),
-  lesson: (fields) => whole(text(fields, 'id'), (id) => ({ do: 'lesson', id })),
+  lesson: (fields) => {
+    const id = text(fields, 'id')
+    const step = one(fields, 'step', [undefined, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+    if (id === undefined || (fields.has('step') && step === undefined)) return undefined
+    return { do: 'lesson', id, ...(step === undefined ? {} : { step }) }
+  },
   apply: (fields) => whole(text(fields, 'yaml', maximumYaml), (yaml) => ({ do: 'apply', yaml })),
   clear: () => ({ do: 'clear' }),
 }

@@ -22,6 +22,7 @@ export interface PageSource extends ViewSource {
 }
 
 const scripts = [
+  ...['main', 'link', 'server-link', 'scene'],
   ...['page', 'controls', 'element', 'picture', 'picture-layout', 'packets', 'path-panel'],
   ...['traffic-panel', 'rules-panel', 'timeline-panel', 'lessons-panel', 'yaml-panel'],
 ]

@@ -175,7 +175,8 @@ export interface LogEntry {
   readonly source: string
   /** Whether that is the address of the sender. */
   readonly isSourceKept: boolean
-  readonly milliseconds: number
+  /** Null where no time is measured. */
+  readonly milliseconds: number | null
 }
 
 export interface RulesView {
@@ -260,5 +261,6 @@ export type PageCommand =
   | { readonly do: 'continuous'; readonly on: boolean }
   | { readonly do: 'clear' }
   | { readonly do: 'rules'; readonly mode: string }
-  | { readonly do: 'lesson'; readonly id: string }
+  /** `step`: so many of its tasks count as done. */
+  | { readonly do: 'lesson'; readonly id: string; readonly step?: number }
   | { readonly do: 'apply'; readonly yaml: string }

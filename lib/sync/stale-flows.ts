@@ -16,7 +16,7 @@ import { hostPort } from '../state/ip.js'
 export function staleFlowTest(
   state: DesiredState,
   previous?: DesiredState,
-): (flow: ServiceFlow) => boolean {
+): (flow: Pick<ServiceFlow, 'family' | 'destination' | 'answeredBy'>) => boolean {
   const frontends = frontendsOf(state, previous)
   return ({ family, destination, answeredBy }) => {
     const endpoints = family === state.family ? frontends.get(destination) : undefined

@@ -1,11 +1,12 @@
 import { substitutes } from '../../lib/config/balancing.js'
-import type { ModeName } from '../../lib/config/config.js'
+import { configWith } from '../../lib/config/load.js'
+import type { Config, ModeName } from '../../lib/config/config.js'
 import { TrackerSink } from '../../lib/sources/tracker-sink.js'
 import type { DesiredState } from '../../lib/state/desired-state.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { addresses } from '../../lib/lab/world/topology.js'
 import { CaseServices } from './case-services.js'
-import type { Case, ServiceRange, Step } from './case.js'
+import type { Case, CaseSettings, ServiceRange, Step } from './case.js'
 import { nodeManifest, serviceCidrManifest } from './cluster-objects.js'
 import { idOf, serviceManifest, sliceManifests, type Manifest } from './objects.js'
 
@@ -23,7 +24,7 @@ export function* caseStates(
   nextSerial: () => number,
 ): Generator<CaseStep> {
   const services = new CaseServices(nextSerial)
-  const objects = new CaseObjects(each, mode)
+  const objects = new CaseObjects(each.settings, mode)
   let zone: string | null | undefined
   let serviceCidrs: readonly ServiceRange[] = ['first']
   for (const step of each.steps) {
@@ -41,13 +42,23 @@ export function* caseStates(
   }
 }
 
+/** The configuration of a case. */
+export function caseConfig(settings: CaseSettings, keepsSource: boolean): Config {
+  return configWith({
+    'userspace.sourceAddress': keepsSource ? 'keep' : 'hide',
+    'iptables.masqueradeAll': settings.masqueradeAll,
+    'nftables.masqueradeAll': settings.masqueradeAll,
+    'iptables.localhostNodePorts': settings.localhostNodePorts,
+  })
+}
+
 /** The objects of a case as the state they make. */
-class CaseObjects {
+export class CaseObjects {
   readonly #tracker: Tracker
   readonly #sink: TrackerSink
   #present = new Map<string, Manifest>()
 
-  constructor({ settings }: Case, mode: ModeName) {
+  constructor(settings: CaseSettings, mode: ModeName) {
     this.#tracker = new Tracker({
       families: ['IPv4', 'IPv6'],
       allowsExternalIps: settings.allowsExternalIps,

@@ -3,7 +3,7 @@ import type { ModeName } from '../../lib/config/config.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { FlowRequest, FlowResult } from '../../lib/lab/world/agent-protocol.js'
 import { addressOf, places } from '../../lib/lab/world/topology.js'
-import type { World } from '../../lib/lab/world/world.js'
+import type { CaseWorld } from './case-world.js'
 import type { Client, Flow, Gets, Target } from './case.js'
 import type { CaseService } from './objects.js'
 import { seen, verifyFailure, verifyFlow, verifyReply } from './verify-flow.js'
@@ -137,7 +137,7 @@ const replyMs = 6000 * Number(process.env.CONFORMANCE_PATIENCE ?? 1)
  * least one is made after the stop, so that the new state is checked too.
  */
 export async function runThroughout(
-  world: World,
+  world: CaseWorld,
   check: Check,
   stopped: () => boolean,
 ): Promise<readonly string[]> {
@@ -160,7 +160,7 @@ export async function runThroughout(
 
 /** Runs one check; returns what is wrong. */
 export async function runCheck(
-  world: World,
+  world: CaseWorld,
   check: Check,
   memory: FlowMemory,
 ): Promise<readonly string[]> {
@@ -220,7 +220,7 @@ function sawAll(results: readonly FlowResult[], expected: readonly string[]): bo
 }
 
 async function useKept(
-  world: World,
+  world: CaseWorld,
   check: Check,
   id: string,
   memory: FlowMemory,
@@ -244,7 +244,7 @@ const settleMs = 100
 
 /** CT16: at the next request the backend sends a packet outside of the TCP window. */
 async function letStray(
-  world: World,
+  world: CaseWorld,
   check: Check,
   id: string,
   { client, first }: KeptConnection,

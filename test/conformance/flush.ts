@@ -1,4 +1,4 @@
-import type { World } from '../../lib/lab/world/world.js'
+import type { CaseWorld } from './case-world.js'
 
 /** Removes the rules of every mode. A program that the node does not have does not matter. */
 const commands: readonly (readonly string[])[] = [
@@ -14,6 +14,6 @@ const commands: readonly (readonly string[])[] = [
 ]
 
 /** Deletes all rules of the node, as a careless administrator or a restarting firewall does. */
-export async function flushRules(world: World): Promise<void> {
+export async function flushRules(world: CaseWorld): Promise<void> {
   for (const command of commands) await world.exec('node', command).catch(() => undefined)
 }

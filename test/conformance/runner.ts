@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { messageOf } from '../../lib/errors.js'
 import type { World } from '../../lib/lab/world/world.js'
+import type { CaseWorld } from './case-world.js'
 import type { Case, Flow, ServiceRange, Step } from './case.js'
 import { CaseServices } from './case-services.js'
 import { expandFlow, runCheck, runThroughout, type Expected } from './flows.js'
@@ -24,9 +25,9 @@ export interface CaseResult {
   readonly durationMs: number
 }
 
-export interface RunOptions extends Expected {
-  readonly world: World
-  readonly subject: Subject
+export interface RunOptions<Where extends CaseWorld = World> extends Expected {
+  readonly world: Where
+  readonly subject: Subject<Where>
   readonly cases: readonly Case[]
   readonly skips: readonly Skip[]
   readonly onResult?: (result: CaseResult) => void
@@ -36,7 +37,9 @@ export interface RunOptions extends Expected {
 const parallelChecks = 8
 
 /** Runs cases one after the other in one world; the subject restarts only for other settings. */
-export async function runCases(options: RunOptions): Promise<readonly CaseResult[]> {
+export async function runCases<Where extends CaseWorld>(
+  options: RunOptions<Where>,
+): Promise<readonly CaseResult[]> {
   const run = new Run(options)
   const results: CaseResult[] = []
   // Cases with the same settings in a row, so that the proxy is started few times.
@@ -82,14 +85,14 @@ function objectsOf(services: readonly CaseService[], cluster: Cluster): Objects 
 /** A check and what was wrong. */
 type CheckResult = readonly [Check, readonly string[]]
 
-class Run {
-  readonly #options: RunOptions
+class Run<Where extends CaseWorld> {
+  readonly #options: RunOptions<Where>
   /** The objects that the subject has. */
   #applied: Objects = new Map()
   #settings: string | undefined
   #serial = 0
 
-  constructor(options: RunOptions) {
+  constructor(options: RunOptions<Where>) {
     this.#options = options
   }
 

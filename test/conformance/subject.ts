@@ -9,10 +9,10 @@ export interface Changes {
 }
 
 /** A proxy under test. It runs inside the node's namespace. */
-export interface Subject {
+export interface Subject<Where = World> {
   readonly name: string
   /** Starts with these objects; resolves once they are in force. */
-  start(world: World, settings: CaseSettings, objects: readonly Manifest[]): Promise<void>
+  start(world: Where, settings: CaseSettings, objects: readonly Manifest[]): Promise<void>
   /**
    * Ends and begins anew with other settings. Where the process may stay it does: to start one is a
    * large part of what a suite costs, most of all in User Mode Linux.

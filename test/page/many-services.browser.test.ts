@@ -57,7 +57,7 @@ t.test('a real browser follows 5,000 Services by what changes', { skip }, async 
   await see('#services', 'and 4800 more; the filter finds them')
   await see('#title', 'kube-proxy')
   await page.getByLabel('Filter Services').fill('s4321')
-  await page.getByRole('button', { name: 'Show Service default/s4321:http' }).click()
+  await page.locator('#services button[data-key="default/s4321:http"]').click()
   await see('#picture', 'Service s4321:http')
   await page.locator('#ways .way').nth(1).waitFor()
 

@@ -74,7 +74,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const satisfies read
           page.locator(selector, { hasText: text }).first().waitFor()
         await see('#status', `running in ${mode} mode`)
         await see('#where', 'node node-1, as its proxy sees it; nothing can be changed here')
-        await page.getByRole('button', { name: 'Show Service default/web:http' }).click()
+        await page.locator('#services button[data-key="default/web:http"]').click()
 
         for (const family of ['IPv4', 'IPv6'] as const) {
           await page.getByRole('button', { name: family, exact: true }).click()
@@ -133,7 +133,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const satisfies read
         const foreign = await world.exec('node', [process.execPath, '-e', script, dashboardUrl])
         t.equal(foreign.stdout.trim(), '403', 'and so is a foreign Host')
 
-        await page.getByRole('button', { name: 'Show Service default/odd:http' }).click()
+        await page.locator('#services button[data-key="default/odd:http"]').click()
         await see('#pods .name', '<img src=x')
         t.equal(await page.locator('img').count(), 0, 'a hostile name stays text')
         await see('#picture', 'and 3 more: 50 %')

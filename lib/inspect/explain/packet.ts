@@ -1,5 +1,5 @@
 import { placeText, type Item, type Place } from '../../kernel/place.js'
-import type { IpFamily } from '../../state/ip.js'
+import { hostPort, type IpFamily } from '../../state/ip.js'
 import type { Protocol } from '../../state/names.js'
 
 /** The first packet of a connection, as it is at one point of its way. A value. */
@@ -59,6 +59,11 @@ export interface Way {
    * directly, from an address that the client does not expect (IP25).
    */
   readonly isAnsweredPast?: true
+}
+
+/** Where a way ends: `ip:port`, or `[ip]:port`. */
+export function endOf({ packet }: Way): string {
+  return hostPort(packet.destination, packet.port)
 }
 
 /**

@@ -91,10 +91,11 @@ export function printableComment(text: string): string {
   // A lone exclamation mark would be read as a negation by some versions.
   const safe = line === '!' ? '(!)' : line
   if (safe.length * 3 < maxCommentBytes) return safe
+  const utf8 = new TextEncoder()
   let bytes = 0
   let kept = ''
   for (const char of safe) {
-    bytes += Buffer.byteLength(char)
+    bytes += utf8.encode(char).length
     if (bytes >= maxCommentBytes) break
     kept += char
   }

@@ -1,4 +1,3 @@
-import type { ApiCall } from './api-call.js'
 import { isList, isObject, textAt, type Json, type JsonObject } from './json.js'
 import { messages } from './protobuf/messages.js'
 import { badRequest } from './status.js'
@@ -12,8 +11,14 @@ const partly: ReadonlySet<string> = new Set(['ObjectMeta', 'PodSpec', 'Deploymen
 /** Fields that exist but are not in the table of messages: clients do not send them to create. */
 const alsoKnown: ReadonlySet<string> = new Set(['apiVersion', 'kind', 'status'])
 
+/** What is read and told of a call. */
+interface FieldCall {
+  readonly query: URLSearchParams
+  warn(text: string): void
+}
+
 /** What kubectl asks for by `fieldValidation`: refuse unknown fields, warn about them, or neither. */
-export function checkFields(body: JsonObject, kind: string, call: ApiCall): void {
+export function checkFields(body: JsonObject, kind: string, call: FieldCall): void {
   const mode = call.query.get('fieldValidation') ?? 'Warn'
   if (mode === 'Ignore' || !checked.has(kind)) return
   const unknown = unknownFields(body, kind, '')

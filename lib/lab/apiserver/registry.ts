@@ -1,6 +1,6 @@
-import { randomUUID } from 'node:crypto'
 import { numberAt, textAt, type Json, type JsonObject } from './json.js'
 import { validateLabels, validateName } from './names.js'
+import { randomUid } from './random.js'
 import { parseObject, type KubeObject } from './object.js'
 import { afterUpdate } from './patch/managed-fields.js'
 import { apiVersionOf, collectionOf, type ResourceKind, type ResourceTable } from './resources.js'
@@ -90,7 +90,7 @@ export class Registry {
       metadata: {
         ...withoutFinalizers(metadata, options.warn),
         name,
-        uid: randomUUID(),
+        uid: randomUid(),
         creationTimestamp: this.timestamp(),
         ...(kind.countsGenerations ? { generation: 1 } : {}),
       },

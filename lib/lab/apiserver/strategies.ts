@@ -72,11 +72,15 @@ export const endpointSliceStrategy: Strategy = {
   },
 }
 
+function base64Of(text: string): string {
+  return btoa(String.fromCodePoint(...new TextEncoder().encode(text)))
+}
+
 export const secretStrategy: Strategy = {
   prepare(object) {
     const { stringData: _written, ...rest } = object
     const encoded = Object.entries(textMapAt(object, 'stringData')).map(
-      ([key, text]) => [key, Buffer.from(text).toString('base64')] as const,
+      ([key, text]) => [key, base64Of(text)] as const,
     )
     const { apiVersion, kind, metadata } = object
     const data = { ...objectAt(object, 'data'), ...Object.fromEntries(encoded) }

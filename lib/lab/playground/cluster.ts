@@ -4,24 +4,18 @@ import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import { createApiServer, type ApiServer } from '../apiserver/server.js'
 import { buildInNamespaces } from './namespace-test-bed.js'
+import { nodesOf } from './nodes.js'
 import { PlaygroundPods } from './playground-pods.js'
-import type { TestBed, BuildTestBed, ClusterLayout } from './test-bed.js'
+import type { TestBed, BuildTestBed } from './test-bed.js'
+import type { LiveCluster, ModeOptions } from './live-cluster.js'
 import type { ModeName } from '../../config/config.js'
-import type { NewObject } from '../apiserver/object.js'
 import type { RunningProxy } from './proxy-process.js'
-
-export interface ModeOptions {
-  /** Of ipvs mode. */
-  readonly scheduler?: string
-  /** Gets every line of the daemon's log, which is then JSON with details. */
-  readonly onLine?: (line: string) => void
-}
 
 /**
  * Everything to try a Service: an API server for kubectl, a node with pods, and the daemon on it in
  * a selected mode.
  */
-export class Cluster {
+export class Cluster implements LiveCluster {
   readonly api: ApiServer
   readonly testBed: TestBed
   readonly pods: PlaygroundPods
@@ -103,25 +97,4 @@ export class Cluster {
     await Promise.race([this.#serving, this.api.writeKubeconfig(this.kubeconfig)])
     this.#apiOnNode = await this.testBed.openApi(new URL(await this.api.listening()))
   }
-}
-
-function nodesOf(layout: ClusterLayout): readonly NewObject[] {
-  return (['node', 'node-2'] as const).map((place, index) => ({
-    apiVersion: 'v1',
-    kind: 'Node',
-    metadata: {
-      name: `node-${index + 1}`,
-      labels: {
-        'kubernetes.io/hostname': `node-${index + 1}`,
-        'topology.kubernetes.io/zone': `zone-${index + 1}`,
-      },
-    },
-    spec: { podCIDRs: layout.podCidrs[place] },
-    // The first address of each family.
-    status: {
-      addresses: layout.addresses[place]
-        .slice(0, 2)
-        .map((address) => ({ type: 'InternalIP', address })),
-    },
-  }))
 }

@@ -25,6 +25,7 @@ export function countersOf(
   hidden = new HiddenCounts(),
 ): CountersView {
   const { mode, path } = counted
+  if (raw.simulated) return simulatedCounts(path, raw.simulated, hidden)
   const packets = hidden.without(packetsByRule(raw.iptables ?? ''))
   switch (mode) {
     case 'iptables':
@@ -51,6 +52,18 @@ export function countersOf(
         endpoints: trackedCounts(counted.addresses, raw.conntrack ?? ''),
         note: 'Rules of nftables mode have no counters. These are the connections that the kernel tracks, which it forgets about two minutes after they end.',
       }
+  }
+}
+
+function simulatedCounts(
+  path: PathView,
+  { rules, endpoints }: NonNullable<GaugeAnswer['simulated']>,
+  hidden: HiddenCounts,
+): CountersView {
+  return {
+    rules: ruleCounts(path, hidden.without(rules)),
+    endpoints: hidden.without(endpoints),
+    note: 'The connections of this simulation that met each rule and each endpoint.',
   }
 }
 

@@ -2,7 +2,7 @@ import { pause } from '../../async.js'
 import { countersOf, type Counted } from './counters.js'
 import { noCounters, type CountersView } from '../../page/view.js'
 import { HiddenCounts } from './hidden-counts.js'
-import type { NodeGauge } from './node-gauge.js'
+import type { Gauge } from './node-gauge.js'
 
 /** Reading starts a process in some modes, and no user reads faster than this. */
 const pauseMs = 400
@@ -11,7 +11,7 @@ const lateMs = 1200
 
 /** Reads the counters of the node about as often as the rest of the page changes. */
 export class Counting {
-  readonly #gauge: NodeGauge
+  readonly #gauge: Gauge
   readonly #changed: () => void
   readonly #stop = new AbortController()
   #view: CountersView = noCounters
@@ -24,7 +24,7 @@ export class Counting {
   /** How often that began. */
   #probings = 0
 
-  constructor(gauge: NodeGauge, changed: () => void) {
+  constructor(gauge: Gauge, changed: () => void) {
     this.#gauge = gauge
     this.#changed = changed
   }

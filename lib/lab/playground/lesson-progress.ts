@@ -1,4 +1,3 @@
-import { ConfigError } from '../../errors.js'
 import { lessons, type Lesson } from './lessons.js'
 import type { LessonFacts } from './lesson-checks.js'
 import type { LessonView, LogEntry, Sender } from '../../page/view.js'
@@ -30,14 +29,12 @@ export class LessonProgress {
     return this.#view
   }
 
-  /** Begins a lesson, from its first task; the empty id ends the one under way. */
-  begin(id: string, facts: ClusterFacts): void {
-    const lesson = lessons.find((each) => each.id === id)
-    if (!lesson && id !== '') throw new ConfigError(`begin lesson ${id}: there is no such lesson`)
+  /** Begins a lesson, from its first task or a later step; without one, the one under way ends. */
+  begin(lesson: Lesson | undefined, facts: ClusterFacts, step = 0): void {
     this.#active = lesson
     this.#entries = []
     this.#podsAtStart = new Set(facts.pods.map(({ name }) => name))
-    if (lesson) this.#done.set(lesson.id, 0)
+    if (lesson) this.#done.set(lesson.id, Math.min(step, lesson.tasks(this.#modes).length - 1))
     this.look(facts)
     this.#view = this.#draw()
   }

@@ -3,6 +3,7 @@ import { ebpfLesson } from './lesson-ebpf.js'
 import type { LessonFacts } from './lesson-checks.js'
 import { darkLesson } from './lesson-dark.js'
 import type { ModeName } from '../../config/config.js'
+import type { PageCommand } from '../../page/view.js'
 
 /** One thing to do, and how the playground sees that it was done. */
 export interface Task {
@@ -14,6 +15,8 @@ export interface Lesson {
   readonly id: string
   readonly title: string
   readonly story: string
+  /** What it begins with, besides the Service and three pods as they were made. */
+  readonly scene?: readonly PageCommand[]
   /** For each of these, one of the group has to be here. */
   readonly needs: readonly (readonly (ModeName | 'outside')[])[]
   /** `modes`: those that can run here. */
@@ -66,6 +69,7 @@ export const lessons: readonly Lesson[] = [
     title: 'Why iptables replaced it',
     story:
       'iptables can do the translation inside the kernel. kube-proxy then only writes rules, and no packet ever passes through it.',
+    scene: [{ do: 'mode', mode: 'userspace' }],
     needs: [['userspace'], ['iptables']],
     tasks: () => [
       {
@@ -89,6 +93,7 @@ export const lessons: readonly Lesson[] = [
     title: '1/3, 1/2, 1',
     story:
       'iptables has no list to choose from, only rules one after the other. With three pods the first rule takes 1/3 of the connections, the second 1/2 of the rest, the last one all others: a third each.',
+    scene: [{ do: 'mode', mode: 'iptables' }],
     needs: [['iptables']],
     tasks: () => [
       {
@@ -153,6 +158,7 @@ export const lessons: readonly Lesson[] = [
     title: 'NodePort, LoadBalancer and source addresses',
     story:
       'Clients outside of the cluster cannot reach a ClusterIP. A node port is open on every node, and a load balancer sends to the nodes. The pod may not see the real sender then, because its answer has to go back through the same node.',
+    scene: [{ do: 'mode', mode: 'iptables' }],
     needs: [['iptables', 'nftables'], ['outside']],
     tasks: () => [
       {

@@ -2,6 +2,8 @@ import { pause } from '../../async.js'
 import { Selection } from './selection.js'
 import { Counting } from './counting.js'
 import { LessonProgress, type ClusterFacts } from './lesson-progress.js'
+import { areReady, lessonOf, sceneOf, untilTrue } from './lesson-scene.js'
+import type { Lesson } from './lessons.js'
 import { ModeSwitch } from './mode-switch.js'
 import { ConfigError } from '../../errors.js'
 import { appliedPath, isSameServices, markedPods, onlyService, stateOf } from './rules-view.js'
@@ -14,7 +16,7 @@ import { YamlObjects } from './yaml-objects.js'
 import type { ModeName } from '../../config/config.js'
 import type { ObjectLine, PageCommand, PathView, PodView } from '../../page/view.js'
 import type { PageView } from '../../page/readers.js'
-import type { Cluster } from './cluster.js'
+import type { LiveCluster } from './live-cluster.js'
 import type { PageSource } from '../../page/server.js'
 
 const watched = ['services', 'endpointslices.discovery.k8s.io', 'pods', 'deployments.apps'] as const
@@ -28,7 +30,7 @@ export interface LivePlaygroundOptions {
 
 /** A cluster that a page shows and controls: one Service, one sender, one target at a time. */
 export class LivePlayground implements PageSource {
-  readonly #cluster: Cluster
+  readonly #cluster: LiveCluster
   readonly #options: LivePlaygroundOptions
   readonly #app: WebApp
   readonly #yaml: YamlObjects
@@ -48,7 +50,7 @@ export class LivePlayground implements PageSource {
   #isStale = true
   #kubectl = 'kubectl get pods,services,endpointslices -o wide'
 
-  constructor(cluster: Cluster, options: LivePlaygroundOptions) {
+  constructor(cluster: LiveCluster, options: LivePlaygroundOptions) {
     this.#cluster = cluster
     this.#options = options
     const { layout, gauge } = cluster.testBed
@@ -86,9 +88,12 @@ export class LivePlayground implements PageSource {
       },
       started: (mode) => {
         this.#rules.show(mode, mode)
-        return this.#refresh()
+        this.#refresh()
       },
-      isShown: () => this.#refresh().then(() => this.#programmed.state !== undefined),
+      isShown: () => {
+        this.#refresh()
+        return this.#programmed.state !== undefined
+      },
     })
   }
 
@@ -110,7 +115,7 @@ export class LivePlayground implements PageSource {
       while (!signal.aborted) {
         if (this.#isStale) {
           this.#isStale = false
-          await this.#refresh()
+          this.#refresh()
         }
         await pause(refreshMs, signal)
       }
@@ -176,24 +181,30 @@ export class LivePlayground implements PageSource {
         return this.#use(command.mode)
       case 'scheduler':
         this.#switch.scheduler = command.scheduler
-        return this.#switch.mode === 'ipvs' ? this.#use('ipvs') : this.#refresh()
+        if (this.#switch.mode === 'ipvs') return this.#use('ipvs')
+        this.#refresh()
+        return
       case 'select':
         this.#kubectl = `kubectl ${this.#app.select(command.service)}`
-        return this.#refresh()
+        this.#refresh()
+        return
       case 'sender':
         if (!this.#cluster.testBed.layout.senders.includes(command.sender)) {
           throw new ConfigError(`send from ${command.sender}: this cluster has no such sender`)
         }
         this.#selection.sender = command.sender
-        return this.#refresh()
+        this.#refresh()
+        return
       case 'target':
         this.#selection.wanted = command.target
-        return this.#refresh()
+        this.#refresh()
+        return
       case 'family':
         throw new ConfigError('show another family: the playground sends over IPv4 only')
       case 'rules':
         this.#rules.show(command.mode, this.#switch.mode)
-        return this.#refresh()
+        this.#refresh()
+        return
       case 'send':
         return this.#traffic.send(command.count, () => this.#selection.request(this.#switch.mode))
       case 'continuous':
@@ -203,10 +214,10 @@ export class LivePlayground implements PageSource {
         this.#traffic.clear()
         break
       case 'lesson':
-        this.#lessons.begin(command.id, this.#facts())
+        await this.#beginLesson(lessonOf(command.id), command.step)
         break
       case 'apply':
-        this.#did(await this.#yaml.apply(command.yaml))
+        this.#did(this.#yaml.apply(command.yaml))
         break
       default:
         this.#did(this.#app.change(command))
@@ -214,9 +225,26 @@ export class LivePlayground implements PageSource {
     this.#tell()
   }
 
+  /** Brings the cluster to where the lesson begins, whatever was done before. */
+  async #beginLesson(lesson: Lesson | undefined, step?: number): Promise<void> {
+    if (lesson) {
+      this.#lessons.begin(undefined, this.#facts())
+      this.#traffic.setContinuous(false, () => this.#selection.request(this.#switch.mode))
+      this.#app.reset(firstReplicas, this.#cluster.testBed.layout.ports)
+      const commands = sceneOf(lesson, { modes: this.#options.modes, mode: this.#switch.mode })
+      for (const command of commands) await this.perform(command)
+      const isSettled = () => this.#pending === '' && areReady(this.#pods, firstReplicas)
+      await untilTrue(isSettled, this.#stop.signal)
+      this.#traffic.clear()
+    }
+    this.#refresh()
+    this.#lessons.begin(lesson, this.#facts(), step)
+  }
+
   async #use(mode: string): Promise<void> {
     try {
       await this.#switch.use(mode, this.#stop.signal)
+      this.#traffic.clearAnswers()
     } finally {
       this.#moved()
     }
@@ -243,7 +271,7 @@ export class LivePlayground implements PageSource {
     this.#kubectl = `kubectl ${words}`
   }
 
-  async #refresh(): Promise<void> {
+  #refresh(): void {
     const { mode, scheduler, busy } = this.#switch
     const { layout } = this.#cluster.testBed
     const { name } = this.#selection.service()
@@ -260,7 +288,7 @@ export class LivePlayground implements PageSource {
     const { mode: of } = this.#rules.view
     const other = stateOf(this.#cluster.api.registry, of, layout)
     const rules = of === mode ? has : other && onlyService(other, name)
-    await this.#rules.refresh(rules, scheduler, podAt, busy === '')
+    this.#rules.refresh(rules, scheduler, podAt, busy === '')
     this.#moved()
   }
 

@@ -3,12 +3,11 @@ import { once } from 'node:events'
 import { spawn } from 'node:child_process'
 import { KernelError } from '../../errors.js'
 import { NodeGauge } from './node-gauge.js'
-import { backendPorts } from '../world/world.js'
 import { proxyCommand, watchProxy } from './proxy-process.js'
 import { runCommand } from '../../kernel/command.js'
 import { startAgent, type Agent } from '../world/agent.js'
 import { byPlace, type ClusterLayout, type TestBed } from './test-bed.js'
-import type { Place } from '../world/topology.js'
+import { backendPorts, type Place } from '../world/topology.js'
 
 /** The numbers that may follow 127 in a layout; other programs often use the lower ones. */
 const loopbackNumbers = { first: 64, count: 190 }

@@ -1,16 +1,16 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../../async.js'
 import { ConfigError, KernelError, messageOf } from '../../errors.js'
 import type { ModeName } from '../../config/config.js'
-import type { Cluster } from './cluster.js'
+import type { LiveCluster } from './live-cluster.js'
 
 export interface SwitchListener {
   readonly changed: () => void
   /** A line of the daemon's log. */
   readonly said: (line: string) => void
   /** The daemon of this mode was started and may not be ready yet. */
-  readonly started: (mode: ModeName) => Promise<void>
+  readonly started: (mode: ModeName) => void
   /** It is ready. Asked again until what it has written is shown. */
-  readonly isShown: () => Promise<boolean>
+  readonly isShown: () => boolean
 }
 
 const askMs = 30
@@ -18,7 +18,7 @@ const startMs = 60_000
 
 /** Which daemon runs in the cluster, one at a time. */
 export class ModeSwitch {
-  readonly #cluster: Cluster
+  readonly #cluster: LiveCluster
   readonly #modes: readonly [ModeName, ...ModeName[]]
   readonly #listener: SwitchListener
   #mode: ModeName
@@ -29,7 +29,7 @@ export class ModeSwitch {
   scheduler = 'rr'
 
   constructor(
-    cluster: Cluster,
+    cluster: LiveCluster,
     modes: readonly [ModeName, ...ModeName[]],
     listener: SwitchListener,
   ) {
@@ -60,7 +60,7 @@ export class ModeSwitch {
       const { scheduler } = this
       await this.#cluster.useMode(mode, { scheduler, onLine: this.#listener.said })
       this.#mode = mode
-      await this.#listener.started(mode)
+      this.#listener.started(mode)
       await this.#untilReady(signal)
     } catch (error) {
       throw new KernelError('failed', `use mode ${mode}: ${messageOf(error)}`, { cause: error })
@@ -75,8 +75,8 @@ export class ModeSwitch {
     const deadline = Date.now() + startMs
     while (Date.now() < deadline && !signal.aborted) {
       const { isReady = false } = await this.#cluster.testBed.gauge.ask({ ask: 'ready' })
-      if (isReady && (await this.#listener.isShown())) return
-      await delay(askMs, undefined, { signal })
+      if (isReady && this.#listener.isShown()) return
+      await pause(askMs, signal)
     }
     throw new KernelError('failed', 'start the daemon: it did not get ready')
   }

@@ -1,34 +1,13 @@
 import { join } from 'node:path'
-import { backendPorts, createWorld, type World } from '../world/world.js'
+import { createWorld, type World } from '../world/world.js'
 import { forward, openBridge, type Bridge } from '../world/bridge.js'
 import { NodeGauge } from './node-gauge.js'
-import { addresses, bridgeName, places, ranges, uplinkName } from '../world/topology.js'
+import { namespaceLayout } from './namespace-layout.js'
+import { backendPorts, places } from '../world/topology.js'
 import { runProxy } from './proxy-process.js'
-import { byPlace, type ClusterLayout, type TestBed } from './test-bed.js'
+import type { TestBed } from './test-bed.js'
 import type { Server } from 'node:net'
 import type { Place } from '../world/topology.js'
-
-/** A small cluster of network namespaces. */
-export const namespaceLayout: ClusterLayout = {
-  addresses: byPlace((place) => addresses[place].flatMap(({ IPv4, IPv6 }) => [IPv4, IPv6])),
-  clusterCidr: ranges.clusterPods.IPv4,
-  podCidrs: { node: Object.values(ranges.pods), 'node-2': Object.values(ranges.pods2) },
-  serviceCidrs: Object.values(ranges.services),
-  nodePorts: { from: 30_000, to: 32_767 },
-  loadBalancers: '203.0.113.',
-  api: { host: '127.0.0.1', port: 0 },
-  ports: { web: 80, echo: 7 },
-  config: { clusterCIDR: ranges.clusterPods.IPv4 },
-  senders: ['client-pod', 'node', 'outside', 'backend'],
-  interfaces: {
-    'client-pod': bridgeName,
-    node: undefined,
-    outside: uplinkName,
-    backend: bridgeName,
-  },
-  limits: [],
-  built: 'two nodes with pods out of network namespaces',
-}
 
 /** Where the daemon on the node finds the API server. */
 const apiPortOnNode = 6443

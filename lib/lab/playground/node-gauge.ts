@@ -1,4 +1,5 @@
 import { Worker } from 'node:worker_threads'
+import type { CountersView } from '../../page/view.js'
 
 /** What is read in the network namespace of the node. */
 export type GaugeQuestion =
@@ -15,6 +16,8 @@ export interface GaugeAnswer {
   readonly ipvs?: string
   /** The daemon's own /metrics. */
   readonly metrics?: string
+  /** Numbers of a simulated node, as they are shown. */
+  readonly simulated?: Pick<CountersView, 'rules' | 'endpoints'>
 }
 
 export interface GaugeWorkerMessage extends GaugeAnswer {
@@ -32,11 +35,17 @@ export interface GaugePlace {
   readonly namespace: string | undefined
 }
 
+/** Reads what a node counts. */
+export interface Gauge {
+  /** An empty answer when nothing could be read. */
+  ask(question: GaugeQuestion): Promise<GaugeAnswer>
+}
+
 /**
  * A worker thread inside the node's namespace, if it has one. So a reading needs no process of its
  * own.
  */
-export class NodeGauge {
+export class NodeGauge implements Gauge {
   readonly #worker: Worker
   readonly #waiting = new Map<number, (answer: GaugeAnswer) => void>()
   /** The worker is ready, or has ended. */

@@ -11,15 +11,18 @@ const placesOfNode: Readonly<Record<string, readonly Place[]>> = {
   'node-2': podsOfNode2.filter((place) => place !== 'remote-pod'),
 }
 
+/** What pods need of a test bed. */
+type PodPlaces = Pick<TestBed, 'layout' | 'serve' | 'stopServing' | 'goDark'>
+
 /** Runs the pods of the API server in the places of a cluster, as backends that tell their name. */
 export class PlaygroundPods implements PodRuntime {
-  readonly #testBed: TestBed
+  readonly #testBed: PodPlaces
   /** The name of the pod in each place. */
   readonly #podIn = new Map<Place, string>()
   #placeFreed = new AbortController()
   #store: VersionedStore | undefined
 
-  constructor(testBed: TestBed) {
+  constructor(testBed: PodPlaces) {
     this.#testBed = testBed
   }
 

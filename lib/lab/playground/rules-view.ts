@@ -2,7 +2,7 @@ import { addressIn, type ClusterLayout } from './test-bed.js'
 import { configWith } from '../../config/load.js'
 import { explainPacket } from '../../inspect/explain/explain.js'
 import { isEqual } from '../../state/json.js'
-import { modeLoaders } from '../../modes/registry.js'
+import { planners } from '../../modes/planners.js'
 import type { Config, ModeName } from '../../config/config.js'
 import { PersistentMap } from '../../state/persistent-map.js'
 import { Tracker } from '../../state/tracker.js'
@@ -46,7 +46,7 @@ export function stateOf(
 }
 
 /** The configuration of a mode. Only ipvs reads the scheduler. */
-function configOf(layout: ClusterLayout, scheduler = 'rr'): Config {
+export function configOf(layout: ClusterLayout, scheduler = 'rr'): Config {
   return configWith({ ...layout.config, 'ipvs.scheduler': scheduler })
 }
 
@@ -88,14 +88,13 @@ export function markedPods(
 }
 
 /** The lines that a mode needs for the Services of a state, beyond those it needs without any. */
-export async function rulesOf(
+export function rulesOf(
   state: DesiredState,
   mode: ModeName,
   { layout, scheduler }: { readonly layout: ClusterLayout; readonly scheduler: string },
-): Promise<readonly PlanLine[]> {
+): readonly PlanLine[] {
   if (state.services.size === 0) return []
-  const definition = await modeLoaders[mode]()
-  const planner = definition.planner(configOf(layout, scheduler))
+  const planner = planners[mode](configOf(layout, scheduler))
   return ownLines(planner, planner.plan(state), [...state.services.keys()])
 }
 

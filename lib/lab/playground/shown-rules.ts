@@ -44,14 +44,14 @@ export class ShownRules {
   }
 
   /** `state` holds nothing but the Service that is shown; undefined when there is none. */
-  async refresh(
+  refresh(
     state: DesiredState | undefined,
     scheduler: string,
     podAt: (ip: string) => string | undefined,
     isSettled: boolean,
-  ): Promise<void> {
+  ): void {
     const mode = this.#mode
-    const lines = state ? await rulesOf(state, mode, { layout: this.#layout, scheduler }) : []
+    const lines = state ? rulesOf(state, mode, { layout: this.#layout, scheduler }) : []
     const [first] = state?.services.values() ?? []
     const owner = first?.portName.split(':')[0]
     const around = owner === undefined ? { podAt } : { podAt, owner }

@@ -1,5 +1,5 @@
 import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
-import type { NodeGauge } from './node-gauge.js'
+import type { Gauge } from './node-gauge.js'
 import { places, type Place } from '../world/topology.js'
 import type { RunningProxy } from './proxy-process.js'
 import type { Sender } from '../../page/view.js'
@@ -35,7 +35,7 @@ export interface ClusterLayout {
 export interface TestBed {
   readonly layout: ClusterLayout
   /** Reads numbers on the node. */
-  readonly gauge: NodeGauge
+  readonly gauge: Gauge
   /** Conversations from a place. */
   flow(place: Place, request: FlowRequest): Promise<readonly FlowResult[]>
   /** Starts servers at the addresses of the place, which answer with this name. */

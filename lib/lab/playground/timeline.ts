@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import { pause } from '../../async.js'
 import { at, listAt, textAt, textsAt, type Json } from '../apiserver/json.js'
 import { podStateOf } from './pod-state.js'
 import type { KubeObject } from '../apiserver/object.js'
@@ -116,7 +116,7 @@ export class Timeline {
     if (this.#running !== running) return
     if (isReached) running.landedAt = this.#deps.now()
     // The daemon's log lines about the last sync may arrive a moment later.
-    await delay(lineMs)
+    await pause(lineMs, new AbortController().signal)
     this.#draw(running)
     this.#running = undefined
     if (isReached || !this.#view) return

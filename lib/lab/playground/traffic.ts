@@ -29,15 +29,17 @@ const udpClientPort = 40_007
 
 /** Sends requests in the cluster and counts the answers of each pod. */
 export class Traffic {
-  readonly #testBed: TestBed
+  readonly #testBed: Pick<TestBed, 'layout' | 'flow'>
   readonly #listener: TrafficListener
   readonly #answers = new Map<string, number>()
   #log: readonly LogEntry[] = []
   #asked = 0
+  /** Of the latest line of the log. */
+  #number = 0
   #continuous: AbortController | undefined
   #running: Promise<void> = Promise.resolve()
 
-  constructor(testBed: TestBed, listener: TrafficListener) {
+  constructor(testBed: Pick<TestBed, 'layout' | 'flow'>, listener: TrafficListener) {
     this.#testBed = testBed
     this.#listener = listener
   }
@@ -81,8 +83,14 @@ export class Traffic {
   }
 
   clear(): void {
-    this.#answers.clear()
+    this.clearAnswers()
     this.#log = []
+    this.#number = 0
+  }
+
+  /** Keeps the log, so that one mode can be compared with another. */
+  clearAnswers(): void {
+    this.#answers.clear()
     this.#asked = 0
   }
 
@@ -114,12 +122,14 @@ export class Traffic {
     place: Place,
     result: FlowResult,
   ): void {
+    const { latencyMs } = result
     const answer = result.backend ?? result.outcome
     this.#asked++
+    this.#number++
     this.#answers.set(answer, (this.#answers.get(answer) ?? 0) + 1)
     const source = result.source ?? ''
     const entry: LogEntry = {
-      number: this.#asked,
+      number: this.#number,
       sender,
       target: `${destination}:${port}`,
       mode,
@@ -127,7 +137,7 @@ export class Traffic {
       isAnswered: result.backend !== undefined,
       source,
       isSourceKept: this.#testBed.layout.addresses[place].includes(source),
-      milliseconds: Math.round(result.latencyMs * 10) / 10,
+      milliseconds: latencyMs === undefined ? null : Math.round(latencyMs * 10) / 10,
     }
     this.#log = [entry, ...this.#log.slice(0, logLength - 1)]
     this.#listener.recorded(entry)

@@ -71,6 +71,16 @@ export class WebApp {
     this.#clients.services.put(serviceOverWeb('echo', { ports: udp }))
   }
 
+  /** Everything as it was created, whatever was done to it since. */
+  reset(replicas: number, at: ClusterLayout['ports']): void {
+    this.create(replicas, at)
+    this.#selected = firstService
+    for (const pod of this.#clients.pods.list()) {
+      const { [processAnnotation]: runs, [readyAnnotation]: ready } = annotationsOf(pod)
+      if (runs !== undefined || ready !== undefined) this.#clients.pods.delete(pod)
+    }
+  }
+
   select(key: string): string {
     if (!this.#find(key)) throw new ConfigError(`select Service ${key}: there is no such Service`)
     this.#selected = key
@@ -236,6 +246,10 @@ export function webDeployment(replicas: number): NewObject {
     metadata: { name: 'web', namespace: 'default' },
     spec: { replicas, selector: { matchLabels: labels }, template },
   }
+}
+
+function annotationsOf({ metadata }: KubeObject): Readonly<Record<string, unknown>> {
+  return { ...(metadata.annotations ?? {}) }
 }
 
 export function serviceOverWeb(name: string, spec: JsonObject): NewObject {

@@ -1,9 +1,11 @@
 import { parseAllDocuments, stringify } from 'yaml'
 import { textAt, type Json, type JsonObject } from '../apiserver/json.js'
-import { apiVersionOf, type ResourceKind } from '../apiserver/resources.js'
+import type { ResourceKind } from '../apiserver/resources.js'
 import { ConfigError } from '../../errors.js'
-import { pathOf } from '../apiserver/target.js'
-import type { ApiServer } from '../apiserver/server.js'
+import { isEqual } from '../../state/json.js'
+import { ApiError } from '../apiserver/status.js'
+import { checkFields } from '../apiserver/field-validation.js'
+import type { ApiObjects } from '../apiserver/objects.js'
 import type { ObjectLine } from '../../page/view.js'
 
 /** The kinds in the list, the most useful first. */
@@ -15,16 +17,20 @@ const shown: readonly (readonly [apiVersion: string, kind: string, collection: s
   ['v1', 'Node', 'nodes'],
 ]
 
+/** The last line of the list: all Services and Deployments in one text. */
+const everything: ObjectLine = { apiVersion: 'v1', kind: 'List', namespace: '', name: 'all' }
+const written = ['services', 'deployments.apps']
+
 /** The objects of the playground as YAML, read from and written through its API server. */
 export class YamlObjects {
-  readonly #api: ApiServer
+  readonly #api: ApiObjects
 
-  constructor(api: ApiServer) {
+  constructor(api: ApiObjects) {
     this.#api = api
   }
 
   list(): readonly ObjectLine[] {
-    return shown.flatMap(([apiVersion, kind, collection]) =>
+    const each = shown.flatMap(([apiVersion, kind, collection]) =>
       this.#api.registry.store.list(collection).map(({ metadata }) => ({
         apiVersion,
         kind,
@@ -32,10 +38,12 @@ export class YamlObjects {
         name: metadata.name,
       })),
     )
+    return [...each, everything]
   }
 
   /** As `kubectl get -o yaml` shows it; undefined when there is none. */
   read(line: ObjectLine): string | undefined {
+    if (isEqual(line, everything)) return this.#all()
     const { apiVersion, kind, namespace, name } = line
     const found = this.#api.get({ apiVersion, kind, name, namespace: namespace || 'default' })
     if (!found) return undefined
@@ -47,39 +55,43 @@ export class YamlObjects {
    * Sends every document to the API server, which replaces existing objects and creates new ones.
    * Throws the error text of the API server. Returns the arguments of `kubectl`.
    */
-  async apply(text: string): Promise<string> {
+  apply(text: string): string {
     const documents = parseAllDocuments(text)
     const broken = documents.flatMap(({ errors }) => errors)[0]
     if (broken) throw new ConfigError(`read the YAML: ${broken.message}`)
     const objects = documents.map((document) => document.toJS() as Json).filter(isObject)
     if (objects.length === 0) throw new ConfigError('read the YAML: there is no object in it')
     let verb = 'replace'
-    for (const object of objects) verb = await this.#send(object)
+    for (const object of objects) verb = this.#send(object)
     const plain = objects.map((object) => stringify(withoutServerFields(object), { lineWidth: 0 }))
     return `${verb} -f - <<'EOF'\n${plain.join('---\n')}EOF`
   }
 
-  async #send(object: JsonObject): Promise<'replace' | 'create'> {
+  /** What a user wrote or could have written: it makes the same cluster again. */
+  #all(): string {
+    const objects = written.flatMap((collection) => this.#api.registry.store.list(collection))
+    return objects
+      .map((object) => stringify(withoutServerFields(object), { lineWidth: 0 }))
+      .join('---\n')
+  }
+
+  #send(object: JsonObject): 'replace' | 'create' {
     const kind = this.#kindOf(object)
-    const namespace = textAt(object, 'metadata', 'namespace') || 'default'
-    const name = textAt(object, 'metadata', 'name')
-    const collection = pathOf(kind, kind.namespaced ? encodeURIComponent(namespace) : undefined)
-    const isThere = this.#api.get({
-      apiVersion: apiVersionOf(kind),
-      kind: kind.kind,
-      name,
-      namespace,
-    })
-    const base = await this.#api.listening()
-    const path = isThere ? `${collection}/${encodeURIComponent(name)}` : collection
-    const response = await fetch(`${base}${path}?fieldValidation=Strict&fieldManager=playground`, {
-      method: isThere ? 'PUT' : 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(object),
-    })
-    const answer = (await response.json()) as Json
-    if (!response.ok) throw new ConfigError(`Error from server: ${textAt(answer, 'message')}`)
-    return isThere ? 'replace' : 'create'
+    const { registry } = this.#api
+    const namespace = kind.namespaced
+      ? textAt(object, 'metadata', 'namespace') || 'default'
+      : undefined
+    const write = { fieldManager: 'playground' }
+    try {
+      checkFields(object, kind.kind, strictly)
+      const isThere = registry.find(kind, namespace, textAt(object, 'metadata', 'name'))
+      if (isThere) registry.update(kind, object, write)
+      else registry.create(kind, object, write)
+      return isThere ? 'replace' : 'create'
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error
+      throw new ConfigError(`Error from server: ${error.message}`)
+    }
   }
 
   #kindOf(object: JsonObject): ResourceKind {
@@ -95,6 +107,12 @@ export class YamlObjects {
 
 function isObject(value: Json): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** An unknown field is an error, as with kubectl. */
+const strictly = {
+  query: new URLSearchParams({ fieldValidation: 'Strict' }),
+  warn: () => undefined,
 }
 
 const ofServer = ['resourceVersion', 'uid', 'creationTimestamp', 'generation', 'managedFields']

@@ -43,7 +43,8 @@ export interface FlowResult {
   readonly sourcePort?: number
   /** What a PROXY header told the backend, if it got one. */
   readonly announced?: Announced
-  readonly latencyMs: number
+  /** Absent where nothing is measured. */
+  readonly latencyMs?: number
   /** The system's error text for an outcome that is not a reply. */
   readonly error?: string
 }

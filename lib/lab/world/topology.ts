@@ -64,6 +64,8 @@ export const ranges = {
   pods: { IPv4: '10.244.1.0/24', IPv6: 'fd00:10:244:1::/64' },
   pods2: { IPv4: '10.244.2.0/24', IPv6: 'fd00:10:244:2::/64' },
   clusterPods: { IPv4: '10.244.0.0/16', IPv6: 'fd00:10:244::/48' },
+  /** Of the nodes and the outside. */
+  lan: { IPv4: '192.168.50.0/24', IPv6: 'fd00:50::/64' },
   services: { IPv4: '10.96.0.0/16', IPv6: 'fd00:10:96::/112' },
   loadBalancers: { IPv4: '203.0.113.0/24', IPv6: '2001:db8:203::/64' },
   externalIps: { IPv4: '198.51.100.0/24', IPv6: '2001:db8:198::/64' },
@@ -83,3 +85,5 @@ export function placeOf(address: string): Place | undefined {
     addresses[place].some((pair) => pair.IPv4 === address || pair.IPv6 === address),
   )
 }
+
+export const backendPorts: readonly number[] = [8080, 8081, 9090]

@@ -14,7 +14,7 @@ import {
   type Reaper,
 } from './namespaces.js'
 import { hasSctp } from './native-socket.js'
-import { addresses, isOnNode, places, type Place } from './topology.js'
+import { backendPorts, addresses, isOnNode, places, type Place } from './topology.js'
 
 export interface WorldOptions {
   /** Distinguishes the worlds of one process; lower-case letters and digits. */
@@ -40,8 +40,6 @@ export interface World {
   /** Removes the world and everything that runs in it. */
   close(): Promise<void>
 }
-
-export const backendPorts: readonly number[] = [8080, 8081, 9090]
 
 /** For every place: no address checks that take a second, no limits that hide an answer. */
 const everywhere = {

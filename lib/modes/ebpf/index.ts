@@ -6,13 +6,13 @@ import type { DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Difference } from '../difference.js'
 import { refuseMissing } from '../findings.js'
-import type { Applied, Mode, ModeContext, ModeDefinition, Planner, PlanReader } from '../mode.js'
+import type { Applied, Mode, ModeContext, ModeDefinition } from '../mode.js'
 import type { SocketsApplied } from './apply.js'
 import { cleanupSockets } from './cleanup.js'
 import { socketDifferences } from './differences.js'
-import { ebpfPlanner, onlyOf, socketPlanner, type EbpfPlan } from './plan.js'
+import { socketPlanner, type EbpfPlan } from './plan.js'
+import { ebpfReader, plannerOf } from './planner.js'
 import { probeDefaults, probeSockets } from './probe.js'
-import { renderSocketChanges, renderSockets } from './render.js'
 import { ebpfSettings, type EbpfSettings } from './settings.js'
 import { openSockets } from './sockets.js'
 
@@ -33,7 +33,7 @@ export function ebpfMode(packets: ModeDefinition): ModeDefinition {
     prepare: async (config, context) => packets.prepare?.(config, context),
     settle: async (config, family) => (await packets.settle?.(config, family)) ?? config,
     syncPeriods: (config) => packets.syncPeriods(config),
-    planner: (config) => readerOf(ebpfSettings(config), packets.planner(config)),
+    planner: (config) => ebpfReader(config, packets.planner(config)),
     create: (config, families, context) => createMode(packets, { config, families, context }),
     differences: async (state, config) => [
       ...differencesOf(state, ebpfSettings(config)),
@@ -113,28 +113,5 @@ function together(sockets: SocketsApplied, packets: Applied): Applied {
     ...packets,
     full: sockets.full || packets.full,
     objects: sockets.objects + packets.objects,
-  }
-}
-
-function plannerOf(settings: EbpfSettings, packets: Planner): Planner<EbpfPlan> {
-  return {
-    plan: ebpfPlanner(settings, packets),
-    render: (plan) => renderSockets(plan.sockets) + packets.render(plan.packets),
-    renderChanges: (plan, previous) =>
-      renderSocketChanges(plan.sockets, previous?.sockets) +
-      packets.renderChanges(plan.packets, previous?.packets),
-  }
-}
-
-function readerOf(settings: EbpfSettings, packets: PlanReader): PlanReader<EbpfPlan> {
-  return {
-    ...plannerOf(settings, packets),
-    // What changes the sockets' part of a service port changes its packets' part, too.
-    parts: (plan) => packets.parts(plan.packets),
-    only: (plan, keys) => ({
-      ...plan,
-      packets: packets.only(plan.packets, keys),
-      sockets: onlyOf(plan.sockets, keys),
-    }),
   }
 }

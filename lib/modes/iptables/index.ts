@@ -1,7 +1,8 @@
 import { isDeepStrictEqual } from 'node:util'
 import { readFile, writeFile } from 'node:fs/promises'
 import { cleanupAll } from './cleanup.js'
-import { iptablesPlanner, offlineFacts } from './plan.js'
+import { iptablesPlanner } from './plan.js'
+import { iptablesReader } from './planner.js'
 import { iptablesSettings, type IptablesSettings } from './settings.js'
 import { readDifferences } from './differences.js'
 import { messageOf } from '../../errors.js'
@@ -14,7 +15,7 @@ import { protocols } from '../../kernel/netlink/protocol.js'
 import { readGeneration } from '../../kernel/nftables-netlink/commit-watch.js'
 import { renderChanges, renderPlan } from './render.js'
 import { watchRules } from './watch.js'
-import type { Applied, Mode, ModeContext, ModeDefinition, PlanReader } from '../mode.js'
+import type { Applied, Mode, ModeContext, ModeDefinition } from '../mode.js'
 import type { Config } from '../../config/config.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { IpFamily } from '../../state/ip.js'
@@ -44,13 +45,7 @@ export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
       ...(await probeFamily('IPv6', log, given)),
     ],
     syncPeriods: ({ iptables }) => ({ minMs: iptables.minSyncPeriod, syncMs: iptables.syncPeriod }),
-    planner: (config): PlanReader<IptablesPlan> => ({
-      plan: iptablesPlanner({ ...iptablesSettings(config), ...offlineFacts }),
-      render: renderPlan,
-      renderChanges,
-      parts: ({ services }) => services,
-      only: (plan, keys) => ({ ...plan, services: plan.services.pick(keys) }),
-    }),
+    planner: iptablesReader,
     create: async (config, families, context) => {
       const live = { settings: iptablesSettings(config) }
       const syncPeriodMs = () => live.settings.syncPeriodMs

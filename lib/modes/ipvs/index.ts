@@ -7,14 +7,14 @@ import { Links } from '../../kernel/links.js'
 import { Sysctls } from '../../kernel/sysctl.js'
 import { parseCidr } from '../../state/ip.js'
 import { refuseMissing } from '../findings.js'
-import type { Log, Mode, ModeDefinition, PlanReader } from '../mode.js'
+import type { Log, Mode, ModeDefinition } from '../mode.js'
 import { IpvsApplier } from './apply.js'
 import { ipvsDifferences } from './differences.js'
 import { readKernel } from './kernel-view.js'
 import { cleanUp } from './cleanup.js'
-import { ipvsPlanner, onlyOf, type IpvsPlan } from './plan.js'
+import { ipvsPlanner, type IpvsPlan } from './plan.js'
+import { ipvsReader, readerOf } from './planner.js'
 import { openLoaded, probeDefaults, probeIpvs } from './probe.js'
-import { renderChanges, renderPlan } from './render.js'
 import { Rules } from './rules.js'
 import { ipvsSettings, sysctlWishes, timeoutsOf, type IpvsSettings } from './settings.js'
 import { Traffic } from './traffic.js'
@@ -27,7 +27,7 @@ export const mode: ModeDefinition = {
   summary: 'the kernel’s IP Virtual Server: schedulers, weights, graceful termination',
   probe: () => probeIpvs(),
   syncPeriods: ({ ipvs }) => ({ minMs: ipvs.minSyncPeriod, syncMs: ipvs.syncPeriod }),
-  planner: (config) => planner(ipvsSettings(config)),
+  planner: ipvsReader,
   prepare: async (config, { log }) => {
     const ipvs = await openLoaded(probeDefaults)
     setKernelUp(ipvsSettings(config), ipvs, log)
@@ -57,7 +57,7 @@ export const mode: ModeDefinition = {
       },
       sweepMs,
     })
-    let current = planner(settings)
+    let current = readerOf(settings)
     const traffic = new Traffic({ ipvs, context })
     return {
       ...current,
@@ -68,7 +68,7 @@ export const mode: ModeDefinition = {
         const wanted = ipvsSettings(next)
         if (isDeepStrictEqual(wanted, settings)) return false
         settings = wanted
-        current = planner(settings)
+        current = readerOf(settings)
         tryKernelSettings(settings, ipvs, context.log)
         return true
       },
@@ -106,11 +106,6 @@ export const mode: ModeDefinition = {
       links.close()
     }
   },
-}
-
-function planner(settings: IpvsSettings): PlanReader<IpvsPlan> {
-  const plan = ipvsPlanner(settings)
-  return { plan, render: renderPlan, renderChanges, parts: ({ parts }) => parts, only: onlyOf }
 }
 
 /** Settings a container may not change are told and not fatal: most nodes have them already. */

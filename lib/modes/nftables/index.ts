@@ -9,7 +9,7 @@ import type { NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { Table } from '../../kernel/nftables/model.js'
 import { ipFamilies } from '../../state/ip.js'
 import { refuseMissing } from '../findings.js'
-import type { Mode, ModeContext, ModeDefinition, PlanReader } from '../mode.js'
+import type { Mode, ModeContext, ModeDefinition } from '../mode.js'
 import { Admission } from './admission.js'
 import { NftablesApplier } from './apply.js'
 import { nftablesDifferences } from './differences.js'
@@ -17,10 +17,10 @@ import { Guard, guardedBy, reportForeign, type GuardDeps, type Watcher } from '.
 import { forgetAll, knownByFamily } from '../known.js'
 import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
-import { nftablesPlanner, onlyOf, type NftablesPlan, type PlanSettings } from './plan.js'
+import { nftablesPlanner, type NftablesPlan } from './plan.js'
+import { nftablesReader, readerOf } from './planner.js'
 import { probeDefaults, probeNftables } from './probe.js'
 import { missingPlace, type Difference } from '../difference.js'
-import { planLines, renderChanges, renderPlan } from './render.js'
 import { nftablesSettings, type NftablesSettings } from './settings.js'
 
 export const mode: ModeDefinition = {
@@ -31,7 +31,7 @@ export const mode: ModeDefinition = {
     return findings
   },
   syncPeriods: ({ nftables }) => ({ minMs: nftables.minSyncPeriod, syncMs: nftables.syncPeriod }),
-  planner: (config) => planner(nftablesSettings(config)),
+  planner: nftablesReader,
   create: async (config, families, context): Promise<Mode<NftablesPlan>> => {
     let settings = nftablesSettings(config)
     const probed = await probeNftables(probeDefaults(), families)
@@ -51,7 +51,7 @@ export const mode: ModeDefinition = {
       now: () => performance.now(),
     })
     if (!hasHash) context.log.warn({}, withoutHash)
-    let current = planner({ ...settings, hasHash })
+    let current = readerOf({ ...settings, hasHash })
     let localhost = localhostPorts(settings, context)
     return {
       ...current,
@@ -64,7 +64,7 @@ export const mode: ModeDefinition = {
         if (!isSame) localhost?.close()
         if (!isSame) localhost = localhostPorts(wanted, context)
         settings = wanted
-        current = planner({ ...settings, hasHash })
+        current = readerOf({ ...settings, hasHash })
         return true
       },
       apply: async (plan) => {
@@ -174,10 +174,4 @@ function localhostPorts(
   if (!localhostNodePorts) return undefined
   const admission = new Admission({ log, now: () => performance.now() })
   return new LocalhostPorts({ log, random: Math.random, admission })
-}
-
-function planner(settings: PlanSettings): PlanReader<NftablesPlan> {
-  const plan = nftablesPlanner(settings)
-  const shown = { render: renderPlan, lines: planLines, renderChanges }
-  return { plan, ...shown, parts: ({ parts }) => parts, only: onlyOf }
 }

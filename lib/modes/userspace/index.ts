@@ -3,9 +3,10 @@ import type { Config } from '../../config/config.js'
 import type { LinkAddresses } from '../../kernel/link-addresses.js'
 import { listeningSockets } from '../../kernel/sockets/listening.js'
 import { ipFamilies } from '../../state/ip.js'
-import type { Log, ModeDefinition, PlanReader } from '../mode.js'
+import type { Log, ModeDefinition } from '../mode.js'
 import { userspaceDifferences } from './differences.js'
-import { checkBindAddress, userspacePlanner, type UserspacePlan } from './plan.js'
+import { userspacePlanner } from './plan.js'
+import { userspaceReader } from './planner.js'
 import { addressDifferences } from './portals/address-differences.js'
 import { readPortals } from './portals/iptables-portals.js'
 import {
@@ -21,8 +22,8 @@ import {
 import { withoutSubChains } from './portals/sub-chains.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { probeUserspace } from './probe.js'
-import { fixedRules, renderPlan, renderPlanChanges } from './render.js'
-import { directSettings, userspaceSettings, type UserspaceSettings } from './settings.js'
+import { fixedRules } from './render.js'
+import { directSettings, userspaceSettings } from './settings.js'
 import { UserspaceMode } from './userspace-mode.js'
 
 export const definition: ModeDefinition = {
@@ -32,7 +33,7 @@ export const definition: ModeDefinition = {
 
   syncPeriods: ({ iptables }) => ({ minMs: iptables.minSyncPeriod, syncMs: iptables.syncPeriod }),
 
-  planner: (config) => planReader(userspaceSettings(config)),
+  planner: (config) => userspaceReader(userspaceSettings(config)),
 
   create: (config, families, context) =>
     UserspaceMode.create(userspaceSettings(config), families, context),
@@ -70,18 +71,6 @@ export const definition: ModeDefinition = {
   },
 }
 
-function planReader(settings: UserspaceSettings): PlanReader {
-  if (settings.portals !== 'addresses') checkBindAddress(settings.bindAddress)
-  const typed: PlanReader<UserspacePlan> = {
-    plan: userspacePlanner(settings),
-    render: (plan) => renderPlan(plan, settings),
-    renderChanges: (plan, previous) => renderPlanChanges(plan, previous, settings),
-    parts: ({ services }) => services,
-    only: (plan, keys) => ({ ...plan, services: plan.services.pick(keys) }),
-  }
-  return typed
-}
-
 /** Where a look at the machine is not worth a line of the log. */
 const silent: Log = {
   debug: () => undefined,
@@ -103,7 +92,7 @@ export function onAddresses(
   const groundOf = (config?: Config): Ground => ({ hasRules: false, openLink: openLinkFor(config) })
   return {
     syncPeriods: (config) => definition.syncPeriods(config),
-    planner: (config) => planReader(directSettings(config)),
+    planner: (config) => userspaceReader(directSettings(config)),
     create: (config, families, context) =>
       UserspaceMode.create(directSettings(config), families, context, { ground: groundOf(config) }),
     differences: (state, config) => {

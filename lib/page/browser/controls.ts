@@ -1,18 +1,14 @@
+import { link } from './link.js'
 import { button, byId, element, redraw, replaceKept, shortName } from './element.js'
 import type { PageCommand, PodAction, PodView, ServiceType, View } from '../view.js'
 
 /** Sends a command to the playground; a refusal is shown at the top of the page. */
 export async function send(command: PageCommand): Promise<boolean> {
+  const refused = await link().perform(command)
   const error = byId('error')
-  const response = await fetch('/command', {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(command),
-  }).catch(() => undefined)
-  const isFine = response?.ok === true
-  error.textContent = response ? await response.text() : 'The playground has ended.'
-  error.hidden = isFine
-  return isFine
+  error.textContent = refused ?? ''
+  error.hidden = refused === undefined
+  return refused === undefined
 }
 
 type Choice = readonly [value: string, words: string]
@@ -31,6 +27,8 @@ export function choices(
   redraw(`choices ${id}`, names, () => {
     const made = names.map(([value, words]) => {
       const one = button(words, () => {
+        // What is chosen already stays as it is.
+        if (one.getAttribute('aria-pressed') === 'true') return
         const command = choose(value)
         if (command) void send(command)
       })

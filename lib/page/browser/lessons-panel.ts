@@ -29,7 +29,7 @@ function showTask(active: LessonView | undefined): void {
 }
 
 function lessonLine({ id, title, isDone, missing }: LessonView, index: number): Node {
-  const one = button('', () => void send({ do: 'lesson', id }), `Lesson ${index + 1}: ${title}`)
+  const one = button('', () => void send({ do: 'lesson', id }))
   one.append(
     element('span', 'lesson-number', isDone ? '✓' : String(index + 1)),
     element('span', '', title, ...(missing === '' ? [] : [element('span', 'soft', missing)])),
@@ -51,12 +51,22 @@ function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly No
   const next = all[number]
   const end = button('all lessons', () => void send({ do: 'lesson', id: '' }))
   end.dataset['key'] = 'all'
+  const again = button('start again', () => void send({ do: 'lesson', id: lesson.id }))
+  again.dataset['key'] = 'again'
+  const done = current === -1 ? lesson.tasks.length : current
+  const back = button(
+    'one step back',
+    () => void send({ do: 'lesson', id: lesson.id, step: done - 1 }),
+  )
+  back.dataset['key'] = 'back'
+  const behind = done > 0 ? [back] : []
   const onward =
     lesson.isDone && next
       ? [button(`next: ${next.title}`, () => void send({ do: 'lesson', id: next.id }))]
       : []
   for (const one of onward) one.className = 'primary'
-  const buttons = element('p', 'lesson-buttons', ...onward, end)
+  for (const one of onward) one.dataset['key'] = 'next'
+  const buttons = element('p', 'lesson-buttons', ...onward, ...behind, again, end)
   buttons.dataset['key'] = 'buttons'
   return [
     element('h3', '', `${number}. ${lesson.title}`),

@@ -3,12 +3,14 @@ import { byId, element, redraw } from './element.js'
 import { connectControls, showControls } from './controls.js'
 import { connectObjects, showObjects } from './yaml-panel.js'
 import { drawPicture } from './picture.js'
+import { openScene, writeScene } from './scene.js'
 import { showLessons } from './lessons-panel.js'
 import { showPath } from './path-panel.js'
 import { showRules } from './rules-panel.js'
 import { showTimeline } from './timeline-panel.js'
 import { showTraffic } from './traffic-panel.js'
-import type { Frame, ServiceLine, View } from '../view.js'
+import { useLink, type PageLink } from './link.js'
+import type { View } from '../view.js'
 
 const narrowScreen = matchMedia('(max-width: 760px)')
 let latest: View | undefined
@@ -48,41 +50,37 @@ function show(view: View): void {
   if (performance.getEntriesByName('first-view').length === 0) performance.mark('first-view')
 }
 
-function sorted(lines: ReadonlyMap<string, ServiceLine>): readonly ServiceLine[] {
-  return [...lines.values()].sort((a, b) => (a.key < b.key ? -1 : 1))
-}
-
-connectControls(() => latest)
-connectObjects(() => latest)
-narrowScreen.addEventListener('change', () => {
-  if (latest) show(latest)
-})
-
-const events = new EventSource('/events')
-let frame = 0
-/** By their keys; a frame holds those that have changed. */
-const services = new Map<string, ServiceLine>()
-
-events.addEventListener('open', () => {
-  // The first frame of a connection holds everything.
-  services.clear()
-})
-events.addEventListener('message', ({ data }: MessageEvent<string>) => {
-  const { services: changes, ...parts } = JSON.parse(data) as Frame
-  for (const line of changes?.set ?? []) services.set(line.key, line)
-  for (const key of changes?.gone ?? []) services.delete(key)
-  const lines = changes ? sorted(services) : (latest?.services ?? [])
-  // The first frame has every part.
-  latest = { ...(latest as View), ...parts, services: lines }
-  frame ||= requestAnimationFrame(() => {
-    frame = 0
+/** Called once. */
+export function openPage(link: PageLink): void {
+  useLink(link)
+  connectControls(() => latest)
+  connectObjects(() => latest)
+  narrowScreen.addEventListener('change', () => {
     if (latest) show(latest)
   })
-})
-events.addEventListener('error', () => {
-  byId('status').textContent =
-    events.readyState === EventSource.CLOSED
-      ? 'this page is not served: too many are open, or it needs a token; close one and load it again'
-      : 'the playground has ended or does not answer; waiting for it …'
-  byId('status').className = 'busy'
-})
+  const asked = new URLSearchParams(location.search)
+  for (const look of ['present', 'embed']) {
+    document.documentElement.classList.toggle(look, asked.has(look))
+  }
+  let hasBegun = false
+  let isOpened = false
+  let frame = 0
+  link.follow(
+    (view) => {
+      latest = view
+      frame ||= requestAnimationFrame(() => {
+        frame = 0
+        if (!latest) return
+        show(latest)
+        if (isOpened) void writeScene(latest)
+      })
+      if (!link.isLocal || hasBegun || view.busy !== '') return
+      hasBegun = true
+      void openScene().then(() => (isOpened = true))
+    },
+    (words) => {
+      byId('status').textContent = words
+      byId('status').className = 'busy'
+    },
+  )
+}

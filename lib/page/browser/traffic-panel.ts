@@ -4,7 +4,10 @@ import type { View } from '../view.js'
 /** The answers of each pod, and the latest requests one by one. */
 export function showTraffic(view: View): void {
   redraw('answers', [view.answers, view.asked], () => showAnswers(view))
-  redraw('log', [view.log[0] ?? null, view.log.length], () => showLog(view))
+  redraw('log', [view.log[0] ?? null, view.log.length], () => {
+    showLog(view)
+    byId('said').textContent = saidOf(view.log[0])
+  })
 }
 
 function showAnswers({ answers, asked, pods, isReadOnly }: View): void {
@@ -42,10 +45,19 @@ function showLog({ log }: View): void {
         element('td', entry.isAnswered ? '' : 'lost', shortName(entry.answer)),
         element('td', '', entry.source),
         element('td', entry.isSourceKept ? 'kept' : 'lost', keptWords(entry)),
-        element('td', '', entry.milliseconds.toFixed(1)),
+        element('td', '', entry.milliseconds?.toFixed(1) ?? '–'),
       ),
     ),
   )
+}
+
+/** The latest request for those who do not see it. */
+function saidOf(entry: View['log'][number] | undefined): string {
+  if (!entry) return ''
+  const { number, answer, isAnswered, source, isSourceKept } = entry
+  if (!isAnswered) return `Request ${number}: ${answer}.`
+  const who = isSourceKept ? 'the sender itself' : 'an address of the node'
+  return `Request ${number}: ${shortName(answer)} answered. It saw ${source}, ${who}.`
 }
 
 function keptWords({ isAnswered, isSourceKept }: View['log'][number]): string {

@@ -1,4 +1,5 @@
 import { button, byId, element, redraw, replaceKept } from './element.js'
+import { link } from './link.js'
 import { send } from './controls.js'
 import type { ObjectLine, ServiceLine, View } from '../view.js'
 
@@ -57,10 +58,9 @@ function sameObject(one: ObjectLine, other: ObjectLine): boolean {
 async function show(line: ObjectLine | undefined): Promise<void> {
   if (!line) return
   chosen = line
-  const query = new URLSearchParams({ ...line })
-  const response = await fetch(`/object?${query.toString()}`).catch(() => undefined)
+  const text = await link().yaml(line)
   const box = byId('yaml')
-  if (box instanceof HTMLTextAreaElement && response) box.value = await response.text()
+  if (box instanceof HTMLTextAreaElement && text !== undefined) box.value = text
   const resource = line.kind.toLowerCase()
   const namespace =
     line.namespace === '' || line.namespace === 'default' ? '' : ` -n ${line.namespace}`
@@ -87,7 +87,7 @@ function drawServices({ services, service }: View, wanted: string): void {
 }
 
 function serviceRow({ key, type, clusterIp, ports, note }: ServiceLine, isShown: boolean): Node {
-  const one = button('', () => void send({ do: 'select', service: key }), `Show Service ${key}`)
+  const one = button('', () => void send({ do: 'select', service: key }))
   one.append(
     element('span', 'name', key.replace(/^default\//, '')),
     element('span', 'soft', `${type} ${clusterIp} ${ports}`),

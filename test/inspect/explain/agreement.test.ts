@@ -1,20 +1,19 @@
 import t from 'tap'
-import { configWith } from '../../../lib/config/load.js'
 import { explainPacket } from '../../../lib/inspect/explain/explain.js'
 import { modeNames } from '../../../lib/modes/registry.js'
 import type { ModeName } from '../../../lib/config/config.js'
 import type { Way } from '../../../lib/inspect/explain/packet.js'
 import {
   addressOf,
+  backendPorts,
   bridgeName,
   isOnNode,
   placeOf,
   podsOfNode,
   uplinkName,
 } from '../../../lib/lab/world/topology.js'
-import { backendPorts } from '../../../lib/lab/world/world.js'
 import type { Case, Client } from '../../conformance/case.js'
-import { caseStates } from '../../conformance/case-states.js'
+import { caseConfig, caseStates } from '../../conformance/case-states.js'
 import { readCases } from '../../conformance/case-file.js'
 import { casesFolder } from '../../conformance/cases-folder.js'
 import { expandFlow, type Check, type Expected } from '../../conformance/flows.js'
@@ -49,12 +48,7 @@ function disagreement(
   // Packets without ports are not compared.
   if (protocol === 'ICMP') return undefined
   if (mode === undefined) return 'no mode'
-  const config = configWith({
-    'userspace.sourceAddress': keepsSource ? 'keep' : 'hide',
-    'iptables.masqueradeAll': each.settings.masqueradeAll,
-    'nftables.masqueradeAll': each.settings.masqueradeAll,
-    'iptables.localhostNodePorts': each.settings.localhostNodePorts,
-  })
+  const config = caseConfig(each.settings, keepsSource === true)
   const ways = explainPacket(mode, state, config, {
     family,
     protocol,

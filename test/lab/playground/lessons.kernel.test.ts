@@ -173,7 +173,7 @@ t.test('the lesson of the dark pod shows the difference of two modes', { skip },
 
 t.test('the lesson of nftables finds endpoints in a shared map', { skip }, async (t) => {
   await withPlayer('lesson-map', ['nftables', 'iptables'], async (player) => {
-    await player.do({ do: 'type', type: 'ClusterIP' }, { do: 'lesson', id: 'nftables' })
+    await player.do({ do: 'lesson', id: 'nftables' }, { do: 'type', type: 'ClusterIP' })
     await solutions['nftables']?.(player)
     t.match(active(player)?.tasks, [{ isDone: true }, { isDone: true }, { isDone: true }])
     await player.see('elements', ({ rules }) =>

@@ -106,7 +106,7 @@ export async function withBrowser(
       await clear()
       const newest = page.locator('#log tr').first()
       for (let tries = 1; tries < 60; tries++) {
-        await press('1 request')
+        await press('Send request')
         await see('#asked', `to ${tries} requests`)
         if (wanted.test(await newest.innerText())) return true
         await page.waitForTimeout(200)
@@ -115,7 +115,7 @@ export async function withBrowser(
     }
     const answers = async () => {
       await clear()
-      await press('100 requests')
+      await press('Send 100')
       await see('#asked', 'to 100 requests')
       const rows = await page.locator('#bars .bar').allInnerTexts()
       return new Map(

@@ -90,7 +90,7 @@ t.test('continuous requests go on until they are stopped', { skip }, async (t) =
       }
       throw new Error(`waited in vain: ${what}`)
     }
-    await press('continuously')
+    await press('Keep sending')
     await page.locator('#continuous[aria-pressed=true]').waitFor()
     await see('#asked', /to \d+ requests/)
     await until('ten requests', async () => (await asked()) >= 10)
@@ -113,14 +113,14 @@ t.test('continuous requests go on until they are stopped', { skip }, async (t) =
       ),
     )
 
-    await press('continuously')
+    await press('Keep sending')
     await page.locator('#continuous[aria-pressed=false]').waitFor()
     // Requests that were sent may still be answered.
     await page.waitForTimeout(300)
     const stopped = await asked()
     await page.waitForTimeout(1500)
     t.equal(await asked(), stopped, 'nothing is sent any more')
-    await press('1 request')
+    await press('Send request')
     await see('#asked', `to ${stopped + 1} requests`)
     t.same(complaints, [], 'no error in the console')
   })

@@ -66,10 +66,10 @@ t.test('the page without any rights sends real requests, and says what is missin
     t.ok(await sendUntil(/refused/), 'without pods the kernel refuses, as the path says')
     await scale('One replica more', [1, 2, 3])
     await page.locator('#pods .state.ready').nth(2).waitFor()
-    await page.getByRole('button', { name: 'Show Service default/echo' }).click()
+    await page.locator('#services button[data-key="default/echo"]').click()
     await see('#hops code', /^listen UDP 127\.\d+\.96\.\d+:7000$/)
     t.ok(await sendUntil(/:7000[^]*web-/), 'UDP too')
-    await page.getByRole('button', { name: 'Show Service default/web' }).click()
+    await page.locator('#services button[data-key="default/web"]').click()
 
     await see('#lessons [data-key=nftables]', 'needs nftables mode')
     await see('#lessons [data-key=outside]', 'needs iptables or nftables mode and a sender')
@@ -79,7 +79,7 @@ t.test('the page without any rights sends real requests, and says what is missin
     await page.locator('#lessons [data-key=userspace]').click()
     t.equal(await page.locator('#lessons .missing').count(), 0)
     for (let count = 0; count < 8; count++) {
-      await press('1 request')
+      await press('Send request')
       await page.waitForTimeout(100)
     }
     await see('#lessons .moral', 'Pods take exact turns')

@@ -71,7 +71,7 @@ export async function watch(
 class WorkQueue {
   readonly #work: (key: string) => void
   readonly #keys = new Set<string>()
-  #scheduled: NodeJS.Immediate | undefined
+  #scheduled: ReturnType<typeof setTimeout> | undefined
 
   constructor(work: (key: string) => void) {
     this.#work = work
@@ -79,11 +79,11 @@ class WorkQueue {
 
   add(key: string): void {
     this.#keys.add(key)
-    this.#scheduled ??= setImmediate(() => this.#drain())
+    this.#scheduled ??= setTimeout(() => this.#drain(), 0)
   }
 
   stop(): void {
-    clearImmediate(this.#scheduled)
+    clearTimeout(this.#scheduled)
     this.#keys.clear()
   }
 

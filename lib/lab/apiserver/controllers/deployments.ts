@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { sha256 } from '../../../state/sha256.js'
 import { numberAt, objectAt, textAt, type JsonObject } from '../json.js'
 import type { Clients } from '../kind-client.js'
 import { conditionOf, isReady, type KubeObject } from '../object.js'
@@ -44,7 +44,7 @@ function ownersOf(pod: KubeObject): readonly string[] {
 function scale({ deployments, pods }: Clients<keyof typeof kinds>, deployment: KubeObject): void {
   const wanted = numberAt(deployment, 'spec', 'replicas') ?? 1
   const template = objectAt(deployment, 'spec', 'template')
-  const hash = createHash('sha256').update(JSON.stringify(template)).digest('hex').slice(0, 10)
+  const hash = hashOf(JSON.stringify(template))
   const all = pods
     .list()
     .filter((pod) => isOwnedBy(pod, deployment) && pod.metadata.deletionTimestamp === undefined)
@@ -121,4 +121,10 @@ function condition(deployment: KubeObject, type: string, status: string, reason:
       ? textAt(before, 'lastTransitionTime')
       : new Date().toISOString()
   return { type, status, reason, message: '', lastTransitionTime: since, lastUpdateTime: since }
+}
+
+/** Ten hexadecimal digits, as in the names of pods. */
+function hashOf(text: string): string {
+  const bytes = Array.from(sha256(text).subarray(0, 5))
+  return bytes.map((byte) => byte.toString(16).padStart(2, '0')).join('')
 }

@@ -1,0 +1,22 @@
+import type { ApiObjects } from '../apiserver/objects.js'
+import type { ModeName } from '../../config/config.js'
+import type { Place } from '../world/topology.js'
+import type { TestBed } from './test-bed.js'
+
+export interface ModeOptions {
+  /** Of ipvs mode. */
+  readonly scheduler?: string
+  /** Gets every line of the daemon's log, which is then JSON with details. */
+  readonly onLine?: (line: string) => void
+}
+
+/** What the page shows and controls: a cluster of real packets, or one that is simulated. */
+export interface LiveCluster {
+  readonly api: ApiObjects
+  readonly testBed: Pick<TestBed, 'layout' | 'gauge' | 'flow'>
+  readonly pods: { placeOf(pod: string): Place | undefined }
+  /** For kubectl on this machine; empty where there is none. */
+  readonly kubeconfig: string
+  /** Runs the daemon in this mode from now on; a running one ends first. */
+  useMode(mode: ModeName, options: ModeOptions): Promise<unknown>
+}

@@ -1,0 +1,111 @@
+import { ApiObjects, objectDefaults } from '../apiserver/objects.js'
+import { counterOf } from '../../page/path-view.js'
+import { endOf, type Way } from '../../inspect/explain/packet.js'
+import { namespaceLayout } from '../playground/namespace-layout.js'
+import { nodesOf } from '../playground/nodes.js'
+import { PlaygroundPods } from '../playground/playground-pods.js'
+import { SimulatedNetwork } from './network.js'
+import { SimulatedProxy } from './proxy.js'
+import type { ClusterLayout, TestBed } from '../playground/test-bed.js'
+import type { LiveCluster, ModeOptions } from '../playground/live-cluster.js'
+import type { ModeName } from '../../config/config.js'
+import type { SimulationDeps } from './simulation-deps.js'
+
+const layout: ClusterLayout = {
+  ...namespaceLayout,
+  limits: [
+    'This is a simulation in your browser: there is no kernel, and no packet is sent. The objects, the plans of each mode and the way through them are made by the same code as on a node.',
+    'What rules leave open is simulated here: chance, turns, affinity and the table of connections. Requests take no time, and the timeline shows what this browser needed.',
+  ],
+  built: 'two nodes with pods, simulated',
+}
+
+/** A cluster without any packet: the objects and the plans are real, and the kernel is simulated. */
+export class SimulatedCluster implements LiveCluster {
+  readonly api: ApiObjects
+  readonly pods: PlaygroundPods
+  readonly testBed: LiveCluster['testBed']
+  readonly kubeconfig = ''
+  readonly #network: SimulatedNetwork
+  readonly #counts = new Counts()
+  #proxy: { readonly stop: AbortController; readonly running: Promise<void> } | undefined
+
+  constructor(deps: SimulationDeps) {
+    this.#network = new SimulatedNetwork(deps, (way) => this.#counts.add(way))
+    const network = this.#network
+    const places: Pick<TestBed, 'layout' | 'serve' | 'stopServing'> = {
+      layout,
+      serve: (place, name) => {
+        network.serve(place, name)
+        return Promise.resolve()
+      },
+      stopServing: (place) => {
+        network.stopServing(place)
+        return Promise.resolve()
+      },
+    }
+    this.pods = new PlaygroundPods(places)
+    const { serviceCidrs, nodePorts, loadBalancers } = layout
+    const ranges = { serviceCidrs, nodePorts, loadBalancers }
+    this.api = new ApiObjects({ ...objectDefaults, ...ranges, runtime: this.pods })
+    this.pods.follow(this.api.registry.store)
+    for (const node of nodesOf(layout)) this.api.put(node)
+    this.testBed = {
+      layout,
+      flow: (place, request) => Promise.resolve(network.flow(place, request)),
+      gauge: { ask: () => Promise.resolve({ isReady: true, simulated: this.#counts.view() }) },
+    }
+  }
+
+  /** Lets the controllers and the pods work until the signal. */
+  async run(signal: AbortSignal): Promise<void> {
+    await this.api.control(signal)
+    await this.#stopProxy()
+  }
+
+  async useMode(mode: ModeName, { scheduler = 'rr', onLine }: ModeOptions): Promise<void> {
+    await this.#stopProxy()
+    this.#counts.clear()
+    const stop = new AbortController()
+    const { api } = this
+    const { node } = this.#network
+    const say = onLine ?? (() => undefined)
+    const proxy = new SimulatedProxy({ api, layout, node, mode, scheduler, say })
+    this.#proxy = { stop, running: proxy.run(stop.signal) }
+  }
+
+  async #stopProxy(): Promise<void> {
+    this.#proxy?.stop.abort()
+    await this.#proxy?.running
+    this.#proxy = undefined
+  }
+}
+
+/** How many connections met each rule, and each endpoint. */
+class Counts {
+  readonly #rules = new Map<string, number>()
+  readonly #endpoints = new Map<string, number>()
+
+  add(way: Way): void {
+    const keys = way.hops.flatMap(({ item }) => (item ? [counterOf(item)] : []))
+    // Only rules of iptables have a key.
+    for (const key of keys) if (key !== '') add(this.#rules, key)
+    if (way.end === 'sent' && way.packet.isDnated) add(this.#endpoints, endOf(way))
+  }
+
+  view() {
+    return {
+      rules: Object.fromEntries(this.#rules),
+      endpoints: Object.fromEntries(this.#endpoints),
+    }
+  }
+
+  clear(): void {
+    this.#rules.clear()
+    this.#endpoints.clear()
+  }
+}
+
+function add(counts: Map<string, number>, key: string): void {
+  counts.set(key, (counts.get(key) ?? 0) + 1)
+}

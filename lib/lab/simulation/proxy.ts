@@ -1,0 +1,91 @@
+import { aborted, pause } from '../../async.js'
+import { configOf, stateOf } from '../playground/rules-view.js'
+import { changeSeen, syncMeasured } from '../playground/timeline.js'
+import type { ApiObjects } from '../apiserver/objects.js'
+import type { ClusterLayout } from '../playground/test-bed.js'
+import type { KubeObject } from '../apiserver/object.js'
+import type { ModeName } from '../../config/config.js'
+import type { SimulatedNode } from './node.js'
+import type { StoreEvent } from '../apiserver/store.js'
+
+export interface SimulatedProxyDeps {
+  readonly api: ApiObjects
+  readonly layout: ClusterLayout
+  readonly node: SimulatedNode
+  readonly mode: ModeName
+  readonly scheduler: string
+  /** Gets its log, in the words of the daemon. */
+  readonly say: (line: string) => void
+}
+
+const kinds = [
+  ['Service', 'services'],
+  ['EndpointSlice', 'endpointslices.discovery.k8s.io'],
+] as const
+
+/** Changes that come close together are written by one sync, as in the daemon. */
+const settleMs = 20
+
+/** The daemon of a simulated node: it plans as the product does, and writes into the simulation. */
+export class SimulatedProxy {
+  readonly #deps: SimulatedProxyDeps
+  #changed = new AbortController()
+
+  constructor(deps: SimulatedProxyDeps) {
+    this.#deps = deps
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { api, layout, node, mode, scheduler } = this.#deps
+    const { store } = api.registry
+    node.start(mode, configOf(layout, scheduler))
+    this.#say({ msg: 'Starting' })
+    for (const [kind, collection] of kinds) {
+      for (const object of store.list(collection)) this.#received(kind, object)
+    }
+    const stops = kinds.map(([kind, collection]) =>
+      store.subscribe(collection, (event) => this.#heard(kind, event)),
+    )
+    try {
+      while (!signal.aborted) {
+        this.#changed = new AbortController()
+        this.#sync()
+        await aborted(AbortSignal.any([signal, this.#changed.signal]))
+        await pause(settleMs, signal)
+      }
+    } finally {
+      for (const stop of stops) stop()
+    }
+  }
+
+  #sync(): void {
+    const { api, layout, node, mode } = this.#deps
+    this.#say({ msg: 'sync begins' })
+    const began = performance.now()
+    const state = stateOf(api.registry, mode, layout)
+    if (state) node.write(state)
+    const planMs = performance.now() - began
+    this.#say({ msg: syncMeasured, family: 'IPv4', planMs, applyMs: 0 })
+  }
+
+  #heard(kind: string, { type, object }: StoreEvent): void {
+    if (type === 'DELETED') this.#say({ msg: 'object removed', kind, ...nameOf(object) })
+    else this.#received(kind, object)
+    this.#say({ msg: changeSeen })
+    this.#changed.abort()
+  }
+
+  #received(kind: string, object: KubeObject): void {
+    const { resourceVersion } = object.metadata
+    this.#say({ msg: 'object received', kind, ...nameOf(object), resourceVersion })
+  }
+
+  #say(fields: Readonly<Record<string, unknown>>): void {
+    const time = new Date(performance.timeOrigin + performance.now()).toISOString()
+    this.#deps.say(JSON.stringify({ time, ...fields }))
+  }
+}
+
+function nameOf({ metadata: { namespace, name } }: KubeObject) {
+  return { namespace, name }
+}

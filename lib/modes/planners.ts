@@ -1,0 +1,18 @@
+import { ebpfReader } from './ebpf/planner.js'
+import { iptablesReader } from './iptables/planner.js'
+import { ipvsReader } from './ipvs/planner.js'
+import { nftablesReader } from './nftables/planner.js'
+import { userspaceReader } from './userspace/planner.js'
+import { directSettings, userspaceSettings } from './userspace/settings.js'
+import type { Config, ModeName } from '../config/config.js'
+import type { PlanReader } from './mode.js'
+
+/** The planners of all modes, without what writes to a kernel. Pure: a browser loads them, too. */
+export const planners: Readonly<Record<ModeName, (config: Config) => PlanReader>> = {
+  userspace: (config) => userspaceReader(userspaceSettings(config)),
+  winuserspace: (config) => userspaceReader(directSettings(config)),
+  iptables: iptablesReader,
+  ipvs: ipvsReader,
+  nftables: nftablesReader,
+  ebpf: (config) => ebpfReader(config, nftablesReader(config)),
+}

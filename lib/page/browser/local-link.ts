@@ -1,0 +1,43 @@
+import { sorted } from './server-link.js'
+import type { ObjectLine, PageCommand, ServiceLine, View } from '../view.js'
+import type { PageLink } from './link.js'
+
+/** What the page shows when it is in this browser, too. */
+export interface LocalSource {
+  view(): Omit<View, 'services'> & { readonly services: { values(): Iterable<ServiceLine> } }
+  /** Calls back after every change. */
+  subscribe(listener: () => void): () => void
+  perform(command: PageCommand): Promise<void>
+  yaml(line: ObjectLine): string | undefined
+}
+
+/** Traffic changes the view all the time. No user reads faster than this. */
+const frameMs = 50
+
+/** The link to a source in this browser. */
+export function localLink(source: LocalSource): PageLink {
+  return {
+    perform: async (command) => {
+      try {
+        await source.perform(command)
+        return undefined
+      } catch (error) {
+        return error instanceof Error ? error.message : String(error)
+      }
+    },
+    yaml: (line) => Promise.resolve(source.yaml(line)),
+    isLocal: true,
+    follow: (show) => {
+      let timer: number | undefined
+      const tell = () => {
+        timer = undefined
+        const { services, ...view } = source.view()
+        show({ ...view, services: sorted(services.values()) })
+      }
+      source.subscribe(() => {
+        timer ??= setTimeout(tell, frameMs)
+      })
+      tell()
+    },
+  }
+}

@@ -1,0 +1,84 @@
+import { link } from './link.js'
+import type { ObjectLine, PageCommand, Sender, TargetView, View } from '../view.js'
+
+/**
+ * What the page shows, in its address: a link to it shows the same. Only for a cluster of this
+ * browser, because a link must not command anything else.
+ */
+
+const everything: ObjectLine = { apiVersion: 'v1', kind: 'List', namespace: '', name: 'all' }
+
+/** The objects that this cluster began with; a link needs none when they are still the same. */
+let first: string | undefined
+let lastWritten = ''
+
+/** Does what the address says, once. */
+export async function openScene(): Promise<void> {
+  const wanted = new URLSearchParams(location.hash.slice(1))
+  first = await link().yaml(everything)
+  const objects = wanted.get('objects')
+  const text = objects === null ? undefined : await unpacked(objects).catch(() => undefined)
+  if (text !== undefined) await link().perform({ do: 'apply', yaml: text })
+  for (const command of commandsOf(wanted)) await link().perform(command)
+  lastWritten = location.hash
+}
+
+function commandsOf(wanted: URLSearchParams): readonly PageCommand[] {
+  const all: [string, (value: string) => PageCommand][] = [
+    ['lesson', (id) => ({ do: 'lesson', id, step: Number(wanted.get('step') ?? 0) })],
+    ['scheduler', (scheduler) => ({ do: 'scheduler', scheduler })],
+    ['mode', (mode) => ({ do: 'mode', mode })],
+    ['service', (service) => ({ do: 'select', service })],
+    // The playground refuses names that it does not have.
+    ['from', (sender) => ({ do: 'sender', sender: sender as Sender })],
+    ['to', (target) => ({ do: 'target', target: target as TargetView['name'] })],
+    ['rules', (mode) => ({ do: 'rules', mode })],
+  ]
+  return all.flatMap(([key, command]) => {
+    const value = wanted.get(key)
+    return value === null ? [] : [command(value)]
+  })
+}
+
+/** Writes what is shown into the address; called for every view after `openScene`. */
+export async function writeScene(view: View): Promise<void> {
+  if (view.busy !== '' || first === undefined) return
+  const lesson = view.lessons.find(({ isActive }) => isActive)
+  const text = (await link().yaml(everything)) ?? ''
+  const parts = new URLSearchParams({
+    ...(text === first ? {} : { objects: await packed(text) }),
+    ...(lesson ? { lesson: lesson.id } : {}),
+    ...(lesson ? { step: String(lesson.tasks.filter(({ isDone }) => isDone).length) } : {}),
+    ...(view.scheduler === 'rr' ? {} : { scheduler: view.scheduler }),
+    mode: view.mode,
+    service: view.service.name,
+    from: view.sender,
+    to: view.target.name,
+    rules: view.rules.mode,
+  })
+  const hash = `#${parts.toString()}`
+  if (hash === lastWritten) return
+  lastWritten = hash
+  history.replaceState(null, '', hash)
+}
+
+async function packed(text: string): Promise<string> {
+  const bytes = await through(new TextEncoder().encode(text), new CompressionStream('deflate-raw'))
+  return btoa(String.fromCharCode(...bytes))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+}
+
+async function unpacked(text: string): Promise<string> {
+  const plain = atob(text.replaceAll('-', '+').replaceAll('_', '/'))
+  const bytes = Uint8Array.from(plain, (char) => char.charCodeAt(0))
+  return new TextDecoder().decode(await through(bytes, new DecompressionStream('deflate-raw')))
+}
+
+async function through(
+  bytes: Uint8Array<ArrayBuffer>,
+  stream: CompressionStream | DecompressionStream,
+): Promise<Uint8Array> {
+  const answer = new Response(new Blob([bytes]).stream().pipeThrough(stream))
+  return new Uint8Array(await answer.arrayBuffer())
+}

@@ -1,0 +1,108 @@
+import { setImmediate } from 'node:timers/promises'
+import { SimulatedNetwork } from '../../lib/lab/simulation/network.js'
+import { places } from '../../lib/lab/world/topology.js'
+import { CaseObjects, caseConfig } from './case-states.js'
+import { idOf, type Manifest } from './objects.js'
+import { skips, withoutSctp, type Skip } from './mode-profiles.js'
+import type { Case, CaseSettings } from './case.js'
+import type { CaseWorld } from './case-world.js'
+import type { Changes, Subject } from './subject.js'
+import type { ModeName } from '../../lib/config/config.js'
+
+/** The places of the suite in the simulation of the playground. */
+export class SimulatedWorld implements CaseWorld {
+  readonly network = new SimulatedNetwork({ now: () => performance.now(), random: Math.random })
+
+  constructor() {
+    for (const place of places) this.network.serve(place, place)
+  }
+
+  agent: CaseWorld['agent'] = (place) => {
+    // A real conversation lets others work, too.
+    const later = async <T>(work: () => T) => {
+      await setImmediate()
+      return work()
+    }
+    const { network } = this
+    return {
+      flow: (request) => later(() => network.flow(place, request)),
+      send: (id) => later(() => network.send(id)),
+      forget: (id) => later(() => network.forget(id)),
+      stray: () => later(() => undefined),
+    }
+  }
+
+  /** Only the suite's own commands come here, which delete all rules. */
+  exec(): Promise<void> {
+    this.network.node.flush()
+    return Promise.resolve()
+  }
+}
+
+/** A planner of a mode, whose plans go into the simulation. */
+export class SimulatedSubject implements Subject<SimulatedWorld> {
+  readonly name: string
+  readonly #mode: ModeName
+  #world: SimulatedWorld | undefined
+  #objects: CaseObjects | undefined
+  #present = new Map<string, Manifest>()
+
+  constructor(mode: ModeName) {
+    this.name = `simulated ${mode}`
+    this.#mode = mode
+  }
+
+  async start(
+    world: SimulatedWorld,
+    settings: CaseSettings,
+    objects: readonly Manifest[],
+  ): Promise<void> {
+    this.#world = world
+    this.#objects = new CaseObjects(settings, this.#mode)
+    this.#present = new Map()
+    world.network.node.start(this.#mode, caseConfig(settings, false))
+    await this.apply({ upserts: objects, removals: [] })
+  }
+
+  apply({ upserts, removals }: Changes): Promise<void> {
+    for (const manifest of removals) this.#present.delete(idOf(manifest))
+    for (const manifest of upserts) this.#present.set(idOf(manifest), manifest)
+    for (const state of this.#objects?.apply([...this.#present.values()]) ?? []) {
+      this.#world?.network.node.write(state)
+    }
+    return Promise.resolve()
+  }
+
+  stop(): Promise<void> {
+    return Promise.resolve()
+  }
+}
+
+/** What the simulation leaves out, with the reason. */
+export function simulationSkips(mode: ModeName): readonly Skip[] {
+  const noPing: Skip = {
+    reason: 'the simulation has no ICMP',
+    flows: ({ protocol }) => protocol === 'ICMP',
+  }
+  const noHeader: Skip = {
+    reason: 'the simulation writes no PROXY headers',
+    flows: ({ source }) => source === 'announced',
+  }
+  const noWindow: Skip = {
+    reason: 'the simulation has no TCP windows',
+    flows: ({ flow }) => flow.stray,
+  }
+  // SCTP was never for userspace mode (S28).
+  return [
+    ...skips[mode],
+    noPing,
+    noHeader,
+    noWindow,
+    ...(mode === 'userspace' ? [withoutSctp] : []),
+  ]
+}
+
+/** Who fails a health check is known to a running proxy only. */
+export function isSimulated({ topic }: Case): boolean {
+  return topic !== 'health'
+}

@@ -1,0 +1,31 @@
+import t from 'tap'
+import { modeNames } from '../../../lib/modes/registry.js'
+import { readCases } from '../../conformance/case-file.js'
+import { casesFolder } from '../../conformance/cases-folder.js'
+import { runCases } from '../../conformance/runner.js'
+import {
+  isSimulated,
+  simulationSkips,
+  SimulatedSubject,
+  SimulatedWorld,
+} from '../../conformance/simulated-world.js'
+
+/** The cases say what real packets do: `npm run conformance` checks them with real packets. */
+for (const mode of modeNames) {
+  t.test(`the simulation does in ${mode} mode what packets do in every case`, async (t) => {
+    const results = await runCases({
+      world: new SimulatedWorld(),
+      subject: new SimulatedSubject(mode),
+      cases: readCases(casesFolder).filter(isSimulated),
+      mode,
+      skips: simulationSkips(mode),
+    })
+    const failed = results.filter(({ outcome }) => outcome === 'failed')
+    t.same(
+      failed.map(({ topic, name, failures }) => [`${topic}: ${name}`, ...failures]),
+      [],
+    )
+    const passed = results.filter(({ outcome }) => outcome === 'passed').length
+    t.ok(passed > 150, `${passed} cases passed`)
+  })
+}

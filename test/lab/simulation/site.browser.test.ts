@@ -1,0 +1,129 @@
+import { createRequire } from 'node:module'
+import { readdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { gzipSync } from 'node:zlib'
+import t from 'tap'
+import { modeNames } from '../../../lib/modes/registry.js'
+import { browserPath, hasBrowser } from '../playground/opened-page.js'
+import { withOpenedSite, withSite } from './opened-site.js'
+
+const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
+
+t.test('the site needs nothing of Node and no network, and is small', async (t) => {
+  await withSite(async ({ folder }) => {
+    const names = await readdir(folder)
+    t.same(names.sort(), ['index.html', 'site.js', 'style.css'])
+    const texts = await Promise.all(names.map((name) => readFile(join(folder, name), 'utf8')))
+    t.same(
+      [...texts.join('').matchAll(/["'`]node:[a-z/_]+["'`]/g)].map(([found]) => found),
+      [],
+    )
+    t.notMatch(texts.join(''), /\bBuffer\.(?:from|byteLength|alloc)/)
+    t.notMatch(texts.join(''), /(?:src|href)="(?:https?:|\/)/)
+    const size = texts.reduce((sum, text) => sum + gzipSync(text).length, 0)
+    t.ok(size < 2 ** 20, `${size} bytes compressed`)
+  })
+})
+
+t.test('a cluster in the browser: every mode, more and fewer pods', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    await withOpenedSite(url, async ({ page, complaints, see, press }) => {
+      const answered = async () => {
+        await press('clear')
+        await page.locator('#bars .hint').waitFor()
+        await press('Send 100')
+        await see('#asked', 'to 100 requests')
+        return page.locator('#bars .bar').count()
+      }
+      const pods = (count: number) =>
+        page.waitForFunction(`document.querySelectorAll('#pods li').length === ${count}`)
+      await see('#limits', 'This is a simulation')
+      for (const mode of modeNames) {
+        if (!(await page.locator('#status').innerText()).includes(mode)) await press(mode)
+        await see('#status', `running in ${mode} mode`)
+        t.equal(await answered(), 3, `${mode}: all three pods answer`)
+        t.ok(await page.locator('#hops li, #ways .way').count(), `${mode}: there is a way`)
+      }
+      await press('One replica fewer')
+      await pods(2)
+      await page.locator('#pending:empty').waitFor({ state: 'attached' })
+      t.equal(await answered(), 2, 'the pod that went answers no more')
+      const [first = ''] = await page.locator('#pods .name').allInnerTexts()
+      await page.locator('#pods [data-action=unready]').first().click()
+      await see('#pods .state', 'not ready')
+      await page.locator('#pending:empty').waitFor({ state: 'attached' })
+      t.equal(await answered(), 1, 'a pod that is not ready gets none')
+      t.notMatch(await page.locator('#bars').innerText(), first)
+      for (const left of ['1', '0']) {
+        await press('One replica fewer')
+        await see('#replicas', left)
+      }
+      await pods(0)
+      await press('Send request')
+      await see('#log', 'refused')
+      t.same(complaints, [])
+    })
+  })
+})
+
+t.test('an address shows the same cluster again', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    let address = ''
+    await withOpenedSite(url, async ({ page, see, press }) => {
+      await press('nftables')
+      await see('#status', 'running in nftables mode')
+      await press('outside')
+      await press('One replica more')
+      await page.locator('#targets [data-value=NodePort]').click()
+      await page.getByLabel('session affinity').check()
+      // The address has the objects once they differ.
+      await page.waitForFunction(
+        `['objects=', 'mode=nftables', 'from=outside', 'to=NodePort'].every((part) => location.hash.includes(part))`,
+      )
+      await page.waitForFunction(`document.querySelectorAll('#pods .ready').length === 4`)
+      address = page.url()
+    })
+    await withOpenedSite(address, async ({ page, complaints, see }) => {
+      await see('#status', 'running in nftables mode')
+      await see('#senders [aria-pressed=true]', 'outside')
+      await see('#targets [aria-pressed=true]', 'NodePort')
+      await see('#replicas', '4')
+      t.ok(await page.getByLabel('session affinity').isChecked())
+      t.same(complaints, [])
+    })
+    await withOpenedSite(`${url}#lesson=outside&step=2`, async ({ page, see, press }) => {
+      await see('#lessons h3', 'NodePort, LoadBalancer')
+      await see('#status', 'running in iptables mode')
+      await page.waitForFunction(`document.querySelectorAll('#lessons .done').length === 2`)
+      await press('one step back')
+      await page.waitForFunction(`document.querySelectorAll('#lessons .done').length === 1`)
+      await press('start again')
+      await page.waitForFunction(`document.querySelectorAll('#lessons .done').length === 0`)
+      t.equal(await page.evaluate(`document.activeElement?.dataset.key`), 'again', 'focus stays')
+    })
+  })
+})
+
+t.test('axe finds nothing, in light and dark, wide and narrow', { skip }, async (t) => {
+  const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+  await withSite(async ({ url }) => {
+    for (const look of ['', '?present', '?embed']) {
+      await withOpenedSite(`${url}${look}`, async ({ page, press, see }) => {
+        await press('Send request')
+        await see('#said', /Request 1: .* answered/)
+        for (const colorScheme of ['light', 'dark'] as const) {
+          await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+          for (const width of [1440, 390]) {
+            await page.setViewportSize({ width, height: 900 })
+            await page.evaluate(axe)
+            const found = await page.evaluate<string[]>(
+              `axe.run().then(({ violations }) =>
+                violations.map(({ id, nodes }) => id + ' ' + nodes.map((each) => each.target)))`,
+            )
+            t.same(found, [], `${look} ${colorScheme} ${width}`)
+          }
+        }
+      })
+    }
+  })
+})
