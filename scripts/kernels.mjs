@@ -3,6 +3,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { arch, release } from 'node:os'
 import { parseArgs } from 'node:util'
+import { columns } from '../build/test/kernels/columns.js'
 import { withTable } from '../build/test/kernels/document.js'
 import { imageOf, nameIn } from '../build/test/kernels/kernel-image.js'
 import { cache, Suite } from '../build/test/kernels/packages.js'
@@ -23,8 +24,8 @@ const { values } = parseArgs({
       multiple: true,
       default: ['own', 'trixie', 'sid', 'trixie-backports'],
     },
-    /** Only what takes no packets: probe, load, hand-over and cleanup. */
-    'no-packets': { type: 'boolean', default: false },
+    /** Columns of the table; what comes after the probe needs it. */
+    part: { type: 'string', multiple: true, default: [...columns] },
     /** A suite whose nft, iptables and ipset are used instead of those of this machine. */
     tools: { type: 'string' },
     accel: { type: 'string' },
@@ -92,7 +93,7 @@ async function runKernel(kernel) {
   const command = commandFor({
     modes: values.mode,
     only: values.only,
-    hasPackets: !values['no-packets'],
+    parts: values.part,
   })
   const options = { accelerator, programs, timeoutMs: Number(values.minutes) * 60_000 }
   const onLine = (line) => {

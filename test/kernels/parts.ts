@@ -47,7 +47,8 @@ const patience = 'export CONFORMANCE_PATIENCE=$(( $(cut -d. -f1 /proc/uptime) * 
 export function commandFor(choice: {
   readonly modes: readonly string[]
   readonly only: readonly string[] | undefined
-  readonly hasPackets: boolean
+  /** Columns of the table. */
+  readonly parts: readonly string[]
 }): string {
   const words = (choice.only ?? selected).map((text) => `--only ${quoted(text)}`).join(' ')
   const suite = (mode: string) =>
@@ -57,9 +58,9 @@ export function commandFor(choice: {
   const packets = choice.modes.filter((mode) => !withoutPackets.includes(mode)).map(suite)
   const schedulers = choice.modes.includes('ipvs') ? ofIpvs.map(inside) : []
   if (choice.only !== undefined) return [patience, ...packets].join('\n')
-  const all = `${node} ${quoted(pathOf('./inside/modes.js'))} ${choice.modes.join(' ')}`
+  const all = `${node} ${quoted(pathOf('./inside/modes.js'))} ${quoted(choice.parts.join())} ${choice.modes.join(' ')}`
   const versions =
     'for tool in nft iptables ipset; do echo "# version $($tool --version | head -n 1)"; done'
-  const rest = choice.hasPackets ? [...packets, ...schedulers] : []
+  const rest = choice.parts.includes('packets') ? [...packets, ...schedulers] : []
   return [patience, versions, all, ...rest].join('\n')
 }

@@ -127,7 +127,9 @@ export class Results {
     const result = run.result()
     const before = this.#runs.get(keyOf(result))
     const isSame = before?.version === result.version
-    const modes = { ...(isSame ? before.modes : {}), ...result.modes }
+    const modes = { ...(isSame ? before.modes : {}) }
+    for (const [mode, cells] of Object.entries(result.modes))
+      modes[mode] = { ...modes[mode], ...cells }
     const played = Object.keys(result.modes)
     const kept = (isSame ? before.notes : []).filter(
       (note) => !played.some((mode) => note.includes(`${mode} `) || note.includes(`${mode}:`)),

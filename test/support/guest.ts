@@ -127,7 +127,7 @@ async function boot(
     wait.isOver = true
     killGroup(child.pid)
   }, timeoutMs)
-  const forgetSignals = dieWithUs(child.pid)
+  const forgetSignals = dieWithUs(child.pid, scratch)
   const death = await new Promise<string>((resolve) => {
     child.on('error', (error) => resolve(error.message))
     child.on('close', (status, signal) => resolve(signal ?? `status ${status ?? '?'}`))
@@ -159,10 +159,11 @@ function kernelWords(scratch: string): readonly string[] {
 }
 
 /** In a group of its own the machine would outlive a runner that is told to stop. */
-function dieWithUs(pid: number | undefined): () => void {
+function dieWithUs(pid: number | undefined, scratch: string): () => void {
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
   const onSignal = (signal: NodeJS.Signals) => {
     killGroup(pid)
+    rmSync(scratch, { recursive: true, force: true })
     forget()
     process.kill(process.pid, signal)
   }
