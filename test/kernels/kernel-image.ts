@@ -41,13 +41,16 @@ export function imageOf(suite: Suite, own: Suite): KernelImage {
   if (version === undefined || name === undefined) throw new Error(`${suite.name} has no ${meta}`)
   const packages = partsOf(suite, meta)
   const folder = suite.unpack(`linux-${version.replaceAll(/[^\w.+-]/g, '_')}`, packages)
-  const image = readdirSync(join(folder, 'boot')).find((file) => file.startsWith('vmlinuz-'))
+  const places = ['usr/lib/modules', 'lib/modules'].map((path) => join(folder, path))
+  const modules = places.find((path) => existsSync(path))
+  const release = modules === undefined ? undefined : readdirSync(modules)[0]
+  if (modules === undefined || release === undefined) {
+    throw new Error(`${packages.join(', ')}: no modules inside`)
+  }
+  // Newer packages have the image beside the modules.
+  const images = [join(folder, 'boot', `vmlinuz-${release}`), join(modules, release, 'vmlinuz')]
+  const image = images.find((path) => existsSync(path))
   if (image === undefined) throw new Error(`${packages.join(', ')}: no kernel image inside`)
-  const release = image.slice('vmlinuz-'.length)
-  const modules = ['usr/lib/modules', 'lib/modules']
-    .map((path) => join(folder, path))
-    .find(existsSync)
-  if (modules === undefined) throw new Error(`${packages.join(', ')}: no modules inside`)
   if (!existsSync(join(modules, release, 'modules.dep'))) {
     const depmod = ['-b', modules.replace(/\/lib\/modules$/, ''), release]
     run('depmod', depmod)
@@ -58,7 +61,7 @@ export function imageOf(suite: Suite, own: Suite): KernelImage {
     release,
     version,
     suite: suite.name,
-    image: join(folder, 'boot', image),
+    image,
     initramfs,
     modules,
   }

@@ -59,6 +59,11 @@ export class Run {
     else this.#packet(this.#mode, not !== undefined, isSkipped)
   }
 
+  /** What was not seen until then stays without a cell. */
+  died(reason: string): void {
+    this.#notes.push(`the run is not whole: ${reason}`)
+  }
+
   result(): RunResult {
     const { kernel, accelerator, tools } = this.#begun
     for (const [mode, { passed, failed, skipped }] of this.#packets) {
