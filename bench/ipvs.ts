@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url'
-import { quoted, runInUml, umlSkip } from '../test/support/uml.js'
+import { quoted } from '../test/support/guest.js'
+import { runInUml, umlSkip } from '../test/support/uml.js'
 import { marker } from './support/ipvs-marker.js'
 import type { BenchResult, BenchResults } from './support/results.js'
 

@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { attachedPrograms } from '../../lib/kernel/bpf/attached.js'
@@ -14,6 +13,7 @@ import { ebpfMode } from '../../lib/modes/ebpf/index.js'
 import { probeSockets } from '../../lib/modes/ebpf/probe.js'
 import { whyNotEnding } from '../../lib/modes/ebpf/stale-sockets.js'
 import { cgroupSkip, serveTcp, serveUdp } from '../support/cgroup-client.js'
+import { fewCapabilities } from '../support/few-capabilities.js'
 import { createNode, detachAll, mountBpffs, noPackets } from '../support/ebpf-node.js'
 import { contextOf } from '../support/mode-context.js'
 import { service, states, type States } from '../support/states.js'
@@ -385,19 +385,7 @@ t.test('tables grow when a plan no longer fits', { skip }, async (t) => {
 })
 
 t.test('CAP_BPF and CAP_NET_ADMIN are enough for every program', { skip }, async (t) => {
-  const at = (path: string) => JSON.stringify(new URL(`../../lib/${path}`, import.meta.url))
-  const code = `
-    const { probeSockets } = await import(${at('modes/ebpf/probe.js')})
-    const silent = () => undefined
-    const log = { debug: silent, info: silent, warn: silent, error: silent }
-    for (const sockets of ['all', 'node']) {
-      const [programs] = probeSockets({ settings: { cgroup: '', bpffs: '', sockets }, log })
-      console.log(programs.ok, programs.seen)
-    }`
-  const few = ['--inh-caps=-all', '--bounding-set=-all,+bpf,+net_admin']
-  const node = [process.execPath, '--input-type=module', '-e', code]
-  const printed = execFileSync('setpriv', [...few, ...node], { encoding: 'utf8' })
-  t.equal(printed, 'true the kernel takes all 10\ntrue the kernel takes all 10\n')
+  fewCapabilities(t)
 })
 
 t.test('the mode does not run beside the socket programs of others', { skip }, async (t) => {

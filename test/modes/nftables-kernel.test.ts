@@ -571,6 +571,19 @@ void t.test(
   },
 )
 
+void t.test('NF29: diff reads by netlink, also where the program writes', { skip }, async (t) => {
+  const netns = createNetns('nftables-k')
+  t.teardown(() => netns.remove())
+  const support = new URL('../support/states.js', import.meta.url).href
+  const code = `
+    const { mode } = await import(${JSON.stringify(modeFile)})
+    const { service, states, testConfig } = await import(${JSON.stringify(support)})
+    const state = states().put(service()).take()
+    console.log((await mode.differences(state, testConfig)).map(({ place }) => place.kind).join())`
+  const node = [process.execPath, '--input-type=module', '-e', code] as const
+  t.equal(netns.exec('env', `${writerVariable}=nft`, ...node).trim(), 'table', 'it is not there')
+})
+
 void t.test('NF28: cleanup removes our tables, and other tables stay', { skip }, async (t) => {
   const netns = createNetns('nftables-i')
   t.teardown(() => netns.remove())

@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url'
-import { quoted, umlPatience } from '../support/uml.js'
+import { quoted } from '../support/guest.js'
+import { umlPatience } from '../support/uml.js'
 
 const pathOf = (file: string) => fileURLToPath(new URL(file, import.meta.url))
 const node = `TAP_TIMEOUT=300 ${quoted(process.execPath)} --enable-source-maps`

@@ -16,12 +16,12 @@ t.test(
 
 t.test('a panic and a hang are failures that show the console', needsUml, async (t) => {
   await t.rejects(runInUml('echo before; echo c > /proc/sysrq-trigger; sleep 60'), {
-    name: 'UmlError',
+    name: 'GuestError',
     message: /died before the command had ended[^]*Kernel panic/,
     console: /before/,
   })
   await t.rejects(runInUml('echo still here; sleep 60', { timeoutMs: 5000 }), {
-    name: 'UmlError',
+    name: 'GuestError',
     message: /did not end within 5000 ms[^]*still here/,
   })
 })

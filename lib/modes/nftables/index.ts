@@ -19,7 +19,7 @@ import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { nftablesReader, readerOf } from './planner.js'
-import { probeDefaults, probeNftables } from './probe.js'
+import { probeDefaults, probeNftables, writerVariable } from './probe.js'
 import { missingPlace, type Difference } from '../difference.js'
 import { nftablesSettings, type NftablesSettings } from './settings.js'
 
@@ -82,16 +82,18 @@ export const mode: ModeDefinition = {
     }
   },
   differences: async (state, config) => {
-    const { findings, netlink, hasHash } = await probeNftables(probeDefaults(), [state.family])
+    // Whichever way writes, only netlink reads.
+    const deps = { ...probeDefaults(), env: { ...process.env, [writerVariable]: undefined } }
+    const { findings, netlink, hasHash } = await probeNftables(deps, [state.family])
     if (!netlink) {
       const why = findings.find(({ ok }) => !ok)
       throw new KernelError('unsupported', `read nftables: ${why?.seen ?? ''}; ${why?.fix ?? ''}`)
     }
     try {
       const plan = nftablesPlanner({ ...nftablesSettings(config), hasHash })(state)
-      const deps = { reader: netlink.reader, pause: () => setImmediate(), show: shownBy(plan) }
+      const reading = { reader: netlink.reader, pause: () => setImmediate(), show: shownBy(plan) }
       const differences: Difference[] = []
-      for await (const each of nftablesDifferences(plan, deps)) differences.push(each)
+      for await (const each of nftablesDifferences(plan, reading)) differences.push(each)
       return differences
     } catch (error) {
       if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error

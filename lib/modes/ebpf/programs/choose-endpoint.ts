@@ -18,6 +18,10 @@ export function chooseEndpoint(
   const chosen = code.freshLabel('endpoint chosen')
   const anyEndpoint = code.freshLabel('any endpoint')
   clearMemberPadding(code, view)
+  // Without CAP_PERFMON some kernels do not see that the key is read only where it was written.
+  for (let at = 0; at < affinityKey.bytes; at += 8) {
+    code.store('u64', 'frame', frame.affinityKey + at, 0)
+  }
   code.jumpIf('r7', '==', 0, anyEndpoint)
   useAffinity(code, view, parts, { chosen, anyEndpoint })
   code.label(anyEndpoint)

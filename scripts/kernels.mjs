@@ -1,0 +1,125 @@
+// Boots Debian's kernels and runs every mode in each; see docs/kernels.md, whose table it writes.
+//   npm run kernels -- [--kernel 6.12]… [--mode ipvs]… [--only affinity]… [--suite trixie]… [--accel tcg]
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { arch, release } from 'node:os'
+import { parseArgs } from 'node:util'
+import { columns } from '../build/test/kernels/columns.js'
+import { withTable } from '../build/test/kernels/document.js'
+import { imageOf, nameIn } from '../build/test/kernels/kernel-image.js'
+import { cache, Suite } from '../build/test/kernels/packages.js'
+import { chooseAccelerator, qemuSkip, runInQemu } from '../build/test/kernels/qemu.js'
+import { Results } from '../build/test/kernels/results.js'
+import { commandFor, modes } from '../build/test/kernels/parts.js'
+import { toolsOf } from '../build/test/kernels/tools.js'
+
+const { values } = parseArgs({
+  options: {
+    kernel: { type: 'string', multiple: true },
+    mode: { type: 'string', multiple: true, default: modes },
+    /** Only packets, and of these only cases with this topic or text. */
+    only: { type: 'string', multiple: true },
+    /** `own` is the lists of this machine; others are read into the cache folder and nowhere else. */
+    suite: {
+      type: 'string',
+      multiple: true,
+      default: ['own', 'trixie', 'sid', 'trixie-backports'],
+    },
+    /** Columns of the table; what comes after the probe needs it. */
+    part: { type: 'string', multiple: true, default: [...columns] },
+    /** A suite whose nft, iptables and ipset are used instead of those of this machine. */
+    tools: { type: 'string' },
+    accel: { type: 'string' },
+    minutes: { type: 'string', default: '30' },
+    /** Leaves docs/kernels.md as it is. */
+    'no-docs': { type: 'boolean', default: false },
+  },
+})
+
+const skip = qemuSkip()
+if (skip) {
+  console.log(`# left out: ${skip}`)
+  process.exit(0)
+}
+mkdirSync(cache, { recursive: true })
+const began = Date.now()
+const own = Suite.open('own')
+const suites = values.suite.flatMap((name) => opened(name))
+const chosen = new Map()
+for (const suite of suites) {
+  const name = nameIn(suite)
+  if (name === undefined) console.log(`# not to be had: ${suite.name} has no cloud kernel`)
+  else if (chosen.has(name)) console.log(`# ${suite.name} has ${name} too`)
+  else chosen.set(name, suite)
+}
+const wanted = values.kernel ?? [...chosen.keys()]
+for (const name of wanted.filter((each) => !chosen.has(each))) {
+  console.log(
+    `# not to be had: kernel ${name}; the suites ${values.suite.join(', ')} have ${[...chosen.keys()].join(', ')}`,
+  )
+}
+const results = Results.read()
+let failed = 0
+for (const name of wanted) {
+  const suite = chosen.get(name)
+  const kernel = suite && unpacked(suite)
+  if (kernel) failed += await runKernel(kernel)
+  else failed++
+}
+if (values.only === undefined && !values['no-docs']) {
+  const file = 'docs/kernels.md'
+  writeFileSync(file, withTable(readFileSync(file, 'utf8'), results))
+}
+console.log(`# ${Math.round((Date.now() - began) / 1000)} s; ${failed} failed`)
+process.exitCode = failed > 0 ? 1 : 0
+
+function opened(name) {
+  try {
+    return name === 'own' ? [own] : [Suite.open(name)]
+  } catch (error) {
+    console.log(`# not to be had: ${error.message}`)
+    return []
+  }
+}
+
+/** A kernel that cannot be had is named, and the others run all the same. */
+function unpacked(suite) {
+  try {
+    return imageOf(suite, own)
+  } catch (error) {
+    console.log(`# not to be had: the kernel of ${suite.name}: ${error.message}`)
+    return undefined
+  }
+}
+
+/** Boots a kernel once and plays all modes in it. */
+async function runKernel(kernel) {
+  const accelerator = values.accel ?? (await chooseAccelerator(kernel))
+  const programs = values.tools === undefined ? {} : toolsOf(Suite.open(values.tools))
+  const run = results.begin({
+    kernel,
+    accelerator,
+    tools: values.tools ?? 'own',
+    host: `${release()} ${arch()}`,
+  })
+  console.log(`# Linux ${kernel.release} (${kernel.version}, ${kernel.suite}) by ${accelerator}`)
+  const command = commandFor({
+    modes: values.mode,
+    only: values.only,
+    parts: values.part,
+  })
+  const options = { accelerator, programs, timeoutMs: Number(values.minutes) * 60_000 }
+  const onLine = (line) => {
+    console.log(line)
+    run.read(line)
+  }
+  const died = await runInQemu(kernel, command, { ...options, onLine }).then(
+    () => undefined,
+    (error) => error.message,
+  )
+  if (died !== undefined) {
+    console.log(died.replaceAll(/^/gm, '# '))
+    run.died(died.split(';')[0])
+  }
+  if (values.only === undefined) results.keep(run)
+  return run.failures + (died === undefined ? 0 : 1)
+}

@@ -1,0 +1,6 @@
+/** What is seen of a mode in a kernel; the columns of docs/kernels.md. */
+export const columns = ['probe', 'load', 'packets', 'hand-over', 'cleanup'] as const
+export type Column = (typeof columns)[number]
+
+/** The name of the test that fills a cell. */
+export const cellName = (mode: string, column: Column) => `${mode}: ${column}`

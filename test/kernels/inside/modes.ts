@@ -1,0 +1,162 @@
+/**
+ * `modes.js PARTS NAME…`: the full ruleset of each mode in the kernel this runs in. Prints TAP; the names
+ * of its tests are cells of docs/kernels.md. One process, because its start is what takes long.
+ */
+import { execSync } from 'node:child_process'
+import t, { type Test } from 'tap'
+import { configWith } from '../../../lib/config/load.js'
+import { addressOf } from '../../../lib/lab/world/topology.js'
+import { cleanLeftovers } from '../../../lib/modes/leftovers.js'
+import type { Mode, ModeContext, ModeDefinition } from '../../../lib/modes/mode.js'
+import { writerVariable } from '../../../lib/modes/nftables/probe.js'
+import { variantOf } from '../../conformance/variants.js'
+import { fewCapabilities } from '../../support/few-capabilities.js'
+import { cellName } from '../columns.js'
+import { families, statesOfCases } from './case-states.js'
+import { nodeContents } from './node-contents.js'
+
+const warnings: object[] = []
+const nothing = () => undefined
+const warn = (fields: object, message: string) => void warnings.push({ message, ...fields })
+const context: ModeContext = {
+  log: { debug: nothing, info: nothing, warn, error: warn },
+  meter: { count: nothing, gauge: nothing, observe: nothing, forget: nothing },
+  resync: nothing,
+}
+const config = configWith({})
+const [parts = '', ...names] = process.argv.slice(2)
+
+/** A mode as the suite knows it; `nftables-by-nft` is one that writes by the program. */
+interface Subject {
+  readonly name: string
+  readonly definition: ModeDefinition
+  readonly mode: keyof typeof partners
+}
+
+/** The mode that takes over, and gives back. */
+const partners = {
+  userspace: 'iptables',
+  iptables: 'nftables',
+  nftables: 'ipvs',
+  ebpf: 'iptables',
+  ipvs: 'nftables',
+} as const
+
+async function subjectOf(name: string): Promise<Subject> {
+  const variant = variantOf(name.replace('-by-nft', ''))
+  if (!variant) throw new Error(`no mode is called ${name}`)
+  const { mode } = variant
+  if (mode === 'winuserspace') throw new Error(`${name} is no mode of Linux`)
+  return { name, definition: await variant.load(), mode }
+}
+
+async function withWriter<T>({ name }: Subject, act: () => Promise<T>): Promise<T> {
+  if (name.endsWith('-by-nft')) process.env[writerVariable] = 'nft'
+  try {
+    return await act()
+  } finally {
+    Reflect.deleteProperty(process.env, writerVariable)
+  }
+}
+
+/** Starts the mode as the daemon does, and writes everything. */
+async function start(
+  t: Test,
+  { name, definition, mode }: Subject,
+  states: ReturnType<typeof statesOfCases>,
+): Promise<Mode> {
+  const running = await definition.create(config, families, context)
+  for (const state of states) {
+    const began = performance.now()
+    const { failed, objects } = await running.apply(running.plan(state))
+    const unexpected = failed.filter(
+      ({ reason }) => mode !== 'userspace' || !reason.includes('SCTP'),
+    )
+    t.same(unexpected, [], `${name}, ${state.family}: no Service is left out`)
+    t.comment(`${state.family}: ${objects} objects in ${Math.round(performance.now() - began)} ms`)
+  }
+  return running
+}
+
+/** Resolves to what it needs and this kernel lacks. */
+async function probe(t: Test, { definition }: Subject): Promise<readonly string[]> {
+  const findings = await definition.probe(context)
+  for (const { what, ok, seen } of findings) t.comment(`${ok ? 'ok' : 'without'} ${what}: ${seen}`)
+  return findings
+    .filter(({ ok, required }) => required && !ok)
+    .map(({ what, seen }) => `${what}: ${seen}`)
+}
+
+async function load(t: Test, subject: Subject): Promise<void> {
+  const { definition, mode } = subject
+  const states = statesOfCases(mode)
+  const first = await start(t, subject, states)
+  await first.close()
+  const restarted = await start(t, subject, states)
+  for (const state of states) {
+    t.same(await definition.differences(state, config), [], `${state.family}: as planned`)
+  }
+  await restarted.close()
+}
+
+/** Enough for every kind of object; all of them take minutes to list without KVM. */
+const topicsHandedOver = ['nodeport', 'loadbalancer']
+
+async function handOver(t: Test, from: Subject, to: Subject): Promise<void> {
+  const use = async (subject: Subject) => {
+    const running = await start(t, subject, statesOfCases(subject.mode, topicsHandedOver))
+    await running.close()
+    t.ok(await cleanLeftovers(subject.mode, context), 'what the mode before left is removed')
+    return nodeContents()
+  }
+  const alone = await use(to)
+  await to.definition.cleanup(context)
+  const first = await use(from)
+  t.same(await use(to), alone, `${to.name} is as if ${from.name} had never been`)
+  t.same(await use(from), first, `and ${from.name} again`)
+  await from.definition.cleanup(context)
+}
+
+async function cleanup(
+  t: Test,
+  { definition }: Subject,
+  empty: ReturnType<typeof nodeContents>,
+): Promise<void> {
+  await definition.cleanup(context)
+  t.same(nodeContents(), empty, 'nothing is left')
+}
+
+async function play(name: string): Promise<void> {
+  const subject = await subjectOf(name)
+  let missing: readonly string[] = []
+  await t.test(cellName(name, 'probe'), async (t) => {
+    missing = await probe(t, subject)
+    if (subject.mode === 'ebpf' && missing.length === 0) fewCapabilities(t)
+    for (const each of missing) console.log(`# ${name} cannot run: ${each}`)
+  })
+  if (missing.length > 0) return
+  if (!parts.includes('load')) return
+  const empty = nodeContents()
+  await t.test(cellName(name, 'load'), (t) => withWriter(subject, () => load(t, subject)))
+  await t.test(cellName(name, 'cleanup'), (t) => cleanup(t, subject, empty))
+  if (!parts.includes('hand-over')) return
+  const partner = await subjectOf(partners[subject.mode])
+  const lacks = (await partner.definition.probe(context)).some(
+    ({ ok, required }) => required && !ok,
+  )
+  const skip = lacks ? `this kernel cannot run ${partner.name}` : false
+  await t.test(cellName(name, 'hand-over'), { skip }, (t) =>
+    withWriter(subject, () => handOver(t, subject, partner)),
+  )
+  await partner.definition.cleanup(context)
+  await subject.definition.cleanup(context)
+}
+
+// The addresses that the node of the suite has.
+execSync(
+  ['ip link add node type bridge', 'ip link set node up']
+    .concat(families.map((family) => `ip address add ${addressOf('node', family)} dev node`))
+    .join(' && '),
+)
+for (const name of names) await play(name)
+for (const warning of new Set(warnings.map((each) => JSON.stringify(each)))) t.comment(warning)

@@ -1,0 +1,120 @@
+import { execFileSync } from 'node:child_process'
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  writeFileSync,
+} from 'node:fs'
+import { basename, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { quoted } from '../support/guest.js'
+import { run, type Suite } from './packages.js'
+
+/** A kernel that can be booted: its image, its modules and the first files it sees. */
+export interface KernelImage {
+  /** What an operator calls it, such as `6.12`. */
+  readonly name: string
+  /** What `uname -r` says. */
+  readonly release: string
+  /** The version of its Debian package. */
+  readonly version: string
+  readonly suite: string
+  readonly image: string
+  readonly initramfs: string
+  /** The folder with its modules, below a folder named by its release. */
+  readonly modules: string
+}
+
+const meta = 'linux-image-cloud-amd64'
+
+/** `6.12` of 6.12.117-1, before anything is downloaded. */
+export function nameIn(suite: Suite): string | undefined {
+  return /^\d+\.\d+/.exec(suite.version(meta) ?? '')?.[0]
+}
+
+/** Downloads and unpacks the kernel of a suite, once. */
+export function imageOf(suite: Suite, own: Suite): KernelImage {
+  const version = suite.version(meta)
+  const name = nameIn(suite)
+  if (version === undefined || name === undefined) throw new Error(`${suite.name} has no ${meta}`)
+  const packages = partsOf(suite, meta)
+  const folder = suite.unpack(`linux-${version.replaceAll(/[^\w.+-]/g, '_')}`, packages)
+  const places = ['usr/lib/modules', 'lib/modules'].map((path) => join(folder, path))
+  const modules = places.find((path) => existsSync(path))
+  const release = modules === undefined ? undefined : readdirSync(modules)[0]
+  if (modules === undefined || release === undefined) {
+    throw new Error(`${packages.join(', ')}: no modules inside`)
+  }
+  // Newer packages have the image beside the modules.
+  const images = [join(folder, 'boot', `vmlinuz-${release}`), join(modules, release, 'vmlinuz')]
+  const image = images.find((path) => existsSync(path))
+  if (image === undefined) throw new Error(`${packages.join(', ')}: no kernel image inside`)
+  if (!existsSync(join(modules, release, 'modules.dep'))) {
+    const depmod = ['-b', modules.replace(/\/lib\/modules$/, ''), release]
+    run('depmod', depmod)
+  }
+  const initramfs = initramfsOf({ folder, modules, release }, own)
+  return {
+    name,
+    release,
+    version,
+    suite: suite.name,
+    image,
+    initramfs,
+    modules,
+  }
+}
+
+/** Newer kernels are split into several packages. */
+function partsOf(suite: Suite, name: string): readonly string[] {
+  const parts = suite
+    .dependsOn(name)
+    .filter((other) => /^linux-(image|binary|modules)-\d/.test(other))
+    .flatMap((other) => [other, ...partsOf(suite, other)])
+  return [...new Set(parts)]
+}
+
+interface Unpacked {
+  readonly folder: string
+  readonly modules: string
+  readonly release: string
+}
+
+/** A busybox, and the modules that reach the files of the host, in the order to load them. */
+function initramfsOf({ folder, modules, release }: Unpacked, own: Suite): string {
+  const archive = join(folder, 'initramfs')
+  if (existsSync(archive)) return archive
+  const busybox = join(own.unpack('busybox', ['busybox-static']), 'bin/busybox')
+  const tree = join(folder, 'initramfs-tree')
+  for (const path of ['bin', 'proc', 'root', 'dev', 'modules']) {
+    mkdirSync(join(tree, path), { recursive: true })
+  }
+  copyFileSync(busybox, join(tree, 'bin/busybox'))
+  copyFileSync(
+    fileURLToPath(new URL('../../../test/kernels/initramfs', import.meta.url)),
+    join(tree, 'init'),
+  )
+  const names = ['virtio_pci', 'virtiofs'].flatMap((module) => load(modules, release, module))
+  const order = [...new Set(names)].map((path) => {
+    const name = basename(path).replace(/\.(xz|zst)$/, '')
+    const unpack = path.endsWith('.xz') ? 'xz -dc' : path.endsWith('.zst') ? 'zstd -dc' : 'cat'
+    shell(`${unpack} ${quoted(path)} > ${quoted(join(tree, 'modules', name))}`)
+    return name
+  })
+  writeFileSync(join(tree, 'modules/order'), order.join('\n'))
+  const pack = `cd ${quoted(tree)} && find . | ${quoted(busybox)} cpio -H newc -o 2>/dev/null | gzip -1`
+  shell(`${pack} > ${quoted(`${archive}.part`)}`)
+  renameSync(`${archive}.part`, archive)
+  return archive
+}
+
+/** The files that modprobe would load, dependencies first; none for what is part of the kernel. */
+function load(modules: string, release: string, module: string): readonly string[] {
+  const root = modules.replace(/\/lib\/modules$/, '')
+  const shown = run('modprobe', ['-d', root, '-S', release, '--show-depends', module])
+  return shown.split('\n').flatMap((line) => /^insmod (\S+)/.exec(line)?.[1] ?? [])
+}
+
+const shell = (command: string) => execFileSync('sh', ['-c', command], { timeout: 60_000 })

@@ -1,0 +1,103 @@
+import { execFileSync } from 'node:child_process'
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { messageOf } from '../../lib/errors.js'
+
+/**
+ * Debian packages, downloaded and unpacked into a folder of this checkout. Nothing is installed, and
+ * no list is added to those of the machine: every other suite has a state of its own in that folder.
+ */
+
+export const cache = resolve('build/kernels')
+
+/** Packages of one suite: `own` stands for the lists that this machine has. */
+export class Suite {
+  readonly name: string
+  readonly #options: readonly string[]
+
+  private constructor(name: string, options: readonly string[]) {
+    this.name = name
+    this.#options = options
+  }
+
+  /** Reads the lists of a suite; throws if the mirror does not have it. */
+  static open(name: string): Suite {
+    if (name === 'own') return new Suite(name, [])
+    if (!/^[a-z][a-z-]*$/.test(name)) throw new Error(`${name} is no name of a suite`)
+    const home = join(cache, 'apt', name)
+    const folders = ['lists/partial', 'archives/partial', 'parts']
+    for (const folder of folders) mkdirSync(join(home, folder), { recursive: true })
+    const list = join(home, 'sources.list')
+    writeFileSync(list, mirrors(name).join(''))
+    const suite = new Suite(name, [
+      ...['-o', `Dir::State=${home}`, '-o', 'Dir::State::status=/dev/null'],
+      ...['-o', `Dir::Cache=${home}`, '-o', `Dir::Etc::sourcelist=${list}`],
+      ...['-o', `Dir::Etc::sourceparts=${home}/parts`, '-o', 'APT::Sandbox::User=root'],
+    ])
+    try {
+      run('apt-get', [...suite.#options, '-q', 'update'])
+    } catch (error) {
+      if (suite.version('linux-image-cloud-amd64') === undefined) {
+        throw new Error(`the mirror has no list of ${name}: ${lastLine(messageOf(error))}`)
+      }
+    }
+    return suite
+  }
+
+  /** The version of a package that apt would install, or undefined. */
+  version(name: string): string | undefined {
+    const shown = run('apt-cache', [...this.#options, 'policy', name])
+    return /Candidate: (?!\(none\))(\S+)/.exec(shown)?.[1]
+  }
+
+  /** Names that a package depends on, as they are written. */
+  dependsOn(name: string): readonly string[] {
+    const shown = run('apt-cache', [...this.#options, 'show', '--no-all-versions', name])
+    return (/^Depends: (.*)/m.exec(shown)?.[1] ?? '')
+      .split(/[,|] */)
+      .map((entry) => entry.trim().split(' ')[0] ?? '')
+  }
+
+  /** Unpacks packages into a folder that begins to exist when all are there. */
+  unpack(folder: string, names: readonly string[]): string {
+    const to = join(cache, folder)
+    if (existsSync(to)) return to
+    const part = `${to}.part`
+    rmSync(part, { recursive: true, force: true })
+    mkdirSync(join(part, 'archives'), { recursive: true })
+    const archives = join(part, 'archives')
+    run('apt-get', [...this.#options, '-q', 'download', ...names], archives)
+    for (const file of readdirSync(archives)) run('dpkg-deb', ['-x', join(archives, file), part])
+    rmSync(archives, { recursive: true })
+    renameSync(part, to)
+    return to
+  }
+}
+
+/** The sources of another suite, at the mirror and with the key that this machine uses for Debian. */
+function mirrors(suite: string): readonly string[] {
+  const shown = run('apt-get', [
+    'indextargets',
+    ...['--format', '$(REPO_URI)', 'Created-By: Packages', 'Origin: Debian'],
+  ])
+  const key = '/usr/share/keyrings/debian-archive-keyring.gpg'
+  return [...new Set(shown.split('\n'))].flatMap((uri) => {
+    const isSecurity = uri.includes('security')
+    if (uri === '' || (isSecurity && /-backports$|^sid$/.test(suite))) return []
+    const name = isSecurity ? `${suite}-security` : suite
+    return [`deb [signed-by=${key}] ${uri} ${name} main\n`]
+  })
+}
+
+export function run(file: string, args: readonly string[], cwd?: string): string {
+  return execFileSync(file, args, {
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'pipe'],
+    maxBuffer: 1 << 28,
+    timeout: 600_000,
+    env: { ...process.env, LC_ALL: 'C', PATH: `${process.env.PATH ?? ''}:/usr/sbin:/sbin` },
+    ...(cwd === undefined ? {} : { cwd }),
+  })
+}
+
+const lastLine = (text: string) => text.trim().split('\n').at(-1) ?? ''
