@@ -1,18 +1,12 @@
+import { setTimeout as delay } from 'node:timers/promises'
+
 /** Timers that are asked for more than this, 24 days, fire after 1 ms instead. */
 const longestTimerMs = 2 ** 31 - 1
 
 /** Resolves after `ms`, or at once when the signal comes; never rejects. */
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve()
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer)
-      signal.removeEventListener('abort', end)
-      resolve()
-    }
-    const timer = setTimeout(end, Math.min(ms, longestTimerMs))
-    signal.addEventListener('abort', end)
-  })
+export async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  // An abort also ends the wait; the caller checks the signal next.
+  await delay(Math.min(ms, longestTimerMs), undefined, { signal }).catch(() => undefined)
 }
 
 /** Resolves once the signal is aborted; at once when it already is. */

@@ -31,6 +31,7 @@ await build({
   format: 'iife',
   platform: 'browser',
   target: 'es2022',
+  alias: { 'node:timers/promises': join(lib, 'lab/simulation/browser-timers.js') },
   // Of Node's modules nothing is left, because what imports them is not used.
   external: ['node:*'],
   logLevel: 'warning',

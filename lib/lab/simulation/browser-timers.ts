@@ -1,0 +1,22 @@
+/**
+ * What a browser has in the place of `node:timers/promises`, as far as the playground uses it;
+ * `npm run site` takes it instead.
+ */
+export function setTimeout(
+  ms: number,
+  value?: unknown,
+  { signal }: { readonly signal?: AbortSignal } = {},
+): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      clearTimeout(timer)
+      reject(new DOMException('The operation was aborted', 'AbortError'))
+    }
+    const timer = globalThis.setTimeout(() => {
+      signal?.removeEventListener('abort', abort)
+      resolve(value)
+    }, ms)
+    if (signal?.aborted) abort()
+    else signal?.addEventListener('abort', abort)
+  })
+}
