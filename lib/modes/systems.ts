@@ -15,6 +15,8 @@ function linux() {
   return { system: 'linux', name: 'Linux' } as const
 }
 
+export const isForLinux = (mode: ModeName) => systemOf[mode].system === 'linux'
+
 /** Undefined where the mode is for this system. */
 export function missingSystem(mode: ModeName, here: System = systemHere()): Finding | undefined {
   const { system, name } = systemOf[mode]

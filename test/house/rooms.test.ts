@@ -98,11 +98,11 @@ t.test('pure rooms use no clock, no disk and no package', (t) => {
     'state/tracker.ts': impure,
     'state/hash.ts': "import { createHash } from 'node:crypto'\ncreateHash('sha256')",
   })
-  for (const file of ['modes/ipvs/plan.ts', 'modes/ipvs/render.ts', 'state/tracker.ts']) {
+  const pure = ['modes/ipvs/plan.ts', 'modes/ipvs/render.ts', 'state/tracker.ts', 'state/hash.ts']
+  for (const file of pure) {
     t.match(said[file], [/is pure/], file)
   }
   t.same(said['modes/ipvs/apply.ts'], [])
-  t.same(said['state/hash.ts'], [], 'a hash is a function of its input')
   t.end()
 })
 
