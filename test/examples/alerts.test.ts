@@ -34,6 +34,7 @@ const started = 'process_start_time_seconds{job="kube-proxy",instance="a"}'
 const malformed = 'kubeproxy_malformed_objects_total{kind="Service"}'
 const refused = 'kubeproxy_service_refused_connections_total{service="d/s",protocol="TCP"}'
 const unheard = 'kubeproxy_userspace_listen_failures_total{reason="EADDRINUSE"}'
+const lost = 'kubeproxy_flow_events_lost_total{node="n"}'
 const mode = (runs: string) => `kubeproxy_mode_active{requested="nftables",mode="${runs}"}`
 const latency = (bound: string) =>
   `kubeproxy_network_programming_duration_seconds_bucket{node="n",le="${bound}"}`
@@ -85,6 +86,10 @@ const cases: readonly Case[] = [
   ...both('KubeProxyRefusesConnections', 20, {
     'two refused a second': [true, { [refused]: '0+120x30' }],
     'one refused a minute': [false, { [refused]: '0+1x30' }],
+  }),
+  ...both('KubeProxyLosesFlows', 30, {
+    'losses that go on': [true, { [lost]: '0+1x40' }],
+    'a single burst': [false, { [lost]: '0x5 1x35' }],
   }),
   ...both('KubeProxyListenersMissing', 30, {
     'a port that stays taken': [true, { [unheard]: '0+1x40' }],

@@ -168,7 +168,8 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
 
 t.test('the stream tells of every connection what its client saw', { skip }, async (t) => {
   await startServers(t)
-  const daemon = await startProxy(t, flagsOf('nftables'))
+  // Otherwise it would go on with the numbers of the test before.
+  const daemon = await startProxy(t, [...flagsOf('nftables'), '--flows-state-file='])
   await visits(3, '10.96.0.10')
   const flows = await until(
     () => flowsOf('web'),
@@ -192,6 +193,11 @@ t.test('the stream tells of every connection what its client saw', { skip }, asy
   t.same(await flowsOf('--verdict', 'dropped'), [])
   t.equal((await flowsOf('--from', '0.0.0.0/0')).length, 3)
   t.same(await flowsOf('--from', '198.51.100.1'), [])
+  t.match(
+    (await kubeProxy('top')).stdout,
+    /default\/web:http +\d+ +3 /,
+    'top shows the same number',
+  )
   await daemon.end('SIGTERM')
   const refused = await startProxy(t, [...flagsOf('nftables'), '--flows=false'])
   const { code, stderr } = await kubeProxy('flows')
