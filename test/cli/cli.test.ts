@@ -73,7 +73,7 @@ t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) =
     [[`--config=${folder}/bad.yaml`], /bad\.yaml:3: moed: "x": unknown key; did you mean mode\?/],
     [
       ['serve'],
-      /unknown command 'serve'; the commands are render, explain, diff, trace, top, check/,
+      /unknown command 'serve'; the commands are render, explain, diff, trace, flows, top, check/,
     ],
     [['expalin', 'web'], /^error: unknown command 'expalin'; did you mean explain\?\n$/],
     [['help', 'chek'], /^error: unknown command 'chek'; did you mean check\?\n$/],

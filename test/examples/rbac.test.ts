@@ -110,10 +110,11 @@ t.test('RB01: the ClusterRole grants what the daemon asks for, and nothing else'
         await until('an Event about the Service', () =>
           events().some((event) => JSON.stringify(event).includes('busy')),
         )
-        await until(
-          'all watches',
-          () => [...asked].filter((of) => of.startsWith('watch')).length >= 4,
-        )
+        const kindsOf = (verb: string) => [...asked].filter((of) => of.startsWith(verb)).length
+        await until('all watches', () => kindsOf('watch') >= 4 && api.faults.watches.size === 4)
+        // After a failure the daemon asks which version the server is at, by a list.
+        api.faults.failWatches(500)
+        await until('all lists', () => kindsOf('list') >= 4)
         t.same([...asked].sort(), await granted())
       })
     } finally {
