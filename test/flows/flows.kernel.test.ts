@@ -147,7 +147,7 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
       await visits(20, '10.96.0.10')
       const after = await until(
         () => numbersOf('default/web:http'),
-        (numbers) => (numbers?.connections ?? 0) >= 85,
+        (numbers) => (numbers?.connections ?? 0) >= 85 && numbers?.open === 0,
       )
       t.equal(after?.connections, 85)
       t.equal(after?.open, 0, 'all are closed')
