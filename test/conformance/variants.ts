@@ -1,4 +1,5 @@
-import { modeLoaders } from '../../lib/modes/registry.js'
+import { modeLoaders, modeNames } from '../../lib/modes/registry.js'
+import { isForLinux } from '../../lib/modes/systems.js'
 import { runProgram, type Run } from '../../lib/kernel/iptables/command.js'
 import type { Backend } from '../../lib/kernel/iptables.js'
 import type { ModeDefinition } from '../../lib/modes/mode.js'
@@ -59,7 +60,7 @@ export function variantOf(name: string): Variant | undefined {
 }
 
 export const variantNames: readonly string[] = [
-  ...Object.keys(modeLoaders),
+  ...modeNames.filter(isForLinux),
   'iptables-legacy',
   ...Object.keys(userspaceVariants),
 ]
