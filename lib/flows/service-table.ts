@@ -82,5 +82,5 @@ function add<Entry>(
 
 function keyOf(family: IpFamily, ip: string): readonly Key[] {
   const bytes = addressBytes(ip)
-  return bytes ? [addressKey(family, bytes, 0)] : []
+  return bytes ? [addressKey(family, Buffer.from(bytes), 0)] : []
 }

@@ -8,10 +8,17 @@ export const protocolNumbers = { TCP: 6, UDP: 17, SCTP: 132 } as const
 export type ProtocolName = keyof typeof protocolNumbers
 
 /** The 4 or 16 bytes of an address in network order; undefined for text that is none. */
-export function addressBytes(text: string): Buffer | undefined {
+export function addressBytes(text: string): Uint8Array | undefined {
   const ip = parseIp(text)
   if (!ip) return undefined
-  return Buffer.from(ip.value.toString(16).padStart(bitsOf(ip.family) / 4, '0'), 'hex')
+  // Planners need it in a browser, too, which has no Buffer.
+  const bytes = new Uint8Array(bitsOf(ip.family) / 8)
+  let rest = ip.value
+  for (let at = bytes.length - 1; at >= 0; at--) {
+    bytes[at] = Number(rest & 0xffn)
+    rest >>= 8n
+  }
+  return bytes
 }
 
 /** The canonical text of an address of 4 or 16 bytes. */

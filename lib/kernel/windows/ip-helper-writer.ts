@@ -73,7 +73,7 @@ class IpHelperWriter implements AddressWriter {
     const row = Buffer.alloc(rowBytes)
     this.#helper.initialize(row)
     row.writeUInt16LE(families[family], 0)
-    addressBytes(ip)?.copy(row, addressAt[family])
+    row.set(addressBytes(ip) ?? [], addressAt[family])
     row.writeBigUInt64LE(this.#luid, at.luid)
     row.writeUInt8(bitsOf(family), at.prefixLength)
     row.writeUInt8(1, at.skipAsSource)

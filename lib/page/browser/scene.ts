@@ -40,8 +40,16 @@ function commandsOf(wanted: URLSearchParams): readonly PageCommand[] {
   })
 }
 
+let writing = Promise.resolve()
+
 /** Writes what is shown into the address; called for every view after `openScene`. */
-export async function writeScene(view: View): Promise<void> {
+export function writeScene(view: View): Promise<void> {
+  // One after the other: packing takes time, and the last view has to be written last.
+  writing = writing.catch(() => undefined).then(() => write(view))
+  return writing
+}
+
+async function write(view: View): Promise<void> {
   if (view.busy !== '' || first === undefined) return
   const lesson = view.lessons.find(({ isActive }) => isActive)
   const text = (await link().yaml(everything)) ?? ''
