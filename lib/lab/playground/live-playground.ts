@@ -217,7 +217,7 @@ export class LivePlayground implements PageSource {
         await this.#beginLesson(lessonOf(command.id), command.step)
         break
       case 'apply':
-        this.#did(this.#yaml.apply(command.yaml))
+        this.#did(await this.#yaml.apply(command.yaml))
         break
       default:
         this.#did(this.#app.change(command))

@@ -1,6 +1,7 @@
 import { parseAllDocuments, stringify } from 'yaml'
 import { textAt, type Json, type JsonObject } from '../apiserver/json.js'
 import type { ResourceKind } from '../apiserver/resources.js'
+import { pause } from '../../async.js'
 import { ConfigError } from '../../errors.js'
 import { isEqual } from '../../state/json.js'
 import { ApiError } from '../apiserver/status.js'
@@ -20,6 +21,9 @@ const shown: readonly (readonly [apiVersion: string, kind: string, collection: s
 /** The last line of the list: all Services and Deployments in one text. */
 const everything: ObjectLine = { apiVersion: 'v1', kind: 'List', namespace: '', name: 'all' }
 const written = ['services', 'deployments.apps']
+
+const sentAtOnce = 10
+const neverAborted = new AbortController().signal
 
 /** The objects of the playground as YAML, read from and written through its API server. */
 export class YamlObjects {
@@ -55,14 +59,18 @@ export class YamlObjects {
    * Sends every document to the API server, which replaces existing objects and creates new ones.
    * Throws the error text of the API server. Returns the arguments of `kubectl`.
    */
-  apply(text: string): string {
+  async apply(text: string): Promise<string> {
     const documents = parseAllDocuments(text)
     const broken = documents.flatMap(({ errors }) => errors)[0]
     if (broken) throw new ConfigError(`read the YAML: ${broken.message}`)
     const objects = documents.map((document) => document.toJS() as Json).filter(isObject)
     if (objects.length === 0) throw new ConfigError('read the YAML: there is no object in it')
     let verb = 'replace'
-    for (const object of objects) verb = this.#send(object)
+    for (const [index, object] of objects.entries()) {
+      // The daemon waits for a reader of its log for a moment only, and this process is the reader.
+      if (index % sentAtOnce === 0) await pause(0, neverAborted)
+      verb = this.#send(object)
+    }
     const plain = objects.map((object) => stringify(withoutServerFields(object), { lineWidth: 0 }))
     return `${verb} -f - <<'EOF'\n${plain.join('---\n')}EOF`
   }
