@@ -208,3 +208,24 @@ t.test('rules in another order are found', { skip }, async (t) => {
   t.notOk(await portals.isIntact(), 'redirected packets would be refused')
   await portals.remove()
 })
+
+for (const backend of ['nft', 'legacy'] as const) {
+  t.test(
+    `a change writes everything where others flushed, iptables-${backend}`,
+    { skip },
+    async (t) => {
+      const iptables = await Iptables.open({ family: 'IPv4', backend })
+      const options = { fixed: fixedRules({ from: 30_000, to: 30_100 }), guardsEachPort: false }
+      const portals = new IptablesPortals(iptables, options)
+      const rules = rulesOf('IPv4', 3)
+      await portals.replaceAll(rules)
+      t.equal(spawnSync(`iptables-${backend}`, ['-t', 'nat', '-F']).status, 0)
+      const [[key = '', own = []] = []] = rules
+      // The rules that it replaces are gone.
+      const { changed } = await portals.change(new Map([[key, own.slice(1)]]))
+      t.same(changed.includes(key), true)
+      t.ok(await portals.isIntact(), 'the rules of the other Services stand, too')
+      await portals.remove()
+    },
+  )
+}

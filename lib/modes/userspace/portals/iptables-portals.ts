@@ -119,7 +119,13 @@ export class IptablesPortals implements Portals {
     if (!this.#hasSubChains && this.#count + growth >= subChainsFrom) {
       return { ...(await this.#replaceAll(new Map([...this.#written, ...rules]))), changed }
     }
-    const written = await this.#restore(batch)
+    let written: Omit<WriteOutcome, 'changed'>
+    try {
+      written = await this.#restore(batch)
+    } catch {
+      // Others may have taken away what the difference relies on. Everything at once relies on nothing.
+      return { ...(await this.#replaceAll(new Map([...this.#written, ...rules]))), changed }
+    }
     for (const [key, after] of rules) {
       if (after.length > 0) this.#written.set(key, after)
       else this.#written.delete(key)
