@@ -42,11 +42,12 @@ t.test('the playground leaves nothing behind after one or two Ctrl-C', { skip },
     await played.said(/answered by/)
     const [, kubeconfig = ''] = await played.said(/--kubeconfig (\S+) get all/)
     t.ok(existsSync(kubeconfig))
-    for (let count = 0; count < times; count++) {
-      played.signal('SIGINT')
-      await new Promise((resolve) => setTimeout(resolve, 20))
-    }
-    t.equal(await played.ended, times === 1 ? 0 : 1, 'whoever insists is obeyed at once')
+    played.signal('SIGINT')
+    // A busy process takes two signals that come close together for one.
+    const insisting = setInterval(() => times > 1 && played.signal('SIGINT'), 20)
+    const code = await played.ended
+    clearInterval(insisting)
+    t.equal(code, times === 1 ? 0 : 1, 'whoever insists is obeyed at once')
     await until('no namespace is left', () => namespacesOf(played.pid).length === 0)
     t.same(
       [...folders()].filter((name) => !before.has(name)),
