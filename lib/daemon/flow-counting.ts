@@ -1,8 +1,7 @@
-import type { Meter, ModeContext } from '../modes/mode.js'
 import { Flows } from '../flows/flows.js'
 import { PodNames } from '../sources/pod-names.js'
 import { sharedGauge } from '../observe/shared-gauge.js'
-import type { CarriedConnection } from '../modes/mode.js'
+import type { CarriedConnection, Meter, ModeContext } from '../modes/mode.js'
 import type { FlowLine } from '../flows/line.js'
 import type { ModeName } from '../config/config.js'
 import type { Setup } from './setup.js'
@@ -34,8 +33,9 @@ export function flowCounting(
   if (!config.flows.enabled || config.dryRun) return undefined
   const podNames = new PodNames()
   const [own, ofMode] = sharedGauge(meter)
+  const kernel = tellers[mode]
   const flows = new Flows({
-    kernel: tellers[mode],
+    kernel,
     // IPVS changes the destination without the NAT of the kernel.
     onlyTranslated: mode !== 'ipvs',
     stateFile: config.flows.stateFile,
@@ -48,7 +48,7 @@ export function flowCounting(
   return {
     flows,
     podNames,
-    forMode: { meter: ofMode, ...(mode === 'userspace' ? { carried } : {}) },
+    forMode: { meter: ofMode, ...(kernel === 'told' ? { carried } : {}) },
   }
 }
 

@@ -5,7 +5,7 @@ import { missingSystem, modeMeant } from '../modes/systems.js'
 import { modeLoaders } from '../modes/registry.js'
 import { isLinux } from '../platform.js'
 import { Sysctls } from '../kernel/sysctl.js'
-import type { Config } from '../config/config.js'
+import { isProxyMode, type Config } from '../config/config.js'
 import type { Log, ModeDefinition } from '../modes/mode.js'
 
 /** Sets the OOM score, the connection table and its time-outs. No failure is fatal (pains 24). */
@@ -24,7 +24,7 @@ export function applyNodeSettings(config: Config, log: Log, sysctls = new Sysctl
       udpTimeoutSeconds: seconds(conntrack.udpTimeout),
       udpStreamTimeoutSeconds: seconds(conntrack.udpStreamTimeout),
       tcpBeLiberal: conntrack.tcpBeLiberal,
-      countsFlows: config.flows.enabled && config.mode !== 'userspace',
+      countsFlows: config.flows.enabled && !isProxyMode(config.mode),
     },
     sysctls,
   )

@@ -4,6 +4,9 @@ const family = ['ip_family']
 const service = ['service', 'protocol']
 const endpoint = ['service', 'protocol', 'endpoint']
 
+/** Modes whose process carries the connections itself. */
+const proxyModes = ['userspace', 'winuserspace'] as const
+
 const dialBuckets = [0.0005, 0.002, 0.01, 0.05, 0.25, 1, 5]
 
 /** Metrics that kube-proxy does not have. `service` is `namespace/name:port`. */
@@ -128,7 +131,7 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_dial_errors_total',
     type: 'counter',
     labels: endpoint,
-    modes: ['userspace', 'winuserspace', 'ebpf'],
+    modes: [...proxyModes, 'ebpf'],
     help: 'Failed attempts to connect to the endpoint',
   },
   {
@@ -156,28 +159,28 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_proxy_headers_refused_total',
     type: 'counter',
     labels: endpoint,
-    modes: ['userspace', 'winuserspace'],
+    modes: proxyModes,
     help: 'Connections that the endpoint ended without a byte after it got a PROXY header',
   },
   {
     name: 'service_endpoint_faults_total',
     type: 'counter',
     labels: [...endpoint, 'fault'],
-    modes: ['userspace'],
+    modes: proxyModes,
     help: 'Connections that the endpoint accepted in vain; fault is reset (at once, without a byte) or late (no first byte in the time of first-byte-timeout)',
   },
   {
     name: 'service_dead_connections_total',
     type: 'counter',
     labels: [...endpoint, 'side'],
-    modes: ['userspace'],
+    modes: proxyModes,
     help: 'Connections that were ended because one side answered no more; side is client or endpoint',
   },
   {
     name: 'service_dial_duration_seconds',
     type: 'histogram',
     labels: endpoint,
-    modes: ['userspace', 'winuserspace'],
+    modes: proxyModes,
     buckets: dialBuckets,
     help: 'Time to connect to the endpoint; only a sample of the connections',
   },
@@ -185,28 +188,28 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_refused_connections_total',
     type: 'counter',
     labels: service,
-    modes: ['userspace', 'winuserspace', 'ebpf'],
+    modes: [...proxyModes, 'ebpf'],
     help: 'Connections that were closed because no endpoint could be reached; in ebpf mode refused at connect()',
   },
   {
     name: 'userspace_listeners',
     type: 'gauge',
     labels: [],
-    modes: ['userspace', 'winuserspace'],
+    modes: proxyModes,
     help: 'Listeners open now',
   },
   {
     name: 'userspace_listen_failures_total',
     type: 'counter',
     labels: ['reason'],
-    modes: ['userspace', 'winuserspace'],
+    modes: proxyModes,
     help: 'Listeners that could not be opened; reason is the error code',
   },
   {
     name: 'userspace_descriptors_exhausted_total',
     type: 'counter',
     labels: [],
-    modes: ['userspace', 'winuserspace'],
+    modes: proxyModes,
     help: 'Times that a connection waited, or a datagram was dropped, because no file descriptor was free',
   },
   {

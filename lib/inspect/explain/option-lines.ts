@@ -6,7 +6,7 @@ import {
   maxConnectionsAnnotation,
 } from '../../state/connection-annotations.js'
 import type { DesiredService } from '../../state/desired-state.js'
-import type { ModeName } from '../../config/config.js'
+import { isProxyMode, type ModeName } from '../../config/config.js'
 
 /** What the annotations of a Service do to its connections on this node. */
 export function optionLines(service: DesiredService, mode: ModeName): readonly string[] {
@@ -14,7 +14,7 @@ export function optionLines(service: DesiredService, mode: ModeName): readonly s
   const lines = [
     ...(balance ? [`Chosen by annotation ${balanceText(balance)}.`] : []),
     ...undone.map((text) => `The ${text}.`),
-    ...(mode === 'userspace' && service.protocol === 'TCP' ? proxyLines(service) : []),
+    ...(isProxyMode(mode) && service.protocol === 'TCP' ? proxyLines(service) : []),
   ]
   return lines.length > 0 ? ['', ...lines] : []
 }
