@@ -1,6 +1,7 @@
 import { pause } from '../async.js'
 import { defaultTiming, type ListWatchTiming } from './list-watch-timing.js'
-import { ListWatch, type Selection } from './list-watch.js'
+import { ListWatch } from './list-watch.js'
+import type { Selection } from './object-requests.js'
 import type { ApiClient } from './api-client.js'
 import type { ObjectSink, Source } from './source.js'
 

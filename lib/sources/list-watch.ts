@@ -1,32 +1,18 @@
 import { messageOf, SourceError } from '../errors.js'
 import { asArray, asObject, asString } from '../state/json.js'
 import { identityOf } from '../state/parse-object.js'
-import { readJson, type ApiAnswer, type ApiClient } from './api-client.js'
+import { readJson } from './api-client.js'
 import { Backoff } from './backoff.js'
 import { readJsonLines, UnreadableLine } from './json-lines.js'
 import { Silence } from './silence.js'
-import type { ListWatchTiming } from './list-watch-timing.js'
-import type { ObjectKind, ObjectSink } from './source.js'
+import { ObjectRequests, type RequestDeps, type Selection } from './object-requests.js'
+import type { ObjectSink } from './source.js'
 import { ListAgain, parseWatchEvent, Refusal, throwIfOlder } from './watch-event.js'
 
-/** Which objects to follow. */
-export interface Selection {
-  readonly kind: ObjectKind
-  /** `/api/v1/services` */
-  readonly path: string
-  readonly labelSelector?: string
-  readonly fieldSelector?: string
-  /** The server may lack this kind or forbid to read it. Then there are no such objects. */
-  readonly isOptional?: boolean
-}
-
-export interface ListWatchDeps {
-  readonly client: Pick<ApiClient, 'send' | 'server'>
+export interface ListWatchDeps extends RequestDeps {
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
-  readonly random: () => number
   /** Milliseconds that never jump. */
   readonly now: () => number
-  readonly timing: ListWatchTiming
   /** Ask for all objects at the begin of a watch before a list is tried. */
   readonly isStreamed: boolean
 }
@@ -62,6 +48,7 @@ const successfulWatchMs = 1000
 export class ListWatch {
   readonly #selection: Selection
   readonly #deps: ListWatchDeps
+  readonly #requests: ObjectRequests
   readonly #sink: ObjectSink
   readonly #backoff: Backoff
   /** Of its own, because the good events before a bad one reset the other: lists are expensive. */
@@ -85,6 +72,7 @@ export class ListWatch {
   constructor(selection: Selection, deps: ListWatchDeps, sink: ObjectSink) {
     this.#selection = selection
     this.#deps = deps
+    this.#requests = new ObjectRequests(selection, deps)
     this.#sink = sink
     this.#backoff = new Backoff(deps.timing.firstRetryMs, deps.random)
     this.#listBackoff = new Backoff(deps.timing.firstRetryMs, deps.random)
@@ -176,7 +164,7 @@ export class ListWatch {
     let next: string | undefined
     let version: string | undefined
     do {
-      const answer = await this.#request(signal, {
+      const answer = await this.#requests.list(signal, {
         ...(this.#pageSize > 0 ? { limit: String(this.#pageSize) } : {}),
         ...(next === undefined ? {} : { continue: next }),
       })
@@ -212,7 +200,7 @@ export class ListWatch {
    * where the server is, and cannot come from an outdated cache.
    */
   async #compareVersion(version: string, signal: AbortSignal): Promise<void> {
-    const answer = await this.#request(signal, { limit: '1' })
+    const answer = await this.#requests.list(signal, { limit: '1' })
     const metadata = asObject(asObject(await readJson(answer.body))?.['metadata'])
     const { path } = this.#selection
     throwIfOlder(asString(metadata?.['resourceVersion']), version, path)
@@ -220,13 +208,7 @@ export class ListWatch {
   }
 
   async #watch(begin: Readonly<Record<string, string>>, signal: AbortSignal): Promise<void> {
-    const answer = await this.#request(signal, {
-      watch: 'true',
-      ...begin,
-      allowWatchBookmarks: 'true',
-      // Five to ten minutes, so that the watches of many nodes do not end at the same time.
-      timeoutSeconds: String(Math.floor(300 * (1 + this.#deps.random()))),
-    })
+    const answer = await this.#requests.watch(signal, begin)
     const startedAt = this.#deps.now()
     try {
       for await (const line of readJsonLines(answer.body)) {
@@ -276,29 +258,6 @@ export class ListWatch {
     this.#sink.failed(
       `watch ${this.#selection.path}: events of the unknown type ${shown} are skipped`,
     )
-  }
-
-  async #request(signal: AbortSignal, query: Readonly<Record<string, string>>) {
-    const { client, timing } = this.#deps
-    const { path, labelSelector, fieldSelector } = this.#selection
-    const answer: ApiAnswer = await client.send(
-      {
-        path,
-        query: {
-          ...query,
-          ...(labelSelector === undefined ? {} : { labelSelector }),
-          ...(fieldSelector === undefined ? {} : { fieldSelector }),
-        },
-        headTimeoutMs: timing.headTimeoutMs,
-        askAfterMs: timing.askAfterMs,
-        idleTimeoutMs: timing.idleTimeoutMs,
-        ...(query['watch'] === undefined ? { totalTimeoutMs: timing.pageTimeoutMs } : {}),
-      },
-      signal,
-    )
-    if (answer.ok) return answer
-    const verb = query['watch'] === undefined ? 'list' : 'watch'
-    throw new Refusal(`${verb} ${client.server}${path}: ${answer.status} ${answer.message}`, answer)
   }
 
   /** One bad object must not stop the stream of the others. */
