@@ -1,4 +1,5 @@
 import { parseIp } from '../state/ip.js'
+import { asArray, asObject, asString, strings } from '../state/json.js'
 import type { ObjectKind, ObjectSink } from './source.js'
 
 /**
@@ -40,13 +41,16 @@ export class PodNames {
   }
 
   #upsert(raw: unknown): void {
-    const { namespace = 'default', name, labels } = fields(fields(raw)['metadata'])
-    const service = fields(labels)['kubernetes.io/service-name']
-    if (typeof namespace !== 'string' || typeof name !== 'string') return
+    const object = asObject(raw)
+    const metadata = asObject(object?.['metadata'])
+    const namespace = asString(metadata?.['namespace'] ?? 'default')
+    const name = asString(metadata?.['name'])
+    const service = asString(asObject(metadata?.['labels'])?.['kubernetes.io/service-name'])
+    if (namespace === undefined || name === undefined) return
     const slice = `${namespace}/${name}`
     this.#remove(slice)
-    const names = namesIn(fields(raw)['endpoints'])
-    if (typeof service !== 'string' || names.size === 0) return
+    const names = namesIn(object?.['endpoints'])
+    if (service === undefined || names.size === 0) return
     const owner = `${namespace}/${service}`
     const slices = this.#services.get(owner) ?? new Map<string, ReadonlyMap<string, string>>()
     this.#services.set(owner, slices.set(slice, names))
@@ -69,23 +73,14 @@ export class PodNames {
 
 function namesIn(endpoints: unknown): ReadonlyMap<string, string> {
   const names = new Map<string, string>()
-  for (const endpoint of list(endpoints)) {
-    const { addresses, targetRef } = fields(endpoint)
-    const { kind, name } = fields(targetRef)
-    if (kind !== 'Pod' || typeof name !== 'string' || name === '') continue
-    for (const address of list(addresses)) {
-      const ip = typeof address === 'string' ? parseIp(address) : undefined
+  for (const endpoint of asArray(endpoints) ?? []) {
+    const target = asObject(asObject(endpoint)?.['targetRef'])
+    const name = asString(target?.['name']) ?? ''
+    if (target?.['kind'] !== 'Pod' || name === '') continue
+    for (const address of strings(asObject(endpoint)?.['addresses'])) {
+      const ip = parseIp(address)
       if (ip) names.set(ip.text, name)
     }
   }
   return names
-}
-
-/** The fields of an unchecked value; none if it is not an object. */
-function fields(value: unknown): Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null ? { ...value } : {}
-}
-
-function list(value: unknown): readonly unknown[] {
-  return Array.isArray(value) ? value : []
 }
