@@ -1,7 +1,5 @@
 import { apiEvents, logEvents } from '../observe/events.js'
 import { DaemonRequests } from './daemon-requests.js'
-import { flowCounting, type FlowCounting } from './flow-counting.js'
-import { flowsAnswer } from '../flows/answer.js'
 import { followConfig } from './reload.js'
 import { dryMode } from '../modes/dry-mode.js'
 import {
@@ -26,6 +24,7 @@ import { SyncObserver } from '../observe/sync-observer.js'
 import { together } from '../async.js'
 import { Tracker } from '../state/tracker.js'
 import { trackerSettings } from '../config/tracker-settings.js'
+import type { FlowCounting } from './flow-counting.js'
 import type { Mode } from '../modes/mode.js'
 import type { ObjectSink } from '../sources/source.js'
 import type { SyncListener } from '../sync/sync-round.js'
@@ -48,7 +47,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
   const { nodeName, families, objects, chosen } = setup
 
   const metrics = metricsOf(setup)
-  const counting = flowCounting(setup, metrics)
+  const counting = await flowCountingOf(setup, metrics)
   const observation = await observe(setup, { metrics, counting }, signal)
   const loop = syncLoop(setup)
   const requests = daemonRequests({ log, loop, observation }, metrics, counting)
@@ -149,7 +148,7 @@ async function observe(
     ...deps,
     ...setup,
     metrics,
-    flows: counting && ((query) => flowsAnswer(counting.flows.lines, query)),
+    flows: counting?.answer,
     fallback: config.mode === 'auto' ? '' : fallbackText(chosen),
     syncPeriodMs: chosen.definition.syncPeriods(config).syncMs,
     expectsNode: client !== undefined,
@@ -179,6 +178,13 @@ function planReader({ running, chosen: { definition } }: Setup): DashboardOption
     if (config !== made.config) made = { config, planner: definition.planner(config) }
     return made
   }
+}
+
+/** What `--flows` asks for. It is loaded only then, and a dry run neither changes nor opens anything. */
+async function flowCountingOf(setup: Setup, metrics: Metrics): Promise<FlowCounting | undefined> {
+  if (!setup.config.flows.enabled || setup.config.dryRun) return undefined
+  const { flowCounting } = await import('./flow-counting.js')
+  return flowCounting(setup, metrics)
 }
 
 /** The page over this daemon, if it has an address. It is loaded only then. */

@@ -1,3 +1,4 @@
+import { flowsAnswer, type FlowsAnswer } from '../flows/answer.js'
 import { Flows } from '../flows/flows.js'
 import { PodNames } from '../sources/pod-names.js'
 import { sharedGauge } from '../observe/shared-gauge.js'
@@ -21,16 +22,13 @@ const tellers: Readonly<Record<ModeName, 'counts' | 'shows' | 'told'>> = {
 export interface FlowCounting {
   readonly flows: Flows
   readonly podNames: PodNames
+  /** To a query of `/flows`. */
+  readonly answer: (query: string) => FlowsAnswer
   /** What the mode gets, so that its numbers and those of the flows add up. */
   readonly forMode: Pick<ModeContext, 'meter' | 'carried'>
 }
 
-/** Undefined when it is switched off, and in a dry run, which changes and opens nothing. */
-export function flowCounting(
-  { config, mode, deps }: Setup,
-  meter: Meter,
-): FlowCounting | undefined {
-  if (!config.flows.enabled || config.dryRun) return undefined
+export function flowCounting({ config, mode, deps }: Setup, meter: Meter): FlowCounting {
   const podNames = new PodNames()
   const [own, ofMode] = sharedGauge(meter)
   const kernel = tellers[mode]
@@ -48,6 +46,7 @@ export function flowCounting(
   return {
     flows,
     podNames,
+    answer: (query) => flowsAnswer(flows.lines, query),
     forMode: { meter: ofMode, ...(kernel === 'told' ? { carried } : {}) },
   }
 }
