@@ -2,6 +2,7 @@ import { isLittleEndian, protocols } from './netlink/protocol.js'
 import { kernelErrorOf, failureOf } from './netlink/failure.js'
 import { headerBytes } from './netlink/protocol.js'
 import { FlowMessage } from './flow-message.js'
+import { errno } from './sockets/errno.js'
 import { allocateNative, type NativeMemory } from './sockets/native-memory.js'
 import { loadLibc, type Libc, type Watch } from './sockets/libc.js'
 
@@ -14,7 +15,6 @@ const netlinkOptions = { level: 270, addMembership: 1 } as const
 const family = 16
 const rawCloseOnExec = 3 | 0x80000
 const doNotWait = 0x40
-const errnos = { intr: 4, noBuffers: 105 } as const
 
 /** One call receives so many messages; the largest one about a flow has less than 400 bytes. */
 const batch = 64
@@ -100,8 +100,8 @@ export class FlowEvents {
         0,
       )
       if (count < 0) {
-        if (-count === errnos.noBuffers) isWhole = false
-        else if (-count !== errnos.intr) break
+        if (-count === errno.ENOBUFS) isWhole = false
+        else if (-count !== errno.EINTR) break
         continue
       }
       for (let index = 0; index < count; index++) this.#tell(index, reader)

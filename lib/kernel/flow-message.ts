@@ -28,6 +28,24 @@ export interface FlowCounters {
   packetsToClient: number
 }
 
+export interface FlowEnd {
+  readonly ip: string
+  readonly port: number
+}
+
+/** One connection the kernel tracks: whom the client asked, who answers, and to whom. */
+export interface TrackedFlow {
+  readonly protocol: ProtocolName
+  readonly source: FlowEnd
+  readonly destination: FlowEnd
+  /** The endpoint after DNAT, or the destination itself without. */
+  readonly answeredBy: FlowEnd
+  /** The client, or an address of this node after masquerading. */
+  readonly answeredTo: FlowEnd
+  /** Both directions; undefined unless the kernel counts (`net.netfilter.nf_conntrack_acct`). */
+  readonly bytes: { readonly toEndpoint: number; readonly toClient: number } | undefined
+}
+
 /**
  * One message of the kernel about a tracked connection. The same object reads message after
  * message and takes no memory: ten thousand connections in a second are twenty thousand of them.
@@ -99,6 +117,24 @@ export class FlowMessage implements FlowCounters {
 
   get destination(): string {
     return this.#text(this.#original.destination, this.#original.destinationPort)
+  }
+
+  /** What it says, as values that stay when the next message is read. */
+  tracked(): TrackedFlow {
+    return {
+      protocol: this.protocolName,
+      source: this.#end(this.#original.source, this.#original.sourcePort),
+      destination: this.#end(this.#original.destination, this.#original.destinationPort),
+      answeredBy: this.#end(this.#reply.source, this.#reply.sourcePort),
+      answeredTo: this.#end(this.#reply.destination, this.#reply.destinationPort),
+      bytes: this.hasCounters
+        ? { toEndpoint: this.bytesToEndpoint, toClient: this.bytesToClient }
+        : undefined,
+    }
+  }
+
+  #end(at: number, port: number): FlowEnd {
+    return { ip: addressText(this.family, this.#buffer, at), port }
   }
 
   #text(at: number, port: number): string {

@@ -1,6 +1,6 @@
 import type { DaemonNumbers } from './daemon-numbers.js'
 import type { DesiredService, DesiredState } from '../../state/desired-state.js'
-import type { TrackedFlow } from '../../kernel/tracked-flows.js'
+import type { TrackedFlow } from '../../kernel/flow-message.js'
 
 /** The numbers of one service port; undefined where nothing counts them. */
 export interface ServiceNumbers {
