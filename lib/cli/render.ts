@@ -10,7 +10,7 @@ import {
 import { readConfiguration } from './configuration.js'
 import { readManifestStates, type ManifestStatesRequest } from './node-states.js'
 import { modeNames } from '../modes/registry.js'
-import { rulesText } from '../inspect/rules-text.js'
+import { rulesText } from '../modes/planners.js'
 import type { IpFamily } from '../state/ip.js'
 
 interface RenderFlags extends OutputFlags {

@@ -5,6 +5,7 @@ import { nftablesReader } from './nftables/planner.js'
 import { userspaceReader } from './userspace/planner.js'
 import { directSettings, userspaceSettings } from './userspace/settings.js'
 import type { Config, ModeName } from '../config/config.js'
+import type { DesiredState } from '../state/desired-state.js'
 import type { PlanReader } from './mode.js'
 
 /** The planners of all modes, without what writes to a kernel. Pure: a browser loads them, too. */
@@ -15,4 +16,15 @@ export const planners: Readonly<Record<ModeName, (config: Config) => PlanReader>
   ipvs: ipvsReader,
   nftables: nftablesReader,
   ebpf: (config) => ebpfReader(config, nftablesReader(config)),
+}
+
+/** What a mode would put on a node, as text for people. */
+export function rulesText(mode: ModeName, config: Config, states: readonly DesiredState[]): string {
+  const planner = planners[mode](config)
+  return states
+    .map(
+      (state) =>
+        (states.length > 1 ? `# ${state.family}\n` : '') + planner.render(planner.plan(state)),
+    )
+    .join('\n')
 }
