@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { messageOf } from '../errors.js'
 import type { Finding, Log } from '../modes/mode.js'
-import { isModeName, modeLoaders, type ModeLoaders } from '../modes/registry.js'
+import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { missingSystem } from '../modes/systems.js'
 import { defaultConfig } from '../config/load.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
@@ -32,7 +32,7 @@ export async function checkModes(
 ): Promise<readonly ModeCheck[]> {
   const checks: ModeCheck[] = []
   for (const [mode, load] of Object.entries(loaders)) {
-    const elsewhere = isModeName(mode) ? missingSystem(mode) : undefined
+    const elsewhere = missingSystem(mode)
     if (elsewhere) {
       checks.push({ mode, summary: '', runs: false, findings: [elsewhere] })
       continue

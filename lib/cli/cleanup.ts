@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { KernelError, messageOf } from '../errors.js'
 import type { Log } from '../modes/mode.js'
-import { isModeName, modeLoaders, type ModeLoaders } from '../modes/registry.js'
+import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { missingSystem } from '../modes/systems.js'
 import { defaultConfig } from '../config/load.js'
 import { addOutputOptions, isData, printed, type OutputFlags } from './shared-options.js'
@@ -41,7 +41,7 @@ export async function cleanup(
 ): Promise<void> {
   for (const [name, load] of Object.entries(loaders)) {
     // What a mode of another operating system would remove cannot be here.
-    if (isModeName(name) && missingSystem(name)) continue
+    if (missingSystem(name)) continue
     try {
       const definition = await load()
       await definition.cleanup({ log, resync: () => undefined, meter: silentMeter })

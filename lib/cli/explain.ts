@@ -11,7 +11,7 @@ import { readManifestStates } from './node-states.js'
 import { addNodeOptions, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { understand, type Question } from '../inspect/explain/question.js'
 import type { ModeDefinition } from '../modes/mode.js'
-import type { Protocol } from '../state/names.js'
+import { protocols } from '../state/names.js'
 
 interface ExplainFlags extends NodeFlags, OutputFlags {
   readonly from: string
@@ -44,7 +44,6 @@ export function addExplainCommand(program: Command): void {
   addOutputOptions(command).addHelpText('after', usage).action(explain)
 }
 
-const protocols: readonly Protocol[] = ['TCP', 'UDP', 'SCTP']
 const families = ['IPv4', 'IPv6'] as const
 
 async function explain(target: string, flags: ExplainFlags): Promise<void> {

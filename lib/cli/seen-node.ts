@@ -11,7 +11,7 @@ import type { NodeStates } from '../sources/collected-states.js'
 import { readConfiguration } from './configuration.js'
 import { asArray, asObject, asString } from '../state/json.js'
 import type { EndpointFailure } from '../state/endpoint-health.js'
-import type { Protocol } from '../state/names.js'
+import { protocols } from '../state/names.js'
 
 /** The flags that all commands about a live node have. */
 export interface NodeFlags {
@@ -135,8 +135,6 @@ function parseDocument(text: string): unknown {
     ? (answer as Record<string, unknown>)[key]
     : answer
 }
-
-const protocols: readonly Protocol[] = ['TCP', 'UDP', 'SCTP']
 
 /**
  * What `/failing-endpoints` of the running proxy says. An answer that makes no sense says nothing:

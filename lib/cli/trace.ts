@@ -1,11 +1,9 @@
 import { Option, type Command } from 'commander'
 import { addOutputOptions } from './shared-options.js'
 import { addNodeOptions } from './seen-node.js'
-import type { Protocol } from '../state/names.js'
+import { protocols } from '../state/names.js'
 
 type Trace = (typeof import('./trace-run.js'))['trace']
-
-const protocols: readonly Protocol[] = ['TCP', 'UDP', 'SCTP']
 
 /** Adds `kube-proxy trace`, which follows a real connection through the rules. */
 export function addTraceCommand(program: Command): void {

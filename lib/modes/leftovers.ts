@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { aborted, pause } from '../async.js'
 import { Complaints } from './complaints.js'
 import { messageOf } from '../errors.js'
-import { isModeName, modeLoaders, type ModeLoaders } from './registry.js'
+import { modeLoaders, type ModeLoaders } from './registry.js'
 import { missingSystem } from './systems.js'
 import type { ModeName } from '../config/config.js'
 import type { ModeContext } from './mode.js'
@@ -67,7 +67,7 @@ export async function cleanLeftovers(
   let isClean = true
   for (const [mode, load] of Object.entries(loaders)) {
     if (mode === current || mode === sharesRulesWith[current]) continue
-    if (!isModeName(mode) || missingSystem(mode)) continue
+    if (missingSystem(mode)) continue
     try {
       // Node.js keeps a failure to load, as without descriptors, until the process ends.
       const definition = await load()

@@ -17,11 +17,13 @@ function linux() {
 
 export const isForLinux = (mode: ModeName) => systemOf[mode].system === 'linux'
 
+const systems: ReadonlyMap<string, (typeof systemOf)[ModeName]> = new Map(Object.entries(systemOf))
+
 /** Undefined where the mode is for this system. */
-export function missingSystem(mode: ModeName, here: System = systemHere()): Finding | undefined {
-  const { system, name } = systemOf[mode]
-  if (system === here) return undefined
-  const what = `the operating system ${name}`
+export function missingSystem(mode: string, here: System = systemHere()): Finding | undefined {
+  const wanted = systems.get(mode)
+  if (wanted === undefined || wanted.system === here) return undefined
+  const what = `the operating system ${wanted.name}`
   return { what, ok: false, required: true, seen: `this is ${process.platform}`, fix: advice(here) }
 }
 

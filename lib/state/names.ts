@@ -1,4 +1,6 @@
-export type Protocol = 'TCP' | 'UDP' | 'SCTP'
+export const protocols = ['TCP', 'UDP', 'SCTP'] as const
+
+export type Protocol = (typeof protocols)[number]
 
 /** Names one port of one Service, which is what a proxy serves (S01). */
 export interface ServicePortName {
