@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { pause } from '../async.js'
 import { addNodeOptions, get, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { addOutputOptions, printed, type OutputFlags } from './shared-options.js'
-import { isProxyMode } from '../config/config.js'
+import { countsConnections } from '../config/config.js'
 import { ConfigError, KernelError, messageOf } from '../errors.js'
 import { daemonNumbers } from '../inspect/top/daemon-numbers.js'
 import {
@@ -116,8 +116,7 @@ function titleOf({ mode, rows, note }: NodeLook): string {
 async function look(flags: TopFlags): Promise<NodeLook> {
   const seen = await seeNode(flags)
   const { mode, states, config } = seen
-  // With --flows the proxy counts what the kernel carries, too; ipvs counts by itself.
-  if (isProxyMode(mode) || (config.flows.enabled && mode !== 'ipvs')) {
+  if (countsConnections(mode, config.flows.enabled)) {
     const rows = rowsOfDaemon(states, daemonNumbers(await get(flags.daemon, '/metrics')))
     return { at: performance.now(), mode, rows, note: '' }
   }

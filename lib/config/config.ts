@@ -21,6 +21,14 @@ export function isProxyMode(mode: ProxyMode): boolean {
   return mode === 'userspace' || mode === 'winuserspace'
 }
 
+/**
+ * Whether the numbers of this process tell of every connection: of those that it carries, and with
+ * `--flows` of those that the kernel does. In ipvs mode the kernel's own numbers tell more.
+ */
+export function countsConnections(mode: ProxyMode, countsFlows: boolean): boolean {
+  return isProxyMode(mode) || (countsFlows && mode !== 'ipvs')
+}
+
 export type DetectLocalMode =
   '' | 'ClusterCIDR' | 'NodeCIDR' | 'BridgeInterface' | 'InterfaceNamePrefix'
 

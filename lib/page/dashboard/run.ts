@@ -10,7 +10,7 @@ import type { AnswerCount } from '../view.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { HostPort } from '../../config/addresses.js'
 import type { ChosenDeps } from './chosen.js'
-import { isProxyMode, type ModeName } from '../../config/config.js'
+import { countsConnections, type ModeName } from '../../config/config.js'
 import type { Log } from '../../modes/mode.js'
 import type { Metrics } from '../../observe/metrics.js'
 import type { ObjectSink } from '../../sources/source.js'
@@ -86,7 +86,7 @@ async function endpointCounts(
   countsFlows: boolean,
 ): Promise<(state: DesiredState, key: string) => Promise<readonly AnswerCount[]>> {
   // Loaded at the start: Node.js would keep a failure to load, as without descriptors, for good.
-  const isCounted = isProxyMode(mode) || (countsFlows && mode !== 'ipvs')
+  const isCounted = countsConnections(mode, countsFlows)
   const tracked = isCounted ? undefined : await import('../../kernel/tracked-flows.js')
   return async (state, key) => {
     const service = state.services.get(key)
