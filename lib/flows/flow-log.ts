@@ -1,4 +1,4 @@
-import { cidrContains, cidrOf, parseCidr, parseIp, type Cidr } from '../state/ip.js'
+import { addressOf, cidrContains, cidrOf, parseCidr, parseIp, type Cidr } from '../state/ip.js'
 import type { FlowLine, FlowVerdict } from './line.js'
 
 /** A line as it is kept: numbered, and with the names that were known then. */
@@ -44,8 +44,8 @@ export class FlowLog {
       this.#lines.push({
         ...line,
         number: this.#next++,
-        clientPod: this.#podAt(ipOf(line.client)),
-        endpointPod: this.#podAt(ipOf(line.endpoint)),
+        clientPod: this.#podAt(addressOf(line.client)),
+        endpointPod: this.#podAt(addressOf(line.endpoint)),
       })
     }
     // Not one by one, because each removal moves all that is left.
@@ -89,11 +89,6 @@ function rangeOf(text: string): Cidr | undefined {
 }
 
 function isWithin(client: string, range: Cidr): boolean {
-  const ip = parseIp(ipOf(client))
+  const ip = parseIp(addressOf(client))
   return ip !== undefined && cidrContains(range, ip)
-}
-
-/** Of `ip:port` or `[ip]:port`. */
-function ipOf(place: string): string {
-  return place.slice(0, Math.max(0, place.lastIndexOf(':'))).replace(/^\[|\]$/g, '')
 }

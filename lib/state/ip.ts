@@ -94,6 +94,11 @@ export function hostPort(ip: string, port: number): string {
   return ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`
 }
 
+/** The address of `ip:port` or `[ip]:port`; empty without one. */
+export function addressOf(place: string): string {
+  return place.slice(0, Math.max(0, place.lastIndexOf(':'))).replace(/^\[|\]$/g, '')
+}
+
 export function formatIp(family: IpFamily, value: bigint): string {
   return family === 'IPv4' ? formatIpv4(Number(value)) : formatIpv6(value)
 }

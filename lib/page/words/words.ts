@@ -1,3 +1,5 @@
+import { addressOf } from '../../state/ip.js'
+
 /** The meaning of one line of a ruleset, for a new reader. */
 export interface LineWords {
   /** One plain sentence. */
@@ -20,7 +22,7 @@ export function fixedOf(mode: string): string {
 
 /** `10.244.1.21:8080`, with the name of its pod. */
 export function endpointWords(endpoint: string, { podAt }: Surroundings): string {
-  const pod = podAt(endpoint.slice(0, endpoint.lastIndexOf(':')).replace(/^\[|\]$/g, ''))
+  const pod = podAt(addressOf(endpoint))
   return pod === undefined ? `endpoint ${endpoint}` : `pod ${pod} at ${endpoint}`
 }
 
