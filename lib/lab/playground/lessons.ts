@@ -24,7 +24,7 @@ export interface Lesson {
   readonly moral: string
 }
 
-/** The nine lessons, in the order of history. Data: what they check is in lesson-checks.ts. */
+/** The lessons, in the order of history. Data: what they check is in lesson-checks.ts. */
 export const lessons: readonly Lesson[] = [
   {
     id: 'cluster-ip',

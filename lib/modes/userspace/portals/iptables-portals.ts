@@ -2,6 +2,7 @@ import { Turns } from '../../../async.js'
 import { Batch, type Iptables, type SavedTable } from '../../../kernel/iptables.js'
 import { kernelError } from '../../../kernel/iptables-error.js'
 import { subChainsFrom, jumpsToSubChains, subChainName, type PlacedRule } from './sub-chains.js'
+import { messageOf } from '../../../errors.js'
 import { ForeignCommits } from '../../foreign-commits.js'
 import { Reported } from '../../reported-differences.js'
 import { append, jumps, writeDifference } from '../render.js'
@@ -122,8 +123,9 @@ export class IptablesPortals implements Portals {
     let written: Omit<WriteOutcome, 'changed'>
     try {
       written = await this.#restore(batch)
-    } catch {
+    } catch (error) {
       // Others may have taken away what the difference relies on. Everything at once relies on nothing.
+      this.#log?.info({ error: messageOf(error) }, 'a change of rules failed; all are written anew')
       return { ...(await this.#replaceAll(new Map([...this.#written, ...rules]))), changed }
     }
     for (const [key, after] of rules) {
