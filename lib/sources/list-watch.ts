@@ -18,6 +18,8 @@ export interface Selection {
   readonly fieldSelector?: string
   /** The server may lack this kind or forbid to read it. Then there are no such objects. */
   readonly isOptional?: boolean
+  /** These objects seldom change, and no connection waits for it. */
+  readonly isQuiet?: boolean
 }
 
 export interface ListWatchDeps {
@@ -280,7 +282,7 @@ export class ListWatch {
 
   async #request(signal: AbortSignal, query: Readonly<Record<string, string>>) {
     const { client, timing } = this.#deps
-    const { path, labelSelector, fieldSelector } = this.#selection
+    const { path, labelSelector, fieldSelector, isQuiet } = this.#selection
     const answer: ApiAnswer = await client.send(
       {
         path,
@@ -291,7 +293,7 @@ export class ListWatch {
         },
         headTimeoutMs: timing.headTimeoutMs,
         askAfterMs: timing.askAfterMs,
-        idleTimeoutMs: timing.idleTimeoutMs,
+        idleTimeoutMs: isQuiet === true ? timing.quietIdleTimeoutMs : timing.idleTimeoutMs,
         ...(query['watch'] === undefined ? { totalTimeoutMs: timing.pageTimeoutMs } : {}),
       },
       signal,
