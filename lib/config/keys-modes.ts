@@ -172,9 +172,10 @@ export const modeKeys = {
   ),
   'userspace.sourceAddress': userspace.choice(
     ['auto', 'keep', 'hide'],
-    'hide',
+    'auto',
     "Whether endpoints see the client's own address where the kernel modes leave it; hide: never, " +
-      'they see this node; keep: needs NET_ADMIN and iptables; auto: where this node can',
+      'they see this node; keep: needs NET_ADMIN and iptables; auto: where this node can, and not ' +
+      'between pods of one bridge',
     { flags: ['userspace-source-address'], known: 'here' },
   ),
   'userspace.accessLog': userspace.bool(false, 'Log one line for every connection', {

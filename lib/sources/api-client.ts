@@ -52,7 +52,7 @@ export interface AnsweredRequest {
 const longestErrorText = 4096
 
 /** As in kube-proxy's client, which sends an HTTP/2 ping and gives up after this time. */
-const longestSignOfLifeMs = 15_000
+export const longestSignOfLifeMs = 15_000
 
 /** Sends requests to one API server. */
 export class ApiClient {

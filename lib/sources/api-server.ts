@@ -50,11 +50,17 @@ function selectionsFor(nodeName: string): readonly Selection[] {
       // S05: slices of headless Services are left out.
       labelSelector: '!service.kubernetes.io/headless',
     },
-    { kind: 'Node', path: '/api/v1/nodes', fieldSelector: `metadata.name=${nodeName}` },
+    {
+      kind: 'Node',
+      path: '/api/v1/nodes',
+      fieldSelector: `metadata.name=${nodeName}`,
+      isQuiet: true,
+    },
     {
       kind: 'ServiceCIDR',
       path: '/apis/networking.k8s.io/v1/servicecidrs',
       isOptional: true,
+      isQuiet: true,
     },
   ]
 }

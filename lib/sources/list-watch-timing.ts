@@ -9,10 +9,14 @@ export interface ListWatchTiming {
    */
   readonly askAfterMs: number
   /**
-   * Servers send bookmarks about every minute. After a longer silence the watch is resumed, even
-   * when the server lives: behind one address there may be several, and one of them may hang.
+   * After this silence the watch is resumed, even when the server lives: behind one address there
+   * may be several, and one of them, or what lies between, may hang. kube-proxy's client, which
+   * asks on the connection itself, gives up after 45 s. Servers send bookmarks only about once a
+   * minute, but where many nodes watch, Services and endpoints are never quiet for so long.
    */
   readonly idleTimeoutMs: number
+  /** The same for what is quiet in every cluster and urgent in none; longer than between bookmarks. */
+  readonly quietIdleTimeoutMs: number
   /** A page that takes longer counts as failed. */
   readonly pageTimeoutMs: number
   readonly firstRetryMs: number
@@ -30,7 +34,8 @@ export const defaultTiming: ListWatchTiming = {
   pageSize: 250,
   headTimeoutMs: 30_000,
   askAfterMs: 30_000,
-  idleTimeoutMs: 75_000,
+  idleTimeoutMs: 40_000,
+  quietIdleTimeoutMs: 75_000,
   pageTimeoutMs: 120_000,
   firstRetryMs: 200,
   longestConnectRetryMs: 5_000,

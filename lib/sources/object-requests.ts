@@ -12,6 +12,8 @@ export interface Selection {
   readonly fieldSelector?: string
   /** The server may lack this kind or forbid to read it. Then there are no such objects. */
   readonly isOptional?: boolean
+  /** These objects seldom change, and no connection waits for it. */
+  readonly isQuiet?: boolean
 }
 
 export interface RequestDeps {
@@ -57,7 +59,7 @@ export class ObjectRequests {
     signal: AbortSignal,
   ): Promise<Accepted> {
     const { client, timing } = this.#deps
-    const { path, labelSelector, fieldSelector } = this.#selection
+    const { path, labelSelector, fieldSelector, isQuiet } = this.#selection
     const answer = await client.send(
       {
         path,
@@ -68,7 +70,7 @@ export class ObjectRequests {
         },
         headTimeoutMs: timing.headTimeoutMs,
         askAfterMs: timing.askAfterMs,
-        idleTimeoutMs: timing.idleTimeoutMs,
+        idleTimeoutMs: isQuiet === true ? timing.quietIdleTimeoutMs : timing.idleTimeoutMs,
         ...(totalTimeoutMs === undefined ? {} : { totalTimeoutMs }),
       },
       signal,

@@ -21,6 +21,8 @@ export interface Check {
   readonly protocol: FlowRequest['protocol']
   readonly gets: Gets
   readonly source: Flow['source']
+  /** What a backend sees of a client on its own bridge. */
+  readonly bridgedSource: Flow['source']
 }
 
 interface KeptConnection {
@@ -39,19 +41,22 @@ export interface FlowMemory {
   readonly kept: Map<string, KeptConnection>
 }
 
+/** Everywhere, or everywhere but between pods of one bridge. */
+export type SourceKept = 'everywhere' | 'past-bridges'
+
 /** Which of a flow's expectations hold. */
 export interface Expected {
   /** Chooses the expectations of `differs`; undefined for the reference proxy. */
   readonly mode: ModeName | undefined
   /** Endpoints see the same sources as in the other modes, whatever `differs` says. */
-  readonly keepsSource?: boolean
+  readonly keepsSource?: SourceKept
 }
 
 /** All checks of one flow. */
 export function expandFlow(
   flow: Flow,
   services: ReadonlyMap<string, CaseService>,
-  { mode, keepsSource = false }: Expected,
+  { mode, keepsSource }: Expected,
 ): readonly Check[] {
   const service = services.get(flow.service)
   if (!service) throw new Error(`a flow goes to Service ${flow.service}, which no step made`)
@@ -61,8 +66,10 @@ export function expandFlow(
       : service.ports.find(({ name }) => name === flow.port)
   if (!port) throw new Error(`Service ${flow.service} has no port ${String(flow.port)}`)
   const difference = mode === undefined ? undefined : flow.differs[mode]
-  const isSame = difference?.source === undefined || keepsSource
-  const source = isSame ? flow.source : (difference.source ?? undefined)
+  const sourceIf = (isSame: boolean) =>
+    isSame || difference?.source === undefined ? flow.source : (difference.source ?? undefined)
+  const source = sourceIf(keepsSource !== undefined)
+  const bridgedSource = sourceIf(keepsSource === 'everywhere')
   const expected = difference?.sticky === undefined ? flow : { ...flow, sticky: difference.sticky }
   return flow.from.flatMap((client) =>
     flow.to.flatMap((target) =>
@@ -76,6 +83,7 @@ export function expandFlow(
         protocol: flow.ping ? 'ICMP' : port.protocol,
         gets: difference?.gets ?? flow.gets,
         source,
+        bridgedSource,
         label:
           `${client.place}${client.addressIndex > 0 ? `#${client.addressIndex + 1}` : ''} to ` +
           `${flow.service}${flow.port === undefined ? '' : `:${flow.port}`} ${target} ` +

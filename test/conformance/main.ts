@@ -16,7 +16,7 @@ import { ProcessSubject, subjectProgram } from './process-subject.js'
 import { tableText, tapLine, writeSummary } from './report.js'
 import type { ModeResults } from './report.js'
 import { runCases } from './runner.js'
-import { variantNames, variantOf } from './variants.js'
+import { keptBy, variantNames, variantOf } from './variants.js'
 import type { CaseResult } from './runner.js'
 
 const usage =
@@ -121,7 +121,7 @@ async function runMode(
       subject: values.daemon && variant ? new DaemonSubject(variant) : new ProcessSubject(name),
       cases,
       mode,
-      keepsSource: variant?.sourceAddress === 'keep',
+      ...(variant ? keptBy(variant) : {}),
       skips: [...skips[mode ?? 'nftables'], ...(world.hasSctp ? [] : [withoutSctp])],
       onResult,
     })

@@ -4,15 +4,18 @@ import { runProgram, type Run } from '../../lib/kernel/iptables/command.js'
 import type { Backend } from '../../lib/kernel/iptables.js'
 import type { ModeDefinition } from '../../lib/modes/mode.js'
 import type { ModeName } from '../../lib/config/config.js'
+import type { Expected } from './flows.js'
 
 /**
  * A mode under test; `iptables-legacy` is iptables mode with the older of its two backends, and
- * `userspace-net` userspace mode with the data path that it takes where the faster one does not load.
+ * `userspace-net` userspace mode with the data path that it takes where the faster one does not load,
+ * and with endpoints that see this node.
  */
 export interface Variant {
   readonly mode: ModeName
   readonly dataPath?: 'net'
-  readonly sourceAddress?: 'keep'
+  /** `auto` when absent, which avoids bridges. */
+  readonly sourceAddress?: 'keep' | 'hide'
   readonly load: () => Promise<ModeDefinition>
 }
 
@@ -36,9 +39,9 @@ const userspace = (options: Pick<Variant, 'dataPath' | 'sourceAddress'>): Varian
   load: async () => (await import('../../lib/modes/userspace/index.js')).definition,
 })
 
-/** Other data paths, and endpoints that see their clients. */
+/** Other data paths, and who sees the clients: everybody or nobody. */
 const userspaceVariants: Readonly<Record<string, Variant>> = {
-  'userspace-net': userspace({ dataPath: 'net' }),
+  'userspace-net': userspace({ dataPath: 'net', sourceAddress: 'hide' }),
   'userspace-keep': userspace({ sourceAddress: 'keep' }),
   'userspace-net-keep': userspace({ dataPath: 'net', sourceAddress: 'keep' }),
 }
@@ -57,6 +60,12 @@ export function variantOf(name: string): Variant | undefined {
     if (mode === name) return { mode: mode as ModeName, load }
   }
   return special[name]
+}
+
+/** Which endpoints see the clients that the kernel modes show them. */
+export function keptBy({ mode, sourceAddress }: Variant): Pick<Expected, 'keepsSource'> {
+  if (mode !== 'userspace' || sourceAddress === 'hide') return {}
+  return { keepsSource: sourceAddress === 'keep' ? 'everywhere' : 'past-bridges' }
 }
 
 export const variantNames: readonly string[] = [

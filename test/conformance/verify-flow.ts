@@ -1,5 +1,5 @@
 import type { FlowResult } from '../../lib/lab/world/agent-protocol.js'
-import { addressOf, placeOf } from '../../lib/lab/world/topology.js'
+import { addressOf, placeOf, podsOfNode } from '../../lib/lab/world/topology.js'
 import { hostPort, parseIp } from '../../lib/state/ip.js'
 import type { Check, FlowMemory } from './flows.js'
 
@@ -37,7 +37,9 @@ export function verifyReply(
   gets: readonly string[],
   result: FlowResult,
 ): readonly string[] {
-  const { source, client, family } = check
+  const { client, family } = check
+  const isBridged = isPodOfNode(client.place) && isPodOfNode(result.backend)
+  const source = isBridged ? check.bridgedSource : check.source
   if (result.outcome !== 'reply' || !gets.includes(result.backend ?? '')) {
     return [`expected ${gets.join(' or ')}, got ${seen(result)}`]
   }
@@ -57,6 +59,10 @@ export function verifyReply(
     return [`expected a masqueraded source, ${result.backend ?? ''} saw ${result.source ?? ''}`]
   }
   return []
+}
+
+function isPodOfNode(place: string | undefined): boolean {
+  return podsOfNode.some((pod) => pod === place)
 }
 
 /** The kernel tells a TCP socket what its client asked, and a UDP socket only its own address. */

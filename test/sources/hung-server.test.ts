@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { createServer } from 'node:http'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { ApiClient } from '../../lib/sources/api-client.js'
+import { ApiClient, longestSignOfLifeMs, type ApiRequest } from '../../lib/sources/api-client.js'
 import { apiServerSource } from '../../lib/sources/api-server.js'
 import { openCluster } from '../../lib/sources/cluster-access.js'
 import { identityOf } from '../../lib/state/parse-object.js'
@@ -148,3 +148,28 @@ void t.test(
     t.equal(synced, 4, 'the watches are resumed')
   },
 )
+
+void t.test('a connection that is silent is given up no later than by kube-proxy', async (t) => {
+  const master = 'http://192.0.2.1'
+  const client = new ApiClient(await openCluster({ kubeconfig: '', master }), 'test')
+  const asked = new Map<string, ApiRequest>()
+  client.send = (request) => {
+    asked.set(request.path, request)
+    return Promise.reject(new Error('no server'))
+  }
+  const stop = new AbortController()
+  const ignore = () => undefined
+  const sink = { upsert: ignore, remove: ignore, synced: ignore, failed: ignore }
+  const running = apiServerSource({ client, nodeName: 'n' }).run(sink, stop.signal)
+  await until(() => asked.size === 4)
+  stop.abort()
+  await running
+  const kubeProxyMs = 45_000
+  const bookmarkMs = 60_000
+  for (const [path, { askAfterMs = 0, idleTimeoutMs }] of asked) {
+    const isUrgent = /services|endpointslices/.test(path)
+    t.equal(idleTimeoutMs <= kubeProxyMs, isUrgent, path)
+    t.equal(idleTimeoutMs > bookmarkMs, !isUrgent, `${path}: a quiet watch is not resumed for ever`)
+    t.ok(askAfterMs + Math.min(longestSignOfLifeMs, askAfterMs / 2) <= kubeProxyMs, path)
+  }
+})

@@ -123,7 +123,7 @@ export function viaListener(
   return chancesOf(endpoints, word, way.packet.source).map((chance) => {
     const { ip, port, key } = chance.endpoint
     const isMasqueraded = !seesClient(chance.endpoint)
-    const how = isMasqueraded ? 'of its own' : "with the client's address"
+    const how = isMasqueraded ? 'of its own' : keptText(chance.endpoint)
     const why = `${service}: endpoint ${key} ${chance.why}; this node makes a connection ${how} to it`
     return finished(
       way,
@@ -136,6 +136,12 @@ export function viaListener(
       },
     )
   })
+}
+
+/** Rules and objects do not tell who is on a bridge; see SourceKeeper. */
+function keptText({ isLocal = false }: Seer): string {
+  const text = "with the client's address"
+  return isLocal ? `${text} (with its own between pods of one bridge)` : text
 }
 
 function finished(way: Way, hop: Way['hops'][number], change: Partial<Way>): Way {

@@ -31,6 +31,7 @@ export function sourceRuleOf(
     masqueradesAll,
     external: externallyAccessible ? outside : 'none',
     isLocalList: list === 'local',
+    avoidsBridges: wanted === 'auto',
   }
 }
 

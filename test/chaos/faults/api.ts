@@ -30,7 +30,7 @@ export const apiFaults: FaultGroup = {
     },
     {
       name: 'Connections to the API server fall silent, without an end',
-      target: nothingLost(85),
+      target: nothingLost(50),
       inject: async ({ api }) => {
         await api.tell({ op: 'relay', behaviour: 'frozen' })
         return undefined

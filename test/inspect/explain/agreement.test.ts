@@ -49,7 +49,7 @@ function disagreement(
   // Packets without ports are not compared.
   if (protocol === 'ICMP') return undefined
   if (mode === undefined) return 'no mode'
-  const config = caseConfig(each.settings, keepsSource === true)
+  const config = caseConfig(each.settings, keepsSource !== undefined)
   const ways = explainPacket(mode, state, config, {
     family,
     protocol,
@@ -101,7 +101,7 @@ function isLeftOut(mode: ModeName, { name, topic }: Case, check: Check): boolean
 
 const variants = [
   ...modeNames.filter(isForLinux).map((mode) => ({ mode })),
-  { mode: 'userspace', keepsSource: true } as const,
+  { mode: 'userspace', keepsSource: 'everywhere' } as const,
 ]
 
 for (const variant of variants) {

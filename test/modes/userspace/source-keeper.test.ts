@@ -29,6 +29,7 @@ const rule: SourceRule = {
   masqueradesAll: false,
   external: 'hidden',
   isLocalList: false,
+  avoidsBridges: false,
 }
 const pod = '10.244.1.10'
 const podThere = '10.244.2.7'
@@ -79,6 +80,9 @@ t.test('US81: a client is hidden where answers would go past this node', (t) => 
   t.ok(keeps(pod, own, clusterIp), 'an endpoint in the network of the node')
   t.notOk(keeper({ bridgesAreFiltered: true }).keeps(pod, here, clusterIp), 'pods on one bridge')
   t.ok(keeper({ bridgesAreFiltered: true }).keeps(pod, there, clusterIp))
+  const auto = { ...rule, avoidsBridges: true }
+  t.notOk(keeps(pod, here, clusterIp, auto), 'auto does not rely on the routes of pods')
+  t.ok(keeps(pod, there, clusterIp, auto))
   t.end()
 })
 

@@ -62,9 +62,10 @@ export class SourceKeeper {
     const to = this.#neighbour(target.ip)
     const isNear = isPod && !from.hasGateway
     if (!to || !(isNear || to.isLocal || target.isLocal === true)) return false
-    // Pods on one bridge answer each other directly.
+    // Pods on one bridge answer each other directly, unless their routes say otherwise, which
+    // cannot be seen from here.
     const isBridged = from.device === to.device && from.kind === 'bridge'
-    return !isBridged || !this.#bridgesAreFiltered()
+    return !isBridged || (!rule.avoidsBridges && !this.#bridgesAreFiltered())
   }
 
   #neighbour(ip: string): Neighbour | undefined {

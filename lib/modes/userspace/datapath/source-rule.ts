@@ -12,6 +12,8 @@ export interface SourceRule {
   readonly external: 'kept' | 'hidden' | 'none'
   /** The listener is that of the endpoints on this node. */
   readonly isLocalList: boolean
+  /** `auto`: clients are hidden from endpoints on their own bridge. */
+  readonly avoidsBridges: boolean
 }
 
 /** The warning when a socket cannot have the client's address. */
