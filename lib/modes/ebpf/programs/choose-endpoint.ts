@@ -1,8 +1,8 @@
 import type { Assembler } from '../../../kernel/bpf/assembler.js'
-import { affinityKey, affinityValue, familyNumbers, memberKeyOf, memberValues } from '../layout.js'
+import { affinityKey, affinityValue, familyNumbers, memberValues } from '../layout.js'
 import { nanosecondsPerSecond } from './context.js'
 import { drawEndpoint } from './draw-endpoint.js'
-import { copyEndpoint, endpointInFrame, frame } from './frame.js'
+import { chooseFrom, chosenEndpoint, frame, writeFrame } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
 /**
@@ -17,11 +17,8 @@ export function chooseEndpoint(
 ): void {
   const chosen = code.freshLabel('endpoint chosen')
   const anyEndpoint = code.freshLabel('any endpoint')
-  clearMemberPadding(code, view)
   // Without CAP_PERFMON some kernels do not see that the key is read only where it was written.
-  for (let at = 0; at < affinityKey.bytes; at += 8) {
-    code.store('u64', 'frame', frame.affinityKey + at, 0)
-  }
+  writeFrame(code, frame.affinityKey, affinityKey.bytes, [])
   code.jumpIf('r7', '==', 0, anyEndpoint)
   useAffinity(code, view, parts, { chosen, anyEndpoint })
   code.label(anyEndpoint)
@@ -31,13 +28,8 @@ export function chooseEndpoint(
   code.label(chosen)
 }
 
-function clearMemberPadding(code: Assembler, view: View): void {
-  code.store('u16', 'frame', frame.member + memberKeyOf(view.family).padding, 0)
-}
-
 /** Looks up the endpoint in the frame; r0 is 0 when it is none of the service's (any more). */
 export function findMember(code: Assembler, view: View, parts: ProgramParts): void {
-  clearMemberPadding(code, view)
   code
     .mapAddress('r1', parts.maps[view.family].members)
     .frameAddress('r2', frame.member)
@@ -50,14 +42,13 @@ function useAffinity(
   parts: ProgramParts,
   { chosen, anyEndpoint }: { readonly chosen: string; readonly anyEndpoint: string },
 ): void {
-  const member = memberKeyOf(view.family)
+  code.set('r1', 'r6').call('get_netns_cookie')
+  writeFrame(code, frame.affinityKey, affinityKey.bytes, [
+    { at: affinityKey.cookie, value: 'r0' },
+    { at: affinityKey.id, value: { base: 'frame', at: frame.serviceId, size: 'u32' } },
+    { at: affinityKey.family, value: familyNumbers[view.family] },
+  ])
   code
-    .set('r1', 'r6')
-    .call('get_netns_cookie')
-    .store('u64', 'frame', frame.affinityKey + affinityKey.cookie, 'r0')
-    .load('r1', 'u32', 'frame', frame.member + member.id)
-    .store('u32', 'frame', frame.affinityKey + affinityKey.id, 'r1')
-    .store('u32', 'frame', frame.affinityKey + affinityKey.family, familyNumbers[view.family])
     .mapAddress('r1', parts.maps.shared.affinity)
     .frameAddress('r2', frame.affinityKey)
     .call('map_lookup_elem')
@@ -71,7 +62,7 @@ function useAffinity(
     .jumpIf('r1', '<', 'r0', anyEndpoint)
     .store('u64', 'r8', affinityValue.usedAt, 'r0')
   const { address, port } = affinityValue
-  copyEndpoint(code, view, { base: 'r8', address, port }, endpointInFrame(view))
+  chooseFrom(code, view, { base: 'r8', address, port })
   findMember(code, view, parts)
   code
     .jumpIf('r0', '==', 0, anyEndpoint)
@@ -81,11 +72,11 @@ function useAffinity(
 
 function noteAffinity(code: Assembler, view: View, parts: ProgramParts): void {
   const value = frame.affinityValue
-  for (let at = 0; at < affinityValue.bytes; at += 8) code.store('u64', 'frame', value + at, 0)
-  code.call('ktime_get_ns').store('u64', 'frame', value + affinityValue.usedAt, 'r0')
-  const { address, port } = affinityValue
-  const noted = { base: 'frame', address: value + address, port: value + port } as const
-  copyEndpoint(code, view, endpointInFrame(view), noted)
+  code.call('ktime_get_ns')
+  writeFrame(code, value, affinityValue.bytes, [
+    { at: affinityValue.usedAt, value: 'r0' },
+    ...chosenEndpoint(view, affinityValue),
+  ])
   code
     .mapAddress('r1', parts.maps.shared.affinity)
     .frameAddress('r2', frame.affinityKey)

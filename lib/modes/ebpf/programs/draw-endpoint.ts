@@ -1,7 +1,7 @@
 import type { Assembler } from '../../../kernel/bpf/assembler.js'
 import type { Register } from '../../../kernel/bpf/instructions.js'
 import { backendOf, drawFlags, memberKeyOf, service } from '../layout.js'
-import { frame } from './frame.js'
+import { addressFields, frame, writeMember, writeNumber, type Place } from './frame.js'
 import { openAtEndpoint } from './open-connections.js'
 import type { ProgramParts, View } from './view.js'
 
@@ -43,10 +43,10 @@ function drawFewerOpen(
   code.set('r8', 'r0')
   const exchangePlaces = () =>
     code
-      .load('r1', 'u32', 'frame', frame.place)
-      .load('r2', 'u32', 'frame', frame.otherPlace)
-      .store('u32', 'frame', frame.place, 'r2')
-      .store('u32', 'frame', frame.otherPlace, 'r1')
+      .load('r1', 'u64', 'frame', frame.place)
+      .load('r2', 'u64', 'frame', frame.otherPlace)
+      .store('u64', 'frame', frame.place, 'r2')
+      .store('u64', 'frame', frame.otherPlace, 'r1')
   exchangePlaces()
   takeEndpoint(code, view, parts, none)
   openAtEndpoint(code, view, parts)
@@ -98,10 +98,10 @@ function countOfEndpoints(code: Assembler, to: Register): void {
 /** The register counts from the first endpoint of the service in r9. */
 function storePlace(code: Assembler, index: Register, at: number): void {
   code
-    .set('r1', 'r9')
-    .compute('and', 'r1', 2 ** service.first.bits - 1)
-    .compute('add', 'r1', index)
-    .store('u32', 'frame', at, 'r1')
+    .set('r3', 'r9')
+    .compute('and', 'r3', 2 ** service.first.bits - 1)
+    .compute('add', 'r3', index)
+  writeNumber(code, at, 'r3')
 }
 
 /** The endpoint at the place in the frame, if it still belongs to the service in r9. */
@@ -115,24 +115,24 @@ function takeEndpoint(code: Assembler, view: View, parts: ProgramParts, none: st
     .jumpIf('r0', '==', 0, none)
   // The last word has port and tag, and in IPv4 the address, too: one load sees them as they belong.
   code
-    .load('r1', 'u64', 'r0', 8 * (backend.words - 1))
-    .set('r2', 'r1')
-    .compute('shift right', 'r2', (backend.tag % 8) * 8)
+    .load('r3', 'u64', 'r0', 8 * (backend.words - 1))
+    .set('r1', 'r3')
+    .compute('shift right', 'r1', (backend.tag % 8) * 8)
+    .compute('and', 'r1', service.tag.mask)
+    .set('r2', 'r9')
+    .compute('shift right', 'r2', service.tag.shift)
     .compute('and', 'r2', service.tag.mask)
-    .set('r3', 'r9')
-    .compute('shift right', 'r3', service.tag.shift)
-    .compute('and', 'r3', service.tag.mask)
-    .jumpIf('r2', '!=', 'r3', none)
-  if (view.family === 'IPv4') {
-    code.store('u32', 'frame', frame.member + member.address, 'r1')
-  } else {
-    for (let word = 0; word < view.words; word++) {
-      code
-        .load('r2', 'u32', 'r0', 4 * word)
-        .store('u32', 'frame', frame.member + member.address + 4 * word, 'r2')
-    }
-  }
-  code
-    .compute('shift right', 'r1', (backend.port % 8) * 8)
-    .store('u16', 'frame', frame.member + member.port, 'r1')
+    .jumpIf('r1', '!=', 'r2', none)
+    .set('r4', 'r3')
+    .compute('shift right', 'r4', (backend.port % 8) * 8)
+    .compute('and', 'r4', 0xffff)
+    .compute('shift left', 'r3', 32)
+    .compute('shift right', 'r3', 32)
+  const ip6: Place = { base: 'r0', at: 0, size: 'u32' }
+  writeMember(code, view, [
+    ...(view.family === 'IPv4'
+      ? [{ at: member.address, value: 'r3' as const }]
+      : addressFields(view.words, ip6, member.address)),
+    { at: member.port, value: 'r4' },
+  ])
 }

@@ -3,13 +3,13 @@ import {
   frontendKeyOf,
   frontendKinds,
   hostOnly,
-  memberKeyOf,
   protocols,
   refuses,
   service,
+  type FrontendKind,
 } from '../layout.js'
 import { call, socket } from './context.js'
-import { frame } from './frame.js'
+import { addressFields, frame, writeFrame, writeNumber, type Field } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
 /** Where to go on when there is nothing to translate, and when the call has to fail. */
@@ -28,8 +28,7 @@ export function findService(
   parts: ProgramParts,
   { none, refused }: Exits,
 ): void {
-  const { frontends, services } = parts.maps[view.family]
-  const key = frontendKeyOf(view.family)
+  const { services } = parts.maps[view.family]
   const isKnown = code.freshLabel('protocol is known')
   const found = code.freshLabel('frontend found')
   code
@@ -37,29 +36,20 @@ export function findService(
     .jumpIf('r8', '==', protocols.TCP, isKnown)
     .jumpIf('r8', '!=', protocols.UDP, none)
     .label(isKnown)
-    .store('u8', 'frame', frame.key + key.protocol, 'r8')
-  writeAddress(code, view)
-  code
-    .load('r1', 'u32', 'r6', call.port)
-    .store('u16', 'frame', frame.key + key.port, 'r1')
-    .store('u8', 'frame', frame.key + key.kind, frontendKinds.address)
-    .mapAddress('r1', frontends)
-    .frameAddress('r2', frame.key)
-    .call('map_lookup_elem')
-    .jumpIf('r0', '!=', 0, found)
+  findFrontend(code, view, parts, 'address')
+  code.jumpIf('r0', '!=', 0, found)
   findNodePort(code, view, parts, none)
+  code.label(found)
+  writeNumber(code, frame.slot, { base: 'r0', at: 0, size: 'u32' })
   code
-    .label(found)
-    .load('r1', 'u32', 'r0', 0)
-    .store('u32', 'frame', frame.slot, 'r1')
     .mapAddress('r1', services)
     .frameAddress('r2', frame.slot)
     .call('map_lookup_elem')
     .jumpIf('r0', '==', 0, none)
     .load('r9', 'u64', 'r0', 0)
     .load('r7', 'u32', 'r0', service.affinitySeconds)
-    .load('r1', 'u32', 'r0', service.id)
-    .store('u32', 'frame', frame.member + memberKeyOf(view.family).id, 'r1')
+  writeNumber(code, frame.serviceId, { base: 'r0', at: service.id, size: 'u32' })
+  code
     .set('r1', 'r9')
     .compute('shift right', 'r1', service.flags.shift)
     .jumpIf('r1', 'has bits', refuses, refused)
@@ -74,27 +64,11 @@ export function findService(
  * up first, because the port seldom belongs to one. Leaves the frontend in r0.
  */
 function findNodePort(code: Assembler, view: View, parts: ProgramParts, none: string): void {
-  const { frontends } = parts.maps[view.family]
-  const key = frontendKeyOf(view.family)
   const isNode = code.freshLabel('address of the node')
-  for (let word = 0; word < view.words; word++) {
-    code.store('u32', 'frame', frame.key + 4 * word, 0)
-  }
+  findFrontend(code, view, parts, 'nodePort')
+  code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
+  findFrontend(code, view, parts, 'nodeAddress')
   code
-    .store('u8', 'frame', frame.key + key.kind, frontendKinds.nodePort)
-    .mapAddress('r1', frontends)
-    .frameAddress('r2', frame.key)
-    .call('map_lookup_elem')
-    .jumpIf('r0', '==', 0, none)
-    .set('r8', 'r0')
-  writeAddress(code, view)
-  code
-    .store('u16', 'frame', frame.key + key.port, 0)
-    .store('u8', 'frame', frame.key + key.protocol, 0)
-    .store('u8', 'frame', frame.key + key.kind, frontendKinds.nodeAddress)
-    .mapAddress('r1', frontends)
-    .frameAddress('r2', frame.key)
-    .call('map_lookup_elem')
     .jumpIf('r0', '==', 0, none)
     .load('r1', 'u32', 'r0', 0)
     .set('r0', 'r8')
@@ -130,10 +104,22 @@ export function leaveUnlessHost(code: Assembler, hostCookie: bigint, none: strin
     .jumpIf('r0', '!=', 'r1', none)
 }
 
-function writeAddress(code: Assembler, view: View): void {
-  for (let word = 0; word < view.words; word++) {
-    code
-      .load('r1', 'u32', 'r6', view.address + 4 * word)
-      .store('u32', 'frame', frame.key + 4 * word, 'r1')
-  }
+/** Leaves in r0 the frontend of this kind that the call may mean; for all but a node's address r8 has its protocol. */
+function findFrontend(code: Assembler, view: View, parts: ProgramParts, kind: FrontendKind): void {
+  const key = frontendKeyOf(view.family)
+  const from = { base: 'r6', at: view.address, size: 'u32' } as const
+  writeFrame(code, frame.key, key.bytes, [
+    ...(kind === 'nodePort' ? [] : addressFields(view.words, from, 0)),
+    ...(kind === 'nodeAddress' ? [] : portFields(key)),
+    { at: key.kind, value: frontendKinds[kind] },
+  ])
+  code
+    .mapAddress('r1', parts.maps[view.family].frontends)
+    .frameAddress('r2', frame.key)
+    .call('map_lookup_elem')
 }
+
+const portFields = (key: ReturnType<typeof frontendKeyOf>): readonly Field[] => [
+  { at: key.port, value: { base: 'r6', at: call.port, size: 'u32' } },
+  { at: key.protocol, value: 'r8' },
+]

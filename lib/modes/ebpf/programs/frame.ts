@@ -1,33 +1,80 @@
 import type { Assembler } from '../../../kernel/bpf/assembler.js'
-import type { Register } from '../../../kernel/bpf/instructions.js'
-import { memberKeyOf } from '../layout.js'
+import type { Register, Size } from '../../../kernel/bpf/instructions.js'
+import { memberKeyOf, wordsOf } from '../layout.js'
 import type { View } from './view.js'
 
 /**
- * Where things are in the stack frame of a program; offsets are from its end. Everything that is
- * handed to a helper is written before, padding as well.
+ * Where things are in the stack frame of a program; offsets are from its end. The frame is written in
+ * whole slots of eight bytes only: without CAP_PERFMON kernels up to 6.12 take a store into a part of
+ * a slot with a known number for an attempt to forge a pointer. Each of these begins a slot.
  */
 export const frame = {
   /** Key of `frontends`, 20 bytes at most. */
   key: -24,
   /** Index into `services`. */
-  slot: -28,
+  slot: -32,
   /** Index into `backends`. */
-  place: -32,
-  affinityKey: -48,
-  affinityValue: -80,
+  place: -40,
+  affinityKey: -56,
+  affinityValue: -88,
   /** Key of `members`: the service's id, and the endpoint that was chosen. */
-  member: -104,
+  member: -112,
   /** Value of `udpSockets`, and below it the key. */
-  udpSocket: -144,
-  socketCookie: -152,
+  udpSocket: -152,
+  socketCookie: -160,
   /** Key of `statistics`, and below it a value. */
-  statisticsKey: -176,
-  statistics: -248,
+  statisticsKey: -184,
+  statistics: -256,
   /** Key of `open`, and below it another index into `backends`. */
-  openKey: -272,
-  otherPlace: -276,
+  openKey: -280,
+  otherPlace: -288,
+  /** The id of the service that was found. */
+  serviceId: -296,
 } as const
+
+/** Where a number is that a field gets. */
+export interface Place {
+  readonly base: Register
+  readonly at: number
+  readonly size: Size
+}
+
+/** One number in something that is written to the frame. */
+export interface Field {
+  readonly at: number
+  /** A constant, a register other than r1 and r2 with no more bits than the field, or a place in memory. */
+  readonly value: number | Register | Place
+}
+
+const slotBytes = 8
+
+/** Writes so many bytes to the frame: the fields, and zeros where there are none. Uses r1 and r2. */
+export function writeFrame(
+  code: Assembler,
+  at: number,
+  bytes: number,
+  fields: readonly Field[],
+): void {
+  for (let slot = 0; slot < bytes; slot += slotBytes) {
+    code.set('r1', 0)
+    for (const field of fields) {
+      if (field.at >= slot && field.at < slot + slotBytes) addField(code, field, field.at - slot)
+    }
+    code.store('u64', 'frame', at + slot, 'r1')
+  }
+}
+
+function addField(code: Assembler, { value }: Field, byte: number): void {
+  if (typeof value === 'object') code.load('r2', value.size, value.base, value.at)
+  else code.set('r2', value)
+  if (byte > 0) code.compute('shift left', 'r2', 8 * byte)
+  code.compute('or', 'r1', 'r2')
+}
+
+/** A single number, at the begin of its slot. */
+export function writeNumber(code: Assembler, at: number, value: Field['value']): void {
+  writeFrame(code, at, slotBytes, [{ at: 0, value }])
+}
 
 /** Where an address and a port of two bytes are, in network order. */
 export interface EndpointPlace {
@@ -42,14 +89,49 @@ export function endpointInFrame({ family }: View): EndpointPlace {
   return { base: 'frame', address: frame.member + address, port: frame.member + port }
 }
 
-/** Uses r1. */
-export function copyEndpoint(
-  code: Assembler,
+/** The endpoint that was chosen, as fields of what has an address and a port at these offsets. */
+export function chosenEndpoint(
   view: View,
-  from: EndpointPlace,
-  to: EndpointPlace,
-): void {
-  for (let word = 0; word < view.words; word++) {
+  to: { readonly address: number; readonly port: number },
+): readonly Field[] {
+  return endpointFields(view, endpointInFrame(view), to)
+}
+
+function endpointFields(
+  { words }: View,
+  { base, address, port }: EndpointPlace,
+  to: { readonly address: number; readonly port: number },
+): readonly Field[] {
+  return [
+    ...addressFields(words, { base, at: address, size: 'u32' }, to.address),
+    { at: to.port, value: { base, at: port, size: 'u16' } },
+  ]
+}
+
+/** An address that is read word by word. */
+export function addressFields(words: number, from: Place, at: number): readonly Field[] {
+  return Array.from({ length: words }, (_, word) => ({
+    at: at + 4 * word,
+    value: { ...from, at: from.at + 4 * word },
+  }))
+}
+
+/** The key of `members` becomes that of the found service and this endpoint. */
+export function writeMember(code: Assembler, view: View, endpoint: readonly Field[]): void {
+  const { id, bytes } = memberKeyOf(view.family)
+  const value = { base: 'frame', at: frame.serviceId, size: 'u32' } as const
+  writeFrame(code, frame.member, bytes, [{ at: id, value }, ...endpoint])
+}
+
+/** The endpoint at this place becomes the chosen one. */
+export function chooseFrom(code: Assembler, view: View, from: EndpointPlace): void {
+  writeMember(code, view, endpointFields(view, from, memberKeyOf(view.family)))
+}
+
+/** Writes the chosen endpoint to memory that is not the frame. Uses r1. */
+export function copyEndpoint(code: Assembler, view: View, to: EndpointPlace): void {
+  const from = endpointInFrame(view)
+  for (let word = 0; word < wordsOf(view.family); word++) {
     code
       .load('r1', 'u32', from.base, from.address + 4 * word)
       .store('u32', to.base, to.address + 4 * word, 'r1')

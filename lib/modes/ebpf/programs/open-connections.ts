@@ -2,7 +2,7 @@ import type { Assembler } from '../../../kernel/bpf/assembler.js'
 import type { Register } from '../../../kernel/bpf/instructions.js'
 import { drawFlags, familyNumbers, openKey, service, translation } from '../layout.js'
 import { call } from './context.js'
-import { copyEndpoint, endpointInFrame, frame } from './frame.js'
+import { chosenEndpoint, frame, writeFrame, writeNumber } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
 const ifMissing = 1
@@ -37,8 +37,8 @@ export function countOpen(code: Assembler, parts: ProgramParts, base: Register):
     .load('r1', 'u32', base, translation.countedIn)
     .jumpIf('r1', '==', parts.openNumber, uncounted)
   lookUp().jumpIf('r0', '!=', 0, found)
+  writeNumber(code, frame.statistics, 0)
   code
-    .store('u64', 'frame', frame.statistics, 0)
     .mapAddress('r1', parts.maps.shared.open)
     .set('r2', base)
     .compute('add', 'r2', translation.backend)
@@ -75,20 +75,14 @@ export function countOver(code: Assembler, parts: ProgramParts, base: Register, 
 /** Leaves in r0 how many are open at the endpoint in the frame. */
 export function openAtEndpoint(code: Assembler, view: View, { maps }: ProgramParts): void {
   const none = code.freshLabel('none open')
-  const { address, port, family, protocol } = openKey
-  const at = frame.openKey
-  copyEndpoint(code, view, endpointInFrame(view), {
-    ...{ base: 'frame', address: at + address, port: at + port },
-  })
-  for (let word = view.words; word < 4; word++) {
-    code.store('u32', 'frame', at + address + 4 * word, 0)
-  }
+  writeFrame(code, frame.openKey, openKey.bytes, [
+    ...chosenEndpoint(view, openKey),
+    { at: openKey.family, value: familyNumbers[view.family] },
+    { at: openKey.protocol, value: { base: 'r6', at: call.protocol, size: 'u32' } },
+  ])
   code
-    .store('u8', 'frame', at + family, familyNumbers[view.family])
-    .load('r1', 'u32', 'r6', call.protocol)
-    .store('u8', 'frame', at + protocol, 'r1')
     .mapAddress('r1', maps.shared.open)
-    .frameAddress('r2', at)
+    .frameAddress('r2', frame.openKey)
     .call('map_lookup_elem')
     .jumpIf('r0', '==', 0, none)
     .load('r0', 'u64', 'r0', 0)

@@ -6,6 +6,7 @@ import { countConnections } from './connections.js'
 import { call, closed, connectionRefused, mappedWord, socket, verdicts } from './context.js'
 import { countClient, countRefused, noteCounted } from './count.js'
 import { findService, leaveUnlessHost } from './find-service.js'
+import { frame, writeNumber } from './frame.js'
 import {
   compareWithCall,
   everyDatagramTranslation,
@@ -172,6 +173,8 @@ function send(code: Assembler, view: View, parts: ProgramParts): void {
   ofSocket(code, parts.maps.shared.connections, 'find')
   code.jumpIf('r0', '==', 0, none).set('r8', 'r0')
   compareWithCall(code, view, 'original', { base: 'r8', at: 0, otherwise: none })
+  // It goes on without asking whose endpoint that is.
+  writeNumber(code, frame.serviceId, 0)
   takeBackend(code, view, 'r8', 0)
   code.jump(kept).label(isFree)
   findService(code, view, parts, exits)

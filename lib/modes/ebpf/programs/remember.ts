@@ -4,7 +4,7 @@ import type { Register } from '../../../kernel/bpf/instructions.js'
 import { datagrams, familyNumbers, memberKeyOf, translation } from '../layout.js'
 import { findMember } from './choose-endpoint.js'
 import { call } from './context.js'
-import { copyEndpoint, endpointInFrame, frame, type EndpointPlace } from './frame.js'
+import { chooseFrom, copyEndpoint, frame, type EndpointPlace } from './frame.js'
 import { countOpen, countOver, noteWhetherCounted } from './open-connections.js'
 import type { ProgramParts, View } from './view.js'
 
@@ -39,7 +39,7 @@ export function noteTranslation(code: Assembler, view: View, base: Register, at:
       .load('r1', 'u32', 'r6', view.address + 4 * word)
       .store('u32', base, at + translation.original + 4 * word, 'r1')
   }
-  copyEndpoint(code, view, endpointInFrame(view), backendAt(base, at))
+  copyEndpoint(code, view, backendAt(base, at))
   for (let word = view.words; word < 4; word++) {
     code.store('u32', base, at + translation.backend + 4 * word, 0)
   }
@@ -87,7 +87,7 @@ export function sendToEndpoint(code: Assembler, view: View): void {
 
 /** The endpoint of the translation at `base` becomes the one in the frame. */
 export function takeBackend(code: Assembler, view: View, base: Register, at: number): void {
-  copyEndpoint(code, view, backendAt(base, at), endpointInFrame(view))
+  chooseFrom(code, view, backendAt(base, at))
 }
 
 /** The endpoint of the translation at `base`. */

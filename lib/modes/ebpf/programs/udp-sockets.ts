@@ -1,6 +1,6 @@
 import type { Assembler } from '../../../kernel/bpf/assembler.js'
-import { familyNumbers, memberKeyOf, protocols, udpSocket } from '../layout.js'
-import { copyEndpoint, endpointInFrame, frame } from './frame.js'
+import { familyNumbers, protocols, udpSocket } from '../layout.js'
+import { chosenEndpoint, frame, writeFrame, writeNumber } from './frame.js'
 import type { ProgramParts, View } from './view.js'
 
 /**
@@ -13,19 +13,14 @@ export function noteUdpSocket(
   { maps }: ProgramParts,
   none: string,
 ): void {
-  const member = memberKeyOf(view.family)
   const value = frame.udpSocket
-  for (let at = 0; at < udpSocket.bytes; at += 8) code.store('u64', 'frame', value + at, 0)
-  code
-    .set('r1', 'r6')
-    .call('get_netns_cookie')
-    .store('u64', 'frame', value + udpSocket.namespace, 'r0')
-    .load('r1', 'u32', 'frame', frame.member + member.id)
-    .store('u32', 'frame', value + udpSocket.id, 'r1')
-    .store('u32', 'frame', value + udpSocket.family, familyNumbers[view.family])
-  const { address, port } = udpSocket
-  const noted = { base: 'frame', address: value + address, port: value + port } as const
-  copyEndpoint(code, view, endpointInFrame(view), noted)
+  code.set('r1', 'r6').call('get_netns_cookie')
+  writeFrame(code, value, udpSocket.bytes, [
+    { at: udpSocket.namespace, value: 'r0' },
+    { at: udpSocket.id, value: { base: 'frame', at: frame.serviceId, size: 'u32' } },
+    { at: udpSocket.family, value: familyNumbers[view.family] },
+    ...chosenEndpoint(view, udpSocket),
+  ])
   writeCookie(code)
   code
     .mapAddress('r1', maps.shared.udpSockets)
@@ -60,5 +55,6 @@ function deleteEntry(code: Assembler, { maps }: ProgramParts): void {
 }
 
 function writeCookie(code: Assembler): void {
-  code.set('r1', 'r6').call('get_socket_cookie').store('u64', 'frame', frame.socketCookie, 'r0')
+  code.set('r1', 'r6').call('get_socket_cookie')
+  writeNumber(code, frame.socketCookie, 'r0')
 }
