@@ -60,7 +60,7 @@ export class LivePlayground implements PageSource {
       layout,
       service: () => this.#app.service(),
       pods: () => this.#pods,
-      placeOf: (pod) => cluster.pods.placeOf(pod),
+      roomOf: (pod) => cluster.pods.roomOf(pod),
     })
     this.#yaml = new YamlObjects(cluster.api)
     this.#programmed = new Programmed(cluster.api.registry.store)

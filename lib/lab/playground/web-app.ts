@@ -234,11 +234,17 @@ export class WebApp {
   }
 }
 
+/** Both Services lead here. */
+const containerPorts = [
+  { name: 'http', containerPort: 8080, protocol: 'TCP' },
+  { name: 'echo', containerPort: 8080, protocol: 'UDP' },
+] as const
+
 /** The Deployment whose pods the playground and the tour talk to. */
 export function webDeployment(replicas: number): NewObject {
   const template = {
     metadata: { labels },
-    spec: { containers: [{ name: 'web', image: 'built-in' }] },
+    spec: { containers: [{ name: 'web', image: 'built-in', ports: [...containerPorts] }] },
   }
   return {
     apiVersion: 'apps/v1',
