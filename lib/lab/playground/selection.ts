@@ -1,4 +1,5 @@
 import { addressIn, type ClusterLayout, type PodRoom } from './test-bed.js'
+import { ConfigError } from '../../errors.js'
 import { hiddenPorts } from './counters.js'
 import { onlyService, pathOf } from './rules-view.js'
 import type { DesiredState } from '../../state/desired-state.js'
@@ -30,6 +31,13 @@ export class Selection {
 
   constructor(deps: SelectionDeps) {
     this.#deps = deps
+  }
+
+  sendFrom(sender: Sender): void {
+    if (!this.#deps.layout.senders.includes(sender)) {
+      throw new ConfigError(`send from ${sender}: this cluster has no such sender`)
+    }
+    this.sender = sender
   }
 
   request(mode: string): TrafficRequest {

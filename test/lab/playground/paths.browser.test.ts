@@ -131,6 +131,7 @@ function viewOf(mode: ModeName): PageView {
     rules: { mode, modes: [...modes], lines: [], lastChange: '' },
     timeline: null,
     lessons: [],
+    exercises: [],
     objects: [],
     kubectl: '',
     kubeconfig: '',
