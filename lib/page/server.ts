@@ -24,7 +24,14 @@ export interface PageSource extends ViewSource {
 const scripts = [
   ...['main', 'link', 'server-link', 'scene'],
   ...['page', 'controls', 'element', 'picture', 'picture-layout', 'packets', 'path-panel'],
-  ...['traffic-panel', 'rules-panel', 'timeline-panel', 'lessons-panel', 'yaml-panel'],
+  ...[
+    'traffic-panel',
+    'rules-panel',
+    'timeline-panel',
+    'lessons-panel',
+    'exercises-panel',
+    'yaml-panel',
+  ],
 ]
 
 const assets: Readonly<Record<string, readonly [file: string, type: string]>> = {

@@ -7,7 +7,7 @@
 export type Sender = 'client-pod' | 'node' | 'outside' | 'backend'
 
 /**
- * Everything the page shows. The dashboard of a live daemon leaves `lessons`, `objects` and
+ * Everything the page shows. The dashboard of a live daemon leaves `lessons`, `exercises`, `objects` and
  * `timeline` empty and sets `isReadOnly`, which hides the controls.
  */
 export interface View {
@@ -56,6 +56,7 @@ export interface View {
   readonly rules: RulesView
   readonly timeline: TimelineView | null
   readonly lessons: readonly LessonView[]
+  readonly exercises: readonly ExerciseView[]
   readonly objects: readonly ObjectLine[]
   /** Lines for a terminal that do what was done last. */
   readonly kubectl: string
@@ -233,6 +234,22 @@ export interface TaskView {
   readonly isDone: boolean
 }
 
+/** Something broken on purpose, to be found and mended. */
+export interface ExerciseView {
+  readonly id: string
+  readonly title: string
+  readonly story: string
+  /** Each says more than the one before. */
+  readonly hints: readonly string[]
+  /** As in `LessonView`. */
+  readonly missing: string
+  readonly isActive: boolean
+  readonly isDone: boolean
+  /** What the last check has found; empty before. */
+  readonly report: string
+  readonly moral: string
+}
+
 export interface ObjectLine {
   readonly apiVersion: string
   readonly kind: string
@@ -263,4 +280,7 @@ export type PageCommand =
   | { readonly do: 'rules'; readonly mode: string }
   /** `step`: so many of its tasks count as done. */
   | { readonly do: 'lesson'; readonly id: string; readonly step?: number }
+  | { readonly do: 'exercise'; readonly id: string }
+  /** Whether the exercise under way is solved. */
+  | { readonly do: 'check' }
   | { readonly do: 'apply'; readonly yaml: string }

@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import { SimulatedNetwork } from '../../lib/lab/simulation/network.js'
-import { places } from '../../lib/lab/world/topology.js'
+import { addresses, backendPorts, places } from '../../lib/lab/world/topology.js'
 import { CaseObjects, caseConfig } from './case-states.js'
 import { idOf, type Manifest } from './objects.js'
 import { skips, withoutSctp, type Skip } from './mode-profiles.js'
@@ -14,7 +14,10 @@ export class SimulatedWorld implements CaseWorld {
   readonly network = new SimulatedNetwork({ now: () => performance.now(), random: Math.random })
 
   constructor() {
-    for (const place of places) this.network.serve(place, place)
+    for (const place of places) {
+      const all = addresses[place].flatMap(({ IPv4, IPv6 }) => [IPv4, IPv6])
+      this.network.serve(all, { name: place, ports: backendPorts })
+    }
   }
 
   agent: CaseWorld['agent'] = (place) => {

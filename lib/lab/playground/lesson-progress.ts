@@ -81,7 +81,7 @@ export class LessonProgress {
 }
 
 /** The modes and senders that a lesson needs and that are missing here. */
-function missingWords({ needs }: Lesson, here: readonly string[]): string {
+export function missingWords({ needs }: Pick<Lesson, 'needs'>, here: readonly string[]): string {
   const words = needs
     .filter((group) => !group.some((one) => here.includes(one)))
     .map((group) =>

@@ -10,9 +10,9 @@ export function lessonOf(id: string): Lesson | undefined {
   return lesson
 }
 
-/** What is done before a lesson begins, as far as it can be done here and is not so already. */
+/** What is done before a lesson or an exercise begins, as far as it can be done here and is not so already. */
 export function sceneOf(
-  { scene = [] }: Lesson,
+  scene: readonly PageCommand[],
   { modes, mode }: { readonly modes: readonly string[]; readonly mode: string },
 ): readonly PageCommand[] {
   return [...usual, ...scene].filter(
@@ -20,14 +20,26 @@ export function sceneOf(
   )
 }
 
-/** Every lesson begins with these. */
+/** Each begins with these. */
 const usual: readonly PageCommand[] = [
   { do: 'sender', sender: 'client-pod' },
   { do: 'target', target: 'ClusterIP' },
 ]
 
+/** Pods of other Deployments are the user's own. */
+const ours = (pods: readonly PodView[]) => pods.filter(({ name }) => /^(?:web|worker)-/.test(name))
+
 export function areReady(pods: readonly PodView[], count: number): boolean {
-  return pods.length === count && pods.every(({ state }) => state === 'ready')
+  const own = ours(pods)
+  return own.length === count && own.every(({ state }) => state === 'ready')
+}
+
+/** They are here, ready or not, and no other one is still on its way out. */
+export function arrived(pods: readonly PodView[], count: number): boolean {
+  const own = ours(pods)
+  return (
+    own.length === count && own.every(({ state }) => state === 'ready' || state === 'not ready')
+  )
 }
 
 /** Waits until it is true, but not for ever. */

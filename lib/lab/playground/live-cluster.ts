@@ -1,7 +1,6 @@
 import type { ApiObjects } from '../apiserver/objects.js'
 import type { ModeName } from '../../config/config.js'
-import type { Place } from '../world/topology.js'
-import type { TestBed } from './test-bed.js'
+import type { PodRoom, TestBed } from './test-bed.js'
 
 export interface ModeOptions {
   /** Of ipvs mode. */
@@ -14,7 +13,7 @@ export interface ModeOptions {
 export interface LiveCluster {
   readonly api: ApiObjects
   readonly testBed: Pick<TestBed, 'layout' | 'gauge' | 'flow'>
-  readonly pods: { placeOf(pod: string): Place | undefined }
+  readonly pods: { roomOf(pod: string): PodRoom | undefined }
   /** For kubectl on this machine; empty where there is none. */
   readonly kubeconfig: string
   /** Runs the daemon in this mode from now on; a running one ends first. */

@@ -1,9 +1,8 @@
 import { pause } from '../../async.js'
 import { Selection } from './selection.js'
 import { Counting } from './counting.js'
-import { LessonProgress, type ClusterFacts } from './lesson-progress.js'
-import { areReady, lessonOf, sceneOf, untilTrue } from './lesson-scene.js'
-import type { Lesson } from './lessons.js'
+import { Learning } from './learning.js'
+import type { ClusterFacts } from './lesson-progress.js'
 import { ModeSwitch } from './mode-switch.js'
 import { ConfigError } from '../../errors.js'
 import { appliedPath, isSameServices, markedPods, onlyService, stateOf } from './rules-view.js'
@@ -36,7 +35,7 @@ export class LivePlayground implements PageSource {
   readonly #yaml: YamlObjects
   readonly #traffic: Traffic
   readonly #timeline: Timeline
-  readonly #lessons: LessonProgress
+  readonly #learning: Learning
   readonly #counting: Counting
   readonly #rules: ShownRules
   readonly #selection: Selection
@@ -60,15 +59,15 @@ export class LivePlayground implements PageSource {
       layout,
       service: () => this.#app.service(),
       pods: () => this.#pods,
-      placeOf: (pod) => cluster.pods.placeOf(pod),
+      roomOf: (pod) => cluster.pods.roomOf(pod),
     })
     this.#yaml = new YamlObjects(cluster.api)
     this.#programmed = new Programmed(cluster.api.registry.store)
-    this.#lessons = new LessonProgress(options.modes, layout.senders)
+    this.#learning = this.#learn()
     this.#counting = new Counting(gauge, () => this.#tell())
     this.#traffic = new Traffic(cluster.testBed, {
       changed: () => this.#moved(),
-      recorded: (entry) => this.#lessons.recorded(entry),
+      recorded: (entry) => this.#learning.lessons.recorded(entry),
     })
     this.#timeline = new Timeline({
       store: cluster.api.registry.store,
@@ -164,7 +163,8 @@ export class LivePlayground implements PageSource {
       log,
       rules: this.#rules.view,
       timeline: this.#timeline.view,
-      lessons: this.#lessons.view,
+      lessons: this.#learning.lessons.view,
+      exercises: this.#learning.exercises.view,
       objects: this.#yaml.list(),
       kubectl: this.#kubectl,
       kubeconfig: this.#cluster.kubeconfig,
@@ -181,18 +181,13 @@ export class LivePlayground implements PageSource {
         return this.#use(command.mode)
       case 'scheduler':
         this.#switch.scheduler = command.scheduler
-        if (this.#switch.mode === 'ipvs') return this.#use('ipvs')
-        this.#refresh()
-        return
+        return this.#switch.mode === 'ipvs' ? this.#use('ipvs') : this.#refresh()
       case 'select':
         this.#kubectl = `kubectl ${this.#app.select(command.service)}`
         this.#refresh()
         return
       case 'sender':
-        if (!this.#cluster.testBed.layout.senders.includes(command.sender)) {
-          throw new ConfigError(`send from ${command.sender}: this cluster has no such sender`)
-        }
-        this.#selection.sender = command.sender
+        this.#selection.sendFrom(command.sender)
         this.#refresh()
         return
       case 'target':
@@ -214,7 +209,9 @@ export class LivePlayground implements PageSource {
         this.#traffic.clear()
         break
       case 'lesson':
-        await this.#beginLesson(lessonOf(command.id), command.step)
+      case 'exercise':
+      case 'check':
+        await this.#learning.perform(command)
         break
       case 'apply':
         this.#did(await this.#yaml.apply(command.yaml))
@@ -223,22 +220,6 @@ export class LivePlayground implements PageSource {
         this.#did(this.#app.change(command))
     }
     this.#tell()
-  }
-
-  /** Brings the cluster to where the lesson begins, whatever was done before. */
-  async #beginLesson(lesson: Lesson | undefined, step?: number): Promise<void> {
-    if (lesson) {
-      this.#lessons.begin(undefined, this.#facts())
-      this.#traffic.setContinuous(false, () => this.#selection.request(this.#switch.mode))
-      this.#app.reset(firstReplicas, this.#cluster.testBed.layout.ports)
-      const commands = sceneOf(lesson, { modes: this.#options.modes, mode: this.#switch.mode })
-      for (const command of commands) await this.perform(command)
-      const isSettled = () => this.#pending === '' && areReady(this.#pods, firstReplicas)
-      await untilTrue(isSettled, this.#stop.signal)
-      this.#traffic.clear()
-    }
-    this.#refresh()
-    this.#lessons.begin(lesson, this.#facts(), step)
   }
 
   async #use(mode: string): Promise<void> {
@@ -264,6 +245,25 @@ export class LivePlayground implements PageSource {
     })
     this.#moved()
     return isReached
+  }
+
+  #learn(): Learning {
+    const { testBed } = this.#cluster
+    return new Learning({
+      app: this.#app,
+      testBed,
+      modes: this.#options.modes,
+      mode: () => this.#switch.mode,
+      service: () => this.#app.service(),
+      pods: () => this.#pods,
+      isWritten: () => this.#pending === '',
+      facts: () => this.#facts(),
+      refresh: () => this.#refresh(),
+      perform: (command) => this.perform(command),
+      traffic: () => this.#traffic,
+      replicas: firstReplicas,
+      signal: this.#stop.signal,
+    })
   }
 
   #did(words: string): void {
@@ -294,7 +294,7 @@ export class LivePlayground implements PageSource {
 
   /** Checks the lesson and reads the counters after a change. */
   #moved(): void {
-    this.#lessons.look(this.#facts())
+    this.#learning.lessons.look(this.#facts())
     this.#counting.refresh({
       mode: this.#switch.mode,
       service: this.#selection.service().name,
@@ -312,9 +312,7 @@ export class LivePlayground implements PageSource {
       pods: this.#pods,
       replicas: this.#app.replicas(),
       rulesMode: this.#rules.view.mode,
-      rules: this.#rules.view.lines.flatMap(({ text, change }) =>
-        change === 'removed' ? [] : [text],
-      ),
+      rules: this.#rules.texts(),
     }
   }
 

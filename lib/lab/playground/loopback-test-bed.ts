@@ -6,8 +6,8 @@ import { NodeGauge } from './node-gauge.js'
 import { proxyCommand, watchProxy } from './proxy-process.js'
 import { runCommand } from '../../kernel/command.js'
 import { startAgent, type Agent } from '../world/agent.js'
-import { byPlace, type ClusterLayout, type TestBed } from './test-bed.js'
-import { backendPorts, type Place } from '../world/topology.js'
+import { byPlace, roomsWith, type ClusterLayout, type TestBed } from './test-bed.js'
+import type { Place } from '../world/topology.js'
 
 /** The numbers that may follow 127 in a layout; other programs often use the lower ones. */
 const loopbackNumbers = { first: 64, count: 190 }
@@ -36,6 +36,9 @@ function loopbackLayout(second: number): ClusterLayout {
   return {
     // A program on loopback that binds no address sends from this one, and so does the proxy.
     addresses: byPlace((place) => [place === 'node' ? '127.0.0.1' : at(last[place])]),
+    rooms: roomsWith((place, index) => [
+      at(last[place].replace(/\d+$/, (number) => String(Number(number) + 10 * index))),
+    ]),
     clusterCidr: at('0.0/18'),
     podCidrs: { node: [at('1.0/24')], 'node-2': [at('2.0/24')] },
     serviceCidrs: [at('96.0/20')],
@@ -101,14 +104,9 @@ export async function buildOnLoopback(): Promise<TestBed> {
         fromPort: 0,
         ...request,
       }),
-    serve: (place, name) =>
-      agentOf(place).serve({
-        name,
-        addresses: layout.addresses[place],
-        ports: backendPorts,
-        protocols: ['TCP', 'UDP'],
-      }),
-    stopServing: (place) => agentOf(place).stopServing(),
+    serve: ({ place, addresses }, server) =>
+      agentOf(place).serve({ ...server, addresses, protocols: ['TCP', 'UDP'] }),
+    stopServing: ({ place }, name) => agentOf(place).stopServing(name),
     openApi: (url) => Promise.resolve(url.origin),
     startProxy: (args, onLine) =>
       startOnThisMachine([...wrapper, ...proxyCommand([...flags, ...args])], onLine),

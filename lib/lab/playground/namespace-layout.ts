@@ -1,9 +1,13 @@
-import { addresses, bridgeName, ranges, uplinkName } from '../world/topology.js'
-import { byPlace, type ClusterLayout } from './test-bed.js'
+import { addresses, bridgeName, podAddress, ranges, uplinkName } from '../world/topology.js'
+import { byPlace, roomsWith, type ClusterLayout } from './test-bed.js'
 
 /** The addresses of a small cluster of network namespaces. */
 export const namespaceLayout: ClusterLayout = {
   addresses: byPlace((place) => addresses[place].flatMap(({ IPv4, IPv6 }) => [IPv4, IPv6])),
+  rooms: roomsWith((place, index) => {
+    const { IPv4, IPv6 } = podAddress(place, index)
+    return [IPv4, IPv6]
+  }),
   clusterCidr: ranges.clusterPods.IPv4,
   podCidrs: { node: Object.values(ranges.pods), 'node-2': Object.values(ranges.pods2) },
   serviceCidrs: Object.values(ranges.services),

@@ -3,9 +3,10 @@ import { createWorld, type World } from '../world/world.js'
 import { forward, openBridge, type Bridge } from '../world/bridge.js'
 import { NodeGauge } from './node-gauge.js'
 import { namespaceLayout } from './namespace-layout.js'
-import { backendPorts, places } from '../world/topology.js'
+import { podsInPlace, podAddress, podPlaces, places, uplinkName } from '../world/topology.js'
 import { runProxy } from './proxy-process.js'
-import type { TestBed } from './test-bed.js'
+import { ipBatch } from '../world/namespaces.js'
+import type { PodRoom, TestBed } from './test-bed.js'
 import type { Server } from 'node:net'
 import type { Place } from '../world/topology.js'
 
@@ -26,15 +27,10 @@ export async function buildInNamespaces(name: string, folder: string): Promise<T
     layout: namespaceLayout,
     gauge,
     flow: (place, request) => world.agent(place).flow(request),
-    serve: (place, backend) =>
-      world.agent(place).serve({
-        name: backend,
-        addresses: namespaceLayout.addresses[place],
-        ports: backendPorts,
-        protocols,
-      }),
-    stopServing: (place) => world.agent(place).stopServing(),
-    goDark: (place, isDark) => dropAll(world, place, isDark),
+    serve: ({ place, addresses }, server) =>
+      world.agent(place).serve({ ...server, addresses, protocols }),
+    stopServing: ({ place }, name) => world.agent(place).stopServing(name),
+    goDark: (room, isDark) => dropAll(world, room, isDark),
     // The API server lives outside of the namespaces; a socket file leads from the node to it.
     openApi: async ({ hostname, port }) => {
       const path = join(folder, 'api.sock')
@@ -55,7 +51,8 @@ export async function buildInNamespaces(name: string, folder: string): Promise<T
   }
   try {
     // Every place of a new world has servers. Here only pods have them.
-    await Promise.all(places.map((place) => testBed.stopServing(place)))
+    await Promise.all(places.map((place) => world.agent(place).stopServing()))
+    await makeRoom(world)
     return testBed
   } catch (error) {
     await testBed.close()
@@ -63,8 +60,36 @@ export async function buildInNamespaces(name: string, folder: string): Promise<T
   }
 }
 
-async function dropAll(world: World, place: Place, isDark: boolean): Promise<void> {
-  for (const program of ['iptables', 'ip6tables']) {
-    await world.exec(place, [program, isDark ? '-A' : '-D', 'INPUT', '-j', 'DROP'])
+async function dropAll(
+  world: World,
+  { place, addresses }: PodRoom,
+  isDark: boolean,
+): Promise<void> {
+  for (const address of addresses) {
+    const program = address.includes(':') ? 'ip6tables' : 'iptables'
+    await world.exec(place, [program, isDark ? '-A' : '-D', 'INPUT', '-d', address, '-j', 'DROP'])
   }
+}
+
+/** The addresses of pods that share a place; the second node has a route to each. */
+async function makeRoom(world: World): Promise<void> {
+  const lines = (place: Place, of: (address: string, bits: number) => string): readonly string[] =>
+    Array.from({ length: podsInPlace - 1 }, (_, index) => podAddress(place, index + 1)).flatMap(
+      ({ IPv4, IPv6 }) => [of(IPv4, 32), of(IPv6, 128)],
+    )
+  const far = podPlaces['node-2']
+  await Promise.all(
+    [...podPlaces['node-1'], ...far].map((place) => {
+      const added = lines(place, (address, bits) => {
+        // IPv6 prefers the newest address of a network to send from, and one of these is no network.
+        const dad = bits === 128 ? ' nodad preferred_lft 0' : ''
+        return `address add ${address}/${bits} dev ${uplinkName}${dad}`
+      })
+      return ipBatch(added, world.namespaces[place])
+    }),
+  )
+  const routes = far.flatMap((place) =>
+    lines(place, (address, bits) => `route add ${address}/${bits} dev v${place}`),
+  )
+  await ipBatch(routes, world.namespaces['node-2'])
 }

@@ -1,25 +1,21 @@
 import { aborted } from '../../async.js'
-import { podsOfNode, podsOfNode2, type Place } from '../world/topology.js'
+import { messageOf } from '../../errors.js'
 import { podWishOf } from './pod-state.js'
-import type { TestBed } from './test-bed.js'
+import { portsOf } from './pod-ports.js'
+import type { PodRoom, PodServer, TestBed } from './test-bed.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { PodLife, PodRuntime } from '../apiserver/controllers/pod-runtime.js'
 import type { VersionedStore } from '../apiserver/store.js'
 
-const placesOfNode: Readonly<Record<string, readonly Place[]>> = {
-  'node-1': podsOfNode.filter((place) => place !== 'client-pod'),
-  'node-2': podsOfNode2.filter((place) => place !== 'remote-pod'),
-}
-
 /** What pods need of a test bed. */
 type PodPlaces = Pick<TestBed, 'layout' | 'serve' | 'stopServing' | 'goDark'>
 
-/** Runs the pods of the API server in the places of a cluster, as backends that tell their name. */
+/** Runs the pods of the API server in the rooms of a cluster, as backends that tell their name. */
 export class PlaygroundPods implements PodRuntime {
   readonly #testBed: PodPlaces
-  /** The name of the pod in each place. */
-  readonly #podIn = new Map<Place, string>()
-  #placeFreed = new AbortController()
+  /** The name of the pod in each room. */
+  readonly #podIn = new Map<PodRoom, string>()
+  #roomFreed = new AbortController()
   #store: VersionedStore | undefined
 
   constructor(testBed: PodPlaces) {
@@ -31,34 +27,34 @@ export class PlaygroundPods implements PodRuntime {
     this.#store = store
   }
 
-  /** The place of a pod, by its name. */
-  placeOf(pod: string): Place | undefined {
+  /** The room of a pod, by its name. */
+  roomOf(pod: string): PodRoom | undefined {
     return [...this.#podIn].find(([, name]) => name === pod)?.[0]
   }
 
   async run(pod: KubeObject, life: PodLife): Promise<void> {
     const { name } = pod.metadata
-    const place = await this.#moveIn(name, life)
-    if (place === undefined) return
-    const ips = this.#testBed.layout.addresses[place]
+    const room = await this.#moveIn(name, life)
+    if (room === undefined) return
     try {
-      life.report({ ips, ready: false })
-      await this.#live(pod, place, life)
+      life.report({ ips: room.addresses, ready: false })
+      await this.#live(pod, room, life)
       // Connections that were sent here a moment ago still get their answer.
       await Promise.race([aborted(life.killed), pause(lingerMs)])
-      await this.#testBed.stopServing(place)
+      await this.#testBed.stopServing(room, name)
     } finally {
-      this.#podIn.delete(place)
-      this.#placeFreed.abort()
-      this.#placeFreed = new AbortController()
+      this.#podIn.delete(room)
+      this.#roomFreed.abort()
+      this.#roomFreed = new AbortController()
     }
   }
 
   /** Follows the annotations of the pod until it is terminated. */
-  async #live(pod: KubeObject, place: Place, life: PodLife): Promise<void> {
+  async #live(pod: KubeObject, room: PodRoom, life: PodLife): Promise<void> {
     const testBed = this.#testBed
-    const ips = testBed.layout.addresses[place]
+    const ips = room.addresses
     const { name, uid } = pod.metadata
+    const { ports } = portsOf(pod)
     let wish = podWishOf(pod)
     let changed = new AbortController()
     const unsubscribe = this.#store?.subscribe('pods', ({ object }) => {
@@ -69,7 +65,7 @@ export class PlaygroundPods implements PodRuntime {
     let runs = false
     let isDark = false
     const goDark = async (shall: boolean) => {
-      if (shall !== isDark) await testBed.goDark?.(place, shall)
+      if (shall !== isDark) await testBed.goDark?.(room, shall)
       isDark = shall
     }
     try {
@@ -77,9 +73,9 @@ export class PlaygroundPods implements PodRuntime {
         changed = new AbortController()
         const { runs: shallRun, isReady } = wish
         if (shallRun !== runs) {
-          if (shallRun) await testBed.serve(place, name)
+          if (shallRun) await this.#serve(room, { name, ports }, life)
           else {
-            await testBed.stopServing(place)
+            await testBed.stopServing(room, name)
             // A kubelet takes this long to notice that its probe gets no answer.
             await Promise.race([aborted(life.terminating), pause(probeMs)])
           }
@@ -91,21 +87,38 @@ export class PlaygroundPods implements PodRuntime {
       }
     } finally {
       unsubscribe?.()
-      // The next pod in this place is another one.
+      // The next pod in this room is another one.
       await goDark(false)
     }
   }
 
-  /** A free place on the pod's node; waits for one, as a pod that is pending does. */
-  async #moveIn(name: string, life: PodLife): Promise<Place | undefined> {
-    const candidates = placesOfNode[life.node?.metadata.name ?? ''] ?? []
+  /** A pod whose ports cannot be opened runs without them, and an Event says so. */
+  async #serve(room: PodRoom, server: PodServer, { tell }: PodLife): Promise<void> {
+    try {
+      await this.#testBed.serve(room, server)
+    } catch (error) {
+      const ports = server.ports.join(', ')
+      const why = `listen on ${ports}: ${messageOf(error)}; name another containerPort`
+      tell({ reason: 'FailedToListen', message: why })
+    }
+  }
+
+  /** A free room on the pod's node; waits for one, as a pod that is pending does. */
+  async #moveIn(name: string, life: PodLife): Promise<PodRoom | undefined> {
+    const node = life.node?.metadata.name ?? ''
+    const candidates = this.#testBed.layout.rooms[node] ?? []
+    const isFull = () => candidates.every((room) => this.#podIn.has(room))
+    if (isFull()) {
+      const message = `${node} has room for ${candidates.length} pods in this playground, and all is taken; scale down, and this pod starts`
+      life.tell({ reason: 'NoRoom', message })
+    }
     while (!life.terminating.aborted) {
-      const free = candidates.find((place) => !this.#podIn.has(place))
+      const free = candidates.find((room) => !this.#podIn.has(room))
       if (free !== undefined) {
         this.#podIn.set(free, name)
         return free
       }
-      await aborted(AbortSignal.any([life.terminating, this.#placeFreed.signal]))
+      await aborted(AbortSignal.any([life.terminating, this.#roomFreed.signal]))
     }
     return undefined
   }

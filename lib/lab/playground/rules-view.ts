@@ -1,4 +1,4 @@
-import { addressIn, type ClusterLayout } from './test-bed.js'
+import type { ClusterLayout, PodRoom } from './test-bed.js'
 import { configWith } from '../../config/load.js'
 import { explainPacket } from '../../inspect/explain/explain.js'
 import { isEqual } from '../../state/json.js'
@@ -9,7 +9,6 @@ import { Tracker } from '../../state/tracker.js'
 import { trackerSettings } from '../../config/tracker-settings.js'
 import { TrackerSink } from '../../sources/tracker-sink.js'
 import type { DesiredState } from '../../state/desired-state.js'
-import type { Place } from '../world/topology.js'
 import type { PlanLine } from '../../modes/mode.js'
 import type { ObjectKind } from '../../sources/source.js'
 import { pathView } from '../../page/path-view.js'
@@ -101,8 +100,8 @@ export function rulesOf(
 export interface Connection {
   readonly layout: ClusterLayout
   readonly sender: Sender
-  /** The place of the sender; undefined when no pod can send. */
-  readonly place: Place | undefined
+  /** Where the sender is; undefined when no pod can send. */
+  readonly room: Pick<PodRoom, 'addresses'> | undefined
   readonly protocol: 'TCP' | 'UDP'
   readonly destination: string
   readonly port: number
@@ -112,12 +111,12 @@ export interface Connection {
 
 /** The path of a connection of the cluster, drawn from the rules that the mode makes. */
 export function pathOf(state: DesiredState, mode: ModeName, connection: Connection): PathView {
-  const { layout, sender, place, protocol, destination, port, podAt } = connection
-  if (place === undefined) return { shared: [], ways: [], note: 'There is no pod to send from.' }
+  const { layout, sender, room, protocol, destination, port, podAt } = connection
+  if (room === undefined) return { shared: [], ways: [], note: 'There is no pod to send from.' }
   const ways = explainPacket(mode, state, configOf(layout), {
     family: 'IPv4',
     protocol,
-    source: addressIn(layout, place),
+    source: room.addresses[0] ?? '',
     destination,
     port,
     inInterface: layout.interfaces[sender],

@@ -1,4 +1,5 @@
-import { addressIn, type ClusterLayout } from './test-bed.js'
+import { addressIn, type ClusterLayout, type PodRoom } from './test-bed.js'
+import { ConfigError } from '../../errors.js'
 import { hiddenPorts } from './counters.js'
 import { onlyService, pathOf } from './rules-view.js'
 import type { DesiredState } from '../../state/desired-state.js'
@@ -6,14 +7,13 @@ import type { FlowRequest } from '../world/agent-protocol.js'
 import type { ModeName } from '../../config/config.js'
 import { firstService } from './web-app.js'
 import type { TrafficRequest } from './traffic.js'
-import type { Place } from '../world/topology.js'
 import type { PodView, Sender, ServiceView, TargetView } from '../../page/view.js'
 
 export interface SelectionDeps {
   readonly layout: ClusterLayout
   readonly service: () => ServiceView | undefined
   readonly pods: () => readonly PodView[]
-  readonly placeOf: (pod: string) => Place | undefined
+  readonly roomOf: (pod: string) => PodRoom | undefined
 }
 
 export interface Probe {
@@ -33,11 +33,18 @@ export class Selection {
     this.#deps = deps
   }
 
+  sendFrom(sender: Sender): void {
+    if (!this.#deps.layout.senders.includes(sender)) {
+      throw new ConfigError(`send from ${sender}: this cluster has no such sender`)
+    }
+    this.sender = sender
+  }
+
   request(mode: string): TrafficRequest {
     return {
       mode,
       sender: this.sender,
-      place: this.#place(),
+      room: this.#room(),
       protocol: this.service().protocol,
       ...this.addressOf(this.target().name),
     }
@@ -55,7 +62,8 @@ export class Selection {
     const from = isOwnNetwork ? { fromPort: this.#port } : {}
     const own = state && onlyService(state, name)
     const podAt = (ip: string) => pods().find((pod) => pod.ip === ip)?.name
-    const at = { sender: 'client-pod', place: 'client-pod', protocol, destination, port } as const
+    const room = { addresses: layout.addresses['client-pod'] }
+    const at = { sender: 'client-pod', room, protocol, destination, port } as const
     const path = own?.services.size ? pathOf(own, mode, { layout, ...at, podAt }) : undefined
     const endpoints = [...(own?.services.values() ?? [])].flatMap((each) => each.servingEndpoints)
     return {
@@ -107,11 +115,12 @@ export class Selection {
     return { name, address: `${destination}:${port}` }
   }
 
-  #place(): Place | undefined {
-    if (this.sender !== 'backend') return this.sender
-    const { pods, placeOf } = this.#deps
+  #room(): PodRoom | undefined {
+    const { layout, pods, roomOf } = this.#deps
+    const { sender } = this
+    if (sender !== 'backend') return { place: sender, addresses: layout.addresses[sender] }
     const own = pods().filter(({ state, node }) => state === 'ready' && node === 'node-1')
-    return own.map(({ name }) => placeOf(name)).find((place) => place !== undefined)
+    return own.map(({ name }) => roomOf(name)).find((room) => room !== undefined)
   }
 }
 

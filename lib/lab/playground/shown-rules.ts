@@ -25,6 +25,11 @@ export class ShownRules {
     this.#layout = layout
   }
 
+  /** The lines that hold now. */
+  texts(): readonly string[] {
+    return this.view.lines.flatMap(({ text, change }) => (change === 'removed' ? [] : [text]))
+  }
+
   get view(): RulesView & { readonly mode: ModeName } {
     return this.#view
   }

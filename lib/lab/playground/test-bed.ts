@@ -1,6 +1,6 @@
 import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import type { Gauge } from './node-gauge.js'
-import { places, type Place } from '../world/topology.js'
+import { podsInPlace, podPlaces, places, type Place } from '../world/topology.js'
 import type { RunningProxy } from './proxy-process.js'
 import type { Sender } from '../../page/view.js'
 
@@ -8,6 +8,8 @@ import type { Sender } from '../../page/view.js'
 export interface ClusterLayout {
   /** Of each place, its main one first. */
   readonly addresses: Readonly<Record<Place, readonly string[]>>
+  /** Where pods can live, by node, the places that are asked first at the front. */
+  readonly rooms: Readonly<Record<string, readonly PodRoom[]>>
   /** Of all pods, IPv4. */
   readonly clusterCidr: string
   readonly podCidrs: Readonly<Record<'node' | 'node-2', readonly string[]>>
@@ -31,6 +33,19 @@ export interface ClusterLayout {
   readonly built: string
 }
 
+/** Room for one pod: its place, and its addresses there, the main one first. */
+export interface PodRoom {
+  readonly place: Place
+  readonly addresses: readonly string[]
+}
+
+/** What runs in a pod. */
+export interface PodServer {
+  /** What it tells those who ask. */
+  readonly name: string
+  readonly ports: readonly number[]
+}
+
 /** What the playground's cluster runs on: places that serve and send, and a node for the daemon. */
 export interface TestBed {
   readonly layout: ClusterLayout
@@ -38,11 +53,12 @@ export interface TestBed {
   readonly gauge: Gauge
   /** Conversations from a place. */
   flow(place: Place, request: FlowRequest): Promise<readonly FlowResult[]>
-  /** Starts servers at the addresses of the place, which answer with this name. */
-  serve(place: Place, name: string): Promise<void>
-  stopServing(place: Place): Promise<void>
-  /** From now on no packet reaches the place, or again; undefined where that cannot be done. */
-  goDark?(place: Place, isDark: boolean): Promise<void>
+  /** Starts servers at the addresses of the room, which answer with their name. */
+  serve(room: PodRoom, server: PodServer): Promise<void>
+  /** Ends the server of this name there. */
+  stopServing(room: PodRoom, name: string): Promise<void>
+  /** From now on no packet reaches the room, or again; undefined where that cannot be done. */
+  goDark?(room: PodRoom, isDark: boolean): Promise<void>
   /** Connects the node to the API server. Returns the URL on the node. */
   openApi(url: URL): Promise<string>
   /** Starts the daemon on the node. */
@@ -59,6 +75,20 @@ export function byPlace(
 ): Readonly<Record<Place, readonly string[]>> {
   const entries = places.map((place): [Place, readonly string[]] => [place, list(place)])
   return Object.fromEntries(entries) as Record<Place, readonly string[]>
+}
+
+/** Rooms of both nodes: every place is asked before one gets a second pod. */
+export function roomsWith(
+  addressesOf: (place: Place, index: number) => readonly string[],
+): ClusterLayout['rooms'] {
+  const indexes = Array.from({ length: podsInPlace }, (_, index) => index)
+  const rooms = Object.entries(podPlaces).map(([node, own]) => [
+    node,
+    indexes.flatMap((index) =>
+      own.map((place): PodRoom => ({ place, addresses: addressesOf(place, index) })),
+    ),
+  ])
+  return Object.fromEntries(rooms) as ClusterLayout['rooms']
 }
 
 /** The main address of a place, IPv4. */

@@ -1,14 +1,13 @@
 import { pause } from '../../async.js'
 import type { FlowResult } from '../world/agent-protocol.js'
-import type { TestBed } from './test-bed.js'
+import type { PodRoom, TestBed } from './test-bed.js'
 import type { LogEntry, Sender } from '../../page/view.js'
-import type { Place } from '../world/topology.js'
 
 export interface TrafficRequest {
   readonly mode: string
   readonly sender: Sender
-  /** The place of the sender; undefined when no pod can send. */
-  readonly place: Place | undefined
+  /** Where the sender is; undefined when no pod can send. */
+  readonly room: PodRoom | undefined
   readonly protocol: 'TCP' | 'UDP'
   readonly destination: string
   readonly port: number
@@ -108,18 +107,22 @@ export class Traffic {
   }
 
   async #ask(count: number, asked: TrafficRequest): Promise<void> {
-    const { place, protocol, destination, port } = asked
-    if (place === undefined || destination === '') return
-    const from = protocol === 'UDP' ? { fromPort: udpClientPort } : {}
+    const { room, sender, protocol, destination, port } = asked
+    if (room === undefined || destination === '') return
+    const from = {
+      ...(protocol === 'UDP' ? { fromPort: udpClientPort } : {}),
+      // Pods share places.
+      ...(sender === 'backend' ? { from: room.addresses[0] ?? '' } : {}),
+    }
     const request = { protocol, host: destination, port, count, timeoutMs, ...from }
-    const results = await this.#testBed.flow(place, request)
-    for (const result of results) this.#record(asked, place, result)
+    const results = await this.#testBed.flow(room.place, request)
+    for (const result of results) this.#record(asked, room, result)
     this.#listener.changed()
   }
 
   #record(
     { mode, sender, destination, port }: TrafficRequest,
-    place: Place,
+    room: PodRoom,
     result: FlowResult,
   ): void {
     const { latencyMs } = result
@@ -136,7 +139,7 @@ export class Traffic {
       answer,
       isAnswered: result.backend !== undefined,
       source,
-      isSourceKept: this.#testBed.layout.addresses[place].includes(source),
+      isSourceKept: room.addresses.includes(source),
       milliseconds: latencyMs === undefined ? null : Math.round(latencyMs * 10) / 10,
     }
     this.#log = [entry, ...this.#log.slice(0, logLength - 1)]

@@ -35,8 +35,11 @@ const labels = { app: 'web' }
 const kinds = {
   deployments: ['apps/v1', 'Deployment'],
   services: ['v1', 'Service'],
+  slices: ['discovery.k8s.io/v1', 'EndpointSlice'],
   pods: ['v1', 'Pod'],
 } as const
+
+const serviceNameLabel = 'kubernetes.io/service-name'
 
 /** The annotation that each action sets on a pod. */
 const wishes = {
@@ -45,6 +48,8 @@ const wishes = {
   unready: [readyAnnotation, 'false'],
   ready: [readyAnnotation, 'true'],
 } as const
+/** The label of objects that an exercise adds, and that go with it. */
+export const exerciseLabel = 'playground/exercise'
 export const firstService = 'default/web'
 
 /**
@@ -78,6 +83,33 @@ export class WebApp {
     for (const pod of this.#clients.pods.list()) {
       const { [processAnnotation]: runs, [readyAnnotation]: ready } = annotationsOf(pod)
       if (runs !== undefined || ready !== undefined) this.#clients.pods.delete(pod)
+    }
+    this.#removeExercise()
+  }
+
+  /** Replaces objects, and begins with new pods and slices: what was before would mend it. */
+  replace(objects: readonly NewObject[]): void {
+    const { deployments, services, slices, pods } = this.#clients
+    const places = { Deployment: deployments, Service: services, EndpointSlice: slices }
+    for (const object of objects) {
+      for (const [kind, client] of Object.entries(places)) {
+        if (kind === object.kind) client.put(object)
+      }
+    }
+    const isOurs = ({ metadata }: KubeObject) => metadata.labels?.['app'] === labels.app
+    for (const pod of pods.list().filter(isOurs)) pods.delete(pod, { gracePeriodSeconds: 0 })
+    for (const slice of slices.list()) {
+      const { [serviceNameLabel]: of, [exerciseLabel]: exercise } = slice.metadata.labels ?? {}
+      if (of === 'web' && exercise === undefined) slices.delete(slice)
+    }
+  }
+
+  #removeExercise(): void {
+    const { deployments, slices } = this.#clients
+    for (const client of [deployments, slices]) {
+      for (const object of client.list()) {
+        if (object.metadata.labels?.[exerciseLabel] !== undefined) client.delete(object)
+      }
     }
   }
 
@@ -234,11 +266,17 @@ export class WebApp {
   }
 }
 
+/** Both Services lead here. */
+const containerPorts = [
+  { name: 'http', containerPort: 8080, protocol: 'TCP' },
+  { name: 'echo', containerPort: 8080, protocol: 'UDP' },
+] as const
+
 /** The Deployment whose pods the playground and the tour talk to. */
 export function webDeployment(replicas: number): NewObject {
   const template = {
     metadata: { labels },
-    spec: { containers: [{ name: 'web', image: 'built-in' }] },
+    spec: { containers: [{ name: 'web', image: 'built-in', ports: [...containerPorts] }] },
   }
   return {
     apiVersion: 'apps/v1',

@@ -33,14 +33,18 @@ export class SimulatedCluster implements LiveCluster {
   constructor(deps: SimulationDeps) {
     this.#network = new SimulatedNetwork(deps, (way) => this.#counts.add(way))
     const network = this.#network
-    const places: Pick<TestBed, 'layout' | 'serve' | 'stopServing'> = {
+    const places: Pick<TestBed, 'layout' | 'serve' | 'stopServing' | 'goDark'> = {
       layout,
-      serve: (place, name) => {
-        network.serve(place, name)
+      serve: ({ addresses }, server) => {
+        network.serve(addresses, server)
         return Promise.resolve()
       },
-      stopServing: (place) => {
-        network.stopServing(place)
+      stopServing: ({ addresses }) => {
+        network.stopServing(addresses)
+        return Promise.resolve()
+      },
+      goDark: ({ addresses }, isDark) => {
+        network.goDark(addresses, isDark)
         return Promise.resolve()
       },
     }

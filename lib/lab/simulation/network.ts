@@ -1,7 +1,6 @@
 import { cidrContains, parseCidr, parseIp, type IpFamily } from '../../state/ip.js'
 import {
   addresses,
-  backendPorts,
   addressOf,
   bridgeName,
   isOnNode,
@@ -15,6 +14,12 @@ import { SimulatedNode, type FirstPacket } from './node.js'
 import type { SimulationDeps } from './simulation-deps.js'
 import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import { endOf, type Way } from '../../inspect/explain/packet.js'
+
+/** Who answers, and on which ports. */
+export interface Serving {
+  readonly name: string
+  readonly ports: readonly number[]
+}
 
 interface Kept {
   readonly packet: FirstPacket
@@ -33,7 +38,9 @@ export type Watcher = (way: Way, packet: FirstPacket) => void
 export class SimulatedNetwork {
   readonly node: SimulatedNode
   readonly #watcher: Watcher
-  readonly #serving = new Map<Place, string>()
+  /** By address. */
+  readonly #serving = new Map<string, Serving>()
+  readonly #dark = new Set<string>()
   readonly #kept = new Map<string, Kept>()
   #port = firstPort
 
@@ -42,12 +49,20 @@ export class SimulatedNetwork {
     this.#watcher = watcher
   }
 
-  serve(place: Place, name: string): void {
-    this.#serving.set(place, name)
+  serve(at: readonly string[], server: Serving): void {
+    for (const address of at) this.#serving.set(address, server)
   }
 
-  stopServing(place: Place): void {
-    this.#serving.delete(place)
+  stopServing(at: readonly string[]): void {
+    for (const address of at) this.#serving.delete(address)
+  }
+
+  /** No packet reaches these addresses from now on, or again. */
+  goDark(at: readonly string[], isDark: boolean): void {
+    for (const address of at) {
+      if (isDark) this.#dark.add(address)
+      else this.#dark.delete(address)
+    }
   }
 
   flow(place: Place, request: FlowRequest): readonly FlowResult[] {
@@ -82,7 +97,7 @@ export class SimulatedNetwork {
     for (;;) {
       const way = this.node.pass(packet, (each) => failed.has(endOf(each)))
       const result = this.#resultOf(way)
-      const isDead = result.outcome === 'refused' && way.end === 'sent'
+      const isDead = result.outcome !== 'reply' && way.end === 'sent' && !way.isAnsweredPast
       // The proxy dials the next endpoint when one is dead (US41).
       if (isDead && this.node.mode === 'userspace' && way.packet.isDnated) {
         if (!failed.has(endOf(way))) {
@@ -107,8 +122,10 @@ export class SimulatedNetwork {
     const place = placeOf(packet.destination)
     // Nothing has the address, so nobody answers.
     if (!place) return { outcome: end === 'local' ? 'refused' : 'dropped' }
-    const backend = this.#serving.get(place)
-    if (backend === undefined || !backendPorts.includes(packet.port)) return { outcome: 'refused' }
+    if (this.#dark.has(packet.destination)) return { outcome: 'dropped' }
+    const server = this.#serving.get(packet.destination)
+    if (!server?.ports.includes(packet.port)) return { outcome: 'refused' }
+    const backend = server.name
     const source = packet.isMasqueraded ? nodeAddressTowards(packet) : packet.source
     return { outcome: 'reply', backend, source }
   }

@@ -70,7 +70,7 @@ export interface BackendReply {
 export type AgentCommand =
   | { readonly op: 'write'; readonly values: Readonly<Record<string, string>> }
   | { readonly op: 'serve'; readonly request: ServeRequest }
-  | { readonly op: 'stop-serving' }
+  | { readonly op: 'stop-serving'; readonly name?: string | undefined }
   | { readonly op: 'flow'; readonly request: FlowRequest }
   | { readonly op: 'send'; readonly id: string; readonly timeoutMs: number }
   | { readonly op: 'forget'; readonly id: string }

@@ -20,7 +20,7 @@ import { sendStraySegment } from './stray-segment.js'
 const maximumParallel = 12
 
 const kept = new Map<string, Conversation>()
-const serving: BackendServers[] = []
+let serving: { readonly name: string; readonly servers: BackendServers }[] = []
 /** Below node ports and the kernel's own choices, so that no server listens there. */
 const clientPorts = { first: 11_000, last: 29_999 }
 let lastPort = clientPorts.first
@@ -31,10 +31,13 @@ async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
       for (const [path, value] of Object.entries(command.values)) writeFileSync(path, value)
       return []
     case 'serve':
-      serving.push(await startBackendServers(command.request))
+      serving.push({
+        name: command.request.name,
+        servers: await startBackendServers(command.request),
+      })
       return []
     case 'stop-serving':
-      await Promise.all(serving.splice(0).map((servers) => servers.close()))
+      await stopServing(command.name)
       return []
     case 'flow':
       return flow(command.request)
@@ -51,6 +54,13 @@ async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
       await sendStraySegment(command.request)
       return []
   }
+}
+
+/** All of them without a name. */
+async function stopServing(name: string | undefined): Promise<void> {
+  const ending = serving.filter((each) => name === undefined || each.name === name)
+  serving = serving.filter((each) => !ending.includes(each))
+  await Promise.all(ending.map(({ servers }) => servers.close()))
 }
 
 async function flow(request: FlowRequest): Promise<readonly FlowResult[]> {

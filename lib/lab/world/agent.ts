@@ -22,8 +22,8 @@ export interface Agent {
   serve(request: ServeRequest): Promise<void>
   /** Answers the next segment of a connection to this place with one outside of the window. */
   stray(request: StrayRequest): Promise<void>
-  /** Ends every server of this agent, and the connections they hold. */
-  stopServing(): Promise<void>
+  /** Ends the servers of this name, or all of this agent, and the connections they hold. */
+  stopServing(name?: string): Promise<void>
   /** Writes files as seen from the namespace: its `/proc/sys/net`. */
   write(values: Readonly<Record<string, string>>): Promise<void>
   close(): Promise<void>
@@ -53,7 +53,7 @@ export function startAgent(namespace?: string, cgroup?: string): Agent {
     forget: (id) => tell({ op: 'forget', id }),
     serve: (request) => tell({ op: 'serve', request }),
     stray: (request) => tell({ op: 'stray', request }),
-    stopServing: () => tell({ op: 'stop-serving' }),
+    stopServing: (name) => tell({ op: 'stop-serving', name }),
     write: (values) => tell({ op: 'write', values }),
     close: async () => {
       await terminate()

@@ -79,11 +79,40 @@ export function addressOf(place: Place, family: IpFamily, index = 0): string {
   return pair[family]
 }
 
+/** The places that can hold pods of the playground, by node. */
+export const podPlaces = {
+  'node-1': ['pod-1', 'pod-2', 'pod-3'],
+  'node-2': ['pod-4', 'pod-5'],
+} as const satisfies Readonly<Record<string, readonly Place[]>>
+
+/** So many pods of the playground share a place, each with an address of its own. */
+export const podsInPlace = 4
+
+/** The address of one of the pods that share a place; the first has that of the place. */
+export function podAddress(place: Place, index: number): AddressPair {
+  const { IPv4, IPv6 } = addresses[place][0]
+  const shifted = (text: string) =>
+    text.replace(/\d+$/, (last) => String(Number(last) + 10 * index))
+  return { IPv4: shifted(IPv4), IPv6: shifted(IPv6) }
+}
+
+/** The addresses of pods that share a place with another. */
+const sharing: ReadonlyMap<string, Place> = new Map(
+  Object.values(podPlaces)
+    .flat()
+    .flatMap((place) =>
+      Array.from({ length: podsInPlace - 1 }, (_, index) => podAddress(place, index + 1)).flatMap(
+        ({ IPv4, IPv6 }) => [[IPv4, place] as const, [IPv6, place] as const],
+      ),
+    ),
+)
+
 /** Which place owns an address; undefined for service addresses and unknown ones. */
 export function placeOf(address: string): Place | undefined {
-  return places.find((place) =>
+  const owner = places.find((place) =>
     addresses[place].some((pair) => pair.IPv4 === address || pair.IPv6 === address),
   )
+  return owner ?? sharing.get(address)
 }
 
 export const backendPorts: readonly number[] = [8080, 8081, 9090]

@@ -1,18 +1,22 @@
 import { button, byId, element, redraw, replaceKept } from './element.js'
 import { send } from './controls.js'
-import type { LessonView, View } from '../view.js'
+import type { ExerciseView, LessonView, View } from '../view.js'
 
 /** The list of lessons, or the one under way with its tasks. */
-export function showLessons({ lessons }: View): void {
+export function showLessons({ lessons, exercises }: View): void {
   byId('lessons-card').hidden = lessons.length === 0
+  redraw('task', [lessons, exercises], () => showTask(lessons, exercises))
   redraw('lessons', lessons, () => {
     const done = lessons.filter(({ isDone }) => isDone).length
     byId('lessons-done').textContent = `${done} of ${lessons.length} done`
     const active = lessons.find(({ isActive }) => isActive)
-    showTask(active)
     replaceKept(
       byId('lessons'),
-      ...(active ? lessonPart(active, lessons) : lessons.map(lessonLine)),
+      ...(active
+        ? lessonPart(active, lessons)
+        : lessons.map((each, index) =>
+            lessonLine(each, index, () => void send({ do: 'lesson', id: each.id })),
+          )),
     )
   })
 }
@@ -20,16 +24,26 @@ export function showLessons({ lessons }: View): void {
 /**
  * Repeats the task beside the controls, because on a narrow screen the lesson is far below them.
  */
-function showTask(active: LessonView | undefined): void {
+function showTask(lessons: readonly LessonView[], exercises: readonly ExerciseView[]): void {
   const place = byId('task')
+  const lesson = lessons.find(({ isActive }) => isActive)
+  const exercise = exercises.find(({ isActive }) => isActive)
+  const active = lesson ?? exercise
   place.hidden = active === undefined
   if (!active) return
-  const words = active.tasks.find(({ isDone }) => !isDone)?.words ?? active.moral
+  const words = lesson
+    ? (lesson.tasks.find(({ isDone }) => !isDone)?.words ?? lesson.moral)
+    : (exercise?.story ?? '')
   place.replaceChildren(element('strong', '', `${active.title}: `), words)
 }
 
-function lessonLine({ id, title, isDone, missing }: LessonView, index: number): Node {
-  const one = button('', () => void send({ do: 'lesson', id }))
+/** One line of a list of things to begin. */
+export function lessonLine(
+  { id, title, isDone, missing }: Pick<LessonView, 'id' | 'title' | 'isDone' | 'missing'>,
+  index: number,
+  begin: () => void,
+): Node {
+  const one = button('', begin)
   one.append(
     element('span', 'lesson-number', isDone ? '✓' : String(index + 1)),
     element('span', '', title, ...(missing === '' ? [] : [element('span', 'soft', missing)])),

@@ -4,6 +4,7 @@ import { connectControls, showControls } from './controls.js'
 import { connectObjects, showObjects } from './yaml-panel.js'
 import { drawPicture } from './picture.js'
 import { openScene, writeScene } from './scene.js'
+import { connectTabs, followActive, showExercises } from './exercises-panel.js'
 import { showLessons } from './lessons-panel.js'
 import { showPath } from './path-panel.js'
 import { showRules } from './rules-panel.js'
@@ -46,6 +47,8 @@ function show(view: View): void {
   showRules(view)
   showTimeline(view)
   showLessons(view)
+  showExercises(view)
+  followActive(view)
   showObjects(view)
   if (performance.getEntriesByName('first-view').length === 0) performance.mark('first-view')
 }
@@ -55,6 +58,7 @@ export function openPage(link: PageLink): void {
   useLink(link)
   connectControls(() => latest)
   connectObjects(() => latest)
+  connectTabs()
   narrowScreen.addEventListener('change', () => {
     if (latest) show(latest)
   })

@@ -18,6 +18,8 @@ export async function openScene(): Promise<void> {
   first = await link().yaml(everything)
   const objects = wanted.get('objects')
   const text = objects === null ? undefined : await unpacked(objects).catch(() => undefined)
+  // A lesson or an exercise sets its own scene first; what was changed in it comes then.
+  for (const command of begunIn(wanted)) await link().perform(command)
   if (text !== undefined) await link().perform({ do: 'apply', yaml: text })
   for (const command of commandsOf(wanted)) await link().perform(command)
   lastWritten = location.hash
@@ -25,7 +27,6 @@ export async function openScene(): Promise<void> {
 
 function commandsOf(wanted: URLSearchParams): readonly PageCommand[] {
   const all: [string, (value: string) => PageCommand][] = [
-    ['lesson', (id) => ({ do: 'lesson', id, step: Number(wanted.get('step') ?? 0) })],
     ['scheduler', (scheduler) => ({ do: 'scheduler', scheduler })],
     ['mode', (mode) => ({ do: 'mode', mode })],
     ['service', (service) => ({ do: 'select', service })],
@@ -34,6 +35,20 @@ function commandsOf(wanted: URLSearchParams): readonly PageCommand[] {
     ['to', (target) => ({ do: 'target', target: target as TargetView['name'] })],
     ['rules', (mode) => ({ do: 'rules', mode })],
   ]
+  return named(wanted, all)
+}
+
+function begunIn(wanted: URLSearchParams): readonly PageCommand[] {
+  return named(wanted, [
+    ['lesson', (id) => ({ do: 'lesson', id, step: Number(wanted.get('step') ?? 0) })],
+    ['exercise', (id) => ({ do: 'exercise', id })],
+  ])
+}
+
+function named(
+  wanted: URLSearchParams,
+  all: readonly (readonly [key: string, command: (value: string) => PageCommand])[],
+): readonly PageCommand[] {
   return all.flatMap(([key, command]) => {
     const value = wanted.get(key)
     return value === null ? [] : [command(value)]
@@ -52,11 +67,13 @@ export function writeScene(view: View): Promise<void> {
 async function write(view: View): Promise<void> {
   if (view.busy !== '' || first === undefined) return
   const lesson = view.lessons.find(({ isActive }) => isActive)
+  const exercise = view.exercises.find(({ isActive }) => isActive)
   const text = (await link().yaml(everything)) ?? ''
   const parts = new URLSearchParams({
     ...(text === first ? {} : { objects: await packed(text) }),
     ...(lesson ? { lesson: lesson.id } : {}),
     ...(lesson ? { step: String(lesson.tasks.filter(({ isDone }) => isDone).length) } : {}),
+    ...(exercise ? { exercise: exercise.id } : {}),
     ...(view.scheduler === 'rr' ? {} : { scheduler: view.scheduler }),
     mode: view.mode,
     service: view.service.name,

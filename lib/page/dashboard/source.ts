@@ -112,6 +112,7 @@ export class DashboardSource implements PageSource {
       log: [],
       timeline: null,
       lessons: [],
+      exercises: [],
       objects: [],
       kubectl: shown ? `kubectl get service ${name} -n ${namespace} -o yaml` : '',
       kubeconfig: '',

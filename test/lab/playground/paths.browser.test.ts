@@ -58,7 +58,7 @@ function path(mode: ModeName, sender: Exclude<Sender, 'backend'>, spec: object =
   return pathOf(onlyService(state, 'default/web'), mode, {
     layout: namespaceLayout,
     sender,
-    place: sender,
+    room: { addresses: namespaceLayout.addresses[sender] },
     protocol: 'TCP',
     destination: clusterIp,
     port: 80,
@@ -131,6 +131,7 @@ function viewOf(mode: ModeName): PageView {
     rules: { mode, modes: [...modes], lines: [], lastChange: '' },
     timeline: null,
     lessons: [],
+    exercises: [],
     objects: [],
     kubectl: '',
     kubeconfig: '',

@@ -8,9 +8,17 @@ export interface PodState {
   readonly ready: boolean
 }
 
+/** Something that users should know about a pod: a warning among the Events. */
+export interface PodEvent {
+  readonly reason: string
+  readonly message: string
+}
+
 export interface PodLife {
   /** Reports the state of the pod whenever it changes. */
   readonly report: (state: PodState) => void
+  /** Writes an Event about the pod. */
+  readonly tell: (event: PodEvent) => void
   /** Aborted when the pod is terminated: drain, then resolve. */
   readonly terminating: AbortSignal
   /** Aborted when the grace period is over or the pod was removed by force. */

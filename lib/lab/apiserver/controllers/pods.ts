@@ -12,7 +12,8 @@ import { conditionOf, isReady, type KubeObject } from '../object.js'
 import { matchesLabels } from '../selectors.js'
 import { keyOf } from '../store.js'
 import { ownKey, watch, type Controller, type ControllerDeps } from './controller.js'
-import type { PodRuntime, PodState } from './pod-runtime.js'
+import { warn } from './events.js'
+import type { PodEvent, PodRuntime, PodState } from './pod-runtime.js'
 
 export interface PodControllerDeps extends ControllerDeps {
   readonly runtime: PodRuntime
@@ -112,7 +113,8 @@ class PodController implements Controller {
     const killed = new AbortController()
     killed.signal.addEventListener('abort', () => terminating.abort(), { once: true })
     const report = (state: PodState) => this.#report(pod, state, node)
-    const life = { report, terminating: terminating.signal, killed: killed.signal, node }
+    const tell = (event: PodEvent) => warn(this.#deps.registry, pod, event)
+    const life = { report, tell, terminating: terminating.signal, killed: killed.signal, node }
     const ended = this.#deps.runtime
       .run(pod, life)
       .catch((error: unknown) => this.#deps.onError(error))

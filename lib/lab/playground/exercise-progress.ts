@@ -1,0 +1,143 @@
+import { addressIn, type TestBed } from './test-bed.js'
+import { exercises, type Exercise } from './exercises.js'
+import { missingWords } from './lesson-progress.js'
+import { ConfigError } from '../../errors.js'
+import type { ExerciseView, ServiceView } from '../../page/view.js'
+import type { FlowResult } from '../world/agent-protocol.js'
+import type { ModeName } from '../../config/config.js'
+
+export interface ExerciseDeps {
+  readonly modes: readonly ModeName[]
+  readonly testBed: Pick<TestBed, 'layout' | 'flow'>
+  /** The Service that is asked; undefined when it was deleted. */
+  readonly service: () => ServiceView | undefined
+}
+
+/** Enough that chance does not hide one bad endpoint of four: once in 30,000 times. */
+const asked = 36
+const timeoutMs = 700
+
+/** The exercise with this id; undefined for the empty one, which is none. */
+export function exerciseOf(id: string): Exercise | undefined {
+  const exercise = exercises.find((each) => each.id === id)
+  if (!exercise && id !== '')
+    throw new ConfigError(`begin exercise ${id}: there is none of that name`)
+  return exercise
+}
+
+/** Which exercise is under way, and whether it is solved: real requests decide. */
+export class ExerciseProgress {
+  readonly #deps: ExerciseDeps
+  readonly #solved = new Set<string>()
+  #active: Exercise | undefined
+  #isSet = false
+  #report = ''
+  #view: readonly ExerciseView[]
+
+  constructor(deps: ExerciseDeps) {
+    this.#deps = deps
+    this.#view = this.#draw()
+  }
+
+  get view(): readonly ExerciseView[] {
+    return this.#view
+  }
+
+  begin(exercise: Exercise | undefined): void {
+    this.#active = exercise
+    this.#isSet = false
+    this.#report = 'Setting the scene …'
+    if (exercise) this.#solved.delete(exercise.id)
+    this.#view = this.#draw()
+  }
+
+  /** Its scene is set, so it can be checked. */
+  ready(): void {
+    this.#isSet = true
+    this.#report = ''
+    this.#view = this.#draw()
+  }
+
+  /** Asks as the client of the exercise does, and counts the answers. */
+  async check(): Promise<void> {
+    const exercise = this.#active
+    if (!exercise) throw new ConfigError('check the exercise: none is under way; choose one first')
+    if (!this.#isSet)
+      throw new ConfigError(`check exercise ${exercise.id}: wait until its scene is set`)
+    const { from } = exercise.ask
+    const address = this.#addressOf(exercise)
+    if (address === undefined) {
+      this.#report = `The Service has no ${exercise.ask.to} address for the client any more.`
+    } else {
+      const request = { protocol: 'TCP', ...address, count: asked, timeoutMs } as const
+      const results = await this.#deps.testBed.flow(
+        from === 'backend' ? 'client-pod' : from,
+        request,
+      )
+      const isSolved = results.length > 0 && results.every(({ backend }) => backend !== undefined)
+      // Another one may have begun meanwhile.
+      if (this.#active !== exercise) return
+      if (isSolved) this.#solved.add(exercise.id)
+      else this.#solved.delete(exercise.id)
+      const to = `${address.host}:${address.port}`
+      this.#report = `${isSolved ? 'Solved' : 'Not yet'}: of ${results.length} requests from ${words[from]} to ${to}, ${counted(results)}.`
+    }
+    this.#view = this.#draw()
+  }
+
+  #addressOf({ ask }: Exercise): { readonly host: string; readonly port: number } | undefined {
+    const { service, testBed } = this.#deps
+    const shown = service()
+    if (!shown) return undefined
+    const { clusterIp, loadBalancerIp, nodePort } = shown
+    const port = ask.port?.(testBed.layout) ?? (ask.to === 'NodePort' ? nodePort : shown.port)
+    const hosts = {
+      ClusterIP: clusterIp,
+      NodePort: addressIn(testBed.layout, 'node'),
+      LoadBalancer: loadBalancerIp,
+    }
+    const host = hosts[ask.to]
+    return host === '' || host === 'None' || port === 0 ? undefined : { host, port }
+  }
+
+  #draw(): readonly ExerciseView[] {
+    const { modes, testBed } = this.#deps
+    return exercises.map((exercise) => {
+      const { id, title, story, hints, moral } = exercise
+      const isActive = exercise === this.#active
+      return {
+        id,
+        title,
+        story,
+        hints,
+        moral,
+        missing: missingWords(exercise, [...modes, ...testBed.layout.senders]),
+        isActive,
+        isDone: this.#solved.has(id),
+        report: isActive ? this.#report : '',
+      }
+    })
+  }
+}
+
+const words = {
+  'client-pod': 'a pod',
+  node: 'the node',
+  outside: 'outside',
+  backend: 'a pod',
+} as const
+
+const outcomes: Readonly<Record<string, string>> = {
+  reply: 'were answered',
+  refused: 'were refused',
+  unreachable: 'were unreachable',
+  closed: 'were closed without an answer',
+  dropped: 'got no answer',
+}
+
+function counted(results: readonly FlowResult[]): string {
+  const counts = new Map<string, number>()
+  for (const { outcome } of results) counts.set(outcome, (counts.get(outcome) ?? 0) + 1)
+  const parts = [...counts].map(([outcome, count]) => `${count} ${outcomes[outcome] ?? outcome}`)
+  return parts.join(' and ')
+}

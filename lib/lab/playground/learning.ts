@@ -1,0 +1,88 @@
+import { ExerciseProgress, exerciseOf, type ExerciseDeps } from './exercise-progress.js'
+import { LessonProgress, type ClusterFacts } from './lesson-progress.js'
+import { areReady, arrived, lessonOf, sceneOf, untilTrue } from './lesson-scene.js'
+import type { Exercise } from './exercises.js'
+import type { Lesson } from './lessons.js'
+import type { PageCommand, PodView } from '../../page/view.js'
+import type { Traffic } from './traffic.js'
+import type { WebApp } from './web-app.js'
+
+export interface LearningDeps extends ExerciseDeps {
+  readonly app: WebApp
+  readonly traffic: () => Traffic
+  readonly perform: (command: PageCommand) => Promise<void>
+  /** The mode that runs. */
+  readonly mode: () => string
+  readonly pods: () => readonly PodView[]
+  /** Whether the kernel has all that it should. */
+  readonly isWritten: () => boolean
+  readonly facts: () => ClusterFacts
+  readonly refresh: () => void
+  readonly replicas: number
+  readonly signal: AbortSignal
+}
+
+export type LearnCommand = Extract<PageCommand, { readonly do: 'lesson' | 'exercise' | 'check' }>
+
+/** Lessons and exercises: one is under way at a time, and each begins with its own scene. */
+export class Learning {
+  readonly lessons: LessonProgress
+  readonly exercises: ExerciseProgress
+  readonly #deps: LearningDeps
+
+  constructor(deps: LearningDeps) {
+    this.#deps = deps
+    this.lessons = new LessonProgress(deps.modes, deps.testBed.layout.senders)
+    this.exercises = new ExerciseProgress(deps)
+  }
+
+  perform(command: LearnCommand): Promise<void> {
+    switch (command.do) {
+      case 'lesson':
+        return this.#beginLesson(lessonOf(command.id), command.step)
+      case 'exercise':
+        return this.#beginExercise(exerciseOf(command.id))
+      case 'check':
+        return this.exercises.check()
+    }
+  }
+
+  /** Brings the cluster to where the lesson begins, whatever was done before. */
+  async #beginLesson(lesson: Lesson | undefined, step?: number): Promise<void> {
+    const { facts, replicas } = this.#deps
+    if (lesson) {
+      this.exercises.begin(undefined)
+      await this.#setScene(lesson.scene ?? [])
+      await this.#settle((pods) => areReady(pods, replicas))
+    }
+    this.lessons.begin(lesson, facts(), step)
+  }
+
+  /** Breaks the cluster as the exercise says; without one, mends it. */
+  async #beginExercise(exercise: Exercise | undefined): Promise<void> {
+    const { app, testBed, replicas } = this.#deps
+    this.exercises.begin(exercise)
+    await this.#setScene(exercise?.commands ?? [])
+    app.replace(exercise?.broken(testBed.layout) ?? [])
+    await this.#settle((pods) => arrived(pods, exercise?.pods ?? replicas))
+    this.exercises.ready()
+  }
+
+  /** The cluster as it was made, and then what these commands do. */
+  async #setScene(scene: readonly PageCommand[]): Promise<void> {
+    const { app, facts, modes, mode, perform, replicas, testBed } = this.#deps
+    this.lessons.begin(undefined, facts())
+    await perform({ do: 'continuous', on: false })
+    app.reset(replicas, testBed.layout.ports)
+    for (const command of sceneOf(scene, { modes, mode: mode() })) await perform(command)
+  }
+
+  async #settle(isThere: (pods: readonly PodView[]) => boolean): Promise<void> {
+    const { isWritten, pods, refresh, signal, traffic } = this.#deps
+    // The pods that were replaced just now do not count.
+    refresh()
+    await untilTrue(() => isWritten() && isThere(pods()), signal)
+    traffic().clear()
+    refresh()
+  }
+}

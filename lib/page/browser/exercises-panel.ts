@@ -1,0 +1,102 @@
+import { button, byId, element, redraw, replaceKept } from './element.js'
+import { send } from './controls.js'
+import { lessonLine } from './lessons-panel.js'
+import type { ExerciseView, View } from '../view.js'
+
+/** The list of exercises, or the one under way with its hints and its check. */
+export function showExercises({ exercises }: View): void {
+  redraw('exercises', exercises, () => {
+    const done = exercises.filter(({ isDone }) => isDone).length
+    byId('exercises-done').textContent = `${done} of ${exercises.length} solved`
+    const active = exercises.find(({ isActive }) => isActive)
+    replaceKept(
+      byId('exercises'),
+      ...(active
+        ? exercisePart(active, exercises)
+        : [
+            element('p', 'hint', 'It does not answer. Find out why, and mend it.'),
+            ...exercises.map((each, index) =>
+              lessonLine(each, index, () => void send({ do: 'exercise', id: each.id })),
+            ),
+          ]),
+    )
+  })
+}
+
+function exercisePart(exercise: ExerciseView, all: readonly ExerciseView[]): readonly Node[] {
+  const number = all.indexOf(exercise) + 1
+  const { id, title, story, hints, missing, report, isDone, moral } = exercise
+  const next = all[number]
+  const act = (key: string, words: string, does: () => void, look = '') => {
+    const one = button(words, does)
+    one.dataset['key'] = key
+    one.className = look
+    return one
+  }
+  const begin = (each: string) => () => void send({ do: 'exercise', id: each })
+  const onward =
+    isDone && next ? [act('next', `next: ${next.title}`, begin(next.id), 'primary')] : []
+  const check = act(
+    'check',
+    'check',
+    () => void send({ do: 'check' }),
+    isDone && next ? '' : 'primary',
+  )
+  const buttons = element(
+    'p',
+    'lesson-buttons',
+    ...onward,
+    check,
+    act('again', 'break it again', begin(id)),
+    act('all', 'all exercises', begin('')),
+  )
+  buttons.dataset['key'] = 'buttons'
+  const said = element('p', isDone ? 'moral' : 'report', report)
+  said.setAttribute('role', 'status')
+  said.dataset['key'] = 'report'
+  return [
+    element('h3', '', `${number}. ${title}`),
+    element('p', 'story', story),
+    ...(missing === ''
+      ? []
+      : [element('p', 'missing', `This exercise ${missing}, which is not available here.`)]),
+    ...hints.map((words, index) => hintPart(id, words, index)),
+    said,
+    ...(isDone ? [element('p', 'moral', moral)] : []),
+    buttons,
+  ]
+}
+
+function hintPart(exercise: string, words: string, index: number): Node {
+  const key = `${exercise} hint ${index}`
+  const part = element('details', 'tip', element('summary', '', `hint ${index + 1}`), words)
+  part.dataset['key'] = key
+  // What the reader has opened stays open while the rest changes.
+  const wasOpen = document.querySelector(`[data-key="${key}"]`)?.hasAttribute('open') ?? false
+  part.toggleAttribute('open', wasOpen)
+  return part
+}
+
+/** Called once. */
+export function connectTabs(): void {
+  for (const name of tabs) byId(`show-${name}`).addEventListener('click', () => showTab(name))
+}
+
+const tabs = ['lessons', 'exercises'] as const
+let opened = ''
+
+/** The tab of what is under way comes to the front when that begins. */
+export function followActive({ lessons, exercises }: View): void {
+  const isActive = (each: { readonly isActive: boolean }) => each.isActive
+  const name = lessons.some(isActive) ? 'lessons' : exercises.some(isActive) ? 'exercises' : ''
+  if (name !== '' && name !== opened) showTab(name)
+  opened = name
+}
+
+function showTab(wanted: (typeof tabs)[number]): void {
+  for (const name of tabs) {
+    byId(`show-${name}`).setAttribute('aria-pressed', String(name === wanted))
+    byId(name).hidden = name !== wanted
+    byId(`${name}-done`).hidden = name !== wanted
+  }
+}
