@@ -13,9 +13,7 @@ import { understand, type Question } from '../inspect/explain/question.js'
 import type { ModeDefinition } from '../modes/mode.js'
 import { protocols } from '../state/names.js'
 
-interface ExplainFlags extends NodeFlags, OutputFlags {
-  readonly from: string
-  readonly protocol?: string
+interface ExplainFlags extends NodeFlags, ExplainQuestion {
   readonly addresses?: string
   readonly live?: boolean
 }
@@ -50,11 +48,26 @@ async function explain(target: string, flags: ExplainFlags): Promise<void> {
   const isPretended =
     flags.manifests !== undefined && flags.config === undefined && flags.live !== true
   const seen = isPretended ? await pretendNode(flags, flags.manifests) : await seeNode(flags)
+  await explainSeen(target, flags, seen, !isPretended && flags.live !== false)
+}
+
+/** What is asked, and how the answer is printed. */
+export interface ExplainQuestion extends OutputFlags {
+  readonly from: string
+  readonly protocol?: string
+}
+
+export async function explainSeen(
+  target: string,
+  flags: ExplainQuestion,
+  seen: SeenNode,
+  asksKernel: boolean,
+): Promise<void> {
   for (const warning of seen.warnings) process.stderr.write(`${warning}\n`)
   const protocol = protocols.find((name) => name === flags.protocol)
   const question = understand({ target, from: flags.from, protocol }, seen.states)
   if (typeof question === 'string') throw new ConfigError(question)
-  const explanation = await explained(question, seen, !isPretended && flags.live !== false)
+  const explanation = await explained(question, seen, asksKernel)
   process.stdout.write(
     printed(flags, {
       data: forPrograms(question, explanation),

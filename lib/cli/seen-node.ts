@@ -61,7 +61,7 @@ async function configurationOf(
   const hasSource = [flags.config, flags.manifests, flags.kubeconfig, flags.master].some(
     (value) => value !== undefined,
   )
-  const running = hasSource ? undefined : await askDaemon(flags.daemon)
+  const running = hasSource ? undefined : await askDaemon(wayTo(flags.daemon))
   const config = running?.config ?? (await readConfiguration(givenFlags(flags))).loaded.config
   const wanted = flags.proxyMode ?? running?.mode ?? (config.mode === '' ? 'iptables' : config.mode)
   const mode = modeNames.find((name) => name === wanted)
@@ -103,15 +103,26 @@ interface DaemonAnswer {
   readonly mode: string
 }
 
+/** A way to the metrics server of a proxy, on this machine or through an API server. */
+export interface WayToDaemon {
+  /** For messages. */
+  readonly name: string
+  readonly get: (path: string) => Promise<string>
+}
+
 /** Asks the running proxy for its configuration and mode, on its metrics port. */
-async function askDaemon(address: string): Promise<DaemonAnswer> {
-  const [configz, mode] = [await get(address, '/configz'), await get(address, '/proxyMode')]
+export async function askDaemon(way: WayToDaemon): Promise<DaemonAnswer> {
+  const [configz, mode] = [await way.get('/configz'), await way.get('/proxyMode')]
   const document = parseDocument(configz)
   const text = JSON.stringify(document)
-  const name = `http://${address}/configz`
-  const { config } = loadConfig(parseFlags([]), { name, text })
+  const { config } = loadConfig(parseFlags([]), { name: `${way.name}/configz`, text })
   return { config, mode: mode.trim() }
 }
+
+const wayTo = (address: string): WayToDaemon => ({
+  name: `http://${address}`,
+  get: (path) => get(address, path),
+})
 
 export async function get(address: string, path: string): Promise<string> {
   const url = `http://${address}${path}`

@@ -35,7 +35,8 @@ export function apiServerSource(options: ApiServerSourceOptions): Source {
   }
 }
 
-function selectionsFor(nodeName: string): readonly Selection[] {
+/** What the proxy of a node reads. */
+export function selectionsFor(nodeName: string): readonly Selection[] {
   return [
     {
       kind: 'Service',

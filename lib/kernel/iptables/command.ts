@@ -1,4 +1,5 @@
 import { spawn, type ChildProcess } from 'node:child_process'
+import { delimiter } from 'node:path'
 import { IptablesError } from './error.js'
 
 export interface CommandOutput {
@@ -97,6 +98,8 @@ type Environment = Readonly<Record<string, string | undefined>>
 export function programEnvironment(own: Environment = process.env): Environment {
   // An empty entry would mean the current folder.
   const path = own.PATH === undefined || own.PATH === '' ? '/usr/bin:/bin' : own.PATH
+  // Windows has neither these folders nor this separator; kubectl runs there, too.
+  if (delimiter !== ':') return { ...own, LC_ALL: 'C' }
   const folders = path.split(':')
   const missing = adminFolders.filter((folder) => !folders.includes(folder))
   return { ...own, PATH: [path, ...missing].join(':'), LC_ALL: 'C' }

@@ -13,6 +13,7 @@ import {
 } from './openapi.js'
 import { sendList, sendObject } from './reading.js'
 import { parseTarget, type Target } from './target.js'
+import { podProxyTarget, servePodProxy, type PodProxyDeps } from './pod-proxy.js'
 import { asApiError, badRequest, methodNotAllowed, noSuchPath, unauthorized } from './status.js'
 import { serveWatch, type WatchDeps } from './watching.js'
 import {
@@ -24,7 +25,7 @@ import {
   serveUpdate,
 } from './writing.js'
 
-export interface RouteDeps extends WatchDeps {
+export interface RouteDeps extends WatchDeps, PodProxyDeps {
   /** What the server listens on, as it was configured. */
   readonly host: string
   /** Which bearer tokens are accepted; undefined accepts every client. */
@@ -69,7 +70,7 @@ export async function serve(
     if (fault !== undefined && 'hang' in fault) return
     if (fault !== undefined && 'answer' in fault) {
       call.sendError(faultError(fault.answer), fault.retryAfterSeconds)
-    } else if (target === undefined) serveDocument(call, deps)
+    } else if (target === undefined) await serveOther(call, deps)
     else if (verb === undefined) throw methodNotAllowed(request.method ?? '')
     else await serveResource(call, verb, target, deps)
   } catch (error) {
@@ -137,6 +138,12 @@ async function serveResource(
       else sendObject(call, object, { kind, code: 200, now: registry.now() })
     }
   }
+}
+
+async function serveOther(call: ApiCall, deps: RouteDeps): Promise<void> {
+  const pod = podProxyTarget(call)
+  if (pod) await servePodProxy(call, pod, deps)
+  else serveDocument(call, deps)
 }
 
 function serveDocument(call: ApiCall, deps: RouteDeps): void {

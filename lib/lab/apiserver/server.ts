@@ -18,6 +18,8 @@ export interface ApiServerOptions extends ApiObjectsOptions {
   /** Which bearer tokens are accepted; undefined accepts every client. */
   readonly accepts: ((token: string) => boolean) | undefined
   readonly bookmarkEveryMs: number
+  /** Whether the proxy of pods may reach this machine itself. */
+  readonly proxiesToLoopback: boolean
 }
 
 const defaults: Omit<ApiServerOptions, 'runtime'> = {
@@ -27,6 +29,7 @@ const defaults: Omit<ApiServerOptions, 'runtime'> = {
   tls: undefined,
   accepts: undefined,
   bookmarkEveryMs: 60_000,
+  proxiesToLoopback: false,
 }
 
 export function createApiServer(options: Partial<ApiServerOptions> = {}): ApiServer {
@@ -95,6 +98,7 @@ export class ApiServer extends ApiObjects {
       texts: new EventTexts(),
       bookmarkEveryMs: this.#options.bookmarkEveryMs,
       accepts: this.#options.accepts,
+      proxiesToLoopback: this.#options.proxiesToLoopback,
     }
     const { tls } = this.#options
     if (tls === undefined) {

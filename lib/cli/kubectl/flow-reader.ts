@@ -1,0 +1,83 @@
+import { asArray, asObject } from '../../state/json.js'
+import { askAll, type Asked, type RemoteProxy } from './proxies.js'
+import { SourceError } from '../../errors.js'
+import type { FlowRecord, FlowsAnswer } from '../../flows/answer.js'
+
+/** A connection, and the node whose proxy told of it. */
+export interface RemoteFlow extends FlowRecord {
+  readonly node: string
+}
+
+export interface RemoteFlows {
+  readonly flows: readonly RemoteFlow[]
+  /** How many lines the proxies have left out since the last call. */
+  readonly leftOut: number
+}
+
+/** Reads the streams of several proxies, and goes on where it was. */
+export class FlowReader {
+  readonly #query: URLSearchParams
+  readonly #last = new Map<string, FlowsAnswer>()
+
+  constructor(query: URLSearchParams) {
+    this.#query = query
+  }
+
+  /** What is new, the oldest first. */
+  async read(proxies: readonly RemoteProxy[]): Promise<readonly Asked<RemoteFlows>[]> {
+    return askAll(proxies, async (proxy) => this.#readOne(proxy))
+  }
+
+  async #readOne(proxy: RemoteProxy): Promise<RemoteFlows> {
+    const before = this.#last.get(proxy.pod)
+    const query = new URLSearchParams(this.#query)
+    if (before) {
+      query.set('after', String(before.next))
+      query.delete('limit')
+    }
+    const answer = answerIn(await this.#ask(proxy, query), proxy)
+    // A proxy that was restarted counts its lines anew.
+    const isNew = before !== undefined && answer.next < before.next
+    this.#last.set(proxy.pod, isNew ? { ...answer, next: 0 } : answer)
+    return {
+      flows: answer.flows.map((flow) => ({ ...flow, node: proxy.node })),
+      leftOut: Math.max(0, answer.leftOut - (isNew ? 0 : (before?.leftOut ?? 0))),
+    }
+  }
+
+  async #ask(proxy: RemoteProxy, query: URLSearchParams): Promise<string> {
+    try {
+      return await proxy.get(`/flows?${query.toString()}`)
+    } catch (error) {
+      if (!(error instanceof SourceError) || !isNotFound(error.message)) throw error
+      throw new SourceError(
+        `${proxy.name} does not follow connections; start it with --flows, or set flows.enabled in its configuration`,
+        { cause: error },
+      )
+    }
+  }
+}
+
+const isNotFound = (message: string) => /NotFound|could not find|404/.test(message)
+
+/** Another program may have the port. */
+function answerIn(text: string, proxy: RemoteProxy): FlowsAnswer {
+  const answer = parsed(text)
+  const isWhole =
+    asArray(answer?.flows) !== undefined &&
+    typeof answer?.next === 'number' &&
+    typeof answer.leftOut === 'number'
+  if (!isWhole) throw new SourceError(`${proxy.name} answers /flows with something else`)
+  return JSON.parse(text) as FlowsAnswer
+}
+
+function parsed(text: string) {
+  try {
+    return asObject(JSON.parse(text))
+  } catch {
+    return undefined
+  }
+}
+
+/** Lines of several nodes, by time. */
+export const byTime = (one: RemoteFlow, other: RemoteFlow) => (one.time < other.time ? -1 : 1)

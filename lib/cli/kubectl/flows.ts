@@ -1,0 +1,115 @@
+import { Option, type Command } from 'commander'
+import { addNamedOptions, clientOf, namespaceOf, outputOf, targetOf } from './names.js'
+import { answersOf, findProxies } from './proxies.js'
+import { byTime, FlowReader, type RemoteFlow } from './flow-reader.js'
+import { ConfigError } from '../../errors.js'
+import { flowHead, flowText } from '../../flows/text.js'
+import { Kubectl } from './kubectl.js'
+import { pause } from '../../async.js'
+import { printable } from '../../state/printable.js'
+import { printedOfMany } from '../shared-options.js'
+import { stopSignal } from '../process.js'
+import { verdicts, type FlowVerdict } from '../../flows/line.js'
+import type { NamedFlags } from './names.js'
+
+interface FlowsFlags extends NamedFlags {
+  readonly from?: string
+  readonly verdict?: FlowVerdict
+  readonly watch?: boolean
+  readonly limit: string
+}
+
+const usage = `
+The proxies must run with --flows. Each tells of the connections that its own node translated.
+A line is printed for a connection when it is opened, and one at its end.`
+
+/** Adds `kubectl svcproxy flows`: the newest connections of one node or of all. */
+export function addFlowsCommand(program: Command): void {
+  const command = program
+    .command('flows')
+    .description('show connections to Services: who, to which endpoint, and what became of them')
+    .argument('[service]', 'only those to svc/NAME[:PORT] or NAME[:PORT]')
+    .option('--from <client>', 'only those from pod/NAME, an address or a CIDR')
+    .addOption(
+      new Option('--verdict <verdict>', 'only those that this became of').choices(verdicts),
+    )
+    .option('-w, --watch', 'go on until it is stopped')
+    .addOption(new Option('--follow', 'the same').implies({ watch: true }))
+    .option('--limit <n>', 'how many of the newest lines of each node to begin with', '100')
+  addNamedOptions(command, 'all-namespaces').addHelpText('after', usage).action(flows)
+}
+
+/** Slower than on the node: each question goes through the API server. */
+const followEveryMs = 2_000
+
+async function flows(service: string | undefined, flags: FlowsFlags): Promise<void> {
+  const kubectl = new Kubectl(flags)
+  const namespace = await namespaceOf(kubectl, flags)
+  const { reader, node } = await question(kubectl, service, namespace, flags)
+  const on = flags.node ?? node
+  const stop = stopSignal()
+  const print = printer(flags)
+  const isOurs = ({ service: name }: RemoteFlow) =>
+    service !== undefined || namespace === undefined || name.startsWith(`${namespace}/`)
+  for (;;) {
+    // Looked for each time: a proxy may be replaced by another pod.
+    const proxies = await findProxies(kubectl, {
+      ...flags,
+      ...(on === undefined ? {} : { node: on }),
+    })
+    const answers = answersOf(await reader.read(proxies))
+    const all = answers.flatMap(({ answer }) => answer.flows)
+    for (const flow of all.filter(isOurs).sort(byTime)) print(flow)
+    const leftOut = answers.reduce((sum, { answer }) => sum + answer.leftOut, 0)
+    if (leftOut > 0) process.stderr.write(`… and ${leftOut} lines that were left out under load\n`)
+    if (flags.watch !== true) return
+    await pause(followEveryMs, stop)
+    if (stop.aborted) return
+  }
+}
+
+async function question(
+  kubectl: Kubectl,
+  service: string | undefined,
+  namespace: string | undefined,
+  { from, verdict, limit }: FlowsFlags,
+): Promise<{ readonly reader: FlowReader; readonly node: string | undefined }> {
+  if (!/^\d{1,4}$/.test(limit)) {
+    throw new ConfigError(`--limit: ${JSON.stringify(limit)} is not a number from 0 to 9999`)
+  }
+  const client = from === undefined ? undefined : await clientOf(kubectl, from, namespace)
+  const query = new URLSearchParams({
+    ...(service === undefined ? {} : { service: targetOf(service, namespace) }),
+    ...(client === undefined ? {} : { from: client.from }),
+    ...(verdict === undefined ? {} : { verdict }),
+    limit,
+  })
+  return { reader: new FlowReader(query), node: client?.node }
+}
+
+function printer(flags: FlowsFlags): (flow: RemoteFlow) => void {
+  const isWide = flags.output === 'wide'
+  if (flags.output === 'name') return namePrinter()
+  const nodeOf = (text: string, rest: string) => (isWide ? `${text.padEnd(20)}  ${rest}` : rest)
+  if (flags.output === undefined || isWide)
+    process.stdout.write(`${nodeOf('NODE', flowHead(isWide))}\n`)
+  return (flow) => {
+    const text = `${nodeOf(printable(flow.node), flowText(flow, isWide))}\n`
+    process.stdout.write(printedOfMany(outputOf(flags), { data: flow, text }))
+  }
+}
+
+/** Each Service once. */
+function namePrinter(): (flow: RemoteFlow) => void {
+  const printed = new Set<string>()
+  return ({ service }) => {
+    const name = serviceName(service)
+    if (printed.has(name)) return
+    printed.add(name)
+    process.stdout.write(`${printable(name)}\n`)
+  }
+}
+
+/** `service/web` for `default/web:http`, as kubectl prints names. */
+export const serviceName = (service: string) =>
+  `service/${service.slice(service.indexOf('/') + 1).split(':', 1)[0] ?? ''}`

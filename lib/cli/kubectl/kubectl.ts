@@ -1,0 +1,102 @@
+import type { Command } from 'commander'
+import { ConfigError, KernelError, messageOf, SourceError } from '../../errors.js'
+import { runCommand, type RunCommand } from '../../kernel/command.js'
+
+/** The flags of kubectl that say which cluster, and as whom. They are handed on as they are. */
+export interface ClusterFlags {
+  readonly kubeconfig?: string
+  readonly context?: string
+  readonly cluster?: string
+  readonly user?: string
+  readonly as?: string
+  readonly asGroup?: readonly string[]
+  readonly requestTimeout?: string
+}
+
+const collect = (value: string, before: readonly string[] = []) => [...before, value]
+
+export function addClusterOptions(command: Command): Command {
+  return command
+    .optionsGroup('Which cluster, as for kubectl:')
+    .option('--kubeconfig <file>', 'the kubeconfig')
+    .option('--context <name>', 'the context in it')
+    .option('--cluster <name>', 'the cluster in it')
+    .option('--user <name>', 'the user in it')
+    .option('--as <name>', 'act as this user')
+    .option('--as-group <name>', 'and as a member of this group; may be repeated', collect)
+    .option('--request-timeout <duration>', 'how long one request may take, such as 10s')
+}
+
+const longestRequestMs = 60_000
+
+/**
+ * Reads from the API server by running kubectl. So the credentials, plug-ins, proxies and rights
+ * are the caller's, whatever his kubeconfig says, and this program never sees a secret.
+ */
+export class Kubectl {
+  readonly #flags: readonly string[]
+  readonly #run: RunCommand
+
+  constructor(flags: ClusterFlags, run: RunCommand = runCommand) {
+    this.#flags = [
+      ...flagOf('kubeconfig', flags.kubeconfig),
+      ...flagOf('context', flags.context),
+      ...flagOf('cluster', flags.cluster),
+      ...flagOf('user', flags.user),
+      ...flagOf('as', flags.as),
+      ...(flags.asGroup ?? []).flatMap((group) => flagOf('as-group', group)),
+      ...flagOf('request-timeout', flags.requestTimeout),
+    ]
+    this.#run = run
+  }
+
+  /** GET of a path of the API. Throws SourceError with what kubectl says. */
+  async get(path: string): Promise<string> {
+    return this.#read(['get', '--raw', path], `read ${path.split('?', 1)[0] ?? path}`)
+  }
+
+  async object(path: string): Promise<unknown> {
+    const text = await this.get(path)
+    try {
+      return JSON.parse(text) as unknown
+    } catch (cause) {
+      throw new SourceError(`read ${path}: the answer is no JSON: ${messageOf(cause)}`, { cause })
+    }
+  }
+
+  /** The namespace of the context. */
+  async namespace(): Promise<string> {
+    const path = 'jsonpath={.contexts[0].context.namespace}'
+    const arguments_ = ['config', 'view', '--minify', '-o', path]
+    const text = await this.#read(arguments_, 'read the kubeconfig')
+    return text.trim() === '' ? 'default' : text.trim()
+  }
+
+  async #read(command: readonly string[], what: string): Promise<string> {
+    const { code, stdout, stderr } = await this.#start([...this.#flags, ...command])
+    if (code === 0) return stdout
+    throw new SourceError(`${what}: ${reasonIn(stderr)}`)
+  }
+
+  async #start(command: readonly string[]) {
+    try {
+      return await this.#run('kubectl', command, { timeoutMs: longestRequestMs })
+    } catch (error) {
+      if (!(error instanceof KernelError) || error.kind !== 'not-found') throw error
+      throw new ConfigError('kubectl is not in the PATH; install it, or add its folder', {
+        cause: error,
+      })
+    }
+  }
+}
+
+/** One argument, so that a value that begins with a dash stays a value. */
+const flagOf = (name: string, value: string | undefined) =>
+  value === undefined ? [] : [`--${name}=${value}`]
+
+/** What kubectl says, without the words that each of its errors begins with. */
+function reasonIn(stderr: string): string {
+  const lines = stderr.trim().split('\n')
+  const last = lines.findLast((line) => /^(error|Error from server)/.test(line)) ?? lines.at(-1)
+  return (last ?? '').replace(/^error: /, '') || 'kubectl failed and says nothing'
+}

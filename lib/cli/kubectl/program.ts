@@ -1,0 +1,51 @@
+import { Command, CommanderError } from 'commander'
+import { addCheckCommand, addDiffCommand } from './check.js'
+import { addExplainCommand } from './explain.js'
+import { addFlowsCommand } from './flows.js'
+import { addTopCommand } from './top.js'
+import { addTraceCommand } from './trace.js'
+import { failureOf, versionText } from '../process.js'
+
+const notes = `
+Everything is read through the API server, by kubectl, with your kubeconfig and your rights: get on
+pods/proxy in the namespace of the proxy. Nothing is changed.
+Exit codes: 0: done. 1: failed, or something is wrong on a node. 2: a wrong flag or argument.`
+
+export function createPlugin(): Command {
+  const program = new Command('kubectl svcproxy')
+    .description('What the Service proxies of the nodes do with connections.')
+    .version(versionText(), '--version', 'Print the version')
+    .addHelpText('after', notes)
+    .exitOverride()
+  for (const add of [
+    addExplainCommand,
+    addFlowsCommand,
+    addTopCommand,
+    addTraceCommand,
+    addCheckCommand,
+    addDiffCommand,
+  ]) {
+    add(program)
+  }
+  return program
+}
+
+/** Runs the plug-in and returns its exit code. */
+export async function runPlugin(argv: readonly string[]): Promise<number> {
+  // `kubectl svcproxy flows | head` closes the pipe early, which is not a failure.
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    process.exit(error.code === 'EPIPE' ? 0 : 1)
+  })
+  try {
+    const program = createPlugin()
+    if (argv.length === 0) program.outputHelp()
+    else await program.parseAsync(argv, { from: 'user' })
+    return typeof process.exitCode === 'number' ? process.exitCode : 0
+  } catch (error) {
+    // Commander has already printed its error, or the help.
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
+    const { exitCode, texts } = failureOf(error)
+    for (const text of texts) process.stderr.write(`error: ${text}\n`)
+    return exitCode
+  }
+}

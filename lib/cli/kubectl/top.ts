@@ -1,0 +1,133 @@
+import type { Command } from 'commander'
+import { addNamedOptions, namespaceOf, outputOf, type NamedFlags } from './names.js'
+import { answersOf, askAll, findProxies, type RemoteProxy } from './proxies.js'
+import { askDaemon } from '../seen-node.js'
+import { ConfigError } from '../../errors.js'
+import { daemonNumbers, type DaemonNumbers } from '../../inspect/top/daemon-numbers.js'
+import { Kubectl } from './kubectl.js'
+import { pause } from '../../async.js'
+import { printable } from '../../state/printable.js'
+import { printed } from '../shared-options.js'
+import { serviceName } from './flows.js'
+import { stopSignal } from '../process.js'
+import { topText, withRates, type Look } from '../../inspect/top/table.js'
+import type { ServiceNumbers } from '../../inspect/top/rows.js'
+
+interface TopFlags extends NamedFlags {
+  readonly watch?: boolean
+  readonly interval: string
+}
+
+const usage = `
+The numbers are the sums over the nodes that are asked. In iptables, nftables and ebpf mode a proxy
+counts with --flows only; ebpf mode without it counts what was translated at sockets.
+A Service that nobody has connected to has no line.`
+
+/** Adds `kubectl svcproxy top`: Services by connections, summed over nodes. */
+export function addTopCommand(program: Command): void {
+  const command = program
+    .command('top')
+    .description('show Services by connections, bytes and errors, of one node or all')
+    .option('-w, --watch', 'go on until it is stopped, with rates')
+    .option('--interval <seconds>', 'time between two tables', '5')
+  addNamedOptions(command, 'all-namespaces').addHelpText('after', usage).action(top)
+}
+
+async function top(flags: TopFlags): Promise<void> {
+  const seconds = Number(flags.interval)
+  if (!(seconds >= 1 && seconds <= 86_400)) {
+    throw new ConfigError(`--interval: ${JSON.stringify(flags.interval)} is not 1 to 86400 seconds`)
+  }
+  const kubectl = new Kubectl(flags)
+  const namespace = await namespaceOf(kubectl, flags)
+  const stop = stopSignal()
+  let before: Look | undefined
+  for (;;) {
+    const now = await look(kubectl, flags, namespace)
+    print(now, before, flags)
+    if (flags.watch !== true) return
+    before = now
+    await pause(seconds * 1000, stop)
+    if (stop.aborted) return
+  }
+}
+
+interface ClusterLook extends Look {
+  readonly nodes: readonly string[]
+  /** Nodes that count nothing, and why. */
+  readonly notes: readonly string[]
+}
+
+function print(now: ClusterLook, before: Look | undefined, flags: TopFlags): void {
+  const rows = withRates(now, before)
+  const isWide = flags.output === 'wide'
+  if (flags.output === 'name') {
+    for (const name of new Set(rows.map(({ service }) => serviceName(service))))
+      process.stdout.write(`${printable(name)}\n`)
+    return
+  }
+  const ports = `${rows.length} service port${rows.length === 1 ? '' : 's'}`
+  const nodes = `${now.nodes.length} node${now.nodes.length === 1 ? '' : 's'}`
+  for (const note of now.notes) process.stderr.write(`${printable(note)}\n`)
+  const text = topText(rows, {
+    title: `${ports} on ${nodes}`,
+    columns: process.stdout.columns || 80,
+    lines: undefined,
+    hasRates: before !== undefined,
+    isWide,
+  })
+  const data = { nodes: now.nodes, notes: now.notes, services: rows }
+  process.stdout.write(printed(outputOf(flags), { data, text: `${text}\n` }))
+}
+
+async function look(
+  kubectl: Kubectl,
+  flags: TopFlags,
+  namespace: string | undefined,
+): Promise<ClusterLook> {
+  const proxies = await findProxies(kubectl, flags)
+  const answers = answersOf(await askAll(proxies, numbersOf))
+  const sums = new Map<string, DaemonNumbers>()
+  for (const { answer } of answers) {
+    for (const [key, numbers] of answer.numbers) sums.set(key, sum(sums.get(key), numbers))
+  }
+  const rows = [...sums].map(rowOf)
+  return {
+    at: performance.now(),
+    rows: rows.filter(
+      ({ service }) => namespace === undefined || service.startsWith(`${namespace}/`),
+    ),
+    nodes: answers.map(({ proxy }) => proxy.node),
+    notes: answers.flatMap(({ answer }) => (answer.note === '' ? [] : [answer.note])),
+  }
+}
+
+async function numbersOf(proxy: RemoteProxy) {
+  const numbers = daemonNumbers(await proxy.get('/metrics'))
+  if (numbers.size > 0) return { numbers, note: '' }
+  const { config, mode } = await askDaemon(proxy)
+  const counts = config.flows.enabled || !['iptables', 'nftables', 'ebpf'].includes(mode)
+  const note = counts
+    ? ''
+    : `${proxy.name} counts no connections in ${mode} mode; start it with --flows, or set flows.enabled in its configuration`
+  return { numbers, note }
+}
+
+function sum(one: DaemonNumbers | undefined, other: DaemonNumbers): DaemonNumbers {
+  if (!one) return other
+  return {
+    open: one.open + other.open,
+    connections: one.connections + other.connections,
+    bytesIn: one.bytesIn + other.bytesIn,
+    bytesOut: one.bytesOut + other.bytesOut,
+    errors: one.errors + other.errors,
+  }
+}
+
+/** The key is `namespace/name:port/PROTOCOL`. */
+function rowOf([key, numbers]: readonly [string, DaemonNumbers]): ServiceNumbers {
+  const slash = key.lastIndexOf('/')
+  const { open, connections: total, bytesIn, bytesOut, errors } = numbers
+  const [service, protocol] = [key.slice(0, slash), key.slice(slash + 1)]
+  return { service, protocol, open, total, bytesIn, bytesOut, errors }
+}

@@ -1,0 +1,98 @@
+import type { Command } from 'commander'
+import { addNamedOptions, clientOf, namespaceOf, outputOf, targetOf } from './names.js'
+import { answersOf, findProxies } from './proxies.js'
+import { byTime, FlowReader, type RemoteFlow } from './flow-reader.js'
+import { ConfigError, SourceError } from '../../errors.js'
+import { Kubectl } from './kubectl.js'
+import { onNode } from './on-node.js'
+import { pause } from '../../async.js'
+import { printable } from '../../state/printable.js'
+import { printedOfMany } from '../shared-options.js'
+import { stopSignal } from '../process.js'
+import type { NamedFlags } from './names.js'
+
+interface TraceFlags extends NamedFlags {
+  readonly from?: string
+  readonly count: string
+  readonly timeout: string
+}
+
+const usage = `
+It waits for connections in the streams of the proxies, which must run with --flows, and shows what
+became of each. The rules that a packet went through are shown by \`kube-proxy trace\` on the node.`
+
+/** Adds `kubectl svcproxy trace`: waits for the next connection to a Service. */
+export function addTraceCommand(program: Command): void {
+  const command = program
+    .command('trace')
+    .description('wait for connections to a Service and show what becomes of them')
+    .argument('<service>', 'svc/NAME[:PORT] or NAME[:PORT]')
+    .option('--from <client>', 'only those from pod/NAME, an address or a CIDR')
+    .option('--count <n>', 'end after this number of connections', '1')
+    .option('--timeout <seconds>', 'end when no connection comes in this time', '60')
+  addNamedOptions(command, 'one').addHelpText('after', usage).action(trace)
+}
+
+const askEveryMs = 1_000
+
+async function trace(text: string, flags: TraceFlags): Promise<void> {
+  const [count, seconds] = [
+    wholeNumber('--count', flags.count),
+    wholeNumber('--timeout', flags.timeout),
+  ]
+  if (flags.output === 'name') throw new ConfigError('-o name: connections have no names')
+  const kubectl = new Kubectl(flags)
+  const namespace = await namespaceOf(kubectl, flags)
+  const client =
+    flags.from === undefined ? undefined : await clientOf(kubectl, flags.from, namespace)
+  const node = flags.node ?? client?.node
+  const proxies = await findProxies(kubectl, { ...flags, ...(node === undefined ? {} : { node }) })
+  const service = targetOf(text, namespace)
+  const query = { service, ...(client ? { from: client.from } : {}), limit: '0' }
+  const reader = new FlowReader(new URLSearchParams(query))
+  const stop = stopSignal()
+  const seen = new Set<string>()
+  // The first question finds out where the streams are now.
+  const [first] = answersOf(await reader.read(proxies))
+  if (first)
+    process.stderr.write(
+      `${onNode(first.proxy, `trace ${text.replace(/^\w+\//, '')}`, 'the rules on the way')}\n`,
+    )
+  process.stderr.write(`waiting for a connection to ${printable(service)} …\n`)
+  const end = performance.now() + seconds * 1000
+  while (seen.size < count && !stop.aborted) {
+    const fresh = answersOf(await reader.read(proxies)).flatMap(({ answer }) => answer.flows)
+    for (const flow of fresh.sort(byTime)) {
+      // Some modes tell of the end only; others tell of both.
+      const id = `${flow.node} ${flow.protocol} ${flow.client} ${flow.service}`
+      if (seen.has(id) || seen.size >= count) continue
+      seen.add(id)
+      process.stdout.write(printedOfMany(outputOf(flags), { data: flow, text: storyOf(flow) }))
+    }
+    if (seen.size >= count) return
+    if (performance.now() > end) break
+    await pause(askEveryMs, stop)
+  }
+  if (seen.size === 0 && !stop.aborted) {
+    throw new SourceError(`follow a connection to ${service}: none came within ${seconds} s`)
+  }
+}
+
+function wholeNumber(flag: string, text: string): number {
+  const value = Number(text)
+  if (/^\d{1,6}$/.test(text) && value > 0) return value
+  throw new ConfigError(`${flag}: ${JSON.stringify(text)} is not a number from 1 to 999999`)
+}
+
+function storyOf(flow: RemoteFlow): string {
+  const named = (pod: string, place: string) => (pod === '' ? place : `${pod} (${place})`)
+  const { time, protocol, client, clientPod, node, service, address, verdict, why } = flow
+  return [
+    `${time} ${protocol} from ${named(clientPod, client)}, on node ${node}`,
+    `  asked        ${service}${address === '' ? '' : ` at ${address}`}`,
+    `  endpoint     ${flow.endpoint === '' ? 'none' : named(flow.endpointPod, flow.endpoint)}`,
+    `  verdict      ${verdict}${why === '' ? '' : `: ${why}`}`,
+  ]
+    .map((line) => `${printable(line)}\n`)
+    .join('')
+}

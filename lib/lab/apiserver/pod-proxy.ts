@@ -1,0 +1,80 @@
+import { request } from 'node:http'
+import { isLoopback, isUnspecified, parseIp } from '../../state/ip.js'
+import { messageOf } from '../../errors.js'
+import { textAt } from './json.js'
+import { ApiError, badRequest, methodNotAllowed, notFound } from './status.js'
+import type { ApiCall } from './api-call.js'
+import type { Registry } from './registry.js'
+
+/** `/api/v1/namespaces/x/pods/NAME:PORT/proxy/…`: an HTTP request to a pod, through this server. */
+export interface PodProxyTarget {
+  readonly namespace: string
+  readonly name: string
+  readonly port: number
+  /** With the query. */
+  readonly path: string
+}
+
+const pattern = /^\/api\/v1\/namespaces\/([^/]+)\/pods\/([^/]+)\/proxy(\/.*)?$/
+
+/** Undefined when the path is another one. */
+export function podProxyTarget(call: ApiCall): PodProxyTarget | undefined {
+  const [, namespace, place, rest = '/'] = pattern.exec(call.path) ?? []
+  if (namespace === undefined || place === undefined) return undefined
+  const [, name, port = '80'] =
+    /^(?:http:)?([a-z0-9.-]+)(?::(\d{1,5}))?$/.exec(decoded(place)) ?? []
+  if (name === undefined) throw badRequest(`invalid pod request ${JSON.stringify(place)}`)
+  const query = call.query.toString()
+  const path = query === '' ? rest : `${rest}?${query}`
+  return { namespace: decoded(namespace), name, port: Number(port), path }
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    throw badRequest(`the path has a wrong escape: ${JSON.stringify(text)}`)
+  }
+}
+
+export interface PodProxyDeps {
+  readonly registry: Registry
+  /** Whether requests may go to this machine itself; a real server refuses that, too. */
+  readonly proxiesToLoopback: boolean
+}
+
+/** Sends a GET to the pod, and its answer to the client. */
+export async function servePodProxy(
+  call: ApiCall,
+  { namespace, name, port, path }: PodProxyTarget,
+  { registry, proxiesToLoopback }: PodProxyDeps,
+): Promise<void> {
+  // Who only reads cannot make this server change anything elsewhere.
+  if (call.request.method !== 'GET') throw methodNotAllowed(call.request.method ?? '')
+  const kind = registry.resources.byKind('v1', 'Pod')
+  if (!kind) throw notFound({ group: '', plural: 'pods', kind: 'Pod' }, name)
+  const ip = parseIp(textAt(registry.get(kind, namespace, name), 'status', 'podIP'))
+  if (!ip) throw badRequest(`address not allowed: pod ${JSON.stringify(name)} has none yet`)
+  const isHere = isLoopback(ip) || isUnspecified(ip)
+  if (isHere && !proxiesToLoopback) throw badRequest('address not allowed')
+  await new Promise<void>((resolve, reject) => {
+    const outgoing = request({ host: ip.text, port, path }, (answer) => {
+      call.response.writeHead(answer.statusCode ?? 502, {
+        'Content-Type': answer.headers['content-type'] ?? 'application/octet-stream',
+      })
+      answer.on('error', () => call.response.destroy())
+      answer.pipe(call.response)
+      answer.on('close', resolve)
+    })
+    call.response.on('close', () => outgoing.destroy())
+    outgoing.on('error', (error) => reject(unreachable(`${ip.text}:${port}`, error)))
+    outgoing.end()
+  })
+}
+
+/** In the words of a real server. */
+function unreachable(place: string, error: Error): ApiError {
+  const isRefused = 'code' in error && error.code === 'ECONNREFUSED'
+  const reason = isRefused ? `dial tcp ${place}: connect: connection refused` : messageOf(error)
+  return new ApiError(503, 'ServiceUnavailable', `error trying to reach service: ${reason}`)
+}

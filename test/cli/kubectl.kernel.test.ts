@@ -1,0 +1,127 @@
+import t, { type Test } from 'tap'
+import { connect, createServer } from 'node:net'
+import { execFileSync } from 'node:child_process'
+import { once } from 'node:events'
+import { startProxy } from '../support/live-daemon.js'
+import { enterPrivateNetns } from '../support/private-netns.js'
+import { installPlugin, putProxy } from './support/plugin.js'
+import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
+import type { ApiServer } from '../../lib/lab/apiserver/server.js'
+
+/** The real kubectl, the plug-in, the API server's proxy of pods, and a real proxy on its node. */
+
+const skip = noKubectl === false ? (enterPrivateNetns() ?? false) : noKubectl
+const nodeIp = '192.0.2.1'
+if (skip === false) {
+  execFileSync('ip', ['link', 'set', 'lo', 'up'])
+  execFileSync('ip', ['address', 'add', `${nodeIp}/24`, 'dev', 'lo'])
+  execFileSync('ip', ['route', 'add', 'default', 'dev', 'lo'])
+  execFileSync('ip', ['address', 'add', '10.244.1.1/32', 'dev', 'lo'])
+}
+
+function putObjects(api: ApiServer): void {
+  const port = { name: 'http', protocol: 'TCP', port: 80, targetPort: 8080 }
+  const metadata = { name: 'web', namespace: 'default' }
+  const clusterIP = '10.96.0.10'
+  const spec = { type: 'ClusterIP', clusterIP, clusterIPs: [clusterIP], ports: [port] }
+  api.put({ apiVersion: 'v1', kind: 'Service', metadata, spec })
+  api.put({
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: { ...metadata, name: 'web-1', labels: { 'kubernetes.io/service-name': 'web' } },
+    addressType: 'IPv4',
+    ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
+    endpoints: [
+      {
+        addresses: ['10.244.1.1'],
+        conditions: { ready: true },
+        targetRef: { kind: 'Pod', name: 'web-0', namespace: 'default' },
+      },
+    ],
+  })
+  api.put({
+    apiVersion: 'v1',
+    kind: 'Node',
+    metadata: { name: 'node-1' },
+    spec: { podCIDR: '10.244.1.0/24' },
+    status: { addresses: [{ type: 'InternalIP', address: nodeIp }] },
+  })
+  putProxy(api, 'node-1', nodeIp)
+  putClient(api)
+}
+
+/** A pod on that node, from which `explain` asks. */
+function putClient(api: ApiServer): void {
+  api.put({
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: 'client', namespace: 'default' },
+    spec: { nodeName: 'node-1', containers: [{ name: 'client', image: 'x' }] },
+    status: { phase: 'Running', podIP: '10.244.1.7', podIPs: [{ ip: '10.244.1.7' }] },
+  })
+}
+
+async function startEndpoint(t: Test): Promise<void> {
+  const server = createServer((socket) => socket.on('error', () => undefined).end('yes'))
+  server.listen(8080, '10.244.1.1')
+  await once(server, 'listening')
+  t.teardown(() => new Promise((closed) => server.close(closed)))
+}
+
+async function visit(): Promise<void> {
+  const socket = connect(80, '10.96.0.10').resume()
+  await once(socket, 'close')
+}
+
+t.test('explain, flows, top, trace, check and diff from afar', { skip }, async (t) => {
+  const server = await startServer()
+  t.teardown(() => server.stop())
+  putObjects(server.api)
+  await startEndpoint(t)
+  const run = installPlugin(t, server.kubeconfig)
+  const daemon = await startProxy(t, [
+    ...['--kubeconfig', server.kubeconfig, '--hostname-override', 'node-1', '--flows'],
+    ...['--proxy-mode', 'nftables', '--cluster-cidr', '10.244.0.0/16', '--flows-state-file='],
+    ...['--metrics-bind-address', '0.0.0.0:10249'],
+  ])
+  for (let made = 0; made < 5; made++) await visit()
+  let top = await run('top')
+  while (!/ 5 /.test(top.stdout)) top = await run('top')
+  t.match(top, {
+    code: 0,
+    stderr: '',
+    stdout: /^1 service port on 1 node\n.*\ndefault\/web:http +\d+ +5 /s,
+  })
+  const flows = await run('flows', 'svc/web', '-o', 'json')
+  t.equal(flows.stdout.match(/"event":"opened"/g)?.length, 5)
+  t.match(flows.stdout, '"endpointPod":"default/web-0"')
+
+  const explained = await run('explain', 'svc/web', '--from', 'pod/client')
+  t.equal(explained.code, 0, explained.stderr)
+  t.match(
+    explained.stderr,
+    /^This is the plan of the proxy of node node-1\. Only the node can tell/,
+  )
+  t.match(
+    explained.stdout,
+    /^TCP from .*10\.244\.1\.7.* to 10\.96\.0\.10:80, .*default\/web:http, in nftables mode/,
+  )
+  t.match(explained.stdout, '10.244.1.1:8080')
+
+  const traced = run('trace', 'svc/web')
+  const stop = new AbortController()
+  const visiting = (async () => {
+    while (!stop.signal.aborted) await visit()
+  })()
+  t.match(await traced, {
+    code: 0,
+    stdout: /endpoint +default\/web-0 \(10\.244\.1\.1:8080\)\n +verdict +forwarded/,
+  })
+  stop.abort()
+  await visiting
+
+  t.match(await run('check'), { code: 0, stdout: /node-1 +proxy-node-1 +nftables +ok\n/ })
+  t.match(await run('diff', '-o', 'wide'), { code: 0, stdout: /ok {5}foreign changes: none\n/ })
+  await daemon.end('SIGTERM')
+  t.match(await run('top'), { code: 1, stderr: /connection refused/ })
+})

@@ -1,0 +1,203 @@
+import { createServer } from 'node:http'
+import { once } from 'node:events'
+import t, { type Test } from 'tap'
+import { installPlugin, putProxy } from './support/plugin.js'
+import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
+
+/** `kubectl svcproxy` against proxies of several nodes, whose answers are made up here. */
+
+const skip = noKubectl
+
+type Pages = Readonly<Record<string, string>>
+
+const flow = (time: string, service: string, client: string) => ({
+  ...{ time, event: 'opened', verdict: 'forwarded', why: '', protocol: 'TCP' },
+  ...{ client, clientPod: '', service, address: '10.96.0.10:80' },
+  ...{ endpoint: '10.244.1.1:8080', endpointPod: 'default/web-0' },
+})
+
+const metrics = (service: string, count: number) =>
+  [
+    `kubeproxy_service_connections_total{service="${service}",protocol="TCP",endpoint="10.244.1.1:8080"} ${count}`,
+    `kubeproxy_service_active_connections{service="${service}",protocol="TCP"} 1`,
+    '',
+  ].join('\n')
+
+const configz = (flows: boolean) =>
+  JSON.stringify({
+    'kubeproxy.config.k8s.io': {
+      apiVersion: 'kubeproxy.config.k8s.io/v1alpha1',
+      kind: 'KubeProxyConfiguration',
+      mode: 'nftables',
+      clusterCIDR: '10.244.0.0/16',
+      flows: { enabled: flows },
+    },
+  })
+
+const healthy = '[+]mode: nftables\n[+]IPv4 syncs: 3 syncs, 0 failed\n[+]foreign changes: none\n'
+
+const pagesOf = (node: number): Pages => ({
+  '/configz': configz(true),
+  '/proxyMode': 'nftables',
+  '/healthz': healthy,
+  '/metrics': `${metrics('default/web:http', node)}${metrics('other/db:', 10)}`,
+  '/flows': JSON.stringify({
+    flows: [
+      flow(`2026-01-01T00:00:0${3 - node}.000Z`, 'default/web:http', `10.244.${node}.9:4000`),
+      flow('2026-01-01T00:00:09.000Z', 'other/db:', `10.244.${node}.9:4001`),
+    ],
+    next: 2,
+    leftOut: node - 1,
+  }),
+})
+
+let port = 0
+
+/** On one port of several loopback addresses, as the proxies of nodes are. */
+async function startPages(t: Test, ip: string, pages: Pages): Promise<void> {
+  const server = createServer((request, reply) => {
+    const page = pages[(request.url ?? '').split('?', 1)[0] ?? '']
+    reply.writeHead(page === undefined ? 404 : 200).end(page ?? '404 page not found\n')
+  })
+  server.listen(port, ip)
+  await once(server, 'listening')
+  const address = server.address()
+  if (typeof address === 'object' && address) port = address.port
+  t.teardown(() => new Promise((closed) => server.close(closed)))
+}
+
+async function twoNodes(t: Test, second: Pages = pagesOf(2)) {
+  const server = await startServer({ proxiesToLoopback: true })
+  t.teardown(() => server.stop())
+  port = 0
+  await startPages(t, '127.0.0.2', pagesOf(1))
+  await startPages(t, '127.0.0.3', second)
+  putProxy(server.api, 'node-1', '127.0.0.2')
+  putProxy(server.api, 'node-2', '127.0.0.3')
+  const plugin = installPlugin(t, server.kubeconfig)
+  const run = (command: string, ...args: readonly string[]) =>
+    plugin(command, `--port=${port}`, ...args)
+  return { ...server, run }
+}
+
+void t.test('top sums over the nodes, in the namespace that is asked for', { skip }, async (t) => {
+  const { run } = await twoNodes(t)
+  const { stdout, stderr, code } = await run('top')
+  t.same({ stderr, code }, { stderr: '', code: 0 })
+  t.match(stdout, /^1 service port on 2 nodes\n/)
+  t.match(stdout, /default\/web:http +2 +3 /)
+  t.notMatch(stdout, 'other/db')
+  t.match((await run('top', '-A')).stdout, /other\/db: +2 +20 /)
+  t.match((await run('top', '-n', 'other')).stdout, /other\/db: +2 +20 /)
+  t.equal((await run('top', '-A', '-o', 'name')).stdout, 'service/db\nservice/web\n')
+  const one = await run('top', '--node', 'node-2', '-o', 'json')
+  t.match(JSON.parse(one.stdout), { nodes: ['node-2'], services: [{ total: 2, open: 1 }] })
+  t.match((await run('top', '-o', 'yaml')).stdout, /^nodes:\n {2}- node-1\n/)
+})
+
+void t.test('flows of all nodes stand in the order of time', { skip }, async (t) => {
+  const { run } = await twoNodes(t)
+  const { stdout, stderr } = await run('flows', '-o', 'json')
+  const lines = stdout.trim().split('\n')
+  t.same(
+    lines.map((line) => (JSON.parse(line) as { readonly node: string }).node),
+    ['node-2', 'node-1'],
+  )
+  t.equal(stderr, '… and 1 lines that were left out under load\n')
+  t.equal((await run('flows', '-A', '-o', 'json')).stdout.trim().split('\n').length, 4)
+  t.equal((await run('flows', '-A', '-o', 'name')).stdout, 'service/web\nservice/db\n')
+  const wide = (await run('flows', '-o', 'wide', '--node', 'node-1')).stdout
+  t.match(wide, /^NODE +TIME .*\nnode-1 +2026-01-01T00:00:02\.000Z .*web-0 \(10\.244\.1\.1:8080\)/)
+})
+
+void t.test(
+  'a proxy that fails, or does not answer, is told and ends with 1',
+  { skip },
+  async (t) => {
+    const failing = {
+      ...pagesOf(2),
+      '/healthz': '[+]mode: iptables\n[-]IPv4 syncs: 1 failed; no memory\n',
+    }
+    const { run, api } = await twoNodes(t, failing)
+    const well = await run('check', '--node', 'node-1')
+    t.same([well.code, well.stderr], [0, ''])
+    t.match(well.stdout, /^NODE +POD +MODE +STATUS\nnode-1 +proxy-node-1 +nftables +ok\n$/)
+    const { stdout, code } = await run('check')
+    t.equal(code, 1)
+    t.match(
+      stdout,
+      /node-2 +proxy-node-2 +iptables +FAILS\n {2}FAILS {2}IPv4 syncs: 1 failed; no memory\n/,
+    )
+    t.match((await run('check', '-o', 'wide')).stdout, /ok {5}foreign changes: none/)
+    t.equal((await run('check', '-o', 'name')).stdout, 'pod/proxy-node-1\npod/proxy-node-2\n')
+    const diff = await run('diff', '--node', 'node-1')
+    t.equal(diff.code, 0)
+    t.match(
+      diff.stderr,
+      /Only the node can tell every rule as it is now: `kubectl exec -n kube-system proxy-node-1 -- node /,
+    )
+    putProxy(api, 'node-3', '127.0.0.4')
+    const third = await run('check')
+    t.equal(third.code, 1)
+    t.match(third.stdout, /node-1 .*ok\n/, 'the others are shown')
+    t.match(
+      third.stderr,
+      /node node-3: .*connection refused.*; the API server reaches the proxy only if metricsBindAddress/i,
+    )
+  },
+)
+
+void t.test('what is missing is said with what to do', { skip }, async (t) => {
+  const silent = { '/configz': configz(false), '/proxyMode': 'nftables', '/metrics': '' }
+  const { run, kubeconfig } = await twoNodes(t, silent)
+  t.match(
+    (await run('top', '--node', 'node-2')).stderr,
+    /node node-2 counts no connections in nftables mode; start it with --flows/,
+  )
+  const flows = await run('flows', '--node', 'node-2')
+  t.equal(flows.code, 1)
+  t.match(flows.stderr, /node node-2 does not follow connections; start it with --flows/)
+  t.match(await run('top', '--node', 'node-9'), {
+    code: 2,
+    stderr: /no proxy on node "node-9"; .* node-1, node-2/,
+  })
+  t.match(await run('top', '-l', 'k8s-app=no'), {
+    code: 2,
+    stderr: /there is no pod with k8s-app=no/,
+  })
+  t.match(await run('top', '-o', 'text'), {
+    code: 2,
+    stderr: /Allowed choices are json, yaml, wide, name/,
+  })
+  t.match(await run('top', '--kubeconfig', `${kubeconfig}.none`), {
+    code: 1,
+    stderr: /read the kubeconfig: /,
+  })
+  t.match(await run('explain', 'svc/web', '--from', 'pod/none'), {
+    code: 1,
+    stderr: /pods "none" not found/,
+  })
+})
+
+void t.test(
+  'the rights of the caller decide, and a refusal names the missing one',
+  { skip },
+  async (t) => {
+    const server = await startServer({ accepts: (token) => token === 'good' })
+    t.teardown(() => server.stop())
+    const run = installPlugin(t, server.kubeconfig)
+    const { code, stderr } = await run('check')
+    t.equal(code, 1)
+    t.match(stderr, /read \/api\/v1\/namespaces\/kube-system\/pods: .*(Unauthorized|logged in)/i)
+  },
+)
+
+void t.test('a pod on loopback is no way to the machine of the API server', { skip }, async (t) => {
+  const server = await startServer()
+  t.teardown(() => server.stop())
+  putProxy(server.api, 'node-1', '127.0.0.1')
+  const answer = await server.kubectl(
+    'get --raw /api/v1/namespaces/kube-system/pods/proxy-node-1:1/proxy/x',
+  )
+  t.match(answer, { code: 1, stderr: /address not allowed/ })
+})

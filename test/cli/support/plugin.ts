@@ -1,0 +1,37 @@
+import { chmodSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
+import { tmpdir } from 'node:os'
+import type { Test } from 'tap'
+import { runCommand, type CommandResult } from '../../../lib/kernel/command.js'
+import type { ApiServer } from '../../../lib/lab/apiserver/server.js'
+
+const main = fileURLToPath(new URL('../../../lib/cli/kubectl/main.js', import.meta.url))
+
+/** The plug-in as npm installs it: a link in the PATH, which the real kubectl finds by its name. */
+export function installPlugin(t: Test, kubeconfig: string) {
+  const folder = mkdtempSync(join(tmpdir(), 'plugin-'))
+  t.teardown(() => rmSync(folder, { recursive: true }))
+  symlinkSync(main, join(folder, 'kubectl-svcproxy'))
+  // npm does this for each program of a package.
+  chmodSync(main, 0o755)
+  process.env.PATH = `${folder}:${process.env.PATH ?? ''}`
+  process.env.KUBECONFIG = kubeconfig
+  return (...args: readonly string[]): Promise<CommandResult> =>
+    runCommand('kubectl', ['svcproxy', ...args])
+}
+
+/** The pod of a proxy that is at this address. */
+export function putProxy(api: ApiServer, node: string, podIP: string, name = `proxy-${node}`) {
+  api.put({
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: {
+      name,
+      namespace: 'kube-system',
+      labels: { 'app.kubernetes.io/name': 'kube-proxy-ts' },
+    },
+    spec: { nodeName: node, hostNetwork: true, containers: [{ name: 'kube-proxy', image: 'x' }] },
+    status: { phase: 'Running', podIP, podIPs: [{ ip: podIP }] },
+  })
+}
