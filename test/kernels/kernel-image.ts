@@ -7,10 +7,13 @@ import {
   renameSync,
   writeFileSync,
 } from 'node:fs'
-import { basename, join } from 'node:path'
+import { basename, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { quoted } from '../support/guest.js'
-import { run, type Suite } from './packages.js'
+import { run, type Suite } from '../support/debian-packages.js'
+
+/** Where packages are unpacked, and what was seen is kept. */
+export const cache = resolve('build/kernels')
 
 /** A kernel that can be booted: its image, its modules and the first files it sees. */
 export interface KernelImage {

@@ -9,8 +9,7 @@ import {
   type GuestResult,
   type Machine,
 } from '../support/guest.js'
-import type { KernelImage } from './kernel-image.js'
-import { cache } from './packages.js'
+import { cache, type KernelImage } from './kernel-image.js'
 
 /** Lies beside the sources, not the compiled files. */
 const host = fileURLToPath(new URL('../../../test/kernels/host', import.meta.url))

@@ -1,8 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { cellName, columns, type Column } from './columns.js'
-import type { KernelImage } from './kernel-image.js'
-import { cache } from './packages.js'
+import { cache, type KernelImage } from './kernel-image.js'
 
 /** What a run has seen of one mode: a cell is absent where nothing was tried. */
 export type Cells = Partial<Record<Column, string>>

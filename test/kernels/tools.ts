@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { quoted } from '../support/guest.js'
-import type { Suite } from './packages.js'
+import type { Suite } from '../support/debian-packages.js'
 
 const wanted = ['nftables', 'iptables', 'ipset']
 

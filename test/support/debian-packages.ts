@@ -1,35 +1,34 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import { messageOf } from '../../lib/errors.js'
 
 /**
- * Debian packages, downloaded and unpacked into a folder of this checkout. Nothing is installed, and
- * no list is added to those of the machine: every other suite has a state of its own in that folder.
+ * Debian packages of one suite, downloaded and unpacked into a folder. Nothing is installed, and no
+ * list is added to those of the machine: every other suite has a state of its own in that folder.
+ * `own` stands for the lists that this machine has.
  */
-
-export const cache = resolve('build/kernels')
-
-/** Packages of one suite: `own` stands for the lists that this machine has. */
 export class Suite {
   readonly name: string
+  readonly #folder: string
   readonly #options: readonly string[]
 
-  private constructor(name: string, options: readonly string[]) {
+  private constructor(name: string, folder: string, options: readonly string[]) {
     this.name = name
+    this.#folder = folder
     this.#options = options
   }
 
   /** Reads the lists of a suite; throws if the mirror does not have it. */
-  static open(name: string): Suite {
-    if (name === 'own') return new Suite(name, [])
+  static open(name: string, folder: string): Suite {
+    if (name === 'own') return new Suite(name, folder, [])
     if (!/^[a-z][a-z-]*$/.test(name)) throw new Error(`${name} is no name of a suite`)
-    const home = join(cache, 'apt', name)
+    const home = join(folder, 'apt', name)
     const folders = ['lists/partial', 'archives/partial', 'parts']
     for (const folder of folders) mkdirSync(join(home, folder), { recursive: true })
     const list = join(home, 'sources.list')
     writeFileSync(list, mirrors(name).join(''))
-    const suite = new Suite(name, [
+    const suite = new Suite(name, folder, [
       ...['-o', `Dir::State=${home}`, '-o', 'Dir::State::status=/dev/null'],
       ...['-o', `Dir::Cache=${home}`, '-o', `Dir::Etc::sourcelist=${list}`],
       ...['-o', `Dir::Etc::sourceparts=${home}/parts`, '-o', 'APT::Sandbox::User=root'],
@@ -37,7 +36,7 @@ export class Suite {
     try {
       run('apt-get', [...suite.#options, '-q', 'update'])
     } catch (error) {
-      if (suite.version('linux-image-cloud-amd64') === undefined) {
+      if (suite.version('libc6') === undefined) {
         throw new Error(`the mirror has no list of ${name}: ${lastLine(messageOf(error))}`)
       }
     }
@@ -60,7 +59,7 @@ export class Suite {
 
   /** Unpacks packages into a folder that begins to exist when all are there. */
   unpack(folder: string, names: readonly string[]): string {
-    const to = join(cache, folder)
+    const to = join(this.#folder, folder)
     if (existsSync(to)) return to
     const part = `${to}.part`
     rmSync(part, { recursive: true, force: true })
