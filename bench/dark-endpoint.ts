@@ -6,7 +6,7 @@ import type { World } from '../lib/lab/world/world.js'
 import { inCluster, nodeName, type BenchCluster } from './support/bench-cluster.js'
 import type { BenchResult, BenchResults } from './support/results.js'
 
-const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,userspace').split(',')
+const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,userspace,ebpf').split(',')
 const clusterIp = '10.96.250.20'
 const pods = ['pod-1', 'pod-2', 'pod-3', 'pod-4', 'pod-5'] as const
 const ports = [8080, 8081] as const
@@ -28,7 +28,8 @@ export async function run(): Promise<BenchResults> {
   const results: BenchResult[] = []
   for (const mode of modes) {
     for (const isChecked of [false, true]) {
-      const { first, later } = await inCluster(0, (cluster) => measure(cluster, mode, isChecked))
+      const act = (cluster: BenchCluster) => measure(cluster, mode, isChecked)
+      const { first, later } = await inCluster(0, act, { withCgroup: mode === 'ebpf' })
       const name = `${mode}, ${isChecked ? 'with' : 'without'} checks`
       console.log(`${name}: ${shareText(first)} in the first 2.5 s, ${shareText(later)} later`)
       results.push(
@@ -52,6 +53,7 @@ async function measure({ world, api, kubeconfig }: BenchCluster, mode: string, i
   const child = world.spawn('node', [
     ...[process.execPath, main, '--kubeconfig', kubeconfig, '--hostname-override', nodeName],
     ...['--proxy-mode', mode, '--proxy-mode-fallback', 'none', '--cluster-cidr', '10.244.0.0/16'],
+    ...(world.cgroup === undefined ? [] : ['--ebpf-cgroup', world.cgroup, '--ebpf-bpffs=']),
   ])
   const exited = once(child, 'exit')
   let said = ''

@@ -7,7 +7,7 @@ import { createApiServer, type ApiServer } from '../../lib/lab/apiserver/server.
 import { writeKubeconfig } from '../../lib/lab/apiserver/kubeconfig.js'
 import { forward, openBridge } from '../../lib/lab/world/bridge.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
-import { createWorld, type World } from '../../lib/lab/world/world.js'
+import { createWorld, type World, type WorldOptions } from '../../lib/lab/world/world.js'
 
 export const nodeName = 'node-1'
 const clusterIp = '10.96.250.10'
@@ -24,9 +24,10 @@ export interface BenchCluster {
 export async function inCluster<T>(
   count: number,
   act: (cluster: BenchCluster) => Promise<T>,
+  { withCgroup = false }: Pick<WorldOptions, 'withCgroup'> = {},
 ): Promise<T> {
   const folder = mkdtempSync(join(tmpdir(), 'bench-daemon-'))
-  const world = await createWorld({ name: 'bench' })
+  const world = await createWorld({ name: 'bench', withCgroup })
   const api = createApiServer()
   const stop = new AbortController()
   const serving = api.run(stop.signal)

@@ -45,6 +45,7 @@ export class PolledProbes {
   /** Sockets without a peer, by address family. */
   readonly #idle = new Map<number, number[]>()
   readonly #addresses = new WeakMap<CheckTarget, Uint8Array>()
+  readonly #lookAgain = () => this.#look()
   #lookedAt = 0
 
   constructor(deps: PolledDeps) {
@@ -70,7 +71,7 @@ export class PolledProbes {
       this.#attempts.add(attempt)
       if (this.#attempts.size > 1) return
       this.#lookedAt = this.#deps.now()
-      this.#deps.soon(() => this.#look())
+      this.#deps.soon(this.#lookAgain)
     })
   }
 
@@ -86,7 +87,7 @@ export class PolledProbes {
       else if (attempt.left <= 0)
         this.#end(attempt, late(attempt.target.check, attempt.isConnected))
     }
-    if (this.#attempts.size > 0) soon(() => this.#look())
+    if (this.#attempts.size > 0) soon(this.#lookAgain)
   }
 
   #lookAt(attempt: Attempt): Outcome | undefined {

@@ -1,5 +1,6 @@
 import type { CheckCounts, CheckTarget, Turn } from './messages.js'
 import type { Outcome } from './outcome.js'
+import type { Turns } from './turns.js'
 
 export interface ScheduleDeps {
   readonly probe: (target: CheckTarget) => Promise<Outcome>
@@ -8,8 +9,7 @@ export interface ScheduleDeps {
   readonly now: () => number
   /** From 0 up to 1. */
   readonly random: () => number
-  /** Calls back after so many milliseconds; returns how to prevent that. */
-  readonly wait: (ms: number, then: () => void) => () => void
+  readonly turns: Pick<Turns, 'wait' | 'cancel'>
   /** How many checks run at a time. */
   readonly most: number
 }
@@ -20,7 +20,9 @@ interface Entry {
   /** Outcomes in a row that speak against `isFailing`. */
   streak: number
   isGone: boolean
-  cancel: () => void
+  /** When it is due, and what happens then. */
+  turn: number
+  readonly begin: () => void
 }
 
 /**
@@ -43,7 +45,11 @@ export class Schedule {
   set(target: CheckTarget): void {
     const { isFailing } = target
     this.remove(target.id)
-    const entry = { target, isFailing, streak: 0, isGone: false, cancel: () => undefined }
+    const begin = () => {
+      this.#due.add(entry)
+      this.#begin()
+    }
+    const entry: Entry = { target, isFailing, streak: 0, isGone: false, turn: 0, begin }
     this.#entries.set(target.id, entry)
     this.#plan(entry, this.#deps.random() * target.check.intervalMs)
   }
@@ -52,7 +58,7 @@ export class Schedule {
     const entry = this.#entries.get(id)
     if (!entry) return
     entry.isGone = true
-    entry.cancel()
+    this.#deps.turns.cancel(entry.turn, entry.begin)
     this.#due.delete(entry)
     this.#entries.delete(id)
   }
@@ -65,10 +71,7 @@ export class Schedule {
   }
 
   #plan(entry: Entry, ms: number): void {
-    entry.cancel = this.#deps.wait(ms, () => {
-      this.#due.add(entry)
-      this.#begin()
-    })
+    entry.turn = this.#deps.turns.wait(ms, entry.begin)
   }
 
   #begin(): void {

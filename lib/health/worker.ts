@@ -3,6 +3,7 @@ import { parentPort } from 'node:worker_threads'
 import { PolledProbes } from './polled-probes.js'
 import { probe } from './probe.js'
 import { Schedule } from './schedule.js'
+import { Turns } from './turns.js'
 import type { CheckReport, CheckTarget, TargetChanges, Turn } from './messages.js'
 import type { Libc } from '../kernel/sockets/libc.js'
 import type { Outcome } from './outcome.js'
@@ -15,42 +16,44 @@ const turnMs = 50
 const tellAfterMs = 20
 const countEveryMs = 1000
 
-let turns: Turn[] = []
+let turned: Turn[] = []
 
 function tell(): void {
   const counts = schedule.takeCounts()
-  if (turns.length === 0 && counts.good + counts.bad + counts.unknown === 0) return
-  const report: CheckReport = { turns, counts }
+  if (turned.length === 0 && counts.good + counts.bad + counts.unknown === 0) return
+  const report: CheckReport = { turns: turned, counts }
   parentPort?.postMessage(report)
-  turns = []
+  turned = []
 }
 
-/** At the last turn before so many milliseconds have passed, or at the next one. */
-function wait(ms: number, then: () => void): () => void {
-  const now = performance.now()
-  const turn = Math.max(Math.floor((now + ms) / turnMs), Math.floor(now / turnMs) + 1)
-  const timer = setTimeout(then, turn * turnMs - now)
-  return () => clearTimeout(timer)
-}
+const now = () => performance.now()
+const turns = new Turns({
+  now,
+  timer: (ms, then) => {
+    const timer = setTimeout(then, ms)
+    return () => clearTimeout(timer)
+  },
+  turnMs,
+})
 
 /** Sockets of Node do the same for three times the price, and also where system calls cannot be made. */
 async function createProbe(): Promise<(target: CheckTarget) => Promise<Outcome>> {
   const { loadLibc } = await import('../kernel/sockets/libc.js')
   const libc = await loadLibc().catch((): Libc | undefined => undefined)
   if (!libc) return probe
-  const now = () => performance.now()
-  const polled = new PolledProbes({ libc, now, turnMs, soon: (then) => void wait(0, then) })
+  const soon = (then: () => void) => void turns.wait(0, then)
+  const polled = new PolledProbes({ libc, now, turnMs, soon })
   return (target) => (target.check.kind === 'grpc' ? probe(target) : polled.probe(target))
 }
 
 const schedule = new Schedule({
   probe: await createProbe(),
   turned: (turn) => {
-    if (turns.push(turn) === 1) setTimeout(tell, tellAfterMs)
+    if (turned.push(turn) === 1) setTimeout(tell, tellAfterMs)
   },
-  now: () => performance.now(),
+  now,
   random: Math.random,
-  wait,
+  turns,
   most: mostAtATime,
 })
 

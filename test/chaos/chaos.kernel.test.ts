@@ -31,7 +31,7 @@ for (const mode of ['nftables', 'iptables', 'userspace', 'ebpf'] as const) {
   })
 
   const seed = Date.now() % 1_000_000
-  const fault = interruptedSync(300, 2)
+  const fault = interruptedSync(300, 3)
   t.test(`${mode} mode: ${fault.name}`, { skip }, async (t) => {
     t.comment(`seed ${seed}`)
     const stage = await Stage.open({ mode, ...fault.stage, random: randomOf(seed) })

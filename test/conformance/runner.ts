@@ -186,7 +186,8 @@ class Run<Where extends CaseWorld> {
         const skip = skips.find(({ flows }) => flows(check))
         if (!skip) return [check]
         skipped.add(skip.reason)
-        return skip.only === 'source' ? [{ ...check, source: undefined }] : []
+        const unseen = { ...check, source: undefined, bridgedSource: undefined }
+        return skip.only === 'source' ? [unseen] : []
       })
   }
 

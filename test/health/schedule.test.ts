@@ -24,10 +24,16 @@ function played(most = 256) {
     turned: (turn) => turns.push(turn),
     now: () => time,
     random: () => 0.5,
-    wait: (ms, then) => {
-      const timer = { at: time + ms, then }
-      timers.add(timer)
-      return () => timers.delete(timer)
+    turns: {
+      wait: (ms, then) => {
+        timers.add({ at: time + ms, then })
+        return time + ms
+      },
+      cancel: (at, then) => {
+        for (const timer of timers) {
+          if (timer.at === at && timer.then === then) timers.delete(timer)
+        }
+      },
     },
     most,
   })

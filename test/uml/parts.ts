@@ -31,8 +31,16 @@ export const machines: readonly UmlMachine[] = [
   { name: 'worlds', parts: [conformance, insidePart('trace'), insidePart('playground')] },
   {
     name: 'modes',
-    // The first few share the machine's first namespace, the last brings a world.
-    parts: ['ipvs-mode', 'packets', 'others', 'switching', 'one-port', 'takeover'].map(insidePart),
+    // The first few share the machine's first namespace, the last two bring worlds.
+    parts: [
+      'ipvs-mode',
+      'packets',
+      'others',
+      'switching',
+      'one-port',
+      'takeover',
+      'interrupted',
+    ].map(insidePart),
   },
 ]
 

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { allLost, pick, type Fault, type FaultGroup } from '../fault.js'
+import { allLost, type Fault, type FaultGroup } from '../fault.js'
 import { remains, torn } from '../standing.js'
 import type { Stage } from '../stage.js'
 
@@ -13,6 +13,9 @@ const stoppedTwice: End = async ({ daemon, random }) => {
   await delay(random() * 50)
   await daemon.ended('SIGTERM')
 }
+
+/** In turn, so that few tries have each of them. */
+const ends = [killed, stopped, stoppedTwice] as const
 
 /** Ends the process at a random moment of its first sync, again and again. */
 export function interruptedSync(services: number, tries: number): Fault {
@@ -38,7 +41,7 @@ async function interrupt(stage: Stage, count: number): Promise<void> {
   const isClean = stage.random() < 0.5
   if (isClean) await cleanUp(stage)
   const afterMs = Math.round(stage.random() * stage.firstSyncMs * 1.2)
-  const end = pick([killed, stopped, stoppedTwice], stage.random)
+  const end = ends[count % ends.length] ?? killed
   stage.daemon.start()
   await delay(afterMs)
   await end(stage)
