@@ -3,6 +3,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { arch, release } from 'node:os'
 import { parseArgs } from 'node:util'
+import { writeBundles } from '../build/test/kernels/bundles.js'
 import { columns } from '../build/test/kernels/columns.js'
 import { withTable } from '../build/test/kernels/document.js'
 import { cache, imageOf, nameIn } from '../build/test/kernels/kernel-image.js'
@@ -41,6 +42,7 @@ if (skip) {
   process.exit(0)
 }
 mkdirSync(cache, { recursive: true })
+await writeBundles()
 const began = Date.now()
 const own = Suite.open('own', cache)
 const suites = values.suite.flatMap((name) => opened(name))
@@ -91,6 +93,12 @@ function unpacked(suite) {
   }
 }
 
+function keep(run) {
+  if (values.only !== undefined) return
+  results.keep(run)
+  results.write()
+}
+
 /** Boots a kernel once and plays all modes in it. */
 async function runKernel(kernel) {
   const accelerator = values.accel ?? (await chooseAccelerator(kernel))
@@ -111,15 +119,17 @@ async function runKernel(kernel) {
   const onLine = (line) => {
     console.log(line)
     run.read(line)
+    // Whoever ends a long run has what it saw until then.
+    if (/^(not )?ok /.test(line)) keep(run)
   }
   const died = await runInQemu(kernel, command, { ...options, onLine }).then(
-    () => undefined,
+    () => run.ended(),
     (error) => error.message,
   )
   if (died !== undefined) {
     console.log(died.replaceAll(/^/gm, '# '))
     run.died(died.split(';')[0])
   }
-  if (values.only === undefined) results.keep(run)
+  keep(run)
   return run.failures + (died === undefined ? 0 : 1)
 }

@@ -21,7 +21,7 @@ function textOf(run: RunResult): string {
     `### Linux ${release}`,
     '',
     `${date}, package version ${version} of ${suite === 'own' ? 'the lists of the machine' : suite}, ` +
-      `${accelerator}, ${minutes} minutes. ${tools}.`,
+      `${accelerator}; the last run took ${minutes} minutes. ${tools}.`,
     '',
     `| mode | ${columns.join(' | ')} |`,
     `|---|${columns.map(() => '---|').join('')}`,

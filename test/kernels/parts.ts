@@ -1,8 +1,8 @@
-import { fileURLToPath } from 'node:url'
 import { quoted } from '../support/guest.js'
+import { bundleOf, type GuestProgram } from './bundles.js'
 
-const pathOf = (file: string) => fileURLToPath(new URL(file, import.meta.url))
-const node = `TAP_TIMEOUT=3000 ${quoted(process.execPath)} --enable-source-maps`
+const start = (program: GuestProgram) =>
+  `TAP_TIMEOUT=3000 ${quoted(process.execPath)} ${quoted(bundleOf(program))}`
 
 /** As the suite knows them, in the order in which they run: the last one changes what iptables is. */
 export const modes = [
@@ -39,7 +39,7 @@ const selected = [
 const withoutPackets = ['nftables-by-nft']
 
 /** Schedulers, weights and draining of IPVS. */
-const ofIpvs = ['ipvs-mode', 'packets', 'others']
+const ofIpvs = ['ipvs-mode', 'packets', 'others'] as const
 
 /** The first waits as much longer as this machine is slower: a quiet one boots in five seconds. */
 const patience = 'export CONFORMANCE_PATIENCE=$(( $(cut -d. -f1 /proc/uptime) * 2 + 1 ))'
@@ -52,13 +52,13 @@ export function commandFor(choice: {
 }): string {
   const words = (choice.only ?? selected).map((text) => `--only ${quoted(text)}`).join(' ')
   const suite = (mode: string) =>
-    `echo ${quoted(`# packets of ${mode}`)}; ${node} ${quoted(pathOf('../conformance/main.js'))} --jobs 1 --mode ${mode} ${words}`
-  const inside = (file: string) =>
-    `echo ${quoted(`# packets of ipvs`)}; ${node} ${quoted(pathOf(`../uml/inside/${file}.js`))}`
+    `echo ${quoted(`# packets of ${mode}`)}; ${start('test/conformance/main.js')} --jobs 1 --mode ${mode} ${words}`
+  const inside = (file: (typeof ofIpvs)[number]) =>
+    `echo ${quoted(`# packets of ipvs`)}; ${start(`test/uml/inside/${file}.js`)}`
   const packets = choice.modes.filter((mode) => !withoutPackets.includes(mode)).map(suite)
   const schedulers = choice.modes.includes('ipvs') ? ofIpvs.map(inside) : []
   if (choice.only !== undefined) return [patience, ...packets].join('\n')
-  const all = `${node} ${quoted(pathOf('./inside/modes.js'))} ${quoted(choice.parts.join())} ${choice.modes.join(' ')}`
+  const all = `${start('test/kernels/inside/modes.js')} ${quoted(choice.parts.join())} ${choice.modes.join(' ')}`
   const versions =
     'for tool in nft iptables ipset; do echo "# version $($tool --version | head -n 1)"; done'
   const rest = choice.parts.includes('packets') ? [...packets, ...schedulers] : []

@@ -2,7 +2,7 @@ import t from 'tap'
 import { columns } from './columns.js'
 import { withTable } from './document.js'
 import { commandFor, modes } from './parts.js'
-import { Run } from './results.js'
+import { Results, Run } from './results.js'
 
 const kernel = {
   name: '6.12',
@@ -32,9 +32,11 @@ ok 2 - ipvs: nodeport: localhost # SKIP IP21: ipvs mode has no node ports on loc
 not ok 3 - ebpf: clusterip: S28: SCTP # time=3ms
 ok 4 - ebpf: clusterip: S01 # time=3ms`
 
+const begun = { kernel, accelerator: 'tcg', tools: 'own' }
 const read = () => {
-  const run = new Run({ kernel, accelerator: 'tcg', tools: 'own' })
+  const run = new Run(begun)
   for (const line of printed.split('\n')) run.read(line)
+  run.ended()
   return run
 }
 
@@ -82,4 +84,44 @@ t.test('with --only a guest does packets of the chosen modes and nothing else', 
   t.notMatch(command, 'inside/modes.js')
   const all = commandFor({ modes, only: undefined, parts: columns })
   for (const mode of modes) t.match(all, new RegExp(`inside/modes.js'.* ${mode}`))
+})
+
+t.test('a run that is ended by hand says how far it came', async (t) => {
+  const run = new Run(begun)
+  for (const line of printed.split('\n')) run.read(line)
+  t.equal(run.result().modes.ebpf?.packets, '1 failed of 2 so far')
+  t.equal(run.result().modes.ipvs?.packets, '1, 1 not in this mode', 'that mode was over')
+})
+
+t.test('a shorter run keeps what the one before has seen, with its day', async (t) => {
+  const before = { ...read().result(), date: '2001-02-03' }
+  const results = Results.of([before])
+  const shorter = new Run(begun)
+  for (const line of ['ok 1 - ipvs: cleanup # time=3ms', '# packets of userspace', 'ok 1 - S01']) {
+    shorter.read(line)
+  }
+  shorter.died('the machine hung')
+  results.keep(shorter)
+  const [kept] = results.runs
+  t.match(kept?.modes, {
+    ipvs: {
+      probe: 'ok (2001-02-03)',
+      cleanup: 'ok',
+      packets: '1, 1 not in this mode (2001-02-03)',
+    },
+    ebpf: { probe: 'no (2001-02-03)' },
+    userspace: { packets: '1 so far' },
+  })
+  t.strictSame(kept?.versions, before.versions)
+  t.match(kept?.notes, [/^ebpf cannot run/, /^failed: ebpf/, /^the run is not whole: the machine/])
+  results.keep(read())
+  t.notMatch(results.runs[0]?.notes.join(), 'not whole')
+})
+
+t.test('another version of a kernel begins anew', async (t) => {
+  const results = Results.of([{ ...read().result(), version: '6.12.1-1' }])
+  const run = new Run(begun)
+  run.read('ok 1 - ipvs: probe')
+  results.keep(run)
+  t.strictSame(results.runs[0]?.modes, { ipvs: { probe: 'ok' } })
 })

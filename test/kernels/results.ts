@@ -37,6 +37,7 @@ export class Run {
   readonly #notes: string[] = []
   readonly #packets = new Map<string, { passed: number; failed: number; skipped: number }>()
   #mode: string | undefined
+  #isWhole = false
 
   constructor(begun: Begun) {
     this.#begun = begun
@@ -58,16 +59,22 @@ export class Run {
     else this.#packet(this.#mode, not !== undefined, isSkipped)
   }
 
+  /** Everything that was to be seen was. */
+  ended(): void {
+    this.#isWhole = true
+  }
+
   /** What was not seen until then stays without a cell. */
   died(reason: string): void {
-    this.#notes.push(`the run is not whole: ${reason}`)
+    this.#notes.push(`${notWhole}: ${reason}`)
   }
 
   result(): RunResult {
     const { kernel, accelerator, tools } = this.#begun
     for (const [mode, { passed, failed, skipped }] of this.#packets) {
       const without = skipped > 0 ? `, ${skipped} not in this mode` : ''
-      const text = failed > 0 ? `${failed} failed of ${passed + failed}` : `${passed}${without}`
+      const soFar = mode === this.#mode && !this.#isWhole ? ' so far' : ''
+      const text = `${failed > 0 ? `${failed} failed of ${passed + failed}` : `${passed}${without}`}${soFar}`
       this.#modes[mode] = { ...this.#modes[mode], packets: text }
     }
     return {
@@ -79,7 +86,7 @@ export class Run {
       },
       ...{ accelerator, tools, versions: this.#versions },
       date: new Date().toISOString().slice(0, 10),
-      minutes: Math.ceil((Date.now() - this.#began) / 60_000),
+      minutes: Math.max(1, Math.ceil((Date.now() - this.#began) / 60_000)),
       modes: this.#modes,
       notes: this.#notes,
     }
@@ -102,6 +109,7 @@ export class Run {
 }
 
 const file = join(cache, 'results.json')
+const notWhole = 'the run is not whole'
 
 /** The newest run of each kernel with each set of tools. */
 export class Results {
@@ -113,7 +121,11 @@ export class Results {
 
   static read(): Results {
     if (!existsSync(file)) return new Results([])
-    return new Results(JSON.parse(readFileSync(file, 'utf8')) as RunResult[])
+    return Results.of(JSON.parse(readFileSync(file, 'utf8')) as RunResult[])
+  }
+
+  static of(runs: readonly RunResult[]): Results {
+    return new Results(runs)
   }
 
   get runs(): readonly RunResult[] {
@@ -131,17 +143,36 @@ export class Results {
     const result = run.result()
     const before = this.#runs.get(keyOf(result))
     const isSame = before?.version === result.version
-    const modes = { ...(isSame ? before.modes : {}) }
+    const modes = isSame ? dated(before, result.date) : {}
     for (const [mode, cells] of Object.entries(result.modes))
       modes[mode] = { ...modes[mode], ...cells }
     const played = Object.keys(result.modes)
     const kept = (isSame ? before.notes : []).filter(
-      (note) => !played.some((mode) => note.includes(`${mode} `) || note.includes(`${mode}:`)),
+      (note) =>
+        !note.startsWith(notWhole) &&
+        !played.some((mode) => note.includes(`${mode} `) || note.includes(`${mode}:`)),
     )
-    this.#runs.set(keyOf(result), { ...result, modes, notes: [...kept, ...result.notes] })
+    const versions = result.versions.length > 0 || !isSame ? result.versions : before.versions
+    const notes = [...kept, ...result.notes]
+    this.#runs.set(keyOf(result), { ...result, versions, modes, notes })
+  }
+
+  write(): void {
     mkdirSync(cache, { recursive: true })
     writeFileSync(file, JSON.stringify(this.runs, undefined, 1))
   }
+}
+
+/** Cells of another day say of which. */
+function dated({ modes, date }: RunResult, today: string): Record<string, Cells> {
+  const withDate = (text: string) => (text.endsWith(')') ? text : `${text} (${date})`)
+  if (date === today) return { ...modes }
+  return Object.fromEntries(
+    Object.entries(modes).map(([mode, cells]) => [
+      mode,
+      Object.fromEntries(Object.entries(cells).map(([column, text]) => [column, withDate(text)])),
+    ]),
+  )
 }
 
 const keyOf = ({ kernel, tools }: Pick<RunResult, 'kernel' | 'tools'>) => `${kernel} ${tools}`

@@ -424,9 +424,9 @@ void t.test(
 )
 
 void t.test('removed endpoints terminate gracefully', async (t) => {
-  const begin = async (protocol: 'TCP' | 'UDP' | 'SCTP', gracePeriodMs = 0) => {
+  const begin = async (protocol: 'TCP' | 'UDP' | 'SCTP', gracePeriodMs = 0, scheduler = 'rr') => {
     const node = new FakeNode()
-    const spec = { ...web, protocol }
+    const spec = { ...web, protocol, options: { 'ipvs-scheduler': scheduler } }
     const cluster = states().put(spec)
     const plan = planner()
     const applier = node.applier({ gracePeriodMs })
@@ -454,6 +454,12 @@ void t.test('removed endpoints terminate gracefully', async (t) => {
     await applier.sweep()
     t.same(await node.servers(), ['10.96.0.10:80/TCP rr: 10.180.0.1:8080*1'])
     t.equal(node.gauges.get('ipvs_draining_servers'), 0)
+  })
+
+  await t.test('dh would refuse clients for a server of weight 0, so none has it', async (t) => {
+    const { node, endpoints } = await begin('TCP', 0, 'dh')
+    t.strictSame(await endpoints('10.180.0.1'), ['delete-real'])
+    t.same(await node.servers(), ['10.96.0.10:80/TCP dh: 10.180.0.1:8080*1'])
   })
 
   await t.test('an endpoint without connections is deleted at once', async (t) => {

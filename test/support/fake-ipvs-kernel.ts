@@ -31,7 +31,7 @@ export class FakeIpvsKernel {
   /** Keys are the bytes that identify: family, protocol, address and port. */
   readonly servers = new Map<string, FakeServer>()
   readonly devices = new Map<string, Set<string>>([['lo', new Set()]])
-  readonly schedulers = new Set(['rr', 'wrr', 'lc', 'mh', 'sh'])
+  readonly schedulers = new Set(['rr', 'wrr', 'lc', 'dh', 'mh', 'sh'])
   /** Requests that change something, by command, in order. */
   readonly changes: string[] = []
   hasIpvs = true

@@ -162,7 +162,11 @@ export class IpvsApplier {
     const failures = await this.#changeServers(plan, this.#additions(changes))
     const device = links.ensureDummy(deviceName)
     const refused = await links.addAddresses(family, device, changes.addAddresses)
-    const leaving = await this.#draining.retire(changes.removeReals)
+    const removed = changes.removeReals.map((change) => ({
+      ...change,
+      server: this.#fallback.effective(change.server),
+    }))
+    const leaving = await this.#draining.retire(removed)
     const removals = changes.removeServers.map((server): IpvsChange => ({
       do: 'delete-server',
       server,

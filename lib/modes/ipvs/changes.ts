@@ -16,6 +16,11 @@ export interface RealChange {
   readonly real: RealServer
 }
 
+/** Whether it may drain depends on the scheduler. */
+export interface RemovedReal extends RealChange {
+  readonly server: VirtualServer
+}
+
 /** What has to be done to the kernel, in the order of its fields. */
 export interface Changes {
   readonly addMembers: PlannedMember[]
@@ -28,7 +33,7 @@ export interface Changes {
   readonly setReals: RealChange[]
   readonly addAddresses: string[]
   /** Real servers of servers that stay: they may have connections to finish. */
-  readonly removeReals: RealChange[]
+  readonly removeReals: RemovedReal[]
   readonly removeServers: ServerAddress[]
   readonly removeAddresses: string[]
 }

@@ -1,6 +1,7 @@
 import type { Ipvs, IpvsChange, RealServer } from '../../kernel/ipvs.js'
 import type { IpFamily } from '../../state/ip.js'
-import type { RealChange } from './changes.js'
+import type { RealChange, RemovedReal } from './changes.js'
+import { weightless } from './names.js'
 import { serverText } from './resource.js'
 
 /** A real server with weight 0 that still has connections. */
@@ -49,11 +50,12 @@ export class DrainingServers {
   }
 
   /** The changes that take real servers out of service: at once, or slowly where there is need. */
-  async retire(removed: readonly RealChange[]): Promise<readonly IpvsChange[]> {
+  async retire(removed: readonly RemovedReal[]): Promise<readonly IpvsChange[]> {
     const changes: IpvsChange[] = []
     for (const [, group] of groupByServer(removed)) {
-      const isTcp = group[0]?.server.protocol === 'TCP'
-      const busy = isTcp ? await this.#busy(group) : new Set<string>()
+      const first = group[0]?.server
+      const mayDrain = first?.protocol === 'TCP' && first.scheduler !== weightless
+      const busy = mayDrain ? await this.#busy(group) : new Set<string>()
       for (const change of group) {
         const { server, real } = change
         if (!busy.has(change.key)) {

@@ -108,6 +108,9 @@ export const schedulers: readonly string[] = [
   'twos',
 ]
 
+/** This one knows no weights: it would send its share of clients into a server of weight 0. */
+export const weightless = 'dh'
+
 /**
  * The two bits some schedulers read. `mh` as upstream (IP03): the client's port counts, and dead
  * servers are passed over. `sh` passes them over too, or a draining one would refuse its clients.

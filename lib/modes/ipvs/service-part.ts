@@ -8,6 +8,7 @@ import {
   schedulers,
   type SchedulerChoice,
   type SetName,
+  weightless,
 } from './names.js'
 import { firstOf, usedWeights } from '../weighted.js'
 import { resourceId, type RealServer, type Resource } from './resource.js'
@@ -130,9 +131,6 @@ function weightsOf(service: DesiredService, endpoints: readonly Endpoint[]): rea
       return endpoints.map(() => 1)
   }
 }
-
-/** `dh` knows no weights: it would send its share of clients into a server of weight 0. */
-const weightless = 'dh'
 
 function kindOf(service: DesiredService, facts: PartFacts): Omit<VirtualServer, 'ip' | 'port'> {
   return {

@@ -14,6 +14,7 @@ import {
   connect,
   context,
   create,
+  hasScheduler,
   nothing,
   resyncs,
   sh,
@@ -34,7 +35,7 @@ await t.test(
     const missing = await probeIpvs(probeDefaults, 'twos')
     t.match(
       missing.filter(({ ok }) => !ok),
-      [{ what: 'scheduler twos', fix: /modprobe ip_vs_twos/ }],
+      hasScheduler('twos') ? [] : [{ what: 'scheduler twos', fix: /modprobe ip_vs_twos/ }],
     )
   },
 )
@@ -180,14 +181,14 @@ await t.test('a Service with a missing scheduler gets that of the node', async (
       '-A -t 10.96.1.0:80 -s sed',
       '-A -t 10.96.1.1:80 -s sh -b sh-fallback',
       '-A -t 10.96.1.2:80 -s mh -b mh-fallback,mh-port',
-      '-A -t 10.96.1.3:80 -s wlc',
+      `-A -t 10.96.1.3:80 -s ${hasScheduler('twos') ? 'twos' : 'wlc'}`,
     ],
   )
   t.match(
     table().filter((line) => line.endsWith('-w 3')),
     { length: 4 },
   )
-  t.match(warnings, [{ scheduler: 'twos', instead: 'wlc' }])
+  t.match(warnings, hasScheduler('twos') ? [] : [{ scheduler: 'twos', instead: 'wlc' }])
   await running.close()
   await mode.cleanup(context)
 })

@@ -11,6 +11,16 @@ import { service } from '../../support/states.js'
 export const sh = (command: string) => execSync(command, { encoding: 'utf8', stdio: 'pipe' })
 export const table = () => sh('ipvsadm -Sn').trim().split('\n').filter(Boolean)
 
+/** Some kernels lack some schedulers; `twos` above all. */
+export function hasScheduler(name: string): boolean {
+  try {
+    sh(`modprobe ip_vs_${name}`)
+    return true
+  } catch {
+    return false
+  }
+}
+
 export const warnings: object[] = []
 export const resyncs: string[] = []
 export const nothing = () => undefined

@@ -3,8 +3,9 @@ import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
 import t from 'tap'
 import { mode } from '../../../lib/modes/ipvs/index.js'
+import { schedulers } from '../../../lib/modes/ipvs/names.js'
 import { service, states, type EndpointSpec } from '../../support/states.js'
-import { ask, connect, context, create, nothing, table } from './node.js'
+import { ask, connect, context, create, hasScheduler, nothing, table } from './node.js'
 
 /** How many connections each endpoint answered, one after the other. */
 async function tally(count: number): Promise<Record<string, number>> {
@@ -56,6 +57,7 @@ await t.test(
 
 await t.test(
   'IP04: a scheduler of the node that this kernel lacks is named with its module',
+  { skip: hasScheduler('twos') && 'this kernel has every scheduler' },
   async (t) => {
     await t.rejects(create({ 'ipvs.scheduler': 'twos' }), {
       name: 'KernelError',
@@ -65,6 +67,40 @@ await t.test(
     t.strictSame(table(), [])
   },
 )
+
+await t.test('IP26: connections are kept and drain with every scheduler', async (t) => {
+  const running = await create()
+  const both = ['10.180.0.1', '10.180.0.2']
+  const cluster = states()
+  const write = async (scheduler: string, endpoints: readonly string[]) => {
+    const spec = service({ options: { 'ipvs-scheduler': scheduler }, endpoints })
+    t.strictSame((await running.apply(running.plan(cluster.put(spec).take()))).failed, [])
+  }
+  for (const scheduler of schedulers) {
+    const skip = hasScheduler(scheduler) ? false : 'this kernel does not have it'
+    await t.test(scheduler, { skip }, async (t) => {
+      await write(scheduler, both)
+      t.match(table()[0], `-s ${scheduler}`)
+      const socket = await connect()
+      const served = await ask(socket)
+      await write(
+        scheduler,
+        both.filter((ip) => ip !== served),
+      )
+      const line = table().find((each) => each.includes(`-r ${served}:`))
+      if (scheduler === 'dh') t.equal(line, undefined, 'it has no weights, so nothing drains')
+      else {
+        t.match(line, '-w 0')
+        t.equal(await ask(socket), served, 'the connection lives')
+      }
+      const fresh = await connect()
+      t.not(await ask(fresh), served, 'and new ones go elsewhere')
+      for (const each of [socket, fresh]) each.destroy()
+    })
+  }
+  await running.close()
+  await mode.cleanup(context)
+})
 
 await t.test('IP27: a removed UDP endpoint is deleted at once', async (t) => {
   for (const last of [1, 2]) {

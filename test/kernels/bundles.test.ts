@@ -1,0 +1,21 @@
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { bundleOf, withPlaces } from './bundles.js'
+
+t.test(
+  'a module in a bundle finds what lies beside it, and other programs as bundles',
+  async (t) => {
+    const path = fileURLToPath(new URL('../conformance/process-subject.js', import.meta.url))
+    const moved = (text: string) => withPlaces(text, path)
+    t.equal(
+      moved(`new URL('./subject-main.js', import.meta.url)`),
+      `new URL("file://${bundleOf('test/conformance/subject-main.js')}")`,
+    )
+    t.match(
+      moved(`new URL('./case.js', import.meta.url)`),
+      /"file:.*\/test\/conformance\/case\.js"/,
+    )
+    t.match(moved(`new URL('../../../test/cases', import.meta.url)`), /"file:[^.]*\/test\/cases"/)
+    t.equal(moved('of(import.meta.url)'), `of("file://${path}")`)
+  },
+)

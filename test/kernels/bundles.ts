@@ -1,0 +1,57 @@
+import { readFileSync } from 'node:fs'
+import { dirname, join, relative } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { build, type Plugin } from 'esbuild'
+import { cache } from './packages.js'
+
+/**
+ * Without KVM a process of hundreds of files takes ten seconds to start, and one of a single file half of
+ * that. So what starts in the guest is put together into one file each.
+ */
+
+const compiled = fileURLToPath(new URL('../../', import.meta.url))
+const folder = join(cache, 'bundles')
+
+const programs = [
+  'test/conformance/main.js',
+  'test/conformance/subject-main.js',
+  'test/kernels/inside/modes.js',
+  'test/uml/inside/ipvs-mode.js',
+  'test/uml/inside/packets.js',
+  'test/uml/inside/others.js',
+  'lib/lab/world/agent-worker.js',
+] as const
+export type GuestProgram = (typeof programs)[number]
+
+export const bundleOf = (program: GuestProgram) => join(folder, program)
+
+export async function writeBundles(): Promise<void> {
+  await build({
+    entryPoints: programs.map((program) => join(compiled, program)),
+    ...{ outbase: compiled, outdir: folder, plugins: [places] },
+    ...{ bundle: true, platform: 'node', format: 'esm', packages: 'external', logLevel: 'error' },
+  })
+}
+
+/** Files beside a module stay where they were; another program is its bundle. */
+const places: Plugin = {
+  name: 'places',
+  setup: (building) => {
+    building.onLoad({ filter: /\.js$/ }, ({ path }) => ({
+      contents: withPlaces(readFileSync(path, 'utf8'), path),
+      loader: 'js',
+    }))
+  },
+}
+
+/** The text of a module that finds what lies beside it from wherever it runs. */
+export function withPlaces(text: string, path: string): string {
+  return text
+    .replaceAll(/new URL\('([^']*)', import\.meta\.url\)/g, (_, name: string) => {
+      const file = join(dirname(path), name)
+      const program = programs.find((each) => each === relative(compiled, file))
+      const place = program === undefined ? file : bundleOf(program)
+      return `new URL(${JSON.stringify(pathToFileURL(place).href)})`
+    })
+    .replaceAll('import.meta.url', JSON.stringify(pathToFileURL(path).href))
+}
