@@ -6,7 +6,8 @@ import { withPlayer } from './player.js'
 const skip = process.getuid?.() === 0 ? noKubectl : 'network namespaces need root'
 
 t.test('what tutorials do with kubectl works in the playground', { skip }, async (t) => {
-  await withPlayer('kubectl', ['iptables'], async ({ cluster, do: act, send, see }) => {
+  await withPlayer('kubectl', ['iptables'], async (player) => {
+    const { cluster } = player
     const kubectl = async (args: string) => {
       const all = [`--kubeconfig=${cluster.kubeconfig}`, ...args.split(' ')]
       const { code, stdout, stderr } = await runCommand('kubectl', all, { timeoutMs: 60_000 })
@@ -28,9 +29,11 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     await ok('create deployment hello --image=nginx --port=80')
     await ok('expose deployment hello --port=80')
     await ok('rollout status deployment/hello --timeout=60s')
-    await act({ do: 'select', service: 'default/hello' })
-    await see('its pod in the way', ({ path }) => path.ways.some(({ pod }) => /^hello-/.test(pod)))
-    const [entry] = await send()
+    await player.do({ do: 'select', service: 'default/hello' })
+    await player.see('its pod in the way', ({ path }) =>
+      path.ways.some(({ pod }) => /^hello-/.test(pod)),
+    )
+    const [entry] = await player.send()
     t.match(entry, { isAnswered: true, answer: /^hello-/ }, 'the pod answers on the port it names')
     const logged = await ok(`logs ${entry?.answer ?? ''}`)
     t.match(
@@ -54,7 +57,7 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     await ok('scale deployment hello --replicas=12')
     await until('get deployment hello', /hello +12\/12 /)
     const names = new Set<string>()
-    while (names.size < 12) for (const { answer } of await send(100)) names.add(answer)
+    while (names.size < 12) for (const { answer } of await player.send(100)) names.add(answer)
     t.equal(names.size, 12, 'more pods than places, and each answers')
     await ok('scale deployment hello --replicas=30')
     await until('get events', /NoRoom +pod\/hello-\S+ +node-\d has room for \d+ pods/)

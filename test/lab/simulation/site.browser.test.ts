@@ -136,3 +136,30 @@ t.test('axe finds nothing, in light and dark, wide and narrow', { skip }, async 
     }
   })
 })
+
+t.test('a lesson asks what to expect, and says later what it was', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    await withOpenedSite(`${url}#lesson=trouble`, async ({ page, complaints, see }) => {
+      const press = async (selector: string, key = 'Enter') => {
+        await page.locator(selector).first().focus()
+        await page.keyboard.press(key)
+      }
+      await see('#lessons .expected', 'First say what you expect. A Service without any pod')
+      await press('#lessons .expected button:has-text("until it gives up")')
+      await see('#lessons .expected [aria-pressed=true]', 'until it gives up')
+      t.equal(await page.evaluate(`document.activeElement?.textContent`), 'until it gives up')
+      for (const left of ['2', '1', '0']) {
+        await press('#fewer')
+        await see('#replicas', left)
+      }
+      await page.waitForFunction(`document.querySelectorAll('#pods li').length === 0`)
+      await page.locator('#pending:empty').waitFor({ state: 'attached' })
+      await press('#send-1')
+      await see('#lessons .expected', 'You expected: until it gives up, and it was: it is refused')
+      await press('#lessons [data-key=again]')
+      await see('#lessons .expected', 'First say what you expect.')
+      t.equal(await page.locator('#lessons .expected [aria-pressed=true]').count(), 0)
+      t.same(complaints, [])
+    })
+  })
+})
