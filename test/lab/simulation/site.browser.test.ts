@@ -163,3 +163,41 @@ t.test('a lesson asks what to expect, and says later what it was', { skip }, asy
     })
   })
 })
+
+t.test('who presents can stop the dots, and lead to a rule', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    await withOpenedSite(`${url}?present`, async ({ page, complaints, press }) => {
+      await page.setViewportSize({ width: 1024, height: 768 })
+      const small = await page.evaluate<string[]>(`[...document.querySelectorAll('body *')]
+        .filter((each) => each.checkVisibility() && each.tagName !== 'OPTION' &&
+          [...each.childNodes].some((child) => child.nodeType === 3 && child.data.trim() !== ''))
+        .filter((each) => {
+          const svg = each.closest('svg')
+          const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1
+          return Number.parseFloat(getComputedStyle(each).fontSize) * scale < 14
+        })
+        .map((each) => each.tagName + ' ' + each.textContent)`)
+      t.same(small, [], 'no text is smaller than 14 px')
+      await press('Pause')
+      await press('Send request')
+      const place = () =>
+        page.evaluate(`getComputedStyle(document.querySelector('#packets .packet')).transform`)
+      await page.locator('#packets .packet').waitFor({ state: 'attached' })
+      const before = await place()
+      await press('Step')
+      t.not(await place(), before, 'a step moves it')
+      const after = await place()
+      await page.waitForTimeout(200)
+      t.equal(await place(), after, 'and nothing else does')
+      await press('Pause')
+      await page.locator('#packets .packet').waitFor({ state: 'detached' })
+      await page.locator('#picture .number').first().click()
+      await page.locator('#hops li.asked').waitFor()
+      t.equal(
+        await page.evaluate(`document.activeElement === document.querySelector('#hops li')`),
+        true,
+      )
+      t.same(complaints, [])
+    })
+  })
+})
