@@ -60,6 +60,8 @@ const readers: Readers = {
     if (id === undefined || (fields.has('step') && step === undefined)) return undefined
     return { do: 'lesson', id, ...(step === undefined ? {} : { step }) }
   },
+  predict: (fields) =>
+    whole(one(fields, 'choice', [0, 1, 2, 3]), (choice) => ({ do: 'predict', choice })),
   exercise: (fields) => whole(text(fields, 'id'), (id) => ({ do: 'exercise', id })),
   check: () => ({ do: 'check' }),
   apply: (fields) => whole(text(fields, 'yaml', maximumYaml), (yaml) => ({ do: 'apply', yaml })),

@@ -232,6 +232,17 @@ export interface LessonView {
 export interface TaskView {
   readonly words: string
   readonly isDone: boolean
+  readonly prediction?: PredictionView
+}
+
+/** What a learner says to expect, before the task shows it. */
+export interface PredictionView {
+  readonly question: string
+  readonly choices: readonly string[]
+  /** The index of the choice that comes true. */
+  readonly right: number
+  /** Null when nothing was said. */
+  readonly chosen: number | null
 }
 
 /** Something broken on purpose, to be found and mended. */
@@ -280,6 +291,8 @@ export type PageCommand =
   | { readonly do: 'rules'; readonly mode: string }
   /** `step`: so many of its tasks count as done. */
   | { readonly do: 'lesson'; readonly id: string; readonly step?: number }
+  /** What to expect of the task under way. */
+  | { readonly do: 'predict'; readonly choice: number }
   | { readonly do: 'exercise'; readonly id: string }
   /** Whether the exercise under way is solved. */
   | { readonly do: 'check' }

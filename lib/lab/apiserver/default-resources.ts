@@ -65,7 +65,7 @@ const workload = {
   ...counts,
   ...hasStatus,
   categories: ['all'],
-  caution: 'is stored, but its pods do not run here; only Deployments run pods',
+  caution: 'is stored, but its pods do not run here; only Deployments and ReplicaSets run pods',
 } as const
 
 /** Served as if its definition had been applied, since manifests for monitoring come with these. */
@@ -82,8 +82,9 @@ const storedResources: readonly ResourceKind[] = [
   resource('v1', 'ResourceQuota', 'resourcequotas quota', hasStatus),
   resource('apps/v1', 'DaemonSet', 'daemonsets ds', { ...workload, columns: daemonSetColumns }),
   resource('apps/v1', 'ReplicaSet', 'replicasets rs', {
-    ...workload,
+    ...counts,
     subresources: ['status', 'scale'],
+    categories: ['all'],
     columns: replicaSetColumns,
   }),
   resource('apps/v1', 'StatefulSet', 'statefulsets sts', {

@@ -6,6 +6,7 @@ import { endpointsController } from './controllers/endpoints-objects.js'
 import { loadBalancerController } from './controllers/load-balancers.js'
 import type { PodRuntime } from './controllers/pod-runtime.js'
 import { podController } from './controllers/pods.js'
+import { replicaSetController } from './controllers/replica-sets.js'
 import { eventExpiry, garbageCollector } from './controllers/removal.js'
 import type { KubeObject, NewObject } from './object.js'
 import { Registry, type DeleteOptions, type Strategy } from './registry.js'
@@ -153,6 +154,7 @@ function controllersOf(registry: Registry, options: ApiObjectsOptions): readonly
   return [
     podController({ ...deps, runtime }),
     deploymentController(deps),
+    replicaSetController(deps),
     endpointSliceController(deps),
     endpointsController(deps),
     garbageCollector(deps),

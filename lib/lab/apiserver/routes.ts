@@ -11,6 +11,7 @@ import {
   openapiV2AsProtobuf,
   openapiV2Protobuf,
 } from './openapi.js'
+import { isPodRequest, servePodRequest, type PodLog } from './pod-requests.js'
 import { sendList, sendObject } from './reading.js'
 import { parseTarget, type Target } from './target.js'
 import { podProxyTarget, servePodProxy, type PodProxyDeps } from './pod-proxy.js'
@@ -28,6 +29,7 @@ import {
 export interface RouteDeps extends WatchDeps, PodProxyDeps {
   /** What the server listens on, as it was configured. */
   readonly host: string
+  readonly podLog: PodLog | undefined
   /** Which bearer tokens are accepted; undefined accepts every client. */
   readonly accepts: ((token: string) => boolean) | undefined
 }
@@ -71,6 +73,7 @@ export async function serve(
     if (fault !== undefined && 'answer' in fault) {
       call.sendError(faultError(fault.answer), fault.retryAfterSeconds)
     } else if (target === undefined) await serveOther(call, deps)
+    else if (isPodRequest(target)) servePodRequest(call, target, deps)
     else if (verb === undefined) throw methodNotAllowed(request.method ?? '')
     else await serveResource(call, verb, target, deps)
   } catch (error) {

@@ -96,6 +96,7 @@ export class ApiServer extends ApiObjects {
       registry: this.registry,
       faults: this.faults,
       texts: new EventTexts(),
+      podLog: this.#options.runtime?.log?.bind(this.#options.runtime),
       bookmarkEveryMs: this.#options.bookmarkEveryMs,
       accepts: this.#options.accepts,
       proxiesToLoopback: this.#options.proxiesToLoopback,

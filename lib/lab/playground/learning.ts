@@ -1,6 +1,7 @@
 import { ExerciseProgress, exerciseOf, type ExerciseDeps } from './exercise-progress.js'
 import { LessonProgress, type ClusterFacts } from './lesson-progress.js'
 import { areReady, arrived, lessonOf, sceneOf, untilTrue } from './lesson-scene.js'
+import { healthCheck } from './lesson-dark.js'
 import type { Exercise } from './exercises.js'
 import type { Lesson } from './lessons.js'
 import type { PageCommand, PodView } from '../../page/view.js'
@@ -22,7 +23,10 @@ export interface LearningDeps extends ExerciseDeps {
   readonly signal: AbortSignal
 }
 
-export type LearnCommand = Extract<PageCommand, { readonly do: 'lesson' | 'exercise' | 'check' }>
+export type LearnCommand = Extract<
+  PageCommand,
+  { readonly do: 'lesson' | 'predict' | 'exercise' | 'check' }
+>
 
 /** Lessons and exercises: one is under way at a time, and each begins with its own scene. */
 export class Learning {
@@ -32,14 +36,19 @@ export class Learning {
 
   constructor(deps: LearningDeps) {
     this.#deps = deps
-    this.lessons = new LessonProgress(deps.modes, deps.testBed.layout.senders)
+    const { senders, checksHealth } = deps.testBed.layout
+    const here = [...deps.modes, ...(checksHealth ? [healthCheck] : [])]
+    this.lessons = new LessonProgress(here, senders)
     this.exercises = new ExerciseProgress(deps)
   }
 
-  perform(command: LearnCommand): Promise<void> {
+  async perform(command: LearnCommand): Promise<void> {
     switch (command.do) {
       case 'lesson':
         return this.#beginLesson(lessonOf(command.id), command.step)
+      case 'predict':
+        this.lessons.predict(command.choice)
+        return
       case 'exercise':
         return this.#beginExercise(exerciseOf(command.id))
       case 'check':

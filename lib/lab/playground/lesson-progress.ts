@@ -1,6 +1,8 @@
+import { ConfigError } from '../../errors.js'
 import { lessons, type Lesson } from './lessons.js'
+import { predictions } from './lesson-predictions.js'
 import type { LessonFacts } from './lesson-checks.js'
-import type { LessonView, LogEntry, Sender } from '../../page/view.js'
+import type { LessonView, LogEntry, Sender, TaskView } from '../../page/view.js'
 
 /** More than any task asks for. */
 const entriesKept = 1000
@@ -14,6 +16,8 @@ export class LessonProgress {
   readonly #senders: readonly Sender[]
   /** How many tasks of each lesson are done. */
   readonly #done = new Map<string, number>()
+  /** What was expected, by lesson and task. */
+  readonly #expected = new Map<string, number>()
   #active: Lesson | undefined
   #podsAtStart: ReadonlySet<string> = new Set()
   #entries: LogEntry[] = []
@@ -34,8 +38,22 @@ export class LessonProgress {
     this.#active = lesson
     this.#entries = []
     this.#podsAtStart = new Set(facts.pods.map(({ name }) => name))
+    for (const key of [...this.#expected.keys()]) {
+      if (lesson && key.startsWith(`${lesson.id}/`)) this.#expected.delete(key)
+    }
     if (lesson) this.#done.set(lesson.id, Math.min(step, lesson.tasks(this.#modes).length - 1))
     this.look(facts)
+    this.#view = this.#draw()
+  }
+
+  /** Notes what the learner expects of the task under way. */
+  predict(choice: number): void {
+    const id = this.#active?.id ?? ''
+    const done = this.#done.get(id) ?? 0
+    if (choice >= (predictions[id]?.[done]?.choices.length ?? 0)) {
+      throw new ConfigError('say what to expect: the task under way does not ask this')
+    }
+    this.#expected.set(`${id}/${done}`, choice)
     this.#view = this.#draw()
   }
 
@@ -61,6 +79,12 @@ export class LessonProgress {
     }
   }
 
+  #predictionOf(id: string, task: number): Pick<TaskView, 'prediction'> {
+    const prediction = predictions[id]?.[task]
+    const chosen = this.#expected.get(`${id}/${task}`) ?? null
+    return prediction ? { prediction: { ...prediction, chosen } } : {}
+  }
+
   #draw(): readonly LessonView[] {
     return lessons.map((lesson) => {
       const { id, title, story, moral } = lesson
@@ -72,7 +96,11 @@ export class LessonProgress {
         story,
         moral,
         missing: missingWords(lesson, [...this.#modes, ...this.#senders]),
-        tasks: tasks.map(({ words }, index) => ({ words, isDone: index < done })),
+        tasks: tasks.map(({ words }, index): TaskView => ({
+          words,
+          isDone: index < done,
+          ...this.#predictionOf(id, index),
+        })),
         isActive: lesson === this.#active,
         isDone: done === tasks.length,
       }

@@ -181,25 +181,22 @@ export class LivePlayground implements PageSource {
         return this.#use(command.mode)
       case 'scheduler':
         this.#switch.scheduler = command.scheduler
-        return this.#switch.mode === 'ipvs' ? this.#use('ipvs') : this.#refresh()
+        if (this.#switch.mode === 'ipvs') return this.#use('ipvs')
+        break
       case 'select':
         this.#kubectl = `kubectl ${this.#app.select(command.service)}`
-        this.#refresh()
-        return
+        break
       case 'sender':
         this.#selection.sendFrom(command.sender)
-        this.#refresh()
-        return
+        break
       case 'target':
         this.#selection.wanted = command.target
-        this.#refresh()
-        return
+        break
       case 'family':
         throw new ConfigError('show another family: the playground sends over IPv4 only')
       case 'rules':
         this.#rules.show(command.mode, this.#switch.mode)
-        this.#refresh()
-        return
+        break
       case 'send':
         return this.#traffic.send(command.count, () => this.#selection.request(this.#switch.mode))
       case 'continuous':
@@ -209,6 +206,7 @@ export class LivePlayground implements PageSource {
         this.#traffic.clear()
         break
       case 'lesson':
+      case 'predict':
       case 'exercise':
       case 'check':
         await this.#learning.perform(command)
@@ -219,7 +217,7 @@ export class LivePlayground implements PageSource {
       default:
         this.#did(this.#app.change(command))
     }
-    this.#tell()
+    this.#refresh()
   }
 
   async #use(mode: string): Promise<void> {

@@ -17,6 +17,7 @@ export const namespaceLayout: ClusterLayout = {
   ports: { web: 80, echo: 7 },
   config: { clusterCIDR: ranges.clusterPods.IPv4 },
   senders: ['client-pod', 'node', 'outside', 'backend'],
+  checksHealth: true,
   interfaces: {
     'client-pod': bridgeName,
     node: undefined,

@@ -16,6 +16,17 @@ export function nodesOf(layout: ClusterLayout): readonly NewObject[] {
     spec: { podCIDRs: layout.podCidrs[place] },
     // The first address of each family.
     status: {
+      conditions: [
+        {
+          type: 'Ready',
+          status: 'True',
+          reason: 'KubeletReady',
+          message: 'the playground runs pods here',
+        },
+      ],
+      nodeInfo: { kubeletVersion: 'playground' },
+      capacity: { pods: String(layout.rooms[`node-${index + 1}`]?.length ?? 0) },
+      allocatable: { pods: String(layout.rooms[`node-${index + 1}`]?.length ?? 0) },
       addresses: layout.addresses[place]
         .slice(0, 2)
         .map((address) => ({ type: 'InternalIP', address })),

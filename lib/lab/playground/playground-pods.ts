@@ -1,8 +1,10 @@
 import { aborted } from '../../async.js'
 import { messageOf } from '../../errors.js'
 import { podWishOf } from './pod-state.js'
+import { PodLogs } from './pod-logs.js'
 import { portsOf } from './pod-ports.js'
 import type { PodRoom, PodServer, TestBed } from './test-bed.js'
+import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { PodLife, PodRuntime } from '../apiserver/controllers/pod-runtime.js'
 import type { VersionedStore } from '../apiserver/store.js'
@@ -15,6 +17,7 @@ export class PlaygroundPods implements PodRuntime {
   readonly #testBed: PodPlaces
   /** The name of the pod in each room. */
   readonly #podIn = new Map<PodRoom, string>()
+  readonly #logs = new PodLogs()
   #roomFreed = new AbortController()
   #store: VersionedStore | undefined
 
@@ -32,6 +35,16 @@ export class PlaygroundPods implements PodRuntime {
     return [...this.#podIn].find(([, name]) => name === pod)?.[0]
   }
 
+  /** For `kubectl logs`. */
+  log({ metadata: { name } }: KubeObject): readonly string[] {
+    return this.#logs.linesOf(name)
+  }
+
+  /** Notes in the logs of the pods which requests they have answered. */
+  answered(request: FlowRequest, results: readonly FlowResult[]): void {
+    this.#logs.answered(request, results)
+  }
+
   async run(pod: KubeObject, life: PodLife): Promise<void> {
     const { name } = pod.metadata
     const room = await this.#moveIn(name, life)
@@ -44,6 +57,7 @@ export class PlaygroundPods implements PodRuntime {
       await this.#testBed.stopServing(room, name)
     } finally {
       this.#podIn.delete(room)
+      this.#logs.forget(name)
       this.#roomFreed.abort()
       this.#roomFreed = new AbortController()
     }
@@ -96,6 +110,7 @@ export class PlaygroundPods implements PodRuntime {
   async #serve(room: PodRoom, server: PodServer, { tell }: PodLife): Promise<void> {
     try {
       await this.#testBed.serve(room, server)
+      this.#logs.started(server.name, server.ports)
     } catch (error) {
       const ports = server.ports.join(', ')
       const why = `listen on ${ports}: ${messageOf(error)}; name another containerPort`

@@ -13,6 +13,7 @@ import type { SimulationDeps } from './simulation-deps.js'
 
 const layout: ClusterLayout = {
   ...namespaceLayout,
+  checksHealth: false,
   limits: [
     'This is a simulation in your browser: there is no kernel, and no packet is sent. The objects, the plans of each mode and the way through them are made by the same code as on a node.',
     'What rules leave open is simulated here: chance, turns, affinity and the table of connections. Requests take no time, and the timeline shows what this browser needed.',

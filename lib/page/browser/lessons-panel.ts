@@ -1,6 +1,6 @@
 import { button, byId, element, redraw, replaceKept } from './element.js'
 import { send } from './controls.js'
-import type { ExerciseView, LessonView, View } from '../view.js'
+import type { ExerciseView, LessonView, PredictionView, View } from '../view.js'
 
 /** The list of lessons, or the one under way with its tasks. */
 export function showLessons({ lessons, exercises }: View): void {
@@ -37,6 +37,35 @@ function showTask(lessons: readonly LessonView[], exercises: readonly ExerciseVi
   place.replaceChildren(element('strong', '', `${active.title}: `), words)
 }
 
+/** The question before the task is done; after it, what was expected and what was seen. */
+function predictionPart(
+  { question, choices, right, chosen }: PredictionView,
+  isDone: boolean,
+  isCurrent: boolean,
+): Node | undefined {
+  const expected = choices[chosen ?? -1]
+  if (isDone) {
+    if (expected === undefined) return undefined
+    const outcome = chosen === right ? 'and so it was' : `and it was: ${choices[right] ?? ''}`
+    return element('li', 'expected', `${question} You expected: ${expected}, ${outcome}.`)
+  }
+  if (!isCurrent) return undefined
+  const buttons = choices.map((words, index) => {
+    const one = button(words, () => void send({ do: 'predict', choice: index }))
+    one.className = 'small'
+    one.dataset['key'] = `choice ${index}`
+    one.setAttribute('aria-pressed', String(index === chosen))
+    return one
+  })
+  const group = element('span', 'segmented', ...buttons)
+  group.setAttribute('role', 'group')
+  group.setAttribute('aria-label', question)
+  group.dataset['key'] = 'choices'
+  const part = element('li', 'expected', `First say what you expect. ${question}`, group)
+  part.dataset['key'] = 'expected'
+  return part
+}
+
 /** One line of a list of things to begin. */
 export function lessonLine(
   { id, title, isDone, missing }: Pick<LessonView, 'id' | 'title' | 'isDone' | 'missing'>,
@@ -53,14 +82,20 @@ export function lessonLine(
   return one
 }
 
+function keyed(key: string, part: HTMLElement): HTMLElement {
+  part.dataset['key'] = key
+  return part
+}
+
 function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly Node[] {
   const number = all.indexOf(lesson) + 1
   const current = lesson.tasks.findIndex(({ isDone }) => !isDone)
-  const tasks = lesson.tasks.map(({ words, isDone }, index) => {
+  const tasks = lesson.tasks.flatMap(({ words, isDone, prediction }, index) => {
     const mark = element('span', 'mark', isDone ? '✓' : String(index + 1))
     const part = element('li', isDone ? 'done' : index === current ? 'current' : '', mark, words)
     if (isDone) part.setAttribute('aria-label', `done: ${words}`)
-    return part
+    const asked = prediction && predictionPart(prediction, isDone, index === current)
+    return asked ? [part, asked] : [part]
   })
   const next = all[number]
   const end = button('all lessons', () => void send({ do: 'lesson', id: '' }))
@@ -88,7 +123,7 @@ function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly No
     ...(lesson.missing === ''
       ? []
       : [element('p', 'missing', `This lesson ${lesson.missing}, which is not available here.`)]),
-    element('ol', 'tasks', ...tasks),
+    keyed('tasks', element('ol', 'tasks', ...tasks)),
     ...(lesson.isDone ? [element('p', 'moral', lesson.moral)] : []),
     buttons,
   ]

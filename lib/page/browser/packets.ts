@@ -1,4 +1,4 @@
-import { drawn } from './element.js'
+import { byId, drawn } from './element.js'
 import { routesOf } from './picture.js'
 import type { LogEntry, View } from '../view.js'
 
@@ -38,8 +38,54 @@ function travel(group: HTMLElement, route: string, entry: LogEntry, delay: numbe
     easing: 'ease-in-out',
     fill: 'both',
   })
-  animation.addEventListener('finish', () => dot.remove())
-  animation.addEventListener('cancel', () => dot.remove())
+  animation.playbackRate = isSlow ? slowRate : 1
+  if (isPaused) animation.pause()
+  moving.add(animation)
+  const end = () => {
+    moving.delete(animation)
+    dot.remove()
+  }
+  animation.addEventListener('finish', end)
+  animation.addEventListener('cancel', end)
+}
+
+const slowRate = 0.2
+const stepMs = 150
+const moving = new Set<Animation>()
+let isSlow = false
+let isPaused = false
+
+/** Called once: how fast the dots move, for those who explain them. */
+export function connectMotion(): void {
+  const toggle = (id: string, change: (isOn: boolean) => void) => {
+    const one = byId(id)
+    one.addEventListener('click', () => {
+      const isOn = one.getAttribute('aria-pressed') !== 'true'
+      one.setAttribute('aria-pressed', String(isOn))
+      change(isOn)
+    })
+  }
+  toggle('slow', (isOn) => {
+    isSlow = isOn
+    for (const each of moving) each.playbackRate = isOn ? slowRate : 1
+  })
+  toggle('pause', (isOn) => {
+    isPaused = isOn
+    byId('step').toggleAttribute('disabled', !isOn)
+    for (const each of moving) {
+      if (isOn) each.pause()
+      else each.play()
+    }
+  })
+  byId('step').addEventListener('click', () => {
+    // A dot at its end is gone.
+    for (const each of moving) {
+      const at = Number(each.currentTime ?? 0) + stepMs
+      const { endTime = 0 } = each.effect?.getComputedTiming() ?? {}
+      if (at >= Number(endTime)) each.finish()
+      else each.currentTime = at
+    }
+  })
 }
 
 const known = new Map<string, readonly DOMPoint[]>()

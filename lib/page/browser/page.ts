@@ -1,4 +1,4 @@
-import { animatePackets } from './packets.js'
+import { animatePackets, connectMotion } from './packets.js'
 import { byId, element, redraw } from './element.js'
 import { connectControls, showControls } from './controls.js'
 import { connectObjects, showObjects } from './yaml-panel.js'
@@ -59,6 +59,7 @@ export function openPage(link: PageLink): void {
   connectControls(() => latest)
   connectObjects(() => latest)
   connectTabs()
+  connectMotion()
   narrowScreen.addEventListener('change', () => {
     if (latest) show(latest)
   })

@@ -14,6 +14,16 @@ export function showPath(view: View): void {
   showCounters(view)
 }
 
+/** Leads to the rule with this number in the picture. */
+export function showHop(index: number): void {
+  const row = byId('hops').children[index]
+  if (!(row instanceof HTMLElement)) return
+  for (const each of byId('hops').children) each.classList.toggle('asked', each === row)
+  row.tabIndex = -1
+  row.scrollIntoView({ block: 'center' })
+  row.focus({ preventScroll: true })
+}
+
 /** Updates only the numbers, because they change all the time and the rest does not. */
 function showCounters({ counters }: View): void {
   for (const place of document.querySelectorAll<HTMLElement>('.count')) {

@@ -50,7 +50,8 @@ export const wide: Layout = {
   height: 404,
   outer: { x: 138, y: 0 },
   node: [146, 10, 744, 276],
-  node2: [520, 300, 300, 96],
+  // Far enough to the right that no wire to it runs along the box of the Service.
+  node2: [566, 300, 300, 96],
   kernel: [348, 128, 260, 138],
   kernelTitle: 130,
   box: { width: 112, height: 44 },
@@ -65,9 +66,9 @@ export const wide: Layout = {
   hops: { x: 478, y: 150 },
   pod: podsIn(
     [66, 144, 222].map((y) => ({ x: 814, y })),
-    [596, 724].map((x) => ({ x, y: 350 })),
+    [644, 776].map((x) => ({ x, y: 350 })),
   ),
-  more: { here: { x: 814, y: 268 }, elsewhere: { x: 660, y: 389 } },
+  more: { here: { x: 814, y: 268 }, elsewhere: { x: 710, y: 389 } },
   fromSender: (sender) => [
     { x: sender.x + 56, y: sender.y },
     { x: wideService.x - 108, y: wideService.y },

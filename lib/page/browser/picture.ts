@@ -8,6 +8,7 @@ import {
   type Layout,
   type Point,
 } from './picture-layout.js'
+import { showHop } from './path-panel.js'
 import type { PodView, Sender, View, WayView } from '../view.js'
 
 const senderWords: Readonly<Record<Sender, string>> = {
@@ -127,7 +128,7 @@ function share(pod: Point, isFar: boolean, way: WayView, layout: Layout): SVGEle
   const isAbove = isFar || layout.isNarrow
   const x = isAbove ? pod.x : pod.x - layout.box.width / 2 - 34
   const y = isAbove ? pod.y - layout.box.height / 2 - 15 : pod.y
-  const width = 52
+  const width = document.documentElement.classList.contains('present') ? 62 : 52
   const plate = { x: x - width / 2, y: y - 10, width, height: 20, rx: 10, class: 'plate' }
   const words = percent(way.probability)
   return [
@@ -142,10 +143,13 @@ function hopNumbers({ path }: View, { hops }: Layout): SVGElement[] {
   const step = Math.min(26, 150 / Math.max(1, count - 1))
   return path.shared.flatMap((_, index) => {
     const x = hops.x + (index - (count - 1) / 2) * step
-    return [
+    const parts = [
       drawn('circle', { cx: x, cy: hops.y, r: 9.5, class: 'hop' }),
       drawn('text', { x, y: hops.y + 4, 'text-anchor': 'middle', class: 'number' }, `${index + 1}`),
     ]
+    // For a mouse; the list itself is there for a keyboard.
+    for (const part of parts) part.addEventListener('click', () => showHop(index))
+    return parts
   })
 }
 

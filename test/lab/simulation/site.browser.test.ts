@@ -136,3 +136,68 @@ t.test('axe finds nothing, in light and dark, wide and narrow', { skip }, async 
     }
   })
 })
+
+t.test('a lesson asks what to expect, and says later what it was', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    await withOpenedSite(`${url}#lesson=trouble`, async ({ page, complaints, see }) => {
+      const press = async (selector: string, key = 'Enter') => {
+        await page.locator(selector).first().focus()
+        await page.keyboard.press(key)
+      }
+      await see('#lessons .expected', 'First say what you expect. A Service without any pod')
+      await press('#lessons .expected button:has-text("until it gives up")')
+      await see('#lessons .expected [aria-pressed=true]', 'until it gives up')
+      t.equal(await page.evaluate(`document.activeElement?.textContent`), 'until it gives up')
+      for (const left of ['2', '1', '0']) {
+        await press('#fewer')
+        await see('#replicas', left)
+      }
+      await page.waitForFunction(`document.querySelectorAll('#pods li').length === 0`)
+      await page.locator('#pending:empty').waitFor({ state: 'attached' })
+      await press('#send-1')
+      await see('#lessons .expected', 'You expected: until it gives up, and it was: it is refused')
+      await press('#lessons [data-key=again]')
+      await see('#lessons .expected', 'First say what you expect.')
+      t.equal(await page.locator('#lessons .expected [aria-pressed=true]').count(), 0)
+      t.same(complaints, [])
+    })
+  })
+})
+
+t.test('who presents can stop the dots, and lead to a rule', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    await withOpenedSite(`${url}?present`, async ({ page, complaints, press }) => {
+      await page.setViewportSize({ width: 1024, height: 768 })
+      const small = await page.evaluate<string[]>(`[...document.querySelectorAll('body *')]
+        .filter((each) => each.checkVisibility() && each.tagName !== 'OPTION' &&
+          [...each.childNodes].some((child) => child.nodeType === 3 && child.data.trim() !== ''))
+        .filter((each) => {
+          const svg = each.closest('svg')
+          const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1
+          return Number.parseFloat(getComputedStyle(each).fontSize) * scale < 14
+        })
+        .map((each) => each.tagName + ' ' + each.textContent)`)
+      t.same(small, [], 'no text is smaller than 14 px')
+      await press('Pause')
+      await press('Send request')
+      const place = () =>
+        page.evaluate(`getComputedStyle(document.querySelector('#packets .packet')).transform`)
+      await page.locator('#packets .packet').waitFor({ state: 'attached' })
+      const before = await place()
+      await press('Step')
+      t.not(await place(), before, 'a step moves it')
+      const after = await place()
+      await page.waitForTimeout(200)
+      t.equal(await place(), after, 'and nothing else does')
+      await press('Pause')
+      await page.locator('#packets .packet').waitFor({ state: 'detached' })
+      await page.locator('#picture .number').first().click()
+      await page.locator('#hops li.asked').waitFor()
+      t.equal(
+        await page.evaluate(`document.activeElement === document.querySelector('#hops li')`),
+        true,
+      )
+      t.same(complaints, [])
+    })
+  })
+})

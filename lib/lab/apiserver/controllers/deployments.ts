@@ -1,5 +1,5 @@
 import { sha256 } from '../../../state/sha256.js'
-import { numberAt, objectAt, textAt, type JsonObject } from '../json.js'
+import { equalJson, numberAt, objectAt, textAt, withAt, type JsonObject } from '../json.js'
 import type { Clients } from '../kind-client.js'
 import { conditionOf, isReady, type KubeObject } from '../object.js'
 import type { StoreEvent } from '../store.js'
@@ -11,81 +11,140 @@ import {
   type Controller,
   type ControllerDeps,
 } from './controller.js'
+import { livingPods, ownerKeys } from './replica-sets.js'
 
 const hashLabel = 'pod-template-hash'
+const revisionKey = 'deployment.kubernetes.io/revision'
+/** Old sets that are kept for `kubectl rollout undo`, by default. */
+const historyLimit = 10
 
-const kinds = { deployments: ['apps/v1', 'Deployment'], pods: ['v1', 'Pod'] } as const
+const kinds = {
+  deployments: ['apps/v1', 'Deployment'],
+  sets: ['apps/v1', 'ReplicaSet'],
+  pods: ['v1', 'Pod'],
+} as const
 
-/** Deployments make pods without a ReplicaSet in between, and replace them one by one. */
+type Kinds = Clients<keyof typeof kinds>
+
+/** Deployments have a ReplicaSet for each version of their template, and replace pods one by one. */
 export function deploymentController(deps: ControllerDeps): Controller {
   return controller(deps, kinds, (clients) => {
-    const { deployments, pods } = clients
-    const ofOwners = ({ object }: StoreEvent) => ownersOf(object)
+    const { deployments, sets, pods } = clients
+    const ofSet = ({ object }: StoreEvent) => ownerKeys(object, 'Deployment')
+    const ofPod = ({ object }: StoreEvent) =>
+      ownerKeys(object, 'ReplicaSet').flatMap((key) => {
+        const set = sets.get(key)
+        return set ? ownerKeys(set, 'Deployment') : []
+      })
     return {
       watched: [
         [deployments, ownKey],
-        [pods, ofOwners],
+        [sets, ofSet],
+        [pods, ofPod],
       ],
       reconcile(key) {
         const deployment = deployments.get(key)
-        if (deployment) scale(clients, deployment)
+        if (deployment) rollOut(clients, deployment)
       },
     }
   })
 }
 
-function ownersOf(pod: KubeObject): readonly string[] {
-  const { namespace, ownerReferences = [] } = pod.metadata
-  return ownerReferences
-    .filter((owner) => owner.kind === 'Deployment')
-    .map((owner) => `${namespace ?? ''}\0${owner.name}`)
-}
-
-function scale({ deployments, pods }: Clients<keyof typeof kinds>, deployment: KubeObject): void {
+function rollOut(clients: Kinds, deployment: KubeObject): void {
+  const { deployments, sets, pods } = clients
+  const own = sets.list().filter((set) => isOwnedBy(set, deployment))
+  const current = currentSet(clients, deployment, own)
+  const others = own.filter(({ metadata }) => metadata.uid !== current.metadata.uid)
+  const living = pods.list()
+  const podsOf = (set: KubeObject) => livingPods(living, set)
+  const fresh = podsOf(current)
+  const old = others.flatMap(podsOf)
+  const all = [...fresh, ...old]
   const wanted = numberAt(deployment, 'spec', 'replicas') ?? 1
-  const template = objectAt(deployment, 'spec', 'template')
-  const hash = hashOf(JSON.stringify(template))
-  const all = pods
-    .list()
-    .filter((pod) => isOwnedBy(pod, deployment) && pod.metadata.deletionTimestamp === undefined)
-  const current = all.filter((pod) => pod.metadata.labels?.[hashLabel] === hash)
-  const old = all.filter((pod) => !current.includes(pod))
   const isRecreated = textAt(deployment, 'spec', 'strategy', 'type') === 'Recreate'
 
   // While old pods are replaced there is one more than wanted, so that no ready pod is missing.
   const room = old.length === 0 ? wanted : isRecreated ? 0 : wanted + 1 - old.length
-  for (let missing = Math.min(wanted, room) - current.length; missing > 0; missing--) {
-    pods.create(podOf(deployment, template, hash))
+  setReplicas(clients, current, Math.min(wanted, Math.max(room, fresh.length)))
+  let spare = isRecreated ? old.length : all.filter(isReady).length - wanted
+  for (const set of others) {
+    const ready = podsOf(set).filter(isReady).length
+    const leaving = Math.min(ready, Math.max(0, spare))
+    spare -= leaving
+    setReplicas(clients, set, ready - leaving)
   }
-  const surplus = readyLast(current).slice(0, Math.max(0, current.length - wanted))
-  for (const pod of surplus) pods.delete(pod)
-  const spare = isRecreated ? old.length : all.filter(isReady).length - wanted
-  const unready = old.filter((pod) => !isReady(pod))
-  const ready = old.filter(isReady).slice(0, Math.max(0, spare))
-  for (const pod of [...unready, ...ready]) pods.delete(pod)
-
-  deployments.updateStatus(deployment, statusOf(deployment, { current, all }))
+  forgetOldest(
+    clients,
+    deployment,
+    others.filter((set) => podsOf(set).length === 0),
+  )
+  const latest = deployments.get(
+    `${deployment.metadata.namespace ?? ''}\0${deployment.metadata.name}`,
+  )
+  if (latest) deployments.updateStatus(latest, statusOf(latest, { current: fresh, all }))
 }
 
-function podOf(deployment: KubeObject, template: JsonObject, hash: string): JsonObject {
-  const metadata = objectAt(template, 'metadata')
+/** The set of the template as it is now: one that was there before, or a new one. */
+function currentSet(
+  { deployments, sets }: Kinds,
+  deployment: KubeObject,
+  own: readonly KubeObject[],
+): KubeObject {
+  const template = objectAt(deployment, 'spec', 'template')
+  const known = own.find((set) => equalJson(templateOf(set), template))
+  const newest = Math.max(0, ...own.map(revisionOf))
+  if (known && revisionOf(known) === newest) return known
+  const revision = String(newest + 1)
+  const at = ['metadata', 'annotations', revisionKey]
+  deployments.update(withAt(deployment, at, revision))
+  return known
+    ? sets.update(withAt(known, at, revision))
+    : sets.create(setOf(deployment, template, revision))
+}
+
+function revisionOf({ metadata }: KubeObject): number {
+  return Number(metadata.annotations?.[revisionKey] ?? 0)
+}
+
+/** The template of a set as its Deployment had it. */
+function templateOf(set: KubeObject): JsonObject {
+  return withAt(objectAt(set, 'spec', 'template'), ['metadata', 'labels', hashLabel], undefined)
+}
+
+function setOf(deployment: KubeObject, template: JsonObject, revision: string): JsonObject {
+  const hash = hashOf(JSON.stringify(template))
+  const { name, namespace, annotations = {} } = deployment.metadata
+  const cause = annotations['kubernetes.io/change-cause']
   return {
-    apiVersion: 'v1',
-    kind: 'Pod',
+    apiVersion: 'apps/v1',
+    kind: 'ReplicaSet',
     metadata: {
-      ...metadata,
-      generateName: `${deployment.metadata.name}-${hash}-`,
-      namespace: deployment.metadata.namespace,
-      labels: { ...objectAt(metadata, 'labels'), [hashLabel]: hash },
+      name: `${name}-${hash}`,
+      namespace,
+      labels: { ...objectAt(template, 'metadata', 'labels'), [hashLabel]: hash },
+      annotations: {
+        [revisionKey]: revision,
+        ...(cause === undefined ? {} : { 'kubernetes.io/change-cause': cause }),
+      },
       ownerReferences: [ownerReference(deployment)],
     },
-    spec: objectAt(template, 'spec'),
+    spec: {
+      replicas: 0,
+      selector: withAt(objectAt(deployment, 'spec', 'selector'), ['matchLabels', hashLabel], hash),
+      template: withAt(template, ['metadata', 'labels', hashLabel], hash),
+    },
   }
 }
 
-/** Ready pods are removed last, so that scaling down disturbs least. */
-function readyLast(pods: readonly KubeObject[]): readonly KubeObject[] {
-  return pods.toSorted((left, right) => Number(isReady(left)) - Number(isReady(right)))
+function setReplicas({ sets }: Kinds, set: KubeObject, count: number): void {
+  if (numberAt(set, 'spec', 'replicas') === count) return
+  sets.update(withAt(set, ['spec', 'replicas'], count))
+}
+
+function forgetOldest({ sets }: Kinds, deployment: KubeObject, empty: readonly KubeObject[]): void {
+  const limit = numberAt(deployment, 'spec', 'revisionHistoryLimit') ?? historyLimit
+  const byAge = empty.toSorted((left, right) => revisionOf(right) - revisionOf(left))
+  for (const set of byAge.slice(Math.max(0, limit))) sets.delete(set)
 }
 
 function statusOf(

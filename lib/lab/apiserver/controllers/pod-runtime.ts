@@ -31,6 +31,8 @@ export interface PodLife {
 export interface PodRuntime {
   /** Runs one pod; resolves when it has ended, and only then is its object removed. */
   run(pod: KubeObject, life: PodLife): Promise<void>
+  /** What the pod has printed; absent where pods print nothing. */
+  log?(pod: KubeObject): readonly string[]
 }
 
 export interface FakeRuntimeOptions {

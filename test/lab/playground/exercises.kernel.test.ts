@@ -1,0 +1,70 @@
+import t from 'tap'
+import { exercises } from '../../../lib/lab/playground/exercises.js'
+import { withPlayer, type Player } from './player.js'
+import type { ObjectLine, PageCommand } from '../../../lib/page/view.js'
+
+const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
+
+const service = { apiVersion: 'v1', kind: 'Service', namespace: 'default', name: 'web' }
+const slice = {
+  apiVersion: 'discovery.k8s.io/v1',
+  kind: 'EndpointSlice',
+  namespace: 'default',
+  name: 'web-by-hand',
+}
+
+function edited(
+  { playground }: Player,
+  line: ObjectLine,
+  from: string | RegExp,
+  to: string,
+): readonly PageCommand[] {
+  return [{ do: 'apply', yaml: playground.yaml(line)?.replace(from, to) ?? '' }]
+}
+
+/** What mends each; with a mouse or a keyboard it is done in exercises.browser.test.ts. */
+const solutions: Readonly<Record<string, (player: Player) => readonly PageCommand[]>> = {
+  nobody: () => [{ do: 'replicas', count: 1 }],
+  selector: (player) => edited(player, service, 'app: wbe', 'app: web'),
+  readiness: ({ playground }) =>
+    playground.view().pods.map(({ name }) => ({ do: 'pod', pod: name, action: 'ready' })),
+  'target-port': (player) => edited(player, service, 'targetPort: 8088', 'targetPort: 8080'),
+  'client-port': (player) => edited(player, service, 'port: 8080\n', 'port: 80\n'),
+  'internal-local': () => [{ do: 'policy', side: 'internal', value: 'Cluster' }],
+  'external-local': () => [{ do: 'policy', side: 'external', value: 'Cluster' }],
+  ranges: () => [{ do: 'ranges', ranges: ['192.168.50.0/24'] }],
+  intruder: (player) => edited(player, service, /( +)app: web\n/, '$1app: web\n$1tier: front\n'),
+  'by-hand': (player) =>
+    edited(
+      player,
+      slice,
+      /addresses:\n( +)- \S+/,
+      `addresses:\n$1- ${player.playground.view().pods[0]?.ip ?? ''}`,
+    ),
+}
+
+t.test(
+  'real packets say that each exercise is broken, and when it is solved',
+  { skip },
+  async (t) => {
+    await withPlayer('exercises', ['iptables', 'userspace'], async (player) => {
+      const reportOf = () =>
+        player.playground.view().exercises.find((each) => each.isActive)?.report
+      const checked = async (wanted: RegExp) => {
+        for (let tries = 0; tries < 100; tries++) {
+          await player.do({ do: 'check' })
+          if (wanted.test(reportOf() ?? '')) return
+          await new Promise((resolve) => setTimeout(resolve, 100))
+        }
+      }
+      for (const { id } of exercises) {
+        await player.do({ do: 'exercise', id })
+        await checked(/^Not yet/)
+        t.match(reportOf(), /^Not yet: of 36 requests/, id)
+        await player.do(...(solutions[id]?.(player) ?? []))
+        await checked(/^Solved/)
+        t.match(reportOf(), /^Solved: of 36 requests from .*, 36 were answered\.$/, id)
+      }
+    })
+  },
+)

@@ -1,0 +1,65 @@
+import t from 'tap'
+import { runCommand } from '../../../lib/kernel/command.js'
+import { noKubectl } from '../apiserver/support/kubectl.js'
+import { withPlayer } from './player.js'
+
+const skip = process.getuid?.() === 0 ? noKubectl : 'network namespaces need root'
+
+t.test('what tutorials do with kubectl works in the playground', { skip }, async (t) => {
+  await withPlayer('kubectl', ['iptables'], async (player) => {
+    const { cluster } = player
+    const kubectl = async (args: string) => {
+      const all = [`--kubeconfig=${cluster.kubeconfig}`, ...args.split(' ')]
+      const { code, stdout, stderr } = await runCommand('kubectl', all, { timeoutMs: 60_000 })
+      return { code, text: stdout + stderr }
+    }
+    const ok = async (args: string) => {
+      const { code, text } = await kubectl(args)
+      t.equal(code, 0, `kubectl ${args}: ${text}`)
+      return text
+    }
+    const until = async (args: string, wanted: RegExp) => {
+      for (let tries = 0; tries < 300; tries++) {
+        const { text } = await kubectl(args)
+        if (wanted.test(text)) return text
+      }
+      throw new Error(`kubectl ${args} never said ${wanted}: ${(await kubectl(args)).text}`)
+    }
+    t.match(await ok('get nodes'), /node-1 +Ready[^]*node-2 +Ready/)
+    await ok('create deployment hello --image=nginx --port=80')
+    await ok('expose deployment hello --port=80')
+    await ok('rollout status deployment/hello --timeout=60s')
+    await player.do({ do: 'select', service: 'default/hello' })
+    await player.see('its pod in the way', ({ path }) =>
+      path.ways.some(({ pod }) => /^hello-/.test(pod)),
+    )
+    const [entry] = await player.send()
+    t.match(entry, { isAnswered: true, answer: /^hello-/ }, 'the pod answers on the port it names')
+    const logged = await ok(`logs ${entry?.answer ?? ''}`)
+    t.match(
+      logged,
+      /listens on 80\n.*answered 10\.244\.1\.10 \(asked for 10\.96\.\d+\.\d+:80\/TCP\)/,
+    )
+    const shell = await kubectl(`exec ${entry?.answer ?? ''} -- sh`)
+    t.not(shell.code, 0)
+    t.match(shell.text, /there is no container, no shell and no image here/)
+
+    t.match(await ok('get replicasets'), /hello-\w+ +1 +1 +1 /)
+    await ok('set image deployment/hello nginx=nginx:2')
+    await ok('rollout status deployment/hello --timeout=60s')
+    t.match(await ok('rollout history deployment/hello'), /\n1 [^]*\n2 /)
+    await ok('rollout undo deployment/hello')
+    await ok('rollout status deployment/hello --timeout=60s')
+    const image = 'jsonpath={.spec.template.spec.containers[0].image}'
+    t.equal(await ok(`get deployment hello -o ${image}`), 'nginx')
+    t.match(await ok('rollout history deployment/hello'), /\n2 [^]*\n3 /)
+
+    await ok('scale deployment hello --replicas=12')
+    await until('get deployment hello', /hello +12\/12 /)
+    const names = new Set<string>()
+    while (names.size < 12) for (const { answer } of await player.send(100)) names.add(answer)
+    t.equal(names.size, 12, 'more pods than places, and each answers')
+    await ok('scale deployment hello --replicas=30')
+    await until('get events', /NoRoom +pod\/hello-\S+ +node-\d has room for \d+ pods/)
+  })
+})
