@@ -3,6 +3,7 @@ import {
   copyFileSync,
   existsSync,
   mkdirSync,
+  readFileSync,
   readdirSync,
   renameSync,
   writeFileSync,
@@ -113,8 +114,13 @@ function initramfsOf({ folder, modules, release }: Unpacked, own: Suite): string
   return archive
 }
 
-/** The files that modprobe would load, dependencies first; none for what is part of the kernel. */
-function load(modules: string, release: string, module: string): readonly string[] {
+/**
+ * The files that modprobe would load, dependencies first; none for what is part of the kernel. Newer
+ * packages have no list of that, so it is what has no file.
+ */
+export function load(modules: string, release: string, module: string): readonly string[] {
+  const files = readFileSync(join(modules, release, 'modules.dep'), 'utf8')
+  if (!new RegExp(`/${module.replaceAll('_', '[_-]')}\\.ko`).test(files)) return []
   const root = modules.replace(/\/lib\/modules$/, '')
   const shown = run('modprobe', ['-d', root, '-S', release, '--show-depends', module])
   return shown.split('\n').flatMap((line) => /^insmod (\S+)/.exec(line)?.[1] ?? [])
