@@ -16,6 +16,9 @@ export type ModeName = 'userspace' | 'winuserspace' | 'iptables' | 'ipvs' | 'nft
 /** What `mode` may say; empty means iptables, as upstream. */
 export type ProxyMode = ModeName | '' | 'auto'
 
+/** The group of nfnetlink_log to which rules tell the proxy what they refuse, with `--flows`. */
+export const refusalGroup = 10_249
+
 /** Whether this process itself carries the bytes of connections. */
 export function isProxyMode(mode: ProxyMode): boolean {
   return mode === 'userspace' || mode === 'winuserspace'

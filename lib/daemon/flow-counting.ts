@@ -2,6 +2,7 @@ import { flowsAnswer, type FlowsAnswer } from '../flows/answer.js'
 import { Flows } from '../flows/flows.js'
 import { PodNames } from '../sources/pod-names.js'
 import { sharedGauge } from '../observe/shared-gauge.js'
+import { refusalGroup } from '../config/config.js'
 import type { CarriedConnection, Meter, ModeContext } from '../modes/mode.js'
 import type { FlowLine } from '../flows/line.js'
 import type { ModeName } from '../config/config.js'
@@ -37,6 +38,7 @@ export function flowCounting({ config, mode, deps }: Setup, meter: Meter): FlowC
     // IPVS changes the destination without the NAT of the kernel.
     onlyTranslated: mode !== 'ipvs',
     stateFile: config.flows.stateFile,
+    refusalGroup: mode === 'nftables' || mode === 'ebpf' ? refusalGroup : undefined,
     meter: own,
     log: deps.log,
     podAt: (ip) => podNames.at(ip),

@@ -4,6 +4,7 @@ import type { Protocol } from '../state/names.js'
 import type { FlowLine } from './line.js'
 import { ServiceTable } from './service-table.js'
 import type { EndpointGrowth, FlowNumbers, ServedChanges, ServedPort } from './messages.js'
+import type { Refusal } from './refusals.js'
 import { RecentIds } from './recent-ids.js'
 import type { Sampler } from './sampler.js'
 import type { SavedCounts } from './saved-counts.js'
@@ -72,6 +73,19 @@ export class FlowCounter implements FlowReader {
     })
   }
 
+  /** A rule has refused a connection, because the Service has no endpoints. */
+  refused(refusal: Refusal): void {
+    const service = this.#table.find(refusal)
+    if (!service) return
+    service.refused++
+    if (!this.#options.sampler.admits()) return
+    const { client, destination: address } = refusal
+    this.#options.line({
+      ...{ at: this.#options.now(), event: 'ended', verdict: 'no-endpoints', why: '' },
+      ...{ protocol: service.protocol, client, service: service.service, address, endpoint: '' },
+    })
+  }
+
   /** Events between this time and now may be lost. The next reading of the table finds out. */
   missed(since = this.#recent.since): void {
     // The clock has whole milliseconds.
@@ -121,6 +135,7 @@ export class FlowCounter implements FlowReader {
     const grown: EndpointGrowth[] = []
     const open: FlowNumbers['open'][number][] = []
     const gone: FlowNumbers['gone'][number][] = []
+    const refused: FlowNumbers['refused'][number][] = []
     for (const [key, counted] of this.#services) {
       const { service, protocol, endpoints } = counted
       let isOpen = 0
@@ -130,13 +145,15 @@ export class FlowCounter implements FlowReader {
         if (growth) grown.push({ service, protocol, endpoint: counts.endpoint, ...growth })
       }
       open.push({ service, protocol, open: isOpen })
+      if (counted.refused > 0) refused.push({ service, protocol, count: counted.refused })
+      counted.refused = 0
       if (!counted.isGone || isOpen > 0) continue
       gone.push({ service, protocol })
       this.#services.delete(key)
       this.#endpoints -= endpoints.size
       this.#table.drop(counted)
     }
-    return { grown, open, gone }
+    return { grown, open, gone, refused }
   }
 
   /** What the next process needs to go on counting. */
@@ -178,7 +195,7 @@ export class FlowCounter implements FlowReader {
     let counted = this.#services.get(key)
     if (!counted) {
       // Nobody serves it yet; it is forgotten unless somebody will.
-      counted = { service, protocol, families: 0, isGone: true, endpoints: new Map() }
+      counted = { service, protocol, families: 0, isGone: true, endpoints: new Map(), refused: 0 }
       this.#services.set(key, counted)
     }
     return counted
@@ -222,6 +239,8 @@ interface CountedService {
   /** How many families serve it. */
   families: number
   isGone: boolean
+  /** Since the last report. */
+  refused: number
   readonly endpoints: Map<string | number, EndpointCounts>
 }
 

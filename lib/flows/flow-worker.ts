@@ -6,6 +6,7 @@ import { FlowEvents } from '../kernel/flow-events.js'
 import { visitTrackedFlows } from '../kernel/tracked-flows.js'
 import { FlowCounter } from './flow-counter.js'
 import type { FlowLine } from './line.js'
+import { Refusals } from './refusals.js'
 import type { FlowThreadSettings, FromFlowThread, ToFlowThread } from './messages.js'
 import { Sampler } from './sampler.js'
 import { loadCounts, saveCounts } from './saved-counts.js'
@@ -57,6 +58,23 @@ function look(): void {
   counter.missed()
 }
 
+const refusals =
+  settings.refusalGroup === undefined ? undefined : new Refusals(settings.refusalGroup)
+const refusalsEveryMs = 250
+let openRefusalsAt = 0
+
+/** What rules have refused. The group may be another's for a while, as during a take-over. */
+function lookAtRefusals(): void {
+  if (!refusals || performance.now() < openRefusalsAt) return
+  try {
+    refusals.open()
+    overruns += refusals.read((refusal) => counter.refused(refusal)).overruns
+  } catch (error) {
+    if (openRefusalsAt === 0) post({ kind: 'warning', reason: messageOf(error) })
+    openRefusalsAt = performance.now() + 20 * refusalsEveryMs
+  }
+}
+
 let listing = Promise.resolve()
 let nextListing = 0
 
@@ -106,6 +124,8 @@ async function start(): Promise<void> {
   })
   wait()
   isChanged = true
+  lookAtRefusals()
+  if (refusals) setInterval(lookAtRefusals, refusalsEveryMs).unref()
   await list()
   setInterval(() => void save(), saveEveryMs).unref()
   post({ kind: 'ready', resumed: saved !== undefined })
@@ -126,11 +146,13 @@ async function handle(message: ToFlowThread): Promise<void> {
     case 'services':
       // Connections that have come so far were to the Services of before.
       look()
+      if (events) lookAtRefusals()
       counter.change(message)
       if (!events && !hasStarted) await start()
       break
     case 'numbers':
       look()
+      if (events) lookAtRefusals()
       if (events) await list()
       post({ kind: 'numbers', id: message.id, ...counter.take(), overruns })
       overruns = 0
@@ -141,6 +163,7 @@ async function handle(message: ToFlowThread): Promise<void> {
       isChanged = true
       await save()
       events?.close()
+      refusals?.close()
       post({ kind: 'stopped', id: message.id })
       parentPort?.close()
   }

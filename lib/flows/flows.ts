@@ -17,6 +17,8 @@ export interface FlowsOptions {
   /** Connections to Services have their destination changed by NAT. */
   readonly onlyTranslated: boolean
   readonly stateFile: string
+  /** Rules log here what they refuse; undefined where they do not. */
+  readonly refusalGroup: number | undefined
   readonly meter: Meter
   readonly log: Log
   /** The pod that has an address, as `namespace/name`; empty where nothing tells. */
@@ -38,10 +40,11 @@ export class Flows {
     this.#options = options
     this.lines = new FlowLog(keptLines, options.podAt)
     if (options.kernel === 'told') return
-    const { stateFile, onlyTranslated } = options
+    const { stateFile, onlyTranslated, refusalGroup } = options
     const settings = {
       stateFile: options.kernel === 'counts' ? stateFile : '',
       onlyTranslated,
+      refusalGroup,
       startedAt: Date.now(),
     }
     this.#thread = new FlowThread(settings, (report) => this.#reported(report))
@@ -86,7 +89,7 @@ export class Flows {
     await this.#thread?.stop()
   }
 
-  #count({ grown, open, gone, overruns }: FlowNumbers): void {
+  #count({ grown, open, gone, refused, overruns }: FlowNumbers): void {
     const { meter } = this.#options
     for (const { service, protocol, endpoint, ...growth } of grown) {
       const labels = { service, protocol, endpoint }
@@ -99,6 +102,9 @@ export class Flows {
       ] as const) {
         if (by > 0) meter.count(metric, { ...labels, direction }, by)
       }
+    }
+    for (const { count, ...labels } of refused) {
+      meter.count('service_refused_connections_total', labels, count)
     }
     for (const { open: value, ...labels } of open) {
       meter.gauge('service_active_connections', labels, value)

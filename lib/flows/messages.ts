@@ -33,6 +33,8 @@ export interface FlowThreadSettings {
   readonly onlyTranslated: boolean
   /** When counting begins, in ms since 1970; the thread listens a moment later. */
   readonly startedAt: number
+  /** Rules log here what they refuse; undefined where they do not. */
+  readonly refusalGroup: number | undefined
 }
 
 export type ToFlowThread =
@@ -60,6 +62,8 @@ export interface FlowNumbers {
   readonly open: readonly OpenNow[]
   /** Service ports that are gone, with their last connection. */
   readonly gone: readonly Omit<OpenNow, 'open'>[]
+  /** Connections that rules refused since the last report. */
+  readonly refused: readonly (Omit<OpenNow, 'open'> & { readonly count: number })[]
   /** Times that the kernel had more to tell than there was room for. */
   readonly overruns: number
 }

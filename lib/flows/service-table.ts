@@ -31,7 +31,7 @@ export class ServiceTable<Counted> {
     return gone
   }
 
-  find(flow: FlowMessage): Counted | undefined {
+  find(flow: Destination): Counted | undefined {
     const { family, destinationKey, destinationPort } = flow
     const place = placeOf(flow.protocol, destinationPort)
     const found = this.#byAddress.get(destinationKey)?.get(place)
@@ -65,6 +65,7 @@ export class ServiceTable<Counted> {
   }
 }
 
+type Destination = Pick<FlowMessage, 'family' | 'protocol' | 'destinationKey' | 'destinationPort'>
 type Key = string | number
 type Places<Counted> = Map<Key, Map<number, { readonly counted: Counted }>>
 

@@ -3,7 +3,7 @@ import { failureFromAck, kernelErrorOf } from './netlink/failure.js'
 import { attributesOf, forEachMessage, readString } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import { controlTypes, flags, protocols } from './netlink/protocol.js'
-import { openSocket } from './netlink/socket.js'
+import { openSocket, type NetlinkPipe } from './netlink/socket.js'
 
 /** A packet that a rule has logged, or the tracing of one. */
 export interface LoggedPacket {
@@ -19,6 +19,8 @@ export interface LoggedPacket {
 export interface PacketLog {
   /** What has come since the last call. */
   read(): readonly LoggedPacket[]
+  /** How often more came than there was room for, since the last call. */
+  takeOverruns(): number
   close(): void
 }
 
@@ -68,11 +70,22 @@ export function openPacketLog(group: number): PacketLog {
     socket.close()
     throw error
   }
+  return readerOf(socket)
+}
+
+function readerOf(socket: NetlinkPipe): PacketLog {
   const nameOf = interfaceNames()
+  let overruns = 0
   return {
+    takeOverruns: () => {
+      const count = overruns
+      overruns = 0
+      return count
+    },
     read: () => {
       const packets: LoggedPacket[] = []
       for (let got = socket.receive(); got.kind !== 'nothing'; got = socket.receive()) {
+        if (got.kind === 'overrun') overruns++
         if (got.kind !== 'datagram') continue
         forEachMessage(got.data, ({ type, payload }) => {
           if (type === messages.packet) packets.push(readPacket(payload, nameOf))

@@ -188,8 +188,8 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_refused_connections_total',
     type: 'counter',
     labels: service,
-    modes: [...proxyModes, 'ebpf'],
-    help: 'Connections that were closed because no endpoint could be reached; in ebpf mode refused at connect()',
+    modes: [...proxyModes, 'nftables', 'ebpf'],
+    help: 'Connections that were closed because no endpoint could be reached; in ebpf mode refused at connect(), with --flows in nftables and ebpf mode refused by a rule',
   },
   {
     name: 'userspace_listeners',

@@ -3,8 +3,9 @@ import { spawnSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { CommanderError } from 'commander'
+import { CommanderError, type Command as Program } from 'commander'
 import t from 'tap'
+import { createPlugin } from '../../lib/cli/kubectl/program.js'
 import { createProgram, type Subcommands } from '../../lib/cli/program.js'
 import { parseFlags } from '../../lib/config/flags.js'
 import { loadConfig } from '../../lib/config/load.js'
@@ -76,26 +77,30 @@ const filledIn: Readonly<Record<string, string>> = { MODE: 'nftables', $MODE: 'n
 /** Throws if the program would refuse these arguments. Nothing of it runs. */
 async function parse(argv: readonly string[], more: Subcommands): Promise<void> {
   const { program, argv: rest } = await createProgram(argv, more)
-  const given: [string, string][] = []
-  for (const command of [program, ...program.commands]) {
-    command.exitOverride().configureOutput({ writeOut: () => undefined, writeErr: () => undefined })
-    command.action(() => undefined)
-  }
-  try {
-    await program.parseAsync(rest, { from: 'user' })
-  } catch (error) {
-    if (!(error instanceof CommanderError)) throw error
-    // The name alone is a mention of the command, not a call.
-    const isMention = error.code === 'commander.missingArgument' && argv.length === 1
-    if (error.exitCode !== 0 && !isMention) throw error
-  }
+  await parseOnly(program, rest, argv.length === 1)
   if (argv[0]?.startsWith('--') !== true || argv[0] === '--help' || argv[0] === '--version') return
+  const given: [string, string][] = []
   for (const [index, argument] of rest.entries()) {
     const [, flag = '', value = rest[index + 1] ?? ''] =
       /^--([^=]+)(?:=(.*))?$/.exec(argument) ?? []
     if (flag !== '') given.push([flag, value])
   }
   loadConfig(parseFlags(given), undefined)
+}
+
+/** The name alone is a mention of a command, not a call. */
+async function parseOnly(program: Program, argv: readonly string[], isName: boolean) {
+  for (const command of [program, ...program.commands]) {
+    command.exitOverride().configureOutput({ writeOut: () => undefined, writeErr: () => undefined })
+    command.action(() => undefined)
+  }
+  try {
+    await program.parseAsync(argv, { from: 'user' })
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error
+    const isMention = error.code === 'commander.missingArgument' && isName
+    if (error.exitCode !== 0 && !isMention) throw error
+  }
 }
 
 const ourCommands = commands.flatMap(({ document, words }) => {
@@ -109,6 +114,19 @@ t.test('this program accepts every command of its documents, with its values', a
   t.ok(ourCommands.length > 60, `${ourCommands.length} commands`)
   for (const { document, argv, isWhole } of ourCommands) {
     const refused = await parse(argv, isWhole ? laboratory : {}).then(
+      () => undefined,
+      (error: unknown) => String(error),
+    )
+    t.equal(refused, undefined, `${document}: ${argv.join(' ')}`)
+  }
+})
+
+t.test('the plug-in of kubectl accepts every command of the documents', async (t) => {
+  const calls = commands.filter(({ words }) => /^kubectl svcproxy\b/.test(words.join(' ')))
+  t.ok(calls.length > 8, `${calls.length} commands`)
+  for (const { document, words } of calls) {
+    const argv = words.slice(2)
+    const refused = await parseOnly(createPlugin(''), argv, argv.length === 1).then(
       () => undefined,
       (error: unknown) => String(error),
     )

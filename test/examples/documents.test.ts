@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
+import { createPlugin } from '../../lib/cli/kubectl/program.js'
 import { createProgram, type Subcommands } from '../../lib/cli/program.js'
 
 const root = fileURLToPath(new URL('../../..', import.meta.url))
@@ -156,7 +157,8 @@ const foreignFlags = [
 ]
 
 t.test('flags that documents name without a program exist', async (t) => {
-  const known = new Set([...(await flagsOf(laboratory)).values()].flat())
+  const plugin = createPlugin('').commands.flatMap(({ options }) => options.map(({ long }) => long))
+  const known = new Set([...[...(await flagsOf(laboratory)).values()].flat(), ...plugin])
   let flags = 0
   for (const { path, code } of documents) {
     for (const line of code) {

@@ -20,6 +20,10 @@ if (skip === false) {
   execFileSync('ip', ['link', 'set', 'lo', 'up'])
   execFileSync('ip', ['address', 'add', '192.0.2.1/24', 'dev', 'lo'])
   execFileSync('ip', ['route', 'add', 'default', 'dev', 'lo'])
+  // Over lo a client never hears that it is refused.
+  execFileSync('ip', ['link', 'add', 'out', 'type', 'veth', 'peer', 'name', 'beyond'])
+  for (const link of ['out', 'beyond']) execFileSync('ip', ['link', 'set', link, 'up'])
+  execFileSync('ip', ['route', 'add', '10.96.0.11/32', 'dev', 'out', 'src', '192.0.2.1'])
   for (const ip of ['10.244.1.1', '10.244.1.2']) {
     execFileSync('ip', ['address', 'add', `${ip}/32`, 'dev', 'lo'])
   }
@@ -161,6 +165,44 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
         'by endpoint',
       )
       await second.end('SIGTERM')
+      await kubeProxy('cleanup')
+    },
+  )
+}
+
+for (const mode of ['nftables', 'ebpf', 'userspace']) {
+  t.test(
+    `FL01: in ${mode} mode the verdict of each connection is what its client saw`,
+    { skip },
+    async (t) => {
+      await startServers(t)
+      const daemon = await startProxy(t, [...flagsOf(mode), '--flows-state-file='])
+      const answered = await visits(4, '10.96.0.10')
+      t.same(new Set(answered), new Set(['answered']))
+      const refused = await visits(5, '10.96.0.11')
+      t.same(new Set(refused), new Set(['refused']))
+      const once = mode === 'userspace' ? 'ended' : 'opened'
+      const told = async () => (await flowsOf()).filter(isOwn)
+      // What the kernel tells of later is the end of connections of other tests.
+      const isOwn = ({ event, verdict }: FlowRecord) => event === once || verdict !== 'forwarded'
+      const kernel = mode !== 'userspace'
+      const count = answered.length + (kernel ? refused.length : 0)
+      const lines = await until(told, ({ length }) => length >= count)
+      t.same(
+        lines.map(({ service, verdict }) => `${service} ${verdict}`).sort(),
+        [
+          ...(kernel ? refused.map(() => 'default/empty:http no-endpoints') : []),
+          ...answered.map(() => 'default/web:http forwarded'),
+        ].sort(),
+      )
+      if (kernel) {
+        const refusals = lines.filter(({ verdict }) => verdict === 'no-endpoints')
+        t.same(new Set(refusals.map(({ address }) => address)), new Set(['10.96.0.11:80']))
+        t.equal((await numbersOf('default/empty:http'))?.errors, refused.length)
+        const { stdout, code } = await kubeProxy('diff')
+        t.equal(code, 0, stdout)
+      }
+      await daemon.end('SIGTERM')
       await kubeProxy('cleanup')
     },
   )

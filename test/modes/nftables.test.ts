@@ -5,7 +5,11 @@ import { nftablesPlanner } from '../../lib/modes/nftables/plan.js'
 import { renderChanges, renderPlan } from '../../lib/modes/nftables/render.js'
 import { between } from '../../lib/modes/nftables/changes.js'
 import { endpointBaseName, serviceBaseName } from '../../lib/modes/nftables/names.js'
-import { hashTrialTransaction, trialTransaction } from '../../lib/modes/nftables/trial.js'
+import {
+  hashTrialTransaction,
+  logTrialTransaction,
+  trialTransaction,
+} from '../../lib/modes/nftables/trial.js'
 import type { Statement } from '../../lib/kernel/nftables/model.js'
 import { service, state, states, testSettings, type ServiceSpec } from '../support/states.js'
 import { walkOf } from '../support/walks.js'
@@ -198,14 +202,30 @@ void t.test('NF23: the trial transaction has every kind of statement', async (t)
   const kinds = [...source.matchAll(/kind: '([a-z0-9-]+)'/g)].map(([, kind]) => kind ?? '')
   t.ok(kinds.length > 10)
   const tried = new Set(
-    [trialTransaction('IPv4'), hashTrialTransaction('IPv4')].flatMap(({ commands }) =>
-      commands.flatMap((command) =>
+    [trialTransaction, hashTrialTransaction, logTrialTransaction].flatMap((trial) =>
+      trial('IPv4').commands.flatMap((command) =>
         command.do === 'add-rule' ? command.rule.statements.map(({ kind }) => kind) : [],
       ),
     ),
   )
   t.same([...kinds].filter((kind) => !tried.has(kind as Statement['kind'])).sort(), [])
 })
+
+void t.test(
+  'with --flows only the chain that refuses logs, and nothing else changes',
+  async (t) => {
+    const plan = (logsRefused: boolean) => {
+      const settings = { masqueradeAll: false, masqueradeBit: 14, logsRefused }
+      return renderPlan(nftablesPlanner(settings)(state([service()]))).split('\n')
+    }
+    const [without, logging] = [plan(false), plan(true)]
+    t.same(
+      logging.filter((line) => !without.includes(line)),
+      ['add rule ip kube-proxy reject-chain log group 10249 reject'],
+    )
+    t.equal(logging.length, without.length)
+  },
+)
 
 void t.test('NF15: with affinity a new client reaches each endpoint equally often', async (t) => {
   const go = walk(service({ affinitySeconds: 10800 }))

@@ -98,10 +98,19 @@ t.test('both programs run: kube-proxy, and kube-proxy-ts with the laboratory', (
   t.match(everything, /^Usage: kube-proxy-ts /)
   t.match(everything, /^ +playground .*\n +apiserver /m)
   t.notMatch(run(project, kubeProxy, '--help'), /^ +playground /m)
+  t.match(run(project, join(modules, '.bin', 'kubectl-svcproxy'), '--help'), 'kubectl svcproxy')
   const manifests = ['--manifests', join(installed, 'examples/services')]
   const rendered = run(project, kubeProxy, 'render', '--mode', 'nftables', ...manifests)
   t.match(rendered, /add table ip kube-proxy/)
   t.match(rendered, /10\.96\.0\.10/)
+  t.end()
+})
+
+t.test('the plug-in of kubectl is one file, too, that needs no other', (t) => {
+  const file = join(place, 'kubectl-svcproxy')
+  run(root, process.execPath, 'scripts/kubectl-plugin.mjs', file)
+  t.match(run(place, file, '--version'), /^kube-proxy-ts v\d+\.\d+\.\d+ /)
+  t.match(run(place, file, 'explain', '--help'), /^Usage: kubectl svcproxy explain /)
   t.end()
 })
 

@@ -33,7 +33,9 @@ export function addCheckCommand(program: Command): void {
     .description('show which mode each proxy runs, and what fails in it')
   addNamedOptions(command, 'one')
     .addHelpText('after', exitCodes)
-    .action(async (flags: NamedFlags) => void (await show(flags, () => true)))
+    .action(async (flags: NamedFlags) => {
+      await show(flags, () => true)
+    })
 }
 
 const aboutRules = /(?: syncs| service ports|^foreign changes)$/

@@ -11,10 +11,10 @@ Everything is read through the API server, by kubectl, with your kubeconfig and 
 pods/proxy in the namespace of the proxy. Nothing is changed.
 Exit codes: 0: done. 1: failed, or something is wrong on a node. 2: a wrong flag or argument.`
 
-export function createPlugin(): Command {
+export function createPlugin(version: string): Command {
   const program = new Command('kubectl svcproxy')
     .description('What the Service proxies of the nodes do with connections.')
-    .version(versionText(), '--version', 'Print the version')
+    .version(version, '--version', 'Print the version')
     .addHelpText('after', notes)
     .exitOverride()
   for (const add of [
@@ -30,14 +30,14 @@ export function createPlugin(): Command {
   return program
 }
 
-/** Runs the plug-in and returns its exit code. */
-export async function runPlugin(argv: readonly string[]): Promise<number> {
+/** Runs the plug-in and returns its exit code. Without the files of the package it is told its version. */
+export async function runPlugin(argv: readonly string[], version = versionText()): Promise<number> {
   // `kubectl svcproxy flows | head` closes the pipe early, which is not a failure.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     process.exit(error.code === 'EPIPE' ? 0 : 1)
   })
   try {
-    const program = createPlugin()
+    const program = createPlugin(version)
     if (argv.length === 0) program.outputHelp()
     else await program.parseAsync(argv, { from: 'user' })
     return typeof process.exitCode === 'number' ? process.exitCode : 0

@@ -211,6 +211,11 @@ export function masquerade(message: MessageWriter): void {
   expression(message, 'masq', (data) => data.be32(1, fullyRandom))
 }
 
+/** To a group of nfnetlink_log. */
+export function log(message: MessageWriter, group: number): void {
+  expression(message, 'log', (data) => data.be16(1, group))
+}
+
 /** ICMP port unreachable. */
 export function reject(message: MessageWriter, family: NftFamily): void {
   expression(message, 'reject', (data) => data.be32(1, 0).u8(2, family === 'ip' ? 3 : 4))

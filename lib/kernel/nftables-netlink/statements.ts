@@ -131,9 +131,6 @@ function writeAction(
       code.destinationTo(message, family, { port, isFixed: false })
       return
     }
-    case 'masquerade':
-      code.masquerade(message)
-      return
     case 'remember':
       code.loadAddress(message, family, statement.field)
       code.remember(message, checkedName(statement.set))
@@ -141,9 +138,19 @@ function writeAction(
     case 'verdict':
       code.immediateVerdict(message, statement.verdict)
       return
-    case 'reject':
-      code.reject(message, family)
+    default:
+      writeShort(message, family, statement)
   }
+}
+
+function writeShort(
+  message: MessageWriter,
+  family: NftFamily,
+  statement: Extract<Statement, { readonly kind: 'masquerade' | 'reject' | 'log' }>,
+): void {
+  if (statement.kind === 'masquerade') code.masquerade(message)
+  else if (statement.kind === 'reject') code.reject(message, family)
+  else code.log(message, statement.group)
 }
 
 function writeProtocol(message: MessageWriter, protocol: L4Protocol): void {

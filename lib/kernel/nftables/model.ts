@@ -112,6 +112,8 @@ export type Statement =
   | { readonly kind: 'remember'; readonly set: string; readonly field: 'saddr' }
   | { readonly kind: 'verdict'; readonly verdict: Verdict }
   | { readonly kind: 'reject' }
+  /** The head of the packet goes to who listens to this group of nfnetlink_log, if anybody does. */
+  | { readonly kind: 'log'; readonly group: number }
 
 /** How one of several is drawn: by chance (if absent), in turn, or by a hash of the source address. */
 export type Draw = 'chance' | 'turn' | 'source'

@@ -63,6 +63,8 @@ function statementText(family: NftFamily, statement: Statement): string {
       return verdictText(statement.verdict)
     case 'reject':
       return 'reject'
+    case 'log':
+      return `log group ${statement.group}`
   }
 }
 

@@ -9,6 +9,7 @@ import {
 } from '../../kernel/nftables/model.js'
 import { bitsOf, isLoopback, parseCidr, parseIp, type IpFamily, type Cidr } from '../../state/ip.js'
 import { baseChains, chains, endpointMaps, jumps, sets } from './names.js'
+import { refusalGroup } from '../../config/config.js'
 import { elementOf, type RulesetPart } from './part.js'
 import type { LocalTraffic } from '../../state/desired-state.js'
 
@@ -24,7 +25,12 @@ export interface NodeFacts {
   readonly masqueradeMark: number
   /** Rules can hash the address of a client. */
   readonly hasHash: boolean
+  /** The proxy counts what is refused, and is told of it. */
+  readonly logsRefused: boolean
 }
+
+/** Only what is refused anyway meets it, so that no other packet costs more. */
+const refusalLog: Statement = { kind: 'log', group: refusalGroup }
 
 const destinationFields: readonly Field[] = ['daddr', 'l4proto', 'dport']
 const nodePortFields: readonly Field[] = ['l4proto', 'dport']
@@ -106,7 +112,7 @@ function ownChains(facts: NodeFacts): readonly Chain[] {
     {
       name: chains.reject,
       comment: 'helper for @no-endpoint-services / @no-endpoint-nodeports',
-      rules: [verdictRule({ kind: 'reject' })],
+      rules: [verdictRule(...(facts.logsRefused ? [refusalLog] : []), { kind: 'reject' })],
     },
     {
       name: chains.firewallCheck,

@@ -3,11 +3,11 @@ import { isDeepStrictEqual } from 'node:util'
 import { KernelError, messageOf } from '../../errors.js'
 import { runCommand } from '../../kernel/command.js'
 import { NftMonitor } from '../../kernel/nftables/monitor.js'
-import { dropTable, listedRules } from '../../kernel/nftables/nft.js'
+import { dropTable, listedRules, type RulesetWriter } from '../../kernel/nftables/nft.js'
 import { watchCommits } from '../../kernel/nftables-netlink/commit-watch.js'
 import type { NfTables } from '../../kernel/nftables-netlink/nf-tables.js'
 import type { Table } from '../../kernel/nftables/model.js'
-import { ipFamilies } from '../../state/ip.js'
+import { ipFamilies, type IpFamily } from '../../state/ip.js'
 import { refuseMissing } from '../findings.js'
 import type { Mode, ModeContext, ModeDefinition } from '../mode.js'
 import { Admission } from './admission.js'
@@ -19,7 +19,7 @@ import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { nftablesReader, readerOf } from './planner.js'
-import { probeDefaults, probeNftables, writerVariable } from './probe.js'
+import { canLog, probeDefaults, probeNftables, writerVariable } from './probe.js'
 import { missingPlace, type Difference } from '../difference.js'
 import { nftablesSettings, type NftablesSettings } from './settings.js'
 
@@ -51,7 +51,8 @@ export const mode: ModeDefinition = {
       now: () => performance.now(),
     })
     if (!hasHash) context.log.warn({}, withoutHash)
-    let current = readerOf({ ...settings, hasHash })
+    const can = abilities(hasHash, settings.logsRefused && (await logs(writer, families, context)))
+    let current = readerOf(can(settings))
     let localhost = localhostPorts(settings, context)
     return {
       ...current,
@@ -64,7 +65,7 @@ export const mode: ModeDefinition = {
         if (!isSame) localhost?.close()
         if (!isSame) localhost = localhostPorts(wanted, context)
         settings = wanted
-        current = readerOf({ ...settings, hasHash })
+        current = readerOf(can(settings))
         return true
       },
       apply: async (plan) => {
@@ -84,13 +85,15 @@ export const mode: ModeDefinition = {
   differences: async (state, config) => {
     // Whichever way writes, only netlink reads.
     const deps = { ...probeDefaults(), env: { ...process.env, [writerVariable]: undefined } }
-    const { findings, netlink, hasHash } = await probeNftables(deps, [state.family])
+    const { findings, netlink, hasHash, writer } = await probeNftables(deps, [state.family])
     if (!netlink) {
       const why = findings.find(({ ok }) => !ok)
       throw new KernelError('unsupported', `read nftables: ${why?.seen ?? ''}; ${why?.fix ?? ''}`)
     }
     try {
-      const plan = nftablesPlanner({ ...nftablesSettings(config), hasHash })(state)
+      const settings = nftablesSettings(config)
+      const logsRefused = settings.logsRefused && (await canLog(writer, [state.family]))
+      const plan = nftablesPlanner({ ...settings, hasHash, logsRefused })(state)
       const reading = { reader: netlink.reader, pause: () => setImmediate(), show: shownBy(plan) }
       const differences: Difference[] = []
       for await (const each of nftablesDifferences(plan, reading)) differences.push(each)
@@ -122,6 +125,25 @@ export const mode: ModeDefinition = {
   },
 }
 
+async function logs(
+  writer: RulesetWriter,
+  families: readonly IpFamily[],
+  { log }: ModeContext,
+): Promise<boolean> {
+  const isPossible = await canLog(writer, families)
+  if (!isPossible) log.warn({}, withoutLog)
+  return isPossible
+}
+
+/** Settings, without what the kernel cannot do. */
+const abilities = (hasHash: boolean, hasLog: boolean) => (settings: NftablesSettings) => ({
+  ...settings,
+  hasHash,
+  logsRefused: settings.logsRefused && hasLog,
+})
+
+const withoutLog =
+  'the kernel cannot log to this program, so refused connections are not counted; load nfnetlink_log'
 const withoutHash = 'no nft_hash: Services balanced by source-hash or maglev are random'
 
 /** Rules in the words of `nft`, where it is installed. */

@@ -27,6 +27,8 @@ export interface NftablesPlan {
 export interface PlanSettings extends Pick<NftablesSettings, 'masqueradeAll' | 'masqueradeBit'> {
   /** Rules can hash the address of a client; true unless said otherwise. */
   readonly hasHash?: boolean
+  /** What is refused is logged for who counts it; false unless said otherwise. */
+  readonly logsRefused?: boolean
 }
 
 interface Memory {
@@ -148,5 +150,6 @@ function factsOf({ family, node, serviceCidrs }: DesiredState, settings: PlanSet
     masqueradeAll: settings.masqueradeAll,
     masqueradeMark: 2 ** settings.masqueradeBit,
     hasHash: settings.hasHash ?? true,
+    logsRefused: settings.logsRefused ?? false,
   }
 }

@@ -13,7 +13,7 @@ import type { IpFamily } from '../../state/ip.js'
 import { missingIn } from '../findings.js'
 import type { Finding } from '../mode.js'
 import { nftFamilyOf } from './names.js'
-import { hashTrialTransaction, trialTransaction } from './trial.js'
+import { hashTrialTransaction, logTrialTransaction, trialTransaction } from './trial.js'
 
 export interface ProbeDeps {
   readonly nft: Nft
@@ -118,6 +118,19 @@ async function hashFinding(writer: RulesetWriter, families: readonly IpFamily[])
   } catch (error) {
     const fix = 'load nft_hash; without it Services balanced by source-hash or maglev are random'
     return { ...need, ok: false, seen: messageOf(error), fix }
+  }
+}
+
+/** Whether rules can tell the proxy what they refuse. Only asked where it wants to know. */
+export async function canLog(
+  writer: RulesetWriter,
+  families: readonly IpFamily[],
+): Promise<boolean> {
+  try {
+    for (const family of families) await writer.check(logTrialTransaction(family))
+    return true
+  } catch {
+    return false
   }
 }
 

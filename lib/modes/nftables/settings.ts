@@ -6,13 +6,16 @@ export interface NftablesSettings {
   readonly masqueradeAll: boolean
   readonly localhostNodePorts: boolean
   readonly syncPeriodMs: number
+  /** What is refused is logged to the proxy. */
+  readonly logsRefused: boolean
 }
 
-export function nftablesSettings({ nftables, iptables }: Config): NftablesSettings {
+export function nftablesSettings({ nftables, iptables, flows }: Config): NftablesSettings {
   return {
     masqueradeBit: nftables.masqueradeBit,
     masqueradeAll: nftables.masqueradeAll,
     localhostNodePorts: iptables.localhostNodePorts,
     syncPeriodMs: nftables.syncPeriod,
+    logsRefused: flows.enabled,
   }
 }

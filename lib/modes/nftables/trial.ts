@@ -3,6 +3,7 @@ import type { DesiredService, DesiredState, Endpoint } from '../../state/desired
 import type { IpFamily } from '../../state/ip.js'
 import { parseCidr, parseIp } from '../../state/ip.js'
 import { keyOf, portNameOf } from '../../state/names.js'
+import { refusalGroup } from '../../config/config.js'
 import { PersistentMap } from '../../state/persistent-map.js'
 import { nftablesPlanner } from './plan.js'
 import { creation } from './changes.js'
@@ -35,6 +36,21 @@ export function hashTrialTransaction(family: IpFamily): Transaction {
       { do: 'add-set', set },
       { do: 'add-chain', chain },
       { do: 'add-rule', chain: chain.name, rule: { statements: [statement] } },
+    ],
+  }
+}
+
+/** A rule that logs to a listener. Kernels without nfnetlink_log can do all others. */
+export function logTrialTransaction(family: IpFamily): Transaction {
+  const table = { family: nftFamilyOf(family), name: trialTable, comment: 'trial' }
+  const chain = { name: 'logged', rules: [] }
+  const statements = [{ kind: 'log', group: refusalGroup }] as const
+  return {
+    table,
+    commands: [
+      { do: 'add-table' },
+      { do: 'add-chain', chain },
+      { do: 'add-rule', chain: chain.name, rule: { statements } },
     ],
   }
 }

@@ -156,6 +156,8 @@ function statementWords(statement: Statement, around: Surroundings): string {
       return `looked up by ${fieldWords(statement.fields)} in map ${statement.map}: ${setWords(statement.map)}`
     case 'remember':
       return 'the client is remembered for this endpoint'
+    case 'log':
+      return 'the proxy is told, which counts it'
     default:
       return actionWords(statement, around)
   }
