@@ -1,5 +1,4 @@
 // Boots Debian's kernels and runs every mode in each; see docs/kernels.md, whose table it writes.
-//   npm run kernels -- [--kernel 6.12]… [--mode ipvs]… [--only affinity]… [--suite trixie]… [--accel tcg]
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { arch, release } from 'node:os'
 import { parseArgs } from 'node:util'
@@ -12,29 +11,32 @@ import { chooseAccelerator, qemuSkip, runInQemu } from '../build/test/kernels/qe
 import { Results } from '../build/test/kernels/results.js'
 import { commandFor, modes } from '../build/test/kernels/parts.js'
 import { toolsOf } from '../build/test/kernels/tools.js'
+import { withUsage } from '../build/test/support/usage.js'
 
-const { values } = parseArgs({
-  options: {
-    kernel: { type: 'string', multiple: true },
-    mode: { type: 'string', multiple: true, default: modes },
-    /** Only packets, and of these only cases with this topic or text. */
-    only: { type: 'string', multiple: true },
-    /** `own` is the lists of this machine; others are read into the cache folder and nowhere else. */
-    suite: {
-      type: 'string',
-      multiple: true,
-      default: ['own', 'trixie', 'sid', 'trixie-backports'],
-    },
-    /** Columns of the table; what comes after the probe needs it. */
-    part: { type: 'string', multiple: true, default: [...columns] },
-    /** A suite whose nft, iptables and ipset are used instead of those of this machine. */
-    tools: { type: 'string' },
-    accel: { type: 'string' },
-    minutes: { type: 'string', default: '30' },
-    /** Leaves docs/kernels.md as it is. */
-    'no-docs': { type: 'boolean', default: false },
+const usage = `npm run kernels -- [--kernel 6.12]... [--mode NAME]... [--only TEXT]... [--suite NAME]...
+         [--part NAME]... [--tools SUITE] [--accel kvm|tcg] [--minutes N] [--no-docs]
+  docs/kernels.md says what each means, and holds the table that this writes`
+const options = {
+  kernel: { type: 'string', multiple: true },
+  mode: { type: 'string', multiple: true, default: modes },
+  /** Only packets, and of these only cases with this topic or text. */
+  only: { type: 'string', multiple: true },
+  /** `own` is the lists of this machine; others are read into the cache folder and nowhere else. */
+  suite: {
+    type: 'string',
+    multiple: true,
+    default: ['own', 'trixie', 'sid', 'trixie-backports'],
   },
-})
+  /** Columns of the table; what comes after the probe needs it. */
+  part: { type: 'string', multiple: true, default: [...columns] },
+  /** A suite whose nft, iptables and ipset are used instead of those of this machine. */
+  tools: { type: 'string' },
+  accel: { type: 'string' },
+  minutes: { type: 'string', default: '30' },
+  /** Leaves docs/kernels.md as it is. */
+  'no-docs': { type: 'boolean', default: false },
+}
+const { values } = withUsage(usage, () => parseArgs({ options }))
 
 const skip = qemuSkip()
 if (skip) {

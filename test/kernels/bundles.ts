@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { build, type Plugin } from 'esbuild'
-import { cache } from './packages.js'
+import { cache } from './kernel-image.js'
 
 /**
  * Without KVM a process of hundreds of files takes ten seconds to start, and one of a single file half of

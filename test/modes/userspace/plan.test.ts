@@ -187,7 +187,9 @@ const plans = (settings: Partial<UserspaceSettings> = {}) =>
 const planner = (values: Readonly<Record<string, unknown>> = {}) =>
   definition.planner(configWith(values))
 /** Where packets end under the plan of these Services. */
-const walk = (specs: Parameters<typeof state>[0]) => walkOf('userspace', state(specs))
+/** As in the original design, where endpoints see an address of this node. */
+const walk = (specs: Parameters<typeof state>[0]) =>
+  walkOf('userspace', state(specs), { 'userspace.sourceAddress': 'hide' })
 
 /** The rules of one chain, as text. */
 const rulesOf = (
