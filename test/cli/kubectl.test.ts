@@ -192,12 +192,15 @@ void t.test(
   },
 )
 
-void t.test('a pod on loopback is no way to the machine of the API server', { skip }, async (t) => {
+void t.test('a pod is no way to the machine of the API server', { skip }, async (t) => {
   const server = await startServer()
   t.teardown(() => server.stop())
   putProxy(server.api, 'node-1', '127.0.0.1')
-  const answer = await server.kubectl(
-    'get --raw /api/v1/namespaces/kube-system/pods/proxy-node-1:1/proxy/x',
-  )
-  t.match(answer, { code: 1, stderr: /address not allowed/ })
+  putProxy(server.api, 'node-2', '169.254.169.254')
+  const ask = (place: string) =>
+    server.kubectl(`get --raw /api/v1/namespaces/kube-system/pods/${place}/proxy/x`)
+  for (const node of ['node-1', 'node-2']) {
+    t.match(await ask(`proxy-${node}:1`), { code: 1, stderr: /address not allowed/ }, node)
+  }
+  t.match(await ask('proxy-node-1:65536'), { code: 1, stderr: /invalid pod request/ })
 })

@@ -1,5 +1,5 @@
 import { request } from 'node:http'
-import { isLoopback, isUnspecified, parseIp } from '../../state/ip.js'
+import { isLinkLocal, isLoopback, isUnspecified, parseIp } from '../../state/ip.js'
 import { messageOf } from '../../errors.js'
 import { textAt } from './json.js'
 import { ApiError, badRequest, methodNotAllowed, notFound } from './status.js'
@@ -23,7 +23,9 @@ export function podProxyTarget(call: ApiCall): PodProxyTarget | undefined {
   if (namespace === undefined || place === undefined) return undefined
   const [, name, port = '80'] =
     /^(?:http:)?([a-z0-9.-]+)(?::(\d{1,5}))?$/.exec(decoded(place)) ?? []
-  if (name === undefined) throw badRequest(`invalid pod request ${JSON.stringify(place)}`)
+  if (name === undefined || Number(port) > 65_535) {
+    throw badRequest(`invalid pod request ${JSON.stringify(place)}`)
+  }
   const query = call.query.toString()
   const path = query === '' ? rest : `${rest}?${query}`
   return { namespace: decoded(namespace), name, port: Number(port), path }
@@ -56,7 +58,8 @@ export async function servePodProxy(
   const ip = parseIp(textAt(registry.get(kind, namespace, name), 'status', 'podIP'))
   if (!ip) throw badRequest(`address not allowed: pod ${JSON.stringify(name)} has none yet`)
   const isHere = isLoopback(ip) || isUnspecified(ip)
-  if (isHere && !proxiesToLoopback) throw badRequest('address not allowed')
+  // Clouds tell a machine its secrets at a link-local address.
+  if (isLinkLocal(ip) || (isHere && !proxiesToLoopback)) throw badRequest('address not allowed')
   await new Promise<void>((resolve, reject) => {
     const outgoing = request({ host: ip.text, port, path }, (answer) => {
       call.response.writeHead(answer.statusCode ?? 502, {
