@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
-import { HealthChecks } from '../lib/health/health-checks.js'
+import { HealthChecks } from '../lib/sources/health/health-checks.js'
 import { parseEndpointSlice } from '../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../lib/state/parse-service.js'
 import { Tracker } from '../lib/state/tracker.js'

@@ -18,8 +18,14 @@ export const rooms = {
     imports: ['state/ip.ts'],
   },
   sources: {
-    what: 'list-watch of the API, manifest folder, interface addresses → the tracker',
-    imports: ['state', 'kernel/follow-path.ts'],
+    what: 'list-watch of the API, manifest folder, interface addresses, health checks of endpoints → the tracker',
+    imports: [
+      'state',
+      'kernel/follow-path.ts',
+      ...['libc', 'sockets', 'native-memory', 'socket-address', 'errno'].map(
+        (file) => `kernel/sockets/${file}.ts`,
+      ),
+    ],
   },
   modes: {
     what: 'one folder a mode, `registry.ts`, `choose.ts` (probe and fall back)',
@@ -29,32 +35,20 @@ export const rooms = {
     what: 'when to sync, in which order, what to clean in conntrack',
     imports: ['state', 'modes/mode.ts', 'kernel/conntrack.ts'],
   },
-  health: {
-    what: 'active health checks of endpoints: when, how many at a time, what an answer means',
-    imports: [
-      'state',
-      ...['libc', 'sockets', 'native-memory', 'socket-address', 'errno'].map(
-        (file) => `kernel/sockets/${file}.ts`,
-      ),
-    ],
-  },
-  flows: {
-    what: 'what becomes of connections to Services: a thread that hears of them, numbers, the newest lines',
-    imports: ['state', 'kernel', 'modes/mode.ts'],
-  },
   config: {
     what: 'one table of keys for file, flags, help and documents',
     imports: ['state', 'kernel/follow-path.ts'],
   },
   observe: {
-    what: 'log, metrics, health, events. Told, never asked',
+    what: 'log, metrics, health, events, and what becomes of connections. Told, never asked',
     imports: [
       'state',
       'config',
-      'health/health-checks.ts',
+      'kernel',
       'modes/mode.ts',
       'sync/syncer.ts',
       'sources/api-client.ts',
+      'sources/health/health-checks.ts',
       'sources/source.ts',
     ],
   },
@@ -68,16 +62,11 @@ export const rooms = {
   },
   daemon: {
     what: 'the composition root of a node, and what this node is: name, families, kernel settings',
-    imports: [
-      ...['state', 'kernel', 'sources', 'modes', 'sync', 'health', 'flows', 'config', 'observe'],
-      'page',
-    ],
+    imports: [...['state', 'kernel', 'sources', 'modes', 'sync', 'config', 'observe'], 'page'],
   },
   cli: {
     what: 'argv in, exit code out; `main.ts` is what a node runs',
-    imports: [
-      ...['state', 'kernel', 'sources', 'modes', 'flows', 'config', 'observe', 'inspect', 'daemon'],
-    ],
+    imports: [...['state', 'kernel', 'sources', 'modes', 'config', 'observe', 'inspect', 'daemon']],
   },
   lab: {
     what: 'an API server in memory, a small cluster of network namespaces, the playground. Never on a node',

@@ -2,11 +2,11 @@ import { Option, type Command } from 'commander'
 import { ConfigError } from '../errors.js'
 import { addOutputOptions, printedOfMany, type OutputFlags } from './shared-options.js'
 import { defaultDaemon, get } from './seen-node.js'
-import { flowHead, flowText } from '../flows/text.js'
+import { flowHead, flowText } from '../observe/flows/text.js'
 import { pause } from '../async.js'
 import { stopSignal } from './process.js'
-import type { FlowsAnswer } from '../flows/answer.js'
-import { verdicts, type FlowVerdict } from '../flows/line.js'
+import type { FlowsAnswer } from '../observe/flows/answer.js'
+import { verdicts, type FlowVerdict } from '../observe/flows/line.js'
 
 interface FlowsFlags extends OutputFlags {
   readonly daemon: string

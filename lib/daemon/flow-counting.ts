@@ -1,10 +1,10 @@
-import { flowsAnswer, type FlowsAnswer } from '../flows/answer.js'
-import { Flows } from '../flows/flows.js'
+import { flowsAnswer, type FlowsAnswer } from '../observe/flows/answer.js'
+import { Flows } from '../observe/flows/flows.js'
 import { PodNames } from '../sources/pod-names.js'
 import { sharedGauge } from '../observe/shared-gauge.js'
 import { refusalGroup } from '../config/config.js'
 import type { CarriedConnection, Meter, ModeContext } from '../modes/mode.js'
-import type { FlowLine } from '../flows/line.js'
+import type { FlowLine } from '../observe/flows/line.js'
 import type { ModeName } from '../config/config.js'
 import type { Setup } from './setup.js'
 

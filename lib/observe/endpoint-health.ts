@@ -1,7 +1,7 @@
 import { checkText } from '../state/endpoint-check.js'
 import { portNameOf } from '../state/names.js'
 import type { EndpointFailure } from '../state/endpoint-health.js'
-import type { EndpointTurn, HealthListener, PortHealth } from '../health/health-checks.js'
+import type { EndpointTurn, HealthListener, PortHealth } from '../sources/health/health-checks.js'
 import type { EventRecorder } from './events.js'
 import type { Log, Meter } from '../modes/mode.js'
 import type { StatusLine } from './mode-status.js'

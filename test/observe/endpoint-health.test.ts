@@ -3,7 +3,7 @@ import { endpointCheckOf } from '../../lib/state/endpoint-check.js'
 import { EndpointHealth } from '../../lib/observe/endpoint-health.js'
 import { failingEndpoints } from '../../lib/cli/seen-node.js'
 import { Metrics } from '../../lib/observe/metrics.js'
-import type { PortHealth } from '../../lib/health/health-checks.js'
+import type { PortHealth } from '../../lib/sources/health/health-checks.js'
 import type { ProxyEvent } from '../../lib/observe/events.js'
 
 /** What is told about one Service with ten endpoints, of which these fail. */

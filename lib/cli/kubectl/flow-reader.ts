@@ -1,7 +1,7 @@
 import { asArray, asObject } from '../../state/json.js'
 import { askAll, type Asked, type RemoteProxy } from './proxies.js'
 import { SourceError } from '../../errors.js'
-import type { FlowRecord, FlowsAnswer } from '../../flows/answer.js'
+import type { FlowRecord, FlowsAnswer } from '../../observe/flows/answer.js'
 
 /** A connection, and the node whose proxy told of it. */
 export interface RemoteFlow extends FlowRecord {

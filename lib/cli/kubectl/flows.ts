@@ -3,13 +3,13 @@ import { addNamedOptions, clientOf, namespaceOf, outputOf, targetOf } from './na
 import { answersOf, findProxies } from './proxies.js'
 import { byTime, FlowReader, type RemoteFlow } from './flow-reader.js'
 import { ConfigError } from '../../errors.js'
-import { flowHead, flowText } from '../../flows/text.js'
+import { flowHead, flowText } from '../../observe/flows/text.js'
 import { Kubectl } from './kubectl.js'
 import { pause } from '../../async.js'
 import { printable } from '../../state/printable.js'
 import { printedOfMany } from '../shared-options.js'
 import { stopSignal } from '../process.js'
-import { verdicts, type FlowVerdict } from '../../flows/line.js'
+import { verdicts, type FlowVerdict } from '../../observe/flows/line.js'
 import type { NamedFlags } from './names.js'
 
 interface FlowsFlags extends NamedFlags {

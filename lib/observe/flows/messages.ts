@@ -1,6 +1,6 @@
-import type { IpFamily } from '../state/ip.js'
-import type { Protocol } from '../state/names.js'
-import type { FlowCounters } from '../kernel/flow-message.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { Protocol } from '../../state/names.js'
+import type { FlowCounters } from '../../kernel/flow-message.js'
 import type { FlowLine } from './line.js'
 
 /** Messages between the proxy and the thread that reads connections. Plain values only. */

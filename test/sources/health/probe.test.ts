@@ -2,12 +2,12 @@ import { createServer, type Server, type Socket } from 'node:net'
 import { createServer as createHttp2 } from 'node:http2'
 import { once } from 'node:events'
 import t, { type Test } from 'tap'
-import { endpointCheckOf } from '../../lib/state/endpoint-check.js'
-import { grpcAnswer } from '../../lib/health/grpc-answer.js'
-import { httpAnswer } from '../../lib/health/http-answer.js'
-import { loadLibc } from '../../lib/kernel/sockets/libc.js'
-import { PolledProbes } from '../../lib/health/polled-probes.js'
-import { probe } from '../../lib/health/probe.js'
+import { endpointCheckOf } from '../../../lib/state/endpoint-check.js'
+import { grpcAnswer } from '../../../lib/sources/health/grpc-answer.js'
+import { httpAnswer } from '../../../lib/sources/health/http-answer.js'
+import { loadLibc } from '../../../lib/kernel/sockets/libc.js'
+import { PolledProbes } from '../../../lib/sources/health/polled-probes.js'
+import { probe } from '../../../lib/sources/health/probe.js'
 
 const polled = new PolledProbes({
   libc: await loadLibc(),

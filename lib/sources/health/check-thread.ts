@@ -1,6 +1,6 @@
 import { Worker } from 'node:worker_threads'
-import { messageOf } from '../errors.js'
-import { aborted } from '../async.js'
+import { messageOf } from '../../errors.js'
+import { aborted } from '../../async.js'
 import type { CheckReport, CheckTarget, TargetChanges } from './messages.js'
 
 export interface CheckThreadOptions {

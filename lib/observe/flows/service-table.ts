@@ -1,7 +1,7 @@
-import { addressBytes, protocolNumbers } from '../kernel/addresses.js'
-import { addressKey, type FlowMessage } from '../kernel/flow-message.js'
-import type { Protocol } from '../state/names.js'
-import type { IpFamily } from '../state/ip.js'
+import { addressBytes, protocolNumbers } from '../../kernel/addresses.js'
+import { addressKey, type FlowMessage } from '../../kernel/flow-message.js'
+import type { Protocol } from '../../state/names.js'
+import type { IpFamily } from '../../state/ip.js'
 import type { ServedChanges, ServedPort } from './messages.js'
 
 /** Finds the service port that a connection was made to. */

@@ -1,5 +1,5 @@
 import { Worker } from 'node:worker_threads'
-import { messageOf } from '../errors.js'
+import { messageOf } from '../../errors.js'
 import type { FlowThreadSettings, FlowNumbers, FromFlowThread, ToFlowThread } from './messages.js'
 
 /** `Omit` that keeps the alternatives of a union apart. */

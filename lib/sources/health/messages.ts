@@ -1,4 +1,4 @@
-import type { EndpointCheck } from '../state/endpoint-check.js'
+import type { EndpointCheck } from '../../state/endpoint-check.js'
 
 /** Messages between the thread that syncs and the thread that checks. Plain values only. */
 

@@ -1,8 +1,8 @@
 import t from 'tap'
-import { endpointCheckOf } from '../../lib/state/endpoint-check.js'
-import { Schedule } from '../../lib/health/schedule.js'
-import type { CheckTarget, Turn } from '../../lib/health/messages.js'
-import type { Outcome } from '../../lib/health/outcome.js'
+import { endpointCheckOf } from '../../../lib/state/endpoint-check.js'
+import { Schedule } from '../../../lib/sources/health/schedule.js'
+import type { CheckTarget, Turn } from '../../../lib/sources/health/messages.js'
+import type { Outcome } from '../../../lib/sources/health/outcome.js'
 
 interface Timer {
   readonly at: number

@@ -1,4 +1,4 @@
-import { addressOf, cidrContains, cidrOf, parseCidr, parseIp, type Cidr } from '../state/ip.js'
+import { addressOf, cidrContains, cidrOf, parseCidr, parseIp, type Cidr } from '../../state/ip.js'
 import type { FlowLine, FlowVerdict } from './line.js'
 
 /** A line as it is kept: numbered, and with the names that were known then. */

@@ -5,7 +5,7 @@ import { probe } from './probe.js'
 import { Schedule } from './schedule.js'
 import { Turns } from './turns.js'
 import type { CheckReport, CheckTarget, TargetChanges, Turn } from './messages.js'
-import type { Libc } from '../kernel/sockets/libc.js'
+import type { Libc } from '../../kernel/sockets/libc.js'
 import type { Outcome } from './outcome.js'
 
 /** Enough for 10,000 endpoints of which a tenth never answers; few descriptors in any process. */
@@ -38,7 +38,7 @@ const turns = new Turns({
 
 /** Sockets of Node do the same for three times the price, and also where system calls cannot be made. */
 async function createProbe(): Promise<(target: CheckTarget) => Promise<Outcome>> {
-  const { loadLibc } = await import('../kernel/sockets/libc.js')
+  const { loadLibc } = await import('../../kernel/sockets/libc.js')
   const libc = await loadLibc().catch((): Libc | undefined => undefined)
   if (!libc) return probe
   const soon = (then: () => void) => void turns.wait(0, then)

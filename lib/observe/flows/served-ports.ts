@@ -1,5 +1,5 @@
-import type { DesiredService, DesiredState } from '../state/desired-state.js'
-import type { IpFamily } from '../state/ip.js'
+import type { DesiredService, DesiredState } from '../../state/desired-state.js'
+import type { IpFamily } from '../../state/ip.js'
 import type { ServedChanges, ServedPort } from './messages.js'
 
 /** Finds what has changed in the addresses of Services between two states. */

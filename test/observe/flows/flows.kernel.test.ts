@@ -5,11 +5,11 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { connectionsIn, daemonNumbers } from '../../lib/inspect/top/daemon-numbers.js'
-import { addNodeCgroup, removeCgroup } from '../../lib/lab/world/cgroups.js'
-import { enterPrivateNetns } from '../support/private-netns.js'
-import { kubeProxy, startProxy } from '../support/live-daemon.js'
-import type { FlowRecord } from '../../lib/flows/answer.js'
+import { connectionsIn, daemonNumbers } from '../../../lib/inspect/top/daemon-numbers.js'
+import { addNodeCgroup, removeCgroup } from '../../../lib/lab/world/cgroups.js'
+import { enterPrivateNetns } from '../../support/private-netns.js'
+import { kubeProxy, startProxy } from '../../support/live-daemon.js'
+import type { FlowRecord } from '../../../lib/observe/flows/answer.js'
 
 /** Connections that clients made, as `/metrics` and `kube-proxy flows` tell of them. */
 

@@ -1,11 +1,11 @@
 import { CheckThread } from './check-thread.js'
-import type { ServicePortName } from '../state/names.js'
+import type { ServicePortName } from '../../state/names.js'
 import type { CheckCounts, CheckTarget, Turn } from './messages.js'
-import type { DesiredService, DesiredState } from '../state/desired-state.js'
-import type { EndpointCheck } from '../state/endpoint-check.js'
-import type { IpFamily } from '../state/ip.js'
-import type { PersistentMap } from '../state/persistent-map.js'
-import type { Tracker } from '../state/tracker.js'
+import type { DesiredService, DesiredState } from '../../state/desired-state.js'
+import type { EndpointCheck } from '../../state/endpoint-check.js'
+import type { IpFamily } from '../../state/ip.js'
+import type { PersistentMap } from '../../state/persistent-map.js'
+import type { Tracker } from '../../state/tracker.js'
 
 /** What became of the endpoints of one service port. */
 export interface PortHealth {

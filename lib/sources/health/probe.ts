@@ -1,6 +1,6 @@
 import { connect } from 'node:net'
-import { hostPort } from '../state/ip.js'
-import { messageOf } from '../errors.js'
+import { hostPort } from '../../state/ip.js'
+import { messageOf } from '../../errors.js'
 import { askGrpcHealth } from './grpc-answer.js'
 import { closedTooSoon, good, late, refusal, type Conversation, type Outcome } from './outcome.js'
 import { httpAnswer, httpRequest, longestStatusLine } from './http-answer.js'

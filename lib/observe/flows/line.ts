@@ -1,4 +1,4 @@
-import type { Protocol } from '../state/names.js'
+import type { Protocol } from '../../state/names.js'
 
 /** What became of a connection; docs/flows.md describes the fields, which are stable. */
 export const verdicts = ['forwarded', 'refused', 'dropped', 'no-endpoints'] as const

@@ -1,7 +1,7 @@
-import { addressText } from '../kernel/addresses.js'
-import { addressKey } from '../kernel/flow-message.js'
-import { hostPort, type IpFamily } from '../state/ip.js'
-import { openPacketLog, type PacketLog } from '../kernel/packet-log.js'
+import { addressText } from '../../kernel/addresses.js'
+import { addressKey } from '../../kernel/flow-message.js'
+import { hostPort, type IpFamily } from '../../state/ip.js'
+import { openPacketLog, type PacketLog } from '../../kernel/packet-log.js'
 
 /** The first packet of a connection that a rule has refused. */
 export interface Refusal {

@@ -1,9 +1,9 @@
 /** The thread that reads connections from the kernel. Messages tell it what the Services are. */
 import { parentPort, workerData } from 'node:worker_threads'
-import { messageOf } from '../errors.js'
-import { ipFamilies } from '../state/ip.js'
-import { FlowEvents } from '../kernel/flow-events.js'
-import { visitTrackedFlows } from '../kernel/tracked-flows.js'
+import { messageOf } from '../../errors.js'
+import { ipFamilies } from '../../state/ip.js'
+import { FlowEvents } from '../../kernel/flow-events.js'
+import { visitTrackedFlows } from '../../kernel/tracked-flows.js'
 import { FlowCounter } from './flow-counter.js'
 import type { FlowLine } from './line.js'
 import { Refusals } from './refusals.js'

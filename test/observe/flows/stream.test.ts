@@ -1,9 +1,9 @@
 import t from 'tap'
-import { FlowLog } from '../../lib/flows/flow-log.js'
-import { flowsAnswer } from '../../lib/flows/answer.js'
-import { RecentIds } from '../../lib/flows/recent-ids.js'
-import { Sampler } from '../../lib/flows/sampler.js'
-import type { FlowLine } from '../../lib/flows/line.js'
+import { FlowLog } from '../../../lib/observe/flows/flow-log.js'
+import { flowsAnswer } from '../../../lib/observe/flows/answer.js'
+import { RecentIds } from '../../../lib/observe/flows/recent-ids.js'
+import { Sampler } from '../../../lib/observe/flows/sampler.js'
+import type { FlowLine } from '../../../lib/observe/flows/line.js'
 
 const line = (more: Partial<FlowLine> = {}): FlowLine => ({
   ...{ at: 0, event: 'opened', verdict: 'forwarded', why: '', protocol: 'TCP' },

@@ -1,6 +1,6 @@
 /** Many things that wait, and one timer. */
 import t from 'tap'
-import { Turns } from '../../lib/health/turns.js'
+import { Turns } from '../../../lib/sources/health/turns.js'
 
 const turnMs = 50
 

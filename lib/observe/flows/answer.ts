@@ -1,4 +1,4 @@
-import { ConfigError } from '../errors.js'
+import { ConfigError } from '../../errors.js'
 import type { FlowFilter, FlowLog, KeptLine } from './flow-log.js'
 import { verdicts, type FlowVerdict } from './line.js'
 

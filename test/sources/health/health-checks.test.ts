@@ -1,12 +1,12 @@
 import { createServer } from 'node:net'
 import { once } from 'node:events'
 import t from 'tap'
-import { HealthChecks } from '../../lib/health/health-checks.js'
-import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
-import { parseService } from '../../lib/state/parse-service.js'
-import { Tracker } from '../../lib/state/tracker.js'
-import type { EndpointTurn, PortHealth } from '../../lib/health/health-checks.js'
-import { endpoint, rawService, rawSlice, plainNode } from '../state/objects.js'
+import { HealthChecks } from '../../../lib/sources/health/health-checks.js'
+import { parseEndpointSlice } from '../../../lib/state/parse-endpoint-slice.js'
+import { parseService } from '../../../lib/state/parse-service.js'
+import { Tracker } from '../../../lib/state/tracker.js'
+import type { EndpointTurn, PortHealth } from '../../../lib/sources/health/health-checks.js'
+import { endpoint, rawService, rawSlice, plainNode } from '../../state/objects.js'
 
 /** A tracker and checks that follow it, as the daemon puts them together. */
 function node() {
