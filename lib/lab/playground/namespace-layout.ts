@@ -15,7 +15,8 @@ export const namespaceLayout: ClusterLayout = {
   loadBalancers: '203.0.113.',
   api: { host: '127.0.0.1', port: 0 },
   ports: { web: 80, echo: 7 },
-  config: { clusterCIDR: ranges.clusterPods.IPv4 },
+  // As in the original design: lessons compare what pods see of a client in the modes.
+  config: { clusterCIDR: ranges.clusterPods.IPv4, 'userspace.sourceAddress': 'hide' },
   senders: ['client-pod', 'node', 'outside', 'backend'],
   checksHealth: true,
   interfaces: {

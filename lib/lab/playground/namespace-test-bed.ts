@@ -42,7 +42,8 @@ export async function buildInNamespaces(name: string, folder: string): Promise<T
       })
       return `http://127.0.0.1:${apiPortOnNode}`
     },
-    startProxy: (args, onLine) => runProxy(world, args, onLine),
+    startProxy: (args, onLine) =>
+      runProxy(world, ['--userspace-source-address', 'hide', ...args], onLine),
     close: async () => {
       await Promise.all([bridge?.close(), gauge.close()])
       door?.close()
