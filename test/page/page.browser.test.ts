@@ -69,7 +69,8 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const satisfies read
     withProxyWorld(`dashboard-${mode}`, async (proxyWorld) => {
       const { world, folder } = proxyWorld
       await write(folder, 'all.yaml', ...objects())
-      await withDashboard(proxyWorld, ['--proxy-mode', mode], async ({ page, complaints }) => {
+      const flags = ['--proxy-mode', mode, '--userspace-source-address', 'hide']
+      await withDashboard(proxyWorld, flags, async ({ page, complaints }) => {
         const see = (selector: string, text: string | RegExp) =>
           page.locator(selector, { hasText: text }).first().waitFor()
         await see('#status', `running in ${mode} mode`)
