@@ -38,7 +38,12 @@ t.test('userspace mode serves real packets', { skip }, async (t) => {
     meter: { count() {}, gauge() {}, observe() {}, forget() {} },
   }
   // As in the original design, where endpoints see an address of this node.
-  const settings = { ...testSettings, sourceAddress: 'hide' as const, syncPeriodMs: 200, workers: 2 }
+  const settings = {
+    ...testSettings,
+    sourceAddress: 'hide' as const,
+    syncPeriodMs: 200,
+    workers: 2,
+  }
   const mode: Mode = await UserspaceMode.create(settings, families, context)
   t.teardown(async () => {
     // The world ends whoever is still inside.
