@@ -1,16 +1,21 @@
-import { addressIn, type TestBed } from './test-bed.js'
+import type { TestBed } from './test-bed.js'
 import { exercises, type Exercise } from './exercises.js'
 import { missingWords } from './lesson-progress.js'
 import { ConfigError } from '../../errors.js'
-import type { ExerciseView, ServiceView } from '../../page/view.js'
+import type { ExerciseView, TargetView } from '../../page/view.js'
 import type { FlowResult } from '../world/agent-protocol.js'
 import type { ModeName } from '../../config/config.js'
+
+interface Address {
+  readonly destination: string
+  readonly port: number
+}
 
 export interface ExerciseDeps {
   readonly modes: readonly ModeName[]
   readonly testBed: Pick<TestBed, 'layout' | 'flow'>
-  /** The Service that is asked; undefined when it was deleted. */
-  readonly service: () => ServiceView | undefined
+  /** Where the Service is asked; undefined when it was deleted. */
+  readonly addressOf: (target: TargetView['name']) => Address | undefined
 }
 
 /** Enough that chance does not hide one bad endpoint of four: once in 30,000 times. */
@@ -86,17 +91,11 @@ export class ExerciseProgress {
   }
 
   #addressOf({ ask }: Exercise): { readonly host: string; readonly port: number } | undefined {
-    const { service, testBed } = this.#deps
-    const shown = service()
-    if (!shown) return undefined
-    const { clusterIp, loadBalancerIp, nodePort } = shown
-    const port = ask.port?.(testBed.layout) ?? (ask.to === 'NodePort' ? nodePort : shown.port)
-    const hosts = {
-      ClusterIP: clusterIp,
-      NodePort: addressIn(testBed.layout, 'node'),
-      LoadBalancer: loadBalancerIp,
-    }
-    const host = hosts[ask.to]
+    const { addressOf, testBed } = this.#deps
+    const address = addressOf(ask.to)
+    if (!address) return undefined
+    const host = address.destination
+    const port = ask.port?.(testBed.layout) ?? address.port
     return host === '' || host === 'None' || port === 0 ? undefined : { host, port }
   }
 

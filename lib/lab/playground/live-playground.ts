@@ -252,7 +252,7 @@ export class LivePlayground implements PageSource {
       testBed,
       modes: this.#options.modes,
       mode: () => this.#switch.mode,
-      service: () => this.#app.service(),
+      addressOf: (target) => (this.#app.service() ? this.#selection.addressOf(target) : undefined),
       pods: () => this.#pods,
       isWritten: () => this.#pending === '',
       facts: () => this.#facts(),
