@@ -25,6 +25,14 @@ export interface RequestDeps {
 type Accepted = Extract<ApiAnswer, { readonly ok: true }>
 type Query = Readonly<Record<string, string>>
 
+/** The part of a request that says which of the objects are meant. */
+export function selectorsOf({ labelSelector, fieldSelector }: Selection): Query {
+  return {
+    ...(labelSelector === undefined ? {} : { labelSelector }),
+    ...(fieldSelector === undefined ? {} : { fieldSelector }),
+  }
+}
+
 /** The requests for one selection of objects. Each throws a Refusal where the server refuses. */
 export class ObjectRequests {
   readonly #selection: Selection
@@ -59,15 +67,11 @@ export class ObjectRequests {
     signal: AbortSignal,
   ): Promise<Accepted> {
     const { client, timing } = this.#deps
-    const { path, labelSelector, fieldSelector, isQuiet } = this.#selection
+    const { path, isQuiet } = this.#selection
     const answer = await client.send(
       {
         path,
-        query: {
-          ...query,
-          ...(labelSelector === undefined ? {} : { labelSelector }),
-          ...(fieldSelector === undefined ? {} : { fieldSelector }),
-        },
+        query: { ...query, ...selectorsOf(this.#selection) },
         headTimeoutMs: timing.headTimeoutMs,
         askAfterMs: timing.askAfterMs,
         idleTimeoutMs: isQuiet === true ? timing.quietIdleTimeoutMs : timing.idleTimeoutMs,

@@ -3,14 +3,12 @@ import { asArray, asObject, asString } from '../../state/json.js'
 import { askDaemon, failingEndpoints, type SeenNode } from '../seen-node.js'
 import { collect } from '../../sources/collected-states.js'
 import { modeNames } from '../../modes/registry.js'
-import { parseIp } from '../../state/ip.js'
+import { ipFamilies, parseIp } from '../../state/ip.js'
 import { selectionsFor } from '../../sources/api-server.js'
 import { trackerSettings } from '../../config/tracker-settings.js'
 import type { Kubectl } from './kubectl.js'
 import type { RemoteProxy } from './proxies.js'
-import type { Selection } from '../../sources/object-requests.js'
-
-const families = ['IPv4', 'IPv6'] as const
+import { selectorsOf, type Selection } from '../../sources/object-requests.js'
 
 /**
  * A node as its proxy sees it: the configuration and mode that the proxy tells, and the objects that
@@ -31,7 +29,7 @@ export async function seeRemoteNode(kubectl: Kubectl, proxy: RemoteProxy): Promi
     })),
   ])
   const node = lists.find(({ selection }) => selection.kind === 'Node')?.items[0]
-  const settings = trackerSettings(config, mode, { nodeName, families })
+  const settings = trackerSettings(config, mode, { nodeName, families: ipFamilies })
   const collected = collect(settings, addressesOf(node), failingEndpoints(failing))
   for (const { selection, items } of lists) {
     for (const item of items) collected.sink.upsert(selection.kind, item)
@@ -40,14 +38,9 @@ export async function seeRemoteNode(kubectl: Kubectl, proxy: RemoteProxy): Promi
   return { ...collected.taken(), config, mode, nodeName }
 }
 
-async function itemsOf(
-  kubectl: Kubectl,
-  { path, labelSelector, fieldSelector, isOptional }: Selection,
-): Promise<readonly unknown[]> {
-  const query = new URLSearchParams({
-    ...(labelSelector === undefined ? {} : { labelSelector }),
-    ...(fieldSelector === undefined ? {} : { fieldSelector }),
-  }).toString()
+async function itemsOf(kubectl: Kubectl, selection: Selection): Promise<readonly unknown[]> {
+  const { path, isOptional } = selection
+  const query = new URLSearchParams(selectorsOf(selection)).toString()
   try {
     const list = asObject(await kubectl.object(query === '' ? path : `${path}?${query}`))
     return asArray(list?.items) ?? []
