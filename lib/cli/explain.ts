@@ -10,6 +10,7 @@ import { readConfiguration } from './configuration.js'
 import { readManifestStates } from './node-states.js'
 import { addNodeOptions, seeNode, type NodeFlags, type SeenNode } from './seen-node.js'
 import { understand, type Question } from '../inspect/explain/question.js'
+import { ipFamilies } from '../state/ip.js'
 import type { ModeDefinition } from '../modes/mode.js'
 import { protocols } from '../state/names.js'
 
@@ -41,8 +42,6 @@ export function addExplainCommand(program: Command): void {
     .option('--no-live', 'do not ask the kernel')
   addOutputOptions(command).addHelpText('after', usage).action(explain)
 }
-
-const families = ['IPv4', 'IPv6'] as const
 
 async function explain(target: string, flags: ExplainFlags): Promise<void> {
   const isPretended =
@@ -115,6 +114,6 @@ async function pretendNode(flags: ExplainFlags, manifests = ''): Promise<SeenNod
   const { config } = (await readConfiguration([['cluster-cidr', cidr]])).loaded
   const nodeName = flags.hostnameOverride ?? 'node-1'
   const addresses = flags.addresses?.split(',') ?? []
-  const request = { mode, manifests, families, nodeName, config, addresses }
+  const request = { mode, manifests, families: ipFamilies, nodeName, config, addresses }
   return { ...(await readManifestStates(request)), config, mode, nodeName }
 }
