@@ -22,6 +22,19 @@ export function button(words: string, act: () => void, label = words): HTMLButto
   return made
 }
 
+/** A button that keeps its focus while what is around it changes. */
+export function keptButton(
+  key: string,
+  words: string,
+  act: () => void,
+  look = '',
+): HTMLButtonElement {
+  const made = button(words, act)
+  made.dataset['key'] = key
+  made.className = look
+  return made
+}
+
 export function drawn(
   tag: string,
   attributes: Readonly<Record<string, string | number>>,

@@ -1,4 +1,4 @@
-import { button, byId, element, redraw, replaceKept } from './element.js'
+import { byId, element, keptButton, redraw, replaceKept } from './element.js'
 import { send } from './controls.js'
 import { lessonLine } from './lessons-panel.js'
 import type { ExerciseView, View } from '../view.js'
@@ -27,16 +27,10 @@ function exercisePart(exercise: ExerciseView, all: readonly ExerciseView[]): rea
   const number = all.indexOf(exercise) + 1
   const { id, title, story, hints, missing, report, isDone, moral } = exercise
   const next = all[number]
-  const act = (key: string, words: string, does: () => void, look = '') => {
-    const one = button(words, does)
-    one.dataset['key'] = key
-    one.className = look
-    return one
-  }
   const begin = (each: string) => () => void send({ do: 'exercise', id: each })
   const onward =
-    isDone && next ? [act('next', `next: ${next.title}`, begin(next.id), 'primary')] : []
-  const check = act(
+    isDone && next ? [keptButton('next', `next: ${next.title}`, begin(next.id), 'primary')] : []
+  const check = keptButton(
     'check',
     'check',
     () => void send({ do: 'check' }),
@@ -47,8 +41,8 @@ function exercisePart(exercise: ExerciseView, all: readonly ExerciseView[]): rea
     'lesson-buttons',
     ...onward,
     check,
-    act('again', 'break it again', begin(id)),
-    act('all', 'all exercises', begin('')),
+    keptButton('again', 'break it again', begin(id)),
+    keptButton('all', 'all exercises', begin('')),
   )
   buttons.dataset['key'] = 'buttons'
   const said = element('p', isDone ? 'moral' : 'report', report)

@@ -1,4 +1,4 @@
-import { button, byId, element, redraw, replaceKept } from './element.js'
+import { button, byId, element, keptButton, redraw, replaceKept } from './element.js'
 import { send } from './controls.js'
 import type { ExerciseView, LessonView, PredictionView, View } from '../view.js'
 
@@ -51,9 +51,8 @@ function predictionPart(
   }
   if (!isCurrent) return undefined
   const buttons = choices.map((words, index) => {
-    const one = button(words, () => void send({ do: 'predict', choice: index }))
-    one.className = 'small'
-    one.dataset['key'] = `choice ${index}`
+    const predict = () => void send({ do: 'predict', choice: index })
+    const one = keptButton(`choice ${index}`, words, predict, 'small')
     one.setAttribute('aria-pressed', String(index === chosen))
     return one
   })
@@ -98,23 +97,15 @@ function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly No
     return asked ? [part, asked] : [part]
   })
   const next = all[number]
-  const end = button('all lessons', () => void send({ do: 'lesson', id: '' }))
-  end.dataset['key'] = 'all'
-  const again = button('start again', () => void send({ do: 'lesson', id: lesson.id }))
-  again.dataset['key'] = 'again'
+  const { id, isDone } = lesson
+  const begin = (each: string) => () => void send({ do: 'lesson', id: each })
   const done = current === -1 ? lesson.tasks.length : current
-  const back = button(
-    'one step back',
-    () => void send({ do: 'lesson', id: lesson.id, step: done - 1 }),
-  )
-  back.dataset['key'] = 'back'
-  const behind = done > 0 ? [back] : []
+  const goBack = () => void send({ do: 'lesson', id, step: done - 1 })
+  const behind = done > 0 ? [keptButton('back', 'one step back', goBack)] : []
+  const again = keptButton('again', 'start again', begin(id))
+  const end = keptButton('all', 'all lessons', begin(''))
   const onward =
-    lesson.isDone && next
-      ? [button(`next: ${next.title}`, () => void send({ do: 'lesson', id: next.id }))]
-      : []
-  for (const one of onward) one.className = 'primary'
-  for (const one of onward) one.dataset['key'] = 'next'
+    isDone && next ? [keptButton('next', `next: ${next.title}`, begin(next.id), 'primary')] : []
   const buttons = element('p', 'lesson-buttons', ...onward, ...behind, again, end)
   buttons.dataset['key'] = 'buttons'
   return [
@@ -124,7 +115,7 @@ function lessonPart(lesson: LessonView, all: readonly LessonView[]): readonly No
       ? []
       : [element('p', 'missing', `This lesson ${lesson.missing}, which is not available here.`)]),
     keyed('tasks', element('ol', 'tasks', ...tasks)),
-    ...(lesson.isDone ? [element('p', 'moral', lesson.moral)] : []),
+    ...(isDone ? [element('p', 'moral', lesson.moral)] : []),
     buttons,
   ]
 }
