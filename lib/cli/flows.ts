@@ -42,19 +42,34 @@ export function addFlowsCommand(program: Command): void {
   addOutputOptions(command, '; a line of JSON for each').addHelpText('after', usage).action(flows)
 }
 
-const followEveryMs = 500
+/** What is asked of a proxy. */
+interface WantedFlows {
+  readonly service: string | undefined
+  readonly from: string | undefined
+  readonly verdict: FlowVerdict | undefined
+  /** As the user wrote it. */
+  readonly limit: string
+}
 
-async function flows(service: string | undefined, flags: FlowsFlags): Promise<void> {
-  const { from, verdict, follow } = flags
-  if (!/^\d{1,4}$/.test(flags.limit)) {
-    throw new ConfigError(`--limit: ${JSON.stringify(flags.limit)} is not a number from 0 to 9999`)
+export function flowsQuery({ service, from, verdict, limit }: WantedFlows): URLSearchParams {
+  if (!/^\d{1,4}$/.test(limit)) {
+    throw new ConfigError(`--limit: ${JSON.stringify(limit)} is not a number from 0 to 9999`)
   }
-  const query = new URLSearchParams({
+  return new URLSearchParams({
     ...(service === undefined ? {} : { service }),
     ...(from === undefined ? {} : { from }),
     ...(verdict === undefined ? {} : { verdict }),
-    limit: flags.limit,
+    limit,
   })
+}
+
+export const howToFollow = 'start it with --flows, or set flows.enabled in its configuration'
+
+const followEveryMs = 500
+
+async function flows(service: string | undefined, flags: FlowsFlags): Promise<void> {
+  const { from, verdict, follow, limit } = flags
+  const query = flowsQuery({ service, from, verdict, limit })
   const stop = stopSignal()
   const isText = flags.output === undefined || flags.output === 'wide'
   if (isText) process.stdout.write(`${flowHead(flags.output === 'wide')}\n`)
@@ -65,7 +80,7 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
       const text = `${flowText(flow, flags.output === 'wide')}\n`
       process.stdout.write(printedOfMany(flags, { data: flow, text }))
     }
-    noteLeftOut(answer, before)
+    noteLeftOut(answer.leftOut - (before?.leftOut ?? 0))
     if (follow !== true) return
     before = answer
     query.set('after', String(answer.next))
@@ -76,8 +91,7 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
 }
 
 /** On standard error, so that what is on standard output stays one connection a line. */
-function noteLeftOut(now: FlowsAnswer, before: FlowsAnswer | undefined): void {
-  const count = now.leftOut - (before?.leftOut ?? 0)
+export function noteLeftOut(count: number): void {
   if (count > 0) process.stderr.write(`… and ${count} lines that were left out under load\n`)
 }
 
@@ -87,10 +101,9 @@ async function ask(daemon: string, query: URLSearchParams): Promise<FlowsAnswer>
     text = await get(daemon, `/flows?${query.toString()}`)
   } catch (error) {
     if (!(error instanceof ConfigError) || !error.message.includes('HTTP 404')) throw error
-    throw new ConfigError(
-      `the proxy on ${daemon} does not follow connections; start it with --flows, or set flows.enabled in its configuration`,
-      { cause: error },
-    )
+    throw new ConfigError(`the proxy on ${daemon} does not follow connections; ${howToFollow}`, {
+      cause: error,
+    })
   }
   return JSON.parse(text) as FlowsAnswer
 }

@@ -9,7 +9,7 @@ import { parseFlags, type GivenFlags } from '../config/flags.js'
 import { readClusterStates } from './node-states.js'
 import type { NodeStates } from '../sources/collected-states.js'
 import { readConfiguration } from './configuration.js'
-import { asArray, asObject, asString } from '../state/json.js'
+import { asArray, asObject, asString, parseJson } from '../state/json.js'
 import type { EndpointFailure } from '../state/endpoint-health.js'
 import { protocols } from '../state/names.js'
 
@@ -152,7 +152,7 @@ function parseDocument(text: string): unknown {
  * another program, or another version, may have the port.
  */
 export function failingEndpoints(text: string): readonly EndpointFailure[] {
-  return (asArray(parsed(text)) ?? []).flatMap((item) => {
+  return (asArray(parseJson(text)) ?? []).flatMap((item) => {
     const line = asObject(item)
     const port = asObject(line?.port)
     const [namespace, name, portName, endpoint, reason] = [
@@ -163,12 +163,4 @@ export function failingEndpoints(text: string): readonly EndpointFailure[] {
     if (endpoint === undefined || reason === undefined || !protocol) return []
     return [{ port: { namespace, name, port: portName, protocol }, endpoint, reason }]
   })
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }

@@ -33,7 +33,7 @@ async function explain(text: string, flags: ExplainFlags): Promise<void> {
   const namespace = await namespaceOf(kubectl, flags)
   const client = await clientOf(kubectl, flags.from, namespace)
   const node = flags.node ?? client.node
-  const [proxy] = await findProxies(kubectl, { ...flags, ...(node === undefined ? {} : { node }) })
+  const [proxy] = await findProxies(kubectl, flags, node)
   if (!proxy) return
   const why = node === undefined ? '; --node or --from pod/NAME chooses another' : ''
   process.stderr.write(

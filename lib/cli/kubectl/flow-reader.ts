@@ -1,5 +1,6 @@
-import { asArray, asObject } from '../../state/json.js'
+import { asArray, asObject, parseJson } from '../../state/json.js'
 import { askAll, type Asked, type RemoteProxy } from './proxies.js'
+import { howToFollow } from '../flows.js'
 import { SourceError } from '../../errors.js'
 import type { FlowRecord, FlowsAnswer } from '../../observe/flows/answer.js'
 
@@ -50,10 +51,9 @@ export class FlowReader {
       return await proxy.get(`/flows?${query.toString()}`)
     } catch (error) {
       if (!(error instanceof SourceError) || !isNotFound(error.message)) throw error
-      throw new SourceError(
-        `${proxy.name} does not follow connections; start it with --flows, or set flows.enabled in its configuration`,
-        { cause: error },
-      )
+      throw new SourceError(`${proxy.name} does not follow connections; ${howToFollow}`, {
+        cause: error,
+      })
     }
   }
 }
@@ -62,21 +62,14 @@ const isNotFound = (message: string) => /NotFound|could not find|404/.test(messa
 
 /** Another program may have the port. */
 function answerIn(text: string, proxy: RemoteProxy): FlowsAnswer {
-  const answer = parsed(text)
+  const parsed = parseJson(text)
+  const answer = asObject(parsed)
   const isWhole =
     asArray(answer?.flows) !== undefined &&
     typeof answer?.next === 'number' &&
     typeof answer.leftOut === 'number'
   if (!isWhole) throw new SourceError(`${proxy.name} answers /flows with something else`)
-  return JSON.parse(text) as FlowsAnswer
-}
-
-function parsed(text: string) {
-  try {
-    return asObject(JSON.parse(text))
-  } catch {
-    return undefined
-  }
+  return parsed as FlowsAnswer
 }
 
 /** Lines of several nodes, by time. */

@@ -2,7 +2,7 @@ import { Option, type Command } from 'commander'
 import { addNamedOptions, clientOf, namespaceOf, outputOf, targetOf } from './names.js'
 import { answersOf, findProxies } from './proxies.js'
 import { byTime, FlowReader, type RemoteFlow } from './flow-reader.js'
-import { ConfigError } from '../../errors.js'
+import { flowsQuery, noteLeftOut } from '../flows.js'
 import { flowHead, flowText } from '../../observe/flows/text.js'
 import { Kubectl } from './kubectl.js'
 import { pause } from '../../async.js'
@@ -53,15 +53,11 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
     service !== undefined || namespace === undefined || name.startsWith(`${namespace}/`)
   for (;;) {
     // Looked for each time: a proxy may be replaced by another pod.
-    const proxies = await findProxies(kubectl, {
-      ...flags,
-      ...(on === undefined ? {} : { node: on }),
-    })
+    const proxies = await findProxies(kubectl, flags, on)
     const answers = answersOf(await reader.read(proxies))
     const all = answers.flatMap(({ answer }) => answer.flows)
     for (const flow of all.filter(isOurs).sort(byTime)) print(flow)
-    const leftOut = answers.reduce((sum, { answer }) => sum + answer.leftOut, 0)
-    if (leftOut > 0) process.stderr.write(`… and ${leftOut} lines that were left out under load\n`)
+    noteLeftOut(answers.reduce((sum, { answer }) => sum + answer.leftOut, 0))
     if (flags.watch !== true) return
     await pause(followEveryMs, stop)
     if (stop.aborted) return
@@ -74,16 +70,9 @@ async function question(
   namespace: string | undefined,
   { from, verdict, limit }: FlowsFlags,
 ): Promise<{ readonly reader: FlowReader; readonly node: string | undefined }> {
-  if (!/^\d{1,4}$/.test(limit)) {
-    throw new ConfigError(`--limit: ${JSON.stringify(limit)} is not a number from 0 to 9999`)
-  }
   const client = from === undefined ? undefined : await clientOf(kubectl, from, namespace)
-  const query = new URLSearchParams({
-    ...(service === undefined ? {} : { service: targetOf(service, namespace) }),
-    ...(client === undefined ? {} : { from: client.from }),
-    ...(verdict === undefined ? {} : { verdict }),
-    limit,
-  })
+  const target = service === undefined ? undefined : targetOf(service, namespace)
+  const query = flowsQuery({ service: target, from: client?.from, verdict, limit })
   return { reader: new FlowReader(query), node: client?.node }
 }
 

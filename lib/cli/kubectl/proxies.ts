@@ -37,8 +37,9 @@ export function addProxyOptions(command: Command): Command {
 export async function findProxies(
   kubectl: Kubectl,
   flags: ProxyFlags,
+  node = flags.node,
 ): Promise<readonly RemoteProxy[]> {
-  const { proxyNamespace: namespace, selector, node, port } = flags
+  const { proxyNamespace: namespace, selector, port } = flags
   if (!/^\d{1,5}$/.test(port)) {
     throw new ConfigError(`--port: ${JSON.stringify(port)} is not a number from 1 to 65535`)
   }
@@ -47,7 +48,7 @@ export async function findProxies(
   const list = asObject(await kubectl.object(`${folder}?${query.toString()}`))
   const pods = (asArray(list?.items) ?? []).flatMap(podIn)
   const wanted = pods.filter((pod) => node === undefined || pod.node === node)
-  if (wanted.length === 0) throw noProxy(flags, pods)
+  if (wanted.length === 0) throw noProxy(flags, node, pods)
   return wanted
     .map(({ name, node: on }) => ({
       ...{ node: on, pod: name, namespace },
@@ -74,7 +75,11 @@ function podIn(item: unknown): readonly Pod[] {
   return metadata?.deletionTimestamp === undefined ? [{ name, node }] : []
 }
 
-function noProxy({ proxyNamespace, selector, node }: ProxyFlags, pods: readonly Pod[]) {
+function noProxy(
+  { proxyNamespace, selector }: ProxyFlags,
+  node: string | undefined,
+  pods: readonly Pod[],
+) {
   const where = `with ${selector} in namespace ${proxyNamespace}`
   return new ConfigError(
     pods.length === 0

@@ -46,7 +46,7 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
   const client =
     flags.from === undefined ? undefined : await clientOf(kubectl, flags.from, namespace)
   const node = flags.node ?? client?.node
-  const proxies = await findProxies(kubectl, { ...flags, ...(node === undefined ? {} : { node }) })
+  const proxies = await findProxies(kubectl, flags, node)
   const service = targetOf(text, namespace)
   const query = { service, ...(client ? { from: client.from } : {}), limit: '0' }
   const reader = new FlowReader(new URLSearchParams(query))
