@@ -3,6 +3,7 @@ import { addNamedOptions, namespaceOf, outputOf, type NamedFlags } from './names
 import { answersOf, askAll, findProxies, type RemoteProxy } from './proxies.js'
 import { askDaemon } from '../seen-node.js'
 import { ConfigError } from '../../errors.js'
+import { howToFollow } from '../flows.js'
 import { daemonNumbers, type DaemonNumbers } from '../../inspect/top/daemon-numbers.js'
 import { Kubectl } from './kubectl.js'
 import { pause } from '../../async.js'
@@ -11,7 +12,7 @@ import { printed } from '../shared-options.js'
 import { serviceName } from './flows.js'
 import { stopSignal } from '../process.js'
 import { topText, withRates, type Look } from '../../inspect/top/table.js'
-import type { ServiceNumbers } from '../../inspect/top/rows.js'
+import { daemonRow, type ServiceNumbers } from '../../inspect/top/rows.js'
 
 interface TopFlags extends NamedFlags {
   readonly watch?: boolean
@@ -107,9 +108,7 @@ async function numbersOf(proxy: RemoteProxy) {
   if (numbers.size > 0) return { numbers, note: '' }
   const { config, mode } = await askDaemon(proxy)
   const counts = config.flows.enabled || !['iptables', 'nftables', 'ebpf'].includes(mode)
-  const note = counts
-    ? ''
-    : `${proxy.name} counts no connections in ${mode} mode; start it with --flows, or set flows.enabled in its configuration`
+  const note = counts ? '' : `${proxy.name} counts no connections in ${mode} mode; ${howToFollow}`
   return { numbers, note }
 }
 
@@ -127,7 +126,5 @@ function sum(one: DaemonNumbers | undefined, other: DaemonNumbers): DaemonNumber
 /** The key is `namespace/name:port/PROTOCOL`. */
 function rowOf([key, numbers]: readonly [string, DaemonNumbers]): ServiceNumbers {
   const slash = key.lastIndexOf('/')
-  const { open, connections: total, bytesIn, bytesOut, errors } = numbers
-  const [service, protocol] = [key.slice(0, slash), key.slice(slash + 1)]
-  return { service, protocol, open, total, bytesIn, bytesOut, errors }
+  return daemonRow(key.slice(0, slash), key.slice(slash + 1), numbers)
 }

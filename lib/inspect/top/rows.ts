@@ -30,18 +30,26 @@ export function rowsOfDaemon(
   states: readonly DesiredState[],
   numbers: ReadonlyMap<string, DaemonNumbers>,
 ): readonly ServiceNumbers[] {
-  return perService(states).map(({ portName, protocol, key }) => {
-    const own = numbers.get(key)
-    return {
-      service: portName,
-      protocol,
-      open: own?.open ?? 0,
-      total: own?.connections ?? 0,
-      bytesIn: own?.bytesIn ?? 0,
-      bytesOut: own?.bytesOut ?? 0,
-      errors: own?.errors ?? 0,
-    }
-  })
+  return perService(states).map(({ portName, protocol, key }) =>
+    daemonRow(portName, protocol, numbers.get(key)),
+  )
+}
+
+/** A row of zeros where the daemon has counted nothing. */
+export function daemonRow(
+  service: string,
+  protocol: string,
+  numbers: DaemonNumbers | undefined,
+): ServiceNumbers {
+  return {
+    service,
+    protocol,
+    open: numbers?.open ?? 0,
+    total: numbers?.connections ?? 0,
+    bytesIn: numbers?.bytesIn ?? 0,
+    bytesOut: numbers?.bytesOut ?? 0,
+    errors: numbers?.errors ?? 0,
+  }
 }
 
 /**
