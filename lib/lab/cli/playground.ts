@@ -6,6 +6,8 @@ import { checkModes, type ModeCheck } from '../../cli/check.js'
 import { runCommand } from '../../kernel/command.js'
 import { defaultConfig } from '../../config/load.js'
 import { stopSignal } from '../../cli/process.js'
+import { buildWithCgroup } from '../playground/namespace-test-bed.js'
+import { refusalOfCgroup } from '../world/cgroups.js'
 import { buildOnLoopback } from '../playground/loopback-test-bed.js'
 import { modeLoaders } from '../../modes/registry.js'
 import { runLivePage } from '../playground/live-page.js'
@@ -21,7 +23,7 @@ import type { BuildTestBed } from '../playground/test-bed.js'
 import type { ModeName } from '../../config/config.js'
 
 /** The modes in historical order. */
-const order: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables']
+const order: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
 
 export function addPlaygroundCommand(program: Command): void {
   program
@@ -64,7 +66,8 @@ async function play(flags: PlaygroundFlags): Promise<void> {
     process.exitCode = 1
     return
   }
-  const play = { ...surroundings, modes: [first, ...others], port, say } as const
+  const withSockets = modes.includes('ebpf') ? { buildTestBed: buildWithCgroup } : {}
+  const play = { ...withSockets, ...surroundings, modes: [first, ...others], port, say } as const
   const signal = AbortSignal.any([stopSignal(), starterGone()])
   if (flags.once !== true) return playWithPage(play, signal)
   if (!(await tour(play, signal))) process.exitCode = 1
@@ -156,7 +159,11 @@ async function runnableModes(
     if (!runs && missing)
       say(`Mode ${mode} cannot run here: ${missing.what}: ${missing.seen}. ${missing.fix}`)
   }
-  return wanted.filter((mode) => checks.some((check) => check.mode === mode && check.runs))
+  const running = wanted.filter((mode) => checks.some((check) => check.mode === mode && check.runs))
+  const refusal = running.includes('ebpf') ? refusalOfCgroup() : undefined
+  if (refusal === undefined) return running
+  say(`Mode ebpf cannot run here: its pods need a cgroup of their own: ${refusal}.`)
+  return running.filter((mode) => mode !== 'ebpf')
 }
 
 /**

@@ -46,6 +46,15 @@ export function countersOf(
         endpoints: hidden.without(serverCounts(counted.addresses, raw.ipvs ?? '')),
         note: 'Connections since a server was added, as IPVS counts them.',
       }
+    case 'ebpf':
+      return {
+        rules: {},
+        endpoints: sum(
+          hidden.without(metricCounts(counted.service, raw.metrics ?? '')),
+          trackedCounts(counted.addresses, raw.conntrack ?? ''),
+        ),
+        note: 'Connections that were translated at their socket, as the programs count them, and those of others that the kernel tracks.',
+      }
     default:
       return {
         rules: {},
@@ -53,6 +62,12 @@ export function countersOf(
         note: 'Rules of nftables mode have no counters. These are the connections that the kernel tracks, which it forgets about two minutes after they end.',
       }
   }
+}
+
+function sum(one: Packets, other: Packets): Record<string, number> {
+  const counts = { ...one }
+  for (const [key, count] of Object.entries(other)) counts[key] = (counts[key] ?? 0) + count
+  return counts
 }
 
 function simulatedCounts(

@@ -1,12 +1,12 @@
 import { join } from 'node:path'
-import { createWorld, type World } from '../world/world.js'
+import { createWorld, type World, type WorldOptions } from '../world/world.js'
 import { forward, openBridge, type Bridge } from '../world/bridge.js'
 import { NodeGauge } from './node-gauge.js'
 import { namespaceLayout } from './namespace-layout.js'
 import { podsInPlace, podAddress, podPlaces, places, uplinkName } from '../world/topology.js'
 import { runProxy } from './proxy-process.js'
 import { ipBatch } from '../world/namespaces.js'
-import type { PodRoom, TestBed } from './test-bed.js'
+import type { BuildTestBed, PodRoom, TestBed } from './test-bed.js'
 import type { Server } from 'node:net'
 import type { Place } from '../world/topology.js'
 
@@ -14,8 +14,14 @@ import type { Place } from '../world/topology.js'
 const apiPortOnNode = 6443
 
 /** A small cluster of network namespaces. Needs root, of a user namespace at least. */
-export async function buildInNamespaces(name: string, folder: string): Promise<TestBed> {
-  const world = await createWorld({ name })
+export const buildInNamespaces: BuildTestBed = (name, folder) => build({ name }, folder)
+
+/** The same, where sockets of the node's pods have a cgroup, which ebpf mode needs. */
+export const buildWithCgroup: BuildTestBed = (name, folder) =>
+  build({ name, withCgroup: true }, folder)
+
+async function build(options: WorldOptions, folder: string): Promise<TestBed> {
+  const world = await createWorld(options)
   const gauge = new NodeGauge(
     { metrics: 'http://127.0.0.1:10249', health: 'http://127.0.0.1:10256' },
     world.namespaces.node,
@@ -43,7 +49,12 @@ export async function buildInNamespaces(name: string, folder: string): Promise<T
       return `http://127.0.0.1:${apiPortOnNode}`
     },
     startProxy: (args, onLine) =>
-      runProxy(world, ['--userspace-source-address', 'hide', ...args], onLine),
+      runProxy(
+        world,
+        ['--userspace-source-address', 'hide', ...socketFlags(world), ...args],
+        onLine,
+        world.cgroup === undefined ? [] : withoutPins,
+      ),
     close: async () => {
       await Promise.all([bridge?.close(), gauge.close()])
       door?.close()
@@ -60,6 +71,16 @@ export async function buildInNamespaces(name: string, folder: string): Promise<T
     throw error
   }
 }
+
+/** Nothing is pinned: a playground that is killed leaves no program behind. */
+const socketFlags = ({ cgroup }: World): readonly string[] =>
+  cgroup === undefined ? [] : ['--ebpf-cgroup', cgroup, '--ebpf-bpffs', '']
+
+/** What a proxy of this machine has pinned is hidden: a daemon removes the leftovers of all modes. */
+const withoutPins = [
+  ...['unshare', '--mount', 'sh', '-c'],
+  ...['umount --all --types bpf; exec "$@"', 'kube-proxy'],
+]
 
 async function dropAll(
   world: World,

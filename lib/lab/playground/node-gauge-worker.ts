@@ -25,11 +25,15 @@ async function answer(question: GaugeQuestion, place: GaugePlace): Promise<Gauge
     }
     case 'ipvs':
       return { ipvs: (await runCommand('ipvsadm', ['-Ln', '--stats'])).stdout }
+    case 'ebpf':
+      return { conntrack: trackedConnections(), metrics: await text(`${urls.metrics}/metrics`) }
     default:
-      // /proc/net is that of the first thread; this thread may be in another namespace.
-      return { conntrack: readFileSync('/proc/thread-self/net/nf_conntrack', 'utf8') }
+      return { conntrack: trackedConnections() }
   }
 }
+
+/** /proc/net is that of the first thread; this thread may be in another namespace. */
+const trackedConnections = () => readFileSync('/proc/thread-self/net/nf_conntrack', 'utf8')
 
 async function savedRules(): Promise<string> {
   for (const program of saver === undefined ? savers : [saver]) {

@@ -1,7 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { KernelError } from '../../errors.js'
+import { KernelError, messageOf } from '../../errors.js'
 import { mountOf } from '../../kernel/cgroup.js'
 import { isOrphan, ownedName } from './namespaces.js'
 
@@ -15,8 +15,23 @@ const stepMs = 10
 export function addNodeCgroup(world: string): string {
   const folder = join(ownCgroup(), ownedName(world))
   mkdirSync(folder)
-  writeFileSync(join(folder, 'cgroup.type'), 'threaded')
+  try {
+    writeFileSync(join(folder, 'cgroup.type'), 'threaded')
+  } catch (error) {
+    rmdirSync(folder)
+    throw error
+  }
   return folder
+}
+
+/** Why no such cgroup can be made here; undefined if it can. */
+export function refusalOfCgroup(): string | undefined {
+  try {
+    rmdirSync(addNodeCgroup('trial'))
+    return undefined
+  } catch (error) {
+    return messageOf(error)
+  }
 }
 
 /** A thread that has ended may need a moment to leave. */

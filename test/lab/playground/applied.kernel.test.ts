@@ -1,5 +1,5 @@
 import t from 'tap'
-import { hasReady, readyPods, withPlayer, type Player } from './player.js'
+import { ebpfHere, hasReady, readyPods, withPlayer, type Player } from './player.js'
 import type { PageView } from '../../../lib/page/readers.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
@@ -31,10 +31,13 @@ t.test('a way is drawn when connections can take it, and not before', { skip }, 
   }),
 )
 
+/** The table of connections, which the first ones read, remembers what other modes had. */
+const others = ['nftables', 'iptables', 'userspace'] as const
+const counting = ebpfHere.length > 0 ? (['ebpf', ...others] as const) : others
+
 t.test('counters show what was sent, without the connections of the page', { skip }, (t) =>
-  withPlayer('hidden', ['nftables', 'iptables', 'userspace'], async (player) => {
-    // The table of connections, which nftables mode counts, remembers what other modes had.
-    for (const mode of ['nftables', 'iptables', 'userspace'] as const) {
+  withPlayer('hidden', counting, async (player) => {
+    for (const mode of counting) {
       await player.do({ do: 'replicas', count: 3 }, { do: 'mode', mode })
       await player.see('three ways', (view) => hasReady(3)(view) && waysTo(view).length === 3)
       await player.do({ do: 'replicas', count: 4 })
@@ -44,7 +47,7 @@ t.test('counters show what was sent, without the connections of the page', { ski
       const counted = await player.see(`${mode}: a hundred`, ({ counters, path }) => {
         const sum = Object.values(counters.endpoints).reduce((total, each) => total + each, 0)
         const first = counters.rules[path.shared[0]?.counter ?? '']
-        return sum === 100 && (mode === 'nftables' || first === 100)
+        return sum === 100 && (['nftables', 'ebpf'].includes(mode) || first === 100)
       })
       t.equal(counted.asked, 100)
     }

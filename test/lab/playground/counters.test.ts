@@ -62,6 +62,15 @@ t.test('nftables: the page counts connections of the connection table, and says 
   t.match(note, /have no counters/)
 })
 
+t.test('ebpf mode adds what sockets translated to what the kernel tracks', async (t) => {
+  const metrics =
+    'kubeproxy_service_connections_total{service="default/web:http",protocol="TCP",endpoint="10.244.1.21:8080"} 12'
+  const conntrack =
+    'ipv4 2 tcp 6 9 TIME_WAIT src=10.244.2.9 dst=10.96.0.10 sport=4000 dport=80 src=10.244.1.21 dst=10.244.2.9 sport=8080 dport=4000'
+  const { endpoints } = countersOf({ ...counted, mode: 'ebpf' }, { metrics, conntrack })
+  t.same(endpoints, { '10.244.1.21:8080': 13 })
+})
+
 t.test('the page shows the counters of userspace mode and of ipvs servers', async (t) => {
   const metrics = [
     'kubeproxy_service_connections_total{service="default/web:http",protocol="TCP",endpoint="10.244.1.21:8080"} 12',

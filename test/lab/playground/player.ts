@@ -1,9 +1,21 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { LivePlayground } from '../../../lib/lab/playground/live-playground.js'
+import { chooseMode } from '../../../lib/modes/choose.js'
+import { contextOf } from '../../support/mode-context.js'
 import { Cluster } from '../../../lib/lab/playground/cluster.js'
+import { buildWithCgroup } from '../../../lib/lab/playground/namespace-test-bed.js'
 import type { ModeName } from '../../../lib/config/config.js'
 import type { LogEntry, PageCommand } from '../../../lib/page/view.js'
 import type { PageView } from '../../../lib/page/readers.js'
+
+/** Empty where ebpf mode cannot run. */
+export const ebpfHere: readonly ModeName[] = await chooseMode(
+  { mode: 'ebpf', fallback: 'none' },
+  contextOf().context.log,
+).then(
+  () => ['ebpf'],
+  () => [],
+)
 
 /** A playground that a test plays on, as the page would. */
 export interface Player {
@@ -21,7 +33,8 @@ export async function withPlayer(
   modes: readonly [ModeName, ...ModeName[]],
   play: (player: Player) => Promise<void>,
 ): Promise<void> {
-  const cluster = await Cluster.create(name)
+  const build = modes.includes('ebpf') ? buildWithCgroup : undefined
+  const cluster = await Cluster.create(name, build)
   const stop = new AbortController()
   const playground = new LivePlayground(cluster, { modes, where: 'in a test' })
   const running = playground.run(stop.signal)
