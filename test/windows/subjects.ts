@@ -1,11 +1,11 @@
-/** The two builds that the same cases are run against, inside the namespaces of `npm run windows`. */
+/** The builds that the same cases are run against, inside the namespaces of `npm run windows` and `npm run image-arm64`. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { closeSync, mkdirSync, openSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
 import { join } from 'node:path'
 
-/** Where Debian's Wine is unpacked; the namespace has mounted what it needs. */
-export const wineRoot = process.env['WINE_ROOT'] ?? ''
+/** Where Debian's Wine is unpacked, or an image; the namespace has mounted what it needs. */
+const room = process.env['ROOM'] ?? ''
 
 /** Without these Wine starts helpers without end where one of its own programs fails. */
 const wineEnvironment = {
@@ -19,7 +19,8 @@ const wineEnvironment = {
   ProgramData: 'C:\\ProgramData',
 }
 
-export type Build = 'Windows' | 'Linux'
+export const builds = ['Windows', 'Linux', 'arm64'] as const
+export type Build = (typeof builds)[number]
 
 interface Program {
   readonly command: string
@@ -30,13 +31,21 @@ interface Program {
 /** A program of the project with one of the builds of Node.js. Paths in `args` are below /tmp. */
 function programOf(build: Build, script: string, args: readonly string[]): Program {
   if (build === 'Linux') {
-    const own = args.map((arg) => arg.replace(/^\/tmp/, join(wineRoot, 'tmp')))
+    const own = args.map((arg) => arg.replace(/^\/tmp/, join(room, 'tmp')))
     return { command: process.execPath, args: [`build/lib/${script}`, ...own], env: process.env }
+  }
+  if (build === 'arm64') {
+    const node = ['/usr/bin/node', `/app/build/lib/${script}`]
+    return {
+      command: 'chroot',
+      args: [room, ...node, ...args],
+      env: { PATH: '/usr/sbin:/usr/bin' },
+    }
   }
   const own = args.map((arg) => (arg.startsWith('/') ? windowsPath(arg) : arg))
   const node = [windowsPath('/node/bin/node.exe'), windowsPath(`/app/build/lib/${script}`)]
   const wine = ['/usr/lib/wine/wine64', ...node]
-  return { command: 'chroot', args: [wineRoot, ...wine, ...own], env: wineEnvironment }
+  return { command: 'chroot', args: [room, ...wine, ...own], env: wineEnvironment }
 }
 
 const windowsPath = (path: string) => `Z:${path.replaceAll('/', '\\')}`
@@ -48,7 +57,7 @@ export class Started {
 
   constructor(build: Build, script: string, args: readonly string[]) {
     const { command, args: words, env } = programOf(build, script, args)
-    this.#file = join(wineRoot, 'tmp', `${process.hrtime.bigint()}.log`)
+    this.#file = join(room, 'tmp', `${process.hrtime.bigint()}.log`)
     const fd = openSync(this.#file, 'w')
     this.#child = spawn(command, words, { env, stdio: ['ignore', fd, fd] })
     closeSync(fd)
@@ -81,7 +90,7 @@ export class Manifests {
 
   constructor(name: string) {
     this.path = `/tmp/${name}`
-    this.#own = join(wineRoot, 'tmp', name)
+    this.#own = join(room, 'tmp', name)
     mkdirSync(this.#own)
   }
 
