@@ -38,7 +38,7 @@ export function flowCounting({ config, mode, deps }: Setup, meter: Meter): FlowC
     // IPVS changes the destination without the NAT of the kernel.
     onlyTranslated: mode !== 'ipvs',
     stateFile: config.flows.stateFile,
-    refusalGroup: mode === 'nftables' || mode === 'ebpf' ? refusalGroup : undefined,
+    refusalGroup: kernel === 'counts' ? refusalGroup : undefined,
     meter: own,
     log: deps.log,
     podAt: (ip) => podNames.at(ip),
