@@ -11,6 +11,7 @@ import { OpenCounts } from './open-counts.js'
 import { Pins } from './pins.js'
 import type { SocketPlan } from './plan.js'
 import type { EbpfSettings } from './settings.js'
+import { RefusedCalls } from './refused-calls.js'
 import { OpenSharedMaps } from './shared-maps.js'
 import { Statistics } from './statistics.js'
 import { StaleSockets, whyNotEnding } from './stale-sockets.js'
@@ -51,6 +52,9 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const openCounts = new OpenCounts({ map: () => shared.maps.open, plans, log })
   const facts = { staysOverRestarts: pins !== undefined, connectedUdp: notEnding ?? 'translated' }
   log.info({ cgroup: cgroup.path, ...facts }, 'ebpf mode translates at the sockets of this cgroup')
+  const { refused } = context
+  const refusedCalls =
+    refused && new RefusedCalls({ map: shared.maps.refusals, plans, refused, log })
   let isFirst = true
   return {
     apply: async (plan) => {
@@ -66,7 +70,8 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     forget: () => forgetAll(known),
     run: async (signal) => {
       const guard = guardPrograms(attachment, context, signal, settings.syncPeriodMs)
-      await Promise.all([stale.run(signal), openCounts.run(signal), guard])
+      const telling = refusedCalls?.run(signal)
+      await Promise.all([stale.run(signal), openCounts.run(signal), guard, telling])
     },
     close: () => {
       for (const each of [attachment, applier, shared, cgroup]) each.close()

@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { createServer, connect } from 'node:net'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
@@ -224,6 +224,38 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
     },
   )
 }
+
+t.test(
+  'FL01: in ebpf mode a call that is refused at the socket is counted once and has a line',
+  { skip },
+  async (t) => {
+    const daemon = await startProxy(t, [...flagsOf('ebpf'), '--flows-state-file='])
+    // The shell opens the connection itself, so its number is that of the caller.
+    const call = `echo $$ > ${cgroup}/cgroup.procs; echo $$; exec 3<>/dev/tcp/10.96.0.11/80`
+    const callers = Array.from({ length: 3 }, () =>
+      spawnSync('bash', ['-c', call], { encoding: 'utf8' }),
+    )
+    for (const { stderr } of callers) t.match(stderr, /Connection refused/)
+    const told = await until(
+      () => flowsOf('--verdict', 'no-endpoints'),
+      ({ length }) => length >= callers.length,
+    )
+    t.same(
+      told.map(({ service, address, client, why }) => [service, address, client, why]),
+      callers.map(({ stdout }) => [
+        ...['default/empty:http', '10.96.0.11:80', ''],
+        `process ${stdout.trim()}`,
+      ]),
+    )
+    t.equal((await numbersOf('default/empty:http'))?.errors, callers.length)
+    t.match(
+      (await kubeProxy('flows')).stdout,
+      / - +default\/empty:http +- +no-endpoints +ended, process/,
+    )
+    await daemon.end('SIGTERM')
+    await kubeProxy('cleanup')
+  },
+)
 
 t.test('the stream tells of every connection what its client saw', { skip }, async (t) => {
   await startServers(t)
