@@ -53,8 +53,8 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const facts = { staysOverRestarts: pins !== undefined, connectedUdp: notEnding ?? 'translated' }
   log.info({ cgroup: cgroup.path, ...facts }, 'ebpf mode translates at the sockets of this cgroup')
   const { refused } = context
-  const refusedCalls =
-    refused && new RefusedCalls({ map: shared.maps.refusals, plans, refused, log })
+  const map = shared.maps.refusals
+  const refusedCalls = refused && new RefusedCalls({ map, plans, refused, log })
   let isFirst = true
   return {
     apply: async (plan) => {
@@ -70,8 +70,8 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     forget: () => forgetAll(known),
     run: async (signal) => {
       const guard = guardPrograms(attachment, context, signal, settings.syncPeriodMs)
-      const telling = refusedCalls?.run(signal)
-      await Promise.all([stale.run(signal), openCounts.run(signal), guard, telling])
+      const others = [stale, openCounts, refusedCalls].map((each) => each?.run(signal))
+      await Promise.all([guard, ...others])
     },
     close: () => {
       for (const each of [attachment, applier, shared, cgroup]) each.close()
