@@ -52,9 +52,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const openCounts = new OpenCounts({ map: () => shared.maps.open, plans, log })
   const facts = { staysOverRestarts: pins !== undefined, connectedUdp: notEnding ?? 'translated' }
   log.info({ cgroup: cgroup.path, ...facts }, 'ebpf mode translates at the sockets of this cgroup')
-  const { refused } = context
-  const map = shared.maps.refusals
-  const refusedCalls = refused && new RefusedCalls({ map, plans, refused, log })
+  const refusedCalls = refusedCallsOf(context, shared, plans)
   let isFirst = true
   return {
     apply: async (plan) => {
@@ -77,6 +75,15 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
       for (const each of [attachment, applier, shared, cgroup]) each.close()
     },
   }
+}
+
+/** Nobody reads them where nobody listens. */
+function refusedCallsOf(
+  { refused, log }: ModeContext,
+  { maps }: OpenSharedMaps,
+  plans: () => readonly SocketPlan[],
+): RefusedCalls | undefined {
+  return refused && new RefusedCalls({ map: maps.refusals, plans, refused, log })
 }
 
 function pinsOf(calls: SystemCalls, { bpffs }: Pick<EbpfSettings, 'bpffs'>): Pins | undefined {
