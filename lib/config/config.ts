@@ -19,6 +19,12 @@ export type ProxyMode = ModeName | '' | 'auto'
 /** The group of nfnetlink_log to which rules tell the proxy what they refuse, with `--flows`. */
 export const refusalGroup = 10_249
 
+/** What rules say there of a packet that a policy drops. Of one that they refuse they say nothing. */
+export const dropReasons = {
+  sourceRange: 'not in loadBalancerSourceRanges',
+  localPolicy: 'no local endpoint',
+} as const
+
 /** Whether this process itself carries the bytes of connections. */
 export function isProxyMode(mode: ProxyMode): boolean {
   return mode === 'userspace' || mode === 'winuserspace'

@@ -3,7 +3,7 @@ import { Flows } from '../observe/flows/flows.js'
 import { PodNames } from '../sources/pod-names.js'
 import { sharedGauge } from '../observe/shared-gauge.js'
 import { refusalGroup } from '../config/config.js'
-import type { CarriedConnection, Meter, ModeContext } from '../modes/mode.js'
+import type { CarriedConnection, Meter, ModeContext, RefusedCall } from '../modes/mode.js'
 import type { FlowLine } from '../observe/flows/line.js'
 import type { ModeName } from '../config/config.js'
 import type { Setup } from './setup.js'
@@ -26,7 +26,7 @@ export interface FlowCounting {
   /** To a query of `/flows`. */
   readonly answer: (query: string) => FlowsAnswer
   /** What the mode gets, so that its numbers and those of the flows add up. */
-  readonly forMode: Pick<ModeContext, 'meter' | 'carried'>
+  readonly forMode: Pick<ModeContext, 'meter' | 'carried' | 'refused'>
 }
 
 export function flowCounting({ config, mode, deps }: Setup, meter: Meter): FlowCounting {
@@ -38,18 +38,27 @@ export function flowCounting({ config, mode, deps }: Setup, meter: Meter): FlowC
     // IPVS changes the destination without the NAT of the kernel.
     onlyTranslated: mode !== 'ipvs',
     stateFile: config.flows.stateFile,
-    refusalGroup: mode === 'nftables' || mode === 'ebpf' ? refusalGroup : undefined,
+    refusalGroup: kernel === 'counts' ? refusalGroup : undefined,
     meter: own,
     log: deps.log,
     podAt: (ip) => podNames.at(ip),
   })
   const carried = (connections: readonly CarriedConnection[], leftOut: number) =>
     flows.told(connections.map(lineOf), leftOut)
+  const refused = (calls: readonly RefusedCall[], leftOut: number) =>
+    flows.told(calls.map(refusalOf), leftOut)
   return {
     flows,
     podNames,
     answer: (query) => flowsAnswer(flows.lines, query),
-    forMode: { meter: ofMode, ...(kernel === 'told' ? { carried } : {}) },
+    forMode: { meter: ofMode, refused, ...(kernel === 'told' ? { carried } : {}) },
+  }
+}
+
+function refusalOf({ service, protocol, address, process }: RefusedCall): FlowLine {
+  return {
+    ...{ at: Date.now(), event: 'ended', verdict: 'no-endpoints', why: `process ${process}` },
+    ...{ protocol, client: '', service, address, endpoint: '' },
   }
 }
 

@@ -3,6 +3,7 @@ import type { Config } from '../config/config.js'
 import type { Difference } from './difference.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { IpFamily } from '../state/ip.js'
+import type { Protocol } from '../state/names.js'
 import type { PersistentMap } from '../state/persistent-map.js'
 
 /** One thing a mode needs, and whether this node has it. What `kube-proxy check` prints. */
@@ -143,6 +144,19 @@ export interface ModeContext extends ProbeContext {
    */
   readonly carried?:
     ((connections: readonly CarriedConnection[], leftOut: number) => void) | undefined
+  /** Told of calls that the mode has refused at the socket, and how many more there were. */
+  readonly refused?: ((calls: readonly RefusedCall[], leftOut: number) => void) | undefined
+}
+
+/** A call of connect() or sendmsg() to a Service without endpoints. The socket has no address yet. */
+export interface RefusedCall {
+  /** `namespace/name:port` */
+  readonly service: string
+  readonly protocol: Protocol
+  /** `ip:port` that the call asked for. */
+  readonly address: string
+  /** The number of the process that called, as the node knows it. */
+  readonly process: number
 }
 
 /** A connection, or UDP client, that has ended. */

@@ -188,8 +188,15 @@ export const ownMetrics: readonly MetricSpec[] = [
     name: 'service_refused_connections_total',
     type: 'counter',
     labels: service,
-    modes: [...proxyModes, 'nftables', 'ebpf'],
-    help: 'Connections that were closed because no endpoint could be reached; in ebpf mode refused at connect(), with --flows in nftables and ebpf mode refused by a rule',
+    modes: [...proxyModes, 'iptables', 'nftables', 'ebpf'],
+    help: 'Connections that were closed because no endpoint could be reached; refused at connect() in ebpf mode, and by a rule with --flows',
+  },
+  {
+    name: 'service_dropped_connections_total',
+    type: 'counter',
+    labels: service,
+    modes: ['iptables', 'nftables', 'ebpf'],
+    help: 'With --flows, connections that a rule dropped: the client is in no source range of the load balancer, or traffic policy Local and no endpoint is on this node',
   },
   {
     name: 'userspace_listeners',

@@ -14,7 +14,7 @@ const map = { fd: 3 }
 const family: FamilyMaps = { frontends: map, services: map, backends: map, members: map }
 const shared: SharedMaps = {
   ...{ connections: map, datagrams: map, affinity: map, udpSockets: map },
-  ...{ open: map, counted: map, statistics: map },
+  ...{ open: map, counted: map, statistics: map, refusals: map },
 }
 const parts: ProgramParts = {
   maps: { IPv4: family, IPv6: family, shared },

@@ -33,6 +33,8 @@ const settings: PlanSettings = {
   dropsInvalid: true,
   hasBpf: true,
   hasAccounting: false,
+  hasLog: true,
+  logsRefused: false,
 }
 
 function planOf(
@@ -722,3 +724,45 @@ void t.test('a lock that is held for minutes is waited for, and said once a minu
   t.equal(warned.length, 4)
   t.match(warned[0], { holder: 'flock (pid 7)', action: 'restore' })
 })
+
+t.test(
+  'with --flows what is refused or dropped goes to a chain that logs, and no rule is added elsewhere',
+  async (t) => {
+    const specs = [
+      service({ name: 'empty', endpoints: 0, nodePort: 30001 }),
+      service({
+        ...{ name: 'away', clusterIp: '10.96.0.11', internalPolicyLocal: true },
+        endpoints: [{ ip: '10.180.0.9', local: false }],
+      }),
+      service({
+        ...{ name: 'guarded', clusterIp: '10.96.0.12' },
+        ...{ loadBalancerIps: ['203.0.113.1'], sourceRanges: ['10.0.0.0/8'] },
+      }),
+    ]
+    const lines = (logsRefused: boolean, hasLog = true) =>
+      renderPlan(planOf(specs, { logsRefused, hasLog })).split('\n')
+    t.same(lines(true, false), lines(false), 'not where the kernel has no such target')
+    const own = /^(:|-A )KUBE-SVC-(REFUSED|DROPPED|BLOCKED)ANDLOGGED /
+    const logging = lines(true)
+    t.same(
+      logging.filter((line) => !own.test(line)),
+      lines(false).map((line) =>
+        line
+          .replace(/^(-A KUBE-(EXTERNAL-)?SERVICES .*) REJECT$/, '$1 KUBE-SVC-REFUSEDANDLOGGED')
+          .replace(/^(-A KUBE-(EXTERNAL-)?SERVICES .*) DROP$/, '$1 KUBE-SVC-DROPPEDANDLOGGED')
+          .replace(/^(-A KUBE-PROXY-FIREWALL .*) DROP$/, '$1 KUBE-SVC-BLOCKEDANDLOGGED'),
+      ),
+    )
+    t.same(
+      logging.filter((line) => line.startsWith('-A KUBE-SVC-') && own.test(line)),
+      [
+        '-A KUBE-SVC-REFUSEDANDLOGGED -j NFLOG --nflog-group 10249',
+        '-A KUBE-SVC-REFUSEDANDLOGGED -j REJECT',
+        '-A KUBE-SVC-DROPPEDANDLOGGED -j NFLOG --nflog-prefix "no local endpoint" --nflog-group 10249',
+        '-A KUBE-SVC-DROPPEDANDLOGGED -j DROP',
+        '-A KUBE-SVC-BLOCKEDANDLOGGED -j NFLOG --nflog-prefix "not in loadBalancerSourceRanges" --nflog-group 10249',
+        '-A KUBE-SVC-BLOCKEDANDLOGGED -j DROP',
+      ],
+    )
+  },
+)

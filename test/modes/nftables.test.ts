@@ -212,18 +212,33 @@ void t.test('NF23: the trial transaction has every kind of statement', async (t)
 })
 
 void t.test(
-  'with --flows only the chain that refuses logs, and nothing else changes',
+  'with --flows what is refused or dropped is logged, and no other packet meets a rule more',
   async (t) => {
+    const away = [{ ip: '10.180.0.9', local: false }]
+    const services = [
+      service(),
+      service({
+        ...{ name: 'away', clusterIp: '10.96.0.11', internalPolicyLocal: true },
+        endpoints: away,
+      }),
+      service({ name: 'guarded', loadBalancerIps: ['203.0.113.1'], sourceRanges: ['10.0.0.0/8'] }),
+    ]
     const plan = (logsRefused: boolean) => {
       const settings = { masqueradeAll: false, masqueradeBit: 14, logsRefused }
-      return renderPlan(nftablesPlanner(settings)(state([service()]))).split('\n')
+      return renderPlan(nftablesPlanner(settings)(state(services))).split('\n')
     }
     const [without, logging] = [plan(false), plan(true)]
-    t.same(
-      logging.filter((line) => !without.includes(line)),
-      ['add rule ip kube-proxy reject-chain log group 10249 reject'],
-    )
-    t.equal(logging.length, without.length)
+    const isNew = (line: string) => !without.includes(line)
+    const firewall = 'log prefix "not in loadBalancerSourceRanges" group 10249 drop'
+    t.same(logging.filter((line) => line.includes('firewall-') && isNew(line)).length, 1)
+    t.ok(logging.some((line) => line.endsWith(`ip saddr != 10.0.0.0/8 ${firewall}`)))
+    t.same(logging.filter((line) => / (drop|reject)-chain/.test(line) && isNew(line)).sort(), [
+      'add chain ip kube-proxy drop-chain',
+      'add element ip kube-proxy no-endpoint-services { 10.96.0.11 . tcp . 80 comment "default/away:http" : goto drop-chain }',
+      'add rule ip kube-proxy drop-chain log prefix "no local endpoint" group 10249 drop',
+      'add rule ip kube-proxy reject-chain log group 10249 reject',
+    ])
+    t.equal(logging.length, without.length + 2, 'the chain that drops, and its rule')
   },
 )
 

@@ -108,6 +108,8 @@ export class IptablesWalker {
         return done({ end: 'dropped' }, true)
       case 'REJECT':
         return done({ end: 'rejected' }, true)
+      case 'NFLOG':
+        return done({}, false)
       case 'MARK':
         return done({ packet: { ...packet, mark: changedMark(packet.mark, targetArgs) } }, false)
       case 'MASQUERADE':
@@ -156,6 +158,7 @@ const targetWords: Readonly<Record<string, string>> = {
   ACCEPT: 'let through',
   DROP: 'dropped, and the sender gets no answer',
   REJECT: 'refused, and the sender is told',
+  NFLOG: 'the proxy is told, which counts it',
   MARK: 'marked for a later rule',
   MASQUERADE: 'the source becomes an address of this node, so that answers come back through it',
   DNAT: 'the destination becomes',

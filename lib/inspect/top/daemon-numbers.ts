@@ -40,6 +40,7 @@ export function daemonNumbers(page: string): ReadonlyMap<string, DaemonNumbers> 
         break
       case 'service_dial_errors_total':
       case 'service_refused_connections_total':
+      case 'service_dropped_connections_total':
         numbers.errors += value
     }
   }

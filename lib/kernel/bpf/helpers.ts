@@ -5,6 +5,7 @@ export const helpers = {
   map_delete_elem: 3,
   ktime_get_ns: 5,
   get_prandom_u32: 7,
+  get_current_pid_tgid: 14,
   get_socket_cookie: 46,
   sock_ops_cb_flags_set: 59,
   sk_storage_get: 107,

@@ -212,8 +212,14 @@ export function masquerade(message: MessageWriter): void {
 }
 
 /** To a group of nfnetlink_log. */
-export function log(message: MessageWriter, group: number): void {
-  expression(message, 'log', (data) => data.be16(1, group))
+export function log(
+  message: MessageWriter,
+  { group, prefix }: { readonly group: number; readonly prefix?: string },
+): void {
+  expression(message, 'log', (data) => {
+    data.be16(1, group)
+    if (prefix !== undefined) data.string(2, prefix)
+  })
 }
 
 /** ICMP port unreachable. */

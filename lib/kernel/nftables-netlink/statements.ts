@@ -150,7 +150,7 @@ function writeShort(
 ): void {
   if (statement.kind === 'masquerade') code.masquerade(message)
   else if (statement.kind === 'reject') code.reject(message, family)
-  else code.log(message, statement.group)
+  else code.log(message, statement)
 }
 
 function writeProtocol(message: MessageWriter, protocol: L4Protocol): void {

@@ -113,7 +113,7 @@ export type Statement =
   | { readonly kind: 'verdict'; readonly verdict: Verdict }
   | { readonly kind: 'reject' }
   /** The head of the packet goes to who listens to this group of nfnetlink_log, if anybody does. */
-  | { readonly kind: 'log'; readonly group: number }
+  | { readonly kind: 'log'; readonly group: number; readonly prefix?: string }
 
 /** How one of several is drawn: by chance (if absent), in turn, or by a hash of the source address. */
 export type Draw = 'chance' | 'turn' | 'source'

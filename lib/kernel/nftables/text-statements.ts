@@ -64,8 +64,14 @@ function statementText(family: NftFamily, statement: Statement): string {
     case 'reject':
       return 'reject'
     case 'log':
-      return `log group ${statement.group}`
+      return logText(statement)
   }
+}
+
+function logText({ group, prefix }: Extract<Statement, { kind: 'log' }>): string {
+  return prefix === undefined
+    ? `log group ${group}`
+    : `log prefix "${safeComment(prefix)}" group ${group}`
 }
 
 /** An address and a port as a map holds them. */

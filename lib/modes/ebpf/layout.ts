@@ -229,6 +229,39 @@ export function countedTarget(key: Buffer): Target | undefined {
   return { ip: formatIp(family, address), port: key.readUInt16BE(statisticsKey.port) }
 }
 
+/** So many of the calls that were refused last are told apart. */
+export const keptRefusals = 256
+
+/**
+ * Entry of `refusals`: the number of the call, from 1 on, or 0 while it is written; then who was
+ * refused what. The first entry has only the number of all so far.
+ */
+export const refusal = {
+  ...{ number: 0, id: 8, process: 12, address: 16, port: 32, protocol: 34, family: 35 },
+  bytes: 40,
+} as const
+
+export interface NotedRefusal extends Target {
+  readonly id: number
+  readonly process: number
+  readonly protocol: SocketProtocol
+}
+
+export function readRefusal(bytes: Buffer): NotedRefusal {
+  const isIp4 = bytes.readUInt8(refusal.family) === familyNumbers.IPv4
+  const at = refusal.address
+  const hex = bytes.toString('hex', at, at + (isIp4 ? 4 : 16))
+  const mapped = /^0{20}ffff(.{8})$/.exec(hex)?.[1]
+  const ip4 = isIp4 ? hex : mapped
+  return {
+    ip: formatIp(ip4 === undefined ? 'IPv6' : 'IPv4', BigInt(`0x${ip4 ?? hex}`)),
+    port: bytes.readUInt16BE(refusal.port),
+    protocol: bytes.readUInt8(refusal.protocol) === protocols.TCP ? 'TCP' : 'UDP',
+    id: bytes.readUInt32LE(refusal.id),
+    process: bytes.readUInt32LE(refusal.process),
+  }
+}
+
 /** What of a connection is in the statistics already. It begins with the key. */
 export const counted = {
   stage: statisticsKey.bytes,

@@ -17,6 +17,7 @@ export const mapNames = {
   open: 'kpts_open',
   counted: 'kpts_counted',
   statistics: 'kpts_statistics',
+  refusals: 'kpts_refusals',
 } as const
 
 /** Below a mounted bpffs; the second folder is the version of what layout.ts says. */

@@ -7,9 +7,11 @@ import {
   affinityValue,
   counted,
   datagrams,
+  keptRefusals,
   openBytes,
   openKey,
   protocols,
+  refusal,
   socketCookieBytes,
   statistics,
   statisticsKey,
@@ -64,6 +66,7 @@ const specs: Readonly<Record<keyof SharedMaps, SharedSpec>> = {
     valueBytes: statistics.bytes,
     entries: mostCounted,
   },
+  refusals: { kind: 'array', keyBytes: 4, valueBytes: refusal.bytes, entries: 1 + keptRefusals },
 }
 
 type Opened = Record<keyof SharedMaps, BpfMap>
@@ -96,6 +99,7 @@ export class OpenSharedMaps {
         open: open('open'),
         counted: open('counted'),
         statistics: open('statistics'),
+        refusals: open('refusals'),
       }
       prepareRest(maps.statistics)
       return new OpenSharedMaps(calls, pins, maps)

@@ -11,6 +11,7 @@ import { OpenCounts } from './open-counts.js'
 import { Pins } from './pins.js'
 import type { SocketPlan } from './plan.js'
 import type { EbpfSettings } from './settings.js'
+import { RefusedCalls } from './refused-calls.js'
 import { OpenSharedMaps } from './shared-maps.js'
 import { Statistics } from './statistics.js'
 import { StaleSockets, whyNotEnding } from './stale-sockets.js'
@@ -51,6 +52,7 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
   const openCounts = new OpenCounts({ map: () => shared.maps.open, plans, log })
   const facts = { staysOverRestarts: pins !== undefined, connectedUdp: notEnding ?? 'translated' }
   log.info({ cgroup: cgroup.path, ...facts }, 'ebpf mode translates at the sockets of this cgroup')
+  const refusedCalls = refusedCallsOf(context, shared, plans)
   let isFirst = true
   return {
     apply: async (plan) => {
@@ -66,12 +68,22 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     forget: () => forgetAll(known),
     run: async (signal) => {
       const guard = guardPrograms(attachment, context, signal, settings.syncPeriodMs)
-      await Promise.all([stale.run(signal), openCounts.run(signal), guard])
+      const others = [stale, openCounts, refusedCalls].map((each) => each?.run(signal))
+      await Promise.all([guard, ...others])
     },
     close: () => {
       for (const each of [attachment, applier, shared, cgroup]) each.close()
     },
   }
+}
+
+/** Nobody reads them where nobody listens. */
+function refusedCallsOf(
+  { refused, log }: ModeContext,
+  { maps }: OpenSharedMaps,
+  plans: () => readonly SocketPlan[],
+): RefusedCalls | undefined {
+  return refused && new RefusedCalls({ map: maps.refusals, plans, refused, log })
 }
 
 function pinsOf(calls: SystemCalls, { bpffs }: Pick<EbpfSettings, 'bpffs'>): Pins | undefined {

@@ -14,6 +14,7 @@ import {
   type Table,
 } from '../../kernel/iptables.js'
 import { accounts, chains } from './names.js'
+import { dropReasons, refusalGroup } from '../../config/config.js'
 import { podSources } from './port-words.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { ChainRules, DispatchRule } from './service-rules.js'
@@ -38,6 +39,8 @@ export interface FixedContext {
   readonly hairpin: HairpinTest
   /** The kernel has nfacct objects, so dropped packets are counted (IT10). */
   readonly counts: boolean
+  /** What is refused or dropped is logged to the proxy. */
+  readonly logs: boolean
 }
 
 /** Rules that do not depend on any Service. */
@@ -59,9 +62,28 @@ export function fixedRules(context: FixedContext): FixedRules {
       ...markNonPods(context),
       chain('nat', chains.postrouting, postrouting(context, hairpin)),
       chain('filter', chains.forward, forward(context, hairpin)),
+      ...(context.logs ? loggingChains : []),
     ],
     tail: nodePortJumps(context),
   }
+}
+
+/** Only what is refused or dropped anyway meets them, so that no other packet costs more. */
+const loggingChains: readonly ChainRules[] = [
+  logged(chains.refused, 'REJECT'),
+  logged(chains.dropped, 'DROP', dropReasons.localPolicy),
+  logged(chains.blocked, 'DROP', dropReasons.sourceRange),
+]
+
+function logged(name: string, jump: 'REJECT' | 'DROP', prefix?: string): ChainRules {
+  return chain('filter', name, [logRule(prefix), rule({ jump })])
+}
+
+/** To the proxy, which counts it. */
+export function logRule(prefix?: string): Rule {
+  const group = ['--nflog-group', String(refusalGroup)]
+  const jumpArgs = prefix === undefined ? group : ['--nflog-prefix', prefix, ...group]
+  return rule({ jump: 'NFLOG', jumpArgs })
 }
 
 /** Shared chains whose rules come from the Services. */

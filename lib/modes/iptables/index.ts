@@ -50,12 +50,16 @@ export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
       const live = { settings: iptablesSettings(config) }
       const syncPeriodMs = () => live.settings.syncPeriodMs
       const opened = await openFamilies(syncPeriodMs, families, context.log, deps)
+      if (live.settings.logsRefused && !opened.facts.hasLog) context.log.warn({}, withoutLog)
       return new IptablesMode({ live, context, deps: given, opened })
     },
     differences: (state, config) => readDifferences(state, iptablesSettings(config), given),
     cleanup: (context) => cleanupAll(context.log, deps),
   }
 }
+
+const withoutLog =
+  'the kernel cannot log to this program, so refused and dropped connections are not counted; load xt_NFLOG and nfnetlink_log'
 
 export const mode: ModeDefinition = iptablesMode()
 

@@ -19,6 +19,13 @@ export const chains = {
    * that of a deleted Service, so that kube-proxy removes it when it takes over.
    */
   markNonPods: 'KUBE-SVC-MARKNONPODSOURCE',
+  /**
+   * filter, ours, with --flows: tell the proxy what they refuse or drop. Their names look like those
+   * of deleted Services, too, so that a full sync and the change to another mode remove them.
+   */
+  refused: 'KUBE-SVC-REFUSEDANDLOGGED',
+  dropped: 'KUBE-SVC-DROPPEDANDLOGGED',
+  blocked: 'KUBE-SVC-BLOCKEDANDLOGGED',
   /** In mangle, nat and filter: it is missing after another program flushed the tables (IT46). */
   canary: 'KUBE-PROXY-CANARY',
   /** Shared with kubelet: never flushed, never removed (IT11). */

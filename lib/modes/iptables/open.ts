@@ -1,8 +1,10 @@
 import { accounted, bytecode, Iptables, isIptablesError, rule } from '../../kernel/iptables.js'
 import { accounts, chains } from './names.js'
+import { dropReasons } from '../../config/config.js'
 import { ensureAccounts } from './packet-counters.js'
 import { FamilyRules } from './apply.js'
 import { ForeignCommits } from '../foreign-commits.js'
+import { logRule } from './fixed-rules.js'
 import { kernelError } from '../../kernel/iptables-error.js'
 import { messageOf } from '../../errors.js'
 import type { Backend, Locked, Run } from '../../kernel/iptables.js'
@@ -42,6 +44,7 @@ export async function openFamilies(
   let hasBpf = true
   let randomFully = true
   let hasAccounting = packetAccounts !== undefined
+  let hasLog = true
   let foreign: ForeignCommits | undefined
   for (const family of families) {
     try {
@@ -50,6 +53,7 @@ export async function openFamilies(
       const probe = rule({ matches: [bytecode([[6, 0, 0, 0]])], jump: 'RETURN' })
       hasBpf &&= await iptables.supports('nat', probe)
       hasAccounting &&= await supportsAccounting(iptables)
+      hasLog &&= await iptables.supports('filter', logRule(dropReasons.localPolicy))
       randomFully &&= iptables.capabilities.randomFully
       foreign ??= new ForeignCommits(backend === 'nft' ? openGeneration(deps) : undefined)
       const options = { iptables, log, foreign, retryMs: () => syncPeriodMs() * 0.9 }
@@ -67,7 +71,7 @@ export async function openFamilies(
     packetAccounts?.close()
     throw kernelError(failures[0], 'start iptables mode')
   }
-  const facts = { hasBpf, hasAccounting, randomFully }
+  const facts = { hasBpf, hasAccounting, randomFully, hasLog }
   return {
     ...{ families: opened, facts, accounts: packetAccounts },
     foreign: foreign ?? new ForeignCommits(),

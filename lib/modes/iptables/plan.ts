@@ -27,13 +27,17 @@ export interface KernelFacts {
   readonly hasBpf: boolean
   /** The kernel has the `nfacct` match and the objects it counts with. */
   readonly hasAccounting: boolean
+  /** The kernel has the `NFLOG` target. */
+  readonly hasLog: boolean
 }
 
 /** What the settings and this kernel decide, for all plans of a run. */
 export type PlanSettings = Omit<IptablesSettings, 'syncPeriodMs'> & KernelFacts
 
 /** For plans without a kernel: it has everything except the nfacct objects, which must be made. */
-export const offlineFacts: KernelFacts = { hasBpf: true, hasAccounting: false, randomFully: true }
+export const offlineFacts: KernelFacts = {
+  ...{ hasBpf: true, hasAccounting: false, randomFully: true, hasLog: true },
+}
 
 /** With more endpoints than this, rules carry no comments (IT42). */
 const largeCluster = 1000
@@ -59,6 +63,7 @@ export function iptablesPlanner(settings: PlanSettings): (state: DesiredState) =
       countsLocalhost: settings.hasAccounting && usesLocalnet,
       hasComments: endpointCount <= largeCluster,
       hasBpf: settings.hasBpf,
+      logs: isLogging(settings),
     })
     memory.services = state.services.derive(memory.derivation, (service) => {
       const made = serviceRules(service, memory.context)
@@ -77,7 +82,7 @@ export function iptablesPlanner(settings: PlanSettings): (state: DesiredState) =
 
 function fixedContext(state: DesiredState, settings: PlanSettings): FixedContext {
   const { nodePorts, localTraffic } = state.node
-  const { hasBpf, hasAccounting, ...rest } = settings
+  const { hasBpf, hasAccounting, hasLog: _, ...rest } = settings
   return {
     ...rest,
     family: state.family,
@@ -85,8 +90,11 @@ function fixedContext(state: DesiredState, settings: PlanSettings): FixedContext
     nodePortAddresses: nodePorts.matchesAll ? undefined : nodePorts.addresses,
     hairpin: hasBpf ? { by: 'bpf' } : { by: 'addresses', addresses: localEndpointIps(state) },
     counts: hasAccounting,
+    logs: isLogging(settings),
   }
 }
+
+const isLogging = ({ logsRefused, hasLog }: PlanSettings) => logsRefused && hasLog
 
 function localEndpointIps({ services }: DesiredState): readonly string[] {
   const ips = new Set<string>()

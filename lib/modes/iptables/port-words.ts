@@ -14,6 +14,8 @@ export interface RuleContext {
   readonly countsLocalhost: boolean
   /** Rules can hash the address of a client. */
   readonly hasBpf: boolean
+  /** What is refused or dropped goes through chains that log it. */
+  readonly logs: boolean
 }
 
 const protocols = { TCP: 'tcp', UDP: 'udp', SCTP: 'sctp' } as const

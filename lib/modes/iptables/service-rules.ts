@@ -121,12 +121,12 @@ class PortRules {
       const { external: chain, firewall } = this.#names
       for (const ip of externalIps) out.push(this.#nat(this.#to(ip, 'external IP', chain)))
       for (const ip of loadBalancerIps) {
-        const jump = this.#hasFirewallChain ? firewall : chain
-        out.push(this.#nat(this.#to(ip, 'loadbalancer IP', jump)))
+        const entry = this.#hasFirewallChain ? firewall : chain
+        out.push(this.#nat(this.#to(ip, 'loadbalancer IP', entry)))
         if (!this.#hasFirewallChain) continue
         const comment = words.comment(`traffic not accepted by ${firewall}`)
-        const drop = rule({ ...words.at(ip), ...comment, jump: 'DROP' })
-        out.push(this.#filter(chains.proxyFirewall, drop))
+        const jump = words.context.logs ? chains.blocked : 'DROP'
+        out.push(this.#filter(chains.proxyFirewall, rule({ ...words.at(ip), ...comment, jump })))
       }
       if (nodePort !== 0) out.push(...this.#nodePortDispatch(nodePort))
     }
@@ -175,7 +175,9 @@ class PortRules {
   #refuse(verdict: 'reject' | 'drop', spec: RuleSpec): Rule {
     const isReject = verdict === 'reject'
     const comment = this.#words.comment(isReject ? 'has no endpoints' : 'has no local endpoints')
-    return rule({ ...spec, ...comment, jump: isReject ? 'REJECT' : 'DROP' })
+    const plain = isReject ? 'REJECT' : 'DROP'
+    const logged = isReject ? chains.refused : chains.dropped
+    return rule({ ...spec, ...comment, jump: this.#words.context.logs ? logged : plain })
   }
 
   #nat(made: Rule): DispatchRule {

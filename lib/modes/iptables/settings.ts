@@ -7,14 +7,17 @@ export interface IptablesSettings {
   readonly localhostNodePorts: boolean
   readonly dropsInvalid: boolean
   readonly syncPeriodMs: number
+  /** What is refused or dropped is logged to the proxy. */
+  readonly logsRefused: boolean
 }
 
-export function iptablesSettings({ iptables, conntrack }: Config): IptablesSettings {
+export function iptablesSettings({ iptables, conntrack, flows }: Config): IptablesSettings {
   return {
     masqueradeBit: iptables.masqueradeBit,
     masqueradeAll: iptables.masqueradeAll,
     localhostNodePorts: iptables.localhostNodePorts,
     dropsInvalid: !conntrack.tcpBeLiberal,
     syncPeriodMs: iptables.syncPeriod,
+    logsRefused: flows.enabled,
   }
 }

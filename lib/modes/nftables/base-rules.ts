@@ -9,7 +9,7 @@ import {
 } from '../../kernel/nftables/model.js'
 import { bitsOf, isLoopback, parseCidr, parseIp, type IpFamily, type Cidr } from '../../state/ip.js'
 import { baseChains, chains, endpointMaps, jumps, sets } from './names.js'
-import { refusalGroup } from '../../config/config.js'
+import { dropReasons, refusalGroup } from '../../config/config.js'
 import { elementOf, type RulesetPart } from './part.js'
 import type { LocalTraffic } from '../../state/desired-state.js'
 
@@ -29,8 +29,18 @@ export interface NodeFacts {
   readonly logsRefused: boolean
 }
 
-/** Only what is refused anyway meets it, so that no other packet costs more. */
-const refusalLog: Statement = { kind: 'log', group: refusalGroup }
+/** Only what is refused or dropped anyway meets it, so that no other packet costs more. */
+const refusalLog = { kind: 'log', group: refusalGroup } as const
+
+export function droppingRule(
+  { logsRefused }: NodeFacts,
+  reason: keyof typeof dropReasons,
+  ...tests: readonly Statement[]
+): Rule {
+  const log: Statement = { ...refusalLog, prefix: dropReasons[reason] }
+  const drop: Statement = { kind: 'verdict', verdict: { to: 'drop' } }
+  return verdictRule(...tests, ...(logsRefused ? [log] : []), drop)
+}
 
 const destinationFields: readonly Field[] = ['daddr', 'l4proto', 'dport']
 const nodePortFields: readonly Field[] = ['l4proto', 'dport']
@@ -114,6 +124,9 @@ function ownChains(facts: NodeFacts): readonly Chain[] {
       comment: 'helper for @no-endpoint-services / @no-endpoint-nodeports',
       rules: [verdictRule(...(facts.logsRefused ? [refusalLog] : []), { kind: 'reject' })],
     },
+    ...(facts.logsRefused
+      ? [{ name: chains.drop, rules: [droppingRule(facts, 'localPolicy')] }]
+      : []),
     {
       name: chains.firewallCheck,
       rules: [verdictRule(lookUp(sets.firewallIps, destinationFields))],

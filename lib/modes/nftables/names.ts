@@ -40,6 +40,8 @@ export const chains = {
   nodePortEndpointsCheck: 'nodeport-endpoints-check',
   clusterIpsCheck: 'cluster-ips-check',
   reject: 'reject-chain',
+  /** Ours, with --flows: tells the proxy what it drops. */
+  drop: 'drop-chain',
   // source ranges
   firewallCheck: 'firewall-check',
   // masquerade

@@ -2,7 +2,7 @@ import { disjoint } from '../../kernel/nftables/model.js'
 import type { Chain, NftSet, Rule, Statement, Verdict } from '../../kernel/nftables/model.js'
 import type { DesiredService, Verdict as Outcome } from '../../state/desired-state.js'
 import { bitsOf, cidrContains, parseIp } from '../../state/ip.js'
-import { fromPods, goTo, jumpTo, verdictRule, type NodeFacts } from './base-rules.js'
+import { droppingRule, fromPods, goTo, jumpTo, verdictRule, type NodeFacts } from './base-rules.js'
 import { affinityOf, balance, sharedChoice } from './balance.js'
 import { chains, l4ProtocolOf, prefixed, serviceBaseName, sets, sharingChain } from './names.js'
 import { elementId, elementOf } from './part.js'
@@ -31,7 +31,10 @@ export function servicePart(service: DesiredService, facts: NodeFacts): RulesetP
   if (!shared) return partWithChains(service, facts)
   // It gets no own chain, because the kernel looks at all chains in every transaction.
   const { choice } = shared
-  const elements = elementsOf(service, { clusterIp: sharingChain(choice.protocol), shared })
+  const elements = elementsOf(service, facts, {
+    clusterIp: sharingChain(choice.protocol),
+    shared,
+  })
   return { chains: [], sets: [], elements, choice }
 }
 
@@ -65,7 +68,7 @@ function partWithChains(service: DesiredService, facts: NodeFacts): RulesetPart 
   if (isFirewalled(service)) {
     own.push({ name: names.firewall, rules: firewallRules(service, facts) })
   }
-  const elements = elementsOf(service, {
+  const elements = elementsOf(service, facts, {
     clusterIp: service.internal === 'local' ? names.local : names.cluster,
     ...(external.length > 0 ? { external: names.external } : {}),
     ...(isFirewalled(service) ? { firewall: names.firewall } : {}),
@@ -119,12 +122,8 @@ function firewallRules(service: DesiredService, facts: NodeFacts): readonly Rule
       ),
     )
   }
-  rules.push(
-    verdictRule(
-      { kind: 'address', field: 'saddr', not: true, cidrs },
-      { kind: 'verdict', verdict: { to: 'drop' } },
-    ),
-  )
+  const isOutside: Statement = { kind: 'address', field: 'saddr', not: true, cidrs }
+  rules.push(droppingRule(facts, 'sourceRange', isOutside))
   return rules
 }
 
@@ -164,15 +163,16 @@ class Elements {
 
 function elementsOf(
   service: DesiredService,
+  facts: NodeFacts,
   { clusterIp, external, firewall, shared }: Entrances,
 ): readonly ElementRequest[] {
   const { port, nodePort, externalIps, loadBalancerIps } = service
   const protocol = l4ProtocolOf(service.protocol)
   const elements = new Elements(service, shared ? [] : [sets.serviceIps, sets.serviceNodePorts])
-  const refusal = refusalOf(service.external)
+  const refusal = refusalOf(service.external, facts)
 
   elements.add(sets.clusterIps, [service.clusterIp])
-  const internal = refusalOf(service.internal)
+  const internal = refusalOf(service.internal, facts)
   const clusterKey = [service.clusterIp, protocol, port]
   if (internal) elements.add(sets.noEndpointServices, clusterKey, internal)
   else elements.add(sets.serviceIps, clusterKey, goTo(clusterIp), shared)
@@ -199,9 +199,10 @@ function elementsOf(
 }
 
 /** NF08: what the filter chains say when the outcome is not an endpoint. */
-function refusalOf(outcome: Outcome): Verdict | undefined {
+function refusalOf(outcome: Outcome, { logsRefused }: NodeFacts): Verdict | undefined {
   if (outcome === 'reject') return goTo(chains.reject)
-  return outcome === 'drop' ? { to: 'drop' } : undefined
+  if (outcome !== 'drop') return undefined
+  return logsRefused ? goTo(chains.drop) : { to: 'drop' }
 }
 
 const isFirewalled = (service: DesiredService) =>

@@ -3,7 +3,7 @@ import type { DesiredService, DesiredState, Endpoint } from '../../state/desired
 import type { IpFamily } from '../../state/ip.js'
 import { parseCidr, parseIp } from '../../state/ip.js'
 import { keyOf, portNameOf } from '../../state/names.js'
-import { refusalGroup } from '../../config/config.js'
+import { dropReasons, refusalGroup } from '../../config/config.js'
 import { PersistentMap } from '../../state/persistent-map.js'
 import { nftablesPlanner } from './plan.js'
 import { creation } from './changes.js'
@@ -44,7 +44,8 @@ export function hashTrialTransaction(family: IpFamily): Transaction {
 export function logTrialTransaction(family: IpFamily): Transaction {
   const table = { family: nftFamilyOf(family), name: trialTable, comment: 'trial' }
   const chain = { name: 'logged', rules: [] }
-  const statements = [{ kind: 'log', group: refusalGroup }] as const
+  const prefix = dropReasons.localPolicy
+  const statements = [{ kind: 'log', group: refusalGroup, prefix }] as const
   return {
     table,
     commands: [

@@ -73,15 +73,18 @@ export class FlowCounter implements FlowReader {
     })
   }
 
-  /** A rule has refused a connection, because the Service has no endpoints. */
+  /** A rule has refused a connection, or dropped it. */
   refused(refusal: Refusal): void {
     const service = this.#table.find(refusal)
     if (!service) return
-    service.refused++
+    const { client, destination: address, reason: why } = refusal
+    const isDropped = why !== ''
+    if (isDropped) service.dropped++
+    else service.refused++
     if (!this.#options.sampler.admits()) return
-    const { client, destination: address } = refusal
+    const verdict = isDropped ? 'dropped' : 'no-endpoints'
     this.#options.line({
-      ...{ at: this.#options.now(), event: 'ended', verdict: 'no-endpoints', why: '' },
+      ...{ at: this.#options.now(), event: 'ended', verdict, why },
       ...{ protocol: service.protocol, client, service: service.service, address, endpoint: '' },
     })
   }
@@ -135,7 +138,7 @@ export class FlowCounter implements FlowReader {
     const grown: EndpointGrowth[] = []
     const open: FlowNumbers['open'][number][] = []
     const gone: FlowNumbers['gone'][number][] = []
-    const refused: FlowNumbers['refused'][number][] = []
+    const turnedAway: FlowNumbers['turnedAway'][number][] = []
     for (const [key, counted] of this.#services) {
       const { service, protocol, endpoints } = counted
       let isOpen = 0
@@ -145,15 +148,16 @@ export class FlowCounter implements FlowReader {
         if (growth) grown.push({ service, protocol, endpoint: counts.endpoint, ...growth })
       }
       open.push({ service, protocol, open: isOpen })
-      if (counted.refused > 0) refused.push({ service, protocol, count: counted.refused })
-      counted.refused = 0
+      const { refused, dropped } = counted
+      if (refused + dropped > 0) turnedAway.push({ service, protocol, refused, dropped })
+      counted.refused = counted.dropped = 0
       if (!counted.isGone || isOpen > 0) continue
       gone.push({ service, protocol })
       this.#services.delete(key)
       this.#endpoints -= endpoints.size
       this.#table.drop(counted)
     }
-    return { grown, open, gone, refused }
+    return { grown, open, gone, turnedAway }
   }
 
   /** What the next process needs to go on counting. */
@@ -195,7 +199,8 @@ export class FlowCounter implements FlowReader {
     let counted = this.#services.get(key)
     if (!counted) {
       // Nobody serves it yet; it is forgotten unless somebody will.
-      counted = { service, protocol, families: 0, isGone: true, endpoints: new Map(), refused: 0 }
+      const nothing = { families: 0, refused: 0, dropped: 0, endpoints: new Map() }
+      counted = { service, protocol, isGone: true, ...nothing }
       this.#services.set(key, counted)
     }
     return counted
@@ -241,6 +246,7 @@ interface CountedService {
   isGone: boolean
   /** Since the last report. */
   refused: number
+  dropped: number
   readonly endpoints: Map<string | number, EndpointCounts>
 }
 

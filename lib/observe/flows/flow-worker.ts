@@ -63,7 +63,7 @@ const refusals =
 const refusalsEveryMs = 250
 let openRefusalsAt = 0
 
-/** What rules have refused. The group may be another's for a while, as during a take-over. */
+/** What rules have refused or dropped. The group may be another's for a while, as during a take-over. */
 function lookAtRefusals(): void {
   if (!refusals || performance.now() < openRefusalsAt) return
   try {

@@ -89,7 +89,7 @@ export class Flows {
     await this.#thread?.stop()
   }
 
-  #count({ grown, open, gone, refused, overruns }: FlowNumbers): void {
+  #count({ grown, open, gone, turnedAway, overruns }: FlowNumbers): void {
     const { meter } = this.#options
     for (const { service, protocol, endpoint, ...growth } of grown) {
       const labels = { service, protocol, endpoint }
@@ -103,8 +103,9 @@ export class Flows {
         if (by > 0) meter.count(metric, { ...labels, direction }, by)
       }
     }
-    for (const { count, ...labels } of refused) {
-      meter.count('service_refused_connections_total', labels, count)
+    for (const { refused, dropped, ...labels } of turnedAway) {
+      if (refused > 0) meter.count('service_refused_connections_total', labels, refused)
+      if (dropped > 0) meter.count('service_dropped_connections_total', labels, dropped)
     }
     for (const { open: value, ...labels } of open) {
       meter.gauge('service_active_connections', labels, value)

@@ -57,13 +57,18 @@ export interface OpenNow {
   readonly open: number
 }
 
+export interface TurnedAway extends Omit<OpenNow, 'open'> {
+  readonly refused: number
+  readonly dropped: number
+}
+
 export interface FlowNumbers {
   readonly grown: readonly EndpointGrowth[]
   readonly open: readonly OpenNow[]
   /** Service ports that are gone, with their last connection. */
   readonly gone: readonly Omit<OpenNow, 'open'>[]
-  /** Connections that rules refused since the last report. */
-  readonly refused: readonly (Omit<OpenNow, 'open'> & { readonly count: number })[]
+  /** Connections that rules refused or dropped since the last report. */
+  readonly turnedAway: readonly TurnedAway[]
   /** Times that the kernel had more to tell than there was room for. */
   readonly overruns: number
 }

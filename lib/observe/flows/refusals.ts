@@ -1,10 +1,14 @@
-import { addressText } from '../../kernel/addresses.js'
+import { addressText, protocolNumbers } from '../../kernel/addresses.js'
 import { addressKey } from '../../kernel/flow-message.js'
 import { hostPort, type IpFamily } from '../../state/ip.js'
 import { openPacketLog, type PacketLog } from '../../kernel/packet-log.js'
+import { dropReasons } from '../../config/config.js'
+import { Attempts } from './attempts.js'
 
-/** The first packet of a connection that a rule has refused. */
+/** The first packet of a connection that a rule has refused or dropped. */
 export interface Refusal {
+  /** Why a policy drops it; empty where the Service has no endpoints. */
+  readonly reason: string
   readonly family: IpFamily
   readonly protocol: number
   readonly destinationKey: string | number
@@ -12,11 +16,14 @@ export interface Refusal {
   /** `ip:port` */
   readonly client: string
   readonly destination: string
+  /** Of TCP: the number of the first byte, which is the same when a packet is sent again. */
+  readonly sequence: number
 }
 
-/** Hears what rules refuse. Another program, or the process before this one, may have the group. */
+/** Hears what rules refuse or drop. Another program, or the process before this one, may have the group. */
 export class Refusals {
   readonly #group: number
+  readonly #attempts = new Attempts(() => performance.now())
   #log: PacketLog | undefined
 
   constructor(group: number) {
@@ -31,9 +38,9 @@ export class Refusals {
   /** What has come. `overruns`: how often there was more than room. */
   read(refused: (refusal: Refusal) => void): { readonly overruns: number } {
     if (!this.#log) return { overruns: 0 }
-    for (const { bytes } of this.#log.read()) {
-      const refusal = refusalIn(bytes)
-      if (refusal) refused(refusal)
+    for (const { bytes, prefix } of this.#log.read()) {
+      const refusal = reasons.has(prefix) ? refusalIn(bytes, prefix) : undefined
+      if (refusal && this.#attempts.add(attemptOf(refusal))) refused(refusal)
     }
     return { overruns: this.#log.takeOverruns() }
   }
@@ -50,23 +57,33 @@ const places = {
   IPv6: { protocol: 6, source: 8, destination: 24 },
 } as const
 
+/** What others log to this group is not ours to tell. */
+const reasons: ReadonlySet<string> = new Set(['', ...Object.values(dropReasons)])
+
+const attemptOf = ({ protocol, client, destination, sequence }: Refusal) =>
+  `${protocol} ${client} ${destination} ${sequence}`
+
 /** From the IP header on. Undefined for what is cut too short to have ports. */
-function refusalIn(bytes: Buffer): Refusal | undefined {
+export function refusalIn(bytes: Buffer, reason: string): Refusal | undefined {
   const first = bytes[0] ?? 0
   const family = first >> 4 === 4 ? 'IPv4' : first >> 4 === 6 ? 'IPv6' : undefined
   if (!family) return undefined
   const head = family === 'IPv4' ? (first & 15) * 4 : ipv6HeaderBytes
   if (bytes.length < head + 4) return undefined
-  const { protocol, source, destination } = places[family]
+  const { protocol: protocolAt, source, destination } = places[family]
+  const protocol = bytes[protocolAt] ?? 0
   const place = (at: number, port: number) =>
     hostPort(addressText(family, bytes, at), bytes.readUInt16BE(head + port))
   return {
-    family,
-    protocol: bytes[protocol] ?? 0,
+    ...{ reason, family, protocol },
     destinationKey: addressKey(family, bytes, destination),
     destinationPort: bytes.readUInt16BE(head + 2),
     client: place(source, 0),
     destination: place(destination, 2),
+    sequence:
+      protocol === protocolNumbers.TCP && bytes.length >= head + 8
+        ? bytes.readUInt32BE(head + 4)
+        : 0,
   }
 }
 

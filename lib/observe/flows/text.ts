@@ -24,7 +24,7 @@ export function flowText(flow: FlowRecord, isWide: boolean): string {
   return rowOf(
     [
       isWide ? time : time.slice(11, 23),
-      named(client, clientPod, isWide),
+      client === '' ? '-' : named(client, clientPod, isWide),
       protocol === 'TCP' ? service : `${service}/${protocol}`,
       endpoint === '' ? '-' : named(endpoint, endpointPod, isWide),
       verdict,

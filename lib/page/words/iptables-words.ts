@@ -124,6 +124,8 @@ function targetWords(rule: RuleLine, surroundings: Surroundings): string {
       return option === '--reject-with'
         ? `refused at once, with ${value}`
         : `refused at once, the sender is told${/no endpoints/.test(comment) ? '; there is no endpoint' : ''}`
+    case 'NFLOG':
+      return 'the proxy is told, which counts it'
     case 'MARK':
       return option === '--xor-mark'
         ? 'the mark is not needed any more and is removed'
@@ -149,6 +151,9 @@ const knownChains: Readonly<Record<string, string>> = {
   'KUBE-POSTROUTING': 'gives marked packets an address of this node as source',
   'KUBE-FORWARD': 'lets traffic of Services pass',
   'KUBE-PROXY-FIREWALL': 'load balancers that only some clients may use',
+  'KUBE-SVC-REFUSEDANDLOGGED': 'refuses, and tells the sender and the proxy',
+  'KUBE-SVC-DROPPEDANDLOGGED': 'drops what wants an endpoint on this node, and tells the proxy',
+  'KUBE-SVC-BLOCKEDANDLOGGED': 'drops what is in no source range, and tells the proxy',
   'KUBE-PROXY-CANARY': 'empty; if it is missing, another program has flushed the rules',
   'KUBE-FIREWALL': 'protects 127.0.0.0/8 from other machines',
   'KUBE-PORTALS-CONTAINER': 'ClusterIPs, for packets from pods and from outside',

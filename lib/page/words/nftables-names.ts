@@ -38,6 +38,7 @@ const chains: Readonly<Record<string, string>> = {
   'nodeport-endpoints-check': 'node ports without endpoints',
   'service-endpoints-check': 'Services without endpoints',
   'reject-chain': 'refuses, and tells the sender',
+  'drop-chain': 'drops, and tells the proxy',
   services: 'which Service is it for?',
 }
 

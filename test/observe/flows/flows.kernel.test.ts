@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { createServer, connect } from 'node:net'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
@@ -9,6 +9,7 @@ import { connectionsIn, daemonNumbers } from '../../../lib/inspect/top/daemon-nu
 import { addNodeCgroup, removeCgroup } from '../../../lib/lab/world/cgroups.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
 import { kubeProxy, startProxy } from '../../support/live-daemon.js'
+import { endpoint, rawService, rawSlice } from '../../state/objects.js'
 import type { FlowRecord } from '../../../lib/observe/flows/answer.js'
 
 /** Connections that clients made, as `/metrics` and `kube-proxy flows` tell of them. */
@@ -29,36 +30,35 @@ if (skip === false) {
   }
 }
 
-const port = (name: string) => ({ name, protocol: 'TCP', port: 80, targetPort: 8080 })
-const service = (name: string, clusterIP: string) => ({
-  apiVersion: 'v1',
-  kind: 'Service',
-  metadata: { name, namespace: 'default' },
-  spec: {
-    type: 'NodePort',
-    clusterIP,
-    clusterIPs: [clusterIP],
-    ports: [{ ...port('http'), nodePort: name === 'web' ? 30080 : 30081 }],
-  },
-})
-const slice = {
-  apiVersion: 'discovery.k8s.io/v1',
-  kind: 'EndpointSlice',
-  metadata: {
-    name: 'web-1',
-    namespace: 'default',
-    labels: { 'kubernetes.io/service-name': 'web' },
-  },
-  addressType: 'IPv4',
-  ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
-  endpoints: ['10.244.1.1', '10.244.1.2'].map((ip, index) => ({
-    addresses: [ip],
-    conditions: { ready: true },
-    targetRef: { kind: 'Pod', name: `web-${index}`, namespace: 'default' },
-  })),
+const service = (name: string, clusterIP: string, spec: object = {}, status = {}) => {
+  const ports = [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080 }]
+  return rawService({ name, spec: { clusterIP, clusterIPs: [clusterIP], ports, ...spec }, status })
 }
+const nodePort = (at: number) => ({
+  type: 'NodePort',
+  ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080, nodePort: at }],
+})
+const onNode2 = (name: string) =>
+  rawSlice({ name, service: name, endpoints: [endpoint('10.244.2.1', { node: 'node-2' })] })
+const web = ['10.244.1.1', '10.244.1.2'].map((ip, index) => ({
+  ...endpoint(ip),
+  targetRef: { kind: 'Pod', name: `web-${index}`, namespace: 'default' },
+}))
 
-const documents = [service('web', '10.96.0.10'), service('empty', '10.96.0.11'), slice]
+const documents = [
+  service('web', '10.96.0.10', nodePort(30080)),
+  rawSlice({ endpoints: web }),
+  service('empty', '10.96.0.11', nodePort(30081)),
+  service('away', '10.96.0.12', { internalTrafficPolicy: 'Local' }),
+  onNode2('away'),
+  service(
+    'guarded',
+    '10.96.0.13',
+    { type: 'LoadBalancer', loadBalancerSourceRanges: ['198.51.100.0/24'] },
+    { loadBalancer: { ingress: [{ ip: '203.0.113.1' }] } },
+  ),
+  onNode2('guarded'),
+]
 writeFileSync(
   join(folder, 'objects.yaml'),
   documents.map((each) => JSON.stringify(each)).join('\n---\n'),
@@ -88,12 +88,19 @@ async function startServers(t: Test): Promise<void> {
   }
 }
 
-type Outcome = 'answered' | 'refused'
+type Outcome = 'answered' | 'refused' | 'silence'
+
+/** In this time a packet without an answer is sent again. */
+const patienceMs = 1500
 
 function visit(host: string, to: number): Promise<Outcome> {
   return new Promise((resolve) => {
     const socket = connect(to, host, () => socket.write('hello'))
     let answer = ''
+    socket.setTimeout(patienceMs, () => {
+      resolve('silence')
+      socket.destroy()
+    })
     socket.on('data', (data) => (answer += data.toString()))
     socket.on('error', () => resolve('refused'))
     socket.on('close', () => resolve(answer === 'yes' ? 'answered' : 'refused'))
@@ -170,43 +177,85 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
   )
 }
 
-for (const mode of ['nftables', 'ebpf', 'userspace']) {
+/** What the stream says of each that a client was not answered. */
+const turnedAway = [
+  { host: '10.96.0.11', name: 'empty', verdict: 'no-endpoints', why: '', outcome: 'refused' },
+  { host: '10.96.0.12', name: 'away', verdict: 'dropped', why: 'no local endpoint' },
+  {
+    ...{ host: '203.0.113.1', name: 'guarded', verdict: 'dropped' },
+    why: 'not in loadBalancerSourceRanges',
+  },
+] as const
+
+for (const mode of ['iptables', 'nftables', 'ebpf']) {
   t.test(
     `FL01: in ${mode} mode the verdict of each connection is what its client saw`,
     { skip },
     async (t) => {
       await startServers(t)
       const daemon = await startProxy(t, [...flagsOf(mode), '--flows-state-file='])
-      const answered = await visits(4, '10.96.0.10')
-      t.same(new Set(answered), new Set(['answered']))
-      const refused = await visits(5, '10.96.0.11')
-      t.same(new Set(refused), new Set(['refused']))
-      const once = mode === 'userspace' ? 'ended' : 'opened'
-      const told = async () => (await flowsOf()).filter(isOwn)
-      // What the kernel tells of later is the end of connections of other tests.
-      const isOwn = ({ event, verdict }: FlowRecord) => event === once || verdict !== 'forwarded'
-      const kernel = mode !== 'userspace'
-      const count = answered.length + (kernel ? refused.length : 0)
-      const lines = await until(told, ({ length }) => length >= count)
-      t.same(
-        lines.map(({ service, verdict }) => `${service} ${verdict}`).sort(),
-        [
-          ...(kernel ? refused.map(() => 'default/empty:http no-endpoints') : []),
-          ...answered.map(() => 'default/web:http forwarded'),
-        ].sort(),
-      )
-      if (kernel) {
-        const refusals = lines.filter(({ verdict }) => verdict === 'no-endpoints')
-        t.same(new Set(refusals.map(({ address }) => address)), new Set(['10.96.0.11:80']))
-        t.equal((await numbersOf('default/empty:http'))?.errors, refused.length)
-        const { stdout, code } = await kubeProxy('diff')
-        t.equal(code, 0, stdout)
+      const each = 3
+      t.same(await visits(each, '10.96.0.10'), Array<string>(each).fill('answered'))
+      for (const { host, ...wanted } of turnedAway) {
+        const outcome = 'outcome' in wanted ? wanted.outcome : 'silence'
+        const outcomes = Array.from({ length: each }, () => visit(host, 80))
+        t.same(await Promise.all(outcomes), Array<string>(each).fill(outcome), host)
       }
+      // What the kernel tells of later is the end of connections of other tests.
+      const isOwn = ({ event, verdict }: FlowRecord) =>
+        event === 'opened' || verdict !== 'forwarded'
+      const told = async () => (await flowsOf()).filter(isOwn)
+      const lines = await until(told, ({ length }) => length >= 4 * each)
+      const said = lines.map(({ service, address, verdict, why }) =>
+        [service, address, verdict, why].join(' '),
+      )
+      const all = [
+        { host: '10.96.0.10', name: 'web', verdict: 'forwarded', why: '' },
+        ...turnedAway,
+      ].map(({ host, name, verdict, why }) => `default/${name}:http ${host}:80 ${verdict} ${why}`)
+      t.same(said.sort(), all.flatMap((line) => Array<string>(each).fill(line)).sort())
+      for (const { name } of turnedAway) {
+        t.equal((await numbersOf(`default/${name}:http`))?.errors, each, name)
+      }
+      const { stdout, code } = await kubeProxy('diff')
+      t.equal(code, 0, stdout)
       await daemon.end('SIGTERM')
       await kubeProxy('cleanup')
     },
   )
 }
+
+t.test(
+  'FL01: in ebpf mode a call that is refused at the socket is counted once and has a line',
+  { skip },
+  async (t) => {
+    const daemon = await startProxy(t, [...flagsOf('ebpf'), '--flows-state-file='])
+    // The shell opens the connection itself, so its number is that of the caller.
+    const call = `echo $$ > ${cgroup}/cgroup.procs; echo $$; exec 3<>/dev/tcp/10.96.0.11/80`
+    const callers = Array.from({ length: 3 }, () =>
+      spawnSync('bash', ['-c', call], { encoding: 'utf8' }),
+    )
+    for (const { stderr } of callers) t.match(stderr, /Connection refused/)
+    const told = await until(
+      () => flowsOf('--verdict', 'no-endpoints'),
+      ({ length }) => length >= callers.length,
+    )
+    t.same(
+      told.map(({ service, address, client, why }) => [service, address, client, why]),
+      callers.map(({ stdout }) => [
+        ...['default/empty:http', '10.96.0.11:80', ''],
+        `process ${stdout.trim()}`,
+      ]),
+    )
+    t.equal((await numbersOf('default/empty:http'))?.errors, callers.length)
+    t.match(
+      (await kubeProxy('flows')).stdout,
+      / - +default\/empty:http +- +no-endpoints +ended, process/,
+    )
+    await daemon.end('SIGTERM')
+    await kubeProxy('cleanup')
+  },
+)
 
 t.test('the stream tells of every connection what its client saw', { skip }, async (t) => {
   await startServers(t)
@@ -252,10 +301,11 @@ t.test('the stream tells of every connection what its client saw', { skip }, asy
   await kubeProxy('cleanup')
 })
 
-t.test('userspace mode tells of the connections that it carries', { skip }, async (t) => {
+t.test('FL01: userspace mode tells of the connections that it carries', { skip }, async (t) => {
   await startServers(t)
   const daemon = await startProxy(t, flagsOf('userspace'))
-  await visits(3, '10.96.0.10')
+  t.same(await visits(3, '10.96.0.10'), Array<string>(3).fill('answered'))
+  t.same(await visits(1, '10.96.0.11'), ['refused'], 'by a rule, of which nothing is told')
   const flows = await until(flowsOf, (lines) => lines.length >= 3)
   t.same(
     flows.map(({ service, verdict }) => `${service} ${verdict}`),

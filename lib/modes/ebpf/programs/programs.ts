@@ -19,6 +19,7 @@ import {
   showOriginal,
   takeBackend,
 } from './remember.js'
+import { noteRefused } from './refusals.js'
 import { countOpen, countOver, noteWhetherCounted } from './open-connections.js'
 import { forgetUdpSocket, noteUdpSocket } from './udp-sockets.js'
 import { views, type ProgramParts, type View } from './view.js'
@@ -78,6 +79,7 @@ function translating(parts: ProgramParts, seen: readonly View[], translate: Tran
   }
   code.set('r0', verdicts.goOn).exit().label(refused)
   countRefused(code, parts)
+  noteRefused(code, seen, parts)
   return code
     .set('r1', -connectionRefused)
     .call('set_retval')

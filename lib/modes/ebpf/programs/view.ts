@@ -20,6 +20,7 @@ export interface SharedMaps {
   readonly open: MapReference
   readonly counted: MapReference
   readonly statistics: MapReference
+  readonly refusals: MapReference
 }
 
 /**

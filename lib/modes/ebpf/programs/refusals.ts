@@ -1,0 +1,49 @@
+import type { Assembler } from '../../../kernel/bpf/assembler.js'
+import { familyNumbers, keptRefusals, refusal } from '../layout.js'
+import { call } from './context.js'
+import { frame, writeNumber } from './frame.js'
+import type { ProgramParts, View } from './view.js'
+
+/** Notes who was refused what, in the place of the oldest that is noted. */
+export function noteRefused(code: Assembler, seen: readonly View[], { maps }: ProgramParts): void {
+  const isUnnoted = code.freshLabel('refusal not noted')
+  const lookUp = () =>
+    code
+      .mapAddress('r1', maps.shared.refusals)
+      .frameAddress('r2', frame.slot)
+      .call('map_lookup_elem')
+      .jumpIf('r0', '==', 0, isUnnoted)
+  writeNumber(code, frame.slot, 0)
+  lookUp().set('r7', 1).fetchAndAdd('r0', refusal.number, 'r7')
+  code
+    .set('r8', 'r7')
+    .compute('modulo', 'r8', keptRefusals)
+    .compute('add', 'r8', 1)
+    .compute('add', 'r7', 1)
+  writeNumber(code, frame.slot, 'r8')
+  lookUp().set('r8', 'r0').store('u64', 'r8', refusal.number, 0)
+  code.call('get_current_pid_tgid').compute('shift right', 'r0', 32)
+  code.store('u32', 'r8', refusal.process, 'r0')
+  code
+    .load('r1', 'u32', 'frame', frame.serviceId)
+    .store('u32', 'r8', refusal.id, 'r1')
+    .load('r1', 'u32', 'r6', call.port)
+    .store('u16', 'r8', refusal.port, 'r1')
+    .load('r1', 'u32', 'r6', call.protocol)
+    .store('u8', 'r8', refusal.protocol, 'r1')
+  noteAddress(code, seen)
+  // Last and in order, so that who reads knows that the rest is there.
+  code.fetchAndAdd('r8', refusal.number, 'r7').label(isUnnoted)
+}
+
+/** A mapped address is noted as the address of IPv6 that it is. */
+function noteAddress(code: Assembler, seen: readonly View[]): void {
+  const isIp4 = seen.every(({ address }) => address === call.ip4)
+  const [from, words] = isIp4 ? [call.ip4, 1] : [call.ip6, 4]
+  for (let word = 0; word < words; word++) {
+    code
+      .load('r1', 'u32', 'r6', from + 4 * word)
+      .store('u32', 'r8', refusal.address + 4 * word, 'r1')
+  }
+  code.store('u8', 'r8', refusal.family, familyNumbers[isIp4 ? 'IPv4' : 'IPv6'])
+}

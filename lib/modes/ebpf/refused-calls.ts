@@ -1,0 +1,74 @@
+import { pause } from '../../async.js'
+import { messageOf } from '../../errors.js'
+import type { BpfMap } from '../../kernel/bpf/map.js'
+import { hostPort } from '../../state/ip.js'
+import type { Log, ModeContext, RefusedCall } from '../mode.js'
+import { CountedLists } from './counted-lists.js'
+import { keptRefusals, number32, readRefusal, refusal } from './layout.js'
+import type { SocketPlan } from './plan.js'
+
+const everyMs = 250
+
+export interface RefusedCallsDeps {
+  readonly map: Pick<BpfMap, 'lookup'>
+  readonly plans: () => readonly SocketPlan[]
+  readonly refused: NonNullable<ModeContext['refused']>
+  readonly log: Log
+}
+
+/**
+ * Tells of calls that programs refused, one by one. The programs note the newest; how many there
+ * were is in the statistics.
+ */
+export class RefusedCalls {
+  readonly #deps: RefusedCallsDeps
+  #lists = new CountedLists([])
+  /** What was refused before is not told. */
+  #told: number
+
+  constructor(deps: RefusedCallsDeps) {
+    this.#deps = deps
+    this.#told = this.#refusedSoFar()
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await pause(everyMs, signal)
+      try {
+        this.tell()
+      } catch (error) {
+        this.#deps.log.warn({ error: messageOf(error) }, 'could not look at refused calls')
+      }
+    }
+  }
+
+  tell(): void {
+    const now = this.#refusedSoFar()
+    if (now === this.#told) return
+    const plans = this.#deps.plans()
+    if (!this.#lists.isOf(plans)) this.#lists = new CountedLists(plans)
+    const calls: RefusedCall[] = []
+    for (let number = Math.max(this.#told, now - keptRefusals); number < now; number++) {
+      const call = this.#call(number)
+      if (call) calls.push(call)
+    }
+    this.#deps.refused(calls, now - this.#told - calls.length)
+    this.#told = now
+  }
+
+  /** Undefined where a newer one has its place, or where it is not complete. */
+  #call(number: number): RefusedCall | undefined {
+    const bytes = this.#deps.map.lookup(number32(1 + (number % keptRefusals)))
+    if (!bytes || numberIn(bytes) !== number + 1) return undefined
+    const { id, ip, port, protocol, process } = readRefusal(bytes)
+    const labels = this.#lists.labelsOf({ id, endpoint: '' })
+    return labels && { service: labels.service, protocol, address: hostPort(ip, port), process }
+  }
+
+  #refusedSoFar(): number {
+    const bytes = this.#deps.map.lookup(number32(0))
+    return bytes ? numberIn(bytes) : 0
+  }
+}
+
+const numberIn = (bytes: Buffer) => Number(bytes.readBigUInt64LE(refusal.number))
