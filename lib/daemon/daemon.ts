@@ -68,7 +68,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
       syncObserver(setup, metrics),
       memoryWatch({ mode: setup.mode, log, limit: process.constrainedMemory() }),
       observation,
-      ...(config.dryRun ? [] : [checks, ...listenersOf(dashboard, counting?.flows)]),
+      ...(config.dryRun ? [] : [checks, ...listenersOf(dashboard, counting)]),
     ],
   })
   const sink = trackerSink(setup, { tracker, requests, metrics, observation })
@@ -86,7 +86,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     ...unlessDry(setup, [
       (inner) => observation.run(inner),
       (inner) => checks.run(inner),
-      (inner) => counting?.flows.run(inner) ?? Promise.resolve(),
+      (inner) => counting?.run(inner) ?? Promise.resolve(),
       (inner) => dashboard?.run(inner) ?? Promise.resolve(),
       (inner) => runLeftoverCleanup(setup.mode, requests.modeContext, allApplied.signal, inner),
     ]),
