@@ -100,7 +100,7 @@ const severityOf = ({ verdict }: FlowRecord) =>
     : { severityNumber: 13, severityText: 'WARN' }
 
 function bodyOf({ verdict, event, client, clientPod, service }: FlowRecord): string {
-  return `${verdict}: ${clientPod || client} to ${service}, ${event}`
+  return `${verdict}: ${clientPod || client || 'a client'} to ${service}, ${event}`
 }
 
 /** The fields of the stream under their names. What is empty is left out. */

@@ -101,11 +101,7 @@ function rowOf(flow: FlowView): HTMLElement {
     'tr',
     '',
     when,
-    element(
-      'td',
-      '',
-      named(client, clientPod, () => choose({ from })),
-    ),
+    element('td', '', from === '' ? '–' : named(client, clientPod, () => choose({ from }))),
     element(
       'td',
       '',
