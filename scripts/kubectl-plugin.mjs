@@ -1,32 +1,38 @@
 // Writes the plug-in of kubectl as one file that needs nothing but Node.js: build/packages/kubectl-svcproxy
-// or the file that is named. Needs a build.
+// or the file that is named. Beside it goes what completes its commands in a shell. Needs a build.
 import { chmodSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
 import { versionText } from '../build/lib/cli/process.js'
 
 const place = (path) => fileURLToPath(new URL(path, import.meta.url))
-const outfile = process.argv[2] ?? place('../build/packages/kubectl-svcproxy')
+const plugin = process.argv[2] ?? place('../build/packages/kubectl-svcproxy')
 
-await build({
-  stdin: {
-    contents: `import { runPlugin } from './program.js'
-      void runPlugin(process.argv.slice(2), ${JSON.stringify(versionText())})
-        .then((code) => (process.exitCode = code))`,
-    resolveDir: place('../build/lib/cli/kubectl'),
-  },
-  outfile,
-  bundle: true,
-  platform: 'node',
-  target: 'node20',
-  // Node takes a file without an ending for CommonJS, where import.meta does not exist.
-  format: 'cjs',
-  banner: {
-    js: "#!/usr/bin/env node\nconst fileUrl = require('node:url').pathToFileURL(__filename).href",
-  },
-  define: { 'import.meta.url': 'fileUrl' },
-  // Calls of the kernel, which nothing from afar makes.
-  external: ['koffi'],
-  logLevel: 'warning',
-})
-chmodSync(outfile, 0o755)
+const programs = {
+  [plugin]: `import { runPlugin } from './program.js'
+    void runPlugin(process.argv.slice(2), ${JSON.stringify(versionText())})
+      .then((code) => (process.exitCode = code))`,
+  [join(dirname(plugin), 'kubectl_complete-svcproxy')]:
+    `import { runCompletion } from './complete.js'
+    runCompletion(process.argv.slice(2))`,
+}
+for (const [outfile, contents] of Object.entries(programs)) {
+  await build({
+    stdin: { contents, resolveDir: place('../build/lib/cli/kubectl') },
+    outfile,
+    bundle: true,
+    platform: 'node',
+    target: 'node20',
+    // Node takes a file without an ending for CommonJS, where import.meta does not exist.
+    format: 'cjs',
+    banner: {
+      js: "#!/usr/bin/env node\nconst fileUrl = require('node:url').pathToFileURL(__filename).href",
+    },
+    define: { 'import.meta.url': 'fileUrl' },
+    // Calls of the kernel, which nothing from afar makes.
+    external: ['koffi'],
+    logLevel: 'warning',
+  })
+  chmodSync(outfile, 0o755)
+}

@@ -1,5 +1,6 @@
-// Writes the manual pages build/man/*.8 from the commands and flags that `--help` shows.
+// Writes the manual pages in build/man from the commands and flags that `--help` shows.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { createPlugin } from '../build/lib/cli/kubectl/program.js'
 import { createProgram } from '../build/lib/cli/program.js'
 import { shapeOf } from '../build/lib/cli/command-shape.js'
 
@@ -48,11 +49,12 @@ function section(program, { name, usage, summary, options: own, notes }) {
   ]
 }
 
-function page({ name, summary, options: own, commands }) {
+function page({ name, summary, options: own, commands }, about) {
+  const head = `${about.title} ${about.section} "" "kube\\-proxy\\-ts ${troff(version)}" "${about.book}"`
   return [
-    `.TH ${name.toUpperCase()} 8 "" "kube\\-proxy\\-ts ${troff(version)}" "System administration"`,
+    `.TH ${head}`,
     '.SH NAME',
-    `${troff(name)} \\- ${troff('the Kubernetes Service proxy')}`,
+    `${troff(about.title.toLowerCase())} \\- ${troff(about.what)}`,
     '.SH SYNOPSIS',
     `.B ${troff(name)}`,
     troff('[options]'),
@@ -64,19 +66,40 @@ function page({ name, summary, options: own, commands }) {
     '.SH COMMANDS',
     ...commands.filter((each) => each.name !== 'help').flatMap((each) => section(name, each)),
     '.SH OPTIONS',
-    'These are for running the proxy.',
+    about.options,
     ...options(own, '.SS'),
     '.SH EXIT STATUS',
-    '.TP\n.B 0\nDone, or stopped by SIGTERM or SIGINT.',
-    '.TP\n.B 1\nFailed.',
-    '.TP\n.B 2\nA flag, a file or an argument is wrong; nothing was changed.',
+    ...about.exits.map((text, code) => `.TP\n.B ${code}\n${troff(text)}`),
     '',
   ].join('\n')
 }
 
+function write(shape, about) {
+  const file = `build/man/${about.title.toLowerCase()}.${about.section}`
+  writeFileSync(fileOf(file), page(shape, about))
+}
+
 mkdirSync(fileOf('build/man'), { recursive: true })
 for (const more of [{}, laboratory]) {
-  const { program } = await createProgram(['--help'], more)
-  const shape = shapeOf(program)
-  writeFileSync(fileOf(`build/man/${shape.name}.8`), page(shape))
+  const shape = shapeOf((await createProgram(['--help'], more)).program)
+  write(shape, {
+    ...{ title: shape.name.toUpperCase(), section: 8, book: 'System administration' },
+    what: 'the Kubernetes Service proxy',
+    options: 'These are for running the proxy.',
+    exits: [
+      'Done, or stopped by SIGTERM or SIGINT.',
+      'Failed.',
+      'A flag, a file or an argument is wrong; nothing was changed.',
+    ],
+  })
 }
+write(shapeOf(createPlugin(version)), {
+  ...{ title: 'KUBECTL-SVCPROXY', section: 1, book: 'User commands' },
+  what: 'asks the Service proxies of a cluster',
+  options: 'These stand alone.',
+  exits: [
+    'Done.',
+    'Failed, or something is wrong on a node, or a proxy did not answer.',
+    'A flag or an argument is wrong, or there is no such proxy.',
+  ],
+})

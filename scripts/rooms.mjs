@@ -48,6 +48,7 @@ export const rooms = {
       'modes/mode.ts',
       'sync/syncer.ts',
       'sources/api-client.ts',
+      'sources/backoff.ts',
       'sources/health/health-checks.ts',
       'sources/source.ts',
     ],

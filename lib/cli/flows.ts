@@ -2,7 +2,7 @@ import { Option, type Command } from 'commander'
 import { ConfigError } from '../errors.js'
 import { addOutputOptions, printedOfMany, type OutputFlags } from './shared-options.js'
 import { defaultDaemon, get } from './seen-node.js'
-import { flowHead, flowText } from '../observe/flows/text.js'
+import { flowHead, flowText, howToFollow } from '../observe/flows/text.js'
 import { pause } from '../async.js'
 import { stopSignal } from './process.js'
 import type { FlowsAnswer } from '../observe/flows/answer.js'
@@ -62,8 +62,6 @@ export function flowsQuery({ service, from, verdict, limit }: WantedFlows): URLS
     limit,
   })
 }
-
-export const howToFollow = 'start it with --flows, or set flows.enabled in its configuration'
 
 const followEveryMs = 500
 

@@ -99,6 +99,10 @@ export interface FlowsConfig {
   readonly enabled: boolean
   /** Where numbers are kept over a restart; empty: nowhere. */
   readonly stateFile: string
+  readonly otlp: {
+    /** URL of an OpenTelemetry collector; empty: none. */
+    readonly endpoint: string
+  }
 }
 
 export interface FeatureGates {

@@ -61,6 +61,11 @@ export const observeKeys = {
     'File through which the numbers of connections outlive a restart; empty: none',
     { flags: ['flows-state-file'], known: 'here' },
   ),
+  'flows.otlp.endpoint': health.string(
+    '',
+    'URL of an OpenTelemetry collector that gets connections and numbers by Service as OTLP/HTTP JSON, such as http://127.0.0.1:4318; empty: none',
+    { flags: ['flows-otlp-endpoint'], known: 'here' },
+  ),
 
   'logging.format': logging.choice(
     ['', 'text', 'json'],

@@ -69,6 +69,7 @@ function checkAddresses(config: Config, check: Check): void {
     check(ok, path, config[path], 'is not IP:port with a port of 1-65535, such as 127.0.0.1:10256')
   }
   checkDashboard(config, check)
+  checkCollector(config, check)
   for (const item of nodePortAddresses) {
     if (item === 'primary') {
       const alone = nodePortAddresses.length === 1
@@ -93,6 +94,18 @@ function checkDashboard(config: Config, check: Check): void {
   if (cert !== '')
     check(isPair, 'dashboardTLSCertFile', cert, 'and dashboardTLSKeyFile go together')
   else check(isPair, 'dashboardTLSKeyFile', key, 'and dashboardTLSCertFile go together')
+}
+
+function checkCollector({ flows }: Config, check: Check): void {
+  const { endpoint } = flows.otlp
+  if (endpoint === '') return
+  const url = URL.canParse(endpoint) ? new URL(endpoint) : undefined
+  const isPlain = url && url.username + url.password + url.search + url.hash === ''
+  const isWeb = url?.protocol === 'http:' || url?.protocol === 'https:'
+  const path = 'flows.otlp.endpoint'
+  const wanted = 'is not a URL such as http://127.0.0.1:4318, without a password and without ? or #'
+  check(isPlain === true && isWeb, path, endpoint, wanted)
+  check(flows.enabled, path, endpoint, 'needs connections to send; add --flows')
 }
 
 function checkNumbers(config: Config, check: Check): void {

@@ -56,7 +56,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     ? dryMode(chosen.definition, config, deps.print)
     : await chosen.definition.create(config, families, requests.modeContext)
   countBeforePages(metrics, mode, counting)
-  const dashboard = await dashboardOf(setup, { current: planReader(setup), metrics })
+  const dashboard = await dashboardOf(setup, metrics, counting)
 
   const tracker = new Tracker(trackerSettings(config, setup.mode, { nodeName, families }))
   const checks = healthChecks(tracker, { requests, observation })
@@ -68,7 +68,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
       syncObserver(setup, metrics),
       memoryWatch({ mode: setup.mode, log, limit: process.constrainedMemory() }),
       observation,
-      ...(config.dryRun ? [] : [checks, ...listenersOf(dashboard, counting?.flows)]),
+      ...(config.dryRun ? [] : [checks, ...listenersOf(dashboard, counting)]),
     ],
   })
   const sink = trackerSink(setup, { tracker, requests, metrics, observation })
@@ -86,7 +86,7 @@ async function runDaemon(config: Config, deps: DaemonDeps, signal: AbortSignal):
     ...unlessDry(setup, [
       (inner) => observation.run(inner),
       (inner) => checks.run(inner),
-      (inner) => counting?.flows.run(inner) ?? Promise.resolve(),
+      (inner) => counting?.run(inner) ?? Promise.resolve(),
       (inner) => dashboard?.run(inner) ?? Promise.resolve(),
       (inner) => runLeftoverCleanup(setup.mode, requests.modeContext, allApplied.signal, inner),
     ]),
@@ -188,10 +188,8 @@ async function flowCountingOf(setup: Setup, metrics: Metrics): Promise<FlowCount
 }
 
 /** The page over this daemon, if it has an address. It is loaded only then. */
-async function dashboardOf(
-  { config, deps, mode, nodeName }: Setup,
-  parts: Pick<DashboardOptions, 'current' | 'metrics'>,
-) {
+async function dashboardOf(setup: Setup, metrics: Metrics, counting: FlowCounting | undefined) {
+  const { config, deps, mode, nodeName } = setup
   const address = parseHostPort(config.dashboardAddress)
   if (!address || config.dryRun) return undefined
   const { openDashboard } = await import('../page/dashboard/run.js')
@@ -200,7 +198,10 @@ async function dashboardOf(
     tlsCertFile: config.dashboardTLSCertFile,
     tlsKeyFile: config.dashboardTLSKeyFile,
   }
-  return openDashboard({ ...parts, mode, nodeName, log: deps.log, address, files })
+  return openDashboard({
+    ...{ current: planReader(setup), metrics, flows: counting?.flows.lines },
+    ...{ mode, nodeName, log: deps.log, address, files },
+  })
 }
 
 function syncObserver({ deps, mode, startedAt }: Setup, metrics: Metrics): SyncObserver {

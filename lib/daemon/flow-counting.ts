@@ -3,10 +3,14 @@ import { Flows } from '../observe/flows/flows.js'
 import { PodNames } from '../sources/pod-names.js'
 import { sharedGauge } from '../observe/shared-gauge.js'
 import { refusalGroup } from '../config/config.js'
-import type { CarriedConnection, Meter, ModeContext, RefusedCall } from '../modes/mode.js'
+import { aborted } from '../async.js'
+import type { CarriedConnection, ModeContext, RefusedCall } from '../modes/mode.js'
+import type { Exporter } from '../observe/otlp/exporter.js'
 import type { FlowLine } from '../observe/flows/line.js'
+import type { Metrics } from '../observe/metrics.js'
 import type { ModeName } from '../config/config.js'
 import type { Setup } from './setup.js'
+import type { SyncListener } from '../sync/sync-round.js'
 
 /** Who tells of connections in a mode. */
 const tellers: Readonly<Record<ModeName, 'counts' | 'shows' | 'told'>> = {
@@ -20,18 +24,20 @@ const tellers: Readonly<Record<ModeName, 'counts' | 'shows' | 'told'>> = {
   winuserspace: 'told',
 }
 
-export interface FlowCounting {
+export interface FlowCounting extends SyncListener {
   readonly flows: Flows
   readonly podNames: PodNames
   /** To a query of `/flows`. */
   readonly answer: (query: string) => FlowsAnswer
   /** What the mode gets, so that its numbers and those of the flows add up. */
   readonly forMode: Pick<ModeContext, 'meter' | 'carried' | 'refused'>
+  run(signal: AbortSignal): Promise<void>
 }
 
-export function flowCounting({ config, mode, deps }: Setup, meter: Meter): FlowCounting {
+export async function flowCounting(setup: Setup, metrics: Metrics): Promise<FlowCounting> {
+  const { config, mode, deps } = setup
   const podNames = new PodNames()
-  const [own, ofMode] = sharedGauge(meter)
+  const [own, ofMode] = sharedGauge(metrics)
   const kernel = tellers[mode]
   const flows = new Flows({
     kernel,
@@ -47,9 +53,17 @@ export function flowCounting({ config, mode, deps }: Setup, meter: Meter): FlowC
     flows.told(connections.map(lineOf), leftOut)
   const refused = (calls: readonly RefusedCall[], leftOut: number) =>
     flows.told(calls.map(refusalOf), leftOut)
+  const exporter = await exporterOf(setup, metrics, flows)
+  const firstSync = new AbortController()
   return {
     flows,
     podNames,
+    started: (update) => flows.started(update),
+    synced: () => firstSync.abort(),
+    run: async (signal) => {
+      await Promise.all([flows.run(signal), exporter?.run(aborted(firstSync.signal), signal)])
+      await exporter?.end()
+    },
     answer: (query) => flowsAnswer(flows.lines, query),
     forMode: { meter: ofMode, refused, ...(kernel === 'told' ? { carried } : {}) },
   }
@@ -60,6 +74,20 @@ function refusalOf({ service, protocol, address, process }: RefusedCall): FlowLi
     ...{ at: Date.now(), event: 'ended', verdict: 'no-endpoints', why: `process ${process}` },
     ...{ protocol, client: '', service, address, endpoint: '' },
   }
+}
+
+/** What `flows.otlp` asks for. It is loaded only then. */
+async function exporterOf(
+  { config, deps, mode, nodeName }: Setup,
+  metrics: Metrics,
+  { lines }: Flows,
+): Promise<Exporter | undefined> {
+  const { endpoint } = config.flows.otlp
+  if (endpoint === '') return undefined
+  const otlp = await import('../observe/otlp/exporter.js')
+  const version = / v(\S+)/.exec(deps.version)?.[1] ?? deps.version
+  const sender = { node: nodeName, mode, version }
+  return new otlp.Exporter({ endpoint, sender, lines, metrics, log: deps.log })
 }
 
 function lineOf(connection: CarriedConnection): FlowLine {

@@ -128,6 +128,18 @@ export const ownMetrics: readonly MetricSpec[] = [
     help: 'Times that the kernel had more connections to tell of than there was room for; the numbers of connections are made good from its table, bytes of those that had ended are not',
   },
   {
+    name: 'flow_export_batches_total',
+    type: 'counter',
+    labels: ['signal', 'outcome'],
+    help: 'Batches for the OpenTelemetry collector; signal is logs or metrics, outcome is sent, refused (not tried again) or failed (tried again later)',
+  },
+  {
+    name: 'flow_export_lines_lost_total',
+    type: 'counter',
+    labels: [],
+    help: 'Lines of the stream that the OpenTelemetry collector did not get: it refused them, or they were forgotten before it answered',
+  },
+  {
     name: 'service_dial_errors_total',
     type: 'counter',
     labels: endpoint,

@@ -33,6 +33,14 @@ export interface SeriesValue {
   readonly label: (name: string) => string
 }
 
+/** One series as it is now. */
+export interface ReadSeries {
+  /** As in the tables, without the prefix. */
+  readonly name: string
+  readonly labels: Labels
+  readonly value: number
+}
+
 /** The numbers of /metrics, by the names in the table above, without the prefix. */
 export class Metrics implements Meter {
   readonly #registry = new Registry()
@@ -99,6 +107,21 @@ export class Metrics implements Meter {
       if (!wanted.every(([label, text]) => all[label] === text)) return []
       return [{ value, label: (label: string) => String(all[label] ?? '') }]
     })
+  }
+
+  /** All series of these counters and gauges, after one look at what is counted. */
+  async readSeries(names: readonly string[]): Promise<readonly ReadSeries[]> {
+    await this.#beforePage()
+    const all: ReadSeries[] = []
+    for (const name of names) {
+      const metric = this.#metrics.get(name)?.metric
+      if (!metric || metric instanceof Histogram) continue
+      for (const { labels, value } of (await metric.get()).values) {
+        const texts = Object.entries(labels).map(([label, text]) => [label, String(text)])
+        all.push({ name, value, labels: Object.fromEntries(texts) as Labels })
+      }
+    }
+    return all
   }
 
   #find(name: string, labels: Labels): { metric: Metric; labels: Labels } | undefined {

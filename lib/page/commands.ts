@@ -1,3 +1,4 @@
+import { verdicts } from '../observe/flows/line.js'
 import { podActions } from './view.js'
 import type { PageCommand, Sender } from './view.js'
 
@@ -52,6 +53,12 @@ const readers: Readers = {
   target: (fields) => whole(one(fields, 'target', targets), (target) => ({ do: 'target', target })),
   family: (fields) =>
     whole(one(fields, 'family', ['IPv4', 'IPv6'] as const), (family) => ({ do: 'family', family })),
+  flows: (fields) => {
+    const [service, from] = [text(fields, 'service', 3 * maximumName), text(fields, 'from')]
+    const verdict = one(fields, 'verdict', ['', ...verdicts] as const)
+    if (service === undefined || from === undefined || verdict === undefined) return undefined
+    return { do: 'flows', service, from, verdict }
+  },
   send: (fields) =>
     whole(one(fields, 'count', [1, 100] as const), (count) => ({ do: 'send', count })),
   lesson: (fields) => {

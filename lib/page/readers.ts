@@ -1,8 +1,14 @@
 import { PersistentMap } from '../state/persistent-map.js'
-import type { ServiceLine, View } from './view.js'
+import type { FlowView, ServiceLine, View } from './view.js'
 
 /** The view as sources make it. Unchanged lines and parts keep their reference where that is cheap. */
-export type PageView = Omit<View, 'services'> & { readonly services: PersistentMap<ServiceLine> }
+export type PageView = Omit<View, 'services' | 'flows'> & {
+  readonly services: PersistentMap<ServiceLine>
+  readonly flows: PersistentMap<FlowView>
+}
+
+/** For a source without a stream. */
+export const noFlows = PersistentMap.empty<FlowView>()
 
 /** Where the views come from. */
 export interface ViewSource {
@@ -142,7 +148,7 @@ function frameText(view: PageView, before: PageView | undefined): string {
   return parts.length === 0 ? '' : `{${parts.join(',')}}`
 }
 
-/** `ServiceChanges` as JSON; empty when both have the same. */
+/** `Changes` as JSON; empty when both have the same. */
 function changesText(map: PersistentMap<unknown>, before: PersistentMap<unknown> | undefined) {
   const { added, changed, removed } = map.since(before)
   if (before && added.length + changed.length + removed.length === 0) return ''

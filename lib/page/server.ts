@@ -26,6 +26,7 @@ const scripts = [
   ...['page', 'controls', 'element', 'picture', 'picture-layout', 'packets', 'path-panel'],
   ...[
     'traffic-panel',
+    'flows-panel',
     'rules-panel',
     'timeline-panel',
     'lessons-panel',

@@ -53,6 +53,10 @@ export interface View {
   readonly asked: number
   /** The latest requests, newest first. */
   readonly log: readonly LogEntry[]
+  /** The newest connections that a live proxy tells of and that fit its filter, newest first. */
+  readonly flows: readonly FlowView[]
+  /** About these; null where no live proxy is shown. */
+  readonly stream: StreamView | null
   readonly rules: RulesView
   readonly timeline: TimelineView | null
   readonly lessons: readonly LessonView[]
@@ -75,13 +79,52 @@ export interface ServiceLine {
 }
 
 /** What a reader is sent: the parts of the view that differ from those it has. */
-export interface Frame extends Partial<Omit<View, 'services'>> {
-  readonly services?: ServiceChanges
+export interface Frame extends Partial<Omit<View, 'services' | 'flows'>> {
+  readonly services?: Changes<ServiceLine>
+  readonly flows?: Changes<FlowView>
 }
 
-export interface ServiceChanges {
-  readonly set: readonly ServiceLine[]
+/** Lines that are new or have changed, and the keys of those that are gone. */
+export interface Changes<Line> {
+  readonly set: readonly Line[]
   readonly gone: readonly string[]
+}
+
+/** A line of what `kube-proxy flows` prints. */
+export interface FlowView {
+  /** The number of the line; newer ones are higher. */
+  readonly key: string
+  /** RFC 3339, in UTC. */
+  readonly time: string
+  /** `ip:port`, and the pod that has this address; empty where nothing tells. */
+  readonly client: string
+  readonly clientPod: string
+  /** What to filter by for this client: its pod, or its address. */
+  readonly from: string
+  /** `namespace/name:port` */
+  readonly service: string
+  readonly protocol: string
+  /** Empty where there is none. */
+  readonly endpoint: string
+  readonly endpointPod: string
+  readonly verdict: FlowVerdict
+  readonly details: string
+}
+
+export type FlowVerdict = 'forwarded' | 'refused' | 'dropped' | 'no-endpoints'
+
+/** Which connections are shown; empty fields let all through. */
+export interface FlowChoice {
+  readonly service: string
+  readonly from: string
+  readonly verdict: FlowVerdict | ''
+}
+
+export interface StreamView extends FlowChoice {
+  /** Why there is no stream, and what to do; empty when there is one. */
+  readonly note: string
+  /** Lines that the proxy did not keep, because there were too many at a time. */
+  readonly leftOut: number
 }
 
 export type ServiceType = 'ClusterIP' | 'NodePort' | 'LoadBalancer'
@@ -285,6 +328,7 @@ export type PageCommand =
   | { readonly do: 'sender'; readonly sender: Sender }
   | { readonly do: 'target'; readonly target: TargetView['name'] }
   | { readonly do: 'family'; readonly family: IpFamily }
+  | ({ readonly do: 'flows' } & FlowChoice)
   | { readonly do: 'send'; readonly count: 1 | 100 }
   | { readonly do: 'continuous'; readonly on: boolean }
   | { readonly do: 'clear' }

@@ -2,6 +2,7 @@ import { createServer } from 'node:http'
 import { once } from 'node:events'
 import t, { type Test } from 'tap'
 import { installPlugin, putProxy } from './support/plugin.js'
+import { runCommand } from '../../lib/kernel/command.js'
 import { noKubectl, startServer } from '../lab/apiserver/support/kubectl.js'
 
 /** `kubectl svcproxy` against proxies of several nodes, whose answers are made up here. */
@@ -204,3 +205,30 @@ void t.test('a pod is no way to the machine of the API server', { skip }, async 
   }
   t.match(await ask('proxy-node-1:65536'), { code: 1, stderr: /invalid pod request/ })
 })
+
+void t.test(
+  'kubectl completes the commands, flags and values of the plug-in',
+  { skip },
+  async (t) => {
+    installPlugin(t, '/dev/null')
+    const ask = async (...typed: readonly string[]) => {
+      const { stdout, stderr, code } = await runCommand('kubectl', [
+        '__complete',
+        'svcproxy',
+        ...typed,
+      ])
+      t.equal(code, 0, stderr)
+      const lines = stdout.trim().split('\n')
+      return { words: lines.slice(0, -1).map((line) => line.split('\t')[0]), last: lines.at(-1) }
+    }
+    t.same((await ask('')).words, ['explain', 'flows', 'top', 'trace', 'check', 'diff', 'help'])
+    t.same(await ask('t'), { words: ['top', 'trace'], last: ':4' })
+    t.same((await ask('flows', '--ver')).words, ['--verdict'])
+    t.same((await ask('flows', '--verdict', 'no')).words, ['no-endpoints'])
+    t.same((await ask('top', '--output=y')).words, ['--output=yaml'])
+    t.same((await ask('top', '-o', '')).words, ['json', 'yaml', 'wide', 'name'])
+    t.same((await ask('top', '-A', '--sel')).words, ['--selector'])
+    t.same(await ask('top', '--kubeconfig', ''), { words: [], last: ':0' }, 'files')
+    t.same((await ask('svc')).words, [])
+  },
+)

@@ -342,6 +342,12 @@ t.test('section 13: each rule of validation refuses wrong values', (t) => {
     ],
     VA08: [['showHiddenMetricsForVersion: "1.20"\n', /is not the previous minor version, 1\.35/]],
     VA09: [['logging: {format: xml}\n', /logging\.format: "xml" is not one of/]],
+    'flows.otlp': [
+      ['flows: {enabled: true, otlp: {endpoint: "collector:4318"}}\n', /is not a URL such as/],
+      ['flows: {enabled: true, otlp: {endpoint: "http://a:b@c"}}\n', /without a password/],
+      ['flows: {enabled: true, otlp: {endpoint: "http://c/?key=x"}}\n', /is not a URL/],
+      ['flows: {otlp: {endpoint: "http://127.0.0.1:4318"}}\n', /add --flows/],
+    ],
     VA10: [
       ['udpIdleTimeout: -1s\n', /udpIdleTimeout: "-1s" must be greater than 0/],
       ['mode: userspace\nportRange: 9-1\n', /portRange: "9-1" is not a port range/],

@@ -35,6 +35,7 @@ const malformed = 'kubeproxy_malformed_objects_total{kind="Service"}'
 const refused = 'kubeproxy_service_refused_connections_total{service="d/s",protocol="TCP"}'
 const unheard = 'kubeproxy_userspace_listen_failures_total{reason="EADDRINUSE"}'
 const lost = 'kubeproxy_flow_events_lost_total{node="n"}'
+const unsent = 'kubeproxy_flow_export_lines_lost_total{node="n"}'
 const mode = (runs: string) => `kubeproxy_mode_active{requested="nftables",mode="${runs}"}`
 const latency = (bound: string) =>
   `kubeproxy_network_programming_duration_seconds_bucket{node="n",le="${bound}"}`
@@ -90,6 +91,10 @@ const cases: readonly Case[] = [
   ...both('KubeProxyLosesFlows', 30, {
     'losses that go on': [true, { [lost]: '0+1x40' }],
     'a single burst': [false, { [lost]: '0x5 1x35' }],
+  }),
+  ...both('KubeProxyLosesExports', 30, {
+    'losses that go on': [true, { [unsent]: '0+9x40' }],
+    'a short outage': [false, { [unsent]: '0x5 40x35' }],
   }),
   ...both('KubeProxyListenersMissing', 30, {
     'a port that stays taken': [true, { [unheard]: '0+1x40' }],

@@ -262,11 +262,14 @@ void t.test('the daemon serves every metric of the alerts and of the dashboard',
       readonly title: string
       readonly gridPos: { readonly x: number; readonly w: number }
       readonly targets: readonly { readonly expr: string }[]
+      readonly fieldConfig: { readonly defaults: { readonly unit?: string } }
     }[]
   }
   t.ok(dashboard.panels.length >= 12)
   t.equal(new Set(dashboard.panels.map(({ id }) => id)).size, dashboard.panels.length)
-  for (const { title, targets, gridPos } of dashboard.panels) {
+  t.equal(new Set(dashboard.panels.map(({ title }) => title)).size, dashboard.panels.length)
+  for (const { title, targets, gridPos, fieldConfig } of dashboard.panels) {
+    t.ok(title !== '' && (fieldConfig.defaults.unit ?? '') !== '', `${title} has a unit`)
     t.ok(gridPos.x + gridPos.w <= 24, `${title} fits`)
     for (const { expr } of targets) t.ok(checkExpression(t, expr, title) > 0, `${title} asks`)
   }

@@ -78,7 +78,7 @@ const example = /## In a program\n\n```ts\n([^]*?)```/.exec(readme)?.[1] ?? ''
 
 t.test('the package has only the files of `files`: no tests, no sources, no source maps', (t) => {
   const program = /^build\/(lib|cjs)\/.*(\.js|\.d\.ts|\/browser\/(index\.html|style\.css))$/
-  const manual = /^build\/man\/kube-proxy(-ts)?\.8$/
+  const manual = /^build\/man\/(kube-proxy(-ts)?\.8|kubectl-svcproxy\.1)$/
   const text = /^(examples\/.*|docs\/.*|LICENSE|README\.md|CHANGELOG\.md|SECURITY\.md)$/
   const others = ['package.json', 'build/cjs/package.json']
   const strange = paths.filter(
@@ -111,6 +111,7 @@ t.test('the plug-in of kubectl is one file, too, that needs no other', (t) => {
   run(root, process.execPath, 'scripts/kubectl-plugin.mjs', file)
   t.match(run(place, file, '--version'), /^kube-proxy-ts v\d+\.\d+\.\d+ /)
   t.match(run(place, file, 'explain', '--help'), /^Usage: kubectl svcproxy explain /)
+  t.match(run(place, join(place, 'kubectl_complete-svcproxy'), 'to'), /^top\t.*\n:4\n$/)
   t.end()
 })
 
@@ -186,8 +187,13 @@ t.test(
       t.match(page, /^ +--from <sender>\s+pod, node, outside, or an address/m)
       t.match(page, /^EXIT STATUS$/m)
     }
+    const about = readFileSync(join(installed, 'build/man/kubectl-svcproxy.1'), 'utf8')
+    for (const command of ['explain', 'flows', 'top', 'trace', 'check', 'diff'])
+      t.match(about, new RegExp(`^\\.B kubectl svcproxy ${command}\n`, 'm'), command)
+    for (const flag of ['proxy', 'all', 'context']) t.match(about, `\\-\\-${flag}`, flag)
     const manifest: unknown = JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8'))
-    t.match(manifest, { man: ['build/man/kube-proxy.8', 'build/man/kube-proxy-ts.8'] })
+    const pages = ['kube-proxy.8', 'kube-proxy-ts.8', 'kubectl-svcproxy.1']
+    t.match(manifest, { man: pages.map((page) => `build/man/${page}`) })
     t.end()
   },
 )

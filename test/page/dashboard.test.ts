@@ -33,7 +33,7 @@ async function opened(mode: ModeName) {
     },
   }
   const source = new DashboardSource({
-    ...{ mode, nodeName: 'node-1', podNames: new PodNames(), log: silent },
+    ...{ mode, nodeName: 'node-1', podNames: new PodNames(), log: silent, flows: undefined },
     current: () => ({ config: testConfig, planner }),
     count: () => Promise.resolve([]),
   })

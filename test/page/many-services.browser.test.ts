@@ -29,7 +29,7 @@ t.test('a real browser follows 5,000 Services by what changes', { skip }, async 
   const source = new DashboardSource({
     ...{ mode: 'nftables', nodeName: 'node-1', log: silent },
     current: () => ({ config: testConfig, planner }),
-    ...{ podNames: new PodNames(), count: () => Promise.resolve([]) },
+    ...{ podNames: new PodNames(), count: () => Promise.resolve([]), flows: undefined },
   })
   const cost = { planMs: 0, applyMs: 0, bytes: 0, objects: 0, full: false }
   const end = (state: DesiredState, change: Partial<SyncReport> = {}) => {

@@ -1,15 +1,19 @@
-import t from 'tap'
+import type { Page } from 'playwright-core'
+import t, { type Test } from 'tap'
 import { addressOf, type Place } from '../../lib/lab/world/topology.js'
 import { dashboardUrl, withDashboard } from './opened-dashboard.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import { pictures, skip } from '../lab/playground/opened-page.js'
+import { pictures, skip, violations } from '../lab/playground/opened-page.js'
 import { withProxyWorld, write } from '../e2e/proxy-world.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { ModeName } from '../../lib/config/config.js'
+import type { World } from '../../lib/lab/world/world.js'
 
 /** The page of a running daemon in a real browser: it shows what packets do. */
 
 const clusterIps = { IPv4: '10.96.0.10', IPv6: 'fd00:10:96::10' } as const
+/** Of a Service without endpoints. */
+const emptyIp = '10.96.0.67'
 /** The last one has no `targetRef`, as those that people write by hand. */
 const pods = [
   ['pod-1', 'web-6d9f8c7b5-abcde'],
@@ -54,7 +58,11 @@ function objects() {
     name: 'odd',
     spec: { clusterIP: '10.96.0.66', clusterIPs: ['10.96.0.66'] },
   })
-  return [rawService({ spec }), ...slices, odd, hostile]
+  const empty = rawService({
+    name: 'empty',
+    spec: { clusterIP: emptyIp, clusterIPs: [emptyIp] },
+  })
+  return [rawService({ spec }), ...slices, odd, hostile, empty]
 }
 
 /** What the picture and the hops of each mode have that no other has. */
@@ -70,6 +78,7 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const satisfies read
       const { world, folder } = proxyWorld
       await write(folder, 'all.yaml', ...objects())
       const flags = ['--proxy-mode', mode, '--userspace-source-address', 'hide']
+      if (mode === 'nftables') flags.push('--flows', '--flows-state-file=')
       await withDashboard(proxyWorld, flags, async ({ page, complaints }) => {
         const see = (selector: string, text: string | RegExp) =>
           page.locator(selector, { hasText: text }).first().waitFor()
@@ -111,6 +120,10 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const satisfies read
           await see('#ways', sees)
         }
 
+        if (mode === 'nftables') await seeStream(t, page, world)
+        else await see('#flows-note', 'does not follow connections: start it with --flows')
+        t.equal(await page.locator('#flows-shown').isVisible(), mode === 'nftables')
+
         if (pictures !== undefined && mode === 'nftables') {
           await page.getByRole('button', { name: 'IPv4', exact: true }).click()
           await page.waitForTimeout(2500)
@@ -147,4 +160,57 @@ for (const mode of ['nftables', 'iptables', 'userspace'] as const satisfies read
       })
     }),
   )
+}
+
+/** The stream of connections shows what clients did, and a click leaves only what fits. */
+async function seeStream(t: Test, page: Page, world: World): Promise<void> {
+  const rows = page.locator('#flows tr')
+  const texts = () => rows.allInnerTexts()
+  const seeRow = (text: string) => rows.filter({ hasText: text }).first().waitFor()
+  const connect = (host: string) =>
+    world.agent('client-pod').flow({ protocol: 'TCP', host, port: 80, count: 1, timeoutMs: 500 })
+  await seeRow('web-fghij')
+  t.equal(await rows.count(), 100, 'of 120 connections the newest hundred')
+  await connect(emptyIp)
+  await seeRow('no-endpoints')
+
+  const press = async (selector: string) => {
+    await page.locator(selector).first().focus()
+    await page.keyboard.press('Enter')
+  }
+  await press('#flows-verdicts button[data-value=no-endpoints]')
+  await rows.nth(1).waitFor({ state: 'detached' })
+  t.match((await texts())[0], /default\/empty:http\s+–\s+no-endpoints/)
+  await press('#flows tr td:nth-child(2) button')
+  const client = addressOf('client-pod', 'IPv4')
+  await page.locator('#flows-chosen button', { hasText: client }).waitFor()
+  await press('#flows-verdicts button[data-value=""]')
+  await seeRow('forwarded')
+  for (const text of await texts()) t.match(text, client, 'only from this client')
+
+  await press('#flows-hold')
+  const before = await texts()
+  await connect(clusterIps.IPv4)
+  await page.waitForTimeout(1_000)
+  t.same(await texts(), before, 'held lines do not move')
+  await press('#flows-hold')
+  const [newest = ''] = (before[0] ?? '').split('\t')
+  await rows.first().filter({ hasNotText: newest }).waitFor()
+  t.equal(await page.evaluate(`document.activeElement?.id`), 'flows-hold', 'the focus stays')
+  await press('#flows-chosen button')
+  await page.locator('#flows-chosen button').waitFor({ state: 'detached' })
+
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+    for (const width of [1440, 390]) {
+      await page.setViewportSize({ width, height: 900 })
+      t.same(await violations(page), [], `axe: ${colorScheme} ${width}`)
+      if (pictures === undefined) continue
+      await page
+        .locator('#flows-card')
+        .screenshot({ path: `${pictures}/dashboard-stream-${width}-${colorScheme}.png` })
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light' })
+  await page.setViewportSize({ width: 1280, height: 900 })
 }

@@ -1,6 +1,6 @@
 import { asArray, asObject, parseJson } from '../../state/json.js'
 import { askAll, type Asked, type RemoteProxy } from './proxies.js'
-import { howToFollow } from '../flows.js'
+import { howToFollow } from '../../observe/flows/text.js'
 import { SourceError } from '../../errors.js'
 import type { FlowRecord, FlowsAnswer } from '../../observe/flows/answer.js'
 

@@ -3,7 +3,7 @@ import { addNamedOptions, namespaceOf, outputOf, type NamedFlags } from './names
 import { answersOf, askAll, findProxies, type RemoteProxy } from './proxies.js'
 import { askDaemon } from '../seen-node.js'
 import { ConfigError } from '../../errors.js'
-import { howToFollow } from '../flows.js'
+import { howToFollow } from '../../observe/flows/text.js'
 import { daemonNumbers, type DaemonNumbers } from '../../inspect/top/daemon-numbers.js'
 import { Kubectl } from './kubectl.js'
 import { pause } from '../../async.js'

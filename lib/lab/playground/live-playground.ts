@@ -14,7 +14,7 @@ import { WebApp } from './web-app.js'
 import { YamlObjects } from './yaml-objects.js'
 import type { ModeName } from '../../config/config.js'
 import type { ObjectLine, PageCommand, PathView, PodView } from '../../page/view.js'
-import type { PageView } from '../../page/readers.js'
+import { noFlows, type PageView } from '../../page/readers.js'
 import type { LiveCluster } from './live-cluster.js'
 import type { PageSource } from '../../page/server.js'
 
@@ -161,6 +161,7 @@ export class LivePlayground implements PageSource {
       answers: [...answers].map(([name, count]) => ({ name, count })),
       asked,
       log,
+      ...{ flows: noFlows, stream: null },
       rules: this.#rules.view,
       timeline: this.#timeline.view,
       lessons: this.#learning.lessons.view,
@@ -194,6 +195,8 @@ export class LivePlayground implements PageSource {
         break
       case 'family':
         throw new ConfigError('show another family: the playground sends over IPv4 only')
+      case 'flows':
+        throw new ConfigError('filter the stream: only the page of a running proxy has one')
       case 'rules':
         this.#rules.show(command.mode, this.#switch.mode)
         break

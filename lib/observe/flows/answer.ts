@@ -30,7 +30,7 @@ export function flowsAnswer(log: FlowLog, query: string): FlowsAnswer {
   return { flows: lines.map(recordOf), next, leftOut }
 }
 
-function recordOf({ at, number: _, ...line }: KeptLine): FlowRecord {
+export function recordOf({ at, number: _, ...line }: KeptLine): FlowRecord {
   return { time: new Date(at).toISOString(), ...line }
 }
 

@@ -32,13 +32,20 @@ export class FlowLog {
   #lines: KeptLine[] = []
   #next = 1
   #leftOut = 0
+  #changed: () => void = () => undefined
 
   constructor(limit: number, podAt: (ip: string) => string) {
     this.#limit = limit
     this.#podAt = podAt
   }
 
+  /** Calls `listener` after each change from now on. */
+  onChange(listener: () => void): void {
+    this.#changed = listener
+  }
+
   add(lines: readonly FlowLine[], leftOut: number): void {
+    if (lines.length + leftOut === 0) return
     this.#leftOut += leftOut
     for (const line of lines) {
       this.#lines.push({
@@ -50,6 +57,7 @@ export class FlowLog {
     }
     // Not one by one, because each removal moves all that is left.
     if (this.#lines.length > 2 * this.#limit) this.#lines = this.#lines.slice(-this.#limit)
+    this.#changed()
   }
 
   /** The newest `limit` lines after that number. */

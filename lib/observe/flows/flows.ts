@@ -61,10 +61,6 @@ export class Flows {
     this.#isServing = true
   }
 
-  synced(): void {
-    // What connections do does not depend on it.
-  }
-
   /** The mode tells of connections that it carries, and of how many it does not tell. */
   told(lines: readonly FlowLine[], leftOut: number): void {
     const kept = lines.filter(() => this.#sampler.admits())

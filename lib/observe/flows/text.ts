@@ -3,6 +3,9 @@ import type { FlowRecord } from './answer.js'
 
 /** Connections as a table for people, line by line. */
 
+/** What to do about a proxy without a stream. */
+export const howToFollow = 'start it with --flows, or set flows.enabled in its configuration'
+
 const columns = [
   ['TIME', 12],
   ['CLIENT', 24],
@@ -40,7 +43,14 @@ function named(place: string, pod: string, isWide: boolean): string {
   return isWide ? `${pod} (${place})` : pod
 }
 
-function detailsOf({ event, why, durationMs, bytesToEndpoint, bytesToClient }: FlowRecord): string {
+/** How a connection began or ended, in words. */
+export function detailsOf({
+  event,
+  why,
+  durationMs,
+  bytesToEndpoint,
+  bytesToClient,
+}: Details): string {
   const parts = [event, why]
   if (durationMs !== undefined) parts.push(`${durationMs} ms`)
   if (bytesToEndpoint !== undefined && bytesToClient !== undefined) {
@@ -48,6 +58,8 @@ function detailsOf({ event, why, durationMs, bytesToEndpoint, bytesToClient }: F
   }
   return parts.filter((part) => part !== '').join(', ')
 }
+
+type Details = Omit<FlowRecord, 'time'>
 
 function rowOf(cells: readonly string[], isWide: boolean): string {
   return cells

@@ -1,10 +1,13 @@
-import { sorted } from './server-link.js'
-import type { ObjectLine, PageCommand, ServiceLine, View } from '../view.js'
+import { newestFirst, sorted } from './server-link.js'
+import type { FlowView, ObjectLine, PageCommand, ServiceLine, View } from '../view.js'
 import type { PageLink } from './link.js'
 
 /** What the page shows when it is in this browser, too. */
 export interface LocalSource {
-  view(): Omit<View, 'services'> & { readonly services: { values(): Iterable<ServiceLine> } }
+  view(): Omit<View, 'services' | 'flows'> & {
+    readonly services: { values(): Iterable<ServiceLine> }
+    readonly flows: { values(): Iterable<FlowView> }
+  }
   /** Calls back after every change. */
   subscribe(listener: () => void): () => void
   perform(command: PageCommand): Promise<void>
@@ -31,8 +34,9 @@ export function localLink(source: LocalSource): PageLink {
       let timer: number | undefined
       const tell = () => {
         timer = undefined
-        const { services, ...view } = source.view()
-        show({ ...view, services: sorted(services.values()) })
+        const { services, flows, ...view } = source.view()
+        const lines = { services: sorted(services.values()), flows: newestFirst(flows.values()) }
+        show({ ...view, ...lines })
       }
       source.subscribe(() => {
         timer ??= setTimeout(tell, frameMs)

@@ -6,6 +6,7 @@ import { drawPicture } from './picture.js'
 import { openScene, writeScene } from './scene.js'
 import { connectTabs, followActive, showExercises } from './exercises-panel.js'
 import { showLessons } from './lessons-panel.js'
+import { connectFlows, showFlows } from './flows-panel.js'
 import { showPath } from './path-panel.js'
 import { showRules } from './rules-panel.js'
 import { showTimeline } from './timeline-panel.js'
@@ -44,6 +45,7 @@ function show(view: View): void {
   showTraffic(view)
   animatePackets(view, narrowScreen.matches)
   showPath(view)
+  showFlows(view)
   showRules(view)
   showTimeline(view)
   showLessons(view)
@@ -60,6 +62,7 @@ export function openPage(link: PageLink): void {
   connectObjects(() => latest)
   connectTabs()
   connectMotion()
+  connectFlows(() => latest)
   narrowScreen.addEventListener('change', () => {
     if (latest) show(latest)
   })

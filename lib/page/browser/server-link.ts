@@ -1,4 +1,4 @@
-import type { Frame, ServiceLine, View } from '../view.js'
+import type { Changes, FlowView, Frame, ServiceLine, View } from '../view.js'
 import type { PageLink } from './link.js'
 
 /** The link to the server that this page was loaded from. */
@@ -24,19 +24,18 @@ export const serverLink: PageLink = {
 function follow(show: (view: View) => void, lost: (words: string) => void): void {
   const events = new EventSource('events')
   let latest: View | undefined
-  /** By their keys; a frame holds those that have changed. */
-  const services = new Map<string, ServiceLine>()
+  const services = new KeptLines<ServiceLine>(sorted)
+  const flows = new KeptLines<FlowView>(newestFirst)
   events.addEventListener('open', () => {
     // The first frame of a connection holds everything.
     services.clear()
+    flows.clear()
   })
   events.addEventListener('message', ({ data }: MessageEvent<string>) => {
-    const { services: changes, ...parts } = JSON.parse(data) as Frame
-    for (const line of changes?.set ?? []) services.set(line.key, line)
-    for (const key of changes?.gone ?? []) services.delete(key)
-    const lines = changes ? sorted(services.values()) : (latest?.services ?? [])
+    const { services: changed, flows: heard, ...parts } = JSON.parse(data) as Frame
+    const lines = { services: services.after(changed), flows: flows.after(heard) }
     // The first frame has every part.
-    latest = { ...(latest as View), ...parts, services: lines }
+    latest = { ...(latest as View), ...parts, ...lines }
     show(latest)
   })
   events.addEventListener('error', () =>
@@ -46,6 +45,34 @@ function follow(show: (view: View) => void, lost: (words: string) => void): void
         : 'the playground has ended or does not answer; waiting for it …',
     ),
   )
+}
+
+/** Lines by their keys; a frame holds those that have changed. */
+class KeptLines<Line extends { readonly key: string }> {
+  readonly #order: (lines: Iterable<Line>) => readonly Line[]
+  readonly #lines = new Map<string, Line>()
+  /** The same list until something changes. */
+  #ordered: readonly Line[] = []
+
+  constructor(order: (lines: Iterable<Line>) => readonly Line[]) {
+    this.#order = order
+  }
+
+  clear(): void {
+    this.#lines.clear()
+  }
+
+  after(changes: Changes<Line> | undefined): readonly Line[] {
+    if (!changes) return this.#ordered
+    for (const line of changes.set) this.#lines.set(line.key, line)
+    for (const key of changes.gone) this.#lines.delete(key)
+    this.#ordered = this.#order(this.#lines.values())
+    return this.#ordered
+  }
+}
+
+export function newestFirst(lines: Iterable<FlowView>): readonly FlowView[] {
+  return [...lines].sort((a, b) => Number(b.key) - Number(a.key))
 }
 
 export function sorted(lines: Iterable<ServiceLine>): readonly ServiceLine[] {

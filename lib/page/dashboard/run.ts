@@ -8,6 +8,7 @@ import { PodNames } from '../../sources/pod-names.js'
 import { PageServer } from '../server.js'
 import type { AnswerCount } from '../view.js'
 import type { DesiredState } from '../../state/desired-state.js'
+import type { FlowLog } from '../../observe/flows/flow-log.js'
 import type { HostPort } from '../../config/addresses.js'
 import type { ChosenDeps } from './chosen.js'
 import { countsConnections, type ModeName } from '../../config/config.js'
@@ -23,6 +24,8 @@ export interface DashboardOptions {
   readonly current: ChosenDeps['current']
   readonly nodeName: string
   readonly metrics: Metrics
+  /** The stream of connections; undefined when they are not followed. */
+  readonly flows: FlowLog | undefined
   readonly log: Log
 }
 
@@ -42,8 +45,7 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
   const { address, files, metrics, mode, log } = options
   const access = await dashboardAccess(address, files)
   const podNames = new PodNames()
-  const { flows } = options.current().config
-  const count = await endpointCounts(mode, metrics, flows.enabled)
+  const count = await endpointCounts(mode, metrics, options.flows !== undefined)
   const source = new DashboardSource({ ...options, podNames, count })
   return {
     wrapSink: (sink) => podNames.wrapSink(sink),

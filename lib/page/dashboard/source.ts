@@ -3,10 +3,12 @@ import { ConfigError, messageOf } from '../../errors.js'
 import { ipvsSettings } from '../../modes/ipvs/settings.js'
 import { noCounters } from '../view.js'
 import { ServiceLines } from './service-lines.js'
+import { Stream } from './stream.js'
 import { setTimeout as delay } from 'node:timers/promises'
 import { decided, ended, type FamilyProgress } from './progress.js'
 import type { AnswerCount, PageCommand } from '../view.js'
 import type { DesiredState } from '../../state/desired-state.js'
+import type { FlowLog } from '../../observe/flows/flow-log.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Log } from '../../modes/mode.js'
 import type { PageSource } from '../server.js'
@@ -18,6 +20,8 @@ export interface DashboardDeps extends ChosenDeps {
   readonly nodeName: string
   readonly podNames: PodNames
   readonly log: Log
+  /** The stream of connections; undefined when they are not followed. */
+  readonly flows: FlowLog | undefined
   /** Connections so far, by endpoint of a service port. */
   readonly count: (state: DesiredState, service: string) => Promise<readonly AnswerCount[]>
 }
@@ -32,6 +36,7 @@ export class DashboardSource implements PageSource {
   readonly #families = new Map<IpFamily, FamilyProgress>()
   readonly #lines = new ServiceLines()
   readonly #chosen: Chosen
+  readonly #stream: Stream
   /** The families that the sync under way has not finished. */
   #syncing = new Set<IpFamily>()
   /** Called when the sync under way ends. */
@@ -51,6 +56,8 @@ export class DashboardSource implements PageSource {
   constructor(deps: DashboardDeps) {
     this.#deps = deps
     this.#chosen = new Chosen(deps)
+    this.#stream = new Stream(deps.flows)
+    deps.flows?.onChange(() => this.#tell())
   }
 
   /** A sync begins. Does almost nothing, like the next one: the view is made when it is read. */
@@ -110,6 +117,7 @@ export class DashboardSource implements PageSource {
       answers: this.#answers.map(({ name: key, count }) => ({ name: nameOf(key), count })),
       asked: this.#answers.reduce((sum, { count }) => sum + count, 0),
       log: [],
+      ...this.#stream.view(),
       timeline: null,
       lessons: [],
       exercises: [],
@@ -147,6 +155,9 @@ export class DashboardSource implements PageSource {
       case 'family':
         this.#selection = { ...this.#selection, family: command.family }
         this.#answers = []
+        break
+      case 'flows':
+        this.#stream.choose(command)
         break
       default:
         return Promise.reject(

@@ -6,15 +6,19 @@ import type { Test } from 'tap'
 import { runCommand, type CommandResult } from '../../../lib/kernel/command.js'
 import type { ApiServer } from '../../../lib/lab/apiserver/server.js'
 
-const main = fileURLToPath(new URL('../../../lib/cli/kubectl/main.js', import.meta.url))
+/** By the names under which npm installs them. */
+const programs = { 'kubectl-svcproxy': 'main.js', 'kubectl_complete-svcproxy': 'complete-main.js' }
 
 /** The plug-in as npm installs it: a link in the PATH, which the real kubectl finds by its name. */
 export function installPlugin(t: Test, kubeconfig: string) {
   const folder = mkdtempSync(join(tmpdir(), 'plugin-'))
   t.teardown(() => rmSync(folder, { recursive: true }))
-  symlinkSync(main, join(folder, 'kubectl-svcproxy'))
-  // npm does this for each program of a package.
-  chmodSync(main, 0o755)
+  for (const [name, file] of Object.entries(programs)) {
+    const main = fileURLToPath(new URL(`../../../lib/cli/kubectl/${file}`, import.meta.url))
+    symlinkSync(main, join(folder, name))
+    // npm does this for each program of a package.
+    chmodSync(main, 0o755)
+  }
   process.env.PATH = `${folder}:${process.env.PATH ?? ''}`
   process.env.KUBECONFIG = kubeconfig
   return (...args: readonly string[]): Promise<CommandResult> =>

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs'
-import { mkdir } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { mkdir, readFile } from 'node:fs/promises'
 import { chromium, type Browser, type Page } from 'playwright-core'
 import { messageOf } from '../../../lib/errors.js'
 import { runLivePage } from '../../../lib/lab/playground/live-page.js'
@@ -63,6 +64,17 @@ export interface ServedPage {
   readonly kubeconfig: string
   /** The one it starts in. */
   readonly mode: ModeName
+}
+
+/** What axe finds wrong with the page as it is now. */
+export async function violations(page: Page): Promise<readonly string[]> {
+  await page.evaluate(
+    await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8'),
+  )
+  return page.evaluate<string[]>(
+    `axe.run().then(({ violations }) =>
+      violations.map(({ id, nodes }) => id + ' ' + nodes.map((each) => each.target)))`,
+  )
 }
 
 /** A page in that browser, and its errors. */

@@ -8,7 +8,7 @@ import { addressOf, type Place } from '../../../lib/lab/world/topology.js'
 import { browserFlags, browserPath, hasBrowser } from './opened-page.js'
 import type { ModeName } from '../../../lib/config/config.js'
 import { PersistentMap } from '../../../lib/state/persistent-map.js'
-import type { PageView } from '../../../lib/page/readers.js'
+import { noFlows, type PageView } from '../../../lib/page/readers.js'
 import type { PathView, PodView, Sender } from '../../../lib/page/view.js'
 
 const backends = ['pod-1', 'pod-2', 'pod-4'] as const satisfies readonly Place[]
@@ -128,6 +128,8 @@ function viewOf(mode: ModeName): PageView {
     answers: [],
     asked: 0,
     log: [],
+    flows: noFlows,
+    stream: null,
     rules: { mode, modes: [...modes], lines: [], lastChange: '' },
     timeline: null,
     lessons: [],

@@ -1,11 +1,10 @@
-import { createRequire } from 'node:module'
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { gzipSync, inflateRawSync } from 'node:zlib'
 import t from 'tap'
 import { isForLinux } from '../../../lib/modes/systems.js'
 import { modeNames } from '../../../lib/modes/registry.js'
-import { browserPath, hasBrowser } from '../playground/opened-page.js'
+import { browserPath, hasBrowser, violations } from '../playground/opened-page.js'
 import { withOpenedSite, withSite } from './opened-site.js'
 
 const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
@@ -114,7 +113,6 @@ t.test('an address shows the same cluster again', { skip }, async (t) => {
 })
 
 t.test('axe finds nothing, in light and dark, wide and narrow', { skip }, async (t) => {
-  const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
   await withSite(async ({ url }) => {
     for (const look of ['', '?present', '?embed']) {
       await withOpenedSite(`${url}${look}`, async ({ page, press, see }) => {
@@ -124,12 +122,7 @@ t.test('axe finds nothing, in light and dark, wide and narrow', { skip }, async 
           await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
           for (const width of [1440, 390]) {
             await page.setViewportSize({ width, height: 900 })
-            await page.evaluate(axe)
-            const found = await page.evaluate<string[]>(
-              `axe.run().then(({ violations }) =>
-                violations.map(({ id, nodes }) => id + ' ' + nodes.map((each) => each.target)))`,
-            )
-            t.same(found, [], `${look} ${colorScheme} ${width}`)
+            t.same(await violations(page), [], `${look} ${colorScheme} ${width}`)
           }
         }
       })

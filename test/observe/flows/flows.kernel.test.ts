@@ -1,5 +1,6 @@
 import t, { type Test } from 'tap'
 import { execFileSync, spawnSync } from 'node:child_process'
+import { createServer as createHttpServer } from 'node:http'
 import { createServer, connect } from 'node:net'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
@@ -135,6 +136,22 @@ async function flowsOf(...args: readonly string[]): Promise<readonly FlowRecord[
     .map((line) => JSON.parse(line) as FlowRecord)
 }
 
+/** What an OpenTelemetry collector of this node is sent. */
+async function startCollector(t: Test): Promise<{ readonly bodies: readonly string[] }> {
+  const bodies: string[] = []
+  const server = createHttpServer((request, response) => {
+    let body = request.url ?? ''
+    request.setEncoding('utf8').on('data', (piece: string) => (body += piece))
+    request.on('end', () => {
+      bodies.push(body)
+      response.end('{}')
+    })
+  })
+  await once(server.listen(4318, '127.0.0.1'), 'listening')
+  t.teardown(() => new Promise((closed) => server.close(closed)))
+  return { bodies }
+}
+
 for (const mode of ['iptables', 'nftables', 'ebpf']) {
   t.test(
     `every connection is counted once in ${mode} mode, also over a restart`,
@@ -259,8 +276,11 @@ t.test(
 
 t.test('the stream tells of every connection what its client saw', { skip }, async (t) => {
   await startServers(t)
+  const { bodies } = await startCollector(t)
+  const toCollector = ['--flows-otlp-endpoint', 'http://127.0.0.1:4318']
   // Otherwise it would go on with the numbers of the test before.
-  const daemon = await startProxy(t, [...flagsOf('nftables'), '--flows-state-file='])
+  const alone = [...flagsOf('nftables'), '--flows-state-file=']
+  const daemon = await startProxy(t, [...alone, ...toCollector])
   await visits(3, '10.96.0.10')
   // A connection of the test before may end meanwhile, and has a line for that.
   const opened = async (...args: readonly string[]) =>
@@ -293,6 +313,9 @@ t.test('the stream tells of every connection what its client saw', { skip }, asy
     'top shows the same number',
   )
   await daemon.end('SIGTERM')
+  const logged = bodies.filter((body) => body.startsWith('/v1/logs')).join()
+  t.equal(logged.match(/"stringValue":"opened"/g)?.length, 3, 'all are sent before it ends')
+  t.ok(bodies.some((body) => body.startsWith('/v1/metrics')))
   const refused = await startProxy(t, [...flagsOf('nftables'), '--flows=false'])
   const { code, stderr } = await kubeProxy('flows')
   t.equal(code, 2)

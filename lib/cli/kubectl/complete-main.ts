@@ -1,0 +1,5 @@
+#!/usr/bin/env node
+/** The program `kubectl_complete-svcproxy`: kubectl asks it what to offer after `kubectl svcproxy`. */
+import { runCompletion } from './complete.js'
+
+runCompletion(process.argv.slice(2))

@@ -1,0 +1,139 @@
+import { request as httpRequest, type IncomingMessage } from 'node:http'
+import { request as httpsRequest } from 'node:https'
+import { messageOf } from '../../errors.js'
+import { asObject, parseJson } from '../../state/json.js'
+import { Backoff, parseRetryAfter } from '../../sources/backoff.js'
+import type { Log, Meter } from '../../modes/mode.js'
+
+/** What became of a batch. `failed`: it is worth another try after `waitMs`. */
+export type Outcome =
+  | { readonly kind: 'sent'; readonly rejected: number }
+  | { readonly kind: 'refused' }
+  | { readonly kind: 'failed'; readonly waitMs: number }
+
+export interface DeliveryOptions {
+  /** The setting `flows.otlp.endpoint`. */
+  readonly endpoint: string
+  readonly signal: 'logs' | 'metrics'
+  readonly meter: Pick<Meter, 'count'>
+  readonly log: Log
+  readonly random: () => number
+  readonly timeoutMs: number
+}
+
+/** The answers that OTLP/HTTP calls worth another try. */
+const passing = new Set([429, 502, 503, 504])
+const longestWaitMs = 60_000
+/** The answer of a collector has a few bytes. */
+const longestAnswer = 16_384
+
+/** Sends batches to one path of a collector, and says once when they do not arrive. */
+export class Delivery {
+  readonly #options: DeliveryOptions
+  readonly #url: URL
+  readonly #backoff: Backoff
+  #isFailing = false
+
+  constructor(options: DeliveryOptions) {
+    this.#options = options
+    this.#url = new URL(`${options.endpoint.replace(/\/+$/, '')}/v1/${options.signal}`)
+    this.#backoff = new Backoff(1_000, options.random)
+  }
+
+  /** Never rejects. */
+  async send(batch: object, stop: AbortSignal): Promise<Outcome> {
+    const outcome = await this.#try(JSON.stringify(batch), stop)
+    const { meter, signal } = this.#options
+    meter.count('flow_export_batches_total', { signal, outcome: outcome.kind })
+    return outcome
+  }
+
+  async #try(body: string, stop: AbortSignal): Promise<Outcome> {
+    const { timeoutMs } = this.#options
+    const attempt = new AbortController()
+    const end = () => attempt.abort(stop.reason)
+    const late = setTimeout(
+      () => attempt.abort(new Error(`no answer in ${timeoutMs} ms`)),
+      timeoutMs,
+    )
+    stop.addEventListener('abort', end, { once: true })
+    try {
+      const answer = await post(this.#url, body, attempt.signal)
+      const { status } = answer
+      if (status >= 200 && status < 300) {
+        this.#works()
+        return { kind: 'sent', rejected: rejectedIn(answer.text) }
+      }
+      if (!passing.has(status)) {
+        this.#fails(
+          `it answers ${status}, and no other answer is expected; what it was sent is lost`,
+        )
+        return { kind: 'refused' }
+      }
+      this.#fails(`it answers ${status}`)
+      return this.#later(answer.retryAfterMs)
+    } catch (error) {
+      const { signal } = attempt
+      if (!stop.aborted) this.#fails(messageOf(signal.aborted ? signal.reason : error))
+      return this.#later(0)
+    } finally {
+      clearTimeout(late)
+      stop.removeEventListener('abort', end)
+    }
+  }
+
+  #later(askedMs: number): Outcome {
+    return { kind: 'failed', waitMs: Math.max(askedMs, this.#backoff.next(longestWaitMs)) }
+  }
+
+  #works(): void {
+    this.#backoff.reset()
+    if (!this.#isFailing) return
+    this.#isFailing = false
+    this.#options.log.info({ url: this.#url.href }, 'the OpenTelemetry collector takes flows again')
+  }
+
+  #fails(error: string): void {
+    const { log } = this.#options
+    if (!this.#isFailing) {
+      const advice = 'the OpenTelemetry collector does not take flows; see flows.otlp.endpoint'
+      log.warn({ url: this.#url.href, error }, advice)
+    }
+    this.#isFailing = true
+  }
+}
+
+interface Answer {
+  readonly status: number
+  readonly retryAfterMs: number
+  /** Its begin. */
+  readonly text: string
+}
+
+async function post(url: URL, body: string, signal: AbortSignal): Promise<Answer> {
+  const send = url.protocol === 'https:' ? httpsRequest : httpRequest
+  const headers = {
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(body),
+  }
+  const response = await new Promise<IncomingMessage>((resolve, reject) => {
+    send(url, { method: 'POST', signal, headers })
+      .on('error', reject)
+      .on('response', resolve)
+      .end(body)
+  })
+  let text = ''
+  for await (const piece of response.setEncoding('utf8')) {
+    text += String(piece)
+    // This ends the connection.
+    if (text.length > longestAnswer) break
+  }
+  const retryAfterMs = parseRetryAfter(response.headers['retry-after'], Date.now())
+  return { status: response.statusCode ?? 0, retryAfterMs, text }
+}
+
+/** A collector may take a part of a batch. */
+function rejectedIn(text: string): number {
+  const count = Number(asObject(asObject(parseJson(text))?.partialSuccess)?.rejectedLogRecords)
+  return Number.isSafeInteger(count) && count > 0 ? count : 0
+}

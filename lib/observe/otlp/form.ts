@@ -1,0 +1,119 @@
+import type { FlowRecord } from '../flows/answer.js'
+
+/**
+ * OTLP 1 as JSON, as far as it is needed here. Whole numbers of 64 bits are texts in it, and unknown
+ * fields may be left out.
+ */
+
+/** What every batch says about who sends it. */
+export interface Sender {
+  readonly node: string
+  readonly mode: string
+  readonly version: string
+}
+
+/** One number of a Service at one time. */
+export interface Point {
+  /** Index of `exported`. */
+  readonly metric: number
+  readonly labels: Readonly<Record<string, string>>
+  readonly value: number
+  /** Since when it is counted, and when it was read; in ms since 1970. */
+  readonly since: number
+  readonly at: number
+}
+
+/** Our metrics as OpenTelemetry names them. Prometheus makes our names of these again. */
+export const exported: readonly ExportedMetric[] = [
+  { own: 'service_connections_total', name: 'connections', unit: '{connection}', grows: true },
+  { own: 'service_active_connections', name: 'active_connections', unit: '{connection}' },
+  {
+    own: 'service_refused_connections_total',
+    ...{ name: 'refused_connections', unit: '{connection}', grows: true },
+  },
+  { own: 'service_bytes_total', name: 'bytes', unit: 'By', grows: true },
+  { own: 'service_packets_total', name: 'packets', unit: '{packet}', grows: true },
+]
+
+export interface ExportedMetric {
+  readonly own: string
+  readonly name: string
+  readonly unit: string
+  /** It only grows; the others go up and down. */
+  readonly grows?: true
+}
+
+export function logsOf(sender: Sender, flows: readonly FlowRecord[], now: number): object {
+  const observedTimeUnixNano = nanosOf(now)
+  const logRecords = flows.map((flow) => ({
+    timeUnixNano: nanosOf(Date.parse(flow.time)),
+    observedTimeUnixNano,
+    ...severityOf(flow),
+    body: { stringValue: bodyOf(flow) },
+    attributes: attributesOf(flow),
+  }))
+  return {
+    resourceLogs: [{ ...resourceOf(sender), scopeLogs: [{ ...scopeOf(sender), logRecords }] }],
+  }
+}
+
+export function metricsOf(sender: Sender, points: readonly Point[]): object {
+  const metrics = exported.flatMap(({ name, unit, grows: isMonotonic = false }, index) => {
+    const own = points.filter((point) => point.metric === index)
+    if (own.length === 0) return []
+    const dataPoints = own.map(({ labels, value, since, at }) => ({
+      attributes: Object.entries(labels).map(([key, text]) => attribute(key, text)),
+      startTimeUnixNano: nanosOf(since),
+      timeUnixNano: nanosOf(at),
+      asInt: String(Math.round(value)),
+    }))
+    const sum = { aggregationTemporality: cumulative, isMonotonic, dataPoints }
+    return [{ name: `kubeproxy.service.${name}`, unit, sum }]
+  })
+  return {
+    resourceMetrics: [{ ...resourceOf(sender), scopeMetrics: [{ ...scopeOf(sender), metrics }] }],
+  }
+}
+
+/** AGGREGATION_TEMPORALITY_CUMULATIVE */
+const cumulative = 2
+
+/** A double has no room for nanoseconds since 1970. */
+const nanosOf = (ms: number) => `${Math.round(ms)}000000`
+
+function resourceOf({ node, mode, version }: Sender) {
+  const attributes = [
+    attribute('service.name', 'kube-proxy'),
+    attribute('service.version', version),
+    attribute('k8s.node.name', node),
+    attribute('kubeproxy.mode', mode),
+  ]
+  return { resource: { attributes } }
+}
+
+const scopeOf = ({ version }: Sender) => ({ scope: { name: 'kube-proxy-ts', version } })
+
+/** INFO, and WARN for what did not reach an endpoint. */
+const severityOf = ({ verdict }: FlowRecord) =>
+  verdict === 'forwarded'
+    ? { severityNumber: 9, severityText: 'INFO' }
+    : { severityNumber: 13, severityText: 'WARN' }
+
+function bodyOf({ verdict, event, client, clientPod, service }: FlowRecord): string {
+  return `${verdict}: ${clientPod || client || 'a client'} to ${service}, ${event}`
+}
+
+/** The fields of the stream under their names. What is empty is left out. */
+function attributesOf({ time: _, ...fields }: FlowRecord): readonly object[] {
+  return Object.entries(fields).flatMap(([key, value]: [string, string | number]) =>
+    value === '' ? [] : [attribute(`flow.${key}`, value)],
+  )
+}
+
+function attribute(key: string, value: string | number): object {
+  return {
+    key,
+    value:
+      typeof value === 'number' ? { intValue: String(Math.round(value)) } : { stringValue: value },
+  }
+}

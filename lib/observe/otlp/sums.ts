@@ -1,0 +1,65 @@
+import type { ReadSeries } from '../metrics.js'
+import { exported, type Point } from './form.js'
+
+interface Known {
+  readonly since: number
+  /** What it was at that time. */
+  readonly base: number
+  readonly last: number
+}
+
+/**
+ * Makes sums per Service of the numbers per endpoint. Those that grow are counted from the first
+ * reading of this process on: a number that was kept from the process before would be counted twice.
+ */
+export class Sums {
+  #known: ReadonlyMap<string, Known> | undefined
+  #lastAt = 0
+
+  points(series: readonly ReadSeries[], at: number): readonly Point[] {
+    const sums = summed(series)
+    const before = this.#known
+    const known = new Map<string, Known>()
+    const points = [...sums].map(([key, { metric, labels, value }]): Point => {
+      const since = this.#sinceOf(before, { key, metric, value, at })
+      known.set(key, { ...since, last: value })
+      return { metric, labels, at, since: since.since, value: value - since.base }
+    })
+    this.#known = known
+    this.#lastAt = at
+    return points
+  }
+
+  #sinceOf(before: ReadonlyMap<string, Known> | undefined, now: Reading): Omit<Known, 'last'> {
+    const { key, metric, value, at } = now
+    const grows = exported[metric]?.grows === true
+    if (!before) return { since: at, base: grows ? value : 0 }
+    const known = before.get(key)
+    // What was not there at the last reading, or has begun anew, was 0 then.
+    return known && (known.last <= value || !grows) ? known : { since: this.#lastAt, base: 0 }
+  }
+}
+
+interface Reading {
+  readonly key: string
+  readonly metric: number
+  readonly value: number
+  readonly at: number
+}
+
+interface Sum extends Pick<Point, 'metric' | 'labels'> {
+  value: number
+}
+
+function summed(series: readonly ReadSeries[]): ReadonlyMap<string, Sum> {
+  const sums = new Map<string, Sum>()
+  for (const { name, labels: all, value } of series) {
+    const metric = exported.findIndex(({ own }) => own === name)
+    const { endpoint: _, ...labels } = all
+    const key = `${metric} ${Object.values(labels).join(' ')}`
+    const known = sums.get(key)
+    if (known) known.value += value
+    else sums.set(key, { metric, labels, value })
+  }
+  return sums
+}

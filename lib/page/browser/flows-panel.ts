@@ -1,0 +1,133 @@
+import { button, byId, element, redraw, replaceKept, shortName } from './element.js'
+import { choices, send } from './controls.js'
+import type { FlowChoice, FlowView, StreamView, View } from '../view.js'
+
+const verdicts = [
+  ['', 'all'],
+  ['forwarded', 'forwarded'],
+  ['refused', 'refused'],
+  ['dropped', 'dropped'],
+  ['no-endpoints', 'no endpoints'],
+] as const satisfies readonly (readonly [FlowChoice['verdict'], string])[]
+
+/** Lines never change, so each has one row for as long as it is shown. */
+const rows = new Map<string, HTMLElement>()
+let shown: readonly FlowView[] | undefined
+let isHeld = false
+let chosen: FlowChoice = { service: '', from: '', verdict: '' }
+
+/** What the proxy tells of connections. Only what is new is drawn. */
+export function showFlows({ flows, stream }: View): void {
+  byId('flows-card').hidden = stream === null
+  if (!stream) return
+  redraw('stream', stream, () => showStream(stream))
+  if (flows === shown || isHeld) return
+  shown = flows
+  byId('flows-none').hidden = stream.note !== '' || flows.length > 0
+  showRows(flows)
+}
+
+/** Called once; `latest` gives the view at the time of a click. */
+export function connectFlows(latest: () => View | undefined): void {
+  byId('flows-hold').addEventListener('click', () => {
+    hold(!isHeld)
+    const view = latest()
+    if (view) showFlows(view)
+  })
+}
+
+/** Rows that move are hard to read and to click. */
+function hold(on: boolean): void {
+  isHeld = on
+  byId('flows-hold').setAttribute('aria-pressed', String(on))
+}
+
+function choose(change: Partial<FlowChoice>): void {
+  void send({ do: 'flows', ...chosen, ...change })
+}
+
+function showStream({ note, leftOut, service, from, verdict }: StreamView): void {
+  const isSame = service === chosen.service && from === chosen.from && verdict === chosen.verdict
+  // Who chooses wants to see what was chosen.
+  if (!isSame) hold(false)
+  chosen = { service, from, verdict }
+  for (const id of ['flows-shown', 'flows-hold']) byId(id).hidden = note !== ''
+  byId('flows-note').textContent = note
+  byId('flows-left-out').textContent =
+    leftOut === 0 ? '' : `${leftOut} lines were left out under load`
+  choices('flows-verdicts', verdicts, verdict, (value) => {
+    const found = verdicts.find(([name]) => name === value)
+    return found && { do: 'flows', ...chosen, verdict: found[0] }
+  })
+  replaceKept(
+    byId('flows-chosen'),
+    ...chip('service', service, () => choose({ service: '' })),
+    ...chip('from', from, () => choose({ from: '' })),
+  )
+}
+
+/** A button that takes one part of the choice away again. */
+function chip(key: string, value: string, act: () => void): readonly Node[] {
+  if (value === '') return []
+  const made = button(`${value} ×`, act, `not only ${value}`)
+  made.className = 'small'
+  made.dataset['key'] = key
+  return [made]
+}
+
+function showRows(flows: readonly FlowView[]): void {
+  const place = byId('flows')
+  const kept = new Set(flows.map(({ key }) => key))
+  for (const [key, row] of rows) {
+    if (kept.has(key)) continue
+    row.remove()
+    rows.delete(key)
+  }
+  flows.forEach((flow, index) => {
+    const row = rows.get(flow.key) ?? rowOf(flow)
+    rows.set(flow.key, row)
+    const there = place.children[index] ?? null
+    if (row !== there) place.insertBefore(row, there)
+  })
+}
+
+function rowOf(flow: FlowView): HTMLElement {
+  const { time, client, clientPod, from, service, protocol, verdict, details } = flow
+  const { endpoint, endpointPod } = flow
+  const when = element('td', '', time.slice(11, 23))
+  when.title = time
+  const asked = protocol === 'TCP' ? service : `${service}/${protocol}`
+  return element(
+    'tr',
+    '',
+    when,
+    element('td', '', from === '' ? '–' : named(client, clientPod, () => choose({ from }))),
+    element(
+      'td',
+      '',
+      filtering(asked, `only to ${service}`, () => choose({ service })),
+    ),
+    titled(element('td', '', endpoint === '' ? '–' : nameOf(endpoint, endpointPod)), endpoint),
+    element('td', verdict === 'forwarded' ? 'kept' : 'lost', verdict),
+    element('td', '', details),
+  )
+}
+
+const nameOf = (place: string, pod: string) => (pod === '' ? place : shortName(pod))
+
+function named(place: string, pod: string, act: () => void): HTMLElement {
+  const words = nameOf(place, pod)
+  return titled(filtering(words, `only from ${words}`, act), place)
+}
+
+function filtering(words: string, label: string, act: () => void): HTMLElement {
+  const made = button(words, act)
+  made.setAttribute('aria-label', label)
+  made.className = 'small'
+  return made
+}
+
+function titled(made: HTMLElement, title: string): HTMLElement {
+  made.title = title
+  return made
+}
