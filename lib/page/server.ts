@@ -29,6 +29,8 @@ const scripts = [
     'rules-panel',
     'timeline-panel',
     'lessons-panel',
+    'compare-panel',
+    'chapters',
     'exercises-panel',
     'yaml-panel',
   ],

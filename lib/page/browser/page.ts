@@ -1,12 +1,13 @@
 import { animatePackets, connectMotion } from './packets.js'
 import { byId, element, redraw } from './element.js'
 import { connectControls, showControls } from './controls.js'
+import { connectComparison, showComparison } from './compare-panel.js'
 import { connectObjects, showObjects } from './yaml-panel.js'
 import { drawPicture } from './picture.js'
 import { openScene, writeScene } from './scene.js'
 import { connectTabs, followActive, showExercises } from './exercises-panel.js'
 import { showLessons } from './lessons-panel.js'
-import { showPath } from './path-panel.js'
+import { showCounters, showPath } from './path-panel.js'
 import { showRules } from './rules-panel.js'
 import { showTimeline } from './timeline-panel.js'
 import { showTraffic } from './traffic-panel.js'
@@ -44,6 +45,8 @@ function show(view: View): void {
   showTraffic(view)
   animatePackets(view, narrowScreen.matches)
   showPath(view)
+  showComparison(view)
+  showCounters(view)
   showRules(view)
   showTimeline(view)
   showLessons(view)
@@ -58,6 +61,7 @@ export function openPage(link: PageLink): void {
   useLink(link)
   connectControls(() => latest)
   connectObjects(() => latest)
+  connectComparison(() => latest)
   connectTabs()
   connectMotion()
   narrowScreen.addEventListener('change', () => {
