@@ -23,6 +23,8 @@ const targets = ['ClusterIP', 'NodePort', 'LoadBalancer'] as const
 const readers: Readers = {
   mode: (fields) => whole(text(fields, 'mode'), (mode) => ({ do: 'mode', mode })),
   rules: (fields) => whole(text(fields, 'mode'), (mode) => ({ do: 'rules', mode })),
+  compare: (fields) =>
+    whole(textsIn(fields.get('modes'), 2), (modes) => ({ do: 'compare', modes })),
   scheduler: (fields) =>
     whole(one(fields, 'scheduler', ['rr', 'lc', 'sh', 'wrr']), (scheduler) => ({
       do: 'scheduler',
@@ -48,7 +50,8 @@ const readers: Readers = {
     return side && value && { do: 'policy', side, value }
   },
   type: (fields) => whole(one(fields, 'type', targets), (type) => ({ do: 'type', type })),
-  ranges: (fields) => whole(rangesIn(fields.get('ranges')), (ranges) => ({ do: 'ranges', ranges })),
+  ranges: (fields) =>
+    whole(textsIn(fields.get('ranges'), 16), (ranges) => ({ do: 'ranges', ranges })),
   sender: (fields) => whole(one(fields, 'sender', senders), (sender) => ({ do: 'sender', sender })),
   target: (fields) => whole(one(fields, 'target', targets), (target) => ({ do: 'target', target })),
   family: (fields) =>
@@ -106,9 +109,9 @@ function whole<T, Command>(
   return value === undefined ? undefined : commandWith(value)
 }
 
-/** A few CIDRs as text; the API server checks them. */
-function rangesIn(value: unknown): readonly string[] | undefined {
-  if (!Array.isArray(value) || value.length > 16) return undefined
+/** A few short texts, such as CIDRs; the API server checks those. */
+function textsIn(value: unknown, most: number): readonly string[] | undefined {
+  if (!Array.isArray(value) || value.length > most) return undefined
   const texts = value.filter(
     (each: unknown): each is string => typeof each === 'string' && each.length < 64,
   )

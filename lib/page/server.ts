@@ -30,6 +30,8 @@ const scripts = [
     'rules-panel',
     'timeline-panel',
     'lessons-panel',
+    'compare-panel',
+    'chapters',
     'exercises-panel',
     'yaml-panel',
   ],

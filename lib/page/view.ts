@@ -46,6 +46,8 @@ export interface View {
   readonly target: TargetView
   readonly targets: readonly TargetView[]
   readonly path: PathView
+  /** The same connection in two modes; empty while none are compared. */
+  readonly comparison: readonly SideView[]
   readonly counters: CountersView
   readonly continuous: boolean
   /** Answers by pod, in the order of first answers. */
@@ -180,6 +182,21 @@ export interface WayView {
   /** The backend sees an address of the node. */
   readonly isMasqueraded: boolean
   readonly hops: readonly HopView[]
+}
+
+/** A connection in one mode, beside the same in another. */
+export interface SideView {
+  readonly mode: string
+  /** Its rules are in the kernel; those of another mode are what it would write. */
+  readonly isRunning: boolean
+  readonly path: PathView
+  /** The same lines in every mode. */
+  readonly costs: readonly CostView[]
+}
+
+export interface CostView {
+  readonly name: string
+  readonly value: string
 }
 
 export interface PathView {
@@ -333,6 +350,8 @@ export type PageCommand =
   | { readonly do: 'continuous'; readonly on: boolean }
   | { readonly do: 'clear' }
   | { readonly do: 'rules'; readonly mode: string }
+  /** Two modes, or none to end it. */
+  | { readonly do: 'compare'; readonly modes: readonly string[] }
   /** `step`: so many of its tasks count as done. */
   | { readonly do: 'lesson'; readonly id: string; readonly step?: number }
   /** What to expect of the task under way. */

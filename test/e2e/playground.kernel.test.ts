@@ -42,6 +42,12 @@ t.test('the playground leaves nothing behind after one or two Ctrl-C', { skip },
     await played.said(/answered by/)
     const [, kubeconfig = ''] = await played.said(/--kubeconfig (\S+) get all/)
     t.ok(existsSync(kubeconfig))
+    if (times === 1) {
+      await played.said(/as it should\.\n[^]*Open http/)
+      const lines = played.output().trimEnd().split('\n')
+      t.match(lines.at(-1), `Open ${url}`, 'the address is the last line again')
+      t.match(lines.at(-2), kubeconfig, 'beside the kubeconfig that lives')
+    }
     played.signal('SIGINT')
     // A busy process takes two signals that come close together for one.
     const insisting = setInterval(() => times > 1 && played.signal('SIGINT'), 20)

@@ -1,7 +1,7 @@
 import { commentOf, type RuleSpec } from '../../kernel/iptables.js'
 import { chainIn, placeId, type Place } from '../../kernel/place.js'
 import { isLocal, walkedRule, type PlannedRule, type WalkedRule } from './iptables-rule.js'
-import { finish, start, through, withHop, type Branch } from './ways.js'
+import { compared, entering, finish, start, through, withHop, type Branch } from './ways.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
 
 /** The chains of a plan by `placeId`, built-in chains included. */
@@ -61,11 +61,12 @@ export class IptablesWalker {
 
   /** Walks through the last chain of the path. */
   #chain(branch: Branch, path: readonly Place[]): readonly Passed[] {
-    let open: readonly Branch[] = [branch]
+    const rules = this.#rulesOf(path)
+    let open: readonly Branch[] = [entering(branch, rules)]
     const decided: Passed[] = []
-    for (const rule of this.#rulesOf(path)) {
+    for (const rule of rules) {
       const next: Branch[] = []
-      for (const current of open) {
+      for (const current of open.map(compared)) {
         if (!rule.tests.every((test) => test(current.packet, this.#node))) {
           next.push(current)
           continue

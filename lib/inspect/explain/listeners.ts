@@ -43,7 +43,7 @@ export function walkListeners(
     .flatMap(({ listeners }) => listeners)
     .find(({ spec }) => spec.protocol === protocol && spec.port === port && isThere(spec.address))
   const at = `${protocol} ${hostPort(destination, port)}`
-  const way: Way = { probability: 1, packet, hops: [], end: 'local' }
+  const way: Way = { probability: 1, packet, hops: [], rules: 0, chains: 0, end: 'local' }
   if (!found) {
     const owner = ownerOf(state, destination)
     if (owner === undefined) return walkIptables(new Map(), packet, node)

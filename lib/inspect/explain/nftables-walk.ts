@@ -5,7 +5,7 @@ import { drawn, elementAt, type ChosenTarget } from './drawn.js'
 import { cidrContains, parseIp } from '../../state/ip.js'
 import { isLocal } from './iptables-rule.js'
 import type { Item, Place } from '../../kernel/place.js'
-import { finish, start, through, withHop, type Branch } from './ways.js'
+import { compared, entering, finish, start, through, withHop, type Branch } from './ways.js'
 import type {
   Chain,
   Element,
@@ -76,11 +76,12 @@ class Walker {
 
   /** Walks through the last chain of the path. */
   #chain(branch: Branch, path: readonly Place[]): readonly Passed[] {
-    let open: readonly Branch[] = [branch]
+    const rules = this.#rules.chains.get(path.at(-1)?.name ?? '')?.rules ?? []
+    let open: readonly Branch[] = [entering(branch, rules)]
     const decided: Passed[] = []
-    for (const rule of this.#rules.chains.get(path.at(-1)?.name ?? '')?.rules ?? []) {
+    for (const rule of rules) {
       const next: Branch[] = []
-      for (const current of open) {
+      for (const current of open.map(compared)) {
         for (const passed of this.#rule(current, rule, path)) {
           if (passed.isDecided || passed.branch.end !== undefined) decided.push(passed)
           else next.push(passed.branch)

@@ -51,6 +51,10 @@ export function whereText(path: readonly Place[]): string {
 export interface Way {
   readonly probability: number
   readonly hops: readonly Hop[]
+  /** With how many rules the kernel compares it on this way, whether they match or not. */
+  readonly rules: number
+  /** How many chains with rules it enters. */
+  readonly chains: number
   /** The packet at the end of the way. */
   readonly packet: Packet
   readonly end: WayEnd

@@ -6,6 +6,9 @@ import { hostPort } from '../../state/ip.js'
 import type { NodeSurroundings, Packet, Way } from './packet.js'
 import type { Lacks } from './rulesets.js'
 
+/** There is no packet yet that a rule could be compared with. */
+const noRules = { rules: 0, chains: 0 }
+
 /**
  * What the socket programs make of a connection before its first packet exists. Undefined when they
  * leave it to the packet path.
@@ -27,7 +30,7 @@ export function walkSockets(
   const hop = { path: [connectPlace], item: { place: connectPlace, text }, rule: text }
   if (list.verdict === 'refuse') {
     const why = 'no endpoints: connect() fails with ECONNREFUSED, and no packet is sent'
-    return [{ probability: 1, packet, hops: [{ ...hop, why }], end: 'rejected' }]
+    return [{ ...noRules, probability: 1, packet, hops: [{ ...hop, why }], end: 'rejected' }]
   }
   const affinity =
     list.affinitySeconds > 0 ? `; the same for a client during ${list.affinitySeconds} s` : ''
@@ -38,6 +41,7 @@ export function walkSockets(
     const count = `${how}${fewest}${affinity}`
     const why = `translated at connect(): the socket goes to ${hostPort(ip, port)}, ${count}, and its packets need no NAT`
     return {
+      ...noRules,
       probability: share,
       packet: { ...packet, destination: ip, port, isDnated: true },
       hops: [{ ...hop, why }],

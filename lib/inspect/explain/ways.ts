@@ -6,12 +6,15 @@ export interface Branch {
   readonly probability: number
   readonly packet: Packet
   readonly hops: readonly Hop[]
+  /** As in `Way`. */
+  readonly rules: number
+  readonly chains: number
   /** Set once nothing more can happen to it. */
   readonly end: WayEnd | undefined
 }
 
 export function start(packet: Packet): readonly Branch[] {
-  return [{ probability: 1, packet, hops: [], end: undefined }]
+  return [{ probability: 1, packet, hops: [], rules: 0, chains: 0, end: undefined }]
 }
 
 /** Moves every unfinished branch through a part of the kernel. */
@@ -22,17 +25,26 @@ export function through(
   return branches.flatMap((branch) => (branch.end === undefined ? part(branch) : [branch]))
 }
 
+/** It enters a chain, if that has rules. */
+export function entering(branch: Branch, rules: readonly unknown[]): Branch {
+  return rules.length === 0 ? branch : { ...branch, chains: branch.chains + 1 }
+}
+
+/** It is compared with one more rule. */
+export function compared(branch: Branch): Branch {
+  return { ...branch, rules: branch.rules + 1 }
+}
+
 export function withHop(branch: Branch, hop: Hop, change: Partial<Branch> = {}): Branch {
   return { ...branch, ...change, hops: [...branch.hops, hop] }
 }
 
 /** The finished walk. A packet that nothing stopped arrives at its destination. */
 export function finish(branches: readonly Branch[], isLocal: (packet: Packet) => boolean): Way[] {
-  return branches.map(({ probability, packet, hops, end }) => ({
-    probability,
-    packet,
+  return branches.map(({ hops, end, ...branch }) => ({
+    ...branch,
     hops: hops.filter((hop, index) => !isIdle(hop, hops[index + 1])),
-    end: end ?? (isLocal(packet) ? 'local' : 'sent'),
+    end: end ?? (isLocal(branch.packet) ? 'local' : 'sent'),
   }))
 }
 

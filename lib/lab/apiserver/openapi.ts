@@ -1,12 +1,13 @@
 import type { JsonObject } from './json.js'
 import { apiVersionOf, type ResourceKind } from './resources.js'
+import { schemasOf } from './schemas.js'
 import { pathOf } from './target.js'
 
 /**
  * The part of the OpenAPI documents that kubectl reads before it applies. It looks for the
- * parameter `fieldValidation` of each kind's PATCH, which means that the server validates. No
- * document has definitions: kubectl does not check kinds without one, and has its own merge keys of
- * lists.
+ * parameter `fieldValidation` of each kind's PATCH, which means that the server validates. For `kubectl explain` the
+ * documents of version 3 have the fields that this server knows. Those of version 2 have none: kubectl before 1.25 would
+ * refuse all others. No PATCH names its bodies, so kubectl keeps to its own merge keys of lists.
  */
 
 const parameters = ['dryRun', 'fieldValidation', 'fieldManager'] as const
@@ -30,8 +31,11 @@ export function openapiOf(
   const kinds = resources.filter((kind) => apiVersionOf(kind) === apiVersion)
   if (kinds.length === 0) return undefined
   const schema = { type: 'string', uniqueItems: true }
-  const paths = pathsOf(kinds, { 'x-kubernetes-action': 'patch' }, { schema })
-  return { openapi: '3.0.0', info, paths, components: { schemas: {} } }
+  const paths = {
+    ...listPathsOf(kinds),
+    ...pathsOf(kinds, { 'x-kubernetes-action': 'patch' }, { schema }),
+  }
+  return { openapi: '3.0.0', info, paths, components: { schemas: schemasOf(kinds) } }
 }
 
 /**
@@ -45,6 +49,17 @@ export function openapiV2(resources: readonly ResourceKind[]): JsonObject {
     paths: pathsOf(resources, {}, { type: 'string' }),
     definitions: {},
   }
+}
+
+/** By these `kubectl explain` finds the kind of a resource. */
+function listPathsOf(resources: readonly ResourceKind[]): JsonObject {
+  const get = (kind: ResourceKind) => ({
+    'x-kubernetes-action': 'list',
+    responses: { '200': { description: 'OK' } },
+    [gvkExtension]: gvkOf(kind),
+  })
+  const pathTo = (kind: ResourceKind) => pathOf(kind, kind.namespaced ? '{namespace}' : undefined)
+  return Object.fromEntries(resources.map((kind) => [pathTo(kind), { get: get(kind) }]))
 }
 
 function pathsOf(

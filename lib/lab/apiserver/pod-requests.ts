@@ -4,8 +4,22 @@ import type { Registry } from './registry.js'
 import { ApiError } from './status.js'
 import type { Target } from './target.js'
 
-/** What a pod has printed, line by line, oldest first. */
-export type PodLog = (pod: KubeObject) => readonly string[]
+/** Told of every line that a pod prints from now on. */
+export interface LogFollower {
+  readonly printed: (line: string) => void
+  /** The pod is gone. */
+  readonly ended: () => void
+}
+
+export interface PodLog {
+  /** What a pod has printed, oldest first. */
+  lines(pod: KubeObject): readonly string[]
+  /** Ends with the call of what it returns. */
+  follow(pod: KubeObject, follower: LogFollower): () => void
+}
+
+/** A client that reads no line for so many bytes is gone or stuck. */
+const longestBacklog = 1024 * 1024
 
 export interface PodRequestDeps {
   readonly registry: Registry
@@ -37,9 +51,21 @@ export function servePodRequest(
     )
   }
   const asked = call.query.get('tailLines')
-  const lines = podLog(pod)
+  const lines = podLog.lines(pod)
   const last = asked === null ? lines : lines.slice(lines.length - Math.max(0, Number(asked) || 0))
-  call.sendText(200, last.map((line) => `${line}\n`).join(''))
+  const body = call.open(200, 'text/plain; charset=utf-8')
+  body.write(last.map((line) => `${line}\n`).join(''))
+  if (!call.isTrue('follow')) {
+    body.end()
+    return
+  }
+  const { response } = call
+  response.flushHeaders()
+  const printed = (line: string) => {
+    if (body.backlog > longestBacklog) response.destroy()
+    else body.write(`${line}\n`)
+  }
+  response.once('close', podLog.follow(pod, { printed, ended: () => body.end() }))
 }
 
 function notThere(name: string, subresource: string): ApiError {

@@ -96,7 +96,7 @@ export class ApiServer extends ApiObjects {
       registry: this.registry,
       faults: this.faults,
       texts: new EventTexts(),
-      podLog: this.#options.runtime?.log?.bind(this.#options.runtime),
+      podLog: this.#options.runtime?.log,
       bookmarkEveryMs: this.#options.bookmarkEveryMs,
       accepts: this.#options.accepts,
       proxiesToLoopback: this.#options.proxiesToLoopback,

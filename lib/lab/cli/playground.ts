@@ -82,25 +82,31 @@ interface Play {
   readonly say: (line: string) => void
 }
 
-/** Opens the page first, because most users want that. The tour runs in a cluster of its own. */
+/**
+ * Opens the page first, because most users want that. The tour runs in a cluster of its own; after it the address stands
+ * there again, as the last line.
+ */
 async function playWithPage(play: Play, signal: AbortSignal) {
   const { say, ...options } = play
-  let isOpen: () => void = () => undefined
-  const opened = new Promise<void>((resolve) => (isOpen = resolve))
+  let isOpen: (lines: string) => void = () => undefined
+  const opened = new Promise<string>((resolve) => (isOpen = resolve))
   const page = runLivePage(
     {
       ...options,
       opened: ({ url, kubeconfig }) => {
-        say(`Open ${url} to try it yourself; Ctrl-C ends it and removes everything.`)
-        say(`   from another terminal: kubectl --kubeconfig ${kubeconfig} get all`)
-        say('')
-        isOpen()
+        const lines = [
+          `From another terminal: kubectl --kubeconfig ${kubeconfig} get all`,
+          `Open ${url} to try it yourself; Ctrl-C ends it and removes everything.`,
+        ].join('\n')
+        say(`${lines}\n`)
+        isOpen(lines)
       },
     },
     signal,
   )
-  const guided = Promise.race([opened, page]).then(async () => {
+  const guided = Promise.race([opened, page]).then(async (lines) => {
     if (!signal.aborted) await tour(play, signal)
+    if (!signal.aborted && lines !== undefined) say(`\n${lines}`)
   })
   await Promise.all([page, guided])
 }

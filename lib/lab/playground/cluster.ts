@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import { createApiServer, type ApiServer } from '../apiserver/server.js'
 import { buildInNamespaces } from './namespace-test-bed.js'
+import { kubernetesService } from './kubernetes-service.js'
 import { nodesOf } from './nodes.js'
 import { PlaygroundPods } from './playground-pods.js'
 import type { TestBed, BuildTestBed } from './test-bed.js'
@@ -48,7 +49,7 @@ export class Cluster implements LiveCluster {
     const ranges = { serviceCidrs, nodePorts, loadBalancers }
     this.api = createApiServer({ runtime: this.pods, ...ranges, ...api })
     this.pods.follow(this.api.registry.store)
-    for (const node of nodesOf(layout)) this.api.put(node)
+    for (const object of [...nodesOf(layout), ...kubernetesService(layout)]) this.api.put(object)
     this.#serving = this.api.run(this.#stop.signal)
   }
 

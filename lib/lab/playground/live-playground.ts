@@ -1,5 +1,6 @@
 import { pause } from '../../async.js'
 import { Selection } from './selection.js'
+import { Comparison } from './comparison.js'
 import { Counting } from './counting.js'
 import { Learning } from './learning.js'
 import type { ClusterFacts } from './lesson-progress.js'
@@ -8,6 +9,7 @@ import { ConfigError } from '../../errors.js'
 import { appliedPath, isSameServices, markedPods, onlyService, stateOf } from './rules-view.js'
 import { parseDaemonLine, Timeline } from './timeline.js'
 import { Programmed } from './programmed.js'
+import { reachPod } from './reach-pod.js'
 import { ShownRules } from './shown-rules.js'
 import { Traffic } from './traffic.js'
 import { WebApp } from './web-app.js'
@@ -38,6 +40,7 @@ export class LivePlayground implements PageSource {
   readonly #learning: Learning
   readonly #counting: Counting
   readonly #rules: ShownRules
+  readonly #comparison = new Comparison()
   readonly #selection: Selection
   readonly #switch: ModeSwitch
   readonly #programmed: Programmed
@@ -156,6 +159,7 @@ export class LivePlayground implements PageSource {
       target: this.#selection.target(),
       targets: this.#selection.targets(),
       path: this.#path,
+      comparison: this.#comparison.view,
       counters: this.#counting.view,
       continuous: isContinuous,
       answers: [...answers].map(([name, count]) => ({ name, count })),
@@ -200,6 +204,9 @@ export class LivePlayground implements PageSource {
       case 'rules':
         this.#rules.show(command.mode, this.#switch.mode)
         break
+      case 'compare':
+        this.#comparison.show(command.modes)
+        break
       case 'send':
         return this.#traffic.send(command.count, () => this.#selection.request(this.#switch.mode))
       case 'continuous':
@@ -232,20 +239,13 @@ export class LivePlayground implements PageSource {
     }
   }
 
-  /** For the timeline: connections of its own, which are not among those that are shown. */
-  async #reach(pod: string): Promise<boolean> {
-    const deadline = Date.now() + reachMs
-    const isReached = await this.#counting.unseen(async (passed) => {
-      while (Date.now() < deadline && !this.#stop.signal.aborted) {
-        const probe = this.#selection.probe(this.#switch.mode, this.#programmed.state)
-        const [result] = await this.#cluster.testBed.flow('client-pod', probe.request)
-        passed(probe.countersTo(result?.backend))
-        if (result?.backend === pod) return true
-      }
-      return false
-    })
-    this.#moved()
-    return isReached
+  #reach(pod: string): Promise<boolean> {
+    const { testBed } = this.#cluster
+    const { signal } = this.#stop
+    const probe = () => this.#selection.probe(this.#switch.mode, this.#programmed.state)
+    return this.#counting
+      .unseen((passed) => reachPod(pod, { testBed, probe, passed, signal }))
+      .finally(() => this.#moved())
   }
 
   #learn(): Learning {
@@ -255,7 +255,7 @@ export class LivePlayground implements PageSource {
       testBed,
       modes: this.#options.modes,
       mode: () => this.#switch.mode,
-      addressOf: (target) => (this.#app.service() ? this.#selection.addressOf(target) : undefined),
+      addressOf: (target) => this.#selection.knownAddress(target),
       pods: () => this.#pods,
       isWritten: () => this.#pending === '',
       facts: () => this.#facts(),
@@ -286,10 +286,11 @@ export class LivePlayground implements PageSource {
     const connection = { layout, ...this.#selection.request(mode), podAt }
     this.#path = appliedPath(mode, { has, should, name }, connection)
     // Another mode has nothing in the kernel: its rules are those that it would write.
-    const { mode: of } = this.#rules.view
-    const other = stateOf(this.#cluster.api.registry, of, layout)
-    const rules = of === mode ? has : other && onlyService(other, name)
-    this.#rules.refresh(rules, scheduler, podAt, busy === '')
+    const stateIn = (of: ModeName) =>
+      of === mode ? this.#programmed.state : stateOf(this.#cluster.api.registry, of, layout)
+    const shown = stateIn(this.#rules.view.mode)
+    this.#rules.refresh(shown && onlyService(shown, name), scheduler, podAt, busy === '')
+    this.#comparison.refresh({ running: mode, stateIn, service: name, connection })
     this.#moved()
   }
 
@@ -323,4 +324,3 @@ export class LivePlayground implements PageSource {
 }
 
 const refreshMs = 50
-const reachMs = 3000

@@ -2,6 +2,7 @@ import { createServer, type Server } from 'node:net'
 import { once } from 'node:events'
 import { spawn } from 'node:child_process'
 import { KernelError } from '../../errors.js'
+import { apiPortOnNode } from './kubernetes-service.js'
 import { NodeGauge } from './node-gauge.js'
 import { proxyCommand, watchProxy } from './proxy-process.js'
 import { runCommand } from '../../kernel/command.js'
@@ -44,9 +45,9 @@ function loopbackLayout(second: number): ClusterLayout {
     serviceCidrs: [at('96.0/20')],
     nodePorts: { from: firstPort, to: firstPort + portsEach - 1 },
     loadBalancers: at('113.'),
-    api: { host: at('0.1'), port: 6443 },
+    api: { host: at('0.1'), port: apiPortOnNode },
     // Ports below 1024 are for root.
-    ports: { web: 8000, echo: 7000 },
+    ports: { web: 8000, echo: 7000, kubernetes: 8443 },
     config: {
       clusterCIDR: at('0.0/18'),
       nodePortAddresses: ['127.0.0.0/8'],

@@ -14,7 +14,7 @@ export const namespaceLayout: ClusterLayout = {
   nodePorts: { from: 30_000, to: 32_767 },
   loadBalancers: '203.0.113.',
   api: { host: '127.0.0.1', port: 0 },
-  ports: { web: 80, echo: 7 },
+  ports: { web: 80, echo: 7, kubernetes: 443 },
   // As in the original design: lessons compare what pods see of a client in the modes.
   config: { clusterCIDR: ranges.clusterPods.IPv4, 'userspace.sourceAddress': 'hide' },
   senders: ['client-pod', 'node', 'outside', 'backend'],

@@ -1,6 +1,7 @@
 import { join } from 'node:path'
 import { createWorld, type World, type WorldOptions } from '../world/world.js'
 import { forward, openBridge, type Bridge } from '../world/bridge.js'
+import { apiPortOnNode } from './kubernetes-service.js'
 import { NodeGauge } from './node-gauge.js'
 import { namespaceLayout } from './namespace-layout.js'
 import { podsInPlace, podAddress, podPlaces, places, uplinkName } from '../world/topology.js'
@@ -9,9 +10,6 @@ import { ipBatch } from '../world/namespaces.js'
 import type { BuildTestBed, PodRoom, TestBed } from './test-bed.js'
 import type { Server } from 'node:net'
 import type { Place } from '../world/topology.js'
-
-/** Where the daemon on the node finds the API server. */
-const apiPortOnNode = 6443
 
 /** A small cluster of network namespaces. Needs root, of a user namespace at least. */
 export const buildInNamespaces: BuildTestBed = (name, folder) => build({ name }, folder)
@@ -43,7 +41,8 @@ async function build(options: WorldOptions, folder: string): Promise<TestBed> {
       door = await forward({ path }, { host: hostname, port: Number(port) })
       bridge = await openBridge({
         namespace: world.namespaces.node,
-        from: { port: apiPortOnNode },
+        // Pods find it behind the Service kubernetes, and the daemon at 127.0.0.1.
+        from: { port: apiPortOnNode, host: '0.0.0.0' },
         to: { path },
       })
       return `http://127.0.0.1:${apiPortOnNode}`

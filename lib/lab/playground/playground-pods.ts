@@ -17,7 +17,8 @@ export class PlaygroundPods implements PodRuntime {
   readonly #testBed: PodPlaces
   /** The name of the pod in each room. */
   readonly #podIn = new Map<PodRoom, string>()
-  readonly #logs = new PodLogs()
+  /** For `kubectl logs`. */
+  readonly log = new PodLogs()
   #roomFreed = new AbortController()
   #store: VersionedStore | undefined
 
@@ -35,14 +36,9 @@ export class PlaygroundPods implements PodRuntime {
     return [...this.#podIn].find(([, name]) => name === pod)?.[0]
   }
 
-  /** For `kubectl logs`. */
-  log({ metadata: { name } }: KubeObject): readonly string[] {
-    return this.#logs.linesOf(name)
-  }
-
   /** Notes in the logs of the pods which requests they have answered. */
   answered(request: FlowRequest, results: readonly FlowResult[]): void {
-    this.#logs.answered(request, results)
+    this.log.answered(request, results)
   }
 
   async run(pod: KubeObject, life: PodLife): Promise<void> {
@@ -57,7 +53,7 @@ export class PlaygroundPods implements PodRuntime {
       await this.#testBed.stopServing(room, name)
     } finally {
       this.#podIn.delete(room)
-      this.#logs.forget(name)
+      this.log.forget(name)
       this.#roomFreed.abort()
       this.#roomFreed = new AbortController()
     }
@@ -110,7 +106,7 @@ export class PlaygroundPods implements PodRuntime {
   async #serve(room: PodRoom, server: PodServer, { tell }: PodLife): Promise<void> {
     try {
       await this.#testBed.serve(room, server)
-      this.#logs.started(server.name, server.ports)
+      this.log.started(server.name, server.ports)
     } catch (error) {
       const ports = server.ports.join(', ')
       const why = `listen on ${ports}: ${messageOf(error)}; name another containerPort`

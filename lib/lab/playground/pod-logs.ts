@@ -1,13 +1,16 @@
 import { hiddenPorts } from './counters.js'
+import type { KubeObject } from '../apiserver/object.js'
+import type { LogFollower, PodLog } from '../apiserver/pod-requests.js'
 import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 
 /** Enough for a class; the oldest lines go first. */
 const longest = 1000
 
 /** What each pod would print: a line for every request that it has answered. */
-export class PodLogs {
+export class PodLogs implements PodLog {
   readonly #now: () => Date
   readonly #lines = new Map<string, string[]>()
+  readonly #followers = new Map<string, Set<LogFollower>>()
 
   constructor(now: () => Date = () => new Date()) {
     this.#now = now
@@ -29,17 +32,30 @@ export class PodLogs {
     }
   }
 
-  linesOf(pod: string): readonly string[] {
-    return this.#lines.get(pod) ?? []
+  lines({ metadata: { name } }: KubeObject): readonly string[] {
+    return this.#lines.get(name) ?? []
+  }
+
+  follow({ metadata: { name } }: KubeObject, follower: LogFollower): () => void {
+    const all = this.#followers.get(name) ?? new Set()
+    this.#followers.set(name, all.add(follower))
+    return () => {
+      all.delete(follower)
+      if (all.size === 0 && this.#followers.get(name) === all) this.#followers.delete(name)
+    }
   }
 
   forget(pod: string): void {
     this.#lines.delete(pod)
+    for (const { ended } of this.#followers.get(pod) ?? []) ended()
+    this.#followers.delete(pod)
   }
 
   #add(pod: string, words: string): void {
     const lines = this.#lines.get(pod) ?? []
-    lines.push(`${this.#now().toISOString()} ${words}`)
+    const line = `${this.#now().toISOString()} ${words}`
+    lines.push(line)
+    for (const { printed } of this.#followers.get(pod) ?? []) printed(line)
     if (lines.length > longest) lines.shift()
     this.#lines.set(pod, lines)
   }

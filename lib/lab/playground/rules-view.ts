@@ -1,6 +1,7 @@
 import type { ClusterLayout, PodRoom } from './test-bed.js'
 import { configWith } from '../../config/load.js'
 import { explainPacket } from '../../inspect/explain/explain.js'
+import type { Way } from '../../inspect/explain/packet.js'
 import { isEqual } from '../../state/json.js'
 import { planners } from '../../modes/planners.js'
 import type { Config, ModeName } from '../../config/config.js'
@@ -111,12 +112,20 @@ export interface Connection {
 
 /** The path of a connection of the cluster, drawn from the rules that the mode makes. */
 export function pathOf(state: DesiredState, mode: ModeName, connection: Connection): PathView {
-  const { layout, sender, room, protocol, destination, port, podAt } = connection
-  if (room === undefined) return { shared: [], ways: [], note: 'There is no pod to send from.' }
-  const ways = explainPacket(mode, state, configOf(layout), {
+  if (connection.room === undefined) return noPath('There is no pod to send from.')
+  return pathView(waysOf(state, mode, connection), connection.podAt)
+}
+
+/** The ways of a connection through the rules that the mode makes. */
+export function waysOf(
+  state: DesiredState,
+  mode: ModeName,
+  { layout, sender, room, protocol, destination, port }: Connection,
+): readonly Way[] {
+  return explainPacket(mode, state, configOf(layout), {
     family: 'IPv4',
     protocol,
-    source: room.addresses[0] ?? '',
+    source: room?.addresses[0] ?? '',
     destination,
     port,
     inInterface: layout.interfaces[sender],
@@ -125,7 +134,10 @@ export function pathOf(state: DesiredState, mode: ModeName, connection: Connecti
     isDnated: false,
     isMasqueraded: false,
   })
-  return pathView(ways, podAt)
+}
+
+export function noPath(note: string): PathView {
+  return { shared: [], ways: [], note }
 }
 
 /** One Service as the kernel has it, and as it should. */
@@ -145,5 +157,5 @@ export function appliedPath(
   const note = should?.services.size
     ? 'The kernel does not have this Service yet: it is on its way.'
     : `There is no Service ${name}.`
-  return { shared: [], ways: [], note }
+  return noPath(note)
 }

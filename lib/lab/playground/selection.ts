@@ -98,6 +98,11 @@ export class Selection {
     return names.map((name) => this.#targetOf(name))
   }
 
+  /** Undefined when the Service was deleted. */
+  knownAddress(target: TargetView['name']) {
+    return this.#deps.service() ? this.addressOf(target) : undefined
+  }
+
   addressOf(target: TargetView['name']) {
     const { clusterIp, port, nodePort, loadBalancerIp } = this.service()
     switch (target) {

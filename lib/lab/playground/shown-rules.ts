@@ -6,7 +6,8 @@ import type { ModeName } from '../../config/config.js'
 import type { RulesView } from '../../page/view.js'
 import type { ClusterLayout } from './test-bed.js'
 
-const modes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
+/** Planning needs no kernel, so each can be shown everywhere. */
+export const allModes: readonly ModeName[] = ['userspace', 'iptables', 'ipvs', 'nftables', 'ebpf']
 
 /** The rules of one Service in one mode, with the difference that the last change made. */
 export class ShownRules {
@@ -16,7 +17,7 @@ export class ShownRules {
   #because = ''
   #view: RulesView & { readonly mode: ModeName } = {
     mode: 'iptables',
-    modes,
+    modes: allModes,
     lines: [],
     lastChange: '',
   }
@@ -36,7 +37,7 @@ export class ShownRules {
 
   /** Shows the rules of this mode from now on; `active` is the one that runs. */
   show(name: string, active: ModeName): void {
-    const mode = modes.find((each) => each === name)
+    const mode = allModes.find((each) => each === name)
     if (!mode) throw new ConfigError(`show rules of ${name}: there is no mode of that name`)
     this.#mode = mode
     this.#because = mode === active ? '' : `as ${mode} mode would make them`
@@ -62,6 +63,6 @@ export class ShownRules {
     const around = owner === undefined ? { podAt } : { podAt, owner }
     const of = `${mode} ${owner ?? ''}`
     if (!this.#lines.show({ mode, of, lines, around, isSettled })) return
-    this.#view = { mode, modes, lastChange: this.#because, lines: this.#lines.lines }
+    this.#view = { mode, modes: allModes, lastChange: this.#because, lines: this.#lines.lines }
   }
 }

@@ -20,8 +20,8 @@ export interface ClusterLayout {
   readonly loadBalancers: string
   /** Where the API server listens. */
   readonly api: { readonly host: string; readonly port: number }
-  /** The ports of the two Services of the playground. */
-  readonly ports: { readonly web: number; readonly echo: number }
+  /** The ports of the Services of the playground. */
+  readonly ports: { readonly web: number; readonly echo: number; readonly kubernetes: number }
   /** Configuration of the daemon besides its mode, by path. */
   readonly config: Readonly<Record<string, unknown>>
   readonly senders: readonly Sender[]

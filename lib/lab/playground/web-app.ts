@@ -10,6 +10,7 @@ import {
 import { ConfigError } from '../../errors.js'
 import { isEqual } from '../../state/json.js'
 import { PersistentMap } from '../../state/persistent-map.js'
+import { isKubernetes } from './kubernetes-service.js'
 import { podStateOf, processAnnotation, readyAnnotation } from './pod-state.js'
 import { clientsOf, type Clients } from '../apiserver/kind-client.js'
 import type { KubeObject, NewObject } from '../apiserver/object.js'
@@ -181,7 +182,8 @@ export class WebApp {
 
   /** Lines that say the same as before keep their reference. */
   services(): PersistentMap<ServiceLine> {
-    const lines = this.#clients.services.list().map((service): ServiceLine => ({
+    const shown = this.#clients.services.list().filter((service) => !isKubernetes(service))
+    const lines = shown.map((service): ServiceLine => ({
       key: `${service.metadata.namespace ?? ''}/${service.metadata.name}`,
       type: textAt(service, 'spec', 'type'),
       clusterIp: textAt(service, 'spec', 'clusterIP'),

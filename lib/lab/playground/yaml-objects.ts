@@ -1,6 +1,8 @@
 import { parseAllDocuments, stringify } from 'yaml'
 import { textAt, type Json, type JsonObject } from '../apiserver/json.js'
 import type { ResourceKind } from '../apiserver/resources.js'
+import { isKubernetes } from './kubernetes-service.js'
+import type { KubeObject } from '../apiserver/object.js'
 import { pause } from '../../async.js'
 import { ConfigError } from '../../errors.js'
 import { isEqual } from '../../state/json.js'
@@ -35,7 +37,7 @@ export class YamlObjects {
 
   list(): readonly ObjectLine[] {
     const each = shown.flatMap(([apiVersion, kind, collection]) =>
-      this.#api.registry.store.list(collection).map(({ metadata }) => ({
+      this.#own(collection).map(({ metadata }) => ({
         apiVersion,
         kind,
         namespace: metadata.namespace ?? '',
@@ -77,10 +79,14 @@ export class YamlObjects {
 
   /** What a user wrote or could have written: it makes the same cluster again. */
   #all(): string {
-    const objects = written.flatMap((collection) => this.#api.registry.store.list(collection))
+    const objects = written.flatMap((collection) => this.#own(collection))
     return objects
       .map((object) => stringify(withoutServerFields(object), { lineWidth: 0 }))
       .join('---\n')
+  }
+
+  #own(collection: string): readonly KubeObject[] {
+    return this.#api.registry.store.list(collection).filter((object) => !isKubernetes(object))
   }
 
   #send(object: JsonObject): 'replace' | 'create' {

@@ -112,7 +112,7 @@ export class SimulatedNode {
   #waysOf(packet: Packet): readonly Way[] {
     const programmed = this.#programmed.get(packet.family)
     if (!programmed || !this.#config) {
-      return [{ probability: 1, hops: [], packet, end: 'sent' }]
+      return [{ probability: 1, hops: [], rules: 0, chains: 0, packet, end: 'sent' }]
     }
     const { plan, state } = programmed
     const { protocol, source, destination, port, inInterface } = packet

@@ -9,5 +9,5 @@ await forward(optionsOf(from), optionsOf(to))
 parentPort?.postMessage('listening')
 
 function optionsOf(end: BridgeEnd) {
-  return 'path' in end ? { path: end.path } : { host: '127.0.0.1', port: end.port }
+  return 'path' in end ? end : { host: '127.0.0.1', ...end }
 }

@@ -2,8 +2,9 @@ import { once } from 'node:events'
 import { connect, createServer, type NetConnectOpts, type Server } from 'node:net'
 import { Worker } from 'node:worker_threads'
 
-/** A port on 127.0.0.1 of the namespace, or a socket file, which every namespace sees. */
-export type BridgeEnd = { readonly port: number } | { readonly path: string }
+/** A port of the namespace, on 127.0.0.1 unless told otherwise; or a socket file, which every namespace sees. */
+export type BridgeEnd =
+  { readonly port: number; readonly host?: string } | { readonly path: string }
 
 export interface BridgeRequest {
   readonly namespace: string

@@ -1,13 +1,14 @@
 import { animatePackets, connectMotion } from './packets.js'
 import { byId, element, redraw } from './element.js'
 import { connectControls, showControls } from './controls.js'
+import { connectComparison, showComparison } from './compare-panel.js'
 import { connectObjects, showObjects } from './yaml-panel.js'
 import { drawPicture } from './picture.js'
 import { openScene, writeScene } from './scene.js'
 import { connectTabs, followActive, showExercises } from './exercises-panel.js'
 import { showLessons } from './lessons-panel.js'
 import { connectFlows, showFlows } from './flows-panel.js'
-import { showPath } from './path-panel.js'
+import { showCounters, showPath } from './path-panel.js'
 import { showRules } from './rules-panel.js'
 import { showTimeline } from './timeline-panel.js'
 import { showTraffic } from './traffic-panel.js'
@@ -46,6 +47,8 @@ function show(view: View): void {
   animatePackets(view, narrowScreen.matches)
   showPath(view)
   showFlows(view)
+  showComparison(view)
+  showCounters(view)
   showRules(view)
   showTimeline(view)
   showLessons(view)
@@ -60,6 +63,7 @@ export function openPage(link: PageLink): void {
   useLink(link)
   connectControls(() => latest)
   connectObjects(() => latest)
+  connectComparison(() => latest)
   connectTabs()
   connectMotion()
   connectFlows(() => latest)

@@ -1,17 +1,24 @@
 import { byId, element, percent, redraw, shortName } from './element.js'
-import type { HopView, View, WayView } from '../view.js'
+import type { HopView, PathView, View, WayView } from '../view.js'
 
-/** Shows the way, hop by hop, with the counter of each. */
+/** Shows the way, hop by hop, with a place for the counter of each. */
 export function showPath(view: View): void {
   const { path } = view
   redraw('path', path, () => {
-    byId('hops').replaceChildren(...path.shared.map((hop) => element('li', '', ...hopParts(hop))))
-    byId('ways').replaceChildren(
-      ...(path.note === '' ? [] : [element('p', 'hint', path.note)]),
-      ...path.ways.map((way, index) => wayPart(way, index === 0)),
-    )
+    byId('hops').replaceChildren(...sharedParts(path))
+    byId('ways').replaceChildren(...wayParts(path))
   })
-  showCounters(view)
+}
+
+export function sharedParts({ shared }: PathView): readonly Node[] {
+  return shared.map((hop) => element('li', '', ...hopParts(hop)))
+}
+
+export function wayParts({ note, ways }: PathView): readonly Node[] {
+  return [
+    ...(note === '' ? [] : [element('p', 'hint', note)]),
+    ...ways.map((way, index) => wayPart(way, index === 0)),
+  ]
 }
 
 /** Leads to the rule with this number in the picture. */
@@ -24,8 +31,8 @@ export function showHop(index: number): void {
   row.focus({ preventScroll: true })
 }
 
-/** Updates only the numbers, because they change all the time and the rest does not. */
-function showCounters({ counters }: View): void {
+/** After all hops were drawn: only the numbers, because they change all the time and the rest does not. */
+export function showCounters({ counters }: View): void {
   for (const place of document.querySelectorAll<HTMLElement>('.count')) {
     const count = counters.rules[place.dataset['counter'] ?? '']
     const text = count === undefined ? '' : `${count} packet${count === 1 ? '' : 's'}`

@@ -1,3 +1,4 @@
+import { comparedIn } from './compare-panel.js'
 import { link } from './link.js'
 import type { ObjectLine, PageCommand, Sender, TargetView, View } from '../view.js'
 
@@ -34,6 +35,7 @@ function commandsOf(wanted: URLSearchParams): readonly PageCommand[] {
     ['from', (sender) => ({ do: 'sender', sender: sender as Sender })],
     ['to', (target) => ({ do: 'target', target: target as TargetView['name'] })],
     ['rules', (mode) => ({ do: 'rules', mode })],
+    ['compare', (modes) => ({ do: 'compare', modes: modes.split(' ') })],
   ]
   return named(wanted, all)
 }
@@ -80,6 +82,7 @@ async function write(view: View): Promise<void> {
     from: view.sender,
     to: view.target.name,
     rules: view.rules.mode,
+    ...(view.comparison.length === 0 ? {} : { compare: comparedIn(view).join(' ') }),
   })
   const hash = `#${parts.toString()}`
   if (hash === lastWritten) return

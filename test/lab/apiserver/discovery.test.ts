@@ -2,6 +2,8 @@ import t from 'tap'
 import { listAt, objectAt, textAt, type Json } from '../../../lib/lab/apiserver/json.js'
 import { resource } from '../../../lib/lab/apiserver/resources.js'
 import { defaultResources } from '../../../lib/lab/apiserver/default-resources.js'
+import { fieldWords } from '../../../lib/lab/apiserver/field-words.js'
+import { messages } from '../../../lib/lab/apiserver/protobuf/messages.js'
 import { openapiV2AsProtobuf } from '../../../lib/lab/apiserver/openapi.js'
 import { startServer } from './support/kubectl.js'
 
@@ -63,4 +65,18 @@ void t.test('a resource that a known version does not serve is not found', async
   for (const path of ['/apis/networking.k8s.io/v1/nothing', '/api/v1/nothing', '/openapi/v2/x']) {
     t.equal((await fetch(server.url + path)).status, 404, path)
   }
+})
+
+void t.test('every word of kubectl explain belongs to a kind or a field', (t) => {
+  const kinds = new Set(defaultResources.map(({ kind }) => kind))
+  for (const name of fieldWords.keys()) {
+    const [of = '', field] = name.split('.')
+    const fields = of === '*' ? [...messages.values()].flat() : (messages.get(of) ?? [])
+    const isThere =
+      field === undefined
+        ? ['', 'status'].includes(of) || kinds.has(of) || messages.has(of)
+        : fields.some((each) => each.name === field)
+    t.ok(isThere, name)
+  }
+  t.end()
 })

@@ -136,6 +136,19 @@ void t.test('the real kubectl works unmodified', { skip: noKubectl }, async (t) 
     t.match(warned.stderr, warning)
   })
 
+  await t.test('explain tells what this server knows of a kind', async (t) => {
+    if (kubectlMinor < 27) {
+      t.pass(`kubectl 1.${kubectlMinor} asks for a form of schemas that this server does not have`)
+      return
+    }
+    t.match(await server.ok('explain service.spec'), /clusterIP\t<string>\n +The address inside/)
+    t.match(await server.ok('explain svc.spec.ports'), /FIELD: ports <\[\]ServicePort>/)
+    t.match(await server.ok('explain deployment --recursive'), /containerPort\t<integer>/)
+    t.match(await server.ok('explain endpointslices'), /kubernetes\.io\/service-name/)
+    t.match(await server.ok('explain jobs'), /does not know\s+their fields/)
+    t.match((await server.kubectl('explain service.spec.nothing')).stderr, 'does not exist')
+  })
+
   await t.test('a refusal names the field', async (t) => {
     const { code, stderr } = await server.kubectl(
       'patch svc web -p {"spec":{"clusterIP":"10.96.9.9","clusterIPs":["10.96.9.9"]}}',

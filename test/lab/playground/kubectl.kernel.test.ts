@@ -1,5 +1,8 @@
+import { once } from 'node:events'
+import { spawn } from 'node:child_process'
 import t from 'tap'
 import { runCommand } from '../../../lib/kernel/command.js'
+import { namespaceNames } from '../../../lib/lab/world/namespaces.js'
 import { noKubectl } from '../apiserver/support/kubectl.js'
 import { withPlayer } from './player.js'
 
@@ -26,6 +29,20 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
       throw new Error(`kubectl ${args} never said ${wanted}: ${(await kubectl(args)).text}`)
     }
     t.match(await ok('get nodes'), /node-1 +Ready[^]*node-2 +Ready/)
+    t.match(
+      await ok('get service kubernetes'),
+      /kubernetes +ClusterIP +10\.96\.0\.1 +<none> +443\/TCP/,
+    )
+    const inPod = ['netns', 'exec', namespaceNames('kubectl')['client-pod'], process.execPath, '-e']
+    const ask = `fetch('http://10.96.0.1:443/version').then(({ status }) => console.log(status))`
+    t.match(
+      (await runCommand('ip', [...inPod, ask])).stdout,
+      /^\d{3}$/m,
+      'it answers, if only to refuse',
+    )
+    const { services, objects } = player.playground.view()
+    t.notOk(services.get('default/kubernetes'), 'the page leaves it out')
+    t.notOk(objects.some(({ name }) => name === 'kubernetes'))
     await ok('create deployment hello --image=nginx --port=80')
     await ok('expose deployment hello --port=80')
     await ok('rollout status deployment/hello --timeout=60s')
@@ -40,6 +57,19 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
       logged,
       /listens on 80\n.*answered 10\.244\.1\.10 \(asked for 10\.96\.\d+\.\d+:80\/TCP\)/,
     )
+    const follow = [
+      `--kubeconfig=${cluster.kubeconfig}`,
+      'logs',
+      '-f',
+      '--tail=0',
+      entry?.answer ?? '',
+    ]
+    const following = spawn('kubectl', follow)
+    const gone = once(following, 'exit')
+    let printed = ''
+    following.stdout.on('data', (text: Buffer) => (printed += text.toString()))
+    while (printed === '') await player.send()
+    t.match(printed, /^\S+ answered 10\.244\.1\.10 /, 'lines that came later')
     const shell = await kubectl(`exec ${entry?.answer ?? ''} -- sh`)
     t.not(shell.code, 0)
     t.match(shell.text, /there is no container, no shell and no image here/)
@@ -47,6 +77,7 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     t.match(await ok('get replicasets'), /hello-\w+ +1 +1 +1 /)
     await ok('set image deployment/hello nginx=nginx:2')
     await ok('rollout status deployment/hello --timeout=60s')
+    t.same(await gone, [0, null], 'who follows a pod is told that it has ended')
     t.match(await ok('rollout history deployment/hello'), /\n1 [^]*\n2 /)
     await ok('rollout undo deployment/hello')
     await ok('rollout status deployment/hello --timeout=60s')

@@ -39,6 +39,11 @@ t.test('the page shows the way of a connection in every mode', { skip }, async (
     t.match(source, /^(10\.244\.1\.1|192\.168\.50\.1)$/, 'US21: the pod saw the node')
     await see('#log tr td.lost', 'lost')
     await picture(page, 'userspace')
+
+    await press('When it is better')
+    await press('Send in both modes')
+    await see('#costs', /the latest request[^]*the node[^]*the sender/)
+    await see('#status', 'running in nftables mode')
     t.same(complaints, [], 'no error in the console')
   })
 })

@@ -123,6 +123,7 @@ function viewOf(mode: ModeName): PageView {
     target: { name: 'ClusterIP', address: `${clusterIp}:80` },
     targets: [{ name: 'ClusterIP', address: `${clusterIp}:80` }],
     path: path(mode, 'client-pod'),
+    comparison: [],
     counters: { rules: {}, endpoints: {}, note: '' },
     continuous: false,
     answers: [],

@@ -112,9 +112,47 @@ t.test('an address shows the same cluster again', { skip }, async (t) => {
   })
 })
 
+t.test('two modes side by side, with a keyboard, and by a link', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    await withOpenedSite(`${url}#compare=iptables+nftables`, async ({ page, complaints, see }) => {
+      const press = async (selector: string) => {
+        await page.locator(selector).first().focus()
+        await page.keyboard.press('Enter')
+      }
+      const cells = (name: string) =>
+        page.locator('#costs tr', { hasText: name }).locator('td').allInnerTexts()
+      await see('#chapters [aria-pressed=true]', 'A list becomes a table')
+      await see('.side', /^nftables as it would be[^]*service-ips/)
+      await press('#chapters button:has-text("When it is better")')
+      await see('.side', /^userspace runs now[^]*listener of this process/)
+      await see('.side:first-child .count', /packets?$/)
+      t.equal(await page.locator('.side:last-child .count:not(:empty)').count(), 0)
+      t.same(await cells('its bytes pass kube-proxy'), ['yes, all of them', 'no'])
+
+      await press('#compare-left [data-value=nftables]')
+      await see('.side:first-child h3', 'nftables')
+      await see('.side:last-child h3', 'userspace')
+      await press('#compare-send')
+      await see('#status', 'running in userspace mode')
+      await see('#costs', /the latest request[^]*the sender[^]*the node/)
+      t.match(await cells('the latest request'), [
+        /^web-\S+ answered; it saw 10\.244\.1\.10, the sender$/,
+        /^web-\S+ answered; it saw \S+, the node$/,
+      ])
+      t.equal(await page.evaluate(`document.activeElement?.id`), 'compare-send', 'focus stays')
+      await page.waitForURL(/compare=nftables\+userspace/)
+      await press('#compare-end')
+      await page.locator('#compared').waitFor({ state: 'hidden' })
+      await page.waitForURL((now) => !now.hash.includes('compare'))
+      t.equal(await page.evaluate(`document.activeElement?.dataset.value`), '0', 'nor is it lost')
+      t.same(complaints, [])
+    })
+  })
+})
+
 t.test('axe finds nothing, in light and dark, wide and narrow', { skip }, async (t) => {
   await withSite(async ({ url }) => {
-    for (const look of ['', '?present', '?embed']) {
+    for (const look of ['', '?present', '?embed', '#compare=userspace+ebpf']) {
       await withOpenedSite(`${url}${look}`, async ({ page, press, see }) => {
         await press('Send request')
         await see('#said', /Request 1: .* answered/)

@@ -1,6 +1,7 @@
 import { pause, aborted } from '../../../async.js'
 import { bitsOf, formatIp, parseCidr, type Cidr } from '../../../state/ip.js'
 import type { KubeObject } from '../object.js'
+import type { PodLog } from '../pod-requests.js'
 
 export interface PodState {
   /** At most one of each family, the primary one first. */
@@ -32,7 +33,7 @@ export interface PodRuntime {
   /** Runs one pod; resolves when it has ended, and only then is its object removed. */
   run(pod: KubeObject, life: PodLife): Promise<void>
   /** What the pod has printed; absent where pods print nothing. */
-  log?(pod: KubeObject): readonly string[]
+  readonly log?: PodLog
 }
 
 export interface FakeRuntimeOptions {

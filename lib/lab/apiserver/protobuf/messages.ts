@@ -32,6 +32,15 @@ ServicePort: 1 name text, 2 protocol text, 3 port number, 4 targetPort IntOrStri
 SessionAffinityConfig: 1 clientIP ClientIPConfig
 ClientIPConfig: 1 timeoutSeconds number
 IntOrString: 1 type number, 2 intVal number, 3 strVal text
+EndpointSlice: 1 metadata ObjectMeta, 2 endpoints Endpoint[], 3 ports EndpointPort[],
+  4 addressType text
+Endpoint: 1 addresses text[], 2 conditions EndpointConditions, 3 hostname text,
+  4 targetRef ObjectReference, 6 nodeName text, 7 zone text, 8 hints EndpointHints
+EndpointConditions: 1 ready bool, 2 serving bool, 3 terminating bool
+EndpointHints: 1 forZones ForZone[], 2 forNodes ForNode[]
+ForZone: 1 name text
+ForNode: 1 name text
+EndpointPort: 1 name text, 2 protocol text, 3 port number, 4 appProtocol text
 Deployment: 1 metadata ObjectMeta, 2 spec DeploymentSpec
 DeploymentSpec: 1 replicas number, 2 selector LabelSelector, 3 template PodTemplateSpec,
   4 strategy DeploymentStrategy, 5 minReadySeconds number, 6 revisionHistoryLimit number,

@@ -1,0 +1,27 @@
+import type { Probe } from './selection.js'
+import type { TestBed } from './test-bed.js'
+
+export interface ReachDeps {
+  readonly testBed: Pick<TestBed, 'flow'>
+  readonly probe: () => Probe
+  /** Told the counters of each connection. */
+  readonly passed: (keys: readonly string[]) => void
+  readonly signal: AbortSignal
+}
+
+const reachMs = 3000
+
+/** For the timeline: connects until this pod answers. These connections are not among those that are shown. */
+export async function reachPod(
+  pod: string,
+  { testBed, probe, passed, signal }: ReachDeps,
+): Promise<boolean> {
+  const deadline = Date.now() + reachMs
+  while (Date.now() < deadline && !signal.aborted) {
+    const one = probe()
+    const [result] = await testBed.flow('client-pod', one.request)
+    passed(one.countersTo(result?.backend))
+    if (result?.backend === pod) return true
+  }
+  return false
+}
