@@ -115,7 +115,7 @@ async function started(t: Test, answer: Answer = ok, pace: ExporterOptions['pace
   const numbers = () => got.filter(({ path }) => path === '/otlp/v1/metrics')
   const counter = async (name: string, label = '') => {
     const all = await metrics.readSeries([name])
-    return all.filter(({ labels }) => label === '' || labels['outcome'] === label)[0]?.value ?? 0
+    return all.filter((each) => label === '' || each.label('outcome') === label)[0]?.value ?? 0
   }
   const world = { lines, metrics, said, exporter, server, stop, running }
   return { ...world, logs, numbers, counter, count: () => count() }
