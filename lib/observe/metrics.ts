@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client'
 import type { Meter } from '../modes/mode.js'
 import type { ModeName } from '../config/config.js'
@@ -33,12 +34,10 @@ export interface SeriesValue {
   readonly label: (name: string) => string
 }
 
-/** One series as it is now. */
-export interface ReadSeries {
+/** One series of a counter or gauge. */
+export interface ReadSeries extends SeriesValue {
   /** As in the tables, without the prefix. */
   readonly name: string
-  readonly labels: Labels
-  readonly value: number
 }
 
 /** The numbers of /metrics, by the names in the table above, without the prefix. */
@@ -117,9 +116,10 @@ export class Metrics implements Meter {
       const metric = this.#metrics.get(name)?.metric
       if (!metric || metric instanceof Histogram) continue
       for (const { labels, value } of (await metric.get()).values) {
-        const texts = Object.entries(labels).map(([label, text]) => [label, String(text)])
-        all.push({ name, value, labels: Object.fromEntries(texts) as Labels })
+        all.push({ name, value, label: (label) => String(labels[label] ?? '') })
       }
+      // Each may have thousands of series, and syncs need this thread, too.
+      await nextTurn()
     }
     return all
   }

@@ -47,19 +47,27 @@ interface Reading {
   readonly at: number
 }
 
+/** Without the endpoint. Not every metric has all of them. */
+const pointLabels = ['service', 'protocol', 'direction'] as const
+
+function labelsOf(texts: readonly string[]): Point['labels'] {
+  const pairs = pointLabels.map((label, index) => [label, texts[index] ?? ''] as const)
+  return Object.fromEntries(pairs.filter(([, text]) => text !== ''))
+}
+
 interface Sum extends Pick<Point, 'metric' | 'labels'> {
   value: number
 }
 
 function summed(series: readonly ReadSeries[]): ReadonlyMap<string, Sum> {
   const sums = new Map<string, Sum>()
-  for (const { name, labels: all, value } of series) {
+  for (const { name, label, value } of series) {
     const metric = exported.findIndex(({ own }) => own === name)
-    const { endpoint: _, ...labels } = all
-    const key = `${metric} ${Object.values(labels).join(' ')}`
+    const texts = pointLabels.map(label)
+    const key = `${metric} ${texts.join(' ')}`
     const known = sums.get(key)
     if (known) known.value += value
-    else sums.set(key, { metric, labels, value })
+    else sums.set(key, { metric, labels: labelsOf(texts), value })
   }
   return sums
 }

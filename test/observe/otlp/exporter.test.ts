@@ -4,7 +4,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { Exporter, type ExporterOptions } from '../../../lib/observe/otlp/exporter.js'
 import { FlowLog } from '../../../lib/observe/flows/flow-log.js'
-import { Metrics } from '../../../lib/observe/metrics.js'
+import { exported } from '../../../lib/observe/otlp/form.js'
+import { Metrics, metricTable } from '../../../lib/observe/metrics.js'
 import type { FlowLine } from '../../../lib/observe/flows/line.js'
 
 /** What an OpenTelemetry collector is sent, and what happens when it does not take it. */
@@ -115,11 +116,19 @@ async function started(t: Test, answer: Answer = ok, pace: ExporterOptions['pace
   const numbers = () => got.filter(({ path }) => path === '/otlp/v1/metrics')
   const counter = async (name: string, label = '') => {
     const all = await metrics.readSeries([name])
-    return all.filter(({ labels }) => label === '' || labels['outcome'] === label)[0]?.value ?? 0
+    return all.filter((each) => label === '' || each.label('outcome') === label)[0]?.value ?? 0
   }
   const world = { lines, metrics, said, exporter, server, stop, running }
   return { ...world, logs, numbers, counter, count: () => count() }
 }
+
+t.test('what is exported exists, as a number of that kind', (t) => {
+  for (const { own, grows = false } of exported) {
+    const spec = metricTable.find(({ name }) => name === own)
+    t.equal(spec?.type, grows ? 'counter' : 'gauge', own)
+  }
+  t.end()
+})
 
 t.test('connections are log records, with the fields of the stream as attributes', async (t) => {
   const { lines, logs } = await started(t)
