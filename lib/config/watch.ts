@@ -55,19 +55,28 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
   let seen: string | undefined
   /** A pipe is no file: it is read once, at the start, and cannot be followed. */
   let isFile = false
+  let isGone = false
+  /** Said once: the file can go while it is read, and is then found to be gone once more. */
+  const gone = () => {
+    seen = undefined
+    if (!isGone) invalid(`${file} cannot be read: it is gone, or not a file any more`)
+    isGone = true
+  }
   const look = async (): Promise<void> => {
     const before = seen
     // Once the file can be read again, its text is news, even the same.
     seen = undefined
     try {
       seen = await settledText(file, settleMs, signal)
+      isGone = false
       if (signal.aborted || seen === before) return
       const update = updateOf(running, options.load(seen))
       options.check(update.config)
       running = update.config
       valid(update)
     } catch (error) {
-      invalid(messageOf(error))
+      if (error instanceof Error && 'code' in error && error.code === 'ENOENT') gone()
+      else invalid(messageOf(error))
     }
   }
   await followPath(
@@ -79,10 +88,7 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
       changed: async (files) => {
         isFile ||= files.size > 0
         if (files.size > 0) await look()
-        else if (isFile) {
-          seen = undefined
-          invalid(`${file} cannot be read: it is gone, or not a file any more`)
-        }
+        else if (isFile) gone()
       },
     },
     signal,
