@@ -249,10 +249,9 @@ export class LivePlayground implements PageSource {
   }
 
   #learn(): Learning {
-    const { testBed } = this.#cluster
     return new Learning({
       app: this.#app,
-      testBed,
+      testBed: this.#cluster.testBed,
       modes: this.#options.modes,
       mode: () => this.#switch.mode,
       addressOf: (target) => this.#selection.knownAddress(target),
