@@ -33,6 +33,7 @@ const failures = 'kubeproxy_sync_failures_total{ip_family="IPv4"}'
 const started = 'process_start_time_seconds{job="kube-proxy",instance="a"}'
 const malformed = 'kubeproxy_malformed_objects_total{kind="Service"}'
 const refused = 'kubeproxy_service_refused_connections_total{service="d/s",protocol="TCP"}'
+const dropped = 'kubeproxy_service_dropped_connections_total{service="d/s",protocol="TCP"}'
 const unheard = 'kubeproxy_userspace_listen_failures_total{reason="EADDRINUSE"}'
 const lost = 'kubeproxy_flow_events_lost_total{node="n"}'
 const unsent = 'kubeproxy_flow_export_lines_lost_total{node="n"}'
@@ -87,6 +88,10 @@ const cases: readonly Case[] = [
   ...both('KubeProxyRefusesConnections', 20, {
     'two refused a second': [true, { [refused]: '0+120x30' }],
     'one refused a minute': [false, { [refused]: '0+1x30' }],
+  }),
+  ...both('KubeProxyDropsConnections', 20, {
+    'two dropped a second': [true, { [dropped]: '0+120x30' }],
+    'one dropped a minute': [false, { [dropped]: '0+1x30' }],
   }),
   ...both('KubeProxyLosesFlows', 30, {
     'losses that go on': [true, { [lost]: '0+1x40' }],

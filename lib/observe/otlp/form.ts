@@ -31,6 +31,10 @@ export const exported: readonly ExportedMetric[] = [
     own: 'service_refused_connections_total',
     ...{ name: 'refused_connections', unit: '{connection}', grows: true },
   },
+  {
+    own: 'service_dropped_connections_total',
+    ...{ name: 'dropped_connections', unit: '{connection}', grows: true },
+  },
   { own: 'service_bytes_total', name: 'bytes', unit: 'By', grows: true },
   { own: 'service_packets_total', name: 'packets', unit: '{packet}', grows: true },
 ]
