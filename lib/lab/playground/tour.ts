@@ -28,7 +28,7 @@ export async function runTour(options: TourOptions, signal: AbortSignal): Promis
   const cluster = await Cluster.create('tour', buildTestBed)
   try {
     print(`Built ${cluster.testBed.layout.built}, and an API server.`)
-    print(`   from another terminal: kubectl --kubeconfig ${cluster.kubeconfig} get all`)
+    print(`   the tour's own, until it ends: kubectl --kubeconfig ${cluster.kubeconfig} get all`)
     const service = createWeb(cluster)
     const clusterIp = textAt(service, 'spec', 'clusterIP')
     print(
