@@ -46,6 +46,8 @@ export async function prepareNode(config: Config, log: Log): Promise<void> {
     if (mode === '' || mode === 'auto' || missingSystem(mode)) return
     const definition: ModeDefinition = await modeLoaders[mode]()
     await definition.prepare?.(config, { log })
+    // It uses each part of the kernel once. What is a module is loaded by that, and the daemon may load none.
+    await definition.probe({ log })
   } catch (error) {
     log.warn({ mode: config.mode, error: messageOf(error) }, 'this mode could not be prepared')
   }

@@ -119,8 +119,10 @@ function flagsOf(
     '--hostname-override=node',
     '--logging-format=json',
     '-v=4',
-    `--${mode === 'ipvs' ? 'ipvs' : 'iptables'}-min-sync-period=10ms`,
-    `--${mode === 'ipvs' ? 'ipvs' : 'iptables'}-sync-period=1s`,
+    // In ipvs mode this is how often it syncs without a change, which would look as if one were in force.
+    ...(mode === 'ipvs'
+      ? ['--ipvs-min-sync-period=10ms', '--ipvs-sync-period=60s']
+      : ['--iptables-min-sync-period=10ms', '--iptables-sync-period=1s']),
     '--drain-timeout=500ms',
     ...(dataPath ? [`--userspace-datapath=${dataPath}`] : []),
     ...(sourceAddress ? [`--userspace-source-address=${sourceAddress}`] : []),

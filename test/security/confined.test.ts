@@ -1,53 +1,20 @@
 /** The daemon serves with the capabilities and the system calls that the manifests give it, and no more. */
 import { readFileSync } from 'node:fs'
 import { spawnSync } from 'node:child_process'
-import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { parse } from 'yaml'
 import { createWorld } from '../../lib/lab/world/world.js'
 import { DaemonSubject } from '../conformance/daemon-subject.js'
 import { skips, withoutSctp } from '../conformance/mode-profiles.js'
 import { runCases } from '../conformance/runner.js'
 import { sampleOfCases } from '../conformance/sample.js'
 import { cgroupSkip } from '../support/cgroup-client.js'
+import { confine, confinementOf, profileFile } from './confinement.js'
 
-const root = fileURLToPath(new URL('../../..', import.meta.url))
-const manifests = join(root, 'examples/kubernetes')
-const confine = fileURLToPath(new URL('../support/confine.js', import.meta.url))
-const { profileOf } = (await import(join(root, 'scripts/seccomp.mjs'))) as {
+const { profileOf } = (await import(
+  new URL('../../../scripts/seccomp.mjs', import.meta.url).href
+)) as {
   profileOf: (mode: string) => string
 }
-
-interface DaemonSet {
-  readonly spec: {
-    readonly template: {
-      readonly spec: {
-        readonly containers: readonly {
-          readonly securityContext: { readonly capabilities: { readonly add: readonly string[] } }
-        }[]
-      }
-    }
-  }
-}
-
-/** The overlay of ebpf mode patches the list; the others take that of the base. */
-function capabilitiesOf(mode: string): readonly string[] {
-  const file = mode === 'ebpf' ? 'overlays/ebpf/daemon-set.yaml' : 'base/daemon-set.yaml'
-  const daemonSet = parse(readFileSync(join(manifests, file), 'utf8')) as DaemonSet
-  return daemonSet.spec.template.spec.containers[0]?.securityContext.capabilities.add ?? []
-}
-
-const profileFile = (mode: string) => join(manifests, 'overlays', mode, 'seccomp.json')
-
-/** As a container runtime: root with these capabilities, no new rights, these system calls. */
-const confinementOf = (mode: string) => [
-  ...['setpriv', '--no-new-privs', '--inh-caps=-all'],
-  `--bounding-set=-all,${capabilitiesOf(mode)
-    .map((name) => `+${name.toLowerCase()}`)
-    .join()}`,
-  ...[process.execPath, confine, profileFile(mode)],
-]
 
 const hasLibrary =
   spawnSync(process.execPath, [confine, profileFile('nftables'), 'true']).status === 0
@@ -81,6 +48,7 @@ t.test('what the lists leave out is refused', { skip }, (t) => {
   t.end()
 })
 
+// ipvs mode is for a kernel that has it: test/uml/inside/confined.ts.
 for (const mode of ['nftables', 'iptables', 'userspace', 'ebpf'] as const) {
   const options = { skip: skip || (mode === 'ebpf' && cgroupSkip) }
   t.test(`${mode} mode serves with the rights of its overlay`, options, async (t) => {

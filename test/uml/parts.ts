@@ -3,7 +3,7 @@ import { quoted } from '../support/guest.js'
 import { umlPatience } from '../support/uml.js'
 
 const pathOf = (file: string) => fileURLToPath(new URL(file, import.meta.url))
-const node = `TAP_TIMEOUT=300 ${quoted(process.execPath)} --enable-source-maps`
+const node = `TAP_TIMEOUT=300 ${umlPatience} ${quoted(process.execPath)} --enable-source-maps`
 
 interface Part {
   readonly name: string
@@ -17,7 +17,7 @@ const insidePart = (name: string): Part => ({
 
 const conformance: Part = {
   name: 'conformance of ipvs mode',
-  command: `${umlPatience} ${node} ${quoted(pathOf('../conformance/main.js'))} --mode ipvs`,
+  command: `${node} ${quoted(pathOf('../conformance/main.js'))} --mode ipvs`,
 }
 
 export interface UmlMachine {
@@ -31,7 +31,7 @@ export const machines: readonly UmlMachine[] = [
   { name: 'worlds', parts: [conformance, insidePart('trace'), insidePart('playground')] },
   {
     name: 'modes',
-    // The first few share the machine's first namespace, the last two bring worlds.
+    // The first few share the machine's first namespace, the last three bring worlds.
     parts: [
       'ipvs-mode',
       'packets',
@@ -40,6 +40,7 @@ export const machines: readonly UmlMachine[] = [
       'one-port',
       'takeover',
       'interrupted',
+      'confined',
     ].map(insidePart),
   },
 ]

@@ -6,6 +6,7 @@ import { Ipvs, type VirtualServer } from '../../kernel/ipvs.js'
 import { Links } from '../../kernel/links.js'
 import { attempt } from '../findings.js'
 import type { Finding } from '../mode.js'
+import type { IpFamily } from '../../state/ip.js'
 import { deviceName } from './names.js'
 
 export interface ProbeDeps {
@@ -13,7 +14,7 @@ export interface ProbeDeps {
   readonly openIpvs: () => Ipvs
   readonly openLinks: () => Links
   readonly sets: Pick<IpSets, 'version' | 'list'>
-  readonly checkIptables: () => Promise<void>
+  readonly checkIptables: (family: IpFamily) => Promise<void>
 }
 
 export const probeDefaults: ProbeDeps = {
@@ -21,7 +22,7 @@ export const probeDefaults: ProbeDeps = {
   openIpvs: () => Ipvs.open(),
   openLinks: () => new Links(),
   sets: new IpSets(),
-  checkIptables: async () => (await Iptables.open({ family: 'IPv4' })).check(),
+  checkIptables: async (family) => (await Iptables.open({ family })).check(),
 }
 
 const kernelHint =
@@ -56,7 +57,11 @@ export async function probeIpvs(
     ),
     await need('dummy network devices', 'modprobe dummy', () => tryDummy(deps)),
     await need('iptables with table nat', 'apt-get install iptables; modprobe ip_tables', () =>
-      deps.checkIptables().then(() => 'readable'),
+      deps.checkIptables('IPv4').then(() => 'readable'),
+    ),
+    await attempt(
+      { what: 'ip6tables with table nat', required: false, fix: 'modprobe ip6_tables' },
+      () => deps.checkIptables('IPv6').then(() => 'readable'),
     ),
   ]
   if (!module.ok) return [module, ...tools]

@@ -1,0 +1,39 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { parse } from 'yaml'
+
+/** The rights that the manifests give the daemon, and how to start a program with no others. */
+
+const manifests = fileURLToPath(new URL('../../../examples/kubernetes', import.meta.url))
+export const confine = fileURLToPath(new URL('../support/confine.js', import.meta.url))
+
+interface DaemonSet {
+  readonly spec: {
+    readonly template: {
+      readonly spec: {
+        readonly containers: readonly {
+          readonly securityContext: { readonly capabilities: { readonly add: readonly string[] } }
+        }[]
+      }
+    }
+  }
+}
+
+/** The overlay of ebpf mode patches the list; the others take that of the base. */
+function capabilitiesOf(mode: string): readonly string[] {
+  const file = mode === 'ebpf' ? 'overlays/ebpf/daemon-set.yaml' : 'base/daemon-set.yaml'
+  const daemonSet = parse(readFileSync(join(manifests, file), 'utf8')) as DaemonSet
+  return daemonSet.spec.template.spec.containers[0]?.securityContext.capabilities.add ?? []
+}
+
+export const profileFile = (mode: string) => join(manifests, 'overlays', mode, 'seccomp.json')
+
+/** As a container runtime: root with these capabilities, no new rights, these system calls. */
+export const confinementOf = (mode: string) => [
+  ...['setpriv', '--no-new-privs', '--inh-caps=-all'],
+  `--bounding-set=-all,${capabilitiesOf(mode)
+    .map((name) => `+${name.toLowerCase()}`)
+    .join()}`,
+  ...[process.execPath, confine, profileFile(mode)],
+]
