@@ -257,7 +257,10 @@ const noCounters = (): FlowCounters => ({
 })
 
 function addTo(sum: FlowCounters, more: FlowCounters): void {
-  for (const field of fields) sum[field] += more[field]
+  sum.bytesToEndpoint += more.bytesToEndpoint
+  sum.bytesToClient += more.bytesToClient
+  sum.packetsToEndpoint += more.packetsToEndpoint
+  sum.packetsToClient += more.packetsToClient
 }
 
 class EndpointCounts {
