@@ -60,6 +60,8 @@ export class FlowCounter implements FlowReader {
 
   ended(flow: FlowMessage): void {
     this.#listing?.delete(flow.id)
+    // The table, as it was read before, may have it yet.
+    if (!this.#missed) this.#recent.forget(flow.id)
     const service = this.#table.find(flow)
     if (!service) return
     addTo(this.#endpointOf(service, flow).ended, flow)

@@ -26,6 +26,12 @@ export class RecentIds {
     return true
   }
 
+  /** The connection is over, and the kernel may give its id to another one. */
+  forget(id: number): void {
+    const key = id | 0
+    if (!this.#newer.delete(key)) this.#older.delete(key)
+  }
+
   /** All ids that were added since this time are known, in ms since 1970. */
   get since(): number {
     this.#turn()
