@@ -10,7 +10,7 @@ export const flowMessage = { get: subsystem | 1, delete: subsystem | 2 }
 export const flowTuple = { original: 1, reply: 2 }
 export const tuplePart = { ip: 1, protocol: 2 }
 export const protocolPart = { number: 1, sourcePort: 2, destinationPort: 3 }
-const ipPart = {
+export const ipPart = {
   IPv4: { source: 1, destination: 2 },
   IPv6: { source: 3, destination: 4 },
 } as const

@@ -150,7 +150,7 @@ const filter: readonly (readonly [code: number, ifTrue: number, ifFalse: number,
   [0x00, 0, 0, 20], // A = where attributes start
   [0x01, 0, 0, 3], // X = CTA_STATUS
   [0x20, 0, 0, 0xfffff000 + 12], // A = where that attribute is
-  [0x15, 3, 0, 0], // none: drop
+  [0x15, 4, 0, 0], // none: drop
   [0x07, 0, 0, 0], // X = A
   [0x40, 0, 0, 4], // A = its value
   [0x45, 0, 1, 0x20], // IPS_DST_NAT?

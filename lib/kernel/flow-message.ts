@@ -1,7 +1,7 @@
 import { addressFamilies, addressText, protocolNumbers, type ProtocolName } from './addresses.js'
-import { flowHeaderBytes, flowTuple, protocolPart, tuplePart } from './conntrack-tuple.js'
-import { readU16 } from './netlink/message-reader.js'
-import { aligned } from './netlink/protocol.js'
+import { flowHeaderBytes, flowTuple, ipPart, protocolPart, tuplePart } from './conntrack-tuple.js'
+import { aligned, isLittleEndian } from './netlink/protocol.js'
+import { usualTuples, type UsualTuple } from './usual-tuple.js'
 import { hostPort, type IpFamily } from '../state/ip.js'
 
 /** Attributes of a flow, from linux/netfilter/nfnetlink_conntrack.h. */
@@ -14,7 +14,6 @@ const attribute = {
   id: 12,
   timestamp: 20,
 }
-const ipPart = { source4: 1, destination4: 2, source6: 3, destination6: 4 }
 const counter = { packets: 1, bytes: 2 }
 const time = { start: 1 }
 const tcpPart = { nested: 1, state: 1 }
@@ -65,12 +64,16 @@ export class FlowMessage implements FlowCounters {
   packetsToEndpoint = 0
   packetsToClient = 0
   #buffer: Buffer = Buffer.alloc(0)
+  /** The same memory, and where the buffer begins in it: a header of an attribute is one of its words. */
+  #words = new Int32Array(this.#buffer.buffer)
+  #offset = 0
   readonly #original = { source: 0, sourcePort: 0, destination: 0, destinationPort: 0 }
   readonly #reply = { source: 0, sourcePort: 0, destination: 0, destinationPort: 0 }
 
   /** Reads what follows the netlink header. Returns whether it is a flow of a Service's protocol. */
   read(buffer: Buffer, start: number, end: number): boolean {
-    this.#buffer = buffer
+    if (!this.#look(buffer, start))
+      return this.read(Buffer.from(buffer.subarray(start, end)), 0, end - start)
     this.family = buffer[start] === addressFamilies.IPv6 ? 'IPv6' : 'IPv4'
     this.protocol = this.id = this.tcpState = this.startedAt = 0
     this.hasCounters = false
@@ -78,12 +81,28 @@ export class FlowMessage implements FlowCounters {
     this.packetsToEndpoint = this.packetsToClient = 0
     this.#original.destination = this.#reply.source = 0
     for (let at = start + flowHeaderBytes; at + 4 <= end;) {
-      const length = readU16(buffer, at)
+      const header = this.#header(at)
+      const length = lengthIn(header)
       if (length < 4 || at + length > end) break
-      this.#attribute(readU16(buffer, at + 2) & typeMask, at + 4, at + length)
+      this.#attribute(typeIn(header), at + 4, at + length)
       at += aligned(length)
     }
     return this.#original.destination > 0 && this.#reply.source > 0 && protocols.has(this.protocol)
+  }
+
+  /** Returns false where words of the memory are not those of the message. */
+  #look(buffer: Buffer, start: number): boolean {
+    this.#buffer = buffer
+    this.#offset = buffer.byteOffset
+    if (this.#words.buffer !== buffer.buffer) {
+      const { buffer: memory } = buffer
+      this.#words = new Int32Array(memory, 0, memory.byteLength >> 2)
+    }
+    return ((this.#offset + start) & 3) === 0
+  }
+
+  #header(at: number): number {
+    return this.#words[(this.#offset + at) >> 2] ?? 0
   }
 
   get protocolName(): ProtocolName {
@@ -173,22 +192,39 @@ export class FlowMessage implements FlowCounters {
   }
 
   #tuple(into: TuplePlaces, start: number, end: number): void {
-    const buffer = this.#buffer
-    for (let at = start; at + 4 <= end; at += aligned(readU16(buffer, at))) {
-      const length = readU16(buffer, at)
+    const usual = usualTuples[this.family]
+    if (end - start === usual.bytes && this.#isUsual(usual, start)) {
+      into.source = start + usual.source
+      into.destination = start + usual.destination
+      this.protocol = this.#buffer[start + usual.protocol] ?? 0
+      into.sourcePort = this.#portAt(start + usual.sourcePort)
+      into.destinationPort = this.#portAt(start + usual.destinationPort)
+    } else this.#anyTuple(into, start, end)
+  }
+
+  #isUsual({ headers }: UsualTuple, start: number): boolean {
+    for (const [at, header] of headers) if (this.#header(start + at) !== header) return false
+    return true
+  }
+
+  #portAt(at: number): number {
+    return ((this.#buffer[at] ?? 0) << 8) | (this.#buffer[at + 1] ?? 0)
+  }
+
+  #anyTuple(into: TuplePlaces, start: number, end: number): void {
+    let length = 0
+    for (let at = start; at + 4 <= end; at += aligned(length)) {
+      const header = this.#header(at)
+      length = lengthIn(header)
       if (length < 4 || at + length > end) return
-      const type = readU16(buffer, at + 2) & typeMask
+      const type = typeIn(header)
       if (type === tuplePart.ip) {
-        into.source = this.#first(ipPart.source4, ipPart.source6, at + 4, at + length)
-        into.destination = this.#first(
-          ipPart.destination4,
-          ipPart.destination6,
-          at + 4,
-          at + length,
-        )
+        const { source, destination } = ipPart[this.family]
+        into.source = this.#address(source, at + 4, at + length)
+        into.destination = this.#address(destination, at + 4, at + length)
       } else if (type === tuplePart.protocol) {
         const number = this.#find(protocolPart.number, at + 4, at + length)
-        if (number >= 0) this.protocol = buffer[number] ?? 0
+        if (number >= 0) this.protocol = this.#buffer[number] ?? 0
         into.sourcePort = this.#port(protocolPart.sourcePort, at + 4, at + length)
         into.destinationPort = this.#port(protocolPart.destinationPort, at + 4, at + length)
       }
@@ -197,11 +233,11 @@ export class FlowMessage implements FlowCounters {
 
   #port(type: number, start: number, end: number): number {
     const at = this.#find(type, start, end)
-    return at < 0 ? 0 : this.#buffer.readUInt16BE(at)
+    return at < 0 ? 0 : this.#portAt(at)
   }
 
-  #first(one: number, other: number, start: number, end: number): number {
-    const at = this.#find(this.family === 'IPv4' ? one : other, start, end)
+  #address(type: number, start: number, end: number): number {
+    const at = this.#find(type, start, end)
     const bytes = this.family === 'IPv4' ? 4 : 16
     return at < 0 || at + bytes > end ? 0 : at
   }
@@ -215,16 +251,19 @@ export class FlowMessage implements FlowCounters {
 
   /** Where the value of the attribute starts; -1 for none. */
   #find(type: number, start: number, end: number): number {
-    const buffer = this.#buffer
     for (let at = start; at + 4 <= end;) {
-      const length = readU16(buffer, at)
+      const header = this.#header(at)
+      const length = lengthIn(header)
       if (length < 4 || at + length > end) return -1
-      if ((readU16(buffer, at + 2) & typeMask) === type) return at + 4
+      if (typeIn(header) === type) return at + 4
       at += aligned(length)
     }
     return -1
   }
 }
+
+const lengthIn = (header: number) => (isLittleEndian ? header & 0xffff : header >>> 16)
+const typeIn = (header: number) => (isLittleEndian ? header >>> 16 : header) & typeMask
 
 interface TuplePlaces {
   source: number

@@ -764,5 +764,10 @@ t.test(
         '-A KUBE-SVC-BLOCKEDANDLOGGED -j DROP',
       ],
     )
+    const go = walk(specs, { 'flows.enabled': true })
+    t.equal(go('outside', '10.96.0.10:80'), 'refused')
+    t.equal(go('outside', '192.0.2.1:30001'), 'refused')
+    t.equal(go('pod', '10.96.0.11:80'), 'dropped')
+    t.equal(go('outside', '203.0.113.1:80'), 'dropped')
   },
 )

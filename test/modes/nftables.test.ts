@@ -239,6 +239,9 @@ void t.test(
       'add rule ip kube-proxy reject-chain log group 10249 reject',
     ])
     t.equal(logging.length, without.length + 2, 'the chain that drops, and its rule')
+    const go = walkOf('nftables', state(services), { 'flows.enabled': true })
+    t.equal(go('pod', '10.96.0.11:80'), 'dropped')
+    t.equal(go('outside', '203.0.113.1:80'), 'dropped')
   },
 )
 

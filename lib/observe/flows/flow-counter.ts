@@ -60,6 +60,8 @@ export class FlowCounter implements FlowReader {
 
   ended(flow: FlowMessage): void {
     this.#listing?.delete(flow.id)
+    // The table, as it was read before, may have it yet.
+    if (!this.#missed) this.#recent.forget(flow.id)
     const service = this.#table.find(flow)
     if (!service) return
     addTo(this.#endpointOf(service, flow).ended, flow)
@@ -257,7 +259,10 @@ const noCounters = (): FlowCounters => ({
 })
 
 function addTo(sum: FlowCounters, more: FlowCounters): void {
-  for (const field of fields) sum[field] += more[field]
+  sum.bytesToEndpoint += more.bytesToEndpoint
+  sum.bytesToClient += more.bytesToClient
+  sum.packetsToEndpoint += more.packetsToEndpoint
+  sum.packetsToClient += more.packetsToClient
 }
 
 class EndpointCounts {

@@ -19,9 +19,17 @@ export class RecentIds {
   /** Returns false for an id that was added a moment ago. */
   add(id: number): boolean {
     this.#turn()
-    if (this.#newer.has(id) || this.#older.has(id)) return false
-    this.#newer.add(id)
+    // V8 keeps a signed number of 32 bits in place, and others as objects.
+    const key = id | 0
+    if (this.#newer.has(key) || this.#older.has(key)) return false
+    this.#newer.add(key)
     return true
+  }
+
+  /** The connection is over, and the kernel may give its id to another one. */
+  forget(id: number): void {
+    const key = id | 0
+    if (!this.#newer.delete(key)) this.#older.delete(key)
   }
 
   /** All ids that were added since this time are known, in ms since 1970. */
