@@ -110,6 +110,7 @@ export class DashboardSource implements PageSource {
       answers: this.#answers.map(({ name: key, count }) => ({ name: nameOf(key), count })),
       asked: this.#answers.reduce((sum, { count }) => sum + count, 0),
       log: [],
+      mostReplicas: 0,
       comparison: [],
       timeline: null,
       lessons: [],

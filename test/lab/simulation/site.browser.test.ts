@@ -229,12 +229,16 @@ t.test('who presents can stop the dots, and lead to a rule', { skip }, async (t)
       t.equal(await place(), after, 'and nothing else does')
       await press('Pause')
       await page.locator('#packets .packet').waitFor({ state: 'detached' })
-      await page.locator('#picture .number').first().click()
+      const number = (index: number) => page.locator('#picture [data-hop]').nth(index)
+      const isAtRule = (index: number) =>
+        page.evaluate(`document.activeElement === document.querySelectorAll('#hops li')[${index}]`)
+      await number(0).click()
       await page.locator('#hops li.asked').waitFor()
-      t.equal(
-        await page.evaluate(`document.activeElement === document.querySelector('#hops li')`),
-        true,
-      )
+      t.equal(await isAtRule(0), true)
+      await number(0).focus()
+      await page.keyboard.press('Tab')
+      await page.keyboard.press('Enter')
+      t.equal(await isAtRule(1), true, 'a keyboard is enough')
       t.same(complaints, [])
     })
   })
