@@ -3,11 +3,15 @@ import { podActions } from './view.js'
 import type { PageCommand, Sender } from './view.js'
 
 const senders: readonly Sender[] = ['client-pod', 'node', 'outside', 'backend']
-const maximumReplicas = 5
+
+/** More than any playground has room for; pods without room wait. */
+const maximumReplicas = 100
 
 /** Enough for every object of the playground, and for many that a user pastes. */
 const maximumYaml = 100_000
 const maximumName = 254
+
+const replicaCounts = Array.from({ length: maximumReplicas + 1 }, (_, count) => count)
 
 type Fields = ReadonlyMap<string, unknown>
 
@@ -37,7 +41,7 @@ const readers: Readers = {
     return pod === undefined ? undefined : action && { do: 'pod', pod, action }
   },
   replicas: (fields) =>
-    whole(one(fields, 'count', [0, 1, 2, 3, 4, maximumReplicas]), (count) => ({
+    whole(one(fields, 'count', replicaCounts), (count) => ({
       do: 'replicas',
       count,
     })),

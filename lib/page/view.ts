@@ -40,6 +40,8 @@ export interface View {
   /** Names for this node and for all others. A pod's `node` is one of the two. */
   readonly nodeNames?: readonly [here: string, elsewhere: string]
   readonly replicas: number
+  /** So many have room. */
+  readonly mostReplicas: number
   readonly sender: Sender
   /** The places that can send. */
   readonly senders: readonly Sender[]

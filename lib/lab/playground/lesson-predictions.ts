@@ -36,6 +36,18 @@ export const predictions: Readonly<Record<string, Readonly<Record<number, Predic
       right: 1,
     },
   },
+  ipvs: {
+    1: {
+      question: 'Another scheduler: what changes in what kube-proxy writes?',
+      choices: ['a rule for each pod', 'one word of the virtual server', 'nothing'],
+      right: 1,
+    },
+    2: {
+      question: 'The scheduler sh looks at the source. How many pods answer one client?',
+      choices: ['all three', 'two', 'one'],
+      right: 2,
+    },
+  },
   nftables: {
     1: {
       question: 'Two more pods: what grows?',

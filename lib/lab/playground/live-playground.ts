@@ -137,13 +137,12 @@ export class LivePlayground implements PageSource {
   view(): PageView {
     const { answers, asked, log, isContinuous } = this.#traffic
     const { mode, scheduler, busy } = this.#switch
-    const { senders, limits, config } = this.#cluster.testBed.layout
+    const { senders, limits, config, rooms } = this.#cluster.testBed.layout
     return {
       isReadOnly: false,
-      where: this.#options.where,
       limits,
       mode,
-      modes: this.#options.modes,
+      ...this.#options,
       listensItself: config['userspace.portals'] === 'addresses',
       scheduler,
       busy,
@@ -154,6 +153,7 @@ export class LivePlayground implements PageSource {
       service: this.#selection.service(),
       pods: this.#pods,
       replicas: this.#app.replicas(),
+      mostReplicas: Object.values(rooms).flat().length,
       sender: this.#selection.sender,
       senders,
       target: this.#selection.target(),

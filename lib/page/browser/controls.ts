@@ -89,7 +89,7 @@ export function showControls(view: View): void {
   byId('continuous').setAttribute('aria-pressed', String(view.continuous))
   byId('replicas').textContent = String(view.replicas)
   byId('fewer').toggleAttribute('disabled', view.replicas <= 0)
-  byId('more').toggleAttribute('disabled', view.replicas >= 5)
+  byId('more').toggleAttribute('disabled', view.replicas >= view.mostReplicas)
   setChecked('affinity', service.affinity)
   setChecked('internal', service.internalPolicy === 'Local')
   setChecked('external', service.externalPolicy === 'Local')
@@ -174,7 +174,10 @@ export function connectControls(latest: () => View | undefined): void {
   onClick('send-1', () => ({ do: 'send', count: 1 }))
   onClick('send-100', () => ({ do: 'send', count: 100 }))
   onClick('continuous', () => ({ do: 'continuous', on: latest()?.continuous !== true }))
-  const count = (by: number) => Math.min(5, Math.max(0, (latest()?.replicas ?? 1) + by))
+  const count = (by: number) => {
+    const { replicas = 1, mostReplicas = 1 } = latest() ?? {}
+    return Math.min(mostReplicas, Math.max(0, replicas + by))
+  }
   onClick('fewer', () => ({ do: 'replicas', count: count(-1) }))
   onClick('more', () => ({ do: 'replicas', count: count(1) }))
   onClick('clear', () => ({ do: 'clear' }))

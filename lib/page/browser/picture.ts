@@ -54,7 +54,11 @@ export function drawPicture(view: View, isNarrow: boolean): void {
     ...morePods(view, layout, places),
     drawn('g', { id: 'packets' }),
   ]
+  const focused = picture.querySelector<SVGElement>(':focus')?.dataset['hop']
   picture.replaceChildren(...parts)
+  if (focused !== undefined) {
+    picture.querySelector<SVGElement>(`[data-hop="${focused}"]`)?.focus({ preventScroll: true })
+  }
 }
 
 export function routesOf(view: View, isNarrow: boolean): Routes {
@@ -141,15 +145,22 @@ function share(pod: Point, isFar: boolean, way: WayView, layout: Layout): SVGEle
 function hopNumbers({ path }: View, { hops }: Layout): SVGElement[] {
   const count = path.shared.length
   const step = Math.min(26, 150 / Math.max(1, count - 1))
-  return path.shared.flatMap((_, index) => {
+  return path.shared.map((hop, index) => {
     const x = hops.x + (index - (count - 1) / 2) * step
     const parts = [
       drawn('circle', { cx: x, cy: hops.y, r: 9.5, class: 'hop' }),
       drawn('text', { x, y: hops.y + 4, 'text-anchor': 'middle', class: 'number' }, `${index + 1}`),
     ]
-    // For a mouse; the list itself is there for a keyboard.
-    for (const part of parts) part.addEventListener('click', () => showHop(index))
-    return parts
+    const label = `hop ${index + 1}: ${hop.where}`
+    const link = drawn('g', { role: 'button', tabindex: 0, 'aria-label': label, 'data-hop': index })
+    link.append(...parts)
+    link.addEventListener('click', () => showHop(index))
+    link.addEventListener('keydown', (event) => {
+      if (event.key !== 'Enter' && event.key !== ' ') return
+      event.preventDefault()
+      showHop(index)
+    })
+    return link
   })
 }
 

@@ -118,6 +118,7 @@ export class DashboardSource implements PageSource {
       asked: this.#answers.reduce((sum, { count }) => sum + count, 0),
       log: [],
       ...this.#stream.view(),
+      mostReplicas: 0,
       comparison: [],
       timeline: null,
       lessons: [],

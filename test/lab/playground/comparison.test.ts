@@ -63,6 +63,10 @@ t.test('two modes are compared by what their plans do to a connection', async (t
   const past = { 'its bytes pass kube-proxy': 'no', 'sockets of kube-proxy': 'none' }
   t.match(userspace, { ...through, 'its address is replaced': 'in every packet' })
   t.match(iptables, { ...past, 'the pod sees': 'the sender' })
+  const hasCounters = playground
+    .view()
+    .comparison.map(({ path }) => path.shared.some(({ counter }) => counter !== ''))
+  t.same(hasCounters, [true, false], 'the kernel counts for the mode that runs')
   t.match(await compare('ipvs', 'nftables'), [past, past])
   t.match(await compare('nftables', 'ebpf'), [
     { 'its address is replaced': 'in every packet' },

@@ -118,6 +118,7 @@ function viewOf(mode: ModeName): PageView {
     },
     pods,
     replicas: 3,
+    mostReplicas: 0,
     sender: 'client-pod',
     senders: namespaceLayout.senders,
     target: { name: 'ClusterIP', address: `${clusterIp}:80` },

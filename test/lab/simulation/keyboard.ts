@@ -1,0 +1,59 @@
+import type { OpenedSite } from './opened-site.js'
+
+/** What a learner does without a mouse. */
+export class Keyboard {
+  readonly #opened: OpenedSite
+
+  constructor(opened: OpenedSite) {
+    this.#opened = opened
+  }
+
+  async press(selector: string, key = 'Enter'): Promise<void> {
+    const { page } = this.#opened
+    await page.locator(selector).first().focus()
+    await page.keyboard.press(key)
+  }
+
+  async write(selector: string, text: string): Promise<void> {
+    const { page } = this.#opened
+    await page.locator(selector).focus()
+    await page.keyboard.press('Control+A')
+    await page.keyboard.insertText(text)
+  }
+
+  /** Reads an object, changes its YAML and applies it. */
+  async edit(label: string, change: (yaml: string) => string): Promise<void> {
+    const { page, see } = this.#opened
+    const [kind = '', name = ''] = label.split(' default/')
+    await page.locator('#object').focus()
+    await page.keyboard.type(label)
+    await see('#yaml-kubectl', `get ${kind.toLowerCase()} ${name} -o yaml`)
+    await this.press('#yaml-read')
+    await page.waitForFunction(
+      `document.querySelector('#yaml').value.includes('kind: ${kind}\\n') &&
+       document.querySelector('#yaml').value.includes('\\n  name: ${name}\\n')`,
+    )
+    const old = await page.locator('#yaml').inputValue()
+    const fresh = change(old)
+    if (fresh === old) throw new Error(`there is nothing to change in ${label}: ${old}`)
+    await this.write('#yaml', fresh)
+    await this.press('#yaml-apply')
+    await see('#yaml-said', 'applied')
+  }
+
+  /** Presses `check` until it says this; pods need some time. */
+  async check(wanted: RegExp): Promise<string> {
+    const { page } = this.#opened
+    const report = page.locator('#exercises [data-key=report]')
+    await page.waitForFunction(
+      `!document.querySelector('#exercises [data-key=report]')?.textContent.startsWith('Setting')`,
+    )
+    for (let tries = 0; tries < 200; tries++) {
+      await this.press('#exercises [data-key=check]')
+      await page.waitForTimeout(50)
+      const text = await report.innerText()
+      if (wanted.test(text)) return text
+    }
+    throw new Error(`check never said ${wanted}: ${await report.innerText()}`)
+  }
+}

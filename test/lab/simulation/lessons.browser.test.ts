@@ -1,0 +1,185 @@
+import t from 'tap'
+import { lessons } from '../../../lib/lab/playground/lessons.js'
+import { predictions } from '../../../lib/lab/playground/lesson-predictions.js'
+import { browserPath, hasBrowser } from '../playground/opened-page.js'
+import { Keyboard } from './keyboard.js'
+import { withOpenedSite, withSite, type OpenedSite } from './opened-site.js'
+
+const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
+
+const nothing = () => Promise.resolve()
+
+/** A learner with a keyboard and nothing else. */
+class Learner extends Keyboard {
+  readonly #opened: OpenedSite
+
+  constructor(opened: OpenedSite) {
+    super(opened)
+    this.#opened = opened
+  }
+
+  /** Says what will come true, if the task under way asks. Then begins, and sends until so many tasks are done. */
+  async until(
+    lesson: string,
+    done: number,
+    begin: () => Promise<void> = nothing,
+    send: () => Promise<void> = nothing,
+  ): Promise<void> {
+    const { page } = this.#opened
+    const { choices, right } = predictions[lesson]?.[done - 1] ?? {}
+    const expected = choices?.[right ?? -1]
+    if (expected !== undefined) {
+      await this.press(`#lessons .expected button:text-is("${expected}")`)
+      await page.locator('#lessons .expected [aria-pressed=true]', { hasText: expected }).waitFor()
+    }
+    await begin()
+    const count = () => page.locator('#lessons .tasks .done').count()
+    for (let tries = 0; tries < 60 && (await count()) < done; tries++) {
+      await send()
+      await page.waitForTimeout(50)
+    }
+    if ((await count()) < done) throw new Error(`${lesson}: task ${done} does not get done`)
+  }
+
+  send = () => this.#sent('#send-1')
+  sendMany = () => this.#sent('#send-100')
+
+  /** Waits for the answers: one request too many would do the next task, too. */
+  async #sent(button: string): Promise<void> {
+    const { page } = this.#opened
+    const before = await page.locator('#asked').innerText()
+    await this.press(button)
+    await page.waitForFunction(`document.querySelector('#asked').textContent !== '${before}'`)
+  }
+
+  async choose(group: string, value: string): Promise<void> {
+    await this.press(`#${group} [data-value="${value}"]`)
+    await this.#opened.page
+      .locator(`#${group} [data-value="${value}"][aria-pressed=true]`)
+      .waitFor()
+    if (group === 'modes') await this.#opened.see('#status', `running in ${value} mode`)
+  }
+
+  /** Waits until the kernel has them, too. */
+  async scale(to: number): Promise<void> {
+    const { page } = this.#opened
+    const now = async () => Number(await page.locator('#replicas').innerText())
+    for (let at = await now(); at !== to; at = await now()) {
+      await this.press(at < to ? '#more' : '#fewer')
+      await page.waitForFunction(`document.querySelector('#replicas').textContent !== '${at}'`)
+    }
+    const all = `document.querySelectorAll('#pods li').length === ${to}`
+    const ready = `document.querySelectorAll('#pods .ready').length === ${to}`
+    await page.waitForFunction(`${all} && ${ready}`)
+    await page.locator('#pending:empty').waitFor({ state: 'attached' })
+  }
+}
+
+type Lesson = (learner: Learner, opened: OpenedSite) => Promise<void>
+
+const ways: Readonly<Record<string, Lesson>> = {
+  'cluster-ip': async (learner) => {
+    await learner.until('cluster-ip', 1, nothing, learner.send)
+    const terminate = () => learner.press('#pods [data-action=terminate]')
+    await learner.until('cluster-ip', 2, terminate, learner.sendMany)
+  },
+  userspace: async (learner) => {
+    await learner.until('userspace', 1, () => learner.choose('modes', 'userspace'))
+    await learner.until('userspace', 2, nothing, learner.send)
+    await learner.until('userspace', 3, nothing, learner.send)
+  },
+  iptables: async (learner) => {
+    await learner.until('iptables', 1, nothing, learner.sendMany)
+    const change = () => learner.choose('modes', 'iptables')
+    await learner.until('iptables', 2, change, learner.sendMany)
+    await learner.until('iptables', 3, nothing, learner.send)
+  },
+  statistics: async (learner) => {
+    await learner.until('statistics', 1, nothing, learner.sendMany)
+    await learner.until('statistics', 2, () => learner.scale(2), learner.sendMany)
+  },
+  ipvs: async (learner) => {
+    await learner.until('ipvs', 1, () => learner.choose('rules-modes', 'ipvs'))
+    await learner.until('ipvs', 2, () => learner.choose('schedulers', 'sh'))
+    await learner.until('ipvs', 3, () => learner.choose('modes', 'ipvs'), learner.send)
+  },
+  nftables: async (learner) => {
+    await learner.until('nftables', 1, () => learner.choose('modes', 'nftables'))
+    await learner.until('nftables', 2, () => learner.scale(5))
+    await learner.until('nftables', 3, nothing, learner.sendMany)
+  },
+  ebpf: async (learner) => {
+    await learner.until('ebpf', 1, () => learner.choose('rules-modes', 'nftables'))
+    await learner.until('ebpf', 2, () => learner.choose('rules-modes', 'ebpf'))
+    await learner.until('ebpf', 3, () => learner.scale(5))
+    await learner.until('ebpf', 4, () => learner.choose('modes', 'ebpf'), learner.send)
+  },
+  outside: async (learner) => {
+    await learner.choose('senders', 'outside')
+    await learner.choose('targets', 'NodePort')
+    await learner.until('outside', 1, nothing, learner.send)
+    await learner.until('outside', 2, () => learner.press('#external', 'Space'), learner.send)
+    const ranges = async (text: string) => {
+      await learner.write('#ranges', text)
+      await learner.press('#ranges')
+    }
+    const keepOut = async () => {
+      await learner.choose('types', 'LoadBalancer')
+      await ranges('10.0.0.0/8')
+      await learner.choose('targets', 'LoadBalancer')
+    }
+    await learner.until('outside', 3, keepOut, learner.send)
+    await learner.until('outside', 4, () => ranges('192.168.50.0/24'), learner.send)
+  },
+  trouble: async (learner, { page, see }) => {
+    await learner.until('trouble', 1, () => learner.scale(0), learner.send)
+    await learner.scale(1)
+    await learner.choose('senders', 'backend')
+    await learner.until('trouble', 2, nothing, learner.send)
+    await learner.choose('senders', 'client-pod')
+    await learner.scale(2)
+    await learner.press('#services button[data-key="default/echo"]')
+    await see('#targets', ':7')
+    await learner.send()
+    await see('#log tr:first-child', 'client-pod')
+    const answered = await page.locator('#log tr:first-child td').nth(3).innerText()
+    const terminate = () =>
+      learner.press(`#pods li:has-text("${answered}") [data-action=terminate]`)
+    await learner.until('trouble', 3, terminate, learner.send)
+  },
+  dark: async (learner, { page }) => {
+    await learner.choose('modes', 'nftables')
+    const pod = (await page.locator('#pods .name').first().getAttribute('title')) ?? ''
+    const goDark = () =>
+      learner.edit(`Pod default/${pod}`, (yaml) =>
+        yaml.replace('metadata:\n', 'metadata:\n  annotations: { playground/process: dark }\n'),
+      )
+    await learner.until('dark', 1, goDark, learner.send)
+    await learner.until('dark', 2, () => learner.choose('modes', 'userspace'), learner.send)
+  },
+}
+
+t.test('each lesson is learned with a keyboard, one after the other', { skip }, async (t) => {
+  t.same(
+    Object.keys(ways),
+    lessons.map(({ id }) => id),
+  )
+  await withSite(async ({ url }) => {
+    await withOpenedSite(url, async (opened) => {
+      const { page, complaints, see } = opened
+      const learner = new Learner(opened)
+      for (const [index, { id, title, moral }] of lessons.entries()) {
+        await learner.press(`#lessons [data-key="${id}"]`)
+        await see('#lessons h3', `${index + 1}. ${title}`)
+        await page.waitForFunction(`document.querySelectorAll('#pods .ready').length === 3`)
+        t.equal(await page.locator('#lessons .moral').count(), 0, `${id}: not done from the start`)
+        await ways[id]?.(learner, opened)
+        await see('#lessons .moral', moral)
+        t.notMatch(await page.locator('#lessons').innerText(), /and it was:/, `${id}: as expected`)
+        await learner.press('#lessons [data-key=all]')
+        await see('#lessons-done', `${index + 1} of ${lessons.length} done`)
+      }
+      t.same(complaints, [])
+    })
+  })
+})
