@@ -135,14 +135,14 @@ export class LivePlayground implements PageSource {
   }
 
   view(): PageView {
-    const { answers, asked, log, isContinuous } = this.#traffic
     const { mode, scheduler, busy } = this.#switch
     const { senders, limits, config, rooms } = this.#cluster.testBed.layout
     return {
       isReadOnly: false,
+      where: this.#options.where,
       limits,
       mode,
-      ...this.#options,
+      modes: this.#options.modes,
       listensItself: config['userspace.portals'] === 'addresses',
       scheduler,
       busy,
@@ -161,10 +161,7 @@ export class LivePlayground implements PageSource {
       path: this.#path,
       comparison: this.#comparison.view,
       counters: this.#counting.view,
-      continuous: isContinuous,
-      answers: [...answers].map(([name, count]) => ({ name, count })),
-      asked,
-      log,
+      ...this.#traffic.view,
       ...{ flows: noFlows, stream: null },
       rules: this.#rules.view,
       timeline: this.#timeline.view,

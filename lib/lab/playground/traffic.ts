@@ -1,7 +1,7 @@
 import { pause } from '../../async.js'
 import type { FlowResult } from '../world/agent-protocol.js'
 import type { PodRoom, TestBed } from './test-bed.js'
-import type { LogEntry, Sender } from '../../page/view.js'
+import type { LogEntry, Sender, View } from '../../page/view.js'
 
 export interface TrafficRequest {
   readonly mode: string
@@ -43,20 +43,13 @@ export class Traffic {
     this.#listener = listener
   }
 
-  get answers(): ReadonlyMap<string, number> {
-    return this.#answers
-  }
-
-  get log(): readonly LogEntry[] {
-    return this.#log
-  }
-
-  get asked(): number {
-    return this.#asked
-  }
-
-  get isContinuous(): boolean {
-    return this.#continuous !== undefined
+  get view(): Pick<View, 'continuous' | 'answers' | 'asked' | 'log'> {
+    return {
+      continuous: this.#continuous !== undefined,
+      answers: [...this.#answers].map(([name, count]) => ({ name, count })),
+      asked: this.#asked,
+      log: this.#log,
+    }
   }
 
   async send(count: number, next: () => TrafficRequest): Promise<void> {
