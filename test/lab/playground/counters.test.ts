@@ -107,7 +107,7 @@ t.test('commands of the page are split into words, or refused', async (t) => {
     { do: 'ranges', ranges: [1] },
     { do: 'ranges', ranges: Array.from({ length: 17 }, () => '10.0.0.0/8') },
     { do: 'type', type: 'ExternalName' },
-    { do: 'replicas', count: 6 },
+    { do: 'replicas', count: 101 },
     { do: 'scheduler', scheduler: 'rr; reboot' },
     { do: 'apply', yaml: 'x'.repeat(100_001) },
     { do: 'format' },
