@@ -83,9 +83,12 @@ t.test('an address shows the same cluster again', { skip }, async (t) => {
       await press('outside')
       await press('One replica more')
       await page.locator('#targets [data-value=NodePort]').click()
-      // The box shows what the cluster has, so it may be drawn once more without its tick.
-      await page.getByLabel('session affinity').click()
-      await page.waitForFunction(`document.getElementById('affinity').checked`)
+      // What is above the box grows with the pod, and a click may miss it; a person clicks again.
+      const box = page.getByLabel('session affinity')
+      while (!(await box.isChecked())) {
+        await box.click()
+        await page.waitForTimeout(200)
+      }
       const parts = ['mode=nftables', 'from=outside', 'to=NodePort']
       while (!parts.every((part) => page.url().includes(part)) || !hasChanges(page.url())) {
         await page.waitForTimeout(50)
