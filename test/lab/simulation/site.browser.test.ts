@@ -158,8 +158,11 @@ t.test('axe finds nothing, in light and dark, wide and narrow', { skip }, async 
   await withSite(async ({ url }) => {
     for (const look of ['', '?present', '?embed', '#compare=userspace+ebpf']) {
       await withOpenedSite(`${url}${look}`, async ({ page, press, see }) => {
-        await press('Send request')
-        await see('#said', /Request 1: .* answered/)
+        // The pods may not be ready yet.
+        do {
+          await press('Send request')
+          await see('#said', /Request \d+: /)
+        } while (!/: .* answered/.test(await page.locator('#said').innerText()))
         for (const colorScheme of ['light', 'dark'] as const) {
           await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
           for (const width of [1440, 390]) {
