@@ -37,7 +37,9 @@ export async function readDifferences(
       ...settings,
       hasBpf: await iptables.supports('nat', probe),
       randomFully: iptables.capabilities.randomFully,
-      hasLog: await iptables.supports('filter', logRule(dropReasons.localPolicy)),
+      hasLog:
+        settings.logsRefused &&
+        (await iptables.supports('filter', logRule(dropReasons.localPolicy))),
       // A check for the objects would create them, so the existing rules are asked instead.
       hasAccounting: saved.some(({ chains }) =>
         [...chains.values()].some(({ rules }) => rules.some((text) => text.includes(' nfacct '))),

@@ -48,8 +48,7 @@ export function iptablesMode(given: IptablesDeps = {}): ModeDefinition {
     planner: iptablesReader,
     create: async (config, families, context) => {
       const live = { settings: iptablesSettings(config) }
-      const syncPeriodMs = () => live.settings.syncPeriodMs
-      const opened = await openFamilies(syncPeriodMs, families, context.log, deps)
+      const opened = await openFamilies(() => live.settings, families, context.log, deps)
       if (live.settings.logsRefused && !opened.facts.hasLog) context.log.warn({}, withoutLog)
       return new IptablesMode({ live, context, deps: given, opened })
     },

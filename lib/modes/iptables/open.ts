@@ -11,6 +11,7 @@ import type { Backend, Locked, Run } from '../../kernel/iptables.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Log } from '../mode.js'
 import type { PacketAccounts } from '../../kernel/nfacct.js'
+import type { IptablesSettings } from './settings.js'
 import type { KernelFacts } from './plan.js'
 
 export interface OpenDeps {
@@ -31,20 +32,22 @@ export interface Opened {
 
 /** Opens iptables for each family that has it; throws when none has (IT49). */
 export async function openFamilies(
-  syncPeriodMs: () => number,
+  settings: () => IptablesSettings,
   families: readonly IpFamily[],
   log: Log,
   deps: OpenDeps,
 ): Promise<Opened> {
   const opened = new Map<IpFamily, FamilyRules>()
   const failures: unknown[] = []
+  const syncPeriodMs = () => settings().syncPeriodMs
   const packetAccounts = ensureAccounts(deps.openAccounts, log)
   // A sync waits this long before it fails.
   const onLocked = waitForLock(log, () => syncPeriodMs() * 2)
   let hasBpf = true
   let randomFully = true
   let hasAccounting = packetAccounts !== undefined
-  let hasLog = true
+  // Each question starts a program, so this one is asked only where rules would log.
+  let hasLog = settings().logsRefused
   let foreign: ForeignCommits | undefined
   for (const family of families) {
     try {
