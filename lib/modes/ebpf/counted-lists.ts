@@ -66,6 +66,15 @@ export class CountedLists {
   }
 }
 
+/** The lists of plans; made anew only when these have changed, whoever asks. */
+export function countedLists(): (plans: readonly SocketPlan[]) => CountedLists {
+  let lists = new CountedLists([])
+  return (plans) => {
+    if (!lists.isOf(plans)) lists = new CountedLists(plans)
+    return lists
+  }
+}
+
 function endpointsOf(listed: Listed): ReadonlySet<string> {
   const { endpoints, kept } = listed.list
   return (listed.endpoints ??= new Set([...endpoints, ...kept].map(({ key }) => key)))

@@ -3,7 +3,7 @@ import { messageOf } from '../../errors.js'
 import type { BpfMap } from '../../kernel/bpf/map.js'
 import { hostPort } from '../../state/ip.js'
 import type { Log, ModeContext, RefusedCall } from '../mode.js'
-import { CountedLists } from './counted-lists.js'
+import type { CountedLists, countedLists } from './counted-lists.js'
 import { keptRefusals, number32, readRefusal, refusal } from './layout.js'
 import type { SocketPlan } from './plan.js'
 
@@ -12,6 +12,7 @@ const everyMs = 250
 export interface RefusedCallsDeps {
   readonly map: Pick<BpfMap, 'lookup'>
   readonly plans: () => readonly SocketPlan[]
+  readonly lists: ReturnType<typeof countedLists>
   readonly refused: NonNullable<ModeContext['refused']>
   readonly log: Log
 }
@@ -22,7 +23,6 @@ export interface RefusedCallsDeps {
  */
 export class RefusedCalls {
   readonly #deps: RefusedCallsDeps
-  #lists = new CountedLists([])
   /** What was refused before is not told. */
   #told: number
 
@@ -45,11 +45,10 @@ export class RefusedCalls {
   tell(): void {
     const now = this.#refusedSoFar()
     if (now === this.#told) return
-    const plans = this.#deps.plans()
-    if (!this.#lists.isOf(plans)) this.#lists = new CountedLists(plans)
+    const lists = this.#deps.lists(this.#deps.plans())
     const calls: RefusedCall[] = []
     for (let number = Math.max(this.#told, now - keptRefusals); number < now; number++) {
-      const call = this.#call(number)
+      const call = this.#call(number, lists)
       if (call) calls.push(call)
     }
     this.#deps.refused(calls, now - this.#told - calls.length)
@@ -57,11 +56,11 @@ export class RefusedCalls {
   }
 
   /** Undefined where a newer one has its place, or where it is not complete. */
-  #call(number: number): RefusedCall | undefined {
+  #call(number: number, lists: CountedLists): RefusedCall | undefined {
     const bytes = this.#deps.map.lookup(number32(1 + (number % keptRefusals)))
     if (!bytes || numberIn(bytes) !== number + 1) return undefined
     const { id, ip, port, protocol, process } = readRefusal(bytes)
-    const labels = this.#lists.labelsOf({ id, endpoint: '' })
+    const labels = lists.labelsOf({ id, endpoint: '' })
     return labels && { service: labels.service, protocol, address: hostPort(ip, port), process }
   }
 

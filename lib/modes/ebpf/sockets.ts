@@ -7,11 +7,12 @@ import type { Log, ModeContext } from '../mode.js'
 import { SocketApplier, type SocketsApplied } from './apply.js'
 import { Attachment } from './attachment.js'
 import { guardPrograms } from './guard.js'
+import { countedLists } from './counted-lists.js'
 import { OpenCounts } from './open-counts.js'
 import { Pins } from './pins.js'
 import type { SocketPlan } from './plan.js'
 import type { EbpfSettings } from './settings.js'
-import { RefusedCalls } from './refused-calls.js'
+import { RefusedCalls, type RefusedCallsDeps } from './refused-calls.js'
 import { OpenSharedMaps } from './shared-maps.js'
 import { Statistics } from './statistics.js'
 import { StaleSockets, whyNotEnding } from './stale-sockets.js'
@@ -47,12 +48,13 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
     members: (family) => applier.tables(family).members,
     log,
   })
-  const numbers = new Statistics({ maps: () => shared.maps, meter: context.meter, log })
+  const lists = countedLists()
+  const numbers = new Statistics({ maps: () => shared.maps, lists, meter: context.meter, log })
   const plans = () => Object.values(known).flatMap(({ value }) => (value ? [value] : []))
   const openCounts = new OpenCounts({ map: () => shared.maps.open, plans, log })
   const facts = { staysOverRestarts: pins !== undefined, connectedUdp: notEnding ?? 'translated' }
   log.info({ cgroup: cgroup.path, ...facts }, 'ebpf mode translates at the sockets of this cgroup')
-  const refusedCalls = refusedCallsOf(context, shared, plans)
+  const refusedCalls = refusedCallsOf(context, shared, { plans, lists })
   let isFirst = true
   return {
     apply: async (plan) => {
@@ -81,9 +83,9 @@ export function openSockets(settings: EbpfSettings, context: ModeContext): Socke
 function refusedCallsOf(
   { refused, log }: ModeContext,
   { maps }: OpenSharedMaps,
-  plans: () => readonly SocketPlan[],
+  known: Pick<RefusedCallsDeps, 'plans' | 'lists'>,
 ): RefusedCalls | undefined {
-  return refused && new RefusedCalls({ map: maps.refusals, plans, refused, log })
+  return refused && new RefusedCalls({ map: maps.refusals, ...known, refused, log })
 }
 
 function pinsOf(calls: SystemCalls, { bpffs }: Pick<EbpfSettings, 'bpffs'>): Pins | undefined {

@@ -10,7 +10,7 @@ import {
   udpSocket,
   type StatisticsField,
 } from './layout.js'
-import { CountedLists, type ServiceLabels } from './counted-lists.js'
+import { CountedLists, type countedLists, type ServiceLabels } from './counted-lists.js'
 import type { SocketPlan } from './plan.js'
 
 type ReadMap = Pick<BpfMap, 'entries' | 'delete'>
@@ -18,6 +18,7 @@ type ReadMap = Pick<BpfMap, 'entries' | 'delete'>
 export interface StatisticsDeps {
   /** As they are now. */
   readonly maps: () => Readonly<Record<'statistics' | 'udpSockets', ReadMap>>
+  readonly lists: ReturnType<typeof countedLists>
   readonly meter: Meter
   readonly log: Log
 }
@@ -63,7 +64,7 @@ export class Statistics {
   }
 
   #read(plans: readonly SocketPlan[]): void {
-    if (!this.#lists.isOf(plans)) this.#lists = new CountedLists(plans)
+    this.#lists = this.#deps.lists(plans)
     const { statistics: map, udpSockets } = this.#deps.maps()
     if (map !== this.#map) this.#beginAnew(map)
     for (const [key, value] of map.entries()) this.#take(key, numbersOf(value))
