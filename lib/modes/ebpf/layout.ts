@@ -1,4 +1,5 @@
-import { bitsOf, formatIp, parseIp, type IpFamily } from '../../state/ip.js'
+import { addressText } from '../../kernel/addresses.js'
+import { parseIp, type IpFamily } from '../../state/ip.js'
 
 /**
  * What the maps hold, byte by byte: programs/ reads it in the kernel, tables.ts writes it. Addresses
@@ -118,9 +119,8 @@ export function writeBackend(
 
 export function readBackend(family: IpFamily, bytes: Buffer): Target & { readonly tag: number } {
   const { port, tag } = backendOf(family)
-  const value = BigInt(`0x${bytes.toString('hex', 0, bitsOf(family) / 8)}`)
   return {
-    ip: formatIp(family, value),
+    ip: addressText(family, bytes),
     port: bytes.readUInt16BE(port),
     tag: bytes.readUInt16LE(tag),
   }
@@ -224,9 +224,8 @@ export function countedTarget(key: Buffer): Target | undefined {
   const number = key.readUInt8(statisticsKey.family)
   const family = number === familyNumbers.IPv4 ? 'IPv4' : 'IPv6'
   if (number !== familyNumbers[family]) return undefined
-  const at = statisticsKey.address
-  const address = BigInt(`0x${key.toString('hex', at, at + bitsOf(family) / 8)}`)
-  return { ip: formatIp(family, address), port: key.readUInt16BE(statisticsKey.port) }
+  const ip = addressText(family, key, statisticsKey.address)
+  return { ip, port: key.readUInt16BE(statisticsKey.port) }
 }
 
 /** So many of the calls that were refused last are told apart. */
@@ -247,14 +246,15 @@ export interface NotedRefusal extends Target {
   readonly protocol: SocketProtocol
 }
 
+/** Of `::ffff:0:0/96`. */
+const mappedPrefix = `${'0'.repeat(20)}ffff`
+
 export function readRefusal(bytes: Buffer): NotedRefusal {
+  const { address: at } = refusal
   const isIp4 = bytes.readUInt8(refusal.family) === familyNumbers.IPv4
-  const at = refusal.address
-  const hex = bytes.toString('hex', at, at + (isIp4 ? 4 : 16))
-  const mapped = /^0{20}ffff(.{8})$/.exec(hex)?.[1]
-  const ip4 = isIp4 ? hex : mapped
+  const isMapped = !isIp4 && bytes.toString('hex', at, at + 12) === mappedPrefix
   return {
-    ip: formatIp(ip4 === undefined ? 'IPv6' : 'IPv4', BigInt(`0x${ip4 ?? hex}`)),
+    ip: addressText(isIp4 || isMapped ? 'IPv4' : 'IPv6', bytes, isMapped ? at + 12 : at),
     port: bytes.readUInt16BE(refusal.port),
     protocol: bytes.readUInt8(refusal.protocol) === protocols.TCP ? 'TCP' : 'UDP',
     id: bytes.readUInt32LE(refusal.id),
