@@ -1,8 +1,6 @@
 import { ipPart, protocolPart, tuplePart } from './conntrack-tuple.js'
-import { aligned, isLittleEndian } from './netlink/protocol.js'
+import { aligned, isLittleEndian, nestedBit } from './netlink/protocol.js'
 import type { IpFamily } from '../state/ip.js'
-
-const nested = 0x8000
 
 /** Where things are in a tuple as kernels write it, so that most are not searched. */
 export interface UsualTuple {
@@ -24,7 +22,7 @@ function usualTuple(addressBytes: number, ip: (typeof ipPart)[IpFamily]): UsualT
   const headers: (readonly [number, number])[] = []
   let at = 0
   const add = (type: number, valueBytes: number, isNest = false) => {
-    const [length, bits] = [4 + valueBytes, type | (isNest ? nested : 0)]
+    const [length, bits] = [4 + valueBytes, type | (isNest ? nestedBit : 0)]
     headers.push([at, isLittleEndian ? (bits << 16) | length : (length << 16) | bits])
     at += isNest ? 4 : aligned(length)
     return isNest ? at : at - aligned(valueBytes)

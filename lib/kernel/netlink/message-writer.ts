@@ -1,6 +1,4 @@
-import { aligned, flags, headerBytes, isLittleEndian } from './protocol.js'
-
-const nestedBit = 0x8000
+import { aligned, flags, headerBytes, isLittleEndian, nestedBit } from './protocol.js'
 
 /**
  * Writes netlink messages one after another into one growing buffer, which goes to the kernel in

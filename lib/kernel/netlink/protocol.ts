@@ -29,5 +29,8 @@ export function aligned(length: number): number {
   return (length + 3) & ~3
 }
 
+/** In the type of an attribute that holds others. */
+export const nestedBit = 0x8000
+
 /** Numbers in netlink messages have the byte order of the machine. */
 export const isLittleEndian = endianness() === 'LE'
