@@ -40,6 +40,15 @@ export interface ReadSeries extends SeriesValue {
   readonly name: string
 }
 
+/** Labels have many types in the library, and are texts on the page. */
+const readable = (
+  labels: Partial<Record<string, string | number>>,
+  value: number,
+): SeriesValue => ({
+  value,
+  label: (name) => String(labels[name] ?? ''),
+})
+
 /** The numbers of /metrics, by the names in the table above, without the prefix. */
 export class Metrics implements Meter {
   readonly #registry = new Registry()
@@ -104,7 +113,7 @@ export class Metrics implements Meter {
     const { values } = await metric.get()
     return values.flatMap(({ labels: all, value }) => {
       if (!wanted.every(([label, text]) => all[label] === text)) return []
-      return [{ value, label: (label: string) => String(all[label] ?? '') }]
+      return [readable(all, value)]
     })
   }
 
@@ -116,7 +125,7 @@ export class Metrics implements Meter {
       const metric = this.#metrics.get(name)?.metric
       if (!metric || metric instanceof Histogram) continue
       for (const { labels, value } of (await metric.get()).values) {
-        all.push({ name, value, label: (label) => String(labels[label] ?? '') })
+        all.push({ name, ...readable(labels, value) })
       }
       // Each may have thousands of series, and syncs need this thread, too.
       await nextTurn()
