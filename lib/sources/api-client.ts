@@ -194,13 +194,8 @@ function reasonOf(error: Error): string {
 
 /** The message of the Status object, or else the HTTP status. */
 async function errorText(response: IncomingMessage, status: number): Promise<string> {
-  let text = ''
   try {
-    for await (const chunk of response as AsyncIterable<Buffer>) {
-      text += chunk.toString('utf8')
-      if (text.length > longestErrorText) break
-    }
-    const parsed: unknown = JSON.parse(text)
+    const parsed: unknown = JSON.parse(await beginningOf(response, longestErrorText))
     if (typeof parsed === 'object' && parsed !== null && 'message' in parsed) {
       if (typeof parsed.message === 'string' && parsed.message !== '') return parsed.message
     }
@@ -208,6 +203,16 @@ async function errorText(response: IncomingMessage, status: number): Promise<str
     // The body is no complete Status object, so the HTTP status is the message.
   }
   return response.statusMessage || `status ${status}`
+}
+
+/** The text of a body, or more than so many characters of it. What is left ends with the connection. */
+export async function beginningOf(body: IncomingMessage, characters: number): Promise<string> {
+  let text = ''
+  for await (const piece of body.setEncoding('utf8')) {
+    text += String(piece)
+    if (text.length > characters) break
+  }
+  return text
 }
 
 /** Reads the whole body as JSON. */

@@ -2,6 +2,7 @@ import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import { messageOf } from '../../errors.js'
 import { asObject, parseJson } from '../../state/json.js'
+import { beginningOf } from '../../sources/api-client.js'
 import { Backoff, parseRetryAfter } from '../../sources/backoff.js'
 import type { Log, Meter } from '../../modes/mode.js'
 
@@ -122,12 +123,7 @@ async function post(url: URL, body: string, signal: AbortSignal): Promise<Answer
       .on('response', resolve)
       .end(body)
   })
-  let text = ''
-  for await (const piece of response.setEncoding('utf8')) {
-    text += String(piece)
-    // This ends the connection.
-    if (text.length > longestAnswer) break
-  }
+  const text = await beginningOf(response, longestAnswer)
   const retryAfterMs = parseRetryAfter(response.headers['retry-after'], Date.now())
   return { status: response.statusCode ?? 0, retryAfterMs, text }
 }
