@@ -1,3 +1,4 @@
+import { asInteger } from '../state/json.js'
 import { verdicts } from '../observe/flows/line.js'
 import { podActions } from './view.js'
 import type { PageCommand, Sender } from './view.js'
@@ -10,8 +11,6 @@ const maximumReplicas = 100
 /** Enough for every object of the playground, and for many that a user pastes. */
 const maximumYaml = 100_000
 const maximumName = 254
-
-const replicaCounts = Array.from({ length: maximumReplicas + 1 }, (_, count) => count)
 
 type Fields = ReadonlyMap<string, unknown>
 
@@ -41,7 +40,7 @@ const readers: Readers = {
     return pod === undefined ? undefined : action && { do: 'pod', pod, action }
   },
   replicas: (fields) =>
-    whole(one(fields, 'count', replicaCounts), (count) => ({
+    whole(asInteger(fields.get('count'), 0, maximumReplicas), (count) => ({
       do: 'replicas',
       count,
     })),

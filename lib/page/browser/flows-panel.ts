@@ -121,8 +121,7 @@ function named(place: string, pod: string, act: () => void): HTMLElement {
 }
 
 function filtering(words: string, label: string, act: () => void): HTMLElement {
-  const made = button(words, act)
-  made.setAttribute('aria-label', label)
+  const made = button(words, act, label)
   made.className = 'small'
   return made
 }
