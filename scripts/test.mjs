@@ -4,6 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
+import { withoutPins } from '../build/lib/lab/world/cgroups.js'
 import { withUsage } from '../build/test/support/usage.js'
 import { TapReader } from './tap-reader.mjs'
 
@@ -53,11 +54,8 @@ if (unknown.length > 0) {
   process.exit(2)
 }
 
-/** Pins of this machine, and of other tests, are hidden: `cleanup` removes all that it sees. */
-const alone =
-  process.getuid?.() === 0
-    ? ['unshare', '--mount', 'sh', '-c', 'umount --all --types bpf; exec "$@"', 'test']
-    : []
+/** Also those of other tests are hidden. */
+const alone = process.getuid?.() === 0 ? withoutPins : []
 
 // One more than processors: most jobs wait for something now and then.
 const lanes = Math.max(2, availableParallelism()) + 1

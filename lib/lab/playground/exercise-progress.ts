@@ -4,18 +4,16 @@ import { missingWords } from './lesson-progress.js'
 import { ConfigError } from '../../errors.js'
 import type { ExerciseView, TargetView } from '../../page/view.js'
 import type { FlowResult } from '../world/agent-protocol.js'
+import type { TrafficRequest } from './traffic.js'
 import type { ModeName } from '../../config/config.js'
-
-interface Address {
-  readonly destination: string
-  readonly port: number
-}
 
 export interface ExerciseDeps {
   readonly modes: readonly ModeName[]
   readonly testBed: Pick<TestBed, 'layout' | 'flow'>
   /** Where the Service is asked; undefined when it was deleted. */
-  readonly addressOf: (target: TargetView['name']) => Address | undefined
+  readonly addressOf: (
+    target: TargetView['name'],
+  ) => Pick<TrafficRequest, 'destination' | 'port'> | undefined
 }
 
 /** Enough that chance does not hide one bad endpoint of four: once in 30,000 times. */

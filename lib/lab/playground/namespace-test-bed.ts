@@ -1,4 +1,5 @@
 import { join } from 'node:path'
+import { withoutPins } from '../world/cgroups.js'
 import { createWorld, type World, type WorldOptions } from '../world/world.js'
 import { forward, openBridge, type Bridge } from '../world/bridge.js'
 import { apiPortOnNode } from './kubernetes-service.js'
@@ -74,12 +75,6 @@ async function build(options: WorldOptions, folder: string): Promise<TestBed> {
 /** Nothing is pinned: a playground that is killed leaves no program behind. */
 const socketFlags = ({ cgroup }: World): readonly string[] =>
   cgroup === undefined ? [] : ['--ebpf-cgroup', cgroup, '--ebpf-bpffs', '']
-
-/** What a proxy of this machine has pinned is hidden: a daemon removes the leftovers of all modes. */
-const withoutPins = [
-  ...['unshare', '--mount', 'sh', '-c'],
-  ...['umount --all --types bpf; exec "$@"', 'kube-proxy'],
-]
 
 async function dropAll(
   world: World,

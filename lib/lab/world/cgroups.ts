@@ -34,6 +34,12 @@ export function refusalOfCgroup(): string | undefined {
   }
 }
 
+/** Starts a program that sees no pins of this machine: `cleanup` and daemons remove all that they see. */
+export const withoutPins = [
+  ...['unshare', '--mount', 'sh', '-c'],
+  ...['umount --all --types bpf; exec "$@"', 'sh'],
+]
+
 /** A thread that has ended may need a moment to leave. */
 export async function removeCgroup(folder: string): Promise<void> {
   const end = performance.now() + patienceMs
