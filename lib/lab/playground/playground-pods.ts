@@ -7,7 +7,7 @@ import type { PodRoom, PodServer, TestBed } from './test-bed.js'
 import type { FlowRequest, FlowResult } from '../world/agent-protocol.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { PodLife, PodRuntime } from '../apiserver/controllers/pod-runtime.js'
-import type { VersionedStore } from '../apiserver/store.js'
+import { keyOf, type VersionedStore } from '../apiserver/store.js'
 
 /** What pods need of a test bed. */
 type PodPlaces = Pick<TestBed, 'layout' | 'serve' | 'stopServing' | 'goDark'>
@@ -65,7 +65,8 @@ export class PlaygroundPods implements PodRuntime {
     const ips = room.addresses
     const { name, uid } = pod.metadata
     const { ports } = portsOf(pod)
-    let wish = podWishOf(pod)
+    // It may have been changed while the pod waited for its room.
+    let wish = podWishOf(this.#store?.get('pods', keyOf(pod)) ?? pod)
     let changed = new AbortController()
     const unsubscribe = this.#store?.subscribe('pods', ({ object }) => {
       if (object.metadata.uid !== uid) return

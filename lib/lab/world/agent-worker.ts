@@ -1,6 +1,7 @@
 /** The part of an agent that lives in a worker thread inside its namespace. */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { parentPort, workerData } from 'node:worker_threads'
 import { messageOf } from '../../errors.js'
 import type {
@@ -10,6 +11,7 @@ import type {
   FlowResult,
   NumberedCommand,
   AgentCommand,
+  ServeRequest,
 } from './agent-protocol.js'
 import { startBackendServers, type BackendServers } from './backend-servers.js'
 import { openConversation, type Conversation } from './client-flows.js'
@@ -18,6 +20,9 @@ import { sendStraySegment } from './stray-segment.js'
 
 /** With more at once, a slow machine seems to drop packets. */
 const maximumParallel = 12
+
+const mostTries = 30
+const tryAgainMs = 50
 
 const kept = new Map<string, Conversation>()
 let serving: { readonly name: string; readonly servers: BackendServers }[] = []
@@ -30,12 +35,12 @@ async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
     case 'write':
       for (const [path, value] of Object.entries(command.values)) writeFileSync(path, value)
       return []
-    case 'serve':
-      serving.push({
-        name: command.request.name,
-        servers: await startBackendServers(command.request),
-      })
+    case 'serve': {
+      const servers = await serve(command.request)
+      // Only now: the list may have become another one while the servers started.
+      serving.push({ name: command.request.name, servers })
       return []
+    }
     case 'stop-serving':
       await stopServing(command.name)
       return []
@@ -53,6 +58,21 @@ async function perform(command: AgentCommand): Promise<readonly FlowResult[]> {
     case 'stray':
       await sendStraySegment(command.request)
       return []
+  }
+}
+
+/**
+ * A program that this process has just started holds all of its sockets until it executes, so a port
+ * that was closed a moment ago may still be taken.
+ */
+async function serve(request: ServeRequest): Promise<BackendServers> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await startBackendServers(request)
+    } catch (error) {
+      if (tries === mostTries || (error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error
+      await delay(tryAgainMs)
+    }
   }
 }
 

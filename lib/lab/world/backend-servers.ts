@@ -33,14 +33,19 @@ export async function startBackendServers(request: ServeRequest): Promise<Backen
       }
     }
   }
-  await Promise.all(starts)
-  return {
-    close: async () => {
-      for (const connection of connections) connection.destroy()
-      for (const socket of udpSockets) socket.close()
-      await Promise.all(servers.map((server) => once(server.close(), 'close')))
-    },
+  const close = async () => {
+    for (const connection of connections) connection.destroy()
+    for (const socket of udpSockets) socket.close()
+    await Promise.all(servers.map((server) => once(server.close(), 'close')))
   }
+  try {
+    await Promise.all(starts)
+  } catch (error) {
+    // Nobody would end those that could start.
+    await close()
+    throw error
+  }
+  return { close }
 }
 
 function serveStream(name: string, connections: Set<Socket>): Server {

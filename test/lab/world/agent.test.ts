@@ -1,0 +1,49 @@
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import { setTimeout as delay } from 'node:timers/promises'
+import t from 'tap'
+import { startAgent } from '../../../lib/lab/world/agent.js'
+
+const host = '127.0.0.1'
+
+async function listening() {
+  const server = createServer().listen(0, host)
+  await once(server, 'listening')
+  const address = server.address()
+  const port = typeof address === 'object' && address !== null ? address.port : 0
+  return { port, close: () => once(server.close(), 'close') }
+}
+
+async function freePort(): Promise<number> {
+  const { port, close } = await listening()
+  await close()
+  return port
+}
+
+t.test('a port that is given back a moment later is waited for', async (t) => {
+  const agent = startAgent()
+  t.teardown(() => agent.close())
+  const { port, close } = await listening()
+  const serving = agent.serve({
+    name: 'late',
+    addresses: [host],
+    ports: [port],
+    protocols: ['TCP'],
+  })
+  await Promise.all([serving, delay(100).then(close)])
+  const [answer] = await agent.flow({ protocol: 'TCP', host, port })
+  t.equal(answer?.backend, 'late')
+})
+
+t.test('servers that cannot start all leave no port behind', async (t) => {
+  const agent = startAgent()
+  t.teardown(() => agent.close())
+  const taken = await listening()
+  t.teardown(() => taken.close())
+  const free = await freePort()
+  const both = { addresses: [host], ports: [free, taken.port], protocols: ['TCP', 'UDP'] as const }
+  await t.rejects(agent.serve({ name: 'both', ...both }), { message: /EADDRINUSE/ })
+  await agent.serve({ name: 'one', ...both, ports: [free] })
+  const [answer] = await agent.flow({ protocol: 'TCP', host, port: free })
+  t.equal(answer?.backend, 'one')
+})
