@@ -31,10 +31,12 @@ const lintCache =
     : []
 const formatted = ['lib', 'test', 'bench', 'scripts', 'eslint.config.js']
 
+/** Seconds until a file counts as stuck. A busy machine is only slow. */
+const patience = { short: 300, long: 900 }
 const files = listTests('build/test')
 /** What each tier runs: jobs that do not hear of each other. The longest begin first. */
 const tiers = {
-  uml: async () => [...(await umlMachines()), ...files.filter(isUmlTest).map(file(120))],
+  uml: async () => [...(await umlMachines()), ...files.filter(isUmlTest).map(file(patience.short))],
   lint: () => [
     command('eslint', ['--max-warnings=0', ...lintCache, 'lib', 'test', 'bench']),
     command('prettier', ['--check', '--log-level=warn', ...formatted]),
@@ -42,10 +44,10 @@ const tiers = {
   unit: () =>
     files
       .filter((file) => !isKernelTest(file) && !isUmlTest(file) && !isBrowserTest(file))
-      .map(file(120)),
-  kernel: () => files.filter(isKernelTest).map(file(300)),
+      .map(file(patience.short)),
+  kernel: () => files.filter(isKernelTest).map(file(patience.long)),
   conformance: () => conformance(),
-  browser: () => files.filter(isBrowserTest).map(file(300)),
+  browser: () => files.filter(isBrowserTest).map(file(patience.long)),
 }
 
 const unknown = chosen.filter((name) => !(name in tiers))
@@ -173,7 +175,7 @@ async function conformance() {
   const { variantNames } = await import('../build/test/conformance/variants.js')
   return variantNames.map((mode) => {
     const args = ['build/test/conformance/main.js', '--mode', mode]
-    const options = { timeoutSeconds: 900, isFlat: true }
+    const options = { timeoutSeconds: patience.long, isFlat: true }
     return { name: mode, run: () => runTap('conformance', args, options) }
   })
 }
