@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process'
+import { getEventListeners } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { at, listAt, numberAt, textAt, textsAt } from '../../../lib/lab/apiserver/json.js'
@@ -48,6 +49,17 @@ function readyAddresses(server: TestServer): readonly string[] {
 async function until(what: () => boolean): Promise<void> {
   while (!what()) await delay(5)
 }
+
+void t.test('however many controllers there are, the signal has few listeners', async (t) => {
+  const api = createApiServer()
+  const stop = new AbortController()
+  const running = api.control(stop.signal)
+  // Node warns of a leak at the eleventh, and whoever starts the server adds some, too.
+  const { length } = getEventListeners(stop.signal, 'abort')
+  t.ok(length <= 2, `${length} listeners`)
+  stop.abort()
+  await running
+})
 
 void t.test(
   'controllers act on the objects that kubectl writes',
