@@ -1,4 +1,4 @@
-import { aborted } from '../../async.js'
+import { aborted, together } from '../../async.js'
 import type { Controller } from './controllers/controller.js'
 import { deploymentController } from './controllers/deployments.js'
 import { endpointSliceController } from './controllers/endpoint-slices.js'
@@ -96,8 +96,8 @@ export class ApiObjects {
 
   /** Lets the controllers work until the signal; they may run again after that. */
   async control(signal: AbortSignal): Promise<void> {
-    const running = this.#controllers.map((controller) => controller.run(signal))
-    await Promise.all([aborted(signal), ...running])
+    const parts = this.#controllers.map((each) => (ended: AbortSignal) => each.run(ended))
+    await together(signal, [aborted, ...parts])
   }
 
   /** Creates or replaces an object, status included; a missing namespace is made. */

@@ -1,6 +1,6 @@
 import type { JsonObject } from './json.js'
 import { apiVersionOf, type ResourceKind } from './resources.js'
-import { schemasOf } from './schemas.js'
+import { schemasOf } from './explain/schemas.js'
 import { pathOf } from './target.js'
 
 /**

@@ -37,7 +37,7 @@ export const deploymentStrategy: Strategy = {
     const spec: JsonObject = {
       ...given,
       replicas: numberAt(given, 'replicas') ?? 1,
-      strategy: isObject(given['strategy']) ? given['strategy'] : { type: 'RollingUpdate' },
+      strategy: { type: 'RollingUpdate', ...objectAt(given, 'strategy') },
       template: { ...template, spec: podSpec(objectAt(template, 'spec')) },
     }
     const causes = [...validateContainers(objectAt(spec, 'template', 'spec'), 'spec.template.spec')]

@@ -62,7 +62,7 @@ export const lessons: readonly Lesson[] = [
       },
     ],
     moral:
-      'Pods take exact turns, and the numbers are exact. But all data goes through a process, and the pod does not see the address of the client.',
+      'Pods take exact turns, and the numbers are exact. But all data goes through a process, and the pod does not see the address of the client. Today the proxy could keep that address; here it does as the original did.',
   },
   {
     id: 'iptables',

@@ -239,7 +239,7 @@ export class LivePlayground implements PageSource {
   #reach(pod: string): Promise<boolean> {
     const { testBed } = this.#cluster
     const { signal } = this.#stop
-    const probe = () => this.#selection.probe(this.#switch.mode, this.#programmed.state)
+    const probe = () => this.#selection.probe(this.#switch, this.#programmed.state)
     return this.#counting
       .unseen((passed) => reachPod(pod, { testBed, probe, passed, signal }))
       .finally(() => this.#moved())
@@ -279,7 +279,7 @@ export class LivePlayground implements PageSource {
     this.#pods = markedPods(this.#app.pods(), has, should)
     const podAt = (ip: string) => this.#pods.find((pod) => pod.ip === ip)?.name
     this.#pending = isSameServices(has, should) ? '' : 'the kernel does not have this yet'
-    const connection = { layout, ...this.#selection.request(mode), podAt }
+    const connection = { layout, scheduler, ...this.#selection.request(mode), podAt }
     this.#path = appliedPath(mode, { has, should, name }, connection)
     // Another mode has nothing in the kernel: its rules are those that it would write.
     const stateIn = (of: ModeName) =>

@@ -46,7 +46,7 @@ export function stateOf(
 }
 
 /** The configuration of a mode. Only ipvs reads the scheduler. */
-export function configOf(layout: ClusterLayout, scheduler = 'rr'): Config {
+export function configOf(layout: ClusterLayout, scheduler: string): Config {
   return configWith({ ...layout.config, 'ipvs.scheduler': scheduler })
 }
 
@@ -100,6 +100,8 @@ export function rulesOf(
 
 export interface Connection {
   readonly layout: ClusterLayout
+  /** Of ipvs. The rules of a way name it, and the way is linked to the rules that are shown by their text. */
+  readonly scheduler: string
   readonly sender: Sender
   /** Where the sender is; undefined when no pod can send. */
   readonly room: Pick<PodRoom, 'addresses'> | undefined
@@ -120,9 +122,9 @@ export function pathOf(state: DesiredState, mode: ModeName, connection: Connecti
 export function waysOf(
   state: DesiredState,
   mode: ModeName,
-  { layout, sender, room, protocol, destination, port }: Connection,
+  { layout, scheduler, sender, room, protocol, destination, port }: Connection,
 ): readonly Way[] {
-  return explainPacket(mode, state, configOf(layout), {
+  return explainPacket(mode, state, configOf(layout, scheduler), {
     family: 'IPv4',
     protocol,
     source: room?.addresses[0] ?? '',

@@ -22,6 +22,12 @@ export interface Probe {
   countersTo(pod: string | undefined): readonly string[]
 }
 
+/** What runs in the cluster. */
+interface Running {
+  readonly mode: ModeName
+  readonly scheduler: string
+}
+
 /** The sender and the address of the shown Service that the page has selected. */
 export class Selection {
   readonly #deps: SelectionDeps
@@ -51,7 +57,7 @@ export class Selection {
   }
 
   /** A connection of the page's own to the Service, and the counters that it passes. */
-  probe(mode: ModeName, state: DesiredState | undefined): Probe {
+  probe({ mode, scheduler }: Running, state: DesiredState | undefined): Probe {
     const { protocol, name } = this.service()
     const { layout, pods } = this.#deps
     const { destination, port } = this.addressOf('ClusterIP')
@@ -64,7 +70,9 @@ export class Selection {
     const podAt = (ip: string) => pods().find((pod) => pod.ip === ip)?.name
     const room = { addresses: layout.addresses['client-pod'] }
     const at = { sender: 'client-pod', room, protocol, destination, port } as const
-    const path = own?.services.size ? pathOf(own, mode, { layout, ...at, podAt }) : undefined
+    const path = own?.services.size
+      ? pathOf(own, mode, { layout, scheduler, ...at, podAt })
+      : undefined
     const endpoints = [...(own?.services.values() ?? [])].flatMap((each) => each.servingEndpoints)
     return {
       request: { protocol, host: destination, port, timeoutMs: 200, ...from },

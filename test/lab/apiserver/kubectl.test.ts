@@ -147,6 +147,20 @@ void t.test('the real kubectl works unmodified', { skip: noKubectl }, async (t) 
     t.match(await server.ok('explain endpointslices'), /kubernetes\.io\/service-name/)
     t.match(await server.ok('explain jobs'), /does not know\s+their fields/)
     t.match((await server.kubectl('explain service.spec.nothing')).stderr, 'does not exist')
+    const kinds =
+      'pod service deployment replicaset endpointslice endpoints node namespace configmap event'
+    for (const name of kinds.split(' ')) {
+      const told = await server.ok(`explain ${name}`)
+      t.notMatch(told, /<no description>|<empty>|does not know/, name)
+      t.match(told, /metadata\t<ObjectMeta>\n +The name of the object/)
+    }
+    const parts =
+      'pod.spec.containers pod.status deployment.spec.strategy deployment.status.conditions rs.spec ep.subsets endpointslice.endpoints node.status.addresses'
+    for (const path of parts.split(' ')) {
+      const told = await server.ok(`explain ${path}`)
+      t.match(told, /FIELDS:\n {2}\w+\t/, path)
+      t.notMatch(told, /<no description>|<empty>/, path)
+    }
   })
 
   await t.test('a refusal names the field', async (t) => {

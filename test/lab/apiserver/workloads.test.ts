@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process'
+import { getEventListeners } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { at, listAt, numberAt, textAt, textsAt } from '../../../lib/lab/apiserver/json.js'
@@ -48,6 +49,17 @@ function readyAddresses(server: TestServer): readonly string[] {
 async function until(what: () => boolean): Promise<void> {
   while (!what()) await delay(5)
 }
+
+void t.test('however many controllers there are, the signal has few listeners', async (t) => {
+  const api = createApiServer()
+  const stop = new AbortController()
+  const running = api.control(stop.signal)
+  // Node warns of a leak at the eleventh, and whoever starts the server adds some, too.
+  const { length } = getEventListeners(stop.signal, 'abort')
+  t.ok(length <= 2, `${length} listeners`)
+  stop.abort()
+  await running
+})
 
 void t.test(
   'controllers act on the objects that kubectl writes',
@@ -107,6 +119,29 @@ void t.test(
         .map((pod) => textAt(listAt(pod, 'spec', 'containers')[0], 'image'))
       t.strictSame(images, ['web:2', 'web:2', 'web:2'])
     })
+
+    await t.test(
+      'a paused Deployment is scaled, and its pods are replaced when it goes on',
+      async (t) => {
+        const images = () =>
+          server.api
+            .list(pods)
+            .map((pod) => textAt(listAt(pod, 'spec', 'containers')[0], 'image'))
+            .toSorted()
+        await server.ok('rollout pause deployment/web')
+        await server.ok('set image deployment/web web=web:3')
+        await server.ok('scale deployment/web --replicas=2')
+        await until(() => server.api.list(pods).length === 2 && readyAddresses(server).length === 2)
+        t.strictSame(images(), ['web:2', 'web:2'])
+        t.match(await server.ok('get deployment web'), /web +2\/2 +0 +2 /, 'none is up to date')
+        await server.ok('rollout resume deployment/web')
+        await server.ok('rollout status deployment/web --timeout=20s')
+        await until(() => server.api.list(pods).length === 2)
+        t.strictSame(images(), ['web:3', 'web:3'])
+        await server.ok('scale deployment/web --replicas=3')
+        await until(() => readyAddresses(server).length === 3)
+      },
+    )
 
     await t.test('a deleted pod is first terminating, then replaced', async (t) => {
       const [pod] = server.api.list(pods)

@@ -40,6 +40,32 @@ function costsIn({ comparison }: PageView): readonly Costs[] {
   )
 }
 
+t.test('in ipvs mode the way is the one of the chosen scheduler', async (t) => {
+  const stop = new AbortController()
+  t.teardown(() => stop.abort())
+  const playground = simulatedPlayground(stop.signal)
+  const isShown = ({ busy, path, pending }: PageView) =>
+    busy === '' && pending === '' && path.ways.length === 3
+  const shown = async () => {
+    while (!isShown(playground.view())) await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+  await shown()
+  await playground.perform({ do: 'mode', mode: 'ipvs' })
+  for (const scheduler of ['rr', 'sh']) {
+    await playground.perform({ do: 'scheduler', scheduler })
+    await shown()
+    await playground.perform({ do: 'compare', modes: ['ipvs', 'nftables'] })
+    const { path, comparison } = playground.view()
+    for (const { ways } of [path, comparison[0]?.path ?? path]) {
+      t.same(
+        ways.map(({ hops }) => hops.some(({ why }) => why.includes(`(scheduler ${scheduler})`))),
+        [true, true, true],
+        scheduler,
+      )
+    }
+  }
+})
+
 t.test('two modes are compared by what their plans do to a connection', async (t) => {
   const stop = new AbortController()
   t.teardown(() => stop.abort())

@@ -57,6 +57,7 @@ function path(mode: ModeName, sender: Exclude<Sender, 'backend'>, spec: object =
   if (!state) throw new Error('there is no state')
   return pathOf(onlyService(state, 'default/web'), mode, {
     layout: namespaceLayout,
+    scheduler: 'rr',
     sender,
     room: { addresses: namespaceLayout.addresses[sender] },
     protocol: 'TCP',

@@ -1,5 +1,5 @@
 import { sha256 } from '../../../state/sha256.js'
-import { equalJson, numberAt, objectAt, textAt, withAt, type JsonObject } from '../json.js'
+import { at, equalJson, numberAt, objectAt, textAt, withAt, type JsonObject } from '../json.js'
 import type { Clients } from '../kind-client.js'
 import { conditionOf, isReady, type KubeObject } from '../object.js'
 import type { StoreEvent } from '../store.js'
@@ -51,11 +51,14 @@ export function deploymentController(deps: ControllerDeps): Controller {
 }
 
 function rollOut(clients: Kinds, deployment: KubeObject): void {
-  const { deployments, sets, pods } = clients
-  const own = sets.list().filter((set) => isOwnedBy(set, deployment))
+  const own = clients.sets.list().filter((set) => isOwnedBy(set, deployment))
+  if (at(deployment, 'spec', 'paused') === true) {
+    keepPaused(clients, deployment, own)
+    return
+  }
   const current = currentSet(clients, deployment, own)
   const others = own.filter(({ metadata }) => metadata.uid !== current.metadata.uid)
-  const living = pods.list()
+  const living = clients.pods.list()
   const podsOf = (set: KubeObject) => livingPods(living, set)
   const fresh = podsOf(current)
   const old = others.flatMap(podsOf)
@@ -78,10 +81,35 @@ function rollOut(clients: Kinds, deployment: KubeObject): void {
     deployment,
     others.filter((set) => podsOf(set).length === 0),
   )
-  const latest = deployments.get(
-    `${deployment.metadata.namespace ?? ''}\0${deployment.metadata.name}`,
-  )
-  if (latest) deployments.updateStatus(latest, statusOf(latest, { current: fresh, all }))
+  tellStatus(clients, deployment, { current: fresh, all })
+}
+
+/** A paused Deployment can be scaled; its pods stay of the version that they are. */
+function keepPaused(clients: Kinds, deployment: KubeObject, own: readonly KubeObject[]): void {
+  const used = own.filter((set) => (numberAt(set, 'spec', 'replicas') ?? 1) > 0)
+  const newest = own.toSorted((left, right) => revisionOf(right) - revisionOf(left))[0]
+  // In the middle of a rollout both versions stay as they are.
+  const scaled = used.length > 1 ? undefined : (used[0] ?? newest)
+  if (scaled) setReplicas(clients, scaled, numberAt(deployment, 'spec', 'replicas') ?? 1)
+  const living = clients.pods.list()
+  const podsOf = (set: KubeObject) => livingPods(living, set)
+  const current = own.filter((set) => equalJson(templateOf(set), templateIn(deployment)))
+  const pods = { current: current.flatMap(podsOf), all: own.flatMap(podsOf) }
+  tellStatus(clients, deployment, pods)
+}
+
+interface PodsOf {
+  readonly current: readonly KubeObject[]
+  readonly all: readonly KubeObject[]
+}
+
+function tellStatus({ deployments }: Kinds, { metadata }: KubeObject, pods: PodsOf): void {
+  const latest = deployments.get(`${metadata.namespace ?? ''}\0${metadata.name}`)
+  if (latest) deployments.updateStatus(latest, statusOf(latest, pods))
+}
+
+function templateIn(deployment: KubeObject): JsonObject {
+  return objectAt(deployment, 'spec', 'template')
 }
 
 /** The set of the template as it is now: one that was there before, or a new one. */
@@ -90,15 +118,15 @@ function currentSet(
   deployment: KubeObject,
   own: readonly KubeObject[],
 ): KubeObject {
-  const template = objectAt(deployment, 'spec', 'template')
+  const template = templateIn(deployment)
   const known = own.find((set) => equalJson(templateOf(set), template))
   const newest = Math.max(0, ...own.map(revisionOf))
   if (known && revisionOf(known) === newest) return known
   const revision = String(newest + 1)
-  const at = ['metadata', 'annotations', revisionKey]
-  deployments.update(withAt(deployment, at, revision))
+  const path = ['metadata', 'annotations', revisionKey]
+  deployments.update(withAt(deployment, path, revision))
   return known
-    ? sets.update(withAt(known, at, revision))
+    ? sets.update(withAt(known, path, revision))
     : sets.create(setOf(deployment, template, revision))
 }
 
@@ -147,10 +175,8 @@ function forgetOldest({ sets }: Kinds, deployment: KubeObject, empty: readonly K
   for (const set of byAge.slice(Math.max(0, limit))) sets.delete(set)
 }
 
-function statusOf(
-  deployment: KubeObject,
-  pods: { readonly current: readonly KubeObject[]; readonly all: readonly KubeObject[] },
-): JsonObject {
+function statusOf(deployment: KubeObject, pods: PodsOf): JsonObject {
+  const isPaused = at(deployment, 'spec', 'paused') === true
   const wanted = numberAt(deployment, 'spec', 'replicas') ?? 1
   const ready = pods.all.filter(isReady).length
   const isComplete = pods.current.filter(isReady).length >= wanted
@@ -163,12 +189,14 @@ function statusOf(
     unavailableReplicas: Math.max(0, wanted - ready),
     conditions: [
       condition(deployment, 'Available', ready >= wanted ? 'True' : 'False', 'MinimumReplicas'),
-      condition(
-        deployment,
-        'Progressing',
-        'True',
-        isComplete ? 'NewReplicaSetAvailable' : 'ReplicaSetUpdated',
-      ),
+      isPaused
+        ? condition(deployment, 'Progressing', 'Unknown', 'DeploymentPaused')
+        : condition(
+            deployment,
+            'Progressing',
+            'True',
+            isComplete ? 'NewReplicaSetAvailable' : 'ReplicaSetUpdated',
+          ),
     ],
   }
 }
