@@ -149,7 +149,7 @@ export const nodeKeys = {
     flags: ['dry-run'],
     known: 'here',
   }),
-  initOnly: proc.bool(false, 'Do what needs full privileges (sysctls, modules), then exit', {
+  initOnly: proc.bool(false, 'Do what needs full privileges (sysctls, modules of the mode that runs here), then exit', {
     flags: ['init-only'],
     known: 'here',
   }),

@@ -1,12 +1,12 @@
 import { writeFileSync } from 'node:fs'
 import { applyConntrackSettings } from '../kernel/conntrack-settings.js'
 import { messageOf } from '../errors.js'
-import { missingSystem, modeMeant } from '../modes/systems.js'
-import { modeLoaders } from '../modes/registry.js'
+import { chooseMode, warnPassedOver } from '../modes/choose.js'
+import { modeLoaders, type ModeLoaders } from '../modes/registry.js'
 import { isLinux } from '../platform.js'
 import { Sysctls } from '../kernel/sysctl.js'
 import { isProxyMode, type Config } from '../config/config.js'
-import type { Log, ModeDefinition } from '../modes/mode.js'
+import type { Log } from '../modes/mode.js'
 
 /** Sets the OOM score, the connection table and its time-outs. No failure is fatal (pains 24). */
 export function applyNodeSettings(config: Config, log: Log, sysctls = new Sysctls()): void {
@@ -41,15 +41,26 @@ export function applyNodeSettings(config: Config, log: Log, sysctls = new Sysctl
  */
 export async function prepareNode(config: Config, log: Log): Promise<void> {
   applyNodeSettings(config, log)
+  await prepareMode(config, log)
+}
+
+/**
+ * Chooses as the daemon will. That uses each part of the kernel once: what is a module is loaded by
+ * that, and the daemon may load none. Where no mode can run, all that it could choose were tried.
+ */
+export async function prepareMode(
+  config: Config,
+  log: Log,
+  loaders: ModeLoaders = modeLoaders,
+): Promise<void> {
+  const requested = config.mode
   try {
-    const mode = modeMeant(config.mode)
-    if (mode === '' || mode === 'auto' || missingSystem(mode)) return
-    const definition: ModeDefinition = await modeLoaders[mode]()
-    await definition.prepare?.(config, { log })
-    // It uses each part of the kernel once. What is a module is loaded by that, and the daemon may load none.
-    await definition.probe({ log })
+    const chosen = await chooseMode({ mode: requested, fallback: config.modeFallback }, log, loaders)
+    warnPassedOver(chosen, log)
+    await chosen.definition.prepare?.(config, { log })
+    log.info({ mode: chosen.mode, requested }, `Prepared this node for ${chosen.mode} mode`)
   } catch (error) {
-    log.warn({ mode: config.mode, error: messageOf(error) }, 'this mode could not be prepared')
+    log.warn({ mode: requested, error: messageOf(error) }, 'this mode could not be prepared')
   }
 }
 

@@ -1,5 +1,5 @@
 import { applyNodeSettings } from './node-settings.js'
-import { chooseMode, describe, type ChosenMode } from '../modes/choose.js'
+import { chooseMode, describe, warnPassedOver, type ChosenMode } from '../modes/choose.js'
 import { ipFamilies, nodeNameOf } from './node-facts.js'
 import { openSource, type OpenedSource } from '../sources/open-source.js'
 import { startWarnings } from '../config/start-check.js'
@@ -75,10 +75,9 @@ export function fallbackText({ passedOver }: ChosenMode): string {
 }
 
 /** Logs which mode runs, and why it is not the one that was asked for. */
-function logChoice({ mode, passedOver }: ChosenMode, requested: string, log: Logger): void {
-  for (const { mode: missed, missing } of passedOver) {
-    log.warn({ mode: missed, missing: describe(missing) }, `this node cannot run ${missed} mode`)
-  }
+function logChoice(chosen: ChosenMode, requested: string, log: Logger): void {
+  warnPassedOver(chosen, log)
+  const { mode } = chosen
   // `kubectl logs … | grep Using` looks for this line.
   log.info({ mode, requested }, `Using ${mode} Proxier`)
 }

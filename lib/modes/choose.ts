@@ -61,6 +61,12 @@ export async function chooseMode(
   )
 }
 
+/** Logs why it is not the mode that was asked for. */
+export function warnPassedOver({ passedOver }: ChosenMode, log: Log): void {
+  for (const { mode, missing } of passedOver)
+    log.warn({ mode, missing: describe(missing) }, `this node cannot run ${mode} mode`)
+}
+
 /** Makes one text of findings, such as `kernel module ip_vs (not found): modprobe ip_vs`. */
 export function describe(findings: readonly Finding[]): string {
   return findings.map(({ what, seen, fix }) => `${what} (${seen}): ${fix}`).join(', ')

@@ -1,0 +1,47 @@
+import t from 'tap'
+import { configWith } from '../../lib/config/load.js'
+import { prepareMode } from '../../lib/daemon/node-settings.js'
+import type { ModeName } from '../../lib/config/config.js'
+import type { ModeDefinition } from '../../lib/modes/mode.js'
+import type { ModeLoaders } from '../../lib/modes/registry.js'
+
+/** What --init-only does with modes of which only some can run. */
+async function prepared(config: Parameters<typeof configWith>[0], runnable: readonly ModeName[]) {
+  const done: string[] = []
+  const said: string[] = []
+  const say = (_: object, text: string) => void said.push(text)
+  const log = { debug: say, info: say, warn: say, error: say }
+  const entries = (['nftables', 'iptables', 'ipvs', 'userspace'] as const).map((name) => {
+    const need = { what: 'a module', required: true, seen: '', fix: `modprobe ${name}` }
+    const definition: Partial<ModeDefinition> = {
+      probe: async () => {
+        done.push(`probe ${name}`)
+        return [{ ...need, ok: runnable.includes(name) }]
+      },
+      prepare: async () => void done.push(`prepare ${name}`),
+    }
+    return [name, async () => definition]
+  })
+  const loaders = Object.fromEntries(entries) as ModeLoaders
+  await prepareMode(configWith(config), log, loaders)
+  return { done, said }
+}
+
+t.test('auto prepares the first mode that runs, and tries those before it', async (t) => {
+  const { done, said } = await prepared({ mode: 'auto' }, ['iptables', 'userspace'])
+  t.same(done, ['probe nftables', 'probe iptables', 'prepare iptables'])
+  t.same(said, ['this node cannot run nftables mode', 'Prepared this node for iptables mode'])
+})
+
+t.test('no mode means iptables; a mode that cannot run prepares its fallback', async (t) => {
+  const { done } = await prepared({}, ['iptables'])
+  t.same(done, ['probe iptables', 'prepare iptables'])
+  const asked = await prepared({ mode: 'ipvs', modeFallback: 'nftables' }, ['nftables'])
+  t.same(asked.done, ['probe ipvs', 'probe nftables', 'prepare nftables'])
+})
+
+t.test('where none runs, all that could be chosen were tried, and it is said', async (t) => {
+  const { done, said } = await prepared({ mode: 'auto' }, [])
+  t.same(done, ['probe nftables', 'probe iptables', 'probe userspace'])
+  t.same(said, ['this mode could not be prepared'])
+})
