@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /** Everything in this package: what a node runs, and the laboratory. */
-import { keepNurserySmall } from './daemon/memory.js'
+import { setUpEngine } from './daemon/engine.js'
 
-keepNurserySmall()
+setUpEngine()
 const { runCommandLine } = await import('./cli/command-line.js')
 const exitCode = await runCommandLine(process.argv.slice(2), {
   playground: async () => (await import('./lab/cli/playground.js')).addPlaygroundCommand,

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /** The program on a node: the proxy, and the commands about it. */
-import { keepNurserySmall } from '../daemon/memory.js'
+import { setUpEngine } from '../daemon/engine.js'
 
-keepNurserySmall()
+setUpEngine()
 const { runCommandLine } = await import('./command-line.js')
 const exitCode = await runCommandLine(process.argv.slice(2))
 // A worker or a timer that is still active must not keep a finished command alive.

@@ -1,6 +1,6 @@
-import { setFlagsFromString } from 'node:v8'
 import { aborted, pause } from '../async.js'
 import { isProxyMode, type ModeName } from '../config/config.js'
+import { letNurseryGrow } from './engine.js'
 import type { Log } from '../modes/mode.js'
 import type { StateUpdate } from '../state/tracker.js'
 import type { SyncListener } from '../sync/sync-round.js'
@@ -59,19 +59,6 @@ export function memoryWatch({ mode, log, limit }: MemoryWatchOptions): SyncListe
     },
     synced: () => undefined,
   }
-}
-
-/**
- * Keeps the part of the heap where V8 puts new objects at its first size. It would grow to 32 MiB
- * while objects are read at the start, and never shrink. Called before anything else is loaded.
- */
-export function keepNurserySmall(): void {
-  setFlagsFromString('--semi-space-growth-factor=1')
-}
-
-/** Where every connection needs new objects, a larger part for them saves time. */
-function letNurseryGrow(): void {
-  setFlagsFromString('--semi-space-growth-factor=2')
 }
 
 /** What comes at once with the first rules, such as more changes, goes before. */

@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process'
 import t from 'tap'
 import { freeStartMemory, memoryWatch } from '../../lib/daemon/memory.js'
 import type { StateUpdate } from '../../lib/state/tracker.js'
@@ -60,25 +59,4 @@ t.test('what only the start needed is freed after the first rules, not before', 
   await freeing
   t.ok(used() < before - 10)
   await freeStartMemory({ ...start, restMs: 60_000 }, AbortSignal.abort())
-})
-
-t.test('the nursery of the heap stays small in the program that a node runs', (t) => {
-  const script = (prepare: string) => `
-    import { keepNurserySmall } from '${new URL('../../lib/daemon/memory.js', import.meta.url).href}'
-    import { getHeapSpaceStatistics } from 'node:v8'
-    ${prepare}
-    const kept = []
-    for (let index = 0; index < 1e6; index++) kept[index % 20_000] = { index }
-    const found = getHeapSpaceStatistics().find((space) => space.space_name === 'new_space')
-    console.log(found.space_size / ${mebibyte})`
-  const sizeAfter = (prepare: string) =>
-    Number(
-      execFileSync(process.execPath, ['--input-type=module', '--eval', script(prepare)], {
-        encoding: 'utf8',
-        env: {},
-      }),
-    )
-  t.ok(sizeAfter('keepNurserySmall()') <= 4)
-  t.ok(sizeAfter('') > 4, 'which V8 would not do by itself')
-  t.end()
 })

@@ -10,7 +10,8 @@ import { NftablesApplier } from '../../lib/modes/nftables/apply.js'
 import { knownByFamily } from '../../lib/modes/known.js'
 import { serviceBaseName } from '../../lib/modes/nftables/names.js'
 import { nftablesPlanner, type NftablesPlan } from '../../lib/modes/nftables/plan.js'
-import { probeNftables, writerVariable } from '../../lib/modes/nftables/probe.js'
+import { missingIn } from '../../lib/modes/findings.js'
+import { openNftables, probeNftables, writerVariable } from '../../lib/modes/nftables/probe.js'
 import { contextOf } from '../support/mode-context.js'
 import { NfTables, openNfTables } from '../../lib/kernel/nftables-netlink/nf-tables.js'
 import { inside } from '../support/enter-netns.js'
@@ -336,6 +337,20 @@ void t.test(
       missing: [{ seen: '1.0.6.1', fix: /refused/ }],
     })
     t.same((await missing(new Nft(bad), open)).missing, [], 'by netlink it cannot hurt')
+
+    const again = async (nft: Nft, openNetlink: () => NfTables) => {
+      const { findings, netlink, ...opened } = await openNftables({ ...deps, nft, openNetlink }, [
+        'IPv4',
+      ])
+      netlink?.close()
+      return { writer: opened.writer.name, hash: opened.hasHash, missing: missingIn(findings) }
+    }
+    const works = { hash: true, missing: [] }
+    t.same(await again(new Nft(gone), open), { ...works, writer: 'netlink' })
+    t.same(await again(new Nft(inNetns(netns)), refuse('unsupported')), { ...works, writer: 'nft' })
+    t.match(await again(new Nft(gone), refuse('unsupported')), {
+      missing: [{ what: /nft 1\.0\.3/ }],
+    })
   },
 )
 

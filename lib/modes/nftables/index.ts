@@ -19,7 +19,7 @@ import { LocalhostPorts } from './localhost-ports.js'
 import { nftFamilyOf, tableName } from './names.js'
 import { nftablesPlanner, type NftablesPlan } from './plan.js'
 import { nftablesReader, readerOf } from './planner.js'
-import { canLog, probeDefaults, probeNftables, writerVariable } from './probe.js'
+import { canLog, openNftables, probeDefaults, probeNftables, writerVariable } from './probe.js'
 import { missingPlace, type Difference } from '../difference.js'
 import { nftablesSettings, type NftablesSettings } from './settings.js'
 
@@ -34,7 +34,7 @@ export const mode: ModeDefinition = {
   planner: nftablesReader,
   create: async (config, families, context): Promise<Mode<NftablesPlan>> => {
     let settings = nftablesSettings(config)
-    const probed = await probeNftables(probeDefaults(), families)
+    const probed = await openNftables(probeDefaults(), families)
     refuseMissing('nftables', probed.findings)
     const { writer, clients, netlink, hasHash } = probed
     context.log.info({ writer: writer.name }, 'nftables mode writes rules')

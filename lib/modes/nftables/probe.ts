@@ -49,20 +49,43 @@ export async function probeNftables(
   deps: ProbeDeps,
   families: readonly IpFamily[],
 ): Promise<Probed> {
-  const direct = openDirect(deps)
-  const { netlink } = direct
-  const way = { writer: netlink ?? deps.nft, clients: netlink?.reader ?? deps.nft, netlink }
-  const kernel = checkKernelVersion(deps.kernelRelease(), deps.env)
-  const findings: Finding[] = [
-    finding('kernel 5.13 or newer', true, kernel),
-    direct.finding,
-    // The program is not needed where netlink works.
-    await nftFinding(deps.nft, !netlink),
+  const opened = openWriter(deps)
+  // Where netlink works the program is not needed, and starts while the kernel tries the rules.
+  const program = nftFinding(deps.nft, !opened.netlink)
+  const needed = [...opened.findings, ...(opened.netlink ? [] : [await program])]
+  const trials: Finding[] = []
+  if (missingIn(needed).length === 0) {
+    for (const family of families) trials.push(await trialFinding(opened.writer, family))
+    trials.push(await hashFinding(opened.writer, families))
+  }
+  const findings = [...opened.findings, await program, ...trials]
+  return { ...opened, findings, hasHash: trials.at(-1)?.ok ?? false }
+}
+
+/** Opens what a probe before found to work, so the trial of the rules is not made again. */
+export async function openNftables(
+  deps: ProbeDeps,
+  families: readonly IpFamily[],
+): Promise<Probed> {
+  const opened = openWriter(deps)
+  const findings = [
+    ...opened.findings,
+    ...(opened.netlink ? [] : [await nftFinding(deps.nft, true)]),
   ]
-  if (missingIn(findings).length > 0) return { findings, ...way, hasHash: false }
-  for (const family of families) findings.push(await trialFinding(way.writer, family))
-  const hash = await hashFinding(way.writer, families)
-  return { findings: [...findings, hash], ...way, hasHash: hash.ok }
+  if (missingIn(findings).length > 0) return { ...opened, findings, hasHash: false }
+  const hash = await hashFinding(opened.writer, families)
+  return { ...opened, findings, hasHash: hash.ok }
+}
+
+function openWriter(deps: ProbeDeps): Omit<Probed, 'hasHash'> {
+  const { netlink, finding: direct } = openDirect(deps)
+  const kernel = checkKernelVersion(deps.kernelRelease(), deps.env)
+  return {
+    findings: [finding('kernel 5.13 or newer', true, kernel), direct],
+    writer: netlink ?? deps.nft,
+    clients: netlink?.reader ?? deps.nft,
+    netlink,
+  }
 }
 
 function openDirect({ openNetlink, env }: ProbeDeps): { netlink?: NfTables; finding: Finding } {
