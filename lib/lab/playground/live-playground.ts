@@ -61,7 +61,7 @@ export class LivePlayground implements PageSource {
     this.#selection = new Selection({
       layout,
       service: () => this.#app.service(),
-      pods: () => this.#pods,
+      pods: () => this.#app.pods(),
       roomOf: (pod) => cluster.pods.roomOf(pod),
     })
     this.#yaml = new YamlObjects(cluster.api)
@@ -239,7 +239,9 @@ export class LivePlayground implements PageSource {
   #reach(pod: string): Promise<boolean> {
     const { testBed } = this.#cluster
     const { signal } = this.#stop
-    const probe = () => this.#selection.probe(this.#switch, this.#programmed.state)
+    const wanted = () =>
+      stateOf(this.#cluster.api.registry, this.#switch.mode, this.#cluster.testBed.layout)
+    const probe = () => this.#selection.probe(this.#switch, { has: this.#programmed.state, wanted })
     return this.#counting
       .unseen((passed) => reachPod(pod, { testBed, probe, passed, signal }))
       .finally(() => this.#moved())

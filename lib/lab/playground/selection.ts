@@ -1,7 +1,7 @@
 import { addressIn, type ClusterLayout, type PodRoom } from './test-bed.js'
 import { ConfigError } from '../../errors.js'
 import { hiddenPorts } from './counters.js'
-import { onlyService, pathOf } from './rules-view.js'
+import { onlyService, pathOf, type Connection } from './rules-view.js'
 import type { DesiredState } from '../../state/desired-state.js'
 import type { FlowRequest } from '../world/agent-protocol.js'
 import type { ModeName } from '../../config/config.js'
@@ -26,6 +26,28 @@ export interface Probe {
 interface Running {
   readonly mode: ModeName
   readonly scheduler: string
+}
+
+/** As the kernel has it for sure, and as the objects want it. */
+interface States {
+  readonly has: DesiredState | undefined
+  readonly wanted: () => DesiredState | undefined
+}
+
+/** What counts a connection that this pod answered, or none, and whether it could. */
+function countersIn(
+  state: DesiredState | undefined,
+  mode: ModeName,
+  connection: Connection,
+  pod: string | undefined,
+): { readonly keys: readonly string[]; readonly isReached: boolean } {
+  if (!state?.services.size) return { keys: [], isReached: false }
+  const path = pathOf(state, mode, connection)
+  const way = path.ways.find((each) => each.pod === pod)
+  const endpoints = [...state.services.values()].flatMap((each) => each.servingEndpoints)
+  const own = endpoints.filter(({ ip }) => connection.podAt(ip) === pod).map(({ key }) => key)
+  const hops = [...path.shared, ...(way?.hops ?? [])].map(({ counter }) => counter)
+  return { keys: [...hops, ...own], isReached: way !== undefined }
 }
 
 /** The sender and the address of the shown Service that the page has selected. */
@@ -57,7 +79,7 @@ export class Selection {
   }
 
   /** A connection of the page's own to the Service, and the counters that it passes. */
-  probe({ mode, scheduler }: Running, state: DesiredState | undefined): Probe {
+  probe({ mode, scheduler }: Running, { has, wanted }: States): Probe {
     const { protocol, name } = this.service()
     const { layout, pods } = this.#deps
     const { destination, port } = this.addressOf('ClusterIP')
@@ -66,21 +88,18 @@ export class Selection {
     // The table of connections tells them by their port. Other programs have ports of this machine.
     const isOwnNetwork = layout.config['userspace.portals'] !== 'addresses'
     const from = isOwnNetwork ? { fromPort: this.#port } : {}
-    const own = state && onlyService(state, name)
     const podAt = (ip: string) => pods().find((pod) => pod.ip === ip)?.name
     const room = { addresses: layout.addresses['client-pod'] }
     const at = { sender: 'client-pod', room, protocol, destination, port } as const
-    const path = own?.services.size
-      ? pathOf(own, mode, { layout, scheduler, ...at, podAt })
-      : undefined
-    const endpoints = [...(own?.services.values() ?? [])].flatMap((each) => each.servingEndpoints)
+    const connection = { layout, scheduler, ...at, podAt }
     return {
       request: { protocol, host: destination, port, timeoutMs: 200, ...from },
       countersTo: (pod) => {
-        const way = path?.ways.find((each) => each.pod === pod)
-        const keys = endpoints.filter(({ ip }) => podAt(ip) === pod).map(({ key }) => key)
-        const hops = [...(path?.shared ?? []), ...(way?.hops ?? [])]
-        return [...hops.map(({ counter }) => counter), ...keys]
+        const before = countersIn(has && onlyService(has, name), mode, connection, pod)
+        if (pod === undefined || before.isReached) return before.keys
+        // It answered, so the kernel had it before the log said so.
+        const state = wanted()
+        return countersIn(state && onlyService(state, name), mode, connection, pod).keys
       },
     }
   }

@@ -119,7 +119,7 @@ export async function withBrowser(
       const newest = page.locator('#log tr').first()
       for (let tries = 1; tries < 60; tries++) {
         await press('Send request')
-        await see('#asked', `to ${tries} requests`)
+        await see('#asked', `to ${tries} request`)
         if (wanted.test(await newest.innerText())) return true
         await page.waitForTimeout(200)
       }

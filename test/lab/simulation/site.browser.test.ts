@@ -202,6 +202,35 @@ t.test('a lesson asks what to expect, and says later what it was', { skip }, asy
   })
 })
 
+t.test('on paper nothing is to be pressed, and nothing is cut off', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    await withOpenedSite(`${url}#lesson=iptables`, async ({ page, see, press }) => {
+      await see('#lessons h3', 'Why iptables replaced it')
+      await press('Send request')
+      await see('#asked', 'to 1 request')
+      await page.emulateMedia({ media: 'print', colorScheme: 'dark' })
+      const pressed = await page.evaluate<string[]>(
+        `[...document.querySelectorAll('button, select, textarea')]
+          .filter((each) => each.checkVisibility() && each.ariaPressed !== 'true')
+          .filter((each) => !each.closest('#services'))
+          .map((each) => each.id || each.textContent)`,
+      )
+      t.same(pressed, [], 'of what can be chosen, what was chosen')
+      const cut = await page.evaluate<string[]>(`[...document.querySelectorAll('main *')]
+        .filter((each) => each.checkVisibility() && each.scrollHeight > each.clientHeight + 1)
+        .filter((each) => ['auto', 'scroll'].includes(getComputedStyle(each).overflowY))
+        .map((each) => each.id || each.className)`)
+      t.same(cut, [], 'no list that would have to be scrolled')
+      const open = await page.evaluate<boolean[]>(
+        `[...document.querySelectorAll('#ways .why')].map((each) => each.checkVisibility())`,
+      )
+      t.same(open, [true, true, true], 'every way is open')
+      const back = 'getComputedStyle(document.body).backgroundColor'
+      t.equal(await page.evaluate(back), 'rgb(255, 255, 255)', 'white, whatever the screen is')
+    })
+  })
+})
+
 t.test('who presents can stop the dots, and lead to a rule', { skip }, async (t) => {
   await withSite(async ({ url }) => {
     await withOpenedSite(`${url}?present`, async ({ page, complaints, press }) => {
@@ -216,6 +245,10 @@ t.test('who presents can stop the dots, and lead to a rule', { skip }, async (t)
         })
         .map((each) => each.tagName + ' ' + each.textContent)`)
       t.same(small, [], 'no text is smaller than 14 px')
+      const end = await page.evaluate<number>(
+        `document.getElementById('picture').getBoundingClientRect().bottom`,
+      )
+      t.ok(end <= 768, `the whole picture is on the first screen; it ends at ${end}`)
       await press('Pause')
       await press('Send request')
       const place = () =>
