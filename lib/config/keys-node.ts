@@ -149,10 +149,14 @@ export const nodeKeys = {
     flags: ['dry-run'],
     known: 'here',
   }),
-  initOnly: proc.bool(false, 'Do what needs full privileges (sysctls, modules of the mode that runs here), then exit', {
-    flags: ['init-only'],
-    known: 'here',
-  }),
+  initOnly: proc.bool(
+    false,
+    'Do what needs full privileges (sysctls, modules of the mode that runs here), then exit',
+    {
+      flags: ['init-only'],
+      known: 'here',
+    },
+  ),
 
   windowsRunAsService: windows.bool(false, 'Run as a Windows service', {
     flags: ['windows-service'],

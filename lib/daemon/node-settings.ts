@@ -55,7 +55,11 @@ export async function prepareMode(
 ): Promise<void> {
   const requested = config.mode
   try {
-    const chosen = await chooseMode({ mode: requested, fallback: config.modeFallback }, log, loaders)
+    const chosen = await chooseMode(
+      { mode: requested, fallback: config.modeFallback },
+      log,
+      loaders,
+    )
     warnPassedOver(chosen, log)
     await chosen.definition.prepare?.(config, { log })
     log.info({ mode: chosen.mode, requested }, `Prepared this node for ${chosen.mode} mode`)
