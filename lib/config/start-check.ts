@@ -15,6 +15,7 @@ export function startWarnings(
   return [
     ...localTrafficWarnings(config, families),
     ...nodePortWarnings(nodePortAddresses(config, mode), families),
+    ...guessWarnings(config, mode),
     ...bindWarnings(config, families),
   ]
 }
@@ -56,6 +57,17 @@ function nodePortWarnings(addresses: readonly string[], families: readonly IpFam
       (family) =>
         `nodePortAddresses has no ${family} range, so node ports answer on all ${family} addresses`,
     )
+}
+
+/** A folder of YAML has no Node object that tells the primary address. */
+function guessWarnings(config: Config, mode: ProxyMode): string[] {
+  const isGuess = config.manifests !== '' && config.nodePortAddresses.length === 0
+  if (!isGuess || !nodePortAddresses(config, mode).includes('primary')) return []
+  return [
+    'nodePortAddresses is not set, so node ports answer on one address of this node and family: ' +
+      'the first of its interfaces, unless a Node object among the manifests names another; ' +
+      'set --nodeport-addresses to the addresses that are meant',
+  ]
 }
 
 function bindWarnings(config: Config, families: readonly IpFamily[]): string[] {

@@ -629,6 +629,9 @@ t.test('L11, L12, R08: warnings at the start depend on mode and IP families', as
   })
   t.match(warnings({ nodePortAddresses: [] }, both), /^nodePortAddresses is not set/, 'L12')
   t.equal(warnings({ nodePortAddresses: [] }, both, 'nftables'), '', 'primary by default')
+  const folder = { nodePortAddresses: [], manifests: '/etc/services' }
+  t.match(warnings(folder, both, 'nftables'), /^nodePortAddresses is not set, .* the first of its/)
+  t.equal(warnings({ ...folder, nodePortAddresses: ['primary'] }, both, 'nftables'), '')
   t.match(
     warnings({ nodePortAddresses: ['10.0.0.0/8'] }, both),
     /^nodePortAddresses has no IPv6 range, so node ports answer on all IPv6 addresses$/,

@@ -141,6 +141,11 @@ t.test(
       ),
       { line: 3 },
     )
+    const names = 'failed to list table names in /proc/net/ip_tables_names: Permission denied'
+    t.match(
+      of(`iptables-legacy-save: ${names}`).message,
+      /; root alone may read this file; as root/,
+    )
     t.match(of('iptables-restore: line 4 failed'), { kind: 'failed', line: 4 })
     t.match(of('Another app is currently holding the xtables lock. Stopped waiting after 1s.'), {
       kind: 'locked',

@@ -66,6 +66,10 @@ const hints: Partial<Record<IptablesErrorKind, string>> = {
   unsupported: 'load the kernel module or install the iptables extension',
 }
 
+/** These files name what the legacy flavour holds; capabilities do not open them. */
+const listsOfTables = /\/proc\/net\/ip6?_tables_names/
+const rootAlone = 'root alone may read this file; as root, `kube-proxy cleanup` removes these rules'
+
 export interface FailedRun {
   readonly action: string
   readonly code: number
@@ -81,7 +85,7 @@ export function classifyFailure(run: FailedRun): IptablesError {
   const line = failingLineOf(stderr)
   const lineText = line === undefined || input === undefined ? undefined : nthLine(input, line)
   const where = line === undefined ? '' : ` at line ${line}${lineText ? ` (${lineText})` : ''}`
-  const hint = hints[kind]
+  const hint = kind === 'denied' && listsOfTables.test(stderr) ? rootAlone : hints[kind]
   const message = `${action}: ${reasonOf(stderr) || `exit code ${run.code}`}${where}${hint ? `; ${hint}` : ''}`
   return new IptablesError(kind, message, { line, lineText, detail: stderr })
 }

@@ -32,7 +32,7 @@ export async function ipBatch(
   const where = namespace === undefined ? [] : ['-n', namespace]
   const result = await runCommand('ip', [...where, '-batch', '-'], {
     stdin: commands.map((command) => `${command}\n`).join(''),
-  })
+  }).catch(withoutProgram)
   if (result.code === 0) return
   const denied = /not permitted|Permission denied/.test(result.stderr)
   throw new KernelError(
@@ -41,6 +41,12 @@ export async function ipBatch(
       (denied ? 'run as root' : 'see the detail'),
     { detail: result.stderr },
   )
+}
+
+function withoutProgram(cause: unknown): never {
+  if (!(cause instanceof KernelError && cause.kind === 'not-found')) throw cause
+  const message = 'build a world: the program ip is missing; install iproute2'
+  throw new KernelError('unsupported', message, { cause })
 }
 
 /**

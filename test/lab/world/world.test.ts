@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { runCommand } from '../../../lib/kernel/command.js'
 import { sweepWorlds } from '../../../lib/lab/world/namespaces.js'
@@ -8,6 +9,7 @@ import { addressOf, families, placeOf } from '../../../lib/lab/world/topology.js
 import type { Place } from '../../../lib/lab/world/topology.js'
 import { createWorld } from '../../../lib/lab/world/world.js'
 import type { World } from '../../../lib/lab/world/world.js'
+import { withoutPrograms, withoutProgramsSkip } from '../../support/without-programs.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 const protocols = ['TCP', 'UDP'] as const
@@ -165,5 +167,21 @@ await t.test(
     const swept = await sweepWorlds()
     t.ok(swept.includes(orphan))
     t.same(namespacesWith(orphan), [])
+  },
+)
+
+await t.test(
+  'without `ip` it says what to install',
+  { skip: skip || withoutProgramsSkip() },
+  async (t) => {
+    const main = fileURLToPath(new URL('../../../lib/main.js', import.meta.url))
+    const words = ['playground', '--mode', 'userspace', '--once']
+    const link = (name: string) => t.fixture('symlink', `/usr/bin/${name}`)
+    const folder = t.testdir({ unshare: link('unshare'), true: link('true'), sh: link('sh') })
+    const path = ['/usr/bin/env', `PATH=${folder}`]
+    const [file, args] = withoutPrograms([...path, process.execPath, main, ...words])
+    const { code, stderr } = await runCommand(file, args, { timeoutMs: 60_000 })
+    t.not(code, 0)
+    t.match(stderr, 'the program ip is missing; install iproute2')
   },
 )
