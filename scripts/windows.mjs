@@ -1,5 +1,6 @@
-// `npm run windows`: the Windows build of Node.js runs the proxy under Wine, and a Linux client asks it;
-// then the same cases with the Linux build. Needs root, 900 MiB in the cache, and Debian packages.
+// `npm run windows [-- TEXT...]`: the Windows build of Node.js runs the proxy under Wine, and a Linux client
+// asks it; then the same with the Linux build; then the conformance cases that need no rules of the kernel,
+// all or those with TEXT in their name, through the Windows build. Needs root, 900 MiB in the cache, and Debian packages.
 // Everything is in namespaces of its own, and ends with them: by a clock, and by a count of processes,
 // because a Wine that misses a program of its own can start helpers without end.
 import { spawn } from 'node:child_process'
@@ -15,7 +16,14 @@ const debianPackages = [
   ...['libc6', 'libgcc-s1', 'libunwind8', 'liblzma5', 'libwine', 'wine64', 'libz-mingw-w64'],
   ...['libfreetype6', 'libpng16-16t64', 'zlib1g', 'libbrotli1', 'libbz2-1.0'],
 ]
-const limitSeconds = 300
+/** What runs in a namespace, and for how long. */
+const parts = [
+  { limitSeconds: 300, args: ['build/test/windows/main.js', 'Windows', 'Linux'] },
+  {
+    limitSeconds: 1800,
+    args: ['build/test/windows/conformance.js', ...process.argv.slice(2)],
+  },
+]
 const mostProcesses = 60
 const lookEveryMs = 200
 
@@ -24,7 +32,10 @@ if (process.getuid() !== 0) {
   process.exit(2)
 }
 const cache = cached('wine', { release, debianPackages }, fetchAll)
-process.exitCode = await runInRoom()
+for (const part of parts) {
+  const code = await runInRoom(part)
+  if (code !== 0) process.exitCode = code
+}
 
 /** Nothing is installed: the packages are only unpacked below the cache. */
 function fetchAll(cache) {
@@ -56,20 +67,14 @@ function prepareRoot(root) {
 }
 
 /** Resolves to the exit code. The namespace ends with its first process, whatever is in it. */
-async function runInRoom() {
+async function runInRoom({ limitSeconds, args }) {
   const inside = ['sh', resolve('scripts/windows-room'), join(cache, 'root'), resolve('.')]
   const child = spawn(
     'timeout',
     [
       ...['--signal=KILL', String(limitSeconds)],
       ...['unshare', '--pid', '--mount', '--net', '--fork', '--kill-child', ...inside],
-      ...[
-        join(cache, 'overlay'),
-        process.execPath,
-        'build/test/windows/main.js',
-        'Windows',
-        'Linux',
-      ],
+      ...[join(cache, 'overlay'), process.execPath, ...args],
     ],
     { stdio: 'inherit', env: { ...process.env, TAP_TIMEOUT: String(limitSeconds) } },
   )

@@ -1,4 +1,4 @@
-import { setImmediate } from 'node:timers/promises'
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
 import { KernelError } from '../errors.js'
 import { bitsOf, type IpFamily } from '../state/ip.js'
 import { addressBytes, addressFamilies, addressText } from './addresses.js'
@@ -8,6 +8,7 @@ import { kernelErrorOf } from './netlink/failure.js'
 import { attributesOf, readI32, readU32 } from './netlink/message-reader.js'
 import { MessageWriter } from './netlink/message-writer.js'
 import { flags, protocols } from './netlink/protocol.js'
+import { routeTo } from './routes.js'
 
 const verb = {
   newLink: 16,
@@ -23,6 +24,7 @@ const linkHeaderBytes = 16
 const addressHeaderBytes = 8
 const noDuplicateDetection = 0x2
 const addressesAtOnce = 128
+const longestSettleMs = 1000
 
 /** Network devices and their addresses, over rtnetlink. */
 export class Links {
@@ -112,10 +114,16 @@ export class Links {
 
   /**
    * Adds single addresses (/32, /128) to a device; one that is there already is fine. A metric
-   * means nothing for single addresses, so it may serve as a mark.
+   * means nothing for single addresses, so it may serve as a mark. Resolves once clients reach them.
    */
-  addAddresses(family: IpFamily, index: number, ips: readonly string[], metric?: number) {
-    return this.#changeAddresses(verb.newAddress, 'exists', { family, index, ips, metric })
+  async addAddresses(family: IpFamily, index: number, ips: readonly string[], metric?: number) {
+    const change = { family, index, ips, metric }
+    const failures = await this.#changeAddresses(verb.newAddress, 'exists', change)
+    if (family === 'IPv6') {
+      const failed = new Set(failures.map(({ ip }) => ip))
+      await this.#settled(ips.filter((ip) => !failed.has(ip)))
+    }
+    return failures
   }
 
   /** Removes single addresses from a device; one that is not there is fine. */
@@ -125,6 +133,18 @@ export class Links {
 
   close(): void {
     this.#channel.close()
+  }
+
+  /** The kernel routes packets to new IPv6 addresses a moment later, from a queue of its own. */
+  async #settled(ips: readonly string[]): Promise<void> {
+    const deadline = performance.now() + longestSettleMs
+    const isRouted = (ip: string) => routeTo(this.#channel, ip)?.isLocal === true
+    let left = ips
+    while (performance.now() < deadline) {
+      left = left.filter((ip) => !isRouted(ip))
+      if (left.length === 0) return
+      await sleep(1)
+    }
   }
 
   async #changeAddresses(

@@ -43,6 +43,25 @@ export interface Diversion {
   readonly priority: number
 }
 
+/** Undefined where there is no route. */
+export function routeTo(channel: NetlinkChannel, ip: string): Route | undefined {
+  const family = familyOf(ip)
+  const bytes = addressBytes(ip)
+  if (!family || !bytes) return undefined
+  const header = new Uint8Array(routeHeaderBytes)
+  header.set([addressFamilies[family], bitsOf(family)])
+  const request = new MessageWriter(64).message(verb.getRoute, flags.ack, (writer) =>
+    writer.fixed(header).bytes(routeAttribute.destination, bytes),
+  )
+  try {
+    const [reply] = channel.request(request, `look up the route to ${ip}`)
+    return reply && routeFrom(reply.payload)
+  } catch (error) {
+    if (error instanceof KernelError) return undefined
+    throw error
+  }
+}
+
 /** Routes and routing rules, over rtnetlink. */
 export class Routes {
   readonly #channel: NetlinkChannel
@@ -53,21 +72,7 @@ export class Routes {
 
   /** Undefined where there is no route. */
   to(ip: string): Route | undefined {
-    const family = familyOf(ip)
-    const bytes = addressBytes(ip)
-    if (!family || !bytes) return undefined
-    const header = new Uint8Array(routeHeaderBytes)
-    header.set([addressFamilies[family], bitsOf(family)])
-    const request = new MessageWriter(64).message(verb.getRoute, flags.ack, (writer) =>
-      writer.fixed(header).bytes(routeAttribute.destination, bytes),
-    )
-    try {
-      const [reply] = this.#channel.request(request, `look up the route to ${ip}`)
-      return reply && routeFrom(reply.payload)
-    } catch (error) {
-      if (error instanceof KernelError) return undefined
-      throw error
-    }
+    return routeTo(this.#channel, ip)
   }
 
   /** The name of a device, and its kind, such as `bridge`; undefined when it is gone. */

@@ -1,4 +1,3 @@
-import type { ChildProcessWithoutNullStreams } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -7,6 +6,7 @@ import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import type { Variant } from './variants.js'
+import type { IpFamily } from '../../lib/state/ip.js'
 import type { World } from '../../lib/lab/world/world.js'
 import type { CaseSettings } from './case.js'
 import { idOf } from './objects.js'
@@ -19,42 +19,95 @@ const patienceMs = 60_000 * patience
 /** If no other sync follows in this time, the daemon has seen everything. */
 const quietMs = 200 * patience
 
+type Asked = Pick<Variant, 'mode' | 'dataPath' | 'portals' | 'sourceAddress'>
+
+/** The command while it runs. */
+export interface RunningCommand {
+  readonly hasEnded: boolean
+  end(): Promise<void>
+}
+
+/** What the command runs on: this system, or another that sees the same files by other names. */
+export interface System {
+  readonly name: string
+  /** The family that a sync ends with. */
+  readonly lastFamily: IpFamily
+  /** A new folder for manifests, as this process and as the command name it. */
+  addFolder(): { readonly here: string; readonly there: string }
+  /** Starts the command in the node of a world; `hear` is told each line that it writes. */
+  start(
+    world: World,
+    flags: readonly string[],
+    hear: (line: string) => void,
+  ): Promise<RunningCommand>
+  /** What the system cannot do by itself, before the command is told of these objects, and after. */
+  prepare?(world: World, objects: readonly Manifest[]): Promise<void>
+  tidy?(world: World, objects: readonly Manifest[]): Promise<void>
+}
+
+/** `confinement` is a program that runs the command with fewer rights, with its arguments. */
+export function onLinux(confinement: readonly string[] = []): System {
+  return {
+    name: 'Linux',
+    lastFamily: 'IPv6',
+    addFolder: () => {
+      const here = mkdtempSync(join(tmpdir(), 'conformance-'))
+      return { here, there: here }
+    },
+    start: (world, flags, hear) => {
+      const cgroup = world.cgroup === undefined ? [] : [`--ebpf-cgroup=${world.cgroup}`]
+      const own = [...flags, ...cgroup, ...(world.cgroup === undefined ? [] : ['--ebpf-bpffs='])]
+      const child = world.spawn('node', [...confinement, process.execPath, command, ...own])
+      for (const stream of [child.stdout, child.stderr]) {
+        createInterface({ input: stream }).on('line', hear)
+      }
+      const hasEnded = () => child.exitCode !== null || child.signalCode !== null
+      return Promise.resolve({
+        get hasEnded() {
+          return hasEnded()
+        },
+        end: async () => {
+          if (hasEnded()) return
+          const exited = once(child, 'exit')
+          child.kill('SIGTERM')
+          await exited
+        },
+      })
+    },
+  }
+}
+
 /** The whole command, as an operator runs it, fed by a folder of manifests. */
 export class DaemonSubject implements Subject {
   readonly name: string
-  readonly #subject: Pick<Variant, 'mode' | 'dataPath' | 'sourceAddress'>
-  readonly #confinement: readonly string[]
+  readonly #asked: Asked
+  readonly #system: System
   readonly #objects = new Map<string, Manifest>()
-  #folder: string | undefined
-  #child: ChildProcessWithoutNullStreams | undefined
+  #folder: ReturnType<System['addFolder']> | undefined
+  #running: RunningCommand | undefined
+  #world: World | undefined
   #log: string[] = []
-  /** How many syncs of the second family have ended, and when the last did. */
+  /** How many syncs of the last family have ended, and when the last did. */
   #syncs = { count: 0, lastAt: 0 }
+  /** Whether it has heard of what was written last. Health checks ask for syncs, too. */
+  #hasHeard = false
 
-  /** `confinement` is a program that runs the command with fewer rights, with its arguments. */
-  constructor(
-    subject: Pick<Variant, 'mode' | 'dataPath' | 'sourceAddress'>,
-    confinement: readonly string[] = [],
-  ) {
-    this.name = `kube-proxy --proxy-mode=${subject.mode}`
-    this.#subject = subject
-    this.#confinement = confinement
+  constructor(asked: Asked, system: System = onLinux()) {
+    this.name = `kube-proxy --proxy-mode=${asked.mode} on ${system.name}`
+    this.#asked = asked
+    this.#system = system
   }
 
   async start(world: World, settings: CaseSettings, objects: readonly Manifest[]): Promise<void> {
-    this.#folder = mkdtempSync(join(tmpdir(), 'conformance-'))
+    this.#world = world
+    this.#folder = this.#system.addFolder()
     this.#objects.clear()
     for (const manifest of objects) this.#objects.set(idOf(manifest), manifest)
-    this.#write()
+    await this.#write()
     this.#log = []
     this.#syncs = { count: 0, lastAt: 0 }
-    const flags = ['--manifests', this.#folder, ...flagsOf(this.#subject, settings)]
-    if (world.cgroup !== undefined) flags.push(`--ebpf-cgroup=${world.cgroup}`, '--ebpf-bpffs=')
-    const child = world.spawn('node', [...this.#confinement, process.execPath, command, ...flags])
-    this.#child = child
-    for (const stream of [child.stdout, child.stderr]) {
-      createInterface({ input: stream }).on('line', (line) => this.#hear(line))
-    }
+    const flags = ['--manifests', this.#folder.there, ...flagsOf(this.#asked, settings)]
+    this.#running = await this.#system.start(world, flags, (line) => this.#hear(line))
     await this.#synced(0)
   }
 
@@ -63,34 +116,36 @@ export class DaemonSubject implements Subject {
     for (const manifest of removals) this.#objects.delete(idOf(manifest))
     for (const manifest of upserts) this.#objects.set(idOf(manifest), manifest)
     const { count } = this.#syncs
-    this.#write()
+    await this.#write()
     await this.#synced(count)
+    if (this.#world) await this.#system.tidy?.(this.#world, [...this.#objects.values()])
   }
 
   async stop(): Promise<void> {
-    const child = this.#child
-    this.#child = undefined
-    if (child && child.exitCode === null && child.signalCode === null) {
-      const exited = once(child, 'exit')
-      child.kill('SIGTERM')
-      await exited
-    }
-    if (this.#folder !== undefined) rmSync(this.#folder, { recursive: true })
+    const running = this.#running
+    this.#running = undefined
+    await running?.end()
+    if (this.#folder) rmSync(this.#folder.here, { recursive: true })
     this.#folder = undefined
   }
 
   /** By a rename, as editors and Kubernetes do it, so that no half file is read. */
-  #write(): void {
-    if (this.#folder === undefined) return
+  async #write(): Promise<void> {
+    if (!this.#folder || !this.#world) return
+    const { here } = this.#folder
     const items = [...this.#objects.values()]
+    await this.#system.prepare?.(this.#world, items)
     const list = { apiVersion: 'v1', kind: 'List', items }
-    writeFileSync(join(this.#folder, '.objects.next'), JSON.stringify(list))
-    renameSync(join(this.#folder, '.objects.next'), join(this.#folder, 'objects.json'))
+    writeFileSync(join(here, '.objects.next'), JSON.stringify(list))
+    this.#hasHeard = false
+    renameSync(join(here, '.objects.next'), join(here, 'objects.json'))
   }
 
   #hear(line: string): void {
     this.#log = [...this.#log.slice(-40), line]
-    if (line.includes('SyncProxyRules complete') && line.includes('IPv6')) {
+    if (/"object (received|removed)"/.test(line)) this.#hasHeard = true
+    if (!this.#hasHeard) return
+    if (line.includes('SyncProxyRules complete') && line.includes(this.#system.lastFamily)) {
       this.#syncs = { count: this.#syncs.count + 1, lastAt: performance.now() }
     }
   }
@@ -100,7 +155,7 @@ export class DaemonSubject implements Subject {
     for (;;) {
       const { count, lastAt } = this.#syncs
       if (count > before && performance.now() - lastAt > quietMs) return
-      if (performance.now() > deadline || this.#child?.exitCode !== null) {
+      if (performance.now() > deadline || this.#running?.hasEnded !== false) {
         throw new Error(`${this.name} did not sync; it said:\n${this.#log.join('\n')}`)
       }
       await sleep(20)
@@ -109,7 +164,7 @@ export class DaemonSubject implements Subject {
 }
 
 function flagsOf(
-  { mode, dataPath, sourceAddress }: Pick<Variant, 'mode' | 'dataPath' | 'sourceAddress'>,
+  { mode, dataPath, portals, sourceAddress }: Asked,
   settings: CaseSettings,
 ): readonly string[] {
   const { detectLocal } = settings
@@ -125,6 +180,7 @@ function flagsOf(
       : ['--iptables-min-sync-period=10ms', '--iptables-sync-period=1s']),
     '--drain-timeout=500ms',
     ...(dataPath ? [`--userspace-datapath=${dataPath}`] : []),
+    ...(portals ? [`--userspace-portals=${portals}`] : []),
     ...(sourceAddress ? [`--userspace-source-address=${sourceAddress}`] : []),
     `--feature-gates=AllowServiceExternalIPs=${settings.allowsExternalIps}`,
     `--masquerade-all=${settings.masqueradeAll}`,

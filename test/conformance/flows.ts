@@ -4,7 +4,7 @@ import type { IpFamily } from '../../lib/state/ip.js'
 import type { FlowRequest, FlowResult } from '../../lib/lab/world/agent-protocol.js'
 import { addressOf, places } from '../../lib/lab/world/topology.js'
 import type { CaseWorld } from './case-world.js'
-import type { Client, Flow, Gets, Target } from './case.js'
+import type { Client, Difference, Flow, Gets, Target } from './case.js'
 import type { CaseService } from './objects.js'
 import { seen, verifyFailure, verifyFlow, verifyReply } from './verify-flow.js'
 
@@ -12,6 +12,7 @@ import { seen, verifyFailure, verifyFlow, verifyReply } from './verify-flow.js'
 export interface Check {
   readonly flow: Flow
   readonly client: Client
+  readonly service: CaseService
   readonly target: Target
   readonly family: IpFamily
   /** What it says in reports. */
@@ -65,7 +66,7 @@ export function expandFlow(
       ? service.ports[0]
       : service.ports.find(({ name }) => name === flow.port)
   if (!port) throw new Error(`Service ${flow.service} has no port ${String(flow.port)}`)
-  const difference = mode === undefined ? undefined : flow.differs[mode]
+  const difference = mode === undefined ? undefined : differenceIn(flow, mode)
   const sourceIf = (isSame: boolean) =>
     isSame || difference?.source === undefined ? flow.source : (difference.source ?? undefined)
   const source = sourceIf(keepsSource !== undefined)
@@ -76,6 +77,7 @@ export function expandFlow(
       flow.families.map((family) => ({
         flow: expected,
         client,
+        service,
         target,
         family,
         host: hostOf(target, family, service, flow),
@@ -92,6 +94,11 @@ export function expandFlow(
       })),
     ),
   )
+}
+
+/** The mode without rules is userspace mode but for these. */
+function differenceIn({ differs }: Flow, mode: ModeName): Difference | undefined {
+  return differs[mode] ?? (mode === 'winuserspace' ? differs.userspace : undefined)
 }
 
 function hostOf(target: Target, family: IpFamily, service: CaseService, flow: Flow): string {

@@ -16,7 +16,7 @@ import { ProcessSubject, subjectProgram } from './process-subject.js'
 import { tableText, tapLine, writeSummary } from './report.js'
 import type { ModeResults } from './report.js'
 import { runCases } from './runner.js'
-import { keptBy, variantNames, variantOf } from './variants.js'
+import { keptBy, profileOf, variantNames, variantOf } from './variants.js'
 import type { CaseResult } from './runner.js'
 
 const usage =
@@ -104,7 +104,7 @@ async function runMode(
   onResult: (result: CaseResult) => void,
 ): Promise<readonly CaseResult[] | undefined> {
   const variant = variantOf(name)
-  const mode = variant?.mode
+  const mode = variant && profileOf(variant)
   const world = await createWorld({
     name: name.replace(/[^a-z0-9]/g, '').slice(0, 16),
     // The other places are other machines, whose sockets its programs do not see.

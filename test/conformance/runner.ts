@@ -186,8 +186,7 @@ class Run<Where extends CaseWorld> {
         const skip = skips.find(({ flows }) => flows(check))
         if (!skip) return [check]
         skipped.add(skip.reason)
-        const unseen = { ...check, source: undefined, bridgedSource: undefined }
-        return skip.only === 'source' ? [unseen] : []
+        return skip.instead ? [{ ...check, ...skip.instead }] : []
       })
   }
 

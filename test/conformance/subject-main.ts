@@ -188,6 +188,7 @@ async function createMode(
     // Connections that a case keeps open would hold up every restart.
     'userspace.drainTimeout': 500,
     ...(variant.dataPath ? { 'userspace.datapath': variant.dataPath } : {}),
+    ...(variant.portals ? { 'userspace.portals': variant.portals } : {}),
     ...(variant.sourceAddress ? { 'userspace.sourceAddress': variant.sourceAddress } : {}),
   })
   const definition = await variant.load()

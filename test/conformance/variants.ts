@@ -9,11 +9,13 @@ import type { Expected } from './flows.js'
 /**
  * A mode under test; `iptables-legacy` is iptables mode with the older of its two backends, and
  * `userspace-net` userspace mode with the data path that it takes where the faster one does not load,
- * and with endpoints that see this node.
+ * and with endpoints that see this node; `userspace-addresses` that without rules.
  */
 export interface Variant {
   readonly mode: ModeName
   readonly dataPath?: 'net'
+  /** The node gets the addresses of Services, instead of rules. */
+  readonly portals?: 'addresses'
   /** `auto` when absent, which avoids bridges. */
   readonly sourceAddress?: 'keep' | 'hide'
   readonly load: () => Promise<ModeDefinition>
@@ -33,7 +35,7 @@ const ofIptables = (backend: Backend, run?: Run): Variant => ({
   },
 })
 
-const userspace = (options: Pick<Variant, 'dataPath' | 'sourceAddress'>): Variant => ({
+const userspace = (options: Omit<Variant, 'mode' | 'load'>): Variant => ({
   mode: 'userspace',
   ...options,
   load: async () => (await import('../../lib/modes/userspace/index.js')).definition,
@@ -43,6 +45,11 @@ const userspace = (options: Pick<Variant, 'dataPath' | 'sourceAddress'>): Varian
 const userspaceVariants: Readonly<Record<string, Variant>> = {
   'userspace-net': userspace({ dataPath: 'net', sourceAddress: 'hide' }),
   'userspace-keep': userspace({ sourceAddress: 'keep' }),
+  'userspace-addresses': userspace({
+    dataPath: 'net',
+    portals: 'addresses',
+    sourceAddress: 'hide',
+  }),
   'userspace-net-keep': userspace({ dataPath: 'net', sourceAddress: 'keep' }),
 }
 
@@ -60,6 +67,11 @@ export function variantOf(name: string): Variant | undefined {
     if (mode === name) return { mode: mode as ModeName, load }
   }
   return special[name]
+}
+
+/** The mode whose expectations a variant has: on Windows there are no rules, either. */
+export function profileOf({ mode, portals }: Variant): ModeName {
+  return portals === 'addresses' ? 'winuserspace' : mode
 }
 
 /** Which endpoints see the clients that the kernel modes show them. */

@@ -180,8 +180,8 @@ async function seeStream(t: Test, page: Page, world: World): Promise<void> {
   }
   await press('#flows-verdicts button[data-value=no-endpoints]')
   await rows.nth(1).waitFor({ state: 'detached' })
-  t.match((await texts())[0], /default\/empty:http\s+–\s+no-endpoints/)
-  await press('#flows tr td:nth-child(2) button')
+  t.match((await texts())[0], /no-endpoints\s.*default\/empty:http\s+–/s)
+  await press('#flows tr td:nth-child(3) button')
   const client = addressOf('client-pod', 'IPv4')
   await page.locator('#flows-chosen button', { hasText: client }).waitFor()
   await press('#flows-verdicts button[data-value=""]')
@@ -204,6 +204,8 @@ async function seeStream(t: Test, page: Page, world: World): Promise<void> {
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
     for (const width of [1440, 390]) {
       await page.setViewportSize({ width, height: 900 })
+      const { x = 0, width: wide = 0 } = (await rows.first().locator('.kept').boundingBox()) ?? {}
+      t.ok(x > 0 && x + wide < width, `the verdict is seen at ${width}`)
       t.same(await violations(page), [], `axe: ${colorScheme} ${width}`)
       if (pictures === undefined) continue
       await page

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { spawnSync } from 'node:child_process'
 import t from 'tap'
 import { createWorld } from '../../lib/lab/world/world.js'
-import { DaemonSubject } from '../conformance/daemon-subject.js'
+import { DaemonSubject, onLinux } from '../conformance/daemon-subject.js'
 import { skips, withoutSctp } from '../conformance/mode-profiles.js'
 import { runCases } from '../conformance/runner.js'
 import { sampleOfCases } from '../conformance/sample.js'
@@ -56,7 +56,7 @@ for (const mode of ['nftables', 'iptables', 'userspace', 'ebpf'] as const) {
     t.teardown(() => world.close())
     await runCases({
       world,
-      subject: new DaemonSubject({ mode }, confinementOf(mode)),
+      subject: new DaemonSubject({ mode }, onLinux(confinementOf(mode))),
       cases: sampleOfCases(),
       mode,
       skips: [...skips[mode], withoutSctp],

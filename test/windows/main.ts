@@ -5,6 +5,7 @@ import { createServer, connect, type Socket } from 'node:net'
 import { createSocket } from 'node:dgram'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import type { Frame } from '../../lib/page/view.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
 import { builds, Manifests, Started, type Build } from './subjects.js'
 
@@ -104,6 +105,7 @@ async function runCases(t: Test, build: Build): Promise<void> {
     await skipsDead(t)
     await answersOperators(t, build)
     await drains(t, manifests, proxy)
+    await stops(t, proxy)
     t.notMatch(proxy.output, /"level":(50|60|"error")/, 'the log has no error')
   } catch (error) {
     t.comment(proxy.output)
@@ -112,6 +114,7 @@ async function runCases(t: Test, build: Build): Promise<void> {
     await proxy.kill()
   }
   await commandsRun(t, build)
+  if (build === 'Windows') await plays(t)
 }
 
 async function servesTcp(t: Test): Promise<void> {
@@ -182,6 +185,69 @@ async function drains(t: Test, manifests: Manifests, proxy: Started): Promise<vo
   const [heard] = (await once(open, 'data')) as [Buffer]
   t.equal(String(heard), 'still here', 'an open connection goes on')
   open.destroy()
+}
+
+/** Ctrl-C: new clients are refused, an open connection may end by itself. */
+async function stops(t: Test, proxy: Started): Promise<void> {
+  const open = connect(80, virtual.sticky)
+  open.on('error', () => undefined)
+  await once(open, 'data')
+  proxy.interrupt()
+  await until('it takes no more', async () => (await ask(virtual.sticky)) === 'refused')
+  open.write('still here')
+  const [heard] = (await once(open, 'data')) as [Buffer]
+  t.equal(String(heard), 'still here', 'an open connection goes on while the proxy stops')
+  t.notOk(proxy.hasEnded, 'the proxy waits for it')
+  open.destroy()
+  t.equal(await proxy.ended(), 0, 'and ends when it has ended')
+}
+
+/** The playground without any rights: programs of this machine instead of pods, and the page. */
+async function plays(t: Test): Promise<void> {
+  const playground = new Started('Windows', 'main.js', ['playground', '--port', '0'])
+  const said = async (what: RegExp) => {
+    await until(String(what), () => Promise.resolve(what.test(playground.output)), playground)
+    return what.exec(playground.output)
+  }
+  try {
+    const [, page = ''] = (await said(/Open (http:\S+) to try/)) ?? []
+    t.match(await (await fetch(page)).text(), /<title>/, 'the page answers')
+    await said(/Everything answered as it should/)
+    const before = await requestsOf(page)
+    const { status } = await fetch(new URL('command', page), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ do: 'send', count: 1 }),
+    })
+    t.equal(status, 200, 'the page takes a command')
+    await until('a request was answered', async () => (await requestsOf(page)) > before)
+    playground.interrupt()
+    t.equal(await playground.ended(), 0, 'Ctrl-C ends it')
+  } catch (error) {
+    t.comment(playground.output)
+    throw error
+  } finally {
+    await playground.kill()
+  }
+}
+
+/** How many requests have been answered, as the first frame of the page tells. */
+async function requestsOf(page: string): Promise<number> {
+  const gone = new AbortController()
+  const { body } = await fetch(new URL('events', page), { signal: gone.signal })
+  let text = ''
+  try {
+    for await (const part of body?.pipeThrough(new TextDecoderStream()) ?? []) {
+      text += part
+      const [, data] = /^data: (.*)\n\n/m.exec(text) ?? []
+      if (data === undefined) continue
+      const { answers = [] } = JSON.parse(data) as Frame
+      return answers.reduce((sum, { count }) => sum + count, 0)
+    }
+    throw new Error(`the page sent no frame: ${text}`)
+  } finally {
+    gone.abort()
+  }
 }
 
 /** Commands that change nothing. */

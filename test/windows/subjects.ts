@@ -7,10 +7,16 @@ import { join } from 'node:path'
 /** Where Debian's Wine is unpacked, or an image; the namespace has mounted what it needs. */
 const room = process.env['ROOM'] ?? ''
 
+/** A path of the room, as this process names it. */
+export const inRoom = (path: string) => join(room, path)
+
 /** Without these Wine starts helpers without end where one of its own programs fails. */
 const wineEnvironment = {
   HOME: '/home',
   PATH: '/usr/sbin:/usr/bin:/bin',
+  // Without these two no program can start another.
+  WINEPATH: 'C:\\windows\\system32',
+  SystemRoot: 'C:\\windows',
   WINEPREFIX: '/home/wine',
   WINESERVER: '/usr/lib/wine/wineserver64',
   WINEDEBUG: '-all',
@@ -31,7 +37,7 @@ interface Program {
 /** A program of the project with one of the builds of Node.js. Paths in `args` are below /tmp. */
 function programOf(build: Build, script: string, args: readonly string[]): Program {
   if (build === 'Linux') {
-    const own = args.map((arg) => arg.replace(/^\/tmp/, join(room, 'tmp')))
+    const own = args.map((arg) => arg.replace(/^\/tmp/, inRoom('/tmp')))
     return { command: process.execPath, args: [`build/lib/${script}`, ...own], env: process.env }
   }
   if (build === 'arm64') {
@@ -55,11 +61,18 @@ export class Started {
   readonly #child: ChildProcess
   readonly #file: string
 
-  constructor(build: Build, script: string, args: readonly string[]) {
-    const { command, args: words, env } = programOf(build, script, args)
-    this.#file = join(room, 'tmp', `${process.hrtime.bigint()}.log`)
+  /** `inside` is a program that runs it elsewhere, with its arguments. */
+  constructor(
+    build: Build,
+    script: string,
+    args: readonly string[],
+    inside: readonly string[] = [],
+  ) {
+    const program = programOf(build, script, args)
+    const [command = '', ...words] = [...inside, program.command, ...program.args]
+    this.#file = inRoom(`/tmp/${process.hrtime.bigint()}.log`)
     const fd = openSync(this.#file, 'w')
-    this.#child = spawn(command, words, { env, stdio: ['ignore', fd, fd] })
+    this.#child = spawn(command, words, { env: program.env, stdio: ['ignore', fd, fd] })
     closeSync(fd)
   }
 
@@ -76,6 +89,11 @@ export class Started {
     return this.#child.exitCode
   }
 
+  /** Ctrl-C. Wine makes this event of the signal; of Ctrl-Break it makes one that kills. */
+  interrupt(): void {
+    this.#child.kill('SIGINT')
+  }
+
   async kill(): Promise<void> {
     if (this.hasEnded) return
     this.#child.kill('SIGKILL')
@@ -90,7 +108,7 @@ export class Manifests {
 
   constructor(name: string) {
     this.path = `/tmp/${name}`
-    this.#own = join(room, 'tmp', name)
+    this.#own = inRoom(this.path)
     mkdirSync(this.#own)
   }
 

@@ -9,6 +9,7 @@ import { stopSignal } from '../../cli/process.js'
 import { buildWithCgroup } from '../playground/namespace-test-bed.js'
 import { refusalOfCgroup } from '../world/cgroups.js'
 import { buildOnLoopback } from '../playground/loopback-test-bed.js'
+import { isLinux } from '../../platform.js'
 import { modeLoaders } from '../../modes/registry.js'
 import { runLivePage } from '../playground/live-page.js'
 import { runTour } from '../playground/tour.js'
@@ -129,11 +130,14 @@ async function playInside(say: (line: string) => void): Promise<void> {
  * Runs programs on 127.0.0.0/8, which needs no rights, because user namespaces are refused, too.
  */
 function withoutRights(wanted: readonly ModeName[], refusal: string, say: (line: string) => void) {
-  say('Network namespaces need root, and this system refuses user namespaces:')
-  for (const line of refusal.split('\n')) say(`   ${line}`)
-  say('With sudo more modes can run. Without it, userspace mode runs, for this machine alone.')
+  if (isLinux()) {
+    say('Network namespaces need root, and this system refuses user namespaces:')
+    for (const line of refusal.split('\n')) say(`   ${line}`)
+    say('With sudo more modes can run. Without it, userspace mode runs, for this machine alone.')
+  } else say('Network namespaces are of Linux. Here userspace mode runs, for this machine alone.')
+  const missing = isLinux() ? 'rights over a network (NET_ADMIN)' : 'Linux'
   for (const mode of wanted.filter((mode) => mode !== 'userspace')) {
-    say(`Mode ${mode} cannot run here: it needs rights over a network (NET_ADMIN).`)
+    say(`Mode ${mode} cannot run here: it needs ${missing}.`)
   }
   return {
     where: 'without any rights, on 127.0.0.0/8 of this machine',

@@ -3,6 +3,7 @@ import { isIP, Socket } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { getSystemErrorName } from 'node:util'
 import { messageOf } from '../../errors.js'
+import { isLinux } from '../../platform.js'
 import type { BackendReply, FlowOutcome, FlowRequest, FlowResult } from './agent-protocol.js'
 import { NativeSocket, checksum, openSctpSocket } from './native-socket.js'
 
@@ -120,9 +121,9 @@ function targetOf({ host, port, protocol, from, fromPort = 0 }: FlowRequest) {
   return { host, port, localPort: fromPort, ...(from === undefined ? {} : { localAddress: from }) }
 }
 
-/** The descriptor of a stream that Node connects and reads; undefined for a host name. */
+/** The descriptor of a stream that Node connects and reads; undefined where Node makes its own. */
 function nativeSocketFor(request: FlowRequest): NativeSocket | undefined {
-  if (isIP(request.host) === 0) return undefined
+  if (isIP(request.host) === 0 || !isLinux()) return undefined
   if (request.protocol !== 'SCTP') return new NativeSocket(request.host, 'stream', 'tcp')
   const socket = openSctpSocket(request.host)
   if (request.from !== undefined) socket.bind(request.from, request.fromPort ?? 0)

@@ -101,6 +101,8 @@ function rowOf(flow: FlowView): HTMLElement {
     'tr',
     '',
     when,
+    // Before what is long: on a phone the rest has to be scrolled to.
+    element('td', verdict === 'forwarded' ? 'kept' : 'lost', verdict),
     element('td', '', from === '' ? '–' : named(client, clientPod, () => choose({ from }))),
     element(
       'td',
@@ -108,7 +110,6 @@ function rowOf(flow: FlowView): HTMLElement {
       filtering(asked, `only to ${service}`, () => choose({ service })),
     ),
     titled(element('td', '', endpoint === '' ? '–' : nameOf(endpoint, endpointPod)), endpoint),
-    element('td', verdict === 'forwarded' ? 'kept' : 'lost', verdict),
     element('td', '', details),
   )
 }

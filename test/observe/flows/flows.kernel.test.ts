@@ -11,6 +11,7 @@ import { addNodeCgroup, removeCgroup } from '../../../lib/lab/world/cgroups.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
 import { kubeProxy, startProxy } from '../../support/live-daemon.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
+import { hostPort } from '../../../lib/state/ip.js'
 import type { FlowRecord } from '../../../lib/observe/flows/answer.js'
 
 /** Connections that clients made, as `/metrics` and `kube-proxy flows` tell of them. */
@@ -25,7 +26,13 @@ if (skip === false) {
   // Over lo a client never hears that it is refused.
   execFileSync('ip', ['link', 'add', 'out', 'type', 'veth', 'peer', 'name', 'beyond'])
   for (const link of ['out', 'beyond']) execFileSync('ip', ['link', 'set', link, 'up'])
-  execFileSync('ip', ['route', 'add', '10.96.0.11/32', 'dev', 'out', 'src', '192.0.2.1'])
+  execFileSync('ip', ['address', 'add', '2001:db8::1/128', 'dev', 'lo', 'nodad'])
+  for (const [ip, from] of [
+    ['10.96.0.11/32', '192.0.2.1'],
+    ['fd00:10:96::11/128', '2001:db8::1'],
+  ] as const) {
+    execFileSync('ip', ['route', 'add', ip, 'dev', 'out', 'src', from])
+  }
   for (const ip of ['10.244.1.1', '10.244.1.2']) {
     execFileSync('ip', ['address', 'add', `${ip}/32`, 'dev', 'lo'])
   }
@@ -50,6 +57,7 @@ const documents = [
   service('web', '10.96.0.10', nodePort(30080)),
   rawSlice({ endpoints: web }),
   service('empty', '10.96.0.11', nodePort(30081)),
+  service('empty6', 'fd00:10:96::11', { ipFamilies: ['IPv6'] }),
   service('away', '10.96.0.12', { internalTrafficPolicy: 'Local' }),
   onNode2('away'),
   service(
@@ -197,6 +205,7 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
 /** What the stream says of each that a client was not answered. */
 const turnedAway = [
   { host: '10.96.0.11', name: 'empty', verdict: 'no-endpoints', why: '', outcome: 'refused' },
+  { host: 'fd00:10:96::11', name: 'empty6', verdict: 'no-endpoints', why: '', outcome: 'refused' },
   { host: '10.96.0.12', name: 'away', verdict: 'dropped', why: 'no local endpoint' },
   {
     ...{ host: '203.0.113.1', name: 'guarded', verdict: 'dropped' },
@@ -222,14 +231,17 @@ for (const mode of ['iptables', 'nftables', 'ebpf']) {
       const isOwn = ({ event, verdict }: FlowRecord) =>
         event === 'opened' || verdict !== 'forwarded'
       const told = async () => (await flowsOf()).filter(isOwn)
-      const lines = await until(told, ({ length }) => length >= 4 * each)
+      const lines = await until(told, ({ length }) => length >= (1 + turnedAway.length) * each)
       const said = lines.map(({ service, address, verdict, why }) =>
         [service, address, verdict, why].join(' '),
       )
       const all = [
         { host: '10.96.0.10', name: 'web', verdict: 'forwarded', why: '' },
         ...turnedAway,
-      ].map(({ host, name, verdict, why }) => `default/${name}:http ${host}:80 ${verdict} ${why}`)
+      ].map(
+        ({ host, name, verdict, why }) =>
+          `default/${name}:http ${hostPort(host, 80)} ${verdict} ${why}`,
+      )
       t.same(said.sort(), all.flatMap((line) => Array<string>(each).fill(line)).sort())
       for (const { name } of turnedAway) {
         t.equal((await numbersOf(`default/${name}:http`))?.errors, each, name)
@@ -248,10 +260,14 @@ t.test(
   async (t) => {
     const daemon = await startProxy(t, [...flagsOf('ebpf'), '--flows-state-file='])
     // The shell opens the connection itself, so its number is that of the caller.
-    const call = `echo $$ > ${cgroup}/cgroup.procs; echo $$; exec 3<>/dev/tcp/10.96.0.11/80`
-    const callers = Array.from({ length: 3 }, () =>
-      spawnSync('bash', ['-c', call], { encoding: 'utf8' }),
-    )
+    const call = `echo $$ > ${cgroup}/cgroup.procs; echo $$; exec 3<>/dev/tcp`
+    const callers = [
+      ...Array.from({ length: 3 }, () => ({ name: 'empty', host: '10.96.0.11' })),
+      ...Array.from({ length: 2 }, () => ({ name: 'empty6', host: 'fd00:10:96::11' })),
+    ].map((asked) => ({
+      ...asked,
+      ...spawnSync('bash', ['-c', `${call}/${asked.host}/80`], { encoding: 'utf8' }),
+    }))
     for (const { stderr } of callers) t.match(stderr, /Connection refused/)
     const told = await until(
       () => flowsOf('--verdict', 'no-endpoints'),
@@ -259,12 +275,13 @@ t.test(
     )
     t.same(
       told.map(({ service, address, client, why }) => [service, address, client, why]),
-      callers.map(({ stdout }) => [
-        ...['default/empty:http', '10.96.0.11:80', ''],
+      callers.map(({ name, host, stdout }) => [
+        ...[`default/${name}:http`, hostPort(host, 80), ''],
         `process ${stdout.trim()}`,
       ]),
     )
-    t.equal((await numbersOf('default/empty:http'))?.errors, callers.length)
+    t.equal((await numbersOf('default/empty:http'))?.errors, 3)
+    t.equal((await numbersOf('default/empty6:http'))?.errors, 2, 'of IPv6')
     t.match(
       (await kubeProxy('flows')).stdout,
       / - +default\/empty:http +- +no-endpoints +ended, process/,

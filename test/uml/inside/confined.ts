@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { createWorld } from '../../../lib/lab/world/world.js'
 import { confinementOf } from '../../security/confinement.js'
-import { DaemonSubject } from '../../conformance/daemon-subject.js'
+import { DaemonSubject, onLinux } from '../../conformance/daemon-subject.js'
 import { runCases } from '../../conformance/runner.js'
 import { sampleOfCases } from '../../conformance/sample.js'
 import { skips, withoutSctp } from '../../conformance/mode-profiles.js'
@@ -35,7 +35,7 @@ await t.test('ipvs mode serves with the rights of its overlay', async (t) => {
   t.equal(init.code, 0, init.stderr)
   await runCases({
     world,
-    subject: new DaemonSubject({ mode: 'ipvs' }, confinementOf('ipvs')),
+    subject: new DaemonSubject({ mode: 'ipvs' }, onLinux(confinementOf('ipvs'))),
     cases,
     mode: 'ipvs',
     skips: [...skips.ipvs, withoutSctp],
