@@ -47,9 +47,11 @@ export async function run(): Promise<BenchResults> {
     const rows: Row[] = []
     for (const count of counts) {
       const start = await grow({ network, proxies, api, kubeconfig }, count)
-      rows.push({ proxies: count, start, ...(await steady(network, proxies, api)) })
+      const row = { proxies: count, start, ...(await steady(network, proxies, api)) }
+      // At once, because fifty of them take long and the run may be ended before.
+      console.log(row)
+      rows.push(row)
     }
-    console.table(rows.map(({ start, ...row }) => ({ ...row, ...prefixed(start) })))
     return rows.flatMap(resultsOf)
   } finally {
     await Promise.all([...proxies, ...(api ? [api] : [])].map((program) => program.end()))
@@ -139,12 +141,6 @@ function connectionsOf(pid: number): number {
     .map((line) => line.trim().split(/\s+/))
     .filter(([, from, , state]) => from?.endsWith(local) && state === established).length
 }
-
-const prefixed = ({ apiMb, apiCpuMs, cpuMs }: Row['start']) => ({
-  'start: MB': apiMb,
-  'start: server ms': apiCpuMs,
-  'start: proxy ms': cpuMs,
-})
 
 function resultsOf({ proxies, start, ...row }: Row): BenchResult[] {
   const at = `${proxies} proxies, ${services.toLocaleString('en-US')} Services x 10`
