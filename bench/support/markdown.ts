@@ -29,7 +29,7 @@ const about: Readonly<Record<string, string>> = {
 export function benchmarksMarkdown(machine: Machine, reports: readonly AreaReport[]): string {
   return [
     '# Benchmarks\n',
-    '<!-- WriteOutcome by `npm run bench`; run it again rather than change it here. -->\n',
+    '<!-- Written by `npm run bench`; run it again rather than change it here. -->\n',
     'One run of `npm run bench` on the machine below. Absolute numbers drift with the machine; ratios',
     'do so much less. `npm run bench -- --peer NAME=COMMAND` measures any other proxy in the same run:\n',
     '```sh',
