@@ -138,12 +138,12 @@ export class Links {
   /** The kernel routes packets to new IPv6 addresses a moment later, from a queue of its own. */
   async #settled(ips: readonly string[]): Promise<void> {
     const deadline = performance.now() + longestSettleMs
-    const isRouted = (ip: string) => routeTo(this.#channel, ip)?.isLocal === true
-    let left = ips
-    while (performance.now() < deadline) {
-      left = left.filter((ip) => !isRouted(ip))
-      if (left.length === 0) return
-      await sleep(1)
+    for (const [number, ip] of ips.entries()) {
+      if (number % addressesAtOnce === 0) await setImmediate()
+      while (routeTo(this.#channel, ip)?.isLocal !== true) {
+        if (performance.now() > deadline) return
+        await sleep(1)
+      }
     }
   }
 
