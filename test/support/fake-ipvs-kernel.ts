@@ -15,7 +15,7 @@ import { MessageWriter } from '../../lib/kernel/netlink/message-writer.js'
 import type { NetlinkPipe, OpenPipe, Received } from '../../lib/kernel/netlink/socket.js'
 
 const familyNumber = 30
-const errno = { noent: 2, srch: 3, exist: 17, nodev: 19, addrnotavail: 99 }
+const errno = { noent: 2, srch: 3, exist: 17, nodev: 19, addrnotavail: 99, netunreach: 101 }
 
 interface FakeReal {
   readonly attributes: Map<number, Buffer>
@@ -145,6 +145,7 @@ export class FakeIpvsKernel {
 
   #route({ type, payload, ...rest }: Message): number | Buffer[] {
     const message = { type, payload, ...rest }
+    if (type === 26) return this.#routeTo(message)
     if (type >= 20) return this.#addresses(message)
     const name = readString(attributesOf(payload, 16).get(3) ?? Buffer.alloc(0))
     if (type === 16) {
@@ -157,6 +158,16 @@ export class FakeIpvsKernel {
     const header = Buffer.alloc(16)
     header.writeInt32LE([...this.devices.keys()].indexOf(name) + 1, 4)
     return [reply(message, 16, (w) => w.fixed(header).string(3, name))]
+  }
+
+  /** An address of a device is local, also while the device is down. */
+  #routeTo(message: Message): number | Buffer[] {
+    const address = attributesOf(message.payload, 12).get(1)!.toString('hex')
+    if (![...this.devices.values()].some((addresses) => addresses.has(address)))
+      return errno.netunreach
+    const header = Buffer.alloc(12)
+    header[7] = 2
+    return [reply(message, 24, (w) => w.fixed(header))]
   }
 
   #addresses(message: Message): number | Buffer[] {
