@@ -104,6 +104,8 @@ export class DaemonSubject implements Subject {
     this.#objects.clear()
     for (const manifest of objects) this.#objects.set(idOf(manifest), manifest)
     await this.#write()
+    // Of an empty folder it says nothing.
+    this.#hasHeard = objects.length === 0
     this.#log = []
     this.#syncs = { count: 0, lastAt: 0 }
     const flags = ['--manifests', this.#folder.there, ...flagsOf(this.#asked, settings)]
