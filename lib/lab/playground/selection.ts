@@ -88,18 +88,20 @@ export class Selection {
     // The table of connections tells them by their port. Other programs have ports of this machine.
     const isOwnNetwork = layout.config['userspace.portals'] !== 'addresses'
     const from = isOwnNetwork ? { fromPort: this.#port } : {}
-    const podAt = (ip: string) => pods().find((pod) => pod.ip === ip)?.name
     const room = { addresses: layout.addresses['client-pod'] }
     const at = { sender: 'client-pod', room, protocol, destination, port } as const
-    const connection = { layout, scheduler, ...at, podAt }
     return {
       request: { protocol, host: destination, port, timeoutMs: 200, ...from },
       countersTo: (pod) => {
-        const before = countersIn(has && onlyService(has, name), mode, connection, pod)
+        const known = pods()
+        const podAt = (ip: string) => known.find((each) => each.ip === ip)?.name
+        const connection = { layout, scheduler, ...at, podAt }
+        const countersOf = (state: DesiredState | undefined) =>
+          countersIn(state && onlyService(state, name), mode, connection, pod)
+        const before = countersOf(has)
         if (pod === undefined || before.isReached) return before.keys
         // It answered, so the kernel had it before the log said so.
-        const state = wanted()
-        return countersIn(state && onlyService(state, name), mode, connection, pod).keys
+        return countersOf(wanted()).keys
       },
     }
   }
