@@ -180,6 +180,8 @@ function statusOf(deployment: KubeObject, pods: PodsOf): JsonObject {
   const wanted = numberAt(deployment, 'spec', 'replicas') ?? 1
   const ready = pods.all.filter(isReady).length
   const isComplete = pods.current.filter(isReady).length >= wanted
+  const rollout = isComplete ? 'NewReplicaSetAvailable' : 'ReplicaSetUpdated'
+  const progress = isPaused ? 'DeploymentPaused' : rollout
   return {
     observedGeneration: deployment.metadata.generation,
     replicas: pods.all.length,
@@ -189,14 +191,7 @@ function statusOf(deployment: KubeObject, pods: PodsOf): JsonObject {
     unavailableReplicas: Math.max(0, wanted - ready),
     conditions: [
       condition(deployment, 'Available', ready >= wanted ? 'True' : 'False', 'MinimumReplicas'),
-      isPaused
-        ? condition(deployment, 'Progressing', 'Unknown', 'DeploymentPaused')
-        : condition(
-            deployment,
-            'Progressing',
-            'True',
-            isComplete ? 'NewReplicaSetAvailable' : 'ReplicaSetUpdated',
-          ),
+      condition(deployment, 'Progressing', isPaused ? 'Unknown' : 'True', progress),
     ],
   }
 }
