@@ -59,7 +59,7 @@ function nodePortWarnings(addresses: readonly string[], families: readonly IpFam
     )
 }
 
-/** A folder of YAML has no Node object that tells the primary address. */
+/** A folder of YAML seldom has the Node object that tells the primary address. */
 function guessWarnings(config: Config, mode: ProxyMode): string[] {
   const isGuess = config.manifests !== '' && config.nodePortAddresses.length === 0
   if (!isGuess || !nodePortAddresses(config, mode).includes('primary')) return []
