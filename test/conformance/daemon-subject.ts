@@ -55,19 +55,19 @@ export function onLinux(confinement: readonly string[] = []): System {
       return { here, there: here }
     },
     start: (world, flags, hear) => {
-      const cgroup = world.cgroup === undefined ? [] : [`--ebpf-cgroup=${world.cgroup}`]
-      const own = [...flags, ...cgroup, ...(world.cgroup === undefined ? [] : ['--ebpf-bpffs='])]
-      const child = world.spawn('node', [...confinement, process.execPath, command, ...own])
+      const { cgroup } = world
+      const sockets = cgroup === undefined ? [] : [`--ebpf-cgroup=${cgroup}`, '--ebpf-bpffs=']
+      const argv = [...confinement, process.execPath, command, ...flags, ...sockets]
+      const child = world.spawn('node', argv)
       for (const stream of [child.stdout, child.stderr]) {
         createInterface({ input: stream }).on('line', hear)
       }
-      const hasEnded = () => child.exitCode !== null || child.signalCode !== null
       return Promise.resolve({
         get hasEnded() {
-          return hasEnded()
+          return child.exitCode !== null || child.signalCode !== null
         },
-        end: async () => {
-          if (hasEnded()) return
+        async end() {
+          if (this.hasEnded) return
           const exited = once(child, 'exit')
           child.kill('SIGTERM')
           await exited
