@@ -7,7 +7,7 @@ import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { run, Suite } from '../build/test/support/debian-packages.js'
-import { cached, koffiVersion, nodeVersion, unpackNpm } from './npm-package.mjs'
+import { cached, koffiVersion, nodeVersion, unpackNpm } from './other-machine.mjs'
 
 const release = 'bookworm'
 /** Those of the Dockerfile, what Node.js links to, and the tools of scripts/rootfs. */

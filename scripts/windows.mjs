@@ -8,7 +8,7 @@ import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:f
 import { rmSync, symlinkSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { Suite } from '../build/test/support/debian-packages.js'
-import { cached, koffiVersion, nodeVersion, unpackNpm } from './npm-package.mjs'
+import { cached, koffiVersion, nodeVersion, unpackNpm } from './other-machine.mjs'
 
 const release = 'trixie'
 /** What Wine needs to run a program without windows. */
