@@ -5,6 +5,7 @@ import { connect, createServer, type AddressInfo } from 'node:net'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import { freePort } from '../support/free-port.js'
 
 const host = '127.0.0.1'
 const script = new URL('./starved-listener.js', import.meta.url).pathname
@@ -39,13 +40,6 @@ function ask(port: number): Promise<string> {
 async function portOf(server: ReturnType<typeof createServer>): Promise<number> {
   await once(server.listen(0, host), 'listening')
   return (server.address() as AddressInfo).port
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer()
-  const port = await portOf(server)
-  server.close()
-  return port
 }
 
 function start(t: Test, args: readonly string[]) {

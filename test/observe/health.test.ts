@@ -17,6 +17,7 @@ import { ModeStatus } from '../../lib/observe/mode-status.js'
 import { healthPages, metricsPages, Slis } from '../../lib/observe/pages.js'
 import { runServers } from '../../lib/observe/servers.js'
 import { ServiceHealth, serviceAnswer } from '../../lib/observe/service-health.js'
+import { freePort } from '../support/free-port.js'
 import { plainNode } from '../state/objects.js'
 
 function healthAt(start: number, options: { expectsNode?: boolean } = {}) {
@@ -644,11 +645,4 @@ async function serving(t: Test, handler: Parameters<typeof listen>[0]['handler']
   t.teardown(() => close(server))
   const port = portOf(server)
   return { get: (path: string, method?: string, body?: string) => get(port, path, method, body) }
-}
-
-async function freePort(): Promise<number> {
-  const server = await listen({ host: '127.0.0.1', port: 0, handler: () => text('') })
-  const port = portOf(server)
-  await close(server)
-  return port
 }

@@ -1,23 +1,17 @@
 import { once } from 'node:events'
-import { createServer } from 'node:net'
+import { createServer, type AddressInfo } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { startAgent } from '../../../lib/lab/world/agent.js'
+import { freePort } from '../../support/free-port.js'
 
 const host = '127.0.0.1'
 
 async function listening() {
   const server = createServer().listen(0, host)
   await once(server, 'listening')
-  const address = server.address()
-  const port = typeof address === 'object' && address !== null ? address.port : 0
+  const { port } = server.address() as AddressInfo
   return { port, close: () => once(server.close(), 'close') }
-}
-
-async function freePort(): Promise<number> {
-  const { port, close } = await listening()
-  await close()
-  return port
 }
 
 t.test('a port that is given back a moment later is waited for', async (t) => {
