@@ -1,9 +1,8 @@
-import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { addressOf } from '../lib/lab/world/topology.js'
 import type { World } from '../lib/lab/world/world.js'
-import { inCluster, nodeName, type BenchCluster } from './support/bench-cluster.js'
+import { inCluster, service, slice, startProxy } from './support/bench-cluster.js'
+import type { BenchCluster } from './support/bench-cluster.js'
 import type { BenchResult, BenchResults } from './support/results.js'
 
 const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,userspace,ebpf').split(',')
@@ -46,41 +45,20 @@ interface Share {
   failed: number
 }
 
-async function measure({ world, api, kubeconfig }: BenchCluster, mode: string, isChecked: boolean) {
-  api.put(service(isChecked ? checks : {}))
-  for (const port of ports) api.put(slice(port))
-  const main = fileURLToPath(new URL('../lib/cli/main.js', import.meta.url))
-  const child = world.spawn('node', [
-    ...[process.execPath, main, '--kubeconfig', kubeconfig, '--hostname-override', nodeName],
-    ...['--proxy-mode', mode, '--proxy-mode-fallback', 'none', '--cluster-cidr', '10.244.0.0/16'],
-    ...(world.cgroup === undefined ? [] : ['--ebpf-cgroup', world.cgroup, '--ebpf-bpffs=']),
-  ])
-  const exited = once(child, 'exit')
-  let said = ''
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-500)))
-  child.stdout.resume()
-  try {
-    while (!(await answers(world))) {
-      if (child.exitCode !== null) throw new Error(`${mode} ended: ${said}`)
-      await delay(100)
-    }
-    await delay(2000)
-    await world.exec('pod-5', [
-      'iptables',
-      '-A',
-      'INPUT',
-      '-p',
-      'tcp',
-      '--dport',
-      '8081',
-      '-j',
-      'DROP',
-    ])
-    return await ask(world)
-  } finally {
-    child.kill('SIGKILL')
-    await exited
+async function measure(cluster: BenchCluster, mode: string, isChecked: boolean) {
+  const { world, api } = cluster
+  const addresses = pods.map((pod) => addressOf(pod, 'IPv4'))
+  api.put(service('ten', clusterIp, { annotations: isChecked ? checks : {} }))
+  for (const port of ports) api.put(slice('ten', addresses, { port }))
+  const proxy = startProxy(cluster, mode)
+  while (!(await answers(world))) {
+    if (!proxy.isAlive()) throw new Error(`${mode} ended: ${proxy.said()}`)
+    await delay(100)
   }
+  await delay(2000)
+  const dark = ['-p', 'tcp', '--dport', '8081', '-j', 'DROP']
+  await world.exec('pod-5', ['iptables', '-A', 'INPUT', ...dark])
+  return await ask(world)
 }
 
 /** Connections at a steady pace, by whether they began before a check could have noticed. */
@@ -111,32 +89,3 @@ async function answers(world: World): Promise<boolean> {
 const percent = ({ asked, failed }: Share) => (failed / asked) * 100
 const shareText = (share: Share) =>
   `${percent(share).toFixed(1)} % of ${share.asked} requests failed`
-
-function service(annotations: Readonly<Record<string, string>>) {
-  return {
-    apiVersion: 'v1',
-    kind: 'Service',
-    metadata: { name: 'ten', namespace: 'default', annotations },
-    spec: {
-      ...{ type: 'ClusterIP', clusterIP: clusterIp, clusterIPs: [clusterIp] },
-      ports: [{ name: 'http', protocol: 'TCP', port: 80 }],
-    },
-  }
-}
-
-function slice(port: number) {
-  return {
-    apiVersion: 'discovery.k8s.io/v1',
-    kind: 'EndpointSlice',
-    metadata: {
-      ...{ name: `ten-${port}`, namespace: 'default' },
-      labels: { 'kubernetes.io/service-name': 'ten' },
-    },
-    addressType: 'IPv4',
-    ports: [{ name: 'http', protocol: 'TCP', port }],
-    endpoints: pods.map((pod) => ({
-      addresses: [addressOf(pod, 'IPv4')],
-      conditions: { ready: true, serving: true, terminating: false },
-    })),
-  }
-}

@@ -2,12 +2,14 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
 import { fill } from '../../lib/lab/apiserver/load.js'
 import { createApiServer, type ApiServer } from '../../lib/lab/apiserver/server.js'
 import { writeKubeconfig } from '../../lib/lab/apiserver/kubeconfig.js'
 import { forward, openBridge } from '../../lib/lab/world/bridge.js'
 import { addressOf } from '../../lib/lab/world/topology.js'
 import { createWorld, type World, type WorldOptions } from '../../lib/lab/world/world.js'
+import type { Protocol } from '../../lib/state/names.js'
 
 export const nodeName = 'node-1'
 const clusterIp = '10.96.250.10'
@@ -54,6 +56,20 @@ export async function inCluster<T>(
   }
 }
 
+/** Starts our proxy on the node; it ends with the cluster. The text is the last that it said. */
+export function startProxy({ world, kubeconfig }: BenchCluster, mode: string) {
+  const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
+  const child = world.spawn('node', [
+    ...[process.execPath, main, '--kubeconfig', kubeconfig, '--hostname-override', nodeName],
+    ...['--proxy-mode', mode, '--proxy-mode-fallback', 'none', '--cluster-cidr', '10.244.0.0/16'],
+    ...(world.cgroup === undefined ? [] : ['--ebpf-cgroup', world.cgroup, '--ebpf-bpffs=']),
+  ])
+  let said = ''
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-500)))
+  child.stdout.resume()
+  return { isAlive: () => child.exitCode === null, said: () => said }
+}
+
 /** Tries new connections until one reaches this pod. */
 export async function answers(world: World, pod: string, isAlive: () => boolean): Promise<boolean> {
   const request = { protocol: 'TCP', host: clusterIp, port: 80, timeoutMs: 200 } as const
@@ -83,31 +99,50 @@ function load(api: ApiServer, count: number): void {
   api.put(slice('probe', [addressOf('pod-1', 'IPv4')]))
 }
 
-function service(name: string, address: string) {
+interface Traits {
+  readonly protocol?: Protocol
+  readonly annotations?: Readonly<Record<string, string>>
+}
+
+export function service(
+  name: string,
+  address: string,
+  { protocol = 'TCP', annotations = {} }: Traits = {},
+) {
   return {
     apiVersion: 'v1',
     kind: 'Service',
-    metadata: { name, namespace: 'default' },
+    metadata: { name, namespace: 'default', annotations },
     spec: {
       type: 'ClusterIP',
       clusterIP: address,
       clusterIPs: [address],
-      ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 8080 }],
+      ports: [{ name: 'main', protocol, port: 80, targetPort: 8080 }],
     },
   }
 }
 
-function slice(name: string, addresses: readonly string[]) {
+interface SliceTraits {
+  readonly protocol?: Protocol
+  readonly port?: number
+}
+
+/** A Service has one for each port of its endpoints. */
+export function slice(
+  name: string,
+  addresses: readonly string[],
+  { protocol = 'TCP', port = 8080 }: SliceTraits = {},
+) {
   return {
     apiVersion: 'discovery.k8s.io/v1',
     kind: 'EndpointSlice',
     metadata: {
-      name: `${name}-1`,
+      name: `${name}-${port}`,
       namespace: 'default',
       labels: { 'kubernetes.io/service-name': name },
     },
     addressType: 'IPv4',
-    ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
+    ports: [{ name: 'main', protocol, port }],
     endpoints: addresses.map((address) => ({
       addresses: [address],
       conditions: { ready: true, serving: true, terminating: false },
