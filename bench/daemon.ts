@@ -1,7 +1,9 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { runCommand } from '../lib/kernel/command.js'
 import { answers, inCluster, nodeName, type BenchCluster } from './support/bench-cluster.js'
 import { busy, oneByOne, type BusyCosts } from './support/busy-cluster.js'
 import type { ChangeCosts } from './support/change-costs.js'
@@ -14,10 +16,14 @@ const busySeconds = Number(process.env['BENCH_BUSY_SECONDS'] ?? 20)
 const burstSeconds = Number(process.env['BENCH_BURST_SECONDS'] ?? 60)
 const modes = (process.env['BENCH_MODES'] ?? 'nftables,iptables,userspace').split(',')
 
+const project = fileURLToPath(new URL('../../', import.meta.url))
+const folder = join(project, 'build/node')
+
+/** The program as the image has it. */
 const ours: Peer = {
   name: 'ours',
   command:
-    `${process.execPath} ${fileURLToPath(new URL('../lib/cli/main.js', import.meta.url))}` +
+    `${process.execPath} ${join(folder, 'build/lib/cli/main.js')}` +
     ' --kubeconfig {kubeconfig} --hostname-override {node} --proxy-mode {mode}' +
     ' --proxy-mode-fallback none --cluster-cidr 10.244.0.0/16',
 }
@@ -34,6 +40,8 @@ interface Measured extends ChangeCosts {
  * from the change of an EndpointSlice, until a real connection arrives where it should.
  */
 export async function run(peers: readonly Peer[] = []): Promise<BenchResults> {
+  const bundling = await runCommand(process.execPath, [join(project, 'scripts/bundle.mjs'), folder])
+  if (bundling.code !== 0) throw new Error(bundling.stderr)
   const results: BenchResult[] = []
   for (const mode of modes) {
     for (const services of sizes) {

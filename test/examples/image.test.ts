@@ -8,6 +8,7 @@ import {
   readFileSync,
   rmSync,
   statSync,
+  writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -204,6 +205,30 @@ function inImage(world: World, folder: string, manifests: string, args: readonly
   return { child, output: () => output }
 }
 
+/** What was compiled is taken by the same Node; without it, or with a broken one, the program starts too. */
+function looksAtCompiled(t: Test, programs: string): void {
+  const lib = join(root, 'build/lib')
+  const script = `
+    import { readFileSync } from 'node:fs'
+    import { compileProgram } from '${lib}/cli/one-file.js'
+    import { setUpEngine } from '${lib}/daemon/engine.js'
+    setUpEngine()
+    const compiled = readFileSync('${programs}/program.compiled')
+    console.log(compileProgram('${programs}', compiled).cachedDataRejected)`
+  const output = (...argv: string[]) =>
+    spawnSync(process.execPath, argv, { encoding: 'utf8' }).stdout.trim()
+  t.equal(output('--input-type=module', '--eval', script), 'false', 'taken')
+  const version = () => output(join(programs, 'main.js'), '--version')
+  const compiled = join(programs, 'program.compiled')
+  const whole = readFileSync(compiled)
+  for (const content of [whole, whole.subarray(0, 1000), Buffer.from('?'), undefined]) {
+    if (content === undefined) rmSync(compiled)
+    else writeFileSync(compiled, content)
+    t.match(version(), /^kube-proxy-ts v/, `with ${content?.length ?? 'no'} bytes`)
+  }
+  writeFileSync(compiled, whole)
+}
+
 t.test('the library of koffi is prebuilt for both architectures of the image', (t) => {
   const { packages } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) as {
     readonly packages: Readonly<Record<string, { readonly optional?: boolean }>>
@@ -220,9 +245,10 @@ t.test(
     image(t, async (folder) => {
       const programs = ['bin', 'sbin'].flatMap((of) => readdirSync(join(folder, 'usr', of)))
       t.notOk(programs.some((name) => /^(sh|bash|dash|busybox|apt|dpkg|npm)$/.test(name)))
-      const rooms = readdirSync(join(folder, 'app/build/lib'))
-      t.ok(rooms.includes('cli'))
-      for (const left of ['lab', 'main.js', 'index.js']) t.notOk(rooms.includes(left), left)
+      const program = readFileSync(join(folder, 'app/build/lib/cli/program.cjs'), 'utf8')
+      t.match(program, '// build/lib/cli/command-line.js', 'files are named where they begin')
+      t.notMatch(program, '// build/lib/lab/', 'no laboratory')
+      looksAtCompiled(t, join(folder, 'app/build/lib/cli'))
       for (const mode of ['nftables', 'iptables', 'userspace']) {
         await t.test(mode, (t) =>
           withProxyWorld(`image-${mode}`, async ({ world, folder: manifests }) => {

@@ -1,0 +1,12 @@
+#!/usr/bin/env node
+/** main.ts of a node: the same program, put together by scripts/bundle.mjs. */
+import { dirname } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { setUpEngine } from '../daemon/engine.js'
+import { loadProgram } from './one-file.js'
+
+setUpEngine()
+const { runCommandLine } = loadProgram(dirname(fileURLToPath(import.meta.url)))
+const exitCode = await runCommandLine(process.argv.slice(2))
+// A worker or a timer that is still active must not keep a finished command alive.
+process.exit(exitCode)

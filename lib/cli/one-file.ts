@@ -1,0 +1,48 @@
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { Script } from 'node:vm'
+import type { runCommandLine } from './command-line.js'
+
+/**
+ * On a node the program is one file, beside which lies what V8 has compiled of it: reading and
+ * compiling hundreds of modules is a third of what a start costs. scripts/bundle.mjs writes both.
+ */
+export const programFile = 'program.cjs'
+export const compiledFile = 'program.compiled'
+
+type Load = (exports: object, require: NodeJS.Require, module: object, file: string) => void
+
+/** What was compiled is taken if this V8 has the same version and flags; otherwise it is ignored. */
+export function compileProgram(folder: string, compiled?: Buffer): Script {
+  // The file has ASCII only, and V8 reads such text faster.
+  const text = readFileSync(join(folder, programFile), 'latin1')
+  // Without its folder, which would be part of what is compiled.
+  const options = {
+    filename: programFile,
+    ...(compiled === undefined ? {} : { cachedData: compiled }),
+  }
+  return new Script(`(function (exports, require, module, __filename) {${text}\n})`, options)
+}
+
+interface Program {
+  readonly runCommandLine: typeof runCommandLine
+}
+
+export function loadProgram(folder: string): Program {
+  const script = compileProgram(folder, readIfThere(join(folder, compiledFile)))
+  const filename = join(folder, programFile)
+  const module = { exports: {} as Program }
+  const load = script.runInThisContext() as Load
+  load(module.exports, createRequire(pathToFileURL(filename)), module, filename)
+  return module.exports
+}
+
+function readIfThere(file: string): Buffer | undefined {
+  try {
+    return readFileSync(file)
+  } catch {
+    return undefined
+  }
+}

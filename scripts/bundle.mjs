@@ -1,0 +1,102 @@
+// Puts what a node runs into a folder: the program in one file, with what V8 has compiled of it, and a
+// file for each of its threads. The same build gives the same bytes.
+//   node scripts/bundle.mjs FOLDER     needs a build; of the packages only koffi stays outside
+import { spawnSync } from 'node:child_process'
+import { cpSync, mkdirSync, readFileSync } from 'node:fs'
+import { dirname, join, relative, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { build } from 'esbuild'
+
+const [to] = process.argv.slice(2)
+if (to === undefined) {
+  console.error('usage: node scripts/bundle.mjs FOLDER')
+  process.exit(2)
+}
+const root = fileURLToPath(new URL('..', import.meta.url))
+const lib = join(root, 'build/lib')
+const [home, newHome] = [join(lib, 'cli'), resolve(to, 'build/lib/cli')]
+
+/** What is started by itself, and its name in the folder of the program. */
+const threads = {
+  'observe/flows/flow-worker.js': 'flow-worker',
+  'sources/health/worker.js': 'health-worker',
+  'modes/userspace/listeners/worker.js': 'userspace-worker',
+  'inspect/trace/legacy-cleaner.js': 'legacy-cleaner',
+}
+
+/** A module that looks for a file beside itself finds it from the folder of the program. */
+const places = {
+  name: 'places',
+  setup: (building) =>
+    building.onLoad({ filter: /\/build\/lib\/.*\.js$/ }, ({ path }) => ({
+      contents: readFileSync(path, 'utf8').replaceAll(
+        /new URL\((['`])([^'`]+)\1, import\.meta\.url\)/g,
+        (_, quote, name) =>
+          `new URL(${quote}${placeOf(join(dirname(path), name))}${quote}, import.meta.url)`,
+      ),
+      loader: 'js',
+    })),
+}
+
+function placeOf(file) {
+  const thread = threads[relative(lib, file)]
+  return thread === undefined ? relative(home, file) : `./${thread}.js`
+}
+
+/** The library for rare ways to an API server is half of all code, so it is read by who needs it. */
+const library = {
+  name: 'library',
+  setup: (building) =>
+    building.onResolve({ filter: /\/library-access\.js$/ }, ({ kind }) =>
+      kind === 'entry-point' ? undefined : { path: './library-access.cjs', external: true },
+    ),
+}
+
+const common = {
+  ...{ bundle: true, platform: 'node', target: 'node20', external: ['koffi'], metafile: true },
+  ...{ plugins: [places], logLevel: 'warning', outdir: newHome, absWorkingDir: root },
+}
+const built = await Promise.all([
+  build({
+    ...common,
+    entryPoints: {
+      program: join(home, 'command-line.js'),
+      'library-access': join(lib, 'sources/library-access.js'),
+    },
+    plugins: [places, library],
+    outExtension: { '.js': '.cjs' },
+    format: 'cjs',
+    // One script has no loader of modules, so all of it is required.
+    supported: { 'dynamic-import': false },
+    banner: { js: "const fileUrl = require('node:url').pathToFileURL(__filename).href" },
+    define: { 'import.meta.url': 'fileUrl' },
+  }),
+  build({
+    ...common,
+    entryPoints: {
+      main: join(home, 'one-file-main.js'),
+      ...Object.fromEntries(Object.entries(threads).map(([file, out]) => [out, join(lib, file)])),
+    },
+    format: 'esm',
+  }),
+])
+const inputs = built.flatMap(({ metafile }) => Object.keys(metafile.inputs))
+const strangers = inputs.filter((input) => input.startsWith('build/lib/lab/'))
+if (strangers.length > 0)
+  throw new Error(`a node would run the laboratory: ${strangers.join(', ')}`)
+
+// The seed of V8's tables is otherwise another one in each process, and part of what is written.
+const compiling = spawnSync(
+  process.execPath,
+  ['--random-seed=1', join(root, 'scripts/compile-program.mjs'), newHome],
+  { stdio: 'inherit' },
+)
+if (compiling.status !== 0) throw new Error('the program was not compiled')
+
+for (const file of ['package.json', 'LICENSE']) cpSync(join(root, file), join(to, file))
+const browser = join(to, 'build/lib/page/browser')
+mkdirSync(browser, { recursive: true })
+cpSync(join(lib, 'page/browser'), browser, {
+  recursive: true,
+  filter: (file) => !/\.(d\.ts|map)$/.test(file),
+})
