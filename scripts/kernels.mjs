@@ -1,6 +1,5 @@
 // Boots Debian's kernels and runs every mode in each; see docs/kernels.md, whose table it writes.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { arch, release } from 'node:os'
 import { parseArgs } from 'node:util'
 import { writeBundles } from '../build/test/kernels/bundles.js'
 import { columns } from '../build/test/kernels/columns.js'
@@ -8,7 +7,7 @@ import { withTable } from '../build/test/kernels/document.js'
 import { cache, imageOf, nameIn } from '../build/test/kernels/kernel-image.js'
 import { Suite } from '../build/test/support/debian-packages.js'
 import { chooseAccelerator, qemuSkip, runInQemu } from '../build/test/kernels/qemu.js'
-import { Results } from '../build/test/kernels/results.js'
+import { Results, Run } from '../build/test/kernels/results.js'
 import { commandFor, modes } from '../build/test/kernels/parts.js'
 import { toolsOf } from '../build/test/kernels/tools.js'
 import { withUsage } from '../build/test/support/usage.js'
@@ -33,7 +32,7 @@ const options = {
   tools: { type: 'string' },
   accel: { type: 'string' },
   minutes: { type: 'string', default: '30' },
-  /** Leaves docs/kernels.md as it is. */
+  /** Leaves docs/kernels.json and the page as they are. */
   'no-docs': { type: 'boolean', default: false },
 }
 const { values } = withUsage(usage, () => parseArgs({ options }))
@@ -61,17 +60,12 @@ for (const name of wanted.filter((each) => !chosen.has(each))) {
     `# not to be had: kernel ${name}; the suites ${values.suite.join(', ')} have ${[...chosen.keys()].join(', ')}`,
   )
 }
-const results = Results.read()
 let failed = 0
 for (const name of wanted) {
   const suite = chosen.get(name)
   const kernel = suite && unpacked(suite)
   if (kernel) failed += await runKernel(kernel)
   else failed++
-}
-if (values.only === undefined && !values['no-docs']) {
-  const file = 'docs/kernels.md'
-  writeFileSync(file, withTable(readFileSync(file, 'utf8'), results))
 }
 console.log(`# ${Math.round((Date.now() - began) / 1000)} s; ${failed} failed`)
 process.exitCode = failed > 0 ? 1 : 0
@@ -95,21 +89,24 @@ function unpacked(suite) {
   }
 }
 
+/** Adds to what is in the files now, which another run may have changed. */
 function keep(run) {
-  if (values.only !== undefined) return
+  if (values['no-docs']) return
+  const results = Results.read('docs/kernels.json')
   results.keep(run)
-  results.write()
+  results.write('docs/kernels.json')
+  const page = 'docs/kernels.md'
+  writeFileSync(page, withTable(readFileSync(page, 'utf8'), results))
 }
 
 /** Boots a kernel once and plays all modes in it. */
 async function runKernel(kernel) {
   const accelerator = values.accel ?? (await chooseAccelerator(kernel))
   const programs = values.tools === undefined ? {} : toolsOf(Suite.open(values.tools, cache))
-  const run = results.begin({
+  const run = new Run({
     kernel,
     accelerator,
     tools: values.tools ?? 'own',
-    host: `${release()} ${arch()}`,
   })
   console.log(`# Linux ${kernel.release} (${kernel.version}, ${kernel.suite}) by ${accelerator}`)
   const command = commandFor({

@@ -1,3 +1,5 @@
+import { readCases } from '../conformance/case-file.js'
+import { casesFolder } from '../conformance/cases-folder.js'
 import { quoted } from '../support/guest.js'
 import { bundleOf, type GuestProgram } from './bundles.js'
 
@@ -5,7 +7,7 @@ const start = (program: GuestProgram) =>
   `TAP_TIMEOUT=3000 ${quoted(process.execPath)} ${quoted(bundleOf(program))}`
 
 /** As the suite knows them, in the order in which they run: the last one changes what iptables is. */
-export const modes = [
+export const modes: readonly string[] = [
   'nftables',
   'nftables-by-nft',
   'iptables',
@@ -13,7 +15,7 @@ export const modes = [
   'ebpf',
   'userspace',
   'iptables-legacy',
-] as const
+]
 
 /** Packet cases that differ by kernel; each topic once, and what only real kernels can show. */
 const selected = [
@@ -35,32 +37,69 @@ const selected = [
   'L18: established connections',
 ]
 
+/** Their names as TAP has them; read once. */
+let selectedNames: readonly string[] | undefined
+
+/** Are the cases with these names all that a run without --only plays? */
+export function coversSelection(names: readonly string[]): boolean {
+  selectedNames ??= readCases(casesFolder)
+    .map(({ topic, name }) => `${topic}: ${name}`.replaceAll('#', '\\#'))
+    .filter((name) => selected.some((text) => name.includes(text)))
+  return selectedNames.every((name) => names.includes(name))
+}
+
 /** Cases of the suite that show nothing of their own with another writer or data path. */
 const withoutPackets = ['nftables-by-nft']
 
 /** Schedulers, weights and draining of IPVS. */
 const ofIpvs = ['ipvs-mode', 'packets', 'others'] as const
 
-/** The first waits as much longer as this machine is slower: a quiet one boots in five seconds. */
+/** What waits, waits as much longer as this machine is slower: a quiet one boots in five seconds. */
 const patience = 'export CONFORMANCE_PATIENCE=$(( $(cut -d. -f1 /proc/uptime) * 2 + 1 ))'
 
-export function commandFor(choice: {
+/**
+ * The kernel asks for each of these again and again while a ruleset is written, 74 times in the probe of
+ * nftables: a minute without KVM. Only the probe shall see that it does.
+ */
+const nftModules =
+  'chain_nat compat ct fib_inet fib_ipv4 fib_ipv6 hash masq nat numgen redir reject_inet reject_ipv4 reject_ipv6'
+const loadModules = `for name in ${nftModules}; do echo "nft_$name"; done | xargs modprobe -qa`
+
+interface Choice {
   readonly modes: readonly string[]
   readonly only: readonly string[] | undefined
   /** Columns of the table. */
   readonly parts: readonly string[]
-}): string {
-  const words = (choice.only ?? selected).map((text) => `--only ${quoted(text)}`).join(' ')
-  const suite = (mode: string) =>
-    `echo ${quoted(`# packets of ${mode}`)}; ${start('test/conformance/main.js')} --jobs 1 --mode ${mode} ${words}`
-  const inside = (file: (typeof ofIpvs)[number]) =>
-    `echo ${quoted(`# packets of ipvs`)}; ${start(`test/uml/inside/${file}.js`)}`
-  const packets = choice.modes.filter((mode) => !withoutPackets.includes(mode)).map(suite)
-  const schedulers = choice.modes.includes('ipvs') ? ofIpvs.map(inside) : []
-  if (choice.only !== undefined) return [patience, ...packets].join('\n')
-  const all = `${start('test/kernels/inside/modes.js')} ${quoted(choice.parts.join())} ${choice.modes.join(' ')}`
+}
+
+export function commandFor({ modes, only, parts }: Choice): string {
+  const isWanted = (part: string) => parts.includes(part)
   const versions =
     'for tool in nft iptables ipset; do echo "# version $($tool --version | head -n 1)"; done'
-  const rest = choice.parts.includes('packets') ? [...packets, ...schedulers] : []
-  return [patience, versions, all, ...rest].join('\n')
+  const inModes = `${start('test/kernels/inside/modes.js')} ${quoted(parts.join())} ${modes.join(' ')}`
+  return [
+    patience,
+    versions,
+    ...(isWanted('probe') && only === undefined ? [] : [loadModules]),
+    ...(only === undefined && parts.some((part) => part !== 'packets') ? [inModes] : []),
+    ...(isWanted('packets') ? packetsOf(modes, only) : []),
+  ].join('\n')
+}
+
+/** Programs with schedulers and draining are chosen by their names. */
+function packetsOf(modes: readonly string[], only: Choice['only']): readonly string[] {
+  const isOfIpvs = (text: string) => ofIpvs.some((file) => file === text)
+  const words = (only ?? selected).filter((text) => !isOfIpvs(text))
+  const chosen = words.map((text) => `--only ${quoted(text)}`).join(' ')
+  const play = (mode: string, command: string) =>
+    `echo ${quoted(`# packets of ${mode}`)}; ${command}`
+  const suite = (mode: string) =>
+    play(mode, `${start('test/conformance/main.js')} --jobs 1 --mode ${mode} ${chosen}`)
+  const inside = (file: (typeof ofIpvs)[number]) =>
+    play('ipvs', start(`test/uml/inside/${file}.js`))
+  const files = ofIpvs.filter((file) => only === undefined || only.includes(file))
+  return [
+    ...(words.length > 0 ? modes.filter((mode) => !withoutPackets.includes(mode)).map(suite) : []),
+    ...(modes.includes('ipvs') ? files.map(inside) : []),
+  ]
 }

@@ -48,9 +48,9 @@ export function runInQemu(
 }
 
 /** Without KVM: a newer processor than this ends in a double fault, and cx16 in a hang. */
-const processors: Readonly<Record<Accelerator, string>> = {
-  kvm: 'max,arch-capabilities=off',
-  tcg: 'Nehalem,-cx16',
+const processors: Readonly<Record<Accelerator, readonly string[]>> = {
+  kvm: ['-cpu', 'max,arch-capabilities=off', '-smp', '2'],
+  tcg: ['-cpu', 'Nehalem,-cx16', '-smp', '1'],
 }
 
 const machineOf = (kernel: KernelImage, options: QemuOptions): Machine => ({
@@ -62,8 +62,8 @@ const machineOf = (kernel: KernelImage, options: QemuOptions): Machine => ({
     args: [
       ...['--mount', '--pid', '--fork', '--kill-child', '--mount-proc'],
       ...[host, scratch, options.memory ?? '1280M', 'qemu-system-x86_64'],
-      ...['-M', 'q35,usb=off', '-nodefaults', '-display', 'none', '-no-reboot', '-smp', '2'],
-      ...['-accel', options.accelerator, '-cpu', processors[options.accelerator]],
+      ...['-M', 'q35,usb=off', '-nodefaults', '-display', 'none', '-no-reboot'],
+      ...['-accel', options.accelerator, ...processors[options.accelerator]],
       ...['-serial', 'stdio', '-kernel', kernel.image, '-initrd', kernel.initramfs],
       ...['-append', ['console=ttyS0', `guest_init=${guestInit}`, ...words].join(' ')],
     ],

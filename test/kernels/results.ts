@@ -1,12 +1,27 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { cellName, columns, type Column } from './columns.js'
-import { cache, type KernelImage } from './kernel-image.js'
+import type { KernelImage } from './kernel-image.js'
 
-/** What a run has seen of one mode: a cell is absent where nothing was tried. */
-export type Cells = Partial<Record<Column, string>>
+/** What was seen, on which day, and with which version of the kernel's package. */
+export interface Seen {
+  readonly seen: string
+  readonly date: string
+  readonly version: string
+  /** Why it is so. */
+  readonly notes?: readonly string[]
+}
 
-export interface RunResult {
+/** A cell is absent where nothing was tried. */
+export type Cells = Partial<Record<Column, Seen>>
+
+export interface ModeResult {
+  readonly cells: Cells
+  /** Cases of packets by their names: `passed`, `failed` or `skipped`. */
+  readonly cases: Readonly<Record<string, Seen>>
+}
+
+/** All that was seen of a kernel with one set of tools, by however many runs. */
+export interface KernelResult {
   readonly kernel: string
   readonly release: string
   readonly version: string
@@ -14,11 +29,11 @@ export interface RunResult {
   readonly accelerator: string
   readonly tools: string
   readonly versions: readonly string[]
+  /** The day of the last run. */
   readonly date: string
-  readonly minutes: number
-  readonly modes: Readonly<Record<string, Cells>>
-  /** Why a mode did not run, and what failed. */
-  readonly notes: readonly string[]
+  readonly modes: Readonly<Record<string, ModeResult>>
+  /** Written by hand; runs leave them. */
+  readonly notes?: readonly string[]
 }
 
 interface Begun {
@@ -27,17 +42,22 @@ interface Begun {
   readonly tools: string
 }
 
+export const notOver = 'not over'
+
 /** Reads what a guest prints. */
 export class Run {
   failures = 0
   readonly #begun: Begun
-  readonly #began = Date.now()
-  readonly #modes: Record<string, Cells> = {}
+  readonly #date = new Date().toISOString().slice(0, 10)
+  readonly #modes: Record<string, { cells: Cells; cases: Record<string, Seen> }> = {}
   readonly #versions: string[] = []
-  readonly #notes: string[] = []
-  readonly #packets = new Map<string, { passed: number; failed: number; skipped: number }>()
+  /** Why a mode cannot run. */
+  readonly #lacks = new Map<string, string[]>()
+  /** The mode whose packets are played. */
   #mode: string | undefined
-  #isWhole = false
+  /** The cell that has begun and is not over; cases of packets count one by one. */
+  #playing: { readonly mode: string; readonly column: Column } | undefined
+  #ending = 'it was ended by hand'
 
   constructor(begun: Begun) {
     this.#begun = begun
@@ -46,133 +66,131 @@ export class Run {
   read(line: string): void {
     const version = /^# version (.*)/.exec(line)?.[1]
     if (version !== undefined) this.#versions.push(version)
-    const note = /^# (\S+ cannot run.*)/.exec(line)?.[1]
-    if (note !== undefined && !this.#notes.includes(note)) this.#notes.push(note)
-    this.#mode = /^# packets of (.*)/.exec(line)?.[1] ?? this.#mode
+    const [, lacking = '', reason = ''] =
+      /^# (\S+) cannot run(?: on this kernel)?: (.*)/.exec(line) ?? []
+    if (lacking !== '') this.#lacks.set(lacking, [...(this.#lacks.get(lacking) ?? []), reason])
+    const mode = /^# packets of (.*)/.exec(line)?.[1]
+    if (mode !== undefined) this.#mode = mode
+    const begins = /^# Subtest: (.*)/.exec(line)?.[1]
+    if (begins !== undefined) this.#playing = cellOf(begins) ?? this.#playing
     const result = /^(not )?ok \d+ - (.*?)(?: # (.*))?$/.exec(line)
     if (!result) return
     const [, not, name = '', directive = ''] = result
     const isSkipped = /^skip/i.test(directive)
     if (not !== undefined) this.failures++
-    if (not !== undefined) this.#notes.push(`failed: ${this.#mode ?? ''} ${name}`)
     if (this.#mode === undefined) this.#cell(name, not !== undefined, isSkipped)
-    else this.#packet(this.#mode, not !== undefined, isSkipped)
+    else this.#case(this.#mode, name, not !== undefined, isSkipped)
   }
 
   /** Everything that was to be seen was. */
   ended(): void {
-    this.#isWhole = true
+    this.#playing = undefined
   }
 
   /** What was not seen until then stays without a cell. */
   died(reason: string): void {
-    this.#notes.push(`${notWhole}: ${reason}`)
+    this.#ending = reason
   }
 
-  result(): RunResult {
+  result(): KernelResult {
     const { kernel, accelerator, tools } = this.#begun
-    for (const [mode, { passed, failed, skipped }] of this.#packets) {
-      const without = skipped > 0 ? `, ${skipped} not in this mode` : ''
-      const soFar = mode === this.#mode && !this.#isWhole ? ' so far' : ''
-      const text = `${failed > 0 ? `${failed} failed of ${passed + failed}` : `${passed}${without}`}${soFar}`
-      this.#modes[mode] = { ...this.#modes[mode], packets: text }
+    const { name, release, version, suite } = kernel
+    const modes: Record<string, ModeResult> = { ...this.#modes }
+    if (this.#playing) {
+      const { mode, column } = this.#playing
+      const cut = this.#seen(notOver, [`${cellName(mode, column)} was not over: ${this.#ending}`])
+      const { cells, cases } = this.#of(mode)
+      modes[mode] = { cells: { ...cells, [column]: cut }, cases }
     }
     return {
-      ...{
-        kernel: kernel.name,
-        release: kernel.release,
-        version: kernel.version,
-        suite: kernel.suite,
-      },
-      ...{ accelerator, tools, versions: this.#versions },
-      date: new Date().toISOString().slice(0, 10),
-      minutes: Math.max(1, Math.ceil((Date.now() - this.#began) / 60_000)),
-      modes: this.#modes,
-      notes: this.#notes,
+      ...{ kernel: name, release, version, suite, accelerator, tools },
+      ...{ versions: this.#versions, date: this.#date, modes },
     }
+  }
+
+  #of = (mode: string) => (this.#modes[mode] ??= { cells: {}, cases: {} })
+
+  #seen(seen: string, notes: readonly string[] = []): Seen {
+    const { version } = this.#begun.kernel
+    return { seen, date: this.#date, version, ...(notes.length > 0 ? { notes } : {}) }
   }
 
   #cell(name: string, isFailure: boolean, isSkipped: boolean): void {
-    const mode = name.slice(0, name.indexOf(':'))
-    const column = columns.find((each) => name === cellName(mode, each))
-    if (column === undefined) return
-    const lacks = this.#notes.some((note) => note.startsWith(`${mode} cannot run`))
-    const text = isFailure ? 'failed' : isSkipped ? '–' : column === 'probe' && lacks ? 'no' : 'ok'
-    this.#modes[mode] = { ...this.#modes[mode], [column]: text }
+    const cell = cellOf(name)
+    if (!cell) return
+    const { mode, column } = cell
+    this.#playing = undefined
+    const lacks = column === 'probe' ? (this.#lacks.get(mode) ?? []) : []
+    const text = isFailure ? 'failed' : isSkipped ? '–' : lacks.length > 0 ? 'no' : 'ok'
+    const notes = lacks.map((reason) => `${mode} cannot run: ${reason}`)
+    this.#of(mode).cells[column] = this.#seen(text, notes)
   }
 
-  #packet(mode: string, isFailure: boolean, isSkipped: boolean): void {
-    const counts = this.#packets.get(mode) ?? { passed: 0, failed: 0, skipped: 0 }
-    counts[isFailure ? 'failed' : isSkipped ? 'skipped' : 'passed']++
-    this.#packets.set(mode, counts)
+  #case(mode: string, name: string, isFailure: boolean, isSkipped: boolean): void {
+    const short = name.startsWith(`${mode}: `) ? name.slice(mode.length + 2) : name
+    const text = isFailure ? 'failed' : isSkipped ? 'skipped' : 'passed'
+    this.#of(mode).cases[short] = this.#seen(text)
   }
 }
 
-const file = join(cache, 'results.json')
-const notWhole = 'the run is not whole'
+function cellOf(name: string): { readonly mode: string; readonly column: Column } | undefined {
+  const mode = name.slice(0, name.indexOf(':'))
+  const column = columns.find((each) => name === cellName(mode, each))
+  return column && { mode, column }
+}
 
-/** The newest run of each kernel with each set of tools. */
+/** What all runs have seen of each kernel with each set of tools. */
 export class Results {
-  readonly #runs: Map<string, RunResult>
+  readonly #kernels: Map<string, KernelResult>
 
-  private constructor(runs: readonly RunResult[]) {
-    this.#runs = new Map(runs.map((run) => [keyOf(run), run]))
+  private constructor(kernels: readonly KernelResult[]) {
+    this.#kernels = new Map(kernels.map((each) => [keyOf(each), each]))
   }
 
-  static read(): Results {
+  static read(file: string): Results {
     if (!existsSync(file)) return new Results([])
-    return Results.of(JSON.parse(readFileSync(file, 'utf8')) as RunResult[])
+    return Results.of(JSON.parse(readFileSync(file, 'utf8')) as KernelResult[])
   }
 
-  static of(runs: readonly RunResult[]): Results {
-    return new Results(runs)
+  static of(kernels: readonly KernelResult[]): Results {
+    return new Results(kernels)
   }
 
-  get runs(): readonly RunResult[] {
-    return [...this.#runs.values()].sort((one, other) =>
+  get kernels(): readonly KernelResult[] {
+    return [...this.#kernels.values()].sort((one, other) =>
       keyOf(one).localeCompare(keyOf(other), 'en', { numeric: true }),
     )
   }
 
-  begin(begun: Begun): Run {
-    return new Run(begun)
-  }
-
-  /** Modes that a shorter run did not play keep what the one before has seen. */
+  /** What this run has not played keeps what was seen before. */
   keep(run: Run): void {
     const result = run.result()
-    const before = this.#runs.get(keyOf(result))
-    const isSame = before?.version === result.version
-    const modes = isSame ? dated(before, result.date) : {}
-    for (const [mode, cells] of Object.entries(result.modes))
-      modes[mode] = { ...modes[mode], ...cells }
-    const played = Object.keys(result.modes)
-    const kept = (isSame ? before.notes : []).filter(
-      (note) =>
-        !note.startsWith(notWhole) &&
-        !played.some((mode) => note.includes(`${mode} `) || note.includes(`${mode}:`)),
+    const before = this.#kernels.get(keyOf(result))
+    const modes: Record<string, ModeResult> = { ...before?.modes }
+    for (const [mode, { cells, cases }] of Object.entries(result.modes)) {
+      const old = modes[mode] ?? { cells: {}, cases: {} }
+      modes[mode] = { cells: joined(old.cells, cells), cases: { ...old.cases, ...cases } }
+    }
+    const versions = result.versions.length > 0 ? result.versions : (before?.versions ?? [])
+    this.#kernels.set(keyOf(result), { ...before, ...result, versions, modes })
+  }
+
+  write(file: string): void {
+    const text = JSON.stringify(this.kernels, undefined, 1)
+    // A line for each thing seen, so that branches with different ones merge.
+    const short = text.replaceAll(/\{\s+"seen":[^{}]*\}/g, (seen) =>
+      seen.replaceAll(/\s*\n\s*/g, ' '),
     )
-    const versions = result.versions.length > 0 || !isSame ? result.versions : before.versions
-    const notes = [...kept, ...result.notes]
-    this.#runs.set(keyOf(result), { ...result, versions, modes, notes })
-  }
-
-  write(): void {
-    mkdirSync(cache, { recursive: true })
-    writeFileSync(file, JSON.stringify(this.runs, undefined, 1))
+    writeFileSync(file, `${short}\n`)
   }
 }
 
-/** Cells of another day say of which. */
-function dated({ modes, date }: RunResult, today: string): Record<string, Cells> {
-  const withDate = (text: string) => (text.endsWith(')') ? text : `${text} (${date})`)
-  if (date === today) return { ...modes }
-  return Object.fromEntries(
-    Object.entries(modes).map(([mode, cells]) => [
-      mode,
-      Object.fromEntries(Object.entries(cells).map(([column, text]) => [column, withDate(text)])),
-    ]),
+/** What was not over says nothing against what was seen before. */
+function joined(old: Cells, cells: Cells): Cells {
+  const known = Object.entries(cells).filter(
+    ([column, { seen }]) => seen !== notOver || old[column as Column] === undefined,
   )
+  return { ...old, ...Object.fromEntries(known) }
 }
 
-const keyOf = ({ kernel, tools }: Pick<RunResult, 'kernel' | 'tools'>) => `${kernel} ${tools}`
+const keyOf = ({ kernel, tools }: Pick<KernelResult, 'kernel' | 'tools'>) => `${kernel} ${tools}`

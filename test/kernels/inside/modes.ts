@@ -135,10 +135,11 @@ async function play(name: string): Promise<void> {
     for (const each of missing) console.log(`# ${name} cannot run: ${each}`)
   })
   if (missing.length > 0) return
-  if (!parts.includes('load')) return
-  const empty = nodeContents()
-  await t.test(cellName(name, 'load'), (t) => withWriter(subject, () => load(t, subject)))
-  await t.test(cellName(name, 'cleanup'), (t) => cleanup(t, subject, empty))
+  if (parts.includes('load')) {
+    const empty = nodeContents()
+    await t.test(cellName(name, 'load'), (t) => withWriter(subject, () => load(t, subject)))
+    await t.test(cellName(name, 'cleanup'), (t) => cleanup(t, subject, empty))
+  }
   if (!parts.includes('hand-over')) return
   const partner = await subjectOf(partners[subject.mode])
   const lacks = (await partner.definition.probe(context)).some(
