@@ -1,10 +1,11 @@
 import { substitutesOf } from './balancing.js'
-import { undoneBy } from './undone.js'
 import { isEnabled } from './feature-gates.js'
 import { isProxyMode, type Config, type ProxyMode } from './config.js'
+import { removalAnnotation } from '../state/connection-annotations.js'
 import type { DetectLocal } from '../state/node-view.js'
 import type { IpFamily } from '../state/ip.js'
 import type { TrackerSettings } from '../state/tracker.js'
+import { proxyAnnotations, type Undone } from '../state/undone.js'
 
 /** The part of the configuration that the tracker needs. */
 export function trackerSettings(
@@ -30,6 +31,14 @@ export function trackerSettings(
 export function nodePortAddresses(config: Config, mode: ProxyMode): readonly string[] {
   const unset = config.nodePortAddresses.length === 0
   return unset && (mode === 'nftables' || mode === 'ebpf') ? ['primary'] : config.nodePortAddresses
+}
+
+/** What the mode of a node cannot do of what a Service may ask for; undefined when it does it all. */
+export function undoneBy(mode: ProxyMode): Undone | undefined {
+  if (mode === '' || mode === 'auto' || isProxyMode(mode)) return undefined
+  // IPVS has a table of connections of its own.
+  const more = mode === 'ipvs' ? [removalAnnotation] : []
+  return { mode, annotations: [...proxyAnnotations, ...more] }
 }
 
 function detectLocal(config: Config): DetectLocal {

@@ -28,3 +28,29 @@ export function addressText(family: IpFamily, bytes: Buffer, start = 0): string 
   }
   return formatIp(family, BigInt(`0x${bytes.toString('hex', start, start + 16)}`))
 }
+
+/** Writes the bytes of a canonical text into memory of the caller, because there are many of them. */
+export function putAddress(bytes: Buffer, at: number, family: IpFamily, text: string): void {
+  if (family === 'IPv4') {
+    putIp4(bytes, at, text)
+    return
+  }
+  const value = parseIp(text)?.value ?? 0n
+  bytes.writeBigUInt64BE(value >> 64n, at)
+  bytes.writeBigUInt64BE(BigInt.asUintN(64, value), at + 8)
+}
+
+/** Without a string for each part: a third of the time that 50,000 endpoints took went there. */
+function putIp4(bytes: Buffer, at: number, text: string): void {
+  let [place, part] = [at, 0]
+  for (let index = 0; index < text.length; index++) {
+    const digit = text.charCodeAt(index) - zero
+    if (digit < 0) {
+      bytes[place++] = part
+      part = 0
+    } else part = part * 10 + digit
+  }
+  bytes[place] = part
+}
+
+const zero = '0'.charCodeAt(0)

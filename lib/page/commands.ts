@@ -1,7 +1,8 @@
 import { asInteger } from '../state/json.js'
 import { verdicts } from '../observe/flows/line.js'
-import { podActions } from './view.js'
-import type { PageCommand, Sender } from './view.js'
+import { podActions } from './page-command.js'
+import type { PageCommand } from './page-command.js'
+import type { Sender } from './view.js'
 
 const senders: readonly Sender[] = ['client-pod', 'node', 'outside', 'backend']
 

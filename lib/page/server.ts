@@ -8,7 +8,8 @@ import { hostPort, parseIp } from '../state/ip.js'
 import { messageOf } from '../errors.js'
 import { parsePageCommand } from './commands.js'
 import { Readers, type ViewSource } from './readers.js'
-import type { ObjectLine, PageCommand } from './view.js'
+import type { PageCommand } from './page-command.js'
+import type { ObjectLine } from './view.js'
 
 /**
  * What the page shows and controls: the playground, or a live daemon. Without `perform` all

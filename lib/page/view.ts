@@ -1,7 +1,6 @@
-/**
- * The data that the server sends to the page. It imports nothing, because the browser loads it,
- * too.
- */
+import type { ExerciseView, LessonView } from './learning-view.js'
+
+/** The data that the server sends to the page. It imports only types, because the browser loads it. */
 
 /** `backend` is a pod of the Service itself, which may reach itself. */
 export type Sender = 'client-pod' | 'node' | 'outside' | 'backend'
@@ -277,88 +276,9 @@ export interface TimelineStep {
   readonly atMs: number
 }
 
-export interface LessonView {
-  readonly id: string
-  readonly title: string
-  /** Why it matters, in two or three sentences. */
-  readonly story: string
-  /** Such as `needs iptables mode`, if that cannot run here; else empty. */
-  readonly missing: string
-  readonly tasks: readonly TaskView[]
-  readonly isActive: boolean
-  readonly isDone: boolean
-  /** What was learned; shown when done. */
-  readonly moral: string
-}
-
-export interface TaskView {
-  readonly words: string
-  readonly isDone: boolean
-  readonly prediction?: PredictionView
-}
-
-/** What a learner says to expect, before the task shows it. */
-export interface PredictionView {
-  readonly question: string
-  readonly choices: readonly string[]
-  /** The index of the choice that comes true. */
-  readonly right: number
-  /** Null when nothing was said. */
-  readonly chosen: number | null
-}
-
-/** Something broken on purpose, to be found and mended. */
-export interface ExerciseView {
-  readonly id: string
-  readonly title: string
-  readonly story: string
-  /** Each says more than the one before. */
-  readonly hints: readonly string[]
-  /** As in `LessonView`. */
-  readonly missing: string
-  readonly isActive: boolean
-  readonly isDone: boolean
-  /** What the last check has found; empty before. */
-  readonly report: string
-  readonly moral: string
-}
-
 export interface ObjectLine {
   readonly apiVersion: string
   readonly kind: string
   readonly namespace: string
   readonly name: string
 }
-
-export const podActions = ['terminate', 'kill', 'revive', 'unready', 'ready'] as const
-export type PodAction = (typeof podActions)[number]
-
-/** The commands of the page. */
-export type PageCommand =
-  | { readonly do: 'mode'; readonly mode: string }
-  | { readonly do: 'scheduler'; readonly scheduler: string }
-  | { readonly do: 'select'; readonly service: string }
-  | { readonly do: 'replicas'; readonly count: number }
-  | { readonly do: 'pod'; readonly pod: string; readonly action: PodAction }
-  | { readonly do: 'affinity'; readonly on: boolean }
-  | { readonly do: 'policy'; readonly side: 'internal' | 'external'; readonly value: Policy }
-  | { readonly do: 'type'; readonly type: ServiceType }
-  | { readonly do: 'ranges'; readonly ranges: readonly string[] }
-  | { readonly do: 'sender'; readonly sender: Sender }
-  | { readonly do: 'target'; readonly target: TargetView['name'] }
-  | { readonly do: 'family'; readonly family: IpFamily }
-  | ({ readonly do: 'flows' } & FlowChoice)
-  | { readonly do: 'send'; readonly count: 1 | 100 }
-  | { readonly do: 'continuous'; readonly on: boolean }
-  | { readonly do: 'clear' }
-  | { readonly do: 'rules'; readonly mode: string }
-  /** Two modes, or none to end it. */
-  | { readonly do: 'compare'; readonly modes: readonly string[] }
-  /** `step`: so many of its tasks count as done. */
-  | { readonly do: 'lesson'; readonly id: string; readonly step?: number }
-  /** What to expect of the task under way. */
-  | { readonly do: 'predict'; readonly choice: number }
-  | { readonly do: 'exercise'; readonly id: string }
-  /** Whether the exercise under way is solved. */
-  | { readonly do: 'check' }
-  | { readonly do: 'apply'; readonly yaml: string }

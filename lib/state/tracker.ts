@@ -3,6 +3,7 @@ import type { EndpointRules } from './parse-endpoint-slice.js'
 import { buildServicePorts, type PortNumber } from './service-ports.js'
 import type { Substitutes } from './balance.js'
 import { FailingEndpoints } from './endpoint-health.js'
+import { HealthCheckPorts, type HealthCheck } from './health-check-ports.js'
 import { isEqual } from './json.js'
 import { parseCidr, type IpFamily } from './ip.js'
 import { PersistentMap } from './persistent-map.js'
@@ -53,17 +54,6 @@ export interface StateUpdate {
   readonly pending: { readonly services: number; readonly endpoints: number }
 }
 
-export interface HealthCheck {
-  readonly namespace: string
-  readonly name: string
-  readonly port: number
-  /**
-   * Number of unique ready local addresses over all ports (E19), for each family of the Service. A
-   * health check over one family gets the number of that family.
-   */
-  readonly localEndpoints: Readonly<Partial<Record<IpFamily, number>>>
-}
-
 /**
  * Collects changes between syncs and turns them into states. The order of the changes does not
  * matter. A change that is undone before the next `take` has no effect (S32).
@@ -79,7 +69,7 @@ export class Tracker {
   /** Whether the node or the ServiceCIDRs may differ from the last states. */
   #nodeChanged = false
   #states: readonly DesiredState[]
-  #healthChecks = new Map<string, HealthCheck>()
+  readonly #healthChecks = new HealthCheckPorts()
   readonly #withoutLocal = new PolicyCounts()
 
   constructor(settings: TrackerSettings) {
@@ -185,13 +175,15 @@ export class Tracker {
         ([, { protocol }]) => protocol === 'UDP',
       )
     }
-    for (const id of dirty) this.#updateHealthCheck(id)
+    for (const id of dirty) {
+      this.#healthChecks.update(id, this.#index.service(id), () => this.#portsOf(id))
+    }
     return {
       states: this.#states,
       changed: changes,
       hasUdpChanges,
       triggerTimes,
-      healthChecks: this.#healthChecks,
+      healthChecks: this.#healthChecks.current,
       withoutLocalEndpoints: this.#withoutLocal.of(this.#settings.families),
       warnings: unique(warnings),
       pending,
@@ -256,26 +248,12 @@ export class Tracker {
     }
   }
 
-  #updateHealthCheck(id: string): void {
-    const service = this.#index.service(id)
-    const present = this.#healthChecks.get(id)
-    const next = service && this.#healthCheckOf(id, service)
-    if (isEqual(present, next)) return
-    // A new map for each change, because an update holds the old one.
-    this.#healthChecks = new Map(this.#healthChecks)
-    if (next) this.#healthChecks.set(id, next)
-    else this.#healthChecks.delete(id)
-  }
-
-  #healthCheckOf(id: string, service: ServiceObject): HealthCheck | undefined {
-    if (service.healthCheckNodePort === 0) return undefined
-    const counts = this.#states.flatMap(({ family, services }) => {
-      const ports = [...this.#index.knownKeys(id, family)].flatMap((key) => services.get(key) ?? [])
-      const addresses = new Set(ports.flatMap((each) => each.readyLocalAddresses))
-      return ports.length === 0 ? [] : [[family, addresses.size] as const]
+  /** The service ports of one Service, by family. */
+  #portsOf(id: string) {
+    return this.#states.map(({ family, services }) => {
+      const keys = [...this.#index.knownKeys(id, family)]
+      return [family, keys.flatMap((key) => services.get(key) ?? [])] as const
     })
-    const { namespace, name, healthCheckNodePort: port } = service
-    return { namespace, name, port, localEndpoints: Object.fromEntries(counts) }
   }
 
   #nodeView(family: IpFamily) {

@@ -1,9 +1,10 @@
 import { addressIn, type ClusterLayout } from './test-bed.js'
-import { exerciseLabel, serviceOverWeb, webDeployment } from './web-app.js'
+import { exerciseLabel, serviceOverWeb, webDeployment } from './web-objects.js'
 import { withAt } from '../apiserver/json.js'
 import type { NewObject } from '../apiserver/object.js'
 import type { ModeName } from '../../config/config.js'
-import type { PageCommand, Sender, TargetView } from '../../page/view.js'
+import type { PageCommand } from '../../page/page-command.js'
+import type { Sender, TargetView } from '../../page/view.js'
 
 /** Something that was broken on purpose: a learner finds out what, and mends it. */
 export interface Exercise {

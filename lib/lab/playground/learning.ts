@@ -4,7 +4,8 @@ import { areReady, arrived, lessonOf, sceneOf, untilTrue } from './lesson-scene.
 import { healthCheck } from './lesson-dark.js'
 import type { Exercise } from './exercises.js'
 import type { Lesson } from './lessons.js'
-import type { PageCommand, PodView } from '../../page/view.js'
+import type { PageCommand } from '../../page/page-command.js'
+import type { PodView } from '../../page/view.js'
 import type { Traffic } from './traffic.js'
 import type { WebApp } from './web-app.js'
 

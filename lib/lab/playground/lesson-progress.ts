@@ -2,7 +2,8 @@ import { ConfigError } from '../../errors.js'
 import { lessons, type Lesson } from './lessons.js'
 import { predictions } from './lesson-predictions.js'
 import type { LessonFacts } from './lesson-checks.js'
-import type { LessonView, LogEntry, Sender, TaskView } from '../../page/view.js'
+import type { LessonView, TaskView } from '../../page/learning-view.js'
+import type { LogEntry, Sender } from '../../page/view.js'
 
 /** More than any task asks for. */
 const entriesKept = 1000

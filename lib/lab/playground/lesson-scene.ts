@@ -1,7 +1,8 @@
 import { pause } from '../../async.js'
 import { ConfigError } from '../../errors.js'
 import { lessons, type Lesson } from './lessons.js'
-import type { PageCommand, PodView } from '../../page/view.js'
+import type { PageCommand } from '../../page/page-command.js'
+import type { PodView } from '../../page/view.js'
 
 /** The lesson with this id; undefined for the empty one, which is none. Throws ConfigError for others. */
 export function lessonOf(id: string): Lesson | undefined {

@@ -3,7 +3,7 @@ import { ebpfLesson } from './lesson-ebpf.js'
 import type { LessonFacts } from './lesson-checks.js'
 import { darkLesson } from './lesson-dark.js'
 import type { ModeName } from '../../config/config.js'
-import type { PageCommand } from '../../page/view.js'
+import type { PageCommand } from '../../page/page-command.js'
 
 /** One thing to do, and how the playground sees that it was done. */
 export interface Task {

@@ -1,21 +1,20 @@
 import { pause } from '../../async.js'
 import { Selection } from './selection.js'
-import { Comparison } from './comparison.js'
 import { Counting } from './counting.js'
 import { Learning } from './learning.js'
-import type { ClusterFacts } from './lesson-progress.js'
 import { ModeSwitch } from './mode-switch.js'
 import { ConfigError } from '../../errors.js'
-import { appliedPath, isSameServices, markedPods, onlyService, stateOf } from './rules-view.js'
+import { stateOf } from './rules-view.js'
 import { parseDaemonLine, Timeline } from './timeline.js'
 import { Programmed } from './programmed.js'
 import { reachPod } from './reach-pod.js'
-import { ShownRules } from './shown-rules.js'
+import { ShownService } from './shown-service.js'
 import { Traffic } from './traffic.js'
 import { WebApp } from './web-app.js'
 import { YamlObjects } from './yaml-objects.js'
 import type { ModeName } from '../../config/config.js'
-import type { ObjectLine, PageCommand, PathView, PodView } from '../../page/view.js'
+import type { PageCommand } from '../../page/page-command.js'
+import type { ObjectLine } from '../../page/view.js'
 import { noFlows, type PageView } from '../../page/readers.js'
 import type { LiveCluster } from './live-cluster.js'
 import type { PageSource } from '../../page/server.js'
@@ -39,16 +38,12 @@ export class LivePlayground implements PageSource {
   readonly #timeline: Timeline
   readonly #learning: Learning
   readonly #counting: Counting
-  readonly #rules: ShownRules
-  readonly #comparison = new Comparison()
+  readonly #shown: ShownService
   readonly #selection: Selection
   readonly #switch: ModeSwitch
   readonly #programmed: Programmed
   readonly #listeners = new Set<() => void>()
   readonly #stop = new AbortController()
-  #path: PathView = { shared: [], ways: [], note: 'Starting.' }
-  #pods: readonly PodView[] = []
-  #pending = ''
   #isStale = true
   #kubectl = 'kubectl get pods,services,endpointslices -o wide'
 
@@ -56,7 +51,6 @@ export class LivePlayground implements PageSource {
     this.#cluster = cluster
     this.#options = options
     const { layout, gauge } = cluster.testBed
-    this.#rules = new ShownRules(layout)
     this.#app = new WebApp(cluster.api.registry)
     this.#selection = new Selection({
       layout,
@@ -66,6 +60,12 @@ export class LivePlayground implements PageSource {
     })
     this.#yaml = new YamlObjects(cluster.api)
     this.#programmed = new Programmed(cluster.api.registry.store)
+    this.#shown = new ShownService({
+      cluster,
+      app: this.#app,
+      selection: this.#selection,
+      programmed: this.#programmed,
+    })
     this.#learning = this.#learn()
     this.#counting = new Counting(gauge, () => this.#tell())
     this.#traffic = new Traffic(cluster.testBed, {
@@ -89,7 +89,7 @@ export class LivePlayground implements PageSource {
         this.#timeline.daemonSaid(line)
       },
       started: (mode) => {
-        this.#rules.show(mode, mode)
+        this.#shown.rules.show(mode, mode)
         this.#refresh()
       },
       isShown: () => {
@@ -146,24 +146,24 @@ export class LivePlayground implements PageSource {
       listensItself: config['userspace.portals'] === 'addresses',
       scheduler,
       busy,
-      pending: this.#pending,
+      pending: this.#shown.pending,
       families: [],
       family: '',
       services: this.#app.services(),
       service: this.#selection.service(),
-      pods: this.#pods,
+      pods: this.#shown.pods,
       replicas: this.#app.replicas(),
       mostReplicas: Object.values(rooms).flat().length,
       sender: this.#selection.sender,
       senders,
       target: this.#selection.target(),
       targets: this.#selection.targets(),
-      path: this.#path,
-      comparison: this.#comparison.view,
+      path: this.#shown.path,
+      comparison: this.#shown.comparison.view,
       counters: this.#counting.view,
       ...this.#traffic.view,
       ...{ flows: noFlows, stream: null },
-      rules: this.#rules.view,
+      rules: this.#shown.rules.view,
       timeline: this.#timeline.view,
       lessons: this.#learning.lessons.view,
       exercises: this.#learning.exercises.view,
@@ -199,10 +199,10 @@ export class LivePlayground implements PageSource {
       case 'flows':
         throw new ConfigError('filter the stream: only the page of a running proxy has one')
       case 'rules':
-        this.#rules.show(command.mode, this.#switch.mode)
+        this.#shown.rules.show(command.mode, this.#switch.mode)
         break
       case 'compare':
-        this.#comparison.show(command.modes)
+        this.#shown.comparison.show(command.modes)
         break
       case 'send':
         return this.#traffic.send(command.count, () => this.#selection.request(this.#switch.mode))
@@ -254,9 +254,9 @@ export class LivePlayground implements PageSource {
       modes: this.#options.modes,
       mode: () => this.#switch.mode,
       addressOf: (target) => this.#selection.knownAddress(target),
-      pods: () => this.#pods,
-      isWritten: () => this.#pending === '',
-      facts: () => this.#facts(),
+      pods: () => this.#shown.pods,
+      isWritten: () => this.#shown.pending === '',
+      facts: () => this.#shown.facts(this.#switch),
       refresh: () => this.#refresh(),
       perform: (command) => this.perform(command),
       traffic: () => this.#traffic,
@@ -266,54 +266,25 @@ export class LivePlayground implements PageSource {
   }
 
   #did(words: string): void {
-    this.#rules.because(words)
+    this.#shown.rules.because(words)
     this.#kubectl = `kubectl ${words}`
   }
 
   #refresh(): void {
-    const { mode, scheduler, busy } = this.#switch
-    const { layout } = this.#cluster.testBed
-    const { name } = this.#selection.service()
-    const wanted = stateOf(this.#cluster.api.registry, mode, layout)
-    if (wanted) this.#programmed.want(wanted)
-    const should = wanted && onlyService(wanted, name)
-    const has = this.#programmed.state && onlyService(this.#programmed.state, name)
-    this.#pods = markedPods(this.#app.pods(), has, should)
-    const podAt = (ip: string) => this.#pods.find((pod) => pod.ip === ip)?.name
-    this.#pending = isSameServices(has, should) ? '' : 'the kernel does not have this yet'
-    const connection = { layout, scheduler, ...this.#selection.request(mode), podAt }
-    this.#path = appliedPath(mode, { has, should, name }, connection)
-    // Another mode has nothing in the kernel: its rules are those that it would write.
-    const stateIn = (of: ModeName) =>
-      of === mode ? this.#programmed.state : stateOf(this.#cluster.api.registry, of, layout)
-    const shown = stateIn(this.#rules.view.mode)
-    this.#rules.refresh(shown && onlyService(shown, name), scheduler, podAt, busy === '')
-    this.#comparison.refresh({ running: mode, stateIn, service: name, connection })
+    this.#shown.refresh(this.#switch)
     this.#moved()
   }
 
   /** Checks the lesson and reads the counters after a change. */
   #moved(): void {
-    this.#learning.lessons.look(this.#facts())
+    this.#learning.lessons.look(this.#shown.facts(this.#switch))
     this.#counting.refresh({
       mode: this.#switch.mode,
       service: this.#selection.service().name,
-      path: this.#path,
+      path: this.#shown.path,
       addresses: this.#selection.targets().map(({ address }) => address),
     })
     this.#tell()
-  }
-
-  #facts(): ClusterFacts {
-    return {
-      mode: this.#switch.mode,
-      scheduler: this.#switch.scheduler,
-      service: this.#selection.service(),
-      pods: this.#pods,
-      replicas: this.#app.replicas(),
-      rulesMode: this.#rules.view.mode,
-      rules: this.#rules.texts(),
-    }
   }
 
   #tell(): void {

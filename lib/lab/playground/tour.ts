@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { textAt } from '../apiserver/json.js'
 import { Cluster } from './cluster.js'
-import { serviceOverWeb, webDeployment } from './web-app.js'
+import { serviceOverWeb, webDeployment } from './web-objects.js'
 import type { KubeObject } from '../apiserver/object.js'
 import type { BuildTestBed } from './test-bed.js'
 import type { ModeName } from '../../config/config.js'

@@ -1,12 +1,4 @@
-import {
-  listAt,
-  numberAt,
-  textAt,
-  textsAt,
-  withAt,
-  type Json,
-  type JsonObject,
-} from '../apiserver/json.js'
+import { listAt, numberAt, textAt, textsAt, withAt, type Json } from '../apiserver/json.js'
 import { ConfigError } from '../../errors.js'
 import { isEqual } from '../../state/json.js'
 import { PersistentMap } from '../../state/persistent-map.js'
@@ -15,15 +7,9 @@ import { podStateOf, processAnnotation, readyAnnotation } from './pod-state.js'
 import { clientsOf, type Clients } from '../apiserver/kind-client.js'
 import type { KubeObject, NewObject } from '../apiserver/object.js'
 import { collectionKey } from '../apiserver/store.js'
-import type {
-  PageCommand,
-  PodAction,
-  PodView,
-  Policy,
-  ServiceLine,
-  ServiceType,
-  ServiceView,
-} from '../../page/view.js'
+import { exerciseLabel, serviceOverWeb, webDeployment, webLabels } from './web-objects.js'
+import type { PageCommand, PodAction } from '../../page/page-command.js'
+import type { PodView, Policy, ServiceLine, ServiceType, ServiceView } from '../../page/view.js'
 import type { Registry } from '../apiserver/registry.js'
 import type { ClusterLayout } from './test-bed.js'
 
@@ -32,7 +18,6 @@ type WebCommand = Extract<
   { readonly do: 'replicas' | 'pod' | 'affinity' | 'policy' | 'type' | 'ranges' }
 >
 
-const labels = { app: 'web' }
 const kinds = {
   deployments: ['apps/v1', 'Deployment'],
   services: ['v1', 'Service'],
@@ -49,8 +34,6 @@ const wishes = {
   unready: [readyAnnotation, 'false'],
   ready: [readyAnnotation, 'true'],
 } as const
-/** The label of objects that an exercise adds, and that go with it. */
-export const exerciseLabel = 'playground/exercise'
 export const firstService = 'default/web'
 
 /**
@@ -97,7 +80,7 @@ export class WebApp {
         if (kind === object.kind) client.put(object)
       }
     }
-    const isOurs = ({ metadata }: KubeObject) => metadata.labels?.['app'] === labels.app
+    const isOurs = ({ metadata }: KubeObject) => metadata.labels?.['app'] === webLabels.app
     for (const pod of pods.list().filter(isOurs)) pods.delete(pod, { gracePeriodSeconds: 0 })
     for (const slice of slices.list()) {
       const { [serviceNameLabel]: of, [exerciseLabel]: exercise } = slice.metadata.labels ?? {}
@@ -268,35 +251,6 @@ export class WebApp {
   }
 }
 
-/** Both Services lead here. */
-const containerPorts = [
-  { name: 'http', containerPort: 8080, protocol: 'TCP' },
-  { name: 'echo', containerPort: 8080, protocol: 'UDP' },
-] as const
-
-/** The Deployment whose pods the playground and the tour talk to. */
-export function webDeployment(replicas: number): NewObject {
-  const template = {
-    metadata: { labels },
-    spec: { containers: [{ name: 'web', image: 'built-in', ports: [...containerPorts] }] },
-  }
-  return {
-    apiVersion: 'apps/v1',
-    kind: 'Deployment',
-    metadata: { name: 'web', namespace: 'default' },
-    spec: { replicas, selector: { matchLabels: labels }, template },
-  }
-}
-
 function annotationsOf({ metadata }: KubeObject): Readonly<Record<string, unknown>> {
   return { ...(metadata.annotations ?? {}) }
-}
-
-export function serviceOverWeb(name: string, spec: JsonObject): NewObject {
-  return {
-    apiVersion: 'v1',
-    kind: 'Service',
-    metadata: { name, namespace: 'default' },
-    spec: { selector: labels, ...spec },
-  }
 }

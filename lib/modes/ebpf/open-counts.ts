@@ -1,9 +1,10 @@
 import { pause } from '../../async.js'
 import { messageOf } from '../../errors.js'
+import { putAddress } from '../../kernel/addresses.js'
 import type { BpfMap } from '../../kernel/bpf/map.js'
 import type { IpFamily } from '../../state/ip.js'
 import type { Log } from '../mode.js'
-import { familyNumbers, openKey, putAddress, type Target } from './layout.js'
+import { familyNumbers, openKey, type Target } from './layout.js'
 import type { SocketPlan } from './plan.js'
 
 /** An endpoint that is gone takes one of many places for so long at most. */

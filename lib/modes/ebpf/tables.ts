@@ -1,3 +1,4 @@
+import { putAddress } from '../../kernel/addresses.js'
 import { BpfMap, type MapEntry } from '../../kernel/bpf/map.js'
 import { MappedArray } from '../../kernel/bpf/mapped-array.js'
 import type { SystemCalls } from '../../kernel/bpf/system-calls.js'
@@ -16,7 +17,6 @@ import {
   noService,
   number32,
   protocols,
-  putAddress,
   serviceIdWord,
   serviceWord,
   serviceWords,

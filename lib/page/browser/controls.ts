@@ -1,6 +1,7 @@
 import { link } from './link.js'
 import { button, byId, element, redraw, replaceKept, shortName } from './element.js'
-import type { PageCommand, PodAction, PodView, ServiceType, View } from '../view.js'
+import type { PageCommand, PodAction } from '../page-command.js'
+import type { PodView, ServiceType, View } from '../view.js'
 
 /** Sends a command to the playground; a refusal is shown at the top of the page. */
 export async function send(command: PageCommand): Promise<boolean> {

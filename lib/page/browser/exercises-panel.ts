@@ -1,7 +1,8 @@
 import { byId, element, keptButton, redraw, replaceKept } from './element.js'
 import { send } from './controls.js'
 import { lessonLine } from './lessons-panel.js'
-import type { ExerciseView, View } from '../view.js'
+import type { ExerciseView } from '../learning-view.js'
+import type { View } from '../view.js'
 
 /** The list of exercises, or the one under way with its hints and its check. */
 export function showExercises({ exercises }: View): void {

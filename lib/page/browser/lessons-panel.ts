@@ -1,6 +1,7 @@
 import { button, byId, element, keptButton, redraw, replaceKept } from './element.js'
 import { send } from './controls.js'
-import type { ExerciseView, LessonView, PredictionView, View } from '../view.js'
+import type { ExerciseView, LessonView, PredictionView } from '../learning-view.js'
+import type { View } from '../view.js'
 
 /** The list of lessons, or the one under way with its tasks. */
 export function showLessons({ lessons, exercises }: View): void {

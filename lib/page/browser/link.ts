@@ -1,4 +1,5 @@
-import type { ObjectLine, PageCommand, View } from '../view.js'
+import type { PageCommand } from '../page-command.js'
+import type { ObjectLine, View } from '../view.js'
 
 /** How the page reaches what it shows and controls. */
 export interface PageLink {

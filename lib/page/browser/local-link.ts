@@ -1,5 +1,6 @@
 import { newestFirst, sorted } from './server-link.js'
-import type { FlowView, ObjectLine, PageCommand, ServiceLine, View } from '../view.js'
+import type { PageCommand } from '../page-command.js'
+import type { FlowView, ObjectLine, ServiceLine, View } from '../view.js'
 import type { PageLink } from './link.js'
 
 /** What the page shows when it is in this browser, too. */

@@ -1,6 +1,7 @@
 import { comparedIn } from './compare-panel.js'
 import { link } from './link.js'
-import type { ObjectLine, PageCommand, Sender, TargetView, View } from '../view.js'
+import type { PageCommand } from '../page-command.js'
+import type { ObjectLine, Sender, TargetView, View } from '../view.js'
 
 /**
  * What the page shows, in its address: a link to it shows the same. Only for a cluster of this

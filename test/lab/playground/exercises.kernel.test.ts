@@ -1,7 +1,8 @@
 import t from 'tap'
 import { exercises } from '../../../lib/lab/playground/exercises.js'
 import { withPlayer, type Player } from './player.js'
-import type { ObjectLine, PageCommand } from '../../../lib/page/view.js'
+import type { PageCommand } from '../../../lib/page/page-command.js'
+import type { ObjectLine } from '../../../lib/page/view.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 

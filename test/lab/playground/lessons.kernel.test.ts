@@ -1,6 +1,6 @@
 import t from 'tap'
 import { ebpfHere, hasReady, readyPods, withPlayer, type Player } from './player.js'
-import type { LessonView } from '../../../lib/page/view.js'
+import type { LessonView } from '../../../lib/page/learning-view.js'
 import { endpointsInRules, type LessonFacts } from '../../../lib/lab/playground/lesson-checks.js'
 import { lessons } from '../../../lib/lab/playground/lessons.js'
 

@@ -5,7 +5,8 @@ import { contextOf } from '../../support/mode-context.js'
 import { Cluster } from '../../../lib/lab/playground/cluster.js'
 import { buildWithCgroup } from '../../../lib/lab/playground/namespace-test-bed.js'
 import type { ModeName } from '../../../lib/config/config.js'
-import type { LogEntry, PageCommand } from '../../../lib/page/view.js'
+import type { PageCommand } from '../../../lib/page/page-command.js'
+import type { LogEntry } from '../../../lib/page/view.js'
 import type { PageView } from '../../../lib/page/readers.js'
 
 /** Empty where ebpf mode cannot run. */

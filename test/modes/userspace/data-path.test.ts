@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import t from 'tap'
 import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
-import { dialTcp } from '../../../lib/modes/userspace/datapath/net/tcp-connection.js'
+import { dialTcp } from '../../../lib/modes/userspace/datapath/net/dialer.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import type { Test } from 'tap'
 import {

@@ -4,7 +4,8 @@ import { get } from 'node:http'
 import { PageServer } from '../../../lib/page/server.js'
 import { hasReady, withPlayer } from '../../lab/playground/player.js'
 import { runTour } from '../../../lib/lab/playground/tour.js'
-import type { PageCommand, View } from '../../../lib/page/view.js'
+import type { PageCommand } from '../../../lib/page/page-command.js'
+import type { View } from '../../../lib/page/view.js'
 
 await t.test('the tour answers in ipvs mode', async (t) => {
   const lines: string[] = []

@@ -1,4 +1,4 @@
-import { Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { limitSilence } from '../silence.js'
 import { descriptorOf } from './node-sockets.js'
@@ -126,43 +126,5 @@ function lead(from: Socket, to: Socket): void {
         if (!error) to.end()
       })
     }
-  })
-}
-
-/**
- * The connected socket, or the code of the error: `ETIMEDOUT` when it took too long. The socket
- * may be one that is open already, and bound to an address.
- */
-export function dialTcp(
-  target: Target,
-  timeoutMs: number,
-  descriptor?: number,
-): Promise<Socket | string> {
-  return new Promise((resolve) => {
-    const over = descriptor === undefined ? {} : { fd: descriptor }
-    const socket = new Socket({ allowHalfOpen: true, ...over })
-    socket.connect({ host: target.ip, port: target.port, noDelay: true })
-    let lastTurn: NodeJS.Immediate | undefined
-    const timer = setTimeout(() => {
-      // A thread that was held up reads only now that the endpoint has answered in time.
-      lastTurn = setImmediate(() => {
-        socket.destroy()
-        resolve('ETIMEDOUT')
-      })
-    }, timeoutMs)
-    const settled = () => {
-      clearTimeout(timer)
-      clearImmediate(lastTurn)
-    }
-    const onError = (error: NodeJS.ErrnoException) => {
-      settled()
-      resolve(error.code ?? 'error')
-    }
-    socket.once('error', onError)
-    socket.once('connect', () => {
-      settled()
-      socket.off('error', onError)
-      resolve(socket)
-    })
   })
 }

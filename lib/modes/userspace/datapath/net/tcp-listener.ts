@@ -1,8 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { errnoName } from '../../../../kernel/sockets/errno.js'
-import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
 import type { Sockets } from '../../../../kernel/sockets/sockets.js'
 import { Balancer } from '../balancer.js'
 import {
@@ -16,19 +14,13 @@ import {
 import { EndpointWatch } from '../endpoint-watch.js'
 import { Departures } from '../departures.js'
 import { countSilence, isSilence } from '../silence.js'
-import { notKept } from '../source-rule.js'
-import {
-  descriptorsPerConnection,
-  localShortages,
-  shortageAdvice,
-  shortagePauseMs,
-} from '../descriptors.js'
+import { descriptorsPerConnection, shortageAdvice } from '../descriptors.js'
 import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
 import type { Listener } from '../data-path.js'
-import { descriptorOf, withoutScope } from './node-sockets.js'
-import { dialTcp, TcpConnection } from './tcp-connection.js'
+import { descriptorOf } from './node-sockets.js'
+import { Dialer, type DialOwner } from './dialer.js'
+import { TcpConnection } from './tcp-connection.js'
 import type { TimeoutQueue } from '../timeout-queue.js'
-import { encodeProxyHeader } from '../proxy-header.js'
 import { ListenerTraffic, type ListenerCounts } from '../traffic.js'
 import { AdmissionQueue } from './admission-queue.js'
 
@@ -40,7 +32,7 @@ export interface NetTools {
 }
 
 /** One listening TCP socket and the connections that came through it. */
-export class TcpListener implements Listener {
+export class TcpListener implements Listener, DialOwner {
   readonly #spec: ListenerSpec
   readonly #deps: DataPathDeps
   readonly #young: TimeoutQueue<TcpConnection>
@@ -51,6 +43,7 @@ export class TcpListener implements Listener {
   readonly #connections = new Set<TcpConnection>()
   readonly #departures: Departures
   readonly #waiting: AdmissionQueue
+  readonly #dialer: Dialer
   #choice: Omit<EndpointChoice, 'endpoints'>
   #isStopped = false
   readonly idle: Promise<void>
@@ -62,6 +55,7 @@ export class TcpListener implements Listener {
     this.#deps = deps
     this.#young = young
     this.#sockets = sockets
+    this.#dialer = new Dialer(this, deps, sockets)
     this.#balancer = new Balancer(deps, spec)
     const isUsed = (endpoint: string) => this.#balancer.has(endpoint)
     this.#departures = new Departures(this.#connections, isUsed, spec.servingKeys)
@@ -83,6 +77,14 @@ export class TcpListener implements Listener {
     })
   }
 
+  get service(): string {
+    return this.#spec.service
+  }
+
+  get choice(): Omit<EndpointChoice, 'endpoints'> {
+    return this.#choice
+  }
+
   get descriptor(): number | undefined {
     return descriptorOf(this.#server)
   }
@@ -93,7 +95,7 @@ export class TcpListener implements Listener {
     this.#server.listen({ ...at, ipv6Only: true, backlog: listenBacklog })
     await once(this.#server, 'listening')
     this.#server.on('error', (error) => {
-      this.#deps.warn(`accept connections for ${this.#spec.service}: ${error.message}`)
+      this.#deps.warn(`accept connections for ${this.service}: ${error.message}`)
     })
     const bound = this.#server.address()
     return typeof bound === 'object' && bound ? bound.port : port
@@ -167,7 +169,7 @@ export class TcpListener implements Listener {
       if (!target) break
       const dialedAt = this.#deps.now()
       connection.attempts++
-      const outcome = await this.#dial(client, target, timeoutMs)
+      const outcome = await this.#dialer.dial(client, target, timeoutMs)
       if (typeof outcome !== 'string') {
         this.#balancer.dialSucceeded(target)
         this.#traffic.of(target.key).dialed(this.#deps.now() - dialedAt)
@@ -192,19 +194,6 @@ export class TcpListener implements Listener {
       const target = this.#balancer.pick(address, tried)
       if (target || waited >= roomPatienceMs || !this.#balancer.isFull) return target
       await sleep(roomPauseMs)
-    }
-  }
-
-  /** The client waits while there is no descriptor for the endpoint's socket. */
-  async #dial(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
-    const { descriptors, warn } = this.#deps
-    for (;;) {
-      const outcome = await this.#dialOnce(client, target, timeoutMs)
-      const isShort = typeof outcome === 'string' && localShortages.has(outcome)
-      if (!isShort || client.destroyed) return outcome
-      descriptors.wasShort()
-      warn(`dial an endpoint of ${this.#spec.service}: ${outcome}; trying again`)
-      await sleep(shortagePauseMs)
     }
   }
 
@@ -236,7 +225,7 @@ export class TcpListener implements Listener {
       this.#failed(connection, 'endpoint', error)
     })
     backend.once('close', () => this.#closed(connection))
-    connection.join(backend, this.#headerOf(connection.client))
+    connection.join(backend, this.#dialer.header(connection.client))
     if (keepAliveMs === undefined) this.#young.add(connection)
     else if (keepAliveMs > 0) connection.askAfter(keepAliveMs, this.#sockets)
   }
@@ -249,48 +238,6 @@ export class TcpListener implements Listener {
     connection.reset()
   }
 
-  async #dialOnce(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
-    const owner = this.#keptClient(client, target)
-    // The same connection of the client may have ended only just now.
-    for (const port of owner ? [owner.port, 0] : []) {
-      if (!this.#sockets || !owner) break
-      const fd = this.#sockets.openAs({ ...owner, port }, 'stream')
-      if (fd < 0) {
-        this.#deps.warn(notKept(this.#spec.service, errnoName(fd)))
-        break
-      }
-      const outcome = await dialTcp(target, timeoutMs, fd)
-      if (outcome !== 'EADDRNOTAVAIL') return outcome
-    }
-    return dialTcp(target, timeoutMs)
-  }
-
-  /** The client, if the endpoint is to see its address. */
-  #keptClient(client: Socket, target: Target): SocketAddress | undefined {
-    const { remoteAddress, remotePort = 0 } = client
-    const keeper = this.#deps.sourceKeeper
-    if (!this.#choice.source || !keeper || remoteAddress === undefined) return undefined
-    const from = { ip: withoutScope(remoteAddress), port: remotePort }
-    const asked = this.#originalDestination(client, from.ip)
-    return keeper.keeps(this.#choice.source, { client: from, asked, target }) ? from : undefined
-  }
-
-  #headerOf(client: Socket): Uint8Array | undefined {
-    const { remoteAddress = '', remotePort = 0, localAddress = '', localPort = 0 } = client
-    const { proxyHeader } = this.#choice
-    if (!proxyHeader || remoteAddress === '') return undefined
-    const from = { ip: withoutScope(remoteAddress), port: remotePort }
-    const asked = this.#originalDestination(client, from.ip) ??
-      proxyHeader.asked ?? { ip: withoutScope(localAddress), port: localPort }
-    return encodeProxyHeader(proxyHeader.version, 'TCP', from, asked)
-  }
-
-  /** What the client asked for, where the kernel knows it. */
-  #originalDestination(client: Socket, ip: string): SocketAddress | undefined {
-    const fd = descriptorOf(client)
-    return fd === undefined ? undefined : this.#sockets?.originalDestination(fd, ip.includes(':'))
-  }
-
   #closed(connection: TcpConnection): void {
     if (!connection.isOver || !this.#connections.delete(connection)) return
     this.#countBytes(connection)
@@ -299,7 +246,7 @@ export class TcpListener implements Listener {
     this.#traffic.active--
     this.#young.delete(connection)
     this.#deps.descriptors.release(descriptorsPerConnection)
-    this.#deps.accessLog?.(connection.entry(this.#spec.service, this.#deps.now()))
+    this.#deps.accessLog?.(connection.entry(this.service, this.#deps.now()))
     if (this.#isStopped && this.#connections.size === 0) this.#becomeIdle()
   }
 

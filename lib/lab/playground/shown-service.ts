@@ -1,0 +1,83 @@
+import { Comparison } from './comparison.js'
+import type { ClusterFacts } from './lesson-progress.js'
+import type { LiveCluster } from './live-cluster.js'
+import type { ModeSwitch } from './mode-switch.js'
+import type { Programmed } from './programmed.js'
+import { appliedPath, isSameServices, markedPods, onlyService, stateOf } from './rules-view.js'
+import type { Selection } from './selection.js'
+import { ShownRules } from './shown-rules.js'
+import type { WebApp } from './web-app.js'
+import type { ModeName } from '../../config/config.js'
+import type { PathView, PodView } from '../../page/view.js'
+
+export interface ShownServiceDeps {
+  readonly cluster: LiveCluster
+  readonly app: WebApp
+  readonly selection: Selection
+  readonly programmed: Programmed
+}
+
+/**
+ * What the page shows of the selected Service: its pods, its rules, the path of a connection, and
+ * whether the kernel has all of it.
+ */
+export class ShownService {
+  readonly rules: ShownRules
+  readonly comparison = new Comparison()
+  readonly #deps: ShownServiceDeps
+  #pods: readonly PodView[] = []
+  #path: PathView = { shared: [], ways: [], note: 'Starting.' }
+  #pending = ''
+
+  constructor(deps: ShownServiceDeps) {
+    this.#deps = deps
+    this.rules = new ShownRules(deps.cluster.testBed.layout)
+  }
+
+  get pods(): readonly PodView[] {
+    return this.#pods
+  }
+
+  get path(): PathView {
+    return this.#path
+  }
+
+  /** What the kernel does not have yet, in words; empty when it has all. */
+  get pending(): string {
+    return this.#pending
+  }
+
+  refresh({ mode, scheduler, busy }: Pick<ModeSwitch, 'mode' | 'scheduler' | 'busy'>): void {
+    const { cluster, app, selection, programmed } = this.#deps
+    const { layout } = cluster.testBed
+    const { name } = selection.service()
+    const wanted = stateOf(cluster.api.registry, mode, layout)
+    if (wanted) programmed.want(wanted)
+    const should = wanted && onlyService(wanted, name)
+    const has = programmed.state && onlyService(programmed.state, name)
+    this.#pods = markedPods(app.pods(), has, should)
+    const podAt = (ip: string) => this.#pods.find((pod) => pod.ip === ip)?.name
+    this.#pending = isSameServices(has, should) ? '' : 'the kernel does not have this yet'
+    const connection = { layout, scheduler, ...selection.request(mode), podAt }
+    this.#path = appliedPath(mode, { has, should, name }, connection)
+    // Another mode has nothing in the kernel: its rules are those that it would write.
+    const stateIn = (of: ModeName) =>
+      of === mode ? programmed.state : stateOf(cluster.api.registry, of, layout)
+    const shown = stateIn(this.rules.view.mode)
+    this.rules.refresh(shown && onlyService(shown, name), scheduler, podAt, busy === '')
+    this.comparison.refresh({ running: mode, stateIn, service: name, connection })
+  }
+
+  /** What tells how far a lesson is. */
+  facts({ mode, scheduler }: Pick<ModeSwitch, 'mode' | 'scheduler'>): ClusterFacts {
+    return {
+      mode,
+      scheduler,
+      service: this.#deps.selection.service(),
+      pods: this.#pods,
+      replicas: this.#deps.app.replicas(),
+      rulesMode: this.rules.view.mode,
+      rules: this.rules.texts(),
+    }
+  }
+}

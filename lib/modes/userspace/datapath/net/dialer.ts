@@ -1,0 +1,124 @@
+import { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { errnoName } from '../../../../kernel/sockets/errno.js'
+import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
+import type { Sockets } from '../../../../kernel/sockets/sockets.js'
+import type { DataPathDeps, EndpointChoice, Target } from '../data-path.js'
+import { localShortages, shortagePauseMs } from '../descriptors.js'
+import { encodeProxyHeader } from '../proxy-header.js'
+import { notKept } from '../source-rule.js'
+import { descriptorOf, withoutScope } from './node-sockets.js'
+
+/** The listener whose clients are connected. */
+export interface DialOwner {
+  readonly service: string
+  readonly choice: Pick<EndpointChoice, 'source' | 'proxyHeader'>
+}
+
+/** Connects to endpoints for the clients of one listener, and tells the endpoints who asks. */
+export class Dialer {
+  readonly #owner: DialOwner
+  readonly #deps: DataPathDeps
+  readonly #sockets: Sockets | undefined
+
+  constructor(owner: DialOwner, deps: DataPathDeps, sockets: Sockets | undefined) {
+    this.#owner = owner
+    this.#deps = deps
+    this.#sockets = sockets
+  }
+
+  /** The client waits while there is no descriptor for the endpoint's socket. */
+  async dial(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
+    const { descriptors, warn } = this.#deps
+    for (;;) {
+      const outcome = await this.#dialOnce(client, target, timeoutMs)
+      const isShort = typeof outcome === 'string' && localShortages.has(outcome)
+      if (!isShort || client.destroyed) return outcome
+      descriptors.wasShort()
+      warn(`dial an endpoint of ${this.#owner.service}: ${outcome}; trying again`)
+      await sleep(shortagePauseMs)
+    }
+  }
+
+  /** The PROXY header for the endpoint, if it gets one. */
+  header(client: Socket): Uint8Array | undefined {
+    const { remoteAddress = '', remotePort = 0, localAddress = '', localPort = 0 } = client
+    const { proxyHeader } = this.#owner.choice
+    if (!proxyHeader || remoteAddress === '') return undefined
+    const from = { ip: withoutScope(remoteAddress), port: remotePort }
+    const asked = this.#originalDestination(client, from.ip) ??
+      proxyHeader.asked ?? { ip: withoutScope(localAddress), port: localPort }
+    return encodeProxyHeader(proxyHeader.version, 'TCP', from, asked)
+  }
+
+  async #dialOnce(client: Socket, target: Target, timeoutMs: number): Promise<Socket | string> {
+    const kept = this.#keptClient(client, target)
+    // The same connection of the client may have ended only just now.
+    for (const port of kept ? [kept.port, 0] : []) {
+      if (!this.#sockets || !kept) break
+      const fd = this.#sockets.openAs({ ...kept, port }, 'stream')
+      if (fd < 0) {
+        this.#deps.warn(notKept(this.#owner.service, errnoName(fd)))
+        break
+      }
+      const outcome = await dialTcp(target, timeoutMs, fd)
+      if (outcome !== 'EADDRNOTAVAIL') return outcome
+    }
+    return dialTcp(target, timeoutMs)
+  }
+
+  /** The client, if the endpoint is to see its address. */
+  #keptClient(client: Socket, target: Target): SocketAddress | undefined {
+    const { remoteAddress, remotePort = 0 } = client
+    const { source } = this.#owner.choice
+    const keeper = this.#deps.sourceKeeper
+    if (!source || !keeper || remoteAddress === undefined) return undefined
+    const from = { ip: withoutScope(remoteAddress), port: remotePort }
+    const asked = this.#originalDestination(client, from.ip)
+    return keeper.keeps(source, { client: from, asked, target }) ? from : undefined
+  }
+
+  /** What the client asked for, where the kernel knows it. */
+  #originalDestination(client: Socket, ip: string): SocketAddress | undefined {
+    const fd = descriptorOf(client)
+    return fd === undefined ? undefined : this.#sockets?.originalDestination(fd, ip.includes(':'))
+  }
+}
+
+/**
+ * The connected socket, or the code of the error: `ETIMEDOUT` when it took too long. The socket
+ * may be one that is open already, and bound to an address.
+ */
+export function dialTcp(
+  target: Target,
+  timeoutMs: number,
+  descriptor?: number,
+): Promise<Socket | string> {
+  return new Promise((resolve) => {
+    const over = descriptor === undefined ? {} : { fd: descriptor }
+    const socket = new Socket({ allowHalfOpen: true, ...over })
+    socket.connect({ host: target.ip, port: target.port, noDelay: true })
+    let lastTurn: NodeJS.Immediate | undefined
+    const timer = setTimeout(() => {
+      // A thread that was held up reads only now that the endpoint has answered in time.
+      lastTurn = setImmediate(() => {
+        socket.destroy()
+        resolve('ETIMEDOUT')
+      })
+    }, timeoutMs)
+    const settled = () => {
+      clearTimeout(timer)
+      clearImmediate(lastTurn)
+    }
+    const onError = (error: NodeJS.ErrnoException) => {
+      settled()
+      resolve(error.code ?? 'error')
+    }
+    socket.once('error', onError)
+    socket.once('connect', () => {
+      settled()
+      socket.off('error', onError)
+      resolve(socket)
+    })
+  })
+}

@@ -1,0 +1,180 @@
+import { errno, errnoName } from '../../../../kernel/sockets/errno.js'
+import { interest } from '../../../../kernel/sockets/epoll.js'
+import type { SocketAddress } from '../../../../kernel/sockets/socket-address.js'
+import type { Balancer } from '../balancer.js'
+import { roomPatienceMs, roomPauseMs, type Target } from '../data-path.js'
+import { localShortages, shortagePauseMs } from '../descriptors.js'
+import type { EndpointTraffic, ListenerTraffic } from '../traffic.js'
+import type { SpliceContext, TimedConnection } from './context.js'
+import { SocketEnd, type EndOwner } from './socket-end.js'
+
+/** The listener whose clients are connected. */
+export interface DialOwner {
+  readonly service: string
+  readonly balancer: Balancer
+  readonly traffic: ListenerTraffic
+  /** A socket that connects to an endpoint of the client, or the negative error. */
+  connect(client: number, peer: SocketAddress | undefined, target: Target): number
+}
+
+const nothingTried: readonly Target[] = []
+
+/**
+ * The first part of a connection: tries one endpoint after the other until one has answered. A base
+ * class, because an object of its own would be one more allocation for every connection.
+ */
+export abstract class Dialing<Owner extends DialOwner> implements EndOwner, TimedConnection {
+  deadline = 0
+  protected readonly context: SpliceContext
+  protected readonly owner: Owner
+  protected readonly client: SocketEnd
+  /** Undefined when nothing needs it. */
+  protected readonly peer: SocketAddress | undefined
+  protected backend: SocketEnd | undefined
+  protected target: Target | undefined
+  protected attempts = 0
+  protected end = 'ok'
+  #tried = nothingTried
+  #dialedAt = 0
+  #pause: NodeJS.Timeout | undefined
+  #waitedMs = 0
+
+  constructor({ context, owner, client, peer }: DialOptions<Owner>) {
+    this.context = context
+    this.owner = owner
+    this.peer = peer
+    // The accepted socket inherits the options of the listener's socket.
+    this.client = new SocketEnd({
+      fd: client,
+      loop: context.loop,
+      owner: this,
+      isWithoutDelay: true,
+    })
+  }
+
+  abstract endReady(end: SocketEnd, events: number): void
+  abstract cameOfAge(): void
+  /** An endpoint has answered. */
+  protected abstract connected(backend: SocketEnd, traffic: EndpointTraffic, target: Target): void
+  protected abstract close(withReset: boolean): void
+
+  /** Takes one endpoint after the other until a dial begins (US40). */
+  dial(): void {
+    const { balancer, traffic } = this.owner
+    while (this.attempts < this.context.dialing.length) {
+      const target = balancer.pick(this.peer?.ip ?? '', this.#tried)
+      if (!target && this.#waitForRoom()) return
+      if (!target) break
+      this.target = target
+      this.attempts++
+      this.#dialedAt = this.context.deps.now()
+      const result = this.#connect(target)
+      if (result >= 0) return
+      this.end = errnoName(result)
+      if (localShortages.has(this.end)) {
+        this.#leave(target)
+        this.#waitForDescriptors()
+        return
+      }
+      this.#dialFailed(target)
+    }
+    if (this.attempts === 0) this.end = 'no endpoint'
+    traffic.refused++
+    this.close(true)
+  }
+
+  dialTimedOut(): void {
+    this.#dialAgain(-errno.ETIMEDOUT)
+  }
+
+  /** What the socket to the endpoint, or that of the client, tells meanwhile. */
+  protected dialReady(end: SocketEnd, events: number): void {
+    if ((events & (interest.error | interest.hangup)) !== 0) {
+      const error = this.context.sockets.takeError(end.fd)
+      this.#dialAgain(error === 0 ? -errno.ECONNREFUSED : error)
+    } else if (end.mayWrite) this.#answered(end)
+  }
+
+  protected stopDialing(): void {
+    clearTimeout(this.#pause)
+    this.context.dialing[this.attempts - 1]?.delete(this)
+  }
+
+  /** Whether an endpoint may have fewer connections soon; then the dial is tried again. */
+  #waitForRoom(): boolean {
+    if (this.#waitedMs >= roomPatienceMs || !this.owner.balancer.isFull) return false
+    this.#waitedMs += roomPauseMs
+    this.#pause = setTimeout(() => this.dial(), roomPauseMs)
+    return true
+  }
+
+  /** Tries the dial again later, when there may be a descriptor for it. */
+  #waitForDescriptors(): void {
+    const { deps } = this.context
+    deps.descriptors.wasShort()
+    deps.warn(`dial an endpoint of ${this.owner.service}: ${this.end}; trying again`)
+    this.attempts--
+    this.#pause = setTimeout(() => this.dial(), shortagePauseMs)
+  }
+
+  /** 0 when the dial has begun, or the negative error. */
+  #connect(target: Target): number {
+    const { loop, dialing } = this.context
+    const fd = this.owner.connect(this.client.fd, this.peer, target)
+    if (fd < 0) return fd
+    // Nagle's algorithm does not delay the first message, so noDelay is set after it.
+    const end = new SocketEnd({ fd, loop, owner: this, isWithoutDelay: false })
+    end.awaitWritable()
+    const watched = end.watch()
+    if (watched < 0) {
+      loop.close(fd)
+      return watched
+    }
+    this.backend = end
+    dialing[this.attempts - 1]?.add(this)
+    return 0
+  }
+
+  #dialAgain(error: number): void {
+    const { target } = this
+    this.end = errnoName(error)
+    this.context.dialing[this.attempts - 1]?.delete(this)
+    this.backend?.close()
+    this.backend = undefined
+    if (target) this.#dialFailed(target)
+    this.dial()
+  }
+
+  #dialFailed(target: Target): void {
+    this.owner.balancer.dialFailed(target)
+    this.#leave(target)
+    this.owner.traffic.of(target.key).dialErrors++
+    this.#tried = [...this.#tried, target]
+  }
+
+  /** It does not have this connection. */
+  #leave(target: Target): void {
+    this.owner.balancer.ended(target)
+    this.target = undefined
+  }
+
+  #answered(backend: SocketEnd): void {
+    const { target } = this
+    if (!target) return
+    this.context.dialing[this.attempts - 1]?.delete(this)
+    this.owner.balancer.dialSucceeded(target)
+    const traffic = this.owner.traffic.of(target.key)
+    traffic.dialed(this.context.deps.now() - this.#dialedAt)
+    this.end = 'ok'
+    this.#tried = nothingTried
+    this.connected(backend, traffic, target)
+  }
+}
+
+export interface DialOptions<Owner> {
+  readonly context: SpliceContext
+  readonly owner: Owner
+  /** The accepted socket. */
+  readonly client: number
+  readonly peer: SocketAddress | undefined
+}

@@ -1,0 +1,34 @@
+import type { FlowChoice, IpFamily, Policy, Sender, ServiceType, TargetView } from './view.js'
+
+export const podActions = ['terminate', 'kill', 'revive', 'unready', 'ready'] as const
+export type PodAction = (typeof podActions)[number]
+
+/** The commands of the page. */
+export type PageCommand =
+  | { readonly do: 'mode'; readonly mode: string }
+  | { readonly do: 'scheduler'; readonly scheduler: string }
+  | { readonly do: 'select'; readonly service: string }
+  | { readonly do: 'replicas'; readonly count: number }
+  | { readonly do: 'pod'; readonly pod: string; readonly action: PodAction }
+  | { readonly do: 'affinity'; readonly on: boolean }
+  | { readonly do: 'policy'; readonly side: 'internal' | 'external'; readonly value: Policy }
+  | { readonly do: 'type'; readonly type: ServiceType }
+  | { readonly do: 'ranges'; readonly ranges: readonly string[] }
+  | { readonly do: 'sender'; readonly sender: Sender }
+  | { readonly do: 'target'; readonly target: TargetView['name'] }
+  | { readonly do: 'family'; readonly family: IpFamily }
+  | ({ readonly do: 'flows' } & FlowChoice)
+  | { readonly do: 'send'; readonly count: 1 | 100 }
+  | { readonly do: 'continuous'; readonly on: boolean }
+  | { readonly do: 'clear' }
+  | { readonly do: 'rules'; readonly mode: string }
+  /** Two modes, or none to end it. */
+  | { readonly do: 'compare'; readonly modes: readonly string[] }
+  /** `step`: so many of its tasks count as done. */
+  | { readonly do: 'lesson'; readonly id: string; readonly step?: number }
+  /** What to expect of the task under way. */
+  | { readonly do: 'predict'; readonly choice: number }
+  | { readonly do: 'exercise'; readonly id: string }
+  /** Whether the exercise under way is solved. */
+  | { readonly do: 'check' }
+  | { readonly do: 'apply'; readonly yaml: string }
