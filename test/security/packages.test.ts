@@ -37,6 +37,30 @@ t.test('of the packages that run, only koffi may run a script when it is install
   t.end()
 })
 
+t.test('npm start installs what runs and the program that builds it, by the same hashes', (t) => {
+  const folder = t.testdir()
+  const args = [`${root}/scripts/start-packages.mjs`, folder]
+  const run = spawnSync(process.execPath, args, { cwd: root, encoding: 'utf8' })
+  t.equal(run.status, 0, run.stderr)
+  const read = (file: string) =>
+    JSON.parse(readFileSync(`${folder}/${file}`, 'utf8')) as {
+      readonly packages: Readonly<Record<string, Entry>>
+      readonly dependencies: Readonly<Record<string, string>>
+    }
+  const { dependencies } = read('package.json')
+  const { '': own, ...start } = read('package-lock.json').packages
+  t.match(own, { dependencies })
+  for (const name of Object.keys(dependencies)) t.ok(start[`node_modules/${name}`], name)
+  for (const [path, { integrity }] of packages.filter(([, { dev }]) => !dev))
+    t.equal(start[path]?.integrity, integrity, path)
+  for (const [path, { integrity, dev }] of Object.entries(start)) {
+    t.equal(integrity, lock.packages[path]?.integrity, path)
+    if (lock.packages[path]?.dev) t.match(path, /^node_modules\/@?esbuild/)
+    t.not(dev, true, `${path}: npm would leave it out`)
+  }
+  t.end()
+})
+
 t.test('npm run sbom lists every package that runs, as CycloneDX', (t) => {
   const run = spawnSync(process.execPath, [`${root}/scripts/sbom.mjs`], { encoding: 'utf8' })
   t.equal(run.status, 0, run.stderr)
