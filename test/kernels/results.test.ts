@@ -143,10 +143,7 @@ t.test('a run of one cell keeps all others, in the file and on the page', async 
   const page = withTable(frame, { kernels })
   t.match(page, '### Linux 6.1.0-56-cloud-amd64\n')
   const day = '(2001-02-03)'
-  t.match(
-    page,
-    `| ipvs | ok ${day} | ok ${day} | 1, 1 left out so far ${day} | – ${day} | ok |`,
-  )
+  t.match(page, `| ipvs | ok ${day} | ok ${day} | 1, 1 left out so far ${day} | – ${day} | ok |`)
   t.match(page, `| ebpf | no ${day} |  | 1 failed of 2 so far ${day} |  |  |`)
   t.match(page, '- ebpf cannot run: kernel 5.18')
   t.match(page, 'nftables v1.0.6', 'a run that has not asked keeps the versions')
