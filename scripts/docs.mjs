@@ -4,6 +4,8 @@ import { configurationMarkdown } from '../build/lib/config/document.js'
 import { metricsMarkdown } from '../build/lib/observe/document.js'
 import { withPromises } from '../build/test/chaos/promises.js'
 import { faultGroups } from '../build/test/chaos/faults/index.js'
+import { withTable } from '../build/test/kernels/document.js'
+import { Results } from '../build/test/kernels/results.js'
 import { withRooms } from './rooms.mjs'
 import { profileOf, systemCalls } from './seccomp.mjs'
 
@@ -12,6 +14,10 @@ const documents = {
   'docs/configuration.md': configurationMarkdown(),
   'docs/metrics.md': metricsMarkdown(),
   'docs/architecture.md': withRooms(readFileSync(fileOf('docs/architecture.md'), 'utf8')),
+  'docs/kernels.md': withTable(
+    readFileSync(fileOf('docs/kernels.md'), 'utf8'),
+    Results.read(fileOf('docs/kernels.json')),
+  ),
   'docs/reliability.md': withPromises(
     readFileSync(fileOf('docs/reliability.md'), 'utf8'),
     faultGroups,

@@ -64,7 +64,7 @@ function packetsText(kernel: KernelResult, cases: ModeResult['cases']): string {
   const [passed, failed, skipped] = ['passed', 'failed', 'skipped'].map(count)
   const words = [
     failed === 0 ? `${passed}` : `${failed} failed of ${(passed ?? 0) + (failed ?? 0)}`,
-    ...(skipped === 0 ? [] : [`${skipped} not in this mode`]),
+    ...(skipped === 0 ? [] : [`${skipped} left out`]),
   ]
   const soFar = coversSelection(Object.keys(cases)) ? '' : ' so far'
   return `${words.join(', ')}${soFar}${when(kernel, all)}`

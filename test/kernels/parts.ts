@@ -61,9 +61,14 @@ const patience = 'export CONFORMANCE_PATIENCE=$(( $(cut -d. -f1 /proc/uptime) * 
  * The kernel asks for each of these again and again while a ruleset is written, 74 times in the probe of
  * nftables: a minute without KVM. Only the probe shall see that it does.
  */
-const nftModules =
-  'chain_nat compat ct fib_inet fib_ipv4 fib_ipv6 hash masq nat numgen redir reject_inet reject_ipv4 reject_ipv6'
-const loadModules = `for name in ${nftModules}; do echo "nft_$name"; done | xargs modprobe -qa`
+const modulesOf = {
+  nft: 'chain_nat compat ct fib_inet fib_ipv4 fib_ipv6 hash masq nat numgen redir reject_inet reject_ipv4 reject_ipv6',
+  xt: 'addrtype bpf comment conntrack MASQUERADE mark nat physdev recent REDIRECT set socket statistic tcpudp TPROXY',
+  ip_set: 'bitmap_port hash_ip hash_ipport hash_ipportip hash_ipportnet hash_net',
+}
+const loadModules = `modprobe -qa ipt_REJECT ip6t_REJECT ${Object.entries(modulesOf)
+  .flatMap(([prefix, names]) => names.split(' ').map((name) => `${prefix}_${name}`))
+  .join(' ')}`
 
 interface Choice {
   readonly modes: readonly string[]

@@ -147,7 +147,7 @@ export class Results {
     this.#kernels = new Map(kernels.map((each) => [keyOf(each), each]))
   }
 
-  static read(file: string): Results {
+  static read(file: string | URL): Results {
     if (!existsSync(file)) return new Results([])
     return Results.of(JSON.parse(readFileSync(file, 'utf8')) as KernelResult[])
   }
