@@ -55,7 +55,7 @@ function checkPeriods(config: Config, check: Check): void {
   check(config.udpIdleTimeout > 0, 'udpIdleTimeout', idle, 'must be greater than 0')
 }
 
-/** Modes without periods of their own go by those of another. */
+/** A mode without periods of its own uses those of another mode. */
 function sectionOfPeriods(mode: Exclude<ProxyMode, 'auto'>): 'iptables' | 'ipvs' | 'nftables' {
   if (mode === 'ebpf') return 'nftables'
   return mode === 'ipvs' || mode === 'nftables' ? mode : 'iptables'

@@ -9,7 +9,7 @@ import { placeOf, throwProblems } from './settings.js'
 import { validate } from './validate.js'
 import { valueAt } from './write.js'
 
-/** A value of which the file says something else than what runs. */
+/** A value that is different in the file and in what runs. */
 export interface ConfigChange {
   readonly path: string
   readonly from: unknown
@@ -56,7 +56,7 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
   /** A pipe is no file: it is read once, at the start, and cannot be followed. */
   let isFile = false
   let isGone = false
-  /** Said once: the file can go while it is read, and is then found to be gone once more. */
+  /** Reports it once: a file that goes while it is read is noticed twice. */
   const gone = () => {
     seen = undefined
     if (!isGone) invalid(`${file} cannot be read: it is gone, or not a file any more`)
@@ -64,7 +64,7 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
   }
   const look = async (): Promise<void> => {
     const before = seen
-    // Once the file can be read again, its text is news, even the same.
+    // A file that comes back is reported, even with the same text.
     seen = undefined
     try {
       seen = await settledText(file, settleMs, signal)
@@ -95,7 +95,7 @@ export async function watchConfig(options: ConfigWatchOptions, signal: AbortSign
   )
 }
 
-/** What runs once the running configuration takes what it can from a new one. Throws ConfigError. */
+/** The running configuration with all that it can take from a new one. Throws ConfigError. */
 function updateOf(running: Config, { config: wanted, origins }: LoadedConfig): ConfigUpdate {
   const applied: ConfigChange[] = []
   const waiting: ConfigChange[] = []

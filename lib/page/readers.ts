@@ -53,7 +53,7 @@ interface Reader {
 export class Readers {
   readonly #options: ReadersOptions
   readonly #readers = new Set<Reader>()
-  /** Frames to the newest view, by the view they begin from. */
+  /** By a view that readers may have: the frame that makes it the newest one. */
   readonly #frames = new Map<PageView | undefined, Buffer | undefined>()
   #view: PageView | undefined
   #unsubscribe: (() => void) | undefined

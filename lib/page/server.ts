@@ -54,7 +54,7 @@ const headers = {
   'cache-control': 'no-store',
 } as const
 
-/** Where and how the page can be opened. That of the playground is only for this machine. */
+/** Where and how the page can be opened. Only this machine can open that of the playground. */
 export interface PageAccess {
   readonly host: string
   /** Whether to take the next port where one is taken. */
@@ -78,7 +78,7 @@ const thisMachine: PageAccess = {
   refusal: () => undefined,
 }
 
-/** A browser holds up to seven for a page while it loads, and one afterwards. */
+/** A browser opens up to seven connections while it loads a page, and keeps one of them. */
 const connectionsMax = 32
 const maximumBody = 131_072
 /** Traffic changes the view all the time. No user reads faster than this. */
@@ -91,7 +91,7 @@ export class PageServer {
   readonly #access: PageAccess
   readonly #server: Server
   readonly #readers: Readers
-  /** The other connections are for commands and for pages that load. */
+  /** So many connections may receive views. The others are for commands and for pages that load. */
   readonly #readersMax: number
   #port = 0
 
@@ -226,7 +226,7 @@ export class PageServer {
       reply(response, 400, 'the page has no such command')
       return
     }
-    // A command may take longer than a client may be silent, such as a switch of the mode.
+    // Some commands, such as a switch of the mode, take longer than a client may be silent.
     request.socket.setTimeout(0)
     try {
       await this.#source.perform(command)

@@ -21,7 +21,7 @@ export const removalAnnotation: Annotation<RemovalPolicy> = {
   },
 }
 
-/** After which silence of a peer it is asked whether it still exists; 0: never. */
+/** A peer that is silent for so long is asked whether it still exists; 0: never. */
 export const keepAliveAnnotation: Annotation<number> = {
   name: 'keep-alive',
   valid: 'off, or 1s to 3600s, such as 30s',

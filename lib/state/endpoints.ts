@@ -72,7 +72,7 @@ export function categorizeEndpoints(input: TopologyInput): Categorized {
   const serving = input.candidates.filter(({ endpoint }) => canServe(endpoint))
   const usable = withoutFailing(serving, health)
   const clusterEndpoints = input.usesClusterEndpoints ? clusterList(usable, input) : []
-  // The last one is kept for each list: the local list may have other last ones.
+  // Each list keeps its own last endpoints when all of them fail, so the local list is filtered alone.
   const local = serving.filter(({ endpoint }) => endpoint.isLocal)
   const localEndpoints = input.usesLocalEndpoints
     ? readyElseTerminating(withoutFailing(local, health).map(({ endpoint }) => endpoint))

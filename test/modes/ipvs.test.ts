@@ -2,6 +2,7 @@ import t from 'tap'
 import { parseCidr } from '../../lib/state/ip.js'
 import { cleanUp } from '../../lib/modes/ipvs/cleanup.js'
 import { ipvsPlanner } from '../../lib/modes/ipvs/plan.js'
+import { Rules } from '../../lib/modes/ipvs/rules.js'
 import { renderChanges, renderPlan } from '../../lib/modes/ipvs/render.js'
 import { sysctlWishes, timeoutsOf } from '../../lib/modes/ipvs/settings.js'
 import { FakeIpvsKernel } from '../support/fake-ipvs-kernel.js'
@@ -622,4 +623,18 @@ void t.test('IP06-IP08: sysctls depend on the kernel, time-outs on the configura
     udp: 2,
   })
   t.end()
+})
+
+void t.test('which iptables the node uses is found once for each family', async (t) => {
+  const opened: string[] = []
+  const tool = { save: () => Promise.resolve([]), restore: () => Promise.resolve() }
+  const rules = new Rules({
+    open: (family) => {
+      opened.push(family)
+      return opened.length === 1 ? Promise.reject(new Error('not now')) : Promise.resolve(tool)
+    },
+  })
+  await t.rejects(rules.read('IPv4'), { message: /not now/ }, 'a failure is not kept')
+  for (const family of ['IPv4', 'IPv4', 'IPv6', 'IPv6'] as const) await rules.read(family)
+  t.same(opened, ['IPv4', 'IPv4', 'IPv6'])
 })

@@ -33,7 +33,7 @@ export function readString(value: Buffer): string {
   return value.toString('utf8', 0, end < 0 ? value.length : end)
 }
 
-/** Calls `visit` for each message of one datagram; a cut one ends the walk. */
+/** Calls `visit` for each message of one datagram, and stops at one that is cut off. */
 export function forEachMessage(datagram: Buffer, visit: (message: Message) => void): void {
   for (let at = 0; at + headerBytes <= datagram.length;) {
     const length = readU32(datagram, at)
@@ -48,7 +48,7 @@ export function forEachMessage(datagram: Buffer, visit: (message: Message) => vo
   }
 }
 
-/** Calls `visit` with type, start and end of each attribute from `from` on; no memory is taken. */
+/** Calls `visit` with type, start and end of each attribute from `from` on. It allocates nothing. */
 export function forEachAttribute(
   buffer: Buffer,
   from: number,

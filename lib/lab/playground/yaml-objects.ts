@@ -69,7 +69,7 @@ export class YamlObjects {
     if (objects.length === 0) throw new ConfigError('read the YAML: there is no object in it')
     let verb = 'replace'
     for (const [index, object] of objects.entries()) {
-      // The daemon waits for a reader of its log for a moment only, and this process is the reader.
+      // This process reads the daemon's log, and the daemon waits for its reader only a moment.
       if (index % sentAtOnce === 0) await pause(0, neverAborted)
       verb = this.#send(object)
     }

@@ -59,7 +59,7 @@ export interface ServiceWord {
   readonly draw: DrawWord
 }
 
-/** What leaves everything to the packet path: no endpoints and no refusal. */
+/** With this word the programs leave a connection to the packet path: they neither send nor refuse it. */
 export const noService: ServiceWord = {
   ...{ first: 0, count: 0, tag: 0 },
   ...{ refuses: false, draw: 'chance' },
@@ -189,8 +189,8 @@ export const datagrams = {
 } as const
 
 /**
- * Key of `statistics`: an endpoint of a target list; without address and port the list itself. All
- * zero but the protocol: what there was no more room for.
+ * Key of `statistics`: an endpoint of a target list; without address and port the list itself. A key
+ * of which only the protocol is not zero counts what the map has no more room for.
  */
 export const statisticsKey = {
   id: 0,
@@ -262,7 +262,7 @@ export function readRefusal(bytes: Buffer): NotedRefusal {
   }
 }
 
-/** What of a connection is in the statistics already. It begins with the key. */
+/** How much of a connection the statistics contain already. It begins with the key. */
 export const counted = {
   stage: statisticsKey.bytes,
   retransmits: statisticsKey.bytes + 4,

@@ -108,7 +108,7 @@ export const mode: ModeDefinition = {
   },
 }
 
-/** Settings a container may not change are told and not fatal: most nodes have them already. */
+/** A setting that a container may not change is a warning, because most nodes have the right value. */
 function setKernelUp(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
   const sysctls = new Sysctls()
   for (const wish of sysctlWishes(release(), settings)) {
@@ -120,7 +120,7 @@ function setKernelUp(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
   if (timeouts) ipvs.setTimeouts(timeouts)
 }
 
-/** What works goes on when the kernel refuses new time-outs. */
+/** When the kernel refuses new time-outs, the mode goes on with the old ones. */
 function tryKernelSettings(settings: IpvsSettings, ipvs: Ipvs, log: Log): void {
   try {
     setKernelUp(settings, ipvs, log)

@@ -20,8 +20,10 @@ import {
 import { chains, setNameOf } from './names.js'
 import { rulesIn } from '../difference.js'
 
+type Tool = Pick<Iptables, 'save' | 'restore'>
+
 export interface RulesDeps {
-  readonly open: (family: IpFamily) => Promise<Pick<Iptables, 'save' | 'restore'>>
+  readonly open: (family: IpFamily) => Promise<Tool>
 }
 
 const realRules: RulesDeps = { open: (family) => Iptables.open({ family }) }
@@ -29,6 +31,8 @@ const realRules: RulesDeps = { open: (family) => Iptables.open({ family }) }
 /** The fixed iptables rules of one family in the kernel. */
 export class Rules {
   readonly #deps: RulesDeps
+  /** Kept as in iptables mode, because it takes nine programs to find out which iptables a node uses. */
+  readonly #tools = new Map<IpFamily, Tool>()
 
   constructor(deps: RulesDeps = realRules) {
     this.#deps = deps
@@ -37,7 +41,7 @@ export class Rules {
   /** Writes all rules in one restore, with those jumps that are not there; returns its bytes. */
   write(family: IpFamily, plan: ChainPlan): Promise<number> {
     return asKernelError(`write ${family} rules`, async () => {
-      const tool = await this.#deps.open(family)
+      const tool = await this.#tool(family)
       const saved = await tool.save()
       const batch = chainBatch(plan, missingJumps(saved, plan))
       // The same restore removes the old chains, so packets always meet either the old or the new.
@@ -50,13 +54,13 @@ export class Rules {
 
   /** Every table of the family, whoever wrote it. */
   read(family: IpFamily): Promise<readonly SavedTable[]> {
-    return asKernelError(`read ${family} rules`, async () => (await this.#deps.open(family)).save())
+    return asKernelError(`read ${family} rules`, async () => (await this.#tool(family)).save())
   }
 
   /** Whether the chains have as many rules as planned, and are jumped to. */
   arePresent(family: IpFamily, plan: ChainPlan): Promise<boolean> {
     return asKernelError(`read ${family} rules`, async () => {
-      const tool = await this.#deps.open(family)
+      const tool = await this.#tool(family)
       const saved = await tool.save()
       if (missingJumps(saved, plan).length > 0) return false
       return plan.declared.every(([table, chain]) => {
@@ -72,7 +76,7 @@ export class Rules {
    */
   remove(family: IpFamily): Promise<boolean> {
     return asKernelError(`remove ${family} rules`, async () => {
-      const tool = await this.#deps.open(family)
+      const tool = await this.#tool(family)
       const saved = await tool.save()
       const services = rulesIn(saved, 'nat', chains.services)
       // Without that chain no mode uses the shared ones, so they go if any chain of ours is there.
@@ -91,6 +95,14 @@ export class Rules {
       await tool.restore(batch)
       return batch.size > 0
     })
+  }
+
+  async #tool(family: IpFamily): Promise<Tool> {
+    const known = this.#tools.get(family)
+    if (known) return known
+    const tool = await this.#deps.open(family)
+    this.#tools.set(family, tool)
+    return tool
   }
 }
 

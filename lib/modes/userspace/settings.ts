@@ -17,7 +17,7 @@ export interface UserspaceSettings {
   readonly passiveHealth: boolean
   /** Whether endpoints see the client's own address. */
   readonly sourceAddress: 'auto' | 'keep' | 'hide'
-  /** Of the kernel modes: then they hide every client of a ClusterIP. */
+  /** With this setting the kernel modes hide every client of a ClusterIP from its endpoints. */
   readonly masqueradesAll: boolean
   /** The level of a line for each connection; undefined: none. */
   readonly accessLog: 'debug' | 'info' | 'warn' | undefined
@@ -47,7 +47,7 @@ export function userspaceSettings(config: Config): UserspaceSettings {
   }
 }
 
-/** On a machine without rules, and without descriptors that one process gives to another. */
+/** For winuserspace: Windows has no such rules, and a process cannot give its sockets to the next. */
 export function directSettings(config: Config): UserspaceSettings {
   return {
     ...userspaceSettings(config),

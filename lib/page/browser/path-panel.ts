@@ -21,7 +21,7 @@ export function wayParts({ note, ways }: PathView): readonly Node[] {
   ]
 }
 
-/** Leads to the rule with this number in the picture. */
+/** Scrolls to the rule that has this number in the picture, and marks it. */
 export function showHop(index: number): void {
   const row = byId('hops').children[index]
   if (!(row instanceof HTMLElement)) return
@@ -31,7 +31,7 @@ export function showHop(index: number): void {
   row.focus({ preventScroll: true })
 }
 
-/** After all hops were drawn: only the numbers, because they change all the time and the rest does not. */
+/** Changes only the numbers, because they change all the time. All hops must be drawn before. */
 export function showCounters({ counters }: View): void {
   for (const place of document.querySelectorAll<HTMLElement>('.count')) {
     const count = counters.rules[place.dataset['counter'] ?? '']

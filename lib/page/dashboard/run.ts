@@ -79,15 +79,15 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
 }
 
 /**
- * Connections by endpoint: counted by the proxy itself in userspace mode and with --flows, and at sockets
- * in ebpf mode; beside these, where they are not counted, those that the kernel tracks now.
+ * Connections by endpoint. Userspace mode counts them, and so does every mode with --flows. Otherwise
+ * they are those that the kernel tracks now, in ebpf mode with those that its programs have counted.
  */
 async function endpointCounts(
   mode: ModeName,
   metrics: Pick<Metrics, 'series'>,
   countsFlows: boolean,
 ): Promise<(state: DesiredState, key: string) => Promise<readonly AnswerCount[]>> {
-  // Loaded at the start: Node.js would keep a failure to load, as without descriptors, for good.
+  // Loaded at the start: without file descriptors it would fail, and Node.js remembers a failure for good.
   const isCounted = countsConnections(mode, countsFlows)
   const tracked = isCounted ? undefined : await import('../../kernel/tracked-flows.js')
   return async (state, key) => {

@@ -88,7 +88,7 @@ export class UdpListener implements Listener {
     if (!this.#isHandedOver || this.#clients.size === 0) this.stop()
   }
 
-  /** Ends all clients, as replies need the socket of the listener (US54). */
+  /** Ends all clients, because their replies need the socket of the listener (US54). */
   stop(): void {
     if (this.#isStopped) return
     this.#isStopped = true
