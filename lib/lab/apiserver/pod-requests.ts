@@ -27,7 +27,8 @@ export interface PodRequestDeps {
   readonly podLog: PodLog | undefined
 }
 
-const others = ['exec', 'attach', 'portforward', 'proxy'] as const
+// The last is what `kubectl debug` asks for.
+const others = ['exec', 'attach', 'portforward', 'proxy', 'ephemeralcontainers'] as const
 
 /** A request to a pod itself, as of `kubectl logs` and `kubectl exec`. */
 export function isPodRequest({ kind, name, subresource = '' }: Target): boolean {

@@ -9,7 +9,10 @@ export interface BackendServers {
   close(): Promise<void>
 }
 
-/** Serves every address and port of the request; each message is answered with name and source. */
+/**
+ * Serves every address and port of the request; each message is answered with name and source,
+ * and an HTTP request with both in words.
+ */
 export async function startBackendServers(request: ServeRequest): Promise<BackendServers> {
   const servers: Server[] = []
   const udpSockets: UdpSocket[] = []
@@ -64,6 +67,12 @@ function serveStream(name: string, connections: Set<Socket>): Server {
       announced ??= header?.announced
       pending = pending.slice(header?.length ?? 0)
       isFirst = false
+      if (isHttp.test(pending)) {
+        if (/\r?\n\r?\n/.test(pending) && !socket.writableEnded) {
+          socket.end(httpReply(name, peerOf(socket).address))
+        }
+        return
+      }
       for (let end = pending.indexOf('\n'); end >= 0; end = pending.indexOf('\n')) {
         const line = pending.slice(0, end)
         pending = pending.slice(end + 1)
@@ -77,6 +86,20 @@ function serveStream(name: string, connections: Set<Socket>): Server {
       socket.end()
     })
   })
+}
+
+/** What curl, a browser and a health check begin with. */
+const isHttp = /^[A-Z]+ \S+ HTTP\/1\.[01]\r?\n/
+
+function httpReply(name: string, client: string): string {
+  const body = `${name} answers ${client}\n`
+  const head = [
+    'HTTP/1.1 200 OK',
+    'content-type: text/plain; charset=utf-8',
+    `content-length: ${Buffer.byteLength(body)}`,
+    'connection: close',
+  ]
+  return `${head.join('\r\n')}\r\n\r\n${body}`
 }
 
 function serveUdp(name: string, host: string): UdpSocket {

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process'
 import t from 'tap'
 import { runCommand } from '../../../lib/kernel/command.js'
 import { namespaceNames } from '../../../lib/lab/world/namespaces.js'
-import { noKubectl } from '../apiserver/support/kubectl.js'
+import { kubectlMinor, noKubectl } from '../apiserver/support/kubectl.js'
 import { withPlayer } from './player.js'
 
 const skip = process.getuid?.() === 0 ? noKubectl : 'network namespaces need root'
@@ -73,6 +73,17 @@ t.test('what tutorials do with kubectl works in the playground', { skip }, async
     const shell = await kubectl(`exec ${entry?.answer ?? ''} -- sh`)
     t.not(shell.code, 0)
     t.match(shell.text, /there is no container, no shell and no image here/)
+    if (kubectlMinor >= 25) {
+      const debug = await kubectl(`debug ${entry?.answer ?? ''} --image=busybox`)
+      t.match(debug.text, /there is no container, no shell and no image here/)
+    }
+    const ip = await ok('get service hello -o jsonpath={.spec.clusterIP}')
+    const fetched = `fetch('http://${ip}/').then((got) => got.text()).then(console.log)`
+    t.match(
+      (await runCommand('ip', [...inPod, fetched])).stdout,
+      /^hello-\S+ answers 10\.244\.1\.10$/m,
+      'as curl in a pod would see it',
+    )
 
     t.match(await ok('get replicasets'), /hello-\w+ +1 +1 +1 /)
     await ok('set image deployment/hello nginx=nginx:2')

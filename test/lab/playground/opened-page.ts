@@ -176,6 +176,7 @@ export async function picture(page: Page, name: string): Promise<void> {
         await page.locator('#send-1').click()
       }
       await page.waitForTimeout(500)
+      await page.evaluate('scrollTo(0, 0)')
       const suffix = colorScheme === 'dark' ? '-dark' : ''
       await page.screenshot({ path: `${pictures}/playground-${name}-${width}${suffix}.png` })
     }

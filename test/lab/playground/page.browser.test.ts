@@ -137,11 +137,11 @@ t.test('packets show that each control does what it says', { skip }, async (t) =
     await page.getByLabel('source ranges').fill('10.0.0.0/8')
     await press('set')
     await see('#picture .stop', 'dropped')
-    await picture(page, 'refused')
     t.ok(
       await sendUntil(/203\.0\.113\.\d+:80[^]*dropped/),
       'who is in no source range is not heard',
     )
+    await picture(page, 'refused')
     await page.getByLabel('source ranges').fill('not a range')
     await press('set')
     await see('#error', /loadBalancerSourceRanges/)

@@ -175,6 +175,33 @@ t.test('axe finds nothing, in light and dark, wide and narrow', { skip }, async 
   })
 })
 
+t.test('at every width there is room for the words', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    await withOpenedSite(url, async ({ page }) => {
+      await page.waitForFunction(`document.querySelectorAll('#pods .ready').length === 3`)
+      for (const width of [1440, 1241, 1240, 1024, 981, 980, 761, 760, 390]) {
+        await page.setViewportSize({ width, height: 900 })
+        const tall = await page.evaluate<string[]>(
+          `[...document.querySelectorAll('.where-is, .state, h2, button')]
+            .filter((each) => each.checkVisibility() && each.clientHeight > 70)
+            .map((each) => each.className + ' ' + each.textContent)`,
+        )
+        t.same(tall, [], `${width}: nothing is in a column of letters`)
+        const over = await page.evaluate('document.documentElement.scrollWidth - innerWidth')
+        t.equal(over, 0, `${width}: nothing sticks out`)
+        const text = await page.evaluate<number>(`(() => {
+          const text = document.querySelector('#picture text')
+          const { width, height } = text.ownerSVGElement.viewBox.baseVal
+          const room = text.ownerSVGElement.getBoundingClientRect()
+          const scale = Math.min(room.width / width, room.height / height)
+          return scale * Number.parseFloat(getComputedStyle(text).fontSize)
+        })()`)
+        t.ok(text > 8.5, `${width}: the picture can be read, its text has ${text} px`)
+      }
+    })
+  })
+})
+
 t.test('a lesson asks what to expect, and says later what it was', { skip }, async (t) => {
   await withSite(async ({ url }) => {
     await withOpenedSite(`${url}#lesson=trouble`, async ({ page, complaints, see }) => {

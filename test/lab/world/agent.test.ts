@@ -41,3 +41,17 @@ t.test('servers that cannot start all leave no port behind', async (t) => {
   const [answer] = await agent.flow({ protocol: 'TCP', host, port: free })
   t.equal(answer?.backend, 'one')
 })
+
+t.test('what asks by HTTP is answered by HTTP, with who answers and whom it sees', async (t) => {
+  const agent = startAgent()
+  t.teardown(() => agent.close())
+  const port = await freePort()
+  await agent.serve({ name: 'web', addresses: [host], ports: [port], protocols: ['TCP'] })
+  const ask = (init: RequestInit) => fetch(`http://${host}:${port}/any/path`, init)
+  for (const init of [{}, { method: 'POST', body: 'a\n\nb\n' }]) {
+    const response = await ask(init)
+    t.equal(response.status, 200)
+    t.equal(await response.text(), `web answers ${host}\n`)
+  }
+  t.equal(await (await ask({ method: 'HEAD' })).text(), '')
+})
