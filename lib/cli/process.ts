@@ -20,6 +20,23 @@ export function stopSignal(): AbortSignal {
   return controller.signal
 }
 
+/**
+ * Undefined when the signal came meanwhile. Ctrl-C ends the programs that a command runs, too, and
+ * what they left undone is no failure then.
+ */
+export async function unlessStopped<T>(
+  stop: AbortSignal,
+  doing: Promise<T>,
+): Promise<T | undefined> {
+  try {
+    const done = await doing
+    return stop.aborted ? undefined : done
+  } catch (error) {
+    if (stop.aborted) return undefined
+    throw error
+  }
+}
+
 /** What ends a command: its exit code, and what there is to say, the message first. */
 export interface Failure {
   readonly exitCode: 1 | 2

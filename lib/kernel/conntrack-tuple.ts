@@ -16,6 +16,8 @@ export const ipPart = {
 } as const
 
 export const flowHeaderBytes = 4
+/** Bits about a flow; the last byte of them says whether NAT changed its destination (IPS_DST_NAT). */
+export const flowStatus = { attribute: 3, isTranslated: 0x20 } as const
 
 export function flowHeader(family: IpFamily): Uint8Array {
   return Uint8Array.of(addressFamilies[family], 0, 0, 0)

@@ -1,7 +1,14 @@
+import { KernelError } from '../errors.js'
 import { isLittleEndian, protocols } from './netlink/protocol.js'
 import { kernelErrorOf, failureOf } from './netlink/failure.js'
 import { headerBytes } from './netlink/protocol.js'
+import { BpfRing } from './bpf/ring.js'
+import { loadProgram } from './bpf/program.js'
+import { openSystemCalls } from './bpf/system-calls.js'
+import { flowStatus } from './conntrack-tuple.js'
 import { FlowMessage } from './flow-message.js'
+import { readU32 } from './netlink/message-reader.js'
+import { flowProgram } from './flow-program.js'
 import { errno } from './sockets/errno.js'
 import { allocateNative, type NativeMemory } from './sockets/native-memory.js'
 import { loadLibc, type Libc, type Watch } from './sockets/libc.js'
@@ -10,7 +17,12 @@ import { loadLibc, type Libc, type Watch } from './sockets/libc.js'
 const groups = { opened: 1, ended: 3 } as const
 const endedMessage = 2
 
-const socketOptions = { level: 1, receiveBufferForce: 33, attachFilter: 26 } as const
+const socketOptions = {
+  level: 1,
+  receiveBufferForce: 33,
+  attachFilter: 26,
+  attachProgram: 50,
+} as const
 const netlinkOptions = { level: 270, addMembership: 1 } as const
 const family = 16
 const rawCloseOnExec = 3 | 0x80000
@@ -24,6 +36,8 @@ const vectorBytes = 16
 
 export interface FlowEventsOptions {
   readonly receiveBufferBytes: number
+  /** A power of 2, and whole pages. */
+  readonly ringBytes: number
   /** The kernel passes over flows whose destination nobody has changed. */
   readonly onlyTranslated: boolean
 }
@@ -39,13 +53,16 @@ export class FlowEvents {
   readonly #fd: number
   readonly #memory: NativeMemory
   readonly #flow = new FlowMessage()
-  /** Kept here, because it ends with its last reference. */
-  #watch: Watch | undefined
+  /** What the ring has no room for comes to the socket; everything where there is no ring. */
+  readonly #ring: BpfRing | undefined
+  /** Kept here, because they end with their last reference. */
+  #watches: readonly Watch[] = []
   #isClosed = false
 
-  private constructor(libc: Libc, fd: number) {
+  private constructor(libc: Libc, fd: number, ring: BpfRing | undefined) {
     this.#libc = libc
     this.#fd = fd
+    this.#ring = ring
     this.#memory = allocateNative(libc, batch * (messageBytes + header.bytes + vectorBytes))
     const { view, address } = this.#memory
     for (let index = 0; index < batch; index++) {
@@ -67,6 +84,7 @@ export class FlowEvents {
     }
     const action = 'listen to tracked connections'
     const fd = check(libc.socket(family, rawCloseOnExec, protocols.netfilter), action)
+    let ring: BpfRing | undefined
     try {
       const set = (level: number, name: number, value: number) => {
         const bytes = allocateNative(libc, 4)
@@ -77,21 +95,39 @@ export class FlowEvents {
       address.view.setUint16(0, family, isLittleEndian)
       check(libc.bind(fd, address.address, 12), action)
       set(socketOptions.level, socketOptions.receiveBufferForce, options.receiveBufferBytes)
-      if (options.onlyTranslated) attachFilter(libc, fd)
+      ring = attachRing(libc, fd, options)
+      if (!ring && options.onlyTranslated) attachFilter(libc, fd)
       for (const group of Object.values(groups)) {
         check(set(netlinkOptions.level, netlinkOptions.addMembership, group), action)
       }
     } catch (error) {
       libc.close(fd)
+      ring?.close()
       throw error
     }
-    return new FlowEvents(libc, fd)
+    return new FlowEvents(libc, fd, ring)
   }
 
-  /** Tells of everything that has come; `isWhole`: nothing was lost before it. */
-  read(reader: FlowReader): { readonly isWhole: boolean } {
-    let isWhole = true
-    while (!this.#isClosed) {
+  /** Whether messages come without a system call each: that takes CAP_BPF and Linux 5.8. */
+  get hasRing(): boolean {
+    return this.#ring !== undefined
+  }
+
+  /** Tells of everything that has come, and how much that was; `isWhole`: nothing was lost before it. */
+  read(reader: FlowReader): { readonly count: number; readonly isWhole: boolean } {
+    if (this.#isClosed) return { count: 0, isWhole: true }
+    const fromRing = this.#ring?.read((bytes, start, end) => {
+      // Behind the message is what was in this place before.
+      const length = readU32(bytes, start)
+      this.#tell(bytes, start, Math.min(end, start + length), reader)
+    })
+    const fromSocket = this.#readSocket(reader)
+    return { ...fromSocket, count: fromSocket.count + (fromRing ?? 0) }
+  }
+
+  #readSocket(reader: FlowReader): { readonly count: number; readonly isWhole: boolean } {
+    let [isWhole, total] = [true, 0]
+    for (;;) {
       const count = this.#libc.recvmmsg(
         this.#fd,
         this.#memory.address + headersAt,
@@ -104,37 +140,45 @@ export class FlowEvents {
         else if (-count !== errno.EINTR) break
         continue
       }
-      for (let index = 0; index < count; index++) this.#tell(index, reader)
+      for (let index = 0; index < count; index++) this.#tellReceived(index, reader)
+      total += count
       if (count < batch) break
     }
-    return { isWhole }
+    return { count: total, isWhole }
   }
 
   /** Calls back when something has come. It is told once; `read` and then ask again. */
   whenReadable(callback: () => void): () => void {
-    const watch = this.#libc.watch(this.#fd, () => {
-      watch.stop()
+    const called = () => {
+      for (const watch of this.#watches) watch.stop()
       callback()
-    })
-    this.#watch = watch
+    }
+    const watched = this.#ring ? [this.#fd, this.#ring.map.fd] : [this.#fd]
+    this.#watches = watched.map((fd) => this.#libc.watch(fd, called))
     return () => {
-      if (!this.#isClosed) watch.start()
+      if (!this.#isClosed) for (const watch of this.#watches) watch.start()
     }
   }
 
   close(): void {
-    this.#watch?.close()
-    if (!this.#isClosed) this.#libc.close(this.#fd)
+    for (const watch of this.#watches) watch.close()
+    if (!this.#isClosed) {
+      this.#libc.close(this.#fd)
+      this.#ring?.close()
+    }
     this.#isClosed = true
   }
 
-  #tell(index: number, reader: FlowReader): void {
+  #tellReceived(index: number, reader: FlowReader): void {
     const { bytes, view } = this.#memory
     const at = index * messageBytes
     const length = view.getUint32(headersAt + index * header.bytes + header.length, isLittleEndian)
-    if (length < headerBytes || length > messageBytes) return
-    if (!this.#flow.read(bytes, at + headerBytes, at + length)) return
-    const type = view.getUint16(at + 4, isLittleEndian) & 0xff
+    if (length <= messageBytes) this.#tell(bytes, at, at + length, reader)
+  }
+
+  #tell(bytes: Buffer, start: number, end: number, reader: FlowReader): void {
+    if (end - start < headerBytes || !this.#flow.read(bytes, start + headerBytes, end)) return
+    const type = bytes[start + (isLittleEndian ? 4 : 5)]
     if (type === endedMessage) reader.ended(this.#flow)
     else reader.opened(this.#flow)
   }
@@ -148,15 +192,38 @@ const headersAt = batch * messageBytes
  */
 const filter: readonly (readonly [code: number, ifTrue: number, ifFalse: number, k: number])[] = [
   [0x00, 0, 0, 20], // A = where attributes start
-  [0x01, 0, 0, 3], // X = CTA_STATUS
+  [0x01, 0, 0, flowStatus.attribute], // X = CTA_STATUS
   [0x20, 0, 0, 0xfffff000 + 12], // A = where that attribute is
   [0x15, 4, 0, 0], // none: drop
   [0x07, 0, 0, 0], // X = A
   [0x40, 0, 0, 4], // A = its value
-  [0x45, 0, 1, 0x20], // IPS_DST_NAT?
+  [0x45, 0, 1, flowStatus.isTranslated], // IPS_DST_NAT?
   [0x06, 0, 0, 0xffffffff], // take
   [0x06, 0, 0, 0], // drop
 ]
+
+/** Undefined where the kernel refuses: a socket that hands messages over does the same for more. */
+function attachRing(libc: Libc, fd: number, options: FlowEventsOptions): BpfRing | undefined {
+  let ring: BpfRing | undefined
+  try {
+    const calls = openSystemCalls()
+    ring = BpfRing.create(calls, 'flows', options.ringBytes)
+    const code = flowProgram(ring.map, options.onlyTranslated)
+    const program = loadProgram(calls, { name: 'flows', hook: 'socket_filter', code })
+    const value = allocateNative(libc, 4)
+    value.view.setInt32(0, program, isLittleEndian)
+    const { level, attachProgram } = socketOptions
+    const result = libc.setsockopt(fd, level, attachProgram, value.address, 4)
+    // The socket holds it from now on.
+    libc.close(program)
+    if (result < 0) throw kernelErrorOf(failureOf(-result), 'attach an eBPF program to a socket')
+    return ring
+  } catch (error) {
+    ring?.close()
+    if (error instanceof KernelError) return undefined
+    throw error
+  }
+}
 
 function attachFilter(libc: Libc, fd: number): void {
   const code = allocateNative(libc, filter.length * 8)

@@ -7,7 +7,6 @@ import { hostPort, type IpFamily } from '../state/ip.js'
 /** Attributes of a flow, from linux/netfilter/nfnetlink_conntrack.h. */
 const attribute = {
   ...flowTuple,
-  status: 3,
   protocolState: 4,
   originalCounters: 9,
   replyCounters: 10,
@@ -92,10 +91,11 @@ export class FlowMessage implements FlowCounters {
 
   /** Returns false where words of the memory are not those of the message. */
   #look(buffer: Buffer, start: number): boolean {
-    this.#buffer = buffer
-    this.#offset = buffer.byteOffset
-    if (this.#words.buffer !== buffer.buffer) {
-      const { buffer: memory } = buffer
+    // Most messages come in the same buffer, and to ask one for its memory is a call.
+    if (this.#buffer !== buffer) {
+      const { buffer: memory, byteOffset } = buffer
+      this.#buffer = buffer
+      this.#offset = byteOffset
       this.#words = new Int32Array(memory, 0, memory.byteLength >> 2)
     }
     return ((this.#offset + start) & 3) === 0

@@ -1,5 +1,6 @@
+import { spawn } from 'node:child_process'
 import { createServer } from 'node:http'
-import { once } from 'node:events'
+import { EventEmitter, once } from 'node:events'
 import t, { type Test } from 'tap'
 import { installPlugin, putProxy } from './support/plugin.js'
 import { runCommand } from '../../lib/kernel/command.js'
@@ -109,6 +110,32 @@ void t.test('flows of all nodes stand in the order of time', { skip }, async (t)
   t.equal((await run('flows', '-A', '-o', 'name')).stdout, 'service/web\nservice/db\n')
   const wide = (await run('flows', '-o', 'wide', '--node', 'node-1')).stdout
   t.match(wide, /^NODE +TIME .*\nnode-1 +2026-01-01T00:00:02\.000Z .*web-0 \(10\.244\.1\.1:8080\)/)
+})
+
+void t.test('Ctrl-C in the middle of a question is no failure', { skip }, async (t) => {
+  const server = await startServer({ proxiesToLoopback: true })
+  t.teardown(() => server.stop())
+  const questions = new EventEmitter()
+  const silent = createServer(() => questions.emit('asked'))
+  await once(silent.listen(0, '127.0.0.2'), 'listening')
+  t.teardown(() => silent.close().closeAllConnections())
+  const at = silent.address()
+  const on = typeof at === 'object' ? at?.port : undefined
+  putProxy(server.api, 'node-1', '127.0.0.2')
+  installPlugin(t, server.kubeconfig)
+  for (const command of ['flows', 'top']) {
+    const asked = once(questions, 'asked')
+    const arguments_ = [command, '--watch', `--port=${on}`]
+    // A terminal tells the whole group, and so the kubectl that asks.
+    const child = spawn('kubectl', ['svcproxy', ...arguments_], { detached: true })
+    let stderr = ''
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text))
+    const ended = once(child, 'close')
+    await asked
+    process.kill(-(child.pid ?? NaN), 'SIGINT')
+    await ended
+    t.same({ code: child.exitCode, stderr }, { code: 0, stderr: '' }, command)
+  }
 })
 
 void t.test(

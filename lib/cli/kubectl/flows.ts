@@ -8,7 +8,7 @@ import { Kubectl } from './kubectl.js'
 import { pause } from '../../async.js'
 import { printable } from '../../state/printable.js'
 import { printedOfMany } from '../shared-options.js'
-import { stopSignal } from '../process.js'
+import { stopSignal, unlessStopped } from '../process.js'
 import { verdicts, type FlowVerdict } from '../../observe/flows/line.js'
 import type { NamedFlags } from './names.js'
 
@@ -53,8 +53,10 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
     service !== undefined || namespace === undefined || name.startsWith(`${namespace}/`)
   for (;;) {
     // Looked for each time: a proxy may be replaced by another pod.
-    const proxies = await findProxies(kubectl, flags, on)
-    const answers = answersOf(await reader.read(proxies))
+    const asking = findProxies(kubectl, flags, on).then((proxies) => reader.read(proxies))
+    const asked = await unlessStopped(stop, asking)
+    if (!asked) return
+    const answers = answersOf(asked)
     const all = answers.flatMap(({ answer }) => answer.flows)
     for (const flow of all.filter(isOurs).sort(byTime)) print(flow)
     noteLeftOut(answers.reduce((sum, { answer }) => sum + answer.leftOut, 0))

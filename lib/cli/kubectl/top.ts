@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { addNamedOptions, namespaceOf, outputOf, type NamedFlags } from './names.js'
-import { answersOf, askAll, findProxies, type RemoteProxy } from './proxies.js'
+import { answersOf, askAll, findProxies, type Asked, type RemoteProxy } from './proxies.js'
 import { askDaemon } from '../seen-node.js'
 import { ConfigError } from '../../errors.js'
 import { howToFollow } from '../../observe/flows/text.js'
@@ -10,7 +10,7 @@ import { pause } from '../../async.js'
 import { printable } from '../../state/printable.js'
 import { printed } from '../shared-options.js'
 import { serviceName } from './flows.js'
-import { stopSignal } from '../process.js'
+import { stopSignal, unlessStopped } from '../process.js'
 import { topText, withRates, type Look } from '../../inspect/top/table.js'
 import { daemonRow, type ServiceNumbers } from '../../inspect/top/rows.js'
 
@@ -44,7 +44,10 @@ async function top(flags: TopFlags): Promise<void> {
   const stop = stopSignal()
   let before: Look | undefined
   for (;;) {
-    const now = await look(kubectl, flags, namespace)
+    const asking = findProxies(kubectl, flags).then((proxies) => askAll(proxies, numbersOf))
+    const asked = await unlessStopped(stop, asking)
+    if (!asked) return
+    const now = lookIn(asked, namespace)
     print(now, before, flags)
     if (flags.watch !== true) return
     before = now
@@ -81,13 +84,13 @@ function print(now: ClusterLook, before: Look | undefined, flags: TopFlags): voi
   process.stdout.write(printed(outputOf(flags), { data, text: `${text}\n` }))
 }
 
-async function look(
-  kubectl: Kubectl,
-  flags: TopFlags,
-  namespace: string | undefined,
-): Promise<ClusterLook> {
-  const proxies = await findProxies(kubectl, flags)
-  const answers = answersOf(await askAll(proxies, numbersOf))
+interface NodeNumbers {
+  readonly numbers: ReadonlyMap<string, DaemonNumbers>
+  readonly note: string
+}
+
+function lookIn(asked: readonly Asked<NodeNumbers>[], namespace: string | undefined): ClusterLook {
+  const answers = answersOf(asked)
   const sums = new Map<string, DaemonNumbers>()
   for (const { answer } of answers) {
     for (const [key, numbers] of answer.numbers) sums.set(key, sum(sums.get(key), numbers))
@@ -103,7 +106,7 @@ async function look(
   }
 }
 
-async function numbersOf(proxy: RemoteProxy) {
+async function numbersOf(proxy: RemoteProxy): Promise<NodeNumbers> {
   const numbers = daemonNumbers(await proxy.get('/metrics'))
   if (numbers.size > 0) return { numbers, note: '' }
   const { config, mode } = await askDaemon(proxy)

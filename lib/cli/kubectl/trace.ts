@@ -8,7 +8,7 @@ import { onNode } from './on-node.js'
 import { pause } from '../../async.js'
 import { printable } from '../../state/printable.js'
 import { printedOfMany } from '../shared-options.js'
-import { stopSignal } from '../process.js'
+import { stopSignal, unlessStopped } from '../process.js'
 import type { NamedFlags } from './names.js'
 
 interface TraceFlags extends NamedFlags {
@@ -61,7 +61,9 @@ async function trace(text: string, flags: TraceFlags): Promise<void> {
   process.stderr.write(`waiting for a connection to ${printable(service)} …\n`)
   const end = performance.now() + seconds * 1000
   while (seen.size < count && !stop.aborted) {
-    const fresh = answersOf(await reader.read(proxies)).flatMap(({ answer }) => answer.flows)
+    const asked = await unlessStopped(stop, reader.read(proxies))
+    if (!asked) return
+    const fresh = answersOf(asked).flatMap(({ answer }) => answer.flows)
     for (const flow of fresh.sort(byTime)) {
       // Some modes tell of the end only; others tell of both.
       const id = `${flow.node} ${flow.protocol} ${flow.client} ${flow.service}`

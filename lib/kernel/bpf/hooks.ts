@@ -14,11 +14,16 @@ export const hooks = {
 
 export type Hook = keyof typeof hooks
 
+/** A filter of one socket, which `setsockopt` attaches, hooks in nowhere else. */
+export type ProgramKind = Hook | 'socket_filter'
+
 /** `enum bpf_prog_type`: what may be read there, and which helpers may be called. */
-export function programType(hook: Hook): number {
+export function programType(hook: ProgramKind): number {
   const socketAddress = 18
   const socket = 9
   const operations = 13
+  const filter = 1
   if (hook === 'sock_ops') return operations
+  if (hook === 'socket_filter') return filter
   return hook === 'sock_release' ? socket : socketAddress
 }

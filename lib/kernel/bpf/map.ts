@@ -20,9 +20,11 @@ export interface MapSpec {
 /**
  * `hash` takes memory as it fills, `recent` forgets what was used least, `mapped` is an array that
  * this process maps into its memory, `per-processor` is a hash with a value for each processor, which
- * are told one behind the other, `per-socket` goes with its socket.
+ * are told one behind the other, `per-socket` goes with its socket, `ring` is what programs write to this
+ * process: its entries are bytes.
  */
-export type MapKind = 'hash' | 'recent' | 'array' | 'mapped' | 'per-processor' | 'per-socket'
+export type MapKind =
+  'hash' | 'recent' | 'array' | 'mapped' | 'per-processor' | 'per-socket' | 'ring'
 
 const kinds: Readonly<Record<MapKind, { readonly type: number; readonly flags: number }>> = {
   hash: { type: 1, flags: 1 },
@@ -31,6 +33,7 @@ const kinds: Readonly<Record<MapKind, { readonly type: number; readonly flags: n
   mapped: { type: 2, flags: 0x400 },
   'per-processor': { type: 5, flags: 1 },
   'per-socket': { type: 24, flags: 1 },
+  ring: { type: 27, flags: 0 },
 }
 
 const mapKinds: readonly MapKind[] = Object.keys(kinds).filter(isMapKind)

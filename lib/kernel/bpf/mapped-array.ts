@@ -58,7 +58,7 @@ export class MappedArray {
   }
 
   close(): void {
-    this.#calls.unmapWords(this.#words)
+    this.#calls.unmap(this.#words.buffer)
     this.map.close()
   }
 

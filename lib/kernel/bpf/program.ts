@@ -2,7 +2,7 @@ import { KernelError } from '../../errors.js'
 import { failureOf, kernelErrorOf } from '../netlink/failure.js'
 import { Attributes, nativeBytes, nativeCopy, nativeText } from './attributes.js'
 import { commands, errnos, run } from './commands.js'
-import { hooks, programType, type Hook } from './hooks.js'
+import { hooks, programType, type ProgramKind } from './hooks.js'
 import { readString } from '../netlink/message-reader.js'
 import { instructionBytes } from './instructions.js'
 import type { SystemCalls } from './system-calls.js'
@@ -10,7 +10,7 @@ import type { SystemCalls } from './system-calls.js'
 export interface ProgramSpec {
   /** For bpftool and for those who look for it; the kernel keeps 15 characters. */
   readonly name: string
-  readonly hook: Hook
+  readonly hook: ProgramKind
   readonly code: Buffer
 }
 
@@ -46,7 +46,7 @@ function tryLoad(calls: SystemCalls, spec: ProgramSpec, log: Buffer | undefined)
     .pointer(8, nativeCopy(code))
     .pointer(16, nativeText(license))
     .name(48, name)
-    .u32(68, hooks[hook])
+    .u32(68, hook === 'socket_filter' ? 0 : hooks[hook])
   if (log) attributes.u32(24, 1).u32(28, log.length).pointer(32, log)
   for (let attempt = 1; ; attempt++) {
     const result = calls.bpf(commands.loadProgram, attributes.bytes)

@@ -9,7 +9,10 @@ export interface SystemCalls {
   bpf(command: number, attributes: Uint8Array): number
   /** Maps an array of the kernel into this process, as words that only `Atomics` may touch. */
   mapWords(fd: number, bytes: number): BigInt64Array
-  unmapWords(words: BigInt64Array): void
+  /** The same, to read only. */
+  mapReadOnly(fd: number, bytes: number): ArrayBuffer
+  unmap(memory: ArrayBufferLike): void
+  readonly pageBytes: number
   /** Where memory is that the kernel reads or writes; it must not be garbage-collected meanwhile. */
   addressOf(memory: ArrayBufferLike): bigint
   close(fd: number): void
@@ -24,6 +27,7 @@ const callNumbers: Readonly<Partial<Record<string, number>>> = {
   ppc64: 361,
 }
 
+const readOnly = 1
 const readWrite = 3
 const shared = 1
 
@@ -42,24 +46,27 @@ export function openSystemCalls(): SystemCalls {
   const close = library.func('int close(int)')
   const mmap = library.func('intptr_t mmap(uintptr_t, size_t, int, int, int, long)')
   const munmap = library.func('int munmap(uintptr_t, size_t)')
+  const map = (fd: number, bytes: number, access: number): ArrayBuffer => {
+    const address: unknown = mmap(0, bytes, access, shared, fd, 0)
+    if (typeof address !== 'number' && typeof address !== 'bigint') {
+      throw new KernelError('failed', 'map memory of the kernel: mmap gave no address')
+    }
+    if (Number(address) === -1) {
+      throw kernelErrorOf(failureOf(koffi.errno()), `map ${bytes} bytes of the kernel`)
+    }
+    return koffi.view(BigInt(address), bytes)
+  }
   return {
     bpf: (command, attributes) => {
       const result = Number(bpf(number, command, attributes, attributes.length))
       return result < 0 ? -koffi.errno() : result
     },
-    mapWords: (fd, bytes) => {
-      const address: unknown = mmap(0, bytes, readWrite, shared, fd, 0)
-      if (typeof address !== 'number' && typeof address !== 'bigint') {
-        throw new KernelError('failed', 'map an array of the kernel: mmap gave no address')
-      }
-      if (Number(address) === -1) {
-        throw kernelErrorOf(failureOf(koffi.errno()), `map ${bytes} bytes of an array`)
-      }
-      return new BigInt64Array(koffi.view(BigInt(address), bytes))
+    mapWords: (fd, bytes) => new BigInt64Array(map(fd, bytes, readWrite)),
+    mapReadOnly: (fd, bytes) => map(fd, bytes, readOnly),
+    unmap: (memory) => {
+      munmap(koffi.address(memory), memory.byteLength)
     },
-    unmapWords: (words) => {
-      munmap(koffi.address(words.buffer), words.byteLength)
-    },
+    pageBytes: Number(library.func('int getpagesize()')()),
     addressOf: (memory) => koffi.address(memory),
     close: (fd) => {
       close(fd)

@@ -12,11 +12,12 @@ import { Sampler } from './sampler.js'
 import { loadCounts, saveCounts } from './saved-counts.js'
 
 /** The thread sleeps so long between two looks, so that a burst of connections is one look. */
-const lookEveryMs = 20
+const lookEveryMs = 50
 const saveEveryMs = 10_000
 const linesEveryMs = 200
 const linesPerSecond = 200
 const receiveBufferBytes = 16 << 20
+const ringBytes = 4 << 20
 /** The reading of the table takes at most this part of the time. */
 const listingShare = 0.02
 const maxEndpoints = 10_000
@@ -29,9 +30,11 @@ function post(message: FromFlowThread): void {
 }
 
 let lines: FlowLine[] = []
-const sampler = new Sampler(linesPerSecond, () => performance.now())
+/** Of the last look: to ask the clock for each connection takes longer than to count it. */
+let lookedAt = Date.now()
+const sampler = new Sampler(linesPerSecond, () => lookedAt)
 const counter = new FlowCounter({
-  now: Date.now,
+  now: () => lookedAt,
   sampler,
   maxEndpoints,
   line: (line) => {
@@ -49,13 +52,19 @@ let events: FlowEvents | undefined
 let overruns = 0
 let isChanged = false
 
-/** Gives what has come to the counter. */
-function look(): void {
-  if (!events) return
-  isChanged = true
-  if (events.read(counter).isWhole) return
-  overruns++
-  counter.missed()
+/** Gives what has come to the counter; returns whether that was anything. */
+function look(): boolean {
+  lookedAt = Date.now()
+  if (!events) return false
+  const { count, isWhole } = events.read(counter)
+  if (count > 0) isChanged = true
+  if (!isWhole) {
+    // What was lost may have begun after this look.
+    lookedAt = Date.now()
+    overruns++
+    counter.missed()
+  }
+  return count > 0 || !isWhole
 }
 
 const refusals =
@@ -114,21 +123,26 @@ async function start(): Promise<void> {
   hasStarted = true
   const saved = settings.stateFile === '' ? undefined : await loadCounts(settings.stateFile)
   if (saved) counter.resume(saved)
-  events = await FlowEvents.open({ receiveBufferBytes, onlyTranslated: settings.onlyTranslated })
+  const { onlyTranslated } = settings
+  events = await FlowEvents.open({ receiveBufferBytes, ringBytes, onlyTranslated })
   // Other connections were opened before anybody was asked to count, or have been counted.
+  lookedAt = Date.now()
   counter.missed(saved?.heardUntil ?? settings.startedAt)
-  const wait = events.whenReadable(() => {
-    look()
+  const wait = events.whenReadable(lookOn)
+  // While connections come, a timer is less work than to be woken.
+  function lookOn(): void {
+    const hasCome = look()
     if (counter.isMissing) void list()
-    setTimeout(wait, lookEveryMs)
-  })
-  wait()
+    if (hasCome) setTimeout(lookOn, lookEveryMs)
+    else wait()
+  }
+  lookOn()
   isChanged = true
   lookAtRefusals()
   if (refusals) setInterval(lookAtRefusals, refusalsEveryMs).unref()
   await list()
   setInterval(() => void save(), saveEveryMs).unref()
-  post({ kind: 'ready', resumed: saved !== undefined })
+  post({ kind: 'ready', resumed: saved !== undefined, hasRing: events.hasRing })
 }
 
 /** Messages are handled one after the other: numbers come after the Services they are about. */

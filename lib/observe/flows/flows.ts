@@ -114,7 +114,10 @@ export class Flows {
     const { log } = this.#options
     switch (report.kind) {
       case 'ready':
-        log.info({ resumed: report.resumed }, 'connections to Services are counted')
+        log.info(
+          { resumed: report.resumed, ring: report.hasRing },
+          'connections to Services are counted',
+        )
         break
       case 'failed':
         log.error({ error: report.reason }, 'connections to Services are not counted any more')

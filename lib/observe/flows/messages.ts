@@ -74,7 +74,7 @@ export interface FlowNumbers {
 }
 
 export type FromFlowThread =
-  | { readonly kind: 'ready'; readonly resumed: boolean }
+  | { readonly kind: 'ready'; readonly resumed: boolean; readonly hasRing: boolean }
   | { readonly kind: 'failed'; readonly reason: string }
   | { readonly kind: 'warning'; readonly reason: string }
   | ({ readonly kind: 'numbers'; readonly id: number } & FlowNumbers)

@@ -27,10 +27,16 @@ function begin(now: () => number) {
 }
 
 t.test('the kernel gives the id of a connection that has ended to a later one', (t) => {
-  const { counter, opened } = begin(() => 1_000_000)
+  const now = 1_000_000
+  const { counter, opened } = begin(() => now)
+  counter.missed(now - 1000)
+  counter.beginListing()
+  const message = flow()
+  message.startedAt = now - 500
+  counter.listed(message)
+  counter.endListing()
   counter.opened(flow())
-  counter.opened(flow())
-  t.equal(opened(), 1, 'told twice')
+  t.equal(opened(), 1, 'listed, and told a moment later')
   counter.ended(flow())
   counter.opened(flow())
   t.equal(opened(), 1, 'another one')

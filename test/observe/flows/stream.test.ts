@@ -70,18 +70,33 @@ t.test('connections of the last moments are known, however long a reading takes'
   let now = 1_000_000
   const recent = new RecentIds(() => now)
   t.ok(recent.add(1))
-  t.notOk(recent.add(1), 'once')
   now += 2_500
-  recent.add(2)
+  recent.add(2 ** 32 - 2)
   t.ok(recent.since <= now - 2_400, 'all since then are known')
-  t.same(recent.ids(), [1, 2])
+  t.same(recent.ids(), [1, -2])
   recent.hold(true)
   now += 60_000
   t.notOk(recent.add(1), 'nothing is forgotten now')
+  t.notOk(recent.add(-2), 'a saved id is the same one')
   recent.hold(false)
   recent.add(3)
+  t.notOk(recent.add(3), 'an event may tell of what was listed')
   now += 60_000
   recent.add(4)
   t.same(recent.ids(), [3, 4])
+  now += 60_000
+  t.ok(recent.add(4), 'nobody looks any more')
+  t.end()
+})
+
+t.test('an id that was given to a second connection is that of one that lives', (t) => {
+  const recent = new RecentIds(() => 1_000_000)
+  for (let id = 0; id < 3000; id++) recent.add(id)
+  recent.forget(0)
+  recent.forget(1)
+  recent.add(1)
+  t.notOk(recent.ids().includes(0))
+  t.ok(recent.ids().includes(1))
+  t.equal(recent.ids().length, 2999)
   t.end()
 })

@@ -1,0 +1,77 @@
+import { BpfMap } from './map.js'
+import type { SystemCalls } from './system-calls.js'
+
+/** In front of each record: its length, and two bits about it. */
+const headBytes = 8
+const isBusy = 0x8000_0000
+const isDiscarded = 0x4000_0000
+const lengthMask = 0x3fff_ffff
+
+/** What programs write to this process, one record after the other, without a system call. Linux 5.8. */
+export class BpfRing {
+  readonly map: BpfMap
+  readonly #calls: SystemCalls
+  readonly #bytes: number
+  /** How far this process has read; programs write no further than once around. */
+  readonly #position: BigInt64Array
+  /** A page that we write, one that programs write, and the records, twice so that none is cut at the end. */
+  readonly #memory: ArrayBuffer
+  readonly #words: Int32Array
+  readonly #written: number
+  readonly #records: Buffer
+  #read = 0
+
+  private constructor(calls: SystemCalls, map: BpfMap) {
+    const { pageBytes } = calls
+    this.map = map
+    this.#calls = calls
+    this.#bytes = map.spec.entries
+    this.#position = calls.mapWords(map.fd, pageBytes)
+    this.#memory = calls.mapReadOnly(map.fd, 2 * (pageBytes + this.#bytes))
+    this.#words = new Int32Array(this.#memory)
+    this.#written = pageBytes / 4
+    this.#records = Buffer.from(this.#memory, 2 * pageBytes)
+  }
+
+  /** `bytes`: a power of 2, and whole pages. */
+  static create(calls: SystemCalls, name: string, bytes: number): BpfRing {
+    const spec = { name, kind: 'ring', keyBytes: 0, valueBytes: 0, entries: bytes } as const
+    const map = BpfMap.create(calls, spec)
+    try {
+      return new BpfRing(calls, map)
+    } catch (error) {
+      map.close()
+      throw error
+    }
+  }
+
+  /** Visits what was written by now; the place of a record is used again after this. Returns how many. */
+  read(visit: (records: Buffer, start: number, end: number) => void): number {
+    const first = this.#records.byteOffset
+    // The difference of the lower halves of two positions is that of the positions.
+    let left = (Atomics.load(this.#words, this.#written) - (this.#read | 0)) >>> 0
+    let count = 0
+    let at = this.#read % this.#bytes
+    while (left > 0) {
+      const head = Atomics.load(this.#words, (first + at) >> 2)
+      if ((head & isBusy) !== 0) break
+      const length = head & lengthMask
+      if ((head & isDiscarded) === 0) {
+        visit(this.#records, at + headBytes, at + headBytes + length)
+        count++
+      }
+      const step = headBytes + ((length + 7) & ~7)
+      left -= step
+      this.#read += step
+      at = (at + step) % this.#bytes
+    }
+    Atomics.store(this.#position, 0, BigInt(this.#read))
+    return count
+  }
+
+  close(): void {
+    this.#calls.unmap(this.#memory)
+    this.#calls.unmap(this.#position.buffer)
+    this.map.close()
+  }
+}
