@@ -70,10 +70,10 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
   const query = flowsQuery({ service, from, verdict, limit })
   const stop = stopSignal()
   const isText = flags.output === undefined || flags.output === 'wide'
-  if (isText) process.stdout.write(`${flowHead(flags.output === 'wide')}\n`)
   let before: FlowsAnswer | undefined
   for (;;) {
     const answer = await ask(flags.daemon, query)
+    if (isText && !before) process.stdout.write(`${flowHead(flags.output === 'wide')}\n`)
     for (const flow of answer.flows) {
       const text = `${flowText(flow, flags.output === 'wide')}\n`
       process.stdout.write(printedOfMany(flags, { data: flow, text }))

@@ -121,10 +121,11 @@ export async function askDaemon(way: WayToDaemon): Promise<DaemonAnswer> {
 
 const wayTo = (address: string): WayToDaemon => ({
   name: `http://${address}`,
-  get: (path) => get(address, path),
+  get: (path) => get(address, path, ', or give --config, --kubeconfig or --manifests'),
 })
 
-export async function get(address: string, path: string): Promise<string> {
+/** `orElse`: what a command takes that does not need a running proxy. */
+export async function get(address: string, path: string, orElse = ''): Promise<string> {
   const url = `http://${address}${path}`
   try {
     const response = await fetch(url, { signal: AbortSignal.timeout(answerMs) })
@@ -133,7 +134,7 @@ export async function get(address: string, path: string): Promise<string> {
   } catch (error) {
     const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
     throw new ConfigError(
-      `no proxy answers on ${url}: ${messageOf(cause)}; start kube-proxy, give --daemon IP:port if its metrics are elsewhere, or give --config, --kubeconfig or --manifests`,
+      `no proxy answers on ${url}: ${messageOf(cause)}; start kube-proxy, or give --daemon IP:port if its metrics are elsewhere${orElse}`,
       { cause: error },
     )
   }

@@ -52,6 +52,12 @@ t.test('a reader that is slower than the command gets everything', async (t) => 
   t.match(text, /COMMIT\n$/, 'the last line')
 })
 
+t.test('without a proxy flows prints no empty table, and advises no flag of others', async (t) => {
+  const { code, stdout, stderr } = await kubeProxy('flows', '--daemon', '127.0.0.1:1')
+  t.same({ code, stdout }, { code: 2, stdout: '' })
+  t.match(stderr, /; start kube-proxy, or give --daemon IP:port if its metrics are elsewhere\n$/)
+})
+
 t.test('a wrong flag, value or file gives exit code 2 and is named', async (t) => {
   const folder = t.testdir({
     'bad.yaml':

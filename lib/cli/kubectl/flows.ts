@@ -48,7 +48,7 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
   const { reader, node } = await question(kubectl, service, namespace, flags)
   const on = flags.node ?? node
   const stop = stopSignal()
-  const print = printer(flags)
+  let print: ReturnType<typeof printer> | undefined
   const isOurs = ({ service: name }: RemoteFlow) =>
     service !== undefined || namespace === undefined || name.startsWith(`${namespace}/`)
   for (;;) {
@@ -57,6 +57,7 @@ async function flows(service: string | undefined, flags: FlowsFlags): Promise<vo
     const asked = await unlessStopped(stop, asking)
     if (!asked) return
     const answers = answersOf(asked)
+    print ??= printer(flags)
     const all = answers.flatMap(({ answer }) => answer.flows)
     for (const flow of all.filter(isOurs).sort(byTime)) print(flow)
     noteLeftOut(answers.reduce((sum, { answer }) => sum + answer.leftOut, 0))
