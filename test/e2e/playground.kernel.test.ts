@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import t from 'tap'
 import { ordinaryUser, play, playWithoutRights, powerlessRoot } from '../support/played.js'
 import { runCommand } from '../../lib/kernel/command.js'
+import { withoutPrograms } from '../support/without-programs.js'
 
 const skip = process.getuid?.() === 0 ? false : 'network namespaces need root'
 
@@ -125,6 +126,12 @@ t.test('the playground without rights runs userspace mode on 127.0.0.0/8', { ski
   const asRoot = await playWithoutRights(['--once'], powerlessRoot)
   t.equal(await asRoot.ended, 0, asRoot.output())
   t.match(asRoot.output(), /Playing without any rights.*\n[^]*Everything answered as it should/)
+
+  const [file, before] = withoutPrograms([])
+  const bare = play(['--once'], [file, ...before])
+  t.equal(await bare.ended, 0, bare.output())
+  t.match(bare.output(), /need the program ip, which is missing: install iproute2/)
+  t.match(bare.output(), /Playing without network namespaces.*\n[^]*Everything answered/)
 
   const kernelMode = await playWithoutRights(['--once', '--mode', 'nftables'])
   t.equal(await kernelMode.ended, 1)

@@ -55,10 +55,12 @@ async function play(flags: PlaygroundFlags): Promise<void> {
   }
   const wanted = wantedModes(flags.proxyMode)
   const say = (line: string) => process.stdout.write(`${line}\n`)
-  const where = await rightsOf()
-  const refusal = where === undefined ? await refusalOfUserNamespace() : undefined
-  if (where === undefined && refusal === undefined) return playInside(say)
-  const surroundings = where === undefined ? withoutRights(wanted, refusal ?? '', say) : { where }
+  const hasIp = await canRun('ip', '-V')
+  const where = hasIp ? await rightsOf() : undefined
+  const refusal = hasIp && where === undefined ? await refusalOfUserNamespace() : undefined
+  if (hasIp && where === undefined && refusal === undefined) return playInside(say)
+  const surroundings =
+    where === undefined ? withoutNamespaces(wanted, obstacleOf(refusal), say) : { where }
   say(`Playing ${surroundings.where}.`)
   const modes = 'modes' in surroundings ? surroundings.modes : await runnableModes(wanted, say)
   const [first, ...others] = modes
@@ -126,21 +128,52 @@ async function playInside(say: (line: string) => void): Promise<void> {
   process.exitCode = await runInUserNamespace(process.argv.slice(2))
 }
 
-/**
- * Runs programs on 127.0.0.0/8, which needs no rights, because user namespaces are refused, too.
- */
-function withoutRights(wanted: readonly ModeName[], refusal: string, say: (line: string) => void) {
-  if (isLinux()) {
-    say('Network namespaces need root, and this system refuses user namespaces:')
-    for (const line of refusal.split('\n')) say(`   ${line}`)
-    say('With sudo more modes can run. Without it, userspace mode runs, for this machine alone.')
-  } else say('Network namespaces are of Linux. Here userspace mode runs, for this machine alone.')
-  const missing = isLinux() ? 'rights over a network (NET_ADMIN)' : 'Linux'
+/** Why there are no network namespaces, and what the modes of the kernel lack. */
+interface Obstacle {
+  readonly where: string
+  readonly lines: readonly string[]
+  readonly missing: string
+}
+
+function obstacleOf(refusal: string | undefined): Obstacle {
+  const alone = 'userspace mode runs, for this machine alone.'
+  const where = 'without any rights, on 127.0.0.0/8 of this machine'
+  if (!isLinux()) {
+    return { where, lines: [`Network namespaces are of Linux. Here ${alone}`], missing: 'Linux' }
+  }
+  if (refusal === undefined) {
+    return {
+      where: 'without network namespaces, on 127.0.0.0/8 of this machine',
+      lines: [
+        'Network namespaces need the program ip, which is missing: install iproute2.',
+        `Without it, ${alone}`,
+      ],
+      missing: 'network namespaces',
+    }
+  }
+  return {
+    where,
+    lines: [
+      'Network namespaces need root, and this system refuses user namespaces:',
+      ...refusal.split('\n').map((line) => `   ${line}`),
+      `With sudo more modes can run. Without it, ${alone}`,
+    ],
+    missing: 'rights over a network (NET_ADMIN)',
+  }
+}
+
+/** Runs programs on 127.0.0.0/8, which needs no rights and no program. */
+function withoutNamespaces(
+  wanted: readonly ModeName[],
+  { where, lines, missing }: Obstacle,
+  say: (line: string) => void,
+) {
+  for (const line of lines) say(line)
   for (const mode of wanted.filter((mode) => mode !== 'userspace')) {
     say(`Mode ${mode} cannot run here: it needs ${missing}.`)
   }
   return {
-    where: 'without any rights, on 127.0.0.0/8 of this machine',
+    where,
     modes: wanted.filter((mode) => mode === 'userspace'),
     buildTestBed: buildOnLoopback,
   }
@@ -186,4 +219,12 @@ async function checkInside(wanted: readonly ModeName[]): Promise<readonly ModeCh
   const { stdout } = await runCommand('unshare', args)
   const checks = JSON.parse(stdout) as readonly ModeCheck[]
   return checks.filter(({ mode }) => wanted.some((name) => name === mode))
+}
+
+async function canRun(program: string, ...args: readonly string[]): Promise<boolean> {
+  try {
+    return (await runCommand(program, args)).code === 0
+  } catch {
+    return false
+  }
 }

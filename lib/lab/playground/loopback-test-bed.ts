@@ -63,7 +63,7 @@ function loopbackLayout(second: number): ClusterLayout {
       backend: undefined,
     },
     limits: [
-      `There are no rights over a network here, so both nodes and all pods are programs of this machine, each on an address of ${at('0.0/16')}.`,
+      `There are no network namespaces here, so both nodes and all pods are programs of this machine, each on an address of ${at('0.0/16')}.`,
       'Only userspace mode runs: kube-proxy itself listens at the addresses of Services, without rules. The rules of the other modes are shown under Rules.',
       'There is no sender outside, because 127.0.0.0/8 ends at this machine; node ports answer at 127.0.0.1 only.',
     ],
