@@ -202,6 +202,14 @@ export async function runCheck(
 
 const isFixed = (flow: Flow) => flow.count !== undefined || flow.evenly || flow.sticky !== false
 
+/**
+ * A client of SCTP tells its peer of all its addresses unless it is bound to one. The peer then asks there,
+ * past the translation, and the client, which knows only the Service, ends the association.
+ */
+const hasSource = ({ client, protocol, host }: Check) =>
+  client.addressIndex > 0 || (protocol === 'SCTP' && !isLoopback(host))
+const isLoopback = (host: string) => host === '::1' || host.startsWith('127.')
+
 function requestOf(check: Check): FlowRequest {
   const { flow, client, family } = check
   const expectsReply = typeof check.gets !== 'string'
@@ -213,9 +221,7 @@ function requestOf(check: Check): FlowRequest {
     // A datagram is refused by another datagram, which may be lost.
     ...(check.gets === 'refused' ? { repeatMs: replyMs / 5 } : {}),
     count: flow.keep === undefined ? countOf(check) : 1,
-    ...(client.addressIndex > 0
-      ? { from: addressOf(client.place, family, client.addressIndex) }
-      : {}),
+    ...(hasSource(check) ? { from: addressOf(client.place, family, client.addressIndex) } : {}),
     ...(flow.keep === undefined ? {} : { keepAs: `${flow.keep}/${family}` }),
     ...(flow.payloadBytes === undefined ? {} : { payloadBytes: flow.payloadBytes }),
     ...(flow.halfClose ? { halfClose: true } : {}),
