@@ -203,8 +203,8 @@ export async function runCheck(
 const isFixed = (flow: Flow) => flow.count !== undefined || flow.evenly || flow.sticky !== false
 
 /**
- * A client of SCTP tells its peer of all its addresses unless it is bound to one. The peer then asks there,
- * past the translation, and the client, which knows only the Service, ends the association.
+ * Bound to none, a client of SCTP tells its peer of all its addresses, and what is translated is then reset
+ * after some seconds, as docs/kernels.md says.
  */
 const hasSource = ({ client, protocol, host }: Check) =>
   client.addressIndex > 0 || (protocol === 'SCTP' && !isLoopback(host))
