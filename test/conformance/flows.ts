@@ -207,6 +207,14 @@ export async function runCheck(
 
 const isFixed = (flow: Flow) => flow.count !== undefined || flow.evenly || flow.sticky !== false
 
+/**
+ * Bound to none, a client of SCTP tells its peer of all its addresses, and what is translated is then reset
+ * after some seconds, as docs/kernels.md says.
+ */
+const hasSource = ({ client, protocol, host }: Check) =>
+  client.addressIndex > 0 || (protocol === 'SCTP' && !isLoopback(host))
+const isLoopback = (host: string) => host === '::1' || host.startsWith('127.')
+
 function requestOf(check: Check): FlowRequest {
   const { flow, client, family } = check
   const expectsReply = typeof check.gets !== 'string'
@@ -218,9 +226,7 @@ function requestOf(check: Check): FlowRequest {
     // A datagram is refused by another datagram, which may be lost.
     ...(check.gets === 'refused' ? { repeatMs: replyMs / 5 } : {}),
     count: flow.keep === undefined ? countOf(check) : 1,
-    ...(client.addressIndex > 0
-      ? { from: addressOf(client.place, family, client.addressIndex) }
-      : {}),
+    ...(hasSource(check) ? { from: addressOf(client.place, family, client.addressIndex) } : {}),
     ...(flow.keep === undefined ? {} : { keepAs: `${flow.keep}/${family}` }),
     ...(flow.payloadBytes === undefined ? {} : { payloadBytes: flow.payloadBytes }),
     ...(flow.halfClose ? { halfClose: true } : {}),
