@@ -1,7 +1,6 @@
 import { spawn } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { runCommand } from '../../../lib/kernel/command.js'
 import { sweepWorlds } from '../../../lib/lab/world/namespaces.js'
@@ -174,12 +173,13 @@ await t.test(
   'without `ip` it says what to install',
   { skip: skip || withoutProgramsSkip() },
   async (t) => {
-    const main = fileURLToPath(new URL('../../../lib/main.js', import.meta.url))
-    const words = ['playground', '--mode', 'userspace', '--once']
+    const world = new URL('../../../lib/lab/world/world.js', import.meta.url).href
+    const script = `(await import('${world}')).createWorld({ name: 'bare' })`
+    const words = ['--input-type=module', '--eval', script]
     const link = (name: string) => t.fixture('symlink', `/usr/bin/${name}`)
     const folder = t.testdir({ unshare: link('unshare'), true: link('true'), sh: link('sh') })
     const path = ['/usr/bin/env', `PATH=${folder}`]
-    const [file, args] = withoutPrograms([...path, process.execPath, main, ...words])
+    const [file, args] = withoutPrograms([...path, process.execPath, ...words])
     const { code, stderr } = await runCommand(file, args, { timeoutMs: 60_000 })
     t.not(code, 0)
     t.match(stderr, 'the program ip is missing; install iproute2')
