@@ -18,6 +18,8 @@ const pods = ['pod-1', 'pod-2'] as const
 /** The aim for each try. */
 const soonMs = 100
 const patienceMs = 30_000
+/** Longer than the pause after a sync, so each change finds the proxy at rest. */
+const restMs = 300
 
 /** How soon clients of UDP reach the new endpoint, from the change in the API to its first answer. */
 export async function run(): Promise<BenchResults> {
@@ -74,7 +76,8 @@ async function measure(cluster: BenchCluster, mode: string): Promise<Taken> {
       if (count >= 0) taken[seen.client].push(seen.at - began)
     }
     if (!proxy.isAlive()) throw new Error(`${mode} ended: ${proxy.said()}`)
-    await delay(50)
+    // What follows the first rules, such as cleaning up, is no part of a change.
+    await delay(count < 0 ? 2000 : restMs)
   }
   return taken
 }
