@@ -227,6 +227,7 @@ function scripted(
       if (next === undefined || next === 'later') return { kind: 'nothing' }
       return next === 'overrun' ? { kind: 'overrun' } : { kind: 'datagram', data: next }
     },
+    hear: () => true,
     close: () => undefined,
   }
 }

@@ -7,7 +7,7 @@ import { families, messages } from '../../lib/kernel/nftables-netlink/protocol.j
 
 /** A watch in a namespace whose counter of transactions the test moves, with a socket that it fills. */
 function watching() {
-  const kernel = { generation: 5, denies: false }
+  const kernel = { generation: 5, denies: false, isHeard: true, isMuted: false }
   const inbox: Received[] = []
   const told = { foreign: 0, unclear: 0 }
   const watch = watchCommits({
@@ -21,14 +21,19 @@ function watching() {
     openPipe: () => ({
       send: () => undefined,
       receive: () => inbox.shift() ?? { kind: 'nothing' },
+      hear: (isWanted) => {
+        if (isWanted && kernel.isMuted) return false
+        kernel.isHeard = isWanted
+        return true
+      },
       close: () => undefined,
     }),
   })
-  const commit = (transactions: number) =>
+  const commit = (transactions: number, commands = 1) =>
     watch.around(() => {
       kernel.generation += transactions
-      return Promise.resolve()
-    })
+      return Promise.resolve(kernel.isHeard)
+    }, commands)
   const look = async (received: Received) => {
     inbox.push(received)
     const end = new AbortController()
@@ -106,3 +111,31 @@ void t.test('NF29: our 16-bit transaction numbers are forgotten before they repe
   await event(old)
   t.equal(told.foreign, 1)
 })
+
+void t.test('a large transaction of ours is not heard, and others are not missed', async (t) => {
+  const { told, kernel, commit, event } = watching()
+  t.equal(await commit(1, 10), true)
+  t.equal(await commit(1, 100_000), false, 'the kernel writes no notification')
+  t.equal(kernel.isHeard, true, 'afterwards all are heard again')
+  await event(7)
+  t.same(told, { foreign: 0, unclear: 0 }, 'ours')
+  await event(8)
+  t.same(told, { foreign: 1, unclear: 0 })
+  await commit(2, 100_000)
+  t.same(told, { foreign: 1, unclear: 1 }, 'another one while nothing was heard')
+})
+
+void t.test(
+  'a watch that may not hear again for a while knows that it missed others',
+  async (t) => {
+    const { told, kernel, commit, event } = watching()
+    kernel.isMuted = true
+    await commit(1, 100_000)
+    t.equal(kernel.isHeard, false)
+    kernel.generation++
+    kernel.isMuted = false
+    await event(6)
+    t.equal(kernel.isHeard, true)
+    t.same(told, { foreign: 0, unclear: 1 })
+  },
+)

@@ -45,6 +45,7 @@ export class FakeIpvsKernel {
         const data = queue.shift()
         return data ? { kind: 'datagram', data } : { kind: 'nothing' }
       },
+      hear: () => true,
       close: () => undefined,
     }
     return pipe

@@ -14,6 +14,7 @@ const receiveBufferForce = 33
 
 const netlinkLevel = 270
 const addMembership = 1
+const dropMembership = 2
 const capAck = 10
 const extendedAck = 11
 
@@ -59,6 +60,8 @@ export type Received =
 export interface NetlinkPipe {
   send(data: Uint8Array): void
   receive(): Received
+  /** Joins or leaves its multicast groups; false where the kernel refuses. */
+  hear(isWanted: boolean): boolean
   close(): void
 }
 
@@ -87,7 +90,7 @@ export function openSocket(
     libc.close(fd)
     throw error
   }
-  return pipeOver({ libc, fd })
+  return pipeOver({ libc, fd }, options.groups ?? [])
 }
 
 interface OpenSocket {
@@ -125,7 +128,7 @@ function configure(socket: OpenSocket, protocol: number, options: SocketOptions)
   }
 }
 
-function pipeOver(socket: OpenSocket): NetlinkPipe {
+function pipeOver(socket: OpenSocket, groups: readonly number[]): NetlinkPipe {
   const { libc, fd } = socket
   const buffer = Buffer.allocUnsafe(receiveBytes)
   let sendBuffer = 0
@@ -155,6 +158,11 @@ function pipeOver(socket: OpenSocket): NetlinkPipe {
         if (errno === errnos.nobufs) return { kind: 'overrun' }
         if (errno !== errnos.intr) throw errorOf(libc, 'receive from netlink')
       }
+    },
+    hear(isWanted) {
+      if (closed) return false
+      const option = isWanted ? addMembership : dropMembership
+      return groups.every((group) => setOption(socket, netlinkLevel, option, group))
     },
     close() {
       if (!closed) libc.close(fd)

@@ -18,6 +18,11 @@ const datagramsPerLook = 256
 
 /** A socket that has joined multicast groups; it hears everything from the moment it exists. */
 export interface Subscription {
+  /**
+   * Hears nothing while `act` runs. The kernel writes a notification for each object of a transaction
+   * if anybody hears it, which takes longer than the transaction itself.
+   */
+  deaf<T>(act: () => Promise<T>): Promise<T>
   /** Delivers notifications until the signal, then closes the socket. */
   run(signal: AbortSignal): Promise<void>
 }
@@ -28,7 +33,14 @@ export interface Subscription {
  */
 export function subscribe(protocol: number, options: SubscriptionOptions): Subscription {
   const pipe = (options.openPipe ?? openSocket)(protocol, options)
+  let isDeaf = false
   const look = () => {
+    if (isDeaf) {
+      // Rights may have been taken away, and be given back.
+      if (!pipe.hear(true)) return
+      isDeaf = false
+      options.onOverrun()
+    }
     for (let count = 0; count < datagramsPerLook; count++) {
       const received = pipe.receive()
       if (received.kind === 'nothing') return
@@ -37,6 +49,14 @@ export function subscribe(protocol: number, options: SubscriptionOptions): Subsc
     }
   }
   return {
+    async deaf(act) {
+      pipe.hear(false)
+      try {
+        return await act()
+      } finally {
+        isDeaf = !pipe.hear(true)
+      }
+    },
     async run(signal) {
       try {
         while (!signal.aborted) {

@@ -14,6 +14,8 @@ const tableAttribute = 1
 const genericBytes = 4
 /** Events arrive within a look or two; numbers older than this many commits are forgotten. */
 const ownMax = 4096
+/** The events of so many objects are more than a socket holds, and cost more than the transaction. */
+const largeCommit = 1000
 
 export interface CommitWatchOptions {
   readonly tables: readonly TableRef[]
@@ -27,8 +29,8 @@ export interface CommitWatchOptions {
 }
 
 export interface CommitWatch {
-  /** Does a transaction of ours, so that its events are known as such. */
-  around<T>(commit: () => Promise<T>): Promise<T>
+  /** Does a transaction of ours with so many commands, so that its events are known as such. */
+  around<T>(commit: () => Promise<T>, commands: number): Promise<T>
   run(signal: AbortSignal): Promise<void>
 }
 
@@ -78,11 +80,12 @@ export function watchCommits(options: CommitWatchOptions): CommitWatch {
   })
 
   return {
-    async around(commit) {
+    async around(commit, commands) {
       const before = options.generation()
       try {
-        return await commit()
+        return await (commands < largeCommit ? commit() : subscription.deaf(commit))
       } finally {
+        // What others commit after this look is heard; what they committed before makes another number.
         const after = options.generation()
         if (after === before + 1) remember(own, after & 0xffff)
         else if (after !== before) options.onUnclear()

@@ -99,7 +99,8 @@ export function guardedBy(
 ): RulesetWriter {
   return {
     name: writer.name,
-    commit: (transaction) => watch.around(() => writer.commit(transaction)),
+    commit: (transaction) =>
+      watch.around(() => writer.commit(transaction), transaction.commands.length),
     check: (transaction) => writer.check(transaction),
   }
 }
