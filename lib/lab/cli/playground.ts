@@ -55,7 +55,10 @@ async function play(flags: PlaygroundFlags): Promise<void> {
   }
   const wanted = wantedModes(flags.proxyMode)
   const say = (line: string) => process.stdout.write(`${line}\n`)
-  const hasIp = await canRun('ip', '-V')
+  const hasIp = await runCommand('ip', ['-V']).then(
+    ({ code }) => code === 0,
+    () => false,
+  )
   const where = hasIp ? await rightsOf() : undefined
   const refusal = hasIp && where === undefined ? await refusalOfUserNamespace() : undefined
   if (hasIp && where === undefined && refusal === undefined) return playInside(say)
@@ -219,12 +222,4 @@ async function checkInside(wanted: readonly ModeName[]): Promise<readonly ModeCh
   const { stdout } = await runCommand('unshare', args)
   const checks = JSON.parse(stdout) as readonly ModeCheck[]
   return checks.filter(({ mode }) => wanted.some((name) => name === mode))
-}
-
-async function canRun(program: string, ...args: readonly string[]): Promise<boolean> {
-  try {
-    return (await runCommand(program, args)).code === 0
-  } catch {
-    return false
-  }
 }

@@ -26,13 +26,19 @@ function begin(now: () => number) {
   return { counter, opened }
 }
 
-t.test('the kernel gives the id of a connection that has ended to a later one', (t) => {
+/** The table is being read; the message is about a connection that began before. */
+function beginListing() {
   const now = 1_000_000
-  const { counter, opened } = begin(() => now)
-  counter.missed(now - 1000)
-  counter.beginListing()
+  const begun = begin(() => now)
+  begun.counter.missed(now - 1000)
+  begun.counter.beginListing()
   const message = flow()
   message.startedAt = now - 500
+  return { ...begun, message }
+}
+
+t.test('the kernel gives the id of a connection that has ended to a later one', (t) => {
+  const { counter, opened, message } = beginListing()
   counter.listed(message)
   counter.endListing()
   counter.opened(flow())
@@ -44,12 +50,7 @@ t.test('the kernel gives the id of a connection that has ended to a later one', 
 })
 
 t.test('what ends while the table is read is not counted by it once more', (t) => {
-  const now = 1_000_000
-  const { counter, opened } = begin(() => now)
-  counter.missed(now - 1000)
-  counter.beginListing()
-  const message = flow()
-  message.startedAt = now - 500
+  const { counter, opened, message } = beginListing()
   counter.opened(message)
   counter.ended(message)
   counter.listed(message)
