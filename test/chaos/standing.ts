@@ -7,7 +7,7 @@ import type { Stage } from './stage.js'
 interface Differences {
   readonly families: readonly {
     readonly family: 'IPv4' | 'IPv6'
-    readonly differences: readonly { readonly where: string }[]
+    readonly differences: readonly { readonly where: string; readonly expected?: string }[]
   }[]
 }
 
@@ -48,10 +48,10 @@ export async function remains({ world }: Stage): Promise<readonly string[]> {
 
 /**
  * Programs turn to tables of theirs that are whole, so there is no half of those. No start waits for
- * ServiceCIDRs, which some clusters do not have: their chain is filled when they come.
+ * ServiceCIDRs, which some clusters do not have: their one rule is written when they come.
  */
-const isOfFirstSync = (where: string) =>
-  where !== placeText(connectPlace) && where !== 'chain cluster-ips-check'
+const isOfFirstSync = ({ where, expected = '' }: { where: string; expected?: string }) =>
+  where !== placeText(connectPlace) && !expected.includes('Drop traffic to unallocated ClusterIPs')
 
 async function unitsOf(stage: Stage): Promise<readonly Unit[]> {
   const { mode } = stage
@@ -64,7 +64,13 @@ async function unitsOf(stage: Stage): Promise<readonly Unit[]> {
     if (mode === 'nftables' || mode === 'ebpf') {
       const table = `${family === 'IPv4' ? 'ip' : 'ip6'} kube-proxy`
       const { code } = await stage.world.exec('node', ['nft', 'list', 'table', ...table.split(' ')])
-      return [{ name: `table ${table}`, stands: code === 0, missing: places.filter(isOfFirstSync) }]
+      return [
+        {
+          name: `table ${table}`,
+          stands: code === 0,
+          missing: differences.filter(isOfFirstSync).map(({ where }) => where),
+        },
+      ]
     }
     const program = family === 'IPv4' ? 'iptables-save' : 'ip6tables-save'
     return Promise.all(
