@@ -9,17 +9,15 @@ import { fileURLToPath } from 'node:url'
 import { daemonNumbers, type DaemonNumbers } from '../lib/inspect/top/daemon-numbers.js'
 import { mountOf } from '../lib/kernel/cgroup.js'
 import { runCommand } from '../lib/kernel/command.js'
-import type { CountOrder, CountResult, WaysOrder, WaysResult } from './support/ebpf-traffic.js'
+import type { CountOrder, CountResult } from './support/count-client.js'
 import type { ScaleResult } from './support/ebpf-scale.js'
 import { lane, serverAddress, startIn, stop, withLane } from './support/lane.js'
 import type { BenchResult, BenchResults } from './support/results.js'
 import { ports, requestBytes, responseBytes } from './support/services.js'
-import { summarize } from './support/summary.js'
+import { measureWays } from './support/ways.js'
 
 const serviceAddress = '10.81.3.10'
 const connections = Number(process.env['BENCH_CONNECTIONS'] ?? 60_000)
-const rounds = 15
-const batch = 400
 
 /** Where what is measured lives: a bpffs and a cgroup of its own, and one beside it without programs. */
 interface Places {
@@ -102,12 +100,12 @@ async function trafficResults(places: Places): Promise<BenchResults> {
   writeFileSync(join(places.folder, 'service.yaml'), manifests())
   let daemon = await startDaemon(places)
   try {
-    const ways = await measureWays(places)
+    const ways = await waysOf(places)
     const before = await numbers()
-    const result = loadOf<CountResult>('count', {
+    const result = count({
       ...{ cgroup: places.inside, ip: serviceAddress, port: ports.short[0] },
       ...{ connections, atOnce: 20 },
-    } satisfies CountOrder)
+    })
     let restarts = 0
     while (!(await Promise.race([result.then(() => true), delay(300, false)]))) {
       await stop(daemon)
@@ -153,45 +151,23 @@ const differenceOf = (before: DaemonNumbers, after: DaemonNumbers) => ({
 })
 
 /** Ratios to a direct connection of the same round, from outside of the cgroup. */
-async function measureWays({ inside, outside }: Places): Promise<BenchResults> {
-  const order: WaysOrder = {
-    ways: [
+const waysOf = ({ inside, outside }: Places): Promise<BenchResults> =>
+  measureWays(
+    [
       { name: 'direct', cgroup: outside, ip: serverAddress },
       { name: 'ebpf', cgroup: inside, ip: serviceAddress },
       { name: 'nftables', cgroup: outside, ip: serviceAddress },
       { name: 'direct, with programs', cgroup: inside, ip: serverAddress },
     ],
-    ...{ rounds, batch, shortPort: ports.short[0], echoPort: ports.echo },
-  }
-  const { connections: short, pingPongs } = await loadOf<WaysResult>('ways', order)
-  return [...ratios('connect, request, close', short), ...ratios('ping-pong', pingPongs)]
-}
+    { enter: ['nsenter', ...inLane(lane.clients)], targets: { ebpf: '<= 1.05' } },
+  )
 
-function ratios(
-  what: string,
-  times: Readonly<Record<string, readonly number[]>>,
-): readonly BenchResult[] {
-  const direct = times['direct'] ?? []
-  return Object.entries(times).map(([way, all]) => {
-    const { p50 } = summarize(all.map((time, round) => time / (direct[round] ?? NaN)))
-    const microseconds = 1000 * summarize([...all]).p50
-    console.log(what, way, p50.toFixed(3), `${microseconds.toFixed(1)} us`)
-    return {
-      name: `${what}, ${way} / direct`,
-      value: p50,
-      unit: 'x',
-      ...(way === 'ebpf' ? { target: '<= 1.05' } : {}),
-      note: `${microseconds.toFixed(0)} us`,
-    }
-  })
-}
-
-async function loadOf<Result>(what: string, order: WaysOrder | CountOrder): Promise<Result> {
-  const script = fileURLToPath(new URL('./support/ebpf-traffic.js', import.meta.url))
-  const argv = [...inLane(lane.clients), process.execPath, script, what, JSON.stringify(order)]
+async function count(order: CountOrder): Promise<CountResult> {
+  const script = fileURLToPath(new URL('./support/count-client.js', import.meta.url))
+  const argv = [...inLane(lane.clients), process.execPath, script, JSON.stringify(order)]
   const { stdout, stderr, code } = await runCommand('nsenter', argv, { timeoutMs: 300_000 })
-  if (code !== 0) throw new Error(`${what}: ${stderr}`)
-  return JSON.parse(stdout) as Result
+  if (code !== 0) throw new Error(`count: ${stderr}`)
+  return JSON.parse(stdout) as CountResult
 }
 
 /** Unlike `ip netns exec` this leaves /sys as it is, with cgroups in it. */

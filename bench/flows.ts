@@ -10,7 +10,10 @@ import { encodeAddress } from '../lib/kernel/sockets/socket-address.js'
 import { allocateNative } from '../lib/kernel/sockets/native-memory.js'
 import { daemonNumbers } from '../lib/inspect/top/daemon-numbers.js'
 import { cpuMilliseconds, residentMib } from './support/process-usage.js'
+import { startIn, stop } from './support/lane.js'
 import type { BenchResults } from './support/results.js'
+import { ports } from './support/services.js'
+import { measureWays, type Way } from './support/ways.js'
 
 /**
  * What --flows costs: two namespaces with a proxy in nftables mode, one of them with --flows. Rounds
@@ -24,6 +27,7 @@ const flowsPerSecond = 10_000
 const rounds = 9
 const flowsPerRound = services * sockets
 const endpoint = '10.244.1.1'
+const tcpAddress = '10.96.2.1'
 const firstPort = 8000
 const main = fileURLToPath(new URL('../lib/cli/main.js', import.meta.url))
 
@@ -31,6 +35,7 @@ interface Side {
   readonly name: string
   readonly namespace: string
   readonly proxy: ChildProcess
+  readonly server: ChildProcess
   readonly senderUs: number[]
   readonly proxyUs: number[]
 }
@@ -45,16 +50,25 @@ export async function run(): Promise<BenchResults> {
     for (let round = 0; round < rounds; round++) {
       for (const side of round % 2 === 0 ? sides : sides.toReversed()) await measure(side)
     }
-    return await resultsOf(sides)
+    return [
+      ...(await resultsOf(sides)),
+      ...(await measureWays(waysOf(sides), { enter: [], targets: {} })),
+    ]
   } finally {
-    for (const { proxy, namespace } of sides) {
-      proxy.kill('SIGKILL')
-      await once(proxy, 'exit')
+    for (const { proxy, server, namespace } of sides) {
+      for (const child of [proxy, server]) await stop(child)
       execFileSync('ip', ['netns', 'delete', namespace])
     }
     rmSync(folder, { recursive: true })
   }
 }
+
+/** The way without comes twice: what differs between the two is noise. */
+const waysOf = (sides: readonly Side[]): readonly Way[] =>
+  [
+    ...sides,
+    ...sides.slice(0, 1).map((side) => ({ ...side, name: `${side.name}, once more` })),
+  ].map(({ name, namespace }) => ({ name, namespace, ip: tcpAddress }))
 
 async function startSide(name: string, folder: string): Promise<Side> {
   const namespace = `bench-flows-${name}-${process.pid}`
@@ -81,7 +95,9 @@ async function startSide(name: string, folder: string): Promise<Side> {
   const argv = ['netns', 'exec', namespace, process.execPath, main, ...flags]
   const proxy = spawn('ip', argv, { stdio: ['ignore', 'ignore', 'inherit'] })
   while (!(await metrics(namespace)).includes('kubeproxy_first_sync_seconds{')) await delay(100)
-  return { name, namespace, proxy, senderUs: [], proxyUs: [] }
+  const loadServer = fileURLToPath(new URL('./support/load-server.js', import.meta.url))
+  const server = await startIn(namespace, [process.execPath, loadServer, endpoint])
+  return { name, namespace, proxy, server, senderUs: [], proxyUs: [] }
 }
 
 async function metrics(namespace: string): Promise<string> {
@@ -186,24 +202,44 @@ async function resultsOf(sides: readonly Side[]): Promise<BenchResults> {
 }
 
 function manifests(): string {
-  const documents = Array.from({ length: services }, (_, index) => {
-    const name = `udp-${index}`
-    const clusterIP = `10.96.1.${index}`
-    const labels = { 'kubernetes.io/service-name': name }
-    return [
-      {
-        ...{ apiVersion: 'v1', kind: 'Service', metadata: { name, namespace: 'default' } },
-        spec: { clusterIP, clusterIPs: [clusterIP], ports: [{ protocol: 'UDP', port: 53 }] },
+  const udp = Array.from({ length: services }, (_, index) =>
+    // A port for each, so that NAT need not look for free ports.
+    objectsOf(`udp-${index}`, `10.96.1.${index}`, [
+      { protocol: 'UDP', port: 53, target: firstPort + index },
+    ]),
+  )
+  const tcp = [ports.short[0], ports.echo].map((port) => ({
+    ...{ name: `tcp-${port}`, protocol: 'TCP', port, target: port },
+  }))
+  return [...udp, objectsOf('tcp', tcpAddress, tcp)]
+    .flatMap((pair) => pair.map((each) => JSON.stringify(each)))
+    .join('\n---\n')
+}
+
+interface Port {
+  readonly name?: string
+  readonly protocol: string
+  readonly port: number
+  readonly target: number
+}
+
+function objectsOf(name: string, clusterIP: string, all: readonly Port[]): readonly object[] {
+  const named = all.map((port) => ({ name: '', ...port }))
+  return [
+    {
+      ...{ apiVersion: 'v1', kind: 'Service', metadata: { name, namespace: 'default' } },
+      spec: {
+        ...{ clusterIP, clusterIPs: [clusterIP] },
+        ports: named.map(({ target: _, ...port }) => port),
       },
-      {
-        ...{ apiVersion: 'discovery.k8s.io/v1', kind: 'EndpointSlice' },
-        metadata: { name, namespace: 'default', labels },
-        addressType: 'IPv4',
-        // A port for each, so that NAT need not look for free ports.
-        ports: [{ name: '', protocol: 'UDP', port: firstPort + index }],
-        endpoints: [{ addresses: [endpoint], conditions: { ready: true } }],
+    },
+    {
+      ...{ apiVersion: 'discovery.k8s.io/v1', kind: 'EndpointSlice', addressType: 'IPv4' },
+      metadata: {
+        ...{ name, namespace: 'default', labels: { 'kubernetes.io/service-name': name } },
       },
-    ]
-  })
-  return documents.flatMap((pair) => pair.map((each) => JSON.stringify(each))).join('\n---\n')
+      ports: named.map(({ target, ...port }) => ({ ...port, port: target })),
+      endpoints: [{ addresses: [endpoint], conditions: { ready: true } }],
+    },
+  ]
 }

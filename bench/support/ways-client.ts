@@ -1,64 +1,33 @@
 /**
- * A client of a pod that goes in and out of the cgroup whose sockets are translated, for the costs of
- * ways beside each other; or only so many connections. Usage: ebpf-traffic.js ways|count JSON
+ * A client that goes from one cgroup or network namespace to the other, for the costs of ways beside
+ * each other. Usage: ways-client.js JSON
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { interest } from '../../lib/kernel/sockets/epoll.js'
 import { addressFamilies } from '../../lib/kernel/addresses.js'
+import { joinNetworkNamespace } from '../../lib/lab/world/namespaces.js'
 import { encodeAddress } from '../../lib/kernel/sockets/socket-address.js'
 import { exchange } from './connection-load.js'
 import { edgeTriggered, RawLoop } from './raw-loop.js'
 import { requestBytes } from './services.js'
+import type { Way, WaysOrder, WaysResult } from './ways.js'
 
-export interface Way {
-  readonly name: string
-  /** The folder of the cgroup of its sockets. */
-  readonly cgroup: string
-  readonly ip: string
+function enter({ cgroup, namespace }: Way): void {
+  if (cgroup !== undefined) writeFileSync(join(cgroup, 'cgroup.procs'), '0')
+  if (namespace !== undefined) joinNetworkNamespace(namespace)
 }
-
-export interface WaysOrder {
-  readonly ways: readonly Way[]
-  readonly rounds: number
-  readonly batch: number
-  readonly shortPort: number
-  readonly echoPort: number
-}
-
-/** Milliseconds for one, by way: a number for each round. */
-export interface WaysResult {
-  readonly connections: Readonly<Record<string, readonly number[]>>
-  readonly pingPongs: Readonly<Record<string, readonly number[]>>
-}
-
-export interface CountOrder {
-  readonly cgroup: string
-  readonly ip: string
-  readonly port: number
-  readonly connections: number
-  readonly atOnce: number
-}
-
-export interface CountResult {
-  readonly good: number
-  readonly failed: number
-  readonly seconds: number
-}
-
-const enter = (cgroup: string) => writeFileSync(join(cgroup, 'cgroup.procs'), '0')
 
 function measureWays(loop: RawLoop, order: WaysOrder): WaysResult {
   const connections: Record<string, number[]> = {}
   const pingPongs: Record<string, number[]> = {}
   // The first round warms up whatever there is.
   for (let round = -1; round < order.rounds; round++) {
-    // Nobody is always behind the same other one.
-    const ways = order.ways.map((_, index) => order.ways[(index + round + 1) % order.ways.length])
-    for (const way of ways) {
-      if (!way) continue
-      enter(way.cgroup)
+    for (const way of shuffled(order.ways)) {
+      enter(way)
       const at = (port: number) => encodeAddress({ ip: way.ip, port })
+      // What was cold after the way before is not this way's cost.
+      connectBatch(loop, at(order.shortPort), 5)
       const connectMs = connectBatch(loop, at(order.shortPort), order.batch)
       const pingMs = pingPongBatch(loop, at(order.echoPort), order.batch)
       if (round < 0) continue
@@ -68,6 +37,13 @@ function measureWays(loop: RawLoop, order: WaysOrder): WaysResult {
   }
   return { connections, pingPongs }
 }
+
+/** A way that always followed the same other one would pay for what that one left behind. */
+const shuffled = <Item>(items: readonly Item[]): readonly Item[] =>
+  items
+    .map((item) => ({ item, place: Math.random() }))
+    .sort((a, b) => a.place - b.place)
+    .map(({ item }) => item)
 
 /** One after the other: connect, ask, read, close. */
 function connectBatch(loop: RawLoop, target: Uint8Array, batch: number): number {
@@ -110,29 +86,7 @@ function pingPongBatch(loop: RawLoop, target: Uint8Array, batch: number): number
   return took / batch
 }
 
-function count(loop: RawLoop, { cgroup, ip, port, connections, atOnce }: CountOrder): CountResult {
-  enter(cgroup)
-  const load = { loop, target: encodeAddress({ ip, port }), seconds: 0, n: atOnce }
-  let [started, good, failed] = [0, 0, 0]
-  const next = () => {
-    if (started === connections) return
-    started++
-    exchange(load, (_, ok) => {
-      if (ok) good++
-      else failed++
-      next()
-    })
-  }
-  const began = performance.now()
-  for (let index = 0; index < atOnce; index++) next()
-  while (good + failed < connections) loop.turn(100)
-  return { good, failed, seconds: (performance.now() - began) / 1000 }
-}
-
-const [, , what = '', json = ''] = process.argv
 const loop = await RawLoop.load()
-const order: unknown = JSON.parse(json)
-const result =
-  what === 'ways' ? measureWays(loop, order as WaysOrder) : count(loop, order as CountOrder)
+const result = measureWays(loop, JSON.parse(process.argv[2] ?? '') as WaysOrder)
 process.stdout.write(`${JSON.stringify(result)}\n`)
 process.exit(0)
