@@ -27,8 +27,8 @@ interface Entry {
 
 /**
  * Decides when each endpoint is checked, and what its answers mean. The first checks are spread over
- * an interval, and every interval is up to a tenth shorter, so that the checks of many endpoints, or
- * of many nodes, do not meet. Checks above the limit wait for their turn.
+ * an interval, and every interval is up to a fiftieth shorter, so that the checks of many endpoints, or
+ * of many nodes, do not go on together once they met. Checks above the limit wait for their turn.
  */
 export class Schedule {
   readonly #deps: ScheduleDeps
@@ -92,7 +92,7 @@ export class Schedule {
     this.#counts[outcome.kind]++
     if (!entry.isGone) {
       this.#account(entry, outcome)
-      const pause = intervalMs * (1 - random() / 10)
+      const pause = intervalMs * (1 - random() / 50)
       this.#plan(entry, Math.max(0, began + pause - now()))
     }
     this.#begin()
