@@ -13,13 +13,16 @@ export const systemClock: Clock = { now: () => performance.now(), sleep: pause }
 /** Syncs take at most a tenth of a core: each is followed by nine times as long without one. */
 const pauseOfCost = 9
 
+/** Quiet times save up so much of pauses to come. One slow sync among quick ones then delays nobody. */
+const savedPauseMs = 200
+
 /** However much a sync costs, a change waits no longer than this for the next one to begin. */
 const longestPauseMs = 1000
 
 export interface SyncIntervals {
   /**
    * The least time between the end of one sync and the start of the next (R03). `measured`: nobody
-   * has said one, so it follows from what the last sync took.
+   * has said one, so it follows from what the last syncs took.
    */
   readonly minIntervalMs: number | 'measured'
   /** A sync runs at least this often, even without a request. */
@@ -44,6 +47,8 @@ export class SyncLoop {
   #intervals: SyncIntervals
   #isRequested = false
   #wake = new AbortController()
+  /** Pauses that syncs have yet to be followed by; less than none when quiet times saved some up. */
+  #owedMs = 0
 
   constructor(options: SyncLoopOptions) {
     this.#options = options
@@ -71,12 +76,15 @@ export class SyncLoop {
    */
   async run(sync: () => Promise<boolean>, signal: AbortSignal): Promise<void> {
     await this.#wait(Infinity, signal)
+    let ended = this.#clock.now()
     while (!signal.aborted) {
       this.#isRequested = false
+      this.#owedMs = Math.max(this.#owedMs - (this.#clock.now() - ended), -savedPauseMs)
       const started = this.#usedMs()
       const succeeded = await this.#syncOnce(sync)
       const { maxIntervalMs, retryIntervalMs } = this.#intervals
       const pauseMs = this.#pauseAfter(this.#usedMs() - started)
+      ended = this.#clock.now()
       await this.#clock.sleep(pauseMs, signal)
       const idleMs = succeeded ? maxIntervalMs : Math.min(retryIntervalMs, maxIntervalMs)
       await this.#wait(idleMs - pauseMs, signal)
@@ -91,7 +99,9 @@ export class SyncLoop {
   #pauseAfter(costMs: number): number {
     const { minIntervalMs, maxIntervalMs } = this.#intervals
     if (minIntervalMs !== 'measured') return minIntervalMs
-    return Math.min(pauseOfCost * Math.max(0, costMs), longestPauseMs, maxIntervalMs)
+    const owedMs = this.#owedMs + pauseOfCost * Math.max(0, costMs)
+    this.#owedMs = Math.min(owedMs, longestPauseMs, maxIntervalMs)
+    return Math.max(0, this.#owedMs)
   }
 
   async #syncOnce(sync: () => Promise<boolean>): Promise<boolean> {

@@ -127,10 +127,13 @@ async function startsUnderLoad(
   return starts.slice(0, costsMs.length)
 }
 
-t.test('R03: without a period the pause is nine times what the last sync took', async (t) => {
-  t.same(await startsUnderLoad([1, 1, 20, 1, 3, 1], 'measured'), [0, 10, 20, 220, 230, 260])
-  t.same(await startsUnderLoad([400, 400, 1], 'measured'), [0, 1400, 2800], 'at most a second')
-})
+t.test(
+  'R03: without a period the pause under load is nine times what the last sync took',
+  async (t) => {
+    t.same(await startsUnderLoad([1, 1, 20, 1, 3, 1], 'measured'), [0, 10, 20, 220, 230, 260])
+    t.same(await startsUnderLoad([400, 400, 1], 'measured'), [0, 1400, 2800], 'at most a second')
+  },
+)
 
 t.test('R03: a period that is set is kept to the letter, whatever syncs take', async (t) => {
   t.same(await startsUnderLoad([1, 400, 400, 1], 250), [0, 251, 901, 1551])
@@ -146,6 +149,30 @@ t.test('R03: without a period the first change of a quiet time goes at once', as
   t.same(starts, [0, 2000])
   await stop()
 })
+
+t.test(
+  'R03: quiet times save up pauses, so a slow sync among quick ones delays nobody',
+  async (t) => {
+    const clocks: ManualClock[] = []
+    const costs = [1, 20, 20, 20, 1]
+    const { loop, clock, starts, stop } = loopWith(async () => {
+      await clocks[0]?.sleep(costs.shift() ?? 0, new AbortController().signal)
+      return true
+    }, 'measured')
+    clocks.push(clock)
+    loop.request()
+    await clock.advance(5000)
+    for (let ms = 0; starts.length < 5 && ms < 2000; ms++) {
+      loop.request()
+      await clock.advance(1)
+    }
+    // The last one has to end.
+    await clock.advance(500)
+    // Each owes 180 ms. 200 are saved up: enough for the first, 20 are left for the second.
+    t.same(starts.slice(0, 5), [0, 5000, 5020, 5200, 5400])
+    await stop()
+  },
+)
 
 t.test('R03: what a sync waited for a processor is no cost of it', async (t) => {
   const clock = new ManualClock()
