@@ -5,7 +5,7 @@ import { removalAnnotation } from '../state/connection-annotations.js'
 import type { DetectLocal } from '../state/node-view.js'
 import type { IpFamily } from '../state/ip.js'
 import type { TrackerSettings } from '../state/tracker.js'
-import { proxyAnnotations, type Undone } from '../state/undone.js'
+import { proxyAnnotations, type Unsupported } from '../state/unsupported.js'
 
 /** The part of the configuration that the tracker needs. */
 export function trackerSettings(
@@ -21,7 +21,7 @@ export function trackerSettings(
     // The userspace proxy opens a connection of its own, which the node translates like any other.
     translatesOnce: !isProxyMode(mode),
     substitutes: substitutesOf(mode),
-    undone: undoneBy(mode),
+    unsupported: unsupportedIn(mode),
     endpointRules: { allowsLoopback: isEnabled(config.featureGates, 'AllowLoopbackEndpoints') },
     allowsExternalIps: isEnabled(config.featureGates, 'AllowServiceExternalIPs'),
   }
@@ -34,7 +34,7 @@ export function nodePortAddresses(config: Config, mode: ProxyMode): readonly str
 }
 
 /** What the mode of a node cannot do of what a Service may ask for; undefined when it does it all. */
-export function undoneBy(mode: ProxyMode): Undone | undefined {
+export function unsupportedIn(mode: ProxyMode): Unsupported | undefined {
   if (mode === '' || mode === 'auto' || isProxyMode(mode)) return undefined
   // IPVS has a table of connections of its own.
   const more = mode === 'ipvs' ? [removalAnnotation] : []

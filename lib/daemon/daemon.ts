@@ -11,8 +11,8 @@ import {
   trackerSink,
   waitForNode,
 } from './syncing.js'
-import { guestLimit } from '../kernel/open-files.js'
-import { guestsMax } from '../observe/guests.js'
+import { clientLimit } from '../kernel/open-files.js'
+import { clientsMax } from '../observe/client-connections.js'
 import { freeStartMemory, memoryWatch } from './memory.js'
 import { loggedSink } from '../observe/object-observer.js'
 import { Metrics } from '../observe/metrics.js'
@@ -152,7 +152,7 @@ async function observe(
     fallback: config.mode === 'auto' ? '' : fallbackText(chosen),
     syncPeriodMs: chosen.definition.syncPeriods(config).syncMs,
     expectsNode: client !== undefined,
-    connectionsMax: guestLimit(guestsMax),
+    connectionsMax: clientLimit(clientsMax),
     serviceManager: await serviceManager(),
     events:
       client === undefined || config.dryRun

@@ -11,7 +11,7 @@ export function openFilesLimit(limits = readLimits()): number {
 }
 
 /** How many connections a server that is not the purpose of this process may hold. */
-export function guestLimit(most: number, limit = openFilesLimit()): number {
+export function clientLimit(most: number, limit = openFilesLimit()): number {
   return Math.max(Math.min(most, Math.floor(limit / 16)), 4)
 }
 

@@ -3,7 +3,7 @@ import { iptablesReader } from './iptables/planner.js'
 import { ipvsReader } from './ipvs/planner.js'
 import { nftablesReader } from './nftables/planner.js'
 import { userspaceReader } from './userspace/planner.js'
-import { directSettings, userspaceSettings } from './userspace/settings.js'
+import { windowsSettings, userspaceSettings } from './userspace/settings.js'
 import type { Config, ModeName } from '../config/config.js'
 import type { DesiredState } from '../state/desired-state.js'
 import type { PlanReader } from './mode.js'
@@ -11,7 +11,7 @@ import type { PlanReader } from './mode.js'
 /** The planners of all modes, without what writes to a kernel. Pure: a browser loads them, too. */
 export const planners: Readonly<Record<ModeName, (config: Config) => PlanReader>> = {
   userspace: (config) => userspaceReader(userspaceSettings(config)),
-  winuserspace: (config) => userspaceReader(directSettings(config)),
+  winuserspace: (config) => userspaceReader(windowsSettings(config)),
   iptables: iptablesReader,
   ipvs: ipvsReader,
   nftables: nftablesReader,

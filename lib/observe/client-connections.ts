@@ -5,7 +5,7 @@ import type { Socket } from 'node:net'
  * Enough for the kubelet, a few Prometheus servers and the probes of many load balancers, which
  * all ask and leave; few enough that they never take the descriptors of syncs.
  */
-export const guestsMax = 64
+export const clientsMax = 64
 /** Without a whole request or a byte for so long, a connection ends. */
 const idleMs = 10_000
 /** An answer that nobody reads ends as well, but a large one may take its time. */
@@ -22,7 +22,7 @@ export function patience(ms = idleMs) {
   }
 }
 
-interface Guest {
+interface Client {
   readonly socket: Socket
   readonly address: string
   isAnswered: boolean
@@ -33,52 +33,52 @@ interface Guest {
  * not the newest: who comes to ask is served, also while others come only to stay. The address
  * with most of them gives one up, so a crowd from one machine only ever pushes out itself.
  */
-export class Guests {
+export class ClientConnections {
   readonly #max: number
   /** By address and port of the client, which TLS and the socket below agree on; oldest first. */
-  readonly #guests = new Map<string, Guest>()
+  readonly #clients = new Map<string, Client>()
 
-  constructor(max = guestsMax) {
+  constructor(max = clientsMax) {
     this.#max = max
   }
 
   get size(): number {
-    return this.#guests.size
+    return this.#clients.size
   }
 
   watch(server: Server): void {
     server.timeout = stalledMs
     server.on('connection', (socket: Socket) => this.#enter(socket))
     server.prependListener('request', (request: IncomingMessage, reply: ServerResponse) => {
-      const guest = this.#guests.get(nameOf(request.socket))
-      if (!guest) return
-      guest.isAnswered = true
-      reply.once('close', () => (guest.isAnswered = false))
+      const client = this.#clients.get(nameOf(request.socket))
+      if (!client) return
+      client.isAnswered = true
+      reply.once('close', () => (client.isAnswered = false))
     })
   }
 
   #enter(socket: Socket): void {
     const name = nameOf(socket)
     const address = socket.remoteAddress ?? ''
-    const guest = { socket, address, isAnswered: false }
-    this.#guests.set(name, guest)
+    const client = { socket, address, isAnswered: false }
+    this.#clients.set(name, client)
     socket.once('close', () => {
-      if (this.#guests.get(name) === guest) this.#guests.delete(name)
+      if (this.#clients.get(name) === client) this.#clients.delete(name)
     })
-    if (this.#guests.size > this.#max) this.#sendAway()
+    if (this.#clients.size > this.#max) this.#closeOne()
   }
 
-  #sendAway(): void {
+  #closeOne(): void {
     const byAddress = new Map<string, number>()
-    for (const { address } of this.#guests.values()) {
+    for (const { address } of this.#clients.values()) {
       byAddress.set(address, (byAddress.get(address) ?? 0) + 1)
     }
     const most = Math.max(...byAddress.values())
-    const crowd = [...this.#guests].filter(([, { address }]) => byAddress.get(address) === most)
-    const [name, guest] = crowd.find(([, { isAnswered }]) => !isAnswered) ?? crowd[0] ?? []
+    const crowd = [...this.#clients].filter(([, { address }]) => byAddress.get(address) === most)
+    const [name, client] = crowd.find(([, { isAnswered }]) => !isAnswered) ?? crowd[0] ?? []
     if (name === undefined) return
-    this.#guests.delete(name)
-    guest?.socket.destroy()
+    this.#clients.delete(name)
+    client?.socket.destroy()
   }
 }
 

@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { KernelError, messageOf } from '../errors.js'
-import { Guests, patience } from './guests.js'
+import { ClientConnections, patience } from './client-connections.js'
 
 export interface HttpRequest {
   readonly method: string
@@ -25,7 +25,7 @@ export interface HttpServerOptions {
   readonly port: number
   readonly handler: HttpHandler
   /** The bound on connections, perhaps shared with other servers. */
-  readonly guests?: Guests | undefined
+  readonly clients?: ClientConnections | undefined
   /** Whether to throw when the port cannot be opened. Otherwise it is tried again (L22). */
   readonly failHard: boolean
   readonly retryMs: number
@@ -92,13 +92,13 @@ export function listen(options: {
   readonly ipv6Only?: boolean
   /** How long a client may say nothing. */
   readonly idleMs?: number
-  readonly guests?: Guests | undefined
+  readonly clients?: ClientConnections | undefined
 }): Promise<Server> {
   const server = createServer(patience(options.idleMs), (request, reply) => {
     void answer(options.handler, request, reply)
   })
-  const { guests = new Guests() } = options
-  guests.watch(server)
+  const { clients = new ClientConnections() } = options
+  clients.watch(server)
   return new Promise((resolve, reject) => {
     server.once('error', reject)
     const { host, port, ipv6Only = false } = options

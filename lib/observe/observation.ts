@@ -8,7 +8,7 @@ import type { IpFamily } from '../state/ip.js'
 import type { ServiceFailure } from '../modes/mode.js'
 import { featureGates, isEnabled } from '../config/feature-gates.js'
 import { EndpointHealth } from './endpoint-health.js'
-import { Guests } from './guests.js'
+import { ClientConnections } from './client-connections.js'
 import { Health } from './healthz.js'
 import { ModeStatus } from './mode-status.js'
 import { SystemdNotifier, type ServiceManager } from './systemd.js'
@@ -17,7 +17,7 @@ import { ServiceHealth } from './service-health.js'
 
 export interface ObservationOptions extends Omit<
   ServersOptions,
-  'health' | 'guests' | 'status' | 'endpoints'
+  'health' | 'clients' | 'status' | 'endpoints'
 > {
   readonly families: readonly IpFamily[]
   /** Retry interval of the mode. An update may wait twice as long (H03). */
@@ -39,7 +39,7 @@ export class Observation {
   readonly #options: ObservationOptions
   readonly #health: Health
   readonly #status: ModeStatus
-  readonly #guests: Guests
+  readonly #clients: ClientConnections
   readonly #services: ServiceHealth
   /** Is told what the checks of endpoints find. */
   readonly endpoints: EndpointHealth
@@ -51,7 +51,7 @@ export class Observation {
     const { families, syncPeriodMs, expectsNode, mode, metrics, fallback = '' } = options
     this.#options = options
     this.#status = new ModeStatus({ families, mode, fallback, meter: metrics, now: Date.now })
-    this.#guests = new Guests(options.connectionsMax)
+    this.#clients = new ClientConnections(options.connectionsMax)
     const now = () => performance.now()
     this.endpoints = new EndpointHealth({ ...options, meter: metrics, now })
     describeBuild(options)
@@ -68,7 +68,7 @@ export class Observation {
       this.#systemd = new SystemdNotifier({ manager: serviceManager, isHealthy, log, sleep: pause })
     }
     this.#services = new ServiceHealth({
-      guests: this.#guests,
+      clients: this.#clients,
       isHealthy: () => this.#health.isHealthy,
       retryMs,
       sleep: pause,
@@ -161,7 +161,7 @@ export class Observation {
       runServers(
         {
           ...this.#options,
-          ...{ health: this.#health, guests: this.#guests, status: this.#status },
+          ...{ health: this.#health, clients: this.#clients, status: this.#status },
           endpoints: this.endpoints,
         },
         signal,

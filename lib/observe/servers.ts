@@ -8,7 +8,7 @@ import { originText, quote } from '../config/settings.js'
 import { configObject, valueAt } from '../config/write.js'
 import type { EventRecorder } from './events.js'
 import type { Health } from './healthz.js'
-import type { Guests } from './guests.js'
+import type { ClientConnections } from './client-connections.js'
 import type { EndpointHealth } from './endpoint-health.js'
 import { runHttpServer, type HttpHandler } from './http.js'
 import type { Logger } from './logger.js'
@@ -33,7 +33,7 @@ export interface ServersOptions {
   /** The newest connections that a query asks for; undefined where none are followed. */
   readonly flows?: ((query: string) => unknown) | undefined
   /** The bound on connections, shared by the servers. */
-  readonly guests?: Guests
+  readonly clients?: ClientConnections
 }
 
 /** Runs the health server and the metrics server as configured, until the signal. */
@@ -84,14 +84,14 @@ async function serveAt(
   options: Omit<ServersOptions, 'health' | 'endpoints'> & Served & { readonly failHard: boolean },
   signal: AbortSignal,
 ): Promise<void> {
-  const { log, events, nodeName, what, event, handler, guests, failHard } = options
+  const { log, events, nodeName, what, event, handler, clients, failHard } = options
   // An empty address switches the server off. Validation has refused all other invalid addresses.
   const address = parseHostPort(addressText)
   if (!address) return
   let told = ''
   await runHttpServer(
     {
-      ...{ ...address, handler, guests, failHard, retryMs },
+      ...{ ...address, handler, clients, failHard, retryMs },
       sleep: pause,
       listening: () => log.debug({ address: addressText }, `${what} server listens`),
       failed: (message) => {

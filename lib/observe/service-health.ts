@@ -2,7 +2,7 @@ import { aborted } from '../async.js'
 import type { Server } from 'node:http'
 import { familyOf, type IpFamily } from '../state/ip.js'
 import { messageOf } from '../errors.js'
-import type { Guests } from './guests.js'
+import type { ClientConnections } from './client-connections.js'
 import { close, json, listen, type HttpHandler, type HttpReply } from './http.js'
 
 /** One Service with a health check: has this node endpoints for it (S20, H11)? */
@@ -19,7 +19,7 @@ export interface ServiceHealthOptions {
   readonly isHealthy: () => boolean
   /** A port could not be opened. Called once for each reason (H13). */
   readonly failed: (target: HealthCheckTarget, message: string) => void
-  readonly guests?: Guests
+  readonly clients?: ClientConnections
   readonly retryMs: number
   /** Resolves after `ms`, or at once when the signal comes; never rejects. */
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
@@ -108,7 +108,7 @@ export class ServiceHealth {
         handler: this.#answerFor(id, family),
         // The listener on 0.0.0.0 serves IPv4, so the one on `::` must not.
         ipv6Only: true,
-        guests: this.#options.guests,
+        clients: this.#options.clients,
       })
       // What goes wrong with one client is no reason to end; the port stays open.
       server.on('error', () => undefined)

@@ -2,8 +2,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer } from 'node:https'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
-import { guestLimit } from '../kernel/open-files.js'
-import { Guests, patience } from '../observe/guests.js'
+import { clientLimit } from '../kernel/open-files.js'
+import { ClientConnections, patience } from '../observe/client-connections.js'
 import { hostPort, parseIp } from '../state/ip.js'
 import { messageOf } from '../errors.js'
 import { parsePageCommand } from './commands.js'
@@ -108,9 +108,9 @@ export class PageServer {
     this.#server = access.tls
       ? createTlsServer({ ...access.tls, ...patience(), handshakeTimeout: 10_000 }, answer)
       : createServer(patience(), answer)
-    const connections = guestLimit(connectionsMax)
+    const connections = clientLimit(connectionsMax)
     this.#readersMax = Math.ceil(connections / 2)
-    new Guests(connections).watch(this.#server)
+    new ClientConnections(connections).watch(this.#server)
   }
 
   static async listen(source: PageSource, port: number, access = thisMachine): Promise<PageServer> {

@@ -52,7 +52,7 @@ export interface DesiredService {
   /** Who gets the next connection; undefined leaves it to the mode. */
   readonly balance: BalanceChoice | undefined
   /** Annotations that the mode of this node cannot do, a sentence each; undefined: none. */
-  readonly undone?: readonly string[]
+  readonly unsupported?: readonly string[]
 
   /** Endpoints for policy Cluster, after readiness and topology hints (E11-E17); sorted. */
   readonly clusterEndpoints: readonly Endpoint[]

@@ -10,7 +10,7 @@ import {
   type Weights,
 } from './balance.js'
 import { keyOf, portNameOf, type ServicePortName } from './names.js'
-import { undoneTexts, type Undone } from './undone.js'
+import { unsupportedTexts, type Unsupported } from './unsupported.js'
 import { endpointCheckOf } from './endpoint-check.js'
 import type { DesiredService, UnusableEndpoint, Verdict, WithheldIp } from './desired-state.js'
 import type { EndpointSliceObject, ServiceObject, ServicePortObject } from './objects.js'
@@ -26,7 +26,7 @@ export interface ServicePortContext {
   /** What the mode uses for words that it cannot do. */
   readonly substitutes: Substitutes
   /** What the mode cannot do of what a Service may ask for. */
-  readonly undone: Undone | undefined
+  readonly unsupported: Unsupported | undefined
   /** The id of another Service that has this address and port as its own. */
   readonly ownerOf: (ip: string, port: ServicePortObject) => string | undefined
   /** The id of a Service whose ClusterIP and port an endpoint is, where that makes it unusable. */
@@ -46,14 +46,14 @@ export function buildServicePorts(
   const ofFamily = (ip: string) => familyOf(ip) === context.family
   const asked = readAnnotation(service.options, balanceAnnotation)
   const weights = readAnnotation(service.options, weightAnnotation)
-  const undone = undoneTexts(service.options, context.undone)
+  const unsupported = unsupportedTexts(service.options, context.unsupported)
   const common = {
     clusterIp,
     externalIps: context.allowsExternalIps ? service.externalIps.filter(ofFamily) : [],
     loadBalancerIps: service.loadBalancerIps.filter(ofFamily),
     sourceRanges: sourceRangesOf(service, context.family),
     balance: asked && choiceOf(asked, context.substitutes),
-    ...(undone.length > 0 ? { undone } : {}),
+    ...(unsupported.length > 0 ? { unsupported } : {}),
   }
   const ownSlices = slices.filter(({ family }) => family === context.family)
   return service.ports.map((port) =>
@@ -62,7 +62,8 @@ export function buildServicePorts(
 }
 
 type External = Pick<DesiredService, 'externalIps' | 'loadBalancerIps'>
-type Common = External & Pick<DesiredService, 'clusterIp' | 'sourceRanges' | 'balance' | 'undone'>
+type Common = External &
+  Pick<DesiredService, 'clusterIp' | 'sourceRanges' | 'balance' | 'unsupported'>
 type PortContext = ServicePortContext & { readonly weights: Weights | undefined }
 
 function buildPort(

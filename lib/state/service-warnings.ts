@@ -32,7 +32,7 @@ export function newWarnings(
       warning,
     })),
     // The same text for all ports and families, too.
-    ...fresh(next.undone ?? [], before?.undone).map((warning) => ({
+    ...fresh(next.unsupported ?? [], before?.unsupported).map((warning) => ({
       ...{ service, event: 'NotInThisMode' as const },
       warning,
     })),

@@ -7,7 +7,7 @@ import { HealthCheckPorts, type HealthCheck } from './health-check-ports.js'
 import { isEqual } from './json.js'
 import { parseCidr, type IpFamily } from './ip.js'
 import { PersistentMap } from './persistent-map.js'
-import type { Undone } from './undone.js'
+import type { Unsupported } from './unsupported.js'
 import { newWarnings, type ServiceWarning } from './service-warnings.js'
 import { PolicyCounts, type PolicyCount } from './policy-counts.js'
 import { ServiceIndex } from './service-index.js'
@@ -32,7 +32,7 @@ export interface TrackerSettings extends NodeSettings {
   /** What the mode uses for words of `kube-proxy-ts/balance` that it cannot do. */
   readonly substitutes?: Substitutes
   /** What the mode cannot do of what a Service may ask for. */
-  readonly undone?: Undone | undefined
+  readonly unsupported?: Unsupported | undefined
   /** What is refused as an endpoint. */
   readonly endpointRules?: EndpointRules
 }
@@ -217,7 +217,7 @@ export class Tracker {
       zone: this.#node?.zone,
       allowsExternalIps: this.#settings.allowsExternalIps,
       substitutes: this.#settings.substitutes ?? {},
-      undone: this.#settings.undone,
+      unsupported: this.#settings.unsupported,
       failing: (port: ServicePortName) => this.#failing.of(port),
     }
     const leadsTo = this.#settings.translatesOnce

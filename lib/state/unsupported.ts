@@ -16,7 +16,7 @@ export const proxyAnnotations: readonly Annotation<unknown>[] = [
 ]
 
 /** What the mode of a node cannot do. */
-export interface Undone {
+export interface Unsupported {
   /** For people. */
   readonly mode: string
   readonly annotations: readonly Annotation<unknown>[]
@@ -26,16 +26,19 @@ export interface Undone {
 const asUsual: ReadonlySet<string> = new Set(['off', 'keep'])
 
 /** A sentence for each annotation of a Service that makes sense, and that the mode cannot do. */
-export function undoneTexts(options: Options, undone: Undone | undefined): readonly string[] {
-  if (!undone) return []
-  return undone.annotations.flatMap((annotation) => {
+export function unsupportedTexts(
+  options: Options,
+  unsupported: Unsupported | undefined,
+): readonly string[] {
+  if (!unsupported) return []
+  return unsupported.annotations.flatMap((annotation) => {
     const value = options[annotation.name]
     if (value === undefined || asUsual.has(value)) return []
     if (readAnnotation(options, annotation) === undefined) return []
     const others =
       annotation.name === removalAnnotation.name ? 'the other modes do' : 'only userspace mode does'
     return [
-      `annotation ${optionPrefix}${annotation.name}: ${value} has no effect, because ${undone.mode} mode cannot do it; ${others}`,
+      `annotation ${optionPrefix}${annotation.name}: ${value} has no effect, because ${unsupported.mode} mode cannot do it; ${others}`,
     ]
   })
 }

@@ -95,10 +95,10 @@ t.test('explain names what the mode cannot do, and what the proxy does', async (
     return runCommand(process.execPath, argv)
   }
   const rules = await asked('iptables')
-  const undone =
+  const unsupported =
     /max-connections: 7 has no effect, because iptables mode cannot do it; only userspace/
-  t.match(rules.stdout, undone)
-  t.match(rules.stderr, undone, 'as a warning, too, as in the log and the Event')
+  t.match(rules.stdout, unsupported)
+  t.match(rules.stderr, unsupported, 'as a warning, too, as in the log and the Event')
   t.notMatch(rules.stdout, /silent for/)
   const own = await asked('userspace')
   t.match(own.stdout, /At most 7 connections from here to each endpoint/)

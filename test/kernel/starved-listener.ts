@@ -6,7 +6,7 @@ import { writeSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
-import { Guests } from '../../lib/observe/guests.js'
+import { ClientConnections } from '../../lib/observe/client-connections.js'
 import { runHttpServer, text } from '../../lib/observe/http.js'
 import { ServiceHealth } from '../../lib/observe/service-health.js'
 import { Admission } from '../../lib/modes/nftables/admission.js'
@@ -70,12 +70,16 @@ const kinds: Readonly<Record<string, () => Promise<unknown>>> = {
   health: async () => {
     const handler = () => text('well')
     const ends = { failHard: false, retryMs: 500, failed: silent, sleep: pause }
-    void runHttpServer({ host, port, handler, guests: new Guests(), ...ends }, signal)
+    void runHttpServer({ host, port, handler, clients: new ClientConnections(), ...ends }, signal)
     await sleep(200)
   },
   'service health': async () => {
     const ends = { retryMs: 500, failed: silent, sleep: pause }
-    const health = new ServiceHealth({ isHealthy: () => true, guests: new Guests(), ...ends })
+    const health = new ServiceHealth({
+      isHealthy: () => true,
+      clients: new ClientConnections(),
+      ...ends,
+    })
     const target = { namespace: 'd', name: 'a', port, localEndpoints: { IPv4: 1 } }
     health.set(new Map([['d/a', target]]), [host])
     void health.run(signal)

@@ -2,18 +2,18 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
-import { Guests } from '../../lib/observe/guests.js'
+import { ClientConnections } from '../../lib/observe/client-connections.js'
 import { close, listen, portOf, text, type HttpHandler } from '../../lib/observe/http.js'
 
 const bound = 8
 const patient = 60_000
 
 async function serving(t: Test, options: { idleMs?: number; handler?: HttpHandler } = {}) {
-  const guests = new Guests(bound)
+  const clients = new ClientConnections(bound)
   const { idleMs = patient, handler = () => text('ok') } = options
-  const server = await listen({ host: '127.0.0.1', port: 0, handler, guests, idleMs })
+  const server = await listen({ host: '127.0.0.1', port: 0, handler, clients, idleMs })
   t.teardown(() => close(server))
-  return { port: portOf(server), guests }
+  return { port: portOf(server), clients }
 }
 
 /** A client from its own address of this machine. */
@@ -50,14 +50,14 @@ class Client {
 }
 
 t.test('a full server drops the oldest idle connection, and answers new clients', async (t) => {
-  const { port, guests } = await serving(t)
+  const { port, clients } = await serving(t)
   const crowd: Client[] = []
   for (let count = 0; count < 5 * bound; count++) {
     crowd.push(await arrive(t, port))
     if (count % bound === 0) t.match(await (await arrive(t, port)).ask(), /200 OK/)
   }
   await crowd[0]?.ended
-  t.ok(guests.size <= bound, `${guests.size} of at most ${bound} are held`)
+  t.ok(clients.size <= bound, `${clients.size} of at most ${bound} are held`)
   t.match(await (await arrive(t, port)).ask(), /200 OK/)
   t.notOk(crowd.at(-1)?.isOver, 'the newest are there still')
 })
@@ -103,12 +103,12 @@ const lingerers = {
 }
 for (const [what, words] of Object.entries(lingerers)) {
   t.test(`a client that ${what} is disconnected`, async (t) => {
-    const { port, guests } = await serving(t, { idleMs: 100 })
+    const { port, clients } = await serving(t, { idleMs: 100 })
     const client = await arrive(t, port)
     client.socket.write(words)
     await client.ended
     // The server learns of the end a moment before or after the client.
-    while (guests.size > 0) await new Promise(setImmediate)
-    t.equal(guests.size, 0)
+    while (clients.size > 0) await new Promise(setImmediate)
+    t.equal(clients.size, 0)
   })
 }

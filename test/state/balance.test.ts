@@ -3,7 +3,7 @@ import t from 'tap'
 import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../../lib/state/parse-service.js'
 import { Tracker } from '../../lib/state/tracker.js'
-import { undoneBy } from '../../lib/config/tracker-settings.js'
+import { unsupportedIn } from '../../lib/config/tracker-settings.js'
 import { balanceText, choiceOf, type Substitutes } from '../../lib/state/balance.js'
 import { substitutesOf } from '../../lib/config/balancing.js'
 import { endpoint, rawService, rawSlice, plainNode } from './objects.js'
@@ -18,7 +18,7 @@ function trackerWith(annotations: object, slices: readonly object[] = [rawSlice(
     nodeName: 'node-1',
     detectLocal: { mode: 'ClusterCIDR', cidrs: [] },
     substitutes,
-    undone: undoneBy('ipvs'),
+    unsupported: unsupportedIn('ipvs'),
   })
   const put = (changed: object) => {
     const parsed = parseService(rawService({ annotations: changed, spec: { ports } }))
@@ -92,7 +92,11 @@ t.test(
       'annotation kube-proxy-ts/max-connections: 100 has no effect, because ipvs mode cannot do it; only userspace mode does',
       'annotation kube-proxy-ts/on-endpoint-removal: reset-after=30s has no effect, because ipvs mode cannot do it; the other modes do',
     ]
-    t.same(service.undone, texts, 'what makes no sense, or asks for nothing, is not among them')
+    t.same(
+      service.unsupported,
+      texts,
+      'what makes no sense, or asks for nothing, is not among them',
+    )
     const owner = { namespace: 'default', name: 'web' }
     const warning = (text: string) => ({ service: owner, event: 'NotInThisMode', warning: text })
     t.same(update.warnings, texts.map(warning))
@@ -100,8 +104,8 @@ t.test(
     t.same(world.tracker.take().warnings, [], 'another endpoint is no news about it')
     world.put({ 'kube-proxy-ts/max-connections': '100', 'kube-proxy-ts/proxy-protocol': 'v2' })
     t.match(world.tracker.take().warnings, [{ warning: /proxy-protocol: v2 has no effect/ }])
-    t.equal(undoneBy('userspace'), undefined)
-    t.notMatch(undoneBy('nftables')?.annotations, [{ name: 'on-endpoint-removal' }])
+    t.equal(unsupportedIn('userspace'), undefined)
+    t.notMatch(unsupportedIn('nftables')?.annotations, [{ name: 'on-endpoint-removal' }])
   },
 )
 

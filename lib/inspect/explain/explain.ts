@@ -20,7 +20,7 @@ import { ebpfSettings } from '../../modes/ebpf/settings.js'
 import { nftablesPlanner, type NftablesPlan } from '../../modes/nftables/plan.js'
 import { nftablesSettings } from '../../modes/nftables/settings.js'
 import { userspacePlanner, type UserspacePlan } from '../../modes/userspace/plan.js'
-import { directSettings, userspaceSettings } from '../../modes/userspace/settings.js'
+import { windowsSettings, userspaceSettings } from '../../modes/userspace/settings.js'
 import { cidrContains, hostPort, parseIp } from '../../state/ip.js'
 import { walkSockets } from './socket-walk.js'
 import { viaListener, walkListeners, walkUserspace } from './listeners.js'
@@ -115,7 +115,7 @@ const userspace: Walk<UserspacePlan> = {
 }
 
 const winuserspace: Walk<UserspacePlan> = {
-  plan: (state, config) => userspacePlanner(directSettings(config))(state),
+  plan: (state, config) => userspacePlanner(windowsSettings(config))(state),
   ways: (plan, { state, packet, lacks }) => walkListeners(plan, state, packet, lacks),
 }
 

@@ -10,10 +10,10 @@ import { isProxyMode, type ModeName } from '../../config/config.js'
 
 /** What the annotations of a Service do to its connections on this node. */
 export function optionLines(service: DesiredService, mode: ModeName): readonly string[] {
-  const { balance, undone = [] } = service
+  const { balance, unsupported = [] } = service
   const lines = [
     ...(balance ? [`Chosen by annotation ${balanceText(balance)}.`] : []),
-    ...undone.map((text) => `The ${text}.`),
+    ...unsupported.map((text) => `The ${text}.`),
     ...(isProxyMode(mode) && service.protocol === 'TCP' ? proxyLines(service) : []),
   ]
   return lines.length > 0 ? ['', ...lines] : []

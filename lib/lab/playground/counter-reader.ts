@@ -10,7 +10,7 @@ const pauseMs = 400
 const lateMs = 1200
 
 /** Reads the counters of the node about as often as the rest of the page changes. */
-export class Counting {
+export class CounterReader {
   readonly #gauge: Gauge
   readonly #changed: () => void
   readonly #stop = new AbortController()

@@ -1,6 +1,6 @@
 import { pause } from '../../async.js'
 import { Selection } from './selection.js'
-import { Counting } from './counting.js'
+import { CounterReader } from './counter-reader.js'
 import { Learning } from './learning.js'
 import { ModeSwitch } from './mode-switch.js'
 import { ConfigError } from '../../errors.js'
@@ -37,7 +37,7 @@ export class LivePlayground implements PageSource {
   readonly #traffic: Traffic
   readonly #timeline: Timeline
   readonly #learning: Learning
-  readonly #counting: Counting
+  readonly #counterReader: CounterReader
   readonly #shown: ShownService
   readonly #selection: Selection
   readonly #switch: ModeSwitch
@@ -67,7 +67,7 @@ export class LivePlayground implements PageSource {
       programmed: this.#programmed,
     })
     this.#learning = this.#learn()
-    this.#counting = new Counting(gauge, () => this.#tell())
+    this.#counterReader = new CounterReader(gauge, () => this.#tell())
     this.#traffic = new Traffic(cluster.testBed, {
       changed: () => this.#moved(),
       recorded: (entry) => this.#learning.lessons.recorded(entry),
@@ -125,7 +125,7 @@ export class LivePlayground implements PageSource {
       for (const unsubscribe of subscriptions) unsubscribe()
       this.#stop.abort()
       await this.#traffic.close()
-      await this.#counting.close()
+      await this.#counterReader.close()
     }
   }
 
@@ -160,7 +160,7 @@ export class LivePlayground implements PageSource {
       targets: this.#selection.targets(),
       path: this.#shown.path,
       comparison: this.#shown.comparison.view,
-      counters: this.#counting.view,
+      counters: this.#counterReader.view,
       ...this.#traffic.view,
       ...{ flows: noFlows, stream: null },
       rules: this.#shown.rules.view,
@@ -242,7 +242,7 @@ export class LivePlayground implements PageSource {
     const wanted = () =>
       stateOf(this.#cluster.api.registry, this.#switch.mode, this.#cluster.testBed.layout)
     const probe = () => this.#selection.probe(this.#switch, { has: this.#programmed.state, wanted })
-    return this.#counting
+    return this.#counterReader
       .unseen((passed) => reachPod(pod, { testBed, probe, passed, signal }))
       .finally(() => this.#moved())
   }
@@ -278,7 +278,7 @@ export class LivePlayground implements PageSource {
   /** Checks the lesson and reads the counters after a change. */
   #moved(): void {
     this.#learning.lessons.look(this.#shown.facts(this.#switch))
-    this.#counting.refresh({
+    this.#counterReader.refresh({
       mode: this.#switch.mode,
       service: this.#selection.service().name,
       path: this.#shown.path,

@@ -1,4 +1,4 @@
-import { guestLimit } from '../../kernel/open-files.js'
+import { clientLimit } from '../../kernel/open-files.js'
 import type { Log } from '../mode.js'
 
 /** Fewer where few files may be open; each connection takes two descriptors. */
@@ -32,7 +32,7 @@ export class Admission {
 
   constructor(deps: AdmissionDeps) {
     this.#deps = deps
-    this.#limit = deps.limit ?? guestLimit(connectionsMax)
+    this.#limit = deps.limit ?? clientLimit(connectionsMax)
   }
 
   /** Admits a connection, which has to call `leave` at its end. */

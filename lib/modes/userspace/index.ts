@@ -23,7 +23,7 @@ import { withoutSubChains } from './portals/sub-chains.js'
 import { UdpFlowCleaner } from './portals/udp-flow-cleaner.js'
 import { probeUserspace } from './probe.js'
 import { fixedRules } from './render.js'
-import { directSettings, userspaceSettings } from './settings.js'
+import { windowsSettings, userspaceSettings } from './settings.js'
 import { UserspaceMode } from './userspace-mode.js'
 
 export const definition: ModeDefinition = {
@@ -92,11 +92,13 @@ export function onAddresses(
   const groundOf = (config?: Config): Ground => ({ hasRules: false, openLink: openLinkFor(config) })
   return {
     syncPeriods: (config) => definition.syncPeriods(config),
-    planner: (config) => userspaceReader(directSettings(config)),
+    planner: (config) => userspaceReader(windowsSettings(config)),
     create: (config, families, context) =>
-      UserspaceMode.create(directSettings(config), families, context, { ground: groundOf(config) }),
+      UserspaceMode.create(windowsSettings(config), families, context, {
+        ground: groundOf(config),
+      }),
     differences: (state, config) => {
-      const plan = userspacePlanner(directSettings(config))(state)
+      const plan = userspacePlanner(windowsSettings(config))(state)
       const compare = (link: LinkAddresses) => addressDifferences(plan, link, undefined)
       return withLink(groundOf(config), silent, compare)
     },

@@ -48,7 +48,7 @@ export function userspaceSettings(config: Config): UserspaceSettings {
 }
 
 /** For winuserspace: Windows has no such rules, and a process cannot give its sockets to the next. */
-export function directSettings(config: Config): UserspaceSettings {
+export function windowsSettings(config: Config): UserspaceSettings {
   return {
     ...userspaceSettings(config),
     portals: 'addresses',

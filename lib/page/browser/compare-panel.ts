@@ -1,4 +1,4 @@
-import { byId, element, redraw, shortName } from './element.js'
+import { byId, element, drawIfChanged, shortName } from './element.js'
 import { chapters } from './chapters.js'
 import { choices, send } from './controls.js'
 import { sharedParts, wayParts } from './path-panel.js'
@@ -28,8 +28,10 @@ export function showComparison(view: View): void {
       : (chapters[chapter]?.words ?? '')
   byId('compared').hidden = comparison.length === 0
   byId('compare-end').hidden = comparison.length === 0
-  redraw('costs', [comparison, view.log[0] ?? null], () => showCosts(view))
-  redraw('sides', comparison, () => byId('sides').replaceChildren(...comparison.map(sidePart)))
+  drawIfChanged('costs', [comparison, view.log[0] ?? null], () => showCosts(view))
+  drawIfChanged('sides', comparison, () =>
+    byId('sides').replaceChildren(...comparison.map(sidePart)),
+  )
 }
 
 /** Called once; `latest` gives the view at the time of a click. */

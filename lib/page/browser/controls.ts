@@ -1,5 +1,5 @@
 import { link } from './link.js'
-import { button, byId, element, redraw, replaceKept, shortName } from './element.js'
+import { button, byId, element, drawIfChanged, updateChildren, shortName } from './element.js'
 import type { PageCommand, PodAction } from '../page-command.js'
 import type { PodView, ServiceType, View } from '../view.js'
 
@@ -25,7 +25,7 @@ export function choices(
   choose: (value: string) => PageCommand | undefined,
 ): void {
   const group = byId(id)
-  redraw(`choices ${id}`, names, () => {
+  drawIfChanged(`choices ${id}`, names, () => {
     const made = names.map(([value, words]) => {
       const one = button(words, () => {
         // What is chosen already stays as it is.
@@ -38,7 +38,7 @@ export function choices(
       return one
     })
     const legend = [...group.children].filter((child) => !(child instanceof HTMLButtonElement))
-    replaceKept(group, ...legend, ...made)
+    updateChildren(group, ...legend, ...made)
   })
   for (const one of group.querySelectorAll('button')) {
     one.setAttribute('aria-pressed', String(one.dataset['value'] === current))
@@ -100,8 +100,8 @@ export function showControls(view: View): void {
   if (ranges instanceof HTMLInputElement && document.activeElement !== ranges) {
     ranges.value = service.sourceRanges.join(', ')
   }
-  redraw('pods', [view.pods, view.nodeNames ?? null], () =>
-    replaceKept(byId('pods'), ...view.pods.map((pod) => podRow(pod, view.nodeNames))),
+  drawIfChanged('pods', [view.pods, view.nodeNames ?? null], () =>
+    updateChildren(byId('pods'), ...view.pods.map((pod) => podRow(pod, view.nodeNames))),
   )
 }
 

@@ -49,7 +49,7 @@ export function drawn(
 /** Parts are drawn again only when what they show has changed. */
 const shown = new Map<string, string>()
 
-export function redraw(part: string, value: unknown, draw: () => void): void {
+export function drawIfChanged(part: string, value: unknown, draw: () => void): void {
   const key = JSON.stringify(value)
   if (shown.get(part) === key) return
   shown.set(part, key)
@@ -60,7 +60,7 @@ export function redraw(part: string, value: unknown, draw: () => void): void {
  * Makes a place show this content. What is there already, by `data-key`, is changed and not
  * replaced: an element that is replaced loses the focus, and the click that is under way.
  */
-export function replaceKept(place: Element, ...content: Node[]): void {
+export function updateChildren(place: Element, ...content: Node[]): void {
   const there = new Map([...place.children].map((child) => [keyOf(child), child]))
   const kept = content.map((fresh) => {
     const old = fresh instanceof Element && there.get(keyOf(fresh) ?? '')
@@ -78,7 +78,7 @@ function adapted(old: Element, fresh: Element): Element {
   for (const { name } of [...old.attributes])
     if (!fresh.hasAttribute(name)) old.removeAttribute(name)
   for (const { name, value } of fresh.attributes) old.setAttribute(name, value)
-  replaceKept(old, ...fresh.childNodes)
+  updateChildren(old, ...fresh.childNodes)
   return old
 }
 

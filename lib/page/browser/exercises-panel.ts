@@ -1,4 +1,4 @@
-import { byId, element, keptButton, redraw, replaceKept } from './element.js'
+import { byId, element, keptButton, drawIfChanged, updateChildren } from './element.js'
 import { send } from './controls.js'
 import { lessonLine } from './lessons-panel.js'
 import type { ExerciseView } from '../learning-view.js'
@@ -6,11 +6,11 @@ import type { View } from '../view.js'
 
 /** The list of exercises, or the one under way with its hints and its check. */
 export function showExercises({ exercises }: View): void {
-  redraw('exercises', exercises, () => {
+  drawIfChanged('exercises', exercises, () => {
     const done = exercises.filter(({ isDone }) => isDone).length
     byId('exercises-done').textContent = `${done} of ${exercises.length} solved`
     const active = exercises.find(({ isActive }) => isActive)
-    replaceKept(
+    updateChildren(
       byId('exercises'),
       ...(active
         ? exercisePart(active, exercises)

@@ -1,4 +1,4 @@
-import { button, byId, element, redraw, replaceKept, shortName } from './element.js'
+import { button, byId, element, drawIfChanged, updateChildren, shortName } from './element.js'
 import { choices, send } from './controls.js'
 import type { FlowChoice, FlowView, StreamView, View } from '../view.js'
 
@@ -20,7 +20,7 @@ let chosen: FlowChoice = { service: '', from: '', verdict: '' }
 export function showFlows({ flows, stream }: View): void {
   byId('flows-card').hidden = stream === null
   if (!stream) return
-  redraw('stream', stream, () => showStream(stream))
+  drawIfChanged('stream', stream, () => showStream(stream))
   if (flows === shown || isHeld) return
   shown = flows
   byId('flows-none').hidden = stream.note !== '' || flows.length > 0
@@ -59,7 +59,7 @@ function showStream({ note, leftOut, service, from, verdict }: StreamView): void
     const found = verdicts.find(([name]) => name === value)
     return found && { do: 'flows', ...chosen, verdict: found[0] }
   })
-  replaceKept(
+  updateChildren(
     byId('flows-chosen'),
     ...chip('service', service, () => choose({ service: '' })),
     ...chip('from', from, () => choose({ from: '' })),

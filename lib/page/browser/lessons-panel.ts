@@ -1,4 +1,4 @@
-import { button, byId, element, keptButton, redraw, replaceKept } from './element.js'
+import { button, byId, element, keptButton, drawIfChanged, updateChildren } from './element.js'
 import { send } from './controls.js'
 import type { ExerciseView, LessonView, PredictionView } from '../learning-view.js'
 import type { View } from '../view.js'
@@ -6,12 +6,12 @@ import type { View } from '../view.js'
 /** The list of lessons, or the one under way with its tasks. */
 export function showLessons({ lessons, exercises }: View): void {
   byId('lessons-card').hidden = lessons.length === 0
-  redraw('task', [lessons, exercises], () => showTask(lessons, exercises))
-  redraw('lessons', lessons, () => {
+  drawIfChanged('task', [lessons, exercises], () => showTask(lessons, exercises))
+  drawIfChanged('lessons', lessons, () => {
     const done = lessons.filter(({ isDone }) => isDone).length
     byId('lessons-done').textContent = `${done} of ${lessons.length} done`
     const active = lessons.find(({ isActive }) => isActive)
-    replaceKept(
+    updateChildren(
       byId('lessons'),
       ...(active
         ? lessonPart(active, lessons)

@@ -1,5 +1,5 @@
 import { animatePackets, connectMotion } from './packets.js'
-import { byId, element, redraw } from './element.js'
+import { byId, element, drawIfChanged } from './element.js'
 import { connectControls, showControls } from './controls.js'
 import { connectComparison, showComparison } from './compare-panel.js'
 import { connectObjects, showObjects } from './yaml-panel.js'
@@ -32,13 +32,13 @@ function show(view: View): void {
     byId('side').prepend(byId('services-card'))
   }
   byId('title').textContent = view.isReadOnly ? 'kube-proxy' : 'kube-proxy playground'
-  redraw('limits', view.limits, () => {
+  drawIfChanged('limits', view.limits, () => {
     byId('limits').hidden = view.limits.length === 0
     byId('limits').replaceChildren(...view.limits.map((words) => element('p', '', words)))
   })
   showControls(view)
   const { path, pods, sender, senders, target, service } = view
-  redraw(
+  drawIfChanged(
     'picture',
     [mode, path, pods, sender, senders, target, service, narrowScreen.matches],
     () => drawPicture(view, narrowScreen.matches),

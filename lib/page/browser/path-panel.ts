@@ -1,10 +1,10 @@
-import { byId, element, percent, redraw, shortName } from './element.js'
+import { byId, element, percent, drawIfChanged, shortName } from './element.js'
 import type { HopView, PathView, View, WayView } from '../view.js'
 
 /** Shows the way, hop by hop, with a place for the counter of each. */
 export function showPath(view: View): void {
   const { path } = view
-  redraw('path', path, () => {
+  drawIfChanged('path', path, () => {
     byId('hops').replaceChildren(...sharedParts(path))
     byId('ways').replaceChildren(...wayParts(path))
   })

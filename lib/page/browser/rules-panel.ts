@@ -1,4 +1,4 @@
-import { byId, element, redraw } from './element.js'
+import { byId, element, drawIfChanged } from './element.js'
 import { choices } from './controls.js'
 import type { RuleLine, View } from '../view.js'
 
@@ -10,7 +10,7 @@ export function showRules(view: View): void {
   const { rules } = view
   const names = rules.modes.map((name) => [name, name] as const)
   choices('rules-modes', names, rules.mode, (mode) => ({ do: 'rules', mode }))
-  redraw('rules', rules, () => {
+  drawIfChanged('rules', rules, () => {
     byId('change').textContent = changeOf(rules)
     byId('rules').replaceChildren(...rules.lines.map(ruleRow))
   })

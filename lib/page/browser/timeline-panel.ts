@@ -1,10 +1,10 @@
-import { byId, element, redraw } from './element.js'
+import { byId, element, drawIfChanged } from './element.js'
 import type { TimelineStep, View } from '../view.js'
 
 /** When each part did its work, drawn to scale. */
 export function showTimeline({ timeline, isReadOnly }: View): void {
   byId('timeline-card').hidden = isReadOnly && timeline === null
-  redraw('timeline', timeline, () => {
+  drawIfChanged('timeline', timeline, () => {
     byId('timeline-title').textContent = timeline?.title ?? ''
     byId('timeline-note').textContent =
       timeline?.note ?? 'Terminate a pod or add a replica, and see how long each part takes.'

@@ -1,10 +1,10 @@
-import { byId, element, redraw, shortName } from './element.js'
+import { byId, element, drawIfChanged, shortName } from './element.js'
 import type { View } from '../view.js'
 
 /** The answers of each pod, and the latest requests one by one. */
 export function showTraffic(view: View): void {
-  redraw('answers', [view.answers, view.asked], () => showAnswers(view))
-  redraw('log', [view.log[0] ?? null, view.log.length], () => {
+  drawIfChanged('answers', [view.answers, view.asked], () => showAnswers(view))
+  drawIfChanged('log', [view.log[0] ?? null, view.log.length], () => {
     showLog(view)
     byId('said').textContent = saidOf(view.log[0])
   })

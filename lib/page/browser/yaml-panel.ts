@@ -1,4 +1,4 @@
-import { button, byId, element, redraw, replaceKept } from './element.js'
+import { button, byId, element, drawIfChanged, updateChildren } from './element.js'
 import { link } from './link.js'
 import { send } from './controls.js'
 import type { ObjectLine, ServiceLine, View } from '../view.js'
@@ -8,7 +8,7 @@ let chosen: ObjectLine | undefined
 /** The objects as YAML, the Services to choose from, and the same things on a command line. */
 export function showObjects(view: View): void {
   byId('yaml-card').hidden = view.objects.length === 0
-  redraw('objects', view.objects, () => {
+  drawIfChanged('objects', view.objects, () => {
     const isFirst = chosen === undefined
     chosen ??= objectOf(view) ?? view.objects[0]
     const options = view.objects.map((line, index) => {
@@ -31,7 +31,7 @@ export function showObjects(view: View): void {
     ...(view.kubeconfig === '' ? [] : [`export KUBECONFIG=${view.kubeconfig}`]),
     view.kubectl,
   ]
-  redraw('kubectl', lines, () => byId('kubectl').replaceChildren(lines.join('\n')))
+  drawIfChanged('kubectl', lines, () => byId('kubectl').replaceChildren(lines.join('\n')))
 }
 
 let objects: readonly ObjectLine[] = []
@@ -83,7 +83,7 @@ function drawServices({ services, service }: View, wanted: string): void {
   const rows = lines.slice(0, rowsMax).map((line) => serviceRow(line, line.key === service.name))
   const left = lines.length - rows.length
   const more = left > 0 ? [element('li', 'hint', `and ${left} more; the filter finds them`)] : []
-  replaceKept(byId('services'), ...rows, ...more)
+  updateChildren(byId('services'), ...rows, ...more)
 }
 
 function serviceRow({ key, type, clusterIp, ports, note }: ServiceLine, isShown: boolean): Node {

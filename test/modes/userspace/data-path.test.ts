@@ -357,7 +357,7 @@ function tcpTests(t: Test, create: Create): void {
       ...keepAliveSeconds({ remotePort: endpoint?.port ?? 0 }),
     ]
     // Until everything is acknowledged another timer runs, and `splice` leaves
-    // connections alone as long as they are young.
+    // connections alone as long as they are awaitingKeepAlive.
     await until(() => ours().every((seconds) => seconds !== undefined), 50)
     t.equal(ours().length, 2)
     for (const seconds of ours()) t.ok(seconds && seconds > 30 && seconds <= 60, `${seconds} s`)

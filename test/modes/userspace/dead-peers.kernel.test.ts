@@ -6,7 +6,7 @@ import { connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { dataPathLoaders } from '../../../lib/modes/userspace/datapath/create-data-path.js'
-import { youthMs, type DataPath } from '../../../lib/modes/userspace/datapath/data-path.js'
+import { keepAliveStartMs, type DataPath } from '../../../lib/modes/userspace/datapath/data-path.js'
 import { DescriptorBudget } from '../../../lib/modes/userspace/datapath/descriptors.js'
 import { keepAliveAnnotation } from '../../../lib/state/connection-annotations.js'
 import { enterPrivateNetns } from '../../support/private-netns.js'
@@ -49,7 +49,7 @@ t.test('keep-alive', { skip }, async (t) => {
 
     t.test(`data path ${name}: nobody is asked where a Service does not want it`, async (t) => {
       const { client, endpoint } = await open(t, load, 0)
-      await sleep(youthMs + 1_000)
+      await sleep(keepAliveStartMs + 1_000)
       t.same(asking([client.localPort, endpoint]), [])
     })
   }

@@ -2,7 +2,7 @@ import { messageOf } from '../../../errors.js'
 import { loadLibc } from '../../../kernel/sockets/libc.js'
 import { Sockets } from '../../../kernel/sockets/sockets.js'
 import {
-  youthMs,
+  keepAliveStartMs,
   type DataPath,
   type DataPathDeps,
   type DataPathName,
@@ -65,12 +65,14 @@ export async function createDataPath(
 
 function createNetDataPath(deps: DataPathDeps, sockets: Sockets | undefined): DataPath {
   const udpClients = new UdpClientTable<UdpClient>(deps.now)
-  const young = new TimeoutQueue<TcpConnection>(youthMs, deps.now, (connection) =>
-    connection.cameOfAge(),
+  const awaitingKeepAlive = new TimeoutQueue<TcpConnection>(
+    keepAliveStartMs,
+    deps.now,
+    (connection) => connection.keepAliveDue(),
   )
   return new ListenersDataPath('net', (spec) =>
     spec.protocol === 'TCP'
-      ? new NetTcpListener(spec, deps, { young, sockets })
+      ? new NetTcpListener(spec, deps, { awaitingKeepAlive, sockets })
       : new NetUdpListener(spec, deps, { table: udpClients, sockets }),
   )
 }

@@ -165,7 +165,7 @@ export const keepAliveDelayMs = 60_000
 export const keepAlivePatienceMs = 10_000
 
 /** Keep-alive is turned on at this age. Most connections end sooner and save the calls. */
-export const youthMs = 15_000
+export const keepAliveStartMs = 15_000
 
 /** UDP clients that one worker remembers; a new one replaces the one that is idle longest. */
 export const maxUdpClients = 8192

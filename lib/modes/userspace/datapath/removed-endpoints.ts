@@ -1,7 +1,7 @@
 import type { EndpointChanges } from './data-path.js'
 
 /** A connection as it is seen here. */
-export interface Leavable {
+export interface EndpointConnection {
   /** Key of its endpoint, once it has one. */
   readonly endpoint: string | undefined
   reset(): void
@@ -13,14 +13,14 @@ type Changes = Pick<EndpointChanges, 'removed' | 'servingKeys' | 'resetAfterMs'>
  * Resets the connections to endpoints that left, some time later, where a Service asks for it. An
  * endpoint has left when it is neither used nor serving, so a pod that terminates may finish first.
  */
-export class Departures {
-  readonly #connections: ReadonlySet<Leavable>
+export class RemovedEndpoints {
+  readonly #connections: ReadonlySet<EndpointConnection>
   readonly #isUsed: (endpoint: string) => boolean
   readonly #timers = new Map<string, NodeJS.Timeout>()
   #serving: ReadonlySet<string>
 
   constructor(
-    connections: ReadonlySet<Leavable>,
+    connections: ReadonlySet<EndpointConnection>,
     isUsed: (endpoint: string) => boolean,
     serving: readonly string[],
   ) {

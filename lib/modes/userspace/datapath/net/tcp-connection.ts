@@ -63,7 +63,7 @@ export class TcpConnection implements Timed {
   }
 
   /** A peer of an old connection may have gone without closing it. */
-  cameOfAge(): void {
+  keepAliveDue(): void {
     this.askAfter(keepAliveDelayMs)
   }
 

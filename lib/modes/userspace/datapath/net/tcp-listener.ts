@@ -12,7 +12,7 @@ import {
   type EndpointChoice,
 } from '../data-path.js'
 import { EndpointWatch } from '../endpoint-watch.js'
-import { Departures } from '../departures.js'
+import { RemovedEndpoints } from '../removed-endpoints.js'
 import { countSilence, isSilence } from '../silence.js'
 import { descriptorsPerConnection, shortageAdvice } from '../descriptors.js'
 import type { DataPathDeps, ListenerSpec, Target } from '../data-path.js'
@@ -26,7 +26,7 @@ import { AdmissionQueue } from './admission-queue.js'
 
 /** What the listeners of one worker share. */
 export interface NetTools {
-  readonly young: TimeoutQueue<TcpConnection>
+  readonly awaitingKeepAlive: TimeoutQueue<TcpConnection>
   /** For what Node cannot do with its sockets; undefined where koffi does not load. */
   readonly sockets: Sockets | undefined
 }
@@ -35,13 +35,13 @@ export interface NetTools {
 export class TcpListener implements Listener, DialOwner {
   readonly #spec: ListenerSpec
   readonly #deps: DataPathDeps
-  readonly #young: TimeoutQueue<TcpConnection>
+  readonly #awaitingKeepAlive: TimeoutQueue<TcpConnection>
   readonly #sockets: Sockets | undefined
   readonly #balancer: Balancer
   readonly #server: Server
   readonly #traffic = new ListenerTraffic()
   readonly #connections = new Set<TcpConnection>()
-  readonly #departures: Departures
+  readonly #removedEndpoints: RemovedEndpoints
   readonly #waiting: AdmissionQueue
   readonly #dialer: Dialer
   #choice: Omit<EndpointChoice, 'endpoints'>
@@ -49,16 +49,16 @@ export class TcpListener implements Listener, DialOwner {
   readonly idle: Promise<void>
   #becomeIdle: () => void = () => undefined
 
-  constructor(spec: ListenerSpec, deps: DataPathDeps, { young, sockets }: NetTools) {
+  constructor(spec: ListenerSpec, deps: DataPathDeps, { awaitingKeepAlive, sockets }: NetTools) {
     this.#spec = spec
     this.#choice = spec
     this.#deps = deps
-    this.#young = young
+    this.#awaitingKeepAlive = awaitingKeepAlive
     this.#sockets = sockets
     this.#dialer = new Dialer(this, deps, sockets)
     this.#balancer = new Balancer(deps, spec)
     const isUsed = (endpoint: string) => this.#balancer.has(endpoint)
-    this.#departures = new Departures(this.#connections, isUsed, spec.servingKeys)
+    this.#removedEndpoints = new RemovedEndpoints(this.#connections, isUsed, spec.servingKeys)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
     this.#waiting = new AdmissionQueue(deps.descriptors, (client) => {
       if (!this.#takeDescriptors()) return false
@@ -104,7 +104,7 @@ export class TcpListener implements Listener, DialOwner {
   update(changes: EndpointChanges): void {
     this.#balancer.update(changes)
     this.#choice = changes
-    this.#departures.update(changes)
+    this.#removedEndpoints.update(changes)
   }
 
   stop(): void {
@@ -226,7 +226,7 @@ export class TcpListener implements Listener, DialOwner {
     })
     backend.once('close', () => this.#closed(connection))
     connection.join(backend, this.#dialer.header(connection.client))
-    if (keepAliveMs === undefined) this.#young.add(connection)
+    if (keepAliveMs === undefined) this.#awaitingKeepAlive.add(connection)
     else if (keepAliveMs > 0) connection.askAfter(keepAliveMs, this.#sockets)
   }
 
@@ -244,7 +244,7 @@ export class TcpListener implements Listener, DialOwner {
     if (connection.target) this.#balancer.ended(connection.target)
     connection.watch?.ended('otherwise')
     this.#traffic.active--
-    this.#young.delete(connection)
+    this.#awaitingKeepAlive.delete(connection)
     this.#deps.descriptors.release(descriptorsPerConnection)
     this.#deps.accessLog?.(connection.entry(this.service, this.#deps.now()))
     if (this.#isStopped && this.#connections.size === 0) this.#becomeIdle()

@@ -4,7 +4,7 @@ import { allocateNative } from '../../../../kernel/sockets/native-memory.js'
 import { Pipes } from '../../../../kernel/sockets/pipe.js'
 import { encodeAddress } from '../../../../kernel/sockets/socket-address.js'
 import { Sockets } from '../../../../kernel/sockets/sockets.js'
-import { dialTimeoutsMs, youthMs, type DataPathDeps, type Target } from '../data-path.js'
+import { dialTimeoutsMs, keepAliveStartMs, type DataPathDeps, type Target } from '../data-path.js'
 import { EventLoop } from './event-loop.js'
 import { scratchBytes, type FlowTools } from './flow.js'
 import { PipePool } from './pipe-pool.js'
@@ -16,7 +16,7 @@ import { UdpOutbox } from './udp-outbox.js'
 /** A connection as the queues of time-outs need it. */
 export interface TimedConnection extends Timed {
   dialTimedOut(): void
-  cameOfAge(): void
+  keepAliveDue(): void
 }
 
 /** What all listeners and connections of one worker share. */
@@ -29,7 +29,7 @@ export interface SpliceContext {
   /** Connections whose endpoint has not answered yet, by the number of the attempt. */
   readonly dialing: readonly TimeoutQueue<TimedConnection>[]
   /** Connections without keep-alive, because most end soon. */
-  readonly young: TimeoutQueue<TimedConnection>
+  readonly awaitingKeepAlive: TimeoutQueue<TimedConnection>
   readonly udpClients: UdpClientTable<UdpClient>
   /** Datagrams from clients on their way to endpoints. */
   readonly inbox: DatagramBatch
@@ -60,8 +60,8 @@ export function createContext(deps: DataPathDeps, libc: Libc): SpliceContext {
           connection.dialTimedOut(),
         ),
     ),
-    young: new TimeoutQueue<TimedConnection>(youthMs, deps.now, (connection) =>
-      connection.cameOfAge(),
+    awaitingKeepAlive: new TimeoutQueue<TimedConnection>(keepAliveStartMs, deps.now, (connection) =>
+      connection.keepAliveDue(),
     ),
     udpClients: new UdpClientTable<UdpClient>(deps.now),
     inbox: new DatagramBatch(libc, inboxCapacity),

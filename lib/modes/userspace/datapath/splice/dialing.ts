@@ -53,7 +53,7 @@ export abstract class Dialing<Owner extends DialOwner> implements EndOwner, Time
   }
 
   abstract endReady(end: SocketEnd, events: number): void
-  abstract cameOfAge(): void
+  abstract keepAliveDue(): void
   /** An endpoint has answered. */
   protected abstract connected(backend: SocketEnd, traffic: EndpointTraffic, target: Target): void
   protected abstract close(withReset: boolean): void

@@ -45,7 +45,7 @@ export class TcpConnection extends Dialing<ConnectionOwner> implements Task {
   }
 
   /** A peer of an old connection may have gone without closing it. */
-  override cameOfAge(): void {
+  override keepAliveDue(): void {
     this.#askAfter(keepAliveDelayMs, false)
   }
 
@@ -91,10 +91,10 @@ export class TcpConnection extends Dialing<ConnectionOwner> implements Task {
   }
 
   protected override connected(backend: SocketEnd, traffic: EndpointTraffic, target: Target): void {
-    const { young, deps, flowTools } = this.context
+    const { awaitingKeepAlive, deps, flowTools } = this.context
     const { balancer, choice } = this.owner
     const { keepAliveMs, firstByteMs } = choice
-    if (keepAliveMs === undefined) young.add(this)
+    if (keepAliveMs === undefined) awaitingKeepAlive.add(this)
     else if (keepAliveMs > 0) this.#askAfter(keepAliveMs, true)
     this.#endpointTraffic = traffic
     this.#watch = new EndpointWatch({ balancer, traffic, target, now: deps.now, firstByteMs })
@@ -183,8 +183,8 @@ export class TcpConnection extends Dialing<ConnectionOwner> implements Task {
 
   protected override close(withReset: boolean): void {
     this.#isOver = true
-    const { sockets, young } = this.context
-    if (this.#toClient) young.delete(this)
+    const { sockets, awaitingKeepAlive } = this.context
+    if (this.#toClient) awaitingKeepAlive.delete(this)
     else this.stopDialing()
     this.#toEndpoint?.drop()
     this.#toClient?.drop()

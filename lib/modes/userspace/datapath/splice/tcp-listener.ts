@@ -9,7 +9,7 @@ import {
   type ListenerSpec,
   type Target,
 } from '../data-path.js'
-import { Departures } from '../departures.js'
+import { RemovedEndpoints } from '../removed-endpoints.js'
 import { notKept } from '../source-rule.js'
 import {
   descriptorsPerConnection,
@@ -31,7 +31,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   readonly idle: Promise<void>
   readonly #context: SpliceContext
   readonly #connections = new Set<TcpConnection>()
-  readonly #departures: Departures
+  readonly #removedEndpoints: RemovedEndpoints
   readonly #spec: ListenerSpec
   #choice: Omit<EndpointChoice, 'endpoints'>
   #fd = -1
@@ -45,7 +45,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
     this.#context = context
     this.balancer = new Balancer(context.deps, spec)
     const isUsed = (endpoint: string) => this.balancer.has(endpoint)
-    this.#departures = new Departures(this.#connections, isUsed, spec.servingKeys)
+    this.#removedEndpoints = new RemovedEndpoints(this.#connections, isUsed, spec.servingKeys)
     this.idle = new Promise((resolve) => (this.#becomeIdle = resolve))
   }
 
@@ -77,7 +77,7 @@ export class TcpListener implements Listener, ConnectionOwner, Watcher {
   update(changes: EndpointChanges): void {
     this.balancer.update(changes)
     this.#choice = changes
-    this.#departures.update(changes)
+    this.#removedEndpoints.update(changes)
   }
 
   stop(): void {
