@@ -10,20 +10,22 @@ const gatherMs = 120
 const calm = matchMedia('(prefers-reduced-motion: reduce)')
 /** Of the newest request that a dot stood for. */
 let lastNumber = 0
+/** Of the newest request that was one of those that go on. */
+let lastGoingOn = 0
 let latest: { readonly view: View; readonly isNarrow: boolean } | undefined
 let isBusy = false
 
 /** At most one dot moves, so that the eye can follow. What was sent meanwhile is the next dot. */
 export function animatePackets(view: View, isNarrow: boolean): void {
   const newest = view.log[0]?.number ?? 0
-  if (newest < lastNumber) lastNumber = 0
+  if (newest < lastNumber) lastNumber = lastGoingOn = 0
+  if (view.continuous) lastGoingOn = newest
   const isOtherPicture = latest?.view.mode !== view.mode || latest.isNarrow !== isNarrow
   latest = { view, isNarrow }
   if (isOtherPicture) moving?.cancel()
   if (calm.matches || document.hidden) lastNumber = newest
   if (isBusy || newest === lastNumber) return
   isBusy = true
-  // With requests that go on, each dot is one of them.
   setTimeout(next, view.continuous ? 0 : gatherMs)
 }
 
@@ -34,9 +36,10 @@ function next(): void {
   if (!latest || !newest || !group) return
   const { view, isNarrow } = latest
   const fresh = newest.number - lastNumber
-  lastNumber = newest.number
   if (fresh < 1) return
-  const count = view.continuous ? 1 : fresh
+  // Of requests that go on a dot shows one.
+  const count = Math.max(1, newest.number - Math.max(lastNumber, lastGoingOn))
+  lastNumber = newest.number
   const routes = routesOf(view, isNarrow)
   const end = endOf(view, count)
   const route = end === undefined ? routes.shared : wayTo(end, routes)
