@@ -16,6 +16,7 @@ import { ConfigError } from '../../lib/errors.js'
 import { metricsMarkdown } from '../../lib/observe/document.js'
 import { faultGroups } from '../chaos/faults/index.js'
 import { withPromises } from '../chaos/promises.js'
+import { examplesOf, nearText, textsOf } from '../support/corpus.js'
 
 const root = fileURLToPath(new URL('../../../', import.meta.url))
 const load = (name: string, text: string) => loadConfig(parseFlags([]), { name, text })
@@ -239,6 +240,7 @@ t.test('any text is accepted, or refused with a ConfigError', async (t) => {
         }
         return JSON.stringify(tree)
       }),
+    nearText('config'),
   )
   t.doesNotThrow(() => {
     fc.assert(
@@ -250,7 +252,7 @@ t.test('any text is accepted, or refused with a ConfigError', async (t) => {
           if (!error.message.startsWith('any.yaml')) throw new Error(`no place: ${error.message}`)
         }
       }),
-      { numRuns: 500 },
+      { numRuns: 500, examples: examplesOf(textsOf('config')) },
     )
   })
 })

@@ -32,6 +32,19 @@ interface Manifest {
   readonly metadata: { readonly name: string }
 }
 
+interface DaemonSet extends Manifest {
+  readonly spec: {
+    readonly template: {
+      readonly spec: {
+        readonly containers: readonly {
+          readonly args: readonly string[]
+          readonly securityContext: { readonly capabilities: { readonly add: readonly string[] } }
+        }[]
+      }
+    }
+  }
+}
+
 /** In an order of their own, the YAML inside ConfigMaps read too, and hashes in names left out. */
 function normal(text: string): readonly Manifest[] {
   const withoutHashes = text.replace(/(kube-proxy-ts-(?:config|api-server))-[a-z0-9]{10}\b/g, '$1')
@@ -51,28 +64,56 @@ function normal(text: string): readonly Manifest[] {
   return readInside.sort((one, other) => key(one).localeCompare(key(other)))
 }
 
-/** An overlay, with its two optional parts off or on. */
-function overlay(t: Test, mode: string, withSeccomp: boolean): string {
+/** The configuration in the ConfigMap. */
+function configIn(manifests: string): string {
+  const documents = parseAllDocuments(manifests).map(
+    (of) => of.toJS() as { data?: Record<string, string> },
+  )
+  return documents.find(({ data }) => data?.['config.conf'])?.data?.['config.conf'] ?? ''
+}
+
+/** An overlay, with some of its optional parts. */
+function overlay(t: Test, mode: string, parts: readonly string[]): string {
   const copy = t.testdir({})
   cpSync(join(root, 'examples/kubernetes'), copy, { recursive: true })
   const file = join(copy, 'overlays', mode, 'kustomization.yaml')
-  const components = withSeccomp ? '\ncomponents: [../../components/seccomp]\n' : ''
-  writeFileSync(file, readFileSync(file, 'utf8') + components)
+  const components = parts.map((name) => `../../components/${name}`).join(', ')
+  writeFileSync(file, `${readFileSync(file, 'utf8')}\ncomponents: [${components}]\n`)
   const { stdout, stderr, status } = run('kubectl', 'kustomize', join(copy, 'overlays', mode))
   if (status !== 0) throw new Error(stderr)
   return stdout
 }
 
 for (const mode of modes) {
-  for (const seccomp of ['RuntimeDefault', 'Localhost'] as const) {
-    t.test(`${mode} mode, seccomp ${seccomp}: the chart equals the overlay`, { skip }, (t) => {
-      const { stdout, stderr, status } = template('--set', `mode=${mode},seccomp=${seccomp}`)
+  for (const [values, parts] of [
+    ['seccomp=RuntimeDefault', []],
+    ['seccomp=Localhost', ['seccomp']],
+    ['flows=true', ['flows']],
+  ] as const) {
+    t.test(`${mode} mode, ${values}: the chart equals the overlay`, { skip }, (t) => {
+      const { stdout, stderr, status } = template('--set', `mode=${mode},${values}`)
       t.equal(status, 0, stderr)
-      t.same(normal(stdout), normal(overlay(t, mode, seccomp === 'Localhost')))
+      t.same(normal(stdout), normal(overlay(t, mode, parts)))
       t.end()
     })
   }
 }
+
+t.test('with flows the daemon counts, and may do it by the ring', { skip }, (t) => {
+  const { stdout } = template('--set', 'mode=nftables,flows=true')
+  const set = parseAllDocuments(stdout).map((of) => of.toJS() as DaemonSet)
+  const daemon = set.find(({ kind }) => kind === 'DaemonSet')?.spec.template.spec.containers[0]
+  t.ok(daemon?.securityContext.capabilities.add.includes('BPF'))
+  const flags = (daemon?.args ?? []).map((word) => word.replace('--', '').split('='))
+  const given = flags.filter(([name]) => name !== 'config')
+  const text = configIn(stdout)
+  const { config } = loadConfig(
+    parseFlags(given.map(([name = '', value = 'true']) => [name, value] as const)),
+    { name: 'config.conf', text },
+  )
+  t.equal(config.flows.enabled, true)
+  t.end()
+})
 
 t.test('the linter of Helm has nothing to say but that there is no icon', { skip: noHelm }, (t) => {
   const { stdout, status } = run(helm, 'lint', '--strict', chart)
@@ -88,6 +129,7 @@ t.test('the schema refuses what the chart does not know, by name', { skip: noHel
     ['apiServer.port=70000', '/apiServer/port'],
     ['apiserver.host=1', 'apiserver'],
     ['seccomp=Unconfined', '/seccomp'],
+    ['flows=often', '/flows'],
     ['maxUnavailable=ten', '/maxUnavailable'],
   ] as const) {
     const { status, stderr } = template('--set', given)
@@ -116,10 +158,7 @@ t.test('each value is in the schema, with a default and a comment', (t) => {
 t.test('own keys of the configuration win, and this program accepts the whole', { skip }, (t) => {
   const set = 'config.metricsBindAddress=0.0.0.0:10249,config.ipvs.scheduler=lc,mode=ipvs'
   const { stdout } = template('--set', set)
-  const documents = parseAllDocuments(stdout).map(
-    (of) => of.toJS() as { data?: Record<string, string> },
-  )
-  const text = documents.find(({ data }) => data?.['config.conf'])?.data?.['config.conf'] ?? ''
+  const text = configIn(stdout)
   const { config, warnings } = loadConfig(parseFlags([]), { name: 'config.conf', text })
   t.same(warnings, [])
   t.match(config, {

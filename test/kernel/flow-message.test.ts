@@ -1,5 +1,7 @@
+import fc from 'fast-check'
 import t from 'tap'
 import { FlowMessage } from '../../lib/kernel/flow-message.js'
+import { bytesOf, examplesOf, near } from '../support/corpus.js'
 
 /** An attribute of netlink, padded to four bytes; what is inside of a nest is attributes. */
 function attribute(type: number, ...values: readonly Buffer[]): Buffer {
@@ -136,4 +138,19 @@ t.test('lengths that lie lead nowhere', (t) => {
     }
   }
   t.end()
+})
+
+t.test('any bytes are a flow or none, and nothing beyond them is read', async (t) => {
+  const flow = new FlowMessage()
+  fc.assert(
+    fc.property(fc.oneof(fc.uint8Array({ maxLength: 200 }), near('flow-message')), (given) => {
+      const bytes = Buffer.from(given)
+      const isFlow = flow.read(bytes, 0, bytes.length)
+      // Where it lies in a larger buffer, and what follows it, changes nothing.
+      const larger = Buffer.concat([bytes, Buffer.alloc(64, 0xff)])
+      return new FlowMessage().read(larger, 0, bytes.length) === isFlow
+    }),
+    { numRuns: 1000, examples: examplesOf(bytesOf('flow-message')) },
+  )
+  t.ok(bytesOf('flow-message').some((bytes) => flow.read(bytes, 0, bytes.length)))
 })

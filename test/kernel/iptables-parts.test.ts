@@ -25,6 +25,8 @@ import {
   targetOf,
 } from '../../lib/kernel/iptables.js'
 import { runProgram } from '../../lib/kernel/iptables/command.js'
+import { parseCounters, parseSaved } from '../../lib/kernel/iptables/saved.js'
+import { examplesOf, nearText, textsOf } from '../support/corpus.js'
 import { createNetns, netnsSkip, programSkip } from '../support/netns.js'
 import type { Backend, Match, Run, RuleSpec } from '../../lib/kernel/iptables.js'
 
@@ -137,6 +139,25 @@ t.test('only texts of the same rule have the same canonical form', async (t) => 
     ['-m comment --comment "a b" -j X', '-m comment --comment "a  b" -j X'],
   ]
   for (const [a, b] of different) t.notOk(isSameRule(a, b), `${a} ≠ ${b}`)
+})
+
+t.test('any text is read as what iptables-save prints, and each of its rules has parts', (t) => {
+  const texts = fc.oneof(fc.string({ unit: 'binary' }), nearText('iptables-save'))
+  fc.assert(
+    fc.property(texts, (text) => {
+      const printed = parseSaved(text).flatMap(({ chains }) =>
+        [...chains.values()].flatMap(({ rules }) => rules),
+      )
+      for (const one of [...printed, text]) {
+        canonicalRule(one)
+        conditionsOf(parseRule(one))
+        targetOf(one)
+      }
+      for (const { packets } of parseCounters(text)) equal(packets >= 0, true)
+    }),
+    { numRuns: 1000, examples: examplesOf(textsOf('iptables-save')) },
+  )
+  t.end()
 })
 
 const known: readonly RuleSpec[] = [

@@ -13,6 +13,7 @@ import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
 import { parseService } from '../../lib/state/parse-service.js'
 import { Tracker } from '../../lib/state/tracker.js'
 import { rawService, rawSlice, plainNode } from '../state/objects.js'
+import { textsOf } from '../support/corpus.js'
 import { service, states, testConfig, type ServiceSpec } from '../support/states.js'
 
 /**
@@ -48,6 +49,7 @@ const nasty = [
   'x'.repeat(300),
   '🚀',
   '\ud800',
+  ...textsOf('hostile-text'),
 ]
 const hostile = fc.oneof(
   fc.constantFrom(...nasty),

@@ -6,6 +6,7 @@ import { close, listen, portOf } from '../../lib/observe/http.js'
 import { Metrics } from '../../lib/observe/metrics.js'
 import { healthPages, metricsPages, Slis } from '../../lib/observe/pages.js'
 import { PageServer } from '../../lib/page/server.js'
+import { examplesOf, textsOf } from '../support/corpus.js'
 import { sendRaw } from '../support/raw-http.js'
 
 const verbs = [
@@ -106,6 +107,10 @@ function requestTo(port: number, paths: readonly string[]): fc.Arbitrary<string>
   )
 }
 
+/** Requests of the corpus ask a server at port PORT, and end their lines as a text file does. */
+const sentTo = (port: number) => (text: string) =>
+  text.replaceAll('PORT', String(port)).replaceAll('\n', '\r\n')
+
 /** Sends requests to a port: none is an internal error, and the server still answers afterwards. */
 async function bombard(t: Test, port: number, paths: readonly string[]): Promise<void> {
   const broken: unknown[] = []
@@ -122,7 +127,7 @@ async function bombard(t: Test, port: number, paths: readonly string[]): Promise
         }
         if (broken.length > 0) throw broken[0]
       }),
-      { numRuns: 600 },
+      { numRuns: 600, examples: examplesOf(textsOf('http').map(sentTo(port))) },
     )
     const last = await sendRaw(
       port,

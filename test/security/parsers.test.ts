@@ -1,6 +1,6 @@
 /**
  * Parsers that no other test feeds with random input: each gives a value, or an error of this program
- * that says what is wrong. What once broke one is a file in `corpus`, and stays.
+ * that says what is wrong. What once broke one is a file in its folder of `corpus`, and stays.
  */
 import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -15,13 +15,27 @@ import { ConfigError } from '../../lib/errors.js'
 import { listedRules } from '../../lib/kernel/nftables/nft.js'
 import { rememberedIn } from '../../lib/kernel/nftables/remembered-json.js'
 import { readListeners } from '../../lib/modes/userspace/takeover/protocol.js'
+import { AddressJournal } from '../../lib/kernel/windows/address-journal.js'
+import { rejectedIn } from '../../lib/observe/otlp/delivery.js'
+import { loadCounts, saveCounts } from '../../lib/observe/flows/saved-counts.js'
+import { parsePageCommand } from '../../lib/page/commands.js'
+import { parseRetryAfter } from '../../lib/sources/backoff.js'
+import { asObject, parseJson } from '../../lib/state/json.js'
+import {
+  corpora,
+  corpusFolder,
+  examplesOf,
+  nearText,
+  textsOf,
+  type Corpus,
+} from '../support/corpus.js'
 import { readJsonLines, UnreadableLine } from '../../lib/sources/json-lines.js'
 import { readKubeconfig } from '../../lib/sources/kubeconfig-file.js'
 
 const place = mkdtempSync(join(tmpdir(), 'parsers-'))
 t.teardown(() => rmSync(place, { recursive: true, force: true }))
-const file = join(place, 'kubeconfig')
-const corpus = fileURLToPath(new URL('../../../test/security/corpus', import.meta.url))
+const file = join(place, 'file')
+const tests = fileURLToPath(new URL('../../../test', import.meta.url))
 
 async function lines(text: string): Promise<void> {
   const bytes = Buffer.from(text)
@@ -43,7 +57,7 @@ interface Parser {
   readonly throws: (error: unknown) => boolean
 }
 
-const parsers: Readonly<Record<string, Parser>> = {
+const parsers = {
   kubeconfig: {
     parse: (text) => {
       writeFileSync(file, text)
@@ -73,7 +87,31 @@ const parsers: Readonly<Record<string, Parser>> = {
     throws: (error) =>
       error instanceof ConfigError || (error instanceof Error && 'exitCode' in error),
   },
-}
+  'page-command': { parse: parsePageCommand, throws: () => false },
+  'saved-counts': {
+    parse: async (text) => {
+      await saveCounts(file, { heardUntil: 1, recent: [], counts: [] })
+      // Only those of this kernel are looked into.
+      const { version, kernel } = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>
+      writeFileSync(file, JSON.stringify({ ...asObject(parseJson(text)), version, kernel }))
+      await loadCounts(file)
+      writeFileSync(file, text)
+      await loadCounts(file)
+    },
+    throws: () => false,
+  },
+  'windows-addresses': {
+    parse: (text) => {
+      writeFileSync(file, text)
+      return new AddressJournal(file).read()
+    },
+    throws: () => false,
+  },
+  'otlp-answer': {
+    parse: (text) => [rejectedIn(text), parseRetryAfter(text, Date.now())],
+    throws: () => false,
+  },
+} satisfies Partial<Record<Corpus, Parser>>
 
 /** Values in the places where parsers look, and everything else. */
 const names = [
@@ -137,21 +175,25 @@ t.after(() => {
   process.stderr.write = silent
 })
 
-for (const [name, parser] of Object.entries(parsers)) {
+for (const [name, parser] of Object.entries<Parser>(parsers)) {
   t.test(`${name}: any text gives a value or an error of this program`, async (t) => {
-    for (const known of readdirSync(corpus).filter((each) => each.startsWith(`${name}.`)))
-      await endsWell(parser, readFileSync(join(corpus, known), 'utf8'))
+    const corpus = name as keyof typeof parsers
     await fc.assert(
-      fc.asyncProperty(texts, (text) => endsWell(parser, text)),
-      { numRuns: 300 },
+      fc.asyncProperty(fc.oneof(texts, nearText(corpus)), (text) => endsWell(parser, text)),
+      { numRuns: 400, examples: examplesOf(textsOf(corpus)) },
     )
     t.pass()
   })
 }
 
-t.test('every file of the corpus has its parser', (t) => {
-  const files = readdirSync(corpus)
-  t.ok(files.length > 0)
-  for (const each of files) t.ok(parsers[each.split('.')[0] ?? ''], each)
-  t.end()
+t.test('every folder of the corpus is read by a test', async (t) => {
+  t.same(readdirSync(corpusFolder).sort(), [...corpora].sort())
+  const sources = readdirSync(tests, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.test.ts'))
+    .map((name) => readFileSync(join(tests, name), 'utf8'))
+  for (const corpus of corpora) {
+    const reads = ['bytesOf', 'textsOf', 'valuesOf'].map((name) => `${name}('${corpus}')`)
+    const isRead = reads.some((words) => sources.some((text) => text.includes(words)))
+    t.ok(corpus in parsers || isRead, corpus)
+  }
 })

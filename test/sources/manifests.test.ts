@@ -10,6 +10,7 @@ import { mirrorEndpoints } from '../../lib/sources/mirrored-endpoints.js'
 import { followNodeAddresses, nodeAddresses } from '../../lib/sources/node-addresses.js'
 import type { ObjectSink } from '../../lib/sources/source.js'
 import { parseEndpointSlice } from '../../lib/state/parse-endpoint-slice.js'
+import { examplesOf, nearText, textsOf } from '../support/corpus.js'
 
 const service = (name: string, port = 80) =>
   `apiVersion: v1\nkind: Service\nmetadata: {name: ${name}}\nspec: {clusterIP: 10.0.0.1, ports: [{port: ${port}}]}\n`
@@ -331,6 +332,7 @@ t.test('any text is a manifest or gives a list of problems', async (t) => {
         ),
       )
       .map((parts) => parts.join('')),
+    nearText('manifests'),
   )
   t.doesNotThrow(() => {
     fc.assert(
@@ -339,7 +341,7 @@ t.test('any text is a manifest or gives a list of problems', async (t) => {
         for (const problem of problems) if (!/^f:\d+: /.test(problem)) throw new Error(problem)
         mirrorEndpoints(objects)
       }),
-      { numRuns: 500 },
+      { numRuns: 500, examples: examplesOf(textsOf('manifests')) },
     )
   })
 })

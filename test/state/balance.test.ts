@@ -6,6 +6,7 @@ import { Tracker } from '../../lib/state/tracker.js'
 import { unsupportedIn } from '../../lib/config/tracker-settings.js'
 import { balanceText, choiceOf, type Substitutes } from '../../lib/state/balance.js'
 import { substitutesOf } from '../../lib/config/balancing.js'
+import { textsOf } from '../support/corpus.js'
 import { endpoint, rawService, rawSlice, plainNode } from './objects.js'
 
 /** Annotations say who gets the next connection. Their text is hostile. */
@@ -158,5 +159,6 @@ t.test('no text of an annotation breaks a Service', async () => {
       const world = trackerWith(annotations)
       return only(world).service.internal === 'cluster' && world.warnings.length <= 2
     }),
+    { examples: textsOf('balance').map((text) => [text, text]) },
   )
 })

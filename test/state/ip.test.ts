@@ -11,6 +11,7 @@ import {
   parseCidr,
   parseIp,
 } from '../../lib/state/ip.js'
+import { examplesOf, textsOf } from '../support/corpus.js'
 
 t.test('addresses are read as Kubernetes reads them, and printed canonically', async (t) => {
   for (const [text, canonical] of [
@@ -69,7 +70,7 @@ t.test('a text is an address exactly if node:net accepts it and it has no zone',
         return (parseIp(text) !== undefined) === known
       },
     ),
-    { numRuns: 3000 },
+    { numRuns: 3000, examples: examplesOf(textsOf('ip')) },
   )
   t.pass('held for 3000 texts')
 })

@@ -5,6 +5,7 @@ import { parseNode, parseServiceCidr } from '../../lib/state/parse-node.js'
 import { parseService } from '../../lib/state/parse-service.js'
 import { parseIp } from '../../lib/state/ip.js'
 import type { Parsed } from '../../lib/state/objects.js'
+import { examplesOf, valuesOf } from '../support/corpus.js'
 import { endpoint, rawService, rawSlice } from './objects.js'
 
 function accepted<T>(parsed: Parsed<T>): T {
@@ -347,7 +348,7 @@ t.test('no JSON makes a parser throw or return an invalid object', async (t) => 
         externalIps.every((ip) => parseIp(ip)?.text === ip)
       )
     }),
-    { numRuns: 3000 },
+    { numRuns: 3000, examples: examplesOf(valuesOf('service')) },
   )
   fc.assert(
     fc.property(fc.oneof(fc.jsonValue(), mangled(rawSlice())), (raw) => {
@@ -355,9 +356,15 @@ t.test('no JSON makes a parser throw or return an invalid object', async (t) => 
       if (parsed.outcome !== 'accepted') return true
       return parsed.value.endpoints.every(({ ip }) => parseIp(ip)?.family === parsed.value.family)
     }),
-    { numRuns: 3000 },
+    { numRuns: 3000, examples: examplesOf(valuesOf('endpointslice')) },
   )
-  fc.assert(fc.property(fc.jsonValue(), (raw) => parseNode(raw).outcome !== 'ignored'))
+  fc.assert(
+    fc.property(
+      fc.jsonValue() as fc.Arbitrary<unknown>,
+      (raw) => parseNode(raw).outcome !== 'ignored',
+    ),
+    { examples: examplesOf(valuesOf('node')) },
+  )
   t.equal(parseService(rawService({ name: 'x'.repeat(1_000_000) })).outcome, 'malformed')
   t.ok(JSON.stringify(parseService(rawService({ name: 'x'.repeat(1_000_000) }))).length < 1000)
 })

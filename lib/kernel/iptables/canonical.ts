@@ -23,7 +23,8 @@ export function canonicalOptions(text: string): readonly RuleOption[] {
 }
 
 function canonicalOption(given: RuleOption): readonly RuleOption[] {
-  const rewrite = rewrites[given.name]
+  // Anything may stand where an option does, also the name of a method.
+  const rewrite = Object.hasOwn(rewrites, given.name) ? rewrites[given.name] : undefined
   if (!rewrite) return [given]
   const [value = ''] = given.values
   const made = rewrite(value)

@@ -103,7 +103,7 @@ export const exercises: readonly Exercise[] = [
   {
     id: 'target-port',
     title: 'The wrong door',
-    story: 'The Service has three ready endpoints, and still every connection is refused.',
+    story: 'The Service has three ready endpoints, and still every connection fails at once.',
     hints: [
       'The way leads to the pods now. So it is the pods that refuse.',
       'On which port do the pods listen, and on which are they asked? Look at the last hop, and at containerPort in the YAML of a pod.',
@@ -224,7 +224,7 @@ export const exercises: readonly Exercise[] = [
     id: 'by-hand',
     title: 'Written by hand',
     story:
-      'This Service has no selector: its endpoints were written by hand, before the pods moved. Every connection is refused.',
+      'This Service has no selector: its endpoints were written by hand, before the pods moved. Every connection fails.',
     hints: [
       'Nothing looks after such endpoints. Whose address is in EndpointSlice web-by-hand?',
       'The slice has the address of a machine where nobody listens. The addresses of the pods are in the list of pods.',

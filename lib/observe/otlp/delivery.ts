@@ -129,7 +129,7 @@ async function post(url: URL, body: string, signal: AbortSignal): Promise<Answer
 }
 
 /** A collector may take a part of a batch. */
-function rejectedIn(text: string): number {
+export function rejectedIn(text: string): number {
   const count = Number(asObject(asObject(parseJson(text))?.partialSuccess)?.rejectedLogRecords)
   return Number.isSafeInteger(count) && count > 0 ? count : 0
 }

@@ -1,49 +1,89 @@
 import { byId, drawn } from './element.js'
-import { routesOf } from './picture.js'
+import { routesOf, type Routes } from './picture.js'
 import type { LogEntry, View } from '../view.js'
 
-/** More dots at once cannot be told apart. */
-const maximumAtOnce = 8
 const travelMs = 900
 const samples = 24
+/** Requests that were sent together arrive within this time. */
+const gatherMs = 120
 
 const calm = matchMedia('(prefers-reduced-motion: reduce)')
+/** Of the newest request that a dot stood for. */
 let lastNumber = 0
+/** Of the newest request that was one of those that go on. */
+let lastGoingOn = 0
+let latest: { readonly view: View; readonly isNarrow: boolean } | undefined
+let isBusy = false
 
-/** Moves one dot for each request since the last view. */
+/** At most one dot moves, so that the eye can follow. What was sent meanwhile is the next dot. */
 export function animatePackets(view: View, isNarrow: boolean): void {
-  const [newest] = view.log
-  if (!newest || newest.number < lastNumber) lastNumber = 0
-  if (!newest) return
-  const fresh = view.log.filter(({ number }) => number > lastNumber).slice(0, maximumAtOnce)
-  lastNumber = newest.number
-  const group = document.getElementById('packets')
-  if (!group || calm.matches || document.hidden) return
-  const routes = routesOf(view, isNarrow)
-  fresh.reverse().forEach((entry, index) => {
-    const route = entry.isAnswered ? routes.toPod.get(entry.answer) : routes.toService
-    if (route === undefined || route === '') return
-    travel(group, route, entry, index * 90)
-  })
+  const newest = view.log[0]?.number ?? 0
+  if (newest < lastNumber) lastNumber = lastGoingOn = 0
+  if (view.continuous) lastGoingOn = newest
+  const isOtherPicture = latest?.view.mode !== view.mode || latest.isNarrow !== isNarrow
+  latest = { view, isNarrow }
+  if (isOtherPicture) moving?.cancel()
+  if (calm.matches || document.hidden) lastNumber = newest
+  if (isBusy || newest === lastNumber) return
+  isBusy = true
+  setTimeout(next, view.continuous ? 0 : gatherMs)
 }
 
-function travel(group: HTMLElement, route: string, entry: LogEntry, delay: number): void {
-  const look = entry.isAnswered ? 'packet' : 'packet lost'
-  const dot = drawn('circle', { cx: 0, cy: 0, r: 6, class: look })
+function next(): void {
+  isBusy = false
+  const group = document.getElementById('packets')
+  const [newest] = latest?.view.log ?? []
+  if (!latest || !newest || !group) return
+  const { view, isNarrow } = latest
+  const fresh = newest.number - lastNumber
+  if (fresh < 1) return
+  // Of requests that go on a dot shows one.
+  const count = Math.max(1, newest.number - Math.max(lastNumber, lastGoingOn))
+  lastNumber = newest.number
+  const routes = routesOf(view, isNarrow)
+  const end = endOf(view, count)
+  const route = end === undefined ? routes.shared : wayTo(end, routes)
+  if (route === '') return
+  isBusy = true
+  travel(group, route, end?.isAnswered === false, count, next)
+}
+
+function wayTo({ isAnswered, answer }: LogEntry, { toService, toPod, shared }: Routes): string {
+  return isAnswered ? (toPod.get(answer) ?? shared) : toService
+}
+
+/** A request like all of the newest ones, or undefined if they ended differently. */
+function endOf({ log, answers }: View, count: number): LogEntry | undefined {
+  const [newest, ...others] = log.slice(0, count)
+  const isKnown = count <= log.length || answers.length === 1
+  const isSame = others.every(({ answer }) => answer === newest?.answer)
+  return isKnown && isSame ? newest : undefined
+}
+
+function travel(
+  group: HTMLElement,
+  route: string,
+  isLost: boolean,
+  count: number,
+  ended: () => void,
+): void {
+  const dot = drawn('g', { class: isLost ? 'packet lost' : 'packet' })
+  dot.append(drawn('circle', { cx: 0, cy: 0, r: count === 1 ? 6 : 15 }))
+  if (count > 1) dot.append(drawn('text', { y: 4.5, 'text-anchor': 'middle' }, String(count)))
   const keyframes = pointsOf(route).map(({ x, y }) => ({ transform: `translate(${x}px, ${y}px)` }))
   group.append(dot)
   const animation = dot.animate(keyframes, {
     duration: travelMs,
-    delay,
     easing: 'ease-in-out',
     fill: 'both',
   })
   animation.playbackRate = isSlow ? slowRate : 1
   if (isPaused) animation.pause()
-  moving.add(animation)
+  moving = animation
   const end = () => {
-    moving.delete(animation)
+    moving = undefined
     dot.remove()
+    ended()
   }
   animation.addEventListener('finish', end)
   animation.addEventListener('cancel', end)
@@ -51,7 +91,7 @@ function travel(group: HTMLElement, route: string, entry: LogEntry, delay: numbe
 
 const slowRate = 0.2
 const stepMs = 150
-const moving = new Set<Animation>()
+let moving: Animation | undefined
 let isSlow = false
 let isPaused = false
 
@@ -67,24 +107,20 @@ export function connectMotion(): void {
   }
   toggle('slow', (isOn) => {
     isSlow = isOn
-    for (const each of moving) each.playbackRate = isOn ? slowRate : 1
+    if (moving) moving.playbackRate = isOn ? slowRate : 1
   })
   toggle('pause', (isOn) => {
     isPaused = isOn
     byId('step').toggleAttribute('disabled', !isOn)
-    for (const each of moving) {
-      if (isOn) each.pause()
-      else each.play()
-    }
+    if (isOn) moving?.pause()
+    else moving?.play()
   })
   byId('step').addEventListener('click', () => {
+    if (!moving) return
+    const at = Number(moving.currentTime ?? 0) + stepMs
     // A dot at its end is gone.
-    for (const each of moving) {
-      const at = Number(each.currentTime ?? 0) + stepMs
-      const { endTime = 0 } = each.effect?.getComputedTiming() ?? {}
-      if (at >= Number(endTime)) each.finish()
-      else each.currentTime = at
-    }
+    if (at >= travelMs) moving.finish()
+    else moving.currentTime = at
   })
 }
 

@@ -29,6 +29,8 @@ const machinery: Readonly<Record<string, string>> = {
 /** The lines along which packets move: to the Service, and from there to each pod. */
 export interface Routes {
   readonly toService: string
+  /** To where the ways to the pods part. */
+  readonly shared: string
   readonly toPod: ReadonlyMap<string, string>
 }
 
@@ -52,7 +54,8 @@ export function drawPicture(view: View, isNarrow: boolean): void {
     ...serviceBox(view, layout),
     ...view.pods.flatMap((pod) => podBox(pod, view, places.get(pod.name), layout)),
     ...morePods(view, layout, places),
-    drawn('g', { id: 'packets' }),
+    // What moves goes on while the picture changes.
+    document.getElementById('packets') ?? drawn('g', { id: 'packets' }),
   ]
   const focused = picture.querySelector<SVGElement>(':focus')?.dataset['hop']
   picture.replaceChildren(...parts)
@@ -66,20 +69,16 @@ export function routesOf(view: View, isNarrow: boolean): Routes {
   const places = placePods(view.pods, layout)
   const toService = senderRoute(view, layout, places)
   const toPod = new Map<string, string>()
+  const usesProxy = view.mode === 'userspace'
+  const shared = usesProxy ? `${toService} ${smooth(layout.toProxy, true)}` : toService
   for (const pod of view.pods) {
     const place = places.get(pod.name)
     if (!place) continue
     const isFar = pod.node === 'node-2'
-    const legs =
-      view.mode === 'userspace'
-        ? [
-            smooth(layout.toProxy, true),
-            smooth(layout.proxyToPod(place, isFar), layout.isNarrow, isFar),
-          ]
-        : [smooth(layout.toPod(place, isFar), layout.isNarrow, isFar)]
-    toPod.set(pod.name, [toService, ...legs].join(' '))
+    const points = usesProxy ? layout.proxyToPod(place, isFar) : layout.toPod(place, isFar)
+    toPod.set(pod.name, `${shared} ${smooth(points, layout.isNarrow, isFar)}`)
   }
-  return { toService, toPod }
+  return { toService, shared, toPod }
 }
 
 function senderRoute(view: View, layout: Layout, places: ReadonlyMap<string, Point>): string {

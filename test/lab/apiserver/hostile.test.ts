@@ -13,6 +13,7 @@ import { parseFieldSelector, parseLabelSelector } from '../../../lib/lab/apiserv
 import { createApiServer } from '../../../lib/lab/apiserver/server.js'
 import { ApiError } from '../../../lib/lab/apiserver/status.js'
 import { tableOf } from '../../../lib/lab/apiserver/table.js'
+import { bytesOf, examplesOf, near, textsOf, valuesOf } from '../../support/corpus.js'
 
 /** Values of a wrong kind for the API. */
 const anything: fc.Arbitrary<Json> = fc.oneof(
@@ -141,6 +142,14 @@ void t.test('no object breaks the server, and every stored object can be shown',
     }),
     { numRuns: 3000 },
   )
+  for (const value of valuesOf('apiserver-object')) {
+    isHandled(() => {
+      const input = value as Record<string, Json>
+      const kind = kinds.find((each) => each.kind === input['kind'])
+      if (!kind) throw new Error(`no such kind: ${JSON.stringify(value)}`)
+      api.registry.create(kind, input, { fieldManager: 'corpus', keepStatus: true })
+    })
+  }
   t.ok(accepted > 200, `some get through, or nothing was tried: ${accepted}`)
   t.end()
 })
@@ -167,6 +176,10 @@ void t.test('no patch, selector or protobuf body breaks the server', (t) => {
     from: fc.constantFrom('', '/spec/ports', '/metadata', '/none'),
     value: anything,
   })
+  const examples = valuesOf('apiserver-patch').map((value): [never[], Json, Json] => {
+    const raw = value as Json
+    return [Array.isArray(raw) ? (raw as never[]) : [], raw, raw]
+  })
   fc.assert(
     fc.property(fc.array(operation, { maxLength: 4 }), anything, spec, (operations, raw, part) => {
       isHandled(() => applyJsonPatch(document, operations))
@@ -189,20 +202,21 @@ void t.test('no patch, selector or protobuf body breaks the server', (t) => {
       )
       return !('x' in {})
     }),
-    { numRuns: 500 },
+    { numRuns: 500, examples },
   )
   fc.assert(
     fc.property(fc.string(), (text) => {
       isHandled(() => parseLabelSelector(text)(parseObject(document)))
       return isHandled(() => parseFieldSelector(text)(parseObject(document)))
     }),
+    { examples: examplesOf(textsOf('apiserver-selector')) },
   )
   const magic = Buffer.from('k8s\0')
   fc.assert(
-    fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) =>
+    fc.property(fc.oneof(fc.uint8Array({ maxLength: 200 }), near('apiserver-protobuf')), (bytes) =>
       isHandled(() => decodeProtobuf(Buffer.concat([magic, bytes]))),
     ),
-    { numRuns: 500 },
+    { numRuns: 1000, examples: examplesOf(bytesOf('apiserver-protobuf')) },
   )
   t.end()
 })

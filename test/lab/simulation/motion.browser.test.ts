@@ -1,0 +1,128 @@
+import t from 'tap'
+import { browserPath, hasBrowser } from '../playground/opened-page.js'
+import { withOpenedSite, withSite } from './opened-site.js'
+
+const skip = hasBrowser ? false : `there is no ${browserPath}; apt-get install chromium`
+
+/** Looks at every change of what moves: how many at once, which words, and where each ended. */
+const watch = `(() => {
+  globalThis.seen = { most: 0, dots: 0, words: [] }
+  const look = (changes) => {
+    seen.most = Math.max(seen.most, document.getAnimations().length)
+    for (const { target, addedNodes } of changes) {
+      if (target.id !== 'packets') continue
+      for (const dot of addedNodes) {
+        seen.dots++
+        if (dot.textContent !== '') seen.words.push(dot.textContent)
+      }
+    }
+  }
+  new MutationObserver(look).observe(document.body, { childList: true, subtree: true })
+})()`
+
+interface Seen {
+  readonly most: number
+  readonly dots: number
+  readonly words: readonly string[]
+}
+
+t.test('at most one thing moves, and it says for how many requests', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    await withOpenedSite(url, async ({ page, complaints, press }) => {
+      const seen = () => page.evaluate<Seen>('seen')
+      const still = () => page.locator('#packets .packet').waitFor({ state: 'detached' })
+      await page.waitForFunction(`document.querySelectorAll('#pods .ready').length === 3`)
+      await page.evaluate(watch)
+      await press('Send request')
+      await page.waitForFunction('seen.dots === 1')
+      await still()
+      t.same((await seen()).words, [], 'one request needs no number')
+      await press('Send 100')
+      await page.waitForFunction('seen.dots >= 2')
+      await press('Send 100')
+      await page.waitForFunction('seen.words.reduce((sum, each) => sum + Number(each), 0) === 200')
+      await still()
+      const many = await seen()
+      t.ok(many.dots <= 5, `${many.dots} dots for 201 requests`)
+      await press('Keep sending')
+      await page.waitForFunction(`seen.dots >= ${many.dots + 4}`)
+      await press('Keep sending')
+      await still()
+      const all = await seen()
+      t.same(all.words, many.words, 'of requests that go on each dot is one')
+      t.equal(all.most, 1)
+      t.same(complaints, [])
+    })
+  })
+})
+
+t.test('a frame in another page holds the whole picture', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    await withOpenedSite(`${url}?embed`, async ({ page, complaints }) => {
+      await page.waitForFunction(`document.querySelectorAll('#pods .ready').length === 3`)
+      for (const [width, height] of [
+        [1440, 900],
+        [1024, 768],
+        [960, 540],
+        [390, 844],
+      ] as const) {
+        await page.setViewportSize({ width, height })
+        const over = await page.evaluate<number[]>(`[
+          document.documentElement.scrollWidth - innerWidth,
+          document.documentElement.scrollHeight - innerHeight,
+        ]`)
+        t.same(over, [0, 0], `${width} × ${height}: nothing to scroll`)
+        const { y = 0, height: tall = 0 } = (await page.locator('#picture').boundingBox()) ?? {}
+        t.ok(y + tall <= height, `the picture ends at ${y + tall}`)
+        t.ok(tall > height / 2.5, `and has room: ${tall}`)
+      }
+      t.same(complaints, [])
+    })
+  })
+})
+
+t.test('who presents can stop the dots, and lead to a rule', { skip }, async (t) => {
+  await withSite(async ({ url }) => {
+    await withOpenedSite(`${url}?present`, async ({ page, complaints, press }) => {
+      await page.setViewportSize({ width: 1024, height: 768 })
+      const small = await page.evaluate<string[]>(`[...document.querySelectorAll('body *')]
+        .filter((each) => each.checkVisibility() && each.tagName !== 'OPTION' &&
+          [...each.childNodes].some((child) => child.nodeType === 3 && child.data.trim() !== ''))
+        .filter((each) => {
+          const svg = each.closest('svg')
+          const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1
+          return Number.parseFloat(getComputedStyle(each).fontSize) * scale < 14
+        })
+        .map((each) => each.tagName + ' ' + each.textContent)`)
+      t.same(small, [], 'no text is smaller than 14 px')
+      const end = await page.evaluate<number>(
+        `document.getElementById('picture').getBoundingClientRect().bottom`,
+      )
+      t.ok(end <= 768, `the whole picture is on the first screen; it ends at ${end}`)
+      await press('Pause')
+      await press('Send request')
+      const place = () =>
+        page.evaluate(`getComputedStyle(document.querySelector('#packets .packet')).transform`)
+      await page.locator('#packets .packet').waitFor({ state: 'attached' })
+      const before = await place()
+      await press('Step')
+      t.not(await place(), before, 'a step moves it')
+      const after = await place()
+      await page.waitForTimeout(200)
+      t.equal(await place(), after, 'and nothing else does')
+      await press('Pause')
+      await page.locator('#packets .packet').waitFor({ state: 'detached' })
+      const number = (index: number) => page.locator('#picture [data-hop]').nth(index)
+      const isAtRule = (index: number) =>
+        page.evaluate(`document.activeElement === document.querySelectorAll('#hops li')[${index}]`)
+      await number(0).click()
+      await page.locator('#hops li.asked').waitFor()
+      t.equal(await isAtRule(0), true)
+      await number(0).focus()
+      await page.keyboard.press('Tab')
+      await page.keyboard.press('Enter')
+      t.equal(await isAtRule(1), true, 'a keyboard is enough')
+      t.same(complaints, [])
+    })
+  })
+})

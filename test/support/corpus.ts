@@ -1,0 +1,66 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import fc from 'fast-check'
+
+/**
+ * Inputs that every run of a fuzz test begins with: the files of one folder of `test/security/corpus`.
+ * What random input has broken once is dropped there, and stays.
+ */
+export const corpusFolder = fileURLToPath(new URL('../../../test/security/corpus', import.meta.url))
+
+/** One for each parser, and each with a test that reads it. */
+export const corpora = [
+  ...(['apiserver-object', 'apiserver-patch', 'apiserver-protobuf'] as const),
+  ...(['apiserver-selector', 'balance', 'config', 'endpointslice', 'failing-endpoints'] as const),
+  ...(['flow-message', 'hostile-text', 'http', 'ip', 'iptables-save', 'kubeconfig'] as const),
+  ...(['manifests', 'netlink', 'nft-json', 'nft-listing', 'node', 'otlp-answer'] as const),
+  ...(['page-command', 'saved-counts', 'service', 'takeover', 'watch'] as const),
+  ...(['windows-addresses', 'words'] as const),
+]
+export type Corpus = (typeof corpora)[number]
+
+/** Never empty. */
+export function bytesOf(corpus: Corpus): readonly Buffer[] {
+  const folder = join(corpusFolder, corpus)
+  const files = readdirSync(folder).sort()
+  if (files.length === 0) throw new Error(`${folder} has no file`)
+  return files.map((name) => readFileSync(join(folder, name)))
+}
+
+export function textsOf(corpus: Corpus): readonly string[] {
+  return bytesOf(corpus).map((bytes) => bytes.toString())
+}
+
+/** Texts of files in JSON. */
+export function valuesOf(corpus: Corpus): readonly unknown[] {
+  return textsOf(corpus).map((text): unknown => JSON.parse(text))
+}
+
+/** As fast-check tries them, before anything random. */
+export function examplesOf<T>(values: readonly T[]): [T][] {
+  return values.map((value) => [value])
+}
+
+/** Almost a file of the corpus: parts are left out, doubled or replaced, which gets further than noise. */
+export function near(corpus: Corpus): fc.Arbitrary<Buffer> {
+  const edit = fc.record({
+    at: fc.double({ min: 0, max: 1, noNaN: true }),
+    without: fc.nat(8),
+    instead: fc.oneof(
+      fc.uint8Array({ maxLength: 8 }).map((bytes) => Buffer.from(bytes)),
+      fc.constantFrom(...bytesOf(corpus)),
+    ),
+  })
+  const begun = fc.constantFrom(...bytesOf(corpus))
+  return fc.tuple(begun, fc.array(edit, { maxLength: 4 })).map(([bytes, edits]) =>
+    edits.reduce((left, { at, without, instead }) => {
+      const place = Math.floor(at * left.length)
+      return Buffer.concat([left.subarray(0, place), instead, left.subarray(place + without)])
+    }, bytes),
+  )
+}
+
+export function nearText(corpus: Corpus): fc.Arbitrary<string> {
+  return near(corpus).map((bytes) => bytes.toString())
+}
