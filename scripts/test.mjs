@@ -4,8 +4,10 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
+import { flagsToOptimizeLater } from '../build/lib/daemon/engine.js'
 import { withoutPins } from '../build/lib/lab/world/cgroups.js'
 import { withUsage } from '../build/test/support/usage.js'
+import { withSourcePlaces } from './source-places.mjs'
 import { TapReader } from './tap-reader.mjs'
 
 /** What a test imports tells what it needs: a world or a namespace, another kernel, a browser. */
@@ -99,6 +101,7 @@ async function runJob({ tier, name, run }) {
   result.began ??= began
   const { readers, processor } = await run()
   result.jobs.push({ name, processor, seconds: (Date.now() - began) / 1000 })
+  for (const reader of readers) reader.notes = reader.notes.map(withSourcePlaces)
   const notes = readers.flatMap((reader) => reader.notes)
   if (notes.length > 0) console.log(`\n=== ${tier}: ${name}\n${notes.join('\n')}`)
   for (const { passed, failed, skipped, tests, notes } of readers) {
@@ -163,7 +166,7 @@ function file(timeoutSeconds) {
 async function runTap(name, args, { timeoutSeconds, ...options }) {
   const reader = new TapReader(name.replace('build/test/', ''), options)
   const began = Date.now()
-  const [program, ...words] = [...alone, process.execPath, '--enable-source-maps', ...args]
+  const [program, ...words] = [...alone, process.execPath, ...flagsToOptimizeLater, ...args]
   const onLine = (line) => reader.read(line)
   const { code, processor } = await start(program, words, { onLine, timeoutSeconds })
   reader.end(code, Date.now() - began)
