@@ -2,10 +2,13 @@
 import { spawn } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
+import { resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
+import { flagsToOptimizeLater } from '../build/lib/daemon/engine.js'
 import { withoutPins } from '../build/lib/lab/world/cgroups.js'
 import { withUsage } from '../build/test/support/usage.js'
+import { withSourcePlaces } from './source-places.mjs'
 import { TapReader } from './tap-reader.mjs'
 
 /** What a test imports tells what it needs: a world or a namespace, another kernel, a browser. */
@@ -66,6 +69,7 @@ const names = Object.keys(tiers).filter((name) => chosen.length === 0 || chosen.
 const results = new Map()
 let seenTicks = 0
 const queue = []
+if (names.includes('kernel')) await putProgramTogether()
 for (const tier of names) {
   const jobs = await tiers[tier]()
   const nothing = { passed: 0, failed: 0, skipped: 0, tests: [], notes: [], jobs: [] }
@@ -99,6 +103,7 @@ async function runJob({ tier, name, run }) {
   result.began ??= began
   const { readers, processor } = await run()
   result.jobs.push({ name, processor, seconds: (Date.now() - began) / 1000 })
+  for (const reader of readers) reader.notes = reader.notes.map(withSourcePlaces)
   const notes = readers.flatMap((reader) => reader.notes)
   if (notes.length > 0) console.log(`\n=== ${tier}: ${name}\n${notes.join('\n')}`)
   for (const { passed, failed, skipped, tests, notes } of readers) {
@@ -125,6 +130,15 @@ function printTimes(tier, jobs) {
   for (const { name, processor, seconds } of jobs.sort((a, b) => b.processor - a.processor)) {
     console.log(`${processor.toFixed(1).padStart(7)} ${seconds.toFixed(1).padStart(7)} ${name}`)
   }
+}
+
+/** Hundreds of starts read one file instead of its modules; test/support/program.ts tells of it. */
+async function putProgramTogether() {
+  const lines = []
+  const onLine = (line) => lines.push(line)
+  const { code } = await start(process.execPath, ['scripts/bundle.mjs', 'build/node'], { onLine })
+  if (code !== 0) throw new Error(`put the program together: ${lines.join('\n')}`)
+  process.env.TEST_NODE_PROGRAM = resolve('build/node/build/lib/cli/main.js')
 }
 
 function listTests(folder) {
@@ -163,7 +177,7 @@ function file(timeoutSeconds) {
 async function runTap(name, args, { timeoutSeconds, ...options }) {
   const reader = new TapReader(name.replace('build/test/', ''), options)
   const began = Date.now()
-  const [program, ...words] = [...alone, process.execPath, '--enable-source-maps', ...args]
+  const [program, ...words] = [...alone, process.execPath, ...flagsToOptimizeLater, ...args]
   const onLine = (line) => reader.read(line)
   const { code, processor } = await start(program, words, { onLine, timeoutSeconds })
   reader.end(code, Date.now() - began)

@@ -5,14 +5,13 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { rawService, rawSlice } from '../state/objects.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
+import { program } from '../support/program.js'
 
 const skip = enterPrivateNetns() ?? false
 if (skip === false) execFileSync('ip', ['link', 'set', 'lo', 'up'])
-const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const health = { host: '127.0.0.1', port: 10256 }
 
 const clusterIp = (number: number) => `10.96.${1 + (number >> 7)}.${1 + (number & 127)}`
@@ -33,7 +32,7 @@ function startDaemon(t: Test, limit: number, ...args: readonly string[]) {
   const command = ['--logging-format=json', '--hostname-override=n1', ...args]
   const child = spawn(
     'prlimit',
-    [`--nofile=${limit}:${limit}`, process.execPath, main, ...command],
+    [`--nofile=${limit}:${limit}`, process.execPath, program, ...command],
     {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { PATH: process.env['PATH'] ?? '' },

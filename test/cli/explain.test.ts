@@ -2,13 +2,13 @@ import t from 'tap'
 import { fileURLToPath } from 'node:url'
 import { runCommand } from '../../lib/kernel/command.js'
 import { withoutPrograms, withoutProgramsSkip } from '../support/without-programs.js'
+import { program } from '../support/program.js'
 
-const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const examples = fileURLToPath(new URL('../../../examples/services', import.meta.url))
 
 async function explain(...args: string[]) {
   const node = ['--manifests', examples, '--addresses', '192.0.2.1,127.0.0.1', '--node', 'node-1']
-  return runCommand(process.execPath, [main, 'explain', ...args, ...node])
+  return runCommand(process.execPath, [program, 'explain', ...args, ...node])
 }
 
 t.test(
@@ -58,7 +58,7 @@ t.test('explain says how endpoints are chosen, and what a mode uses instead', as
   const files = { 'busy.json': JSON.stringify(service), 'slice.json': JSON.stringify(slice) }
   const folder = t.testdir(files)
   const asked = async (mode: string) => {
-    const argv = [main, 'explain', 'busy', '--mode', mode, '--manifests', folder, '--node', 'n']
+    const argv = [program, 'explain', 'busy', '--mode', mode, '--manifests', folder, '--node', 'n']
     return runCommand(process.execPath, argv)
   }
   const rules = await asked('nftables')
@@ -91,7 +91,7 @@ t.test('explain names what the mode cannot do, and what the proxy does', async (
   }
   const folder = t.testdir({ 'busy.json': JSON.stringify(service) })
   const asked = async (mode: string) => {
-    const argv = [main, 'explain', 'busy', '--mode', mode, '--manifests', folder, '--node', 'n']
+    const argv = [program, 'explain', 'busy', '--mode', mode, '--manifests', folder, '--node', 'n']
     return runCommand(process.execPath, argv)
   }
   const rules = await asked('iptables')
@@ -112,7 +112,7 @@ t.test(
   { skip: withoutProgramsSkip() },
   async (t) => {
     const question = ['explain', 'web', '--mode', 'userspace', '--manifests', examples, '--live']
-    const argv = [process.execPath, main, ...question, '--node', 'node-1']
+    const argv = [process.execPath, program, ...question, '--node', 'node-1']
     const { stdout, code } = await runCommand(...withoutPrograms(argv))
     t.equal(code, 0)
     t.match(stdout, /address 10\.96\.0\.10 of this machine/)

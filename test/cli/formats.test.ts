@@ -2,13 +2,13 @@ import t from 'tap'
 import { fileURLToPath } from 'node:url'
 import { parse } from 'yaml'
 import { runCommand } from '../../lib/kernel/command.js'
+import { program } from '../support/program.js'
 
 /** One flag has one name and one meaning in all commands. The built program is run, as users do. */
 
-const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const whole = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 const examples = fileURLToPath(new URL('../../../examples/services', import.meta.url))
-const run = (...args: string[]) => runCommand(process.execPath, [main, ...args])
+const run = (...args: string[]) => runCommand(process.execPath, [program, ...args])
 const node = ['--manifests', examples, '--addresses', '192.0.2.1,127.0.0.1']
 
 const explain = ['explain', 'web', ...node, '--from', 'outside']

@@ -8,16 +8,16 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { apiVersion, kind } from '../../lib/config/file.js'
 import { enterPrivateNetns } from '../support/private-netns.js'
+import { program } from '../support/program.js'
 
 /** The command as an operator runs it, in a network namespace of its own. */
 
 const skip = enterPrivateNetns() ?? false
 if (skip === false) execFileSync('ip', ['link', 'set', 'lo', 'up'])
-const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const whole = fileURLToPath(new URL('../../lib/main.js', import.meta.url))
 
 function start(t: Test, ...args: readonly string[]) {
-  const child = spawn(process.execPath, [args[0] === 'apiserver' ? whole : main, ...args], {
+  const child = spawn(process.execPath, [args[0] === 'apiserver' ? whole : program, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   let output = ''

@@ -4,7 +4,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import type { Variant } from './variants.js'
 import type { IpFamily } from '../../lib/state/ip.js'
 import type { World } from '../../lib/lab/world/world.js'
@@ -12,8 +11,8 @@ import type { CaseSettings } from './case.js'
 import { idOf } from './objects.js'
 import type { Manifest } from './objects.js'
 import type { Changes, Subject } from './subject.js'
+import { program } from '../support/program.js'
 
-const command = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 const patience = Number(process.env.CONFORMANCE_PATIENCE ?? 1)
 const patienceMs = 60_000 * patience
 /** If no other sync follows in this time, the daemon has seen everything. */
@@ -57,7 +56,7 @@ export function onLinux(confinement: readonly string[] = []): System {
     start: (world, flags, hear) => {
       const { cgroup } = world
       const sockets = cgroup === undefined ? [] : [`--ebpf-cgroup=${cgroup}`, '--ebpf-bpffs=']
-      const argv = [...confinement, process.execPath, command, ...flags, ...sockets]
+      const argv = [...confinement, process.execPath, program, ...flags, ...sockets]
       const child = world.spawn('node', argv)
       for (const stream of [child.stdout, child.stderr]) {
         createInterface({ input: stream }).on('line', hear)

@@ -12,7 +12,7 @@ import { readCases } from './case-file.js'
 import { casesFolder } from './cases-folder.js'
 import { DaemonSubject } from './daemon-subject.js'
 import { skips, withoutSctp } from './mode-profiles.js'
-import { ProcessSubject, subjectProgram } from './process-subject.js'
+import { ProcessSubject, subjectCommand } from './process-subject.js'
 import { tableText, tapLine, writeSummary } from './report.js'
 import type { ModeResults } from './report.js'
 import { runCases } from './runner.js'
@@ -131,7 +131,7 @@ async function runMode(
 }
 
 async function missingFor(world: World, name: string): Promise<readonly string[]> {
-  const result = await world.exec('node', [process.execPath, subjectProgram, name, 'probe'])
+  const result = await world.exec('node', [...subjectCommand, name, 'probe'])
   if (result.code !== 0) throw new Error(`ask what ${name} needs: ${result.stderr}`)
   return JSON.parse(result.stdout) as readonly string[]
 }

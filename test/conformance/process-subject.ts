@@ -15,7 +15,12 @@ export interface SubjectAnswer {
   readonly error?: string
 }
 
-export const subjectProgram = fileURLToPath(new URL('./subject-main.js', import.meta.url))
+/** V8 optimizes when it does in this process. */
+export const subjectCommand: readonly string[] = [
+  process.execPath,
+  ...process.execArgv,
+  fileURLToPath(new URL('./subject-main.js', import.meta.url)),
+]
 
 /** A mode, or the reference proxy, in a process of its own inside the node's namespace. */
 export class ProcessSubject implements Subject {
@@ -29,13 +34,7 @@ export class ProcessSubject implements Subject {
   }
 
   async start(world: World, settings: CaseSettings, objects: readonly Manifest[]): Promise<void> {
-    const argv = [
-      process.execPath,
-      subjectProgram,
-      this.name,
-      JSON.stringify(settings),
-      world.cgroup ?? '',
-    ]
+    const argv = [...subjectCommand, this.name, JSON.stringify(settings), world.cgroup ?? '']
     const child = world.spawn('node', argv)
     this.#errors = ''
     child.stderr.on('data', (chunk: Buffer) => {

@@ -1,7 +1,8 @@
 import t, { type Test } from 'tap'
 import { addressOf } from '../../lib/lab/world/topology.js'
 import { endpoint, rawService, rawSlice } from '../state/objects.js'
-import { kubeProxy, main, traced, type Story } from '../support/traced.js'
+import { kubeProxy, traced, type Story } from '../support/traced.js'
+import { program } from '../support/program.js'
 import { runProxy } from '../../lib/lab/playground/proxy-process.js'
 import type { World } from '../../lib/lab/world/world.js'
 import {
@@ -156,7 +157,7 @@ t.test('a killed trace of iptables-legacy leaves nothing in the kernel', { skip 
   await withProxyWorld('legacy-kill', async ({ world }) => {
     await useLegacy(world)
     const before = await legacyMarks(world)
-    const child = world.spawn('node', [process.execPath, main, 'trace', `${clusterIp}:80`])
+    const child = world.spawn('node', [process.execPath, program, 'trace', `${clusterIp}:80`])
     let said = ''
     child.stderr.setEncoding('utf8').on('data', (text: string) => (said += text))
     await until('it waits', () => said.includes('waiting for a connection'))
@@ -171,7 +172,7 @@ t.test('a killed trace of iptables-legacy leaves nothing in the kernel', { skip 
 
 t.test('a killed trace leaves nothing in the kernel', { skip }, async (t) => {
   await withProxyWorld('trace-kill', async ({ world }) => {
-    const argv = [process.execPath, main, 'trace', `${clusterIp}:80`]
+    const argv = [process.execPath, program, 'trace', `${clusterIp}:80`]
     const child = world.spawn('node', argv)
     let said = ''
     child.stderr.setEncoding('utf8').on('data', (text: string) => (said += text))

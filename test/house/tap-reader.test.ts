@@ -1,4 +1,5 @@
 /** What `npm test` counts. */
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
@@ -13,8 +14,11 @@ interface TapReader {
   end(code: number, ms: number): void
 }
 
-const module = join(fileURLToPath(new URL('../../..', import.meta.url)), 'scripts/tap-reader.mjs')
-const { TapReader } = (await import(module)) as {
+const scripts = join(fileURLToPath(new URL('../../..', import.meta.url)), 'scripts')
+const { withSourcePlaces } = (await import(join(scripts, 'source-places.mjs'))) as {
+  withSourcePlaces: (text: string) => string
+}
+const { TapReader } = (await import(join(scripts, 'tap-reader.mjs'))) as {
   TapReader: new (name: string, options?: { isFlat?: boolean }) => TapReader
 }
 
@@ -103,5 +107,16 @@ t.test('in a flat list every result counts as a test, with its time', (t) => {
     { name: 'file: iptables: a', ms: 5 },
     { name: 'file: iptables: b', ms: 6 },
   ])
+  t.end()
+})
+
+t.test('a place in a compiled file gets the place in its source beside it', (t) => {
+  const [, compiled = ''] = /(build\/test\/house\/[^)]*)/.exec(new Error('here').stack ?? '') ?? []
+  const line = readFileSync('test/house/tap-reader.test.ts', 'utf8')
+    .split('\n')
+    .findIndex((text) => text.includes("new Error('here')"))
+  t.match(withSourcePlaces(`at ${compiled}`), ` (test/house/tap-reader.test.ts:${line + 1}:`)
+  for (const other of ['build/none.js:1:1', 'at lib/main.ts:3:4', 'in 1:2'])
+    t.equal(withSourcePlaces(other), other)
   t.end()
 })

@@ -5,15 +5,14 @@ import { renameSync, rmSync, writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { apiVersion, kind } from '../../lib/config/file.js'
+import { program } from './program.js'
 
 /**
  * The proxy on a node of this test's network namespace, with a Service whose endpoints are this
  * process, and connections to it that go on while its files change.
  */
 
-const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 export const clusterIp = '10.96.0.10'
 export const nodePort = 30080
 
@@ -175,7 +174,7 @@ export async function startOnNode(t: Test, mode: string, firstConfig: string) {
   configure(firstConfig)
   await backend(t, 8080)
   await backend(t, 8081)
-  const args = [main, '--config', file, '--manifests', join(folder, 'objects')]
+  const args = [program, '--config', file, '--manifests', join(folder, 'objects')]
   const child = spawn(process.execPath, [...args, '--hostname-override=n1'], {
     stdio: ['ignore', 'pipe', 'pipe'],
   })
@@ -188,7 +187,7 @@ export async function startOnNode(t: Test, mode: string, firstConfig: string) {
     if (child.exitCode === null) child.kill('SIGTERM')
     await exited
     // The rules of kernel modes outlive their process, and would serve the next test.
-    execFileSync(process.execPath, [main, 'cleanup'])
+    execFileSync(process.execPath, [program, 'cleanup'])
   }
   t.teardown(end)
   const readyz = async () => (await fetch('http://127.0.0.1:10256/readyz')).status

@@ -4,10 +4,10 @@ import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { runCommand } from '../../lib/kernel/command.js'
+import { program } from './program.js'
 
 /** The daemon as an operator runs it, in the namespace of this test, and commands beside it. */
 
-const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 export const examples = fileURLToPath(new URL('../../../examples/services', import.meta.url))
 
 /** The flags that describe this node to commands without the daemon. */
@@ -16,10 +16,10 @@ export const sourceFlags = [
   ...['--node', 'node-1'],
 ]
 
-export const kubeProxyCommand = [process.execPath, main] as const
+export const kubeProxyCommand = [process.execPath, program] as const
 
 export const kubeProxy = (...args: readonly string[]) =>
-  runCommand(process.execPath, [main, ...args])
+  runCommand(process.execPath, [program, ...args])
 
 export interface LiveDaemon {
   readonly pid: number
@@ -39,7 +39,9 @@ export async function startDaemon(t: Test, mode: string, ...args: string[]): Pro
 
 /** With these flags alone. */
 export async function startProxy(t: Test, flags: readonly string[]): Promise<LiveDaemon> {
-  const child = spawn(process.execPath, [main, ...flags], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(process.execPath, [program, ...flags], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
   const exited = once(child, 'exit')
   let output = ''
   for (const stream of [child.stdout, child.stderr]) {

@@ -1,13 +1,12 @@
-import { fileURLToPath } from 'node:url'
 import { setTimeout as delay } from 'node:timers/promises'
 import { ask, clusterIp } from '../e2e/proxy-world.js'
 import type { World } from '../../lib/lab/world/world.js'
+import { program } from './program.js'
 
 /** `kube-proxy trace` on the node of a world, over a connection that a pod really makes. */
 
-export const main = fileURLToPath(new URL('../../lib/cli/main.js', import.meta.url))
 export const kubeProxy = (world: World, ...args: string[]) =>
-  world.exec('node', [process.execPath, main, ...args])
+  world.exec('node', [process.execPath, program, ...args])
 
 interface Hop {
   readonly where: string

@@ -1,9 +1,11 @@
 import { fileURLToPath } from 'node:url'
+import { flagsToOptimizeLater } from '../../lib/daemon/engine.js'
 import { quoted } from '../support/guest.js'
 import { umlPatience } from '../support/uml.js'
 
 const pathOf = (file: string) => fileURLToPath(new URL(file, import.meta.url))
-const node = `TAP_TIMEOUT=300 ${umlPatience} ${quoted(process.execPath)} --enable-source-maps`
+const words = [process.execPath, ...flagsToOptimizeLater].map(quoted).join(' ')
+const node = `TAP_TIMEOUT=300 ${umlPatience} ${words}`
 
 interface Part {
   readonly name: string
