@@ -1,4 +1,5 @@
 import { Conntrack } from '../kernel/conntrack.js'
+import { EarlyConnections } from '../sync/early-connections.js'
 import { FlowCleaner } from '../sync/flow-cleaner.js'
 import { DepartedFlows } from '../sync/departed-flows.js'
 import { followNodeAddresses } from '../sources/node-addresses.js'
@@ -47,23 +48,28 @@ export function syncLoop({ config, deps, chosen }: Setup): SyncLoop {
 /** What cleans the kernel's table of connections after the syncs. */
 export interface FlowCleaning {
   applied(state: DesiredState): void
-  /** Resolves once no deletion of stale flows is running. */
+  /** Resolves once no deletion is running. */
   idle(): Promise<void>
 }
 
 export function flowCleaning(metrics: Metrics, log: Logger): FlowCleaning {
   let table: Conntrack | undefined
-  // One for both, because each has sockets and their buffers.
+  // One for all, because each has sockets and their buffers.
   const openTable = () => (table ??= new Conntrack())
   const now = () => performance.now()
   const stale = new FlowCleaner({ openTable, log, meter: metrics, now })
   const departed = new DepartedFlows({ openTable, log })
+  const early = new EarlyConnections({ openTable, log, now })
   return {
     applied(state) {
       stale.applied(state)
       departed.applied(state)
+      early.applied(state)
     },
-    idle: () => stale.idle(),
+    idle: async () => {
+      await stale.idle()
+      await early.idle()
+    },
   }
 }
 

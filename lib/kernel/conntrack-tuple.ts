@@ -16,8 +16,11 @@ export const ipPart = {
 } as const
 
 export const flowHeaderBytes = 4
-/** Bits about a flow; the last byte of them says whether NAT changed its destination (IPS_DST_NAT). */
-export const flowStatus = { attribute: 3, isTranslated: 0x20 } as const
+/**
+ * Bits about a flow: whether a packet has come back (IPS_SEEN_REPLY), and whether NAT changed its
+ * destination (IPS_DST_NAT). Both are in the last byte.
+ */
+export const flowStatus = { attribute: 3, isAnswered: 0x02, isTranslated: 0x20 } as const
 
 export function flowHeader(family: IpFamily): Uint8Array {
   return Uint8Array.of(addressFamilies[family], 0, 0, 0)

@@ -6,6 +6,7 @@ import {
   flowHeader,
   flowHeaderBytes,
   flowMessage,
+  flowStatus,
   flowTuple,
   protocolPart,
   readTuple,
@@ -37,14 +38,19 @@ export interface FlowCleanup {
   readonly left: number
 }
 
-const attribute = { ...flowTuple, zone: 18, filter: 25 }
+const attribute = { ...flowTuple, zone: 18, filter: 25, statusMask: 26 }
 const filter = { originalFlags: 1, matchesProtocol: 1 << 3 }
 
 /** Small enough that the answers fit the socket even if every one is an error. */
 const deletesAtOnce = 100
 
-interface Deletion {
+interface Selection {
   readonly protocol: number
+  /** Only flows of which no packet has come back. */
+  readonly isUnanswered?: boolean
+}
+
+interface Deletion extends Selection {
   readonly isStale: (flow: ServiceFlow) => boolean
   readonly budgetMs: number
 }
@@ -61,26 +67,31 @@ export class Conntrack {
     family: IpFamily,
     isWanted: (flow: ServiceFlow) => boolean = () => true,
   ): Promise<ServiceFlow[]> {
-    return this.#list(family, protocolNumbers.UDP, isWanted)
+    return this.#list(family, { protocol: protocolNumbers.UDP }, isWanted)
   }
 
   #list(
     family: IpFamily,
-    protocol: number,
+    selection: Selection,
     isWanted: (flow: ServiceFlow) => boolean,
   ): Promise<ServiceFlow[]> {
-    const request = new MessageWriter(128).message(flowMessage.get, flags.dump, (writer) =>
+    const { protocol, isUnanswered = false } = selection
+    const request = new MessageWriter(128).message(flowMessage.get, flags.dump, (writer) => {
       writer
         .fixed(flowHeader(family))
         .nest(attribute.original, (original) =>
           original.nest(tuplePart.protocol, (part) => part.u8(protocolPart.number, protocol)),
         )
-        .nest(attribute.filter, (part) => part.u32(filter.originalFlags, filter.matchesProtocol)),
-    )
+        .nest(attribute.filter, (part) => part.u32(filter.originalFlags, filter.matchesProtocol))
+      // Kernels since 5.15 look at this themselves, which makes the list of a busy node short.
+      if (isUnanswered) {
+        writer.be32(flowStatus.attribute, 0).be32(attribute.statusMask, flowStatus.isAnswered)
+      }
+    })
     return this.#channel.dump(request, {
       action: `list tracked ${family} connections`,
       parse: ({ payload }) => {
-        const flow = parseFlow(family, protocol, payload)
+        const flow = parseFlow(family, selection, payload)
         return flow && isWanted(flow) ? flow : undefined
       },
     })
@@ -103,9 +114,19 @@ export class Conntrack {
     return this.#delete(family, { protocol: protocolNumbers.TCP, isStale, budgetMs: 5_000 })
   }
 
-  async #delete(family: IpFamily, { protocol, isStale, budgetMs }: Deletion): Promise<FlowCleanup> {
+  /** Like `deleteTcp`, for attempts to connect that nobody has answered. */
+  deleteUnanswered(
+    family: IpFamily,
+    isStale: (flow: ServiceFlow) => boolean,
+  ): Promise<FlowCleanup> {
+    const { TCP: protocol } = protocolNumbers
+    return this.#delete(family, { protocol, isUnanswered: true, isStale, budgetMs: 5_000 })
+  }
+
+  async #delete(family: IpFamily, deletion: Deletion): Promise<FlowCleanup> {
+    const { isStale, budgetMs } = deletion
     const started = performance.now()
-    const stale = await this.#list(family, protocol, isStale)
+    const stale = await this.#list(family, deletion, isStale)
     let deleted = 0
     let tried = 0
     while (tried < stale.length && (tried === 0 || performance.now() - started < budgetMs)) {
@@ -141,7 +162,12 @@ export class Conntrack {
   }
 }
 
-function parseFlow(family: IpFamily, protocol: number, payload: Buffer): ServiceFlow | undefined {
+function parseFlow(
+  family: IpFamily,
+  { protocol, isUnanswered = false }: Selection,
+  payload: Buffer,
+): ServiceFlow | undefined {
+  let status = 0
   let destination: string | undefined
   let answeredBy: string | undefined
   let original: Buffer | undefined
@@ -155,7 +181,11 @@ function parseFlow(family: IpFamily, protocol: number, payload: Buffer): Service
       const tuple = readTuple(family, payload, start, end)
       answeredBy = endOf(family, payload, { tuple, protocol, side: 'source' })
     } else if (type === attribute.zone) zone = Buffer.from(payload.subarray(start, end))
+    else if (type === flowStatus.attribute) {
+      status = payload.readUInt32BE(start)
+    }
   })
+  if (isUnanswered && (status & flowStatus.isAnswered) !== 0) return undefined
   if (destination === undefined || answeredBy === undefined || !original) return undefined
   // The payload belongs to the socket; what outlives this call is copied.
   return { family, destination, answeredBy, tuple: Buffer.from(original), zone }

@@ -1,6 +1,8 @@
 import { execFileSync } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
+import { connect, createServer } from 'node:net'
+import { setTimeout as delay } from 'node:timers/promises'
 import t from 'tap'
 import { Conntrack, type ServiceFlow } from '../../lib/kernel/conntrack.js'
 import { addressBytes, addressText } from '../../lib/kernel/addresses.js'
@@ -130,3 +132,45 @@ t.test('a spent budget leaves the rest for the next call', needsNft, async (t) =
   const second = await conntrack.deleteUdp('IPv4', isMine)
   t.strictSame(second, { listed: sockets - 100, deleted: sockets - 100, left: 0 })
 })
+
+t.test(
+  'of TCP connections those without an answer are deleted, and no others',
+  needsNft,
+  async (t) => {
+    const conntrack = new Conntrack()
+    t.teardown(() => conntrack.close())
+    // The kernel begins to track where a rule asks for it.
+    execFileSync('nft', ['-f', '-'], {
+      input: `table ip tracked { chain in { type filter hook input priority 0
+      ct state established accept
+      }
+    }`,
+    })
+    const server = createServer().listen(9001)
+    await once(server, 'listening')
+    const answered = connect(9001, '10.180.0.1')
+    await once(answered, 'connect')
+    // Nobody has this address, so the packet comes back, and is not answered.
+    const unanswered = connect(9003, '10.96.0.99').on('error', () => undefined)
+    t.teardown(() => {
+      unanswered.destroy()
+      answered.destroy()
+      server.close()
+    })
+    const seen: string[] = []
+    const isMine = (flow: ServiceFlow) => {
+      seen.push(text(flow))
+      return true
+    }
+    let deleted = 0
+    while (seen.length === 0) {
+      await delay(20)
+      deleted += (await conntrack.deleteUnanswered('IPv4', isMine)).deleted
+    }
+    t.same([...new Set(seen)], ['10.96.0.99:9003 <- 10.96.0.99:9003'])
+    t.equal(deleted, seen.length)
+    const left: string[] = []
+    await conntrack.deleteTcp('IPv4', (flow) => left.push(text(flow)) < 0)
+    t.ok(left.includes('10.180.0.1:9001 <- 10.180.0.1:9001'), left.join(', '))
+  },
+)

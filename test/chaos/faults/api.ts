@@ -1,6 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import type { FlowResult } from '../../../lib/lab/world/agent-protocol.js'
+import { families } from '../../../lib/lab/world/topology.js'
 import { nothingLost, type FaultGroup } from '../fault.js'
-import { serviceAddress } from '../cluster.js'
+import { filler, fillerAddress, serviceAddress } from '../cluster.js'
+import type { Stage } from '../stage.js'
 import { endpoint, rawService, rawSlice } from '../../state/objects.js'
 
 /** What the API server does, and what stands in it. */
@@ -122,6 +125,14 @@ export const apiFaults: FaultGroup = {
       },
     },
     {
+      name: 'Clients that connect before their Service exists',
+      target: nothingLost(5),
+      inject: async (stage) => {
+        await connectEarly(stage)
+        return undefined
+      },
+    },
+    {
       name: 'A Service whose endpoint is its own address, and clients of it',
       target: nothingLost(5),
       inject: async (stage) => {
@@ -152,6 +163,55 @@ export const apiFaults: FaultGroup = {
 }
 
 const ownNumber = 20
+
+/** A filler that no stage has otherwise. */
+const late = 5_001
+const earlyPlaces = ['client-pod', 'node'] as const
+const attemptTimeout = 'net.netfilter.nf_conntrack_tcp_timeout_syn_sent'
+
+/**
+ * Their first packets go unanswered; the next ones, a second later and three seconds later, find
+ * the Service. The connections outlast what the kernel has noted of the first packets.
+ */
+async function connectEarly(stage: Stage): Promise<void> {
+  const { api, world } = stage
+  // A Service without endpoints refuses, so they are known first.
+  const [service, ...slices] = filler(late, ['pod-1'])
+  await api.put(...slices)
+  // What came later by the same watch has arrived.
+  await stage.recovered(performance.now())
+  const before = await stage.node('sysctl', '-n', attemptTimeout)
+  await stage.node('sysctl', '-qw', `${attemptTimeout}=5`)
+  const clients = families.flatMap((family) => earlyPlaces.map((place) => ({ family, place })))
+  const idOf = (family: string) => `early ${family}`
+  const connecting = clients.map(({ family, place }) =>
+    world.agent(place).flow({
+      ...{ protocol: 'TCP', host: fillerAddress(late)[family], port: 80 },
+      ...{ timeoutMs: 30_000, fromPort: 0, keepAs: idOf(family) },
+    }),
+  )
+  await delay(300)
+  if (service) await api.put(service)
+  const failed = (when: string, results: readonly (FlowResult | undefined)[]) =>
+    results.flatMap((result, index) => {
+      if (result?.outcome === 'reply') return []
+      const { family, place } = clients[index] ?? {}
+      return [`${place} by ${family} ${when}: ${result?.error ?? result?.outcome}`]
+    })
+  const lost = failed(
+    'at first',
+    (await Promise.all(connecting)).map(([result]) => result),
+  )
+  for (let seconds = 1; seconds <= 10 && lost.length === 0; seconds++) {
+    await delay(1_000)
+    const asked = clients.map(({ family, place }) => world.agent(place).send(idOf(family), 5_000))
+    lost.push(...failed(`${seconds} s later`, await Promise.all(asked)))
+  }
+  for (const { family, place } of clients) await world.agent(place).forget(idOf(family))
+  await api.remove(...filler(late, []))
+  await stage.node('sysctl', '-qw', `${attemptTimeout}=${before.trim()}`)
+  if (lost.length > 0) throw new Error(lost.join('; '))
+}
 
 const slices = 'endpointslices.discovery.k8s.io'
 const endpointAt = (address: unknown) => ({ addresses: [address], conditions: { ready: true } })

@@ -1,0 +1,108 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { messageOf } from '../errors.js'
+import { destinationsOf } from './stale-flows.js'
+import type { DesiredService, DesiredState } from '../state/desired-state.js'
+import type { FlowCleanup, ServiceFlow } from '../kernel/conntrack.js'
+import type { IpFamily } from '../state/ip.js'
+import type { Log } from '../modes/mode.js'
+
+/** The part of kernel/conntrack.ts that is used here. */
+export interface UnansweredFlowTable {
+  deleteUnanswered(family: IpFamily, isWanted: (flow: ServiceFlow) => boolean): Promise<FlowCleanup>
+}
+
+export interface EarlyConnectionsOptions {
+  /** Called when the table is first needed. */
+  readonly openTable: () => UnansweredFlowTable
+  readonly log: Log
+  /** Milliseconds, for durations. */
+  readonly now: () => number
+}
+
+/** While Services come without a pause, the table of a busy node is read so much of the time. */
+const share = 0.1
+
+/**
+ * Frees TCP clients that began to connect before the rules of their Service were there. The kernel
+ * has noted that their connection is not translated, and every repetition of the first packet goes
+ * the same wrong way. IPVS translates it nevertheless: the connection is made, works as long as the
+ * note lasts, 120 s, and is then taken for a new one, masqueraded from another port, and reset.
+ * Without the note the next repetition is a client's first packet.
+ */
+export class EarlyConnections {
+  readonly #options: EarlyConnectionsOptions
+  readonly #states = new Map<IpFamily, DesiredState>()
+  /** By family: addresses and ports whose notes are to be deleted. */
+  readonly #waiting = new Map<IpFamily, Set<string>>()
+  #table: UnansweredFlowTable | undefined
+  #running: Promise<void> | undefined
+
+  constructor(options: EarlyConnectionsOptions) {
+    this.#options = options
+  }
+
+  /** The rules of this state are in the kernel now. */
+  applied(state: DesiredState): void {
+    const { family } = state
+    const before = this.#states.get(family)
+    this.#states.set(family, state)
+    const destinations = newDestinations(state, before)
+    if (destinations.length === 0) return
+    const waiting = this.#waiting.get(family) ?? new Set()
+    this.#waiting.set(family, waiting)
+    for (const destination of destinations) waiting.add(destination)
+    this.#running ??= this.#work().finally(() => (this.#running = undefined))
+  }
+
+  /** Resolves once no deletion is running. */
+  async idle(): Promise<void> {
+    await this.#running
+  }
+
+  async #work(): Promise<void> {
+    const { now } = this.#options
+    for (;;) {
+      const [next] = this.#waiting
+      if (next === undefined) return
+      const [family, destinations] = next
+      this.#waiting.delete(family)
+      const began = now()
+      await this.#delete(family, destinations)
+      if (this.#waiting.size > 0) await delay((now() - began) / share)
+    }
+  }
+
+  async #delete(family: IpFamily, destinations: ReadonlySet<string>): Promise<void> {
+    const { log, openTable } = this.#options
+    try {
+      this.#table ??= openTable()
+      const { deleted } = await this.#table.deleteUnanswered(
+        family,
+        ({ destination, answeredBy }) =>
+          answeredBy === destination && destinations.has(destination),
+      )
+      if (deleted > 0) log.info({ family, deleted }, 'freed clients that had connected too early')
+    } catch (error) {
+      const fields = { family, error: messageOf(error) }
+      log.warn(fields, 'clients that had connected too early have to connect again')
+    }
+  }
+}
+
+/** Every `ip:port` that reaches a TCP service port now, and did not before. */
+function newDestinations(state: DesiredState, before: DesiredState | undefined): string[] {
+  const found: string[] = []
+  const add = (service: DesiredService, was?: DesiredService) => {
+    if (service.protocol !== 'TCP') return
+    const old = was && before ? destinationsOf(was, before.node.nodePorts.addresses) : []
+    const all = destinationsOf(service, state.node.nodePorts.addresses)
+    found.push(...all.filter((destination) => !old.includes(destination)))
+  }
+  if (!before) for (const service of state.services.values()) add(service)
+  else {
+    const { added, changed } = state.services.since(before.services)
+    for (const [, service] of added) add(service)
+    for (const [, service, was] of changed) add(service, was)
+  }
+  return found
+}

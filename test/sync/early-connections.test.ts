@@ -1,0 +1,86 @@
+import t from 'tap'
+import { setTimeout as delay } from 'node:timers/promises'
+import { EarlyConnections } from '../../lib/sync/early-connections.js'
+import type { ServiceFlow } from '../../lib/kernel/conntrack.js'
+import { service, states } from '../support/states.js'
+
+const flow = (destination: string, answeredBy = destination): ServiceFlow => ({
+  family: 'IPv4',
+  destination,
+  answeredBy,
+  tuple: Buffer.alloc(0),
+  zone: undefined,
+})
+
+/** Notes of attempts to connect, and what was deleted of them by each listing. */
+function tableWith(flows: readonly ServiceFlow[]) {
+  const deleted: (readonly string[])[] = []
+  const warnings: unknown[] = []
+  let failure: Error | undefined
+  const nothing = () => undefined
+  const early = new EarlyConnections({
+    openTable: () => ({
+      deleteUnanswered: async (_family, isWanted) => {
+        await delay(1)
+        if (failure) throw failure
+        const gone = flows.filter(isWanted)
+        deleted.push(gone.map(({ destination }) => destination))
+        return { listed: gone.length, deleted: gone.length, left: 0 }
+      },
+    }),
+    now: () => performance.now(),
+    log: { debug: nothing, info: nothing, error: nothing, warn: (fields) => warnings.push(fields) },
+  })
+  return { early, deleted, warnings, fail: (error?: Error) => (failure = error) }
+}
+
+const web = { name: 'web', clusterIp: '10.96.0.10', port: 80, nodePort: 30080 } as const
+
+t.test('clients are freed that connected before their Service came, and no others', async (t) => {
+  const { early, deleted } = tableWith([
+    flow('10.96.0.10:80'),
+    flow('192.0.2.1:30080'),
+    flow('10.96.0.10:80', '10.180.0.1:8080'),
+    flow('10.96.0.10:81'),
+    flow('10.96.0.11:80'),
+  ])
+  early.applied(states('IPv4').put(service(web)).take())
+  await early.idle()
+  t.same(deleted, [['10.96.0.10:80', '192.0.2.1:30080']])
+})
+
+t.test('the table is read only where a TCP Service got an address or a port', async (t) => {
+  const { early, deleted } = tableWith([flow('10.96.0.10:80'), flow('10.96.0.10:81')])
+  const cluster = states('IPv4')
+  const apply = async (spec: Parameters<typeof service>[0]) => {
+    early.applied(cluster.put(service(spec)).take())
+    await early.idle()
+    return deleted.splice(0)
+  }
+  t.same(await apply(web), [['10.96.0.10:80']])
+  t.same(await apply({ ...web, endpoints: 1 }), [], 'other endpoints')
+  t.same(await apply({ ...web, port: 81 }), [['10.96.0.10:81']], 'only what is new')
+  t.same(await apply({ name: 'dns', protocol: 'UDP', clusterIp: '10.96.0.53' }), [])
+})
+
+t.test(
+  'states that come meanwhile wait together; a failure is told, and ends nothing',
+  async (t) => {
+    const { early, deleted, warnings, fail } = tableWith([])
+    const cluster = states('IPv4')
+    const names = ['a', 'b', 'c']
+    for (const [index, name] of names.entries()) {
+      early.applied(cluster.put(service({ name, clusterIp: `10.96.1.${index}` })).take())
+    }
+    await early.idle()
+    t.equal(deleted.length, 2)
+    fail(new Error('EPERM'))
+    early.applied(cluster.put(service({ name: 'd', clusterIp: '10.96.1.9' })).take())
+    await early.idle()
+    t.match(warnings, [{ family: 'IPv4', error: 'EPERM' }])
+    fail()
+    early.applied(cluster.put(service({ name: 'e', clusterIp: '10.96.1.10' })).take())
+    await early.idle()
+    t.equal(deleted.length, 3)
+  },
+)
