@@ -131,7 +131,7 @@ async function play(name: string): Promise<void> {
   const subject = await subjectOf(name)
   let missing: readonly string[] = []
   await t.test(cellName(name, 'probe'), async (t) => {
-    missing = await probe(t, subject)
+    missing = await withWriter(subject, () => probe(t, subject))
     if (subject.mode === 'ebpf' && missing.length === 0) fewCapabilities(t)
     for (const each of missing) console.log(`# ${name} cannot run: ${each}`)
   })
