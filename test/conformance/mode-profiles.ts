@@ -32,11 +32,18 @@ const withoutHeader: Skip = {
   flows: ({ source }) => source === 'announced',
 }
 
+/** Only a kernel with SCTP could show it. */
+const withoutProxiedSctp: Skip = {
+  reason: 'userspace mode proxies TCP and UDP only',
+  flows: ({ protocol }) => protocol === 'SCTP',
+}
+
 /**
  * What listeners on the addresses of Services cannot do without rules of the kernel; docs/userspace.md
  * says the same.
  */
 const withoutRules: readonly Skip[] = [
+  withoutProxiedSctp,
   {
     reason: 'addresses: a listener accepts everybody, so one with source ranges is not opened',
     flows: ({ service, target }) => target === 'load-balancer' && hasRanges(service),
@@ -86,7 +93,7 @@ export const skips: Readonly<Record<ModeName, readonly Skip[]>> = {
       flows: toLocalhost,
     },
   ],
-  userspace: [],
+  userspace: [withoutProxiedSctp],
   winuserspace: withoutRules,
   ebpf: [
     withoutHeader,

@@ -3,7 +3,7 @@ import { SimulatedNetwork } from '../../lib/lab/simulation/network.js'
 import { addresses, backendPorts, places } from '../../lib/lab/world/topology.js'
 import { CaseObjects, caseConfig } from './case-states.js'
 import { idOf, type Manifest } from './objects.js'
-import { skips, withoutSctp, type Skip } from './mode-profiles.js'
+import { skips, type Skip } from './mode-profiles.js'
 import type { Case, CaseSettings } from './case.js'
 import type { CaseWorld } from './case-world.js'
 import type { Changes, Subject } from './subject.js'
@@ -95,14 +95,7 @@ export function simulationSkips(mode: ModeName): readonly Skip[] {
     reason: 'the simulation has no TCP windows',
     flows: ({ flow }) => flow.stray,
   }
-  // SCTP was never for userspace mode (S28).
-  return [
-    ...skips[mode],
-    noPing,
-    noHeader,
-    noWindow,
-    ...(mode === 'userspace' ? [withoutSctp] : []),
-  ]
+  return [...skips[mode], noPing, noHeader, noWindow]
 }
 
 /** Who fails a health check is known to a running proxy only. */

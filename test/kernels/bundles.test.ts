@@ -1,6 +1,8 @@
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { bundleOf, withPlaces } from './bundles.js'
+import { readCases, type parseCases } from '../conformance/case-file.js'
+import { casesFolder } from '../conformance/cases-folder.js'
+import { bundleOf, parsedCases, withPlaces } from './bundles.js'
 
 t.test(
   'a module in a bundle finds what lies beside it, and other programs as bundles',
@@ -19,3 +21,9 @@ t.test(
     t.equal(moved('of(import.meta.url)'), `of("file://${path}")`)
   },
 )
+
+t.test('a guest has the same cases without reading YAML', async (t) => {
+  const url = `data:text/javascript,${encodeURIComponent(parsedCases())}`
+  const module = (await import(url)) as { readCases: () => ReturnType<typeof parseCases> }
+  t.same(module.readCases(), JSON.parse(JSON.stringify(readCases(casesFolder))))
+})

@@ -2,6 +2,8 @@ import { readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { build, type Plugin } from 'esbuild'
+import { readCases } from '../conformance/case-file.js'
+import { casesFolder } from '../conformance/cases-folder.js'
 import { cache } from './kernel-image.js'
 
 /**
@@ -28,9 +30,26 @@ export const bundleOf = (program: GuestProgram) => join(folder, program)
 export async function writeBundles(): Promise<void> {
   await build({
     entryPoints: programs.map((program) => join(compiled, program)),
-    ...{ outbase: compiled, outdir: folder, plugins: [places] },
+    ...{ outbase: compiled, outdir: folder, plugins: [cases, places] },
     ...{ bundle: true, platform: 'node', format: 'esm', packages: 'external', logLevel: 'error' },
   })
+}
+
+/** To parse all cases takes ten times as long as Node takes to start, so this is done once, here. */
+const cases: Plugin = {
+  name: 'cases',
+  setup: (building) => {
+    building.onLoad({ filter: /\/test\/conformance\/case-file\.js$/ }, () => ({
+      contents: parsedCases(),
+      loader: 'js',
+    }))
+  },
+}
+
+/** The text of a module that has the cases as they are, in place of the one that reads them. */
+export function parsedCases(): string {
+  const text = JSON.stringify(readCases(casesFolder))
+  return `export const readCases = () => JSON.parse(${JSON.stringify(text)})`
 }
 
 /** Files beside a module stay where they were; another program is its bundle. */

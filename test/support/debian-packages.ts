@@ -1,5 +1,13 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { messageOf } from '../../lib/errors.js'
 
@@ -19,7 +27,10 @@ export class Suite {
     this.#options = options
   }
 
-  /** Reads the lists of a suite, of another architecture if one is named; throws if the mirror does not have it. */
+  /**
+   * Reads the lists of a suite, of another architecture if one is named, unless this was done some hours
+   * ago; throws if the mirror does not have it.
+   */
   static open(name: string, folder: string, architecture?: string): Suite {
     if (name === 'own') return new Suite(name, folder, [])
     if (!/^[a-z][a-z-]*$/.test(name)) throw new Error(`${name} is no name of a suite`)
@@ -31,6 +42,8 @@ export class Suite {
     const suite = new Suite(name, folder, [
       ...['-o', `Dir::State=${home}`, '-o', 'Dir::State::status=/dev/null'],
       ...['-o', `Dir::Cache=${home}`, '-o', `Dir::Etc::sourcelist=${list}`],
+      // Images for containers switch these off, and then each question reads all lists anew.
+      ...['-o', 'Dir::Cache::pkgcache=pkgcache.bin', '-o', 'Dir::Cache::srcpkgcache=src.bin'],
       ...['-o', `Dir::Etc::sourceparts=${home}/parts`, '-o', 'APT::Sandbox::User=root'],
       ...(architecture === undefined
         ? []
@@ -39,8 +52,11 @@ export class Suite {
             ...['-o', `APT::Architectures::=${architecture}`],
           ]),
     ])
+    const read = join(home, 'read')
+    if (wasReadLately(read)) return suite
     try {
       run('apt-get', [...suite.#options, '-q', 'update'])
+      writeFileSync(read, '')
     } catch (error) {
       if (suite.version('libc6') === undefined) {
         throw new Error(`the mirror has no list of ${name}: ${lastLine(messageOf(error))}`)
@@ -85,6 +101,12 @@ export class Suite {
     return to
   }
 }
+
+/** A mirror keeps packages longer than this after its lists have newer ones. */
+const recentMs = 6 * 3_600_000
+
+export const wasReadLately = (file: string) =>
+  existsSync(file) && Date.now() - statSync(file).mtimeMs < recentMs
 
 /** The sources of another suite, at the mirror and with the key that this machine uses for Debian. */
 function mirrors(suite: string): readonly string[] {

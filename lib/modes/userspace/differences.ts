@@ -77,28 +77,45 @@ function canonicalRules(
   }
 }
 
-/** The proxy port of each listener: the one that most of its rules name. */
+/**
+ * The proxy port of each listener: the one that most of its rules name. Where no rule leads to a listener,
+ * as without endpoints, only its guard names its port. The guards of a Service's two listeners
+ * differ in nothing else, so this one's is the one that is not the other's.
+ */
 function portsInRules({ rules }: ServicePlan, canonical: RulesOf): ProxyPorts {
-  const seen: Record<EndpointList, Map<string, number>> = { cluster: new Map(), local: new Map() }
-  // Without endpoints no rule leads to the listener; only its guard names the port.
-  const leading = rules.filter(({ target }) => 'list' in target)
-  for (const portal of leading.length > 0 ? leading : rules) {
-    const list = 'list' in portal.target ? portal.target.list : portal.destinationPort
-    if (typeof list === 'number') continue
-    for (const { table, chain, rule } of placeRules([portal], { [list]: placeholder })) {
-      const [before = '', after = ''] = canonicalRule(rule.text).split(placeholder)
-      for (const text of canonical(table, chain)) {
-        const port = portIn(text, before, after)
-        if (port !== undefined) seen[list].set(port, (seen[list].get(port) ?? 0) + 1)
-      }
-    }
-  }
+  const leadingTo = (list: EndpointList) =>
+    rules.filter(({ target }) => 'list' in target && target.list === list)
+  const guardsOf = (list: EndpointList) =>
+    rules.filter((portal) => !('list' in portal.target) && portal.destinationPort === list)
   const ports: { -readonly [L in EndpointList]?: string } = {}
-  for (const list of ['cluster', 'local'] as const) {
-    const [most] = [...seen[list]].sort(([, a], [, b]) => b - a)
-    if (most) ports[list] = most[0]
+  const note = (list: EndpointList, port: string | undefined) => {
+    if (port !== undefined) ports[list] = port
+  }
+  for (const list of endpointLists) note(list, mostNamed(leadingTo(list), list, canonical))
+  for (const list of endpointLists) {
+    if (leadingTo(list).length > 0) continue
+    note(list, mostNamed(guardsOf(list), list, canonical, Object.values(ports)))
   }
   return ports
+}
+
+const endpointLists = ['cluster', 'local'] as const
+
+function mostNamed(
+  rules: ServicePlan['rules'],
+  list: EndpointList,
+  canonical: RulesOf,
+  others: readonly string[] = [],
+): string | undefined {
+  const seen = new Map<string, number>()
+  for (const { table, chain, rule } of placeRules(rules, { [list]: placeholder })) {
+    const [before = '', after = ''] = canonicalRule(rule.text).split(placeholder)
+    for (const text of canonical(table, chain)) {
+      const port = portIn(text, before, after)
+      if (port !== undefined && !others.includes(port)) seen.set(port, (seen.get(port) ?? 0) + 1)
+    }
+  }
+  return [...seen].sort(([, a], [, b]) => b - a)[0]?.[0]
 }
 
 const placeholder = 'PROXY-PORT'
