@@ -153,6 +153,7 @@ const foreignFlags = [
   '--resume',
   '--peer',
   '--seed',
+  '--tools',
   '--max-old-space-size',
 ]
 

@@ -20,6 +20,7 @@ const leastKernel = [5, 13] as const
 /** Releases that accept our rules and then crash on them or read them wrongly (NF30). */
 const badNft: Readonly<Record<string, string>> = {
   '1.0.6.1': 'it crashes on, or misreads, verdict maps that it wrote itself',
+  '1.1.7': 'it writes the numbers in maps with their bytes reversed, so no rule finds them',
 }
 
 /** `output` is what `nft --version` printed. */
@@ -33,7 +34,7 @@ export function checkNftVersion(output: string): VersionVerdict {
     return {
       ok: false,
       seen: text,
-      fix: `nft ${text} is refused: ${bad}; install another release, such as 1.0.9`,
+      fix: `nft ${text} is refused: ${bad}; install another release, such as 1.0.9 or 1.1.3`,
     }
   }
   const ok = atLeast(text, leastNft)
